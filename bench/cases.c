@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The cases, as data.
+ *
+ * The first group is what the library states its speed on: long and short
+ * sequences, every usual head size, causal, masked, strided and few-head work.
+ * The second holds the shapes that are easy to forget: padding, fewer key than
+ * query heads, more keys than queries, heads that do not divide among threads.
+ * The third sweeps the sequence length in powers of two against the naive
+ * implementation, where fused attention is most often caught being slower: at
+ * short lengths, and when there is one head only.
+ */
+#include "cases.h"
+
+#include <stdio.h>
+
+#define NONE         ATTN_CAUSAL_NONE
+#define TOP_LEFT     ATTN_CAUSAL_TOP_LEFT
+#define BOTTOM_RIGHT ATTN_CAUSAL_BOTTOM_RIGHT
+
+/* Self attention: as many keys as queries, as many key heads as query heads. */
+#define SELF(id_, batch_, heads_, t_, d_, causal_, ...)                                                                \
+    {                                                                                                                  \
+        .id = id_, .batch = batch_, .heads = heads_, .kv_heads = heads_, .tq = t_, .tk = t_, .d = d_,                  \
+        .causal = causal_, __VA_ARGS__                                                                                 \
+    }
+
+#define SWEEP(prefix, heads, causal)                                                                                   \
+    SELF(prefix "-t16", 1, heads, 16, 64, causal, .compare = true),                                                    \
+        SELF(prefix "-t32", 1, heads, 32, 64, causal, .compare = true),                                                \
+        SELF(prefix "-t64", 1, heads, 64, 64, causal, .compare = true),                                                \
+        SELF(prefix "-t128", 1, heads, 128, 64, causal, .compare = true),                                              \
+        SELF(prefix "-t256", 1, heads, 256, 64, causal, .compare = true),                                              \
+        SELF(prefix "-t512", 1, heads, 512, 64, causal, .compare = true),                                              \
+        SELF(prefix "-t1024", 1, heads, 1024, 64, causal, .compare = true),                                            \
+        SELF(prefix "-t2048", 1, heads, 2048, 64, causal, .compare = true),                                            \
+        SELF(prefix "-t4096", 1, heads, 4096, 64, causal, .compare = true),                                            \
+        SELF(prefix "-t8192", 1, heads, 8192, 64, causal, .compare = true)
+
+const struct bench_case bench_cases[] = {
+    SELF("t2048-d128", 1, 8, 2048, 128, NONE, .compare = false),
+    SELF("t2048-d32", 1, 8, 2048, 32, NONE, .compare = false),
+    SELF("t2048-d256", 1, 8, 2048, 256, NONE, .compare = false),
+    SELF("t2048-d80", 1, 8, 2048, 80, NONE, .compare = false),
+    SELF("t2048-d96", 1, 8, 2048, 96, NONE, .compare = false),
+    SELF("t2048-d128-causal", 1, 8, 2048, 128, TOP_LEFT, .compare = false),
+    SELF("t2048-d64-bthd", 1, 8, 2048, 64, NONE, .layout = BENCH_BTHD),
+    SELF("t2048-d64-causal-bthd", 1, 8, 2048, 64, TOP_LEFT, .layout = BENCH_BTHD),
+    SELF("t2048-d64-mask", 1, 8, 2048, 64, NONE, .bool_mask = true),
+    SELF("encoder", 8, 12, 128, 64, NONE, .compare = true),
+
+    SELF("encoder-padded", 8, 12, 128, 64, NONE, .padded = true),
+    SELF("t1024-d64-padded", 8, 4, 1024, 64, NONE, .padded = true),
+    SELF("t2048-d64-h2", 1, 2, 2048, 64, NONE, .compare = false),
+    SELF("t2048-d64-h3", 1, 3, 2048, 64, NONE, .compare = false),
+    SELF("t2048-d64-h3-causal", 1, 3, 2048, 64, TOP_LEFT, .compare = false),
+    {.id = "gqa-d64", .batch = 1, .heads = 8, .kv_heads = 2, .tq = 2048, .tk = 2048, .d = 64},
+    {.id = "gqa-d128-causal",
+     .batch = 1,
+     .heads = 16,
+     .kv_heads = 2,
+     .tq = 1024,
+     .tk = 1024,
+     .d = 128,
+     .causal = TOP_LEFT},
+    {.id = "cross-d64", .batch = 1, .heads = 8, .kv_heads = 8, .tq = 512, .tk = 4096, .d = 64},
+    {.id = "chunk-d128-causal",
+     .batch = 1,
+     .heads = 8,
+     .kv_heads = 8,
+     .tq = 512,
+     .tk = 2048,
+     .d = 128,
+     .causal = BOTTOM_RIGHT},
+
+    SWEEP("h8", 8, NONE),
+    SWEEP("h8-causal", 8, TOP_LEFT),
+    SWEEP("h1", 1, NONE),
+    SWEEP("h1-causal", 1, TOP_LEFT),
+};
+
+const int bench_num_cases = (int)(sizeof bench_cases / sizeof *bench_cases);
+
+const struct bench_case *bench_case_find(const char *id)
+{
+    for (int i = 0; i < bench_num_cases; i++)
+        if (strcmp(bench_cases[i].id, id) == 0)
+            return &bench_cases[i];
+    return NULL;
+}
+
+const char *bench_exp_name(attn_exp exp)
+{
+    return exp == ATTN_EXP_FAST ? "fast" : "sleef";
+}
+
+static const char *causal_name(attn_causal causal)
+{
+    switch (causal) {
+    case ATTN_CAUSAL_NONE:
+        return "none";
+    case ATTN_CAUSAL_TOP_LEFT:
+        return "top-left";
+    case ATTN_CAUSAL_BOTTOM_RIGHT:
+        return "bottom-right";
+    case ATTN_CAUSAL_OFFSET:
+        return "offset";
+    }
+    return "unknown";
+}
+
+static void write_name(const struct bench_case *c, const char *kind, const char *exp, char name[BENCH_NAME_SIZE])
+{
+    char kv_heads[32] = "";
+    if (c->kv_heads != c->heads)
+        snprintf(kv_heads, sizeof kv_heads, "/kv_heads:%lld", (long long)c->kv_heads);
+    snprintf(name, BENCH_NAME_SIZE, "%s/f32/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s%s%s/layout:%s%s%s%s", kind,
+             (long long)c->batch, (long long)c->heads, (long long)c->tq, (long long)c->tk, (long long)c->d,
+             causal_name(c->causal), exp[0] != '\0' ? "/exp:" : "", exp, c->layout == BENCH_BTHD ? "bthd" : "bhtd",
+             kv_heads, c->bool_mask ? "/mask:bool" : "", c->padded ? "/padded" : "");
+}
+
+void bench_forward_name(const struct bench_case *c, attn_exp exp, char name[BENCH_NAME_SIZE])
+{
+    write_name(c, "forward", bench_exp_name(exp), name);
+}
+
+void bench_naive_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
+{
+    write_name(c, "naive", "", name);
+}

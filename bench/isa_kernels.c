@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Peak, read and softmax loops, compiled once per instruction set with that
+ * set's flags and BENCH_ISA_<SET> defined; see isa_kernels.h.
+ *
+ * Peak. Each of ACCUMULATORS registers is updated as acc = acc * a + b. Every
+ * such chain is serial, and chains are independent: a core with two pipes and
+ * a latency of four cycles needs eight of them, one with four pipes sixteen.
+ * Accumulators and the two operands together just fill the register file, so
+ * that the loop has no memory traffic. a and b come from volatile variables;
+ * with a = 3/4 and b = 1/4 all values approach 1, far from denormals and
+ * infinities, which some processors handle slowly. NEON's instruction can only
+ * overwrite the addend, so there a step is acc = acc + a * b, whose sums stay
+ * below 2^24, where another a * b no longer changes them.
+ *
+ * The scalar table stands for a processor's baseline. On x86-64 that is SSE2,
+ * which has no fused multiply-add: there a step is a multiplication and an
+ * addition on four lanes, the most that baseline code can do.
+ */
+#include "isa_kernels.h"
+
+#include <math.h>
+#include <sleef.h>
+
+#if defined(BENCH_ISA_AVX512)
+#include <immintrin.h>
+#define ISA             ATTN_ISA_AVX512
+#define TABLE           bench_kernels_avx512
+#define LANES           16
+#define ACCUMULATORS    30
+#define STEP(acc, a, b) _mm512_fmadd_ps(acc, a, b)
+#define MAXIMUM(a, b)   _mm512_max_ps(a, b)
+#define EXP2(a)         Sleef_exp2f16_u10avx512f(a)
+typedef __m512 vec;
+#elif defined(BENCH_ISA_AVX2)
+#include <immintrin.h>
+#define ISA             ATTN_ISA_AVX2
+#define TABLE           bench_kernels_avx2
+#define LANES           8
+#define ACCUMULATORS    14
+#define STEP(acc, a, b) _mm256_fmadd_ps(acc, a, b)
+#define MAXIMUM(a, b)   _mm256_max_ps(a, b)
+#define EXP2(a)         Sleef_exp2f8_u10avx2(a)
+typedef __m256 vec;
+#elif defined(BENCH_ISA_NEON) || (defined(BENCH_ISA_SCALAR) && defined(__aarch64__))
+#include <arm_neon.h>
+#if defined(BENCH_ISA_NEON)
+#define ISA   ATTN_ISA_NEON
+#define TABLE bench_kernels_neon
+#else
+#define ISA   ATTN_ISA_SCALAR
+#define TABLE bench_kernels_scalar
+#endif
+#define LANES           4
+#define ACCUMULATORS    30
+#define STEP(acc, a, b) vfmaq_f32(acc, a, b)
+#define MAXIMUM(a, b)   vmaxq_f32(a, b)
+#define EXP2(a)         Sleef_exp2f4_u10advsimd(a)
+typedef float32x4_t vec;
+#elif defined(BENCH_ISA_SCALAR) && defined(__x86_64__)
+#include <emmintrin.h>
+#define ISA             ATTN_ISA_SCALAR
+#define TABLE           bench_kernels_scalar
+#define LANES           4
+#define ACCUMULATORS    14
+#define STEP(acc, a, b) ((acc) * (a) + (b))
+#define MAXIMUM(a, b)   _mm_max_ps(a, b)
+#define EXP2(a)         Sleef_exp2f4_u10sse2(a)
+typedef __m128 vec;
+#elif defined(BENCH_ISA_SCALAR)
+#define ISA             ATTN_ISA_SCALAR
+#define TABLE           bench_kernels_scalar
+#define LANES           1
+#define ACCUMULATORS    14
+#define STEP(acc, a, b) ((acc) * (a) + (b))
+#define MAXIMUM(a, b)   fmaxf(a, b)
+#define EXP2(a)         Sleef_exp2f_u10(a)
+typedef float vec;
+#else
+#error "define BENCH_ISA_SCALAR, BENCH_ISA_AVX2, BENCH_ISA_AVX512 or BENCH_ISA_NEON"
+#endif
+
+/* Independent sums of the read loop: enough loads in flight to cover the latency of the additions. */
+#define READ_SUMS 8
+
+/* memcpy of a constant size becomes one unaligned load or store. */
+static inline vec vec_load(const float *p)
+{
+    vec v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void vec_store(float *p, vec v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+static inline vec vec_set(float x)
+{
+    float lanes[LANES];
+    for (int i = 0; i < LANES; i++)
+        lanes[i] = x;
+    return vec_load(lanes);
+}
+
+static inline float vec_sum(vec v)
+{
+    float lanes[LANES], sum = 0.0f;
+    vec_store(lanes, v);
+    for (int i = 0; i < LANES; i++)
+        sum += lanes[i];
+    return sum;
+}
+
+static inline float vec_largest(vec v)
+{
+    float lanes[LANES], largest = -INFINITY;
+    vec_store(lanes, v);
+    for (int i = 0; i < LANES; i++)
+        largest = lanes[i] > largest ? lanes[i] : largest;
+    return largest;
+}
+
+static float fma_loop(int64_t steps)
+{
+    volatile float factor = 0.75f, addend = 0.25f;
+    const vec a = vec_set(factor), b = vec_set(addend);
+    vec acc[ACCUMULATORS];
+#pragma GCC unroll 32
+    for (int i = 0; i < ACCUMULATORS; i++)
+        acc[i] = vec_set((float)i * factor);
+    for (int64_t s = 0; s < steps; s++) {
+#pragma GCC unroll 32
+        for (int i = 0; i < ACCUMULATORS; i++)
+            acc[i] = STEP(acc[i], a, b);
+    }
+    vec total = acc[0];
+#pragma GCC unroll 32
+    for (int i = 1; i < ACCUMULATORS; i++)
+        total = total + acc[i];
+    return vec_sum(total);
+}
+
+static float read_loop(const float *p, int64_t n)
+{
+    vec sums[READ_SUMS];
+#pragma GCC unroll 8
+    for (int i = 0; i < READ_SUMS; i++)
+        sums[i] = vec_set(0.0f);
+    for (int64_t at = 0; at < n; at += (int64_t)READ_SUMS * LANES) {
+#pragma GCC unroll 8
+        for (int i = 0; i < READ_SUMS; i++)
+            sums[i] = sums[i] + vec_load(p + at + (int64_t)i * LANES);
+    }
+    vec total = sums[0];
+#pragma GCC unroll 8
+    for (int i = 1; i < READ_SUMS; i++)
+        total = total + sums[i];
+    return vec_sum(total);
+}
+
+/*
+ * Three sweeps over a row that the cache holds: maximum, exponentials and
+ * their sum, division. Four independent maxima and sums keep the sweeps from
+ * waiting on one chain. The last n % LANES scores are padded with -inf.
+ */
+static void softmax_row(float *row, int64_t n, const uint8_t *live)
+{
+    enum { CHAINS = 4 };
+    if (live != NULL)
+        for (int64_t j = 0; j < n; j++)
+            row[j] = live[j] != 0 ? row[j] : -INFINITY;
+
+    const int64_t whole = n - n % LANES, unrolled = n - n % ((int64_t)CHAINS * LANES);
+    float tail[LANES];
+    for (int64_t j = 0; j < LANES; j++)
+        tail[j] = whole + j < n ? row[whole + j] : -INFINITY;
+
+    vec top[CHAINS], sum[CHAINS];
+    for (int c = 0; c < CHAINS; c++) {
+        top[c] = vec_load(tail);
+        sum[c] = vec_set(0.0f);
+    }
+    int64_t j = 0;
+    for (; j < unrolled; j += CHAINS * LANES)
+        for (int c = 0; c < CHAINS; c++)
+            top[c] = MAXIMUM(top[c], vec_load(row + j + c * LANES));
+    for (; j < whole; j += LANES)
+        top[0] = MAXIMUM(top[0], vec_load(row + j));
+    const float largest = vec_largest(MAXIMUM(MAXIMUM(top[0], top[1]), MAXIMUM(top[2], top[3])));
+    if (largest == -INFINITY) {
+        memset(row, 0, (size_t)n * sizeof *row);
+        return;
+    }
+
+    const vec shift = vec_set(largest);
+    for (j = 0; j < unrolled; j += CHAINS * LANES)
+        for (int c = 0; c < CHAINS; c++) {
+            const vec e = EXP2(vec_load(row + j + c * LANES) - shift);
+            vec_store(row + j + c * LANES, e);
+            sum[c] = sum[c] + e;
+        }
+    for (; j < whole; j += LANES) {
+        const vec e = EXP2(vec_load(row + j) - shift);
+        vec_store(row + j, e);
+        sum[0] = sum[0] + e;
+    }
+    if (whole < n) {
+        const vec e = EXP2(vec_load(tail) - shift);
+        vec_store(tail, e);
+        sum[1] = sum[1] + e;
+    }
+
+    const float inverse = 1.0f / vec_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    const vec factor = vec_set(inverse);
+    for (j = 0; j < whole; j += LANES)
+        vec_store(row + j, vec_load(row + j) * factor);
+    for (; j < n; j++)
+        row[j] = tail[j - whole] * inverse;
+}
+
+const struct bench_isa_kernels TABLE = {
+    .isa = ISA,
+    .flops_per_step = 2 * LANES * ACCUMULATORS,
+    .fma = fma_loop,
+    .read = read_loop,
+    .softmax_row = softmax_row,
+};

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The limits of the machine as rows of the output. They are sampled between
+ * all cases, besides the peak samples that each case takes for itself, so that
+ * the figures of a run describe the time of that run.
+ */
+#include "runner.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Long enough for the start of a parallel region not to matter. */
+#define PEAK_SECONDS 0.005
+
+int bench_machine_init(struct bench_machine *m, const struct bench_options *options)
+{
+    memset(m, 0, sizeof *m);
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+        const struct bench_isa_kernels *kernels = bench_isa_kernels_get((attn_isa)isa);
+        if (kernels == NULL)
+            continue;
+        struct bench_peak *peak = &m->peaks[m->num_peaks++];
+        if (bench_peak_init(peak, kernels, options->threads) != 0)
+            return -1;
+        if (kernels->isa == options->isa)
+            m->active = peak;
+    }
+    if (m->active == NULL) {
+        fprintf(stderr, "attn-bench: this machine cannot run the instruction set %s\n", attn_isa_name(options->isa));
+        return -1;
+    }
+    return bench_bandwidth_init(&m->bandwidth, m->active->kernels, options->threads);
+}
+
+void bench_machine_sample(struct bench_machine *m)
+{
+    for (int i = 0; i < m->num_peaks; i++)
+        bench_peak_sample(&m->peaks[i], PEAK_SECONDS);
+    bench_bandwidth_sample(&m->bandwidth);
+}
+
+int bench_machine_report(const struct bench_machine *m, struct bench_results *results)
+{
+    for (int i = 0; i < m->num_peaks; i++) {
+        const struct bench_peak *peak = &m->peaks[i];
+        struct bench_result *row = bench_results_add(results);
+        if (row == NULL)
+            return -1;
+        row->kind = BENCH_PEAK;
+        snprintf(row->name, sizeof row->name, "peak/f32/%s", attn_isa_name(peak->kernels->isa));
+        row->isa = peak->kernels->isa;
+        row->threads = peak->threads;
+        row->repetitions = peak->samples;
+        row->iterations = peak->best_steps;
+        row->real_time = peak->best_steps > 0 ? peak->best_seconds / (double)peak->best_steps : 0.0;
+        row->gflops = row->peak_gflops = peak->best;
+        row->fraction = 1.0;
+    }
+    struct bench_result *row = bench_results_add(results);
+    if (row == NULL)
+        return -1;
+    row->kind = BENCH_BANDWIDTH;
+    snprintf(row->name, sizeof row->name, "bandwidth/read");
+    row->isa = m->bandwidth.kernels->isa;
+    row->threads = m->bandwidth.threads;
+    row->repetitions = m->bandwidth.samples;
+    row->iterations = 1;
+    row->real_time = m->bandwidth.best_seconds;
+    row->gb_per_second = m->bandwidth.best;
+    return 0;
+}
+
+void bench_machine_destroy(struct bench_machine *m)
+{
+    bench_bandwidth_destroy(&m->bandwidth);
+}
+
+struct bench_result *bench_results_add(struct bench_results *results)
+{
+    if (results->count == results->capacity) {
+        const int capacity = results->capacity > 0 ? 2 * results->capacity : 64;
+        struct bench_result *rows = realloc(results->rows, (size_t)capacity * sizeof *rows);
+        if (rows == NULL) {
+            fputs("attn-bench: there is not enough memory for the results\n", stderr);
+            return NULL;
+        }
+        results->rows = rows;
+        results->capacity = capacity;
+    }
+    struct bench_result *row = &results->rows[results->count++];
+    memset(row, 0, sizeof *row);
+    return row;
+}
+
+void bench_results_destroy(struct bench_results *results)
+{
+    free(results->rows);
+    memset(results, 0, sizeof *results);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inputs of a case. The numbers are standard normal, as the rows of a trained
+ * projection roughly are: uniform or constant inputs would make the maximum of
+ * a row settle in the first block of keys and so hide the cost of rescaling.
+ *
+ * The generator is splitmix64, a counter passed through a mixing function,
+ * with the transform of Box and Muller on top. Seeds are fixed: a figure must
+ * not depend on the day's numbers.
+ */
+#include "problem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* One pair in this many is hidden by the boolean mask. */
+#define MASK_PERIOD 64
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state += 0x9e3779b97f4a7c15u;
+    uint64_t z = *state;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+float *bench_alloc_floats(int64_t n)
+{
+    /* aligned_alloc wants a multiple of the alignment, and a length of 0 is no request. */
+    const size_t bytes = ((size_t)(n > 0 ? n : 1) * sizeof(float) + 63u) / 64u * 64u;
+    return aligned_alloc(64, bytes);
+}
+
+void bench_fill_normal(float *x, int64_t n, uint64_t seed)
+{
+    const float two_pi = 6.28318530718f;
+    uint64_t state = seed;
+    for (int64_t i = 0; i < n; i += 2) {
+        const uint64_t bits = next_random(&state);
+        const float u = ((float)(bits >> 40) + 1.0f) * 0x1p-24f; /* in (0, 1]: its logarithm is finite */
+        const float angle = two_pi * ((float)(bits & 0xffffffu) * 0x1p-24f);
+        const float radius = sqrtf(-2.0f * logf(u));
+        x[i] = radius * cosf(angle);
+        if (i + 1 < n)
+            x[i + 1] = radius * sinf(angle);
+    }
+}
+
+/* A tensor in the layout of the case; data is NULL when there is no memory. */
+static attn_tensor make_tensor(const struct bench_case *c, int64_t heads, int64_t tokens)
+{
+    float *data = bench_alloc_floats(c->batch * heads * tokens * c->d);
+    return c->layout == BENCH_BTHD ? attn_bthd(data, c->batch, tokens, heads, c->d)
+                                   : attn_bhtd(data, c->batch, heads, tokens, c->d);
+}
+
+int64_t bench_problem_key_end(const struct bench_problem *p, int64_t b, int64_t i)
+{
+    const struct bench_case *c = p->bcase;
+    const int64_t len = p->kv_len != NULL ? p->kv_len[b] : c->tk;
+    if (c->causal == ATTN_CAUSAL_NONE)
+        return len;
+    const int64_t offset = c->causal == ATTN_CAUSAL_BOTTOM_RIGHT ? len - c->tq : 0;
+    const int64_t end = i + offset + 1;
+    return end < 0 ? 0 : end < len ? end : len;
+}
+
+static double count_live_pairs(const struct bench_problem *p)
+{
+    const struct bench_case *c = p->bcase;
+    int64_t pairs = 0;
+    for (int64_t b = 0; b < c->batch; b++)
+        for (int64_t i = 0; i < c->tq; i++) {
+            const int64_t end = bench_problem_key_end(p, b, i);
+            if (p->mask.data == NULL) {
+                pairs += end;
+                continue;
+            }
+            const uint8_t *row = (const uint8_t *)p->mask.data + b * p->mask.stride[0] + i * p->mask.stride[2];
+            for (int64_t j = 0; j < end; j++)
+                pairs += row[j] != 0;
+        }
+    return (double)(pairs * c->heads);
+}
+
+static int make_mask(struct bench_problem *p)
+{
+    const struct bench_case *c = p->bcase;
+    const int64_t n = c->batch * c->tq * c->tk;
+    uint8_t *data = malloc((size_t)n);
+    if (data == NULL)
+        return -1;
+    uint64_t state = 4;
+    for (int64_t i = 0; i < n; i++)
+        data[i] = next_random(&state) % MASK_PERIOD != 0;
+    p->mask = (attn_tensor){
+        .data = data, .dtype = ATTN_BOOL, .shape = {c->batch, 1, c->tq, c->tk}, .stride = {c->tq * c->tk, 0, c->tk, 1}};
+    p->params.mask = &p->mask;
+    return 0;
+}
+
+/* Lengths in the middle of B equal parts of 0..Tk: all different, half of Tk on average. */
+static int make_lengths(struct bench_problem *p)
+{
+    const struct bench_case *c = p->bcase;
+    p->kv_len = malloc((size_t)c->batch * sizeof *p->kv_len);
+    if (p->kv_len == NULL)
+        return -1;
+    for (int64_t b = 0; b < c->batch; b++)
+        p->kv_len[b] = c->tk * (2 * b + 1) / (2 * c->batch);
+    p->params.kv_len = p->kv_len;
+    return 0;
+}
+
+int bench_problem_create(struct bench_problem *p, const struct bench_case *c)
+{
+    memset(p, 0, sizeof *p);
+    p->bcase = c;
+    p->params = attn_params_default();
+    p->params.causal = c->causal;
+    p->q = make_tensor(c, c->heads, c->tq);
+    p->k = make_tensor(c, c->kv_heads, c->tk);
+    p->v = make_tensor(c, c->kv_heads, c->tk);
+    p->out = make_tensor(c, c->heads, c->tq);
+    p->expected = make_tensor(c, c->heads, c->tq);
+    if (p->q.data == NULL || p->k.data == NULL || p->v.data == NULL || p->out.data == NULL ||
+        p->expected.data == NULL || (c->bool_mask && make_mask(p) != 0) || (c->padded && make_lengths(p) != 0)) {
+        fprintf(stderr, "attn-bench: there is not enough memory for the tensors of case %s\n", c->id);
+        bench_problem_destroy(p);
+        return -1;
+    }
+    const int64_t num_q = c->batch * c->heads * c->tq * c->d, num_kv = c->batch * c->kv_heads * c->tk * c->d;
+    bench_fill_normal(p->q.data, num_q, 1);
+    bench_fill_normal(p->k.data, num_kv, 2);
+    bench_fill_normal(p->v.data, num_kv, 3);
+    /* An output that is never written must not look right, and its pages must exist before anything is timed. */
+    memset(p->out.data, 0xff, (size_t)num_q * sizeof(float));
+    memset(p->expected.data, 0xff, (size_t)num_q * sizeof(float));
+    p->live_pairs = count_live_pairs(p);
+    p->flops = 4.0 * p->live_pairs * (double)c->d;
+    return 0;
+}
+
+void bench_problem_destroy(struct bench_problem *p)
+{
+    free(p->q.data);
+    free(p->k.data);
+    free(p->v.data);
+    free(p->out.data);
+    free(p->expected.data);
+    free(p->mask.data);
+    free(p->kv_len);
+    memset(p, 0, sizeof *p);
+}
+
+double bench_problem_max_abs_diff(const struct bench_problem *p)
+{
+    const float *a = p->out.data, *b = p->expected.data;
+    const int64_t n = p->out.shape[0] * p->out.shape[1] * p->out.shape[2] * p->out.shape[3];
+    double largest = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        const double diff = fabs((double)a[i] - (double)b[i]);
+        if (isnan(diff))
+            return diff;
+        largest = diff > largest ? diff : largest;
+    }
+    return largest;
+}

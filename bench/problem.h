@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A case made concrete: tensors full of normally distributed numbers, masks,
+ * lengths, and the number of (query, key) pairs that take part.
+ */
+#ifndef BENCH_PROBLEM_H
+#define BENCH_PROBLEM_H
+
+#include "cases.h"
+
+struct bench_problem {
+    const struct bench_case *bcase;
+    attn_tensor q, k, v, out;
+    attn_tensor expected; /**< filled by the naive implementation; laid out as out */
+    attn_tensor mask;     /**< data is NULL without a mask */
+    int64_t *kv_len;      /**< NULL without padding */
+    attn_params params;   /**< everything but exp, isa and num_threads */
+    double live_pairs;    /**< over all batches and heads */
+    double flops;         /**< 4 d for each live pair: two for each product of QK^T and of PV */
+};
+
+/** Allocates and fills everything; 0, or -1 after a sentence on stderr. */
+int bench_problem_create(struct bench_problem *p, const struct bench_case *c);
+
+void bench_problem_destroy(struct bench_problem *p);
+
+/** First key that query i of batch b does not see any more, by its length and causality. */
+int64_t bench_problem_key_end(const struct bench_problem *p, int64_t b, int64_t i);
+
+/** The largest |out - expected|; NaN if an element of either is NaN. */
+double bench_problem_max_abs_diff(const struct bench_problem *p);
+
+/** n floats aligned to 64 bytes, or NULL. Freed by free(). */
+float *bench_alloc_floats(int64_t n);
+
+/** Fills x with standard normal numbers that depend on the seed only. */
+void bench_fill_normal(float *x, int64_t n, uint64_t seed);
+
+#endif

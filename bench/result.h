@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One row of the output, and the list of them.
+ */
+#ifndef BENCH_RESULT_H
+#define BENCH_RESULT_H
+
+#include "cases.h"
+
+enum bench_kind { BENCH_FORWARD, BENCH_NAIVE, BENCH_PEAK, BENCH_BANDWIDTH, BENCH_MEMORY };
+
+/** Whether the row's promises are met. */
+enum bench_verdict { BENCH_NO_BAR, BENCH_MET, BENCH_NOT_MET };
+
+/** Figures that a row does not have are 0. Times are seconds for one iteration. */
+struct bench_result {
+    enum bench_kind kind;
+    char name[BENCH_NAME_SIZE];
+    const struct bench_case *bcase; /**< NULL except for forward and naive rows */
+    attn_isa isa;
+    attn_exp exp;
+    int threads, repetitions;
+    int64_t iterations;
+
+    double real_time, real_time_median, cpu_time;
+    double gflops, peak_gflops, fraction, fraction_median;
+    double gb_per_second;
+
+    double max_abs_diff;            /**< against the naive result */
+    double speedup, speedup_median; /**< naive time / this time, when both were measured */
+    const char *strategy;           /**< how the naive row used its threads, or NULL */
+    size_t workspace_bytes;         /**< as the plan asks for */
+    int64_t tensor_bytes;           /**< memory row: inputs and outputs */
+    int64_t peak_rss, rss_growth;   /**< memory row: of the process; by running the plan, beyond the tensors */
+    char plan[256];                 /**< attn_plan_describe */
+
+    enum bench_verdict verdict;
+};
+
+struct bench_results {
+    struct bench_result *rows;
+    int count, capacity;
+};
+
+/** Adds a row that is all zeros and returns it, valid until the next call; NULL after a sentence on stderr. */
+struct bench_result *bench_results_add(struct bench_results *results);
+
+void bench_results_destroy(struct bench_results *results);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Measures a case: its variants in turns with the peak.
+ */
+#ifndef BENCH_RUNNER_H
+#define BENCH_RUNNER_H
+
+#include "options.h"
+#include "peak.h"
+#include "result.h"
+
+#define BENCH_MAX_PEAKS 4
+
+/** The machine's limits, measured again and again between the cases. */
+struct bench_machine {
+    struct bench_peak peaks[BENCH_MAX_PEAKS];
+    int num_peaks;
+    struct bench_peak *active; /**< that of the instruction set in use */
+    struct bench_bandwidth bandwidth;
+};
+
+/** 0, or -1 after a sentence on stderr. */
+int bench_machine_init(struct bench_machine *machine, const struct bench_options *options);
+
+/** Takes one sample of each limit. */
+void bench_machine_sample(struct bench_machine *machine);
+
+/** Adds the rows peak/ISA and bandwidth/read. 0, or -1 after a sentence on stderr. */
+int bench_machine_report(const struct bench_machine *machine, struct bench_results *results);
+
+void bench_machine_destroy(struct bench_machine *machine);
+
+/** Which rows of a case are wanted. */
+struct bench_selection {
+    bool sleef, fast, naive;
+};
+
+/**
+ * Measures the selected variants of a case and adds their rows. 0, or -1 after
+ * a sentence on stderr, also when a result is wrong.
+ */
+int bench_run_case(struct bench_machine *machine, const struct bench_options *options, const struct bench_case *c,
+                   struct bench_selection selection, struct bench_results *results);
+
+#endif

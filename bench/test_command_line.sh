@@ -1,0 +1,102 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Checks the command line of attn-bench: exit codes, messages, formats, and that
+# a failed run leaves no file. It measures tiny cases for a few milliseconds and
+# looks at the form of what comes out, never at how fast anything was.
+set -u
+bench=$1
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+failures=0
+
+fail() {
+    echo "FAIL: $*"
+    failures=$((failures + 1))
+}
+
+# expect CODE TEXT ARGS...: exit code, and TEXT in what is printed on either stream.
+expect() {
+    code=$1 text=$2
+    shift 2
+    "$bench" "$@" >"$dir/out" 2>"$dir/err"
+    got=$?
+    [ "$got" -eq "$code" ] || fail "'$*' exits with $got; expected $code: $(cat "$dir/err")"
+    grep -qF -- "$text" "$dir/out" "$dir/err" || fail "'$*' does not say '$text': $(cat "$dir/err")"
+}
+
+# refuse TEXT ARGS...: a usage error of one sentence that measures nothing and prints no data.
+refuse() {
+    expect 2 "$@"
+    [ -s "$dir/out" ] && fail "'$*' printed data beside an error"
+}
+
+expect 0 'Usage: attn-bench' --help
+expect 0 'attn-bench ' --version
+refuse "--threads is '0'" --threads 0
+refuse "--threads is 'two'" --threads two
+refuse "--threads is '3x'" -t 3x
+refuse "--repetitions is '-1'" --repetitions -1
+refuse "--repetitions is '99999999999999999999'" --repetitions 99999999999999999999
+refuse "--min-time is 'nan'" --min-time nan
+refuse "--min-time is '0'" --min-time 0
+refuse "--format is 'xml'" --format xml
+refuse "--isa is 'mmx'" --isa mmx
+refuse "--compare is 'torch'" --compare torch
+refuse "--blas is 'no-such-core'" --blas no-such-core --filter '/Tq16/'
+refuse "--filter is '('" --filter '('
+refuse '--filter leaves no row' --filter no-such-row
+refuse '--out is' --out ''
+refuse "argument 'extra'" extra
+refuse 'exclude each other' --check --compare naive
+refuse 'unrecognized option' --no-such-option
+
+expect 1 'cannot be created' --out "$dir/missing/file" --filter 'Tq16/'
+expect 0 'forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/exp:sleef/layout:bhtd' --list
+[ "$("$bench" --list | sort | uniq -d | wc -l)" -eq 0 ] || fail 'two rows have the same name'
+[ "$("$bench" --list --compare naive | grep -c '^naive/')" -ge 10 ] || fail 'the comparison has too few lengths'
+"$bench" --list | grep -q '^memory/' && fail 'the memory case runs unasked'
+expect 0 'memory/f32/B1/H1/Tq131072' --list --memory
+
+# One repetition of the smallest cases, in every format.
+tiny="--repetitions 2 --min-time 0.0005 --threads 1"
+filter='/B1/H1/Tq16/.*causal:none'
+# shellcheck disable=SC2086
+expect 0 'vs naive' $tiny --filter "$filter"
+# shellcheck disable=SC2086
+expect 0 'ratio' $tiny --filter "$filter" --compare naive
+
+# shellcheck disable=SC2086
+expect 0 'name,isa,exp,threads' $tiny --filter "$filter" --format csv
+columns=$(awk -F, '{print NF}' "$dir/out" | sort -u)
+[ "$(echo "$columns" | wc -w)" -eq 1 ] || fail "the CSV rows have different numbers of columns: $columns"
+[ "$(grep -c '^forward/' "$dir/out")" -eq 2 ] || fail 'the CSV lacks one of the two forward rows'
+
+# A run that cannot get its threads fails and leaves an older file, and nothing else, where it was.
+mkdir "$dir/results"
+echo old >"$dir/results/run.json"
+OMP_THREAD_LIMIT=1 "$bench" --threads 2 --filter "$filter" --out "$dir/results/run.json" 2>"$dir/err"
+[ $? -eq 1 ] || fail 'a run without its threads does not fail'
+grep -q 'OMP_THREAD_LIMIT' "$dir/err" || fail "a run without its threads says: $(cat "$dir/err")"
+[ "$(cat "$dir/results/run.json")" = old ] || fail 'a failed run changed the file of --out'
+[ "$(ls "$dir/results")" = run.json ] || fail "a failed run left files: $(ls "$dir/results")"
+
+# shellcheck disable=SC2086
+"$bench" $tiny --filter "$filter" --format json --out "$dir/results/run.json" >"$dir/out" 2>"$dir/err" ||
+    fail "JSON fails: $(cat "$dir/err")"
+[ -s "$dir/out" ] && fail '--out prints on standard output too'
+[ -s "$dir/err" ] && fail "progress is written to a file: $(cat "$dir/err")"
+[ "$(ls "$dir/results")" = run.json ] || fail "--out left files: $(ls "$dir/results")"
+for key in context benchmarks name run_type iterations real_time cpu_time time_unit gflops peak_gflops fraction isa \
+    threads repetitions exp speedup_over_naive max_abs_diff plan; do
+    grep -q "\"$key\":" "$dir/results/run.json" || fail "the JSON lacks the key $key"
+done
+
+# A filter that selects nothing with a promise is no success of --check.
+# shellcheck disable=SC2086
+refuse '--filter leaves no row' $tiny --check --filter 'cross|kv_heads'
+
+if [ "$failures" -gt 0 ]; then
+    echo "$failures checks failed"
+    exit 1
+fi
+echo 'all checks of the command line passed'

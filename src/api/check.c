@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checks of a whole request, in the order of the arguments: tensors, then
+ * options, then the arrays and tensors that options point to.
+ */
+#include "api/check.h"
+
+#include "api/error.h"
+#include "dispatch.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define MAX_HEAD_SIZE 4096
+
+/** Further than any key can be from any query, and far from overflow. */
+#define MAX_OFFSET (INT64_MAX / 8)
+
+#define CHECK(call)                                                                                                    \
+    do {                                                                                                               \
+        const attn_status status_ = (call);                                                                            \
+        if (status_)                                                                                                   \
+            return status_;                                                                                            \
+    } while (0)
+
+static attn_status check_f32(const char *name, attn_dtype dtype)
+{
+    static const char *const names[] = {"ATTN_F32", "ATTN_BF16", "ATTN_F16", "ATTN_BOOL", "ATTN_I8", "ATTN_U8"};
+    if (dtype != ATTN_F32)
+        return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; this version computes in ATTN_F32 only", name,
+                         names[dtype]);
+    return ATTN_OK;
+}
+
+static attn_status check_axis(const char *name, const attn_tensor *t, int axis, int64_t expected, const char *meaning)
+{
+    if (t->shape[axis] != expected)
+        return attn_fail(ATTN_SHAPE_MISMATCH, "%s.shape[%d] is %" PRId64 "; expected %" PRId64 ", %s", name, axis,
+                         t->shape[axis], expected, meaning);
+    return ATTN_OK;
+}
+
+static attn_status check_head_size(const char *name, const attn_tensor *t)
+{
+    if (t->shape[3] > MAX_HEAD_SIZE)
+        return attn_fail(ATTN_UNSUPPORTED, "%s.shape[3] is %" PRId64 "; head sizes go up to %d", name, t->shape[3],
+                         MAX_HEAD_SIZE);
+    return ATTN_OK;
+}
+
+static attn_status check_operands(const struct attn_problem *p, enum check_depth depth)
+{
+    const attn_tensor *tensors[] = {&p->q, &p->k, &p->v, &p->out};
+    static const char *const names[] = {"q", "k", "v", "out"};
+    for (int i = 0; i < 4; i++) {
+        CHECK(attn_check_tensor(names[i], tensors[i], depth));
+        CHECK(check_f32(names[i], tensors[i]->dtype));
+        CHECK(check_head_size(names[i], tensors[i]));
+        if (depth == CHECK_ALL)
+            CHECK(attn_check_contiguous(names[i], tensors[i]));
+    }
+    CHECK(check_axis("k", &p->k, 0, p->q.shape[0], "the batch of q"));
+    CHECK(check_axis("v", &p->v, 0, p->q.shape[0], "the batch of q"));
+    CHECK(check_axis("v", &p->v, 1, p->k.shape[1], "the heads of k"));
+    CHECK(check_axis("v", &p->v, 2, p->k.shape[2], "the tokens of k"));
+    CHECK(check_axis("k", &p->k, 3, p->q.shape[3], "the head size of q"));
+    CHECK(check_axis("out", &p->out, 0, p->q.shape[0], "the batch of q"));
+    CHECK(check_axis("out", &p->out, 1, p->q.shape[1], "the heads of q"));
+    CHECK(check_axis("out", &p->out, 2, p->q.shape[2], "the tokens of q"));
+    CHECK(check_axis("out", &p->out, 3, p->v.shape[3], "the head size of v"));
+    const int64_t heads = p->q.shape[1], kv_heads = p->k.shape[1];
+    if (heads > 0 && (kv_heads == 0 || heads % kv_heads != 0))
+        return attn_fail(ATTN_SHAPE_MISMATCH,
+                         "q.shape[1] is %" PRId64 "; expected a multiple of the %" PRId64 " heads of k", heads,
+                         kv_heads);
+    return depth == CHECK_ALL ? attn_check_distinct("out", &p->out) : ATTN_OK;
+}
+
+/** Takes over the caller's params, whose struct may be older or newer than ours. */
+static attn_status take_params(attn_params *ours, const attn_params *theirs)
+{
+    *ours = attn_params_default();
+    if (!theirs)
+        return ATTN_OK;
+    const size_t size = theirs->struct_size;
+    if (size < sizeof *ours)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.struct_size is %zu; expected %zu: start from attn_params_default()", size,
+                         sizeof *ours);
+    for (size_t i = sizeof *ours; i < size; i++)
+        if (((const unsigned char *)theirs)[i])
+            return attn_fail(ATTN_UNSUPPORTED,
+                             "params.struct_size is %zu and a field behind the %zu bytes that version %s knows is set",
+                             size, sizeof *ours, attn_version_string());
+    memcpy(ours, theirs, sizeof *ours);
+    ours->struct_size = sizeof *ours;
+    return ATTN_OK;
+}
+
+/** Options that have a place in attn_params but no kernel yet. */
+static attn_status check_reserved(const attn_params *p)
+{
+    const struct {
+        const char *name;
+        int set;
+    } reserved[] = {
+        {"softcap", p->softcap != 0.0f},
+        {"use_window", p->use_window != 0},
+        {"window_left", p->window_left != 0},
+        {"window_right", p->window_right != 0},
+        {"window_sinks", p->window_sinks != 0},
+        {"alibi_slopes", p->alibi_slopes != NULL},
+        {"relative_bias", p->relative_bias != NULL},
+        {"relative_max_distance", p->relative_max_distance != 0},
+        {"sinks", p->sinks != NULL},
+        {"dropout_p", p->dropout_p != 0.0f},
+        {"dropout_seed", p->dropout_seed != 0},
+        {"dropout_offset", p->dropout_offset != 0},
+        {"cu_seqlens_q", p->cu_seqlens_q != NULL},
+        {"cu_seqlens_k", p->cu_seqlens_k != NULL},
+        {"num_sequences", p->num_sequences != 0},
+        {"block_table", p->block_table != NULL},
+        {"block_table_stride", p->block_table_stride != 0},
+        {"page_size", p->page_size != 0},
+        {"block_mask_offsets", p->block_mask_offsets != NULL},
+        {"block_mask_columns", p->block_mask_columns != NULL},
+        {"block_mask_size", p->block_mask_size != 0},
+        {"q_scale", p->q_scale != NULL},
+        {"k_scale", p->k_scale != NULL},
+        {"v_scale", p->v_scale != NULL},
+    };
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+        if (reserved[i].set)
+            return attn_fail(ATTN_UNSUPPORTED, "params.%s is set; version %s does not implement it", reserved[i].name,
+                             attn_version_string());
+    return ATTN_OK;
+}
+
+static attn_status check_scale(struct attn_problem *problem)
+{
+    const attn_params *p = &problem->params;
+    if (!isfinite(p->scale))
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.scale is %g; expected a finite number", (double)p->scale);
+    if (!isfinite(p->temperature) || p->temperature < 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.temperature is %g; expected a positive number, or 0 for 1",
+                         (double)p->temperature);
+    const int64_t d = problem->q.shape[3];
+    const double scale = p->scale != 0.0f ? (double)p->scale : d > 0 ? 1.0 / sqrt((double)d) : 1.0;
+    problem->scale = (float)(scale / (p->temperature != 0.0f ? (double)p->temperature : 1.0));
+    if (!isfinite(problem->scale * 2.0f))
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.temperature is %g; expected a scale divided by it that a float can hold",
+                         (double)p->temperature);
+    return ATTN_OK;
+}
+
+static attn_status check_choices(const attn_params *p)
+{
+    if ((unsigned)p->causal > ATTN_CAUSAL_OFFSET)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.causal is %d; expected an attn_causal", (int)p->causal);
+    if ((unsigned)p->exp > ATTN_EXP_FAST)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.exp is %d; expected an attn_exp", (int)p->exp);
+    if ((unsigned)p->isa > ATTN_ISA_NEON)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.isa is %d; expected an attn_isa", (int)p->isa);
+    if (p->isa != ATTN_ISA_AUTO && !attn_isa_supported(p->isa))
+        return attn_fail(ATTN_UNSUPPORTED, "params.isa is %s, which this processor or this build does not have",
+                         attn_isa_name(p->isa));
+    if (p->num_threads < 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_threads is %d; expected 0 or more", p->num_threads);
+    return ATTN_OK;
+}
+
+/** kv_start, kv_len and query_offset: which arrays go with which option, and every element. */
+static attn_status check_lengths(const struct attn_problem *problem, enum check_depth depth)
+{
+    const attn_params *p = &problem->params;
+    const int64_t batch = problem->q.shape[0], tk = problem->k.shape[2];
+    if (p->query_offset && p->causal != ATTN_CAUSAL_OFFSET)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.query_offset is set; expected NULL unless causal is "
+                                                "ATTN_CAUSAL_OFFSET");
+    if (depth == CHECK_SHAPES)
+        return ATTN_OK;
+    if (!p->query_offset && p->causal == ATTN_CAUSAL_OFFSET && batch > 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.query_offset is NULL; expected %" PRId64 " offsets for ATTN_CAUSAL_OFFSET", batch);
+    for (int64_t b = 0; b < batch; b++) {
+        const int64_t len = p->kv_len ? p->kv_len[b] : tk;
+        if (len < 0 || len > tk)
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "params.kv_len[%" PRId64 "] is %" PRId64 "; expected 0 to %" PRId64 ", the tokens of k", b,
+                             len, tk);
+        if (p->kv_start && (p->kv_start[b] < 0 || p->kv_start[b] > len))
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "params.kv_start[%" PRId64 "] is %" PRId64 "; expected 0 to %" PRId64
+                             ", the end of the live keys",
+                             b, p->kv_start[b], len);
+        if (p->query_offset && (p->query_offset[b] < -MAX_OFFSET || p->query_offset[b] > MAX_OFFSET))
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "params.query_offset[%" PRId64 "] is %" PRId64 "; expected -2^60 to 2^60", b,
+                             p->query_offset[b]);
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_mask(const struct attn_problem *problem, enum check_depth depth)
+{
+    const int64_t full[4] = {problem->q.shape[0], problem->q.shape[1], problem->q.shape[2], problem->k.shape[2]};
+    const attn_tensor *mask = &problem->mask;
+    CHECK(attn_check_tensor("params.mask", mask, depth));
+    if (mask->dtype != ATTN_BOOL)
+        CHECK(check_f32("params.mask", mask->dtype));
+    for (int axis = 0; axis < 4; axis++)
+        if (mask->shape[axis] != 1 && mask->shape[axis] != full[axis])
+            return attn_fail(ATTN_SHAPE_MISMATCH, "params.mask.shape[%d] is %" PRId64 "; expected 1 or %" PRId64, axis,
+                             mask->shape[axis], full[axis]);
+    return ATTN_OK;
+}
+
+/** An output on request: f32 of the given shape. */
+static attn_status check_output(const char *name, const attn_tensor *t, int64_t tokens, int64_t channels,
+                                const struct attn_problem *problem, enum check_depth depth)
+{
+    CHECK(attn_check_tensor(name, t, depth));
+    CHECK(check_f32(name, t->dtype));
+    CHECK(check_axis(name, t, 0, problem->q.shape[0], "the batch of q"));
+    CHECK(check_axis(name, t, 1, problem->q.shape[1], "the heads of q"));
+    CHECK(check_axis(name, t, 2, tokens, "one per row that was asked for"));
+    CHECK(check_axis(name, t, 3, channels, "one per key, or 1"));
+    return depth == CHECK_ALL ? attn_check_distinct(name, t) : ATTN_OK;
+}
+
+static attn_status check_weight_rows(const struct attn_problem *problem, enum check_depth depth)
+{
+    const attn_params *p = &problem->params;
+    const int64_t tq = problem->q.shape[2];
+    if (p->num_weight_rows < 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_weight_rows is %" PRId64 "; expected 0 or more",
+                         p->num_weight_rows);
+    if (p->weight_rows && !p->weights)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.weight_rows is set but params.weights is NULL");
+    if (!p->weight_rows && p->num_weight_rows)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_weight_rows is %" PRId64 " but params.weight_rows is NULL",
+                         p->num_weight_rows);
+    for (int64_t i = 0; depth == CHECK_ALL && i < p->num_weight_rows; i++)
+        if (p->weight_rows[i] < 0 || p->weight_rows[i] >= tq)
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "params.weight_rows[%" PRId64 "] is %" PRId64 "; expected a query from 0 to %" PRId64, i,
+                             p->weight_rows[i], tq - 1);
+    return ATTN_OK;
+}
+
+/** Copies the tensors that params points to, so that an absent one is a tensor without data. */
+static attn_status check_attachments(struct attn_problem *problem, enum check_depth depth)
+{
+    const attn_params *p = &problem->params;
+    const int64_t tq = problem->q.shape[2], tk = problem->k.shape[2];
+    if (p->mask) {
+        problem->mask = *p->mask;
+        CHECK(check_mask(problem, depth));
+    }
+    CHECK(check_weight_rows(problem, depth));
+    if (p->lse) {
+        problem->lse = *p->lse;
+        CHECK(check_output("params.lse", p->lse, tq, 1, problem, depth));
+    }
+    if (p->weights) {
+        problem->weights = *p->weights;
+        CHECK(check_output("params.weights", p->weights, p->weight_rows ? p->num_weight_rows : tq, tk, problem, depth));
+    }
+    if (p->key_sums) {
+        problem->key_sums = *p->key_sums;
+        CHECK(check_output("params.key_sums", p->key_sums, 1, tk, problem, depth));
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                       const attn_tensor *out, const attn_params *params, enum check_depth depth)
+{
+    static const char *const names[] = {"q", "k", "v", "out"};
+    const attn_tensor *const tensors[] = {q, k, v, out};
+    for (int i = 0; i < 4; i++)
+        if (!tensors[i])
+            return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected a tensor", names[i]);
+    memset(problem, 0, sizeof *problem);
+    problem->q = *q, problem->k = *k, problem->v = *v, problem->out = *out;
+    CHECK(check_operands(problem, depth));
+    CHECK(take_params(&problem->params, params));
+    CHECK(check_reserved(&problem->params));
+    CHECK(check_choices(&problem->params));
+    CHECK(check_scale(problem));
+    CHECK(check_lengths(problem, depth));
+    return check_attachments(problem, depth);
+}

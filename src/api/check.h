@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checks of arguments. Everything is checked before anything is computed, and
+ * what follows relies on it.
+ */
+#ifndef ATTN_CHECK_H
+#define ATTN_CHECK_H
+
+#include "driver/driver.h"
+
+/** What a call has in hand. */
+enum check_depth {
+    CHECK_SHAPES, /**< attn_plan_create: shapes and options */
+    CHECK_ALL     /**< data, strides and the contents of arrays as well */
+};
+
+/** Checks a request and fills problem, or returns the status of the first thing that is wrong. */
+attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                       const attn_tensor *out, const attn_params *params, enum check_depth depth);
+
+/** Checks of one tensor, by name. depth as above. */
+attn_status attn_check_tensor(const char *name, const attn_tensor *t, enum check_depth depth);
+
+/** That channels lie next to each other. */
+attn_status attn_check_contiguous(const char *name, const attn_tensor *t);
+
+/** That no element of an output is stored twice. */
+attn_status attn_check_distinct(const char *name, const attn_tensor *t);
+
+#endif

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ATTN_MAX_CPU_ISA, ATTN_NUM_THREADS and ATTN_VERBOSE. They are read at the
+ * first call and never again, so a process sees one setting throughout. A
+ * value that means nothing is reported once and then taken as not set.
+ */
+#include "api/environment.h"
+
+#include "dispatch.h"
+#include "driver/driver.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct attn_environment environment;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void warn(const char *name, const char *value, const char *expected)
+{
+    fprintf(stderr, "attn: %s=%s is ignored; expected %s\n", name, value, expected);
+}
+
+static attn_isa read_max_isa(const char *value)
+{
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++)
+        if (strcmp(value, attn_isa_name((attn_isa)isa)) == 0)
+            return (attn_isa)isa;
+    warn("ATTN_MAX_CPU_ISA", value, "scalar, avx2, avx512 or neon");
+    return ATTN_ISA_AUTO;
+}
+
+static int read_num_threads(const char *value)
+{
+    char *end;
+    errno = 0;
+    const long n = strtol(value, &end, 10);
+    if (end != value && *end == 0 && errno == 0 && n >= 1 && n <= INT_MAX)
+        return (int)n;
+    warn("ATTN_NUM_THREADS", value, "a number from 1");
+    return 0;
+}
+
+static int read_verbose(const char *value)
+{
+    if (strcmp(value, "0") == 0 || strcmp(value, "1") == 0)
+        return value[0] == '1';
+    warn("ATTN_VERBOSE", value, "0 or 1");
+    return 0;
+}
+
+static void read_environment(void)
+{
+    const char *value;
+    if ((value = getenv("ATTN_MAX_CPU_ISA")) && *value)
+        environment.max_isa = read_max_isa(value);
+    if ((value = getenv("ATTN_NUM_THREADS")) && *value)
+        environment.num_threads = read_num_threads(value);
+    if ((value = getenv("ATTN_VERBOSE")) && *value)
+        environment.verbose = read_verbose(value);
+}
+
+const struct attn_environment *attn_environment(void)
+{
+    pthread_once(&once, read_environment);
+    return &environment;
+}
+
+attn_isa attn_isa_active(void)
+{
+    return attn_kernels_best(attn_environment()->max_isa)->isa;
+}
+
+int attn_default_num_threads(void)
+{
+    const int set = attn_environment()->num_threads;
+    return set ? set : attn_driver_max_threads();
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Status names and the last error's sentence, kept per thread in static
+ * memory, so that reporting "out of memory" needs none.
+ */
+#include "api/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static _Thread_local char last_error[320];
+
+attn_status attn_fail(attn_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(last_error, sizeof last_error, format, args);
+    va_end(args);
+    return status;
+}
+
+const char *attn_last_error(void)
+{
+    return last_error;
+}
+
+const char *attn_status_string(attn_status status)
+{
+    switch (status) {
+    case ATTN_OK:
+        return "ok";
+    case ATTN_INVALID_ARGUMENT:
+        return "invalid argument";
+    case ATTN_SHAPE_MISMATCH:
+        return "shape mismatch";
+    case ATTN_SIZE_OVERFLOW:
+        return "size overflow";
+    case ATTN_UNSUPPORTED:
+        return "unsupported";
+    case ATTN_OUT_OF_MEMORY:
+        return "out of memory";
+    case ATTN_WORKSPACE_TOO_SMALL:
+        return "workspace too small";
+    }
+    return "unknown status";
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plans, and the simple call, which makes one on its stack.
+ *
+ * A plan keeps the shapes, the options and the geometry chosen for them. A run
+ * checks its own arguments in full, then that they are what was planned.
+ */
+#include "api/check.h"
+#include "api/environment.h"
+#include "api/error.h"
+#include "dispatch.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct attn_plan {
+    struct attn_problem problem; /**< shapes and options; its pointers are only compared with NULL */
+    struct attn_geometry geometry;
+};
+
+/** An output tensor that was asked for counts as present even where plans have no data yet. */
+static void mark_present(attn_tensor *t, const attn_tensor *asked)
+{
+    if (asked && !t->data)
+        t->data = t;
+}
+
+static void make_plan(struct attn_plan *plan, const struct attn_problem *problem)
+{
+    const attn_params *params = &problem->params;
+    plan->problem = *problem;
+    mark_present(&plan->problem.key_sums, params->key_sums);
+    const struct attn_kernels *kernels =
+        params->isa == ATTN_ISA_AUTO ? attn_kernels_best(attn_environment()->max_isa) : attn_kernels_get(params->isa);
+    const int threads = params->num_threads ? params->num_threads : attn_default_num_threads();
+    plan->geometry = attn_geometry_of(&plan->problem, kernels, threads);
+}
+
+static size_t workspace_size(const struct attn_plan *plan)
+{
+    return (size_t)plan->geometry.threads * plan->geometry.scratch_size + ATTN_ALIGN;
+}
+
+static void *align(void *p)
+{
+    return (void *)(((uintptr_t)p + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN);
+}
+
+static attn_status same_shape(const char *name, const attn_tensor *now, const attn_tensor *planned)
+{
+    for (int axis = 0; axis < 4; axis++)
+        if (now->shape[axis] != planned->shape[axis])
+            return attn_fail(ATTN_SHAPE_MISMATCH, "%s.shape[%d] is %" PRId64 "; the plan was made for %" PRId64, name,
+                             axis, now->shape[axis], planned->shape[axis]);
+    return ATTN_OK;
+}
+
+/** That a run asks for what was planned. */
+static attn_status check_planned(const struct attn_plan *plan, const struct attn_problem *now)
+{
+    const struct attn_problem *was = &plan->problem;
+    const struct {
+        const char *name;
+        const attn_tensor *now, *was;
+    } tensors[] = {{"q", &now->q, &was->q}, {"k", &now->k, &was->k}, {"v", &now->v, &was->v}};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        const attn_status status = same_shape(tensors[i].name, tensors[i].now, tensors[i].was);
+        if (status)
+            return status;
+    }
+    const attn_params *p = &now->params, *w = &was->params;
+    const struct {
+        const char *name;
+        int differs;
+    } options[] = {
+        {"scale", p->scale != w->scale},
+        {"temperature", p->temperature != w->temperature},
+        {"causal", p->causal != w->causal},
+        {"exp", p->exp != w->exp},
+        {"isa", p->isa != w->isa},
+        {"mask", !p->mask != !w->mask || (p->mask && now->mask.dtype != was->mask.dtype)},
+        {"lse", !p->lse != !w->lse},
+        {"weights", !p->weights != !w->weights},
+        {"num_weight_rows", p->num_weight_rows != w->num_weight_rows},
+        {"key_sums", !p->key_sums != !w->key_sums},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].differs)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "params.%s differs from what the plan was made with",
+                             options[i].name);
+    return ATTN_OK;
+}
+
+/** Whether a problem computes anything: without queries or without output there may still be sums to clear. */
+static double milliseconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static void execute(const struct attn_plan *plan, const struct attn_problem *problem, void *workspace)
+{
+    if (!attn_environment()->verbose) {
+        attn_run_parallel(problem, &plan->geometry, align(workspace));
+        return;
+    }
+    char text[256];
+    const double start = milliseconds();
+    attn_run_parallel(problem, &plan->geometry, align(workspace));
+    const double time = milliseconds() - start;
+    attn_plan_describe(plan, text, sizeof text);
+    fprintf(stderr, "attn: %s, %.3f ms\n", text, time);
+}
+
+attn_status attn_plan_create(attn_plan **plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                             const attn_tensor *out, const attn_params *params)
+{
+    if (!plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected the address of a pointer");
+    *plan = NULL;
+    struct attn_problem problem;
+    const attn_status status = attn_check(&problem, q, k, v, out, params, CHECK_SHAPES);
+    if (status)
+        return status;
+    struct attn_plan *made = malloc(sizeof *made);
+    if (!made)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a plan of %zu bytes", sizeof *made);
+    make_plan(made, &problem);
+    *plan = made;
+    return ATTN_OK;
+}
+
+void attn_plan_destroy(attn_plan *plan)
+{
+    free(plan);
+}
+
+int attn_plan_num_threads(const attn_plan *plan)
+{
+    return plan->geometry.threads;
+}
+
+size_t attn_plan_workspace_size(const attn_plan *plan)
+{
+    return workspace_size(plan);
+}
+
+/** The checks that both ways of running a plan share. */
+static attn_status check_run(const attn_plan *plan, struct attn_problem *problem, const attn_tensor *q,
+                             const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                             const attn_params *params, const void *workspace, size_t size)
+{
+    if (!plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_plan_create()");
+    attn_status status = attn_check(problem, q, k, v, out, params, CHECK_ALL);
+    if (!status)
+        status = check_planned(plan, problem);
+    if (status)
+        return status;
+    if (!workspace)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", workspace_size(plan));
+    if (size < workspace_size(plan))
+        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size,
+                         workspace_size(plan));
+    return ATTN_OK;
+}
+
+attn_status attn_plan_run(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                          const attn_tensor *out, const attn_params *params, void *workspace, size_t size)
+{
+    struct attn_problem problem;
+    const attn_status status = check_run(plan, &problem, q, k, v, out, params, workspace, size);
+    if (!status)
+        execute(plan, &problem, workspace);
+    return status;
+}
+
+attn_status attn_plan_run_share(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                const attn_tensor *out, const attn_params *params, void *workspace, size_t size,
+                                int ith, int nth)
+{
+    struct attn_problem problem;
+    const attn_status status = check_run(plan, &problem, q, k, v, out, params, workspace, size);
+    if (status)
+        return status;
+    const struct attn_geometry *geometry = &plan->geometry;
+    if (nth < 1 || nth > geometry->threads)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "nth is %d; expected 1 to %d, the threads of the plan", nth,
+                         geometry->threads);
+    if (ith < 0 || ith >= nth)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "ith is %d; expected 0 to %d", ith, nth - 1);
+    void *scratch = (char *)align(workspace) + (size_t)ith * geometry->scratch_size;
+    for (int64_t task = ith; task < geometry->tasks; task += nth)
+        attn_run_task(&problem, geometry, task, scratch);
+    return ATTN_OK;
+}
+
+size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size)
+{
+    const struct attn_geometry *g = &plan->geometry;
+    const attn_tensor *q = &plan->problem.q, *k = &plan->problem.k, *v = &plan->problem.v;
+    static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
+    const int rows = (int)(g->strips_per_block * g->kernels->strip);
+    const int n = snprintf(
+        buffer, size,
+        "forward f32 B=%" PRId64 " Hq=%" PRId64 " Hkv=%" PRId64 " Tq=%" PRId64 " Tk=%" PRId64 " dk=%" PRId64
+        " dv=%" PRId64 " causal=%s: %s kernel, %s exp2, strips of %d queries, blocks of %d queries x %d keys, "
+        "%" PRId64 " tasks of %s on %d thread%s, no key splits",
+        q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3], v->shape[3],
+        causal[plan->problem.params.causal], attn_isa_name(g->kernels->isa),
+        plan->problem.params.exp == ATTN_EXP_FAST ? "inline" : "SLEEF", g->kernels->strip, rows, g->kernels->key_block,
+        g->tasks, plan->problem.key_sums.data ? "one head" : "one query block", g->threads, g->threads == 1 ? "" : "s");
+    return n > 0 ? (size_t)n : 0;
+}
+
+attn_status attn_forward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                         const attn_params *params)
+{
+    struct attn_plan plan;
+    struct attn_problem problem;
+    const attn_status status = attn_check(&problem, q, k, v, out, params, CHECK_ALL);
+    if (status)
+        return status;
+    make_plan(&plan, &problem);
+    void *workspace = malloc(workspace_size(&plan));
+    if (!workspace)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a workspace of %zu bytes", workspace_size(&plan));
+    execute(&plan, &problem, workspace);
+    free(workspace);
+    return ATTN_OK;
+}

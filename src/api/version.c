@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The version, and the sizes of the element types: constants of the API. */
+#include "attn/attn.h"
+
+#define TEXT_OF(x) #x
+#define TEXT(x)    TEXT_OF(x)
+
+int attn_version(void)
+{
+    return ATTN_VERSION;
+}
+
+const char *attn_version_string(void)
+{
+    return TEXT(ATTN_VERSION_MAJOR) "." TEXT(ATTN_VERSION_MINOR) "." TEXT(ATTN_VERSION_PATCH);
+}
+
+size_t attn_dtype_size(attn_dtype dtype)
+{
+    switch (dtype) {
+    case ATTN_F32:
+        return 4;
+    case ATTN_BF16:
+    case ATTN_F16:
+        return 2;
+    case ATTN_BOOL:
+    case ATTN_I8:
+    case ATTN_U8:
+        return 1;
+    }
+    return 0;
+}

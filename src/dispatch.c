@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Names, support and choice of the instruction sets. A set is usable when its
+ * kernels are built in and the processor and its system can run it.
+ */
+#include "dispatch.h"
+
+#include "cpu/cpu.h"
+
+#include <stddef.h>
+
+extern const struct attn_kernels attn_kernels_scalar;
+#if defined(__x86_64__)
+extern const struct attn_kernels attn_kernels_avx2, attn_kernels_avx512;
+#elif defined(__aarch64__)
+extern const struct attn_kernels attn_kernels_neon;
+#endif
+
+/* In rising order of preference. */
+static const struct attn_kernels *const built_in[] = {
+    &attn_kernels_scalar,
+#if defined(__x86_64__)
+    &attn_kernels_avx2,
+    &attn_kernels_avx512,
+#elif defined(__aarch64__)
+    &attn_kernels_neon,
+#endif
+};
+
+#define NUM_BUILT_IN (sizeof built_in / sizeof *built_in)
+
+static const char *const names[] = {"auto", "scalar", "avx2", "avx512", "neon"};
+
+const char *attn_isa_name(attn_isa isa)
+{
+    return (unsigned)isa < sizeof names / sizeof *names ? names[isa] : "unknown";
+}
+
+const struct attn_kernels *attn_kernels_get(attn_isa isa)
+{
+    for (size_t i = 0; i < NUM_BUILT_IN; i++)
+        if (built_in[i]->isa == isa)
+            return attn_cpu_has(isa) ? built_in[i] : NULL;
+    return NULL;
+}
+
+const struct attn_kernels *attn_kernels_best(attn_isa cap)
+{
+    const struct attn_kernels *best = built_in[0];
+    for (size_t i = 0; i < NUM_BUILT_IN && (cap == ATTN_ISA_AUTO || built_in[i]->isa <= cap); i++)
+        if (attn_cpu_has(built_in[i]->isa))
+            best = built_in[i];
+    return best;
+}
+
+int attn_isa_supported(attn_isa isa)
+{
+    return attn_kernels_get(isa) != NULL;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kernel sets that are built in, and the choice between them.
+ */
+#ifndef ATTN_DISPATCH_H
+#define ATTN_DISPATCH_H
+
+#include "kernels/kernels.h"
+
+/** The kernels of an instruction set, or NULL when it is not built in or this processor lacks it. */
+const struct attn_kernels *attn_kernels_get(attn_isa isa);
+
+/** The best kernels that this processor runs and that are no higher than cap (ATTN_ISA_AUTO: no cap). */
+const struct attn_kernels *attn_kernels_best(attn_isa cap);
+
+#endif

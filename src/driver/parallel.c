@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs tasks on OpenMP threads. This file is the only one that knows OpenMP.
+ *
+ * Tasks are handed out one at a time, as cores are shared and uneven; which
+ * thread computes a task changes no bit of it.
+ */
+#include "driver/driver.h"
+
+#include <omp.h>
+
+int attn_driver_max_threads(void)
+{
+    return omp_get_max_threads();
+}
+
+void attn_run_parallel(const struct attn_problem *problem, const struct attn_geometry *geometry, void *scratch)
+{
+    if (geometry->threads == 1 || attn_forked_from_threads()) {
+        for (int64_t task = 0; task < geometry->tasks; task++)
+            attn_run_task(problem, geometry, task, scratch);
+        return;
+    }
+    attn_note_threads();
+#pragma omp parallel num_threads(geometry->threads)
+    {
+        void *own = (char *)scratch + (size_t)omp_get_thread_num() * geometry->scratch_size;
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t task = 0; task < geometry->tasks; task++)
+            attn_run_task(problem, geometry, task, own);
+    }
+}

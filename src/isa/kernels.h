@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Everything that an instruction set's stub compiles, after it has included
+ * its simd header: the templates, and the one table that it exports.
+ */
+#ifndef ATTN_ISA_KERNELS_H
+#define ATTN_ISA_KERNELS_H
+
+#include "kernels/kernels.h"
+#include "kernels/scratch.h"
+#include "kernels/transpose.h"
+#include "kernels/tile.h"
+#include "kernels/mask.h"
+#include "kernels/softmax.h"
+#include "kernels/forward.h"
+
+static void forward_sleef(const struct attn_work *work)
+{
+    forward_body(ATTN_EXP_SLEEF, work);
+}
+
+static void forward_fast(const struct attn_work *work)
+{
+    forward_body(ATTN_EXP_FAST, work);
+}
+
+static void exp2_sleef(float *dst, const float *src, int64_t n)
+{
+    exp2_array(ATTN_EXP_SLEEF, dst, src, n);
+}
+
+static void exp2_fast(float *dst, const float *src, int64_t n)
+{
+    exp2_array(ATTN_EXP_FAST, dst, src, n);
+}
+
+extern const struct attn_kernels VF_NAME(attn_kernels);
+
+const struct attn_kernels VF_NAME(attn_kernels) = {
+    .isa = VF_ISA,
+    .strip = STRIP,
+    .key_block = KEY_BLOCK,
+    .forward = {[ATTN_EXP_SLEEF] = forward_sleef, [ATTN_EXP_FAST] = forward_fast},
+    .exp2 = {[ATTN_EXP_SLEEF] = exp2_sleef, [ATTN_EXP_FAST] = exp2_fast},
+};
+
+#endif

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Exact attention of one block of queries, by an online softmax over blocks of
+ * keys (Milakov & Gimelshein 2018, "Online normalizer calculation for
+ * softmax", algorithm 3; Dao et al. 2022, "FlashAttention", algorithm 1).
+ *
+ *   Q^T of every strip is made once.
+ *   for each block of keys, at fixed positions
+ *       for each strip of queries
+ *           S = K Q^T;  m' = max(m, max S);  P = 2^(S - m')
+ *           l = l 2^(m - m') + sum P;        O = O 2^(m - m') + V^T P
+ *   out = (O / l)^T;  lse = m ln 2 + ln l
+ *
+ * Scores are in base 2: scale * log2(e) goes into Q. All of m, l, S, P, O have
+ * a query per lane, so no step sums across lanes, and a lane's bits depend on
+ * its own query alone: rescaling by 2^0 and adding a masked key's 0 * V change
+ * nothing, and the blocks' borders lie at fixed distances from key 0.
+ *
+ * Budget on AVX-512, d = 64: S tile 24 KiB and Q^T strip 12 KiB in L1; K and V
+ * blocks, O and Q^T of the whole query block in L2.
+ */
+#ifndef ATTN_FORWARD_H
+#define ATTN_FORWARD_H
+
+#include <assert.h>
+
+#define KEY_BLOCK 128
+
+/** A block of keys as the strips see it: in place, or copied. */
+struct key_block {
+    const float *k, *v;
+    ptrdiff_t k_stride, v_stride;
+    int64_t first;
+    int size;
+    int v_finite; /**< -1: not looked at yet */
+};
+
+/** One strip of queries. */
+struct strip {
+    float *q, *o, *m, *l;
+    int64_t first; /**< its first query within the block of queries */
+    int rows, nv;
+    int started; /**< m, l and o hold something */
+};
+
+/** Strip i of the block. */
+static struct strip strip_at(const struct attn_work *work, const struct attn_scratch *scratch, int64_t i)
+{
+    const int64_t first = i * STRIP, left = work->num_queries - first;
+    const int rows = left < STRIP ? (int)left : STRIP;
+    return (struct strip){.q = scratch->q + i * STRIP * work->dk,
+                          .o = scratch->o + i * STRIP * work->dv,
+                          .m = scratch->m + i * STRIP,
+                          .l = scratch->l + i * STRIP,
+                          .first = first,
+                          .rows = rows,
+                          .nv = (rows + VF_LEN - 1) / VF_LEN};
+}
+
+/** The keys, counted from the first, that some query of the strip can see by the diagonal. */
+static int64_t visible_keys(const struct attn_work *work, const struct strip *strip)
+{
+    const int64_t visible = strip->first + strip->rows + work->diagonal;
+    return visible < 0 ? 0 : visible < work->num_keys ? visible : work->num_keys;
+}
+
+/**
+ * Scores of n keys of a block against a strip, with their mask; max[lane]
+ * becomes their maximum. Where the mask says MASK_DEAD nothing is computed.
+ */
+static struct mask tile_scores(const struct attn_work *work, const struct attn_scratch *scratch,
+                               const struct strip *strip, const struct key_block *keys, int n, float *max)
+{
+    const struct mask mask = stage_mask(work, scratch, strip->nv * VF_LEN, strip->first, strip->rows, keys->first, n);
+    if (mask.kind == MASK_DEAD)
+        return mask;
+    score_tile(strip->nv, strip->q, keys->k, keys->k_stride, work->dk, n, scratch->s, max);
+    if (mask.kind != MASK_NONE)
+        mask_scores(strip->nv, &mask, n, scratch->s, max);
+    return mask;
+}
+
+/** Takes the maxima of a new tile into m and l, and says how O goes on; alpha is set for ACCUMULATE_RESCALE. */
+ATTN_INLINE enum accumulate update_maximum(const attn_exp exp, struct strip *strip, const float *max, float *alpha)
+{
+    const int width = strip->nv * VF_LEN;
+    if (!strip->started) {
+        for (int i = 0; i < width; i += VF_LEN) {
+            vf_store(strip->m + i, vf_load(max + i));
+            vf_store(strip->l + i, vf_zero());
+        }
+        strip->started = 1;
+        return ACCUMULATE_FIRST;
+    }
+    int grew = 0;
+    for (int i = 0; i < width; i += VF_LEN)
+        grew |= vm_any(vf_gt(vf_load(max + i), vf_load(strip->m + i)));
+    if (!grew)
+        return ACCUMULATE_ADD;
+    for (int i = 0; i < width; i += VF_LEN) {
+        const vf old = vf_load(strip->m + i), m = vf_max(vf_load(max + i), old);
+        const vf a = exp2_of(exp, vf_sub(old, softmax_base(m)));
+        vf_store(alpha + i, a);
+        vf_store(strip->m + i, m);
+        vf_store(strip->l + i, vf_mul(vf_load(strip->l + i), a));
+    }
+    return ACCUMULATE_RESCALE;
+}
+
+/** One step of the online softmax: adds n keys of a block to a strip. */
+ATTN_INLINE void strip_step(const attn_exp exp, const struct attn_work *work, const struct attn_scratch *scratch,
+                            struct strip *strip, struct key_block *keys, int n)
+{
+    float max[STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    float alpha[STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    float sum[STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    const struct mask mask = tile_scores(work, scratch, strip, keys, n, max);
+    if (mask.kind == MASK_DEAD)
+        return;
+    const enum accumulate mode = update_maximum(exp, strip, max, alpha);
+    exponentiate(strip->nv, exp, strip->m, n, scratch->s, sum);
+    for (int i = 0; i < strip->nv * VF_LEN; i += VF_LEN)
+        vf_store(strip->l + i, vf_add(vf_load(strip->l + i), vf_load(sum + i)));
+
+    if (mask.kind != MASK_NONE && keys->v_finite < 0)
+        keys->v_finite = values_finite(keys->v, keys->v_stride, keys->size, work->dv);
+    if (mask.kind == MASK_NONE || keys->v_finite)
+        value_tile(strip->nv, scratch->s, keys->v, keys->v_stride, work->dv, n, strip->o, mode, alpha);
+    else
+        value_tile_masked(strip->nv, &mask, scratch->s, keys->v, keys->v_stride, work->dv, n, strip->o, mode, alpha);
+}
+
+/** Copies n rows of width floats close together. */
+static void copy_rows(float *dst, const float *src, ptrdiff_t stride, int n, int width)
+{
+    for (int j = 0; j < n; j++)
+        memcpy(dst + (ptrdiff_t)j * width, src + j * stride, (size_t)width * sizeof *dst);
+}
+
+/**
+ * Whether rows at this distance crowd into a few sets of the L1 cache: then a
+ * block of them, read once per strip, does not stay there.
+ */
+static int rows_collide(ptrdiff_t stride, int width)
+{
+    return stride != width && stride % 128 == 0;
+}
+
+/** The block of keys that starts at key first. */
+static struct key_block key_block_at(const struct attn_work *work, const struct attn_scratch *scratch, int64_t first,
+                                     int64_t end)
+{
+    struct key_block keys = {.k = work->k.data + first * work->k.stride,
+                             .v = work->v.data + first * work->v.stride,
+                             .k_stride = work->k.stride,
+                             .v_stride = work->v.stride,
+                             .first = first,
+                             .size = (int)(end - first < KEY_BLOCK ? end - first : KEY_BLOCK),
+                             .v_finite = -1};
+    if (work->num_queries > STRIP) {
+        if (rows_collide(keys.k_stride, work->dk)) {
+            copy_rows(scratch->k, keys.k, keys.k_stride, keys.size, work->dk);
+            keys.k = scratch->k;
+            keys.k_stride = work->dk;
+        }
+        if (rows_collide(keys.v_stride, work->dv)) {
+            copy_rows(scratch->v, keys.v, keys.v_stride, keys.size, work->dv);
+            keys.v = scratch->v;
+            keys.v_stride = work->dv;
+        }
+    }
+    return keys;
+}
+
+/** Writes a strip's rows of out and lse; leaves 1/l (0 without a live key) in inverse. */
+static void finish_strip(const struct attn_work *work, const struct strip *strip, float *inverse)
+{
+    float lse[STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    for (int i = 0; i < strip->nv * VF_LEN; i += VF_LEN) {
+        const vf l = strip->started ? vf_load(strip->l + i) : vf_zero();
+        const vf m = strip->started ? vf_load(strip->m + i) : vf_set1(-INFINITY);
+        const vm empty = vf_eq(l, vf_zero());
+        vf_store(inverse + i, vf_select(empty, vf_zero(), vf_div(vf_set1(1.0f), l)));
+        if (work->lse)
+            vf_store(lse + i, vf_select(empty, vf_set1(-INFINITY), vf_fma(m, vf_set1(LN2), vf_log(l))));
+    }
+    for (int r = 0; work->lse && r < strip->rows; r++)
+        work->lse[(strip->first + r) * work->lse_stride] = lse[r];
+    float *out = work->out.data + strip->first * work->out.stride;
+    if (strip->started) {
+        transpose_out(out, work->out.stride, strip->o, strip->nv * VF_LEN, strip->rows, work->dv, inverse);
+    } else {
+        for (int r = 0; r < strip->rows; r++)
+            memset(out + r * work->out.stride, 0, (size_t)work->dv * sizeof *out);
+    }
+}
+
+#include "kernels/weights.h"
+
+ATTN_INLINE void forward_body(const attn_exp exp, const struct attn_work *work)
+{
+    struct attn_scratch scratch;
+    const int64_t num_strips = (work->num_queries + STRIP - 1) / STRIP;
+    assert((uintptr_t)work->scratch % ATTN_ALIGN == 0);
+    assert(work->num_queries > 0);
+    attn_scratch_layout(&scratch, work->scratch, num_strips, STRIP, KEY_BLOCK, work->dk, work->dv);
+
+    struct strip strips[ATTN_MAX_STRIPS];
+    assert(num_strips <= ATTN_MAX_STRIPS);
+    int64_t end = 0;
+    for (int64_t i = 0; i < num_strips; i++) {
+        strips[i] = strip_at(work, &scratch, i);
+        transpose_in(strips[i].q, strips[i].nv * VF_LEN, work->q.data + strips[i].first * work->q.stride,
+                     work->q.stride, strips[i].rows, work->dk, work->scale);
+        const int64_t visible = visible_keys(work, &strips[i]);
+        end = visible > end ? visible : end;
+    }
+    for (int64_t first = 0; first < end; first += KEY_BLOCK) {
+        struct key_block keys = key_block_at(work, &scratch, first, end);
+        for (int64_t i = 0; i < num_strips; i++) {
+            const int64_t visible = visible_keys(work, &strips[i]) - first;
+            if (visible > 0)
+                strip_step(exp, work, &scratch, &strips[i], &keys, (int)(visible < keys.size ? visible : keys.size));
+        }
+    }
+    float inverse[STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    for (int64_t i = 0; i < num_strips; i++) {
+        finish_strip(work, &strips[i], inverse);
+        strip_weights(exp, work, &scratch, &strips[i], inverse);
+    }
+}
+
+#endif

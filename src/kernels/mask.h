@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Masks of one tile (a strip of queries by a block of keys).
+ *
+ * stage_mask() looks at everything that can hide a key from a query in this
+ * tile and says which of four cases holds; masks that stand in memory are
+ * brought into lane order ([key][query]) on the way. Most tiles of a causal or
+ * padded run are MASK_NONE or MASK_DEAD and run no mask code.
+ *
+ * A hidden score becomes -inf by selection, never by arithmetic, so a NaN in
+ * its K row is gone. A NaN or Inf in the V row of a key that is hidden from
+ * some lanes only would still turn 0 * V into NaN: tiles with a mask look
+ * whether their V block is finite, and take value_tile_masked() if not.
+ */
+#ifndef ATTN_MASK_H
+#define ATTN_MASK_H
+
+#include <math.h>
+#include <string.h>
+
+#define LOG2E 0x1.715476p+0f
+#define LN2   0x1.62e43p-1f
+
+enum mask_kind {
+    MASK_NONE,     /**< every lane sees every key */
+    MASK_DEAD,     /**< no lane sees any key */
+    MASK_DIAGONAL, /**< lane r sees key j when j <= r + diagonal */
+    MASK_LIVE,     /**< bytes in scratch->live, the diagonal included */
+    MASK_BIAS      /**< floats in scratch->bias, -inf where hidden for any reason */
+};
+
+struct mask {
+    enum mask_kind kind;
+    int64_t diagonal; /**< lane r of the strip sees key j of the block when j <= r + diagonal */
+    const uint8_t *live;
+    const float *bias;
+};
+
+/** Transposes 8 x 8 bytes: eight rows in, eight columns out. */
+ATTN_INLINE void transpose_bytes8(uint64_t x[8])
+{
+    for (int step = 4; step >= 1; step /= 2) {
+        const uint64_t low = step == 4 ? 0x00000000ffffffffu : step == 2 ? 0x0000ffff0000ffffu : 0x00ff00ff00ff00ffu;
+        ATTN_UNROLL
+        for (int i = 0; i < 8; i++) {
+            if (i & step)
+                continue;
+            const uint64_t a = x[i], b = x[i + step];
+            x[i] = (a & low) | ((b & low) << (8 * step));
+            x[i + step] = ((a >> (8 * step)) & low) | (b & ~low);
+        }
+    }
+}
+
+/** What a staged boolean tile holds. */
+struct extent {
+    int any, all; /**< some, every element is live */
+};
+
+/** live[j * width + r] = mask(r, j); rows behind the last repeat it. */
+static struct extent stage_live(uint8_t *live, int width, struct attn_grid mask, int rows, int n)
+{
+    const uint8_t *src = mask.data;
+    uint64_t any = 0, zero = 0;
+    if (mask.query_stride == 0) {
+        for (int j = 0; j < n; j++) {
+            const uint8_t byte = src[j * mask.key_stride];
+            any |= byte;
+            zero |= byte == 0;
+            memset(live + (ptrdiff_t)j * width, byte, (size_t)width);
+        }
+        return (struct extent){any != 0, zero == 0};
+    }
+    int j = 0;
+    if (mask.key_stride == 1 && width % 8 == 0) {
+        for (; j + 8 <= n; j += 8) {
+            for (int r = 0; r < width; r += 8) {
+                uint64_t x[8];
+                for (int i = 0; i < 8; i++) {
+                    const int row = r + i < rows ? r + i : rows - 1;
+                    memcpy(&x[i], src + row * mask.query_stride + j, 8);
+                    any |= x[i];
+                    zero |= (x[i] - 0x0101010101010101u) & ~x[i] & 0x8080808080808080u;
+                }
+                transpose_bytes8(x);
+                for (int i = 0; i < 8; i++)
+                    memcpy(live + (ptrdiff_t)(j + i) * width + r, &x[i], 8);
+            }
+        }
+    }
+    for (; j < n; j++) {
+        for (int r = 0; r < width; r++) {
+            const uint8_t byte = src[(r < rows ? r : rows - 1) * mask.query_stride + j * mask.key_stride];
+            any |= byte;
+            zero |= byte == 0;
+            live[(ptrdiff_t)j * width + r] = byte;
+        }
+    }
+    return (struct extent){any != 0, zero == 0};
+}
+
+/** bias[j * width + r] = mask(r, j) * log2(e). */
+static void stage_bias(float *bias, int width, struct attn_grid mask, int rows, int n)
+{
+    const float *src = mask.data;
+    if (mask.query_stride == 0) {
+        for (int j = 0; j < n; j++) {
+            const vf b = vf_set1(src[j * mask.key_stride] * LOG2E);
+            for (int r = 0; r < width; r += VF_LEN)
+                vf_store(bias + (ptrdiff_t)j * width + r, b);
+        }
+    } else if (mask.key_stride == 1) {
+        transpose_in(bias, width, src, mask.query_stride, rows, n, LOG2E);
+    } else {
+        for (int j = 0; j < n; j++)
+            for (int r = 0; r < width; r++)
+                bias[(ptrdiff_t)j * width + r] =
+                    r < rows ? src[r * mask.query_stride + j * mask.key_stride] * LOG2E : 0.0f;
+    }
+}
+
+/** Lanes 0..hidden(j)-1 do not see key j. */
+static inline int hidden_lanes(int64_t diagonal, int j, int width)
+{
+    const int64_t first = j - diagonal;
+    return first <= 0 ? 0 : first < width ? (int)first : width;
+}
+
+/**
+ * Finds out how the tile of strip rows first_row.. and keys first_key.. is
+ * masked. n has been cut to the keys that some row sees by the diagonal.
+ */
+static struct mask stage_mask(const struct attn_work *work, const struct attn_scratch *scratch, int width,
+                              int64_t first_row, int rows, int64_t first_key, int n)
+{
+    struct mask mask = {MASK_NONE, first_row + work->diagonal - first_key, scratch->live, scratch->bias};
+    const int diagonal = mask.diagonal < n - 1;
+    if (diagonal)
+        mask.kind = MASK_DIAGONAL;
+    if (work->mask.data) {
+        struct attn_grid grid = work->mask;
+        grid.data = (uint8_t *)grid.data + first_row * grid.query_stride + first_key * grid.key_stride;
+        const struct extent extent = stage_live(scratch->live, width, grid, rows, n);
+        if (!extent.any) {
+            mask.kind = MASK_DEAD;
+            return mask;
+        }
+        if (!extent.all) {
+            mask.kind = MASK_LIVE;
+            for (int j = 0; diagonal && j < n; j++)
+                memset(scratch->live + (ptrdiff_t)j * width, 0, (size_t)hidden_lanes(mask.diagonal, j, width));
+        }
+    }
+    if (work->bias.data) {
+        struct attn_grid grid = work->bias;
+        grid.data = (float *)grid.data + first_row * grid.query_stride + first_key * grid.key_stride;
+        stage_bias(scratch->bias, width, grid, rows, n);
+        const vf minus_inf = vf_set1(-INFINITY);
+        vf visible = vf_zero();
+        for (int j = 0; j < n; j++) {
+            float *row = scratch->bias + (ptrdiff_t)j * width;
+            const int hidden = diagonal ? hidden_lanes(mask.diagonal, j, width) : 0;
+            for (int r = 0; r < hidden; r++)
+                row[r] = -INFINITY;
+            for (int r = 0; r < width; r += VF_LEN) {
+                vf b = vf_load(row + r);
+                if (mask.kind == MASK_LIVE) {
+                    b = vf_select(vm_from_bytes(scratch->live + (ptrdiff_t)j * width + r), b, minus_inf);
+                    vf_store(row + r, b);
+                }
+                visible = vf_select(vf_eq(b, minus_inf), visible, vf_set1(1.0f));
+            }
+        }
+        mask.kind = vm_any(vf_gt(visible, vf_zero())) ? MASK_BIAS : MASK_DEAD;
+    }
+    return mask;
+}
+
+/** The lanes of vector v of the strip that see key j. */
+ATTN_INLINE vm mask_lanes(enum mask_kind kind, const struct mask *mask, int width, int j, int v)
+{
+    const ptrdiff_t at = (ptrdiff_t)j * width + v * VF_LEN;
+    if (kind == MASK_DIAGONAL) {
+        const vf lane = vf_add(vf_iota(), vf_set1((float)(v * VF_LEN)));
+        return vf_ge(lane, vf_set1((float)hidden_lanes(mask->diagonal, j, width)));
+    }
+    if (kind == MASK_LIVE)
+        return vm_from_bytes(mask->live + at);
+    const vf b = vf_load(mask->bias + at); /* live: above -inf, or NaN */
+    const vf hidden = vf_select(vf_eq(b, vf_set1(-INFINITY)), vf_set1(1.0f), vf_zero());
+    return vf_eq(hidden, vf_zero());
+}
+
+ATTN_INLINE void mask_scores_body(const int nv, const enum mask_kind kind, const struct mask *mask, int n, float *s,
+                                  float *max_out)
+{
+    const int width = nv * VF_LEN;
+    const vf minus_inf = vf_set1(-INFINITY);
+    vf max[VF_STRIP];
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        max[v] = minus_inf;
+    for (int j = 0; j < n; j++) {
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++) {
+            float *at = s + (ptrdiff_t)j * width + v * VF_LEN;
+            vf x = vf_load(at);
+            if (kind == MASK_BIAS) {
+                const vf b = vf_load(mask->bias + (ptrdiff_t)j * width + v * VF_LEN);
+                x = vf_select(vf_eq(b, minus_inf), minus_inf, vf_add(x, b));
+            } else {
+                x = vf_select(mask_lanes(kind, mask, width, j, v), x, minus_inf);
+            }
+            max[v] = vf_max(x, max[v]);
+            vf_store(at, x);
+        }
+    }
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        vf_store(max_out + v * VF_LEN, max[v]);
+}
+
+/** Puts the mask on n rows of scores; max[lane] becomes the maximum of what it sees. */
+static void mask_scores(int nv, const struct mask *mask, int n, float *s, float *max)
+{
+    switch (mask->kind) {
+    case MASK_DIAGONAL:
+        ATTN_BY_WIDTH(nv, mask_scores_body, MASK_DIAGONAL, mask, n, s, max);
+        break;
+    case MASK_LIVE:
+        ATTN_BY_WIDTH(nv, mask_scores_body, MASK_LIVE, mask, n, s, max);
+        break;
+    default:
+        ATTN_BY_WIDTH(nv, mask_scores_body, MASK_BIAS, mask, n, s, max);
+        break;
+    }
+}
+
+/** Whether n rows of V hold only finite numbers. */
+static int values_finite(const float *v, ptrdiff_t stride, int n, int dv)
+{
+    vf sum = vf_zero(); /* x * 0 is NaN for Inf and NaN */
+    for (int j = 0; j < n; j++) {
+        const float *row = v + j * stride;
+        int c = 0;
+        for (; c + VF_LEN <= dv; c += VF_LEN)
+            sum = vf_fma(vf_load(row + c), vf_zero(), sum);
+        if (c < dv)
+            sum = vf_fma(vf_load_tail(row + c, dv - c), vf_zero(), sum);
+    }
+    float lanes[VF_LEN];
+    vf_store(lanes, sum);
+    int finite = 1;
+    for (int i = 0; i < VF_LEN; i++)
+        finite &= lanes[i] == 0.0f;
+    return finite;
+}
+
+/** value_tile() for the rare block of V with a NaN or Inf: adds to lane r only the keys that it sees. */
+static void value_tile_masked(int nv, const struct mask *mask, const float *p, const float *v, ptrdiff_t v_stride,
+                              int dv, int n, float *o, enum accumulate mode, const float *alpha)
+{
+    const int width = nv * VF_LEN;
+    for (int w = 0; w < nv; w++) {
+        for (int c = 0; c < dv; c++) {
+            float *at = o + (ptrdiff_t)c * width + w * VF_LEN;
+            vf acc = mode == ACCUMULATE_FIRST ? vf_zero() : vf_load(at);
+            if (mode == ACCUMULATE_RESCALE)
+                acc = vf_mul(acc, vf_load(alpha + w * VF_LEN));
+            for (int j = 0; j < n; j++) {
+                const vf sum =
+                    vf_fma(vf_set1(v[j * v_stride + c]), vf_load(p + (ptrdiff_t)j * width + w * VF_LEN), acc);
+                acc = vf_select(mask_lanes(mask->kind, mask, width, j, w), sum, acc);
+            }
+            vf_store(at, acc);
+        }
+    }
+}
+
+#endif

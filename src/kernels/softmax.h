@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The exponentials of a tile and their sums.
+ *
+ * All numbers are in base 2: a score s stands for 2^s. Everything is vertical,
+ * a query per lane. The sum of a tile is made from 0 and then added to l, so
+ * that rounding errors grow with the number of tiles, not of keys, and so that
+ * the result does not depend on what else the strip holds.
+ */
+#ifndef ATTN_SOFTMAX_H
+#define ATTN_SOFTMAX_H
+
+ATTN_INLINE vf exp2_of(const attn_exp exp, vf x)
+{
+    return exp == ATTN_EXP_FAST ? vf_exp2_fast(x) : vf_exp2_sleef(x);
+}
+
+/** The number to subtract from scores whose maximum is m: m, but 0 where no key has been live yet. */
+ATTN_INLINE vf softmax_base(vf m)
+{
+    return vf_select(vf_eq(m, vf_set1(-INFINITY)), vf_zero(), m);
+}
+
+ATTN_INLINE void exponentiate_body(const int nv, const attn_exp exp, const float *m, int n, float *s, float *sum_out)
+{
+    vf base[VF_STRIP], sum[VF_STRIP];
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++) {
+        base[v] = softmax_base(vf_load(m + v * VF_LEN));
+        sum[v] = vf_zero();
+    }
+    for (int j = 0; j < n; j++) {
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++) {
+            float *at = s + ((ptrdiff_t)j * nv + v) * VF_LEN;
+            const vf p = exp2_of(exp, vf_sub(vf_load(at), base[v]));
+            vf_store(at, p);
+            if (exp == ATTN_EXP_FAST)
+                sum[v] = vf_add(sum[v], p);
+        }
+    }
+    /* A call to SLEEF leaves no register alone: there the sums are cheaper in a pass of their own. */
+    for (int j = 0; exp != ATTN_EXP_FAST && j < n; j++) {
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++)
+            sum[v] = vf_add(sum[v], vf_load(s + ((ptrdiff_t)j * nv + v) * VF_LEN));
+    }
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        vf_store(sum_out + v * VF_LEN, sum[v]);
+}
+
+/** n rows of S become 2^(S - m); sum[lane] becomes their sum. */
+ATTN_INLINE void exponentiate(int nv, const attn_exp exp, const float *m, int n, float *s, float *sum)
+{
+    ATTN_BY_WIDTH(nv, exponentiate_body, exp, m, n, s, sum);
+}
+
+/** dst[i] = 2^src[i]: what the kernels use, laid open for tests. */
+ATTN_INLINE void exp2_array(const attn_exp exp, float *dst, const float *src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VF_LEN) {
+        const int rest = n - i < VF_LEN ? (int)(n - i) : VF_LEN;
+        vf_store_tail(dst + i, exp2_of(exp, vf_load_tail(src + i, rest)), rest);
+    }
+}
+
+#endif

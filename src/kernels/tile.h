@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The two matrix products of attention on one strip of queries.
+ *
+ *   scores:  S[key][query]   = sum_c K[key][c] * Q[c][query]
+ *   values:  O[chan][query] += sum_j V[j][chan] * P[j][query]
+ *
+ * Lanes are queries: an element of K or V, which stay as they lie in memory,
+ * is broadcast against vectors of queries. A register tile of VF_KEYS (or
+ * VF_CHANNELS) rows by nv vectors accumulates in registers; per step it loads
+ * nv vectors and as many broadcasts as rows, and does rows * nv fused
+ * multiply-adds, so with 8 x 3 on AVX-512 11 loads feed 24 of them. The order
+ * of summation in a lane is that of c, or of j, whatever the tile's shape.
+ *
+ * The bodies are inlined with constant nk, nc and nv; ATTN_BY_WIDTH at the end
+ * of a file makes the functions that take nv at run time.
+ */
+#ifndef ATTN_TILE_H
+#define ATTN_TILE_H
+
+#include <math.h>
+
+#define STRIP (VF_STRIP * VF_LEN)
+
+/** Calls a body with a constant number of vectors. */
+#if VF_STRIP == 3
+#define ATTN_BY_WIDTH(nv, body, ...)                                                                                   \
+    do {                                                                                                               \
+        if ((nv) == 3)                                                                                                 \
+            body(3, __VA_ARGS__);                                                                                      \
+        else if ((nv) == 2)                                                                                            \
+            body(2, __VA_ARGS__);                                                                                      \
+        else                                                                                                           \
+            body(1, __VA_ARGS__);                                                                                      \
+    } while (0)
+#elif VF_STRIP == 4
+#define ATTN_BY_WIDTH(nv, body, ...)                                                                                   \
+    do {                                                                                                               \
+        if ((nv) == 4)                                                                                                 \
+            body(4, __VA_ARGS__);                                                                                      \
+        else if ((nv) == 3)                                                                                            \
+            body(3, __VA_ARGS__);                                                                                      \
+        else if ((nv) == 2)                                                                                            \
+            body(2, __VA_ARGS__);                                                                                      \
+        else                                                                                                           \
+            body(1, __VA_ARGS__);                                                                                      \
+    } while (0)
+#else
+#error "ATTN_BY_WIDTH has no case for this VF_STRIP"
+#endif
+
+/** Scores of nk keys against nv vectors of queries; raises max to their maximum per lane, NaN left out. */
+ATTN_INLINE void score_rows(const int nk, const int nv, const float *q, const float *k, ptrdiff_t k_stride, int64_t dk,
+                            float *s, vf *max)
+{
+    vf acc[VF_KEYS][VF_STRIP];
+    const float *row[VF_KEYS];
+    ATTN_UNROLL
+    for (int i = 0; i < nk; i++) {
+        row[i] = k + i * k_stride;
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++)
+            acc[i][v] = vf_zero();
+    }
+#pragma GCC unroll 4
+    for (int64_t c = 0; c < dk; c++) {
+        vf a[VF_STRIP];
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++)
+            a[v] = vf_load(q + (c * nv + v) * VF_LEN);
+        ATTN_UNROLL
+        for (int i = 0; i < nk; i++) {
+            const vf b = vf_set1(row[i][c]);
+            ATTN_UNROLL
+            for (int v = 0; v < nv; v++)
+                acc[i][v] = vf_fma(b, a[v], acc[i][v]);
+        }
+    }
+    ATTN_UNROLL
+    for (int i = 0; i < nk; i++) {
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++) {
+            max[v] = vf_max(acc[i][v], max[v]);
+            vf_store(s + (i * nv + v) * VF_LEN, acc[i][v]);
+        }
+    }
+}
+
+/** Scores of n keys; max[lane] becomes their maximum. */
+ATTN_INLINE void score_body(const int nv, const float *q, const float *k, ptrdiff_t k_stride, int64_t dk, int n,
+                            float *s, float *max_out)
+{
+    vf max[VF_STRIP];
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        max[v] = vf_set1(-INFINITY);
+    int j = 0;
+    for (; j + VF_KEYS <= n; j += VF_KEYS)
+        score_rows(VF_KEYS, nv, q, k + j * k_stride, k_stride, dk, s + j * nv * VF_LEN, max);
+    if (VF_KEYS > 4 && j + 4 <= n) {
+        score_rows(4, nv, q, k + j * k_stride, k_stride, dk, s + j * nv * VF_LEN, max);
+        j += 4;
+    }
+    if (VF_KEYS > 2 && j + 2 <= n) {
+        score_rows(2, nv, q, k + j * k_stride, k_stride, dk, s + j * nv * VF_LEN, max);
+        j += 2;
+    }
+    if (j < n)
+        score_rows(1, nv, q, k + j * k_stride, k_stride, dk, s + j * nv * VF_LEN, max);
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        vf_store(max_out + v * VF_LEN, max[v]);
+}
+
+static void score_tile(int nv, const float *q, const float *k, ptrdiff_t k_stride, int64_t dk, int n, float *s,
+                       float *max)
+{
+    ATTN_BY_WIDTH(nv, score_body, q, k, k_stride, dk, n, s, max);
+}
+
+/** How value_tile() finds its accumulators. */
+enum accumulate { ACCUMULATE_FIRST, ACCUMULATE_ADD, ACCUMULATE_RESCALE };
+
+/** Adds n keys' part to nc channels; mode FIRST starts from 0, RESCALE multiplies by alpha before. */
+ATTN_INLINE void value_columns(const int nc, const int nv, const float *p, const float *v, ptrdiff_t v_stride, int n,
+                               float *o, enum accumulate mode, const float *alpha)
+{
+    vf acc[VF_CHANNELS][VF_STRIP];
+    ATTN_UNROLL
+    for (int i = 0; i < nc; i++) {
+        ATTN_UNROLL
+        for (int w = 0; w < nv; w++) {
+            acc[i][w] = vf_zero();
+            if (mode != ACCUMULATE_FIRST)
+                acc[i][w] = vf_load(o + (i * nv + w) * VF_LEN);
+            if (mode == ACCUMULATE_RESCALE)
+                acc[i][w] = vf_mul(acc[i][w], vf_load(alpha + w * VF_LEN));
+        }
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < n; j++) {
+        vf a[VF_STRIP];
+        ATTN_UNROLL
+        for (int w = 0; w < nv; w++)
+            a[w] = vf_load(p + ((ptrdiff_t)j * nv + w) * VF_LEN);
+        ATTN_UNROLL
+        for (int i = 0; i < nc; i++) {
+            const vf b = vf_set1(v[j * v_stride + i]);
+            ATTN_UNROLL
+            for (int w = 0; w < nv; w++)
+                acc[i][w] = vf_fma(b, a[w], acc[i][w]);
+        }
+    }
+    ATTN_UNROLL
+    for (int i = 0; i < nc; i++) {
+        ATTN_UNROLL
+        for (int w = 0; w < nv; w++)
+            vf_store(o + (i * nv + w) * VF_LEN, acc[i][w]);
+    }
+}
+
+/** Adds n keys' part to all dv channels. */
+ATTN_INLINE void value_body(const int nv, const float *p, const float *v, ptrdiff_t v_stride, int64_t dv, int n,
+                            float *o, enum accumulate mode, const float *alpha)
+{
+    int64_t c = 0;
+    for (; c + VF_CHANNELS <= dv; c += VF_CHANNELS)
+        value_columns(VF_CHANNELS, nv, p, v + c, v_stride, n, o + c * nv * VF_LEN, mode, alpha);
+    if (VF_CHANNELS > 4 && c + 4 <= dv) {
+        value_columns(4, nv, p, v + c, v_stride, n, o + c * nv * VF_LEN, mode, alpha);
+        c += 4;
+    }
+    if (VF_CHANNELS > 2 && c + 2 <= dv) {
+        value_columns(2, nv, p, v + c, v_stride, n, o + c * nv * VF_LEN, mode, alpha);
+        c += 2;
+    }
+    if (c < dv)
+        value_columns(1, nv, p, v + c, v_stride, n, o + c * nv * VF_LEN, mode, alpha);
+}
+
+static void value_tile(int nv, const float *p, const float *v, ptrdiff_t v_stride, int64_t dv, int n, float *o,
+                       enum accumulate mode, const float *alpha)
+{
+    ATTN_BY_WIDTH(nv, value_body, p, v, v_stride, dv, n, o, mode, alpha);
+}
+
+#endif

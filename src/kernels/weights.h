@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The weights themselves, for those who ask for them: a second pass over the
+ * keys that computes each tile's scores again and turns them into
+ * 2^(S - m) / l with the final m and l of the forward pass.
+ *
+ * Rows are written tile by tile; sums over queries are added per key in the
+ * order of the queries, strip by strip, so they do not depend on the threads.
+ */
+#ifndef ATTN_WEIGHTS_H
+#define ATTN_WEIGHTS_H
+
+/** Whether request i of the weights is a row of this strip; *row is then its lane. */
+static int requested_row(const struct attn_work *work, const struct strip *strip, int64_t i, int *row)
+{
+    const int64_t query = work->weight_rows ? work->weight_rows[i] : i;
+    const int64_t lane = query - work->first_query - strip->first;
+    *row = (int)lane;
+    return lane >= 0 && lane < strip->rows;
+}
+
+/** The requests that can lie in a strip: all of them, or its own rows. */
+static void request_range(const struct attn_work *work, const struct strip *strip, int64_t *begin, int64_t *end)
+{
+    *begin = work->weight_rows ? 0 : work->first_query + strip->first;
+    *end = work->weight_rows ? work->num_weight_rows : *begin + strip->rows;
+}
+
+static int wants_rows(const struct attn_work *work, const struct strip *strip)
+{
+    int64_t begin, end;
+    int row;
+    if (!work->weights.data)
+        return 0;
+    for (request_range(work, strip, &begin, &end); begin < end; begin++)
+        if (requested_row(work, strip, begin, &row))
+            return 1;
+    return 0;
+}
+
+/** Writes the requested rows of a tile of n weights p; NULL for zeros. */
+static void write_weights(const struct attn_work *work, const struct strip *strip, int64_t first_key, int64_t n,
+                          const float *p)
+{
+    const int width = strip->nv * VF_LEN;
+    int64_t begin, end;
+    int row;
+    for (request_range(work, strip, &begin, &end); begin < end; begin++) {
+        if (!requested_row(work, strip, begin, &row))
+            continue;
+        float *dst =
+            (float *)work->weights.data + begin * work->weights.query_stride + first_key * work->weights.key_stride;
+        for (int64_t j = 0; j < n; j++)
+            dst[j * work->weights.key_stride] = p ? p[j * width + row] : 0.0f;
+    }
+}
+
+/** Adds the weights of n keys, summed over the strip's queries, to the sums per key. */
+static void add_key_sums(const struct attn_work *work, const struct strip *strip, int64_t first_key, int n,
+                         const float *p)
+{
+    const int width = strip->nv * VF_LEN;
+    for (int j = 0; j < n; j++) {
+        float sum = 0;
+        for (int r = 0; r < strip->rows; r++)
+            sum += p[j * width + r];
+        work->key_sums[(first_key + j) * work->key_sums_stride] += sum;
+    }
+}
+
+/** Recomputes a strip's weights, from its final m and 1/l, and hands them out. */
+ATTN_INLINE void strip_weights(const attn_exp exp, const struct attn_work *work, const struct attn_scratch *scratch,
+                               const struct strip *strip, const float *inverse)
+{
+    const int rows_wanted = wants_rows(work, strip), width = strip->nv * VF_LEN;
+    if (!rows_wanted && !work->key_sums)
+        return;
+    const int64_t visible = strip->started ? visible_keys(work, strip) : 0;
+    float max[STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    for (int64_t first = 0; first < visible; first += KEY_BLOCK) {
+        const int n = (int)(visible - first < KEY_BLOCK ? visible - first : KEY_BLOCK);
+        const struct key_block keys = {
+            .k = work->k.data + first * work->k.stride, .k_stride = work->k.stride, .first = first, .size = n};
+        const struct mask mask = tile_scores(work, scratch, strip, &keys, n, max);
+        if (mask.kind == MASK_DEAD) {
+            if (rows_wanted)
+                write_weights(work, strip, first, n, NULL);
+            continue;
+        }
+        exponentiate(strip->nv, exp, strip->m, n, scratch->s, max);
+        for (int j = 0; j < n; j++)
+            for (int i = 0; i < width; i += VF_LEN) {
+                float *at = scratch->s + (ptrdiff_t)j * width + i;
+                vf_store(at, vf_mul(vf_load(at), vf_load(inverse + i)));
+            }
+        if (rows_wanted)
+            write_weights(work, strip, first, n, scratch->s);
+        if (work->key_sums)
+            add_key_sums(work, strip, first, n, scratch->s);
+    }
+    if (rows_wanted) {
+        write_weights(work, strip, -work->keys_before, work->keys_before, NULL);
+        write_weights(work, strip, visible, work->num_keys - visible + work->keys_after, NULL);
+    }
+}
+
+#endif

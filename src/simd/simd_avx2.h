@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Vectors of 8 floats on AVX2 and FMA. The names and their contracts are those
+ * of simd_avx512.h. 3 x 4 accumulators, 3 operands and one broadcast fill the
+ * 16 registers exactly.
+ */
+#ifndef ATTN_SIMD_H
+#define ATTN_SIMD_H
+
+#if !defined(__AVX2__) || !defined(__FMA__)
+#error "simd_avx2.h needs -mavx2 -mfma"
+#endif
+
+#include <immintrin.h>
+#include <sleef.h>
+#include <stdint.h>
+
+#define VF_LEN      8
+#define VF_STRIP    3
+#define VF_KEYS     4
+#define VF_CHANNELS 4
+#define VF_NAME(x)  x##_avx2
+#define VF_ISA      ATTN_ISA_AVX2
+
+typedef __m256 vf;
+typedef __m256 vm; /* all bits of a lane set or clear */
+
+static inline vf vf_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+
+static inline vf vf_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+static inline vf vf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+
+static inline void vf_store(float *p, vf a)
+{
+    _mm256_storeu_ps(p, a);
+}
+
+static inline __m256i vm_first(int n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+static inline vf vf_load_tail(const float *p, int n)
+{
+    return _mm256_maskload_ps(p, vm_first(n));
+}
+
+static inline void vf_store_tail(float *p, vf a, int n)
+{
+    _mm256_maskstore_ps(p, vm_first(n), a);
+}
+
+static inline vf vf_iota(void)
+{
+    return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7);
+}
+
+static inline vf vf_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+static inline vf vf_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+
+static inline vf vf_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+static inline vf vf_div(vf a, vf b)
+{
+    return _mm256_div_ps(a, b);
+}
+
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+static inline vf vf_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+
+static inline vm vf_gt(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_GT_OQ);
+}
+
+static inline vm vf_ge(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_GE_OQ);
+}
+
+static inline vm vf_eq(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
+}
+
+static inline vm vm_from_bytes(const uint8_t *p)
+{
+    const __m256i w = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_cmpgt_epi32(w, _mm256_setzero_si256()));
+}
+
+static inline vm vm_and(vm a, vm b)
+{
+    return _mm256_and_ps(a, b);
+}
+
+static inline int vm_any(vm a)
+{
+    return _mm256_movemask_ps(a) != 0;
+}
+
+static inline vf vf_select(vm m, vf a, vf b)
+{
+    return _mm256_blendv_ps(b, a, m);
+}
+
+static inline vf vf_exp2_sleef(vf x)
+{
+    return Sleef_exp2f8_u10avx2(x);
+}
+
+static inline vf vf_log(vf x)
+{
+    return Sleef_logf8_u10avx2(x);
+}
+
+/** 2^x for x <= 0; results below 2^-126 become 0. The polynomial is that of simd_avx512.h. */
+static inline vf vf_exp2_fast(vf x)
+{
+    const vf lowest = vf_set1(-126.0f);
+    const vf magic = vf_set1(0x1.8p23f);         /* x + magic rounds x to an integer in the low bits */
+    const vf clamped = _mm256_max_ps(lowest, x); /* NaN stays: max returns its second operand */
+    const vf shifted = vf_add(clamped, magic);
+    const vf r = vf_sub(clamped, vf_sub(shifted, magic));
+    vf p = vf_set1(0x1.5bba14p-10f);
+    p = vf_fma(p, r, vf_set1(0x1.3cea88p-7f));
+    p = vf_fma(p, r, vf_set1(0x1.c6b752p-5f));
+    p = vf_fma(p, r, vf_set1(0x1.ebf9bcp-3f));
+    p = vf_fma(p, r, vf_set1(0x1.62e42ap-1f));
+    p = vf_fma(p, r, vf_set1(1.0f));
+    const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
+    const vf scaled = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), exponent));
+    return _mm256_and_ps(_mm256_cmp_ps(x, lowest, _CMP_NLT_UQ), scaled);
+}
+
+static inline void vf_transpose(vf a[VF_LEN])
+{
+    vf t[VF_LEN];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        a[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        a[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        a[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        a[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int c = 0; c < 4; c++) {
+        t[c] = _mm256_permute2f128_ps(a[c], a[c + 4], 0x20);
+        t[c + 4] = _mm256_permute2f128_ps(a[c], a[c + 4], 0x31);
+    }
+    for (int c = 0; c < 8; c++)
+        a[c] = t[c];
+}
+
+#endif

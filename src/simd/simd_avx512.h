@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Vectors of 16 floats on AVX-512 F, BW, DQ and VL.
+ *
+ * Every simd_*.h defines the same names, so that a kernel is written once:
+ *   vf            a vector of VF_LEN floats         vm     a mask of VF_LEN lanes
+ *   VF_NAME(x)    x with the instruction set's suffix
+ *   VF_STRIP      vectors of queries in a strip, VF_KEYS and VF_CHANNELS the
+ *                 rows of the two register tiles: VF_STRIP * VF_KEYS
+ *                 accumulators, VF_STRIP operands and one broadcast fill the
+ *                 register file.
+ * NaN rules that kernels rely on: vf_max(a, b) is b when a is NaN;
+ * comparisons with NaN are false.
+ */
+#ifndef ATTN_SIMD_H
+#define ATTN_SIMD_H
+
+#if !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512DQ__) || !defined(__AVX512VL__)
+#error "simd_avx512.h needs -mavx512f -mavx512bw -mavx512dq -mavx512vl"
+#endif
+
+#include <immintrin.h>
+#include <sleef.h>
+#include <stdint.h>
+
+#define VF_LEN      16
+#define VF_STRIP    3
+#define VF_KEYS     8
+#define VF_CHANNELS 8
+#define VF_NAME(x)  x##_avx512
+#define VF_ISA      ATTN_ISA_AVX512
+
+typedef __m512 vf;
+typedef __mmask16 vm;
+
+static inline vf vf_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+static inline vf vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+static inline vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+static inline void vf_store(float *p, vf a)
+{
+    _mm512_storeu_ps(p, a);
+}
+
+static inline vm vm_first(int n)
+{
+    return (vm)((1u << n) - 1u);
+}
+
+/** The first n of VF_LEN floats, the rest 0; reads no byte behind them. */
+static inline vf vf_load_tail(const float *p, int n)
+{
+    return _mm512_maskz_loadu_ps(vm_first(n), p);
+}
+
+static inline void vf_store_tail(float *p, vf a, int n)
+{
+    _mm512_mask_storeu_ps(p, vm_first(n), a);
+}
+
+/** 0, 1, 2, ... */
+static inline vf vf_iota(void)
+{
+    return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
+static inline vf vf_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+static inline vf vf_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
+static inline vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+static inline vf vf_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
+
+/** a * b + c with one rounding. */
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+/** The larger; b when a is NaN. */
+static inline vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+static inline vm vf_gt(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ);
+}
+
+static inline vm vf_ge(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ);
+}
+
+static inline vm vf_eq(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+
+/** Lanes whose byte is not 0. */
+static inline vm vm_from_bytes(const uint8_t *p)
+{
+    const __m128i b = _mm_loadu_si128((const __m128i *)p);
+    return _mm_test_epi8_mask(b, b);
+}
+
+static inline vm vm_and(vm a, vm b)
+{
+    return (vm)(a & b);
+}
+
+static inline int vm_any(vm a)
+{
+    return a != 0;
+}
+
+/** a where m, else b. */
+static inline vf vf_select(vm m, vf a, vf b)
+{
+    return _mm512_mask_blend_ps(m, b, a);
+}
+
+/** 2^x by SLEEF, at most 1.0 ULP. */
+static inline vf vf_exp2_sleef(vf x)
+{
+    return Sleef_exp2f16_u10avx512f(x);
+}
+
+/** Natural logarithm by SLEEF. */
+static inline vf vf_log(vf x)
+{
+    return Sleef_logf16_u10avx512f(x);
+}
+
+/**
+ * 2^x for x <= 0 by a degree-5 polynomial on [-1/2, 1/2] with p(0) = 1 (found
+ * by iteratively reweighted least squares on the relative error).
+ */
+static inline vf vf_exp2_fast(vf x)
+{
+    const vf n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const vf r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); /* 0 for -inf */
+    vf p = vf_set1(0x1.5bba14p-10f);
+    p = vf_fma(p, r, vf_set1(0x1.3cea88p-7f));
+    p = vf_fma(p, r, vf_set1(0x1.c6b752p-5f));
+    p = vf_fma(p, r, vf_set1(0x1.ebf9bcp-3f));
+    p = vf_fma(p, r, vf_set1(0x1.62e42ap-1f));
+    p = vf_fma(p, r, vf_set1(1.0f));
+    return _mm512_scalef_ps(p, n);
+}
+
+/** Transposes a VF_LEN x VF_LEN block held in registers. */
+static inline void vf_transpose(vf a[VF_LEN])
+{
+    vf t[VF_LEN];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        const __m512d p0 = _mm512_castps_pd(t[i]), p1 = _mm512_castps_pd(t[i + 1]);
+        const __m512d p2 = _mm512_castps_pd(t[i + 2]), p3 = _mm512_castps_pd(t[i + 3]);
+        a[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(p0, p2));
+        a[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(p0, p2));
+        a[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(p1, p3));
+        a[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(p1, p3));
+    }
+    /* a[4g+c] now holds column 4*lane128+c of rows 4g..4g+3: gather the 128-bit lanes. */
+    for (int c = 0; c < 4; c++) {
+        t[c] = _mm512_shuffle_f32x4(a[c], a[c + 4], 0x88);
+        t[c + 4] = _mm512_shuffle_f32x4(a[c], a[c + 4], 0xdd);
+        t[c + 8] = _mm512_shuffle_f32x4(a[c + 8], a[c + 12], 0x88);
+        t[c + 12] = _mm512_shuffle_f32x4(a[c + 8], a[c + 12], 0xdd);
+    }
+    for (int c = 0; c < 4; c++) {
+        a[c] = _mm512_shuffle_f32x4(t[c], t[c + 8], 0x88);
+        a[c + 8] = _mm512_shuffle_f32x4(t[c], t[c + 8], 0xdd);
+        a[c + 4] = _mm512_shuffle_f32x4(t[c + 4], t[c + 12], 0x88);
+        a[c + 12] = _mm512_shuffle_f32x4(t[c + 4], t[c + 12], 0xdd);
+    }
+}
+
+#endif

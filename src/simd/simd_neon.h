@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Vectors of 4 floats on AArch64 Advanced SIMD. The names and their contracts
+ * are those of simd_avx512.h. 4 x 6 accumulators, 4 operands and one broadcast
+ * use 29 of the 32 registers.
+ */
+#ifndef ATTN_SIMD_H
+#define ATTN_SIMD_H
+
+#if !defined(__aarch64__) || !defined(__ARM_NEON)
+#error "simd_neon.h needs AArch64 with Advanced SIMD"
+#endif
+
+#include <arm_neon.h>
+#include <sleef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define VF_LEN      4
+#define VF_STRIP    4
+#define VF_KEYS     6
+#define VF_CHANNELS 6
+#define VF_NAME(x)  x##_neon
+#define VF_ISA      ATTN_ISA_NEON
+
+typedef float32x4_t vf;
+typedef uint32x4_t vm;
+
+static inline vf vf_zero(void)
+{
+    return vdupq_n_f32(0);
+}
+
+static inline vf vf_set1(float x)
+{
+    return vdupq_n_f32(x);
+}
+
+static inline vf vf_load(const float *p)
+{
+    return vld1q_f32(p);
+}
+
+static inline void vf_store(float *p, vf a)
+{
+    vst1q_f32(p, a);
+}
+
+static inline vf vf_load_tail(const float *p, int n)
+{
+    float t[4] = {0, 0, 0, 0};
+    memcpy(t, p, (size_t)n * sizeof *t);
+    return vld1q_f32(t);
+}
+
+static inline void vf_store_tail(float *p, vf a, int n)
+{
+    float t[4];
+    vst1q_f32(t, a);
+    memcpy(p, t, (size_t)n * sizeof *t);
+}
+
+static inline vf vf_iota(void)
+{
+    static const float iota[4] = {0, 1, 2, 3};
+    return vld1q_f32(iota);
+}
+
+static inline vf vf_add(vf a, vf b)
+{
+    return vaddq_f32(a, b);
+}
+
+static inline vf vf_sub(vf a, vf b)
+{
+    return vsubq_f32(a, b);
+}
+
+static inline vf vf_mul(vf a, vf b)
+{
+    return vmulq_f32(a, b);
+}
+
+static inline vf vf_div(vf a, vf b)
+{
+    return vdivq_f32(a, b);
+}
+
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return vfmaq_f32(c, a, b);
+}
+
+/* By comparison, as FMAXNM gives a signalling NaN's quiet form instead of b. */
+static inline vf vf_max(vf a, vf b)
+{
+    return vbslq_f32(vcgtq_f32(a, b), a, b);
+}
+
+static inline vm vf_gt(vf a, vf b)
+{
+    return vcgtq_f32(a, b);
+}
+
+static inline vm vf_ge(vf a, vf b)
+{
+    return vcgeq_f32(a, b);
+}
+
+static inline vm vf_eq(vf a, vf b)
+{
+    return vceqq_f32(a, b);
+}
+
+static inline vm vm_from_bytes(const uint8_t *p)
+{
+    uint32_t word;
+    memcpy(&word, p, sizeof word);
+    const uint16x8_t wide = vmovl_u8(vcreate_u8(word));
+    return vtstq_u32(vmovl_u16(vget_low_u16(wide)), vdupq_n_u32(0xff));
+}
+
+static inline vm vm_and(vm a, vm b)
+{
+    return vandq_u32(a, b);
+}
+
+static inline int vm_any(vm a)
+{
+    return vmaxvq_u32(a) != 0;
+}
+
+static inline vf vf_select(vm m, vf a, vf b)
+{
+    return vbslq_f32(m, a, b);
+}
+
+static inline vf vf_exp2_sleef(vf x)
+{
+    return Sleef_exp2f4_u10advsimd(x);
+}
+
+static inline vf vf_log(vf x)
+{
+    return Sleef_logf4_u10advsimd(x);
+}
+
+/** 2^x for x <= 0; results below 2^-126 become 0. The polynomial is that of simd_avx512.h. */
+static inline vf vf_exp2_fast(vf x)
+{
+    const vf lowest = vf_set1(-126.0f);
+    const vf clamped = vmaxq_f32(lowest, x); /* FMAX keeps NaN */
+    const vf n = vrndnq_f32(clamped);
+    const vf r = vf_sub(clamped, n);
+    vf p = vf_set1(0x1.5bba14p-10f);
+    p = vf_fma(p, r, vf_set1(0x1.3cea88p-7f));
+    p = vf_fma(p, r, vf_set1(0x1.c6b752p-5f));
+    p = vf_fma(p, r, vf_set1(0x1.ebf9bcp-3f));
+    p = vf_fma(p, r, vf_set1(0x1.62e42ap-1f));
+    p = vf_fma(p, r, vf_set1(1.0f));
+    const int32x4_t exponent = vshlq_n_s32(vcvtq_s32_f32(n), 23);
+    const vf scaled = vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), exponent));
+    return vbslq_f32(vcltq_f32(x, lowest), vf_zero(), scaled);
+}
+
+static inline void vf_transpose(vf a[VF_LEN])
+{
+    const float32x4x2_t p = vtrnq_f32(a[0], a[1]), q = vtrnq_f32(a[2], a[3]);
+    a[0] = vcombine_f32(vget_low_f32(p.val[0]), vget_low_f32(q.val[0]));
+    a[1] = vcombine_f32(vget_low_f32(p.val[1]), vget_low_f32(q.val[1]));
+    a[2] = vcombine_f32(vget_high_f32(p.val[0]), vget_high_f32(q.val[0]));
+    a[3] = vcombine_f32(vget_high_f32(p.val[1]), vget_high_f32(q.val[1]));
+}
+
+#endif

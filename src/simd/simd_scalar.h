@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * "Vectors" of one float in portable C, for processors without a better
+ * instruction set. The names and their contracts are those of simd_avx512.h,
+ * with one exception that the name of the set announces: the baseline of
+ * x86-64 has no fused multiply-add, so vf_fma rounds twice here. The compiler
+ * may not contract it (-ffp-contract=off), so the bits are the same on every
+ * machine.
+ */
+#ifndef ATTN_SIMD_H
+#define ATTN_SIMD_H
+
+#include <math.h>
+#include <sleef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define VF_LEN      1
+#define VF_STRIP    4
+#define VF_KEYS     2
+#define VF_CHANNELS 2
+#define VF_NAME(x)  x##_scalar
+#define VF_ISA      ATTN_ISA_SCALAR
+
+typedef float vf;
+typedef int vm;
+
+static inline vf vf_zero(void)
+{
+    return 0.0f;
+}
+
+static inline vf vf_set1(float x)
+{
+    return x;
+}
+
+static inline vf vf_load(const float *p)
+{
+    return *p;
+}
+
+static inline void vf_store(float *p, vf a)
+{
+    *p = a;
+}
+
+static inline vf vf_load_tail(const float *p, int n)
+{
+    return n > 0 ? *p : 0.0f;
+}
+
+static inline void vf_store_tail(float *p, vf a, int n)
+{
+    if (n > 0)
+        *p = a;
+}
+
+static inline vf vf_iota(void)
+{
+    return 0.0f;
+}
+
+static inline vf vf_add(vf a, vf b)
+{
+    return a + b;
+}
+
+static inline vf vf_sub(vf a, vf b)
+{
+    return a - b;
+}
+
+static inline vf vf_mul(vf a, vf b)
+{
+    return a * b;
+}
+
+static inline vf vf_div(vf a, vf b)
+{
+    return a / b;
+}
+
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return a * b + c;
+}
+
+static inline vf vf_max(vf a, vf b)
+{
+    return a > b ? a : b;
+}
+
+static inline vm vf_gt(vf a, vf b)
+{
+    return a > b;
+}
+
+static inline vm vf_ge(vf a, vf b)
+{
+    return a >= b;
+}
+
+static inline vm vf_eq(vf a, vf b)
+{
+    return a == b;
+}
+
+static inline vm vm_from_bytes(const uint8_t *p)
+{
+    return *p != 0;
+}
+
+static inline vm vm_and(vm a, vm b)
+{
+    return a & b;
+}
+
+static inline int vm_any(vm a)
+{
+    return a;
+}
+
+static inline vf vf_select(vm m, vf a, vf b)
+{
+    return m ? a : b;
+}
+
+static inline vf vf_exp2_sleef(vf x)
+{
+    return Sleef_exp2f1_u10purec(x);
+}
+
+static inline vf vf_log(vf x)
+{
+    return Sleef_logf1_u10purec(x);
+}
+
+/** 2^x for x <= 0; results below 2^-126 become 0. The polynomial is that of simd_avx512.h. */
+static inline vf vf_exp2_fast(vf x)
+{
+    if (x < -126.0f)
+        return 0.0f;
+    const float magic = 0x1.8p23f;
+    const float shifted = x + magic;
+    const float r = x - (shifted - magic);
+    float p = 0x1.5bba14p-10f;
+    p = vf_fma(p, r, 0x1.3cea88p-7f);
+    p = vf_fma(p, r, 0x1.c6b752p-5f);
+    p = vf_fma(p, r, 0x1.ebf9bcp-3f);
+    p = vf_fma(p, r, 0x1.62e42ap-1f);
+    p = vf_fma(p, r, 1.0f);
+    uint32_t bits, n;
+    memcpy(&bits, &p, sizeof bits);
+    memcpy(&n, &shifted, sizeof n);
+    bits += n << 23;
+    memcpy(&p, &bits, sizeof p);
+    return p;
+}
+
+static inline void vf_transpose(vf a[VF_LEN])
+{
+    (void)a;
+}
+
+#endif

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checks the forward pass of one instruction set against the oracle on random
+ * cases, in the manner of checkasm: guard pages around every buffer, odd
+ * strides, special values, all options (see case.h for what a case varies).
+ *
+ *     check_forward --isa avx2 --cases 20000 [--seed N] [--case N]
+ *
+ * A failure prints the case and the command that repeats just it. A run of
+ * many cases is itself distrusted when too many of its expected outputs are 0,
+ * or when an option was hardly ever drawn: such a run would show nothing.
+ */
+#include "arguments.h"
+#include "case.h"
+#include "compare.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/** Failures after which a run stops. */
+#define MAX_FAILURES 10
+
+/** What a whole run has seen. */
+struct totals {
+    int64_t elements, zeros, runs;
+    int64_t seen[VALUES_KINDS], entries[ENTRIES], causal[4], masks[2], fast;
+    double worst[TEST_OUTPUTS][2];       /**< largest error by output and exp, in units */
+    double ratio[TEST_OUTPUTS][2];       /**< largest error as a part of what is allowed */
+    int64_t ratio_case[TEST_OUTPUTS][2]; /**< the case that had it */
+};
+
+static attn_status run_plan(struct test_case *c)
+{
+    attn_plan *plan = NULL;
+    attn_status status = attn_plan_create(&plan, &c->q, &c->k, &c->v, &c->out, &c->params);
+    if (status != ATTN_OK)
+        return status;
+    const size_t size = attn_plan_workspace_size(plan);
+    void *workspace = guard_place(&c->guard[SLOT_WORKSPACE], size, 1);
+    if (!workspace) {
+        fprintf(stderr, "a plan asks for %zu bytes of workspace, more than this test can guard\n", size);
+        exit(1);
+    }
+    if (c->entry == ENTRY_PLAN_RUN) {
+        status = attn_plan_run(plan, &c->q, &c->k, &c->v, &c->out, &c->params, workspace, size);
+    } else {
+        const int nth = attn_plan_num_threads(plan);
+        for (int ith = nth - 1; ith >= 0 && status == ATTN_OK; ith--) /* any order will do */
+            status = attn_plan_run_share(plan, &c->q, &c->k, &c->v, &c->out, &c->params, workspace, size, ith, nth);
+    }
+    attn_plan_destroy(plan);
+    return status;
+}
+
+static void add_to_totals(struct totals *totals, const struct test_case *c, const struct comparison *comparison,
+                          int64_t index)
+{
+    const attn_params *p = &c->params;
+    totals->runs++;
+    totals->elements += comparison->elements;
+    totals->zeros += comparison->zeros;
+    totals->seen[c->values]++;
+    totals->entries[c->entry]++;
+    totals->causal[p->causal]++;
+    totals->fast += p->exp == ATTN_EXP_FAST;
+    if (p->mask)
+        totals->masks[p->mask->dtype == ATTN_BOOL]++;
+    for (int i = 0; i < TEST_OUTPUTS; i++) {
+        const double allowed = TOLERANCE_FACTOR * comparison->naive_error[i] + tolerance_table[i].floor[p->exp];
+        totals->worst[i][p->exp] = fmax(totals->worst[i][p->exp], comparison->error[i]);
+        if (comparison->error[i] > totals->ratio[i][p->exp] * allowed) {
+            totals->ratio[i][p->exp] = comparison->error[i] / allowed;
+            totals->ratio_case[i][p->exp] = index;
+        }
+    }
+}
+
+/** Runs one case; on a failure message says what is wrong. */
+static int run_case(struct test_case *c, int64_t index, struct totals *totals, char *message, size_t size)
+{
+    const attn_status status =
+        c->entry == ENTRY_FORWARD ? attn_forward(&c->q, &c->k, &c->v, &c->out, &c->params) : run_plan(c);
+    if (status != ATTN_OK) {
+        snprintf(message, size, "status is \"%s\": %s", attn_status_string(status), attn_last_error());
+        return 0;
+    }
+    struct comparison comparison;
+    struct reference reference = reference_compute(&c->q, &c->k, &c->v, &c->params);
+    const int right = compare_with_reference(&reference, &c->out, &c->params, &comparison, message, size) &&
+                      case_check_memory(c, message, size);
+    reference_free(&reference);
+    if (right)
+        add_to_totals(totals, c, &comparison, index);
+    return right;
+}
+
+/** Whether a run of many cases has covered what it claims to. */
+static int totals_trustworthy(const struct totals *totals)
+{
+    if (totals->runs < 500)
+        return 1;
+    const int64_t few = totals->runs / 100;
+    int covered = totals->fast >= few && totals->masks[0] >= few && totals->masks[1] >= few;
+    for (int i = 0; i < VALUES_KINDS; i++)
+        covered = covered && totals->seen[i] >= few;
+    for (int i = 0; i < ENTRIES; i++)
+        covered = covered && totals->entries[i] >= few;
+    for (int i = 0; i < 4; i++)
+        covered = covered && totals->causal[i] >= few;
+    if (!covered)
+        printf("FAILED: some option occurs in fewer than 1 %% of the cases\n");
+    if (totals->zeros * 2 > totals->elements) {
+        printf("FAILED: %" PRId64 " of %" PRId64 " expected outputs are 0; such a run shows little\n", totals->zeros,
+               totals->elements);
+        covered = 0;
+    }
+    return covered;
+}
+
+int main(int argc, char **argv)
+{
+    const struct arguments arguments = arguments_parse(argc, argv, 20000);
+    static struct test_case c;
+    static struct totals totals;
+    case_initialize(&c);
+    guard_catch_faults();
+    int failures = 0;
+    const int64_t first = arguments.only >= 0 ? arguments.only : 0;
+    const int64_t end = arguments.only >= 0 ? first + 1 : arguments.cases;
+    for (int64_t i = first; i < end && failures < MAX_FAILURES; i++) {
+        char message[512] = "", text[900];
+        snprintf(guard_case_line, sizeof guard_case_line,
+                 "repeat: check_forward --isa %s --seed %" PRIu64 " --case %" PRId64, attn_isa_name(arguments.isa),
+                 arguments.seed, i);
+        case_generate(&c, arguments.seed, (uint64_t)i, arguments.isa);
+        if (run_case(&c, i, &totals, message, sizeof message) && arguments.only < 0)
+            continue;
+        case_describe(&c, text, sizeof text);
+        failures += message[0] != 0;
+        printf("%s: case %" PRId64 ": %s\n  %s\n  %s\n", message[0] ? "FAILED" : "right", i, message, text,
+               guard_case_line);
+        fflush(stdout);
+    }
+    for (int i = 0; i < TEST_OUTPUTS; i++)
+        for (int exp = 0; exp < 2; exp++)
+            printf("%-8s %s  largest error %.2f units; nearest to its limit: case %" PRId64 ", %.0f %% of it\n",
+                   tolerance_table[i].output, exp == ATTN_EXP_FAST ? "fast " : "sleef", totals.worst[i][exp],
+                   totals.ratio_case[i][exp], 100 * totals.ratio[i][exp]);
+    failures += !totals_trustworthy(&totals);
+    printf("%" PRId64 " cases right, %d failures\n", totals.runs, failures);
+    case_release(&c);
+    return failures != 0;
+}

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attn info: what it says, and its warning about a second OpenMP runtime."""
+
+import os
+import unittest
+
+from support import SANITIZED, VERSION, CommandTest
+
+
+class Info(CommandTest):
+    def fields(self, **environment):
+        result = self.attn("info", env={**os.environ, **environment})
+        fields = {}
+        for line in result.stdout.splitlines():
+            fields.setdefault(line[:22].strip(), []).append(line[22:].strip())
+        return fields, result.stderr
+
+    def test_fields(self):
+        fields, warnings = self.fields()
+        self.assertEqual(warnings, "")
+        self.assertEqual(fields["libattn"], [VERSION])
+        self.assertEqual(fields["built against"], [VERSION])
+        sets = fields["instruction sets"][0].split()
+        self.assertIn("scalar", sets)
+        self.assertIn(fields["chosen"][0].split()[0], sets)
+        self.assertGreaterEqual(int(fields["threads"][0]), 1)
+        for level in (1, 2, 3):
+            self.assertRegex(fields[f"L{level} data cache"][0], r"^(\d+ KiB|unknown)$")
+        self.assertRegex(fields["processors usable"][0], r"^[1-9]\d* of [1-9]\d*$")
+        self.assertRegex(fields["SLEEF"][0], r"^3\.\d+\.\d+ ")
+        self.assertEqual(len(fields["OpenMP runtime"]), 1)
+        self.assertRegex(fields["OpenMP runtime"][0], r"/lib(gomp|omp|iomp5)[^/]*$")
+
+    def test_the_environment_shows(self):
+        fields, _ = self.fields(ATTN_MAX_CPU_ISA="scalar", ATTN_NUM_THREADS="1")
+        self.assertEqual(fields["chosen"], ["scalar (ATTN_MAX_CPU_ISA=scalar)"])
+        self.assertEqual(fields["threads"], ["1"])
+
+    @unittest.skipIf(SANITIZED, "a sanitizer wants to be loaded first")
+    def test_two_openmp_runtimes(self):
+        second = os.environ["ATTN_SECOND_OPENMP"]
+        fields, warnings = self.fields(LD_PRELOAD=second)
+        self.assertIn(second, fields["OpenMP runtime"] + fields.get("", []))
+        self.assertRegex(warnings, r"\Aattn: warning: 2 OpenMP runtimes are loaded[^\n]+\n\Z")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs the build into an empty folder and uses it as a stranger would: a
+# program is compiled outside the build with nothing but what pkg-config says,
+# runs with the installed library, and asks for it by its versioned soname.
+set -euo pipefail
+
+if (($# != 5)); then
+    echo "usage: check_install.sh MESON SOURCE_FOLDER BUILD_FOLDER PREFIX VERSION" >&2
+    exit 2
+fi
+read -ra meson <<<"$1"
+source=$2 build=$3 prefix=$4 version=$5
+
+fail() {
+    echo "check_install: $1" >&2
+    exit 1
+}
+
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+"${meson[@]}" install -C "$build" --no-rebuild --destdir "$stage" >"$stage/install.log" 2>&1 ||
+    fail "meson install failed: $(cat "$stage/install.log")"
+
+[[ -f $stage$prefix/include/attn/attn.h ]] || fail "attn/attn.h is not below $prefix/include"
+pc=$(find "$stage" -name attn.pc)
+[[ -n $pc ]] || fail "no attn.pc was installed"
+
+# The .pc file names the prefix, which is below the stage only for this test.
+export PKG_CONFIG_PATH
+PKG_CONFIG_PATH=$(dirname "$pc")
+ask() {
+    pkg-config --define-variable=prefix="$stage$prefix" "$@" attn
+}
+[[ $(ask --modversion) == "$version" ]] || fail "pkg-config says version $(ask --modversion); expected $version"
+read -ra flags <<<"$(ask --cflags --libs)"
+gcc -std=c99 -Wall -Wextra -Werror "$source/examples/simple.c" -o "$stage/simple" "${flags[@]}"
+readelf --dynamic "$stage/simple" | grep -q 'NEEDED.*\[libattn\.so\.[0-9]*\]' ||
+    fail "the program does not need libattn.so.N: $(readelf --dynamic "$stage/simple" | grep NEEDED)"
+
+libdir=$(ask --variable=libdir)
+output=$(LD_LIBRARY_PATH=$libdir "$stage/simple") || fail "the program failed: $output"
+grep -qF "libattn $version" <<<"$output" || fail "the program says '$output'; expected libattn $version"
+
+# Whatever commands were installed must run from there too.
+while read -r command; do
+    output=$(LD_LIBRARY_PATH=$libdir "$command" --version) || fail "$(basename "$command") --version failed"
+    grep -qF "$version" <<<"$output" || fail "$(basename "$command") --version says '$output'; expected $version"
+done < <(find "$stage$prefix/bin" -type f 2>/dev/null)
+
+# Nothing but the library's own files may be installed.
+unexpected=$(find "$stage" -type f ! -path "$stage/install.log" ! -path "$stage/simple" ! -name 'libattn*' \
+    ! -path '*/include/attn/*' ! -name '*.pc' ! -path '*/bin/attn*' ! -path '*/share/*attn*')
+[[ -z $unexpected ]] || fail "installed besides what belongs to libattn: $unexpected"

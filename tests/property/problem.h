@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Random problems for the property tests: contiguous tensors with options, and
+ * results that hold every output, so that two ways to the same result can be
+ * compared bit by bit or within the tolerance.
+ */
+#ifndef PROPERTY_PROBLEM_H
+#define PROPERTY_PROBLEM_H
+
+#include "attn/attn.h"
+#include "random.h"
+
+#include <stdint.h>
+
+#define PROBLEM_MAX_BATCH 4
+
+/** What problem_random() may draw. */
+enum problem_features { WITH_MASK = 1, WITH_LENGTHS = 2, WITH_CAUSAL = 4, WITH_ALL = 7 };
+
+struct problem {
+    attn_tensor q, k, v; /**< BHTD, owned */
+    attn_tensor mask;    /**< full (B, Hq, Tq, Tk), owned; data NULL without one */
+    attn_params params;  /**< without outputs; points into this struct: problem_bind() after an assignment */
+    int64_t kv_len[PROBLEM_MAX_BATCH], kv_start[PROBLEM_MAX_BATCH], query_offset[PROBLEM_MAX_BATCH];
+};
+
+/** All outputs of a problem, contiguous. */
+struct result {
+    int64_t batch, heads, tq, tk, dv;
+    float *out, *lse, *weights, *key_sums;
+};
+
+void problem_random(struct problem *p, struct rng *rng, attn_isa isa, int features);
+/** A deep copy, to be changed. */
+void problem_copy(struct problem *to, const struct problem *from);
+void problem_free(struct problem *p);
+/** Points params at the arrays and the mask of this struct. */
+void problem_bind(struct problem *p, int kv_len, int kv_start, int query_offset);
+
+/** Memory for the outputs of a problem, filled with a pattern. */
+struct result result_allocate(const struct problem *p);
+void result_free(struct result *r);
+
+/** The outputs as tensors, and params that ask for all of them. */
+struct call {
+    attn_tensor out, lse, weights, key_sums;
+    attn_params params;
+};
+void call_initialize(struct call *call, const struct problem *p, const struct result *r);
+
+/** Runs a problem with all outputs; ends the program with a sentence when the call fails. */
+struct result problem_run(const struct problem *p);
+
+/** Ends the program with the library's sentence unless status is ATTN_OK. */
+void must_succeed(attn_status status, const char *what);
+
+/** Memory that is there, or the end of the program. */
+void *must_allocate(int64_t n, size_t size);
+
+/** Whether two results have the same bits in every output. */
+int results_equal(const struct result *a, const struct result *b);
+
+/**
+ * Whether rows [first, first + part->tq) of batch b, head h of whole have the
+ * bits of (part_b, part_h) in part, where part may have fewer keys: then the
+ * weights of the others must be 0 in whole.
+ */
+int rows_equal(const struct result *whole, int64_t b, int64_t h, int64_t first, const struct result *part,
+               int64_t part_b, int64_t part_h);
+
+#endif

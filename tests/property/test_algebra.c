@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Properties of softmax attention that hold in exact arithmetic and must hold
+ * within the tolerance here: permuting the keys changes nothing, a constant
+ * added to all logits changes only the log-sum-exp, the output is linear in V,
+ * a temperature is a scale, and weights, key sums, output and log-sum-exp fit
+ * together. The unit of each comparison is the oracle's; how many units two
+ * results may differ by follows from the table in support/tolerance.h.
+ */
+#include "compare.h"
+#include "properties.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/** Units by which two results of the library may differ, for an output whose naive errors are naive. */
+static double allowed(enum test_output kind, attn_exp exp, const double *expected, const double *unit,
+                      const float *naive, int64_t n)
+{
+    double worst = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (isfinite(expected[i]) && unit[i] > 0)
+            worst = fmax(worst, fabs((double)naive[i] - expected[i]) / unit[i]);
+    return TOLERANCE_PAIR * (TOLERANCE_FACTOR * worst + tolerance_table[kind].floor[exp]);
+}
+
+static int close_enough(const char *what, int64_t at, double a, double b, double difference)
+{
+    if (a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= difference)
+        return 1;
+    printf("  %s[%d]: %.9g and %.9g differ by more than %.3g\n", what, (int)at, a, b, difference);
+    return 0;
+}
+
+/** Compares out and lse of two results; shift is what the second lse has more. */
+static int close_results(const struct problem *p, const struct result *a, const struct result *b, double shift)
+{
+    struct reference ref = reference_compute(&p->q, &p->k, &p->v, &p->params);
+    const int64_t rows = a->batch * a->heads * a->tq;
+    const double out_units = allowed(TEST_OUT, p->params.exp, ref.out, ref.out_unit, ref.naive_out, rows * a->dv);
+    const double lse_units = allowed(TEST_LSE, p->params.exp, ref.lse, ref.lse_unit, ref.naive_lse, rows);
+    /* The shift makes the terms of each score larger, and so the size of a rounding. */
+    const double rounding = 2 * fabs(shift) * 0x1p-24;
+    int close = 1;
+    for (int64_t i = 0; i < rows * a->dv && close; i++)
+        close =
+            close_enough("out", i, (double)a->out[i], (double)b->out[i], out_units * (ref.out_unit[i] + 10 * rounding));
+    for (int64_t i = 0; i < rows && close; i++)
+        close = close_enough("lse", i, (double)a->lse[i] + shift, (double)b->lse[i],
+                             lse_units * (ref.lse_unit[i] + rounding));
+    reference_free(&ref);
+    return close;
+}
+
+static void swap_rows(attn_tensor *t, int64_t bh, int64_t i, int64_t j)
+{
+    float *data = (float *)t->data + bh * t->stride[1];
+    for (int64_t c = 0; c < t->shape[3]; c++) {
+        const float x = data[i * t->shape[3] + c];
+        data[i * t->shape[3] + c] = data[j * t->shape[3] + c];
+        data[j * t->shape[3] + c] = x;
+    }
+}
+
+static void swap_columns(attn_tensor *mask, int64_t i, int64_t j)
+{
+    const size_t size = attn_dtype_size(mask->dtype);
+    unsigned char x[sizeof(float)], *row = mask->data;
+    for (int64_t r = 0; r < mask->shape[0] * mask->shape[1] * mask->shape[2];
+         r++, row += size * (size_t)mask->shape[3]) {
+        memcpy(x, row + size * (size_t)i, size);
+        memcpy(row + size * (size_t)i, row + size * (size_t)j, size);
+        memcpy(row + size * (size_t)j, x, size);
+    }
+}
+
+static int permuted_keys(struct rng *rng, attn_isa isa)
+{
+    struct problem p, changed;
+    problem_random(&p, rng, isa, WITH_MASK);
+    struct result a = problem_run(&p);
+    problem_copy(&changed, &p);
+    for (int64_t i = a.tk - 1; i > 0; i--) {
+        const int64_t j = rng_range(rng, 0, i);
+        for (int64_t bh = 0; bh < p.k.shape[0] * p.k.shape[1]; bh++) {
+            swap_rows(&changed.k, bh, i, j);
+            swap_rows(&changed.v, bh, i, j);
+        }
+        if (changed.mask.data)
+            swap_columns(&changed.mask, i, j);
+    }
+    struct result b = problem_run(&changed);
+    const int holds = close_results(&p, &a, &b, 0);
+    result_free(&a);
+    result_free(&b);
+    problem_free(&changed);
+    problem_free(&p);
+    return holds;
+}
+
+static int shifted_logits(struct rng *rng, attn_isa isa)
+{
+    struct problem p, changed;
+    problem_random(&p, rng, isa, WITH_CAUSAL | WITH_LENGTHS);
+    struct result a = problem_run(&p);
+    problem_copy(&changed, &p);
+    float shift = (float)rng_range(rng, -40, 40) + 0.3f;
+    changed.mask = attn_bhtd(&shift, 1, 1, 1, 1);
+    changed.params.mask = &changed.mask;
+    struct result b = problem_run(&changed);
+    const int holds = close_results(&p, &a, &b, (double)shift);
+    result_free(&a);
+    result_free(&b);
+    changed.mask.data = NULL;
+    problem_free(&changed);
+    problem_free(&p);
+    return holds;
+}
+
+/** out(V1 + V2) = out(V1) + out(V2). */
+static int linear_in_values(struct rng *rng, attn_isa isa)
+{
+    struct problem p[3];
+    struct result r[3];
+    struct reference ref[3];
+    double units[3];
+    problem_random(&p[0], rng, isa, WITH_ALL);
+    problem_copy(&p[1], &p[0]);
+    problem_copy(&p[2], &p[0]);
+    const int64_t values = p[0].v.shape[0] * p[0].v.stride[0];
+    float *v1 = p[0].v.data, *v2 = p[1].v.data, *sum = p[2].v.data;
+    for (int64_t i = 0; i < values; i++) {
+        v1[i] = (float)rng_range(rng, -1000, 1000) / 256; /* so that the sum is exact */
+        v2[i] = (float)rng_range(rng, -1000, 1000) / 256;
+        sum[i] = v1[i] + v2[i];
+    }
+    for (int i = 0; i < 3; i++) {
+        r[i] = problem_run(&p[i]);
+        ref[i] = reference_compute(&p[i].q, &p[i].k, &p[i].v, &p[i].params);
+        units[i] = allowed(TEST_OUT, p[i].params.exp, ref[i].out, ref[i].out_unit, ref[i].naive_out,
+                           r[i].batch * r[i].heads * r[i].tq * r[i].dv);
+    }
+    int holds = 1;
+    for (int64_t i = 0; i < r[0].batch * r[0].heads * r[0].tq * r[0].dv && holds; i++) {
+        double difference = 0;
+        for (int n = 0; n < 3; n++)
+            difference += units[n] * ref[n].out_unit[i];
+        holds = close_enough("out", i, (double)r[0].out[i] + (double)r[1].out[i], (double)r[2].out[i], difference);
+    }
+    for (int i = 0; i < 3; i++) {
+        result_free(&r[i]);
+        reference_free(&ref[i]);
+        problem_free(&p[i]);
+    }
+    return holds;
+}
+
+static int temperature_is_a_scale(struct rng *rng, attn_isa isa)
+{
+    struct problem p, changed;
+    problem_random(&p, rng, isa, WITH_ALL);
+    const float temperature = (float)(0.2 + 3 * rng_uniform(rng));
+    p.params.temperature = temperature;
+    struct result a = problem_run(&p);
+    problem_copy(&changed, &p);
+    changed.params.scale = (p.params.scale != 0 ? p.params.scale : 1 / sqrtf((float)p.q.shape[3])) / temperature;
+    changed.params.temperature = 0;
+    struct result b = problem_run(&changed);
+    const int holds = close_results(&p, &a, &b, 0);
+    result_free(&a);
+    result_free(&b);
+    problem_free(&changed);
+    problem_free(&p);
+    return holds;
+}
+
+/** Weights sum to 1 (or 0 in a dead row), make out with V and key sums by columns, and lie in 0..1. */
+static int outputs_fit_together(struct rng *rng, attn_isa isa)
+{
+    struct problem p;
+    problem_random(&p, rng, isa, WITH_ALL);
+    struct result r = problem_run(&p);
+    const int64_t group = r.heads / p.k.shape[1];
+    const double slack = 1e-5; /* a sum of up to 300 rounded weights, each below 1 */
+    int holds = 1;
+    double *columns = must_allocate(r.tk, sizeof *columns);
+    for (int64_t bh = 0; bh < r.batch * r.heads && holds; bh++) {
+        const int64_t g = bh / r.heads * p.k.shape[1] + bh % r.heads / group;
+        const float *v = (const float *)p.v.data + g * r.tk * r.dv;
+        memset(columns, 0, (size_t)r.tk * sizeof *columns);
+        for (int64_t row = bh * r.tq; row < (bh + 1) * r.tq && holds; row++) {
+            double sum = 0;
+            for (int64_t j = 0; j < r.tk && holds; j++) {
+                const double weight = (double)r.weights[row * r.tk + j];
+                holds = close_enough("weight within 0..1", j, weight, fmin(fmax(weight, 0), 1), slack);
+                sum += weight;
+                columns[j] += weight;
+            }
+            holds = holds && close_enough("sum of weights", row, sum, isinf(r.lse[row]) ? 0 : 1, slack);
+            for (int64_t c = 0; c < r.dv && holds; c++) {
+                double out = 0;
+                for (int64_t j = 0; j < r.tk; j++)
+                    if (r.weights[row * r.tk + j] > 0)
+                        out += (double)r.weights[row * r.tk + j] * (double)v[j * r.dv + c];
+                holds = close_enough("out", row * r.dv + c, out, (double)r.out[row * r.dv + c], 6 * slack);
+            }
+        }
+        for (int64_t j = 0; j < r.tk && holds; j++)
+            holds = close_enough("key sum", bh * r.tk + j, columns[j], (double)r.key_sums[bh * r.tk + j],
+                                 slack * (double)r.tq);
+    }
+    free(columns);
+    result_free(&r);
+    problem_free(&p);
+    return holds;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct property properties[] = {
+        {"permuted keys", permuted_keys},
+        {"shifted logits", shifted_logits},
+        {"linear in values", linear_in_values},
+        {"temperature is a scale", temperature_is_a_scale},
+        {"outputs fit together", outputs_fit_together},
+    };
+    return properties_run(argc, argv, "test_algebra", properties, sizeof properties / sizeof *properties);
+}

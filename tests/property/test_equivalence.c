@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Equivalence to the last bit of inputs that mean the same: memory layouts,
+ * the other queries of a call, K and V heads shared or repeated, masks that
+ * say what an option says, contents of hidden slots, outputs that are asked
+ * for or not, rows of weights chosen or all, and factors of two, which move
+ * through the arithmetic exactly.
+ */
+#include "oracle.h"
+#include "properties.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/** Runs a changed problem, compares all of it, and frees it. */
+static int same_as(const struct result *expected, struct problem *changed)
+{
+    struct result r = problem_run(changed);
+    const int same = results_equal(expected, &r);
+    result_free(&r);
+    problem_free(changed);
+    return same;
+}
+
+/** Rewrites an input as [batch][token][head][channel] with a gap behind each token. */
+static void relayout(attn_tensor *t, int64_t gap)
+{
+    attn_tensor r = *t;
+    r.stride[1] = t->shape[3];
+    r.stride[2] = t->shape[1] * t->shape[3] + gap;
+    r.stride[0] = t->shape[2] * r.stride[2];
+    r.data = must_allocate(t->shape[0] * r.stride[0], sizeof(float));
+    for (int64_t b = 0; b < t->shape[0]; b++)
+        for (int64_t h = 0; h < t->shape[1]; h++)
+            for (int64_t i = 0; i < t->shape[2]; i++)
+                for (int64_t c = 0; c < t->shape[3]; c++)
+                    ((float *)r.data)[tensor_offset(&r, b, h, i, c)] =
+                        ((const float *)t->data)[tensor_offset(t, b, h, i, c)];
+    free(t->data);
+    *t = r;
+}
+
+static int layouts(struct rng *rng, attn_isa isa)
+{
+    struct problem p, changed;
+    problem_random(&p, rng, isa, WITH_ALL);
+    struct result expected = problem_run(&p);
+    problem_copy(&changed, &p);
+    relayout(&changed.q, rng_range(rng, 0, 5));
+    relayout(&changed.k, rng_percent(rng, 50) ? 0 : 1024 - changed.k.shape[1] * changed.k.shape[3]);
+    relayout(&changed.v, rng_percent(rng, 50) ? 0 : 1024 - changed.v.shape[1] * changed.v.shape[3]);
+    const int holds = same_as(&expected, &changed);
+    result_free(&expected);
+    problem_free(&p);
+    return holds;
+}
+
+/** A row keeps its bits when every other query of the call is replaced, by NaN or huge numbers too. */
+static int other_queries(struct rng *rng, attn_isa isa)
+{
+    struct problem p, changed;
+    problem_random(&p, rng, isa, WITH_ALL);
+    struct result expected = problem_run(&p);
+    problem_copy(&changed, &p);
+    const int64_t i = rng_range(rng, 0, expected.tq - 1);
+    const int kind = (int)rng_range(rng, 0, 3);
+    for (int64_t at = 0; at < expected.batch * expected.heads * expected.tq; at++)
+        for (int64_t c = 0; c < p.q.shape[3] && at % expected.tq != i; c++)
+            ((float *)changed.q.data)[at * p.q.shape[3] + c] = kind == 0   ? NAN
+                                                               : kind == 1 ? INFINITY
+                                                                           : rng_normal(rng) * (kind == 2 ? 1 : 1e6f);
+    struct result r = problem_run(&changed);
+    int holds = 1;
+    for (int64_t bh = 0; bh < expected.batch * expected.heads; bh++) {
+        const int64_t row = bh * expected.tq + i;
+        holds = holds && memcmp(r.out + row * r.dv, expected.out + row * r.dv, (size_t)r.dv * sizeof *r.out) == 0 &&
+                memcmp(r.lse + row, expected.lse + row, sizeof *r.lse) == 0 &&
+                memcmp(r.weights + row * r.tk, expected.weights + row * r.tk, (size_t)r.tk * sizeof *r.weights) == 0;
+    }
+    result_free(&r);
+    result_free(&expected);
+    problem_free(&changed);
+    problem_free(&p);
+    return holds;
+}
+
+/** Grouped K and V heads, repeated for each query head. */
+static int repeated_heads(struct rng *rng, attn_isa isa)
+{
+    struct problem p, changed;
+    problem_random(&p, rng, isa, WITH_ALL);
+    struct result expected = problem_run(&p);
+    problem_copy(&changed, &p);
+    attn_tensor *const inputs[] = {&changed.k, &changed.v};
+    for (int n = 0; n < 2; n++) {
+        attn_tensor *t = inputs[n];
+        const int64_t heads = p.q.shape[1], group = heads / t->shape[1], size = t->shape[2] * t->shape[3];
+        float *data = must_allocate(t->shape[0] * heads * size, sizeof *data);
+        for (int64_t bh = 0; bh < t->shape[0] * heads; bh++)
+            memcpy(data + bh * size, (const float *)t->data + bh / group * size, (size_t)size * sizeof *data);
+        free(t->data);
+        *t = attn_bhtd(data, t->shape[0], heads, t->shape[2], t->shape[3]);
+    }
+    const int holds = same_as(&expected, &changed);
+    result_free(&expected);
+    problem_free(&p);
+    return holds;
+}
+
+/** Causality and lengths, written out as a boolean mask, and as an additive one of 0 and -Inf. */
+static int written_masks(struct rng *rng, attn_isa isa)
+{
+    struct problem p;
+    problem_random(&p, rng, isa, WITH_CAUSAL | WITH_LENGTHS);
+    problem_bind(&p, p.params.kv_len != NULL, 0, p.params.query_offset != NULL);
+    struct result expected = problem_run(&p);
+    int holds = 1;
+    for (int additive = 0; additive < 2; additive++) {
+        struct problem changed;
+        problem_copy(&changed, &p);
+        const int64_t heads = p.q.shape[1], tq = p.q.shape[2], tk = p.k.shape[2];
+        const int64_t n = p.q.shape[0] * heads * tq * tk;
+        uint8_t *live = must_allocate(n, 1);
+        float *bias = must_allocate(n, sizeof *bias);
+        for (int64_t at = 0; at < n; at++) {
+            live[at] = (uint8_t)oracle_key_is_live(&p.params, tq, tk, at / (tk * tq * heads), at / (tk * tq) % heads,
+                                                   at / tk % tq, at % tk);
+            bias[at] = live[at] ? 0 : -INFINITY;
+        }
+        changed.mask = attn_bhtd(additive ? (void *)bias : (void *)live, p.q.shape[0], heads, tq, tk);
+        changed.mask.dtype = additive ? ATTN_F32 : ATTN_BOOL;
+        changed.params.causal = ATTN_CAUSAL_NONE;
+        problem_bind(&changed, 0, 0, 0);
+        free(additive ? (void *)live : (void *)bias);
+        if (!same_as(&expected, &changed)) {
+            printf("  an %s mask that says the same gives other bits\n", additive ? "additive" : "equivalent boolean");
+            holds = 0;
+        }
+    }
+    result_free(&expected);
+    problem_free(&p);
+    return holds;
+}
+
+/** Slots of K and V that no query sees may hold anything. */
+static int hidden_slots(struct rng *rng, attn_isa isa)
+{
+    struct problem p, changed;
+    problem_random(&p, rng, isa, WITH_ALL);
+    struct result expected = problem_run(&p);
+    problem_copy(&changed, &p);
+    const int64_t group = p.q.shape[1] / p.k.shape[1], tq = p.q.shape[2], tk = p.k.shape[2];
+    const float garbage = (float)RNG_PICK(rng, 0, 7, 1000000) * (rng_percent(rng, 50) ? 1.0f : INFINITY); /* 0*Inf */
+    for (int64_t at = 0; at < p.k.shape[0] * p.k.shape[1] * tk; at++) {
+        const int64_t b = at / (p.k.shape[1] * tk), g = at / tk % p.k.shape[1];
+        int live = 0;
+        for (int64_t row = 0; row < group * tq && !live; row++)
+            live = oracle_key_is_live(&p.params, tq, tk, b, g * group + row / tq, row % tq, at % tk);
+        for (int64_t c = 0; c < p.k.shape[3] && !live; c++)
+            ((float *)changed.k.data)[at * p.k.shape[3] + c] = garbage;
+        for (int64_t c = 0; c < p.v.shape[3] && !live; c++)
+            ((float *)changed.v.data)[at * p.v.shape[3] + c] = garbage;
+    }
+    const int holds = same_as(&expected, &changed);
+    result_free(&expected);
+    problem_free(&p);
+    return holds;
+}
+
+/** What is asked for besides out does not change out; chosen rows of weights are the rows of all weights. */
+static int requests(struct rng *rng, attn_isa isa)
+{
+    struct problem p;
+    problem_random(&p, rng, isa, WITH_ALL);
+    struct result all = problem_run(&p), r = result_allocate(&p);
+    struct call call;
+    call_initialize(&call, &p, &r);
+    int64_t rows[5];
+    for (int i = 0; i < 5; i++)
+        rows[i] = rng_range(rng, 0, all.tq - 1);
+    float *chosen = must_allocate(all.batch * all.heads * 5 * all.tk, sizeof *chosen);
+    call.weights = attn_bhtd(chosen, all.batch, all.heads, 5, all.tk);
+    call.params.weight_rows = rows;
+    call.params.num_weight_rows = 5;
+    call.params.lse = NULL;
+    call.params.key_sums = NULL;
+    must_succeed(attn_forward(&p.q, &p.k, &p.v, &call.out, &call.params), "attn_forward with chosen rows");
+    const size_t out_size = (size_t)(all.batch * all.heads * all.tq * all.dv) * sizeof *all.out;
+    int holds = memcmp(all.out, r.out, out_size) == 0;
+    for (int64_t bh = 0; bh < all.batch * all.heads; bh++)
+        for (int i = 0; i < 5; i++)
+            holds = holds && memcmp(chosen + (bh * 5 + i) * all.tk, all.weights + (bh * all.tq + rows[i]) * all.tk,
+                                    (size_t)all.tk * sizeof *chosen) == 0;
+    call.params.weights = NULL;
+    call.params.weight_rows = NULL;
+    call.params.num_weight_rows = 0;
+    memset(r.out, 0xA5, out_size);
+    must_succeed(attn_forward(&p.q, &p.k, &p.v, &call.out, &call.params), "attn_forward with out alone");
+    holds = holds && memcmp(all.out, r.out, out_size) == 0;
+    free(chosen);
+    result_free(&r);
+    result_free(&all);
+    problem_free(&p);
+    return holds;
+}
+
+/** 4 V gives 4 out; 4 Q with a quarter of the scale, and a temperature in the place of a scale, change nothing. */
+static int powers_of_two(struct rng *rng, attn_isa isa)
+{
+    struct problem p, changed;
+    problem_random(&p, rng, isa, WITH_ALL);
+    p.params.scale = (float)rng_range(rng, 1, 9) / 8;
+    struct result expected = problem_run(&p);
+    problem_copy(&changed, &p);
+    for (int64_t i = 0; i < p.q.shape[0] * p.q.stride[0]; i++)
+        ((float *)changed.q.data)[i] *= 4;
+    changed.params.scale = p.params.scale / 4;
+    int holds = same_as(&expected, &changed);
+    problem_copy(&changed, &p);
+    changed.params.scale = p.params.scale / 2;
+    changed.params.temperature = 0.5f;
+    holds = same_as(&expected, &changed) && holds;
+    problem_copy(&changed, &p);
+    for (int64_t i = 0; i < p.v.shape[0] * p.v.stride[0]; i++)
+        ((float *)changed.v.data)[i] *= 4;
+    struct result r = problem_run(&changed);
+    for (int64_t i = 0; i < r.batch * r.heads * r.tq * r.dv; i++)
+        holds = holds && r.out[i] == 4 * expected.out[i];
+    result_free(&r);
+    result_free(&expected);
+    problem_free(&changed);
+    problem_free(&p);
+    return holds;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct property properties[] = {
+        {"memory layouts", layouts},
+        {"other queries of the call", other_queries},
+        {"repeated key and value heads", repeated_heads},
+        {"masks that say what an option says", written_masks},
+        {"contents of hidden slots", hidden_slots},
+        {"outputs on request", requests},
+        {"factors of two", powers_of_two},
+    };
+    return properties_run(argc, argv, "test_equivalence", properties, sizeof properties / sizeof *properties);
+}

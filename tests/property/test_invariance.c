@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bit invariance: on one instruction set a query's result has the same bits
+ * whatever the number of threads, the entry point, the other queries, heads
+ * and sequences of the call, padding, memory layout, the chunks in which
+ * queries come, and the way in which a key is hidden. Every comparison is a
+ * memcmp of out, lse, weights and, where the queries are the same, key sums.
+ */
+#include "properties.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/** Runs a changed problem and compares all of it. */
+static int same_as(const struct result *expected, const struct problem *changed)
+{
+    struct result r = problem_run(changed);
+    const int same = results_equal(expected, &r);
+    result_free(&r);
+    return same;
+}
+
+static int thread_counts(struct rng *rng, attn_isa isa)
+{
+    static const int counts[] = {1, 2, 3, 7}; /* 1 again: a repeated run */
+    struct problem p;
+    problem_random(&p, rng, isa, WITH_ALL);
+    struct result expected = problem_run(&p);
+    int holds = 1;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        p.params.num_threads = counts[i];
+        if (!same_as(&expected, &p)) {
+            printf("  with %d threads the bits differ from those with 1\n", counts[i]);
+            holds = 0;
+        }
+    }
+    result_free(&expected);
+    problem_free(&p);
+    return holds;
+}
+
+/** Plans, with a workspace full of garbage; shares in any order, for any nth. */
+static int entry_points(struct rng *rng, attn_isa isa)
+{
+    struct problem p;
+    problem_random(&p, rng, isa, WITH_ALL);
+    struct result expected = problem_run(&p), r = result_allocate(&p);
+    struct call call;
+    call_initialize(&call, &p, &r);
+    call.params.num_threads = (int)RNG_PICK(rng, 1, 2, 3, 5);
+    attn_plan *plan;
+    must_succeed(attn_plan_create(&plan, &p.q, &p.k, &p.v, &call.out, &call.params), "attn_plan_create");
+    const size_t size = attn_plan_workspace_size(plan);
+    char *workspace = must_allocate((int64_t)size + 1, 1);
+    const size_t shift = (size_t)rng_range(rng, 0, 1); /* no alignment is asked of it */
+    memset(workspace, 0xff, size + 1);
+    must_succeed(attn_plan_run(plan, &p.q, &p.k, &p.v, &call.out, &call.params, workspace + shift, size),
+                 "attn_plan_run");
+    int holds = results_equal(&expected, &r);
+    if (!holds)
+        printf("  attn_plan_run differs from attn_forward\n");
+    for (int nth = 1; nth <= attn_plan_num_threads(plan); nth++) {
+        result_free(&r);
+        r = result_allocate(&p);
+        call_initialize(&call, &p, &r);
+        memset(workspace, 0xff, size + 1);
+        const int start = (int)rng_range(rng, 0, nth - 1), backwards = rng_percent(rng, 50);
+        for (int i = 0; i < nth; i++) {
+            const int ith = backwards ? (start + nth - i) % nth : (start + i) % nth;
+            must_succeed(
+                attn_plan_run_share(plan, &p.q, &p.k, &p.v, &call.out, &call.params, workspace + shift, size, ith, nth),
+                "attn_plan_run_share");
+        }
+        if (!results_equal(&expected, &r)) {
+            printf("  %d shares differ from attn_forward\n", nth);
+            holds = 0;
+        }
+    }
+    free(workspace);
+    attn_plan_destroy(plan);
+    result_free(&r);
+    result_free(&expected);
+    problem_free(&p);
+    return holds;
+}
+
+static void narrow(attn_tensor *t, int axis, int64_t first, int64_t n)
+{
+    if (!t->data)
+        return;
+    if (t->dtype == ATTN_BOOL)
+        t->data = (uint8_t *)t->data + first * t->stride[axis];
+    else
+        t->data = (float *)t->data + first * t->stride[axis];
+    t->shape[axis] = n;
+}
+
+/** One sequence, and one head, alone. */
+static int alone(struct rng *rng, attn_isa isa)
+{
+    struct problem p;
+    problem_random(&p, rng, isa, WITH_ALL);
+    struct result whole = problem_run(&p);
+    const int64_t b = rng_range(rng, 0, whole.batch - 1), h = rng_range(rng, 0, whole.heads - 1);
+    const int64_t group = p.q.shape[1] / p.k.shape[1];
+    int holds = 1;
+    for (int one_head = 0; one_head < 2; one_head++) {
+        struct problem part = p; /* a view: not freed */
+        attn_tensor *const all[] = {&part.q, &part.k, &part.v, &part.mask};
+        for (int i = 0; i < 4; i++) {
+            narrow(all[i], 0, b, 1);
+            if (one_head)
+                narrow(all[i], 1, i == 1 || i == 2 ? h / group : h, 1);
+        }
+        part.kv_len[0] = p.kv_len[b];
+        part.kv_start[0] = p.kv_start[b];
+        part.query_offset[0] = p.query_offset[b];
+        problem_bind(&part, p.params.kv_len != NULL, p.params.kv_start != NULL, p.params.query_offset != NULL);
+        struct result r = problem_run(&part);
+        const int64_t part_h = one_head ? 0 : h;
+        const float *sums = whole.key_sums + (b * whole.heads + h) * whole.tk;
+        if (!rows_equal(&whole, b, h, 0, &r, 0, part_h) ||
+            memcmp(sums, r.key_sums + part_h * r.tk, (size_t)r.tk * sizeof *sums) != 0) {
+            printf("  sequence %d, head %d: other %s change the bits\n", (int)b, (int)h,
+                   one_head ? "heads" : "sequences");
+            holds = 0;
+        }
+        result_free(&r);
+    }
+    result_free(&whole);
+    problem_free(&p);
+    return holds;
+}
+
+/** A copy of t, an input with tokens, with garbage before and behind each sequence's tokens. */
+static attn_tensor padded(const attn_tensor *t, const int64_t *before, int64_t tokens, float garbage)
+{
+    attn_tensor r = attn_bhtd(NULL, t->shape[0], t->shape[1], tokens, t->shape[3]);
+    float *data = must_allocate(t->shape[0] * r.stride[0], sizeof *data);
+    r.data = data;
+    for (int64_t i = 0; i < t->shape[0] * r.stride[0]; i++)
+        data[i] = garbage;
+    for (int64_t b = 0; b < t->shape[0]; b++)
+        for (int64_t h = 0; h < t->shape[1]; h++)
+            memcpy(data + b * r.stride[0] + h * r.stride[1] + before[b] * r.stride[2],
+                   (const float *)t->data + b * t->stride[0] + h * t->stride[1],
+                   (size_t)(t->shape[2] * t->shape[3]) * sizeof *data);
+    return r;
+}
+
+/** Padding on the right (kv_len) and on the left (kv_start), by other amounts in every sequence. */
+static int padding(struct rng *rng, attn_isa isa)
+{
+    struct problem p;
+    problem_random(&p, rng, isa, WITH_CAUSAL);
+    struct result plain = problem_run(&p);
+    struct problem wide = p;
+    const int left = rng_percent(rng, 70);
+    const int64_t room = rng_range(rng, 0, 150), tk = p.k.shape[2] + room;
+    int64_t before[PROBLEM_MAX_BATCH] = {0};
+    for (int64_t b = 0; b < plain.batch; b++) {
+        before[b] = left ? rng_range(rng, 0, room) : 0;
+        wide.kv_start[b] = before[b];
+        wide.kv_len[b] = before[b] + p.k.shape[2];
+        wide.query_offset[b] = before[b] + (p.params.causal == ATTN_CAUSAL_OFFSET ? p.query_offset[b] : 0);
+    }
+    if (p.params.causal == ATTN_CAUSAL_TOP_LEFT)
+        wide.params.causal = ATTN_CAUSAL_OFFSET;
+    wide.k = padded(&p.k, before, tk, NAN);
+    wide.v = padded(&p.v, before, tk, NAN);
+    problem_bind(&wide, 1, left, wide.params.causal == ATTN_CAUSAL_OFFSET);
+    struct result r = problem_run(&wide);
+    int holds = 1;
+    for (int64_t row = 0; row < plain.batch * plain.heads * plain.tq && holds; row++) {
+        const int64_t shift = before[row / (plain.heads * plain.tq)];
+        const float *weights = r.weights + row * tk;
+        holds = memcmp(plain.out + row * plain.dv, r.out + row * r.dv, (size_t)r.dv * sizeof *r.out) == 0 &&
+                memcmp(plain.lse + row, r.lse + row, sizeof *r.lse) == 0 &&
+                memcmp(plain.weights + row * plain.tk, weights + shift, (size_t)plain.tk * sizeof *weights) == 0;
+        for (int64_t j = 0; j < tk; j++)
+            holds = holds && ((j >= shift && j < shift + plain.tk) || weights[j] == 0);
+        if (!holds)
+            printf("  row %d changes when %d keys of padding stand on its left\n", (int)row, (int)shift);
+    }
+    result_free(&r);
+    result_free(&plain);
+    free(wide.k.data);
+    free(wide.v.data);
+    problem_free(&p);
+    return holds;
+}
+
+/** Prefill in chunks of queries, each also without the keys that do not exist yet at its time. */
+static int chunks(struct rng *rng, attn_isa isa)
+{
+    struct problem p;
+    problem_random(&p, rng, isa, WITH_MASK | WITH_CAUSAL);
+    const int64_t tq = p.q.shape[2], tk = p.k.shape[2], batch = p.q.shape[0];
+    const attn_causal causal = p.params.causal;
+    struct result whole = problem_run(&p);
+    const int64_t largest = RNG_PICK(rng, 1, 3, 16, 24, 48, 50, 100);
+    const int truncate = rng_percent(rng, 50);
+    int holds = 1;
+    for (int64_t first = 0, n; first < tq && holds; first += n) {
+        n = rng_range(rng, 1, largest);
+        n = n < tq - first ? n : tq - first;
+        struct problem part = p;
+        narrow(&part.q, 2, first, n);
+        narrow(&part.mask, 2, first, n);
+        int64_t needed = 0;
+        for (int64_t b = 0; b < batch; b++) {
+            part.query_offset[b] = first + (causal == ATTN_CAUSAL_OFFSET         ? p.query_offset[b]
+                                            : causal == ATTN_CAUSAL_BOTTOM_RIGHT ? tk - tq
+                                                                                 : 0);
+            const int64_t visible = part.query_offset[b] + n;
+            needed = visible > needed ? visible : needed;
+        }
+        if (causal != ATTN_CAUSAL_NONE) {
+            part.params.causal = ATTN_CAUSAL_OFFSET;
+            if (truncate && needed < tk) {
+                part.k.shape[2] = part.v.shape[2] = needed;
+                if (part.mask.data)
+                    part.mask.shape[3] = needed;
+            }
+        }
+        problem_bind(&part, 0, 0, causal != ATTN_CAUSAL_NONE);
+        struct result r = problem_run(&part);
+        for (int64_t b = 0; b < batch; b++)
+            for (int64_t h = 0; h < whole.heads; h++)
+                holds = holds && rows_equal(&whole, b, h, first, &r, b, h);
+        if (!holds)
+            printf("  queries %d to %d, run alone%s, have other bits\n", (int)first, (int)(first + n - 1),
+                   truncate ? " and without later keys" : "");
+        result_free(&r);
+    }
+    result_free(&whole);
+    problem_free(&p);
+    return holds;
+}
+
+/** The last query of a causal prefill is the query of a decoding step. */
+static int decode(struct rng *rng, attn_isa isa)
+{
+    struct problem p;
+    problem_random(&p, rng, isa, 0);
+    p.params.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
+    struct result whole = problem_run(&p);
+    struct problem last = p;
+    narrow(&last.q, 2, whole.tq - 1, 1);
+    last.params.causal = (attn_causal)(rng_percent(rng, 50) ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_BOTTOM_RIGHT);
+    problem_bind(&last, 0, 0, 0);
+    struct result r = problem_run(&last);
+    int holds = 1;
+    for (int64_t b = 0; b < whole.batch; b++)
+        for (int64_t h = 0; h < whole.heads; h++)
+            holds = holds && rows_equal(&whole, b, h, whole.tq - 1, &r, b, h);
+    result_free(&r);
+    result_free(&whole);
+    problem_free(&p);
+    return holds;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct property properties[] = {
+        {"number of threads", thread_counts}, {"plans and shares", entry_points},
+        {"sequence or head alone", alone},    {"padding left and right", padding},
+        {"chunked prefill", chunks},          {"decode is the last causal row", decode},
+    };
+    return properties_run(argc, argv, "test_invariance", properties, sizeof properties / sizeof *properties);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Strict parsing of the options that the random tests share. A number that
+ * does not parse as a whole is an error: a test that runs with a seed other
+ * than the one that was asked for would hide the failure it is to repeat.
+ */
+#include "arguments.h"
+#include "random.h"
+#include "test_isa.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+static int64_t parse_number(const char *name, const char *text, int64_t lowest)
+{
+    char *end = NULL;
+    errno = 0;
+    const long long value = text ? strtoll(text, &end, 10) : -1;
+    if (!text || errno || end == text || *end || value < lowest) {
+        fprintf(stderr, "%s is %s; expected an integer of at least %" PRId64 "\n", name, text ? text : "missing",
+                lowest);
+        exit(2);
+    }
+    return (int64_t)value;
+}
+
+struct arguments arguments_parse(int argc, char **argv, int64_t default_cases)
+{
+    struct arguments a = {.isa = ATTN_ISA_AUTO, .cases = default_cases, .only = -1, .seed = rng_seed_from_time()};
+    const char *fewer = getenv("ATTN_CHECK_CASES");
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--full") == 0) {
+            a.full = 1;
+            continue;
+        }
+        if (strcmp(argv[i], "--isa") == 0 && value)
+            a.isa = test_isa_from_name(value);
+        else if (strcmp(argv[i], "--cases") == 0)
+            a.cases = parse_number("--cases", value, 1);
+        else if (strcmp(argv[i], "--seed") == 0)
+            a.seed = (uint64_t)parse_number("--seed", value, 0);
+        else if (strcmp(argv[i], "--case") == 0)
+            a.only = parse_number("--case", value, 0);
+        else {
+            fprintf(stderr, "unknown option %s; expected --isa NAME, --cases N, --seed N, --case N or --full\n",
+                    argv[i]);
+            exit(2);
+        }
+        i++;
+    }
+    if (fewer && *fewer) {
+        const int64_t limit = parse_number("ATTN_CHECK_CASES", fewer, 1);
+        a.cases = limit < a.cases ? limit : a.cases;
+    }
+    if (a.isa == ATTN_ISA_AUTO)
+        a.isa = attn_isa_active();
+    printf("isa %s, seed %" PRIu64 ", %" PRId64 " cases\n", attn_isa_name(a.isa), a.seed, a.cases);
+    fflush(stdout);
+    return a;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Options of the test programs that draw random numbers. All of them take
+ * --isa NAME, --cases N, --seed N and --case N; the environment variable
+ * ATTN_CHECK_CASES replaces the number of cases where time is short (emulators,
+ * sanitizers).
+ */
+#ifndef TEST_ARGUMENTS_H
+#define TEST_ARGUMENTS_H
+
+#include "attn/attn.h"
+
+#include <stdint.h>
+
+struct arguments {
+    attn_isa isa;
+    int64_t cases;
+    uint64_t seed;
+    int64_t only; /**< the one case to run, or -1 */
+    int full;     /**< --full was given */
+};
+
+/** Reads the options and prints the seed; ends the program with a sentence at a wrong one. */
+struct arguments arguments_parse(int argc, char **argv, int64_t default_cases);
+
+#endif

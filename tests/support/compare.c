@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The comparison of all outputs with the reference, element by element.
+ *
+ * Numbers that are not finite are compared by kind, each element for itself;
+ * for finite ones the largest error in units counts, since the naive
+ * computation's largest error over the same elements is the yardstick.
+ */
+#include "compare.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/** One output: where the library wrote, and the reference in the same order. */
+struct view {
+    enum test_output kind;
+    const attn_tensor *tensor;
+    const double *expected, *unit;
+    const float *naive;
+    const int64_t *rows; /**< row t of the tensor is row rows[t] of the reference; NULL: the same */
+    int64_t ref_rows;    /**< rows of the reference per head */
+};
+
+static int right_kind(double expected, double unit, float got)
+{
+    if (isnan(expected))
+        return isnan(got);
+    if (isinf(expected))
+        return got == (float)expected || (unit > 0 && isnan(got));
+    return isfinite(got);
+}
+
+static int compare_view(const struct view *view, attn_exp exp, struct comparison *comparison, char *message,
+                        size_t message_size)
+{
+    const attn_tensor *t = view->tensor;
+    double worst = 0, naive_worst = 0, worst_expected = 0, worst_unit = 0;
+    float worst_got = 0;
+    int64_t worst_at[4] = {0, 0, 0, 0};
+    for (int64_t b = 0; b < t->shape[0]; b++) {
+        for (int64_t h = 0; h < t->shape[1]; h++) {
+            for (int64_t i = 0; i < t->shape[2]; i++) {
+                const int64_t row = view->rows ? view->rows[i] : i;
+                for (int64_t c = 0; c < t->shape[3]; c++) {
+                    const int64_t at = ((b * t->shape[1] + h) * view->ref_rows + row) * t->shape[3] + c;
+                    const float got = ((const float *)t->data)[tensor_offset(t, b, h, i, c)];
+                    const double expected = view->expected[at], unit = view->unit[at];
+                    if (view->kind == TEST_OUT) {
+                        comparison->elements++;
+                        comparison->zeros += expected == 0;
+                    }
+                    if (!right_kind(expected, unit, got)) {
+                        snprintf(message, message_size,
+                                 "%s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "] is %g, expected %g",
+                                 tolerance_table[view->kind].output, b, h, i, c, (double)got, expected);
+                        return 0;
+                    }
+                    if (!isfinite(expected))
+                        continue;
+                    const double difference = fabs((double)got - expected);
+                    const double error = difference == 0 ? 0 : difference / unit;
+                    const double naive_difference = fabs((double)view->naive[at] - expected);
+                    const double naive_error = naive_difference == 0 ? 0 : naive_difference / unit;
+                    if (naive_error > naive_worst && isfinite(naive_error))
+                        naive_worst = naive_error;
+                    if (error > worst || isnan(error)) {
+                        worst = error;
+                        worst_got = got;
+                        worst_expected = expected;
+                        worst_unit = unit;
+                        memcpy(worst_at, (int64_t[]){b, h, i, c}, sizeof worst_at);
+                    }
+                }
+            }
+        }
+    }
+    comparison->error[view->kind] = worst;
+    comparison->naive_error[view->kind] = naive_worst;
+    if (worst <= TOLERANCE_FACTOR * naive_worst + tolerance_table[view->kind].floor[exp])
+        return 1;
+    snprintf(message, message_size,
+             "%s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "] is %.9g, expected %.9g: error %.3g units of %.3g, "
+             "allowed %.3g (naive f32 has %.3g)",
+             tolerance_table[view->kind].output, worst_at[0], worst_at[1], worst_at[2], worst_at[3], (double)worst_got,
+             worst_expected, worst, worst_unit, TOLERANCE_FACTOR * naive_worst + tolerance_table[view->kind].floor[exp],
+             naive_worst);
+    return 0;
+}
+
+int compare_with_reference(const struct reference *ref, const attn_tensor *out, const attn_params *params,
+                           struct comparison *comparison, char *message, size_t message_size)
+{
+    const struct view views[TEST_OUTPUTS] = {
+        {TEST_OUT, out, ref->out, ref->out_unit, ref->naive_out, NULL, ref->tq},
+        {TEST_LSE, params->lse, ref->lse, ref->lse_unit, ref->naive_lse, NULL, ref->tq},
+        {TEST_WEIGHTS, params->weights, ref->weights, ref->weights_unit, ref->naive_weights, params->weight_rows,
+         ref->tq},
+        {TEST_KEY_SUMS, params->key_sums, ref->key_sums, ref->key_sums_unit, ref->naive_key_sums, NULL, 1},
+    };
+    memset(comparison, 0, sizeof *comparison);
+    for (size_t i = 0; i < TEST_OUTPUTS; i++)
+        if (views[i].tensor && !compare_view(&views[i], params->exp, comparison, message, message_size))
+            return 0;
+    return 1;
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention row by row in double precision.
+ *
+ * Units. Let u = 2^-24, s_j a live key's score, a_j = |scale| sum|q_c k_c| +
+ * |mask| the sum of the sizes of its terms, p_j its weight. One relative
+ * rounding in the terms moves s_j by u a_j, and relative to the top score t by
+ * x_j = u (a_j + a_t). It turns p_j into p_j e^x_j (at most 1): the change is
+ * w_j. That moves out_c by sum_j w_j |v_jc - out_c|, and rounding in the sum
+ * of products adds u sum_j p_j |v_jc|. For small x this is the condition
+ * number of softmax; for huge logits it stays honest, since a key that is far
+ * behind has w_j = 0 however large a_j is.
+ *
+ * Results that are not finite. NaN with unit 0: must be NaN. An infinity with
+ * unit 0 must be met exactly; with unit 1 it may also be NaN, because the
+ * weight of the infinite V may underflow to 0 in f32, and 0 * Inf is NaN.
+ */
+#include "oracle.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define U 0x1p-24
+
+/** Weights below this may be 0 in f32, depending on the order in which the maximum grows. */
+#define SAFE_WEIGHT 1e-30
+
+int64_t tensor_offset(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c)
+{
+    return (t->shape[0] > 1 ? b * t->stride[0] : 0) + (t->shape[1] > 1 ? h * t->stride[1] : 0) +
+           (t->shape[2] > 1 ? token * t->stride[2] : 0) + (t->shape[3] > 1 ? c * t->stride[3] : 0);
+}
+
+double oracle_scale(const attn_params *params, int64_t dk)
+{
+    if (dk == 0)
+        return 0;
+    const double scale = params->scale != 0 ? (double)params->scale : 1 / sqrt((double)dk);
+    return params->temperature != 0 ? scale / (double)params->temperature : scale;
+}
+
+float oracle_bias(const attn_params *params, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    if (!params->mask || params->mask->dtype != ATTN_F32)
+        return 0;
+    return ((const float *)params->mask->data)[tensor_offset(params->mask, b, h, i, j)];
+}
+
+int oracle_key_is_live(const attn_params *params, int64_t tq, int64_t tk, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const int64_t length = params->kv_len ? params->kv_len[b] : tk;
+    if (j >= length || (params->kv_start && j < params->kv_start[b]))
+        return 0;
+    switch (params->causal) {
+    case ATTN_CAUSAL_NONE:
+        break;
+    case ATTN_CAUSAL_TOP_LEFT:
+        if (j > i)
+            return 0;
+        break;
+    case ATTN_CAUSAL_BOTTOM_RIGHT:
+        if (j - i > length - tq)
+            return 0;
+        break;
+    case ATTN_CAUSAL_OFFSET:
+        if (j - i > params->query_offset[b])
+            return 0;
+        break;
+    }
+    if (params->mask && params->mask->dtype == ATTN_BOOL)
+        return ((const uint8_t *)params->mask->data)[tensor_offset(params->mask, b, h, i, j)] != 0;
+    return !(oracle_bias(params, b, h, i, j) == -INFINITY);
+}
+
+/** What is known of one query's keys. */
+struct row {
+    unsigned char *live;
+    double *score, *size; /**< s_j and a_j of the live keys */
+    double *shift;        /**< w_j */
+};
+
+static void score_row(const attn_tensor *q, const attn_tensor *k, const attn_params *params, int64_t b, int64_t h,
+                      int64_t i, const struct row *row)
+{
+    const int64_t tk = k->shape[2], dk = q->shape[3], group = q->shape[1] / k->shape[1];
+    const double scale = oracle_scale(params, dk);
+    const float *query = (const float *)q->data + (dk ? tensor_offset(q, b, h, i, 0) : 0);
+    for (int64_t j = 0; j < tk; j++) {
+        row->live[j] = (unsigned char)oracle_key_is_live(params, q->shape[2], tk, b, h, i, j);
+        if (!row->live[j])
+            continue;
+        const float *key = (const float *)k->data + (dk ? tensor_offset(k, b, h / group, j, 0) : 0);
+        double dot = 0, size = 0;
+        for (int64_t c = 0; c < dk; c++) {
+            const double product = (double)query[c] * (double)key[c];
+            dot += product;
+            size += fabs(product);
+        }
+        const double bias = (double)oracle_bias(params, b, h, i, j);
+        row->score[j] = (dk ? scale * dot : 0) + bias;
+        row->size[j] = (dk ? fabs(scale) * size : 0) + fabs(bias);
+    }
+}
+
+/** A row with a NaN or +Inf among its live scores: the softmax is NaN, hidden keys keep the weight 0. */
+static void fill_nan_row(struct reference *ref, int64_t r, const unsigned char *live)
+{
+    for (int64_t c = 0; c < ref->dv; c++) {
+        ref->out[r * ref->dv + c] = NAN;
+        ref->out_unit[r * ref->dv + c] = 0;
+    }
+    ref->lse[r] = NAN;
+    ref->lse_unit[r] = 0;
+    for (int64_t j = 0; j < ref->tk; j++) {
+        ref->weights[r * ref->tk + j] = live[j] ? (double)NAN : 0.0;
+        ref->weights_unit[r * ref->tk + j] = 0;
+    }
+}
+
+/** Weights, lse and w_j of row r of the result from its scores. Returns 0 for a row whose softmax is NaN. */
+static int softmax_row(struct reference *ref, int64_t r, const struct row *row)
+{
+    double *p = ref->weights + r * ref->tk, *unit = ref->weights_unit + r * ref->tk;
+    double top = -INFINITY, top_size = 0, sum = 0, sizes = 0, shifts = 0, rival_size = 0;
+    for (int64_t j = 0; j < ref->tk; j++) {
+        p[j] = unit[j] = row->shift[j] = 0;
+        if (!row->live[j])
+            continue;
+        if (isnan(row->score[j]) || row->score[j] == INFINITY)
+            return 0;
+        if (row->score[j] > top) {
+            top = row->score[j];
+            top_size = row->size[j];
+        }
+    }
+    ref->lse[r] = -INFINITY;
+    ref->lse_unit[r] = 0;
+    if (top == -INFINITY)
+        return 1; /* no live key, or all of them at -Inf */
+    for (int64_t j = 0; j < ref->tk; j++)
+        if (row->live[j])
+            sum += p[j] = exp(row->score[j] - top);
+    for (int64_t j = 0; j < ref->tk; j++) {
+        if (!row->live[j] || row->score[j] == -INFINITY)
+            continue;
+        const double x = U * (row->size[j] + top_size);
+        const double log_p = row->score[j] - top - log(sum);
+        p[j] /= sum;
+        row->shift[j] = x < 0.1 ? p[j] * expm1(x) : fmin(exp(fmin(log_p + x, 0)), 1);
+        sizes += p[j] * row->size[j];
+        shifts += row->shift[j];
+        if (row->shift[j] > 0.01) /* may be the true top: the lse then moves as its score does */
+            rival_size = fmax(rival_size, row->size[j]);
+    }
+    ref->lse[r] = top + log(sum);
+    ref->lse_unit[r] = U * (1 + fabs(ref->lse[r]) + sizes + rival_size) + log1p(shifts);
+    for (int64_t j = 0; j < ref->tk; j++)
+        if (row->live[j])
+            unit[j] = U * p[j] + row->shift[j] + p[j] * fmin(shifts, 1) + (double)FLT_MIN;
+    return 1;
+}
+
+/** sum_j p_j v_jc and its unit. */
+static void output_row(struct reference *ref, int64_t r, const struct row *row, const attn_tensor *v, int64_t b,
+                       int64_t g)
+{
+    const double *p = ref->weights + r * ref->tk;
+    double *out = ref->out + r * ref->dv, *unit = ref->out_unit + r * ref->dv;
+    for (int64_t c = 0; c < ref->dv; c++)
+        out[c] = unit[c] = 0;
+    for (int64_t j = 0; j < ref->tk; j++) {
+        if (!row->live[j])
+            continue;
+        const float *value = (const float *)v->data + (ref->dv ? tensor_offset(v, b, g, j, 0) : 0);
+        for (int64_t c = 0; c < ref->dv; c++) {
+            const double x = (double)value[c];
+            if (isfinite(x)) {
+                out[c] += p[j] * x;
+                /* Roundings at the bottom of f32's range: each product, and weights that are flushed to 0. */
+                unit[c] += U * p[j] * fabs(x) + 0x1p-149 + (p[j] < SAFE_WEIGHT ? (double)FLT_MIN * fabs(x) : 0);
+            } else {
+                out[c] += isnan(x) ? (double)NAN : x; /* live: reaches the output whatever its weight */
+                if (p[j] < SAFE_WEIGHT)
+                    unit[c] = INFINITY; /* marks that 0 * Inf may have happened */
+            }
+        }
+    }
+    for (int64_t c = 0; c < ref->dv; c++)
+        if (!isfinite(out[c]))
+            unit[c] = isinf(out[c]) && isinf(unit[c]) ? 1 : 0;
+    for (int64_t j = 0; j < ref->tk; j++) {
+        if (!row->live[j] || row->shift[j] == 0)
+            continue;
+        const float *value = (const float *)v->data + (ref->dv ? tensor_offset(v, b, g, j, 0) : 0);
+        for (int64_t c = 0; c < ref->dv; c++)
+            if (isfinite(out[c]))
+                unit[c] += row->shift[j] * fabs((double)value[c] - out[c]);
+    }
+}
+
+static void *must_allocate(int64_t n, size_t size)
+{
+    void *p = calloc(n > 0 ? (size_t)n : 1, size);
+    if (!p) {
+        fprintf(stderr, "the reference cannot allocate %lld elements\n", (long long)n);
+        exit(1);
+    }
+    return p;
+}
+
+/** Sums over queries, per key, of the oracle's and the naive weights. */
+static void add_key_sums(struct reference *ref)
+{
+    for (int64_t bh = 0; bh < ref->batch * ref->heads; bh++) {
+        for (int64_t i = 0; i < ref->tq; i++) {
+            for (int64_t j = 0; j < ref->tk; j++) {
+                const int64_t at = bh * ref->tk + j, from = (bh * ref->tq + i) * ref->tk + j;
+                ref->key_sums[at] += ref->weights[from];
+                ref->key_sums_unit[at] += ref->weights_unit[from];
+                ref->naive_key_sums[at] += ref->naive_weights[from];
+            }
+        }
+    }
+}
+
+struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                   const attn_params *params)
+{
+    struct reference ref = {
+        .batch = q->shape[0], .heads = q->shape[1], .tq = q->shape[2], .tk = k->shape[2], .dv = v->shape[3]};
+    const int64_t rows = ref.batch * ref.heads * ref.tq, keys = ref.batch * ref.heads * ref.tk;
+    ref.out = must_allocate(rows * ref.dv, sizeof(double));
+    ref.out_unit = must_allocate(rows * ref.dv, sizeof(double));
+    ref.lse = must_allocate(rows, sizeof(double));
+    ref.lse_unit = must_allocate(rows, sizeof(double));
+    ref.weights = must_allocate(rows * ref.tk, sizeof(double));
+    ref.weights_unit = must_allocate(rows * ref.tk, sizeof(double));
+    ref.key_sums = must_allocate(keys, sizeof(double));
+    ref.key_sums_unit = must_allocate(keys, sizeof(double));
+    ref.naive_out = must_allocate(rows * ref.dv, sizeof(float));
+    ref.naive_lse = must_allocate(rows, sizeof(float));
+    ref.naive_weights = must_allocate(rows * ref.tk, sizeof(float));
+    ref.naive_key_sums = must_allocate(keys, sizeof(float));
+
+    const struct row row = {must_allocate(ref.tk, 1), must_allocate(ref.tk, sizeof(double)),
+                            must_allocate(ref.tk, sizeof(double)), must_allocate(ref.tk, sizeof(double))};
+    for (int64_t b = 0; b < ref.batch; b++) {
+        for (int64_t h = 0; h < ref.heads; h++) {
+            for (int64_t i = 0; i < ref.tq; i++) {
+                const int64_t r = (b * ref.heads + h) * ref.tq + i;
+                score_row(q, k, params, b, h, i, &row);
+                if (softmax_row(&ref, r, &row))
+                    output_row(&ref, r, &row, v, b, h / (ref.heads / k->shape[1]));
+                else
+                    fill_nan_row(&ref, r, row.live);
+                naive_row(q, k, v, params, b, h, i, ref.naive_out + r * ref.dv, ref.naive_lse + r,
+                          ref.naive_weights + r * ref.tk);
+            }
+        }
+    }
+    add_key_sums(&ref);
+    free(row.live);
+    free(row.score);
+    free(row.size);
+    free(row.shift);
+    return ref;
+}
+
+void reference_free(struct reference *ref)
+{
+    void *const all[] = {ref->out,       ref->out_unit,     ref->lse,           ref->lse_unit,
+                         ref->weights,   ref->weights_unit, ref->key_sums,      ref->key_sums_unit,
+                         ref->naive_out, ref->naive_lse,    ref->naive_weights, ref->naive_key_sums};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}

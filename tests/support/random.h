@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Random numbers for tests: small, seedable, the same on every machine.
+ *
+ * The generator is SplitMix64 (Steele, Lea and Flood 2014). A test derives one
+ * generator per case from (seed, case), so any case runs again by itself
+ * without the cases before it.
+ */
+#ifndef TEST_RANDOM_H
+#define TEST_RANDOM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct rng {
+    uint64_t state;
+};
+
+/** The generator of case number index of a run that was started with seed. */
+struct rng rng_for_case(uint64_t seed, uint64_t index);
+
+uint64_t rng_bits(struct rng *rng);
+
+/** Uniform in lowest..highest, both included. */
+int64_t rng_range(struct rng *rng, int64_t lowest, int64_t highest);
+
+/** 1 with probability percent / 100. */
+int rng_percent(struct rng *rng, int percent);
+
+/** Uniform in [0, 1). */
+double rng_uniform(struct rng *rng);
+
+/** Standard normal. */
+float rng_normal(struct rng *rng);
+
+/** One of n values. */
+int64_t rng_pick(struct rng *rng, const int64_t *values, size_t n);
+
+#define RNG_PICK(rng, ...)                                                                                             \
+    rng_pick((rng), (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+
+/** Fills n floats with standard normals. */
+void rng_fill_normal(struct rng *rng, float *values, int64_t n);
+
+/** A seed from the clock, for runs that are not told one. */
+uint64_t rng_seed_from_time(void);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The one table of tolerances.
+ *
+ * A forward result passes when
+ *
+ *     error <= TOLERANCE_FACTOR * (error of the naive f32 computation) + floor
+ *
+ * where both errors are the largest over all elements of one output of one
+ * call, in the oracle's units (see oracle.c: an error of 1 is what one f32
+ * rounding can do to that element). The factor 2 is flash-attention's: both
+ * computations round about as often, so neither should be far ahead. The floor
+ * is needed because the naive computation of a small case is sometimes exact
+ * by luck; it counts the roundings that the library's formulas have on the way
+ * of a score, and is not widened to get a test green.
+ */
+#ifndef TEST_TOLERANCE_H
+#define TEST_TOLERANCE_H
+
+#include "attn/attn.h"
+
+#define TOLERANCE_FACTOR 2.0
+
+enum test_output { TEST_OUT, TEST_LSE, TEST_WEIGHTS, TEST_KEY_SUMS, TEST_OUTPUTS };
+
+struct tolerance {
+    const char *output;
+    double floor[2]; /**< by attn_exp */
+    const char *reason;
+};
+
+static const struct tolerance tolerance_table[TEST_OUTPUTS] = {
+    [TEST_OUT] = {"out",
+                  {6, 10},
+                  "scale*log2(e) 1, its product with q 1, exp2 2 (1 ULP; fast: 2 ULP and again in the rescale), "
+                  "1/l 1, its product with O 1"},
+    [TEST_LSE] = {"lse", {6, 10}, "as out, with log 1 and m*ln(2) 1 in the place of the division"},
+    [TEST_WEIGHTS] = {"weights", {6, 10}, "as out, without the product with V"},
+    [TEST_KEY_SUMS] = {"key_sums", {6, 10}, "a sum of weights, whose errors average out but may all have one sign"},
+};
+
+/**
+ * exp2 over [-150, 0]: error in ULP of the exact result, where a result below
+ * 2^-126 counts in its own (denormal) ULP of 2^-149. A fast exp2 may give 0
+ * there: a weight of 2^-126 adds nothing to a sum that is at least 1.
+ */
+#define EXP2_SLEEF_MAX_ULP 1.0
+#define EXP2_FAST_MAX_ULP  2.0
+
+/**
+ * Two results of the library for inputs that are equal in exact arithmetic
+ * only (permuted keys, shifted logits): each may be off by its own error.
+ */
+#define TOLERANCE_PAIR 2.0
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls at the edges of what is allowed, which must be accepted: refusing too
+ * much breaks users just as refusing too little does. Empty axes, lengths of 0
+ * and of everything, strides of axes with one element, offsets at the ends of
+ * int64_t, the largest head size; and the small functions of the API.
+ */
+#include "fixture.h"
+#include "oracle.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void must_be_zero(const float *data, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        assert_true(data[i] == 0);
+}
+
+static void test_valid_call(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_initialize(&f);
+    assert_int_equal(fixture_forward(&f), ATTN_OK);
+    assert_false(fixture_outputs_untouched(&f));
+    f.params_arg = NULL;
+    assert_int_equal(fixture_forward(&f), ATTN_OK);
+}
+
+static void test_no_keys(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_initialize(&f);
+    f.k.shape[2] = f.v.shape[2] = 0;
+    f.k.data = f.v.data = NULL;
+    f.weights.shape[3] = f.key_sums.shape[3] = f.mask.shape[3] = 0;
+    f.weights.data = f.key_sums.data = f.mask.data = NULL;
+    f.params.kv_len = f.params.kv_start = NULL;
+    assert_int_equal(fixture_forward(&f), ATTN_OK);
+    must_be_zero(f.out_data, sizeof f.out_data / sizeof(float));
+    for (size_t i = 0; i < sizeof f.lse_data / sizeof(float); i++)
+        assert_true(f.lse_data[i] == -INFINITY);
+}
+
+static void test_no_queries(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_initialize(&f);
+    f.q.shape[2] = f.out.shape[2] = f.lse.shape[2] = f.weights.shape[2] = f.mask.shape[2] = 0;
+    f.q.data = f.out.data = f.lse.data = f.weights.data = f.mask.data = NULL;
+    assert_int_equal(fixture_forward(&f), ATTN_OK);
+    must_be_zero(f.key_sums_data, sizeof f.key_sums_data / sizeof(float)); /* sums over no queries */
+}
+
+static void test_no_batch(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_initialize(&f);
+    f.q.shape[0] = f.k.shape[0] = f.v.shape[0] = f.out.shape[0] = 0;
+    f.lse.shape[0] = f.weights.shape[0] = f.key_sums.shape[0] = f.mask.shape[0] = 0;
+    assert_int_equal(fixture_forward(&f), ATTN_OK);
+    assert_true(fixture_outputs_untouched(&f));
+}
+
+static void test_no_heads(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_initialize(&f);
+    f.q.shape[1] = f.out.shape[1] = f.k.shape[1] = f.v.shape[1] = 0;
+    f.lse.shape[1] = f.weights.shape[1] = f.key_sums.shape[1] = f.mask.shape[1] = 0;
+    assert_int_equal(fixture_forward(&f), ATTN_OK);
+    assert_true(fixture_outputs_untouched(&f));
+}
+
+static void test_no_channels(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_initialize(&f);
+    f.q.shape[3] = f.k.shape[3] = 0; /* all scores are 0: the mean of the values */
+    f.params = attn_params_default();
+    assert_int_equal(fixture_forward(&f), ATTN_OK);
+    for (int c = 0; c < FIX_DV; c++) {
+        double mean = 0;
+        for (int j = 0; j < FIX_TK; j++)
+            mean += (double)f.v_data[j * FIX_DV + c] / FIX_TK;
+        assert_true(fabs((double)f.out_data[c] - mean) < 1e-6);
+    }
+    fixture_initialize(&f);
+    f.v.shape[3] = f.out.shape[3] = 0;
+    f.v.data = f.out.data = NULL;
+    assert_int_equal(fixture_forward(&f), ATTN_OK);
+    assert_true(isfinite(f.lse_data[0]) || f.lse_data[0] == -INFINITY);
+}
+
+static void test_lengths_at_their_ends(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_initialize(&f);
+    f.kv_len[0] = 0;
+    f.kv_start[0] = 0;
+    f.kv_len[1] = FIX_TK;
+    f.kv_start[1] = FIX_TK;
+    f.params.causal = ATTN_CAUSAL_NONE;
+    assert_int_equal(fixture_forward(&f), ATTN_OK);
+    must_be_zero(f.out_data, sizeof f.out_data / sizeof(float));
+    must_be_zero(f.weights_data, sizeof f.weights_data / sizeof(float));
+    must_be_zero(f.key_sums_data, sizeof f.key_sums_data / sizeof(float));
+}
+
+static void test_extreme_offsets(void **state)
+{
+    (void)state;
+    struct fixture f, all;
+    fixture_initialize(&f);
+    f.params.causal = ATTN_CAUSAL_OFFSET;
+    f.params.query_offset = f.query_offset;
+    f.query_offset[0] = f.query_offset[1] = INT64_MIN; /* sees nothing */
+    assert_int_equal(fixture_forward(&f), ATTN_OK);
+    must_be_zero(f.out_data, sizeof f.out_data / sizeof(float));
+    f.query_offset[0] = f.query_offset[1] = INT64_MAX; /* sees everything */
+    assert_int_equal(fixture_forward(&f), ATTN_OK);
+    fixture_initialize(&all);
+    all.params.causal = ATTN_CAUSAL_NONE;
+    assert_int_equal(fixture_forward(&all), ATTN_OK);
+    assert_true(fixture_outputs_equal(&f, &all));
+}
+
+static void test_strides_of_single_elements(void **state)
+{
+    (void)state;
+    struct fixture f, plain;
+    fixture_initialize(&plain);
+    fixture_initialize(&f);
+    struct fixture *const both[] = {&plain, &f};
+    for (int i = 0; i < 2; i++) {
+        attn_tensor *const tensors[] = {&both[i]->q, &both[i]->k, &both[i]->v, &both[i]->out};
+        for (int n = 0; n < 4; n++) {
+            tensors[n]->shape[0] = tensors[n]->shape[1] = 1;
+            for (int axis = 0; i == 1 && axis < 2; axis++)
+                tensors[n]->stride[axis] = axis ? INT64_MAX : 0; /* never multiplied by anything but 0 */
+        }
+        both[i]->params = attn_params_default();
+        assert_int_equal(fixture_forward(both[i]), ATTN_OK);
+    }
+    assert_true(fixture_outputs_equal(&f, &plain));
+}
+
+static void test_largest_head_size(void **state)
+{
+    (void)state;
+    enum { D = 4096, T = 3 };
+    float *q = malloc(4 * T * D * sizeof *q);
+    assert_non_null(q);
+    for (int i = 0; i < 3 * T * D; i++)
+        q[i] = (float)(i % 7) / 16;
+    attn_tensor qt = attn_bhtd(q, 1, 1, T, D), kt = attn_bhtd(q + T * D, 1, 1, T, D);
+    attn_tensor vt = attn_bhtd(q + 2 * T * D, 1, 1, T, D), out = attn_bhtd(q + 3 * T * D, 1, 1, T, D);
+    assert_int_equal(attn_forward(&qt, &kt, &vt, &out, NULL), ATTN_OK);
+    const attn_params params = attn_params_default();
+    struct reference ref = reference_compute(&qt, &kt, &vt, &params);
+    for (int i = 0; i < T * D; i++)
+        assert_true(fabs((double)q[3 * T * D + i] - ref.out[i]) < 1e-4);
+    reference_free(&ref);
+    free(q);
+}
+
+static void test_many_threads(void **state)
+{
+    (void)state;
+    struct fixture f, one;
+    fixture_initialize(&f);
+    fixture_initialize(&one);
+    f.params.num_threads = 64;
+    one.params.num_threads = 1;
+    assert_int_equal(fixture_forward(&f), ATTN_OK);
+    assert_int_equal(fixture_forward(&one), ATTN_OK);
+    assert_true(fixture_outputs_equal(&f, &one));
+}
+
+static void test_last_error_stays(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_initialize(&f);
+    f.params.num_threads = -7;
+    assert_int_equal(fixture_forward(&f), ATTN_INVALID_ARGUMENT);
+    assert_non_null(strstr(attn_last_error(), "-7"));
+    fixture_initialize(&f);
+    assert_int_equal(fixture_forward(&f), ATTN_OK);
+    assert_non_null(strstr(attn_last_error(), "-7")); /* about the last call that failed */
+}
+
+static void test_names_and_numbers(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"auto", "scalar", "avx2", "avx512", "neon"};
+    for (int isa = 0; isa < 5; isa++)
+        assert_string_equal(attn_isa_name((attn_isa)isa), names[isa]);
+    assert_string_equal(attn_isa_name((attn_isa)5), "unknown");
+    assert_string_equal(attn_isa_name((attn_isa)-1), "unknown");
+    for (int a = 0; a <= ATTN_WORKSPACE_TOO_SMALL; a++)
+        for (int b = 0; b < a; b++)
+            assert_string_not_equal(attn_status_string((attn_status)a), attn_status_string((attn_status)b));
+    assert_string_equal(attn_status_string((attn_status)99), "unknown status");
+    static const size_t sizes[] = {4, 2, 2, 1, 1, 1};
+    for (int dtype = 0; dtype < 6; dtype++)
+        assert_int_equal(attn_dtype_size((attn_dtype)dtype), sizes[dtype]);
+    assert_int_equal(attn_dtype_size((attn_dtype)6), 0);
+    assert_int_equal(attn_version(), ATTN_VERSION);
+    assert_string_equal(attn_version_string(), "0.1.0");
+    assert_true(attn_isa_supported(ATTN_ISA_SCALAR));
+    assert_true(attn_isa_supported(attn_isa_active()));
+    assert_false(attn_isa_supported((attn_isa)42));
+    assert_true(attn_default_num_threads() >= 1);
+    assert_int_equal(attn_cache_size(0), 0);
+    assert_int_equal(attn_cache_size(9), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_valid_call),
+        cmocka_unit_test(test_no_keys),
+        cmocka_unit_test(test_no_queries),
+        cmocka_unit_test(test_no_batch),
+        cmocka_unit_test(test_no_heads),
+        cmocka_unit_test(test_no_channels),
+        cmocka_unit_test(test_lengths_at_their_ends),
+        cmocka_unit_test(test_extreme_offsets),
+        cmocka_unit_test(test_strides_of_single_elements),
+        cmocka_unit_test(test_largest_head_size),
+        cmocka_unit_test(test_many_threads),
+        cmocka_unit_test(test_last_error_stays),
+        cmocka_unit_test(test_names_and_numbers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

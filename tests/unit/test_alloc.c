@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Failing memory, for every n: the nth allocation that the library makes
+ * fails (and, in a second round, all from the nth on). The call must say
+ * ATTN_OUT_OF_MEMORY without having written anything, or succeed with the
+ * right bits; and in either case free what it got.
+ *
+ * The linker turns the library's calls of malloc and its relatives into the
+ * __wrap_ functions below (--wrap), which count; OpenMP's and libc's own
+ * allocations are not touched.
+ */
+#include "fixture.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+int __real_posix_memalign(void **p, size_t alignment, size_t size);
+void __real_free(void *p);
+
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+int __wrap_posix_memalign(void **p, size_t alignment, size_t size);
+void __wrap_free(void *p);
+
+/** Allocations until one fails (0: none will), whether all after it fail too, and what has happened. */
+static struct {
+    int active, countdown, persistent;
+    int made, live;
+} ledger;
+
+static int refused(void)
+{
+    if (!ledger.active)
+        return 0;
+    ledger.made++;
+    if (ledger.countdown == 0)
+        return 0;
+    if (ledger.countdown > 1) {
+        ledger.countdown--;
+        return 0;
+    }
+    if (!ledger.persistent)
+        ledger.countdown = 0;
+    errno = ENOMEM;
+    return 1;
+}
+
+static void *count(void *p)
+{
+    ledger.live += ledger.active && p;
+    return p;
+}
+
+void *__wrap_malloc(size_t size)
+{
+    return refused() ? NULL : count(__real_malloc(size));
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return refused() ? NULL : count(__real_calloc(n, size));
+}
+
+void *__wrap_realloc(void *p, size_t size)
+{
+    if (refused())
+        return NULL;
+    void *moved = __real_realloc(p, size);
+    return p ? moved : count(moved);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    return refused() ? NULL : count(__real_aligned_alloc(alignment, size));
+}
+
+int __wrap_posix_memalign(void **p, size_t alignment, size_t size)
+{
+    if (refused())
+        return ENOMEM;
+    const int error = __real_posix_memalign(p, alignment, size);
+    ledger.live += ledger.active && error == 0;
+    return error;
+}
+
+void __wrap_free(void *p)
+{
+    ledger.live -= ledger.active && p;
+    __real_free(p);
+}
+
+static void begin(int countdown, int persistent)
+{
+    memset(&ledger, 0, sizeof ledger);
+    ledger.active = 1;
+    ledger.countdown = countdown;
+    ledger.persistent = persistent;
+}
+
+/** Makes allocation n fail in a call; returns whether n was beyond the last. */
+static int nth_fails(int n, int persistent, const struct fixture *expected, int with_plan)
+{
+    struct fixture f;
+    fixture_initialize(&f);
+    f.params.num_threads = 2;
+    attn_status status;
+    begin(n, persistent);
+    if (with_plan) {
+        attn_plan *plan = NULL;
+        status = attn_plan_create(&plan, f.q_arg, f.k_arg, f.v_arg, f.out_arg, f.params_arg);
+        assert_true((status == ATTN_OK) == (plan != NULL));
+        attn_plan_destroy(plan);
+    } else {
+        status = fixture_forward(&f);
+    }
+    ledger.active = 0;
+    assert_int_equal(ledger.live, 0);
+    if (status == ATTN_OK) {
+        assert_true(with_plan || fixture_outputs_equal(&f, expected));
+    } else {
+        assert_int_equal(status, ATTN_OUT_OF_MEMORY);
+        assert_true(strlen(attn_last_error()) > 10);
+        assert_true(fixture_outputs_untouched(&f));
+    }
+    return ledger.made < n;
+}
+
+static void test_every_allocation(void **state)
+{
+    (void)state;
+    struct fixture expected;
+    fixture_initialize(&expected);
+    assert_int_equal(fixture_forward(&expected), ATTN_OK);
+    for (int with_plan = 0; with_plan < 2; with_plan++) {
+        for (int persistent = 0; persistent < 2; persistent++) {
+            int n = 1;
+            while (!nth_fails(n, persistent, &expected, with_plan))
+                assert_true(++n < 10000);
+            assert_true(n > 1); /* else the library's allocations do not pass through here */
+        }
+    }
+}
+
+/** attn_plan_run() allocates nothing. */
+static void test_run_allocates_nothing(void **state)
+{
+    (void)state;
+    struct fixture f, expected;
+    fixture_initialize(&expected);
+    assert_int_equal(fixture_forward(&expected), ATTN_OK);
+    fixture_initialize(&f);
+    f.params.num_threads = 2;
+    attn_plan *plan = NULL;
+    assert_int_equal(attn_plan_create(&plan, f.q_arg, f.k_arg, f.v_arg, f.out_arg, f.params_arg), ATTN_OK);
+    const size_t size = attn_plan_workspace_size(plan);
+    void *workspace = __real_malloc(size);
+    assert_non_null(workspace);
+    begin(1, 1);
+    const attn_status status = attn_plan_run(plan, f.q_arg, f.k_arg, f.v_arg, f.out_arg, f.params_arg, workspace, size);
+    ledger.active = 0;
+    assert_int_equal(status, ATTN_OK);
+    assert_int_equal(ledger.made, 0);
+    assert_true(fixture_outputs_equal(&f, &expected));
+    __real_free(workspace);
+    attn_plan_destroy(plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_allocation),
+        cmocka_unit_test(test_run_allocates_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

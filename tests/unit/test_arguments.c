@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every way in which a call can be wrong, one at a time: the status that the
+ * header promises, a sentence that names the argument and the value, and not a
+ * byte written to any output. Each runs through attn_forward() and through
+ * attn_plan_run() with the plan of the valid call.
+ *
+ * The table holds what is stored where in the fixture, so a row reads as the
+ * assignment that makes the call wrong.
+ */
+#include "fixture.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/** value is stored at this place of the fixture. */
+struct change {
+    enum { NOTHING, STORE_INT, STORE_INT64, STORE_FLOAT, STORE_POINTER } kind;
+    const char *where;
+    size_t offset;
+    int64_t integer;
+    float real;
+    const void *pointer;
+};
+
+#define PLACE(field) #field, offsetof(struct fixture, field)
+#define INT(field, value)                                                                                              \
+    {                                                                                                                  \
+        STORE_INT, PLACE(field), value, 0, NULL                                                                        \
+    }
+#define INT64(field, value)                                                                                            \
+    {                                                                                                                  \
+        STORE_INT64, PLACE(field), value, 0, NULL                                                                      \
+    }
+#define FLOAT(field, value)                                                                                            \
+    {                                                                                                                  \
+        STORE_FLOAT, PLACE(field), 0, value, NULL                                                                      \
+    }
+#define POINTER(field, value)                                                                                          \
+    {                                                                                                                  \
+        STORE_POINTER, PLACE(field), 0, 0, value                                                                       \
+    }
+
+#define MAX_CHANGES 6
+
+struct wrong {
+    attn_status status;
+    const char *words; /**< all of them stand in the sentence */
+    struct change change[MAX_CHANGES];
+};
+
+#define BIG ((int64_t)1 << 40)
+
+#if defined(__aarch64__)
+#define ISA_ELSEWHERE ATTN_ISA_AVX2
+#else
+#define ISA_ELSEWHERE ATTN_ISA_NEON
+#endif
+
+static const float some_float[64];
+static const int64_t some_int64[8];
+static const int32_t some_int32[8];
+static const attn_tensor some_tensor;
+static const int64_t rows_negative[FIX_TQ] = {0, 1, 2, -4, 4};
+static const int64_t rows_large[FIX_TQ] = {4, 3, 2, 1, FIX_TQ};
+#define MISALIGNED ((const char *)some_float + 1)
+
+static const struct wrong wrongs[] = {
+    {ATTN_INVALID_ARGUMENT, "q |NULL", {POINTER(q_arg, NULL)}},
+    {ATTN_INVALID_ARGUMENT, "k |NULL", {POINTER(k_arg, NULL)}},
+    {ATTN_INVALID_ARGUMENT, "v |NULL", {POINTER(v_arg, NULL)}},
+    {ATTN_INVALID_ARGUMENT, "out |NULL", {POINTER(out_arg, NULL)}},
+    {ATTN_INVALID_ARGUMENT, "q|data|NULL", {POINTER(q.data, NULL)}},
+    {ATTN_INVALID_ARGUMENT, "k|data|NULL", {POINTER(k.data, NULL)}},
+    {ATTN_INVALID_ARGUMENT, "v|data|NULL", {POINTER(v.data, NULL)}},
+    {ATTN_INVALID_ARGUMENT, "out|data|NULL", {POINTER(out.data, NULL)}},
+    {ATTN_INVALID_ARGUMENT, "mask|data|NULL", {POINTER(mask.data, NULL)}},
+    {ATTN_INVALID_ARGUMENT, "lse|data|NULL", {POINTER(lse.data, NULL)}},
+    {ATTN_INVALID_ARGUMENT, "q|align", {POINTER(q.data, MISALIGNED)}},
+    {ATTN_INVALID_ARGUMENT, "out|align", {POINTER(out.data, MISALIGNED)}},
+    {ATTN_UNSUPPORTED, "q|f16|f32", {INT(q.dtype, ATTN_F16)}},
+    {ATTN_UNSUPPORTED, "k|bf16|f32", {INT(k.dtype, ATTN_BF16)}},
+    {ATTN_UNSUPPORTED, "v|i8|f32", {INT(v.dtype, ATTN_I8)}},
+    {ATTN_UNSUPPORTED, "out|f16|f32", {INT(out.dtype, ATTN_F16)}},
+    {ATTN_INVALID_ARGUMENT, "q|dtype|99", {INT(q.dtype, 99)}},
+    {ATTN_UNSUPPORTED, "mask|f16|f32", {INT(mask.dtype, ATTN_F16)}},
+    {ATTN_INVALID_ARGUMENT, "mask|dtype|77", {INT(mask.dtype, 77)}},
+    {ATTN_UNSUPPORTED, "lse|f16|f32", {INT(lse.dtype, ATTN_F16)}},
+    {ATTN_UNSUPPORTED, "weights|bf16|f32", {INT(weights.dtype, ATTN_BF16)}},
+    {ATTN_UNSUPPORTED, "key_sums|f16|f32", {INT(key_sums.dtype, ATTN_F16)}},
+    {ATTN_INVALID_ARGUMENT, "q|shape|-5", {INT64(q.shape[2], -5)}},
+    {ATTN_INVALID_ARGUMENT, "k|shape|-8", {INT64(k.shape[3], -8)}},
+    {ATTN_SHAPE_MISMATCH, "k|3|2", {INT64(k.shape[0], 3)}},
+    {ATTN_SHAPE_MISMATCH, "v|1|2", {INT64(v.shape[0], 1)}},
+    {ATTN_SHAPE_MISMATCH, "out|1|2", {INT64(out.shape[0], 1)}},
+    {ATTN_SHAPE_MISMATCH, "v|1|2", {INT64(v.shape[1], 1)}},
+    {ATTN_SHAPE_MISMATCH, "head|4|3", {INT64(k.shape[1], 3), INT64(v.shape[1], 3)}},
+    {ATTN_SHAPE_MISMATCH, "head|4|0", {INT64(k.shape[1], 0), INT64(v.shape[1], 0)}},
+    {ATTN_SHAPE_MISMATCH, "out|2|4", {INT64(out.shape[1], 2)}},
+    {ATTN_SHAPE_MISMATCH, "v|6|7", {INT64(v.shape[2], 6)}},
+    {ATTN_SHAPE_MISMATCH, "out|4|5", {INT64(out.shape[2], 4)}},
+    {ATTN_SHAPE_MISMATCH, "k|7|8", {INT64(k.shape[3], 7)}},
+    {ATTN_SHAPE_MISMATCH, "out|5|6", {INT64(out.shape[3], 5)}},
+    {ATTN_UNSUPPORTED, "4097|4096", {INT64(q.shape[3], 4097), INT64(k.shape[3], 4097)}},
+    {ATTN_UNSUPPORTED, "5000|4096", {INT64(v.shape[3], 5000), INT64(out.shape[3], 5000)}},
+    {ATTN_SHAPE_MISMATCH, "mask|3|2", {INT64(mask.shape[0], 3)}},
+    {ATTN_SHAPE_MISMATCH, "mask|2|4", {INT64(mask.shape[1], 2)}},
+    {ATTN_SHAPE_MISMATCH, "mask|4|5", {INT64(mask.shape[2], 4)}},
+    {ATTN_SHAPE_MISMATCH, "mask|6|7", {INT64(mask.shape[3], 6)}},
+    {ATTN_SHAPE_MISMATCH, "lse|4|5", {INT64(lse.shape[2], 4)}},
+    {ATTN_SHAPE_MISMATCH, "lse|2|1", {INT64(lse.shape[3], 2)}},
+    {ATTN_SHAPE_MISMATCH, "weights|4|5", {INT64(weights.shape[2], 4)}},
+    {ATTN_SHAPE_MISMATCH, "weights|5|7", {INT64(weights.shape[3], 5)}},
+    {ATTN_SHAPE_MISMATCH, "key_sums|5|1", {INT64(key_sums.shape[2], 5)}},
+    {ATTN_SHAPE_MISMATCH, "key_sums|3|7", {INT64(key_sums.shape[3], 3)}},
+    {ATTN_SIZE_OVERFLOW,
+     "1099511627776",
+     {INT64(q.shape[0], BIG), INT64(q.shape[2], BIG), INT64(out.shape[0], BIG), INT64(out.shape[2], BIG),
+      INT64(k.shape[0], BIG), INT64(v.shape[0], BIG)}},
+    {ATTN_SIZE_OVERFLOW, "q|9223372036854775807", {INT64(q.stride[0], INT64_MAX)}},
+    {ATTN_SIZE_OVERFLOW, "k|2305843009213693951", {INT64(k.stride[2], INT64_MAX / 4)}},
+    {ATTN_SIZE_OVERFLOW, "out|-9223372036854775808", {INT64(out.stride[1], INT64_MIN)}},
+    {ATTN_SIZE_OVERFLOW, "mask|4611686018427387903", {INT64(mask.stride[3], INT64_MAX / 2)}},
+    {ATTN_SIZE_OVERFLOW, "v|4611686018427387903", {INT64(v.stride[0], INT64_MAX / 2)}},
+    {ATTN_UNSUPPORTED, "q|stride|2|1", {INT64(q.stride[3], 2)}},
+    {ATTN_UNSUPPORTED, "v|stride|-1|1", {INT64(v.stride[3], -1)}},
+    {ATTN_UNSUPPORTED, "out|stride|2|1", {INT64(out.stride[3], 2)}},
+    {ATTN_INVALID_ARGUMENT, "out|stride|0", {INT64(out.stride[1], 0)}},
+    {ATTN_INVALID_ARGUMENT, "out|stride|5", {INT64(out.stride[2], FIX_DV - 1)}},
+    {ATTN_INVALID_ARGUMENT, "out|stride|3", {INT64(out.stride[1], 3)}},
+    {ATTN_INVALID_ARGUMENT, "lse|stride|0", {INT64(lse.stride[2], 0)}},
+    {ATTN_INVALID_ARGUMENT, "weights|stride|0", {INT64(weights.stride[3], 0)}},
+    {ATTN_INVALID_ARGUMENT, "key_sums|stride|0", {INT64(key_sums.stride[0], 0)}},
+    {ATTN_INVALID_ARGUMENT, "struct_size|0", {INT64(params.struct_size, 0)}},
+    {ATTN_INVALID_ARGUMENT, "struct_size|5", {INT64(params.struct_size, 5)}},
+    {ATTN_INVALID_ARGUMENT, "scale|nan", {FLOAT(params.scale, NAN)}},
+    {ATTN_INVALID_ARGUMENT, "scale|-inf", {FLOAT(params.scale, -INFINITY)}},
+    {ATTN_INVALID_ARGUMENT, "temperature|-0.5", {FLOAT(params.temperature, -0.5f)}},
+    {ATTN_INVALID_ARGUMENT, "temperature|nan", {FLOAT(params.temperature, NAN)}},
+    {ATTN_INVALID_ARGUMENT, "temperature|inf", {FLOAT(params.temperature, INFINITY)}},
+    {ATTN_INVALID_ARGUMENT, "causal|9", {INT(params.causal, 9)}},
+    {ATTN_INVALID_ARGUMENT, "exp|7", {INT(params.exp, 7)}},
+    {ATTN_INVALID_ARGUMENT, "isa|55", {INT(params.isa, 55)}},
+    {ATTN_UNSUPPORTED, "isa", {INT(params.isa, ISA_ELSEWHERE)}},
+    {ATTN_INVALID_ARGUMENT, "num_threads|-3", {INT(params.num_threads, -3)}},
+    {ATTN_INVALID_ARGUMENT, "kv_len[1]|-1|7", {INT64(kv_len[1], -1)}},
+    {ATTN_INVALID_ARGUMENT, "kv_len[1]|8|7", {INT64(kv_len[1], FIX_TK + 1)}},
+    {ATTN_INVALID_ARGUMENT, "kv_len[0]|9223372036854775807|7", {INT64(kv_len[0], INT64_MAX)}},
+    {ATTN_INVALID_ARGUMENT, "kv_start[0]|-2", {INT64(kv_start[0], -2)}},
+    {ATTN_INVALID_ARGUMENT, "kv_start[1]|7|6", {INT64(kv_start[1], FIX_TK)}},
+    {ATTN_INVALID_ARGUMENT, "query_offset|NULL", {INT(params.causal, ATTN_CAUSAL_OFFSET)}},
+    {ATTN_INVALID_ARGUMENT, "query_offset", {POINTER(params.query_offset, some_int64)}},
+    {ATTN_INVALID_ARGUMENT,
+     "weight_rows[3]|-4",
+     {POINTER(params.weight_rows, rows_negative), INT64(params.num_weight_rows, FIX_TQ)}},
+    {ATTN_INVALID_ARGUMENT,
+     "weight_rows[4]|5",
+     {POINTER(params.weight_rows, rows_large), INT64(params.num_weight_rows, FIX_TQ)}},
+    {ATTN_SHAPE_MISMATCH, "weights|5|4", {POINTER(params.weight_rows, some_int64), INT64(params.num_weight_rows, 4)}},
+    {ATTN_INVALID_ARGUMENT,
+     "num_weight_rows|-1",
+     {POINTER(params.weight_rows, some_int64), INT64(params.num_weight_rows, -1)}},
+    {ATTN_INVALID_ARGUMENT, "num_weight_rows|3", {INT64(params.num_weight_rows, 3)}},
+    {ATTN_INVALID_ARGUMENT,
+     "weight_rows|weights",
+     {POINTER(params.weight_rows, some_int64), INT64(params.num_weight_rows, FIX_TQ), POINTER(params.weights, NULL)}},
+    {ATTN_UNSUPPORTED, "softcap|30", {FLOAT(params.softcap, 30)}},
+    {ATTN_UNSUPPORTED, "use_window", {INT(params.use_window, 1)}},
+    {ATTN_UNSUPPORTED, "window_left|4", {INT64(params.window_left, 4)}},
+    {ATTN_UNSUPPORTED, "window_right|4", {INT64(params.window_right, 4)}},
+    {ATTN_UNSUPPORTED, "window_sinks|1", {INT64(params.window_sinks, 1)}},
+    {ATTN_UNSUPPORTED, "alibi_slopes", {POINTER(params.alibi_slopes, some_float)}},
+    {ATTN_UNSUPPORTED, "relative_bias", {POINTER(params.relative_bias, &some_tensor)}},
+    {ATTN_UNSUPPORTED, "relative_max_distance|128", {INT64(params.relative_max_distance, 128)}},
+    {ATTN_UNSUPPORTED, "sinks", {POINTER(params.sinks, some_float)}},
+    {ATTN_UNSUPPORTED, "dropout_p|0.1", {FLOAT(params.dropout_p, 0.1f)}},
+    {ATTN_UNSUPPORTED, "dropout_seed", {INT64(params.dropout_seed, 1)}},
+    {ATTN_UNSUPPORTED, "dropout_offset", {INT64(params.dropout_offset, 1)}},
+    {ATTN_UNSUPPORTED, "cu_seqlens_q", {POINTER(params.cu_seqlens_q, some_int64)}},
+    {ATTN_UNSUPPORTED, "cu_seqlens_k", {POINTER(params.cu_seqlens_k, some_int64)}},
+    {ATTN_UNSUPPORTED, "num_sequences|2", {INT64(params.num_sequences, 2)}},
+    {ATTN_UNSUPPORTED, "block_table", {POINTER(params.block_table, some_int32)}},
+    {ATTN_UNSUPPORTED, "block_table_stride|4", {INT64(params.block_table_stride, 4)}},
+    {ATTN_UNSUPPORTED, "page_size|16", {INT64(params.page_size, 16)}},
+    {ATTN_UNSUPPORTED, "block_mask_offsets", {POINTER(params.block_mask_offsets, some_int64)}},
+    {ATTN_UNSUPPORTED, "block_mask_columns", {POINTER(params.block_mask_columns, some_int32)}},
+    {ATTN_UNSUPPORTED, "block_mask_size|64", {INT64(params.block_mask_size, 64)}},
+    {ATTN_UNSUPPORTED, "q_scale", {POINTER(params.q_scale, &some_tensor)}},
+    {ATTN_UNSUPPORTED, "k_scale", {POINTER(params.k_scale, &some_tensor)}},
+    {ATTN_UNSUPPORTED, "v_scale", {POINTER(params.v_scale, &some_tensor)}},
+};
+
+static attn_status run_valid_plan(const struct fixture *f)
+{
+    struct fixture valid;
+    fixture_initialize(&valid);
+    attn_plan *plan = NULL;
+    assert_int_equal(attn_plan_create(&plan, valid.q_arg, valid.k_arg, valid.v_arg, valid.out_arg, valid.params_arg),
+                     ATTN_OK);
+    const size_t size = attn_plan_workspace_size(plan);
+    void *workspace = malloc(size ? size : 1);
+    assert_non_null(workspace);
+    const attn_status status =
+        attn_plan_run(plan, f->q_arg, f->k_arg, f->v_arg, f->out_arg, f->params_arg, workspace, size);
+    free(workspace);
+    attn_plan_destroy(plan);
+    return status;
+}
+
+static void make_change(struct fixture *f, const struct change *c)
+{
+    void *at = (char *)f + c->offset;
+    const int integer = (int)c->integer;
+    switch (c->kind) {
+    case NOTHING:
+        break;
+    case STORE_INT:
+        memcpy(at, &integer, sizeof integer);
+        break;
+    case STORE_INT64:
+        memcpy(at, &c->integer, sizeof c->integer);
+        break;
+    case STORE_FLOAT:
+        memcpy(at, &c->real, sizeof c->real);
+        break;
+    case STORE_POINTER:
+        memcpy(at, &c->pointer, sizeof c->pointer);
+        break;
+    }
+}
+
+static void make_wrong(struct fixture *f, const struct wrong *w)
+{
+    fixture_initialize(f);
+    for (int i = 0; i < MAX_CHANGES; i++)
+        make_change(f, &w->change[i]);
+}
+
+static void test_forward_refuses(void **state)
+{
+    (void)state;
+    int failures = 0;
+    for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++) {
+        const struct wrong *w = &wrongs[i];
+        struct fixture f;
+        make_wrong(&f, w);
+        const attn_status status = fixture_forward(&f);
+        const int untouched = fixture_outputs_untouched(&f);
+        if (status == w->status && holds_words(attn_last_error(), w->words) && untouched)
+            continue;
+        failures++;
+        print_error("wrong %s: status %d \"%s\", expected %d and the words %s%s\n", w->change[0].where, (int)status,
+                    attn_last_error(), (int)w->status, w->words, untouched ? "" : "; AN OUTPUT WAS WRITTEN");
+    }
+    assert_int_equal(failures, 0);
+}
+
+/** A run may also say that a tensor is not the plan's, so only that it refuses, says why and writes nothing counts. */
+static void test_plan_run_refuses(void **state)
+{
+    (void)state;
+    int failures = 0;
+    for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++) {
+        const struct wrong *w = &wrongs[i];
+        struct fixture f;
+        if (strcmp(w->change[0].where, "params.num_threads") == 0)
+            continue; /* not looked at in a run */
+        make_wrong(&f, w);
+        const attn_status status = run_valid_plan(&f);
+        const int untouched = fixture_outputs_untouched(&f);
+        if (status != ATTN_OK && attn_last_error()[0] && untouched)
+            continue;
+        failures++;
+        print_error("wrong %s: attn_plan_run gives status %d \"%s\"%s\n", w->change[0].where, (int)status,
+                    attn_last_error(), untouched ? "" : "; AN OUTPUT WAS WRITTEN");
+    }
+    assert_int_equal(failures, 0);
+}
+
+static void test_larger_params(void **state)
+{
+    (void)state;
+    struct {
+        attn_params params;
+        unsigned char tail[64]; /* what a later version of the header would have added */
+    } later;
+    struct fixture f;
+    fixture_initialize(&f);
+    memset(&later, 0, sizeof later);
+    later.params = f.params;
+    later.params.struct_size = sizeof later;
+    f.params_arg = &later.params;
+    assert_int_equal(fixture_forward(&f), ATTN_OK);
+    assert_false(fixture_outputs_untouched(&f));
+    for (size_t i = 0; i < sizeof later.tail; i += 21) {
+        fixture_initialize(&f);
+        f.params_arg = &later.params;
+        memset(later.tail, 0, sizeof later.tail);
+        later.tail[i] = 1;
+        assert_int_equal(fixture_forward(&f), ATTN_UNSUPPORTED);
+        assert_non_null(strstr(attn_last_error(), "struct_size"));
+        assert_true(fixture_outputs_untouched(&f));
+    }
+}
+
+/** What a plan keeps (dtypes, shapes, options) is checked when it is made; *plan is NULL then. */
+static void test_plan_create_refuses(void **state)
+{
+    (void)state;
+    int refused = 0;
+    struct fixture f;
+    for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++) {
+        const struct wrong *w = &wrongs[i];
+        if (strstr(w->change[0].where, "data") || strstr(w->change[0].where, "stride[") ||
+            strncmp(w->change[0].where, "kv_", 3) == 0 || strstr(w->words, "rows["))
+            continue; /* contents and strides are each run's own */
+        attn_plan *plan = (attn_plan *)(void *)&f;
+        make_wrong(&f, w);
+        const attn_status status = attn_plan_create(&plan, f.q_arg, f.k_arg, f.v_arg, f.out_arg, f.params_arg);
+        if (status != w->status || plan)
+            print_error("wrong %s: attn_plan_create gives status %d, expected %d\n", w->change[0].where, (int)status,
+                        (int)w->status);
+        assert_int_equal(status, w->status);
+        assert_null(plan);
+        refused++;
+    }
+    assert_true(refused > 60);
+    fixture_initialize(&f);
+    assert_int_equal(attn_plan_create(NULL, f.q_arg, f.k_arg, f.v_arg, f.out_arg, f.params_arg), ATTN_INVALID_ARGUMENT);
+    assert_non_null(strstr(attn_last_error(), "plan"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forward_refuses),
+        cmocka_unit_test(test_plan_run_refuses),
+        cmocka_unit_test(test_larger_params),
+        cmocka_unit_test(test_plan_create_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

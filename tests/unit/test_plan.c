@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plans: the description, the workspace that is one byte too small, arguments
+ * of a share, options that are not the plan's, runs with other data and
+ * strides, one plan run by several threads at once, and shares run by a pool
+ * of threads that are not OpenMP's.
+ */
+#include "fixture.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static attn_plan *plan_of(const struct fixture *f)
+{
+    attn_plan *plan = NULL;
+    assert_int_equal(attn_plan_create(&plan, f->q_arg, f->k_arg, f->v_arg, f->out_arg, f->params_arg), ATTN_OK);
+    assert_non_null(plan);
+    return plan;
+}
+
+static attn_status run(const attn_plan *plan, const struct fixture *f, void *workspace, size_t size)
+{
+    return attn_plan_run(plan, f->q_arg, f->k_arg, f->v_arg, f->out_arg, f->params_arg, workspace, size);
+}
+
+static void test_describe(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_initialize(&f);
+    f.params.num_threads = 2;
+    attn_plan *plan = plan_of(&f);
+    char whole[1024], part[24];
+    memset(part, '#', sizeof part);
+    const size_t length = attn_plan_describe(plan, whole, sizeof whole);
+    assert_int_equal(length, strlen(whole));
+    assert_true(length > 20 && !strchr(whole, '\n'));
+    assert_non_null(strstr(whole, attn_isa_name(attn_isa_active())));
+    assert_non_null(strstr(whole, "sleef"));
+    assert_int_equal(attn_plan_describe(plan, part, 10), length);
+    assert_int_equal(strlen(part), 9);
+    assert_memory_equal(part, whole, 9);
+    assert_true(part[10] == '#');
+    assert_int_equal(attn_plan_describe(plan, NULL, 0), length);
+    assert_int_equal(attn_plan_num_threads(plan), 2);
+    attn_plan_destroy(plan);
+    attn_plan_destroy(NULL);
+}
+
+static void test_small_workspace(void **state)
+{
+    (void)state;
+    struct fixture f;
+    char number[32];
+    fixture_initialize(&f);
+    attn_plan *plan = plan_of(&f);
+    const size_t size = attn_plan_workspace_size(plan);
+    assert_true(size > 0 && size <= (size_t)attn_plan_num_threads(plan) << 21);
+    void *workspace = malloc(size);
+    assert_non_null(workspace);
+    assert_int_equal(run(plan, &f, workspace, size - 1), ATTN_WORKSPACE_TOO_SMALL);
+    snprintf(number, sizeof number, "%zu", size);
+    assert_non_null(strstr(attn_last_error(), number));
+    snprintf(number, sizeof number, "%zu", size - 1);
+    assert_non_null(strstr(attn_last_error(), number));
+    assert_int_equal(run(plan, &f, workspace, 0), ATTN_WORKSPACE_TOO_SMALL);
+    assert_int_equal(run(plan, &f, NULL, size), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(run(NULL, &f, workspace, size), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(
+        attn_plan_run_share(plan, f.q_arg, f.k_arg, f.v_arg, f.out_arg, f.params_arg, workspace, size - 1, 0, 1),
+        ATTN_WORKSPACE_TOO_SMALL);
+    assert_true(fixture_outputs_untouched(&f));
+    assert_int_equal(run(plan, &f, workspace, size), ATTN_OK);
+    free(workspace);
+    attn_plan_destroy(plan);
+}
+
+static void test_share_arguments(void **state)
+{
+    (void)state;
+    static const int wrong[][2] = {{-1, 2}, {2, 2}, {0, 0}, {0, -1}, {0, 4}, {3, 3}, {5, 2}};
+    struct fixture f;
+    fixture_initialize(&f);
+    f.params.num_threads = 3;
+    attn_plan *plan = plan_of(&f);
+    const size_t size = attn_plan_workspace_size(plan);
+    void *workspace = malloc(size);
+    assert_non_null(workspace);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char number[16];
+        assert_int_equal(attn_plan_run_share(plan, f.q_arg, f.k_arg, f.v_arg, f.out_arg, f.params_arg, workspace, size,
+                                             wrong[i][0], wrong[i][1]),
+                         ATTN_INVALID_ARGUMENT);
+        const int culprit = wrong[i][1] < 1 || wrong[i][1] > 3 ? wrong[i][1] : wrong[i][0];
+        snprintf(number, sizeof number, "%d", culprit);
+        assert_non_null(strstr(attn_last_error(), number));
+        assert_true(fixture_outputs_untouched(&f));
+    }
+    free(workspace);
+    attn_plan_destroy(plan);
+}
+
+/** Options are part of the plan: a run with others is refused, not quietly done in the plan's way. */
+static void test_other_options(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_initialize(&f);
+    attn_plan *plan = plan_of(&f);
+    const size_t size = attn_plan_workspace_size(plan);
+    void *workspace = malloc(size);
+    assert_non_null(workspace);
+    for (int i = 0; i < 9; i++) {
+        fixture_initialize(&f);
+        attn_params *p = &f.params;
+        attn_tensor *const tensors[] = {&f.q, &f.out, &f.mask, &f.lse, &f.weights};
+        p->causal = i == 0 ? ATTN_CAUSAL_TOP_LEFT : p->causal;
+        p->exp = i == 1 ? ATTN_EXP_FAST : p->exp;
+        p->scale = i == 2 ? 0.25f : p->scale;
+        p->temperature = i == 3 ? 2.0f : p->temperature;
+        p->isa = i == 4 ? (attn_isa_active() == ATTN_ISA_SCALAR ? (attn_isa)77 : ATTN_ISA_SCALAR) : p->isa;
+        p->key_sums = i == 5 ? NULL : p->key_sums;
+        p->mask = i == 6 ? NULL : p->mask;
+        f.mask.dtype = i == 7 ? ATTN_BOOL : f.mask.dtype;
+        for (int t = 0; i == 8 && t < 5; t++)
+            tensors[t]->shape[2]--; /* fits together, but is not the plan's shape */
+        if (run(plan, &f, workspace, size) == ATTN_OK)
+            fail_msg("change %d of the options was accepted", i);
+        assert_true(attn_last_error()[0] != 0);
+        assert_true(fixture_outputs_untouched(&f));
+    }
+    free(workspace);
+    attn_plan_destroy(plan);
+}
+
+static void test_other_data(void **state)
+{
+    (void)state;
+    struct fixture made, f, expected;
+    float relaid[FIX_B * FIX_TK * FIX_HKV * FIX_DK];
+    fixture_initialize(&made);
+    fixture_initialize(&f);
+    made.q.data = made.k.data = made.v.data = made.out.data = NULL; /* only dtypes and shapes are looked at */
+    attn_plan *plan = plan_of(&made);
+    const size_t size = attn_plan_workspace_size(plan);
+    char *workspace = malloc(size + 3);
+    assert_non_null(workspace);
+    f.k = attn_bthd(relaid, FIX_B, FIX_TK, FIX_HKV, FIX_DK);
+    for (int b = 0; b < FIX_B; b++)
+        for (int h = 0; h < FIX_HKV; h++)
+            for (int j = 0; j < FIX_TK; j++)
+                for (int c = 0; c < FIX_DK; c++)
+                    relaid[((b * FIX_TK + j) * FIX_HKV + h) * FIX_DK + c] =
+                        f.k_data[((b * FIX_HKV + h) * FIX_TK + j) * FIX_DK + c];
+    f.kv_len[1] = 3;
+    f.params.num_threads = 17; /* not looked at */
+    assert_int_equal(run(plan, &f, workspace + 3, size), ATTN_OK);
+    fixture_initialize(&expected);
+    expected.kv_len[1] = 3;
+    assert_int_equal(fixture_forward(&expected), ATTN_OK);
+    assert_true(fixture_outputs_equal(&f, &expected));
+    free(workspace);
+    attn_plan_destroy(plan);
+}
+
+struct thread {
+    pthread_t id;
+    const attn_plan *plan;
+    struct fixture *f;
+    const struct fixture *expected;
+    void *workspace;
+    size_t size;
+    int ith, nth; /**< nth 0: runs whole plans, again and again */
+    int failures;
+};
+
+static void *run_thread(void *argument)
+{
+    struct thread *t = argument;
+    if (t->nth) {
+        t->failures = attn_plan_run_share(t->plan, t->f->q_arg, t->f->k_arg, t->f->v_arg, t->f->out_arg,
+                                          t->f->params_arg, t->workspace, t->size, t->ith, t->nth) != ATTN_OK;
+        return NULL;
+    }
+    for (int i = 0; i < 50; i++) {
+        fixture_initialize(t->f);
+        t->failures +=
+            run(t->plan, t->f, t->workspace, t->size) != ATTN_OK || !fixture_outputs_equal(t->f, t->expected);
+    }
+    return NULL;
+}
+
+enum { THREADS = 4 };
+
+static void test_concurrent_runs(void **state)
+{
+    (void)state;
+    static struct fixture fixtures[THREADS];
+    static struct thread threads[THREADS];
+    struct fixture expected;
+    fixture_initialize(&expected);
+    attn_plan *plan = plan_of(&expected);
+    assert_int_equal(fixture_forward(&expected), ATTN_OK);
+    for (int i = 0; i < THREADS; i++) {
+        threads[i] = (struct thread){.plan = plan, .f = &fixtures[i], .expected = &expected};
+        threads[i].size = attn_plan_workspace_size(plan);
+        threads[i].workspace = malloc(threads[i].size);
+        assert_non_null(threads[i].workspace);
+        assert_int_equal(pthread_create(&threads[i].id, NULL, run_thread, &threads[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(threads[i].id, NULL), 0);
+        assert_int_equal(threads[i].failures, 0);
+        free(threads[i].workspace);
+    }
+    attn_plan_destroy(plan);
+}
+
+static void test_shares_of_a_pool(void **state)
+{
+    (void)state;
+    static struct thread threads[THREADS];
+    struct fixture f, expected;
+    fixture_initialize(&expected);
+    assert_int_equal(fixture_forward(&expected), ATTN_OK);
+    for (int nth = 1; nth <= THREADS; nth++) {
+        fixture_initialize(&f);
+        f.params.num_threads = THREADS;
+        attn_plan *plan = plan_of(&f);
+        assert_int_equal(attn_plan_num_threads(plan), THREADS);
+        const size_t size = attn_plan_workspace_size(plan);
+        void *workspace = malloc(size);
+        assert_non_null(workspace);
+        for (int i = 0; i < nth; i++) {
+            threads[i] =
+                (struct thread){.plan = plan, .f = &f, .workspace = workspace, .size = size, .ith = i, .nth = nth};
+            assert_int_equal(pthread_create(&threads[i].id, NULL, run_thread, &threads[i]), 0);
+        }
+        for (int i = 0; i < nth; i++) {
+            assert_int_equal(pthread_join(threads[i].id, NULL), 0);
+            assert_int_equal(threads[i].failures, 0);
+        }
+        assert_true(fixture_outputs_equal(&f, &expected));
+        free(workspace);
+        attn_plan_destroy(plan);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_describe),         cmocka_unit_test(test_small_workspace),
+        cmocka_unit_test(test_share_arguments),  cmocka_unit_test(test_other_options),
+        cmocka_unit_test(test_other_data),       cmocka_unit_test(test_concurrent_runs),
+        cmocka_unit_test(test_shares_of_a_pool),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Several threads of the caller in attn_forward() at once, each with OpenMP
+ * threads of its own below it or not; and the sentence about an error, which
+ * belongs to the thread whose call failed.
+ */
+#include "fixture.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { THREADS = 6, ROUNDS = 30 };
+
+struct thread {
+    pthread_t id;
+    int number;
+    pthread_barrier_t *barrier;
+    const struct fixture *expected;
+    int wrong_status, wrong_bits, wrong_sentence;
+};
+
+static void *compute(void *argument)
+{
+    struct thread *t = argument;
+    struct fixture f;
+    char number[16];
+    snprintf(number, sizeof number, "%d", -100 - t->number);
+    pthread_barrier_wait(t->barrier);
+    t->wrong_sentence += attn_last_error()[0] != 0; /* nothing has failed on this thread */
+    for (int i = 0; i < ROUNDS; i++) {
+        fixture_initialize(&f);
+        f.params.num_threads = 1 + (t->number + i) % 3;
+        t->wrong_status += fixture_forward(&f) != ATTN_OK;
+        t->wrong_bits += !fixture_outputs_equal(&f, t->expected);
+        f.params.num_threads = -100 - t->number;
+        t->wrong_status += fixture_forward(&f) != ATTN_INVALID_ARGUMENT;
+        t->wrong_sentence += strstr(attn_last_error(), number) == NULL;
+    }
+    return NULL;
+}
+
+static void run_all(const struct fixture *expected)
+{
+    static struct thread threads[THREADS];
+    pthread_barrier_t barrier;
+    assert_int_equal(pthread_barrier_init(&barrier, NULL, THREADS), 0);
+    for (int i = 0; i < THREADS; i++) {
+        threads[i] = (struct thread){.number = i, .barrier = &barrier, .expected = expected};
+        assert_int_equal(pthread_create(&threads[i].id, NULL, compute, &threads[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i].id, NULL), 0);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(threads[i].wrong_status, 0);
+        assert_int_equal(threads[i].wrong_bits, 0);
+        assert_int_equal(threads[i].wrong_sentence, 0);
+    }
+    pthread_barrier_destroy(&barrier);
+}
+
+static void test_concurrent_calls(void **state)
+{
+    (void)state;
+    struct fixture expected;
+    fixture_initialize(&expected);
+    expected.params.num_threads = 1;
+    assert_int_equal(fixture_forward(&expected), ATTN_OK);
+    run_all(&expected);
+    run_all(&expected);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_concurrent_calls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

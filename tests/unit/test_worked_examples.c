@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Cases small enough to compute by hand. Logits are natural logarithms of
+ * small integers, or 0, so that the weights are fractions known exactly; each
+ * test derives its numbers in a comment, the expected values are written as
+ * those fractions, and the only slack is the rounding of the f32 result (a few
+ * ULP), on every instruction set and with both ways to compute exp.
+ *
+ * Keys are unit vectors scaled so that the logits can be read off: with d = 1,
+ * q = 1 and scale = 1 the logit of key j is k[j].
+ */
+#include "fixture.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LN2 0.6931471805599453
+
+/** Calls check for every instruction set and exp. */
+static void everywhere(void (*check)(attn_params params))
+{
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+        for (int exp = ATTN_EXP_SLEEF; exp <= ATTN_EXP_FAST && attn_isa_supported((attn_isa)isa); exp++) {
+            attn_params params = attn_params_default();
+            params.isa = (attn_isa)isa;
+            params.exp = (attn_exp)exp;
+            params.scale = 1;
+            check(params);
+        }
+    }
+}
+
+static void must_equal(const char *what, float got, double expected)
+{
+    if (fabs((double)got - expected) > 8 * 0x1p-24 * fabs(expected))
+        fail_msg("%s is %.9g, expected %.9g", what, (double)got, expected);
+}
+
+/** One head of tq queries with d = 1: logits q[i] * k[j]; dv channels. */
+static void attend(int64_t tq, int64_t tk, int64_t dv, const float *q, const float *k, const float *v, float *out,
+                   const attn_params *params)
+{
+    const attn_tensor qt = attn_bhtd(q, 1, 1, tq, 1), kt = attn_bhtd(k, 1, 1, tk, 1), vt = attn_bhtd(v, 1, 1, tk, dv),
+                      ot = attn_bhtd(out, 1, 1, tq, dv);
+    if (attn_forward(&qt, &kt, &vt, &ot, params) != ATTN_OK)
+        fail_msg("%s", attn_last_error());
+}
+
+/* The step that is easy to get wrong on paper: 0.1 * 0.7 + 0.2 * 0.8 = 0.07 + 0.16 = 0.23. As attention: the weights
+ * of three keys are 1/10, 2/10, 7/10 when their logits are ln 1, ln 2, ln 7; the values 0.7, 0.8, 0 give 0.23. */
+static void check_products(attn_params params)
+{
+    const float q[1] = {1}, k[3] = {0, (float)LN2, (float)1.9459101490553132}, v[3] = {0.7f, 0.8f, 0};
+    float out[1], weights[3], lse[1];
+    const attn_tensor w = attn_bhtd(weights, 1, 1, 1, 3), l = attn_bhtd(lse, 1, 1, 1, 1);
+    params.weights = &w;
+    params.lse = &l;
+    attend(1, 3, 1, q, k, v, out, &params);
+    must_equal("out", out[0], 0.23);
+    must_equal("weight 0", weights[0], 0.1);
+    must_equal("weight 1", weights[1], 0.2);
+    must_equal("weight 2", weights[2], 0.7);
+    must_equal("lse", lse[0], log(10)); /* ln(1 + 2 + 7) */
+}
+
+/* Equal logits: the weights are 1/n, exactly for n a power of two, and out is the mean: (1 + 2 + 3 + 6) / 4 = 3. */
+static void check_mean(attn_params params)
+{
+    const float q[1] = {0}, k[4] = {5, -3, 2, 100}, v[8] = {1, -8, 2, 8, 3, -16, 6, 16};
+    float out[2], lse[1];
+    const attn_tensor l = attn_bhtd(lse, 1, 1, 1, 1);
+    params.lse = &l;
+    attend(1, 4, 2, q, k, v, out, &params);
+    assert_true(out[0] == 3 && out[1] == 0);
+    must_equal("lse", lse[0], 2 * LN2); /* ln 4 */
+}
+
+/* Causal, top-left, three keys with logits 0, ln 2, ln 4 for q = 1: sums 1, 3, 7. Values 7, 3, 1:
+ * row 0: 7; row 1: (1*7 + 2*3) / 3 = 13/3; row 2: (1*7 + 2*3 + 4*1) / 7 = 17/7.
+ * Key sums: key 0: 1 + 1/3 + 1/7 = 31/21; key 1: 2/3 + 2/7 = 20/21; key 2: 4/7. */
+static void check_causal(attn_params params)
+{
+    const float q[3] = {1, 1, 1}, k[3] = {0, (float)LN2, (float)(2 * LN2)}, v[3] = {7, 3, 1};
+    float out[3], sums[3];
+    const attn_tensor s = attn_bhtd(sums, 1, 1, 1, 3);
+    params.causal = ATTN_CAUSAL_TOP_LEFT;
+    params.key_sums = &s;
+    attend(3, 3, 1, q, k, v, out, &params);
+    assert_true(out[0] == 7);
+    must_equal("row 1", out[1], 13.0 / 3);
+    must_equal("row 2", out[2], 17.0 / 7);
+    must_equal("key 0", sums[0], 31.0 / 21);
+    must_equal("key 1", sums[1], 20.0 / 21);
+    must_equal("key 2", sums[2], 4.0 / 7);
+}
+
+/* Two queries, four keys, values 1, 2, 4, 8, equal logits. The alignments of the diagonal differ:
+ * top-left: 1 and 3/2; bottom-right (offset 2): (1+2+4)/3 = 7/3 and 15/4; offset -1: nothing and 1;
+ * bottom-right with kv_len 3 (offset 1): 3/2 and 7/3. */
+static void check_alignments(attn_params params)
+{
+    static const double expected[4][2] = {{1, 1.5}, {7.0 / 3, 3.75}, {0, 1}, {1.5, 7.0 / 3}};
+    static const attn_causal causal[4] = {ATTN_CAUSAL_TOP_LEFT, ATTN_CAUSAL_BOTTOM_RIGHT, ATTN_CAUSAL_OFFSET,
+                                          ATTN_CAUSAL_BOTTOM_RIGHT};
+    const float q[2] = {0, 0}, k[4] = {1, 1, 1, 1}, v[4] = {1, 2, 4, 8};
+    const int64_t offset = -1, length = 3;
+    for (int i = 0; i < 4; i++) {
+        float out[2], lse[2];
+        const attn_tensor l = attn_bhtd(lse, 1, 1, 2, 1);
+        params.causal = causal[i];
+        params.query_offset = causal[i] == ATTN_CAUSAL_OFFSET ? &offset : NULL;
+        params.kv_len = i == 3 ? &length : NULL;
+        params.lse = &l;
+        attend(2, 4, 1, q, k, v, out, &params);
+        must_equal("first query", out[0], expected[i][0]);
+        must_equal("second query", out[1], expected[i][1]);
+        assert_true((lse[0] == -INFINITY) == (expected[i][0] == 0));
+    }
+}
+
+/* Scale and temperature: the logit is q k scale / T = ln 2 * 6 * 0.5 / 3 = ln 2 against 0: weights 2/3 and 1/3.
+ * The default scale is 1/sqrt(d): with d = 4 and q . k = 2 ln 3 the logit is ln 3: weights 3/4 and 1/4. */
+static void check_scale(attn_params params)
+{
+    const float q[4] = {6, 0, 0, 0}, k[2] = {(float)LN2, 0}, v[2] = {3, 0};
+    float out[1];
+    params.scale = 0.5f;
+    params.temperature = 3;
+    attend(1, 2, 1, q, k, v, out, &params);
+    must_equal("out", out[0], 2);
+
+    const float wide_q[4] = {1, 1, 1, 1}, wide_k[8] = {(float)1.0986122886681098, (float)1.0986122886681098};
+    const attn_tensor qt = attn_bhtd(wide_q, 1, 1, 1, 4), kt = attn_bhtd(wide_k, 1, 1, 2, 4),
+                      vt = attn_bhtd(v, 1, 1, 2, 1), ot = attn_bhtd(out, 1, 1, 1, 1);
+    params.scale = 0;
+    params.temperature = 0;
+    assert_int_equal(attn_forward(&qt, &kt, &vt, &ot, &params), ATTN_OK);
+    must_equal("out with the default scale", out[0], 2.25);
+}
+
+/* An additive mask of 0, ln 3, -Inf on equal logits: weights 1/4, 3/4, 0, whatever stands in the hidden slot.
+ * Values 8, 4: 2 + 3 = 5. */
+static void check_additive_mask(attn_params params)
+{
+    float mask[3] = {0, (float)1.0986122886681098, -INFINITY};
+    const float q[1] = {1}, k[3] = {2, 2, NAN}, v[3] = {8, 4, NAN};
+    float out[1], lse[1];
+    const attn_tensor m = attn_bhtd(mask, 1, 1, 1, 3), l = attn_bhtd(lse, 1, 1, 1, 1);
+    params.mask = &m;
+    params.lse = &l;
+    attend(1, 3, 1, q, k, v, out, &params);
+    must_equal("out", out[0], 5);
+    must_equal("lse", lse[0], 2 + 2 * LN2); /* 2 + ln(1 + 3) */
+}
+
+/* The smallest float as a mask, in the place of -Inf, is common. It hides a key beside others, but it is finite: where
+ * all keys of a row have it the logits are equal (the dot product is lost in rounding) and out is the mean. */
+static void check_smallest_float_mask(attn_params params)
+{
+    float mask[8] = {0, 0, -FLT_MAX, -FLT_MAX, -FLT_MAX, -FLT_MAX, -FLT_MAX, -FLT_MAX};
+    const float q[2] = {1, 1}, k[4] = {0, 0, 1, 2}, v[4] = {1, 3, 8, 4};
+    float out[2];
+    const attn_tensor m = attn_bhtd(mask, 1, 1, 2, 4);
+    params.mask = &m;
+    attend(2, 4, 1, q, k, v, out, &params);
+    must_equal("out beside visible keys", out[0], 2);
+    must_equal("out of a row of the smallest float", out[1], 4);
+}
+
+/* A row that sees nothing gives 0 and -Inf; a NaN in a live slot gives NaN; neither touches the other rows. */
+static void check_rows_apart(attn_params params)
+{
+    uint8_t live[9] = {1, 1, 0, 0, 0, 0, 1, 1, 1};
+    const float q[3] = {0, 0, 0}, k[3] = {1, 2, 3}, v[3] = {1, 2, NAN};
+    float out[3], lse[3];
+    attn_tensor m = attn_bhtd(live, 1, 1, 3, 3);
+    const attn_tensor l = attn_bhtd(lse, 1, 1, 3, 1);
+    m.dtype = ATTN_BOOL;
+    params.mask = &m;
+    params.lse = &l;
+    attend(3, 3, 1, q, k, v, out, &params);
+    assert_true(out[0] == 1.5f);
+    assert_true(out[1] == 0 && lse[1] == -INFINITY);
+    assert_true(isnan(out[2]));
+    must_equal("lse", lse[2], log(3));
+}
+
+#define EVERYWHERE(check)                                                                                              \
+    static void test_##check(void **state)                                                                             \
+    {                                                                                                                  \
+        (void)state;                                                                                                   \
+        everywhere(check);                                                                                             \
+    }
+
+EVERYWHERE(check_products)
+EVERYWHERE(check_mean)
+EVERYWHERE(check_causal)
+EVERYWHERE(check_alignments)
+EVERYWHERE(check_scale)
+EVERYWHERE(check_additive_mask)
+EVERYWHERE(check_smallest_float_mask)
+EVERYWHERE(check_rows_apart)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_check_products),
+        cmocka_unit_test(test_check_mean),
+        cmocka_unit_test(test_check_causal),
+        cmocka_unit_test(test_check_alignments),
+        cmocka_unit_test(test_check_scale),
+        cmocka_unit_test(test_check_additive_mask),
+        cmocka_unit_test(test_check_smallest_float_mask),
+        cmocka_unit_test(test_check_rows_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

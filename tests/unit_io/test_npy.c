@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The .npy parser on headers written by hand: what numpy writes is read, and
+ * everything else is refused with the sentence that fits. A table holds one
+ * line for each way to be wrong; every line differs from an accepted header in
+ * just that.
+ */
+#include "cmocka_all.h"
+
+#include "io/npy.h"
+
+struct file {
+    unsigned char bytes[70000];
+    size_t size;
+};
+
+/* Assembles a file: preamble of the version, header text, data bytes. */
+static struct file make(int major, const char *text, size_t data)
+{
+    static struct file f;
+    memset(&f, 0, sizeof f);
+    size_t length = strlen(text);
+    memcpy(f.bytes, "\x93NUMPY", 6);
+    f.bytes[6] = (unsigned char)major;
+    f.bytes[8] = (unsigned char)(length & 0xff);
+    f.bytes[9] = (unsigned char)(length >> 8 & 0xff);
+    f.bytes[10] = (unsigned char)(length >> 16 & 0xff);
+    size_t preamble = major == 1 ? 10 : 12;
+    memcpy(f.bytes + preamble, text, length);
+    f.size = preamble + length + data;
+    return f;
+}
+
+static bool parse(const struct file *f, struct npy_header *header, struct io_error *error)
+{
+    size_t available = f->size < NPY_MAX_PREFIX ? f->size : NPY_MAX_PREFIX;
+    return npy_parse(header, f->bytes, available, f->size, "x.npy", error);
+}
+
+static void reads_every_version_and_type(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *code;
+        enum array_dtype dtype;
+        size_t size;
+    } types[] = {{"<f4", ARRAY_F32, 4}, {"|b1", ARRAY_BOOL, 1}, {"<i4", ARRAY_I32, 4}, {"<i8", ARRAY_I64, 8}};
+    for (int major = 1; major <= 3; major++) {
+        for (size_t i = 0; i < 4; i++) {
+            char text[200];
+            snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (2, 3), }   \n",
+                     types[i].code);
+            struct file f = make(major, text, 6 * types[i].size);
+            struct npy_header header;
+            struct io_error error = {.text = ""};
+            if (!parse(&f, &header, &error))
+                fail_msg("version %d, %s: %s", major, types[i].code, error.text);
+            assert_int_equal(header.is.dtype, types[i].dtype);
+            assert_int_equal(header.is.ndim, 2);
+            assert_int_equal(header.is.shape[0], 2);
+            assert_int_equal(header.is.shape[1], 3);
+            assert_int_equal(header.data_size, 6 * types[i].size);
+            assert_int_equal(header.data_offset, (major == 1 ? 10u : 12u) + strlen(text));
+        }
+    }
+}
+
+static void accepts(const char *text, size_t data, int ndim)
+{
+    struct file f = make(1, text, data);
+    struct npy_header header;
+    struct io_error error = {.text = ""};
+    if (!parse(&f, &header, &error))
+        fail_msg("%s was refused: %s", text, error.text);
+    assert_int_equal(header.is.ndim, ndim);
+    assert_int_equal(header.data_size, data);
+}
+
+static void reads_unusual_but_valid_headers(void **state)
+{
+    (void)state;
+    accepts("{'shape': (), 'fortran_order': False, 'descr': '<f4'}", 4, 0);
+    accepts("{\"descr\": \"<f4\", \"fortran_order\": False, \"shape\": (5,)}\n", 20, 1);
+    accepts("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 7)}", 0, 2);
+    accepts("{'descr':'<f4','fortran_order':False,'shape':(1,1,1,1,1,1,1,2)}", 8, 8);
+    /* Both orders are the same bytes. */
+    accepts("{'descr': '<f4', 'fortran_order': True, 'shape': (5,)}", 20, 1);
+    accepts("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 5, 1)}", 20, 3);
+}
+
+static void refuses_bad_headers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t data;
+        const char *says;
+    } table[] = {
+        {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3)}", 24, "Fortran order"},
+        {"{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3)}", 24, "big-endian"},
+        {"{'descr': '>i8', 'fortran_order': False, 'shape': (3,)}", 24, "big-endian"},
+        {"{'descr': '<f8', 'fortran_order': False, 'shape': (3,)}", 24, "float64"},
+        {"{'descr': '<f2', 'fortran_order': False, 'shape': (3,)}", 6, "float16"},
+        {"{'descr': '|u1', 'fortran_order': False, 'shape': (3,)}", 3, "uint8"},
+        {"{'descr': '<V2', 'fortran_order': False, 'shape': (3,)}", 6, "bfloat16"},
+        {"{'descr': '|O', 'fortran_order': False, 'shape': (3,)}", 24, "Python objects"},
+        {"{'descr': '=f4', 'fortran_order': False, 'shape': (3,)}", 12, "not read"},
+        {"{'descr': '|f4', 'fortran_order': False, 'shape': (3,)}", 12, "not read"},
+        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,)}", 12, "structured"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}", 23, "truncated"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}", 0, "truncated"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}", 25, "1 bytes stand after"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (8589934592,)}", 0, "needs 34359738368 bytes"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", 0, "overflows"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4294967296, 4294967296)}", 0, "overflows"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2305843009213693952,)}", 0, "overflows"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", 0, "63 bits"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", 4, "more than 8 dimensions"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (-3,)}", 12, "a length of the shape"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3)}", 12, "a comma"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,,)}", 12, "malformed"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,", 12, "malformed"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': [3]}", 12, "malformed"},
+        {"{'descr': '<f4', 'fortran_order': 0, 'shape': (3,)}", 12, "True or False"},
+        {"{'descr': '<f4', 'shape': (3,)}", 12, "lacks the key 'fortran_order'"},
+        {"{'fortran_order': False, 'shape': (3,)}", 12, "lacks the key 'descr'"},
+        {"{'descr': '<f4', 'fortran_order': False}", 4, "lacks the key 'shape'"},
+        {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", 12, "'descr' twice"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'more': 1}", 12, "unknown key 'more'"},
+        {"{'descr': '<f4' 'fortran_order': False, 'shape': (3,)}", 12, "malformed"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)} x", 12, "after '}'"},
+        {"{'descr': '<f4, 'fortran_order': False, 'shape': (3,)}", 12, "not read"},
+        {"{'descr': '<f\\x34', 'fortran_order': False, 'shape': (3,)}", 12, "malformed"},
+        {"", 12, "malformed"},
+        {"[]", 12, "malformed"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct file f = make(1, table[i].text, table[i].data);
+        struct npy_header header;
+        struct io_error error = {.text = ""};
+        if (parse(&f, &header, &error))
+            fail_msg("%s was accepted", table[i].text);
+        assert_says(error.text, table[i].says);
+        assert_says(error.text, "x.npy");
+    }
+}
+
+static void refuses_bad_preambles(void **state)
+{
+    (void)state;
+    static const char good[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}";
+    struct npy_header header;
+    struct io_error error;
+    struct file f = make(1, good, 4);
+    f.bytes[1] = 'n';
+    assert_false(parse(&f, &header, &error));
+    assert_says(error.text, "not a .npy file");
+
+    f = make(4, good, 4);
+    assert_false(parse(&f, &header, &error));
+    assert_says(error.text, "version 4.0");
+
+    f = make(1, good, 4);
+    f.bytes[7] = 1;
+    assert_false(parse(&f, &header, &error));
+    assert_says(error.text, "version 1.1");
+
+    /* A header that claims 4 GiB, and one that claims a byte more than the limit. */
+    f = make(2, good, 4);
+    memset(f.bytes + 8, 0xff, 4);
+    assert_false(parse(&f, &header, &error));
+    assert_says(error.text, "claims 4294967295 bytes");
+    f = make(2, good, 4);
+    f.bytes[8] = 1, f.bytes[9] = 0, f.bytes[10] = 1;
+    assert_false(parse(&f, &header, &error));
+    assert_says(error.text, "claims 65537 bytes");
+}
+
+/* Every length from nothing to one byte too few. */
+static void refuses_every_truncation(void **state)
+{
+    (void)state;
+    struct file f = make(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }   \n", 24);
+    size_t whole = f.size;
+    struct npy_header header;
+    struct io_error error;
+    for (f.size = 0; f.size < whole; f.size++) {
+        if (parse(&f, &header, &error))
+            fail_msg("%zu of %zu bytes were accepted", f.size, whole);
+    }
+    assert_true(parse(&f, &header, &error));
+}
+
+/* The largest header allowed is read, and the same header one byte longer is not. */
+static void reads_the_longest_header(void **state)
+{
+    (void)state;
+    static char text[NPY_MAX_HEADER + 2];
+    memset(text, ' ', NPY_MAX_HEADER + 1);
+    static const char start[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}";
+    memcpy(text, start, sizeof start - 1);
+    text[NPY_MAX_HEADER] = '\0';
+    struct npy_header header;
+    struct io_error error = {.text = ""};
+    struct file f = make(2, text, 4);
+    if (!parse(&f, &header, &error))
+        fail_msg("%s", error.text);
+    text[NPY_MAX_HEADER] = ' ';
+    f = make(2, text, 4);
+    assert_false(parse(&f, &header, &error));
+}
+
+static void reads_what_it_writes(void **state)
+{
+    (void)state;
+    for (int ndim = 0; ndim <= ARRAY_MAX_DIMS; ndim++) {
+        struct array_shape is = {.dtype = ndim % 2 ? ARRAY_F32 : ARRAY_I64, .ndim = ndim};
+        size_t bytes = array_dtype_size(is.dtype);
+        for (int i = 0; i < ndim; i++) {
+            is.shape[i] = i + 1;
+            bytes *= (size_t)i + 1;
+        }
+        char text[NPY_HEADER_SPACE];
+        size_t length = npy_header_write(text, &is);
+        assert_int_equal(length % 64, 0);
+        assert_int_equal(text[length - 1], '\n');
+        struct npy_header header;
+        struct io_error error = {.text = ""};
+        if (!npy_parse(&header, (unsigned char *)text, length, length + bytes, "y.npy", &error))
+            fail_msg("%s", error.text);
+        assert_int_equal(header.data_offset, length);
+        assert_int_equal(header.is.dtype, is.dtype);
+        assert_int_equal(header.is.ndim, ndim);
+        assert_memory_equal(header.is.shape, is.shape, (size_t)ndim * sizeof is.shape[0]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_every_version_and_type), cmocka_unit_test(reads_unusual_but_valid_headers),
+        cmocka_unit_test(refuses_bad_headers),          cmocka_unit_test(refuses_bad_preambles),
+        cmocka_unit_test(refuses_every_truncation),     cmocka_unit_test(reads_the_longest_header),
+        cmocka_unit_test(reads_what_it_writes),
+    };
+    return cmocka_run_group_tests_name("npy", tests, NULL, NULL);
+}

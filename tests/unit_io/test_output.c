@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Atomic files and sets of outputs, in a folder of their own: an abandoned file
+ * leaves nothing, a finished one replaces the old content whole and keeps its
+ * permissions, symbolic links are followed, and only regular files are written.
+ */
+#include "cmocka_all.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/atomic.h"
+#include "io/output.h"
+
+static char folder[] = "/tmp/attn-test-XXXXXX";
+
+static int enter(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) == NULL || chdir(folder) != 0;
+}
+
+static int count_files(void)
+{
+    DIR *directory = opendir(".");
+    assert_non_null(directory);
+    int count = 0;
+    for (struct dirent *e; (e = readdir(directory)) != NULL;)
+        count += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    closedir(directory);
+    return count;
+}
+
+static int empty(void **state)
+{
+    (void)state;
+    DIR *directory = opendir(".");
+    if (directory == NULL)
+        return 1;
+    for (struct dirent *e; (e = readdir(directory)) != NULL;) {
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && remove(e->d_name) != 0)
+            return 1;
+    }
+    return closedir(directory);
+}
+
+static int leave(void **state)
+{
+    return empty(state) != 0 || chdir("/") != 0 || rmdir(folder) != 0;
+}
+
+static void put(const char *name, const char *text)
+{
+    FILE *file = fopen(name, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void assert_content(const char *name, const char *text)
+{
+    char content[100] = "";
+    FILE *file = fopen(name, "r");
+    assert_non_null(file);
+    size_t length = fread(content, 1, sizeof content - 1, file);
+    content[length] = '\0';
+    fclose(file);
+    assert_string_equal(content, text);
+}
+
+static struct atomic_file begin(const char *name, const char *text)
+{
+    char *target;
+    struct io_error error = {.text = ""};
+    struct atomic_file file;
+    if (!atomic_target(&target, name, &error) || !atomic_open(&file, target, &error) ||
+        !atomic_write(&file, text, strlen(text), &error))
+        fail_msg("%s", error.text);
+    free(target);
+    return file;
+}
+
+static void discards_without_a_trace(void **state)
+{
+    (void)state;
+    put("a", "old");
+    struct atomic_file file = begin("a", "new");
+    assert_content("a", "old");
+    assert_int_equal(count_files(), 2);
+    atomic_discard(&file);
+    assert_content("a", "old");
+    assert_int_equal(count_files(), 1);
+}
+
+static void replaces_and_keeps_permissions(void **state)
+{
+    (void)state;
+    struct io_error error;
+    struct stat status;
+    put("a", "old and longer");
+    assert_int_equal(chmod("a", 0640), 0);
+    struct atomic_file file = begin("a", "new");
+    assert_true(atomic_finish(&file, &error));
+    assert_content("a", "old and longer");
+    assert_true(atomic_commit(&file, &error));
+    atomic_discard(&file);
+    assert_content("a", "new");
+    assert_int_equal(stat("a", &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0640);
+    assert_int_equal(count_files(), 1);
+}
+
+static void follows_links(void **state)
+{
+    (void)state;
+    struct io_error error;
+    struct stat status;
+    put("real", "old");
+    assert_int_equal(symlink("real", "link"), 0);
+    struct atomic_file file = begin("link", "new");
+    assert_true(atomic_finish(&file, &error));
+    assert_true(atomic_commit(&file, &error));
+    atomic_discard(&file);
+    assert_content("real", "new");
+    assert_int_equal(lstat("link", &status), 0);
+    assert_true(S_ISLNK(status.st_mode));
+}
+
+static void refuses_bad_targets(void **state)
+{
+    (void)state;
+    char *target;
+    struct io_error error;
+    assert_false(atomic_target(&target, "", &error));
+    assert_false(atomic_target(&target, "absent/a", &error));
+    assert_says(error.text, "No such file");
+    assert_int_equal(mkdir("d", 0777), 0);
+    assert_false(atomic_target(&target, "d", &error));
+    assert_says(error.text, "not a regular file");
+    assert_false(atomic_target(&target, "d/", &error));
+    assert_int_equal(mkfifo("fifo", 0666), 0);
+    assert_false(atomic_target(&target, "fifo", &error));
+    assert_says(error.text, "not a regular file");
+    assert_false(atomic_target(&target, "/dev/null", &error));
+    assert_says(error.text, "not a regular file");
+}
+
+static void writes_sets(void **state)
+{
+    (void)state;
+    struct io_error error = {.text = ""};
+    struct array a, b, c, read;
+    struct array_shape one = {.dtype = ARRAY_F32, .ndim = 1, .shape = {3}};
+    assert_true(array_allocate(&a, "a", &one, &error));
+    assert_true(array_allocate(&b, "b", &one, &error));
+    assert_true(array_allocate(&c, "c", &one, &error));
+    for (int i = 0; i < 3; i++) {
+        ((float *)a.data)[i] = (float)i;
+        ((float *)b.data)[i] = (float)(10 * i);
+        ((float *)c.data)[i] = (float)(100 * i);
+    }
+    struct output_set set = {.count = 0};
+    assert_true(output_add(&set, "-o", "s.safetensors:a", &a, &error));
+    assert_true(output_add(&set, "--lse", "c.npy", &c, &error));
+    assert_true(output_add(&set, "--weights", "./s.safetensors:b", &b, &error));
+
+    /* What would collide is refused and not added. */
+    assert_false(output_add(&set, "-x", "s.safetensors:b", &b, &error));
+    assert_true(error.usage);
+    assert_says(error.text, "--weights and -x both write the tensor 'b'");
+    assert_false(output_add(&set, "-x", "./c.npy", &b, &error));
+    assert_true(error.usage);
+    assert_false(output_add(&set, "-x", "c.txt", &b, &error));
+    assert_true(error.usage);
+    assert_false(output_add(&set, "-x", "t.safetensors", &b, &error));
+    assert_true(error.usage);
+    assert_false(output_add(&set, "-x", "t.safetensors:__metadata__", &b, &error));
+    assert_true(error.usage);
+    assert_int_equal(set.count, 3);
+
+    assert_int_equal(count_files(), 0);
+    assert_true(output_write(&set, &error));
+    assert_int_equal(count_files(), 2);
+    static const char *const specs[] = {"s.safetensors:a", "s.safetensors:b", "c.npy"};
+    const struct array *const wanted[] = {&a, &b, &c};
+    for (int i = 0; i < 3; i++) {
+        if (!array_load(&read, specs[i], &error))
+            fail_msg("%s", error.text);
+        assert_int_equal(read.size, 12);
+        assert_memory_equal(read.data, wanted[i]->data, 12);
+        array_free(&read);
+    }
+    assert_false(output_spare_input(&set, "-q", "s.safetensors:z", &error));
+    assert_says(error.text, "-o would replace s.safetensors, which -q reads");
+    assert_int_equal(link("c.npy", "hard.npy"), 0);
+    assert_false(output_spare_input(&set, "-k", "hard.npy", &error));
+    assert_true(output_spare_input(&set, "-k", "other.npy", &error));
+    output_free(&set);
+    array_free(&a);
+    array_free(&b);
+    array_free(&c);
+}
+
+static void replaces_control_characters_in_sentences(void **state)
+{
+    (void)state;
+    struct array_file file;
+    struct io_error error;
+    assert_false(array_open(&file, "a\n\x1b[31mb.npy", &error));
+    assert_says(error.text, "a??[31mb.npy: cannot open");
+    assert_null(strchr(error.text, '\n'));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(discards_without_a_trace, empty),
+        cmocka_unit_test_setup(replaces_and_keeps_permissions, empty),
+        cmocka_unit_test_setup(follows_links, empty),
+        cmocka_unit_test_setup(refuses_bad_targets, empty),
+        cmocka_unit_test_setup(writes_sets, empty),
+        cmocka_unit_test(replaces_control_characters_in_sentences),
+    };
+    return cmocka_run_group_tests_name("output", tests, enter, leave);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The safetensors parser on headers written by hand: accepted ones, a table of
+ * refused ones with the sentence each must give, lookups, and that the writer's
+ * headers are read back.
+ */
+#include "cmocka_all.h"
+
+#include <stdlib.h>
+
+#include "io/safetensors.h"
+
+static bool parse(struct safetensors *index, const char *text, uint64_t data, struct io_error *error)
+{
+    return safetensors_parse(index, text, strlen(text), data, "x.safetensors", error);
+}
+
+static void reads_a_file(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"__metadata__\":{\"who\":\"me\"},"
+                               "\"b\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[8,32]},"
+                               "\"empty\":{\"dtype\":\"F32\",\"shape\":[0,3],\"data_offsets\":[32,32]},"
+                               "\"a\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[0,8]},"
+                               "\"new\":{\"dtype\":\"Q7\",\"shape\":[9],\"data_offsets\":[32,39]},"
+                               "\"scalar\":{\"shape\":[],\"data_offsets\":[39,47],\"dtype\":\"I64\"}}      ";
+    struct safetensors index;
+    struct io_error error = {.text = ""};
+    if (!parse(&index, text, 47, &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(index.count, 5);
+    const struct safetensors_entry *entry;
+    struct array_shape is;
+
+    assert_true(safetensors_find(&index, "b", "x", &entry, &error));
+    assert_true(safetensors_usable(entry, "x", &is, &error));
+    assert_int_equal(entry->begin, 8);
+    assert_int_equal(entry->end, 32);
+    assert_int_equal(is.dtype, ARRAY_F32);
+    assert_int_equal(is.ndim, 2);
+    assert_int_equal(is.shape[0], 2);
+    assert_int_equal(is.shape[1], 3);
+
+    assert_true(safetensors_find(&index, "scalar", "x", &entry, &error));
+    assert_true(safetensors_usable(entry, "x", &is, &error));
+    assert_int_equal(is.dtype, ARRAY_I64);
+    assert_int_equal(is.ndim, 0);
+
+    /* Other types may be there and are refused only by name. */
+    assert_true(safetensors_find(&index, "a", "x", &entry, &error));
+    assert_false(safetensors_usable(entry, "x", &is, &error));
+    assert_says(error.text, "BF16");
+    assert_true(safetensors_find(&index, "new", "x", &entry, &error));
+    assert_false(safetensors_usable(entry, "x", &is, &error));
+    assert_says(error.text, "Q7");
+
+    assert_false(safetensors_find(&index, "c", "x", &entry, &error));
+    assert_says(error.text, "no tensor 'c'");
+    assert_says(error.text, "'scalar'");
+    safetensors_free(&index);
+
+    assert_true(parse(&index, "{}", 0, &error));
+    assert_false(safetensors_find(&index, "c", "x", &entry, &error));
+    assert_says(error.text, "none at all");
+    safetensors_free(&index);
+}
+
+static void refuses_bad_headers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t data;
+        const char *says;
+    } table[] = {
+        {"", 0, "does not begin with '{'"},
+        {" {}", 0, "does not begin with '{'"},
+        {"[]", 0, "does not begin with '{'"},
+        {"{", 0, "not valid JSON"},
+        {"{} {}", 0, "not valid JSON"},
+        {"{\"a\\u0000b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "not valid JSON"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,4]}}", 4, "not valid JSON"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+         "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+         8, "a name twice"},
+        {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "a name twice"},
+        {"{\"__metadata__\":{\"n\":1}}", 0, "__metadata__"},
+        {"{\"__metadata__\":7}", 0, "__metadata__"},
+        {"{\"a\":7}", 0, "not described by"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "not described by"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"order\":\"F\"}}", 4, "not described by"},
+        {"{\"a\":{\"dtype\":1,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "dtype that is not a string"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":1,\"data_offsets\":[0,4]}}", 4, "no array of lengths"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "not a whole number"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]}}", 4, "not a whole number"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "data_offsets that are not"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,4]}}", 4, "data_offsets that are not"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4, "data_offsets that are not"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "data_offsets 4 to 0"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, "at most 4"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "takes 4 bytes; expected 8"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]}}", 4, "overflows"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0,4294967296,4294967296],\"data_offsets\":[0,0]}}", 0, "overflows"},
+        {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 1, "takes 1 bytes; expected 2"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "hole"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+         "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
+         12, "hole: bytes 4 to 8"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+         "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
+         12, "'a' and 'b' overlap"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+         "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+         8, "overlap"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 5, "the last 1 bytes"},
+        {"{}", 1, "the last 1 bytes"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct safetensors index;
+        struct io_error error = {.text = ""};
+        if (parse(&index, table[i].text, table[i].data, &error))
+            fail_msg("%s was accepted", table[i].text);
+        assert_says(error.text, table[i].says);
+        assert_says(error.text, "x.safetensors");
+    }
+}
+
+static void refuses_bad_lengths(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t claimed, file;
+        const char *says; /* NULL: accepted */
+    } table[] = {
+        {2, 10, NULL},
+        {0, 8, NULL},
+        {100000000, 100000008, NULL},
+        {2, 7, "truncated: it has 7 bytes"},
+        {2, 0, "truncated: it has 0 bytes"},
+        {3, 10, "claims 3 bytes, but 2 follow"},
+        {100000001, 1000000000, "at most 100000000"},
+        {UINT64_MAX, 10, "claims 18446744073709551615 bytes"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        unsigned char prefix[SAFETENSORS_PREFIX];
+        for (int b = 0; b < SAFETENSORS_PREFIX; b++)
+            prefix[b] = (unsigned char)(table[i].claimed >> (8 * b));
+        size_t length = 0;
+        struct io_error error = {.text = ""};
+        bool ok = safetensors_header_length(&length, prefix, table[i].file, "x.safetensors", &error);
+        assert_int_equal(ok, table[i].says == NULL);
+        if (ok)
+            assert_int_equal(length, table[i].claimed);
+        else
+            assert_says(error.text, table[i].says);
+    }
+}
+
+static void refuses_too_many_dimensions_by_name_only(void **state)
+{
+    (void)state;
+    struct safetensors index;
+    struct io_error error = {.text = ""};
+    assert_true(
+        parse(&index, "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, &error));
+    const struct safetensors_entry *entry;
+    struct array_shape is;
+    assert_true(safetensors_find(&index, "a", "x", &entry, &error));
+    assert_false(safetensors_usable(entry, "x", &is, &error));
+    assert_says(error.text, "9 dimensions");
+    safetensors_free(&index);
+}
+
+static void reads_what_it_writes(void **state)
+{
+    (void)state;
+    float data[6] = {0};
+    struct array a = {.is = {.dtype = ARRAY_F32, .ndim = 2, .shape = {2, 3}}, .data = data, .size = 24};
+    struct array b = {.is = {.dtype = ARRAY_F32, .ndim = 0}, .data = data, .size = 4};
+    const struct array *arrays[] = {&a, &b};
+    const char *names[] = {"with \"quotes\" and \\", "b"};
+    char *text;
+    size_t length;
+    struct io_error error = {.text = ""};
+    assert_true(safetensors_header_write(&text, &length, names, arrays, 2, "y.safetensors", &error));
+    assert_int_equal(length % 8, 0);
+    size_t claimed;
+    assert_true(safetensors_header_length(&claimed, (unsigned char *)text, length + 28, "y", &error));
+    assert_int_equal(claimed, length - 8);
+    struct safetensors index;
+    if (!safetensors_parse(&index, text + 8, claimed, 28, "y", &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(index.count, 2);
+    assert_string_equal(index.entries[0].name, names[0]);
+    assert_int_equal(index.entries[1].begin, 24);
+    safetensors_free(&index);
+    free(text);
+
+    names[1] = "\xff not UTF-8";
+    assert_false(safetensors_header_write(&text, &length, names, arrays, 2, "y.safetensors", &error));
+    assert_says(error.text, "UTF-8");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_a_file),         cmocka_unit_test(refuses_bad_headers),
+        cmocka_unit_test(refuses_bad_lengths),  cmocka_unit_test(refuses_too_many_dimensions_by_name_only),
+        cmocka_unit_test(reads_what_it_writes),
+    };
+    return cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);
+}

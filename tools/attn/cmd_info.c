@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn info: what the library is, what it found, and what it would use. Which
+ * OpenMP runtime is loaded is read from /proc/self/maps, where every library
+ * stands by the path it was loaded from. Two runtimes in one process each make
+ * their own threads: they fight for the cores, or hang.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <attn/attn.h>
+#include <sleef.h>
+
+#include "commands.h"
+#include "options.h"
+
+enum { INFO_HELP, INFO_VERSION, INFO_COUNT };
+enum { MAX_LIBRARIES = 8 };
+
+struct libraries {
+    int count;
+    char *paths[MAX_LIBRARIES];
+};
+
+static void remember(struct libraries *found, const char *path)
+{
+    for (int i = 0; i < found->count; i++) {
+        if (strcmp(found->paths[i], path) == 0)
+            return;
+    }
+    char *copy = found->count < MAX_LIBRARIES ? strdup(path) : NULL;
+    if (copy != NULL)
+        found->paths[found->count++] = copy;
+}
+
+/* Packages rename the libraries they carry, as in libgomp-1a2b3c.so.1, so the start of the name decides. */
+static bool is_library(const char *path, const char *const *stems)
+{
+    const char *slash = strrchr(path, '/');
+    const char *base = slash != NULL ? slash + 1 : path;
+    for (int i = 0; stems[i] != NULL; i++) {
+        size_t length = strlen(stems[i]);
+        if (strncmp(base, stems[i], length) == 0 && (base[length] == '.' || base[length] == '-'))
+            return true;
+    }
+    return false;
+}
+
+/* Lists the loaded libraries with one of the names; false if the system does not tell. */
+static bool find_libraries(struct libraries *found, const char *const *stems)
+{
+    *found = (struct libraries){.count = 0};
+    FILE *maps = fopen("/proc/self/maps", "re");
+    if (maps == NULL)
+        return false;
+    char *line = NULL;
+    size_t capacity = 0;
+    while (getline(&line, &capacity, maps) >= 0) {
+        char *path = strchr(line, '/');
+        if (path == NULL)
+            continue;
+        path[strcspn(path, "\n")] = '\0';
+        if (is_library(path, stems))
+            remember(found, path);
+    }
+    free(line);
+    fclose(maps);
+    return true;
+}
+
+static void free_libraries(struct libraries *found)
+{
+    for (int i = 0; i < found->count; i++)
+        free(found->paths[i]);
+}
+
+static void print_libraries(const char *title, bool known, const struct libraries *found)
+{
+    if (!known)
+        printf("%-22s unknown: /proc/self/maps cannot be read\n", title);
+    else if (found->count == 0)
+        printf("%-22s none loaded\n", title);
+    for (int i = 0; i < found->count; i++)
+        printf("%-22s %s\n", i == 0 ? title : "", found->paths[i]);
+}
+
+static void print_instruction_sets(void)
+{
+    printf("%-22s", "instruction sets");
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+        if (attn_isa_supported((attn_isa)isa))
+            printf(" %s", attn_isa_name((attn_isa)isa));
+    }
+    printf("\n%-22s %s", "chosen", attn_isa_name(attn_isa_active()));
+    const char *cap = getenv("ATTN_MAX_CPU_ISA");
+    if (cap != NULL && cap[0] != '\0')
+        printf(" (ATTN_MAX_CPU_ISA=%s)", cap);
+    printf("\n");
+}
+
+static void print_caches(void)
+{
+    for (int level = 1; level <= 3; level++) {
+        char title[32];
+        size_t size = attn_cache_size(level);
+        snprintf(title, sizeof title, "L%d data cache", level);
+        if (size > 0)
+            printf("%-22s %zu KiB\n", title, size / 1024);
+        else
+            printf("%-22s unknown\n", title);
+    }
+}
+
+static void print_info(void)
+{
+    static const char *const openmp[] = {"libgomp", "libomp", "libomp5", "libiomp5", NULL};
+    static const char *const sleef[] = {"libsleef", NULL};
+    int built = ATTN_VERSION, loaded = attn_version();
+
+    printf("%-22s %s\n", "libattn", attn_version_string());
+    printf("%-22s %d.%d.%d\n", "built against", built / 10000, built / 100 % 100, built % 100);
+    if (loaded / 10000 != built / 10000)
+        fprintf(stderr, "attn: warning: the loaded libattn %s is of another major version\n", attn_version_string());
+    print_instruction_sets();
+    print_caches();
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+        printf("%-22s %d of %ld\n", "processors usable", CPU_COUNT(&allowed), sysconf(_SC_NPROCESSORS_ONLN));
+    else
+        printf("%-22s %ld\n", "processors online", sysconf(_SC_NPROCESSORS_ONLN));
+    printf("%-22s %d\n", "threads", attn_default_num_threads());
+
+    struct libraries found;
+    bool known = find_libraries(&found, openmp);
+    print_libraries("OpenMP runtime", known, &found);
+    if (found.count > 1)
+        fprintf(stderr,
+                "attn: warning: %d OpenMP runtimes are loaded; expected one, as two fight for the cores or hang\n",
+                found.count);
+    free_libraries(&found);
+    printf("%-22s %d.%d.%d (headers)\n", "SLEEF", SLEEF_VERSION_MAJOR, SLEEF_VERSION_MINOR, SLEEF_VERSION_PATCHLEVEL);
+    known = find_libraries(&found, sleef);
+    print_libraries("", known, &found);
+    free_libraries(&found);
+}
+
+bool command_info(int argc, char *const *argv, struct io_error *error)
+{
+    struct option options[INFO_COUNT] = {
+        [INFO_HELP] = {"help", 'h', NULL, "print this text", NULL},
+        [INFO_VERSION] = {"version", 0, NULL, "print the version", NULL},
+    };
+    struct operands operands;
+    if (!options_parse(options, INFO_COUNT, argc, argv, &operands, 0, error))
+        return false;
+    if (options[INFO_HELP].value != NULL) {
+        printf("Usage: attn info [OPTION]...\n\n"
+               "Shows versions, instruction sets, caches, threads and the OpenMP runtime; warns\n"
+               "when two OpenMP runtimes are loaded.\n\n");
+        options_print(stdout, options, INFO_COUNT);
+    } else if (options[INFO_VERSION].value != NULL) {
+        print_version();
+    } else {
+        print_info();
+    }
+    return true;
+}

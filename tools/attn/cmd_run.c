@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn run: reads q, k, v and whatever else is named, calls attn_forward() once,
+ * writes the outputs. The names of the outputs are checked before the first
+ * input is read, and no output is touched before everything has been computed.
+ * Only what is asked for is allocated: the T x T weights exist with --weights
+ * alone.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+#include "inputs.h"
+#include "io/output.h"
+
+enum { RUN_V = INPUT_COUNT, RUN_OUT, RUN_LSE, RUN_WEIGHTS, RUN_COUNT };
+
+static void print_help(const struct option *options)
+{
+    printf("Usage: attn run -q FILE -k FILE -v FILE -o FILE [OPTION]...\n\n"
+           "Computes softmax(scale q k' + mask) v.\n\n");
+    options_print(stdout, options, RUN_COUNT);
+    printf("\n"
+           "  FILE is FILE.npy or FILE.safetensors:NAME. Outputs in the same .safetensors\n"
+           "  file are written together, and the new file replaces an existing one as a\n"
+           "  whole. If anything fails, no output file is touched.\n");
+}
+
+static bool declare_outputs(struct output_set *outputs, const struct option *options, const struct array results[3],
+                            struct io_error *error)
+{
+    static const struct {
+        int option;
+        const char *label;
+    } reads[] = {{INPUT_Q, "-q"},
+                 {INPUT_K, "-k"},
+                 {RUN_V, "-v"},
+                 {INPUT_MASK, "--mask"},
+                 {INPUT_KV_LEN, "--kv-len"},
+                 {INPUT_KV_START, "--kv-start"}};
+    static const char *const labels[] = {"-o", "--lse", "--weights"};
+    for (int i = 0; i < 3; i++) {
+        const char *spec = options[RUN_OUT + i].value;
+        if (spec != NULL && !output_add(outputs, labels[i], spec, &results[i], error))
+            return false;
+    }
+    for (size_t i = 0; i < sizeof reads / sizeof reads[0]; i++) {
+        const char *spec = options[reads[i].option].value;
+        if (spec != NULL && !output_spare_input(outputs, reads[i].label, spec, error))
+            return false;
+    }
+    return true;
+}
+
+/* LSE (batch, head, query) and weights (batch, head, query, key), without the leading dimensions that q lacks. */
+static struct array_shape statistic_shape(int rank, const int64_t full[4], int last)
+{
+    struct array_shape is = {.dtype = ARRAY_F32, .ndim = rank - 4 + last};
+    memcpy(is.shape, full + 4 - rank, (size_t)is.ndim * sizeof is.shape[0]);
+    return is;
+}
+
+static bool compute(struct inputs *in, struct array results[3], struct io_error *error)
+{
+    const struct option *options = in->options;
+    const int64_t b = in->q_view.shape[0], h = in->q_view.shape[1], tq = in->q_view.shape[2], tk = in->k_view.shape[2];
+    const int64_t out_shape[4] = {b, h, tq, in->v_view.shape[3]}, square[4] = {b, h, tq, tk};
+    struct array_shape is = inputs_shape(in->rank, in->bthd, out_shape);
+    if (!array_allocate(&results[0], "the output", &is, error))
+        return false;
+    attn_tensor out = inputs_view(&results[0], in->bthd), lse, weights;
+    attn_params params = in->params;
+    if (options[RUN_LSE].value != NULL) {
+        is = statistic_shape(in->rank, square, 3);
+        if (!array_allocate(&results[1], "the log-sum-exp", &is, error))
+            return false;
+        lse = attn_bhtd(results[1].data, b, h, tq, 1);
+        params.lse = &lse;
+    }
+    if (options[RUN_WEIGHTS].value != NULL) {
+        is = statistic_shape(in->rank, square, 4);
+        if (!array_allocate(&results[2], "the weights", &is, error))
+            return false;
+        weights = attn_bhtd(results[2].data, b, h, tq, tk);
+        params.weights = &weights;
+    }
+    if (attn_forward(&in->q_view, &in->k_view, &in->v_view, &out, &params) != ATTN_OK)
+        return io_fail(error, "%s", attn_last_error());
+    return true;
+}
+
+bool command_run(int argc, char *const *argv, struct io_error *error)
+{
+    struct option options[RUN_COUNT] = {
+        [RUN_V] = {"value", 'v', "FILE", "values, float32; as many heads as the keys", NULL},
+        [RUN_OUT] = {"output", 'o', "FILE", "where the result goes, in the layout of q", NULL},
+        [RUN_LSE] = {"lse", 0, "FILE", "also write the log-sum-exp: batch, head, query", NULL},
+        [RUN_WEIGHTS] = {"weights", 0, "FILE", "also write the weights: batch, head, query, key", NULL},
+    };
+    memcpy(options, input_options, sizeof input_options);
+    struct operands operands;
+    if (!options_parse(options, RUN_COUNT, argc, argv, &operands, 0, error))
+        return false;
+    if (options[INPUT_HELP].value != NULL) {
+        print_help(options);
+        return true;
+    }
+    if (options[INPUT_VERSION].value != NULL) {
+        print_version();
+        return true;
+    }
+    struct inputs inputs;
+    if (!option_require(&options[INPUT_Q], error) || !option_require(&options[INPUT_K], error) ||
+        !option_require(&options[RUN_V], error) || !option_require(&options[RUN_OUT], error) ||
+        !inputs_parse(&inputs, options, error))
+        return false;
+
+    struct array results[3] = {{.size = 0}, {.size = 0}, {.size = 0}};
+    struct output_set outputs = {.count = 0};
+    bool ok = declare_outputs(&outputs, options, results, error) &&
+              inputs_load(&inputs, options[RUN_V].value, UINT64_MAX, error) && compute(&inputs, results, error) &&
+              output_write(&outputs, error);
+    output_free(&outputs);
+    inputs_free(&inputs);
+    for (int i = 0; i < 3; i++)
+        array_free(&results[i]);
+    return ok;
+}

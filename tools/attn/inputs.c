@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loads q, k, v, mask and lengths, and turns their shapes into strided views: no
+ * layout is ever copied. An array of fewer than four dimensions lacks the
+ * leading ones: T x d, H x T x d (or T x H x d). Masks broadcast as in numpy,
+ * aligned at the right to (B, Hq, Tq, Tk), whatever the layout. Whether shapes
+ * and values fit together is the library's to judge, except where its view of
+ * the arguments differs from the user's, so that a sentence names what he gave.
+ */
+#include "inputs.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct option input_options[INPUT_COUNT] = {
+    [INPUT_HELP] = {"help", 'h', NULL, "print this text", NULL},
+    [INPUT_VERSION] = {"version", 0, NULL, "print the version", NULL},
+    [INPUT_Q] = {"query", 'q', "FILE", "queries, float32", NULL},
+    [INPUT_K] = {"key", 'k', "FILE", "keys, float32; heads may be fewer than of q (GQA)", NULL},
+    [INPUT_LAYOUT] = {"layout", 0, "NAME",
+                      "bhtd (default): batch, head, token, channel; or bthd\n"
+                      "2-D and 3-D arrays lack the leading dimensions",
+                      NULL},
+    [INPUT_CAUSAL] = {"causal", 0, "NAME", "none (default), top-left or bottom-right", NULL},
+    [INPUT_MASK] = {"mask", 0, "FILE",
+                    "bool (true attends) or float32 (added to the scores),\n"
+                    "broadcast to batch, head, query, key as numpy does",
+                    NULL},
+    [INPUT_KV_LEN] = {"kv-len", 0, "FILE", "int32 or int64, one per batch: keys from there on are padding", NULL},
+    [INPUT_KV_START] = {"kv-start", 0, "FILE", "int32 or int64, one per batch: keys before it are padding", NULL},
+    [INPUT_SCALE] = {"scale", 0, "X", "multiplies the scores; default 1/sqrt(d)", NULL},
+    [INPUT_TEMPERATURE] = {"temperature", 0, "X", "divides the scores; default 1", NULL},
+    [INPUT_EXP] = {"exp", 0, "NAME", "sleef (default) or fast", NULL},
+    [INPUT_ISA] = {"isa", 0, "NAME", "auto (default), scalar, avx2, avx512 or neon", NULL},
+    [INPUT_THREADS] = {"threads", 0, "N", "number of threads; default: all", NULL},
+};
+
+bool inputs_parse(struct inputs *inputs, struct option *options, struct io_error *error)
+{
+    static const char *const layouts[] = {"bhtd", "bthd"};
+    static const char *const causal[] = {"none", "top-left", "bottom-right"};
+    static const char *const exps[] = {"sleef", "fast"};
+    const char *isas[ATTN_ISA_NEON + 1];
+    for (int i = 0; i <= ATTN_ISA_NEON; i++)
+        isas[i] = attn_isa_name((attn_isa)i);
+
+    *inputs = (struct inputs){.options = options, .params = attn_params_default()};
+    attn_params *p = &inputs->params;
+    int layout = 0, mode = 0, exp = 0, isa = 0;
+    long long threads = 0;
+    bool ok = option_choice(&options[INPUT_LAYOUT], layouts, 2, &layout, error) &&
+              option_choice(&options[INPUT_CAUSAL], causal, 3, &mode, error) &&
+              option_choice(&options[INPUT_EXP], exps, 2, &exp, error) &&
+              option_choice(&options[INPUT_ISA], isas, ATTN_ISA_NEON + 1, &isa, error) &&
+              option_float(&options[INPUT_SCALE], false, &p->scale, error) &&
+              option_float(&options[INPUT_TEMPERATURE], true, &p->temperature, error) &&
+              option_integer(&options[INPUT_THREADS], 1, 1024, &threads, error);
+    if (!ok)
+        return false;
+    /* The names stand in the order of the values. */
+    inputs->bthd = layout == 1;
+    p->causal = (attn_causal)mode;
+    p->exp = (attn_exp)exp;
+    p->isa = (attn_isa)isa;
+    p->num_threads = (int)threads;
+    return true;
+}
+
+attn_tensor inputs_view(const struct array *array, bool bthd)
+{
+    int64_t full[4] = {1, 1, 1, 1};
+    for (int i = 0; i < array->is.ndim; i++)
+        full[4 - array->is.ndim + i] = array->is.shape[i];
+    /* A 2-D array is T x d in either layout. */
+    if (bthd && array->is.ndim > 2)
+        return attn_bthd(array->data, full[0], full[1], full[2], full[3]);
+    return attn_bhtd(array->data, full[0], full[1], full[2], full[3]);
+}
+
+struct array_shape inputs_shape(int rank, bool bthd, const int64_t shape[4])
+{
+    struct array_shape is = {.dtype = ARRAY_F32, .ndim = rank};
+    int64_t full[4] = {shape[0], shape[1], shape[2], shape[3]};
+    if (bthd && rank > 2) {
+        full[1] = shape[2];
+        full[2] = shape[1];
+    }
+    memcpy(is.shape, full + 4 - rank, (size_t)rank * sizeof is.shape[0]);
+    return is;
+}
+
+static bool load_operand(struct array *array, const char *what, const char *spec, struct io_error *error)
+{
+    char text[ARRAY_SHAPE_TEXT];
+    struct array_file file;
+    if (!array_open(&file, spec, error))
+        return false;
+    bool ok = true;
+    if (file.is.dtype != ARRAY_F32)
+        ok = io_fail(error, "%s %s has dtype %s; expected float32", what, spec, array_dtype_name(file.is.dtype));
+    else if (file.is.ndim < 2 || file.is.ndim > 4)
+        ok = io_fail(error, "%s %s has shape %s; expected 2 to 4 dimensions", what, spec,
+                     array_shape_text(&file.is, text));
+    ok = ok && array_allocate(array, spec, &file.is, error) && array_read(&file, 0, array->data, array->size, error);
+    array_close(&file);
+    return ok;
+}
+
+static bool load_lengths(int64_t **out, const struct option *option, int64_t batch, struct io_error *error)
+{
+    if (option->value == NULL)
+        return true;
+    char text[ARRAY_SHAPE_TEXT];
+    struct array array;
+    if (!array_load(&array, option->value, error))
+        return false;
+    const struct array_shape *is = &array.is;
+    bool ok = true;
+    if (is->dtype != ARRAY_I32 && is->dtype != ARRAY_I64)
+        ok = io_fail(error, "--%s %s has dtype %s; expected int32 or int64", option->name, option->value,
+                     array_dtype_name(is->dtype));
+    else if (is->ndim > 1 || (is->ndim == 1 ? is->shape[0] : 1) != batch)
+        ok = io_fail(error, "--%s %s has shape %s; expected (%" PRId64 ",), one value per batch element", option->name,
+                     option->value, array_shape_text(is, text), batch);
+    if (ok) {
+        *out = calloc(batch > 0 ? (size_t)batch : 1, sizeof **out);
+        if (*out == NULL)
+            ok = io_fail(error, "%s: out of memory", option->value);
+    }
+    for (int64_t i = 0; ok && i < batch; i++)
+        (*out)[i] = is->dtype == ARRAY_I64 ? ((const int64_t *)array.data)[i] : ((const int32_t *)array.data)[i];
+    array_free(&array);
+    return ok;
+}
+
+static bool view_mask(struct inputs *in, const char *spec, struct io_error *error)
+{
+    char text[ARRAY_SHAPE_TEXT], wanted[ARRAY_SHAPE_TEXT];
+    const struct array_shape *is = &in->mask.is;
+    struct array_shape target = {
+        .ndim = 4, .shape = {in->q_view.shape[0], in->q_view.shape[1], in->q_view.shape[2], in->k_view.shape[2]}};
+    in->mask_view = (attn_tensor){.data = in->mask.data, .dtype = is->dtype == ARRAY_BOOL ? ATTN_BOOL : ATTN_F32};
+    int64_t stride = 1;
+    for (int axis = 3; axis >= 0; axis--) {
+        int own = axis - (4 - is->ndim);
+        int64_t length = own >= 0 ? is->shape[own] : 1;
+        if (length != 1 && length != target.shape[axis])
+            return io_fail(error, "--mask %s has shape %s, which does not broadcast to %s (batch, head, query, key)",
+                           spec, array_shape_text(is, text), array_shape_text(&target, wanted));
+        in->mask_view.shape[axis] = length;
+        in->mask_view.stride[axis] = length == 1 ? 0 : stride;
+        stride *= length;
+    }
+    in->params.mask = &in->mask_view;
+    return true;
+}
+
+static bool load_mask(struct inputs *in, const char *spec, uint64_t limit, struct io_error *error)
+{
+    char text[ARRAY_SHAPE_TEXT];
+    struct array_file file;
+    if (!array_open(&file, spec, error))
+        return false;
+    bool ok = true;
+    if (file.is.dtype != ARRAY_F32 && file.is.dtype != ARRAY_BOOL)
+        ok = io_fail(error, "--mask %s has dtype %s; expected bool or float32", spec, array_dtype_name(file.is.dtype));
+    else if (file.is.ndim < 1 || file.is.ndim > 4)
+        ok = io_fail(error, "--mask %s has shape %s; expected 1 to 4 dimensions", spec,
+                     array_shape_text(&file.is, text));
+    else if (file.size > limit)
+        ok = io_fail(error, "--mask %s needs %.1f MiB, above the limit of %.1f MiB (--limit-mib)", spec,
+                     (double)file.size / 1048576, (double)limit / 1048576);
+    ok = ok && array_allocate(&in->mask, spec, &file.is, error) &&
+         array_read(&file, 0, in->mask.data, in->mask.size, error);
+    array_close(&file);
+    return ok && view_mask(in, spec, error);
+}
+
+bool inputs_load(struct inputs *in, const char *v_spec, uint64_t mask_limit, struct io_error *error)
+{
+    const struct option *options = in->options;
+    if (!load_operand(&in->q, "-q", options[INPUT_Q].value, error) ||
+        !load_operand(&in->k, "-k", options[INPUT_K].value, error) ||
+        (v_spec != NULL && !load_operand(&in->v, "-v", v_spec, error)))
+        return false;
+    in->rank = in->q.is.ndim;
+    if (in->k.is.ndim != in->rank || (v_spec != NULL && in->v.is.ndim != in->rank))
+        return io_fail(error, "%s has %d dimensions but q has %d; expected the same for q, k and v",
+                       in->k.is.ndim != in->rank ? "k" : "v", in->k.is.ndim != in->rank ? in->k.is.ndim : in->v.is.ndim,
+                       in->rank);
+    in->q_view = inputs_view(&in->q, in->bthd);
+    in->k_view = inputs_view(&in->k, in->bthd);
+    if (v_spec != NULL)
+        in->v_view = inputs_view(&in->v, in->bthd);
+    if (options[INPUT_MASK].value != NULL && !load_mask(in, options[INPUT_MASK].value, mask_limit, error))
+        return false;
+    if (!load_lengths(&in->kv_len, &options[INPUT_KV_LEN], in->q_view.shape[0], error) ||
+        !load_lengths(&in->kv_start, &options[INPUT_KV_START], in->q_view.shape[0], error))
+        return false;
+    in->params.kv_len = in->kv_len;
+    in->params.kv_start = in->kv_start;
+    return true;
+}
+
+void inputs_free(struct inputs *in)
+{
+    array_free(&in->q);
+    array_free(&in->k);
+    array_free(&in->v);
+    array_free(&in->mask);
+    free(in->kv_len);
+    free(in->kv_start);
+    in->kv_len = in->kv_start = NULL;
+}

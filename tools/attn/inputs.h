@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inputs of an attention call from the command line: the options that `run`
+ * and `heatmap` share, the arrays they name, and the tensor views and
+ * parameters that the library takes.
+ */
+#ifndef ATTN_TOOLS_INPUTS_H
+#define ATTN_TOOLS_INPUTS_H
+
+#include <attn/attn.h>
+
+#include "io/array.h"
+#include "options.h"
+
+/* The table of every command that computes begins with these, in this order. */
+enum input_option {
+    INPUT_HELP,
+    INPUT_VERSION,
+    INPUT_Q,
+    INPUT_K,
+    INPUT_LAYOUT,
+    INPUT_CAUSAL,
+    INPUT_MASK,
+    INPUT_KV_LEN,
+    INPUT_KV_START,
+    INPUT_SCALE,
+    INPUT_TEMPERATURE,
+    INPUT_EXP,
+    INPUT_ISA,
+    INPUT_THREADS,
+    INPUT_COUNT
+};
+
+extern const struct option input_options[INPUT_COUNT];
+
+struct inputs {
+    struct option *options; /* the command's table */
+    struct array q, k, v, mask;
+    int64_t *kv_len, *kv_start; /* [batch] or NULL */
+    int rank;                   /* of q, k and v: 2, 3 or 4 */
+    bool bthd;
+    attn_tensor q_view, k_view, v_view, mask_view;
+    attn_params params; /* with everything but the requested outputs */
+};
+
+/* Reads the values of the options; no file is touched. */
+bool inputs_parse(struct inputs *inputs, struct option *options, struct io_error *error);
+/* Reads the arrays; v_spec is NULL when no values are wanted. mask_limit bounds the bytes of the mask. */
+bool inputs_load(struct inputs *inputs, const char *v_spec, uint64_t mask_limit, struct io_error *error);
+void inputs_free(struct inputs *inputs);
+
+/* A view of an array of rank 2 to 4 as (batch, head, token, channel). */
+attn_tensor inputs_view(const struct array *array, bool bthd);
+/* The shape of an array of rank 2 to 4 that holds the given tensor in the given layout. */
+struct array_shape inputs_shape(int rank, bool bthd, const int64_t shape[4]);
+
+#endif

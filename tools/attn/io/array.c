@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening and reading arrays. The order matters: the file must be a regular
+ * file, its size comes from fstat, the parser sees at most the first bytes and
+ * that size, and only when the described extent lies inside the file is memory
+ * asked for. So a file of 80 bytes that describes 32 GiB costs 80 bytes.
+ *
+ * Data is read, not mapped: a file that shrinks while it is in use then gives a
+ * sentence and not a SIGBUS, and an output may replace its own input's name.
+ */
+#include "array.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "npy.h"
+#include "safetensors.h"
+
+#define SAFETENSORS_SUFFIX ".safetensors"
+
+const char *array_dtype_name(enum array_dtype dtype)
+{
+    static const char *const names[] = {"float32", "bool", "int32", "int64"};
+    return names[dtype];
+}
+
+size_t array_dtype_size(enum array_dtype dtype)
+{
+    static const size_t sizes[] = {4, 1, 4, 8};
+    return sizes[dtype];
+}
+
+const char *array_shape_text(const struct array_shape *is, char text[ARRAY_SHAPE_TEXT])
+{
+    /* Eight lengths of at most 20 characters and separators always fit. */
+    int at = snprintf(text, ARRAY_SHAPE_TEXT, "(");
+    for (int i = 0; i < is->ndim; i++)
+        at += snprintf(text + at, ARRAY_SHAPE_TEXT - (size_t)at, i > 0 ? ", %" PRId64 : "%" PRId64, is->shape[i]);
+    snprintf(text + at, ARRAY_SHAPE_TEXT - (size_t)at, is->ndim == 1 ? ",)" : ")");
+    return text;
+}
+
+bool array_bytes(const int64_t *shape, int ndim, size_t element_size, uint64_t *bytes)
+{
+    uint64_t bound = element_size, product = element_size;
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] < 0)
+            return false;
+        uint64_t length = (uint64_t)shape[i];
+        if (length > 0 && bound > (uint64_t)INT64_MAX / length)
+            return false;
+        bound *= length > 0 ? length : 1;
+        product *= length;
+    }
+    *bytes = product;
+    return true;
+}
+
+bool file_spec_parse(struct file_spec *out, const char *spec, struct io_error *error)
+{
+    *out = (struct file_spec){NULL, NULL};
+    size_t length = strlen(spec), suffix = strlen(SAFETENSORS_SUFFIX);
+    const char *mark = strstr(spec, SAFETENSORS_SUFFIX ":");
+    if (length == 0)
+        return io_fail_usage(error, "the file name is empty; expected FILE.npy or FILE.safetensors:NAME");
+    if (mark == NULL && length >= suffix && strcmp(spec + length - suffix, SAFETENSORS_SUFFIX) == 0)
+        return io_fail_usage(error, "%s names no tensor; expected FILE.safetensors:NAME", spec);
+    if (mark != NULL && mark[suffix + 1] == '\0')
+        return io_fail_usage(error, "%s has an empty tensor name; expected FILE.safetensors:NAME", spec);
+    out->path = mark == NULL ? strdup(spec) : strndup(spec, (size_t)(mark - spec) + suffix);
+    out->name = mark == NULL ? NULL : strdup(mark + suffix + 1);
+    if (out->path == NULL || (mark != NULL && out->name == NULL)) {
+        file_spec_free(out);
+        return io_fail(error, "%s: out of memory", spec);
+    }
+    return true;
+}
+
+void file_spec_free(struct file_spec *spec)
+{
+    free(spec->path);
+    free(spec->name);
+    *spec = (struct file_spec){NULL, NULL};
+}
+
+static bool read_at(int fd, const char *path, uint64_t offset, void *dst, size_t size, struct io_error *error)
+{
+    unsigned char *to = dst;
+    while (size > 0) {
+        /* Linux reads at most 2 GiB - 4 KiB at once. */
+        ssize_t got = pread(fd, to, size, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return io_fail(error, "%s: cannot read: %s", path, strerror(errno));
+        if (got == 0)
+            return io_fail(error, "%s: the file became shorter while it was read", path);
+        to += got;
+        offset += (uint64_t)got;
+        size -= (size_t)got;
+    }
+    return true;
+}
+
+static bool open_npy(struct array_file *file, uint64_t file_size, struct io_error *error)
+{
+    size_t available = file_size < NPY_MAX_PREFIX ? (size_t)file_size : NPY_MAX_PREFIX;
+    unsigned char *prefix = malloc(available > 0 ? available : 1);
+    if (prefix == NULL)
+        return io_fail(error, "%s: out of memory", file->path);
+    struct npy_header header;
+    bool ok = read_at(file->fd, file->path, 0, prefix, available, error) &&
+              npy_parse(&header, prefix, available, file_size, file->path, error);
+    free(prefix);
+    if (!ok)
+        return false;
+    file->is = header.is;
+    file->offset = header.data_offset;
+    file->size = header.data_size;
+    return true;
+}
+
+static bool open_safetensors(struct array_file *file, const char *name, uint64_t file_size, struct io_error *error)
+{
+    unsigned char prefix[SAFETENSORS_PREFIX];
+    size_t length;
+    size_t available = file_size < sizeof prefix ? (size_t)file_size : sizeof prefix;
+    if (!read_at(file->fd, file->path, 0, prefix, available, error) ||
+        !safetensors_header_length(&length, prefix, file_size, file->path, error))
+        return false;
+    char *text = malloc(length > 0 ? length : 1);
+    if (text == NULL)
+        return io_fail(error, "%s: out of memory for a header of %zu bytes", file->path, length);
+    struct safetensors index = {0};
+    uint64_t data_offset = sizeof prefix + length;
+    const struct safetensors_entry *entry = NULL;
+    bool ok = read_at(file->fd, file->path, sizeof prefix, text, length, error) &&
+              safetensors_parse(&index, text, length, file_size - data_offset, file->path, error) &&
+              safetensors_find(&index, name, file->path, &entry, error) &&
+              safetensors_usable(entry, file->path, &file->is, error);
+    if (ok) {
+        file->offset = data_offset + entry->begin;
+        file->size = entry->end - entry->begin;
+    }
+    safetensors_free(&index);
+    free(text);
+    return ok;
+}
+
+bool array_open(struct array_file *file, const char *spec, struct io_error *error)
+{
+    *file = (struct array_file){.fd = -1};
+    struct file_spec parts;
+    if (!file_spec_parse(&parts, spec, error))
+        return false;
+    file->path = parts.path;
+    parts.path = NULL;
+    file->spec = strdup(spec);
+
+    bool ok = file->spec != NULL || io_fail(error, "%s: out of memory", spec);
+    struct stat status;
+    if (ok) {
+        /* Without O_NONBLOCK opening a FIFO would wait for a writer before it can be refused. */
+        file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (file->fd < 0)
+            ok = io_fail(error, "%s: cannot open: %s", file->path, strerror(errno));
+        else if (fstat(file->fd, &status) != 0)
+            ok = io_fail(error, "%s: cannot look at the file: %s", file->path, strerror(errno));
+        else if (!S_ISREG(status.st_mode))
+            ok = io_fail(error, "%s is not a regular file", file->path);
+    }
+    if (ok) {
+        uint64_t size = (uint64_t)status.st_size;
+        ok = parts.name != NULL ? open_safetensors(file, parts.name, size, error) : open_npy(file, size, error);
+    }
+    file_spec_free(&parts);
+    if (!ok)
+        array_close(file);
+    return ok;
+}
+
+bool array_read(const struct array_file *file, uint64_t first, void *dst, size_t size, struct io_error *error)
+{
+    return read_at(file->fd, file->path, file->offset + first, dst, size, error);
+}
+
+void array_close(struct array_file *file)
+{
+    if (file->fd >= 0)
+        close(file->fd);
+    free(file->path);
+    free(file->spec);
+    *file = (struct array_file){.fd = -1};
+}
+
+bool array_allocate(struct array *array, const char *what, const struct array_shape *is, struct io_error *error)
+{
+    char text[ARRAY_SHAPE_TEXT];
+    uint64_t bytes;
+    *array = (struct array){.is = *is};
+    if (!array_bytes(is->shape, is->ndim, array_dtype_size(is->dtype), &bytes) || bytes > PTRDIFF_MAX)
+        return io_fail(error, "%s of shape %s exceeds the address space", what, array_shape_text(is, text));
+    array->size = (size_t)bytes;
+    array->data = calloc(array->size > 0 ? array->size : 1, 1);
+    if (array->data == NULL)
+        return io_fail(error, "%s of shape %s: out of memory for %zu bytes", what, array_shape_text(is, text),
+                       array->size);
+    return true;
+}
+
+bool array_load(struct array *array, const char *spec, struct io_error *error)
+{
+    *array = (struct array){.size = 0};
+    struct array_file file;
+    if (!array_open(&file, spec, error))
+        return false;
+    bool ok = array_allocate(array, spec, &file.is, error) && array_read(&file, 0, array->data, array->size, error);
+    array_close(&file);
+    if (!ok)
+        array_free(array);
+    return ok;
+}
+
+void array_free(struct array *array)
+{
+    free(array->data);
+    array->data = NULL;
+    array->size = 0;
+}

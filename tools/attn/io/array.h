@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Arrays in files, whatever the format. An input is named FILE.npy or
+ * FILE.safetensors:NAME; array_open() checks the whole description against the
+ * size of the file and allocates nothing for the data, array_load() then reads
+ * it all, array_read() a part. Arrays are dense, in C order, little-endian.
+ */
+#ifndef ATTN_TOOLS_IO_ARRAY_H
+#define ATTN_TOOLS_IO_ARRAY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+
+#define ARRAY_MAX_DIMS 8
+
+/* The element types that the tools compute with. */
+enum array_dtype { ARRAY_F32, ARRAY_BOOL, ARRAY_I32, ARRAY_I64 };
+
+/* numpy's name: "float32", "bool", "int32", "int64". */
+const char *array_dtype_name(enum array_dtype dtype);
+size_t array_dtype_size(enum array_dtype dtype);
+
+/* What an array is, without its data. */
+struct array_shape {
+    enum array_dtype dtype;
+    int ndim;
+    int64_t shape[ARRAY_MAX_DIMS];
+};
+
+struct array {
+    struct array_shape is;
+    void *data;  /* NULL only before it is loaded or allocated */
+    size_t size; /* bytes */
+};
+
+/* An array in a file that has been checked but not read. */
+struct array_file {
+    struct array_shape is;
+    int fd;
+    char *spec; /* as the user named it, for sentences */
+    char *path;
+    uint64_t offset; /* of the first element */
+    uint64_t size;   /* bytes */
+};
+
+/* FILE.npy or FILE.safetensors:NAME taken apart; name is NULL for a .npy file. */
+struct file_spec {
+    char *path;
+    char *name;
+};
+
+bool file_spec_parse(struct file_spec *out, const char *spec, struct io_error *error);
+void file_spec_free(struct file_spec *spec);
+
+/*
+ * Bytes of an array, counting every length as at least 1, so that a shape which
+ * overflows is found even when another length is 0. False when it exceeds 63 bits.
+ */
+bool array_bytes(const int64_t *shape, int ndim, size_t element_size, uint64_t *bytes);
+
+bool array_open(struct array_file *file, const char *spec, struct io_error *error);
+/* Reads size bytes that start first bytes into the data; the range is the caller's to keep inside. */
+bool array_read(const struct array_file *file, uint64_t first, void *dst, size_t size, struct io_error *error);
+void array_close(struct array_file *file);
+
+/* Opens, reads all, closes. */
+bool array_load(struct array *array, const char *spec, struct io_error *error);
+/* Allocates a zeroed array of the given shape. what names it in a sentence. */
+bool array_allocate(struct array *array, const char *what, const struct array_shape *is, struct io_error *error);
+void array_free(struct array *array);
+
+/* Writes "(2, 3)" and returns text. */
+#define ARRAY_SHAPE_TEXT 192
+const char *array_shape_text(const struct array_shape *is, char text[ARRAY_SHAPE_TEXT]);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Temporary file, fsync, rename. Only a regular file is ever replaced: a rename
+ * over /dev/null or a FIFO would destroy it. A symbolic link keeps pointing to
+ * its file, and an existing file keeps its permissions. The file system reports
+ * a full disk at write, at fsync or at close; all three are checked before the
+ * first rename.
+ */
+#include "atomic.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The length of "DIRECTORY/" in path, 0 for a name without one. */
+static size_t directory_length(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? (size_t)(slash - path) + 1 : 0;
+}
+
+/* The canonical name of a file that need not exist, in a directory that must. */
+static char *resolve(const char *path)
+{
+    char *whole = realpath(path, NULL);
+    if (whole != NULL || errno != ENOENT)
+        return whole;
+    size_t length = directory_length(path);
+    char *directory = length > 0 ? strndup(path, length) : strdup(".");
+    char *real = directory != NULL ? realpath(directory, NULL) : NULL;
+    if (real != NULL && asprintf(&whole, "%s/%s", strcmp(real, "/") == 0 ? "" : real, path + length) < 0)
+        whole = NULL;
+    free(real);
+    free(directory);
+    return whole;
+}
+
+bool atomic_target(char **canonical, const char *path, struct io_error *error)
+{
+    *canonical = NULL;
+    size_t length = strlen(path);
+    if (length == 0 || path[length - 1] == '/')
+        return io_fail_usage(error, "'%s' cannot be written: it names no file", path);
+    char *name = resolve(path);
+    if (name == NULL)
+        return io_fail(error, "%s: cannot be written: %s", path, strerror(errno));
+
+    struct stat status;
+    bool ok = true;
+    if (lstat(name, &status) == 0) {
+        if (!S_ISREG(status.st_mode))
+            ok = io_fail(error, "%s: cannot be written: it exists and is not a regular file", path);
+        else if (access(name, W_OK) != 0)
+            ok = io_fail(error, "%s: cannot be written: %s", path, strerror(errno));
+    }
+    if (ok) {
+        char *directory = strndup(name, directory_length(name));
+        if (directory == NULL || access(directory, W_OK | X_OK) != 0)
+            ok = io_fail(error, "%s: cannot write to its folder: %s", path, strerror(errno));
+        free(directory);
+    }
+    if (!ok) {
+        free(name);
+        return false;
+    }
+    *canonical = name;
+    return true;
+}
+
+bool atomic_open(struct atomic_file *file, const char *canonical, struct io_error *error)
+{
+    static atomic_uint counter;
+    *file = (struct atomic_file){.path = strdup(canonical), .fd = -1};
+    if (file->path == NULL)
+        return io_fail(error, "%s: out of memory", canonical);
+    for (int attempt = 0; attempt < 100; attempt++) {
+        if (asprintf(&file->temporary, "%.*s.attn-%ld-%u.tmp", (int)directory_length(canonical), canonical,
+                     (long)getpid(), atomic_fetch_add(&counter, 1u)) < 0) {
+            file->temporary = NULL;
+            return io_fail(error, "%s: out of memory", canonical);
+        }
+        file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file->fd >= 0)
+            break;
+        int reason = errno;
+        free(file->temporary);
+        file->temporary = NULL;
+        /* EEXIST: a process of the same number was killed here once; take the next name. */
+        if (reason != EEXIST || attempt == 99)
+            return io_fail(error, "%s: cannot make a temporary file beside it: %s", canonical, strerror(reason));
+    }
+    struct stat status;
+    if (stat(canonical, &status) == 0 && fchmod(file->fd, status.st_mode & 0777) != 0)
+        return io_fail(error, "%s: cannot give its permissions to the new file: %s", canonical, strerror(errno));
+    return true;
+}
+
+bool atomic_write(struct atomic_file *file, const void *data, size_t size, struct io_error *error)
+{
+    const char *from = data;
+    while (size > 0) {
+        ssize_t done = write(file->fd, from, size);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return io_fail(error, "%s: cannot write: %s", file->path, strerror(errno));
+        from += done;
+        size -= (size_t)done;
+    }
+    return true;
+}
+
+bool atomic_finish(struct atomic_file *file, struct io_error *error)
+{
+    bool ok = fsync(file->fd) == 0;
+    int reason = errno;
+    if (close(file->fd) != 0 && ok) {
+        ok = false;
+        reason = errno;
+    }
+    file->fd = -1;
+    return ok || io_fail(error, "%s: cannot write: %s", file->path, strerror(reason));
+}
+
+bool atomic_commit(struct atomic_file *file, struct io_error *error)
+{
+    if (rename(file->temporary, file->path) != 0)
+        return io_fail(error, "%s: cannot rename the finished file: %s", file->path, strerror(errno));
+    free(file->temporary);
+    file->temporary = NULL;
+    /* The rename lasts through a power cut only when the folder is synced too. Some
+     * file systems refuse that; the file is complete all the same. */
+    char *directory = strndup(file->path, directory_length(file->path));
+    int fd = directory != NULL ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    free(directory);
+    return true;
+}
+
+void atomic_discard(struct atomic_file *file)
+{
+    if (file->path == NULL)
+        return;
+    if (file->fd >= 0)
+        close(file->fd);
+    if (file->temporary != NULL)
+        unlink(file->temporary);
+    free(file->temporary);
+    free(file->path);
+    *file = (struct atomic_file){.fd = -1};
+}
+
+void atomic_hold_signals(sigset_t *before)
+{
+    sigset_t held;
+    sigemptyset(&held);
+    sigaddset(&held, SIGHUP);
+    sigaddset(&held, SIGINT);
+    sigaddset(&held, SIGPIPE);
+    sigaddset(&held, SIGTERM);
+    sigprocmask(SIG_BLOCK, &held, before);
+}
+
+void atomic_release_signals(const sigset_t *before)
+{
+    sigprocmask(SIG_SETMASK, before, NULL);
+}

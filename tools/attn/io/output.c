@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writes the outputs of a command. Two outputs may share a safetensors file but
+ * nothing else, and no output may replace a file that an input is read from:
+ * of a safetensors file it would drop all the other tensors, and with .npy it
+ * is a slip far more often than a wish. All temporary files are complete and
+ * on the disk before the first one is renamed.
+ */
+#include "output.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "atomic.h"
+#include "npy.h"
+#include "safetensors.h"
+
+static bool ends_with(const char *text, const char *suffix)
+{
+    size_t length = strlen(text), tail = strlen(suffix);
+    return length >= tail && strcmp(text + length - tail, suffix) == 0;
+}
+
+/* Whether the new last output may stand beside an earlier one. */
+static bool compatible(const struct output *a, const struct output *b, struct io_error *error)
+{
+    if (strcmp(a->path, b->path) != 0)
+        return true;
+    if (a->name == NULL || b->name == NULL)
+        return io_fail_usage(error, "%s and %s both write %s; expected different files", a->option, b->option, a->path);
+    if (strcmp(a->name, b->name) == 0)
+        return io_fail_usage(error, "%s and %s both write the tensor '%s' of %s; expected different names", a->option,
+                             b->option, a->name, a->path);
+    return true;
+}
+
+bool output_add(struct output_set *set, const char *option, const char *spec, const struct array *array,
+                struct io_error *error)
+{
+    struct file_spec parts;
+    if (!file_spec_parse(&parts, spec, error))
+        return false;
+    struct output *item = &set->items[set->count];
+    *item = (struct output){.option = option, .name = parts.name, .array = array};
+    parts.name = NULL;
+    bool ok = true;
+    if (item->name == NULL && !ends_with(parts.path, ".npy"))
+        ok = io_fail_usage(error, "%s '%s' has an unknown format; expected FILE.npy or FILE.safetensors:NAME", option,
+                           spec);
+    else if (item->name != NULL && strcmp(item->name, "__metadata__") == 0)
+        ok = io_fail_usage(error, "%s '%s': a safetensors file reserves the name __metadata__", option, spec);
+    ok = ok && atomic_target(&item->path, parts.path, error);
+    for (int i = 0; ok && i < set->count; i++)
+        ok = compatible(&set->items[i], item, error);
+    file_spec_free(&parts);
+    if (!ok) {
+        free(item->path);
+        free(item->name);
+        return false;
+    }
+    set->count++;
+    return true;
+}
+
+bool output_spare_input(const struct output_set *set, const char *option, const char *input_spec,
+                        struct io_error *error)
+{
+    struct file_spec parts;
+    if (!file_spec_parse(&parts, input_spec, error))
+        return false;
+    struct stat input, output;
+    bool ok = true;
+    /* An input that does not exist is reported by the one who opens it. */
+    if (stat(parts.path, &input) == 0) {
+        for (int i = 0; ok && i < set->count; i++) {
+            const struct output *item = &set->items[i];
+            if (stat(item->path, &output) == 0 && input.st_dev == output.st_dev && input.st_ino == output.st_ino)
+                ok = io_fail_usage(error, "%s would replace %s, which %s reads; expected another file", item->option,
+                                   parts.path, option);
+        }
+    }
+    file_spec_free(&parts);
+    return ok;
+}
+
+static bool write_npy(struct atomic_file *file, const struct array *array, struct io_error *error)
+{
+    char header[NPY_HEADER_SPACE];
+    size_t length = npy_header_write(header, &array->is);
+    return atomic_write(file, header, length, error) && atomic_write(file, array->data, array->size, error);
+}
+
+static bool write_safetensors(struct atomic_file *file, const struct output_set *set, int first, struct io_error *error)
+{
+    const char *names[OUTPUT_MAX];
+    const struct array *arrays[OUTPUT_MAX];
+    size_t count = 0;
+    for (int i = first; i < set->count; i++) {
+        if (strcmp(set->items[i].path, set->items[first].path) == 0) {
+            names[count] = set->items[i].name;
+            arrays[count++] = set->items[i].array;
+        }
+    }
+    char *header;
+    size_t length;
+    if (!safetensors_header_write(&header, &length, names, arrays, count, file->path, error))
+        return false;
+    bool ok = atomic_write(file, header, length, error);
+    for (size_t i = 0; ok && i < count; i++)
+        ok = atomic_write(file, arrays[i]->data, arrays[i]->size, error);
+    free(header);
+    return ok;
+}
+
+/* Whether an earlier output of the same file has already brought this one along. */
+static bool already_written(const struct output_set *set, int index)
+{
+    for (int i = 0; i < index; i++) {
+        if (strcmp(set->items[i].path, set->items[index].path) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool output_write(const struct output_set *set, struct io_error *error)
+{
+    struct atomic_file files[OUTPUT_MAX];
+    int count = 0;
+    bool ok = true;
+    sigset_t before;
+    atomic_hold_signals(&before);
+    for (int i = 0; ok && i < set->count; i++) {
+        if (already_written(set, i))
+            continue;
+        const struct output *item = &set->items[i];
+        struct atomic_file *file = &files[count++];
+        ok = atomic_open(file, item->path, error) &&
+             (item->name != NULL ? write_safetensors(file, set, i, error) : write_npy(file, item->array, error)) &&
+             atomic_finish(file, error);
+    }
+    for (int i = 0; ok && i < count; i++)
+        ok = atomic_commit(&files[i], error);
+    for (int i = 0; i < count; i++)
+        atomic_discard(&files[i]);
+    atomic_release_signals(&before);
+    return ok;
+}
+
+void output_free(struct output_set *set)
+{
+    for (int i = 0; i < set->count; i++) {
+        free(set->items[i].path);
+        free(set->items[i].name);
+    }
+    set->count = 0;
+}

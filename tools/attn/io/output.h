@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The set of arrays that a command writes. Every output is declared before
+ * anything is computed, so that a bad name costs nothing, and all are written
+ * together at the end: either every file is replaced or none. Outputs named
+ * FILE.safetensors:NAME with the same FILE make one file, which replaces an
+ * existing one as a whole.
+ */
+#ifndef ATTN_TOOLS_IO_OUTPUT_H
+#define ATTN_TOOLS_IO_OUTPUT_H
+
+#include "array.h"
+
+#define OUTPUT_MAX 8
+
+struct output {
+    const char *option; /* the option that asked for it, for sentences */
+    char *path;         /* canonical */
+    char *name;         /* of the tensor; NULL for .npy */
+    const struct array *array;
+};
+
+struct output_set {
+    int count;
+    struct output items[OUTPUT_MAX];
+};
+
+/* Declares an output; the array is looked at only by output_write(). */
+bool output_add(struct output_set *set, const char *option, const char *spec, const struct array *array,
+                struct io_error *error);
+/* Refuses an output that would replace the file of the given input. */
+bool output_spare_input(const struct output_set *set, const char *option, const char *input_spec,
+                        struct io_error *error);
+bool output_write(const struct output_set *set, struct io_error *error);
+void output_free(struct output_set *set);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads labels. A file that has more or fewer lines than there are tokens would
+ * put labels on the wrong rows, so it is refused. Long labels are cut at a
+ * number of characters (not bytes: a UTF-8 sequence is never split), because the
+ * margin of the picture is as wide as the longest.
+ */
+#include "labels.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plot/font.h"
+
+enum { MAX_CHARACTERS = 20 };
+
+static char *shortened(const char *line)
+{
+    const char *end = line;
+    const char *keep = line;
+    int characters = 0;
+    while (*end != '\0') {
+        font_decode(&end);
+        if (++characters == MAX_CHARACTERS - 2)
+            keep = end;
+    }
+    char *copy;
+    if (characters <= MAX_CHARACTERS)
+        return strdup(line);
+    return asprintf(&copy, "%.*s..", (int)(keep - line), line) >= 0 ? copy : NULL;
+}
+
+static bool read_lines(struct labels *labels, FILE *file, const char *path, int64_t count, const char *what,
+                       struct io_error *error)
+{
+    char *line = NULL;
+    size_t capacity = 0;
+    ssize_t length;
+    int64_t lines = 0;
+    bool ok = true;
+    while (ok && (length = getline(&line, &capacity, file)) >= 0) {
+        if (lines++ >= count)
+            continue;
+        if (length > 0 && line[length - 1] == '\n')
+            line[--length] = '\0';
+        if (length > 0 && line[length - 1] == '\r')
+            line[--length] = '\0';
+        labels->text[labels->count] = shortened(line);
+        ok = labels->text[labels->count] != NULL || io_fail(error, "%s: out of memory", path);
+        labels->count += ok;
+    }
+    free(line);
+    if (ok && ferror(file))
+        ok = io_fail(error, "%s: cannot read: %s", path, strerror(errno));
+    if (ok && lines != count)
+        ok =
+            io_fail(error, "%s has %" PRId64 " lines; expected %" PRId64 ", one for each %s", path, lines, count, what);
+    return ok;
+}
+
+bool labels_read(struct labels *labels, const char *path, int64_t count, const char *what, struct io_error *error)
+{
+    *labels = (struct labels){.text = calloc((size_t)count + 1, sizeof *labels->text)};
+    if (labels->text == NULL)
+        return io_fail(error, "%s: out of memory", path);
+    FILE *file = fopen(path, "re");
+    bool ok = file != NULL ? read_lines(labels, file, path, count, what, error)
+                           : io_fail(error, "%s: cannot open: %s", path, strerror(errno));
+    if (file != NULL)
+        fclose(file);
+    if (!ok)
+        labels_free(labels);
+    return ok;
+}
+
+void labels_free(struct labels *labels)
+{
+    for (int64_t i = 0; i < labels->count; i++)
+        free(labels->text[i]);
+    free(labels->text);
+    *labels = (struct labels){.text = NULL};
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The attn command: finds the subcommand, runs it, and turns its result into
+ * one sentence on stderr and an exit code: 0 done, 1 failure (a bad file, an
+ * error of the library or the system), 2 usage. Nothing is coloured. SIGXFSZ is
+ * ignored so that a file-size limit gives a sentence and leaves no temporary
+ * file, as a full disk does.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <attn/attn.h>
+
+#include "commands.h"
+
+static const struct command {
+    const char *name;
+    bool (*run)(int argc, char *const *argv, struct io_error *error);
+    const char *summary;
+} commands[] = {
+    {"run", command_run, "compute attention from .npy or .safetensors files"},
+    {"heatmap", command_heatmap, "draw attention weights as a PNG picture"},
+    {"info", command_info, "show what the library found on this machine"},
+};
+
+static const size_t num_commands = sizeof commands / sizeof commands[0];
+
+void print_version(void)
+{
+    printf("attn %s\n", attn_version_string());
+}
+
+static void print_help(void)
+{
+    printf("Usage: attn COMMAND [OPTION]...\n\n"
+           "Exact softmax attention on CPUs.\n\n"
+           "Commands:\n");
+    for (size_t i = 0; i < num_commands; i++)
+        printf("  %-10s %s\n", commands[i].name, commands[i].summary);
+    printf("\n"
+           "  attn COMMAND --help describes a command; attn --version prints the version.\n"
+           "  Exit codes: 0 done, 1 failure, 2 wrong usage.\n");
+}
+
+static bool dispatch(int argc, char *const *argv, struct io_error *error)
+{
+    if (argc < 2)
+        return io_fail_usage(error, "no command is given; expected run, heatmap or info (attn --help)");
+    const char *name = argv[1];
+    for (size_t i = 0; i < num_commands; i++) {
+        if (strcmp(name, commands[i].name) == 0)
+            return commands[i].run(argc - 2, argv + 2, error);
+    }
+    bool help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
+    if (!help && strcmp(name, "--version") != 0)
+        return io_fail_usage(error, "unknown command '%s'; expected run, heatmap or info (attn --help)", name);
+    if (argc > 2)
+        return io_fail_usage(error, "unexpected argument '%s' after %s", argv[2], name);
+    if (help)
+        print_help();
+    else
+        print_version();
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    struct io_error error = {.text = ""};
+    signal(SIGXFSZ, SIG_IGN);
+    bool ok = dispatch(argc, argv, &error);
+    /* What was printed may still be in the buffer when the disk is full. */
+    if (ok && (fflush(stdout) != 0 || ferror(stdout)))
+        ok = io_fail(&error, "cannot write to standard output: %s", strerror(errno));
+    if (ok)
+        return 0;
+    fprintf(stderr, "attn: %s\n", error.text);
+    return error.usage ? 2 : 1;
+}
