@@ -143,7 +143,8 @@ ATTN_API size_t attn_dtype_size(attn_dtype dtype);
  * data[b*stride[0] + h*stride[1] + t*stride[2] + c*stride[3]].
  * Strides count elements, may be negative, and 0 broadcasts an input. Channels
  * of q, k, v and out are contiguous (stride[3] == 1; free when shape[3] <= 1).
- * data must be aligned to the element size only.
+ * data must be aligned to the element size only. Strides of an axis of length 0
+ * or 1 are not looked at.
  */
 typedef struct attn_tensor {
     void *data;

@@ -14,9 +14,6 @@
 
 #define MAX_HEAD_SIZE 4096
 
-/** Further than any key can be from any query, and far from overflow. */
-#define MAX_OFFSET (INT64_MAX / 8)
-
 #define CHECK(call)                                                                                                    \
     do {                                                                                                               \
         const attn_status status_ = (call);                                                                            \
@@ -195,10 +192,6 @@ static attn_status check_lengths(const struct attn_problem *problem, enum check_
                              "params.kv_start[%" PRId64 "] is %" PRId64 "; expected 0 to %" PRId64
                              ", the end of the live keys",
                              b, p->kv_start[b], len);
-        if (p->query_offset && (p->query_offset[b] < -MAX_OFFSET || p->query_offset[b] > MAX_OFFSET))
-            return attn_fail(ATTN_INVALID_ARGUMENT,
-                             "params.query_offset[%" PRId64 "] is %" PRId64 "; expected -2^60 to 2^60", b,
-                             p->query_offset[b]);
     }
     return ATTN_OK;
 }

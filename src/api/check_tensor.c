@@ -31,6 +31,12 @@ static attn_status check_sizes(const char *name, const attn_tensor *t)
     return ATTN_OK;
 }
 
+/** Distance of neighbours along an axis, in elements; check_strides() has made sure that it can be negated. */
+static int64_t step_of(const attn_tensor *t, int axis)
+{
+    return t->stride[axis] < 0 ? -t->stride[axis] : t->stride[axis];
+}
+
 static attn_status check_strides(const char *name, const attn_tensor *t)
 {
     const int64_t size = (int64_t)attn_dtype_size(t->dtype);
@@ -39,8 +45,7 @@ static attn_status check_strides(const char *name, const attn_tensor *t)
         int64_t step, span;
         if (t->shape[axis] <= 1)
             continue;
-        if (t->stride[axis] == INT64_MIN ||
-            __builtin_mul_overflow(t->stride[axis] < 0 ? -t->stride[axis] : t->stride[axis], size, &step) ||
+        if (t->stride[axis] == INT64_MIN || __builtin_mul_overflow(step_of(t, axis), size, &step) ||
             __builtin_mul_overflow(step, t->shape[axis] - 1, &span) || __builtin_add_overflow(reach, span, &reach))
             return attn_fail(ATTN_SIZE_OVERFLOW,
                              "%s.stride[%d] is %" PRId64 " for %" PRId64
@@ -84,30 +89,24 @@ attn_status attn_check_contiguous(const char *name, const attn_tensor *t)
 
 attn_status attn_check_distinct(const char *name, const attn_tensor *t)
 {
-    int64_t reach = 0; /* of the axes that step less than the one in hand */
-    int64_t bound = 0;
-    for (int round = 0; round < 4; round++) {
-        int next = -1;
-        int64_t smallest = INT64_MAX;
-        for (int axis = 0; axis < 4; axis++) { /* the smallest step that is not done yet, ties by axis */
-            const int64_t step = t->stride[axis] < 0 ? -t->stride[axis] : t->stride[axis];
-            const int64_t key = step;
-            if (t->shape[axis] > 1 && key >= bound && key < smallest) {
-                smallest = key;
-                next = axis;
-            }
-        }
-        if (next < 0)
-            break;
-        for (int axis = 0; axis < 4; axis++) {
-            const int64_t step = t->stride[axis] < 0 ? -t->stride[axis] : t->stride[axis];
-            if (t->shape[axis] > 1 && step == smallest && (axis != next || step <= reach))
-                return attn_fail(ATTN_INVALID_ARGUMENT,
-                                 "%s.stride[%d] is %" PRId64 "; expected an output whose elements do not overlap", name,
-                                 axis, t->stride[axis]);
-        }
-        reach += smallest * (t->shape[next] - 1);
-        bound = smallest + 1;
+    int axes[4], count = 0; /* those that step, by rising stride */
+    for (int axis = 0; axis < 4; axis++) {
+        if (t->shape[axis] == 0)
+            return ATTN_OK;
+        if (t->shape[axis] == 1)
+            continue;
+        int at = count++;
+        for (; at > 0 && step_of(t, axes[at - 1]) > step_of(t, axis); at--)
+            axes[at] = axes[at - 1];
+        axes[at] = axis;
+    }
+    int64_t reach = 0; /* how far the axes of smaller stride go */
+    for (int i = 0; i < count; i++) {
+        if (step_of(t, axes[i]) <= reach)
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "%s.stride[%d] is %" PRId64 "; expected an output whose elements do not overlap", name,
+                             axes[i], t->stride[axes[i]]);
+        reach += step_of(t, axes[i]) * (t->shape[axes[i]] - 1);
     }
     return ATTN_OK;
 }

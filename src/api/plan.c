@@ -21,18 +21,10 @@ struct attn_plan {
     struct attn_geometry geometry;
 };
 
-/** An output tensor that was asked for counts as present even where plans have no data yet. */
-static void mark_present(attn_tensor *t, const attn_tensor *asked)
-{
-    if (asked && !t->data)
-        t->data = t;
-}
-
 static void make_plan(struct attn_plan *plan, const struct attn_problem *problem)
 {
     const attn_params *params = &problem->params;
     plan->problem = *problem;
-    mark_present(&plan->problem.key_sums, params->key_sums);
     const struct attn_kernels *kernels =
         params->isa == ATTN_ISA_AUTO ? attn_kernels_best(attn_environment()->max_isa) : attn_kernels_get(params->isa);
     const int threads = params->num_threads ? params->num_threads : attn_default_num_threads();
@@ -94,7 +86,6 @@ static attn_status check_planned(const struct attn_plan *plan, const struct attn
     return ATTN_OK;
 }
 
-/** Whether a problem computes anything: without queries or without output there may still be sums to clear. */
 static double milliseconds(void)
 {
     struct timespec t;
@@ -205,15 +196,16 @@ size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size)
     const attn_tensor *q = &plan->problem.q, *k = &plan->problem.k, *v = &plan->problem.v;
     static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
     const int rows = (int)(g->strips_per_block * g->kernels->strip);
-    const int n = snprintf(
-        buffer, size,
-        "forward f32 B=%" PRId64 " Hq=%" PRId64 " Hkv=%" PRId64 " Tq=%" PRId64 " Tk=%" PRId64 " dk=%" PRId64
-        " dv=%" PRId64 " causal=%s: %s kernel, %s exp2, strips of %d queries, blocks of %d queries x %d keys, "
-        "%" PRId64 " tasks of %s on %d thread%s, no key splits",
-        q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3], v->shape[3],
-        causal[plan->problem.params.causal], attn_isa_name(g->kernels->isa),
-        plan->problem.params.exp == ATTN_EXP_FAST ? "inline" : "SLEEF", g->kernels->strip, rows, g->kernels->key_block,
-        g->tasks, plan->problem.key_sums.data ? "one head" : "one query block", g->threads, g->threads == 1 ? "" : "s");
+    const int n =
+        snprintf(buffer, size,
+                 "forward f32 B=%" PRId64 " Hq=%" PRId64 " Hkv=%" PRId64 " Tq=%" PRId64 " Tk=%" PRId64 " dk=%" PRId64
+                 " dv=%" PRId64 " causal=%s: %s kernel, %s exp, strips of %d queries, blocks of %d queries x %d keys, "
+                 "%" PRId64 " tasks of %s on %d thread%s, no key splits",
+                 q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3], v->shape[3],
+                 causal[plan->problem.params.causal], attn_isa_name(g->kernels->isa),
+                 plan->problem.params.exp == ATTN_EXP_FAST ? "fast" : "sleef", g->kernels->strip, rows,
+                 g->kernels->key_block, g->tasks, plan->problem.params.key_sums ? "one head" : "one query block",
+                 g->parallel, g->parallel == 1 ? "" : "s");
     return n > 0 ? (size_t)n : 0;
 }
 

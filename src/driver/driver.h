@@ -24,14 +24,15 @@ struct attn_problem {
 struct attn_geometry {
     const struct attn_kernels *kernels;
     int64_t strips_per_block, blocks, tasks;
-    int threads;
+    int threads;         /**< that there is scratch for */
+    int parallel;        /**< of these, how many are worth starting */
     size_t scratch_size; /**< bytes a thread, a multiple of ATTN_ALIGN */
 };
 
 /** Bytes of working memory that one thread may use. */
 #define ATTN_SCRATCH_LIMIT ((size_t)2 << 20)
 
-/** Cuts a problem for at most threads threads. Looks at shapes and at which outputs are wanted only. */
+/** Cuts a problem for at most threads threads. Looks at shapes and at which outputs are wanted, not at data. */
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
                                       int threads);
 

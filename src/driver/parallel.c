@@ -16,13 +16,13 @@ int attn_driver_max_threads(void)
 
 void attn_run_parallel(const struct attn_problem *problem, const struct attn_geometry *geometry, void *scratch)
 {
-    if (geometry->threads == 1 || attn_forked_from_threads()) {
+    if (geometry->parallel == 1 || attn_forked_from_threads()) {
         for (int64_t task = 0; task < geometry->tasks; task++)
             attn_run_task(problem, geometry, task, scratch);
         return;
     }
     attn_note_threads();
-#pragma omp parallel num_threads(geometry->threads)
+#pragma omp parallel num_threads(geometry->parallel)
     {
         void *own = (char *)scratch + (size_t)omp_get_thread_num() * geometry->scratch_size;
 #pragma omp for schedule(dynamic, 1)

@@ -17,6 +17,12 @@
 /* Tasks a thread should find, so that the last one to finish is not waited for long. */
 #define TASKS_PER_THREAD 6
 
+/* Further than any key can be from any query, and far from overflow. */
+#define FAR (INT64_MAX / 8)
+
+/* Multiply-adds that are worth a thread: waking one costs some microseconds. */
+#define WORK_PER_THREAD (512.0 * 1024)
+
 static size_t scratch_size(const struct attn_kernels *kernels, int64_t strips, int64_t dk, int64_t dv)
 {
     struct attn_scratch scratch;
@@ -32,16 +38,20 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
     int64_t per_block = STRIPS_PER_BLOCK;
     while (per_block > 1 && scratch_size(kernels, per_block, dk, dv) > ATTN_SCRATCH_LIMIT)
         per_block--;
-    const int64_t wanted = (int64_t)TASKS_PER_THREAD * threads;
-    while (per_block > 1 && threads > 1 && sequences * ((strips + per_block - 1) / per_block) < wanted)
+    const double work = (double)(sequences * tq) * (double)problem->k.shape[2] * (double)(dk + dv);
+    int parallel = work / WORK_PER_THREAD < threads ? (int)(work / WORK_PER_THREAD) : threads;
+    parallel = parallel < 1 ? 1 : parallel;
+    const int64_t wanted = (int64_t)TASKS_PER_THREAD * parallel;
+    while (per_block > 1 && parallel > 1 && sequences * ((strips + per_block - 1) / per_block) < wanted)
         per_block--;
     if (strips > 0) /* blocks of equal size */
         per_block = (strips + (strips + per_block - 1) / per_block - 1) / ((strips + per_block - 1) / per_block);
 
     struct attn_geometry geometry = {.kernels = kernels, .strips_per_block = per_block};
     geometry.blocks = (strips + per_block - 1) / per_block;
-    geometry.tasks = problem->key_sums.data ? sequences : sequences * geometry.blocks;
-    geometry.threads = geometry.tasks < threads ? (geometry.tasks > 0 ? (int)geometry.tasks : 1) : threads;
+    geometry.tasks = problem->params.key_sums ? sequences : sequences * geometry.blocks;
+    geometry.threads = threads;
+    geometry.parallel = geometry.tasks >= parallel ? parallel : geometry.tasks > 0 ? (int)geometry.tasks : 1;
     geometry.scratch_size = scratch_size(kernels, per_block, dk, dv);
     return geometry;
 }
@@ -79,8 +89,10 @@ static int64_t causal_offset(const struct attn_problem *problem, int64_t b, int6
         return 0;
     case ATTN_CAUSAL_BOTTOM_RIGHT:
         return key_end - problem->q.shape[2];
-    case ATTN_CAUSAL_OFFSET:
-        return problem->params.query_offset[b];
+    case ATTN_CAUSAL_OFFSET: {
+        const int64_t offset = problem->params.query_offset[b];
+        return offset < -FAR ? -FAR : offset > FAR ? FAR : offset;
+    }
     default:
         return ATTN_NO_DIAGONAL;
     }
@@ -142,7 +154,7 @@ void attn_run_task(const struct attn_problem *problem, const struct attn_geometr
                    void *scratch)
 {
     const int64_t heads = problem->q.shape[1], sequences = problem->q.shape[0] * heads;
-    if (problem->key_sums.data) {
+    if (problem->params.key_sums) {
         clear_key_sums(problem, task / heads, task % heads);
         for (int64_t block = 0; block < geometry->blocks; block++)
             run_block(problem, geometry, task / heads, task % heads, block, scratch);

@@ -47,7 +47,7 @@ struct attn_work {
     float scale;           /**< multiplies q·k; base 2: the user's scale times log2(e) */
     int64_t diagonal;      /**< query row i of this block sees key j when j <= i + diagonal */
     struct attn_grid mask; /**< uint8_t, non-zero attends */
-    struct attn_grid bias; /**< float, natural units */
+    struct attn_grid bias; /**< float, natural units, added to the scaled score */
     float *lse;            /**< NULL when not wanted */
     ptrdiff_t lse_stride;
 

@@ -15,11 +15,14 @@
 #ifndef ATTN_MASK_H
 #define ATTN_MASK_H
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
-#define LOG2E 0x1.715476p+0f
-#define LN2   0x1.62e43p-1f
+#define LOG2E      0x1.715476p+0f
+#define LN2        0x1.62e43p-1f
+
+#define LIVE_PITCH ATTN_LIVE_PITCH(STRIP)
 
 enum mask_kind {
     MASK_NONE,     /**< every lane sees every key */
@@ -36,20 +39,36 @@ struct mask {
     const float *bias;
 };
 
-/** Transposes 8 x 8 bytes: eight rows in, eight columns out. */
-ATTN_INLINE void transpose_bytes8(uint64_t x[8])
+/* 16 bytes in the compiler's own vector type: punpck on x86, zip on AArch64. */
+typedef uint8_t vb __attribute__((vector_size(16)));
+
+/** Transposes 16 x 16 bytes: four rounds of interleaving row i with row i + 8. */
+ATTN_INLINE void transpose_bytes(vb a[16])
 {
-    for (int step = 4; step >= 1; step /= 2) {
-        const uint64_t low = step == 4 ? 0x00000000ffffffffu : step == 2 ? 0x0000ffff0000ffffu : 0x00ff00ff00ff00ffu;
+    vb t[16];
+    ATTN_UNROLL
+    for (int round = 0; round < 2; round++) {
         ATTN_UNROLL
         for (int i = 0; i < 8; i++) {
-            if (i & step)
-                continue;
-            const uint64_t a = x[i], b = x[i + step];
-            x[i] = (a & low) | ((b & low) << (8 * step));
-            x[i + step] = ((a >> (8 * step)) & low) | (b & ~low);
+            t[2 * i] = __builtin_shufflevector(a[i], a[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            t[2 * i + 1] =
+                __builtin_shufflevector(a[i], a[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        }
+        ATTN_UNROLL
+        for (int i = 0; i < 8; i++) {
+            a[2 * i] = __builtin_shufflevector(t[i], t[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            a[2 * i + 1] =
+                __builtin_shufflevector(t[i], t[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
         }
     }
+}
+
+/** Whether some byte is not 0. */
+ATTN_INLINE int any_byte(vb a)
+{
+    uint64_t halves[2];
+    memcpy(halves, &a, sizeof halves);
+    return (halves[0] | halves[1]) != 0;
 }
 
 /** What a staged boolean tile holds. */
@@ -57,66 +76,82 @@ struct extent {
     int any, all; /**< some, every element is live */
 };
 
-/** live[j * width + r] = mask(r, j); rows behind the last repeat it. */
+/** live[j * LIVE_PITCH + r] = mask(r, j); rows behind the last repeat it. */
 static struct extent stage_live(uint8_t *live, int width, struct attn_grid mask, int rows, int n)
 {
     const uint8_t *src = mask.data;
-    uint64_t any = 0, zero = 0;
+    vb any = {0}, zero = {0};
     if (mask.query_stride == 0) {
         for (int j = 0; j < n; j++) {
             const uint8_t byte = src[j * mask.key_stride];
-            any |= byte;
-            zero |= byte == 0;
-            memset(live + (ptrdiff_t)j * width, byte, (size_t)width);
+            any[0] |= byte;
+            zero[0] |= byte == 0;
+            memset(live + (ptrdiff_t)j * LIVE_PITCH, byte, (size_t)width);
         }
-        return (struct extent){any != 0, zero == 0};
+        return (struct extent){any_byte(any), !any_byte(zero)};
     }
-    int j = 0;
-    if (mask.key_stride == 1 && width % 8 == 0) {
-        for (; j + 8 <= n; j += 8) {
-            for (int r = 0; r < width; r += 8) {
-                uint64_t x[8];
-                for (int i = 0; i < 8; i++) {
-                    const int row = r + i < rows ? r + i : rows - 1;
-                    memcpy(&x[i], src + row * mask.query_stride + j, 8);
-                    any |= x[i];
-                    zero |= (x[i] - 0x0101010101010101u) & ~x[i] & 0x8080808080808080u;
-                }
-                transpose_bytes8(x);
-                for (int i = 0; i < 8; i++)
-                    memcpy(live + (ptrdiff_t)(j + i) * width + r, &x[i], 8);
+    if (mask.key_stride != 1) {
+        for (int j = 0; j < n; j++) {
+            for (int r = 0; r < width; r++) {
+                const uint8_t byte = src[(r < rows ? r : rows - 1) * mask.query_stride + j * mask.key_stride];
+                any[0] |= byte;
+                zero[0] |= byte == 0;
+                live[(ptrdiff_t)j * LIVE_PITCH + r] = byte;
             }
         }
+        return (struct extent){any_byte(any), !any_byte(zero)};
     }
-    for (; j < n; j++) {
-        for (int r = 0; r < width; r++) {
-            const uint8_t byte = src[(r < rows ? r : rows - 1) * mask.query_stride + j * mask.key_stride];
-            any |= byte;
-            zero |= byte == 0;
-            live[(ptrdiff_t)j * width + r] = byte;
+    for (int j = 0; j < n; j += 16) {
+        const int size = n - j < 16 ? n - j : 16;
+        for (int r = 0; r < width; r += 16) {
+            vb x[16];
+            for (int i = 0; i < 16; i++) {
+                const uint8_t *row = src + (r + i < rows ? r + i : rows - 1) * mask.query_stride + j;
+                if (size == 16) {
+                    memcpy(&x[i], row, 16);
+                } else {
+                    memset(&x[i], row[0], 16); /* repeats a byte that counts already */
+                    memcpy(&x[i], row, (size_t)size);
+                }
+                any |= x[i];
+                zero |= (vb)(x[i] == 0);
+            }
+            transpose_bytes(x);
+            for (int i = 0; i < size; i++)
+                memcpy(live + (ptrdiff_t)(j + i) * LIVE_PITCH + r, &x[i], 16);
         }
     }
-    return (struct extent){any != 0, zero == 0};
+    return (struct extent){any_byte(any), !any_byte(zero)};
 }
 
-/** bias[j * width + r] = mask(r, j) * log2(e). */
+/** bias[j * width + r] = mask(r, j), in natural units still. */
 static void stage_bias(float *bias, int width, struct attn_grid mask, int rows, int n)
 {
     const float *src = mask.data;
     if (mask.query_stride == 0) {
         for (int j = 0; j < n; j++) {
-            const vf b = vf_set1(src[j * mask.key_stride] * LOG2E);
+            const vf b = vf_set1(src[j * mask.key_stride]);
             for (int r = 0; r < width; r += VF_LEN)
                 vf_store(bias + (ptrdiff_t)j * width + r, b);
         }
     } else if (mask.key_stride == 1) {
-        transpose_in(bias, width, src, mask.query_stride, rows, n, LOG2E);
+        transpose_in(bias, width, src, mask.query_stride, rows, n, 1.0f);
     } else {
         for (int j = 0; j < n; j++)
             for (int r = 0; r < width; r++)
-                bias[(ptrdiff_t)j * width + r] =
-                    r < rows ? src[r * mask.query_stride + j * mask.key_stride] * LOG2E : 0.0f;
+                bias[(ptrdiff_t)j * width + r] = r < rows ? src[r * mask.query_stride + j * mask.key_stride] : 0.0f;
     }
+}
+
+/**
+ * A bias in base 2. What is finite stays finite: masks are often filled with
+ * the smallest float, and a row of nothing else is a row of equal biases.
+ */
+ATTN_INLINE vf bias_in_base2(vf natural)
+{
+    const vf largest = vf_set1(FLT_MAX), scaled = vf_mul(natural, vf_set1(LOG2E));
+    const vf bounded = vf_max(vf_set1(-FLT_MAX), vf_select(vf_gt(scaled, largest), largest, scaled));
+    return vf_select(vf_gt(natural, largest), natural, bounded);
 }
 
 /** Lanes 0..hidden(j)-1 do not see key j. */
@@ -148,7 +183,7 @@ static struct mask stage_mask(const struct attn_work *work, const struct attn_sc
         if (!extent.all) {
             mask.kind = MASK_LIVE;
             for (int j = 0; diagonal && j < n; j++)
-                memset(scratch->live + (ptrdiff_t)j * width, 0, (size_t)hidden_lanes(mask.diagonal, j, width));
+                memset(scratch->live + (ptrdiff_t)j * LIVE_PITCH, 0, (size_t)hidden_lanes(mask.diagonal, j, width));
         }
     }
     if (work->bias.data) {
@@ -163,11 +198,11 @@ static struct mask stage_mask(const struct attn_work *work, const struct attn_sc
             for (int r = 0; r < hidden; r++)
                 row[r] = -INFINITY;
             for (int r = 0; r < width; r += VF_LEN) {
-                vf b = vf_load(row + r);
-                if (mask.kind == MASK_LIVE) {
-                    b = vf_select(vm_from_bytes(scratch->live + (ptrdiff_t)j * width + r), b, minus_inf);
-                    vf_store(row + r, b);
-                }
+                const vf natural = vf_load(row + r);
+                vf b = vf_select(vf_eq(natural, minus_inf), minus_inf, bias_in_base2(natural));
+                if (mask.kind == MASK_LIVE)
+                    b = vf_select(vm_from_bytes(scratch->live + (ptrdiff_t)j * LIVE_PITCH + r), b, minus_inf);
+                vf_store(row + r, b);
                 visible = vf_select(vf_eq(b, minus_inf), visible, vf_set1(1.0f));
             }
         }
@@ -179,14 +214,13 @@ static struct mask stage_mask(const struct attn_work *work, const struct attn_sc
 /** The lanes of vector v of the strip that see key j. */
 ATTN_INLINE vm mask_lanes(enum mask_kind kind, const struct mask *mask, int width, int j, int v)
 {
-    const ptrdiff_t at = (ptrdiff_t)j * width + v * VF_LEN;
     if (kind == MASK_DIAGONAL) {
         const vf lane = vf_add(vf_iota(), vf_set1((float)(v * VF_LEN)));
         return vf_ge(lane, vf_set1((float)hidden_lanes(mask->diagonal, j, width)));
     }
     if (kind == MASK_LIVE)
-        return vm_from_bytes(mask->live + at);
-    const vf b = vf_load(mask->bias + at); /* live: above -inf, or NaN */
+        return vm_from_bytes(mask->live + (ptrdiff_t)j * LIVE_PITCH + v * VF_LEN);
+    const vf b = vf_load(mask->bias + (ptrdiff_t)j * width + v * VF_LEN); /* live: above -inf, or NaN */
     const vf hidden = vf_select(vf_eq(b, vf_set1(-INFINITY)), vf_set1(1.0f), vf_zero());
     return vf_eq(hidden, vf_zero());
 }
@@ -239,17 +273,21 @@ static void mask_scores(int nv, const struct mask *mask, int n, float *s, float 
 /** Whether n rows of V hold only finite numbers. */
 static int values_finite(const float *v, ptrdiff_t stride, int n, int dv)
 {
-    vf sum = vf_zero(); /* x * 0 is NaN for Inf and NaN */
+    vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}; /* x * 0 is NaN for Inf and NaN */
     for (int j = 0; j < n; j++) {
         const float *row = v + j * stride;
         int c = 0;
+        for (; c + 4 * VF_LEN <= dv; c += 4 * VF_LEN)
+            ATTN_UNROLL
+        for (int i = 0; i < 4; i++)
+            sum[i] = vf_fma(vf_load(row + c + i * VF_LEN), vf_zero(), sum[i]);
         for (; c + VF_LEN <= dv; c += VF_LEN)
-            sum = vf_fma(vf_load(row + c), vf_zero(), sum);
+            sum[0] = vf_fma(vf_load(row + c), vf_zero(), sum[0]);
         if (c < dv)
-            sum = vf_fma(vf_load_tail(row + c, dv - c), vf_zero(), sum);
+            sum[1] = vf_fma(vf_load_tail(row + c, dv - c), vf_zero(), sum[1]);
     }
     float lanes[VF_LEN];
-    vf_store(lanes, sum);
+    vf_store(lanes, vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
     int finite = 1;
     for (int i = 0; i < VF_LEN; i++)
         finite &= lanes[i] == 0.0f;

@@ -11,6 +11,9 @@
 
 #include "kernels/kernels.h"
 
+/** Bytes from key to key of a staged boolean mask: whole blocks of 16 x 16. */
+#define ATTN_LIVE_PITCH(strip) (((strip) + 15) / 16 * 16)
+
 struct attn_scratch {
     float *q;      /**< [strips][dk][strip] queries, transposed and scaled */
     float *o;      /**< [strips][dv][strip] output, transposed, not yet normalised */
@@ -20,7 +23,7 @@ struct attn_scratch {
     float *bias;   /**< [key_block][strip] additive mask of one tile, base 2 */
     float *k;      /**< [key_block][dk] copy of a block of K, where there are several strips */
     float *v;      /**< [key_block][dv] copy of a block of V, likewise */
-    uint8_t *live; /**< [key_block][strip] boolean mask of one tile */
+    uint8_t *live; /**< [key_block][ATTN_LIVE_PITCH(strip)] boolean mask of one tile */
 };
 
 static inline size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, int64_t strips, int64_t strip,
@@ -38,7 +41,7 @@ static inline size_t attn_scratch_layout(struct attn_scratch *scratch, void *bas
     ATTN_TAKE(q, strips * strip * dk);
     ATTN_TAKE(o, strips * strip * dv);
     ATTN_TAKE(bias, key_block * strip);
-    ATTN_TAKE(live, key_block * strip);
+    ATTN_TAKE(live, key_block * ATTN_LIVE_PITCH(strip));
     const int64_t copied = strips > 1 ? key_block : 0; /* one strip reads K and V once: nothing to gain */
     ATTN_TAKE(k, copied * dk);
     ATTN_TAKE(v, copied * dv);

@@ -91,7 +91,10 @@ ATTN_INLINE void strip_weights(const attn_exp exp, const struct attn_work *work,
         for (int j = 0; j < n; j++)
             for (int i = 0; i < width; i += VF_LEN) {
                 float *at = scratch->s + (ptrdiff_t)j * width + i;
-                vf_store(at, vf_mul(vf_load(at), vf_load(inverse + i)));
+                vf w = vf_mul(vf_load(at), vf_load(inverse + i));
+                if (mask.kind != MASK_NONE) /* 0 where hidden, also in a row of NaN */
+                    w = vf_select(mask_lanes(mask.kind, &mask, width, j, i / VF_LEN), w, vf_zero());
+                vf_store(at, w);
             }
         if (rows_wanted)
             write_weights(work, strip, first, n, scratch->s);

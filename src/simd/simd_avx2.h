@@ -141,12 +141,15 @@ static inline vf vf_log(vf x)
     return Sleef_logf8_u10avx2(x);
 }
 
-/** 2^x for x <= 0; results below 2^-126 become 0. The polynomial is that of simd_avx512.h. */
+/**
+ * 2^x for x <= 0; results below 2^-126.5 become 0. The polynomial is that of
+ * simd_avx512.h. The last step multiplies, where adding to the exponent's bits
+ * would do for numbers, since that could turn a NaN with a payload into one.
+ */
 static inline vf vf_exp2_fast(vf x)
 {
-    const vf lowest = vf_set1(-126.0f);
-    const vf magic = vf_set1(0x1.8p23f);         /* x + magic rounds x to an integer in the low bits */
-    const vf clamped = _mm256_max_ps(lowest, x); /* NaN stays: max returns its second operand */
+    const vf magic = vf_set1(0x1.8p23f + 127.0f);          /* x + magic has round(x) + 127 in its low bits */
+    const vf clamped = _mm256_max_ps(vf_set1(-127.0f), x); /* NaN stays: max returns its second operand */
     const vf shifted = vf_add(clamped, magic);
     const vf r = vf_sub(clamped, vf_sub(shifted, magic));
     vf p = vf_set1(0x1.5bba14p-10f);
@@ -155,9 +158,7 @@ static inline vf vf_exp2_fast(vf x)
     p = vf_fma(p, r, vf_set1(0x1.ebf9bcp-3f));
     p = vf_fma(p, r, vf_set1(0x1.62e42ap-1f));
     p = vf_fma(p, r, vf_set1(1.0f));
-    const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
-    const vf scaled = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), exponent));
-    return _mm256_and_ps(_mm256_cmp_ps(x, lowest, _CMP_NLT_UQ), scaled);
+    return vf_mul(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted), 23)));
 }
 
 static inline void vf_transpose(vf a[VF_LEN])

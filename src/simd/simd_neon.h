@@ -145,22 +145,20 @@ static inline vf vf_log(vf x)
     return Sleef_logf4_u10advsimd(x);
 }
 
-/** 2^x for x <= 0; results below 2^-126 become 0. The polynomial is that of simd_avx512.h. */
+/** 2^x for x <= 0; results below 2^-126.5 become 0. The method is that of simd_avx2.h. */
 static inline vf vf_exp2_fast(vf x)
 {
-    const vf lowest = vf_set1(-126.0f);
-    const vf clamped = vmaxq_f32(lowest, x); /* FMAX keeps NaN */
-    const vf n = vrndnq_f32(clamped);
-    const vf r = vf_sub(clamped, n);
+    const vf magic = vf_set1(0x1.8p23f + 127.0f);
+    const vf clamped = vmaxq_f32(vf_set1(-127.0f), x); /* FMAX keeps NaN */
+    const vf shifted = vf_add(clamped, magic);
+    const vf r = vf_sub(clamped, vf_sub(shifted, magic));
     vf p = vf_set1(0x1.5bba14p-10f);
     p = vf_fma(p, r, vf_set1(0x1.3cea88p-7f));
     p = vf_fma(p, r, vf_set1(0x1.c6b752p-5f));
     p = vf_fma(p, r, vf_set1(0x1.ebf9bcp-3f));
     p = vf_fma(p, r, vf_set1(0x1.62e42ap-1f));
     p = vf_fma(p, r, vf_set1(1.0f));
-    const int32x4_t exponent = vshlq_n_s32(vcvtq_s32_f32(n), 23);
-    const vf scaled = vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), exponent));
-    return vbslq_f32(vcltq_f32(x, lowest), vf_zero(), scaled);
+    return vf_mul(p, vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23)));
 }
 
 static inline void vf_transpose(vf a[VF_LEN])

@@ -136,26 +136,24 @@ static inline vf vf_log(vf x)
     return Sleef_logf1_u10purec(x);
 }
 
-/** 2^x for x <= 0; results below 2^-126 become 0. The polynomial is that of simd_avx512.h. */
+/** 2^x for x <= 0; results below 2^-126.5 become 0. The method is that of simd_avx2.h. */
 static inline vf vf_exp2_fast(vf x)
 {
-    if (x < -126.0f)
-        return 0.0f;
-    const float magic = 0x1.8p23f;
-    const float shifted = x + magic;
-    const float r = x - (shifted - magic);
-    float p = 0x1.5bba14p-10f;
+    const float magic = 0x1.8p23f + 127.0f;
+    const float clamped = x < -127.0f ? -127.0f : x; /* NaN stays */
+    const float shifted = clamped + magic;
+    const float r = clamped - (shifted - magic);
+    float p = 0x1.5bba14p-10f, power;
     p = vf_fma(p, r, 0x1.3cea88p-7f);
     p = vf_fma(p, r, 0x1.c6b752p-5f);
     p = vf_fma(p, r, 0x1.ebf9bcp-3f);
     p = vf_fma(p, r, 0x1.62e42ap-1f);
     p = vf_fma(p, r, 1.0f);
-    uint32_t bits, n;
-    memcpy(&bits, &p, sizeof bits);
-    memcpy(&n, &shifted, sizeof n);
-    bits += n << 23;
-    memcpy(&p, &bits, sizeof p);
-    return p;
+    uint32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits <<= 23;
+    memcpy(&power, &bits, sizeof power);
+    return p * power;
 }
 
 static inline void vf_transpose(vf a[VF_LEN])

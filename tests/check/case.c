@@ -179,18 +179,17 @@ static void draw_visibility(struct test_case *c, struct rng *rng)
     int64_t *kv_start = place(c, SLOT_KV_START, (size_t)batch * sizeof *kv_start, rng);
     int64_t *offset = place(c, SLOT_QUERY_OFFSET, (size_t)batch * sizeof *offset, rng);
     for (int64_t b = 0; b < batch; b++) {
-        kv_len[b] = rng_percent(rng, 20) ? tk : rng_range(rng, 0, tk);
-        kv_start[b] = rng_range(rng, 0, rng_percent(rng, 50) ? kv_len[b] / 2 : kv_len[b]);
-        offset[b] = rng_percent(rng, 90)
-                        ? rng_range(rng, -tq - 2, tk + 2)
-                        : RNG_PICK(rng, INT64_MIN, INT64_MIN / 2, -(1LL << 33), 1LL << 33, INT64_MAX / 2, INT64_MAX);
+        kv_len[b] = rng_percent(rng, 20) ? tk : rng_range(rng, rng_percent(rng, 90) ? (tk + 1) / 2 : 0, tk);
+        kv_start[b] = rng_range(rng, 0, rng_percent(rng, 90) ? kv_len[b] / 2 : kv_len[b]);
+        offset[b] = rng_percent(rng, 90) ? rng_range(rng, rng_percent(rng, 80) ? -tq / 4 : -tq - 2, tk + 2)
+                                         : RNG_PICK(rng, INT64_MIN, -(1LL << 33), 1LL << 33, INT64_MAX / 2, INT64_MAX);
     }
     if (rng_percent(rng, 30))
         p->kv_len = kv_len;
     if (rng_percent(rng, 20)) {
         p->kv_start = kv_start;
         for (int64_t b = 0; b < batch && !p->kv_len; b++)
-            kv_start[b] = rng_range(rng, 0, tk);
+            kv_start[b] = rng_range(rng, 0, rng_percent(rng, 90) ? tk / 2 : tk);
     }
     p->causal = (attn_causal)(rng_percent(rng, 50) ? 0 : rng_range(rng, 1, 3));
     if (p->causal == ATTN_CAUSAL_OFFSET)

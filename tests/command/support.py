@@ -58,14 +58,14 @@ def permuted(array):
     """(.., A, B, d) as (.., B, A, d): from one layout to the other. 2-D arrays have one layout."""
     if len(array.shape) == 2:
         return array
-    *lead, a, b, d = array.shape
+    *outer, a, b, d = array.shape
     values = []
-    for n in range(math.prod(lead)):
+    for n in range(math.prod(outer)):
         for j in range(b):
             for i in range(a):
                 start = ((n * a + i) * b + j) * d
                 values += array.values[start:start + d]
-    return Array((*lead, b, a, d), values, array.code)
+    return Array((*outer, b, a, d), values, array.code)
 
 
 def npy_header(code, shape, fortran=False, text=None, version=1, length=None):

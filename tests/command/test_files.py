@@ -29,6 +29,7 @@ class Files(CommandTest):
         self.write(q_npy=self.good, o_npy=b"old", l_npy=b"old", o_png=b"old", out_safetensors=b"old")
 
     def run_with(self, says, q="q.npy", k="q.npy", v="q.npy", more=(), **options):
+        """Expects attn run to fail with these operands and options."""
         return self.fails(1, says, "run", "-q", q, "-k", k, "-v", v, "-o", "o.npy", "--lse", "l.npy", "--weights",
                           "out.safetensors:w", *more, **options)
 
@@ -59,8 +60,6 @@ class Files(CommandTest):
         self.bad_npy("truncated: its header claims 65535 bytes", npy(self.good, length=65535))
 
     def test_eighty_bytes_that_ask_for_32_gib(self):
-        content = npy_header("<f4", (8, 1 << 30))
-        content += b" " * (80 - len(content)) if len(content) < 80 else b""
         options = {} if SANITIZED else {"preexec_fn": little_memory}
         content = npy_header("", (), text="{'descr':'<f4','fortran_order':False,'shape':(8,1073741824)}".ljust(70))
         self.assertEqual(len(content), 80)
@@ -97,7 +96,8 @@ class Files(CommandTest):
         self.run_with("expected 2 to 4 dimensions", q="r1.npy")
         self.run_with("expected 2 to 4 dimensions", v="r5.npy")
         # The library judges these; its sentences are its own.
-        for k, v in (("d.npy", "q.npy"), ("b.npy", "q.npy"), ("h.npy", "h.npy"), ("q.npy", "t.npy"), ("q.npy", "b.npy")):
+        for k, v in (("d.npy", "q.npy"), ("b.npy", "q.npy"), ("h.npy", "h.npy"), ("q.npy", "t.npy"),
+                     ("q.npy", "b.npy")):
             self.run_with("", k=k, v=v)
         self.run_with("does not broadcast to (2, 3, 4, 4)", more=["--mask", "m.npy"])
         self.run_with("expected (2,)", more=["--kv-len", "n.npy"])
@@ -171,7 +171,6 @@ class Files(CommandTest):
 
     @unittest.skipIf(SANITIZED, "the sanitizer's own files count too")
     def test_no_room(self):
-        self.write(q_npy=normal((1, 1, 64, 64), 1))
         # -o fits and --weights does not, so an output that is already complete must not be put in place.
         self.write(q_npy=normal((1, 2, 64, 4), 1))
         arguments = ["run", "-q", "q.npy", "-k", "q.npy", "-v", "q.npy", "-o", "o.npy"]

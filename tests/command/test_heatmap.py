@@ -137,7 +137,8 @@ class Heatmap(CommandTest):
         # With a limit of one MiB the 1100 rows of 2200 bytes and more come in several blocks.
         rows = 1100
         source = Array((4, 1, rows), [(3 * i) % 7 != 0 for i in range(4 * rows)], "|b1")
-        mask = Array((rows, rows), [source.values[(i + j) % (4 * rows)] for i in range(rows) for j in range(rows)], "|b1")
+        mask = Array((rows, rows), [source.values[(i + j) % (4 * rows)] for i in range(rows) for j in range(rows)],
+                     "|b1")
         self.write(q_npy=normal((rows, 4), 1, 3.0), k_npy=normal((rows, 4), 2, 3.0), m_npy=mask)
         common = ("-q", "q.npy", "-k", "k.npy", "--causal", "bottom-right", "--size", "200")
         self.same(common, (*common, "--limit-mib", "1"))
@@ -166,8 +167,8 @@ class Heatmap(CommandTest):
         self.assertNotEqual(plain.rows, labelled.rows)
         self.assertEqual(len(self.cells(labelled)), 4)
         self.same(("w.npy", "--labels", "l.txt"), ("w.npy", "--row-labels", "l.txt", "--column-labels", "l.txt"))
-        self.fails(1, "five.txt has 5 lines; expected 4, one for each query", "heatmap", "w.npy", "--labels", "five.txt",
-                   "-o", "o.png")
+        self.fails(1, "five.txt has 5 lines; expected 4, one for each query", "heatmap", "w.npy", "--labels",
+                   "five.txt", "-o", "o.png")
         self.fails(1, "three.txt has 3 lines; expected 4, one for each key", "heatmap", "w.npy", "--column-labels",
                    "three.txt", "-o", "o.png")
         self.fails(1, "none.txt: cannot open", "heatmap", "w.npy", "--labels", "none.txt", "-o", "o.png")

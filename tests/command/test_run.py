@@ -106,8 +106,8 @@ class Run(CommandTest):
 
     def test_ranks_and_layouts(self):
         for layout in ("bhtd", "bthd"):
-            for rank, lead, kv_lead in ((4, (2, 4), (2, 2)), (3, (1, 4), (1, 2)), (2, (1, 1), (1, 1))):
-                q, k, v = normal((*lead, 5, 6), 1), normal((*kv_lead, 7, 6), 2), normal((*kv_lead, 7, 3), 3)
+            for rank, outer, kv_outer in ((4, (2, 4), (2, 2)), (3, (1, 4), (1, 2)), (2, (1, 1), (1, 1))):
+                q, k, v = normal((*outer, 5, 6), 1), normal((*kv_outer, 7, 6), 2), normal((*kv_outer, 7, 3), 3)
                 out, lse, weights = attention(q, k, v, causal="bottom-right")
                 turn = permuted if layout == "bthd" else lambda array: array
                 self.write(q_npy=shorter(turn(q), rank) if rank > 2 else shorter(q, 2),

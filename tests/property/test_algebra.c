@@ -23,7 +23,7 @@ static double allowed(enum test_output kind, attn_exp exp, const double *expecte
     for (int64_t i = 0; i < n; i++)
         if (isfinite(expected[i]) && unit[i] > 0)
             worst = fmax(worst, fabs((double)naive[i] - expected[i]) / unit[i]);
-    return TOLERANCE_PAIR * (TOLERANCE_FACTOR * worst + tolerance_table[kind].floor[exp]);
+    return TOLERANCE_PAIR * (TOLERANCE_FACTOR * worst + tolerance_floor(kind, exp, n));
 }
 
 static int close_enough(const char *what, int64_t at, double a, double b, double difference)

@@ -22,11 +22,32 @@ static int same_as(const struct result *expected, const struct problem *changed)
     return same;
 }
 
+/**
+ * A problem that is worth as many threads as are asked for: small ones are
+ * computed on the calling thread, and would show nothing about threads.
+ */
+static void problem_for_threads(struct problem *p, struct rng *rng, attn_isa isa, int num_threads)
+{
+    for (;;) {
+        attn_plan *plan = NULL;
+        problem_random(p, rng, isa, WITH_ALL);
+        p->params.num_threads = num_threads;
+        attn_tensor out = attn_bhtd(NULL, p->q.shape[0], p->q.shape[1], p->q.shape[2], p->v.shape[3]);
+        must_succeed(attn_plan_create(&plan, &p->q, &p->k, &p->v, &out, &p->params), "attn_plan_create");
+        const int threads = attn_plan_num_threads(plan);
+        attn_plan_destroy(plan);
+        p->params.num_threads = 1;
+        if (threads >= 2)
+            return;
+        problem_free(p);
+    }
+}
+
 static int thread_counts(struct rng *rng, attn_isa isa)
 {
     static const int counts[] = {1, 2, 3, 7}; /* 1 again: a repeated run */
     struct problem p;
-    problem_random(&p, rng, isa, WITH_ALL);
+    problem_for_threads(&p, rng, isa, 7);
     struct result expected = problem_run(&p);
     int holds = 1;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -45,11 +66,15 @@ static int thread_counts(struct rng *rng, attn_isa isa)
 static int entry_points(struct rng *rng, attn_isa isa)
 {
     struct problem p;
-    problem_random(&p, rng, isa, WITH_ALL);
+    const int num_threads = (int)RNG_PICK(rng, 1, 2, 3, 5);
+    if (num_threads == 1)
+        problem_random(&p, rng, isa, WITH_ALL);
+    else
+        problem_for_threads(&p, rng, isa, num_threads);
     struct result expected = problem_run(&p), r = result_allocate(&p);
     struct call call;
     call_initialize(&call, &p, &r);
-    call.params.num_threads = (int)RNG_PICK(rng, 1, 2, 3, 5);
+    call.params.num_threads = num_threads;
     attn_plan *plan;
     must_succeed(attn_plan_create(&plan, &p.q, &p.k, &p.v, &call.out, &call.params), "attn_plan_create");
     const size_t size = attn_plan_workspace_size(plan);

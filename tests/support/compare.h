@@ -13,7 +13,7 @@
 
 /** Largest errors in units, and how much of the outputs was worth looking at. */
 struct comparison {
-    double error[TEST_OUTPUTS], naive_error[TEST_OUTPUTS];
+    double error[TEST_OUTPUTS], naive_error[TEST_OUTPUTS], allowed[TEST_OUTPUTS];
     int64_t elements, zeros; /**< of out: all, and those whose reference is 0 */
 };
 

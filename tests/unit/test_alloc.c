@@ -10,6 +10,7 @@
  * allocations are not touched.
  */
 #include "fixture.h"
+#include "large.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -105,29 +106,28 @@ static void begin(int countdown, int persistent)
 }
 
 /** Makes allocation n fail in a call; returns whether n was beyond the last. */
-static int nth_fails(int n, int persistent, const struct fixture *expected, int with_plan)
+static int nth_fails(int n, int persistent, const struct large *expected, int with_plan)
 {
-    struct fixture f;
-    fixture_initialize(&f);
-    f.params.num_threads = 2;
+    static struct large l;
+    large_initialize(&l, 2);
     attn_status status;
     begin(n, persistent);
     if (with_plan) {
         attn_plan *plan = NULL;
-        status = attn_plan_create(&plan, f.q_arg, f.k_arg, f.v_arg, f.out_arg, f.params_arg);
+        status = attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params);
         assert_true((status == ATTN_OK) == (plan != NULL));
         attn_plan_destroy(plan);
     } else {
-        status = fixture_forward(&f);
+        status = large_forward(&l);
     }
     ledger.active = 0;
     assert_int_equal(ledger.live, 0);
     if (status == ATTN_OK) {
-        assert_true(with_plan || fixture_outputs_equal(&f, expected));
+        assert_true(with_plan || large_equal(&l, expected));
     } else {
         assert_int_equal(status, ATTN_OUT_OF_MEMORY);
         assert_true(strlen(attn_last_error()) > 10);
-        assert_true(fixture_outputs_untouched(&f));
+        assert_true(large_untouched(&l));
     }
     return ledger.made < n;
 }
@@ -135,9 +135,9 @@ static int nth_fails(int n, int persistent, const struct fixture *expected, int 
 static void test_every_allocation(void **state)
 {
     (void)state;
-    struct fixture expected;
-    fixture_initialize(&expected);
-    assert_int_equal(fixture_forward(&expected), ATTN_OK);
+    static struct large expected;
+    large_initialize(&expected, 2);
+    assert_int_equal(large_forward(&expected), ATTN_OK);
     for (int with_plan = 0; with_plan < 2; with_plan++) {
         for (int persistent = 0; persistent < 2; persistent++) {
             int n = 1;
@@ -152,22 +152,21 @@ static void test_every_allocation(void **state)
 static void test_run_allocates_nothing(void **state)
 {
     (void)state;
-    struct fixture f, expected;
-    fixture_initialize(&expected);
-    assert_int_equal(fixture_forward(&expected), ATTN_OK);
-    fixture_initialize(&f);
-    f.params.num_threads = 2;
+    static struct large l, expected;
     attn_plan *plan = NULL;
-    assert_int_equal(attn_plan_create(&plan, f.q_arg, f.k_arg, f.v_arg, f.out_arg, f.params_arg), ATTN_OK);
+    large_initialize(&expected, 2); /* also starts OpenMP's threads */
+    assert_int_equal(large_forward(&expected), ATTN_OK);
+    large_initialize(&l, 2);
+    assert_int_equal(attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params), ATTN_OK);
     const size_t size = attn_plan_workspace_size(plan);
     void *workspace = __real_malloc(size);
     assert_non_null(workspace);
     begin(1, 1);
-    const attn_status status = attn_plan_run(plan, f.q_arg, f.k_arg, f.v_arg, f.out_arg, f.params_arg, workspace, size);
+    const attn_status status = attn_plan_run(plan, &l.q, &l.k, &l.v, &l.out, &l.params, workspace, size);
     ledger.active = 0;
     assert_int_equal(status, ATTN_OK);
     assert_int_equal(ledger.made, 0);
-    assert_true(fixture_outputs_equal(&f, &expected));
+    assert_true(large_equal(&l, &expected));
     __real_free(workspace);
     attn_plan_destroy(plan);
 }

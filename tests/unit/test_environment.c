@@ -7,6 +7,7 @@
  * works under an emulator.)
  */
 #include "fixture.h"
+#include "large.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,11 +25,11 @@ struct observed {
 
 static int run_as_child(void)
 {
-    struct fixture f;
+    static struct large l;
     attn_plan *plan = NULL;
-    fixture_initialize(&f);
-    if (fixture_forward(&f) != ATTN_OK || fixture_forward(&f) != ATTN_OK ||
-        attn_plan_create(&plan, f.q_arg, f.k_arg, f.v_arg, f.out_arg, f.params_arg) != ATTN_OK) {
+    large_initialize(&l, 0);
+    if (large_forward(&l) != ATTN_OK || large_forward(&l) != ATTN_OK ||
+        attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params) != ATTN_OK) {
         printf("failed: %s\n", attn_last_error());
         return 1;
     }

@@ -7,6 +7,7 @@
  * goes on working afterwards, and so does a child of the child.
  */
 #include "fixture.h"
+#include "large.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,14 +19,13 @@ enum { THREADS = 3, TIME_LIMIT = 60 };
 /** Exit codes of a child. */
 enum { SAME = 0, CALL_FAILED = 10, OTHER_BITS = 11 };
 
-static int compute_and_compare(const struct fixture *expected, int num_threads)
+static int compute_and_compare(const struct large *expected, int num_threads)
 {
-    struct fixture f;
-    fixture_initialize(&f);
-    f.params.num_threads = num_threads;
-    if (fixture_forward(&f) != ATTN_OK)
+    static struct large l;
+    large_initialize(&l, num_threads);
+    if (large_forward(&l) != ATTN_OK)
         return CALL_FAILED;
-    return expected && !fixture_outputs_equal(&f, expected) ? OTHER_BITS : SAME;
+    return expected && !large_equal(&l, expected) ? OTHER_BITS : SAME;
 }
 
 static int wait_for(pid_t child)
@@ -37,7 +37,7 @@ static int wait_for(pid_t child)
 }
 
 /** The result of a child that computes with num_threads, depth generations down. */
-static int result_in_child(const struct fixture *expected, int num_threads, int depth)
+static int result_in_child(const struct large *expected, int num_threads, int depth)
 {
     fflush(NULL);
     const pid_t child = fork();
@@ -58,21 +58,19 @@ static int result_in_child(const struct fixture *expected, int num_threads, int 
 static void test_fork_before_use(void **state)
 {
     (void)state;
-    struct fixture expected;
+    static struct large expected;
     assert_int_equal(result_in_child(NULL, THREADS, 1), SAME);
-    fixture_initialize(&expected);
-    expected.params.num_threads = 1;
-    assert_int_equal(fixture_forward(&expected), ATTN_OK);
+    large_initialize(&expected, 1);
+    assert_int_equal(large_forward(&expected), ATTN_OK);
     assert_int_equal(result_in_child(&expected, THREADS, 1), SAME);
 }
 
 static void test_fork_after_threads(void **state)
 {
     (void)state;
-    struct fixture expected;
-    fixture_initialize(&expected);
-    expected.params.num_threads = THREADS;
-    assert_int_equal(fixture_forward(&expected), ATTN_OK);
+    static struct large expected;
+    large_initialize(&expected, THREADS);
+    assert_int_equal(large_forward(&expected), ATTN_OK);
     for (int threads = 0; threads <= THREADS; threads++) /* 0: the default */
         assert_int_equal(result_in_child(&expected, threads, 1), SAME);
     assert_int_equal(result_in_child(&expected, THREADS, 2), SAME);
@@ -83,24 +81,22 @@ static void test_plan_across_fork(void **state)
 {
     (void)state;
     static unsigned char workspace[4 << 20];
-    struct fixture f, expected;
+    static struct large l, expected;
     attn_plan *plan = NULL;
-    fixture_initialize(&expected);
-    expected.params.num_threads = 2;
-    assert_int_equal(fixture_forward(&expected), ATTN_OK);
-    assert_int_equal(
-        attn_plan_create(&plan, expected.q_arg, expected.k_arg, expected.v_arg, expected.out_arg, expected.params_arg),
-        ATTN_OK);
+    large_initialize(&expected, 2);
+    assert_int_equal(large_forward(&expected), ATTN_OK);
+    assert_int_equal(attn_plan_create(&plan, &expected.q, &expected.k, &expected.v, &expected.out, &expected.params),
+                     ATTN_OK);
+    assert_int_equal(attn_plan_num_threads(plan), 2); /* else nothing here would be shown */
     assert_true(attn_plan_workspace_size(plan) <= sizeof workspace);
-    fixture_initialize(&f);
+    large_initialize(&l, 2);
     fflush(NULL);
     const pid_t child = fork();
     if (child == 0) {
         alarm(TIME_LIMIT);
-        if (attn_plan_run(plan, f.q_arg, f.k_arg, f.v_arg, f.out_arg, f.params_arg, workspace, sizeof workspace) !=
-            ATTN_OK)
+        if (attn_plan_run(plan, &l.q, &l.k, &l.v, &l.out, &l.params, workspace, sizeof workspace) != ATTN_OK)
             _exit(CALL_FAILED);
-        _exit(fixture_outputs_equal(&f, &expected) ? SAME : OTHER_BITS);
+        _exit(large_equal(&l, &expected) ? SAME : OTHER_BITS);
     }
     assert_true(child > 0);
     assert_int_equal(wait_for(child), SAME);

@@ -74,7 +74,7 @@ static struct atomic_file begin(const char *name, const char *text)
 {
     char *target;
     struct io_error error = {.text = ""};
-    struct atomic_file file;
+    struct atomic_file file = {.fd = -1};
     if (!atomic_target(&target, name, &error) || !atomic_open(&file, target, &error) ||
         !atomic_write(&file, text, strlen(text), &error))
         fail_msg("%s", error.text);

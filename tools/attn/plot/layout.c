@@ -163,6 +163,9 @@ struct axis axis_rows(const struct plot_labels *labels, int64_t count, int lengt
 {
     struct axis axis = {.labels = labels, .count = count, .step = 1, .length = length};
     axis.step = thin_out(&axis, labels->text != NULL ? LABEL_PITCH : LABEL_PITCH + 5);
+    /* Numbers that are thinned out anyway need not be packed. */
+    if (labels->text == NULL && axis.step > 1)
+        axis.step = thin_out(&axis, 2.5 * LABEL_PITCH);
     axis.extent = widest(&axis);
     return axis;
 }
