@@ -11,6 +11,8 @@
 #error "simd_avx2.h needs -mavx2 -mfma"
 #endif
 
+#include "simd/exp2_polynomial.h"
+
 #include <immintrin.h>
 #include <sleef.h>
 #include <stdint.h>
@@ -142,8 +144,7 @@ static inline vf vf_log(vf x)
 }
 
 /**
- * 2^x for x <= 0; results below 2^-126.5 become 0. The polynomial is that of
- * simd_avx512.h. The last step multiplies, where adding to the exponent's bits
+ * 2^x for x <= 0; results below 2^-126.5 become 0. The last step multiplies, where adding to the exponent's bits
  * would do for numbers, since that could turn a NaN with a payload into one.
  */
 static inline vf vf_exp2_fast(vf x)
@@ -152,11 +153,11 @@ static inline vf vf_exp2_fast(vf x)
     const vf clamped = _mm256_max_ps(vf_set1(-127.0f), x); /* NaN stays: max returns its second operand */
     const vf shifted = vf_add(clamped, magic);
     const vf r = vf_sub(clamped, vf_sub(shifted, magic));
-    vf p = vf_set1(0x1.5bba14p-10f);
-    p = vf_fma(p, r, vf_set1(0x1.3cea88p-7f));
-    p = vf_fma(p, r, vf_set1(0x1.c6b752p-5f));
-    p = vf_fma(p, r, vf_set1(0x1.ebf9bcp-3f));
-    p = vf_fma(p, r, vf_set1(0x1.62e42ap-1f));
+    vf p = vf_set1(EXP2_C5);
+    p = vf_fma(p, r, vf_set1(EXP2_C4));
+    p = vf_fma(p, r, vf_set1(EXP2_C3));
+    p = vf_fma(p, r, vf_set1(EXP2_C2));
+    p = vf_fma(p, r, vf_set1(EXP2_C1));
     p = vf_fma(p, r, vf_set1(1.0f));
     return vf_mul(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted), 23)));
 }

@@ -19,6 +19,8 @@
 #error "simd_avx512.h needs -mavx512f -mavx512bw -mavx512dq -mavx512vl"
 #endif
 
+#include "simd/exp2_polynomial.h"
+
 #include <immintrin.h>
 #include <sleef.h>
 #include <stdint.h>
@@ -158,18 +160,18 @@ static inline vf vf_log(vf x)
 }
 
 /**
- * 2^x for x <= 0 by a degree-5 polynomial on [-1/2, 1/2] with p(0) = 1 (found
- * by iteratively reweighted least squares on the relative error).
+ * 2^x for x <= 0 by the polynomial of exp2_polynomial.h; its measured error is
+ * in docs/numerics.md.
  */
 static inline vf vf_exp2_fast(vf x)
 {
     const vf n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const vf r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); /* 0 for -inf */
-    vf p = vf_set1(0x1.5bba14p-10f);
-    p = vf_fma(p, r, vf_set1(0x1.3cea88p-7f));
-    p = vf_fma(p, r, vf_set1(0x1.c6b752p-5f));
-    p = vf_fma(p, r, vf_set1(0x1.ebf9bcp-3f));
-    p = vf_fma(p, r, vf_set1(0x1.62e42ap-1f));
+    vf p = vf_set1(EXP2_C5);
+    p = vf_fma(p, r, vf_set1(EXP2_C4));
+    p = vf_fma(p, r, vf_set1(EXP2_C3));
+    p = vf_fma(p, r, vf_set1(EXP2_C2));
+    p = vf_fma(p, r, vf_set1(EXP2_C1));
     p = vf_fma(p, r, vf_set1(1.0f));
     return _mm512_scalef_ps(p, n);
 }

@@ -11,6 +11,8 @@
 #error "simd_neon.h needs AArch64 with Advanced SIMD"
 #endif
 
+#include "simd/exp2_polynomial.h"
+
 #include <arm_neon.h>
 #include <sleef.h>
 #include <stdint.h>
@@ -152,11 +154,11 @@ static inline vf vf_exp2_fast(vf x)
     const vf clamped = vmaxq_f32(vf_set1(-127.0f), x); /* FMAX keeps NaN */
     const vf shifted = vf_add(clamped, magic);
     const vf r = vf_sub(clamped, vf_sub(shifted, magic));
-    vf p = vf_set1(0x1.5bba14p-10f);
-    p = vf_fma(p, r, vf_set1(0x1.3cea88p-7f));
-    p = vf_fma(p, r, vf_set1(0x1.c6b752p-5f));
-    p = vf_fma(p, r, vf_set1(0x1.ebf9bcp-3f));
-    p = vf_fma(p, r, vf_set1(0x1.62e42ap-1f));
+    vf p = vf_set1(EXP2_C5);
+    p = vf_fma(p, r, vf_set1(EXP2_C4));
+    p = vf_fma(p, r, vf_set1(EXP2_C3));
+    p = vf_fma(p, r, vf_set1(EXP2_C2));
+    p = vf_fma(p, r, vf_set1(EXP2_C1));
     p = vf_fma(p, r, vf_set1(1.0f));
     return vf_mul(p, vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23)));
 }

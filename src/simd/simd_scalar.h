@@ -10,6 +10,8 @@
 #ifndef ATTN_SIMD_H
 #define ATTN_SIMD_H
 
+#include "simd/exp2_polynomial.h"
+
 #include <math.h>
 #include <sleef.h>
 #include <stdint.h>
@@ -142,18 +144,19 @@ static inline vf vf_exp2_fast(vf x)
     const float magic = 0x1.8p23f + 127.0f;
     const float clamped = x < -127.0f ? -127.0f : x; /* NaN stays */
     const float shifted = clamped + magic;
-    const float r = clamped - (shifted - magic);
-    float p = 0x1.5bba14p-10f, power;
-    p = vf_fma(p, r, 0x1.3cea88p-7f);
-    p = vf_fma(p, r, 0x1.c6b752p-5f);
-    p = vf_fma(p, r, 0x1.ebf9bcp-3f);
-    p = vf_fma(p, r, 0x1.62e42ap-1f);
-    p = vf_fma(p, r, 1.0f);
+    const double r = clamped - (shifted - magic);
+    float power;
+    double p = EXP2_C5; /* without a fused multiply-add, double is what keeps the roundings small */
+    p = p * r + EXP2_C4;
+    p = p * r + EXP2_C3;
+    p = p * r + EXP2_C2;
+    p = p * r + EXP2_C1;
+    p = p * r + 1.0;
     uint32_t bits;
     memcpy(&bits, &shifted, sizeof bits);
     bits <<= 23;
     memcpy(&power, &bits, sizeof power);
-    return p * power;
+    return (float)p * power;
 }
 
 static inline void vf_transpose(vf a[VF_LEN])
