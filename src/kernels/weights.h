@@ -43,15 +43,24 @@ static void write_weights(const struct attn_work *work, const struct strip *stri
                           const float *p)
 {
     const int width = strip->nv * VF_LEN;
+    const struct attn_grid *weights = &work->weights;
     int64_t begin, end;
     int row;
-    for (request_range(work, strip, &begin, &end); begin < end; begin++) {
+    request_range(work, strip, &begin, &end);
+    if (p && !work->weight_rows && weights->key_stride == 1) {
+        float one[STRIP] __attribute__((aligned(ATTN_ALIGN)));
+        for (int i = 0; i < width; i += VF_LEN)
+            vf_store(one + i, vf_set1(1.0f));
+        transpose_out((float *)weights->data + begin * weights->query_stride + first_key, weights->query_stride, p,
+                      width, strip->rows, n, one);
+        return;
+    }
+    for (; begin < end; begin++) {
         if (!requested_row(work, strip, begin, &row))
             continue;
-        float *dst =
-            (float *)work->weights.data + begin * work->weights.query_stride + first_key * work->weights.key_stride;
+        float *dst = (float *)weights->data + begin * weights->query_stride + first_key * weights->key_stride;
         for (int64_t j = 0; j < n; j++)
-            dst[j * work->weights.key_stride] = p ? p[j * width + row] : 0.0f;
+            dst[j * weights->key_stride] = p ? p[j * width + row] : 0.0f;
     }
 }
 
