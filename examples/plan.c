@@ -111,7 +111,6 @@ int main(void)
     printf("%s\n", text);
 
     struct call call = {plan, &q, &k, &v, &out, &params, NULL, attn_plan_workspace_size(plan), THREADS};
-    /* A plan for a small call may want fewer threads than it was offered. */
     if (call.shares > attn_plan_num_threads(plan)) {
         call.shares = attn_plan_num_threads(plan);
     }

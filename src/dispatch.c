@@ -36,12 +36,22 @@ const char *attn_isa_name(attn_isa isa)
     return (unsigned)isa < sizeof names / sizeof *names ? names[isa] : "unknown";
 }
 
-const struct attn_kernels *attn_kernels_get(attn_isa isa)
+static const struct attn_kernels *find(attn_isa isa)
 {
     for (size_t i = 0; i < NUM_BUILT_IN; i++)
         if (built_in[i]->isa == isa)
-            return attn_cpu_has(isa) ? built_in[i] : NULL;
+            return built_in[i];
     return NULL;
+}
+
+int attn_kernels_built_in(attn_isa isa)
+{
+    return find(isa) != NULL;
+}
+
+const struct attn_kernels *attn_kernels_get(attn_isa isa)
+{
+    return attn_cpu_has(isa) ? find(isa) : NULL;
 }
 
 const struct attn_kernels *attn_kernels_best(attn_isa cap)

@@ -7,6 +7,9 @@
 
 #include "kernels/kernels.h"
 
+/** Whether this build holds kernels of an instruction set, for a processor that may lack it. */
+int attn_kernels_built_in(attn_isa isa);
+
 /** The kernels of an instruction set, or NULL when it is not built in or this processor lacks it. */
 const struct attn_kernels *attn_kernels_get(attn_isa isa);
 

@@ -79,9 +79,9 @@ extern "C" {
 
 /** @name Version */
 /**@{*/
-#define ATTN_VERSION_MAJOR 0
-#define ATTN_VERSION_MINOR 1
-#define ATTN_VERSION_PATCH 0
+#define ATTN_VERSION_MAJOR 0 /**< grows with a change that breaks users */
+#define ATTN_VERSION_MINOR 1 /**< grows with new features */
+#define ATTN_VERSION_PATCH 0 /**< grows with corrections */
 /** The version as one number: major·10000 + minor·100 + patch. */
 #define ATTN_VERSION (ATTN_VERSION_MAJOR * 10000 + ATTN_VERSION_MINOR * 100 + ATTN_VERSION_PATCH)
 /**@}*/
@@ -117,7 +117,7 @@ ATTN_API const char *attn_status_string(attn_status status);
 
 /**
  * A sentence about the last call on this thread that failed, e.g.
- * "kv_len[2] is 130; expected 0 to 128, the number of keys". Empty if none has
+ * "params.kv_len[2] is 130; expected 0 to 128, the tokens of k". Empty if none has
  * failed. Valid until the next failing call on the same thread.
  */
 ATTN_API const char *attn_last_error(void);
@@ -147,10 +147,10 @@ ATTN_API size_t attn_dtype_size(attn_dtype dtype);
  * or 1 are not looked at.
  */
 typedef struct attn_tensor {
-    void *data;
-    attn_dtype dtype;
-    int64_t shape[4];
-    int64_t stride[4];
+    void *data;        /**< element (0,0,0,0); may be NULL when a size is 0 */
+    attn_dtype dtype;  /**< type of the elements */
+    int64_t shape[4];  /**< batch, head, token, channel */
+    int64_t stride[4]; /**< the same axes, in elements */
 } attn_tensor;
 
 /** A contiguous f32 tensor laid out [batch][head][token][channel]. */
@@ -226,7 +226,7 @@ typedef struct attn_params {
 
     /** @name Which keys a query sees */
     /**@{*/
-    attn_causal causal;
+    attn_causal causal;          /**< the causal alignment, or none */
     const int64_t *query_offset; /**< [B], required by and only valid with ATTN_CAUSAL_OFFSET */
     const int64_t *kv_len;       /**< [B] or NULL: keys kv_len[b].. are padding; 0 to Tk */
     const int64_t *kv_start;     /**< [B] or NULL: keys before kv_start[b] are padding; 0 to kv_len[b] */
@@ -243,39 +243,43 @@ typedef struct attn_params {
     const attn_tensor *lse;     /**< f32 (B, Hq, Tq, 1): natural log of sum_j exp(score[j]); any strides */
     const attn_tensor *weights; /**< f32 (B, Hq, R, Tk): softmax rows, R = Tq or num_weight_rows; any strides */
     const int64_t *weight_rows; /**< [num_weight_rows] query indices, 0 to Tq-1, any order; NULL: all rows */
-    int64_t num_weight_rows;
+    int64_t num_weight_rows;    /**< entries of weight_rows; only valid with it */
     const attn_tensor
         *key_sums; /**< f32 (B, Hq, 1, Tk): sum over queries of the weight each key received; any strides */
     /**@}*/
 
     /** @name How it is computed */
     /**@{*/
-    attn_exp exp;
+    attn_exp exp;    /**< accuracy of exp */
     attn_isa isa;    /**< one that this processor lacks is ATTN_UNSUPPORTED */
     int num_threads; /**< 0: ATTN_NUM_THREADS, else OpenMP's own setting */
     /**@}*/
 
     /** @name Reserved: refused with ATTN_UNSUPPORTED when set, until a version implements them */
     /**@{*/
-    int use_window; /**< sliding window: i+offset-window_left <= j <= i+offset+window_right */
-    int64_t window_left, window_right;
-    int64_t window_sinks;             /**< first keys that every query sees */
-    const float *alibi_slopes;        /**< [Hq] */
-    const attn_tensor *relative_bias; /**< (1, Hq, 1, buckets) table */
-    int64_t relative_max_distance;
-    const float *sinks; /**< [Hq] one extra logit per head in the denominator */
-    float dropout_p;
-    uint64_t dropout_seed, dropout_offset;
-    const int64_t *cu_seqlens_q; /**< [num_sequences+1] packed ragged batch */
-    const int64_t *cu_seqlens_k; /**< [num_sequences+1] */
-    int64_t num_sequences;
-    const int32_t *block_table; /**< [B][block_table_stride] pages of a paged KV cache */
-    int64_t block_table_stride;
-    int64_t page_size;
+    int use_window;                    /**< sliding window: i+offset-window_left <= j <= i+offset+window_right */
+    int64_t window_left;               /**< keys a query sees before its own position */
+    int64_t window_right;              /**< keys a query sees after its own position */
+    int64_t window_sinks;              /**< first keys that every query sees */
+    const float *alibi_slopes;         /**< [Hq] */
+    const attn_tensor *relative_bias;  /**< (1, Hq, 1, buckets) table */
+    int64_t relative_max_distance;     /**< distance from which all share the last bucket */
+    const float *sinks;                /**< [Hq] one extra logit per head in the denominator */
+    float dropout_p;                   /**< probability that a weight is dropped */
+    uint64_t dropout_seed;             /**< seed of the random numbers of the dropout */
+    uint64_t dropout_offset;           /**< where in the stream of the seed this call begins */
+    const int64_t *cu_seqlens_q;       /**< [num_sequences+1] packed ragged batch */
+    const int64_t *cu_seqlens_k;       /**< [num_sequences+1] */
+    int64_t num_sequences;             /**< sequences of a packed ragged batch */
+    const int32_t *block_table;        /**< [B][block_table_stride] pages of a paged KV cache */
+    int64_t block_table_stride;        /**< entries from one row of block_table to the next */
+    int64_t page_size;                 /**< tokens per page */
     const int64_t *block_mask_offsets; /**< CSR rows of a block-sparse pattern */
-    const int32_t *block_mask_columns;
-    int64_t block_mask_size;                        /**< tokens per block */
-    const attn_tensor *q_scale, *k_scale, *v_scale; /**< quantisation scales */
+    const int32_t *block_mask_columns; /**< block columns of each row, ascending */
+    int64_t block_mask_size;           /**< tokens per block */
+    const attn_tensor *q_scale;        /**< quantisation scales of q */
+    const attn_tensor *k_scale;        /**< quantisation scales of k */
+    const attn_tensor *v_scale;        /**< quantisation scales of v */
     /**@}*/
 } attn_params;
 
@@ -335,8 +339,8 @@ ATTN_API size_t attn_plan_workspace_size(const attn_plan *plan);
  * strides and the contents of arrays and masks are this call's own. Allocates
  * nothing (OpenMP may, for its threads, at the first parallel call).
  *
- * @param workspace at least attn_plan_workspace_size(plan) bytes, not shared
- *                  with a concurrent call
+ * The workspace has at least attn_plan_workspace_size(plan) bytes and is not
+ * shared with a concurrent call.
  */
 ATTN_API attn_status attn_plan_run(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k,
                                    const attn_tensor *v, const attn_tensor *out, const attn_params *params,

@@ -27,9 +27,9 @@ static void warn(const char *name, const char *value, const char *expected)
 static attn_isa read_max_isa(const char *value)
 {
     for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++)
-        if (strcmp(value, attn_isa_name((attn_isa)isa)) == 0)
+        if (strcmp(value, attn_isa_name((attn_isa)isa)) == 0 && attn_kernels_built_in((attn_isa)isa))
             return (attn_isa)isa;
-    warn("ATTN_MAX_CPU_ISA", value, "scalar, avx2, avx512 or neon");
+    warn("ATTN_MAX_CPU_ISA", value, attn_kernels_built_in(ATTN_ISA_NEON) ? "scalar or neon" : "scalar, avx2 or avx512");
     return ATTN_ISA_AUTO;
 }
 

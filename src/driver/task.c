@@ -14,8 +14,8 @@
 /* Four strips use each block of K and V that comes from a far cache four times; more gain nothing. */
 #define STRIPS_PER_BLOCK 4
 
-/* Tasks a thread should find, so that the last one to finish is not waited for long. */
-#define TASKS_PER_THREAD 6
+/* Tasks a thread should find, so that the last one to finish is waited for less than a hundredth of the time. */
+#define TASKS_PER_THREAD 64
 
 /* Further than any key can be from any query, and far from overflow. */
 #define FAR (INT64_MAX / 8)
@@ -64,6 +64,9 @@ static void *element(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
 
 static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
 {
+    static float nothing; /* rows without channels, whose data may be NULL: no address is computed from that */
+    if (t->shape[3] == 0)
+        return (struct attn_rows){&nothing, 0};
     return (struct attn_rows){t->data ? element(t, b, h, row) : NULL, (ptrdiff_t)t->stride[2]};
 }
 
@@ -145,6 +148,8 @@ static void run_block(const struct attn_problem *problem, const struct attn_geom
 
 static void clear_key_sums(const struct attn_problem *problem, int64_t b, int64_t h)
 {
+    if (!problem->key_sums.data) /* no keys */
+        return;
     float *sums = element(&problem->key_sums, b, h, 0);
     for (int64_t j = 0; j < problem->key_sums.shape[3]; j++)
         sums[j * problem->key_sums.stride[3]] = 0.0f;

@@ -16,6 +16,11 @@
  * its own query alone: rescaling by 2^0 and adding a masked key's 0 * V change
  * nothing, and the blocks' borders lie at fixed distances from key 0.
  *
+ * K and V are read where they lie. Rows that are a multiple of some KiB apart
+ * share few sets of the L1 cache, but a row's elements are broadcast one after
+ * the other, and what comes from L2 is hidden behind the multiply-adds: copying
+ * such blocks was measured to cost more than it gains (docs/performance.md).
+ *
  * Budget on AVX-512, d = 64: S tile 24 KiB and Q^T strip 12 KiB in L1; K and V
  * blocks, O and Q^T of the whole query block in L2.
  */
@@ -26,10 +31,9 @@
 
 #define KEY_BLOCK 128
 
-/** A block of keys as the strips see it: in place, or copied. */
+/** A block of keys, in place. */
 struct key_block {
     const float *k, *v;
-    ptrdiff_t k_stride, v_stride;
     int64_t first;
     int size;
     int v_finite; /**< -1: not looked at yet */
@@ -74,7 +78,7 @@ static struct mask tile_scores(const struct attn_work *work, const struct attn_s
     const struct mask mask = stage_mask(work, scratch, strip->nv * VF_LEN, strip->first, strip->rows, keys->first, n);
     if (mask.kind == MASK_DEAD)
         return mask;
-    score_tile(strip->nv, strip->q, keys->k, keys->k_stride, work->dk, n, scratch->s, max);
+    score_tile(strip->nv, strip->q, keys->k, work->k.stride, work->dk, n, scratch->s, max);
     if (mask.kind != MASK_NONE)
         mask_scores(strip->nv, &mask, n, scratch->s, max);
     return mask;
@@ -123,53 +127,21 @@ ATTN_INLINE void strip_step(const attn_exp exp, const struct attn_work *work, co
         vf_store(strip->l + i, vf_add(vf_load(strip->l + i), vf_load(sum + i)));
 
     if (mask.kind != MASK_NONE && keys->v_finite < 0)
-        keys->v_finite = values_finite(keys->v, keys->v_stride, keys->size, work->dv);
+        keys->v_finite = values_finite(keys->v, work->v.stride, keys->size, work->dv);
     if (mask.kind == MASK_NONE || keys->v_finite)
-        value_tile(strip->nv, scratch->s, keys->v, keys->v_stride, work->dv, n, strip->o, mode, alpha);
+        value_tile(strip->nv, scratch->s, keys->v, work->v.stride, work->dv, n, strip->o, mode, alpha);
     else
-        value_tile_masked(strip->nv, &mask, scratch->s, keys->v, keys->v_stride, work->dv, n, strip->o, mode, alpha);
-}
-
-/** Copies n rows of width floats close together. */
-static void copy_rows(float *dst, const float *src, ptrdiff_t stride, int n, int width)
-{
-    for (int j = 0; j < n; j++)
-        memcpy(dst + (ptrdiff_t)j * width, src + j * stride, (size_t)width * sizeof *dst);
-}
-
-/**
- * Whether rows at this distance crowd into a few sets of the L1 cache: then a
- * block of them, read once per strip, does not stay there.
- */
-static int rows_collide(ptrdiff_t stride, int width)
-{
-    return stride != width && stride % 128 == 0;
+        value_tile_masked(strip->nv, &mask, scratch->s, keys->v, work->v.stride, work->dv, n, strip->o, mode, alpha);
 }
 
 /** The block of keys that starts at key first. */
-static struct key_block key_block_at(const struct attn_work *work, const struct attn_scratch *scratch, int64_t first,
-                                     int64_t end)
+static struct key_block key_block_at(const struct attn_work *work, int64_t first, int64_t end)
 {
-    struct key_block keys = {.k = work->k.data + first * work->k.stride,
-                             .v = work->v.data + first * work->v.stride,
-                             .k_stride = work->k.stride,
-                             .v_stride = work->v.stride,
-                             .first = first,
-                             .size = (int)(end - first < KEY_BLOCK ? end - first : KEY_BLOCK),
-                             .v_finite = -1};
-    if (work->num_queries > STRIP) {
-        if (rows_collide(keys.k_stride, work->dk)) {
-            copy_rows(scratch->k, keys.k, keys.k_stride, keys.size, work->dk);
-            keys.k = scratch->k;
-            keys.k_stride = work->dk;
-        }
-        if (rows_collide(keys.v_stride, work->dv)) {
-            copy_rows(scratch->v, keys.v, keys.v_stride, keys.size, work->dv);
-            keys.v = scratch->v;
-            keys.v_stride = work->dv;
-        }
-    }
-    return keys;
+    return (struct key_block){.k = work->k.data + first * work->k.stride,
+                              .v = work->v.data + first * work->v.stride,
+                              .first = first,
+                              .size = (int)(end - first < KEY_BLOCK ? end - first : KEY_BLOCK),
+                              .v_finite = -1};
 }
 
 /** Writes a strip's rows of out and lse; leaves 1/l (0 without a live key) in inverse. */
@@ -216,7 +188,7 @@ ATTN_INLINE void forward_body(const attn_exp exp, const struct attn_work *work)
         end = visible > end ? visible : end;
     }
     for (int64_t first = 0; first < end; first += KEY_BLOCK) {
-        struct key_block keys = key_block_at(work, &scratch, first, end);
+        struct key_block keys = key_block_at(work, first, end);
         for (int64_t i = 0; i < num_strips; i++) {
             const int64_t visible = visible_keys(work, &strips[i]) - first;
             if (visible > 0)

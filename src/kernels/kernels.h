@@ -41,7 +41,7 @@ struct attn_grid {
  * and the weights there, so that padding on the left changes no bit.
  */
 struct attn_work {
-    struct attn_rows q, k, v, out; /**< out.data is NULL when no query row is to be written */
+    struct attn_rows q, k, v, out;
     int64_t num_queries, num_keys;
     int dk, dv;
     float scale;           /**< multiplies q·k; base 2: the user's scale times log2(e) */

@@ -21,8 +21,6 @@ struct attn_scratch {
     float *l;      /**< [strips][strip] running sum */
     float *s;      /**< [key_block][strip] scores, then weights */
     float *bias;   /**< [key_block][strip] additive mask of one tile, base 2 */
-    float *k;      /**< [key_block][dk] copy of a block of K, where there are several strips */
-    float *v;      /**< [key_block][dv] copy of a block of V, likewise */
     uint8_t *live; /**< [key_block][ATTN_LIVE_PITCH(strip)] boolean mask of one tile */
 };
 
@@ -42,9 +40,6 @@ static inline size_t attn_scratch_layout(struct attn_scratch *scratch, void *bas
     ATTN_TAKE(o, strips * strip * dv);
     ATTN_TAKE(bias, key_block * strip);
     ATTN_TAKE(live, key_block * ATTN_LIVE_PITCH(strip));
-    const int64_t copied = strips > 1 ? key_block : 0; /* one strip reads K and V once: nothing to gain */
-    ATTN_TAKE(k, copied * dk);
-    ATTN_TAKE(v, copied * dv);
 #undef ATTN_TAKE
     return used;
 }

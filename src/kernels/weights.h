@@ -87,9 +87,8 @@ ATTN_INLINE void strip_weights(const attn_exp exp, const struct attn_work *work,
     const int64_t visible = strip->started ? visible_keys(work, strip) : 0;
     float max[STRIP] __attribute__((aligned(ATTN_ALIGN)));
     for (int64_t first = 0; first < visible; first += KEY_BLOCK) {
-        const int n = (int)(visible - first < KEY_BLOCK ? visible - first : KEY_BLOCK);
-        const struct key_block keys = {
-            .k = work->k.data + first * work->k.stride, .k_stride = work->k.stride, .first = first, .size = n};
+        const struct key_block keys = key_block_at(work, first, visible);
+        const int n = keys.size;
         const struct mask mask = tile_scores(work, scratch, strip, &keys, n, max);
         if (mask.kind == MASK_DEAD) {
             if (rows_wanted)

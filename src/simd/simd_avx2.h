@@ -118,11 +118,6 @@ static inline vm vm_from_bytes(const uint8_t *p)
     return _mm256_castsi256_ps(_mm256_cmpgt_epi32(w, _mm256_setzero_si256()));
 }
 
-static inline vm vm_and(vm a, vm b)
-{
-    return _mm256_and_ps(a, b);
-}
-
 static inline int vm_any(vm a)
 {
     return _mm256_movemask_ps(a) != 0;

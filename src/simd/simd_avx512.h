@@ -131,11 +131,6 @@ static inline vm vm_from_bytes(const uint8_t *p)
     return _mm_test_epi8_mask(b, b);
 }
 
-static inline vm vm_and(vm a, vm b)
-{
-    return (vm)(a & b);
-}
-
 static inline int vm_any(vm a)
 {
     return a != 0;

@@ -122,11 +122,6 @@ static inline vm vm_from_bytes(const uint8_t *p)
     return vtstq_u32(vmovl_u16(vget_low_u16(wide)), vdupq_n_u32(0xff));
 }
 
-static inline vm vm_and(vm a, vm b)
-{
-    return vandq_u32(a, b);
-}
-
 static inline int vm_any(vm a)
 {
     return vmaxvq_u32(a) != 0;

@@ -113,11 +113,6 @@ static inline vm vm_from_bytes(const uint8_t *p)
     return *p != 0;
 }
 
-static inline vm vm_and(vm a, vm b)
-{
-    return a & b;
-}
-
 static inline int vm_any(vm a)
 {
     return a;

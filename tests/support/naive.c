@@ -13,7 +13,7 @@
 #include <math.h>
 
 void naive_row(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_params *params, int64_t b,
-               int64_t h, int64_t i, float *out, float *lse, float *weights)
+               int64_t h, int64_t i, int order, float *out, float *lse, float *weights)
 {
     const int64_t tk = k->shape[2], dk = q->shape[3], dv = v->shape[3], g = h / (q->shape[1] / k->shape[1]);
     const float scale = (float)oracle_scale(params, dk);
@@ -25,20 +25,24 @@ void naive_row(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
             continue;
         const float *key = (const float *)k->data + (dk ? tensor_offset(k, b, g, j, 0) : 0);
         float dot = 0;
-        for (int64_t c = 0; c < dk; c++)
-            dot += query[c] * key[c];
+        for (int64_t c = 0; c < dk; c++) {
+            const int64_t at = order & 2 ? dk - 1 - c : c;
+            dot += query[at] * key[at];
+        }
         weights[j] = (dk ? scale * dot : 0) + oracle_bias(params, b, h, i, j);
         max = weights[j] > max ? weights[j] : max;
     }
     const float base = max == -INFINITY ? 0 : max;
-    for (int64_t j = 0; j < tk; j++) {
+    for (int64_t n = 0; n < tk; n++) {
+        const int64_t j = order & 1 ? tk - 1 - n : n;
         weights[j] = expf(weights[j] - base);
         sum += weights[j];
     }
     *lse = base + logf(sum);
     for (int64_t c = 0; c < dv; c++)
         out[c] = 0;
-    for (int64_t j = 0; j < tk; j++) {
+    for (int64_t n = 0; n < tk; n++) {
+        const int64_t j = order & 1 ? tk - 1 - n : n;
         weights[j] = sum == 0 ? 0 : weights[j] / sum;
         if (!oracle_key_is_live(params, q->shape[2], tk, b, h, i, j))
             continue;

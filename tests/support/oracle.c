@@ -210,18 +210,49 @@ static void *must_allocate(int64_t n, size_t size)
     return p;
 }
 
-/** Sums over queries, per key, of the oracle's and the naive weights. */
-static void add_key_sums(struct reference *ref)
+/** Space for one naive computation of a row, and for its sums per key, [NAIVE_ORDERS][batch][heads][tk]. */
+struct naive {
+    float *out, *weights, *key_sums;
+};
+
+static void keep_largest(double *error, float got, double exact)
 {
-    for (int64_t bh = 0; bh < ref->batch * ref->heads; bh++) {
-        for (int64_t i = 0; i < ref->tq; i++) {
-            for (int64_t j = 0; j < ref->tk; j++) {
-                const int64_t at = bh * ref->tk + j, from = (bh * ref->tq + i) * ref->tk + j;
-                ref->key_sums[at] += ref->weights[from];
-                ref->key_sums_unit[at] += ref->weights_unit[from];
-                ref->naive_key_sums[at] += ref->naive_weights[from];
-            }
+    const double difference = fabs((double)got - exact);
+    if (isfinite(difference) && difference > *error)
+        *error = difference;
+}
+
+/** Computes row i naively in every order, and keeps the largest errors. */
+static void measure_naive_row(struct reference *ref, const struct naive *naive, const attn_tensor *q,
+                              const attn_tensor *k, const attn_tensor *v, const attn_params *params, int64_t b,
+                              int64_t h, int64_t i)
+{
+    const int64_t head = b * ref->heads + h, r = head * ref->tq + i;
+    for (int order = 0; order < NAIVE_ORDERS; order++) {
+        float lse, *sums = naive->key_sums + (order * ref->batch * ref->heads + head) * ref->tk;
+        naive_row(q, k, v, params, b, h, i, order, naive->out, &lse, naive->weights);
+        keep_largest(&ref->naive_lse_error[r], lse, ref->lse[r]);
+        for (int64_t c = 0; c < ref->dv; c++)
+            keep_largest(&ref->naive_out_error[r * ref->dv + c], naive->out[c], ref->out[r * ref->dv + c]);
+        for (int64_t j = 0; j < ref->tk; j++) {
+            keep_largest(&ref->naive_weights_error[r * ref->tk + j], naive->weights[j], ref->weights[r * ref->tk + j]);
+            sums[j] += naive->weights[j];
         }
+    }
+}
+
+/** Sums over queries, per key. */
+static void add_key_sums(struct reference *ref, const struct naive *naive)
+{
+    const int64_t keys = ref->batch * ref->heads * ref->tk;
+    for (int64_t at = 0; at < keys; at++) {
+        const int64_t head = at / ref->tk, j = at % ref->tk;
+        for (int64_t i = 0; i < ref->tq; i++) {
+            ref->key_sums[at] += ref->weights[(head * ref->tq + i) * ref->tk + j];
+            ref->key_sums_unit[at] += ref->weights_unit[(head * ref->tq + i) * ref->tk + j];
+        }
+        for (int order = 0; order < NAIVE_ORDERS; order++)
+            keep_largest(&ref->naive_key_sums_error[at], naive->key_sums[order * keys + at], ref->key_sums[at]);
     }
 }
 
@@ -231,19 +262,16 @@ struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, c
     struct reference ref = {
         .batch = q->shape[0], .heads = q->shape[1], .tq = q->shape[2], .tk = k->shape[2], .dv = v->shape[3]};
     const int64_t rows = ref.batch * ref.heads * ref.tq, keys = ref.batch * ref.heads * ref.tk;
-    ref.out = must_allocate(rows * ref.dv, sizeof(double));
-    ref.out_unit = must_allocate(rows * ref.dv, sizeof(double));
-    ref.lse = must_allocate(rows, sizeof(double));
-    ref.lse_unit = must_allocate(rows, sizeof(double));
-    ref.weights = must_allocate(rows * ref.tk, sizeof(double));
-    ref.weights_unit = must_allocate(rows * ref.tk, sizeof(double));
-    ref.key_sums = must_allocate(keys, sizeof(double));
-    ref.key_sums_unit = must_allocate(keys, sizeof(double));
-    ref.naive_out = must_allocate(rows * ref.dv, sizeof(float));
-    ref.naive_lse = must_allocate(rows, sizeof(float));
-    ref.naive_weights = must_allocate(rows * ref.tk, sizeof(float));
-    ref.naive_key_sums = must_allocate(keys, sizeof(float));
+    double **const all[] = {&ref.out,      &ref.out_unit,      &ref.naive_out_error,
+                            &ref.lse,      &ref.lse_unit,      &ref.naive_lse_error,
+                            &ref.weights,  &ref.weights_unit,  &ref.naive_weights_error,
+                            &ref.key_sums, &ref.key_sums_unit, &ref.naive_key_sums_error};
+    const int64_t sizes[] = {rows * ref.dv, rows, rows * ref.tk, keys};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        *all[i] = must_allocate(sizes[i / 3], sizeof(double));
 
+    const struct naive naive = {must_allocate(ref.dv, sizeof(float)), must_allocate(ref.tk, sizeof(float)),
+                                must_allocate(NAIVE_ORDERS * keys, sizeof(float))};
     const struct row row = {must_allocate(ref.tk, 1), must_allocate(ref.tk, sizeof(double)),
                             must_allocate(ref.tk, sizeof(double)), must_allocate(ref.tk, sizeof(double))};
     for (int64_t b = 0; b < ref.batch; b++) {
@@ -255,12 +283,14 @@ struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, c
                     output_row(&ref, r, &row, v, b, h / (ref.heads / k->shape[1]));
                 else
                     fill_nan_row(&ref, r, row.live);
-                naive_row(q, k, v, params, b, h, i, ref.naive_out + r * ref.dv, ref.naive_lse + r,
-                          ref.naive_weights + r * ref.tk);
+                measure_naive_row(&ref, &naive, q, k, v, params, b, h, i);
             }
         }
     }
-    add_key_sums(&ref);
+    add_key_sums(&ref, &naive);
+    free(naive.out);
+    free(naive.weights);
+    free(naive.key_sums);
     free(row.live);
     free(row.score);
     free(row.size);
@@ -270,9 +300,10 @@ struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, c
 
 void reference_free(struct reference *ref)
 {
-    void *const all[] = {ref->out,       ref->out_unit,     ref->lse,           ref->lse_unit,
-                         ref->weights,   ref->weights_unit, ref->key_sums,      ref->key_sums_unit,
-                         ref->naive_out, ref->naive_lse,    ref->naive_weights, ref->naive_key_sums};
+    double *const all[] = {ref->out,      ref->out_unit,      ref->naive_out_error,
+                           ref->lse,      ref->lse_unit,      ref->naive_lse_error,
+                           ref->weights,  ref->weights_unit,  ref->naive_weights_error,
+                           ref->key_sums, ref->key_sums_unit, ref->naive_key_sums_error};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
