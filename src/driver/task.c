@@ -11,11 +11,11 @@
 
 #include "kernels/scratch.h"
 
-/* Four strips use each block of K and V that comes from a far cache four times; more gain nothing. */
-#define STRIPS_PER_BLOCK 4
+/* Strips of a block share each block of K and V that comes from a far cache; more than these gain nothing. */
+#define STRIPS_PER_BLOCK 6
 
-/* Tasks a thread should find, so that the last one to finish is waited for less than a hundredth of the time. */
-#define TASKS_PER_THREAD 64
+/* Tasks a thread should find, so that the last one to finish is not waited for long. */
+#define TASKS_PER_THREAD 16
 
 /* Further than any key can be from any query, and far from overflow. */
 #define FAR (INT64_MAX / 8)

@@ -8,9 +8,11 @@
 
 #include "kernels/kernels.h"
 #include "kernels/scratch.h"
+#include "kernels/width.h"
 #include "kernels/transpose.h"
-#include "kernels/tile.h"
 #include "kernels/mask.h"
+#include "kernels/tile.h"
+#include "kernels/nonfinite.h"
 #include "kernels/softmax.h"
 #include "kernels/forward.h"
 

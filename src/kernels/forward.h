@@ -29,8 +29,6 @@
 
 #include <assert.h>
 
-#define KEY_BLOCK 128
-
 /** A block of keys, in place. */
 struct key_block {
     const float *k, *v;
@@ -78,9 +76,18 @@ static struct mask tile_scores(const struct attn_work *work, const struct attn_s
     const struct mask mask = stage_mask(work, scratch, strip->nv * VF_LEN, strip->first, strip->rows, keys->first, n);
     if (mask.kind == MASK_DEAD)
         return mask;
-    score_tile(strip->nv, strip->q, keys->k, work->k.stride, work->dk, n, scratch->s, max);
-    if (mask.kind != MASK_NONE)
-        mask_scores(strip->nv, &mask, n, scratch->s, max);
+    struct score_operands operands = {strip->q, keys->k, work->k.stride, work->dk, &mask, scratch->s, {NULL}, {0}, {0}};
+    if (strip->first == 0) { /* the first to see this block: V is next, then the block behind it */
+        operands.next[0] = keys->v;
+        operands.next_stride[0] = work->v.stride;
+        operands.next_width[0] = work->dv;
+        if (keys->first + KEY_BLOCK + n <= work->num_keys) {
+            operands.next[1] = keys->k + KEY_BLOCK * work->k.stride;
+            operands.next_stride[1] = work->k.stride;
+            operands.next_width[1] = work->dk;
+        }
+    }
+    score_tile(strip->nv, &operands, n, max);
     return mask;
 }
 
@@ -180,8 +187,12 @@ ATTN_INLINE void forward_body(const attn_exp exp, const struct attn_work *work)
     struct strip strips[ATTN_MAX_STRIPS];
     assert(num_strips <= ATTN_MAX_STRIPS);
     int64_t end = 0;
+    prefetch_rows(work->q.data, work->q.stride, 0, work->num_queries < STRIP ? work->num_queries : STRIP, work->dk, 0);
     for (int64_t i = 0; i < num_strips; i++) {
         strips[i] = strip_at(work, &scratch, i);
+        prefetch_rows(work->q.data, work->q.stride, strips[i].first + STRIP,
+                      strips[i].first + 2 * STRIP < work->num_queries ? strips[i].first + 2 * STRIP : work->num_queries,
+                      work->dk, 0);
         transpose_in(strips[i].q, strips[i].nv * VF_LEN, work->q.data + strips[i].first * work->q.stride,
                      work->q.stride, strips[i].rows, work->dk, work->scale);
         const int64_t visible = visible_keys(work, &strips[i]);
@@ -190,6 +201,9 @@ ATTN_INLINE void forward_body(const attn_exp exp, const struct attn_work *work)
     for (int64_t first = 0; first < end; first += KEY_BLOCK) {
         struct key_block keys = key_block_at(work, first, end);
         for (int64_t i = 0; i < num_strips; i++) {
+            if (first + KEY_BLOCK >= end) /* the last block: its strips' rows of out are written next */
+                prefetch_rows(work->out.data, work->out.stride, strips[i].first, strips[i].first + strips[i].rows,
+                              work->dv, 1);
             const int64_t visible = visible_keys(work, &strips[i]) - first;
             if (visible > 0)
                 strip_step(exp, work, &scratch, &strips[i], &keys, (int)(visible < keys.size ? visible : keys.size));

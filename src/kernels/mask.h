@@ -107,6 +107,8 @@ static struct extent stage_live(uint8_t *live, int width, struct attn_grid mask,
             vb x[16];
             for (int i = 0; i < 16; i++) {
                 const uint8_t *row = src + (r + i < rows ? r + i : rows - 1) * mask.query_stride + j;
+                if (j % ATTN_ALIGN == 0) /* a line of the next tile; an address behind the mask does no harm */
+                    __builtin_prefetch((const void *)((uintptr_t)row + KEY_BLOCK), 0, 2);
                 if (size == 16) {
                     memcpy(&x[i], row, 16);
                 } else {
@@ -225,94 +227,17 @@ ATTN_INLINE vm mask_lanes(enum mask_kind kind, const struct mask *mask, int widt
     return vf_eq(hidden, vf_zero());
 }
 
-ATTN_INLINE void mask_scores_body(const int nv, const enum mask_kind kind, const struct mask *mask, int n, float *s,
-                                  float *max_out)
+/** A vector of scores with its mask put on. */
+ATTN_INLINE vf masked_score(const enum mask_kind kind, const struct mask *mask, int width, int j, int v, vf x)
 {
-    const int width = nv * VF_LEN;
     const vf minus_inf = vf_set1(-INFINITY);
-    vf max[VF_STRIP];
-    ATTN_UNROLL
-    for (int v = 0; v < nv; v++)
-        max[v] = minus_inf;
-    for (int j = 0; j < n; j++) {
-        ATTN_UNROLL
-        for (int v = 0; v < nv; v++) {
-            float *at = s + (ptrdiff_t)j * width + v * VF_LEN;
-            vf x = vf_load(at);
-            if (kind == MASK_BIAS) {
-                const vf b = vf_load(mask->bias + (ptrdiff_t)j * width + v * VF_LEN);
-                x = vf_select(vf_eq(b, minus_inf), minus_inf, vf_add(x, b));
-            } else {
-                x = vf_select(mask_lanes(kind, mask, width, j, v), x, minus_inf);
-            }
-            max[v] = vf_max(x, max[v]);
-            vf_store(at, x);
-        }
+    if (kind == MASK_NONE)
+        return x;
+    if (kind == MASK_BIAS) {
+        const vf b = vf_load(mask->bias + (ptrdiff_t)j * width + v * VF_LEN);
+        return vf_select(vf_eq(b, minus_inf), minus_inf, vf_add(x, b));
     }
-    ATTN_UNROLL
-    for (int v = 0; v < nv; v++)
-        vf_store(max_out + v * VF_LEN, max[v]);
-}
-
-/** Puts the mask on n rows of scores; max[lane] becomes the maximum of what it sees. */
-static void mask_scores(int nv, const struct mask *mask, int n, float *s, float *max)
-{
-    switch (mask->kind) {
-    case MASK_DIAGONAL:
-        ATTN_BY_WIDTH(nv, mask_scores_body, MASK_DIAGONAL, mask, n, s, max);
-        break;
-    case MASK_LIVE:
-        ATTN_BY_WIDTH(nv, mask_scores_body, MASK_LIVE, mask, n, s, max);
-        break;
-    default:
-        ATTN_BY_WIDTH(nv, mask_scores_body, MASK_BIAS, mask, n, s, max);
-        break;
-    }
-}
-
-/** Whether n rows of V hold only finite numbers. */
-static int values_finite(const float *v, ptrdiff_t stride, int n, int dv)
-{
-    vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}; /* x * 0 is NaN for Inf and NaN */
-    for (int j = 0; j < n; j++) {
-        const float *row = v + j * stride;
-        int c = 0;
-        for (; c + 4 * VF_LEN <= dv; c += 4 * VF_LEN)
-            ATTN_UNROLL
-        for (int i = 0; i < 4; i++)
-            sum[i] = vf_fma(vf_load(row + c + i * VF_LEN), vf_zero(), sum[i]);
-        for (; c + VF_LEN <= dv; c += VF_LEN)
-            sum[0] = vf_fma(vf_load(row + c), vf_zero(), sum[0]);
-        if (c < dv)
-            sum[1] = vf_fma(vf_load_tail(row + c, dv - c), vf_zero(), sum[1]);
-    }
-    float lanes[VF_LEN];
-    vf_store(lanes, vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
-    int finite = 1;
-    for (int i = 0; i < VF_LEN; i++)
-        finite &= lanes[i] == 0.0f;
-    return finite;
-}
-
-/** value_tile() for the rare block of V with a NaN or Inf: adds to lane r only the keys that it sees. */
-static void value_tile_masked(int nv, const struct mask *mask, const float *p, const float *v, ptrdiff_t v_stride,
-                              int dv, int n, float *o, enum accumulate mode, const float *alpha)
-{
-    const int width = nv * VF_LEN;
-    for (int w = 0; w < nv; w++) {
-        for (int c = 0; c < dv; c++) {
-            float *at = o + (ptrdiff_t)c * width + w * VF_LEN;
-            vf acc = mode == ACCUMULATE_FIRST ? vf_zero() : vf_load(at);
-            if (mode == ACCUMULATE_RESCALE)
-                acc = vf_mul(acc, vf_load(alpha + w * VF_LEN));
-            for (int j = 0; j < n; j++) {
-                const vf sum =
-                    vf_fma(vf_set1(v[j * v_stride + c]), vf_load(p + (ptrdiff_t)j * width + w * VF_LEN), acc);
-                acc = vf_select(mask_lanes(mask->kind, mask, width, j, w), sum, acc);
-            }
-            vf_store(at, acc);
-        }
-    }
+    return vf_select(mask_lanes(kind, mask, width, j, v), x, minus_inf);
 }
 
 #endif

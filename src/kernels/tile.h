@@ -20,48 +20,35 @@
 
 #include <math.h>
 
-#define STRIP (VF_STRIP * VF_LEN)
+/** Where a block of scores comes from and goes to. */
+struct score_operands {
+    const float *q; /**< [dk][nv * VF_LEN] */
+    const float *k; /**< first row of the block of keys */
+    ptrdiff_t k_stride;
+    int64_t dk;
+    const struct mask *mask;
+    float *s; /**< [keys][nv * VF_LEN] */
+    /* Rows that will be wanted soon, key by key beside those of k: fetched into L2 meanwhile. NULL: none. */
+    const float *next[2];
+    ptrdiff_t next_stride[2];
+    int64_t next_width[2];
+};
 
-/** Calls a body with a constant number of vectors. */
-#if VF_STRIP == 3
-#define ATTN_BY_WIDTH(nv, body, ...)                                                                                   \
-    do {                                                                                                               \
-        if ((nv) == 3)                                                                                                 \
-            body(3, __VA_ARGS__);                                                                                      \
-        else if ((nv) == 2)                                                                                            \
-            body(2, __VA_ARGS__);                                                                                      \
-        else                                                                                                           \
-            body(1, __VA_ARGS__);                                                                                      \
-    } while (0)
-#elif VF_STRIP == 4
-#define ATTN_BY_WIDTH(nv, body, ...)                                                                                   \
-    do {                                                                                                               \
-        if ((nv) == 4)                                                                                                 \
-            body(4, __VA_ARGS__);                                                                                      \
-        else if ((nv) == 3)                                                                                            \
-            body(3, __VA_ARGS__);                                                                                      \
-        else if ((nv) == 2)                                                                                            \
-            body(2, __VA_ARGS__);                                                                                      \
-        else                                                                                                           \
-            body(1, __VA_ARGS__);                                                                                      \
-    } while (0)
-#else
-#error "ATTN_BY_WIDTH has no case for this VF_STRIP"
-#endif
-
-/** Scores of nk keys against nv vectors of queries; raises max to their maximum per lane, NaN left out. */
-ATTN_INLINE void score_rows(const int nk, const int nv, const float *q, const float *k, ptrdiff_t k_stride, int64_t dk,
-                            float *s, vf *max)
+/** Scores of keys j..j+nk-1 against nv vectors of queries; raises max to their maximum per lane, NaN left out. */
+ATTN_INLINE void score_rows(const int nk, const int nv, const enum mask_kind kind, const struct score_operands *x,
+                            int j, vf *max)
 {
     vf acc[VF_KEYS][VF_STRIP];
     const float *row[VF_KEYS];
+    const float *q = x->q;
     ATTN_UNROLL
     for (int i = 0; i < nk; i++) {
-        row[i] = k + i * k_stride;
+        row[i] = x->k + (j + i) * x->k_stride;
         ATTN_UNROLL
         for (int v = 0; v < nv; v++)
             acc[i][v] = vf_zero();
     }
+    const int64_t dk = x->dk;
 #pragma GCC unroll 4
     for (int64_t c = 0; c < dk; c++) {
         vf a[VF_STRIP];
@@ -80,42 +67,58 @@ ATTN_INLINE void score_rows(const int nk, const int nv, const float *q, const fl
     for (int i = 0; i < nk; i++) {
         ATTN_UNROLL
         for (int v = 0; v < nv; v++) {
-            max[v] = vf_max(acc[i][v], max[v]);
-            vf_store(s + (i * nv + v) * VF_LEN, acc[i][v]);
+            const vf score = masked_score(kind, x->mask, nv * VF_LEN, j + i, v, acc[i][v]);
+            max[v] = vf_max(score, max[v]);
+            vf_store(x->s + ((j + i) * nv + v) * VF_LEN, score);
         }
     }
 }
 
-/** Scores of n keys; max[lane] becomes their maximum. */
-ATTN_INLINE void score_body(const int nv, const float *q, const float *k, ptrdiff_t k_stride, int64_t dk, int n,
-                            float *s, float *max_out)
+ATTN_INLINE void score_body(const int nv, const enum mask_kind kind, const struct score_operands *x, int n,
+                            float *max_out)
 {
     vf max[VF_STRIP];
     ATTN_UNROLL
     for (int v = 0; v < nv; v++)
         max[v] = vf_set1(-INFINITY);
     int j = 0;
-    for (; j + VF_KEYS <= n; j += VF_KEYS)
-        score_rows(VF_KEYS, nv, q, k + j * k_stride, k_stride, dk, s + j * nv * VF_LEN, max);
+    for (; j + VF_KEYS <= n; j += VF_KEYS) {
+        for (int i = 0; i < 2 && x->next[i]; i++)
+            prefetch_rows(x->next[i], x->next_stride[i], j, j + VF_KEYS, x->next_width[i], 0);
+        score_rows(VF_KEYS, nv, kind, x, j, max);
+    }
     if (VF_KEYS > 4 && j + 4 <= n) {
-        score_rows(4, nv, q, k + j * k_stride, k_stride, dk, s + j * nv * VF_LEN, max);
+        score_rows(4, nv, kind, x, j, max);
         j += 4;
     }
     if (VF_KEYS > 2 && j + 2 <= n) {
-        score_rows(2, nv, q, k + j * k_stride, k_stride, dk, s + j * nv * VF_LEN, max);
+        score_rows(2, nv, kind, x, j, max);
         j += 2;
     }
     if (j < n)
-        score_rows(1, nv, q, k + j * k_stride, k_stride, dk, s + j * nv * VF_LEN, max);
+        score_rows(1, nv, kind, x, j, max);
     ATTN_UNROLL
     for (int v = 0; v < nv; v++)
         vf_store(max_out + v * VF_LEN, max[v]);
 }
 
-static void score_tile(int nv, const float *q, const float *k, ptrdiff_t k_stride, int64_t dk, int n, float *s,
-                       float *max)
+/** Masked scores of n keys; max[lane] becomes the maximum of what it sees. */
+static void score_tile(int nv, const struct score_operands *x, int n, float *max)
 {
-    ATTN_BY_WIDTH(nv, score_body, q, k, k_stride, dk, n, s, max);
+    switch (x->mask->kind) {
+    case MASK_DIAGONAL:
+        ATTN_BY_WIDTH(nv, score_body, MASK_DIAGONAL, x, n, max);
+        break;
+    case MASK_LIVE:
+        ATTN_BY_WIDTH(nv, score_body, MASK_LIVE, x, n, max);
+        break;
+    case MASK_BIAS:
+        ATTN_BY_WIDTH(nv, score_body, MASK_BIAS, x, n, max);
+        break;
+    default:
+        ATTN_BY_WIDTH(nv, score_body, MASK_NONE, x, n, max);
+        break;
+    }
 }
 
 /** How value_tile() finds its accumulators. */

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The shape of a strip, and how a body written for a constant number of
+ * vectors is called with one that is known at run time.
+ */
+#ifndef ATTN_WIDTH_H
+#define ATTN_WIDTH_H
+
+#define ATTN_INLINE static inline __attribute__((always_inline))
+#define ATTN_UNROLL _Pragma("GCC unroll 16")
+
+/** Keys in a step of the online softmax. */
+#define KEY_BLOCK 128
+
+/** Queries in a full strip. */
+#define STRIP (VF_STRIP * VF_LEN)
+
+/** Calls a body with a constant number of vectors. */
+#if VF_STRIP == 3
+#define ATTN_BY_WIDTH(nv, body, ...)                                                                                   \
+    do {                                                                                                               \
+        if ((nv) == 3)                                                                                                 \
+            body(3, __VA_ARGS__);                                                                                      \
+        else if ((nv) == 2)                                                                                            \
+            body(2, __VA_ARGS__);                                                                                      \
+        else                                                                                                           \
+            body(1, __VA_ARGS__);                                                                                      \
+    } while (0)
+#elif VF_STRIP == 4
+#define ATTN_BY_WIDTH(nv, body, ...)                                                                                   \
+    do {                                                                                                               \
+        if ((nv) == 4)                                                                                                 \
+            body(4, __VA_ARGS__);                                                                                      \
+        else if ((nv) == 3)                                                                                            \
+            body(3, __VA_ARGS__);                                                                                      \
+        else if ((nv) == 2)                                                                                            \
+            body(2, __VA_ARGS__);                                                                                      \
+        else                                                                                                           \
+            body(1, __VA_ARGS__);                                                                                      \
+    } while (0)
+#else
+#error "ATTN_BY_WIDTH has no case for this VF_STRIP"
+#endif
+
+#endif
