@@ -135,8 +135,11 @@ ATTN_INLINE void strip_step(const attn_exp exp, const struct attn_work *work, co
 
     if (mask.kind != MASK_NONE && keys->v_finite < 0)
         keys->v_finite = values_finite(keys->v, work->v.stride, keys->size, work->dv);
+    int ends[VF_STRIP]; /* keys that some lane of a vector sees */
+    for (int v = 0; v < strip->nv; v++)
+        ends[v] = mask.kind == MASK_DIAGONAL ? visible_before(mask.diagonal, (v + 1) * VF_LEN, n) : n;
     if (mask.kind == MASK_NONE || keys->v_finite)
-        value_tile(strip->nv, scratch->s, keys->v, work->v.stride, work->dv, n, strip->o, mode, alpha);
+        value_tile(strip->nv, scratch->s, keys->v, work->v.stride, work->dv, ends, strip->o, mode, alpha);
     else
         value_tile_masked(strip->nv, &mask, scratch->s, keys->v, work->v.stride, work->dv, n, strip->o, mode, alpha);
 }

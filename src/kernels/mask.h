@@ -163,6 +163,13 @@ static inline int hidden_lanes(int64_t diagonal, int j, int width)
     return first <= 0 ? 0 : first < width ? (int)first : width;
 }
 
+/** Of n keys, those that the lanes before lane see: a prefix. */
+static inline int visible_before(int64_t diagonal, int lane, int n)
+{
+    const int64_t visible = diagonal + lane;
+    return visible <= 0 ? 0 : visible < n ? (int)visible : n;
+}
+
 /**
  * Finds out how the tile of strip rows first_row.. and keys first_key.. is
  * masked. n has been cut to the keys that some row sees by the diagonal.

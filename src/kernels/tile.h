@@ -34,9 +34,12 @@ struct score_operands {
     int64_t next_width[2];
 };
 
-/** Scores of keys j..j+nk-1 against nv vectors of queries; raises max to their maximum per lane, NaN left out. */
-ATTN_INLINE void score_rows(const int nk, const int nv, const enum mask_kind kind, const struct score_operands *x,
-                            int j, vf *max)
+/**
+ * Scores of keys j..j+nk-1 against vectors v0..nv-1 of queries; the vectors before see none of these keys. Raises max
+ * to their maximum per lane, NaN left out.
+ */
+ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const enum mask_kind kind,
+                            const struct score_operands *x, int j, vf *max)
 {
     vf acc[VF_KEYS][VF_STRIP];
     const float *row[VF_KEYS];
@@ -45,7 +48,10 @@ ATTN_INLINE void score_rows(const int nk, const int nv, const enum mask_kind kin
     for (int i = 0; i < nk; i++) {
         row[i] = x->k + (j + i) * x->k_stride;
         ATTN_UNROLL
-        for (int v = 0; v < nv; v++)
+        for (int v = 0; v < v0; v++)
+            vf_store(x->s + ((j + i) * nv + v) * VF_LEN, vf_set1(-INFINITY));
+        ATTN_UNROLL
+        for (int v = v0; v < nv; v++)
             acc[i][v] = vf_zero();
     }
     const int64_t dk = x->dk;
@@ -53,25 +59,40 @@ ATTN_INLINE void score_rows(const int nk, const int nv, const enum mask_kind kin
     for (int64_t c = 0; c < dk; c++) {
         vf a[VF_STRIP];
         ATTN_UNROLL
-        for (int v = 0; v < nv; v++)
+        for (int v = v0; v < nv; v++)
             a[v] = vf_load(q + (c * nv + v) * VF_LEN);
         ATTN_UNROLL
         for (int i = 0; i < nk; i++) {
             const vf b = vf_set1(row[i][c]);
             ATTN_UNROLL
-            for (int v = 0; v < nv; v++)
+            for (int v = v0; v < nv; v++)
                 acc[i][v] = vf_fma(b, a[v], acc[i][v]);
         }
     }
     ATTN_UNROLL
     for (int i = 0; i < nk; i++) {
         ATTN_UNROLL
-        for (int v = 0; v < nv; v++) {
+        for (int v = v0; v < nv; v++) {
             const vf score = masked_score(kind, x->mask, nv * VF_LEN, j + i, v, acc[i][v]);
             max[v] = vf_max(score, max[v]);
             vf_store(x->s + ((j + i) * nv + v) * VF_LEN, score);
         }
     }
+}
+
+/** score_rows() without the vectors that lie before the diagonal. */
+ATTN_INLINE void score_visible(const int nk, const int nv, const enum mask_kind kind, const struct score_operands *x,
+                               int j, vf *max)
+{
+    const int v0 = kind == MASK_DIAGONAL ? hidden_lanes(x->mask->diagonal, j, nv * VF_LEN) / VF_LEN : 0;
+    if (v0 == 0)
+        score_rows(nk, 0, nv, kind, x, j, max);
+    else if (v0 == 1 && nv > 1)
+        score_rows(nk, 1, nv, kind, x, j, max);
+    else if (v0 == 2 && nv > 2)
+        score_rows(nk, 2, nv, kind, x, j, max);
+    else if (nv > 3)
+        score_rows(nk, 3, nv, kind, x, j, max);
 }
 
 ATTN_INLINE void score_body(const int nv, const enum mask_kind kind, const struct score_operands *x, int n,
@@ -85,18 +106,18 @@ ATTN_INLINE void score_body(const int nv, const enum mask_kind kind, const struc
     for (; j + VF_KEYS <= n; j += VF_KEYS) {
         for (int i = 0; i < 2 && x->next[i]; i++)
             prefetch_rows(x->next[i], x->next_stride[i], j, j + VF_KEYS, x->next_width[i], 0);
-        score_rows(VF_KEYS, nv, kind, x, j, max);
+        score_visible(VF_KEYS, nv, kind, x, j, max);
     }
     if (VF_KEYS > 4 && j + 4 <= n) {
-        score_rows(4, nv, kind, x, j, max);
+        score_visible(4, nv, kind, x, j, max);
         j += 4;
     }
     if (VF_KEYS > 2 && j + 2 <= n) {
-        score_rows(2, nv, kind, x, j, max);
+        score_visible(2, nv, kind, x, j, max);
         j += 2;
     }
     if (j < n)
-        score_rows(1, nv, kind, x, j, max);
+        score_visible(1, nv, kind, x, j, max);
     ATTN_UNROLL
     for (int v = 0; v < nv; v++)
         vf_store(max_out + v * VF_LEN, max[v]);
@@ -124,9 +145,10 @@ static void score_tile(int nv, const struct score_operands *x, int n, float *max
 /** How value_tile() finds its accumulators. */
 enum accumulate { ACCUMULATE_FIRST, ACCUMULATE_ADD, ACCUMULATE_RESCALE };
 
-/** Adds n keys' part to nc channels; mode FIRST starts from 0, RESCALE multiplies by alpha before. */
-ATTN_INLINE void value_columns(const int nc, const int nv, const float *p, const float *v, ptrdiff_t v_stride, int n,
-                               float *o, enum accumulate mode, const float *alpha)
+/** Adds the part of the keys before ends[w], for vector w, to nc channels; mode FIRST starts from 0, RESCALE multiplies
+ * by alpha before. */
+ATTN_INLINE void value_columns(const int nc, const int nv, const int diagonal, const float *p, const float *v,
+                               ptrdiff_t v_stride, const int *ends, float *o, enum accumulate mode, const float *alpha)
 {
     vf acc[VF_CHANNELS][VF_STRIP];
     ATTN_UNROLL
@@ -140,6 +162,7 @@ ATTN_INLINE void value_columns(const int nc, const int nv, const float *p, const
                 acc[i][w] = vf_mul(acc[i][w], vf_load(alpha + w * VF_LEN));
         }
     }
+    const int n = ends[0];
 #pragma GCC unroll 4
     for (int j = 0; j < n; j++) {
         vf a[VF_STRIP];
@@ -154,6 +177,20 @@ ATTN_INLINE void value_columns(const int nc, const int nv, const float *p, const
                 acc[i][w] = vf_fma(b, a[w], acc[i][w]);
         }
     }
+    /* Along the diagonal the later vectors see more keys. */
+    ATTN_UNROLL
+    for (int w0 = 1; diagonal && w0 < nv; w0++) {
+#pragma GCC unroll 1
+        for (int j = ends[w0 - 1]; j < ends[w0]; j++) {
+            ATTN_UNROLL
+            for (int i = 0; i < nc; i++) {
+                const vf b = vf_set1(v[j * v_stride + i]);
+                ATTN_UNROLL
+                for (int w = w0; w < nv; w++)
+                    acc[i][w] = vf_fma(b, vf_load(p + ((ptrdiff_t)j * nv + w) * VF_LEN), acc[i][w]);
+            }
+        }
+    }
     ATTN_UNROLL
     for (int i = 0; i < nc; i++) {
         ATTN_UNROLL
@@ -163,28 +200,31 @@ ATTN_INLINE void value_columns(const int nc, const int nv, const float *p, const
 }
 
 /** Adds n keys' part to all dv channels. */
-ATTN_INLINE void value_body(const int nv, const float *p, const float *v, ptrdiff_t v_stride, int64_t dv, int n,
-                            float *o, enum accumulate mode, const float *alpha)
+ATTN_INLINE void value_body(const int nv, const int diagonal, const float *p, const float *v, ptrdiff_t v_stride,
+                            int64_t dv, const int *ends, float *o, enum accumulate mode, const float *alpha)
 {
     int64_t c = 0;
     for (; c + VF_CHANNELS <= dv; c += VF_CHANNELS)
-        value_columns(VF_CHANNELS, nv, p, v + c, v_stride, n, o + c * nv * VF_LEN, mode, alpha);
+        value_columns(VF_CHANNELS, nv, diagonal, p, v + c, v_stride, ends, o + c * nv * VF_LEN, mode, alpha);
     if (VF_CHANNELS > 4 && c + 4 <= dv) {
-        value_columns(4, nv, p, v + c, v_stride, n, o + c * nv * VF_LEN, mode, alpha);
+        value_columns(4, nv, diagonal, p, v + c, v_stride, ends, o + c * nv * VF_LEN, mode, alpha);
         c += 4;
     }
     if (VF_CHANNELS > 2 && c + 2 <= dv) {
-        value_columns(2, nv, p, v + c, v_stride, n, o + c * nv * VF_LEN, mode, alpha);
+        value_columns(2, nv, diagonal, p, v + c, v_stride, ends, o + c * nv * VF_LEN, mode, alpha);
         c += 2;
     }
     if (c < dv)
-        value_columns(1, nv, p, v + c, v_stride, n, o + c * nv * VF_LEN, mode, alpha);
+        value_columns(1, nv, diagonal, p, v + c, v_stride, ends, o + c * nv * VF_LEN, mode, alpha);
 }
 
-static void value_tile(int nv, const float *p, const float *v, ptrdiff_t v_stride, int64_t dv, int n, float *o,
-                       enum accumulate mode, const float *alpha)
+static void value_tile(int nv, const float *p, const float *v, ptrdiff_t v_stride, int64_t dv, const int *ends,
+                       float *o, enum accumulate mode, const float *alpha)
 {
-    ATTN_BY_WIDTH(nv, value_body, p, v, v_stride, dv, n, o, mode, alpha);
+    if (ends[0] < ends[nv - 1])
+        ATTN_BY_WIDTH(nv, value_body, 1, p, v, v_stride, dv, ends, o, mode, alpha);
+    else
+        ATTN_BY_WIDTH(nv, value_body, 0, p, v, v_stride, dv, ends, o, mode, alpha);
 }
 
 #endif
