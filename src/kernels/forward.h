@@ -76,17 +76,23 @@ static struct mask tile_scores(const struct attn_work *work, const struct attn_s
     const struct mask mask = stage_mask(work, scratch, strip->nv * VF_LEN, strip->first, strip->rows, keys->first, n);
     if (mask.kind == MASK_DEAD)
         return mask;
-    struct score_operands operands = {strip->q, keys->k, work->k.stride, work->dk, &mask, scratch->s, {NULL}, {0}, {0}};
-    if (strip->first == 0) { /* the first to see this block: V is next, then the block behind it */
-        operands.next[0] = keys->v;
-        operands.next_stride[0] = work->v.stride;
-        operands.next_width[0] = work->dv;
-        if (keys->first + KEY_BLOCK + n <= work->num_keys) {
-            operands.next[1] = keys->k + KEY_BLOCK * work->k.stride;
-            operands.next_stride[1] = work->k.stride;
-            operands.next_width[1] = work->dk;
-        }
-    }
+    /* Member by member: gcc 12 zeroes a whole struct by stores that want more alignment than its sanitized stack has.
+     */
+    struct score_operands operands;
+    operands.q = strip->q;
+    operands.k = keys->k;
+    operands.k_stride = work->k.stride;
+    operands.dk = work->dk;
+    operands.mask = &mask;
+    operands.s = scratch->s;
+    /* The first strip to see this block asks for what comes next: its V, and the block of K behind it. */
+    const int has_next = keys->first + KEY_BLOCK + n <= work->num_keys;
+    operands.next[0] = strip->first == 0 ? keys->v : NULL;
+    operands.next_stride[0] = work->v.stride;
+    operands.next_width[0] = work->dv;
+    operands.next[1] = strip->first == 0 && has_next ? keys->k + KEY_BLOCK * work->k.stride : NULL;
+    operands.next_stride[1] = work->k.stride;
+    operands.next_width[1] = work->dk;
     score_tile(strip->nv, &operands, n, max);
     return mask;
 }

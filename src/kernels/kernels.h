@@ -62,7 +62,7 @@ struct attn_work {
     float *key_sums;
     ptrdiff_t key_sums_stride;
 
-    void *scratch; /**< ATTN_ALIGN-aligned, attn_scratch_size() bytes */
+    void *scratch; /**< ATTN_ALIGN-aligned, as many bytes as attn_scratch_layout() says */
 };
 
 /** One instruction set: its kernels, and their block sizes as data. */
