@@ -111,9 +111,6 @@ int main(void)
     printf("%s\n", text);
 
     struct call call = {plan, &q, &k, &v, &out, &params, NULL, attn_plan_workspace_size(plan), THREADS};
-    if (call.shares > attn_plan_num_threads(plan)) {
-        call.shares = attn_plan_num_threads(plan);
-    }
     int ok = 0;
     call.workspace = malloc(call.workspace_size ? call.workspace_size : 1);
     if (call.workspace == NULL) {

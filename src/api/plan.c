@@ -218,6 +218,7 @@ attn_status attn_forward(const attn_tensor *q, const attn_tensor *k, const attn_
     if (status)
         return status;
     make_plan(&plan, &problem);
+    plan.geometry.threads = plan.geometry.parallel; /* nobody else can join: scratch for those that start */
     void *workspace = malloc(workspace_size(&plan));
     if (!workspace)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a workspace of %zu bytes", workspace_size(&plan));

@@ -16,30 +16,19 @@
 #define STRIP (VF_STRIP * VF_LEN)
 
 /** Calls a body with a constant number of vectors. */
-#if VF_STRIP == 3
-#define ATTN_BY_WIDTH(nv, body, ...)                                                                                   \
-    do {                                                                                                               \
-        if ((nv) == 3)                                                                                                 \
-            body(3, __VA_ARGS__);                                                                                      \
-        else if ((nv) == 2)                                                                                            \
-            body(2, __VA_ARGS__);                                                                                      \
-        else                                                                                                           \
-            body(1, __VA_ARGS__);                                                                                      \
-    } while (0)
-#elif VF_STRIP == 4
-#define ATTN_BY_WIDTH(nv, body, ...)                                                                                   \
-    do {                                                                                                               \
-        if ((nv) == 4)                                                                                                 \
-            body(4, __VA_ARGS__);                                                                                      \
-        else if ((nv) == 3)                                                                                            \
-            body(3, __VA_ARGS__);                                                                                      \
-        else if ((nv) == 2)                                                                                            \
-            body(2, __VA_ARGS__);                                                                                      \
-        else                                                                                                           \
-            body(1, __VA_ARGS__);                                                                                      \
-    } while (0)
-#else
+#if VF_STRIP != 3 && VF_STRIP != 4
 #error "ATTN_BY_WIDTH has no case for this VF_STRIP"
 #endif
+#define ATTN_BY_WIDTH(nv, body, ...)                                                                                   \
+    do {                                                                                                               \
+        if ((nv) == VF_STRIP)                                                                                          \
+            body(VF_STRIP, __VA_ARGS__);                                                                               \
+        else if (VF_STRIP > 3 && (nv) == 3)                                                                            \
+            body(3, __VA_ARGS__);                                                                                      \
+        else if ((nv) == 2)                                                                                            \
+            body(2, __VA_ARGS__);                                                                                      \
+        else                                                                                                           \
+            body(1, __VA_ARGS__);                                                                                      \
+    } while (0)
 
 #endif
