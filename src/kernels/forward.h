@@ -135,15 +135,15 @@ ATTN_INLINE void strip_step(const attn_exp exp, const struct attn_work *work, co
     if (mask.kind == MASK_DEAD)
         return;
     const enum accumulate mode = update_maximum(exp, strip, max, alpha);
-    exponentiate(strip->nv, exp, strip->m, n, scratch->s, sum);
+    int ends[VF_STRIP]; /* keys that some lane of a vector sees */
+    for (int v = 0; v < strip->nv; v++)
+        ends[v] = mask.kind == MASK_DIAGONAL ? visible_before(mask.diagonal, (v + 1) * VF_LEN, n) : n;
+    exponentiate(strip->nv, exp, strip->m, ends, scratch->s, sum);
     for (int i = 0; i < strip->nv * VF_LEN; i += VF_LEN)
         vf_store(strip->l + i, vf_add(vf_load(strip->l + i), vf_load(sum + i)));
 
     if (mask.kind != MASK_NONE && keys->v_finite < 0)
         keys->v_finite = values_finite(keys->v, work->v.stride, keys->size, work->dv);
-    int ends[VF_STRIP]; /* keys that some lane of a vector sees */
-    for (int v = 0; v < strip->nv; v++)
-        ends[v] = mask.kind == MASK_DIAGONAL ? visible_before(mask.diagonal, (v + 1) * VF_LEN, n) : n;
     if (mask.kind == MASK_NONE || keys->v_finite)
         value_tile(strip->nv, scratch->s, keys->v, work->v.stride, work->dv, ends, strip->o, mode, alpha);
     else

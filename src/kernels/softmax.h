@@ -21,39 +21,62 @@ ATTN_INLINE vf softmax_base(vf m)
     return vf_select(vf_eq(m, vf_set1(-INFINITY)), vf_zero(), m);
 }
 
-ATTN_INLINE void exponentiate_body(const int nv, const attn_exp exp, const float *m, int n, float *s, float *sum_out)
+/**
+ * Sum of n vectors that lie stride floats apart. Four chains, as an addition has to wait for the one before; which one
+ * takes a key follows from the key alone, since n does not (a lane may stop before its vector does).
+ */
+ATTN_INLINE vf sum_column(const float *p, ptrdiff_t stride, int n)
 {
+    vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    int j = 0;
+    for (; j + 4 <= n; j += 4) {
+        ATTN_UNROLL
+        for (int i = 0; i < 4; i++)
+            sum[i] = vf_add(sum[i], vf_load(p + (j + i) * stride));
+    }
+    ATTN_UNROLL
+    for (int i = 0; i < 3; i++)
+        if (j + i < n)
+            sum[i] = vf_add(sum[i], vf_load(p + (j + i) * stride));
+    return vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3]));
+}
+
+ATTN_INLINE void exponentiate_body(const int nv, const attn_exp exp, const float *m, const int *ends, float *s,
+                                   float *sum_out)
+{
+    const ptrdiff_t stride = nv * VF_LEN;
     vf base[VF_STRIP], sum[VF_STRIP];
     ATTN_UNROLL
     for (int v = 0; v < nv; v++) {
         base[v] = softmax_base(vf_load(m + v * VF_LEN));
         sum[v] = vf_zero();
     }
-    for (int j = 0; j < n; j++) {
-        ATTN_UNROLL
-        for (int v = 0; v < nv; v++) {
-            float *at = s + ((ptrdiff_t)j * nv + v) * VF_LEN;
-            const vf p = exp2_of(exp, vf_sub(vf_load(at), base[v]));
-            vf_store(at, p);
-            if (exp == ATTN_EXP_FAST)
-                sum[v] = vf_add(sum[v], p);
+    int j = 0;
+    ATTN_UNROLL
+    for (int first = 0; first < nv; first++) { /* along the diagonal the later vectors see more keys */
+        for (; j < ends[first]; j++) {
+            ATTN_UNROLL
+            for (int v = first; v < nv; v++) {
+                float *at = s + j * stride + v * VF_LEN;
+                const vf p = exp2_of(exp, vf_sub(vf_load(at), base[v]));
+                vf_store(at, p);
+                if (exp == ATTN_EXP_FAST)
+                    sum[v] = vf_add(sum[v], p);
+            }
         }
     }
-    /* A call to SLEEF leaves no register alone: there the sums are cheaper in a pass of their own. */
-    for (int j = 0; exp != ATTN_EXP_FAST && j < n; j++) {
-        ATTN_UNROLL
-        for (int v = 0; v < nv; v++)
-            sum[v] = vf_add(sum[v], vf_load(s + ((ptrdiff_t)j * nv + v) * VF_LEN));
-    }
     ATTN_UNROLL
-    for (int v = 0; v < nv; v++)
+    for (int v = 0; v < nv; v++) {
+        if (exp != ATTN_EXP_FAST) /* a call leaves no register alone: the sums are cheaper in a pass of their own */
+            sum[v] = sum_column(s + v * VF_LEN, stride, ends[v]);
         vf_store(sum_out + v * VF_LEN, sum[v]);
+    }
 }
 
-/** n rows of S become 2^(S - m); sum[lane] becomes their sum. */
-ATTN_INLINE void exponentiate(int nv, const attn_exp exp, const float *m, int n, float *s, float *sum)
+/** The first ends[v] rows of S become 2^(S - m) in vector v, for ends that do not fall; sum[lane] becomes their sum. */
+ATTN_INLINE void exponentiate(int nv, const attn_exp exp, const float *m, const int *ends, float *s, float *sum)
 {
-    ATTN_BY_WIDTH(nv, exponentiate_body, exp, m, n, s, sum);
+    ATTN_BY_WIDTH(nv, exponentiate_body, exp, m, ends, s, sum);
 }
 
 /** dst[i] = 2^src[i]: what the kernels use, laid open for tests. */

@@ -95,7 +95,8 @@ ATTN_INLINE void strip_weights(const attn_exp exp, const struct attn_work *work,
                 write_weights(work, strip, first, n, NULL);
             continue;
         }
-        exponentiate(strip->nv, exp, strip->m, n, scratch->s, max);
+        const int ends[] = {n, n, n, n};
+        exponentiate(strip->nv, exp, strip->m, ends, scratch->s, max);
         for (int j = 0; j < n; j++)
             for (int i = 0; i < width; i += VF_LEN) {
                 float *at = scratch->s + (ptrdiff_t)j * width + i;
