@@ -15,7 +15,7 @@
 int bench_machine_init(struct bench_machine *m, const struct bench_options *options)
 {
     memset(m, 0, sizeof *m);
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++) {
         const struct bench_isa_kernels *kernels = bench_isa_kernels_get((attn_isa)isa);
         if (kernels == NULL)
             continue;

@@ -115,7 +115,7 @@ static bool parse_format(const char *text, enum bench_format *format)
 
 static bool parse_isa(const char *text, attn_isa *isa)
 {
-    for (int i = ATTN_ISA_AUTO; i <= ATTN_ISA_NEON; i++)
+    for (int i = ATTN_ISA_AUTO; i <= ATTN_ISA_LAST; i++)
         if (strcmp(text, attn_isa_name((attn_isa)i)) == 0) {
             *isa = (attn_isa)i;
             return true;

@@ -62,7 +62,7 @@
  *
  * Environment (read once, at the first call; an unknown value gives one
  * warning on stderr)
- *  - ATTN_MAX_CPU_ISA=scalar|avx2|avx512|neon caps what ATTN_ISA_AUTO chooses.
+ *  - ATTN_MAX_CPU_ISA=scalar|avx2|avx512|avx512_bf16|neon|neon_bf16 caps what ATTN_ISA_AUTO chooses.
  *  - ATTN_NUM_THREADS=N is the default of attn_params.num_threads.
  *  - ATTN_VERBOSE=1 writes one line per call to stderr.
  */
@@ -124,11 +124,11 @@ ATTN_API const char *attn_last_error(void);
 
 /* --------------------------------------------------------------- tensors -- */
 
-/** Element types. The values are pinned. This version computes in ATTN_F32. */
+/** Element types. The values are pinned. */
 typedef enum attn_dtype {
     ATTN_F32 = 0,
-    ATTN_BF16 = 1,
-    ATTN_F16 = 2,
+    ATTN_BF16 = 1, /**< the upper half of an f32: 8 bits of significand, 1 of them implicit */
+    ATTN_F16 = 2,  /**< IEEE 754 binary16: 11 bits of significand, up to 65504 */
     ATTN_BOOL = 3, /**< one byte, non-zero is true (boolean masks: attend) */
     ATTN_I8 = 4,
     ATTN_U8 = 5
@@ -136,6 +136,8 @@ typedef enum attn_dtype {
 
 /** Bytes of one element, or 0 for an unknown type. */
 ATTN_API size_t attn_dtype_size(attn_dtype dtype);
+/** "f32", "bf16", "f16", "bool", "i8" or "u8"; "unknown" for other values. Static storage. */
+ATTN_API const char *attn_dtype_name(attn_dtype dtype);
 
 /**
  * A strided view of memory that the caller owns.
@@ -202,10 +204,16 @@ typedef enum attn_exp {
 typedef enum attn_isa {
     ATTN_ISA_AUTO = 0,   /**< the best that the processor has and ATTN_MAX_CPU_ISA allows */
     ATTN_ISA_SCALAR = 1, /**< portable C */
-    ATTN_ISA_AVX2 = 2,   /**< x86-64 AVX2 and FMA */
+    ATTN_ISA_AVX2 = 2,   /**< x86-64 AVX2, FMA and F16C */
     ATTN_ISA_AVX512 = 3, /**< x86-64 AVX-512 F, BW, DQ and VL */
-    ATTN_ISA_NEON = 4    /**< AArch64 Advanced SIMD */
+    ATTN_ISA_NEON = 4,   /**< AArch64 Advanced SIMD */
+    /* Those above with instructions that multiply pairs of bf16, used when q, k and v are all bf16. */
+    ATTN_ISA_AVX512_BF16 = 5, /**< AVX-512 and AVX512-BF16 */
+    ATTN_ISA_NEON_BF16 = 6    /**< Advanced SIMD and FEAT_BF16 */
 } attn_isa;
+
+/** The last value of attn_isa, for loops over all of them. */
+#define ATTN_ISA_LAST ATTN_ISA_NEON_BF16
 
 /**
  * Options of a call. Zero is every field's default, except struct_size: start
@@ -232,8 +240,8 @@ typedef struct attn_params {
     const int64_t *kv_start;     /**< [B] or NULL: keys before kv_start[b] are padding; 0 to kv_len[b] */
     /**
      * NULL or a mask of shape (B|1, Hq|1, Tq|1, Tk|1) with any strides.
-     * ATTN_BOOL: non-zero attends. ATTN_F32: added to the scaled score (natural
-     * units); -inf hides the key as false does.
+     * ATTN_BOOL: non-zero attends. ATTN_F32, ATTN_BF16 or ATTN_F16: added to the
+     * scaled score (natural units); -inf hides the key as false does.
      */
     const attn_tensor *mask;
     /**@}*/
@@ -303,7 +311,15 @@ static inline attn_params attn_params_default(void)
  * @param out  (B, Hq, Tq, dv) written; must not overlap an input or itself
  * @param params options, or NULL for the defaults
  *
- * All dtypes are ATTN_F32 in this version. Any of the sizes may be 0 except
+ * Each of q, k, v and out is ATTN_F32, ATTN_BF16 or ATTN_F16, in any mix.
+ * Scores, the softmax and the sums are f32 whatever the types; out is rounded
+ * once, to nearest even. Where q, k and v are all bf16 and the processor
+ * multiplies bf16 pairs (ATTN_ISA_AVX512_BF16, ATTN_ISA_NEON_BF16), the weights
+ * are rounded to bf16 before they meet v, whatever params->exp says; their sum
+ * is that of the rounded ones. Otherwise bf16 and f16 are widened, exactly, to
+ * f32. docs/numerics.md has the errors.
+ *
+ * Any of the sizes may be 0 except
  * Hkv when Hq is not; with dk = 0 all scores are 0. Head sizes go up to 4096.
  *
  * @return ATTN_OK or an error; on an error nothing has been written.
@@ -365,7 +381,8 @@ ATTN_API size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t s
 
 /* ----------------------------------------------------------- the processor -- */
 
-/** "auto", "scalar", "avx2", "avx512" or "neon"; "unknown" for other values. Static storage. */
+/** The name of an instruction set as ATTN_MAX_CPU_ISA takes it, or "auto"; "unknown" for other values. Static storage.
+ */
 ATTN_API const char *attn_isa_name(attn_isa isa);
 /** Whether kernels for isa are built in and this processor and its system can run them. The cap is not looked at. */
 ATTN_API int attn_isa_supported(attn_isa isa);

@@ -21,12 +21,18 @@
             return status_;                                                                                            \
     } while (0)
 
+static attn_status check_float(const char *name, attn_dtype dtype)
+{
+    if (dtype != ATTN_F32 && dtype != ATTN_BF16 && dtype != ATTN_F16)
+        return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; expected f32, bf16 or f16", name, attn_dtype_name(dtype));
+    return ATTN_OK;
+}
+
 static attn_status check_f32(const char *name, attn_dtype dtype)
 {
-    static const char *const names[] = {"ATTN_F32", "ATTN_BF16", "ATTN_F16", "ATTN_BOOL", "ATTN_I8", "ATTN_U8"};
     if (dtype != ATTN_F32)
-        return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; this version computes in ATTN_F32 only", name,
-                         names[dtype]);
+        return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; this output is written in f32 only", name,
+                         attn_dtype_name(dtype));
     return ATTN_OK;
 }
 
@@ -52,7 +58,7 @@ static attn_status check_operands(const struct attn_problem *p, enum check_depth
     static const char *const names[] = {"q", "k", "v", "out"};
     for (int i = 0; i < 4; i++) {
         CHECK(attn_check_tensor(names[i], tensors[i], depth));
-        CHECK(check_f32(names[i], tensors[i]->dtype));
+        CHECK(check_float(names[i], tensors[i]->dtype));
         CHECK(check_head_size(names[i], tensors[i]));
         if (depth == CHECK_ALL)
             CHECK(attn_check_contiguous(names[i], tensors[i]));
@@ -158,7 +164,7 @@ static attn_status check_choices(const attn_params *p)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.causal is %d; expected an attn_causal", (int)p->causal);
     if ((unsigned)p->exp > ATTN_EXP_FAST)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.exp is %d; expected an attn_exp", (int)p->exp);
-    if ((unsigned)p->isa > ATTN_ISA_NEON)
+    if ((unsigned)p->isa > ATTN_ISA_LAST)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.isa is %d; expected an attn_isa", (int)p->isa);
     if (p->isa != ATTN_ISA_AUTO && !attn_isa_supported(p->isa))
         return attn_fail(ATTN_UNSUPPORTED, "params.isa is %s, which this processor or this build does not have",
@@ -202,7 +208,7 @@ static attn_status check_mask(const struct attn_problem *problem, enum check_dep
     const attn_tensor *mask = &problem->mask;
     CHECK(attn_check_tensor("params.mask", mask, depth));
     if (mask->dtype != ATTN_BOOL)
-        CHECK(check_f32("params.mask", mask->dtype));
+        CHECK(check_float("params.mask", mask->dtype));
     for (int axis = 0; axis < 4; axis++)
         if (mask->shape[axis] != 1 && mask->shape[axis] != full[axis])
             return attn_fail(ATTN_SHAPE_MISMATCH, "params.mask.shape[%d] is %" PRId64 "; expected 1 or %" PRId64, axis,

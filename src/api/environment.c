@@ -26,10 +26,11 @@ static void warn(const char *name, const char *value, const char *expected)
 
 static attn_isa read_max_isa(const char *value)
 {
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++)
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++)
         if (strcmp(value, attn_isa_name((attn_isa)isa)) == 0 && attn_kernels_built_in((attn_isa)isa))
             return (attn_isa)isa;
-    warn("ATTN_MAX_CPU_ISA", value, attn_kernels_built_in(ATTN_ISA_NEON) ? "scalar or neon" : "scalar, avx2 or avx512");
+    warn("ATTN_MAX_CPU_ISA", value,
+         attn_kernels_built_in(ATTN_ISA_NEON) ? "scalar, neon or neon_bf16" : "scalar, avx2, avx512 or avx512_bf16");
     return ATTN_ISA_AUTO;
 }
 
@@ -71,7 +72,7 @@ const struct attn_environment *attn_environment(void)
 
 attn_isa attn_isa_active(void)
 {
-    return attn_kernels_best(attn_environment()->max_isa)->isa;
+    return attn_kernels_best(attn_environment()->max_isa, 1)->isa;
 }
 
 int attn_default_num_threads(void)

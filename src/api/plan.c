@@ -25,8 +25,10 @@ static void make_plan(struct attn_plan *plan, const struct attn_problem *problem
 {
     const attn_params *params = &problem->params;
     plan->problem = *problem;
-    const struct attn_kernels *kernels =
-        params->isa == ATTN_ISA_AUTO ? attn_kernels_best(attn_environment()->max_isa) : attn_kernels_get(params->isa);
+    const int all_bf16 =
+        problem->q.dtype == ATTN_BF16 && problem->k.dtype == ATTN_BF16 && problem->v.dtype == ATTN_BF16;
+    const attn_isa cap = params->isa == ATTN_ISA_AUTO ? attn_environment()->max_isa : params->isa;
+    const struct attn_kernels *kernels = attn_kernels_best(cap, all_bf16);
     const int threads = params->num_threads ? params->num_threads : attn_default_num_threads();
     plan->geometry = attn_geometry_of(&plan->problem, kernels, threads);
 }
@@ -43,6 +45,9 @@ static void *align(void *p)
 
 static attn_status same_shape(const char *name, const attn_tensor *now, const attn_tensor *planned)
 {
+    if (now->dtype != planned->dtype)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s.dtype is %s; the plan was made for %s", name,
+                         attn_dtype_name(now->dtype), attn_dtype_name(planned->dtype));
     for (int axis = 0; axis < 4; axis++)
         if (now->shape[axis] != planned->shape[axis])
             return attn_fail(ATTN_SHAPE_MISMATCH, "%s.shape[%d] is %" PRId64 "; the plan was made for %" PRId64, name,
@@ -57,7 +62,8 @@ static attn_status check_planned(const struct attn_plan *plan, const struct attn
     const struct {
         const char *name;
         const attn_tensor *now, *was;
-    } tensors[] = {{"q", &now->q, &was->q}, {"k", &now->k, &was->k}, {"v", &now->v, &was->v}};
+    } tensors[] = {
+        {"q", &now->q, &was->q}, {"k", &now->k, &was->k}, {"v", &now->v, &was->v}, {"out", &now->out, &was->out}};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         const attn_status status = same_shape(tensors[i].name, tensors[i].now, tensors[i].was);
         if (status)
@@ -194,18 +200,23 @@ size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size)
 {
     const struct attn_geometry *g = &plan->geometry;
     const attn_tensor *q = &plan->problem.q, *k = &plan->problem.k, *v = &plan->problem.v;
+    const char *const out = attn_dtype_name(plan->problem.out.dtype);
     static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
     const int rows = (int)(g->strips_per_block * g->kernels->strip);
-    const int n =
-        snprintf(buffer, size,
-                 "forward f32 B=%" PRId64 " Hq=%" PRId64 " Hkv=%" PRId64 " Tq=%" PRId64 " Tk=%" PRId64 " dk=%" PRId64
-                 " dv=%" PRId64 " causal=%s: %s kernel, %s exp, strips of %d queries, blocks of %d queries x %d keys, "
-                 "%" PRId64 " tasks of %s on %d thread%s, no key splits",
-                 q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3], v->shape[3],
-                 causal[plan->problem.params.causal], attn_isa_name(g->kernels->isa),
-                 plan->problem.params.exp == ATTN_EXP_FAST ? "fast" : "sleef", g->kernels->strip, rows,
-                 g->kernels->key_block, g->tasks, plan->problem.params.key_sums ? "one head" : "one query block",
-                 g->parallel, g->parallel == 1 ? "" : "s");
+    const int n = snprintf(buffer, size,
+                           "forward q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hkv=%" PRId64 " Tq=%" PRId64
+                           " Tk=%" PRId64 " dk=%" PRId64 " dv=%" PRId64
+                           " causal=%s: %s kernel, %s exp, strips of %d queries, blocks of %d queries x %d keys, "
+                           "%" PRId64 " tasks of %s on %d thread%s, no key splits",
+                           attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype), out,
+                           q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3], v->shape[3],
+                           causal[plan->problem.params.causal], attn_isa_name(g->kernels->isa),
+                           g->kernels->pack == 2                       ? "bf16"
+                           : plan->problem.params.exp == ATTN_EXP_FAST ? "fast"
+                                                                       : "sleef",
+                           g->kernels->strip, rows, g->kernels->key_block, g->tasks,
+                           plan->problem.params.key_sums ? "one head" : "one query block", g->parallel,
+                           g->parallel == 1 ? "" : "s");
     return n > 0 ? (size_t)n : 0;
 }
 

@@ -15,6 +15,12 @@ const char *attn_version_string(void)
     return TEXT(ATTN_VERSION_MAJOR) "." TEXT(ATTN_VERSION_MINOR) "." TEXT(ATTN_VERSION_PATCH);
 }
 
+const char *attn_dtype_name(attn_dtype dtype)
+{
+    static const char *const names[] = {"f32", "bf16", "f16", "bool", "i8", "u8"};
+    return (unsigned)dtype < sizeof names / sizeof *names ? names[dtype] : "unknown";
+}
+
 size_t attn_dtype_size(attn_dtype dtype)
 {
     switch (dtype) {

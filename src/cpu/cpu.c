@@ -6,6 +6,23 @@
  */
 #include "cpu/cpu.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* Not every compiler knows the name; its registers are those of AVX, whose state has been asked for. */
+static int has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+#ifndef HWCAP2_BF16
+#define HWCAP2_BF16 (1 << 14)
+#endif
+#endif
+
 int attn_cpu_has(attn_isa isa)
 {
     switch (isa) {
@@ -13,14 +30,18 @@ int attn_cpu_has(attn_isa isa)
         return 1;
 #if defined(__x86_64__)
     case ATTN_ISA_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     case ATTN_ISA_AVX512:
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vl");
+    case ATTN_ISA_AVX512_BF16:
+        return attn_cpu_has(ATTN_ISA_AVX512) && __builtin_cpu_supports("avx512bf16");
 #elif defined(__aarch64__)
     case ATTN_ISA_NEON:
         return 1; /* Advanced SIMD is part of every AArch64 that runs Linux */
+    case ATTN_ISA_NEON_BF16:
+        return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
 #endif
     default:
         return 0;

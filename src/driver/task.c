@@ -23,10 +23,12 @@
 /* Multiply-adds that are worth a thread: waking one costs some microseconds. */
 #define WORK_PER_THREAD (512.0 * 1024)
 
-static size_t scratch_size(const struct attn_kernels *kernels, int64_t strips, int64_t dk, int64_t dv)
+static size_t scratch_size(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t strips)
 {
     struct attn_scratch scratch;
-    return attn_scratch_layout(&scratch, NULL, strips, kernels->strip, kernels->key_block, dk, dv);
+    const struct attn_scratch_shape shape = attn_scratch_shape_of(
+        kernels, strips, problem->q.shape[3], problem->v.shape[3], problem->k.dtype, problem->v.dtype);
+    return attn_scratch_layout(&scratch, NULL, &shape);
 }
 
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
@@ -38,7 +40,7 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
     int64_t per_block = QUERIES_PER_BLOCK / kernels->strip;
     if (per_block > ATTN_MAX_STRIPS)
         per_block = ATTN_MAX_STRIPS;
-    while (per_block > 1 && scratch_size(kernels, per_block, dk, dv) > ATTN_SCRATCH_LIMIT)
+    while (per_block > 1 && scratch_size(problem, kernels, per_block) > ATTN_SCRATCH_LIMIT)
         per_block--;
     const double work = (double)(sequences * tq) * (double)problem->k.shape[2] * (double)(dk + dv);
     int parallel = work / WORK_PER_THREAD < threads ? (int)(work / WORK_PER_THREAD) : threads;
@@ -54,7 +56,7 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
     geometry.tasks = problem->params.key_sums ? sequences : sequences * geometry.blocks;
     geometry.threads = threads;
     geometry.parallel = geometry.tasks >= parallel ? parallel : geometry.tasks > 0 ? (int)geometry.tasks : 1;
-    geometry.scratch_size = scratch_size(kernels, per_block, dk, dv);
+    geometry.scratch_size = scratch_size(problem, kernels, per_block);
     return geometry;
 }
 
@@ -68,22 +70,23 @@ static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t h, int6
 {
     static float nothing; /* rows without channels, whose data may be NULL: no address is computed from that */
     if (t->shape[3] == 0)
-        return (struct attn_rows){&nothing, 0};
-    return (struct attn_rows){t->data ? element(t, b, h, row) : NULL, (ptrdiff_t)t->stride[2]};
+        return (struct attn_rows){&nothing, 0, t->dtype};
+    const int64_t step = t->shape[2] > 1 ? t->stride[2] * (int64_t)attn_dtype_size(t->dtype) : 0;
+    return (struct attn_rows){t->data ? element(t, b, h, row) : NULL, (ptrdiff_t)step, t->dtype};
 }
 
 /** The (query, key) grid of a tensor from element (query, key) on; axes of length 1 are broadcast. */
 static struct attn_grid grid_of(const attn_tensor *t, int64_t b, int64_t h, int64_t query, int64_t key)
 {
     if (!t->data)
-        return (struct attn_grid){NULL, 0, 0};
+        return (struct attn_grid){NULL, 0, 0, t->dtype};
     attn_tensor wide = *t;
     for (int axis = 0; axis < 4; axis++)
         if (wide.shape[axis] == 1)
             wide.stride[axis] = 0;
     char *data = element(&wide, b, h, query);
     return (struct attn_grid){data + key * wide.stride[3] * (int64_t)attn_dtype_size(wide.dtype),
-                              (ptrdiff_t)wide.stride[2], (ptrdiff_t)wide.stride[3]};
+                              (ptrdiff_t)wide.stride[2], (ptrdiff_t)wide.stride[3], wide.dtype};
 }
 
 /** How far right of its own index a query of sequence b sees, counted from key 0 of the tensor. */
@@ -113,7 +116,7 @@ static void run_block(const struct attn_problem *problem, const struct attn_geom
     const int64_t key_start = params->kv_start ? params->kv_start[b] : 0;
     const int64_t group = h / (problem->q.shape[1] / problem->k.shape[1]);
     const int boolean = problem->mask.dtype == ATTN_BOOL;
-    const struct attn_grid mask = grid_of(&problem->mask, b, h, first, key_start), none = {NULL, 0, 0};
+    const struct attn_grid mask = grid_of(&problem->mask, b, h, first, key_start), none = {NULL, 0, 0, ATTN_F32};
 
     struct attn_work work = {
         .q = rows_of(&problem->q, b, h, first),

@@ -9,11 +9,20 @@
 #include "kernels/kernels.h"
 #include "kernels/scratch.h"
 #include "kernels/width.h"
+#include "kernels/rows.h"
 #include "kernels/transpose.h"
 #include "kernels/mask.h"
 #include "kernels/tile.h"
-#include "kernels/nonfinite.h"
 #include "kernels/softmax.h"
+#if VF_PACK == 1
+#include "kernels/operands_f32.h"
+#else
+#include "kernels/operands_bf16.h"
+#endif
+#include "kernels/nonfinite.h"
+
+extern const struct attn_kernels VF_NAME(attn_kernels);
+
 #include "kernels/forward.h"
 
 static void forward_sleef(const struct attn_work *work)
@@ -36,10 +45,9 @@ static void exp2_fast(float *dst, const float *src, int64_t n)
     exp2_array(ATTN_EXP_FAST, dst, src, n);
 }
 
-extern const struct attn_kernels VF_NAME(attn_kernels);
-
 const struct attn_kernels VF_NAME(attn_kernels) = {
     .isa = VF_ISA,
+    .pack = VF_PACK,
     .strip = STRIP,
     .key_block = KEY_BLOCK,
     .forward = {[ATTN_EXP_SLEEF] = forward_sleef, [ATTN_EXP_FAST] = forward_fast},

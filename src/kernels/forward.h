@@ -16,10 +16,11 @@
  * its own query alone: rescaling by 2^0 and adding a masked key's 0 * V change
  * nothing, and the blocks' borders lie at fixed distances from key 0.
  *
- * K and V are read where they lie. Rows that are a multiple of some KiB apart
+ * K and V of f32 are read where they lie. Rows that are a multiple of some KiB apart
  * share few sets of the L1 cache, but a row's elements are broadcast one after
  * the other, and what comes from L2 is hidden behind the multiply-adds: copying
  * such blocks was measured to cost more than it gains (docs/performance.md).
+ * Other types are made into words once per block of keys and queries.
  *
  * Budget on AVX-512, d = 64: S tile 24 KiB and Q^T strip 12 KiB in L1; K and V
  * blocks, O and Q^T of the whole query block in L2.
@@ -29,9 +30,10 @@
 
 #include <assert.h>
 
-/** A block of keys, in place. */
+/** A block of keys: rows of words of K and of V. */
 struct key_block {
-    const float *k, *v;
+    const char *k, *v;
+    ptrdiff_t k_stride, v_stride;
     int64_t first;
     int size;
     int v_finite; /**< -1: not looked at yet */
@@ -50,7 +52,7 @@ static struct strip strip_at(const struct attn_work *work, const struct attn_scr
 {
     const int64_t first = i * STRIP, left = work->num_queries - first;
     const int rows = left < STRIP ? (int)left : STRIP;
-    return (struct strip){.q = scratch->q + i * STRIP * work->dk,
+    return (struct strip){.q = scratch->q + i * STRIP * words_of(work->dk),
                           .o = scratch->o + i * STRIP * work->dv,
                           .m = scratch->m + i * STRIP,
                           .l = scratch->l + i * STRIP,
@@ -81,19 +83,24 @@ static struct mask tile_scores(const struct attn_work *work, const struct attn_s
     struct score_operands operands;
     operands.q = strip->q;
     operands.k = keys->k;
-    operands.k_stride = work->k.stride;
-    operands.dk = work->dk;
+    operands.k_stride = keys->k_stride;
+    operands.words = words_of(work->dk);
     operands.mask = &mask;
+    operands.scale = fabsf(work->scale);
     operands.s = scratch->s;
     /* The first strip to see this block asks for what comes next: its V, and the block of K behind it. */
-    const int has_next = keys->first + KEY_BLOCK + n <= work->num_keys;
-    operands.next[0] = strip->first == 0 ? keys->v : NULL;
-    operands.next_stride[0] = work->v.stride;
+    const int64_t next = keys->first + KEY_BLOCK, next_values = scratch->v ? next : keys->first;
+    operands.next[0] = work->v;
+    operands.next[0].data =
+        strip->first == 0 && next_values + n <= work->num_keys ? row_at(&work->v, next_values) : NULL;
     operands.next_width[0] = work->dv;
-    operands.next[1] = strip->first == 0 && has_next ? keys->k + KEY_BLOCK * work->k.stride : NULL;
-    operands.next_stride[1] = work->k.stride;
+    operands.next[1] = work->k;
+    operands.next[1].data = strip->first == 0 && next + n <= work->num_keys ? row_at(&work->k, next) : NULL;
     operands.next_width[1] = work->dk;
     score_tile(strip->nv, &operands, n, max);
+    const float factor = score_factor(work, mask.kind);
+    for (int i = 0; VF_PACK > 1 && i < strip->nv * VF_LEN; i += VF_LEN)
+        vf_store(max + i, vf_mul(vf_load(max + i), vf_set1(factor)));
     return mask;
 }
 
@@ -138,26 +145,47 @@ ATTN_INLINE void strip_step(const attn_exp exp, const struct attn_work *work, co
     int ends[VF_STRIP]; /* keys that some lane of a vector sees */
     for (int v = 0; v < strip->nv; v++)
         ends[v] = mask.kind == MASK_DIAGONAL ? visible_before(mask.diagonal, (v + 1) * VF_LEN, n) : n;
-    exponentiate(strip->nv, exp, strip->m, ends, scratch->s, sum);
+    make_weights(strip->nv, exp, strip->m, ends, n, score_factor(work, mask.kind), scratch->s, sum);
     for (int i = 0; i < strip->nv * VF_LEN; i += VF_LEN)
         vf_store(strip->l + i, vf_add(vf_load(strip->l + i), vf_load(sum + i)));
 
-    if (mask.kind != MASK_NONE && keys->v_finite < 0)
-        keys->v_finite = values_finite(keys->v, work->v.stride, keys->size, work->dv);
-    if (mask.kind == MASK_NONE || keys->v_finite)
-        value_tile(strip->nv, scratch->s, keys->v, work->v.stride, work->dv, ends, strip->o, mode, alpha);
-    else
-        value_tile_masked(strip->nv, &mask, scratch->s, keys->v, work->v.stride, work->dv, n, strip->o, mode, alpha);
+    const int shared = VF_PACK > 1 && n % VF_PACK && n < keys->size; /* the last word has a key that nobody sees */
+    const int hides = mask.kind != MASK_NONE || shared;
+    if (hides && keys->v_finite < 0)
+        keys->v_finite = values_finite(keys->v, keys->v_stride, (int)words_of(keys->size), work->dv);
+    if (hides && !keys->v_finite) {
+        value_tile_masked(strip->nv, &mask, scratch->s, keys->v, keys->v_stride, work->dv, n, strip->o, mode, alpha);
+        return;
+    }
+    for (int v = 0; v < strip->nv; v++)
+        ends[v] = (int)words_of(ends[v]);
+    value_tile(strip->nv, scratch->s, keys->v, keys->v_stride, work->dv, ends, strip->o, mode, alpha);
 }
 
-/** The block of keys that starts at key first. */
-static struct key_block key_block_at(const struct attn_work *work, int64_t first, int64_t end)
+/** The block of keys that starts at key first; where scratch has room for a copy, one is made. */
+static struct key_block key_block_at(const struct attn_work *work, const struct attn_scratch *scratch, int64_t first,
+                                     int64_t end, const int with_values)
 {
-    return (struct key_block){.k = work->k.data + first * work->k.stride,
-                              .v = work->v.data + first * work->v.stride,
-                              .first = first,
-                              .size = (int)(end - first < KEY_BLOCK ? end - first : KEY_BLOCK),
-                              .v_finite = -1};
+    struct key_block keys = {.k = row_at(&work->k, first),
+                             .v = row_at(&work->v, first),
+                             .k_stride = work->k.stride,
+                             .v_stride = work->v.stride,
+                             .first = first,
+                             .size = (int)(end - first < KEY_BLOCK ? end - first : KEY_BLOCK),
+                             .v_finite = -1};
+    if (scratch->k) {
+        const struct attn_rows rows = {row_at(&work->k, first), work->k.stride, work->k.dtype};
+        pack_keys(scratch->k, &rows, keys.size, work->dk);
+        keys.k = (const char *)scratch->k;
+        keys.k_stride = words_of(work->dk) * WORD;
+    }
+    if (scratch->v && with_values) {
+        const struct attn_rows rows = {row_at(&work->v, first), work->v.stride, work->v.dtype};
+        pack_values(scratch->v, &rows, keys.size, work->dv);
+        keys.v = (const char *)scratch->v;
+        keys.v_stride = work->dv * WORD;
+    }
+    return keys;
 }
 
 /** Writes a strip's rows of out and lse; leaves 1/l (0 without a live key) in inverse. */
@@ -174,12 +202,12 @@ static void finish_strip(const struct attn_work *work, const struct strip *strip
     }
     for (int r = 0; work->lse && r < strip->rows; r++)
         work->lse[(strip->first + r) * work->lse_stride] = lse[r];
-    float *out = work->out.data + strip->first * work->out.stride;
+    const struct attn_rows out = {row_at(&work->out, strip->first), work->out.stride, work->out.dtype};
     if (strip->started) {
-        transpose_out(out, work->out.stride, strip->o, strip->nv * VF_LEN, strip->rows, work->dv, inverse);
+        transpose_out(&out, strip->o, strip->nv * VF_LEN, strip->rows, work->dv, inverse);
     } else {
         for (int r = 0; r < strip->rows; r++)
-            memset(out + r * work->out.stride, 0, (size_t)work->dv * sizeof *out);
+            memset(row_at(&out, r), 0, (size_t)(work->dv * row_element(out.dtype)));
     }
 }
 
@@ -191,28 +219,29 @@ ATTN_INLINE void forward_body(const attn_exp exp, const struct attn_work *work)
     const int64_t num_strips = (work->num_queries + STRIP - 1) / STRIP;
     assert((uintptr_t)work->scratch % ATTN_ALIGN == 0);
     assert(work->num_queries > 0);
-    attn_scratch_layout(&scratch, work->scratch, num_strips, STRIP, KEY_BLOCK, work->dk, work->dv);
+    const struct attn_scratch_shape shape =
+        attn_scratch_shape_of(&VF_NAME(attn_kernels), num_strips, work->dk, work->dv, work->k.dtype, work->v.dtype);
+    attn_scratch_layout(&scratch, work->scratch, &shape);
 
     struct strip strips[ATTN_MAX_STRIPS];
     assert(num_strips <= ATTN_MAX_STRIPS);
     int64_t end = 0;
-    prefetch_rows(work->q.data, work->q.stride, 0, work->num_queries < STRIP ? work->num_queries : STRIP, work->dk, 0);
+    prefetch_rows(&work->q, 0, work->num_queries < STRIP ? work->num_queries : STRIP, work->dk, 0);
     for (int64_t i = 0; i < num_strips; i++) {
         strips[i] = strip_at(work, &scratch, i);
-        prefetch_rows(work->q.data, work->q.stride, strips[i].first + STRIP,
-                      strips[i].first + 2 * STRIP < work->num_queries ? strips[i].first + 2 * STRIP : work->num_queries,
+        const int64_t behind = strips[i].first + 2 * STRIP;
+        prefetch_rows(&work->q, strips[i].first + STRIP, behind < work->num_queries ? behind : work->num_queries,
                       work->dk, 0);
-        transpose_in(strips[i].q, strips[i].nv * VF_LEN, work->q.data + strips[i].first * work->q.stride,
-                     work->q.stride, strips[i].rows, work->dk, work->scale);
+        const struct attn_rows rows = {row_at(&work->q, strips[i].first), work->q.stride, work->q.dtype};
+        pack_queries(work, &rows, strips[i].q, strips[i].nv * VF_LEN, strips[i].rows);
         const int64_t visible = visible_keys(work, &strips[i]);
         end = visible > end ? visible : end;
     }
     for (int64_t first = 0; first < end; first += KEY_BLOCK) {
-        struct key_block keys = key_block_at(work, first, end);
+        struct key_block keys = key_block_at(work, &scratch, first, end, 1);
         for (int64_t i = 0; i < num_strips; i++) {
             if (first + KEY_BLOCK >= end) /* the last block: its strips' rows of out are written next */
-                prefetch_rows(work->out.data, work->out.stride, strips[i].first, strips[i].first + strips[i].rows,
-                              work->dv, 1);
+                prefetch_rows(&work->out, strips[i].first, strips[i].first + strips[i].rows, work->dv, 1);
             const int64_t visible = visible_keys(work, &strips[i]) - first;
             if (visible > 0)
                 strip_step(exp, work, &scratch, &strips[i], &keys, (int)(visible < keys.size ? visible : keys.size));

@@ -23,16 +23,18 @@
 /** No limit by causality: every query sees every key. */
 #define ATTN_NO_DIAGONAL (INT64_MAX / 4)
 
-/** A strided matrix of f32 whose columns are contiguous. */
+/** A strided matrix of f32, bf16 or f16 whose columns are contiguous. */
 struct attn_rows {
-    float *data;
-    ptrdiff_t stride;
+    void *data;
+    ptrdiff_t stride; /**< in bytes */
+    attn_dtype dtype;
 };
 
 /** A strided matrix of any element, (query, key). data is NULL when absent. */
 struct attn_grid {
     void *data;
-    ptrdiff_t query_stride, key_stride;
+    ptrdiff_t query_stride, key_stride; /**< in elements */
+    attn_dtype dtype;
 };
 
 /**
@@ -47,7 +49,7 @@ struct attn_work {
     float scale;           /**< multiplies q·k; base 2: the user's scale times log2(e) */
     int64_t diagonal;      /**< query row i of this block sees key j when j <= i + diagonal */
     struct attn_grid mask; /**< uint8_t, non-zero attends */
-    struct attn_grid bias; /**< float, natural units, added to the scaled score */
+    struct attn_grid bias; /**< f32, bf16 or f16, natural units, added to the scaled score */
     float *lse;            /**< NULL when not wanted */
     ptrdiff_t lse_stride;
 
@@ -68,11 +70,24 @@ struct attn_work {
 /** One instruction set: its kernels, and their block sizes as data. */
 struct attn_kernels {
     attn_isa isa;
+    int pack;      /**< elements in an operand word of the tiles: 1 for f32, 2 for kernels that multiply bf16 pairs */
     int strip;     /**< queries that one register tile covers */
     int key_block; /**< keys per step of the online softmax; fixed, as it shapes every bit of the result */
     void (*forward[2])(const struct attn_work *work);         /**< by attn_exp */
     void (*exp2[2])(float *dst, const float *src, int64_t n); /**< by attn_exp: what the kernels use, for tests */
 };
+
+/** Whether the tiles read K where it lies, which takes whole words of the right type, or a copy of each block. */
+static inline int attn_keys_in_place(const struct attn_kernels *kernels, attn_dtype dtype, int64_t dk)
+{
+    return kernels->pack == 2 ? dk % 2 == 0 : dtype == ATTN_F32;
+}
+
+/** The same of V: words of two bf16 hold two keys, so they are always made. */
+static inline int attn_values_in_place(const struct attn_kernels *kernels, attn_dtype dtype)
+{
+    return kernels->pack == 1 && dtype == ATTN_F32;
+}
 
 /** Strips of queries that a block of num_queries rows has. */
 static inline int64_t attn_num_strips(const struct attn_kernels *kernels, int64_t num_queries)

@@ -129,19 +129,20 @@ static struct extent stage_live(uint8_t *live, int width, struct attn_grid mask,
 /** bias[j * width + r] = mask(r, j), in natural units still. */
 static void stage_bias(float *bias, int width, struct attn_grid mask, int rows, int n)
 {
-    const float *src = mask.data;
     if (mask.query_stride == 0) {
         for (int j = 0; j < n; j++) {
-            const vf b = vf_set1(src[j * mask.key_stride]);
+            const vf b = vf_set1(element_at(mask.dtype, mask.data, j * mask.key_stride));
             for (int r = 0; r < width; r += VF_LEN)
                 vf_store(bias + (ptrdiff_t)j * width + r, b);
         }
     } else if (mask.key_stride == 1) {
-        transpose_in(bias, width, src, mask.query_stride, rows, n, 1.0f);
+        const struct attn_rows src = {mask.data, mask.query_stride * row_element(mask.dtype), mask.dtype};
+        transpose_in(bias, width, &src, rows, n, 1.0f);
     } else {
         for (int j = 0; j < n; j++)
             for (int r = 0; r < width; r++)
-                bias[(ptrdiff_t)j * width + r] = r < rows ? src[r * mask.query_stride + j * mask.key_stride] : 0.0f;
+                bias[(ptrdiff_t)j * width + r] =
+                    r < rows ? element_at(mask.dtype, mask.data, r * mask.query_stride + j * mask.key_stride) : 0.0f;
     }
 }
 
@@ -197,7 +198,8 @@ static struct mask stage_mask(const struct attn_work *work, const struct attn_sc
     }
     if (work->bias.data) {
         struct attn_grid grid = work->bias;
-        grid.data = (float *)grid.data + first_row * grid.query_stride + first_key * grid.key_stride;
+        grid.data =
+            (char *)grid.data + (first_row * grid.query_stride + first_key * grid.key_stride) * row_element(grid.dtype);
         stage_bias(scratch->bias, width, grid, rows, n);
         const vf minus_inf = vf_set1(-INFINITY);
         vf visible = vf_zero();
@@ -223,6 +225,8 @@ static struct mask stage_mask(const struct attn_work *work, const struct attn_sc
 /** The lanes of vector v of the strip that see key j. */
 ATTN_INLINE vm mask_lanes(enum mask_kind kind, const struct mask *mask, int width, int j, int v)
 {
+    if (kind == MASK_NONE)
+        return vf_eq(vf_zero(), vf_zero());
     if (kind == MASK_DIAGONAL) {
         const vf lane = vf_add(vf_iota(), vf_set1((float)(v * VF_LEN)));
         return vf_ge(lane, vf_set1((float)hidden_lanes(mask->diagonal, j, width)));
@@ -234,15 +238,15 @@ ATTN_INLINE vm mask_lanes(enum mask_kind kind, const struct mask *mask, int widt
     return vf_eq(hidden, vf_zero());
 }
 
-/** A vector of scores with its mask put on. */
-ATTN_INLINE vf masked_score(const enum mask_kind kind, const struct mask *mask, int width, int j, int v, vf x)
+/** A vector of scores with its mask put on. scale is what they still have to be multiplied by before a bias. */
+ATTN_INLINE vf masked_score(const enum mask_kind kind, const struct mask *mask, int width, int j, int v, vf scale, vf x)
 {
     const vf minus_inf = vf_set1(-INFINITY);
     if (kind == MASK_NONE)
         return x;
     if (kind == MASK_BIAS) {
         const vf b = vf_load(mask->bias + (ptrdiff_t)j * width + v * VF_LEN);
-        return vf_select(vf_eq(b, minus_inf), minus_inf, vf_add(x, b));
+        return vf_select(vf_eq(b, minus_inf), minus_inf, VF_PACK == 1 ? vf_add(x, b) : vf_fma(x, scale, b));
     }
     return vf_select(mask_lanes(kind, mask, width, j, v), x, minus_inf);
 }

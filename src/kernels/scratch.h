@@ -3,8 +3,10 @@
  * How a kernel divides its scratch memory. One function computes both the size
  * (base NULL) and the pointers, so that the two cannot disagree.
  *
- * All matrices have a strip's queries contiguous in each row ("lanes are
- * queries"); a strip's block starts at a multiple of its full width.
+ * q, o, m, l, s and the masks have a strip's queries contiguous in each row
+ * ("lanes are queries"); a strip's block starts at a multiple of its full
+ * width. What is measured in words (simd/dot_f32.h) is declared as float, of
+ * which a word has the size.
  */
 #ifndef ATTN_SCRATCH_H
 #define ATTN_SCRATCH_H
@@ -14,19 +16,41 @@
 /** Bytes from key to key of a staged boolean mask: whole blocks of 16 x 16. */
 #define ATTN_LIVE_PITCH(strip) (((strip) + 15) / 16 * 16)
 
+/** What the sizes follow from. */
+struct attn_scratch_shape {
+    int64_t strips, strip, key_block, dk, dv;
+    int copies_keys, copies_values; /**< blocks of K, V are not read where they lie */
+};
+
 struct attn_scratch {
-    float *q;      /**< [strips][dk][strip] queries, transposed and scaled */
+    float *q;      /**< [strips][words of dk][strip] queries, transposed */
     float *o;      /**< [strips][dv][strip] output, transposed, not yet normalised */
     float *m;      /**< [strips][strip] running maximum, base 2 */
     float *l;      /**< [strips][strip] running sum */
-    float *s;      /**< [key_block][strip] scores, then weights */
+    float *s;      /**< [key_block][strip] scores, then words of weights */
+    float *k;      /**< [key_block][words of dk] a block of K; NULL when read in place */
+    float *v;      /**< [words of key_block][dv] a block of V; NULL when read in place */
     float *bias;   /**< [key_block][strip] additive mask of one tile, base 2 */
     uint8_t *live; /**< [key_block][ATTN_LIVE_PITCH(strip)] boolean mask of one tile */
 };
 
-static inline size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, int64_t strips, int64_t strip,
-                                         int64_t key_block, int64_t dk, int64_t dv)
+static inline struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kernels, int64_t strips,
+                                                              int64_t dk, int64_t dv, attn_dtype k, attn_dtype v)
 {
+    return (struct attn_scratch_shape){.strips = strips,
+                                       .strip = kernels->strip,
+                                       .key_block = kernels->key_block,
+                                       .dk = dk,
+                                       .dv = dv,
+                                       .copies_keys = !attn_keys_in_place(kernels, k, dk),
+                                       .copies_values = !attn_values_in_place(kernels, v)};
+}
+
+static inline size_t attn_scratch_layout(struct attn_scratch *scratch, void *base,
+                                         const struct attn_scratch_shape *shape)
+{
+    const int64_t strips = shape->strips, strip = shape->strip, key_block = shape->key_block;
+    const int64_t dk = shape->dk, dv = shape->dv;
     size_t used = 0;
 #define ATTN_TAKE(member, count)                                                                                       \
     do {                                                                                                               \
@@ -38,9 +62,15 @@ static inline size_t attn_scratch_layout(struct attn_scratch *scratch, void *bas
     ATTN_TAKE(l, strips * strip);
     ATTN_TAKE(q, strips * strip * dk);
     ATTN_TAKE(o, strips * strip * dv);
+    ATTN_TAKE(k, shape->copies_keys ? key_block * dk : 0);
+    ATTN_TAKE(v, shape->copies_values ? key_block * dv : 0);
     ATTN_TAKE(bias, key_block * strip);
     ATTN_TAKE(live, key_block * ATTN_LIVE_PITCH(strip));
 #undef ATTN_TAKE
+    if (!shape->copies_keys)
+        scratch->k = NULL;
+    if (!shape->copies_values)
+        scratch->v = NULL;
     return used;
 }
 

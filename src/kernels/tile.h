@@ -5,11 +5,13 @@
  *   scores:  S[key][query]   = sum_c K[key][c] * Q[c][query]
  *   values:  O[chan][query] += sum_j V[j][chan] * P[j][query]
  *
- * Lanes are queries: an element of K or V, which stay as they lie in memory,
- * is broadcast against vectors of queries. A register tile of VF_KEYS (or
+ * The summation index runs over words, which hold one element or two
+ * (simd/dot_f32.h): channels c of K and Q, keys j of V and P.
+ *
+ * Lanes are queries: a word of K or V is broadcast against vectors of queries. A register tile of VF_KEYS (or
  * VF_CHANNELS) rows by nv vectors accumulates in registers; per step it loads
- * nv vectors and as many broadcasts as rows, and does rows * nv fused
- * multiply-adds, so with 8 x 3 on AVX-512 11 loads feed 24 of them. The order
+ * nv vectors and as many broadcasts as rows, and does rows * nv products with
+ * accumulation, so with 8 x 3 on AVX-512 11 loads feed 24 of them. The order
  * of summation in a lane is that of c, or of j, whatever the tile's shape.
  *
  * The bodies are inlined with constant nk, nc and nv; ATTN_BY_WIDTH at the end
@@ -20,17 +22,26 @@
 
 #include <math.h>
 
+/** Bytes of a word. */
+#define WORD ((ptrdiff_t)sizeof(float))
+
+/** Words that n elements fill. */
+ATTN_INLINE int64_t words_of(int64_t n)
+{
+    return (n + VF_PACK - 1) / VF_PACK;
+}
+
 /** Where a block of scores comes from and goes to. */
 struct score_operands {
-    const float *q; /**< [dk][nv * VF_LEN] */
-    const float *k; /**< first row of the block of keys */
+    const float *q; /**< [words][nv * VF_LEN] words */
+    const char *k;  /**< first row of the block of keys, in words */
     ptrdiff_t k_stride;
-    int64_t dk;
+    int64_t words; /**< of a row */
     const struct mask *mask;
-    float *s; /**< [keys][nv * VF_LEN] */
-    /* Rows that will be wanted soon, key by key beside those of k: fetched into L2 meanwhile. NULL: none. */
-    const float *next[2];
-    ptrdiff_t next_stride[2];
+    float scale; /**< what the products still have to be multiplied by, for a tile with a bias */
+    float *s;    /**< [keys][nv * VF_LEN] */
+    /* Rows that will be wanted soon, key by key beside those of k: fetched into L2 meanwhile. data NULL: none. */
+    struct attn_rows next[2];
     int64_t next_width[2];
 };
 
@@ -42,8 +53,9 @@ ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const enum
                             const struct score_operands *x, int j, vf *max)
 {
     vf acc[VF_KEYS][VF_STRIP];
-    const float *row[VF_KEYS];
+    const char *row[VF_KEYS];
     const float *q = x->q;
+    const vf scale = vf_set1(x->scale);
     ATTN_UNROLL
     for (int i = 0; i < nk; i++) {
         row[i] = x->k + (j + i) * x->k_stride;
@@ -54,26 +66,26 @@ ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const enum
         for (int v = v0; v < nv; v++)
             acc[i][v] = vf_zero();
     }
-    const int64_t dk = x->dk;
+    const int64_t words = x->words;
 #pragma GCC unroll 4
-    for (int64_t c = 0; c < dk; c++) {
-        vf a[VF_STRIP];
+    for (int64_t c = 0; c < words; c++) {
+        vw a[VF_STRIP];
         ATTN_UNROLL
         for (int v = v0; v < nv; v++)
-            a[v] = vf_load(q + (c * nv + v) * VF_LEN);
+            a[v] = vw_load(q + (c * nv + v) * VF_LEN);
         ATTN_UNROLL
         for (int i = 0; i < nk; i++) {
-            const vf b = vf_set1(row[i][c]);
+            const vw b = vw_set1(row[i] + c * WORD);
             ATTN_UNROLL
             for (int v = v0; v < nv; v++)
-                acc[i][v] = vf_fma(b, a[v], acc[i][v]);
+                acc[i][v] = vf_dot(b, a[v], acc[i][v]);
         }
     }
     ATTN_UNROLL
     for (int i = 0; i < nk; i++) {
         ATTN_UNROLL
         for (int v = v0; v < nv; v++) {
-            const vf score = masked_score(kind, x->mask, nv * VF_LEN, j + i, v, acc[i][v]);
+            const vf score = masked_score(kind, x->mask, nv * VF_LEN, j + i, v, scale, acc[i][v]);
             max[v] = vf_max(score, max[v]);
             vf_store(x->s + ((j + i) * nv + v) * VF_LEN, score);
         }
@@ -104,8 +116,8 @@ ATTN_INLINE void score_body(const int nv, const enum mask_kind kind, const struc
         max[v] = vf_set1(-INFINITY);
     int j = 0;
     for (; j + VF_KEYS <= n; j += VF_KEYS) {
-        for (int i = 0; i < 2 && x->next[i]; i++)
-            prefetch_rows(x->next[i], x->next_stride[i], j, j + VF_KEYS, x->next_width[i], 0);
+        for (int i = 0; i < 2 && x->next[i].data; i++)
+            prefetch_rows(&x->next[i], j, j + VF_KEYS, x->next_width[i], 0);
         score_visible(VF_KEYS, nv, kind, x, j, max);
     }
     if (VF_KEYS > 4 && j + 4 <= n) {
@@ -145,9 +157,9 @@ static void score_tile(int nv, const struct score_operands *x, int n, float *max
 /** How value_tile() finds its accumulators. */
 enum accumulate { ACCUMULATE_FIRST, ACCUMULATE_ADD, ACCUMULATE_RESCALE };
 
-/** Adds the part of the keys before ends[w], for vector w, to nc channels; mode FIRST starts from 0, RESCALE multiplies
- * by alpha before. */
-ATTN_INLINE void value_columns(const int nc, const int nv, const int diagonal, const float *p, const float *v,
+/** Adds the part of the words of keys before ends[w], for vector w, to nc channels; mode FIRST starts from 0, RESCALE
+ * multiplies by alpha before. */
+ATTN_INLINE void value_columns(const int nc, const int nv, const int diagonal, const float *p, const char *v,
                                ptrdiff_t v_stride, const int *ends, float *o, enum accumulate mode, const float *alpha)
 {
     vf acc[VF_CHANNELS][VF_STRIP];
@@ -165,16 +177,16 @@ ATTN_INLINE void value_columns(const int nc, const int nv, const int diagonal, c
     const int n = ends[0];
 #pragma GCC unroll 4
     for (int j = 0; j < n; j++) {
-        vf a[VF_STRIP];
+        vw a[VF_STRIP];
         ATTN_UNROLL
         for (int w = 0; w < nv; w++)
-            a[w] = vf_load(p + ((ptrdiff_t)j * nv + w) * VF_LEN);
+            a[w] = vw_load(p + ((ptrdiff_t)j * nv + w) * VF_LEN);
         ATTN_UNROLL
         for (int i = 0; i < nc; i++) {
-            const vf b = vf_set1(v[j * v_stride + i]);
+            const vw b = vw_set1(v + j * v_stride + i * WORD);
             ATTN_UNROLL
             for (int w = 0; w < nv; w++)
-                acc[i][w] = vf_fma(b, a[w], acc[i][w]);
+                acc[i][w] = vf_dot(b, a[w], acc[i][w]);
         }
     }
     /* Along the diagonal the later vectors see more keys. */
@@ -184,10 +196,10 @@ ATTN_INLINE void value_columns(const int nc, const int nv, const int diagonal, c
         for (int j = ends[w0 - 1]; j < ends[w0]; j++) {
             ATTN_UNROLL
             for (int i = 0; i < nc; i++) {
-                const vf b = vf_set1(v[j * v_stride + i]);
+                const vw b = vw_set1(v + j * v_stride + i * WORD);
                 ATTN_UNROLL
                 for (int w = w0; w < nv; w++)
-                    acc[i][w] = vf_fma(b, vf_load(p + ((ptrdiff_t)j * nv + w) * VF_LEN), acc[i][w]);
+                    acc[i][w] = vf_dot(b, vw_load(p + ((ptrdiff_t)j * nv + w) * VF_LEN), acc[i][w]);
             }
         }
     }
@@ -199,27 +211,27 @@ ATTN_INLINE void value_columns(const int nc, const int nv, const int diagonal, c
     }
 }
 
-/** Adds n keys' part to all dv channels. */
-ATTN_INLINE void value_body(const int nv, const int diagonal, const float *p, const float *v, ptrdiff_t v_stride,
+/** Adds the keys' part to all dv channels. */
+ATTN_INLINE void value_body(const int nv, const int diagonal, const float *p, const char *v, ptrdiff_t v_stride,
                             int64_t dv, const int *ends, float *o, enum accumulate mode, const float *alpha)
 {
     int64_t c = 0;
     for (; c + VF_CHANNELS <= dv; c += VF_CHANNELS)
-        value_columns(VF_CHANNELS, nv, diagonal, p, v + c, v_stride, ends, o + c * nv * VF_LEN, mode, alpha);
+        value_columns(VF_CHANNELS, nv, diagonal, p, v + c * WORD, v_stride, ends, o + c * nv * VF_LEN, mode, alpha);
     if (VF_CHANNELS > 4 && c + 4 <= dv) {
-        value_columns(4, nv, diagonal, p, v + c, v_stride, ends, o + c * nv * VF_LEN, mode, alpha);
+        value_columns(4, nv, diagonal, p, v + c * WORD, v_stride, ends, o + c * nv * VF_LEN, mode, alpha);
         c += 4;
     }
     if (VF_CHANNELS > 2 && c + 2 <= dv) {
-        value_columns(2, nv, diagonal, p, v + c, v_stride, ends, o + c * nv * VF_LEN, mode, alpha);
+        value_columns(2, nv, diagonal, p, v + c * WORD, v_stride, ends, o + c * nv * VF_LEN, mode, alpha);
         c += 2;
     }
     if (c < dv)
-        value_columns(1, nv, diagonal, p, v + c, v_stride, ends, o + c * nv * VF_LEN, mode, alpha);
+        value_columns(1, nv, diagonal, p, v + c * WORD, v_stride, ends, o + c * nv * VF_LEN, mode, alpha);
 }
 
-static void value_tile(int nv, const float *p, const float *v, ptrdiff_t v_stride, int64_t dv, const int *ends,
-                       float *o, enum accumulate mode, const float *alpha)
+static void value_tile(int nv, const float *p, const char *v, ptrdiff_t v_stride, int64_t dv, const int *ends, float *o,
+                       enum accumulate mode, const float *alpha)
 {
     if (ends[0] < ends[nv - 1])
         ATTN_BY_WIDTH(nv, value_body, 1, p, v, v_stride, dv, ends, o, mode, alpha);

@@ -10,32 +10,18 @@
 #ifndef ATTN_TRANSPOSE_H
 #define ATTN_TRANSPOSE_H
 
-/** Asks for rows first..end-1 that will be read (or, with write, written) soon; L2 has room for them. */
-ATTN_INLINE void prefetch_rows(const float *base, ptrdiff_t stride, int64_t first, int64_t end, int64_t width,
-                               const int write)
-{
-    for (int64_t r = first; r < end; r++) {
-        for (int64_t c = 0; c < width; c += ATTN_ALIGN / (int)sizeof(float)) {
-            if (write)
-                __builtin_prefetch(base + r * stride + c, 1, 2);
-            else
-                __builtin_prefetch(base + r * stride + c, 0, 2);
-        }
-    }
-}
-
 /** One block of transpose_in: rows <= VF_LEN, cols <= VF_LEN; missing rows become 0. */
-ATTN_INLINE void transpose_block(float *dst, ptrdiff_t width, const float *src, ptrdiff_t stride, int rows, int cols,
-                                 vf factor)
+ATTN_INLINE void transpose_block(const attn_dtype dtype, float *dst, ptrdiff_t width, const char *src, ptrdiff_t stride,
+                                 int rows, int cols, vf factor)
 {
     vf a[VF_LEN];
     if (rows == VF_LEN && cols == VF_LEN) {
         ATTN_UNROLL
         for (int i = 0; i < VF_LEN; i++)
-            a[i] = vf_load(src + i * stride);
+            a[i] = row_load(dtype, src + i * stride);
     } else {
         for (int i = 0; i < VF_LEN; i++)
-            a[i] = i < rows ? vf_load_tail(src + i * stride, cols) : vf_zero();
+            a[i] = i < rows ? row_load_tail(dtype, src + i * stride, cols) : vf_zero();
     }
     vf_transpose(a);
     if (cols == VF_LEN) {
@@ -48,27 +34,33 @@ ATTN_INLINE void transpose_block(float *dst, ptrdiff_t width, const float *src, 
     }
 }
 
-/** dst[c * width + r] = src[r * stride + c] * factor for r < width, c < cols; rows behind the last are 0. */
-static void transpose_in(float *dst, int width, const float *src, ptrdiff_t stride, int rows, int64_t cols,
-                         float factor)
+ATTN_INLINE void transpose_in_body(const attn_dtype dtype, float *dst, int width, const struct attn_rows *src, int rows,
+                                   int64_t cols, float factor)
 {
     const vf f = vf_set1(factor);
     for (int r = 0; r < width; r += VF_LEN) {
         const int nr = rows - r < VF_LEN ? (rows > r ? rows - r : 0) : VF_LEN;
+        const char *row = row_at(src, nr > 0 ? r : 0);
         for (int64_t c = 0; c < cols; c += VF_LEN) {
             const int nc = cols - c < VF_LEN ? (int)(cols - c) : VF_LEN;
-            transpose_block(dst + c * width + r, width, src + r * stride + c, stride, nr, nc, f);
+            transpose_block(dtype, dst + c * width + r, width, row + c * row_element(dtype), src->stride, nr, nc, f);
         }
     }
 }
 
-/** dst[r * stride + c] = src[c * width + r] * factor[r] for r < rows, c < cols. A result of -0 becomes +0. */
-static void transpose_out(float *dst, ptrdiff_t stride, const float *src, int width, int rows, int64_t cols,
-                          const float *factor)
+/** dst[c * width + r] = src(r, c) * factor for r < width, c < cols; rows behind the last are 0. */
+static void transpose_in(float *dst, int width, const struct attn_rows *src, int rows, int64_t cols, float factor)
+{
+    ATTN_BY_DTYPE(src->dtype, transpose_in_body, dst, width, src, rows, cols, factor);
+}
+
+ATTN_INLINE void transpose_out_body(const attn_dtype dtype, const struct attn_rows *dst, const float *src, int width,
+                                    int rows, int64_t cols, const float *factor)
 {
     for (int r = 0; r < rows; r += VF_LEN) {
         const int nr = rows - r < VF_LEN ? rows - r : VF_LEN;
         const vf f = vf_load(factor + r);
+        char *row = row_at(dst, r);
         for (int64_t c = 0; c < cols; c += VF_LEN) {
             const int nc = cols - c < VF_LEN ? (int)(cols - c) : VF_LEN;
             vf a[VF_LEN];
@@ -79,16 +71,23 @@ static void transpose_out(float *dst, ptrdiff_t stride, const float *src, int wi
                 vf_transpose(a);
                 ATTN_UNROLL
                 for (int i = 0; i < VF_LEN; i++)
-                    vf_store(dst + (r + i) * stride + c, a[i]);
+                    row_store(dtype, row + i * dst->stride + c * row_element(dtype), a[i]);
             } else {
                 for (int i = 0; i < VF_LEN; i++)
                     a[i] = i < nc ? vf_fma(vf_load(src + (c + i) * width + r), f, vf_zero()) : vf_zero();
                 vf_transpose(a);
                 for (int i = 0; i < nr; i++)
-                    vf_store_tail(dst + (r + i) * stride + c, a[i], nc);
+                    row_store_tail(dtype, row + i * dst->stride + c * row_element(dtype), a[i], nc);
             }
         }
     }
+}
+
+/** dst(r, c) = src[c * width + r] * factor[r] for r < rows, c < cols. A result of -0 becomes +0. */
+static void transpose_out(const struct attn_rows *dst, const float *src, int width, int rows, int64_t cols,
+                          const float *factor)
+{
+    ATTN_BY_DTYPE(dst->dtype, transpose_out_body, dst, src, width, rows, cols, factor);
 }
 
 #endif

@@ -51,8 +51,9 @@ static void write_weights(const struct attn_work *work, const struct strip *stri
         float one[STRIP] __attribute__((aligned(ATTN_ALIGN)));
         for (int i = 0; i < width; i += VF_LEN)
             vf_store(one + i, vf_set1(1.0f));
-        transpose_out((float *)weights->data + begin * weights->query_stride + first_key, weights->query_stride, p,
-                      width, strip->rows, n, one);
+        const struct attn_rows rows = {(float *)weights->data + begin * weights->query_stride + first_key,
+                                       weights->query_stride * (ptrdiff_t)sizeof(float), ATTN_F32};
+        transpose_out(&rows, p, width, strip->rows, n, one);
         return;
     }
     for (; begin < end; begin++) {
@@ -87,7 +88,7 @@ ATTN_INLINE void strip_weights(const attn_exp exp, const struct attn_work *work,
     const int64_t visible = strip->started ? visible_keys(work, strip) : 0;
     float max[STRIP] __attribute__((aligned(ATTN_ALIGN)));
     for (int64_t first = 0; first < visible; first += KEY_BLOCK) {
-        const struct key_block keys = key_block_at(work, first, visible);
+        const struct key_block keys = key_block_at(work, scratch, first, visible, 0);
         const int n = keys.size;
         const struct mask mask = tile_scores(work, scratch, strip, &keys, n, max);
         if (mask.kind == MASK_DEAD) {
@@ -96,7 +97,7 @@ ATTN_INLINE void strip_weights(const attn_exp exp, const struct attn_work *work,
             continue;
         }
         const int ends[] = {n, n, n, n};
-        exponentiate(strip->nv, exp, strip->m, ends, scratch->s, max);
+        exponentiate(strip->nv, exp, strip->m, ends, score_factor(work, mask.kind), scratch->s, max);
         for (int j = 0; j < n; j++)
             for (int i = 0; i < width; i += VF_LEN) {
                 float *at = scratch->s + (ptrdiff_t)j * width + i;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Vectors of 8 floats on AVX2 and FMA. The names and their contracts are those
+ * Vectors of 8 floats on AVX2, FMA and F16C. The names and their contracts are those
  * of simd_avx512.h. 3 x 4 accumulators, 3 operands and one broadcast fill the
  * 16 registers exactly.
  */
 #ifndef ATTN_SIMD_H
 #define ATTN_SIMD_H
 
-#if !defined(__AVX2__) || !defined(__FMA__)
-#error "simd_avx2.h needs -mavx2 -mfma"
+#if !defined(__AVX2__) || !defined(__FMA__) || !defined(__F16C__)
+#error "simd_avx2.h needs -mavx2 -mfma -mf16c"
 #endif
 
 #include "simd/exp2_polynomial.h"
@@ -21,8 +21,6 @@
 #define VF_STRIP    3
 #define VF_KEYS     4
 #define VF_CHANNELS 4
-#define VF_NAME(x)  x##_avx2
-#define VF_ISA      ATTN_ISA_AVX2
 
 typedef __m256 vf;
 typedef __m256 vm; /* all bits of a lane set or clear */
@@ -60,6 +58,33 @@ static inline vf vf_load_tail(const float *p, int n)
 static inline void vf_store_tail(float *p, vf a, int n)
 {
     _mm256_maskstore_ps(p, vm_first(n), a);
+}
+
+static inline vf vf_load_bf16(const uint16_t *p)
+{
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+
+static inline vf vf_load_f16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+
+static inline void vf_store_bf16(uint16_t *p, vf a)
+{
+    const __m256i bits = _mm256_castps_si256(a), odd = _mm256_srli_epi32(_mm256_slli_epi32(bits, 15), 31);
+    const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, odd), _mm256_set1_epi32(0x7fff));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    const __m256i kept = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(kept, kept), 0x08);
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(packed));
+}
+
+static inline void vf_store_f16(uint16_t *p, vf a)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
 static inline vf vf_iota(void)

@@ -4,7 +4,6 @@
  *
  * Every simd_*.h defines the same names, so that a kernel is written once:
  *   vf            a vector of VF_LEN floats         vm     a mask of VF_LEN lanes
- *   VF_NAME(x)    x with the instruction set's suffix
  *   VF_STRIP      vectors of queries in a strip, VF_KEYS and VF_CHANNELS the
  *                 rows of the two register tiles: VF_STRIP * VF_KEYS
  *                 accumulators, VF_STRIP operands and one broadcast fill the
@@ -24,13 +23,12 @@
 #include <immintrin.h>
 #include <sleef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define VF_LEN      16
 #define VF_STRIP    3
 #define VF_KEYS     8
 #define VF_CHANNELS 8
-#define VF_NAME(x)  x##_avx512
-#define VF_ISA      ATTN_ISA_AVX512
 
 typedef __m512 vf;
 typedef __mmask16 vm;
@@ -69,6 +67,35 @@ static inline vf vf_load_tail(const float *p, int n)
 static inline void vf_store_tail(float *p, vf a, int n)
 {
     _mm512_mask_storeu_ps(p, vm_first(n), a);
+}
+
+/** VF_LEN floats from as many bf16, exact. */
+static inline vf vf_load_bf16(const uint16_t *p)
+{
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+
+/** VF_LEN floats from as many f16, exact. */
+static inline vf vf_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+
+/** Rounds to the nearest bf16, ties to even; a NaN stays one. */
+static inline void vf_store_bf16(uint16_t *p, vf a)
+{
+    const __m512i bits = _mm512_castps_si512(a), odd = _mm512_srli_epi32(_mm512_slli_epi32(bits, 15), 31);
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff));
+    const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    const __m512i kept = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), rounded, quiet);
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16)));
+}
+
+/** Rounds to the nearest f16, ties to even; a NaN stays one. */
+static inline void vf_store_f16(uint16_t *p, vf a)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
 /** 0, 1, 2, ... */

@@ -22,8 +22,6 @@
 #define VF_STRIP    4
 #define VF_KEYS     6
 #define VF_CHANNELS 6
-#define VF_NAME(x)  x##_neon
-#define VF_ISA      ATTN_ISA_NEON
 
 typedef float32x4_t vf;
 typedef uint32x4_t vm;
@@ -60,6 +58,29 @@ static inline void vf_store_tail(float *p, vf a, int n)
     float t[4];
     vst1q_f32(t, a);
     memcpy(p, t, (size_t)n * sizeof *t);
+}
+
+static inline vf vf_load_bf16(const uint16_t *p)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
+}
+
+static inline vf vf_load_f16(const uint16_t *p)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+
+static inline void vf_store_bf16(uint16_t *p, vf a)
+{
+    const uint32x4_t bits = vreinterpretq_u32_f32(a), odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    const uint32x4_t rounded = vaddq_u32(vaddq_u32(bits, odd), vdupq_n_u32(0x7fff));
+    const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
+    vst1_u16(p, vshrn_n_u32(vbslq_u32(vceqq_f32(a, a), rounded, quiet), 16));
+}
+
+static inline void vf_store_f16(uint16_t *p, vf a)
+{
+    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(a)));
 }
 
 static inline vf vf_iota(void)

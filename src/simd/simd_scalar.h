@@ -11,6 +11,7 @@
 #define ATTN_SIMD_H
 
 #include "simd/exp2_polynomial.h"
+#include "simd/half.h"
 
 #include <math.h>
 #include <sleef.h>
@@ -21,8 +22,6 @@
 #define VF_STRIP    4
 #define VF_KEYS     2
 #define VF_CHANNELS 2
-#define VF_NAME(x)  x##_scalar
-#define VF_ISA      ATTN_ISA_SCALAR
 
 typedef float vf;
 typedef int vm;
@@ -56,6 +55,26 @@ static inline void vf_store_tail(float *p, vf a, int n)
 {
     if (n > 0)
         *p = a;
+}
+
+static inline vf vf_load_bf16(const uint16_t *p)
+{
+    return bf16_to_f32(*p);
+}
+
+static inline vf vf_load_f16(const uint16_t *p)
+{
+    return f16_to_f32(*p);
+}
+
+static inline void vf_store_bf16(uint16_t *p, vf a)
+{
+    *p = bf16_from_f32(a);
+}
+
+static inline void vf_store_f16(uint16_t *p, vf a)
+{
+    *p = f16_from_f32(a);
 }
 
 static inline vf vf_iota(void)

@@ -16,7 +16,7 @@
 /** The instruction set called name; ends the program when there is none, or when it cannot run here (77: skipped). */
 static inline attn_isa test_isa_from_name(const char *name)
 {
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++) {
         if (strcmp(name, attn_isa_name((attn_isa)isa)) != 0)
             continue;
         if (attn_isa_supported((attn_isa)isa))

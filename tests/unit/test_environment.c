@@ -34,7 +34,7 @@ static int run_as_child(void)
         return 1;
     }
     int supported = 0;
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++)
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++)
         supported |= (attn_isa_supported((attn_isa)isa) != 0) << isa;
     printf("%s %d %d %d\n", attn_isa_name(attn_isa_active()), attn_default_num_threads(), attn_plan_num_threads(plan),
            supported);
@@ -106,7 +106,7 @@ static void test_isa_cap(void **state)
     assert_string_equal(seen.errors, "");
     static const char *const names[] = {"", "scalar", "avx2", "avx512", "neon"};
     const int supported = seen.supported;
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++) {
         if (!(supported >> isa & 1))
             continue;
         seen = observe("ATTN_MAX_CPU_ISA", names[isa]);

@@ -81,7 +81,7 @@ static void test_flush_to_zero_of_caller(void **state)
 static void test_denormal_results(void **state)
 {
     (void)state;
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++) {
         if (!attn_isa_supported((attn_isa)isa))
             continue;
         float q[4] = {1, 2, 3, 4}, k[4] = {1, 0, 1, 0}, v[4] = {0x1p-149f, -0x1p-140f, 0x1.8p-130f, 0x1p-126f}, o[4];

@@ -105,7 +105,7 @@ static void check_axis(attn_isa isa, int which, int axis)
 static void test_far_apart(void **state)
 {
     (void)state;
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++)
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++)
         for (int which = 0; which < 8 && attn_isa_supported((attn_isa)isa); which++)
             for (int axis = 0; axis < 4; axis++) {
                 const int any_stride = which == 3 || which > 4; /* q, k, v and out need contiguous channels */

@@ -21,7 +21,7 @@
 /** Calls check for every instruction set and exp. */
 static void everywhere(void (*check)(attn_params params))
 {
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++) {
         for (int exp = ATTN_EXP_SLEEF; exp <= ATTN_EXP_FAST && attn_isa_supported((attn_isa)isa); exp++) {
             attn_params params = attn_params_default();
             params.isa = (attn_isa)isa;

@@ -90,7 +90,7 @@ static void print_libraries(const char *title, bool known, const struct librarie
 static void print_instruction_sets(void)
 {
     printf("%-22s", "instruction sets");
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++) {
         if (attn_isa_supported((attn_isa)isa))
             printf(" %s", attn_isa_name((attn_isa)isa));
     }

@@ -41,8 +41,8 @@ bool inputs_parse(struct inputs *inputs, struct option *options, struct io_error
     static const char *const layouts[] = {"bhtd", "bthd"};
     static const char *const causal[] = {"none", "top-left", "bottom-right"};
     static const char *const exps[] = {"sleef", "fast"};
-    const char *isas[ATTN_ISA_NEON + 1];
-    for (int i = 0; i <= ATTN_ISA_NEON; i++)
+    const char *isas[ATTN_ISA_LAST + 1];
+    for (int i = 0; i <= ATTN_ISA_LAST; i++)
         isas[i] = attn_isa_name((attn_isa)i);
 
     *inputs = (struct inputs){.options = options, .params = attn_params_default()};
@@ -52,7 +52,7 @@ bool inputs_parse(struct inputs *inputs, struct option *options, struct io_error
     bool ok = option_choice(&options[INPUT_LAYOUT], layouts, 2, &layout, error) &&
               option_choice(&options[INPUT_CAUSAL], causal, 3, &mode, error) &&
               option_choice(&options[INPUT_EXP], exps, 2, &exp, error) &&
-              option_choice(&options[INPUT_ISA], isas, ATTN_ISA_NEON + 1, &isa, error) &&
+              option_choice(&options[INPUT_ISA], isas, ATTN_ISA_LAST + 1, &isa, error) &&
               option_float(&options[INPUT_SCALE], false, &p->scale, error) &&
               option_float(&options[INPUT_TEMPERATURE], true, &p->temperature, error) &&
               option_integer(&options[INPUT_THREADS], 1, 1024, &threads, error);

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of f32, bf16 and f16 as vectors of floats. Arithmetic is in f32
+ * throughout: what is narrower is widened, exactly, on its way in, and what
+ * goes out is rounded once.
+ *
+ * The bodies take the type as a constant; ATTN_BY_DTYPE calls them with one
+ * that is known at run time.
+ */
+#ifndef ATTN_ROWS_H
+#define ATTN_ROWS_H
+
+#include "simd/half.h"
+
+#include <string.h>
+
+#define ATTN_BY_DTYPE(dtype, body, ...)                                                                                \
+    do {                                                                                                               \
+        if ((dtype) == ATTN_F32)                                                                                       \
+            body(ATTN_F32, __VA_ARGS__);                                                                               \
+        else if ((dtype) == ATTN_BF16)                                                                                 \
+            body(ATTN_BF16, __VA_ARGS__);                                                                              \
+        else                                                                                                           \
+            body(ATTN_F16, __VA_ARGS__);                                                                               \
+    } while (0)
+
+/** Bytes of an element of a row. */
+ATTN_INLINE ptrdiff_t row_element(const attn_dtype dtype)
+{
+    return dtype == ATTN_F32 ? 4 : 2;
+}
+
+/** Row i. */
+ATTN_INLINE char *row_at(const struct attn_rows *rows, int64_t i)
+{
+    return (char *)rows->data + i * rows->stride;
+}
+
+/** VF_LEN elements. */
+ATTN_INLINE vf row_load(const attn_dtype dtype, const void *p)
+{
+    return dtype == ATTN_F32 ? vf_load(p) : dtype == ATTN_BF16 ? vf_load_bf16(p) : vf_load_f16(p);
+}
+
+/** The first n elements, the rest 0; reads no byte behind them. */
+ATTN_INLINE vf row_load_tail(const attn_dtype dtype, const void *p, int n)
+{
+    if (dtype == ATTN_F32)
+        return vf_load_tail(p, n);
+    uint16_t t[VF_LEN] = {0};
+    memcpy(t, p, (size_t)n * sizeof *t);
+    return row_load(dtype, t);
+}
+
+ATTN_INLINE void row_store(const attn_dtype dtype, void *p, vf a)
+{
+    if (dtype == ATTN_F32)
+        vf_store(p, a);
+    else if (dtype == ATTN_BF16)
+        vf_store_bf16(p, a);
+    else
+        vf_store_f16(p, a);
+}
+
+ATTN_INLINE void row_store_tail(const attn_dtype dtype, void *p, vf a, int n)
+{
+    if (dtype == ATTN_F32) {
+        vf_store_tail(p, a, n);
+    } else {
+        uint16_t t[VF_LEN];
+        row_store(dtype, t, a);
+        memcpy(p, t, (size_t)n * sizeof *t);
+    }
+}
+
+/** Element i of an array of any of the three types. */
+static inline float element_at(attn_dtype dtype, const void *p, ptrdiff_t i)
+{
+    if (dtype == ATTN_F32)
+        return ((const float *)p)[i];
+    const uint16_t half = ((const uint16_t *)p)[i];
+    return dtype == ATTN_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
+}
+
+/** Asks for rows first..end-1 that will be read (or, with write, written) soon; L2 has room for them. */
+ATTN_INLINE void prefetch_rows(const struct attn_rows *rows, int64_t first, int64_t end, int64_t width, const int write)
+{
+    const ptrdiff_t bytes = width * row_element(rows->dtype);
+    for (int64_t r = first; r < end; r++) {
+        for (ptrdiff_t c = 0; c < bytes; c += ATTN_ALIGN) {
+            if (write)
+                __builtin_prefetch(row_at(rows, r) + c, 1, 2);
+            else
+                __builtin_prefetch(row_at(rows, r) + c, 0, 2);
+        }
+    }
+}
+
+#endif
