@@ -91,7 +91,6 @@ static void pack_values(float *dst, const struct attn_rows *src, int n, int64_t 
 ATTN_INLINE void make_word(const int nv, const int first, const int two, int u, vf factor, const vf *minus_base,
                            float *s, vf *sum)
 {
-    static const uint16_t ones[2] = {0x3f80, 0x3f80};
     ATTN_UNROLL
     for (int v = first; v < nv; v++) {
         const float *at = s + ((ptrdiff_t)2 * u * nv + v) * VF_LEN;
@@ -99,7 +98,7 @@ ATTN_INLINE void make_word(const int nv, const int first, const int two, int u, 
         const vf p1 = two ? vf_exp2_bf16(vf_fma(vf_load(at + nv * VF_LEN), factor, minus_base[v])) : vf_zero();
         const vw p = vw_pair(p0, p1);
         vw_store(s + ((ptrdiff_t)u * nv + v) * VF_LEN, p);
-        sum[v] = vf_dot(vw_set1(ones), p, sum[v]);
+        sum[v] = vf_dot(vw_ones(), p, sum[v]);
     }
 }
 

@@ -5,6 +5,7 @@
  *   vw_pair(first, second)      words of two vectors of floats, rounded to nearest even
  *   vw_interleave(first, second)  words of VF_LEN bf16 each
  *   vw_first, vw_second         the words with the other element set to 0
+ *   vw_ones                     words of two ones
  *   vw_negate                   the words with both signs flipped
  *   vf_exp2_bf16                2^x for x <= 0, good enough for what is rounded to bf16
  *
@@ -67,6 +68,12 @@ static inline vw vw_first(vw a)
 static inline vw vw_second(vw a)
 {
     return _mm512_andnot_si512(_mm512_set1_epi32(0xffff), a);
+}
+
+/** Words of two ones. */
+static inline vw vw_ones(void)
+{
+    return _mm512_set1_epi32(0x3f803f80);
 }
 
 /** Both elements with the other sign. */
