@@ -11,21 +11,21 @@
 
 extern const struct attn_kernels attn_kernels_scalar;
 #if defined(__x86_64__)
-extern const struct attn_kernels attn_kernels_avx2, attn_kernels_avx512, attn_kernels_avx512_bf16;
+extern const struct attn_kernels attn_kernels_avx2, attn_kernels_avx512, attn_kernels_avx512_bf16,
+    attn_kernels_avx512_int8, attn_kernels_avx512_int8_bf16;
 #elif defined(__aarch64__)
-extern const struct attn_kernels attn_kernels_neon, attn_kernels_neon_bf16;
+extern const struct attn_kernels attn_kernels_neon, attn_kernels_neon_bf16, attn_kernels_neon_int8,
+    attn_kernels_neon_int8_bf16;
 #endif
 
 /* In rising order of preference. */
 static const struct attn_kernels *const built_in[] = {
     &attn_kernels_scalar,
 #if defined(__x86_64__)
-    &attn_kernels_avx2,
-    &attn_kernels_avx512,
-    &attn_kernels_avx512_bf16,
+    &attn_kernels_avx2,        &attn_kernels_avx512,           &attn_kernels_avx512_int8,
+    &attn_kernels_avx512_bf16, &attn_kernels_avx512_int8_bf16,
 #elif defined(__aarch64__)
-    &attn_kernels_neon,
-    &attn_kernels_neon_bf16,
+    &attn_kernels_neon,   &attn_kernels_neon_int8, &attn_kernels_neon_bf16, &attn_kernels_neon_int8_bf16,
 #endif
 };
 
@@ -41,7 +41,7 @@ const char *attn_isa_name(attn_isa isa)
 static const struct attn_kernels *find(attn_isa isa)
 {
     for (size_t i = 0; i < NUM_BUILT_IN; i++)
-        if (built_in[i]->isa == isa)
+        if (built_in[i]->isa == isa && built_in[i]->qk == ATTN_QK_DEFAULT)
             return built_in[i];
     return NULL;
 }
@@ -56,15 +56,23 @@ const struct attn_kernels *attn_kernels_get(attn_isa isa)
     return attn_cpu_has(isa) ? find(isa) : NULL;
 }
 
-const struct attn_kernels *attn_kernels_best(attn_isa cap, int all_bf16)
+/** Whether a set comes before, or is, the cap in the order of preference. */
+static int within(attn_isa cap, size_t i)
 {
-    const struct attn_kernels *best = built_in[0];
-    for (size_t i = 0; i < NUM_BUILT_IN; i++) {
-        if (attn_cpu_has(built_in[i]->isa) && (built_in[i]->pack == 1 || all_bf16))
-            best = built_in[i];
+    for (; cap != ATTN_ISA_AUTO && i < NUM_BUILT_IN; i++)
         if (built_in[i]->isa == cap)
-            break;
-    }
+            return 1;
+    return cap == ATTN_ISA_AUTO;
+}
+
+const struct attn_kernels *attn_kernels_best(attn_isa cap, attn_qk qk, int bf16)
+{
+    if (qk == ATTN_QK_INT8 && !attn_cpu_has_int8_dot())
+        return NULL;
+    const struct attn_kernels *best = NULL;
+    for (size_t i = 0; i < NUM_BUILT_IN && within(cap, i); i++)
+        if (attn_cpu_has(built_in[i]->isa) && built_in[i]->qk == qk && (built_in[i]->pack == 1 || bf16))
+            best = built_in[i];
     return best;
 }
 

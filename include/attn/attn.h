@@ -200,6 +200,12 @@ typedef enum attn_exp {
     ATTN_EXP_FAST = 1   /**< inline polynomial; its measured error is in docs/numerics.md */
 } attn_exp;
 
+/** How scores are computed from q and k. */
+typedef enum attn_qk {
+    ATTN_QK_DEFAULT = 0, /**< in the types of q and k, nothing rounded */
+    ATTN_QK_INT8 = 1     /**< q and k rounded to 8 bits per token, k less its mean; docs/numerics.md has the errors */
+} attn_qk;
+
 /** Instruction sets that kernels are built for. The values are pinned. */
 typedef enum attn_isa {
     ATTN_ISA_AUTO = 0,   /**< the best that the processor has and ATTN_MAX_CPU_ISA allows */
@@ -258,7 +264,15 @@ typedef struct attn_params {
 
     /** @name How it is computed */
     /**@{*/
-    attn_exp exp;    /**< accuracy of exp */
+    attn_exp exp; /**< accuracy of exp */
+    /**
+     * ATTN_QK_INT8 multiplies q and k as int8 (SageAttention), for any of their
+     * types; ATTN_UNSUPPORTED where isa or the processor has no int8 dot
+     * products (AVX512-VNNI, FEAT_DotProd). The mean that is taken from k is that
+     * of the first 512 keys from kv_start on: the bits of a row depend, within
+     * rounding, on those, even where causality or a mask hides them.
+     */
+    attn_qk qk;
     attn_isa isa;    /**< one that this processor lacks is ATTN_UNSUPPORTED */
     int num_threads; /**< 0: ATTN_NUM_THREADS, else OpenMP's own setting */
     /**@}*/

@@ -5,7 +5,9 @@
  */
 #include "api/check.h"
 
+#include "api/environment.h"
 #include "api/error.h"
+#include "cpu/cpu.h"
 #include "dispatch.h"
 
 #include <inttypes.h>
@@ -164,11 +166,17 @@ static attn_status check_choices(const attn_params *p)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.causal is %d; expected an attn_causal", (int)p->causal);
     if ((unsigned)p->exp > ATTN_EXP_FAST)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.exp is %d; expected an attn_exp", (int)p->exp);
+    if ((unsigned)p->qk > ATTN_QK_INT8)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.qk is %d; expected an attn_qk", (int)p->qk);
     if ((unsigned)p->isa > ATTN_ISA_LAST)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.isa is %d; expected an attn_isa", (int)p->isa);
     if (p->isa != ATTN_ISA_AUTO && !attn_isa_supported(p->isa))
         return attn_fail(ATTN_UNSUPPORTED, "params.isa is %s, which this processor or this build does not have",
                          attn_isa_name(p->isa));
+    if (!attn_kernels_best(p->isa == ATTN_ISA_AUTO ? attn_environment()->max_isa : p->isa, p->qk, 0))
+        return attn_fail(ATTN_UNSUPPORTED, "params.qk is ATTN_QK_INT8, and %s",
+                         attn_cpu_has_int8_dot() ? "the instruction set in use has no int8 dot products"
+                                                 : "this processor has no int8 dot products");
     if (p->num_threads < 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_threads is %d; expected 0 or more", p->num_threads);
     return ATTN_OK;

@@ -72,7 +72,7 @@ const struct attn_environment *attn_environment(void)
 
 attn_isa attn_isa_active(void)
 {
-    return attn_kernels_best(attn_environment()->max_isa, 1)->isa;
+    return attn_kernels_best(attn_environment()->max_isa, ATTN_QK_DEFAULT, 1)->isa;
 }
 
 int attn_default_num_threads(void)

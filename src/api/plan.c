@@ -21,14 +21,20 @@ struct attn_plan {
     struct attn_geometry geometry;
 };
 
+static const struct attn_kernels *choose_kernels(const struct attn_problem *problem)
+{
+    const attn_params *params = &problem->params;
+    const int bf16 = problem->v.dtype == ATTN_BF16 &&
+                     (params->qk == ATTN_QK_INT8 || (problem->q.dtype == ATTN_BF16 && problem->k.dtype == ATTN_BF16));
+    const attn_isa cap = params->isa == ATTN_ISA_AUTO ? attn_environment()->max_isa : params->isa;
+    return attn_kernels_best(cap, params->qk, bf16);
+}
+
 static void make_plan(struct attn_plan *plan, const struct attn_problem *problem)
 {
     const attn_params *params = &problem->params;
     plan->problem = *problem;
-    const int all_bf16 =
-        problem->q.dtype == ATTN_BF16 && problem->k.dtype == ATTN_BF16 && problem->v.dtype == ATTN_BF16;
-    const attn_isa cap = params->isa == ATTN_ISA_AUTO ? attn_environment()->max_isa : params->isa;
-    const struct attn_kernels *kernels = attn_kernels_best(cap, all_bf16);
+    const struct attn_kernels *kernels = choose_kernels(problem);
     const int threads = params->num_threads ? params->num_threads : attn_default_num_threads();
     plan->geometry = attn_geometry_of(&plan->problem, kernels, threads);
 }
@@ -78,6 +84,7 @@ static attn_status check_planned(const struct attn_plan *plan, const struct attn
         {"temperature", p->temperature != w->temperature},
         {"causal", p->causal != w->causal},
         {"exp", p->exp != w->exp},
+        {"qk", p->qk != w->qk},
         {"isa", p->isa != w->isa},
         {"mask", !p->mask != !w->mask || (p->mask && now->mask.dtype != was->mask.dtype)},
         {"lse", !p->lse != !w->lse},
@@ -203,20 +210,20 @@ size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size)
     const char *const out = attn_dtype_name(plan->problem.out.dtype);
     static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
     const int rows = (int)(g->strips_per_block * g->kernels->strip);
-    const int n = snprintf(buffer, size,
-                           "forward q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hkv=%" PRId64 " Tq=%" PRId64
-                           " Tk=%" PRId64 " dk=%" PRId64 " dv=%" PRId64
-                           " causal=%s: %s kernel, %s exp, strips of %d queries, blocks of %d queries x %d keys, "
-                           "%" PRId64 " tasks of %s on %d thread%s, no key splits",
-                           attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype), out,
-                           q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3], v->shape[3],
-                           causal[plan->problem.params.causal], attn_isa_name(g->kernels->isa),
-                           g->kernels->pack == 2                       ? "bf16"
-                           : plan->problem.params.exp == ATTN_EXP_FAST ? "fast"
-                                                                       : "sleef",
-                           g->kernels->strip, rows, g->kernels->key_block, g->tasks,
-                           plan->problem.params.key_sums ? "one head" : "one query block", g->parallel,
-                           g->parallel == 1 ? "" : "s");
+    const int n = snprintf(
+        buffer, size,
+        "forward q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hkv=%" PRId64 " Tq=%" PRId64 " Tk=%" PRId64
+        " dk=%" PRId64 " dv=%" PRId64
+        " causal=%s: %s kernel, %s scores, %s exp, strips of %d queries, blocks of %d queries x %d keys, "
+        "%" PRId64 " tasks of %s on %d thread%s, no key splits",
+        attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype), out, q->shape[0], q->shape[1],
+        k->shape[1], q->shape[2], k->shape[2], q->shape[3], v->shape[3], causal[plan->problem.params.causal],
+        attn_isa_name(g->kernels->isa), g->kernels->qk == ATTN_QK_INT8 ? "int8" : "exact",
+        g->kernels->pack == 2                       ? "bf16"
+        : plan->problem.params.exp == ATTN_EXP_FAST ? "fast"
+                                                    : "sleef",
+        g->kernels->strip, rows, g->kernels->key_block, g->tasks,
+        plan->problem.params.key_sums ? "one head" : "one query block", g->parallel, g->parallel == 1 ? "" : "s");
     return n > 0 ? (size_t)n : 0;
 }
 

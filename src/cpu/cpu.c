@@ -18,6 +18,9 @@ static int has_f16c(void)
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 
+#ifndef HWCAP_ASIMDDP
+#define HWCAP_ASIMDDP (1 << 20)
+#endif
 #ifndef HWCAP2_BF16
 #define HWCAP2_BF16 (1 << 14)
 #endif
@@ -46,4 +49,15 @@ int attn_cpu_has(attn_isa isa)
     default:
         return 0;
     }
+}
+
+int attn_cpu_has_int8_dot(void)
+{
+#if defined(__x86_64__)
+    return attn_cpu_has(ATTN_ISA_AVX512) && __builtin_cpu_supports("avx512vnni");
+#elif defined(__aarch64__)
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+    return 0;
+#endif
 }

@@ -11,9 +11,6 @@
 
 #include "kernels/scratch.h"
 
-/* The strips of a block share each block of K and V that comes from a far cache; more queries gain nothing. */
-#define QUERIES_PER_BLOCK 288
-
 /* Tasks a thread should find, so that the last one to finish is not waited for long. */
 #define TASKS_PER_THREAD 16
 
@@ -37,7 +34,7 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
     const int64_t dk = problem->q.shape[3], dv = problem->v.shape[3], tq = problem->q.shape[2];
     const int64_t sequences = problem->q.shape[0] * problem->q.shape[1];
     const int64_t strips = (tq + kernels->strip - 1) / kernels->strip;
-    int64_t per_block = QUERIES_PER_BLOCK / kernels->strip;
+    int64_t per_block = kernels->query_block / kernels->strip;
     if (per_block > ATTN_MAX_STRIPS)
         per_block = ATTN_MAX_STRIPS;
     while (per_block > 1 && scratch_size(problem, kernels, per_block) > ATTN_SCRATCH_LIMIT)

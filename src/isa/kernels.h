@@ -11,13 +11,21 @@
 #include "kernels/width.h"
 #include "kernels/rows.h"
 #include "kernels/transpose.h"
+#include "kernels/words.h"
+#if VS_PACK == 1
+#include "kernels/qk_f32.h"
+#elif VS_PACK == 2
+#include "kernels/qk_bf16.h"
+#else
+#include "kernels/qk_int8.h"
+#endif
 #include "kernels/mask.h"
 #include "kernels/tile.h"
 #include "kernels/softmax.h"
 #if VF_PACK == 1
-#include "kernels/operands_f32.h"
+#include "kernels/pv_f32.h"
 #else
-#include "kernels/operands_bf16.h"
+#include "kernels/pv_bf16.h"
 #endif
 #include "kernels/nonfinite.h"
 
@@ -47,8 +55,10 @@ static void exp2_fast(float *dst, const float *src, int64_t n)
 
 const struct attn_kernels VF_NAME(attn_kernels) = {
     .isa = VF_ISA,
+    .qk = VS_PACK == 4 ? ATTN_QK_INT8 : ATTN_QK_DEFAULT,
     .pack = VF_PACK,
     .strip = STRIP,
+    .query_block = QUERY_BLOCK,
     .key_block = KEY_BLOCK,
     .forward = {[ATTN_EXP_SLEEF] = forward_sleef, [ATTN_EXP_FAST] = forward_fast},
     .exp2 = {[ATTN_EXP_SLEEF] = exp2_sleef, [ATTN_EXP_FAST] = exp2_fast},

@@ -41,7 +41,7 @@ struct key_block {
 
 /** One strip of queries. */
 struct strip {
-    float *q, *o, *m, *l;
+    float *q, *o, *m, *l, *factor, *validity;
     int64_t first; /**< its first query within the block of queries */
     int rows, nv;
     int started; /**< m, l and o hold something */
@@ -52,10 +52,12 @@ static struct strip strip_at(const struct attn_work *work, const struct attn_scr
 {
     const int64_t first = i * STRIP, left = work->num_queries - first;
     const int rows = left < STRIP ? (int)left : STRIP;
-    return (struct strip){.q = scratch->q + i * STRIP * words_of(work->dk),
+    return (struct strip){.q = scratch->q + i * STRIP * channel_words(work->dk),
                           .o = scratch->o + i * STRIP * work->dv,
                           .m = scratch->m + i * STRIP,
                           .l = scratch->l + i * STRIP,
+                          .factor = scratch->factor + i * STRIP,
+                          .validity = scratch->validity + i * STRIP,
                           .first = first,
                           .rows = rows,
                           .nv = (rows + VF_LEN - 1) / VF_LEN};
@@ -66,6 +68,12 @@ static int64_t visible_keys(const struct attn_work *work, const struct strip *st
 {
     const int64_t visible = strip->first + strip->rows + work->diagonal;
     return visible < 0 ? 0 : visible < work->num_keys ? visible : work->num_keys;
+}
+
+/** What the scores of a tile, as they leave it, are to be multiplied by: those with a bias are whole. */
+static const float *score_factor(const struct attn_scratch *scratch, const struct strip *strip, enum mask_kind kind)
+{
+    return kind == MASK_BIAS ? scratch->ones : strip->factor;
 }
 
 /**
@@ -84,9 +92,11 @@ static struct mask tile_scores(const struct attn_work *work, const struct attn_s
     operands.q = strip->q;
     operands.k = keys->k;
     operands.k_stride = keys->k_stride;
-    operands.words = words_of(work->dk);
+    operands.words = channel_words(work->dk);
     operands.mask = &mask;
-    operands.scale = fabsf(work->scale);
+    operands.factor = strip->factor;
+    operands.k_scale = scratch->k_scale;
+    operands.start = scratch->k_start;
     operands.s = scratch->s;
     /* The first strip to see this block asks for what comes next: its V, and the block of K behind it. */
     const int64_t next = keys->first + KEY_BLOCK, next_values = scratch->v ? next : keys->first;
@@ -98,9 +108,9 @@ static struct mask tile_scores(const struct attn_work *work, const struct attn_s
     operands.next[1].data = strip->first == 0 && next + n <= work->num_keys ? row_at(&work->k, next) : NULL;
     operands.next_width[1] = work->dk;
     score_tile(strip->nv, &operands, n, max);
-    const float factor = score_factor(work, mask.kind);
-    for (int i = 0; VF_PACK > 1 && i < strip->nv * VF_LEN; i += VF_LEN)
-        vf_store(max + i, vf_mul(vf_load(max + i), vf_set1(factor)));
+    const float *factor = score_factor(scratch, strip, mask.kind);
+    for (int i = 0; RAW_SCORES && i < strip->nv * VF_LEN; i += VF_LEN)
+        vf_store(max + i, vf_mul(vf_load(max + i), vf_load(factor + i)));
     return mask;
 }
 
@@ -145,20 +155,20 @@ ATTN_INLINE void strip_step(const attn_exp exp, const struct attn_work *work, co
     int ends[VF_STRIP]; /* keys that some lane of a vector sees */
     for (int v = 0; v < strip->nv; v++)
         ends[v] = mask.kind == MASK_DIAGONAL ? visible_before(mask.diagonal, (v + 1) * VF_LEN, n) : n;
-    make_weights(strip->nv, exp, strip->m, ends, n, score_factor(work, mask.kind), scratch->s, sum);
+    make_weights(strip->nv, exp, strip->m, ends, n, score_factor(scratch, strip, mask.kind), scratch->s, sum);
     for (int i = 0; i < strip->nv * VF_LEN; i += VF_LEN)
         vf_store(strip->l + i, vf_add(vf_load(strip->l + i), vf_load(sum + i)));
 
     const int shared = VF_PACK > 1 && n % VF_PACK && n < keys->size; /* the last word has a key that nobody sees */
     const int hides = mask.kind != MASK_NONE || shared;
     if (hides && keys->v_finite < 0)
-        keys->v_finite = values_finite(keys->v, keys->v_stride, (int)words_of(keys->size), work->dv);
+        keys->v_finite = values_finite(keys->v, keys->v_stride, (int)key_words(keys->size), work->dv);
     if (hides && !keys->v_finite) {
         value_tile_masked(strip->nv, &mask, scratch->s, keys->v, keys->v_stride, work->dv, n, strip->o, mode, alpha);
         return;
     }
     for (int v = 0; v < strip->nv; v++)
-        ends[v] = (int)words_of(ends[v]);
+        ends[v] = (int)key_words(ends[v]);
     value_tile(strip->nv, scratch->s, keys->v, keys->v_stride, work->dv, ends, strip->o, mode, alpha);
 }
 
@@ -175,9 +185,9 @@ static struct key_block key_block_at(const struct attn_work *work, const struct 
                              .v_finite = -1};
     if (scratch->k) {
         const struct attn_rows rows = {row_at(&work->k, first), work->k.stride, work->k.dtype};
-        pack_keys(scratch->k, &rows, keys.size, work->dk);
+        pack_keys(scratch, &rows, keys.size, work->dk);
         keys.k = (const char *)scratch->k;
-        keys.k_stride = words_of(work->dk) * WORD;
+        keys.k_stride = channel_words(work->dk) * WORD;
     }
     if (scratch->v && with_values) {
         const struct attn_rows rows = {row_at(&work->v, first), work->v.stride, work->v.dtype};
@@ -196,9 +206,10 @@ static void finish_strip(const struct attn_work *work, const struct strip *strip
         const vf l = strip->started ? vf_load(strip->l + i) : vf_zero();
         const vf m = strip->started ? vf_load(strip->m + i) : vf_set1(-INFINITY);
         const vm empty = vf_eq(l, vf_zero());
-        vf_store(inverse + i, vf_select(empty, vf_zero(), vf_div(vf_set1(1.0f), l)));
+        const vf one = query_validity(strip->validity, i);
+        vf_store(inverse + i, vf_select(empty, vf_zero(), vf_div(one, l)));
         if (work->lse)
-            vf_store(lse + i, vf_select(empty, vf_set1(-INFINITY), vf_fma(m, vf_set1(LN2), vf_log(l))));
+            vf_store(lse + i, vf_select(empty, vf_set1(-INFINITY), vf_mul(one, vf_fma(m, vf_set1(LN2), vf_log(l)))));
     }
     for (int r = 0; work->lse && r < strip->rows; r++)
         work->lse[(strip->first + r) * work->lse_stride] = lse[r];
@@ -223,6 +234,10 @@ ATTN_INLINE void forward_body(const attn_exp exp, const struct attn_work *work)
         attn_scratch_shape_of(&VF_NAME(attn_kernels), num_strips, work->dk, work->dv, work->k.dtype, work->v.dtype);
     attn_scratch_layout(&scratch, work->scratch, &shape);
 
+    for (int i = 0; i < STRIP; i++)
+        scratch.ones[i] = 1.0f;
+    survey_keys(work, &scratch);
+
     struct strip strips[ATTN_MAX_STRIPS];
     assert(num_strips <= ATTN_MAX_STRIPS);
     int64_t end = 0;
@@ -233,7 +248,8 @@ ATTN_INLINE void forward_body(const attn_exp exp, const struct attn_work *work)
         prefetch_rows(&work->q, strips[i].first + STRIP, behind < work->num_queries ? behind : work->num_queries,
                       work->dk, 0);
         const struct attn_rows rows = {row_at(&work->q, strips[i].first), work->q.stride, work->q.dtype};
-        pack_queries(work, &rows, strips[i].q, strips[i].nv * VF_LEN, strips[i].rows);
+        pack_queries(work, &rows, &scratch, strips[i].q, strips[i].factor, strips[i].validity, strips[i].nv * VF_LEN,
+                     strips[i].rows);
         const int64_t visible = visible_keys(work, &strips[i]);
         end = visible > end ? visible : end;
     }

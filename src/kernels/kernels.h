@@ -70,9 +70,11 @@ struct attn_work {
 /** One instruction set: its kernels, and their block sizes as data. */
 struct attn_kernels {
     attn_isa isa;
-    int pack;      /**< elements in an operand word of the tiles: 1 for f32, 2 for kernels that multiply bf16 pairs */
-    int strip;     /**< queries that one register tile covers */
-    int key_block; /**< keys per step of the online softmax; fixed, as it shapes every bit of the result */
+    attn_qk qk;      /**< how scores are multiplied */
+    int pack;        /**< keys in a word of V and P (kernels/words.h): 1 for f32, 2 for pairs of bf16 */
+    int strip;       /**< queries that one register tile covers */
+    int query_block; /**< queries of a work item, when there are enough of them */
+    int key_block;   /**< keys per step of the online softmax; fixed, as it shapes every bit of the result */
     void (*forward[2])(const struct attn_work *work);         /**< by attn_exp */
     void (*exp2[2])(float *dst, const float *src, int64_t n); /**< by attn_exp: what the kernels use, for tests */
 };
@@ -80,6 +82,8 @@ struct attn_kernels {
 /** Whether the tiles read K where it lies, which takes whole words of the right type, or a copy of each block. */
 static inline int attn_keys_in_place(const struct attn_kernels *kernels, attn_dtype dtype, int64_t dk)
 {
+    if (kernels->qk == ATTN_QK_INT8)
+        return 0;
     return kernels->pack == 2 ? dk % 2 == 0 : dtype == ATTN_F32;
 }
 

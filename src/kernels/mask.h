@@ -238,15 +238,17 @@ ATTN_INLINE vm mask_lanes(enum mask_kind kind, const struct mask *mask, int widt
     return vf_eq(hidden, vf_zero());
 }
 
-/** A vector of scores with its mask put on. scale is what they still have to be multiplied by before a bias. */
-ATTN_INLINE vf masked_score(const enum mask_kind kind, const struct mask *mask, int width, int j, int v, vf scale, vf x)
+/** A vector of scores with its mask put on; a bias is added to whole scores, so raw ones are multiplied first. */
+ATTN_INLINE vf masked_score(const enum mask_kind kind, const struct mask *mask, int width, int j, int v,
+                            const float *factor, vf x)
 {
     const vf minus_inf = vf_set1(-INFINITY);
     if (kind == MASK_NONE)
         return x;
     if (kind == MASK_BIAS) {
         const vf b = vf_load(mask->bias + (ptrdiff_t)j * width + v * VF_LEN);
-        return vf_select(vf_eq(b, minus_inf), minus_inf, VF_PACK == 1 ? vf_add(x, b) : vf_fma(x, scale, b));
+        return vf_select(vf_eq(b, minus_inf), minus_inf,
+                         RAW_SCORES ? vf_fma(x, vf_load(factor + v * VF_LEN), b) : vf_add(x, b));
     }
     return vf_select(mask_lanes(kind, mask, width, j, v), x, minus_inf);
 }

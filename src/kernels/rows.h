@@ -82,6 +82,21 @@ static inline float element_at(attn_dtype dtype, const void *p, ptrdiff_t i)
     return dtype == ATTN_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
 }
 
+/** n rows of cols elements as floats, one behind the other. */
+ATTN_INLINE void widen_rows(const attn_dtype dtype, float *dst, const struct attn_rows *src, int n, int64_t cols)
+{
+    for (int j = 0; j < n; j++) {
+        const char *row = row_at(src, j);
+        int64_t c = 0;
+        for (; c + VF_LEN <= cols; c += VF_LEN)
+            vf_store(dst + j * cols + c, row_load(dtype, row + c * row_element(dtype)));
+        if (c < cols) {
+            const int rest = (int)(cols - c);
+            vf_store_tail(dst + j * cols + c, row_load_tail(dtype, row + c * row_element(dtype), rest), rest);
+        }
+    }
+}
+
 /** Asks for rows first..end-1 that will be read (or, with write, written) soon; L2 has room for them. */
 ATTN_INLINE void prefetch_rows(const struct attn_rows *rows, int64_t first, int64_t end, int64_t width, const int write)
 {

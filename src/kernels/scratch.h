@@ -20,18 +20,26 @@
 struct attn_scratch_shape {
     int64_t strips, strip, key_block, dk, dv;
     int copies_keys, copies_values; /**< blocks of K, V are not read where they lie */
+    int int8_scores;                /**< Q and K are multiplied as int8 */
 };
 
 struct attn_scratch {
-    float *q;      /**< [strips][words of dk][strip] queries, transposed */
-    float *o;      /**< [strips][dv][strip] output, transposed, not yet normalised */
-    float *m;      /**< [strips][strip] running maximum, base 2 */
-    float *l;      /**< [strips][strip] running sum */
-    float *s;      /**< [key_block][strip] scores, then words of weights */
-    float *k;      /**< [key_block][words of dk] a block of K; NULL when read in place */
-    float *v;      /**< [words of key_block][dv] a block of V; NULL when read in place */
-    float *bias;   /**< [key_block][strip] additive mask of one tile, base 2 */
-    uint8_t *live; /**< [key_block][ATTN_LIVE_PITCH(strip)] boolean mask of one tile */
+    float *q;                      /**< [strips][words of dk][strip] queries, transposed */
+    float *o;                      /**< [strips][dv][strip] output, transposed, not yet normalised */
+    float *m;                      /**< [strips][strip] running maximum, base 2 */
+    float *l;                      /**< [strips][strip] running sum */
+    float *factor;                 /**< [strips][strip] what raw scores are multiplied by */
+    float *s;                      /**< [key_block][strip] scores, then words of weights */
+    float *validity;               /**< [strips][strip] of int8 scores: 1, or NaN */
+    float *ones;                   /**< [strip] the factor of scores that have had theirs */
+    float *k_mean, *k_row, *zeros; /**< [dk] of int8 scores: the mean of K, a row less its mean, zeros */
+    int8_t *q_row;                 /**< [dk] of int8 scores: a row */
+    float *k_scale;                /**< [key_block] of int8 scores: the step of each key */
+    int32_t *k_start;              /**< [key_block] of int8 scores: where the sum of each key starts */
+    float *k;                      /**< [key_block][words of dk] a block of K; NULL when read in place */
+    float *v;                      /**< [words of key_block][dv] a block of V; NULL when read in place */
+    float *bias;                   /**< [key_block][strip] additive mask of one tile, base 2 */
+    uint8_t *live;                 /**< [key_block][ATTN_LIVE_PITCH(strip)] boolean mask of one tile */
 };
 
 static inline struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kernels, int64_t strips,
@@ -42,6 +50,7 @@ static inline struct attn_scratch_shape attn_scratch_shape_of(const struct attn_
                                        .key_block = kernels->key_block,
                                        .dk = dk,
                                        .dv = dv,
+                                       .int8_scores = kernels->qk == ATTN_QK_INT8,
                                        .copies_keys = !attn_keys_in_place(kernels, k, dk),
                                        .copies_values = !attn_values_in_place(kernels, v)};
 }
@@ -60,9 +69,19 @@ static inline size_t attn_scratch_layout(struct attn_scratch *scratch, void *bas
     ATTN_TAKE(s, key_block * strip);
     ATTN_TAKE(m, strips * strip);
     ATTN_TAKE(l, strips * strip);
+    ATTN_TAKE(factor, strips * strip);
+    ATTN_TAKE(validity, strips * strip);
+    ATTN_TAKE(ones, strip);
+    const int64_t row = shape->int8_scores ? (dk + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN : 0;
+    ATTN_TAKE(k_mean, row);
+    ATTN_TAKE(k_row, row);
+    ATTN_TAKE(zeros, row);
+    ATTN_TAKE(q_row, row);
+    ATTN_TAKE(k_scale, shape->int8_scores ? key_block : 0);
+    ATTN_TAKE(k_start, shape->int8_scores ? key_block : 0);
     ATTN_TAKE(q, strips * strip * dk);
     ATTN_TAKE(o, strips * strip * dv);
-    ATTN_TAKE(k, shape->copies_keys ? key_block * dk : 0);
+    ATTN_TAKE(k, shape->copies_keys ? key_block * dk + ATTN_ALIGN : 0); /* int8 rows are stored by whole vectors */
     ATTN_TAKE(v, shape->copies_values ? key_block * dv : 0);
     ATTN_TAKE(bias, key_block * strip);
     ATTN_TAKE(live, key_block * ATTN_LIVE_PITCH(strip));

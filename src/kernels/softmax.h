@@ -41,11 +41,10 @@ ATTN_INLINE vf sum_column(const float *p, ptrdiff_t stride, int n)
     return vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3]));
 }
 
-ATTN_INLINE void exponentiate_body(const int nv, const attn_exp exp, const float *m, const int *ends, float factor,
-                                   float *s, float *sum_out)
+ATTN_INLINE void exponentiate_body(const int nv, const attn_exp exp, const float *m, const int *ends,
+                                   const float *factor, float *s, float *sum_out)
 {
     const ptrdiff_t stride = nv * VF_LEN;
-    const vf f = vf_set1(factor);
     vf base[VF_STRIP], sum[VF_STRIP];
     ATTN_UNROLL
     for (int v = 0; v < nv; v++) {
@@ -59,7 +58,7 @@ ATTN_INLINE void exponentiate_body(const int nv, const attn_exp exp, const float
             ATTN_UNROLL
             for (int v = first; v < nv; v++) {
                 float *at = s + j * stride + v * VF_LEN;
-                const vf score = VF_PACK == 1 ? vf_load(at) : vf_mul(vf_load(at), f);
+                const vf score = RAW_SCORES ? vf_mul(vf_load(at), vf_load(factor + v * VF_LEN)) : vf_load(at);
                 const vf p = exp2_of(exp, vf_sub(score, base[v]));
                 vf_store(at, p);
                 if (exp == ATTN_EXP_FAST)
@@ -77,10 +76,10 @@ ATTN_INLINE void exponentiate_body(const int nv, const attn_exp exp, const float
 
 /**
  * The first ends[v] rows of S become 2^(factor S - m) in vector v, for ends that do not fall; sum[lane] becomes their
- * sum. factor is 1 where a word is one element (score_factor()).
+ * sum. factor, one per query, is not looked at where scores come whole (RAW_SCORES).
  */
-ATTN_INLINE void exponentiate(int nv, const attn_exp exp, const float *m, const int *ends, float factor, float *s,
-                              float *sum)
+ATTN_INLINE void exponentiate(int nv, const attn_exp exp, const float *m, const int *ends, const float *factor,
+                              float *s, float *sum)
 {
     ATTN_BY_WIDTH(nv, exponentiate_body, exp, m, ends, factor, s, sum);
 }

@@ -5,8 +5,8 @@
  *   scores:  S[key][query]   = sum_c K[key][c] * Q[c][query]
  *   values:  O[chan][query] += sum_j V[j][chan] * P[j][query]
  *
- * The summation index runs over words, which hold one element or two
- * (simd/dot_f32.h): channels c of K and Q, keys j of V and P.
+ * The summation index runs over words (words.h): channels c of K and Q, keys j
+ * of V and P.
  *
  * Lanes are queries: a word of K or V is broadcast against vectors of queries. A register tile of VF_KEYS (or
  * VF_CHANNELS) rows by nv vectors accumulates in registers; per step it loads
@@ -20,31 +20,6 @@
 #ifndef ATTN_TILE_H
 #define ATTN_TILE_H
 
-#include <math.h>
-
-/** Bytes of a word. */
-#define WORD ((ptrdiff_t)sizeof(float))
-
-/** Words that n elements fill. */
-ATTN_INLINE int64_t words_of(int64_t n)
-{
-    return (n + VF_PACK - 1) / VF_PACK;
-}
-
-/** Where a block of scores comes from and goes to. */
-struct score_operands {
-    const float *q; /**< [words][nv * VF_LEN] words */
-    const char *k;  /**< first row of the block of keys, in words */
-    ptrdiff_t k_stride;
-    int64_t words; /**< of a row */
-    const struct mask *mask;
-    float scale; /**< what the products still have to be multiplied by, for a tile with a bias */
-    float *s;    /**< [keys][nv * VF_LEN] */
-    /* Rows that will be wanted soon, key by key beside those of k: fetched into L2 meanwhile. data NULL: none. */
-    struct attn_rows next[2];
-    int64_t next_width[2];
-};
-
 /**
  * Scores of keys j..j+nk-1 against vectors v0..nv-1 of queries; the vectors before see none of these keys. Raises max
  * to their maximum per lane, NaN left out.
@@ -52,10 +27,9 @@ struct score_operands {
 ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const enum mask_kind kind,
                             const struct score_operands *x, int j, vf *max)
 {
-    vf acc[VF_KEYS][VF_STRIP];
+    vs acc[VF_KEYS][VF_STRIP];
     const char *row[VF_KEYS];
     const float *q = x->q;
-    const vf scale = vf_set1(x->scale);
     ATTN_UNROLL
     for (int i = 0; i < nk; i++) {
         row[i] = x->k + (j + i) * x->k_stride;
@@ -64,28 +38,29 @@ ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const enum
             vf_store(x->s + ((j + i) * nv + v) * VF_LEN, vf_set1(-INFINITY));
         ATTN_UNROLL
         for (int v = v0; v < nv; v++)
-            acc[i][v] = vf_zero();
+            acc[i][v] = score_start(x, j + i);
     }
     const int64_t words = x->words;
 #pragma GCC unroll 4
     for (int64_t c = 0; c < words; c++) {
-        vw a[VF_STRIP];
+        vq a[VF_STRIP];
         ATTN_UNROLL
         for (int v = v0; v < nv; v++)
-            a[v] = vw_load(q + (c * nv + v) * VF_LEN);
+            a[v] = vq_load(q + (c * nv + v) * VF_LEN);
         ATTN_UNROLL
         for (int i = 0; i < nk; i++) {
-            const vw b = vw_set1(row[i] + c * WORD);
+            const vq b = vq_set1(row[i] + c * WORD);
             ATTN_UNROLL
             for (int v = v0; v < nv; v++)
-                acc[i][v] = vf_dot(b, a[v], acc[i][v]);
+                acc[i][v] = vs_dot(b, a[v], acc[i][v]);
         }
     }
     ATTN_UNROLL
     for (int i = 0; i < nk; i++) {
         ATTN_UNROLL
         for (int v = v0; v < nv; v++) {
-            const vf score = masked_score(kind, x->mask, nv * VF_LEN, j + i, v, scale, acc[i][v]);
+            const vf raw = score_finish(x, j + i, acc[i][v]);
+            const vf score = masked_score(kind, x->mask, nv * VF_LEN, j + i, v, x->factor, raw);
             max[v] = vf_max(score, max[v]);
             vf_store(x->s + ((j + i) * nv + v) * VF_LEN, score);
         }

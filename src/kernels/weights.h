@@ -97,7 +97,7 @@ ATTN_INLINE void strip_weights(const attn_exp exp, const struct attn_work *work,
             continue;
         }
         const int ends[] = {n, n, n, n};
-        exponentiate(strip->nv, exp, strip->m, ends, score_factor(work, mask.kind), scratch->s, max);
+        exponentiate(strip->nv, exp, strip->m, ends, score_factor(scratch, strip, mask.kind), scratch->s, max);
         for (int j = 0; j < n; j++)
             for (int i = 0; i < width; i += VF_LEN) {
                 float *at = scratch->s + (ptrdiff_t)j * width + i;

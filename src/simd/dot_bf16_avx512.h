@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operands of the register tiles as pairs of bf16, for AVX512-BF16. The names
+ * Words of the register tiles as pairs of bf16, for AVX512-BF16. The names
  * are those of dot_f32.h, and of pairs:
  *   vw_pair(first, second)      words of two vectors of floats, rounded to nearest even
  *   vw_interleave(first, second)  words of VF_LEN bf16 each

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operands of the register tiles as pairs of bf16, for the BFDOT of Armv8.6
+ * Words of the register tiles as pairs of bf16, for the BFDOT of Armv8.6
  * (FEAT_BF16). The names are those of dot_bf16_avx512.h.
  *
  * BFDOT adds the two products to each other first, with a rounding of its own

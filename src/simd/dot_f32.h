@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operands of the register tiles as single floats.
+ * Words of the register tiles as single floats.
  *
  * A tile works on words of 32 bits: an element of K or V is one word, which
  * is broadcast; the other operand is a vector of words, one per query. Here a

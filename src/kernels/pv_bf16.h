@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * P V in pairs of bf16 (v is bf16): pairs of keys. Two rows of V are
+ * interleaved once per block of keys, and P is written as pairs, each weight
+ * rounded to bf16. The denominator is summed from the rounded weights, by the
+ * same instruction that multiplies them with V, so rounding does not bias the
+ * quotient. The polynomial for 2^x is as short as that rounding allows.
+ *
+ * Scores come raw (RAW_SCORES): the factor of the query goes into the
+ * multiply-add that subtracts its maximum.
+ */
+#ifndef ATTN_PV_H
+#define ATTN_PV_H
+
+/** n rows of V as words of keys; the word of an odd last row has a 0 in its second element. */
+static void pack_values(float *dst, const struct attn_rows *src, int n, int64_t dv)
+{
+    for (int j = 0; j < n; j += 2, dst += dv) {
+        const int pair = j + 1 < n;
+        const uint16_t *first = (const void *)row_at(src, j), *second = (const void *)row_at(src, pair ? j + 1 : j);
+        int64_t c = 0;
+        for (; c + VF_LEN <= dv; c += VF_LEN) {
+            const vw words = vw_interleave(first + c, second + c);
+            vw_store(dst + c, pair ? words : vw_first(words));
+        }
+        for (; c < dv; c++) {
+            const uint16_t word[2] = {first[c], pair ? second[c] : 0};
+            memcpy(dst + c, word, sizeof word);
+        }
+    }
+}
+
+/** One word of weights: keys 2u and, if there are two, 2u + 1, of vectors first..nv-1. */
+ATTN_INLINE void make_word(const int nv, const int first, const int two, int u, const vf *factor, const vf *minus_base,
+                           float *s, vf *sum)
+{
+    ATTN_UNROLL
+    for (int v = first; v < nv; v++) {
+        const float *at = s + ((ptrdiff_t)2 * u * nv + v) * VF_LEN;
+        const vf p0 = vf_exp2_bf16(vf_fma(vf_load(at), factor[v], minus_base[v]));
+        const vf p1 = two ? vf_exp2_bf16(vf_fma(vf_load(at + nv * VF_LEN), factor[v], minus_base[v])) : vf_zero();
+        const vw p = vw_pair(p0, p1);
+        vw_store(s + ((ptrdiff_t)u * nv + v) * VF_LEN, p);
+        sum[v] = vf_dot(vw_ones(), p, sum[v]);
+    }
+}
+
+ATTN_INLINE void make_weights_body(const int nv, const float *m, const int *ends, int n, const float *factor, float *s,
+                                   float *sum_out)
+{
+    vf f[VF_STRIP], minus_base[VF_STRIP], sum[VF_STRIP];
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++) {
+        minus_base[v] = vf_sub(vf_zero(), softmax_base(vf_load(m + v * VF_LEN)));
+        f[v] = vf_load(factor + v * VF_LEN);
+        sum[v] = vf_zero();
+    }
+    int u = 0;
+    ATTN_UNROLL
+    for (int first = 0; first < nv; first++) { /* along the diagonal the later vectors see more keys */
+        for (; u < (int)key_words(ends[first]) && 2 * u + 1 < n; u++)
+            make_word(nv, first, 1, u, f, minus_base, s, sum);
+        if (u < (int)key_words(ends[first])) {
+            make_word(nv, first, 0, u, f, minus_base, s, sum);
+            u++;
+        }
+    }
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        vf_store(sum_out + v * VF_LEN, sum[v]);
+}
+
+/** S becomes P, and sum[lane] its sum: the first ends[v] keys of vector v, of n. */
+ATTN_INLINE void make_weights(int nv, const attn_exp exp, const float *m, const int *ends, int n, const float *factor,
+                              float *s, float *sum)
+{
+    (void)exp; /* the weights are rounded to bf16, further than any choice of exp reaches */
+    ATTN_BY_WIDTH(nv, make_weights_body, m, ends, n, factor, s, sum);
+}
+
+/** c plus the products of one word of V with a vector of P, for each lane those of the keys that it sees. */
+ATTN_INLINE vf dot_visible(vw v, vw p, const vm *sees, vf c)
+{
+    const vf both = vf_dot(v, p, c), first = vf_dot(vw_first(v), p, c), second = vf_dot(vw_second(v), p, c);
+    return vf_select(sees[0], vf_select(sees[1], both, first), vf_select(sees[1], second, c));
+}
+
+#endif

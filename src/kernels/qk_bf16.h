@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scores from pairs of bf16 (q and k are bf16): pairs of channels, as they lie
+ * in memory; only Q is transposed.
+ *
+ * The scale stays out of Q, where it would cost a rounding: scores leave the
+ * tile as plain products, and it goes into the multiply-add that subtracts the
+ * maximum. Only its sign goes into Q, so that the largest product is the
+ * largest score.
+ */
+#ifndef ATTN_QK_H
+#define ATTN_QK_H
+
+#include <math.h>
+
+/* As with single floats. */
+#define QUERY_BLOCK 288
+
+#define RAW_SCORES  1
+
+ATTN_INLINE vs score_start(const struct score_operands *x, int j)
+{
+    (void)x, (void)j;
+    return vs_zero();
+}
+
+ATTN_INLINE vf score_finish(const struct score_operands *x, int j, vs sum)
+{
+    (void)x, (void)j;
+    return sum;
+}
+
+/** 1 for each query of vector i of a strip: what is not finite is in its scores. */
+ATTN_INLINE vf query_validity(const float *validity, int i)
+{
+    (void)validity, (void)i;
+    return vf_set1(1.0f);
+}
+
+/** What the packing of K needs to know of all keys: nothing. */
+static void survey_keys(const struct attn_work *work, const struct attn_scratch *scratch)
+{
+    (void)work, (void)scratch;
+}
+
+/** Q^T of the rows of a strip; a scale of 0 makes Q 0, so that a product of Inf does not become NaN. */
+static void pack_queries(const struct attn_work *work, const struct attn_rows *rows, const struct attn_scratch *scratch,
+                         float *q, float *factor, float *validity, int width, int num_rows)
+{
+    (void)scratch, (void)validity;
+    const int64_t dk = work->dk, words = channel_words(dk);
+    for (int r = 0; r < width; r += VF_LEN)
+        vf_store(factor + r, vf_set1(work->scale == 0.0f ? 1.0f : fabsf(work->scale)));
+    if (work->scale == 0.0f) {
+        memset(q, 0, (size_t)(words * width) * sizeof *q);
+        return;
+    }
+    for (int r = 0; r < width; r += VF_LEN) {
+        for (int64_t c = 0; c < words; c += VF_LEN) {
+            vf a[VF_LEN];
+            for (int i = 0; i < VF_LEN; i++) {
+                a[i] = vf_zero();
+                if (r + i >= num_rows)
+                    continue;
+                const char *src = row_at(rows, r + i) + c * WORD;
+                if (2 * (c + VF_LEN) <= dk) {
+                    a[i] = vf_load((const void *)src);
+                } else {
+                    float t[VF_LEN] = {0};
+                    memcpy(t, src, (size_t)(dk - 2 * c) * 2);
+                    a[i] = vf_load(t);
+                }
+            }
+            vf_transpose(a);
+            for (int i = 0; i < VF_LEN && c + i < words; i++) {
+                float *dst = q + (c + i) * width + r;
+                vf_store(dst, a[i]);
+                if (work->scale < 0.0f)
+                    vw_store(dst, vw_negate(vw_load(dst)));
+            }
+        }
+    }
+}
+
+/** n rows of K as words: a copy with a 0 behind the last element of an odd row. */
+static void pack_keys(const struct attn_scratch *scratch, const struct attn_rows *src, int n, int64_t dk)
+{
+    const size_t pitch = (size_t)channel_words(dk) * WORD;
+    for (int j = 0; j < n; j++) {
+        char *row = (char *)scratch->k + (size_t)j * pitch;
+        memset(row + pitch - WORD, 0, WORD);
+        memcpy(row, row_at(src, j), (size_t)dk * 2);
+    }
+}
+
+#endif
