@@ -152,7 +152,7 @@ ATTN_INLINE void strip_step(const attn_exp exp, const struct attn_work *work, co
     if (mask.kind == MASK_DEAD)
         return;
     const enum accumulate mode = update_maximum(exp, strip, max, alpha);
-    int ends[VF_STRIP]; /* keys that some lane of a vector sees */
+    int ends[VF_STRIP] = {0}; /* keys that some lane of a vector sees */
     for (int v = 0; v < strip->nv; v++)
         ends[v] = mask.kind == MASK_DIAGONAL ? visible_before(mask.diagonal, (v + 1) * VF_LEN, n) : n;
     make_weights(strip->nv, exp, strip->m, ends, n, score_factor(scratch, strip, mask.kind), scratch->s, sum);

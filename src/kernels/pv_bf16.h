@@ -6,8 +6,10 @@
  * same instruction that multiplies them with V, so rounding does not bias the
  * quotient. The polynomial for 2^x is as short as that rounding allows.
  *
- * Scores come raw (RAW_SCORES): the factor of the query goes into the
- * multiply-add that subtracts its maximum.
+ * Scores come raw (RAW_SCORES) and are multiplied by the factor of the query
+ * before its maximum is subtracted, in two roundings: a fused multiply-add
+ * would leave the largest score at what the rounding of the maximum cut off,
+ * which is anything for huge scores, instead of at 0.
  */
 #ifndef ATTN_PV_H
 #define ATTN_PV_H
@@ -31,14 +33,14 @@ static void pack_values(float *dst, const struct attn_rows *src, int n, int64_t 
 }
 
 /** One word of weights: keys 2u and, if there are two, 2u + 1, of vectors first..nv-1. */
-ATTN_INLINE void make_word(const int nv, const int first, const int two, int u, const vf *factor, const vf *minus_base,
+ATTN_INLINE void make_word(const int nv, const int first, const int two, int u, const vf *factor, const vf *base,
                            float *s, vf *sum)
 {
     ATTN_UNROLL
     for (int v = first; v < nv; v++) {
         const float *at = s + ((ptrdiff_t)2 * u * nv + v) * VF_LEN;
-        const vf p0 = vf_exp2_bf16(vf_fma(vf_load(at), factor[v], minus_base[v]));
-        const vf p1 = two ? vf_exp2_bf16(vf_fma(vf_load(at + nv * VF_LEN), factor[v], minus_base[v])) : vf_zero();
+        const vf p0 = vf_exp2_bf16(vf_sub(vf_mul(vf_load(at), factor[v]), base[v]));
+        const vf p1 = two ? vf_exp2_bf16(vf_sub(vf_mul(vf_load(at + nv * VF_LEN), factor[v]), base[v])) : vf_zero();
         const vw p = vw_pair(p0, p1);
         vw_store(s + ((ptrdiff_t)u * nv + v) * VF_LEN, p);
         sum[v] = vf_dot(vw_ones(), p, sum[v]);
@@ -48,10 +50,10 @@ ATTN_INLINE void make_word(const int nv, const int first, const int two, int u, 
 ATTN_INLINE void make_weights_body(const int nv, const float *m, const int *ends, int n, const float *factor, float *s,
                                    float *sum_out)
 {
-    vf f[VF_STRIP], minus_base[VF_STRIP], sum[VF_STRIP];
+    vf f[VF_STRIP], base[VF_STRIP], sum[VF_STRIP];
     ATTN_UNROLL
     for (int v = 0; v < nv; v++) {
-        minus_base[v] = vf_sub(vf_zero(), softmax_base(vf_load(m + v * VF_LEN)));
+        base[v] = softmax_base(vf_load(m + v * VF_LEN));
         f[v] = vf_load(factor + v * VF_LEN);
         sum[v] = vf_zero();
     }
@@ -59,9 +61,9 @@ ATTN_INLINE void make_weights_body(const int nv, const float *m, const int *ends
     ATTN_UNROLL
     for (int first = 0; first < nv; first++) { /* along the diagonal the later vectors see more keys */
         for (; u < (int)key_words(ends[first]) && 2 * u + 1 < n; u++)
-            make_word(nv, first, 1, u, f, minus_base, s, sum);
+            make_word(nv, first, 1, u, f, base, s, sum);
         if (u < (int)key_words(ends[first])) {
-            make_word(nv, first, 0, u, f, minus_base, s, sum);
+            make_word(nv, first, 0, u, f, base, s, sum);
             u++;
         }
     }
