@@ -71,7 +71,7 @@ const struct attn_kernels *attn_kernels_best(attn_isa cap, attn_qk qk, int bf16)
         return NULL;
     const struct attn_kernels *best = NULL;
     for (size_t i = 0; i < NUM_BUILT_IN && within(cap, i); i++)
-        if (attn_cpu_has(built_in[i]->isa) && built_in[i]->qk == qk && (built_in[i]->pack == 1 || bf16))
+        if (attn_cpu_has(built_in[i]->isa) && built_in[i]->qk == qk && (built_in[i]->keys_per_word == 1 || bf16))
             best = built_in[i];
     return best;
 }

@@ -219,11 +219,11 @@ size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size)
         attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype), out, q->shape[0], q->shape[1],
         k->shape[1], q->shape[2], k->shape[2], q->shape[3], v->shape[3], causal[plan->problem.params.causal],
         attn_isa_name(g->kernels->isa), g->kernels->qk == ATTN_QK_INT8 ? "int8" : "exact",
-        g->kernels->pack == 2                       ? "bf16"
+        g->kernels->keys_per_word == 2              ? "bf16"
         : plan->problem.params.exp == ATTN_EXP_FAST ? "fast"
                                                     : "sleef",
-        g->kernels->strip, rows, g->kernels->key_block, g->tasks,
-        plan->problem.params.key_sums ? "one head" : "one query block", g->parallel, g->parallel == 1 ? "" : "s");
+        g->kernels->strip, rows, g->key_block, g->tasks, plan->problem.params.key_sums ? "one head" : "one query block",
+        g->parallel, g->parallel == 1 ? "" : "s");
     return n > 0 ? (size_t)n : 0;
 }
 

@@ -26,6 +26,7 @@ struct attn_geometry {
     int64_t strips_per_block, blocks, tasks;
     int threads;         /**< that there is scratch for */
     int parallel;        /**< of these, how many are worth starting */
+    int key_block;       /**< keys per step */
     size_t scratch_size; /**< bytes a thread, a multiple of ATTN_ALIGN */
 };
 

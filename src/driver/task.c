@@ -20,11 +20,17 @@
 /* Multiply-adds that are worth a thread: waking one costs some microseconds. */
 #define WORK_PER_THREAD (512.0 * 1024)
 
+static struct attn_scratch_shape scratch_shape(const struct attn_problem *problem, const struct attn_kernels *kernels,
+                                               int64_t strips)
+{
+    return attn_scratch_shape_of(kernels, strips, problem->q.shape[3], problem->v.shape[3], problem->k.dtype,
+                                 problem->v.dtype);
+}
+
 static size_t scratch_size(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t strips)
 {
     struct attn_scratch scratch;
-    const struct attn_scratch_shape shape = attn_scratch_shape_of(
-        kernels, strips, problem->q.shape[3], problem->v.shape[3], problem->k.dtype, problem->v.dtype);
+    const struct attn_scratch_shape shape = scratch_shape(problem, kernels, strips);
     return attn_scratch_layout(&scratch, NULL, &shape);
 }
 
@@ -53,6 +59,7 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
     geometry.tasks = problem->params.key_sums ? sequences : sequences * geometry.blocks;
     geometry.threads = threads;
     geometry.parallel = geometry.tasks >= parallel ? parallel : geometry.tasks > 0 ? (int)geometry.tasks : 1;
+    geometry.key_block = (int)scratch_shape(problem, kernels, per_block).key_block;
     geometry.scratch_size = scratch_size(problem, kernels, per_block);
     return geometry;
 }

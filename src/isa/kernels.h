@@ -56,7 +56,8 @@ static void exp2_fast(float *dst, const float *src, int64_t n)
 const struct attn_kernels VF_NAME(attn_kernels) = {
     .isa = VF_ISA,
     .qk = VS_PACK == 4 ? ATTN_QK_INT8 : ATTN_QK_DEFAULT,
-    .pack = VF_PACK,
+    .channels_per_word = VS_PACK,
+    .keys_per_word = VF_PACK,
     .strip = STRIP,
     .query_block = QUERY_BLOCK,
     .key_block = KEY_BLOCK,

@@ -99,7 +99,7 @@ static struct mask tile_scores(const struct attn_work *work, const struct attn_s
     operands.start = scratch->k_start;
     operands.s = scratch->s;
     /* The first strip to see this block asks for what comes next: its V, and the block of K behind it. */
-    const int64_t next = keys->first + KEY_BLOCK, next_values = scratch->v ? next : keys->first;
+    const int64_t next = keys->first + scratch->key_block, next_values = scratch->v ? next : keys->first;
     operands.next[0] = work->v;
     operands.next[0].data =
         strip->first == 0 && next_values + n <= work->num_keys ? row_at(&work->v, next_values) : NULL;
@@ -181,7 +181,7 @@ static struct key_block key_block_at(const struct attn_work *work, const struct 
                              .k_stride = work->k.stride,
                              .v_stride = work->v.stride,
                              .first = first,
-                             .size = (int)(end - first < KEY_BLOCK ? end - first : KEY_BLOCK),
+                             .size = (int)(end - first < scratch->key_block ? end - first : scratch->key_block),
                              .v_finite = -1};
     if (scratch->k) {
         const struct attn_rows rows = {row_at(&work->k, first), work->k.stride, work->k.dtype};
@@ -253,10 +253,10 @@ ATTN_INLINE void forward_body(const attn_exp exp, const struct attn_work *work)
         const int64_t visible = visible_keys(work, &strips[i]);
         end = visible > end ? visible : end;
     }
-    for (int64_t first = 0; first < end; first += KEY_BLOCK) {
+    for (int64_t first = 0; first < end; first += scratch.key_block) {
         struct key_block keys = key_block_at(work, &scratch, first, end, 1);
         for (int64_t i = 0; i < num_strips; i++) {
-            if (first + KEY_BLOCK >= end) /* the last block: its strips' rows of out are written next */
+            if (first + scratch.key_block >= end) /* the last block: its strips' rows of out are written next */
                 prefetch_rows(&work->out, strips[i].first, strips[i].first + strips[i].rows, work->dv, 1);
             const int64_t visible = visible_keys(work, &strips[i]) - first;
             if (visible > 0)

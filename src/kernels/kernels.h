@@ -70,28 +70,16 @@ struct attn_work {
 /** One instruction set: its kernels, and their block sizes as data. */
 struct attn_kernels {
     attn_isa isa;
-    attn_qk qk;      /**< how scores are multiplied */
-    int pack;        /**< keys in a word of V and P (kernels/words.h): 1 for f32, 2 for pairs of bf16 */
-    int strip;       /**< queries that one register tile covers */
-    int query_block; /**< queries of a work item, when there are enough of them */
-    int key_block;   /**< keys per step of the online softmax; fixed, as it shapes every bit of the result */
+    attn_qk qk; /**< how scores are multiplied */
+    /* Elements in a word of 32 bits (kernels/words.h). */
+    int channels_per_word; /**< of Q and K: 1 f32, 2 bf16, 4 int8 */
+    int keys_per_word;     /**< of V and P: 1 f32, 2 bf16 */
+    int strip;             /**< queries that one register tile covers */
+    int query_block;       /**< queries of a work item, when there are enough of them */
+    int key_block;         /**< keys per step of the online softmax; fixed, as it shapes every bit of the result */
     void (*forward[2])(const struct attn_work *work);         /**< by attn_exp */
     void (*exp2[2])(float *dst, const float *src, int64_t n); /**< by attn_exp: what the kernels use, for tests */
 };
-
-/** Whether the tiles read K where it lies, which takes whole words of the right type, or a copy of each block. */
-static inline int attn_keys_in_place(const struct attn_kernels *kernels, attn_dtype dtype, int64_t dk)
-{
-    if (kernels->qk == ATTN_QK_INT8)
-        return 0;
-    return kernels->pack == 2 ? dk % 2 == 0 : dtype == ATTN_F32;
-}
-
-/** The same of V: words of two bf16 hold two keys, so they are always made. */
-static inline int attn_values_in_place(const struct attn_kernels *kernels, attn_dtype dtype)
-{
-    return kernels->pack == 1 && dtype == ATTN_F32;
-}
 
 /** Strips of queries that a block of num_queries rows has. */
 static inline int64_t attn_num_strips(const struct attn_kernels *kernels, int64_t num_queries)

@@ -16,11 +16,16 @@
 /** Bytes from key to key of a staged boolean mask: whole blocks of 16 x 16. */
 #define ATTN_LIVE_PITCH(strip) (((strip) + 15) / 16 * 16)
 
-/** What the sizes follow from. */
+/** Bytes that the copies of a block of K and V may have; larger heads have smaller blocks. */
+#define ATTN_COPY_LIMIT (256 * 1024)
+
+/** What the sizes follow from. Rows are counted in words of 4 bytes. */
 struct attn_scratch_shape {
     int64_t strips, strip, key_block, dk, dv;
+    int64_t channel_words;          /**< in a row of Q or K */
+    int64_t key_words;              /**< in a block of keys */
     int copies_keys, copies_values; /**< blocks of K, V are not read where they lie */
-    int int8_scores;                /**< Q and K are multiplied as int8 */
+    int int8_scores;
 };
 
 struct attn_scratch {
@@ -39,20 +44,38 @@ struct attn_scratch {
     float *k;                      /**< [key_block][words of dk] a block of K; NULL when read in place */
     float *v;                      /**< [words of key_block][dv] a block of V; NULL when read in place */
     float *bias;                   /**< [key_block][strip] additive mask of one tile, base 2 */
+    int key_block;                 /**< keys of a block */
     uint8_t *live;                 /**< [key_block][ATTN_LIVE_PITCH(strip)] boolean mask of one tile */
 };
 
+static inline int64_t attn_copied_bytes(const struct attn_scratch_shape *shape)
+{
+    return 4 * ((shape->copies_keys ? shape->key_block * shape->channel_words : 0) +
+                (shape->copies_values ? shape->key_words * shape->dv : 0));
+}
+
+/**
+ * K is read where it lies if it consists of the words that the tiles multiply, and so is V. The block of keys follows
+ * from the kernels, head sizes and types alone, as its size shapes the bits of the result.
+ */
 static inline struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kernels, int64_t strips,
                                                               int64_t dk, int64_t dv, attn_dtype k, attn_dtype v)
 {
-    return (struct attn_scratch_shape){.strips = strips,
+    const int channels = kernels->channels_per_word, keys = kernels->keys_per_word;
+    struct attn_scratch_shape shape = {.strips = strips,
                                        .strip = kernels->strip,
-                                       .key_block = kernels->key_block,
+                                       .key_block = 2 * kernels->key_block,
                                        .dk = dk,
                                        .dv = dv,
-                                       .int8_scores = kernels->qk == ATTN_QK_INT8,
-                                       .copies_keys = !attn_keys_in_place(kernels, k, dk),
-                                       .copies_values = !attn_values_in_place(kernels, v)};
+                                       .channel_words = (dk + channels - 1) / channels,
+                                       .copies_keys = channels == 1 ? k != ATTN_F32 : channels == 4 || dk % 2,
+                                       .copies_values = keys != 1 || v != ATTN_F32,
+                                       .int8_scores = channels == 4};
+    do {
+        shape.key_block /= 2;
+        shape.key_words = (shape.key_block + keys - 1) / keys;
+    } while (shape.key_block > 8 && attn_copied_bytes(&shape) > ATTN_COPY_LIMIT);
+    return shape;
 }
 
 static inline size_t attn_scratch_layout(struct attn_scratch *scratch, void *base,
@@ -79,13 +102,15 @@ static inline size_t attn_scratch_layout(struct attn_scratch *scratch, void *bas
     ATTN_TAKE(q_row, row);
     ATTN_TAKE(k_scale, shape->int8_scores ? key_block : 0);
     ATTN_TAKE(k_start, shape->int8_scores ? key_block : 0);
-    ATTN_TAKE(q, strips * strip * dk);
+    ATTN_TAKE(q, strips * strip * shape->channel_words);
     ATTN_TAKE(o, strips * strip * dv);
-    ATTN_TAKE(k, shape->copies_keys ? key_block * dk + ATTN_ALIGN : 0); /* int8 rows are stored by whole vectors */
-    ATTN_TAKE(v, shape->copies_values ? key_block * dv : 0);
+    ATTN_TAKE(k,
+              shape->copies_keys ? key_block * shape->channel_words + ATTN_ALIGN : 0); /* rows end in whole vectors */
+    ATTN_TAKE(v, shape->copies_values ? shape->key_words * dv : 0);
     ATTN_TAKE(bias, key_block * strip);
     ATTN_TAKE(live, key_block * ATTN_LIVE_PITCH(strip));
 #undef ATTN_TAKE
+    scratch->key_block = (int)key_block;
     if (!shape->copies_keys)
         scratch->k = NULL;
     if (!shape->copies_values)

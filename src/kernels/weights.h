@@ -87,7 +87,7 @@ ATTN_INLINE void strip_weights(const attn_exp exp, const struct attn_work *work,
         return;
     const int64_t visible = strip->started ? visible_keys(work, strip) : 0;
     float max[STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    for (int64_t first = 0; first < visible; first += KEY_BLOCK) {
+    for (int64_t first = 0; first < visible; first += scratch->key_block) {
         const struct key_block keys = key_block_at(work, scratch, first, visible, 0);
         const int n = keys.size;
         const struct mask mask = tile_scores(work, scratch, strip, &keys, n, max);
