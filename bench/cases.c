@@ -8,9 +8,11 @@
  * query heads, more keys than queries, heads that do not divide among threads.
  * The third sweeps the sequence length in powers of two against the naive
  * implementation, where fused attention is most often caught being slower: at
- * short lengths, and when there is one head only.
+ * short lengths, and when there is one head only. The last group is what the
+ * speed in bf16 and f16 is stated on.
  */
 #include "cases.h"
+#include "isa_kernels.h"
 
 #include <stdio.h>
 
@@ -77,6 +79,34 @@ const struct bench_case bench_cases[] = {
     SWEEP("h8-causal", 8, TOP_LEFT),
     SWEEP("h1", 1, NONE),
     SWEEP("h1-causal", 1, TOP_LEFT),
+
+    SELF("bf16-t2048-d128", 1, 8, 2048, 128, NONE, .dtype = ATTN_BF16),
+    SELF("bf16-t2048-d64", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16),
+    SELF("bf16-t2048-d32", 1, 8, 2048, 32, NONE, .dtype = ATTN_BF16),
+    SELF("bf16-t2048-d256", 1, 8, 2048, 256, NONE, .dtype = ATTN_BF16),
+    SELF("bf16-t2048-d128-causal", 1, 8, 2048, 128, TOP_LEFT, .dtype = ATTN_BF16),
+    SELF("bf16-t2048-d64-causal", 1, 8, 2048, 64, TOP_LEFT, .dtype = ATTN_BF16),
+    SELF("bf16-t2048-d64-bthd", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .layout = BENCH_BTHD),
+    SELF("bf16-t2048-d64-mask", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .bool_mask = true),
+    SELF("bf16-t512-d64", 1, 8, 512, 64, NONE, .dtype = ATTN_BF16),
+    SELF("bf16-encoder", 8, 12, 128, 64, NONE, .dtype = ATTN_BF16),
+    SELF("bf16-encoder-padded", 8, 12, 128, 64, NONE, .dtype = ATTN_BF16, .padded = true),
+    SELF("bf16-h1-t16", 1, 1, 16, 64, NONE, .dtype = ATTN_BF16),
+    {.id = "bf16-gqa-d128-causal",
+     .dtype = ATTN_BF16,
+     .batch = 1,
+     .heads = 16,
+     .kv_heads = 2,
+     .tq = 1024,
+     .tk = 1024,
+     .d = 128,
+     .causal = TOP_LEFT},
+    SELF("f16-t2048-d128", 1, 8, 2048, 128, NONE, .dtype = ATTN_F16),
+    SELF("f16-t2048-d64", 1, 8, 2048, 64, NONE, .dtype = ATTN_F16),
+    SELF("f16-t2048-d128-causal", 1, 8, 2048, 128, TOP_LEFT, .dtype = ATTN_F16),
+    SELF("f16-t2048-d64-causal", 1, 8, 2048, 64, TOP_LEFT, .dtype = ATTN_F16),
+    SELF("f16-encoder", 8, 12, 128, 64, NONE, .dtype = ATTN_F16),
+    SELF("f16-h1-t16", 1, 1, 16, 64, NONE, .dtype = ATTN_F16),
 };
 
 const int bench_num_cases = (int)(sizeof bench_cases / sizeof *bench_cases);
@@ -89,9 +119,19 @@ const struct bench_case *bench_case_find(const char *id)
     return NULL;
 }
 
-const char *bench_exp_name(attn_exp exp)
+attn_isa bench_case_isa(const struct bench_case *c, attn_isa isa)
 {
-    return exp == ATTN_EXP_FAST ? "fast" : "sleef";
+    return c->dtype == ATTN_BF16 ? isa : bench_f32_isa(isa);
+}
+
+bool bench_exp_matters(attn_isa isa)
+{
+    return isa == bench_f32_isa(isa);
+}
+
+const char *bench_exp_name(attn_exp exp, attn_isa isa)
+{
+    return !bench_exp_matters(isa) ? "bf16" : exp == ATTN_EXP_FAST ? "fast" : "sleef";
 }
 
 static const char *causal_name(attn_causal causal)
@@ -114,15 +154,16 @@ static void write_name(const struct bench_case *c, const char *kind, const char 
     char kv_heads[32] = "";
     if (c->kv_heads != c->heads)
         snprintf(kv_heads, sizeof kv_heads, "/kv_heads:%lld", (long long)c->kv_heads);
-    snprintf(name, BENCH_NAME_SIZE, "%s/f32/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s%s%s/layout:%s%s%s%s", kind,
-             (long long)c->batch, (long long)c->heads, (long long)c->tq, (long long)c->tk, (long long)c->d,
-             causal_name(c->causal), exp[0] != '\0' ? "/exp:" : "", exp, c->layout == BENCH_BTHD ? "bthd" : "bhtd",
-             kv_heads, c->bool_mask ? "/mask:bool" : "", c->padded ? "/padded" : "");
+    snprintf(name, BENCH_NAME_SIZE, "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s%s%s/layout:%s%s%s%s", kind,
+             attn_dtype_name(c->dtype), (long long)c->batch, (long long)c->heads, (long long)c->tq, (long long)c->tk,
+             (long long)c->d, causal_name(c->causal), exp[0] != '\0' ? "/exp:" : "", exp,
+             c->layout == BENCH_BTHD ? "bthd" : "bhtd", kv_heads, c->bool_mask ? "/mask:bool" : "",
+             c->padded ? "/padded" : "");
 }
 
-void bench_forward_name(const struct bench_case *c, attn_exp exp, char name[BENCH_NAME_SIZE])
+void bench_forward_name(const struct bench_case *c, attn_isa isa, attn_exp exp, char name[BENCH_NAME_SIZE])
 {
-    write_name(c, "forward", bench_exp_name(exp), name);
+    write_name(c, "forward", bench_exp_name(exp, bench_case_isa(c, isa)), name);
 }
 
 void bench_naive_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])

@@ -14,7 +14,8 @@
 enum bench_layout { BENCH_BHTD, BENCH_BTHD };
 
 struct bench_case {
-    const char *id; /**< short and unique; bars.c refers to it */
+    const char *id;   /**< short and unique; bars.c refers to it */
+    attn_dtype dtype; /**< of q, k, v and out */
     int64_t batch, heads, kv_heads, tq, tk, d;
     attn_causal causal;
     enum bench_layout layout;
@@ -32,11 +33,20 @@ const struct bench_case *bench_case_find(const char *id);
 /** Longest name with its terminator. */
 #define BENCH_NAME_SIZE 160
 
-/** "sleef" or "fast". */
-const char *bench_exp_name(attn_exp exp);
+/** The instruction set whose kernels run the case where isa is asked for: only bf16 makes use of products of bf16. */
+attn_isa bench_case_isa(const struct bench_case *c, attn_isa isa);
 
-/** "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/exp:sleef/layout:bhtd", then /kv_heads, /mask and /padded. */
-void bench_forward_name(const struct bench_case *c, attn_exp exp, char name[BENCH_NAME_SIZE]);
+/** Whether kernels of isa look at attn_params.exp: those for pairs of bf16 have one form of exp. */
+bool bench_exp_matters(attn_isa isa);
+
+/** "sleef" or "fast", and "bf16" for kernels of an isa where that makes no difference. */
+const char *bench_exp_name(attn_exp exp, attn_isa isa);
+
+/**
+ * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/exp:sleef/layout:bhtd", then
+ * /kv_heads, /mask and /padded. isa is the one that is asked for.
+ */
+void bench_forward_name(const struct bench_case *c, attn_isa isa, attn_exp exp, char name[BENCH_NAME_SIZE]);
 
 /** The same with "naive" for "forward" and without /exp. */
 void bench_naive_name(const struct bench_case *c, char name[BENCH_NAME_SIZE]);

@@ -222,6 +222,7 @@ static void softmax_row(float *row, int64_t n, const uint8_t *live)
 
 const struct bench_isa_kernels TABLE = {
     .isa = ISA,
+    .dtype = ATTN_F32,
     .flops_per_step = 2 * LANES * ACCUMULATORS,
     .fma = fma_loop,
     .read = read_loop,

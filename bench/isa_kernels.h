@@ -3,7 +3,9 @@
  * What the bench itself needs of an instruction set: a loop that reaches the
  * arithmetic peak, a loop that reads memory as fast as it comes, and the
  * softmax of the naive baseline. isa_kernels.c is compiled once per instruction
- * set and each copy exports one of the tables that are declared here.
+ * set and each copy exports one of the tables that are declared here. So does
+ * isa_dot_kernels.c, for the sets that multiply pairs of bf16; it has the loop
+ * of that peak only, as all else in f32 is that of the set below.
  *
  * None of this uses the library's own SIMD headers, so that a mistake there
  * cannot lower the bar that the library is measured against.
@@ -15,14 +17,16 @@
 
 struct bench_isa_kernels {
     attn_isa isa;
+    attn_dtype dtype; /**< of the factors whose products are counted: ATTN_F32 or ATTN_BF16 */
 
-    /** Floating-point operations of one step of fma(): two for each lane of each accumulator. */
+    /** Floating-point operations of one step of fma(): two for each product that is added to a lane. */
     int flops_per_step;
 
     /** Runs the peak loop; the result only keeps the compiler from removing it. */
     float (*fma)(int64_t steps);
 
-    /** Sums n floats at p, in any order; p is aligned to 64 bytes and n a multiple of 1024. */
+    /** NULL in a table for bf16, as softmax_row is. Sums n floats at p, in any order; p is aligned to 64 bytes and n a
+     * multiple of 1024. */
     float (*read)(const float *p, int64_t n);
 
     /**
@@ -36,11 +40,22 @@ extern const struct bench_isa_kernels bench_kernels_scalar;
 #if defined(__x86_64__)
 extern const struct bench_isa_kernels bench_kernels_avx2;
 extern const struct bench_isa_kernels bench_kernels_avx512;
+extern const struct bench_isa_kernels bench_dot_kernels_avx512_bf16;
 #elif defined(__aarch64__)
 extern const struct bench_isa_kernels bench_kernels_neon;
+extern const struct bench_isa_kernels bench_dot_kernels_neon_bf16;
 #endif
 
-/** The kernels for isa, or NULL when there are none or this machine cannot run them. */
+/** The instruction set that runs f32 where isa is asked for: isa itself, or the one that it adds bf16 to. */
+static inline attn_isa bench_f32_isa(attn_isa isa)
+{
+    return isa == ATTN_ISA_AVX512_BF16 ? ATTN_ISA_AVX512 : isa == ATTN_ISA_NEON_BF16 ? ATTN_ISA_NEON : isa;
+}
+
+/** The f32 kernels for bench_f32_isa(isa), or NULL when there are none or this machine cannot run isa. */
 const struct bench_isa_kernels *bench_isa_kernels_get(attn_isa isa);
+
+/** The bf16 peak of isa, or NULL when isa does not multiply pairs of bf16 or this machine cannot run it. */
+const struct bench_isa_kernels *bench_dot_kernels_get(attn_isa isa);
 
 #endif

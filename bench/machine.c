@@ -12,24 +12,47 @@
 /* Long enough for the start of a parallel region not to matter. */
 #define PEAK_SECONDS 0.005
 
+const struct bench_isa_kernels *bench_dot_kernels_get(attn_isa isa)
+{
+    if (!attn_isa_supported(isa))
+        return NULL;
+    switch (isa) {
+#if defined(__x86_64__)
+    case ATTN_ISA_AVX512_BF16:
+        return &bench_dot_kernels_avx512_bf16;
+#elif defined(__aarch64__)
+    case ATTN_ISA_NEON_BF16:
+        return &bench_dot_kernels_neon_bf16;
+#endif
+    default:
+        return NULL;
+    }
+}
+
 int bench_machine_init(struct bench_machine *m, const struct bench_options *options)
 {
     memset(m, 0, sizeof *m);
     for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++) {
-        const struct bench_isa_kernels *kernels = bench_isa_kernels_get((attn_isa)isa);
-        if (kernels == NULL)
-            continue;
-        struct bench_peak *peak = &m->peaks[m->num_peaks++];
-        if (bench_peak_init(peak, kernels, options->threads) != 0)
+        const bool dot = bench_f32_isa((attn_isa)isa) != (attn_isa)isa;
+        const struct bench_isa_kernels *kernels =
+            dot ? bench_dot_kernels_get((attn_isa)isa) : bench_isa_kernels_get((attn_isa)isa);
+        if (kernels != NULL && bench_peak_init(&m->peaks[m->num_peaks++], kernels, options->threads) != 0)
             return -1;
-        if (kernels->isa == options->isa)
-            m->active = peak;
     }
-    if (m->active == NULL) {
+    m->f32 = bench_machine_peak(m, bench_f32_isa(options->isa));
+    if (m->f32 == NULL) {
         fprintf(stderr, "attn-bench: this machine cannot run the instruction set %s\n", attn_isa_name(options->isa));
         return -1;
     }
-    return bench_bandwidth_init(&m->bandwidth, m->active->kernels, options->threads);
+    return bench_bandwidth_init(&m->bandwidth, m->f32->kernels, options->threads);
+}
+
+struct bench_peak *bench_machine_peak(struct bench_machine *m, attn_isa isa)
+{
+    for (int i = 0; i < m->num_peaks; i++)
+        if (m->peaks[i].kernels->isa == isa)
+            return &m->peaks[i];
+    return NULL;
 }
 
 void bench_machine_sample(struct bench_machine *m)
@@ -47,7 +70,8 @@ int bench_machine_report(const struct bench_machine *m, struct bench_results *re
         if (row == NULL)
             return -1;
         row->kind = BENCH_PEAK;
-        snprintf(row->name, sizeof row->name, "peak/f32/%s", attn_isa_name(peak->kernels->isa));
+        snprintf(row->name, sizeof row->name, "peak/%s/%s", attn_dtype_name(peak->kernels->dtype),
+                 attn_isa_name(peak->kernels->isa));
         row->isa = peak->kernels->isa;
         row->threads = peak->threads;
         row->repetitions = peak->samples;

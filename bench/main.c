@@ -21,13 +21,13 @@
 static struct bench_selection select_rows(const struct bench_options *options, const struct bench_case *c)
 {
     struct bench_selection s = {false, false, false};
-    if ((options->compare && !c->compare) || (options->check && !bench_bars_need(c, options->isa)))
+    if ((options->compare && !c->compare) || (options->check && !bench_bars_need(c, bench_case_isa(c, options->isa))))
         return s;
     char name[BENCH_NAME_SIZE];
-    bench_forward_name(c, ATTN_EXP_SLEEF, name);
+    bench_forward_name(c, options->isa, ATTN_EXP_SLEEF, name);
     s.sleef = bench_options_match(options, name);
-    bench_forward_name(c, ATTN_EXP_FAST, name);
-    s.fast = bench_options_match(options, name);
+    bench_forward_name(c, options->isa, ATTN_EXP_FAST, name);
+    s.fast = bench_exp_matters(bench_case_isa(c, options->isa)) && bench_options_match(options, name);
     if (!c->compare)
         return s;
     if (options->compare || options->check) {
@@ -65,10 +65,10 @@ static int list_rows(const struct bench_options *options, FILE *file)
         count += selected(s);
         if (file == NULL)
             continue;
-        bench_forward_name(c, ATTN_EXP_SLEEF, name);
+        bench_forward_name(c, options->isa, ATTN_EXP_SLEEF, name);
         if (s.sleef)
             fprintf(file, "%s\n", name);
-        bench_forward_name(c, ATTN_EXP_FAST, name);
+        bench_forward_name(c, options->isa, ATTN_EXP_FAST, name);
         if (s.fast)
             fprintf(file, "%s\n", name);
         bench_naive_name(c, name);

@@ -49,7 +49,7 @@ const char *bench_memory_name(void)
                                         .causal = ATTN_CAUSAL_TOP_LEFT};
     static char name[BENCH_NAME_SIZE];
     char forward[BENCH_NAME_SIZE];
-    bench_forward_name(&c, ATTN_EXP_SLEEF, forward);
+    bench_forward_name(&c, ATTN_ISA_SCALAR, ATTN_EXP_SLEEF, forward); /* f32: the same name for every set */
     snprintf(name, sizeof name, "memory%.*s", (int)sizeof name - 8, forward + strlen("forward"));
     return name;
 }
@@ -222,7 +222,7 @@ int bench_memory_run(const struct bench_options *options, struct bench_results *
     }
     double flops = 0.0;
     long long tensor_bytes = 0, peak = 0, growth = 0;
-    struct bench_result r = {.kind = BENCH_MEMORY, .isa = options->isa, .threads = options->threads};
+    struct bench_result r = {.kind = BENCH_MEMORY, .isa = bench_f32_isa(options->isa), .threads = options->threads};
     const int fields = fscanf(file, REPORT_READ, &r.real_time, &r.cpu_time, &flops, &r.peak_gflops, &tensor_bytes,
                               &peak, &growth, &r.workspace_bytes, &r.max_abs_diff, r.plan);
     fclose(file);

@@ -153,6 +153,7 @@ static const char *core_of(attn_isa isa)
 {
     switch (isa) {
     case ATTN_ISA_AVX512:
+    case ATTN_ISA_AVX512_BF16: /* its products are of floats all the same */
         return "SkylakeX";
     case ATTN_ISA_AVX2:
         return "Haswell";

@@ -32,12 +32,15 @@ static const char usage_text[] =
     "Usage: attn-bench [options]\n"
     "\n"
     "Measures libattn, the machine's multiply-add peak and read bandwidth, and a naive\n"
-    "implementation on OpenBLAS, and reports each case as a fraction of the peak.\n"
+    "implementation on OpenBLAS, and reports each case as a fraction of the peak: of bf16\n"
+    "dot products where the kernels that run use them (q, k and v in bf16, on avx512_bf16 or\n"
+    "neon_bf16), and otherwise of f32 multiply-adds of the instruction set that runs.\n"
     "\n"
     "What is run:\n"
     "  -f, --filter REGEX      only rows whose name matches (extended regular expression)\n"
     "  -t, --threads N         threads, 1 to 1024 (default: what the library uses)\n"
-    "      --isa NAME          scalar, avx2, avx512, neon or auto (default: auto)\n"
+    "      --isa NAME          scalar, avx2, avx512, avx512_bf16, neon, neon_bf16 or auto\n"
+    "                          (default: auto)\n"
     "  -r, --repetitions R     samples of each case, 1 to 1000 (default: 10)\n"
     "      --min-time S        seconds that each sample takes at least (default: 0.02)\n"
     "      --compare naive     only the cases that are compared with the naive\n"
@@ -57,7 +60,7 @@ static const char usage_text[] =
     "  -h, --help              this text\n"
     "      --version           the version\n"
     "\n"
-    "How a case is measured: its variants (both kinds of exp, and naive) and the peak take\n"
+    "How a case is measured: its variants (both kinds of exp where there are two, and naive) and the peak take\n"
     "turns, R times: peak, variant, peak, variant, ..., peak; one run that is not timed puts a\n"
     "variant's data back into the caches. Other programs and other guests\n"
     "of the machine only ever make a sample slower, so the fastest of R samples is the\n"
@@ -66,11 +69,12 @@ static const char usage_text[] =
     "given too: real_time_median, and fraction_median, the median over the turns of\n"
     "(variant / mean of the peaks before and after it). Where the two fractions differ by\n"
     "much the machine was busy: run again. Only pairs of query and key that the masks leave\n"
-    "alive count as work, 4 d operations each. Every result is compared with the naive one.\n"
+    "alive count as work, 4 d operations each. Every result is compared with the naive one,\n"
+    "which is computed in f32, for bf16 and f16 from the same values widened.\n"
     "\n"
     "OpenBLAS is started with the kernels of the same instruction set as libattn, whatever\n"
     "OPENBLAS_CORETYPE says, unless --blas is given. ATTN_MAX_CPU_ISA caps the instruction\n"
-    "set.\n"
+    "set: with avx512, bf16 is widened to f32 and measured against the peak of f32.\n"
     "\n"
     "Exit codes: 0 done, 1 failure or a promise not met, 2 wrong usage.\n";
 
@@ -160,7 +164,7 @@ static int parse_one(struct bench_options *options, int option)
         return parse_format(optarg, &options->format) ? -1 : usage_error("--format", optarg, "table, csv or json");
     case OPT_ISA:
         if (!parse_isa(optarg, &options->isa))
-            return usage_error("--isa", optarg, "scalar, avx2, avx512, neon or auto");
+            return usage_error("--isa", optarg, "scalar, avx2, avx512, avx512_bf16, neon, neon_bf16 or auto");
         if (options->isa != ATTN_ISA_AUTO && !attn_isa_supported(options->isa))
             return usage_error("--isa", optarg, "an instruction set that this machine has");
         return -1;

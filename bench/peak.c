@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Measures the arithmetic peak: the loops of isa_kernels.c on every thread at
+ * Measures the arithmetic peak: the loops of isa_kernels.c and isa_dot_kernels.c on every thread at
  * once, the time taken outside of the parallel region. What this counts as the
  * peak is what all cores sustain together, with the clock frequency that they
  * keep under that load, not a figure from a data sheet.
@@ -15,7 +15,7 @@ const struct bench_isa_kernels *bench_isa_kernels_get(attn_isa isa)
 {
     if (!attn_isa_supported(isa))
         return NULL;
-    switch (isa) {
+    switch (bench_f32_isa(isa)) {
     case ATTN_ISA_SCALAR:
         return &bench_kernels_scalar;
 #if defined(__x86_64__)

@@ -8,7 +8,7 @@
 
 #include "isa_kernels.h"
 
-/** The multiply-add peak of one instruction set. */
+/** The multiply-add peak of one instruction set, of floats or of pairs of bf16. */
 struct bench_peak {
     const struct bench_isa_kernels *kernels;
     int threads;

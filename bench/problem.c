@@ -7,6 +7,11 @@
  * The generator is splitmix64, a counter passed through a mixing function,
  * with the transform of Box and Muller on top. Seeds are fixed: a figure must
  * not depend on the day's numbers.
+ *
+ * For a 16-bit type the numbers are rounded to it, and the f32 tensors get the
+ * rounded values too, so that both sides compute with the same inputs. The
+ * conversions are arithmetic on exponents, not the library's bit patterns: a
+ * mistake there must not hide itself here.
  */
 #include "problem.h"
 
@@ -48,12 +53,77 @@ void bench_fill_normal(float *x, int64_t n, uint64_t seed)
     }
 }
 
-/* A tensor in the layout of the case; data is NULL when there is no memory. */
-static attn_tensor make_tensor(const struct bench_case *c, int64_t heads, int64_t tokens)
+/* The significand's bits with the implicit one, the exponent's bias, and the bits stored of the significand. */
+struct half_format {
+    int precision, bias;
+};
+
+static struct half_format half_format(attn_dtype dtype)
 {
-    float *data = bench_alloc_floats(c->batch * heads * tokens * c->d);
-    return c->layout == BENCH_BTHD ? attn_bthd(data, c->batch, tokens, heads, c->d)
-                                   : attn_bhtd(data, c->batch, heads, tokens, c->d);
+    return dtype == ATTN_BF16 ? (struct half_format){8, 127} : (struct half_format){11, 15};
+}
+
+/*
+ * x = n * 2^e with |n| <= 2^precision, rounded to even. Numbers of one exponent
+ * are neighbours in their encoding, and so are the largest of one and the
+ * smallest of the next, so a carry needs no care. x is finite and in range.
+ */
+static uint16_t to_half(float x, attn_dtype dtype)
+{
+    const struct half_format f = half_format(dtype);
+    const int least = 2 - f.bias - f.precision; /* exponent of the smallest denormal */
+    int e;
+    frexpf(x, &e);
+    e = x != 0.0f && e - f.precision > least ? e - f.precision : least;
+    const int n = (int)nearbyintf(ldexpf(fabsf(x), -e));
+    return (uint16_t)(((e - least) << (f.precision - 1)) + n + (signbit(x) ? 0x8000 : 0));
+}
+
+static float from_half(uint16_t bits, attn_dtype dtype)
+{
+    const struct half_format f = half_format(dtype);
+    const int one = 1 << (f.precision - 1), exponent = (bits & 0x7fff) / one, n = bits % one;
+    const int least = 2 - f.bias - f.precision;
+    float x;
+    if (exponent == 2 * f.bias + 1)
+        x = n != 0 ? NAN : INFINITY;
+    else
+        x = exponent == 0 ? ldexpf((float)n, least) : ldexpf((float)(n + one), least + exponent - 1);
+    return (bits & 0x8000) != 0 ? -x : x;
+}
+
+/* A tensor in the layout of the case; data is NULL when there is no memory. */
+static attn_tensor make_tensor(const struct bench_case *c, attn_dtype dtype, int64_t heads, int64_t tokens)
+{
+    const int64_t n = c->batch * heads * tokens * c->d;
+    float *data = bench_alloc_floats(dtype == ATTN_F32 ? n : (n + 1) / 2);
+    attn_tensor t = c->layout == BENCH_BTHD ? attn_bthd(data, c->batch, tokens, heads, c->d)
+                                            : attn_bhtd(data, c->batch, heads, tokens, c->d);
+    t.dtype = dtype;
+    return t;
+}
+
+static int64_t count_of(const attn_tensor *t)
+{
+    return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
+}
+
+/* Fills t with the numbers of a seed and makes typed of it, in the type of the case. */
+static int fill_input(const struct bench_case *c, attn_tensor *t, attn_tensor *typed, uint64_t seed)
+{
+    const int64_t n = count_of(t);
+    float *x = t->data;
+    bench_fill_normal(x, n, seed);
+    *typed = *t;
+    if (c->dtype == ATTN_F32)
+        return 0;
+    *typed = make_tensor(c, c->dtype, t->shape[1], t->shape[2]);
+    uint16_t *h = typed->data;
+    for (int64_t i = 0; h != NULL && i < n; i++) {
+        h[i] = to_half(x[i], c->dtype);
+        x[i] = from_half(h[i], c->dtype);
+    }
+    return h != NULL ? 0 : -1;
 }
 
 int64_t bench_problem_key_end(const struct bench_problem *p, int64_t b, int64_t i)
@@ -120,31 +190,36 @@ int bench_problem_create(struct bench_problem *p, const struct bench_case *c)
     p->bcase = c;
     p->params = attn_params_default();
     p->params.causal = c->causal;
-    p->q = make_tensor(c, c->heads, c->tq);
-    p->k = make_tensor(c, c->kv_heads, c->tk);
-    p->v = make_tensor(c, c->kv_heads, c->tk);
-    p->out = make_tensor(c, c->heads, c->tq);
-    p->expected = make_tensor(c, c->heads, c->tq);
+    p->q = make_tensor(c, ATTN_F32, c->heads, c->tq);
+    p->k = make_tensor(c, ATTN_F32, c->kv_heads, c->tk);
+    p->v = make_tensor(c, ATTN_F32, c->kv_heads, c->tk);
+    p->out = make_tensor(c, c->dtype, c->heads, c->tq);
+    p->expected = make_tensor(c, ATTN_F32, c->heads, c->tq);
     if (p->q.data == NULL || p->k.data == NULL || p->v.data == NULL || p->out.data == NULL ||
-        p->expected.data == NULL || (c->bool_mask && make_mask(p) != 0) || (c->padded && make_lengths(p) != 0)) {
+        p->expected.data == NULL || fill_input(c, &p->q, &p->typed[0], 1) != 0 ||
+        fill_input(c, &p->k, &p->typed[1], 2) != 0 || fill_input(c, &p->v, &p->typed[2], 3) != 0 ||
+        (c->bool_mask && make_mask(p) != 0) || (c->padded && make_lengths(p) != 0)) {
         fprintf(stderr, "attn-bench: there is not enough memory for the tensors of case %s\n", c->id);
         bench_problem_destroy(p);
         return -1;
     }
-    const int64_t num_q = c->batch * c->heads * c->tq * c->d, num_kv = c->batch * c->kv_heads * c->tk * c->d;
-    bench_fill_normal(p->q.data, num_q, 1);
-    bench_fill_normal(p->k.data, num_kv, 2);
-    bench_fill_normal(p->v.data, num_kv, 3);
     /* An output that is never written must not look right, and its pages must exist before anything is timed. */
-    memset(p->out.data, 0xff, (size_t)num_q * sizeof(float));
-    memset(p->expected.data, 0xff, (size_t)num_q * sizeof(float));
+    bench_problem_spoil(p);
+    memset(p->expected.data, 0xff, (size_t)count_of(&p->expected) * sizeof(float));
     p->live_pairs = count_live_pairs(p);
     p->flops = 4.0 * p->live_pairs * (double)c->d;
     return 0;
 }
 
+void bench_problem_spoil(struct bench_problem *p)
+{
+    memset(p->out.data, 0xff, (size_t)count_of(&p->out) * attn_dtype_size(p->out.dtype));
+}
+
 void bench_problem_destroy(struct bench_problem *p)
 {
+    for (int i = 0; i < 3 && p->bcase->dtype != ATTN_F32; i++)
+        free(p->typed[i].data);
     free(p->q.data);
     free(p->k.data);
     free(p->v.data);
@@ -155,16 +230,27 @@ void bench_problem_destroy(struct bench_problem *p)
     memset(p, 0, sizeof *p);
 }
 
-double bench_problem_max_abs_diff(const struct bench_problem *p)
+struct bench_difference bench_problem_difference(const struct bench_problem *p)
 {
-    const float *a = p->out.data, *b = p->expected.data;
-    const int64_t n = p->out.shape[0] * p->out.shape[1] * p->out.shape[2] * p->out.shape[3];
-    double largest = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        const double diff = fabs((double)a[i] - (double)b[i]);
-        if (isnan(diff))
-            return diff;
-        largest = diff > largest ? diff : largest;
+    const float *expected = p->expected.data;
+    /* Both layouts are dense, with the channels of a row side by side. */
+    const int64_t d = p->out.shape[3], rows = count_of(&p->out) / d;
+    struct bench_difference worst = {0.0, 0.0};
+    for (int64_t i = 0; i < rows; i++) {
+        double error = 0.0, size = 0.0;
+        for (int64_t c = i * d; c < (i + 1) * d; c++) {
+            const double got = p->out.dtype == ATTN_F32
+                                   ? (double)((const float *)p->out.data)[c]
+                                   : (double)from_half(((const uint16_t *)p->out.data)[c], p->out.dtype);
+            const double diff = fabs(got - (double)expected[c]);
+            if (isnan(diff))
+                return (struct bench_difference){NAN, NAN};
+            worst.largest = fmax(worst.largest, diff);
+            error += diff * diff;
+            size += (double)expected[c] * (double)expected[c];
+        }
+        if (error > 0.0)
+            worst.of_row = fmax(worst.of_row, sqrt(error / size));
     }
-    return largest;
+    return worst;
 }

@@ -10,8 +10,10 @@
 
 struct bench_problem {
     const struct bench_case *bcase;
-    attn_tensor q, k, v, out;
-    attn_tensor expected; /**< filled by the naive implementation; laid out as out */
+    attn_tensor q, k, v;  /**< f32, as the naive implementation reads them */
+    attn_tensor expected; /**< f32, filled by the naive implementation; laid out as out */
+    attn_tensor typed[3]; /**< q, k and v in the type of the case, with the same values: for f32 the same memory */
+    attn_tensor out;      /**< in the type of the case */
     attn_tensor mask;     /**< data is NULL without a mask */
     int64_t *kv_len;      /**< NULL without padding */
     attn_params params;   /**< everything but exp, isa and num_threads */
@@ -24,11 +26,19 @@ int bench_problem_create(struct bench_problem *p, const struct bench_case *c);
 
 void bench_problem_destroy(struct bench_problem *p);
 
+/** Fills out with NaN: an output that is never written must not look right. */
+void bench_problem_spoil(struct bench_problem *p);
+
 /** First key that query i of batch b does not see any more, by its length and causality. */
 int64_t bench_problem_key_end(const struct bench_problem *p, int64_t b, int64_t i);
 
-/** The largest |out - expected|; NaN if an element of either is NaN. */
-double bench_problem_max_abs_diff(const struct bench_problem *p);
+/** How out differs from expected; both are NaN if an element of either is NaN. */
+struct bench_difference {
+    double largest; /**< of |out - expected| over all elements */
+    double of_row;  /**< largest over the rows of |out - expected| / |expected|, norms of the row's channels */
+};
+
+struct bench_difference bench_problem_difference(const struct bench_problem *p);
 
 /** n floats aligned to 64 bytes, or NULL. Freed by free(). */
 float *bench_alloc_floats(int64_t n);

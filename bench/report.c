@@ -148,7 +148,7 @@ static void print_csv(FILE *file, const struct bench_results *results)
         const struct bench_result *r = &results->rows[i];
         const bool library = r->kind == BENCH_FORWARD || r->kind == BENCH_MEMORY;
         fprintf(file, "%s,%s,%s,%d,%d,%" PRId64 ",ns", r->name, attn_isa_name(r->isa),
-                library ? bench_exp_name(r->exp) : "", r->threads, r->repetitions, r->iterations);
+                library ? bench_exp_name(r->exp, r->isa) : "", r->threads, r->repetitions, r->iterations);
         csv_figure(file, r->real_time * 1e9);
         csv_figure(file, r->real_time_median * 1e9);
         csv_figure(file, r->cpu_time * 1e9);

@@ -102,7 +102,7 @@ static json_t *make_row(const struct bench_result *r, int index)
     failed |= set_figure(row, "real_time_median", r->real_time_median * 1e9);
     failed |= set_text(row, "isa", attn_isa_name(r->isa));
     if (library)
-        failed |= set_text(row, "exp", bench_exp_name(r->exp));
+        failed |= set_text(row, "exp", bench_exp_name(r->exp, r->isa));
     failed |= set_figure(row, "gflops", r->gflops);
     failed |= set_figure(row, "peak_gflops", r->peak_gflops);
     failed |= set_figure(row, "fraction", r->fraction);
@@ -112,8 +112,10 @@ static json_t *make_row(const struct bench_result *r, int index)
         failed |= json_object_set_new(row, "max_abs_diff", json_real(r->max_abs_diff));
     failed |= set_figure(row, "speedup_over_naive", r->speedup);
     failed |= set_figure(row, "speedup_over_naive_median", r->speedup_median);
-    if (r->bcase != NULL)
+    if (r->bcase != NULL) {
         failed |= set_text(row, "case", r->bcase->id);
+        failed |= set_text(row, "dtype", attn_dtype_name(r->bcase->dtype));
+    }
     if (r->strategy != NULL)
         failed |= set_text(row, "thread_use", r->strategy);
     if (r->kind != BENCH_PEAK && r->kind != BENCH_BANDWIDTH)

@@ -17,7 +17,7 @@ struct bench_result {
     enum bench_kind kind;
     char name[BENCH_NAME_SIZE];
     const struct bench_case *bcase; /**< NULL except for forward and naive rows */
-    attn_isa isa;
+    attn_isa isa;                   /**< of the kernels that ran */
     attn_exp exp;
     int threads, repetitions;
     int64_t iterations;

@@ -13,9 +13,13 @@
  * samples are as long as the sample before them, within limits, so that both
  * have the same chance to find an undisturbed moment.
  *
+ * The peak is that of the kernels that run the case: of products of bf16 where
+ * they multiply pairs of bf16, else of floats.
+ *
  * The library runs from a plan and a workspace made before, which is how a
  * caller with a fixed shape uses it. Its output is compared with the naive
  * one before and after measuring: figures of a wrong result are worth nothing.
+ * The naive one is always f32, of the values that the 16-bit inputs stand for.
  */
 #include "naive.h"
 #include "runner.h"
@@ -45,9 +49,19 @@
  */
 #define TOLERANCE 2e-5
 
+/*
+ * 16-bit outputs are held to the size of their row instead, as they are known
+ * to 2^-8 (bf16) or 2^-11 (f16) of it only. Kernels for pairs of bf16 round
+ * the weights too, to 2^-8 each. A key too many or too few shows in a row of
+ * 2048 keys as 2^-5 and more.
+ */
+#define TOLERANCE_BF16 0x1p-6
+#define TOLERANCE_F16  0x1p-10
+
 struct variant {
     struct bench_problem *problem;
     struct bench_naive *naive; /**< NULL: the library */
+    attn_isa isa;              /**< of the kernels that run */
     attn_params params;
     attn_plan *plan;
     void *workspace;
@@ -65,13 +79,14 @@ static int run_variant(void *context)
     struct bench_problem *p = v->problem;
     if (v->naive != NULL)
         return bench_naive_run(v->naive);
-    return attn_plan_run(v->plan, &p->q, &p->k, &p->v, &p->out, &v->params, v->workspace, v->workspace_size) == ATTN_OK;
+    return attn_plan_run(v->plan, &p->typed[0], &p->typed[1], &p->typed[2], &p->out, &v->params, v->workspace,
+                         v->workspace_size) == ATTN_OK;
 }
 
 static int library_error(const struct variant *v)
 {
     fprintf(stderr, "attn-bench: case %s with exp %s failed: %s\n", v->problem->bcase->id,
-            bench_exp_name(v->params.exp), attn_last_error());
+            bench_exp_name(v->params.exp, v->isa), attn_last_error());
     return -1;
 }
 
@@ -79,17 +94,20 @@ static int library_error(const struct variant *v)
 static int check_variant(struct variant *v)
 {
     struct bench_problem *p = v->problem;
-    const int64_t n = p->out.shape[0] * p->out.shape[1] * p->out.shape[2] * p->out.shape[3];
-    memset(p->out.data, 0xff, (size_t)n * sizeof(float));
+    bench_problem_spoil(p);
     if (!run_variant(v))
         return library_error(v);
-    const double diff = bench_problem_max_abs_diff(p);
-    if (!(diff <= TOLERANCE)) {
-        fprintf(stderr, "attn-bench: case %s with exp %s differs from the naive result by %g; expected at most %g\n",
-                p->bcase->id, bench_exp_name(v->params.exp), diff, TOLERANCE);
+    const attn_dtype dtype = p->bcase->dtype;
+    const double tolerance = dtype == ATTN_F32 ? TOLERANCE : dtype == ATTN_BF16 ? TOLERANCE_BF16 : TOLERANCE_F16;
+    const struct bench_difference difference = bench_problem_difference(p);
+    const double judged = dtype == ATTN_F32 ? difference.largest : difference.of_row;
+    if (!(judged <= tolerance)) {
+        fprintf(stderr, "attn-bench: case %s with exp %s differs from the naive result by %g%s; expected at most %g\n",
+                p->bcase->id, bench_exp_name(v->params.exp, v->isa), judged,
+                dtype == ATTN_F32 ? "" : " of the size of a row", tolerance);
         return -1;
     }
-    v->max_abs_diff = fmax(v->max_abs_diff, diff);
+    v->max_abs_diff = fmax(v->max_abs_diff, difference.largest);
     return 0;
 }
 
@@ -105,15 +123,30 @@ static int alloc_samples(struct variant *v, int repetitions)
     return 0;
 }
 
+/* A fraction of another set's peak would mean nothing, so the plan is asked what it will run. */
+static int check_kernels(const struct variant *v)
+{
+    char plan[512], wanted[64];
+    attn_plan_describe(v->plan, plan, sizeof plan);
+    snprintf(wanted, sizeof wanted, ": %s kernel,", attn_isa_name(v->isa));
+    if (strstr(plan, wanted) != NULL)
+        return 0;
+    fprintf(stderr, "attn-bench: case %s: the plan is '%s'; expected the kernels of %s\n", v->problem->bcase->id, plan,
+            attn_isa_name(v->isa));
+    return -1;
+}
+
 static int prepare_library(struct variant *v, struct bench_problem *p, const struct bench_options *options,
                            attn_exp exp)
 {
-    *v = (struct variant){.problem = p, .params = p->params};
+    *v = (struct variant){.problem = p, .isa = bench_case_isa(p->bcase, options->isa), .params = p->params};
     v->params.exp = exp;
     v->params.isa = options->isa;
     v->params.num_threads = options->threads;
-    if (attn_plan_create(&v->plan, &p->q, &p->k, &p->v, &p->out, &v->params) != ATTN_OK)
+    if (attn_plan_create(&v->plan, &p->typed[0], &p->typed[1], &p->typed[2], &p->out, &v->params) != ATTN_OK)
         return library_error(v);
+    if (check_kernels(v) != 0)
+        return -1;
     v->workspace_size = attn_plan_workspace_size(v->plan);
     v->workspace = bench_alloc_floats((int64_t)(v->workspace_size / sizeof(float) + 1));
     if (v->workspace == NULL) {
@@ -126,7 +159,7 @@ static int prepare_library(struct variant *v, struct bench_problem *p, const str
 static int prepare_naive(struct variant *v, struct bench_problem *p, struct bench_naive *naive,
                          const struct bench_options *options)
 {
-    *v = (struct variant){.problem = p, .naive = naive};
+    *v = (struct variant){.problem = p, .isa = bench_f32_isa(options->isa), .naive = naive};
     v->workspace_size = (size_t)(naive->num_buffers * p->bcase->tq * p->bcase->tk) * sizeof(float);
     return alloc_samples(v, options->repetitions);
 }
@@ -139,14 +172,14 @@ static void destroy_variant(struct variant *v)
 }
 
 /* The turns. */
-static int take_samples(struct variant *variants, int count, struct bench_machine *machine,
+static int take_samples(struct variant *variants, int count, struct bench_peak *peak,
                         const struct bench_options *options)
 {
     for (int i = 0; i < count; i++)
         if (bench_calibrate(run_variant, &variants[i], options->min_time, &variants[i].iterations) != 0)
             return library_error(&variants[i]);
 
-    double before = bench_peak_sample(machine->active, fmax(MIN_PEAK_SECONDS, options->min_time / 4));
+    double before = bench_peak_sample(peak, fmax(MIN_PEAK_SECONDS, options->min_time / 4));
     for (int r = 0; r < options->repetitions; r++)
         for (int i = 0; i < count; i++) {
             struct variant *v = &variants[i];
@@ -156,8 +189,7 @@ static int take_samples(struct variant *variants, int count, struct bench_machin
             if (bench_measure(run_variant, v, v->iterations, &sample) != 0)
                 return library_error(v);
             const double took = sample.real * (double)v->iterations;
-            const double after =
-                bench_peak_sample(machine->active, fmin(fmax(took, MIN_PEAK_SECONDS), MAX_PEAK_SECONDS));
+            const double after = bench_peak_sample(peak, fmin(fmax(took, MIN_PEAK_SECONDS), MAX_PEAK_SECONDS));
             v->real[r] = sample.real;
             v->cpu[r] = sample.cpu;
             v->ratio[r] = 1e-9 * v->problem->flops / sample.real / (0.5 * (before + after));
@@ -189,7 +221,7 @@ static void summarise(struct variant *v, const struct bench_options *options, do
     for (int r = 1; r < n; r++)
         fastest = v->real[r] < v->real[fastest] ? r : fastest;
     row->bcase = v->problem->bcase;
-    row->isa = options->isa;
+    row->isa = v->isa;
     row->exp = v->params.exp;
     row->threads = options->threads;
     row->repetitions = n;
@@ -205,7 +237,7 @@ static void summarise(struct variant *v, const struct bench_options *options, do
     row->workspace_bytes = v->workspace_size;
     if (v->naive == NULL) {
         row->kind = BENCH_FORWARD;
-        bench_forward_name(row->bcase, v->params.exp, row->name);
+        bench_forward_name(row->bcase, options->isa, v->params.exp, row->name);
         attn_plan_describe(v->plan, row->plan, sizeof row->plan);
     } else {
         row->kind = BENCH_NAIVE;
@@ -248,10 +280,16 @@ int bench_run_case(struct bench_machine *machine, const struct bench_options *op
     struct variant variants[MAX_VARIANTS];
     int count = 0, status = -1;
 
+    struct bench_peak *peak = bench_machine_peak(machine, bench_case_isa(c, options->isa));
+    if (peak == NULL) {
+        fprintf(stderr, "attn-bench: case %s: there is no peak of %s to compare with\n", c->id,
+                attn_isa_name(bench_case_isa(c, options->isa)));
+        return -1;
+    }
     bench_machine_sample(machine);
     if (bench_problem_create(&problem, c) != 0)
         return -1;
-    if (bench_naive_create(&naive, &problem, machine->active->kernels, options->threads,
+    if (bench_naive_create(&naive, &problem, machine->f32->kernels, options->threads,
                            selection.naive ? options->min_time / 4 : 0.0) != 0) {
         bench_problem_destroy(&problem);
         return -1;
@@ -264,7 +302,7 @@ int bench_run_case(struct bench_machine *machine, const struct bench_options *op
         goto done;
     if (selection.naive && prepare_naive(&variants[count++], &problem, &naive, options) != 0)
         goto done;
-    if (take_samples(variants, count, machine, options) != 0)
+    if (take_samples(variants, count, peak, options) != 0)
         goto done;
     for (int i = 0; i < count; i++)
         if (variants[i].naive == NULL && check_variant(&variants[i]) != 0)

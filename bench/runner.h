@@ -9,28 +9,31 @@
 #include "peak.h"
 #include "result.h"
 
-#define BENCH_MAX_PEAKS 4
+#define BENCH_MAX_PEAKS ATTN_ISA_LAST
 
 /** The machine's limits, measured again and again between the cases. */
 struct bench_machine {
     struct bench_peak peaks[BENCH_MAX_PEAKS];
     int num_peaks;
-    struct bench_peak *active; /**< that of the instruction set in use */
+    struct bench_peak *f32; /**< that of f32 in the instruction set in use */
     struct bench_bandwidth bandwidth;
 };
 
 /** 0, or -1 after a sentence on stderr. */
 int bench_machine_init(struct bench_machine *machine, const struct bench_options *options);
 
+/** The peak of the kernels of one instruction set, or NULL. */
+struct bench_peak *bench_machine_peak(struct bench_machine *machine, attn_isa isa);
+
 /** Takes one sample of each limit. */
 void bench_machine_sample(struct bench_machine *machine);
 
-/** Adds the rows peak/ISA and bandwidth/read. 0, or -1 after a sentence on stderr. */
+/** Adds the rows peak/TYPE/ISA and bandwidth/read. 0, or -1 after a sentence on stderr. */
 int bench_machine_report(const struct bench_machine *machine, struct bench_results *results);
 
 void bench_machine_destroy(struct bench_machine *machine);
 
-/** Which rows of a case are wanted. */
+/** Which rows of a case are wanted. Where exp has one form only, that is the row called sleef here. */
 struct bench_selection {
     bool sleef, fast, naive;
 };

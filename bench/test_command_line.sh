@@ -41,6 +41,7 @@ refuse "--min-time is 'nan'" --min-time nan
 refuse "--min-time is '0'" --min-time 0
 refuse "--format is 'xml'" --format xml
 refuse "--isa is 'mmx'" --isa mmx
+refuse 'expected scalar, avx2, avx512, avx512_bf16, neon, neon_bf16 or auto' --isa mmx
 refuse "--compare is 'torch'" --compare torch
 refuse "--blas is 'no-such-core'" --blas no-such-core --filter '/Tq16/'
 refuse "--filter is '('" --filter '('
@@ -59,7 +60,7 @@ expect 0 'memory/f32/B1/H1/Tq131072' --list --memory
 
 # One repetition of the smallest cases, in every format.
 tiny="--repetitions 2 --min-time 0.0005 --threads 1"
-filter='/B1/H1/Tq16/.*causal:none'
+filter='/f32/B1/H1/Tq16/.*causal:none'
 # shellcheck disable=SC2086
 expect 0 'vs naive' $tiny --filter "$filter"
 # shellcheck disable=SC2086
@@ -70,6 +71,41 @@ expect 0 'name,isa,exp,threads' $tiny --filter "$filter" --format csv
 columns=$(awk -F, '{print NF}' "$dir/out" | sort -u)
 [ "$(echo "$columns" | wc -w)" -eq 1 ] || fail "the CSV rows have different numbers of columns: $columns"
 [ "$(grep -c '^forward/' "$dir/out")" -eq 2 ] || fail 'the CSV lacks one of the two forward rows'
+
+# The 16-bit types, on the best set and with bf16 widened. A set of bf16 products has one kind of exp for bf16, and
+# its peak; all else is measured against f32.
+# shellcheck disable=SC2086
+expect 0 'forward/f16/B1/H1/Tq16/Tk16/d64/causal:none/exp:fast/layout:bhtd' $tiny --filter '/b?f16/B1/H1/Tq16/'
+# shellcheck disable=SC2086
+expect 0 'peak/f32/scalar' $tiny --isa scalar --filter '/b?f16/B1/H1/Tq16/'
+[ "$(grep -c '^forward/' "$dir/out")" -eq 4 ] || fail 'a 16-bit type lacks a kind of exp on the scalar kernels'
+grep -q 'instruction set scalar' "$dir/out" || fail '--isa scalar runs another instruction set'
+dot=
+for isa in avx512_bf16 neon_bf16; do
+    "$bench" --isa $isa --list >"$dir/out" 2>"$dir/err" && dot=$isa
+    grep -q 'forward/f32/.*exp:bf16' "$dir/out" && fail "f32 has the exp of bf16 on $isa"
+done
+if [ -n "$dot" ]; then
+    # shellcheck disable=SC2086
+    expect 0 "peak/bf16/$dot,$dot," $tiny --isa $dot --filter '16/B1/H1/Tq16/|f32/B1/H1/Tq16/.*none' --format csv
+    base=${dot%_bf16}
+    for row in "bf16:$dot:1" "f16:$base:2" "f32:$base:2"; do
+        type=${row%%:*} rest=${row#*:}
+        isa=${rest%:*} wanted=${rest#*:}
+        [ "$(grep -c "^forward/$type/.*,$isa," "$dir/out")" -eq "$wanted" ] ||
+            fail "with --isa $dot there are not $wanted rows of $type on $isa: $(cat "$dir/out")"
+    done
+    [ "$(grep -c "^forward/bf16/.*/exp:bf16/.*,$dot,bf16," "$dir/out")" -eq 1 ] || fail "$dot has no row exp:bf16"
+    # A row's peak is one of the samples of its own instruction set, of which the peak row has the best.
+    awk -F, '/^peak/ {best[$2] = $11} /^forward/ {isa[NR] = $2; peak[NR] = $12}
+             END {for (i in isa) if (peak[i] > 1.001 * best[isa[i]]) exit 1}' "$dir/out" ||
+        fail "a row is measured against another set's peak: $(cat "$dir/out")"
+    # shellcheck disable=SC2086
+    ATTN_MAX_CPU_ISA=$base "$bench" $tiny --filter '/bf16/B1/H1/Tq16/' --format csv >"$dir/out" 2>"$dir/err" ||
+        fail "with ATTN_MAX_CPU_ISA=$base: $(cat "$dir/err")"
+    [ "$(grep -c "^forward/bf16/.*,$base,\(sleef\|fast\)," "$dir/out")" -eq 2 ] ||
+        fail "with ATTN_MAX_CPU_ISA=$base bf16 is not widened: $(cat "$dir/out")"
+fi
 
 # A run that cannot get its threads fails and leaves an older file, and nothing else, where it was.
 mkdir "$dir/results"
@@ -87,7 +123,7 @@ grep -q 'OMP_THREAD_LIMIT' "$dir/err" || fail "a run without its threads says: $
 [ -s "$dir/err" ] && fail "progress is written to a file: $(cat "$dir/err")"
 [ "$(ls "$dir/results")" = run.json ] || fail "--out left files: $(ls "$dir/results")"
 for key in context benchmarks name run_type iterations real_time cpu_time time_unit gflops peak_gflops fraction isa \
-    threads repetitions exp speedup_over_naive max_abs_diff plan; do
+    threads repetitions exp dtype speedup_over_naive max_abs_diff plan; do
     grep -q "\"$key\":" "$dir/results/run.json" || fail "the JSON lacks the key $key"
 done
 

@@ -21,19 +21,44 @@ SANITIZED = bool(os.environ.get("ATTN_SANITIZED"))
 DATA = Path(os.environ["ATTN_TEST_DATA"])
 VERSION = os.environ["ATTN_VERSION"]
 
-FORMATS = {"<f4": "f", "|b1": "?", "<i4": "i", "<i8": "q", "<f8": "d"}
-SAFETENSORS = {"<f4": "F32", "|b1": "BOOL", "<i4": "I32", "<i8": "I64", "<f8": "F64"}
+FORMATS = {"<f4": "f", "|b1": "?", "<i4": "i", "<i8": "q", "<f8": "d", "<f2": "e"}
+SAFETENSORS = {"<f4": "F32", "|b1": "BOOL", "<i4": "I32", "<i8": "I64", "<f8": "F64", "<f2": "F16", "bf16": "BF16"}
+
+# Half the distance between neighbours, as a share of a number of that type.
+ROUNDOFF = {"<f4": 2**-24, "<f2": 2**-11, "bf16": 2**-8}
+
+
+def pack(values, code):
+    """Little-endian bytes; floats are rounded to the nearest, ties to even. bf16 is the upper half of an f32."""
+    if code != "bf16":
+        return struct.pack(f"<{len(values)}{FORMATS[code]}", *values)
+    halves = []
+    for (bits,) in struct.iter_unpack("<I", struct.pack(f"<{len(values)}f", *values)):
+        nan = bits & 0x7FFFFFFF > 0x7F800000
+        halves.append(bits >> 16 | 0x40 if nan else bits + 0x7FFF + (bits >> 16 & 1) >> 16)
+    return struct.pack(f"<{len(halves)}H", *halves)
+
+
+def unpack(data, code):
+    if code != "bf16":
+        return [value for (value,) in struct.iter_unpack(f"<{FORMATS[code]}", data)]
+    wide = b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2))
+    return unpack(wide, "<f4")
 
 
 class Array:
-    """A dense array: numpy's type code, shape, flat list of values."""
+    """A dense array: type code (numpy's, and "bf16"), shape, flat list of values."""
 
     def __init__(self, shape, values, code="<f4"):
         self.shape, self.values, self.code = tuple(shape), list(values), code
         assert len(self.values) == math.prod(self.shape)
 
     def raw(self):
-        return struct.pack(f"<{len(self.values)}{FORMATS[self.code]}", *self.values)
+        return pack(self.values, self.code)
+
+    def astype(self, code):
+        """The same rounded to another type."""
+        return Array(self.shape, unpack(pack(self.values, code), code), code)
 
     def at(self, *index):
         """The value at an index, broadcast as numpy does: leading axes may lack, length 1 repeats."""
@@ -46,7 +71,7 @@ class Array:
 
 def rounded(values):
     """The nearest f32 values: what the command reads back from a file."""
-    return list(struct.unpack(f"<{len(values)}f", struct.pack(f"<{len(values)}f", *values)))
+    return unpack(pack(values, "<f4"), "<f4")
 
 
 def normal(shape, seed, scale=1.0):
@@ -88,9 +113,7 @@ def read_npy(path):
     assert (10 + length) % 64 == 0, "the data is not aligned to 64 bytes"
     header = eval(data[10:10 + length], {"__builtins__": {}}, {})
     assert header["fortran_order"] is False
-    count = math.prod(header["shape"])
-    values = struct.unpack(f"<{count}{FORMATS[header['descr']]}", data[10 + length:])
-    return Array(header["shape"], values, header["descr"])
+    return Array(header["shape"], unpack(data[10 + length:], header["descr"]), header["descr"])
 
 
 def safetensors_file(header, data=b""):
@@ -120,8 +143,7 @@ def read_safetensors(path):
             continue
         begin, end = entry["data_offsets"]
         code = codes[entry["dtype"]]
-        count = math.prod(entry["shape"])
-        arrays[name] = Array(entry["shape"], struct.unpack(f"<{count}{FORMATS[code]}", data[begin:end]), code)
+        arrays[name] = Array(entry["shape"], unpack(data[begin:end], code), code)
     return arrays
 
 
@@ -141,7 +163,7 @@ def attention(q, k, v, causal="none", mask=None, kv_len=None, kv_start=None, sca
                 scores = []
                 for j in range(tk):
                     score = scale / temperature * sum(q.at(b, h, i, c) * k.at(b, g, j, c) for c in range(d))
-                    if mask is not None and mask.code == "<f4":
+                    if mask is not None and mask.code != "|b1":
                         score += mask.at(b, h, i, j)
                     hidden = mask is not None and mask.code == "|b1" and not mask.at(b, h, i, j)
                     if hidden or j < start or j >= end or (causal != "none" and j > i + offset):
@@ -198,9 +220,9 @@ class CommandTest(unittest.TestCase):
     def content(self):
         return {path.name: path.read_bytes() for path in self.folder.iterdir()}
 
-    def assertClose(self, got, want, what="", tolerance=5e-6):
+    def assertClose(self, got, want, what="", tolerance=5e-6, code="<f4"):
         self.assertEqual(got.shape, want.shape, what)
-        self.assertEqual(got.code, "<f4", what)
+        self.assertEqual(got.code, code, what)
         for n, (a, b) in enumerate(zip(got.values, want.values)):
             if a != b and not abs(a - b) <= tolerance * (1 + abs(b)):
                 self.fail(f"{what}: value {n} of {len(got.values)} is {a!r}, expected {b!r}")

@@ -73,15 +73,16 @@ class Files(CommandTest):
     def test_big_endian_and_other_types(self):
         self.bad_npy("big-endian", npy_header(">f4", (2, 3)) + bytes(24))
         self.bad_npy("float64", npy_header("<f8", (2, 3)) + bytes(48))
-        self.bad_npy("float16", npy_header("<f2", (2, 3)) + bytes(12))
+        self.bad_npy("big-endian", npy_header(">f2", (2, 3)) + bytes(12))
+        self.bad_npy("numpy writes bfloat16 so", npy_header("<V2", (2, 3)) + bytes(12))
         self.bad_npy("Python objects", npy_header("|O", (2, 3)) + bytes(48))
         self.bad_npy("not a .npy file", b"PK\x03\x04" + bytes(100))
 
     def test_wrong_type_for_the_place(self):
         self.write(i_npy=Array((2, 3, 4, 5), range(120), "<i4"), f_npy=Array((2,), (1.0, 2.0)))
         for operand in "qkv":
-            self.run_with("dtype int32; expected float32", **{operand: "i.npy"})
-        self.run_with("dtype int32; expected bool or float32", more=["--mask", "i.npy"])
+            self.run_with("dtype int32; expected float32, float16 or bfloat16", **{operand: "i.npy"})
+        self.run_with("dtype int32; expected bool, float32, float16 or bfloat16", more=["--mask", "i.npy"])
         self.run_with("dtype float32; expected int32 or int64", more=["--kv-len", "f.npy"])
         self.run_with("dtype float32; expected int32 or int64", more=["--kv-start", "f.npy"])
         self.fails(1, "expected float32", "heatmap", "i.npy", "-o", "o.png")

@@ -23,6 +23,8 @@ class Info(CommandTest):
         sets = fields["instruction sets"][0].split()
         self.assertIn("scalar", sets)
         self.assertIn(fields["chosen"][0].split()[0], sets)
+        dot = [name for name in sets if name.endswith("_bf16")]
+        self.assertRegex(fields["bf16 dot products"][0], rf"^found \({dot[0]}\)" if dot else "^not found: ")
         self.assertGreaterEqual(int(fields["threads"][0]), 1)
         for level in (1, 2, 3):
             self.assertRegex(fields[f"L{level} data cache"][0], r"^(\d+ KiB|unknown)$")
@@ -34,6 +36,7 @@ class Info(CommandTest):
     def test_the_environment_shows(self):
         fields, _ = self.fields(ATTN_MAX_CPU_ISA="scalar", ATTN_NUM_THREADS="1")
         self.assertEqual(fields["chosen"], ["scalar (ATTN_MAX_CPU_ISA=scalar)"])
+        self.assertRegex(fields["bf16 dot products"][0], r"^(found \(\w+\), but not used|not found): bf16 is widened$")
         self.assertEqual(fields["threads"], ["1"])
 
     @unittest.skipIf(SANITIZED, "a sanitizer wants to be loaded first")

@@ -60,7 +60,8 @@ class Usage(CommandTest):
         self.fails(2, "--layout is 'thd'; expected bhtd or bthd", *GOOD, "--layout", "thd")
         self.fails(2, "--causal is 'yes'; expected none, top-left or bottom-right", *GOOD, "--causal", "yes")
         self.fails(2, "--exp is 'slow'; expected sleef or fast", *GOOD, "--exp", "slow")
-        self.fails(2, "--isa is 'sse'; expected auto, scalar, avx2, avx512 or neon", *GOOD, "--isa", "sse")
+        self.fails(2, "--isa is 'sse'; expected auto, scalar, avx2, avx512, neon, avx512_bf16 or neon_bf16",
+                   *GOOD, "--isa", "sse")
 
     def test_output_names(self):
         self.fails(2, "unknown format", *GOOD[:-1], "o.txt")
@@ -110,7 +111,8 @@ class Usage(CommandTest):
             self.assertEqual(self.attn(*command, "--version").stdout, f"attn {VERSION}\n")
         text = self.attn("run", "--help").stdout
         for option in ("--query", "--key", "--value", "--output", "--layout", "--causal", "--mask", "--kv-len",
-                       "--kv-start", "--scale", "--temperature", "--lse", "--weights", "--isa", "--exp", "--threads"):
+                       "--kv-start", "--scale", "--temperature", "--lse", "--weights", "--out-dtype", "--isa", "--exp",
+                       "--threads"):
             self.assertIn(option, text)
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "needs /dev/full")

@@ -44,9 +44,13 @@ static void reads_every_version_and_type(void **state)
         const char *code;
         enum array_dtype dtype;
         size_t size;
-    } types[] = {{"<f4", ARRAY_F32, 4}, {"|b1", ARRAY_BOOL, 1}, {"<i4", ARRAY_I32, 4}, {"<i8", ARRAY_I64, 8}};
+    } types[] = {{"<f4", ARRAY_F32, 4},
+                 {"<f2", ARRAY_F16, 2},
+                 {"|b1", ARRAY_BOOL, 1},
+                 {"<i4", ARRAY_I32, 4},
+                 {"<i8", ARRAY_I64, 8}};
     for (int major = 1; major <= 3; major++) {
-        for (size_t i = 0; i < 4; i++) {
+        for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
             char text[200];
             snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (2, 3), }   \n",
                      types[i].code);
@@ -100,7 +104,13 @@ static void refuses_bad_headers(void **state)
         {"{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3)}", 24, "big-endian"},
         {"{'descr': '>i8', 'fortran_order': False, 'shape': (3,)}", 24, "big-endian"},
         {"{'descr': '<f8', 'fortran_order': False, 'shape': (3,)}", 24, "float64"},
-        {"{'descr': '<f2', 'fortran_order': False, 'shape': (3,)}", 6, "float16"},
+        {"{'descr': '>f2', 'fortran_order': False, 'shape': (3,)}", 6, "big-endian"},
+        {"{'descr': '|f2', 'fortran_order': False, 'shape': (3,)}", 6, "not read"},
+        {"{'descr': '=f2', 'fortran_order': False, 'shape': (3,)}", 6, "not read"},
+        {"{'descr': '<f2', 'fortran_order': False, 'shape': (3,)}", 5, "(3,) of float16 needs 6 bytes"},
+        {"{'descr': '<f2', 'fortran_order': False, 'shape': (3,)}", 7, "1 bytes stand after"},
+        {"{'descr': '<f2', 'fortran_order': False, 'shape': (4611686018427387904,)}", 0, "overflows"},
+        {"{'descr': '<bf16', 'fortran_order': False, 'shape': (3,)}", 6, "not read"},
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (3,)}", 3, "uint8"},
         {"{'descr': '<V2', 'fortran_order': False, 'shape': (3,)}", 6, "bfloat16"},
         {"{'descr': '|O', 'fortran_order': False, 'shape': (3,)}", 24, "Python objects"},
@@ -213,8 +223,9 @@ static void reads_the_longest_header(void **state)
 static void reads_what_it_writes(void **state)
 {
     (void)state;
+    static const enum array_dtype dtypes[] = {ARRAY_I64, ARRAY_F32, ARRAY_F16};
     for (int ndim = 0; ndim <= ARRAY_MAX_DIMS; ndim++) {
-        struct array_shape is = {.dtype = ndim % 2 ? ARRAY_F32 : ARRAY_I64, .ndim = ndim};
+        struct array_shape is = {.dtype = dtypes[ndim % 3], .ndim = ndim};
         size_t bytes = array_dtype_size(is.dtype);
         for (int i = 0; i < ndim; i++) {
             is.shape[i] = i + 1;
@@ -233,6 +244,10 @@ static void reads_what_it_writes(void **state)
         assert_int_equal(header.is.ndim, ndim);
         assert_memory_equal(header.is.shape, is.shape, (size_t)ndim * sizeof is.shape[0]);
     }
+    /* The format has no code for bfloat16, and nothing is written instead. */
+    char text[NPY_HEADER_SPACE];
+    struct array_shape is = {.dtype = ARRAY_BF16, .ndim = 1, .shape = {3}};
+    assert_int_equal(npy_header_write(text, &is), 0);
 }
 
 int main(void)

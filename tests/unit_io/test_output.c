@@ -166,6 +166,13 @@ static void writes_sets(void **state)
     assert_true(output_add(&set, "--lse", "c.npy", &c, &error));
     assert_true(output_add(&set, "--weights", "./s.safetensors:b", &b, &error));
 
+    /* Only a .npy file refuses bfloat16, and only for the array that goes there. */
+    assert_true(output_holds(&set, &a, ARRAY_BF16, "why", &error));
+    assert_true(output_holds(&set, &c, ARRAY_F16, "why", &error));
+    assert_false(output_holds(&set, &c, ARRAY_BF16, "why", &error));
+    assert_true(error.usage);
+    assert_says(error.text, "--lse would be bf16 (why), which a .npy file cannot hold");
+
     /* What would collide is refused and not added. */
     assert_false(output_add(&set, "-x", "s.safetensors:b", &b, &error));
     assert_true(error.usage);
@@ -203,6 +210,45 @@ static void writes_sets(void **state)
     array_free(&c);
 }
 
+/* A type that .npy cannot hold fails the set as a whole, with nothing left behind. */
+static void writes_no_bfloat16_to_npy(void **state)
+{
+    (void)state;
+    struct io_error error = {.text = ""};
+    struct array a, b, read;
+    struct array_shape half = {.dtype = ARRAY_BF16, .ndim = 1, .shape = {3}};
+    assert_true(array_allocate(&a, "a", &half, &error));
+    assert_int_equal(a.size, 6);
+    half.dtype = ARRAY_F16;
+    assert_true(array_allocate(&b, "b", &half, &error));
+    memcpy(b.data, "abcdef", 6);
+    memcpy(a.data, "ghijkl", 6);
+    put("a.npy", "old");
+    struct output_set set = {.count = 0};
+    assert_true(output_add(&set, "-o", "b.npy", &b, &error));
+    assert_true(output_add(&set, "-x", "a.npy", &a, &error));
+    assert_false(output_write(&set, &error));
+    assert_says(error.text, "a.npy: a .npy file cannot hold bfloat16");
+    assert_content("a.npy", "old");
+    assert_int_equal(count_files(), 1);
+    output_free(&set);
+
+    assert_true(output_add(&set, "-o", "b.npy", &b, &error));
+    assert_true(output_add(&set, "-x", "a.safetensors:a", &a, &error));
+    assert_true(output_write(&set, &error));
+    assert_true(array_load(&read, "b.npy", &error));
+    assert_int_equal(read.is.dtype, ARRAY_F16);
+    assert_memory_equal(read.data, "abcdef", 6);
+    array_free(&read);
+    assert_true(array_load(&read, "a.safetensors:a", &error));
+    assert_int_equal(read.is.dtype, ARRAY_BF16);
+    assert_memory_equal(read.data, "ghijkl", 6);
+    array_free(&read);
+    output_free(&set);
+    array_free(&a);
+    array_free(&b);
+}
+
 static void replaces_control_characters_in_sentences(void **state)
 {
     (void)state;
@@ -221,6 +267,7 @@ int main(void)
         cmocka_unit_test_setup(follows_links, empty),
         cmocka_unit_test_setup(refuses_bad_targets, empty),
         cmocka_unit_test_setup(writes_sets, empty),
+        cmocka_unit_test_setup(writes_no_bfloat16_to_npy, empty),
         cmocka_unit_test(replaces_control_characters_in_sentences),
     };
     return cmocka_run_group_tests_name("output", tests, enter, leave);

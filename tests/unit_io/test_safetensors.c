@@ -20,7 +20,7 @@ static void reads_a_file(void **state)
     (void)state;
     static const char text[] = "{\"__metadata__\":{\"who\":\"me\"},"
                                "\"b\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[8,32]},"
-                               "\"empty\":{\"dtype\":\"F32\",\"shape\":[0,3],\"data_offsets\":[32,32]},"
+                               "\"empty\":{\"dtype\":\"F16\",\"shape\":[0,3],\"data_offsets\":[32,32]},"
                                "\"a\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[0,8]},"
                                "\"new\":{\"dtype\":\"Q7\",\"shape\":[9],\"data_offsets\":[32,39]},"
                                "\"scalar\":{\"shape\":[],\"data_offsets\":[39,47],\"dtype\":\"I64\"}}      ";
@@ -46,10 +46,15 @@ static void reads_a_file(void **state)
     assert_int_equal(is.dtype, ARRAY_I64);
     assert_int_equal(is.ndim, 0);
 
-    /* Other types may be there and are refused only by name. */
     assert_true(safetensors_find(&index, "a", "x", &entry, &error));
-    assert_false(safetensors_usable(entry, "x", &is, &error));
-    assert_says(error.text, "BF16");
+    assert_true(safetensors_usable(entry, "x", &is, &error));
+    assert_int_equal(is.dtype, ARRAY_BF16);
+    assert_int_equal(entry->end - entry->begin, 4 * array_dtype_size(is.dtype));
+    assert_true(safetensors_find(&index, "empty", "x", &entry, &error));
+    assert_true(safetensors_usable(entry, "x", &is, &error));
+    assert_int_equal(is.dtype, ARRAY_F16);
+
+    /* Other types may be there and are refused only by name. */
     assert_true(safetensors_find(&index, "new", "x", &entry, &error));
     assert_false(safetensors_usable(entry, "x", &is, &error));
     assert_says(error.text, "Q7");
@@ -101,6 +106,8 @@ static void refuses_bad_headers(void **state)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "takes 4 bytes; expected 8"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]}}", 4, "overflows"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0,4294967296,4294967296],\"data_offsets\":[0,0]}}", 0, "overflows"},
+        {"{\"a\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[0,12]}}", 12, "takes 12 bytes; expected 6"},
+        {"{\"a\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,5]}}", 5, "takes 5 bytes; expected 6"},
         {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 1, "takes 1 bytes; expected 2"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "hole"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
@@ -177,22 +184,31 @@ static void reads_what_it_writes(void **state)
     float data[6] = {0};
     struct array a = {.is = {.dtype = ARRAY_F32, .ndim = 2, .shape = {2, 3}}, .data = data, .size = 24};
     struct array b = {.is = {.dtype = ARRAY_F32, .ndim = 0}, .data = data, .size = 4};
-    const struct array *arrays[] = {&a, &b};
-    const char *names[] = {"with \"quotes\" and \\", "b"};
+    struct array c = {.is = {.dtype = ARRAY_BF16, .ndim = 1, .shape = {3}}, .data = data, .size = 6};
+    struct array d = {.is = {.dtype = ARRAY_F16, .ndim = 2, .shape = {1, 2}}, .data = data, .size = 4};
+    const struct array *arrays[] = {&a, &b, &c, &d};
+    const char *names[] = {"with \"quotes\" and \\", "b", "c", "d"};
     char *text;
     size_t length;
     struct io_error error = {.text = ""};
-    assert_true(safetensors_header_write(&text, &length, names, arrays, 2, "y.safetensors", &error));
+    assert_true(safetensors_header_write(&text, &length, names, arrays, 4, "y.safetensors", &error));
     assert_int_equal(length % 8, 0);
     size_t claimed;
-    assert_true(safetensors_header_length(&claimed, (unsigned char *)text, length + 28, "y", &error));
+    assert_true(safetensors_header_length(&claimed, (unsigned char *)text, length + 38, "y", &error));
     assert_int_equal(claimed, length - 8);
     struct safetensors index;
-    if (!safetensors_parse(&index, text + 8, claimed, 28, "y", &error))
+    if (!safetensors_parse(&index, text + 8, claimed, 38, "y", &error))
         fail_msg("%s", error.text);
-    assert_int_equal(index.count, 2);
+    assert_int_equal(index.count, 4);
     assert_string_equal(index.entries[0].name, names[0]);
     assert_int_equal(index.entries[1].begin, 24);
+    for (size_t i = 0; i < 4; i++) {
+        struct array_shape is;
+        assert_true(safetensors_usable(&index.entries[i], "y", &is, &error));
+        assert_int_equal(is.dtype, arrays[i]->is.dtype);
+        assert_int_equal(is.ndim, arrays[i]->is.ndim);
+        assert_int_equal(index.entries[i].end - index.entries[i].begin, arrays[i]->size);
+    }
     safetensors_free(&index);
     free(text);
 

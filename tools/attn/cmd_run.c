@@ -14,7 +14,7 @@
 #include "inputs.h"
 #include "io/output.h"
 
-enum { RUN_V = INPUT_COUNT, RUN_OUT, RUN_LSE, RUN_WEIGHTS, RUN_COUNT };
+enum { RUN_V = INPUT_COUNT, RUN_OUT, RUN_LSE, RUN_WEIGHTS, RUN_OUT_DTYPE, RUN_COUNT };
 
 static void print_help(const struct option *options)
 {
@@ -22,9 +22,10 @@ static void print_help(const struct option *options)
            "Computes softmax(scale q k' + mask) v.\n\n");
     options_print(stdout, options, RUN_COUNT);
     printf("\n"
-           "  FILE is FILE.npy or FILE.safetensors:NAME. Outputs in the same .safetensors\n"
-           "  file are written together, and the new file replaces an existing one as a\n"
-           "  whole. If anything fails, no output file is touched.\n");
+           "  FILE is FILE.npy or FILE.safetensors:NAME; only the latter can hold bfloat16.\n"
+           "  Outputs in the same .safetensors file are written together, and the new file\n"
+           "  replaces an existing one as a whole. If anything fails, no output file is\n"
+           "  touched.\n");
 }
 
 static bool declare_outputs(struct output_set *outputs, const struct option *options, const struct array results[3],
@@ -61,12 +62,25 @@ static struct array_shape statistic_shape(int rank, const int64_t full[4], int l
     return is;
 }
 
-static bool compute(struct inputs *in, struct array results[3], struct io_error *error)
+/* The element type that --out-dtype names; leaves *dtype alone without it. */
+static bool parse_out_dtype(const struct option *option, enum array_dtype *dtype, struct io_error *error)
+{
+    static const char *const names[] = {"f32", "bf16", "f16"};
+    static const enum array_dtype dtypes[] = {ARRAY_F32, ARRAY_BF16, ARRAY_F16};
+    int chosen = 0;
+    if (!option_choice(option, names, 3, &chosen, error))
+        return false;
+    if (option->value != NULL)
+        *dtype = dtypes[chosen];
+    return true;
+}
+
+static bool compute(struct inputs *in, enum array_dtype out_dtype, struct array results[3], struct io_error *error)
 {
     const struct option *options = in->options;
     const int64_t b = in->q_view.shape[0], h = in->q_view.shape[1], tq = in->q_view.shape[2], tk = in->k_view.shape[2];
     const int64_t out_shape[4] = {b, h, tq, in->v_view.shape[3]}, square[4] = {b, h, tq, tk};
-    struct array_shape is = inputs_shape(in->rank, in->bthd, out_shape);
+    struct array_shape is = inputs_shape(out_dtype, in->rank, in->bthd, out_shape);
     if (!array_allocate(&results[0], "the output", &is, error))
         return false;
     attn_tensor out = inputs_view(&results[0], in->bthd), lse, weights;
@@ -93,10 +107,14 @@ static bool compute(struct inputs *in, struct array results[3], struct io_error 
 bool command_run(int argc, char *const *argv, struct io_error *error)
 {
     struct option options[RUN_COUNT] = {
-        [RUN_V] = {"value", 'v', "FILE", "values, float32; as many heads as the keys", NULL},
+        [RUN_V] = {"value", 'v', "FILE", "values, of these types; as many heads as the keys", NULL},
         [RUN_OUT] = {"output", 'o', "FILE", "where the result goes, in the layout of q", NULL},
         [RUN_LSE] = {"lse", 0, "FILE", "also write the log-sum-exp: batch, head, query", NULL},
         [RUN_WEIGHTS] = {"weights", 0, "FILE", "also write the weights: batch, head, query, key", NULL},
+        [RUN_OUT_DTYPE] = {"out-dtype", 0, "NAME",
+                           "f32, bf16 or f16, of the result; default: that of q\n"
+                           "log-sum-exp and weights are always float32",
+                           NULL},
     };
     memcpy(options, input_options, sizeof input_options);
     struct operands operands;
@@ -111,16 +129,22 @@ bool command_run(int argc, char *const *argv, struct io_error *error)
         return true;
     }
     struct inputs inputs;
+    enum array_dtype out_dtype = ARRAY_F32;
     if (!option_require(&options[INPUT_Q], error) || !option_require(&options[INPUT_K], error) ||
         !option_require(&options[RUN_V], error) || !option_require(&options[RUN_OUT], error) ||
-        !inputs_parse(&inputs, options, error))
+        !inputs_parse(&inputs, options, error) || !parse_out_dtype(&options[RUN_OUT_DTYPE], &out_dtype, error))
         return false;
 
     struct array results[3] = {{.size = 0}, {.size = 0}, {.size = 0}};
     struct output_set outputs = {.count = 0};
     bool ok = declare_outputs(&outputs, options, results, error) &&
-              inputs_load(&inputs, options[RUN_V].value, UINT64_MAX, error) && compute(&inputs, results, error) &&
-              output_write(&outputs, error);
+              output_holds(&outputs, &results[0], out_dtype, "--out-dtype", error) &&
+              inputs_load(&inputs, options[RUN_V].value, UINT64_MAX, error);
+    if (ok && options[RUN_OUT_DTYPE].value == NULL) {
+        out_dtype = inputs.q.is.dtype;
+        ok = output_holds(&outputs, &results[0], out_dtype, "as q is", error);
+    }
+    ok = ok && compute(&inputs, out_dtype, results, error) && output_write(&outputs, error);
     output_free(&outputs);
     inputs_free(&inputs);
     for (int i = 0; i < 3; i++)

@@ -6,6 +6,9 @@
  * aligned at the right to (B, Hq, Tq, Tk), whatever the layout. Whether shapes
  * and values fit together is the library's to judge, except where its view of
  * the arguments differs from the user's, so that a sentence names what he gave.
+ *
+ * float16 and bfloat16 go to the library as they are: what it does with them is
+ * its own, and a type that is widened here would get other kernels.
  */
 #include "inputs.h"
 
@@ -16,23 +19,26 @@
 const struct option input_options[INPUT_COUNT] = {
     [INPUT_HELP] = {"help", 'h', NULL, "print this text", NULL},
     [INPUT_VERSION] = {"version", 0, NULL, "print the version", NULL},
-    [INPUT_Q] = {"query", 'q', "FILE", "queries, float32", NULL},
-    [INPUT_K] = {"key", 'k', "FILE", "keys, float32; heads may be fewer than of q (GQA)", NULL},
+    [INPUT_Q] = {"query", 'q', "FILE", "queries, float32, float16 or bfloat16", NULL},
+    [INPUT_K] = {"key", 'k', "FILE", "keys, of these types; heads may be fewer than of q (GQA)", NULL},
     [INPUT_LAYOUT] = {"layout", 0, "NAME",
                       "bhtd (default): batch, head, token, channel; or bthd\n"
                       "2-D and 3-D arrays lack the leading dimensions",
                       NULL},
     [INPUT_CAUSAL] = {"causal", 0, "NAME", "none (default), top-left or bottom-right", NULL},
     [INPUT_MASK] = {"mask", 0, "FILE",
-                    "bool (true attends) or float32 (added to the scores),\n"
-                    "broadcast to batch, head, query, key as numpy does",
+                    "bool (true attends), or of these types (added to the\n"
+                    "scores); broadcast to batch, head, query, key as in numpy",
                     NULL},
     [INPUT_KV_LEN] = {"kv-len", 0, "FILE", "int32 or int64, one per batch: keys from there on are padding", NULL},
     [INPUT_KV_START] = {"kv-start", 0, "FILE", "int32 or int64, one per batch: keys before it are padding", NULL},
     [INPUT_SCALE] = {"scale", 0, "X", "multiplies the scores; default 1/sqrt(d)", NULL},
     [INPUT_TEMPERATURE] = {"temperature", 0, "X", "divides the scores; default 1", NULL},
     [INPUT_EXP] = {"exp", 0, "NAME", "sleef (default) or fast", NULL},
-    [INPUT_ISA] = {"isa", 0, "NAME", "auto (default), scalar, avx2, avx512 or neon", NULL},
+    [INPUT_ISA] = {"isa", 0, "NAME",
+                   "auto (default), scalar, avx2, avx512, avx512_bf16, neon\n"
+                   "or neon_bf16",
+                   NULL},
     [INPUT_THREADS] = {"threads", 0, "N", "number of threads; default: all", NULL},
 };
 
@@ -67,20 +73,32 @@ bool inputs_parse(struct inputs *inputs, struct option *options, struct io_error
     return true;
 }
 
+static bool is_float(enum array_dtype dtype)
+{
+    return dtype == ARRAY_F32 || dtype == ARRAY_F16 || dtype == ARRAY_BF16;
+}
+
+/* The library's name for a type of floats or a mask. */
+static attn_dtype library_dtype(enum array_dtype dtype)
+{
+    return dtype == ARRAY_F16 ? ATTN_F16 : dtype == ARRAY_BF16 ? ATTN_BF16 : dtype == ARRAY_BOOL ? ATTN_BOOL : ATTN_F32;
+}
+
 attn_tensor inputs_view(const struct array *array, bool bthd)
 {
     int64_t full[4] = {1, 1, 1, 1};
     for (int i = 0; i < array->is.ndim; i++)
         full[4 - array->is.ndim + i] = array->is.shape[i];
     /* A 2-D array is T x d in either layout. */
-    if (bthd && array->is.ndim > 2)
-        return attn_bthd(array->data, full[0], full[1], full[2], full[3]);
-    return attn_bhtd(array->data, full[0], full[1], full[2], full[3]);
+    attn_tensor t = bthd && array->is.ndim > 2 ? attn_bthd(array->data, full[0], full[1], full[2], full[3])
+                                               : attn_bhtd(array->data, full[0], full[1], full[2], full[3]);
+    t.dtype = library_dtype(array->is.dtype);
+    return t;
 }
 
-struct array_shape inputs_shape(int rank, bool bthd, const int64_t shape[4])
+struct array_shape inputs_shape(enum array_dtype dtype, int rank, bool bthd, const int64_t shape[4])
 {
-    struct array_shape is = {.dtype = ARRAY_F32, .ndim = rank};
+    struct array_shape is = {.dtype = dtype, .ndim = rank};
     int64_t full[4] = {shape[0], shape[1], shape[2], shape[3]};
     if (bthd && rank > 2) {
         full[1] = shape[2];
@@ -97,8 +115,9 @@ static bool load_operand(struct array *array, const char *what, const char *spec
     if (!array_open(&file, spec, error))
         return false;
     bool ok = true;
-    if (file.is.dtype != ARRAY_F32)
-        ok = io_fail(error, "%s %s has dtype %s; expected float32", what, spec, array_dtype_name(file.is.dtype));
+    if (!is_float(file.is.dtype))
+        ok = io_fail(error, "%s %s has dtype %s; expected float32, float16 or bfloat16", what, spec,
+                     array_dtype_name(file.is.dtype));
     else if (file.is.ndim < 2 || file.is.ndim > 4)
         ok = io_fail(error, "%s %s has shape %s; expected 2 to 4 dimensions", what, spec,
                      array_shape_text(&file.is, text));
@@ -140,7 +159,7 @@ static bool view_mask(struct inputs *in, const char *spec, struct io_error *erro
     const struct array_shape *is = &in->mask.is;
     struct array_shape target = {
         .ndim = 4, .shape = {in->q_view.shape[0], in->q_view.shape[1], in->q_view.shape[2], in->k_view.shape[2]}};
-    in->mask_view = (attn_tensor){.data = in->mask.data, .dtype = is->dtype == ARRAY_BOOL ? ATTN_BOOL : ATTN_F32};
+    in->mask_view = (attn_tensor){.data = in->mask.data, .dtype = library_dtype(is->dtype)};
     int64_t stride = 1;
     for (int axis = 3; axis >= 0; axis--) {
         int own = axis - (4 - is->ndim);
@@ -163,8 +182,9 @@ static bool load_mask(struct inputs *in, const char *spec, uint64_t limit, struc
     if (!array_open(&file, spec, error))
         return false;
     bool ok = true;
-    if (file.is.dtype != ARRAY_F32 && file.is.dtype != ARRAY_BOOL)
-        ok = io_fail(error, "--mask %s has dtype %s; expected bool or float32", spec, array_dtype_name(file.is.dtype));
+    if (!is_float(file.is.dtype) && file.is.dtype != ARRAY_BOOL)
+        ok = io_fail(error, "--mask %s has dtype %s; expected bool, float32, float16 or bfloat16", spec,
+                     array_dtype_name(file.is.dtype));
     else if (file.is.ndim < 1 || file.is.ndim > 4)
         ok = io_fail(error, "--mask %s has shape %s; expected 1 to 4 dimensions", spec,
                      array_shape_text(&file.is, text));

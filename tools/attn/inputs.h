@@ -49,9 +49,9 @@ bool inputs_parse(struct inputs *inputs, struct option *options, struct io_error
 bool inputs_load(struct inputs *inputs, const char *v_spec, uint64_t mask_limit, struct io_error *error);
 void inputs_free(struct inputs *inputs);
 
-/* A view of an array of rank 2 to 4 as (batch, head, token, channel). */
+/* A view of an array of rank 2 to 4, of floats of any type, as (batch, head, token, channel). */
 attn_tensor inputs_view(const struct array *array, bool bthd);
-/* The shape of an array of rank 2 to 4 that holds the given tensor in the given layout. */
-struct array_shape inputs_shape(int rank, bool bthd, const int64_t shape[4]);
+/* The type and shape of an array of rank 2 to 4 that holds the given tensor in the given layout. */
+struct array_shape inputs_shape(enum array_dtype dtype, int rank, bool bthd, const int64_t shape[4]);
 
 #endif

@@ -5,11 +5,15 @@
  * of the part, so the part's offset is the whole's plus first. The library
  * promises that a query's bits do not depend on what else is in the call, so the
  * rows are those of one big call. The values have no channels: only the softmax
- * is of interest.
+ * is of interest. They have the type of the keys, as the library chooses its
+ * kernels by all three types. Weights are f32, whatever the types; a file may
+ * hold them in 16 bits, and its rows are widened.
  */
 #include "weights.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <string.h>
 
 bool weights_from_file(struct weights *weights, const char *spec, struct io_error *error)
 {
@@ -18,8 +22,11 @@ bool weights_from_file(struct weights *weights, const char *spec, struct io_erro
     if (!array_open(&weights->file, spec, error))
         return false;
     const struct array_shape *is = &weights->file.is;
-    if (is->dtype != ARRAY_F32 || is->ndim < 2 || is->ndim > 4) {
-        io_fail(error, "%s has dtype %s and shape %s; expected float32 and 2 to 4 dimensions: batch, head, query, key",
+    bool is_float = is->dtype == ARRAY_F32 || is->dtype == ARRAY_F16 || is->dtype == ARRAY_BF16;
+    if (!is_float || is->ndim < 2 || is->ndim > 4) {
+        io_fail(error,
+                "%s has dtype %s and shape %s; expected float32, float16 or bfloat16 and 2 to 4 dimensions: batch, "
+                "head, query, key",
                 spec, array_dtype_name(is->dtype), array_shape_text(is, text));
         array_close(&weights->file);
         return false;
@@ -96,6 +103,7 @@ static bool compute_rows(const struct weights *weights, int64_t batch, int64_t h
     attn_tensor q = part(&in->q_view, batch, head, first, count);
     attn_tensor k = part(&in->k_view, batch, head / group, 0, weights->columns);
     attn_tensor v = attn_bhtd(&nothing, 1, 1, weights->columns, 0);
+    v.dtype = k.dtype;
     attn_tensor out = attn_bhtd(&nothing, 1, 1, count, 0);
     attn_tensor rows = attn_bhtd(dst, 1, 1, count, weights->columns);
     attn_params params = in->params;
@@ -119,12 +127,38 @@ static bool compute_rows(const struct weights *weights, int64_t batch, int64_t h
     return true;
 }
 
+static float widen(uint16_t half, enum array_dtype dtype)
+{
+    float value;
+    if (dtype == ARRAY_BF16) {
+        uint32_t bits = (uint32_t)half << 16;
+        memcpy(&value, &bits, sizeof value);
+        return value;
+    }
+    int exponent = half >> 10 & 31, digits = half & 1023;
+    if (exponent == 31)
+        value = digits != 0 ? NAN : INFINITY;
+    else
+        value = exponent == 0 ? ldexpf((float)digits, -24) : ldexpf((float)(digits + 1024), exponent - 25);
+    return (half & 0x8000) != 0 ? -value : value;
+}
+
 bool weights_rows(const struct weights *weights, int64_t batch, int64_t head, int64_t first, int64_t count, float *dst,
                   struct io_error *error)
 {
     if (weights->inputs != NULL)
         return compute_rows(weights, batch, head, first, count, dst, error);
     uint64_t row = (uint64_t)((batch * weights->heads + head) * weights->rows + first);
-    size_t width = (size_t)weights->columns * sizeof *dst;
-    return array_read(&weights->file, row * width, dst, (size_t)count * width, error);
+    enum array_dtype dtype = weights->file.is.dtype;
+    size_t number = (size_t)count * (size_t)weights->columns, size = array_dtype_size(dtype);
+    /* 16-bit values go to the upper half of the space, and each is read before it can be written over. */
+    unsigned char *raw = (unsigned char *)dst + number * (sizeof *dst - size);
+    if (!array_read(&weights->file, row * (uint64_t)weights->columns * size, raw, number * size, error))
+        return false;
+    for (size_t i = 0; dtype != ARRAY_F32 && i < number; i++) {
+        uint16_t half;
+        memcpy(&half, raw + i * size, sizeof half);
+        dst[i] = widen(half, dtype);
+    }
+    return true;
 }

@@ -26,13 +26,13 @@
 
 const char *array_dtype_name(enum array_dtype dtype)
 {
-    static const char *const names[] = {"float32", "bool", "int32", "int64"};
+    static const char *const names[] = {"float32", "bool", "int32", "int64", "float16", "bfloat16"};
     return names[dtype];
 }
 
 size_t array_dtype_size(enum array_dtype dtype)
 {
-    static const size_t sizes[] = {4, 1, 4, 8};
+    static const size_t sizes[] = {4, 1, 4, 8, 2, 2};
     return sizes[dtype];
 }
 

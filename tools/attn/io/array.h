@@ -16,9 +16,9 @@
 #define ARRAY_MAX_DIMS 8
 
 /* The element types that the tools compute with. */
-enum array_dtype { ARRAY_F32, ARRAY_BOOL, ARRAY_I32, ARRAY_I64 };
+enum array_dtype { ARRAY_F32, ARRAY_BOOL, ARRAY_I32, ARRAY_I64, ARRAY_F16, ARRAY_BF16 };
 
-/* numpy's name: "float32", "bool", "int32", "int64". */
+/* numpy's name: "float32", "bool", "int32", "int64", "float16"; and "bfloat16", which numpy itself lacks. */
 const char *array_dtype_name(enum array_dtype dtype);
 size_t array_dtype_size(enum array_dtype dtype);
 

@@ -78,15 +78,14 @@ static bool read_string(struct cursor *c, char out[MAX_STRING], const char *what
 /* What a type code that is not read stands for, or NULL. */
 static const char *refused_dtype(const char *code)
 {
-    static const char *const table[][2] = {{"f2", "float16"},     {"f8", "float64"},      {"i1", "int8"},
-                                           {"u1", "uint8"},       {"i2", "int16"},        {"u2", "uint16"},
-                                           {"u4", "uint32"},      {"u8", "uint64"},       {"c8", "complex64"},
-                                           {"c16", "complex128"}, {"O", "Python objects"}};
+    static const char *const table[][2] = {
+        {"f8", "float64"}, {"i1", "int8"},   {"u1", "uint8"},     {"i2", "int16"},       {"u2", "uint16"},
+        {"u4", "uint32"},  {"u8", "uint64"}, {"c8", "complex64"}, {"c16", "complex128"}, {"O", "Python objects"}};
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         if (strcmp(code, table[i][0]) == 0)
             return table[i][1];
     }
-    return code[0] == 'V' ? "raw bytes; numpy writes bfloat16 so" : NULL;
+    return code[0] == 'V' ? "raw bytes; numpy writes bfloat16 so, which only safetensors can name" : NULL;
 }
 
 static bool read_dtype(struct cursor *c, enum array_dtype *dtype)
@@ -94,9 +93,10 @@ static bool read_dtype(struct cursor *c, enum array_dtype *dtype)
     static const struct {
         const char *code;
         enum array_dtype dtype;
-    } table[] = {{"f4", ARRAY_F32}, {"b1", ARRAY_BOOL}, {"i4", ARRAY_I32}, {"i8", ARRAY_I64}};
+    } table[] = {{"f4", ARRAY_F32}, {"f2", ARRAY_F16}, {"b1", ARRAY_BOOL}, {"i4", ARRAY_I32}, {"i8", ARRAY_I64}};
     if (c->at < c->end && *c->at == '[')
-        return io_fail(c->error, "%s: the dtype is structured; expected float32, bool, int32 or int64", c->path);
+        return io_fail(c->error, "%s: the dtype is structured; expected float32, float16, bool, int32 or int64",
+                       c->path);
     char text[MAX_STRING];
     if (!read_string(c, text, "a dtype such as '<f4'"))
         return false;
@@ -116,7 +116,7 @@ static bool read_dtype(struct cursor *c, enum array_dtype *dtype)
     }
     const char *meaning = refused_dtype(code);
     return io_fail(c->error,
-                   "%s: dtype '%s'%s%s%s is not read; expected float32, bool, int32 or int64 (numpy's "
+                   "%s: dtype '%s'%s%s%s is not read; expected float32, float16, bool, int32 or int64 (numpy's "
                    "astype('float32') converts)",
                    c->path, text, meaning != NULL ? " (" : "", meaning != NULL ? meaning : "",
                    meaning != NULL ? ")" : "");
@@ -269,8 +269,10 @@ bool npy_parse(struct npy_header *header, const unsigned char *bytes, size_t ava
 
 size_t npy_header_write(char out[NPY_HEADER_SPACE], const struct array_shape *is)
 {
-    static const char *const codes[] = {"<f4", "|b1", "<i4", "<i8"};
+    static const char *const codes[] = {"<f4", "|b1", "<i4", "<i8", "<f2"};
     char shape[ARRAY_SHAPE_TEXT];
+    if ((size_t)is->dtype >= sizeof codes / sizeof codes[0])
+        return 0;
     int text = snprintf(out + 10, NPY_HEADER_SPACE - 10, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
                         codes[is->dtype], array_shape_text(is, shape));
     size_t total = ((size_t)text + 1 + 10 + 63) / 64 * 64;

@@ -27,7 +27,10 @@ struct npy_header {
 bool npy_parse(struct npy_header *header, const unsigned char *bytes, size_t available, uint64_t file_size,
                const char *path, struct io_error *error);
 
-/* Writes everything that stands before the data (a multiple of 64 bytes) and returns its length. */
+/*
+ * Writes everything that stands before the data (a multiple of 64 bytes) and
+ * returns its length, or 0 for bfloat16, which the format has no code for.
+ */
 #define NPY_HEADER_SPACE 512
 size_t npy_header_write(char out[NPY_HEADER_SPACE], const struct array_shape *is);
 

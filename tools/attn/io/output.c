@@ -63,6 +63,20 @@ bool output_add(struct output_set *set, const char *option, const char *spec, co
     return true;
 }
 
+bool output_holds(const struct output_set *set, const struct array *array, enum array_dtype dtype, const char *why,
+                  struct io_error *error)
+{
+    for (int i = 0; i < set->count; i++) {
+        const struct output *item = &set->items[i];
+        if (item->array == array && item->name == NULL && dtype == ARRAY_BF16)
+            return io_fail_usage(error,
+                                 "%s would be bf16 (%s), which a .npy file cannot hold; expected "
+                                 "FILE.safetensors:NAME, or --out-dtype f32 or f16",
+                                 item->option, why);
+    }
+    return true;
+}
+
 bool output_spare_input(const struct output_set *set, const char *option, const char *input_spec,
                         struct io_error *error)
 {
@@ -88,6 +102,8 @@ static bool write_npy(struct atomic_file *file, const struct array *array, struc
 {
     char header[NPY_HEADER_SPACE];
     size_t length = npy_header_write(header, &array->is);
+    if (length == 0)
+        return io_fail(error, "%s: a .npy file cannot hold %s", file->path, array_dtype_name(array->is.dtype));
     return atomic_write(file, header, length, error) && atomic_write(file, array->data, array->size, error);
 }
 

@@ -235,7 +235,8 @@ bool safetensors_usable(const struct safetensors_entry *entry, const char *path,
     static const struct {
         const char *name;
         enum array_dtype dtype;
-    } table[] = {{"F32", ARRAY_F32}, {"BOOL", ARRAY_BOOL}, {"I32", ARRAY_I32}, {"I64", ARRAY_I64}};
+    } table[] = {{"F32", ARRAY_F32},   {"F16", ARRAY_F16}, {"BF16", ARRAY_BF16},
+                 {"BOOL", ARRAY_BOOL}, {"I32", ARRAY_I32}, {"I64", ARRAY_I64}};
     if (entry->ndim > ARRAY_MAX_DIMS)
         return io_fail(error, "%s: tensor '%s' has %zu dimensions; expected at most %d", path, entry->name, entry->ndim,
                        ARRAY_MAX_DIMS);
@@ -246,13 +247,13 @@ bool safetensors_usable(const struct safetensors_entry *entry, const char *path,
             return true;
         }
     }
-    return io_fail(error, "%s: tensor '%s' has dtype %s, which is not read; expected F32, BOOL, I32 or I64", path,
-                   entry->name, entry->dtype);
+    return io_fail(error, "%s: tensor '%s' has dtype %s, which is not read; expected F32, F16, BF16, BOOL, I32 or I64",
+                   path, entry->name, entry->dtype);
 }
 
 static json_t *describe(const struct array *array, uint64_t begin)
 {
-    static const char *const names[] = {"F32", "BOOL", "I32", "I64"};
+    static const char *const names[] = {"F32", "BOOL", "I32", "I64", "F16", "BF16"};
     json_t *shape = json_array();
     for (int i = 0; i < array->is.ndim; i++)
         json_array_append_new(shape, json_integer(array->is.shape[i]));

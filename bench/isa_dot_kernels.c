@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The peak of instructions that multiply pairs of bf16 and add both products to
+ * a float, compiled once per instruction set that has them; see isa_kernels.h.
+ *
+ * Each of ACCUMULATORS registers is updated as acc = acc + a0 * b0 + a1 * b1,
+ * four operations for a lane. Sixteen independent chains are enough for two
+ * pipes and a latency of eight cycles. The elements of a and b come from
+ * volatile variables: the loop has no memory traffic, and nothing to fold. They
+ * are 3/4 and 1/4, which bf16 holds, so the sums stay below 2^24, where another
+ * product no longer changes them: far from denormals, which VDPBF16PS takes for
+ * 0, and from infinities.
+ */
+#include "isa_kernels.h"
+
+#if defined(BENCH_ISA_AVX512_BF16)
+#include <immintrin.h>
+#if !defined(__AVX512BF16__)
+#error "this instruction set needs -mavx512bf16"
+#endif
+#define ISA                 ATTN_ISA_AVX512_BF16
+#define TABLE               bench_dot_kernels_avx512_bf16
+#define LANES               16
+#define DOT_STEP(acc, a, b) _mm512_dpbf16_ps(acc, a, b)
+typedef __m512 vec;
+typedef __m512bh pairs;
+#elif defined(BENCH_ISA_NEON_BF16)
+#include <arm_neon.h>
+#define ISA                 ATTN_ISA_NEON_BF16
+#define TABLE               bench_dot_kernels_neon_bf16
+#define LANES               4
+#define DOT_STEP(acc, a, b) vbfdotq_f32(acc, a, b)
+typedef float32x4_t vec;
+typedef bfloat16x8_t pairs;
+#else
+#error "define BENCH_ISA_AVX512_BF16 or BENCH_ISA_NEON_BF16"
+#endif
+
+#define ACCUMULATORS 16
+
+/* memcpy of a constant size becomes one unaligned load or store. */
+static inline vec vec_set(float x)
+{
+    float lanes[LANES];
+    for (int i = 0; i < LANES; i++)
+        lanes[i] = x;
+    vec v;
+    memcpy(&v, lanes, sizeof v);
+    return v;
+}
+
+static inline float vec_sum(vec v)
+{
+    float lanes[LANES], sum = 0.0f;
+    memcpy(lanes, &v, sizeof v);
+    for (int i = 0; i < LANES; i++)
+        sum += lanes[i];
+    return sum;
+}
+
+/* All elements x, of which bf16 keeps the upper half. */
+static inline pairs pairs_set(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    uint16_t elements[2 * LANES];
+    for (int i = 0; i < 2 * LANES; i++)
+        elements[i] = (uint16_t)(bits >> 16);
+    pairs p;
+    memcpy(&p, elements, sizeof p);
+    return p;
+}
+
+static float dot_loop(int64_t steps)
+{
+    volatile float factor = 0.75f, other = 0.25f;
+    const pairs a = pairs_set(factor), b = pairs_set(other);
+    vec acc[ACCUMULATORS];
+#pragma GCC unroll 16
+    for (int i = 0; i < ACCUMULATORS; i++)
+        acc[i] = vec_set((float)i * factor);
+    for (int64_t s = 0; s < steps; s++) {
+#pragma GCC unroll 16
+        for (int i = 0; i < ACCUMULATORS; i++)
+            acc[i] = DOT_STEP(acc[i], a, b);
+    }
+    float total = 0.0f;
+#pragma GCC unroll 16
+    for (int i = 0; i < ACCUMULATORS; i++)
+        total += vec_sum(acc[i]);
+    return total;
+}
+
+const struct bench_isa_kernels TABLE = {
+    .isa = ISA,
+    .dtype = ATTN_BF16,
+    .flops_per_step = 4 * LANES * ACCUMULATORS,
+    .fma = dot_loop,
+};

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What libattn promises against the best peer of each case, with 2 threads.
+A new promise is a row.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Every case of the kind and dtypes reaches `least` times the best peer's speed."""
+
+    text: str
+    contender: str
+    kind: str
+    dtypes: tuple
+    least: float
+
+
+BARS = (
+    Bar("f32 dense, default exp", "attn", "dense", ("f32",), 1.03),
+    Bar("f32 causal, default exp", "attn", "causal", ("f32",), 1.30),
+    Bar("f32 dense, fast exp", "attn-fast", "dense", ("f32",), 1.07),
+    Bar("f32 causal, fast exp", "attn-fast", "causal", ("f32",), 1.35),
+    Bar("bf16 dense", "attn", "dense", ("bf16",), 1.20),
+    Bar("bf16 causal", "attn", "causal", ("bf16",), 1.45),
+    Bar("padded batch", "attn", "padded", ("f32", "bf16"), 1.80),
+)
+
+
+def check(results, bars=BARS):
+    """
+    One verdict for each bar and each case that it speaks of:
+    {"bar", "case", "least", "ratio" or None, "best_peer", "met", "reason"}.
+    A case where libattn has no right result does not meet its bar; one
+    without any peer is no verdict, as there is nothing to compare with.
+    """
+    verdicts = []
+    for bar in bars:
+        for result in results:
+            if result["kind"] != bar.kind or result["dtype"] not in bar.dtypes:
+                continue
+            ratio, entry = result["ratios"].get(bar.contender), result["contenders"].get(bar.contender)
+            if result["best_peer"] is None or entry is None:
+                continue
+            verdicts.append(
+                {
+                    "bar": bar.text,
+                    "case": result["case"],
+                    "least": bar.least,
+                    "ratio": ratio,
+                    "best_peer": result["best_peer"],
+                    "met": ratio is not None and ratio >= bar.least,
+                    "reason": "" if ratio is not None else entry.get("reason", "no result"),
+                }
+            )
+    return verdicts
+
+
+def lines(verdicts, threads=2):
+    """The verdicts as text, and whether all are met. Without any verdict nothing was shown, which is not 'met'."""
+    text = []
+    if threads != 2:
+        text.append(f"the bars are for 2 threads; this run used {threads}")
+    for v in verdicts:
+        figure = f"{v['ratio']:.3f}" if v["ratio"] is not None else f"none ({v['reason']})"
+        word = "met    " if v["met"] else "NOT MET"
+        text.append(f"{word}  {v['bar']:<24} {figure} of {v['least']:.2f}  {v['case']}  (best peer: {v['best_peer']})")
+    failed = sum(not v["met"] for v in verdicts)
+    text.append(f"{len(verdicts) - failed} of {len(verdicts)} bars met" if verdicts else "no bar was checked")
+    return text, bool(verdicts) and failed == 0

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What has to be compiled: libattn with attn-bench (for the peak), the preloaded
+library for MKL, the naive implementation as a shared object, and ggml from the
+source package that vendors it.
+
+Each build is kept in the cache and made again when its sources are newer. A
+failure leaves a reason behind; only who needs that build is then missing.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+from .install import HERE, run_logged, say, source_of
+
+ROOT = HERE.parent.parent
+NATIVE = HERE / "native"
+BENCH = HERE.parent
+
+
+def compiler():
+    return os.environ.get("CC", "cc")
+
+
+def newest(*paths):
+    """The latest change below the paths."""
+    files = [f for p in paths for f in (p.rglob("*") if p.is_dir() else (p,)) if f.is_file()]
+    return max(f.stat().st_mtime for f in files)
+
+
+def is_fresh(target, *sources):
+    return target.exists() and target.stat().st_mtime >= newest(*sources)
+
+
+def short_hash(path):
+    return hashlib.sha256(str(path).encode()).hexdigest()[:8]
+
+
+class Builds:
+    """
+    Makes what is asked for. `paths` maps a build to its file. `attn_build` is a
+    Meson build folder to take libattn from, or None to make one.
+    """
+
+    def __init__(self, folder, tools, attn_build=None):
+        self.folder = Path(folder) / "builds"
+        self.tools = Path(tools)
+        self.attn_build = Path(attn_build).resolve() if attn_build else None
+        self.paths = {}
+        self.attn_bench = None
+        self.log = self.folder / "build.log"
+        # Two checkouts share the cache, but not what is built from them.
+        self.checkout = short_hash(ROOT)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def make_all(self, names):
+        """{build: reason} of those that could not be made."""
+        missing = {}
+        for name in names:
+            try:
+                self.paths[name] = getattr(self, f"_{name}")()
+            except (RuntimeError, OSError, ValueError, tarfile.TarError) as error:
+                missing[name] = str(error)
+        return missing
+
+    def _tool(self, name):
+        """A program of the virtual environment, else the system's."""
+        own = self.tools / name
+        return own if own.exists() else name
+
+    def _environment(self):
+        return {**os.environ, "PATH": f"{self.tools}{os.pathsep}{os.environ.get('PATH', '')}"}
+
+    def _libattn(self):
+        build = self.attn_build
+        if build is None:
+            build = self.folder / f"libattn-{self.checkout}"
+            options = ["-Dbuildtype=release", "-Dtests=false", "-Dtools=false", "-Dexamples=false", "-Dwerror=false"]
+            say("building libattn")
+            try:
+                self._meson(build, [*options, "-Dbench=true"])
+            except RuntimeError as error:
+                say(f"attn-bench cannot be built, so there is no peak to compare with: {error}")
+                build = self.folder / f"libattn-{self.checkout}-only"
+                self._meson(build, [*options, "-Dbench=false"])
+        library = build / "src" / "libattn.so"
+        if not library.exists():
+            raise RuntimeError(f"there is no src/libattn.so in the build folder {build}")
+        bench = build / "bench" / "attn-bench"
+        self.attn_bench = bench if bench.exists() else None
+        return library
+
+    def _meson(self, build, options):
+        meson = self._tool("meson")
+        if not (build / "build.ninja").exists():
+            run_logged([meson, "setup", build, ROOT, *options], self.log, env=self._environment())
+        run_logged([meson, "compile", "-C", build], self.log, env=self._environment())
+
+    def _mkl_intel(self):
+        target = self.folder / "libmkl_intel.so"
+        source = NATIVE / "mkl_intel.c"
+        if not is_fresh(target, source):
+            run_logged([compiler(), "-shared", "-fPIC", "-O2", source, "-o", target], self.log)
+        return target
+
+    def _naive(self):
+        """attn-bench's sources with a small interface; its loops once for each instruction set, as in its build."""
+        library = self.paths.get("libattn")
+        if library is None:
+            raise RuntimeError("it links with libattn, which could not be built")
+        target = self.folder / f"libpeers_naive-{self.checkout}-{short_hash(library)}.so"
+        sources = [BENCH / f"{name}.c" for name in ("naive", "problem", "timing", "peak")] + [NATIVE / "naive_shim.c"]
+        if is_fresh(target, BENCH, NATIVE, library):
+            return target
+        say("building the naive implementation")
+        isas = {"SCALAR": []}
+        machine = os.uname().machine
+        if machine == "x86_64":
+            isas["AVX2"] = ["-mavx2", "-mfma"]
+            isas["AVX512"] = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"]
+        elif machine == "aarch64":
+            isas["NEON"] = []
+        common = ["-std=c11", "-D_GNU_SOURCE", "-O3", "-fPIC", "-fopenmp", f"-I{ROOT / 'include'}", f"-I{BENCH}"]
+        common += pkg_config("--cflags", "openblas", "sleef")
+        objects = []
+        for isa, flags in isas.items():
+            objects.append(self.folder / f"naive_{isa.lower()}.o")
+            command = [
+                compiler(),
+                *common,
+                *flags,
+                f"-DBENCH_ISA_{isa}",
+                "-c",
+                BENCH / "isa_kernels.c",
+                "-o",
+                objects[-1],
+            ]
+            run_logged(command, self.log)
+        libraries = [library, f"-Wl,-rpath,{library.parent}", *pkg_config("--libs", "openblas", "sleef"), "-lm"]
+        run_logged([compiler(), *common, "-shared", *sources, *objects, "-o", target, *libraries], self.log)
+        return target
+
+    def _ggml(self):
+        target = self.folder / "libpeers_ggml.so"
+        shim = NATIVE / "ggml_shim.c"
+        requirement = source_of("ggml")
+        folder = self.folder / requirement.replace("==", "-")
+        if is_fresh(target, shim) and (folder / "build").is_dir():
+            return target
+        ggml = self._ggml_source(folder, requirement)
+        say("building ggml")
+        build = folder / "build"
+        # The package leaves this template out, and cmake stops without it.
+        (ggml / "ggml.pc.in").touch()
+        options = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DGGML_OPENMP=ON", "-DGGML_CCACHE=OFF"]
+        options += ["-DGGML_BUILD_TESTS=OFF", "-DGGML_BUILD_EXAMPLES=OFF"]
+        cmake = self._tool("cmake")
+        run_logged([cmake, "-S", ggml, "-B", build, *options], self.log, env=self._environment())
+        run_logged([cmake, "--build", build, "--parallel", str(os.cpu_count())], self.log, env=self._environment())
+        libraries = build / "src"
+        link = [f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lggml-cpu", "-lggml-base", "-lm"]
+        run_logged(
+            [compiler(), "-shared", "-fPIC", "-O2", f"-I{ggml / 'include'}", shim, "-o", target, *link], self.log
+        )
+        return target
+
+    def _ggml_source(self, folder, requirement):
+        """The unpacked vendor folder of ggml; nothing else of the package is kept."""
+        found = list(folder.rglob("ggml/CMakeLists.txt"))
+        if not found:
+            say(f"fetching the source of {requirement}")
+            download = folder / "download"
+            shutil.rmtree(download, ignore_errors=True)
+            pip = [self._tool("python"), "-m", "pip", "download", "--disable-pip-version-check"]
+            run_logged([*pip, "--no-deps", "--no-binary", ":all:", "-d", download, requirement], self.log)
+            (archive,) = download.glob("*.tar.gz")
+            with tarfile.open(archive) as tar:
+                members = [m for m in tar.getmembers() if "/vendor/llama.cpp/ggml/" in m.name]
+                if hasattr(tarfile, "data_filter"):
+                    tar.extractall(folder, members=members, filter="data")
+                else:
+                    tar.extractall(folder, members=members)
+            shutil.rmtree(download)
+            found = list(folder.rglob("ggml/CMakeLists.txt"))
+        if not found:
+            raise RuntimeError(f"the source package of {requirement} has no vendored ggml")
+        return found[0].parent
+
+
+def pkg_config(option, *packages):
+    """The answer of pkg-config as arguments."""
+    try:
+        result = subprocess.run(["pkg-config", option, *packages], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise RuntimeError("pkg-config is not installed") from error
+    if result.returncode != 0:
+        raise RuntimeError((result.stderr.strip() or "pkg-config failed").splitlines()[0])
+    return result.stdout.split()

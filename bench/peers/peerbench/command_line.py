@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The command line. The first half runs on the Python that was at hand and needs
+nothing installed: it reads the arguments, makes the virtual environment and
+starts itself again on that. The second half measures and writes.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+from . import registry
+from .cases import all_cases
+from .install import ALWAYS, HERE, Environment, cache_folder, say
+
+OK, FAILURE, USAGE = 0, 1, 2
+
+# Set for the second half: the environment is there, and what is missing and why.
+MISSING_GROUPS = "LIBATTN_PEERS_MISSING"
+
+DESCRIPTION = """\
+Measures libattn beside other libraries on the same tensors, with the same number of
+threads, in turns within one run, and checks that their outputs agree. The first run makes a
+virtual environment and builds what has to be built; that takes some minutes.
+
+The Markdown report goes to standard output, progress to standard error; the folder --out
+gets results.json, report.md, the plots, and the peers' own messages in logs/."""
+
+EPILOG = """\
+Contenders: {names}.
+The virtual environment and the builds live in $XDG_CACHE_HOME/libattn-peers, or in
+~/.cache/libattn-peers.
+
+Exit codes: 0 done, 1 failure or a bar not met with --check, 2 wrong usage."""
+
+
+def count(text):
+    value = int(text) if re.fullmatch(r"\d{1,4}", text) else 0
+    if not 1 <= value <= 1024:
+        raise argparse.ArgumentTypeError(f"it is '{text}'; expected a number from 1 to 1024")
+    return value
+
+
+def expression(text):
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"it is '{text}'; expected a regular expression: {error}") from error
+
+
+def contenders(text):
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in registry.NAMES]
+    if unknown or not names:
+        raise argparse.ArgumentTypeError(f"it is '{text}'; expected names among {', '.join(registry.NAMES)}")
+    # libattn always takes part: without it there is nothing to compare.
+    return tuple(n for n in registry.NAMES if n in names or registry.row(n).own)
+
+
+def parser():
+    raw = argparse.RawDescriptionHelpFormatter
+    p = argparse.ArgumentParser(
+        prog="run", description=DESCRIPTION, epilog=EPILOG.format(names=", ".join(registry.NAMES)), formatter_class=raw
+    )
+    p.add_argument(
+        "-t", "--threads", type=count, default=2, metavar="N", help="threads of every contender (default: 2)"
+    )
+    p.add_argument("-f", "--filter", type=expression, metavar="REGEX", help="only cases whose name matches")
+    p.add_argument(
+        "-r", "--rounds", type=count, metavar="R", help="samples of each contender (default: 7, with --quick 3)"
+    )
+    p.add_argument(
+        "-o", "--out", type=Path, default=Path("peers-results"), metavar="DIR", help="default: ./peers-results"
+    )
+    p.add_argument("--peers", type=contenders, default=registry.NAMES, metavar="A,B", help="only these, and libattn")
+    p.add_argument("--quick", action="store_true", help="some typical cases, fewer rounds")
+    p.add_argument(
+        "--check", action="store_true", help="prints every bar with its figure; exit code 1 if one is not met"
+    )
+    p.add_argument("--no-memory", action="store_true", help="does not measure memory")
+    p.add_argument(
+        "--attn-build", type=Path, metavar="DIR", help="a Meson build folder of libattn, instead of an own build"
+    )
+    p.add_argument("--report-only", action="store_true", help="writes the reports again from DIR/results.json")
+    p.add_argument("-l", "--list", action="store_true", help="prints the names of the cases and stops")
+    return p
+
+
+def select(arguments):
+    cases = [c for c in all_cases() if c.quick] if arguments.quick else all_cases()
+    return [c for c in cases if arguments.filter is None or arguments.filter.search(c.name)]
+
+
+def main(argv):
+    p = parser()
+    arguments = p.parse_args(argv)
+    cases = select(arguments)
+    if not cases:
+        p.error("--filter leaves no case; see --list for the names")
+    if arguments.attn_build is not None and not arguments.attn_build.is_dir():
+        p.error(f"--attn-build is '{arguments.attn_build}'; expected a folder")
+    if arguments.report_only and not (arguments.out / "results.json").is_file():
+        p.error(f"--report-only found no {arguments.out / 'results.json'}")
+    if arguments.list:
+        print("\n".join(c.name for c in cases))
+        return OK
+    if sys.version_info < (3, 10):
+        say(f"Python is {sys.version.split()[0]}; expected 3.10 or newer")
+        return FAILURE
+    try:
+        if MISSING_GROUPS not in os.environ:
+            start_again(arguments, argv)
+        return measure(arguments, cases)
+    except (RuntimeError, OSError) as error:
+        say(str(error))
+        return FAILURE
+    except KeyboardInterrupt:
+        say("interrupted")
+        return FAILURE
+
+
+def start_again(arguments, argv):
+    """Makes the environment and runs the second half on its Python."""
+    environment = Environment(cache_folder())
+    environment.make()
+    groups = [g for name in arguments.peers for g in registry.row(name).groups]
+    missing = environment.install_all(dict.fromkeys((*ALWAYS, *groups)))
+    if "base" in missing:
+        raise RuntimeError(f"NumPy and Matplotlib cannot be installed: {missing['base']}")
+    variables = {**os.environ, MISSING_GROUPS: json.dumps(missing), "PYTHONDONTWRITEBYTECODE": "1"}
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The same process goes on, so that a signal to it reaches the half that has workers to end.
+    os.execve(environment.python, [str(environment.python), str(HERE / "run"), *argv], variables)
+
+
+def find_missing(names, groups, native):
+    """{contender: why} from what could not be installed or built."""
+    missing = {}
+    for name in names:
+        row = registry.row(name)
+        reasons = [groups[g] for g in row.groups if g in groups] + [native[n] for n in row.native if n in native]
+        if reasons:
+            missing[name] = reasons[0]
+    return missing
+
+
+def measure(arguments, cases):
+    """The second half, on the environment's Python."""
+    from .build_native import Builds  # pylint: disable=import-outside-toplevel
+    from .coordinator import Coordinator  # pylint: disable=import-outside-toplevel
+
+    groups = json.loads(os.environ.pop(MISSING_GROUPS))
+    if not arguments.report_only:
+        builds = Builds(cache_folder(), Path(sys.executable).parent, arguments.attn_build)
+        # In the order of need: what is linked with something comes after it.
+        needed = dict.fromkeys(n for name in arguments.peers for n in registry.row(name).native)
+        missing = find_missing(arguments.peers, groups, builds.make_all(needed))
+        rounds = arguments.rounds or (3 if arguments.quick else 7)
+        coordinator = Coordinator(
+            arguments.peers, missing, builds, sys.executable, arguments.out, arguments.threads, rounds
+        )
+        # A polite request to end is an ordinary end: the workers and the scratch folder go, too.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(FAILURE))
+        try:
+            run = coordinator.run(cases, memory=not arguments.no_memory and not arguments.quick)
+        finally:
+            coordinator.close()
+        write_atomically(arguments.out / "results.json", json.dumps(run, indent=1) + "\n")
+    return report(arguments)
+
+
+def write_atomically(path, text):
+    """The file appears when it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def report(arguments):
+    """Writes the plots and the Markdown from results.json, and checks the bars."""
+    from . import bars, report_markdown, report_plots  # pylint: disable=import-outside-toplevel
+
+    run = json.loads((arguments.out / "results.json").read_text(encoding="utf-8"))
+    plots = report_plots.draw(run, arguments.out)
+    text = report_markdown.render(run, plots)
+    write_atomically(arguments.out / "report.md", text + "\n")
+    print(text)
+    say(f"results.json, report.md and {len(plots)} plots are in {arguments.out}")
+    if "attn" in run["missing"]:
+        say(f"libattn itself is missing: {run['missing']['attn']}")
+        return FAILURE
+    if arguments.check:
+        lines, met = bars.lines(bars.check(run["results"]), run["context"]["threads"])
+        print("\n".join(lines))
+        return OK if met else FAILURE
+    return OK

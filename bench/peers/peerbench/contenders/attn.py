@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+libattn itself, through its C interface and a plan, as a program that calls the
+same shape again and again would use it.
+
+The structures mirror include/attn/attn.h up to num_threads. The fields behind
+it are left zero, which is every field's default, and struct_size says that the
+structure is longer than any version's: the library accepts that, so this file
+does not change when fields are added.
+"""
+
+import ctypes as c
+import os
+
+import numpy as np
+
+from ..tensors import widen
+from .base import Contender, Unsupported, Way, bhtd_rows
+
+DTYPE = {"f32": 0, "bf16": 1, "f16": 2}
+BOOL = 3
+ATTN_OK, ATTN_UNSUPPORTED = 0, 4
+CAUSAL_TOP_LEFT = 1
+EXP = {"default": 0, "fast": 1}
+
+# Bytes behind the fields that are named here; all zero.
+TAIL = 1024
+
+
+class Tensor(c.Structure):
+    _fields_ = [("data", c.c_void_p), ("dtype", c.c_int), ("shape", c.c_int64 * 4), ("stride", c.c_int64 * 4)]
+
+
+class Params(c.Structure):
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("scale", c.c_float),
+        ("temperature", c.c_float),
+        ("softcap", c.c_float),
+        ("causal", c.c_int),
+        ("query_offset", c.c_void_p),
+        ("kv_len", c.c_void_p),
+        ("kv_start", c.c_void_p),
+        ("mask", c.c_void_p),
+        ("lse", c.c_void_p),
+        ("weights", c.c_void_p),
+        ("weight_rows", c.c_void_p),
+        ("num_weight_rows", c.c_int64),
+        ("key_sums", c.c_void_p),
+        ("exp", c.c_int),
+        ("qk", c.c_int),
+        ("isa", c.c_int),
+        ("num_threads", c.c_int),
+        ("tail", c.c_char * TAIL),
+    ]
+
+
+def tensor_of(array, dtype):
+    """A view of a contiguous array of four axes, or broadcast along those of length 1."""
+    strides = [0 if n == 1 else s // array.itemsize for n, s in zip(array.shape, array.strides)]
+    return Tensor(array.ctypes.data, dtype, (c.c_int64 * 4)(*array.shape), (c.c_int64 * 4)(*strides))
+
+
+class Attn(Contender):
+    """libattn with its default exponential."""
+
+    exp = "default"
+
+    def __init__(self, threads):
+        super().__init__(threads)
+        self.lib = c.CDLL(os.environ["PEERS_LIBATTN"])
+        self.lib.attn_last_error.restype = c.c_char_p
+        self.lib.attn_version_string.restype = c.c_char_p
+        self.lib.attn_plan_workspace_size.restype = c.c_size_t
+        self.lib.attn_plan_workspace_size.argtypes = [c.c_void_p]
+        self.lib.attn_plan_describe.argtypes = [c.c_void_p, c.c_char_p, c.c_size_t]
+        self.lib.attn_plan_run.argtypes = [c.c_void_p] * 7 + [c.c_size_t]
+
+        self._check_layout()
+
+    def _check_layout(self):
+        """That the fields above lie where the library has them: it names a value that it refuses."""
+        one = np.zeros((1, 1, 1, 1), np.float32)
+        view = c.addressof(keep := tensor_of(one, DTYPE["f32"]))
+        for name, value in (("causal", 99), ("exp", 98), ("qk", 97), ("isa", 96), ("num_threads", -95)):
+            params, plan = Params(struct_size=c.sizeof(Params), **{name: value}), c.c_void_p()
+            arguments = [c.c_void_p(view)] * 4
+            status = self.lib.attn_plan_create(c.byref(plan), *arguments, c.byref(params))
+            text = self.lib.attn_last_error().decode()
+            if status == ATTN_OK or not text.startswith(f"params.{name} is {value};"):
+                raise RuntimeError(f"attn_params has another layout than this file: {name}={value} gave '{text}'")
+        del keep
+
+    def version(self):
+        return self.lib.attn_version_string().decode()
+
+    def _fail(self, status):
+        text = self.lib.attn_last_error().decode()
+        raise Unsupported(text) if status == ATTN_UNSUPPORTED else RuntimeError(text)
+
+    def ways(self, case, arrays):
+        if self.exp == "fast" and case.dtype != "f32":
+            raise Unsupported("the fast exponential is compared in f32 only")
+        out = np.empty(arrays["q"].shape, arrays["q"].dtype)
+        # An output that is never written must not look right, and its pages must exist before anything is timed.
+        out.view(np.uint8).fill(0xFF)
+        tensors = [tensor_of(a, DTYPE[case.dtype]) for a in (arrays["q"], arrays["k"], arrays["v"], out)]
+        params = Params(struct_size=c.sizeof(Params), exp=EXP[self.exp], num_threads=self.threads)
+        keep = [arrays, tensors, params]
+        if case.causal:
+            params.causal = CAUSAL_TOP_LEFT
+        if case.padded:
+            lengths = np.array(case.lengths, np.int64)
+            params.kv_len = lengths.ctypes.data
+            keep.append(lengths)
+        if case.mask:
+            mask = np.ascontiguousarray(arrays["mask"]).view(np.uint8)
+            mask_tensor = tensor_of(mask, BOOL)
+            params.mask = c.addressof(mask_tensor)
+            keep += [mask, mask_tensor]
+
+        plan = c.c_void_p()
+        pointers = [c.addressof(t) for t in tensors]
+        status = self.lib.attn_plan_create(c.byref(plan), *map(c.c_void_p, pointers), c.byref(params))
+        if status != ATTN_OK:
+            self._fail(status)
+        size = self.lib.attn_plan_workspace_size(plan)
+        workspace = np.zeros(max(size, 1), np.uint8)
+        keep.append(workspace)
+        text = c.create_string_buffer(512)
+        self.lib.attn_plan_describe(plan, text, len(text))
+        run_plan, arguments = self.lib.attn_plan_run, (
+            plan,
+            *pointers,
+            c.addressof(params),
+            workspace.ctypes.data,
+            size,
+        )
+
+        def run():
+            status = run_plan(*arguments)
+            if status != ATTN_OK:
+                self._fail(status)
+            return keep
+
+        def rows(_, wanted):
+            return widen(bhtd_rows(out, wanted), case.dtype)
+
+        way = Way("plan", run, rows)
+        way.detail = text.value.decode()
+        # The plan lives as long as the way does.
+        way.plan = _Plan(self.lib, plan)
+        return [way]
+
+
+class _Plan:
+    """Destroys a plan when nothing refers to it any more."""
+
+    def __init__(self, lib, handle):
+        self.lib, self.handle = lib, handle
+
+    def __del__(self):
+        self.lib.attn_plan_destroy(self.handle)
+
+
+class AttnFast(Attn):
+    """libattn with its fast exponential."""
+
+    exp = "fast"
+
+
+CONTENDERS = {"attn": Attn, "attn-fast": AttnFast}

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report as Markdown: who took part, a table for each type and kind of case, bars, lost cases, memory."""
+
+from . import bars, figures, registry
+
+KINDS = (
+    ("dense", "Dense"),
+    ("causal", "Causal"),
+    ("padded", "Padded batch, half of the keys masked"),
+    ("mask", "Boolean mask"),
+)
+
+
+def table(header, rows):
+    """Lines of a Markdown table; the first column is text, the others are numbers."""
+    lines = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def escape(text):
+    return str(text).replace("|", "\\|").replace("\n", " ")
+
+
+def figure(entry, is_best):
+    """GFLOP/s of one contender, bold when it is the best of the case."""
+    if entry["status"] == "wrong":
+        return "wrong"
+    if entry["status"] != "ok" or not entry.get("samples"):
+        return "–"
+    text = f"{entry['gflops']:.0f}"
+    return f"**{text}**" if is_best else text
+
+
+def case_rows(results, names):
+    rows = []
+    for result in results:
+        fastest = min(figures.agreeing(result).items(), key=lambda item: item[1]["seconds"], default=(None, None))[0]
+        row = [f"`{escape(result['case'])}`"]
+        row += [figure(result["contenders"][n], n == fastest) for n in names]
+        row += [f"{result['ratios'][n]:.2f}" if n in result["ratios"] else "–" for n in figures.OWN if n in names]
+        own = figures.best(result, own=True)
+        fraction = result["contenders"][own].get("fraction") if own else None
+        row.append(f"{fraction:.2f}" if fraction else "–")
+        rows.append(row)
+    return rows
+
+
+def participants(run, names):
+    lines = ["## Who took part", ""]
+    rows = []
+    for name in names:
+        row = registry.row(name)
+        if name in run["missing"]:
+            state = f"missing: {escape(run['missing'][name])}"
+        else:
+            state = escape(run["context"]["versions"].get(name, "?"))
+            note = run["context"]["notes"].get(name)
+            state += f"; {escape(note)}" if note else ""
+        cores = figures.cores_used(run["results"], name)
+        rows.append([f"`{name}`", row.title, state, f"{cores:.2f}" if cores else "–"])
+    lines += [
+        "The last column is processor time over time, median of all samples: where it is well below the number of"
+        " threads for everyone, the machine was busy with something else, and the run should be repeated.",
+        "",
+    ]
+    return (
+        lines
+        + ["| name | | version | cores |", "|---|---|---|---:|"]
+        + ["| " + " | ".join(r) + " |" for r in rows]
+        + [""]
+    )
+
+
+def reasons(run):
+    """Why a contender has no figure in a case, each reason once, and whose output was wrong."""
+    found = {}
+    for result in run["results"]:
+        for name, entry in result["contenders"].items():
+            if entry["status"] != "ok" and name not in run["missing"]:
+                key = (name, entry["status"], entry["reason"])
+                found.setdefault(key, []).append(result["case"])
+    lines = []
+    for (name, status, reason), cases in sorted(found.items()):
+        where = f"`{cases[0]}`" + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
+        lines.append(f"- **{name}**, {'wrong' if status == 'wrong' else 'no figure'} in {where}: {escape(reason)}")
+    return ["## Gaps", "", *lines, ""] if lines else []
+
+
+def bar_lines(run):
+    verdicts = bars.check(run["results"])
+    if not verdicts:
+        return []
+    rows = []
+    for bar in bars.BARS:
+        mine = [v for v in verdicts if v["bar"] == bar.text]
+        if not mine:
+            continue
+        ratios = [v["ratio"] for v in mine if v["ratio"] is not None]
+        lowest = f"{min(ratios):.3f}" if ratios else "–"
+        rows.append([bar.text, f"{bar.least:.2f}", lowest, f"{sum(v['met'] for v in mine)} of {len(mine)}"])
+    return (
+        ["## Bars", "", "Speed over that of the best peer of each case.", ""]
+        + table(["bar", "asked for", "lowest", "met"], rows)
+        + [""]
+    )
+
+
+def lost_lines(run):
+    lost = figures.lost_cases(run["results"])
+    if not lost:
+        return ["## Where a peer wins", "", "Nowhere in this run.", ""] if run["results"] else []
+    rows = [
+        [f"`{escape(r['case'])}`", name, f"{ratio:.3f}", r["best_peer"], r["contenders"][r["best_peer"]].get("way", "")]
+        for r, name, ratio in sorted(lost, key=lambda item: item[2])
+    ]
+    return ["## Where a peer wins", ""] + table(["case", "libattn", "ratio", "peer", "its way"], rows) + [""]
+
+
+def memory_lines(run, names):
+    if not run["memory"]:
+        return []
+    rows = []
+    for item in run["memory"]:
+        cells = [item["contenders"].get(n) for n in names]
+        rows.append([f"`{escape(item['case'])}`"] + ["–" if b is None else f"{b / 2**20:.1f}" for b in cells])
+    return (
+        [
+            "## Memory",
+            "",
+            "MiB by which a first call of the shape raised the resident set of a fresh process, the output included"
+            " where the library allocates it.",
+            "",
+        ]
+        + table(["case", *names], rows)
+        + [""]
+    )
+
+
+def render(run, plots=()):
+    """The whole report as text. `plots` are file names to show."""
+    context = run["context"]
+    names = [n for n in registry.NAMES if any(n in r["contenders"] for r in run["results"]) or n in run["missing"]]
+    present = [n for n in names if n not in run["missing"]]
+    peaks = ", ".join(f"{n} {g:.0f}" for n, g in sorted(context["peaks"].items())) or "not measured"
+    lines = [
+        "# libattn beside other libraries",
+        "",
+        f"{context['date']}, {context['cpu']}, {context['threads']} threads on {context['cores']} cores,"
+        f" {context['system']}, {context['rounds']} rounds. Peaks of this run in GFLOP/s: {peaks}.",
+        "",
+        "Figures are GFLOP/s of the fastest sample: 4 d operations for each live pair of query and key. **Bold** is the"
+        " fastest of the case; `x` columns are libattn's speed over that of the best peer; the last column is the"
+        " better libattn figure as a fraction of the multiply-add peak, the best that was measured between the cases;"
+        " where a type has no peak of its own it is that of f32, so that the fraction may exceed 1.",
+        "",
+    ]
+    lines += participants(run, names)
+    own = [n for n in figures.OWN if n in present]
+    for dtype in ("f32", "bf16", "f16"):
+        for kind, title in KINDS:
+            results = [r for r in run["results"] if r["dtype"] == dtype and r["kind"] == kind]
+            if results:
+                lines += [f"## {dtype}: {title}", ""]
+                lines += table(["case", *present, *(f"x {n}" for n in own), "of peak"], case_rows(results, present)) + [
+                    ""
+                ]
+    lines += bar_lines(run) + lost_lines(run) + memory_lines(run, present) + reasons(run)
+    for plot in plots:
+        lines += [f"![{plot}]({plot})", ""]
+    return "\n".join(lines)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The process of one contender: loads its library once, then does what it is told
+line by line on standard input, and answers each line with one of JSON.
+
+    {"do": "load", "case": {...}, "folder": "..."}   prepare, choose the way, calibrate
+    {"do": "time"}                                   one untimed call, then one timed sample
+    {"do": "output", "rows": [[b, h, i], ...], "file": "..."}  those rows as float32
+    {"do": "drop"}                                   forget the case
+    {"do": "memory", "case": {...}, "folder": "..."} how far one call raises the resident set
+
+Each library has a process of its own because several of them bring an OpenMP
+runtime or a thread pool, and two of those in one process disturb each other.
+
+Usage: python -m peerbench.worker CONTENDER THREADS
+"""
+
+import ctypes
+import gc
+import json
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+from . import registry, tensors
+from .cases import Case, warm_up_case
+from .contenders.base import Unsupported
+
+# A sample is calls in a row for at least this long, so that the clock and the start of threads do not matter.
+SAMPLE_SECONDS = 0.02
+
+# Calls with which the ways to compute a case are compared.
+PROBES = 5
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent():
+    """The coordinator stops workers with signals; none may stay behind, stopped, when it is killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def take_protocol_channel():
+    """Keeps standard output for the protocol alone: whatever a library prints there goes to standard error instead."""
+    channel = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return channel
+
+
+def timed(run, calls=1):
+    """Seconds for each of `calls` calls in a row, and what the last one returned."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        result = run()
+    return (time.perf_counter() - start) / calls, result
+
+
+def status_kib(key):
+    with open("/proc/self/status", encoding="ascii") as status:
+        for line in status:
+            if line.startswith(key + ":"):
+                return int(line.split()[1])
+    raise RuntimeError(f"/proc/self/status has no {key}")
+
+
+def reset_peak_resident_set():
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as refs:
+        refs.write("5")
+
+
+class Worker:
+    """The state between lines: the library, and the case that is loaded."""
+
+    def __init__(self, name, threads):
+        self.contender = registry.make(name, threads)
+        self.way = None
+        self.result = None
+        self.calls = 1
+
+    def hello(self):
+        return {"version": self.contender.version(), "notes": self.contender.notes(), "pid": os.getpid()}
+
+    def load(self, request):
+        self.drop({})
+        case = Case.from_json(request["case"])
+        ways = self.contender.ways(case, self.contender.layout(case, tensors.read(case, request["folder"])))
+        tried, refused = [], []
+        for way in ways:
+            try:
+                way.run()  # the first call compiles, packs or allocates
+                seconds = min(timed(way.run)[0] for _ in range(PROBES if len(ways) > 1 else 1))
+                tried.append((seconds, way))
+            except Exception as error:  # pylint: disable=broad-except
+                refused.append(f"{way.label}: {sentence(error)}")
+        if not tried:
+            raise Unsupported("; ".join(refused))
+        seconds, self.way = min(tried, key=lambda pair: pair[0])
+        self.calls = max(1, int(np.ceil(SAMPLE_SECONDS / seconds)))
+        return {
+            "way": self.way.label,
+            "detail": getattr(self.way, "detail", ""),
+            "ways": {way.label: s for s, way in tried},
+            "refused": refused,
+            "calls": self.calls,
+            "seconds": seconds,
+        }
+
+    def time(self, _request):
+        self.result = self.way.run()  # puts threads and data back where they were before another contender's turn
+        cpu = time.process_time()
+        seconds, self.result = timed(self.way.run, self.calls)
+        cpu = (time.process_time() - cpu) / self.calls
+        return {"seconds": seconds, "cpu_seconds": cpu}
+
+    def output(self, request):
+        if self.result is None:
+            self.result = self.way.run()
+        rows = np.array(request["rows"], np.int64)
+        np.save(request["file"], np.asarray(self.way.rows(self.result, rows), np.float32))
+        return {}
+
+    def drop(self, _request):
+        self.way = self.result = None
+        gc.collect()
+        return {}
+
+    def memory(self, request):
+        """
+        Peak resident set during everything that a first call of the shape
+        does, less the resident set with the inputs loaded. A small case went
+        before, which paid for what the library loads once.
+        """
+        case = Case.from_json(request["case"])
+        small = warm_up_case(case)
+        for way in self.contender.ways(small, self.contender.layout(small, tensors.make(small)))[:1]:
+            way.run()
+        del way
+        arrays = self.contender.layout(case, tensors.read(case, request["folder"]))
+        gc.collect()
+        reset_peak_resident_set()
+        before = status_kib("VmRSS")
+        way = self.contender.ways(case, arrays)[0]
+        way.run()
+        return {"bytes": 1024 * max(0, status_kib("VmHWM") - before), "way": way.label}
+
+
+def sentence(error):
+    """The first line of what went wrong."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]
+
+
+def answer(worker, request):
+    try:
+        reply = getattr(worker, request["do"])(request)
+        return {"ok": True, **reply}
+    except Unsupported as reason:
+        return {"ok": False, "unsupported": str(reason)}
+    except Exception as error:  # pylint: disable=broad-except
+        return {"ok": False, "error": f"{type(error).__name__}: {sentence(error)}"}
+
+
+def main():
+    die_with_parent()
+    channel = take_protocol_channel()
+    try:
+        worker = Worker(sys.argv[1], int(sys.argv[2]))
+        reply = {"ok": True, **worker.hello()}
+    except Exception as error:  # pylint: disable=broad-except
+        worker, reply = None, {"ok": False, "error": f"{type(error).__name__}: {sentence(error)}"}
+    print(json.dumps(reply), file=channel)
+    if worker is None:
+        return 1
+    for line in sys.stdin:
+        print(json.dumps(answer(worker, json.loads(line))), file=channel)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
