@@ -6,8 +6,17 @@
 #ifndef ATTN_WIDTH_H
 #define ATTN_WIDTH_H
 
+/*
+ * Bodies are specialised by inlining them with constants. ATTN_SMALL_CODE leaves them general, for builds whose
+ * compiler takes minutes over the specialised ones and whose speed does not matter (sanitizers).
+ */
+#if defined(ATTN_SMALL_CODE)
+#define ATTN_INLINE static inline
+#define ATTN_UNROLL
+#else
 #define ATTN_INLINE static inline __attribute__((always_inline))
 #define ATTN_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 /** Keys in a step of the online softmax. */
 #define KEY_BLOCK 128
