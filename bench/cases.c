@@ -9,7 +9,7 @@
  * The third sweeps the sequence length in powers of two against the naive
  * implementation, where fused attention is most often caught being slower: at
  * short lengths, and when there is one head only. The last group is what the
- * speed in bf16 and f16 is stated on.
+ * speed in bf16, f16 and with int8 scores is stated on.
  */
 #include "cases.h"
 #include "isa_kernels.h"
@@ -105,6 +105,12 @@ const struct bench_case bench_cases[] = {
     SELF("f16-t2048-d64", 1, 8, 2048, 64, NONE, .dtype = ATTN_F16),
     SELF("f16-t2048-d128-causal", 1, 8, 2048, 128, TOP_LEFT, .dtype = ATTN_F16),
     SELF("f16-t2048-d64-causal", 1, 8, 2048, 64, TOP_LEFT, .dtype = ATTN_F16),
+    SELF("bf16-t4096-d128", 1, 8, 4096, 128, NONE, .dtype = ATTN_BF16),
+    SELF("int8-bf16-t4096-d128", 1, 8, 4096, 128, NONE, .dtype = ATTN_BF16, .qk = ATTN_QK_INT8),
+    SELF("int8-bf16-t2048-d64", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .qk = ATTN_QK_INT8),
+    SELF("int8-bf16-t2048-d128-causal", 1, 8, 2048, 128, TOP_LEFT, .dtype = ATTN_BF16, .qk = ATTN_QK_INT8),
+    SELF("int8-f32-t2048-d128", 1, 8, 2048, 128, NONE, .qk = ATTN_QK_INT8),
+    SELF("int8-f32-t2048-d64", 1, 8, 2048, 64, NONE, .qk = ATTN_QK_INT8),
     SELF("f16-encoder", 8, 12, 128, 64, NONE, .dtype = ATTN_F16),
     SELF("f16-h1-t16", 1, 1, 16, 64, NONE, .dtype = ATTN_F16),
 };
@@ -117,6 +123,19 @@ const struct bench_case *bench_case_find(const char *id)
         if (strcmp(bench_cases[i].id, id) == 0)
             return &bench_cases[i];
     return NULL;
+}
+
+bool bench_case_supported(const struct bench_case *c, attn_isa isa)
+{
+    attn_tensor t = attn_bhtd(NULL, 1, 1, 1, 1);
+    attn_params params = attn_params_default();
+    attn_plan *plan;
+    t.dtype = c->dtype;
+    params.qk = c->qk;
+    params.isa = isa;
+    const bool supported = attn_plan_create(&plan, &t, &t, &t, &t, &params) == ATTN_OK;
+    attn_plan_destroy(plan);
+    return supported;
 }
 
 attn_isa bench_case_isa(const struct bench_case *c, attn_isa isa)
@@ -154,11 +173,11 @@ static void write_name(const struct bench_case *c, const char *kind, const char 
     char kv_heads[32] = "";
     if (c->kv_heads != c->heads)
         snprintf(kv_heads, sizeof kv_heads, "/kv_heads:%lld", (long long)c->kv_heads);
-    snprintf(name, BENCH_NAME_SIZE, "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s%s%s/layout:%s%s%s%s", kind,
+    snprintf(name, BENCH_NAME_SIZE, "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s%s%s/layout:%s%s%s%s%s", kind,
              attn_dtype_name(c->dtype), (long long)c->batch, (long long)c->heads, (long long)c->tq, (long long)c->tk,
              (long long)c->d, causal_name(c->causal), exp[0] != '\0' ? "/exp:" : "", exp,
              c->layout == BENCH_BTHD ? "bthd" : "bhtd", kv_heads, c->bool_mask ? "/mask:bool" : "",
-             c->padded ? "/padded" : "");
+             c->padded ? "/padded" : "", c->qk == ATTN_QK_INT8 ? "/qk:int8" : "");
 }
 
 void bench_forward_name(const struct bench_case *c, attn_isa isa, attn_exp exp, char name[BENCH_NAME_SIZE])

@@ -16,6 +16,7 @@ enum bench_layout { BENCH_BHTD, BENCH_BTHD };
 struct bench_case {
     const char *id;   /**< short and unique; bars.c refers to it */
     attn_dtype dtype; /**< of q, k, v and out */
+    attn_qk qk;       /**< how scores are computed */
     int64_t batch, heads, kv_heads, tq, tk, d;
     attn_causal causal;
     enum bench_layout layout;
@@ -33,6 +34,9 @@ const struct bench_case *bench_case_find(const char *id);
 /** Longest name with its terminator. */
 #define BENCH_NAME_SIZE 160
 
+/** Whether the library can run the case where isa is asked for: int8 scores need instructions of their own. */
+bool bench_case_supported(const struct bench_case *c, attn_isa isa);
+
 /** The instruction set whose kernels run the case where isa is asked for: only bf16 makes use of products of bf16. */
 attn_isa bench_case_isa(const struct bench_case *c, attn_isa isa);
 
@@ -44,7 +48,7 @@ const char *bench_exp_name(attn_exp exp, attn_isa isa);
 
 /**
  * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/exp:sleef/layout:bhtd", then
- * /kv_heads, /mask and /padded. isa is the one that is asked for.
+ * /kv_heads, /mask, /padded and /qk. isa is the one that is asked for.
  */
 void bench_forward_name(const struct bench_case *c, attn_isa isa, attn_exp exp, char name[BENCH_NAME_SIZE]);
 

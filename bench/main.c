@@ -21,6 +21,8 @@
 static struct bench_selection select_rows(const struct bench_options *options, const struct bench_case *c)
 {
     struct bench_selection s = {false, false, false};
+    if (!bench_case_supported(c, options->isa))
+        return s;
     if ((options->compare && !c->compare) || (options->check && !bench_bars_need(c, bench_case_isa(c, options->isa))))
         return s;
     char name[BENCH_NAME_SIZE];

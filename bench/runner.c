@@ -56,6 +56,7 @@
  * 2048 keys as 2^-5 and more.
  */
 #define TOLERANCE_BF16 0x1p-6
+#define TOLERANCE_INT8 0x1p-5 /* scores known to 2^-7 of the size of Q and K */
 #define TOLERANCE_F16  0x1p-10
 
 struct variant {
@@ -98,13 +99,17 @@ static int check_variant(struct variant *v)
     if (!run_variant(v))
         return library_error(v);
     const attn_dtype dtype = p->bcase->dtype;
-    const double tolerance = dtype == ATTN_F32 ? TOLERANCE : dtype == ATTN_BF16 ? TOLERANCE_BF16 : TOLERANCE_F16;
+    const bool whole = dtype == ATTN_F32 && p->bcase->qk == ATTN_QK_DEFAULT;
+    const double tolerance = p->bcase->qk == ATTN_QK_INT8 ? TOLERANCE_INT8
+                             : whole                      ? TOLERANCE
+                             : dtype == ATTN_BF16         ? TOLERANCE_BF16
+                                                          : TOLERANCE_F16;
     const struct bench_difference difference = bench_problem_difference(p);
-    const double judged = dtype == ATTN_F32 ? difference.largest : difference.of_row;
+    const double judged = whole ? difference.largest : difference.of_row;
     if (!(judged <= tolerance)) {
         fprintf(stderr, "attn-bench: case %s with exp %s differs from the naive result by %g%s; expected at most %g\n",
-                p->bcase->id, bench_exp_name(v->params.exp, v->isa), judged,
-                dtype == ATTN_F32 ? "" : " of the size of a row", tolerance);
+                p->bcase->id, bench_exp_name(v->params.exp, v->isa), judged, whole ? "" : " of the size of a row",
+                tolerance);
         return -1;
     }
     v->max_abs_diff = fmax(v->max_abs_diff, difference.largest);
@@ -141,6 +146,7 @@ static int prepare_library(struct variant *v, struct bench_problem *p, const str
 {
     *v = (struct variant){.problem = p, .isa = bench_case_isa(p->bcase, options->isa), .params = p->params};
     v->params.exp = exp;
+    v->params.qk = p->bcase->qk;
     v->params.isa = options->isa;
     v->params.num_threads = options->threads;
     if (attn_plan_create(&v->plan, &p->typed[0], &p->typed[1], &p->typed[2], &p->out, &v->params) != ATTN_OK)

@@ -14,7 +14,7 @@
 #define ATTN_EXP2_POLYNOMIAL_H
 
 /*
- * And of third degree, for weights that are rounded to bf16 (2^-9) anyway: the
+ * And of third degree, for weights that are rounded to bf16 (2^-8) anyway: the
  * relative error is 7.5e-5 at most, free at both ends. A second degree would
  * err by 1.7e-3, as much as the rounding. For |r| <= 1/2, and for 0 <= r < 1
  * where the exponent is a floor.

@@ -7,7 +7,9 @@
  * included, and a draw is repeated until its cost is below a budget that is
  * itself random over three orders of magnitude: most cases are small, so that
  * many combinations are seen, and a few are large. Strides are drawn for any
- * order of the axes, with gaps, reversed and, for inputs, broadcast.
+ * order of the axes, with gaps, reversed and, for inputs, broadcast. Types are
+ * drawn from a generator of their own, so that a case has the same shapes and
+ * options whatever its types are.
  */
 #include "case.h"
 
@@ -105,8 +107,8 @@ static void place_packed(struct test_case *c, struct rng *rng)
 {
     attn_tensor *const tensors[3] = {&c->q, &c->k, &c->v};
     const int64_t d = c->q.shape[3], tokens = c->q.shape[2];
-    const int64_t row = (c->q.shape[1] + 2 * c->k.shape[1]) * d;
-    float *data = place(c, SLOT_Q, (size_t)(c->q.shape[0] * tokens * row) * sizeof *data, rng);
+    const int64_t row = (c->q.shape[1] + 2 * c->k.shape[1]) * d, size = (int64_t)attn_dtype_size(c->q.dtype);
+    char *data = place(c, SLOT_Q, (size_t)(c->q.shape[0] * tokens * row * size), rng);
     guard_place(&c->guard[SLOT_K], 0, 1);
     guard_place(&c->guard[SLOT_V], 0, 1);
     for (int i = 0; i < 3; i++) {
@@ -115,13 +117,33 @@ static void place_packed(struct test_case *c, struct rng *rng)
         tensors[i]->stride[1] = d;
         tensors[i]->stride[2] = row;
         tensors[i]->stride[3] = 1;
-        data += tensors[i]->shape[1] * d;
+        data += tensors[i]->shape[1] * d * size;
     }
 }
 
 static attn_tensor tensor_of_shape(attn_dtype dtype, int64_t b, int64_t h, int64_t t, int64_t c)
 {
     return (attn_tensor){.dtype = dtype, .shape = {b, h, t, c}};
+}
+
+static attn_dtype any_float(struct rng *rng)
+{
+    return (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_BF16, ATTN_F16);
+}
+
+/** The types of a case. Sets that multiply pairs of bf16 get nothing else: what else there is runs other kernels. */
+static struct case_types draw_types(struct rng *rng, attn_isa isa)
+{
+    const int pairs = isa == ATTN_ISA_AVX512_BF16 || isa == ATTN_ISA_NEON_BF16, kind = (int)rng_range(rng, 0, 99);
+    const attn_dtype one = pairs ? ATTN_BF16 : kind < 50 ? ATTN_F32 : kind < 70 ? ATTN_BF16 : ATTN_F16;
+    struct case_types types = {one, one, one, one, one};
+    if (!pairs && kind >= 90)
+        types = (struct case_types){any_float(rng), any_float(rng), any_float(rng), any_float(rng), any_float(rng)};
+    if (one != ATTN_F32 && rng_percent(rng, 30))
+        types.out = any_float(rng);
+    if (one != ATTN_F32 && rng_percent(rng, 50))
+        types.mask = any_float(rng);
+    return types;
 }
 
 static int64_t draw_length(struct rng *rng, int keys)
@@ -150,7 +172,7 @@ static int64_t draw_head_size(struct rng *rng)
     return rng_range(rng, 1, 256);
 }
 
-static void draw_shapes(struct test_case *c, struct rng *rng)
+static void draw_shapes(struct test_case *c, const struct case_types *types, struct rng *rng)
 {
     const double budget = pow(10, 3.5 + 3 * rng_uniform(rng));
     for (;;) {
@@ -163,15 +185,15 @@ static void draw_shapes(struct test_case *c, struct rng *rng)
         if ((double)cost > budget)
             continue;
         const int empty_batch = rng_percent(rng, 1);
-        c->q = tensor_of_shape(ATTN_F32, empty_batch ? 0 : batch, kv_heads * group, tq, dk);
-        c->k = tensor_of_shape(ATTN_F32, c->q.shape[0], kv_heads, tk, dk);
-        c->v = tensor_of_shape(ATTN_F32, c->q.shape[0], kv_heads, tk, dv);
-        c->out = tensor_of_shape(ATTN_F32, c->q.shape[0], kv_heads * group, tq, dv);
+        c->q = tensor_of_shape(types->q, empty_batch ? 0 : batch, kv_heads * group, tq, dk);
+        c->k = tensor_of_shape(types->k, c->q.shape[0], kv_heads, tk, dk);
+        c->v = tensor_of_shape(types->v, c->q.shape[0], kv_heads, tk, dv);
+        c->out = tensor_of_shape(types->out, c->q.shape[0], kv_heads * group, tq, dv);
         return;
     }
 }
 
-static void draw_visibility(struct test_case *c, struct rng *rng)
+static void draw_visibility(struct test_case *c, attn_dtype additive, struct rng *rng)
 {
     attn_params *p = &c->params;
     const int64_t batch = c->q.shape[0], tq = c->q.shape[2], tk = c->k.shape[2];
@@ -196,7 +218,7 @@ static void draw_visibility(struct test_case *c, struct rng *rng)
         p->query_offset = offset;
     if (rng_percent(rng, 40)) {
         const int axes = (int)rng_range(rng, 0, 15); /* each of the 16 broadcasts */
-        c->mask = tensor_of_shape(rng_percent(rng, 50) ? ATTN_BOOL : ATTN_F32, axes & 1 ? batch : 1,
+        c->mask = tensor_of_shape(rng_percent(rng, 50) ? ATTN_BOOL : additive, axes & 1 ? batch : 1,
                                   axes & 2 ? c->q.shape[1] : 1, axes & 4 ? tq : 1, axes & 8 ? tk : 1);
         place_tensor(c, SLOT_MASK, &c->mask, FREE_CHANNELS | MAY_BROADCAST, rng);
         p->mask = &c->mask;
@@ -255,6 +277,8 @@ static void remember_inputs(struct test_case *c)
 void case_generate(struct test_case *c, uint64_t seed, uint64_t index, attn_isa isa)
 {
     struct rng generator = rng_for_case(seed, index), *rng = &generator;
+    struct rng for_types = rng_for_case(seed + 1, index);
+    const struct case_types types = draw_types(&for_types, isa);
     for (int slot = 0; slot < SLOTS; slot++)
         guard_place(&c->guard[slot], 0, 1);
     c->params = attn_params_default();
@@ -267,9 +291,10 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, attn_isa 
         c->params.scale = (float)((rng_uniform(rng) - 0.3) * 2);
     if (rng_percent(rng, 20))
         c->params.temperature = (float)(0.1 + 3 * rng_uniform(rng));
-    draw_shapes(c, rng);
+    draw_shapes(c, &types, rng);
     c->packed = c->q.shape[2] == c->k.shape[2] && c->q.shape[3] == c->v.shape[3] &&
-                c->q.shape[0] * c->q.shape[1] * c->q.shape[2] * c->q.shape[3] > 0 && rng_percent(rng, 30);
+                c->q.shape[0] * c->q.shape[1] * c->q.shape[2] * c->q.shape[3] > 0 && rng_percent(rng, 30) &&
+                types.q == types.k && types.q == types.v;
     if (c->packed) {
         place_packed(c, rng);
     } else {
@@ -277,7 +302,7 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, attn_isa 
         place_tensor(c, SLOT_K, &c->k, MAY_BROADCAST, rng);
         place_tensor(c, SLOT_V, &c->v, MAY_BROADCAST, rng);
     }
-    draw_visibility(c, rng);
+    draw_visibility(c, types.mask, rng);
     draw_outputs(c, rng);
     case_fill(c, rng);
     remember_inputs(c);

@@ -44,6 +44,11 @@ enum case_values { VALUES_NORMAL, VALUES_HUGE, VALUES_INF, VALUES_NAN, VALUES_DE
 /** Through which function the case is run. */
 enum case_entry { ENTRY_FORWARD, ENTRY_PLAN_RUN, ENTRY_PLAN_SHARE, ENTRIES };
 
+/** The type of each tensor that has a choice; mask: if it is additive. */
+struct case_types {
+    attn_dtype q, k, v, out, mask;
+};
+
 struct test_case {
     struct guard guard[SLOTS];
     unsigned char *snapshot[SLOT_FIRST_OUTPUT]; /**< the inputs as they were */

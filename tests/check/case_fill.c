@@ -8,9 +8,9 @@
  * input is NaN: if any of it reached a result, the comparison would show it.
  */
 #include "case.h"
+#include "dtype.h"
 #include "oracle.h"
 
-#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ struct distribution {
     float special;
 };
 
-static struct distribution draw_distribution(enum case_values values, int is_value, struct rng *rng)
+static struct distribution draw_distribution(enum case_values values, attn_dtype dtype, int is_value, struct rng *rng)
 {
     struct distribution d = {.factor = 1};
     switch (values) {
@@ -33,6 +33,8 @@ static struct distribution draw_distribution(enum case_values values, int is_val
         break;
     case VALUES_HUGE:
         d.factor = powf(10, (float)rng_range(rng, 0, is_value ? 30 : 7));
+        if (dtype == ATTN_F16) /* whose normal numbers, times 6, must still be numbers */
+            d.factor = fminf(d.factor, 1e4f);
         break;
     case VALUES_INF:
         d.special_per_mille = (int)RNG_PICK(rng, 0, 1, 5, 30);
@@ -44,6 +46,8 @@ static struct distribution draw_distribution(enum case_values values, int is_val
         break;
     case VALUES_DENORMAL:
         d.factor = rng_percent(rng, 50) ? 1e-40f : 1e-20f;
+        if (dtype != ATTN_F32) /* as small, or around the smallest normal number */
+            d.factor = d.factor < 1e-30f ? dtype_min_normal(dtype) * 0x1p-5f : dtype_min_normal(dtype);
         break;
     default:
         d.use_constant = 1;
@@ -85,7 +89,7 @@ static void fill_tensor(const attn_tensor *t, struct distribution d, struct rng 
     d.coarse = d.use_constant || (t->shape[2] > 1 && t->stride[2] == 0);
     FOR_EACH_ELEMENT(t)
     {
-        ((float *)t->data)[tensor_offset(t, b, h, i, j)] = draw_value(&d, rng);
+        tensor_set(t, b, h, i, j, draw_value(&d, rng));
     }
 }
 
@@ -113,7 +117,7 @@ static void fill_mask(const attn_tensor *mask, enum case_values values, struct r
                 x = NAN;
             if (live && values == VALUES_INF && rng_range(rng, 0, 299) == 0)
                 x = INFINITY;
-            ((float *)mask->data)[at] = x;
+            dtype_store(mask->dtype, mask->data, at, x);
         }
     }
 }
@@ -128,9 +132,9 @@ static int is_broadcast(const attn_tensor *t)
 
 static void poison_row(const attn_tensor *t, int64_t b, int64_t g, int64_t j, struct rng *rng)
 {
-    const float poison = rng_percent(rng, 60) ? NAN : rng_percent(rng, 50) ? INFINITY : FLT_MAX;
+    const float poison = rng_percent(rng, 60) ? NAN : rng_percent(rng, 50) ? INFINITY : dtype_max(t->dtype);
     for (int64_t c = 0; c < t->shape[3]; c++)
-        ((float *)t->data)[tensor_offset(t, b, g, j, c)] = poison;
+        tensor_set(t, b, g, j, c, poison);
 }
 
 /** Overwrites the K and V rows that no query of their group sees. */
@@ -160,8 +164,9 @@ void case_fill(struct test_case *c, struct rng *rng)
     for (int slot = SLOT_Q; slot <= SLOT_V; slot++)
         if (c->guard[slot].used)
             memset(c->guard[slot].data, 0xff, c->guard[slot].used); /* a NaN in every gap */
-    struct distribution q = draw_distribution(c->values, 0, rng), k = draw_distribution(c->values, 0, rng);
-    const struct distribution v = draw_distribution(c->values, 1, rng);
+    struct distribution q = draw_distribution(c->values, c->q.dtype, 0, rng);
+    struct distribution k = draw_distribution(c->values, c->k.dtype, 0, rng);
+    const struct distribution v = draw_distribution(c->values, c->v.dtype, 1, rng);
     if (c->values == VALUES_CONSTANT) /* not both: their products would be equal terms of a sum */
         *(rng_percent(rng, 50) ? &q : &k) = (struct distribution){.factor = 1};
     fill_tensor(&c->q, q, rng);
@@ -178,19 +183,19 @@ static int gaps_intact(const struct guard *guard, const attn_tensor *t)
 {
     if (!guard->used)
         return 1;
-    const size_t n = guard->used / sizeof(float);
+    const size_t size = attn_dtype_size(t->dtype), n = guard->used / size;
     unsigned char *owned = calloc(n, 1);
     if (!owned)
         return 0;
-    const int64_t base = (const float *)t->data - (const float *)(const void *)guard->data;
+    const int64_t base = ((const unsigned char *)t->data - guard->data) / (ptrdiff_t)size;
     FOR_EACH_ELEMENT(t)
     {
         owned[base + tensor_offset(t, b, h, i, j)] = 1;
     }
     int intact = 1;
     for (size_t i = 0; i < n && intact; i++)
-        for (size_t byte = 0; byte < sizeof(float) && !owned[i]; byte++)
-            intact &= guard->data[i * sizeof(float) + byte] == GUARD_CANARY;
+        for (size_t byte = 0; byte < size && !owned[i]; byte++)
+            intact &= guard->data[i * size + byte] == GUARD_CANARY;
     free(owned);
     return intact;
 }
@@ -222,10 +227,11 @@ int case_check_memory(const struct test_case *c, char *message, size_t size)
 
 static size_t describe_tensor(const char *name, const attn_tensor *t, char *buffer, size_t size)
 {
-    const int n = snprintf(
-        buffer, size,
-        " %s(%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ")/(%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ")", name,
-        t->shape[0], t->shape[1], t->shape[2], t->shape[3], t->stride[0], t->stride[1], t->stride[2], t->stride[3]);
+    const int n = snprintf(buffer, size,
+                           " %s:%s(%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ")/(%" PRId64 ",%" PRId64 ",%" PRId64
+                           ",%" PRId64 ")",
+                           name, attn_dtype_name(t->dtype), t->shape[0], t->shape[1], t->shape[2], t->shape[3],
+                           t->stride[0], t->stride[1], t->stride[2], t->stride[3]);
     return n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
 }
 
@@ -245,7 +251,7 @@ void case_describe(const struct test_case *c, char *buffer, size_t size)
     at += describe_tensor("v", &c->v, buffer + at, size - at);
     at += describe_tensor("out", &c->out, buffer + at, size - at);
     if (p->mask)
-        at += describe_tensor(c->mask.dtype == ATTN_BOOL ? "bool-mask" : "f32-mask", p->mask, buffer + at, size - at);
+        at += describe_tensor("mask", p->mask, buffer + at, size - at);
     if (p->lse)
         at += describe_tensor("lse", p->lse, buffer + at, size - at);
     if (p->weights)

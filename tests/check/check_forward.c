@@ -2,7 +2,8 @@
 /*
  * Checks the forward pass of one instruction set against the oracle on random
  * cases, in the manner of checkasm: guard pages around every buffer, odd
- * strides, special values, all options (see case.h for what a case varies).
+ * strides, special values, all types and options (see case.h for what a case
+ * varies).
  *
  *     check_forward --isa avx2 --cases 20000 [--seed N] [--case N]
  *
@@ -23,10 +24,15 @@
 /** Failures after which a run stops. */
 #define MAX_FAILURES 10
 
+/** Types of q, k and v, by attn_dtype where they are alike. */
+enum { TYPES_MIXED = 3, TYPES_KINDS };
+
 /** What a whole run has seen. */
 struct totals {
     int64_t elements, zeros, runs;
-    int64_t seen[VALUES_KINDS], entries[ENTRIES], causal[4], masks[2], fast;
+    int64_t seen[VALUES_KINDS], entries[ENTRIES], causal[4], masks[4], fast; /**< masks: by attn_dtype, additive ones */
+    int64_t types[TYPES_KINDS], out[3];
+    int pairs;                           /**< the instruction set is one for pairs of bf16, and draws no other types */
     double worst[TEST_OUTPUTS][2];       /**< largest error by output and exp, in units */
     double ratio[TEST_OUTPUTS][2];       /**< largest error as a part of what is allowed */
     int64_t ratio_case[TEST_OUTPUTS][2]; /**< the case that had it */
@@ -66,8 +72,11 @@ static void add_to_totals(struct totals *totals, const struct test_case *c, cons
     totals->entries[c->entry]++;
     totals->causal[p->causal]++;
     totals->fast += p->exp == ATTN_EXP_FAST;
+    totals->types[c->q.dtype == c->k.dtype && c->q.dtype == c->v.dtype ? (int)c->q.dtype : TYPES_MIXED]++;
+    totals->out[c->out.dtype]++;
+    totals->pairs = p->isa == ATTN_ISA_AVX512_BF16 || p->isa == ATTN_ISA_NEON_BF16;
     if (p->mask)
-        totals->masks[p->mask->dtype == ATTN_BOOL]++;
+        totals->masks[p->mask->dtype]++;
     for (int i = 0; i < TEST_OUTPUTS; i++) {
         const double allowed = comparison->allowed[i];
         totals->worst[i][p->exp] = fmax(totals->worst[i][p->exp], comparison->error[i]);
@@ -88,7 +97,7 @@ static int run_case(struct test_case *c, int64_t index, struct totals *totals, c
         return 0;
     }
     struct comparison comparison;
-    struct reference reference = reference_compute(&c->q, &c->k, &c->v, &c->params);
+    struct reference reference = reference_compute(&c->q, &c->k, &c->v, &c->params, NAIVE_F32);
     const int right = compare_with_reference(&reference, &c->out, &c->params, &comparison, message, size) &&
                       case_check_memory(c, message, size);
     reference_free(&reference);
@@ -103,7 +112,13 @@ static int totals_trustworthy(const struct totals *totals)
     if (totals->runs < 5000) /* a few large cases decide what a short run is made of */
         return 1;
     const int64_t few = totals->runs / 100;
-    int covered = totals->fast >= few && totals->masks[0] >= few && totals->masks[1] >= few;
+    int covered = totals->fast >= few;
+    for (int i = 0; i < 4; i++)
+        covered = covered && totals->masks[i] >= few;
+    for (int i = 0; i < 3; i++)
+        covered = covered && totals->out[i] >= few;
+    for (int i = 0; i < TYPES_KINDS; i++)
+        covered = covered && totals->types[i] >= (totals->pairs ? (i == ATTN_BF16 ? totals->runs : 0) : few);
     for (int i = 0; i < VALUES_KINDS; i++)
         covered = covered && totals->seen[i] >= few;
     for (int i = 0; i < ENTRIES; i++)
@@ -149,7 +164,9 @@ int main(int argc, char **argv)
                    tolerance_table[i].output, exp == ATTN_EXP_FAST ? "fast " : "sleef", totals.worst[i][exp],
                    totals.ratio_case[i][exp], 100 * totals.ratio[i][exp]);
     failures += !totals_trustworthy(&totals);
-    printf("%" PRId64 " cases right, %d failures\n", totals.runs, failures);
+    printf("%" PRId64 " cases right, of which q, k, v are f32 in %" PRId64 ", bf16 in %" PRId64 ", f16 in %" PRId64
+           "; %d failures\n",
+           totals.runs, totals.types[ATTN_F32], totals.types[ATTN_BF16], totals.types[ATTN_F16], failures);
     case_release(&c);
     return failures != 0;
 }

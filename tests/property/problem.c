@@ -8,6 +8,8 @@
  */
 #include "problem.h"
 
+#include "dtype.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,16 +33,42 @@ void must_succeed(attn_status status, const char *what)
     exit(1);
 }
 
-static int64_t count(const attn_tensor *t)
+int64_t problem_count(const attn_tensor *t)
 {
     return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
 }
 
-static attn_tensor random_tensor(struct rng *rng, int64_t b, int64_t h, int64_t t, int64_t c)
+static attn_tensor random_tensor(struct rng *rng, attn_dtype dtype, int64_t b, int64_t h, int64_t t, int64_t c)
 {
-    float *data = must_allocate(b * h * t * c, sizeof *data);
-    rng_fill_normal(rng, data, b * h * t * c);
-    return attn_bhtd(data, b, h, t, c);
+    void *data = must_allocate(b * h * t * c, attn_dtype_size(dtype));
+    for (int64_t i = 0; i < b * h * t * c; i++)
+        dtype_store(dtype, data, i, rng_normal(rng));
+    return tensor_as(attn_bhtd(data, b, h, t, c), dtype);
+}
+
+attn_tensor problem_converted(const attn_tensor *t, attn_dtype dtype)
+{
+    attn_tensor r = attn_bhtd(NULL, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
+    r.dtype = dtype;
+    r.data = must_allocate(problem_count(t), attn_dtype_size(dtype));
+    for (int64_t i = 0; i < problem_count(t); i++)
+        dtype_store(dtype, r.data, i, dtype_load(t->dtype, t->data, i));
+    return r;
+}
+
+static attn_dtype any_float(struct rng *rng)
+{
+    return (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_BF16, ATTN_F16);
+}
+
+static void random_types(attn_dtype types[3], attn_dtype *out, struct rng *rng, attn_isa isa)
+{
+    const int pairs = isa == ATTN_ISA_AVX512_BF16 || isa == ATTN_ISA_NEON_BF16, kind = (int)rng_range(rng, 0, 99);
+    *out = types[0] = types[1] = types[2] = pairs ? ATTN_BF16 : kind < 50 ? ATTN_F32 : kind < 70 ? ATTN_BF16 : ATTN_F16;
+    for (int i = 0; i < 3 && !pairs && kind >= 90; i++)
+        types[i] = any_float(rng);
+    if (*out != ATTN_F32 && rng_percent(rng, 30))
+        *out = any_float(rng);
 }
 
 static void random_mask(struct problem *p, struct rng *rng)
@@ -55,10 +83,10 @@ static void random_mask(struct problem *p, struct rng *rng)
         p->mask.data = data;
         p->mask.dtype = ATTN_BOOL;
     } else {
-        float *data = must_allocate(n, sizeof *data);
+        p->mask.dtype = p->q.dtype == ATTN_F32 ? ATTN_F32 : any_float(rng);
+        p->mask.data = must_allocate(n, attn_dtype_size(p->mask.dtype));
         for (int64_t i = 0; i < n; i++)
-            data[i] = rng_percent(rng, percent) ? rng_normal(rng) : -INFINITY;
-        p->mask.data = data;
+            dtype_store(p->mask.dtype, p->mask.data, i, rng_percent(rng, percent) ? rng_normal(rng) : -INFINITY);
     }
 }
 
@@ -77,9 +105,11 @@ void problem_random(struct problem *p, struct rng *rng, attn_isa isa, int featur
     const int64_t tq = rng_percent(rng, 20) ? RNG_PICK(rng, 96, 97, 192, 193, 240) : rng_range(rng, 1, 70);
     const int64_t tk = rng_percent(rng, 40) ? RNG_PICK(rng, 127, 128, 129, 256, 257, 300) : rng_range(rng, 1, 90);
     const int64_t dk = RNG_PICK(rng, 1, 3, 8, 15, 16, 20, 32), dv = rng_percent(rng, 60) ? dk : rng_range(rng, 1, 40);
-    p->q = random_tensor(rng, batch, kv_heads * group, tq, dk);
-    p->k = random_tensor(rng, batch, kv_heads, tk, dk);
-    p->v = random_tensor(rng, batch, kv_heads, tk, dv);
+    attn_dtype types[3];
+    random_types(types, &p->out, rng, isa);
+    p->q = random_tensor(rng, types[0], batch, kv_heads * group, tq, dk);
+    p->k = random_tensor(rng, types[1], batch, kv_heads, tk, dk);
+    p->v = random_tensor(rng, types[2], batch, kv_heads, tk, dv);
     p->params = attn_params_default();
     p->params.isa = isa;
     p->params.exp = rng_percent(rng, 30) ? ATTN_EXP_FAST : ATTN_EXP_SLEEF;
@@ -99,22 +129,24 @@ void problem_random(struct problem *p, struct rng *rng, attn_isa isa, int featur
     problem_bind(p, lengths > 0, lengths > 1, p->params.causal == ATTN_CAUSAL_OFFSET);
 }
 
-static void *duplicate(const void *data, int64_t n, size_t size)
+static void *duplicate(const attn_tensor *t)
 {
+    const int64_t n = problem_count(t);
+    const size_t size = attn_dtype_size(t->dtype);
     void *copy = must_allocate(n, size);
     if (n > 0)
-        memcpy(copy, data, (size_t)n * size);
+        memcpy(copy, t->data, (size_t)n * size);
     return copy;
 }
 
 void problem_copy(struct problem *to, const struct problem *from)
 {
     *to = *from;
-    to->q.data = duplicate(from->q.data, count(&from->q), sizeof(float));
-    to->k.data = duplicate(from->k.data, count(&from->k), sizeof(float));
-    to->v.data = duplicate(from->v.data, count(&from->v), sizeof(float));
+    to->q.data = duplicate(&from->q);
+    to->k.data = duplicate(&from->k);
+    to->v.data = duplicate(&from->v);
     if (from->mask.data)
-        to->mask.data = duplicate(from->mask.data, count(&from->mask), attn_dtype_size(from->mask.dtype));
+        to->mask.data = duplicate(&from->mask);
     problem_bind(to, from->params.kv_len != NULL, from->params.kv_start != NULL, from->params.query_offset != NULL);
 }
 
@@ -131,15 +163,31 @@ struct result result_allocate(const struct problem *p)
     struct result r = {
         .batch = p->q.shape[0], .heads = p->q.shape[1], .tq = p->q.shape[2], .tk = p->k.shape[2], .dv = p->v.shape[3]};
     const int64_t heads = r.batch * r.heads, rows = heads * r.tq;
-    r.out = must_allocate(rows * r.dv, sizeof(float));
+    r.dtype = p->out;
+    r.out = must_allocate(rows * r.dv, attn_dtype_size(r.dtype));
     r.lse = must_allocate(rows, sizeof(float));
     r.weights = must_allocate(rows * r.tk, sizeof(float));
     r.key_sums = must_allocate(heads * r.tk, sizeof(float));
-    memset(r.out, 0xA5, (size_t)(rows * r.dv) * sizeof(float));
+    memset(r.out, 0xA5, (size_t)rows * result_row_size(&r));
     memset(r.lse, 0xA5, (size_t)rows * sizeof(float));
     memset(r.weights, 0xA5, (size_t)(rows * r.tk) * sizeof(float));
     memset(r.key_sums, 0xA5, (size_t)(heads * r.tk) * sizeof(float));
     return r;
+}
+
+float result_out(const struct result *r, int64_t at)
+{
+    return dtype_load(r->dtype, r->out, at);
+}
+
+size_t result_row_size(const struct result *r)
+{
+    return (size_t)r->dv * attn_dtype_size(r->dtype);
+}
+
+const char *result_row(const struct result *r, int64_t row)
+{
+    return (const char *)r->out + (size_t)row * result_row_size(r);
 }
 
 void result_free(struct result *r)
@@ -152,7 +200,7 @@ void result_free(struct result *r)
 
 void call_initialize(struct call *call, const struct problem *p, const struct result *r)
 {
-    call->out = attn_bhtd(r->out, r->batch, r->heads, r->tq, r->dv);
+    call->out = tensor_as(attn_bhtd(r->out, r->batch, r->heads, r->tq, r->dv), r->dtype);
     call->lse = attn_bhtd(r->lse, r->batch, r->heads, r->tq, 1);
     call->weights = attn_bhtd(r->weights, r->batch, r->heads, r->tq, r->tk);
     call->key_sums = attn_bhtd(r->key_sums, r->batch, r->heads, 1, r->tk);
@@ -171,6 +219,13 @@ struct result problem_run(const struct problem *p)
     return r;
 }
 
+/** Whether rows of out, the same number of each, are alike. */
+static int equal_out(const struct result *a, int64_t row_a, const struct result *b, int64_t row_b, int64_t rows)
+{
+    const size_t size = result_row_size(a) * (size_t)rows;
+    return a->dtype == b->dtype && (size == 0 || memcmp(result_row(a, row_a), result_row(b, row_b), size) == 0);
+}
+
 static int equal(const float *a, const float *b, int64_t n)
 {
     return n <= 0 || memcmp(a, b, (size_t)n * sizeof *a) == 0;
@@ -179,8 +234,8 @@ static int equal(const float *a, const float *b, int64_t n)
 int results_equal(const struct result *a, const struct result *b)
 {
     const int64_t heads = a->batch * a->heads, rows = heads * a->tq;
-    return equal(a->out, b->out, rows * a->dv) && equal(a->lse, b->lse, rows) &&
-           equal(a->weights, b->weights, rows * a->tk) && equal(a->key_sums, b->key_sums, heads * a->tk);
+    return equal_out(a, 0, b, 0, rows) && equal(a->lse, b->lse, rows) && equal(a->weights, b->weights, rows * a->tk) &&
+           equal(a->key_sums, b->key_sums, heads * a->tk);
 }
 
 int rows_equal(const struct result *whole, int64_t b, int64_t h, int64_t first, const struct result *part,
@@ -189,8 +244,7 @@ int rows_equal(const struct result *whole, int64_t b, int64_t h, int64_t first, 
     for (int64_t i = 0; i < part->tq; i++) {
         const int64_t w = (b * whole->heads + h) * whole->tq + first + i;
         const int64_t r = (part_b * part->heads + part_h) * part->tq + i;
-        if (!equal(whole->out + w * whole->dv, part->out + r * part->dv, part->dv) ||
-            !equal(whole->lse + w, part->lse + r, 1) ||
+        if (!equal_out(whole, w, part, r, 1) || !equal(whole->lse + w, part->lse + r, 1) ||
             !equal(whole->weights + w * whole->tk, part->weights + r * part->tk, part->tk))
             return 0;
         for (int64_t j = part->tk; j < whole->tk; j++)

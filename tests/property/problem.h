@@ -2,7 +2,9 @@
 /*
  * Random problems for the property tests: contiguous tensors with options, and
  * results that hold every output, so that two ways to the same result can be
- * compared bit by bit or within the tolerance.
+ * compared bit by bit or within the tolerance. Half of them are f32 throughout,
+ * the others have q, k, v, out and additive masks of bf16, f16 or a mix; an
+ * instruction set for pairs of bf16 gets q, k and v of bf16 only.
  */
 #ifndef PROPERTY_PROBLEM_H
 #define PROPERTY_PROBLEM_H
@@ -20,6 +22,7 @@ enum problem_features { WITH_MASK = 1, WITH_LENGTHS = 2, WITH_CAUSAL = 4, WITH_A
 struct problem {
     attn_tensor q, k, v; /**< BHTD, owned */
     attn_tensor mask;    /**< full (B, Hq, Tq, Tk), owned; data NULL without one */
+    attn_dtype out;      /**< type of the output */
     attn_params params;  /**< without outputs; points into this struct: problem_bind() after an assignment */
     int64_t kv_len[PROBLEM_MAX_BATCH], kv_start[PROBLEM_MAX_BATCH], query_offset[PROBLEM_MAX_BATCH];
 };
@@ -27,8 +30,16 @@ struct problem {
 /** All outputs of a problem, contiguous. */
 struct result {
     int64_t batch, heads, tq, tk, dv;
-    float *out, *lse, *weights, *key_sums;
+    attn_dtype dtype; /**< of out */
+    void *out;
+    float *lse, *weights, *key_sums;
 };
+
+/** Element at of out. */
+float result_out(const struct result *r, int64_t at);
+/** Bytes of a row of out, and where row i begins. */
+size_t result_row_size(const struct result *r);
+const char *result_row(const struct result *r, int64_t row);
 
 void problem_random(struct problem *p, struct rng *rng, attn_isa isa, int features);
 /** A deep copy, to be changed. */
@@ -36,6 +47,11 @@ void problem_copy(struct problem *to, const struct problem *from);
 void problem_free(struct problem *p);
 /** Points params at the arrays and the mask of this struct. */
 void problem_bind(struct problem *p, int kv_len, int kv_start, int query_offset);
+
+/** Elements of a tensor of a problem. */
+int64_t problem_count(const attn_tensor *t);
+/** A contiguous copy of a tensor of a problem in another type, to be freed. */
+attn_tensor problem_converted(const attn_tensor *t, attn_dtype dtype);
 
 /** Memory for the outputs of a problem, filled with a pattern. */
 struct result result_allocate(const struct problem *p);

@@ -5,9 +5,12 @@
  * added to all logits changes only the log-sum-exp, the output is linear in V,
  * a temperature is a scale, and weights, key sums, output and log-sum-exp fit
  * together. The unit of each comparison is the oracle's; how many units two
- * results may differ by follows from the table in support/tolerance.h.
+ * results may differ by follows from the table in support/tolerance.h. To that
+ * come, for each of them, the rounding of out to its type and the oracle's
+ * slack where weights are rounded to bf16.
  */
 #include "compare.h"
+#include "dtype.h"
 #include "properties.h"
 
 #include <math.h>
@@ -26,6 +29,12 @@ static double allowed(enum test_output kind, attn_exp exp, const double *expecte
     return TOLERANCE_PAIR * (TOLERANCE_FACTOR * worst + tolerance_floor(kind, exp, 0));
 }
 
+/** Half a unit in the last place of x, at most. */
+static double rounding_of(attn_dtype dtype, double x)
+{
+    return dtype == ATTN_F32 ? 0 : dtype == ATTN_BF16 ? fabs(x) * 0x1p-8 : fabs(x) * 0x1p-11 + 0x1p-25;
+}
+
 static int close_enough(const char *what, int64_t at, double a, double b, double difference)
 {
     if (a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= difference)
@@ -37,30 +46,33 @@ static int close_enough(const char *what, int64_t at, double a, double b, double
 /** Compares out and lse of two results; shift is what the second lse has more. */
 static int close_results(const struct problem *p, const struct result *a, const struct result *b, double shift)
 {
-    struct reference ref = reference_compute(&p->q, &p->k, &p->v, &p->params);
+    struct reference ref = reference_compute(&p->q, &p->k, &p->v, &p->params, NAIVE_F32);
     const int64_t rows = a->batch * a->heads * a->tq;
     const double out_units = allowed(TEST_OUT, p->params.exp, ref.out, ref.out_unit, ref.naive_out_error, rows * a->dv);
     const double lse_units = allowed(TEST_LSE, p->params.exp, ref.lse, ref.lse_unit, ref.naive_lse_error, rows);
     /* The shift makes the terms of each score larger, and so the size of a rounding. */
     const double rounding = 2 * fabs(shift) * 0x1p-24;
     int close = 1;
-    for (int64_t i = 0; i < rows * a->dv && close; i++)
-        close =
-            close_enough("out", i, (double)a->out[i], (double)b->out[i], out_units * (ref.out_unit[i] + 10 * rounding));
+    for (int64_t i = 0; i < rows * a->dv && close; i++) {
+        const double x = (double)result_out(a, i), y = (double)result_out(b, i);
+        close = close_enough("out", i, x, y,
+                             out_units * (ref.out_unit[i] + 10 * rounding) + TOLERANCE_PAIR * ref.out_slack[i] +
+                                 rounding_of(a->dtype, x) + rounding_of(b->dtype, y));
+    }
     for (int64_t i = 0; i < rows && close; i++)
         close = close_enough("lse", i, (double)a->lse[i] + shift, (double)b->lse[i],
-                             lse_units * (ref.lse_unit[i] + rounding));
+                             lse_units * (ref.lse_unit[i] + rounding) + TOLERANCE_PAIR * ref.lse_slack[i]);
     reference_free(&ref);
     return close;
 }
 
 static void swap_rows(attn_tensor *t, int64_t bh, int64_t i, int64_t j)
 {
-    float *data = (float *)t->data + bh * t->stride[1];
+    const int64_t at_i = bh * t->stride[1] + i * t->shape[3], at_j = bh * t->stride[1] + j * t->shape[3];
     for (int64_t c = 0; c < t->shape[3]; c++) {
-        const float x = data[i * t->shape[3] + c];
-        data[i * t->shape[3] + c] = data[j * t->shape[3] + c];
-        data[j * t->shape[3] + c] = x;
+        const float x = dtype_load(t->dtype, t->data, at_i + c);
+        dtype_store(t->dtype, t->data, at_i + c, dtype_load(t->dtype, t->data, at_j + c));
+        dtype_store(t->dtype, t->data, at_j + c, x);
     }
 }
 
@@ -130,24 +142,27 @@ static int linear_in_values(struct rng *rng, attn_isa isa)
     problem_copy(&p[1], &p[0]);
     problem_copy(&p[2], &p[0]);
     const int64_t values = p[0].v.shape[0] * p[0].v.stride[0];
-    float *v1 = p[0].v.data, *v2 = p[1].v.data, *sum = p[2].v.data;
     for (int64_t i = 0; i < values; i++) {
-        v1[i] = (float)rng_range(rng, -1000, 1000) / 256; /* so that the sum is exact */
-        v2[i] = (float)rng_range(rng, -1000, 1000) / 256;
-        sum[i] = v1[i] + v2[i];
+        const float v1 = (float)rng_range(rng, -100, 100) / 32; /* so that the sum is exact, in bf16 too */
+        const float v2 = (float)rng_range(rng, -100, 100) / 32;
+        dtype_store(p[0].v.dtype, p[0].v.data, i, v1);
+        dtype_store(p[1].v.dtype, p[1].v.data, i, v2);
+        dtype_store(p[2].v.dtype, p[2].v.data, i, v1 + v2);
     }
     for (int i = 0; i < 3; i++) {
         r[i] = problem_run(&p[i]);
-        ref[i] = reference_compute(&p[i].q, &p[i].k, &p[i].v, &p[i].params);
+        ref[i] = reference_compute(&p[i].q, &p[i].k, &p[i].v, &p[i].params, NAIVE_F32);
         units[i] = allowed(TEST_OUT, p[i].params.exp, ref[i].out, ref[i].out_unit, ref[i].naive_out_error,
                            r[i].batch * r[i].heads * r[i].tq * r[i].dv);
     }
     int holds = 1;
     for (int64_t i = 0; i < r[0].batch * r[0].heads * r[0].tq * r[0].dv && holds; i++) {
-        double difference = 0;
-        for (int n = 0; n < 3; n++)
-            difference += units[n] * ref[n].out_unit[i];
-        holds = close_enough("out", i, (double)r[0].out[i] + (double)r[1].out[i], (double)r[2].out[i], difference);
+        double difference = 0, x[3];
+        for (int n = 0; n < 3; n++) {
+            x[n] = (double)result_out(&r[n], i);
+            difference += units[n] * ref[n].out_unit[i] + ref[n].out_slack[i] + rounding_of(r[n].dtype, x[n]);
+        }
+        holds = close_enough("out", i, x[0] + x[1], x[2], difference);
     }
     for (int i = 0; i < 3; i++) {
         result_free(&r[i]);
@@ -184,27 +199,34 @@ static int outputs_fit_together(struct rng *rng, attn_isa isa)
     struct result r = problem_run(&p);
     const int64_t group = r.heads / p.k.shape[1];
     const double slack = 1e-5; /* a sum of up to 300 rounded weights, each below 1 */
+    /* Weights on request are not rounded to bf16, but what they are divided by is the sum of rounded ones. */
+    const double rounded = reference_rounds_weights(&p.q, &p.k, &p.v, &p.params) ? 0x1.08p-8 : 0;
     int holds = 1;
     double *columns = must_allocate(r.tk, sizeof *columns);
     for (int64_t bh = 0; bh < r.batch * r.heads && holds; bh++) {
         const int64_t g = bh / r.heads * p.k.shape[1] + bh % r.heads / group;
-        const float *v = (const float *)p.v.data + g * r.tk * r.dv;
         memset(columns, 0, (size_t)r.tk * sizeof *columns);
         for (int64_t row = bh * r.tq; row < (bh + 1) * r.tq && holds; row++) {
             double sum = 0;
             for (int64_t j = 0; j < r.tk && holds; j++) {
                 const double weight = (double)r.weights[row * r.tk + j];
-                holds = close_enough("weight within 0..1", j, weight, fmin(fmax(weight, 0), 1), slack);
+                holds = close_enough("weight within 0..1", j, weight, fmin(fmax(weight, 0), 1), slack + rounded);
                 sum += weight;
                 columns[j] += weight;
             }
-            holds = holds && close_enough("sum of weights", row, sum, isinf(r.lse[row]) ? 0 : 1, slack);
+            holds = holds && close_enough("sum of weights", row, sum, isinf(r.lse[row]) ? 0 : 1, slack + rounded);
             for (int64_t c = 0; c < r.dv && holds; c++) {
-                double out = 0;
-                for (int64_t j = 0; j < r.tk; j++)
-                    if (r.weights[row * r.tk + j] > 0)
-                        out += (double)r.weights[row * r.tk + j] * (double)v[j * r.dv + c];
-                holds = close_enough("out", row * r.dv + c, out, (double)r.out[row * r.dv + c], 6 * slack);
+                double out = 0, size = 0;
+                const double got = (double)result_out(&r, row * r.dv + c);
+                for (int64_t j = 0; j < r.tk; j++) {
+                    const double v = (double)dtype_load(p.v.dtype, p.v.data, (g * r.tk + j) * r.dv + c);
+                    if (r.weights[row * r.tk + j] > 0) {
+                        out += (double)r.weights[row * r.tk + j] * v;
+                        size += (double)r.weights[row * r.tk + j] * fabs(v);
+                    }
+                }
+                holds = close_enough("out", row * r.dv + c, out, got,
+                                     6 * slack + 2 * rounded * size + rounding_of(r.dtype, got));
             }
         }
         for (int64_t j = 0; j < r.tk && holds; j++)

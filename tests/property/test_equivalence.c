@@ -3,9 +3,10 @@
  * Equivalence to the last bit of inputs that mean the same: memory layouts,
  * the other queries of a call, K and V heads shared or repeated, masks that
  * say what an option says, contents of hidden slots, outputs that are asked
- * for or not, rows of weights chosen or all, and factors of two, which move
- * through the arithmetic exactly.
+ * for or not, rows of weights chosen or all, factors of two, which move through
+ * the arithmetic exactly, and narrow types beside the f32 that they stand for.
  */
+#include "dtype.h"
 #include "oracle.h"
 #include "properties.h"
 
@@ -31,13 +32,12 @@ static void relayout(attn_tensor *t, int64_t gap)
     r.stride[1] = t->shape[3];
     r.stride[2] = t->shape[1] * t->shape[3] + gap;
     r.stride[0] = t->shape[2] * r.stride[2];
-    r.data = must_allocate(t->shape[0] * r.stride[0], sizeof(float));
+    r.data = must_allocate(t->shape[0] * r.stride[0], attn_dtype_size(t->dtype));
     for (int64_t b = 0; b < t->shape[0]; b++)
         for (int64_t h = 0; h < t->shape[1]; h++)
             for (int64_t i = 0; i < t->shape[2]; i++)
                 for (int64_t c = 0; c < t->shape[3]; c++)
-                    ((float *)r.data)[tensor_offset(&r, b, h, i, c)] =
-                        ((const float *)t->data)[tensor_offset(t, b, h, i, c)];
+                    tensor_set(&r, b, h, i, c, tensor_get(t, b, h, i, c));
     free(t->data);
     *t = r;
 }
@@ -68,14 +68,15 @@ static int other_queries(struct rng *rng, attn_isa isa)
     const int kind = (int)rng_range(rng, 0, 3);
     for (int64_t at = 0; at < expected.batch * expected.heads * expected.tq; at++)
         for (int64_t c = 0; c < p.q.shape[3] && at % expected.tq != i; c++)
-            ((float *)changed.q.data)[at * p.q.shape[3] + c] = kind == 0   ? NAN
-                                                               : kind == 1 ? INFINITY
-                                                                           : rng_normal(rng) * (kind == 2 ? 1 : 1e6f);
+            dtype_store(p.q.dtype, changed.q.data, at * p.q.shape[3] + c,
+                        kind == 0   ? NAN
+                        : kind == 1 ? INFINITY
+                                    : rng_normal(rng) * (kind == 2 ? 1 : 1e6f));
     struct result r = problem_run(&changed);
     int holds = 1;
     for (int64_t bh = 0; bh < expected.batch * expected.heads; bh++) {
         const int64_t row = bh * expected.tq + i;
-        holds = holds && memcmp(r.out + row * r.dv, expected.out + row * r.dv, (size_t)r.dv * sizeof *r.out) == 0 &&
+        holds = holds && memcmp(result_row(&r, row), result_row(&expected, row), result_row_size(&r)) == 0 &&
                 memcmp(r.lse + row, expected.lse + row, sizeof *r.lse) == 0 &&
                 memcmp(r.weights + row * r.tk, expected.weights + row * r.tk, (size_t)r.tk * sizeof *r.weights) == 0;
     }
@@ -96,12 +97,13 @@ static int repeated_heads(struct rng *rng, attn_isa isa)
     attn_tensor *const inputs[] = {&changed.k, &changed.v};
     for (int n = 0; n < 2; n++) {
         attn_tensor *t = inputs[n];
-        const int64_t heads = p.q.shape[1], group = heads / t->shape[1], size = t->shape[2] * t->shape[3];
-        float *data = must_allocate(t->shape[0] * heads * size, sizeof *data);
+        const int64_t heads = p.q.shape[1], group = heads / t->shape[1];
+        const int64_t size = t->shape[2] * t->shape[3] * (int64_t)attn_dtype_size(t->dtype);
+        char *data = must_allocate(t->shape[0] * heads * size, 1);
         for (int64_t bh = 0; bh < t->shape[0] * heads; bh++)
-            memcpy(data + bh * size, (const float *)t->data + bh / group * size, (size_t)size * sizeof *data);
+            memcpy(data + bh * size, (const char *)t->data + bh / group * size, (size_t)size);
         free(t->data);
-        *t = attn_bhtd(data, t->shape[0], heads, t->shape[2], t->shape[3]);
+        *t = tensor_as(attn_bhtd(data, t->shape[0], heads, t->shape[2], t->shape[3]), t->dtype);
     }
     const int holds = same_as(&expected, &changed);
     result_free(&expected);
@@ -123,17 +125,18 @@ static int written_masks(struct rng *rng, attn_isa isa)
         const int64_t heads = p.q.shape[1], tq = p.q.shape[2], tk = p.k.shape[2];
         const int64_t n = p.q.shape[0] * heads * tq * tk;
         uint8_t *live = must_allocate(n, 1);
-        float *bias = must_allocate(n, sizeof *bias);
+        const attn_dtype dtype = additive ? (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_BF16, ATTN_F16) : ATTN_BOOL;
+        void *bias = must_allocate(n, sizeof(float));
         for (int64_t at = 0; at < n; at++) {
             live[at] = (uint8_t)oracle_key_is_live(&p.params, tq, tk, at / (tk * tq * heads), at / (tk * tq) % heads,
                                                    at / tk % tq, at % tk);
-            bias[at] = live[at] ? 0 : -INFINITY;
+            dtype_store(dtype == ATTN_BOOL ? ATTN_F32 : dtype, bias, at, live[at] ? 0 : -INFINITY);
         }
-        changed.mask = attn_bhtd(additive ? (void *)bias : (void *)live, p.q.shape[0], heads, tq, tk);
-        changed.mask.dtype = additive ? ATTN_F32 : ATTN_BOOL;
+        changed.mask = attn_bhtd(additive ? bias : (void *)live, p.q.shape[0], heads, tq, tk);
+        changed.mask.dtype = dtype;
         changed.params.causal = ATTN_CAUSAL_NONE;
         problem_bind(&changed, 0, 0, 0);
-        free(additive ? (void *)live : (void *)bias);
+        free(additive ? (void *)live : bias);
         if (!same_as(&expected, &changed)) {
             printf("  an %s mask that says the same gives other bits\n", additive ? "additive" : "equivalent boolean");
             holds = 0;
@@ -159,9 +162,9 @@ static int hidden_slots(struct rng *rng, attn_isa isa)
         for (int64_t row = 0; row < group * tq && !live; row++)
             live = oracle_key_is_live(&p.params, tq, tk, b, g * group + row / tq, row % tq, at % tk);
         for (int64_t c = 0; c < p.k.shape[3] && !live; c++)
-            ((float *)changed.k.data)[at * p.k.shape[3] + c] = garbage;
+            dtype_store(p.k.dtype, changed.k.data, at * p.k.shape[3] + c, garbage);
         for (int64_t c = 0; c < p.v.shape[3] && !live; c++)
-            ((float *)changed.v.data)[at * p.v.shape[3] + c] = garbage;
+            dtype_store(p.v.dtype, changed.v.data, at * p.v.shape[3] + c, garbage);
     }
     const int holds = same_as(&expected, &changed);
     result_free(&expected);
@@ -187,7 +190,7 @@ static int requests(struct rng *rng, attn_isa isa)
     call.params.lse = NULL;
     call.params.key_sums = NULL;
     must_succeed(attn_forward(&p.q, &p.k, &p.v, &call.out, &call.params), "attn_forward with chosen rows");
-    const size_t out_size = (size_t)(all.batch * all.heads * all.tq * all.dv) * sizeof *all.out;
+    const size_t out_size = (size_t)(all.batch * all.heads * all.tq) * result_row_size(&all);
     int holds = memcmp(all.out, r.out, out_size) == 0;
     for (int64_t bh = 0; bh < all.batch * all.heads; bh++)
         for (int i = 0; i < 5; i++)
@@ -206,16 +209,22 @@ static int requests(struct rng *rng, attn_isa isa)
     return holds;
 }
 
+static void times_four(const attn_tensor *t)
+{
+    for (int64_t i = 0; i < problem_count(t); i++)
+        dtype_store(t->dtype, t->data, i, 4 * dtype_load(t->dtype, t->data, i));
+}
+
 /** 4 V gives 4 out; 4 Q with a quarter of the scale, and a temperature in the place of a scale, change nothing. */
 static int powers_of_two(struct rng *rng, attn_isa isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);
+    p.out = p.out == ATTN_F16 ? ATTN_F32 : p.out; /* small f16 are denormal, and 4 of them not 4 times as rough */
     p.params.scale = (float)rng_range(rng, 1, 9) / 8;
     struct result expected = problem_run(&p);
     problem_copy(&changed, &p);
-    for (int64_t i = 0; i < p.q.shape[0] * p.q.stride[0]; i++)
-        ((float *)changed.q.data)[i] *= 4;
+    times_four(&changed.q);
     changed.params.scale = p.params.scale / 4;
     int holds = same_as(&expected, &changed);
     problem_copy(&changed, &p);
@@ -223,12 +232,64 @@ static int powers_of_two(struct rng *rng, attn_isa isa)
     changed.params.temperature = 0.5f;
     holds = same_as(&expected, &changed) && holds;
     problem_copy(&changed, &p);
-    for (int64_t i = 0; i < p.v.shape[0] * p.v.stride[0]; i++)
-        ((float *)changed.v.data)[i] *= 4;
+    times_four(&changed.v);
     struct result r = problem_run(&changed);
     for (int64_t i = 0; i < r.batch * r.heads * r.tq * r.dv; i++)
-        holds = holds && r.out[i] == 4 * expected.out[i];
+        holds = holds && result_out(&r, i) == 4 * result_out(&expected, i);
     result_free(&r);
+    result_free(&expected);
+    problem_free(&changed);
+    problem_free(&p);
+    return holds;
+}
+
+static void replace_converted(attn_tensor *t, attn_dtype dtype)
+{
+    const attn_tensor r = problem_converted(t, dtype);
+    free(t->data);
+    *t = r;
+}
+
+/**
+ * A narrow out is the f32 one, rounded once; a narrow mask, and narrow q, k and
+ * v unless they are multiplied as pairs of bf16, give the bits of the f32 that
+ * they stand for.
+ */
+static int narrow_types(struct rng *rng, attn_isa isa)
+{
+    struct problem p, changed;
+    problem_random(&p, rng, isa, WITH_ALL);
+    struct result expected = problem_run(&p);
+    problem_copy(&changed, &p);
+    changed.out = ATTN_F32;
+    struct result wide = problem_run(&changed);
+    int holds = 1;
+    for (int64_t i = 0; i < wide.batch * wide.heads * wide.tq * wide.dv && holds; i++) {
+        const float rounded = dtype_round(p.out, result_out(&wide, i)), got = result_out(&expected, i);
+        holds = memcmp(&rounded, &got, sizeof got) == 0;
+        if (!holds)
+            printf("  out[%d] is %.9g, but %.9g in f32\n", (int)i, (double)got, (double)result_out(&wide, i));
+    }
+    if (changed.mask.data && changed.mask.dtype != ATTN_BOOL)
+        replace_converted(&changed.mask, ATTN_F32);
+    struct result r = problem_run(&changed);
+    if (!results_equal(&wide, &r)) {
+        printf("  the mask of %s and the same in f32 give different bits\n", attn_dtype_name(p.mask.dtype));
+        holds = 0;
+    }
+    result_free(&r);
+    attn_tensor *const inputs[] = {&changed.q, &changed.k, &changed.v};
+    for (int i = 0; i < 3 && !reference_rounds_weights(&p.q, &p.k, &p.v, &p.params); i++) {
+        const attn_dtype narrow = inputs[i]->dtype;
+        replace_converted(inputs[i], ATTN_F32);
+        r = problem_run(&changed);
+        if (!results_equal(&wide, &r)) {
+            printf("  %c of %s and the same in f32 give different bits\n", "qkv"[i], attn_dtype_name(narrow));
+            holds = 0;
+        }
+        result_free(&r);
+    }
+    result_free(&wide);
     result_free(&expected);
     problem_free(&changed);
     problem_free(&p);
@@ -245,6 +306,7 @@ int main(int argc, char **argv)
         {"contents of hidden slots", hidden_slots},
         {"outputs on request", requests},
         {"factors of two", powers_of_two},
+        {"narrow types", narrow_types},
     };
     return properties_run(argc, argv, "test_equivalence", properties, sizeof properties / sizeof *properties);
 }

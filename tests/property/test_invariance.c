@@ -6,6 +6,7 @@
  * queries come, and the way in which a key is hidden. Every comparison is a
  * memcmp of out, lse, weights and, where the queries are the same, key sums.
  */
+#include "dtype.h"
 #include "properties.h"
 
 #include <math.h>
@@ -33,6 +34,7 @@ static void problem_for_threads(struct problem *p, struct rng *rng, attn_isa isa
         problem_random(p, rng, isa, WITH_ALL);
         p->params.num_threads = num_threads;
         attn_tensor out = attn_bhtd(NULL, p->q.shape[0], p->q.shape[1], p->q.shape[2], p->v.shape[3]);
+        out.dtype = p->out;
         must_succeed(attn_plan_create(&plan, &p->q, &p->k, &p->v, &out, &p->params), "attn_plan_create");
         char text[512]; /* the one place that tells how many threads the plan starts, not how many it may */
         attn_plan_describe(plan, text, sizeof text);
@@ -116,10 +118,7 @@ static void narrow(attn_tensor *t, int axis, int64_t first, int64_t n)
 {
     if (!t->data)
         return;
-    if (t->dtype == ATTN_BOOL)
-        t->data = (uint8_t *)t->data + first * t->stride[axis];
-    else
-        t->data = (float *)t->data + first * t->stride[axis];
+    t->data = (char *)t->data + first * t->stride[axis] * (int64_t)attn_dtype_size(t->dtype);
     t->shape[axis] = n;
 }
 
@@ -164,15 +163,15 @@ static int alone(struct rng *rng, attn_isa isa)
 static attn_tensor padded(const attn_tensor *t, const int64_t *before, int64_t tokens, float garbage)
 {
     attn_tensor r = attn_bhtd(NULL, t->shape[0], t->shape[1], tokens, t->shape[3]);
-    float *data = must_allocate(t->shape[0] * r.stride[0], sizeof *data);
-    r.data = data;
+    r.dtype = t->dtype;
+    r.data = must_allocate(t->shape[0] * r.stride[0], attn_dtype_size(t->dtype));
     for (int64_t i = 0; i < t->shape[0] * r.stride[0]; i++)
-        data[i] = garbage;
+        dtype_store(r.dtype, r.data, i, garbage);
     for (int64_t b = 0; b < t->shape[0]; b++)
         for (int64_t h = 0; h < t->shape[1]; h++)
-            memcpy(data + b * r.stride[0] + h * r.stride[1] + before[b] * r.stride[2],
-                   (const float *)t->data + b * t->stride[0] + h * t->stride[1],
-                   (size_t)(t->shape[2] * t->shape[3]) * sizeof *data);
+            for (int64_t i = 0; i < t->shape[2]; i++)
+                for (int64_t c = 0; c < t->shape[3]; c++)
+                    tensor_set(&r, b, h, before[b] + i, c, tensor_get(t, b, h, i, c));
     return r;
 }
 
@@ -202,7 +201,7 @@ static int padding(struct rng *rng, attn_isa isa)
     for (int64_t row = 0; row < plain.batch * plain.heads * plain.tq && holds; row++) {
         const int64_t shift = before[row / (plain.heads * plain.tq)];
         const float *weights = r.weights + row * tk;
-        holds = memcmp(plain.out + row * plain.dv, r.out + row * r.dv, (size_t)r.dv * sizeof *r.out) == 0 &&
+        holds = memcmp(result_row(&plain, row), result_row(&r, row), result_row_size(&r)) == 0 &&
                 memcmp(plain.lse + row, r.lse + row, sizeof *r.lse) == 0 &&
                 memcmp(plain.weights + row * plain.tk, weights + shift, (size_t)plain.tk * sizeof *weights) == 0;
         for (int64_t j = 0; j < tk; j++)

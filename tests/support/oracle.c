@@ -14,8 +14,26 @@
  * Results that are not finite. NaN with unit 0: must be NaN. An infinity with
  * unit 0 must be met exactly; with unit 1 it may also be NaN, because the
  * weight of the infinite V may underflow to 0 in f32, and 0 * Inf is NaN.
+ *
+ * Slack. Where the kernels multiply pairs of bf16 (arithmetic in the header
+ * and in docs/numerics.md), weights are rounded to bf16, each by a factor 1 + e_j
+ * with |e_j| <= W, except the top key's, which is 1. Their sum is that of the
+ * rounded ones, so to first order
+ *
+ *     l changes by the factor 1 + sum_j e_j p_j      at most W (1 - p_top)
+ *     out_c changes by sum_j e_j p_j (v_jc - out_c)  at most W sum_j p_j |v_jc - out_c|
+ *
+ * No scheme that rounds weights can do without this, so it is deducted from
+ * the error before that is counted in units: what remains is held to f32's
+ * standard. For many keys the bound of out_c is far from what happens, since
+ * the e_j do not know v; Hoeffding's inequality gives a sharper one, 8 W
+ * sqrt(sum_j (p_j (v_jc - out_c))^2), which independent e_j exceed once in
+ * 10^13 times. The smaller of the two counts. lse has no such v, and weights
+ * that are alike round alike, so its bound stays.
  */
 #include "oracle.h"
+
+#include "dtype.h"
 
 #include <float.h>
 #include <math.h>
@@ -27,10 +45,22 @@
 /** Weights below this may be 0 in f32, depending on the order in which the maximum grows. */
 #define SAFE_WEIGHT 1e-30
 
-int64_t tensor_offset(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c)
+/** Roundings of its score by which a weight may be off (the larger floor of tolerance.h) when it is asked if it is
+ * safe. */
+#define SCORE_ROUNDINGS 10
+
+/** W: half a unit in the last of bf16's 8 bits; 3 % more for the polynomial's 7.5e-5 and for terms of second order. */
+#define WEIGHT_ROUNDING (0x1p-8 * 1.03)
+
+/** Standard deviations, so to say, that a sum of independent roundings stays within. */
+#define HOEFFDING 8
+
+int reference_rounds_weights(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                             const attn_params *params)
 {
-    return (t->shape[0] > 1 ? b * t->stride[0] : 0) + (t->shape[1] > 1 ? h * t->stride[1] : 0) +
-           (t->shape[2] > 1 ? token * t->stride[2] : 0) + (t->shape[3] > 1 ? c * t->stride[3] : 0);
+    const attn_isa isa = params->isa == ATTN_ISA_AUTO ? attn_isa_active() : params->isa;
+    return (isa == ATTN_ISA_AVX512_BF16 || isa == ATTN_ISA_NEON_BF16) && q->dtype == ATTN_BF16 &&
+           k->dtype == ATTN_BF16 && v->dtype == ATTN_BF16;
 }
 
 double oracle_scale(const attn_params *params, int64_t dk)
@@ -43,9 +73,9 @@ double oracle_scale(const attn_params *params, int64_t dk)
 
 float oracle_bias(const attn_params *params, int64_t b, int64_t h, int64_t i, int64_t j)
 {
-    if (!params->mask || params->mask->dtype != ATTN_F32)
+    if (!params->mask || params->mask->dtype == ATTN_BOOL)
         return 0;
-    return ((const float *)params->mask->data)[tensor_offset(params->mask, b, h, i, j)];
+    return tensor_get(params->mask, b, h, i, j);
 }
 
 int oracle_key_is_live(const attn_params *params, int64_t tq, int64_t tk, int64_t b, int64_t h, int64_t i, int64_t j)
@@ -79,6 +109,7 @@ struct row {
     unsigned char *live;
     double *score, *size; /**< s_j and a_j of the live keys */
     double *shift;        /**< w_j */
+    double *lowest;       /**< p_j when its score is off by SCORE_ROUNDINGS */
 };
 
 static void score_row(const attn_tensor *q, const attn_tensor *k, const attn_params *params, int64_t b, int64_t h,
@@ -123,9 +154,10 @@ static void fill_nan_row(struct reference *ref, int64_t r, const unsigned char *
 static int softmax_row(struct reference *ref, int64_t r, const struct row *row)
 {
     double *p = ref->weights + r * ref->tk, *unit = ref->weights_unit + r * ref->tk;
+    double *slack = ref->weights_slack + r * ref->tk;
     double top = -INFINITY, top_size = 0, sum = 0, sizes = 0, shifts = 0, rival_size = 0;
     for (int64_t j = 0; j < ref->tk; j++) {
-        p[j] = unit[j] = row->shift[j] = 0;
+        p[j] = unit[j] = slack[j] = row->shift[j] = row->lowest[j] = 0;
         if (!row->live[j])
             continue;
         if (isnan(row->score[j]) || row->score[j] == INFINITY)
@@ -136,7 +168,7 @@ static int softmax_row(struct reference *ref, int64_t r, const struct row *row)
         }
     }
     ref->lse[r] = -INFINITY;
-    ref->lse_unit[r] = 0;
+    ref->lse_unit[r] = ref->lse_slack[r] = 0;
     if (top == -INFINITY)
         return 1; /* no live key, or all of them at -Inf */
     for (int64_t j = 0; j < ref->tk; j++)
@@ -149,6 +181,7 @@ static int softmax_row(struct reference *ref, int64_t r, const struct row *row)
         const double log_p = row->score[j] - top - log(sum);
         p[j] /= sum;
         row->shift[j] = x < 0.1 ? p[j] * expm1(x) : fmin(exp(fmin(log_p + x, 0)), 1);
+        row->lowest[j] = p[j] * exp(-SCORE_ROUNDINGS * x);
         sizes += p[j] * row->size[j];
         shifts += row->shift[j];
         if (row->shift[j] > 0.01) /* may be the true top: the lse then moves as its score does */
@@ -156,9 +189,14 @@ static int softmax_row(struct reference *ref, int64_t r, const struct row *row)
     }
     ref->lse[r] = top + log(sum);
     ref->lse_unit[r] = U * (1 + fabs(ref->lse[r]) + sizes + rival_size) + log1p(shifts);
-    for (int64_t j = 0; j < ref->tk; j++)
-        if (row->live[j])
-            unit[j] = U * p[j] + row->shift[j] + p[j] * fmin(shifts, 1) + (double)FLT_MIN;
+    if (ref->rounds_weights)
+        ref->lse_slack[r] = WEIGHT_ROUNDING * fmin(1 - 1 / sum + shifts, 1); /* p_top is 1 / sum */
+    for (int64_t j = 0; j < ref->tk; j++) {
+        if (!row->live[j])
+            continue;
+        unit[j] = U * p[j] + row->shift[j] + p[j] * fmin(shifts, 1) + (double)FLT_MIN;
+        slack[j] = p[j] * ref->lse_slack[r];
+    }
     return 1;
 }
 
@@ -168,8 +206,9 @@ static void output_row(struct reference *ref, int64_t r, const struct row *row, 
 {
     const double *p = ref->weights + r * ref->tk;
     double *out = ref->out + r * ref->dv, *unit = ref->out_unit + r * ref->dv;
+    double *slack = ref->out_slack + r * ref->dv;
     for (int64_t c = 0; c < ref->dv; c++)
-        out[c] = unit[c] = 0;
+        out[c] = unit[c] = slack[c] = 0;
     for (int64_t j = 0; j < ref->tk; j++) {
         if (!row->live[j])
             continue;
@@ -180,9 +219,11 @@ static void output_row(struct reference *ref, int64_t r, const struct row *row, 
                 out[c] += p[j] * x;
                 /* Roundings at the bottom of f32's range: each product, and weights that are flushed to 0. */
                 unit[c] += U * p[j] * fabs(x) + 0x1p-149 + (p[j] < SAFE_WEIGHT ? (double)FLT_MIN * fabs(x) : 0);
+                if (ref->rounds_weights) /* the instruction flushes products and sums that are denormal */
+                    slack[c] += (double)FLT_MIN;
             } else {
                 out[c] += isnan(x) ? (double)NAN : x; /* live: reaches the output whatever its weight */
-                if (p[j] < SAFE_WEIGHT)
+                if (row->lowest[j] < SAFE_WEIGHT)
                     unit[c] = INFINITY; /* marks that 0 * Inf may have happened */
             }
         }
@@ -197,6 +238,18 @@ static void output_row(struct reference *ref, int64_t r, const struct row *row, 
         for (int64_t c = 0; c < ref->dv; c++)
             if (isfinite(out[c]))
                 unit[c] += row->shift[j] * fabs((double)value[c] - out[c]);
+    }
+    for (int64_t c = 0; c < ref->dv && ref->rounds_weights; c++) {
+        double sum = 0, squares = 0;
+        for (int64_t j = 0; j < ref->tk && isfinite(out[c]); j++) {
+            if (!row->live[j])
+                continue;
+            const float *value = (const float *)v->data + tensor_offset(v, b, g, j, 0);
+            const double term = (p[j] + row->shift[j]) * fabs((double)value[c] - out[c]);
+            sum += term;
+            squares += term * term;
+        }
+        slack[c] += WEIGHT_ROUNDING * fmin(sum, HOEFFDING * sqrt(squares));
     }
 }
 
@@ -224,16 +277,17 @@ static void keep_largest(double *error, float got, double exact)
 
 /** Computes row i naively in every order, and keeps the largest errors. */
 static void measure_naive_row(struct reference *ref, const struct naive *naive, const attn_tensor *q,
-                              const attn_tensor *k, const attn_tensor *v, const attn_params *params, int64_t b,
-                              int64_t h, int64_t i)
+                              const attn_tensor *k, const attn_tensor *v, const attn_params *params,
+                              struct naive_types types, int64_t b, int64_t h, int64_t i)
 {
     const int64_t head = b * ref->heads + h, r = head * ref->tq + i;
     for (int order = 0; order < NAIVE_ORDERS; order++) {
         float lse, *sums = naive->key_sums + (order * ref->batch * ref->heads + head) * ref->tk;
-        naive_row(q, k, v, params, b, h, i, order, naive->out, &lse, naive->weights);
+        naive_row(q, k, v, params, types.steps, b, h, i, order, naive->out, &lse, naive->weights);
         keep_largest(&ref->naive_lse_error[r], lse, ref->lse[r]);
         for (int64_t c = 0; c < ref->dv; c++)
-            keep_largest(&ref->naive_out_error[r * ref->dv + c], naive->out[c], ref->out[r * ref->dv + c]);
+            keep_largest(&ref->naive_out_error[r * ref->dv + c], dtype_round(types.out, naive->out[c]),
+                         ref->out[r * ref->dv + c]);
         for (int64_t j = 0; j < ref->tk; j++) {
             keep_largest(&ref->naive_weights_error[r * ref->tk + j], naive->weights[j], ref->weights[r * ref->tk + j]);
             sums[j] += naive->weights[j];
@@ -250,44 +304,83 @@ static void add_key_sums(struct reference *ref, const struct naive *naive)
         for (int64_t i = 0; i < ref->tq; i++) {
             ref->key_sums[at] += ref->weights[(head * ref->tq + i) * ref->tk + j];
             ref->key_sums_unit[at] += ref->weights_unit[(head * ref->tq + i) * ref->tk + j];
+            ref->key_sums_slack[at] += ref->weights_slack[(head * ref->tq + i) * ref->tk + j];
         }
         for (int order = 0; order < NAIVE_ORDERS; order++)
             keep_largest(&ref->naive_key_sums_error[at], naive->key_sums[order * keys + at], ref->key_sums[at]);
     }
 }
 
-struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
-                                   const attn_params *params)
+/**
+ * An input as f32: itself, or a contiguous copy whose data is to be freed. With
+ * flush, what is denormal is 0, as it is to the instructions that multiply bf16.
+ */
+static attn_tensor widened(const attn_tensor *t, int flush)
 {
-    struct reference ref = {
-        .batch = q->shape[0], .heads = q->shape[1], .tq = q->shape[2], .tk = k->shape[2], .dv = v->shape[3]};
+    if (t->dtype == ATTN_F32)
+        return *t;
+    attn_tensor wide = attn_bhtd(NULL, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
+    float *at = wide.data = must_allocate(t->shape[0] * wide.stride[0], sizeof *at);
+    for (int64_t b = 0; b < t->shape[0]; b++)
+        for (int64_t h = 0; h < t->shape[1]; h++)
+            for (int64_t i = 0; i < t->shape[2]; i++)
+                for (int64_t c = 0; c < t->shape[3]; c++, at++) {
+                    *at = tensor_get(t, b, h, i, c);
+                    if (flush && fabsf(*at) < dtype_min_normal(t->dtype))
+                        *at = 0;
+                }
+    return wide;
+}
+
+#define ALL_MEMBERS(ref)                                                                                               \
+    {                                                                                                                  \
+        &(ref)->out, &(ref)->out_unit, &(ref)->out_slack, &(ref)->naive_out_error, &(ref)->lse, &(ref)->lse_unit,      \
+            &(ref)->lse_slack, &(ref)->naive_lse_error, &(ref)->weights, &(ref)->weights_unit, &(ref)->weights_slack,  \
+            &(ref)->naive_weights_error, &(ref)->key_sums, &(ref)->key_sums_unit, &(ref)->key_sums_slack,              \
+            &(ref)->naive_key_sums_error                                                                               \
+    }
+
+struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                   const attn_params *params, struct naive_types naive_types)
+{
+    struct reference ref = {.batch = q->shape[0],
+                            .heads = q->shape[1],
+                            .tq = q->shape[2],
+                            .tk = k->shape[2],
+                            .dv = v->shape[3],
+                            .rounds_weights = reference_rounds_weights(q, k, v, params)};
     const int64_t rows = ref.batch * ref.heads * ref.tq, keys = ref.batch * ref.heads * ref.tk;
-    double **const all[] = {&ref.out,      &ref.out_unit,      &ref.naive_out_error,
-                            &ref.lse,      &ref.lse_unit,      &ref.naive_lse_error,
-                            &ref.weights,  &ref.weights_unit,  &ref.naive_weights_error,
-                            &ref.key_sums, &ref.key_sums_unit, &ref.naive_key_sums_error};
+    double **const all[] = ALL_MEMBERS(&ref);
     const int64_t sizes[] = {rows * ref.dv, rows, rows * ref.tk, keys};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        *all[i] = must_allocate(sizes[i / 3], sizeof(double));
+        *all[i] = must_allocate(sizes[i / 4], sizeof(double));
 
+    const attn_tensor *const given[] = {q, k, v};
+    attn_tensor wide[3];
+    for (int i = 0; i < 3; i++)
+        wide[i] = widened(given[i], ref.rounds_weights);
     const struct naive naive = {must_allocate(ref.dv, sizeof(float)), must_allocate(ref.tk, sizeof(float)),
                                 must_allocate(NAIVE_ORDERS * keys, sizeof(float))};
     const struct row row = {must_allocate(ref.tk, 1), must_allocate(ref.tk, sizeof(double)),
-                            must_allocate(ref.tk, sizeof(double)), must_allocate(ref.tk, sizeof(double))};
+                            must_allocate(ref.tk, sizeof(double)), must_allocate(ref.tk, sizeof(double)),
+                            must_allocate(ref.tk, sizeof(double))};
     for (int64_t b = 0; b < ref.batch; b++) {
         for (int64_t h = 0; h < ref.heads; h++) {
             for (int64_t i = 0; i < ref.tq; i++) {
                 const int64_t r = (b * ref.heads + h) * ref.tq + i;
-                score_row(q, k, params, b, h, i, &row);
+                score_row(&wide[0], &wide[1], params, b, h, i, &row);
                 if (softmax_row(&ref, r, &row))
-                    output_row(&ref, r, &row, v, b, h / (ref.heads / k->shape[1]));
+                    output_row(&ref, r, &row, &wide[2], b, h / (ref.heads / k->shape[1]));
                 else
                     fill_nan_row(&ref, r, row.live);
-                measure_naive_row(&ref, &naive, q, k, v, params, b, h, i);
+                measure_naive_row(&ref, &naive, &wide[0], &wide[1], &wide[2], params, naive_types, b, h, i);
             }
         }
     }
     add_key_sums(&ref, &naive);
+    for (int i = 0; i < 3; i++)
+        if (wide[i].data != given[i]->data)
+            free(wide[i].data);
     free(naive.out);
     free(naive.weights);
     free(naive.key_sums);
@@ -295,15 +388,13 @@ struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, c
     free(row.score);
     free(row.size);
     free(row.shift);
+    free(row.lowest);
     return ref;
 }
 
 void reference_free(struct reference *ref)
 {
-    double *const all[] = {ref->out,      ref->out_unit,      ref->naive_out_error,
-                           ref->lse,      ref->lse_unit,      ref->naive_lse_error,
-                           ref->weights,  ref->weights_unit,  ref->naive_weights_error,
-                           ref->key_sums, ref->key_sums_unit, ref->naive_key_sums_error};
+    double **const all[] = ALL_MEMBERS(ref);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+        free(*all[i]);
 }

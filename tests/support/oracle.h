@@ -12,6 +12,13 @@
  * error is what the library's is measured against. One computation of a small
  * case is exact by luck now and then, so it is done in four orders of summation
  * and the largest error counts.
+ *
+ * Inputs of bf16 and f16 are the numbers that they stand for, in the oracle and
+ * in the naive computation. Both give out as it is before it is rounded to its
+ * type; how the comparison sees through that rounding is in tolerance.h. Where
+ * the library multiplies pairs of bf16, it rounds weights, and takes denormals
+ * of q, k and v for 0, as the processor does: then they are 0 here too, and
+ * what the rounding can do to each number is its "slack", see oracle.c.
  */
 #ifndef TEST_ORACLE_H
 #define TEST_ORACLE_H
@@ -23,18 +30,32 @@
 /** All outputs, contiguous. A result that must not be finite has the unit 0 or 1, see oracle.c. */
 struct reference {
     int64_t batch, heads, tq, tk, dv;
-    double *out, *out_unit;           /**< [batch][heads][tq][dv] */
-    double *lse, *lse_unit;           /**< [batch][heads][tq] */
-    double *weights, *weights_unit;   /**< [batch][heads][tq][tk] */
-    double *key_sums, *key_sums_unit; /**< [batch][heads][tk] */
+    int rounds_weights;                                /**< the library works on pairs of bf16 here */
+    double *out, *out_unit, *out_slack;                /**< [batch][heads][tq][dv] */
+    double *lse, *lse_unit, *lse_slack;                /**< [batch][heads][tq] */
+    double *weights, *weights_unit, *weights_slack;    /**< [batch][heads][tq][tk] */
+    double *key_sums, *key_sums_unit, *key_sums_slack; /**< [batch][heads][tk] */
     /** Largest distance of a naive result from the exact one. */
     double *naive_out_error, *naive_lse_error, *naive_weights_error, *naive_key_sums_error;
 };
 
+/** To what the naive computation rounds. */
+struct naive_types {
+    attn_dtype steps; /**< scores and weights */
+    attn_dtype out;
+};
+
+/** Nothing but f32: the yardstick of the tests. */
+#define NAIVE_F32 ((struct naive_types){ATTN_F32, ATTN_F32})
+
 /** Computes everything; ends the program when memory is short. Free with reference_free(). */
 struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
-                                   const attn_params *params);
+                                   const attn_params *params, struct naive_types naive_types);
 void reference_free(struct reference *ref);
+
+/** Whether the library multiplies pairs of bf16 in this call: all three are, and the instruction set has the means. */
+int reference_rounds_weights(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                             const attn_params *params);
 
 /** Whether query (b, h, i) sees key j. */
 int oracle_key_is_live(const attn_params *params, int64_t tq, int64_t tk, int64_t b, int64_t h, int64_t i, int64_t j);
@@ -45,18 +66,16 @@ float oracle_bias(const attn_params *params, int64_t b, int64_t h, int64_t i, in
 /** The factor of q·k that params stand for. */
 double oracle_scale(const attn_params *params, int64_t dk);
 
-/** Element offset of (b, h, t, c) in a tensor whose axes of size 1 broadcast. */
-int64_t tensor_offset(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c);
-
 /** Orders of summation in which naive_row() can work. */
 #define NAIVE_ORDERS 4
 
 /**
- * One row of the naive computation, in f32 throughout. Writes dv values, the
+ * One row of the naive computation on tensors of f32, in f32 but for the
+ * rounding of scores and of finished weights to steps. Writes dv values, the
  * lse and tk weights. Bit 0 of order: keys from the last to the first; bit 1:
  * channels likewise.
  */
-void naive_row(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_params *params, int64_t b,
-               int64_t h, int64_t i, int order, float *out, float *lse, float *weights);
+void naive_row(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_params *params,
+               attn_dtype steps, int64_t b, int64_t h, int64_t i, int order, float *out, float *lse, float *weights);
 
 #endif

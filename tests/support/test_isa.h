@@ -24,7 +24,7 @@ static inline attn_isa test_isa_from_name(const char *name)
         printf("skipped: this processor or build has no %s\n", name);
         exit(TEST_SKIPPED);
     }
-    fprintf(stderr, "--isa is %s; expected scalar, avx2, avx512 or neon\n", name);
+    fprintf(stderr, "--isa is %s; expected scalar, avx2, avx512, avx512_bf16, neon or neon_bf16\n", name);
     exit(2);
 }
 

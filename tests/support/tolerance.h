@@ -14,6 +14,28 @@
  * is needed because the naive computation of a small case is sometimes exact
  * whatever the order; it counts the roundings that the library's formulas have
  * on the way of a score, and is not widened to get a test green.
+ *
+ * Narrow types have no numbers of their own here, since nothing but the
+ * rounding of what is stored distinguishes them from f32:
+ *
+ *  - q, k, v and masks of bf16 and f16 are exact numbers, widened exactly, and
+ *    the library promises f32 arithmetic on them. So the yardstick is the naive
+ *    computation in f32, not one in bf16, which errs by 2^16 units and would
+ *    let the library do so too. check_eager holds it against that one as well.
+ *  - out of bf16 or f16 has been rounded, once, by up to half a unit in its
+ *    last place: 2^-8 or 2^-11 of it. No result is free of that, and it is known
+ *    which numbers round to the one that was written. The error is the distance
+ *    of the exact result from those (dtype_distance()): that of the result as it
+ *    was in f32, at the least. If it is within the floor for f32, so it is here.
+ *  - Where pairs of bf16 are multiplied, each weight is rounded by up to W =
+ *    2^-8, and all of them against their own sum. What that can do to an
+ *    element follows from the weights and values (the "slack" of oracle.c) and
+ *    is deducted, element by element, before the rest is counted in units. It is
+ *    not a part of the floor: multiplied by 2^16 units and the same for all
+ *    elements, it would hide errors wherever rounding does no harm, such as in
+ *    rows of few keys, of equal values, or of weights that bf16 holds. lse is
+ *    off by W (1 - p_top) at most, a weight on request and a key sum by as much
+ *    of itself: they are f32, divided by a sum of rounded weights.
  */
 #ifndef TEST_TOLERANCE_H
 #define TEST_TOLERANCE_H

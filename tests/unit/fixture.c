@@ -4,6 +4,8 @@
  * these tests are about arguments and control flow, not about numbers.
  */
 #include "fixture.h"
+
+#include "dtype.h"
 #include "random.h"
 
 #include <stdio.h>
@@ -51,6 +53,18 @@ void fixture_initialize(struct fixture *f)
     f->v_arg = &f->v;
     f->out_arg = &f->out;
     f->params_arg = &f->params;
+}
+
+void fixture_narrow(struct fixture *f, attn_dtype dtype)
+{
+    attn_tensor *const tensors[] = {&f->q, &f->k, &f->v, &f->mask};
+    for (int t = 0; t < 4; t++) {
+        const int64_t n = tensors[t]->shape[0] * tensors[t]->stride[0];
+        for (int64_t i = 0; i < n; i++) /* in place: what is written lies behind what is read next */
+            dtype_store(dtype, tensors[t]->data, i, ((const float *)tensors[t]->data)[i]);
+        tensors[t]->dtype = dtype;
+    }
+    f->out.dtype = dtype;
 }
 
 attn_status fixture_forward(const struct fixture *f)

@@ -32,6 +32,10 @@ struct fixture {
 /** Fills in the valid call: f32 mask, kv_len and kv_start, bottom-right causality, lse, all weights, key sums. */
 void fixture_initialize(struct fixture *f);
 
+/** Makes q, k, v, out and the mask tensors of another type, their values rounded to it. Before anything else changes.
+ */
+void fixture_narrow(struct fixture *f, attn_dtype dtype);
+
 /** attn_forward() with what the fixture holds. */
 attn_status fixture_forward(const struct fixture *f);
 

@@ -4,6 +4,8 @@
  * seed, so that two initialised calls are the same call.
  */
 #include "large.h"
+
+#include "dtype.h"
 #include "random.h"
 
 #include <string.h>
@@ -29,6 +31,18 @@ void large_initialize(struct large *l, int num_threads)
     l->params.causal = ATTN_CAUSAL_TOP_LEFT;
     l->params.lse = &l->lse;
     l->params.num_threads = num_threads;
+}
+
+void large_narrow(struct large *l, attn_dtype dtype)
+{
+    attn_tensor *const tensors[] = {&l->q, &l->k, &l->v};
+    const int64_t n = (int64_t)(sizeof l->q_data / sizeof(float));
+    for (int t = 0; t < 3; t++) {
+        for (int64_t i = 0; i < n; i++) /* in place: what is written lies behind what is read next */
+            dtype_store(dtype, tensors[t]->data, i, ((const float *)tensors[t]->data)[i]);
+        tensors[t]->dtype = dtype;
+    }
+    l->out.dtype = dtype;
 }
 
 attn_status large_forward(const struct large *l)

@@ -22,6 +22,9 @@ struct large {
 /** Fills in the call; the outputs hold a pattern. */
 void large_initialize(struct large *l, int num_threads);
 
+/** Makes q, k, v and out tensors of another type. */
+void large_narrow(struct large *l, attn_dtype dtype);
+
 attn_status large_forward(const struct large *l);
 
 /** Whether the outputs of two calls have the same bits. */

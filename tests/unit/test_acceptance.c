@@ -137,20 +137,50 @@ static void test_strides_of_single_elements(void **state)
 {
     (void)state;
     struct fixture f, plain;
-    fixture_initialize(&plain);
-    fixture_initialize(&f);
-    struct fixture *const both[] = {&plain, &f};
-    for (int i = 0; i < 2; i++) {
-        attn_tensor *const tensors[] = {&both[i]->q, &both[i]->k, &both[i]->v, &both[i]->out};
-        for (int n = 0; n < 4; n++) {
-            tensors[n]->shape[0] = tensors[n]->shape[1] = 1;
-            for (int axis = 0; i == 1 && axis < 2; axis++)
-                tensors[n]->stride[axis] = axis ? INT64_MAX : 0; /* never multiplied by anything but 0 */
+    for (int dtype = ATTN_F32; dtype <= ATTN_F16; dtype++) {
+        fixture_initialize(&plain);
+        fixture_initialize(&f);
+        struct fixture *const both[] = {&plain, &f};
+        for (int i = 0; i < 2; i++) {
+            fixture_narrow(both[i], (attn_dtype)dtype);
+            attn_tensor *const tensors[] = {&both[i]->q, &both[i]->k, &both[i]->v, &both[i]->out};
+            for (int n = 0; n < 4; n++) {
+                tensors[n]->shape[0] = tensors[n]->shape[1] = 1;
+                for (int axis = 0; i == 1 && axis < 2; axis++)
+                    tensors[n]->stride[axis] = axis ? INT64_MAX : INT64_MIN; /* of axes that nothing steps along */
+            }
+            both[i]->params = attn_params_default();
+            assert_int_equal(fixture_forward(both[i]), ATTN_OK);
         }
-        both[i]->params = attn_params_default();
-        assert_int_equal(fixture_forward(both[i]), ATTN_OK);
+        assert_true(fixture_outputs_equal(&f, &plain));
     }
-    assert_true(fixture_outputs_equal(&f, &plain));
+}
+
+/** The same of a single token, whose stride a kernel would turn into bytes. */
+static void test_strides_of_a_single_token(void **state)
+{
+    (void)state;
+    struct fixture f, plain;
+    for (int dtype = ATTN_F32; dtype <= ATTN_F16; dtype++) {
+        fixture_initialize(&plain);
+        fixture_initialize(&f);
+        struct fixture *const both[] = {&plain, &f};
+        for (int i = 0; i < 2; i++) {
+            fixture_narrow(both[i], (attn_dtype)dtype);
+            attn_tensor *const tensors[] = {&both[i]->q, &both[i]->k, &both[i]->v, &both[i]->out, &both[i]->mask};
+            both[i]->params = attn_params_default();
+            both[i]->params.mask = &both[i]->mask;
+            both[i]->mask.shape[3] = 1;
+            for (int n = 0; n < 5; n++) {
+                tensors[n]->shape[2] = 1;
+                if (i == 1)
+                    tensors[n]->stride[2] = n % 2 ? INT64_MAX : INT64_MIN;
+            }
+            both[i]->mask.stride[3] = i == 1 ? INT64_MAX : 1;
+            assert_int_equal(fixture_forward(both[i]), ATTN_OK);
+        }
+        assert_true(fixture_outputs_equal(&f, &plain));
+    }
 }
 
 static void test_largest_head_size(void **state)
@@ -165,11 +195,42 @@ static void test_largest_head_size(void **state)
     attn_tensor vt = attn_bhtd(q + 2 * T * D, 1, 1, T, D), out = attn_bhtd(q + 3 * T * D, 1, 1, T, D);
     assert_int_equal(attn_forward(&qt, &kt, &vt, &out, NULL), ATTN_OK);
     const attn_params params = attn_params_default();
-    struct reference ref = reference_compute(&qt, &kt, &vt, &params);
+    struct reference ref = reference_compute(&qt, &kt, &vt, &params, NAIVE_F32);
     for (int i = 0; i < T * D; i++)
         assert_true(fabs((double)q[3 * T * D + i] - ref.out[i]) < 1e-4);
     reference_free(&ref);
     free(q);
+}
+
+/** Every mix of the three types in q, k, v, out and an additive mask, by each instruction set. */
+static void test_every_mix_of_types(void **state)
+{
+    (void)state;
+    static const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16};
+    static struct fixture f;
+    for (int isa = ATTN_ISA_AUTO; isa <= ATTN_ISA_LAST; isa++) {
+        for (int mix = 0; mix < 243; mix++) {
+            if (isa != ATTN_ISA_AUTO && !attn_isa_supported((attn_isa)isa))
+                continue;
+            fixture_initialize(&f);
+            /* Zeros are zeros in every type, and so are equal scores: the mean of the values, which are 0. */
+            memset(f.q_data, 0, sizeof f.q_data);
+            memset(f.k_data, 0, sizeof f.k_data);
+            memset(f.v_data, 0, sizeof f.v_data);
+            memset(f.mask_data, 0, sizeof f.mask_data);
+            f.q.dtype = types[mix % 3];
+            f.k.dtype = types[mix / 3 % 3];
+            f.v.dtype = types[mix / 9 % 3];
+            f.out.dtype = types[mix / 27 % 3];
+            f.mask.dtype = types[mix / 81];
+            f.params.isa = (attn_isa)isa;
+            assert_int_equal(fixture_forward(&f), ATTN_OK);
+            const size_t written = sizeof f.out_data / sizeof(float) * attn_dtype_size(f.out.dtype);
+            const unsigned char *bytes = (const unsigned char *)f.out_data;
+            for (size_t i = 0; i < sizeof f.out_data; i++)
+                assert_int_equal(bytes[i], i < written ? 0 : 0xA5); /* the fixture's canary */
+        }
+    }
 }
 
 static void test_many_threads(void **state)
@@ -201,24 +262,36 @@ static void test_last_error_stays(void **state)
 static void test_names_and_numbers(void **state)
 {
     (void)state;
-    static const char *const names[] = {"auto", "scalar", "avx2", "avx512", "neon"};
-    for (int isa = 0; isa < 5; isa++)
+    static const char *const names[] = {"auto", "scalar", "avx2", "avx512", "neon", "avx512_bf16", "neon_bf16"};
+    for (int isa = 0; isa < 7; isa++)
         assert_string_equal(attn_isa_name((attn_isa)isa), names[isa]);
-    assert_string_equal(attn_isa_name((attn_isa)5), "unknown");
+    assert_int_equal(ATTN_ISA_LAST, 6);
+    assert_string_equal(attn_isa_name((attn_isa)7), "unknown");
     assert_string_equal(attn_isa_name((attn_isa)-1), "unknown");
+    assert_int_equal(ATTN_ISA_AVX512_BF16, 5);
+    assert_int_equal(ATTN_ISA_NEON_BF16, 6);
     for (int a = 0; a <= ATTN_WORKSPACE_TOO_SMALL; a++)
         for (int b = 0; b < a; b++)
             assert_string_not_equal(attn_status_string((attn_status)a), attn_status_string((attn_status)b));
     assert_string_equal(attn_status_string((attn_status)99), "unknown status");
     static const size_t sizes[] = {4, 2, 2, 1, 1, 1};
-    for (int dtype = 0; dtype < 6; dtype++)
+    static const char *const dtypes[] = {"f32", "bf16", "f16", "bool", "i8", "u8"};
+    for (int dtype = 0; dtype < 6; dtype++) {
         assert_int_equal(attn_dtype_size((attn_dtype)dtype), sizes[dtype]);
+        assert_string_equal(attn_dtype_name((attn_dtype)dtype), dtypes[dtype]);
+    }
     assert_int_equal(attn_dtype_size((attn_dtype)6), 0);
+    assert_int_equal(attn_dtype_size((attn_dtype)-1), 0);
+    assert_string_equal(attn_dtype_name((attn_dtype)6), "unknown");
+    assert_string_equal(attn_dtype_name((attn_dtype)-1), "unknown");
     assert_int_equal(attn_version(), ATTN_VERSION);
     assert_string_equal(attn_version_string(), "0.1.0");
     assert_true(attn_isa_supported(ATTN_ISA_SCALAR));
     assert_true(attn_isa_supported(attn_isa_active()));
     assert_false(attn_isa_supported((attn_isa)42));
+    /* A set of bf16 pairs is the set that it extends, and more. */
+    assert_true(attn_isa_supported(ATTN_ISA_AVX512) || !attn_isa_supported(ATTN_ISA_AVX512_BF16));
+    assert_true(attn_isa_supported(ATTN_ISA_NEON) || !attn_isa_supported(ATTN_ISA_NEON_BF16));
     assert_true(attn_default_num_threads() >= 1);
     assert_int_equal(attn_cache_size(0), 0);
     assert_int_equal(attn_cache_size(9), 0);
@@ -236,7 +309,9 @@ int main(void)
         cmocka_unit_test(test_lengths_at_their_ends),
         cmocka_unit_test(test_extreme_offsets),
         cmocka_unit_test(test_strides_of_single_elements),
+        cmocka_unit_test(test_strides_of_a_single_token),
         cmocka_unit_test(test_largest_head_size),
+        cmocka_unit_test(test_every_mix_of_types),
         cmocka_unit_test(test_many_threads),
         cmocka_unit_test(test_last_error_stays),
         cmocka_unit_test(test_names_and_numbers),

@@ -110,6 +110,7 @@ static int nth_fails(int n, int persistent, const struct large *expected, int wi
 {
     static struct large l;
     large_initialize(&l, 2);
+    large_narrow(&l, expected->q.dtype);
     attn_status status;
     begin(n, persistent);
     if (with_plan) {
@@ -136,14 +137,17 @@ static void test_every_allocation(void **state)
 {
     (void)state;
     static struct large expected;
-    large_initialize(&expected, 2);
-    assert_int_equal(large_forward(&expected), ATTN_OK);
-    for (int with_plan = 0; with_plan < 2; with_plan++) {
-        for (int persistent = 0; persistent < 2; persistent++) {
-            int n = 1;
-            while (!nth_fails(n, persistent, &expected, with_plan))
-                assert_true(++n < 10000);
-            assert_true(n > 1); /* else the library's allocations do not pass through here */
+    for (int dtype = ATTN_F32; dtype <= ATTN_F16; dtype++) { /* narrow types take scratch of their own */
+        large_initialize(&expected, 2);
+        large_narrow(&expected, (attn_dtype)dtype);
+        assert_int_equal(large_forward(&expected), ATTN_OK);
+        for (int with_plan = 0; with_plan < 2; with_plan++) {
+            for (int persistent = 0; persistent < 2; persistent++) {
+                int n = 1;
+                while (!nth_fails(n, persistent, &expected, with_plan))
+                    assert_true(++n < 10000);
+                assert_true(n > 1); /* else the library's allocations do not pass through here */
+            }
         }
     }
 }
@@ -153,22 +157,26 @@ static void test_run_allocates_nothing(void **state)
 {
     (void)state;
     static struct large l, expected;
-    attn_plan *plan = NULL;
-    large_initialize(&expected, 2); /* also starts OpenMP's threads */
-    assert_int_equal(large_forward(&expected), ATTN_OK);
-    large_initialize(&l, 2);
-    assert_int_equal(attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params), ATTN_OK);
-    const size_t size = attn_plan_workspace_size(plan);
-    void *workspace = __real_malloc(size);
-    assert_non_null(workspace);
-    begin(1, 1);
-    const attn_status status = attn_plan_run(plan, &l.q, &l.k, &l.v, &l.out, &l.params, workspace, size);
-    ledger.active = 0;
-    assert_int_equal(status, ATTN_OK);
-    assert_int_equal(ledger.made, 0);
-    assert_true(large_equal(&l, &expected));
-    __real_free(workspace);
-    attn_plan_destroy(plan);
+    for (int dtype = ATTN_F32; dtype <= ATTN_F16; dtype++) {
+        attn_plan *plan = NULL;
+        large_initialize(&expected, 2); /* also starts OpenMP's threads */
+        large_narrow(&expected, (attn_dtype)dtype);
+        assert_int_equal(large_forward(&expected), ATTN_OK);
+        large_initialize(&l, 2);
+        large_narrow(&l, (attn_dtype)dtype);
+        assert_int_equal(attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params), ATTN_OK);
+        const size_t size = attn_plan_workspace_size(plan);
+        void *workspace = __real_malloc(size);
+        assert_non_null(workspace);
+        begin(1, 1);
+        const attn_status status = attn_plan_run(plan, &l.q, &l.k, &l.v, &l.out, &l.params, workspace, size);
+        ledger.active = 0;
+        assert_int_equal(status, ATTN_OK);
+        assert_int_equal(ledger.made, 0);
+        assert_true(large_equal(&l, &expected));
+        __real_free(workspace);
+        attn_plan_destroy(plan);
+    }
 }
 
 int main(void)

@@ -54,9 +54,11 @@ struct wrong {
 #define BIG ((int64_t)1 << 40)
 
 #if defined(__aarch64__)
-#define ISA_ELSEWHERE ATTN_ISA_AVX2
+#define ISA_ELSEWHERE      ATTN_ISA_AVX2
+#define BF16_ISA_ELSEWHERE ATTN_ISA_AVX512_BF16
 #else
-#define ISA_ELSEWHERE ATTN_ISA_NEON
+#define ISA_ELSEWHERE      ATTN_ISA_NEON
+#define BF16_ISA_ELSEWHERE ATTN_ISA_NEON_BF16
 #endif
 
 static const float some_float[64];
@@ -80,16 +82,24 @@ static const struct wrong wrongs[] = {
     {ATTN_INVALID_ARGUMENT, "lse|data|NULL", {POINTER(lse.data, NULL)}},
     {ATTN_INVALID_ARGUMENT, "q|align", {POINTER(q.data, MISALIGNED)}},
     {ATTN_INVALID_ARGUMENT, "out|align", {POINTER(out.data, MISALIGNED)}},
-    {ATTN_UNSUPPORTED, "q|F16|F32", {INT(q.dtype, ATTN_F16)}},
-    {ATTN_UNSUPPORTED, "k|BF16|F32", {INT(k.dtype, ATTN_BF16)}},
-    {ATTN_UNSUPPORTED, "v|I8|F32", {INT(v.dtype, ATTN_I8)}},
-    {ATTN_UNSUPPORTED, "out|F16|F32", {INT(out.dtype, ATTN_F16)}},
+    {ATTN_INVALID_ARGUMENT, "k|align", {POINTER(k.data, MISALIGNED), INT(k.dtype, ATTN_BF16)}},
+    {ATTN_INVALID_ARGUMENT, "mask|align", {POINTER(mask.data, MISALIGNED), INT(mask.dtype, ATTN_F16)}},
+    {ATTN_UNSUPPORTED, "q.dtype|i8|f32", {INT(q.dtype, ATTN_I8)}},
+    {ATTN_UNSUPPORTED, "q.dtype|bool|f32", {INT(q.dtype, ATTN_BOOL)}},
+    {ATTN_UNSUPPORTED, "k.dtype|u8|f32", {INT(k.dtype, ATTN_U8)}},
+    {ATTN_UNSUPPORTED, "v.dtype|i8|bf16", {INT(v.dtype, ATTN_I8)}},
+    {ATTN_UNSUPPORTED, "v.dtype|bool|bf16", {INT(v.dtype, ATTN_BOOL)}},
+    {ATTN_UNSUPPORTED, "out.dtype|u8|f16", {INT(out.dtype, ATTN_U8)}},
+    {ATTN_UNSUPPORTED, "out.dtype|bool|f16", {INT(out.dtype, ATTN_BOOL)}},
     {ATTN_INVALID_ARGUMENT, "q|dtype|99", {INT(q.dtype, 99)}},
-    {ATTN_UNSUPPORTED, "mask|F16|F32", {INT(mask.dtype, ATTN_F16)}},
+    {ATTN_INVALID_ARGUMENT, "out|dtype|-1", {INT(out.dtype, -1)}},
+    {ATTN_UNSUPPORTED, "mask.dtype|i8|f32", {INT(mask.dtype, ATTN_I8)}},
+    {ATTN_UNSUPPORTED, "mask.dtype|u8|f32", {INT(mask.dtype, ATTN_U8)}},
     {ATTN_INVALID_ARGUMENT, "mask|dtype|77", {INT(mask.dtype, 77)}},
-    {ATTN_UNSUPPORTED, "lse|F16|F32", {INT(lse.dtype, ATTN_F16)}},
-    {ATTN_UNSUPPORTED, "weights|BF16|F32", {INT(weights.dtype, ATTN_BF16)}},
-    {ATTN_UNSUPPORTED, "key_sums|F16|F32", {INT(key_sums.dtype, ATTN_F16)}},
+    {ATTN_UNSUPPORTED, "lse.dtype|f16|f32", {INT(lse.dtype, ATTN_F16)}},
+    {ATTN_UNSUPPORTED, "weights.dtype|bf16|f32", {INT(weights.dtype, ATTN_BF16)}},
+    {ATTN_UNSUPPORTED, "weights.dtype|u8|f32", {INT(weights.dtype, ATTN_U8)}},
+    {ATTN_UNSUPPORTED, "key_sums.dtype|f16|f32", {INT(key_sums.dtype, ATTN_F16)}},
     {ATTN_INVALID_ARGUMENT, "q|shape|-5", {INT64(q.shape[2], -5)}},
     {ATTN_INVALID_ARGUMENT, "k|shape|-8", {INT64(k.shape[3], -8)}},
     {ATTN_SHAPE_MISMATCH, "k|3|2", {INT64(k.shape[0], 3)}},
@@ -142,8 +152,11 @@ static const struct wrong wrongs[] = {
     {ATTN_INVALID_ARGUMENT, "temperature|inf", {FLOAT(params.temperature, INFINITY)}},
     {ATTN_INVALID_ARGUMENT, "causal|9", {INT(params.causal, 9)}},
     {ATTN_INVALID_ARGUMENT, "exp|7", {INT(params.exp, 7)}},
+    {ATTN_INVALID_ARGUMENT, "qk|9", {INT(params.qk, 9)}},
     {ATTN_INVALID_ARGUMENT, "isa|55", {INT(params.isa, 55)}},
+    {ATTN_INVALID_ARGUMENT, "isa|7", {INT(params.isa, ATTN_ISA_LAST + 1)}},
     {ATTN_UNSUPPORTED, "isa", {INT(params.isa, ISA_ELSEWHERE)}},
+    {ATTN_UNSUPPORTED, "isa|_bf16", {INT(params.isa, BF16_ISA_ELSEWHERE)}},
     {ATTN_INVALID_ARGUMENT, "num_threads|-3", {INT(params.num_threads, -3)}},
     {ATTN_INVALID_ARGUMENT, "kv_len[1]|-1|7", {INT64(kv_len[1], -1)}},
     {ATTN_INVALID_ARGUMENT, "kv_len[1]|8|7", {INT64(kv_len[1], FIX_TK + 1)}},

@@ -17,27 +17,48 @@
 
 /** What a child printed. */
 struct observed {
-    char isa[16];
-    int threads, plan_threads, supported; /**< bit n of supported: instruction set n */
+    char isa[16], kernel[16], bf16_kernel[16]; /**< attn_isa_active(), and whose kernels plans of f32 and bf16 get */
+    int threads, plan_threads, supported;      /**< bit n of supported: instruction set n */
     char errors[4096];
     int error_lines;
 };
 
+/** The word before "kernel" in a plan's description. */
+static void name_kernel(const attn_plan *plan, char *name, size_t size)
+{
+    char text[512];
+    attn_plan_describe(plan, text, sizeof text);
+    char *end = strstr(text, " kernel");
+    if (end)
+        *end = 0;
+    const char *word = end ? strrchr(text, ' ') : NULL;
+    snprintf(name, size, "%.15s", word ? word + 1 : "none");
+}
+
 static int run_as_child(void)
 {
     static struct large l;
-    attn_plan *plan = NULL;
+    attn_plan *plan = NULL, *bf16_plan = NULL;
+    char kernel[16], bf16_kernel[16];
     large_initialize(&l, 0);
     if (large_forward(&l) != ATTN_OK || large_forward(&l) != ATTN_OK ||
         attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params) != ATTN_OK) {
         printf("failed: %s\n", attn_last_error());
         return 1;
     }
+    l.q.dtype = l.k.dtype = l.v.dtype = ATTN_BF16;
+    if (attn_plan_create(&bf16_plan, &l.q, &l.k, &l.v, &l.out, &l.params) != ATTN_OK) {
+        printf("failed: %s\n", attn_last_error());
+        return 1;
+    }
+    name_kernel(plan, kernel, sizeof kernel);
+    name_kernel(bf16_plan, bf16_kernel, sizeof bf16_kernel);
+    attn_plan_destroy(bf16_plan);
     int supported = 0;
     for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++)
         supported |= (attn_isa_supported((attn_isa)isa) != 0) << isa;
-    printf("%s %d %d %d\n", attn_isa_name(attn_isa_active()), attn_default_num_threads(), attn_plan_num_threads(plan),
-           supported);
+    printf("%s %s %s %d %d %d\n", attn_isa_name(attn_isa_active()), kernel, bf16_kernel, attn_default_num_threads(),
+           attn_plan_num_threads(plan), supported);
     attn_plan_destroy(plan);
     return 0;
 }
@@ -84,7 +105,9 @@ static struct observed observe(const char *name, const char *value)
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         fail_msg("with %s=%s the child ended with status %d: %s%s", name ? name : "nothing", value ? value : "", status,
                  output, seen.errors);
-    assert_int_equal(sscanf(output, "%15s %d %d %d", seen.isa, &seen.threads, &seen.plan_threads, &seen.supported), 4);
+    assert_int_equal(sscanf(output, "%15s %15s %15s %d %d %d", seen.isa, seen.kernel, seen.bf16_kernel, &seen.threads,
+                            &seen.plan_threads, &seen.supported),
+                     6);
     for (const char *c = seen.errors; *c; c++)
         seen.error_lines += *c == '\n';
     return seen;
@@ -104,13 +127,18 @@ static void test_isa_cap(void **state)
     struct observed seen = observe("ATTN_MAX_CPU_ISA", "scalar");
     assert_string_equal(seen.isa, "scalar");
     assert_string_equal(seen.errors, "");
-    static const char *const names[] = {"", "scalar", "avx2", "avx512", "neon"};
+    /* Each set with whose kernels f32 gets then; kernels of bf16 pairs are only found where the cap names them. */
+    static const char *const names[][2] = {
+        {"", ""},         {"scalar", "scalar"},      {"avx2", "avx2"},     {"avx512", "avx512"},
+        {"neon", "neon"}, {"avx512_bf16", "avx512"}, {"neon_bf16", "neon"}};
     const int supported = seen.supported;
     for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++) {
         if (!(supported >> isa & 1))
             continue;
-        seen = observe("ATTN_MAX_CPU_ISA", names[isa]);
-        assert_string_equal(seen.isa, names[isa]);
+        seen = observe("ATTN_MAX_CPU_ISA", names[isa][0]);
+        assert_string_equal(seen.isa, names[isa][0]);
+        assert_string_equal(seen.bf16_kernel, names[isa][0]);
+        assert_string_equal(seen.kernel, names[isa][1]);
         assert_string_equal(seen.errors, "");
     }
 }
@@ -119,13 +147,10 @@ static void test_isa_cap(void **state)
 static void test_unknown_values(void **state)
 {
     (void)state;
-    static const char *const wrong[][2] = {{"ATTN_MAX_CPU_ISA", "sse9"},
-                                           {"ATTN_MAX_CPU_ISA", "AVX2 "},
-                                           {"ATTN_NUM_THREADS", "many"},
-                                           {"ATTN_NUM_THREADS", "-2"},
-                                           {"ATTN_NUM_THREADS", "3x"},
-                                           {"ATTN_NUM_THREADS", "0x2"},
-                                           {"ATTN_NUM_THREADS", "99999999999999999999"},
+    static const char *const wrong[][2] = {{"ATTN_MAX_CPU_ISA", "sse9"}, {"ATTN_MAX_CPU_ISA", "AVX2 "},
+                                           {"ATTN_MAX_CPU_ISA", "bf16"}, {"ATTN_NUM_THREADS", "many"},
+                                           {"ATTN_NUM_THREADS", "-2"},   {"ATTN_NUM_THREADS", "3x"},
+                                           {"ATTN_NUM_THREADS", "0x2"},  {"ATTN_NUM_THREADS", "99999999999999999999"},
                                            {"ATTN_VERBOSE", "loud"}};
     const struct observed normal = observe(NULL, NULL);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -151,7 +176,7 @@ static void test_verbose(void **state)
     (void)state;
     const struct observed seen = observe("ATTN_VERBOSE", "1");
     assert_int_equal(seen.error_lines, 2); /* the child makes two calls */
-    assert_non_null(strstr(seen.errors, seen.isa));
+    assert_non_null(strstr(seen.errors, seen.kernel));
 }
 
 int main(void)

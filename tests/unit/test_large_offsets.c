@@ -3,7 +3,8 @@
  * Offsets beyond 2^31 and 2^32 elements. Tensors of few elements lie far apart
  * in a sparse mapping of many GiB (MAP_NORESERVE: only pages that are touched
  * exist), with strides by batch, by head, by token, and in masks; the results
- * must have the bits of the same tensors lying close together. An offset that
+ * must have the bits of the same tensors lying close together, for elements of
+ * four bytes and of two. An offset that
  * is computed in 32 bits anywhere lands on a page of zeros or faults.
  */
 #include "fixture.h"
@@ -56,34 +57,39 @@ static size_t move_apart(attn_tensor *t, int axis, int with_contents)
     return size;
 }
 
-static void compare_far(const attn_tensor *far, const float *expected)
+static void compare_far(const attn_tensor *far, const void *data)
 {
+    const size_t element = attn_dtype_size(far->dtype);
+    const char *expected = data;
     for (int64_t b = 0; b < far->shape[0]; b++)
         for (int64_t h = 0; h < far->shape[1]; h++)
             for (int64_t i = 0; i < far->shape[2]; i++)
                 for (int64_t c = 0; c < far->shape[3]; c++) {
-                    const float got =
-                        ((const float *)far
-                             ->data)[b * far->stride[0] + h * far->stride[1] + i * far->stride[2] + c * far->stride[3]];
-                    if (memcmp(&got, expected++, sizeof got) != 0)
+                    const int64_t at =
+                        b * far->stride[0] + h * far->stride[1] + i * far->stride[2] + c * far->stride[3];
+                    if (memcmp((const char *)far->data + (size_t)at * element, expected, element) != 0)
                         fail_msg("element (%d,%d,%d,%d) differs from the one in a small tensor", (int)b, (int)h, (int)i,
                                  (int)c);
+                    expected += element;
                 }
 }
 
 /** Tensor number which, moved apart along an axis. */
-static void check_axis(attn_isa isa, int which, int axis)
+static void check_axis(attn_isa isa, attn_dtype dtype, int which, int axis)
 {
     struct fixture near, f;
     fixture_initialize(&near);
     fixture_initialize(&f);
+    fixture_narrow(&near, dtype);
+    fixture_narrow(&f, dtype);
     near.params.isa = f.params.isa = isa;
     assert_int_equal(fixture_forward(&near), ATTN_OK);
     attn_tensor *const tensors[] = {&f.q, &f.k, &f.v, &f.mask, &f.out, &f.lse, &f.weights, &f.key_sums};
     const float *const expected[] = {
         NULL, NULL, NULL, NULL, near.out_data, near.lse_data, near.weights_data, near.key_sums_data};
     attn_tensor *t = tensors[which];
-    snprintf(guard_case_line, sizeof guard_case_line, "tensor %d, axis %d, isa %s", which, axis, attn_isa_name(isa));
+    snprintf(guard_case_line, sizeof guard_case_line, "tensor %d of %s, axis %d, isa %s", which,
+             attn_dtype_name(t->dtype), axis, attn_isa_name(isa));
     const size_t size = move_apart(t, axis, which < 4);
     assert_int_equal(fixture_forward(&f), ATTN_OK);
     if (expected[which])
@@ -111,7 +117,8 @@ static void test_far_apart(void **state)
                 const int any_stride = which == 3 || which > 4; /* q, k, v and out need contiguous channels */
                 if ((axis == 3 && !any_stride) || (which == 5 && axis == 3) || (which == 7 && axis == 2))
                     continue;
-                check_axis((attn_isa)isa, which, axis);
+                for (int dtype = ATTN_F32; dtype <= ATTN_F16; dtype++)
+                    check_axis((attn_isa)isa, (attn_dtype)dtype, which, axis);
             }
 }
 

@@ -26,6 +26,58 @@ static attn_status run(const attn_plan *plan, const struct fixture *f, void *wor
     return attn_plan_run(plan, f->q_arg, f->k_arg, f->v_arg, f->out_arg, f->params_arg, workspace, size);
 }
 
+/** Whether the description of a plan for q, k and v of one type names this instruction set's kernel. */
+static int plan_has_kernel(attn_dtype dtype, attn_isa isa, attn_isa kernel)
+{
+    static struct large l;
+    attn_plan *plan = NULL;
+    char text[1024], words[64];
+    large_initialize(&l, 1);
+    l.q.dtype = l.k.dtype = l.v.dtype = dtype;
+    l.params.isa = isa;
+    assert_int_equal(attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params), ATTN_OK);
+    attn_plan_describe(plan, text, sizeof text);
+    attn_plan_destroy(plan);
+    snprintf(words, sizeof words, " %s kernel", attn_isa_name(kernel));
+    assert_non_null(strstr(text, attn_dtype_name(dtype)));
+    assert_non_null(strstr(text, dtype == ATTN_F32 || kernel < ATTN_ISA_AVX512_BF16 ? "sleef" : "bf16 exp"));
+    return strstr(text, words) != NULL;
+}
+
+/** What a set of bf16 pairs does with anything but bf16: that of the set that it extends. */
+static attn_isa without_pairs(attn_isa isa)
+{
+    return isa == ATTN_ISA_AVX512_BF16 ? ATTN_ISA_AVX512 : isa == ATTN_ISA_NEON_BF16 ? ATTN_ISA_NEON : isa;
+}
+
+/** Kernels of bf16 pairs are for bf16 and nothing else, whether they are asked for or found. */
+static void test_kernel_follows_type(void **state)
+{
+    (void)state;
+    for (int i = ATTN_ISA_AUTO; i <= ATTN_ISA_LAST; i++) {
+        const attn_isa isa = (attn_isa)i, stands_for = isa == ATTN_ISA_AUTO ? attn_isa_active() : isa;
+        if (!attn_isa_supported(stands_for))
+            continue;
+        assert_true(plan_has_kernel(ATTN_BF16, isa, stands_for));
+        assert_true(plan_has_kernel(ATTN_F32, isa, without_pairs(stands_for)));
+        assert_true(plan_has_kernel(ATTN_F16, isa, without_pairs(stands_for)));
+    }
+    /* One of the three of another type is enough. */
+    for (int i = 0; i < 3; i++) {
+        static struct large l;
+        attn_plan *plan = NULL;
+        char text[1024];
+        large_initialize(&l, 1);
+        l.q.dtype = i == 0 ? ATTN_F32 : ATTN_BF16;
+        l.k.dtype = i == 1 ? ATTN_F16 : ATTN_BF16;
+        l.v.dtype = i == 2 ? ATTN_F32 : ATTN_BF16;
+        assert_int_equal(attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params), ATTN_OK);
+        attn_plan_describe(plan, text, sizeof text);
+        attn_plan_destroy(plan);
+        assert_null(strstr(text, "_bf16 kernel"));
+    }
+}
+
 static void test_describe(void **state)
 {
     (void)state;
@@ -38,7 +90,7 @@ static void test_describe(void **state)
     const size_t length = attn_plan_describe(plan, whole, sizeof whole);
     assert_int_equal(length, strlen(whole));
     assert_true(length > 20 && !strchr(whole, '\n'));
-    assert_non_null(strstr(whole, attn_isa_name(attn_isa_active())));
+    assert_non_null(strstr(whole, attn_isa_name(without_pairs(attn_isa_active()))));
     assert_non_null(strcasestr(whole, "sleef"));
     assert_int_equal(attn_plan_describe(plan, part, 10), length);
     assert_int_equal(strlen(part), 9);
@@ -135,6 +187,41 @@ static void test_other_options(void **state)
     }
     free(workspace);
     attn_plan_destroy(plan);
+}
+
+/** So are the types of q, k, v, out and the mask: the sentence names the tensor. */
+static void test_other_types(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"q.dtype", "k.dtype", "v.dtype", "out.dtype", "mask"};
+    static const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16};
+    struct fixture f;
+    for (int planned = 0; planned < 3; planned++) {
+        fixture_initialize(&f);
+        f.q.dtype = f.k.dtype = f.v.dtype = f.out.dtype = f.mask.dtype = types[planned];
+        attn_plan *plan = plan_of(&f);
+        const size_t size = attn_plan_workspace_size(plan);
+        void *workspace = malloc(size);
+        assert_non_null(workspace);
+        for (int which = 0; which < 5; which++) {
+            for (int other = 0; other < 3; other++) {
+                fixture_initialize(&f);
+                f.q.dtype = f.k.dtype = f.v.dtype = f.out.dtype = f.mask.dtype = types[planned];
+                attn_tensor *const tensors[] = {&f.q, &f.k, &f.v, &f.out, &f.mask};
+                tensors[which]->dtype = types[other];
+                if (other == planned) {
+                    assert_int_equal(run(plan, &f, workspace, size), ATTN_OK);
+                    continue;
+                }
+                assert_int_equal(run(plan, &f, workspace, size), ATTN_INVALID_ARGUMENT);
+                if (!strstr(attn_last_error(), names[which]))
+                    fail_msg("expected %s in \"%s\"", names[which], attn_last_error());
+                assert_true(fixture_outputs_untouched(&f));
+            }
+        }
+        free(workspace);
+        attn_plan_destroy(plan);
+    }
 }
 
 static void test_other_data(void **state)
@@ -262,8 +349,9 @@ static void test_shares_of_a_pool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_describe),         cmocka_unit_test(test_small_workspace),
-        cmocka_unit_test(test_share_arguments),  cmocka_unit_test(test_other_options),
+        cmocka_unit_test(test_describe),         cmocka_unit_test(test_kernel_follows_type),
+        cmocka_unit_test(test_small_workspace),  cmocka_unit_test(test_share_arguments),
+        cmocka_unit_test(test_other_options),    cmocka_unit_test(test_other_types),
         cmocka_unit_test(test_other_data),       cmocka_unit_test(test_concurrent_runs),
         cmocka_unit_test(test_shares_of_a_pool),
     };

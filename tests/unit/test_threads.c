@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Several threads of the caller in attn_forward() at once, each with OpenMP
- * threads of its own below it or not; and the sentence about an error, which
+ * threads of its own below it or not, in all three types at once; and the sentence about an error, which
  * belongs to the thread whose call failed.
  */
 #include "fixture.h"
@@ -32,6 +32,7 @@ static void *compute(void *argument)
     t->wrong_sentence += attn_last_error()[0] != 0; /* nothing has failed on this thread */
     for (int i = 0; i < ROUNDS && l; i++) {
         large_initialize(l, 1 + (t->number + i) % 3);
+        large_narrow(l, t->expected->q.dtype);
         t->wrong_status += large_forward(l) != ATTN_OK;
         t->wrong_bits += !large_equal(l, t->expected);
         l->params.num_threads = -100 - t->number;
@@ -43,13 +44,14 @@ static void *compute(void *argument)
     return NULL;
 }
 
-static void run_all(const struct large *expected)
+/** expected[n] is what a call of type n gives; a third of the threads make calls of each. */
+static void run_all(const struct large expected[3])
 {
     static struct thread threads[THREADS];
     pthread_barrier_t barrier;
     assert_int_equal(pthread_barrier_init(&barrier, NULL, THREADS), 0);
     for (int i = 0; i < THREADS; i++) {
-        threads[i] = (struct thread){.number = i, .barrier = &barrier, .expected = expected};
+        threads[i] = (struct thread){.number = i, .barrier = &barrier, .expected = &expected[i % 3]};
         assert_int_equal(pthread_create(&threads[i].id, NULL, compute, &threads[i]), 0);
     }
     for (int i = 0; i < THREADS; i++)
@@ -65,11 +67,14 @@ static void run_all(const struct large *expected)
 static void test_concurrent_calls(void **state)
 {
     (void)state;
-    static struct large expected;
-    large_initialize(&expected, 1);
-    assert_int_equal(large_forward(&expected), ATTN_OK);
-    run_all(&expected);
-    run_all(&expected);
+    static struct large expected[3];
+    for (int dtype = ATTN_F32; dtype <= ATTN_F16; dtype++) {
+        large_initialize(&expected[dtype], 1);
+        large_narrow(&expected[dtype], (attn_dtype)dtype);
+        assert_int_equal(large_forward(&expected[dtype]), ATTN_OK);
+    }
+    run_all(expected);
+    run_all(expected);
 }
 
 int main(void)

@@ -9,6 +9,7 @@
  * Keys are unit vectors scaled so that the logits can be read off: with d = 1,
  * q = 1 and scale = 1 the logit of key j is k[j].
  */
+#include "dtype.h"
 #include "fixture.h"
 
 #include <float.h>
@@ -187,6 +188,77 @@ static void check_rows_apart(attn_params params)
     must_equal("lse", lse[2], log(3));
 }
 
+/** attend() with q, k, v, an optional additive mask of one value a key, and out of one type. */
+static void attend_in(attn_dtype dtype, int64_t tk, int64_t dv, float q, const float *k, const float *v,
+                      const float *mask, float *out, attn_params params)
+{
+    float narrow[4][32], narrow_out[32];
+    const float *const values[] = {&q, k, v, mask};
+    const int64_t counts[] = {1, tk, tk * dv, mask ? tk : 0};
+    for (int t = 0; t < 4; t++)
+        for (int64_t i = 0; i < counts[t]; i++)
+            dtype_store(dtype, narrow[t], i, values[t][i]);
+    const attn_tensor qt = tensor_as(attn_bhtd(narrow[0], 1, 1, 1, 1), dtype);
+    const attn_tensor kt = tensor_as(attn_bhtd(narrow[1], 1, 1, tk, 1), dtype);
+    const attn_tensor vt = tensor_as(attn_bhtd(narrow[2], 1, 1, tk, dv), dtype);
+    const attn_tensor mt = tensor_as(attn_bhtd(narrow[3], 1, 1, 1, tk), dtype);
+    const attn_tensor ot = tensor_as(attn_bhtd(narrow_out, 1, 1, 1, dv), dtype);
+    if (mask)
+        params.mask = &mt;
+    if (attn_forward(&qt, &kt, &vt, &ot, &params) != ATTN_OK)
+        fail_msg("%s", attn_last_error());
+    for (int64_t c = 0; c < dv; c++)
+        out[c] = dtype_load(dtype, narrow_out, c);
+}
+
+/* In bf16 and f16, with numbers that both hold. A scale of ln 2 makes the weight of key j 2^k[j], exact in any type:
+ * 1 : 2 : 4 of 7, with values (7, 7), (14, -7), (7, 7): (7 + 28 + 28) / 7 = 9 and (7 - 14 + 28) / 7 = 3. The weights
+ * themselves and the log-sum-exp, ln 7, are f32. */
+static void check_narrow_powers(attn_params params)
+{
+    const float k[3] = {0, 1, 2}, v[6] = {7, 7, 14, -7, 7, 7};
+    for (int dtype = ATTN_BF16; dtype <= ATTN_F16; dtype++) {
+        float out[2], lse[1], weights[3];
+        const attn_tensor l = attn_bhtd(lse, 1, 1, 1, 1), w = attn_bhtd(weights, 1, 1, 1, 3);
+        params.scale = (float)LN2;
+        params.lse = &l;
+        params.weights = &w;
+        attend_in((attn_dtype)dtype, 3, 2, 1, k, v, NULL, out, params);
+        assert_true(out[0] == 9 && out[1] == 3);
+        must_equal("lse", lse[0], log(7));
+        must_equal("weight 0", weights[0], 1.0 / 7);
+        must_equal("weight 1", weights[1], 2.0 / 7);
+        must_equal("weight 2", weights[2], 4.0 / 7);
+    }
+}
+
+/* An additive mask on equal scores, and five keys, so that the last has no partner in a pair: -Inf hides key 1, beside
+ * key 0, and key 4 alone, whatever they hold. The other three weigh the same: values 3, 6, 9 give 6. */
+static void check_narrow_mask(attn_params params)
+{
+    const float k[5] = {1, NAN, 1, 1, INFINITY}, v[5] = {3, NAN, 6, 9, INFINITY};
+    const float mask[5] = {0.5f, -INFINITY, 0.5f, 0.5f, -INFINITY};
+    for (int dtype = ATTN_BF16; dtype <= ATTN_F16; dtype++) {
+        float out[1];
+        attend_in((attn_dtype)dtype, 5, 1, 1, k, v, mask, out, params);
+        assert_true(out[0] == 6);
+    }
+}
+
+/* One bf16 denormal, 2^-130, of two equal keys; the other value is 0. f32 has the half of it. The instructions that
+ * multiply pairs of bf16 take it for 0. The f16 denormal 2^-24 halves to 2^-25, a tie that goes to 0 in f16; 3 * 2^-24
+ * halves to a tie that goes up to 2^-23. */
+static void check_narrow_denormals(attn_params params)
+{
+    const int pairs = params.isa == ATTN_ISA_AVX512_BF16 || params.isa == ATTN_ISA_NEON_BF16;
+    const float k[2] = {1, 1}, bf16[2] = {0x1p-130f, 0}, f16[4] = {0x1p-24f, 0x3p-24f, 0, 0};
+    float out[2];
+    attend_in(ATTN_BF16, 2, 1, 1, k, bf16, NULL, out, params);
+    assert_true(out[0] == (pairs ? 0 : 0x1p-131f));
+    attend_in(ATTN_F16, 2, 2, 1, k, f16, NULL, out, params);
+    assert_true(out[0] == 0 && out[1] == 0x1p-23f);
+}
+
 #define EVERYWHERE(check)                                                                                              \
     static void test_##check(void **state)                                                                             \
     {                                                                                                                  \
@@ -202,6 +274,9 @@ EVERYWHERE(check_scale)
 EVERYWHERE(check_additive_mask)
 EVERYWHERE(check_smallest_float_mask)
 EVERYWHERE(check_rows_apart)
+EVERYWHERE(check_narrow_powers)
+EVERYWHERE(check_narrow_mask)
+EVERYWHERE(check_narrow_denormals)
 
 int main(void)
 {
@@ -214,6 +289,9 @@ int main(void)
         cmocka_unit_test(test_check_additive_mask),
         cmocka_unit_test(test_check_smallest_float_mask),
         cmocka_unit_test(test_check_rows_apart),
+        cmocka_unit_test(test_check_narrow_powers),
+        cmocka_unit_test(test_check_narrow_mask),
+        cmocka_unit_test(test_check_narrow_denormals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

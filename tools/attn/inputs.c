@@ -35,6 +35,7 @@ const struct option input_options[INPUT_COUNT] = {
     [INPUT_SCALE] = {"scale", 0, "X", "multiplies the scores; default 1/sqrt(d)", NULL},
     [INPUT_TEMPERATURE] = {"temperature", 0, "X", "divides the scores; default 1", NULL},
     [INPUT_EXP] = {"exp", 0, "NAME", "sleef (default) or fast", NULL},
+    [INPUT_QK] = {"qk", 0, "NAME", "scores from q and k: exact (default) or int8", NULL},
     [INPUT_ISA] = {"isa", 0, "NAME",
                    "auto (default), scalar, avx2, avx512, avx512_bf16, neon\n"
                    "or neon_bf16",
@@ -47,17 +48,19 @@ bool inputs_parse(struct inputs *inputs, struct option *options, struct io_error
     static const char *const layouts[] = {"bhtd", "bthd"};
     static const char *const causal[] = {"none", "top-left", "bottom-right"};
     static const char *const exps[] = {"sleef", "fast"};
+    static const char *const qks[] = {"exact", "int8"};
     const char *isas[ATTN_ISA_LAST + 1];
     for (int i = 0; i <= ATTN_ISA_LAST; i++)
         isas[i] = attn_isa_name((attn_isa)i);
 
     *inputs = (struct inputs){.options = options, .params = attn_params_default()};
     attn_params *p = &inputs->params;
-    int layout = 0, mode = 0, exp = 0, isa = 0;
+    int layout = 0, mode = 0, exp = 0, qk = 0, isa = 0;
     long long threads = 0;
     bool ok = option_choice(&options[INPUT_LAYOUT], layouts, 2, &layout, error) &&
               option_choice(&options[INPUT_CAUSAL], causal, 3, &mode, error) &&
               option_choice(&options[INPUT_EXP], exps, 2, &exp, error) &&
+              option_choice(&options[INPUT_QK], qks, 2, &qk, error) &&
               option_choice(&options[INPUT_ISA], isas, ATTN_ISA_LAST + 1, &isa, error) &&
               option_float(&options[INPUT_SCALE], false, &p->scale, error) &&
               option_float(&options[INPUT_TEMPERATURE], true, &p->temperature, error) &&
@@ -68,6 +71,7 @@ bool inputs_parse(struct inputs *inputs, struct option *options, struct io_error
     inputs->bthd = layout == 1;
     p->causal = (attn_causal)mode;
     p->exp = (attn_exp)exp;
+    p->qk = (attn_qk)qk;
     p->isa = (attn_isa)isa;
     p->num_threads = (int)threads;
     return true;

@@ -26,6 +26,7 @@ enum input_option {
     INPUT_SCALE,
     INPUT_TEMPERATURE,
     INPUT_EXP,
+    INPUT_QK,
     INPUT_ISA,
     INPUT_THREADS,
     INPUT_COUNT

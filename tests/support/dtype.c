@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A type is a number of significand bits, the implicit one included, and the
+ * exponent range of its normal numbers; all else follows from these three. A
+ * number x = m 2^e with m in [1/2, 1) is normal from e = lowest + 1 on, and
+ * its last place is then 2^(e - bits); below, the last place stays that of the
+ * smallest normal number.
+ */
+#include "dtype.h"
+
+#include <float.h>
+#include <math.h>
+
+struct format {
+    int bits, lowest, highest; /**< normal numbers are 2^lowest up to less than 2^(highest + 1) */
+};
+
+static struct format format_of(attn_dtype dtype)
+{
+    return dtype == ATTN_BF16 ? (struct format){8, -126, 127} : (struct format){11, -14, 15};
+}
+
+/** Bits of the exponent field, and where it begins. */
+static int exponent_shift(attn_dtype dtype)
+{
+    return format_of(dtype).bits - 1;
+}
+
+static float from_bits(attn_dtype dtype, uint16_t bits)
+{
+    const struct format f = format_of(dtype);
+    const int shift = exponent_shift(dtype);
+    const int field = (bits & 0x7fff) >> shift, fraction = bits & ((1 << shift) - 1);
+    const int top = f.highest - f.lowest + 2;
+    double size;
+    if (field == top)
+        size = fraction ? (double)NAN : (double)INFINITY;
+    else if (field == 0)
+        size = ldexp(fraction, f.lowest - shift);
+    else
+        size = ldexp(fraction + (1 << shift), f.lowest + field - 1 - shift);
+    return (float)(bits & 0x8000 ? -size : size);
+}
+
+float dtype_widen(attn_dtype dtype, uint16_t bits)
+{
+    static float table[2][65536];
+    static int made[2];
+    const int which = dtype == ATTN_F16;
+    if (!made[which]) {
+        for (int i = 0; i < 65536; i++)
+            table[which][i] = from_bits(dtype, (uint16_t)i);
+        made[which] = 1;
+    }
+    return table[which][bits];
+}
+
+uint16_t dtype_narrow(attn_dtype dtype, double x)
+{
+    const struct format f = format_of(dtype);
+    const int shift = exponent_shift(dtype), top = f.highest - f.lowest + 2;
+    const int sign = signbit(x) ? 0x8000 : 0;
+    const double size = fabs(x);
+    int exponent;
+    if (isnan(x))
+        return (uint16_t)(sign | top << shift | 1 << (shift - 1));
+    frexp(size, &exponent);
+    if (size == 0 || exponent - 1 < f.lowest)
+        exponent = f.lowest + 1;
+    /* rint() of an exact quotient rounds to even; a carry runs into the exponent field, and there to Inf. */
+    if (isinf(size) || exponent - 1 > f.highest)
+        return (uint16_t)(sign | top << shift);
+    const int units = (int)rint(ldexp(size, shift - (exponent - 1))); /* below 2^(shift + 1), or just that */
+    return (uint16_t)(sign | (units + ((exponent - 1 - f.lowest) << shift)));
+}
+
+float dtype_round(attn_dtype dtype, float x)
+{
+    return dtype == ATTN_F32 ? x : dtype_widen(dtype, dtype_narrow(dtype, (double)x));
+}
+
+float dtype_load(attn_dtype dtype, const void *data, int64_t at)
+{
+    return dtype == ATTN_F32 ? ((const float *)data)[at] : dtype_widen(dtype, ((const uint16_t *)data)[at]);
+}
+
+void dtype_store(attn_dtype dtype, void *data, int64_t at, float x)
+{
+    if (dtype == ATTN_F32)
+        ((float *)data)[at] = x;
+    else
+        ((uint16_t *)data)[at] = dtype_narrow(dtype, (double)x);
+}
+
+float dtype_max(attn_dtype dtype)
+{
+    return dtype == ATTN_F32 ? FLT_MAX : dtype == ATTN_BF16 ? 0x1.fep127f : 65504.0f;
+}
+
+float dtype_min_normal(attn_dtype dtype)
+{
+    return dtype == ATTN_F16 ? 0x1p-14f : FLT_MIN;
+}
+
+/** The number halfway between the sizes of two neighbours, of which the upper may be Inf: 2^(highest + 1) then. */
+static double halfway(attn_dtype dtype, int lower)
+{
+    const double low = (double)dtype_widen(dtype, (uint16_t)lower);
+    const double high = (double)dtype_widen(dtype, (uint16_t)(lower + 1));
+    return (low + (isinf(high) ? ldexp(1, format_of(dtype).highest + 1) : high)) / 2;
+}
+
+double dtype_distance(attn_dtype dtype, float got, double exact)
+{
+    if (dtype == ATTN_F32)
+        return fabs((double)got - exact);
+    const int bits = dtype_narrow(dtype, (double)got) & 0x7fff;
+    const double mirrored = signbit(got) ? -exact : exact; /* so that got counts as positive */
+    const double high = isinf(got) ? (double)INFINITY : halfway(dtype, bits);
+    const double low = bits ? halfway(dtype, bits - 1) : -high;
+    return mirrored < low ? low - mirrored : mirrored > high ? mirrored - high : 0;
+}
+
+int64_t tensor_offset(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c)
+{
+    return (t->shape[0] > 1 ? b * t->stride[0] : 0) + (t->shape[1] > 1 ? h * t->stride[1] : 0) +
+           (t->shape[2] > 1 ? token * t->stride[2] : 0) + (t->shape[3] > 1 ? c * t->stride[3] : 0);
+}
+
+float tensor_get(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c)
+{
+    return dtype_load(t->dtype, t->data, tensor_offset(t, b, h, token, c));
+}
+
+void tensor_set(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c, float x)
+{
+    dtype_store(t->dtype, t->data, tensor_offset(t, b, h, token, c), x);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Elements of f32, bf16 and f16, read and written one at a time.
+ *
+ * The conversions are the tests' own, by arithmetic on significand and
+ * exponent in double rather than on bits, so that they and the library's
+ * (src/simd) check each other.
+ */
+#ifndef TEST_DTYPE_H
+#define TEST_DTYPE_H
+
+#include "attn/attn.h"
+
+/** The value of a 16-bit pattern of bf16 or f16, exact. */
+float dtype_widen(attn_dtype dtype, uint16_t bits);
+
+/** The pattern nearest to x, ties to even; beyond the largest number Inf. A NaN gives the quiet one of its sign. */
+uint16_t dtype_narrow(attn_dtype dtype, double x);
+
+/** x rounded to a type, as a float. */
+float dtype_round(attn_dtype dtype, float x);
+
+/** Element at of an array of f32, bf16 or f16. */
+float dtype_load(attn_dtype dtype, const void *data, int64_t at);
+
+/** Stores x, rounded. */
+void dtype_store(attn_dtype dtype, void *data, int64_t at, float x);
+
+/** The largest finite number. */
+float dtype_max(attn_dtype dtype);
+
+/** The smallest positive normal number: below are the denormals. */
+float dtype_min_normal(attn_dtype dtype);
+
+/**
+ * How far exact is from all the numbers that round to got: 0 if exact itself
+ * does. What is left is the error that a result had before it was rounded to
+ * its type, at the least. For f32, whose rounding counts as one of the
+ * computation's, it is the plain distance. got must not be NaN, exact must be
+ * finite.
+ */
+double dtype_distance(attn_dtype dtype, float got, double exact);
+
+/** Element offset of (b, h, t, c) in a tensor whose axes of size 1 broadcast. */
+int64_t tensor_offset(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c);
+
+/** Element (b, h, t, c) of a tensor of f32, bf16 or f16. */
+float tensor_get(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c);
+void tensor_set(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c, float x);
+
+/** The same view of memory as if it held elements of another type (and strides count those). */
+static inline attn_tensor tensor_as(attn_tensor t, attn_dtype dtype)
+{
+    t.dtype = dtype;
+    return t;
+}
+
+#endif
