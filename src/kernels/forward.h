@@ -41,7 +41,7 @@ struct key_block {
 
 /** One strip of queries. */
 struct strip {
-    float *q, *o, *m, *l, *factor, *validity;
+    float *q, *o, *m, *l, *factor, *validity, *shift;
     int64_t first; /**< its first query within the block of queries */
     int rows, nv;
     int started; /**< m, l and o hold something */
@@ -58,6 +58,7 @@ static struct strip strip_at(const struct attn_work *work, const struct attn_scr
                           .l = scratch->l + i * STRIP,
                           .factor = scratch->factor + i * STRIP,
                           .validity = scratch->validity + i * STRIP,
+                          .shift = scratch->shift + i * STRIP,
                           .first = first,
                           .rows = rows,
                           .nv = (rows + VF_LEN - 1) / VF_LEN};
@@ -208,8 +209,11 @@ static void finish_strip(const struct attn_work *work, const struct strip *strip
         const vm empty = vf_eq(l, vf_zero());
         const vf one = query_validity(strip->validity, i);
         vf_store(inverse + i, vf_select(empty, vf_zero(), vf_div(one, l)));
-        if (work->lse)
-            vf_store(lse + i, vf_select(empty, vf_set1(-INFINITY), vf_mul(one, vf_fma(m, vf_set1(LN2), vf_log(l)))));
+        if (work->lse) {
+            const vf base2 = vf_add(m, score_shift(strip->shift, i));
+            vf_store(lse + i,
+                     vf_select(empty, vf_set1(-INFINITY), vf_mul(one, vf_fma(base2, vf_set1(LN2), vf_log(l)))));
+        }
     }
     for (int r = 0; work->lse && r < strip->rows; r++)
         work->lse[(strip->first + r) * work->lse_stride] = lse[r];
@@ -248,8 +252,8 @@ ATTN_INLINE void forward_body(const attn_exp exp, const struct attn_work *work)
         prefetch_rows(&work->q, strips[i].first + STRIP, behind < work->num_queries ? behind : work->num_queries,
                       work->dk, 0);
         const struct attn_rows rows = {row_at(&work->q, strips[i].first), work->q.stride, work->q.dtype};
-        pack_queries(work, &rows, &scratch, strips[i].q, strips[i].factor, strips[i].validity, strips[i].nv * VF_LEN,
-                     strips[i].rows);
+        pack_queries(work, &rows, &scratch, strips[i].q, strips[i].factor, strips[i].validity, strips[i].shift,
+                     strips[i].nv * VF_LEN, strips[i].rows);
         const int64_t visible = visible_keys(work, &strips[i]);
         end = visible > end ? visible : end;
     }

@@ -27,6 +27,13 @@ ATTN_INLINE vf score_finish(const struct score_operands *x, int j, vs sum)
     return sum;
 }
 
+/** What scores have lost against the true ones, in base 2: nothing. */
+ATTN_INLINE vf score_shift(const float *shift, int i)
+{
+    (void)shift, (void)i;
+    return vf_zero();
+}
+
 /** 1 for each query of vector i of a strip: what is not finite is in its scores. */
 ATTN_INLINE vf query_validity(const float *validity, int i)
 {
@@ -42,9 +49,9 @@ static void survey_keys(const struct attn_work *work, const struct attn_scratch 
 
 /** Q^T of the rows of a strip. */
 static void pack_queries(const struct attn_work *work, const struct attn_rows *rows, const struct attn_scratch *scratch,
-                         float *q, float *factor, float *validity, int width, int num_rows)
+                         float *q, float *factor, float *validity, float *shift, int width, int num_rows)
 {
-    (void)scratch, (void)validity;
+    (void)scratch, (void)validity, (void)shift;
     (void)factor;
     transpose_in(q, width, rows, num_rows, work->dk, work->scale);
 }

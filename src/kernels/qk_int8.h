@@ -6,7 +6,7 @@
  * Each row of Q and of K is divided by its own step, its largest size / 127,
  * and rounded; a score is the integer sum times both steps. From K its mean
  * is taken away first: that moves all scores of a query by the same amount,
- * which softmax does not notice, and it takes away the offset that the keys
+ * which softmax does not notice (the log-sum-exp gets it back), and it takes away the offset that the keys
  * have in common, which would use up the range. The mean is that of the first
  * keys, SURVEYED_KEYS of them: enough to find a common offset, and the cost does
  * not grow with the sequence.
@@ -37,6 +37,12 @@ ATTN_INLINE vs score_start(const struct score_operands *x, int j)
 ATTN_INLINE vf score_finish(const struct score_operands *x, int j, vs sum)
 {
     return vf_mul(vs_float(sum), vf_set1(x->k_scale[j]));
+}
+
+/** What the scores of a query have lost with the mean of K, in base 2. */
+ATTN_INLINE vf score_shift(const float *shift, int i)
+{
+    return vf_load(shift + i);
 }
 
 /** 1, or NaN for a query with a NaN or Inf, which int8 cannot hold: a factor of its results. */
@@ -139,15 +145,29 @@ static void survey_keys(const struct attn_work *work, const struct attn_scratch 
     }
 }
 
+/** The product of two rows that end in zeros up to a whole vector. */
+static float dot_rows(const float *x, const float *y, int64_t n)
+{
+    float lanes[VF_LEN], total = 0.0f;
+    vf sum = vf_zero();
+    for (int64_t c = 0; c < n; c += VF_LEN)
+        sum = vf_fma(vf_load(x + c), vf_load(y + c), sum);
+    vf_store(lanes, sum);
+    for (int i = 0; i < VF_LEN; i++)
+        total += lanes[i];
+    return total;
+}
+
 /** Q^T of the rows of a strip in int8, and each query's factor: its step times the scale. */
 static void pack_queries(const struct attn_work *work, const struct attn_rows *rows, const struct attn_scratch *scratch,
-                         float *q, float *factor, float *validity, int width, int num_rows)
+                         float *q, float *factor, float *validity, float *shift, int width, int num_rows)
 {
     const int64_t dk = work->dk, words = channel_words(dk);
     int8_t *bytes = scratch->q_row;
     for (int r = 0; r < width; r++) {
         factor[r] = FLT_MIN; /* not 0, whose product with -inf is NaN */
         validity[r] = 1.0f;
+        shift[r] = 0.0f;
         memset(bytes, 0, (size_t)row_pitch(dk));
         if (r < num_rows) {
             const float top = centre_row(rows->dtype, row_at(rows, r), scratch->zeros, dk, scratch->k_row);
@@ -155,6 +175,8 @@ static void pack_queries(const struct attn_work *work, const struct attn_rows *r
             const float step = top / INT8_MAX_F * fabsf(work->scale);
             if (isfinite(step)) {
                 factor[r] = fmaxf(step, FLT_MIN);
+                if (work->lse)
+                    shift[r] = work->scale * dot_rows(scratch->k_row, scratch->k_mean, dk);
                 quantize_row(bytes, scratch->k_row, inverse_step(top) * sign, dk);
             } else {
                 validity[r] = NAN;

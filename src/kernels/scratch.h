@@ -36,6 +36,7 @@ struct attn_scratch {
     float *factor;                 /**< [strips][strip] what raw scores are multiplied by */
     float *s;                      /**< [key_block][strip] scores, then words of weights */
     float *validity;               /**< [strips][strip] of int8 scores: 1, or NaN */
+    float *shift;                  /**< [strips][strip] of int8 scores: what they have lost, base 2 */
     float *ones;                   /**< [strip] the factor of scores that have had theirs */
     float *k_mean, *k_row, *zeros; /**< [dk] of int8 scores: the mean of K, a row less its mean, zeros */
     int8_t *q_row;                 /**< [dk] of int8 scores: a row */
@@ -94,6 +95,7 @@ static inline size_t attn_scratch_layout(struct attn_scratch *scratch, void *bas
     ATTN_TAKE(l, strips * strip);
     ATTN_TAKE(factor, strips * strip);
     ATTN_TAKE(validity, strips * strip);
+    ATTN_TAKE(shift, strips * strip);
     ATTN_TAKE(ones, strip);
     const int64_t row = shape->int8_scores ? (dk + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN : 0;
     ATTN_TAKE(k_mean, row);
