@@ -12,6 +12,7 @@
 #include "kernels/rows.h"
 #include "kernels/transpose.h"
 #include "kernels/words.h"
+#include "kernels/strip.h"
 #if VS_PACK == 1
 #include "kernels/qk_f32.h"
 #elif VS_PACK == 2

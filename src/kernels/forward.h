@@ -39,38 +39,6 @@ struct key_block {
     int v_finite; /**< -1: not looked at yet */
 };
 
-/** One strip of queries. */
-struct strip {
-    float *q, *o, *m, *l, *factor, *validity, *shift;
-    int64_t first; /**< its first query within the block of queries */
-    int rows, nv;
-    int started; /**< m, l and o hold something */
-};
-
-/** Strip i of the block. */
-static struct strip strip_at(const struct attn_work *work, const struct attn_scratch *scratch, int64_t i)
-{
-    const int64_t first = i * STRIP, left = work->num_queries - first;
-    const int rows = left < STRIP ? (int)left : STRIP;
-    return (struct strip){.q = scratch->q + i * STRIP * channel_words(work->dk),
-                          .o = scratch->o + i * STRIP * work->dv,
-                          .m = scratch->m + i * STRIP,
-                          .l = scratch->l + i * STRIP,
-                          .factor = scratch->factor + i * STRIP,
-                          .validity = scratch->validity + i * STRIP,
-                          .shift = scratch->shift + i * STRIP,
-                          .first = first,
-                          .rows = rows,
-                          .nv = (rows + VF_LEN - 1) / VF_LEN};
-}
-
-/** The keys, counted from the first, that some query of the strip can see by the diagonal. */
-static int64_t visible_keys(const struct attn_work *work, const struct strip *strip)
-{
-    const int64_t visible = strip->first + strip->rows + work->diagonal;
-    return visible < 0 ? 0 : visible < work->num_keys ? visible : work->num_keys;
-}
-
 /** What the scores of a tile, as they leave it, are to be multiplied by: those with a bias are whole. */
 static const float *score_factor(const struct attn_scratch *scratch, const struct strip *strip, enum mask_kind kind)
 {
@@ -160,8 +128,9 @@ ATTN_INLINE void strip_step(const attn_exp exp, const struct attn_work *work, co
     for (int i = 0; i < strip->nv * VF_LEN; i += VF_LEN)
         vf_store(strip->l + i, vf_add(vf_load(strip->l + i), vf_load(sum + i)));
 
-    const int shared = VF_PACK > 1 && n % VF_PACK && n < keys->size; /* the last word has a key that nobody sees */
-    const int hides = mask.kind != MASK_NONE || shared;
+    /* Without a mask the strip sees the whole block (n < size is the diagonal's doing), so no word has a hidden key. */
+    const int hides = mask.kind != MASK_NONE;
+    assert(hides || n == keys->size);
     if (hides && keys->v_finite < 0)
         keys->v_finite = values_finite(keys->v, keys->v_stride, (int)key_words(keys->size), work->dv);
     if (hides && !keys->v_finite) {
@@ -207,10 +176,10 @@ static void finish_strip(const struct attn_work *work, const struct strip *strip
         const vf l = strip->started ? vf_load(strip->l + i) : vf_zero();
         const vf m = strip->started ? vf_load(strip->m + i) : vf_set1(-INFINITY);
         const vm empty = vf_eq(l, vf_zero());
-        const vf one = query_validity(strip->validity, i);
+        const vf one = query_validity(strip, i);
         vf_store(inverse + i, vf_select(empty, vf_zero(), vf_div(one, l)));
         if (work->lse) {
-            const vf base2 = vf_add(m, score_shift(strip->shift, i));
+            const vf base2 = vf_add(m, score_shift(strip, i));
             vf_store(lse + i,
                      vf_select(empty, vf_set1(-INFINITY), vf_mul(one, vf_fma(base2, vf_set1(LN2), vf_log(l)))));
         }
@@ -251,9 +220,7 @@ ATTN_INLINE void forward_body(const attn_exp exp, const struct attn_work *work)
         const int64_t behind = strips[i].first + 2 * STRIP;
         prefetch_rows(&work->q, strips[i].first + STRIP, behind < work->num_queries ? behind : work->num_queries,
                       work->dk, 0);
-        const struct attn_rows rows = {row_at(&work->q, strips[i].first), work->q.stride, work->q.dtype};
-        pack_queries(work, &rows, &scratch, strips[i].q, strips[i].factor, strips[i].validity, strips[i].shift,
-                     strips[i].nv * VF_LEN, strips[i].rows);
+        pack_queries(work, &scratch, &strips[i]);
         const int64_t visible = visible_keys(work, &strips[i]);
         end = visible > end ? visible : end;
     }

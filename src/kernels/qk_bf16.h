@@ -10,6 +10,8 @@
 #ifndef ATTN_QK_H
 #define ATTN_QK_H
 
+#include "kernels/qk_plain.h"
+
 #include <math.h>
 
 /* As with single floats. */
@@ -17,46 +19,16 @@
 
 #define RAW_SCORES  1
 
-ATTN_INLINE vs score_start(const struct score_operands *x, int j)
-{
-    (void)x, (void)j;
-    return vs_zero();
-}
-
-ATTN_INLINE vf score_finish(const struct score_operands *x, int j, vs sum)
-{
-    (void)x, (void)j;
-    return sum;
-}
-
-/** What scores have lost against the true ones, in base 2: nothing. */
-ATTN_INLINE vf score_shift(const float *shift, int i)
-{
-    (void)shift, (void)i;
-    return vf_zero();
-}
-
-/** 1 for each query of vector i of a strip: what is not finite is in its scores. */
-ATTN_INLINE vf query_validity(const float *validity, int i)
-{
-    (void)validity, (void)i;
-    return vf_set1(1.0f);
-}
-
-/** What the packing of K needs to know of all keys: nothing. */
-static void survey_keys(const struct attn_work *work, const struct attn_scratch *scratch)
-{
-    (void)work, (void)scratch;
-}
-
 /** Q^T of the rows of a strip; a scale of 0 makes Q 0, so that a product of Inf does not become NaN. */
-static void pack_queries(const struct attn_work *work, const struct attn_rows *rows, const struct attn_scratch *scratch,
-                         float *q, float *factor, float *validity, float *shift, int width, int num_rows)
+static void pack_queries(const struct attn_work *work, const struct attn_scratch *scratch, const struct strip *strip)
 {
-    (void)scratch, (void)validity, (void)shift;
+    const struct attn_rows rows = strip_rows(work, strip);
     const int64_t dk = work->dk, words = channel_words(dk);
+    const int width = strip->nv * VF_LEN;
+    float *q = strip->q;
+    (void)scratch;
     for (int r = 0; r < width; r += VF_LEN)
-        vf_store(factor + r, vf_set1(work->scale == 0.0f ? 1.0f : fabsf(work->scale)));
+        vf_store(strip->factor + r, vf_set1(work->scale == 0.0f ? 1.0f : fabsf(work->scale)));
     if (work->scale == 0.0f) {
         memset(q, 0, (size_t)(words * width) * sizeof *q);
         return;
@@ -66,9 +38,9 @@ static void pack_queries(const struct attn_work *work, const struct attn_rows *r
             vf a[VF_LEN];
             for (int i = 0; i < VF_LEN; i++) {
                 a[i] = vf_zero();
-                if (r + i >= num_rows)
+                if (r + i >= strip->rows)
                     continue;
-                const char *src = row_at(rows, r + i) + c * WORD;
+                const char *src = row_at(&rows, r + i) + c * WORD;
                 if (2 * (c + VF_LEN) <= dk) {
                     a[i] = vf_load((const void *)src);
                 } else {

@@ -13,47 +13,16 @@
 /* The strips of a block share each block of K and V that comes from a far cache; more queries gain nothing. */
 #define QUERY_BLOCK 288
 
-#define RAW_SCORES  0
+#include "kernels/qk_plain.h"
 
-ATTN_INLINE vs score_start(const struct score_operands *x, int j)
-{
-    (void)x, (void)j;
-    return vs_zero();
-}
-
-ATTN_INLINE vf score_finish(const struct score_operands *x, int j, vs sum)
-{
-    (void)x, (void)j;
-    return sum;
-}
-
-/** What scores have lost against the true ones, in base 2: nothing. */
-ATTN_INLINE vf score_shift(const float *shift, int i)
-{
-    (void)shift, (void)i;
-    return vf_zero();
-}
-
-/** 1 for each query of vector i of a strip: what is not finite is in its scores. */
-ATTN_INLINE vf query_validity(const float *validity, int i)
-{
-    (void)validity, (void)i;
-    return vf_set1(1.0f);
-}
-
-/** What the packing of K needs to know of all keys: nothing. */
-static void survey_keys(const struct attn_work *work, const struct attn_scratch *scratch)
-{
-    (void)work, (void)scratch;
-}
+#define RAW_SCORES 0
 
 /** Q^T of the rows of a strip. */
-static void pack_queries(const struct attn_work *work, const struct attn_rows *rows, const struct attn_scratch *scratch,
-                         float *q, float *factor, float *validity, float *shift, int width, int num_rows)
+static void pack_queries(const struct attn_work *work, const struct attn_scratch *scratch, const struct strip *strip)
 {
-    (void)scratch, (void)validity, (void)shift;
-    (void)factor;
-    transpose_in(q, width, rows, num_rows, work->dk, work->scale);
+    const struct attn_rows rows = strip_rows(work, strip);
+    (void)scratch;
+    transpose_in(strip->q, strip->nv * VF_LEN, &rows, strip->rows, work->dk, work->scale);
 }
 
 /** n rows of K as words. */

@@ -40,15 +40,15 @@ ATTN_INLINE vf score_finish(const struct score_operands *x, int j, vs sum)
 }
 
 /** What the scores of a query have lost with the mean of K, in base 2. */
-ATTN_INLINE vf score_shift(const float *shift, int i)
+ATTN_INLINE vf score_shift(const struct strip *strip, int i)
 {
-    return vf_load(shift + i);
+    return vf_load(strip->shift + i);
 }
 
 /** 1, or NaN for a query with a NaN or Inf, which int8 cannot hold: a factor of its results. */
-ATTN_INLINE vf query_validity(const float *validity, int i)
+ATTN_INLINE vf query_validity(const struct strip *strip, int i)
 {
-    return vf_load(validity + i);
+    return vf_load(strip->validity + i);
 }
 
 /** Elements that whole vectors cover: what the helpers below read and write of buffers. */
@@ -159,34 +159,35 @@ static float dot_rows(const float *x, const float *y, int64_t n)
 }
 
 /** Q^T of the rows of a strip in int8, and each query's factor: its step times the scale. */
-static void pack_queries(const struct attn_work *work, const struct attn_rows *rows, const struct attn_scratch *scratch,
-                         float *q, float *factor, float *validity, float *shift, int width, int num_rows)
+static void pack_queries(const struct attn_work *work, const struct attn_scratch *scratch, const struct strip *strip)
 {
+    const struct attn_rows rows = strip_rows(work, strip);
     const int64_t dk = work->dk, words = channel_words(dk);
+    const int width = strip->nv * VF_LEN;
+    const float sign = work->scale < 0.0f ? -1.0f : 1.0f;
     int8_t *bytes = scratch->q_row;
     for (int r = 0; r < width; r++) {
-        factor[r] = FLT_MIN; /* not 0, whose product with -inf is NaN */
-        validity[r] = 1.0f;
-        shift[r] = 0.0f;
+        strip->factor[r] = FLT_MIN; /* not 0, whose product with -inf is NaN */
+        strip->validity[r] = 1.0f;
+        strip->shift[r] = 0.0f;
         memset(bytes, 0, (size_t)row_pitch(dk));
-        if (r < num_rows) {
-            const float top = centre_row(rows->dtype, row_at(rows, r), scratch->zeros, dk, scratch->k_row);
-            const float sign = work->scale < 0.0f ? -1.0f : 1.0f;
+        if (r < strip->rows) {
+            const float top = centre_row(rows.dtype, row_at(&rows, r), scratch->zeros, dk, scratch->k_row);
             const float step = top / INT8_MAX_F * fabsf(work->scale);
             if (isfinite(step)) {
-                factor[r] = fmaxf(step, FLT_MIN);
+                strip->factor[r] = fmaxf(step, FLT_MIN);
                 if (work->lse)
-                    shift[r] = work->scale * dot_rows(scratch->k_row, scratch->k_mean, dk);
+                    strip->shift[r] = work->scale * dot_rows(scratch->k_row, scratch->k_mean, dk);
                 quantize_row(bytes, scratch->k_row, inverse_step(top) * sign, dk);
             } else {
-                validity[r] = NAN;
+                strip->validity[r] = NAN;
             }
         }
         for (int64_t c = 0; c < words; c++) {
             uint32_t word;
             memcpy(&word, bytes + c * VS_PACK, sizeof word);
             word ^= VS_OFFSET * 0x01010101u; /* adds the offset to each byte */
-            memcpy(q + c * width + r, &word, sizeof word);
+            memcpy(strip->q + c * width + r, &word, sizeof word);
         }
     }
 }
