@@ -29,6 +29,8 @@
 #include "kernels/pv_bf16.h"
 #endif
 #include "kernels/nonfinite.h"
+#include "kernels/key_block.h"
+#include "kernels/weights.h"
 
 extern const struct attn_kernels VF_NAME(attn_kernels);
 

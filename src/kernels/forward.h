@@ -16,12 +16,6 @@
  * its own query alone: rescaling by 2^0 and adding a masked key's 0 * V change
  * nothing, and the blocks' borders lie at fixed distances from key 0.
  *
- * K and V of f32 are read where they lie. Rows that are a multiple of some KiB apart
- * share few sets of the L1 cache, but a row's elements are broadcast one after
- * the other, and what comes from L2 is hidden behind the multiply-adds: copying
- * such blocks was measured to cost more than it gains (docs/performance.md).
- * Other types are made into words once per block of keys and queries.
- *
  * Budget on AVX-512, d = 64: S tile 24 KiB and Q^T strip 12 KiB in L1; K and V
  * blocks, O and Q^T of the whole query block in L2.
  */
@@ -29,59 +23,6 @@
 #define ATTN_FORWARD_H
 
 #include <assert.h>
-
-/** A block of keys: rows of words of K and of V. */
-struct key_block {
-    const char *k, *v;
-    ptrdiff_t k_stride, v_stride;
-    int64_t first;
-    int size;
-    int v_finite; /**< -1: not looked at yet */
-};
-
-/** What the scores of a tile, as they leave it, are to be multiplied by: those with a bias are whole. */
-static const float *score_factor(const struct attn_scratch *scratch, const struct strip *strip, enum mask_kind kind)
-{
-    return kind == MASK_BIAS ? scratch->ones : strip->factor;
-}
-
-/**
- * Scores of n keys of a block against a strip, with their mask; max[lane]
- * becomes their maximum. Where the mask says MASK_DEAD nothing is computed.
- */
-static struct mask tile_scores(const struct attn_work *work, const struct attn_scratch *scratch,
-                               const struct strip *strip, const struct key_block *keys, int n, float *max)
-{
-    const struct mask mask = stage_mask(work, scratch, strip->nv * VF_LEN, strip->first, strip->rows, keys->first, n);
-    if (mask.kind == MASK_DEAD)
-        return mask;
-    /* Member by member: gcc 12 zeroes a whole struct by stores that want more alignment than its sanitized stack has.
-     */
-    struct score_operands operands;
-    operands.q = strip->q;
-    operands.k = keys->k;
-    operands.k_stride = keys->k_stride;
-    operands.words = channel_words(work->dk);
-    operands.mask = &mask;
-    operands.factor = strip->factor;
-    operands.k_scale = scratch->k_scale;
-    operands.start = scratch->k_start;
-    operands.s = scratch->s;
-    /* The first strip to see this block asks for what comes next: its V, and the block of K behind it. */
-    const int64_t next = keys->first + scratch->key_block, next_values = scratch->v ? next : keys->first;
-    operands.next[0] = work->v;
-    operands.next[0].data =
-        strip->first == 0 && next_values + n <= work->num_keys ? row_at(&work->v, next_values) : NULL;
-    operands.next_width[0] = work->dv;
-    operands.next[1] = work->k;
-    operands.next[1].data = strip->first == 0 && next + n <= work->num_keys ? row_at(&work->k, next) : NULL;
-    operands.next_width[1] = work->dk;
-    score_tile(strip->nv, &operands, n, max);
-    const float *factor = score_factor(scratch, strip, mask.kind);
-    for (int i = 0; RAW_SCORES && i < strip->nv * VF_LEN; i += VF_LEN)
-        vf_store(max + i, vf_mul(vf_load(max + i), vf_load(factor + i)));
-    return mask;
-}
 
 /** Takes the maxima of a new tile into m and l, and says how O goes on; alpha is set for ACCUMULATE_RESCALE. */
 ATTN_INLINE enum accumulate update_maximum(const attn_exp exp, struct strip *strip, const float *max, float *alpha)
@@ -142,32 +83,6 @@ ATTN_INLINE void strip_step(const attn_exp exp, const struct attn_work *work, co
     value_tile(strip->nv, scratch->s, keys->v, keys->v_stride, work->dv, ends, strip->o, mode, alpha);
 }
 
-/** The block of keys that starts at key first; where scratch has room for a copy, one is made. */
-static struct key_block key_block_at(const struct attn_work *work, const struct attn_scratch *scratch, int64_t first,
-                                     int64_t end, const int with_values)
-{
-    struct key_block keys = {.k = row_at(&work->k, first),
-                             .v = row_at(&work->v, first),
-                             .k_stride = work->k.stride,
-                             .v_stride = work->v.stride,
-                             .first = first,
-                             .size = (int)(end - first < scratch->key_block ? end - first : scratch->key_block),
-                             .v_finite = -1};
-    if (scratch->k) {
-        const struct attn_rows rows = {row_at(&work->k, first), work->k.stride, work->k.dtype};
-        pack_keys(scratch, &rows, keys.size, work->dk);
-        keys.k = (const char *)scratch->k;
-        keys.k_stride = channel_words(work->dk) * WORD;
-    }
-    if (scratch->v && with_values) {
-        const struct attn_rows rows = {row_at(&work->v, first), work->v.stride, work->v.dtype};
-        pack_values(scratch->v, &rows, keys.size, work->dv);
-        keys.v = (const char *)scratch->v;
-        keys.v_stride = work->dv * WORD;
-    }
-    return keys;
-}
-
 /** Writes a strip's rows of out and lse; leaves 1/l (0 without a live key) in inverse. */
 static void finish_strip(const struct attn_work *work, const struct strip *strip, float *inverse)
 {
@@ -194,8 +109,6 @@ static void finish_strip(const struct attn_work *work, const struct strip *strip
             memset(row_at(&out, r), 0, (size_t)(work->dv * row_element(out.dtype)));
     }
 }
-
-#include "kernels/weights.h"
 
 ATTN_INLINE void forward_body(const attn_exp exp, const struct attn_work *work)
 {
