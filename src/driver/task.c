@@ -144,6 +144,10 @@ static void run_block(const struct attn_problem *problem, const struct attn_geom
         .keys_after = tk - key_end,
         .scratch = scratch,
     };
+    const int64_t last_visible = work.diagonal - first + tq; /* whichever block this is: results may follow from it */
+    work.known_keys = work.mask.data || work.bias.data ? 0
+                      : last_visible < work.num_keys   ? last_visible
+                                                       : work.num_keys;
     if (problem->lse.data) {
         work.lse = element(&problem->lse, b, h, first);
         work.lse_stride = (ptrdiff_t)problem->lse.stride[2];

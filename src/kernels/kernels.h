@@ -45,6 +45,8 @@ struct attn_grid {
 struct attn_work {
     struct attn_rows q, k, v, out;
     int64_t num_queries, num_keys;
+    int64_t
+        known_keys; /**< of these, the first that the last query of the call sees, 0 with a mask: no garbage there */
     int dk, dv;
     float scale;           /**< multiplies q·k; base 2: the user's scale times log2(e) */
     int64_t diagonal;      /**< query row i of this block sees key j when j <= i + diagonal */

@@ -4,8 +4,8 @@
  * in memory; only Q is transposed.
  *
  * The scale stays out of Q, where it would cost a rounding: scores leave the
- * tile as plain products and are multiplied before the maximum is subtracted. Only its sign goes into Q, so that the
- * largest product is the largest score.
+ * tile as plain products and are multiplied before the maximum is subtracted.
+ * Only its sign goes into Q, so that the largest product is the largest score.
  */
 #ifndef ATTN_QK_H
 #define ATTN_QK_H

@@ -6,10 +6,12 @@
  * Each row of Q and of K is divided by its own step, its largest size / 127,
  * and rounded; a score is the integer sum times both steps. From K its mean
  * is taken away first: that moves all scores of a query by the same amount,
- * which softmax does not notice (the log-sum-exp gets it back), and it takes away the offset that the keys
- * have in common, which would use up the range. The mean is that of the first
- * keys, SURVEYED_KEYS of them: enough to find a common offset, and the cost does
- * not grow with the sequence.
+ * which softmax does not notice (the log-sum-exp gets it back), and it takes
+ * away the offset that the keys have in common, which would use up the range.
+ * The mean is that of the first keys, SURVEYED_KEYS of them: enough to find a
+ * common offset, and the cost does not grow with the sequence. Keys that no
+ * query of the call sees may hold anything and do not count; which these are
+ * under a mask is not worth finding out, and nothing is taken away then.
  *
  * The step of K is multiplied in the tile, the step of Q, with the scale, is
  * the factor of the query. A row of K with a NaN or Inf has the step NaN, so
@@ -122,7 +124,7 @@ static void survey_keys(const struct attn_work *work, const struct attn_scratch 
 {
     const int64_t dk = work->dk, pitch = row_pitch(dk);
     float *mean = scratch->k_mean;
-    const int64_t keys = work->num_keys < SURVEYED_KEYS ? work->num_keys : SURVEYED_KEYS;
+    const int64_t keys = work->known_keys < SURVEYED_KEYS ? work->known_keys : SURVEYED_KEYS;
     int64_t count = keys;
     memset(mean, 0, (size_t)pitch * sizeof *mean);
     memset(scratch->zeros, 0, (size_t)pitch * sizeof *mean);

@@ -258,6 +258,28 @@ static void equal_bits(attn_isa isa, attn_dtype dtype)
     b.params.kv_len = &end;
     run(&b);
     assert_true(same_rows(&a, 0, &b, 0, 300));
+
+    a.params.causal = b.params.causal = ATTN_CAUSAL_TOP_LEFT; /* finite garbage behind the last query's diagonal */
+    a.tq = b.tq = 40;
+    run(&a);
+    memcpy(&b, &a, sizeof b);
+    for (int64_t i = 40 * 64; i < 260 * 64; i++)
+        b.k[i] = b.v[i] = 60000.0f;
+    run(&b);
+    assert_true(same_rows(&a, 0, &b, 0, 40));
+
+    static uint8_t live[260]; /* and in a slot that a mask hides */
+    memset(live, 1, sizeof live);
+    live[7] = 0;
+    const attn_tensor mask = {live, ATTN_BOOL, {1, 1, 1, 260}, {0, 0, 0, 1}};
+    a.params.causal = ATTN_CAUSAL_NONE;
+    a.params.mask = &mask;
+    run(&a);
+    memcpy(&b, &a, sizeof b);
+    for (int64_t i = 7 * 64; i < 8 * 64; i++)
+        b.k[i] = b.v[i] = 60000.0f;
+    run(&b);
+    assert_true(same_rows(&a, 0, &b, 0, 40));
 }
 
 static void test_exact_integers(void **state)
