@@ -8,8 +8,9 @@
  * For every batch element b, query head h and query i the library computes
  *
  *     score[j] = scale * dot(q[b,h,i,:], k[b,g,j,:])        g = h / (Hq / Hkv)
- *     score[j] += mask[b,h,i,j]                             additive mask
- *     score[j]  = -inf where a mask, causality or a length forbids key j
+ *     score[j] = softcap * tanh(score[j] / softcap)
+ *     score[j] += mask[b,h,i,j] + bias by position          additive mask, ALiBi, T5, ...
+ *     score[j]  = -inf where a mask, causality, a window, a block pattern or a length forbids key j
  *     out[b,h,i,:] = sum_j softmax(score)[j] * v[b,g,j,:]
  *
  * Kernels for scalar code, AVX2, AVX-512 and NEON stream over blocks of keys
@@ -69,251 +70,12 @@
 #ifndef ATTN_ATTN_H
 #define ATTN_ATTN_H
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "attn/params.h"
+#include "attn/types.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/** @name Version */
-/**@{*/
-#define ATTN_VERSION_MAJOR 0 /**< grows with a change that breaks users */
-#define ATTN_VERSION_MINOR 1 /**< grows with new features */
-#define ATTN_VERSION_PATCH 0 /**< grows with corrections */
-/** The version as one number: major·10000 + minor·100 + patch. */
-#define ATTN_VERSION (ATTN_VERSION_MAJOR * 10000 + ATTN_VERSION_MINOR * 100 + ATTN_VERSION_PATCH)
-/**@}*/
-
-#if defined(ATTN_STATIC)
-#define ATTN_API
-#elif defined(__GNUC__)
-#define ATTN_API __attribute__((visibility("default")))
-#else
-#define ATTN_API
-#endif
-
-/** ATTN_VERSION of the library that is linked, which may be newer than this header. */
-ATTN_API int attn_version(void);
-/** The same as text, "0.1.0". Static storage. */
-ATTN_API const char *attn_version_string(void);
-
-/* ---------------------------------------------------------------- status -- */
-
-/** Result of every call that can fail. The values are pinned for ever. */
-typedef enum attn_status {
-    ATTN_OK = 0,                 /**< done */
-    ATTN_INVALID_ARGUMENT = 1,   /**< a NULL, a NaN, an index or a value out of its range */
-    ATTN_SHAPE_MISMATCH = 2,     /**< tensors or arrays whose shapes do not fit together */
-    ATTN_SIZE_OVERFLOW = 3,      /**< a product of sizes or strides exceeds 63 bits */
-    ATTN_UNSUPPORTED = 4,        /**< a valid request that this version or machine cannot serve */
-    ATTN_OUT_OF_MEMORY = 5,      /**< the workspace or the plan could not be allocated */
-    ATTN_WORKSPACE_TOO_SMALL = 6 /**< the caller's workspace is smaller than the plan needs */
-} attn_status;
-
-/** The name of a status, e.g. "shape mismatch"; "unknown status" for other values. Static storage. */
-ATTN_API const char *attn_status_string(attn_status status);
-
-/**
- * A sentence about the last call on this thread that failed, e.g.
- * "params.kv_len[2] is 130; expected 0 to 128, the tokens of k". Empty if none has
- * failed. Valid until the next failing call on the same thread.
- */
-ATTN_API const char *attn_last_error(void);
-
-/* --------------------------------------------------------------- tensors -- */
-
-/** Element types. The values are pinned. */
-typedef enum attn_dtype {
-    ATTN_F32 = 0,
-    ATTN_BF16 = 1, /**< the upper half of an f32: 8 bits of significand, 1 of them implicit */
-    ATTN_F16 = 2,  /**< IEEE 754 binary16: 11 bits of significand, up to 65504 */
-    ATTN_BOOL = 3, /**< one byte, non-zero is true (boolean masks: attend) */
-    ATTN_I8 = 4,
-    ATTN_U8 = 5
-} attn_dtype;
-
-/** Bytes of one element, or 0 for an unknown type. */
-ATTN_API size_t attn_dtype_size(attn_dtype dtype);
-/** "f32", "bf16", "f16", "bool", "i8" or "u8"; "unknown" for other values. Static storage. */
-ATTN_API const char *attn_dtype_name(attn_dtype dtype);
-
-/**
- * A strided view of memory that the caller owns.
- * The axes are batch, head, token, channel. Element (b,h,t,c) is at
- * data[b*stride[0] + h*stride[1] + t*stride[2] + c*stride[3]].
- * Strides count elements, may be negative, and 0 broadcasts an input. Channels
- * of q, k, v and out are contiguous (stride[3] == 1; free when shape[3] <= 1).
- * data must be aligned to the element size only. Strides of an axis of length 0
- * or 1 are not looked at.
- */
-typedef struct attn_tensor {
-    void *data;        /**< element (0,0,0,0); may be NULL when a size is 0 */
-    attn_dtype dtype;  /**< type of the elements */
-    int64_t shape[4];  /**< batch, head, token, channel */
-    int64_t stride[4]; /**< the same axes, in elements */
-} attn_tensor;
-
-/** A contiguous f32 tensor laid out [batch][head][token][channel]. */
-static inline attn_tensor attn_bhtd(const void *data, int64_t batch, int64_t heads, int64_t tokens, int64_t channels)
-{
-    attn_tensor t;
-    t.data = (void *)(uintptr_t)data;
-    t.dtype = ATTN_F32;
-    t.shape[0] = batch, t.shape[1] = heads, t.shape[2] = tokens, t.shape[3] = channels;
-    t.stride[3] = 1;
-    t.stride[2] = channels;
-    t.stride[1] = tokens * channels;
-    t.stride[0] = heads * tokens * channels;
-    return t;
-}
-
-/** A contiguous f32 tensor laid out [batch][token][head][channel], the output layout of a projection. */
-static inline attn_tensor attn_bthd(const void *data, int64_t batch, int64_t tokens, int64_t heads, int64_t channels)
-{
-    attn_tensor t;
-    t.data = (void *)(uintptr_t)data;
-    t.dtype = ATTN_F32;
-    t.shape[0] = batch, t.shape[1] = heads, t.shape[2] = tokens, t.shape[3] = channels;
-    t.stride[3] = 1;
-    t.stride[1] = channels;
-    t.stride[2] = heads * channels;
-    t.stride[0] = tokens * heads * channels;
-    return t;
-}
-
-/* ------------------------------------------------------------ parameters -- */
-
-/** Which keys a query sees by position. Query i sees key j when j <= i + offset. */
-typedef enum attn_causal {
-    ATTN_CAUSAL_NONE = 0,
-    ATTN_CAUSAL_TOP_LEFT = 1, /**< offset 0: query 0 sees key 0 */
-    ATTN_CAUSAL_BOTTOM_RIGHT =
-        2,                 /**< offset kv_len[b] - Tq (kv_len defaults to Tk): the last query sees the last live key */
-    ATTN_CAUSAL_OFFSET = 3 /**< offset query_offset[b], of any sign */
-} attn_causal;
-
-/** How exp is computed. */
-typedef enum attn_exp {
-    ATTN_EXP_SLEEF = 0, /**< SLEEF's exp2, at most 1.0 ULP */
-    ATTN_EXP_FAST = 1   /**< inline polynomial; its measured error is in docs/numerics.md */
-} attn_exp;
-
-/** How scores are computed from q and k. */
-typedef enum attn_qk {
-    ATTN_QK_DEFAULT = 0, /**< in the types of q and k, nothing rounded */
-    ATTN_QK_INT8 = 1     /**< q and k rounded to 8 bits per token, k less its mean; docs/numerics.md has the errors */
-} attn_qk;
-
-/** Instruction sets that kernels are built for. The values are pinned. */
-typedef enum attn_isa {
-    ATTN_ISA_AUTO = 0,   /**< the best that the processor has and ATTN_MAX_CPU_ISA allows */
-    ATTN_ISA_SCALAR = 1, /**< portable C */
-    ATTN_ISA_AVX2 = 2,   /**< x86-64 AVX2, FMA and F16C */
-    ATTN_ISA_AVX512 = 3, /**< x86-64 AVX-512 F, BW, DQ and VL */
-    ATTN_ISA_NEON = 4,   /**< AArch64 Advanced SIMD */
-    /* Those above with instructions that multiply pairs of bf16, used when q, k and v are all bf16. */
-    ATTN_ISA_AVX512_BF16 = 5, /**< AVX-512 and AVX512-BF16 */
-    ATTN_ISA_NEON_BF16 = 6    /**< Advanced SIMD and FEAT_BF16 */
-} attn_isa;
-
-/** The last value of attn_isa, for loops over all of them. */
-#define ATTN_ISA_LAST ATTN_ISA_NEON_BF16
-
-/**
- * Options of a call. Zero is every field's default, except struct_size: start
- * from attn_params_default(). Arrays and tensors that it points to belong to
- * the caller and are only read during the call.
- *
- * B, Hq, Tq are q's batch, heads and tokens; Hkv, Tk are k's heads and tokens.
- */
-typedef struct attn_params {
-    size_t struct_size; /**< sizeof(attn_params) as the caller compiled it */
-
-    /** @name Scores */
-    /**@{*/
-    float scale;       /**< multiplies q·k; 0 means 1/sqrt(d). May be negative. */
-    float temperature; /**< scores are divided by it; 0 means 1. Must not be negative. */
-    float softcap;     /**< not yet: score = softcap * tanh(score / softcap) */
-    /**@}*/
-
-    /** @name Which keys a query sees */
-    /**@{*/
-    attn_causal causal;          /**< the causal alignment, or none */
-    const int64_t *query_offset; /**< [B], required by and only valid with ATTN_CAUSAL_OFFSET */
-    const int64_t *kv_len;       /**< [B] or NULL: keys kv_len[b].. are padding; 0 to Tk */
-    const int64_t *kv_start;     /**< [B] or NULL: keys before kv_start[b] are padding; 0 to kv_len[b] */
-    /**
-     * NULL or a mask of shape (B|1, Hq|1, Tq|1, Tk|1) with any strides.
-     * ATTN_BOOL: non-zero attends. ATTN_F32, ATTN_BF16 or ATTN_F16: added to the
-     * scaled score (natural units); -inf hides the key as false does.
-     */
-    const attn_tensor *mask;
-    /**@}*/
-
-    /** @name Outputs on request (NULL: not wanted) */
-    /**@{*/
-    const attn_tensor *lse;     /**< f32 (B, Hq, Tq, 1): natural log of sum_j exp(score[j]); any strides */
-    const attn_tensor *weights; /**< f32 (B, Hq, R, Tk): softmax rows, R = Tq or num_weight_rows; any strides */
-    const int64_t *weight_rows; /**< [num_weight_rows] query indices, 0 to Tq-1, any order; NULL: all rows */
-    int64_t num_weight_rows;    /**< entries of weight_rows; only valid with it */
-    const attn_tensor
-        *key_sums; /**< f32 (B, Hq, 1, Tk): sum over queries of the weight each key received; any strides */
-    /**@}*/
-
-    /** @name How it is computed */
-    /**@{*/
-    attn_exp exp; /**< accuracy of exp */
-    /**
-     * ATTN_QK_INT8 multiplies q and k as int8 (SageAttention), for any of their
-     * types; ATTN_UNSUPPORTED where isa or the processor has no int8 dot
-     * products (AVX512-VNNI, FEAT_DotProd). The mean that is taken from k is that
-     * of the first 512 keys from kv_start on that the last query sees: the bits
-     * of a row depend, within rounding, on those, even where causality hides
-     * them from it. With a mask nothing is taken from k.
-     */
-    attn_qk qk;
-    attn_isa isa;    /**< one that this processor lacks is ATTN_UNSUPPORTED */
-    int num_threads; /**< 0: ATTN_NUM_THREADS, else OpenMP's own setting */
-    /**@}*/
-
-    /** @name Reserved: refused with ATTN_UNSUPPORTED when set, until a version implements them */
-    /**@{*/
-    int use_window;                    /**< sliding window: i+offset-window_left <= j <= i+offset+window_right */
-    int64_t window_left;               /**< keys a query sees before its own position */
-    int64_t window_right;              /**< keys a query sees after its own position */
-    int64_t window_sinks;              /**< first keys that every query sees */
-    const float *alibi_slopes;         /**< [Hq] */
-    const attn_tensor *relative_bias;  /**< (1, Hq, 1, buckets) table */
-    int64_t relative_max_distance;     /**< distance from which all share the last bucket */
-    const float *sinks;                /**< [Hq] one extra logit per head in the denominator */
-    float dropout_p;                   /**< probability that a weight is dropped */
-    uint64_t dropout_seed;             /**< seed of the random numbers of the dropout */
-    uint64_t dropout_offset;           /**< where in the stream of the seed this call begins */
-    const int64_t *cu_seqlens_q;       /**< [num_sequences+1] packed ragged batch */
-    const int64_t *cu_seqlens_k;       /**< [num_sequences+1] */
-    int64_t num_sequences;             /**< sequences of a packed ragged batch */
-    const int32_t *block_table;        /**< [B][block_table_stride] pages of a paged KV cache */
-    int64_t block_table_stride;        /**< entries from one row of block_table to the next */
-    int64_t page_size;                 /**< tokens per page */
-    const int64_t *block_mask_offsets; /**< CSR rows of a block-sparse pattern */
-    const int32_t *block_mask_columns; /**< block columns of each row, ascending */
-    int64_t block_mask_size;           /**< tokens per block */
-    const attn_tensor *q_scale;        /**< quantisation scales of q */
-    const attn_tensor *k_scale;        /**< quantisation scales of k */
-    const attn_tensor *v_scale;        /**< quantisation scales of v */
-    /**@}*/
-} attn_params;
-
-/** Parameters with every field at its default. */
-static inline attn_params attn_params_default(void)
-{
-    attn_params p;
-    memset(&p, 0, sizeof p);
-    p.struct_size = sizeof p;
-    return p;
-}
 
 /* --------------------------------------------------------- the simple call -- */
 
@@ -393,6 +155,42 @@ ATTN_API attn_status attn_plan_run_share(const attn_plan *plan, const attn_tenso
  * length the whole text has, as snprintf does.
  */
 ATTN_API size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size);
+
+/* ------------------------------------------------------ around the softmax -- */
+
+/**
+ * Joins attention over disjoint sets of keys: parts[n] is the result for the
+ * keys of part n alone, with its log-sum-exp, and out becomes what all keys
+ * together give, up to rounding. For a shared prefix (cascade), or keys on
+ * several machines. A part without a live key (lse -inf) counts for nothing,
+ * whatever its rows hold; a row without any gets 0 and -inf. sinks belong to
+ * one part only.
+ *
+ *     lse = log sum_n exp(lses[n]),   out = sum_n exp(lses[n] - lse) parts[n]
+ *
+ * @param num_parts 1 or more
+ * @param parts [num_parts] (B, H, T, dv) f32, bf16 or f16
+ * @param lses  [num_parts] f32 (B, H, T, 1); any strides
+ * @param out   (B, H, T, dv) f32, bf16 or f16; may be one of parts, must not otherwise overlap an input
+ * @param lse   f32 (B, H, T, 1), or NULL; may be one of lses
+ * @param num_threads as in attn_params
+ */
+ATTN_API attn_status attn_merge(int64_t num_parts, const attn_tensor *parts, const attn_tensor *lses,
+                                const attn_tensor *out, const attn_tensor *lse, int num_threads);
+
+/**
+ * Whether dropout keeps the weight of a key: 1 or 0. What attn_forward() does,
+ * for a backward pass or a reference of one's own.
+ *
+ * Word key % 4 of Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers:
+ * as easy as 1, 2, 3") at the counter (key / 4, query, head, batch) is compared
+ * with p * 2^32, below which the weight is dropped. The generator's key are the first two words of
+ * Philox4x32-10 at the counter (offset mod 2^32, offset / 2^32, 0, 0) under the key (seed mod 2^32, seed / 2^32).
+ *
+ * @param batch index of the batch element, or of the ragged sequence
+ * @param query, key indices as in attn_params; as the other two, taken modulo 2^32 (key: 2^34)
+ */
+ATTN_API int attn_dropout_keeps(const attn_dropout *dropout, int64_t batch, int64_t head, int64_t query, int64_t key);
 
 /* ----------------------------------------------------------- the processor -- */
 

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file params.h
+ * @brief The options of a call: attn_params and what it points to.
+ *
+ * attn.h includes this file; include that one. Every option is off when its
+ * field is zero. Options combine freely unless a comment here says otherwise.
+ *
+ * In order, a score passes through: scale * q·k (q and k rotated by rope), the
+ * terms of disentangled, softcap, alibi_slopes + relative_bias + mask, callback,
+ * then everything that hides keys, then sinks as one more term of the sum;
+ * softmax; dropout.
+ *
+ * B, Hq, Tq are q's batch, heads and tokens; Hkv, Tk are k's heads and tokens.
+ * S is the number of sequences: B, or ragged->num_sequences. In a ragged batch
+ * "query i" and "key j" count from the start of their sequence, while arrays
+ * and tensors with one entry a token go along q's or k's axis of all tokens.
+ */
+#ifndef ATTN_PARAMS_H
+#define ATTN_PARAMS_H
+
+#include "attn/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --------------------------------------------------------------- choices -- */
+
+/**
+ * Where queries stand among the keys, and whether they see what comes behind
+ * them. Query i of sequence b has the position p = i + offset, key j the
+ * position j; under causality query i sees key j when j <= p.
+ */
+typedef enum attn_causal {
+    ATTN_CAUSAL_NONE = 0,     /**< no causality; offset query_offset[b] where given, else 0 */
+    ATTN_CAUSAL_TOP_LEFT = 1, /**< offset 0: query 0 sees key 0 */
+    ATTN_CAUSAL_BOTTOM_RIGHT =
+        2,                 /**< offset kv_len[b] - Tq (kv_len defaults to Tk): the last query sees the last live key */
+    ATTN_CAUSAL_OFFSET = 3 /**< offset query_offset[b], of any sign */
+} attn_causal;
+
+/** How exp is computed. */
+typedef enum attn_exp {
+    ATTN_EXP_SLEEF = 0, /**< SLEEF's exp2, at most 1.0 ULP */
+    ATTN_EXP_FAST = 1   /**< inline polynomial; its measured error is in docs/numerics.md */
+} attn_exp;
+
+/** How scores are computed from q and k. */
+typedef enum attn_qk {
+    ATTN_QK_DEFAULT = 0, /**< in the types of q and k, nothing rounded */
+    ATTN_QK_INT8 = 1     /**< q and k rounded to 8 bits per token, k less its mean; docs/numerics.md has the errors */
+} attn_qk;
+
+/** Instruction sets that kernels are built for. The values are pinned. */
+typedef enum attn_isa {
+    ATTN_ISA_AUTO = 0,   /**< the best that the processor has and ATTN_MAX_CPU_ISA allows */
+    ATTN_ISA_SCALAR = 1, /**< portable C */
+    ATTN_ISA_AVX2 = 2,   /**< x86-64 AVX2, FMA and F16C */
+    ATTN_ISA_AVX512 = 3, /**< x86-64 AVX-512 F, BW, DQ and VL */
+    ATTN_ISA_NEON = 4,   /**< AArch64 Advanced SIMD */
+    /* Those above with instructions that multiply pairs of bf16, used when q, k and v are all bf16. */
+    ATTN_ISA_AVX512_BF16 = 5, /**< AVX-512 and AVX512-BF16 */
+    ATTN_ISA_NEON_BF16 = 6    /**< Advanced SIMD and FEAT_BF16 */
+} attn_isa;
+
+/** The last value of attn_isa, for loops over all of them. */
+#define ATTN_ISA_LAST ATTN_ISA_NEON_BF16
+
+/* ------------------------------------------------- which keys a query sees -- */
+
+/** As far as there are keys: a value of attn_window.left and right. */
+#define ATTN_UNLIMITED INT64_MAX
+
+/**
+ * A sliding window: a query at position p sees the keys p - left to p + right.
+ *
+ * What follows lifts the window, but nothing else, for some tokens: the first
+ * ones, which streaming models need to see (Xiao et al. 2023, "Efficient
+ * streaming language models with attention sinks"), and global tokens, which
+ * see and are seen by all (Beltagy et al. 2020, "Longformer").
+ */
+typedef struct attn_window {
+    int64_t left;         /**< keys before its own position that a query sees; 0 to ATTN_UNLIMITED */
+    int64_t right;        /**< keys after its own position that a query sees; 0 to ATTN_UNLIMITED */
+    int64_t first_tokens; /**< the first so many live keys are seen by every query */
+    const int64_t
+        *global; /**< [num_global] positions of global tokens, ascending, 0 to Tk-1; the same for all sequences */
+    int64_t num_global; /**< entries of global */
+} attn_window;
+
+/**
+ * A block-sparse pattern: query i of head h sees key j if block column j / size
+ * is listed for block row i / size. Block rows are those of a compressed sparse
+ * row matrix: the columns of block row r of head h are columns[offsets[n]] to
+ * columns[offsets[n+1]-1], n = (heads == 1 ? 0 : h) * rows + r, where rows =
+ * ceil(Tq / size). Columns ascend within a row. attn/patterns.h builds some.
+ *
+ * Time and traffic are proportional to the number of listed blocks. Ragged
+ * batches have a pattern of ceil(longest sequence / size) block rows, from
+ * which each sequence takes its first ones; columns behind its end are ignored.
+ */
+typedef struct attn_block_mask {
+    int64_t size;           /**< tokens along each side of a block: a multiple of 16 */
+    int64_t heads;          /**< 1 (or 0): all heads share a pattern; Hq: each has its own */
+    int64_t rows;           /**< block rows of a head: ceil(Tq / size) */
+    const int64_t *offsets; /**< [heads * rows + 1], from 0, not descending */
+    const int32_t *columns; /**< [offsets[heads * rows]], 0 to ceil(Tk / size) - 1 */
+} attn_block_mask;
+
+/** Documents in one sequence: query i sees key j only if both belong to the same segment. */
+typedef struct attn_segments {
+    const int32_t *q; /**< [B][Tq] any number for each query, in any order */
+    const int32_t *k; /**< [B][Tk] the same for each key */
+} attn_segments;
+
+/**
+ * A tree of drafted tokens behind a common past (speculative decoding): of the
+ * last live keys of a sequence, tokens of them, query i sees those whose bit
+ * is set. Bit t % 64 of ancestors[(b*Tq + i) * words + t / 64], words =
+ * ceil(tokens / 64), stands for key kv_len[b] - tokens + t. A query's own bit
+ * counts like any other. Keys before those are seen as the other options say.
+ */
+typedef struct attn_tree {
+    int64_t tokens; /**< keys that the bits stand for, 1 or more; a sequence with fewer live keys is an error */
+    const uint64_t *ancestors; /**< [B][Tq][words] */
+} attn_tree;
+
+/* -------------------------------------------------- positions in the scores -- */
+
+/** How a distance between key and query, key minus query, becomes a bucket of attn_relative_bias. */
+typedef enum attn_buckets {
+    /** Bucket clip(distance, -max_distance, max_distance) + max_distance of 2 * max_distance + 1 (Shaw et al. 2018). */
+    ATTN_BUCKETS_CLIPPED = 0,
+    /**
+     * Raffel et al. 2020 ("T5"), for decoders: keys after the query share bucket 0; of those before it, the first half
+     * of the buckets has one distance each, the rest grows logarithmically up to max_distance.
+     */
+    ATTN_BUCKETS_T5 = 1,
+    /** The same with half of the buckets for keys after the query: T5's encoder. */
+    ATTN_BUCKETS_T5_BIDIRECTIONAL = 2
+} attn_buckets;
+
+/** A learned bias for each head and distance, added to the scaled score. */
+typedef struct attn_relative_bias {
+    attn_buckets kind;
+    int64_t buckets; /**< of a head: 2 * max_distance + 1 when clipped; T5: 2 or more, bidirectional: even, 4 or more */
+    int64_t max_distance; /**< distances from here on share a bucket; T5: more than the buckets of one distance each */
+    const float *table;   /**< [Hq][buckets], natural units */
+} attn_relative_bias;
+
+/**
+ * Disentangled attention (He et al. 2021, "DeBERTa", equation 4): with delta(i,j)
+ * = clip(p_i - j + span, 0, 2 * span - 1), the score gets
+ *
+ *     scale * (dot(q[i], rel_k[delta(i,j)]) + dot(k[j], rel_q[delta(j,i)]))
+ *
+ * the first being content to position, the second position to content, where
+ * delta(j,i) = clip(j - p_i + span, 0, 2 * span - 1). DeBERTa's scale, 1/sqrt(3d),
+ * is the caller's to set. rel_k alone is Shaw's relative key embedding.
+ * Computed in f32 whatever the types; not with ATTN_QK_INT8, not with rope.
+ */
+typedef struct attn_disentangled {
+    int64_t span;             /**< distances from -span to span - 1 have rows of their own; 1 to 2^30 */
+    const attn_tensor *rel_k; /**< f32 (1, Hq|1, 2*span, dk), or NULL: no content-to-position term */
+    const attn_tensor *rel_q; /**< f32 (1, Hq|1, 2*span, dk), or NULL: no position-to-content term */
+} attn_disentangled;
+
+/** Which two channels a rotation turns. */
+typedef enum attn_rope_layout {
+    ATTN_ROPE_HALF_SPLIT = 0, /**< c and c + pairs (GPT-NeoX, Llama in Transformers) */
+    ATTN_ROPE_INTERLEAVED = 1 /**< 2c and 2c + 1 (RoFormer, GPT-J, Llama as published) */
+} attn_rope_layout;
+
+/**
+ * Rotary position embedding of q and k while they are read (Su et al. 2021,
+ * "RoFormer"). The first 2 * pairs channels are rotated, those behind them are
+ * not. A row of a table has pairs cosines, then pairs sines;
+ * attn_rope_table() makes it from positions (attn/rope.h).
+ * Products are in f32 whatever the types, as rotated numbers are not rounded
+ * again; where bf16 dot products matter more, use attn_rope() first.
+ */
+typedef struct attn_rope_tables {
+    attn_rope_layout layout;
+    const attn_tensor *q; /**< f32 (B|1, Hq|1, Tq, 2*pairs) */
+    const attn_tensor *k; /**< f32 (B|1, Hkv|1, Tk, 2*pairs), the same pairs; 0 < 2*pairs <= dk */
+} attn_rope_tables;
+
+/* ------------------------------------------------------------------ ragged -- */
+
+/**
+ * Sequences of different lengths behind each other, without padding (as
+ * FlashAttention's cu_seqlens). q, k, v and out have a batch of 1 and all
+ * sequences' tokens on their token axis; sequence s has the queries
+ * cu_seqlens_q[s] to cu_seqlens_q[s+1]-1 and the keys cu_seqlens_k[s] to
+ * cu_seqlens_k[s+1]-1, and sees no other keys. Offsets rise or stay, from 0 to
+ * Tq or Tk at most: rows of out behind the last sequence get 0, lse -inf.
+ * mask, weights, key_sums and lse have q's and k's axes of all tokens.
+ */
+typedef struct attn_ragged {
+    int64_t num_sequences;
+    const int64_t *cu_seqlens_q; /**< [num_sequences + 1] */
+    const int64_t *cu_seqlens_k; /**< [num_sequences + 1] */
+} attn_ragged;
+
+/* ----------------------------------------------------------------- dropout -- */
+
+/**
+ * Dropout of weights: each is multiplied by 0 with probability p, else by
+ * 1 / (1 - p). Which ones follows from seed, offset and the indices of batch
+ * (or sequence), head, query and key alone, see attn_dropout_keeps(), on every
+ * instruction set and with any number of threads. lse is that of all weights;
+ * weights and key_sums on request are those that meet v.
+ */
+typedef struct attn_dropout {
+    float p;         /**< 0 <= p < 1 */
+    uint64_t seed;   /**< chooses the stream */
+    uint64_t offset; /**< and a place in it: another one for each layer and step */
+} attn_dropout;
+
+/* ---------------------------------------------------------------- callback -- */
+
+/** Scores of some queries against some keys of one head, between two steps of the computation. */
+typedef struct attn_score_tile {
+    int64_t batch;       /**< index of the batch element, or of the ragged sequence */
+    int64_t head;        /**< query head */
+    int64_t first_query; /**< index of the first query */
+    int64_t num_queries; /**< 1 or more */
+    int64_t first_key;   /**< index of the first key */
+    int64_t num_keys;    /**< 1 or more */
+    int64_t key_stride;  /**< floats from one key's scores to the next key's */
+    float *scores;       /**< scores[j * key_stride + i] of query first_query + i and key first_key + j */
+} attn_score_tile;
+
+/**
+ * Changes scores in place: natural units, scaled and biased; -inf hides a key
+ * from a query. Keys that are hidden already are at -inf and stay so, whatever
+ * is written there. Called from several threads at once, in any order, for
+ * tiles of any shape, and again for the same scores when weights are asked for:
+ * what it does to a score may depend on its indices and value only.
+ */
+typedef void attn_score_callback(const attn_score_tile *tile, void *user);
+
+/* ------------------------------------------------------------ attn_params -- */
+
+/**
+ * Options of a call. Zero is every field's default, except struct_size: start
+ * from attn_params_default(). What it points to belongs to the caller and is
+ * only read during the call.
+ */
+typedef struct attn_params {
+    size_t struct_size; /**< sizeof(attn_params) as the caller compiled it */
+
+    /** @name Scores */
+    /**@{*/
+    float scale;             /**< multiplies q·k; 0 means 1/sqrt(d). May be negative. */
+    float temperature;       /**< scores are divided by it; 0 means 1. Must not be negative. */
+    const float *head_scale; /**< [Hq] or NULL: multiplies the scale of each head; finite */
+    float softcap;           /**< 0, or score = softcap * tanh(score / softcap) (Gemma 2); positive */
+    const float
+        *sinks; /**< [Hq] or NULL: a logit per head that takes part in the sum and has no value (gpt-oss); -inf: none */
+    const float *alibi_slopes;               /**< [Hq] or NULL: the score gets -slope * |p - j| (Press et al. 2022) */
+    const attn_relative_bias *relative_bias; /**< NULL or a table of biases by distance */
+    const attn_disentangled *disentangled;   /**< NULL or DeBERTa's terms */
+    const attn_rope_tables *rope;            /**< NULL or rotations of q and k */
+    attn_score_callback *callback;           /**< NULL or a function of the caller's */
+    void *callback_user;                     /**< handed to callback; only valid with it */
+    /**@}*/
+
+    /** @name Which keys a query sees: those that all of these allow */
+    /**@{*/
+    attn_causal causal;          /**< the causal alignment, or none */
+    const int64_t *query_offset; /**< [S], required with ATTN_CAUSAL_OFFSET, allowed with ATTN_CAUSAL_NONE: positions */
+    const int64_t *kv_len;       /**< [S] or NULL: keys kv_len[b].. are padding; 0 to the keys there are */
+    const int64_t *kv_start;     /**< [S] or NULL: keys before kv_start[b] are padding; 0 to kv_len[b] */
+    const int64_t
+        *prefix_len; /**< [S] or NULL: causality does not hide the first so many live keys (prefix LM); 0 or more */
+    const attn_window *window;         /**< NULL or a sliding window */
+    const attn_block_mask *block_mask; /**< NULL or a block-sparse pattern */
+    const attn_segments *segments;     /**< NULL or documents */
+    const attn_tree *tree;             /**< NULL or a tree of drafted tokens */
+    /**
+     * NULL or a mask of shape (B|1, Hq|1, Tq|1, Tk|1) with any strides.
+     * ATTN_BOOL: non-zero attends. ATTN_F32, ATTN_BF16 or ATTN_F16: added to the
+     * scaled score (natural units); -inf hides the key as false does.
+     */
+    const attn_tensor *mask;
+    /**@}*/
+
+    const attn_ragged *ragged;   /**< NULL or a ragged batch */
+    const attn_dropout *dropout; /**< NULL or dropout */
+
+    /** @name Outputs on request (NULL: not wanted) */
+    /**@{*/
+    const attn_tensor *lse; /**< f32 (B, Hq, Tq, 1): natural log of sum_j exp(score[j]), sinks included; any strides */
+    const attn_tensor *weights; /**< f32 (B, Hq, R, Tk): softmax rows, R = Tq or num_weight_rows; any strides */
+    const int64_t *weight_rows; /**< [num_weight_rows] query indices, 0 to Tq-1, any order; NULL: all rows */
+    int64_t num_weight_rows;    /**< entries of weight_rows; only valid with it */
+    const attn_tensor
+        *key_sums; /**< f32 (B, Hq, 1, Tk): sum over queries of the weight each key received; any strides */
+    /**@}*/
+
+    /** @name How it is computed */
+    /**@{*/
+    attn_exp exp; /**< accuracy of exp */
+    /**
+     * ATTN_QK_INT8 multiplies q and k as int8 (SageAttention), for any of their
+     * types; ATTN_UNSUPPORTED where isa or the processor has no int8 dot
+     * products (AVX512-VNNI, FEAT_DotProd). The mean that is taken from k is that
+     * of the first 512 keys from kv_start on that the last query sees: the bits
+     * of a row depend, within rounding, on those, even where causality hides
+     * them from it. With a mask nothing is taken from k.
+     */
+    attn_qk qk;
+    attn_isa isa;    /**< one that this processor lacks is ATTN_UNSUPPORTED */
+    int num_threads; /**< 0: ATTN_NUM_THREADS, else OpenMP's own setting */
+    /**@}*/
+
+    /** @name Reserved: refused with ATTN_UNSUPPORTED when set, until a version implements them */
+    /**@{*/
+    const int32_t *block_table; /**< [B][block_table_stride] pages of a paged KV cache */
+    int64_t block_table_stride; /**< entries from one row of block_table to the next */
+    int64_t page_size;          /**< tokens per page */
+    const attn_tensor *q_scale; /**< quantisation scales of q */
+    const attn_tensor *k_scale; /**< quantisation scales of k */
+    const attn_tensor *v_scale; /**< quantisation scales of v */
+    /**@}*/
+} attn_params;
+
+/** Parameters with every field at its default. */
+static inline attn_params attn_params_default(void)
+{
+    attn_params p;
+    memset(&p, 0, sizeof p);
+    p.struct_size = sizeof p;
+    return p;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTN_PARAMS_H */

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file patterns.h
+ * @brief Builders of block-sparse patterns, and the slopes of ALiBi.
+ *
+ * A pattern is made once and used in any number of calls:
+ * @code
+ *     attn_pattern *pattern;
+ *     attn_bigbird b = {.window = 3, .global = 2, .random = 3, .seed = 1};
+ *     if (attn_pattern_bigbird(&pattern, Tq, Tk, 64, &b) == ATTN_OK) {
+ *         params.block_mask = attn_pattern_block_mask(pattern);
+ *         ...
+ *         attn_pattern_destroy(pattern);
+ *     }
+ * @endcode
+ * Sizes are counted in blocks of size tokens, a multiple of 16; block rows are
+ * ceil(tq / size), block columns ceil(tk / size). Where tq and tk differ, block
+ * row r stands at block column r (top-left). With causal, blocks behind the
+ * diagonal are left out; set attn_params.causal too, for the diagonal ones.
+ */
+#ifndef ATTN_PATTERNS_H
+#define ATTN_PATTERNS_H
+
+#include "attn/params.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A block-sparse pattern with memory of its own. Immutable. */
+typedef struct attn_pattern attn_pattern;
+
+/** Window and global blocks (Beltagy et al. 2020, "Longformer"). */
+typedef struct attn_longformer {
+    int64_t window; /**< blocks on each side of a block's own that it sees; 0 or more */
+    int64_t global; /**< the first so many blocks see all and are seen by all; 0 or more */
+    int causal;     /**< non-zero: no blocks behind the diagonal */
+} attn_longformer;
+
+/** Window, global and random blocks (Zaheer et al. 2020, "Big Bird", section 2). */
+typedef struct attn_bigbird {
+    int64_t window; /**< as in attn_longformer */
+    int64_t global; /**< as in attn_longformer */
+    int64_t random; /**< blocks of each row chosen among the others, as far as there are any; 0 or more */
+    uint64_t seed;  /**< of the choice: the same blocks on every machine */
+    int64_t heads;  /**< 1 (or 0): one pattern for all heads; more: each chooses its own */
+    int causal;     /**< non-zero: no blocks behind the diagonal */
+} attn_bigbird;
+
+/** Strided (Child et al. 2019, "Sparse Transformer", section 4.2): a window and every stride-th block; O(n sqrt(n))
+ * blocks for stride sqrt(n). */
+typedef struct attn_strided {
+    int64_t stride; /**< blocks; a row sees the stride - 1 before it (and after it) and those a multiple of stride away;
+                       0 means round(sqrt(rows)) */
+    int causal;     /**< non-zero: no blocks behind the diagonal */
+} attn_strided;
+
+/** @name Builders: *pattern is the caller's to destroy; NULL after an error */
+/**@{*/
+ATTN_API attn_status attn_pattern_longformer(attn_pattern **pattern, int64_t tq, int64_t tk, int64_t size,
+                                             const attn_longformer *options);
+ATTN_API attn_status attn_pattern_bigbird(attn_pattern **pattern, int64_t tq, int64_t tk, int64_t size,
+                                          const attn_bigbird *options);
+ATTN_API attn_status attn_pattern_strided(attn_pattern **pattern, int64_t tq, int64_t tk, int64_t size,
+                                          const attn_strided *options);
+/**@}*/
+
+/** Frees a pattern; NULL is allowed. */
+ATTN_API void attn_pattern_destroy(attn_pattern *pattern);
+
+/** The pattern as an option of a call; valid until it is destroyed. */
+ATTN_API const attn_block_mask *attn_pattern_block_mask(const attn_pattern *pattern);
+
+/** The fraction of blocks that are listed, 0 to 1; 0 for a pattern without blocks. */
+ATTN_API double attn_pattern_density(const attn_pattern *pattern);
+
+/**
+ * The slopes of ALiBi (Press et al. 2022, section 3): for a power of two heads
+ * the geometric sequence that starts at, and has the ratio, 2^(-8 / heads); for other numbers
+ * that of the next lower power of two, followed by every other slope of twice as many.
+ *
+ * @param slopes [heads], written
+ */
+ATTN_API attn_status attn_alibi_slopes(float *slopes, int64_t heads);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTN_PATTERNS_H */

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file types.h
+ * @brief What every header of libattn uses: version, status codes, tensors.
+ *
+ * attn.h includes this file; include that one.
+ */
+#ifndef ATTN_TYPES_H
+#define ATTN_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** @name Version */
+/**@{*/
+#define ATTN_VERSION_MAJOR 0 /**< grows with a change that breaks users */
+#define ATTN_VERSION_MINOR 1 /**< grows with new features */
+#define ATTN_VERSION_PATCH 0 /**< grows with corrections */
+/** The version as one number: major·10000 + minor·100 + patch. */
+#define ATTN_VERSION (ATTN_VERSION_MAJOR * 10000 + ATTN_VERSION_MINOR * 100 + ATTN_VERSION_PATCH)
+/**@}*/
+
+#if defined(ATTN_STATIC)
+#define ATTN_API
+#elif defined(__GNUC__)
+#define ATTN_API __attribute__((visibility("default")))
+#else
+#define ATTN_API
+#endif
+
+/** ATTN_VERSION of the library that is linked, which may be newer than this header. */
+ATTN_API int attn_version(void);
+/** The same as text, "0.1.0". Static storage. */
+ATTN_API const char *attn_version_string(void);
+
+/* ---------------------------------------------------------------- status -- */
+
+/** Result of every call that can fail. The values are pinned for ever. */
+typedef enum attn_status {
+    ATTN_OK = 0,                 /**< done */
+    ATTN_INVALID_ARGUMENT = 1,   /**< a NULL, a NaN, an index or a value out of its range */
+    ATTN_SHAPE_MISMATCH = 2,     /**< tensors or arrays whose shapes do not fit together */
+    ATTN_SIZE_OVERFLOW = 3,      /**< a product of sizes or strides exceeds 63 bits */
+    ATTN_UNSUPPORTED = 4,        /**< a valid request that this version or machine cannot serve */
+    ATTN_OUT_OF_MEMORY = 5,      /**< the workspace or the plan could not be allocated */
+    ATTN_WORKSPACE_TOO_SMALL = 6 /**< the caller's workspace is smaller than the plan needs */
+} attn_status;
+
+/** The name of a status, e.g. "shape mismatch"; "unknown status" for other values. Static storage. */
+ATTN_API const char *attn_status_string(attn_status status);
+
+/**
+ * A sentence about the last call on this thread that failed, e.g.
+ * "params.kv_len[2] is 130; expected 0 to 128, the tokens of k". Empty if none has
+ * failed. Valid until the next failing call on the same thread.
+ */
+ATTN_API const char *attn_last_error(void);
+
+/* --------------------------------------------------------------- tensors -- */
+
+/** Element types. The values are pinned. */
+typedef enum attn_dtype {
+    ATTN_F32 = 0,
+    ATTN_BF16 = 1, /**< the upper half of an f32: 8 bits of significand, 1 of them implicit */
+    ATTN_F16 = 2,  /**< IEEE 754 binary16: 11 bits of significand, up to 65504 */
+    ATTN_BOOL = 3, /**< one byte, non-zero is true (boolean masks: attend) */
+    ATTN_I8 = 4,
+    ATTN_U8 = 5
+} attn_dtype;
+
+/** Bytes of one element, or 0 for an unknown type. */
+ATTN_API size_t attn_dtype_size(attn_dtype dtype);
+/** "f32", "bf16", "f16", "bool", "i8" or "u8"; "unknown" for other values. Static storage. */
+ATTN_API const char *attn_dtype_name(attn_dtype dtype);
+
+/**
+ * A strided view of memory that the caller owns.
+ * The axes are batch, head, token, channel. Element (b,h,t,c) is at
+ * data[b*stride[0] + h*stride[1] + t*stride[2] + c*stride[3]].
+ * Strides count elements, may be negative, and 0 broadcasts an input. Channels
+ * of q, k, v and out are contiguous (stride[3] == 1; free when shape[3] <= 1).
+ * data must be aligned to the element size only. Strides of an axis of length 0
+ * or 1 are not looked at.
+ */
+typedef struct attn_tensor {
+    void *data;        /**< element (0,0,0,0); may be NULL when a size is 0 */
+    attn_dtype dtype;  /**< type of the elements */
+    int64_t shape[4];  /**< batch, head, token, channel */
+    int64_t stride[4]; /**< the same axes, in elements */
+} attn_tensor;
+
+/** A contiguous f32 tensor laid out [batch][head][token][channel]. */
+static inline attn_tensor attn_bhtd(const void *data, int64_t batch, int64_t heads, int64_t tokens, int64_t channels)
+{
+    attn_tensor t;
+    t.data = (void *)(uintptr_t)data;
+    t.dtype = ATTN_F32;
+    t.shape[0] = batch, t.shape[1] = heads, t.shape[2] = tokens, t.shape[3] = channels;
+    t.stride[3] = 1;
+    t.stride[2] = channels;
+    t.stride[1] = tokens * channels;
+    t.stride[0] = heads * tokens * channels;
+    return t;
+}
+
+/** A contiguous f32 tensor laid out [batch][token][head][channel], the output layout of a projection. */
+static inline attn_tensor attn_bthd(const void *data, int64_t batch, int64_t tokens, int64_t heads, int64_t channels)
+{
+    attn_tensor t;
+    t.data = (void *)(uintptr_t)data;
+    t.dtype = ATTN_F32;
+    t.shape[0] = batch, t.shape[1] = heads, t.shape[2] = tokens, t.shape[3] = channels;
+    t.stride[3] = 1;
+    t.stride[1] = channels;
+    t.stride[2] = heads * channels;
+    t.stride[0] = tokens * heads * channels;
+    return t;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTN_TYPES_H */
