@@ -11,8 +11,8 @@
 
 extern const struct attn_kernels attn_kernels_scalar;
 #if defined(__x86_64__)
-extern const struct attn_kernels attn_kernels_avx2, attn_kernels_avx512, attn_kernels_avx512_bf16,
-    attn_kernels_avx512_int8, attn_kernels_avx512_int8_bf16;
+extern const struct attn_kernels attn_kernels_avx2, attn_kernels_avx2_int8, attn_kernels_avx512,
+    attn_kernels_avx512_bf16, attn_kernels_avx512_int8, attn_kernels_avx512_int8_bf16;
 #elif defined(__aarch64__)
 extern const struct attn_kernels attn_kernels_neon, attn_kernels_neon_bf16, attn_kernels_neon_int8,
     attn_kernels_neon_int8_bf16;
@@ -22,8 +22,8 @@ extern const struct attn_kernels attn_kernels_neon, attn_kernels_neon_bf16, attn
 static const struct attn_kernels *const built_in[] = {
     &attn_kernels_scalar,
 #if defined(__x86_64__)
-    &attn_kernels_avx2,        &attn_kernels_avx512,           &attn_kernels_avx512_int8,
-    &attn_kernels_avx512_bf16, &attn_kernels_avx512_int8_bf16,
+    &attn_kernels_avx2,        &attn_kernels_avx2_int8,   &attn_kernels_avx512,
+    &attn_kernels_avx512_int8, &attn_kernels_avx512_bf16, &attn_kernels_avx512_int8_bf16,
 #elif defined(__aarch64__)
     &attn_kernels_neon,   &attn_kernels_neon_int8, &attn_kernels_neon_bf16, &attn_kernels_neon_int8_bf16,
 #endif
@@ -65,13 +65,17 @@ static int within(attn_isa cap, size_t i)
     return cap == ATTN_ISA_AUTO;
 }
 
+/** Whether this processor runs kernels that are built in. */
+static int runs(const struct attn_kernels *kernels)
+{
+    return kernels->qk == ATTN_QK_INT8 ? attn_cpu_has_int8_dot(kernels->isa) : attn_cpu_has(kernels->isa);
+}
+
 const struct attn_kernels *attn_kernels_best(attn_isa cap, attn_qk qk, int bf16)
 {
-    if (qk == ATTN_QK_INT8 && !attn_cpu_has_int8_dot())
-        return NULL;
     const struct attn_kernels *best = NULL;
     for (size_t i = 0; i < NUM_BUILT_IN && within(cap, i); i++)
-        if (attn_cpu_has(built_in[i]->isa) && built_in[i]->qk == qk && (built_in[i]->keys_per_word == 1 || bf16))
+        if (built_in[i]->qk == qk && (built_in[i]->keys_per_word == 1 || bf16) && runs(built_in[i]))
             best = built_in[i];
     return best;
 }

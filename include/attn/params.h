@@ -306,10 +306,11 @@ typedef struct attn_params {
     /**
      * ATTN_QK_INT8 multiplies q and k as int8 (SageAttention), for any of their
      * types; ATTN_UNSUPPORTED where isa or the processor has no int8 dot
-     * products (AVX512-VNNI, FEAT_DotProd). The mean that is taken from k is that
-     * of the first 512 keys from kv_start on that the last query sees: the bits
-     * of a row depend, within rounding, on those, even where causality hides
-     * them from it. With a mask nothing is taken from k.
+     * products (AVX-VNNI for AVX2, AVX512-VNNI, FEAT_DotProd). The mean that is
+     * taken from k is that of the first 512 keys from kv_start on that the last
+     * query sees: the bits of a row depend, within rounding, on those, even
+     * where causality hides them from it. With a mask of any kind, softcap,
+     * sinks, rope or a callback nothing is taken from k.
      */
     attn_qk qk;
     attn_isa isa;    /**< one that this processor lacks is ATTN_UNSUPPORTED */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Checks of a whole request, in the order of the arguments: tensors, then
- * options, then the arrays and tensors that options point to.
+ * options, then the arrays and tensors that options point to. Here are the
+ * order, the operands and the scalar options; the other groups of options have
+ * files of their own.
  */
-#include "api/check.h"
+#include "api/check_internal.h"
 
 #include "api/environment.h"
 #include "api/error.h"
-#include "cpu/cpu.h"
 #include "dispatch.h"
 
 #include <inttypes.h>
@@ -15,36 +16,6 @@
 #include <string.h>
 
 #define MAX_HEAD_SIZE 4096
-
-#define CHECK(call)                                                                                                    \
-    do {                                                                                                               \
-        const attn_status status_ = (call);                                                                            \
-        if (status_)                                                                                                   \
-            return status_;                                                                                            \
-    } while (0)
-
-static attn_status check_float(const char *name, attn_dtype dtype)
-{
-    if (dtype != ATTN_F32 && dtype != ATTN_BF16 && dtype != ATTN_F16)
-        return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; expected f32, bf16 or f16", name, attn_dtype_name(dtype));
-    return ATTN_OK;
-}
-
-static attn_status check_f32(const char *name, attn_dtype dtype)
-{
-    if (dtype != ATTN_F32)
-        return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; this output is written in f32 only", name,
-                         attn_dtype_name(dtype));
-    return ATTN_OK;
-}
-
-static attn_status check_axis(const char *name, const attn_tensor *t, int axis, int64_t expected, const char *meaning)
-{
-    if (t->shape[axis] != expected)
-        return attn_fail(ATTN_SHAPE_MISMATCH, "%s.shape[%d] is %" PRId64 "; expected %" PRId64 ", %s", name, axis,
-                         t->shape[axis], expected, meaning);
-    return ATTN_OK;
-}
 
 static attn_status check_head_size(const char *name, const attn_tensor *t)
 {
@@ -60,20 +31,20 @@ static attn_status check_operands(const struct attn_problem *p, enum check_depth
     static const char *const names[] = {"q", "k", "v", "out"};
     for (int i = 0; i < 4; i++) {
         CHECK(attn_check_tensor(names[i], tensors[i], depth));
-        CHECK(check_float(names[i], tensors[i]->dtype));
+        CHECK(attn_check_float(names[i], tensors[i]->dtype));
         CHECK(check_head_size(names[i], tensors[i]));
         if (depth == CHECK_ALL)
             CHECK(attn_check_contiguous(names[i], tensors[i]));
     }
-    CHECK(check_axis("k", &p->k, 0, p->q.shape[0], "the batch of q"));
-    CHECK(check_axis("v", &p->v, 0, p->q.shape[0], "the batch of q"));
-    CHECK(check_axis("v", &p->v, 1, p->k.shape[1], "the heads of k"));
-    CHECK(check_axis("v", &p->v, 2, p->k.shape[2], "the tokens of k"));
-    CHECK(check_axis("k", &p->k, 3, p->q.shape[3], "the head size of q"));
-    CHECK(check_axis("out", &p->out, 0, p->q.shape[0], "the batch of q"));
-    CHECK(check_axis("out", &p->out, 1, p->q.shape[1], "the heads of q"));
-    CHECK(check_axis("out", &p->out, 2, p->q.shape[2], "the tokens of q"));
-    CHECK(check_axis("out", &p->out, 3, p->v.shape[3], "the head size of v"));
+    CHECK(attn_check_axis("k", &p->k, 0, p->q.shape[0], "the batch of q"));
+    CHECK(attn_check_axis("v", &p->v, 0, p->q.shape[0], "the batch of q"));
+    CHECK(attn_check_axis("v", &p->v, 1, p->k.shape[1], "the heads of k"));
+    CHECK(attn_check_axis("v", &p->v, 2, p->k.shape[2], "the tokens of k"));
+    CHECK(attn_check_axis("k", &p->k, 3, p->q.shape[3], "the head size of q"));
+    CHECK(attn_check_axis("out", &p->out, 0, p->q.shape[0], "the batch of q"));
+    CHECK(attn_check_axis("out", &p->out, 1, p->q.shape[1], "the heads of q"));
+    CHECK(attn_check_axis("out", &p->out, 2, p->q.shape[2], "the tokens of q"));
+    CHECK(attn_check_axis("out", &p->out, 3, p->v.shape[3], "the head size of v"));
     const int64_t heads = p->q.shape[1], kv_heads = p->k.shape[1];
     if (heads > 0 && (kv_heads == 0 || heads % kv_heads != 0))
         return attn_fail(ATTN_SHAPE_MISMATCH,
@@ -110,28 +81,9 @@ static attn_status check_reserved(const attn_params *p)
         const char *name;
         int set;
     } reserved[] = {
-        {"head_scale", p->head_scale != NULL},
-        {"softcap", p->softcap != 0.0f},
-        {"sinks", p->sinks != NULL},
-        {"alibi_slopes", p->alibi_slopes != NULL},
-        {"relative_bias", p->relative_bias != NULL},
-        {"disentangled", p->disentangled != NULL},
-        {"rope", p->rope != NULL},
-        {"callback", p->callback != NULL},
-        {"callback_user", p->callback_user != NULL},
-        {"prefix_len", p->prefix_len != NULL},
-        {"window", p->window != NULL},
-        {"block_mask", p->block_mask != NULL},
-        {"segments", p->segments != NULL},
-        {"tree", p->tree != NULL},
-        {"ragged", p->ragged != NULL},
-        {"dropout", p->dropout != NULL},
-        {"block_table", p->block_table != NULL},
-        {"block_table_stride", p->block_table_stride != 0},
-        {"page_size", p->page_size != 0},
-        {"q_scale", p->q_scale != NULL},
-        {"k_scale", p->k_scale != NULL},
-        {"v_scale", p->v_scale != NULL},
+        {"block_table", p->block_table != NULL}, {"block_table_stride", p->block_table_stride != 0},
+        {"page_size", p->page_size != 0},        {"q_scale", p->q_scale != NULL},
+        {"k_scale", p->k_scale != NULL},         {"v_scale", p->v_scale != NULL},
     };
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         if (reserved[i].set)
@@ -173,110 +125,11 @@ static attn_status check_choices(const attn_params *p)
                          attn_isa_name(p->isa));
     if (!attn_kernels_best(p->isa == ATTN_ISA_AUTO ? attn_environment()->max_isa : p->isa, p->qk, 0))
         return attn_fail(ATTN_UNSUPPORTED, "params.qk is ATTN_QK_INT8, and %s",
-                         attn_cpu_has_int8_dot() ? "the instruction set in use has no int8 dot products"
-                                                 : "this processor has no int8 dot products");
+                         attn_kernels_best(ATTN_ISA_AUTO, p->qk, 0)
+                             ? "the instruction set in use has no int8 dot products"
+                             : "this processor has no int8 dot products");
     if (p->num_threads < 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_threads is %d; expected 0 or more", p->num_threads);
-    return ATTN_OK;
-}
-
-/** kv_start, kv_len and query_offset: which arrays go with which option, and every element. */
-static attn_status check_lengths(const struct attn_problem *problem, enum check_depth depth)
-{
-    const attn_params *p = &problem->params;
-    const int64_t batch = problem->q.shape[0], tk = problem->k.shape[2];
-    if (p->query_offset && p->causal != ATTN_CAUSAL_OFFSET)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "params.query_offset is set; expected NULL unless causal is "
-                                                "ATTN_CAUSAL_OFFSET");
-    if (depth == CHECK_SHAPES)
-        return ATTN_OK;
-    if (!p->query_offset && p->causal == ATTN_CAUSAL_OFFSET && batch > 0)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "params.query_offset is NULL; expected %" PRId64 " offsets for ATTN_CAUSAL_OFFSET", batch);
-    for (int64_t b = 0; b < batch; b++) {
-        const int64_t len = p->kv_len ? p->kv_len[b] : tk;
-        if (len < 0 || len > tk)
-            return attn_fail(ATTN_INVALID_ARGUMENT,
-                             "params.kv_len[%" PRId64 "] is %" PRId64 "; expected 0 to %" PRId64 ", the tokens of k", b,
-                             len, tk);
-        if (p->kv_start && (p->kv_start[b] < 0 || p->kv_start[b] > len))
-            return attn_fail(ATTN_INVALID_ARGUMENT,
-                             "params.kv_start[%" PRId64 "] is %" PRId64 "; expected 0 to %" PRId64
-                             ", the end of the live keys",
-                             b, p->kv_start[b], len);
-    }
-    return ATTN_OK;
-}
-
-static attn_status check_mask(const struct attn_problem *problem, enum check_depth depth)
-{
-    const int64_t full[4] = {problem->q.shape[0], problem->q.shape[1], problem->q.shape[2], problem->k.shape[2]};
-    const attn_tensor *mask = &problem->mask;
-    CHECK(attn_check_tensor("params.mask", mask, depth));
-    if (mask->dtype != ATTN_BOOL)
-        CHECK(check_float("params.mask", mask->dtype));
-    for (int axis = 0; axis < 4; axis++)
-        if (mask->shape[axis] != 1 && mask->shape[axis] != full[axis])
-            return attn_fail(ATTN_SHAPE_MISMATCH, "params.mask.shape[%d] is %" PRId64 "; expected 1 or %" PRId64, axis,
-                             mask->shape[axis], full[axis]);
-    return ATTN_OK;
-}
-
-/** An output on request: f32 of the given shape. */
-static attn_status check_output(const char *name, const attn_tensor *t, int64_t tokens, int64_t channels,
-                                const struct attn_problem *problem, enum check_depth depth)
-{
-    CHECK(attn_check_tensor(name, t, depth));
-    CHECK(check_f32(name, t->dtype));
-    CHECK(check_axis(name, t, 0, problem->q.shape[0], "the batch of q"));
-    CHECK(check_axis(name, t, 1, problem->q.shape[1], "the heads of q"));
-    CHECK(check_axis(name, t, 2, tokens, "one per row that was asked for"));
-    CHECK(check_axis(name, t, 3, channels, "one per key, or 1"));
-    return depth == CHECK_ALL ? attn_check_distinct(name, t) : ATTN_OK;
-}
-
-static attn_status check_weight_rows(const struct attn_problem *problem, enum check_depth depth)
-{
-    const attn_params *p = &problem->params;
-    const int64_t tq = problem->q.shape[2];
-    if (p->num_weight_rows < 0)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_weight_rows is %" PRId64 "; expected 0 or more",
-                         p->num_weight_rows);
-    if (p->weight_rows && !p->weights)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "params.weight_rows is set but params.weights is NULL");
-    if (!p->weight_rows && p->num_weight_rows)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_weight_rows is %" PRId64 " but params.weight_rows is NULL",
-                         p->num_weight_rows);
-    for (int64_t i = 0; depth == CHECK_ALL && i < p->num_weight_rows; i++)
-        if (p->weight_rows[i] < 0 || p->weight_rows[i] >= tq)
-            return attn_fail(ATTN_INVALID_ARGUMENT,
-                             "params.weight_rows[%" PRId64 "] is %" PRId64 "; expected a query from 0 to %" PRId64, i,
-                             p->weight_rows[i], tq - 1);
-    return ATTN_OK;
-}
-
-/** Copies the tensors that params points to, so that an absent one is a tensor without data. */
-static attn_status check_attachments(struct attn_problem *problem, enum check_depth depth)
-{
-    const attn_params *p = &problem->params;
-    const int64_t tq = problem->q.shape[2], tk = problem->k.shape[2];
-    if (p->mask) {
-        problem->mask = *p->mask;
-        CHECK(check_mask(problem, depth));
-    }
-    CHECK(check_weight_rows(problem, depth));
-    if (p->lse) {
-        problem->lse = *p->lse;
-        CHECK(check_output("params.lse", p->lse, tq, 1, problem, depth));
-    }
-    if (p->weights) {
-        problem->weights = *p->weights;
-        CHECK(check_output("params.weights", p->weights, p->weight_rows ? p->num_weight_rows : tq, tk, problem, depth));
-    }
-    if (p->key_sums) {
-        problem->key_sums = *p->key_sums;
-        CHECK(check_output("params.key_sums", p->key_sums, 1, tk, problem, depth));
-    }
     return ATTN_OK;
 }
 
@@ -295,6 +148,8 @@ attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const
     CHECK(check_reserved(&problem->params));
     CHECK(check_choices(&problem->params));
     CHECK(check_scale(problem));
-    CHECK(check_lengths(problem, depth));
-    return check_attachments(problem, depth);
+    CHECK(attn_check_sequences(problem, depth));
+    CHECK(attn_check_scores(problem, depth));
+    CHECK(attn_check_masks(problem, depth));
+    return attn_check_outputs(problem, depth);
 }

@@ -18,6 +18,20 @@ enum check_depth {
 attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                        const attn_tensor *out, const attn_params *params, enum check_depth depth);
 
+/** What a plan remembers of the structs that its params point to: they may be gone when it runs. */
+struct attn_planned {
+    int64_t block_size;           /**< block_mask->size */
+    int64_t span;                 /**< disentangled->span */
+    attn_rope_layout rope_layout; /**< rope->layout */
+};
+
+/** Of a problem whose structs are still there; zero for those that are absent. */
+struct attn_planned attn_planned_of(const struct attn_problem *problem);
+
+/** That a run asks for what was planned. No pointer of was is followed. */
+attn_status attn_check_planned(const struct attn_problem *now, const struct attn_problem *was,
+                               const struct attn_planned *planned);
+
 /** Checks of one tensor, by name. depth as above. */
 attn_status attn_check_tensor(const char *name, const attn_tensor *t, enum check_depth depth);
 

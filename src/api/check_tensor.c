@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checks of one tensor: type, sizes, strides, data.
+ * Checks of one tensor: type, sizes, strides, data; and of the size of an array.
  *
  * Sizes and strides come from outside and may be anything: products are
  * computed with overflow checks, and the furthest byte that a view reaches
  * must be addressable by ptrdiff_t, so that no later product can overflow.
  */
-#include "api/check.h"
+#include "api/check_internal.h"
 
 #include "api/error.h"
 
@@ -76,6 +76,52 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *t, enum check
     if ((uintptr_t)t->data % size)
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s.data is %p; expected an address aligned to %zu bytes", name,
                          t->data, size);
+    return ATTN_OK;
+}
+
+attn_status attn_check_float(const char *name, attn_dtype dtype)
+{
+    if (dtype != ATTN_F32 && dtype != ATTN_BF16 && dtype != ATTN_F16)
+        return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; expected f32, bf16 or f16", name, attn_dtype_name(dtype));
+    return ATTN_OK;
+}
+
+attn_status attn_check_f32(const char *name, attn_dtype dtype)
+{
+    if (dtype != ATTN_F32)
+        return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; expected f32, the only type of this tensor", name,
+                         attn_dtype_name(dtype));
+    return ATTN_OK;
+}
+
+attn_status attn_check_axis(const char *name, const attn_tensor *t, int axis, int64_t expected, const char *meaning)
+{
+    if (t->shape[axis] != expected)
+        return attn_fail(ATTN_SHAPE_MISMATCH, "%s.shape[%d] is %" PRId64 "; expected %" PRId64 ", %s", name, axis,
+                         t->shape[axis], expected, meaning);
+    return ATTN_OK;
+}
+
+attn_status attn_check_one_or(const char *name, const attn_tensor *t, int axis, int64_t expected)
+{
+    if (t->shape[axis] != 1 && t->shape[axis] != expected)
+        return attn_fail(ATTN_SHAPE_MISMATCH, "%s.shape[%d] is %" PRId64 "; expected 1 or %" PRId64, name, axis,
+                         t->shape[axis], expected);
+    return ATTN_OK;
+}
+
+attn_status attn_check_count(const char *name, size_t size, int64_t n0, int64_t n1, int64_t n2)
+{
+    const int64_t counts[] = {n0, n1, n2};
+    int64_t bytes = (int64_t)size;
+    int overflow = 0;
+    for (int i = 0; i < 3; i++) /* as with tensors, a zero excuses nothing */
+        overflow = overflow || (counts[i] > 0 && __builtin_mul_overflow(bytes, counts[i], &bytes));
+    if (overflow || bytes > INT64_MAX - (int64_t)size)
+        return attn_fail(ATTN_SIZE_OVERFLOW,
+                         "%s has %" PRId64 " x %" PRId64 " x %" PRId64
+                         " entries of %zu bytes; expected fewer than 2^63 bytes in all",
+                         name, n0, n1, n2, size);
     return ATTN_OK;
 }
 

@@ -18,13 +18,15 @@
 
 struct attn_plan {
     struct attn_problem problem; /**< shapes and options; its pointers are only compared with NULL */
+    struct attn_planned planned; /**< what is needed of the structs behind them */
     struct attn_geometry geometry;
 };
 
 static const struct attn_kernels *choose_kernels(const struct attn_problem *problem)
 {
     const attn_params *params = &problem->params;
-    const int bf16 = problem->v.dtype == ATTN_BF16 &&
+    const int f32 = params->rope || params->disentangled; /* these make floats of q and k */
+    const int bf16 = problem->v.dtype == ATTN_BF16 && !f32 &&
                      (params->qk == ATTN_QK_INT8 || (problem->q.dtype == ATTN_BF16 && problem->k.dtype == ATTN_BF16));
     const attn_isa cap = params->isa == ATTN_ISA_AUTO ? attn_environment()->max_isa : params->isa;
     return attn_kernels_best(cap, params->qk, bf16);
@@ -34,6 +36,7 @@ static void make_plan(struct attn_plan *plan, const struct attn_problem *problem
 {
     const attn_params *params = &problem->params;
     plan->problem = *problem;
+    plan->planned = attn_planned_of(problem);
     const struct attn_kernels *kernels = choose_kernels(problem);
     const int threads = params->num_threads ? params->num_threads : attn_default_num_threads();
     plan->geometry = attn_geometry_of(&plan->problem, kernels, threads);
@@ -47,56 +50,6 @@ static size_t workspace_size(const struct attn_plan *plan)
 static void *align(void *p)
 {
     return (void *)(((uintptr_t)p + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN);
-}
-
-static attn_status same_shape(const char *name, const attn_tensor *now, const attn_tensor *planned)
-{
-    if (now->dtype != planned->dtype)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "%s.dtype is %s; the plan was made for %s", name,
-                         attn_dtype_name(now->dtype), attn_dtype_name(planned->dtype));
-    for (int axis = 0; axis < 4; axis++)
-        if (now->shape[axis] != planned->shape[axis])
-            return attn_fail(ATTN_SHAPE_MISMATCH, "%s.shape[%d] is %" PRId64 "; the plan was made for %" PRId64, name,
-                             axis, now->shape[axis], planned->shape[axis]);
-    return ATTN_OK;
-}
-
-/** That a run asks for what was planned. */
-static attn_status check_planned(const struct attn_plan *plan, const struct attn_problem *now)
-{
-    const struct attn_problem *was = &plan->problem;
-    const struct {
-        const char *name;
-        const attn_tensor *now, *was;
-    } tensors[] = {
-        {"q", &now->q, &was->q}, {"k", &now->k, &was->k}, {"v", &now->v, &was->v}, {"out", &now->out, &was->out}};
-    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
-        const attn_status status = same_shape(tensors[i].name, tensors[i].now, tensors[i].was);
-        if (status)
-            return status;
-    }
-    const attn_params *p = &now->params, *w = &was->params;
-    const struct {
-        const char *name;
-        int differs;
-    } options[] = {
-        {"scale", p->scale != w->scale},
-        {"temperature", p->temperature != w->temperature},
-        {"causal", p->causal != w->causal},
-        {"exp", p->exp != w->exp},
-        {"qk", p->qk != w->qk},
-        {"isa", p->isa != w->isa},
-        {"mask", !p->mask != !w->mask || (p->mask && now->mask.dtype != was->mask.dtype)},
-        {"lse", !p->lse != !w->lse},
-        {"weights", !p->weights != !w->weights},
-        {"num_weight_rows", p->num_weight_rows != w->num_weight_rows},
-        {"key_sums", !p->key_sums != !w->key_sums},
-    };
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (options[i].differs)
-            return attn_fail(ATTN_INVALID_ARGUMENT, "params.%s differs from what the plan was made with",
-                             options[i].name);
-    return ATTN_OK;
 }
 
 static double milliseconds(void)
@@ -162,7 +115,7 @@ static attn_status check_run(const attn_plan *plan, struct attn_problem *problem
         return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_plan_create()");
     attn_status status = attn_check(problem, q, k, v, out, params, CHECK_ALL);
     if (!status)
-        status = check_planned(plan, problem);
+        status = attn_check_planned(problem, &plan->problem, &plan->planned);
     if (status)
         return status;
     if (!workspace)
@@ -209,7 +162,7 @@ size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size)
     const attn_tensor *q = &plan->problem.q, *k = &plan->problem.k, *v = &plan->problem.v;
     const char *const out = attn_dtype_name(plan->problem.out.dtype);
     static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
-    const int rows = (int)(g->strips_per_block * g->kernels->strip);
+    const int rows = (int)g->rows_per_block;
     const int n = snprintf(
         buffer, size,
         "forward q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hkv=%" PRId64 " Tq=%" PRId64 " Tk=%" PRId64

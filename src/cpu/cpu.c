@@ -15,6 +15,14 @@ static int has_f16c(void)
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
 }
+
+/* Nor this one: bit 4 of EAX in subleaf 1 of leaf 7, whose subleaf 0 says in EAX which one is the last. */
+static int has_avx_vnni(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
+           (a & (1u << 4)) != 0;
+}
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 
@@ -51,13 +59,23 @@ int attn_cpu_has(attn_isa isa)
     }
 }
 
-int attn_cpu_has_int8_dot(void)
+int attn_cpu_has_int8_dot(attn_isa isa)
 {
+    if (!attn_cpu_has(isa))
+        return 0;
+    switch (isa) {
 #if defined(__x86_64__)
-    return attn_cpu_has(ATTN_ISA_AVX512) && __builtin_cpu_supports("avx512vnni");
+    case ATTN_ISA_AVX2:
+        return has_avx_vnni();
+    case ATTN_ISA_AVX512:
+    case ATTN_ISA_AVX512_BF16:
+        return __builtin_cpu_supports("avx512vnni");
 #elif defined(__aarch64__)
-    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-#else
-    return 0;
+    case ATTN_ISA_NEON:
+    case ATTN_ISA_NEON_BF16:
+        return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #endif
+    default:
+        return 0;
+    }
 }

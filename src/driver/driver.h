@@ -17,13 +17,29 @@ struct attn_problem {
     attn_tensor q, k, v, out;
     attn_params params;
     float scale;                              /**< the final factor of q·k */
+    int64_t num_sequences;                    /**< the batch, or the sequences of a ragged one */
     attn_tensor mask, lse, weights, key_sums; /**< copies; data NULL when absent */
+    attn_tensor rope_q, rope_k, rel_k, rel_q; /**< the same, of rope and disentangled */
 };
+
+/** A sequence: a batch element, or one of a ragged batch. */
+struct attn_sequence {
+    int64_t batch;            /**< index on the tensors' batch axis */
+    int64_t q_first, k_first; /**< index of its first query and key on their token axes */
+    int64_t queries, keys;    /**< how many there are */
+    int64_t begin, end;       /**< the live ones of its keys, counted from its first */
+};
+
+/** Sequence s of a problem whose arrays are right. */
+struct attn_sequence attn_sequence_of(const struct attn_problem *problem, int64_t s);
 
 /** How a problem's shape is cut, decided once per plan. */
 struct attn_geometry {
     const struct attn_kernels *kernels;
-    int64_t strips_per_block, blocks, tasks;
+    int64_t segment;        /**< rows that no strip reaches across the multiples of: the blocks of a pattern; or 0 */
+    int64_t rows_per_block; /**< queries of a task */
+    int64_t blocks;         /**< of a head: of one sequence, or of all those of a ragged batch, some of them empty */
+    int64_t tasks;
     int threads;         /**< that there is scratch for */
     int parallel;        /**< of these, how many are worth starting */
     int key_block;       /**< keys per step */
@@ -36,6 +52,10 @@ struct attn_geometry {
 /** Cuts a problem for at most threads threads. Looks at shapes and at which outputs are wanted, not at data. */
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
                                       int threads);
+
+/** Hands a block of queries of sequence s and head h to the kernel. s == num_sequences: queries that belong to none. */
+void attn_run_block(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t s, int64_t h,
+                    int64_t block, void *scratch);
 
 /** Runs task number task of the problem in a thread's scratch. */
 void attn_run_task(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t task,

@@ -11,6 +11,7 @@
 #include "kernels/width.h"
 #include "kernels/rows.h"
 #include "kernels/transpose.h"
+#include "kernels/rope.h"
 #include "kernels/words.h"
 #include "kernels/strip.h"
 #if VS_PACK == 1
@@ -20,8 +21,15 @@
 #else
 #include "kernels/qk_int8.h"
 #endif
+#include "kernels/visible.h"
 #include "kernels/mask.h"
+#include "kernels/stage_memory.h"
+#include "kernels/stage_structure.h"
+#include "kernels/distance_bias.h"
+#include "kernels/stage_mask.h"
 #include "kernels/tile.h"
+#include "kernels/relative.h"
+#include "kernels/score_terms.h"
 #include "kernels/softmax.h"
 #if VF_PACK == 1
 #include "kernels/pv_f32.h"
@@ -29,6 +37,7 @@
 #include "kernels/pv_bf16.h"
 #endif
 #include "kernels/nonfinite.h"
+#include "kernels/dropout.h"
 #include "kernels/key_block.h"
 #include "kernels/weights.h"
 
@@ -61,6 +70,7 @@ const struct attn_kernels VF_NAME(attn_kernels) = {
     .qk = VS_PACK == 4 ? ATTN_QK_INT8 : ATTN_QK_DEFAULT,
     .channels_per_word = VS_PACK,
     .keys_per_word = VF_PACK,
+    .lanes = VF_LEN,
     .strip = STRIP,
     .query_block = QUERY_BLOCK,
     .key_block = KEY_BLOCK,

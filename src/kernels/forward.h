@@ -6,7 +6,7 @@
  *
  *   Q^T of every strip is made once.
  *   for each block of keys, at fixed positions
- *       for each strip of queries
+ *       for each strip of queries, and each run of keys that it sees (visible.h)
  *           S = K Q^T;  m' = max(m, max S);  P = 2^(S - m')
  *           l = l 2^(m - m') + sum P;        O = O 2^(m - m') + V^T P
  *   out = (O / l)^T;  lse = m ln 2 + ln l
@@ -51,39 +51,56 @@ ATTN_INLINE enum accumulate update_maximum(const attn_exp exp, struct strip *str
     return ACCUMULATE_RESCALE;
 }
 
-/** One step of the online softmax: adds n keys of a block to a strip. */
+/** One step of the online softmax: adds the keys of a run to a strip. */
 ATTN_INLINE void strip_step(const attn_exp exp, const struct attn_work *work, const struct attn_scratch *scratch,
-                            struct strip *strip, struct key_block *keys, int n)
+                            struct strip *strip, struct key_block *keys, const struct run *run)
 {
     float max[STRIP] __attribute__((aligned(ATTN_ALIGN)));
     float alpha[STRIP] __attribute__((aligned(ATTN_ALIGN)));
     float sum[STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    const struct mask mask = tile_scores(work, scratch, strip, keys, n, max);
+    const int n = run->hi - run->lo;
+    const struct mask mask = tile_scores(work, scratch, strip, keys, run, max);
     if (mask.kind == MASK_DEAD)
         return;
     const enum accumulate mode = update_maximum(exp, strip, max, alpha);
     int ends[VF_STRIP] = {0}; /* keys that some lane of a vector sees */
     for (int v = 0; v < strip->nv; v++)
         ends[v] = mask.kind == MASK_DIAGONAL ? visible_before(mask.diagonal, (v + 1) * VF_LEN, n) : n;
-    make_weights(strip->nv, exp, strip->m, ends, n, score_factor(scratch, strip, mask.kind), scratch->s, sum);
+    make_weights(strip->nv, exp, strip->m, ends, n, score_factor(scratch, strip, &mask), scratch->s, sum);
     for (int i = 0; i < strip->nv * VF_LEN; i += VF_LEN)
         vf_store(strip->l + i, vf_add(vf_load(strip->l + i), vf_load(sum + i)));
+    if (work->drop.wanted)
+        drop_weights(VF_PACK, work, strip, keys->first + run->lo, n, scratch->s);
 
-    /* Without a mask the strip sees the whole block (n < size is the diagonal's doing), so no word has a hidden key. */
-    const int hides = mask.kind != MASK_NONE;
-    assert(hides || n == keys->size);
+    /* Without a mask the strip sees all keys of the run; a word behind an odd end may hold one that it does not. */
+    const char *v = keys->v + run->lo / VF_PACK * keys->v_stride;
+    const int hides = mask.kind != MASK_NONE || (n % VF_PACK && run->hi < keys->hi);
     if (hides && keys->v_finite < 0)
-        keys->v_finite = values_finite(keys->v, keys->v_stride, (int)key_words(keys->size), work->dv);
+        keys->v_finite = values_finite(keys->v + keys->lo / VF_PACK * keys->v_stride, keys->v_stride,
+                                       (int)key_words(keys->hi - keys->lo), work->dv);
     if (hides && !keys->v_finite) {
-        value_tile_masked(strip->nv, &mask, scratch->s, keys->v, keys->v_stride, work->dv, n, strip->o, mode, alpha);
+        value_tile_masked(strip->nv, &mask, scratch->s, v, keys->v_stride, work->dv, n, strip->o, mode, alpha);
         return;
     }
-    for (int v = 0; v < strip->nv; v++)
-        ends[v] = (int)key_words(ends[v]);
-    value_tile(strip->nv, scratch->s, keys->v, keys->v_stride, work->dv, ends, strip->o, mode, alpha);
+    for (int i = 0; i < strip->nv; i++)
+        ends[i] = (int)key_words(ends[i]);
+    value_tile(strip->nv, scratch->s, v, keys->v_stride, work->dv, ends, strip->o, mode, alpha);
 }
 
-/** Writes a strip's rows of out and lse; leaves 1/l (0 without a live key) in inverse. */
+/** Makes a strip begin with the sink, as if it were a key whose value is 0. */
+static void start_with_sink(const struct attn_work *work, struct strip *strip)
+{
+    if (work->sink == -INFINITY)
+        return;
+    for (int i = 0; i < strip->nv * VF_LEN; i += VF_LEN) {
+        vf_store(strip->m + i, vf_sub(vf_set1(in_base2(work->sink)), score_shift(strip, i)));
+        vf_store(strip->l + i, vf_set1(1.0f));
+    }
+    memset(strip->o, 0, (size_t)(strip->nv * VF_LEN * work->dv) * sizeof *strip->o);
+    strip->started = 1;
+}
+
+/** Writes a strip's rows of out and lse; leaves 1/l (0 without a live key), with the scale of dropout, in inverse. */
 static void finish_strip(const struct attn_work *work, const struct strip *strip, float *inverse)
 {
     float lse[STRIP] __attribute__((aligned(ATTN_ALIGN)));
@@ -92,7 +109,10 @@ static void finish_strip(const struct attn_work *work, const struct strip *strip
         const vf m = strip->started ? vf_load(strip->m + i) : vf_set1(-INFINITY);
         const vm empty = vf_eq(l, vf_zero());
         const vf one = query_validity(strip, i);
-        vf_store(inverse + i, vf_select(empty, vf_zero(), vf_div(one, l)));
+        vf inv = vf_select(empty, vf_zero(), vf_div(one, l));
+        if (work->drop.wanted)
+            inv = vf_mul(inv, vf_set1(work->drop.keep_scale));
+        vf_store(inverse + i, inv);
         if (work->lse) {
             const vf base2 = vf_add(m, score_shift(strip, i));
             vf_store(lse + i,
@@ -110,41 +130,65 @@ static void finish_strip(const struct attn_work *work, const struct strip *strip
     }
 }
 
+/** The queries of all strips, made ready; returns the number of strips. */
+static int64_t start_strips(const struct attn_work *work, const struct attn_scratch *scratch, struct strip *strips)
+{
+    const int64_t num_strips = attn_num_strips(STRIP, VF_LEN, work->segment, work->num_queries);
+    assert(num_strips <= ATTN_MAX_STRIPS);
+    prefetch_rows(&work->q, 0, work->num_queries < STRIP ? work->num_queries : STRIP, work->dk, 0);
+    for (int64_t i = 0; i < num_strips; i++) {
+        strips[i] = strip_at(work, scratch, i);
+        const int64_t behind = strips[i].first + 2 * STRIP;
+        prefetch_rows(&work->q, strips[i].first + STRIP, behind < work->num_queries ? behind : work->num_queries,
+                      work->dk, 0);
+        pack_queries(work, scratch, &strips[i]);
+        start_with_sink(work, &strips[i]);
+    }
+    return num_strips;
+}
+
 ATTN_INLINE void forward_body(const attn_exp exp, const struct attn_work *work)
 {
     struct attn_scratch scratch;
-    const int64_t num_strips = (work->num_queries + STRIP - 1) / STRIP;
+    struct strip strips[ATTN_MAX_STRIPS];
+    struct run runs[ATTN_MAX_STRIPS];
     assert((uintptr_t)work->scratch % ATTN_ALIGN == 0);
     assert(work->num_queries > 0);
-    const struct attn_scratch_shape shape =
-        attn_scratch_shape_of(&VF_NAME(attn_kernels), num_strips, work->dk, work->dv, work->k.dtype, work->v.dtype);
+    const struct attn_scratch_shape shape = attn_scratch_shape_of(
+        &VF_NAME(attn_kernels), attn_num_strips(STRIP, VF_LEN, work->segment, work->num_queries), work->dk, work->dv,
+        work->k.dtype, work->v.dtype, work->rotations.q.data != NULL, has_relative(work));
     attn_scratch_layout(&scratch, work->scratch, &shape);
-
     for (int i = 0; i < STRIP; i++)
         scratch.ones[i] = 1.0f;
     survey_keys(work, &scratch);
 
-    struct strip strips[ATTN_MAX_STRIPS];
-    assert(num_strips <= ATTN_MAX_STRIPS);
-    int64_t end = 0;
-    prefetch_rows(&work->q, 0, work->num_queries < STRIP ? work->num_queries : STRIP, work->dk, 0);
-    for (int64_t i = 0; i < num_strips; i++) {
-        strips[i] = strip_at(work, &scratch, i);
-        const int64_t behind = strips[i].first + 2 * STRIP;
-        prefetch_rows(&work->q, strips[i].first + STRIP, behind < work->num_queries ? behind : work->num_queries,
-                      work->dk, 0);
-        pack_queries(work, &scratch, &strips[i]);
-        const int64_t visible = visible_keys(work, &strips[i]);
-        end = visible > end ? visible : end;
-    }
-    for (int64_t first = 0; first < end; first += scratch.key_block) {
-        struct key_block keys = key_block_at(work, &scratch, first, end, 1);
+    const int64_t num_strips = start_strips(work, &scratch, strips), end = visible_end(work);
+    for (int64_t first = next_block(work, 0, scratch.key_block); first < end;
+         first = next_block(work, first + scratch.key_block, scratch.key_block)) {
+        const struct span span =
+            span_at(work, first, (int)(end - first < scratch.key_block ? end - first : scratch.key_block));
+        int lo = span.size, hi = 0;
+        for (int64_t i = 0; i < num_strips; i++) {
+            if (!next_run(work, &strips[i], &span, 0, &runs[i])) {
+                runs[i].lo = runs[i].hi = span.size;
+                continue;
+            }
+            /* A pattern may have more runs behind this one. */
+            const int last = work->view.block_size ? span.size : runs[i].hi;
+            lo = runs[i].lo < lo ? runs[i].lo : lo;
+            hi = last > hi ? last : hi;
+        }
+        if (lo >= hi)
+            continue;
+        struct key_block keys = key_block_at(work, &scratch, &span, lo, hi, 1);
         for (int64_t i = 0; i < num_strips; i++) {
             if (first + scratch.key_block >= end) /* the last block: its strips' rows of out are written next */
                 prefetch_rows(&work->out, strips[i].first, strips[i].first + strips[i].rows, work->dv, 1);
-            const int64_t visible = visible_keys(work, &strips[i]) - first;
-            if (visible > 0)
-                strip_step(exp, work, &scratch, &strips[i], &keys, (int)(visible < keys.size ? visible : keys.size));
+            int more = runs[i].lo < runs[i].hi;
+            while (more) {
+                strip_step(exp, work, &scratch, &strips[i], &keys, &runs[i]);
+                more = work->view.block_size && next_run(work, &strips[i], &span, runs[i].hi, &runs[i]);
+            }
         }
     }
     float inverse[STRIP] __attribute__((aligned(ATTN_ALIGN)));

@@ -20,8 +20,8 @@
 /** Strips of queries that one work item may have. */
 #define ATTN_MAX_STRIPS 32
 
-/** No limit by causality: every query sees every key. */
-#define ATTN_NO_DIAGONAL (INT64_MAX / 4)
+/** Further than any key can be from any query, and far from overflow: no limit. */
+#define ATTN_FAR (INT64_MAX / 8)
 
 /** A strided matrix of f32, bf16 or f16 whose columns are contiguous. */
 struct attn_rows {
@@ -38,6 +38,59 @@ struct attn_grid {
 };
 
 /**
+ * What hides keys from queries by their indices alone. Row r of the block of
+ * queries stands at position + r, key j at j; all counts are from the first
+ * live key. The pointers are to the entries of row 0, or of key 0.
+ */
+struct attn_view {
+    int64_t position;
+    int causal;                       /**< row r does not see the keys j > position + r ... */
+    int64_t prefix;                   /**< ... except for j < prefix */
+    int64_t window_left;              /**< row r does not see the keys before position + r - window_left ... */
+    int64_t window_right;             /**< ... or behind position + r + window_right (ATTN_FAR: no limit) ... */
+    int64_t first_tokens;             /**< ... except for j < first_tokens */
+    const int64_t *global;            /**< ... and for keys and rows at these positions, which rise */
+    int64_t num_global, global_shift; /**< position g of the list is key g - global_shift */
+    int64_t block_size;               /**< 0: no pattern */
+    int64_t block_row;                /**< rows of the sequence before row 0 */
+    int64_t block_shift;              /**< key 0 is that many keys behind the start of block column 0 */
+    const int64_t *block_offsets;     /**< of the head */
+    const int32_t *block_columns;
+    const int32_t *q_segments, *k_segments; /**< NULL: no segments */
+    const uint64_t *tree;                   /**< [rows][tree_words] NULL: no tree */
+    int64_t tree_words, tree_first;         /**< bit 0 stands for key tree_first */
+};
+
+/** Biases that follow from the distance between query and key. */
+struct attn_distance_bias {
+    float slope; /**< of ALiBi, 0: none */
+    attn_buckets kind;
+    int64_t buckets, max_distance;
+    const float *table; /**< [buckets] of the head, NULL: none */
+};
+
+/** DeBERTa's terms. data NULL: absent. */
+struct attn_relative_rows {
+    struct attn_rows k, q; /**< [2 * span] f32 */
+    int64_t span;
+};
+
+/** Rows of cosines and sines for the rows of q and k. data NULL: no rotation. */
+struct attn_rotations {
+    struct attn_rows q, k; /**< f32 */
+    int64_t pairs;
+    attn_rope_layout layout;
+};
+
+/** Dropout. */
+struct attn_drop {
+    int wanted;
+    uint32_t key[2];    /**< of Philox4x32-10 */
+    uint32_t threshold; /**< a word below it drops the weight */
+    float keep_scale;   /**< 1 / (1 - p) */
+};
+
+/**
  * One block of queries of one (batch, head) against all live keys of that
  * sequence. Key 0 is the first live key: the driver has moved k, v, the masks
  * and the weights there, so that padding on the left changes no bit.
@@ -45,11 +98,22 @@ struct attn_grid {
 struct attn_work {
     struct attn_rows q, k, v, out;
     int64_t num_queries, num_keys;
-    int64_t
-        known_keys; /**< of these, the first that the last query of the call sees, 0 with a mask: no garbage there */
+    int64_t known_keys; /**< of these, the first that the last query of the call sees, 0 if that takes more than
+                           causality: no garbage there */
     int dk, dv;
-    float scale;           /**< multiplies q·k; base 2: the user's scale times log2(e) */
-    int64_t diagonal;      /**< query row i of this block sees key j when j <= i + diagonal */
+    float scale;   /**< multiplies q·k; base 2: the user's scale times log2(e) */
+    float softcap; /**< 0: none; natural units */
+    float sink;    /**< a logit without a value, -inf: none; natural units */
+    struct attn_view view;
+    struct attn_distance_bias distance_bias;
+    struct attn_relative_rows relative;
+    struct attn_rotations rotations;
+    struct attn_drop drop;
+    attn_score_callback *callback;
+    void *callback_user;
+    /* Indices as the caller counts them, for dropout and callback. */
+    int64_t batch, head, query_index, key_index; /**< of the whole block, of row 0, of key 0 */
+    int64_t segment;       /**< rows that a strip does not reach across the multiples of; 0: strips follow each other */
     struct attn_grid mask; /**< uint8_t, non-zero attends */
     struct attn_grid bias; /**< f32, bf16 or f16, natural units, added to the scaled score */
     float *lse;            /**< NULL when not wanted */
@@ -76,6 +140,7 @@ struct attn_kernels {
     /* Elements in a word of 32 bits (kernels/words.h). */
     int channels_per_word; /**< of Q and K: 1 f32, 2 bf16, 4 int8 */
     int keys_per_word;     /**< of V and P: 1 f32, 2 bf16 */
+    int lanes;             /**< queries of a vector */
     int strip;             /**< queries that one register tile covers */
     int query_block;       /**< queries of a work item, when there are enough of them */
     int key_block;         /**< keys per step of the online softmax; fixed, as it shapes every bit of the result */
@@ -83,10 +148,28 @@ struct attn_kernels {
     void (*exp2[2])(float *dst, const float *src, int64_t n); /**< by attn_exp: what the kernels use, for tests */
 };
 
-/** Strips of queries that a block of num_queries rows has. */
-static inline int64_t attn_num_strips(const struct attn_kernels *kernels, int64_t num_queries)
+/** Rows of a strip: segments are cut into equal strips of whole vectors. */
+static inline int64_t attn_strip_rows(int64_t strip, int64_t lanes, int64_t segment)
 {
-    return (num_queries + kernels->strip - 1) / kernels->strip;
+    if (segment == 0)
+        return strip;
+    const int64_t pieces = (segment + strip - 1) / strip, rows = (segment + pieces - 1) / pieces;
+    return (rows + lanes - 1) / lanes * lanes;
+}
+
+/** Strips of a segment. */
+static inline int64_t attn_segment_strips(int64_t strip, int64_t lanes, int64_t segment)
+{
+    const int64_t rows = attn_strip_rows(strip, lanes, segment);
+    return segment == 0 ? 1 : (segment + rows - 1) / rows;
+}
+
+/** Strips that num_queries rows have. */
+static inline int64_t attn_num_strips(int64_t strip, int64_t lanes, int64_t segment, int64_t num_queries)
+{
+    const int64_t rows = attn_strip_rows(strip, lanes, segment), whole = segment ? num_queries / segment : 0;
+    const int64_t rest = num_queries - whole * segment;
+    return whole * attn_segment_strips(strip, lanes, segment) + (rest + rows - 1) / rows;
 }
 
 #endif

@@ -13,43 +13,49 @@
 
 /** A block of keys: rows of words of K and of V. */
 struct key_block {
-    const char *k, *v;
+    const char *k, *v; /**< rows of the block's first key, of which only those of lo..hi-1 are there */
     ptrdiff_t k_stride, v_stride;
     int64_t first;
     int size;
+    int lo, hi;   /**< keys that some strip sees; lo is a multiple of RUN_STEP */
     int v_finite; /**< -1: not looked at yet */
 };
 
-/** What the scores of a tile, as they leave it, are to be multiplied by: those with a bias are whole. */
-static const float *score_factor(const struct attn_scratch *scratch, const struct strip *strip, enum mask_kind kind)
+/** What the scores of a tile, as they leave it, are to be multiplied by. */
+static const float *score_factor(const struct attn_scratch *scratch, const struct strip *strip, const struct mask *mask)
 {
-    return kind == MASK_BIAS ? scratch->ones : strip->factor;
+    return mask->whole ? scratch->ones : strip->factor;
 }
 
 /**
- * Scores of n keys of a block against a strip, with their mask; max[lane]
+ * Scores of the keys of a run against a strip, with their mask; max[lane]
  * becomes their maximum. Where the mask says MASK_DEAD nothing is computed.
  */
 static struct mask tile_scores(const struct attn_work *work, const struct attn_scratch *scratch,
-                               const struct strip *strip, const struct key_block *keys, int n, float *max)
+                               const struct strip *strip, const struct key_block *keys, const struct run *run,
+                               float *max)
 {
-    const struct mask mask = stage_mask(work, scratch, strip->nv * VF_LEN, strip->first, strip->rows, keys->first, n);
+    const int n = run->hi - run->lo, terms = has_score_terms(work);
+    const int64_t first = keys->first + run->lo;
+    struct mask mask = stage_mask(work, scratch, strip, first, n, run->kind);
     if (mask.kind == MASK_DEAD)
         return mask;
+    mask.whole = !RAW_SCORES || mask.kind == MASK_BIAS || terms;
+    const struct mask none = {MASK_NONE, 0, NULL, NULL, 0, 0};
     /* Member by member: gcc 12 zeroes a whole struct by stores that want more alignment than its sanitized stack has.
      */
     struct score_operands operands;
     operands.q = strip->q;
-    operands.k = keys->k;
+    operands.k = keys->k + run->lo * keys->k_stride;
     operands.k_stride = keys->k_stride;
     operands.words = channel_words(work->dk);
-    operands.mask = &mask;
+    operands.mask = terms ? &none : &mask;
     operands.factor = strip->factor;
-    operands.k_scale = scratch->k_scale;
-    operands.start = scratch->k_start;
+    operands.k_scale = scratch->k_scale + run->lo;
+    operands.start = scratch->k_start + run->lo;
     operands.s = scratch->s;
     /* The first strip to see this block asks for what comes next: its V, and the block of K behind it. */
-    const int64_t next = keys->first + scratch->key_block, next_values = scratch->v ? next : keys->first;
+    const int64_t next = first + scratch->key_block, next_values = scratch->v ? next : first;
     operands.next[0] = work->v;
     operands.next[0].data =
         strip->first == 0 && next_values + n <= work->num_keys ? row_at(&work->v, next_values) : NULL;
@@ -58,32 +64,51 @@ static struct mask tile_scores(const struct attn_work *work, const struct attn_s
     operands.next[1].data = strip->first == 0 && next + n <= work->num_keys ? row_at(&work->k, next) : NULL;
     operands.next_width[1] = work->dk;
     score_tile(strip->nv, &operands, n, max);
-    const float *factor = score_factor(scratch, strip, mask.kind);
+    if (terms)
+        apply_score_terms(work, scratch, strip, &mask, first, operands.k, keys->k_stride, n, max);
+    const float *factor = score_factor(scratch, strip, &mask);
     for (int i = 0; RAW_SCORES && i < strip->nv * VF_LEN; i += VF_LEN)
         vf_store(max + i, vf_mul(vf_load(max + i), vf_load(factor + i)));
     return mask;
 }
 
-/** The block of keys that starts at key first; where scratch has room for a copy, one is made. */
-static struct key_block key_block_at(const struct attn_work *work, const struct attn_scratch *scratch, int64_t first,
-                                     int64_t end, const int with_values)
+/** Copies keys lo..hi-1 of a block, where scratch has room for a copy, and rotates them where that is asked for. */
+static void copy_keys(const struct attn_work *work, const struct attn_scratch *scratch, struct key_block *keys)
 {
-    struct key_block keys = {.k = row_at(&work->k, first),
-                             .v = row_at(&work->v, first),
+    const int n = keys->hi - keys->lo;
+    struct attn_rows rows = {row_at(&work->k, keys->first + keys->lo), work->k.stride, work->k.dtype};
+    if (work->rotations.k.data) {
+        const struct attn_rows rotated = {VS_PACK == 1 ? scratch->k + keys->lo * (ptrdiff_t)work->dk : scratch->rotated,
+                                          (ptrdiff_t)sizeof(float) * work->dk, ATTN_F32};
+        rotate_rows(&rotated, &rows, (const float *)(const void *)row_at(&work->rotations.k, keys->first + keys->lo),
+                    work->rotations.k.stride / (ptrdiff_t)sizeof(float), n, work->rotations.pairs, work->dk,
+                    work->rotations.layout);
+        rows = rotated;
+    }
+    if (VS_PACK != 1 || !work->rotations.k.data)
+        pack_keys(scratch, &rows, keys->lo, n, work->dk);
+    keys->k = (const char *)scratch->k;
+    keys->k_stride = channel_words(work->dk) * WORD;
+}
+
+/** The block of keys of a span, of which keys lo..hi-1 are wanted. */
+static struct key_block key_block_at(const struct attn_work *work, const struct attn_scratch *scratch,
+                                     const struct span *span, int lo, int hi, const int with_values)
+{
+    struct key_block keys = {.k = row_at(&work->k, span->first),
+                             .v = row_at(&work->v, span->first),
                              .k_stride = work->k.stride,
                              .v_stride = work->v.stride,
-                             .first = first,
-                             .size = (int)(end - first < scratch->key_block ? end - first : scratch->key_block),
+                             .first = span->first,
+                             .size = span->size,
+                             .lo = lo,
+                             .hi = hi,
                              .v_finite = -1};
-    if (scratch->k) {
-        const struct attn_rows rows = {row_at(&work->k, first), work->k.stride, work->k.dtype};
-        pack_keys(scratch, &rows, keys.size, work->dk);
-        keys.k = (const char *)scratch->k;
-        keys.k_stride = channel_words(work->dk) * WORD;
-    }
+    if (scratch->k)
+        copy_keys(work, scratch, &keys);
     if (scratch->v && with_values) {
-        const struct attn_rows rows = {row_at(&work->v, first), work->v.stride, work->v.dtype};
-        pack_values(scratch->v, &rows, keys.size, work->dv);
+        const struct attn_rows rows = {row_at(&work->v, span->first + lo), work->v.stride, work->v.dtype};
+        pack_values(scratch->v + lo / VF_PACK * (ptrdiff_t)work->dv, &rows, hi - lo, work->dv);
         keys.v = (const char *)scratch->v;
         keys.v_stride = work->dv * WORD;
     }

@@ -22,11 +22,10 @@
 /** Q^T of the rows of a strip; a scale of 0 makes Q 0, so that a product of Inf does not become NaN. */
 static void pack_queries(const struct attn_work *work, const struct attn_scratch *scratch, const struct strip *strip)
 {
-    const struct attn_rows rows = strip_rows(work, strip);
+    const struct attn_rows rows = strip_rows(work, scratch, strip);
     const int64_t dk = work->dk, words = channel_words(dk);
     const int width = strip->nv * VF_LEN;
     float *q = strip->q;
-    (void)scratch;
     for (int r = 0; r < width; r += VF_LEN)
         vf_store(strip->factor + r, vf_set1(work->scale == 0.0f ? 1.0f : fabsf(work->scale)));
     if (work->scale == 0.0f) {
@@ -60,12 +59,12 @@ static void pack_queries(const struct attn_work *work, const struct attn_scratch
     }
 }
 
-/** n rows of K as words: a copy with a 0 behind the last element of an odd row. */
-static void pack_keys(const struct attn_scratch *scratch, const struct attn_rows *src, int n, int64_t dk)
+/** n rows of K as words, from row at of the copy on: with a 0 behind the last element of an odd row. */
+static void pack_keys(const struct attn_scratch *scratch, const struct attn_rows *src, int at, int n, int64_t dk)
 {
     const size_t pitch = (size_t)channel_words(dk) * WORD;
     for (int j = 0; j < n; j++) {
-        char *row = (char *)scratch->k + (size_t)j * pitch;
+        char *row = (char *)scratch->k + (size_t)(at + j) * pitch;
         memset(row + pitch - WORD, 0, WORD);
         memcpy(row, row_at(src, j), (size_t)dk * 2);
     }

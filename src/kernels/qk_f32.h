@@ -20,15 +20,14 @@
 /** Q^T of the rows of a strip. */
 static void pack_queries(const struct attn_work *work, const struct attn_scratch *scratch, const struct strip *strip)
 {
-    const struct attn_rows rows = strip_rows(work, strip);
-    (void)scratch;
+    const struct attn_rows rows = strip_rows(work, scratch, strip);
     transpose_in(strip->q, strip->nv * VF_LEN, &rows, strip->rows, work->dk, work->scale);
 }
 
-/** n rows of K as words. */
-static void pack_keys(const struct attn_scratch *scratch, const struct attn_rows *src, int n, int64_t dk)
+/** n rows of K as words, from row at of the copy on. */
+static void pack_keys(const struct attn_scratch *scratch, const struct attn_rows *src, int at, int n, int64_t dk)
 {
-    ATTN_BY_DTYPE(src->dtype, widen_rows, scratch->k, src, n, dk);
+    ATTN_BY_DTYPE(src->dtype, widen_rows, scratch->k + at * dk, src, n, dk);
 }
 
 #endif

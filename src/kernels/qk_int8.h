@@ -163,7 +163,7 @@ static float dot_rows(const float *x, const float *y, int64_t n)
 /** Q^T of the rows of a strip in int8, and each query's factor: its step times the scale. */
 static void pack_queries(const struct attn_work *work, const struct attn_scratch *scratch, const struct strip *strip)
 {
-    const struct attn_rows rows = strip_rows(work, strip);
+    const struct attn_rows rows = strip_rows(work, scratch, strip);
     const int64_t dk = work->dk, words = channel_words(dk);
     const int width = strip->nv * VF_LEN;
     const float sign = work->scale < 0.0f ? -1.0f : 1.0f;
@@ -194,16 +194,16 @@ static void pack_queries(const struct attn_work *work, const struct attn_scratch
     }
 }
 
-/** n rows of K in int8, their steps, and where their sums start. */
-static void pack_keys(const struct attn_scratch *scratch, const struct attn_rows *src, int n, int64_t dk)
+/** n rows of K in int8, from row at of the copy on, their steps, and where their sums start. */
+static void pack_keys(const struct attn_scratch *scratch, const struct attn_rows *src, int at, int n, int64_t dk)
 {
     const int64_t pitch = channel_words(dk) * WORD;
     for (int j = 0; j < n; j++) {
         /* The buffer has room for floats; what is stored behind a row is overwritten by the next one. */
-        int8_t *row = (int8_t *)scratch->k + j * pitch;
+        int8_t *row = (int8_t *)scratch->k + (at + j) * pitch;
         const float top = centre_row(src->dtype, row_at(src, j), scratch->k_mean, dk, scratch->k_row);
-        scratch->k_scale[j] = top / INT8_MAX_F;
-        scratch->k_start[j] = -VS_OFFSET * quantize_row(row, scratch->k_row, inverse_step(top), dk);
+        scratch->k_scale[at + j] = top / INT8_MAX_F;
+        scratch->k_start[at + j] = -VS_OFFSET * quantize_row(row, scratch->k_row, inverse_step(top), dk);
     }
 }
 

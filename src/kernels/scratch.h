@@ -26,6 +26,7 @@ struct attn_scratch_shape {
     int64_t key_words;              /**< in a block of keys */
     int copies_keys, copies_values; /**< blocks of K, V are not read where they lie */
     int int8_scores;
+    int rotates, relative; /**< rope, disentangled terms */
 };
 
 struct attn_scratch {
@@ -45,6 +46,11 @@ struct attn_scratch {
     float *k;                      /**< [key_block][words of dk] a block of K; NULL when read in place */
     float *v;                      /**< [words of key_block][dv] a block of V; NULL when read in place */
     float *bias;                   /**< [key_block][strip] additive mask of one tile, base 2 */
+    float *distances;              /**< [strip + key_block] biases by distance of one tile, base 2 */
+    float *rotated;                /**< [strip or key_block][dk] rotated rows of Q or K */
+    float *relative_rows;          /**< [strip + key_block][dk] rows of a table, by distance */
+    float *relative_q;             /**< [dk][strip] the same as queries, transposed */
+    float *relative_s;             /**< [strip + key_block][strip] their scores */
     int key_block;                 /**< keys of a block */
     uint8_t *live;                 /**< [key_block][ATTN_LIVE_PITCH(strip)] boolean mask of one tile */
 };
@@ -57,10 +63,11 @@ static inline int64_t attn_copied_bytes(const struct attn_scratch_shape *shape)
 
 /**
  * K is read where it lies if it consists of the words that the tiles multiply, and so is V. The block of keys follows
- * from the kernels, head sizes and types alone, as its size shapes the bits of the result.
+ * from the kernels, head sizes, types and rotation alone, as its size shapes the bits of the result.
  */
 static inline struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kernels, int64_t strips,
-                                                              int64_t dk, int64_t dv, attn_dtype k, attn_dtype v)
+                                                              int64_t dk, int64_t dv, attn_dtype k, attn_dtype v,
+                                                              int rotates, int relative)
 {
     const int channels = kernels->channels_per_word, keys = kernels->keys_per_word;
     struct attn_scratch_shape shape = {.strips = strips,
@@ -69,9 +76,12 @@ static inline struct attn_scratch_shape attn_scratch_shape_of(const struct attn_
                                        .dk = dk,
                                        .dv = dv,
                                        .channel_words = (dk + channels - 1) / channels,
-                                       .copies_keys = channels == 1 ? k != ATTN_F32 : channels == 4 || dk % 2,
+                                       .copies_keys =
+                                           channels == 1 ? k != ATTN_F32 || rotates : channels == 4 || dk % 2,
                                        .copies_values = keys != 1 || v != ATTN_F32,
-                                       .int8_scores = channels == 4};
+                                       .int8_scores = channels == 4,
+                                       .rotates = rotates,
+                                       .relative = relative};
     do {
         shape.key_block /= 2;
         shape.key_words = (shape.key_block + keys - 1) / keys;
@@ -110,6 +120,11 @@ static inline size_t attn_scratch_layout(struct attn_scratch *scratch, void *bas
               shape->copies_keys ? key_block * shape->channel_words + ATTN_ALIGN : 0); /* rows end in whole vectors */
     ATTN_TAKE(v, shape->copies_values ? shape->key_words * dv : 0);
     ATTN_TAKE(bias, key_block * strip);
+    ATTN_TAKE(distances, strip + key_block);
+    ATTN_TAKE(rotated, shape->rotates ? (strip > key_block ? strip : key_block) * dk : 0);
+    ATTN_TAKE(relative_rows, shape->relative ? (strip + key_block) * dk : 0);
+    ATTN_TAKE(relative_q, shape->relative ? dk * strip : 0);
+    ATTN_TAKE(relative_s, shape->relative ? (strip + key_block) * strip : 0);
     ATTN_TAKE(live, key_block * ATTN_LIVE_PITCH(strip));
 #undef ATTN_TAKE
     scratch->key_block = (int)key_block;

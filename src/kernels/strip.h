@@ -2,6 +2,9 @@
 /*
  * A strip: the queries that a register tile covers, and what is kept of them
  * between two blocks of keys.
+ *
+ * Strips follow each other; under a block-sparse pattern each block row is cut
+ * into strips of its own, so that all queries of a strip see the same keys.
  */
 #ifndef ATTN_STRIP_H
 #define ATTN_STRIP_H
@@ -11,15 +14,32 @@ struct strip {
     float *q, *o, *m, *l, *factor, *validity, *shift; /**< its parts of what struct attn_scratch describes */
     int64_t first;                                    /**< its first query within the block of queries */
     int rows, nv;
-    int started; /**< m, l and o hold something */
+    int started;                     /**< m, l and o hold something */
+    int32_t first_label, last_label; /**< smallest and largest of its rows' segments */
 };
+
+/** Smallest and largest of n labels. */
+static void label_range(const int32_t *labels, int64_t n, int32_t *first, int32_t *last)
+{
+    *first = *last = labels[0];
+    for (int64_t i = 1; i < n; i++) {
+        *first = labels[i] < *first ? labels[i] : *first;
+        *last = labels[i] > *last ? labels[i] : *last;
+    }
+}
 
 /** Strip i of the block. */
 static struct strip strip_at(const struct attn_work *work, const struct attn_scratch *scratch, int64_t i)
 {
-    const int64_t first = i * STRIP, left = work->num_queries - first;
-    const int rows = left < STRIP ? (int)left : STRIP;
-    return (struct strip){.q = scratch->q + i * STRIP * channel_words(work->dk),
+    const int64_t height = attn_strip_rows(STRIP, VF_LEN, work->segment);
+    const int64_t per_segment = attn_segment_strips(STRIP, VF_LEN, work->segment);
+    const int64_t piece = work->segment ? i % per_segment * height : 0;
+    const int64_t first = work->segment ? i / per_segment * work->segment + piece : i * STRIP;
+    int64_t left = work->num_queries - first;
+    if (work->segment && work->segment - piece < left)
+        left = work->segment - piece;
+    const int rows = left < height ? (int)left : (int)height;
+    struct strip strip = {.q = scratch->q + i * STRIP * channel_words(work->dk),
                           .o = scratch->o + i * STRIP * work->dv,
                           .m = scratch->m + i * STRIP,
                           .l = scratch->l + i * STRIP,
@@ -29,19 +49,23 @@ static struct strip strip_at(const struct attn_work *work, const struct attn_scr
                           .first = first,
                           .rows = rows,
                           .nv = (rows + VF_LEN - 1) / VF_LEN};
+    if (work->view.q_segments)
+        label_range(work->view.q_segments + first, rows, &strip.first_label, &strip.last_label);
+    return strip;
 }
 
-/** The keys, counted from the first, that some query of the strip can see by the diagonal. */
-static int64_t visible_keys(const struct attn_work *work, const struct strip *strip)
+/** The rows of Q of a strip, rotated where that is asked for. */
+static struct attn_rows strip_rows(const struct attn_work *work, const struct attn_scratch *scratch,
+                                   const struct strip *strip)
 {
-    const int64_t visible = strip->first + strip->rows + work->diagonal;
-    return visible < 0 ? 0 : visible < work->num_keys ? visible : work->num_keys;
-}
-
-/** The rows of Q of a strip. */
-static struct attn_rows strip_rows(const struct attn_work *work, const struct strip *strip)
-{
-    return (struct attn_rows){row_at(&work->q, strip->first), work->q.stride, work->q.dtype};
+    const struct attn_rows rows = {row_at(&work->q, strip->first), work->q.stride, work->q.dtype};
+    if (!work->rotations.q.data)
+        return rows;
+    const struct attn_rows rotated = {scratch->rotated, (ptrdiff_t)sizeof(float) * work->dk, ATTN_F32};
+    rotate_rows(&rotated, &rows, (const float *)(const void *)row_at(&work->rotations.q, strip->first),
+                work->rotations.q.stride / (ptrdiff_t)sizeof(float), strip->rows, work->rotations.pairs, work->dk,
+                work->rotations.layout);
+    return rotated;
 }
 
 #endif

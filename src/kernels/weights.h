@@ -78,42 +78,60 @@ static void add_key_sums(const struct attn_work *work, const struct strip *strip
     }
 }
 
-/** Recomputes a strip's weights, from its final m and 1/l, and hands them out. */
+/** The weights of a run, from the strip's final m and 1/l, in scratch->s. Returns whether there are any. */
+ATTN_INLINE int run_weights(const attn_exp exp, const struct attn_work *work, const struct attn_scratch *scratch,
+                            const struct strip *strip, const float *inverse, const struct key_block *keys,
+                            const struct run *run)
+{
+    const int n = run->hi - run->lo, width = strip->nv * VF_LEN;
+    float max[STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    const struct mask mask = tile_scores(work, scratch, strip, keys, run, max);
+    if (mask.kind == MASK_DEAD)
+        return 0;
+    const int ends[] = {n, n, n, n};
+    exponentiate(strip->nv, exp, strip->m, ends, score_factor(scratch, strip, &mask), scratch->s, max);
+    for (int j = 0; j < n; j++)
+        for (int i = 0; i < width; i += VF_LEN) {
+            float *at = scratch->s + (ptrdiff_t)j * width + i;
+            vf w = vf_mul(vf_load(at), vf_load(inverse + i));
+            if (mask.kind != MASK_NONE) /* 0 where hidden, also in a row of NaN */
+                w = vf_select(mask_lanes(mask.kind, &mask, width, j, i / VF_LEN), w, vf_zero());
+            vf_store(at, w);
+        }
+    if (work->drop.wanted)
+        drop_weights(1, work, strip, keys->first + run->lo, n, scratch->s);
+    return 1;
+}
+
+/** Recomputes a strip's weights and hands them out. */
 ATTN_INLINE void strip_weights(const attn_exp exp, const struct attn_work *work, const struct attn_scratch *scratch,
                                const struct strip *strip, const float *inverse)
 {
-    const int rows_wanted = wants_rows(work, strip), width = strip->nv * VF_LEN;
+    const int rows_wanted = wants_rows(work, strip);
     if (!rows_wanted && !work->key_sums)
         return;
-    const int64_t visible = strip->started ? visible_keys(work, strip) : 0;
-    float max[STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    const int64_t visible = strip->started ? visible_end(work) : 0;
+    int64_t written = 0;
     for (int64_t first = 0; first < visible; first += scratch->key_block) {
-        const struct key_block keys = key_block_at(work, scratch, first, visible, 0);
-        const int n = keys.size;
-        const struct mask mask = tile_scores(work, scratch, strip, &keys, n, max);
-        if (mask.kind == MASK_DEAD) {
-            if (rows_wanted)
-                write_weights(work, strip, first, n, NULL);
-            continue;
-        }
-        const int ends[] = {n, n, n, n};
-        exponentiate(strip->nv, exp, strip->m, ends, score_factor(scratch, strip, mask.kind), scratch->s, max);
-        for (int j = 0; j < n; j++)
-            for (int i = 0; i < width; i += VF_LEN) {
-                float *at = scratch->s + (ptrdiff_t)j * width + i;
-                vf w = vf_mul(vf_load(at), vf_load(inverse + i));
-                if (mask.kind != MASK_NONE) /* 0 where hidden, also in a row of NaN */
-                    w = vf_select(mask_lanes(mask.kind, &mask, width, j, i / VF_LEN), w, vf_zero());
-                vf_store(at, w);
+        const struct span span =
+            span_at(work, first, (int)(visible - first < scratch->key_block ? visible - first : scratch->key_block));
+        struct run run = {.hi = 0};
+        while (next_run(work, strip, &span, run.hi, &run)) {
+            const struct key_block keys = key_block_at(work, scratch, &span, run.lo, run.hi, 0);
+            const int64_t at = first + run.lo, n = run.hi - run.lo;
+            const int any = run_weights(exp, work, scratch, strip, inverse, &keys, &run);
+            if (rows_wanted) {
+                write_weights(work, strip, written, at - written, NULL);
+                write_weights(work, strip, at, n, any ? scratch->s : NULL);
+                written = at + n;
             }
-        if (rows_wanted)
-            write_weights(work, strip, first, n, scratch->s);
-        if (work->key_sums)
-            add_key_sums(work, strip, first, n, scratch->s);
+            if (any && work->key_sums)
+                add_key_sums(work, strip, at, (int)n, scratch->s);
+        }
     }
     if (rows_wanted) {
         write_weights(work, strip, -work->keys_before, work->keys_before, NULL);
-        write_weights(work, strip, visible, work->num_keys - visible + work->keys_after, NULL);
+        write_weights(work, strip, written, work->num_keys - written + work->keys_after, NULL);
     }
 }
 

@@ -163,6 +163,11 @@ static inline vf vf_log(vf x)
     return Sleef_logf8_u10avx2(x);
 }
 
+static inline vf vf_tanh(vf x)
+{
+    return Sleef_tanhf8_u10avx2(x);
+}
+
 /**
  * 2^x for x <= 0; results below 2^-126.5 become 0. The last step multiplies, where adding to the exponent's bits
  * would do for numbers, since that could turn a NaN with a payload into one.
@@ -201,6 +206,61 @@ static inline void vf_transpose(vf a[VF_LEN])
     }
     for (int c = 0; c < 8; c++)
         a[c] = t[c];
+}
+
+typedef __m256i vu;
+
+static inline vu vu_set1(uint32_t x)
+{
+    return _mm256_set1_epi32((int)x);
+}
+
+static inline vu vu_iota(void)
+{
+    return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+}
+
+static inline vu vu_load(const void *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
+static inline void vu_store(void *p, vu a)
+{
+    _mm256_storeu_si256((__m256i *)p, a);
+}
+
+static inline vu vu_add(vu a, vu b)
+{
+    return _mm256_add_epi32(a, b);
+}
+
+static inline vu vu_and(vu a, vu b)
+{
+    return _mm256_and_si256(a, b);
+}
+
+static inline vu vu_or(vu a, vu b)
+{
+    return _mm256_or_si256(a, b);
+}
+
+static inline vu vu_xor(vu a, vu b)
+{
+    return _mm256_xor_si256(a, b);
+}
+
+static inline vu vu_at_least(vu a, vu b)
+{
+    return _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a);
+}
+
+static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
+{
+    const __m256i even = _mm256_mul_epu32(a, b);
+    const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), _mm256_srli_epi64(b, 32));
+    *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
+    *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
 }
 
 #endif

@@ -181,6 +181,12 @@ static inline vf vf_log(vf x)
     return Sleef_logf16_u10avx512f(x);
 }
 
+/** Hyperbolic tangent by SLEEF, at most 1.0 ULP. */
+static inline vf vf_tanh(vf x)
+{
+    return Sleef_tanhf16_u10avx512f(x);
+}
+
 /**
  * 2^x for x <= 0 by the polynomial of exp2_polynomial.h; its measured error is
  * in docs/numerics.md.
@@ -227,6 +233,66 @@ static inline void vf_transpose(vf a[VF_LEN])
         a[c + 4] = _mm512_shuffle_f32x4(t[c + 4], t[c + 12], 0x88);
         a[c + 12] = _mm512_shuffle_f32x4(t[c + 4], t[c + 12], 0xdd);
     }
+}
+
+/*
+ * Unsigned integers, VF_LEN of 32 bits: for random numbers and bits of floats.
+ *   vu_mul_wide   the upper and lower halves of products
+ *   vu_at_least   all bits of the lanes where a >= b, none of the others
+ */
+typedef __m512i vu;
+
+static inline vu vu_set1(uint32_t x)
+{
+    return _mm512_set1_epi32((int)x);
+}
+
+static inline vu vu_iota(void)
+{
+    return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
+static inline vu vu_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+static inline void vu_store(void *p, vu a)
+{
+    _mm512_storeu_si512(p, a);
+}
+
+static inline vu vu_add(vu a, vu b)
+{
+    return _mm512_add_epi32(a, b);
+}
+
+static inline vu vu_and(vu a, vu b)
+{
+    return _mm512_and_si512(a, b);
+}
+
+static inline vu vu_or(vu a, vu b)
+{
+    return _mm512_or_si512(a, b);
+}
+
+static inline vu vu_xor(vu a, vu b)
+{
+    return _mm512_xor_si512(a, b);
+}
+
+static inline vu vu_at_least(vu a, vu b)
+{
+    return _mm512_movm_epi32(_mm512_cmpge_epu32_mask(a, b));
+}
+
+static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
+{
+    const __m512i even = _mm512_mul_epu32(a, b),
+                  odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), _mm512_srli_epi64(b, 32));
+    *high = _mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_DDBB);
+    *low = _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
 }
 
 #endif

@@ -163,6 +163,11 @@ static inline vf vf_log(vf x)
     return Sleef_logf4_u10advsimd(x);
 }
 
+static inline vf vf_tanh(vf x)
+{
+    return Sleef_tanhf4_u10advsimd(x);
+}
+
 /** 2^x for x <= 0; results below 2^-126.5 become 0. The method is that of simd_avx2.h. */
 static inline vf vf_exp2_fast(vf x)
 {
@@ -186,6 +191,62 @@ static inline void vf_transpose(vf a[VF_LEN])
     a[1] = vcombine_f32(vget_low_f32(p.val[1]), vget_low_f32(q.val[1]));
     a[2] = vcombine_f32(vget_high_f32(p.val[0]), vget_high_f32(q.val[0]));
     a[3] = vcombine_f32(vget_high_f32(p.val[1]), vget_high_f32(q.val[1]));
+}
+
+typedef uint32x4_t vu;
+
+static inline vu vu_set1(uint32_t x)
+{
+    return vdupq_n_u32(x);
+}
+
+static inline vu vu_iota(void)
+{
+    static const uint32_t iota[4] = {0, 1, 2, 3};
+    return vld1q_u32(iota);
+}
+
+static inline vu vu_load(const void *p)
+{
+    return vreinterpretq_u32_u8(vld1q_u8(p));
+}
+
+static inline void vu_store(void *p, vu a)
+{
+    vst1q_u8(p, vreinterpretq_u8_u32(a));
+}
+
+static inline vu vu_add(vu a, vu b)
+{
+    return vaddq_u32(a, b);
+}
+
+static inline vu vu_and(vu a, vu b)
+{
+    return vandq_u32(a, b);
+}
+
+static inline vu vu_or(vu a, vu b)
+{
+    return vorrq_u32(a, b);
+}
+
+static inline vu vu_xor(vu a, vu b)
+{
+    return veorq_u32(a, b);
+}
+
+static inline vu vu_at_least(vu a, vu b)
+{
+    return vcgeq_u32(a, b);
+}
+
+static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
+{
+    const uint32x4_t first = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(a), vget_low_u32(b)));
+    const uint32x4_t second = vreinterpretq_u32_u64(vmull_high_u32(a, b));
+    *high = vuzp2q_u32(first, second);
+    *low = vuzp1q_u32(first, second);
 }
 
 #endif

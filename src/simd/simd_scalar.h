@@ -152,6 +152,11 @@ static inline vf vf_log(vf x)
     return Sleef_logf1_u10purec(x);
 }
 
+static inline vf vf_tanh(vf x)
+{
+    return Sleef_tanhf1_u10purec(x);
+}
+
 /** 2^x for x <= 0; results below 2^-126.5 become 0. The method is that of simd_avx2.h. */
 static inline vf vf_exp2_fast(vf x)
 {
@@ -176,6 +181,62 @@ static inline vf vf_exp2_fast(vf x)
 static inline void vf_transpose(vf a[VF_LEN])
 {
     (void)a;
+}
+
+typedef uint32_t vu;
+
+static inline vu vu_set1(uint32_t x)
+{
+    return x;
+}
+
+static inline vu vu_iota(void)
+{
+    return 0;
+}
+
+static inline vu vu_load(const void *p)
+{
+    vu a;
+    memcpy(&a, p, sizeof a);
+    return a;
+}
+
+static inline void vu_store(void *p, vu a)
+{
+    memcpy(p, &a, sizeof a);
+}
+
+static inline vu vu_add(vu a, vu b)
+{
+    return a + b;
+}
+
+static inline vu vu_and(vu a, vu b)
+{
+    return a & b;
+}
+
+static inline vu vu_or(vu a, vu b)
+{
+    return a | b;
+}
+
+static inline vu vu_xor(vu a, vu b)
+{
+    return a ^ b;
+}
+
+static inline vu vu_at_least(vu a, vu b)
+{
+    return a >= b ? UINT32_MAX : 0;
+}
+
+static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
+{
+    const uint64_t product = (uint64_t)a * b;
+    *high = (uint32_t)(product >> 32);
+    *low = (uint32_t)product;
 }
 
 #endif

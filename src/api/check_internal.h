@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files that check a request share. Every check returns ATTN_OK, or
+ * keeps a sentence and returns its status.
+ */
+#ifndef ATTN_CHECK_INTERNAL_H
+#define ATTN_CHECK_INTERNAL_H
+
+#include "api/check.h"
+
+/** Leaves the function with the status of a check that failed. */
+#define CHECK(call)                                                                                                    \
+    do {                                                                                                               \
+        const attn_status status_ = (call);                                                                            \
+        if (status_)                                                                                                   \
+            return status_;                                                                                            \
+    } while (0)
+
+/** @name Groups of options, in the order of the checks; each relies on those before it */
+/**@{*/
+/** ragged, query_offset, kv_len, kv_start, prefix_len; sets num_sequences. */
+attn_status attn_check_sequences(struct attn_problem *problem, enum check_depth depth);
+/** head_scale to callback, and dropout: what changes numbers. Needs scale. Copies the tensors. */
+attn_status attn_check_scores(struct attn_problem *problem, enum check_depth depth);
+/** window, block_mask, segments, tree, mask. Copies the mask. */
+attn_status attn_check_masks(struct attn_problem *problem, enum check_depth depth);
+/** lse, weights, key_sums. Copies them. */
+attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth depth);
+/**@}*/
+
+/** @name Of one tensor or array, by name */
+/**@{*/
+/** That the type is one of numbers. */
+attn_status attn_check_float(const char *name, attn_dtype dtype);
+/** That the type is f32. */
+attn_status attn_check_f32(const char *name, attn_dtype dtype);
+/** That an axis has the expected length, which is what meaning says. */
+attn_status attn_check_axis(const char *name, const attn_tensor *t, int axis, int64_t expected, const char *meaning);
+/** That an axis has the expected length, or 1. */
+attn_status attn_check_one_or(const char *name, const attn_tensor *t, int axis, int64_t expected);
+/** That an array of n0 * n1 * n2 entries of size bytes, and one entry more, can be addressed. */
+attn_status attn_check_count(const char *name, size_t size, int64_t n0, int64_t n1, int64_t n2);
+/**@}*/
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checks that a run asks for what its plan was made with. */
+#include "api/check_internal.h"
+
+#include "api/error.h"
+
+#include <inttypes.h>
+
+static attn_status same_shape(const char *name, const attn_tensor *now, const attn_tensor *planned)
+{
+    if (now->dtype != planned->dtype)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s.dtype is %s; the plan was made for %s", name,
+                         attn_dtype_name(now->dtype), attn_dtype_name(planned->dtype));
+    for (int axis = 0; axis < 4; axis++)
+        if (now->shape[axis] != planned->shape[axis])
+            return attn_fail(ATTN_SHAPE_MISMATCH, "%s.shape[%d] is %" PRId64 "; the plan was made for %" PRId64, name,
+                             axis, now->shape[axis], planned->shape[axis]);
+    return ATTN_OK;
+}
+
+static attn_status same_operands(const struct attn_problem *now, const struct attn_problem *was)
+{
+    const struct {
+        const char *name;
+        const attn_tensor *now, *was;
+    } tensors[] = {
+        {"q", &now->q, &was->q}, {"k", &now->k, &was->k}, {"v", &now->v, &was->v}, {"out", &now->out, &was->out}};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        CHECK(same_shape(tensors[i].name, tensors[i].now, tensors[i].was));
+    return ATTN_OK;
+}
+
+/** Whether a tensor that an option points to was given: its data may have been NULL for a plan, its shape may not. */
+static int given(const attn_tensor *t)
+{
+    return t->shape[2] != 0;
+}
+
+struct attn_planned attn_planned_of(const struct attn_problem *problem)
+{
+    const attn_params *p = &problem->params;
+    return (struct attn_planned){
+        .block_size = p->block_mask ? p->block_mask->size : 0,
+        .span = p->disentangled ? p->disentangled->span : 0,
+        .rope_layout = p->rope ? p->rope->layout : ATTN_ROPE_HALF_SPLIT,
+    };
+}
+
+attn_status attn_check_planned(const struct attn_problem *now, const struct attn_problem *was,
+                               const struct attn_planned *planned)
+{
+    CHECK(same_operands(now, was));
+    const attn_params *p = &now->params, *w = &was->params;
+    const struct attn_planned asked = attn_planned_of(now);
+    const struct {
+        const char *name;
+        int differs;
+    } options[] = {
+        {"scale", p->scale != w->scale},
+        {"temperature", p->temperature != w->temperature},
+        {"head_scale", !p->head_scale != !w->head_scale},
+        {"softcap", (p->softcap != 0.0f) != (w->softcap != 0.0f)},
+        {"sinks", !p->sinks != !w->sinks},
+        {"alibi_slopes", !p->alibi_slopes != !w->alibi_slopes},
+        {"relative_bias", !p->relative_bias != !w->relative_bias},
+        {"disentangled", !p->disentangled != !w->disentangled},
+        {"disentangled->span", asked.span != planned->span},
+        {"disentangled->rel_k", given(&now->rel_k) != given(&was->rel_k)},
+        {"disentangled->rel_q", given(&now->rel_q) != given(&was->rel_q)},
+        {"rope", !p->rope != !w->rope},
+        {"rope->layout", asked.rope_layout != planned->rope_layout},
+        {"rope->q.shape[3]", now->rope_q.shape[3] != was->rope_q.shape[3]},
+        {"callback", !p->callback != !w->callback},
+        {"causal", p->causal != w->causal},
+        {"prefix_len", !p->prefix_len != !w->prefix_len},
+        {"window", !p->window != !w->window},
+        {"block_mask", !p->block_mask != !w->block_mask},
+        {"block_mask->size", asked.block_size != planned->block_size},
+        {"segments", !p->segments != !w->segments},
+        {"tree", !p->tree != !w->tree},
+        {"mask", !p->mask != !w->mask || (p->mask && now->mask.dtype != was->mask.dtype)},
+        {"ragged", !p->ragged != !w->ragged},
+        {"ragged->num_sequences", p->ragged && now->num_sequences != was->num_sequences},
+        {"dropout", !p->dropout != !w->dropout},
+        {"lse", !p->lse != !w->lse},
+        {"weights", !p->weights != !w->weights},
+        {"num_weight_rows", p->num_weight_rows != w->num_weight_rows},
+        {"key_sums", !p->key_sums != !w->key_sums},
+        {"exp", p->exp != w->exp},
+        {"qk", p->qk != w->qk},
+        {"isa", p->isa != w->isa},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].differs)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "params.%s differs from what the plan was made with",
+                             options[i].name);
+    return ATTN_OK;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One block of queries as a kernel wants it: which rows of which tensors, and
+ * everything else counted from the block's first row and the sequence's first
+ * live key.
+ *
+ * A sequence padded on the left is handed over as a shorter sequence whose
+ * key 0 is its first live key, and one padded on the right as one that ends
+ * there, so kernels know nothing of padding and its amount cannot reach a bit
+ * of the result.
+ */
+#include "driver/driver.h"
+
+#include "kernels/philox.h"
+
+#include <math.h>
+
+static void *element(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
+{
+    return (char *)t->data +
+           (b * t->stride[0] + h * t->stride[1] + row * t->stride[2]) * (int64_t)attn_dtype_size(t->dtype);
+}
+
+static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
+{
+    static float nothing; /* rows without channels, whose data may be NULL: no address is computed from that */
+    if (t->shape[3] == 0)
+        return (struct attn_rows){&nothing, 0, t->dtype};
+    const int64_t step = t->shape[2] > 1 ? t->stride[2] * (int64_t)attn_dtype_size(t->dtype) : 0;
+    return (struct attn_rows){t->data ? element(t, b, h, row) : NULL, (ptrdiff_t)step, t->dtype};
+}
+
+/** The (query, key) grid of a tensor from element (query, key) on; axes of length 1 are broadcast. */
+static struct attn_grid grid_of(const attn_tensor *t, int64_t b, int64_t h, int64_t query, int64_t key)
+{
+    if (!t->data)
+        return (struct attn_grid){NULL, 0, 0, t->dtype};
+    attn_tensor wide = *t;
+    for (int axis = 0; axis < 4; axis++)
+        if (wide.shape[axis] == 1)
+            wide.stride[axis] = 0;
+    char *data = element(&wide, b, h, query);
+    return (struct attn_grid){data + key * wide.stride[3] * (int64_t)attn_dtype_size(wide.dtype),
+                              (ptrdiff_t)wide.stride[2], (ptrdiff_t)wide.stride[3], wide.dtype};
+}
+
+/** Rows of a table without a batch axis, or with a broadcast one. */
+static struct attn_rows table_rows(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
+{
+    if (!t->data)
+        return (struct attn_rows){NULL, 0, ATTN_F32};
+    return rows_of(t, t->shape[0] == 1 ? 0 : b, t->shape[1] == 1 ? 0 : h, row);
+}
+
+struct attn_sequence attn_sequence_of(const struct attn_problem *problem, int64_t s)
+{
+    const attn_params *p = &problem->params;
+    const attn_ragged *ragged = p->ragged;
+    struct attn_sequence sequence = {.batch = s, .queries = problem->q.shape[2], .keys = problem->k.shape[2]};
+    if (ragged) {
+        sequence.batch = 0;
+        sequence.q_first = ragged->cu_seqlens_q[s];
+        sequence.k_first = ragged->cu_seqlens_k[s];
+        if (s == ragged->num_sequences) { /* what belongs to none */
+            sequence.queries = problem->q.shape[2] - sequence.q_first;
+            sequence.keys = 0;
+            return sequence;
+        }
+        sequence.queries = ragged->cu_seqlens_q[s + 1] - sequence.q_first;
+        sequence.keys = ragged->cu_seqlens_k[s + 1] - sequence.k_first;
+    }
+    sequence.begin = p->kv_start ? p->kv_start[s] : 0;
+    sequence.end = p->kv_len ? p->kv_len[s] : sequence.keys;
+    return sequence;
+}
+
+/** A number of user's origin, kept within what sums with indices can hold. */
+static int64_t bounded(int64_t x)
+{
+    return x < -ATTN_FAR ? -ATTN_FAR : x > ATTN_FAR ? ATTN_FAR : x;
+}
+
+/** Position of query 0 of a sequence among its keys. */
+static int64_t position_of(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s)
+{
+    const attn_params *params = &problem->params;
+    if (s == problem->num_sequences)
+        return 0;
+    if (params->causal == ATTN_CAUSAL_BOTTOM_RIGHT)
+        return sequence->end - sequence->queries;
+    return params->query_offset ? bounded(params->query_offset[s]) : 0;
+}
+
+static struct attn_view view_of(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s,
+                                int64_t h, int64_t first)
+{
+    const attn_params *params = &problem->params;
+    const int64_t key = sequence->begin;
+    const int64_t query_token = sequence->q_first + first, key_token = sequence->k_first + key;
+    struct attn_view view = {.position = position_of(problem, sequence, s) + first - key,
+                             .causal = params->causal != ATTN_CAUSAL_NONE,
+                             .window_left = ATTN_FAR,
+                             .window_right = ATTN_FAR};
+    if (s == problem->num_sequences) /* there are no keys that anything could hide */
+        return view;
+    if (params->prefix_len)
+        view.prefix = bounded(params->prefix_len[s]);
+    if (params->window) {
+        view.window_left = bounded(params->window->left);
+        view.window_right = bounded(params->window->right);
+        view.first_tokens = bounded(params->window->first_tokens);
+        view.global = params->window->global;
+        view.num_global = params->window->num_global;
+        view.global_shift = key;
+    }
+    if (params->block_mask) {
+        const attn_block_mask *pattern = params->block_mask;
+        view.block_size = pattern->size;
+        view.block_row = first;
+        view.block_shift = key;
+        view.block_offsets = pattern->offsets + (pattern->heads > 1 ? h * pattern->rows : 0);
+        view.block_columns = pattern->columns;
+    }
+    if (params->segments) {
+        view.q_segments = params->segments->q + sequence->batch * problem->q.shape[2] + query_token;
+        view.k_segments = params->segments->k + sequence->batch * problem->k.shape[2] + key_token;
+    }
+    if (params->tree) {
+        view.tree_words = (params->tree->tokens + 63) / 64;
+        view.tree_first = sequence->end - params->tree->tokens - key;
+        view.tree = params->tree->ancestors + (sequence->batch * problem->q.shape[2] + query_token) * view.tree_words;
+    }
+    return view;
+}
+
+/** Whether anything but causality and lengths hides keys. */
+static int hides_more(const struct attn_problem *problem)
+{
+    const attn_params *p = &problem->params;
+    return problem->mask.data || p->prefix_len || p->window || p->block_mask || p->segments || p->tree || p->callback;
+}
+
+/**
+ * Keys, from the first live one on, that the last query of the call sees, whichever block this is: results may follow
+ * from it. None, where what a score is made into needs the whole of it.
+ */
+static int64_t known_keys(const struct attn_problem *problem, const struct attn_work *work, int64_t last)
+{
+    const attn_params *params = &problem->params;
+    if (hides_more(problem) || params->softcap != 0.0f || params->sinks || params->rope || params->callback)
+        return 0;
+    const int64_t visible = work->view.position + last + 1;
+    return work->view.causal && visible < work->num_keys ? visible : work->num_keys;
+}
+
+/** What changes scores and weights. */
+static void set_numbers(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t h,
+                        int64_t first, struct attn_work *work)
+{
+    const attn_params *params = &problem->params;
+    const int64_t b = sequence->batch, group = h / (problem->q.shape[1] / problem->k.shape[1]);
+    const double factor = params->head_scale ? (double)params->head_scale[h] : 1.0;
+    work->scale = (float)((double)problem->scale * factor * 1.4426950408889634);
+    work->softcap = params->softcap;
+    work->sink = params->sinks && sequence->keys >= 0 ? params->sinks[h] : -INFINITY;
+    if (params->alibi_slopes)
+        work->distance_bias.slope = params->alibi_slopes[h];
+    if (params->relative_bias) {
+        const attn_relative_bias *bias = params->relative_bias;
+        work->distance_bias.kind = bias->kind;
+        work->distance_bias.buckets = bias->buckets;
+        work->distance_bias.max_distance = bias->max_distance;
+        work->distance_bias.table = bias->table + h * bias->buckets;
+    }
+    if (params->disentangled) {
+        work->relative.span = params->disentangled->span;
+        work->relative.k = table_rows(&problem->rel_k, 0, h, 0);
+        work->relative.q = table_rows(&problem->rel_q, 0, h, 0);
+    }
+    if (params->rope) {
+        work->rotations.layout = params->rope->layout;
+        work->rotations.pairs = problem->rope_q.shape[3] / 2;
+        work->rotations.q = table_rows(&problem->rope_q, b, h, sequence->q_first + first);
+        work->rotations.k = table_rows(&problem->rope_k, b, group, sequence->k_first + sequence->begin);
+    }
+    if (params->dropout && params->dropout->p > 0.0f) {
+        work->drop.wanted = 1;
+        attn_dropout_key(params->dropout->seed, params->dropout->offset, work->drop.key);
+        work->drop.threshold = attn_dropout_threshold(params->dropout->p);
+        work->drop.keep_scale = (float)(1.0 / (1.0 - (double)params->dropout->p));
+    }
+    work->callback = params->callback;
+    work->callback_user = params->callback_user;
+}
+
+/** Where results go. row counts on the axis of all tokens. */
+static void set_outputs(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t h,
+                        int64_t row, struct attn_work *work)
+{
+    const int64_t b = sequence->batch, key = sequence->k_first + sequence->begin;
+    work->out = rows_of(&problem->out, b, h, row);
+    work->weights = grid_of(&problem->weights, b, h, 0, key);
+    work->weight_rows = problem->params.weight_rows;
+    work->num_weight_rows = problem->params.num_weight_rows;
+    work->first_query = row;
+    work->keys_before = key;
+    work->keys_after = problem->k.shape[2] - (sequence->k_first + sequence->end);
+    if (problem->lse.data) {
+        work->lse = element(&problem->lse, b, h, row);
+        work->lse_stride = (ptrdiff_t)problem->lse.stride[2];
+    }
+    if (problem->key_sums.data) {
+        work->key_sums_stride = (ptrdiff_t)problem->key_sums.stride[3];
+        work->key_sums = (float *)element(&problem->key_sums, b, h, 0) + key * work->key_sums_stride;
+    }
+}
+
+void attn_run_block(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t s, int64_t h,
+                    int64_t block, void *scratch)
+{
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    const int64_t b = sequence.batch, first = block * geometry->rows_per_block, left = sequence.queries - first;
+    const int64_t row = sequence.q_first + first, key = sequence.k_first + sequence.begin;
+    const int64_t group = h / (problem->q.shape[1] / problem->k.shape[1]);
+    const struct attn_grid mask = grid_of(&problem->mask, b, h, row, key), none = {NULL, 0, 0, ATTN_F32};
+    const int boolean = problem->mask.dtype == ATTN_BOOL;
+    struct attn_work work = {
+        .q = rows_of(&problem->q, b, h, row),
+        .k = rows_of(&problem->k, b, group, key),
+        .v = rows_of(&problem->v, b, group, key),
+        .num_queries = left < geometry->rows_per_block ? left : geometry->rows_per_block,
+        .num_keys = sequence.end - sequence.begin,
+        .dk = (int)problem->q.shape[3],
+        .dv = (int)problem->v.shape[3],
+        .view = view_of(problem, &sequence, s, h, first),
+        .mask = boolean ? mask : none,
+        .bias = boolean ? none : mask,
+        .batch = s,
+        .head = h,
+        .query_index = first,
+        .key_index = sequence.begin,
+        .segment = geometry->segment,
+        .scratch = scratch,
+    };
+    set_numbers(problem, &sequence, h, first, &work);
+    if (s == problem->num_sequences)
+        work.sink = -INFINITY;
+    set_outputs(problem, &sequence, h, row, &work);
+    work.known_keys = known_keys(problem, &work, sequence.queries - 1 - first);
+    geometry->kernels->forward[problem->params.exp](&work);
+}

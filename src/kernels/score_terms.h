@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What happens to scores beyond the product and a mask: terms by relative
+ * position, softcap, a callback. Tiles of calls that ask for one of these are
+ * computed without a mask first and passed over once more here, in L1.
+ */
+#ifndef ATTN_SCORE_TERMS_H
+#define ATTN_SCORE_TERMS_H
+
+static int has_score_terms(const struct attn_work *work)
+{
+    return work->softcap != 0.0f || work->callback || has_relative(work);
+}
+
+/** Multiplies raw scores, caps them, and puts the mask on. */
+ATTN_INLINE void finish_scores(const enum mask_kind kind, const struct attn_work *work, const struct mask *mask,
+                               int width, const float *factor, int n, float *s)
+{
+    const float cap = work->softcap * LOG2E;
+    const vf minus_inf = vf_set1(-INFINITY);
+    for (int j = 0; j < n; j++) {
+        for (int v = 0; v < width / VF_LEN; v++) {
+            float *at = s + (ptrdiff_t)j * width + v * VF_LEN;
+            vf x = vf_load(at);
+            if (RAW_SCORES)
+                x = vf_mul(x, vf_load(factor + v * VF_LEN));
+            if (work->softcap != 0.0f)
+                x = vf_mul(vf_set1(cap), vf_tanh(vf_div(x, vf_set1(cap))));
+            if (kind == MASK_BIAS) {
+                const vf b = vf_load(mask->bias + j * mask->bias_pitch + v * VF_LEN);
+                x = vf_select(vf_eq(b, minus_inf), minus_inf, vf_add(x, b));
+            } else if (kind != MASK_NONE) {
+                x = vf_select(mask_lanes(kind, mask, width, j, v), x, minus_inf);
+            }
+            vf_store(at, x);
+        }
+    }
+}
+
+/** Hands the tile to the caller's function, in natural units, and hides again what was hidden. */
+static void call_back(const struct attn_work *work, const struct strip *strip, const struct mask *mask, int64_t first,
+                      int n, float *s)
+{
+    const int width = strip->nv * VF_LEN;
+    for (int i = 0; i < n * width; i += VF_LEN)
+        vf_store(s + i, vf_mul(vf_load(s + i), vf_set1(LN2)));
+    const attn_score_tile tile = {.batch = work->batch,
+                                  .head = work->head,
+                                  .first_query = work->query_index + strip->first,
+                                  .num_queries = strip->rows,
+                                  .first_key = work->key_index + first,
+                                  .num_keys = n,
+                                  .key_stride = width,
+                                  .scores = s};
+    work->callback(&tile, work->callback_user);
+    for (int j = 0; j < n; j++) {
+        for (int v = 0; v < strip->nv; v++) {
+            float *at = s + (ptrdiff_t)j * width + v * VF_LEN;
+            const vf x = vf_mul(vf_load(at), vf_set1(LOG2E));
+            vf_store(at, mask->kind == MASK_NONE
+                             ? x
+                             : vf_select(mask_lanes(mask->kind, mask, width, j, v), x, vf_set1(-INFINITY)));
+        }
+    }
+}
+
+/** The scores of a tile from their products; max[lane] becomes their maximum, NaN left out. */
+static void apply_score_terms(const struct attn_work *work, const struct attn_scratch *scratch,
+                              const struct strip *strip, const struct mask *mask, int64_t first, const char *k,
+                              ptrdiff_t k_stride, int n, float *max)
+{
+    const int width = strip->nv * VF_LEN;
+    float *s = scratch->s;
+    if (has_relative(work))
+        add_relative(work, scratch, strip, first, k, k_stride, n, s);
+    switch (mask->kind) {
+    case MASK_DIAGONAL:
+        finish_scores(MASK_DIAGONAL, work, mask, width, strip->factor, n, s);
+        break;
+    case MASK_LIVE:
+        finish_scores(MASK_LIVE, work, mask, width, strip->factor, n, s);
+        break;
+    case MASK_BIAS:
+        finish_scores(MASK_BIAS, work, mask, width, strip->factor, n, s);
+        break;
+    default:
+        finish_scores(MASK_NONE, work, mask, width, strip->factor, n, s);
+        break;
+    }
+    if (work->callback)
+        call_back(work, strip, mask, first, n, s);
+    for (int v = 0; v < strip->nv; v++) {
+        vf top = vf_set1(-INFINITY);
+        for (int j = 0; j < n; j++)
+            top = vf_max(vf_load(s + (ptrdiff_t)j * width + v * VF_LEN), top);
+        vf_store(max + v * VF_LEN, top);
+    }
+}
+
+#endif
