@@ -31,7 +31,9 @@ static size_t scratch_size(const struct attn_problem *problem, const struct attn
 static int64_t segment_of(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t limit)
 {
     const attn_block_mask *pattern = problem->params.block_mask;
-    return pattern && attn_segment_strips(kernels->strip, kernels->lanes, pattern->size) <= limit ? pattern->size : 0;
+    if (!pattern || pattern->size > limit * kernels->strip)
+        return 0;
+    return attn_segment_strips(kernels->strip, kernels->lanes, pattern->size) <= limit ? pattern->size : 0;
 }
 
 /** Sequences with queries, and as many of them as there may be. */

@@ -6,73 +6,121 @@
  * of threads makes a difference, and a backward pass can ask again.
  *
  * A vector of counters has a query per lane; its four words are for four keys.
- * Of the first of ten rounds nothing differs between lanes but a word that is
- * only added, and half of the second is the same for all as well.
+ * In the first of ten rounds nothing differs between lanes but a word that is
+ * only added, and half of the products of the next two are the same for all.
  */
 #ifndef ATTN_DROPOUT_H
 #define ATTN_DROPOUT_H
 
 #include "kernels/philox.h"
 
-/** Ten rounds for the lanes' queries: word[i] decides on key 4 * key_group + i. */
-ATTN_INLINE void philox_lanes(const struct attn_work *work, uint32_t key_group, vu query, vu word[4])
+/** The key of each round, in memory: a broadcast from there costs nothing beside the operation that uses it. */
+struct round_keys {
+    uint32_t of[PHILOX_ROUNDS][2];
+};
+
+static struct round_keys round_keys_of(const struct attn_work *work)
 {
-    const uint32_t counter[4] = {key_group, 0, (uint32_t)work->head, (uint32_t)work->batch};
-    uint32_t k0 = work->drop.key[0], k1 = work->drop.key[1];
+    struct round_keys keys;
+    for (uint32_t i = 0; i < PHILOX_ROUNDS; i++) {
+        keys.of[i][0] = work->drop.key[0] + i * PHILOX_W0;
+        keys.of[i][1] = work->drop.key[1] + i * PHILOX_W1;
+    }
+    return keys;
+}
+
+/** Ten rounds for the lanes' queries: word[i] decides on key 4 * key_group + i. */
+ATTN_INLINE void philox_lanes(const struct attn_work *work, const struct round_keys *keys, uint32_t key_group, vu query,
+                              vu word[4])
+{
+    const vu m0 = vu_set1(PHILOX_M0), m1 = vu_set1(PHILOX_M1);
     /* Round 1: word 1 alone differs between lanes. */
-    const uint64_t a = (uint64_t)PHILOX_M0 * counter[0], b = (uint64_t)PHILOX_M1 * counter[2];
-    word[0] = vu_xor(query, vu_set1((uint32_t)(b >> 32) ^ k0));
-    const uint32_t w1 = (uint32_t)b, w2 = (uint32_t)(a >> 32) ^ counter[3] ^ k1, w3 = (uint32_t)a;
-    k0 += PHILOX_W0, k1 += PHILOX_W1;
+    const uint64_t a = (uint64_t)PHILOX_M0 * key_group, b = (uint64_t)PHILOX_M1 * (uint32_t)work->head;
+    const uint32_t w1 = (uint32_t)b, w2 = (uint32_t)(a >> 32) ^ (uint32_t)work->batch ^ keys->of[0][1];
+    word[0] = vu_xor(query, vu_set1((uint32_t)(b >> 32) ^ keys->of[0][0]));
     /* Round 2: word 0 differs. */
     const uint64_t c = (uint64_t)PHILOX_M1 * w2;
-    vu high, low;
-    vu_mul_wide(word[0], vu_set1(PHILOX_M0), &high, &low);
-    word[0] = vu_set1((uint32_t)(c >> 32) ^ w1 ^ k0);
-    word[1] = vu_set1((uint32_t)c);
-    word[2] = vu_xor(high, vu_set1(w3 ^ k1));
+    vu high, low, high2, low2;
+    vu_mul_wide(word[0], m0, &high, &low);
+    word[2] = vu_xor(high, vu_set1((uint32_t)a ^ keys->of[1][1]));
     word[3] = low;
+    /* Round 3: word 0 and 1 do not. */
+    const uint32_t w0 = (uint32_t)(c >> 32) ^ w1 ^ keys->of[1][0];
+    const uint64_t e = (uint64_t)PHILOX_M0 * w0;
+    vu_mul_wide(word[2], m1, &high2, &low2);
+    word[0] = vu_xor(high2, vu_set1((uint32_t)c ^ keys->of[2][0]));
+    word[1] = low2;
+    word[2] = vu_xor(word[3], vu_set1((uint32_t)(e >> 32) ^ keys->of[2][1]));
+    word[3] = vu_set1((uint32_t)e);
     ATTN_UNROLL
-    for (int round = 2; round < PHILOX_ROUNDS; round++) {
-        vu high2, low2;
-        k0 += PHILOX_W0, k1 += PHILOX_W1;
-        vu_mul_wide(word[0], vu_set1(PHILOX_M0), &high, &low);
-        vu_mul_wide(word[2], vu_set1(PHILOX_M1), &high2, &low2);
-        word[0] = vu_xor(vu_xor(high2, word[1]), vu_set1(k0));
+    for (int round = 3; round < PHILOX_ROUNDS; round++) {
+        vu_mul_wide(word[0], m0, &high, &low);
+        vu_mul_wide(word[2], m1, &high2, &low2);
+        word[0] = vu_xor3(high2, word[1], vu_set1(keys->of[round][0]));
         word[1] = low2;
-        word[2] = vu_xor(vu_xor(high, word[3]), vu_set1(k1));
+        word[2] = vu_xor3(high, word[3], vu_set1(keys->of[round][1]));
         word[3] = low;
+    }
+}
+
+/** Clears the dropped ones among weights j..end-1 of vector v, keys of one group: key j is number first of it. */
+ATTN_INLINE void drop_group(const int pack, const vu word[4], vu threshold, int first, int nv, int v, int j, int end,
+                            float *p)
+{
+    for (int i = first; i < 4 && j < end; i++, j++) {
+        float *at = p + ((ptrdiff_t)(j / pack) * nv + v) * VF_LEN;
+        const vu keep = vu_at_least(word[i], threshold);
+        if (pack == 1) {
+            vu_store(at, vu_and(vu_load(at), keep));
+        } else {                                                    /* the first key of a word is its lower half */
+            const vu half = vu_set1(j % 2 ? 0xffffu : 0xffff0000u); /* the other key's */
+            vu_store(at, vu_and(vu_load(at), vu_or(keep, half)));
+        }
+    }
+}
+
+/** drop_group() for a whole group that begins with a word. */
+ATTN_INLINE void drop_whole_group(const int pack, const vu word[4], vu threshold, int nv, int v, int j, float *p)
+{
+    const vu lower = vu_set1(0xffffu), upper = vu_set1(0xffff0000u);
+    ATTN_UNROLL
+    for (int i = 0; i < 4; i += pack) {
+        float *at = p + ((ptrdiff_t)((j + i) / pack) * nv + v) * VF_LEN;
+        vu keep = vu_at_least(word[i], threshold);
+        if (pack == 2)
+            keep = vu_or(vu_and(keep, lower), vu_and(vu_at_least(word[i + 1], threshold), upper));
+        vu_store(at, vu_and(vu_load(at), keep));
     }
 }
 
 /**
  * Sets dropped ones of n weights to 0: keys from first on, in words of pack
- * keys each (tile.h), [word][nv * VF_LEN].
+ * keys each (words.h), [word][nv * VF_LEN].
  */
 ATTN_INLINE void drop_weights(const int pack, const struct attn_work *work, const struct strip *strip, int64_t first,
                               int n, float *p)
 {
     const vu threshold = vu_set1(work->drop.threshold);
     const uint64_t key = (uint64_t)(work->key_index + first);
-    for (int v = 0; v < strip->nv; v++) {
+    const int head = (int)((4 - key % 4) % 4), nv = strip->nv; /* keys before the first whole group */
+    const struct round_keys keys = round_keys_of(work);
+    vu word[4];
+    for (int v = 0; v < nv; v++) {
         const uint64_t query = (uint64_t)(work->query_index + strip->first + v * VF_LEN);
         const vu queries = vu_add(vu_iota(), vu_set1((uint32_t)query));
-        vu word[4], kept = threshold;
-        for (int j = 0; j < n; j++) {
-            const int i = (int)((key + (uint64_t)j) % 4);
-            if (j == 0 || i == 0)
-                philox_lanes(work, (uint32_t)((key + (uint64_t)j) / 4), queries, word);
-            const vu keep = vu_at_least(word[i], threshold);
-            float *at = p + ((ptrdiff_t)(j / pack) * strip->nv + v) * VF_LEN;
-            if (pack == 1) {
-                vu_store(at, vu_and(vu_load(at), keep));
-            } else if (j % 2 == 0 && j + 1 < n) {
-                kept = keep;
-            } else { /* the first key of a word is its lower half; an odd last key has no second */
-                const vu lower = j % 2 ? kept : keep;
-                vu_store(
-                    at, vu_and(vu_load(at), vu_or(vu_and(lower, vu_set1(0xffff)), vu_and(keep, vu_set1(0xffff0000u)))));
-            }
+        int j = 0;
+        if (head > 0) {
+            philox_lanes(work, &keys, (uint32_t)(key / 4), queries, word);
+            drop_group(pack, word, threshold, 4 - head, nv, v, 0, n, p);
+            j = head;
+        }
+        for (; head % pack == 0 && j + 4 <= n; j += 4) {
+            philox_lanes(work, &keys, (uint32_t)((key + (uint64_t)j) / 4), queries, word);
+            drop_whole_group(pack, word, threshold, nv, v, j, p);
+        }
+        for (; j < n; j += 4) {
+            philox_lanes(work, &keys, (uint32_t)((key + (uint64_t)j) / 4), queries, word);
+            drop_group(pack, word, threshold, 0, nv, v, j, n, p);
         }
     }
 }

@@ -59,7 +59,7 @@ ATTN_INLINE void strip_step(const attn_exp exp, const struct attn_work *work, co
     float alpha[STRIP] __attribute__((aligned(ATTN_ALIGN)));
     float sum[STRIP] __attribute__((aligned(ATTN_ALIGN)));
     const int n = run->hi - run->lo;
-    const struct mask mask = tile_scores(work, scratch, strip, keys, run, max);
+    const struct mask mask = tile_scores(exp, work, scratch, strip, keys, run, max);
     if (mask.kind == MASK_DEAD)
         return;
     const enum accumulate mode = update_maximum(exp, strip, max, alpha);

@@ -31,7 +31,7 @@ static const float *score_factor(const struct attn_scratch *scratch, const struc
  * Scores of the keys of a run against a strip, with their mask; max[lane]
  * becomes their maximum. Where the mask says MASK_DEAD nothing is computed.
  */
-static struct mask tile_scores(const struct attn_work *work, const struct attn_scratch *scratch,
+static struct mask tile_scores(attn_exp exp, const struct attn_work *work, const struct attn_scratch *scratch,
                                const struct strip *strip, const struct key_block *keys, const struct run *run,
                                float *max)
 {
@@ -65,7 +65,7 @@ static struct mask tile_scores(const struct attn_work *work, const struct attn_s
     operands.next_width[1] = work->dk;
     score_tile(strip->nv, &operands, n, max);
     if (terms)
-        apply_score_terms(work, scratch, strip, &mask, first, operands.k, keys->k_stride, n, max);
+        apply_score_terms(exp, work, scratch, strip, &mask, first, operands.k, keys->k_stride, n, max);
     const float *factor = score_factor(scratch, strip, &mask);
     for (int i = 0; RAW_SCORES && i < strip->nv * VF_LEN; i += VF_LEN)
         vf_store(max + i, vf_mul(vf_load(max + i), vf_load(factor + i)));

@@ -13,8 +13,8 @@ static int has_score_terms(const struct attn_work *work)
 }
 
 /** Multiplies raw scores, caps them, and puts the mask on. */
-ATTN_INLINE void finish_scores(const enum mask_kind kind, const struct attn_work *work, const struct mask *mask,
-                               int width, const float *factor, int n, float *s)
+ATTN_INLINE void finish_scores(const enum mask_kind kind, attn_exp exp, const struct attn_work *work,
+                               const struct mask *mask, int width, const float *factor, int n, float *s)
 {
     const float cap = work->softcap * LOG2E;
     const vf minus_inf = vf_set1(-INFINITY);
@@ -24,8 +24,10 @@ ATTN_INLINE void finish_scores(const enum mask_kind kind, const struct attn_work
             vf x = vf_load(at);
             if (RAW_SCORES)
                 x = vf_mul(x, vf_load(factor + v * VF_LEN));
-            if (work->softcap != 0.0f)
-                x = vf_mul(vf_set1(cap), vf_tanh(vf_div(x, vf_set1(cap))));
+            if (work->softcap != 0.0f) {
+                const vf y = vf_div(x, vf_set1(cap));
+                x = vf_mul(vf_set1(cap), exp == ATTN_EXP_FAST ? vf_tanh_fast(y) : vf_tanh(y));
+            }
             if (kind == MASK_BIAS) {
                 const vf b = vf_load(mask->bias + j * mask->bias_pitch + v * VF_LEN);
                 x = vf_select(vf_eq(b, minus_inf), minus_inf, vf_add(x, b));
@@ -65,7 +67,7 @@ static void call_back(const struct attn_work *work, const struct strip *strip, c
 }
 
 /** The scores of a tile from their products; max[lane] becomes their maximum, NaN left out. */
-static void apply_score_terms(const struct attn_work *work, const struct attn_scratch *scratch,
+static void apply_score_terms(attn_exp exp, const struct attn_work *work, const struct attn_scratch *scratch,
                               const struct strip *strip, const struct mask *mask, int64_t first, const char *k,
                               ptrdiff_t k_stride, int n, float *max)
 {
@@ -75,16 +77,16 @@ static void apply_score_terms(const struct attn_work *work, const struct attn_sc
         add_relative(work, scratch, strip, first, k, k_stride, n, s);
     switch (mask->kind) {
     case MASK_DIAGONAL:
-        finish_scores(MASK_DIAGONAL, work, mask, width, strip->factor, n, s);
+        finish_scores(MASK_DIAGONAL, exp, work, mask, width, strip->factor, n, s);
         break;
     case MASK_LIVE:
-        finish_scores(MASK_LIVE, work, mask, width, strip->factor, n, s);
+        finish_scores(MASK_LIVE, exp, work, mask, width, strip->factor, n, s);
         break;
     case MASK_BIAS:
-        finish_scores(MASK_BIAS, work, mask, width, strip->factor, n, s);
+        finish_scores(MASK_BIAS, exp, work, mask, width, strip->factor, n, s);
         break;
     default:
-        finish_scores(MASK_NONE, work, mask, width, strip->factor, n, s);
+        finish_scores(MASK_NONE, exp, work, mask, width, strip->factor, n, s);
         break;
     }
     if (work->callback)

@@ -85,7 +85,7 @@ ATTN_INLINE int run_weights(const attn_exp exp, const struct attn_work *work, co
 {
     const int n = run->hi - run->lo, width = strip->nv * VF_LEN;
     float max[STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    const struct mask mask = tile_scores(work, scratch, strip, keys, run, max);
+    const struct mask mask = tile_scores(exp, work, scratch, strip, keys, run, max);
     if (mask.kind == MASK_DEAD)
         return 0;
     const int ends[] = {n, n, n, n};

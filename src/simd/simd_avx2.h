@@ -168,6 +168,11 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf8_u10avx2(x);
 }
 
+static inline vf vf_tanh_fast(vf x)
+{
+    return Sleef_tanhf8_u35avx2(x);
+}
+
 /**
  * 2^x for x <= 0; results below 2^-126.5 become 0. The last step multiplies, where adding to the exponent's bits
  * would do for numbers, since that could turn a NaN with a payload into one.
@@ -248,6 +253,11 @@ static inline vu vu_or(vu a, vu b)
 static inline vu vu_xor(vu a, vu b)
 {
     return _mm256_xor_si256(a, b);
+}
+
+static inline vu vu_xor3(vu a, vu b, vu c)
+{
+    return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
 }
 
 static inline vu vu_at_least(vu a, vu b)

@@ -187,6 +187,12 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf16_u10avx512f(x);
 }
 
+/** The same, at most 3.5 ULP, in a third of the time. */
+static inline vf vf_tanh_fast(vf x)
+{
+    return Sleef_tanhf16_u35avx512f(x);
+}
+
 /**
  * 2^x for x <= 0 by the polynomial of exp2_polynomial.h; its measured error is
  * in docs/numerics.md.
@@ -280,6 +286,12 @@ static inline vu vu_or(vu a, vu b)
 static inline vu vu_xor(vu a, vu b)
 {
     return _mm512_xor_si512(a, b);
+}
+
+/** The exclusive or of three. */
+static inline vu vu_xor3(vu a, vu b, vu c)
+{
+    return _mm512_ternarylogic_epi32(a, b, c, 0x96);
 }
 
 static inline vu vu_at_least(vu a, vu b)

@@ -168,6 +168,11 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf4_u10advsimd(x);
 }
 
+static inline vf vf_tanh_fast(vf x)
+{
+    return Sleef_tanhf4_u35advsimd(x);
+}
+
 /** 2^x for x <= 0; results below 2^-126.5 become 0. The method is that of simd_avx2.h. */
 static inline vf vf_exp2_fast(vf x)
 {
@@ -234,6 +239,11 @@ static inline vu vu_or(vu a, vu b)
 static inline vu vu_xor(vu a, vu b)
 {
     return veorq_u32(a, b);
+}
+
+static inline vu vu_xor3(vu a, vu b, vu c)
+{
+    return veorq_u32(veorq_u32(a, b), c);
 }
 
 static inline vu vu_at_least(vu a, vu b)

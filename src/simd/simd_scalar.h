@@ -157,6 +157,11 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf1_u10purec(x);
 }
 
+static inline vf vf_tanh_fast(vf x)
+{
+    return Sleef_tanhf1_u35purec(x);
+}
+
 /** 2^x for x <= 0; results below 2^-126.5 become 0. The method is that of simd_avx2.h. */
 static inline vf vf_exp2_fast(vf x)
 {
@@ -225,6 +230,11 @@ static inline vu vu_or(vu a, vu b)
 static inline vu vu_xor(vu a, vu b)
 {
     return a ^ b;
+}
+
+static inline vu vu_xor3(vu a, vu b, vu c)
+{
+    return a ^ b ^ c;
 }
 
 static inline vu vu_at_least(vu a, vu b)

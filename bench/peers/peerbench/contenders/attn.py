@@ -3,7 +3,7 @@
 libattn itself, through its C interface and a plan, as a program that calls the
 same shape again and again would use it.
 
-The structures mirror include/attn/attn.h up to num_threads. The fields behind
+The structures mirror include/attn/params.h up to num_threads. The fields behind
 it are left zero, which is every field's default, and struct_size says that the
 structure is longer than any version's: the library accepts that, so this file
 does not change when fields are added.
@@ -36,12 +36,27 @@ class Params(c.Structure):
         ("struct_size", c.c_size_t),
         ("scale", c.c_float),
         ("temperature", c.c_float),
+        ("head_scale", c.c_void_p),
         ("softcap", c.c_float),
+        ("sinks", c.c_void_p),
+        ("alibi_slopes", c.c_void_p),
+        ("relative_bias", c.c_void_p),
+        ("disentangled", c.c_void_p),
+        ("rope", c.c_void_p),
+        ("callback", c.c_void_p),
+        ("callback_user", c.c_void_p),
         ("causal", c.c_int),
         ("query_offset", c.c_void_p),
         ("kv_len", c.c_void_p),
         ("kv_start", c.c_void_p),
+        ("prefix_len", c.c_void_p),
+        ("window", c.c_void_p),
+        ("block_mask", c.c_void_p),
+        ("segments", c.c_void_p),
+        ("tree", c.c_void_p),
         ("mask", c.c_void_p),
+        ("ragged", c.c_void_p),
+        ("dropout", c.c_void_p),
         ("lse", c.c_void_p),
         ("weights", c.c_void_p),
         ("weight_rows", c.c_void_p),
