@@ -27,13 +27,25 @@ static size_t scratch_size(const struct attn_problem *problem, const struct attn
     return attn_scratch_layout(&scratch, NULL, &shape);
 }
 
-/** The rows that strips keep to: those of a pattern's blocks, unless one of them fills a whole task. */
-static int64_t segment_of(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t limit)
+/** Strips of rows queries that a block of queries may have. */
+static int64_t strips_of_block(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t rows)
+{
+    int64_t strips = kernels->query_block / rows;
+    strips = strips > ATTN_MAX_STRIPS ? ATTN_MAX_STRIPS : strips < 1 ? 1 : strips;
+    while (strips > 1 && scratch_size(problem, kernels, strips) > ATTN_SCRATCH_LIMIT)
+        strips--;
+    return strips;
+}
+
+/** The rows that strips keep to: those of a pattern's blocks, unless one of them is more than a block of queries. */
+static int64_t segment_of(const struct attn_problem *problem, const struct attn_kernels *kernels)
 {
     const attn_block_mask *pattern = problem->params.block_mask;
-    if (!pattern || pattern->size > limit * kernels->strip)
+    if (!pattern || pattern->size > kernels->query_block)
         return 0;
-    return attn_segment_strips(kernels->strip, kernels->lanes, pattern->size) <= limit ? pattern->size : 0;
+    const int64_t rows = attn_strip_rows(kernels->strip, kernels->lanes, pattern->size);
+    const int64_t pieces = attn_segment_strips(kernels->strip, kernels->lanes, pattern->size);
+    return pieces <= strips_of_block(problem, kernels, rows) ? pattern->size : 0;
 }
 
 /** Sequences with queries, and as many of them as there may be. */
@@ -54,13 +66,10 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
 {
     const int64_t dk = problem->q.shape[3], dv = problem->v.shape[3], tq = problem->q.shape[2];
     const int64_t heads = count_sequences(problem) * problem->q.shape[1];
-    int64_t per_block = kernels->query_block / kernels->strip;
-    if (per_block > ATTN_MAX_STRIPS)
-        per_block = ATTN_MAX_STRIPS;
-    while (per_block > 1 && scratch_size(problem, kernels, per_block) > ATTN_SCRATCH_LIMIT)
-        per_block--;
     /* Strips come in units: one, or those of a segment. */
-    const int64_t segment = segment_of(problem, kernels, per_block);
+    const int64_t segment = segment_of(problem, kernels);
+    const int64_t per_block =
+        strips_of_block(problem, kernels, attn_strip_rows(kernels->strip, kernels->lanes, segment));
     const int64_t unit = attn_segment_strips(kernels->strip, kernels->lanes, segment);
     const int64_t unit_rows = segment ? segment : kernels->strip, units = (tq + unit_rows - 1) / unit_rows;
     int64_t per_task = per_block / unit;
