@@ -74,21 +74,21 @@ struct attn_sequence attn_sequence_of(const struct attn_problem *problem, int64_
     return sequence;
 }
 
-/** A number of user's origin, kept within what sums with indices can hold. */
-static int64_t bounded(int64_t x)
+/* Indices of rows and keys are below this, and sums with positions within the range of int64_t. */
+#define INDEX_LIMIT ((int64_t)1 << 40)
+
+static int64_t within(int64_t limit, __int128 x)
 {
-    return x < -ATTN_FAR ? -ATTN_FAR : x > ATTN_FAR ? ATTN_FAR : x;
+    return x < -limit ? -limit : x > limit ? limit : (int64_t)x;
 }
 
 /** Position of query 0 of a sequence among its keys. */
 static int64_t position_of(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s)
 {
     const attn_params *params = &problem->params;
-    if (s == problem->num_sequences)
-        return 0;
     if (params->causal == ATTN_CAUSAL_BOTTOM_RIGHT)
         return sequence->end - sequence->queries;
-    return params->query_offset ? bounded(params->query_offset[s]) : 0;
+    return params->query_offset ? params->query_offset[s] : 0;
 }
 
 static struct attn_view view_of(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s,
@@ -97,18 +97,21 @@ static struct attn_view view_of(const struct attn_problem *problem, const struct
     const attn_params *params = &problem->params;
     const int64_t key = sequence->begin;
     const int64_t query_token = sequence->q_first + first, key_token = sequence->k_first + key;
-    struct attn_view view = {.position = position_of(problem, sequence, s) + first - key,
-                             .causal = params->causal != ATTN_CAUSAL_NONE,
-                             .window_left = ATTN_FAR,
-                             .window_right = ATTN_FAR};
+    struct attn_view view = {.diagonal = ATTN_FAR, .window_first = -ATTN_FAR, .window_last = ATTN_FAR};
     if (s == problem->num_sequences) /* there are no keys that anything could hide */
         return view;
+    const __int128 position = (__int128)position_of(problem, sequence, s) + first - key;
+    view.position = within(INT64_MAX - 2 * INDEX_LIMIT, position);
+    if (params->causal != ATTN_CAUSAL_NONE)
+        view.diagonal = within(ATTN_FAR, position);
     if (params->prefix_len)
-        view.prefix = bounded(params->prefix_len[s]);
+        view.prefix = within(ATTN_FAR, params->prefix_len[s]);
     if (params->window) {
-        view.window_left = bounded(params->window->left);
-        view.window_right = bounded(params->window->right);
-        view.first_tokens = bounded(params->window->first_tokens);
+        if (params->window->left != ATTN_UNLIMITED)
+            view.window_first = within(ATTN_FAR, position - params->window->left);
+        if (params->window->right != ATTN_UNLIMITED)
+            view.window_last = within(ATTN_FAR, position + params->window->right);
+        view.first_tokens = within(ATTN_FAR, params->window->first_tokens);
         view.global = params->window->global;
         view.num_global = params->window->num_global;
         view.global_shift = key;
@@ -149,8 +152,8 @@ static int64_t known_keys(const struct attn_problem *problem, const struct attn_
     const attn_params *params = &problem->params;
     if (hides_more(problem) || params->softcap != 0.0f || params->sinks || params->rope || params->callback)
         return 0;
-    const int64_t visible = work->view.position + last + 1;
-    return work->view.causal && visible < work->num_keys ? visible : work->num_keys;
+    const int64_t visible = work->view.diagonal + last + 1;
+    return visible < work->num_keys ? visible : work->num_keys;
 }
 
 /** What changes scores and weights. */

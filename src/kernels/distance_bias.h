@@ -70,13 +70,16 @@ static void stage_distance_bias(const struct attn_work *work, int64_t first, int
     }
 }
 
-/** Puts -inf where causality or the window hides keys at a distance first + t. */
+/**
+ * Puts -inf where causality or the window hides keys: row[t] is for a lane and
+ * a key that are lane - key = first + t apart.
+ */
 static void hide_distances(const struct attn_work *work, int64_t first, int n, float *row)
 {
     const struct attn_view *view = &work->view;
     for (int t = 0; t < n; t++) {
-        const int64_t distance = first + t;
-        if ((view->causal && distance < 0) || distance > view->window_left || -distance > view->window_right)
+        const int64_t ahead = -(first + t);
+        if (ahead > view->diagonal || ahead < view->window_first || ahead > view->window_last)
             row[t] = -INFINITY;
     }
 }

@@ -40,14 +40,15 @@ struct attn_grid {
 /**
  * What hides keys from queries by their indices alone. Row r of the block of
  * queries stands at position + r, key j at j; all counts are from the first
- * live key. The pointers are to the entries of row 0, or of key 0.
+ * live key. The pointers are to the entries of row 0, or of key 0. Limits that
+ * no row or key reaches are at ATTN_FAR, of either sign.
  */
 struct attn_view {
     int64_t position;
-    int causal;                       /**< row r does not see the keys j > position + r ... */
+    int64_t diagonal;                 /**< row r does not see the keys j > r + diagonal ... */
     int64_t prefix;                   /**< ... except for j < prefix */
-    int64_t window_left;              /**< row r does not see the keys before position + r - window_left ... */
-    int64_t window_right;             /**< ... or behind position + r + window_right (ATTN_FAR: no limit) ... */
+    int64_t window_first;             /**< row r does not see the keys before r + window_first ... */
+    int64_t window_last;              /**< ... or behind r + window_last ... */
     int64_t first_tokens;             /**< ... except for j < first_tokens */
     const int64_t *global;            /**< ... and for keys and rows at these positions, which rise */
     int64_t num_global, global_shift; /**< position g of the list is key g - global_shift */

@@ -19,7 +19,24 @@
 
 #define RAW_SCORES  1
 
-/** Q^T of the rows of a strip; a scale of 0 makes Q 0, so that a product of Inf does not become NaN. */
+/**
+ * Q^T times a scale of 0: a row becomes 0, or NaN if it has a NaN or Inf. The factor could not do this, as its product
+ * with a score of -inf has to be -inf.
+ */
+static void pack_zeros(const struct attn_rows *rows, int n, int64_t dk, int width, float *q)
+{
+    memset(q, 0, (size_t)(channel_words(dk) * width) * sizeof *q);
+    for (int r = 0; r < n; r++) {
+        int finite = 1;
+        for (int64_t c = 0; c < dk; c++)
+            finite &= isfinite(element_at(ATTN_BF16, row_at(rows, r), c)) != 0;
+        const uint32_t nan = 0x7fc07fc0u;
+        if (!finite)
+            memcpy(q + r, &nan, sizeof nan);
+    }
+}
+
+/** Q^T of the rows of a strip. */
 static void pack_queries(const struct attn_work *work, const struct attn_scratch *scratch, const struct strip *strip)
 {
     const struct attn_rows rows = strip_rows(work, scratch, strip);
@@ -29,7 +46,7 @@ static void pack_queries(const struct attn_work *work, const struct attn_scratch
     for (int r = 0; r < width; r += VF_LEN)
         vf_store(strip->factor + r, vf_set1(work->scale == 0.0f ? 1.0f : fabsf(work->scale)));
     if (work->scale == 0.0f) {
-        memset(q, 0, (size_t)(words * width) * sizeof *q);
+        pack_zeros(&rows, strip->rows, dk, width, q);
         return;
     }
     for (int r = 0; r < width; r += VF_LEN) {

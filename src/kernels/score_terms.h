@@ -39,11 +39,40 @@ ATTN_INLINE void finish_scores(const enum mask_kind kind, attn_exp exp, const st
     }
 }
 
-/** Hands the tile to the caller's function, in natural units, and hides again what was hidden. */
-static void call_back(const struct attn_work *work, const struct strip *strip, const struct mask *mask, int64_t first,
-                      int n, float *s)
+/** Bytes of what the mask of a tile shows; with a mask of bytes, those. */
+static void stage_shown(const struct mask *mask, int nv, int n, uint8_t *live)
+{
+    if (mask->kind == MASK_LIVE)
+        return;
+    for (int j = 0; j < n; j++, live += LIVE_PITCH) {
+        for (int v = 0; v < nv; v++) {
+            float sees[VF_LEN];
+            vf_store(sees, vf_select(mask_lanes(mask->kind, mask, nv * VF_LEN, j, v), vf_set1(1.0f), vf_zero()));
+            for (int i = 0; i < VF_LEN; i++)
+                live[v * VF_LEN + i] = sees[i] != 0.0f;
+        }
+    }
+}
+
+/** What was hidden is hidden again, and what the callback has left at -inf is hidden from now on. */
+static void hide_again(int width, int n, float *s, uint8_t *live)
+{
+    for (int j = 0; j < n; j++, live += LIVE_PITCH) {
+        for (int r = 0; r < width; r++) {
+            float *at = s + (ptrdiff_t)j * width + r;
+            live[r] = live[r] && !(*at == -INFINITY);
+            if (!live[r])
+                *at = -INFINITY;
+        }
+    }
+}
+
+/** Hands the tile to the caller's function, in natural units. The mask becomes one of bytes. */
+static void call_back(const struct attn_work *work, const struct attn_scratch *scratch, const struct strip *strip,
+                      struct mask *mask, int64_t first, int n, float *s)
 {
     const int width = strip->nv * VF_LEN;
+    stage_shown(mask, strip->nv, n, scratch->live);
     for (int i = 0; i < n * width; i += VF_LEN)
         vf_store(s + i, vf_mul(vf_load(s + i), vf_set1(LN2)));
     const attn_score_tile tile = {.batch = work->batch,
@@ -55,20 +84,15 @@ static void call_back(const struct attn_work *work, const struct strip *strip, c
                                   .key_stride = width,
                                   .scores = s};
     work->callback(&tile, work->callback_user);
-    for (int j = 0; j < n; j++) {
-        for (int v = 0; v < strip->nv; v++) {
-            float *at = s + (ptrdiff_t)j * width + v * VF_LEN;
-            const vf x = vf_mul(vf_load(at), vf_set1(LOG2E));
-            vf_store(at, mask->kind == MASK_NONE
-                             ? x
-                             : vf_select(mask_lanes(mask->kind, mask, width, j, v), x, vf_set1(-INFINITY)));
-        }
-    }
+    for (int i = 0; i < n * width; i += VF_LEN)
+        vf_store(s + i, vf_mul(vf_load(s + i), vf_set1(LOG2E)));
+    hide_again(width, n, s, scratch->live);
+    mask->kind = MASK_LIVE;
 }
 
 /** The scores of a tile from their products; max[lane] becomes their maximum, NaN left out. */
 static void apply_score_terms(attn_exp exp, const struct attn_work *work, const struct attn_scratch *scratch,
-                              const struct strip *strip, const struct mask *mask, int64_t first, const char *k,
+                              const struct strip *strip, struct mask *mask, int64_t first, const char *k,
                               ptrdiff_t k_stride, int n, float *max)
 {
     const int width = strip->nv * VF_LEN;
@@ -90,7 +114,7 @@ static void apply_score_terms(attn_exp exp, const struct attn_work *work, const 
         break;
     }
     if (work->callback)
-        call_back(work, strip, mask, first, n, s);
+        call_back(work, scratch, strip, mask, first, n, s);
     for (int v = 0; v < strip->nv; v++) {
         vf top = vf_set1(-INFINITY);
         for (int j = 0; j < n; j++)

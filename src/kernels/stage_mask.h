@@ -68,18 +68,18 @@ static enum mask_kind stage_floats(const struct attn_work *work, const struct at
 static struct mask stage_mask(const struct attn_work *work, const struct attn_scratch *scratch,
                               const struct strip *strip, int64_t first, int n, enum run_kind run)
 {
-    const int64_t position = work->view.position + strip->first;
+    const int64_t row = strip->first - first; /* less the first key */
     const int width = strip->nv * VF_LEN;
-    struct mask mask = {MASK_NONE, position - first, scratch->live, scratch->bias, width, 0};
+    struct mask mask = {MASK_NONE, row + work->view.diagonal, scratch->live, scratch->bias, width, 0};
     mask.kind = stage_bytes(work, scratch, strip, first, n, run);
     if (mask.kind == MASK_DEAD)
         return mask;
     const int biased = has_distance_bias(work), bytes = mask.kind == MASK_LIVE;
     const int by_distance = !bytes && (run == RUN_DISTANCE || (run == RUN_DIAGONAL && (biased || work->bias.data)));
     if (biased || by_distance) {
-        stage_distance_bias(work, position - first - n + 1, width + n - 1, scratch->distances);
+        stage_distance_bias(work, work->view.position + row - n + 1, width + n - 1, scratch->distances);
         if (by_distance)
-            hide_distances(work, position - first - n + 1, width + n - 1, scratch->distances);
+            hide_distances(work, row - n + 1, width + n - 1, scratch->distances);
         if (!bytes && !work->bias.data) {
             mask.kind = MASK_BIAS;
             mask.bias = scratch->distances + n - 1;

@@ -19,16 +19,17 @@ static void hide_lanes(uint8_t *live, int64_t from, int64_t to, int width)
 }
 
 /** The window's part of a row of bytes, for key j; lanes that hold global queries see it anyway. */
-static void hide_by_window(const struct attn_view *view, int64_t position, int64_t j, int any_global_row, int width,
+static void hide_by_window(const struct attn_view *view, int64_t row, int64_t j, int any_global_row, int width,
                            uint8_t *live)
 {
+    const int64_t position = view->position + row;
     uint8_t kept[STRIP];
     if (j < view->first_tokens || any_global(view, j, j + 1))
         return;
     if (any_global_row)
         memcpy(kept, live, (size_t)width);
-    hide_lanes(live, j + view->window_left - position + 1, width, width);
-    hide_lanes(live, 0, j - view->window_right - position, width);
+    hide_lanes(live, j - view->window_first - row + 1, width, width);
+    hide_lanes(live, 0, j - view->window_last - row, width);
     for (int r = 0; any_global_row && r < width; r++)
         if (any_global(view, position + r, position + r + 1))
             live[r] = kept[r];
@@ -62,13 +63,13 @@ static void stage_structure(const struct attn_work *work, const struct strip *st
     const struct attn_view *view = &work->view;
     const int64_t position = view->position + strip->first;
     const int width = strip->nv * VF_LEN;
-    const int window = view->window_left < ATTN_FAR || view->window_right < ATTN_FAR;
+    const int window = has_window(view);
     const int any_global_row = window && any_global(view, position, position + strip->rows);
     for (int64_t j = first; j < first + n; j++, live += LIVE_PITCH) {
-        if (view->causal && j >= view->prefix)
-            hide_lanes(live, 0, j - position, width);
+        if (j >= view->prefix)
+            hide_lanes(live, 0, j - view->diagonal - strip->first, width);
         if (window)
-            hide_by_window(view, position, j, any_global_row, width, live);
+            hide_by_window(view, strip->first, j, any_global_row, width, live);
         if (view->block_size)
             hide_by_pattern(view, view->block_row + strip->first, j, strip->rows, live);
         for (int r = 0; view->k_segments && r < strip->rows; r++)

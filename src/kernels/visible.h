@@ -122,12 +122,17 @@ static int narrow_to_pattern(const struct attn_work *work, const struct strip *s
     return 1;
 }
 
-/** Whether the strip's rows positions..last may see some of the keys lo..hi-1 that the window would hide. */
-static int window_lifted(const struct attn_work *work, const struct span *span, int64_t lo, int64_t position,
-                         int64_t last)
+/** Whether rows row..last may see some of the keys from lo on in the span that the window would hide. */
+static int window_lifted(const struct attn_work *work, const struct span *span, int64_t lo, int64_t row, int64_t last)
 {
     const struct attn_view *view = &work->view;
-    return lo < view->first_tokens || span->has_global || any_global(view, position, last + 1);
+    return lo < view->first_tokens || span->has_global ||
+           any_global(view, view->position + row, view->position + last + 1);
+}
+
+static int has_window(const struct attn_view *view)
+{
+    return view->window_first > -ATTN_FAR || view->window_last < ATTN_FAR;
 }
 
 /**
@@ -138,7 +143,7 @@ static int next_run(const struct attn_work *work, const struct strip *strip, con
                     struct run *run)
 {
     const struct attn_view *view = &work->view;
-    const int64_t position = view->position + strip->first, last = position + strip->rows - 1;
+    const int64_t row = strip->first, last = row + strip->rows - 1;
     int64_t lo = span->first + from, hi = span->first + span->size;
     int mixed = 0;
     if (view->k_segments) {
@@ -147,18 +152,15 @@ static int next_run(const struct attn_work *work, const struct strip *strip, con
         mixed = span->first_label != span->last_label || strip->first_label != strip->last_label ||
                 span->first_label != strip->first_label;
     }
-    const int prefix = view->causal && lo < view->prefix;
-    if (view->causal) {
-        const int64_t seen = prefix && view->prefix > last + 1 ? view->prefix : last + 1;
-        hi = seen < hi ? seen : hi;
-    }
+    const int prefix = lo < view->prefix;
+    const int64_t seen = last + view->diagonal + 1, end = prefix && view->prefix > seen ? view->prefix : seen;
+    hi = end < hi ? end : hi;
     if (lo >= hi)
         return 0;
-    const int lifted = window_lifted(work, span, lo, position, last);
-    const int window = view->window_left < ATTN_FAR || view->window_right < ATTN_FAR;
-    if (window && !lifted) {
-        lo = position - view->window_left > lo ? position - view->window_left : lo;
-        hi = last + view->window_right + 1 < hi ? last + view->window_right + 1 : hi;
+    const int lifted = has_window(view) && window_lifted(work, span, lo, row, last);
+    if (has_window(view) && !lifted) {
+        lo = row + view->window_first > lo ? row + view->window_first : lo;
+        hi = last + view->window_last + 1 < hi ? last + view->window_last + 1 : hi;
     }
     if (lo >= hi)
         return 0;
@@ -171,8 +173,8 @@ static int next_run(const struct attn_work *work, const struct strip *strip, con
     mixed |= view->block_size && start != lo;
     lo = start;
     mixed |= view->tree && hi > view->tree_first;
-    const int hides_causal = view->causal && position < hi - 1;
-    const int hides_window = window && (last - view->window_left > lo || position + view->window_right < hi - 1);
+    const int hides_causal = row + view->diagonal < hi - 1;
+    const int hides_window = has_window(view) && (last + view->window_first > lo || row + view->window_last < hi - 1);
     mixed |= (prefix && hides_causal) || (lifted && hides_window);
     run->kind = mixed ? RUN_MIXED : hides_window ? RUN_DISTANCE : hides_causal ? RUN_DIAGONAL : RUN_WHOLE;
     run->lo = (int)(lo - span->first);
@@ -188,25 +190,21 @@ static int next_run(const struct attn_work *work, const struct strip *strip, con
 static int64_t next_block(const struct attn_work *work, int64_t first, int key_block)
 {
     const struct attn_view *view = &work->view;
-    const int64_t left = view->position - view->window_left;
-    if (first < view->first_tokens || view->num_global > 0 || left < first + key_block)
+    if (first < view->first_tokens || view->num_global > 0 || view->window_first < first + key_block)
         return first;
-    return left / key_block * key_block;
+    return view->window_first / key_block * key_block;
 }
 
 /** The keys, counted from the first, behind which no row of the block of queries sees one. */
 static int64_t visible_end(const struct attn_work *work)
 {
     const struct attn_view *view = &work->view;
-    const int64_t last = view->position + work->num_queries - 1;
-    int64_t end = work->num_keys;
-    if (view->causal) {
-        const int64_t seen = last + 1 > view->prefix ? last + 1 : view->prefix;
-        end = seen < end ? seen : end;
-    }
-    const int64_t right = last + view->window_right + 1;
-    if (view->num_global == 0 && right < end)
-        end = right > view->first_tokens ? right : view->first_tokens < end ? view->first_tokens : end;
+    const int64_t last = work->num_queries - 1, seen = last + view->diagonal + 1;
+    const int64_t causal = seen > view->prefix ? seen : view->prefix;
+    int64_t end = causal < work->num_keys ? causal : work->num_keys;
+    const int64_t window = last + view->window_last + 1;
+    if (view->num_global == 0 && window < end)
+        end = window > view->first_tokens ? window : view->first_tokens < end ? view->first_tokens : end;
     return end < 0 ? 0 : end;
 }
 

@@ -90,6 +90,8 @@ ATTN_INLINE int run_weights(const attn_exp exp, const struct attn_work *work, co
         return 0;
     const int ends[] = {n, n, n, n};
     exponentiate(strip->nv, exp, strip->m, ends, score_factor(scratch, strip, &mask), scratch->s, max);
+    if (work->drop.wanted)
+        drop_weights(1, work, strip, keys->first + run->lo, n, scratch->s);
     for (int j = 0; j < n; j++)
         for (int i = 0; i < width; i += VF_LEN) {
             float *at = scratch->s + (ptrdiff_t)j * width + i;
@@ -98,8 +100,6 @@ ATTN_INLINE int run_weights(const attn_exp exp, const struct attn_work *work, co
                 w = vf_select(mask_lanes(mask.kind, &mask, width, j, i / VF_LEN), w, vf_zero());
             vf_store(at, w);
         }
-    if (work->drop.wanted)
-        drop_weights(1, work, strip, keys->first + run->lo, n, scratch->s);
     return 1;
 }
 

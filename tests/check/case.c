@@ -6,29 +6,24 @@
  * of 16, 24, 48 queries; blocks of 64 to 256 keys), one less and one more
  * included, and a draw is repeated until its cost is below a budget that is
  * itself random over three orders of magnitude: most cases are small, so that
- * many combinations are seen, and a few are large. Strides are drawn for any
- * order of the axes, with gaps, reversed and, for inputs, broadcast. Types are
- * drawn from a generator of their own, so that a case has the same shapes and
- * options whatever its types are.
+ * many combinations are seen, and a few are large. Types are drawn
+ * from a generator of their own, so that a case has the same shapes and options
+ * whatever its types are; so are the options of case_forms.c and case_terms.c.
  */
-#include "case.h"
+#include "case_draw.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const size_t guard_capacity[SLOTS] = {
-    [SLOT_Q] = 64u << 20,        [SLOT_K] = 64u << 20,   [SLOT_V] = 64u << 20,       [SLOT_MASK] = 64u << 20,
-    [SLOT_KV_LEN] = 4096,        [SLOT_KV_START] = 4096, [SLOT_QUERY_OFFSET] = 4096, [SLOT_WEIGHT_ROWS] = 4096,
-    [SLOT_OUT] = 64u << 20,      [SLOT_LSE] = 64u << 20, [SLOT_WEIGHTS] = 64u << 20, [SLOT_KEY_SUMS] = 64u << 20,
-    [SLOT_WORKSPACE] = 64u << 20};
+#define CASE_MAX_SEQUENCES 9
 
 void case_initialize(struct test_case *c)
 {
     memset(c, 0, sizeof *c);
     for (int slot = 0; slot < SLOTS; slot++)
-        c->guard[slot] = guard_create(guard_capacity[slot]);
+        c->guard[slot] = guard_create(case_capacity((enum case_slot)slot));
 }
 
 void case_release(struct test_case *c)
@@ -39,76 +34,13 @@ void case_release(struct test_case *c)
         free(c->snapshot[slot]);
 }
 
-static void *place(struct test_case *c, enum case_slot slot, size_t bytes, struct rng *rng)
-{
-    void *data = guard_place(&c->guard[slot], bytes, rng_percent(rng, 60));
-    if (!data) {
-        fprintf(stderr, "a case wants %zu bytes between guard pages; at most %zu are mapped\n", bytes,
-                guard_capacity[slot]);
-        exit(1);
-    }
-    return data;
-}
-
-/** Which liberties a tensor's strides take. */
-enum { FREE_CHANNELS = 1, MAY_BROADCAST = 2 };
-
-/** Strides for t's shape, and memory for it in a slot. Returns elements between its first and last, both included. */
-static void place_tensor(struct test_case *c, enum case_slot slot, attn_tensor *t, int liberties, struct rng *rng)
-{
-    int order[4] = {3, 2, 1, 0}; /* from the innermost axis */
-    const int first_free = liberties & FREE_CHANNELS ? 0 : 1;
-    const int style = (int)rng_range(rng, 0, 9);
-    if (style >= 7) { /* any order */
-        for (int i = 3; i > first_free; i--) {
-            const int j = (int)rng_range(rng, first_free, i), swap = order[i];
-            order[i] = order[j];
-            order[j] = swap;
-        }
-    } else if (style >= 4) { /* batch, token, head, channel */
-        order[1] = 1;
-        order[2] = 2;
-    }
-    const int gaps = rng_percent(rng, 40), reversed = rng_percent(rng, 15);
-    const int broadcast = liberties & MAY_BROADCAST && rng_percent(rng, 10);
-    int64_t running = 1, lowest = 0, highest = 0;
-    int empty = 0;
-    for (int i = 0; i < 4; i++) {
-        const int axis = order[i];
-        const int fixed = axis == 3 && !(liberties & FREE_CHANNELS);
-        int64_t stride = running;
-        if (gaps && !fixed)
-            stride += rng_range(rng, 0, 9);
-        if (broadcast && !fixed && rng_percent(rng, 40))
-            stride = 0;
-        else
-            running = stride * (t->shape[axis] > 0 ? t->shape[axis] : 1);
-        if (reversed && !fixed && rng_percent(rng, 50))
-            stride = -stride;
-        const int64_t reach = (t->shape[axis] - 1) * stride;
-        lowest += reach < 0 ? reach : 0;
-        highest += reach > 0 ? reach : 0;
-        empty |= t->shape[axis] == 0;
-        /* The stride of an axis with one element or none means nothing. */
-        t->stride[axis] = t->shape[axis] <= 1 && rng_percent(rng, 20) ? RNG_PICK(rng, 0, -3, 1000003) : stride;
-    }
-    const size_t element = attn_dtype_size(t->dtype);
-    if (empty) {
-        unsigned char *nothing = place(c, slot, 0, rng);
-        t->data = rng_percent(rng, 50) ? nothing : NULL;
-        return;
-    }
-    unsigned char *base = place(c, slot, (size_t)(highest - lowest + 1) * element, rng);
-    t->data = base - lowest * (ptrdiff_t)element;
-}
-
 /** q, k and v as a projection leaves them: [batch][token][q heads, k heads, v heads][channel]. */
 static void place_packed(struct test_case *c, struct rng *rng)
 {
     attn_tensor *const tensors[3] = {&c->q, &c->k, &c->v};
     const int64_t d = c->q.shape[3], tokens = c->q.shape[2];
     const int64_t row = (c->q.shape[1] + 2 * c->k.shape[1]) * d, size = (int64_t)attn_dtype_size(c->q.dtype);
-    char *data = place(c, SLOT_Q, (size_t)(c->q.shape[0] * tokens * row * size), rng);
+    char *data = case_place(c, SLOT_Q, (size_t)(c->q.shape[0] * tokens * row * size), rng);
     guard_place(&c->guard[SLOT_K], 0, 1);
     guard_place(&c->guard[SLOT_V], 0, 1);
     for (int i = 0; i < 3; i++) {
@@ -119,11 +51,6 @@ static void place_packed(struct test_case *c, struct rng *rng)
         tensors[i]->stride[3] = 1;
         data += tensors[i]->shape[1] * d * size;
     }
-}
-
-static attn_tensor tensor_of_shape(attn_dtype dtype, int64_t b, int64_t h, int64_t t, int64_t c)
-{
-    return (attn_tensor){.dtype = dtype, .shape = {b, h, t, c}};
 }
 
 static attn_dtype any_float(struct rng *rng)
@@ -172,55 +99,102 @@ static int64_t draw_head_size(struct rng *rng)
     return rng_range(rng, 1, 256);
 }
 
+/** Lengths of the sequences of one draw: alike, or each its own in a ragged batch. */
+struct lengths {
+    int64_t num, queries[CASE_MAX_SEQUENCES], keys[CASE_MAX_SEQUENCES];
+};
+
+static struct lengths draw_lengths(const struct test_case *c, struct rng *rng)
+{
+    struct lengths l = {.num = RNG_PICK(rng, 1, 1, 1, 2, 2, 3, 5)};
+    l.keys[0] = draw_length(rng, 1);
+    l.queries[0] = rng_percent(rng, 30) ? l.keys[0] : draw_length(rng, 0);
+    if (case_has(c, FORM_RAGGED)) {
+        l.num = RNG_PICK(rng, 0, 1, 2, 2, 3, 3, 4, 6, CASE_MAX_SEQUENCES);
+        for (int64_t s = 0; s < l.num; s++) {
+            const int kind = (int)rng_range(rng, 0, 14); /* a sequence may lack queries, or keys, or both */
+            l.keys[s] = kind <= 1 ? 0 : draw_length(rng, 1);
+            l.queries[s] = kind == 1 || kind == 2 ? 0 : rng_percent(rng, 40) ? l.keys[s] : draw_length(rng, 0);
+        }
+    }
+    return l;
+}
+
 static void draw_shapes(struct test_case *c, const struct case_types *types, struct rng *rng)
 {
     const double budget = pow(10, 3.5 + 3 * rng_uniform(rng));
+    const int64_t products = case_has(c, FORM_DISENTANGLED) ? 4 : case_has(c, FORM_ROPE) ? 2 : 1;
     for (;;) {
-        const int64_t batch = RNG_PICK(rng, 1, 1, 1, 2, 2, 3, 5), kv_heads = RNG_PICK(rng, 1, 1, 1, 2, 3);
-        const int64_t group = RNG_PICK(rng, 1, 1, 1, 2, 3, 4, 8);
-        const int64_t tk = draw_length(rng, 1), dk = draw_head_size(rng);
-        const int64_t tq = rng_percent(rng, 30) ? tk : draw_length(rng, 0);
-        const int64_t dv = rng_percent(rng, 60) ? dk : draw_head_size(rng);
-        const int64_t cost = batch * kv_heads * group * ((tq + 1) * (tk + 1) * (dk + dv + 8));
+        const struct lengths l = draw_lengths(c, rng);
+        const int64_t kv_heads = RNG_PICK(rng, 1, 1, 1, 2, 3), group = RNG_PICK(rng, 1, 1, 1, 2, 3, 4, 8);
+        const int64_t dk = draw_head_size(rng), dv = rng_percent(rng, 60) ? dk : draw_head_size(rng);
+        const int64_t heads = kv_heads * group;
+        const int ragged = case_has(c, FORM_RAGGED);
+        int64_t cost = 0, tq = 0, tk = 0;
+        for (int64_t s = 0; s < l.num; s++) {
+            tq += l.queries[ragged ? s : 0];
+            tk += l.keys[ragged ? s : 0];
+            cost += heads * (l.queries[ragged ? s : 0] + 1) * (l.keys[ragged ? s : 0] + 1) * (products * dk + dv + 8);
+        }
+        if (ragged) /* rows of weights hold the keys of all sequences */
+            cost += heads * tq * tk * 16;
         if ((double)cost > budget)
             continue;
-        const int empty_batch = rng_percent(rng, 1);
-        c->q = tensor_of_shape(types->q, empty_batch ? 0 : batch, kv_heads * group, tq, dk);
-        c->k = tensor_of_shape(types->k, c->q.shape[0], kv_heads, tk, dk);
-        c->v = tensor_of_shape(types->v, c->q.shape[0], kv_heads, tk, dv);
-        c->out = tensor_of_shape(types->out, c->q.shape[0], kv_heads * group, tq, dv);
+        const int64_t batch = ragged ? 1 : rng_percent(rng, 1) ? 0 : l.num;
+        c->q = tensor_of_shape(types->q, batch, heads, ragged ? tq : l.queries[0], dk);
+        c->k = tensor_of_shape(types->k, batch, kv_heads, ragged ? tk : l.keys[0], dk);
+        c->v = tensor_of_shape(types->v, batch, kv_heads, c->k.shape[2], dv);
+        if (ragged)
+            case_draw_ragged(c, l.num, l.queries, l.keys, rng);
+        for (int64_t i = 0; i < case_sequences(c); i++)
+            if (case_keys(c, i) == 0) /* of which a tree has no use */
+                c->forms &= ~(1u << FORM_TREE);
+        c->out = tensor_of_shape(types->out, batch, heads, c->q.shape[2], dv);
         return;
     }
+}
+
+/** An offset of any size; where a distance is multiplied, not beyond what f32 tells apart from its neighbours. */
+static int64_t draw_offset(const struct test_case *c, int64_t queries, int64_t keys, struct rng *rng)
+{
+    if (rng_percent(rng, 90))
+        return rng_range(rng, rng_percent(rng, 80) ? -queries / 4 : -queries - 2, keys + 2);
+    if (case_has(c, FORM_ALIBI))
+        return RNG_PICK(rng, -(1LL << 33), -100000, 100000, 1LL << 33);
+    return RNG_PICK(rng, INT64_MIN, -(1LL << 33), 1LL << 33, INT64_MAX / 2, INT64_MAX);
 }
 
 static void draw_visibility(struct test_case *c, attn_dtype additive, struct rng *rng)
 {
     attn_params *p = &c->params;
-    const int64_t batch = c->q.shape[0], tq = c->q.shape[2], tk = c->k.shape[2];
-    int64_t *kv_len = place(c, SLOT_KV_LEN, (size_t)batch * sizeof *kv_len, rng);
-    int64_t *kv_start = place(c, SLOT_KV_START, (size_t)batch * sizeof *kv_start, rng);
-    int64_t *offset = place(c, SLOT_QUERY_OFFSET, (size_t)batch * sizeof *offset, rng);
-    for (int64_t b = 0; b < batch; b++) {
-        kv_len[b] = rng_percent(rng, 20) ? tk : rng_range(rng, rng_percent(rng, 90) ? (tk + 1) / 2 : 0, tk);
-        kv_start[b] = rng_range(rng, 0, rng_percent(rng, 90) ? kv_len[b] / 2 : kv_len[b]);
-        offset[b] = rng_percent(rng, 90) ? rng_range(rng, rng_percent(rng, 80) ? -tq / 4 : -tq - 2, tk + 2)
-                                         : RNG_PICK(rng, INT64_MIN, -(1LL << 33), 1LL << 33, INT64_MAX / 2, INT64_MAX);
-    }
+    const int64_t sequences = case_sequences(c), tq = c->q.shape[2], tk = c->k.shape[2];
+    int64_t *kv_len = CASE_PLACE(c, SLOT_KV_LEN, int64_t, sequences, rng);
+    int64_t *kv_start = CASE_PLACE(c, SLOT_KV_START, int64_t, sequences, rng);
+    int64_t *offset = CASE_PLACE(c, SLOT_QUERY_OFFSET, int64_t, sequences, rng);
+    const int64_t least = case_has(c, FORM_TREE); /* live keys that there must be */
     if (rng_percent(rng, 30))
         p->kv_len = kv_len;
-    if (rng_percent(rng, 20)) {
+    if (rng_percent(rng, 20))
         p->kv_start = kv_start;
-        for (int64_t b = 0; b < batch && !p->kv_len; b++)
-            kv_start[b] = rng_range(rng, 0, rng_percent(rng, 90) ? tk / 2 : tk);
+    for (int64_t s = 0; s < sequences; s++) {
+        const int64_t keys = case_keys(c, s);
+        kv_len[s] = rng_percent(rng, 20) ? keys : rng_range(rng, rng_percent(rng, 90) ? (keys + 1) / 2 : least, keys);
+        const int64_t end = p->kv_len ? kv_len[s] : keys;
+        kv_start[s] = rng_range(rng, 0, rng_percent(rng, 90) ? end / 2 : end - least);
+        offset[s] = draw_offset(c, case_queries(c, s), keys, rng);
     }
     p->causal = (attn_causal)(rng_percent(rng, 50) ? 0 : rng_range(rng, 1, 3));
-    if (p->causal == ATTN_CAUSAL_OFFSET)
+    if (case_has(c, FORM_PREFIX_LEN) && rng_percent(rng, 80)) /* which means nothing without causality */
+        p->causal = (attn_causal)rng_range(rng, 1, 3);
+    if (case_has(c, FORM_QUERY_OFFSET))
+        p->causal = ATTN_CAUSAL_NONE;
+    if (p->causal == ATTN_CAUSAL_OFFSET || case_has(c, FORM_QUERY_OFFSET))
         p->query_offset = offset;
     if (rng_percent(rng, 40)) {
         const int axes = (int)rng_range(rng, 0, 15); /* each of the 16 broadcasts */
-        c->mask = tensor_of_shape(rng_percent(rng, 50) ? ATTN_BOOL : additive, axes & 1 ? batch : 1,
+        c->mask = tensor_of_shape(rng_percent(rng, 50) ? ATTN_BOOL : additive, axes & 1 ? c->q.shape[0] : 1,
                                   axes & 2 ? c->q.shape[1] : 1, axes & 4 ? tq : 1, axes & 8 ? tk : 1);
-        place_tensor(c, SLOT_MASK, &c->mask, FREE_CHANNELS | MAY_BROADCAST, rng);
+        case_place_tensor(c, SLOT_MASK, &c->mask, FREE_CHANNELS | MAY_BROADCAST, rng);
         p->mask = &c->mask;
     }
 }
@@ -229,29 +203,29 @@ static void draw_outputs(struct test_case *c, struct rng *rng)
 {
     attn_params *p = &c->params;
     const int64_t batch = c->q.shape[0], heads = c->q.shape[1], tq = c->q.shape[2], tk = c->k.shape[2];
-    place_tensor(c, SLOT_OUT, &c->out, 0, rng);
+    case_place_tensor(c, SLOT_OUT, &c->out, 0, rng);
     if (rng_percent(rng, 50)) {
         c->lse = tensor_of_shape(ATTN_F32, batch, heads, tq, 1);
-        place_tensor(c, SLOT_LSE, &c->lse, FREE_CHANNELS, rng);
+        case_place_tensor(c, SLOT_LSE, &c->lse, FREE_CHANNELS, rng);
         p->lse = &c->lse;
     }
     if (rng_percent(rng, 30)) {
         int64_t rows = tq;
         if (tq > 0 && rng_percent(rng, 50)) {
             rows = rng_range(rng, 1, tq < CASE_MAX_ROWS ? tq + 1 : CASE_MAX_ROWS);
-            int64_t *list = place(c, SLOT_WEIGHT_ROWS, (size_t)rows * sizeof *list, rng);
+            int64_t *list = CASE_PLACE(c, SLOT_WEIGHT_ROWS, int64_t, rows, rng);
             for (int64_t i = 0; i < rows; i++)
                 list[i] = rng_range(rng, 0, tq - 1);
             p->weight_rows = list;
             p->num_weight_rows = rows;
         }
         c->weights = tensor_of_shape(ATTN_F32, batch, heads, rows, tk);
-        place_tensor(c, SLOT_WEIGHTS, &c->weights, FREE_CHANNELS, rng);
+        case_place_tensor(c, SLOT_WEIGHTS, &c->weights, FREE_CHANNELS, rng);
         p->weights = &c->weights;
     }
     if (rng_percent(rng, 25)) {
         c->key_sums = tensor_of_shape(ATTN_F32, batch, heads, 1, tk);
-        place_tensor(c, SLOT_KEY_SUMS, &c->key_sums, FREE_CHANNELS, rng);
+        case_place_tensor(c, SLOT_KEY_SUMS, &c->key_sums, FREE_CHANNELS, rng);
         p->key_sums = &c->key_sums;
     }
 }
@@ -277,12 +251,14 @@ static void remember_inputs(struct test_case *c)
 void case_generate(struct test_case *c, uint64_t seed, uint64_t index, attn_isa isa)
 {
     struct rng generator = rng_for_case(seed, index), *rng = &generator;
-    struct rng for_types = rng_for_case(seed + 1, index);
+    struct rng for_types = rng_for_case(seed + 1, index), for_forms = rng_for_case(seed + 2, index);
     const struct case_types types = draw_types(&for_types, isa);
     for (int slot = 0; slot < SLOTS; slot++)
         guard_place(&c->guard[slot], 0, 1);
     c->params = attn_params_default();
     c->params.isa = isa;
+    c->callback = (struct case_callback){.kind = CALLBACK_NOTHING};
+    c->forms = case_draw_forms(&for_forms);
     c->params.exp = rng_percent(rng, 35) ? ATTN_EXP_FAST : ATTN_EXP_SLEEF;
     c->params.num_threads = rng_percent(rng, 80) ? 1 : (int)rng_range(rng, 2, 3);
     c->entry = (enum case_entry)(rng_percent(rng, 60) ? ENTRY_FORWARD : rng_range(rng, 0, ENTRIES - 1));
@@ -298,12 +274,15 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, attn_isa 
     if (c->packed) {
         place_packed(c, rng);
     } else {
-        place_tensor(c, SLOT_Q, &c->q, MAY_BROADCAST, rng);
-        place_tensor(c, SLOT_K, &c->k, MAY_BROADCAST, rng);
-        place_tensor(c, SLOT_V, &c->v, MAY_BROADCAST, rng);
+        case_place_tensor(c, SLOT_Q, &c->q, MAY_BROADCAST, rng);
+        case_place_tensor(c, SLOT_K, &c->k, MAY_BROADCAST, rng);
+        case_place_tensor(c, SLOT_V, &c->v, MAY_BROADCAST, rng);
     }
     draw_visibility(c, types.mask, rng);
+    case_draw_hiding(c, &for_forms);
+    case_draw_terms(c, &for_forms);
     draw_outputs(c, rng);
+    case_fill_terms(c, &for_forms);
     case_fill(c, rng);
     remember_inputs(c);
 }

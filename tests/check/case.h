@@ -16,8 +16,7 @@
 
 #include <stdint.h>
 
-#define CASE_MAX_BATCH 8
-#define CASE_MAX_ROWS  64
+#define CASE_MAX_ROWS 64
 
 /** Where each tensor and array of a case lies. */
 enum case_slot {
@@ -29,6 +28,23 @@ enum case_slot {
     SLOT_KV_START,
     SLOT_QUERY_OFFSET,
     SLOT_WEIGHT_ROWS,
+    SLOT_PREFIX_LEN,
+    SLOT_WINDOW_GLOBAL,
+    SLOT_BLOCK_OFFSETS,
+    SLOT_BLOCK_COLUMNS,
+    SLOT_SEGMENTS_Q,
+    SLOT_SEGMENTS_K,
+    SLOT_ANCESTORS,
+    SLOT_CU_SEQLENS_Q,
+    SLOT_CU_SEQLENS_K,
+    SLOT_HEAD_SCALE,
+    SLOT_SINKS,
+    SLOT_ALIBI_SLOPES,
+    SLOT_BIAS_TABLE,
+    SLOT_REL_K,
+    SLOT_REL_Q,
+    SLOT_ROPE_Q,
+    SLOT_ROPE_K,
     SLOT_FIRST_OUTPUT,
     SLOT_OUT = SLOT_FIRST_OUTPUT,
     SLOT_LSE,
@@ -49,6 +65,48 @@ struct case_types {
     attn_dtype q, k, v, out, mask;
 };
 
+/** Options by which attention takes other forms: each alone, and in combinations. */
+enum case_form {
+    FORM_QUERY_OFFSET, /**< positions without causality */
+    FORM_PREFIX_LEN,
+    FORM_WINDOW,
+    FORM_BLOCK_MASK,
+    FORM_SEGMENTS,
+    FORM_TREE,
+    FORM_RAGGED,
+    FORM_HEAD_SCALE,
+    FORM_SOFTCAP,
+    FORM_SINKS,
+    FORM_ALIBI,
+    FORM_RELATIVE_BIAS,
+    FORM_DISENTANGLED,
+    FORM_ROPE,
+    FORM_CALLBACK,
+    FORM_DROPOUT,
+    FORMS
+};
+
+/** What the callback of a case does to a score. */
+enum case_callback_kind {
+    CALLBACK_NOTHING,
+    CALLBACK_ADD,       /**< adds a function of the indices */
+    CALLBACK_HALVE,     /**< halves it first */
+    CALLBACK_HIDE,      /**< hides some keys, by their indices */
+    CALLBACK_OVERWRITE, /**< writes a function of the indices, also where a key is hidden already */
+    CALLBACK_KINDS
+};
+
+struct test_case;
+
+struct case_callback {
+    enum case_callback_kind kind;
+    uint64_t seed;
+    float size;
+    const struct test_case *test_case;
+    int watching; /**< the library is at work: every tile is looked at */
+    int wrong;    /**< one was outside the problem, or had a hidden key that was not at -inf */
+};
+
 struct test_case {
     struct guard guard[SLOTS];
     unsigned char *snapshot[SLOT_FIRST_OUTPUT]; /**< the inputs as they were */
@@ -58,7 +116,20 @@ struct test_case {
     attn_params params;
     enum case_values values;
     enum case_entry entry;
-    int packed; /**< q, k and v share one buffer */
+    int packed;     /**< q, k and v share one buffer */
+    unsigned forms; /**< bit f: enum case_form f is set */
+
+    attn_window window;
+    attn_block_mask block_mask;
+    attn_segments segments;
+    attn_tree tree;
+    attn_ragged ragged;
+    attn_relative_bias relative_bias;
+    attn_disentangled disentangled;
+    attn_rope_tables rope;
+    attn_dropout dropout;
+    attn_tensor rel_k, rel_q, rope_q, rope_k;
+    struct case_callback callback;
 };
 
 /** Maps the guards. One struct serves any number of cases. */
@@ -67,6 +138,9 @@ void case_release(struct test_case *c);
 
 /** Makes case index of the run that seed started, for one instruction set. */
 void case_generate(struct test_case *c, uint64_t seed, uint64_t index, attn_isa isa);
+
+/** The name of a form in attn_params. */
+const char *case_form_name(enum case_form form);
 
 /** Values of the tensors, once shapes, layouts and lengths stand. */
 void case_fill(struct test_case *c, struct rng *rng);

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Values of random cases, the check that nothing else was touched, and the
- * line that describes a case.
+ * Values of random cases.
  *
  * K and V rows that no query can see are overwritten with NaN, Inf and huge
- * numbers after the masks are known, and whatever lies between the rows of an
- * input is NaN: if any of it reached a result, the comparison would show it.
+ * numbers after the masks are known, so are their rows of rope's table, and
+ * queries behind the last sequence of a ragged batch. Whatever lies between the
+ * rows of an input is NaN: if any of it reached a result, the comparison would
+ * show it.
  */
-#include "case.h"
+#include "case_draw.h"
 #include "dtype.h"
 #include "oracle.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,12 +77,6 @@ static float draw_value(const struct distribution *d, struct rng *rng)
     return d->coarse ? coarsen(x) : x;
 }
 
-#define FOR_EACH_ELEMENT(t)                                                                                            \
-    for (int64_t b = 0; b < (t)->shape[0]; b++)                                                                        \
-        for (int64_t h = 0; h < (t)->shape[1]; h++)                                                                    \
-            for (int64_t i = 0; i < (t)->shape[2]; i++)                                                                \
-                for (int64_t j = 0; j < (t)->shape[3]; j++)
-
 static void fill_tensor(const attn_tensor *t, struct distribution d, struct rng *rng)
 {
     d.coarse = d.use_constant || (t->shape[2] > 1 && t->stride[2] == 0);
@@ -137,26 +130,52 @@ static void poison_row(const attn_tensor *t, int64_t b, int64_t g, int64_t j, st
         tensor_set(t, b, g, j, c, poison);
 }
 
-/** Overwrites the K and V rows that no query of their group sees. */
+/** Adds the keys that a query sees to those of its group. */
+static void mark_seen(const struct test_case *c, int64_t b, int64_t h, int64_t token, unsigned char *seen)
+{
+    const attn_params *p = &c->params;
+    const struct oracle_query query = oracle_query_at(p, c->q.shape[2], c->k.shape[2], b, h, token);
+    for (int64_t j = query.start; j < query.end; j++)
+        if (!seen[query.first_key + j] && oracle_sees(p, &query, j) && oracle_callback(p, &query, j, 0) != -INFINITY)
+            seen[query.first_key + j] = 1;
+}
+
+/** Overwrites the K and V rows that no query of their group sees; and those of rope's table that no query at all. */
 static void poison_hidden_keys(struct test_case *c, struct rng *rng)
 {
-    const int64_t group = c->k.shape[1] ? c->q.shape[1] / c->k.shape[1] : 1;
-    for (int64_t b = 0; b < c->k.shape[0]; b++) {
-        for (int64_t g = 0; g < c->k.shape[1]; g++) {
-            for (int64_t j = 0; j < c->k.shape[2]; j++) {
-                int live = 0;
-                for (int64_t h = g * group; h < (g + 1) * group; h++)
-                    for (int64_t i = 0; i < c->q.shape[2] && !live; i++)
-                        live = oracle_key_is_live(&c->params, c->q.shape[2], c->k.shape[2], b, h, i, j);
-                if (live)
-                    continue;
-                if (!is_broadcast(&c->k))
-                    poison_row(&c->k, b, g, j, rng);
-                if (!is_broadcast(&c->v))
-                    poison_row(&c->v, b, g, j, rng);
-            }
+    const int64_t group = c->k.shape[1] ? c->q.shape[1] / c->k.shape[1] : 1, tk = c->k.shape[2];
+    const int64_t groups = c->k.shape[0] * c->k.shape[1];
+    if (groups == 0 || tk == 0)
+        return;
+    unsigned char *seen = calloc((size_t)tk, 2), *seen_by_any = seen + tk;
+    if (!seen)
+        return;
+    for (int64_t bg = 0; bg < groups; bg++) {
+        const int64_t b = bg / c->k.shape[1], g = bg % c->k.shape[1];
+        memset(seen, 0, (size_t)tk);
+        for (int64_t h = g * group; h < (g + 1) * group; h++)
+            for (int64_t i = 0; i < c->q.shape[2]; i++)
+                mark_seen(c, b, h, i, seen);
+        for (int64_t j = 0; j < tk; j++) {
+            seen_by_any[j] |= seen[j];
+            if (!seen[j] && !is_broadcast(&c->k))
+                poison_row(&c->k, b, g, j, rng);
+            if (!seen[j] && !is_broadcast(&c->v))
+                poison_row(&c->v, b, g, j, rng);
         }
     }
+    for (int64_t j = 0; j < tk && c->params.rope && !is_broadcast(&c->rope_k); j++)
+        for (int64_t bg = 0; bg < c->rope_k.shape[0] * c->rope_k.shape[1] && !seen_by_any[j]; bg++)
+            poison_row(&c->rope_k, bg / c->rope_k.shape[1], bg % c->rope_k.shape[1], j, rng);
+    free(seen);
+}
+
+static void poison_outside_queries(struct test_case *c, struct rng *rng)
+{
+    const int64_t end = c->ragged.cu_seqlens_q[c->ragged.num_sequences];
+    for (int64_t h = 0; h < c->q.shape[1] && !is_broadcast(&c->q); h++)
+        for (int64_t i = end; i < c->q.shape[2]; i++)
+            poison_row(&c->q, 0, h, i, rng);
 }
 
 void case_fill(struct test_case *c, struct rng *rng)
@@ -176,86 +195,6 @@ void case_fill(struct test_case *c, struct rng *rng)
         fill_mask(&c->mask, c->values, rng);
     if (rng_percent(rng, 70))
         poison_hidden_keys(c, rng);
-}
-
-/** Whether the bytes of a slot that are not elements of t still hold the canary. */
-static int gaps_intact(const struct guard *guard, const attn_tensor *t)
-{
-    if (!guard->used)
-        return 1;
-    const size_t size = attn_dtype_size(t->dtype), n = guard->used / size;
-    unsigned char *owned = calloc(n, 1);
-    if (!owned)
-        return 0;
-    const int64_t base = ((const unsigned char *)t->data - guard->data) / (ptrdiff_t)size;
-    FOR_EACH_ELEMENT(t)
-    {
-        owned[base + tensor_offset(t, b, h, i, j)] = 1;
-    }
-    int intact = 1;
-    for (size_t i = 0; i < n && intact; i++)
-        for (size_t byte = 0; byte < size && !owned[i]; byte++)
-            intact &= guard->data[i * size + byte] == GUARD_CANARY;
-    free(owned);
-    return intact;
-}
-
-int case_check_memory(const struct test_case *c, char *message, size_t size)
-{
-    static const char *const names[SLOTS] = {
-        "q",           "k",   "v",   "mask",    "kv_len",   "kv_start", "query_offset",
-        "weight_rows", "out", "lse", "weights", "key_sums", "workspace"};
-    const attn_tensor *const outputs[] = {&c->out, c->params.lse, c->params.weights, c->params.key_sums};
-    for (int slot = 0; slot < SLOTS; slot++) {
-        const struct guard *guard = &c->guard[slot];
-        if (!guard_intact(guard)) {
-            snprintf(message, size, "memory beside %s was written", names[slot]);
-            return 0;
-        }
-        if (slot < SLOT_FIRST_OUTPUT && guard->used && memcmp(guard->data, c->snapshot[slot], guard->used) != 0) {
-            snprintf(message, size, "the input %s was changed", names[slot]);
-            return 0;
-        }
-        if (slot >= SLOT_FIRST_OUTPUT && slot <= SLOT_LAST_OUTPUT && outputs[slot - SLOT_FIRST_OUTPUT] &&
-            !gaps_intact(guard, outputs[slot - SLOT_FIRST_OUTPUT])) {
-            snprintf(message, size, "a gap between the rows of %s was written", names[slot]);
-            return 0;
-        }
-    }
-    return 1;
-}
-
-static size_t describe_tensor(const char *name, const attn_tensor *t, char *buffer, size_t size)
-{
-    const int n = snprintf(buffer, size,
-                           " %s:%s(%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ")/(%" PRId64 ",%" PRId64 ",%" PRId64
-                           ",%" PRId64 ")",
-                           name, attn_dtype_name(t->dtype), t->shape[0], t->shape[1], t->shape[2], t->shape[3],
-                           t->stride[0], t->stride[1], t->stride[2], t->stride[3]);
-    return n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
-}
-
-void case_describe(const struct test_case *c, char *buffer, size_t size)
-{
-    static const char *const values[] = {"normal", "huge", "inf", "nan", "denormal", "constant"};
-    static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
-    static const char *const entry[] = {"attn_forward", "attn_plan_run", "attn_plan_run_share"};
-    const attn_params *p = &c->params;
-    const int n = snprintf(buffer, size, "%s values:%s exp:%s causal:%s threads:%d scale:%g temperature:%g%s%s%s",
-                           entry[c->entry], values[c->values], p->exp == ATTN_EXP_FAST ? "fast" : "sleef",
-                           causal[p->causal], p->num_threads, (double)p->scale, (double)p->temperature,
-                           p->kv_len ? " kv_len" : "", p->kv_start ? " kv_start" : "", c->packed ? " packed" : "");
-    size_t at = n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
-    at += describe_tensor("q", &c->q, buffer + at, size - at);
-    at += describe_tensor("k", &c->k, buffer + at, size - at);
-    at += describe_tensor("v", &c->v, buffer + at, size - at);
-    at += describe_tensor("out", &c->out, buffer + at, size - at);
-    if (p->mask)
-        at += describe_tensor("mask", p->mask, buffer + at, size - at);
-    if (p->lse)
-        at += describe_tensor("lse", p->lse, buffer + at, size - at);
-    if (p->weights)
-        at += describe_tensor(p->weight_rows ? "weight-rows" : "weights", p->weights, buffer + at, size - at);
-    if (p->key_sums)
-        describe_tensor("key_sums", p->key_sums, buffer + at, size - at);
+    if (c->params.ragged && rng_percent(rng, 70))
+        poison_outside_queries(c, rng);
 }

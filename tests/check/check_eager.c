@@ -8,8 +8,8 @@
  *     check_eager --isa avx512_bf16 --cases 3000 [--seed N]
  *
  * Of random cases those count whose values are normal, whose q, k, v and out
- * have one type, and that have no additive mask, which a step in f16 may turn
- * into one of -Inf. Errors are in units of that type: what one rounding of
+ * have one type, and that add nothing to the scores (masks, biases, callbacks),
+ * which a step in f16 may turn into -Inf. Errors are in units of that type: what one rounding of
  * 2^-24, 2^-8 or 2^-11 does to the element (support/oracle.c), and include the
  * rounding of out. The largest of the library must stay within TOLERANCE_FACTOR
  * times the largest of the other. check_forward is the sharper test, case by
@@ -83,7 +83,8 @@ int main(int argc, char **argv)
         case_generate(&c, arguments.seed, (uint64_t)i, arguments.isa);
         const attn_dtype dtype = c.q.dtype;
         if (c.values != VALUES_NORMAL || c.k.dtype != dtype || c.v.dtype != dtype || c.out.dtype != dtype ||
-            (c.params.mask && c.mask.dtype != ATTN_BOOL))
+            (c.params.mask && c.mask.dtype != ATTN_BOOL) || c.params.alibi_slopes || c.params.relative_bias ||
+            c.params.callback)
             continue;
         int length = snprintf(guard_case_line, sizeof guard_case_line,
                               "repeat: check_forward --isa %s --seed %" PRIu64 " --case %" PRId64 "\n  ",

@@ -32,6 +32,8 @@ struct totals {
     int64_t elements, zeros, runs;
     int64_t seen[VALUES_KINDS], entries[ENTRIES], causal[4], masks[4], fast; /**< masks: by attn_dtype, additive ones */
     int64_t types[TYPES_KINDS], out[3];
+    int64_t forms[FORMS], no_form, combined; /**< cases with a form, with none, with two or more */
+    int64_t callbacks[CALLBACK_KINDS], buckets[3], layouts[2];
     int pairs;                           /**< the instruction set is one for pairs of bf16, and draws no other types */
     double worst[TEST_OUTPUTS][2];       /**< largest error by output and exp, in units */
     double ratio[TEST_OUTPUTS][2];       /**< largest error as a part of what is allowed */
@@ -77,6 +79,19 @@ static void add_to_totals(struct totals *totals, const struct test_case *c, cons
     totals->pairs = p->isa == ATTN_ISA_AVX512_BF16 || p->isa == ATTN_ISA_NEON_BF16;
     if (p->mask)
         totals->masks[p->mask->dtype]++;
+    int forms = 0;
+    for (int i = 0; i < FORMS; i++) {
+        totals->forms[i] += c->forms >> i & 1u;
+        forms += (int)(c->forms >> i & 1u);
+    }
+    totals->no_form += forms == 0;
+    totals->combined += forms >= 2;
+    if (p->callback)
+        totals->callbacks[c->callback.kind]++;
+    if (p->relative_bias)
+        totals->buckets[p->relative_bias->kind]++;
+    if (p->rope)
+        totals->layouts[p->rope->layout]++;
     for (int i = 0; i < TEST_OUTPUTS; i++) {
         const double allowed = comparison->allowed[i];
         totals->worst[i][p->exp] = fmax(totals->worst[i][p->exp], comparison->error[i]);
@@ -90,10 +105,18 @@ static void add_to_totals(struct totals *totals, const struct test_case *c, cons
 /** Runs one case; on a failure message says what is wrong. */
 static int run_case(struct test_case *c, int64_t index, struct totals *totals, char *message, size_t size)
 {
+    c->callback.watching = 1;
     const attn_status status =
         c->entry == ENTRY_FORWARD ? attn_forward(&c->q, &c->k, &c->v, &c->out, &c->params) : run_plan(c);
+    c->callback.watching = 0;
     if (status != ATTN_OK) {
         snprintf(message, size, "status is \"%s\": %s", attn_status_string(status), attn_last_error());
+        return 0;
+    }
+    if (c->callback.wrong) {
+        snprintf(message, size,
+                 "a tile of the callback lies outside the problem, or has a hidden key that is not at "
+                 "-inf");
         return 0;
     }
     struct comparison comparison;
@@ -106,13 +129,32 @@ static int run_case(struct test_case *c, int64_t index, struct totals *totals, c
     return right;
 }
 
+/** Whether every option by which attention takes another form came often enough, alone or not, and together. */
+static int forms_covered(const struct totals *totals, int64_t few)
+{
+    int covered = totals->no_form >= totals->runs / 4 && totals->combined >= totals->runs / 10;
+    for (int i = 0; i < FORMS; i++) {
+        if (totals->forms[i] < few)
+            printf("FAILED: %s occurs in %" PRId64 " cases only\n", case_form_name((enum case_form)i),
+                   totals->forms[i]);
+        covered = covered && totals->forms[i] >= few;
+    }
+    for (int i = 0; i < CALLBACK_KINDS; i++)
+        covered = covered && totals->callbacks[i] >= few / 10;
+    for (int i = 0; i < 3; i++)
+        covered = covered && totals->buckets[i] >= few / 10;
+    for (int i = 0; i < 2; i++)
+        covered = covered && totals->layouts[i] >= few / 10;
+    return covered;
+}
+
 /** Whether a run of many cases has covered what it claims to. */
 static int totals_trustworthy(const struct totals *totals)
 {
     if (totals->runs < 5000) /* a few large cases decide what a short run is made of */
         return 1;
     const int64_t few = totals->runs / 100;
-    int covered = totals->fast >= few;
+    int covered = totals->fast >= few && forms_covered(totals, few);
     for (int i = 0; i < 4; i++)
         covered = covered && totals->masks[i] >= few;
     for (int i = 0; i < 3; i++)
@@ -164,7 +206,10 @@ int main(int argc, char **argv)
                    tolerance_table[i].output, exp == ATTN_EXP_FAST ? "fast " : "sleef", totals.worst[i][exp],
                    totals.ratio_case[i][exp], 100 * totals.ratio[i][exp]);
     failures += !totals_trustworthy(&totals);
-    printf("%" PRId64 " cases right, of which q, k, v are f32 in %" PRId64 ", bf16 in %" PRId64 ", f16 in %" PRId64
+    printf("%" PRId64 " cases without, %" PRId64 " with several of:", totals.no_form, totals.combined);
+    for (int i = 0; i < FORMS; i++)
+        printf("%s %s %" PRId64, i ? "," : "", case_form_name((enum case_form)i), totals.forms[i]);
+    printf("\n%" PRId64 " cases right, of which q, k, v are f32 in %" PRId64 ", bf16 in %" PRId64 ", f16 in %" PRId64
            "; %d failures\n",
            totals.runs, totals.types[ATTN_F32], totals.types[ATTN_BF16], totals.types[ATTN_F16], failures);
     case_release(&c);

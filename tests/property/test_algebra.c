@@ -4,12 +4,9 @@
  * within the tolerance here: permuting the keys changes nothing, a constant
  * added to all logits changes only the log-sum-exp, the output is linear in V,
  * a temperature is a scale, and weights, key sums, output and log-sum-exp fit
- * together. The unit of each comparison is the oracle's; how many units two
- * results may differ by follows from the table in support/tolerance.h. To that
- * come, for each of them, the rounding of out to its type and the oracle's
- * slack where weights are rounded to bf16.
+ * together. close.h says how far two results may be apart.
  */
-#include "compare.h"
+#include "close.h"
 #include "dtype.h"
 #include "properties.h"
 
@@ -17,54 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/** Units by which two results of the library may differ, for an output with its naive errors. */
-static double allowed(enum test_output kind, attn_exp exp, const double *expected, const double *unit,
-                      const double *naive_error, int64_t n)
-{
-    double worst = 0;
-    for (int64_t i = 0; i < n; i++)
-        if (isfinite(expected[i]) && unit[i] > 0)
-            worst = fmax(worst, naive_error[i] / unit[i]);
-    return TOLERANCE_PAIR * (TOLERANCE_FACTOR * worst + tolerance_floor(kind, exp, 0));
-}
-
-/** Half a unit in the last place of x, at most. */
-static double rounding_of(attn_dtype dtype, double x)
-{
-    return dtype == ATTN_F32 ? 0 : dtype == ATTN_BF16 ? fabs(x) * 0x1p-8 : fabs(x) * 0x1p-11 + 0x1p-25;
-}
-
-static int close_enough(const char *what, int64_t at, double a, double b, double difference)
-{
-    if (a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= difference)
-        return 1;
-    printf("  %s[%d]: %.9g and %.9g differ by more than %.3g\n", what, (int)at, a, b, difference);
-    return 0;
-}
-
-/** Compares out and lse of two results; shift is what the second lse has more. */
-static int close_results(const struct problem *p, const struct result *a, const struct result *b, double shift)
-{
-    struct reference ref = reference_compute(&p->q, &p->k, &p->v, &p->params, NAIVE_F32);
-    const int64_t rows = a->batch * a->heads * a->tq;
-    const double out_units = allowed(TEST_OUT, p->params.exp, ref.out, ref.out_unit, ref.naive_out_error, rows * a->dv);
-    const double lse_units = allowed(TEST_LSE, p->params.exp, ref.lse, ref.lse_unit, ref.naive_lse_error, rows);
-    /* The shift makes the terms of each score larger, and so the size of a rounding. */
-    const double rounding = 2 * fabs(shift) * 0x1p-24;
-    int close = 1;
-    for (int64_t i = 0; i < rows * a->dv && close; i++) {
-        const double x = (double)result_out(a, i), y = (double)result_out(b, i);
-        close = close_enough("out", i, x, y,
-                             out_units * (ref.out_unit[i] + 10 * rounding) + TOLERANCE_PAIR * ref.out_slack[i] +
-                                 rounding_of(a->dtype, x) + rounding_of(b->dtype, y));
-    }
-    for (int64_t i = 0; i < rows && close; i++)
-        close = close_enough("lse", i, (double)a->lse[i] + shift, (double)b->lse[i],
-                             lse_units * (ref.lse_unit[i] + rounding) + TOLERANCE_PAIR * ref.lse_slack[i]);
-    reference_free(&ref);
-    return close;
-}
 
 static void swap_rows(attn_tensor *t, int64_t bh, int64_t i, int64_t j)
 {
@@ -152,15 +101,15 @@ static int linear_in_values(struct rng *rng, attn_isa isa)
     for (int i = 0; i < 3; i++) {
         r[i] = problem_run(&p[i]);
         ref[i] = reference_compute(&p[i].q, &p[i].k, &p[i].v, &p[i].params, NAIVE_F32);
-        units[i] = allowed(TEST_OUT, p[i].params.exp, ref[i].out, ref[i].out_unit, ref[i].naive_out_error,
-                           r[i].batch * r[i].heads * r[i].tq * r[i].dv);
+        units[i] = close_units(TEST_OUT, p[i].params.exp, ref[i].out, ref[i].out_unit, ref[i].naive_out_error,
+                               r[i].batch * r[i].heads * r[i].tq * r[i].dv);
     }
     int holds = 1;
     for (int64_t i = 0; i < r[0].batch * r[0].heads * r[0].tq * r[0].dv && holds; i++) {
         double difference = 0, x[3];
         for (int n = 0; n < 3; n++) {
             x[n] = (double)result_out(&r[n], i);
-            difference += units[n] * ref[n].out_unit[i] + ref[n].out_slack[i] + rounding_of(r[n].dtype, x[n]);
+            difference += units[n] * ref[n].out_unit[i] + ref[n].out_slack[i] + close_rounding(r[n].dtype, x[n]);
         }
         holds = close_enough("out", i, x[0] + x[1], x[2], difference);
     }
@@ -226,7 +175,7 @@ static int outputs_fit_together(struct rng *rng, attn_isa isa)
                     }
                 }
                 holds = close_enough("out", row * r.dv + c, out, got,
-                                     6 * slack + 2 * rounded * size + rounding_of(r.dtype, got));
+                                     6 * slack + 2 * rounded * size + close_rounding(r.dtype, got));
             }
         }
         for (int64_t j = 0; j < r.tk && holds; j++)

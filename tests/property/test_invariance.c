@@ -23,29 +23,6 @@ static int same_as(const struct result *expected, const struct problem *changed)
     return same;
 }
 
-/**
- * A problem that is worth as many threads as are asked for: small ones are
- * computed on the calling thread, and would show nothing about threads.
- */
-static void problem_for_threads(struct problem *p, struct rng *rng, attn_isa isa, int num_threads)
-{
-    for (;;) {
-        attn_plan *plan = NULL;
-        problem_random(p, rng, isa, WITH_ALL);
-        p->params.num_threads = num_threads;
-        attn_tensor out = attn_bhtd(NULL, p->q.shape[0], p->q.shape[1], p->q.shape[2], p->v.shape[3]);
-        out.dtype = p->out;
-        must_succeed(attn_plan_create(&plan, &p->q, &p->k, &p->v, &out, &p->params), "attn_plan_create");
-        char text[512]; /* the one place that tells how many threads the plan starts, not how many it may */
-        attn_plan_describe(plan, text, sizeof text);
-        attn_plan_destroy(plan);
-        p->params.num_threads = 1;
-        if (strstr(text, " on 1 thread,") == NULL)
-            return;
-        problem_free(p);
-    }
-}
-
 static int thread_counts(struct rng *rng, attn_isa isa)
 {
     static const int counts[] = {1, 2, 3, 7}; /* 1 again: a repeated run */

@@ -19,7 +19,7 @@
 
 #define MARGIN 512
 
-char guard_case_line[1024];
+char guard_case_line[2048];
 
 static size_t page_size(void)
 {

@@ -45,6 +45,6 @@ int guard_intact(const struct guard *guard);
 void guard_catch_faults(void);
 
 /** Describes what runs now, with the command that repeats it; the fault handler prints it. */
-extern char guard_case_line[1024];
+extern char guard_case_line[2048];
 
 #endif

@@ -6,52 +6,131 @@
  * It is the yardstick of accuracy: whoever uses the library instead of this
  * must not lose more than a factor of two (flash-attention's criterion). It
  * shares no arithmetic with the library: natural exponent, the scale applied
- * to the finished dot product, no blocks, no fused multiply-add.
+ * to the finished dot product, q and k rotated beforehand, no blocks, no fused
+ * multiply-add.
  *
- * In bf16 or f16 a framework stores the scores, the masked scores and the
- * weights in that type between its steps, each of which works in f32.
+ * In bf16 or f16 a framework stores the rotated q and k, the scores, the masked
+ * scores and the weights in that type between its steps, each of which works
+ * in f32.
  */
-#include "oracle.h"
+#include "oracle_score.h"
 
 #include "dtype.h"
 
 #include <math.h>
 
-void naive_row(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_params *params,
-               attn_dtype steps, int64_t b, int64_t h, int64_t i, int order, float *out, float *lse, float *weights)
+attn_tensor naive_turned(const attn_tensor *t, const attn_tensor *table, attn_rope_layout layout, attn_dtype steps,
+                         float *data)
 {
-    const int64_t tk = k->shape[2], dk = q->shape[3], dv = v->shape[3], g = h / (q->shape[1] / k->shape[1]);
-    const float scale = (float)oracle_scale(params, dk);
-    const float *query = (const float *)q->data + (dk ? tensor_offset(q, b, h, i, 0) : 0);
-    float max = -INFINITY, sum = 0;
+    const attn_tensor r = attn_bhtd(data, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
+    const int64_t pairs = table->shape[3] / 2;
+    for (int64_t b = 0; b < t->shape[0]; b++)
+        for (int64_t h = 0; h < t->shape[1]; h++)
+            for (int64_t i = 0; i < t->shape[2]; i++)
+                for (int64_t c = 0; c < t->shape[3]; c++) {
+                    float x = tensor_get(t, b, h, i, c);
+                    if (c < 2 * pairs) {
+                        const int64_t pair = layout == ATTN_ROPE_INTERLEAVED ? c / 2 : c % pairs;
+                        const int second = layout == ATTN_ROPE_INTERLEAVED ? c % 2 == 1 : c >= pairs;
+                        const int64_t step = layout == ATTN_ROPE_INTERLEAVED ? 1 : pairs;
+                        const float other = tensor_get(t, b, h, i, second ? c - step : c + step);
+                        const float cosine = tensor_get(table, b, h, i, pair);
+                        const float sine = tensor_get(table, b, h, i, pairs + pair);
+                        x = second ? x * cosine + other * sine : x * cosine - other * sine;
+                    }
+                    tensor_set(&r, b, h, i, c, dtype_round(steps, x));
+                }
+    return r;
+}
+
+static float dot(const float *a, const float *b, int64_t n, int backwards)
+{
+    float sum = 0;
+    for (int64_t c = 0; c < n; c++) {
+        const int64_t at = backwards ? n - 1 - c : c;
+        sum += a[at] * b[at];
+    }
+    return sum;
+}
+
+/** q·k, or the three products of disentangled attention. */
+static float products(const struct oracle_inputs *inputs, const struct oracle_query *query, int64_t token,
+                      int backwards)
+{
+    const int64_t dk = inputs->q.shape[3], g = query->h / (inputs->q.shape[1] / inputs->k.shape[1]);
+    const attn_tensor *q = &inputs->q_naive, *k = &inputs->k_naive;
+    const float *queries = (const float *)q->data + tensor_offset(q, query->b, query->h, query->token, 0);
+    const float *keys = (const float *)k->data + tensor_offset(k, query->b, g, token, 0);
+    float sum = dot(queries, keys, dk, backwards);
+    const attn_disentangled *d = inputs->params->disentangled;
+    if (!d)
+        return sum;
+    const int64_t distance = oracle_distance(query, token - query->first_key);
+    if (d->rel_k)
+        sum += dot(queries,
+                   (const float *)d->rel_k->data +
+                       tensor_offset(d->rel_k, 0, query->h, oracle_content_row(d->span, distance), 0),
+                   dk, backwards);
+    if (d->rel_q)
+        sum += dot(keys,
+                   (const float *)d->rel_q->data +
+                       tensor_offset(d->rel_q, 0, query->h, oracle_position_row(d->span, distance), 0),
+                   dk, backwards);
+    return sum;
+}
+
+/** The score of a live key. */
+static float score(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int64_t token,
+                   float scale, int backwards)
+{
+    const attn_params *p = inputs->params;
+    const struct oracle_query *query = &row->query;
+    const int64_t dk = inputs->q.shape[3], j = token - query->first_key;
+    float s = dtype_round(steps, dk ? scale * products(inputs, query, token, backwards) : 0);
+    if (p->softcap != 0)
+        s = dtype_round(steps, p->softcap * tanhf(s / p->softcap));
+    if (p->alibi_slopes)
+        s += -p->alibi_slopes[query->h] * fabsf((float)oracle_distance(query, j));
+    s += row->relative[token];
+    s = dtype_round(steps, s + oracle_bias(p, query->b, query->h, query->token, token));
+    return p->callback ? dtype_round(steps, oracle_callback(p, query, j, s)) : s;
+}
+
+void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int order,
+               float *out, float *lse, float *weights)
+{
+    const attn_params *p = inputs->params;
+    const struct oracle_query *query = &row->query;
+    const attn_tensor *v = &inputs->v;
+    const int64_t tk = query->tk, dv = v->shape[3], g = query->h / (inputs->q.shape[1] / inputs->k.shape[1]);
+    const float scale = (float)oracle_head_scale(p, inputs->q.shape[3], query->h);
+    const float sink = p->sinks ? p->sinks[query->h] : -INFINITY;
+    float max = sink, sum = 0;
     for (int64_t j = 0; j < tk; j++) {
         weights[j] = -INFINITY;
-        if (!oracle_key_is_live(params, q->shape[2], tk, b, h, i, j))
+        if (!row->live[j])
             continue;
-        const float *key = (const float *)k->data + (dk ? tensor_offset(k, b, g, j, 0) : 0);
-        float dot = 0;
-        for (int64_t c = 0; c < dk; c++) {
-            const int64_t at = order & 2 ? dk - 1 - c : c;
-            dot += query[at] * key[at];
-        }
-        weights[j] = dtype_round(steps, dtype_round(steps, dk ? scale * dot : 0) + oracle_bias(params, b, h, i, j));
+        weights[j] = score(inputs, row, steps, j, scale, order & 2);
         max = weights[j] > max ? weights[j] : max;
     }
     const float base = max == -INFINITY ? 0 : max;
-    for (int64_t n = 0; n < tk; n++) {
-        const int64_t j = order & 1 ? tk - 1 - n : n;
+    for (int64_t m = 0; m < tk; m++) {
+        const int64_t j = order & 1 ? tk - 1 - m : m;
         weights[j] = expf(weights[j] - base);
         sum += weights[j];
     }
+    sum += p->sinks ? expf(sink - base) : 0;
     *lse = base + logf(sum);
     for (int64_t c = 0; c < dv; c++)
         out[c] = 0;
-    for (int64_t n = 0; n < tk; n++) {
-        const int64_t j = order & 1 ? tk - 1 - n : n;
+    for (int64_t m = 0; m < tk; m++) {
+        const int64_t j = order & 1 ? tk - 1 - m : m;
         weights[j] = dtype_round(steps, sum == 0 ? 0 : weights[j] / sum);
-        if (!oracle_key_is_live(params, q->shape[2], tk, b, h, i, j))
+        if (!row->live[j])
             continue;
-        const float *value = (const float *)v->data + (dv ? tensor_offset(v, b, g, j, 0) : 0);
+        if (p->dropout)
+            weights[j] = dtype_round(steps, weights[j] * (row->kept[j] > 0 ? 1 / (1 - p->dropout->p) : 0));
+        const float *value = (const float *)v->data + (dv ? tensor_offset(v, query->b, g, j, 0) : 0);
         for (int64_t c = 0; c < dv; c++)
             out[c] += weights[j] * value[c];
     }

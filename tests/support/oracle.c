@@ -1,37 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention row by row in double precision.
+ * Attention row by row in double precision: softmax, outputs, and their units.
  *
- * Units. Let u = 2^-24, s_j a live key's score, a_j = |scale| sum|q_c k_c| +
- * |mask| the sum of the sizes of its terms, p_j its weight. One relative
- * rounding in the terms moves s_j by u a_j, and relative to the top score t by
- * x_j = u (a_j + a_t). It turns p_j into p_j e^x_j (at most 1): the change is
- * w_j. That moves out_c by sum_j w_j |v_jc - out_c|, and rounding in the sum
- * of products adds u sum_j p_j |v_jc|. For small x this is the condition
- * number of softmax; for huge logits it stays honest, since a key that is far
- * behind has w_j = 0 however large a_j is.
+ * Units. Let u = 2^-24, s_j a live key's score, a_j the sum of the sizes of its
+ * terms (for q·k with a mask: |scale| sum|q_c k_c| + |mask|; oracle_score.c has
+ * the others), p_j its weight. One relative rounding in the terms moves s_j by
+ * u a_j, and relative to the top score t by x_j = u (a_j + a_t). It turns p_j
+ * into p_j e^x_j (at most 1): the change is w_j. That moves out_c by sum_j w_j
+ * |v_jc - out_c|, and rounding in the sum of products adds u sum_j p_j |v_jc|.
+ * For small x this is the condition number of softmax; for huge logits it
+ * stays honest, since a key that is far behind has w_j = 0 however large a_j is.
+ *
+ * A sink is one more live key, whose score is the sink with its own size, and
+ * whose value is 0. Dropout multiplies p_j by d_j, 0 or 1/(1-p), after the sum:
+ * v_jc stands for d_j v_jc then, the sink has d = 0, and the rounding of d_j
+ * adds u sum_j d_j p_j |v_jc| once more. Weights on request are d_j p_j.
  *
  * Results that are not finite. NaN with unit 0: must be NaN. An infinity with
  * unit 0 must be met exactly; with unit 1 it may also be NaN, because the
- * weight of the infinite V may underflow to 0 in f32, and 0 * Inf is NaN.
+ * weight of the infinite V may underflow to 0 in f32, and 0 * Inf is NaN. The
+ * weight of a key that dropout takes is multiplied by 0: it makes NaN of an
+ * infinite V for certain, and stays NaN in a row that is NaN.
  *
  * Slack. Where the kernels multiply pairs of bf16 (arithmetic in the header
  * and in docs/numerics.md), weights are rounded to bf16, each by a factor 1 + e_j
- * with |e_j| <= W, except the top key's, which is 1. Their sum is that of the
- * rounded ones, so to first order
+ * with |e_j| <= W, except the top key's, which is 1, and the sink's, which meets
+ * no value. Their sum is that of the rounded ones, before dropout, so to first
+ * order
  *
- *     l changes by the factor 1 + sum_j e_j p_j      at most W (1 - p_top)
- *     out_c changes by sum_j e_j p_j (v_jc - out_c)  at most W sum_j p_j |v_jc - out_c|
+ *     l changes by the factor 1 + sum_j e_j p_j      at most W sum_j p_j, less p_top
+ *     out_c changes by sum_j e_j p_j (d_j v_jc - out_c)
+ *                                                    at most W sum_j p_j |d_j v_jc - out_c|
  *
  * No scheme that rounds weights can do without this, so it is deducted from
  * the error before that is counted in units: what remains is held to f32's
  * standard. For many keys the bound of out_c is far from what happens, since
  * the e_j do not know v; Hoeffding's inequality gives a sharper one, 8 W
- * sqrt(sum_j (p_j (v_jc - out_c))^2), which independent e_j exceed once in
+ * sqrt(sum_j (p_j (d_j v_jc - out_c))^2), which independent e_j exceed once in
  * 10^13 times. The smaller of the two counts. lse has no such v, and weights
  * that are alike round alike, so its bound stays.
  */
-#include "oracle.h"
+#include "oracle_score.h"
 
 #include "dtype.h"
 
@@ -40,14 +49,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define U 0x1p-24
-
 /** Weights below this may be 0 in f32, depending on the order in which the maximum grows. */
 #define SAFE_WEIGHT 1e-30
-
-/** Roundings of its score by which a weight may be off (the larger floor of tolerance.h) when it is asked if it is
- * safe. */
-#define SCORE_ROUNDINGS 10
 
 /** W: half a unit in the last of bf16's 8 bits; 3 % more for the polynomial's 7.5e-5 and for terms of second order. */
 #define WEIGHT_ROUNDING (0x1p-8 * 1.03)
@@ -60,79 +63,7 @@ int reference_rounds_weights(const attn_tensor *q, const attn_tensor *k, const a
 {
     const attn_isa isa = params->isa == ATTN_ISA_AUTO ? attn_isa_active() : params->isa;
     return (isa == ATTN_ISA_AVX512_BF16 || isa == ATTN_ISA_NEON_BF16) && q->dtype == ATTN_BF16 &&
-           k->dtype == ATTN_BF16 && v->dtype == ATTN_BF16;
-}
-
-double oracle_scale(const attn_params *params, int64_t dk)
-{
-    if (dk == 0)
-        return 0;
-    const double scale = params->scale != 0 ? (double)params->scale : 1 / sqrt((double)dk);
-    return params->temperature != 0 ? scale / (double)params->temperature : scale;
-}
-
-float oracle_bias(const attn_params *params, int64_t b, int64_t h, int64_t i, int64_t j)
-{
-    if (!params->mask || params->mask->dtype == ATTN_BOOL)
-        return 0;
-    return tensor_get(params->mask, b, h, i, j);
-}
-
-int oracle_key_is_live(const attn_params *params, int64_t tq, int64_t tk, int64_t b, int64_t h, int64_t i, int64_t j)
-{
-    const int64_t length = params->kv_len ? params->kv_len[b] : tk;
-    if (j >= length || (params->kv_start && j < params->kv_start[b]))
-        return 0;
-    switch (params->causal) {
-    case ATTN_CAUSAL_NONE:
-        break;
-    case ATTN_CAUSAL_TOP_LEFT:
-        if (j > i)
-            return 0;
-        break;
-    case ATTN_CAUSAL_BOTTOM_RIGHT:
-        if (j - i > length - tq)
-            return 0;
-        break;
-    case ATTN_CAUSAL_OFFSET:
-        if (j - i > params->query_offset[b])
-            return 0;
-        break;
-    }
-    if (params->mask && params->mask->dtype == ATTN_BOOL)
-        return ((const uint8_t *)params->mask->data)[tensor_offset(params->mask, b, h, i, j)] != 0;
-    return !(oracle_bias(params, b, h, i, j) == -INFINITY);
-}
-
-/** What is known of one query's keys. */
-struct row {
-    unsigned char *live;
-    double *score, *size; /**< s_j and a_j of the live keys */
-    double *shift;        /**< w_j */
-    double *lowest;       /**< p_j when its score is off by SCORE_ROUNDINGS */
-};
-
-static void score_row(const attn_tensor *q, const attn_tensor *k, const attn_params *params, int64_t b, int64_t h,
-                      int64_t i, const struct row *row)
-{
-    const int64_t tk = k->shape[2], dk = q->shape[3], group = q->shape[1] / k->shape[1];
-    const double scale = oracle_scale(params, dk);
-    const float *query = (const float *)q->data + (dk ? tensor_offset(q, b, h, i, 0) : 0);
-    for (int64_t j = 0; j < tk; j++) {
-        row->live[j] = (unsigned char)oracle_key_is_live(params, q->shape[2], tk, b, h, i, j);
-        if (!row->live[j])
-            continue;
-        const float *key = (const float *)k->data + (dk ? tensor_offset(k, b, h / group, j, 0) : 0);
-        double dot = 0, size = 0;
-        for (int64_t c = 0; c < dk; c++) {
-            const double product = (double)query[c] * (double)key[c];
-            dot += product;
-            size += fabs(product);
-        }
-        const double bias = (double)oracle_bias(params, b, h, i, j);
-        row->score[j] = (dk ? scale * dot : 0) + bias;
-        row->size[j] = (dk ? fabs(scale) * size : 0) + fabs(bias);
-    }
+           k->dtype == ATTN_BF16 && v->dtype == ATTN_BF16 && !params->rope && !params->disentangled;
 }
 
 /** A row with a NaN or +Inf among its live scores: the softmax is NaN, hidden keys keep the weight 0. */
@@ -150,14 +81,23 @@ static void fill_nan_row(struct reference *ref, int64_t r, const unsigned char *
     }
 }
 
-/** Weights, lse and w_j of row r of the result from its scores. Returns 0 for a row whose softmax is NaN. */
-static int softmax_row(struct reference *ref, int64_t r, const struct row *row)
+/** What rounded weights can do to the lse: the top key's, 1, is not rounded unless a sink is above it. */
+static double lse_slack(const struct oracle_row *row, int64_t tk, double top_key, double sum, double shifts)
 {
-    double *p = ref->weights + r * ref->tk, *unit = ref->weights_unit + r * ref->tk;
-    double *slack = ref->weights_slack + r * ref->tk;
-    double top = -INFINITY, top_size = 0, sum = 0, sizes = 0, shifts = 0, rival_size = 0;
-    for (int64_t j = 0; j < ref->tk; j++) {
-        p[j] = unit[j] = slack[j] = row->shift[j] = row->lowest[j] = 0;
+    const double keys = 1 - (row->live[tk] ? row->p[tk] : 0);
+    const int sink_on_top = row->live[tk] && row->score[tk] > top_key;
+    return WEIGHT_ROUNDING * fmin(keys - (sink_on_top ? 0 : 1 / sum) + shifts, 1); /* the top weight is 1 / sum */
+}
+
+/** Weights, lse and w_j of row r of the result from its scores. Returns 0 for a row whose softmax is NaN. */
+static int softmax_row(struct reference *ref, int64_t r, const struct oracle_row *row)
+{
+    double *weights = ref->weights + r * ref->tk, *unit = ref->weights_unit + r * ref->tk;
+    double *slack = ref->weights_slack + r * ref->tk, *p = row->p;
+    double top = -INFINITY, top_key = -INFINITY, top_size = 0, sum = 0, sizes = 0, shifts = 0, rival_size = 0;
+    const int64_t sink = ref->tk;
+    for (int64_t j = 0; j <= sink; j++) {
+        p[j] = row->shift[j] = row->lowest[j] = 0;
         if (!row->live[j])
             continue;
         if (isnan(row->score[j]) || row->score[j] == INFINITY)
@@ -165,16 +105,19 @@ static int softmax_row(struct reference *ref, int64_t r, const struct row *row)
         if (row->score[j] > top) {
             top = row->score[j];
             top_size = row->size[j];
+            top_key = j < sink ? top : top_key;
         }
     }
+    for (int64_t j = 0; j < ref->tk; j++)
+        weights[j] = unit[j] = slack[j] = 0;
     ref->lse[r] = -INFINITY;
     ref->lse_unit[r] = ref->lse_slack[r] = 0;
     if (top == -INFINITY)
         return 1; /* no live key, or all of them at -Inf */
-    for (int64_t j = 0; j < ref->tk; j++)
+    for (int64_t j = 0; j <= sink; j++)
         if (row->live[j])
             sum += p[j] = exp(row->score[j] - top);
-    for (int64_t j = 0; j < ref->tk; j++) {
+    for (int64_t j = 0; j <= sink; j++) {
         if (!row->live[j] || row->score[j] == -INFINITY)
             continue;
         const double x = U * (row->size[j] + top_size);
@@ -190,21 +133,32 @@ static int softmax_row(struct reference *ref, int64_t r, const struct row *row)
     ref->lse[r] = top + log(sum);
     ref->lse_unit[r] = U * (1 + fabs(ref->lse[r]) + sizes + rival_size) + log1p(shifts);
     if (ref->rounds_weights)
-        ref->lse_slack[r] = WEIGHT_ROUNDING * fmin(1 - 1 / sum + shifts, 1); /* p_top is 1 / sum */
+        ref->lse_slack[r] = lse_slack(row, sink, top_key, sum, shifts);
     for (int64_t j = 0; j < ref->tk; j++) {
         if (!row->live[j])
             continue;
-        unit[j] = U * p[j] + row->shift[j] + p[j] * fmin(shifts, 1) + (double)FLT_MIN;
-        slack[j] = p[j] * ref->lse_slack[r];
+        const double d = row->kept[j];
+        weights[j] = d * p[j];
+        unit[j] = d * (U * p[j] + row->shift[j] + p[j] * fmin(shifts, 1)) + (double)FLT_MIN * fmax(d, 1);
+        unit[j] += d > 1 ? U * weights[j] : 0; /* of d itself */
+        slack[j] = weights[j] * ref->lse_slack[r];
     }
     return 1;
 }
 
-/** sum_j p_j v_jc and its unit. */
-static void output_row(struct reference *ref, int64_t r, const struct row *row, const attn_tensor *v, int64_t b,
-                       int64_t g)
+/** Adds the term of a V that is not finite. */
+static void add_infinite(double *out, double *unit, double x, double d, double lowest)
 {
-    const double *p = ref->weights + r * ref->tk;
+    *out += isnan(x) || d == 0 ? (double)NAN : x; /* live: reaches the output whatever its weight */
+    if (lowest < SAFE_WEIGHT)
+        *unit = INFINITY; /* marks that 0 * Inf may have happened */
+}
+
+/** sum_j d_j p_j v_jc and its unit. */
+static void output_row(struct reference *ref, int64_t r, const struct oracle_row *row, const attn_tensor *v, int64_t g)
+{
+    const double *p = row->p;
+    const int64_t b = row->query.b;
     double *out = ref->out + r * ref->dv, *unit = ref->out_unit + r * ref->dv;
     double *slack = ref->out_slack + r * ref->dv;
     for (int64_t c = 0; c < ref->dv; c++)
@@ -213,18 +167,19 @@ static void output_row(struct reference *ref, int64_t r, const struct row *row, 
         if (!row->live[j])
             continue;
         const float *value = (const float *)v->data + (ref->dv ? tensor_offset(v, b, g, j, 0) : 0);
+        const double d = row->kept[j], weight = d * p[j], bottom = fmax(d, 1);
+        const double roundings = d > 1 ? 2 : 1; /* of the product, and of d */
         for (int64_t c = 0; c < ref->dv; c++) {
             const double x = (double)value[c];
             if (isfinite(x)) {
-                out[c] += p[j] * x;
+                out[c] += weight * x;
                 /* Roundings at the bottom of f32's range: each product, and weights that are flushed to 0. */
-                unit[c] += U * p[j] * fabs(x) + 0x1p-149 + (p[j] < SAFE_WEIGHT ? (double)FLT_MIN * fabs(x) : 0);
+                unit[c] += roundings * U * weight * fabs(x) + 0x1p-149 * bottom +
+                           (p[j] < SAFE_WEIGHT ? (double)FLT_MIN * bottom * fabs(x) : 0);
                 if (ref->rounds_weights) /* the instruction flushes products and sums that are denormal */
-                    slack[c] += (double)FLT_MIN;
+                    slack[c] += (double)FLT_MIN * bottom;
             } else {
-                out[c] += isnan(x) ? (double)NAN : x; /* live: reaches the output whatever its weight */
-                if (row->lowest[j] < SAFE_WEIGHT)
-                    unit[c] = INFINITY; /* marks that 0 * Inf may have happened */
+                add_infinite(&out[c], &unit[c], x, d, row->lowest[j]);
             }
         }
     }
@@ -237,15 +192,18 @@ static void output_row(struct reference *ref, int64_t r, const struct row *row, 
         const float *value = (const float *)v->data + (ref->dv ? tensor_offset(v, b, g, j, 0) : 0);
         for (int64_t c = 0; c < ref->dv; c++)
             if (isfinite(out[c]))
-                unit[c] += row->shift[j] * fabs((double)value[c] - out[c]);
+                unit[c] += row->shift[j] * fabs(row->kept[j] * (double)value[c] - out[c]);
     }
+    for (int64_t c = 0; c < ref->dv && row->live[ref->tk]; c++)
+        if (isfinite(out[c]))
+            unit[c] += row->shift[ref->tk] * fabs(out[c]);
     for (int64_t c = 0; c < ref->dv && ref->rounds_weights; c++) {
         double sum = 0, squares = 0;
         for (int64_t j = 0; j < ref->tk && isfinite(out[c]); j++) {
             if (!row->live[j])
                 continue;
             const float *value = (const float *)v->data + tensor_offset(v, b, g, j, 0);
-            const double term = (p[j] + row->shift[j]) * fabs((double)value[c] - out[c]);
+            const double term = (p[j] + row->shift[j]) * fabs(row->kept[j] * (double)value[c] - out[c]);
             sum += term;
             squares += term * term;
         }
@@ -253,7 +211,7 @@ static void output_row(struct reference *ref, int64_t r, const struct row *row, 
     }
 }
 
-static void *must_allocate(int64_t n, size_t size)
+void *oracle_allocate(int64_t n, size_t size)
 {
     void *p = calloc(n > 0 ? (size_t)n : 1, size);
     if (!p) {
@@ -275,15 +233,14 @@ static void keep_largest(double *error, float got, double exact)
         *error = difference;
 }
 
-/** Computes row i naively in every order, and keeps the largest errors. */
-static void measure_naive_row(struct reference *ref, const struct naive *naive, const attn_tensor *q,
-                              const attn_tensor *k, const attn_tensor *v, const attn_params *params,
-                              struct naive_types types, int64_t b, int64_t h, int64_t i)
+/** Computes a row naively in every order, and keeps the largest errors. */
+static void measure_naive_row(struct reference *ref, const struct naive *naive, const struct oracle_inputs *inputs,
+                              const struct oracle_row *row, struct naive_types types)
 {
-    const int64_t head = b * ref->heads + h, r = head * ref->tq + i;
+    const int64_t head = row->query.b * ref->heads + row->query.h, r = head * ref->tq + row->query.token;
     for (int order = 0; order < NAIVE_ORDERS; order++) {
         float lse, *sums = naive->key_sums + (order * ref->batch * ref->heads + head) * ref->tk;
-        naive_row(q, k, v, params, types.steps, b, h, i, order, naive->out, &lse, naive->weights);
+        naive_row(inputs, row, types.steps, order, naive->out, &lse, naive->weights);
         keep_largest(&ref->naive_lse_error[r], lse, ref->lse[r]);
         for (int64_t c = 0; c < ref->dv; c++)
             keep_largest(&ref->naive_out_error[r * ref->dv + c], dtype_round(types.out, naive->out[c]),
@@ -320,7 +277,7 @@ static attn_tensor widened(const attn_tensor *t, int flush)
     if (t->dtype == ATTN_F32)
         return *t;
     attn_tensor wide = attn_bhtd(NULL, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
-    float *at = wide.data = must_allocate(t->shape[0] * wide.stride[0], sizeof *at);
+    float *at = wide.data = oracle_allocate(t->shape[0] * wide.stride[0], sizeof *at);
     for (int64_t b = 0; b < t->shape[0]; b++)
         for (int64_t h = 0; h < t->shape[1]; h++)
             for (int64_t i = 0; i < t->shape[2]; i++)
@@ -330,6 +287,30 @@ static attn_tensor widened(const attn_tensor *t, int flush)
                         *at = 0;
                 }
     return wide;
+}
+
+static struct oracle_row row_allocate(int64_t tk)
+{
+    return (struct oracle_row){.live = oracle_allocate(tk + 1, 1),
+                               .score = oracle_allocate(tk + 1, sizeof(double)),
+                               .size = oracle_allocate(tk + 1, sizeof(double)),
+                               .p = oracle_allocate(tk + 1, sizeof(double)),
+                               .kept = oracle_allocate(tk + 1, sizeof(double)),
+                               .shift = oracle_allocate(tk + 1, sizeof(double)),
+                               .lowest = oracle_allocate(tk + 1, sizeof(double)),
+                               .relative = oracle_allocate(tk + 1, sizeof(float))};
+}
+
+static void row_free(struct oracle_row *row)
+{
+    free(row->live);
+    free(row->score);
+    free(row->size);
+    free(row->p);
+    free(row->kept);
+    free(row->shift);
+    free(row->lowest);
+    free(row->relative);
 }
 
 #define ALL_MEMBERS(ref)                                                                                               \
@@ -353,42 +334,41 @@ struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, c
     double **const all[] = ALL_MEMBERS(&ref);
     const int64_t sizes[] = {rows * ref.dv, rows, rows * ref.tk, keys};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        *all[i] = must_allocate(sizes[i / 4], sizeof(double));
+        *all[i] = oracle_allocate(sizes[i / 4], sizeof(double));
 
     const attn_tensor *const given[] = {q, k, v};
-    attn_tensor wide[3];
+    struct oracle_inputs inputs = {.params = params};
+    attn_tensor *const wide[] = {&inputs.q, &inputs.k, &inputs.v};
     for (int i = 0; i < 3; i++)
-        wide[i] = widened(given[i], ref.rounds_weights);
-    const struct naive naive = {must_allocate(ref.dv, sizeof(float)), must_allocate(ref.tk, sizeof(float)),
-                                must_allocate(NAIVE_ORDERS * keys, sizeof(float))};
-    const struct row row = {must_allocate(ref.tk, 1), must_allocate(ref.tk, sizeof(double)),
-                            must_allocate(ref.tk, sizeof(double)), must_allocate(ref.tk, sizeof(double)),
-                            must_allocate(ref.tk, sizeof(double))};
+        *wide[i] = widened(given[i], ref.rounds_weights);
+    oracle_turn(&inputs, naive_types.steps);
+    const struct naive naive = {oracle_allocate(ref.dv, sizeof(float)), oracle_allocate(ref.tk, sizeof(float)),
+                                oracle_allocate(NAIVE_ORDERS * keys, sizeof(float))};
+    struct oracle_row row = row_allocate(ref.tk);
     for (int64_t b = 0; b < ref.batch; b++) {
         for (int64_t h = 0; h < ref.heads; h++) {
             for (int64_t i = 0; i < ref.tq; i++) {
                 const int64_t r = (b * ref.heads + h) * ref.tq + i;
-                score_row(&wide[0], &wide[1], params, b, h, i, &row);
+                row.query = oracle_query_at(params, ref.tq, ref.tk, b, h, i);
+                oracle_score_row(&inputs, &row);
                 if (softmax_row(&ref, r, &row))
-                    output_row(&ref, r, &row, &wide[2], b, h / (ref.heads / k->shape[1]));
+                    output_row(&ref, r, &row, &inputs.v, h / (ref.heads / k->shape[1]));
                 else
                     fill_nan_row(&ref, r, row.live);
-                measure_naive_row(&ref, &naive, &wide[0], &wide[1], &wide[2], params, naive_types, b, h, i);
+                if (!row.query.outside)
+                    measure_naive_row(&ref, &naive, &inputs, &row, naive_types);
             }
         }
     }
     add_key_sums(&ref, &naive);
+    oracle_turned_free(&inputs);
     for (int i = 0; i < 3; i++)
-        if (wide[i].data != given[i]->data)
-            free(wide[i].data);
+        if (wide[i]->data != given[i]->data)
+            free(wide[i]->data);
     free(naive.out);
     free(naive.weights);
     free(naive.key_sums);
-    free(row.live);
-    free(row.score);
-    free(row.size);
-    free(row.shift);
-    free(row.lowest);
+    row_free(&row);
     return ref;
 }
 

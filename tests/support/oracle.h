@@ -19,6 +19,9 @@
  * the library multiplies pairs of bf16, it rounds weights, and takes denormals
  * of q, k and v for 0, as the processor does: then they are 0 here too, and
  * what the rounding can do to each number is its "slack", see oracle.c.
+ *
+ * oracle_visible.c knows what hides keys, oracle_score.c the terms of a score,
+ * oracle_philox.c dropout, oracle.c the softmax, the sums and the units.
  */
 #ifndef TEST_ORACLE_H
 #define TEST_ORACLE_H
@@ -30,7 +33,7 @@
 /** All outputs, contiguous. A result that must not be finite has the unit 0 or 1, see oracle.c. */
 struct reference {
     int64_t batch, heads, tq, tk, dv;
-    int rounds_weights;                                /**< the library works on pairs of bf16 here */
+    int rounds_weights;                                /**< the library rounds weights to bf16 here */
     double *out, *out_unit, *out_slack;                /**< [batch][heads][tq][dv] */
     double *lse, *lse_unit, *lse_slack;                /**< [batch][heads][tq] */
     double *weights, *weights_unit, *weights_slack;    /**< [batch][heads][tq][tk] */
@@ -53,29 +56,65 @@ struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, c
                                    const attn_params *params, struct naive_types naive_types);
 void reference_free(struct reference *ref);
 
-/** Whether the library multiplies pairs of bf16 in this call: all three are, and the instruction set has the means. */
+/**
+ * Whether the library multiplies pairs of bf16 in this call: all three are, the
+ * instruction set has the means, and no option wants products in f32.
+ */
 int reference_rounds_weights(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                              const attn_params *params);
 
-/** Whether query (b, h, i) sees key j. */
+/**
+ * A query, and what its options' indices refer to: the batch element or the
+ * ragged sequence that it belongs to, whose keys are first_key to first_key +
+ * num_keys - 1 of k's axis. Of those, start to end - 1 are not padding.
+ */
+struct oracle_query {
+    int64_t b, h, token;         /**< where it stands in q */
+    int64_t tq, tk;              /**< tokens of q and of k */
+    int64_t sequence, index;     /**< of what it is a query, and which one of it */
+    int64_t first_key, num_keys; /**< tokens of k; none for a token behind the last ragged sequence */
+    int64_t start, end;          /**< live keys, from the sequence's first key */
+    int64_t position;            /**< among the keys of the sequence; INT64_MIN or MAX beyond 63 bits */
+    int64_t prefix;              /**< keys before this one, from first_key, are not hidden by causality */
+    int outside;                 /**< a token behind the last ragged sequence */
+};
+
+/** The query (b, h, token). tq and tk are the lengths of q's and of k's axes. */
+struct oracle_query oracle_query_at(const attn_params *params, int64_t tq, int64_t tk, int64_t b, int64_t h,
+                                    int64_t token);
+
+/** Whether a query sees key j of its sequence, as far as can be said without its score (by the callback, that is). */
+int oracle_sees(const attn_params *params, const struct oracle_query *query, int64_t j);
+
+/** Whether query (b, h, i) sees key j, the indices being those of q's and k's axes. Not asked of a callback either. */
 int oracle_key_is_live(const attn_params *params, int64_t tq, int64_t tk, int64_t b, int64_t h, int64_t i, int64_t j);
 
 /** The additive mask's element for (b, h, i, j), 0 without one. */
 float oracle_bias(const attn_params *params, int64_t b, int64_t h, int64_t i, int64_t j);
 
-/** The factor of q·k that params stand for. */
+/** The element of relative_bias for key j of the query's sequence, 0 without one. */
+float oracle_relative_bias(const attn_params *params, const struct oracle_query *query, int64_t j);
+
+/** The row of rel_k (key after query: larger) or rel_q (smaller) for a distance, key minus query. */
+int64_t oracle_content_row(int64_t span, int64_t distance);
+int64_t oracle_position_row(int64_t span, int64_t distance);
+
+/** Key minus query; INT64_MIN or MAX where that has more than 63 bits. */
+int64_t oracle_distance(const struct oracle_query *query, int64_t j);
+
+/** What the callback makes of one score. It must not magnify differences of scores (oracle_score.c says why). */
+float oracle_callback(const attn_params *params, const struct oracle_query *query, int64_t j, float score);
+
+/** The factor of q·k that params stand for, for all heads. */
 double oracle_scale(const attn_params *params, int64_t dk);
 
-/** Orders of summation in which naive_row() can work. */
-#define NAIVE_ORDERS 4
+/** The same times the head's own factor. */
+double oracle_head_scale(const attn_params *params, int64_t dk, int64_t h);
 
-/**
- * One row of the naive computation on tensors of f32, in f32 but for the
- * rounding of scores and of finished weights to steps. Writes dv values, the
- * lse and tk weights. Bit 0 of order: keys from the last to the first; bit 1:
- * channels likewise.
- */
-void naive_row(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_params *params,
-               attn_dtype steps, int64_t b, int64_t h, int64_t i, int order, float *out, float *lse, float *weights);
+/** 4 words of Philox4x32-10. */
+void oracle_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]);
+
+/** Whether dropout keeps a weight; keeps all without dropout. */
+int oracle_keeps(const attn_params *params, const struct oracle_query *query, int64_t j);
 
 #endif

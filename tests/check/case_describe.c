@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The line that describes a random case, and the check that nothing but its
+ * outputs was written.
+ */
+#include "case_draw.h"
+
+#include "dtype.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/** Whether the bytes of a slot that are not elements of t still hold the canary. */
+static int gaps_intact(const struct guard *guard, const attn_tensor *t)
+{
+    if (!guard->used)
+        return 1;
+    const size_t size = attn_dtype_size(t->dtype), n = guard->used / size;
+    unsigned char *owned = calloc(n, 1);
+    if (!owned)
+        return 0;
+    const int64_t base = ((const unsigned char *)t->data - guard->data) / (ptrdiff_t)size;
+    FOR_EACH_ELEMENT(t)
+    {
+        owned[base + tensor_offset(t, b, h, i, j)] = 1;
+    }
+    int intact = 1;
+    for (size_t i = 0; i < n && intact; i++)
+        for (size_t byte = 0; byte < size && !owned[i]; byte++)
+            intact &= guard->data[i * size + byte] == GUARD_CANARY;
+    free(owned);
+    return intact;
+}
+
+int case_check_memory(const struct test_case *c, char *message, size_t size)
+{
+    static const char *const names[SLOTS] = {
+        "q",
+        "k",
+        "v",
+        "mask",
+        "kv_len",
+        "kv_start",
+        "query_offset",
+        "weight_rows",
+        "prefix_len",
+        "window->global",
+        "block_mask->offsets",
+        "block_mask->columns",
+        "segments->q",
+        "segments->k",
+        "tree->ancestors",
+        "ragged->cu_seqlens_q",
+        "ragged->cu_seqlens_k",
+        "head_scale",
+        "sinks",
+        "alibi_slopes",
+        "relative_bias->table",
+        "disentangled->rel_k",
+        "disentangled->rel_q",
+        "rope->q",
+        "rope->k",
+        "out",
+        "lse",
+        "weights",
+        "key_sums",
+        "workspace",
+    };
+    const attn_tensor *const outputs[] = {&c->out, c->params.lse, c->params.weights, c->params.key_sums};
+    for (int slot = 0; slot < SLOTS; slot++) {
+        const struct guard *guard = &c->guard[slot];
+        if (!guard_intact(guard)) {
+            snprintf(message, size, "memory beside %s was written", names[slot]);
+            return 0;
+        }
+        if (slot < SLOT_FIRST_OUTPUT && guard->used && memcmp(guard->data, c->snapshot[slot], guard->used) != 0) {
+            snprintf(message, size, "the input %s was changed", names[slot]);
+            return 0;
+        }
+        if (slot >= SLOT_FIRST_OUTPUT && slot <= SLOT_LAST_OUTPUT && outputs[slot - SLOT_FIRST_OUTPUT] &&
+            !gaps_intact(guard, outputs[slot - SLOT_FIRST_OUTPUT])) {
+            snprintf(message, size, "a gap between the rows of %s was written", names[slot]);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/** Text of which what does not fit is left out. */
+struct line {
+    char *buffer;
+    size_t size, length;
+};
+
+__attribute__((format(printf, 2, 3))) static void say(struct line *line, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const int n = vsnprintf(line->buffer + line->length, line->size - line->length, format, arguments);
+    va_end(arguments);
+    if (n > 0)
+        line->length = line->length + (size_t)n < line->size ? line->length + (size_t)n : line->size - 1;
+}
+
+static void say_tensor(struct line *line, const char *name, const attn_tensor *t)
+{
+    if (t)
+        say(line,
+            " %s:%s(%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ")/(%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ")",
+            name, attn_dtype_name(t->dtype), t->shape[0], t->shape[1], t->shape[2], t->shape[3], t->stride[0],
+            t->stride[1], t->stride[2], t->stride[3]);
+}
+
+static void say_array(struct line *line, const char *name, const int64_t *values, int64_t n)
+{
+    if (!values)
+        return;
+    say(line, " %s:", name);
+    for (int64_t i = 0; i < n && i < 10; i++)
+        say(line, "%s%" PRId64, i ? "," : "", values[i]);
+}
+
+/** A number per head, of which the first ones do. */
+static void say_floats(struct line *line, const char *name, const float *values, int64_t n)
+{
+    if (!values)
+        return;
+    say(line, " %s:", name);
+    for (int64_t i = 0; i < n && i < 4; i++)
+        say(line, "%s%g", i ? "," : "", (double)values[i]);
+}
+
+static void say_hiding(struct line *line, const struct test_case *c)
+{
+    const attn_params *p = &c->params;
+    const int64_t sequences = case_sequences(c);
+    if (p->ragged) {
+        say_array(line, "cu_seqlens_q", p->ragged->cu_seqlens_q, sequences + 1);
+        say_array(line, "cu_seqlens_k", p->ragged->cu_seqlens_k, sequences + 1);
+    }
+    say_array(line, "kv_len", p->kv_len, sequences);
+    say_array(line, "kv_start", p->kv_start, sequences);
+    say_array(line, "query_offset", p->query_offset, sequences);
+    say_array(line, "prefix_len", p->prefix_len, sequences);
+    if (p->window) {
+        say(line, " window:%" PRId64 ",%" PRId64 ",first %" PRId64, p->window->left, p->window->right,
+            p->window->first_tokens);
+        say_array(line, "global", p->window->global, p->window->num_global);
+    }
+    if (p->block_mask)
+        say(line, " block_mask:%" PRId64 "(%" PRId64 "x%" PRId64 " rows,%" PRId64 " blocks)", p->block_mask->size,
+            p->block_mask->heads, p->block_mask->rows,
+            p->block_mask->offsets[(p->block_mask->heads > 1 ? p->block_mask->heads : 1) * p->block_mask->rows]);
+    if (p->segments)
+        say(line, " segments");
+    if (p->tree)
+        say(line, " tree:%" PRId64, p->tree->tokens);
+}
+
+static void say_terms(struct line *line, const struct test_case *c)
+{
+    static const char *const buckets[] = {"clipped", "t5", "t5-bidirectional"};
+    static const char *const callback[] = {"nothing", "add", "halve", "hide", "overwrite"};
+    const attn_params *p = &c->params;
+    const int64_t heads = c->q.shape[1];
+    say_floats(line, "head_scale", p->head_scale, heads);
+    if (p->softcap != 0)
+        say(line, " softcap:%g", (double)p->softcap);
+    say_floats(line, "sinks", p->sinks, heads);
+    say_floats(line, "alibi", p->alibi_slopes, heads);
+    if (p->relative_bias)
+        say(line, " relative_bias:%s(%" PRId64 ",%" PRId64 ")", buckets[p->relative_bias->kind],
+            p->relative_bias->buckets, p->relative_bias->max_distance);
+    if (p->disentangled) {
+        say_tensor(line, "rel_k", p->disentangled->rel_k);
+        say_tensor(line, "rel_q", p->disentangled->rel_q);
+    }
+    if (p->rope) {
+        say(line, " rope:%s", p->rope->layout == ATTN_ROPE_INTERLEAVED ? "interleaved" : "half-split");
+        say_tensor(line, "rope_q", p->rope->q);
+        say_tensor(line, "rope_k", p->rope->k);
+    }
+    if (p->callback)
+        say(line, " callback:%s(%g)", callback[c->callback.kind], (double)c->callback.size);
+    if (p->dropout)
+        say(line, " dropout:%g,seed %" PRIu64 ",offset %" PRIu64, (double)p->dropout->p, p->dropout->seed,
+            p->dropout->offset);
+}
+
+void case_describe(const struct test_case *c, char *buffer, size_t size)
+{
+    static const char *const values[] = {"normal", "huge", "inf", "nan", "denormal", "constant"};
+    static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
+    static const char *const entry[] = {"attn_forward", "attn_plan_run", "attn_plan_run_share"};
+    const attn_params *p = &c->params;
+    struct line line = {buffer, size, 0};
+    say(&line, "%s values:%s exp:%s causal:%s threads:%d scale:%g temperature:%g%s", entry[c->entry], values[c->values],
+        p->exp == ATTN_EXP_FAST ? "fast" : "sleef", causal[p->causal], p->num_threads, (double)p->scale,
+        (double)p->temperature, c->packed ? " packed" : "");
+    say_tensor(&line, "q", &c->q);
+    say_tensor(&line, "k", &c->k);
+    say_tensor(&line, "v", &c->v);
+    say_tensor(&line, "out", &c->out);
+    say_hiding(&line, c);
+    say_terms(&line, c);
+    say_tensor(&line, "mask", p->mask);
+    say_tensor(&line, "lse", p->lse);
+    say_tensor(&line, p->weight_rows ? "weight-rows" : "weights", p->weights);
+    say_tensor(&line, "key_sums", p->key_sums);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files that draw a case share: memory between guard pages, strides,
+ * and the lengths of sequences, which in a ragged batch are not the tensors'.
+ */
+#ifndef CHECK_CASE_DRAW_H
+#define CHECK_CASE_DRAW_H
+
+#include "case.h"
+
+/** Bytes that a slot can hold. */
+size_t case_capacity(enum case_slot slot);
+
+/** Memory in a slot, flush with one of its ends. */
+void *case_place(struct test_case *c, enum case_slot slot, size_t bytes, struct rng *rng);
+
+/** An array of n elements of a type in a slot. */
+#define CASE_PLACE(c, slot, type, n, rng) ((type *)case_place((c), (slot), (size_t)(n) * sizeof(type), (rng)))
+
+/** Which liberties a tensor's strides take. */
+enum { FREE_CHANNELS = 1, MAY_BROADCAST = 2 };
+
+/** Strides for t's shape, and memory for it in a slot. */
+void case_place_tensor(struct test_case *c, enum case_slot slot, attn_tensor *t, int liberties, struct rng *rng);
+
+static inline attn_tensor tensor_of_shape(attn_dtype dtype, int64_t b, int64_t h, int64_t t, int64_t c)
+{
+    return (attn_tensor){.dtype = dtype, .shape = {b, h, t, c}};
+}
+
+/** Loops over an element's indices b, h, i and j. */
+#define FOR_EACH_ELEMENT(t)                                                                                            \
+    for (int64_t b = 0; b < (t)->shape[0]; b++)                                                                        \
+        for (int64_t h = 0; h < (t)->shape[1]; h++)                                                                    \
+            for (int64_t i = 0; i < (t)->shape[2]; i++)                                                                \
+                for (int64_t j = 0; j < (t)->shape[3]; j++)
+
+/** Sequences, and the queries and keys of each. */
+int64_t case_sequences(const struct test_case *c);
+int64_t case_queries(const struct test_case *c, int64_t sequence);
+int64_t case_keys(const struct test_case *c, int64_t sequence);
+
+static inline int case_has(const struct test_case *c, enum case_form form)
+{
+    return (int)(c->forms >> form & 1u);
+}
+
+/** Which options a case has; those that exclude each other do not come together. */
+unsigned case_draw_forms(struct rng *rng);
+
+/** Cumulative lengths of a ragged batch of num sequences, and tokens behind the last one; sets the tensors' lengths. */
+void case_draw_ragged(struct test_case *c, int64_t num, const int64_t *queries, const int64_t *keys, struct rng *rng);
+
+/** Options that hide keys, once lengths and causality stand. */
+void case_draw_hiding(struct test_case *c, struct rng *rng);
+
+/** Options that change scores and weights. */
+void case_draw_terms(struct test_case *c, struct rng *rng);
+
+/** Numbers in what case_draw_terms() has placed with strides. */
+void case_fill_terms(struct test_case *c, struct rng *rng);
+
+/** The callback of a case, whose user is &c->callback. */
+attn_score_callback case_callback;
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The comparison of two results that rounding tells apart.
+ */
+#include "close.h"
+
+#include <math.h>
+#include <stdio.h>
+
+double close_units(enum test_output kind, attn_exp exp, const double *expected, const double *unit,
+                   const double *naive_error, int64_t n)
+{
+    double worst = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (isfinite(expected[i]) && unit[i] > 0)
+            worst = fmax(worst, naive_error[i] / unit[i]);
+    return TOLERANCE_PAIR * (TOLERANCE_FACTOR * worst + tolerance_floor(kind, exp, 0));
+}
+
+double close_rounding(attn_dtype dtype, double x)
+{
+    return dtype == ATTN_F32 ? 0 : dtype == ATTN_BF16 ? fabs(x) * 0x1p-8 : fabs(x) * 0x1p-11 + 0x1p-25;
+}
+
+int close_enough(const char *what, int64_t at, double a, double b, double difference)
+{
+    if (a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= difference)
+        return 1;
+    printf("  %s[%d]: %.9g and %.9g differ by more than %.3g\n", what, (int)at, a, b, difference);
+    return 0;
+}
+
+int close_results(const struct problem *p, const struct result *a, const struct result *b, double shift)
+{
+    struct reference ref = reference_compute(&p->q, &p->k, &p->v, &p->params, NAIVE_F32);
+    const int64_t rows = a->batch * a->heads * a->tq;
+    const double out_units =
+        close_units(TEST_OUT, p->params.exp, ref.out, ref.out_unit, ref.naive_out_error, rows * a->dv);
+    const double lse_units = close_units(TEST_LSE, p->params.exp, ref.lse, ref.lse_unit, ref.naive_lse_error, rows);
+    /* The shift makes the terms of each score larger, and so the size of a rounding. */
+    const double rounding = 2 * fabs(shift) * 0x1p-24;
+    int close = 1;
+    for (int64_t i = 0; i < rows * a->dv && close; i++) {
+        const double x = (double)result_out(a, i), y = (double)result_out(b, i);
+        close = close_enough("out", i, x, y,
+                             out_units * (ref.out_unit[i] + 10 * rounding) + TOLERANCE_PAIR * ref.out_slack[i] +
+                                 close_rounding(a->dtype, x) + close_rounding(b->dtype, y));
+    }
+    for (int64_t i = 0; i < rows && close; i++)
+        close = close_enough("lse", i, (double)a->lse[i] + shift, (double)b->lse[i],
+                             lse_units * (ref.lse_unit[i] + rounding) + TOLERANCE_PAIR * ref.lse_slack[i]);
+    reference_free(&ref);
+    return close;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the parts of the oracle hand to each other: the inputs in the forms
+ * that they are computed with, and what is known of one query's keys.
+ */
+#ifndef TEST_ORACLE_SCORE_H
+#define TEST_ORACLE_SCORE_H
+
+#include "oracle.h"
+
+/** One rounding to f32. */
+#define U 0x1p-24
+
+/** Roundings by which a score may be off (the larger floor of tolerance.h) when it is asked what that could do. */
+#define SCORE_ROUNDINGS 10
+
+/** Rotated rows in double: the numbers, and the sums of the sizes of their terms. [batch][head][token][channel]. */
+struct oracle_turned {
+    double *value, *size;
+};
+
+struct oracle_inputs {
+    const attn_params *params;
+    attn_tensor q, k, v;                   /**< f32 */
+    struct oracle_turned q_exact, k_exact; /**< NULL without rope */
+    attn_tensor q_naive, k_naive;          /**< rotated in f32, or q and k themselves */
+};
+
+/** One query and its keys. Arrays go along k's axis of tokens; element tk stands for the sink. */
+struct oracle_row {
+    struct oracle_query query;
+    unsigned char *live;
+    double *score, *size; /**< s_j and a_j of the live keys */
+    double *p;            /**< the softmax, before dropout */
+    double *kept;         /**< d_j: what dropout multiplies p_j by; 0 for the sink, which has no value */
+    double *shift;        /**< w_j */
+    double *lowest;       /**< p_j when its score is off by SCORE_ROUNDINGS */
+    float *relative;      /**< element of relative_bias */
+};
+
+/** Makes the rotated forms; types.steps is what the naive one is rounded to. They need q and k in place. */
+void oracle_turn(struct oracle_inputs *inputs, attn_dtype steps);
+void oracle_turned_free(struct oracle_inputs *inputs);
+
+/** Fills live, score, size, kept and relative of a row whose query is set. */
+void oracle_score_row(const struct oracle_inputs *inputs, struct oracle_row *row);
+
+/** Orders of summation in which naive_row() can work. */
+#define NAIVE_ORDERS 4
+
+/**
+ * One row of the naive computation on tensors of f32, in f32 but for the
+ * rounding of scores and of finished weights to steps. Writes dv values, the
+ * lse and tk weights. Bit 0 of order: keys from the last to the first; bit 1:
+ * channels likewise. Which keys are live and kept is taken from the row.
+ */
+void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int order,
+               float *out, float *lse, float *weights);
+
+/** Rotates the rows of t, f32, in f32, and rounds to steps. Writes a contiguous tensor of the same shape to data. */
+attn_tensor naive_turned(const attn_tensor *t, const attn_tensor *table, attn_rope_layout layout, attn_dtype steps,
+                         float *data);
+
+/** Memory that is there, or the end of the program. */
+void *oracle_allocate(int64_t n, size_t size);
+
+#endif
