@@ -37,17 +37,17 @@ typedef enum attn_rope_scaling {
 
 /** What a table is made from. Zero is every field's default except struct_size and pairs. */
 typedef struct attn_rope_config {
-    size_t struct_size; /**< sizeof(attn_rope_config) as the caller compiled it */
-    int64_t pairs;      /**< pairs of channels, 1 to 2048: half the rotated dimension */
-    double base;        /**< 0 means 10000; at least 1 */
-    attn_rope_scaling scaling;
-    double factor;           /**< every scaling but PLAIN: how much longer; at least 1 */
-    int64_t original_length; /**< YARN, LLAMA3: positions of the training, 1 or more */
-    double beta_fast;        /**< YARN: rotations from which on f_c is kept; 0 means 32 */
-    double beta_slow;        /**< YARN: rotations below which f_c is divided; 0 means 1 */
-    double attention_factor; /**< YARN: multiplies cosines and sines; 0 means 0.1 ln(factor) + 1 */
-    double low_freq_factor;  /**< LLAMA3: 0 means 1 */
-    double high_freq_factor; /**< LLAMA3: 0 means 4; more than low_freq_factor */
+    size_t struct_size;        /**< sizeof(attn_rope_config) as the caller compiled it */
+    int64_t pairs;             /**< pairs of channels, 1 to 2048: half the rotated dimension */
+    double base;               /**< 0 means 10000; at least 1 */
+    attn_rope_scaling scaling; /**< which of the fields below are looked at: the others must be 0 */
+    double factor;             /**< every scaling but PLAIN: how much longer; at least 1 */
+    int64_t original_length;   /**< YARN, LLAMA3: positions of the training, 1 or more */
+    double beta_fast;          /**< YARN: rotations from which on f_c is kept; 0 means 32 */
+    double beta_slow;          /**< YARN: rotations below which f_c is divided; 0 means 1 */
+    double attention_factor;   /**< YARN: multiplies cosines and sines; 0 means 0.1 ln(factor) + 1 */
+    double low_freq_factor;    /**< LLAMA3: 0 means 1 */
+    double high_freq_factor;   /**< LLAMA3: 0 means 4; more than low_freq_factor */
 } attn_rope_config;
 
 /** A config with every field at its default; set pairs. */
@@ -63,10 +63,12 @@ static inline attn_rope_config attn_rope_config_default(void)
  * Fills num rows of a table: row n has cos(a_0) .. cos(a_{pairs-1}), then the
  * sines, a_c = positions[n] * f_c.
  *
+ * @param config    what to make it from; copied
  * @param positions [num] of either sign, up to 2^53 in size, or NULL for 0, 1, 2, ...
+ * @param num       rows, 0 or more
  * @param table     [num][2 * pairs] floats, written; the caller's
  * @return ATTN_OK or an error; on an error nothing has been written. The error
- *         of an element is at most 1e-6 up to position 1,000,000 (docs/numerics.md has the measured one).
+ *         of an element is at most 1e-6 up to position 1,000,000 (docs/rope.md has the measured one).
  */
 ATTN_API attn_status attn_rope_table(const attn_rope_config *config, const int64_t *positions, int64_t num,
                                      float *table);
@@ -76,6 +78,7 @@ ATTN_API attn_status attn_rope_table(const attn_rope_config *config, const int64
  *
  * @param x     (B, H, T, d) f32, bf16 or f16; channels contiguous
  * @param table f32 (B|1, H|1, T, 2*pairs), 2*pairs <= d, of attn_rope_table(); channels contiguous
+ * @param layout which channels are turned together
  * @param out   shape and type of x; rounded once
  * @param num_threads as in attn_params
  */

@@ -8,6 +8,14 @@
 
 #include "driver/driver.h"
 
+/** Passes on the status of a check that failed. */
+#define CHECK(call)                                                                                                    \
+    do {                                                                                                               \
+        const attn_status status_ = (call);                                                                            \
+        if (status_)                                                                                                   \
+            return status_;                                                                                            \
+    } while (0)
+
 /** What a call has in hand. */
 enum check_depth {
     CHECK_SHAPES, /**< attn_plan_create: shapes and options */
@@ -40,5 +48,12 @@ attn_status attn_check_contiguous(const char *name, const attn_tensor *t);
 
 /** That no element of an output is stored twice. */
 attn_status attn_check_distinct(const char *name, const attn_tensor *t);
+
+/**
+ * That no element of an output lies on one of an input, or of another output. Both have passed attn_check_tensor(),
+ * and the output attn_check_distinct(). With may_be_same, the other may be the very view that the output is.
+ */
+attn_status attn_check_apart(const char *out_name, const attn_tensor *out, const char *other_name,
+                             const attn_tensor *other, int may_be_same);
 
 #endif

@@ -8,14 +8,6 @@
 
 #include "api/check.h"
 
-/** Leaves the function with the status of a check that failed. */
-#define CHECK(call)                                                                                                    \
-    do {                                                                                                               \
-        const attn_status status_ = (call);                                                                            \
-        if (status_)                                                                                                   \
-            return status_;                                                                                            \
-    } while (0)
-
 /** @name Groups of options, in the order of the checks; each relies on those before it */
 /**@{*/
 /** ragged, query_offset, kv_len, kv_start, prefix_len; sets num_sequences. */

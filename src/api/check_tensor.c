@@ -37,6 +37,11 @@ static int64_t step_of(const attn_tensor *t, int axis)
     return t->stride[axis] < 0 ? -t->stride[axis] : t->stride[axis];
 }
 
+static int is_empty(const attn_tensor *t)
+{
+    return !t->shape[0] || !t->shape[1] || !t->shape[2] || !t->shape[3];
+}
+
 static attn_status check_strides(const char *name, const attn_tensor *t)
 {
     const int64_t size = (int64_t)attn_dtype_size(t->dtype);
@@ -68,8 +73,7 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *t, enum check
     status = check_strides(name, t);
     if (status)
         return status;
-    const int empty = !t->shape[0] || !t->shape[1] || !t->shape[2] || !t->shape[3];
-    if (!t->data && !empty)
+    if (!t->data && !is_empty(t))
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "%s.data is NULL; expected %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements",
                          name, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
@@ -133,19 +137,27 @@ attn_status attn_check_contiguous(const char *name, const attn_tensor *t)
     return ATTN_OK;
 }
 
-attn_status attn_check_distinct(const char *name, const attn_tensor *t)
+/** The axes of more than one element, by rising stride. Returns how many there are. */
+static int stepping_axes(const attn_tensor *t, int axes[4])
 {
-    int axes[4], count = 0; /* those that step, by rising stride */
+    int count = 0;
     for (int axis = 0; axis < 4; axis++) {
-        if (t->shape[axis] == 0)
-            return ATTN_OK;
-        if (t->shape[axis] == 1)
+        if (t->shape[axis] <= 1)
             continue;
         int at = count++;
         for (; at > 0 && step_of(t, axes[at - 1]) > step_of(t, axis); at--)
             axes[at] = axes[at - 1];
         axes[at] = axis;
     }
+    return count;
+}
+
+attn_status attn_check_distinct(const char *name, const attn_tensor *t)
+{
+    int axes[4];
+    if (is_empty(t))
+        return ATTN_OK;
+    const int count = stepping_axes(t, axes);
     int64_t reach = 0; /* how far the axes of smaller stride go */
     for (int i = 0; i < count; i++) {
         if (step_of(t, axes[i]) <= reach)

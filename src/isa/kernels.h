@@ -40,6 +40,7 @@
 #include "kernels/dropout.h"
 #include "kernels/key_block.h"
 #include "kernels/weights.h"
+#include "kernels/merge.h"
 
 extern const struct attn_kernels VF_NAME(attn_kernels);
 
@@ -53,6 +54,12 @@ static void forward_sleef(const struct attn_work *work)
 static void forward_fast(const struct attn_work *work)
 {
     forward_body(ATTN_EXP_FAST, work);
+}
+
+static void rotate(const struct attn_rotation *work)
+{
+    rotate_rows(&work->out, &work->x, work->table, work->table_stride, work->num_rows, work->pairs, work->width,
+                work->layout);
 }
 
 static void exp2_sleef(float *dst, const float *src, int64_t n)
@@ -75,6 +82,8 @@ const struct attn_kernels VF_NAME(attn_kernels) = {
     .query_block = QUERY_BLOCK,
     .key_block = KEY_BLOCK,
     .forward = {[ATTN_EXP_SLEEF] = forward_sleef, [ATTN_EXP_FAST] = forward_fast},
+    .rotate = rotate,
+    .merge = merge_rows,
     .exp2 = {[ATTN_EXP_SLEEF] = exp2_sleef, [ATTN_EXP_FAST] = exp2_fast},
 };
 

@@ -134,6 +134,27 @@ struct attn_work {
     void *scratch; /**< ATTN_ALIGN-aligned, as many bytes as attn_scratch_layout() says */
 };
 
+/** Rows to be turned by a table of cosines and sines: row i of x by row i of the table. */
+struct attn_rotation {
+    struct attn_rows x, out; /**< out of x's type or f32; the same rows, or rows without a byte in common */
+    const float *table;      /**< pairs cosines, then pairs sines */
+    ptrdiff_t table_stride;  /**< in floats; 0: one row for all */
+    int64_t num_rows;
+    int64_t pairs, width; /**< channels behind 2 * pairs are copied */
+    attn_rope_layout layout;
+};
+
+/**
+ * Some rows of a merge (attn_merge()), of all rows in the order batch, head,
+ * token. No row has been read or written before; out and lse may lie on a part.
+ */
+struct attn_merge_work {
+    int64_t num_parts;               /**< 1 or more */
+    const attn_tensor *parts, *lses; /**< [num_parts] */
+    const attn_tensor *out, *lse;    /**< lse: NULL when not wanted */
+    int64_t first_row, num_rows;
+};
+
 /** One instruction set: its kernels, and their block sizes as data. */
 struct attn_kernels {
     attn_isa isa;
@@ -145,7 +166,9 @@ struct attn_kernels {
     int strip;             /**< queries that one register tile covers */
     int query_block;       /**< queries of a work item, when there are enough of them */
     int key_block;         /**< keys per step of the online softmax; fixed, as it shapes every bit of the result */
-    void (*forward[2])(const struct attn_work *work);         /**< by attn_exp */
+    void (*forward[2])(const struct attn_work *work); /**< by attn_exp */
+    void (*rotate)(const struct attn_rotation *work);
+    void (*merge)(const struct attn_merge_work *work);
     void (*exp2[2])(float *dst, const float *src, int64_t n); /**< by attn_exp: what the kernels use, for tests */
 };
 

@@ -192,6 +192,21 @@ static inline vf vf_exp2_fast(vf x)
     return vf_mul(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted), 23)));
 }
 
+static inline void vf_deinterleave(vf a, vf b, vf *even, vf *odd)
+{
+    const __m256d e = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)); /* a0 a2 b0 b2, a4 a6 b4 b6 */
+    const __m256d o = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd));
+    *even = _mm256_castpd_ps(_mm256_permute4x64_pd(e, 0xd8));
+    *odd = _mm256_castpd_ps(_mm256_permute4x64_pd(o, 0xd8));
+}
+
+static inline void vf_interleave(vf even, vf odd, vf *a, vf *b)
+{
+    const vf low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+    *a = _mm256_permute2f128_ps(low, high, 0x20);
+    *b = _mm256_permute2f128_ps(low, high, 0x31);
+}
+
 static inline void vf_transpose(vf a[VF_LEN])
 {
     vf t[VF_LEN];

@@ -210,6 +210,22 @@ static inline vf vf_exp2_fast(vf x)
     return _mm512_scalef_ps(p, n);
 }
 
+/** The elements of even and of odd index of a and b one behind the other. */
+static inline void vf_deinterleave(vf a, vf b, vf *even, vf *odd)
+{
+    const __m512i first = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    *even = _mm512_permutex2var_ps(a, first, b);
+    *odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(first, _mm512_set1_epi32(1)), b);
+}
+
+/** The way back: a and b one behind the other have even and odd in turns. */
+static inline void vf_interleave(vf even, vf odd, vf *a, vf *b)
+{
+    const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    *a = _mm512_permutex2var_ps(even, first, odd);
+    *b = _mm512_permutex2var_ps(even, _mm512_add_epi32(first, _mm512_set1_epi32(8)), odd);
+}
+
 /** Transposes a VF_LEN x VF_LEN block held in registers. */
 static inline void vf_transpose(vf a[VF_LEN])
 {

@@ -189,6 +189,18 @@ static inline vf vf_exp2_fast(vf x)
     return vf_mul(p, vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23)));
 }
 
+static inline void vf_deinterleave(vf a, vf b, vf *even, vf *odd)
+{
+    *even = vuzp1q_f32(a, b);
+    *odd = vuzp2q_f32(a, b);
+}
+
+static inline void vf_interleave(vf even, vf odd, vf *a, vf *b)
+{
+    *a = vzip1q_f32(even, odd);
+    *b = vzip2q_f32(even, odd);
+}
+
 static inline void vf_transpose(vf a[VF_LEN])
 {
     const float32x4x2_t p = vtrnq_f32(a[0], a[1]), q = vtrnq_f32(a[2], a[3]);

@@ -183,6 +183,18 @@ static inline vf vf_exp2_fast(vf x)
     return (float)p * power;
 }
 
+static inline void vf_deinterleave(vf a, vf b, vf *even, vf *odd)
+{
+    *even = a;
+    *odd = b;
+}
+
+static inline void vf_interleave(vf even, vf odd, vf *a, vf *b)
+{
+    *a = even;
+    *b = odd;
+}
+
 static inline void vf_transpose(vf a[VF_LEN])
 {
     (void)a;

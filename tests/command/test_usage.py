@@ -103,7 +103,7 @@ class Usage(CommandTest):
         self.fails(2, "--limit-mib is '0'", *MAP, "--limit-mib", "0")
 
     def test_help_and_version(self):
-        for command in ([], ["run"], ["heatmap"], ["info"]):
+        for command in ([], ["run"], ["heatmap"], ["pattern"], ["info"]):
             text = self.attn(*command, "--help").stdout
             self.assertTrue(text.startswith("Usage: attn"), text)
             self.assertEqual(self.attn(*command, "-h").stdout, text)

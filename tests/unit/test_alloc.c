@@ -12,6 +12,8 @@
 #include "fixture.h"
 #include "large.h"
 
+#include "attn/patterns.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,11 +181,57 @@ static void test_run_allocates_nothing(void **state)
     }
 }
 
+/** A pattern is one allocation, and there is none when it fails. */
+static void test_patterns(void **state)
+{
+    (void)state;
+    static const attn_longformer l = {.window = 1};
+    static const attn_bigbird b = {.window = 1, .random = 2, .heads = 3};
+    static const attn_strided s = {.stride = 2};
+    for (int which = 0; which < 3; which++) {
+        for (int n = 1; n <= 2; n++) { /* the allocation that fails: the one that there is, or one behind it */
+            attn_pattern *p = (attn_pattern *)(uintptr_t)64;
+            begin(n, 1);
+            const attn_status status = which == 0   ? attn_pattern_longformer(&p, 500, 500, 16, &l)
+                                       : which == 1 ? attn_pattern_bigbird(&p, 500, 500, 16, &b)
+                                                    : attn_pattern_strided(&p, 500, 500, 16, &s);
+            assert_int_equal(ledger.made, 1);
+            assert_int_equal(status, n == 1 ? ATTN_OUT_OF_MEMORY : ATTN_OK);
+            assert_true((status == ATTN_OK) == (p != NULL));
+            assert_true(status == ATTN_OK || holds_words(attn_last_error(), "no memory|bytes"));
+            attn_pattern_destroy(p);
+            ledger.active = 0;
+            assert_int_equal(ledger.live, 0);
+        }
+    }
+}
+
+/** attn_merge() allocates nothing, whatever the number of parts. */
+static void test_merge_allocates_nothing(void **state)
+{
+    (void)state;
+    enum { PARTS = 100 };
+    static float values[PARTS][8], x[PARTS], out_data[8];
+    static attn_tensor parts[PARTS], lses[PARTS];
+    for (int n = 0; n < PARTS; n++) {
+        parts[n] = attn_bhtd(values[n], 1, 1, 1, 8);
+        lses[n] = attn_bhtd(&x[n], 1, 1, 1, 1);
+    }
+    const attn_tensor out = attn_bhtd(out_data, 1, 1, 1, 8);
+    begin(1, 1);
+    const attn_status status = attn_merge(PARTS, parts, lses, &out, NULL, 1);
+    ledger.active = 0;
+    assert_int_equal(status, ATTN_OK);
+    assert_int_equal(ledger.made, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation),
         cmocka_unit_test(test_run_allocates_nothing),
+        cmocka_unit_test(test_patterns),
+        cmocka_unit_test(test_merge_allocates_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,8 +14,8 @@
 
 #include "commands.h"
 #include "inputs.h"
-#include "io/atomic.h"
 #include "labels.h"
+#include "picture.h"
 #include "plot/plot.h"
 #include "plot/reduce.h"
 #include "plot/scale.h"
@@ -291,31 +291,10 @@ static bool collect(struct picture *p, struct io_error *error)
     return true;
 }
 
-static bool write_png(const struct canvas *canvas, const char *target, struct io_error *error)
-{
-    unsigned char *png;
-    size_t size;
-    if (!canvas_png(canvas, &png, &size, error))
-        return false;
-    sigset_t before;
-    atomic_hold_signals(&before);
-    struct atomic_file file;
-    bool ok = atomic_open(&file, target, error) && atomic_write(&file, png, size, error) &&
-              atomic_finish(&file, error) && atomic_commit(&file, error);
-    atomic_discard(&file);
-    atomic_release_signals(&before);
-    free(png);
-    return ok;
-}
-
 static bool draw(struct picture *p, const struct operands *operands, struct io_error *error)
 {
     char *target;
-    const char *path = p->options[MAP_OUT].value;
-    size_t length = strlen(path);
-    if (length < 4 || strcmp(path + length - 4, ".png") != 0)
-        return io_fail_usage(error, "-o '%s' has an unknown format; expected FILE.png", path);
-    if (!atomic_target(&target, path, error))
+    if (!picture_target(&target, p->options[MAP_OUT].value, error))
         return false;
     bool ok = open_weights(p, operands, error) && check_extent(p, error) && read_labels(p, error) && collect(p, error);
     if (ok) {
@@ -323,7 +302,7 @@ static bool draw(struct picture *p, const struct operands *operands, struct io_e
         make_titles(p);
         ok = (p->row >= 0 ? plot_bars(&canvas, &p->plot, (int)p->size, error)
                           : plot_heatmap(&canvas, &p->plot, (int)p->size, error)) &&
-             write_png(&canvas, target, error);
+             picture_write(&canvas, target, error);
         canvas_free(&canvas);
     }
     free(target);

@@ -10,6 +10,7 @@
 
 bool command_run(int argc, char *const *argv, struct io_error *error);
 bool command_heatmap(int argc, char *const *argv, struct io_error *error);
+bool command_pattern(int argc, char *const *argv, struct io_error *error);
 bool command_info(int argc, char *const *argv, struct io_error *error);
 
 /* Prints "attn 0.1.0" on stdout. */

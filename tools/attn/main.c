@@ -22,6 +22,7 @@ static const struct command {
 } commands[] = {
     {"run", command_run, "compute attention from .npy or .safetensors files"},
     {"heatmap", command_heatmap, "draw attention weights as a PNG picture"},
+    {"pattern", command_pattern, "draw a block-sparse pattern as a PNG picture"},
     {"info", command_info, "show what the library found on this machine"},
 };
 
@@ -47,7 +48,7 @@ static void print_help(void)
 static bool dispatch(int argc, char *const *argv, struct io_error *error)
 {
     if (argc < 2)
-        return io_fail_usage(error, "no command is given; expected run, heatmap or info (attn --help)");
+        return io_fail_usage(error, "no command is given; expected run, heatmap, pattern or info (attn --help)");
     const char *name = argv[1];
     for (size_t i = 0; i < num_commands; i++) {
         if (strcmp(name, commands[i].name) == 0)
@@ -55,7 +56,7 @@ static bool dispatch(int argc, char *const *argv, struct io_error *error)
     }
     bool help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
     if (!help && strcmp(name, "--version") != 0)
-        return io_fail_usage(error, "unknown command '%s'; expected run, heatmap or info (attn --help)", name);
+        return io_fail_usage(error, "unknown command '%s'; expected run, heatmap, pattern or info (attn --help)", name);
     if (argc > 2)
         return io_fail_usage(error, "unexpected argument '%s' after %s", argv[2], name);
     if (help)

@@ -47,6 +47,18 @@ static void panel_pixels(const struct plot *plot, int size, int *width, int *hei
         *height = plot->bin_rows > 0 ? (thin + plot->bin_rows - 1) / plot->bin_rows * plot->bin_rows : thin;
 }
 
+static struct rgb cell_colour(const struct plot *plot, double value)
+{
+    static const struct rgb white = {255, 255, 255}, ink = {34, 44, 74};
+    double t = (value - plot->low) / (plot->high - plot->low);
+    if (!plot->ink)
+        return viridis(t);
+    t = fmin(fmax(t, 0), 1);
+    return (struct rgb){(unsigned char)lround(white.r + t * (ink.r - white.r)),
+                        (unsigned char)lround(white.g + t * (ink.g - white.g)),
+                        (unsigned char)lround(white.b + t * (ink.b - white.b))};
+}
+
 static void draw_cells(struct canvas *canvas, const struct plot *plot, int panel, int x, int y, int width, int height)
 {
     for (int r = 0; r < plot->bin_rows; r++) {
@@ -54,8 +66,7 @@ static void draw_cells(struct canvas *canvas, const struct plot *plot, int panel
         for (int c = 0; c < plot->bin_columns; c++) {
             int left = c * width / plot->bin_columns, right = (c + 1) * width / plot->bin_columns;
             double value = plot->cells[panel][(size_t)r * (size_t)plot->bin_columns + (size_t)c];
-            canvas_rectangle(canvas, x + left, y + top, right - left, bottom - top,
-                             viridis((value - plot->low) / (plot->high - plot->low)));
+            canvas_rectangle(canvas, x + left, y + top, right - left, bottom - top, cell_colour(plot, value));
         }
     }
 }
@@ -76,13 +87,16 @@ bool plot_heatmap(struct canvas *canvas, const struct plot *plot, int size, stru
     struct axis rows = axis_rows(&plot->row_labels, plot->rows, height);
     struct layout layout;
     layout_make(&layout, plot, width, height, rows.extent, columns.extent, 0);
-    /* A colour bar of a very flat picture reaches below the cells rather than lose its numbers. */
-    int bar = layout.bottom - layout.top > SHORT_SIDE ? layout.bottom - layout.top : SHORT_SIDE;
-    int numbers = (int)ceil(scale_text_width(plot->low, plot->high, bar));
-    layout_make(&layout, plot, width, height, rows.extent, columns.extent,
-                BAR_GAP + BAR_WIDTH + TICK_LENGTH + 6 + numbers);
-    if (layout.height < layout.top + bar + 24)
-        layout.height = layout.top + bar + 24;
+    int bar = 0;
+    if (!plot->ink) {
+        /* A colour bar of a very flat picture reaches below the cells rather than lose its numbers. */
+        bar = layout.bottom - layout.top > SHORT_SIDE ? layout.bottom - layout.top : SHORT_SIDE;
+        int numbers = (int)ceil(scale_text_width(plot->low, plot->high, bar));
+        layout_make(&layout, plot, width, height, rows.extent, columns.extent,
+                    BAR_GAP + BAR_WIDTH + TICK_LENGTH + 6 + numbers);
+        if (layout.height < layout.top + bar + 24)
+            layout.height = layout.top + bar + 24;
+    }
     if (!canvas_create(canvas, layout.width, layout.height, plot->limit_bytes, error))
         return false;
 
@@ -96,6 +110,7 @@ bool plot_heatmap(struct canvas *canvas, const struct plot *plot, int size, stru
         if (layout_is_bottom(&layout, plot, panel))
             axis_draw_columns(canvas, &columns, x, y + height);
     }
-    draw_colour_bar(canvas, plot, layout.right + BAR_GAP, layout.top, bar);
+    if (!plot->ink)
+        draw_colour_bar(canvas, plot, layout.right + BAR_GAP, layout.top, bar);
     return true;
 }

@@ -24,6 +24,7 @@ struct plot {
     float *const *cells;       /* [panels][bin_rows * bin_columns] */
     struct plot_labels row_labels, column_labels;
     double low, high; /* of the scale; low < high */
+    bool ink;         /* heat maps: from white to dark instead of viridis, and without a colour bar */
     double limit_bytes;
 };
 

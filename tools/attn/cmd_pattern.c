@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn pattern: makes a block-sparse pattern, says how dense it is, and draws
+ * which blocks it lists. Each pattern takes its own options; one that belongs
+ * to another pattern is refused, as it would do nothing.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <attn/attn.h>
+#include <attn/patterns.h>
+
+#include "commands.h"
+#include "options.h"
+#include "picture.h"
+#include "plot/plot.h"
+#include "plot/reduce.h"
+
+enum {
+    PATTERN_HELP,
+    PATTERN_VERSION,
+    PATTERN_TOKENS,
+    PATTERN_TQ,
+    PATTERN_TK,
+    PATTERN_BLOCK,
+    PATTERN_WINDOW,
+    PATTERN_GLOBAL,
+    PATTERN_RANDOM,
+    PATTERN_SEED,
+    PATTERN_HEADS,
+    PATTERN_HEAD,
+    PATTERN_STRIDE,
+    PATTERN_CAUSAL,
+    PATTERN_OUT,
+    PATTERN_COUNT
+};
+
+enum kind { LONGFORMER, BIGBIRD, STRIDED, KINDS };
+
+static const char *const kind_names[KINDS] = {"longformer", "bigbird", "strided"};
+
+/* For which patterns, as bits, an option from PATTERN_WINDOW to PATTERN_STRIDE is. */
+static const unsigned belongs_to[PATTERN_COUNT] = {
+    [PATTERN_WINDOW] = 1 << LONGFORMER | 1 << BIGBIRD,
+    [PATTERN_GLOBAL] = 1 << LONGFORMER | 1 << BIGBIRD,
+    [PATTERN_RANDOM] = 1 << BIGBIRD,
+    [PATTERN_SEED] = 1 << BIGBIRD,
+    [PATTERN_HEADS] = 1 << BIGBIRD,
+    [PATTERN_HEAD] = 1 << BIGBIRD,
+    [PATTERN_STRIDE] = 1 << STRIDED,
+};
+
+/* No more pixels than this; what a picture of the default size needs is far below it. */
+static const double limit_bytes = 1024.0 * 1048576;
+
+struct request {
+    enum kind kind;
+    long long tq, tk, block, window, global, random, seed, heads, head, stride;
+    int causal;
+};
+
+static void print_help(const struct option *options)
+{
+    printf("Usage: attn pattern longformer|bigbird|strided --tokens N [OPTION]...\n\n"
+           "Prints how many blocks a block-sparse pattern has and lists, and draws them: query\n"
+           "blocks from top to bottom, key blocks from left to right, listed ones dark.\n\n");
+    options_print(stdout, options, PATTERN_COUNT);
+    printf("\n"
+           "  longformer  a window and global blocks\n"
+           "  bigbird     a window, global blocks, and random ones\n"
+           "  strided     a window of the stride, and every stride-th block\n"
+           "\n"
+           "  With more blocks than the picture has pixels, a cell is as dark as the share of\n"
+           "  its blocks that are listed.\n");
+}
+
+static bool parse_kind(struct request *r, const struct operands *operands, struct io_error *error)
+{
+    if (operands->count == 0)
+        return io_fail_usage(error, "no pattern is named; expected longformer, bigbird or strided");
+    for (int kind = 0; kind < KINDS; kind++) {
+        if (strcmp(operands->values[0], kind_names[kind]) == 0) {
+            r->kind = (enum kind)kind;
+            return true;
+        }
+    }
+    return io_fail_usage(error, "unknown pattern '%s'; expected longformer, bigbird or strided", operands->values[0]);
+}
+
+/* Refuses options of other patterns. */
+static bool check_options(const struct request *r, const struct option *options, struct io_error *error)
+{
+    char label[64];
+    for (int i = PATTERN_WINDOW; i <= PATTERN_STRIDE; i++) {
+        if (options[i].value == NULL || belongs_to[i] >> r->kind & 1)
+            continue;
+        bool shared = (belongs_to[i] & 1 << LONGFORMER) != 0;
+        return io_fail_usage(error, "option %s is for %s, not for %s", option_label(&options[i], label),
+                             shared                                ? "longformer and bigbird"
+                             : (belongs_to[i] & 1 << BIGBIRD) != 0 ? "bigbird"
+                                                                   : "strided",
+                             kind_names[r->kind]);
+    }
+    return true;
+}
+
+static bool parse_sizes(struct request *r, const struct option *o, struct io_error *error)
+{
+    if (o[PATTERN_TOKENS].value != NULL && (o[PATTERN_TQ].value != NULL || o[PATTERN_TK].value != NULL))
+        return io_fail_usage(error, "--tokens stands for both --tq and --tk; expected it without them");
+    if (o[PATTERN_TOKENS].value == NULL) {
+        if (o[PATTERN_TQ].value == NULL && o[PATTERN_TK].value == NULL)
+            return io_fail_usage(error, "option --tokens N is missing, or --tq N and --tk N");
+        if (!option_require(&o[PATTERN_TQ], error) || !option_require(&o[PATTERN_TK], error))
+            return false;
+    }
+    long long tokens = 0;
+    if (!option_integer(&o[PATTERN_TOKENS], 1, INT64_MAX, &tokens, error))
+        return false;
+    r->tq = r->tk = tokens;
+    if (!option_integer(&o[PATTERN_TQ], 1, INT64_MAX, &r->tq, error) ||
+        !option_integer(&o[PATTERN_TK], 1, INT64_MAX, &r->tk, error) ||
+        !option_integer(&o[PATTERN_BLOCK], 16, INT64_MAX, &r->block, error))
+        return false;
+    if (r->block % 16 != 0)
+        return io_fail_usage(error, "--block is '%s'; expected a multiple of 16", o[PATTERN_BLOCK].value);
+    return true;
+}
+
+static bool parse(struct request *r, const struct option *o, struct io_error *error)
+{
+    if (!parse_sizes(r, o, error) || !option_integer(&o[PATTERN_WINDOW], 0, INT64_MAX, &r->window, error) ||
+        !option_integer(&o[PATTERN_GLOBAL], 0, INT64_MAX, &r->global, error) ||
+        !option_integer(&o[PATTERN_RANDOM], 0, INT64_MAX, &r->random, error) ||
+        !option_integer(&o[PATTERN_SEED], 0, INT64_MAX, &r->seed, error) ||
+        !option_integer(&o[PATTERN_HEADS], 1, INT64_MAX, &r->heads, error) ||
+        !option_integer(&o[PATTERN_HEAD], 0, INT64_MAX, &r->head, error) ||
+        !option_integer(&o[PATTERN_STRIDE], 1, INT64_MAX, &r->stride, error))
+        return false;
+    if (r->head >= r->heads)
+        return io_fail_usage(error, "--head is %lld; expected 0 to %lld, as --heads is %lld", r->head, r->heads - 1,
+                             r->heads);
+    r->causal = o[PATTERN_CAUSAL].value != NULL;
+    return true;
+}
+
+static bool build(attn_pattern **pattern, const struct request *r, struct io_error *error)
+{
+    attn_status status = ATTN_OK;
+    switch (r->kind) {
+    case LONGFORMER: {
+        const attn_longformer options = {.window = r->window, .global = r->global, .causal = r->causal};
+        status = attn_pattern_longformer(pattern, r->tq, r->tk, r->block, &options);
+        break;
+    }
+    case BIGBIRD: {
+        const attn_bigbird options = {.window = r->window,
+                                      .global = r->global,
+                                      .random = r->random,
+                                      .seed = (uint64_t)r->seed,
+                                      .heads = r->heads,
+                                      .causal = r->causal};
+        status = attn_pattern_bigbird(pattern, r->tq, r->tk, r->block, &options);
+        break;
+    }
+    default: {
+        const attn_strided options = {.stride = r->stride, .causal = r->causal};
+        status = attn_pattern_strided(pattern, r->tq, r->tk, r->block, &options);
+        break;
+    }
+    }
+    return status == ATTN_OK || io_fail(error, "%s", attn_last_error());
+}
+
+/* One head of a pattern, as what is printed and drawn. */
+struct view {
+    const attn_block_mask *mask;
+    const int64_t *offsets; /* of this head's rows */
+    int64_t rows, columns, listed;
+};
+
+static struct view view_of(const attn_pattern *pattern, const struct request *r)
+{
+    struct view view = {.mask = attn_pattern_block_mask(pattern)};
+    view.rows = view.mask->rows;
+    view.columns = r->tk / r->block + (r->tk % r->block > 0);
+    view.offsets = view.mask->offsets + r->head * view.rows;
+    view.listed = view.offsets[view.rows] - view.offsets[0];
+    return view;
+}
+
+static bool reduce_view(const struct view *view, struct plot *plot, float *cells, struct io_error *error)
+{
+    struct reduce reduce = {.sums = NULL};
+    float *row = calloc((size_t)view->columns, sizeof *row);
+    bool ok = row != NULL && reduce_create(&reduce, view->rows, view->columns, plot->bin_rows, plot->bin_columns);
+    for (int64_t r = 0; ok && r < view->rows; r++) {
+        for (int64_t i = view->offsets[r]; i < view->offsets[r + 1]; i++)
+            row[view->mask->columns[i]] = 1;
+        reduce_add(&reduce, r, row);
+        for (int64_t i = view->offsets[r]; i < view->offsets[r + 1]; i++)
+            row[view->mask->columns[i]] = 0;
+    }
+    if (ok)
+        reduce_means(&reduce, cells);
+    reduce_free(&reduce);
+    free(row);
+    return ok || io_fail(error, "out of memory for a row of %" PRId64 " blocks", view->columns);
+}
+
+static bool draw(const struct view *view, const struct request *r, double density, const char *target,
+                 struct io_error *error)
+{
+    char title[128], subtitle[192], head[48] = "";
+    if (r->heads > 1)
+        snprintf(head, sizeof head, ", head %lld of %lld", r->head, r->heads);
+    snprintf(title, sizeof title, "%s%s, blocks of %lld tokens%s", r->causal ? "causal " : "", kind_names[r->kind],
+             r->block, head);
+    snprintf(subtitle, sizeof subtitle, "%" PRId64 " x %" PRId64 " blocks, %" PRId64 " of them listed (%.3g %%)",
+             view->rows, view->columns, view->listed, 100 * density);
+    struct plot plot = {.title = title,
+                        .subtitle = subtitle,
+                        .row_name = "query block",
+                        .column_name = "key block",
+                        .rows = view->rows,
+                        .columns = view->columns,
+                        .panels = 1,
+                        .high = 1,
+                        .ink = true,
+                        .limit_bytes = limit_bytes};
+    plot_heatmap_bins(plot.rows, plot.columns, 1, 0, &plot.bin_rows, &plot.bin_columns);
+    float *cells = malloc((size_t)plot.bin_rows * (size_t)plot.bin_columns * sizeof *cells);
+    plot.cells = &cells;
+    struct canvas canvas = {.pixels = NULL};
+    bool ok = (cells != NULL || io_fail(error, "out of memory")) && reduce_view(view, &plot, cells, error) &&
+              plot_heatmap(&canvas, &plot, 0, error) && picture_write(&canvas, target, error);
+    canvas_free(&canvas);
+    free(cells);
+    return ok;
+}
+
+static bool make(const struct request *r, const char *path, struct io_error *error)
+{
+    char *target = NULL;
+    attn_pattern *pattern = NULL;
+    bool ok = (path == NULL || picture_target(&target, path, error)) && build(&pattern, r, error);
+    if (ok) {
+        const struct view view = view_of(pattern, r);
+        const double density = attn_pattern_density(pattern); /* the same in every head */
+        ok = target == NULL || draw(&view, r, density, target, error);
+        if (ok)
+            printf("block rows     %" PRId64 "\n"
+                   "block columns  %" PRId64 "\n"
+                   "listed blocks  %" PRId64 "\n"
+                   "density        %.6g\n",
+                   view.rows, view.columns, view.listed, density);
+    }
+    attn_pattern_destroy(pattern);
+    free(target);
+    return ok;
+}
+
+bool command_pattern(int argc, char *const *argv, struct io_error *error)
+{
+    struct option options[PATTERN_COUNT] = {
+        [PATTERN_HELP] = {"help", 'h', NULL, "print this text", NULL},
+        [PATTERN_VERSION] = {"version", 0, NULL, "print the version", NULL},
+        [PATTERN_TOKENS] = {"tokens", 0, "N", "queries and keys", NULL},
+        [PATTERN_TQ] = {"tq", 0, "N", "queries, where they are not as many as the keys", NULL},
+        [PATTERN_TK] = {"tk", 0, "N", "keys", NULL},
+        [PATTERN_BLOCK] = {"block", 0, "N", "tokens along each side of a block, a multiple of 16; default 64", NULL},
+        [PATTERN_WINDOW] = {"window", 0, "N", "longformer, bigbird: blocks seen on each side; default 1", NULL},
+        [PATTERN_GLOBAL] = {"global", 0, "N", "longformer, bigbird: first blocks that see and are seen; default 1",
+                            NULL},
+        [PATTERN_RANDOM] = {"random", 0, "N", "bigbird: blocks of a row chosen among the others; default 3", NULL},
+        [PATTERN_SEED] = {"seed", 0, "N", "bigbird: of the choice; default 0", NULL},
+        [PATTERN_HEADS] = {"heads", 0, "N", "bigbird: heads, each with a choice of its own; default 1", NULL},
+        [PATTERN_HEAD] = {"head", 0, "N", "bigbird: which head to show; default 0", NULL},
+        [PATTERN_STRIDE] = {"stride", 0, "N", "strided: in blocks; default: the square root of the block rows", NULL},
+        [PATTERN_CAUSAL] = {"causal", 0, NULL, "leave out the blocks behind the diagonal", NULL},
+        [PATTERN_OUT] = {"out", 'o', "FILE.png", "the picture; without it, only the numbers are printed", NULL},
+    };
+    struct operands operands;
+    if (!options_parse(options, PATTERN_COUNT, argc, argv, &operands, 1, error))
+        return false;
+    if (options[PATTERN_HELP].value != NULL) {
+        print_help(options);
+        return true;
+    }
+    if (options[PATTERN_VERSION].value != NULL) {
+        print_version();
+        return true;
+    }
+    struct request request = {.block = 64, .window = 1, .global = 1, .random = 3, .heads = 1};
+    return parse_kind(&request, &operands, error) && check_options(&request, options, error) &&
+           parse(&request, options, error) && make(&request, options[PATTERN_OUT].value, error);
+}

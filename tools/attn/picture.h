@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The file of a picture, for the commands that draw one: its name is checked
+ * before anything is computed, and it appears whole or not at all.
+ */
+#ifndef ATTN_TOOLS_PICTURE_H
+#define ATTN_TOOLS_PICTURE_H
+
+#include "plot/canvas.h"
+
+/* Checks what -o names and returns its canonical name, which the caller frees. */
+bool picture_target(char **target, const char *path, struct io_error *error);
+/* Writes the canvas there as PNG. */
+bool picture_write(const struct canvas *canvas, const char *target, struct io_error *error);
+
+#endif
