@@ -8,10 +8,12 @@
  * query heads, more keys than queries, heads that do not divide among threads.
  * The third sweeps the sequence length in powers of two against the naive
  * implementation, where fused attention is most often caught being slower: at
- * short lengths, and when there is one head only. The last group is what the
- * speed in bf16, f16 and with int8 scores is stated on.
+ * short lengths, and when there is one head only. The fourth group is what the
+ * speed in bf16, f16 and with int8 scores is stated on. The last holds the forms
+ * of attention, and what their time is compared with.
  */
 #include "cases.h"
+#include "forms.h"
 #include "isa_kernels.h"
 
 #include <stdio.h>
@@ -113,6 +115,32 @@ const struct bench_case bench_cases[] = {
     SELF("int8-f32-t2048-d64", 1, 8, 2048, 64, NONE, .qk = ATTN_QK_INT8),
     SELF("f16-encoder", 8, 12, 128, 64, NONE, .dtype = ATTN_F16),
     SELF("f16-h1-t16", 1, 1, 16, 64, NONE, .dtype = ATTN_F16),
+
+    SELF("form-window", 1, 8, 8192, 64, TOP_LEFT, .form = BENCH_WINDOW),
+    SELF("form-window-global", 1, 8, 8192, 64, NONE, .form = BENCH_WINDOW_GLOBAL),
+    SELF("dense-t16384", 1, 2, 16384, 64, NONE, .sampled = true),
+    SELF("form-blocks-10", 1, 2, 16384, 64, NONE, .form = BENCH_BLOCKS, .block = 64),
+    SELF("form-blocks-10-b16", 1, 2, 16384, 64, NONE, .form = BENCH_BLOCKS, .block = 16),
+    SELF("form-blocks-10-b128", 1, 2, 16384, 64, NONE, .form = BENCH_BLOCKS, .block = 128),
+    SELF("form-segments", 1, 8, 8192, 64, NONE, .form = BENCH_SEGMENTS),
+    SELF("form-ragged", 64, 8, 2048, 64, NONE, .form = BENCH_RAGGED),
+    SELF("form-dropout", 1, 8, 2048, 64, NONE, .form = BENCH_DROPOUT),
+    SELF("form-dropout-causal", 1, 8, 2048, 64, TOP_LEFT, .form = BENCH_DROPOUT),
+    SELF("form-alibi", 1, 8, 2048, 64, NONE, .form = BENCH_ALIBI),
+    SELF("form-alibi-causal", 1, 8, 2048, 64, TOP_LEFT, .form = BENCH_ALIBI),
+    SELF("form-t5", 1, 8, 2048, 64, NONE, .form = BENCH_T5),
+    SELF("form-softcap", 1, 8, 2048, 64, NONE, .form = BENCH_SOFTCAP),
+    SELF("form-sinks", 1, 8, 2048, 64, NONE, .form = BENCH_SINKS),
+    SELF("form-rope", 1, 8, 2048, 64, NONE, .form = BENCH_ROPE),
+    SELF("form-callback", 1, 8, 2048, 64, NONE, .form = BENCH_CALLBACK),
+    SELF("form-disentangled", 1, 8, 2048, 64, NONE, .form = BENCH_DISENTANGLED),
+    SELF("form-prefix", 1, 8, 2048, 64, TOP_LEFT, .form = BENCH_PREFIX),
+    {.id = "form-tree", .batch = 1, .heads = 8, .kv_heads = 8, .tq = 64, .tk = 2112, .d = 64, .form = BENCH_TREE},
+    SELF("bf16-dense-t16384", 1, 2, 16384, 64, NONE, .dtype = ATTN_BF16, .sampled = true),
+    SELF("bf16-form-blocks-10", 1, 2, 16384, 64, NONE, .dtype = ATTN_BF16, .form = BENCH_BLOCKS, .block = 64),
+    SELF("bf16-form-dropout", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .form = BENCH_DROPOUT),
+    SELF("bf16-form-alibi", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .form = BENCH_ALIBI),
+    SELF("bf16-form-softcap", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .form = BENCH_SOFTCAP),
 };
 
 const int bench_num_cases = (int)(sizeof bench_cases / sizeof *bench_cases);
@@ -170,14 +198,17 @@ static const char *causal_name(attn_causal causal)
 
 static void write_name(const struct bench_case *c, const char *kind, const char *exp, char name[BENCH_NAME_SIZE])
 {
-    char kv_heads[32] = "";
+    char kv_heads[32] = "", block[32] = "";
     if (c->kv_heads != c->heads)
         snprintf(kv_heads, sizeof kv_heads, "/kv_heads:%lld", (long long)c->kv_heads);
-    snprintf(name, BENCH_NAME_SIZE, "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s%s%s/layout:%s%s%s%s%s", kind,
+    if (c->form == BENCH_BLOCKS)
+        snprintf(block, sizeof block, "/block:%lld", (long long)c->block);
+    snprintf(name, BENCH_NAME_SIZE, "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s%s%s/layout:%s%s%s%s%s%s%s%s", kind,
              attn_dtype_name(c->dtype), (long long)c->batch, (long long)c->heads, (long long)c->tq, (long long)c->tk,
              (long long)c->d, causal_name(c->causal), exp[0] != '\0' ? "/exp:" : "", exp,
              c->layout == BENCH_BTHD ? "bthd" : "bhtd", kv_heads, c->bool_mask ? "/mask:bool" : "",
-             c->padded ? "/padded" : "", c->qk == ATTN_QK_INT8 ? "/qk:int8" : "");
+             c->padded ? "/padded" : "", c->qk == ATTN_QK_INT8 ? "/qk:int8" : "",
+             c->form != BENCH_PLAIN ? "/form:" : "", bench_form_name(c->form), block);
 }
 
 void bench_forward_name(const struct bench_case *c, attn_isa isa, attn_exp exp, char name[BENCH_NAME_SIZE])

@@ -13,6 +13,26 @@
 /** How q, k, v and out lie in memory. */
 enum bench_layout { BENCH_BHTD, BENCH_BTHD };
 
+/** What a case asks for besides causality, masks and padding; forms.c has the sizes that the case does not give. */
+enum bench_form {
+    BENCH_PLAIN,
+    BENCH_WINDOW,        /**< sliding window with first tokens */
+    BENCH_WINDOW_GLOBAL, /**< sliding window with global tokens */
+    BENCH_BLOCKS,        /**< block-sparse pattern, one block in ten */
+    BENCH_SEGMENTS,      /**< documents in one sequence */
+    BENCH_TREE,          /**< the queries are a tree of drafted tokens, the last of the keys */
+    BENCH_PREFIX,        /**< causality that spares a prefix */
+    BENCH_ALIBI,
+    BENCH_T5, /**< bias by T5's buckets */
+    BENCH_DISENTANGLED,
+    BENCH_ROPE,
+    BENCH_SOFTCAP,
+    BENCH_SINKS,
+    BENCH_RAGGED, /**< sequences without padding; batch, tq and tk are their number and longest length */
+    BENCH_DROPOUT,
+    BENCH_CALLBACK
+};
+
 struct bench_case {
     const char *id;   /**< short and unique; bars.c refers to it */
     attn_dtype dtype; /**< of q, k, v and out */
@@ -23,6 +43,9 @@ struct bench_case {
     bool bool_mask; /**< boolean (B,1,Tq,Tk), one pair in 64 hidden: no tile can be skipped or run without it */
     bool padded;    /**< kv_len spread evenly over the batch, half of Tk on average */
     bool compare;   /**< measured against the naive implementation */
+    bool sampled;   /**< checked by some rows in double, as forms are: the naive one's scores would take gigabytes */
+    enum bench_form form;
+    int64_t block; /**< tokens along the side of a block of BENCH_BLOCKS */
 };
 
 extern const struct bench_case bench_cases[];
@@ -30,6 +53,12 @@ extern const int bench_num_cases;
 
 /** The case called id, or NULL. */
 const struct bench_case *bench_case_find(const char *id);
+
+/** Whether the result is checked by a sample of rows instead of the naive implementation. */
+static inline bool bench_case_sampled(const struct bench_case *c)
+{
+    return c->sampled || c->form != BENCH_PLAIN;
+}
 
 /** Longest name with its terminator. */
 #define BENCH_NAME_SIZE 160
@@ -48,7 +77,7 @@ const char *bench_exp_name(attn_exp exp, attn_isa isa);
 
 /**
  * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/exp:sleef/layout:bhtd", then
- * /kv_heads, /mask, /padded and /qk. isa is the one that is asked for.
+ * /kv_heads, /mask, /padded, /qk, /form and /block. isa is the one that is asked for.
  */
 void bench_forward_name(const struct bench_case *c, attn_isa isa, attn_exp exp, char name[BENCH_NAME_SIZE]);
 

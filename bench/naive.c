@@ -11,6 +11,7 @@
  * product cannot skip them, which is what "naive" means.
  */
 #include "naive.h"
+#include "pairs.h"
 #include "timing.h"
 
 #include <cblas.h>
@@ -38,7 +39,7 @@ static float *head_of(const attn_tensor *t, int64_t b, int64_t h)
 static void finish_row(const struct bench_naive *n, float *row, int64_t b, int64_t i, int64_t len)
 {
     const struct bench_problem *p = n->problem;
-    const int64_t end = bench_problem_key_end(p, b, i);
+    const int64_t end = bench_key_end(p, b, i);
     const uint8_t *live = NULL;
     if (p->mask.data != NULL)
         live = (const uint8_t *)p->mask.data + b * p->mask.stride[0] + i * p->mask.stride[2];

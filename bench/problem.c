@@ -14,6 +14,8 @@
  * mistake there must not hide itself here.
  */
 #include "problem.h"
+#include "forms.h"
+#include "pairs.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +24,7 @@
 /* One pair in this many is hidden by the boolean mask. */
 #define MASK_PERIOD 64
 
-static uint64_t next_random(uint64_t *state)
+uint64_t bench_random(uint64_t *state)
 {
     *state += 0x9e3779b97f4a7c15u;
     uint64_t z = *state;
@@ -43,7 +45,7 @@ void bench_fill_normal(float *x, int64_t n, uint64_t seed)
     const float two_pi = 6.28318530718f;
     uint64_t state = seed;
     for (int64_t i = 0; i < n; i += 2) {
-        const uint64_t bits = next_random(&state);
+        const uint64_t bits = bench_random(&state);
         const float u = ((float)(bits >> 40) + 1.0f) * 0x1p-24f; /* in (0, 1]: its logarithm is finite */
         const float angle = two_pi * ((float)(bits & 0xffffffu) * 0x1p-24f);
         const float radius = sqrtf(-2.0f * logf(u));
@@ -93,12 +95,13 @@ static float from_half(uint16_t bits, attn_dtype dtype)
 }
 
 /* A tensor in the layout of the case; data is NULL when there is no memory. */
-static attn_tensor make_tensor(const struct bench_case *c, attn_dtype dtype, int64_t heads, int64_t tokens)
+static attn_tensor make_tensor(const struct bench_problem *p, attn_dtype dtype, int64_t heads, int64_t tokens)
 {
-    const int64_t n = c->batch * heads * tokens * c->d;
+    const struct bench_case *c = p->bcase;
+    const int64_t n = p->batch * heads * tokens * c->d;
     float *data = bench_alloc_floats(dtype == ATTN_F32 ? n : (n + 1) / 2);
-    attn_tensor t = c->layout == BENCH_BTHD ? attn_bthd(data, c->batch, tokens, heads, c->d)
-                                            : attn_bhtd(data, c->batch, heads, tokens, c->d);
+    attn_tensor t = c->layout == BENCH_BTHD ? attn_bthd(data, p->batch, tokens, heads, c->d)
+                                            : attn_bhtd(data, p->batch, heads, tokens, c->d);
     t.dtype = dtype;
     return t;
 }
@@ -109,50 +112,22 @@ static int64_t count_of(const attn_tensor *t)
 }
 
 /* Fills t with the numbers of a seed and makes typed of it, in the type of the case. */
-static int fill_input(const struct bench_case *c, attn_tensor *t, attn_tensor *typed, uint64_t seed)
+static int fill_input(const struct bench_problem *p, attn_tensor *t, attn_tensor *typed, uint64_t seed)
 {
+    const attn_dtype dtype = p->bcase->dtype;
     const int64_t n = count_of(t);
     float *x = t->data;
     bench_fill_normal(x, n, seed);
     *typed = *t;
-    if (c->dtype == ATTN_F32)
+    if (dtype == ATTN_F32)
         return 0;
-    *typed = make_tensor(c, c->dtype, t->shape[1], t->shape[2]);
+    *typed = make_tensor(p, dtype, t->shape[1], t->shape[2]);
     uint16_t *h = typed->data;
     for (int64_t i = 0; h != NULL && i < n; i++) {
-        h[i] = to_half(x[i], c->dtype);
-        x[i] = from_half(h[i], c->dtype);
+        h[i] = to_half(x[i], dtype);
+        x[i] = from_half(h[i], dtype);
     }
     return h != NULL ? 0 : -1;
-}
-
-int64_t bench_problem_key_end(const struct bench_problem *p, int64_t b, int64_t i)
-{
-    const struct bench_case *c = p->bcase;
-    const int64_t len = p->kv_len != NULL ? p->kv_len[b] : c->tk;
-    if (c->causal == ATTN_CAUSAL_NONE)
-        return len;
-    const int64_t offset = c->causal == ATTN_CAUSAL_BOTTOM_RIGHT ? len - c->tq : 0;
-    const int64_t end = i + offset + 1;
-    return end < 0 ? 0 : end < len ? end : len;
-}
-
-static double count_live_pairs(const struct bench_problem *p)
-{
-    const struct bench_case *c = p->bcase;
-    int64_t pairs = 0;
-    for (int64_t b = 0; b < c->batch; b++)
-        for (int64_t i = 0; i < c->tq; i++) {
-            const int64_t end = bench_problem_key_end(p, b, i);
-            if (p->mask.data == NULL) {
-                pairs += end;
-                continue;
-            }
-            const uint8_t *row = (const uint8_t *)p->mask.data + b * p->mask.stride[0] + i * p->mask.stride[2];
-            for (int64_t j = 0; j < end; j++)
-                pairs += row[j] != 0;
-        }
-    return (double)(pairs * c->heads);
 }
 
 static int make_mask(struct bench_problem *p)
@@ -164,7 +139,7 @@ static int make_mask(struct bench_problem *p)
         return -1;
     uint64_t state = 4;
     for (int64_t i = 0; i < n; i++)
-        data[i] = next_random(&state) % MASK_PERIOD != 0;
+        data[i] = bench_random(&state) % MASK_PERIOD != 0;
     p->mask = (attn_tensor){
         .data = data, .dtype = ATTN_BOOL, .shape = {c->batch, 1, c->tq, c->tk}, .stride = {c->tq * c->tk, 0, c->tk, 1}};
     p->params.mask = &p->mask;
@@ -188,16 +163,19 @@ int bench_problem_create(struct bench_problem *p, const struct bench_case *c)
 {
     memset(p, 0, sizeof *p);
     p->bcase = c;
+    p->batch = c->batch, p->tq = c->tq, p->tk = c->tk;
     p->params = attn_params_default();
     p->params.causal = c->causal;
-    p->q = make_tensor(c, ATTN_F32, c->heads, c->tq);
-    p->k = make_tensor(c, ATTN_F32, c->kv_heads, c->tk);
-    p->v = make_tensor(c, ATTN_F32, c->kv_heads, c->tk);
-    p->out = make_tensor(c, c->dtype, c->heads, c->tq);
-    p->expected = make_tensor(c, ATTN_F32, c->heads, c->tq);
-    if (p->q.data == NULL || p->k.data == NULL || p->v.data == NULL || p->out.data == NULL ||
-        p->expected.data == NULL || fill_input(c, &p->q, &p->typed[0], 1) != 0 ||
-        fill_input(c, &p->k, &p->typed[1], 2) != 0 || fill_input(c, &p->v, &p->typed[2], 3) != 0 ||
+    const bool formed = bench_form_create(p) == 0, whole = !bench_case_sampled(c);
+    p->q = make_tensor(p, ATTN_F32, c->heads, p->tq);
+    p->k = make_tensor(p, ATTN_F32, c->kv_heads, p->tk);
+    p->v = make_tensor(p, ATTN_F32, c->kv_heads, p->tk);
+    p->out = make_tensor(p, c->dtype, c->heads, p->tq);
+    if (whole)
+        p->expected = make_tensor(p, ATTN_F32, c->heads, p->tq);
+    if (!formed || p->q.data == NULL || p->k.data == NULL || p->v.data == NULL || p->out.data == NULL ||
+        (whole && p->expected.data == NULL) || fill_input(p, &p->q, &p->typed[0], 1) != 0 ||
+        fill_input(p, &p->k, &p->typed[1], 2) != 0 || fill_input(p, &p->v, &p->typed[2], 3) != 0 ||
         (c->bool_mask && make_mask(p) != 0) || (c->padded && make_lengths(p) != 0)) {
         fprintf(stderr, "attn-bench: there is not enough memory for the tensors of case %s\n", c->id);
         bench_problem_destroy(p);
@@ -205,8 +183,9 @@ int bench_problem_create(struct bench_problem *p, const struct bench_case *c)
     }
     /* An output that is never written must not look right, and its pages must exist before anything is timed. */
     bench_problem_spoil(p);
-    memset(p->expected.data, 0xff, (size_t)count_of(&p->expected) * sizeof(float));
-    p->live_pairs = count_live_pairs(p);
+    if (whole)
+        memset(p->expected.data, 0xff, (size_t)count_of(&p->expected) * sizeof(float));
+    p->live_pairs = bench_count_pairs(p);
     p->flops = 4.0 * p->live_pairs * (double)c->d;
     return 0;
 }
@@ -227,22 +206,40 @@ void bench_problem_destroy(struct bench_problem *p)
     free(p->expected.data);
     free(p->mask.data);
     free(p->kv_len);
+    free(p->rows);
+    bench_form_destroy(p);
     memset(p, 0, sizeof *p);
+}
+
+/* Element n of out, counted through its memory. */
+static double output(const struct bench_problem *p, int64_t n)
+{
+    const void *data = p->out.data;
+    return p->out.dtype == ATTN_F32 ? (double)((const float *)data)[n]
+                                    : (double)from_half(((const uint16_t *)data)[n], p->out.dtype);
+}
+
+/* Rows that nothing is known of must have been written at least. */
+static bool holds_nan(const struct bench_problem *p)
+{
+    const int64_t n = count_of(&p->out);
+    for (int64_t i = 0; i < n; i++)
+        if (isnan(output(p, i)))
+            return true;
+    return false;
 }
 
 struct bench_difference bench_problem_difference(const struct bench_problem *p)
 {
-    const float *expected = p->expected.data;
     /* Both layouts are dense, with the channels of a row side by side. */
-    const int64_t d = p->out.shape[3], rows = count_of(&p->out) / d;
+    const int64_t d = p->out.shape[3], rows = count_of(&p->expected) / d;
     struct bench_difference worst = {0.0, 0.0};
     for (int64_t i = 0; i < rows; i++) {
+        const float *expected = (const float *)p->expected.data + i * d;
+        const int64_t at = (p->rows != NULL ? p->rows[i] : i) * d;
         double error = 0.0, size = 0.0;
-        for (int64_t c = i * d; c < (i + 1) * d; c++) {
-            const double got = p->out.dtype == ATTN_F32
-                                   ? (double)((const float *)p->out.data)[c]
-                                   : (double)from_half(((const uint16_t *)p->out.data)[c], p->out.dtype);
-            const double diff = fabs(got - (double)expected[c]);
+        for (int64_t c = 0; c < d; c++) {
+            const double diff = fabs(output(p, at + c) - (double)expected[c]);
             if (isnan(diff))
                 return (struct bench_difference){NAN, NAN};
             worst.largest = fmax(worst.largest, diff);
@@ -252,5 +249,5 @@ struct bench_difference bench_problem_difference(const struct bench_problem *p)
         if (error > 0.0)
             worst.of_row = fmax(worst.of_row, sqrt(error / size));
     }
-    return worst;
+    return p->rows != NULL && holds_nan(p) ? (struct bench_difference){NAN, NAN} : worst;
 }

@@ -1,27 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A case made concrete: tensors full of normally distributed numbers, masks,
- * lengths, and the number of (query, key) pairs that take part.
+ * lengths, what the case's form needs, and the number of (query, key) pairs
+ * that take part.
  */
 #ifndef BENCH_PROBLEM_H
 #define BENCH_PROBLEM_H
 
 #include "cases.h"
 
+struct bench_form_data; /* what a form has in memory: forms.c */
+
 struct bench_problem {
     const struct bench_case *bcase;
-    attn_tensor q, k, v;  /**< f32, as the naive implementation reads them */
-    attn_tensor expected; /**< f32, filled by the naive implementation; laid out as out */
-    attn_tensor typed[3]; /**< q, k and v in the type of the case, with the same values: for f32 the same memory */
-    attn_tensor out;      /**< in the type of the case */
-    attn_tensor mask;     /**< data is NULL without a mask */
-    int64_t *kv_len;      /**< NULL without padding */
-    attn_params params;   /**< everything but exp, isa and num_threads */
-    double live_pairs;    /**< over all batches and heads */
-    double flops;         /**< 4 d for each live pair: two for each product of QK^T and of PV */
+    int64_t batch, tq, tk; /**< axes of the tensors: the case's, but for a ragged batch all its tokens */
+    attn_tensor q, k, v;   /**< f32, as the naive implementation reads them */
+    attn_tensor expected;  /**< f32, filled by the naive implementation, laid out as out; or rows of it */
+    int64_t *rows;         /**< where the rows of expected are in out, counted through its memory; NULL: alike */
+    attn_tensor typed[3];  /**< q, k and v in the type of the case, with the same values: for f32 the same memory */
+    attn_tensor out;       /**< in the type of the case */
+    attn_tensor mask;      /**< data is NULL without a mask */
+    int64_t *kv_len;       /**< NULL without padding */
+    struct bench_form_data *form; /**< NULL for a plain case */
+    attn_params params;           /**< everything but exp, isa and num_threads */
+    double live_pairs;            /**< over all batches and heads */
+    double flops;                 /**< 4 d for each live pair: two for each product of QK^T and of PV */
 };
 
-/** Allocates and fills everything; 0, or -1 after a sentence on stderr. */
+/**
+ * Allocates and fills everything but expected where the case is checked by a
+ * sample of rows, see rows.h; 0, or -1 after a sentence on stderr.
+ */
 int bench_problem_create(struct bench_problem *p, const struct bench_case *c);
 
 void bench_problem_destroy(struct bench_problem *p);
@@ -29,10 +38,7 @@ void bench_problem_destroy(struct bench_problem *p);
 /** Fills out with NaN: an output that is never written must not look right. */
 void bench_problem_spoil(struct bench_problem *p);
 
-/** First key that query i of batch b does not see any more, by its length and causality. */
-int64_t bench_problem_key_end(const struct bench_problem *p, int64_t b, int64_t i);
-
-/** How out differs from expected; both are NaN if an element of either is NaN. */
+/** How out differs from expected, in the rows that expected has; both are NaN if any element of either is NaN. */
 struct bench_difference {
     double largest; /**< of |out - expected| over all elements */
     double of_row;  /**< largest over the rows of |out - expected| / |expected|, norms of the row's channels */
@@ -42,6 +48,9 @@ struct bench_difference bench_problem_difference(const struct bench_problem *p);
 
 /** n floats aligned to 64 bytes, or NULL. Freed by free(). */
 float *bench_alloc_floats(int64_t n);
+
+/** The next 64 random bits of a stream, which starts with any number in state. */
+uint64_t bench_random(uint64_t *state);
 
 /** Fills x with standard normal numbers that depend on the seed only. */
 void bench_fill_normal(float *x, int64_t n, uint64_t seed);

@@ -23,10 +23,11 @@ struct bench_result {
     int64_t iterations;
 
     double real_time, real_time_median, cpu_time;
+    double flops; /**< of one iteration: forward and naive rows */
     double gflops, peak_gflops, fraction, fraction_median;
     double gb_per_second;
 
-    double max_abs_diff;            /**< against the naive result */
+    double max_abs_diff;            /**< against the naive result, or the sampled rows */
     double speedup, speedup_median; /**< naive time / this time, when both were measured */
     const char *strategy;           /**< how the naive row used its threads, or NULL */
     size_t workspace_bytes;         /**< as the plan asks for */

@@ -58,6 +58,13 @@ expect 0 'forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/exp:sleef/layout:bhtd'
 "$bench" --list | grep -q '^memory/' && fail 'the memory case runs unasked'
 expect 0 'memory/f32/B1/H1/Tq131072' --list --memory
 
+# Every form has a row, and none of them a naive one.
+for form in window window-global blocks/block:16 blocks/block:64 blocks/block:128 segments tree prefix alibi t5 \
+    disentangled rope softcap sinks ragged dropout callback; do
+    "$bench" --list | grep -q "^forward/f32/.*/form:$form\$" || fail "the form $form has no row"
+done
+"$bench" --list | grep -q '^naive/.*form:' && fail 'a form has a naive row'
+
 # One repetition of the smallest cases, in every format.
 tiny="--repetitions 2 --min-time 0.0005 --threads 1"
 filter='/f32/B1/H1/Tq16/.*causal:none'
@@ -71,6 +78,10 @@ expect 0 'name,isa,exp,threads' $tiny --filter "$filter" --format csv
 columns=$(awk -F, '{print NF}' "$dir/out" | sort -u)
 [ "$(echo "$columns" | wc -w)" -eq 1 ] || fail "the CSV rows have different numbers of columns: $columns"
 [ "$(grep -c '^forward/' "$dir/out")" -eq 2 ] || fail 'the CSV lacks one of the two forward rows'
+
+# A form is checked by its definition: the smallest of them.
+# shellcheck disable=SC2086
+expect 0 '/form:tree' $tiny --filter 'form:tree' --format csv
 
 # The 16-bit types, on the best set and with bf16 widened. A set of bf16 products has one kind of exp for bf16, and
 # its peak; all else is measured against f32.

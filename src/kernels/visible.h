@@ -33,8 +33,8 @@ struct run {
 struct span {
     int64_t first;
     int size;
-    int32_t first_label, last_label; /**< smallest and largest of its segments */
-    int has_global;
+    int32_t first_label, last_label;   /**< smallest and largest of its segments */
+    int64_t first_global, last_global; /**< its first and last global keys; last before first: none */
 };
 
 /** Index of the first of n rising numbers that is at least x. */
@@ -62,9 +62,16 @@ static int any_global(const struct attn_view *view, int64_t first, int64_t end)
 
 static struct span span_at(const struct attn_work *work, int64_t first, int size)
 {
-    struct span span = {.first = first, .size = size, .has_global = any_global(&work->view, first, first + size)};
-    if (work->view.k_segments)
-        label_range(work->view.k_segments + first, size, &span.first_label, &span.last_label);
+    const struct attn_view *view = &work->view;
+    struct span span = {.first = first, .size = size, .first_global = 0, .last_global = -1};
+    if (any_global(view, first, first + size)) {
+        const int64_t at = lower_bound(view->global, view->num_global, first + view->global_shift);
+        const int64_t end = lower_bound(view->global, view->num_global, first + size + view->global_shift);
+        span.first_global = view->global[at] - view->global_shift;
+        span.last_global = view->global[end - 1] - view->global_shift;
+    }
+    if (view->k_segments)
+        label_range(view->k_segments + first, size, &span.first_label, &span.last_label);
     return span;
 }
 
@@ -122,17 +129,37 @@ static int narrow_to_pattern(const struct attn_work *work, const struct strip *s
     return 1;
 }
 
-/** Whether rows row..last may see some of the keys from lo on in the span that the window would hide. */
-static int window_lifted(const struct attn_work *work, const struct span *span, int64_t lo, int64_t row, int64_t last)
-{
-    const struct attn_view *view = &work->view;
-    return lo < view->first_tokens || span->has_global ||
-           any_global(view, view->position + row, view->position + last + 1);
-}
-
 static int has_window(const struct attn_view *view)
 {
     return view->window_first > -ATTN_FAR || view->window_last < ATTN_FAR;
+}
+
+/**
+ * Narrows lo..hi to what the window of rows row..last shows, with the first and the global tokens. Returns whether
+ * some of that is there because the window is lifted for it.
+ */
+static int narrow_to_window(const struct attn_work *work, const struct span *span, int64_t row, int64_t last,
+                            int64_t *lo, int64_t *hi)
+{
+    const struct attn_view *view = &work->view;
+    const int64_t from = *lo, end = *hi;
+    if (any_global(view, view->position + row, view->position + last + 1))
+        return 1;
+    *lo = row + view->window_first > from ? row + view->window_first : from;
+    *hi = last + view->window_last + 1 < end ? last + view->window_last + 1 : end;
+    int lifted = 0;
+    const int64_t first_tokens = view->first_tokens < end ? view->first_tokens : end;
+    const int64_t shown[2][2] = {{from, first_tokens}, {span->first_global, span->last_global + 1}};
+    for (int i = 0; i < 2; i++) {
+        const int64_t a = shown[i][0] > from ? shown[i][0] : from, b = shown[i][1] < end ? shown[i][1] : end;
+        if (a >= b)
+            continue;
+        const int empty = *lo >= *hi;
+        *lo = empty || a < *lo ? a : *lo;
+        *hi = empty || b > *hi ? b : *hi;
+        lifted = 1;
+    }
+    return lifted;
 }
 
 /**
@@ -157,11 +184,7 @@ static int next_run(const struct attn_work *work, const struct strip *strip, con
     hi = end < hi ? end : hi;
     if (lo >= hi)
         return 0;
-    const int lifted = has_window(view) && window_lifted(work, span, lo, row, last);
-    if (has_window(view) && !lifted) {
-        lo = row + view->window_first > lo ? row + view->window_first : lo;
-        hi = last + view->window_last + 1 < hi ? last + view->window_last + 1 : hi;
-    }
+    const int lifted = has_window(view) && narrow_to_window(work, span, row, last, &lo, &hi);
     if (lo >= hi)
         return 0;
     if (view->block_size) {

@@ -48,6 +48,10 @@ struct peers_naive *peers_naive_create(int threads, const int64_t *sizes, int ca
     p->bcase.causal = causal ? ATTN_CAUSAL_TOP_LEFT : ATTN_CAUSAL_NONE;
     p->bcase.bool_mask = mask != NULL, p->bcase.padded = kv_len != NULL;
     p->problem.bcase = &p->bcase;
+    p->problem.batch = b, p->problem.tq = tq, p->problem.tk = tk;
+    p->problem.params = attn_params_default();
+    p->problem.params.causal = p->bcase.causal;
+    p->problem.params.kv_len = kv_len;
     p->problem.q = attn_bhtd(q, b, hq, tq, d);
     p->problem.k = attn_bhtd(k, b, hkv, tk, d);
     p->problem.v = attn_bhtd(v, b, hkv, tk, d);
