@@ -158,7 +158,8 @@ typedef struct attn_relative_bias {
  * the first being content to position, the second position to content, where
  * delta(j,i) = clip(j - p_i + span, 0, 2 * span - 1). DeBERTa's scale, 1/sqrt(3d),
  * is the caller's to set. rel_k alone is Shaw's relative key embedding.
- * Computed in f32 whatever the types; not with ATTN_QK_INT8, not with rope.
+ * Computed in f32 whatever the types; head sizes dk up to 2048; not with
+ * ATTN_QK_INT8, not with rope.
  */
 typedef struct attn_disentangled {
     int64_t span;             /**< distances from -span to span - 1 have rows of their own; 1 to 2^30 */

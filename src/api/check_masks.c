@@ -51,10 +51,6 @@ static attn_status check_window(const struct attn_problem *problem, enum check_d
     if (window->num_global && !window->global)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.window->global is NULL; expected %" PRId64 " positions",
                          window->num_global);
-    if (!window->num_global && window->global)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "params.window->num_global is 0; expected the number of positions in params.window->global, "
-                         "or NULL there");
     return depth == CHECK_ALL ? check_global_tokens(window, tk) : ATTN_OK;
 }
 

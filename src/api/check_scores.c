@@ -7,7 +7,10 @@
 #include <inttypes.h>
 #include <math.h>
 
-#define MAX_SPAN ((int64_t)1 << 30)
+/* Their rows of a tile take working memory, which is promised to be small (kernels/scratch.h). */
+#define MAX_DISENTANGLED_HEAD 2048
+
+#define MAX_SPAN              ((int64_t)1 << 30)
 
 /** Which numbers an array of floats may hold. */
 enum admitted {
@@ -134,6 +137,9 @@ static attn_status check_disentangled(struct attn_problem *problem, enum check_d
                                            "the two");
     if (p->rope)
         return attn_fail(ATTN_UNSUPPORTED, "params.disentangled and params.rope are set; expected one of the two");
+    if (problem->q.shape[3] > MAX_DISENTANGLED_HEAD)
+        return attn_fail(ATTN_UNSUPPORTED, "q.shape[3] is %" PRId64 "; head sizes with params.disentangled go up to %d",
+                         problem->q.shape[3], MAX_DISENTANGLED_HEAD);
     return ATTN_OK;
 }
 

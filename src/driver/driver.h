@@ -38,6 +38,7 @@ struct attn_geometry {
     const struct attn_kernels *kernels;
     int64_t segment;        /**< rows that no strip reaches across the multiples of: the blocks of a pattern; or 0 */
     int64_t rows_per_block; /**< queries of a task */
+    int64_t unit, parts;    /**< a sequence is cut into units of rows, and these into parts: the blocks */
     int64_t blocks;         /**< of a head: of one sequence, or of all those of a ragged batch, some of them empty */
     int64_t tasks;
     int threads;         /**< that there is scratch for */
@@ -53,7 +54,10 @@ struct attn_geometry {
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
                                       int threads);
 
-/** Hands a block of queries of sequence s and head h to the kernel. s == num_sequences: queries that belong to none. */
+/**
+ * Hands a block of queries of sequence s and head h, if it holds any, to the kernel. s == num_sequences: queries that
+ * belong to none.
+ */
 void attn_run_block(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t s, int64_t h,
                     int64_t block, void *scratch);
 

@@ -37,15 +37,13 @@ static int64_t strips_of_block(const struct attn_problem *problem, const struct 
     return strips;
 }
 
-/** The rows that strips keep to: those of a pattern's blocks, unless one of them is more than a block of queries. */
-static int64_t segment_of(const struct attn_problem *problem, const struct attn_kernels *kernels)
+/** Whether a block of queries has room for a whole block of the pattern; otherwise the latter is cut into parts. */
+static int fits_block(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t size)
 {
-    const attn_block_mask *pattern = problem->params.block_mask;
-    if (!pattern || pattern->size > kernels->query_block)
+    if (size > kernels->query_block)
         return 0;
-    const int64_t rows = attn_strip_rows(kernels->strip, kernels->lanes, pattern->size);
-    const int64_t pieces = attn_segment_strips(kernels->strip, kernels->lanes, pattern->size);
-    return pieces <= strips_of_block(problem, kernels, rows) ? pattern->size : 0;
+    const int64_t rows = attn_strip_rows(kernels->strip, kernels->lanes, size);
+    return attn_segment_strips(kernels->strip, kernels->lanes, size) <= strips_of_block(problem, kernels, rows);
 }
 
 /** Sequences with queries, and as many of them as there may be. */
@@ -54,11 +52,11 @@ static int64_t count_sequences(const struct attn_problem *problem)
     return problem->params.ragged ? 1 : problem->q.shape[0];
 }
 
-/** Blocks of rows queries that a head has: a ragged batch needs one more for each sequence's end (attn_run_task()). */
-static int64_t count_blocks(const struct attn_problem *problem, int64_t rows)
+/** Blocks of queries that a head has: a ragged batch needs a unit more for each sequence's end (attn_run_task()). */
+static int64_t count_blocks(const struct attn_problem *problem, int64_t unit, int64_t parts)
 {
     const int64_t tq = problem->q.shape[2];
-    return problem->params.ragged ? tq / rows + problem->num_sequences + 1 : (tq + rows - 1) / rows;
+    return (problem->params.ragged ? tq / unit + problem->num_sequences + 1 : tq / unit + (tq % unit > 0)) * parts;
 }
 
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
@@ -66,8 +64,10 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
 {
     const int64_t dk = problem->q.shape[3], dv = problem->v.shape[3], tq = problem->q.shape[2];
     const int64_t heads = count_sequences(problem) * problem->q.shape[1];
-    /* Strips come in units: one, or those of a segment. */
-    const int64_t segment = segment_of(problem, kernels);
+    /* Strips come in units: one, or those of a segment. No block of queries reaches across a pattern's blocks that it
+     * has no room for: what a query's sums are made of would depend on the other rows. */
+    const int64_t size = problem->params.block_mask ? problem->params.block_mask->size : 0;
+    const int64_t segment = fits_block(problem, kernels, size) ? size : 0;
     const int64_t per_block =
         strips_of_block(problem, kernels, attn_strip_rows(kernels->strip, kernels->lanes, segment));
     const int64_t unit = attn_segment_strips(kernels->strip, kernels->lanes, segment);
@@ -80,11 +80,17 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
     const int64_t wanted = (int64_t)TASKS_PER_THREAD * parallel;
     while (per_task > 1 && parallel > 1 && heads * ((units + per_task - 1) / per_task) < wanted)
         per_task--;
-    if (units > 0) /* blocks of equal size */
+    if (units > 0 && segment == size) /* blocks of equal size */
         per_task = (units + (units + per_task - 1) / per_task - 1) / ((units + per_task - 1) / per_task);
 
-    struct attn_geometry geometry = {.kernels = kernels, .segment = segment, .rows_per_block = per_task * unit_rows};
-    geometry.blocks = count_blocks(problem, geometry.rows_per_block);
+    struct attn_geometry geometry = {
+        .kernels = kernels, .segment = segment, .rows_per_block = per_task * unit_rows, .parts = 1};
+    geometry.unit = geometry.rows_per_block;
+    if (segment != size) {
+        geometry.unit = size;
+        geometry.parts = size / geometry.rows_per_block + (size % geometry.rows_per_block > 0);
+    }
+    geometry.blocks = count_blocks(problem, geometry.unit, geometry.parts);
     geometry.tasks = problem->params.key_sums ? heads : heads * geometry.blocks;
     geometry.threads = threads;
     geometry.parallel = geometry.tasks >= parallel ? parallel : geometry.tasks > 0 ? (int)geometry.tasks : 1;

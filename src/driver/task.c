@@ -18,13 +18,13 @@ static void clear_key_sums(const struct attn_problem *problem, int64_t b, int64_
 /** The number of the first block of sequence s of a ragged batch; that of the queries behind the last one follows. */
 static int64_t first_block(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t s)
 {
-    return problem->params.ragged->cu_seqlens_q[s] / geometry->rows_per_block + s;
+    return (problem->params.ragged->cu_seqlens_q[s] / geometry->unit + s) * geometry->parts;
 }
 
 /**
  * Runs block number block of a head of a ragged batch. Sequence s has the blocks from first_block(s) to
- * first_block(s + 1) - 1: enough for its queries wherever they begin, and found without a table; the last of them may
- * be empty.
+ * first_block(s + 1) - 1: enough for its queries wherever they begin, and found without a table; the last of them
+ * may be empty.
  */
 static void run_ragged_block(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t h,
                              int64_t block, void *scratch)
@@ -37,9 +37,7 @@ static void run_ragged_block(const struct attn_problem *problem, const struct at
         else
             high = middle - 1;
     }
-    const int64_t own = block - first_block(problem, geometry, low);
-    if (own * geometry->rows_per_block < attn_sequence_of(problem, low).queries)
-        attn_run_block(problem, geometry, low, h, own, scratch);
+    attn_run_block(problem, geometry, low, h, block - first_block(problem, geometry, low), scratch);
 }
 
 static void run_block(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t b, int64_t h,

@@ -222,7 +222,13 @@ void attn_run_block(const struct attn_problem *problem, const struct attn_geomet
                     int64_t block, void *scratch)
 {
     const struct attn_sequence sequence = attn_sequence_of(problem, s);
-    const int64_t b = sequence.batch, first = block * geometry->rows_per_block, left = sequence.queries - first;
+    const int64_t part = block % geometry->parts * geometry->rows_per_block;
+    const int64_t first = block / geometry->parts * geometry->unit + part;
+    int64_t rows = geometry->unit - part < geometry->rows_per_block ? geometry->unit - part : geometry->rows_per_block;
+    rows = sequence.queries - first < rows ? sequence.queries - first : rows;
+    if (rows <= 0)
+        return;
+    const int64_t b = sequence.batch;
     const int64_t row = sequence.q_first + first, key = sequence.k_first + sequence.begin;
     const int64_t group = h / (problem->q.shape[1] / problem->k.shape[1]);
     const struct attn_grid mask = grid_of(&problem->mask, b, h, row, key), none = {NULL, 0, 0, ATTN_F32};
@@ -231,7 +237,7 @@ void attn_run_block(const struct attn_problem *problem, const struct attn_geomet
         .q = rows_of(&problem->q, b, h, row),
         .k = rows_of(&problem->k, b, group, key),
         .v = rows_of(&problem->v, b, group, key),
-        .num_queries = left < geometry->rows_per_block ? left : geometry->rows_per_block,
+        .num_queries = rows,
         .num_keys = sequence.end - sequence.begin,
         .dk = (int)problem->q.shape[3],
         .dv = (int)problem->v.shape[3],

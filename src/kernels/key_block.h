@@ -75,18 +75,17 @@ static struct mask tile_scores(attn_exp exp, const struct attn_work *work, const
 /** Copies keys lo..hi-1 of a block, where scratch has room for a copy, and rotates them where that is asked for. */
 static void copy_keys(const struct attn_work *work, const struct attn_scratch *scratch, struct key_block *keys)
 {
-    const int n = keys->hi - keys->lo;
-    struct attn_rows rows = {row_at(&work->k, keys->first + keys->lo), work->k.stride, work->k.dtype};
-    if (work->rotations.k.data) {
-        const struct attn_rows rotated = {VS_PACK == 1 ? scratch->k + keys->lo * (ptrdiff_t)work->dk : scratch->rotated,
-                                          (ptrdiff_t)sizeof(float) * work->dk, ATTN_F32};
-        rotate_rows(&rotated, &rows, (const float *)(const void *)row_at(&work->rotations.k, keys->first + keys->lo),
-                    work->rotations.k.stride / (ptrdiff_t)sizeof(float), n, work->rotations.pairs, work->dk,
-                    work->rotations.layout);
-        rows = rotated;
+    const struct attn_rotations *by = &work->rotations;
+    const int step = by->k.data && VS_PACK != 1 ? VF_LEN : keys->hi - keys->lo; /* rows that are rotated at a time */
+    for (int at = keys->lo; at < keys->hi; at += step) {
+        const int n = keys->hi - at < step ? keys->hi - at : step;
+        struct attn_rows rows = {row_at(&work->k, keys->first + at), work->k.stride, work->k.dtype};
+        if (by->k.data) /* floats go where they are wanted */
+            rows = rotated_rows(by, &by->k, keys->first + at, &rows, n, work->dk,
+                                VS_PACK == 1 ? scratch->k + at * (ptrdiff_t)work->dk : scratch->rotated);
+        if (!by->k.data || VS_PACK != 1)
+            pack_keys(scratch, &rows, at, n, work->dk);
     }
-    if (VS_PACK != 1 || !work->rotations.k.data)
-        pack_keys(scratch, &rows, keys->lo, n, work->dk);
     keys->k = (const char *)scratch->k;
     keys->k_stride = channel_words(work->dk) * WORD;
 }

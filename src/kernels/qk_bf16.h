@@ -39,7 +39,7 @@ static void pack_zeros(const struct attn_rows *rows, int n, int64_t dk, int widt
 /** Q^T of the rows of a strip. */
 static void pack_queries(const struct attn_work *work, const struct attn_scratch *scratch, const struct strip *strip)
 {
-    const struct attn_rows rows = strip_rows(work, scratch, strip);
+    const struct attn_rows rows = query_rows(work, scratch, strip, 0, strip->rows);
     const int64_t dk = work->dk, words = channel_words(dk);
     const int width = strip->nv * VF_LEN;
     float *q = strip->q;

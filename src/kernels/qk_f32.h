@@ -20,8 +20,12 @@
 /** Q^T of the rows of a strip. */
 static void pack_queries(const struct attn_work *work, const struct attn_scratch *scratch, const struct strip *strip)
 {
-    const struct attn_rows rows = strip_rows(work, scratch, strip);
-    transpose_in(strip->q, strip->nv * VF_LEN, &rows, strip->rows, work->dk, work->scale);
+    const int width = strip->nv * VF_LEN, step = work->rotations.q.data ? VF_LEN : width;
+    for (int r = 0; r < width; r += step) {
+        const int n = strip->rows - r < step ? strip->rows - r : step;
+        const struct attn_rows rows = query_rows(work, scratch, strip, r, n);
+        transpose_in(strip->q + r, width, step, &rows, n, work->dk, work->scale);
+    }
 }
 
 /** n rows of K as words, from row at of the copy on. */

@@ -163,7 +163,6 @@ static float dot_rows(const float *x, const float *y, int64_t n)
 /** Q^T of the rows of a strip in int8, and each query's factor: its step times the scale. */
 static void pack_queries(const struct attn_work *work, const struct attn_scratch *scratch, const struct strip *strip)
 {
-    const struct attn_rows rows = strip_rows(work, scratch, strip);
     const int64_t dk = work->dk, words = channel_words(dk);
     const int width = strip->nv * VF_LEN;
     const float sign = work->scale < 0.0f ? -1.0f : 1.0f;
@@ -174,7 +173,8 @@ static void pack_queries(const struct attn_work *work, const struct attn_scratch
         strip->shift[r] = 0.0f;
         memset(bytes, 0, (size_t)row_pitch(dk));
         if (r < strip->rows) {
-            const float top = centre_row(rows.dtype, row_at(&rows, r), scratch->zeros, dk, scratch->k_row);
+            const struct attn_rows row = query_rows(work, scratch, strip, r, 1);
+            const float top = centre_row(row.dtype, row.data, scratch->zeros, dk, scratch->k_row);
             const float step = top / INT8_MAX_F * fabsf(work->scale);
             if (isfinite(step)) {
                 strip->factor[r] = fmaxf(step, FLT_MIN);

@@ -60,9 +60,12 @@ static void add_content_to_position(const struct attn_work *work, const struct a
                                     const struct strip *strip, int64_t distance, int n, float *s)
 {
     const int width = strip->nv * VF_LEN, distances = width + n - 1;
-    gather_rows(&work->relative.k, work->relative.span, distance, 1, distances, work->dk, scratch->relative_rows);
-    plain_scores(strip->q, strip->nv, (const char *)scratch->relative_rows, work->dk * WORD, distances, work->dk,
-                 scratch->relative_s);
+    for (int t = 0; t < distances; t += STRIP) {
+        const int count = distances - t < STRIP ? distances - t : STRIP;
+        gather_rows(&work->relative.k, work->relative.span, distance + t, 1, count, work->dk, scratch->relative_rows);
+        plain_scores(strip->q, strip->nv, (const char *)scratch->relative_rows, work->dk * WORD, count, work->dk,
+                     scratch->relative_s + (ptrdiff_t)t * width);
+    }
     for (int j = 0; j < n; j++)
         for (int r = 0; r < width; r++)
             s[j * width + r] += scratch->relative_s[(ptrdiff_t)(r + n - 1 - j) * width + r];
@@ -78,7 +81,7 @@ static void add_position_to_content(const struct attn_work *work, const struct a
         const struct attn_rows rows = {scratch->relative_rows, (ptrdiff_t)sizeof(float) * work->dk, ATTN_F32};
         gather_rows(&work->relative.q, work->relative.span, -(distance + t), -1, count, work->dk,
                     scratch->relative_rows);
-        transpose_in(scratch->relative_q, nv * VF_LEN, &rows, count, work->dk, work->scale);
+        transpose_in(scratch->relative_q, nv * VF_LEN, nv * VF_LEN, &rows, count, work->dk, work->scale);
         /* Distance t belongs to lane r of key j = r + n - 1 - t. */
         const int first = n - t - count > 0 ? n - t - count : 0;
         const int end = width + n - 1 - t < n ? width + n - 1 - t : n;

@@ -21,7 +21,7 @@
 
 /** What the sizes follow from. Rows are counted in words of 4 bytes. */
 struct attn_scratch_shape {
-    int64_t strips, strip, key_block, dk, dv;
+    int64_t strips, strip, lanes, key_block, dk, dv;
     int64_t channel_words;          /**< in a row of Q or K */
     int64_t key_words;              /**< in a block of keys */
     int copies_keys, copies_values; /**< blocks of K, V are not read where they lie */
@@ -47,8 +47,8 @@ struct attn_scratch {
     float *v;                      /**< [words of key_block][dv] a block of V; NULL when read in place */
     float *bias;                   /**< [key_block][strip] additive mask of one tile, base 2 */
     float *distances;              /**< [strip + key_block] biases by distance of one tile, base 2 */
-    float *rotated;                /**< [strip or key_block][dk] rotated rows of Q or K */
-    float *relative_rows;          /**< [strip + key_block][dk] rows of a table, by distance */
+    float *rotated;                /**< [lanes][dk] rotated rows of Q or K */
+    float *relative_rows;          /**< [strip][dk] rows of a table, by distance */
     float *relative_q;             /**< [dk][strip] the same as queries, transposed */
     float *relative_s;             /**< [strip + key_block][strip] their scores */
     int key_block;                 /**< keys of a block */
@@ -72,6 +72,7 @@ static inline struct attn_scratch_shape attn_scratch_shape_of(const struct attn_
     const int channels = kernels->channels_per_word, keys = kernels->keys_per_word;
     struct attn_scratch_shape shape = {.strips = strips,
                                        .strip = kernels->strip,
+                                       .lanes = kernels->lanes,
                                        .key_block = 2 * kernels->key_block,
                                        .dk = dk,
                                        .dv = dv,
@@ -121,8 +122,8 @@ static inline size_t attn_scratch_layout(struct attn_scratch *scratch, void *bas
     ATTN_TAKE(v, shape->copies_values ? shape->key_words * dv : 0);
     ATTN_TAKE(bias, key_block * strip);
     ATTN_TAKE(distances, strip + key_block);
-    ATTN_TAKE(rotated, shape->rotates ? (strip > key_block ? strip : key_block) * dk : 0);
-    ATTN_TAKE(relative_rows, shape->relative ? (strip + key_block) * dk : 0);
+    ATTN_TAKE(rotated, shape->rotates ? shape->lanes * dk : 0);
+    ATTN_TAKE(relative_rows, shape->relative ? strip * dk : 0);
     ATTN_TAKE(relative_q, shape->relative ? dk * strip : 0);
     ATTN_TAKE(relative_s, shape->relative ? (strip + key_block) * strip : 0);
     ATTN_TAKE(live, key_block * ATTN_LIVE_PITCH(strip));

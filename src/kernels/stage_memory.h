@@ -106,7 +106,7 @@ static void stage_bias(float *bias, int width, struct attn_grid mask, int rows, 
         }
     } else if (mask.key_stride == 1) {
         const struct attn_rows src = {mask.data, mask.query_stride * row_element(mask.dtype), mask.dtype};
-        transpose_in(bias, width, &src, rows, n, 1.0f);
+        transpose_in(bias, width, width, &src, rows, n, 1.0f);
     } else {
         for (int j = 0; j < n; j++)
             for (int r = 0; r < width; r++)

@@ -9,6 +9,16 @@
 #ifndef ATTN_STRIP_H
 #define ATTN_STRIP_H
 
+/** n rows turned by rows first.. of a table, in dst, [n][width] floats. */
+static struct attn_rows rotated_rows(const struct attn_rotations *by, const struct attn_rows *table, int64_t first,
+                                     const struct attn_rows *rows, int n, int64_t width, float *dst)
+{
+    const struct attn_rows rotated = {dst, (ptrdiff_t)sizeof(float) * width, ATTN_F32};
+    rotate_rows(&rotated, rows, (const float *)(const void *)row_at(table, first),
+                table->stride / (ptrdiff_t)sizeof(float), n, by->pairs, width, by->layout);
+    return rotated;
+}
+
 /** One strip of queries. */
 struct strip {
     float *q, *o, *m, *l, *factor, *validity, *shift; /**< its parts of what struct attn_scratch describes */
@@ -54,18 +64,14 @@ static struct strip strip_at(const struct attn_work *work, const struct attn_scr
     return strip;
 }
 
-/** The rows of Q of a strip, rotated where that is asked for. */
-static struct attn_rows strip_rows(const struct attn_work *work, const struct attn_scratch *scratch,
-                                   const struct strip *strip)
+/** Rows first..first+n-1 of Q of a strip; if they are to be rotated, at most VF_LEN, in memory that the next call uses.
+ */
+static struct attn_rows query_rows(const struct attn_work *work, const struct attn_scratch *scratch,
+                                   const struct strip *strip, int first, int n)
 {
-    const struct attn_rows rows = {row_at(&work->q, strip->first), work->q.stride, work->q.dtype};
-    if (!work->rotations.q.data)
-        return rows;
-    const struct attn_rows rotated = {scratch->rotated, (ptrdiff_t)sizeof(float) * work->dk, ATTN_F32};
-    rotate_rows(&rotated, &rows, (const float *)(const void *)row_at(&work->rotations.q, strip->first),
-                work->rotations.q.stride / (ptrdiff_t)sizeof(float), strip->rows, work->rotations.pairs, work->dk,
-                work->rotations.layout);
-    return rotated;
+    const struct attn_rotations *by = &work->rotations;
+    const struct attn_rows rows = {row_at(&work->q, strip->first + first), work->q.stride, work->q.dtype};
+    return by->q.data ? rotated_rows(by, &by->q, strip->first + first, &rows, n, work->dk, scratch->rotated) : rows;
 }
 
 #endif

@@ -34,8 +34,8 @@ ATTN_INLINE void transpose_block(const attn_dtype dtype, float *dst, ptrdiff_t w
     }
 }
 
-ATTN_INLINE void transpose_in_body(const attn_dtype dtype, float *dst, int width, const struct attn_rows *src, int rows,
-                                   int64_t cols, float factor)
+ATTN_INLINE void transpose_in_body(const attn_dtype dtype, float *dst, ptrdiff_t pitch, int width,
+                                   const struct attn_rows *src, int rows, int64_t cols, float factor)
 {
     const vf f = vf_set1(factor);
     for (int r = 0; r < width; r += VF_LEN) {
@@ -43,15 +43,16 @@ ATTN_INLINE void transpose_in_body(const attn_dtype dtype, float *dst, int width
         const char *row = row_at(src, nr > 0 ? r : 0);
         for (int64_t c = 0; c < cols; c += VF_LEN) {
             const int nc = cols - c < VF_LEN ? (int)(cols - c) : VF_LEN;
-            transpose_block(dtype, dst + c * width + r, width, row + c * row_element(dtype), src->stride, nr, nc, f);
+            transpose_block(dtype, dst + c * pitch + r, pitch, row + c * row_element(dtype), src->stride, nr, nc, f);
         }
     }
 }
 
-/** dst[c * width + r] = src(r, c) * factor for r < width, c < cols; rows behind the last are 0. */
-static void transpose_in(float *dst, int width, const struct attn_rows *src, int rows, int64_t cols, float factor)
+/** dst[c * pitch + r] = src(r, c) * factor for r < width, c < cols; rows behind the last are 0. */
+static void transpose_in(float *dst, ptrdiff_t pitch, int width, const struct attn_rows *src, int rows, int64_t cols,
+                         float factor)
 {
-    ATTN_BY_DTYPE(src->dtype, transpose_in_body, dst, width, src, rows, cols, factor);
+    ATTN_BY_DTYPE(src->dtype, transpose_in_body, dst, pitch, width, src, rows, cols, factor);
 }
 
 ATTN_INLINE void transpose_out_body(const attn_dtype dtype, const struct attn_rows *dst, const float *src, int width,

@@ -62,7 +62,6 @@ static const struct wrong masks[] = {
     {FORM_WINDOW, IN_PLAN, INVALID, "num_global is 51; expected 0 to 50", {INT64(window.num_global, 51)}},
     {FORM_WINDOW, IN_PLAN, INVALID, "is 9223372036854775807|0 to 50", {INT64(window.num_global, INT64_MAX)}},
     {FORM_WINDOW, IN_PLAN, INVALID, "params.window->global is NULL|4 positions", {POINTER(window.global, NULL)}},
-    {FORM_WINDOW, IN_PLAN, INVALID, "num_global is 0|params.window->global", {INT64(window.num_global, 0)}},
     {FORM_WINDOW, IN_RUN, INVALID, "params.window->global[0] is -1|0 to 49", {INT64(globals[0], -1)}},
     {FORM_WINDOW, IN_RUN, INVALID, "params.window->global[3] is 50|0 to 49", {INT64(globals[3], 50)}},
     {FORM_WINDOW,
