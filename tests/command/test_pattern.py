@@ -35,7 +35,7 @@ class Pattern(CommandTest):
         """The picture as lines of text, '#' being a dark cell."""
         size = ("--tq", 16 * rows, "--tk", 16 * columns, "--block", 16)
         x, y, width, height = self.first_cell(rows, columns, size)
-        numbers = self.numbers(*arguments, *size, "--out", "o.png")
+        numbers = self.numbers(*arguments, *size, "--output", "o.png")
         picture = Picture(self.folder / "o.png")
         lines = []
         for r in range(rows):

@@ -61,7 +61,9 @@ static void print_help(const struct option *options)
            "       attn heatmap -q FILE -k FILE -o FILE.png [OPTION]...\n\n"
            "Draws attention weights: those in the file WEIGHTS (batch, head, query, key, or\n"
            "fewer leading dimensions), or those that follow from q and k.\n\n");
-    options_print(stdout, options, MAP_COUNT);
+    inputs_print_general(stdout, options);
+    options_print(stdout, options + MAP_OUT, MAP_COUNT - MAP_OUT);
+    inputs_print_forms(stdout, options);
     printf("\n"
            "  FILE and WEIGHTS are FILE.npy or FILE.safetensors:NAME. Without --head all heads\n"
            "  are drawn, each in a panel. A matrix with more cells than the picture has pixels\n"
@@ -324,7 +326,7 @@ bool command_heatmap(int argc, char *const *argv, struct io_error *error)
         [MAP_MAX] = {"max", 0, "X", "the weight at the top of the scale; default: the greatest drawn", NULL},
         [MAP_LIMIT] = {"limit-mib", 0, "N", "refuse what needs a buffer of more MiB; default 1024", NULL},
     };
-    memcpy(options, input_options, sizeof input_options);
+    inputs_options(options);
     struct operands operands;
     if (!options_parse(options, MAP_COUNT, argc, argv, &operands, 1, error))
         return false;

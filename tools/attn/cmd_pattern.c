@@ -280,7 +280,7 @@ bool command_pattern(int argc, char *const *argv, struct io_error *error)
         [PATTERN_HEAD] = {"head", 0, "N", "bigbird: which head to show; default 0", NULL},
         [PATTERN_STRIDE] = {"stride", 0, "N", "strided: in blocks; default: the square root of the block rows", NULL},
         [PATTERN_CAUSAL] = {"causal", 0, NULL, "leave out the blocks behind the diagonal", NULL},
-        [PATTERN_OUT] = {"out", 'o', "FILE.png", "the picture; without it, only the numbers are printed", NULL},
+        [PATTERN_OUT] = {"output", 'o', "FILE.png", "the picture; without it, only the numbers are printed", NULL},
     };
     struct operands operands;
     if (!options_parse(options, PATTERN_COUNT, argc, argv, &operands, 1, error))

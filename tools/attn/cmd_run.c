@@ -14,13 +14,27 @@
 #include "inputs.h"
 #include "io/output.h"
 
-enum { RUN_V = INPUT_COUNT, RUN_OUT, RUN_LSE, RUN_WEIGHTS, RUN_OUT_DTYPE, RUN_COUNT };
+enum {
+    RUN_V = INPUT_COUNT,
+    RUN_OUT,
+    RUN_LSE,
+    RUN_WEIGHTS,
+    RUN_OUT_DTYPE,
+    RUN_DROPOUT,
+    RUN_SEED,
+    RUN_OFFSET,
+    RUN_COUNT
+};
 
 static void print_help(const struct option *options)
 {
     printf("Usage: attn run -q FILE -k FILE -v FILE -o FILE [OPTION]...\n\n"
-           "Computes softmax(scale q k' + mask) v.\n\n");
-    options_print(stdout, options, RUN_COUNT);
+           "Computes softmax(scale q k' + mask) v, or one of the other forms below.\n\n");
+    inputs_print_general(stdout, options);
+    options_print(stdout, options + RUN_V, RUN_DROPOUT - RUN_V);
+    inputs_print_forms(stdout, options);
+    printf("\nDropout:\n");
+    options_print(stdout, options + RUN_DROPOUT, RUN_COUNT - RUN_DROPOUT);
     printf("\n"
            "  FILE is FILE.npy or FILE.safetensors:NAME; only the latter can hold bfloat16.\n"
            "  Outputs in the same .safetensors file are written together, and the new file\n"
@@ -39,7 +53,12 @@ static bool declare_outputs(struct output_set *outputs, const struct option *opt
                  {RUN_V, "-v"},
                  {INPUT_MASK, "--mask"},
                  {INPUT_KV_LEN, "--kv-len"},
-                 {INPUT_KV_START, "--kv-start"}};
+                 {INPUT_KV_START, "--kv-start"},
+                 {INPUT_FORMS + FORM_BIAS, "--relative-bias"},
+                 {INPUT_FORMS + FORM_REL_K, "--rel-k"},
+                 {INPUT_FORMS + FORM_REL_Q, "--rel-q"},
+                 {INPUT_FORMS + FORM_SEGMENTS, "--segments"},
+                 {INPUT_FORMS + FORM_SEGMENTS_K, "--segments-k"}};
     static const char *const labels[] = {"-o", "--lse", "--weights"};
     for (int i = 0; i < 3; i++) {
         const char *spec = options[RUN_OUT + i].value;
@@ -72,6 +91,26 @@ static bool parse_out_dtype(const struct option *option, enum array_dtype *dtype
         return false;
     if (option->value != NULL)
         *dtype = dtypes[chosen];
+    return true;
+}
+
+/* Sets params->dropout to *dropout if there is any. */
+static bool parse_dropout(const struct option *options, attn_dropout *dropout, attn_params *params,
+                          struct io_error *error)
+{
+    double p = 0;
+    long long seed = 0, offset = 0;
+    if (!option_double(&options[RUN_DROPOUT], 0, 1, &p, error) ||
+        !option_integer(&options[RUN_SEED], 0, INT64_MAX, &seed, error) ||
+        !option_integer(&options[RUN_OFFSET], 0, INT64_MAX, &offset, error))
+        return false;
+    for (int i = RUN_SEED; i <= RUN_OFFSET; i++) {
+        if (options[i].value != NULL && options[RUN_DROPOUT].value == NULL)
+            return io_fail_usage(error, "option --%s has no effect without --dropout", options[i].name);
+    }
+    *dropout = (attn_dropout){(float)p, (uint64_t)seed, (uint64_t)offset};
+    if (options[RUN_DROPOUT].value != NULL)
+        params->dropout = dropout;
     return true;
 }
 
@@ -115,8 +154,11 @@ bool command_run(int argc, char *const *argv, struct io_error *error)
                            "f32, bf16 or f16, of the result; default: that of q\n"
                            "log-sum-exp and weights are always float32",
                            NULL},
+        [RUN_DROPOUT] = {"dropout", 0, "P", "drop each weight with this probability", NULL},
+        [RUN_SEED] = {"seed", 0, "N", "chooses what is dropped; default 0", NULL},
+        [RUN_OFFSET] = {"offset", 0, "N", "likewise: one for each layer and step; default 0", NULL},
     };
-    memcpy(options, input_options, sizeof input_options);
+    inputs_options(options);
     struct operands operands;
     if (!options_parse(options, RUN_COUNT, argc, argv, &operands, 0, error))
         return false;
@@ -128,16 +170,16 @@ bool command_run(int argc, char *const *argv, struct io_error *error)
         print_version();
         return true;
     }
-    struct inputs inputs;
+    struct inputs inputs = {.options = options};
+    attn_dropout dropout;
     enum array_dtype out_dtype = ARRAY_F32;
-    if (!option_require(&options[INPUT_Q], error) || !option_require(&options[INPUT_K], error) ||
-        !option_require(&options[RUN_V], error) || !option_require(&options[RUN_OUT], error) ||
-        !inputs_parse(&inputs, options, error) || !parse_out_dtype(&options[RUN_OUT_DTYPE], &out_dtype, error))
-        return false;
-
     struct array results[3] = {{.size = 0}, {.size = 0}, {.size = 0}};
     struct output_set outputs = {.count = 0};
-    bool ok = declare_outputs(&outputs, options, results, error) &&
+    bool ok = option_require(&options[INPUT_Q], error) && option_require(&options[INPUT_K], error) &&
+              option_require(&options[RUN_V], error) && option_require(&options[RUN_OUT], error) &&
+              inputs_parse(&inputs, options, error) && parse_dropout(options, &dropout, &inputs.params, error) &&
+              parse_out_dtype(&options[RUN_OUT_DTYPE], &out_dtype, error) &&
+              declare_outputs(&outputs, options, results, error) &&
               output_holds(&outputs, &results[0], out_dtype, "--out-dtype", error) &&
               inputs_load(&inputs, options[RUN_V].value, UINT64_MAX, error);
     if (ok && options[RUN_OUT_DTYPE].value == NULL) {

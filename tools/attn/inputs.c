@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct option input_options[INPUT_COUNT] = {
+static const struct option general_options[INPUT_FORMS] = {
     [INPUT_HELP] = {"help", 'h', NULL, "print this text", NULL},
     [INPUT_VERSION] = {"version", 0, NULL, "print the version", NULL},
     [INPUT_Q] = {"query", 'q', "FILE", "queries, float32, float16 or bfloat16", NULL},
@@ -25,13 +25,14 @@ const struct option input_options[INPUT_COUNT] = {
                       "bhtd (default): batch, head, token, channel; or bthd\n"
                       "2-D and 3-D arrays lack the leading dimensions",
                       NULL},
-    [INPUT_CAUSAL] = {"causal", 0, "NAME", "none (default), top-left or bottom-right", NULL},
+    [INPUT_CAUSAL] = {"causal", 0, "NAME", "none (default), top-left, bottom-right or offset (that of\n--query-offset)",
+                      NULL},
     [INPUT_MASK] = {"mask", 0, "FILE",
                     "bool (true attends), or of these types (added to the\n"
                     "scores); broadcast to batch, head, query, key as in numpy",
                     NULL},
-    [INPUT_KV_LEN] = {"kv-len", 0, "FILE", "int32 or int64, one per batch: keys from there on are padding", NULL},
-    [INPUT_KV_START] = {"kv-start", 0, "FILE", "int32 or int64, one per batch: keys before it are padding", NULL},
+    [INPUT_KV_LEN] = {"kv-len", 0, "FILE", "int32 or int64, one per sequence: keys from there on are padding", NULL},
+    [INPUT_KV_START] = {"kv-start", 0, "FILE", "int32 or int64, one per sequence: keys before it are padding", NULL},
     [INPUT_SCALE] = {"scale", 0, "X", "multiplies the scores; default 1/sqrt(d)", NULL},
     [INPUT_TEMPERATURE] = {"temperature", 0, "X", "divides the scores; default 1", NULL},
     [INPUT_EXP] = {"exp", 0, "NAME", "sleef (default) or fast", NULL},
@@ -43,10 +44,26 @@ const struct option input_options[INPUT_COUNT] = {
     [INPUT_THREADS] = {"threads", 0, "N", "number of threads; default: all", NULL},
 };
 
+void inputs_options(struct option *options)
+{
+    memcpy(options, general_options, sizeof general_options);
+    memcpy(options + INPUT_FORMS, form_options, sizeof form_options);
+}
+
+void inputs_print_general(FILE *to, const struct option *options)
+{
+    options_print(to, options, INPUT_FORMS);
+}
+
+void inputs_print_forms(FILE *to, const struct option *options)
+{
+    forms_print_help(to, options + INPUT_FORMS);
+}
+
 bool inputs_parse(struct inputs *inputs, struct option *options, struct io_error *error)
 {
     static const char *const layouts[] = {"bhtd", "bthd"};
-    static const char *const causal[] = {"none", "top-left", "bottom-right"};
+    static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
     static const char *const exps[] = {"sleef", "fast"};
     static const char *const qks[] = {"exact", "int8"};
     const char *isas[ATTN_ISA_LAST + 1];
@@ -58,7 +75,7 @@ bool inputs_parse(struct inputs *inputs, struct option *options, struct io_error
     int layout = 0, mode = 0, exp = 0, qk = 0, isa = 0;
     long long threads = 0;
     bool ok = option_choice(&options[INPUT_LAYOUT], layouts, 2, &layout, error) &&
-              option_choice(&options[INPUT_CAUSAL], causal, 3, &mode, error) &&
+              option_choice(&options[INPUT_CAUSAL], causal, 4, &mode, error) &&
               option_choice(&options[INPUT_EXP], exps, 2, &exp, error) &&
               option_choice(&options[INPUT_QK], qks, 2, &qk, error) &&
               option_choice(&options[INPUT_ISA], isas, ATTN_ISA_LAST + 1, &isa, error) &&
@@ -74,7 +91,7 @@ bool inputs_parse(struct inputs *inputs, struct option *options, struct io_error
     p->qk = (attn_qk)qk;
     p->isa = (attn_isa)isa;
     p->num_threads = (int)threads;
-    return true;
+    return forms_parse(&inputs->forms, options + INPUT_FORMS, p, error);
 }
 
 static bool is_float(enum array_dtype dtype)
@@ -130,7 +147,8 @@ static bool load_operand(struct array *array, const char *what, const char *spec
     return ok;
 }
 
-static bool load_lengths(int64_t **out, const struct option *option, int64_t batch, struct io_error *error)
+static bool load_lengths(int64_t **out, const struct option *option, int64_t sequences, const char *one,
+                         struct io_error *error)
 {
     if (option->value == NULL)
         return true;
@@ -143,15 +161,15 @@ static bool load_lengths(int64_t **out, const struct option *option, int64_t bat
     if (is->dtype != ARRAY_I32 && is->dtype != ARRAY_I64)
         ok = io_fail(error, "--%s %s has dtype %s; expected int32 or int64", option->name, option->value,
                      array_dtype_name(is->dtype));
-    else if (is->ndim > 1 || (is->ndim == 1 ? is->shape[0] : 1) != batch)
-        ok = io_fail(error, "--%s %s has shape %s; expected (%" PRId64 ",), one value per batch element", option->name,
-                     option->value, array_shape_text(is, text), batch);
+    else if (is->ndim > 1 || (is->ndim == 1 ? is->shape[0] : 1) != sequences)
+        ok = io_fail(error, "--%s %s has shape %s; expected (%" PRId64 ",), one value per %s", option->name,
+                     option->value, array_shape_text(is, text), sequences, one);
     if (ok) {
-        *out = calloc(batch > 0 ? (size_t)batch : 1, sizeof **out);
+        *out = calloc(sequences > 0 ? (size_t)sequences : 1, sizeof **out);
         if (*out == NULL)
             ok = io_fail(error, "%s: out of memory", option->value);
     }
-    for (int64_t i = 0; ok && i < batch; i++)
+    for (int64_t i = 0; ok && i < sequences; i++)
         (*out)[i] = is->dtype == ARRAY_I64 ? ((const int64_t *)array.data)[i] : ((const int32_t *)array.data)[i];
     array_free(&array);
     return ok;
@@ -219,12 +237,16 @@ bool inputs_load(struct inputs *in, const char *v_spec, uint64_t mask_limit, str
         in->v_view = inputs_view(&in->v, in->bthd);
     if (options[INPUT_MASK].value != NULL && !load_mask(in, options[INPUT_MASK].value, mask_limit, error))
         return false;
-    if (!load_lengths(&in->kv_len, &options[INPUT_KV_LEN], in->q_view.shape[0], error) ||
-        !load_lengths(&in->kv_start, &options[INPUT_KV_START], in->q_view.shape[0], error))
+    if (!forms_load_sequences(&in->forms, &in->q_view, &in->k_view, &in->params, error))
+        return false;
+    int64_t sequences = forms_sequences(&in->forms, in->q_view.shape[0]);
+    const char *one = forms_sequence_name(&in->forms);
+    if (!load_lengths(&in->kv_len, &options[INPUT_KV_LEN], sequences, one, error) ||
+        !load_lengths(&in->kv_start, &options[INPUT_KV_START], sequences, one, error))
         return false;
     in->params.kv_len = in->kv_len;
     in->params.kv_start = in->kv_start;
-    return true;
+    return forms_load(&in->forms, &in->q_view, &in->k_view, &in->params, error);
 }
 
 void inputs_free(struct inputs *in)
@@ -236,4 +258,5 @@ void inputs_free(struct inputs *in)
     free(in->kv_len);
     free(in->kv_start);
     in->kv_len = in->kv_start = NULL;
+    forms_free(&in->forms);
 }

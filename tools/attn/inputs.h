@@ -9,6 +9,7 @@
 
 #include <attn/attn.h>
 
+#include "forms.h"
 #include "io/array.h"
 #include "options.h"
 
@@ -29,16 +30,22 @@ enum input_option {
     INPUT_QK,
     INPUT_ISA,
     INPUT_THREADS,
-    INPUT_COUNT
+    INPUT_FORMS,
+    INPUT_COUNT = INPUT_FORMS + FORM_COUNT
 };
 
-extern const struct option input_options[INPUT_COUNT];
+/* Fills the first INPUT_COUNT entries of a command's table. */
+void inputs_options(struct option *options);
+/* Prints them for --help: those before the forms, and the forms in groups. */
+void inputs_print_general(FILE *to, const struct option *options);
+void inputs_print_forms(FILE *to, const struct option *options);
 
 struct inputs {
     struct option *options; /* the command's table */
     struct array q, k, v, mask;
-    int64_t *kv_len, *kv_start; /* [batch] or NULL */
-    int rank;                   /* of q, k and v: 2, 3 or 4 */
+    int64_t *kv_len, *kv_start; /* [sequences] or NULL */
+    struct forms forms;
+    int rank; /* of q, k and v: 2, 3 or 4 */
     bool bthd;
     attn_tensor q_view, k_view, v_view, mask_view;
     attn_params params; /* with everything but the requested outputs */

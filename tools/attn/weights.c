@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Computes weights for a range of queries by handing the library only these
- * queries. Causality is then a matter of offset: row first of the whole is row 0
- * of the part, so the part's offset is the whole's plus first. The library
- * promises that a query's bits do not depend on what else is in the call, so the
- * rows are those of one big call. The values have no channels: only the softmax
- * is of interest. They have the type of the keys, as the library chooses its
- * kernels by all three types. Weights are f32, whatever the types; a file may
- * hold them in 16 bits, and its rows are widened.
+ * queries, in as many parts as it takes. The library promises that a query's
+ * bits do not depend on what else is in the call, so the rows are those of one
+ * big call. The values have no channels: only the softmax is of interest. They
+ * have the type of the keys, as the library chooses its kernels by all three
+ * types. Weights are f32, whatever the types; a file may hold them in 16 bits,
+ * and its rows are widened.
  */
 #include "weights.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+
+#include "part.h"
 
 bool weights_from_file(struct weights *weights, const char *spec, struct io_error *error)
 {
@@ -38,11 +39,12 @@ bool weights_from_file(struct weights *weights, const char *spec, struct io_erro
     return true;
 }
 
-/* Positions are checked here, as the library would name them by their place in a call of one batch element. */
-static bool check_positions(const char *option, const int64_t *values, int64_t batch, int64_t keys,
-                            struct io_error *error)
+/* Lengths are checked here, as the library would name them by their place in a call of one batch element. */
+static bool check_lengths(const char *option, const int64_t *values, const struct inputs *in, struct io_error *error)
 {
-    for (int64_t i = 0; values != NULL && i < batch; i++) {
+    int64_t sequences = forms_sequences(&in->forms, in->q_view.shape[0]);
+    for (int64_t i = 0; values != NULL && i < sequences; i++) {
+        int64_t keys = forms_sequence(&in->params, &in->q_view, &in->k_view, i).keys;
         if (values[i] < 0 || values[i] > keys)
             return io_fail(error, "%s[%" PRId64 "] is %" PRId64 "; expected 0 to %" PRId64 ", the number of keys",
                            option, i, values[i], keys);
@@ -64,8 +66,8 @@ bool weights_from_inputs(struct weights *weights, const struct inputs *inputs, s
     if (q[1] > 0 && (k[1] == 0 || q[1] % k[1] != 0))
         return io_fail(error, "q has %" PRId64 " heads and k has %" PRId64 "; expected q's to be a multiple of k's",
                        q[1], k[1]);
-    return check_positions("kv_len", inputs->kv_len, q[0], k[2], error) &&
-           check_positions("kv_start", inputs->kv_start, q[0], k[2], error);
+    return check_lengths("kv_len", inputs->kv_len, inputs, error) &&
+           check_lengths("kv_start", inputs->kv_start, inputs, error);
 }
 
 void weights_close(struct weights *weights)
@@ -74,57 +76,38 @@ void weights_close(struct weights *weights)
         array_close(&weights->file);
 }
 
-static int64_t causal_offset(const struct inputs *in, int64_t batch, int64_t rows, int64_t columns)
+/* Rows of one part of a call, at dst; the other keys of a ragged batch get 0. */
+static bool compute_part(const struct part *part, int64_t rows, int64_t columns, float *dst, struct io_error *error)
 {
-    if (in->params.causal != ATTN_CAUSAL_BOTTOM_RIGHT)
-        return 0;
-    return (in->kv_len != NULL ? in->kv_len[batch] : columns) - rows;
-}
-
-/* The part of a tensor that starts at one batch element, head and token. */
-static attn_tensor part(const attn_tensor *whole, int64_t batch, int64_t head, int64_t token, int64_t tokens)
-{
-    attn_tensor t = *whole;
-    size_t size = attn_dtype_size(t.dtype);
-    /* Without channels there is nothing to point at. */
-    if (t.shape[3] > 0)
-        t.data = (char *)t.data + (size_t)(batch * t.stride[0] + head * t.stride[1] + token * t.stride[2]) * size;
-    t.shape[0] = t.shape[1] = 1;
-    t.shape[2] = tokens;
-    return t;
+    float nothing = 0;
+    attn_tensor v = attn_bhtd(&nothing, 1, 1, columns, 0);
+    v.dtype = part->k.dtype;
+    attn_tensor out = attn_bhtd(&nothing, 1, 1, rows, 0);
+    attn_tensor weights = attn_bhtd(dst, 1, 1, rows, columns);
+    attn_params params = part->params;
+    params.weights = &weights;
+    if (attn_forward(&part->q, &part->k, &v, &out, &params) != ATTN_OK)
+        return io_fail(error, "%s", attn_last_error());
+    return true;
 }
 
 static bool compute_rows(const struct weights *weights, int64_t batch, int64_t head, int64_t first, int64_t count,
                          float *dst, struct io_error *error)
 {
-    const struct inputs *in = weights->inputs;
-    int64_t group = weights->heads / in->k_view.shape[1];
-    float nothing = 0;
-    attn_tensor q = part(&in->q_view, batch, head, first, count);
-    attn_tensor k = part(&in->k_view, batch, head / group, 0, weights->columns);
-    attn_tensor v = attn_bhtd(&nothing, 1, 1, weights->columns, 0);
-    v.dtype = k.dtype;
-    attn_tensor out = attn_bhtd(&nothing, 1, 1, count, 0);
-    attn_tensor rows = attn_bhtd(dst, 1, 1, count, weights->columns);
-    attn_params params = in->params;
-    params.weights = &rows;
-    int64_t offset = causal_offset(in, batch, weights->rows, weights->columns) + first;
-    if (params.causal != ATTN_CAUSAL_NONE) {
-        params.causal = ATTN_CAUSAL_OFFSET;
-        params.query_offset = &offset;
+    bool ok = true;
+    for (int64_t n; ok && count > 0; first += n, count -= n, dst += n * weights->columns) {
+        struct part part;
+        n = part_limit(weights->inputs, first, count);
+        if (n == 0) {
+            /* Behind the last sequence. */
+            memset(dst, 0, (size_t)count * (size_t)weights->columns * sizeof *dst);
+            break;
+        }
+        ok = part_create(&part, weights->inputs, batch, head, first, n, error) &&
+             compute_part(&part, n, weights->columns, dst, error);
+        part_free(&part);
     }
-    params.kv_len = in->kv_len != NULL ? in->kv_len + batch : NULL;
-    params.kv_start = in->kv_start != NULL ? in->kv_start + batch : NULL;
-    attn_tensor mask;
-    if (params.mask != NULL) {
-        /* Broadcast axes have stride 0 and stay at their only element. */
-        bool broadcast = in->mask_view.shape[2] == 1;
-        mask = part(&in->mask_view, batch, head, first, broadcast ? 1 : count);
-        params.mask = &mask;
-    }
-    if (attn_forward(&q, &k, &v, &out, &params) != ATTN_OK)
-        return io_fail(error, "%s", attn_last_error());
-    return true;
+    return ok;
 }
 
 static float widen(uint16_t half, enum array_dtype dtype)

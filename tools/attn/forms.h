@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The forms of attention from the command line: options that change scores by
+ * position or head, say which keys a query sees, or cut the tokens into
+ * sequences. `run` and `heatmap` share them.
+ */
+#ifndef ATTN_TOOLS_FORMS_H
+#define ATTN_TOOLS_FORMS_H
+
+#include <attn/attn.h>
+#include <attn/patterns.h>
+#include <attn/rope.h>
+
+#include "io/array.h"
+#include "numbers.h"
+
+/* In the order of --help. */
+enum form_option {
+    FORM_SOFTCAP,
+    FORM_HEAD_SCALE,
+    FORM_SINKS,
+    FORM_ALIBI,
+    FORM_ALIBI_SLOPES,
+    FORM_BIAS,
+    FORM_BUCKETS,
+    FORM_MAX_DISTANCE,
+    FORM_REL_K,
+    FORM_REL_Q,
+    FORM_ROPE,
+    FORM_ROPE_PAIRS,
+    FORM_ROPE_BASE,
+    FORM_ROPE_SCALING,
+    FORM_ROPE_FACTOR,
+    FORM_ROPE_LENGTH,
+    FORM_QUERY_OFFSET,
+    FORM_WINDOW,
+    FORM_FIRST_TOKENS,
+    FORM_GLOBAL,
+    FORM_PREFIX,
+    FORM_SEGMENTS,
+    FORM_SEGMENTS_K,
+    FORM_CU_SEQLENS,
+    FORM_CU_SEQLENS_K,
+    FORM_PATTERN,
+    FORM_BLOCK,
+    FORM_BLOCK_WINDOW,
+    FORM_BLOCK_GLOBAL,
+    FORM_BLOCK_RANDOM,
+    FORM_BLOCK_SEED,
+    FORM_BLOCK_STRIDE,
+    FORM_COUNT
+};
+
+extern const struct option form_options[FORM_COUNT];
+
+/* The values of --block-pattern. */
+enum form_pattern { PATTERN_LONGFORMER, PATTERN_BIGBIRD, PATTERN_STRIDED };
+
+/* The values of the options and what they become; parameters point into it. */
+struct forms {
+    const struct option *options; /* FORM_COUNT of the command's table */
+    struct reals head_scale, sinks, slopes;
+    struct integers offsets, prefixes, sides, global, cu_q, cu_k;
+    int64_t *query_offset, *prefix_len; /* [sequences] or NULL */
+    attn_window window;
+    attn_relative_bias bias;
+    attn_disentangled disentangled;
+    attn_tensor rel_k, rel_q;
+    attn_rope_config rope_config;
+    attn_rope_tables rope;
+    attn_tensor rope_q, rope_k;
+    attn_segments segments;
+    attn_ragged ragged;
+    enum form_pattern pattern_kind;
+    long long block, block_window, block_global, block_random, block_seed, block_stride;
+    attn_pattern *pattern;
+    struct array bias_table, rel_k_rows, rel_q_rows, rope_q_table, rope_k_table, q_segments, k_segments;
+};
+
+void forms_print_help(FILE *to, const struct option *options);
+
+/*
+ * Reads the values of the options; no file is touched. params->causal is looked
+ * at, softcap is set. options stay the caller's.
+ */
+bool forms_parse(struct forms *forms, const struct option *options, attn_params *params, struct io_error *error);
+
+/* Sequences of a call with so many batch elements, and what one of them is called: a batch element, or sequence. */
+int64_t forms_sequences(const struct forms *forms, int64_t batch);
+const char *forms_sequence_name(const struct forms *forms);
+
+/* Sets params->ragged and the arrays with one value per sequence; kv_len and kv_start come after it. */
+bool forms_load_sequences(struct forms *forms, const attn_tensor *q, const attn_tensor *k, attn_params *params,
+                          struct io_error *error);
+/* Reads the arrays, makes the tables and sets the rest of params, in which the lengths are set already. */
+bool forms_load(struct forms *forms, const attn_tensor *q, const attn_tensor *k, attn_params *params,
+                struct io_error *error);
+void forms_free(struct forms *forms);
+
+/* A sequence of a call: where its tokens are, and where its queries stand. */
+struct sequence {
+    int64_t first_query, queries, first_key, keys;
+    int64_t offset; /* of query 0's position */
+};
+
+struct sequence forms_sequence(const attn_params *params, const attn_tensor *q, const attn_tensor *k, int64_t s);
+
+#endif

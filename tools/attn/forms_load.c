@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From the values of the options to what the library takes, once the shapes of q
+ * and k are known: arrays are read, lists are checked against the number of
+ * heads or sequences, and tables of rotations and patterns of blocks are made.
+ * Rotations use the positions that causality and windows use.
+ */
+#include "forms.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+int64_t forms_sequences(const struct forms *f, int64_t batch)
+{
+    return f->cu_q.values != NULL ? f->cu_q.count - 1 : batch;
+}
+
+const char *forms_sequence_name(const struct forms *f)
+{
+    return f->cu_q.values != NULL ? "sequence" : "batch element";
+}
+
+struct sequence forms_sequence(const attn_params *params, const attn_tensor *q, const attn_tensor *k, int64_t s)
+{
+    struct sequence out = {.queries = q->shape[2], .keys = k->shape[2]};
+    if (params->ragged != NULL) {
+        const int64_t *cu_q = params->ragged->cu_seqlens_q, *cu_k = params->ragged->cu_seqlens_k;
+        out = (struct sequence){cu_q[s], cu_q[s + 1] - cu_q[s], cu_k[s], cu_k[s + 1] - cu_k[s], 0};
+    }
+    int64_t end = params->kv_len != NULL ? params->kv_len[s] : out.keys;
+    /* Other lengths are refused by the library, and must not overflow before that. */
+    if (params->causal == ATTN_CAUSAL_BOTTOM_RIGHT && end >= 0 && end <= out.keys)
+        out.offset = end - out.queries;
+    else if (params->query_offset != NULL)
+        out.offset = params->query_offset[s];
+    return out;
+}
+
+static bool check_end(const struct integers *cu, const char *name, const char *operand, const attn_tensor *t,
+                      struct io_error *error)
+{
+    int64_t end = cu->values[cu->count - 1];
+    if (end <= t->shape[2])
+        return true;
+    return io_fail_usage(error, "--%s ends with %" PRId64 "; expected at most %" PRId64 ", the tokens of %s", name, end,
+                         t->shape[2], operand);
+}
+
+static bool load_ragged(struct forms *f, const attn_tensor *q, const attn_tensor *k, struct io_error *error)
+{
+    bool own = f->cu_k.values != NULL;
+    const struct integers *cu_k = own ? &f->cu_k : &f->cu_q;
+    if (q->shape[0] != 1)
+        return io_fail(error, "q has %" PRId64 " batch elements; expected 1, as --cu-seqlens cuts its tokens",
+                       q->shape[0]);
+    f->ragged = (attn_ragged){f->cu_q.count - 1, f->cu_q.values, cu_k->values};
+    return check_end(&f->cu_q, "cu-seqlens", "q", q, error) &&
+           check_end(cu_k, own ? "cu-seqlens-k" : "cu-seqlens", "k", k, error);
+}
+
+bool forms_load_sequences(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params,
+                          struct io_error *error)
+{
+    const struct option *o = f->options;
+    if (f->cu_q.values != NULL) {
+        if (!load_ragged(f, q, k, error))
+            return false;
+        params->ragged = &f->ragged;
+    }
+    int64_t sequences = forms_sequences(f, q->shape[0]);
+    const char *name = forms_sequence_name(f);
+    if (!integers_spread(&f->offsets, &o[FORM_QUERY_OFFSET], sequences, name, &f->query_offset, error) ||
+        !integers_spread(&f->prefixes, &o[FORM_PREFIX], sequences, name, &f->prefix_len, error))
+        return false;
+    params->query_offset = f->query_offset;
+    params->prefix_len = f->prefix_len;
+    return true;
+}
+
+/* ----------------------------------------------------------------- scores -- */
+
+static bool check_heads(const struct reals *list, const struct option *option, int64_t heads, struct io_error *error)
+{
+    if (list->values == NULL || list->count == heads)
+        return true;
+    return io_fail_usage(error, "--%s has %" PRId64 " values; expected %" PRId64 ", one for each query head",
+                         option->name, list->count, heads);
+}
+
+static bool load_slopes(struct forms *f, int64_t heads, struct io_error *error)
+{
+    const struct option *o = f->options;
+    if (o[FORM_ALIBI].value == NULL)
+        return check_heads(&f->slopes, &o[FORM_ALIBI_SLOPES], heads, error);
+    f->slopes = (struct reals){calloc(heads > 0 ? (size_t)heads : 1, sizeof(float)), heads};
+    if (f->slopes.values == NULL)
+        return io_fail(error, "--alibi: out of memory");
+    if (heads > 0 && attn_alibi_slopes(f->slopes.values, heads) != ATTN_OK)
+        return io_fail(error, "%s", attn_last_error());
+    return true;
+}
+
+static bool load_bias(struct forms *f, int64_t heads, attn_params *params, struct io_error *error)
+{
+    const char *spec = f->options[FORM_BIAS].value;
+    char text[ARRAY_SHAPE_TEXT];
+    if (spec == NULL)
+        return true;
+    if (!array_load(&f->bias_table, spec, error))
+        return false;
+    const struct array_shape *is = &f->bias_table.is;
+    if (is->dtype != ARRAY_F32 || is->ndim != 2 || is->shape[0] != heads)
+        return io_fail(error,
+                       "--relative-bias %s has dtype %s and shape %s; expected float32 and (%" PRId64
+                       ", N): query heads, buckets",
+                       spec, array_dtype_name(is->dtype), array_shape_text(is, text), heads);
+    f->bias.table = f->bias_table.data;
+    f->bias.buckets = is->shape[1];
+    if (f->bias.max_distance < 0)
+        f->bias.max_distance = f->bias.kind == ATTN_BUCKETS_CLIPPED ? f->bias.buckets / 2 : 128;
+    params->relative_bias = &f->bias;
+    return true;
+}
+
+/* Rows by distance as (1, head, row, channel): (row, channel), or (head, row, channel). Both tables have the same span.
+ */
+static bool load_relative(struct forms *f, const struct option *option, const attn_tensor *q, struct array *array,
+                          attn_tensor *view, struct io_error *error)
+{
+    char text[ARRAY_SHAPE_TEXT];
+    if (option->value == NULL)
+        return true;
+    if (!array_load(array, option->value, error))
+        return false;
+    const struct array_shape *is = &array->is;
+    bool fits = is->dtype == ARRAY_F32 && (is->ndim == 2 || is->ndim == 3);
+    if (fits) {
+        *view = attn_bhtd(array->data, 1, is->ndim == 3 ? is->shape[0] : 1, is->shape[is->ndim - 2],
+                          is->shape[is->ndim - 1]);
+        fits = (view->shape[1] == 1 || view->shape[1] == q->shape[1]) && view->shape[2] > 0 &&
+               view->shape[2] % 2 == 0 && view->shape[3] == q->shape[3];
+    }
+    if (!fits)
+        return io_fail(error,
+                       "--%s %s has dtype %s and shape %s; expected float32 and (2 span, %" PRId64 ") or (%" PRId64
+                       ", 2 span, %" PRId64 ")",
+                       option->name, option->value, array_dtype_name(is->dtype), array_shape_text(is, text),
+                       q->shape[3], q->shape[1], q->shape[3]);
+    if (f->disentangled.span != 0 && f->disentangled.span != view->shape[2] / 2)
+        return io_fail(error, "--%s %s has %" PRId64 " rows; expected %" PRId64 ", as --rel-k has", option->name,
+                       option->value, view->shape[2], 2 * f->disentangled.span);
+    f->disentangled.span = view->shape[2] / 2;
+    return true;
+}
+
+static bool load_disentangled(struct forms *f, const attn_tensor *q, attn_params *params, struct io_error *error)
+{
+    const struct option *o = f->options;
+    if (!load_relative(f, &o[FORM_REL_K], q, &f->rel_k_rows, &f->rel_k, error) ||
+        !load_relative(f, &o[FORM_REL_Q], q, &f->rel_q_rows, &f->rel_q, error))
+        return false;
+    f->disentangled.rel_k = o[FORM_REL_K].value != NULL ? &f->rel_k : NULL;
+    f->disentangled.rel_q = o[FORM_REL_Q].value != NULL ? &f->rel_q : NULL;
+    if (f->disentangled.span > 0)
+        params->disentangled = &f->disentangled;
+    return true;
+}
+
+/* -------------------------------------------------------------- rotations -- */
+
+/* Rows of a table for count tokens, of which the first has the position first. */
+static bool fill_rows(const attn_rope_config *config, int64_t first, int64_t count, float *rows, struct io_error *error)
+{
+    int64_t positions[256];
+    for (int64_t done = 0; done < count;) {
+        int64_t n = count - done < 256 ? count - done : 256;
+        for (int64_t i = 0; i < n; i++)
+            positions[i] = first + done + i;
+        if (attn_rope_table(config, positions, n, rows + done * 2 * config->pairs) != ATTN_OK)
+            return io_fail(error, "%s", attn_last_error());
+        done += n;
+    }
+    return true;
+}
+
+/* One batch element unless the positions of the queries differ between them. */
+static int64_t tables_needed(const attn_params *params, const attn_tensor *q, const attn_tensor *k, bool keys)
+{
+    int64_t first = q->shape[0] > 0 && !keys ? forms_sequence(params, q, k, 0).offset : 0;
+    for (int64_t b = 1; b < q->shape[0] && !keys; b++) {
+        if (forms_sequence(params, q, k, b).offset != first)
+            return q->shape[0];
+    }
+    return 1;
+}
+
+static bool make_table(const struct forms *f, const attn_tensor *q, const attn_tensor *k, const attn_params *params,
+                       bool keys, struct array *array, attn_tensor *view, struct io_error *error)
+{
+    bool ragged = params->ragged != NULL;
+    int64_t width = 2 * f->rope_config.pairs, tokens = keys ? k->shape[2] : q->shape[2];
+    int64_t batch = ragged ? 1 : tables_needed(params, q, k, keys);
+    struct array_shape is = {.dtype = ARRAY_F32, .ndim = 3, .shape = {batch, tokens, width}};
+    if (!array_allocate(array, "the table of --rope", &is, error))
+        return false;
+    *view = attn_bhtd(array->data, batch, 1, tokens, width);
+    int64_t count = ragged ? params->ragged->num_sequences : q->shape[0] > 0 ? batch : 0;
+    for (int64_t n = 0; n < count; n++) {
+        struct sequence s = forms_sequence(params, q, k, n);
+        int64_t row = (keys ? s.first_key : s.first_query) + (ragged ? 0 : n * tokens);
+        if (!fill_rows(&f->rope_config, keys ? 0 : s.offset, keys ? s.keys : s.queries,
+                       (float *)array->data + row * width, error))
+            return false;
+    }
+    return true;
+}
+
+static bool load_rope(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params,
+                      struct io_error *error)
+{
+    const struct option *o = f->options;
+    int64_t most = q->shape[3] / 2;
+    if (o[FORM_ROPE].value == NULL)
+        return true;
+    if (most < 1)
+        return io_fail(error, "q has the head size %" PRId64 "; expected 2 or more for --rope", q->shape[3]);
+    if (f->rope_config.pairs > most)
+        return io_fail_usage(error, "--rope-pairs is %s; expected 1 to %" PRId64 ", half of the head size of q",
+                             o[FORM_ROPE_PAIRS].value, most);
+    if (f->rope_config.pairs == 0)
+        f->rope_config.pairs = most;
+    f->rope.q = &f->rope_q;
+    f->rope.k = &f->rope_k;
+    params->rope = &f->rope;
+    return make_table(f, q, k, params, false, &f->rope_q_table, &f->rope_q, error) &&
+           make_table(f, q, k, params, true, &f->rope_k_table, &f->rope_k, error);
+}
+
+/* ------------------------------------------------------------------- keys -- */
+
+/* An int64 array as int32. */
+static bool narrow(struct array *array, const struct option *option, struct io_error *error)
+{
+    struct array wide = *array;
+    struct array_shape is = wide.is;
+    is.dtype = ARRAY_I32;
+    *array = (struct array){.size = 0};
+    bool ok = array_allocate(array, option->value, &is, error);
+    const int64_t *from = wide.data;
+    for (size_t i = 0; ok && i < wide.size / sizeof *from; i++) {
+        ((int32_t *)array->data)[i] = (int32_t)from[i];
+        if (from[i] < INT32_MIN || from[i] > INT32_MAX)
+            ok = io_fail(error, "--%s %s holds %" PRId64 "; expected numbers of 32 bits", option->name, option->value,
+                         from[i]);
+    }
+    array_free(&wide);
+    return ok;
+}
+
+/* (batch, token), or (token) if there is one batch element. */
+static bool load_labels(struct array *array, const struct option *option, const attn_tensor *t, const char *tokens,
+                        struct io_error *error)
+{
+    char text[ARRAY_SHAPE_TEXT], wanted[ARRAY_SHAPE_TEXT];
+    struct array_shape full = {.ndim = 2, .shape = {t->shape[0], t->shape[2]}};
+    if (!array_load(array, option->value, error))
+        return false;
+    const struct array_shape *is = &array->is;
+    if (is->dtype != ARRAY_I32 && is->dtype != ARRAY_I64)
+        return io_fail(error, "--%s %s has dtype %s; expected int32 or int64", option->name, option->value,
+                       array_dtype_name(is->dtype));
+    bool fits = is->ndim == 2 ? is->shape[0] == t->shape[0] && is->shape[1] == t->shape[2]
+                              : is->ndim == 1 && t->shape[0] == 1 && is->shape[0] == t->shape[2];
+    if (!fits)
+        return io_fail(error, "--%s %s has shape %s; expected %s: batch, %s", option->name, option->value,
+                       array_shape_text(is, text), array_shape_text(&full, wanted), tokens);
+    return is->dtype == ARRAY_I32 || narrow(array, option, error);
+}
+
+static bool load_segments(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params,
+                          struct io_error *error)
+{
+    const struct option *o = f->options;
+    const struct option *keys = o[FORM_SEGMENTS_K].value != NULL ? &o[FORM_SEGMENTS_K] : &o[FORM_SEGMENTS];
+    if (o[FORM_SEGMENTS].value == NULL)
+        return true;
+    if (!load_labels(&f->q_segments, &o[FORM_SEGMENTS], q, "query", error) ||
+        !load_labels(&f->k_segments, keys, k, "key", error))
+        return false;
+    f->segments = (attn_segments){f->q_segments.data, f->k_segments.data};
+    params->segments = &f->segments;
+    return true;
+}
+
+/* Builders leave out what is behind the diagonal only where that is the diagonal of the call, and nothing crosses it.
+ */
+static bool pattern_is_causal(const attn_params *params, bool square)
+{
+    if (params->prefix_len != NULL)
+        return false;
+    return params->causal == ATTN_CAUSAL_TOP_LEFT ||
+           (params->causal == ATTN_CAUSAL_BOTTOM_RIGHT && square && params->kv_len == NULL);
+}
+
+static bool load_pattern(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params,
+                         struct io_error *error)
+{
+    if (f->options[FORM_PATTERN].value == NULL)
+        return true;
+    int64_t tq = q->shape[2], tk = k->shape[2];
+    bool square = tq == tk;
+    if (params->ragged != NULL) {
+        tq = tk = 0;
+        square = true;
+        for (int64_t n = 0; n < params->ragged->num_sequences; n++) {
+            struct sequence s = forms_sequence(params, q, k, n);
+            tq = s.queries > tq ? s.queries : tq;
+            tk = s.keys > tk ? s.keys : tk;
+            square &= s.queries == s.keys;
+        }
+    }
+    int causal = pattern_is_causal(params, square);
+    attn_longformer longformer = {.window = f->block_window, .global = f->block_global, .causal = causal};
+    attn_bigbird bigbird = {.window = f->block_window,
+                            .global = f->block_global,
+                            .random = f->block_random,
+                            .seed = (uint64_t)f->block_seed,
+                            .causal = causal};
+    attn_strided strided = {.stride = f->block_stride, .causal = causal};
+    attn_status status =
+        f->pattern_kind == PATTERN_LONGFORMER ? attn_pattern_longformer(&f->pattern, tq, tk, f->block, &longformer)
+        : f->pattern_kind == PATTERN_BIGBIRD  ? attn_pattern_bigbird(&f->pattern, tq, tk, f->block, &bigbird)
+                                              : attn_pattern_strided(&f->pattern, tq, tk, f->block, &strided);
+    if (status != ATTN_OK)
+        return io_fail(error, "%s", attn_last_error());
+    params->block_mask = attn_pattern_block_mask(f->pattern);
+    return true;
+}
+
+bool forms_load(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params,
+                struct io_error *error)
+{
+    const struct option *o = f->options;
+    int64_t heads = q->shape[1];
+    if (!check_heads(&f->head_scale, &o[FORM_HEAD_SCALE], heads, error) ||
+        !check_heads(&f->sinks, &o[FORM_SINKS], heads, error) || !load_slopes(f, heads, error) ||
+        !load_bias(f, heads, params, error) || !load_disentangled(f, q, params, error) ||
+        !load_rope(f, q, k, params, error) || !load_segments(f, q, k, params, error) ||
+        !load_pattern(f, q, k, params, error))
+        return false;
+    params->head_scale = f->head_scale.values;
+    params->sinks = f->sinks.values;
+    params->alibi_slopes = f->slopes.values;
+    if (f->sides.values != NULL)
+        params->window = &f->window;
+    return true;
+}
+
+void forms_free(struct forms *f)
+{
+    struct array *arrays[] = {&f->bias_table,   &f->rel_k_rows, &f->rel_q_rows, &f->rope_q_table,
+                              &f->rope_k_table, &f->q_segments, &f->k_segments};
+    struct reals *reals[] = {&f->head_scale, &f->sinks, &f->slopes};
+    struct integers *integers[] = {&f->offsets, &f->prefixes, &f->sides, &f->global, &f->cu_q, &f->cu_k};
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+        array_free(arrays[i]);
+    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++)
+        free(reals[i]->values);
+    for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++)
+        free(integers[i]->values);
+    free(f->query_offset);
+    free(f->prefix_len);
+    attn_pattern_destroy(f->pattern);
+    *f = (struct forms){.options = NULL};
+}
