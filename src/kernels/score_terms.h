@@ -39,40 +39,41 @@ ATTN_INLINE void finish_scores(const enum mask_kind kind, attn_exp exp, const st
     }
 }
 
-/** Bytes of what the mask of a tile shows; with a mask of bytes, those. */
-static void stage_shown(const struct mask *mask, int nv, int n, uint8_t *live)
+/**
+ * After a callback: back to base 2, and hidden again what was hidden. Returns whether a visible score is at -inf now,
+ * which hides its key.
+ */
+ATTN_INLINE int hide_again(const enum mask_kind kind, const struct mask *mask, int nv, int n, float *s)
 {
-    if (mask->kind == MASK_LIVE)
-        return;
-    for (int j = 0; j < n; j++, live += LIVE_PITCH) {
+    const vf minus_inf = vf_set1(-INFINITY);
+    vf hides = vf_zero();
+    for (int j = 0; j < n; j++) {
         for (int v = 0; v < nv; v++) {
-            float sees[VF_LEN];
-            vf_store(sees, vf_select(mask_lanes(mask->kind, mask, nv * VF_LEN, j, v), vf_set1(1.0f), vf_zero()));
-            for (int i = 0; i < VF_LEN; i++)
-                live[v * VF_LEN + i] = sees[i] != 0.0f;
+            float *at = s + ((ptrdiff_t)j * nv + v) * VF_LEN;
+            const vf x = vf_mul(vf_load(at), vf_set1(LOG2E));
+            const vm sees = mask_lanes(kind, mask, nv * VF_LEN, j, v);
+            hides = vf_select(vf_eq(x, minus_inf), vf_select(sees, vf_set1(1.0f), hides), hides);
+            vf_store(at, kind == MASK_NONE ? x : vf_select(sees, x, minus_inf));
         }
     }
+    return vm_any(vf_gt(hides, vf_zero()));
 }
 
-/** What was hidden is hidden again, and what the callback has left at -inf is hidden from now on. */
-static void hide_again(int width, int n, float *s, uint8_t *live)
+/** Makes the mask one of bytes: what it shows and the callback has not hidden. */
+static void mask_from_scores(const struct attn_scratch *scratch, struct mask *mask, int nv, int n, const float *s)
 {
-    for (int j = 0; j < n; j++, live += LIVE_PITCH) {
-        for (int r = 0; r < width; r++) {
-            float *at = s + (ptrdiff_t)j * width + r;
-            live[r] = live[r] && !(*at == -INFINITY);
-            if (!live[r])
-                *at = -INFINITY;
-        }
-    }
+    uint8_t *live = scratch->live;
+    for (int j = 0; j < n; j++, live += LIVE_PITCH)
+        for (int r = 0; r < nv * VF_LEN; r++)
+            live[r] = (uint8_t) !(s[(ptrdiff_t)j * nv * VF_LEN + r] == -INFINITY);
+    mask->kind = MASK_LIVE;
 }
 
-/** Hands the tile to the caller's function, in natural units. The mask becomes one of bytes. */
+/** Hands the tile to the caller's function, in natural units. */
 static void call_back(const struct attn_work *work, const struct attn_scratch *scratch, const struct strip *strip,
                       struct mask *mask, int64_t first, int n, float *s)
 {
     const int width = strip->nv * VF_LEN;
-    stage_shown(mask, strip->nv, n, scratch->live);
     for (int i = 0; i < n * width; i += VF_LEN)
         vf_store(s + i, vf_mul(vf_load(s + i), vf_set1(LN2)));
     const attn_score_tile tile = {.batch = work->batch,
@@ -84,10 +85,23 @@ static void call_back(const struct attn_work *work, const struct attn_scratch *s
                                   .key_stride = width,
                                   .scores = s};
     work->callback(&tile, work->callback_user);
-    for (int i = 0; i < n * width; i += VF_LEN)
-        vf_store(s + i, vf_mul(vf_load(s + i), vf_set1(LOG2E)));
-    hide_again(width, n, s, scratch->live);
-    mask->kind = MASK_LIVE;
+    int hides = 0;
+    switch (mask->kind) {
+    case MASK_DIAGONAL:
+        hides = hide_again(MASK_DIAGONAL, mask, strip->nv, n, s);
+        break;
+    case MASK_LIVE:
+        hides = hide_again(MASK_LIVE, mask, strip->nv, n, s);
+        break;
+    case MASK_BIAS:
+        hides = hide_again(MASK_BIAS, mask, strip->nv, n, s);
+        break;
+    default:
+        hides = hide_again(MASK_NONE, mask, strip->nv, n, s);
+        break;
+    }
+    if (hides)
+        mask_from_scores(scratch, mask, strip->nv, n, s);
 }
 
 /** The scores of a tile from their products; max[lane] becomes their maximum, NaN left out. */

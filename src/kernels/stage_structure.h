@@ -18,21 +18,19 @@ static void hide_lanes(uint8_t *live, int64_t from, int64_t to, int width)
         memset(live + from, 0, (size_t)(to - from));
 }
 
-/** The window's part of a row of bytes, for key j; lanes that hold global queries see it anyway. */
-static void hide_by_window(const struct attn_view *view, int64_t row, int64_t j, int any_global_row, int width,
+/** The window's part of a row of bytes, for key j; lanes that hold global queries (NULL: none does) see it anyway. */
+static void hide_by_window(const struct attn_view *view, int64_t row, int64_t j, const uint8_t *global_rows, int width,
                            uint8_t *live)
 {
-    const int64_t position = view->position + row;
-    uint8_t kept[STRIP];
+    uint8_t before[STRIP];
     if (j < view->first_tokens || any_global(view, j, j + 1))
         return;
-    if (any_global_row)
-        memcpy(kept, live, (size_t)width);
+    if (global_rows)
+        memcpy(before, live, (size_t)width);
     hide_lanes(live, j - view->window_first - row + 1, width, width);
     hide_lanes(live, 0, j - view->window_last - row, width);
-    for (int r = 0; any_global_row && r < width; r++)
-        if (any_global(view, position + r, position + r + 1))
-            live[r] = kept[r];
+    for (int r = 0; global_rows && r < width; r++)
+        live[r] |= before[r] & global_rows[r];
 }
 
 /** The pattern's part, for key j; first_row counts from the start of the sequence. */
@@ -64,12 +62,15 @@ static void stage_structure(const struct attn_work *work, const struct strip *st
     const int64_t position = view->position + strip->first;
     const int width = strip->nv * VF_LEN;
     const int window = has_window(view);
+    uint8_t global_rows[STRIP];
     const int any_global_row = window && any_global(view, position, position + strip->rows);
+    for (int r = 0; any_global_row && r < width; r++)
+        global_rows[r] = (uint8_t)-any_global(view, position + r, position + r + 1);
     for (int64_t j = first; j < first + n; j++, live += LIVE_PITCH) {
         if (j >= view->prefix)
             hide_lanes(live, 0, j - view->diagonal - strip->first, width);
         if (window)
-            hide_by_window(view, strip->first, j, any_global_row, width, live);
+            hide_by_window(view, strip->first, j, any_global_row ? global_rows : NULL, width, live);
         if (view->block_size)
             hide_by_pattern(view, view->block_row + strip->first, j, strip->rows, live);
         for (int r = 0; view->k_segments && r < strip->rows; r++)
