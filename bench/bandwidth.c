@@ -10,6 +10,7 @@
  * 1 GiB nothing is gained.
  */
 #include "peak.h"
+#include "numbers.h"
 #include "problem.h"
 #include "timing.h"
 

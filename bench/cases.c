@@ -13,7 +13,6 @@
  * of attention, and what their time is compared with.
  */
 #include "cases.h"
-#include "forms.h"
 #include "isa_kernels.h"
 
 #include <stdio.h>
@@ -181,6 +180,29 @@ const char *bench_exp_name(attn_exp exp, attn_isa isa)
     return !bench_exp_matters(isa) ? "bf16" : exp == ATTN_EXP_FAST ? "fast" : "sleef";
 }
 
+static const char *form_name(enum bench_form form)
+{
+    static const char *const names[] = {
+        [BENCH_PLAIN] = "",
+        [BENCH_WINDOW] = "window",
+        [BENCH_WINDOW_GLOBAL] = "window-global",
+        [BENCH_BLOCKS] = "blocks",
+        [BENCH_SEGMENTS] = "segments",
+        [BENCH_TREE] = "tree",
+        [BENCH_PREFIX] = "prefix",
+        [BENCH_ALIBI] = "alibi",
+        [BENCH_T5] = "t5",
+        [BENCH_DISENTANGLED] = "disentangled",
+        [BENCH_ROPE] = "rope",
+        [BENCH_SOFTCAP] = "softcap",
+        [BENCH_SINKS] = "sinks",
+        [BENCH_RAGGED] = "ragged",
+        [BENCH_DROPOUT] = "dropout",
+        [BENCH_CALLBACK] = "callback",
+    };
+    return names[form];
+}
+
 static const char *causal_name(attn_causal causal)
 {
     switch (causal) {
@@ -208,7 +230,7 @@ static void write_name(const struct bench_case *c, const char *kind, const char 
              (long long)c->d, causal_name(c->causal), exp[0] != '\0' ? "/exp:" : "", exp,
              c->layout == BENCH_BTHD ? "bthd" : "bhtd", kv_heads, c->bool_mask ? "/mask:bool" : "",
              c->padded ? "/padded" : "", c->qk == ATTN_QK_INT8 ? "/qk:int8" : "",
-             c->form != BENCH_PLAIN ? "/form:" : "", bench_form_name(c->form), block);
+             c->form != BENCH_PLAIN ? "/form:" : "", form_name(c->form), block);
 }
 
 void bench_forward_name(const struct bench_case *c, attn_isa isa, attn_exp exp, char name[BENCH_NAME_SIZE])

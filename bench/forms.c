@@ -7,6 +7,7 @@
  * is to find their mistakes too.
  */
 #include "forms.h"
+#include "numbers.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -46,29 +47,6 @@ struct bench_form_data {
     void *arrays[MAX_ARRAYS];
     int num_arrays;
 };
-
-const char *bench_form_name(enum bench_form form)
-{
-    static const char *const names[] = {
-        [BENCH_PLAIN] = "",
-        [BENCH_WINDOW] = "window",
-        [BENCH_WINDOW_GLOBAL] = "window-global",
-        [BENCH_BLOCKS] = "blocks",
-        [BENCH_SEGMENTS] = "segments",
-        [BENCH_TREE] = "tree",
-        [BENCH_PREFIX] = "prefix",
-        [BENCH_ALIBI] = "alibi",
-        [BENCH_T5] = "t5",
-        [BENCH_DISENTANGLED] = "disentangled",
-        [BENCH_ROPE] = "rope",
-        [BENCH_SOFTCAP] = "softcap",
-        [BENCH_SINKS] = "sinks",
-        [BENCH_RAGGED] = "ragged",
-        [BENCH_DROPOUT] = "dropout",
-        [BENCH_CALLBACK] = "callback",
-    };
-    return names[form];
-}
 
 /* An array that lives as long as the form, or NULL. */
 static void *keep(struct bench_form_data *f, int64_t count, size_t size)

@@ -8,9 +8,6 @@
 
 #include "problem.h"
 
-/** "window", "blocks", ... as names of rows have it; "" for a plain case. */
-const char *bench_form_name(enum bench_form form);
-
 /**
  * Makes the arrays of the case's form and sets p->params to use them. Comes
  * before the tensors: a ragged batch sets their sizes, p->batch, p->tq and

@@ -12,6 +12,7 @@
  * and the threads started: what the library used. Some rows of the output are
  * checked in double precision.
  */
+#include "numbers.h"
 #include "memory.h"
 #include "peak.h"
 #include "problem.h"

@@ -10,6 +10,7 @@
  * hidden by causality or by a mask are computed and then hidden: a dense
  * product cannot skip them, which is what "naive" means.
  */
+#include "numbers.h"
 #include "naive.h"
 #include "pairs.h"
 #include "timing.h"

@@ -46,13 +46,4 @@ struct bench_difference {
 
 struct bench_difference bench_problem_difference(const struct bench_problem *p);
 
-/** n floats aligned to 64 bytes, or NULL. Freed by free(). */
-float *bench_alloc_floats(int64_t n);
-
-/** The next 64 random bits of a stream, which starts with any number in state. */
-uint64_t bench_random(uint64_t *state);
-
-/** Fills x with standard normal numbers that depend on the seed only. */
-void bench_fill_normal(float *x, int64_t n, uint64_t seed);
-
 #endif

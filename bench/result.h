@@ -33,7 +33,7 @@ struct bench_result {
     size_t workspace_bytes;         /**< as the plan asks for */
     int64_t tensor_bytes;           /**< memory row: inputs and outputs */
     int64_t peak_rss, rss_growth;   /**< memory row: of the process; by running the plan, beyond the tensors */
-    char plan[256];                 /**< attn_plan_describe */
+    char plan[512];                 /**< attn_plan_describe */
 
     enum bench_verdict verdict;
 };

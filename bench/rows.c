@@ -6,6 +6,7 @@
  * asked of the library: they follow from a generator that its own tests hold
  * against published numbers.
  */
+#include "numbers.h"
 #include "rows.h"
 #include "forms.h"
 #include "pairs.h"

@@ -23,6 +23,7 @@
  * Forms that it does not know, and lengths whose scores it has no memory for,
  * are compared in some rows with the definition in double, of the same values.
  */
+#include "numbers.h"
 #include "naive.h"
 #include "rows.h"
 #include "runner.h"

@@ -6,6 +6,7 @@
  * checks its own arguments in full, then that they are what was planned.
  */
 #include "api/check.h"
+#include "api/describe.h"
 #include "api/environment.h"
 #include "api/error.h"
 #include "dispatch.h"
@@ -65,7 +66,7 @@ static void execute(const struct attn_plan *plan, const struct attn_problem *pro
         attn_run_parallel(problem, &plan->geometry, align(workspace));
         return;
     }
-    char text[256];
+    char text[512];
     const double start = milliseconds();
     attn_run_parallel(problem, &plan->geometry, align(workspace));
     const double time = milliseconds() - start;
@@ -158,26 +159,7 @@ attn_status attn_plan_run_share(const attn_plan *plan, const attn_tensor *q, con
 
 size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size)
 {
-    const struct attn_geometry *g = &plan->geometry;
-    const attn_tensor *q = &plan->problem.q, *k = &plan->problem.k, *v = &plan->problem.v;
-    const char *const out = attn_dtype_name(plan->problem.out.dtype);
-    static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
-    const int rows = (int)g->rows_per_block;
-    const int n = snprintf(
-        buffer, size,
-        "forward q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hkv=%" PRId64 " Tq=%" PRId64 " Tk=%" PRId64
-        " dk=%" PRId64 " dv=%" PRId64
-        " causal=%s: %s kernel, %s scores, %s exp, strips of %d queries, blocks of %d queries x %d keys, "
-        "%" PRId64 " tasks of %s on %d thread%s, no key splits",
-        attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype), out, q->shape[0], q->shape[1],
-        k->shape[1], q->shape[2], k->shape[2], q->shape[3], v->shape[3], causal[plan->problem.params.causal],
-        attn_isa_name(g->kernels->isa), g->kernels->qk == ATTN_QK_INT8 ? "int8" : "exact",
-        g->kernels->keys_per_word == 2              ? "bf16"
-        : plan->problem.params.exp == ATTN_EXP_FAST ? "fast"
-                                                    : "sleef",
-        g->kernels->strip, rows, g->key_block, g->tasks, plan->problem.params.key_sums ? "one head" : "one query block",
-        g->parallel, g->parallel == 1 ? "" : "s");
-    return n > 0 ? (size_t)n : 0;
+    return attn_describe(&plan->problem, &plan->geometry, buffer, size);
 }
 
 attn_status attn_forward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,

@@ -66,13 +66,14 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
     const int64_t heads = count_sequences(problem) * problem->q.shape[1];
     /* Strips come in units: one, or those of a segment. No block of queries reaches across a pattern's blocks that it
      * has no room for: what a query's sums are made of would depend on the other rows. */
-    const int64_t size = problem->params.block_mask ? problem->params.block_mask->size : 0;
+    const attn_block_mask *pattern = problem->params.block_mask;
+    const int64_t size = pattern && pattern->size < tq ? pattern->size : 0; /* 0: there is one row of blocks at most */
     const int64_t segment = fits_block(problem, kernels, size) ? size : 0;
     const int64_t per_block =
         strips_of_block(problem, kernels, attn_strip_rows(kernels->strip, kernels->lanes, segment));
-    const int64_t unit = attn_segment_strips(kernels->strip, kernels->lanes, segment);
+    const int64_t unit_strips = attn_segment_strips(kernels->strip, kernels->lanes, segment);
     const int64_t unit_rows = segment ? segment : kernels->strip, units = (tq + unit_rows - 1) / unit_rows;
-    int64_t per_task = per_block / unit;
+    int64_t per_task = per_block / unit_strips;
 
     const double work = (double)(heads * tq) * (double)problem->k.shape[2] * (double)(dk + dv);
     int parallel = work / WORK_PER_THREAD < threads ? (int)(work / WORK_PER_THREAD) : threads;
@@ -94,7 +95,7 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
     geometry.tasks = problem->params.key_sums ? heads : heads * geometry.blocks;
     geometry.threads = threads;
     geometry.parallel = geometry.tasks >= parallel ? parallel : geometry.tasks > 0 ? (int)geometry.tasks : 1;
-    geometry.key_block = (int)scratch_shape(problem, kernels, per_task * unit).key_block;
-    geometry.scratch_size = scratch_size(problem, kernels, per_task * unit);
+    geometry.key_block = (int)scratch_shape(problem, kernels, per_task * unit_strips).key_block;
+    geometry.scratch_size = scratch_size(problem, kernels, per_task * unit_strips);
     return geometry;
 }

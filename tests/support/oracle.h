@@ -74,7 +74,7 @@ struct oracle_query {
     int64_t sequence, index;     /**< of what it is a query, and which one of it */
     int64_t first_key, num_keys; /**< tokens of k; none for a token behind the last ragged sequence */
     int64_t start, end;          /**< live keys, from the sequence's first key */
-    int64_t position;            /**< among the keys of the sequence; INT64_MIN or MAX beyond 63 bits */
+    __int128 position;           /**< among the keys of the sequence */
     int64_t prefix;              /**< keys before this one, from first_key, are not hidden by causality */
     int outside;                 /**< a token behind the last ragged sequence */
 };

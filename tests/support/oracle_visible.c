@@ -19,15 +19,6 @@ static int64_t sum_within_range(int64_t a, int64_t b)
     return b < 0 ? INT64_MIN : INT64_MAX;
 }
 
-/** a - b likewise. */
-static int64_t difference_within_range(int64_t a, int64_t b)
-{
-    int64_t difference;
-    if (!__builtin_sub_overflow(a, b, &difference))
-        return difference;
-    return b < 0 ? INT64_MAX : INT64_MIN;
-}
-
 /** Where the query's sequence of a ragged batch begins; its number of queries goes to *num_queries. */
 static void find_sequence(struct oracle_query *query, const attn_ragged *ragged, int64_t *num_queries)
 {
@@ -68,16 +59,17 @@ struct oracle_query oracle_query_at(const attn_params *params, int64_t tq, int64
         offset = query.end - num_queries;
     else if (params->query_offset) /* with ATTN_CAUSAL_NONE or ATTN_CAUSAL_OFFSET */
         offset = params->query_offset[s];
-    query.position = sum_within_range(query.index, offset);
+    query.position = (__int128)query.index + offset;
     return query;
 }
 
 int64_t oracle_distance(const struct oracle_query *query, int64_t j)
 {
-    return difference_within_range(j, query->position);
+    const __int128 distance = j - query->position;
+    return distance < -INT64_MAX ? -INT64_MAX : distance > INT64_MAX ? INT64_MAX : (int64_t)distance;
 }
 
-static int is_global(const attn_window *window, int64_t position)
+static int is_global(const attn_window *window, __int128 position)
 {
     for (int64_t n = 0; n < window->num_global; n++)
         if (window->global[n] == position)
@@ -89,8 +81,9 @@ static int window_shows(const attn_window *window, const struct oracle_query *qu
 {
     if (j - query->start < window->first_tokens || is_global(window, j) || is_global(window, query->position))
         return 1;
-    const int64_t distance = oracle_distance(query, j);
-    return distance >= 0 ? distance <= window->right : distance >= -window->left; /* left is at most INT64_MAX */
+    const __int128 distance = j - query->position;
+    return (window->right == ATTN_UNLIMITED || distance <= window->right) &&
+           (window->left == ATTN_UNLIMITED || -distance <= window->left);
 }
 
 static int block_mask_shows(const attn_block_mask *pattern, const struct oracle_query *query, int64_t j)

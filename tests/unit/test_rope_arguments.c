@@ -137,14 +137,13 @@ static void test_rope_refuses_overlap(void **state)
                  c.x.data = c.out_data + D / 2 + shift, c.x.shape[0] = c.out.shape[0] = c.table.shape[0] = 1),
                 ATTN_INVALID_ARGUMENT, "out overlaps x");
     }
-    REFUSES((c.table.data = c.out_data), ATTN_INVALID_ARGUMENT, "out.data|overlaps table");
-    REFUSES((c.table = attn_bhtd(c.out_data + 20, 1, 1, T, 2 * PAIRS)), ATTN_INVALID_ARGUMENT,
-            "out.data|overlaps table");
+    REFUSES((c.table.data = c.out_data), ATTN_INVALID_ARGUMENT, "out overlaps table");
+    REFUSES((c.table = attn_bhtd(c.out_data + 20, 1, 1, T, 2 * PAIRS)), ATTN_INVALID_ARGUMENT, "out overlaps table");
     call_initialize(&c); /* even where table and out are one tensor */
     c.table.shape[3] = c.x.shape[3] = c.out.shape[3] = 2 * PAIRS;
     c.out.data = c.table_data;
     c.out.stride[0] = c.table.stride[0], c.out.stride[1] = c.table.stride[1], c.out.stride[2] = c.table.stride[2];
-    refuses(&c, ATTN_INVALID_ARGUMENT, "out.data|overlaps table");
+    refuses(&c, ATTN_INVALID_ARGUMENT, "out overlaps table");
 }
 
 /** x and out in the rows of one buffer in turns, as q and k come out of one projection. */

@@ -113,7 +113,7 @@ class Builds:
         if library is None:
             raise RuntimeError("it links with libattn, which could not be built")
         target = self.folder / f"libpeers_naive-{self.checkout}-{short_hash(library)}.so"
-        sources = [BENCH / f"{name}.c" for name in ("naive", "problem", "pairs", "forms", "timing", "peak")] + [NATIVE / "naive_shim.c"]
+        sources = [BENCH / f"{name}.c" for name in ("naive", "numbers", "problem", "pairs", "forms", "timing", "peak")] + [NATIVE / "naive_shim.c"]
         if is_fresh(target, BENCH, NATIVE, library):
             return target
         say("building the naive implementation")

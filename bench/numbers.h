@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Random numbers of a seed. Seeds are fixed: a figure must not depend on the
+ * day's numbers.
+ */
+#ifndef BENCH_NUMBERS_H
+#define BENCH_NUMBERS_H
+
+#include <stdint.h>
+
+/** n floats aligned to 64 bytes, or NULL. Freed by free(). */
+float *bench_alloc_floats(int64_t n);
+
+/** The next 64 random bits of a stream, which starts with any number in state. */
+uint64_t bench_random(uint64_t *state);
+
+/** Fills x with standard normal numbers that depend on the seed only. */
+void bench_fill_normal(float *x, int64_t n, uint64_t seed);
+
+#endif

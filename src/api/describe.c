@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A problem and how it is cut, in one line for people. */
+#include "api/describe.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/** The options that are set, but for those that have places of their own in the line: " with window, dropout". */
+static void list_options(const attn_params *p, char *text, size_t size)
+{
+    const struct {
+        const char *name;
+        int set;
+    } options[] = {
+        {"head_scale", p->head_scale != NULL},
+        {"softcap", p->softcap != 0.0f},
+        {"sinks", p->sinks != NULL},
+        {"alibi_slopes", p->alibi_slopes != NULL},
+        {"relative_bias", p->relative_bias != NULL},
+        {"disentangled", p->disentangled != NULL},
+        {"rope", p->rope != NULL},
+        {"callback", p->callback != NULL},
+        {"prefix_len", p->prefix_len != NULL},
+        {"window", p->window != NULL},
+        {"block_mask", p->block_mask != NULL},
+        {"segments", p->segments != NULL},
+        {"tree", p->tree != NULL},
+        {"mask", p->mask != NULL},
+        {"ragged", p->ragged != NULL},
+        {"dropout", p->dropout != NULL},
+    };
+    size_t length = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (!options[i].set)
+            continue;
+        const int n = snprintf(text + length, size - length, "%s%s", length == 0 ? " with " : ", ", options[i].name);
+        length += n > 0 && (size_t)n < size - length ? (size_t)n : 0;
+    }
+}
+
+size_t attn_describe(const struct attn_problem *problem, const struct attn_geometry *g, char *buffer, size_t size)
+{
+    const attn_tensor *q = &problem->q, *k = &problem->k, *v = &problem->v;
+    const char *const out = attn_dtype_name(problem->out.dtype);
+    char options[256];
+    static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
+    const int rows = (int)g->rows_per_block;
+    list_options(&problem->params, options, sizeof options);
+    const int n = snprintf(
+        buffer, size,
+        "forward q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hkv=%" PRId64 " Tq=%" PRId64 " Tk=%" PRId64
+        " dk=%" PRId64 " dv=%" PRId64
+        " causal=%s%s: %s kernel, %s scores, %s exp, strips of %d queries, blocks of %d queries x %d keys, "
+        "%" PRId64 " tasks of %s on %d thread%s, no key splits",
+        attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype), out, q->shape[0], q->shape[1],
+        k->shape[1], q->shape[2], k->shape[2], q->shape[3], v->shape[3], causal[problem->params.causal], options,
+        attn_isa_name(g->kernels->isa), g->kernels->qk == ATTN_QK_INT8 ? "int8" : "exact",
+        g->kernels->keys_per_word == 2         ? "bf16"
+        : problem->params.exp == ATTN_EXP_FAST ? "fast"
+                                               : "sleef",
+        g->kernels->strip, rows, g->key_block, g->tasks, problem->params.key_sums ? "one head" : "one query block",
+        g->parallel, g->parallel == 1 ? "" : "s");
+    return n > 0 ? (size_t)n : 0;
+}

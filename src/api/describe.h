@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ATTN_DESCRIBE_H
+#define ATTN_DESCRIBE_H
+
+#include "driver/driver.h"
+
+/** What attn_plan_describe() writes. Of what options point to, only its presence counts. */
+size_t attn_describe(const struct attn_problem *problem, const struct attn_geometry *geometry, char *buffer,
+                     size_t size);
+
+#endif
