@@ -187,8 +187,11 @@ ATTN_API attn_status attn_merge(int64_t num_parts, const attn_tensor *parts, con
  * with p * 2^32, below which the weight is dropped. The generator's key are the first two words of
  * Philox4x32-10 at the counter (offset mod 2^32, offset / 2^32, 0, 0) under the key (seed mod 2^32, seed / 2^32).
  *
- * @param batch index of the batch element, or of the ragged sequence
- * @param query, key indices as in attn_params; as the other two, taken modulo 2^32 (key: 2^34)
+ * @param dropout rate, seed and offset; p as attn_params.dropout wants it
+ * @param batch index of the batch element, or of the ragged sequence, modulo 2^32
+ * @param head  query head, modulo 2^32
+ * @param query index within the batch element or sequence, modulo 2^32
+ * @param key   likewise, modulo 2^34
  */
 ATTN_API int attn_dropout_keeps(const attn_dropout *dropout, int64_t batch, int64_t head, int64_t query, int64_t key);
 

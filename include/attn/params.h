@@ -143,7 +143,7 @@ typedef enum attn_buckets {
 
 /** A learned bias for each head and distance, added to the scaled score. */
 typedef struct attn_relative_bias {
-    attn_buckets kind;
+    attn_buckets kind; /**< how distances become buckets */
     int64_t buckets; /**< of a head: 2 * max_distance + 1 when clipped; T5: 2 or more, bidirectional: even, 4 or more */
     int64_t max_distance; /**< distances from here on share a bucket; T5: more than the buckets of one distance each */
     const float *table;   /**< [Hq][buckets], natural units */
@@ -182,9 +182,9 @@ typedef enum attn_rope_layout {
  * again; where bf16 dot products matter more, use attn_rope() first.
  */
 typedef struct attn_rope_tables {
-    attn_rope_layout layout;
-    const attn_tensor *q; /**< f32 (B|1, Hq|1, Tq, 2*pairs) */
-    const attn_tensor *k; /**< f32 (B|1, Hkv|1, Tk, 2*pairs), the same pairs; 0 < 2*pairs <= dk */
+    attn_rope_layout layout; /**< which channels make a pair */
+    const attn_tensor *q;    /**< f32 (B|1, Hq|1, Tq, 2*pairs) */
+    const attn_tensor *k;    /**< f32 (B|1, Hkv|1, Tk, 2*pairs), the same pairs; 0 < 2*pairs <= dk */
 } attn_rope_tables;
 
 /* ------------------------------------------------------------------ ragged -- */
@@ -199,7 +199,7 @@ typedef struct attn_rope_tables {
  * mask, weights, key_sums and lse have q's and k's axes of all tokens.
  */
 typedef struct attn_ragged {
-    int64_t num_sequences;
+    int64_t num_sequences;       /**< 0 or more */
     const int64_t *cu_seqlens_q; /**< [num_sequences + 1] */
     const int64_t *cu_seqlens_k; /**< [num_sequences + 1] */
 } attn_ragged;

@@ -55,15 +55,22 @@ typedef struct attn_strided {
     int causal;     /**< non-zero: no blocks behind the diagonal */
 } attn_strided;
 
-/** @name Builders: *pattern is the caller's to destroy; NULL after an error */
-/**@{*/
+/**
+ * Makes Longformer's pattern.
+ *
+ * @param pattern set to the pattern, which the caller destroys; to NULL after an error
+ * @param tq,tk tokens of q and k, 0 or more
+ * @param size  tokens along a block's side, a multiple of 16
+ * @param options not NULL
+ */
 ATTN_API attn_status attn_pattern_longformer(attn_pattern **pattern, int64_t tq, int64_t tk, int64_t size,
                                              const attn_longformer *options);
+/** Makes BigBird's pattern; otherwise as attn_pattern_longformer(). */
 ATTN_API attn_status attn_pattern_bigbird(attn_pattern **pattern, int64_t tq, int64_t tk, int64_t size,
                                           const attn_bigbird *options);
+/** Makes a strided pattern; otherwise as attn_pattern_longformer(). */
 ATTN_API attn_status attn_pattern_strided(attn_pattern **pattern, int64_t tq, int64_t tk, int64_t size,
                                           const attn_strided *options);
-/**@}*/
 
 /** Frees a pattern; NULL is allowed. */
 ATTN_API void attn_pattern_destroy(attn_pattern *pattern);
@@ -80,6 +87,7 @@ ATTN_API double attn_pattern_density(const attn_pattern *pattern);
  * that of the next lower power of two, followed by every other slope of twice as many.
  *
  * @param slopes [heads], written
+ * @param heads  1 or more
  */
 ATTN_API attn_status attn_alibi_slopes(float *slopes, int64_t heads);
 
