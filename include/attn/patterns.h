@@ -87,7 +87,7 @@ ATTN_API double attn_pattern_density(const attn_pattern *pattern);
  * that of the next lower power of two, followed by every other slope of twice as many.
  *
  * @param slopes [heads], written
- * @param heads  1 or more
+ * @param heads  0 or more
  */
 ATTN_API attn_status attn_alibi_slopes(float *slopes, int64_t heads);
 

@@ -130,15 +130,15 @@ static int distant_cap(struct rng *rng, attn_isa isa)
     return close_and_free(&p, &changed, &changed);
 }
 
-/** Scores far beyond the cap are all +-cap: what is left are its signs. */
+/** Scores far beyond the cap are all +-cap: what is left are signs, which a power of two between the scales keeps. */
 static int hard_cap(struct rng *rng, attn_isa isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_CAUSAL | WITH_LENGTHS);
     problem_copy(&changed, &p);
     p.params.softcap = changed.params.softcap = 0.5f;
-    p.params.scale = 1e20f;
-    changed.params.scale = 1e25f;
+    p.params.scale = 0x1p66f;
+    changed.params.scale = 0x1p83f;
     return same_and_free(&p, &changed);
 }
 
