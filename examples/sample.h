@@ -84,10 +84,10 @@ static inline bool sample_load(struct sample *sample, const char *path, int laye
 
 static inline double sample_largest(const float *x, int64_t n)
 {
-    double largest = 1;
+    float largest = 1; /* not fmax() of doubles: gcc 12 for AArch64 fails to compile that loop */
     for (int64_t i = 0; i < n; i++)
-        largest = fmax(largest, fabs((double)x[i]));
-    return largest;
+        largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
+    return (double)largest;
 }
 
 /* By how much f32 may differ from double: allowed() for scores of the size of the log-sum-exp, times the size of v. */
