@@ -158,7 +158,7 @@ typedef struct attn_relative_bias {
  * the first being content to position, the second position to content, where
  * delta(j,i) = clip(j - p_i + span, 0, 2 * span - 1). DeBERTa's scale, 1/sqrt(3d),
  * is the caller's to set. rel_k alone is Shaw's relative key embedding.
- * Computed in f32 whatever the types; head sizes dk up to 2048; not with
+ * Computed in f32 whatever the types; head sizes dk up to 1024; not with
  * ATTN_QK_INT8, not with rope.
  */
 typedef struct attn_disentangled {
@@ -178,7 +178,7 @@ typedef enum attn_rope_layout {
  * "RoFormer"). The first 2 * pairs channels are rotated, those behind them are
  * not. A row of a table has pairs cosines, then pairs sines;
  * attn_rope_table() makes it from positions (attn/rope.h).
- * Products are in f32 whatever the types, as rotated numbers are not rounded
+ * Head sizes dk go up to 2048. Products are in f32 whatever the types, as rotated numbers are not rounded
  * again; where bf16 dot products matter more, use attn_rope() first.
  */
 typedef struct attn_rope_tables {

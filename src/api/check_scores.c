@@ -7,8 +7,9 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* Their rows of a tile take working memory, which is promised to be small (kernels/scratch.h). */
-#define MAX_DISENTANGLED_HEAD 2048
+/* Their rows take working memory beside the queries', of which 2 MiB a thread are promised (kernels/scratch.h). */
+#define MAX_DISENTANGLED_HEAD 1024
+#define MAX_ROPE_HEAD         2048
 
 #define MAX_SPAN              ((int64_t)1 << 30)
 
@@ -116,6 +117,15 @@ static attn_status check_relative_rows(const char *name, const attn_tensor *t, c
     return attn_check_axis(name, t, 3, problem->q.shape[3], "the head size of q");
 }
 
+/** That heads are no larger than an option can have them. */
+static attn_status check_head_limit(const struct attn_problem *problem, const char *option, int limit)
+{
+    if (problem->q.shape[3] > limit)
+        return attn_fail(ATTN_UNSUPPORTED, "q.shape[3] is %" PRId64 "; head sizes with params.%s go up to %d",
+                         problem->q.shape[3], option, limit);
+    return ATTN_OK;
+}
+
 static attn_status check_disentangled(struct attn_problem *problem, enum check_depth depth)
 {
     const attn_params *p = &problem->params;
@@ -137,10 +147,7 @@ static attn_status check_disentangled(struct attn_problem *problem, enum check_d
                                            "the two");
     if (p->rope)
         return attn_fail(ATTN_UNSUPPORTED, "params.disentangled and params.rope are set; expected one of the two");
-    if (problem->q.shape[3] > MAX_DISENTANGLED_HEAD)
-        return attn_fail(ATTN_UNSUPPORTED, "q.shape[3] is %" PRId64 "; head sizes with params.disentangled go up to %d",
-                         problem->q.shape[3], MAX_DISENTANGLED_HEAD);
-    return ATTN_OK;
+    return check_head_limit(problem, "disentangled", MAX_DISENTANGLED_HEAD);
 }
 
 static attn_status check_rotations(const char *name, const attn_tensor *t, const attn_tensor *rotated,
@@ -168,7 +175,7 @@ static attn_status check_rope(struct attn_problem *problem, enum check_depth dep
     CHECK(attn_check_axis("params.rope->k", rope->k, 3, rope->q->shape[3], "as params.rope->q has"));
     problem->rope_q = *rope->q;
     problem->rope_k = *rope->k;
-    return ATTN_OK;
+    return check_head_limit(problem, "rope", MAX_ROPE_HEAD);
 }
 
 static attn_status check_dropout(const attn_dropout *dropout)

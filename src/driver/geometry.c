@@ -46,8 +46,8 @@ static int fits_block(const struct attn_problem *problem, const struct attn_kern
     return attn_segment_strips(kernels->strip, kernels->lanes, size) <= strips_of_block(problem, kernels, rows);
 }
 
-/** Sequences with queries, and as many of them as there may be. */
-static int64_t count_sequences(const struct attn_problem *problem)
+/** Batch elements whose heads are cut one by one: all sequences of a ragged batch are one. */
+static int64_t count_elements(const struct attn_problem *problem)
 {
     return problem->params.ragged ? 1 : problem->q.shape[0];
 }
@@ -63,7 +63,7 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
                                       int threads)
 {
     const int64_t dk = problem->q.shape[3], dv = problem->v.shape[3], tq = problem->q.shape[2];
-    const int64_t heads = count_sequences(problem) * problem->q.shape[1];
+    const int64_t heads = count_elements(problem) * problem->q.shape[1];
     /* Strips come in units: one, or those of a segment. No block of queries reaches across a pattern's blocks that it
      * has no room for: what a query's sums are made of would depend on the other rows. */
     const attn_block_mask *pattern = problem->params.block_mask;

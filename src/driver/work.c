@@ -150,14 +150,14 @@ static int hides_more(const struct attn_problem *problem)
 static int64_t known_keys(const struct attn_problem *problem, const struct attn_work *work, int64_t last)
 {
     const attn_params *params = &problem->params;
-    if (hides_more(problem) || params->softcap != 0.0f || params->sinks || params->rope || params->callback)
+    if (hides_more(problem) || params->softcap != 0.0f || params->sinks || params->rope)
         return 0;
     const int64_t visible = work->view.diagonal + last + 1;
     return visible < work->num_keys ? visible : work->num_keys;
 }
 
 /** What changes scores and weights. */
-static void set_numbers(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t h,
+static void set_numbers(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s, int64_t h,
                         int64_t first, struct attn_work *work)
 {
     const attn_params *params = &problem->params;
@@ -165,7 +165,7 @@ static void set_numbers(const struct attn_problem *problem, const struct attn_se
     const double factor = params->head_scale ? (double)params->head_scale[h] : 1.0;
     work->scale = (float)((double)problem->scale * factor * 1.4426950408889634);
     work->softcap = params->softcap;
-    work->sink = params->sinks && sequence->keys >= 0 ? params->sinks[h] : -INFINITY;
+    work->sink = params->sinks && s < problem->num_sequences ? params->sinks[h] : -INFINITY;
     if (params->alibi_slopes)
         work->distance_bias.slope = params->alibi_slopes[h];
     if (params->relative_bias) {
@@ -251,9 +251,7 @@ void attn_run_block(const struct attn_problem *problem, const struct attn_geomet
         .segment = geometry->segment,
         .scratch = scratch,
     };
-    set_numbers(problem, &sequence, h, first, &work);
-    if (s == problem->num_sequences)
-        work.sink = -INFINITY;
+    set_numbers(problem, &sequence, s, h, first, &work);
     set_outputs(problem, &sequence, h, row, &work);
     work.known_keys = known_keys(problem, &work, sequence.queries - 1 - first);
     geometry->kernels->forward[problem->params.exp](&work);

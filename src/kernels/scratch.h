@@ -16,7 +16,7 @@
 /** Bytes from key to key of a staged boolean mask: whole blocks of 16 x 16. */
 #define ATTN_LIVE_PITCH(strip) (((strip) + 15) / 16 * 16)
 
-/** Bytes that the copies of a block of K and V may have; larger heads have smaller blocks. */
+/** Bytes that the copies of a block of K and V, and rotated rows, may have; larger heads have smaller blocks. */
 #define ATTN_COPY_LIMIT (256 * 1024)
 
 /** What the sizes follow from. Rows are counted in words of 4 bytes. */
@@ -58,7 +58,8 @@ struct attn_scratch {
 static inline int64_t attn_copied_bytes(const struct attn_scratch_shape *shape)
 {
     return 4 * ((shape->copies_keys ? shape->key_block * shape->channel_words : 0) +
-                (shape->copies_values ? shape->key_words * shape->dv : 0));
+                (shape->copies_values ? shape->key_words * shape->dv : 0) +
+                (shape->rotates ? shape->lanes * shape->dk : 0));
 }
 
 /**

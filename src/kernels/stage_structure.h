@@ -33,24 +33,6 @@ static void hide_by_window(const struct attn_view *view, int64_t row, int64_t j,
         live[r] |= before[r] & global_rows[r];
 }
 
-/** The pattern's part, for key j; first_row counts from the start of the sequence. */
-static void hide_by_pattern(const struct attn_view *view, int64_t first_row, int64_t j, int rows, uint8_t *live)
-{
-    int64_t asked = -1;
-    int listed = 0;
-    for (int r = 0; r < rows; r++) {
-        const int64_t row = (first_row + r) / view->block_size;
-        if (row != asked) {
-            int64_t lo, hi;
-            listed_keys(view, row, j, j + 1, &lo, &hi);
-            listed = lo < hi;
-            asked = row;
-        }
-        if (!listed)
-            live[r] = 0;
-    }
-}
-
 /**
  * Clears the bytes of what a strip does not see of n keys from first on. Rows
  * behind the strip's last keep theirs or lose them; nobody looks.
@@ -71,8 +53,12 @@ static void stage_structure(const struct attn_work *work, const struct strip *st
             hide_lanes(live, 0, j - view->diagonal - strip->first, width);
         if (window)
             hide_by_window(view, strip->first, j, any_global_row ? global_rows : NULL, width, live);
-        if (view->block_size)
-            hide_by_pattern(view, view->block_row + strip->first, j, strip->rows, live);
+        if (view->block_size) {
+            int64_t lo, hi;
+            listed_keys(view, (view->block_row + strip->first) / view->block_size, j, j + 1, &lo, &hi);
+            if (lo == hi)
+                memset(live, 0, (size_t)width);
+        }
         for (int r = 0; view->k_segments && r < strip->rows; r++)
             live[r] &= (uint8_t) - (view->q_segments[strip->first + r] == view->k_segments[j]);
         if (view->tree && j >= view->tree_first) {

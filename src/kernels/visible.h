@@ -14,6 +14,8 @@
 #ifndef ATTN_VISIBLE_H
 #define ATTN_VISIBLE_H
 
+#include <assert.h>
+
 #define RUN_STEP 8
 
 enum run_kind {
@@ -101,31 +103,23 @@ static void listed_keys(const struct attn_view *view, int64_t row_block, int64_t
     *hi = behind < end ? behind : end;
 }
 
-/** Narrows lo..hi to what the pattern lists for a strip. Returns whether it hides something of what is left. */
+/**
+ * Narrows lo..hi to what the pattern lists for a strip, which lies in one row of blocks (attn_geometry_of()): the next
+ * columns without a gap or, where their borders are none that a run may have, everything from the first to the last.
+ * Returns whether some of that is not listed.
+ */
 static int narrow_to_pattern(const struct attn_work *work, const struct strip *strip, int64_t *lo, int64_t *hi)
 {
     const struct attn_view *view = &work->view;
-    const int64_t row = (view->block_row + strip->first) / view->block_size;
-    const int64_t last_row = (view->block_row + strip->first + strip->rows - 1) / view->block_size;
-    const int64_t from = *lo, end = *hi;
-    if (row == last_row && view->block_shift % RUN_STEP == 0) {
-        listed_keys(view, row, from, end, lo, hi);
+    const int64_t row = (view->block_row + strip->first) / view->block_size, end = *hi;
+    assert(row == (view->block_row + strip->first + strip->rows - 1) / view->block_size);
+    listed_keys(view, row, *lo, end, lo, hi);
+    if (view->block_shift % RUN_STEP == 0)
         return 0;
+    for (int64_t a = *lo, b = *hi; b < end;) {
+        listed_keys(view, row, b, end, &a, &b);
+        *hi = a < b ? b : *hi;
     }
-    /* Rows with different lists, or borders that no run may have: everything from the first to the last. */
-    int64_t first = end, last = from;
-    for (int64_t r = row; r <= last_row; r++) {
-        int64_t a = from, b = from;
-        while (b < end) {
-            listed_keys(view, r, b, end, &a, &b);
-            if (a < b) {
-                first = a < first ? a : first;
-                last = b > last ? b : last;
-            }
-        }
-    }
-    *lo = first;
-    *hi = last;
     return 1;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Compiles the public header by itself as C99 or C++11 with every warning an
+# Compiles the public headers by themselves as C99 or C++11 with every warning an
 # error: users build with flags and languages that the library itself does not.
 set -euo pipefail
 
@@ -35,3 +35,7 @@ int main(void)
     return attn_forward(&rows, &rows, &rows, &columns, &params) == ATTN_OK ? 0 : 1;
 }
 EOF
+for header in types params patterns rope; do
+    printf '#include <attn/%s.h>\n' "$header" "$header" |
+        "$compiler" "${flags[@]}" -I "$include" -x "$language" -
+done

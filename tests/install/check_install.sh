@@ -23,7 +23,9 @@ trap 'rm -rf "$stage"' EXIT
 "${meson[@]}" install -C "$build" --no-rebuild --destdir "$stage" >"$stage/install.log" 2>&1 ||
     fail "meson install failed: $(cat "$stage/install.log")"
 
-[[ -f $stage$prefix/include/attn/attn.h ]] || fail "attn/attn.h is not below $prefix/include"
+for header in attn params patterns rope types; do
+    [[ -f $stage$prefix/include/attn/$header.h ]] || fail "attn/$header.h is not below $prefix/include"
+done
 pc=$(find "$stage" -name attn.pc)
 [[ -n $pc ]] || fail "no attn.pc was installed"
 
