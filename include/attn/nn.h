@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file nn.h
+ * @brief libattn_nn: the layers around attention.
+ *
+ * A library of its own on top of libattn: link with attn_nn. Plain C objects that hold packed copies of their weights,
+ * are immutable once made, and may be used by any number of threads at once. Everything is forward only and computes in
+ * f32; weights may also be bf16 or f16, which are widened exactly.
+ *
+ * | header | what |
+ * |---|---|
+ * | attn/nn/tensors.h | views: activations, matrices, vectors |
+ * | attn/nn/weights.h | safetensors files |
+ * | attn/nn/linear.h | products with weights packed once, activations |
+ * | attn/nn/elementwise.h | LayerNorm, RMSNorm, activations, gates, embeddings, sinusoidal positions |
+ * | attn/nn/mha.h | multi-head attention, fused QKV, GQA, cached keys and values |
+ * | attn/nn/alignment.h | dot, general and additive scores; attention pooling |
+ * | attn/nn/recurrent.h | LSTM; the step of Bahdanau's decoder |
+ * | attn/nn/block.h | encoder and decoder layers |
+ * | attn/nn/models.h | BERT, Llama, encoder-decoder with greedy and beam decoding |
+ *
+ * As in the core, functions return an attn_status, attn_last_error() has the sentence, nothing is written before all
+ * arguments have been checked, and a row's bits do not depend on the number of threads or on what else is in the call.
+ * Calls that need memory take a workspace of the caller's, or allocate when it is NULL.
+ */
+#ifndef ATTN_NN_H
+#define ATTN_NN_H
+
+#include "attn/nn/alignment.h"
+#include "attn/nn/block.h"
+#include "attn/nn/elementwise.h"
+#include "attn/nn/linear.h"
+#include "attn/nn/mha.h"
+#include "attn/nn/models.h"
+#include "attn/nn/recurrent.h"
+#include "attn/nn/tensors.h"
+#include "attn/nn/weights.h"
+
+#endif /* ATTN_NN_H */

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file alignment.h
+ * @brief Attention with a choice of score functions: dot products, Luong's general one, Bahdanau's additive one.
+ *
+ *     scaled dot   score = q·k / sqrt(d)                      (Vaswani et al. 2017)
+ *     dot          score = q·k                                (Luong et al. 2015, equation 8)
+ *     general      score = q·(W_k k)                          (Luong et al. 2015, "multiplicative")
+ *     additive     score = v·tanh(W_q q + W_k k + b)          (Bahdanau et al. 2015, appendix A.1.2)
+ *
+ * then softmax(score / temperature) over the keys and the weighted sum of the values. What depends on the keys alone is
+ * computed once and used in every decoding step. All run over blocks of keys with an online softmax; no T×T matrix is
+ * stored.
+ */
+#ifndef ATTN_NN_ALIGNMENT_H
+#define ATTN_NN_ALIGNMENT_H
+
+#include "attn/attn.h"
+#include "attn/nn/weights.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The score function. */
+typedef enum attn_score {
+    ATTN_SCORE_SCALED_DOT = 0,
+    ATTN_SCORE_DOT = 1,
+    ATTN_SCORE_GENERAL = 2,
+    ATTN_SCORE_ADDITIVE = 3
+} attn_score;
+
+/** Sizes and weights of a score function; weights are f32, bf16 or f16 and are copied. */
+typedef struct attn_alignment_config {
+    size_t struct_size;
+    attn_score score;
+    int64_t d_query;     /**< channels of a query */
+    int64_t d_key;       /**< channels of a key; equal to d_query for the two dot products */
+    int64_t d_attention; /**< ADDITIVE: channels under the tanh; else 0 */
+    float temperature;   /**< scores are divided by it; 0 means 1; not negative */
+    attn_tensor w_q;     /**< ADDITIVE: (1, 1, d_attention, d_query); else data NULL */
+    attn_tensor w_k;     /**< ADDITIVE: (1, 1, d_attention, d_key); GENERAL: (1, 1, d_query, d_key); else data NULL */
+    attn_tensor bias;    /**< ADDITIVE: (1, 1, 1, d_attention) or data NULL */
+    attn_tensor v;       /**< ADDITIVE: (1, 1, 1, d_attention) */
+} attn_alignment_config;
+
+/** A config with every field at its default. */
+static inline attn_alignment_config attn_alignment_config_default(void)
+{
+    attn_alignment_config c;
+    memset(&c, 0, sizeof c);
+    c.struct_size = sizeof c;
+    return c;
+}
+
+/** A score function with its packed weights; immutable. */
+typedef struct attn_alignment attn_alignment;
+
+/** Makes one; *alignment is NULL on an error. */
+ATTN_API attn_status attn_alignment_create(attn_alignment **alignment, const attn_alignment_config *config);
+/** Frees one; NULL is allowed. */
+ATTN_API void attn_alignment_destroy(attn_alignment *alignment);
+/** Channels of a projected key: d_attention for ADDITIVE, else d_query. */
+ATTN_API int64_t attn_alignment_projected(const attn_alignment *alignment);
+
+/**
+ * The part of the scores that the keys give: W_k k + b (ADDITIVE), W_k k (GENERAL), a copy for the dot products.
+ *
+ * @param keys      f32 (B, 1, Tk, d_key)
+ * @param projected f32 (B, 1, Tk, attn_alignment_projected()), written
+ */
+ATTN_API attn_status attn_alignment_project(const attn_alignment *alignment, const attn_tensor *keys,
+                                            const attn_tensor *projected, int num_threads);
+
+/** Bytes that attn_alignment_forward() needs for these sizes; SIZE_MAX if that overflows. */
+ATTN_API size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t batch, int64_t q_tokens,
+                                              int64_t k_tokens, int64_t d_value, const attn_params *params);
+
+/**
+ * Attention with projected keys.
+ *
+ * @param q         f32 (B, 1, Tq, d_query)
+ * @param projected f32 (B, 1, Tk, attn_alignment_projected()) from attn_alignment_project()
+ * @param v         f32 (B, 1, Tk, dv): the values, often the keys before projection
+ * @param out       f32 (B, 1, Tq, dv)
+ * @param params    NULL or options with one head. scale, temperature and head_scale belong to the score function and
+ *                  must be 0 here. ADDITIVE takes kv_len, kv_start, causal with query_offset, mask, weights (all rows),
+ *                  lse and num_threads, and refuses the rest with ATTN_UNSUPPORTED; the others take all of the core's.
+ * @param workspace attn_alignment_workspace_size() bytes, or NULL: allocated for the call
+ */
+ATTN_API attn_status attn_alignment_forward(const attn_alignment *alignment, const attn_tensor *q,
+                                            const attn_tensor *projected, const attn_tensor *v, const attn_tensor *out,
+                                            const attn_params *params, void *workspace, size_t workspace_size);
+
+/* ------------------------------------------------------- attention pooling -- */
+
+/**
+ * Attention pooling (Yang et al. 2016, "Hierarchical attention networks", equations 5 to 7): one learned query v for
+ * all positions, out = sum_t softmax_t(v·tanh(W x_t + b)) x_t. An ADDITIVE alignment without w_q.
+ */
+typedef struct attn_pool attn_pool;
+
+/** Makes a pool. w (1, 1, A, C), bias (1, 1, 1, A) or NULL, v (1, 1, 1, A); all copied. */
+ATTN_API attn_status attn_pool_create(attn_pool **pool, const attn_tensor *w, const attn_tensor *bias,
+                                      const attn_tensor *v);
+/** Frees a pool; NULL is allowed. */
+ATTN_API void attn_pool_destroy(attn_pool *pool);
+/** Bytes that attn_pool_forward() needs; SIZE_MAX if that overflows. */
+ATTN_API size_t attn_pool_workspace_size(const attn_pool *pool, int64_t batch, int64_t tokens);
+/**
+ * Pools each sequence to one row.
+ *
+ * @param x       f32 (B, 1, T, C)
+ * @param lengths [B] live tokens, 0 to T, or NULL: T. A sequence without any gives zeros.
+ * @param out     f32 (B, 1, 1, C)
+ * @param weights NULL or f32 (B, 1, 1, T), written: the weight of each token, 0 behind the length
+ * @param workspace attn_pool_workspace_size() bytes, or NULL: allocated for the call
+ */
+ATTN_API attn_status attn_pool_forward(const attn_pool *pool, const attn_tensor *x, const int64_t *lengths,
+                                       const attn_tensor *out, const attn_tensor *weights, int num_threads,
+                                       void *workspace, size_t workspace_size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTN_NN_ALIGNMENT_H */

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file block.h
+ * @brief A Transformer layer: self-attention, cross-attention if wanted, feed-forward network, residuals, norms.
+ *
+ *     post-norm (Vaswani et al. 2017):  x = norm(x + sublayer(x))
+ *     pre-norm (Xiong et al. 2020):     x = x + sublayer(norm(x))
+ *
+ * One object serves encoders, decoders, BERT and Llama; what differs is in its config.
+ */
+#ifndef ATTN_NN_BLOCK_H
+#define ATTN_NN_BLOCK_H
+
+#include "attn/nn/elementwise.h"
+#include "attn/nn/mha.h"
+#include "attn/rope.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Under which names a layer's weights stand behind its prefix. */
+typedef enum attn_naming {
+    /**
+     * PyTorch's nn.TransformerEncoderLayer and nn.TransformerDecoderLayer: self_attn.*, multihead_attn.*, linear1.*,
+     * linear2.*, norm1.* to norm3.*.
+     */
+    ATTN_NAMING_TORCH = 0,
+    /** BERT in Transformers: attention.self.query.*, attention.output.dense.*, attention.output.LayerNorm.*,
+     * intermediate.dense.*, output.dense.*, output.LayerNorm.*. */
+    ATTN_NAMING_BERT = 1,
+    /** Llama in Transformers: self_attn.q_proj.* to o_proj.*, mlp.gate_proj.*, up_proj.*, down_proj.*,
+     * input_layernorm.weight, post_attention_layernorm.weight. */
+    ATTN_NAMING_LLAMA = 2
+} attn_naming;
+
+/** What a layer is. Zero is the default of all but struct_size, attention and d_ff. */
+typedef struct attn_block_config {
+    size_t struct_size;
+    attn_mha_config attention;  /**< of the self-attention; cross-attention has the same heads */
+    int64_t d_ff;               /**< channels inside the feed-forward network */
+    attn_activation activation; /**< between its two products; with gated that of the gate */
+    int gated;                  /**< not 0: down(activation(gate(x)) * up(x)), SwiGLU with ATTN_ACTIVATION_SILU */
+    attn_norm norm;             /**< which normalisation */
+    float eps;                  /**< its epsilon, as given */
+    int norm_first;             /**< not 0: pre-norm */
+    int cross;                  /**< not 0: cross-attention between the two other sublayers */
+    int64_t d_memory;           /**< channels of the memory; 0 means d_model; only with cross */
+} attn_block_config;
+
+/** A config with every field at its default. */
+static inline attn_block_config attn_block_config_default(void)
+{
+    attn_block_config c;
+    memset(&c, 0, sizeof c);
+    c.struct_size = sizeof c;
+    c.attention.struct_size = sizeof c.attention;
+    return c;
+}
+
+/** A layer with its packed weights; immutable. */
+typedef struct attn_block attn_block;
+
+/** What a call of a layer is given besides its input; zero is every field's default except struct_size. */
+typedef struct attn_block_inputs {
+    size_t struct_size;
+    const attn_params *self;   /**< options of the self-attention: causality, masks, ragged, weights on request, ... */
+    const attn_params *cross;  /**< those of the cross-attention */
+    const attn_tensor *memory; /**< with cross: f32 (B, 1, Tm, d_memory), or cross_kv instead */
+    const attn_tensor *cross_kv; /**< with cross: its keys and values, projected once by attn_block_project_memory() */
+    /**
+     * NULL, or a cache of keys and values (B, 1, capacity, kv_heads*(head_dim + value_dim)) as in attn/nn/mha.h whose
+     * first cached tokens are those before x. The tokens of x are added behind them, and x sees cached + T keys, under
+     * self's options as the core counts them (causality: ATTN_CAUSAL_BOTTOM_RIGHT).
+     */
+    const attn_tensor *cache;
+    int64_t cached;              /**< tokens that the cache holds; only with it */
+    const attn_tensor *rotation; /**< NULL or f32 (B|1, 1, T, 2*pairs): a rope table for the tokens of x */
+    attn_rope_layout rope;       /**< how rotation turns channels; only with it */
+    int num_threads;             /**< of everything, as in attn_params; that of self and cross is not looked at */
+} attn_block_inputs;
+
+/** Inputs with every field at its default. */
+static inline attn_block_inputs attn_block_inputs_default(void)
+{
+    attn_block_inputs i;
+    memset(&i, 0, sizeof i);
+    i.struct_size = sizeof i;
+    return i;
+}
+
+/** Makes a layer from named weights; *block is NULL on an error. Packs, so weights may go away. */
+ATTN_API attn_status attn_block_load(attn_block **block, const attn_block_config *config, const attn_weights *weights,
+                                     const char *prefix, attn_naming naming);
+/** Frees a layer; NULL is allowed. */
+ATTN_API void attn_block_destroy(attn_block *block);
+/** The self-attention of a layer, which lives as long as it. */
+ATTN_API const attn_mha *attn_block_attention(const attn_block *block);
+
+/** Bytes that attn_block_forward() needs for x of batch x tokens and inputs (NULL: defaults); SIZE_MAX on overflow. */
+ATTN_API size_t attn_block_workspace_size(const attn_block *block, int64_t batch, int64_t tokens,
+                                          const attn_block_inputs *inputs);
+
+/** Keys and values of the cross-attention, for every later step: kv as in attn_mha_project_kv(). */
+ATTN_API attn_status attn_block_project_memory(const attn_block *block, const attn_tensor *memory,
+                                               const attn_tensor *kv, int num_threads);
+
+/**
+ * Runs a layer.
+ *
+ * @param x      f32 (B, 1, T, d_model)
+ * @param out    f32 (B, 1, T, d_model); may be x, must not otherwise overlap an input
+ * @param inputs NULL or the rest
+ * @param workspace attn_block_workspace_size() bytes, or NULL: allocated for the call
+ */
+ATTN_API attn_status attn_block_forward(const attn_block *block, const attn_tensor *x, const attn_tensor *out,
+                                        const attn_block_inputs *inputs, void *workspace, size_t workspace_size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTN_NN_BLOCK_H */

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file mha.h
+ * @brief Multi-head attention with its projections (Vaswani et al. 2017, section 3.2.2).
+ *
+ *     Q = x W_qᵀ + b_q,  K = m W_kᵀ + b_k,  V = m W_vᵀ + b_v      m = x for self-attention
+ *     out = concat_h(attention(Q_h, K_h, V_h)) W_oᵀ + b_o
+ *
+ * For self-attention the three products are one. They write [token][head][channel] rows, which the core reads by
+ * strides; nothing is transposed or copied. Keys and values can be projected once and used again: cross-attention over
+ * a fixed memory, or a cache that grows by a token a step.
+ */
+#ifndef ATTN_NN_MHA_H
+#define ATTN_NN_MHA_H
+
+#include "attn/attn.h"
+#include "attn/nn/weights.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Sizes of a layer. Zero is the default of all but struct_size, d_model and heads. */
+typedef struct attn_mha_config {
+    size_t struct_size;
+    int64_t d_model;   /**< channels of x */
+    int64_t heads;     /**< query heads */
+    int64_t kv_heads;  /**< heads of keys and values, a divisor of heads; 0 means heads */
+    int64_t head_dim;  /**< channels of a query and key head; 0 means d_model / heads, which must then be whole */
+    int64_t value_dim; /**< channels of a value head; 0 means head_dim */
+    int64_t d_memory;  /**< channels of the memory that keys and values are made from; 0 means d_model */
+    int64_t d_out;     /**< channels of out; 0 means d_model */
+} attn_mha_config;
+
+/** A config with every field at its default; set d_model and heads. */
+static inline attn_mha_config attn_mha_config_default(void)
+{
+    attn_mha_config c;
+    memset(&c, 0, sizeof c);
+    c.struct_size = sizeof c;
+    return c;
+}
+
+/** Weights in PyTorch's orientation, f32, bf16 or f16; biases may have data NULL. Copied by attn_mha_create(). */
+typedef struct attn_mha_weights {
+    attn_tensor w_q; /**< (1, 1, heads*head_dim, d_model) */
+    attn_tensor b_q; /**< (1, 1, 1, heads*head_dim) */
+    attn_tensor w_k; /**< (1, 1, kv_heads*head_dim, d_memory) */
+    attn_tensor b_k; /**< (1, 1, 1, kv_heads*head_dim) */
+    attn_tensor w_v; /**< (1, 1, kv_heads*value_dim, d_memory) */
+    attn_tensor b_v; /**< (1, 1, 1, kv_heads*value_dim) */
+    attn_tensor w_o; /**< (1, 1, d_out, heads*value_dim) */
+    attn_tensor b_o; /**< (1, 1, 1, d_out) */
+} attn_mha_weights;
+
+/** A layer with its packed weights; immutable. */
+typedef struct attn_mha attn_mha;
+
+/** Makes a layer; *mha is NULL on an error. */
+ATTN_API attn_status attn_mha_create(attn_mha **mha, const attn_mha_config *config, const attn_mha_weights *weights);
+
+/**
+ * Makes a layer from the names of PyTorch's nn.MultiheadAttention behind prefix: in_proj_weight and in_proj_bias, or
+ * q_proj_weight, k_proj_weight, v_proj_weight where widths differ; out_proj.weight and out_proj.bias. Biases may be
+ * missing, all of a kind together. bias_k and bias_v (add_bias_kv) are refused.
+ */
+ATTN_API attn_status attn_mha_load(attn_mha **mha, const attn_mha_config *config, const attn_weights *weights,
+                                   const char *prefix);
+/** Frees a layer; NULL is allowed. */
+ATTN_API void attn_mha_destroy(attn_mha *mha);
+
+/** The sizes of a layer with defaults filled in. */
+ATTN_API attn_mha_config attn_mha_sizes(const attn_mha *mha);
+
+/**
+ * Bytes that attn_mha_forward() and attn_mha_attend() need for x of batch x q_tokens and k_tokens keys under params
+ * (NULL: defaults); SIZE_MAX if that overflows.
+ */
+ATTN_API size_t attn_mha_workspace_size(const attn_mha *mha, int64_t batch, int64_t q_tokens, int64_t k_tokens,
+                                        const attn_params *params);
+
+/**
+ * Self-attention (memory NULL) or cross-attention.
+ *
+ * @param x       f32 (B, 1, Tq, d_model)
+ * @param memory  f32 (B, 1, Tk, d_memory) or NULL for x
+ * @param out     f32 (B, 1, Tq, d_out); must not overlap x or memory
+ * @param params  NULL or the core's options: masks, causality, dropout, rope, ragged, weights on request,
+ *                num_threads, ...; tensors in them have this layer's heads
+ * @param workspace  attn_mha_workspace_size() bytes, not shared with a concurrent call, or NULL: allocated for the call
+ */
+ATTN_API attn_status attn_mha_forward(const attn_mha *mha, const attn_tensor *x, const attn_tensor *memory,
+                                      const attn_tensor *out, const attn_params *params, void *workspace,
+                                      size_t workspace_size);
+
+/**
+ * Projects keys and values, side by side: kv (B, 1, Tk, kv_heads*(head_dim + value_dim)) f32 has in each token's row
+ * first the keys of all heads, then the values. A slice of a longer cache is a view like any other.
+ */
+ATTN_API attn_status attn_mha_project_kv(const attn_mha *mha, const attn_tensor *memory, const attn_tensor *kv,
+                                         int num_threads);
+
+/** The keys of a kv tensor as (B, kv_heads, Tk, head_dim), a view. */
+ATTN_API attn_tensor attn_mha_keys(const attn_mha *mha, const attn_tensor *kv);
+/** The values of a kv tensor as (B, kv_heads, Tk, value_dim), a view. */
+ATTN_API attn_tensor attn_mha_values(const attn_mha *mha, const attn_tensor *kv);
+
+/** attn_mha_forward() with keys and values that attn_mha_project_kv() has made. */
+ATTN_API attn_status attn_mha_attend(const attn_mha *mha, const attn_tensor *x, const attn_tensor *kv,
+                                     const attn_tensor *out, const attn_params *params, void *workspace,
+                                     size_t workspace_size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTN_NN_MHA_H */

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file models.h
+ * @brief Whole models: a BERT-style encoder, a Llama-style decoder, the encoder-decoder Transformer.
+ *
+ * A model holds packed copies of its weights and is immutable. What grows while decoding, keys and values, is in a
+ * session, of which any number may run at once.
+ */
+#ifndef ATTN_NN_MODELS_H
+#define ATTN_NN_MODELS_H
+
+#include "attn/nn/block.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -------------------------------------------------------------------- BERT -- */
+
+/** Sizes of a BERT-style encoder (Devlin et al. 2019), as in the config.json of Transformers. */
+typedef struct attn_bert_config {
+    size_t struct_size;
+    int64_t layers;             /**< num_hidden_layers */
+    int64_t d_model;            /**< hidden_size */
+    int64_t heads;              /**< num_attention_heads */
+    int64_t d_ff;               /**< intermediate_size */
+    int64_t vocabulary;         /**< vocab_size */
+    int64_t positions;          /**< max_position_embeddings */
+    attn_activation activation; /**< hidden_act */
+    float eps;                  /**< layer_norm_eps */
+} attn_bert_config;
+
+/** A BERT-style encoder. */
+typedef struct attn_bert attn_bert;
+
+/**
+ * Makes an encoder from the names of BertModel in Transformers behind prefix ("" or "bert."):
+ * embeddings.word_embeddings.weight, ..., encoder.layer.0.attention.self.query.weight, ... Errors name the tensor.
+ */
+ATTN_API attn_status attn_bert_load(attn_bert **bert, const attn_bert_config *config, const attn_weights *weights,
+                                    const char *prefix);
+/** Frees an encoder; NULL is allowed. */
+ATTN_API void attn_bert_destroy(attn_bert *bert);
+/** Bytes that attn_bert_forward() needs for so many tokens in so many sequences; SIZE_MAX on overflow. */
+ATTN_API size_t attn_bert_workspace_size(const attn_bert *bert, int64_t num_sequences, int64_t tokens);
+
+/** What attn_bert_forward() can be asked for besides hidden states. */
+typedef struct attn_bert_outputs {
+    /** [layers] or NULL: entry l, if not NULL, f32 (1, heads, tokens, longest sequence): the weights of layer l. */
+    const attn_tensor *const *weights;
+} attn_bert_outputs;
+
+/**
+ * Encodes sequences of any lengths without padding. Token t of sequence s is ids[offsets[s] + t] and has position t and
+ * segment type 0.
+ *
+ * @param num_sequences 0 or more
+ * @param offsets [num_sequences + 1] from 0, not descending; a sequence has at most config.positions tokens
+ * @param ids     [offsets[num_sequences]] 0 to config.vocabulary - 1
+ * @param hidden  f32 (1, 1, offsets[num_sequences], d_model): the last layer's states
+ * @param outputs NULL or what else is wanted
+ * @param workspace attn_bert_workspace_size() bytes, or NULL: allocated for the call
+ */
+ATTN_API attn_status attn_bert_forward(const attn_bert *bert, int64_t num_sequences, const int64_t *offsets,
+                                       const int32_t *ids, const attn_tensor *hidden, const attn_bert_outputs *outputs,
+                                       int num_threads, void *workspace, size_t workspace_size);
+
+/**
+ * Mean pooling of hidden states: out[s] = mean of its tokens, divided by its Euclidean length if normalise is not 0
+ * (never by less than 1e-12). A sequence without tokens gives zeros.
+ *
+ * @param hidden f32 (1, 1, tokens, C)
+ * @param out    f32 (1, 1, num_sequences, C)
+ */
+ATTN_API attn_status attn_mean_pool(const attn_tensor *hidden, int64_t num_sequences, const int64_t *offsets,
+                                    int normalise, const attn_tensor *out);
+
+/* ------------------------------------------------------------------- Llama -- */
+
+/** Sizes of a Llama-style decoder (Touvron et al. 2023). */
+typedef struct attn_llama_config {
+    size_t struct_size;
+    int64_t layers, d_model, heads, kv_heads, head_dim; /**< kv_heads 0: heads; head_dim 0: d_model / heads */
+    int64_t d_ff, vocabulary;                           /**< inside the network; tokens known */
+    float eps;                                          /**< of the RMS norms */
+    attn_rope_config rope;                              /**< pairs 0 means head_dim / 2 */
+    int tied; /**< not 0: the embedding is the output matrix, too, and lm_head.weight is not read */
+} attn_llama_config;
+
+/** A Llama-style decoder. */
+typedef struct attn_llama attn_llama;
+/** Its state while decoding: keys and values of every layer. */
+typedef struct attn_llama_session attn_llama_session;
+
+/** Makes a decoder from the names of LlamaForCausalLM in Transformers: model.embed_tokens.weight, model.layers.0... */
+ATTN_API attn_status attn_llama_load(attn_llama **llama, const attn_llama_config *config, const attn_weights *weights);
+/** Frees a decoder; NULL is allowed. */
+ATTN_API void attn_llama_destroy(attn_llama *llama);
+/** Makes a session for batch sequences of up to capacity tokens each; llama must outlive it. */
+ATTN_API attn_status attn_llama_session_create(attn_llama_session **session, const attn_llama *llama, int64_t batch,
+                                               int64_t capacity);
+/** Frees a session; NULL is allowed. */
+ATTN_API void attn_llama_session_destroy(attn_llama_session *session);
+/** Tokens of each sequence that the session holds. */
+ATTN_API int64_t attn_llama_session_length(const attn_llama_session *session);
+/** Forgets all tokens from length on; length is 0 to what it holds. */
+ATTN_API attn_status attn_llama_session_truncate(attn_llama_session *session, int64_t length);
+/**
+ * Adds tokens to all sequences of a session: a prompt, or one token a step.
+ *
+ * @param tokens 1 or more; session length + tokens is at most its capacity
+ * @param ids    [batch*tokens]
+ * @param logits f32 (batch, 1, 1, vocabulary): those after the last token; or (batch, 1, tokens, vocabulary): all
+ */
+ATTN_API attn_status attn_llama_forward(attn_llama_session *session, int64_t tokens, const int32_t *ids,
+                                        const attn_tensor *logits, int num_threads);
+
+/* ---------------------------------------------------------- encoder-decoder -- */
+
+/** Sizes of an encoder-decoder Transformer (Vaswani et al. 2017), PyTorch's nn.Transformer with embeddings. */
+typedef struct attn_transformer_config {
+    size_t struct_size;
+    int64_t encoder_layers, decoder_layers;
+    int64_t d_model, heads, d_ff;
+    int64_t source_vocabulary, target_vocabulary;
+    int64_t positions;          /**< longest sequence on either side */
+    attn_activation activation; /**< of the feed-forward networks */
+    float eps;                  /**< of the layer norms */
+    int norm_first;             /**< pre-norm layers */
+    int final_norms;            /**< encoder.norm and decoder.norm are there */
+    int32_t bos, eos;           /**< ids that begin and end a target sequence */
+} attn_transformer_config;
+
+/** An encoder-decoder Transformer. */
+typedef struct attn_transformer attn_transformer;
+
+/**
+ * Makes a model from names behind prefix: source_embedding.weight, target_embedding.weight (multiplied by
+ * sqrt(d_model); sinusoidal positions are added), encoder.layers.0..., encoder.norm.*, decoder.layers.0...,
+ * decoder.norm.*, generator.weight, generator.bias (which may be missing).
+ */
+ATTN_API attn_status attn_transformer_load(attn_transformer **model, const attn_transformer_config *config,
+                                           const attn_weights *weights, const char *prefix);
+/** Frees a model; NULL is allowed. */
+ATTN_API void attn_transformer_destroy(attn_transformer *model);
+
+/**
+ * The encoder's states for a padded batch.
+ * @param ids     [batch*tokens]; what stands behind a length is not looked at
+ * @param lengths [batch] 0 to tokens, or NULL: tokens
+ * @param memory  f32 (batch, 1, tokens, d_model); rows behind a length become 0
+ */
+ATTN_API attn_status attn_transformer_encode(const attn_transformer *model, int64_t batch, int64_t tokens,
+                                             const int32_t *ids, const int64_t *lengths, const attn_tensor *memory,
+                                             int num_threads);
+
+/** A sequence that decoding has found. */
+typedef struct attn_hypothesis {
+    int64_t length;  /**< ids without bos, with eos if it ended */
+    int32_t *ids;    /**< [max_length] of the caller's, written */
+    double log_prob; /**< sum of the log-probabilities of its ids */
+} attn_hypothesis;
+
+/** How to decode. */
+typedef struct attn_decoding {
+    size_t struct_size;
+    int64_t beams;      /**< 0 or 1: greedy; else beam search, at most target_vocabulary */
+    int64_t max_length; /**< ids at most, eos included; below config.positions */
+    /** Beam search compares log_prob / length^length_penalty (Wu et al. 2016 have a variant); 0: log_prob alone. */
+    float length_penalty;
+    int num_threads; /**< as in attn_params */
+} attn_decoding;
+
+/** Decoding with every field at its default; set max_length. */
+static inline attn_decoding attn_decoding_default(void)
+{
+    attn_decoding d;
+    memset(&d, 0, sizeof d);
+    d.struct_size = sizeof d;
+    return d;
+}
+
+/**
+ * Decodes one sequence after another from the encoder's states; keys and values are kept from step to step, those of
+ * the memory are projected once. Beam search keeps the beams best continuations of all; one that ends in eos is done
+ * and keeps its place; it stops when no living beam can overtake the worst of beams done ones. Ties go to the lower
+ * (beam, id).
+ *
+ * @param memory  f32 (batch, 1, Tm, d_model)
+ * @param lengths [batch] live rows of memory, 1 to Tm, or NULL: Tm
+ * @param best    [batch]: the best hypothesis of each
+ */
+ATTN_API attn_status attn_transformer_decode(const attn_transformer *model, const attn_tensor *memory,
+                                             const int64_t *lengths, const attn_decoding *decoding,
+                                             attn_hypothesis *best);
+
+/**
+ * Logits of given target ids (teacher forcing): row t are those after ids 0..t.
+ *
+ * @param ids     [batch*tokens], the first of each sequence usually bos
+ * @param logits  f32 (batch, 1, tokens, target_vocabulary)
+ * @param weights NULL or f32 (batch, heads, tokens, Tm): the cross-attention of the last decoder layer
+ */
+ATTN_API attn_status attn_transformer_score(const attn_transformer *model, const attn_tensor *memory,
+                                            const int64_t *lengths, int64_t tokens, const int32_t *ids,
+                                            const attn_tensor *logits, const attn_tensor *weights, int num_threads);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTN_NN_MODELS_H */

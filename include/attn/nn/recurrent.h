@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file recurrent.h
+ * @brief LSTM, and the step of Bahdanau's decoder.
+ */
+#ifndef ATTN_NN_RECURRENT_H
+#define ATTN_NN_RECURRENT_H
+
+#include "attn/nn/alignment.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -------------------------------------------------------------------- LSTM -- */
+
+/** Sizes of an LSTM; zero is the default of all but struct_size, input and hidden. */
+typedef struct attn_lstm_config {
+    size_t struct_size;
+    int64_t input;     /**< channels of x */
+    int64_t hidden;    /**< channels of h and c */
+    int64_t layers;    /**< 0 means 1 */
+    int bidirectional; /**< not 0: a second direction from the last live token back; out has 2 * hidden channels */
+} attn_lstm_config;
+
+/** A config with every field at its default; set input and hidden. */
+static inline attn_lstm_config attn_lstm_config_default(void)
+{
+    attn_lstm_config c;
+    memset(&c, 0, sizeof c);
+    c.struct_size = sizeof c;
+    return c;
+}
+
+/**
+ * The weights of one direction of one layer, as PyTorch has them: gates in the order input, forget, cell, output.
+ * Layer l > 0 reads the channels that layer l - 1 writes.
+ */
+typedef struct attn_lstm_weights {
+    attn_tensor w_ih; /**< (1, 1, 4*hidden, channels read) */
+    attn_tensor w_hh; /**< (1, 1, 4*hidden, hidden) */
+    attn_tensor b_ih; /**< (1, 1, 1, 4*hidden) or data NULL */
+    attn_tensor b_hh; /**< the same */
+} attn_lstm_weights;
+
+/** An LSTM with its packed weights; immutable. */
+typedef struct attn_lstm attn_lstm;
+
+/** Makes an LSTM from weights[layers * directions], the two directions of a layer next to each other. */
+ATTN_API attn_status attn_lstm_create(attn_lstm **lstm, const attn_lstm_config *config,
+                                      const attn_lstm_weights *weights);
+/**
+ * Makes an LSTM from the names of PyTorch's nn.LSTM behind prefix: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0,
+ * weight_ih_l0_reverse, ...; biases may be missing, all together. proj_size is not supported.
+ */
+ATTN_API attn_status attn_lstm_load(attn_lstm **lstm, const attn_lstm_config *config, const attn_weights *weights,
+                                    const char *prefix);
+/** Frees an LSTM; NULL is allowed. */
+ATTN_API void attn_lstm_destroy(attn_lstm *lstm);
+/** Bytes that attn_lstm_forward() needs; SIZE_MAX if that overflows. */
+ATTN_API size_t attn_lstm_workspace_size(const attn_lstm *lstm, int64_t batch, int64_t tokens);
+
+/**
+ * Runs an LSTM (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000):
+ *
+ *     i, f, o = sigmoid(W x_t + U h + b),  g = tanh(W x_t + U h + b),  c = f c + i g,  h = o tanh(c)
+ *
+ * @param x       f32 (B, 1, T, input)
+ * @param lengths [B] live tokens, 0 to T, or NULL: T. The reverse direction begins at the last live one.
+ * @param state   NULL (zeros), or f32 (2, 1, layers*directions*B, hidden): h and c for each layer, direction and
+ *                sequence to start from, replaced by those after the last live token
+ * @param out     f32 (B, 1, T, directions*hidden); rows behind a length become 0; must not overlap x
+ * @param workspace attn_lstm_workspace_size() bytes, or NULL: allocated for the call
+ */
+ATTN_API attn_status attn_lstm_forward(const attn_lstm *lstm, const attn_tensor *x, const int64_t *lengths,
+                                       const attn_tensor *state, const attn_tensor *out, int num_threads,
+                                       void *workspace, size_t workspace_size);
+
+/* ------------------------------------------------------- Bahdanau's decoder -- */
+
+/**
+ * One step of the decoder of Bahdanau et al. 2015 (appendix A.2.2): the state s attends over the annotations, and a
+ * gated recurrent unit takes the embedding of the last word and the context:
+ *
+ *     context = sum_j softmax_j(v·tanh(W s + U h_j + b)) h_j
+ *     s'      = gru([embedding, context], s)
+ *
+ * The unit has PyTorch's GRUCell weights, gates in the order reset, update, new.
+ */
+typedef struct attn_bahdanau attn_bahdanau;
+
+/** Weights of a step; all are copied. */
+typedef struct attn_bahdanau_config {
+    size_t struct_size;
+    const attn_alignment *alignment; /**< ADDITIVE, d_query = hidden, d_key = annotation; used, not copied */
+    int64_t embedding;               /**< channels of the last word's embedding */
+    int64_t annotation;              /**< channels of an annotation */
+    int64_t hidden;                  /**< channels of the state */
+    attn_tensor w_ih;                /**< (1, 1, 3*hidden, embedding + annotation) */
+    attn_tensor w_hh;                /**< (1, 1, 3*hidden, hidden) */
+    attn_tensor b_ih;                /**< (1, 1, 1, 3*hidden) or data NULL */
+    attn_tensor b_hh;                /**< the same */
+} attn_bahdanau_config;
+
+/** Makes a step; the alignment must outlive it. */
+ATTN_API attn_status attn_bahdanau_create(attn_bahdanau **step, const attn_bahdanau_config *config);
+/** Frees a step; NULL is allowed. */
+ATTN_API void attn_bahdanau_destroy(attn_bahdanau *step);
+/** Bytes that attn_bahdanau_forward() needs; SIZE_MAX if that overflows. */
+ATTN_API size_t attn_bahdanau_workspace_size(const attn_bahdanau *step, int64_t batch, int64_t tokens);
+/**
+ * Runs one step for B sequences.
+ *
+ * @param word        f32 (B, 1, 1, embedding)
+ * @param projected   f32 (B, 1, T, d_attention): attn_alignment_project() of the annotations, once a sequence
+ * @param annotations f32 (B, 1, T, annotation): the encoder's states
+ * @param lengths     [B] live annotations, 0 to T, or NULL: T
+ * @param state       f32 (B, 1, 1, hidden), replaced
+ * @param context     NULL or f32 (B, 1, 1, annotation), written
+ * @param weights     NULL or f32 (B, 1, 1, T), written
+ * @param workspace   attn_bahdanau_workspace_size() bytes, or NULL: allocated for the call
+ */
+ATTN_API attn_status attn_bahdanau_forward(const attn_bahdanau *step, const attn_tensor *word,
+                                           const attn_tensor *projected, const attn_tensor *annotations,
+                                           const int64_t *lengths, const attn_tensor *state, const attn_tensor *context,
+                                           const attn_tensor *weights, int num_threads, void *workspace,
+                                           size_t workspace_size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTN_NN_RECURRENT_H */
