@@ -42,13 +42,14 @@ ATTN_API const char *attn_version_string(void);
 
 /** Result of every call that can fail. The values are pinned for ever. */
 typedef enum attn_status {
-    ATTN_OK = 0,                 /**< done */
-    ATTN_INVALID_ARGUMENT = 1,   /**< a NULL, a NaN, an index or a value out of its range */
-    ATTN_SHAPE_MISMATCH = 2,     /**< tensors or arrays whose shapes do not fit together */
-    ATTN_SIZE_OVERFLOW = 3,      /**< a product of sizes or strides exceeds 63 bits */
-    ATTN_UNSUPPORTED = 4,        /**< a valid request that this version or machine cannot serve */
-    ATTN_OUT_OF_MEMORY = 5,      /**< the workspace or the plan could not be allocated */
-    ATTN_WORKSPACE_TOO_SMALL = 6 /**< the caller's workspace is smaller than the plan needs */
+    ATTN_OK = 0,                  /**< done */
+    ATTN_INVALID_ARGUMENT = 1,    /**< a NULL, a NaN, an index or a value out of its range */
+    ATTN_SHAPE_MISMATCH = 2,      /**< tensors or arrays whose shapes do not fit together */
+    ATTN_SIZE_OVERFLOW = 3,       /**< a product of sizes or strides exceeds 63 bits */
+    ATTN_UNSUPPORTED = 4,         /**< a valid request that this version or machine cannot serve */
+    ATTN_OUT_OF_MEMORY = 5,       /**< the workspace or the plan could not be allocated */
+    ATTN_WORKSPACE_TOO_SMALL = 6, /**< the caller's workspace is smaller than the plan needs */
+    ATTN_INVALID_FILE = 7         /**< a file cannot be read, or is not what it should be */
 } attn_status;
 
 /** The name of a status, e.g. "shape mismatch"; "unknown status" for other values. Static storage. */
@@ -60,6 +61,9 @@ ATTN_API const char *attn_status_string(attn_status status);
  * failed. Valid until the next failing call on the same thread.
  */
 ATTN_API const char *attn_last_error(void);
+
+/** Makes a copy of sentence what attn_last_error() gives on this thread: for libraries on top of this one. */
+ATTN_API void attn_set_last_error(const char *sentence);
 
 /* --------------------------------------------------------------- tensors -- */
 

@@ -8,7 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static _Thread_local char last_error[320];
+static _Thread_local char last_error[512];
 
 attn_status attn_fail(attn_status status, const char *format, ...)
 {
@@ -17,6 +17,11 @@ attn_status attn_fail(attn_status status, const char *format, ...)
     vsnprintf(last_error, sizeof last_error, format, args);
     va_end(args);
     return status;
+}
+
+void attn_set_last_error(const char *sentence)
+{
+    attn_fail(ATTN_OK, "%s", sentence);
 }
 
 const char *attn_last_error(void)
@@ -41,6 +46,8 @@ const char *attn_status_string(attn_status status)
         return "out of memory";
     case ATTN_WORKSPACE_TOO_SMALL:
         return "workspace too small";
+    case ATTN_INVALID_FILE:
+        return "invalid file";
     }
     return "unknown status";
 }

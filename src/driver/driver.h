@@ -10,6 +10,7 @@
 #ifndef ATTN_DRIVER_H
 #define ATTN_DRIVER_H
 
+#include "driver/ranges.h"
 #include "kernels/kernels.h"
 
 /** A request whose arguments have all been checked; params is the caller's, completed. */
@@ -68,26 +69,10 @@ void attn_run_task(const struct attn_problem *problem, const struct attn_geometr
 /** Runs all tasks on OpenMP threads; scratch is geometry->threads times scratch_size bytes. */
 void attn_run_parallel(const struct attn_problem *problem, const struct attn_geometry *geometry, void *scratch);
 
-/**
- * Calls body for ranges first..end-1 that together are 0..items-1, on up to threads OpenMP threads. No range is empty.
- * Which thread has which range is not fixed.
- */
-void attn_run_ranges(int64_t items, int threads, void (*body)(const void *context, int64_t first, int64_t end),
-                     const void *context);
-
 /** out = the rows of x, turned by those of table. Everything has been checked. */
 void attn_rotate(const struct attn_kernels *kernels, const attn_tensor *x, const attn_tensor *table,
                  attn_rope_layout layout, const attn_tensor *out, int threads);
 /** Computes the rows of a merge, whose arguments have all been checked, on up to threads threads. */
 void attn_run_merge(const struct attn_kernels *kernels, const struct attn_merge_work *merge, int threads);
-
-/** OpenMP's own setting for the number of threads. */
-int attn_driver_max_threads(void);
-
-/** Whether this process is a forked child that must not start OpenMP threads. */
-int attn_forked_from_threads(void);
-
-/** Notes that this process has started OpenMP threads. */
-void attn_note_threads(void);
 
 #endif

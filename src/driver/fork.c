@@ -11,7 +11,7 @@
  * the number of threads at the moment of the fork counts: every thread is an
  * entry of /proc/self/task, and a directory's link count tells how many.
  */
-#include "driver/driver.h"
+#include "driver/ranges.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

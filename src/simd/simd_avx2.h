@@ -163,6 +163,16 @@ static inline vf vf_log(vf x)
     return Sleef_logf8_u10avx2(x);
 }
 
+static inline vf vf_exp(vf x)
+{
+    return Sleef_expf8_u10avx2(x);
+}
+
+static inline vf vf_erf(vf x)
+{
+    return Sleef_erff8_u10avx2(x);
+}
+
 static inline vf vf_tanh(vf x)
 {
     return Sleef_tanhf8_u10avx2(x);

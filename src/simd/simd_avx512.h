@@ -181,6 +181,18 @@ static inline vf vf_log(vf x)
     return Sleef_logf16_u10avx512f(x);
 }
 
+/** e^x by SLEEF, at most 1.0 ULP. */
+static inline vf vf_exp(vf x)
+{
+    return Sleef_expf16_u10avx512f(x);
+}
+
+/** Error function by SLEEF, at most 1.0 ULP. */
+static inline vf vf_erf(vf x)
+{
+    return Sleef_erff16_u10avx512f(x);
+}
+
 /** Hyperbolic tangent by SLEEF, at most 1.0 ULP. */
 static inline vf vf_tanh(vf x)
 {

@@ -163,6 +163,16 @@ static inline vf vf_log(vf x)
     return Sleef_logf4_u10advsimd(x);
 }
 
+static inline vf vf_exp(vf x)
+{
+    return Sleef_expf4_u10advsimd(x);
+}
+
+static inline vf vf_erf(vf x)
+{
+    return Sleef_erff4_u10advsimd(x);
+}
+
 static inline vf vf_tanh(vf x)
 {
     return Sleef_tanhf4_u10advsimd(x);

@@ -152,6 +152,16 @@ static inline vf vf_log(vf x)
     return Sleef_logf1_u10purec(x);
 }
 
+static inline vf vf_exp(vf x)
+{
+    return Sleef_expf1_u10purec(x);
+}
+
+static inline vf vf_erf(vf x)
+{
+    return Sleef_erff1_u10purec(x);
+}
+
 static inline vf vf_tanh(vf x)
 {
     return Sleef_tanhf1_u10purec(x);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checks that the layers share, and how many threads a piece of work is worth.
+ */
+#include "nn/check.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static attn_status check_axis(const char *name, const attn_tensor *t, int axis, int64_t expected, const char *what)
+{
+    if (expected != NN_ANY && t->shape[axis] != expected)
+        return attn_fail(ATTN_SHAPE_MISMATCH, "%s.shape[%d] is %" PRId64 "; expected %" PRId64 " %s", name, axis,
+                         t->shape[axis], expected, what);
+    return ATTN_OK;
+}
+
+attn_status nn_check_activations(const char *name, const attn_tensor *t, int64_t batch, int64_t tokens,
+                                 int64_t channels)
+{
+    CHECK(attn_check_tensor(name, t, CHECK_ALL));
+    if (t->dtype != ATTN_F32)
+        return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; expected f32", name, attn_dtype_name(t->dtype));
+    CHECK(check_axis(name, t, 0, batch, "sequences"));
+    CHECK(check_axis(name, t, 1, 1, "head"));
+    CHECK(check_axis(name, t, 2, tokens, "tokens"));
+    CHECK(check_axis(name, t, 3, channels, "channels"));
+    return attn_check_contiguous(name, t);
+}
+
+attn_status nn_check_output(const char *name, const attn_tensor *t, int64_t batch, int64_t tokens, int64_t channels)
+{
+    CHECK(nn_check_activations(name, t, batch, tokens, channels));
+    return attn_check_distinct(name, t);
+}
+
+attn_status nn_check_matrix(const char *name, const attn_tensor *t, int64_t rows, int64_t columns)
+{
+    CHECK(attn_check_tensor(name, t, CHECK_ALL));
+    if (t->dtype != ATTN_F32 && t->dtype != ATTN_BF16 && t->dtype != ATTN_F16)
+        return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; expected f32, bf16 or f16", name,
+                         attn_dtype_name(t->dtype));
+    CHECK(check_axis(name, t, 0, 1, "as it is a matrix or vector"));
+    CHECK(check_axis(name, t, 1, 1, "as it is a matrix or vector"));
+    CHECK(check_axis(name, t, 2, rows, "rows"));
+    return check_axis(name, t, 3, columns, "columns");
+}
+
+attn_status nn_check_vector(const char *name, const attn_tensor *t, int64_t n)
+{
+    return nn_check_matrix(name, t, 1, n);
+}
+
+attn_status nn_check_threads(int num_threads)
+{
+    if (num_threads < 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "num_threads is %d; expected 0 or more", num_threads);
+    return ATTN_OK;
+}
+
+attn_status nn_check_struct(const char *name, size_t struct_size, size_t expected)
+{
+    if (struct_size != expected)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s.struct_size is %zu; expected %zu", name, struct_size, expected);
+    return ATTN_OK;
+}
+
+attn_status nn_check_length(const char *name, int64_t value, int64_t least)
+{
+    if (value < least)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s is %" PRId64 "; expected %" PRId64 " or more", name, value, least);
+    return ATTN_OK;
+}
+
+attn_status nn_check_activation(const char *name, attn_activation activation)
+{
+    if ((unsigned)activation > ATTN_ACTIVATION_LAST)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s is %d; expected an attn_activation", name, (int)activation);
+    return ATTN_OK;
+}
+
+/* Operations that are worth a thread: waking one costs some microseconds. */
+#define OPERATIONS_PER_THREAD 250e3
+
+int nn_threads(int num_threads, double operations)
+{
+    const int most = num_threads ? num_threads : attn_default_num_threads();
+    const double worth = 1 + operations / OPERATIONS_PER_THREAD;
+    return worth < most ? (int)worth : most;
+}
+
+struct nn_name nn_name_of(const char *array, int64_t i, const char *member)
+{
+    struct nn_name name;
+    snprintf(name.text, sizeof name.text, "%s[%" PRId64 "]%s%s", array, i, member ? "." : "", member ? member : "");
+    return name;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checks that the layers share, on top of the core's (api/check.h). Each returns
+ * ATTN_OK or keeps a sentence that names the argument and returns its status.
+ */
+#ifndef ATTN_NN_CHECK_H
+#define ATTN_NN_CHECK_H
+
+#include "api/check.h"
+#include "api/check_internal.h"
+#include "api/error.h"
+#include "attn/nn.h"
+
+/** An expected length that may be anything. */
+#define NN_ANY ((int64_t)-1)
+
+/** f32 activations (batch, 1, tokens, channels) with contiguous channels; any of the lengths may be NN_ANY. */
+attn_status nn_check_activations(const char *name, const attn_tensor *t, int64_t batch, int64_t tokens,
+                                 int64_t channels);
+/** The same for something that is written: no element is stored twice. */
+attn_status nn_check_output(const char *name, const attn_tensor *t, int64_t batch, int64_t tokens, int64_t channels);
+/** A matrix of weights (1, 1, rows, columns): f32, bf16 or f16, any strides. */
+attn_status nn_check_matrix(const char *name, const attn_tensor *t, int64_t rows, int64_t columns);
+/** A vector of weights (1, 1, 1, n), any stride. */
+attn_status nn_check_vector(const char *name, const attn_tensor *t, int64_t n);
+/** That num_threads is not negative. */
+attn_status nn_check_threads(int num_threads);
+/** That struct_size is the size of a struct that this library knows. */
+attn_status nn_check_struct(const char *name, size_t struct_size, size_t expected);
+/** That a length is at least least. */
+attn_status nn_check_length(const char *name, int64_t value, int64_t least);
+/** That activation is one. */
+attn_status nn_check_activation(const char *name, attn_activation activation);
+
+/** The threads that a call with num_threads may use for so many elementary operations. */
+int nn_threads(int num_threads, double operations);
+
+/** "weights[3]" and the like. */
+struct nn_name {
+    char text[96];
+};
+/** array[i], or array[i].member unless member is NULL. */
+struct nn_name nn_name_of(const char *array, int64_t i, const char *member);
+
+#endif

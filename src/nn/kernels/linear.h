@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of x times a panel of packed weights:
+ *
+ *     y[row][o] = activation(sum_c x[row][c] * panel[c][o] + bias[o]) + residual[row][o]
+ *
+ * The register tile is that of attention's scores (kernels/tile.h): lanes are
+ * outputs, an element of x is broadcast against VF_STRIP vectors of weights, and
+ * VF_KEYS rows accumulate at a time, so that with 8 x 3 vectors on AVX-512 11
+ * loads feed 24 multiply-adds.
+ *
+ *     for each block of LINEAR_INPUTS inputs        its part of the panel: L1
+ *         for each VF_KEYS rows                     accumulators: registers
+ *             for each input of the block           one row of the panel, one element of each row
+ *
+ * What a row has of its sums between two blocks waits in `unfinished`. The order of
+ * summation of an output is that of the inputs, whatever the tile's shape, so
+ * neither other rows nor the cut of the work change a bit.
+ */
+#ifndef ATTN_NN_LINEAR_KERNEL_H
+#define ATTN_NN_LINEAR_KERNEL_H
+
+/** Inputs of a block: with a full panel 24 KiB on AVX-512, 12 KiB on AVX2. */
+#define LINEAR_INPUTS 128
+
+/** Adds the products of inputs c0..c1-1 to the unfinished sums of nr rows from row r on. */
+ATTN_INLINE void linear_rows(const int nr, const int nv, const int ahead, const struct nn_linear_work *work, int64_t r,
+                             int64_t c0, int64_t c1, float *unfinished)
+{
+    vf acc[VF_KEYS][VF_STRIP];
+    const float *x[VF_KEYS];
+    ATTN_UNROLL
+    for (int i = 0; i < nr; i++) {
+        x[i] = work->x.data + (r + i) * work->x.stride;
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++)
+            acc[i][v] = c0 == 0 ? vf_zero() : vf_load(unfinished + ((r + i) * nv + v) * VF_LEN);
+    }
+    const float *panel = work->panel;
+#pragma GCC unroll 4
+    for (int64_t c = c0; c < c1; c++) {
+        vf w[VF_STRIP];
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++) {
+            w[v] = vf_load(panel + (c * nv + v) * VF_LEN);
+            /* With few rows the weights come from far; the next block's are asked for while this one is used. */
+            if (ahead && v * VF_LEN % (ATTN_ALIGN / 4) == 0)
+                __builtin_prefetch(panel + ((c + LINEAR_INPUTS / 2) * nv + v) * VF_LEN, 0, 3);
+        }
+        ATTN_UNROLL
+        for (int i = 0; i < nr; i++) {
+            const vf b = vf_set1(x[i][c]);
+            ATTN_UNROLL
+            for (int v = 0; v < nv; v++)
+                acc[i][v] = vf_fma(b, w[v], acc[i][v]);
+        }
+    }
+    ATTN_UNROLL
+    for (int i = 0; i < nr; i++)
+        ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        vf_store(unfinished + ((r + i) * nv + v) * VF_LEN, acc[i][v]);
+}
+
+/** The unfinished sums of a block of inputs, for all rows. */
+ATTN_INLINE void linear_block(const int nv, const struct nn_linear_work *work, int64_t c0, int64_t c1,
+                              float *unfinished)
+{
+    int64_t r = 0;
+    if (work->rows >= VF_KEYS) {
+        linear_rows(VF_KEYS, nv, 1, work, 0, c0, c1, unfinished);
+        r = VF_KEYS;
+    }
+    for (; r + VF_KEYS <= work->rows; r += VF_KEYS)
+        linear_rows(VF_KEYS, nv, 0, work, r, c0, c1, unfinished);
+    if (VF_KEYS > 4 && r + 4 <= work->rows) {
+        linear_rows(4, nv, 1, work, r, c0, c1, unfinished);
+        r += 4;
+    }
+    if (VF_KEYS > 2 && r + 2 <= work->rows) {
+        linear_rows(2, nv, 1, work, r, c0, c1, unfinished);
+        r += 2;
+    }
+    for (; r < work->rows; r++)
+        linear_rows(1, nv, 1, work, r, c0, c1, unfinished);
+}
+
+/** Finished sums to rows of out. */
+ATTN_INLINE void linear_finish(const attn_activation activation, const int nv, const struct nn_linear_work *work,
+                               const float *sums)
+{
+    const int last = work->outputs - (nv - 1) * VF_LEN; /* live lanes of the last vector */
+    for (int64_t r = 0; r < work->rows; r++) {
+        float *out = work->out.data + r * work->out.stride;
+        const float *residual = work->residual.data ? work->residual.data + r * work->residual.stride : NULL;
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++) {
+            const int tail = v == nv - 1 && last < VF_LEN;
+            const vf sum = vf_add(vf_load(sums + (r * nv + v) * VF_LEN), vf_load(work->bias + v * VF_LEN));
+            vf y = activated(activation, sum);
+            if (residual)
+                y = vf_add(y, tail ? vf_load_tail(residual + v * VF_LEN, last) : vf_load(residual + v * VF_LEN));
+            if (tail)
+                vf_store_tail(out + v * VF_LEN, y, last);
+            else
+                vf_store(out + v * VF_LEN, y);
+        }
+    }
+}
+
+ATTN_INLINE void linear_body(const int nv, const struct nn_linear_work *work)
+{
+    float unfinished[NN_LINEAR_ROWS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    for (int64_t c = 0; c == 0 || c < work->inputs; c += LINEAR_INPUTS)
+        linear_block(nv, work, c, work->inputs - c < LINEAR_INPUTS ? work->inputs : c + LINEAR_INPUTS, unfinished);
+    NN_BY_ACTIVATION(work->activation, linear_finish, nv, work, unfinished);
+}
+
+static void linear_panel(const struct nn_linear_work *work)
+{
+    ATTN_BY_WIDTH(work->vectors, linear_body, work);
+}
+
+#endif

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Linear layers: packing, and the cut of a product into tasks.
+ *
+ * The outputs of a part are cut into panels of as many as the register tile has
+ * lanes; a panel is stored input by input, [inputs][lanes], so that a kernel
+ * reads its weights from front to back. The last panel of a part has only the
+ * vectors that it needs, the lanes behind the last output are 0. All panels of
+ * all parts lie behind each other.
+ *
+ * Why not CBLAS: it repacks the weights in every call, which costs half of the
+ * time when the rows are few, as they are for a sentence or a step of decoding,
+ * and gives no promise that a row's bits stay the same among other rows.
+ * docs/performance.md has the figures.
+ */
+#include "attn/nn/linear.h"
+
+#include "driver/ranges.h"
+#include "nn/check.h"
+#include "nn/kernels/nn_kernels.h"
+#include "nn/tensor_rows.h"
+#include "simd/half.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+struct part {
+    int64_t outputs;
+    int64_t first_panel, panels;
+    float *weights; /* of the first panel */
+    float *bias;    /* [panels * panel outputs], zeros where there is none */
+};
+
+struct attn_linear {
+    const struct attn_nn_kernels *kernels;
+    int64_t inputs, num_parts, panels;
+    int64_t panel_outputs; /* of a full panel */
+    float *memory;
+    struct part parts[];
+};
+
+/** An element of a weight of any type. */
+static float weight_at(const attn_tensor *t, int64_t row, int64_t column)
+{
+    const int64_t at = (t->shape[2] > 1 ? row * t->stride[2] : 0) + (t->shape[3] > 1 ? column * t->stride[3] : 0);
+    if (t->dtype == ATTN_F32)
+        return ((const float *)t->data)[at];
+    const uint16_t half = ((const uint16_t *)t->data)[at];
+    return t->dtype == ATTN_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
+}
+
+static int64_t rounded_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static void pack_part(const struct attn_linear *linear, const struct part *part, const attn_tensor *weight,
+                      const attn_tensor *bias)
+{
+    const int lanes = linear->kernels->lanes;
+    float *to = part->weights;
+    for (int64_t first = 0; first < part->outputs; first += linear->panel_outputs) {
+        const int64_t left = part->outputs - first, live = left < linear->panel_outputs ? left : linear->panel_outputs;
+        const int64_t width = rounded_up(live, lanes);
+        for (int64_t c = 0; c < linear->inputs; c++)
+            for (int64_t o = 0; o < width; o++)
+                *to++ = o < live ? weight_at(weight, first + o, c) : 0.0f;
+    }
+    for (int64_t o = 0; o < part->panels * linear->panel_outputs; o++)
+        part->bias[o] = bias && o < part->outputs ? weight_at(bias, 0, o) : 0.0f;
+}
+
+static int has_bias(const attn_tensor *biases, int64_t part)
+{
+    return biases && biases[part].data;
+}
+
+static attn_status check_weights(int64_t num_parts, const attn_tensor *weights, const attn_tensor *biases)
+{
+    CHECK(nn_check_length("num_parts", num_parts, 1));
+    if (!weights)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "weights is NULL; expected %" PRId64 " matrices", num_parts);
+    for (int64_t p = 0; p < num_parts; p++) {
+        const struct nn_name weight = nn_name_of("weights", p, NULL), bias = nn_name_of("biases", p, NULL);
+        CHECK(nn_check_matrix(weight.text, &weights[p], NN_ANY, p ? weights[0].shape[3] : NN_ANY));
+        if (has_bias(biases, p))
+            CHECK(nn_check_vector(bias.text, &biases[p], weights[p].shape[2]));
+    }
+    return ATTN_OK;
+}
+
+/** Sizes of the parts, in units that are known to fit; returns the floats of memory, or -1 on overflow. */
+static int64_t lay_out(struct attn_linear *linear, const attn_tensor *weights)
+{
+    const int64_t lanes = linear->kernels->lanes;
+    int64_t total = 0;
+    for (int64_t p = 0; p < linear->num_parts; p++) {
+        struct part *part = &linear->parts[p];
+        int64_t padded, floats;
+        part->outputs = weights[p].shape[2];
+        if (__builtin_add_overflow(part->outputs, linear->panel_outputs, &padded))
+            return -1;
+        part->panels = (padded - 1) / linear->panel_outputs;
+        part->first_panel = linear->panels;
+        linear->panels += part->panels;
+        if (__builtin_mul_overflow(rounded_up(part->outputs, lanes), linear->inputs, &floats) ||
+            __builtin_add_overflow(floats, part->panels * linear->panel_outputs, &floats) ||
+            __builtin_add_overflow(total, floats, &total) || total > INT64_MAX / 8)
+            return -1;
+    }
+    return total;
+}
+
+attn_status attn_linear_create(attn_linear **linear_out, int64_t num_parts, const attn_tensor *weights,
+                               const attn_tensor *biases)
+{
+    if (!linear_out)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "linear is NULL; expected where to put the layer");
+    *linear_out = NULL;
+    CHECK(check_weights(num_parts, weights, biases));
+    struct attn_linear *linear = calloc(1, sizeof *linear + (size_t)num_parts * sizeof *linear->parts);
+    if (!linear)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "a linear layer of %" PRId64 " parts could not be allocated", num_parts);
+    linear->kernels = attn_nn_kernels_active();
+    linear->panel_outputs = (int64_t)linear->kernels->panel_vectors * linear->kernels->lanes;
+    linear->inputs = weights[0].shape[3];
+    linear->num_parts = num_parts;
+    const int64_t floats = lay_out(linear, weights);
+    if (floats < 0) {
+        free(linear);
+        return attn_fail(ATTN_SIZE_OVERFLOW, "the packed weights would exceed 2^63 bytes");
+    }
+    linear->memory = aligned_alloc(64, (size_t)rounded_up(floats * 4 + 1, 64));
+    if (!linear->memory) {
+        free(linear);
+        return attn_fail(ATTN_OUT_OF_MEMORY, "%" PRId64 " packed weights could not be allocated", floats);
+    }
+    float *at = linear->memory;
+    for (int64_t p = 0; p < num_parts; p++) {
+        struct part *part = &linear->parts[p];
+        part->weights = at;
+        at += rounded_up(part->outputs, linear->kernels->lanes) * linear->inputs;
+    }
+    for (int64_t p = 0; p < num_parts; p++) {
+        struct part *part = &linear->parts[p];
+        part->bias = at;
+        at += part->panels * linear->panel_outputs;
+        pack_part(linear, part, &weights[p], has_bias(biases, p) ? &biases[p] : NULL);
+    }
+    *linear_out = linear;
+    return ATTN_OK;
+}
+
+void attn_linear_destroy(attn_linear *linear)
+{
+    if (linear)
+        free(linear->memory);
+    free(linear);
+}
+
+int64_t attn_linear_inputs(const attn_linear *linear)
+{
+    return linear->inputs;
+}
+
+int64_t attn_linear_outputs(const attn_linear *linear, int64_t part)
+{
+    return part >= 0 && part < linear->num_parts ? linear->parts[part].outputs : 0;
+}
+
+/* ---------------------------------------------------------------- products -- */
+
+/** A product that has been checked. */
+struct product {
+    const struct attn_linear *linear;
+    const attn_tensor *const *outs;
+    const attn_tensor *residual;
+    attn_activation activation;
+    struct nn_row_grid grid;
+    struct nn_grid_rows x, added;
+    int64_t block_rows, blocks; /* rows of a task; blocks of each batch of the grid */
+};
+
+/** The part of panel number panel of a layer. */
+static const struct part *part_of(const struct attn_linear *linear, int64_t panel)
+{
+    const struct part *part = linear->parts;
+    while (panel >= part->first_panel + part->panels)
+        part++;
+    return part;
+}
+
+static void run_task(const struct product *product, int64_t task)
+{
+    const struct attn_linear *linear = product->linear;
+    const int64_t panel = task % linear->panels, block = task / linear->panels;
+    const int64_t batch = block / product->blocks, first = block % product->blocks * product->block_rows;
+    const struct part *part = part_of(linear, panel);
+    const attn_tensor *out = product->outs[part - linear->parts];
+    if (!out)
+        return;
+    const int64_t at = (panel - part->first_panel) * linear->panel_outputs, left = part->outputs - at;
+    const int lanes = linear->kernels->lanes;
+    const struct nn_grid_rows to = nn_rows_in_grid(&product->grid, out);
+    struct nn_linear_work work = {
+        .x = nn_rows_from(&product->x, batch, first),
+        .rows = product->grid.tokens - first < product->block_rows ? product->grid.tokens - first : product->block_rows,
+        .inputs = linear->inputs,
+        .panel = part->weights + at * linear->inputs,
+        .bias = part->bias + at,
+        .outputs = (int)(left < linear->panel_outputs ? left : linear->panel_outputs),
+        .activation = product->activation,
+        .out = nn_rows_from(&to, batch, first),
+    };
+    work.vectors = (work.outputs + lanes - 1) / lanes;
+    work.out.data += at;
+    if (product->residual) {
+        work.residual = nn_rows_from(&product->added, batch, first);
+        work.residual.data += at;
+    }
+    linear->kernels->linear(&work);
+}
+
+static void run_tasks(const void *context, int64_t first, int64_t end)
+{
+    for (int64_t task = first; task < end; task++)
+        run_task(context, task);
+}
+
+/* The rows of x that a task reads again for every panel should stay in L2. */
+#define ROWS_BYTES ((int64_t)512 << 10)
+
+static int64_t rows_of_a_task(int64_t inputs)
+{
+    const int64_t fit = inputs ? ROWS_BYTES / 4 / inputs / 8 * 8 : NN_LINEAR_ROWS;
+    return fit < 32 ? 32 : fit > NN_LINEAR_ROWS ? NN_LINEAR_ROWS : fit;
+}
+
+static void run_product(struct product *product, const attn_tensor *x, int num_threads)
+{
+    const struct attn_linear *linear = product->linear;
+    int64_t outputs = 0;
+    product->grid = nn_grid_of(x);
+    for (int64_t p = 0; p < linear->num_parts; p++)
+        if (product->outs[p]) {
+            nn_grid_fit(&product->grid, product->outs[p]);
+            outputs += linear->parts[p].outputs;
+        }
+    if (product->residual)
+        nn_grid_fit(&product->grid, product->residual);
+    product->x = nn_rows_in_grid(&product->grid, x);
+    if (product->residual)
+        product->added = nn_rows_in_grid(&product->grid, product->residual);
+    const int64_t rows = product->grid.tokens, most = rows_of_a_task(linear->inputs);
+    if (rows == 0 || product->grid.batch == 0)
+        return;
+    /* Blocks of one size: the last should not be a small rest. */
+    product->blocks = (rows + most - 1) / most;
+    product->block_rows = rounded_up((rows + product->blocks - 1) / product->blocks, 8);
+    product->blocks = (rows + product->block_rows - 1) / product->block_rows;
+    const double operations = (double)product->grid.batch * (double)rows * (double)outputs * (double)linear->inputs / 8;
+    attn_run_ranges(product->grid.batch * product->blocks * linear->panels, nn_threads(num_threads, operations),
+                    run_tasks, product);
+}
+
+/** Checks what the two products have in common. */
+static attn_status check_product(const attn_linear *linear, const attn_tensor *x, const attn_linear_options *options)
+{
+    if (!linear)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "linear is NULL; expected a layer");
+    CHECK(nn_check_activations("x", x, NN_ANY, NN_ANY, linear->inputs));
+    if (!options)
+        return ATTN_OK;
+    CHECK(nn_check_activation("options.activation", options->activation));
+    return nn_check_threads(options->num_threads);
+}
+
+static attn_status check_out(const char *name, const attn_tensor *out, const attn_tensor *x, int64_t outputs)
+{
+    CHECK(nn_check_output(name, out, x->shape[0], x->shape[2], outputs));
+    return attn_check_apart(name, out, "x", x, 0);
+}
+
+attn_status attn_linear_forward(const attn_linear *linear, const attn_tensor *x, const attn_tensor *out,
+                                const attn_linear_options *options)
+{
+    CHECK(check_product(linear, x, options));
+    if (linear->num_parts != 1)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "linear has %" PRId64 " parts; expected 1, or a call of attn_linear_forward_parts()",
+                         linear->num_parts);
+    CHECK(check_out("out", out, x, linear->parts[0].outputs));
+    const attn_tensor *residual = options ? options->residual : NULL;
+    if (residual) {
+        CHECK(nn_check_activations("options.residual", residual, x->shape[0], x->shape[2], linear->parts[0].outputs));
+        CHECK(attn_check_apart("out", out, "options.residual", residual, 1));
+    }
+    struct product product = {
+        .linear = linear,
+        .outs = &out,
+        .residual = residual,
+        .activation = options ? options->activation : ATTN_ACTIVATION_NONE,
+    };
+    run_product(&product, x, options ? options->num_threads : 0);
+    return ATTN_OK;
+}
+
+attn_status attn_linear_forward_parts(const attn_linear *linear, const attn_tensor *x, const attn_tensor *const *outs,
+                                      const attn_linear_options *options)
+{
+    CHECK(check_product(linear, x, options));
+    if (options && options->residual)
+        return attn_fail(ATTN_UNSUPPORTED, "options.residual is set; expected NULL with several parts");
+    if (!outs)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "outs is NULL; expected %" PRId64 " tensors", linear->num_parts);
+    for (int64_t p = 0; p < linear->num_parts; p++) {
+        if (!outs[p])
+            continue;
+        const struct nn_name name = nn_name_of("outs", p, NULL);
+        CHECK(check_out(name.text, outs[p], x, linear->parts[p].outputs));
+        for (int64_t before = 0; before < p; before++)
+            if (outs[before])
+                CHECK(attn_check_apart(name.text, outs[p], nn_name_of("outs", before, NULL).text, outs[before], 0));
+    }
+    struct product product = {
+        .linear = linear,
+        .outs = outs,
+        .activation = options ? options->activation : ATTN_ACTIVATION_NONE,
+    };
+    run_product(&product, x, options ? options->num_threads : 0);
+    return ATTN_OK;
+}
