@@ -104,6 +104,23 @@ extern "C" {
 ATTN_API attn_status attn_forward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                                   const attn_tensor *out, const attn_params *params);
 
+/**
+ * Checks what attn_forward() checks, contents of arrays included, and nothing else: for callers that write elsewhere
+ * first.
+ */
+ATTN_API attn_status attn_forward_check(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                        const attn_tensor *out, const attn_params *params);
+
+/** Sets size to the bytes of workspace that attn_forward_in() needs for tensors of these shapes and types, whose data
+ * may be NULL. */
+ATTN_API attn_status attn_forward_workspace_size(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                                 const attn_tensor *out, const attn_params *params, size_t *size);
+
+/** attn_forward() in the caller's memory, of any alignment: allocates nothing. */
+ATTN_API attn_status attn_forward_in(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                     const attn_tensor *out, const attn_params *params, void *workspace,
+                                     size_t workspace_size);
+
 /* ------------------------------------------------------------------- plans -- */
 
 /** An immutable choice of kernel, tiles and schedule for one shape and set of options. */

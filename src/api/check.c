@@ -53,27 +53,6 @@ static attn_status check_operands(const struct attn_problem *p, enum check_depth
     return depth == CHECK_ALL ? attn_check_distinct("out", &p->out) : ATTN_OK;
 }
 
-/** Takes over the caller's params, whose struct may be older or newer than ours. */
-static attn_status take_params(attn_params *ours, const attn_params *theirs)
-{
-    *ours = attn_params_default();
-    if (!theirs)
-        return ATTN_OK;
-    const size_t size = theirs->struct_size;
-    if (size < sizeof *ours)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "params.struct_size is %zu; expected %zu: start from attn_params_default()", size,
-                         sizeof *ours);
-    for (size_t i = sizeof *ours; i < size; i++)
-        if (((const unsigned char *)theirs)[i])
-            return attn_fail(ATTN_UNSUPPORTED,
-                             "params.struct_size is %zu and a field behind the %zu bytes that version %s knows is set",
-                             size, sizeof *ours, attn_version_string());
-    memcpy(ours, theirs, sizeof *ours);
-    ours->struct_size = sizeof *ours;
-    return ATTN_OK;
-}
-
 /** Options that have a place in attn_params but no kernel yet. */
 static attn_status check_reserved(const attn_params *p)
 {
@@ -144,7 +123,7 @@ attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const
     memset(problem, 0, sizeof *problem);
     problem->q = *q, problem->k = *k, problem->v = *v, problem->out = *out;
     CHECK(check_operands(problem, depth));
-    CHECK(take_params(&problem->params, params));
+    CHECK(attn_take_params(&problem->params, params));
     CHECK(check_reserved(&problem->params));
     CHECK(check_choices(&problem->params));
     CHECK(check_scale(problem));

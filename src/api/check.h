@@ -26,6 +26,9 @@ enum check_depth {
 attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                        const attn_tensor *out, const attn_params *params, enum check_depth depth);
 
+/** Copies options (NULL: the defaults), or refuses those of a version that has fewer fields, or sets more. */
+attn_status attn_take_params(attn_params *ours, const attn_params *theirs);
+
 /** What a plan remembers of the structs that its params point to: they may be gone when it runs. */
 struct attn_planned {
     int64_t block_size;           /**< block_mask->size */

@@ -162,6 +162,55 @@ size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size)
     return attn_describe(&plan->problem, &plan->geometry, buffer, size);
 }
 
+/* ------------------------------------------------------- without a plan -- */
+
+/** A plan on the caller's stack. Nobody else can join: scratch for those threads that start. */
+static void make_own_plan(struct attn_plan *plan, const struct attn_problem *problem)
+{
+    make_plan(plan, problem);
+    plan->geometry.threads = plan->geometry.parallel;
+}
+
+attn_status attn_forward_check(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                               const attn_params *params)
+{
+    struct attn_problem problem;
+    return attn_check(&problem, q, k, v, out, params, CHECK_ALL);
+}
+
+attn_status attn_forward_workspace_size(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                        const attn_tensor *out, const attn_params *params, size_t *size)
+{
+    struct attn_plan plan;
+    struct attn_problem problem;
+    if (!size)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "size is NULL; expected where to put the number of bytes");
+    const attn_status status = attn_check(&problem, q, k, v, out, params, CHECK_SHAPES);
+    if (status)
+        return status;
+    make_own_plan(&plan, &problem);
+    *size = workspace_size(&plan);
+    return ATTN_OK;
+}
+
+attn_status attn_forward_in(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                            const attn_params *params, void *workspace, size_t size)
+{
+    struct attn_plan plan;
+    struct attn_problem problem;
+    const attn_status status = attn_check(&problem, q, k, v, out, params, CHECK_ALL);
+    if (status)
+        return status;
+    make_own_plan(&plan, &problem);
+    if (!workspace)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", workspace_size(&plan));
+    if (size < workspace_size(&plan))
+        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size,
+                         workspace_size(&plan));
+    execute(&plan, &problem, workspace);
+    return ATTN_OK;
+}
+
 attn_status attn_forward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
                          const attn_params *params)
 {
@@ -170,8 +219,7 @@ attn_status attn_forward(const attn_tensor *q, const attn_tensor *k, const attn_
     const attn_status status = attn_check(&problem, q, k, v, out, params, CHECK_ALL);
     if (status)
         return status;
-    make_plan(&plan, &problem);
-    plan.geometry.threads = plan.geometry.parallel; /* nobody else can join: scratch for those that start */
+    make_own_plan(&plan, &problem);
     void *workspace = malloc(workspace_size(&plan));
     if (!workspace)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a workspace of %zu bytes", workspace_size(&plan));

@@ -4,6 +4,8 @@
  */
 #include "nn/check.h"
 
+#include "simd/half.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -79,6 +81,19 @@ attn_status nn_check_activation(const char *name, attn_activation activation)
     return ATTN_OK;
 }
 
+attn_status nn_check_offsets(int64_t num_sequences, const int64_t *offsets)
+{
+    if (!offsets)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "offsets is NULL; expected %" PRId64 " + 1 offsets", num_sequences);
+    if (offsets[0] != 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "offsets[0] is %" PRId64 "; expected 0", offsets[0]);
+    for (int64_t s = 1; s <= num_sequences; s++)
+        if (offsets[s] < offsets[s - 1])
+            return attn_fail(ATTN_INVALID_ARGUMENT, "offsets[%" PRId64 "] is %" PRId64 "; expected %" PRId64 " or more",
+                             s, offsets[s], offsets[s - 1]);
+    return ATTN_OK;
+}
+
 /* Operations that are worth a thread: waking one costs some microseconds. */
 #define OPERATIONS_PER_THREAD 250e3
 
@@ -87,6 +102,15 @@ int nn_threads(int num_threads, double operations)
     const int most = num_threads ? num_threads : attn_default_num_threads();
     const double worth = 1 + operations / OPERATIONS_PER_THREAD;
     return worth < most ? (int)worth : most;
+}
+
+float nn_weight_at(const attn_tensor *t, int64_t row, int64_t column)
+{
+    const int64_t at = (t->shape[2] > 1 ? row * t->stride[2] : 0) + (t->shape[3] > 1 ? column * t->stride[3] : 0);
+    if (t->dtype == ATTN_F32)
+        return ((const float *)t->data)[at];
+    const uint16_t half = ((const uint16_t *)t->data)[at];
+    return t->dtype == ATTN_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
 }
 
 struct nn_name nn_name_of(const char *array, int64_t i, const char *member)

@@ -32,8 +32,17 @@ attn_status nn_check_length(const char *name, int64_t value, int64_t least);
 /** That activation is one. */
 attn_status nn_check_activation(const char *name, attn_activation activation);
 
+/** offsets[num_sequences + 1] of a ragged batch: from 0, not descending. */
+attn_status nn_check_offsets(int64_t num_sequences, const int64_t *offsets);
+
 /** The threads that a call with num_threads may use for so many elementary operations. */
 int nn_threads(int num_threads, double operations);
+
+/** An element of a matrix of weights, of any type and strides. */
+float nn_weight_at(const attn_tensor *t, int64_t row, int64_t column);
+
+/** A config with its defaults filled in, or what is wrong with it. */
+attn_status nn_complete_mha_config(attn_mha_config *completed, const attn_mha_config *config);
 
 /** "weights[3]" and the like. */
 struct nn_name {

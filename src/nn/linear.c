@@ -19,7 +19,6 @@
 #include "nn/check.h"
 #include "nn/kernels/nn_kernels.h"
 #include "nn/tensor_rows.h"
-#include "simd/half.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -39,16 +38,6 @@ struct attn_linear {
     struct part parts[];
 };
 
-/** An element of a weight of any type. */
-static float weight_at(const attn_tensor *t, int64_t row, int64_t column)
-{
-    const int64_t at = (t->shape[2] > 1 ? row * t->stride[2] : 0) + (t->shape[3] > 1 ? column * t->stride[3] : 0);
-    if (t->dtype == ATTN_F32)
-        return ((const float *)t->data)[at];
-    const uint16_t half = ((const uint16_t *)t->data)[at];
-    return t->dtype == ATTN_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
-}
-
 static int64_t rounded_up(int64_t n, int64_t to)
 {
     return (n + to - 1) / to * to;
@@ -64,10 +53,10 @@ static void pack_part(const struct attn_linear *linear, const struct part *part,
         const int64_t width = rounded_up(live, lanes);
         for (int64_t c = 0; c < linear->inputs; c++)
             for (int64_t o = 0; o < width; o++)
-                *to++ = o < live ? weight_at(weight, first + o, c) : 0.0f;
+                *to++ = o < live ? nn_weight_at(weight, first + o, c) : 0.0f;
     }
     for (int64_t o = 0; o < part->panels * linear->panel_outputs; o++)
-        part->bias[o] = bias && o < part->outputs ? weight_at(bias, 0, o) : 0.0f;
+        part->bias[o] = bias && o < part->outputs ? nn_weight_at(bias, 0, o) : 0.0f;
 }
 
 static int has_bias(const attn_tensor *biases, int64_t part)

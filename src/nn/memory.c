@@ -8,14 +8,21 @@
 
 #define ALIGNMENT ((size_t)64)
 
+static void *too_much(struct nn_arena *arena)
+{
+    if (!arena->status)
+        arena->status = attn_fail(ATTN_SIZE_OVERFLOW, "the workspace of this call would exceed 2^63 bytes");
+    return NULL;
+}
+
 void *nn_take_bytes(struct nn_arena *arena, size_t n)
 {
     size_t end;
-    if (n > SIZE_MAX / 2 || __builtin_add_overflow(arena->used, (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, &end) ||
-        end > SIZE_MAX / 2) {
-        arena->overflow = 1;
+    if (arena->status)
         return NULL;
-    }
+    if (n > SIZE_MAX / 2 || __builtin_add_overflow(arena->used, (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, &end) ||
+        end > SIZE_MAX / 2)
+        return too_much(arena);
     void *piece = arena->base ? arena->base + arena->used : NULL;
     arena->used = end;
     return piece;
@@ -27,20 +34,21 @@ void *nn_take(struct nn_arena *arena, int64_t n0, int64_t n1, int64_t n2, size_t
     size_t bytes = element;
     for (int i = 0; i < 3; i++)
         if (__builtin_mul_overflow(bytes, (size_t)counts[i], &bytes))
-            arena->overflow = 1;
-    return nn_take_bytes(arena, arena->overflow ? SIZE_MAX : bytes);
+            return too_much(arena);
+    return nn_take_bytes(arena, bytes);
 }
 
 size_t nn_arena_size(const struct nn_arena *arena)
 {
-    return arena->overflow ? SIZE_MAX : arena->used + ALIGNMENT - 1;
+    return arena->status ? SIZE_MAX : arena->used + ALIGNMENT - 1;
 }
 
-attn_status nn_workspace_open(struct nn_workspace *w, void *workspace, size_t size, size_t needed)
+attn_status nn_workspace_open(struct nn_workspace *w, void *workspace, size_t size, const struct nn_arena *measured)
 {
+    const size_t needed = nn_arena_size(measured);
     memset(w, 0, sizeof *w);
-    if (needed == SIZE_MAX)
-        return attn_fail(ATTN_SIZE_OVERFLOW, "the workspace of this call would exceed 2^63 bytes");
+    if (measured->status)
+        return measured->status;
     if (!workspace) {
         workspace = w->own = malloc(needed);
         if (!workspace)

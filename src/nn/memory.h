@@ -4,8 +4,11 @@
  * arena; run on an empty arena it tells how much there has to be, run on a
  * workspace it gives the pointers.
  *
- *     static struct pieces take_pieces(struct nn_arena *arena, ...);
- *     size_t size = (take_pieces(&(struct nn_arena){0}, ...), nn_arena_size(&arena));
+ *     struct nn_arena measured = {0};
+ *     take_pieces(&measured, ...);
+ *     struct nn_workspace w;
+ *     CHECK(nn_workspace_open(&w, workspace, workspace_size, &measured));
+ *     struct pieces pieces = take_pieces(&w.arena, ...);
  */
 #ifndef ATTN_NN_MEMORY_H
 #define ATTN_NN_MEMORY_H
@@ -16,16 +19,16 @@
 struct nn_arena {
     char *base;
     size_t used;
-    int overflow;
+    attn_status status; /**< of the first piece that could not be had; its sentence has been kept */
 };
 
-/** n0 * n1 * n2 elements, aligned to 64 bytes; NULL when measuring or when the product overflows. */
+/** n0 * n1 * n2 elements, aligned to 64 bytes; NULL when measuring or after an error. */
 void *nn_take(struct nn_arena *arena, int64_t n0, int64_t n1, int64_t n2, size_t element);
 
-/** n bytes of a piece whose size another layer has told (SIZE_MAX: overflow). */
+/** n bytes. */
 void *nn_take_bytes(struct nn_arena *arena, size_t n);
 
-/** Bytes of workspace for what was taken, with room to align it; SIZE_MAX if it overflowed. */
+/** Bytes of workspace for what was taken, with room to align it; SIZE_MAX after an error. */
 size_t nn_arena_size(const struct nn_arena *arena);
 
 /** The memory of a call. */
@@ -35,10 +38,10 @@ struct nn_workspace {
 };
 
 /**
- * Uses the caller's workspace of size bytes, or allocates needed bytes if it is NULL. Returns
- * ATTN_WORKSPACE_TOO_SMALL, ATTN_OUT_OF_MEMORY or ATTN_SIZE_OVERFLOW with a sentence.
+ * Uses the caller's workspace of size bytes for what has been measured, or allocates it if it is NULL. Returns the
+ * status of measured, ATTN_WORKSPACE_TOO_SMALL or ATTN_OUT_OF_MEMORY.
  */
-attn_status nn_workspace_open(struct nn_workspace *w, void *workspace, size_t size, size_t needed);
+attn_status nn_workspace_open(struct nn_workspace *w, void *workspace, size_t size, const struct nn_arena *measured);
 /** Frees what was allocated. */
 void nn_workspace_close(struct nn_workspace *w);
 

@@ -42,11 +42,14 @@ ATTN_API attn_status attn_bert_load(attn_bert **bert, const attn_bert_config *co
 /** Frees an encoder; NULL is allowed. */
 ATTN_API void attn_bert_destroy(attn_bert *bert);
 /** Bytes that attn_bert_forward() needs for so many tokens in so many sequences; SIZE_MAX on overflow. */
-ATTN_API size_t attn_bert_workspace_size(const attn_bert *bert, int64_t num_sequences, int64_t tokens);
+ATTN_API size_t attn_bert_workspace_size(const attn_bert *bert, int64_t num_sequences, int64_t tokens, int num_threads);
 
 /** What attn_bert_forward() can be asked for besides hidden states. */
 typedef struct attn_bert_outputs {
-    /** [layers] or NULL: entry l, if not NULL, f32 (1, heads, tokens, longest sequence): the weights of layer l. */
+    /**
+     * [layers] or NULL: entry l, if not NULL, f32 (1, heads, tokens, tokens): the weights of layer l, of all sequences'
+     * tokens as in attn_params.weights; a sequence's own are a square on the diagonal.
+     */
     const attn_tensor *const *weights;
 } attn_bert_outputs;
 

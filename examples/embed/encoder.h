@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A sentence encoder of the kind of all-MiniLM-L6-v2: WordPiece tokens, a BERT,
+ * the mean of its states, brought to length 1.
+ *
+ *     struct encoder *encoder;
+ *     encoder_open(&encoder, "model", &error);         config.json, vocab.txt, model.safetensors
+ *     struct sentences tokens = {0};
+ *     encoder_tokenize(encoder, text, size, &tokens, &error);     for each sentence
+ *     encoder_embed(encoder, &tokens, first, count, threads, embeddings, &error);
+ */
+#ifndef ATTN_EXAMPLES_EMBED_ENCODER_H
+#define ATTN_EXAMPLES_EMBED_ENCODER_H
+
+#include <attn/nn.h>
+
+#include "text/wordpiece.h"
+
+struct encoder;
+
+/* The tokens of any number of sentences behind each other; begins as {0}. */
+struct sentences {
+    int64_t count;
+    int64_t *offsets; /* [count + 1] */
+    int32_t *ids;     /* [offsets[count]] */
+    int64_t room, id_room;
+};
+
+bool encoder_open(struct encoder **encoder, const char *folder, struct io_error *error);
+void encoder_close(struct encoder *encoder);
+/* Numbers in an embedding; layers; heads of each. */
+int64_t encoder_width(const struct encoder *encoder);
+int64_t encoder_layers(const struct encoder *encoder);
+int64_t encoder_heads(const struct encoder *encoder);
+const struct wordpiece *encoder_tokenizer(const struct encoder *encoder);
+
+/* Adds the tokens of one sentence. */
+bool encoder_tokenize(const struct encoder *encoder, const char *text, size_t size, struct sentences *sentences,
+                      struct io_error *error);
+void sentences_free(struct sentences *sentences);
+
+/* Embeds sentences first to first + count - 1 as one ragged batch: embeddings[count][width] is written. */
+bool encoder_embed(struct encoder *encoder, const struct sentences *sentences, int64_t first, int64_t count,
+                   int threads, float *embeddings, struct io_error *error);
+
+/* The attention weights of every layer for one sentence of T tokens: weights[layers][heads][T][T] is written. */
+bool encoder_weights(struct encoder *encoder, const struct sentences *sentences, int64_t which, int threads,
+                     float *weights, struct io_error *error);
+
+#endif

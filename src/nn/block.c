@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A Transformer layer at work. Each sublayer's last product adds the residual,
+ * so between two products there is nothing but a normalisation:
+ *
+ *     post-norm:  a = sublayer(x) + x,  a = norm(a),  and so on; the last norm writes out
+ *     pre-norm:   a = norm(x),  out = sublayer(a) + x,  a = norm(out),  out = sublayer(a) + out, ...
+ */
+#include "nn/block.h"
+
+#include "nn/check.h"
+#include "nn/mha.h"
+
+#include <inttypes.h>
+
+/** A call that has been checked, with its memory. */
+struct block_call {
+    const attn_block *block;
+    int num_threads;
+    attn_params self_params, cross_params;
+    struct nn_mha_call self, cross;
+    struct nn_mha_pieces self_pieces, cross_pieces;
+    attn_tensor normed;      /* (B, 1, T, d_model) in the workspace: a above */
+    attn_tensor hidden;      /* (B, 1, T, d_ff), */
+    attn_tensor hidden_2;    /* and the second one if gated */
+    attn_tensor seen, added; /* of the cache: what x sees, where its own keys and values go */
+};
+
+/** Tokens of the memory that a call brings, in one form or the other. */
+static int64_t memory_tokens(const attn_block_inputs *inputs)
+{
+    return inputs->memory ? inputs->memory->shape[2] : inputs->cross_kv ? inputs->cross_kv->shape[2] : 0;
+}
+
+static void take_pieces(struct nn_arena *arena, struct block_call *call, int64_t batch, int64_t tokens,
+                        const attn_block_inputs *inputs)
+{
+    const attn_block *block = call->block;
+    const attn_block_config *c = &block->config;
+    const int64_t keys = inputs->cache ? inputs->cached + tokens : tokens;
+    call->normed = attn_btc(nn_take(arena, batch, tokens, c->attention.d_model, sizeof(float)), batch, tokens,
+                            c->attention.d_model);
+    call->hidden = attn_btc(nn_take(arena, batch, tokens, c->d_ff, sizeof(float)), batch, tokens, c->d_ff);
+    if (c->gated)
+        call->hidden_2 = attn_btc(nn_take(arena, batch, tokens, c->d_ff, sizeof(float)), batch, tokens, c->d_ff);
+    call->self_pieces = nn_mha_take(arena, block->self, batch, tokens, keys, inputs->cache == NULL, &call->self_params);
+    if (c->cross)
+        call->cross_pieces = nn_mha_take(arena, block->cross, batch, tokens, memory_tokens(inputs),
+                                         inputs->cross_kv == NULL, &call->cross_params);
+}
+
+/* ------------------------------------------------------------------ checks -- */
+
+static attn_status take_inputs(attn_block_inputs *ours, const attn_block_inputs *theirs)
+{
+    *ours = attn_block_inputs_default();
+    if (theirs) {
+        CHECK(nn_check_struct("inputs", theirs->struct_size, sizeof *ours));
+        *ours = *theirs;
+    }
+    return nn_check_threads(ours->num_threads);
+}
+
+static attn_status take_all_params(struct block_call *call, const attn_block_inputs *inputs)
+{
+    call->num_threads = inputs->num_threads;
+    CHECK(attn_take_params(&call->self_params, inputs->self));
+    CHECK(attn_take_params(&call->cross_params, inputs->cross));
+    call->self_params.num_threads = call->cross_params.num_threads = inputs->num_threads;
+    return ATTN_OK;
+}
+
+static attn_status check_cross(const attn_block *block, const attn_block_inputs *inputs, const attn_tensor *x,
+                               const attn_tensor *out)
+{
+    if (!block->cross) {
+        if (inputs->memory || inputs->cross_kv || inputs->cross)
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "inputs.%s is set; expected NULL, as this layer has no cross-attention",
+                             inputs->memory     ? "memory"
+                             : inputs->cross_kv ? "cross_kv"
+                                                : "cross");
+        return ATTN_OK;
+    }
+    if (!inputs->memory == !inputs->cross_kv)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "inputs.memory and inputs.cross_kv are %s; expected one of them",
+                         inputs->memory ? "both set" : "both NULL");
+    const attn_mha_config c = attn_mha_sizes(block->cross);
+    const int64_t kv = c.kv_heads * (c.head_dim + c.value_dim);
+    const char *name = inputs->memory ? "inputs.memory" : "inputs.cross_kv";
+    const attn_tensor *t = inputs->memory ? inputs->memory : inputs->cross_kv;
+    CHECK(nn_check_activations(name, t, x->shape[0], NN_ANY, inputs->memory ? c.d_memory : kv));
+    return attn_check_apart("out", out, name, t, 0);
+}
+
+static attn_status check_cache(const attn_block *block, const attn_block_inputs *inputs, const attn_tensor *x,
+                               const attn_tensor *out)
+{
+    if (!inputs->cache) {
+        if (inputs->cached)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "inputs.cached is %" PRId64 "; expected 0 without a cache",
+                             inputs->cached);
+        return ATTN_OK;
+    }
+    const attn_mha_config c = attn_mha_sizes(block->self);
+    CHECK(nn_check_output("inputs.cache", inputs->cache, x->shape[0], NN_ANY, c.kv_heads * (c.head_dim + c.value_dim)));
+    if (inputs->cached < 0 || inputs->cached > inputs->cache->shape[2] ||
+        x->shape[2] > inputs->cache->shape[2] - inputs->cached)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "inputs.cached is %" PRId64 "; expected 0 to %" PRId64 ", so that the %" PRId64
+                         " tokens of x fit into the cache of %" PRId64,
+                         inputs->cached, inputs->cache->shape[2] - x->shape[2], x->shape[2], inputs->cache->shape[2]);
+    CHECK(attn_check_apart("inputs.cache", inputs->cache, "x", x, 0));
+    return attn_check_apart("out", out, "inputs.cache", inputs->cache, 0);
+}
+
+static attn_status check_rotation(const attn_block *block, const attn_block_inputs *inputs, const attn_tensor *x,
+                                  const attn_tensor *out)
+{
+    const attn_tensor *t = inputs->rotation;
+    if ((unsigned)inputs->rope > ATTN_ROPE_INTERLEAVED)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "inputs.rope is %d; expected an attn_rope_layout", (int)inputs->rope);
+    if (!t)
+        return inputs->rope ? attn_fail(ATTN_INVALID_ARGUMENT, "inputs.rope is set; expected 0 without a rotation")
+                            : ATTN_OK;
+    const int64_t head_dim = attn_mha_sizes(block->self).head_dim;
+    CHECK(nn_check_activations("inputs.rotation", t, NN_ANY, x->shape[2], NN_ANY));
+    CHECK(attn_check_one_or("inputs.rotation", t, 0, x->shape[0]));
+    if (t->shape[3] % 2 != 0 || t->shape[3] > head_dim)
+        return attn_fail(ATTN_SHAPE_MISMATCH,
+                         "inputs.rotation.shape[3] is %" PRId64 "; expected an even number up to %" PRId64
+                         ", the head size",
+                         t->shape[3], head_dim);
+    return attn_check_apart("out", out, "inputs.rotation", t, 0);
+}
+
+static attn_status check_call(const attn_block *block, const attn_tensor *x, const attn_tensor *out,
+                              const attn_block_inputs *inputs)
+{
+    const int64_t d = block->config.attention.d_model;
+    CHECK(nn_check_activations("x", x, NN_ANY, NN_ANY, d));
+    CHECK(nn_check_output("out", out, x->shape[0], x->shape[2], d));
+    CHECK(attn_check_apart("out", out, "x", x, 1));
+    CHECK(check_cross(block, inputs, x, out));
+    CHECK(check_cache(block, inputs, x, out));
+    return check_rotation(block, inputs, x, out);
+}
+
+static attn_status check_block(const attn_block *block)
+{
+    return block ? ATTN_OK : attn_fail(ATTN_INVALID_ARGUMENT, "block is NULL; expected a layer");
+}
+
+/* ----------------------------------------------------------------- running -- */
+
+static attn_status normalise(const struct block_call *call, const struct nn_norm *norm, const attn_tensor *x,
+                             const attn_tensor *out)
+{
+    const attn_block_config *c = &call->block->config;
+    const attn_tensor gamma = attn_vector(norm->gamma, c->attention.d_model);
+    const attn_tensor beta = attn_vector(norm->beta, c->attention.d_model);
+    return attn_normalise(c->norm, x, norm->gamma ? &gamma : NULL, norm->beta ? &beta : NULL, c->eps, out,
+                          call->num_threads);
+}
+
+static attn_status run_network(struct block_call *call, const attn_tensor *x, const attn_tensor *residual,
+                               const attn_tensor *out)
+{
+    const attn_block *block = call->block;
+    const attn_block_config *c = &block->config;
+    attn_linear_options options = {.num_threads = call->num_threads};
+    if (c->gated) {
+        const attn_tensor *const outs[] = {&call->hidden, &call->hidden_2};
+        CHECK(attn_linear_forward_parts(block->up, x, outs, &options));
+        CHECK(attn_gate(c->activation, &call->hidden, &call->hidden_2, &call->hidden, call->num_threads));
+    } else {
+        options.activation = c->activation;
+        CHECK(attn_linear_forward(block->up, x, &call->hidden, &options));
+    }
+    options.activation = ATTN_ACTIVATION_NONE;
+    options.residual = residual;
+    return attn_linear_forward(block->down, &call->hidden, out, &options);
+}
+
+static attn_status run_attention(const attn_mha *mha, struct nn_mha_call *attention, const struct nn_mha_pieces *pieces,
+                                 const attn_tensor *x, const attn_tensor *residual, const attn_tensor *out)
+{
+    attention->x = x;
+    attention->residual = residual;
+    attention->out = out;
+    return nn_mha_run(mha, attention, pieces);
+}
+
+static attn_status run_post_norm(struct block_call *call, const attn_tensor *x, const attn_tensor *out)
+{
+    const attn_block *block = call->block;
+    const attn_tensor *a = &call->normed;
+    CHECK(run_attention(block->self, &call->self, &call->self_pieces, x, x, a));
+    CHECK(normalise(call, &block->self_norm, a, a));
+    if (block->cross) {
+        CHECK(run_attention(block->cross, &call->cross, &call->cross_pieces, a, a, a));
+        CHECK(normalise(call, &block->cross_norm, a, a));
+    }
+    CHECK(run_network(call, a, a, a));
+    return normalise(call, &block->ff_norm, a, out);
+}
+
+static attn_status run_pre_norm(struct block_call *call, const attn_tensor *x, const attn_tensor *out)
+{
+    const attn_block *block = call->block;
+    const attn_tensor *a = &call->normed;
+    CHECK(normalise(call, &block->self_norm, x, a));
+    CHECK(run_attention(block->self, &call->self, &call->self_pieces, a, x, out));
+    if (block->cross) {
+        CHECK(normalise(call, &block->cross_norm, out, a));
+        CHECK(run_attention(block->cross, &call->cross, &call->cross_pieces, a, out, out));
+    }
+    CHECK(normalise(call, &block->ff_norm, out, a));
+    return run_network(call, a, out, out);
+}
+
+/** Everything that is known once there is memory: what the attentions are given. */
+static void describe_attentions(struct block_call *call, const attn_tensor *x, const attn_block_inputs *inputs)
+{
+    call->self = (struct nn_mha_call){
+        .x = x,
+        .rotation = inputs->rotation,
+        .layout = inputs->rope,
+        .params = &call->self_params,
+    };
+    if (inputs->cache) {
+        call->seen = call->added = *inputs->cache;
+        call->seen.shape[2] = inputs->cached + x->shape[2];
+        call->added.shape[2] = x->shape[2];
+        if (call->added.data)
+            call->added.data = (float *)call->added.data + inputs->cached * inputs->cache->stride[2];
+        call->self.kv = &call->seen;
+        call->self.new_kv = &call->added;
+    }
+    call->cross = (struct nn_mha_call){
+        .x = x,
+        .memory = inputs->memory,
+        .kv = inputs->cross_kv,
+        .params = &call->cross_params,
+    };
+}
+
+attn_status attn_block_forward(const attn_block *block, const attn_tensor *x, const attn_tensor *out,
+                               const attn_block_inputs *inputs, void *workspace, size_t workspace_size)
+{
+    attn_block_inputs in;
+    struct block_call call = {.block = block};
+    CHECK(check_block(block));
+    CHECK(take_inputs(&in, inputs));
+    CHECK(check_call(block, x, out, &in));
+    CHECK(take_all_params(&call, &in));
+    struct nn_arena measured = {0};
+    take_pieces(&measured, &call, x->shape[0], x->shape[2], &in);
+    struct nn_workspace w;
+    CHECK(nn_workspace_open(&w, workspace, workspace_size, &measured));
+    take_pieces(&w.arena, &call, x->shape[0], x->shape[2], &in);
+    describe_attentions(&call, x, &in);
+    attn_status status = nn_mha_check(block->self, &call.self, &call.self_pieces);
+    if (!status && block->cross)
+        status = nn_mha_check(block->cross, &call.cross, &call.cross_pieces);
+    if (!status)
+        status = block->config.norm_first ? run_pre_norm(&call, x, out) : run_post_norm(&call, x, out);
+    nn_workspace_close(&w);
+    return status;
+}
+
+size_t attn_block_workspace_size(const attn_block *block, int64_t batch, int64_t tokens,
+                                 const attn_block_inputs *inputs)
+{
+    attn_block_inputs in;
+    struct block_call call = {.block = block};
+    if (!block || batch < 0 || tokens < 0 || take_inputs(&in, inputs) || take_all_params(&call, &in))
+        return SIZE_MAX;
+    struct nn_arena arena = {0};
+    take_pieces(&arena, &call, batch, tokens, &in);
+    return nn_arena_size(&arena);
+}
+
+attn_status attn_block_project_memory(const attn_block *block, const attn_tensor *memory, const attn_tensor *kv,
+                                      int num_threads)
+{
+    CHECK(check_block(block));
+    if (!block->cross)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "block has no cross-attention; expected one made with config.cross");
+    return attn_mha_project_kv(block->cross, memory, kv, num_threads);
+}

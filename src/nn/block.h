@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a Transformer layer holds; block_load.c fills it, block.c runs it.
+ */
+#ifndef ATTN_NN_BLOCK_INTERNAL_H
+#define ATTN_NN_BLOCK_INTERNAL_H
+
+#include "attn/nn/block.h"
+
+/** A normalisation's weights as floats; NULL: none. */
+struct nn_norm {
+    float *gamma, *beta;
+};
+
+struct attn_block {
+    attn_block_config config; /**< completed */
+    attn_mha *self, *cross;
+    attn_linear *up; /**< one part, or gate and up */
+    attn_linear *down;
+    struct nn_norm self_norm, cross_norm, ff_norm; /**< that of each sublayer */
+};
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A Transformer layer from named weights, under the names of three libraries.
+ */
+#include "nn/block.h"
+
+#include "nn/check.h"
+#include "nn/names.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/** Names behind a layer's prefix, without ".weight" and ".bias". */
+struct names {
+    const char *query, *key, *value, *output; /* NULL: packed as in nn.MultiheadAttention, behind self and cross */
+    const char *self, *cross;
+    const char *gate, *up, *down;
+    const char *self_norm, *cross_norm, *ff_norm;
+};
+
+static const struct names torch_names = {
+    .self = "self_attn.",
+    .up = "linear1",
+    .down = "linear2",
+    .self_norm = "norm1",
+    .ff_norm = "norm2",
+};
+
+static const struct names torch_decoder_names = {
+    .self = "self_attn.",
+    .cross = "multihead_attn.",
+    .up = "linear1",
+    .down = "linear2",
+    .self_norm = "norm1",
+    .cross_norm = "norm2",
+    .ff_norm = "norm3",
+};
+
+static const struct names bert_names = {
+    .query = "attention.self.query",
+    .key = "attention.self.key",
+    .value = "attention.self.value",
+    .output = "attention.output.dense",
+    .up = "intermediate.dense",
+    .down = "output.dense",
+    .self_norm = "attention.output.LayerNorm",
+    .ff_norm = "output.LayerNorm",
+};
+
+static const struct names llama_names = {
+    .query = "self_attn.q_proj",
+    .key = "self_attn.k_proj",
+    .value = "self_attn.v_proj",
+    .output = "self_attn.o_proj",
+    .gate = "mlp.gate_proj",
+    .up = "mlp.up_proj",
+    .down = "mlp.down_proj",
+    .self_norm = "input_layernorm",
+    .ff_norm = "post_attention_layernorm",
+};
+
+/** A linear layer's or a norm's two tensors; the bias may be missing. */
+static attn_status get_pair(const attn_weights *weights, const char *prefix, const char *name, int64_t rows,
+                            int64_t columns, attn_tensor *weight, attn_tensor *bias)
+{
+    struct nn_prefix full;
+    CHECK(nn_joined(&full, prefix, name));
+    CHECK(nn_get(weights, full.text, ".weight", rows, columns, weight));
+    return nn_get_optional(weights, full.text, ".bias", 0, rows ? rows : columns, bias);
+}
+
+static attn_status load_norm(struct nn_norm *norm, const struct attn_block *block, const attn_weights *weights,
+                             const char *prefix, const char *name)
+{
+    attn_tensor gamma, beta;
+    CHECK(get_pair(weights, prefix, name, 0, block->config.attention.d_model, &gamma, &beta));
+    if (beta.data && block->config.norm == ATTN_NORM_RMS)
+        return attn_fail(ATTN_UNSUPPORTED, "%s%s.bias is in the weights; expected none with ATTN_NORM_RMS", prefix,
+                         name);
+    CHECK(nn_copy_floats(&gamma, &norm->gamma));
+    return nn_copy_floats(&beta, &norm->beta);
+}
+
+static attn_status load_self(struct attn_block *block, const struct names *names, const attn_weights *weights,
+                             const char *prefix)
+{
+    const attn_mha_config *c = &block->config.attention;
+    if (!names->query) {
+        struct nn_prefix full;
+        CHECK(nn_joined(&full, prefix, names->self));
+        return attn_mha_load(&block->self, c, weights, full.text);
+    }
+    const int64_t q = c->heads * c->head_dim, k = c->kv_heads * c->head_dim, v = c->kv_heads * c->value_dim;
+    attn_mha_weights w;
+    CHECK(get_pair(weights, prefix, names->query, q, c->d_model, &w.w_q, &w.b_q));
+    CHECK(get_pair(weights, prefix, names->key, k, c->d_model, &w.w_k, &w.b_k));
+    CHECK(get_pair(weights, prefix, names->value, v, c->d_model, &w.w_v, &w.b_v));
+    CHECK(get_pair(weights, prefix, names->output, c->d_model, c->heads * c->value_dim, &w.w_o, &w.b_o));
+    return attn_mha_create(&block->self, c, &w);
+}
+
+static attn_status load_cross(struct attn_block *block, const struct names *names, const attn_weights *weights,
+                              const char *prefix)
+{
+    attn_mha_config c = block->config.attention;
+    c.d_memory = block->config.d_memory;
+    struct nn_prefix full;
+    CHECK(nn_joined(&full, prefix, names->cross));
+    return attn_mha_load(&block->cross, &c, weights, full.text);
+}
+
+static attn_status load_network(struct attn_block *block, const struct names *names, const attn_weights *weights,
+                                const char *prefix)
+{
+    const attn_block_config *c = &block->config;
+    const int64_t d = c->attention.d_model;
+    attn_tensor matrices[2], biases[2], down, down_bias;
+    int parts = 0;
+    if (c->gated) {
+        CHECK(get_pair(weights, prefix, names->gate, c->d_ff, d, &matrices[0], &biases[0]));
+        parts = 1;
+    }
+    CHECK(get_pair(weights, prefix, names->up, c->d_ff, d, &matrices[parts], &biases[parts]));
+    CHECK(get_pair(weights, prefix, names->down, d, c->d_ff, &down, &down_bias));
+    CHECK(attn_linear_create(&block->up, parts + 1, matrices, biases));
+    return attn_linear_create(&block->down, 1, &down, &down_bias);
+}
+
+static attn_status complete_config(attn_block_config *c, const attn_block_config *theirs)
+{
+    if (!theirs)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_block_config");
+    CHECK(nn_check_struct("config", theirs->struct_size, sizeof *c));
+    *c = *theirs;
+    CHECK(nn_complete_mha_config(&c->attention, &theirs->attention));
+    if (c->attention.d_out != c->attention.d_model)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config.attention.d_out is set; expected 0, as x is added to it");
+    if (c->attention.d_memory != c->attention.d_model)
+        return attn_fail(
+            ATTN_INVALID_ARGUMENT,
+            "config.attention.d_memory is set; expected 0, as it is self-attention; d_memory is beside it");
+    CHECK(nn_check_length("config.d_ff", c->d_ff, 1));
+    CHECK(nn_check_activation("config.activation", c->activation));
+    if ((unsigned)c->norm > ATTN_NORM_RMS)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config.norm is %d; expected an attn_norm", (int)c->norm);
+    if (!(c->eps >= 0) || isinf(c->eps))
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config.eps is %g; expected a finite number, 0 or more",
+                         (double)c->eps);
+    CHECK(nn_check_length("config.d_memory", c->d_memory, 0));
+    if (c->d_memory && !c->cross)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config.d_memory is set; expected 0 without cross");
+    if (!c->d_memory)
+        c->d_memory = c->attention.d_model;
+    return ATTN_OK;
+}
+
+static attn_status choose_names(const struct names **names, const attn_block_config *c, attn_naming naming)
+{
+    if ((unsigned)naming > ATTN_NAMING_LLAMA)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "naming is %d; expected an attn_naming", (int)naming);
+    *names = naming == ATTN_NAMING_BERT    ? &bert_names
+             : naming == ATTN_NAMING_LLAMA ? &llama_names
+             : c->cross                    ? &torch_decoder_names
+                                           : &torch_names;
+    if (c->cross && !(*names)->cross)
+        return attn_fail(ATTN_UNSUPPORTED, "config.cross is set; expected 0, as these names have no cross-attention");
+    if (c->gated && !(*names)->gate)
+        return attn_fail(ATTN_UNSUPPORTED, "config.gated is set; expected 0, as these names have no gate");
+    return ATTN_OK;
+}
+
+static attn_status load_all(struct attn_block *block, const struct names *names, const attn_weights *weights,
+                            const char *prefix)
+{
+    CHECK(load_self(block, names, weights, prefix));
+    CHECK(load_norm(&block->self_norm, block, weights, prefix, names->self_norm));
+    if (block->config.cross) {
+        CHECK(load_cross(block, names, weights, prefix));
+        CHECK(load_norm(&block->cross_norm, block, weights, prefix, names->cross_norm));
+    }
+    CHECK(load_network(block, names, weights, prefix));
+    return load_norm(&block->ff_norm, block, weights, prefix, names->ff_norm);
+}
+
+attn_status attn_block_load(attn_block **block_out, const attn_block_config *config, const attn_weights *weights,
+                            const char *prefix, attn_naming naming)
+{
+    if (!block_out)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "block is NULL; expected where to put the layer");
+    *block_out = NULL;
+    attn_block_config completed;
+    const struct names *names;
+    CHECK(complete_config(&completed, config));
+    CHECK(nn_check_weights_set(weights, prefix));
+    CHECK(choose_names(&names, &completed, naming));
+    attn_block *block = calloc(1, sizeof *block);
+    if (!block)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "a Transformer layer could not be allocated");
+    block->config = completed;
+    const attn_status status = load_all(block, names, weights, prefix);
+    if (status)
+        attn_block_destroy(block);
+    else
+        *block_out = block;
+    return status;
+}
+
+static void free_norm(struct nn_norm *norm)
+{
+    free(norm->gamma);
+    free(norm->beta);
+}
+
+void attn_block_destroy(attn_block *block)
+{
+    if (!block)
+        return;
+    attn_mha_destroy(block->self);
+    attn_mha_destroy(block->cross);
+    attn_linear_destroy(block->up);
+    attn_linear_destroy(block->down);
+    free_norm(&block->self_norm);
+    free_norm(&block->cross_norm);
+    free_norm(&block->ff_norm);
+    free(block);
+}
+
+const attn_mha *attn_block_attention(const attn_block *block)
+{
+    return block->self;
+}

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Multi-head attention: projections around the core.
+ *
+ *     x -- W_q --> q [B][Tq][heads][head_dim]  \
+ *     m -- W_k --> k [B][Tk][kv_heads][...]     > core -> [B][Tq][heads][value_dim] -- W_o --> out
+ *       \- W_v --> v, in the same row as k     /
+ *
+ * Q, K and V are three parts of one linear layer where they read rows of one
+ * length, so self-attention is one product; keys and values of a token are
+ * neighbours, as a cache has them.
+ */
+#include "nn/mha.h"
+
+#include "nn/check.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum { PART_Q, PART_K, PART_V, NUM_PARTS };
+
+struct attn_mha {
+    attn_mha_config config;
+    attn_linear *qkv; /* three parts; NULL if memory and x have different lengths of rows */
+    attn_linear *q;   /* else this one, of one part, */
+    attn_linear *kv;  /* and this one, of two */
+    attn_linear *o;
+};
+
+/* ------------------------------------------------------------------ making -- */
+
+attn_status nn_complete_mha_config(attn_mha_config *c, const attn_mha_config *theirs)
+{
+    if (!theirs)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_mha_config");
+    CHECK(nn_check_struct("config", theirs->struct_size, sizeof *c));
+    *c = *theirs;
+    CHECK(nn_check_length("config.d_model", c->d_model, 1));
+    CHECK(nn_check_length("config.heads", c->heads, 1));
+    CHECK(nn_check_length("config.kv_heads", c->kv_heads, 0));
+    CHECK(nn_check_length("config.head_dim", c->head_dim, 0));
+    CHECK(nn_check_length("config.value_dim", c->value_dim, 0));
+    CHECK(nn_check_length("config.d_memory", c->d_memory, 0));
+    CHECK(nn_check_length("config.d_out", c->d_out, 0));
+    if (!c->kv_heads)
+        c->kv_heads = c->heads;
+    if (c->heads % c->kv_heads != 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "config.kv_heads is %" PRId64 "; expected a divisor of the %" PRId64 " heads", c->kv_heads,
+                         c->heads);
+    if (!c->head_dim && c->d_model % c->heads != 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "config.head_dim is 0; expected a value, as d_model, %" PRId64
+                         ", is not a multiple of the %" PRId64 " heads",
+                         c->d_model, c->heads);
+    if (!c->head_dim)
+        c->head_dim = c->d_model / c->heads;
+    if (!c->value_dim)
+        c->value_dim = c->head_dim;
+    if (!c->d_memory)
+        c->d_memory = c->d_model;
+    if (!c->d_out)
+        c->d_out = c->d_model;
+    int64_t product;
+    if (__builtin_mul_overflow(c->heads, c->head_dim, &product) || product > INT32_MAX ||
+        __builtin_mul_overflow(c->heads, c->value_dim, &product) || product > INT32_MAX)
+        return attn_fail(ATTN_SIZE_OVERFLOW,
+                         "config.heads is %" PRId64 " of %" PRId64 " and %" PRId64
+                         " channels; expected fewer than 2^31 channels in all",
+                         c->heads, c->head_dim, c->value_dim);
+    return ATTN_OK;
+}
+
+static attn_status check_weights(const attn_mha_config *c, const attn_mha_weights *w)
+{
+    if (!w)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "weights is NULL; expected an attn_mha_weights");
+    const int64_t q = c->heads * c->head_dim, k = c->kv_heads * c->head_dim, v = c->kv_heads * c->value_dim;
+    const struct {
+        const char *matrix_name, *bias_name;
+        const attn_tensor *matrix, *bias;
+        int64_t rows, columns;
+    } parts[] = {
+        {"weights.w_q", "weights.b_q", &w->w_q, &w->b_q, q, c->d_model},
+        {"weights.w_k", "weights.b_k", &w->w_k, &w->b_k, k, c->d_memory},
+        {"weights.w_v", "weights.b_v", &w->w_v, &w->b_v, v, c->d_memory},
+        {"weights.w_o", "weights.b_o", &w->w_o, &w->b_o, c->d_out, c->heads * c->value_dim},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        CHECK(nn_check_matrix(parts[i].matrix_name, parts[i].matrix, parts[i].rows, parts[i].columns));
+        if (parts[i].bias->data)
+            CHECK(nn_check_vector(parts[i].bias_name, parts[i].bias, parts[i].rows));
+    }
+    return ATTN_OK;
+}
+
+static attn_status make_linears(attn_mha *mha, const attn_mha_weights *w)
+{
+    const attn_tensor matrices[] = {w->w_q, w->w_k, w->w_v}, biases[] = {w->b_q, w->b_k, w->b_v};
+    if (mha->config.d_memory == mha->config.d_model) {
+        CHECK(attn_linear_create(&mha->qkv, NUM_PARTS, matrices, biases));
+    } else {
+        CHECK(attn_linear_create(&mha->q, 1, matrices, biases));
+        CHECK(attn_linear_create(&mha->kv, 2, matrices + PART_K, biases + PART_K));
+    }
+    return attn_linear_create(&mha->o, 1, &w->w_o, &w->b_o);
+}
+
+attn_status attn_mha_create(attn_mha **mha_out, const attn_mha_config *config, const attn_mha_weights *weights)
+{
+    if (!mha_out)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "mha is NULL; expected where to put the layer");
+    *mha_out = NULL;
+    attn_mha_config completed;
+    CHECK(nn_complete_mha_config(&completed, config));
+    CHECK(check_weights(&completed, weights));
+    attn_mha *mha = calloc(1, sizeof *mha);
+    if (!mha)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "a layer of multi-head attention could not be allocated");
+    mha->config = completed;
+    const attn_status status = make_linears(mha, weights);
+    if (status)
+        attn_mha_destroy(mha);
+    else
+        *mha_out = mha;
+    return status;
+}
+
+void attn_mha_destroy(attn_mha *mha)
+{
+    if (!mha)
+        return;
+    attn_linear_destroy(mha->qkv);
+    attn_linear_destroy(mha->q);
+    attn_linear_destroy(mha->kv);
+    attn_linear_destroy(mha->o);
+    free(mha);
+}
+
+attn_mha_config attn_mha_sizes(const attn_mha *mha)
+{
+    return mha->config;
+}
+
+/* ------------------------------------------------------- views and memory -- */
+
+static int64_t kv_channels(const attn_mha *mha)
+{
+    return mha->config.kv_heads * (mha->config.head_dim + mha->config.value_dim);
+}
+
+/** Channels first.. of a (B, 1, T, C) tensor as heads of width channels. */
+static attn_tensor heads_of(const attn_tensor *t, int64_t first, int64_t heads, int64_t width)
+{
+    attn_tensor view = *t;
+    view.data = t->data ? (float *)t->data + first : NULL;
+    view.shape[1] = heads;
+    view.shape[3] = width;
+    view.stride[1] = width;
+    view.stride[3] = 1;
+    return view;
+}
+
+/** Channels first.. to first + n - 1 of a (B, 1, T, C) tensor. */
+static attn_tensor channels_of(const attn_tensor *t, int64_t first, int64_t n)
+{
+    return heads_of(t, first, 1, n);
+}
+
+attn_tensor attn_mha_keys(const attn_mha *mha, const attn_tensor *kv)
+{
+    return heads_of(kv, 0, mha->config.kv_heads, mha->config.head_dim);
+}
+
+attn_tensor attn_mha_values(const attn_mha *mha, const attn_tensor *kv)
+{
+    const attn_mha_config *c = &mha->config;
+    return heads_of(kv, c->kv_heads * c->head_dim, c->kv_heads, c->value_dim);
+}
+
+/** What the core is given. */
+struct core_tensors {
+    attn_tensor q_rows, heads_rows; /* (B, 1, Tq, heads * channels) */
+    attn_tensor q, k, v, out;
+};
+
+static struct core_tensors core_tensors_of(const attn_mha *mha, const struct nn_mha_pieces *pieces, int64_t batch,
+                                           int64_t q_tokens, const attn_tensor *kv)
+{
+    const attn_mha_config *c = &mha->config;
+    struct core_tensors t;
+    t.q_rows = attn_btc(pieces->q, batch, q_tokens, c->heads * c->head_dim);
+    t.heads_rows = attn_btc(pieces->heads, batch, q_tokens, c->heads * c->value_dim);
+    t.q = heads_of(&t.q_rows, 0, c->heads, c->head_dim);
+    t.out = heads_of(&t.heads_rows, 0, c->heads, c->value_dim);
+    t.k = attn_mha_keys(mha, kv);
+    t.v = attn_mha_values(mha, kv);
+    return t;
+}
+
+struct nn_mha_pieces nn_mha_take(struct nn_arena *arena, const attn_mha *mha, int64_t batch, int64_t q_tokens,
+                                 int64_t k_tokens, int own_kv, const attn_params *params)
+{
+    const attn_mha_config *c = &mha->config;
+    struct nn_mha_pieces pieces = {0};
+    pieces.q = nn_take(arena, batch, q_tokens, c->heads * c->head_dim, sizeof(float));
+    pieces.heads = nn_take(arena, batch, q_tokens, c->heads * c->value_dim, sizeof(float));
+    pieces.kv = own_kv ? nn_take(arena, batch, k_tokens, kv_channels(mha), sizeof(float)) : NULL;
+    if (arena->status)
+        return pieces;
+    const struct nn_mha_pieces shapes_only = {0};
+    const attn_tensor kv = attn_btc(NULL, batch, k_tokens, kv_channels(mha));
+    const struct core_tensors t = core_tensors_of(mha, &shapes_only, batch, q_tokens, &kv);
+    arena->status = attn_forward_workspace_size(&t.q, &t.k, &t.v, &t.out, params, &pieces.core_size);
+    pieces.core = nn_take_bytes(arena, pieces.core_size);
+    return pieces;
+}
+
+size_t attn_mha_workspace_size(const attn_mha *mha, int64_t batch, int64_t q_tokens, int64_t k_tokens,
+                               const attn_params *params)
+{
+    if (!mha || batch < 0 || q_tokens < 0 || k_tokens < 0)
+        return SIZE_MAX;
+    struct nn_arena arena = {0};
+    nn_mha_take(&arena, mha, batch, q_tokens, k_tokens, 1, params);
+    return nn_arena_size(&arena);
+}
+
+/* ----------------------------------------------------------------- running -- */
+
+/** Projects the parts of x and memory that have somewhere to go. */
+static attn_status project(const attn_mha *mha, const attn_tensor *x, const attn_tensor *q, const attn_tensor *memory,
+                           const attn_tensor *kv, int num_threads)
+{
+    const attn_mha_config *c = &mha->config;
+    const attn_linear_options options = {.num_threads = num_threads};
+    const attn_tensor *outs[NUM_PARTS] = {q};
+    attn_tensor k, v;
+    if (kv) {
+        k = channels_of(kv, 0, c->kv_heads * c->head_dim);
+        v = channels_of(kv, c->kv_heads * c->head_dim, c->kv_heads * c->value_dim);
+        outs[PART_K] = &k;
+        outs[PART_V] = &v;
+    }
+    if (!mha->qkv) {
+        if (q)
+            CHECK(attn_linear_forward(mha->q, x, q, &options));
+        return kv ? attn_linear_forward_parts(mha->kv, memory, outs + PART_K, &options) : ATTN_OK;
+    }
+    if (q && (!kv || x == memory))
+        return attn_linear_forward_parts(mha->qkv, x, outs, &options);
+    if (q)
+        CHECK(attn_linear_forward_parts(mha->qkv, x, (const attn_tensor *[NUM_PARTS]){q}, &options));
+    outs[PART_Q] = NULL;
+    return attn_linear_forward_parts(mha->qkv, memory, outs, &options);
+}
+
+/** The keys and values that a call attends to; where it brings none, they lie in the workspace. */
+static attn_tensor kv_of(const attn_mha *mha, const struct nn_mha_call *call, const struct nn_mha_pieces *pieces)
+{
+    if (call->kv)
+        return *call->kv;
+    const attn_tensor *from = call->memory ? call->memory : call->x;
+    return attn_btc(pieces->kv, from->shape[0], from->shape[2], kv_channels(mha));
+}
+
+attn_status nn_mha_check(const attn_mha *mha, const struct nn_mha_call *call, const struct nn_mha_pieces *pieces)
+{
+    const attn_tensor kv = kv_of(mha, call, pieces);
+    const struct core_tensors t = core_tensors_of(mha, pieces, call->x->shape[0], call->x->shape[2], &kv);
+    return attn_forward_check(&t.q, &t.k, &t.v, &t.out, call->params);
+}
+
+attn_status nn_mha_run(const attn_mha *mha, const struct nn_mha_call *call, const struct nn_mha_pieces *pieces)
+{
+    const int num_threads = call->params->num_threads;
+    const attn_tensor kv = kv_of(mha, call, pieces);
+    const attn_tensor *written = call->kv ? call->new_kv : &kv;
+    const struct core_tensors t = core_tensors_of(mha, pieces, call->x->shape[0], call->x->shape[2], &kv);
+    CHECK(project(mha, call->x, &t.q_rows, call->memory ? call->memory : call->x, written, num_threads));
+    if (call->rotation) {
+        CHECK(attn_rope(&t.q, call->rotation, call->layout, &t.q, num_threads));
+        if (written) {
+            const attn_tensor keys = attn_mha_keys(mha, written);
+            CHECK(attn_rope(&keys, call->rotation, call->layout, &keys, num_threads));
+        }
+    }
+    CHECK(attn_forward_in(&t.q, &t.k, &t.v, &t.out, call->params, pieces->core, pieces->core_size));
+    const attn_linear_options options = {.residual = call->residual, .num_threads = num_threads};
+    return attn_linear_forward(mha->o, &t.heads_rows, call->out, &options);
+}
+
+/** Checks, memory and run of the two public calls. */
+static attn_status run_public(const attn_mha *mha, struct nn_mha_call *call, int64_t k_tokens,
+                              const attn_params *params, void *workspace, size_t workspace_size)
+{
+    attn_params completed;
+    CHECK(attn_take_params(&completed, params));
+    CHECK(nn_check_threads(completed.num_threads));
+    call->params = &completed;
+    const int64_t batch = call->x->shape[0], q_tokens = call->x->shape[2];
+    struct nn_arena measured = {0};
+    nn_mha_take(&measured, mha, batch, q_tokens, k_tokens, 1, &completed);
+    struct nn_workspace w;
+    CHECK(nn_workspace_open(&w, workspace, workspace_size, &measured));
+    const struct nn_mha_pieces pieces = nn_mha_take(&w.arena, mha, batch, q_tokens, k_tokens, 1, &completed);
+    attn_status status = nn_mha_check(mha, call, &pieces);
+    if (!status)
+        status = nn_mha_run(mha, call, &pieces);
+    nn_workspace_close(&w);
+    return status;
+}
+
+static attn_status check_mha(const attn_mha *mha)
+{
+    return mha ? ATTN_OK : attn_fail(ATTN_INVALID_ARGUMENT, "mha is NULL; expected a layer");
+}
+
+attn_status attn_mha_forward(const attn_mha *mha, const attn_tensor *x, const attn_tensor *memory,
+                             const attn_tensor *out, const attn_params *params, void *workspace, size_t workspace_size)
+{
+    CHECK(check_mha(mha));
+    const attn_mha_config *c = &mha->config;
+    CHECK(nn_check_activations("x", x, NN_ANY, NN_ANY, c->d_model));
+    if (memory)
+        CHECK(nn_check_activations("memory", memory, x->shape[0], NN_ANY, c->d_memory));
+    else if (c->d_memory != c->d_model)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "memory is NULL; expected a tensor of %" PRId64 " channels, as keys are not made from x",
+                         c->d_memory);
+    CHECK(nn_check_output("out", out, x->shape[0], x->shape[2], c->d_out));
+    CHECK(attn_check_apart("out", out, "x", x, 0));
+    if (memory)
+        CHECK(attn_check_apart("out", out, "memory", memory, 0));
+    struct nn_mha_call call = {.x = x, .memory = memory, .out = out};
+    return run_public(mha, &call, (memory ? memory : x)->shape[2], params, workspace, workspace_size);
+}
+
+attn_status attn_mha_attend(const attn_mha *mha, const attn_tensor *x, const attn_tensor *kv, const attn_tensor *out,
+                            const attn_params *params, void *workspace, size_t workspace_size)
+{
+    CHECK(check_mha(mha));
+    const attn_mha_config *c = &mha->config;
+    CHECK(nn_check_activations("x", x, NN_ANY, NN_ANY, c->d_model));
+    CHECK(nn_check_activations("kv", kv, x->shape[0], NN_ANY, kv_channels(mha)));
+    CHECK(nn_check_output("out", out, x->shape[0], x->shape[2], c->d_out));
+    CHECK(attn_check_apart("out", out, "x", x, 0));
+    CHECK(attn_check_apart("out", out, "kv", kv, 0));
+    struct nn_mha_call call = {.x = x, .kv = kv, .out = out};
+    return run_public(mha, &call, kv->shape[2], params, workspace, workspace_size);
+}
+
+attn_status attn_mha_project_kv(const attn_mha *mha, const attn_tensor *memory, const attn_tensor *kv, int num_threads)
+{
+    CHECK(check_mha(mha));
+    CHECK(nn_check_activations("memory", memory, NN_ANY, NN_ANY, mha->config.d_memory));
+    CHECK(nn_check_output("kv", kv, memory->shape[0], memory->shape[2], kv_channels(mha)));
+    CHECK(attn_check_apart("kv", kv, "memory", memory, 0));
+    CHECK(nn_check_threads(num_threads));
+    return project(mha, NULL, NULL, memory, kv, num_threads);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a Transformer layer asks of its attention beyond the public calls: a
+ * residual in the last product, rotation of what is new, a cache. The pieces of
+ * working memory are the caller's to take, so that one workspace serves a layer.
+ */
+#ifndef ATTN_NN_MHA_INTERNAL_H
+#define ATTN_NN_MHA_INTERNAL_H
+
+#include "attn/nn/mha.h"
+#include "attn/rope.h"
+#include "nn/memory.h"
+
+/** One pass through a layer. Exactly one of these is where keys and values are from: x, memory, kv. */
+struct nn_mha_call {
+    const attn_tensor *x;
+    const attn_tensor *memory;   /**< cross-attention: what to project; NULL: x, or kv */
+    const attn_tensor *kv;       /**< keys and values that are attended to, projected before; NULL: none */
+    const attn_tensor *new_kv;   /**< with kv: the part of it that x's own keys and values go to; NULL: none */
+    const attn_tensor *rotation; /**< NULL or a rope table for q, and for the new keys */
+    attn_rope_layout layout;
+    const attn_tensor *residual; /**< NULL or added to out; may be out */
+    const attn_tensor *out;
+    const attn_params *params; /**< completed by attn_take_params(), with the num_threads of the call */
+};
+
+/** Working memory of a call. */
+struct nn_mha_pieces {
+    float *q, *kv, *heads; /**< kv is not used where a call brings its own */
+    void *core;
+    size_t core_size;
+};
+
+/**
+ * Takes the pieces for batch x q_tokens and k_tokens keys, with room for keys and values if own_kv. The arena's status
+ * tells if the options do not fit these shapes.
+ */
+struct nn_mha_pieces nn_mha_take(struct nn_arena *arena, const attn_mha *mha, int64_t batch, int64_t q_tokens,
+                                 int64_t k_tokens, int own_kv, const attn_params *params);
+
+/** Checks the options of a call against its shapes, without writing anything. */
+attn_status nn_mha_check(const attn_mha *mha, const struct nn_mha_call *call, const struct nn_mha_pieces *pieces);
+
+/** Runs a call that nn_mha_check() has let pass. */
+attn_status nn_mha_run(const attn_mha *mha, const struct nn_mha_call *call, const struct nn_mha_pieces *pieces);
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Weights by prefix and name, and copies of those that are not packed.
+ */
+#include "nn/names.h"
+
+#include "nn/check.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+attn_status nn_check_weights_set(const attn_weights *weights, const char *prefix)
+{
+    if (!weights)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "weights is NULL; expected a set of named tensors");
+    if (!prefix)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "prefix is NULL; expected what stands before the names, or an empty "
+                                                "string");
+    return ATTN_OK;
+}
+
+static attn_status too_long(const char *prefix)
+{
+    return attn_fail(ATTN_INVALID_ARGUMENT, "prefix has %zu bytes; expected names of less than %zu", strlen(prefix),
+                     sizeof((struct nn_prefix *)0)->text);
+}
+
+attn_status nn_joined(struct nn_prefix *out, const char *prefix, const char *name)
+{
+    const int length = snprintf(out->text, sizeof out->text, "%s%s", prefix, name);
+    return length < 0 || (size_t)length >= sizeof out->text ? too_long(prefix) : ATTN_OK;
+}
+
+attn_status nn_numbered(struct nn_prefix *out, const char *prefix, const char *middle, int64_t number)
+{
+    const int length = snprintf(out->text, sizeof out->text, "%s%s%" PRId64 ".", prefix, middle, number);
+    return length < 0 || (size_t)length >= sizeof out->text ? too_long(prefix) : ATTN_OK;
+}
+
+int nn_has(const attn_weights *weights, const char *prefix, const char *name)
+{
+    struct nn_prefix full;
+    return !nn_joined(&full, prefix, name) && attn_weights_has(weights, full.text);
+}
+
+attn_status nn_get(const attn_weights *weights, const char *prefix, const char *name, int64_t rows, int64_t columns,
+                   attn_tensor *tensor)
+{
+    struct nn_prefix full;
+    CHECK(nn_joined(&full, prefix, name));
+    return attn_weights_get(weights, full.text, rows, columns, tensor);
+}
+
+attn_status nn_get_optional(const attn_weights *weights, const char *prefix, const char *name, int64_t rows,
+                            int64_t columns, attn_tensor *tensor)
+{
+    memset(tensor, 0, sizeof *tensor);
+    return nn_has(weights, prefix, name) ? nn_get(weights, prefix, name, rows, columns, tensor) : ATTN_OK;
+}
+
+attn_status nn_copy_floats(const attn_tensor *tensor, float **copy)
+{
+    *copy = NULL;
+    if (!tensor->data)
+        return ATTN_OK;
+    const int64_t rows = tensor->shape[2], columns = tensor->shape[3];
+    *copy = malloc((size_t)(rows * columns) * sizeof **copy + 1);
+    if (!*copy)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "a copy of %" PRId64 " x %" PRId64 " weights could not be allocated", rows,
+                         columns);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++)
+            (*copy)[r * columns + c] = nn_weight_at(tensor, r, c);
+    return ATTN_OK;
+}
