@@ -14,7 +14,7 @@
 
 #include <attn/nn.h>
 
-#include "text/wordpiece.h"
+#include "wordpiece.h"
 
 struct encoder;
 

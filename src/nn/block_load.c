@@ -189,7 +189,7 @@ attn_status attn_block_load(attn_block **block_out, const attn_block_config *con
         return attn_fail(ATTN_INVALID_ARGUMENT, "block is NULL; expected where to put the layer");
     *block_out = NULL;
     attn_block_config completed;
-    const struct names *names;
+    const struct names *names = NULL;
     CHECK(complete_config(&completed, config));
     CHECK(nn_check_weights_set(weights, prefix));
     CHECK(choose_names(&names, &completed, naming));

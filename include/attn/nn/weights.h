@@ -17,7 +17,9 @@ typedef struct attn_weights attn_weights;
 
 /**
  * Maps a safetensors file. The header is checked in full (lengths, overlaps, holes, duplicate names) before anything is
- * believed. Tensors of types that attn_dtype lacks are listed, but asking for them is an error.
+ * believed. Tensors of types that attn_dtype lacks are listed, but asking for them is an error. The format does not
+ * align data: tensors that do not lie on multiples of their element's size are copied to memory. The file must not be
+ * changed while the set exists; replacing it by another one under its name is fine.
  * @return ATTN_INVALID_FILE with a sentence for a file that cannot be opened or is not what it should be
  */
 ATTN_API attn_status attn_weights_open(attn_weights **weights, const char *path);
@@ -44,7 +46,7 @@ ATTN_API int attn_weights_has(const attn_weights *weights, const char *name);
  * Finds a matrix of f32, bf16 or f16.
  *
  * @param name    as in the file, e.g. "encoder.layer.0.output.dense.weight"
- * @param rows    expected rows, or ATTN_ANY; 0 for a vector
+ * @param rows    expected rows, or ATTN_ANY; 0 for a vector. A tensor of attn_weights_create() with one row is both.
  * @param columns expected columns, or length of the vector, or ATTN_ANY
  * @param tensor  set to a view (1, 1, rows, columns), or (1, 1, 1, columns); read only
  * @return ATTN_INVALID_ARGUMENT for a missing name, ATTN_SHAPE_MISMATCH, or ATTN_UNSUPPORTED for another type; the

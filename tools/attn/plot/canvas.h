@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "../io/error.h"
+#include "io/error.h"
 
 struct rgb {
     unsigned char r, g, b;

@@ -11,7 +11,7 @@
  * has an extent that cannot be checked against its shape, but it takes part in
  * the check of holes and overlaps.
  */
-#include "safetensors.h"
+#include "io/safetensors.h"
 
 #include <inttypes.h>
 #include <jansson.h>

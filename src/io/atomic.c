@@ -6,7 +6,7 @@
  * a full disk at write, at fsync or at close; all three are checked before the
  * first rename.
  */
-#include "atomic.h"
+#include "io/atomic.h"
 
 #include <errno.h>
 #include <fcntl.h>

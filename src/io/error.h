@@ -7,8 +7,8 @@
  * these are replaced, so that a sentence is always one line and cannot steer a
  * terminal.
  */
-#ifndef ATTN_TOOLS_IO_ERROR_H
-#define ATTN_TOOLS_IO_ERROR_H
+#ifndef ATTN_IO_ERROR_H
+#define ATTN_IO_ERROR_H
 
 #include <stdbool.h>
 

@@ -10,7 +10,7 @@
  * the header plus that of the data: a byte too few is a truncated file and a
  * byte too many is something that is not understood, so both are refused.
  */
-#include "npy.h"
+#include "io/npy.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,10 +4,10 @@
  * each name to dtype, shape and data_offsets, then the data. The functions work
  * on memory, so that they can be fuzzed; array.c reads and output.c writes.
  */
-#ifndef ATTN_TOOLS_IO_SAFETENSORS_H
-#define ATTN_TOOLS_IO_SAFETENSORS_H
+#ifndef ATTN_IO_SAFETENSORS_H
+#define ATTN_IO_SAFETENSORS_H
 
-#include "array.h"
+#include "io/array.h"
 
 #define SAFETENSORS_PREFIX 8
 /* The limit that the format itself sets. */

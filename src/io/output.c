@@ -6,15 +6,15 @@
  * is a slip far more often than a wish. All temporary files are complete and
  * on the disk before the first one is renamed.
  */
-#include "output.h"
+#include "io/output.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "atomic.h"
-#include "npy.h"
-#include "safetensors.h"
+#include "io/atomic.h"
+#include "io/npy.h"
+#include "io/safetensors.h"
 
 static bool ends_with(const char *text, const char *suffix)
 {

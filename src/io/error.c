@@ -5,7 +5,7 @@
  * a newline or an escape sequence in one must not reach the terminal. A
  * sentence that is too long for the buffer is cut, never overrun.
  */
-#include "error.h"
+#include "io/error.h"
 
 #include <stdarg.h>
 #include <stdio.h>

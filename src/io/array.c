@@ -8,7 +8,7 @@
  * Data is read, not mapped: a file that shrinks while it is in use then gives a
  * sentence and not a SIGBUS, and an output may replace its own input's name.
  */
-#include "array.h"
+#include "io/array.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "npy.h"
-#include "safetensors.h"
+#include "io/npy.h"
+#include "io/safetensors.h"
 
 #define SAFETENSORS_SUFFIX ".safetensors"
 

@@ -4,10 +4,10 @@
  * description). npy_parse() works on bytes in memory and touches no file, so
  * that it can be fuzzed; array.c does the reading.
  */
-#ifndef ATTN_TOOLS_IO_NPY_H
-#define ATTN_TOOLS_IO_NPY_H
+#ifndef ATTN_IO_NPY_H
+#define ATTN_IO_NPY_H
 
-#include "array.h"
+#include "io/array.h"
 
 /* Real headers have about 120 bytes; more than this is refused unread. */
 #define NPY_MAX_HEADER ((size_t)65536)

@@ -7,13 +7,13 @@
  *     atomic_target -> (compute) -> atomic_open, atomic_write.., atomic_finish
  *     for each file -> atomic_commit for each, or atomic_discard for each
  */
-#ifndef ATTN_TOOLS_IO_ATOMIC_H
-#define ATTN_TOOLS_IO_ATOMIC_H
+#ifndef ATTN_IO_ATOMIC_H
+#define ATTN_IO_ATOMIC_H
 
 #include <signal.h>
 #include <stddef.h>
 
-#include "error.h"
+#include "io/error.h"
 
 struct atomic_file {
     char *path; /* the target, as atomic_target() gave it */

@@ -5,13 +5,13 @@
  * size of the file and allocates nothing for the data, array_load() then reads
  * it all, array_read() a part. Arrays are dense, in C order, little-endian.
  */
-#ifndef ATTN_TOOLS_IO_ARRAY_H
-#define ATTN_TOOLS_IO_ARRAY_H
+#ifndef ATTN_IO_ARRAY_H
+#define ATTN_IO_ARRAY_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "error.h"
+#include "io/error.h"
 
 #define ARRAY_MAX_DIMS 8
 

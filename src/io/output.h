@@ -6,10 +6,10 @@
  * FILE.safetensors:NAME with the same FILE make one file, which replaces an
  * existing one as a whole.
  */
-#ifndef ATTN_TOOLS_IO_OUTPUT_H
-#define ATTN_TOOLS_IO_OUTPUT_H
+#ifndef ATTN_IO_OUTPUT_H
+#define ATTN_IO_OUTPUT_H
 
-#include "array.h"
+#include "io/array.h"
 
 #define OUTPUT_MAX 8
 
