@@ -23,7 +23,7 @@ trap 'rm -rf "$stage"' EXIT
 "${meson[@]}" install -C "$build" --no-rebuild --destdir "$stage" >"$stage/install.log" 2>&1 ||
     fail "meson install failed: $(cat "$stage/install.log")"
 
-for header in attn params patterns rope types; do
+for header in attn params patterns rope types nn nn/linear nn/mha nn/models nn/weights; do
     [[ -f $stage$prefix/include/attn/$header.h ]] || fail "attn/$header.h is not below $prefix/include"
 done
 pc=$(find "$stage" -name attn.pc)
@@ -41,7 +41,14 @@ gcc -std=c99 -Wall -Wextra -Werror "$source/examples/simple.c" -o "$stage/simple
 readelf --dynamic "$stage/simple" | grep -q 'NEEDED.*\[libattn\.so\.[0-9]*\]' ||
     fail "the program does not need libattn.so.N: $(readelf --dynamic "$stage/simple" | grep NEEDED)"
 
+# The layers, with what their own .pc file says.
+read -ra flags <<<"$(pkg-config --define-variable=prefix="$stage$prefix" --cflags --libs attn_nn)"
+gcc -std=c99 -Wall -Wextra -Werror "$source/examples/mha.c" -o "$stage/mha" "${flags[@]}" -lm
+readelf --dynamic "$stage/mha" | grep -q 'NEEDED.*\[libattn_nn\.so\.[0-9]*\]' ||
+    fail "the program does not need libattn_nn.so.N: $(readelf --dynamic "$stage/mha" | grep NEEDED)"
+
 libdir=$(ask --variable=libdir)
+LD_LIBRARY_PATH=$libdir "$stage/mha" >"$stage/install.log" || fail "the program with layers failed"
 output=$(LD_LIBRARY_PATH=$libdir "$stage/simple") || fail "the program failed: $output"
 grep -qF "libattn $version" <<<"$output" || fail "the program says '$output'; expected libattn $version"
 
@@ -52,6 +59,6 @@ while read -r command; do
 done < <(find "$stage$prefix/bin" -type f 2>/dev/null)
 
 # Nothing but the library's own files may be installed.
-unexpected=$(find "$stage" -type f ! -path "$stage/install.log" ! -path "$stage/simple" ! -name 'libattn*' \
+unexpected=$(find "$stage" -type f ! -path "$stage/install.log" ! -path "$stage/simple" ! -path "$stage/mha" ! -name 'libattn*' \
     ! -path '*/include/attn/*' ! -name '*.pc' ! -path '*/bin/attn*' ! -path '*/share/*attn*')
 [[ -z $unexpected ]] || fail "installed besides what belongs to libattn: $unexpected"

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Uses the sources as a Meson subproject: a project outside the tree asks for
-# the dependency attn, gets it from subprojects/libattn, and its program runs.
-# Only the library is built there; tools, bench and tests are switched off, so
-# that their dependencies are not needed.
+# the dependencies attn and attn_nn, gets them from subprojects/libattn, and its
+# programs run. Only the libraries are built there; tools, bench and tests are
+# switched off, so that their dependencies are not needed.
 set -euo pipefail
 
 if (($# != 2)); then
@@ -18,12 +18,15 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/subprojects/libattn"
 cp -r "$source"/{meson.build,meson_options.txt,include,src} "$work/subprojects/libattn"
-cp "$source/examples/simple.c" "$work"
+cp "$source"/examples/{simple,mha}.c "$work"
 cat >"$work/meson.build" <<'EOF'
 project('user', 'c', default_options: ['c_std=c99', 'buildtype=release'])
 attn = dependency('attn', fallback: 'libattn',
   default_options: ['tools=false', 'bench=false', 'tests=false', 'examples=false'])
 test('simple', executable('simple', 'simple.c', dependencies: attn))
+attn_nn = dependency('attn_nn', fallback: 'libattn')
+maths = meson.get_compiler('c').find_library('m')
+test('mha', executable('mha', 'mha.c', dependencies: [attn_nn, maths]))
 EOF
 # An installed libattn must not stand in for the subproject.
 if ! { "${meson[@]}" setup --wrap-mode forcefallback "$work/build" "$work" &&
