@@ -2,26 +2,52 @@
 /*
  * Detection of instruction sets. The compiler's own run-time support asks
  * CPUID and, through XGETBV, whether the operating system saves the wide
- * registers; a set without that state is reported as absent.
+ * registers; a set without that state is reported as absent. What we ask CPUID
+ * ourselves is kept: on a virtual machine each time takes microseconds.
  */
 #include "cpu/cpu.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <stdatomic.h>
+
+/** An answer that is asked for once; threads that ask at the same time all get the same one. */
+static int kept(atomic_int *answer, int (*ask)(void))
+{
+    enum { UNKNOWN, NO, YES };
+    int known = atomic_load_explicit(answer, memory_order_relaxed);
+    if (known == UNKNOWN) {
+        known = ask() ? YES : NO;
+        atomic_store_explicit(answer, known, memory_order_relaxed);
+    }
+    return known == YES;
+}
 
 /* Not every compiler knows the name; its registers are those of AVX, whose state has been asked for. */
-static int has_f16c(void)
+static int ask_f16c(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
 }
 
+static int has_f16c(void)
+{
+    static atomic_int answer;
+    return kept(&answer, ask_f16c);
+}
+
 /* Nor this one: bit 4 of EAX in subleaf 1 of leaf 7, whose subleaf 0 says in EAX which one is the last. */
-static int has_avx_vnni(void)
+static int ask_avx_vnni(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
            (a & (1u << 4)) != 0;
+}
+
+static int has_avx_vnni(void)
+{
+    static atomic_int answer;
+    return kept(&answer, ask_avx_vnni);
 }
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
