@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "io/output.h"
+#include "lines.h"
 
 struct options {
     const char *model, *out, *compare, *weights, *labels, *input;
@@ -47,66 +48,6 @@ static void usage(void)
           "\n"
           "FILE of --output and --compare is FILE.npy or FILE.safetensors:NAME.\n",
           stdout);
-}
-
-/* ------------------------------------------------------------------- input -- */
-
-struct lines {
-    char **text;
-    size_t *size;
-    int64_t count, room;
-};
-
-static void lines_free(struct lines *lines)
-{
-    for (int64_t i = 0; i < lines->count; i++)
-        free(lines->text[i]);
-    free(lines->text);
-    free(lines->size);
-}
-
-static bool add_line(struct lines *lines, const char *line, size_t size, struct io_error *error)
-{
-    if (lines->count == lines->room) {
-        const int64_t room = lines->room ? 2 * lines->room : 64;
-        char **text = realloc(lines->text, (size_t)room * sizeof *text);
-        if (text)
-            lines->text = text;
-        size_t *sizes = realloc(lines->size, (size_t)room * sizeof *sizes);
-        if (sizes)
-            lines->size = sizes;
-        if (!text || !sizes)
-            return io_fail(error, "out of memory for the sentences");
-        lines->room = room;
-    }
-    char *copy = malloc(size + 1);
-    if (!copy)
-        return io_fail(error, "out of memory for the sentences");
-    memcpy(copy, line, size);
-    copy[size] = '\0';
-    lines->text[lines->count] = copy;
-    lines->size[lines->count++] = size;
-    return true;
-}
-
-static bool read_sentences(struct lines *lines, const char *path, struct io_error *error)
-{
-    FILE *file = path ? fopen(path, "re") : stdin;
-    char *line = NULL;
-    size_t capacity = 0;
-    ssize_t length;
-    bool ok = file || io_fail(error, "%s: cannot open: %s", path, strerror(errno));
-    while (ok && (length = getline(&line, &capacity, file)) >= 0) {
-        while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r'))
-            length--;
-        ok = add_line(lines, line, (size_t)length, error);
-    }
-    if (ok && ferror(file))
-        ok = io_fail(error, "%s: cannot read: %s", path ? path : "standard input", strerror(errno));
-    free(line);
-    if (file && path)
-        fclose(file);
-    return ok;
 }
 
 /* -------------------------------------------------------------- embeddings -- */
@@ -301,7 +242,7 @@ static bool run(const struct options *o, struct io_error *error)
 {
     struct lines lines = {0};
     struct encoder *encoder = NULL;
-    bool ok = read_sentences(&lines, o->input, error);
+    bool ok = lines_read(&lines, o->input, error);
     if (ok && lines.count == 0)
         ok = io_fail(error, "%s holds no sentence", o->input ? o->input : "standard input");
     ok = ok && encoder_open(&encoder, o->model, error) && run_encoder(encoder, &lines, o, error);

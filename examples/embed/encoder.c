@@ -6,16 +6,16 @@
  */
 #include "encoder.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "config.h"
 
 struct encoder {
     attn_bert_config config;
     struct wordpiece *tokenizer;
     attn_bert *bert;
-    struct token_ids scratch;
     float *hidden;
     size_t hidden_size;
     void *workspace;
@@ -29,49 +29,38 @@ static bool library_fail(struct io_error *error)
 
 /* ----------------------------------------------------------------- opening -- */
 
-static bool get_integer(const json_t *root, const char *path, const char *name, int64_t *value, struct io_error *error)
-{
-    const json_t *item = json_object_get(root, name);
-    *value = json_integer_value(item);
-    return (json_is_integer(item) && *value >= 1) || io_fail(error, "%s: '%s' is not a positive integer", path, name);
-}
-
-static bool parse_config(attn_bert_config *c, const json_t *root, const char *path, struct io_error *error)
+static bool read_config(attn_bert_config *c, const char *folder, struct io_error *error)
 {
     static const struct {
         const char *name;
         attn_activation activation;
     } activations[] = {
         {"gelu", ATTN_ACTIVATION_GELU}, {"gelu_new", ATTN_ACTIVATION_GELU_TANH}, {"relu", ATTN_ACTIVATION_RELU}};
-    memset(c, 0, sizeof *c);
-    c->struct_size = sizeof *c;
-    const char *act = json_string_value(json_object_get(root, "hidden_act"));
-    const json_t *eps = json_object_get(root, "layer_norm_eps");
-    size_t known = 0;
-    while (known < sizeof activations / sizeof *activations && act && strcmp(act, activations[known].name) != 0)
+    enum { KNOWN = sizeof activations / sizeof *activations };
+    struct config config;
+    const char *act;
+    double eps;
+    int known = 0;
+    *c = (attn_bert_config){.struct_size = sizeof *c};
+    if (!config_open(&config, folder, error))
+        return false;
+    bool ok = config_text(&config, "hidden_act", &act, error) &&
+              config_number(&config, "layer_norm_eps", &eps, error) &&
+              config_integer(&config, "num_hidden_layers", 1, &c->layers, error) &&
+              config_integer(&config, "hidden_size", 1, &c->d_model, error) &&
+              config_integer(&config, "num_attention_heads", 1, &c->heads, error) &&
+              config_integer(&config, "intermediate_size", 1, &c->d_ff, error) &&
+              config_integer(&config, "vocab_size", 1, &c->vocabulary, error) &&
+              config_integer(&config, "max_position_embeddings", 1, &c->positions, error);
+    while (ok && known < KNOWN && strcmp(act, activations[known].name) != 0)
         known++;
-    if (!act || known == sizeof activations / sizeof *activations)
-        return io_fail(error, "%s: 'hidden_act' is '%s'; expected gelu, gelu_new or relu", path, act ? act : "missing");
-    if (!json_is_number(eps))
-        return io_fail(error, "%s: 'layer_norm_eps' is not a number", path);
-    c->activation = activations[known].activation;
-    c->eps = (float)json_number_value(eps);
-    return get_integer(root, path, "num_hidden_layers", &c->layers, error) &&
-           get_integer(root, path, "hidden_size", &c->d_model, error) &&
-           get_integer(root, path, "num_attention_heads", &c->heads, error) &&
-           get_integer(root, path, "intermediate_size", &c->d_ff, error) &&
-           get_integer(root, path, "vocab_size", &c->vocabulary, error) &&
-           get_integer(root, path, "max_position_embeddings", &c->positions, error);
-}
-
-static bool read_config(attn_bert_config *c, const char *path, struct io_error *error)
-{
-    json_error_t json;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &json);
-    if (!root)
-        return io_fail(error, "%s: %s (line %d)", path, json.text, json.line);
-    const bool ok = parse_config(c, root, path, error);
-    json_decref(root);
+    if (ok && known == KNOWN)
+        ok = io_fail(error, "%s: 'hidden_act' is '%s'; expected gelu, gelu_new or relu", config.path, act);
+    if (ok) {
+        c->activation = activations[known].activation;
+        c->eps = (float)eps;
+    }
+    config_close(&config);
     return ok;
 }
 
@@ -87,21 +76,16 @@ static bool load(struct encoder *encoder, const char *path, struct io_error *err
 
 static bool open_files(struct encoder *encoder, const char *folder, struct io_error *error)
 {
-    char *paths[3] = {NULL};
-    static const char *const names[] = {"config.json", "vocab.txt", "model.safetensors"};
-    bool ok = true;
-    for (int i = 0; i < 3 && ok; i++)
-        if (asprintf(&paths[i], "%s/%s", folder, names[i]) < 0) {
-            paths[i] = NULL;
-            ok = io_fail(error, "%s: out of memory", folder);
-        }
-    ok = ok && read_config(&encoder->config, paths[0], error) && wordpiece_open(&encoder->tokenizer, paths[1], error);
+    char *vocabulary = config_beside(folder, "vocab.txt", error);
+    char *weights = config_beside(folder, "model.safetensors", error);
+    bool ok = vocabulary && weights && read_config(&encoder->config, folder, error) &&
+              wordpiece_open(&encoder->tokenizer, vocabulary, error);
     if (ok && wordpiece_size(encoder->tokenizer) > encoder->config.vocabulary)
-        ok = io_fail(error, "%s has %d tokens; expected at most %lld, the model's vocab_size", paths[1],
+        ok = io_fail(error, "%s has %d tokens; expected at most %lld, the model's vocab_size", vocabulary,
                      (int)wordpiece_size(encoder->tokenizer), (long long)encoder->config.vocabulary);
-    ok = ok && load(encoder, paths[2], error);
-    for (int i = 0; i < 3; i++)
-        free(paths[i]);
+    ok = ok && load(encoder, weights, error);
+    free(vocabulary);
+    free(weights);
     return ok;
 }
 
@@ -125,7 +109,6 @@ void encoder_close(struct encoder *encoder)
         return;
     wordpiece_close(encoder->tokenizer);
     attn_bert_destroy(encoder->bert);
-    token_ids_free(&encoder->scratch);
     free(encoder->hidden);
     free(encoder->workspace);
     free(encoder);

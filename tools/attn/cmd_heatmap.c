@@ -15,7 +15,7 @@
 #include "commands.h"
 #include "inputs.h"
 #include "labels.h"
-#include "picture.h"
+#include "plot/picture.h"
 #include "plot/plot.h"
 #include "plot/reduce.h"
 #include "plot/scale.h"

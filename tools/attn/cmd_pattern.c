@@ -14,7 +14,7 @@
 
 #include "commands.h"
 #include "options.h"
-#include "picture.h"
+#include "plot/picture.h"
 #include "plot/plot.h"
 #include "plot/reduce.h"
 

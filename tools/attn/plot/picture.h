@@ -3,10 +3,10 @@
  * The file of a picture, for the commands that draw one: its name is checked
  * before anything is computed, and it appears whole or not at all.
  */
-#ifndef ATTN_TOOLS_PICTURE_H
-#define ATTN_TOOLS_PICTURE_H
+#ifndef ATTN_TOOLS_PLOT_PICTURE_H
+#define ATTN_TOOLS_PLOT_PICTURE_H
 
-#include "plot/canvas.h"
+#include "canvas.h"
 
 /* Checks what -o names and returns its canonical name, which the caller frees. */
 bool picture_target(char **target, const char *path, struct io_error *error);

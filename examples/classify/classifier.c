@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The model: its files, its words, and a pass over a batch of texts. */
+#include "classifier.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config.h"
+
+enum { UNKNOWN = 1 }; /* line of vocab.txt; line 0 is padding */
+
+struct classifier {
+    int64_t vocabulary, embedding, hidden, attention, classes;
+    struct lines words, names;
+    int32_t *sorted; /* ids in the order of their words */
+    float *table;    /* [vocabulary][embedding] */
+    attn_lstm *lstm;
+    attn_pool *pool;
+    attn_linear *head;
+};
+
+static bool library_fail(struct io_error *error)
+{
+    return io_fail(error, "%s", attn_last_error());
+}
+
+/* ----------------------------------------------------------------- opening -- */
+
+static int compare_words(const void *a, const void *b, void *lines)
+{
+    char *const *text = ((const struct lines *)lines)->text;
+    return strcmp(text[*(const int32_t *)a], text[*(const int32_t *)b]);
+}
+
+static bool read_names(struct classifier *c, const char *folder, struct io_error *error)
+{
+    char *vocabulary = config_beside(folder, "vocab.txt", error),
+         *classes = config_beside(folder, "classes.txt", error);
+    bool ok =
+        vocabulary && classes && lines_read(&c->words, vocabulary, error) && lines_read(&c->names, classes, error);
+    if (ok && c->words.count != c->vocabulary)
+        ok = io_fail(error, "%s has %lld lines; expected %lld, the vocab_size", vocabulary, (long long)c->words.count,
+                     (long long)c->vocabulary);
+    if (ok && c->names.count != c->classes)
+        ok = io_fail(error, "%s has %lld lines; expected %lld, the classes", classes, (long long)c->names.count,
+                     (long long)c->classes);
+    c->sorted = ok ? malloc((size_t)c->vocabulary * sizeof *c->sorted) : NULL;
+    if (ok && !c->sorted)
+        ok = io_fail(error, "%s: out of memory", vocabulary);
+    for (int64_t i = 0; ok && i < c->vocabulary; i++)
+        c->sorted[i] = (int32_t)i;
+    if (ok)
+        qsort_r(c->sorted, (size_t)c->vocabulary, sizeof *c->sorted, compare_words, &c->words);
+    free(vocabulary);
+    free(classes);
+    return ok;
+}
+
+static bool read_config(struct classifier *c, const char *folder, struct io_error *error)
+{
+    struct config config;
+    bool bidirectional;
+    int64_t layers;
+    if (!config_open(&config, folder, error))
+        return false;
+    bool ok = config_integer(&config, "vocab_size", UNKNOWN + 1, &c->vocabulary, error) &&
+              config_integer(&config, "embedding_size", 1, &c->embedding, error) &&
+              config_integer(&config, "hidden_size", 1, &c->hidden, error) &&
+              config_integer(&config, "attention_size", 1, &c->attention, error) &&
+              config_integer(&config, "classes", 1, &c->classes, error) &&
+              config_integer(&config, "n_layers", 1, &layers, error) &&
+              config_boolean(&config, "bidirectional", &bidirectional, error);
+    if (ok && (layers != 1 || !bidirectional))
+        ok = io_fail(error, "%s: the LSTM has %lld layers and %s; expected 1 layer and two directions", config.path,
+                     (long long)layers, bidirectional ? "two directions" : "one direction");
+    config_close(&config);
+    return ok;
+}
+
+static attn_status load_layers(struct classifier *c, const attn_weights *weights)
+{
+    const int64_t states = 2 * c->hidden;
+    attn_tensor table, w, bias, v, head, head_bias;
+    attn_lstm_config lstm = attn_lstm_config_default();
+    lstm.input = c->embedding;
+    lstm.hidden = c->hidden;
+    lstm.bidirectional = 1;
+    attn_status status = attn_lstm_load(&c->lstm, &lstm, weights, "lstm.");
+    if (!status)
+        status = attn_weights_get(weights, "attention.weight", c->attention, states, &w);
+    if (!status)
+        status = attn_weights_get(weights, "attention.bias", 0, c->attention, &bias);
+    if (!status)
+        status = attn_weights_get(weights, "attention.score", 0, c->attention, &v);
+    if (!status)
+        status = attn_pool_create(&c->pool, &w, &bias, &v);
+    if (!status)
+        status = attn_weights_get(weights, "classifier.weight", c->classes, states, &head);
+    if (!status)
+        status = attn_weights_get(weights, "classifier.bias", 0, c->classes, &head_bias);
+    if (!status)
+        status = attn_linear_create(&c->head, 1, &head, &head_bias);
+    if (!status)
+        status = attn_weights_get(weights, "embedding.weight", c->vocabulary, c->embedding, &table);
+    if (!status && table.dtype == ATTN_F32)
+        memcpy(c->table, table.data, (size_t)(c->vocabulary * c->embedding) * sizeof *c->table);
+    return status;
+}
+
+static bool load(struct classifier *c, const char *folder, struct io_error *error)
+{
+    attn_weights *weights = NULL;
+    char *path = config_beside(folder, "classifier.safetensors", error);
+    c->table = calloc((size_t)c->vocabulary * (size_t)c->embedding, sizeof *c->table);
+    bool ok = path && (c->table || io_fail(error, "%s: out of memory", path));
+    if (ok && (attn_weights_open(&weights, path) || load_layers(c, weights)))
+        ok = library_fail(error);
+    attn_weights_destroy(weights);
+    free(path);
+    return ok;
+}
+
+bool classifier_open(struct classifier **out, const char *folder, struct io_error *error)
+{
+    *out = NULL;
+    struct classifier *c = calloc(1, sizeof *c);
+    if (!c)
+        return io_fail(error, "%s: out of memory", folder);
+    if (!read_config(c, folder, error) || !read_names(c, folder, error) || !load(c, folder, error)) {
+        classifier_close(c);
+        return false;
+    }
+    *out = c;
+    return true;
+}
+
+void classifier_close(struct classifier *c)
+{
+    if (!c)
+        return;
+    lines_free(&c->words);
+    lines_free(&c->names);
+    attn_lstm_destroy(c->lstm);
+    attn_pool_destroy(c->pool);
+    attn_linear_destroy(c->head);
+    free(c->sorted);
+    free(c->table);
+    free(c);
+}
+
+int64_t classifier_classes(const struct classifier *c)
+{
+    return c->classes;
+}
+
+const char *classifier_class(const struct classifier *c, int64_t i)
+{
+    return c->names.text[i];
+}
+
+/* ------------------------------------------------------------------- words -- */
+
+static int32_t find(const struct classifier *c, const char *word)
+{
+    int64_t low = 0, high = c->vocabulary;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        const int order = strcmp(word, c->words.text[c->sorted[middle]]);
+        if (order == 0)
+            return c->sorted[middle];
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return UNKNOWN;
+}
+
+static bool add_word(const struct classifier *c, const char *word, size_t size, struct words *words,
+                     struct io_error *error)
+{
+    if (words->text.count == words->room) {
+        const int64_t room = words->room ? 2 * words->room : 32;
+        int32_t *ids = realloc(words->ids, (size_t)room * sizeof *ids);
+        if (!ids)
+            return io_fail(error, "out of memory for the words of a text");
+        words->ids = ids;
+        words->room = room;
+    }
+    if (!lines_add(&words->text, word, size, error))
+        return false;
+    char *copy = words->text.text[words->text.count - 1];
+    for (char *p = copy; *p; p++)
+        if (*p >= 'A' && *p <= 'Z')
+            *p = (char)(*p - 'A' + 'a');
+    words->ids[words->text.count - 1] = find(c, copy);
+    return true;
+}
+
+static bool belongs_to_a_word(char byte)
+{
+    const unsigned char b = (unsigned char)byte;
+    return (b >= 'a' && b <= 'z') || (b >= 'A' && b <= 'Z') || (b >= '0' && b <= '9') || b == '\'' || b >= 0x80;
+}
+
+bool classifier_words(const struct classifier *c, const char *text, size_t size, struct words *words,
+                      struct io_error *error)
+{
+    lines_free(&words->text);
+    for (size_t i = 0; i < size;) {
+        size_t end = i;
+        while (end < size && belongs_to_a_word(text[end]))
+            end++;
+        if (end > i && !add_word(c, text + i, end - i, words, error))
+            return false;
+        i = end + 1;
+    }
+    return words->text.count > 0 || add_word(c, "<unk>", 5, words, error);
+}
+
+void words_free(struct words *words)
+{
+    lines_free(&words->text);
+    free(words->ids);
+    *words = (struct words){0};
+}
+
+/* ----------------------------------------------------------------- running -- */
+
+/* Buffers of a batch that is padded to the longest text. */
+struct batch {
+    int64_t count, longest, *lengths;
+    int32_t *ids;
+    float *embedded, *states, *pooled, *weights;
+};
+
+static bool make_batch(struct batch *b, const struct classifier *c, const struct words *texts, int64_t count,
+                       struct io_error *error)
+{
+    *b = (struct batch){.count = count};
+    for (int64_t i = 0; i < count; i++)
+        if (texts[i].text.count > b->longest)
+            b->longest = texts[i].text.count;
+    const size_t tokens = (size_t)count * (size_t)b->longest;
+    b->lengths = calloc((size_t)count + 1, sizeof *b->lengths);
+    b->ids = calloc(tokens + 1, sizeof *b->ids);
+    b->embedded = calloc(tokens * (size_t)c->embedding + 1, sizeof *b->embedded);
+    b->states = calloc(tokens * 2 * (size_t)c->hidden + 1, sizeof *b->states);
+    b->pooled = calloc((size_t)count * 2 * (size_t)c->hidden + 1, sizeof *b->pooled);
+    b->weights = calloc(tokens + 1, sizeof *b->weights);
+    if (!b->lengths || !b->ids || !b->embedded || !b->states || !b->pooled || !b->weights)
+        return io_fail(error, "out of memory for %lld texts of %lld words", (long long)count, (long long)b->longest);
+    for (int64_t i = 0; i < count; i++) {
+        b->lengths[i] = texts[i].text.count;
+        memcpy(b->ids + i * b->longest, texts[i].ids, (size_t)b->lengths[i] * sizeof *b->ids);
+    }
+    return true;
+}
+
+static void free_batch(struct batch *b)
+{
+    free(b->lengths);
+    free(b->ids);
+    free(b->embedded);
+    free(b->states);
+    free(b->pooled);
+    free(b->weights);
+}
+
+static attn_status run_layers(const struct classifier *c, const struct batch *b, float *logits)
+{
+    const attn_tensor table = attn_matrix(c->table, c->vocabulary, c->embedding);
+    const attn_tensor embedded = attn_btc(b->embedded, b->count, b->longest, c->embedding);
+    const attn_tensor states = attn_btc(b->states, b->count, b->longest, 2 * c->hidden);
+    const attn_tensor pooled = attn_btc(b->pooled, b->count, 1, 2 * c->hidden);
+    const attn_tensor weights = attn_btc(b->weights, b->count, 1, b->longest);
+    const attn_tensor out = attn_btc(logits, b->count, 1, c->classes);
+    attn_status status = attn_embed(&table, b->ids, 1, 0, &embedded, 0);
+    if (!status)
+        status = attn_lstm_forward(c->lstm, &embedded, b->lengths, NULL, &states, 0, NULL, 0);
+    if (!status)
+        status = attn_pool_forward(c->pool, &states, b->lengths, &pooled, &weights, 0, NULL, 0);
+    return status ? status : attn_linear_forward(c->head, &pooled, &out, NULL);
+}
+
+bool classifier_run(const struct classifier *c, const struct words *texts, int64_t count, float *logits,
+                    float *const *weights, struct io_error *error)
+{
+    struct batch b;
+    bool ok = make_batch(&b, c, texts, count, error);
+    if (ok && run_layers(c, &b, logits))
+        ok = library_fail(error);
+    for (int64_t i = 0; ok && weights && i < count; i++)
+        memcpy(weights[i], b.weights + i * b.longest, (size_t)b.lengths[i] * sizeof **weights);
+    free_batch(&b);
+    return ok;
+}

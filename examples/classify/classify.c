@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Classifies texts, and shows which words it looked at. docs/classify.md is its
+ * page.
+ */
+#include "classifier.h"
+
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config.h"
+#include "io/array.h"
+#include "plot/picture.h"
+#include "plot/plot.h"
+
+enum { BATCH = 64 };
+
+/* How far f32 logits and weights may lie from PyTorch's, whose sums have another order. */
+#define TOLERANCE 1e-4
+
+struct options {
+    const char *model, *bars, *input;
+    bool check;
+};
+
+static void usage(void)
+{
+    fputs("Usage: classify --model FOLDER [--bars FILE.png | --check] [FILE]\n"
+          "\n"
+          "Classifies the texts in FILE (default: standard input), one a line: prints the\n"
+          "class, its probability, and each word with its weight.\n"
+          "\n"
+          "  -m, --model FOLDER   as examples/train/train_classifier.py writes it\n"
+          "  -b, --bars FILE.png  also draw the weights of the first text's words\n"
+          "      --check          instead compare logits, predictions and weights of the\n"
+          "                       model's test texts with PyTorch's; exit code 1 if they differ\n"
+          "  -h, --help           print this text\n",
+          stdout);
+}
+
+static int64_t greatest(const float *values, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (values[i] > values[best])
+            best = i;
+    return best;
+}
+
+static double probability(const float *logits, int64_t n, int64_t which)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += exp((double)logits[i] - (double)logits[which]);
+    return 1 / sum;
+}
+
+/* -------------------------------------------------------------------- text -- */
+
+static bool draw(const char *target, const struct words *words, float *weights, const char *title,
+                 struct io_error *error)
+{
+    struct plot plot = {
+        .title = title,
+        .subtitle = "what attention pooling looked at",
+        .row_name = "weight",
+        .column_name = "word",
+        .rows = 1,
+        .columns = words->text.count,
+        .bin_rows = 1,
+        .panels = 1,
+        .cells = &weights,
+        .column_labels = {words->text.text},
+        .limit_bytes = 1e9,
+    };
+    plot.bin_columns = plot_bar_bins(plot.columns, 1, 0);
+    if (plot.bin_columns != plot.columns)
+        return io_fail(error, "the text has %lld words; expected at most %d for a picture", (long long)plot.columns,
+                       plot.bin_columns);
+    for (int64_t i = 0; i < plot.columns; i++)
+        plot.high = fmax(plot.high, (double)weights[i]);
+    if (!(plot.high > 0))
+        return io_fail(error, "no word has a weight");
+    struct canvas canvas;
+    if (!plot_bars(&canvas, &plot, 0, error))
+        return false;
+    const bool ok = picture_write(&canvas, target, error);
+    canvas_free(&canvas);
+    return ok;
+}
+
+static bool show(const struct classifier *classifier, const struct lines *lines, const char *picture,
+                 struct io_error *error)
+{
+    const int64_t classes = classifier_classes(classifier);
+    struct words words = {0};
+    float *logits = calloc((size_t)classes, sizeof *logits);
+    bool ok = logits || io_fail(error, "out of memory");
+    for (int64_t i = 0; ok && i < lines->count; i++) {
+        ok = classifier_words(classifier, lines->text[i], lines->size[i], &words, error);
+        float *weights = ok ? calloc((size_t)words.text.count, sizeof *weights) : NULL;
+        if (ok && !weights)
+            ok = io_fail(error, "out of memory");
+        ok = ok && classifier_run(classifier, &words, 1, logits, &weights, error);
+        if (ok) {
+            const int64_t best = greatest(logits, classes);
+            printf("%s (%.3f)", classifier_class(classifier, best), probability(logits, classes, best));
+            for (int64_t w = 0; w < words.text.count; w++)
+                printf(" %s:%.2f", words.text.text[w], (double)weights[w]);
+            printf("\n");
+            if (picture && i == 0)
+                ok = draw(picture, &words, weights, classifier_class(classifier, best), error);
+        }
+        free(weights);
+    }
+    words_free(&words);
+    free(logits);
+    return ok;
+}
+
+/* ------------------------------------------------------------------- check -- */
+
+/* An array of the references, of the expected shape. */
+static bool load(struct array *array, const char *folder, const char *name, enum array_dtype dtype, int ndim,
+                 int64_t rows, int64_t columns, struct io_error *error)
+{
+    char *spec;
+    if (asprintf(&spec, "%s/reference.safetensors:%s", folder, name) < 0)
+        return io_fail(error, "%s: out of memory", folder);
+    bool ok = array_load(array, spec, error);
+    if (ok && (array->is.dtype != dtype || array->is.ndim != ndim || (rows && array->is.shape[0] != rows) ||
+               (columns && array->is.shape[1] != columns))) {
+        char shape[ARRAY_SHAPE_TEXT];
+        io_fail(error, "%s is %s %s; expected %s with %lld rows", spec, array_dtype_name(array->is.dtype),
+                array_shape_text(&array->is, shape), array_dtype_name(dtype), (long long)rows);
+        array_free(array);
+        ok = false;
+    }
+    free(spec);
+    return ok;
+}
+
+/* What a comparison found. */
+struct comparison {
+    double logit_error, weight_error;
+    int64_t texts, other_classes, right;
+};
+
+/* One batch, from text first on, against the references. */
+static bool compare_batch(const struct classifier *classifier, const struct lines *lines, int64_t first, int64_t count,
+                          const struct array *expected, const struct array *labels, const struct array *seen,
+                          struct comparison *found, struct io_error *error)
+{
+    const int64_t classes = classifier_classes(classifier), detailed = seen->is.shape[0], longest = seen->is.shape[1];
+    struct words words[BATCH] = {0};
+    float *weights[BATCH] = {NULL}, *logits = calloc((size_t)(BATCH * classes), sizeof *logits);
+    bool ok = logits || io_fail(error, "out of memory");
+    for (int64_t i = 0; ok && i < count; i++) {
+        ok = classifier_words(classifier, lines->text[first + i], lines->size[first + i], &words[i], error);
+        weights[i] = ok ? calloc((size_t)words[i].text.count, sizeof *weights[i]) : NULL;
+        if (ok && !weights[i])
+            ok = io_fail(error, "out of memory");
+    }
+    ok = ok && classifier_run(classifier, words, count, logits, weights, error);
+    for (int64_t i = 0; ok && i < count; i++) {
+        const float *theirs = (const float *)expected->data + (first + i) * classes, *ours = logits + i * classes;
+        for (int64_t c = 0; c < classes; c++)
+            found->logit_error = fmax(found->logit_error, fabs((double)ours[c] - (double)theirs[c]));
+        found->other_classes += greatest(ours, classes) != greatest(theirs, classes);
+        found->right += greatest(ours, classes) == ((const int64_t *)labels->data)[first + i];
+        for (int64_t w = 0; first + i < detailed && w < words[i].text.count && w < longest; w++) {
+            const double weight = (double)((const float *)seen->data)[(first + i) * longest + w];
+            found->weight_error = fmax(found->weight_error, fabs(weight - (double)weights[i][w]));
+        }
+    }
+    found->texts += count;
+    for (int64_t i = 0; i < BATCH; i++) {
+        words_free(&words[i]);
+        free(weights[i]);
+    }
+    free(logits);
+    return ok;
+}
+
+static bool judge(const struct comparison *found, struct io_error *error)
+{
+    printf("%lld texts: %lld of other classes than PyTorch's; logits within %.2e, weights within %.2e; "
+           "%.1f %% classified rightly\n",
+           (long long)found->texts, (long long)found->other_classes, found->logit_error, found->weight_error,
+           100.0 * (double)found->right / (double)found->texts);
+    return (found->other_classes == 0 && found->logit_error <= TOLERANCE && found->weight_error <= TOLERANCE) ||
+           io_fail(error, "the results differ from PyTorch's; expected the same classes and errors up to %g",
+                   TOLERANCE);
+}
+
+static bool check(const struct classifier *classifier, const char *folder, struct io_error *error)
+{
+    struct lines lines = {0};
+    struct array expected = {0}, labels = {0}, seen = {0};
+    struct comparison found = {0};
+    char *path = config_beside(folder, "test.txt", error);
+    bool ok = path && lines_read(&lines, path, error) &&
+              (lines.count > 0 || io_fail(error, "%s holds no text", path)) &&
+              load(&expected, folder, "logits", ARRAY_F32, 2, lines.count, classifier_classes(classifier), error) &&
+              load(&labels, folder, "labels", ARRAY_I64, 1, lines.count, 0, error) &&
+              load(&seen, folder, "weights", ARRAY_F32, 2, 0, 0, error);
+    for (int64_t first = 0; ok && first < lines.count; first += BATCH)
+        ok = compare_batch(classifier, &lines, first, lines.count - first < BATCH ? lines.count - first : BATCH,
+                           &expected, &labels, &seen, &found, error);
+    array_free(&expected);
+    array_free(&labels);
+    array_free(&seen);
+    lines_free(&lines);
+    free(path);
+    return ok && judge(&found, error);
+}
+
+/* -------------------------------------------------------------------- main -- */
+
+static bool run(const struct options *o, struct io_error *error)
+{
+    struct classifier *classifier = NULL;
+    struct lines lines = {0};
+    char *picture = NULL;
+    bool ok = (!o->bars || picture_target(&picture, o->bars, error)) && classifier_open(&classifier, o->model, error);
+    if (ok && o->check)
+        ok = check(classifier, o->model, error);
+    else if (ok)
+        ok = lines_read(&lines, o->input, error) && show(classifier, &lines, picture, error);
+    lines_free(&lines);
+    classifier_close(classifier);
+    free(picture);
+    return ok;
+}
+
+static bool parse(struct options *o, int argc, char **argv, struct io_error *error)
+{
+    enum { CHECK = 256 };
+    static const struct option known[] = {{"model", 1, NULL, 'm'},
+                                          {"bars", 1, NULL, 'b'},
+                                          {"check", 0, NULL, CHECK},
+                                          {"help", 0, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    int option;
+    while ((option = getopt_long(argc, argv, "m:b:h", known, NULL)) != -1) {
+        switch (option) {
+        case 'm':
+            o->model = optarg;
+            break;
+        case 'b':
+            o->bars = optarg;
+            break;
+        case CHECK:
+            o->check = true;
+            break;
+        case 'h':
+            usage();
+            exit(0);
+        default:
+            return io_fail_usage(error, "see --help");
+        }
+    }
+    if (argc - optind > 1)
+        return io_fail_usage(error, "'%s' is one file too many; expected one", argv[optind + 1]);
+    if (optind < argc)
+        o->input = argv[optind];
+    if (!o->model)
+        return io_fail_usage(error, "no model is given; expected --model FOLDER");
+    if (o->check && (o->bars || o->input))
+        return io_fail_usage(error, "--check reads the model's own texts; expected neither --bars nor a file with it");
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {0};
+    struct io_error error = {0};
+    if (parse(&options, argc, argv, &error) && run(&options, &error))
+        return 0;
+    fprintf(stderr, "classify: %s\n", error.text);
+    return error.usage ? 2 : 1;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lines of a text file. */
+#include "lines.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void lines_free(struct lines *lines)
+{
+    for (int64_t i = 0; i < lines->count; i++)
+        free(lines->text[i]);
+    free(lines->text);
+    free(lines->size);
+    *lines = (struct lines){0};
+}
+
+static bool grow(struct lines *lines)
+{
+    const int64_t room = lines->room ? 2 * lines->room : 64;
+    char **text = realloc(lines->text, (size_t)room * sizeof *text);
+    if (text)
+        lines->text = text;
+    size_t *sizes = realloc(lines->size, (size_t)room * sizeof *sizes);
+    if (sizes)
+        lines->size = sizes;
+    if (text && sizes)
+        lines->room = room;
+    return text && sizes;
+}
+
+bool lines_add(struct lines *lines, const char *text, size_t size, struct io_error *error)
+{
+    if (lines->count == lines->room && !grow(lines))
+        return io_fail(error, "out of memory for %lld lines of text", (long long)lines->count + 1);
+    char *copy = malloc(size + 1);
+    if (!copy)
+        return io_fail(error, "out of memory for %lld lines of text", (long long)lines->count + 1);
+    memcpy(copy, text, size);
+    copy[size] = '\0';
+    lines->text[lines->count] = copy;
+    lines->size[lines->count++] = size;
+    return true;
+}
+
+bool lines_read(struct lines *lines, const char *path, struct io_error *error)
+{
+    FILE *file = path ? fopen(path, "re") : stdin;
+    char *line = NULL;
+    size_t capacity = 0;
+    ssize_t length;
+    bool ok = file || io_fail(error, "%s: cannot open: %s", path, strerror(errno));
+    while (ok && (length = getline(&line, &capacity, file)) >= 0) {
+        while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r'))
+            length--;
+        ok = lines_add(lines, line, (size_t)length, error);
+    }
+    if (ok && ferror(file))
+        ok = io_fail(error, "%s: cannot read: %s", path ? path : "standard input", strerror(errno));
+    free(line);
+    if (file && path)
+        fclose(file);
+    return ok;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lines of a text file, without their ends. */
+#ifndef ATTN_EXAMPLES_LINES_H
+#define ATTN_EXAMPLES_LINES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "io/error.h"
+
+/* Begins as {0}. */
+struct lines {
+    char **text; /* each with a NUL behind it, and possibly some inside */
+    size_t *size;
+    int64_t count, room;
+};
+
+/* Adds the lines of a file, or of standard input if path is NULL. */
+bool lines_read(struct lines *lines, const char *path, struct io_error *error);
+/* Adds one. */
+bool lines_add(struct lines *lines, const char *text, size_t size, struct io_error *error);
+void lines_free(struct lines *lines);
+
+#endif
