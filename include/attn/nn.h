@@ -21,7 +21,8 @@
  *
  * As in the core, functions return an attn_status, attn_last_error() has the sentence, nothing is written before all
  * arguments have been checked, and a row's bits do not depend on the number of threads or on what else is in the call.
- * Calls that need memory take a workspace of the caller's, or allocate when it is NULL.
+ * Calls that need memory take a workspace of the caller's, of any alignment and not shared with a concurrent call, or
+ * allocate when it is NULL.
  */
 #ifndef ATTN_NN_H
 #define ATTN_NN_H

@@ -121,7 +121,8 @@ static attn_status check_rotation(const attn_block *block, const attn_block_inpu
     if ((unsigned)inputs->rope > ATTN_ROPE_INTERLEAVED)
         return attn_fail(ATTN_INVALID_ARGUMENT, "inputs.rope is %d; expected an attn_rope_layout", (int)inputs->rope);
     if (!t)
-        return inputs->rope ? attn_fail(ATTN_INVALID_ARGUMENT, "inputs.rope is set; expected 0 without a rotation")
+        return inputs->rope ? attn_fail(ATTN_INVALID_ARGUMENT, "inputs.rope is %d; expected 0 without a rotation",
+                                        (int)inputs->rope)
                             : ATTN_OK;
     const int64_t head_dim = attn_mha_sizes(block->self).head_dim;
     CHECK(nn_check_activations("inputs.rotation", t, NN_ANY, x->shape[2], NN_ANY));
@@ -254,6 +255,9 @@ attn_status attn_block_forward(const attn_block *block, const attn_tensor *x, co
     CHECK(take_inputs(&in, inputs));
     CHECK(check_call(block, x, out, &in));
     CHECK(take_all_params(&call, &in));
+    if (in.rotation && call.self_params.rope)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "inputs.rotation and inputs.self->rope are both set; expected one of them");
     struct nn_arena measured = {0};
     take_pieces(&measured, &call, x->shape[0], x->shape[2], &in);
     struct nn_workspace w;

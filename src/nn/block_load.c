@@ -7,6 +7,7 @@
 #include "nn/check.h"
 #include "nn/names.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -134,7 +135,10 @@ static attn_status complete_config(attn_block_config *c, const attn_block_config
     *c = *theirs;
     CHECK(nn_complete_mha_config(&c->attention, &theirs->attention));
     if (c->attention.d_out != c->attention.d_model)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "config.attention.d_out is set; expected 0, as x is added to it");
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "config.attention.d_out is %" PRId64 "; expected 0 or d_model, %" PRId64
+                         ", as x is added to it",
+                         c->attention.d_out, c->attention.d_model);
     if (c->attention.d_memory != c->attention.d_model)
         return attn_fail(
             ATTN_INVALID_ARGUMENT,
@@ -148,7 +152,8 @@ static attn_status complete_config(attn_block_config *c, const attn_block_config
                          (double)c->eps);
     CHECK(nn_check_length("config.d_memory", c->d_memory, 0));
     if (c->d_memory && !c->cross)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "config.d_memory is set; expected 0 without cross");
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config.d_memory is %" PRId64 "; expected 0 without cross",
+                         c->d_memory);
     if (!c->d_memory)
         c->d_memory = c->attention.d_model;
     return ATTN_OK;

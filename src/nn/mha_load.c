@@ -34,7 +34,10 @@ attn_status attn_mha_load(attn_mha **mha, const attn_mha_config *config, const a
                          "%sbias_k or bias_v is in the weights; extra keys (add_bias_kv) are not "
                          "supported",
                          prefix);
-    if (nn_has(weights, prefix, "q_proj_weight")) {
+    /* PyTorch keeps three matrices where they read rows of different lengths. */
+    const int apart = nn_has(weights, prefix, "q_proj_weight") || nn_has(weights, prefix, "k_proj_weight") ||
+                      nn_has(weights, prefix, "v_proj_weight") || c.d_memory != c.d_model;
+    if (apart) {
         CHECK(nn_get(weights, prefix, "q_proj_weight", q, c.d_model, &w.w_q));
         CHECK(nn_get(weights, prefix, "k_proj_weight", k, c.d_memory, &w.w_k));
         CHECK(nn_get(weights, prefix, "v_proj_weight", v, c.d_memory, &w.w_v));

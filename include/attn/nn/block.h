@@ -19,7 +19,10 @@
 extern "C" {
 #endif
 
-/** Under which names a layer's weights stand behind its prefix. */
+/**
+ * Under which names a layer's weights stand behind its prefix. Only PyTorch's have cross-attention, only Llama's a
+ * gate; a config that asks for more is ATTN_UNSUPPORTED.
+ */
 typedef enum attn_naming {
     /**
      * PyTorch's nn.TransformerEncoderLayer and nn.TransformerDecoderLayer: self_attn.*, multihead_attn.*, linear1.*,
@@ -74,10 +77,11 @@ typedef struct attn_block_inputs {
      * self's options as the core counts them (causality: ATTN_CAUSAL_BOTTOM_RIGHT).
      */
     const attn_tensor *cache;
-    int64_t cached;              /**< tokens that the cache holds; only with it */
-    const attn_tensor *rotation; /**< NULL or f32 (B|1, 1, T, 2*pairs): a rope table for the tokens of x */
-    attn_rope_layout rope;       /**< how rotation turns channels; only with it */
-    int num_threads;             /**< of everything, as in attn_params; that of self and cross is not looked at */
+    int64_t cached; /**< tokens that the cache holds; only with it */
+    const attn_tensor
+        *rotation; /**< NULL or f32 (B|1, 1, T, 2*pairs): a rope table for the tokens of x; not with self->rope */
+    attn_rope_layout rope; /**< how rotation turns channels; only with it */
+    int num_threads;       /**< of everything, as in attn_params; that of self and cross is not looked at */
 } attn_block_inputs;
 
 /** Inputs with every field at its default. */

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A Transformer layer on whole sequences, without a cache (block.h). */
+#include "real.h"
+
+/** What one sublayer needs. */
+struct sublayer {
+    const struct oracle_block *block;
+    const struct oracle_block_inputs *inputs;
+    const attn_params *self; /**< with the rotation in it */
+    int64_t batch, tokens;
+    double *self_weights, *cross_weights;
+};
+
+static void feed_forward(const struct oracle_block *b, int64_t rows, const double *x, double *y)
+{
+    double *up = new_array(rows * b->d_ff);
+    ORACLE(oracle_linear)(&b->up, rows, x, b->gated ? ATTN_ACTIVATION_NONE : b->activation, NULL, up);
+    if (b->gated) {
+        double *gate = new_array(rows * b->d_ff);
+        ORACLE(oracle_linear)(&b->gate, rows, x, ATTN_ACTIVATION_NONE, NULL, gate);
+        ORACLE(oracle_gate)(b->activation, rows * b->d_ff, gate, up, up);
+        free(gate);
+    }
+    ORACLE(oracle_linear)(&b->down, rows, up, ATTN_ACTIVATION_NONE, NULL, y);
+    free(up);
+}
+
+/** Sublayer 0, self-attention, 1, cross-attention, or 2, the network. */
+static void run(const struct sublayer *s, int which, const double *x, double *y)
+{
+    if (which == 0)
+        ORACLE(oracle_mha_forward)
+    (&s->block->self, s->batch, s->tokens, x, s->tokens, NULL, s->self, y, s->self_weights);
+    else if (which == 1) ORACLE(oracle_mha_forward)(&s->block->cross, s->batch, s->tokens, x, s->inputs->tm,
+                                                    s->inputs->memory, s->inputs->cross, y, s->cross_weights);
+    else feed_forward(s->block, s->batch * s->tokens, x, y);
+}
+
+void ORACLE(oracle_block_forward)(const struct oracle_block *block, int64_t batch, int64_t tokens, const double *x,
+                                  const struct oracle_block_inputs *inputs, double *out, double *self_weights,
+                                  double *cross_weights)
+{
+    const struct oracle_block_inputs none = {0};
+    const int64_t rows = batch * tokens, n = rows * block->d_model;
+    inputs = inputs ? inputs : &none;
+    attn_params self = inputs->self ? *inputs->self : attn_params_default();
+    const attn_rope_tables rope = {inputs->rope, inputs->rotation, inputs->rotation};
+    if (inputs->rotation)
+        self.rope = &rope;
+    const struct sublayer s = {block, inputs, &self, batch, tokens, self_weights, cross_weights};
+    double *state = new_array(n), *normed = new_array(n), *change = new_array(n);
+    memcpy(state, x, (size_t)n * sizeof *state);
+    int norm = 0;
+    for (int which = 0; which < 3; which++) {
+        if (which == 1 && !block->has_cross)
+            continue;
+        if (block->norm_first)
+            ORACLE(oracle_normalise)(&block->norms[norm], rows, state, normed);
+        run(&s, which, block->norm_first ? normed : state, change);
+        for (int64_t i = 0; i < n; i++)
+            state[i] = (real)state[i] + (real)change[i];
+        if (!block->norm_first) {
+            ORACLE(oracle_normalise)(&block->norms[norm], rows, state, normed);
+            memcpy(state, normed, (size_t)n * sizeof *state);
+        }
+        norm++;
+    }
+    memcpy(out, state, (size_t)n * sizeof *out);
+    free(state);
+    free(normed);
+    free(change);
+}

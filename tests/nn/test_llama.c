@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Llama on random weights under the names of Transformers: against the oracle;
+ * sessions, chunks and truncation; wrong weights and arguments.
+ */
+#include "named.h"
+
+enum { LLAMA_LAYERS = 2, VOCABULARY = 41, CAPACITY = 30 };
+
+struct llama {
+    attn_llama_config config;
+    struct named *named;
+    struct oracle_block blocks[LLAMA_LAYERS];
+    struct oracle_llama oracle;
+    attn_llama *llama;
+};
+
+static void llama_create(struct llama *l, struct memory *m, int tied)
+{
+    memset(l, 0, sizeof *l);
+    attn_llama_config *c = &l->config;
+    *c = (attn_llama_config){.struct_size = sizeof *c,
+                             .layers = LLAMA_LAYERS,
+                             .d_model = 24,
+                             .heads = 4,
+                             .kv_heads = 2,
+                             .d_ff = 40,
+                             .vocabulary = VOCABULARY,
+                             .eps = 1e-5f,
+                             .tied = tied};
+    c->rope = attn_rope_config_default();
+    c->rope.base = 5000;
+    if (rng_percent(&m->rng, 50))
+        c->head_dim = 8;
+    struct named *n = l->named = named_create(m);
+    named_add(n, m, random_dtype(m), VOCABULARY, 24, 1, 0, "", "model.embed_tokens.weight");
+    attn_block_config b = attn_block_config_default();
+    b.attention.d_model = 24, b.attention.heads = 4, b.attention.kv_heads = 2, b.attention.head_dim = c->head_dim;
+    b.d_ff = 40, b.activation = ATTN_ACTIVATION_SILU, b.gated = 1, b.norm = ATTN_NORM_RMS, b.eps = 1e-5f;
+    b.norm_first = 1;
+    for (int64_t i = 0; i < LLAMA_LAYERS; i++) {
+        char prefix[NAMED_LENGTH];
+        layer_prefix(prefix, "", "model.layers", i);
+        named_add_block(n, m, &b, prefix, ATTN_NAMING_LLAMA, 0);
+        l->blocks[i] = named_block(n, &b, prefix, ATTN_NAMING_LLAMA);
+    }
+    named_add_norm(n, m, ATTN_NORM_RMS, 24, "", "model.norm");
+    if (!tied)
+        named_add(n, m, random_dtype(m), VOCABULARY, 24, 0.3, 0, "", "lm_head.weight");
+    const double *embedding = named_values(n, "", "model.embed_tokens.weight");
+    l->oracle = (struct oracle_llama){LLAMA_LAYERS,
+                                      24,
+                                      VOCABULARY,
+                                      embedding,
+                                      tied ? embedding : named_values(n, "", "lm_head.weight"),
+                                      named_norm(n, ATTN_NORM_RMS, 24, 1e-5f, "", "model.norm"),
+                                      l->blocks};
+    attn_weights *weights = named_weights(n);
+    OK(attn_llama_load(&l->llama, c, weights));
+    attn_weights_destroy(weights);
+}
+
+static void test_llama(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < 20; n++) {
+        struct memory *m = memory_create("models llama", n);
+        struct llama l;
+        llama_create(&l, m, (int)(n % 2));
+        const int64_t batch = rng_range(&m->rng, 1, 3), tokens = rng_range(&m->rng, 2, CAPACITY);
+        int32_t *ids = random_ids(m, batch * tokens, VOCABULARY);
+        attn_rope_config rope = l.config.rope;
+        rope.pairs = l.config.head_dim ? 4 : 3;
+        const attn_tensor table = place_dense(m, 1, 1, tokens, 2 * rope.pairs);
+        OK(attn_rope_table(&rope, NULL, tokens, table.data));
+        const struct trio y = trio(m, batch * tokens * VOCABULARY);
+        for (int k = 0; k < ORACLES; k++)
+            for (int64_t b = 0; b < batch; b++)
+                oracle_take(k)->llama(&l.oracle, tokens, ids + b * tokens, &table, y.of[k] + b * tokens * VOCABULARY);
+
+        attn_llama_session *session;
+        OK(attn_llama_session_create(&session, l.llama, batch, CAPACITY));
+        assert_int_equal(attn_llama_session_length(session), 0);
+        const attn_tensor logits = place_rows(m, batch, tokens, VOCABULARY);
+        OK(attn_llama_forward(session, tokens, ids, &logits, (int)(n % 4)));
+        judge(NN_MODEL, "logits", &logits, y.of, NULL);
+        assert_int_equal(attn_llama_session_length(session), tokens);
+
+        /* Cut back, and in chunks again; another time asking for the last token's logits only. */
+        const int64_t cut = n % 3 ? rng_range(&m->rng, 0, tokens) : 0;
+        OK(attn_llama_session_truncate(session, cut));
+        assert_int_equal(attn_llama_session_length(session), cut);
+        for (int64_t done = cut; done < tokens;) {
+            const int64_t count = rng_range(&m->rng, 1, tokens - done < 5 ? tokens - done : 5);
+            int32_t *some = bytes(m, (size_t)(batch * count) * sizeof *some);
+            for (int64_t i = 0; i < batch * count; i++)
+                some[i] = ids[i / count * tokens + done + i % count];
+            const int64_t rows = n % 2 ? 1 : count;
+            const attn_tensor its = place_rows(m, batch, rows, VOCABULARY);
+            OK(attn_llama_forward(session, count, some, &its, 1));
+            done += count;
+            for (int64_t b = 0; b < batch; b++) {
+                const attn_tensor row = slice(&its, b, 0, rows);
+                judge(NN_MODEL, "logits of a chunk", &row, trio_at(&y, (b * tokens + done - rows) * VOCABULARY).of,
+                      NULL);
+            }
+        }
+        /* A session of one sequence has the bits of this sequence in the batch. */
+        attn_llama_session *single;
+        OK(attn_llama_session_create(&single, l.llama, 1, tokens));
+        const attn_tensor alone = place_rows(m, 1, tokens, VOCABULARY), expected = slice(&logits, batch - 1, 0, tokens);
+        OK(attn_llama_forward(single, tokens, ids + (batch - 1) * tokens, &alone, 3));
+        assert_true(equal_bits(&alone, &expected));
+        attn_llama_session_destroy(single);
+        attn_llama_session_destroy(session);
+        attn_llama_destroy(l.llama);
+        memory_destroy(m);
+    }
+    attn_llama_session_destroy(NULL);
+    attn_llama_destroy(NULL);
+}
+
+static attn_status load_llama(const attn_weights *weights, void *user)
+{
+    const struct llama *l = user;
+    attn_llama *llama = user;
+    const attn_status status = attn_llama_load(&llama, &l->config, weights);
+    assert_true((llama == NULL) == (status != ATTN_OK));
+    attn_llama_destroy(llama);
+    return status;
+}
+
+static void test_llama_refuses(void **state)
+{
+    (void)state;
+    struct memory *m = memory_create("models llama_refuses", 0);
+    struct llama l;
+    llama_create(&l, m, 0);
+    refuses_weights(m, l.named, load_llama, &l);
+    const attn_llama_config good = l.config;
+#define LLAMA_REFUSES(assignment, status, words)                                                                       \
+    do {                                                                                                               \
+        l.config = good;                                                                                               \
+        l.config.assignment;                                                                                           \
+        attn_weights *weights = named_weights(l.named);                                                                \
+        REFUSES(m, load_llama(weights, &l), status, words);                                                            \
+        attn_weights_destroy(weights);                                                                                 \
+    } while (0)
+    LLAMA_REFUSES(struct_size = 4, ATTN_INVALID_ARGUMENT, "struct_size|4");
+    LLAMA_REFUSES(layers = -2, ATTN_INVALID_ARGUMENT, "layers|-2");
+    LLAMA_REFUSES(kv_heads = 3, ANY_ERROR, "kv_heads|3|4");
+    LLAMA_REFUSES(eps = -1, ATTN_INVALID_ARGUMENT, "eps|-1");
+    LLAMA_REFUSES(rope.pairs = 5, ANY_ERROR, "pairs|5");
+    LLAMA_REFUSES(rope.base = -1, ATTN_INVALID_ARGUMENT, "base|-1");
+    LLAMA_REFUSES(vocabulary = 40, ATTN_SHAPE_MISMATCH, "model.embed_tokens.weight|41|40");
+    attn_llama_session *s = (attn_llama_session *)m;
+    REFUSES(m, attn_llama_session_create(NULL, l.llama, 2, 8), ATTN_INVALID_ARGUMENT, "session|NULL");
+    REFUSES(m, attn_llama_session_create(&s, NULL, 2, 8), ATTN_INVALID_ARGUMENT, "llama|NULL");
+    assert_null(s);
+    REFUSES(m, attn_llama_session_create(&s, l.llama, -2, 8), ATTN_INVALID_ARGUMENT, "batch|-2");
+    REFUSES(m, attn_llama_session_create(&s, l.llama, 2, -8), ATTN_INVALID_ARGUMENT, "capacity|-8");
+    REFUSES(m, attn_llama_session_create(&s, l.llama, INT64_MAX / 4, INT64_MAX / 4), ATTN_SIZE_OVERFLOW, "");
+    OK(attn_llama_session_create(&s, l.llama, 2, 8));
+    int32_t *ids = random_ids(m, 18, VOCABULARY);
+    const attn_tensor last = place_dense(m, 2, 1, 1, VOCABULARY), all = place_dense(m, 2, 1, 5, VOCABULARY);
+    memory_seal(m);
+    REFUSES(m, attn_llama_forward(NULL, 5, ids, &last, 0), ATTN_INVALID_ARGUMENT, "session|NULL");
+    REFUSES(m, attn_llama_forward(s, 0, ids, &last, 0), ATTN_INVALID_ARGUMENT, "tokens|0");
+    REFUSES(m, attn_llama_forward(s, 9, ids, &last, 0), ATTN_INVALID_ARGUMENT, "tokens|9|8");
+    REFUSES(m, attn_llama_forward(s, 5, NULL, &last, 0), ATTN_INVALID_ARGUMENT, "ids|NULL");
+    REFUSES(m, attn_llama_forward(s, 5, ids, NULL, 0), ATTN_INVALID_ARGUMENT, "logits|NULL");
+    REFUSES(m, attn_llama_forward(s, 4, ids, &all, 0), ATTN_SHAPE_MISMATCH, "logits|5|4");
+    REFUSES(m, attn_llama_forward(s, 5, ids, CHANGED(attn_tensor, all, shape[3] = 40), 0), ATTN_SHAPE_MISMATCH,
+            "logits|40|41");
+    REFUSES(m, attn_llama_forward(s, 5, ids, CHANGED(attn_tensor, all, shape[0] = 1), 0), ATTN_SHAPE_MISMATCH,
+            "logits|1|2");
+    REFUSES(m, attn_llama_forward(s, 5, ids, &all, -1), ATTN_INVALID_ARGUMENT, "num_threads|-1");
+    ids[7] = VOCABULARY;
+    REFUSES(m, attn_llama_forward(s, 5, ids, &all, 0), ATTN_INVALID_ARGUMENT, "ids[7]|41|40");
+    ids[7] = 0;
+    assert_int_equal(attn_llama_session_length(s), 0);
+    OK(attn_llama_forward(s, 5, ids, &last, 0));
+    memory_seal(m);
+    REFUSES(m, attn_llama_forward(s, 4, ids, &last, 0), ATTN_INVALID_ARGUMENT, "tokens|4|3");
+    REFUSES(m, attn_llama_session_truncate(s, 6), ATTN_INVALID_ARGUMENT, "length|6|5");
+    REFUSES(m, attn_llama_session_truncate(s, -1), ATTN_INVALID_ARGUMENT, "length|-1");
+    REFUSES(m, attn_llama_session_truncate(NULL, 0), ATTN_INVALID_ARGUMENT, "session|NULL");
+    assert_int_equal(attn_llama_session_length(s), 5);
+    nn_end_refusals();
+    attn_llama_session_destroy(s);
+    attn_llama_destroy(l.llama);
+    memory_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama), cmocka_unit_test(test_llama_refuses)};
+    return NN_MAIN(tests);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * BERT on random weights under the names of Transformers: against the oracle,
+ * sequence by sequence; mean pooling; wrong weights and arguments.
+ */
+#include "named.h"
+
+enum { BERT_LAYERS = 2 };
+
+struct bert {
+    attn_bert_config config;
+    struct named *named;
+    struct oracle_block blocks[BERT_LAYERS];
+    struct oracle_bert oracle;
+    attn_bert *bert;
+    char prefix[16];
+};
+
+static void bert_create(struct bert *b, struct memory *m)
+{
+    memset(b, 0, sizeof *b);
+    b->config = (attn_bert_config){.struct_size = sizeof b->config,
+                                   .layers = BERT_LAYERS,
+                                   .d_model = 24,
+                                   .heads = 3,
+                                   .d_ff = 40,
+                                   .vocabulary = 50,
+                                   .positions = 33,
+                                   .activation = ATTN_ACTIVATION_GELU,
+                                   .eps = 1e-12f};
+    strcpy(b->prefix, rng_percent(&m->rng, 50) ? "" : "bert.");
+    struct named *n = b->named = named_create(m);
+    named_add(n, m, random_dtype(m), 50, 24, 1, 0, b->prefix, "embeddings.word_embeddings.weight");
+    named_add(n, m, random_dtype(m), 33, 24, 1, 0, b->prefix, "embeddings.position_embeddings.weight");
+    named_add(n, m, random_dtype(m), 2, 24, 1, 0, b->prefix, "embeddings.token_type_embeddings.weight");
+    named_add_norm(n, m, ATTN_NORM_LAYER, 24, b->prefix, "embeddings.LayerNorm");
+    attn_block_config c = attn_block_config_default();
+    c.attention.d_model = 24, c.attention.heads = 3, c.d_ff = 40, c.activation = ATTN_ACTIVATION_GELU, c.eps = 1e-12f;
+    for (int64_t l = 0; l < BERT_LAYERS; l++) {
+        char prefix[NAMED_LENGTH];
+        layer_prefix(prefix, b->prefix, "encoder.layer", l);
+        named_add_block(n, m, &c, prefix, ATTN_NAMING_BERT, 1);
+        b->blocks[l] = named_block(n, &c, prefix, ATTN_NAMING_BERT);
+    }
+    b->oracle = (struct oracle_bert){BERT_LAYERS,
+                                     24,
+                                     named_values(n, b->prefix, "embeddings.word_embeddings.weight"),
+                                     named_values(n, b->prefix, "embeddings.position_embeddings.weight"),
+                                     named_values(n, b->prefix, "embeddings.token_type_embeddings.weight"),
+                                     named_norm(n, ATTN_NORM_LAYER, 24, 1e-12f, b->prefix, "embeddings.LayerNorm"),
+                                     b->blocks};
+    attn_weights *weights = named_weights(n);
+    OK(attn_bert_load(&b->bert, &b->config, weights, b->prefix));
+    attn_weights_destroy(weights);
+}
+
+static void test_bert(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < 20; n++) {
+        struct memory *m = memory_create("models bert", n);
+        enum { SEQUENCES = 5 };
+        int64_t offsets[SEQUENCES + 1] = {0};
+        for (int s = 0; s < SEQUENCES; s++)
+            offsets[s + 1] = offsets[s] + RNG_PICK(&m->rng, 0, 1, 5, 17, 33);
+        const int64_t num = n % 4 ? SEQUENCES : n == 4 ? 0 : 1, tokens = offsets[num];
+        struct bert b;
+        bert_create(&b, m);
+        const int32_t *ids = random_ids(m, tokens, 50);
+        const attn_tensor hidden = place_rows(m, 1, tokens, 24), weights = place_dense(m, 1, 3, tokens, tokens);
+        const attn_tensor *weight_args[BERT_LAYERS] = {NULL, &weights};
+        const attn_bert_outputs outputs = {weight_args};
+        const int has_weights = rng_percent(&m->rng, 50);
+        const size_t size = attn_bert_workspace_size(b.bert, num, tokens, (int)(n % 4));
+        char *workspace = n % 2 ? bytes(m, size) : NULL;
+        OK(attn_bert_forward(b.bert, num, offsets, ids, &hidden, has_weights ? &outputs : NULL, (int)(n % 4), workspace,
+                             workspace ? size : 0));
+        const struct trio y = trio(m, tokens * 24);
+        for (int64_t s = 0; s < num; s++) {
+            const int64_t length = offsets[s + 1] - offsets[s];
+            const struct trio w = trio(m, BERT_LAYERS * 3 * length * length), its = trio_at(&y, offsets[s] * 24);
+            for (int k = 0; k < ORACLES; k++)
+                oracle_take(k)->bert(&b.oracle, length, ids + offsets[s], its.of[k], w.of[k]);
+            for (int64_t h = 0; h < 3 && has_weights; h++)
+                for (int64_t i = 0; i < length; i++)
+                    for (int64_t j = 0; j < tokens; j++) {
+                        const int its_own = j >= offsets[s] && j < offsets[s + 1];
+                        const double got = (double)tensor_get(&weights, 0, h, offsets[s] + i, j);
+                        assert_true(its_own
+                                        ? fabs(got - w.of[0][((3 + h) * length + i) * length + j - offsets[s]]) < 1e-4
+                                        : got == 0);
+                    }
+            /* The bits of the sequence by itself. */
+            const int64_t alone[2] = {0, length};
+            const attn_tensor single = place_rows(m, 1, length, 24), expected = slice(&hidden, 0, offsets[s], length);
+            OK(attn_bert_forward(b.bert, 1, alone, ids + offsets[s], &single, NULL, 1 + (int)(s % 3), NULL, 0));
+            assert_true(equal_bits(&single, &expected));
+        }
+        judge(NN_MODEL, "hidden", &hidden, y.of, NULL);
+
+        const int normalise = n % 2;
+        const attn_tensor pooled = place_rows(m, 1, num, 24);
+        const double *rows = read_all(m, &hidden);
+        const struct trio p = trio(m, num * 24);
+        OK(attn_mean_pool(&hidden, num, offsets, normalise, &pooled));
+        for (int64_t s = 0; s < num; s++)
+            for (int k = 0; k < ORACLES; k++)
+                oracle_take(k)->mean_pool(offsets[s + 1] - offsets[s], 24, rows + offsets[s] * 24, normalise,
+                                          p.of[k] + s * 24);
+        judge(NN_NORM, "pooled", &pooled, p.of, NULL);
+        attn_bert_destroy(b.bert);
+        memory_destroy(m);
+    }
+    attn_bert_destroy(NULL);
+}
+
+static attn_status load_bert(const attn_weights *weights, void *user)
+{
+    const struct bert *b = user;
+    attn_bert *bert = user;
+    const attn_status status = attn_bert_load(&bert, &b->config, weights, b->prefix);
+    assert_true((bert == NULL) == (status != ATTN_OK));
+    attn_bert_destroy(bert);
+    return status;
+}
+
+static void test_bert_refuses(void **state)
+{
+    (void)state;
+    struct memory *m = memory_create("models bert_refuses", 0);
+    struct bert b;
+    bert_create(&b, m);
+    refuses_weights(m, b.named, load_bert, &b);
+    attn_bert_config good = b.config;
+#define BERT_REFUSES(assignment, status, words)                                                                        \
+    do {                                                                                                               \
+        b.config = good;                                                                                               \
+        b.config.assignment;                                                                                           \
+        attn_weights *weights = named_weights(b.named);                                                                \
+        REFUSES(m, load_bert(weights, &b), status, words);                                                             \
+        attn_weights_destroy(weights);                                                                                 \
+    } while (0)
+    BERT_REFUSES(struct_size = 0, ATTN_INVALID_ARGUMENT, "struct_size|0");
+    BERT_REFUSES(layers = -1, ATTN_INVALID_ARGUMENT, "layers|-1");
+    BERT_REFUSES(layers = 3, ATTN_INVALID_ARGUMENT, "encoder.layer.2.");
+    BERT_REFUSES(heads = 5, ANY_ERROR, "24|5");
+    BERT_REFUSES(vocabulary = 49, ATTN_SHAPE_MISMATCH, "word_embeddings|50|49");
+    BERT_REFUSES(vocabulary = -1, ATTN_INVALID_ARGUMENT, "vocabulary|-1");
+    BERT_REFUSES(eps = NAN, ATTN_INVALID_ARGUMENT, "eps|nan");
+    BERT_REFUSES(activation = (attn_activation)12, ATTN_INVALID_ARGUMENT, "activation|12");
+    b.config = good;
+    const int64_t offsets[3] = {0, 4, 9}, from_one[3] = {1, 4, 9}, falling[3] = {0, 10, 9}, too_long[3] = {0, 0, 34};
+    int32_t *ids = random_ids(m, 34, 50);
+    const attn_tensor hidden = place_dense(m, 1, 1, 9, 24), longer = place_dense(m, 1, 1, 34, 24);
+    memory_seal(m);
+#define RUN(num, offs, hid) attn_bert_forward(b.bert, num, offs, ids, hid, NULL, 0, NULL, 0)
+    REFUSES(m, attn_bert_forward(NULL, 2, offsets, ids, &hidden, NULL, 0, NULL, 0), ATTN_INVALID_ARGUMENT, "bert|NULL");
+    REFUSES(m, RUN(-1, offsets, &hidden), ATTN_INVALID_ARGUMENT, "num_sequences|-1");
+    REFUSES(m, RUN(2, NULL, &hidden), ATTN_INVALID_ARGUMENT, "offsets|NULL");
+    REFUSES(m, RUN(2, offsets, NULL), ATTN_INVALID_ARGUMENT, "hidden|NULL");
+    REFUSES(m, RUN(2, from_one, &hidden), ATTN_INVALID_ARGUMENT, "offsets[0]|1");
+    REFUSES(m, RUN(2, falling, &hidden), ATTN_INVALID_ARGUMENT, "offsets[2]|9");
+    REFUSES(m, RUN(2, too_long, &longer), ATTN_INVALID_ARGUMENT, "34|33");
+    REFUSES(m, RUN(2, offsets, CHANGED(attn_tensor, hidden, shape[2] = 8)), ATTN_SHAPE_MISMATCH, "hidden|8|9");
+    REFUSES(m, RUN(2, offsets, CHANGED(attn_tensor, hidden, shape[3] = 23)), ATTN_SHAPE_MISMATCH, "hidden|23|24");
+    REFUSES(m, RUN(2, offsets, CHANGED(attn_tensor, hidden, dtype = ATTN_BF16)), ATTN_UNSUPPORTED, "hidden|bf16");
+    REFUSES(m, attn_bert_forward(b.bert, 2, offsets, NULL, &hidden, NULL, 0, NULL, 0), ATTN_INVALID_ARGUMENT,
+            "ids|NULL");
+    ids[3] = 50;
+    REFUSES(m, RUN(2, offsets, &hidden), ATTN_INVALID_ARGUMENT, "ids[3]|50|49");
+    ids[3] = -2;
+    REFUSES(m, RUN(2, offsets, &hidden), ATTN_INVALID_ARGUMENT, "ids[3]|-2");
+    ids[3] = 0;
+    REFUSES(m, attn_bert_forward(b.bert, 2, offsets, ids, &hidden, NULL, -1, NULL, 0), ATTN_INVALID_ARGUMENT,
+            "num_threads|-1");
+    const size_t size = attn_bert_workspace_size(b.bert, 2, 9, 0);
+    REFUSES(m, attn_bert_forward(b.bert, 2, offsets, ids, &hidden, NULL, 0, bytes(m, size), size - 1),
+            ATTN_WORKSPACE_TOO_SMALL, "workspace");
+    assert_true(attn_bert_workspace_size(b.bert, 2, INT64_MAX / 2, 0) == SIZE_MAX);
+    const attn_tensor pooled = place_dense(m, 1, 1, 2, 24);
+    memory_seal(m);
+    REFUSES(m, attn_mean_pool(NULL, 2, offsets, 0, &pooled), ATTN_INVALID_ARGUMENT, "hidden|NULL");
+    REFUSES(m, attn_mean_pool(&hidden, 2, NULL, 0, &pooled), ATTN_INVALID_ARGUMENT, "offsets|NULL");
+    REFUSES(m, attn_mean_pool(&hidden, 2, falling, 0, &pooled), ATTN_INVALID_ARGUMENT, "offsets[");
+    REFUSES(m, attn_mean_pool(&hidden, 2, offsets, 0, NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
+    REFUSES(m, attn_mean_pool(&hidden, 2, offsets, 0, CHANGED(attn_tensor, pooled, shape[2] = 3)), ATTN_SHAPE_MISMATCH,
+            "out|3|2");
+    nn_end_refusals();
+    attn_bert_destroy(b.bert);
+    memory_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bert), cmocka_unit_test(test_bert_refuses)};
+    return NN_MAIN(tests);
+}
