@@ -140,9 +140,10 @@ static attn_status complete_config(attn_block_config *c, const attn_block_config
                          ", as x is added to it",
                          c->attention.d_out, c->attention.d_model);
     if (c->attention.d_memory != c->attention.d_model)
-        return attn_fail(
-            ATTN_INVALID_ARGUMENT,
-            "config.attention.d_memory is set; expected 0, as it is self-attention; d_memory is beside it");
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "config.attention.d_memory is %" PRId64 "; expected 0 or d_model, %" PRId64
+                         ", as it is self-attention; config.d_memory is that of cross-attention",
+                         c->attention.d_memory, c->attention.d_model);
     CHECK(nn_check_length("config.d_ff", c->d_ff, 1));
     CHECK(nn_check_activation("config.activation", c->activation));
     if ((unsigned)c->norm > ATTN_NORM_RMS)

@@ -74,6 +74,15 @@ attn_status nn_check_length(const char *name, int64_t value, int64_t least)
     return ATTN_OK;
 }
 
+attn_status nn_check_lengths(const char *name, const int64_t *lengths, int64_t count, int64_t most, const char *meaning)
+{
+    for (int64_t i = 0; lengths && i < count; i++)
+        if (lengths[i] < 0 || lengths[i] > most)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "%s[%" PRId64 "] is %" PRId64 "; expected 0 to %" PRId64 ", %s",
+                             name, i, lengths[i], most, meaning);
+    return ATTN_OK;
+}
+
 attn_status nn_check_activation(const char *name, attn_activation activation)
 {
     if ((unsigned)activation > ATTN_ACTIVATION_LAST)

@@ -67,22 +67,26 @@ ATTN_API int64_t attn_alignment_projected(const attn_alignment *alignment);
  * The part of the scores that the keys give: W_k k + b (ADDITIVE), W_k k (GENERAL), a copy for the dot products.
  *
  * @param keys      f32 (B, 1, Tk, d_key)
- * @param projected f32 (B, 1, Tk, attn_alignment_projected()), written
+ * @param projected f32 (B, 1, Tk, attn_alignment_projected()), written; must not overlap keys
  */
 ATTN_API attn_status attn_alignment_project(const attn_alignment *alignment, const attn_tensor *keys,
                                             const attn_tensor *projected, int num_threads);
 
-/** Bytes that attn_alignment_forward() needs for these sizes; SIZE_MAX if that overflows. */
+/**
+ * Bytes that attn_alignment_forward() needs for these sizes and options; SIZE_MAX if that overflows, or if the sizes or
+ * options are refused. ADDITIVE needs them for the projected queries alone and does not look at params.
+ */
 ATTN_API size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t batch, int64_t q_tokens,
                                               int64_t k_tokens, int64_t d_value, const attn_params *params);
 
 /**
- * Attention with projected keys.
+ * Attention with projected keys. Scores of ADDITIVE are computed with a tanh of 3.5 ULP at most, whose error is lost in
+ * their sum; the others run the core, with a plan of a few hundred bytes that is allocated for the call.
  *
  * @param q         f32 (B, 1, Tq, d_query)
  * @param projected f32 (B, 1, Tk, attn_alignment_projected()) from attn_alignment_project()
  * @param v         f32 (B, 1, Tk, dv): the values, often the keys before projection
- * @param out       f32 (B, 1, Tq, dv)
+ * @param out       f32 (B, 1, Tq, dv); must not overlap an input
  * @param params    NULL or options with one head. scale, temperature and head_scale belong to the score function and
  *                  must be 0 here. ADDITIVE takes kv_len, kv_start, causal with query_offset, mask, weights (all rows),
  *                  lse and num_threads, and refuses the rest with ATTN_UNSUPPORTED; the others take all of the core's.

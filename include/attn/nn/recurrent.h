@@ -40,7 +40,7 @@ typedef struct attn_lstm_weights {
     attn_tensor w_ih; /**< (1, 1, 4*hidden, channels read) */
     attn_tensor w_hh; /**< (1, 1, 4*hidden, hidden) */
     attn_tensor b_ih; /**< (1, 1, 1, 4*hidden) or data NULL */
-    attn_tensor b_hh; /**< the same */
+    attn_tensor b_hh; /**< the same; what is computed with is the sum of both */
 } attn_lstm_weights;
 
 /** An LSTM with its packed weights; immutable. */
@@ -68,7 +68,8 @@ ATTN_API size_t attn_lstm_workspace_size(const attn_lstm *lstm, int64_t batch, i
  * @param x       f32 (B, 1, T, input)
  * @param lengths [B] live tokens, 0 to T, or NULL: T. The reverse direction begins at the last live one.
  * @param state   NULL (zeros), or f32 (2, 1, layers*directions*B, hidden): h and c for each layer, direction and
- *                sequence to start from, replaced by those after the last live token
+ *                sequence to start from, row (layer*directions + direction)*B + sequence, replaced by those after
+ *                the last live token that the direction reads; must not overlap x or out
  * @param out     f32 (B, 1, T, directions*hidden); rows behind a length become 0; must not overlap x
  * @param workspace attn_lstm_workspace_size() bytes, or NULL: allocated for the call
  */
@@ -102,6 +103,15 @@ typedef struct attn_bahdanau_config {
     attn_tensor b_hh;                /**< the same */
 } attn_bahdanau_config;
 
+/** A config with every field at its default; set alignment, the sizes and the two matrices. */
+static inline attn_bahdanau_config attn_bahdanau_config_default(void)
+{
+    attn_bahdanau_config c;
+    memset(&c, 0, sizeof c);
+    c.struct_size = sizeof c;
+    return c;
+}
+
 /** Makes a step; the alignment must outlive it. */
 ATTN_API attn_status attn_bahdanau_create(attn_bahdanau **step, const attn_bahdanau_config *config);
 /** Frees a step; NULL is allowed. */
@@ -115,9 +125,9 @@ ATTN_API size_t attn_bahdanau_workspace_size(const attn_bahdanau *step, int64_t 
  * @param projected   f32 (B, 1, T, d_attention): attn_alignment_project() of the annotations, once a sequence
  * @param annotations f32 (B, 1, T, annotation): the encoder's states
  * @param lengths     [B] live annotations, 0 to T, or NULL: T
- * @param state       f32 (B, 1, 1, hidden), replaced
- * @param context     NULL or f32 (B, 1, 1, annotation), written
- * @param weights     NULL or f32 (B, 1, 1, T), written
+ * @param state       f32 (B, 1, 1, hidden), replaced; like the other two outputs it must not overlap anything else
+ * @param context     NULL or f32 (B, 1, 1, annotation), written; zeros for a sequence without annotations
+ * @param weights     NULL or f32 (B, 1, 1, T), written; 0 behind the length
  * @param workspace   attn_bahdanau_workspace_size() bytes, or NULL: allocated for the call
  */
 ATTN_API attn_status attn_bahdanau_forward(const attn_bahdanau *step, const attn_tensor *word,

@@ -14,6 +14,9 @@
 #include "nn/kernels/activation.h"
 #include "nn/kernels/linear.h"
 #include "nn/kernels/norm.h"
+/* These two build on the ones above. */
+#include "nn/kernels/additive.h"
+#include "nn/kernels/cell.h"
 
 extern const struct attn_nn_kernels VF_NAME(attn_nn_kernels);
 
@@ -26,6 +29,9 @@ const struct attn_nn_kernels VF_NAME(attn_nn_kernels) = {
     .activate = activate_rows,
     .gate = gate_rows,
     .embed = embed_row,
+    .additive = additive_rows,
+    .lstm_cell = lstm_cell,
+    .gru_cell = gru_cell,
 };
 
 #endif

@@ -8,6 +8,7 @@
 #define ATTN_NN_KERNELS_H
 
 #include "attn/nn.h"
+#include "kernels/kernels.h"
 
 /** Rows of floats. */
 struct nn_rows {
@@ -59,6 +60,37 @@ struct nn_embed_work {
     float *out;
 };
 
+/** Additive attention of some queries of one sequence; key 0 is the first live one. */
+struct nn_additive_work {
+    struct nn_rows q;   /**< W_q q; a stride of 0 repeats a row */
+    struct nn_rows k;   /**< W_k k + b */
+    struct nn_rows v;   /**< values */
+    struct nn_rows out; /**< apart from all that is read */
+    const float *score; /**< [channels] the vector v of the score, in base 2: times log2(e) / temperature */
+    int64_t queries;    /**< at most NN_ADDITIVE_QUERIES */
+    int64_t keys;
+    int64_t channels, values; /**< of a projected key, of a value */
+    int64_t diagonal;         /**< row r does not see the keys j > r + diagonal; no overflow on the way there */
+    struct attn_grid mask;    /**< bytes, not 0 attends, or numbers that are added; data NULL: none */
+    float *lse;               /**< NULL when not wanted */
+    ptrdiff_t lse_stride;
+    struct attn_grid weights;        /**< floats; data NULL: not wanted */
+    int64_t keys_before, keys_after; /**< padding around the live keys, where weights are 0 */
+};
+
+/** Queries that share a block of keys while it is in a near cache. */
+#define NN_ADDITIVE_QUERIES 16
+
+/** One row of a recurrent cell (kernels/cell.h). */
+struct nn_cell_work {
+    const float *x; /**< sums of the gates, [4][n] for an LSTM; for a GRU [3][n], the part that x gives */
+    const float *h; /**< GRU: the part that h gives */
+    float *c;       /**< LSTM: the cell, replaced */
+    float *state;   /**< h, replaced */
+    float *out;     /**< LSTM: h once more */
+    int64_t n;
+};
+
 /** The kernels of an instruction set. */
 struct attn_nn_kernels {
     attn_isa isa;
@@ -69,6 +101,9 @@ struct attn_nn_kernels {
     void (*activate)(const struct nn_row_work *work);
     void (*gate)(const struct nn_row_work *work);
     void (*embed)(const struct nn_embed_work *work);
+    void (*additive)(const struct nn_additive_work *work);
+    void (*lstm_cell)(const struct nn_cell_work *work);
+    void (*gru_cell)(const struct nn_cell_work *work);
 };
 
 /** The kernels for attn_isa_active(). */

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Alignments: the two dot products and the general score are attention of the
+ * core, whose keys are projected keys and whose scale follows from the score
+ * function; the additive one has a kernel of its own (additive.c).
+ */
+#include "nn/alignment.h"
+
+#include "attn/nn/linear.h"
+#include "driver/ranges.h"
+#include "nn/check.h"
+#include "nn/memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* ------------------------------------------------------------------ making -- */
+
+/** That a weight which the score function does not have was not given. */
+static attn_status check_absent(const char *name, const attn_tensor *t)
+{
+    if (t->data)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "config.%s is set; expected data NULL, as this score has no such weight", name);
+    return ATTN_OK;
+}
+
+static attn_status check_dot(const attn_alignment_config *c)
+{
+    if (c->d_key != c->d_query)
+        return attn_fail(ATTN_SHAPE_MISMATCH, "config.d_key is %" PRId64 "; expected %" PRId64 ", as d_query is",
+                         c->d_key, c->d_query);
+    CHECK(check_absent("w_q", &c->w_q));
+    CHECK(check_absent("w_k", &c->w_k));
+    CHECK(check_absent("bias", &c->bias));
+    return check_absent("v", &c->v);
+}
+
+static attn_status check_general(const attn_alignment_config *c)
+{
+    CHECK(nn_check_matrix("config.w_k", &c->w_k, c->d_query, c->d_key));
+    CHECK(check_absent("w_q", &c->w_q));
+    CHECK(check_absent("bias", &c->bias));
+    return check_absent("v", &c->v);
+}
+
+static attn_status check_additive(const attn_alignment_config *c)
+{
+    CHECK(nn_check_matrix("config.w_q", &c->w_q, c->d_attention, c->d_query));
+    CHECK(nn_check_matrix("config.w_k", &c->w_k, c->d_attention, c->d_key));
+    if (c->bias.data)
+        CHECK(nn_check_vector("config.bias", &c->bias, c->d_attention));
+    return nn_check_vector("config.v", &c->v, c->d_attention);
+}
+
+static attn_status check_config(const attn_alignment_config *c)
+{
+    if (!c)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected a score function");
+    CHECK(nn_check_struct("config", c->struct_size, sizeof *c));
+    if ((unsigned)c->score > ATTN_SCORE_ADDITIVE)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config.score is %d; expected an attn_score", (int)c->score);
+    CHECK(nn_check_length("config.d_query", c->d_query, 1));
+    CHECK(nn_check_length("config.d_key", c->d_key, 1));
+    if (c->score == ATTN_SCORE_ADDITIVE)
+        CHECK(nn_check_length("config.d_attention", c->d_attention, 1));
+    else if (c->d_attention != 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "config.d_attention is %" PRId64 "; expected 0 unless score is "
+                         "ATTN_SCORE_ADDITIVE",
+                         c->d_attention);
+    /* Twice, so that a scale of up to 1 has room for the factor log2(e) of the core. */
+    if (!isfinite(c->temperature) || c->temperature < 0 ||
+        (c->temperature != 0.0f && !isfinite((float)(2.0 / (double)c->temperature))))
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "config.temperature is %g; expected a positive number whose inverse a float can hold, or 0 "
+                         "for 1",
+                         (double)c->temperature);
+    return c->score == ATTN_SCORE_ADDITIVE  ? check_additive(c)
+           : c->score == ATTN_SCORE_GENERAL ? check_general(c)
+                                            : check_dot(c);
+}
+
+static attn_status pack(struct attn_alignment *alignment, const attn_alignment_config *c)
+{
+    if (c->score == ATTN_SCORE_GENERAL)
+        return attn_linear_create(&alignment->w_k, 1, &c->w_k, NULL);
+    if (c->score != ATTN_SCORE_ADDITIVE)
+        return ATTN_OK;
+    CHECK(nn_additive_vector(&alignment->v, "config.v", &c->v, c->temperature));
+    CHECK(attn_linear_create(&alignment->w_q, 1, &c->w_q, NULL));
+    return attn_linear_create(&alignment->w_k, 1, &c->w_k, &c->bias);
+}
+
+attn_status attn_alignment_create(attn_alignment **alignment_out, const attn_alignment_config *config)
+{
+    if (!alignment_out)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "alignment is NULL; expected where to put the score function");
+    *alignment_out = NULL;
+    CHECK(check_config(config));
+    struct attn_alignment *alignment = calloc(1, sizeof *alignment);
+    if (!alignment)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "a score function of %zu bytes could not be allocated", sizeof *alignment);
+    alignment->kernels = attn_nn_kernels_active();
+    alignment->score = config->score;
+    alignment->d_query = config->d_query;
+    alignment->d_key = config->d_key;
+    alignment->d_projected = config->score == ATTN_SCORE_ADDITIVE ? config->d_attention : config->d_query;
+    alignment->temperature = config->temperature;
+    const attn_status status = pack(alignment, config);
+    if (status) {
+        attn_alignment_destroy(alignment);
+        return status;
+    }
+    *alignment_out = alignment;
+    return ATTN_OK;
+}
+
+void attn_alignment_destroy(attn_alignment *alignment)
+{
+    if (!alignment)
+        return;
+    attn_linear_destroy(alignment->w_q);
+    attn_linear_destroy(alignment->w_k);
+    free(alignment->v);
+    free(alignment);
+}
+
+int64_t attn_alignment_projected(const attn_alignment *alignment)
+{
+    return alignment->d_projected;
+}
+
+/* -------------------------------------------------------------------- keys -- */
+
+struct copy {
+    const attn_tensor *from, *to;
+};
+
+static const float *row_of(const attn_tensor *t, int64_t row)
+{
+    const int64_t batch = t->shape[0] > 1 ? t->stride[0] : 0, token = t->shape[2] > 1 ? t->stride[2] : 0;
+    return (const float *)t->data + row / t->shape[2] * batch + row % t->shape[2] * token;
+}
+
+static void copy_rows(const void *context, int64_t first, int64_t end)
+{
+    const struct copy *copy = context;
+    for (int64_t row = first; row < end; row++)
+        memcpy((float *)(uintptr_t)row_of(copy->to, row), row_of(copy->from, row),
+               (size_t)copy->to->shape[3] * sizeof(float));
+}
+
+attn_status attn_alignment_project(const attn_alignment *alignment, const attn_tensor *keys,
+                                   const attn_tensor *projected, int num_threads)
+{
+    if (!alignment)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "alignment is NULL; expected a score function");
+    CHECK(nn_check_activations("keys", keys, NN_ANY, NN_ANY, alignment->d_key));
+    CHECK(nn_check_output("projected", projected, keys->shape[0], keys->shape[2], alignment->d_projected));
+    CHECK(attn_check_apart("projected", projected, "keys", keys, 0));
+    CHECK(nn_check_threads(num_threads));
+    if (alignment->w_k)
+        return attn_linear_forward(alignment->w_k, keys, projected, &(attn_linear_options){.num_threads = num_threads});
+    const struct copy copy = {keys, projected};
+    const int64_t rows = keys->shape[0] * keys->shape[2];
+    attn_run_ranges(rows, nn_threads(num_threads, (double)rows * (double)alignment->d_key / 4), copy_rows, &copy);
+    return ATTN_OK;
+}
+
+/* --------------------------------------------------------------- attention -- */
+
+/** The caller's options with the scale of the score function. */
+static attn_params params_of(const attn_alignment *alignment, const attn_params *params)
+{
+    attn_params p = params ? *params : attn_params_default();
+    p.scale = alignment->score == ATTN_SCORE_SCALED_DOT ? 0.0f : 1.0f;
+    p.temperature = alignment->temperature;
+    return p;
+}
+
+static attn_status check_params(const attn_params *p)
+{
+    if (!p)
+        return ATTN_OK;
+    CHECK(nn_check_struct("params", p->struct_size, sizeof *p));
+    if (p->scale != 0.0f)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.scale is %g; expected 0, as the score function has its own",
+                         (double)p->scale);
+    if (p->temperature != 0.0f)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.temperature is %g; expected 0, as the score function has its own",
+                         (double)p->temperature);
+    if (p->head_scale)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.head_scale is set; expected NULL, as there is one head");
+    return ATTN_OK;
+}
+
+/** Working memory of the additive score. */
+static float *take_query_part(struct nn_arena *arena, const attn_alignment *alignment, int64_t batch, int64_t q_tokens)
+{
+    return nn_take(arena, batch, q_tokens, alignment->d_projected, sizeof(float));
+}
+
+/** The core's plan for a call of these tensors, of which it looks at the shapes. */
+static attn_status plan_of(attn_plan **plan, const attn_alignment *alignment, const attn_tensor *q,
+                           const attn_tensor *projected, const attn_tensor *v, const attn_tensor *out,
+                           const attn_params *params)
+{
+    const attn_params p = params_of(alignment, params);
+    return attn_plan_create(plan, q, projected, v, out, &p);
+}
+
+size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t batch, int64_t q_tokens, int64_t k_tokens,
+                                     int64_t d_value, const attn_params *params)
+{
+    if (!alignment || batch < 0 || q_tokens < 0 || k_tokens < 0 || d_value < 0)
+        return SIZE_MAX;
+    struct nn_arena arena = {0};
+    if (alignment->score == ATTN_SCORE_ADDITIVE) {
+        take_query_part(&arena, alignment, batch, q_tokens);
+        return nn_arena_size(&arena);
+    }
+    /* The views only have shapes, and sizes may be too large for strides: those stay 0. */
+    attn_tensor q = {.shape = {batch, 1, q_tokens, alignment->d_query}}, projected = q, v = q, out = q;
+    projected.shape[2] = v.shape[2] = k_tokens;
+    v.shape[3] = out.shape[3] = d_value;
+    attn_plan *plan;
+    if (check_params(params) || plan_of(&plan, alignment, &q, &projected, &v, &out, params))
+        return SIZE_MAX;
+    nn_take_bytes(&arena, attn_plan_workspace_size(plan));
+    attn_plan_destroy(plan);
+    return nn_arena_size(&arena);
+}
+
+static attn_status check_operands(const attn_alignment *alignment, const attn_tensor *q, const attn_tensor *projected,
+                                  const attn_tensor *v, const attn_tensor *out)
+{
+    if (!alignment)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "alignment is NULL; expected a score function");
+    CHECK(nn_check_activations("q", q, NN_ANY, NN_ANY, alignment->d_query));
+    CHECK(nn_check_activations("projected", projected, q->shape[0], NN_ANY, alignment->d_projected));
+    CHECK(nn_check_activations("v", v, q->shape[0], projected->shape[2], NN_ANY));
+    CHECK(nn_check_output("out", out, q->shape[0], q->shape[2], v->shape[3]));
+    CHECK(attn_check_apart("out", out, "q", q, 0));
+    CHECK(attn_check_apart("out", out, "projected", projected, 0));
+    return attn_check_apart("out", out, "v", v, 0);
+}
+
+static attn_status forward_core(const attn_alignment *alignment, const attn_tensor *q, const attn_tensor *projected,
+                                const attn_tensor *v, const attn_tensor *out, const attn_params *params,
+                                void *workspace, size_t workspace_size)
+{
+    const attn_params p = params_of(alignment, params);
+    struct nn_workspace memory;
+    struct nn_arena measured = {0};
+    attn_plan *plan;
+    CHECK(attn_plan_create(&plan, q, projected, v, out, &p));
+    const size_t size = attn_plan_workspace_size(plan);
+    nn_take_bytes(&measured, size);
+    attn_status status = nn_workspace_open(&memory, workspace, workspace_size, &measured);
+    if (!status) {
+        status = attn_plan_run(plan, q, projected, v, out, &p, nn_take_bytes(&memory.arena, size), size);
+        nn_workspace_close(&memory);
+    }
+    attn_plan_destroy(plan);
+    return status;
+}
+
+static attn_status forward_additive(const attn_alignment *alignment, const attn_tensor *q, const attn_tensor *projected,
+                                    const attn_tensor *v, const attn_tensor *out, const attn_params *params,
+                                    void *workspace, size_t workspace_size)
+{
+    const attn_params p = params_of(alignment, params);
+    struct nn_workspace memory;
+    struct nn_arena measured = {0};
+    CHECK(nn_check_additive(&p, q, projected, v, out));
+    take_query_part(&measured, alignment, q->shape[0], q->shape[2]);
+    CHECK(nn_workspace_open(&memory, workspace, workspace_size, &measured));
+    float *part = take_query_part(&memory.arena, alignment, q->shape[0], q->shape[2]);
+    const attn_tensor query = attn_btc(part, q->shape[0], q->shape[2], alignment->d_projected);
+    const attn_status status =
+        attn_linear_forward(alignment->w_q, q, &query, &(attn_linear_options){.num_threads = p.num_threads});
+    if (!status)
+        nn_additive_run(&(struct nn_additive){
+            .kernels = alignment->kernels,
+            .score = alignment->v,
+            .q = &query,
+            .k = projected,
+            .v = v,
+            .out = out,
+            .params = &p,
+        });
+    nn_workspace_close(&memory);
+    return status;
+}
+
+attn_status attn_alignment_forward(const attn_alignment *alignment, const attn_tensor *q, const attn_tensor *projected,
+                                   const attn_tensor *v, const attn_tensor *out, const attn_params *params,
+                                   void *workspace, size_t workspace_size)
+{
+    CHECK(check_operands(alignment, q, projected, v, out));
+    CHECK(check_params(params));
+    return alignment->score == ATTN_SCORE_ADDITIVE
+               ? forward_additive(alignment, q, projected, v, out, params, workspace, workspace_size)
+               : forward_core(alignment, q, projected, v, out, params, workspace, workspace_size);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What alignments, pooling and Bahdanau's step share: the layer itself, and the
+ * driver of the additive kernel with its checks.
+ */
+#ifndef ATTN_NN_ALIGNMENT_LAYER_H
+#define ATTN_NN_ALIGNMENT_LAYER_H
+
+#include "attn/nn/alignment.h"
+#include "nn/kernels/nn_kernels.h"
+
+struct attn_alignment {
+    const struct attn_nn_kernels *kernels;
+    attn_score score;
+    int64_t d_query, d_key, d_projected;
+    float temperature;
+    attn_linear *w_q; /* ADDITIVE */
+    attn_linear *w_k; /* ADDITIVE and GENERAL */
+    float *v;         /* ADDITIVE: as nn_additive_vector() makes it */
+};
+
+/** Additive attention that has been checked. */
+struct nn_additive {
+    const struct attn_nn_kernels *kernels;
+    const float *score;   /**< from nn_additive_vector() */
+    const attn_tensor *q; /**< (B, 1, Tq, d_attention) W_q q; strides of 0 repeat rows */
+    const attn_tensor *k; /**< (B, 1, Tk, d_attention) W_k k + b */
+    const attn_tensor *v, *out;
+    const attn_params *params; /**< what nn_check_additive() allows */
+};
+
+/** Runs it; the caller's threads are params->num_threads. */
+void nn_additive_run(const struct nn_additive *call);
+
+/**
+ * The vector v of the additive score as the kernel wants it: times log2(e) / temperature. The caller frees *score. name
+ * is that of v, which has been checked.
+ */
+attn_status nn_additive_vector(float **score, const char *name, const attn_tensor *v, float temperature);
+
+/** Options and outputs on request of an additive call with these operands, which have been checked. */
+attn_status nn_check_additive(const attn_params *params, const attn_tensor *q, const attn_tensor *k,
+                              const attn_tensor *v, const attn_tensor *out);
+
+#endif

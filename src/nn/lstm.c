@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Running an LSTM. What x gives to the gates is one product for a direction and
+ * some steps at a time, CHUNK_ROWS rows or more, which bounds the memory and
+ * leaves the sums in a near cache for the steps that follow:
+ *
+ *     for each layer
+ *         for each direction and group of sequences           tasks
+ *             for each chunk of steps
+ *                 gates = W x + b                             all tokens of the chunk
+ *                 for each step t
+ *                     gates[t] += U h                         all sequences of the group
+ *                     c, h = the cell of the live sequences
+ *
+ * Steps depend on each other, sequences and directions do not. With enough of
+ * them, a task has its own from the first step to the last and threads meet
+ * once a layer; otherwise the product of every step is cut. A row of a product
+ * does not depend on the others, so a sequence has the same bits either way.
+ *
+ * A sequence that has ended keeps h and c; its rows in the products go on, and
+ * are thrown away. The reverse direction walks down from the last token of the
+ * longest sequence, and others join at theirs.
+ */
+#include "attn/nn/linear.h"
+#include "driver/ranges.h"
+#include "nn/check.h"
+#include "nn/lstm.h"
+#include "nn/memory.h"
+
+#include <inttypes.h>
+
+/* Rows of a product of x: enough to be worth the weights' way from memory, in each sequence and together. */
+#define CHUNK_STEPS 32
+#define CHUNK_ROWS  256
+
+/* Sequences of a task: fewer would read the weights of U for too few rows. */
+#define GROUP_SEQUENCES 8
+
+/** Working memory. */
+struct pieces {
+    float *h, *c; /* [directions][B][hidden] of the layer at work */
+    float *gates; /* [directions][B][chunk][4*hidden] */
+    float *other; /* [B][T][directions*hidden] every second layer's out; NULL with one layer */
+};
+
+/** A layer at work. */
+struct pass {
+    const struct attn_lstm *lstm;
+    const struct nn_lstm_layer *layer;
+    int64_t number; /* of the layer */
+    const attn_tensor *x, *out, *state;
+    const int64_t *lengths;
+    struct pieces pieces;
+    int64_t chunk;
+    int threads;    /* of a product of a single step */
+    int64_t groups; /* of sequences, a task for each and each direction */
+};
+
+/** The sequences of a task in a direction. */
+struct group {
+    const struct pass *pass;
+    int64_t direction, first, count;
+    int64_t steps; /* of the longest */
+    int threads;
+};
+
+static int64_t chunk_of(int64_t batch, int64_t tokens)
+{
+    const int64_t for_rows = batch > 0 ? (CHUNK_ROWS + batch - 1) / batch : 1;
+    const int64_t chunk = for_rows > CHUNK_STEPS ? for_rows : CHUNK_STEPS;
+    return chunk < tokens ? chunk : tokens;
+}
+
+static struct pieces take_pieces(struct nn_arena *arena, const attn_lstm *lstm, int64_t batch, int64_t tokens)
+{
+    const int64_t channels = lstm->directions * lstm->hidden;
+    struct pieces pieces = {0};
+    pieces.h = nn_take(arena, batch, channels, 1, sizeof(float));
+    pieces.c = nn_take(arena, batch, channels, 1, sizeof(float));
+    pieces.gates = nn_take(arena, batch, chunk_of(batch, tokens), 4 * channels, sizeof(float));
+    if (lstm->num_layers > 1)
+        pieces.other = nn_take(arena, batch, tokens, channels, sizeof(float));
+    return pieces;
+}
+
+size_t attn_lstm_workspace_size(const attn_lstm *lstm, int64_t batch, int64_t tokens)
+{
+    if (!lstm || batch < 0 || tokens < 0)
+        return SIZE_MAX;
+    struct nn_arena arena = {0};
+    take_pieces(&arena, lstm, batch, tokens);
+    return nn_arena_size(&arena);
+}
+
+/* ------------------------------------------------------------------ a group -- */
+
+/** A row of h or c of a layer's pieces. */
+static float *row_of(const struct group *g, float *rows, int64_t sequence)
+{
+    const struct pass *p = g->pass;
+    return rows + (g->direction * p->x->shape[0] + sequence) * p->lstm->hidden;
+}
+
+/** The same row of the caller's state: 0 is h, 1 is c. */
+static float *state_of(const struct group *g, int64_t which, int64_t sequence)
+{
+    const struct pass *p = g->pass;
+    const int64_t row = (p->number * p->lstm->directions + g->direction) * p->x->shape[0] + sequence;
+    return (float *)p->state->data + which * p->state->stride[0] +
+           (p->state->shape[2] > 1 ? row * p->state->stride[2] : 0);
+}
+
+static int64_t length_of(const struct pass *p, int64_t sequence)
+{
+    return p->lengths ? p->lengths[sequence] : p->x->shape[2];
+}
+
+static void begin(const struct group *g)
+{
+    const struct pass *p = g->pass;
+    const size_t bytes = (size_t)p->lstm->hidden * sizeof(float);
+    for (int64_t b = g->first; b < g->first + g->count; b++) {
+        float *h = row_of(g, p->pieces.h, b), *c = row_of(g, p->pieces.c, b);
+        if (p->state) {
+            memcpy(h, state_of(g, 0, b), bytes);
+            memcpy(c, state_of(g, 1, b), bytes);
+        } else {
+            memset(h, 0, bytes);
+            memset(c, 0, bytes);
+        }
+    }
+}
+
+/** Where the direction writes of a token. */
+static float *out_of(const struct group *g, int64_t sequence, int64_t token)
+{
+    const attn_tensor *out = g->pass->out;
+    return (float *)out->data + (out->shape[0] > 1 ? sequence * out->stride[0] : 0) +
+           (out->shape[2] > 1 ? token * out->stride[2] : 0) + g->direction * g->pass->lstm->hidden;
+}
+
+/** The state goes back, and rows behind the lengths become 0. */
+static void end(const struct group *g)
+{
+    const struct pass *p = g->pass;
+    const size_t bytes = (size_t)p->lstm->hidden * sizeof(float);
+    for (int64_t b = g->first; b < g->first + g->count; b++) {
+        if (p->state) {
+            memcpy(state_of(g, 0, b), row_of(g, p->pieces.h, b), bytes);
+            memcpy(state_of(g, 1, b), row_of(g, p->pieces.c, b), bytes);
+        }
+        for (int64_t t = length_of(p, b); t < p->x->shape[2]; t++)
+            memset(out_of(g, b, t), 0, bytes);
+    }
+}
+
+/** A step's cells. */
+struct cells {
+    const struct group *group;
+    float *gates;
+    int64_t stride; /* of gates from one sequence to the next */
+    int64_t token;
+};
+
+static void run_cells(const void *context, int64_t first, int64_t end_)
+{
+    const struct cells *cells = context;
+    const struct group *g = cells->group;
+    const struct pass *p = g->pass;
+    for (int64_t i = first; i < end_; i++) {
+        const int64_t b = g->first + i;
+        if (cells->token < length_of(p, b))
+            p->lstm->kernels->lstm_cell(&(struct nn_cell_work){
+                .x = cells->gates + i * cells->stride,
+                .c = row_of(g, p->pieces.c, b),
+                .state = row_of(g, p->pieces.h, b),
+                .out = out_of(g, b, cells->token),
+                .n = p->lstm->hidden,
+            });
+    }
+}
+
+/* Operations of a cell for each channel, in the units of nn_threads(). */
+#define CELL_OPERATIONS 20
+
+/**
+ * What h gives to the gates of one token, and the cells. gates is that token of all sequences of the group. Products of
+ * tensors that have been checked, in memory of our own, do not fail.
+ */
+static void run_step(const struct group *g, const attn_tensor *gates, int64_t token)
+{
+    const struct pass *p = g->pass;
+    const int64_t hidden = p->lstm->hidden;
+    const attn_tensor h = attn_btc(row_of(g, p->pieces.h, g->first), g->count, 1, hidden);
+    const attn_linear_options options = {.residual = gates, .num_threads = g->threads};
+    const struct cells cells = {g, gates->data, gates->stride[0], token};
+    attn_linear_forward(p->layer->from_h[g->direction], &h, gates, &options);
+    attn_run_ranges(g->count, nn_threads(g->threads, (double)g->count * (double)hidden * CELL_OPERATIONS), run_cells,
+                    &cells);
+}
+
+/** Tokens first to first + count - 1 of all sequences of a group. */
+static void run_chunk(const struct group *g, int64_t first, int64_t count)
+{
+    const struct pass *p = g->pass;
+    const int64_t width = 4 * p->lstm->hidden;
+    float *at = p->pieces.gates + (g->direction * p->x->shape[0] + g->first) * p->chunk * width;
+    attn_tensor x = *p->x, gates = attn_btc(at, g->count, count, width), step = gates;
+    const attn_tensor *outs[2] = {NULL, NULL};
+    x.data =
+        (float *)x.data + (x.shape[0] > 1 ? g->first * x.stride[0] : 0) + (x.shape[2] > 1 ? first * x.stride[2] : 0);
+    x.shape[0] = g->count;
+    x.shape[2] = count;
+    outs[g->direction] = &gates;
+    attn_linear_forward_parts(p->layer->from_x, &x, outs, &(attn_linear_options){.num_threads = g->threads});
+    step.shape[2] = 1;
+    for (int64_t s = 0; s < count; s++) {
+        const int64_t t = g->direction ? count - 1 - s : s;
+        step.data = at + t * width;
+        run_step(g, &step, first + t);
+    }
+}
+
+static void run_group(const struct group *g)
+{
+    begin(g);
+    for (int64_t done = 0; done < g->steps; done += g->pass->chunk) {
+        const int64_t left = g->steps - done, count = left < g->pass->chunk ? left : g->pass->chunk;
+        run_chunk(g, g->direction ? left - count : done, count);
+    }
+    end(g);
+}
+
+/** Group number task % groups of direction task / groups. */
+static struct group group_of(const struct pass *p, int64_t task, int threads)
+{
+    const int64_t batch = p->x->shape[0], number = task % p->groups, longer = batch % p->groups;
+    struct group g = {.pass = p, .direction = task / p->groups, .threads = threads};
+    g.first = batch / p->groups * number + (number < longer ? number : longer);
+    g.count = batch / p->groups + (number < longer);
+    for (int64_t b = g.first; b < g.first + g.count; b++)
+        g.steps = length_of(p, b) > g.steps ? length_of(p, b) : g.steps;
+    return g;
+}
+
+static void run_groups(const void *context, int64_t first, int64_t end_)
+{
+    const struct pass *p = context;
+    for (int64_t task = first; task < end_; task++) {
+        const struct group g = group_of(p, task, p->threads);
+        run_group(&g);
+    }
+}
+
+/* -------------------------------------------------------------------- calls -- */
+
+/** Runs a layer on up to num_threads threads. */
+static void run_layer(struct pass *p, int num_threads)
+{
+    const int64_t batch = p->x->shape[0], directions = p->lstm->directions, hidden = p->lstm->hidden;
+    const double step = (double)batch * (double)hidden * ((double)hidden / 2 + CELL_OPERATIONS);
+    const int for_all = nn_threads(num_threads, step * (double)directions * (double)p->x->shape[2]);
+    const int for_step = nn_threads(num_threads, step);
+    const int64_t most = batch / GROUP_SEQUENCES > 1 ? batch / GROUP_SEQUENCES : 1;
+    const int64_t wanted = (for_all + directions - 1) / directions;
+    p->groups = wanted < most ? wanted : most;
+    p->threads = 1;
+    int threads = for_all;
+    if (directions * p->groups < for_step || directions * p->groups == 1) { /* too few tasks: products are cut */
+        p->groups = 1;
+        p->threads = num_threads;
+        threads = 1;
+    }
+    attn_run_ranges(directions * p->groups, threads, run_groups, p);
+}
+
+static attn_status check_call(const attn_lstm *lstm, const attn_tensor *x, const int64_t *lengths,
+                              const attn_tensor *state, const attn_tensor *out, int num_threads)
+{
+    if (!lstm)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "lstm is NULL; expected an LSTM");
+    CHECK(nn_check_activations("x", x, NN_ANY, NN_ANY, lstm->input));
+    CHECK(nn_check_lengths("lengths", lengths, x->shape[0], x->shape[2], "the tokens of x"));
+    CHECK(nn_check_output("out", out, x->shape[0], x->shape[2], lstm->directions * lstm->hidden));
+    CHECK(attn_check_apart("out", out, "x", x, 0));
+    if (state) {
+        const int64_t each = lstm->num_layers * lstm->directions;
+        CHECK(attn_check_count("state", sizeof(float), each, x->shape[0], 1));
+        CHECK(nn_check_output("state", state, 2, each * x->shape[0], lstm->hidden));
+        CHECK(attn_check_apart("state", state, "x", x, 0));
+        CHECK(attn_check_apart("state", state, "out", out, 0));
+    }
+    return nn_check_threads(num_threads);
+}
+
+attn_status attn_lstm_forward(const attn_lstm *lstm, const attn_tensor *x, const int64_t *lengths,
+                              const attn_tensor *state, const attn_tensor *out, int num_threads, void *workspace,
+                              size_t workspace_size)
+{
+    CHECK(check_call(lstm, x, lengths, state, out, num_threads));
+    const int64_t batch = x->shape[0], tokens = x->shape[2];
+    struct nn_arena measured = {0};
+    struct nn_workspace memory;
+    take_pieces(&measured, lstm, batch, tokens);
+    CHECK(nn_workspace_open(&memory, workspace, workspace_size, &measured));
+    struct pass pass = {
+        .lstm = lstm,
+        .state = state,
+        .lengths = lengths,
+        .pieces = take_pieces(&memory.arena, lstm, batch, tokens),
+        .chunk = chunk_of(batch, tokens),
+    };
+    const attn_tensor other = attn_btc(pass.pieces.other, batch, tokens, lstm->directions * lstm->hidden);
+    for (int64_t l = 0; l < lstm->num_layers && batch > 0; l++) {
+        /* Layers write to out and to the other tensor in turns, the last one to out. */
+        pass.number = l;
+        pass.layer = &lstm->layers[l];
+        pass.x = l ? pass.out : x;
+        pass.out = (lstm->num_layers - 1 - l) % 2 ? &other : out;
+        run_layer(&pass, num_threads);
+    }
+    nn_workspace_close(&memory);
+    return ATTN_OK;
+}

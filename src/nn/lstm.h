@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An LSTM as it is made (lstm_create.c) and run (lstm.c). */
+#ifndef ATTN_NN_LSTM_H
+#define ATTN_NN_LSTM_H
+
+#include "attn/nn/recurrent.h"
+#include "nn/kernels/nn_kernels.h"
+
+struct nn_lstm_layer {
+    attn_linear *from_x;    /**< a part for each direction, with the sum of both biases */
+    attn_linear *from_h[2]; /**< of each direction */
+};
+
+struct attn_lstm {
+    const struct attn_nn_kernels *kernels;
+    int64_t input, hidden;
+    int64_t num_layers, directions;
+    struct nn_lstm_layer layers[];
+};
+
+/** That the sizes are those of an LSTM, and can be multiplied. */
+attn_status nn_check_lstm_config(const attn_lstm_config *config);
+
+#endif
