@@ -44,6 +44,20 @@ static attn_status get_direction(const struct place *place, const attn_lstm_conf
     return get(place, "bias_hh", 0, gates, &to->b_hh);
 }
 
+/** Whether there is any bias: PyTorch has all of them or none, so then all are asked for. */
+static int has_biases(const attn_weights *weights, const char *prefix, int64_t layers, int64_t directions)
+{
+    for (int64_t i = 0; i < layers * directions; i++) {
+        const struct place place = {weights, prefix, i / directions, i % directions};
+        if (!nn_has(weights, prefix, parameter_of(&place, "weight_ih").text))
+            return 0; /* which will be said, however many layers config names */
+        if (nn_has(weights, prefix, parameter_of(&place, "bias_ih").text) ||
+            nn_has(weights, prefix, parameter_of(&place, "bias_hh").text))
+            return 1;
+    }
+    return 0;
+}
+
 attn_status attn_lstm_load(attn_lstm **lstm, const attn_lstm_config *config, const attn_weights *weights,
                            const char *prefix)
 {
@@ -56,8 +70,8 @@ attn_status attn_lstm_load(attn_lstm **lstm, const attn_lstm_config *config, con
         return attn_fail(ATTN_UNSUPPORTED, "weights has %sweight_hr_l0; an LSTM with proj_size is not supported",
                          prefix);
     const int64_t layers = config->layers ? config->layers : 1, directions = config->bidirectional ? 2 : 1;
-    const int biases = nn_has(weights, prefix, "bias_ih_l0"); /* PyTorch has all of them or none */
-    attn_lstm_weights *found = calloc((size_t)(layers * directions), sizeof *found);
+    const int biases = has_biases(weights, prefix, layers, directions);
+    attn_lstm_weights *found = calloc((size_t)layers, (size_t)directions * sizeof *found);
     if (!found)
         return attn_fail(ATTN_OUT_OF_MEMORY, "views of %" PRId64 " layers could not be allocated", layers);
     attn_status status = ATTN_OK;
