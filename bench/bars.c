@@ -13,6 +13,9 @@
  * f32 and must not cost much more than f32, or a form that has the work of
  * another case to do and something besides. Where a form has less work to do,
  * the bar is how many times faster it is, which is what a pattern is used for.
+ *
+ * Whatever is compared must not be slower than its baseline: attention than
+ * the naive implementation, a linear layer than OpenBLAS. That needs no row here.
  */
 #include "bars.h"
 
@@ -53,6 +56,10 @@ struct bar {
     {                                                                                                                  \
         .id = id_, .kind = TIMES_FASTER, .of = of_, .avx512_sleef = f32_, .avx2_sleef = f32_, .avx512_fast = f32_,     \
         .avx2_fast = f32_, .avx512_bf16 = bf16_                                                                        \
+    }
+#define BAR_LINEAR(id_, f32_)                                                                                          \
+    {                                                                                                                  \
+        .id = id_, .avx512_sleef = f32_, .avx2_sleef = f32_                                                            \
     }
 #define BAR_BF16(id_, of_, avx512_bf16_)                                                                               \
     {                                                                                                                  \
@@ -95,6 +102,13 @@ static const struct bar bars[] = {
     BAR("form-ragged", "h8-t2048", RAGGED, RAGGED, RAGGED, RAGGED),
     BAR_FASTER("form-blocks-10", "dense-t16384", 7.0, 0.0), /* of about 10, as one block in ten is live */
     BAR_FASTER("bf16-form-blocks-10", "bf16-dense-t16384", 0.0, 7.0),
+    BAR_LINEAR("linear-1300x1152x384", 0.85),
+    BAR_LINEAR("linear-1300x1536x384", 0.85),
+    BAR_LINEAR("linear-1300x384x1536", 0.85),
+    BAR_LINEAR("linear-4096x2304x768", 0.85),
+    BAR_LINEAR("linear-4096x768x768", 0.85),
+    BAR_LINEAR("linear-4096x3072x2048", 0.85),
+    BAR_LINEAR("linear-4096x2048x2048", 0.85),
 };
 
 #define NUM_BARS (sizeof bars / sizeof *bars)
@@ -183,7 +197,9 @@ static int check_forward(struct bench_results *results, struct bench_result *row
             return -1;
     }
     if (row->speedup > 0.0)
-        return add_check(checks, row, "naive time / this time", row->speedup, 1.0, false);
+        return add_check(checks, row,
+                         bench_case_linear(row->bcase) ? "OpenBLAS time / this time" : "naive time / this time",
+                         row->speedup, 1.0, false);
     return 0;
 }
 

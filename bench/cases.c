@@ -9,11 +9,14 @@
  * The third sweeps the sequence length in powers of two against the naive
  * implementation, where fused attention is most often caught being slower: at
  * short lengths, and when there is one head only. The fourth group is what the
- * speed in bf16, f16 and with int8 scores is stated on. The last holds the forms
- * of attention, and what their time is compared with.
+ * speed in bf16, f16 and with int8 scores is stated on. The fifth holds the forms
+ * of attention, and what their time is compared with. The last are linear layers
+ * of libattn_nn: a token, a short and a long sentence or batch in the widths of
+ * small and base encoders, and two wide ones.
  */
 #include "cases.h"
 #include "isa_kernels.h"
+#include "linear.h"
 
 #include <stdio.h>
 
@@ -39,6 +42,18 @@
         SELF(prefix "-t2048", 1, heads, 2048, 64, causal, .compare = true),                                            \
         SELF(prefix "-t4096", 1, heads, 4096, 64, causal, .compare = true),                                            \
         SELF(prefix "-t8192", 1, heads, 8192, 64, causal, .compare = true)
+
+/* x by the transpose of outputs x inputs weights, m x n x k as in cblas_sgemm(). */
+#define LINEAR(m, n, k)                                                                                                \
+    {                                                                                                                  \
+        .id = "linear-" #m "x" #n "x" #k, .rows = m, .outputs = n, .inputs = k, .compare = true                        \
+    }
+
+/* More rows than these hide where the weights come from. */
+#define FEW_ROWS 64
+
+/* Weights that a linear case with few rows walks through: as a small model's, more than the cache of any core. */
+#define WEIGHT_BYTES ((int64_t)24 << 20)
 
 const struct bench_case bench_cases[] = {
     SELF("t2048-d128", 1, 8, 2048, 128, NONE, .compare = false),
@@ -140,6 +155,21 @@ const struct bench_case bench_cases[] = {
     SELF("bf16-form-dropout", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .form = BENCH_DROPOUT),
     SELF("bf16-form-alibi", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .form = BENCH_ALIBI),
     SELF("bf16-form-softcap", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .form = BENCH_SOFTCAP),
+
+    LINEAR(1, 1152, 384),
+    LINEAR(8, 1152, 384),
+    LINEAR(24, 384, 384),
+    LINEAR(24, 1152, 384),
+    LINEAR(24, 1536, 384),
+    LINEAR(24, 384, 1536),
+    LINEAR(24, 2304, 768),
+    LINEAR(1300, 1152, 384),
+    LINEAR(1300, 1536, 384),
+    LINEAR(1300, 384, 1536),
+    LINEAR(4096, 2304, 768),
+    LINEAR(4096, 768, 768),
+    LINEAR(4096, 3072, 2048),
+    LINEAR(4096, 2048, 2048),
 };
 
 const int bench_num_cases = (int)(sizeof bench_cases / sizeof *bench_cases);
@@ -154,6 +184,8 @@ const struct bench_case *bench_case_find(const char *id)
 
 bool bench_case_supported(const struct bench_case *c, attn_isa isa)
 {
+    if (bench_case_linear(c))
+        return bench_linear_supported(isa);
     attn_tensor t = attn_bhtd(NULL, 1, 1, 1, 1);
     attn_params params = attn_params_default();
     attn_plan *plan;
@@ -165,19 +197,31 @@ bool bench_case_supported(const struct bench_case *c, attn_isa isa)
     return supported;
 }
 
+int64_t bench_case_matrices(const struct bench_case *c)
+{
+    const int64_t bytes = c->outputs * c->inputs * (int64_t)sizeof(float), enough = (WEIGHT_BYTES + bytes - 1) / bytes;
+    return c->rows > FEW_ROWS ? 1 : enough > 2 ? enough : 2;
+}
+
 attn_isa bench_case_isa(const struct bench_case *c, attn_isa isa)
 {
     return c->dtype == ATTN_BF16 ? isa : bench_f32_isa(isa);
 }
 
-bool bench_exp_matters(attn_isa isa)
+/* Kernels for pairs of bf16 have one form of exp. */
+static bool both_exps(attn_isa isa)
 {
     return isa == bench_f32_isa(isa);
 }
 
+bool bench_exp_matters(const struct bench_case *c, attn_isa isa)
+{
+    return !bench_case_linear(c) && both_exps(bench_case_isa(c, isa));
+}
+
 const char *bench_exp_name(attn_exp exp, attn_isa isa)
 {
-    return !bench_exp_matters(isa) ? "bf16" : exp == ATTN_EXP_FAST ? "fast" : "sleef";
+    return !both_exps(isa) ? "bf16" : exp == ATTN_EXP_FAST ? "fast" : "sleef";
 }
 
 static const char *form_name(enum bench_form form)
@@ -233,12 +277,27 @@ static void write_name(const struct bench_case *c, const char *kind, const char 
              c->form != BENCH_PLAIN ? "/form:" : "", form_name(c->form), block);
 }
 
+static void write_linear_name(const struct bench_case *c, const char *kind, char name[BENCH_NAME_SIZE])
+{
+    char matrices[32] = "";
+    if (bench_case_matrices(c) > 1)
+        snprintf(matrices, sizeof matrices, "/matrices:%lld", (long long)bench_case_matrices(c));
+    snprintf(name, BENCH_NAME_SIZE, "%s/%s/M%lld/N%lld/K%lld%s", kind, attn_dtype_name(c->dtype), (long long)c->rows,
+             (long long)c->outputs, (long long)c->inputs, matrices);
+}
+
 void bench_forward_name(const struct bench_case *c, attn_isa isa, attn_exp exp, char name[BENCH_NAME_SIZE])
 {
-    write_name(c, "forward", bench_exp_name(exp, bench_case_isa(c, isa)), name);
+    if (bench_case_linear(c))
+        write_linear_name(c, "linear", name);
+    else
+        write_name(c, "forward", bench_exp_name(exp, bench_case_isa(c, isa)), name);
 }
 
 void bench_naive_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
 {
-    write_name(c, "naive", "", name);
+    if (bench_case_linear(c))
+        write_linear_name(c, "sgemm", name);
+    else
+        write_name(c, "naive", "", name);
 }

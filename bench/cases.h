@@ -45,7 +45,8 @@ struct bench_case {
     bool compare;   /**< measured against the naive implementation */
     bool sampled;   /**< checked by some rows in double, as forms are: the naive one's scores would take gigabytes */
     enum bench_form form;
-    int64_t block; /**< tokens along the side of a block of BENCH_BLOCKS */
+    int64_t block;                 /**< tokens along the side of a block of BENCH_BLOCKS */
+    int64_t rows, outputs, inputs; /**< a linear layer instead of attention: x is rows by inputs; otherwise 0 */
 };
 
 extern const struct bench_case bench_cases[];
@@ -60,28 +61,47 @@ static inline bool bench_case_sampled(const struct bench_case *c)
     return c->sampled || c->form != BENCH_PLAIN;
 }
 
+/** Whether the case is a linear layer of libattn_nn. */
+static inline bool bench_case_linear(const struct bench_case *c)
+{
+    return c->rows > 0;
+}
+
+/**
+ * Weight matrices that a linear case takes in turns: with few rows as many as no core's cache holds, and at least 2;
+ * with many rows 1.
+ */
+int64_t bench_case_matrices(const struct bench_case *c);
+
 /** Longest name with its terminator. */
 #define BENCH_NAME_SIZE 160
 
-/** Whether the library can run the case where isa is asked for: int8 scores need instructions of their own. */
+/**
+ * Whether the library can run the case where isa is asked for: int8 scores need instructions of their own, linear
+ * layers libattn_nn, and there isa must be the active one.
+ */
 bool bench_case_supported(const struct bench_case *c, attn_isa isa);
 
 /** The instruction set whose kernels run the case where isa is asked for: only bf16 makes use of products of bf16. */
 attn_isa bench_case_isa(const struct bench_case *c, attn_isa isa);
 
-/** Whether kernels of isa look at attn_params.exp: those for pairs of bf16 have one form of exp. */
-bool bench_exp_matters(attn_isa isa);
+/**
+ * Whether the kernels that run the case where isa is asked for look at attn_params.exp: those for pairs of bf16 have
+ * one form of exp, and linear layers have none.
+ */
+bool bench_exp_matters(const struct bench_case *c, attn_isa isa);
 
 /** "sleef" or "fast", and "bf16" for kernels of an isa where that makes no difference. */
 const char *bench_exp_name(attn_exp exp, attn_isa isa);
 
 /**
  * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/exp:sleef/layout:bhtd", then
- * /kv_heads, /mask, /padded, /qk, /form and /block. isa is the one that is asked for.
+ * /kv_heads, /mask, /padded, /qk, /form and /block; or "linear/f32/M24/N1152/K384", then
+ * /matrices. isa is the one that is asked for.
  */
 void bench_forward_name(const struct bench_case *c, attn_isa isa, attn_exp exp, char name[BENCH_NAME_SIZE]);
 
-/** The same with "naive" for "forward" and without /exp. */
+/** The same with "naive" for "forward" and without /exp, or with "sgemm" for "linear". */
 void bench_naive_name(const struct bench_case *c, char name[BENCH_NAME_SIZE]);
 
 #endif

@@ -29,7 +29,7 @@ static struct bench_selection select_rows(const struct bench_options *options, c
     bench_forward_name(c, options->isa, ATTN_EXP_SLEEF, name);
     s.sleef = bench_options_match(options, name);
     bench_forward_name(c, options->isa, ATTN_EXP_FAST, name);
-    s.fast = bench_exp_matters(bench_case_isa(c, options->isa)) && bench_options_match(options, name);
+    s.fast = bench_exp_matters(c, options->isa) && bench_options_match(options, name);
     if (!c->compare)
         return s;
     if (options->compare || options->check) {

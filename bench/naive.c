@@ -28,9 +28,6 @@
 /* Above this many operations one thread is not tried against several. */
 #define SERIAL_FLOPS 1e9
 
-/* Runs of each strategy; the fastest decides. */
-#define PROBES 3
-
 static float *head_of(const attn_tensor *t, int64_t b, int64_t h)
 {
     return (float *)t->data + b * t->stride[0] + h * t->stride[1];
@@ -119,18 +116,13 @@ int bench_naive_create(struct bench_naive *n, struct bench_problem *problem, con
                                        : threads > 1 ? BENCH_NAIVE_BLAS
                                                      : BENCH_NAIVE_SERIAL;
     for (int s = BENCH_NAIVE_SERIAL; s <= BENCH_NAIVE_BLAS && probe_time > 0.0; s++) {
-        int64_t iterations;
         if (!tried[s])
             continue;
         select_strategy(n, (enum bench_naive_strategy)s);
-        bench_calibrate(bench_naive_run, n, probe_time, &iterations);
-        for (int r = 0; r < PROBES; r++) {
-            struct bench_sample sample;
-            bench_measure(bench_naive_run, n, iterations, &sample);
-            if (sample.real < fastest) {
-                fastest = sample.real;
-                chosen = (enum bench_naive_strategy)s;
-            }
+        const double took = bench_probe(bench_naive_run, n, probe_time);
+        if (took < fastest) {
+            fastest = took;
+            chosen = (enum bench_naive_strategy)s;
         }
     }
     select_strategy(n, chosen);

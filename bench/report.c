@@ -70,7 +70,7 @@ static void print_table(FILE *file, const struct bench_results *results)
         print_figure(file, 8, 3, r->fraction);
         print_figure(file, 8, 3, r->fraction_median);
         print_figure(file, 8, 1, r->gb_per_second);
-        if (r->kind == BENCH_FORWARD || r->kind == BENCH_MEMORY)
+        if (bench_result_of_library(r))
             fprintf(file, " %9.1e", r->max_abs_diff);
         else
             fprintf(file, " %9s", "-");
@@ -146,9 +146,9 @@ static void print_csv(FILE *file, const struct bench_results *results)
           file);
     for (int i = 0; i < results->count; i++) {
         const struct bench_result *r = &results->rows[i];
-        const bool library = r->kind == BENCH_FORWARD || r->kind == BENCH_MEMORY;
         fprintf(file, "%s,%s,%s,%d,%d,%" PRId64 ",ns", r->name, attn_isa_name(r->isa),
-                library ? bench_exp_name(r->exp, r->isa) : "", r->threads, r->repetitions, r->iterations);
+                bench_result_has_exp(r) ? bench_exp_name(r->exp, r->isa) : "", r->threads, r->repetitions,
+                r->iterations);
         csv_figure(file, r->real_time * 1e9);
         csv_figure(file, r->real_time_median * 1e9);
         csv_figure(file, r->cpu_time * 1e9);
@@ -157,7 +157,7 @@ static void print_csv(FILE *file, const struct bench_results *results)
         csv_figure(file, r->fraction);
         csv_figure(file, r->fraction_median);
         csv_figure(file, r->gb_per_second);
-        if (library)
+        if (bench_result_of_library(r))
             fprintf(file, ",%.3g", r->max_abs_diff);
         else
             fputc(',', file);

@@ -85,7 +85,6 @@ static json_t *make_context(const struct bench_options *options, const struct be
 
 static json_t *make_row(const struct bench_result *r, int index)
 {
-    const bool library = r->kind == BENCH_FORWARD || r->kind == BENCH_MEMORY;
     json_t *row = json_object();
     int failed = set_text(row, "name", r->name);
     failed |= set_integer(row, "family_index", index);
@@ -101,14 +100,14 @@ static json_t *make_row(const struct bench_result *r, int index)
     failed |= set_text(row, "time_unit", "ns");
     failed |= set_figure(row, "real_time_median", r->real_time_median * 1e9);
     failed |= set_text(row, "isa", attn_isa_name(r->isa));
-    if (library)
+    if (bench_result_has_exp(r))
         failed |= set_text(row, "exp", bench_exp_name(r->exp, r->isa));
     failed |= set_figure(row, "gflops", r->gflops);
     failed |= set_figure(row, "peak_gflops", r->peak_gflops);
     failed |= set_figure(row, "fraction", r->fraction);
     failed |= set_figure(row, "fraction_median", r->fraction_median);
     failed |= set_figure(row, "bytes_per_second", r->gb_per_second * 1e9);
-    if (library)
+    if (bench_result_of_library(r))
         failed |= json_object_set_new(row, "max_abs_diff", json_real(r->max_abs_diff));
     failed |= set_figure(row, "speedup_over_naive", r->speedup);
     failed |= set_figure(row, "speedup_over_naive_median", r->speedup_median);
@@ -118,7 +117,7 @@ static json_t *make_row(const struct bench_result *r, int index)
     }
     if (r->strategy != NULL)
         failed |= set_text(row, "thread_use", r->strategy);
-    if (r->kind != BENCH_PEAK && r->kind != BENCH_BANDWIDTH)
+    if (r->workspace_bytes > 0)
         failed |= set_integer(row, "workspace_bytes", (int64_t)r->workspace_bytes);
     if (r->kind == BENCH_MEMORY) {
         failed |= set_integer(row, "workspace_bytes_per_thread", (int64_t)r->workspace_bytes / r->threads);

@@ -24,6 +24,7 @@ struct bench_result {
 
     double real_time, real_time_median, cpu_time;
     double flops; /**< of one iteration: forward and naive rows */
+    double bytes; /**< of weights that one iteration reads: linear layers with few rows */
     double gflops, peak_gflops, fraction, fraction_median;
     double gb_per_second;
 
@@ -42,6 +43,18 @@ struct bench_results {
     struct bench_result *rows;
     int count, capacity;
 };
+
+/** Whether the library computed the row. */
+static inline bool bench_result_of_library(const struct bench_result *row)
+{
+    return row->kind == BENCH_FORWARD || row->kind == BENCH_MEMORY;
+}
+
+/** Whether exp means something in the row: the library's attention. */
+static inline bool bench_result_has_exp(const struct bench_result *row)
+{
+    return bench_result_of_library(row) && (row->bcase == NULL || !bench_case_linear(row->bcase));
+}
 
 /** Adds a row that is all zeros and returns it, valid until the next call; NULL after a sentence on stderr. */
 struct bench_result *bench_results_add(struct bench_results *results);

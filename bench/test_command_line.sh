@@ -4,7 +4,7 @@
 # a failed run leaves no file. It measures tiny cases for a few milliseconds and
 # looks at the form of what comes out, never at how fast anything was.
 set -u
-bench=$1
+bench=$1 nn=$2 # nn: whether linear layers were built, "nn" or "no-nn"
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 failures=0
@@ -65,6 +65,26 @@ for form in window window-global blocks/block:16 blocks/block:64 blocks/block:12
 done
 "$bench" --list | grep -q '^naive/.*form:' && fail 'a form has a naive row'
 
+# Linear layers have a row each and one of OpenBLAS's, if they were built and run on the instruction set that is asked for.
+if [ "$nn" = nn ]; then
+    [ "$("$bench" --list | grep -c '^linear/')" -eq 14 ] || fail 'there are not 14 linear layers'
+    "$bench" --list | sed -n 's/^linear//p' >"$dir/linear"
+    "$bench" --list --compare naive | sed -n 's/^sgemm//p' | diff - "$dir/linear" ||
+        fail 'a linear layer has no row of OpenBLAS'
+    "$bench" --list --check | sed -n 's/^linear//p' | diff - "$dir/linear" || fail 'a linear layer has no promise'
+    "$bench" --list --filter '^linear/.*/M24/' | grep -vq '/matrices:[1-9]' && fail 'few rows have one matrix only'
+    "$bench" --list --filter '^linear/.*/M(1300|4096)/' | grep -q '/matrices:' && fail 'many rows have several matrices'
+    ATTN_MAX_CPU_ISA=scalar "$bench" --list | grep -q '^linear/' || fail 'scalar code has no linear layers'
+    for isa in avx2 neon; do # where there is a better set, that is the active one
+        env -u ATTN_MAX_CPU_ISA "$bench" --list --isa $isa >/dev/null 2>&1 &&
+            env -u ATTN_MAX_CPU_ISA "$bench" --list --isa scalar | grep -q '^linear/' &&
+            fail 'linear layers that do not run scalar code are measured as such'
+    done
+else
+    "$bench" --list | grep -qE '^(linear|sgemm)/' && fail 'there are linear layers without libattn_nn'
+    refuse '--filter leaves no row' --filter '^linear/'
+fi
+
 # One repetition of the smallest cases, in every format.
 tiny="--repetitions 2 --min-time 0.0005 --threads 1"
 filter='/f32/B1/H1/Tq16/.*causal:none'
@@ -82,6 +102,41 @@ columns=$(awk -F, '{print NF}' "$dir/out" | sort -u)
 # A form is checked by its definition: the smallest of them.
 # shellcheck disable=SC2086
 expect 0 '/form:tree' $tiny --filter 'form:tree' --format csv
+
+# A linear layer beside OpenBLAS, with few rows and so several matrices: all figures, no exp, and what is promised.
+if [ "$nn" = nn ]; then
+    # shellcheck disable=SC2086
+    expect 0 'vs naive' $tiny --filter '/M1/'
+    # shellcheck disable=SC2086
+    expect 0 'ratio' $tiny --filter '/M1/' --compare naive
+    grep -qE '^linear/f32/M1/N1152/K384/matrices:15 .* serial(-t)? ' "$dir/out" ||
+        fail "a linear layer is not compared: $(cat "$dir/out")"
+    # shellcheck disable=SC2086
+    ATTN_MAX_CPU_ISA=scalar expect 0 'name,isa,exp,threads' $tiny --filter '/M1/' --format csv
+    columns=$(awk -F, '{print NF}' "$dir/out" | sort -u)
+    [ "$(echo "$columns" | wc -w)" -eq 1 ] || fail "linear CSV rows have different numbers of columns: $columns"
+    # GFLOP/s, peak, fraction, GB/s; the difference and the ratio of the layer only.
+    awk -F, '/^(linear|sgemm)/ {
+                 rows++
+                 if ($2 != "scalar" || $3 != "" || $11 == "" || $12 == "" || $13 == "" || $15 == "") exit 1
+                 ours = $1 ~ /^linear/
+                 if (($16 != "") != ours || ($17 != "") != ours || ($18 != "") != ours) exit 1
+             }
+             END {if (rows != 2) exit 1}' "$dir/out" || fail "a figure of a linear layer is wrong: $(cat "$dir/out")"
+    # shellcheck disable=SC2086
+    expect 0 '"bytes_per_second"' $tiny --filter '^linear/.*/M1/' --format json
+    grep -q '"exp"' "$dir/out" && fail 'a linear layer has an exp'
+    # Whether it is met is not for a test to say.
+    # shellcheck disable=SC2086
+    "$bench" $tiny --check --filter '^linear/.*/M(1|1300)/N(1152|384)/' >"$dir/out" 2>"$dir/err"
+    [ $? -le 1 ] || fail "--check of linear layers: $(cat "$dir/err")"
+    [ "$(grep -c '>= 1.000  linear/.* OpenBLAS time / this time' "$dir/out")" -eq 3 ] ||
+        fail "linear layers are not held against OpenBLAS: $(cat "$dir/out")"
+    if grep -qE 'instruction set avx(2|512)' "$dir/out"; then
+        [ "$(grep -c '>= 0.850  linear/.*/M1300/.* fraction of the peak' "$dir/out")" -eq 2 ] ||
+            fail "linear layers are not held against the peak: $(cat "$dir/out")"
+    fi
+fi
 
 # The 16-bit types, on the best set and with bf16 widened. A set of bf16 products has one kind of exp for bf16, and
 # its peak; all else is measured against f32.

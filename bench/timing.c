@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <time.h>
 
+/* Samples of bench_probe(). */
+#define PROBES 3
+
 static double read_clock(clockid_t id)
 {
     struct timespec t;
@@ -59,6 +62,20 @@ int bench_calibrate(bench_body body, void *context, double min_time, int64_t *it
         const double next = total > 0.0 ? ceil((double)n * 0.5 * min_time / total) : 10.0 * (double)n;
         n = next < 10.0 * (double)n ? (int64_t)next : 10 * n;
     }
+}
+
+double bench_probe(bench_body body, void *context, double min_time)
+{
+    double fastest = INFINITY;
+    int64_t iterations;
+    if (bench_calibrate(body, context, min_time, &iterations) != 0)
+        return fastest;
+    for (int r = 0; r < PROBES; r++) {
+        struct bench_sample sample;
+        if (bench_measure(body, context, iterations, &sample) == 0)
+            fastest = fmin(fastest, sample.real);
+    }
+    return fastest;
 }
 
 static int compare_doubles(const void *a, const void *b)

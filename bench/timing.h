@@ -28,6 +28,9 @@ int bench_measure(bench_body body, void *context, int64_t iterations, struct ben
 /** Finds how many iterations take min_time seconds; 0, or -1 when the body failed. */
 int bench_calibrate(bench_body body, void *context, double min_time, int64_t *iterations);
 
+/** The fastest of a few samples of min_time seconds each, per iteration; infinity when the body failed. */
+double bench_probe(bench_body body, void *context, double min_time);
+
 /** The median of n values, which are sorted in place; NaN when n is 0. */
 double bench_median(double *values, int n);
 

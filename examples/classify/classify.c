@@ -143,6 +143,14 @@ static bool load(struct array *array, const char *folder, const char *name, enum
     return ok;
 }
 
+/* Raises most to the distance of two floats; a NaN counts. (gcc 12 for AArch64 crashes on fmax() of such a loop.) */
+static void raise_to(double *most, float a, float b)
+{
+    const double distance = fabs((double)a - (double)b);
+    if (!(distance <= *most))
+        *most = distance;
+}
+
 /* What a comparison found. */
 struct comparison {
     double logit_error, weight_error;
@@ -168,13 +176,11 @@ static bool compare_batch(const struct classifier *classifier, const struct line
     for (int64_t i = 0; ok && i < count; i++) {
         const float *theirs = (const float *)expected->data + (first + i) * classes, *ours = logits + i * classes;
         for (int64_t c = 0; c < classes; c++)
-            found->logit_error = fmax(found->logit_error, fabs((double)ours[c] - (double)theirs[c]));
+            raise_to(&found->logit_error, ours[c], theirs[c]);
         found->other_classes += greatest(ours, classes) != greatest(theirs, classes);
         found->right += greatest(ours, classes) == ((const int64_t *)labels->data)[first + i];
-        for (int64_t w = 0; first + i < detailed && w < words[i].text.count && w < longest; w++) {
-            const double weight = (double)((const float *)seen->data)[(first + i) * longest + w];
-            found->weight_error = fmax(found->weight_error, fabs(weight - (double)weights[i][w]));
-        }
+        for (int64_t w = 0; first + i < detailed && w < words[i].text.count && w < longest; w++)
+            raise_to(&found->weight_error, ((const float *)seen->data)[(first + i) * longest + w], weights[i][w]);
     }
     found->texts += count;
     for (int64_t i = 0; i < BATCH; i++) {

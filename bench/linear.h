@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Measures a linear layer of libattn_nn beside OpenBLAS's product. BENCH_NN is
+ * 0 where the option nn is off: there the cases are not to be had, and nothing
+ * else knows of it.
+ */
+#ifndef BENCH_LINEAR_H
+#define BENCH_LINEAR_H
+
+#include "runner.h"
+
+#if BENCH_NN
+
+/** Whether layers run on the kernels that are measured where isa is asked for. They pack for attn_isa_active(). */
+bool bench_linear_supported(attn_isa isa);
+
+/** bench_run_case() for a linear layer; selection.sleef is the layer, selection.naive OpenBLAS. */
+int bench_linear_run(struct bench_peak *peak, const struct bench_options *options, const struct bench_case *c,
+                     struct bench_selection selection, struct bench_results *results);
+
+#else
+
+static inline bool bench_linear_supported(attn_isa isa)
+{
+    (void)isa;
+    return false;
+}
+
+static inline int bench_linear_run(struct bench_peak *peak, const struct bench_options *options,
+                                   const struct bench_case *c, struct bench_selection selection,
+                                   struct bench_results *results)
+{
+    (void)peak, (void)options, (void)c, (void)selection, (void)results;
+    return -1;
+}
+
+#endif
+
+#endif
