@@ -8,6 +8,15 @@ uint64_t nn_seed(void)
     return text ? strtoull(text, NULL, 0) : 20250607;
 }
 
+uint64_t cases(uint64_t n)
+{
+    enum { ALL = 2000, LEAST = 3 };
+    const char *text = getenv("ATTN_CHECK_CASES");
+    const uint64_t limit = text && *text ? strtoull(text, NULL, 10) : ALL;
+    const uint64_t share = limit < ALL ? n * limit / ALL : n;
+    return share > LEAST ? share : n < LEAST ? n : LEAST;
+}
+
 void nn_begin(void)
 {
     printf("seed %llu (ATTN_TEST_SEED), instruction set %s\n", (unsigned long long)nn_seed(),

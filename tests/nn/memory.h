@@ -37,6 +37,8 @@ struct memory {
 
 /** The seed of this run: ATTN_TEST_SEED or a fixed one. */
 uint64_t nn_seed(void);
+/** So many of n random cases as slow surroundings have time for: all unless ATTN_CHECK_CASES is below 2000. */
+uint64_t cases(uint64_t n);
 
 /** Empty memory for case n of a test, with its random numbers; names the case for messages. */
 struct memory *memory_create(const char *test, uint64_t n);

@@ -71,7 +71,7 @@ static double score_size(const struct oracle_alignment *o, const double *q, int6
 static void test_against_oracle(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 400; n++) {
+    for (uint64_t n = 0; n < cases(400); n++) {
         struct memory *m = memory_create("alignment against_oracle", n);
         const attn_score score = (attn_score)(n % 4);
         const int64_t batch = RNG_PICK(&m->rng, 1, 1, 2, 3, 0), tq = RNG_PICK(&m->rng, 0, 1, 1, 2, 5, 17, 26);
@@ -168,7 +168,7 @@ static void test_by_hand(void **state)
 static void test_row_bits(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 40; n++) {
+    for (uint64_t n = 0; n < cases(40); n++) {
         struct memory *m = memory_create("alignment row_bits", n);
         const int64_t batch = 7, tq = RNG_PICK(&m->rng, 1, 7, 33, 100), tk = RNG_PICK(&m->rng, 9, 64, 130, 600),
                       dv = 20;
@@ -200,7 +200,7 @@ static void test_row_bits(void **state)
 static void test_pool(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 150; n++) {
+    for (uint64_t n = 0; n < cases(150); n++) {
         struct memory *m = memory_create("alignment pool", n);
         const int64_t batch = RNG_PICK(&m->rng, 0, 1, 2, 7), tokens = RNG_PICK(&m->rng, 0, 1, 2, 16, 17, 70);
         const int64_t channels = RNG_PICK(&m->rng, 1, 8, 17, 33), attention = RNG_PICK(&m->rng, 1, 7, 16, 25);

@@ -71,7 +71,7 @@ static attn_tensor rotation(struct memory *m, int64_t batch, int64_t tokens, int
 static void test_against_oracle(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 150; n++) {
+    for (uint64_t n = 0; n < cases(150); n++) {
         struct memory *m = memory_create("block against_oracle", n);
         const attn_naming naming = (attn_naming)(n % 3);
         const int cross = naming == ATTN_NAMING_TORCH && n % 2;
@@ -148,7 +148,7 @@ static void test_against_oracle(void **state)
 static void test_cache(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 40; n++) {
+    for (uint64_t n = 0; n < cases(40); n++) {
         struct memory *m = memory_create("block cache", n);
         const int64_t batch = rng_range(&m->rng, 1, 3), tokens = RNG_PICK(&m->rng, 1, 6, 25, 70);
         struct layer l;
@@ -198,7 +198,7 @@ static void test_cache(void **state)
 static void test_row_bits(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 30; n++) {
+    for (uint64_t n = 0; n < cases(30); n++) {
         struct memory *m = memory_create("block row_bits", n);
         const int64_t batch = 7, tokens = RNG_PICK(&m->rng, 1, 9, 33), tm = 20;
         const int cross = n % 3 == 0 && n % 2;
@@ -227,7 +227,7 @@ static void test_row_bits(void **state)
 static void test_ragged(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 20; n++) {
+    for (uint64_t n = 0; n < cases(20); n++) {
         struct memory *m = memory_create("block ragged", n);
         const int64_t cu[4] = {0, 5, 5, 22};
         struct layer l;

@@ -57,7 +57,7 @@ static double *norm_sizes(struct memory *m, const struct oracle_norm *norm, int6
 static void test_norms(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 300; n++) {
+    for (uint64_t n = 0; n < cases(300); n++) {
         struct memory *m = memory_create("elementwise norms", n);
         const attn_norm kind = n % 2 ? ATTN_NORM_RMS : ATTN_NORM_LAYER;
         const int64_t batch = rng_range(&m->rng, 0, 3), tokens = tokens_of(m), channels = width(m);
@@ -148,7 +148,7 @@ static double activation_size(attn_activation activation, double x, double y)
 static void test_activations(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 280; n++) {
+    for (uint64_t n = 0; n < cases(280); n++) {
         struct memory *m = memory_create("elementwise activations", n);
         const attn_activation activation = (attn_activation)(n % (ATTN_ACTIVATION_LAST + 1));
         const attn_tensor x = place_rows(m, rng_range(&m->rng, 0, 3), tokens_of(m), width(m));
@@ -198,7 +198,7 @@ static void test_activation_limits(void **state)
 static void test_gates(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 140; n++) {
+    for (uint64_t n = 0; n < cases(140); n++) {
         struct memory *m = memory_create("elementwise gates", n);
         const attn_activation activation = (attn_activation)(n % (ATTN_ACTIVATION_LAST + 1));
         const attn_tensor gate = place_rows(m, rng_range(&m->rng, 0, 3), tokens_of(m), width(m));
@@ -225,7 +225,7 @@ static void test_gates(void **state)
 static void test_row_bits(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 40; n++) {
+    for (uint64_t n = 0; n < cases(40); n++) {
         struct memory *m = memory_create("elementwise row_bits", n);
         const int64_t channels = width(m) + 1;
         const attn_tensor x = place_rows(m, 1, 100, channels), first = place_rows(m, 1, 100, channels);
@@ -262,7 +262,7 @@ static void test_row_bits(void **state)
 static void test_embed(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 200; n++) {
+    for (uint64_t n = 0; n < cases(200); n++) {
         struct memory *m = memory_create("elementwise embed", n);
         const int64_t batch = rng_range(&m->rng, 0, 3), tokens = tokens_of(m), channels = width(m);
         const int64_t num = rng_range(&m->rng, 1, 40), all = batch * tokens * channels;
@@ -311,7 +311,7 @@ static void test_embed(void **state)
 static void test_sinusoidal(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 60; n++) {
+    for (uint64_t n = 0; n < cases(60); n++) {
         struct memory *m = memory_create("elementwise sinusoidal", n);
         const int64_t num = rng_range(&m->rng, 0, 20), channels = width(m) + 1;
         const attn_tensor table = place_dense(m, 1, 1, num, channels);

@@ -70,7 +70,7 @@ static void scribble(struct layer *l)
 static void test_against_oracle(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < CASES; n++) {
+    for (uint64_t n = 0; n < cases(CASES); n++) {
         struct memory *m = memory_create("linear against_oracle", n);
         const int64_t batch = RNG_PICK(&m->rng, 1, 1, 2, 3, 0),
                       tokens = RNG_PICK(&m->rng, 0, 1, 1, 2, 5, 7, 8, 9, 13, 33);
@@ -149,7 +149,7 @@ static void test_by_hand(void **state)
 static void test_row_bits(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 60; n++) {
+    for (uint64_t n = 0; n < cases(60); n++) {
         struct memory *m = memory_create("linear row_bits", n);
         const int64_t num_parts = 2, out[2] = {width(m) + 1, width(m) + 1}, in = width(m) + 1;
         struct layer l;
@@ -200,7 +200,7 @@ static void test_row_bits(void **state)
 static void test_special_values(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 60; n++) {
+    for (uint64_t n = 0; n < cases(60); n++) {
         struct memory *m = memory_create("linear special_values", n);
         const int64_t out = width(m) + 1, in = width(m) + 1, tokens = 12;
         struct layer l;

@@ -63,7 +63,7 @@ static void llama_create(struct llama *l, struct memory *m, int tied)
 static void test_llama(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 20; n++) {
+    for (uint64_t n = 0; n < cases(20); n++) {
         struct memory *m = memory_create("models llama", n);
         struct llama l;
         llama_create(&l, m, (int)(n % 2));

@@ -90,7 +90,7 @@ static void check(const struct layer *l, struct memory *m, const attn_tensor *x,
 static void test_against_oracle(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 200; n++) {
+    for (uint64_t n = 0; n < cases(200); n++) {
         struct memory *m = memory_create("mha against_oracle", n);
         const int self = rng_percent(&m->rng, 50);
         const int64_t batch = RNG_PICK(&m->rng, 1, 1, 2, 3, 0);
@@ -133,7 +133,7 @@ static void test_against_oracle(void **state)
 static void test_project_kv(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 40; n++) {
+    for (uint64_t n = 0; n < cases(40); n++) {
         struct memory *m = memory_create("mha project_kv", n);
         const int64_t batch = rng_range(&m->rng, 1, 3), tokens = rng_range(&m->rng, 1, 20);
         struct layer l;
@@ -175,7 +175,7 @@ static void test_project_kv(void **state)
 static void test_row_bits(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 40; n++) {
+    for (uint64_t n = 0; n < cases(40); n++) {
         struct memory *m = memory_create("mha row_bits", n);
         const int64_t batch = 5, tq = RNG_PICK(&m->rng, 7, 33, 100), tk = RNG_PICK(&m->rng, 9, 64, 130);
         struct layer l;
@@ -203,7 +203,7 @@ static void test_row_bits(void **state)
 static void test_ragged(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 60; n++) {
+    for (uint64_t n = 0; n < cases(60); n++) {
         struct memory *m = memory_create("mha ragged", n);
         enum { SEQUENCES = 4 };
         const int self = rng_percent(&m->rng, 50);
@@ -242,7 +242,7 @@ static void test_ragged(void **state)
 static void test_cache(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 30; n++) {
+    for (uint64_t n = 0; n < cases(30); n++) {
         struct memory *m = memory_create("mha cache", n);
         const int64_t tokens = RNG_PICK(&m->rng, 1, 5, 20, 70), batch = rng_range(&m->rng, 1, 2);
         struct layer l;

@@ -57,7 +57,7 @@ static void bert_create(struct bert *b, struct memory *m)
 static void test_bert(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 20; n++) {
+    for (uint64_t n = 0; n < cases(20); n++) {
         struct memory *m = memory_create("models bert", n);
         enum { SEQUENCES = 5 };
         int64_t offsets[SEQUENCES + 1] = {0};

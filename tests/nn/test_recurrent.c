@@ -61,7 +61,7 @@ static int64_t *random_lengths(struct memory *m, int64_t batch, int64_t tokens)
 static void test_lstm(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 120; n++) {
+    for (uint64_t n = 0; n < cases(120); n++) {
         struct memory *m = memory_create("recurrent lstm", n);
         const int64_t layers = rng_range(&m->rng, 1, 3), batch = RNG_PICK(&m->rng, 0, 1, 2, 5, 9);
         const int64_t tokens = RNG_PICK(&m->rng, 0, 1, 2, 7, 20);
@@ -119,7 +119,7 @@ static void test_lstm(void **state)
 static void test_lstm_bits(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 30; n++) {
+    for (uint64_t n = 0; n < cases(30); n++) {
         struct memory *m = memory_create("recurrent lstm_bits", n);
         const int64_t batch = 7, tokens = 12, layers = rng_range(&m->rng, 1, 2), first = rng_range(&m->rng, 0, tokens);
         struct layer l;
@@ -248,7 +248,7 @@ static void test_lstm_load(void **state)
 {
     (void)state;
     static const char *const kinds[4] = {"weight_ih_l", "weight_hh_l", "bias_ih_l", "bias_hh_l"};
-    for (uint64_t n = 0; n < 8; n++) {
+    for (uint64_t n = 0; n < cases(8); n++) {
         struct memory *m = memory_create("recurrent lstm_load", n);
         struct named *named = named_create(m);
         const int biases = n % 2, directions = 1 + n / 2 % 2;
@@ -361,7 +361,7 @@ static void step_create(struct step *s, struct memory *m)
 static void test_bahdanau(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 120; n++) {
+    for (uint64_t n = 0; n < cases(120); n++) {
         struct memory *m = memory_create("recurrent bahdanau", n);
         const int64_t batch = RNG_PICK(&m->rng, 0, 1, 3, 7), tokens = RNG_PICK(&m->rng, 0, 1, 4, 17, 60);
         struct step s;
@@ -421,7 +421,7 @@ static void test_bahdanau(void **state)
 static void test_bahdanau_bits(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 20; n++) {
+    for (uint64_t n = 0; n < cases(20); n++) {
         struct memory *m = memory_create("recurrent bahdanau_bits", n);
         const int64_t batch = 7, tokens = 40;
         struct step s;

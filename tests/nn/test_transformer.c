@@ -95,7 +95,7 @@ static void log_probabilities(struct memory *m, const struct transformer *t, int
 static void test_encode_and_score(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 20; n++) {
+    for (uint64_t n = 0; n < cases(20); n++) {
         struct memory *m = memory_create("models encode_and_score", n);
         const int64_t batch = rng_range(&m->rng, 1, 4), tm = RNG_PICK(&m->rng, 1, 6, 17), target = 23;
         const int64_t tokens = RNG_PICK(&m->rng, 1, 5, POSITIONS);
@@ -157,7 +157,7 @@ static void test_greedy(void **state)
 {
     (void)state;
     int compared = 0;
-    for (uint64_t n = 0; n < 15; n++) {
+    for (uint64_t n = 0; n < cases(15); n++) {
         struct memory *m = memory_create("models greedy", n);
         enum { BATCH = 2, MOST = 8 };
         const int64_t tm = RNG_PICK(&m->rng, 1, 6), target = 11;
@@ -208,7 +208,7 @@ static void test_greedy(void **state)
 static void test_beams(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 15; n++) {
+    for (uint64_t n = 0; n < cases(15); n++) {
         struct memory *m = memory_create("models beams", n);
         const int64_t tm = 4, words = 5;
         struct transformer t;

@@ -36,7 +36,7 @@ static const char *write_header(const char *header, size_t data_size)
 static void test_round_trip(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 30; n++) {
+    for (uint64_t n = 0; n < cases(30); n++) {
         struct memory *m = memory_create("weights round_trip", n);
         struct named *named = named_create(m);
         const int64_t num = rng_range(&m->rng, 0, 12);
@@ -243,7 +243,7 @@ static void test_create_refuses(void **state)
 static void test_load_mha(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < 8; n++) {
+    for (uint64_t n = 0; n < cases(8); n++) {
         struct memory *m = memory_create("weights load_mha", n);
         struct named *named = named_create(m);
         const int biases = n % 2, separate = n / 2 % 2;
