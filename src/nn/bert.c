@@ -130,19 +130,28 @@ static attn_ragged ragged_of(int64_t num_sequences, const int64_t *offsets)
     return (attn_ragged){num_sequences, offsets, offsets};
 }
 
+/** Bytes of a layer's workspace, weights asked for or not, as the core's second pass has scratch of its own. */
+static size_t block_workspace(const attn_bert *bert, const attn_ragged *ragged, int64_t tokens, int num_threads)
+{
+    const attn_tensor weights = attn_bhtd(NULL, 1, bert->config.heads, tokens, tokens);
+    attn_params params = attn_params_default();
+    attn_block_inputs inputs = attn_block_inputs_default();
+    params.ragged = ragged;
+    inputs.self = &params;
+    inputs.num_threads = num_threads;
+    const size_t without = attn_block_workspace_size(bert->blocks[0], 1, tokens, &inputs);
+    params.weights = &weights;
+    const size_t with = attn_block_workspace_size(bert->blocks[0], 1, tokens, &inputs);
+    return with > without ? with : without;
+}
+
 static struct pieces take_pieces(struct nn_arena *arena, const attn_bert *bert, int64_t num_sequences, int64_t tokens,
                                  const int64_t *offsets, int num_threads)
 {
     struct pieces pieces = {.positions = nn_take(arena, tokens, 1, 1, sizeof(int32_t))};
-    if (!bert->config.layers)
-        return pieces;
-    attn_params params = attn_params_default();
     const attn_ragged ragged = ragged_of(num_sequences, offsets);
-    attn_block_inputs inputs = attn_block_inputs_default();
-    params.ragged = &ragged;
-    inputs.self = &params;
-    inputs.num_threads = num_threads;
-    pieces.block_size = attn_block_workspace_size(bert->blocks[0], 1, tokens, &inputs);
+    if (bert->config.layers)
+        pieces.block_size = block_workspace(bert, &ragged, tokens, num_threads);
     pieces.block = nn_take_bytes(arena, pieces.block_size);
     return pieces;
 }
@@ -226,9 +235,7 @@ static attn_status run_blocks(const attn_bert *bert, const attn_ragged *ragged, 
     inputs.num_threads = num_threads;
     for (int64_t layer = 0; layer < bert->config.layers; layer++) {
         params.weights = outputs && outputs->weights ? outputs->weights[layer] : NULL;
-        /* Weights have a pass of their own and may take more scratch: then it is allocated for the call. */
-        void *workspace = params.weights ? NULL : pieces->block;
-        CHECK(attn_block_forward(bert->blocks[layer], hidden, hidden, &inputs, workspace, pieces->block_size));
+        CHECK(attn_block_forward(bert->blocks[layer], hidden, hidden, &inputs, pieces->block, pieces->block_size));
     }
     return ATTN_OK;
 }

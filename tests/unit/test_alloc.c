@@ -5,107 +5,16 @@
  * ATTN_OUT_OF_MEMORY without having written anything, or succeed with the
  * right bits; and in either case free what it got.
  *
- * The linker turns the library's calls of malloc and its relatives into the
- * __wrap_ functions below (--wrap), which count; OpenMP's and libc's own
- * allocations are not touched.
+ * ledger.h counts, and makes them fail.
  */
 #include "fixture.h"
 #include "large.h"
+#include "ledger.h"
 
 #include "attn/patterns.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t size);
-int __real_posix_memalign(void **p, size_t alignment, size_t size);
-void __real_free(void *p);
-
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-void *__wrap_aligned_alloc(size_t alignment, size_t size);
-int __wrap_posix_memalign(void **p, size_t alignment, size_t size);
-void __wrap_free(void *p);
-
-/** Allocations until one fails (0: none will), whether all after it fail too, and what has happened. */
-static struct {
-    int active, countdown, persistent;
-    int made, live;
-} ledger;
-
-static int refused(void)
-{
-    if (!ledger.active)
-        return 0;
-    ledger.made++;
-    if (ledger.countdown == 0)
-        return 0;
-    if (ledger.countdown > 1) {
-        ledger.countdown--;
-        return 0;
-    }
-    if (!ledger.persistent)
-        ledger.countdown = 0;
-    errno = ENOMEM;
-    return 1;
-}
-
-static void *count(void *p)
-{
-    ledger.live += ledger.active && p;
-    return p;
-}
-
-void *__wrap_malloc(size_t size)
-{
-    return refused() ? NULL : count(__real_malloc(size));
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return refused() ? NULL : count(__real_calloc(n, size));
-}
-
-void *__wrap_realloc(void *p, size_t size)
-{
-    if (refused())
-        return NULL;
-    void *moved = __real_realloc(p, size);
-    return p ? moved : count(moved);
-}
-
-void *__wrap_aligned_alloc(size_t alignment, size_t size)
-{
-    return refused() ? NULL : count(__real_aligned_alloc(alignment, size));
-}
-
-int __wrap_posix_memalign(void **p, size_t alignment, size_t size)
-{
-    if (refused())
-        return ENOMEM;
-    const int error = __real_posix_memalign(p, alignment, size);
-    ledger.live += ledger.active && error == 0;
-    return error;
-}
-
-void __wrap_free(void *p)
-{
-    ledger.live -= ledger.active && p;
-    __real_free(p);
-}
-
-static void begin(int countdown, int persistent)
-{
-    memset(&ledger, 0, sizeof ledger);
-    ledger.active = 1;
-    ledger.countdown = countdown;
-    ledger.persistent = persistent;
-}
 
 /** Makes allocation n fail in a call; returns whether n was beyond the last. */
 static int nth_fails(int n, int persistent, const struct large *expected, int with_plan)
@@ -114,7 +23,7 @@ static int nth_fails(int n, int persistent, const struct large *expected, int wi
     large_initialize(&l, 2);
     large_narrow(&l, expected->q.dtype);
     attn_status status;
-    begin(n, persistent);
+    ledger_begin(n, persistent);
     if (with_plan) {
         attn_plan *plan = NULL;
         status = attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params);
@@ -170,7 +79,7 @@ static void test_run_allocates_nothing(void **state)
         const size_t size = attn_plan_workspace_size(plan);
         void *workspace = __real_malloc(size);
         assert_non_null(workspace);
-        begin(1, 1);
+        ledger_begin(1, 1);
         const attn_status status = attn_plan_run(plan, &l.q, &l.k, &l.v, &l.out, &l.params, workspace, size);
         ledger.active = 0;
         assert_int_equal(status, ATTN_OK);
@@ -191,7 +100,7 @@ static void test_patterns(void **state)
     for (int which = 0; which < 3; which++) {
         for (int n = 1; n <= 2; n++) { /* the allocation that fails: the one that there is, or one behind it */
             attn_pattern *p = (attn_pattern *)(uintptr_t)64;
-            begin(n, 1);
+            ledger_begin(n, 1);
             const attn_status status = which == 0   ? attn_pattern_longformer(&p, 500, 500, 16, &l)
                                        : which == 1 ? attn_pattern_bigbird(&p, 500, 500, 16, &b)
                                                     : attn_pattern_strided(&p, 500, 500, 16, &s);
@@ -218,7 +127,7 @@ static void test_merge_allocates_nothing(void **state)
         lses[n] = attn_bhtd(&x[n], 1, 1, 1, 1);
     }
     const attn_tensor out = attn_bhtd(out_data, 1, 1, 1, 8);
-    begin(1, 1);
+    ledger_begin(1, 1);
     const attn_status status = attn_merge(PARTS, parts, lses, &out, NULL, 1);
     ledger.active = 0;
     assert_int_equal(status, ATTN_OK);

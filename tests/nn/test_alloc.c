@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Failing memory, for every n: the nth allocation that libattn_nn makes while a
+ * model is made, run and freed fails (and, in a second round, all from the nth
+ * on). There must be ATTN_OUT_OF_MEMORY with a sentence, no model, and nothing
+ * written, or the right bits; and nothing that was got stays behind.
+ */
+#include "ledger.h"
+#include "named.h"
+
+enum { D = 24, HEADS = 2, FF = 40, WORDS = 11, PLACES = 9, TOKENS = 7, HIDDEN = 5, ATTENTION = 6 };
+
+/** What the models are made of, and where their results go. */
+struct made {
+    struct named *named;
+    attn_weights *weights;
+    attn_tensor x, out, seen;
+    float x_data[TOKENS * D], out_data[TOKENS * D], seen_data[HEADS * TOKENS * TOKENS];
+};
+
+/** Makes something, runs it into made->out, and frees it. */
+typedef attn_status run_function(struct made *made);
+
+static attn_status run_weights(struct made *made)
+{
+    const char *names[NAMED_MAX];
+    attn_weights *weights = NULL;
+    for (int64_t i = 0; i < made->named->num; i++)
+        names[i] = made->named->names[i];
+    const attn_status status = attn_weights_create(&weights, made->named->num, names, made->named->tensors);
+    assert_true((status == ATTN_OK) == (weights != NULL));
+    attn_weights_destroy(weights);
+    return status;
+}
+
+static attn_status run_bert(struct made *made)
+{
+    static const int64_t offsets[] = {0, 4, TOKENS};
+    static const int32_t ids[TOKENS] = {3, 1, 4, 1, 5, 9, 2};
+    const attn_bert_config config = {.struct_size = sizeof config,
+                                     .layers = 2,
+                                     .d_model = D,
+                                     .heads = HEADS,
+                                     .d_ff = FF,
+                                     .vocabulary = WORDS,
+                                     .positions = PLACES,
+                                     .activation = ATTN_ACTIVATION_GELU,
+                                     .eps = 1e-6f};
+    const attn_tensor *const layers[] = {NULL, &made->seen};
+    const attn_bert_outputs outputs = {.weights = layers};
+    attn_bert *bert = (attn_bert *)(uintptr_t)64;
+    attn_status status = attn_bert_load(&bert, &config, made->weights, "bert.");
+    assert_true((status == ATTN_OK) == (bert != NULL));
+    if (!status)
+        status = attn_bert_forward(bert, 2, offsets, ids, &made->out, &outputs, 2, NULL, 0);
+    attn_bert_destroy(bert);
+    return status;
+}
+
+static attn_status run_lstm(struct made *made)
+{
+    attn_lstm_config config = attn_lstm_config_default();
+    config.input = D, config.hidden = HIDDEN, config.layers = 2, config.bidirectional = 1;
+    const attn_tensor out = attn_btc(made->out_data, 1, TOKENS, 2 * HIDDEN);
+    attn_lstm *lstm = (attn_lstm *)(uintptr_t)64;
+    attn_status status = attn_lstm_load(&lstm, &config, made->weights, "rnn.");
+    assert_true((status == ATTN_OK) == (lstm != NULL));
+    if (!status)
+        status = attn_lstm_forward(lstm, &made->x, NULL, NULL, &out, 2, NULL, 0);
+    attn_lstm_destroy(lstm);
+    return status;
+}
+
+static attn_status run_pool(struct made *made)
+{
+    attn_tensor w, v;
+    const attn_tensor out = attn_btc(made->out_data, 1, 1, D);
+    attn_pool *pool = (attn_pool *)(uintptr_t)64;
+    OK(attn_weights_get(made->weights, "pool.w", ATTENTION, D, &w));
+    OK(attn_weights_get(made->weights, "pool.v", 0, ATTENTION, &v));
+    attn_status status = attn_pool_create(&pool, &w, NULL, &v);
+    assert_true((status == ATTN_OK) == (pool != NULL));
+    if (!status)
+        status = attn_pool_forward(pool, &made->x, NULL, &out, NULL, 2, NULL, 0);
+    attn_pool_destroy(pool);
+    return status;
+}
+
+static attn_status run_alignment(struct made *made)
+{
+    attn_alignment_config config = attn_alignment_config_default();
+    attn_alignment *general = (attn_alignment *)(uintptr_t)64;
+    const attn_tensor projected = attn_btc(made->seen_data, 1, 2, ATTENTION),
+                      q = attn_btc(made->x_data, 1, 1, ATTENTION);
+    const attn_tensor keys = attn_btc(made->x_data, 1, 2, D), out = attn_btc(made->out_data, 1, 1, D);
+    config.score = ATTN_SCORE_GENERAL, config.d_query = ATTENTION, config.d_key = D;
+    OK(attn_weights_get(made->weights, "pool.w", ATTENTION, D, &config.w_k));
+    attn_status status = attn_alignment_create(&general, &config);
+    assert_true((status == ATTN_OK) == (general != NULL));
+    if (!status)
+        status = attn_alignment_project(general, &keys, &projected, 2);
+    if (!status)
+        status = attn_alignment_forward(general, &q, &projected, &keys, &out, NULL, NULL, 0);
+    attn_alignment_destroy(general);
+    return status;
+}
+
+static void make(struct made *made, struct memory *m)
+{
+    attn_block_config block = attn_block_config_default();
+    block.attention.d_model = D, block.attention.heads = HEADS, block.d_ff = FF;
+    memset(made, 0, sizeof *made);
+    made->named = named_create(m);
+    named_add(made->named, m, ATTN_F32, WORDS, D, 1, 0, "bert.", "embeddings.word_embeddings.weight");
+    named_add(made->named, m, ATTN_F32, PLACES, D, 1, 0, "bert.", "embeddings.position_embeddings.weight");
+    named_add(made->named, m, ATTN_F32, 2, D, 1, 0, "bert.", "embeddings.token_type_embeddings.weight");
+    named_add_norm(made->named, m, ATTN_NORM_LAYER, D, "bert.", "embeddings.LayerNorm");
+    named_add_block(made->named, m, &block, "bert.encoder.layer.0.", ATTN_NAMING_BERT, 1);
+    named_add_block(made->named, m, &block, "bert.encoder.layer.1.", ATTN_NAMING_BERT, 1);
+    for (int layer = 0; layer < 2; layer++)
+        for (int reverse = 0; reverse < 2; reverse++) {
+            const char *const kinds[] = {"weight_ih", "weight_hh", "bias_ih", "bias_hh"};
+            for (int kind = 0; kind < 4; kind++) {
+                char name[NAMED_LENGTH];
+                snprintf(name, sizeof name, "%s_l%d%s", kinds[kind], layer, reverse ? "_reverse" : "");
+                const int64_t columns = kind == 0 ? (layer ? 2 * HIDDEN : D) : kind == 1 ? HIDDEN : 4 * HIDDEN;
+                named_add(made->named, m, ATTN_F32, kind < 2 ? 4 * HIDDEN : 0, columns, 0.5, 0, "rnn.", name);
+            }
+        }
+    named_add(made->named, m, ATTN_F32, ATTENTION, D, 0.5, 0, "pool.", "w");
+    named_add(made->named, m, ATTN_F32, 0, ATTENTION, 0.5, 0, "pool.", "v");
+    made->weights = named_weights(made->named);
+    made->x = attn_btc(made->x_data, 1, TOKENS, D);
+    made->out = attn_btc(made->out_data, 1, TOKENS, D);
+    made->seen = attn_bhtd(made->seen_data, 1, HEADS, TOKENS, TOKENS);
+    for (int i = 0; i < TOKENS * D; i++)
+        made->x_data[i] = (float)(i % 7) * 0.25f - 0.7f;
+}
+
+/** Makes allocation n fail; returns whether n was beyond the last. */
+static int nth_fails(int n, int persistent, run_function *run, struct made *made, const float *expected)
+{
+    static const float mark = -77.0f;
+    for (int i = 0; i < TOKENS * D; i++)
+        made->out_data[i] = mark;
+    ledger_begin(n, persistent);
+    const attn_status status = run(made);
+    ledger.active = 0;
+    assert_int_equal(ledger.live, 0);
+    if (status) {
+        assert_int_equal(status, ATTN_OUT_OF_MEMORY);
+        assert_true(strlen(attn_last_error()) > 10);
+        for (int i = 0; i < TOKENS * D; i++)
+            assert_true(made->out_data[i] == mark);
+    } else {
+        assert_memory_equal(made->out_data, expected, sizeof made->out_data);
+    }
+    return ledger.made < n;
+}
+
+static void test_every_allocation(void **state)
+{
+    (void)state;
+    static run_function *const runs[] = {run_weights, run_bert, run_lstm, run_pool, run_alignment};
+    static struct made made;
+    static float expected[TOKENS * D];
+    struct memory *m = memory_create("alloc", 0);
+    make(&made, m);
+    for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) {
+        for (int i = 0; i < TOKENS * D; i++)
+            made.out_data[i] = -77.0f;
+        OK(runs[r](&made));
+        memcpy(expected, made.out_data, sizeof expected);
+        for (int persistent = 0; persistent < 2; persistent++) {
+            int n = 1;
+            while (!nth_fails(n, persistent, runs[r], &made, expected))
+                assert_true(++n < 10000);
+            assert_true(n > 1); /* else the library's allocations do not pass through here */
+        }
+    }
+    attn_weights_destroy(made.weights);
+    memory_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_allocation)};
+    nn_begin();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
