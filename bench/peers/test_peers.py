@@ -8,6 +8,7 @@ the reference; without it those tests are skipped.
 """
 
 import json
+import math
 import re
 import sys
 import tempfile
@@ -17,22 +18,42 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from peerbench import bars, cases, command_line, figures, install, protocol, registry, report_markdown  # noqa: E402
+from peerbench import (  # noqa: E402
+    bars,
+    cases,
+    command_line,
+    figures,
+    install,
+    protocol,
+    registry,
+    report_markdown,
+    sentences,
+)
 
 try:
     import numpy as np
 
-    from peerbench import reference, tensors
+    from peerbench import embedding, layer, reference, suites, tensors
 except ImportError:
     np = None
 
 
 class Cases(unittest.TestCase):
     def test_names_are_unique_and_parse_back(self):
-        every = cases.all_cases()
+        every = cases.all_cases("all")
         self.assertEqual(len(every), len({c.name for c in every}))
+        self.assertEqual(every, [c for suite in cases.SUITES for c in cases.all_cases(suite)])
         for case in every:
-            self.assertEqual(case, cases.Case.from_json(json.loads(json.dumps(case.to_json()))))
+            self.assertEqual(case, cases.from_json(json.loads(json.dumps(case.to_json()))))
+
+    def test_attention_alone_is_the_default(self):
+        self.assertEqual({c.suite for c in cases.all_cases()}, {"attention"})
+        arguments = command_line.parser().parse_args([])
+        self.assertEqual(command_line.select(arguments), cases.all_cases())
+        arguments = command_line.parser().parse_args(["--suite", "all", "--filter", "/mha/.*/T4096/|batch64"])
+        chosen = command_line.select(arguments)
+        self.assertEqual(command_line.suites_of(chosen), ("mha", "embed"))
+        self.assertEqual([c.causal for c in chosen if c.suite == "mha"], [False, True])
 
     def test_what_has_to_be_covered_is(self):
         every = cases.all_cases()
@@ -44,6 +65,16 @@ class Cases(unittest.TestCase):
         self.assertTrue(any(c.group > 1 and c.causal for c in f32))
         self.assertTrue(any(c.heads == 1 and c.tk >= 8192 for c in f32))
         self.assertTrue(any((c.batch, c.heads, c.tq, c.d) == (8, 12, 128, 64) for c in f32))
+
+    def test_work_of_a_layer(self):
+        layer = cases.MhaCase(2, 5, 12, 4, 2)
+        self.assertEqual(layer.widths, {"q": 12, "k": 6, "v": 6, "o": 12})
+        self.assertEqual(layer.projection_flops(), 2 * 2 * 5 * 12 * 36)
+        bare = cases.self_attention("f32", 2, 4, 5, 3, kv_heads=2)
+        self.assertEqual(layer.attention_flops(), bare.flops())
+        causal = cases.MhaCase(2, 5, 12, 4, 2, causal=True)
+        self.assertEqual(causal.attention_flops(), cases.self_attention("f32", 2, 4, 5, 3, causal=True).flops())
+        self.assertEqual(layer.flops(), layer.projection_flops() + layer.attention_flops())
 
     def test_work_counts_live_pairs(self):
         dense = cases.self_attention("f32", 2, 3, 5, 7)
@@ -127,10 +158,90 @@ class Reference(unittest.TestCase):
         arrays = tensors.make(case)
         with tempfile.TemporaryDirectory() as folder:
             tensors.write(arrays, folder)
-            read = tensors.read(case, folder)
+            read = tensors.read(folder)
         self.assertEqual(set(read), {"q", "k", "v", "mask"})
         for name, array in arrays.items():
             np.testing.assert_array_equal(array, read[name])
+
+
+@unittest.skipIf(np is None, "NumPy is not installed")
+class Layer(unittest.TestCase):
+    @staticmethod
+    def forward(case, arrays):
+        """All of the output at once, in float32."""
+
+        def project(x, part):
+            return x @ arrays[f"w_{part}"].T + (arrays[f"b_{part}"] if case.bias else np.float32(0))
+
+        q, k, v = (project(arrays["x"], p).reshape(case.batch, case.t, -1, case.head_dim) for p in "qkv")
+        k, v = (np.repeat(x, case.group, axis=2) for x in (k, v))
+        scores = np.einsum("bihd,bjhd->bhij", q, k) / np.float32(np.sqrt(case.head_dim))
+        if case.causal:
+            scores = np.where(np.tri(case.t, dtype=bool), scores, -np.inf)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        return project(np.einsum("bhij,bjhd->bihd", weights, v).reshape(arrays["x"].shape), "o")
+
+    def test_right_outputs_agree_and_wrong_ones_do_not(self):
+        suite = suites.SUITES["mha"]
+        for kv_heads, bias, causal in ((4, True, False), (2, False, False), (1, True, True)):
+            case = cases.MhaCase(3, 40, 32, 4, kv_heads, bias=bias, causal=causal)
+            arrays = suite.make(case)
+            self.assertEqual({"w_q", "w_k", "w_v", "w_o", "x"}, {n for n in arrays if n[0] in "wx"})
+            self.assertEqual(bias, layer.bias(arrays, "v") is not None)
+            rows = suite.pick_rows(case)
+            expected = suite.expect(case, arrays, rows)
+
+            def verdict(case=case, arrays=arrays, rows=rows, expected=expected, **changed):
+                output = self.forward(case, {**arrays, **changed})[rows[:, 0], rows[:, 1]]
+                return suite.disagree(case, output, expected)[1]
+
+            with self.subTest(kv_heads=kv_heads, bias=bias, causal=causal):
+                self.assertIsNone(verdict())
+                self.assertIsNotNone(verdict(w_k=arrays["w_k"][::-1]))
+                self.assertIsNotNone(verdict(x=tensors.from_bf16(tensors.to_bf16(arrays["x"]))))
+                other = cases.MhaCase(3, 40, 32, 4, kv_heads, bias=bias, causal=not causal)
+                self.assertIsNotNone(verdict(case=other))
+                if bias:
+                    self.assertIsNotNone(verdict(b_o=np.zeros_like(arrays["b_o"])))
+                    self.assertIsNotNone(verdict(b_v=np.zeros_like(arrays["b_v"])))
+
+
+@unittest.skipIf(np is None, "NumPy is not installed")
+class Embedding(unittest.TestCase):
+    arrays_of = [[7, 1, 2, 8], [7, 8], [7, 3, 8]]
+
+    def test_batches_are_sorted_and_hold_everything_once(self):
+        arrays = embedding.pack(self.arrays_of)
+        self.assertEqual(arrays["ids"].tolist(), [7, 8, 7, 3, 8, 7, 1, 2, 8])
+        self.assertEqual(arrays["offsets"].tolist(), [0, 2, 5, 9])
+        self.assertEqual(embedding.batches(cases.EmbedCase(2), arrays), [(0, 2), (2, 3)])
+        ids, mask = embedding.padded(arrays, 0, 2)
+        self.assertEqual(ids.tolist(), [[7, 8, 0], [7, 3, 8]])
+        self.assertEqual(mask.tolist(), [[1, 1, 0], [1, 1, 1]])
+
+    def test_disagreement_sees_direction_and_length(self):
+        rng = np.random.default_rng(1)
+        right = rng.standard_normal((5, 384))
+        right /= np.linalg.norm(right, axis=1, keepdims=True)
+        turned, swapped = right.copy(), right[::-1]
+        turned[2] = right[2] * np.sqrt(1 - 0.01**2) + 0.01 * np.roll(right[2], 1)
+        for output, good in ((right, True), (right.astype(np.float32), True), (turned, False), (swapped, False),
+                             (2 * right, False), (right[:4], False), (np.nan * right, False)):  # fmt: skip
+            self.assertEqual(embedding.disagreement(None, output, right)[1] is None, good)
+
+    def test_erf(self):
+        for x in (*np.linspace(-7, 7, 1001), 0.0, 1e-9, -3.00048828125, 1e300):
+            self.assertAlmostEqual(float(embedding.erf(np.array(x))), math.erf(x), delta=3e-14)
+
+    def test_sentences_come_from_prose(self):
+        text = (
+            "Title\n=====\n\nThe first `sentence` is here. A second one follows now!\n\n"
+            ">>> no.prose at all is this\n\n- An entry of a list.\n- The first sentence is here.\n\nToo short.\n"
+        )
+        expected = ["The first sentence is here.", "A second one follows now!", "An entry of a list."]
+        self.assertEqual(sentences.sentences([text], 3), expected)
+        self.assertRaises(RuntimeError, sentences.sentences, [text], 4)
 
 
 def make_result(name="f32/B1/H8/Tq512/Tk512/d64/causal:none", kind="dense", dtype="f32", **contenders):
@@ -221,7 +332,16 @@ class Bars(unittest.TestCase):
         for bar in bars.BARS:
             self.assertIn(bar.contender, registry.NAMES)
             for dtype in bar.dtypes:
-                self.assertTrue([c for c in cases.all_cases() if (c.kind, c.dtype) == (bar.kind, dtype)], bar.text)
+                every = [c for c in cases.all_cases("all") if (c.kind, c.dtype) == (bar.kind, dtype)]
+                self.assertTrue([c for c in every if re.search(bar.pattern, c.name)], bar.text)
+
+    def test_a_pattern_chooses_among_the_cases_of_a_kind(self):
+        results = [
+            figures.summarise(make_result(f"f32/embed/batch{n}", "embed", attn=[0.1], torch=[0.2]))
+            for n in (1, 16, 64)
+        ]
+        asked = [(v["bar"], v["case"]) for v in bars.check(results)]
+        self.assertEqual([case for _, case in asked], ["f32/embed/batch1", "f32/embed/batch64"])
 
 
 class Report(unittest.TestCase):
@@ -257,6 +377,23 @@ class Report(unittest.TestCase):
             self.assertEqual(len(widths), 1, block)
 
 
+    def test_layers_are_shown_in_their_own_units(self):
+        mha = make_result("f32/mha/x", "mha", attn=[0.1, 0.2], torch=[0.125])
+        mha.update(suite="mha")
+        mha["contenders"]["attn"]["parts"] = {"projections": [0.08, 0.06], "attention": [0.035, 0.9]}
+        embed = make_result("f32/embed/x", "embed", attn=[0.5], torch=[1.0])
+        embed.update(suite="embed", items=200)
+        results = [figures.summarise(mha), figures.summarise(embed)]
+        text = "\n".join(report_markdown.case_table([results[0]], ["attn", "torch", "jax"]))
+        self.assertIn("| case | attn | torch | x attn | of peak | projections % | attention % |", text)
+        self.assertIn("| `f32/mha/x` | **100** | 125 | 1.25 | 0.80 | 60 | 35 |", text)
+        text = "\n".join(report_markdown.case_table([results[1]], ["attn", "torch"]))
+        self.assertIn("| `f32/embed/x` | **400** | 200 | 2.00 |", text)
+        self.assertEqual(figures.unit(make_result()), "GFLOP/s")
+        for seconds, text in ((5.7812, "5781"), (0.09996, "100"), (0.0123, "12.3"), (0.000137, "0.137")):
+            self.assertEqual(figures.shown(mha, {"seconds": seconds}), text)
+
+
 class Requirements(unittest.TestCase):
     def test_every_group_that_is_named_exists_and_is_pinned(self):
         groups = install.parse_groups(install.REQUIREMENTS.read_text())
@@ -264,12 +401,31 @@ class Requirements(unittest.TestCase):
             for group in row.groups:
                 self.assertTrue(groups[group], group)
                 self.assertTrue(all("==" in line for line in groups[group]), group)
-        self.assertRegex(install.source_of("ggml"), r"^llama-cpp-python==")
+        for table in registry.SUITE_GROUPS.values():
+            for group in (g for needs in table.values() for g in needs):
+                self.assertTrue(groups[group] and all("==" in line for line in groups[group]), group)
+        for source in ("ggml", "minilm", "sentences"):
+            self.assertRegex(install.source_of(source), r"^[a-z0-9-]+==")
 
     def test_missing_peers_carry_their_reason(self):
         names = ("attn", "torch", "ggml", "naive")
         missing = command_line.find_missing(names, {"torch": "no wheel"}, {"ggml": "no cmake"})
         self.assertEqual(missing, {"torch": "no wheel", "ggml": "no cmake"})
+
+
+    def test_what_a_suite_lacks_is_no_loss_for_the_others(self):
+        names = ("attn", "torch", "onnxruntime", "jax")
+        self.assertFalse(registry.takes_part("jax", "mha"))
+        self.assertTrue(all(registry.takes_part(n, "attention") for n in names))
+        self.assertEqual(command_line.participants(names, ("embed",)), names[:3])
+        self.assertEqual(command_line.participants(names, ("attention", "mha")), names)
+        groups, native = {"transformers": "no wheel"}, {"libattn_nn": "not built"}
+        self.assertEqual(command_line.find_missing(names, groups, native), {})
+        gaps = command_line.find_gaps(names, ("attention", "mha", "embed"), groups, native)
+        self.assertEqual((gaps["attention"], gaps["mha"]), ({}, {"attn": "not built"}))
+        self.assertEqual(gaps["embed"], {"attn": "not built", "torch": "no wheel", "onnxruntime": "no wheel"})
+        self.assertIsNone(command_line.without_inputs(("attention", "embed"), {**groups, **native}))
+        self.assertIn("no model", command_line.without_inputs(("mha", "embed"), {"minilm": "no model"}))
 
 
 ECHO = """

@@ -4,18 +4,20 @@ What libattn promises against the best peer of each case, with 2 threads.
 A new promise is a row.
 """
 
+import re
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Every case of the kind and dtypes reaches `least` times the best peer's speed."""
+    """Every case of the kind and dtypes whose name has `pattern` reaches `least` times the best peer's speed."""
 
     text: str
     contender: str
     kind: str
     dtypes: tuple
     least: float
+    pattern: str = ""
 
 
 BARS = (
@@ -26,6 +28,9 @@ BARS = (
     Bar("bf16 dense", "attn", "dense", ("bf16",), 1.20),
     Bar("bf16 causal", "attn", "causal", ("bf16",), 1.45),
     Bar("padded batch", "attn", "padded", ("f32", "bf16"), 1.80),
+    Bar("multi-head attention", "attn", "mha", ("f32",), 1.00),
+    Bar("sentences, batches of 1", "attn", "embed", ("f32",), 1.00, "batch1$"),
+    Bar("sentences, batches of 64", "attn", "embed", ("f32",), 1.00, "batch64$"),
 )
 
 
@@ -40,6 +45,8 @@ def check(results, bars=BARS):
     for bar in bars:
         for result in results:
             if result["kind"] != bar.kind or result["dtype"] not in bar.dtypes:
+                continue
+            if not re.search(bar.pattern, result["case"]):
                 continue
             ratio, entry = result["ratios"].get(bar.contender), result["contenders"].get(bar.contender)
             if result["best_peer"] is None or entry is None:

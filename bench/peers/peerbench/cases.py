@@ -2,15 +2,20 @@
 """
 The cases, as data: which shapes and masks every contender is given.
 
-Names are those of attn-bench, so that a row here can be found there. Work is
-counted as there, too: 4 d operations for each pair of query and key that is
-alive, whatever a library computes besides.
+Names of bare attention are those of attn-bench, so that a row here can be found
+there. Work is counted as there, too: 4 d operations for each pair of query and
+key that is alive, whatever a library computes besides. A layer adds its
+products, 2 operations for each weight and token.
+
+There are three suites: `attention`, `mha` (a layer with its projections) and
+`embed` (sentences through a real encoder).
 
 This file needs nothing but the standard library: --list and the tests work
 without the virtual environment.
 """
 
 from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 DTYPES = ("f32", "bf16", "f16")
 
@@ -18,9 +23,20 @@ DTYPES = ("f32", "bf16", "f16")
 MASK_PERIOD = 64
 
 
+class Saved:
+    """What all cases have: a name of its suite, and fields that travel as JSON."""
+
+    suite: ClassVar[str]
+
+    def to_json(self):
+        return {"suite": self.suite, **asdict(self)}
+
+
 @dataclass(frozen=True)
-class Case:
-    """One shape with its options. `quick` cases make up --quick, `series` names a curve over T."""
+class Case(Saved):
+    """One shape of attention with its options. `quick` cases make up --quick, `series` names a curve over T."""
+
+    suite: ClassVar[str] = "attention"
 
     dtype: str
     batch: int
@@ -88,12 +104,103 @@ class Case:
     def flops(self, mask_sum=None):
         return 4.0 * self.d * self.live_pairs(mask_sum)
 
-    def to_json(self):
-        return asdict(self)
+    @property
+    def tokens(self):
+        return self.tk
 
-    @staticmethod
-    def from_json(fields):
-        return Case(**fields)
+
+@dataclass(frozen=True)
+class MhaCase(Saved):
+    """
+    Self-attention of `batch` sequences of `t` tokens with its four projections, f32. `promised` cases are those that a
+    bar speaks of.
+    """
+
+    suite: ClassVar[str] = "mha"
+    dtype: ClassVar[str] = "f32"
+    series: ClassVar[str] = ""
+    memory: ClassVar[bool] = False
+
+    batch: int
+    t: int
+    d_model: int
+    heads: int
+    kv_heads: int
+    bias: bool = False
+    causal: bool = False
+    promised: bool = False
+    quick: bool = False
+
+    @property
+    def name(self):
+        parts = [f"f32/mha/B{self.batch}/T{self.t}/C{self.d_model}/H{self.heads}"]
+        if self.kv_heads != self.heads:
+            parts.append(f"kv_heads:{self.kv_heads}")
+        parts.append(f"causal:{'top-left' if self.causal else 'none'}")
+        if self.bias:
+            parts.append("bias")
+        return "/".join(parts)
+
+    @property
+    def kind(self):
+        return "mha" if self.promised else "mha-small"
+
+    @property
+    def group(self):
+        return self.heads // self.kv_heads
+
+    @property
+    def head_dim(self):
+        return self.d_model // self.heads
+
+    @property
+    def tokens(self):
+        return self.t
+
+    @property
+    def widths(self):
+        """Outputs of the projections of queries, keys, values, and of the last one; all have d_model inputs."""
+        kv = self.kv_heads * self.head_dim
+        return {"q": self.d_model, "k": kv, "v": kv, "o": self.d_model}
+
+    def projection_flops(self):
+        return 2.0 * self.batch * self.t * self.d_model * sum(self.widths.values())
+
+    def attention_flops(self):
+        pairs = self.t * (self.t + 1) // 2 if self.causal else self.t * self.t
+        return 4.0 * self.head_dim * self.batch * self.heads * pairs
+
+    def flops(self, _sum=None):
+        return self.projection_flops() + self.attention_flops()
+
+
+@dataclass(frozen=True)
+class EmbedCase(Saved):
+    """All sentences through the encoder, sorted by length and `batch` at a time. `tokens` is the batch, for plots."""
+
+    suite: ClassVar[str] = "embed"
+    dtype: ClassVar[str] = "f32"
+    series: ClassVar[str] = ""
+    memory: ClassVar[bool] = False
+    kind: ClassVar[str] = "embed"
+
+    batch: int
+    quick: bool = False
+
+    @property
+    def name(self):
+        return f"f32/embed/all-MiniLM-L6-v2/batch{self.batch}"
+
+    @property
+    def tokens(self):
+        return self.batch
+
+
+def from_json(fields):
+    """The case that to_json() was called on."""
+    fields = dict(fields)
+    kinds = {kind.suite: kind for kind in (Case, MhaCase, EmbedCase)}
+    return kinds[fields.pop("suite")](**fields)
 
 
 def self_attention(dtype, batch, heads, t, d, kv_heads=None, **options):
@@ -165,8 +272,8 @@ def _grouped(dtype):
         yield self_attention(dtype, 1, 8, 2048, 64, kv_heads=2)
 
 
-def all_cases():
-    """Every case, in the order of the report."""
+def attention_cases():
+    """Bare attention, in the order of the report."""
     cases = []
     for dtype in DTYPES:
         for part in (_sweeps, _head_sizes, _encoders, _padded, _masked, _grouped):
@@ -174,9 +281,36 @@ def all_cases():
     return cases
 
 
+def mha_cases():
+    """An encoder's layer at two sizes of batch, a decoder's at prefill, and one token."""
+    encoder = {"d_model": 768, "heads": 12, "kv_heads": 12, "bias": True}
+    decoder = {"d_model": 2048, "heads": 32, "kv_heads": 8}
+    return [
+        MhaCase(8, 512, **encoder, promised=True, quick=True),
+        MhaCase(1, 4096, **decoder, promised=True),
+        MhaCase(1, 4096, **decoder, causal=True, promised=True),
+        MhaCase(1, 128, **encoder, quick=True),
+        MhaCase(1, 1, **encoder, quick=True),
+    ]
+
+
+def embed_cases():
+    """One sentence at a time, as a service without load has them; small batches; a throughput job."""
+    return [EmbedCase(1, quick=True), EmbedCase(16), EmbedCase(64, quick=True)]
+
+
+SUITES = {"attention": attention_cases, "mha": mha_cases, "embed": embed_cases}
+
+
+def all_cases(suite="attention"):
+    """The cases of a suite, or of "all" of them, in the order of the report."""
+    return [case for name, make in SUITES.items() if suite in (name, "all") for case in make()]
+
+
 # Small enough to be over at once, and of the same code path as what follows: pays for first-call costs.
 def warm_up_case(case):
     """A tiny case of the same kind, run before memory is measured so that libraries have loaded what they load."""
     fields = case.to_json()
+    del fields["suite"]
     fields.update(batch=1, heads=2 * case.group, kv_heads=2, tq=96, tk=96, memory=False, series="")
     return Case(**fields)

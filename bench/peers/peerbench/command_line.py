@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from . import registry
-from .cases import all_cases
+from .cases import SUITES, all_cases
 from .install import ALWAYS, HERE, Environment, cache_folder, say
 
 OK, FAILURE, USAGE = 0, 1, 2
@@ -76,6 +76,14 @@ def parser():
     p.add_argument(
         "-o", "--out", type=Path, default=Path("peers-results"), metavar="DIR", help="default: ./peers-results"
     )
+    p.add_argument(
+        "-s",
+        "--suite",
+        choices=(*SUITES, "all"),
+        default="attention",
+        help="bare attention (default), mha: layers with projections, embed: sentences through a real encoder, or all",
+    )
+    p.add_argument("--sentences", type=Path, metavar="FILE", help="for embed: one in each line, instead of its own 200")
     p.add_argument("--peers", type=contenders, default=registry.NAMES, metavar="A,B", help="only these, and libattn")
     p.add_argument("--quick", action="store_true", help="some typical cases, fewer rounds")
     p.add_argument(
@@ -91,7 +99,7 @@ def parser():
 
 
 def select(arguments):
-    cases = [c for c in all_cases() if c.quick] if arguments.quick else all_cases()
+    cases = [c for c in all_cases(arguments.suite) if c.quick or not arguments.quick]
     return [c for c in cases if arguments.filter is None or arguments.filter.search(c.name)]
 
 
@@ -103,6 +111,8 @@ def main(argv):
         p.error("--filter leaves no case; see --list for the names")
     if arguments.attn_build is not None and not arguments.attn_build.is_dir():
         p.error(f"--attn-build is '{arguments.attn_build}'; expected a folder")
+    if arguments.sentences is not None and not arguments.sentences.is_file():
+        p.error(f"--sentences is '{arguments.sentences}'; expected a file")
     if arguments.report_only and not (arguments.out / "results.json").is_file():
         p.error(f"--report-only found no {arguments.out / 'results.json'}")
     if arguments.list:
@@ -111,9 +121,10 @@ def main(argv):
     if sys.version_info < (3, 10):
         say(f"Python is {sys.version.split()[0]}; expected 3.10 or newer")
         return FAILURE
+    arguments.peers = participants(arguments.peers, suites_of(cases))
     try:
         if MISSING_GROUPS not in os.environ:
-            start_again(arguments, argv)
+            start_again(arguments, cases, argv)
         return measure(arguments, cases)
     except (RuntimeError, OSError) as error:
         say(str(error))
@@ -123,11 +134,27 @@ def main(argv):
         return FAILURE
 
 
-def start_again(arguments, argv):
+def suites_of(cases):
+    """The suites of the cases that were chosen, each once."""
+    return tuple(dict.fromkeys(c.suite for c in cases))
+
+
+def participants(names, suites):
+    """Who has anything to do: nobody else is installed, built or started."""
+    return tuple(n for n in names if any(registry.takes_part(n, suite) for suite in suites))
+
+
+def all_extras(table, names, suites):
+    """What a table of the registry asks for, for these contenders in these suites."""
+    return [x for suite in suites for name in names for x in registry.extras(table, name, suite)]
+
+
+def start_again(arguments, cases, argv):
     """Makes the environment and runs the second half on its Python."""
     environment = Environment(cache_folder())
     environment.make()
     groups = [g for name in arguments.peers for g in registry.row(name).groups]
+    groups += all_extras(registry.SUITE_GROUPS, arguments.peers, suites_of(cases))
     missing = environment.install_all(dict.fromkeys((*ALWAYS, *groups)))
     if "base" in missing:
         raise RuntimeError(f"NumPy and Matplotlib cannot be installed: {missing['base']}")
@@ -149,6 +176,28 @@ def find_missing(names, groups, native):
     return missing
 
 
+def find_gaps(names, suites, groups, native):
+    """{suite: {contender: why}} from what a suite needs besides and could not be installed or built."""
+    gaps = {suite: {} for suite in suites}
+    for suite in suites:
+        for name in names:
+            reasons = [groups[g] for g in registry.extras(registry.SUITE_GROUPS, name, suite) if g in groups]
+            reasons += [native[n] for n in registry.extras(registry.SUITE_NATIVE, name, suite) if n in native]
+            if reasons:
+                gaps[suite][name] = reasons[0]
+    return gaps
+
+
+def without_inputs(suites, gaps):
+    """Why the cases of a suite cannot even be made, when what everybody needs for it is missing; None if all can."""
+    for suite in suites:
+        for table in (registry.SUITE_GROUPS, registry.SUITE_NATIVE):
+            for need in table.get(suite, {}).get("", ()):
+                if need in gaps:
+                    return f"{suite}: {gaps[need]}"
+    return None
+
+
 def measure(arguments, cases):
     """The second half, on the environment's Python."""
     from .build_native import Builds  # pylint: disable=import-outside-toplevel
@@ -156,13 +205,21 @@ def measure(arguments, cases):
 
     groups = json.loads(os.environ.pop(MISSING_GROUPS))
     if not arguments.report_only:
-        builds = Builds(cache_folder(), Path(sys.executable).parent, arguments.attn_build)
+        suites = suites_of(cases)
+        builds = Builds(cache_folder(), Path(sys.executable).parent, arguments.attn_build, arguments.sentences)
         # In the order of need: what is linked with something comes after it.
-        needed = dict.fromkeys(n for name in arguments.peers for n in registry.row(name).native)
-        missing = find_missing(arguments.peers, groups, builds.make_all(needed))
+        needed = [n for name in arguments.peers for n in registry.row(name).native]
+        needed += all_extras(registry.SUITE_NATIVE, arguments.peers, suites)
+        unmade = builds.make_all(dict.fromkeys(needed))
+        missing = find_missing(arguments.peers, groups, unmade)
+        gaps = find_gaps(arguments.peers, suites, groups, unmade)
+        if reason := without_inputs(suites, {**groups, **unmade}):
+            raise RuntimeError(f"its cases cannot be made: {reason}")
+        for name, path in builds.paths.items():
+            os.environ[f"PEERS_{name.upper()}"] = str(path)
         rounds = arguments.rounds or (3 if arguments.quick else 7)
         coordinator = Coordinator(
-            arguments.peers, missing, builds, sys.executable, arguments.out, arguments.threads, rounds
+            arguments.peers, missing, builds, sys.executable, arguments.out, arguments.threads, rounds, gaps
         )
         # A polite request to end is an ordinary end: the workers and the scratch folder go, too.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(FAILURE))

@@ -20,9 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-from . import figures, reference, registry, tensors
+from . import figures, registry, tensors
 from .install import HERE, say
 from .protocol import Unsupported, WorkerFailed, WorkerProcess
+from .suites import SUITES
 
 # Seconds after which a worker that does not answer is given up.
 TIMEOUT = 300.0
@@ -58,11 +59,15 @@ def best_peak(samples, dtype):
 
 
 class Coordinator:
-    """`missing` maps contenders to why they cannot take part; all others are started when needed."""
+    """
+    `missing` maps contenders to why they cannot take part, `gaps` suites to such a dictionary for them alone; all
+    others are started when needed.
+    """
 
-    def __init__(self, names, missing, builds, python, out, threads, rounds):
+    def __init__(self, names, missing, builds, python, out, threads, rounds, gaps=None):
         self.names = names
         self.missing = dict(missing)
+        self.gaps = gaps or {}
         self.builds = builds
         self.python = python
         self.out = Path(out)
@@ -93,10 +98,6 @@ class Coordinator:
         environment.update(row.environment)
         environment["PYTHONPATH"] = str(HERE)
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        for name, path in self.builds.paths.items():
-            environment[f"PEERS_{name.upper()}"] = str(path)
-        if "libattn" in self.builds.paths:
-            environment["PEERS_LIBATTN"] = str(self.builds.paths["libattn"])
         if row.preload:
             environment["LD_PRELOAD"] = str(self.builds.paths[row.preload])
         return environment
@@ -147,25 +148,26 @@ class Coordinator:
 
     def run_case(self, case):
         """The summarised result of a case."""
-        arrays = tensors.make(case)
+        suite = SUITES[case.suite]
+        arrays = suite.make(case)
         folder = self.scratch / "case"
         tensors.write(arrays, folder)
-        rows = reference.pick_rows(case)
-        expected = reference.reference_rows(case, arrays, rows)
-        flops = case.flops(tensors.mask_sum(case, arrays))
+        rows = suite.pick_rows(case)
+        expected = suite.expect(case, arrays, rows)
+        flops, items = suite.flops(case, arrays), suite.items(case, arrays)
         del arrays
 
         self._sample_peak()
-        entries = {
-            name: {"status": "missing", "reason": self.missing[name]} for name in self.names if name in self.missing
-        }
-        for name in list(self.workers):
+        names = [name for name in self.names if registry.takes_part(name, case.suite)]
+        missing = {**self.gaps.get(case.suite, {}), **self.missing}
+        entries = {name: {"status": "missing", "reason": missing[name]} for name in names if name in missing}
+        for name in [n for n in names if n in self.workers and n not in entries]:
             loaded = self._try(name, entries, "load", case=case.to_json(), folder=str(folder))
             if loaded is not None:
                 entries[name] = {"status": "ok", "samples": [], **loaded}
         turns = self._take_turns(entries)
         for name in turns:
-            self._compare(name, entries, case, rows, expected)
+            self._compare(name, entries, case, rows, expected, suite.disagree)
         for name in list(self.workers):
             if name in turns:
                 self._try(name, {}, "drop")
@@ -173,13 +175,15 @@ class Coordinator:
 
         result = {
             "case": case.name,
+            "suite": case.suite,
             "kind": case.kind,
             "dtype": case.dtype,
-            "tokens": case.tk,
+            "tokens": case.tokens,
             "series": case.series,
             "flops": flops,
+            "items": items,
             "peak_gflops": None,
-            "contenders": {name: entries[name] for name in self.names},
+            "contenders": {name: entries[name] for name in names},
         }
         return figures.summarise(result)
 
@@ -188,7 +192,7 @@ class Coordinator:
 
     def _take_turns(self, entries):
         """Fills in samples; returns the names of those that have any."""
-        turns = [name for name in self.names if entries[name]["status"] == "ok"]
+        turns = [name for name in self.names if entries.get(name, {}).get("status") == "ok"]
         for turn in range(self.rounds):
             # The order is turned by one each round, so that nobody always follows the same one.
             shift = turn % len(turns) if turns else 0
@@ -203,14 +207,16 @@ class Coordinator:
                 if reply is not None:
                     samples.append(reply["seconds"])
                     entries[name].setdefault("cpu_seconds", []).append(reply["cpu_seconds"])
+                    for part, seconds in reply["parts"].items():
+                        entries[name].setdefault("parts", {}).setdefault(part, []).append(seconds)
         return [name for name in turns if entries[name]["status"] == "ok"]
 
-    def _compare(self, name, entries, case, rows, expected):
+    def _compare(self, name, entries, case, rows, expected, disagree):
         file = self.scratch / "rows.npy"
         file.unlink(missing_ok=True)
         if self._try(name, entries, "output", rows=rows.tolist(), file=str(file)) is None:
             return
-        worst, wrong = reference.disagreement(case, np.load(file), expected)
+        worst, wrong = disagree(case, np.load(file), expected)
         entries[name]["difference"] = worst if np.isfinite(worst) else None
         if wrong:
             entries[name].update(status="wrong", reason=wrong)
@@ -237,7 +243,7 @@ class Coordinator:
             finally:
                 worker.close()
         shutil.rmtree(folder)
-        return {"case": case.name, "tokens": case.tk, "series": case.series, "contenders": grown}
+        return {"case": case.name, "tokens": case.tokens, "series": case.series, "contenders": grown}
 
     # ---------------------------------------------------------- the whole --
 
@@ -297,9 +303,9 @@ def cpu_name():
 
 def short(result):
     """A case in one line of progress."""
-    parts = [f"{n} {e['gflops']:.0f}" for n, e in figures.agreeing(result).items()]
+    parts = [f"{n} {figures.shown(result, e)}" for n, e in figures.agreeing(result).items()]
     parts += [f"{n} WRONG" for n, e in result["contenders"].items() if e["status"] == "wrong"]
-    return "GFLOP/s: " + ", ".join(parts) if parts else "nobody has a result"
+    return f"{figures.unit(result)}: " + ", ".join(parts) if parts else "nobody has a result"
 
 
 if __name__ == "__main__":

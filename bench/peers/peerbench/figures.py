@@ -6,12 +6,13 @@ also what is written as JSON.
 
 A result of a case:
 
-    {"case": name, "kind": ..., "dtype": ..., "flops": ..., "peak_gflops": ... or None,
-     "contenders": {name: entry}}
+    {"case": name, "suite": ..., "kind": ..., "dtype": ..., "flops": ..., "items": sentences or None,
+     "peak_gflops": ... or None, "contenders": {name: entry}}
 
 and an entry is one of
 
-    {"status": "ok", "samples": [seconds, ...], "way": ..., "difference": ..., and what summarise() adds}
+    {"status": "ok", "samples": [seconds, ...], "way": ..., "difference": ..., "parts": {name: [seconds, ...]},
+     and what summarise() adds}
     {"status": "wrong", "reason": ..., "samples": [...]}     its output disagrees
     {"status": "missing", "reason": ...}                     not installed, not supported, failed
 """
@@ -38,6 +39,7 @@ def summarise(result):
         if entry.get("samples"):
             entry["seconds"] = min(entry["samples"])
             entry["seconds_median"] = statistics.median(entry["samples"])
+            entry["shares"] = {n: min(s) / entry["seconds"] for n, s in entry.get("parts", {}).items()}
             entry["gflops"] = 1e-9 * result["flops"] / entry["seconds"]
             if result.get("peak_gflops"):
                 entry["fraction"] = entry["gflops"] / result["peak_gflops"]
@@ -53,6 +55,25 @@ def summarise(result):
                 result["ratios"][name] = peer["seconds"] / entry["seconds"]
                 result["ratios_median"][name] = fastest_median / entry["seconds_median"]
     return result
+
+
+# In which unit the speed of a suite's cases is shown.
+UNITS = {"attention": "GFLOP/s", "mha": "ms", "embed": "sentences/s"}
+
+
+def unit(result):
+    return UNITS[result.get("suite", "attention")]
+
+
+def shown(result, entry):
+    """An entry's speed as text, in its suite's unit."""
+    name = unit(result)
+    if name == "ms":
+        ms = 1e3 * entry["seconds"]
+        return f"{ms:.0f}" if ms >= 99.95 else f"{ms:#.3g}"
+    if name == "sentences/s":
+        return f"{result['items'] / entry['seconds']:.0f}"
+    return f"{entry['gflops']:.0f}"
 
 
 def cores_used(results, name):

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 class Row:
     """
     `own` marks libattn, everyone else is a peer. `groups` are headings of
-    requirements.txt, `native` what build_native.py makes; `libraries` maps
-    variables of the environment to files that it made, `preload` names one
-    that is put before all other libraries.
+    requirements.txt, `native` what build_native.py makes; `preload` names one of
+    its files that is put before all other libraries. `layers` is the module
+    with this contender for the suites of layers and models, "" without one.
     """
 
     name: str
     title: str
     module: str
+    layers: str = ""
     own: bool = False
     groups: tuple = ()
     native: tuple = ()
@@ -29,13 +30,14 @@ class Row:
 
 
 ROWS = (
-    Row("attn", "libattn", "attn", own=True, native=("libattn",)),
+    Row("attn", "libattn", "attn", "attn_nn", own=True, native=("libattn",)),
     Row("attn-fast", "libattn, fast exp", "attn", own=True, native=("libattn",)),
-    Row("torch", "PyTorch", "pytorch", groups=("torch",)),
+    Row("torch", "PyTorch", "pytorch", "pytorch_layers", groups=("torch",)),
     Row(
         "torch-mkl",
         "PyTorch, MKL's Intel path",
         "pytorch",
+        "pytorch_layers",
         groups=("torch",),
         native=("mkl_intel",),
         preload="mkl_intel",
@@ -48,7 +50,7 @@ ROWS = (
         native=("mkl_intel",),
         preload="mkl_intel",
     ),
-    Row("onnxruntime", "ONNX Runtime", "onnx_runtime", groups=("onnxruntime",)),
+    Row("onnxruntime", "ONNX Runtime", "onnx_runtime", "onnx_layers", groups=("onnxruntime",)),
     Row("openvino", "OpenVINO", "openvino_sdpa", groups=("openvino",)),
     Row("jax", "JAX", "jax_nn", groups=("jax",), environment={"JAX_PLATFORMS": "cpu"}),
     Row("ggml", "ggml", "ggml", native=("ggml",)),
@@ -57,12 +59,37 @@ ROWS = (
 
 NAMES = tuple(row.name for row in ROWS)
 
+# What a suite needs besides: for everyone ("") or for one contender, groups of requirements.txt and builds.
+SUITE_GROUPS = {
+    "embed": {
+        "": ("embed",),
+        "torch": ("transformers",),
+        "torch-mkl": ("transformers",),
+        "onnxruntime": ("torch", "transformers"),
+    }
+}
+SUITE_NATIVE = {
+    "mha": {"attn": ("libattn_nn",)},
+    "embed": {"": ("minilm", "sentences"), "attn": ("libattn_nn",), "onnxruntime": ("minilm_onnx",)},
+}
+
 
 def row(name):
     return ROWS[NAMES.index(name)]
 
 
-def make(name, threads):
+def takes_part(name, suite):
+    return suite == "attention" or bool(row(name).layers)
+
+
+def extras(table, name, suite):
+    """What SUITE_GROUPS or SUITE_NATIVE say that a contender needs for a suite."""
+    needs = table.get(suite, {})
+    return needs.get("", ()) + needs.get(name, ())
+
+
+def make(name, threads, suite="attention"):
     """The contender itself; imports its library."""
-    module = importlib.import_module(f".contenders.{row(name).module}", __package__)
+    file = row(name).module if suite == "attention" else row(name).layers
+    module = importlib.import_module(f".contenders.{file}", __package__)
     return module.CONTENDERS[name](threads)

@@ -8,6 +8,9 @@ KINDS = (
     ("causal", "Causal"),
     ("padded", "Padded batch, half of the keys masked"),
     ("mask", "Boolean mask"),
+    ("mha", "Multi-head attention with its projections"),
+    ("mha-small", "Multi-head attention with its projections, short"),
+    ("embed", "Sentences through all-MiniLM-L6-v2"),
 )
 
 
@@ -21,26 +24,39 @@ def escape(text):
     return str(text).replace("|", "\\|").replace("\n", " ")
 
 
-def figure(entry, is_best):
-    """GFLOP/s of one contender, bold when it is the best of the case."""
+def figure(result, name, is_best):
+    """The speed of one contender, bold when it is the best of the case."""
+    entry = result["contenders"][name]
     if entry["status"] == "wrong":
         return "wrong"
     if entry["status"] != "ok" or not entry.get("samples"):
         return "–"
-    text = f"{entry['gflops']:.0f}"
+    text = figures.shown(result, entry)
     return f"**{text}**" if is_best else text
 
 
-def case_rows(results, names):
+def case_table(results, names):
+    """The lines of a table of cases of one kind."""
+    names = [n for n in names if n in results[0]["contenders"]]
+    own = [n for n in figures.OWN if n in names]
+    entries = [figures.agreeing(r).get(n) for r in results for n in own]
+    parts = list(dict.fromkeys(part for e in entries if e for part in e.get("shares", {})))
+    header = ["case", *names, *(f"x {n}" for n in own), "of peak", *(f"{part} %" for part in parts)]
+    return table(header, case_rows(results, names, parts))
+
+
+def case_rows(results, names, parts=()):
     rows = []
     for result in results:
         fastest = min(figures.agreeing(result).items(), key=lambda item: item[1]["seconds"], default=(None, None))[0]
         row = [f"`{escape(result['case'])}`"]
-        row += [figure(result["contenders"][n], n == fastest) for n in names]
+        row += [figure(result, n, n == fastest) for n in names]
         row += [f"{result['ratios'][n]:.2f}" if n in result["ratios"] else "–" for n in figures.OWN if n in names]
         own = figures.best(result, own=True)
         fraction = result["contenders"][own].get("fraction") if own else None
         row.append(f"{fraction:.2f}" if fraction else "–")
+        shares = result["contenders"][own].get("shares", {}) if own else {}
+        row += [f"{100 * shares[part]:.0f}" if part in shares else "–" for part in parts]
         rows.append(row)
     return rows
 
@@ -148,22 +164,21 @@ def render(run, plots=()):
         f"{context['date']}, {context['cpu']}, {context['threads']} threads on {context['cores']} cores,"
         f" {context['system']}, {context['rounds']} rounds. Peaks of this run in GFLOP/s: {peaks}.",
         "",
-        "Figures are GFLOP/s of the fastest sample: 4 d operations for each live pair of query and key. **Bold** is the"
-        " fastest of the case; `x` columns are libattn's speed over that of the best peer; the last column is the"
-        " better libattn figure as a fraction of the multiply-add peak, the best that was measured between the cases;"
-        " where a type has no peak of its own it is that of f32, so that the fraction may exceed 1.",
+        "Figures are of the fastest sample, in the unit of each heading; operations are 4 d for each live pair of query"
+        " and key, and 2 for each weight and token of a product. **Bold** is the fastest of the case; `x` columns are"
+        " libattn's speed over that of the best peer; *of peak* is the better libattn figure as a fraction of the"
+        " multiply-add peak, the best that was measured between the cases; where a type has no peak of its own it is"
+        " that of f32, so that the fraction may exceed 1. Columns with % are times of parts of libattn's work, run"
+        " alone in the same turns, over that of the whole.",
         "",
     ]
     lines += participants(run, names)
-    own = [n for n in figures.OWN if n in present]
     for dtype in ("f32", "bf16", "f16"):
         for kind, title in KINDS:
             results = [r for r in run["results"] if r["dtype"] == dtype and r["kind"] == kind]
             if results:
-                lines += [f"## {dtype}: {title}", ""]
-                lines += table(["case", *present, *(f"x {n}" for n in own), "of peak"], case_rows(results, present)) + [
-                    ""
-                ]
+                lines += [f"## {dtype}: {title}, {figures.unit(results[0])}", ""]
+                lines += [*case_table(results, present), ""]
     lines += bar_lines(run) + lost_lines(run) + memory_lines(run, present) + reasons(run)
     for plot in plots:
         lines += [f"![{plot}]({plot})", ""]

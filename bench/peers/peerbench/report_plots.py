@@ -33,8 +33,10 @@ def draw(run, out):
         pyplot.close(figure)
         saved.append(f"{name}.svg")
 
+    # Layers and models have their tables and a place in the plot of ratios.
+    attention = [r for r in run["results"] if r.get("suite", "attention") == "attention"]
     for dtype in DTYPES:
-        results = [r for r in run["results"] if r["dtype"] == dtype and figures.agreeing(r)]
+        results = [r for r in attention if r["dtype"] == dtype and figures.agreeing(r)]
         if results:
             save(throughput(pyplot, results, dtype), f"throughput-{dtype}")
             save(fractions(pyplot, results, dtype, run["context"]["peaks"]), f"fraction-{dtype}")

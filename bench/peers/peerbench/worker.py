@@ -4,8 +4,8 @@ The process of one contender: loads its library once, then does what it is told
 line by line on standard input, and answers each line with one of JSON.
 
     {"do": "load", "case": {...}, "folder": "..."}   prepare, choose the way, calibrate
-    {"do": "time"}                                   one untimed call, then one timed sample
-    {"do": "output", "rows": [[b, h, i], ...], "file": "..."}  those rows as float32
+    {"do": "time"}                                   one untimed call, then one timed sample; of the parts, too
+    {"do": "output", "rows": [[b, h, i], ...], "file": "..."}  those rows as float32, as the suite counts them
     {"do": "drop"}                                   forget the case
     {"do": "memory", "case": {...}, "folder": "..."} how far one call raises the resident set
 
@@ -26,14 +26,15 @@ import time
 import numpy as np
 
 from . import registry, tensors
-from .cases import Case, warm_up_case
+from .cases import from_json, warm_up_case
 from .contenders.base import Unsupported
 
 # A sample is calls in a row for at least this long, so that the clock and the start of threads do not matter.
 SAMPLE_SECONDS = 0.02
 
-# Calls with which the ways to compute a case are compared.
+# Calls with which the ways to compute a case are compared, and seconds after which there are enough.
 PROBES = 5
+PROBE_SECONDS = 3.0
 
 PR_SET_PDEATHSIG = 1
 
@@ -58,6 +59,15 @@ def timed(run, calls=1):
     return (time.perf_counter() - start) / calls, result
 
 
+def fastest_probe(run, most):
+    """Seconds of the fastest of `most` calls, fewer if they take long."""
+    seconds, spent = [], 0.0
+    while len(seconds) < most and (not seconds or spent < PROBE_SECONDS):
+        seconds.append(timed(run)[0])
+        spent += seconds[-1]
+    return min(seconds)
+
+
 def status_kib(key):
     with open("/proc/self/status", encoding="ascii") as status:
         for line in status:
@@ -75,23 +85,32 @@ class Worker:
     """The state between lines: the library, and the case that is loaded."""
 
     def __init__(self, name, threads):
-        self.contender = registry.make(name, threads)
+        self.name, self.threads = name, threads
+        self.suites = {"attention": registry.make(name, threads)}
         self.way = None
         self.result = None
         self.calls = 1
 
     def hello(self):
-        return {"version": self.contender.version(), "notes": self.contender.notes(), "pid": os.getpid()}
+        contender = self.suites["attention"]
+        return {"version": contender.version(), "notes": contender.notes(), "pid": os.getpid()}
+
+    def contender(self, case):
+        """The part of the contender that computes such cases; made when the first of them comes."""
+        if case.suite not in self.suites:
+            self.suites[case.suite] = registry.make(self.name, self.threads, case.suite)
+        return self.suites[case.suite]
 
     def load(self, request):
         self.drop({})
-        case = Case.from_json(request["case"])
-        ways = self.contender.ways(case, self.contender.layout(case, tensors.read(case, request["folder"])))
+        case = from_json(request["case"])
+        contender = self.contender(case)
+        ways = contender.ways(case, contender.layout(case, tensors.read(request["folder"])))
         tried, refused = [], []
         for way in ways:
             try:
                 way.run()  # the first call compiles, packs or allocates
-                seconds = min(timed(way.run)[0] for _ in range(PROBES if len(ways) > 1 else 1))
+                seconds = fastest_probe(way.run, PROBES if len(ways) > 1 else 1)
                 tried.append((seconds, way))
             except Exception as error:  # pylint: disable=broad-except
                 refused.append(f"{way.label}: {sentence(error)}")
@@ -113,7 +132,11 @@ class Worker:
         cpu = time.process_time()
         seconds, self.result = timed(self.way.run, self.calls)
         cpu = (time.process_time() - cpu) / self.calls
-        return {"seconds": seconds, "cpu_seconds": cpu}
+        parts = {}
+        for name, run in self.way.parts.items():
+            run()
+            parts[name] = timed(run, self.calls)[0]
+        return {"seconds": seconds, "cpu_seconds": cpu, "parts": parts}
 
     def output(self, request):
         if self.result is None:
@@ -133,16 +156,16 @@ class Worker:
         does, less the resident set with the inputs loaded. A small case went
         before, which paid for what the library loads once.
         """
-        case = Case.from_json(request["case"])
-        small = warm_up_case(case)
-        for way in self.contender.ways(small, self.contender.layout(small, tensors.make(small)))[:1]:
+        case = from_json(request["case"])
+        small, contender = warm_up_case(case), self.contender(case)
+        for way in contender.ways(small, contender.layout(small, tensors.make(small)))[:1]:
             way.run()
         del way
-        arrays = self.contender.layout(case, tensors.read(case, request["folder"]))
+        arrays = contender.layout(case, tensors.read(request["folder"]))
         gc.collect()
         reset_peak_resident_set()
         before = status_kib("VmRSS")
-        way = self.contender.ways(case, arrays)[0]
+        way = contender.ways(case, arrays)[0]
         way.run()
         return {"bytes": 1024 * max(0, status_kib("VmHWM") - before), "way": way.label}
 

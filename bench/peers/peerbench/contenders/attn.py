@@ -134,6 +134,24 @@ class Attn(Contender):
             params.mask = c.addressof(mask_tensor)
             keep += [mask, mask_tensor]
 
+        run, detail = self._planned(tensors, params, keep)
+
+        def rows(_, wanted):
+            return widen(bhtd_rows(out, wanted), case.dtype)
+
+        way = Way("plan", run, rows)
+        way.detail = detail
+        return [way]
+
+    def plan(self, tensors, causal):
+        """A call of the core on views of q, k, v and out; whoever owns their memory keeps it alive."""
+        params = Params(struct_size=c.sizeof(Params), exp=EXP[self.exp], num_threads=self.threads)
+        if causal:
+            params.causal = CAUSAL_TOP_LEFT
+        return self._planned(tensors, params, [tensors, params])[0]
+
+    def _planned(self, tensors, params, keep):
+        """(a call that runs a plan, what the plan says about itself). `keep` is what has to live as long."""
         plan = c.c_void_p()
         pointers = [c.addressof(t) for t in tensors]
         status = self.lib.attn_plan_create(c.byref(plan), *map(c.c_void_p, pointers), c.byref(params))
@@ -141,7 +159,8 @@ class Attn(Contender):
             self._fail(status)
         size = self.lib.attn_plan_workspace_size(plan)
         workspace = np.zeros(max(size, 1), np.uint8)
-        keep.append(workspace)
+        # The plan lives as long as the call does.
+        keep += [workspace, _Plan(self.lib, plan)]
         text = c.create_string_buffer(512)
         self.lib.attn_plan_describe(plan, text, len(text))
         run_plan, arguments = self.lib.attn_plan_run, (
@@ -158,14 +177,7 @@ class Attn(Contender):
                 self._fail(status)
             return keep
 
-        def rows(_, wanted):
-            return widen(bhtd_rows(out, wanted), case.dtype)
-
-        way = Way("plan", run, rows)
-        way.detail = text.value.decode()
-        # The plan lives as long as the way does.
-        way.plan = _Plan(self.lib, plan)
-        return [way]
+        return run, text.value.decode()
 
 
 class _Plan:

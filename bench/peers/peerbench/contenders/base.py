@@ -19,13 +19,16 @@ class Way:
     """
     One way to compute a case. `run` computes once and returns what `rows`
     needs; conversions into the library's own layout happened before, so that
-    nobody is charged for a transpose that its users would not make.
+    nobody is charged for a transpose that its users would not make. `parts`
+    maps names to calls of no argument which do a part of the work alone: they
+    are timed in the same turns, and a report shows them as shares of the whole.
     """
 
-    def __init__(self, label, run, rows):
+    def __init__(self, label, run, rows, parts=None):
         self.label = label
         self.run = run
         self.rows = rows
+        self.parts = parts or {}
 
 
 class Contender:

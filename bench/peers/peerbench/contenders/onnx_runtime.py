@@ -36,13 +36,16 @@ class OnnxRuntime(Contender):
         ]
         graph = helper.make_graph([node], "case", *info)
         imports = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
-        model = helper.make_model(graph, opset_imports=imports, ir_version=9)
+        return self._open(helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString())
+
+    def _open(self, model):
+        """A session of a model's bytes, or of its file."""
         options = self.ort.SessionOptions()
         options.intra_op_num_threads = self.threads
         options.inter_op_num_threads = 1
         # Its arena of memory lives and dies with this session, and so with the case.
         options.log_severity_level = 3
-        return self.ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return self.ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def _type(self, array):
         types = {np.float32: "FLOAT", np.float16: "FLOAT16", np.int32: "INT32"}

@@ -18,9 +18,18 @@ def load_torch(threads):
     import torch
 
     torch.set_num_threads(threads)
-    # Entered once and for ever: what autograd would record is not what is measured.
-    torch.inference_mode(True).__enter__()
+    # What autograd would record is not what is measured.
+    enter_for_ever(torch.inference_mode(True))
     return torch
+
+
+_entered = []
+
+
+def enter_for_ever(context):
+    """Kept, because a context that nothing refers to is left at once."""
+    context.__enter__()
+    _entered.append(context)
 
 
 def tensors_of(torch, case, arrays):
@@ -57,7 +66,7 @@ class Pytorch(Contender):
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         # Only the flash kernel: what it does not take is reported, and not computed by the unfused path unnoticed.
-        sdpa_kernel(SDPBackend.FLASH_ATTENTION).__enter__()
+        enter_for_ever(sdpa_kernel(SDPBackend.FLASH_ATTENTION))
 
     def version(self):
         return self.torch.__version__

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+libattn_nn: a multi-head attention layer, and a BERT-style encoder, through
+their C interface with memory that was allocated in advance.
+
+The structures mirror include/attn/nn/mha.h and models.h. Their sizes are in
+struct_size, and a library with others refuses them or says which field it
+misses; that the fields mean the same is shown by the outputs, which are
+compared with the reference.
+"""
+
+import ctypes as c
+import os
+
+import numpy as np
+
+from .. import embedding, layer
+from .attn import ATTN_OK, ATTN_UNSUPPORTED, CAUSAL_TOP_LEFT, DTYPE, Attn, Params, Tensor, tensor_of
+from .base import Contender, Unsupported, Way
+
+F32 = DTYPE["f32"]
+ACTIVATION = {"gelu": 2, "gelu_new": 3, "relu": 1}
+
+
+class MhaConfig(c.Structure):
+    _fields_ = [("struct_size", c.c_size_t)] + [
+        (name, c.c_int64)
+        for name in ("d_model", "heads", "kv_heads", "head_dim", "value_dim", "d_memory", "d_out")
+    ]
+
+
+class MhaWeights(c.Structure):
+    _fields_ = [(f"{kind}_{part}", Tensor) for part in layer.PARTS for kind in "wb"]
+
+
+class LinearOptions(c.Structure):
+    _fields_ = [("activation", c.c_int), ("residual", c.c_void_p), ("num_threads", c.c_int)]
+
+
+class BertConfig(c.Structure):
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("layers", c.c_int64),
+        ("d_model", c.c_int64),
+        ("heads", c.c_int64),
+        ("d_ff", c.c_int64),
+        ("vocabulary", c.c_int64),
+        ("positions", c.c_int64),
+        ("activation", c.c_int),
+        ("eps", c.c_float),
+    ]
+
+
+POINTER, SIZE, INT64 = c.c_void_p, c.c_size_t, c.c_int64
+
+# {function: (result, arguments)} of those whose arguments are not all plain ints.
+SIGNATURES = {
+    "attn_linear_create": (c.c_int, [POINTER, INT64, POINTER, POINTER]),
+    "attn_linear_forward": (c.c_int, [POINTER] * 4),
+    "attn_linear_forward_parts": (c.c_int, [POINTER] * 4),
+    "attn_linear_destroy": (None, [POINTER]),
+    "attn_mha_create": (c.c_int, [POINTER] * 3),
+    "attn_mha_destroy": (None, [POINTER]),
+    "attn_mha_workspace_size": (SIZE, [POINTER, INT64, INT64, INT64, POINTER]),
+    "attn_mha_forward": (c.c_int, [POINTER] * 6 + [SIZE]),
+    "attn_weights_open": (c.c_int, [POINTER, c.c_char_p]),
+    "attn_weights_destroy": (None, [POINTER]),
+    "attn_bert_load": (c.c_int, [POINTER, POINTER, POINTER, c.c_char_p]),
+    "attn_bert_destroy": (None, [POINTER]),
+    "attn_bert_workspace_size": (SIZE, [POINTER, INT64, INT64, c.c_int]),
+    "attn_bert_forward": (c.c_int, [POINTER, INT64, POINTER, POINTER, POINTER, POINTER, c.c_int, POINTER, SIZE]),
+    "attn_mean_pool": (c.c_int, [POINTER, INT64, POINTER, c.c_int, POINTER]),
+}
+
+
+class Handle:
+    """An object of the library, destroyed when nothing refers to it any more."""
+
+    def __init__(self, pointer, destroy):
+        self.pointer, self._destroy = pointer, destroy
+
+    def __del__(self):
+        self._destroy(self.pointer)
+
+
+def vector(array):
+    """A bias as a tensor, or one without data."""
+    return Tensor() if array is None else tensor_of(array.reshape(1, 1, 1, -1), F32)
+
+
+def matrix(array):
+    return tensor_of(array[None, None], F32)
+
+
+def activations(array):
+    """batch x token x channel as batch, 1, token, channel."""
+    return tensor_of(array[:, None], F32)
+
+
+def heads_of(array, heads):
+    """batch x token x (head channel) as the core's batch, head, token, channel."""
+    b, t, width = array.shape
+    return tensor_of(array.reshape(b, t, heads, width // heads).transpose(0, 2, 1, 3), F32)
+
+
+def unwritten(*shape):
+    """An output whose pages exist; if it is never written it is NaN."""
+    return np.full(shape, np.nan, np.float32)
+
+
+class AttnLayers(Contender):
+    def __init__(self, threads):
+        super().__init__(threads)
+        # The core checks that attn_params lies as Params says.
+        self.core = Attn(threads)
+        self.lib = c.CDLL(os.environ["PEERS_LIBATTN_NN"])
+        for name, (result, arguments) in SIGNATURES.items():
+            function = getattr(self.lib, name, None)
+            if function is not None:
+                function.restype, function.argtypes = result, arguments
+        self.bert = None
+
+    def version(self):
+        return self.core.version()
+
+    def _function(self, name):
+        if not hasattr(self.lib, name):
+            raise Unsupported(f"this libattn_nn has no {name}()")
+        return getattr(self.lib, name)
+
+    def _check(self, status):
+        if status == ATTN_OK:
+            return
+        text = self.core.lib.attn_last_error().decode()
+        raise Unsupported(text) if status == ATTN_UNSUPPORTED else RuntimeError(text)
+
+    def _make(self, create, destroy, *arguments):
+        handle = POINTER()
+        self._check(self._function(create)(c.byref(handle), *arguments))
+        return Handle(handle, self._function(destroy))
+
+    def ways(self, case, arrays):
+        return [self._mha(case, arrays) if case.suite == "mha" else self._embed(case, arrays)]
+
+    # ---------------------------------------------------------------- mha --
+
+    def _mha(self, case, arrays):
+        weights = MhaWeights()
+        for part in layer.PARTS:
+            setattr(weights, f"w_{part}", matrix(arrays[f"w_{part}"]))
+            setattr(weights, f"b_{part}", vector(layer.bias(arrays, part)))
+        config = MhaConfig(c.sizeof(MhaConfig), case.d_model, case.heads, case.kv_heads)
+        mha = self._make("attn_mha_create", "attn_mha_destroy", c.byref(config), c.byref(weights))
+        out = unwritten(case.batch, case.t, case.d_model)
+        x_view, out_view = activations(arrays["x"]), activations(out)
+        params = Params(struct_size=c.sizeof(Params), num_threads=self.threads)
+        if case.causal:
+            params.causal = CAUSAL_TOP_LEFT
+        size = self._function("attn_mha_workspace_size")(mha.pointer, case.batch, case.t, case.t, c.byref(params))
+        workspace = np.zeros(max(size, 1), np.uint8)
+        forward, keep = self._function("attn_mha_forward"), (arrays, x_view, out_view, params, workspace, mha)
+        arguments = (
+            mha.pointer, c.addressof(x_view), None, c.addressof(out_view), c.addressof(params),
+            workspace.ctypes.data, size,
+        )  # fmt: skip
+
+        def run():
+            self._check(forward(*arguments))
+            return keep
+
+        way = Way("attn_mha_forward", run, lambda _, wanted: out[wanted[:, 0], wanted[:, 1]], self._parts(case, arrays))
+        way.detail = f"workspace {size} bytes"
+        return way
+
+    def _parts(self, case, arrays):
+        """The products alone, on the same x, and the core alone, on what they have written."""
+        weights = (Tensor * 3)(*(matrix(arrays[f"w_{p}"]) for p in "qkv"))
+        biases = (Tensor * 3)(*(vector(layer.bias(arrays, p)) for p in "qkv"))
+        inner = self._make("attn_linear_create", "attn_linear_destroy", 3, weights, biases)
+        outer = self._make(
+            "attn_linear_create",
+            "attn_linear_destroy",
+            1,
+            c.byref(matrix(arrays["w_o"])),
+            c.byref(vector(layer.bias(arrays, "o"))),
+        )
+        # Side by side in one row of each token, as a layer keeps them.
+        qkv = unwritten(case.batch, case.t, sum(case.widths[p] for p in "qkv"))
+        ends = np.cumsum([case.widths[p] for p in "qkv"])
+        q, k, v = np.split(qkv, ends[:2], axis=2)
+        attended, out = unwritten(case.batch, case.t, case.d_model), unwritten(case.batch, case.t, case.d_model)
+        views = [activations(a) for a in (arrays["x"], q, k, v, attended, out)]
+        pointers = [c.addressof(view) for view in views]
+        outs = (POINTER * 3)(*pointers[1:4])
+        options = LinearOptions(num_threads=self.threads)
+        split = [heads_of(q, case.heads), heads_of(k, case.kv_heads), heads_of(v, case.kv_heads)]
+        split.append(heads_of(attended, case.heads))
+        plan_way = self.core.plan(split, causal=case.causal)
+        project, multiply = self._function("attn_linear_forward_parts"), self._function("attn_linear_forward")
+        keep = (arrays, qkv, attended, out, views, weights, biases, split)
+
+        def projections():
+            self._check(project(inner.pointer, pointers[0], outs, c.addressof(options)))
+            self._check(multiply(outer.pointer, pointers[4], pointers[5], c.addressof(options)))
+            return keep
+
+        self._check(project(inner.pointer, pointers[0], outs, c.addressof(options)))
+        plan_way()
+        return {"projections": projections, "attention": plan_way}
+
+    # -------------------------------------------------------------- embed --
+
+    def _load_bert(self):
+        sizes = embedding.config()
+        config = BertConfig(
+            c.sizeof(BertConfig),
+            sizes["num_hidden_layers"],
+            sizes["hidden_size"],
+            sizes["num_attention_heads"],
+            sizes["intermediate_size"],
+            sizes["vocab_size"],
+            sizes["max_position_embeddings"],
+            ACTIVATION[sizes["hidden_act"]],
+            sizes["layer_norm_eps"],
+        )
+        path = os.fsencode(embedding.model_folder() / "model.safetensors")
+        weights = self._make("attn_weights_open", "attn_weights_destroy", path)
+        return self._make("attn_bert_load", "attn_bert_destroy", c.byref(config), weights.pointer, b"")
+
+    def _embed(self, case, arrays):
+        if self.bert is None:
+            self.bert = self._load_bert()
+        bert, width = self.bert, embedding.config()["hidden_size"]
+        forward, pool = self._function("attn_bert_forward"), self._function("attn_mean_pool")
+        workspace_size = self._function("attn_bert_workspace_size")
+        ids, offsets = arrays["ids"], arrays["offsets"]
+        out = unwritten(1, len(offsets) - 1, width)
+        batches, most_tokens, most_bytes = [], 0, 1
+        for first, last in embedding.batches(case, arrays):
+            own = np.ascontiguousarray(offsets[first : last + 1] - offsets[first])
+            tokens = int(own[-1])
+            most_tokens = max(most_tokens, tokens)
+            most_bytes = max(most_bytes, workspace_size(bert.pointer, last - first, tokens, self.threads))
+            batches.append((last - first, own, tokens, int(offsets[first]), activations(out[:, first:last])))
+        # One buffer for all batches, as a service would have.
+        hidden, workspace = unwritten(1, most_tokens, width), np.zeros(most_bytes, np.uint8)
+        views = [activations(hidden[:, :tokens]) for _, _, tokens, _, _ in batches]
+        calls = [
+            (
+                (
+                    bert.pointer, count, own.ctypes.data, ids.ctypes.data + 4 * start, c.addressof(view), None,
+                    self.threads, workspace.ctypes.data, most_bytes,
+                ),
+                (c.addressof(view), count, own.ctypes.data, 1, c.addressof(target)),
+            )
+            for (count, own, _, start, target), view in zip(batches, views, strict=True)
+        ]  # fmt: skip
+        keep = (ids, batches, views, hidden, workspace, bert)
+
+        def run():
+            for encode, reduce in calls:
+                self._check(forward(*encode))
+                self._check(pool(*reduce))
+            return keep
+
+        way = Way("attn_bert_forward, ragged", run, lambda _, wanted: out[0])
+        way.detail = f"workspace {most_bytes} bytes"
+        return way
+
+
+CONTENDERS = {"attn": AttnLayers}

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+PyTorch's multi-head attention and BERT, each in the ways in which people run
+them, of which the fastest is kept.
+
+    mha     nn.MultiheadAttention on its fast path, which is asserted to run; the same written with
+            F.linear and scaled_dot_product_attention, with one product for q, k, v or three. Grouped
+            heads have no module, so that only these are left.
+    embed   transformers' BertModel with scaled_dot_product_attention; the same computation written with
+            functions, without what the modules cost in Python. Batches are padded, mean pooling and
+            normalisation follow, as in sentence-transformers.
+"""
+
+import os
+
+from .. import embedding, layer
+from .base import Contender, Way
+from .pytorch import enter_for_ever, load_torch
+
+
+class PytorchLayers(Contender):
+    def __init__(self, threads):
+        super().__init__(threads)
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        self.torch = load_torch(threads)
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        # Here the layer is compared, so PyTorch may choose how its attention is computed.
+        enter_for_ever(sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]))
+        self.models = None
+
+    def version(self):
+        return self.torch.__version__
+
+    def ways(self, case, arrays):
+        return self._mha(case, arrays) if case.suite == "mha" else self._embed(case, arrays)
+
+    # ---------------------------------------------------------------- mha --
+
+    def _mha(self, case, arrays):
+        torch = self.torch
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+        def rows(output, wanted):
+            b, i = wanted.T.tolist()
+            return output[b, i].numpy()
+
+        ways = [
+            Way("linear, sdpa; three products", self._separate(case, tensors), rows),
+            Way("linear, sdpa; one product", self._fused(case, tensors), rows),
+        ]
+        # Its causal form wants a T x T mask, and takes no fast path without one.
+        if case.group == 1 and not case.causal:
+            ways.append(Way("nn.MultiheadAttention, fast path", self._module(case, tensors), rows))
+        return ways
+
+    def _module(self, case, tensors):
+        torch = self.torch
+        module = torch.nn.MultiheadAttention(case.d_model, case.heads, bias=case.bias, batch_first=True).eval()
+        module.in_proj_weight.copy_(torch.cat([tensors[f"w_{p}"] for p in "qkv"]))
+        module.out_proj.weight.copy_(tensors["w_o"])
+        if case.bias:
+            module.in_proj_bias.copy_(torch.cat([tensors[f"b_{p}"] for p in "qkv"]))
+            module.out_proj.bias.copy_(tensors["b_o"])
+        x, native, calls = tensors["x"], torch._native_multi_head_attention, []
+
+        def run():
+            return module(x, x, x, need_weights=False)[0]
+
+        def watched(*arguments, **options):
+            calls.append(1)
+            return native(*arguments, **options)
+
+        torch._native_multi_head_attention = watched
+        try:
+            run()
+        finally:
+            torch._native_multi_head_attention = native
+        if not calls:
+            raise RuntimeError("nn.MultiheadAttention did not take its fast path")
+        return run
+
+    def _attend(self, case, q, k, v):
+        """Attention of (batch, token, head, channel) and the last product's input."""
+        options = {"is_causal": case.causal, "enable_gqa": case.group > 1}
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        out = self.torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+        return out.transpose(1, 2).reshape(case.batch, case.t, case.d_model)
+
+    def _separate(self, case, tensors):
+        linear = self.torch.nn.functional.linear
+        weights = {p: (tensors[f"w_{p}"], layer.bias(tensors, p)) for p in layer.PARTS}
+
+        def run():
+            q, k, v = (
+                linear(tensors["x"], *weights[p]).view(case.batch, case.t, -1, case.head_dim) for p in "qkv"
+            )
+            return linear(self._attend(case, q, k, v), *weights["o"])
+
+        return run
+
+    def _fused(self, case, tensors):
+        torch = self.torch
+        linear = torch.nn.functional.linear
+        weight = torch.cat([tensors[f"w_{p}"] for p in "qkv"])
+        bias = torch.cat([tensors[f"b_{p}"] for p in "qkv"]) if case.bias else None
+        heads = [case.heads, case.kv_heads, case.kv_heads]
+
+        def run():
+            qkv = linear(tensors["x"], weight, bias).view(case.batch, case.t, -1, case.head_dim)
+            return linear(self._attend(case, *qkv.split(heads, dim=2)), tensors["w_o"], layer.bias(tensors, "o"))
+
+        return run
+
+    # -------------------------------------------------------------- embed --
+
+    def _embed(self, case, arrays):
+        torch = self.torch
+        if self.models is None:
+            self.models = {"BertModel, sdpa": self._transformers(), "functions, sdpa": self._functions()}
+        batches = []
+        for first, last in embedding.batches(case, arrays):
+            ids, mask = (torch.from_numpy(a) for a in embedding.padded(arrays, first, last))
+            batches.append((ids, mask, bool((mask == 0).any())))
+
+        def pool(states, mask, is_padded):
+            if is_padded:
+                wide = mask.unsqueeze(-1).float()
+                mean = (states * wide).sum(1) / wide.sum(1)
+            else:
+                mean = states.mean(1)
+            return torch.nn.functional.normalize(mean, dim=1)
+
+        def way(label, model):
+            def run():
+                return [pool(model(ids, mask if some else None), mask, some) for ids, mask, some in batches]
+
+            return Way(label, run, lambda out, _: torch.cat(out).numpy())
+
+        return [way(label, model) for label, model in self.models.items()]
+
+    def _transformers(self):
+        from transformers import BertModel
+
+        model = BertModel.from_pretrained(
+            embedding.model_folder(), attn_implementation="sdpa", add_pooling_layer=False
+        ).eval()
+
+        def run(ids, mask):
+            return model(input_ids=ids, attention_mask=mask).last_hidden_state
+
+        return run
+
+    def _functions(self):
+        from safetensors.torch import load_file
+
+        torch, sizes = self.torch, embedding.config()
+        w, f = load_file(embedding.model_folder() / "model.safetensors"), torch.nn.functional
+        width, heads, eps = sizes["hidden_size"], sizes["num_attention_heads"], sizes["layer_norm_eps"]
+        types = w["embeddings.token_type_embeddings.weight"][0]
+        positions = w["embeddings.position_embeddings.weight"] + types
+        layers = [self._bert_layer(w, f"encoder.layer.{i}") for i in range(sizes["num_hidden_layers"])]
+
+        def norm(x, parameters):
+            return f.layer_norm(x, (width,), *parameters, eps)
+
+        first_norm = [w[f"embeddings.LayerNorm.{kind}"] for kind in ("weight", "bias")]
+
+        def run(ids, mask):
+            batch, tokens = ids.shape
+            live = None if mask is None else mask[:, None, None, :].bool()
+            x = norm(f.embedding(ids, w["embeddings.word_embeddings.weight"]) + positions[:tokens], first_norm)
+            for qkv, out, norm_1, up, down, norm_2 in layers:
+                q, k, v = f.linear(x, *qkv).view(batch, tokens, 3, heads, -1).permute(2, 0, 3, 1, 4)
+                y = f.scaled_dot_product_attention(q, k, v, attn_mask=live)
+                x = norm(x + f.linear(y.transpose(1, 2).reshape(batch, tokens, width), *out), norm_1)
+                x = norm(x + f.linear(f.gelu(f.linear(x, *up)), *down), norm_2)
+            return x
+
+        return run
+
+    def _bert_layer(self, w, name):
+        """The weights of a layer as (weight, bias) pairs, queries, keys and values in one."""
+        inner = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
+        qkv = [self.torch.cat([w[f"{n}.{kind}"] for n in inner]) for kind in ("weight", "bias")]
+        others = (
+            "attention.output.dense", "attention.output.LayerNorm",
+            "intermediate.dense", "output.dense", "output.LayerNorm",
+        )  # fmt: skip
+        return [qkv, *([w[f"{name}.{other}.{kind}"] for kind in ("weight", "bias")] for other in others)]
+
+
+CONTENDERS = {"torch": PytorchLayers, "torch-mkl": PytorchLayers}

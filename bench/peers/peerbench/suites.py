@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What differs between the suites on the coordinator's side: the arrays that all
+contenders are given, the rows of the output that are compared, how they have
+to be, and in which unit a report shows speed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import embedding, layer, reference, tensors
+
+
+@dataclass(frozen=True)
+class Suite:
+    """
+    make(case) gives {name: array}; pick_rows(case) an array of indices, a row each; expect(case, arrays, rows)
+    what stands there; disagree(case, output, expected) (difference, None or what is wrong); flops(case, arrays)
+    the work; items(case, arrays) how many things a call computes, for rates, or None.
+    """
+
+    make: Callable
+    pick_rows: Callable
+    expect: Callable
+    disagree: Callable
+    flops: Callable
+    items: Callable = lambda case, arrays: None
+
+
+SUITES = {
+    "attention": Suite(
+        tensors.make,
+        reference.pick_rows,
+        reference.reference_rows,
+        reference.disagreement,
+        lambda case, arrays: case.flops(tensors.mask_sum(case, arrays)),
+    ),
+    "mha": Suite(
+        layer.make,
+        layer.pick_rows,
+        layer.reference_rows,
+        reference.disagreement,
+        lambda case, arrays: case.flops(),
+    ),
+    "embed": Suite(
+        embedding.make,
+        embedding.pick_rows,
+        embedding.reference_rows,
+        embedding.disagreement,
+        embedding.flops,
+        lambda case, arrays: len(arrays["offsets"]) - 1,
+    ),
+}
