@@ -13,6 +13,10 @@
  *         for each VF_KEYS rows                     accumulators: registers
  *             for each input of the block           one row of the panel, one element of each row
  *
+ * Weights are used by few rows at a time where there is one sentence or one step of decoding, so they come from far. They
+ * lie in the order in which they are read, and while one block is used the next is asked for: by each tile of rows a part
+ * of it, so that memory is kept busy all the time.
+ *
  * What a row has of its sums between two blocks waits in `unfinished`. The order of
  * summation of an output is that of the inputs, whatever the tile's shape, so
  * neither other rows nor the cut of the work change a bit.
@@ -23,9 +27,12 @@
 /** Inputs of a block: with a full panel 24 KiB on AVX-512, 12 KiB on AVX2. */
 #define LINEAR_INPUTS 128
 
-/** Adds the products of inputs c0..c1-1 to the unfinished sums of nr rows from row r on. */
+/**
+ * Adds the products of inputs c0..c1-1 to the unfinished sums of nr rows from row r on. Of every row of the next block's
+ * weights, asks for ahead vectors from next on.
+ */
 ATTN_INLINE void linear_rows(const int nr, const int nv, const int ahead, const struct nn_linear_work *work, int64_t r,
-                             int64_t c0, int64_t c1, float *unfinished)
+                             int64_t c0, int64_t c1, const float *next, float *unfinished)
 {
     vf acc[VF_KEYS][VF_STRIP];
     const float *x[VF_KEYS];
@@ -41,12 +48,11 @@ ATTN_INLINE void linear_rows(const int nr, const int nv, const int ahead, const 
     for (int64_t c = c0; c < c1; c++) {
         vf w[VF_STRIP];
         ATTN_UNROLL
-        for (int v = 0; v < nv; v++) {
+        for (int v = 0; v < nv; v++)
             w[v] = vf_load(panel + (c * nv + v) * VF_LEN);
-            /* With few rows the weights come from far; the next block's are asked for while this one is used. */
-            if (ahead && v * VF_LEN % (ATTN_ALIGN / 4) == 0)
-                __builtin_prefetch(panel + ((c + LINEAR_INPUTS / 2) * nv + v) * VF_LEN, 0, 3);
-        }
+        ATTN_UNROLL
+        for (int v = 0; v < ahead; v++)
+            __builtin_prefetch(next + (c * nv + v) * VF_LEN, 0, 2);
         ATTN_UNROLL
         for (int i = 0; i < nr; i++) {
             const vf b = vf_set1(x[i][c]);
@@ -56,33 +62,48 @@ ATTN_INLINE void linear_rows(const int nr, const int nv, const int ahead, const 
         }
     }
     ATTN_UNROLL
-    for (int i = 0; i < nr; i++)
+    for (int i = 0; i < nr; i++) {
         ATTN_UNROLL
-    for (int v = 0; v < nv; v++)
-        vf_store(unfinished + ((r + i) * nv + v) * VF_LEN, acc[i][v]);
+        for (int v = 0; v < nv; v++)
+            vf_store(unfinished + ((r + i) * nv + v) * VF_LEN, acc[i][v]);
+    }
+}
+
+/** The same for as many rows as are left of a block's, up to VF_KEYS; returns how many. */
+ATTN_INLINE int linear_tile(const int nv, const int ahead, const struct nn_linear_work *work, int64_t r, int64_t c0,
+                            int64_t c1, const float *next, float *unfinished)
+{
+    const int64_t left = work->rows - r;
+    if (left >= VF_KEYS) {
+        linear_rows(VF_KEYS, nv, ahead, work, r, c0, c1, next, unfinished);
+        return VF_KEYS;
+    }
+    if (VF_KEYS > 4 && left >= 4) {
+        linear_rows(4, nv, ahead, work, r, c0, c1, next, unfinished);
+        return 4;
+    }
+    if (VF_KEYS > 2 && left >= 2) {
+        linear_rows(2, nv, ahead, work, r, c0, c1, next, unfinished);
+        return 2;
+    }
+    linear_rows(1, nv, ahead, work, r, c0, c1, next, unfinished);
+    return 1;
 }
 
 /** The unfinished sums of a block of inputs, for all rows. */
 ATTN_INLINE void linear_block(const int nv, const struct nn_linear_work *work, int64_t c0, int64_t c1,
                               float *unfinished)
 {
+    const float *next = work->panel + LINEAR_INPUTS * nv * VF_LEN;
     int64_t r = 0;
-    if (work->rows >= VF_KEYS) {
-        linear_rows(VF_KEYS, nv, 1, work, 0, c0, c1, unfinished);
-        r = VF_KEYS;
+    if (work->rows <= VF_KEYS && nv > 1) { /* one or few tiles: the first asks for everything */
+        r += linear_tile(nv, nv, work, r, c0, c1, next, unfinished);
+    } else {
+        for (int v = 0; v < nv && r < work->rows; v++)
+            r += linear_tile(nv, 1, work, r, c0, c1, next + v * VF_LEN, unfinished);
     }
-    for (; r + VF_KEYS <= work->rows; r += VF_KEYS)
-        linear_rows(VF_KEYS, nv, 0, work, r, c0, c1, unfinished);
-    if (VF_KEYS > 4 && r + 4 <= work->rows) {
-        linear_rows(4, nv, 1, work, r, c0, c1, unfinished);
-        r += 4;
-    }
-    if (VF_KEYS > 2 && r + 2 <= work->rows) {
-        linear_rows(2, nv, 1, work, r, c0, c1, unfinished);
-        r += 2;
-    }
-    for (; r < work->rows; r++)
-        linear_rows(1, nv, 1, work, r, c0, c1, unfinished);
+    while (r < work->rows)
+        r += linear_tile(nv, 0, work, r, c0, c1, next, unfinished);
 }
 
 /** Finished sums to rows of out. */
