@@ -178,15 +178,7 @@ static attn_status check_sequences(const attn_bert *bert, int64_t num_sequences,
                              "offsets[%" PRId64 "] is %" PRId64 "; expected at most %" PRId64
                              ", as a sequence has no more than %" PRId64 " tokens",
                              s + 1, offsets[s + 1], offsets[s] + c->positions, c->positions);
-    const int64_t tokens = offsets[num_sequences];
-    if (!ids && tokens)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "ids is NULL; expected %" PRId64 " tokens", tokens);
-    for (int64_t t = 0; t < tokens; t++)
-        if (ids[t] < 0 || ids[t] >= c->vocabulary)
-            return attn_fail(ATTN_INVALID_ARGUMENT,
-                             "ids[%" PRId64 "] is %" PRId32 "; expected 0 to %" PRId64 ", the tokens known", t, ids[t],
-                             c->vocabulary - 1);
-    return ATTN_OK;
+    return nn_check_ids(ids, 0, offsets[num_sequences], c->vocabulary);
 }
 
 static attn_status embed(const attn_bert *bert, int64_t num_sequences, const int64_t *offsets, const int32_t *ids,

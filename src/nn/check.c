@@ -103,6 +103,18 @@ attn_status nn_check_offsets(int64_t num_sequences, const int64_t *offsets)
     return ATTN_OK;
 }
 
+attn_status nn_check_ids(const int32_t *ids, int64_t first, int64_t end, int64_t vocabulary)
+{
+    if (!ids && end > first)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "ids is NULL; expected %" PRId64 " tokens", end);
+    for (int64_t t = first; t < end; t++)
+        if (ids[t] < 0 || ids[t] >= vocabulary)
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "ids[%" PRId64 "] is %" PRId32 "; expected 0 to %" PRId64 ", the tokens known", t, ids[t],
+                             vocabulary - 1);
+    return ATTN_OK;
+}
+
 /* Operations that are worth a thread: waking one costs some microseconds. */
 #define OPERATIONS_PER_THREAD 250e3
 

@@ -38,6 +38,9 @@ attn_status nn_check_activation(const char *name, attn_activation activation);
 /** offsets[num_sequences + 1] of a ragged batch: from 0, not descending. */
 attn_status nn_check_offsets(int64_t num_sequences, const int64_t *offsets);
 
+/** That ids[first] to ids[end - 1] are 0 to vocabulary - 1. */
+attn_status nn_check_ids(const int32_t *ids, int64_t first, int64_t end, int64_t vocabulary);
+
 /** The threads that a call with num_threads may use for so many elementary operations. */
 int nn_threads(int num_threads, double operations);
 

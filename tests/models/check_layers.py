@@ -380,7 +380,7 @@ class EncoderDecoder(nn.Module):
     def __init__(self, d, heads, ff, source, target, norm_first, activation):
         super().__init__()
         self.d = d
-        self.source_embedding, self.target_embedding = nn.Embedding(source, d), nn.Embedding(target, d)
+        self.src_embedding, self.tgt_embedding = nn.Embedding(source, d), nn.Embedding(target, d)
         body = nn.Transformer(d, heads, 2, 2, ff, dropout=0, activation=activation, batch_first=True,
                               norm_first=norm_first)
         self.encoder, self.decoder = body.encoder, body.decoder
@@ -394,11 +394,11 @@ class EncoderDecoder(nn.Module):
         return table(ids) * math.sqrt(self.d) + rows.to(dtype)
 
     def encode(self, ids):
-        return self.encoder(self.embed(self.source_embedding, ids))
+        return self.encoder(self.embed(self.src_embedding, ids))
 
     def forward(self, memory, ids):
         mask = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).triu(1)
-        return self.generator(self.decoder(self.embed(self.target_embedding, ids), memory, tgt_mask=mask))
+        return self.generator(self.decoder(self.embed(self.tgt_embedding, ids), memory, tgt_mask=mask))
 
 
 def check_transformer(lib, norm_first, activation):

@@ -36,8 +36,8 @@ static void transformer_create(struct transformer *t, struct memory *m, int64_t 
     c->norm_first = rng_percent(&m->rng, 50);
     c->final_norms = rng_percent(&m->rng, 50);
     struct named *n = t->named = named_create(m);
-    named_add(n, m, random_dtype(m), SOURCE, D, 0.4, 0, "m.", "source_embedding.weight");
-    named_add(n, m, random_dtype(m), target, D, 0.4, 0, "m.", "target_embedding.weight");
+    named_add(n, m, random_dtype(m), SOURCE, D, 0.4, 0, "m.", "src_embedding.weight");
+    named_add(n, m, random_dtype(m), target, D, 0.4, 0, "m.", "tgt_embedding.weight");
     attn_block_config b = attn_block_config_default();
     b.attention.d_model = D, b.attention.heads = HEADS, b.d_ff = FF, b.activation = c->activation, b.eps = 1e-5f;
     b.norm_first = c->norm_first;
@@ -57,8 +57,8 @@ static void transformer_create(struct transformer *t, struct memory *m, int64_t 
                                      LAYERS,
                                      D,
                                      target,
-                                     named_values(n, "m.", "source_embedding.weight"),
-                                     named_values(n, "m.", "target_embedding.weight"),
+                                     named_values(n, "m.", "src_embedding.weight"),
+                                     named_values(n, "m.", "tgt_embedding.weight"),
                                      t->encoder,
                                      t->decoder,
                                      c->final_norms,
@@ -302,7 +302,7 @@ static void test_transformer_refuses(void **state)
     LOAD_REFUSES(eos = -1, ATTN_INVALID_ARGUMENT, "eos|-1");
     LOAD_REFUSES(eps = -2, ATTN_INVALID_ARGUMENT, "eps|-2");
     LOAD_REFUSES(positions = -20, ATTN_INVALID_ARGUMENT, "positions|-20");
-    LOAD_REFUSES(source_vocabulary = 29, ATTN_SHAPE_MISMATCH, "m.source_embedding.weight|30|29");
+    LOAD_REFUSES(source_vocabulary = 29, ATTN_SHAPE_MISMATCH, "m.src_embedding.weight|30|29");
     t.config = good;
     int32_t *ids = random_ids(m, 2 * 25, 9), found[2][8];
     const int64_t lengths[2] = {3, 5}, too_long[2] = {3, 6}, none[2] = {0, 3};

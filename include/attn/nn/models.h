@@ -86,8 +86,8 @@ typedef struct attn_llama_config {
     int64_t layers, d_model, heads, kv_heads, head_dim; /**< kv_heads 0: heads; head_dim 0: d_model / heads */
     int64_t d_ff, vocabulary;                           /**< inside the network; tokens known */
     float eps;                                          /**< of the RMS norms */
-    attn_rope_config rope;                              /**< pairs 0 means head_dim / 2 */
-    int tied; /**< not 0: the embedding is the output matrix, too, and lm_head.weight is not read */
+    attn_rope_config rope; /**< as attn_rope_config_default() makes it, where pairs 0 means head_dim / 2 */
+    int tied;              /**< not 0: the embedding is the output matrix, too, and lm_head.weight is not read */
 } attn_llama_config;
 
 /** A Llama-style decoder. */
@@ -99,7 +99,10 @@ typedef struct attn_llama_session attn_llama_session;
 ATTN_API attn_status attn_llama_load(attn_llama **llama, const attn_llama_config *config, const attn_weights *weights);
 /** Frees a decoder; NULL is allowed. */
 ATTN_API void attn_llama_destroy(attn_llama *llama);
-/** Makes a session for batch sequences of up to capacity tokens each; llama must outlive it. */
+/**
+ * Makes a session for batch sequences of up to capacity tokens each; llama must outlive it. All its memory but that of
+ * a call, which grows to what the largest has needed, is allocated here. One thread at a time may use a session.
+ */
 ATTN_API attn_status attn_llama_session_create(attn_llama_session **session, const attn_llama *llama, int64_t batch,
                                                int64_t capacity);
 /** Frees a session; NULL is allowed. */
@@ -123,7 +126,7 @@ ATTN_API attn_status attn_llama_forward(attn_llama_session *session, int64_t tok
 /** Sizes of an encoder-decoder Transformer (Vaswani et al. 2017), PyTorch's nn.Transformer with embeddings. */
 typedef struct attn_transformer_config {
     size_t struct_size;
-    int64_t encoder_layers, decoder_layers;
+    int64_t encoder_layers, decoder_layers; /**< 0 or more; 1 or more */
     int64_t d_model, heads, d_ff;
     int64_t source_vocabulary, target_vocabulary;
     int64_t positions;          /**< longest sequence on either side */
@@ -138,7 +141,7 @@ typedef struct attn_transformer_config {
 typedef struct attn_transformer attn_transformer;
 
 /**
- * Makes a model from names behind prefix: source_embedding.weight, target_embedding.weight (multiplied by
+ * Makes a model from names behind prefix: src_embedding.weight, tgt_embedding.weight (multiplied by
  * sqrt(d_model); sinusoidal positions are added), encoder.layers.0..., encoder.norm.*, decoder.layers.0...,
  * decoder.norm.*, generator.weight, generator.bias (which may be missing).
  */
@@ -168,8 +171,11 @@ typedef struct attn_hypothesis {
 typedef struct attn_decoding {
     size_t struct_size;
     int64_t beams;      /**< 0 or 1: greedy; else beam search, at most target_vocabulary */
-    int64_t max_length; /**< ids at most, eos included; below config.positions */
-    /** Beam search compares log_prob / length^length_penalty (Wu et al. 2016 have a variant); 0: log_prob alone. */
+    int64_t max_length; /**< ids at most, eos included; 1 to config.positions - 1 */
+    /**
+     * Beam search compares log_prob / length^length_penalty (Wu et al. 2016 have a variant); 0: log_prob alone. Finite,
+     * 0 or more.
+     */
     float length_penalty;
     int num_threads; /**< as in attn_params */
 } attn_decoding;
@@ -185,13 +191,20 @@ static inline attn_decoding attn_decoding_default(void)
 
 /**
  * Decodes one sequence after another from the encoder's states; keys and values are kept from step to step, those of
- * the memory are projected once. Beam search keeps the beams best continuations of all; one that ends in eos is done
- * and keeps its place; it stops when no living beam can overtake the worst of beams done ones. Ties go to the lower
- * (beam, id).
+ * the memory are projected once.
+ *
+ * Greedy search takes the id with the greatest logit, the lowest among equals, until eos or max_length ids.
+ *
+ * Beam search starts with one hypothesis without ids. In a step the candidates are, for every hypothesis from the best
+ * to the worst: itself if it has ended in eos, else its continuations by each id from 0 on. Of all of them the beams
+ * best by log_prob / length^length_penalty, the earlier among equals, are the new beam in this order. The search ends
+ * when all of the beam have ended, or after max_length ids, and its result is the first. (Without a length penalty it
+ * stops as soon as the first has ended, which cannot change any more.) Log-probabilities are computed in double from
+ * the f32 logits; a score or, in greedy search, a logit that is NaN counts as -inf.
  *
  * @param memory  f32 (batch, 1, Tm, d_model)
  * @param lengths [batch] live rows of memory, 1 to Tm, or NULL: Tm
- * @param best    [batch]: the best hypothesis of each
+ * @param best    [batch]: the best hypothesis of each; ids are set by the caller, the rest is written
  */
 ATTN_API attn_status attn_transformer_decode(const attn_transformer *model, const attn_tensor *memory,
                                              const int64_t *lengths, const attn_decoding *decoding,
@@ -200,6 +213,9 @@ ATTN_API attn_status attn_transformer_decode(const attn_transformer *model, cons
 /**
  * Logits of given target ids (teacher forcing): row t are those after ids 0..t.
  *
+ * @param memory  f32 (batch, 1, Tm, d_model)
+ * @param lengths [batch] live rows of memory, 1 to Tm, or NULL: Tm
+ * @param tokens  0 to config.positions
  * @param ids     [batch*tokens], the first of each sequence usually bos
  * @param logits  f32 (batch, 1, tokens, target_vocabulary)
  * @param weights NULL or f32 (batch, heads, tokens, Tm): the cross-attention of the last decoder layer

@@ -13,9 +13,9 @@
  *         for each VF_KEYS rows                     accumulators: registers
  *             for each input of the block           one row of the panel, one element of each row
  *
- * Weights are used by few rows at a time where there is one sentence or one step of decoding, so they come from far. They
- * lie in the order in which they are read, and while one block is used the next is asked for: by each tile of rows a part
- * of it, so that memory is kept busy all the time.
+ * Weights are used by few rows at a time where there is one sentence or one step of decoding, so they come from far.
+ * They lie in the order in which they are read, and while one block is used the next is asked for: by each tile of rows
+ * a part of it, so that memory is kept busy all the time.
  *
  * What a row has of its sums between two blocks waits in `unfinished`. The order of
  * summation of an output is that of the inputs, whatever the tile's shape, so
@@ -28,8 +28,8 @@
 #define LINEAR_INPUTS 128
 
 /**
- * Adds the products of inputs c0..c1-1 to the unfinished sums of nr rows from row r on. Of every row of the next block's
- * weights, asks for ahead vectors from next on.
+ * Adds the products of inputs c0..c1-1 to the unfinished sums of nr rows from row r on. Of every row of the next
+ * block's weights, asks for ahead vectors from next on.
  */
 ATTN_INLINE void linear_rows(const int nr, const int nv, const int ahead, const struct nn_linear_work *work, int64_t r,
                              int64_t c0, int64_t c1, const float *next, float *unfinished)

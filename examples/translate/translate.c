@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Written-out English dates in, ISO dates out: an encoder-decoder Transformer
+ * with greedy or beam search, and a picture of where it looked. docs/translate.md
+ * is its page.
+ */
+#include "translator.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plot/picture.h"
+#include "plot/plot.h"
+
+/* Texts that are encoded together. */
+#define BATCH 32
+
+struct options {
+    const char *model, *heatmap, *check, *expected;
+    long long beams; /* 0: the model's own number */
+    char *const *texts;
+    int num_texts;
+};
+
+static void usage(void)
+{
+    fputs("Usage: translate --model FOLDER [--beams N] [--heatmap FILE.png] TEXT...\n"
+          "       translate --model FOLDER [--beams N] --check FILE --expected FILE\n"
+          "\n"
+          "Prints the ISO date that the model makes of each TEXT, a date in English such as\n"
+          "'the third of March, nineteen eighty-seven'.\n"
+          "\n"
+          "  -m, --model FOLDER      as examples/train/train_translator.py writes it\n"
+          "  -b, --beams N           hypotheses of the beam search, 1 for greedy search\n"
+          "                          (default: what config.json says)\n"
+          "      --heatmap FILE.png  also draw where the last layer looked for each character\n"
+          "                          of the one TEXT's translation\n"
+          "      --check FILE        translate its lines instead and compare them with those\n"
+          "      --expected FILE     of this file; exit code 1 if one differs\n"
+          "  -h, --help              print this text\n",
+          stdout);
+}
+
+/* ----------------------------------------------------------------- picture -- */
+
+static bool draw(const char *target, struct translator_view *view, const char *text, const char *translation,
+                 struct io_error *error)
+{
+    struct plot plot = {
+        .title = translation,
+        .subtitle = text,
+        .row_name = "written",
+        .column_name = "read",
+        .rows = view->rows,
+        .columns = view->columns,
+        .panels = 1,
+        .cells = &view->weights,
+        .row_labels = {view->written.text},
+        .column_labels = {view->read.text},
+        .limit_bytes = 1e9,
+    };
+    plot_heatmap_bins(plot.rows, plot.columns, 1, 0, &plot.bin_rows, &plot.bin_columns);
+    if (plot.bin_rows != plot.rows || plot.bin_columns != plot.columns)
+        return io_fail(error, "%lld x %lld characters are too many for a picture", (long long)plot.rows,
+                       (long long)plot.columns);
+    for (int64_t i = 0; i < plot.rows * plot.columns; i++)
+        plot.high = fmax(plot.high, (double)view->weights[i]);
+    if (!(plot.high > 0))
+        return io_fail(error, "no character has a weight");
+    struct canvas canvas;
+    if (!plot_heatmap(&canvas, &plot, 0, error))
+        return false;
+    const bool ok = picture_write(&canvas, target, error);
+    canvas_free(&canvas);
+    return ok;
+}
+
+/* -------------------------------------------------------------------- runs -- */
+
+static bool translate_all(const struct translator *translator, const struct lines *texts, int64_t beams,
+                          struct lines *found, struct io_error *error)
+{
+    bool ok = true;
+    for (int64_t first = 0; ok && first < texts->count; first += BATCH) {
+        const int64_t left = texts->count - first;
+        ok = translator_run(translator, texts, first, left < BATCH ? left : BATCH, beams, found, error);
+    }
+    return ok;
+}
+
+static bool show(const struct translator *translator, const struct options *o, int64_t beams, const char *picture,
+                 struct io_error *error)
+{
+    struct lines texts = {0}, found = {0};
+    struct translator_view view = {0};
+    bool ok = true;
+    for (int i = 0; ok && i < o->num_texts; i++)
+        ok = lines_add(&texts, o->texts[i], strlen(o->texts[i]), error);
+    ok = ok && translate_all(translator, &texts, beams, &found, error);
+    if (ok && picture)
+        ok = translator_look(translator, texts.text[0], texts.size[0], beams, &view, error) &&
+             draw(picture, &view, texts.text[0], found.text[0], error);
+    for (int64_t i = 0; ok && i < found.count; i++)
+        puts(found.text[i]);
+    translator_view_free(&view);
+    lines_free(&texts);
+    lines_free(&found);
+    return ok;
+}
+
+static bool check(const struct translator *translator, const struct options *o, int64_t beams, struct io_error *error)
+{
+    struct lines texts = {0}, expected = {0}, found = {0};
+    long long differ = 0;
+    bool ok = lines_read(&texts, o->check, error) && lines_read(&expected, o->expected, error);
+    if (ok && texts.count == 0)
+        ok = io_fail(error, "%s holds no text", o->check);
+    if (ok && texts.count != expected.count)
+        ok = io_fail(error, "%s has %lld lines; expected %lld, as many as %s", o->expected, (long long)expected.count,
+                     (long long)texts.count, o->check);
+    ok = ok && translate_all(translator, &texts, beams, &found, error);
+    for (int64_t i = 0; ok && i < texts.count; i++) {
+        if (found.size[i] == expected.size[i] && memcmp(found.text[i], expected.text[i], found.size[i]) == 0)
+            continue;
+        differ++;
+        printf("line %lld: '%s' became '%s'; expected '%s'\n", (long long)i + 1, texts.text[i], found.text[i],
+               expected.text[i]);
+    }
+    if (ok)
+        printf("%lld of %lld texts came out as expected, with %lld beams\n", (long long)texts.count - differ,
+               (long long)texts.count, (long long)beams);
+    if (ok && differ)
+        ok = io_fail(error, "%lld translations differ from those in %s", differ, o->expected);
+    lines_free(&texts);
+    lines_free(&expected);
+    lines_free(&found);
+    return ok;
+}
+
+/* -------------------------------------------------------------------- main -- */
+
+static bool run(const struct options *o, struct io_error *error)
+{
+    struct translator *translator = NULL;
+    char *picture = NULL;
+    bool ok =
+        (!o->heatmap || picture_target(&picture, o->heatmap, error)) && translator_open(&translator, o->model, error);
+    if (ok) {
+        const int64_t beams = o->beams ? o->beams : translator_beams(translator);
+        ok = o->check ? check(translator, o, beams, error) : show(translator, o, beams, picture, error);
+    }
+    translator_close(translator);
+    free(picture);
+    return ok;
+}
+
+static bool read_beams(const char *text, long long *beams, struct io_error *error)
+{
+    char *end;
+    errno = 0;
+    *beams = strtoll(text, &end, 10);
+    return (errno == 0 && end != text && *end == '\0' && *beams >= 1) ||
+           io_fail_usage(error, "--beams is '%s'; expected a whole number from 1", text);
+}
+
+static bool parse(struct options *o, int argc, char **argv, struct io_error *error)
+{
+    enum { HEATMAP = 256, CHECK, EXPECTED };
+    static const struct option known[] = {
+        {"model", 1, NULL, 'm'},   {"beams", 1, NULL, 'b'},         {"heatmap", 1, NULL, HEATMAP},
+        {"check", 1, NULL, CHECK}, {"expected", 1, NULL, EXPECTED}, {"help", 0, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
+    int option;
+    while ((option = getopt_long(argc, argv, "m:b:h", known, NULL)) != -1) {
+        switch (option) {
+        case 'm':
+            o->model = optarg;
+            break;
+        case 'b':
+            if (!read_beams(optarg, &o->beams, error))
+                return false;
+            break;
+        case HEATMAP:
+            o->heatmap = optarg;
+            break;
+        case CHECK:
+            o->check = optarg;
+            break;
+        case EXPECTED:
+            o->expected = optarg;
+            break;
+        case 'h':
+            usage();
+            exit(0);
+        default:
+            return io_fail_usage(error, "see --help");
+        }
+    }
+    o->texts = argv + optind;
+    o->num_texts = argc - optind;
+    if (!o->model)
+        return io_fail_usage(error, "no model is given; expected --model FOLDER");
+    if (!o->check != !o->expected)
+        return io_fail_usage(error, "--check and --expected belong together; expected both");
+    if (o->check && (o->heatmap || o->num_texts))
+        return io_fail_usage(error, "--check reads texts from a file; expected neither --heatmap nor a TEXT with it");
+    if (!o->check && o->num_texts == 0)
+        return io_fail_usage(error, "there is nothing to translate; expected a TEXT");
+    if (o->heatmap && o->num_texts != 1)
+        return io_fail_usage(error, "--heatmap draws one text, but there are %d", o->num_texts);
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {0};
+    struct io_error error = {0};
+    if (parse(&options, argc, argv, &error) && run(&options, &error))
+        return 0;
+    fprintf(stderr, "translate: %s\n", error.text);
+    return error.usage ? 2 : 1;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A step of decoding: one token for each living hypothesis. The source's keys
+ * and values are projected once and read by all rows with a batch stride of 0.
+ * A hypothesis that has ended has no row, so a step costs what lives.
+ */
+#include "nn/decode.h"
+
+#include "nn/check.h"
+
+#include <stdlib.h>
+
+/** Channels of a cached token: keys and values of all heads. */
+static int64_t kv_channels(const attn_transformer *model)
+{
+    const attn_mha_config c = attn_mha_sizes(attn_block_attention(model->decoder[0]));
+    return c.kv_heads * (c.head_dim + c.value_dim);
+}
+
+void nn_decoder_take(struct nn_decoder *decoder, struct nn_arena *arena, int64_t most_source_tokens)
+{
+    const attn_transformer_config *c = &decoder->model->config;
+    /* Cannot overflow: the packed weights of as many layers are in memory. */
+    const int64_t channels = c->decoder_layers * kv_channels(decoder->model);
+    decoder->cache = nn_take(arena, decoder->most_rows, decoder->capacity, channels, sizeof(float));
+    decoder->other_cache = nn_take(arena, decoder->most_rows, decoder->capacity, channels, sizeof(float));
+    decoder->cross = nn_take(arena, most_source_tokens, channels, 1, sizeof(float));
+    decoder->x = nn_take(arena, decoder->most_rows, c->d_model, 1, sizeof(float));
+    decoder->logits = nn_take(arena, decoder->most_rows, c->target_vocabulary, 1, sizeof(float));
+}
+
+/** Keys and values of the source in a layer, for one row. */
+static attn_tensor cross_kv(const struct nn_decoder *decoder, int64_t layer)
+{
+    const int64_t channels = kv_channels(decoder->model), floats = decoder->source_tokens * channels;
+    return attn_btc(decoder->cross + layer * floats, 1, decoder->source_tokens, channels);
+}
+
+attn_status nn_decoder_start(struct nn_decoder *decoder, const attn_tensor *source)
+{
+    const attn_transformer *model = decoder->model;
+    decoder->rows = 1;
+    decoder->length = 0;
+    decoder->source_tokens = source->shape[2];
+    for (int64_t layer = 0; layer < model->config.decoder_layers; layer++) {
+        const attn_tensor kv = cross_kv(decoder, layer);
+        CHECK(attn_block_project_memory(model->decoder[layer], source, &kv, decoder->num_threads));
+    }
+    return ATTN_OK;
+}
+
+static attn_status grow_workspace(struct nn_decoder *decoder, const attn_block_inputs *inputs)
+{
+    const size_t needed = attn_block_workspace_size(decoder->model->decoder[0], decoder->rows, 1, inputs);
+    if (needed <= decoder->workspace_size)
+        return ATTN_OK;
+    free(decoder->workspace);
+    decoder->workspace_size = 0;
+    decoder->workspace = malloc(needed);
+    if (!decoder->workspace)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "a workspace of %zu bytes could not be allocated", needed);
+    decoder->workspace_size = needed;
+    return ATTN_OK;
+}
+
+/** A layer's part of a cache, of the living rows. */
+static float *cache_of(const struct nn_decoder *decoder, float *cache, int64_t layer)
+{
+    return cache + layer * decoder->most_rows * decoder->capacity * kv_channels(decoder->model);
+}
+
+attn_status nn_decoder_step(struct nn_decoder *decoder, const int32_t *ids)
+{
+    const attn_transformer *model = decoder->model;
+    const attn_transformer_config *c = &model->config;
+    const attn_tensor x = attn_btc(decoder->x, decoder->rows, 1, c->d_model);
+    const attn_tensor logits = attn_btc(decoder->logits, decoder->rows, 1, c->target_vocabulary);
+    attn_block_inputs inputs = attn_block_inputs_default();
+    inputs.cached = decoder->length;
+    inputs.num_threads = decoder->num_threads;
+    CHECK(nn_transformer_embed_target(model, ids, decoder->length, &x, decoder->num_threads));
+    for (int64_t layer = 0; layer < c->decoder_layers; layer++) {
+        attn_tensor kv = cross_kv(decoder, layer);
+        const attn_tensor cache =
+            attn_btc(cache_of(decoder, decoder->cache, layer), decoder->rows, decoder->capacity, kv_channels(model));
+        kv.shape[0] = decoder->rows;
+        kv.stride[0] = 0;
+        inputs.cross_kv = &kv;
+        inputs.cache = &cache;
+        if (layer == 0)
+            CHECK(grow_workspace(decoder, &inputs));
+        CHECK(attn_block_forward(model->decoder[layer], &x, &x, &inputs, decoder->workspace, decoder->workspace_size));
+    }
+    decoder->length++;
+    return nn_transformer_generate(model, &x, &logits, decoder->num_threads);
+}
+
+void nn_decoder_reorder(struct nn_decoder *decoder, int64_t rows, const int64_t *parents)
+{
+    const int64_t channels = kv_channels(decoder->model), stride = decoder->capacity * channels;
+    int moved = 0;
+    for (int64_t r = 0; r < rows; r++)
+        moved |= parents[r] != r;
+    decoder->rows = rows;
+    if (!moved)
+        return;
+    for (int64_t layer = 0; layer < decoder->model->config.decoder_layers; layer++) {
+        const float *from = cache_of(decoder, decoder->cache, layer);
+        float *to = cache_of(decoder, decoder->other_cache, layer);
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(to + r * stride, from + parents[r] * stride, (size_t)(decoder->length * channels) * sizeof(float));
+    }
+    float *const was = decoder->cache;
+    decoder->cache = decoder->other_cache;
+    decoder->other_cache = was;
+}

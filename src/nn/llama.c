@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Llama: pre-norm layers with RMSNorm, SwiGLU, grouped queries and rotated
+ * queries and keys (Touvron et al. 2023), and sessions that keep what grows.
+ *
+ * A session's cache has for each layer a tensor (batch, 1, capacity, keys and
+ * values); the rotations of all its positions are made when it is created.
+ */
+#include "attn/nn/models.h"
+
+#include "nn/block.h"
+#include "nn/check.h"
+#include "nn/memory.h"
+#include "nn/names.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+struct attn_llama {
+    attn_llama_config config; /* completed */
+    float *embedding;         /* [vocabulary][d_model] */
+    struct nn_norm norm;
+    attn_linear *head;
+    attn_block *blocks[];
+};
+
+struct attn_llama_session {
+    const attn_llama *llama;
+    int64_t batch, capacity, length;
+    float *cache;     /* [layers][batch][capacity][keys and values] */
+    float *rotations; /* [capacity][2 * pairs] */
+    void *workspace;  /* grows to what the largest call has needed */
+    size_t workspace_size;
+};
+
+/* ----------------------------------------------------------------- loading -- */
+
+/** Fills in defaults, and checks what the layers do not check themselves. */
+static attn_status complete_config(attn_llama_config *c, const attn_llama_config *theirs)
+{
+    if (!theirs)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_llama_config");
+    CHECK(nn_check_struct("config", theirs->struct_size, sizeof *c));
+    *c = *theirs;
+    CHECK(nn_check_length("config.layers", c->layers, 1));
+    CHECK(nn_check_length("config.vocabulary", c->vocabulary, 1));
+    attn_mha_config attention = attn_mha_config_default();
+    attention.d_model = c->d_model;
+    attention.heads = c->heads;
+    attention.kv_heads = c->kv_heads;
+    attention.head_dim = c->head_dim;
+    CHECK(nn_complete_mha_config(&attention, &attention));
+    c->kv_heads = attention.kv_heads;
+    c->head_dim = attention.head_dim;
+    CHECK(nn_check_struct("config.rope", c->rope.struct_size, sizeof c->rope));
+    if (!c->rope.pairs)
+        c->rope.pairs = c->head_dim / 2;
+    if (c->rope.pairs < 1 || c->rope.pairs > c->head_dim / 2)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "config.rope.pairs is %" PRId64 "; expected 1 to %" PRId64 ", half of the head size",
+                         c->rope.pairs, c->head_dim / 2);
+    /* The other fields of rope: a table without rows checks them. */
+    CHECK(attn_rope_table(&c->rope, NULL, 0, NULL));
+    return attn_check_count("config.layers", sizeof(attn_block *), c->layers, 1, 1);
+}
+
+static attn_status load_blocks(attn_llama *llama, const attn_weights *weights)
+{
+    const attn_llama_config *c = &llama->config;
+    attn_block_config block = attn_block_config_default();
+    block.attention.d_model = c->d_model;
+    block.attention.heads = c->heads;
+    block.attention.kv_heads = c->kv_heads;
+    block.attention.head_dim = c->head_dim;
+    block.d_ff = c->d_ff;
+    block.activation = ATTN_ACTIVATION_SILU;
+    block.gated = 1;
+    block.norm = ATTN_NORM_RMS;
+    block.eps = c->eps;
+    block.norm_first = 1;
+    for (int64_t layer = 0; layer < c->layers; layer++) {
+        struct nn_prefix name;
+        CHECK(nn_numbered(&name, "", "model.layers.", layer));
+        CHECK(attn_block_load(&llama->blocks[layer], &block, weights, name.text, ATTN_NAMING_LLAMA));
+    }
+    return ATTN_OK;
+}
+
+static attn_status load_all(attn_llama *llama, const attn_weights *weights)
+{
+    const attn_llama_config *c = &llama->config;
+    attn_tensor embedding, gamma, head;
+    CHECK(load_blocks(llama, weights));
+    CHECK(attn_weights_get(weights, "model.embed_tokens.weight", c->vocabulary, c->d_model, &embedding));
+    CHECK(attn_weights_get(weights, "model.norm.weight", 0, c->d_model, &gamma));
+    if (c->tied)
+        head = embedding;
+    else
+        CHECK(attn_weights_get(weights, "lm_head.weight", c->vocabulary, c->d_model, &head));
+    CHECK(nn_copy_floats(&embedding, &llama->embedding));
+    CHECK(nn_copy_floats(&gamma, &llama->norm.gamma));
+    return attn_linear_create(&llama->head, 1, &head, NULL);
+}
+
+attn_status attn_llama_load(attn_llama **llama_out, const attn_llama_config *config, const attn_weights *weights)
+{
+    if (!llama_out)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "llama is NULL; expected where to put the decoder");
+    *llama_out = NULL;
+    attn_llama_config completed;
+    CHECK(complete_config(&completed, config));
+    CHECK(nn_check_weights_set(weights, ""));
+    attn_llama *llama = calloc(1, sizeof *llama + (size_t)completed.layers * sizeof *llama->blocks);
+    if (!llama)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "a decoder of %" PRId64 " layers could not be allocated",
+                         completed.layers);
+    llama->config = completed;
+    const attn_status status = load_all(llama, weights);
+    if (status)
+        attn_llama_destroy(llama);
+    else
+        *llama_out = llama;
+    return status;
+}
+
+void attn_llama_destroy(attn_llama *llama)
+{
+    if (!llama)
+        return;
+    for (int64_t layer = 0; layer < llama->config.layers; layer++)
+        attn_block_destroy(llama->blocks[layer]);
+    attn_linear_destroy(llama->head);
+    free(llama->embedding);
+    free(llama->norm.gamma);
+    free(llama);
+}
+
+/* ---------------------------------------------------------------- sessions -- */
+
+/** Channels of a cached token: keys and values of all heads. */
+static int64_t kv_channels(const attn_llama *llama)
+{
+    return 2 * llama->config.kv_heads * llama->config.head_dim;
+}
+
+static attn_status allocate_session(attn_llama_session *session)
+{
+    const attn_llama_config *c = &session->llama->config;
+    /* Cannot overflow: the packed weights of as many layers are in memory. */
+    const int64_t channels = c->layers * kv_channels(session->llama);
+    CHECK(attn_check_count("capacity", sizeof(float), session->batch, session->capacity, channels));
+    CHECK(attn_check_count("capacity", sizeof(float), session->capacity, 2 * c->rope.pairs, 1));
+    session->cache = malloc((size_t)(session->batch * session->capacity * channels) * sizeof(float));
+    session->rotations = malloc((size_t)(session->capacity * 2 * c->rope.pairs) * sizeof(float));
+    if (!session->cache || !session->rotations)
+        return attn_fail(ATTN_OUT_OF_MEMORY,
+                         "a cache for %" PRId64 " sequences of %" PRId64 " tokens could not be allocated",
+                         session->batch, session->capacity);
+    return attn_rope_table(&c->rope, NULL, session->capacity, session->rotations);
+}
+
+attn_status attn_llama_session_create(attn_llama_session **session_out, const attn_llama *llama, int64_t batch,
+                                      int64_t capacity)
+{
+    if (!session_out)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "session is NULL; expected where to put the session");
+    *session_out = NULL;
+    if (!llama)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "llama is NULL; expected a decoder");
+    CHECK(nn_check_length("batch", batch, 1));
+    CHECK(nn_check_length("capacity", capacity, 1));
+    attn_llama_session *session = calloc(1, sizeof *session);
+    if (!session)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "a session could not be allocated");
+    session->llama = llama;
+    session->batch = batch;
+    session->capacity = capacity;
+    const attn_status status = allocate_session(session);
+    if (status)
+        attn_llama_session_destroy(session);
+    else
+        *session_out = session;
+    return status;
+}
+
+void attn_llama_session_destroy(attn_llama_session *session)
+{
+    if (!session)
+        return;
+    free(session->cache);
+    free(session->rotations);
+    free(session->workspace);
+    free(session);
+}
+
+int64_t attn_llama_session_length(const attn_llama_session *session)
+{
+    return session->length;
+}
+
+static attn_status check_session(const attn_llama_session *session)
+{
+    return session ? ATTN_OK : attn_fail(ATTN_INVALID_ARGUMENT, "session is NULL; expected a session");
+}
+
+attn_status attn_llama_session_truncate(attn_llama_session *session, int64_t length)
+{
+    CHECK(check_session(session));
+    if (length < 0 || length > session->length)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "length is %" PRId64 "; expected 0 to %" PRId64 ", the tokens that the session holds", length,
+                         session->length);
+    session->length = length;
+    return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------ tokens -- */
+
+static attn_status check_forward(const attn_llama_session *session, int64_t tokens, const int32_t *ids,
+                                 const attn_tensor *logits, int num_threads)
+{
+    CHECK(check_session(session));
+    const attn_llama_config *c = &session->llama->config;
+    if (tokens < 1 || tokens > session->capacity - session->length)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "tokens is %" PRId64 "; expected 1 to %" PRId64
+                         ", what the session has room for behind the %" PRId64 " that it holds",
+                         tokens, session->capacity - session->length, session->length);
+    CHECK(nn_check_ids(ids, 0, session->batch * tokens, c->vocabulary));
+    CHECK(nn_check_output("logits", logits, session->batch, NN_ANY, c->vocabulary));
+    if (logits->shape[2] != 1 && logits->shape[2] != tokens)
+        return attn_fail(ATTN_SHAPE_MISMATCH,
+                         "logits.shape[2] is %" PRId64 "; expected 1 for the last token, or %" PRId64 " for all",
+                         logits->shape[2], tokens);
+    return nn_check_threads(num_threads);
+}
+
+/** Working memory of a call: states, and that of a layer. */
+struct pieces {
+    float *hidden;
+    void *block;
+    size_t block_size;
+};
+
+static struct pieces take_pieces(struct nn_arena *arena, const attn_llama_session *session, int64_t tokens,
+                                 const attn_block_inputs *inputs)
+{
+    const attn_llama *llama = session->llama;
+    struct pieces pieces = {.hidden = nn_take(arena, session->batch, tokens, llama->config.d_model, sizeof(float))};
+    pieces.block_size = attn_block_workspace_size(llama->blocks[0], session->batch, tokens, inputs);
+    pieces.block = nn_take_bytes(arena, pieces.block_size);
+    return pieces;
+}
+
+static attn_status grow_workspace(attn_llama_session *session, const struct nn_arena *measured)
+{
+    const size_t needed = nn_arena_size(measured);
+    if (measured->status || needed <= session->workspace_size)
+        return measured->status;
+    free(session->workspace);
+    session->workspace_size = 0;
+    session->workspace = malloc(needed);
+    if (!session->workspace)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "a workspace of %zu bytes could not be allocated", needed);
+    session->workspace_size = needed;
+    return ATTN_OK;
+}
+
+/** A layer's cache. */
+static attn_tensor cache_of(const attn_llama_session *session, int64_t layer)
+{
+    const int64_t channels = kv_channels(session->llama), floats = session->batch * session->capacity * channels;
+    return attn_btc(session->cache + layer * floats, session->batch, session->capacity, channels);
+}
+
+/** The last norm, in place, and the product with the output matrix, of as many tokens as logits has. */
+static attn_status generate(const attn_llama *llama, const attn_tensor *hidden, const attn_tensor *logits,
+                            int num_threads)
+{
+    const attn_tensor gamma = attn_vector(llama->norm.gamma, llama->config.d_model);
+    const attn_linear_options options = {.num_threads = num_threads};
+    attn_tensor wanted = *hidden;
+    wanted.shape[2] = logits->shape[2];
+    wanted.data = (float *)wanted.data + (hidden->shape[2] - logits->shape[2]) * hidden->stride[2];
+    CHECK(attn_normalise(ATTN_NORM_RMS, &wanted, &gamma, NULL, llama->config.eps, &wanted, num_threads));
+    return attn_linear_forward(llama->head, &wanted, logits, &options);
+}
+
+attn_status attn_llama_forward(attn_llama_session *session, int64_t tokens, const int32_t *ids,
+                               const attn_tensor *logits, int num_threads)
+{
+    CHECK(check_forward(session, tokens, ids, logits, num_threads));
+    const attn_llama *llama = session->llama;
+    const attn_llama_config *c = &llama->config;
+    attn_tensor cache = cache_of(session, 0);
+    const attn_tensor rotation =
+        attn_btc(session->rotations + session->length * 2 * c->rope.pairs, 1, tokens, 2 * c->rope.pairs);
+    attn_params params = attn_params_default();
+    attn_block_inputs inputs = attn_block_inputs_default();
+    params.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
+    inputs.self = &params;
+    inputs.cache = &cache;
+    inputs.cached = session->length;
+    inputs.rotation = &rotation;
+    inputs.rope = ATTN_ROPE_HALF_SPLIT;
+    inputs.num_threads = num_threads;
+    struct nn_arena measured = {0};
+    struct nn_workspace w;
+    take_pieces(&measured, session, tokens, &inputs);
+    CHECK(grow_workspace(session, &measured));
+    CHECK(nn_workspace_open(&w, session->workspace, session->workspace_size, &measured));
+    const struct pieces pieces = take_pieces(&w.arena, session, tokens, &inputs);
+    const attn_tensor hidden = attn_btc(pieces.hidden, session->batch, tokens, c->d_model);
+    const attn_tensor embedding = attn_matrix(llama->embedding, c->vocabulary, c->d_model);
+    CHECK(attn_embed(&embedding, ids, 1, 0, &hidden, num_threads));
+    for (int64_t layer = 0; layer < c->layers; layer++) {
+        cache = cache_of(session, layer);
+        CHECK(attn_block_forward(llama->blocks[layer], &hidden, &hidden, &inputs, pieces.block, pieces.block_size));
+    }
+    CHECK(generate(llama, &hidden, logits, num_threads));
+    session->length += tokens;
+    return ATTN_OK;
+}
