@@ -247,7 +247,9 @@ static void run_product(struct product *product, const attn_tensor *x, int num_t
     product->blocks = (rows + most - 1) / most;
     product->block_rows = rounded_up((rows + product->blocks - 1) / product->blocks, 8);
     product->blocks = (rows + product->block_rows - 1) / product->block_rows;
-    const double operations = (double)product->grid.batch * (double)rows * (double)outputs * (double)linear->inputs / 8;
+    /* Reading a weight takes as long as its products with about eight rows. */
+    const double all_rows = (double)product->grid.batch * (double)rows;
+    const double operations = (all_rows > 8 ? all_rows / 8 : 1) * (double)outputs * (double)linear->inputs;
     attn_run_ranges(product->grid.batch * product->blocks * linear->panels, nn_threads(num_threads, operations),
                     run_tasks, product);
 }
