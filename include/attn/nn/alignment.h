@@ -32,8 +32,8 @@ typedef enum attn_score {
 
 /** Sizes and weights of a score function; weights are f32, bf16 or f16 and are copied. */
 typedef struct attn_alignment_config {
-    size_t struct_size;
-    attn_score score;
+    size_t struct_size;  /**< sizeof of this struct as the caller compiled it */
+    attn_score score;    /**< which function */
     int64_t d_query;     /**< channels of a query */
     int64_t d_key;       /**< channels of a key; equal to d_query for the two dot products */
     int64_t d_attention; /**< ADDITIVE: channels under the tanh; else 0 */
@@ -66,8 +66,10 @@ ATTN_API int64_t attn_alignment_projected(const attn_alignment *alignment);
 /**
  * The part of the scores that the keys give: W_k k + b (ADDITIVE), W_k k (GENERAL), a copy for the dot products.
  *
+ * @param alignment the score function
  * @param keys      f32 (B, 1, Tk, d_key)
  * @param projected f32 (B, 1, Tk, attn_alignment_projected()), written; must not overlap keys
+ * @param num_threads as in attn_params
  */
 ATTN_API attn_status attn_alignment_project(const attn_alignment *alignment, const attn_tensor *keys,
                                             const attn_tensor *projected, int num_threads);
@@ -83,6 +85,7 @@ ATTN_API size_t attn_alignment_workspace_size(const attn_alignment *alignment, i
  * Attention with projected keys. Scores of ADDITIVE are computed with a tanh of 3.5 ULP at most, whose error is lost in
  * their sum; the others run the core, with a plan of a few hundred bytes that is allocated for the call.
  *
+ * @param alignment the score function
  * @param q         f32 (B, 1, Tq, d_query)
  * @param projected f32 (B, 1, Tk, attn_alignment_projected()) from attn_alignment_project()
  * @param v         f32 (B, 1, Tk, dv): the values, often the keys before projection
@@ -91,6 +94,7 @@ ATTN_API size_t attn_alignment_workspace_size(const attn_alignment *alignment, i
  *                  must be 0 here. ADDITIVE takes kv_len, kv_start, causal with query_offset, mask, weights (all rows),
  *                  lse and num_threads, and refuses the rest with ATTN_UNSUPPORTED; the others take all of the core's.
  * @param workspace attn_alignment_workspace_size() bytes, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
  */
 ATTN_API attn_status attn_alignment_forward(const attn_alignment *alignment, const attn_tensor *q,
                                             const attn_tensor *projected, const attn_tensor *v, const attn_tensor *out,
@@ -114,11 +118,14 @@ ATTN_API size_t attn_pool_workspace_size(const attn_pool *pool, int64_t batch, i
 /**
  * Pools each sequence to one row.
  *
+ * @param pool the pool
  * @param x       f32 (B, 1, T, C)
  * @param lengths [B] live tokens, 0 to T, or NULL: T. A sequence without any gives zeros.
  * @param out     f32 (B, 1, 1, C)
  * @param weights NULL or f32 (B, 1, 1, T), written: the weight of each token, 0 behind the length
+ * @param num_threads as in attn_params
  * @param workspace attn_pool_workspace_size() bytes, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
  */
 ATTN_API attn_status attn_pool_forward(const attn_pool *pool, const attn_tensor *x, const int64_t *lengths,
                                        const attn_tensor *out, const attn_tensor *weights, int num_threads,

@@ -39,7 +39,7 @@ typedef enum attn_naming {
 
 /** What a layer is. Zero is the default of all but struct_size, attention and d_ff. */
 typedef struct attn_block_config {
-    size_t struct_size;
+    size_t struct_size;         /**< sizeof of this struct as the caller compiled it */
     attn_mha_config attention;  /**< of the self-attention; cross-attention has the same heads */
     int64_t d_ff;               /**< channels inside the feed-forward network */
     attn_activation activation; /**< between its two products; with gated that of the gate */
@@ -66,7 +66,7 @@ typedef struct attn_block attn_block;
 
 /** What a call of a layer is given besides its input; zero is every field's default except struct_size. */
 typedef struct attn_block_inputs {
-    size_t struct_size;
+    size_t struct_size;        /**< sizeof of this struct as the caller compiled it */
     const attn_params *self;   /**< options of the self-attention: causality, masks, ragged, weights on request, ... */
     const attn_params *cross;  /**< those of the cross-attention */
     const attn_tensor *memory; /**< with cross: f32 (B, 1, Tm, d_memory), or cross_kv instead */
@@ -112,10 +112,12 @@ ATTN_API attn_status attn_block_project_memory(const attn_block *block, const at
 /**
  * Runs a layer.
  *
+ * @param block the layer
  * @param x      f32 (B, 1, T, d_model)
  * @param out    f32 (B, 1, T, d_model); may be x, must not otherwise overlap an input
  * @param inputs NULL or the rest
  * @param workspace attn_block_workspace_size() bytes, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
  */
 ATTN_API attn_status attn_block_forward(const attn_block *block, const attn_tensor *x, const attn_tensor *out,
                                         const attn_block_inputs *inputs, void *workspace, size_t workspace_size);

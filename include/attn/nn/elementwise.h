@@ -24,11 +24,13 @@ typedef enum attn_norm {
 /**
  * Normalises every row of x over its C channels; the sums are taken about the mean, in two passes.
  *
+ * @param norm which one
  * @param x     (B, 1, T, C)
  * @param gamma (1, 1, 1, C) f32, bf16 or f16; NULL: ones
  * @param beta  the same; NULL: zeros; not with ATTN_NORM_RMS
  * @param eps   finite, not negative
  * @param out   (B, 1, T, C)
+ * @param num_threads as in attn_params
  */
 ATTN_API attn_status attn_normalise(attn_norm norm, const attn_tensor *x, const attn_tensor *gamma,
                                     const attn_tensor *beta, float eps, const attn_tensor *out, int num_threads);
@@ -50,7 +52,9 @@ ATTN_API attn_status attn_gate(attn_activation activation, const attn_tensor *ga
  * @param table (1, 1, N, C) f32, bf16 or f16, any strides with contiguous channels
  * @param ids   [B*T], 0 to N-1; checked before anything is written
  * @param scale 0 means 1
+ * @param accumulate whether to add to what out holds
  * @param out   (B, 1, T, C)
+ * @param num_threads as in attn_params
  */
 ATTN_API attn_status attn_embed(const attn_tensor *table, const int32_t *ids, float scale, int accumulate,
                                 const attn_tensor *out, int num_threads);

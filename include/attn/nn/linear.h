@@ -45,8 +45,8 @@ typedef struct attn_linear_options {
  *
  * @param linear     set to the layer, NULL on an error; the caller destroys it
  * @param num_parts  1 or more
- * @param weights    [num_parts] (1, 1, out, in) f32, bf16 or f16, any strides; the same in for all. Copied, bf16 and
- * f16 widened to f32, so they may go away afterwards.
+ * @param weights    [num_parts] (1, 1, out, in) f32, bf16 or f16, any strides; the same in for all. Copied and
+ *                   widened to f32, so they may go away afterwards.
  * @param biases     [num_parts] (1, 1, 1, out), or data NULL for no bias; NULL: none at all
  */
 ATTN_API attn_status attn_linear_create(attn_linear **linear, int64_t num_parts, const attn_tensor *weights,
@@ -61,6 +61,7 @@ ATTN_API int64_t attn_linear_outputs(const attn_linear *linear, int64_t part);
 /**
  * The product of a layer with one part.
  *
+ * @param linear the layer
  * @param x    f32 (B, 1, T, in), channels contiguous
  * @param out  f32 (B, 1, T, out), channels contiguous; must not overlap x
  * @param options NULL or options

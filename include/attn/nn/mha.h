@@ -22,14 +22,14 @@ extern "C" {
 
 /** Sizes of a layer. Zero is the default of all but struct_size, d_model and heads. */
 typedef struct attn_mha_config {
-    size_t struct_size;
-    int64_t d_model;   /**< channels of x */
-    int64_t heads;     /**< query heads */
-    int64_t kv_heads;  /**< heads of keys and values, a divisor of heads; 0 means heads */
-    int64_t head_dim;  /**< channels of a query and key head; 0 means d_model / heads, which must then be whole */
-    int64_t value_dim; /**< channels of a value head; 0 means head_dim */
-    int64_t d_memory;  /**< channels of the memory that keys and values are made from; 0 means d_model */
-    int64_t d_out;     /**< channels of out; 0 means d_model */
+    size_t struct_size; /**< sizeof of this struct as the caller compiled it */
+    int64_t d_model;    /**< channels of x */
+    int64_t heads;      /**< query heads */
+    int64_t kv_heads;   /**< heads of keys and values, a divisor of heads; 0 means heads */
+    int64_t head_dim;   /**< channels of a query and key head; 0 means d_model / heads, which must then be whole */
+    int64_t value_dim;  /**< channels of a value head; 0 means head_dim */
+    int64_t d_memory;   /**< channels of the memory that keys and values are made from; 0 means d_model */
+    int64_t d_out;      /**< channels of out; 0 means d_model */
 } attn_mha_config;
 
 /** A config with every field at its default; set d_model and heads. */
@@ -82,12 +82,14 @@ ATTN_API size_t attn_mha_workspace_size(const attn_mha *mha, int64_t batch, int6
 /**
  * Self-attention (memory NULL) or cross-attention.
  *
+ * @param mha the layer
  * @param x       f32 (B, 1, Tq, d_model)
  * @param memory  f32 (B, 1, Tk, d_memory) or NULL for x
  * @param out     f32 (B, 1, Tq, d_out); must not overlap x or memory
  * @param params  NULL or the core's options: masks, causality, dropout, rope, ragged, weights on request,
  *                num_threads, ...; tensors in them have this layer's heads
  * @param workspace  attn_mha_workspace_size() bytes, not shared with a concurrent call, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
  */
 ATTN_API attn_status attn_mha_forward(const attn_mha *mha, const attn_tensor *x, const attn_tensor *memory,
                                       const attn_tensor *out, const attn_params *params, void *workspace,

@@ -19,7 +19,7 @@ extern "C" {
 
 /** Sizes of a BERT-style encoder (Devlin et al. 2019), as in the config.json of Transformers. */
 typedef struct attn_bert_config {
-    size_t struct_size;
+    size_t struct_size;         /**< sizeof of this struct as the caller compiled it */
     int64_t layers;             /**< num_hidden_layers */
     int64_t d_model;            /**< hidden_size */
     int64_t heads;              /**< num_attention_heads */
@@ -57,12 +57,15 @@ typedef struct attn_bert_outputs {
  * Encodes sequences of any lengths without padding. Token t of sequence s is ids[offsets[s] + t] and has position t and
  * segment type 0.
  *
+ * @param bert the encoder
  * @param num_sequences 0 or more
  * @param offsets [num_sequences + 1] from 0, not descending; a sequence has at most config.positions tokens
  * @param ids     [offsets[num_sequences]] 0 to config.vocabulary - 1
  * @param hidden  f32 (1, 1, offsets[num_sequences], d_model): the last layer's states
  * @param outputs NULL or what else is wanted
+ * @param num_threads as in attn_params
  * @param workspace attn_bert_workspace_size() bytes, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
  */
 ATTN_API attn_status attn_bert_forward(const attn_bert *bert, int64_t num_sequences, const int64_t *offsets,
                                        const int32_t *ids, const attn_tensor *hidden, const attn_bert_outputs *outputs,
@@ -73,6 +76,9 @@ ATTN_API attn_status attn_bert_forward(const attn_bert *bert, int64_t num_sequen
  * (never by less than 1e-12). A sequence without tokens gives zeros.
  *
  * @param hidden f32 (1, 1, tokens, C)
+ * @param num_sequences 0 or more
+ * @param offsets [num_sequences + 1] first tokens, and the end of the last
+ * @param normalise whether rows are brought to length 1
  * @param out    f32 (1, 1, num_sequences, C)
  */
 ATTN_API attn_status attn_mean_pool(const attn_tensor *hidden, int64_t num_sequences, const int64_t *offsets,
@@ -82,10 +88,15 @@ ATTN_API attn_status attn_mean_pool(const attn_tensor *hidden, int64_t num_seque
 
 /** Sizes of a Llama-style decoder (Touvron et al. 2023). */
 typedef struct attn_llama_config {
-    size_t struct_size;
-    int64_t layers, d_model, heads, kv_heads, head_dim; /**< kv_heads 0: heads; head_dim 0: d_model / heads */
-    int64_t d_ff, vocabulary;                           /**< inside the network; tokens known */
-    float eps;                                          /**< of the RMS norms */
+    size_t struct_size;    /**< sizeof of this struct as the caller compiled it */
+    int64_t layers;        /**< num_hidden_layers */
+    int64_t d_model;       /**< hidden_size */
+    int64_t heads;         /**< num_attention_heads */
+    int64_t kv_heads;      /**< num_key_value_heads; 0 means heads */
+    int64_t head_dim;      /**< 0 means d_model / heads */
+    int64_t d_ff;          /**< intermediate_size */
+    int64_t vocabulary;    /**< vocab_size */
+    float eps;             /**< of the RMS norms */
     attn_rope_config rope; /**< as attn_rope_config_default() makes it, where pairs 0 means head_dim / 2 */
     int tied;              /**< not 0: the embedding is the output matrix, too, and lm_head.weight is not read */
 } attn_llama_config;
@@ -114,9 +125,11 @@ ATTN_API attn_status attn_llama_session_truncate(attn_llama_session *session, in
 /**
  * Adds tokens to all sequences of a session: a prompt, or one token a step.
  *
+ * @param session whose tokens these follow
  * @param tokens 1 or more; session length + tokens is at most its capacity
  * @param ids    [batch*tokens]
  * @param logits f32 (batch, 1, 1, vocabulary): those after the last token; or (batch, 1, tokens, vocabulary): all
+ * @param num_threads as in attn_params
  */
 ATTN_API attn_status attn_llama_forward(attn_llama_session *session, int64_t tokens, const int32_t *ids,
                                         const attn_tensor *logits, int num_threads);
@@ -125,16 +138,21 @@ ATTN_API attn_status attn_llama_forward(attn_llama_session *session, int64_t tok
 
 /** Sizes of an encoder-decoder Transformer (Vaswani et al. 2017), PyTorch's nn.Transformer with embeddings. */
 typedef struct attn_transformer_config {
-    size_t struct_size;
-    int64_t encoder_layers, decoder_layers; /**< 0 or more; 1 or more */
-    int64_t d_model, heads, d_ff;
-    int64_t source_vocabulary, target_vocabulary;
+    size_t struct_size;         /**< sizeof of this struct as the caller compiled it */
+    int64_t encoder_layers;     /**< 0 or more */
+    int64_t decoder_layers;     /**< 1 or more */
+    int64_t d_model;            /**< channels of a token */
+    int64_t heads;              /**< of every attention; a divisor of d_model */
+    int64_t d_ff;               /**< channels inside the feed-forward networks */
+    int64_t source_vocabulary;  /**< tokens known to the encoder */
+    int64_t target_vocabulary;  /**< tokens known to the decoder */
     int64_t positions;          /**< longest sequence on either side */
     attn_activation activation; /**< of the feed-forward networks */
     float eps;                  /**< of the layer norms */
     int norm_first;             /**< pre-norm layers */
     int final_norms;            /**< encoder.norm and decoder.norm are there */
-    int32_t bos, eos;           /**< ids that begin and end a target sequence */
+    int32_t bos;                /**< id that begins a target sequence */
+    int32_t eos;                /**< id that ends one */
 } attn_transformer_config;
 
 /** An encoder-decoder Transformer. */
@@ -152,9 +170,13 @@ ATTN_API void attn_transformer_destroy(attn_transformer *model);
 
 /**
  * The encoder's states for a padded batch.
+ * @param model the model
+ * @param batch sequences
+ * @param tokens of each sequence
  * @param ids     [batch*tokens]; what stands behind a length is not looked at
  * @param lengths [batch] 0 to tokens, or NULL: tokens
  * @param memory  f32 (batch, 1, tokens, d_model); rows behind a length become 0
+ * @param num_threads as in attn_params
  */
 ATTN_API attn_status attn_transformer_encode(const attn_transformer *model, int64_t batch, int64_t tokens,
                                              const int32_t *ids, const int64_t *lengths, const attn_tensor *memory,
@@ -169,7 +191,7 @@ typedef struct attn_hypothesis {
 
 /** How to decode. */
 typedef struct attn_decoding {
-    size_t struct_size;
+    size_t struct_size; /**< sizeof of this struct as the caller compiled it */
     int64_t beams;      /**< 0 or 1: greedy; else beam search, at most target_vocabulary */
     int64_t max_length; /**< ids at most, eos included; 1 to config.positions - 1 */
     /**
@@ -202,8 +224,10 @@ static inline attn_decoding attn_decoding_default(void)
  * stops as soon as the first has ended, which cannot change any more.) Log-probabilities are computed in double from
  * the f32 logits; a score or, in greedy search, a logit that is NaN counts as -inf.
  *
+ * @param model the model
  * @param memory  f32 (batch, 1, Tm, d_model)
  * @param lengths [batch] live rows of memory, 1 to Tm, or NULL: Tm
+ * @param decoding how
  * @param best    [batch]: the best hypothesis of each; ids are set by the caller, the rest is written
  */
 ATTN_API attn_status attn_transformer_decode(const attn_transformer *model, const attn_tensor *memory,
@@ -213,12 +237,14 @@ ATTN_API attn_status attn_transformer_decode(const attn_transformer *model, cons
 /**
  * Logits of given target ids (teacher forcing): row t are those after ids 0..t.
  *
+ * @param model the model
  * @param memory  f32 (batch, 1, Tm, d_model)
  * @param lengths [batch] live rows of memory, 1 to Tm, or NULL: Tm
  * @param tokens  0 to config.positions
  * @param ids     [batch*tokens], the first of each sequence usually bos
  * @param logits  f32 (batch, 1, tokens, target_vocabulary)
  * @param weights NULL or f32 (batch, heads, tokens, Tm): the cross-attention of the last decoder layer
+ * @param num_threads as in attn_params
  */
 ATTN_API attn_status attn_transformer_score(const attn_transformer *model, const attn_tensor *memory,
                                             const int64_t *lengths, int64_t tokens, const int32_t *ids,

@@ -16,11 +16,11 @@ extern "C" {
 
 /** Sizes of an LSTM; zero is the default of all but struct_size, input and hidden. */
 typedef struct attn_lstm_config {
-    size_t struct_size;
-    int64_t input;     /**< channels of x */
-    int64_t hidden;    /**< channels of h and c */
-    int64_t layers;    /**< 0 means 1 */
-    int bidirectional; /**< not 0: a second direction from the last live token back; out has 2 * hidden channels */
+    size_t struct_size; /**< sizeof of this struct as the caller compiled it */
+    int64_t input;      /**< channels of x */
+    int64_t hidden;     /**< channels of h and c */
+    int64_t layers;     /**< 0 means 1 */
+    int bidirectional;  /**< not 0: a second direction from the last live token back; out has 2 * hidden channels */
 } attn_lstm_config;
 
 /** A config with every field at its default; set input and hidden. */
@@ -65,13 +65,16 @@ ATTN_API size_t attn_lstm_workspace_size(const attn_lstm *lstm, int64_t batch, i
  *
  *     i, f, o = sigmoid(W x_t + U h + b),  g = tanh(W x_t + U h + b),  c = f c + i g,  h = o tanh(c)
  *
+ * @param lstm the LSTM
  * @param x       f32 (B, 1, T, input)
  * @param lengths [B] live tokens, 0 to T, or NULL: T. The reverse direction begins at the last live one.
  * @param state   NULL (zeros), or f32 (2, 1, layers*directions*B, hidden): h and c for each layer, direction and
  *                sequence to start from, row (layer*directions + direction)*B + sequence, replaced by those after
  *                the last live token that the direction reads; must not overlap x or out
  * @param out     f32 (B, 1, T, directions*hidden); rows behind a length become 0; must not overlap x
+ * @param num_threads as in attn_params
  * @param workspace attn_lstm_workspace_size() bytes, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
  */
 ATTN_API attn_status attn_lstm_forward(const attn_lstm *lstm, const attn_tensor *x, const int64_t *lengths,
                                        const attn_tensor *state, const attn_tensor *out, int num_threads,
@@ -92,7 +95,7 @@ typedef struct attn_bahdanau attn_bahdanau;
 
 /** Weights of a step; all are copied. */
 typedef struct attn_bahdanau_config {
-    size_t struct_size;
+    size_t struct_size;              /**< sizeof of this struct as the caller compiled it */
     const attn_alignment *alignment; /**< ADDITIVE, d_query = hidden, d_key = annotation; used, not copied */
     int64_t embedding;               /**< channels of the last word's embedding */
     int64_t annotation;              /**< channels of an annotation */
@@ -121,6 +124,7 @@ ATTN_API size_t attn_bahdanau_workspace_size(const attn_bahdanau *step, int64_t 
 /**
  * Runs one step for B sequences.
  *
+ * @param step the decoder step
  * @param word        f32 (B, 1, 1, embedding)
  * @param projected   f32 (B, 1, T, d_attention): attn_alignment_project() of the annotations, once a sequence
  * @param annotations f32 (B, 1, T, annotation): the encoder's states
@@ -128,7 +132,9 @@ ATTN_API size_t attn_bahdanau_workspace_size(const attn_bahdanau *step, int64_t 
  * @param state       f32 (B, 1, 1, hidden), replaced; like the other two outputs it must not overlap anything else
  * @param context     NULL or f32 (B, 1, 1, annotation), written; zeros for a sequence without annotations
  * @param weights     NULL or f32 (B, 1, 1, T), written; 0 behind the length
+ * @param num_threads as in attn_params
  * @param workspace   attn_bahdanau_workspace_size() bytes, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
  */
 ATTN_API attn_status attn_bahdanau_forward(const attn_bahdanau *step, const attn_tensor *word,
                                            const attn_tensor *projected, const attn_tensor *annotations,

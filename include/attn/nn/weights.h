@@ -45,6 +45,7 @@ ATTN_API int attn_weights_has(const attn_weights *weights, const char *name);
 /**
  * Finds a matrix of f32, bf16 or f16.
  *
+ * @param weights the set
  * @param name    as in the file, e.g. "encoder.layer.0.output.dense.weight"
  * @param rows    expected rows, or ATTN_ANY; 0 for a vector. A tensor of attn_weights_create() with one row is both.
  * @param columns expected columns, or length of the vector, or ATTN_ANY
