@@ -98,6 +98,12 @@ typedef struct attn_tensor {
     int64_t stride[4]; /**< the same axes, in elements */
 } attn_tensor;
 
+/** A stride of a contiguous tensor. Wraps around where the tensor could not exist, which every call refuses. */
+static inline int64_t attn_stride(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+
 /** A contiguous f32 tensor laid out [batch][head][token][channel]. */
 static inline attn_tensor attn_bhtd(const void *data, int64_t batch, int64_t heads, int64_t tokens, int64_t channels)
 {
@@ -107,8 +113,8 @@ static inline attn_tensor attn_bhtd(const void *data, int64_t batch, int64_t hea
     t.shape[0] = batch, t.shape[1] = heads, t.shape[2] = tokens, t.shape[3] = channels;
     t.stride[3] = 1;
     t.stride[2] = channels;
-    t.stride[1] = tokens * channels;
-    t.stride[0] = heads * tokens * channels;
+    t.stride[1] = attn_stride(tokens, channels);
+    t.stride[0] = attn_stride(heads, t.stride[1]);
     return t;
 }
 
@@ -121,8 +127,8 @@ static inline attn_tensor attn_bthd(const void *data, int64_t batch, int64_t tok
     t.shape[0] = batch, t.shape[1] = heads, t.shape[2] = tokens, t.shape[3] = channels;
     t.stride[3] = 1;
     t.stride[1] = channels;
-    t.stride[2] = heads * channels;
-    t.stride[0] = tokens * heads * channels;
+    t.stride[2] = attn_stride(heads, channels);
+    t.stride[0] = attn_stride(tokens, t.stride[2]);
     return t;
 }
 

@@ -75,6 +75,20 @@ struct options *random_options(struct memory *m, const struct options_for *of)
     }
     if (rng_percent(rng, 15))
         o->params.softcap = 2;
+    if (rng_percent(rng, 15)) {
+        float *slopes = bytes(m, (size_t)of->heads * sizeof *slopes);
+        for (int64_t h = 0; h < of->heads; h++)
+            slopes[h] = 0.3f / (float)(h + 1);
+        o->params.alibi_slopes = slopes;
+    }
+    if (rng_percent(rng, 15)) {
+        enum { BUCKETS = 8 };
+        float *table = bytes(m, (size_t)of->heads * BUCKETS * sizeof *table);
+        for (int64_t i = 0; i < of->heads * BUCKETS; i++)
+            table[i] = rng_normal(rng);
+        o->bias = (attn_relative_bias){ATTN_BUCKETS_T5_BIDIRECTIONAL, BUCKETS, 20, table};
+        o->params.relative_bias = &o->bias;
+    }
     if (of->dk == 0) /* unknown to the test, or the score function's own */
         return o;
     if (rng_percent(rng, 15))

@@ -18,6 +18,7 @@ struct options {
     attn_rope_tables rope;
     attn_dropout dropout;
     attn_window window;
+    attn_relative_bias bias;
 };
 
 /** Belongs to the memory. weights are asked for now and then: params.weights. */

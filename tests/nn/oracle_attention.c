@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention on rows of projected heads. The options that the layers' tests use
- * are here: scale, temperature, head_scale, softcap, sinks, rope, additive
- * masks, whatever hides keys, dropout, ragged batches. The units of
+ * are here: scale, temperature, head_scale, softcap, sinks, rope, ALiBi,
+ * relative biases, additive masks, whatever hides keys, dropout, ragged batches. The units of
  * tests/support's oracle need q, k and v in f32, which projections in double
  * are not; its answers about visibility are used as they are.
  */
@@ -21,7 +21,11 @@ static void mix_row(const struct oracle_heads *s, int64_t b, int64_t h, int64_t 
         weights[j] = -INFINITY;
         if (!oracle_key_is_live(params, s->tq, s->tk, b, h, i, j))
             continue;
-        weights[j] = (real)scores[j] + (real)oracle_bias(params, b, h, i, j);
+        real score = (real)scores[j];
+        if (params->alibi_slopes)
+            score -= (real)params->alibi_slopes[h] * (real)llabs(oracle_distance(&query, j - query.first_key));
+        score += (real)oracle_relative_bias(params, &query, j - query.first_key);
+        weights[j] = score + (real)oracle_bias(params, b, h, i, j);
         top = (real)weights[j] > top || isnan(weights[j]) ? (real)weights[j] : top;
     }
     const real base = top == -(real)INFINITY ? 0 : top;

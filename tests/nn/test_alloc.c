@@ -105,6 +105,70 @@ static attn_status run_alignment(struct made *made)
     return status;
 }
 
+static attn_status run_llama(struct made *made)
+{
+    attn_llama_config config = {.struct_size = sizeof config,
+                                .layers = 1,
+                                .d_model = D,
+                                .heads = HEADS,
+                                .d_ff = FF,
+                                .vocabulary = WORDS,
+                                .eps = 1e-6f,
+                                .rope = attn_rope_config_default(),
+                                .tied = 1};
+    const attn_tensor logits = attn_btc(made->out_data, 1, 1, WORDS);
+    attn_llama *llama = (attn_llama *)(uintptr_t)64;
+    attn_llama_session *session = NULL;
+    attn_status status = attn_llama_load(&llama, &config, made->weights);
+    assert_true((status == ATTN_OK) == (llama != NULL));
+    if (!status)
+        status = attn_llama_session_create(&session, llama, 1, 8);
+    assert_true((status == ATTN_OK) == (session != NULL));
+    if (!status)
+        status = attn_llama_forward(session, 3, (const int32_t[]){1, 2, 3}, &logits, 2);
+    if (status && session)
+        assert_int_equal(attn_llama_session_length(session), 0);
+    attn_llama_session_destroy(session);
+    attn_llama_destroy(llama);
+    return status;
+}
+
+static attn_status run_transformer(struct made *made)
+{
+    const attn_transformer_config config = {.struct_size = sizeof config,
+                                            .encoder_layers = 1,
+                                            .decoder_layers = 1,
+                                            .d_model = D,
+                                            .heads = HEADS,
+                                            .d_ff = FF,
+                                            .source_vocabulary = WORDS,
+                                            .target_vocabulary = WORDS,
+                                            .positions = PLACES,
+                                            .activation = ATTN_ACTIVATION_RELU,
+                                            .eps = 1e-6f,
+                                            .bos = 1,
+                                            .eos = 2};
+    attn_decoding decoding = attn_decoding_default();
+    static float memory_data[3 * D];
+    int32_t ids[4] = {0};
+    attn_hypothesis best = {.ids = ids};
+    const attn_tensor memory = attn_btc(memory_data, 1, 3, D);
+    attn_transformer *model = (attn_transformer *)(uintptr_t)64;
+    decoding.beams = 3, decoding.max_length = 4, decoding.num_threads = 2;
+    attn_status status = attn_transformer_load(&model, &config, made->weights, "");
+    assert_true((status == ATTN_OK) == (model != NULL));
+    if (!status)
+        status = attn_transformer_encode(model, 1, 3, (const int32_t[]){5, 6, 7}, NULL, &memory, 2);
+    if (!status)
+        status = attn_transformer_decode(model, &memory, NULL, &decoding, &best);
+    attn_transformer_destroy(model);
+    for (int i = 0; i < 4 && !status; i++)
+        made->out_data[i] = (float)ids[i];
+    if (!status)
+        made->out_data[4] = (float)best.log_prob;
+    return status;
+}
+
 static void make(struct made *made, struct memory *m)
 {
     attn_block_config block = attn_block_config_default();
@@ -127,6 +191,17 @@ static void make(struct made *made, struct memory *m)
                 named_add(made->named, m, ATTN_F32, kind < 2 ? 4 * HIDDEN : 0, columns, 0.5, 0, "rnn.", name);
             }
         }
+    named_add(made->named, m, ATTN_F32, WORDS, D, 1, 0, "", "model.embed_tokens.weight");
+    named_add_norm(made->named, m, ATTN_NORM_RMS, D, "", "model.norm");
+    attn_block_config llama = block;
+    llama.gated = 1, llama.norm = ATTN_NORM_RMS;
+    named_add_block(made->named, m, &llama, "model.layers.0.", ATTN_NAMING_LLAMA, 0);
+    named_add(made->named, m, ATTN_F32, WORDS, D, 0.3, 0, "", "src_embedding.weight");
+    named_add(made->named, m, ATTN_F32, WORDS, D, 0.3, 0, "", "tgt_embedding.weight");
+    named_add(made->named, m, ATTN_F32, WORDS, D, 0.3, 0, "", "generator.weight");
+    named_add_block(made->named, m, &block, "encoder.layers.0.", ATTN_NAMING_TORCH, 1);
+    block.cross = 1;
+    named_add_block(made->named, m, &block, "decoder.layers.0.", ATTN_NAMING_TORCH, 1);
     named_add(made->named, m, ATTN_F32, ATTENTION, D, 0.5, 0, "pool.", "w");
     named_add(made->named, m, ATTN_F32, 0, ATTENTION, 0.5, 0, "pool.", "v");
     made->weights = named_weights(made->named);
@@ -161,7 +236,8 @@ static int nth_fails(int n, int persistent, run_function *run, struct made *made
 static void test_every_allocation(void **state)
 {
     (void)state;
-    static run_function *const runs[] = {run_weights, run_bert, run_lstm, run_pool, run_alignment};
+    static run_function *const runs[] = {run_weights,   run_bert,  run_lstm,       run_pool,
+                                         run_alignment, run_llama, run_transformer};
     static struct made made;
     static float expected[TOKENS * D];
     struct memory *m = memory_create("alloc", 0);
