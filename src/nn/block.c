@@ -278,8 +278,8 @@ size_t attn_block_workspace_size(const attn_block *block, int64_t batch, int64_t
 {
     attn_block_inputs in;
     struct block_call call = {.block = block};
-    if (!block || batch < 0 || tokens < 0 || take_inputs(&in, inputs) || take_all_params(&call, &in) ||
-        in.cached < 0 || in.cached > INT64_MAX - tokens)
+    if (!block || batch < 0 || tokens < 0 || take_inputs(&in, inputs) || take_all_params(&call, &in) || in.cached < 0 ||
+        in.cached > INT64_MAX - tokens)
         return SIZE_MAX;
     struct nn_arena arena = {0};
     take_pieces(&arena, &call, batch, tokens, &in);
