@@ -172,19 +172,9 @@ attn_status attn_alignment_project(const attn_alignment *alignment, const attn_t
 /* --------------------------------------------------------------- attention -- */
 
 /** The caller's options with the scale of the score function. */
-static attn_params params_of(const attn_alignment *alignment, const attn_params *params)
+static attn_status take_params(attn_params *p, const attn_alignment *alignment, const attn_params *params)
 {
-    attn_params p = params ? *params : attn_params_default();
-    p.scale = alignment->score == ATTN_SCORE_SCALED_DOT ? 0.0f : 1.0f;
-    p.temperature = alignment->temperature;
-    return p;
-}
-
-static attn_status check_params(const attn_params *p)
-{
-    if (!p)
-        return ATTN_OK;
-    CHECK(nn_check_struct("params", p->struct_size, sizeof *p));
+    CHECK(attn_take_params(p, params));
     if (p->scale != 0.0f)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.scale is %g; expected 0, as the score function has its own",
                          (double)p->scale);
@@ -194,6 +184,8 @@ static attn_status check_params(const attn_params *p)
                          (double)p->temperature);
     if (p->head_scale)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.head_scale is set; expected NULL, as there is one head");
+    p->scale = alignment->score == ATTN_SCORE_SCALED_DOT ? 0.0f : 1.0f;
+    p->temperature = alignment->temperature;
     return ATTN_OK;
 }
 
@@ -201,15 +193,6 @@ static attn_status check_params(const attn_params *p)
 static float *take_query_part(struct nn_arena *arena, const attn_alignment *alignment, int64_t batch, int64_t q_tokens)
 {
     return nn_take(arena, batch, q_tokens, alignment->d_projected, sizeof(float));
-}
-
-/** The core's plan for a call of these tensors, of which it looks at the shapes. */
-static attn_status plan_of(attn_plan **plan, const attn_alignment *alignment, const attn_tensor *q,
-                           const attn_tensor *projected, const attn_tensor *v, const attn_tensor *out,
-                           const attn_params *params)
-{
-    const attn_params p = params_of(alignment, params);
-    return attn_plan_create(plan, q, projected, v, out, &p);
 }
 
 size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t batch, int64_t q_tokens, int64_t k_tokens,
@@ -226,11 +209,11 @@ size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t ba
     attn_tensor q = {.shape = {batch, 1, q_tokens, alignment->d_query}}, projected = q, v = q, out = q;
     projected.shape[2] = v.shape[2] = k_tokens;
     v.shape[3] = out.shape[3] = d_value;
-    attn_plan *plan;
-    if (check_params(params) || plan_of(&plan, alignment, &q, &projected, &v, &out, params))
+    attn_params p;
+    size_t size;
+    if (take_params(&p, alignment, params) || attn_forward_workspace_size(&q, &projected, &v, &out, &p, &size))
         return SIZE_MAX;
-    nn_take_bytes(&arena, attn_plan_workspace_size(plan));
-    attn_plan_destroy(plan);
+    nn_take_bytes(&arena, size);
     return nn_arena_size(&arena);
 }
 
@@ -248,23 +231,18 @@ static attn_status check_operands(const attn_alignment *alignment, const attn_te
     return attn_check_apart("out", out, "v", v, 0);
 }
 
-static attn_status forward_core(const attn_alignment *alignment, const attn_tensor *q, const attn_tensor *projected,
-                                const attn_tensor *v, const attn_tensor *out, const attn_params *params,
-                                void *workspace, size_t workspace_size)
+static attn_status forward_core(const attn_tensor *q, const attn_tensor *projected, const attn_tensor *v,
+                                const attn_tensor *out, const attn_params *params, void *workspace,
+                                size_t workspace_size)
 {
-    const attn_params p = params_of(alignment, params);
     struct nn_workspace memory;
     struct nn_arena measured = {0};
-    attn_plan *plan;
-    CHECK(attn_plan_create(&plan, q, projected, v, out, &p));
-    const size_t size = attn_plan_workspace_size(plan);
+    size_t size;
+    CHECK(attn_forward_workspace_size(q, projected, v, out, params, &size));
     nn_take_bytes(&measured, size);
-    attn_status status = nn_workspace_open(&memory, workspace, workspace_size, &measured);
-    if (!status) {
-        status = attn_plan_run(plan, q, projected, v, out, &p, nn_take_bytes(&memory.arena, size), size);
-        nn_workspace_close(&memory);
-    }
-    attn_plan_destroy(plan);
+    CHECK(nn_workspace_open(&memory, workspace, workspace_size, &measured));
+    const attn_status status = attn_forward_in(q, projected, v, out, params, nn_take_bytes(&memory.arena, size), size);
+    nn_workspace_close(&memory);
     return status;
 }
 
@@ -272,16 +250,15 @@ static attn_status forward_additive(const attn_alignment *alignment, const attn_
                                     const attn_tensor *v, const attn_tensor *out, const attn_params *params,
                                     void *workspace, size_t workspace_size)
 {
-    const attn_params p = params_of(alignment, params);
     struct nn_workspace memory;
     struct nn_arena measured = {0};
-    CHECK(nn_check_additive(&p, q, projected, v, out));
+    CHECK(nn_check_additive(params, q, projected, v, out));
     take_query_part(&measured, alignment, q->shape[0], q->shape[2]);
     CHECK(nn_workspace_open(&memory, workspace, workspace_size, &measured));
     float *part = take_query_part(&memory.arena, alignment, q->shape[0], q->shape[2]);
     const attn_tensor query = attn_btc(part, q->shape[0], q->shape[2], alignment->d_projected);
     const attn_status status =
-        attn_linear_forward(alignment->w_q, q, &query, &(attn_linear_options){.num_threads = p.num_threads});
+        attn_linear_forward(alignment->w_q, q, &query, &(attn_linear_options){.num_threads = params->num_threads});
     if (!status)
         nn_additive_run(&(struct nn_additive){
             .kernels = alignment->kernels,
@@ -290,7 +267,7 @@ static attn_status forward_additive(const attn_alignment *alignment, const attn_
             .k = projected,
             .v = v,
             .out = out,
-            .params = &p,
+            .params = params,
         });
     nn_workspace_close(&memory);
     return status;
@@ -301,8 +278,9 @@ attn_status attn_alignment_forward(const attn_alignment *alignment, const attn_t
                                    void *workspace, size_t workspace_size)
 {
     CHECK(check_operands(alignment, q, projected, v, out));
-    CHECK(check_params(params));
+    attn_params p;
+    CHECK(take_params(&p, alignment, params));
     return alignment->score == ATTN_SCORE_ADDITIVE
-               ? forward_additive(alignment, q, projected, v, out, params, workspace, workspace_size)
-               : forward_core(alignment, q, projected, v, out, params, workspace, workspace_size);
+               ? forward_additive(alignment, q, projected, v, out, &p, workspace, workspace_size)
+               : forward_core(q, projected, v, out, &p, workspace, workspace_size);
 }

@@ -83,7 +83,7 @@ ATTN_API size_t attn_alignment_workspace_size(const attn_alignment *alignment, i
 
 /**
  * Attention with projected keys. Scores of ADDITIVE are computed with a tanh of 3.5 ULP at most, whose error is lost in
- * their sum; the others run the core, with a plan of a few hundred bytes that is allocated for the call.
+ * their sum; the others run the core.
  *
  * @param alignment the score function
  * @param q         f32 (B, 1, Tq, d_query)
