@@ -270,7 +270,7 @@ static void test_names_and_numbers(void **state)
     assert_string_equal(attn_isa_name((attn_isa)-1), "unknown");
     assert_int_equal(ATTN_ISA_AVX512_BF16, 5);
     assert_int_equal(ATTN_ISA_NEON_BF16, 6);
-    for (int a = 0; a <= ATTN_WORKSPACE_TOO_SMALL; a++)
+    for (int a = 0; a <= ATTN_INVALID_FILE; a++)
         for (int b = 0; b < a; b++)
             assert_string_not_equal(attn_status_string((attn_status)a), attn_status_string((attn_status)b));
     assert_string_equal(attn_status_string((attn_status)99), "unknown status");
