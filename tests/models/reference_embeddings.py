@@ -40,14 +40,16 @@ class Encoder:
         return functional.layer_norm(x, x.shape[-1:], self.weights[name + ".weight"], self.weights[name + ".bias"],
                                      self.config["layer_norm_eps"])
 
-    def attention(self, x, prefix):
+    def attention(self, x, prefix, seen):
         heads = self.config["num_attention_heads"]
         q, k, v = (self.linear(x, f"{prefix}attention.self.{name}").view(len(x), heads, -1).transpose(0, 1)
                    for name in ("query", "key", "value"))
         weights = torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, -1)
+        seen.append(weights)
         return self.linear((weights @ v).transpose(0, 1).reshape(x.shape), f"{prefix}attention.output.dense")
 
-    def embed(self, sentence):
+    def embed(self, sentence, seen):
+        """The embedding of a sentence; the attention weights (head, query, key) of each layer are appended to seen."""
         ids = torch.tensor(self.tokenizer.encode(sentence).ids)
         x = (self.weights["embeddings.word_embeddings.weight"][ids]
              + self.weights["embeddings.position_embeddings.weight"][:len(ids)]
@@ -55,7 +57,7 @@ class Encoder:
         x = self.norm(x, "embeddings.LayerNorm")
         for layer in range(self.config["num_hidden_layers"]):
             prefix = f"encoder.layer.{layer}."
-            x = self.norm(self.attention(x, prefix) + x, f"{prefix}attention.output.LayerNorm")
+            x = self.norm(self.attention(x, prefix, seen) + x, f"{prefix}attention.output.LayerNorm")
             hidden = functional.gelu(self.linear(x, f"{prefix}intermediate.dense"))
             x = self.norm(self.linear(hidden, f"{prefix}output.dense") + x, f"{prefix}output.LayerNorm")
         return functional.normalize(x.mean(0), dim=0)
@@ -74,7 +76,7 @@ def main():
         sys.exit(f"reference_embeddings: {error}")
     torch.set_num_threads(1)
     with torch.no_grad():
-        embeddings = numpy.stack([encoder.embed(line).numpy() for line in lines])
+        embeddings = numpy.stack([encoder.embed(line, []).numpy() for line in lines])
     # numpy adds .npy to a name that lacks it, but not to an open file.
     partial = arguments.out.with_name(f".{arguments.out.name}.{os.getpid()}")
     with open(partial, "wb") as file:
