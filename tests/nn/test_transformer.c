@@ -198,7 +198,7 @@ static void test_greedy(void **state)
         attn_transformer_destroy(t.model);
         memory_destroy(m);
     }
-    assert_true(compared > 15);
+    assert_true(compared * 2 > (int)cases(15)); /* most, at any number of cases, are clear */
 }
 
 /**
