@@ -13,8 +13,9 @@ enum { UNKNOWN = 1 }; /* line of vocab.txt; line 0 is padding */
 struct classifier {
     int64_t vocabulary, embedding, hidden, attention, classes;
     struct lines words, names;
-    int32_t *sorted; /* ids in the order of their words */
-    float *table;    /* [vocabulary][embedding] */
+    int32_t *sorted;       /* ids in the order of their words */
+    attn_weights *weights; /* what table is a view of */
+    attn_tensor table;     /* (1, 1, vocabulary, embedding) */
     attn_lstm *lstm;
     attn_pool *pool;
     attn_linear *head;
@@ -81,7 +82,7 @@ static bool read_config(struct classifier *c, const char *folder, struct io_erro
 static attn_status load_layers(struct classifier *c, const attn_weights *weights)
 {
     const int64_t states = 2 * c->hidden;
-    attn_tensor table, w, bias, v, head, head_bias;
+    attn_tensor w, bias, v, head, head_bias;
     attn_lstm_config lstm = attn_lstm_config_default();
     lstm.input = c->embedding;
     lstm.hidden = c->hidden;
@@ -102,21 +103,15 @@ static attn_status load_layers(struct classifier *c, const attn_weights *weights
     if (!status)
         status = attn_linear_create(&c->head, 1, &head, &head_bias);
     if (!status)
-        status = attn_weights_get(weights, "embedding.weight", c->vocabulary, c->embedding, &table);
-    if (!status && table.dtype == ATTN_F32)
-        memcpy(c->table, table.data, (size_t)(c->vocabulary * c->embedding) * sizeof *c->table);
+        status = attn_weights_get(weights, "embedding.weight", c->vocabulary, c->embedding, &c->table);
     return status;
 }
 
 static bool load(struct classifier *c, const char *folder, struct io_error *error)
 {
-    attn_weights *weights = NULL;
     char *path = config_beside(folder, "classifier.safetensors", error);
-    c->table = calloc((size_t)c->vocabulary * (size_t)c->embedding, sizeof *c->table);
-    bool ok = path && (c->table || io_fail(error, "%s: out of memory", path));
-    if (ok && (attn_weights_open(&weights, path) || load_layers(c, weights)))
-        ok = library_fail(error);
-    attn_weights_destroy(weights);
+    const bool ok =
+        path && ((!attn_weights_open(&c->weights, path) && !load_layers(c, c->weights)) || library_fail(error));
     free(path);
     return ok;
 }
@@ -144,8 +139,8 @@ void classifier_close(struct classifier *c)
     attn_lstm_destroy(c->lstm);
     attn_pool_destroy(c->pool);
     attn_linear_destroy(c->head);
+    attn_weights_destroy(c->weights);
     free(c->sorted);
-    free(c->table);
     free(c);
 }
 
@@ -270,13 +265,12 @@ static void free_batch(struct batch *b)
 
 static attn_status run_layers(const struct classifier *c, const struct batch *b, float *logits)
 {
-    const attn_tensor table = attn_matrix(c->table, c->vocabulary, c->embedding);
     const attn_tensor embedded = attn_btc(b->embedded, b->count, b->longest, c->embedding);
     const attn_tensor states = attn_btc(b->states, b->count, b->longest, 2 * c->hidden);
     const attn_tensor pooled = attn_btc(b->pooled, b->count, 1, 2 * c->hidden);
     const attn_tensor weights = attn_btc(b->weights, b->count, 1, b->longest);
     const attn_tensor out = attn_btc(logits, b->count, 1, c->classes);
-    attn_status status = attn_embed(&table, b->ids, 1, 0, &embedded, 0);
+    attn_status status = attn_embed(&c->table, b->ids, 1, 0, &embedded, 0);
     if (!status)
         status = attn_lstm_forward(c->lstm, &embedded, b->lengths, NULL, &states, 0, NULL, 0);
     if (!status)

@@ -22,6 +22,8 @@ struct options {
     double seconds;
 };
 
+enum { DEFAULT_BATCH = 64 };
+
 /* The least cosine with reference embeddings that counts as the same. */
 #define LEAST_COSINE 0.99999
 
@@ -317,14 +319,20 @@ static bool parse(struct options *o, int argc, char **argv, struct io_error *err
         ok = io_fail_usage(error, "no model is given; expected --model FOLDER");
     if (ok && (o->out != NULL) + (o->compare != NULL) + (o->weights != NULL) + (o->seconds > 0) > 1)
         ok = io_fail_usage(error, "--output, --compare, --time and --weights exclude each other; expected one of them");
-    if (ok && o->labels && !o->weights)
-        ok = io_fail_usage(error, "--labels is given without --weights");
+    if (ok && !o->weights && (o->labels || o->sentence >= 0))
+        ok = io_fail_usage(error, "%s is given without --weights", o->labels ? "--labels" : "--sentence");
+    if (ok && o->weights && o->batch)
+        ok = io_fail_usage(error, "--batch is given with --weights, which are those of one sentence");
+    if (!o->batch)
+        o->batch = DEFAULT_BATCH;
+    if (o->sentence < 0)
+        o->sentence = 0;
     return ok;
 }
 
 int main(int argc, char **argv)
 {
-    struct options options = {.batch = 64};
+    struct options options = {.sentence = -1};
     struct io_error error = {0};
     if (parse(&options, argc, argv, &error) && run(&options, &error))
         return 0;
