@@ -36,9 +36,7 @@ static attn_status check_config(const attn_bert_config *c)
     CHECK(nn_check_length("config.vocabulary", c->vocabulary, 1));
     CHECK(nn_check_length("config.positions", c->positions, 1));
     CHECK(nn_check_activation("config.activation", c->activation));
-    if (!(c->eps >= 0) || isinf(c->eps))
-        return attn_fail(ATTN_INVALID_ARGUMENT, "config.eps is %g; expected a finite number, 0 or more",
-                         (double)c->eps);
+    CHECK(nn_check_eps("config.eps", c->eps));
     return ATTN_OK;
 }
 

@@ -8,7 +8,6 @@
 #include "nn/names.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 
 /** Names behind a layer's prefix, without ".weight" and ".bias". */
@@ -148,9 +147,7 @@ static attn_status complete_config(attn_block_config *c, const attn_block_config
     CHECK(nn_check_activation("config.activation", c->activation));
     if ((unsigned)c->norm > ATTN_NORM_RMS)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config.norm is %d; expected an attn_norm", (int)c->norm);
-    if (!(c->eps >= 0) || isinf(c->eps))
-        return attn_fail(ATTN_INVALID_ARGUMENT, "config.eps is %g; expected a finite number, 0 or more",
-                         (double)c->eps);
+    CHECK(nn_check_eps("config.eps", c->eps));
     CHECK(nn_check_length("config.d_memory", c->d_memory, 0));
     if (c->d_memory && !c->cross)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config.d_memory is %" PRId64 "; expected 0 without cross",

@@ -7,6 +7,7 @@
 #include "simd/half.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 static attn_status check_axis(const char *name, const attn_tensor *t, int axis, int64_t expected, const char *what)
@@ -80,6 +81,13 @@ attn_status nn_check_lengths(const char *name, const int64_t *lengths, int64_t c
         if (lengths[i] < 0 || lengths[i] > most)
             return attn_fail(ATTN_INVALID_ARGUMENT, "%s[%" PRId64 "] is %" PRId64 "; expected 0 to %" PRId64 ", %s",
                              name, i, lengths[i], most, meaning);
+    return ATTN_OK;
+}
+
+attn_status nn_check_eps(const char *name, float eps)
+{
+    if (!(eps >= 0) || isinf(eps))
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s is %g; expected a finite number, 0 or more", name, (double)eps);
     return ATTN_OK;
 }
 

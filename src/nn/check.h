@@ -32,6 +32,8 @@ attn_status nn_check_length(const char *name, int64_t value, int64_t least);
 /** That each of count lengths, or NULL, is from 0 to most, which is what meaning says. */
 attn_status nn_check_lengths(const char *name, const int64_t *lengths, int64_t count, int64_t most,
                              const char *meaning);
+/** That the epsilon of a normalisation is finite and not negative. */
+attn_status nn_check_eps(const char *name, float eps);
 /** That activation is one. */
 attn_status nn_check_activation(const char *name, attn_activation activation);
 

@@ -82,8 +82,7 @@ attn_status attn_normalise(attn_norm norm, const attn_tensor *x, const attn_tens
     if (beta && norm == ATTN_NORM_RMS)
         return attn_fail(ATTN_INVALID_ARGUMENT, "beta is set; expected NULL with ATTN_NORM_RMS");
     CHECK(check_weight("beta", beta, x, out));
-    if (!(eps >= 0) || isinf(eps))
-        return attn_fail(ATTN_INVALID_ARGUMENT, "eps is %g; expected a finite number, 0 or more", (double)eps);
+    CHECK(nn_check_eps("eps", eps));
     CHECK(nn_check_threads(num_threads));
     struct rows_work w = {.kernel = attn_nn_kernels_active()->normalise, .common = {.norm = norm, .eps = eps}};
     if (gamma)

@@ -11,7 +11,7 @@
  * Why not CBLAS: it repacks the weights in every call, which costs half of the
  * time when the rows are few, as they are for a sentence or a step of decoding,
  * and gives no promise that a row's bits stay the same among other rows.
- * docs/performance.md has the figures.
+ * docs/layers.md has the figures.
  */
 #include "attn/nn/linear.h"
 
