@@ -8,28 +8,23 @@
 #include "cpu/cpu.h"
 
 #include <stddef.h>
+#include <string.h>
 
-extern const struct attn_kernels attn_kernels_scalar;
-#if defined(__x86_64__)
-extern const struct attn_kernels attn_kernels_avx2, attn_kernels_avx2_int8, attn_kernels_avx512,
-    attn_kernels_avx512_bf16, attn_kernels_avx512_int8, attn_kernels_avx512_int8_bf16;
-#elif defined(__aarch64__)
-extern const struct attn_kernels attn_kernels_neon, attn_kernels_neon_bf16, attn_kernels_neon_int8,
-    attn_kernels_neon_int8_bf16;
-#endif
+#define ATTN_ISA_ROW(name, extends, needs) extern const struct attn_isa_kernels attn_kernels_##name;
+#include "isa_rows.h"
+#undef ATTN_ISA_ROW
 
-/* In rising order of preference. */
-static const struct attn_kernels *const built_in[] = {
-    &attn_kernels_scalar,
-#if defined(__x86_64__)
-    &attn_kernels_avx2,        &attn_kernels_avx2_int8,   &attn_kernels_avx512,
-    &attn_kernels_avx512_int8, &attn_kernels_avx512_bf16, &attn_kernels_avx512_int8_bf16,
-#elif defined(__aarch64__)
-    &attn_kernels_neon,   &attn_kernels_neon_int8, &attn_kernels_neon_bf16, &attn_kernels_neon_int8_bf16,
-#endif
+/* In rising order of preference. A set that extends another one comes behind it and has its lanes. */
+static const struct row {
+    const char *name, *extends, *needs;
+    const struct attn_isa_kernels *kernels;
+} rows[] = {
+#define ATTN_ISA_ROW(name, extends, needs) {#name, extends, needs, &attn_kernels_##name},
+#include "isa_rows.h"
+#undef ATTN_ISA_ROW
 };
 
-#define NUM_BUILT_IN (sizeof built_in / sizeof *built_in)
+enum { NUM_ROWS = sizeof rows / sizeof *rows };
 
 static const char *const names[] = {"auto", "scalar", "avx2", "avx512", "neon", "avx512_bf16", "neon_bf16"};
 
@@ -38,49 +33,99 @@ const char *attn_isa_name(attn_isa isa)
     return (unsigned)isa < sizeof names / sizeof *names ? names[isa] : "unknown";
 }
 
-static const struct attn_kernels *find(attn_isa isa)
+static attn_isa isa_named(const char *name)
 {
-    for (size_t i = 0; i < NUM_BUILT_IN; i++)
-        if (built_in[i]->isa == isa && built_in[i]->qk == ATTN_QK_DEFAULT)
-            return built_in[i];
-    return NULL;
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++)
+        if (strcmp(names[isa], name) == 0)
+            return (attn_isa)isa;
+    return ATTN_ISA_AUTO;
+}
+
+static int row_named(const char *name)
+{
+    for (int i = 0; i < NUM_ROWS; i++)
+        if (strcmp(rows[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+/** Whether this processor runs a row. */
+static int runs(int row)
+{
+    if (row < 0 || !attn_cpu_has(rows[row].needs))
+        return 0;
+    return !rows[row].extends[0] || runs(row_named(rows[row].extends));
 }
 
 int attn_kernels_built_in(attn_isa isa)
 {
-    return find(isa) != NULL;
-}
-
-const struct attn_kernels *attn_kernels_get(attn_isa isa)
-{
-    return attn_cpu_has(isa) ? find(isa) : NULL;
-}
-
-/** Whether a set comes before, or is, the cap in the order of preference. */
-static int within(attn_isa cap, size_t i)
-{
-    for (; cap != ATTN_ISA_AUTO && i < NUM_BUILT_IN; i++)
-        if (built_in[i]->isa == cap)
-            return 1;
-    return cap == ATTN_ISA_AUTO;
-}
-
-/** Whether this processor runs kernels that are built in. */
-static int runs(const struct attn_kernels *kernels)
-{
-    return kernels->qk == ATTN_QK_INT8 ? attn_cpu_has_int8_dot(kernels->isa) : attn_cpu_has(kernels->isa);
-}
-
-const struct attn_kernels *attn_kernels_best(attn_isa cap, attn_qk qk, int bf16)
-{
-    const struct attn_kernels *best = NULL;
-    for (size_t i = 0; i < NUM_BUILT_IN && within(cap, i); i++)
-        if (built_in[i]->qk == qk && (built_in[i]->keys_per_word == 1 || bf16) && runs(built_in[i]))
-            best = built_in[i];
-    return best;
+    return row_named(attn_isa_name(isa)) >= 0;
 }
 
 int attn_isa_supported(attn_isa isa)
 {
-    return attn_kernels_get(isa) != NULL;
+    return runs(row_named(attn_isa_name(isa)));
+}
+
+static int is_base(int row)
+{
+    return rows[row].kernels->vectors != NULL;
+}
+
+static int has_int8(int row)
+{
+    return rows[row].kernels->scores && rows[row].kernels->scores->int8;
+}
+
+static int has_pairs(int row)
+{
+    return rows[row].kernels->values && rows[row].kernels->values->keys_per_word == 2;
+}
+
+/** The last row up to last that extends a base, has what is asked for, and runs; -1 if there is none. */
+static int extension(int base, int last, int (*has)(int row))
+{
+    for (int i = last; i > base; i--)
+        if (strcmp(rows[i].extends, rows[base].name) == 0 && has(i) && runs(i))
+            return i;
+    return -1;
+}
+
+int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *demand)
+{
+    const int cap = demand->isa == ATTN_ISA_AUTO ? NUM_ROWS - 1 : row_named(attn_isa_name(demand->isa));
+    for (int base = cap; base >= 0; base--) {
+        if (!is_base(base) || !runs(base))
+            continue;
+        const struct attn_isa_kernels *own = rows[base].kernels;
+        *kernels = (struct attn_kernels){.isa = isa_named(rows[base].name),
+                                         .qk = demand->qk,
+                                         .vectors = own->vectors,
+                                         .scores = own->scores,
+                                         .values = own->values,
+                                         .plain = own->values};
+        const int useful = demand->pairs && (demand->insists || attn_cpu_gains_by_pairs());
+        const int pairs = useful ? extension(base, cap, has_pairs) : -1;
+        if (pairs >= 0) {
+            kernels->isa = isa_named(rows[pairs].name);
+            kernels->scores = rows[pairs].kernels->scores;
+            kernels->values = rows[pairs].kernels->values;
+        }
+        if (demand->qk != ATTN_QK_INT8)
+            return 1;
+        const int int8 = extension(base, NUM_ROWS - 1, has_int8);
+        if (int8 >= 0) {
+            kernels->scores = rows[int8].kernels->scores;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+struct attn_kernels attn_kernels_plain(attn_isa cap)
+{
+    struct attn_kernels kernels;
+    const struct attn_demand demand = {.isa = cap};
+    attn_kernels_choose(&kernels, &demand);
+    return kernels;
 }

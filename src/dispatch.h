@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel sets that are built in, and the choice between them.
+ * The instruction sets that are built in, and the choice between them. A set
+ * is a row of src/meson.build, from which the build makes isa_rows.h, and a
+ * file of src/isa.
  */
 #ifndef ATTN_DISPATCH_H
 #define ATTN_DISPATCH_H
@@ -10,15 +12,21 @@
 /** Whether this build holds kernels of an instruction set, for a processor that may lack it. */
 int attn_kernels_built_in(attn_isa isa);
 
-/** The kernels of an instruction set for ATTN_QK_DEFAULT, or NULL when it is not built in or this processor lacks it.
- */
-const struct attn_kernels *attn_kernels_get(attn_isa isa);
+/** What a call multiplies. */
+struct attn_demand {
+    attn_isa isa; /**< no set above this one; ATTN_ISA_AUTO: no limit */
+    int insists;  /**< pairs of bf16 are multiplied if isa has them, even where that is slower */
+    attn_qk qk;
+    int pairs; /**< v is bf16, and so are q and k if qk does not make them int8: pairs may be multiplied */
+};
 
 /**
- * The best kernels that this processor runs, that compute scores as asked and that are no higher than cap
- * (ATTN_ISA_AUTO: no cap); NULL if there are none. Those for pairs of bf16 take part only with bf16, which says that
- * v is bf16, and so are q and k if qk does not make them int8.
+ * Composes the best functions that this processor runs for a demand. Returns 0 if there are none: int8 scores, and no
+ * int8 products.
  */
-const struct attn_kernels *attn_kernels_best(attn_isa cap, attn_qk qk, int bf16);
+int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *demand);
+
+/** The functions for f32 of the best instruction set that is not above cap (ATTN_ISA_AUTO: no limit). */
+struct attn_kernels attn_kernels_plain(attn_isa cap);
 
 #endif

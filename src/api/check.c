@@ -102,9 +102,13 @@ static attn_status check_choices(const attn_params *p)
     if (p->isa != ATTN_ISA_AUTO && !attn_isa_supported(p->isa))
         return attn_fail(ATTN_UNSUPPORTED, "params.isa is %s, which this processor or this build does not have",
                          attn_isa_name(p->isa));
-    if (!attn_kernels_best(p->isa == ATTN_ISA_AUTO ? attn_environment()->max_isa : p->isa, p->qk, 0))
+    struct attn_kernels kernels;
+    const struct attn_demand demand = {.isa = p->isa == ATTN_ISA_AUTO ? attn_environment()->max_isa : p->isa,
+                                       .qk = p->qk};
+    const struct attn_demand anywhere = {.qk = p->qk};
+    if (!attn_kernels_choose(&kernels, &demand))
         return attn_fail(ATTN_UNSUPPORTED, "params.qk is ATTN_QK_INT8, and %s",
-                         attn_kernels_best(ATTN_ISA_AUTO, p->qk, 0)
+                         attn_kernels_choose(&kernels, &anywhere)
                              ? "the instruction set in use has no int8 dot products"
                              : "this processor has no int8 dot products");
     if (p->num_threads < 0)

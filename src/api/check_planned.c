@@ -86,7 +86,6 @@ attn_status attn_check_planned(const struct attn_problem *now, const struct attn
         {"weights", !p->weights != !w->weights},
         {"num_weight_rows", p->num_weight_rows != w->num_weight_rows},
         {"key_sums", !p->key_sums != !w->key_sums},
-        {"exp", p->exp != w->exp},
         {"qk", p->qk != w->qk},
         {"isa", p->isa != w->isa},
     };

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* Their rows take working memory beside the queries', of which 2 MiB a thread are promised (kernels/scratch.h). */
+/* Their rows take working memory beside the queries', of which 2 MiB a thread are promised (pass/scratch.h). */
 #define MAX_DISENTANGLED_HEAD 1024
 #define MAX_ROPE_HEAD         2048
 

@@ -72,7 +72,10 @@ const struct attn_environment *attn_environment(void)
 
 attn_isa attn_isa_active(void)
 {
-    return attn_kernels_best(attn_environment()->max_isa, ATTN_QK_DEFAULT, 1)->isa;
+    struct attn_kernels kernels;
+    const struct attn_demand demand = {.isa = attn_environment()->max_isa, .pairs = 1};
+    attn_kernels_choose(&kernels, &demand);
+    return kernels.isa;
 }
 
 int attn_default_num_threads(void)

@@ -112,13 +112,13 @@ attn_status attn_merge(int64_t num_parts, const attn_tensor *parts, const attn_t
     if (status)
         return status;
     merge.num_rows = out->shape[0] * out->shape[1] * out->shape[2];
-    const struct attn_kernels *kernels = attn_kernels_best(attn_environment()->max_isa, ATTN_QK_DEFAULT, 0);
+    const struct attn_kernels kernels = attn_kernels_plain(attn_environment()->max_isa);
     if (attn_environment()->verbose)
         fprintf(stderr,
                 "attn: merge of %" PRId64 " parts out=%s B=%" PRId64 " H=%" PRId64 " T=%" PRId64 " dv=%" PRId64
                 ": %s kernel\n",
                 num_parts, attn_dtype_name(out->dtype), out->shape[0], out->shape[1], out->shape[2], out->shape[3],
-                attn_isa_name(kernels->isa));
-    attn_run_merge(kernels, &merge, num_threads ? num_threads : attn_default_num_threads());
+                attn_isa_name(kernels.isa));
+    attn_run_merge(&kernels, &merge, num_threads ? num_threads : attn_default_num_threads());
     return ATTN_OK;
 }

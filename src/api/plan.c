@@ -23,14 +23,19 @@ struct attn_plan {
     struct attn_geometry geometry;
 };
 
-static const struct attn_kernels *choose_kernels(const struct attn_problem *problem)
+static struct attn_kernels choose_kernels(const struct attn_problem *problem)
 {
     const attn_params *params = &problem->params;
     const int f32 = params->rope || params->disentangled; /* these make floats of q and k */
-    const int bf16 = problem->v.dtype == ATTN_BF16 && !f32 &&
-                     (params->qk == ATTN_QK_INT8 || (problem->q.dtype == ATTN_BF16 && problem->k.dtype == ATTN_BF16));
-    const attn_isa cap = params->isa == ATTN_ISA_AUTO ? attn_environment()->max_isa : params->isa;
-    return attn_kernels_best(cap, params->qk, bf16);
+    const int pairs = problem->v.dtype == ATTN_BF16 && !f32 &&
+                      (params->qk == ATTN_QK_INT8 || (problem->q.dtype == ATTN_BF16 && problem->k.dtype == ATTN_BF16));
+    const struct attn_demand demand = {.isa = params->isa == ATTN_ISA_AUTO ? attn_environment()->max_isa : params->isa,
+                                       .insists = params->isa != ATTN_ISA_AUTO,
+                                       .qk = params->qk,
+                                       .pairs = pairs};
+    struct attn_kernels kernels;
+    attn_kernels_choose(&kernels, &demand);
+    return kernels;
 }
 
 static void make_plan(struct attn_plan *plan, const struct attn_problem *problem)
@@ -38,14 +43,14 @@ static void make_plan(struct attn_plan *plan, const struct attn_problem *problem
     const attn_params *params = &problem->params;
     plan->problem = *problem;
     plan->planned = attn_planned_of(problem);
-    const struct attn_kernels *kernels = choose_kernels(problem);
+    const struct attn_kernels kernels = choose_kernels(problem);
     const int threads = params->num_threads ? params->num_threads : attn_default_num_threads();
-    plan->geometry = attn_geometry_of(&plan->problem, kernels, threads);
+    plan->geometry = attn_geometry_of(&plan->problem, &kernels, threads);
 }
 
 static size_t workspace_size(const struct attn_plan *plan)
 {
-    return (size_t)plan->geometry.threads * plan->geometry.scratch_size + ATTN_ALIGN;
+    return plan->geometry.shared_size + (size_t)plan->geometry.threads * plan->geometry.scratch_size + ATTN_ALIGN;
 }
 
 static void *align(void *p)
@@ -60,15 +65,20 @@ static double milliseconds(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static void execute(const struct attn_plan *plan, const struct attn_problem *problem, void *workspace)
+/** The threads' scratch memory, behind what they share. */
+static void *scratch_of(const struct attn_plan *plan, void *workspace)
 {
-    if (!attn_environment()->verbose) {
-        attn_run_parallel(problem, &plan->geometry, align(workspace));
+    return (char *)align(workspace) + plan->geometry.shared_size;
+}
+
+static void execute(const struct attn_plan *plan, struct attn_problem *problem, void *workspace)
+{
+    const double start = attn_environment()->verbose ? milliseconds() : 0.0;
+    attn_summarise_labels(problem, plan->geometry.key_block, align(workspace));
+    attn_run_parallel(problem, &plan->geometry, scratch_of(plan, workspace));
+    if (!attn_environment()->verbose)
         return;
-    }
     char text[512];
-    const double start = milliseconds();
-    attn_run_parallel(problem, &plan->geometry, align(workspace));
     const double time = milliseconds() - start;
     attn_plan_describe(plan, text, sizeof text);
     fprintf(stderr, "attn: %s, %.3f ms\n", text, time);
@@ -151,7 +161,8 @@ attn_status attn_plan_run_share(const attn_plan *plan, const attn_tensor *q, con
                          geometry->threads);
     if (ith < 0 || ith >= nth)
         return attn_fail(ATTN_INVALID_ARGUMENT, "ith is %d; expected 0 to %d", ith, nth - 1);
-    void *scratch = (char *)align(workspace) + (size_t)ith * geometry->scratch_size;
+    attn_summarise_labels(&problem, geometry->key_block, align(workspace));
+    void *scratch = (char *)scratch_of(plan, workspace) + (size_t)ith * geometry->scratch_size;
     for (int64_t task = ith; task < geometry->tasks; task += nth)
         attn_run_task(&problem, geometry, task, scratch);
     return ATTN_OK;

@@ -67,7 +67,7 @@ attn_status attn_rope(const attn_tensor *x, const attn_tensor *table, attn_rope_
     CHECK(check_out(out, x, table));
     if (num_threads < 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "num_threads is %d; expected 0 or more", num_threads);
-    attn_rotate(attn_kernels_best(attn_environment()->max_isa, ATTN_QK_DEFAULT, 0), x, table, layout, out,
-                num_threads ? num_threads : attn_default_num_threads());
+    const struct attn_kernels kernels = attn_kernels_plain(attn_environment()->max_isa);
+    attn_rotate(&kernels, x, table, layout, out, num_threads ? num_threads : attn_default_num_threads());
     return ATTN_OK;
 }

@@ -1,57 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Detection of instruction sets. The compiler's own run-time support asks
- * CPUID and, through XGETBV, whether the operating system saves the wide
- * registers; a set without that state is reported as absent. What we ask CPUID
- * ourselves is kept: on a virtual machine each time takes microseconds.
+ * Detection of what the processor can do, by names. The compiler's own run-time
+ * support asks CPUID and, through XGETBV, whether the operating system saves
+ * the wide registers; a feature without that state is reported as absent. What
+ * has been asked is kept: on a virtual machine CPUID takes microseconds.
  */
 #include "cpu/cpu.h"
 
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <stdatomic.h>
-
-/** An answer that is asked for once; threads that ask at the same time all get the same one. */
-static int kept(atomic_int *answer, int (*ask)(void))
-{
-    enum { UNKNOWN, NO, YES };
-    int known = atomic_load_explicit(answer, memory_order_relaxed);
-    if (known == UNKNOWN) {
-        known = ask() ? YES : NO;
-        atomic_store_explicit(answer, known, memory_order_relaxed);
-    }
-    return known == YES;
-}
-
-/* Not every compiler knows the name; its registers are those of AVX, whose state has been asked for. */
-static int ask_f16c(void)
-{
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
-}
-
-static int has_f16c(void)
-{
-    static atomic_int answer;
-    return kept(&answer, ask_f16c);
-}
-
-/* Nor this one: bit 4 of EAX in subleaf 1 of leaf 7, whose subleaf 0 says in EAX which one is the last. */
-static int ask_avx_vnni(void)
-{
-    unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
-           (a & (1u << 4)) != 0;
-}
-
-static int has_avx_vnni(void)
-{
-    static atomic_int answer;
-    return kept(&answer, ask_avx_vnni);
-}
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
-
 #ifndef HWCAP_ASIMDDP
 #define HWCAP_ASIMDDP (1 << 20)
 #endif
@@ -60,48 +23,92 @@ static int has_avx_vnni(void)
 #endif
 #endif
 
-int attn_cpu_has(attn_isa isa)
-{
-    switch (isa) {
-    case ATTN_ISA_SCALAR:
-        return 1;
+static struct feature {
+    const char *name;
+    int there;
+} features[] = {
 #if defined(__x86_64__)
-    case ATTN_ISA_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-    case ATTN_ISA_AVX512:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-               __builtin_cpu_supports("avx512vl");
-    case ATTN_ISA_AVX512_BF16:
-        return attn_cpu_has(ATTN_ISA_AVX512) && __builtin_cpu_supports("avx512bf16");
+    {"avx2", 0},     {"fma", 0},      {"f16c", 0},       {"avx512f", 0},    {"avx512bw", 0},
+    {"avx512dq", 0}, {"avx512vl", 0}, {"avx512bf16", 0}, {"avx512vnni", 0}, {"avxvnni", 0},
 #elif defined(__aarch64__)
-    case ATTN_ISA_NEON:
-        return 1; /* Advanced SIMD is part of every AArch64 that runs Linux */
-    case ATTN_ISA_NEON_BF16:
-        return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
+    {"dotprod", 0},
+    {"bf16", 0},
+#else
+    {"nothing", 0},
 #endif
-    default:
-        return 0;
-    }
+};
+
+static int pairs_gain;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void note(const char *name, int there)
+{
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++)
+        if (strcmp(features[i].name, name) == 0)
+            features[i].there = there;
 }
 
-int attn_cpu_has_int8_dot(attn_isa isa)
-{
-    if (!attn_cpu_has(isa))
-        return 0;
-    switch (isa) {
 #if defined(__x86_64__)
-    case ATTN_ISA_AVX2:
-        return has_avx_vnni();
-    case ATTN_ISA_AVX512:
-    case ATTN_ISA_AVX512_BF16:
-        return __builtin_cpu_supports("avx512vnni");
-#elif defined(__aarch64__)
-    case ATTN_ISA_NEON:
-    case ATTN_ISA_NEON_BF16:
-        return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+/**
+ * Vendors whose VDPBF16PS has less than the rate of multiply-adds, that is half of it, and so no gain from its pairs.
+ * Measured (bench/README.md, peaks): Intel, Granite Rapids class: 247 against 495 GFLOP/s on two cores; AMD, Zen 4 and
+ * Zen 5: twice the rate of f32 in operations.
+ */
+static const char *const slow_pairs[] = {"GenuineIntel"};
+
+static void ask(void)
+{
+    unsigned a, b, c, d;
+    __builtin_cpu_init();
+    note("avx2", __builtin_cpu_supports("avx2") != 0);
+    note("fma", __builtin_cpu_supports("fma") != 0);
+    note("avx512f", __builtin_cpu_supports("avx512f") != 0);
+    note("avx512bw", __builtin_cpu_supports("avx512bw") != 0);
+    note("avx512dq", __builtin_cpu_supports("avx512dq") != 0);
+    note("avx512vl", __builtin_cpu_supports("avx512vl") != 0);
+    note("avx512bf16", __builtin_cpu_supports("avx512bf16") != 0);
+    note("avx512vnni", __builtin_cpu_supports("avx512vnni") != 0);
+    /* Not every compiler knows these names; their registers are those of AVX, whose state has been asked for. */
+    note("f16c", __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0);
+    /* Bit 4 of EAX in subleaf 1 of leaf 7, whose subleaf 0 says in EAX which one is the last. */
+    note("avxvnni", __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
+                        (a & (1u << 4)) != 0);
+    uint32_t vendor[4] = {0};
+    pairs_gain = 1;
+    if (__get_cpuid(0, &a, &vendor[0], &vendor[2], &vendor[1]))
+        for (size_t i = 0; i < sizeof slow_pairs / sizeof *slow_pairs; i++)
+            if (memcmp(vendor, slow_pairs[i], 12) == 0)
+                pairs_gain = 0;
+}
+#else
+static void ask(void)
+{
+#if defined(__aarch64__)
+    note("dotprod", (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0);
+    note("bf16", (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0);
 #endif
-    default:
-        return 0;
+    pairs_gain = 1;
+}
+#endif
+
+int attn_cpu_has(const char *list)
+{
+    pthread_once(&once, ask);
+    while (*list) {
+        const size_t length = strcspn(list, " ");
+        int there = 0;
+        for (size_t i = 0; i < sizeof features / sizeof *features; i++)
+            if (strlen(features[i].name) == length && memcmp(features[i].name, list, length) == 0)
+                there = features[i].there;
+        if (!there)
+            return 0;
+        list += length + (list[length] == ' ');
     }
+    return 1;
+}
+
+int attn_cpu_gains_by_pairs(void)
+{
+    pthread_once(&once, ask);
+    return pairs_gain;
 }

@@ -5,16 +5,13 @@
 #ifndef ATTN_CPU_H
 #define ATTN_CPU_H
 
-#include "attn/attn.h"
-
-/** Whether the processor, and the system's saving of registers, allow an instruction set. */
-int attn_cpu_has(attn_isa isa);
+/** Whether the processor, and the system's saving of registers, have all features of a list of names, space between. */
+int attn_cpu_has(const char *features);
 
 /**
- * Whether it has an instruction set and, for the vectors of that set, instructions that multiply int8 with sums in
- * int32: AVX-VNNI for AVX2, AVX512-VNNI for AVX-512, FEAT_DotProd for NEON. A processor may have one of the first two
- * alone.
+ * Whether instructions that multiply pairs of bf16 do more work in a second than multiply-adds of f32: they need not
+ * be faster where they exist.
  */
-int attn_cpu_has_int8_dot(attn_isa isa);
+int attn_cpu_gains_by_pairs(void);
 
 #endif

@@ -11,7 +11,7 @@
 #define ATTN_DRIVER_H
 
 #include "driver/ranges.h"
-#include "kernels/kernels.h"
+#include "pass/work.h"
 
 /** A request whose arguments have all been checked; params is the caller's, completed. */
 struct attn_problem {
@@ -21,6 +21,7 @@ struct attn_problem {
     int64_t num_sequences;                    /**< the batch, or the sequences of a ragged one */
     attn_tensor mask, lse, weights, key_sums; /**< copies; data NULL when absent */
     attn_tensor rope_q, rope_k, rel_k, rel_q; /**< the same, of rope and disentangled */
+    const struct attn_label_range *labels;    /**< what attn_summarise_labels() has made; NULL without documents */
 };
 
 /** A sequence: a batch element, or one of a ragged batch. */
@@ -36,16 +37,17 @@ struct attn_sequence attn_sequence_of(const struct attn_problem *problem, int64_
 
 /** How a problem's shape is cut, decided once per plan. */
 struct attn_geometry {
-    const struct attn_kernels *kernels;
-    int64_t segment;        /**< rows that no strip reaches across the multiples of: the blocks of a pattern; or 0 */
+    struct attn_kernels kernels;
+    int64_t group;          /**< rows that no strip reaches across the multiples of: the blocks of a pattern; or 0 */
     int64_t rows_per_block; /**< queries of a task */
-    int64_t unit, parts;    /**< a sequence is cut into units of rows, and these into parts: the blocks */
+    int64_t unit, pieces;   /**< a sequence is cut into units of rows, and these into pieces: the blocks */
     int64_t blocks;         /**< of a head: of one sequence, or of all those of a ragged batch, some of them empty */
     int64_t tasks;
     int threads;         /**< that there is scratch for */
     int parallel;        /**< of these, how many are worth starting */
     int key_block;       /**< keys per step */
     size_t scratch_size; /**< bytes a thread, a multiple of ATTN_ALIGN */
+    size_t shared_size;  /**< bytes that all threads share, a multiple of ATTN_ALIGN */
 };
 
 /** Bytes of working memory that one thread may use. */
@@ -54,6 +56,15 @@ struct attn_geometry {
 /** Cuts a problem for at most threads threads. Looks at shapes and at which outputs are wanted, not at data. */
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
                                       int threads);
+
+/** Bytes that attn_summarise_labels() needs, a multiple of ATTN_ALIGN; 0 without documents. */
+size_t attn_labels_size(const struct attn_problem *problem, int key_block);
+
+/** Looks at the documents' labels of all keys once, so that no task has to: sets problem->labels, in memory. */
+void attn_summarise_labels(struct attn_problem *problem, int key_block, void *memory);
+
+/** Points a view to the summary of sequence s. */
+void attn_view_labels(const struct attn_problem *problem, int64_t s, int key_block, struct attn_view *view);
 
 /**
  * Hands a block of queries of sequence s and head h, if it holds any, to the kernel. s == num_sequences: queries that

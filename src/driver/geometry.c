@@ -5,7 +5,7 @@
  */
 #include "driver/driver.h"
 
-#include "kernels/scratch.h"
+#include "pass/scratch.h"
 
 /* Tasks a thread should find, so that the last one to finish is not waited for long. */
 #define TASKS_PER_THREAD 16
@@ -30,20 +30,21 @@ static size_t scratch_size(const struct attn_problem *problem, const struct attn
 /** Strips of rows queries that a block of queries may have. */
 static int64_t strips_of_block(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t rows)
 {
-    int64_t strips = kernels->query_block / rows;
+    int64_t strips = kernels->scores->query_block / rows;
     strips = strips > ATTN_MAX_STRIPS ? ATTN_MAX_STRIPS : strips < 1 ? 1 : strips;
     while (strips > 1 && scratch_size(problem, kernels, strips) > ATTN_SCRATCH_LIMIT)
         strips--;
     return strips;
 }
 
-/** Whether a block of queries has room for a whole block of the pattern; otherwise the latter is cut into parts. */
+/** Whether a block of queries has room for a whole block of the pattern; otherwise the latter is cut into pieces. */
 static int fits_block(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t size)
 {
-    if (size > kernels->query_block)
+    if (size > kernels->scores->query_block)
         return 0;
-    const int64_t rows = attn_strip_rows(kernels->strip, kernels->lanes, size);
-    return attn_segment_strips(kernels->strip, kernels->lanes, size) <= strips_of_block(problem, kernels, rows);
+    const int64_t rows = attn_strip_rows(kernels->vectors->strip, kernels->vectors->lanes, size);
+    return attn_group_strips(kernels->vectors->strip, kernels->vectors->lanes, size) <=
+           strips_of_block(problem, kernels, rows);
 }
 
 /** Batch elements whose heads are cut one by one: all sequences of a ragged batch are one. */
@@ -53,10 +54,10 @@ static int64_t count_elements(const struct attn_problem *problem)
 }
 
 /** Blocks of queries that a head has: a ragged batch needs a unit more for each sequence's end (attn_run_task()). */
-static int64_t count_blocks(const struct attn_problem *problem, int64_t unit, int64_t parts)
+static int64_t count_blocks(const struct attn_problem *problem, int64_t unit, int64_t pieces)
 {
     const int64_t tq = problem->q.shape[2];
-    return (problem->params.ragged ? tq / unit + problem->num_sequences + 1 : tq / unit + (tq % unit > 0)) * parts;
+    return (problem->params.ragged ? tq / unit + problem->num_sequences + 1 : tq / unit + (tq % unit > 0)) * pieces;
 }
 
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
@@ -64,15 +65,15 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
 {
     const int64_t dk = problem->q.shape[3], dv = problem->v.shape[3], tq = problem->q.shape[2];
     const int64_t heads = count_elements(problem) * problem->q.shape[1];
-    /* Strips come in units: one, or those of a segment. No block of queries reaches across a pattern's blocks that it
+    /* Strips come in units: one, or those of a group. No block of queries reaches across a pattern's blocks that it
      * has no room for: what a query's sums are made of would depend on the other rows. */
     const attn_block_mask *pattern = problem->params.block_mask;
     const int64_t size = pattern && pattern->size < tq ? pattern->size : 0; /* 0: there is one row of blocks at most */
-    const int64_t segment = fits_block(problem, kernels, size) ? size : 0;
+    const int64_t group = fits_block(problem, kernels, size) ? size : 0;
     const int64_t per_block =
-        strips_of_block(problem, kernels, attn_strip_rows(kernels->strip, kernels->lanes, segment));
-    const int64_t unit_strips = attn_segment_strips(kernels->strip, kernels->lanes, segment);
-    const int64_t unit_rows = segment ? segment : kernels->strip, units = (tq + unit_rows - 1) / unit_rows;
+        strips_of_block(problem, kernels, attn_strip_rows(kernels->vectors->strip, kernels->vectors->lanes, group));
+    const int64_t unit_strips = attn_group_strips(kernels->vectors->strip, kernels->vectors->lanes, group);
+    const int64_t unit_rows = group ? group : kernels->vectors->strip, units = (tq + unit_rows - 1) / unit_rows;
     int64_t per_task = per_block / unit_strips;
 
     const double work = (double)(heads * tq) * (double)problem->k.shape[2] * (double)(dk + dv);
@@ -81,21 +82,22 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
     const int64_t wanted = (int64_t)TASKS_PER_THREAD * parallel;
     while (per_task > 1 && parallel > 1 && heads * ((units + per_task - 1) / per_task) < wanted)
         per_task--;
-    if (units > 0 && segment == size) /* blocks of equal size */
+    if (units > 0 && group == size) /* blocks of equal size */
         per_task = (units + (units + per_task - 1) / per_task - 1) / ((units + per_task - 1) / per_task);
 
     struct attn_geometry geometry = {
-        .kernels = kernels, .segment = segment, .rows_per_block = per_task * unit_rows, .parts = 1};
+        .kernels = *kernels, .group = group, .rows_per_block = per_task * unit_rows, .pieces = 1};
     geometry.unit = geometry.rows_per_block;
-    if (segment != size) {
+    if (group != size) {
         geometry.unit = size;
-        geometry.parts = size / geometry.rows_per_block + (size % geometry.rows_per_block > 0);
+        geometry.pieces = size / geometry.rows_per_block + (size % geometry.rows_per_block > 0);
     }
-    geometry.blocks = count_blocks(problem, geometry.unit, geometry.parts);
+    geometry.blocks = count_blocks(problem, geometry.unit, geometry.pieces);
     geometry.tasks = problem->params.key_sums ? heads : heads * geometry.blocks;
     geometry.threads = threads;
     geometry.parallel = geometry.tasks >= parallel ? parallel : geometry.tasks > 0 ? (int)geometry.tasks : 1;
     geometry.key_block = (int)scratch_shape(problem, kernels, per_task * unit_strips).key_block;
     geometry.scratch_size = scratch_size(problem, kernels, per_task * unit_strips);
+    geometry.shared_size = attn_labels_size(problem, geometry.key_block);
     return geometry;
 }

@@ -20,7 +20,7 @@ static void merge_range(const void *context, int64_t first, int64_t end)
     struct attn_merge_work work = *merge->all;
     work.first_row = first;
     work.num_rows = end - first;
-    merge->kernels->merge(&work);
+    merge->kernels->vectors->merge(&work);
 }
 
 void attn_run_merge(const struct attn_kernels *kernels, const struct attn_merge_work *merge, int threads)

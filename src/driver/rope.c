@@ -55,7 +55,7 @@ static void rotate_pieces(const void *context, int64_t first, int64_t end)
             .width = r->x.shape[3],
             .layout = r->layout,
         };
-        r->kernels->rotate(&work);
+        r->kernels->vectors->rotate(&work);
     }
 }
 

@@ -18,7 +18,7 @@ static void clear_key_sums(const struct attn_problem *problem, int64_t b, int64_
 /** The number of the first block of sequence s of a ragged batch; that of the queries behind the last one follows. */
 static int64_t first_block(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t s)
 {
-    return (problem->params.ragged->cu_seqlens_q[s] / geometry->unit + s) * geometry->parts;
+    return (problem->params.ragged->cu_seqlens_q[s] / geometry->unit + s) * geometry->pieces;
 }
 
 /**

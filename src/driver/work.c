@@ -91,8 +91,8 @@ static int64_t position_of(const struct attn_problem *problem, const struct attn
     return params->query_offset ? params->query_offset[s] : 0;
 }
 
-static struct attn_view view_of(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s,
-                                int64_t h, int64_t first)
+static struct attn_view view_of(const struct attn_problem *problem, const struct attn_geometry *geometry,
+                                const struct attn_sequence *sequence, int64_t s, int64_t h, int64_t first)
 {
     const attn_params *params = &problem->params;
     const int64_t key = sequence->begin;
@@ -118,15 +118,16 @@ static struct attn_view view_of(const struct attn_problem *problem, const struct
     }
     if (params->block_mask) {
         const attn_block_mask *pattern = params->block_mask;
-        view.block_size = pattern->size;
-        view.block_row = first;
-        view.block_shift = key;
-        view.block_offsets = pattern->offsets + (pattern->heads > 1 ? h * pattern->rows : 0);
-        view.block_columns = pattern->columns;
+        view.pattern_size = pattern->size;
+        view.pattern_row = first;
+        view.pattern_shift = key;
+        view.pattern_offsets = pattern->offsets + (pattern->heads > 1 ? h * pattern->rows : 0);
+        view.pattern_columns = pattern->columns;
     }
     if (params->segments) {
-        view.q_segments = params->segments->q + sequence->batch * problem->q.shape[2] + query_token;
-        view.k_segments = params->segments->k + sequence->batch * problem->k.shape[2] + key_token;
+        view.q_labels = params->segments->q + sequence->batch * problem->q.shape[2] + query_token;
+        view.k_labels = params->segments->k + sequence->batch * problem->k.shape[2] + key_token;
+        attn_view_labels(problem, s, geometry->key_block, &view);
     }
     if (params->tree) {
         view.tree_words = (params->tree->tokens + 63) / 64;
@@ -181,10 +182,10 @@ static void set_numbers(const struct attn_problem *problem, const struct attn_se
         work->relative.q = table_rows(&problem->rel_q, 0, h, 0);
     }
     if (params->rope) {
-        work->rotations.layout = params->rope->layout;
-        work->rotations.pairs = problem->rope_q.shape[3] / 2;
-        work->rotations.q = table_rows(&problem->rope_q, b, h, sequence->q_first + first);
-        work->rotations.k = table_rows(&problem->rope_k, b, group, sequence->k_first + sequence->begin);
+        work->rope.layout = params->rope->layout;
+        work->rope.pairs = problem->rope_q.shape[3] / 2;
+        work->rope.q = table_rows(&problem->rope_q, b, h, sequence->q_first + first);
+        work->rope.k = table_rows(&problem->rope_k, b, group, sequence->k_first + sequence->begin);
     }
     if (params->dropout && params->dropout->p > 0.0f) {
         work->drop.wanted = 1;
@@ -222,9 +223,10 @@ void attn_run_block(const struct attn_problem *problem, const struct attn_geomet
                     int64_t block, void *scratch)
 {
     const struct attn_sequence sequence = attn_sequence_of(problem, s);
-    const int64_t part = block % geometry->parts * geometry->rows_per_block;
-    const int64_t first = block / geometry->parts * geometry->unit + part;
-    int64_t rows = geometry->unit - part < geometry->rows_per_block ? geometry->unit - part : geometry->rows_per_block;
+    const int64_t piece = block % geometry->pieces * geometry->rows_per_block;
+    const int64_t first = block / geometry->pieces * geometry->unit + piece;
+    int64_t rows =
+        geometry->unit - piece < geometry->rows_per_block ? geometry->unit - piece : geometry->rows_per_block;
     rows = sequence.queries - first < rows ? sequence.queries - first : rows;
     if (rows <= 0)
         return;
@@ -241,18 +243,16 @@ void attn_run_block(const struct attn_problem *problem, const struct attn_geomet
         .num_keys = sequence.end - sequence.begin,
         .dk = (int)problem->q.shape[3],
         .dv = (int)problem->v.shape[3],
-        .view = view_of(problem, &sequence, s, h, first),
+        .view = view_of(problem, geometry, &sequence, s, h, first),
         .mask = boolean ? mask : none,
         .bias = boolean ? none : mask,
-        .batch = s,
-        .head = h,
-        .query_index = first,
-        .key_index = sequence.begin,
-        .segment = geometry->segment,
+        .kernels = &geometry->kernels,
+        .drop = {.batch = s, .head = h, .query_index = first, .first = sequence.begin},
+        .group = geometry->group,
         .scratch = scratch,
     };
     set_numbers(problem, &sequence, s, h, first, &work);
     set_outputs(problem, &sequence, h, row, &work);
     work.known_keys = known_keys(problem, &work, sequence.queries - 1 - first);
-    geometry->kernels->forward[problem->params.exp](&work);
+    attn_forward_pass(&work);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels for AVX2 and FMA: exports attn_kernels_avx2 and nothing else. */
-#include "simd/simd_avx2.h"
-#include "simd/dot_f32.h"
-#include "simd/score_dot.h"
-
+/* AVX2 with FMA and F16C: exports attn_kernels_avx2 and nothing else. */
 #define VF_NAME(x) x##_avx2
-#define VF_ISA     ATTN_ISA_AVX2
+#define ATTN_SIMD  "simd/simd_avx2.h"
+#define ATTN_VECTORS
+#define ATTN_SCORES "kernels/scores_f32.h"
+#define ATTN_VALUES "kernels/values_f32.h"
 #include "isa/kernels.h"

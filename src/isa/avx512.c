@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels for AVX-512: exports attn_kernels_avx512 and nothing else. */
-#include "simd/simd_avx512.h"
-#include "simd/dot_f32.h"
-#include "simd/score_dot.h"
-
+/* AVX-512 F, BW, DQ and VL: exports attn_kernels_avx512 and nothing else. */
 #define VF_NAME(x) x##_avx512
-#define VF_ISA     ATTN_ISA_AVX512
+#define ATTN_SIMD  "simd/simd_avx512.h"
+#define ATTN_VECTORS
+#define ATTN_SCORES "kernels/scores_f32.h"
+#define ATTN_VALUES "kernels/values_f32.h"
 #include "isa/kernels.h"

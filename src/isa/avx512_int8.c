@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels for int8 scores and f32 values on AVX-512: exports attn_kernels_avx512_int8 and nothing else. */
-#include "simd/simd_avx512.h"
-#include "simd/dot_f32.h"
-#include "simd/score_int8_avx512.h"
-
-#define VF_NAME(x) x##_avx512_int8
-#define VF_ISA     ATTN_ISA_AVX512
+/* Scores in int8 on AVX512-VNNI: exports attn_kernels_avx512_int8 and nothing else. */
+#define VF_NAME(x)  x##_avx512_int8
+#define ATTN_SIMD   "simd/simd_avx512.h"
+#define ATTN_SCORE  "simd/score_int8_avx512.h"
+#define ATTN_SCORES "kernels/scores_int8.h"
 #include "isa/kernels.h"

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels for AArch64 Advanced SIMD: exports attn_kernels_neon and nothing else. */
-#include "simd/simd_neon.h"
-#include "simd/dot_f32.h"
-#include "simd/score_dot.h"
-
+/* AArch64 Advanced SIMD: exports attn_kernels_neon and nothing else. */
 #define VF_NAME(x) x##_neon
-#define VF_ISA     ATTN_ISA_NEON
+#define ATTN_SIMD  "simd/simd_neon.h"
+#define ATTN_VECTORS
+#define ATTN_SCORES "kernels/scores_f32.h"
+#define ATTN_VALUES "kernels/values_f32.h"
 #include "isa/kernels.h"

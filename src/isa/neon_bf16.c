@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels for bf16 dot products on AArch64: exports attn_kernels_neon_bf16 and nothing else. */
-#include "simd/simd_neon.h"
-#include "simd/dot_bf16_neon.h"
-#include "simd/score_dot.h"
-
-#define VF_NAME(x) x##_neon_bf16
-#define VF_ISA     ATTN_ISA_NEON_BF16
+/* Pairs of bf16 on Advanced SIMD with FEAT_BF16: exports attn_kernels_neon_bf16 and nothing else. */
+#define VF_NAME(x)  x##_neon_bf16
+#define ATTN_SIMD   "simd/simd_neon.h"
+#define ATTN_DOT    "simd/dot_bf16_neon.h"
+#define ATTN_SCORES "kernels/scores_bf16.h"
+#define ATTN_VALUES "kernels/values_bf16.h"
 #include "isa/kernels.h"

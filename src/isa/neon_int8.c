@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels for int8 scores and f32 values on AArch64: exports attn_kernels_neon_int8 and nothing else. */
-#include "simd/simd_neon.h"
-#include "simd/dot_f32.h"
-#include "simd/score_int8_neon.h"
-
-#define VF_NAME(x) x##_neon_int8
-#define VF_ISA     ATTN_ISA_NEON
+/* Scores in int8 on Advanced SIMD with FEAT_DotProd: exports attn_kernels_neon_int8 and nothing else. */
+#define VF_NAME(x)  x##_neon_int8
+#define ATTN_SIMD   "simd/simd_neon.h"
+#define ATTN_SCORE  "simd/score_int8_neon.h"
+#define ATTN_SCORES "kernels/scores_int8.h"
 #include "isa/kernels.h"

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels for portable C: exports attn_kernels_scalar and nothing else. */
-#include "simd/simd_scalar.h"
-#include "simd/dot_f32.h"
-#include "simd/score_dot.h"
-
+/* Portable C: exports attn_kernels_scalar and nothing else. */
 #define VF_NAME(x) x##_scalar
-#define VF_ISA     ATTN_ISA_SCALAR
+#define ATTN_SIMD  "simd/simd_scalar.h"
+#define ATTN_VECTORS
+#define ATTN_SCORES "kernels/scores_f32.h"
+#define ATTN_VALUES "kernels/values_f32.h"
 #include "isa/kernels.h"

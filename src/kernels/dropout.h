@@ -13,30 +13,31 @@
 #define ATTN_DROPOUT_H
 
 #include "kernels/philox.h"
+#include "kernels/width.h"
 
 /** The key of each round, in memory: a broadcast from there costs nothing beside the operation that uses it. */
 struct round_keys {
     uint32_t of[PHILOX_ROUNDS][2];
 };
 
-static struct round_keys round_keys_of(const struct attn_work *work)
+static struct round_keys round_keys_of(const struct attn_drop *drop)
 {
     struct round_keys keys;
     for (uint32_t i = 0; i < PHILOX_ROUNDS; i++) {
-        keys.of[i][0] = work->drop.key[0] + i * PHILOX_W0;
-        keys.of[i][1] = work->drop.key[1] + i * PHILOX_W1;
+        keys.of[i][0] = drop->key[0] + i * PHILOX_W0;
+        keys.of[i][1] = drop->key[1] + i * PHILOX_W1;
     }
     return keys;
 }
 
 /** Ten rounds for the lanes' queries: word[i] decides on key 4 * key_group + i. */
-ATTN_INLINE void philox_lanes(const struct attn_work *work, const struct round_keys *keys, uint32_t key_group, vu query,
+ATTN_INLINE void philox_lanes(const struct attn_drop *drop, const struct round_keys *keys, uint32_t key_group, vu query,
                               vu word[4])
 {
     const vu m0 = vu_set1(PHILOX_M0), m1 = vu_set1(PHILOX_M1);
     /* Round 1: word 1 alone differs between lanes. */
-    const uint64_t a = (uint64_t)PHILOX_M0 * key_group, b = (uint64_t)PHILOX_M1 * (uint32_t)work->head;
-    const uint32_t w1 = (uint32_t)b, w2 = (uint32_t)(a >> 32) ^ (uint32_t)work->batch ^ keys->of[0][1];
+    const uint64_t a = (uint64_t)PHILOX_M0 * key_group, b = (uint64_t)PHILOX_M1 * (uint32_t)drop->head;
+    const uint32_t w1 = (uint32_t)b, w2 = (uint32_t)(a >> 32) ^ (uint32_t)drop->batch ^ keys->of[0][1];
     word[0] = vu_xor(query, vu_set1((uint32_t)(b >> 32) ^ keys->of[0][0]));
     /* Round 2: word 0 differs. */
     const uint64_t c = (uint64_t)PHILOX_M1 * w2;
@@ -93,33 +94,29 @@ ATTN_INLINE void drop_whole_group(const int pack, const vu word[4], vu threshold
     }
 }
 
-/**
- * Sets dropped ones of n weights to 0: keys from first on, in words of pack
- * keys each (words.h), [word][nv * VF_LEN].
- */
-ATTN_INLINE void drop_weights(const int pack, const struct attn_work *work, const struct strip *strip, int64_t first,
-                              int n, float *p)
+/** struct attn_value_kernels, drop, for words of pack keys each. */
+ATTN_INLINE void drop_words(const int pack, const struct attn_drop *drop, int nv, int n, float *p)
 {
-    const vu threshold = vu_set1(work->drop.threshold);
-    const uint64_t key = (uint64_t)(work->key_index + first);
-    const int head = (int)((4 - key % 4) % 4), nv = strip->nv; /* keys before the first whole group */
-    const struct round_keys keys = round_keys_of(work);
+    const vu threshold = vu_set1(drop->threshold);
+    const uint64_t key = (uint64_t)drop->first;
+    const int head = (int)((4 - key % 4) % 4); /* keys before the first whole group */
+    const struct round_keys keys = round_keys_of(drop);
     vu word[4];
     for (int v = 0; v < nv; v++) {
-        const uint64_t query = (uint64_t)(work->query_index + strip->first + v * VF_LEN);
+        const uint64_t query = (uint64_t)(drop->query_index + v * VF_LEN);
         const vu queries = vu_add(vu_iota(), vu_set1((uint32_t)query));
         int j = 0;
         if (head > 0) {
-            philox_lanes(work, &keys, (uint32_t)(key / 4), queries, word);
+            philox_lanes(drop, &keys, (uint32_t)(key / 4), queries, word);
             drop_group(pack, word, threshold, 4 - head, nv, v, 0, n, p);
             j = head;
         }
         for (; head % pack == 0 && j + 4 <= n; j += 4) {
-            philox_lanes(work, &keys, (uint32_t)((key + (uint64_t)j) / 4), queries, word);
+            philox_lanes(drop, &keys, (uint32_t)((key + (uint64_t)j) / 4), queries, word);
             drop_whole_group(pack, word, threshold, nv, v, j, p);
         }
         for (; j < n; j += 4) {
-            philox_lanes(work, &keys, (uint32_t)((key + (uint64_t)j) / 4), queries, word);
+            philox_lanes(drop, &keys, (uint32_t)((key + (uint64_t)j) / 4), queries, word);
             drop_group(pack, word, threshold, 0, nv, v, j, n, p);
         }
     }

@@ -1,10 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the driver hands to a kernel, and the table that a kernel set exports.
+ * The tables of functions that instruction sets export, and what these
+ * functions are handed.
  *
- * A kernel computes one work item on the pointers it is given. It allocates
- * nothing, starts no threads and returns no errors: the api layer has checked
- * everything, and what a kernel relies on it asserts.
+ * The unit is a tile: a strip of queries, one in each lane of a few vectors,
+ * by some keys. src/pass walks over the tiles of a block of queries and calls
+ * these functions for each of them, through pointers: a call is some ten cycles
+ * beside some ten thousand. So an instruction set or a storage type brings
+ * the functions in which it differs, and shares everything else.
+ *
+ * A function computes on the pointers that it is given. It allocates nothing,
+ * starts no threads, returns no errors, and looks at no option that is not
+ * among its arguments; what it relies on has been checked.
+ *
+ * What lies in lane order has a query per lane: [key or channel][lane], nv
+ * vectors, of which the last lanes may belong to no query. What tiles multiply
+ * are words of 32 bits (simd/dot_f32.h); they are declared as float, of which a
+ * word has the size.
  */
 #ifndef ATTN_KERNELS_H
 #define ATTN_KERNELS_H
@@ -14,14 +26,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** Alignment of scratch memory: a cache line, and the widest vector. */
+/** Alignment of working memory: a cache line, and the widest vector. */
 #define ATTN_ALIGN 64
 
-/** Strips of queries that one work item may have. */
-#define ATTN_MAX_STRIPS 32
+/** Bytes of a word. */
+#define ATTN_WORD ((ptrdiff_t)sizeof(float))
 
-/** Further than any key can be from any query, and far from overflow: no limit. */
-#define ATTN_FAR (INT64_MAX / 8)
+/** Lanes and vectors that a strip of any instruction set has at most. */
+#define ATTN_MAX_STRIP   48
+#define ATTN_MAX_VECTORS 4
+
+/** log2(e) and ln 2: scores are kept in base 2, callers have natural units. */
+#define ATTN_LOG2E 0x1.715476p+0f
+#define ATTN_LN2   0x1.62e43p-1f
 
 /** A strided matrix of f32, bf16 or f16 whose columns are contiguous. */
 struct attn_rows {
@@ -37,101 +54,167 @@ struct attn_grid {
     attn_dtype dtype;
 };
 
-/**
- * What hides keys from queries by their indices alone. Row r of the block of
- * queries stands at position + r, key j at j; all counts are from the first
- * live key. The pointers are to the entries of row 0, or of key 0. Limits that
- * no row or key reaches are at ATTN_FAR, of either sign.
- */
-struct attn_view {
-    int64_t position;
-    int64_t diagonal;                 /**< row r does not see the keys j > r + diagonal ... */
-    int64_t prefix;                   /**< ... except for j < prefix */
-    int64_t window_first;             /**< row r does not see the keys before r + window_first ... */
-    int64_t window_last;              /**< ... or behind r + window_last ... */
-    int64_t first_tokens;             /**< ... except for j < first_tokens */
-    const int64_t *global;            /**< ... and for keys and rows at these positions, which rise */
-    int64_t num_global, global_shift; /**< position g of the list is key g - global_shift */
-    int64_t block_size;               /**< 0: no pattern */
-    int64_t block_row;                /**< rows of the sequence before row 0 */
-    int64_t block_shift;              /**< key 0 is that many keys behind the start of block column 0 */
-    const int64_t *block_offsets;     /**< of the head */
-    const int32_t *block_columns;
-    const int32_t *q_segments, *k_segments; /**< NULL: no segments */
-    const uint64_t *tree;                   /**< [rows][tree_words] NULL: no tree */
-    int64_t tree_words, tree_first;         /**< bit 0 stands for key tree_first */
+/* ------------------------------------------------------------ a tile's mask -- */
+
+enum attn_mask_kind {
+    MASK_NONE,     /**< every lane sees every key */
+    MASK_DEAD,     /**< no lane sees any key: nothing is computed */
+    MASK_DIAGONAL, /**< lane r sees key j when j <= r + diagonal */
+    MASK_LIVE,     /**< bytes in live, not 0 where a lane sees a key */
+    MASK_BIAS      /**< floats in bias to add, base 2, -inf where hidden for any reason */
 };
 
-/** Biases that follow from the distance between query and key. */
-struct attn_distance_bias {
-    float slope; /**< of ALiBi, 0: none */
-    attn_buckets kind;
-    int64_t buckets, max_distance;
-    const float *table; /**< [buckets] of the head, NULL: none */
+/** What a tile hides, as the tile sees it: key 0 is its first, lane 0 its first query. */
+struct attn_tile_mask {
+    enum attn_mask_kind kind;
+    int64_t diagonal;
+    const uint8_t *live; /**< [key * live_pitch + lane] */
+    ptrdiff_t live_pitch;
+    const float *bias;    /**< [key * bias_pitch + lane] */
+    ptrdiff_t bias_pitch; /**< a strip's width, or -1 for a bias that follows from the distance */
 };
 
-/** DeBERTa's terms. data NULL: absent. */
-struct attn_relative_rows {
-    struct attn_rows k, q; /**< [2 * span] f32 */
-    int64_t span;
+/** Lanes 0..n-1 do not see key j for causality: n. */
+static inline int attn_hidden_lanes(int64_t diagonal, int j, int width)
+{
+    const int64_t first = j - diagonal;
+    return first <= 0 ? 0 : first < width ? (int)first : width;
+}
+
+/** Of n keys, those that the lanes before lane see: a prefix. */
+static inline int attn_visible_before(int64_t diagonal, int lane, int n)
+{
+    const int64_t visible = diagonal + lane;
+    return visible <= 0 ? 0 : visible < n ? (int)visible : n;
+}
+
+/* ------------------------------------------------------------------- scores -- */
+
+/** Memory that scores in int8 need beside their words; all of it NULL for other words. */
+struct attn_int8_memory {
+    float *mean;   /**< [dk rounded up to ATTN_ALIGN] the mean of K, as survey() leaves it */
+    float *row;    /**< [the same] a row less its mean */
+    float *zeros;  /**< [the same] zeros */
+    int8_t *bytes; /**< [the same] a row */
 };
 
-/** Rows of cosines and sines for the rows of q and k. data NULL: no rotation. */
-struct attn_rotations {
-    struct attn_rows q, k; /**< f32 */
-    int64_t pairs;
-    attn_rope_layout layout;
+/** Some rows of Q, and the lanes that they go to. */
+struct attn_pack_queries {
+    const char *const *rows; /**< [n], anywhere in memory */
+    attn_dtype dtype;
+    int n;           /**< rows; the lanes behind them become zeros */
+    int first, fill; /**< lanes first..first+fill-1 are written: whole vectors */
+    int width;       /**< lanes of the strip */
+    int64_t dk;
+    float scale; /**< multiplies a product; base 2 */
+    int shifts;  /**< whether shift is asked for: the log-sum-exp is */
+    struct attn_int8_memory int8;
+    float *q;        /**< [words of dk][width] */
+    float *factor;   /**< [width] what raw scores are to be multiplied by */
+    float *validity; /**< [width] 1, or NaN for a query that the words cannot hold */
+    float *shift;    /**< [width] what the scores of a query have lost, base 2 */
 };
 
-/** Dropout. */
+/** A block of K made into words. */
+struct attn_packed_keys {
+    char *words;    /**< [keys][words of dk] */
+    float *scale;   /**< [keys] int8: the size of a step in each row */
+    int32_t *start; /**< [keys] int8: where the sum of each row starts */
+};
+
+/** Where a tile of scores comes from and goes to. */
+struct attn_score_operands {
+    const float *q; /**< [words][nv * lanes] */
+    const char *k;  /**< first key's row, in words */
+    ptrdiff_t k_stride;
+    int64_t words; /**< of a row */
+    const struct attn_tile_mask *mask;
+    const float *factor;  /**< [nv * lanes] of raw scores */
+    const float *k_scale; /**< [keys] int8, as in struct attn_packed_keys */
+    const int32_t *start; /**< [keys] int8, the same */
+    float *s;             /**< [keys][nv * lanes] */
+    /* Rows that will be wanted soon, key by key beside those of k: fetched into L2 meanwhile. data NULL: none. */
+    struct attn_rows next[2];
+    int64_t next_width[2];
+};
+
+/** How Q and K become words, and the tile of their products. */
+struct attn_score_kernels {
+    const char *name;
+    int channels_per_word;
+    int raw;  /**< scores leave their tile without the scale, unless the mask is a bias: factor brings it later */
+    int int8; /**< struct attn_int8_memory, scale and start of the keys are wanted */
+    int query_block; /**< queries of a task, when there are enough of them */
+    /** Looks at the first keys, of which known are no garbage, before anything is packed; NULL: no need. */
+    void (*survey)(const struct attn_rows *k, int64_t known, int64_t dk, const struct attn_int8_memory *memory);
+    void (*pack_queries)(const struct attn_pack_queries *x);
+    void (*pack_keys)(const struct attn_rows *src, int n, int64_t dk, const struct attn_int8_memory *memory,
+                      const struct attn_packed_keys *dst);
+    /** Masked scores of n keys; max[lane] becomes the maximum of what it sees, the factor multiplied in. */
+    void (*scores)(int nv, const struct attn_score_operands *x, int n, float *max);
+};
+
+/* ------------------------------------------------------------------- values -- */
+
+/** How the sum over keys goes on. */
+enum attn_accumulate {
+    ACCUMULATE_FIRST,  /**< from 0 */
+    ACCUMULATE_ADD,    /**< from what is there */
+    ACCUMULATE_RESCALE /**< from what is there times alpha */
+};
+
+/** A tile of weights and the rows of V that they meet. */
+struct attn_value_operands {
+    const float *p; /**< [words of keys][nv * lanes] */
+    const char *v;  /**< first word's row */
+    ptrdiff_t v_stride;
+    int64_t dv;
+    const int *ends; /**< [nv] words of keys that a vector's lanes see, not falling */
+    float *o;        /**< [dv][nv * lanes] */
+    enum attn_accumulate mode;
+    const float *alpha; /**< [nv * lanes] */
+};
+
+/** Dropout of weights, and the place of a tile in the call: what decides. */
 struct attn_drop {
     int wanted;
-    uint32_t key[2];    /**< of Philox4x32-10 */
-    uint32_t threshold; /**< a word below it drops the weight */
-    float keep_scale;   /**< 1 / (1 - p) */
+    uint32_t key[2];            /**< of Philox4x32-10 */
+    uint32_t threshold;         /**< a word below it drops the weight */
+    float keep_scale;           /**< 1 / (1 - p) */
+    int64_t batch, head;        /**< as the caller counts them, */
+    int64_t query_index, first; /**< so the tile's first query and key */
 };
 
-/**
- * One block of queries of one (batch, head) against all live keys of that
- * sequence. Key 0 is the first live key: the driver has moved k, v, the masks
- * and the weights there, so that padding on the left changes no bit.
- */
-struct attn_work {
-    struct attn_rows q, k, v, out;
-    int64_t num_queries, num_keys;
-    int64_t known_keys; /**< of these, the first that the last query of the call sees, 0 if that takes more than
-                           causality: no garbage there */
-    int dk, dv;
-    float scale;   /**< multiplies q·k; base 2: the user's scale times log2(e) */
-    float softcap; /**< 0: none; natural units */
-    float sink;    /**< a logit without a value, -inf: none; natural units */
-    struct attn_view view;
-    struct attn_distance_bias distance_bias;
-    struct attn_relative_rows relative;
-    struct attn_rotations rotations;
-    struct attn_drop drop;
-    attn_score_callback *callback;
-    void *callback_user;
-    /* Indices as the caller counts them, for dropout and callback. */
-    int64_t batch, head, query_index, key_index; /**< of the whole block, of row 0, of key 0 */
-    int64_t segment;       /**< rows that a strip does not reach across the multiples of; 0: strips follow each other */
-    struct attn_grid mask; /**< uint8_t, non-zero attends */
-    struct attn_grid bias; /**< f32, bf16 or f16, natural units, added to the scaled score */
-    float *lse;            /**< NULL when not wanted */
-    ptrdiff_t lse_stride;
+/** How V and the weights become words, and the tile of their products. */
+struct attn_value_kernels {
+    const char *name;
+    int keys_per_word;
+    /** n rows of V as words of keys. */
+    void (*pack_values)(float *dst, const struct attn_rows *src, int n, int64_t dv);
+    /**
+     * S becomes words of weights 2^(factor S - m): the first ends[v] keys of vector v, of n, for ends that do not
+     * fall. l[lane] grows by their sum. factor NULL: scores come whole.
+     */
+    void (*weights)(int nv, const float *m, const int *ends, int n, const float *factor, float *s, float *l);
+    /** Clears the dropped ones of n weights in words. */
+    void (*drop)(const struct attn_drop *drop, int nv, int n, float *p);
+    /** Adds the tile to o. */
+    void (*values)(int nv, const struct attn_value_operands *x);
+    /** Whether n rows of words hold only finite numbers. */
+    int (*finite)(const char *v, ptrdiff_t stride, int n, int64_t dv);
+    /** values() for rows of which some are not: adds to each lane only the keys, of n, that it sees. */
+    void (*values_seen)(int nv, const struct attn_tile_mask *mask, const struct attn_value_operands *x, int n);
+};
 
-    /* Softmax rows on request: row weight_rows[i] of the whole query axis (NULL: row i), where this block
-     * starts at query first_query, goes to row i of weights. */
-    struct attn_grid weights; /**< float */
-    const int64_t *weight_rows;
-    int64_t num_weight_rows, first_query;
-    int64_t keys_before, keys_after; /**< padding around the live keys, where weights are 0 */
+/* ------------------------------------------------ everything else of a strip -- */
 
-    /* Sum of the weights over the queries of this block is added here. NULL when not wanted. */
-    float *key_sums;
-    ptrdiff_t key_sums_stride;
-
-    void *scratch; /**< ATTN_ALIGN-aligned, as many bytes as attn_scratch_layout() says */
+/** The end of a strip's rows. */
+struct attn_finish {
+    const float *m, *l;            /**< [nv * lanes] maximum, base 2, and sum */
+    const float *validity, *shift; /**< [nv * lanes] as packed with the queries; NULL: 1, 0 */
+    float keep_scale;              /**< of dropout */
+    float *inverse;                /**< [nv * lanes] becomes keep_scale / l, 0 without a live key */
+    float *lse;                    /**< [nv * lanes] becomes the log-sum-exp; NULL: not wanted */
 };
 
 /** Rows to be turned by a table of cosines and sines: row i of x by row i of the table. */
@@ -155,45 +238,57 @@ struct attn_merge_work {
     int64_t first_row, num_rows;
 };
 
-/** One instruction set: its kernels, and their block sizes as data. */
+/** What does not depend on the words of tiles. Lengths in lanes are nv * lanes. */
+struct attn_vector_kernels {
+    int lanes; /**< queries of a vector */
+    int strip; /**< queries that a full strip covers */
+    /** dst[c * pitch + r] = rows[r][c] * factor for r < width, whole vectors, c < cols; rows from n on are 0. */
+    void (*read_rows)(float *dst, ptrdiff_t pitch, int width, const char *const *rows, attn_dtype dtype, int n,
+                      int64_t cols, float factor);
+    /** rows[r][c] = src[c * width + r] * factor[r] for r < n, c < cols. A result of -0 becomes +0. */
+    void (*write_rows)(char *const *rows, attn_dtype dtype, const float *src, int width, int n, int64_t cols,
+                       const float *factor);
+    /** bias[j][r] of n keys: natural units (NULL: 0) to base 2, the distances' row added (NULL: none), -inf where live
+     * (NULL: everywhere) is 0. Returns whether some lane sees some key. */
+    int (*join_bias)(int nv, int n, float *bias, int natural, const float *distances, const uint8_t *live,
+                     ptrdiff_t live_pitch);
+    /** Whole scores from plain products of n keys: factor (NULL: 1), softcap (base 2; 0: none), mask; and max. */
+    void (*finish_scores)(int nv, const struct attn_tile_mask *mask, int n, const float *factor, float cap, float *s,
+                          float *max);
+    /** s[i] *= x for n floats, whole vectors. */
+    void (*multiply)(float *s, int64_t n, float x);
+    /** After a callback: back to base 2, hidden again what was hidden, and max. Returns whether more is at -inf now. */
+    int (*hide_again)(int nv, const struct attn_tile_mask *mask, int n, float *s, float *max);
+    /** m' = max(m, max); where one grew alpha = 2^(m - m'), l *= alpha, m = m' for all. Returns whether one grew. */
+    int (*raise_maximum)(int nv, const float *max, float *m, float *l, float *alpha);
+    void (*finish)(int nv, const struct attn_finish *x);
+    /** p *= inverse, and 0 where the mask hides, for n keys. */
+    void (*normalise)(int nv, const struct attn_tile_mask *mask, int n, const float *inverse, float *p);
+    void (*rotate)(const struct attn_rotation *work);
+    void (*merge)(const struct attn_merge_work *work);
+    void (*exp2)(float *dst, const float *src, int64_t n); /**< what the kernels use, for tests */
+};
+
+/* ------------------------------------------------------- instruction sets -- */
+
+/** What the file of an instruction set exports. A set that extends another one leaves out what it shares with it. */
+struct attn_isa_kernels {
+    const struct attn_vector_kernels *vectors;
+    const struct attn_score_kernels *scores;
+    const struct attn_value_kernels *values;
+};
+
+/** Keys in a step of the online softmax: as it shapes every bit of the result it is one number for all. */
+#define ATTN_KEY_BLOCK 128
+
+/** Functions composed for a call. */
 struct attn_kernels {
     attn_isa isa;
     attn_qk qk; /**< how scores are multiplied */
-    /* Elements in a word of 32 bits (kernels/words.h). */
-    int channels_per_word; /**< of Q and K: 1 f32, 2 bf16, 4 int8 */
-    int keys_per_word;     /**< of V and P: 1 f32, 2 bf16 */
-    int lanes;             /**< queries of a vector */
-    int strip;             /**< queries that one register tile covers */
-    int query_block;       /**< queries of a work item, when there are enough of them */
-    int key_block;         /**< keys per step of the online softmax; fixed, as it shapes every bit of the result */
-    void (*forward[2])(const struct attn_work *work); /**< by attn_exp */
-    void (*rotate)(const struct attn_rotation *work);
-    void (*merge)(const struct attn_merge_work *work);
-    void (*exp2[2])(float *dst, const float *src, int64_t n); /**< by attn_exp: what the kernels use, for tests */
+    const struct attn_vector_kernels *vectors;
+    const struct attn_score_kernels *scores;
+    const struct attn_value_kernels *values;
+    const struct attn_value_kernels *plain; /**< values in f32: for weights that are handed out */
 };
-
-/** Rows of a strip: segments are cut into equal strips of whole vectors. */
-static inline int64_t attn_strip_rows(int64_t strip, int64_t lanes, int64_t segment)
-{
-    if (segment == 0)
-        return strip;
-    const int64_t pieces = (segment + strip - 1) / strip, rows = (segment + pieces - 1) / pieces;
-    return (rows + lanes - 1) / lanes * lanes;
-}
-
-/** Strips of a segment. */
-static inline int64_t attn_segment_strips(int64_t strip, int64_t lanes, int64_t segment)
-{
-    const int64_t rows = attn_strip_rows(strip, lanes, segment);
-    return segment == 0 ? 1 : (segment + rows - 1) / rows;
-}
-
-/** Strips that num_queries rows have. */
-static inline int64_t attn_num_strips(int64_t strip, int64_t lanes, int64_t segment, int64_t num_queries)
-{
-    const int64_t rows = attn_strip_rows(strip, lanes, segment), whole = segment ? num_queries / segment : 0;
-    const int64_t rest = num_queries - whole * segment;
-    return whole * attn_segment_strips(strip, lanes, segment) + (rest + rows - 1) / rows;
-}
 
 #endif

@@ -20,6 +20,8 @@
 #ifndef ATTN_MERGE_H
 #define ATTN_MERGE_H
 
+#include "kernels/rows.h"
+
 #include <assert.h>
 #include <math.h>
 

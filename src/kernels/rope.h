@@ -12,6 +12,8 @@
 #ifndef ATTN_KERNELS_ROPE_H
 #define ATTN_KERNELS_ROPE_H
 
+#include "kernels/rows.h"
+
 #include <assert.h>
 
 /** n of VF_LEN elements, the rest 0. */

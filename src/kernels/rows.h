@@ -10,6 +10,7 @@
 #ifndef ATTN_ROWS_H
 #define ATTN_ROWS_H
 
+#include "kernels/width.h"
 #include "simd/half.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The exponentials of a tile and their sums.
+ * The softmax of a strip: maxima, exponentials, sums, and the end of a row.
  *
  * All numbers are in base 2: a score s stands for 2^s. Everything is vertical,
  * a query per lane. The sum of a tile is made from 0 and then added to l, so
@@ -10,10 +10,7 @@
 #ifndef ATTN_SOFTMAX_H
 #define ATTN_SOFTMAX_H
 
-ATTN_INLINE vf exp2_of(const attn_exp exp, vf x)
-{
-    return exp == ATTN_EXP_FAST ? vf_exp2_fast(x) : vf_exp2_sleef(x);
-}
+#include "kernels/mask.h"
 
 /** The number to subtract from scores whose maximum is m: m, but 0 where no key has been live yet. */
 ATTN_INLINE vf softmax_base(vf m)
@@ -21,75 +18,131 @@ ATTN_INLINE vf softmax_base(vf m)
     return vf_select(vf_eq(m, vf_set1(-INFINITY)), vf_zero(), m);
 }
 
-/**
- * Sum of n vectors that lie stride floats apart. Four chains, as an addition has to wait for the one before; which one
- * takes a key follows from the key alone, since n does not (a lane may stop before its vector does).
- */
-ATTN_INLINE vf sum_column(const float *p, ptrdiff_t stride, int n)
+/** struct attn_vector_kernels, raise_maximum. */
+static inline int raise_maximum(int nv, const float *max, float *m, float *l, float *alpha)
 {
-    vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
-    int j = 0;
-    for (; j + 4 <= n; j += 4) {
-        ATTN_UNROLL
-        for (int i = 0; i < 4; i++)
-            sum[i] = vf_add(sum[i], vf_load(p + (j + i) * stride));
+    const int width = nv * VF_LEN;
+    int grew = 0;
+    for (int i = 0; i < width; i += VF_LEN)
+        grew |= vm_any(vf_gt(vf_load(max + i), vf_load(m + i)));
+    if (!grew)
+        return 0;
+    for (int i = 0; i < width; i += VF_LEN) {
+        const vf old = vf_load(m + i), higher = vf_max(vf_load(max + i), old);
+        const vf a = vf_exp2(vf_sub(old, softmax_base(higher)));
+        vf_store(alpha + i, a);
+        vf_store(m + i, higher);
+        vf_store(l + i, vf_mul(vf_load(l + i), a));
     }
-    ATTN_UNROLL
-    for (int i = 0; i < 3; i++)
-        if (j + i < n)
-            sum[i] = vf_add(sum[i], vf_load(p + (j + i) * stride));
-    return vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3]));
+    return 1;
 }
 
-ATTN_INLINE void exponentiate_body(const int nv, const attn_exp exp, const float *m, const int *ends,
-                                   const float *factor, float *s, float *sum_out)
+/** struct attn_vector_kernels, finish. */
+static inline void finish(int nv, const struct attn_finish *x)
 {
-    const ptrdiff_t stride = nv * VF_LEN;
-    vf base[VF_STRIP], sum[VF_STRIP];
-    ATTN_UNROLL
-    for (int v = 0; v < nv; v++) {
-        base[v] = softmax_base(vf_load(m + v * VF_LEN));
-        sum[v] = vf_zero();
-    }
-    int j = 0;
-    ATTN_UNROLL
-    for (int first = 0; first < nv; first++) { /* along the diagonal the later vectors see more keys */
-        for (; j < ends[first]; j++) {
-            ATTN_UNROLL
-            for (int v = first; v < nv; v++) {
-                float *at = s + j * stride + v * VF_LEN;
-                const vf score = RAW_SCORES ? vf_mul(vf_load(at), vf_load(factor + v * VF_LEN)) : vf_load(at);
-                const vf p = exp2_of(exp, vf_sub(score, base[v]));
-                vf_store(at, p);
-                if (exp == ATTN_EXP_FAST)
-                    sum[v] = vf_add(sum[v], p);
-            }
+    for (int i = 0; i < nv * VF_LEN; i += VF_LEN) {
+        const vf l = vf_load(x->l + i);
+        const vm empty = vf_eq(l, vf_zero());
+        const vf one = x->validity ? vf_load(x->validity + i) : vf_set1(1.0f);
+        const vf inverse = vf_select(empty, vf_zero(), vf_div(one, l));
+        vf_store(x->inverse + i, vf_mul(inverse, vf_set1(x->keep_scale)));
+        if (x->lse) {
+            const vf base2 = x->shift ? vf_add(vf_load(x->m + i), vf_load(x->shift + i)) : vf_load(x->m + i);
+            vf_store(x->lse + i,
+                     vf_select(empty, vf_set1(-INFINITY), vf_mul(one, vf_fma(base2, vf_set1(ATTN_LN2), vf_log(l)))));
         }
     }
-    ATTN_UNROLL
+}
+
+/** struct attn_vector_kernels, normalise. */
+static inline void normalise(int nv, const struct attn_tile_mask *mask, int n, const float *inverse, float *p)
+{
+    const int width = nv * VF_LEN;
+#define NORMALISE(kind)                                                                                                \
+    for (int j = 0; j < n; j++)                                                                                        \
+        for (int v = 0; v < nv; v++) {                                                                                 \
+            float *at = p + (ptrdiff_t)j * width + v * VF_LEN;                                                         \
+            const vf w = vf_mul(vf_load(at), vf_load(inverse + v * VF_LEN));                                           \
+            /* 0 where hidden, also in a row of NaN */                                                                 \
+            vf_store(at, kind == MASK_NONE ? w : vf_select(mask_lanes(kind, mask, width, j, v), w, vf_zero()));        \
+        }
+    ATTN_BY_MASK(mask->kind, NORMALISE);
+#undef NORMALISE
+}
+
+/** struct attn_vector_kernels, multiply. */
+static inline void multiply(float *s, int64_t n, float x)
+{
+    for (int64_t i = 0; i < n; i += VF_LEN)
+        vf_store(s + i, vf_mul(vf_load(s + i), vf_set1(x)));
+}
+
+ATTN_INLINE void finish_scores_body(const enum attn_mask_kind kind, int nv, const struct attn_tile_mask *mask, int n,
+                                    const float *factor, float cap, float *s, float *max)
+{
     for (int v = 0; v < nv; v++) {
-        if (exp != ATTN_EXP_FAST) /* a call leaves no register alone: the sums are cheaper in a pass of their own */
-            sum[v] = sum_column(s + v * VF_LEN, stride, ends[v]);
-        vf_store(sum_out + v * VF_LEN, sum[v]);
+        vf top = vf_set1(-INFINITY);
+        for (int j = 0; j < n; j++) {
+            float *at = s + ((ptrdiff_t)j * nv + v) * VF_LEN;
+            vf x = vf_load(at);
+            if (factor)
+                x = vf_mul(x, vf_load(factor + v * VF_LEN));
+            if (cap != 0.0f)
+                x = vf_mul(vf_set1(cap), vf_tanh(vf_div(x, vf_set1(cap))));
+            x = masked_score(kind, 0, mask, nv * VF_LEN, j, v, NULL, x);
+            top = vf_max(x, top);
+            vf_store(at, x);
+        }
+        vf_store(max + v * VF_LEN, top);
     }
 }
 
-/**
- * The first ends[v] rows of S become 2^(factor S - m) in vector v, for ends that do not fall; sum[lane] becomes their
- * sum. factor, one per query, is not looked at where scores come whole (RAW_SCORES).
- */
-ATTN_INLINE void exponentiate(int nv, const attn_exp exp, const float *m, const int *ends, const float *factor,
-                              float *s, float *sum)
+/** struct attn_vector_kernels, finish_scores. */
+static inline void finish_scores(int nv, const struct attn_tile_mask *mask, int n, const float *factor, float cap,
+                                 float *s, float *max)
 {
-    ATTN_BY_WIDTH(nv, exponentiate_body, exp, m, ends, factor, s, sum);
+#define FINISH_SCORES(kind) finish_scores_body(kind, nv, mask, n, factor, cap, s, max)
+    ATTN_BY_MASK(mask->kind, FINISH_SCORES);
+#undef FINISH_SCORES
 }
 
-/** dst[i] = 2^src[i]: what the kernels use, laid open for tests. */
-ATTN_INLINE void exp2_array(const attn_exp exp, float *dst, const float *src, int64_t n)
+ATTN_INLINE int hide_again_body(const enum attn_mask_kind kind, int nv, const struct attn_tile_mask *mask, int n,
+                                float *s, float *max)
+{
+    const vf minus_inf = vf_set1(-INFINITY);
+    vf hides = vf_zero();
+    for (int v = 0; v < nv; v++) {
+        vf top = minus_inf;
+        for (int j = 0; j < n; j++) {
+            float *at = s + ((ptrdiff_t)j * nv + v) * VF_LEN;
+            vf x = vf_mul(vf_load(at), vf_set1(ATTN_LOG2E));
+            const vm sees = mask_lanes(kind, mask, nv * VF_LEN, j, v);
+            hides = vf_select(vf_eq(x, minus_inf), vf_select(sees, vf_set1(1.0f), hides), hides);
+            x = kind == MASK_NONE ? x : vf_select(sees, x, minus_inf);
+            top = vf_max(x, top);
+            vf_store(at, x);
+        }
+        vf_store(max + v * VF_LEN, top);
+    }
+    return vm_any(vf_gt(hides, vf_zero()));
+}
+
+/** struct attn_vector_kernels, hide_again. */
+static inline int hide_again(int nv, const struct attn_tile_mask *mask, int n, float *s, float *max)
+{
+    int hides = 0;
+#define HIDE_AGAIN(kind) hides = hide_again_body(kind, nv, mask, n, s, max)
+    ATTN_BY_MASK(mask->kind, HIDE_AGAIN);
+#undef HIDE_AGAIN
+    return hides;
+}
+
+/** struct attn_vector_kernels, exp2. */
+static inline void exp2_array(float *dst, const float *src, int64_t n)
 {
     for (int64_t i = 0; i < n; i += VF_LEN) {
         const int rest = n - i < VF_LEN ? (int)(n - i) : VF_LEN;
-        vf_store_tail(dst + i, exp2_of(exp, vf_load_tail(src + i, rest)), rest);
+        vf_store_tail(dst + i, vf_exp2(vf_load_tail(src + i, rest)), rest);
     }
 }
 

@@ -1,69 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Moves matrices between memory order (a row per query) and lane order (a
- * column per query), VF_LEN x VF_LEN elements at a time in registers.
- *
- * Rows of Q and of the output come from far and are touched once per block of
- * queries, in an order that no hardware prefetcher follows: they are asked for
- * ahead, which was worth 1 to 2 % of a whole run (docs/performance.md).
+ * column per query), VF_LEN x VF_LEN elements at a time in registers. Rows
+ * are found through pointers, so that they may lie anywhere.
  */
 #ifndef ATTN_TRANSPOSE_H
 #define ATTN_TRANSPOSE_H
 
-/** One block of transpose_in: rows <= VF_LEN, cols <= VF_LEN; missing rows become 0. */
-ATTN_INLINE void transpose_block(const attn_dtype dtype, float *dst, ptrdiff_t width, const char *src, ptrdiff_t stride,
-                                 int rows, int cols, vf factor)
+#include "kernels/rows.h"
+
+/** One block of read_rows: n <= VF_LEN rows from column c on, cols <= VF_LEN of them; missing rows become 0. */
+ATTN_INLINE void transpose_block(const attn_dtype dtype, float *dst, ptrdiff_t pitch, const char *const *rows,
+                                 int64_t c, int n, int cols, vf factor)
 {
+    const ptrdiff_t at = c * row_element(dtype);
     vf a[VF_LEN];
-    if (rows == VF_LEN && cols == VF_LEN) {
+    if (n == VF_LEN && cols == VF_LEN) {
         ATTN_UNROLL
         for (int i = 0; i < VF_LEN; i++)
-            a[i] = row_load(dtype, src + i * stride);
+            a[i] = row_load(dtype, rows[i] + at);
     } else {
         for (int i = 0; i < VF_LEN; i++)
-            a[i] = i < rows ? row_load_tail(dtype, src + i * stride, cols) : vf_zero();
+            a[i] = i < n ? row_load_tail(dtype, rows[i] + at, cols) : vf_zero();
     }
     vf_transpose(a);
     if (cols == VF_LEN) {
         ATTN_UNROLL
         for (int i = 0; i < VF_LEN; i++)
-            vf_store(dst + i * width, vf_mul(a[i], factor));
+            vf_store(dst + (c + i) * pitch, vf_mul(a[i], factor));
     } else {
         for (int i = 0; i < cols; i++)
-            vf_store(dst + i * width, vf_mul(a[i], factor));
+            vf_store(dst + (c + i) * pitch, vf_mul(a[i], factor));
     }
 }
 
-ATTN_INLINE void transpose_in_body(const attn_dtype dtype, float *dst, ptrdiff_t pitch, int width,
-                                   const struct attn_rows *src, int rows, int64_t cols, float factor)
+ATTN_INLINE void read_rows_body(const attn_dtype dtype, float *dst, ptrdiff_t pitch, int width, const char *const *rows,
+                                int n, int64_t cols, float factor)
 {
     const vf f = vf_set1(factor);
     for (int r = 0; r < width; r += VF_LEN) {
-        const int nr = rows - r < VF_LEN ? (rows > r ? rows - r : 0) : VF_LEN;
-        const char *row = row_at(src, nr > 0 ? r : 0);
-        for (int64_t c = 0; c < cols; c += VF_LEN) {
-            const int nc = cols - c < VF_LEN ? (int)(cols - c) : VF_LEN;
-            transpose_block(dtype, dst + c * pitch + r, pitch, row + c * row_element(dtype), src->stride, nr, nc, f);
-        }
+        const int nr = n - r < VF_LEN ? (n > r ? n - r : 0) : VF_LEN;
+        for (int64_t c = 0; c < cols; c += VF_LEN)
+            transpose_block(dtype, dst + r, pitch, rows + r, c, nr, cols - c < VF_LEN ? (int)(cols - c) : VF_LEN, f);
     }
 }
 
-/** dst[c * pitch + r] = src(r, c) * factor for r < width, c < cols; rows behind the last are 0. */
-static void transpose_in(float *dst, ptrdiff_t pitch, int width, const struct attn_rows *src, int rows, int64_t cols,
-                         float factor)
+static void read_rows(float *dst, ptrdiff_t pitch, int width, const char *const *rows, attn_dtype dtype, int n,
+                      int64_t cols, float factor)
 {
-    ATTN_BY_DTYPE(src->dtype, transpose_in_body, dst, pitch, width, src, rows, cols, factor);
+    ATTN_BY_DTYPE(dtype, read_rows_body, dst, pitch, width, rows, n, cols, factor);
 }
 
-ATTN_INLINE void transpose_out_body(const attn_dtype dtype, const struct attn_rows *dst, const float *src, int width,
-                                    int rows, int64_t cols, const float *factor)
+ATTN_INLINE void write_rows_body(const attn_dtype dtype, char *const *rows, const float *src, int width, int n,
+                                 int64_t cols, const float *factor)
 {
-    for (int r = 0; r < rows; r += VF_LEN) {
-        const int nr = rows - r < VF_LEN ? rows - r : VF_LEN;
+    for (int r = 0; r < n; r += VF_LEN) {
+        const int nr = n - r < VF_LEN ? n - r : VF_LEN;
         const vf f = vf_load(factor + r);
-        char *row = row_at(dst, r);
         for (int64_t c = 0; c < cols; c += VF_LEN) {
             const int nc = cols - c < VF_LEN ? (int)(cols - c) : VF_LEN;
+            const ptrdiff_t at = c * row_element(dtype);
             vf a[VF_LEN];
             if (nr == VF_LEN && nc == VF_LEN) {
                 ATTN_UNROLL
@@ -72,23 +68,22 @@ ATTN_INLINE void transpose_out_body(const attn_dtype dtype, const struct attn_ro
                 vf_transpose(a);
                 ATTN_UNROLL
                 for (int i = 0; i < VF_LEN; i++)
-                    row_store(dtype, row + i * dst->stride + c * row_element(dtype), a[i]);
+                    row_store(dtype, rows[r + i] + at, a[i]);
             } else {
                 for (int i = 0; i < VF_LEN; i++)
                     a[i] = i < nc ? vf_fma(vf_load(src + (c + i) * width + r), f, vf_zero()) : vf_zero();
                 vf_transpose(a);
                 for (int i = 0; i < nr; i++)
-                    row_store_tail(dtype, row + i * dst->stride + c * row_element(dtype), a[i], nc);
+                    row_store_tail(dtype, rows[r + i] + at, a[i], nc);
             }
         }
     }
 }
 
-/** dst(r, c) = src[c * width + r] * factor[r] for r < rows, c < cols. A result of -0 becomes +0. */
-static void transpose_out(const struct attn_rows *dst, const float *src, int width, int rows, int64_t cols,
-                          const float *factor)
+static void write_rows(char *const *rows, attn_dtype dtype, const float *src, int width, int n, int64_t cols,
+                       const float *factor)
 {
-    ATTN_BY_DTYPE(dst->dtype, transpose_out_body, dst, src, width, rows, cols, factor);
+    ATTN_BY_DTYPE(dtype, write_rows_body, rows, src, width, n, cols, factor);
 }
 
 #endif

@@ -6,6 +6,9 @@
 #ifndef ATTN_WIDTH_H
 #define ATTN_WIDTH_H
 
+#include "kernels/kernels.h"
+#include "simd/simd.h"
+
 /*
  * Bodies are specialised by inlining them with constants. ATTN_SMALL_CODE leaves them general, for builds whose
  * compiler takes minutes over the specialised ones and whose speed does not matter (sanitizers).
@@ -17,9 +20,6 @@
 #define ATTN_INLINE static inline __attribute__((always_inline))
 #define ATTN_UNROLL _Pragma("GCC unroll 16")
 #endif
-
-/** Keys in a step of the online softmax. */
-#define KEY_BLOCK 128
 
 /** Queries in a full strip. */
 #define STRIP (VF_STRIP * VF_LEN)

@@ -153,9 +153,21 @@ static inline vf vf_select(vm m, vf a, vf b)
     return _mm256_blendv_ps(b, a, m);
 }
 
-static inline vf vf_exp2_sleef(vf x)
+/** 2^x with the bits of Sleef_exp2f8_u10avx2, for x <= 0 and NaN; exp2_polynomial.h says how. */
+static inline vf vf_exp2(vf x)
 {
-    return Sleef_exp2f8_u10avx2(x);
+    const vf magic = vf_set1(EXP2_MAGIC);
+    const vf clamped = _mm256_max_ps(vf_set1(EXP2_LEAST), x); /* NaN stays: max returns its second operand */
+    const vf shifted = vf_add(clamped, magic);
+    const vf r = vf_sub(clamped, vf_sub(shifted, magic));
+    vf p = vf_fma(vf_set1(EXP2_C6), r, vf_set1(EXP2_C5));
+    p = vf_fma(p, r, vf_set1(EXP2_C4));
+    p = vf_fma(p, r, vf_set1(EXP2_C3));
+    p = vf_fma(p, r, vf_set1(EXP2_C2));
+    p = vf_fma(p, r, vf_set1(EXP2_C1));
+    p = vf_fma(p, r, vf_set1(1.0f));
+    const vf power = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted), 23));
+    return vf_mul(vf_mul(p, power), vf_set1(EXP2_UNBIAS));
 }
 
 static inline vf vf_log(vf x)
@@ -187,21 +199,6 @@ static inline vf vf_tanh_fast(vf x)
  * 2^x for x <= 0; results below 2^-126.5 become 0. The last step multiplies, where adding to the exponent's bits
  * would do for numbers, since that could turn a NaN with a payload into one.
  */
-static inline vf vf_exp2_fast(vf x)
-{
-    const vf magic = vf_set1(0x1.8p23f + 127.0f);          /* x + magic has round(x) + 127 in its low bits */
-    const vf clamped = _mm256_max_ps(vf_set1(-127.0f), x); /* NaN stays: max returns its second operand */
-    const vf shifted = vf_add(clamped, magic);
-    const vf r = vf_sub(clamped, vf_sub(shifted, magic));
-    vf p = vf_set1(EXP2_C5);
-    p = vf_fma(p, r, vf_set1(EXP2_C4));
-    p = vf_fma(p, r, vf_set1(EXP2_C3));
-    p = vf_fma(p, r, vf_set1(EXP2_C2));
-    p = vf_fma(p, r, vf_set1(EXP2_C1));
-    p = vf_fma(p, r, vf_set1(1.0f));
-    return vf_mul(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted), 23)));
-}
-
 static inline void vf_deinterleave(vf a, vf b, vf *even, vf *odd)
 {
     const __m256d e = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)); /* a0 a2 b0 b2, a4 a6 b4 b6 */

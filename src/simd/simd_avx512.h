@@ -169,10 +169,20 @@ static inline vf vf_select(vm m, vf a, vf b)
     return _mm512_mask_blend_ps(m, b, a);
 }
 
-/** 2^x by SLEEF, at most 1.0 ULP. */
-static inline vf vf_exp2_sleef(vf x)
+/**
+ * 2^x with the bits of Sleef_exp2f16_u10avx512f, for any x: at most 1.0 ULP.
+ * The integer is x - r, exactly, which saves rounding a second time.
+ */
+static inline vf vf_exp2(vf x)
 {
-    return Sleef_exp2f16_u10avx512f(x);
+    const vf r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); /* 0 for -inf */
+    vf p = vf_fma(vf_set1(EXP2_C6), r, vf_set1(EXP2_C5));
+    p = vf_fma(p, r, vf_set1(EXP2_C4));
+    p = vf_fma(p, r, vf_set1(EXP2_C3));
+    p = vf_fma(p, r, vf_set1(EXP2_C2));
+    p = vf_fma(p, r, vf_set1(EXP2_C1));
+    p = vf_fma(p, r, vf_set1(1.0f));
+    return _mm512_scalef_ps(p, vf_sub(x, r));
 }
 
 /** Natural logarithm by SLEEF. */
@@ -203,23 +213,6 @@ static inline vf vf_tanh(vf x)
 static inline vf vf_tanh_fast(vf x)
 {
     return Sleef_tanhf16_u35avx512f(x);
-}
-
-/**
- * 2^x for x <= 0 by the polynomial of exp2_polynomial.h; its measured error is
- * in docs/numerics.md.
- */
-static inline vf vf_exp2_fast(vf x)
-{
-    const vf n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const vf r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); /* 0 for -inf */
-    vf p = vf_set1(EXP2_C5);
-    p = vf_fma(p, r, vf_set1(EXP2_C4));
-    p = vf_fma(p, r, vf_set1(EXP2_C3));
-    p = vf_fma(p, r, vf_set1(EXP2_C2));
-    p = vf_fma(p, r, vf_set1(EXP2_C1));
-    p = vf_fma(p, r, vf_set1(1.0f));
-    return _mm512_scalef_ps(p, n);
 }
 
 /** The elements of even and of odd index of a and b one behind the other. */

@@ -153,9 +153,21 @@ static inline vf vf_select(vm m, vf a, vf b)
     return vbslq_f32(m, a, b);
 }
 
-static inline vf vf_exp2_sleef(vf x)
+/** 2^x with the bits of Sleef_exp2f4_u10advsimd, for x <= 0 and NaN; exp2_polynomial.h says how. */
+static inline vf vf_exp2(vf x)
 {
-    return Sleef_exp2f4_u10advsimd(x);
+    const vf magic = vf_set1(EXP2_MAGIC);
+    const vf clamped = vmaxq_f32(vf_set1(EXP2_LEAST), x); /* FMAX keeps NaN */
+    const vf shifted = vf_add(clamped, magic);
+    const vf r = vf_sub(clamped, vf_sub(shifted, magic));
+    vf p = vf_fma(vf_set1(EXP2_C6), r, vf_set1(EXP2_C5));
+    p = vf_fma(p, r, vf_set1(EXP2_C4));
+    p = vf_fma(p, r, vf_set1(EXP2_C3));
+    p = vf_fma(p, r, vf_set1(EXP2_C2));
+    p = vf_fma(p, r, vf_set1(EXP2_C1));
+    p = vf_fma(p, r, vf_set1(1.0f));
+    const vf power = vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23));
+    return vf_mul(vf_mul(p, power), vf_set1(EXP2_UNBIAS));
 }
 
 static inline vf vf_log(vf x)
@@ -184,21 +196,6 @@ static inline vf vf_tanh_fast(vf x)
 }
 
 /** 2^x for x <= 0; results below 2^-126.5 become 0. The method is that of simd_avx2.h. */
-static inline vf vf_exp2_fast(vf x)
-{
-    const vf magic = vf_set1(0x1.8p23f + 127.0f);
-    const vf clamped = vmaxq_f32(vf_set1(-127.0f), x); /* FMAX keeps NaN */
-    const vf shifted = vf_add(clamped, magic);
-    const vf r = vf_sub(clamped, vf_sub(shifted, magic));
-    vf p = vf_set1(EXP2_C5);
-    p = vf_fma(p, r, vf_set1(EXP2_C4));
-    p = vf_fma(p, r, vf_set1(EXP2_C3));
-    p = vf_fma(p, r, vf_set1(EXP2_C2));
-    p = vf_fma(p, r, vf_set1(EXP2_C1));
-    p = vf_fma(p, r, vf_set1(1.0f));
-    return vf_mul(p, vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23)));
-}
-
 static inline void vf_deinterleave(vf a, vf b, vf *even, vf *odd)
 {
     *even = vuzp1q_f32(a, b);

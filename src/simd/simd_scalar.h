@@ -142,9 +142,27 @@ static inline vf vf_select(vm m, vf a, vf b)
     return m ? a : b;
 }
 
-static inline vf vf_exp2_sleef(vf x)
+/**
+ * 2^x with the bits of Sleef_exp2f1_u10purec, for x <= 0 and NaN. Without a fused multiply-add SLEEF rounds each
+ * step of its polynomial but the last, whose product and sum it keeps in two floats each.
+ */
+static inline vf vf_exp2(vf x)
 {
-    return Sleef_exp2f1_u10purec(x);
+    const float magic = EXP2_MAGIC, clamped = x < EXP2_LEAST ? EXP2_LEAST : x; /* NaN stays */
+    const float shifted = clamped + magic, r = clamped - (shifted - magic);
+    float p = EXP2_C6 * r + EXP2_C5, power;
+    p = p * r + EXP2_C4;
+    p = p * r + EXP2_C3;
+    p = p * r + EXP2_C2;
+    p = p * r + EXP2_C1;
+    const float product = p * r, rest = (float)((double)p * (double)r - (double)product);
+    const float sum = 1.0f + product, part = sum - 1.0f;
+    p = sum + ((1.0f - (sum - part)) + (product - part) + rest);
+    uint32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits <<= 23;
+    memcpy(&power, &bits, sizeof power);
+    return p * power * EXP2_UNBIAS;
 }
 
 static inline vf vf_log(vf x)
@@ -173,26 +191,6 @@ static inline vf vf_tanh_fast(vf x)
 }
 
 /** 2^x for x <= 0; results below 2^-126.5 become 0. The method is that of simd_avx2.h. */
-static inline vf vf_exp2_fast(vf x)
-{
-    const float magic = 0x1.8p23f + 127.0f;
-    const float clamped = x < -127.0f ? -127.0f : x; /* NaN stays */
-    const float shifted = clamped + magic;
-    const double r = clamped - (shifted - magic);
-    float power;
-    double p = EXP2_C5; /* without a fused multiply-add, double is what keeps the roundings small */
-    p = p * r + EXP2_C4;
-    p = p * r + EXP2_C3;
-    p = p * r + EXP2_C2;
-    p = p * r + EXP2_C1;
-    p = p * r + 1.0;
-    uint32_t bits;
-    memcpy(&bits, &shifted, sizeof bits);
-    bits <<= 23;
-    memcpy(&power, &bits, sizeof power);
-    return (float)p * power;
-}
-
 static inline void vf_deinterleave(vf a, vf b, vf *even, vf *odd)
 {
     *even = a;

@@ -28,7 +28,7 @@
 
 #include "test_isa.h"
 
-extern const struct attn_kernels attn_kernels_avx2_int8, attn_kernels_avx2_int8_evex, attn_kernels_avx512_int8;
+extern const struct attn_isa_kernels attn_kernels_avx2_int8, attn_kernels_avx2_int8_evex, attn_kernels_avx512_int8;
 
 enum { LARGEST = 700 * 256, MAX_TQ = 64, MAX_TK = 700, MAX_DK = 4096, MAX_DV = 256 };
 
@@ -60,17 +60,25 @@ static struct guard guards[3];
 
 static struct {
     const char *name;
-    const struct attn_kernels *kernels;
+    struct attn_kernels kernels;
 } tables[3];
 static int num_tables;
 
+static void add_table(const char *name, attn_isa isa, const struct attn_isa_kernels *int8)
+{
+    tables[num_tables].name = name;
+    tables[num_tables].kernels = attn_kernels_plain(isa);
+    tables[num_tables].kernels.qk = ATTN_QK_INT8;
+    tables[num_tables++].kernels.scores = int8->scores;
+}
+
 static void find_tables(void)
 {
-    if (attn_cpu_has_int8_dot(ATTN_ISA_AVX2))
-        tables[num_tables].name = "avx2_int8", tables[num_tables++].kernels = &attn_kernels_avx2_int8;
-    if (attn_cpu_has_int8_dot(ATTN_ISA_AVX512)) {
-        tables[num_tables].name = "avx2_int8 in EVEX form", tables[num_tables++].kernels = &attn_kernels_avx2_int8_evex;
-        tables[num_tables].name = "avx512_int8", tables[num_tables++].kernels = &attn_kernels_avx512_int8;
+    if (attn_cpu_has("avx2 fma f16c avxvnni"))
+        add_table("avx2_int8", ATTN_ISA_AVX2, &attn_kernels_avx2_int8);
+    if (attn_isa_supported(ATTN_ISA_AVX512) && attn_cpu_has("avx512vnni")) {
+        add_table("avx2_int8 in EVEX form", ATTN_ISA_AVX2, &attn_kernels_avx2_int8_evex);
+        add_table("avx512_int8", ATTN_ISA_AVX512, &attn_kernels_avx512_int8);
     }
 }
 
@@ -258,7 +266,7 @@ static void check_call(void)
     round_inputs();
     compute();
     for (int t = 0; t < num_tables; t++) {
-        run(tables[t].kernels);
+        run(&tables[t].kernels);
         compare(tables[t].name, "out", got.out, expected.out, call.tq * call.dv);
         compare(tables[t].name, "lse", got.lse, expected.lse, call.tq);
         for (int64_t i = 0; i < call.tq; i++)
@@ -346,14 +354,22 @@ static void test_special_rows(void **state)
 static void test_choice(void **state)
 {
     (void)state;
-    const struct attn_kernels *avx2 = attn_cpu_has_int8_dot(ATTN_ISA_AVX2) ? &attn_kernels_avx2_int8 : NULL;
-    const struct attn_kernels *avx512 =
-        attn_cpu_has_int8_dot(ATTN_ISA_AVX512) ? &attn_kernels_avx512_int8 : avx2; /* the next one below */
-    assert_null(attn_kernels_best(ATTN_ISA_SCALAR, ATTN_QK_INT8, 0));
-    assert_ptr_equal(attn_kernels_best(ATTN_ISA_AVX2, ATTN_QK_INT8, 0), avx2);
-    assert_ptr_equal(attn_kernels_best(ATTN_ISA_AVX512, ATTN_QK_INT8, 0), avx512);
-    assert_ptr_equal(attn_kernels_best(ATTN_ISA_AUTO, ATTN_QK_INT8, 0), avx512);
-    assert_ptr_equal(attn_kernels_best(ATTN_ISA_AVX2, ATTN_QK_DEFAULT, 0), attn_kernels_get(ATTN_ISA_AVX2));
+    const struct attn_score_kernels *avx2 = attn_cpu_has("avxvnni") ? attn_kernels_avx2_int8.scores : NULL;
+    const struct attn_score_kernels *avx512 = attn_cpu_has("avx512f avx512bw avx512dq avx512vl avx512vnni")
+                                                  ? attn_kernels_avx512_int8.scores
+                                                  : avx2; /* the next one below */
+    const struct {
+        attn_isa cap;
+        const struct attn_score_kernels *expected;
+    } rows[] = {{ATTN_ISA_SCALAR, NULL}, {ATTN_ISA_AVX2, avx2}, {ATTN_ISA_AVX512, avx512}, {ATTN_ISA_AUTO, avx512}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct attn_kernels kernels;
+        const struct attn_demand demand = {.isa = rows[i].cap, .qk = ATTN_QK_INT8};
+        assert_int_equal(attn_kernels_choose(&kernels, &demand), rows[i].expected != NULL);
+        if (rows[i].expected)
+            assert_ptr_equal(kernels.scores, rows[i].expected);
+    }
+    assert_int_equal(attn_kernels_plain(ATTN_ISA_AVX2).scores->int8, 0);
 }
 
 int main(void)

@@ -42,10 +42,10 @@ static struct kernel_case draw_case(struct rng *rng, const struct attn_kernels *
     c.table_stride = rng_percent(rng, 30) ? 0 : 2 * c.pairs + rng_range(rng, 0, 3);
     c.in_place = c.from == c.to && rng_percent(rng, 40);
     snprintf(guard_case_line, sizeof guard_case_line,
-             "%s%s, %s to %s, layout %d, %d rows of %d pairs and %d channels, gaps %d and %d, table %d%s",
-             attn_isa_name(kernels->isa), kernels->qk == ATTN_QK_INT8 ? " (int8)" : "", attn_dtype_name(c.from),
-             attn_dtype_name(c.to), (int)c.layout, (int)c.rows, (int)c.pairs, (int)c.width, (int)c.x_gap,
-             (int)c.out_gap, (int)c.table_stride, c.in_place ? ", in place" : "");
+             "%s, %s to %s, layout %d, %d rows of %d pairs and %d channels, gaps %d and %d, table %d%s",
+             attn_isa_name(kernels->isa), attn_dtype_name(c.from), attn_dtype_name(c.to), (int)c.layout, (int)c.rows,
+             (int)c.pairs, (int)c.width, (int)c.x_gap, (int)c.out_gap, (int)c.table_stride,
+             c.in_place ? ", in place" : "");
     return c;
 }
 
@@ -101,7 +101,7 @@ static void run_case(struct buffers *b, struct rng *rng, const struct kernel_cas
                                        c->width,
                                        c->layout};
     memcpy(kept, table, (size_t)(2 * c->pairs) * sizeof *table);
-    c->kernels->rotate(&work);
+    c->kernels->vectors->rotate(&work);
     for (int64_t row = 0; row < c->rows; row++) {
         const char *got = out + (size_t)(row * out_step) * to;
         check_row(c, got, copy_x + row * 128, table + row * c->table_stride);
@@ -117,34 +117,26 @@ static void run_case(struct buffers *b, struct rng *rng, const struct kernel_cas
     assert_true(guard_intact(&b->x) && guard_intact(&b->table) && (c->in_place || guard_intact(&b->out)));
 }
 
-/** Every table of kernels that can run here, each once. */
-static int all_kernels(const struct attn_kernels *list[16])
+/** The kernels of every instruction set that can run here. */
+static int all_kernels(struct attn_kernels list[16])
 {
     int count = 0;
     for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++)
-        for (int variant = 0; variant < 4 && attn_isa_supported((attn_isa)isa); variant++) {
-            const attn_qk qk = variant < 2 ? ATTN_QK_DEFAULT : ATTN_QK_INT8;
-            const struct attn_kernels *kernels = attn_kernels_best((attn_isa)isa, qk, variant % 2);
-            int known = kernels == NULL;
-            for (int i = 0; i < count; i++)
-                known |= list[i] == kernels;
-            if (!known)
-                list[count++] = kernels;
-        }
-    assert_true(count >= 1 && count < 16);
+        if (attn_isa_supported((attn_isa)isa))
+            list[count++] = attn_kernels_plain((attn_isa)isa);
     return count;
 }
 
 static void test_kernels(void **state)
 {
     (void)state;
-    const struct attn_kernels *list[16];
+    struct attn_kernels list[16];
     struct buffers b = {guard_create(4096), guard_create(4096), guard_create(4096)};
     const int count = all_kernels(list);
     for (int k = 0; k < count; k++)
         for (uint64_t n = 0; n < 4000; n++) {
             struct rng rng = rng_for_case(23, n);
-            const struct kernel_case c = draw_case(&rng, list[k]);
+            const struct kernel_case c = draw_case(&rng, &list[k]);
             run_case(&b, &rng, &c);
         }
     guard_destroy(&b.x);
@@ -157,7 +149,7 @@ static void test_bits_of_a_pair(void **state)
 {
     (void)state;
     enum { PAIRS = 53, WIDTH = 2 * PAIRS };
-    const struct attn_kernels *list[16];
+    struct attn_kernels list[16];
     const int count = all_kernels(list);
     float values[WIDTH], table[WIDTH], x[WIDTH], out[WIDTH], alone[2];
     struct rng rng = rng_for_case(29, 1);
@@ -171,19 +163,19 @@ static void test_bits_of_a_pair(void **state)
             for (int i = 0; i < WIDTH; i++)
                 dtype_store(type, x, i, values[i]);
             struct attn_rotation work = {{x, 0, type}, {out, 0, type}, table, 0, 1, PAIRS, WIDTH, layout};
-            list[k]->rotate(&work);
+            list[k].vectors->rotate(&work);
             for (int i = 0; i < PAIRS; i++) {
                 const float angle[2] = {table[i], table[PAIRS + i]};
                 for (int part = 0; part < 2; part++)
                     dtype_store(type, alone, part, dtype_load(type, x, channel_of(layout, PAIRS, i, part)));
                 const struct attn_rotation one = {{alone, 0, type}, {alone, 0, type}, angle, 0, 1, 1, 2, layout};
-                list[k]->rotate(&one);
+                list[k].vectors->rotate(&one);
                 for (int part = 0; part < 2; part++)
                     assert_memory_equal((const char *)alone + (size_t)part * size,
                                         (const char *)out + (size_t)channel_of(layout, PAIRS, i, part) * size, size);
             }
             work.out = work.x;
-            list[k]->rotate(&work);
+            list[k].vectors->rotate(&work);
             assert_memory_equal(x, out, WIDTH * size);
         }
 }
@@ -192,7 +184,7 @@ static void test_bits_of_a_pair(void **state)
 static void test_bits_that_are_copied(void **state)
 {
     (void)state;
-    const struct attn_kernels *list[16];
+    struct attn_kernels list[16];
     const int count = all_kernels(list);
     static const uint16_t odd[8] = {0x7c01, 0xfc01, 0x7f81, 0xff81, 0x8000, 0x0001, 0x7fff, 0xffff};
     const float table[2] = {0.5f, 0.25f};
@@ -204,7 +196,7 @@ static void test_bits_that_are_copied(void **state)
             x[0] = 0;
             const struct attn_rotation work = {{x, 0, types[t]},    {out, 0, types[t]}, table, 0, 1, 1, 40,
                                                ATTN_ROPE_HALF_SPLIT};
-            list[k]->rotate(&work);
+            list[k].vectors->rotate(&work);
             assert_memory_equal(out + 2, x + 2, 38 * sizeof *x);
             assert_true(isnan(dtype_load(types[t], out, 0)) && isnan(dtype_load(types[t], out, 1)));
         }

@@ -8,8 +8,8 @@
 
 #include <math.h>
 
-#include "kernels/kernels.h"
 #include "nn/kernels/nn_kernels.h"
+#include "simd/simd.h"
 
 #include "nn/kernels/activation.h"
 #include "nn/kernels/linear.h"

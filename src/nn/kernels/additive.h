@@ -3,7 +3,7 @@
  * Additive attention (Bahdanau et al. 2015, appendix A.1.2) of a block of
  * queries, whose parts W_q q and W_k k + b of the scores have been computed:
  *
- *     for each block of KEY_BLOCK keys, from the first live key on
+ *     for each block of ATTN_KEY_BLOCK keys, from the first live key on
  *         for each query that sees one of them
  *             s[j] = v·tanh(q + k_j) + mask           16, 8 or 4 keys at a time
  *             m' = max(m, max s),  p = 2^(s - m'),  l = l 2^(m - m') + sum p
@@ -34,9 +34,9 @@
 
 /** What is live of one query in one block of keys. */
 struct additive_block {
-    int64_t first;          /**< key of the block */
-    int count;              /**< keys of it that lengths and causality leave */
-    float scores[KEY_BLOCK] /**< base 2; -inf hides a key, and those behind count */
+    int64_t first;               /**< key of the block */
+    int count;                   /**< keys of it that lengths and causality leave */
+    float scores[ATTN_KEY_BLOCK] /**< base 2; -inf hides a key, and those behind count */
         __attribute__((aligned(ATTN_ALIGN)));
 };
 
@@ -53,7 +53,7 @@ static float additive_bias(float natural)
 static void additive_mask(const struct nn_additive_work *work, int64_t row, struct additive_block *block)
 {
     const struct attn_grid *mask = &work->mask;
-    for (int j = 0; j < KEY_BLOCK; j++) {
+    for (int j = 0; j < ATTN_KEY_BLOCK; j++) {
         float bias = j < block->count ? 0.0f : -INFINITY;
         if (mask->data && j < block->count) {
             const ptrdiff_t at = row * mask->query_stride + (block->first + j) * mask->key_stride;
@@ -129,7 +129,7 @@ static inline float additive_base(float m)
 static inline float additive_exp2(float x)
 {
     float lanes[VF_LEN];
-    vf_store(lanes, vf_exp2_sleef(vf_set1(x)));
+    vf_store(lanes, vf_exp2(vf_set1(x)));
     return lanes[0];
 }
 
@@ -164,7 +164,7 @@ static void additive_values(const struct nn_additive_work *work, int64_t row, co
     float *out = work->out.data + row * work->out.stride;
     const float *values = work->v.data + block->first * work->v.stride;
     const vf f = vf_set1(factor);
-    int live[KEY_BLOCK], count = 0;
+    int live[ATTN_KEY_BLOCK], count = 0;
     for (int j = 0; j < block->count; j++)
         if (block->scores[j] != -INFINITY)
             live[count++] = j;
@@ -190,7 +190,7 @@ static void additive_keep(const struct nn_additive_work *work, int64_t row, cons
 static void additive_step(const struct nn_additive_work *work, int64_t row, struct additive_block *block, float *m,
                           float *l)
 {
-    float weights[KEY_BLOCK] __attribute__((aligned(ATTN_ALIGN)));
+    float weights[ATTN_KEY_BLOCK] __attribute__((aligned(ATTN_ALIGN)));
     additive_mask(work, row, block);
     additive_scores(work, row, block);
     if (work->weights.data)
@@ -198,7 +198,7 @@ static void additive_step(const struct nn_additive_work *work, int64_t row, stru
     const float top = additive_maximum(block, *m), base = additive_base(top), factor = additive_exp2(*m - base);
     vf sum = vf_zero();
     for (int j = 0; j < block->count; j += VF_LEN) {
-        const vf p = vf_exp2_sleef(vf_sub(vf_load(block->scores + j), vf_set1(base)));
+        const vf p = vf_exp2(vf_sub(vf_load(block->scores + j), vf_set1(base)));
         vf_store(weights + j, p);
         sum = vf_add(sum, p);
     }
@@ -218,7 +218,7 @@ static void additive_weights(const struct nn_additive_work *work, int64_t row, i
         for (int i = 0; i < VF_LEN; i++)
             lanes[i] = i < count ? at[(j + i) * stride] : -INFINITY;
         const vf score = vf_load(lanes);
-        const vf weight = vf_mul(vf_exp2_sleef(vf_sub(score, vf_set1(base))), vf_set1(inverse));
+        const vf weight = vf_mul(vf_exp2(vf_sub(score, vf_set1(base))), vf_set1(inverse));
         vf_store(lanes, vf_select(vf_eq(score, vf_set1(-INFINITY)), vf_zero(), weight));
         for (int i = 0; i < count; i++)
             at[(j + i) * stride] = lanes[i];
@@ -264,12 +264,12 @@ static void additive_rows(const struct nn_additive_work *work)
         for (int64_t c = 0; c < work->values; c++)
             work->out.data[r * work->out.stride + c] = 0.0f;
     }
-    for (int64_t first = 0; first < work->keys; first += KEY_BLOCK)
+    for (int64_t first = 0; first < work->keys; first += ATTN_KEY_BLOCK)
         for (int64_t r = 0; r < work->queries; r++) {
             const int64_t left = additive_seen(work, r) - first;
             struct additive_block block;
             block.first = first;
-            block.count = left < KEY_BLOCK ? (int)left : KEY_BLOCK;
+            block.count = left < ATTN_KEY_BLOCK ? (int)left : ATTN_KEY_BLOCK;
             if (left > 0)
                 additive_step(work, r, &block, &m[r], &l[r]);
         }

@@ -11,8 +11,24 @@
  * would leave the largest score at what the rounding of the maximum cut off,
  * which is anything for huge scores, instead of at 0.
  */
-#ifndef ATTN_PV_H
-#define ATTN_PV_H
+#ifndef ATTN_VALUES_H
+#define ATTN_VALUES_H
+
+#include "kernels/dropout.h"
+#include "kernels/softmax.h"
+
+#include "kernels/rows.h"
+#include "simd/words.h"
+
+#define VALUE_STEPS
+/** c plus the products of one word of V with a vector of P, for each lane those of the keys that it sees. */
+ATTN_INLINE vf dot_seen(vw v, vw p, const vm *sees, vf c)
+{
+    const vf both = vf_dot(v, p, c), first = vf_dot(vw_first(v), p, c), second = vf_dot(vw_second(v), p, c);
+    return vf_select(sees[0], vf_select(sees[1], both, first), vf_select(sees[1], second, c));
+}
+
+#include "kernels/value_tile.h"
 
 /** n rows of V as words of keys; the word of an odd last row has a 0 in its second element. */
 static void pack_values(float *dst, const struct attn_rows *src, int n, int64_t dv)
@@ -47,14 +63,14 @@ ATTN_INLINE void make_word(const int nv, const int first, const int two, int u, 
     }
 }
 
-ATTN_INLINE void make_weights_body(const int nv, const float *m, const int *ends, int n, const float *factor, float *s,
-                                   float *sum_out)
+ATTN_INLINE void weights_body(const int nv, const float *m, const int *ends, int n, const float *factor, float *s,
+                              float *l)
 {
     vf f[VF_STRIP], base[VF_STRIP], sum[VF_STRIP];
     ATTN_UNROLL
     for (int v = 0; v < nv; v++) {
         base[v] = softmax_base(vf_load(m + v * VF_LEN));
-        f[v] = vf_load(factor + v * VF_LEN);
+        f[v] = factor ? vf_load(factor + v * VF_LEN) : vf_set1(1.0f);
         sum[v] = vf_zero();
     }
     int u = 0;
@@ -69,22 +85,26 @@ ATTN_INLINE void make_weights_body(const int nv, const float *m, const int *ends
     }
     ATTN_UNROLL
     for (int v = 0; v < nv; v++)
-        vf_store(sum_out + v * VF_LEN, sum[v]);
+        vf_store(l + v * VF_LEN, vf_add(vf_load(l + v * VF_LEN), sum[v]));
 }
 
-/** S becomes P, and sum[lane] its sum: the first ends[v] keys of vector v, of n. */
-ATTN_INLINE void make_weights(int nv, const attn_exp exp, const float *m, const int *ends, int n, const float *factor,
-                              float *s, float *sum)
+static void make_weights(int nv, const float *m, const int *ends, int n, const float *factor, float *s, float *l)
 {
-    (void)exp; /* the weights are rounded to bf16, further than any choice of exp reaches */
-    ATTN_BY_WIDTH(nv, make_weights_body, m, ends, n, factor, s, sum);
+    ATTN_BY_WIDTH(nv, weights_body, m, ends, n, factor, s, l);
 }
 
-/** c plus the products of one word of V with a vector of P, for each lane those of the keys that it sees. */
-ATTN_INLINE vf dot_visible(vw v, vw p, const vm *sees, vf c)
+static void drop_weights(const struct attn_drop *drop, int nv, int n, float *p)
 {
-    const vf both = vf_dot(v, p, c), first = vf_dot(vw_first(v), p, c), second = vf_dot(vw_second(v), p, c);
-    return vf_select(sees[0], vf_select(sees[1], both, first), vf_select(sees[1], second, c));
+    drop_words(2, drop, nv, n, p);
 }
+
+static const struct attn_value_kernels value_kernels = {.name = "bf16",
+                                                        .keys_per_word = VF_PACK,
+                                                        .pack_values = pack_values,
+                                                        .weights = make_weights,
+                                                        .drop = drop_weights,
+                                                        .values = value_tile,
+                                                        .finite = values_finite,
+                                                        .values_seen = values_seen};
 
 #endif

@@ -7,8 +7,7 @@
  * Rows are written tile by tile; sums over queries are added per key in the
  * order of the queries, strip by strip, so they do not depend on the threads.
  */
-#ifndef ATTN_WEIGHTS_H
-#define ATTN_WEIGHTS_H
+#include "pass/pass.h"
 
 /** Whether request i of the weights is a row of this strip; *row is then its lane. */
 static int requested_row(const struct attn_work *work, const struct strip *strip, int64_t i, int *row)
@@ -39,21 +38,24 @@ static int wants_rows(const struct attn_work *work, const struct strip *strip)
 }
 
 /** Writes the requested rows of a tile of n weights p; NULL for zeros. */
-static void write_weights(const struct attn_work *work, const struct strip *strip, int64_t first_key, int64_t n,
+static void write_weights(const struct pass *pass, const struct strip *strip, int64_t first_key, int64_t n,
                           const float *p)
 {
-    const int width = strip->nv * VF_LEN;
+    const struct attn_work *work = pass->work;
+    const int width = strip->width;
     const struct attn_grid *weights = &work->weights;
     int64_t begin, end;
     int row;
     request_range(work, strip, &begin, &end);
     if (p && !work->weight_rows && weights->key_stride == 1) {
-        float one[STRIP] __attribute__((aligned(ATTN_ALIGN)));
-        for (int i = 0; i < width; i += VF_LEN)
-            vf_store(one + i, vf_set1(1.0f));
+        float one[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
+        char *pointers[ATTN_MAX_STRIP];
         const struct attn_rows rows = {(float *)weights->data + begin * weights->query_stride + first_key,
                                        weights->query_stride * (ptrdiff_t)sizeof(float), ATTN_F32};
-        transpose_out(&rows, p, width, strip->rows, n, one);
+        for (int r = 0; r < width; r++)
+            one[r] = 1.0f;
+        row_pointers(&rows, 0, strip->rows, pointers);
+        pass->vectors->write_rows(pointers, ATTN_F32, p, width, strip->rows, n, one);
         return;
     }
     for (; begin < end; begin++) {
@@ -69,7 +71,7 @@ static void write_weights(const struct attn_work *work, const struct strip *stri
 static void add_key_sums(const struct attn_work *work, const struct strip *strip, int64_t first_key, int n,
                          const float *p)
 {
-    const int width = strip->nv * VF_LEN;
+    const int width = strip->width;
     for (int j = 0; j < n; j++) {
         float sum = 0;
         for (int r = 0; r < strip->rows; r++)
@@ -79,60 +81,54 @@ static void add_key_sums(const struct attn_work *work, const struct strip *strip
 }
 
 /** The weights of a run, from the strip's final m and 1/l, in scratch->s. Returns whether there are any. */
-ATTN_INLINE int run_weights(const attn_exp exp, const struct attn_work *work, const struct attn_scratch *scratch,
-                            const struct strip *strip, const float *inverse, const struct key_block *keys,
-                            const struct run *run)
+static int run_weights(const struct pass *pass, struct strip *strip, const float *inverse, const struct key_block *keys,
+                       const struct run *run)
 {
-    const int n = run->hi - run->lo, width = strip->nv * VF_LEN;
-    float max[STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    const struct mask mask = tile_scores(exp, work, scratch, strip, keys, run, max);
-    if (mask.kind == MASK_DEAD)
+    float l[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN))) = {0}; /* known already */
+    struct unit unit = {.strip = strip, .run = *run, .n = run->hi - run->lo};
+    attn_unit_scores(pass, keys, &unit);
+    if (unit.mask.kind == MASK_DEAD)
         return 0;
-    const int ends[] = {n, n, n, n};
-    exponentiate(strip->nv, exp, strip->m, ends, score_factor(scratch, strip, &mask), scratch->s, max);
-    if (work->drop.wanted)
-        drop_weights(1, work, strip, keys->first + run->lo, n, scratch->s);
-    for (int j = 0; j < n; j++)
-        for (int i = 0; i < width; i += VF_LEN) {
-            float *at = scratch->s + (ptrdiff_t)j * width + i;
-            vf w = vf_mul(vf_load(at), vf_load(inverse + i));
-            if (mask.kind != MASK_NONE) /* 0 where hidden, also in a row of NaN */
-                w = vf_select(mask_lanes(mask.kind, &mask, width, j, i / VF_LEN), w, vf_zero());
-            vf_store(at, w);
-        }
+    const int n = unit.n, ends[ATTN_MAX_VECTORS] = {n, n, n, n};
+    const struct attn_value_kernels *plain = pass->work->kernels->plain;
+    plain->weights(strip->nv, strip->m, ends, n, unit.factor, pass->scratch.s, l);
+    if (pass->work->drop.wanted) {
+        struct attn_drop drop = pass->work->drop;
+        drop.query_index += strip->first;
+        drop.first += keys->first + run->lo;
+        plain->drop(&drop, strip->nv, n, pass->scratch.s);
+    }
+    pass->vectors->normalise(strip->nv, &unit.mask, n, inverse, pass->scratch.s);
     return 1;
 }
 
-/** Recomputes a strip's weights and hands them out. */
-ATTN_INLINE void strip_weights(const attn_exp exp, const struct attn_work *work, const struct attn_scratch *scratch,
-                               const struct strip *strip, const float *inverse)
+void attn_strip_weights(const struct pass *pass, struct strip *strip, const float *inverse)
 {
-    const int rows_wanted = wants_rows(work, strip);
+    const struct attn_work *work = pass->work;
+    const int rows_wanted = wants_rows(work, strip), size = pass->scratch.key_block;
     if (!rows_wanted && !work->key_sums)
         return;
-    const int64_t visible = strip->started ? visible_end(work) : 0;
+    const int64_t visible = strip->started ? attn_visible_end(work) : 0;
     int64_t written = 0;
-    for (int64_t first = 0; first < visible; first += scratch->key_block) {
-        const struct span span =
-            span_at(work, first, (int)(visible - first < scratch->key_block ? visible - first : scratch->key_block));
+    for (int64_t first = attn_next_block(pass, strip, 1, 0); first < visible;
+         first = attn_next_block(pass, strip, 1, first + size)) {
+        const struct span span = attn_span_at(work, first, (int)(visible - first < size ? visible - first : size));
         struct run run = {.hi = 0};
-        while (next_run(work, strip, &span, run.hi, &run)) {
-            const struct key_block keys = key_block_at(work, scratch, &span, run.lo, run.hi, 0);
+        while (attn_next_run(work, strip, &span, run.hi, &run)) {
+            const struct key_block keys = attn_key_block_at(pass, &span, run.lo, run.hi, 0);
             const int64_t at = first + run.lo, n = run.hi - run.lo;
-            const int any = run_weights(exp, work, scratch, strip, inverse, &keys, &run);
+            const int any = run_weights(pass, strip, inverse, &keys, &run);
             if (rows_wanted) {
-                write_weights(work, strip, written, at - written, NULL);
-                write_weights(work, strip, at, n, any ? scratch->s : NULL);
+                write_weights(pass, strip, written, at - written, NULL);
+                write_weights(pass, strip, at, n, any ? pass->scratch.s : NULL);
                 written = at + n;
             }
             if (any && work->key_sums)
-                add_key_sums(work, strip, at, (int)n, scratch->s);
+                add_key_sums(work, strip, at, (int)n, pass->scratch.s);
         }
     }
     if (rows_wanted) {
-        write_weights(work, strip, -work->keys_before, work->keys_before, NULL);
-        write_weights(work, strip, written, work->num_keys - written + work->keys_after, NULL);
+        write_weights(pass, strip, -work->keys_before, work->keys_before, NULL);
+        write_weights(pass, strip, written, work->num_keys - written + work->keys_after, NULL);
     }
 }
-
-#endif

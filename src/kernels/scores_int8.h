@@ -18,40 +18,31 @@
  * that its scores are NaN, and does not count in the mean; a row of Q with one
  * gives results that are NaN, if it sees a key at all.
  */
-#ifndef ATTN_QK_H
-#define ATTN_QK_H
+#ifndef ATTN_SCORES_H
+#define ATTN_SCORES_H
+
+#include "kernels/rows.h"
+#include "simd/words.h"
 
 #include <float.h>
 #include <math.h>
 
-/* K is surveyed and packed once per block of queries. */
-#define QUERY_BLOCK   576
-
-#define RAW_SCORES    1
+#define RAW_SCORES 1
+#define SCORE_STEPS
 #define INT8_MAX_F    127.0f
 #define SURVEYED_KEYS 512
 
-ATTN_INLINE vs score_start(const struct score_operands *x, int j)
+ATTN_INLINE vs score_start(const struct attn_score_operands *x, int j)
 {
     return vs_set1(x->start[j]);
 }
 
-ATTN_INLINE vf score_finish(const struct score_operands *x, int j, vs sum)
+ATTN_INLINE vf score_finish(const struct attn_score_operands *x, int j, vs sum)
 {
     return vf_mul(vs_float(sum), vf_set1(x->k_scale[j]));
 }
 
-/** What the scores of a query have lost with the mean of K, in base 2. */
-ATTN_INLINE vf score_shift(const struct strip *strip, int i)
-{
-    return vf_load(strip->shift + i);
-}
-
-/** 1, or NaN for a query with a NaN or Inf, which int8 cannot hold: a factor of its results. */
-ATTN_INLINE vf query_validity(const struct strip *strip, int i)
-{
-    return vf_load(strip->validity + i);
-}
+#include "kernels/score_tile.h"
 
 /** Elements that whole vectors cover: what the helpers below read and write of buffers. */
 ATTN_INLINE int64_t row_pitch(int64_t n)
@@ -119,25 +110,24 @@ ATTN_INLINE void sum_columns(const attn_dtype dtype, const struct attn_rows *row
     }
 }
 
-/** scratch->k_mean becomes the mean of the finite rows among the first of K. */
-static void survey_keys(const struct attn_work *work, const struct attn_scratch *scratch)
+/** The mean becomes that of the finite rows among the first of K. */
+static void survey_keys(const struct attn_rows *k, int64_t known, int64_t dk, const struct attn_int8_memory *memory)
 {
-    const int64_t dk = work->dk, pitch = row_pitch(dk);
-    float *mean = scratch->k_mean;
-    const int64_t keys = work->known_keys < SURVEYED_KEYS ? work->known_keys : SURVEYED_KEYS;
+    const int64_t pitch = row_pitch(dk), keys = known < SURVEYED_KEYS ? known : SURVEYED_KEYS;
+    float *mean = memory->mean;
     int64_t count = keys;
     memset(mean, 0, (size_t)pitch * sizeof *mean);
-    memset(scratch->zeros, 0, (size_t)pitch * sizeof *mean);
-    ATTN_BY_DTYPE(work->k.dtype, sum_columns, &work->k, keys, dk, mean);
-    if (isnan(centre_row(ATTN_F32, (const char *)mean, scratch->zeros, dk, scratch->k_row))) { /* row by row then */
+    memset(memory->zeros, 0, (size_t)pitch * sizeof *mean);
+    ATTN_BY_DTYPE(k->dtype, sum_columns, k, keys, dk, mean);
+    if (isnan(centre_row(ATTN_F32, (const char *)mean, memory->zeros, dk, memory->row))) { /* row by row then */
         memset(mean, 0, (size_t)pitch * sizeof *mean);
         count = 0;
         for (int64_t j = 0; j < keys; j++) {
-            if (isnan(centre_row(work->k.dtype, row_at(&work->k, j), scratch->zeros, dk, scratch->k_row)))
+            if (isnan(centre_row(k->dtype, row_at(k, j), memory->zeros, dk, memory->row)))
                 continue;
             count++;
             for (int64_t c = 0; c < dk; c += VF_LEN)
-                vf_store(mean + c, vf_add(vf_load(mean + c), vf_load(scratch->k_row + c)));
+                vf_store(mean + c, vf_add(vf_load(mean + c), vf_load(memory->row + c)));
         }
     }
     for (int64_t c = 0; count > 0 && c < dk; c++) {
@@ -160,51 +150,62 @@ static float dot_rows(const float *x, const float *y, int64_t n)
     return total;
 }
 
-/** Q^T of the rows of a strip in int8, and each query's factor: its step times the scale. */
-static void pack_queries(const struct attn_work *work, const struct attn_scratch *scratch, const struct strip *strip)
+/** Each query's row in int8, and its factor: its step times the scale. */
+static void pack_queries(const struct attn_pack_queries *x)
 {
-    const int64_t dk = work->dk, words = channel_words(dk);
-    const int width = strip->nv * VF_LEN;
-    const float sign = work->scale < 0.0f ? -1.0f : 1.0f;
-    int8_t *bytes = scratch->q_row;
-    for (int r = 0; r < width; r++) {
-        strip->factor[r] = FLT_MIN; /* not 0, whose product with -inf is NaN */
-        strip->validity[r] = 1.0f;
-        strip->shift[r] = 0.0f;
-        memset(bytes, 0, (size_t)row_pitch(dk));
-        if (r < strip->rows) {
-            const struct attn_rows row = query_rows(work, scratch, strip, r, 1);
-            const float top = centre_row(row.dtype, row.data, scratch->zeros, dk, scratch->k_row);
-            const float step = top / INT8_MAX_F * fabsf(work->scale);
+    const int64_t dk = x->dk, words = channel_words(dk);
+    const float sign = x->scale < 0.0f ? -1.0f : 1.0f;
+    const struct attn_int8_memory *memory = &x->int8;
+    for (int r = 0; r < x->fill; r++) {
+        const int lane = x->first + r;
+        x->factor[lane] = FLT_MIN; /* not 0, whose product with -inf is NaN */
+        x->validity[lane] = 1.0f;
+        x->shift[lane] = 0.0f;
+        memset(memory->bytes, 0, (size_t)row_pitch(dk));
+        if (r < x->n) {
+            const float top = centre_row(x->dtype, x->rows[r], memory->zeros, dk, memory->row);
+            const float step = top / INT8_MAX_F * fabsf(x->scale);
             if (isfinite(step)) {
-                strip->factor[r] = fmaxf(step, FLT_MIN);
-                if (work->lse)
-                    strip->shift[r] = work->scale * dot_rows(scratch->k_row, scratch->k_mean, dk);
-                quantize_row(bytes, scratch->k_row, inverse_step(top) * sign, dk);
+                x->factor[lane] = fmaxf(step, FLT_MIN);
+                if (x->shifts)
+                    x->shift[lane] = x->scale * dot_rows(memory->row, memory->mean, dk);
+                quantize_row(memory->bytes, memory->row, inverse_step(top) * sign, dk);
             } else {
-                strip->validity[r] = NAN;
+                x->validity[lane] = NAN;
             }
         }
         for (int64_t c = 0; c < words; c++) {
             uint32_t word;
-            memcpy(&word, bytes + c * VS_PACK, sizeof word);
+            memcpy(&word, memory->bytes + c * VS_PACK, sizeof word);
             word ^= VS_OFFSET * 0x01010101u; /* adds the offset to each byte */
-            memcpy(strip->q + c * width + r, &word, sizeof word);
+            memcpy(x->q + c * x->width + lane, &word, sizeof word);
         }
     }
 }
 
-/** n rows of K in int8, from row at of the copy on, their steps, and where their sums start. */
-static void pack_keys(const struct attn_scratch *scratch, const struct attn_rows *src, int at, int n, int64_t dk)
+/** Rows in int8, their steps, and where their sums start. */
+static void pack_keys(const struct attn_rows *src, int n, int64_t dk, const struct attn_int8_memory *memory,
+                      const struct attn_packed_keys *dst)
 {
-    const int64_t pitch = channel_words(dk) * WORD;
+    const int64_t pitch = channel_words(dk) * ATTN_WORD;
     for (int j = 0; j < n; j++) {
-        /* The buffer has room for floats; what is stored behind a row is overwritten by the next one. */
-        int8_t *row = (int8_t *)scratch->k + (at + j) * pitch;
-        const float top = centre_row(src->dtype, row_at(src, j), scratch->k_mean, dk, scratch->k_row);
-        scratch->k_scale[at + j] = top / INT8_MAX_F;
-        scratch->k_start[at + j] = -VS_OFFSET * quantize_row(row, scratch->k_row, inverse_step(top), dk);
+        /* There is room for floats; what is stored behind a row is overwritten by the next one. */
+        int8_t *row = (int8_t *)dst->words + j * pitch;
+        const float top = centre_row(src->dtype, row_at(src, j), memory->mean, dk, memory->row);
+        dst->scale[j] = top / INT8_MAX_F;
+        dst->start[j] = -VS_OFFSET * quantize_row(row, memory->row, inverse_step(top), dk);
     }
 }
+
+/* K is surveyed and packed once per block of queries. */
+static const struct attn_score_kernels score_kernels = {.name = "int8",
+                                                        .channels_per_word = VS_PACK,
+                                                        .raw = RAW_SCORES,
+                                                        .int8 = 1,
+                                                        .query_block = 576,
+                                                        .survey = survey_keys,
+                                                        .pack_queries = pack_queries,
+                                                        .pack_keys = pack_keys,
+                                                        .scores = score_tile};
 
 #endif

@@ -1,43 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which keys a strip sees, by causality, window, pattern, segments and tree.
+ * Which keys a strip sees, by causality, window, pattern, documents and tree.
  *
- * A block of keys is cut into runs: ranges of keys outside of which nothing of
- * the block is visible to the strip. For each run it is known how what hides
+ * A block of keys is cut into runs. For each run it is known how what hides
  * keys inside it looks: not at all, a diagonal, a range of distances, or
- * anything else. Nothing here looks at a mask in memory.
+ * anything else, which is written down as bytes. Nothing here looks at a mask
+ * in memory.
  *
- * Runs start at multiples of RUN_STEP from the block's first key. So a lane's
- * sums have their terms in the same places whichever other rows the strip
- * holds, and keys come in whole words.
+ * What no strip of the task sees is stepped over without being looked at block
+ * by block: windows by arithmetic, patterns by bisection, documents by ranges
+ * of labels. So time follows from what is seen, not from T^2.
  */
-#ifndef ATTN_VISIBLE_H
-#define ATTN_VISIBLE_H
+#include "pass/pass.h"
 
 #include <assert.h>
-
-#define RUN_STEP 8
-
-enum run_kind {
-    RUN_WHOLE,    /**< every row sees every key */
-    RUN_DIAGONAL, /**< causality alone hides keys */
-    RUN_DISTANCE, /**< rows see keys by their distance: causality and window */
-    RUN_MIXED     /**< anything: stage_structure() writes it down key by key */
-};
-
-/** Keys lo..hi-1 of a block. */
-struct run {
-    enum run_kind kind;
-    int lo, hi;
-};
-
-/** A block of keys while its runs are looked for: what is the same for all strips. */
-struct span {
-    int64_t first;
-    int size;
-    int32_t first_label, last_label;   /**< smallest and largest of its segments */
-    int64_t first_global, last_global; /**< its first and last global keys; last before first: none */
-};
 
 /** Index of the first of n rising numbers that is at least x. */
 static int64_t lower_bound(const int64_t *numbers, int64_t n, int64_t x)
@@ -62,7 +38,7 @@ static int any_global(const struct attn_view *view, int64_t first, int64_t end)
     return at < view->num_global && view->global[at] < end + view->global_shift;
 }
 
-static struct span span_at(const struct attn_work *work, int64_t first, int size)
+struct span attn_span_at(const struct attn_work *work, int64_t first, int size)
 {
     const struct attn_view *view = &work->view;
     struct span span = {.first = first, .size = size, .first_global = 0, .last_global = -1};
@@ -72,8 +48,11 @@ static struct span span_at(const struct attn_work *work, int64_t first, int size
         span.first_global = view->global[at] - view->global_shift;
         span.last_global = view->global[end - 1] - view->global_shift;
     }
-    if (view->k_segments)
-        label_range(view->k_segments + first, size, &span.first_label, &span.last_label);
+    if (view->k_labels) {
+        const struct attn_label_range range = view->label_levels[0][first / view->label_block];
+        span.first_label = range.smallest;
+        span.last_label = range.largest;
+    }
     return span;
 }
 
@@ -82,9 +61,9 @@ static struct span span_at(const struct attn_work *work, int64_t first, int size
 static void listed_keys(const struct attn_view *view, int64_t row_block, int64_t key, int64_t end, int64_t *lo,
                         int64_t *hi)
 {
-    const int32_t *columns = view->block_columns;
-    const int64_t size = view->block_size, shift = view->block_shift;
-    int64_t at = view->block_offsets[row_block], stop = view->block_offsets[row_block + 1];
+    const int32_t *columns = view->pattern_columns;
+    const int64_t size = view->pattern_size, shift = view->pattern_shift;
+    int64_t at = view->pattern_offsets[row_block], stop = view->pattern_offsets[row_block + 1];
     const int64_t last = stop;
     while (at < stop) { /* the first column that ends behind key */
         const int64_t middle = at + (stop - at) / 2;
@@ -111,10 +90,10 @@ static void listed_keys(const struct attn_view *view, int64_t row_block, int64_t
 static int narrow_to_pattern(const struct attn_work *work, const struct strip *strip, int64_t *lo, int64_t *hi)
 {
     const struct attn_view *view = &work->view;
-    const int64_t row = (view->block_row + strip->first) / view->block_size, end = *hi;
-    assert(row == (view->block_row + strip->first + strip->rows - 1) / view->block_size);
+    const int64_t row = (view->pattern_row + strip->first) / view->pattern_size, end = *hi;
+    assert(row == (view->pattern_row + strip->first + strip->rows - 1) / view->pattern_size);
     listed_keys(view, row, *lo, end, lo, hi);
-    if (view->block_shift % RUN_STEP == 0)
+    if (view->pattern_shift % RUN_STEP == 0)
         return 0;
     for (int64_t a = *lo, b = *hi; b < end;) {
         listed_keys(view, row, b, end, &a, &b);
@@ -156,18 +135,14 @@ static int narrow_to_window(const struct attn_work *work, const struct span *spa
     return lifted;
 }
 
-/**
- * The first run of a block at or behind key from of it. Returns 0 if there is
- * none: the strip sees no key from there on.
- */
-static int next_run(const struct attn_work *work, const struct strip *strip, const struct span *span, int from,
-                    struct run *run)
+int attn_next_run(const struct attn_work *work, const struct strip *strip, const struct span *span, int from,
+                  struct run *run)
 {
     const struct attn_view *view = &work->view;
     const int64_t row = strip->first, last = row + strip->rows - 1;
     int64_t lo = span->first + from, hi = span->first + span->size;
     int mixed = 0;
-    if (view->k_segments) {
+    if (view->k_labels) {
         if (span->last_label < strip->first_label || span->first_label > strip->last_label)
             return 0;
         mixed = span->first_label != span->last_label || strip->first_label != strip->last_label ||
@@ -181,13 +156,13 @@ static int next_run(const struct attn_work *work, const struct strip *strip, con
     const int lifted = has_window(view) && narrow_to_window(work, span, row, last, &lo, &hi);
     if (lo >= hi)
         return 0;
-    if (view->block_size) {
+    if (view->pattern_size) {
         mixed |= narrow_to_pattern(work, strip, &lo, &hi);
         if (lo >= hi)
             return 0;
     }
     const int64_t start = span->first + (lo - span->first) / RUN_STEP * RUN_STEP; /* from and columns are multiples */
-    mixed |= view->block_size && start != lo;
+    mixed |= view->pattern_size && start != lo;
     lo = start;
     mixed |= view->tree && hi > view->tree_first;
     const int hides_causal = row + view->diagonal < hi - 1;
@@ -199,21 +174,58 @@ static int next_run(const struct attn_work *work, const struct strip *strip, con
     return 1;
 }
 
-/**
- * From first, a multiple of the block size, on: the next block of keys that the
- * block of queries may see. Windows make long gaps; what is skipped here need
- * not be asked for strip by strip.
- */
-static int64_t next_block(const struct attn_work *work, int64_t first, int key_block)
+/** Whether labels of a range may be among those of a strip. */
+static int may_meet(const struct attn_label_range *range, const struct strip *strip)
 {
-    const struct attn_view *view = &work->view;
-    if (first < view->first_tokens || view->num_global > 0 || view->window_first < first + key_block)
-        return first;
-    return view->window_first / key_block * key_block;
+    return range->smallest <= strip->last_label && range->largest >= strip->first_label;
 }
 
-/** The keys, counted from the first, behind which no row of the block of queries sees one. */
-static int64_t visible_end(const struct attn_work *work)
+/** Number of the first block, from number block on, that may hold a label of the strip; end at the latest. */
+static int64_t next_labelled(const struct attn_view *view, const struct strip *strip, int64_t block, int64_t end)
+{
+    int level = 0;
+    while (block < end) {
+        if (may_meet(&view->label_levels[level][block >> (3 * level)], strip)) {
+            if (level == 0)
+                return block;
+            level--;
+            continue;
+        }
+        const int64_t next = (block >> (3 * level)) + 1; /* of this level */
+        block = next << (3 * level);
+        if (next % 8 == 0 && view->label_levels[level + 1])
+            level++;
+    }
+    return end;
+}
+
+int64_t attn_next_block(const struct pass *pass, const struct strip *strips, int64_t num_strips, int64_t first)
+{
+    const struct attn_work *work = pass->work;
+    const struct attn_view *view = &work->view;
+    const int64_t size = pass->scratch.key_block, keys = work->num_keys;
+    if (first >= view->first_tokens && view->num_global == 0 && view->window_first >= first + size)
+        first = view->window_first / size * size;
+    if (view->k_labels && first < keys) {
+        const int64_t blocks = (keys + size - 1) / size;
+        int64_t next = blocks;
+        for (int64_t i = 0; i < num_strips; i++)
+            next = next_labelled(view, &strips[i], first / size, next);
+        first = next * size;
+    }
+    if (view->pattern_size && first < keys) {
+        int64_t next = keys;
+        for (int64_t i = 0; i < num_strips; i++) {
+            int64_t lo, hi;
+            listed_keys(view, (view->pattern_row + strips[i].first) / view->pattern_size, first, next, &lo, &hi);
+            next = lo;
+        }
+        first = next == keys ? keys : next / size * size;
+    }
+    return first;
+}
+
+int64_t attn_visible_end(const struct attn_work *work)
 {
     const struct attn_view *view = &work->view;
     const int64_t last = work->num_queries - 1, seen = last + view->diagonal + 1;
@@ -225,4 +237,59 @@ static int64_t visible_end(const struct attn_work *work)
     return end < 0 ? 0 : end;
 }
 
-#endif
+/** Clears lanes from..to-1 of a row, as far as it has them. */
+static void hide_lanes(uint8_t *live, int64_t from, int64_t to, int width)
+{
+    from = from < 0 ? 0 : from;
+    to = to > width ? width : to;
+    if (from < to)
+        memset(live + from, 0, (size_t)(to - from));
+}
+
+/** The window's part of a row of bytes, for key j; lanes that hold global queries (NULL: none does) see it anyway. */
+static void hide_by_window(const struct attn_view *view, int64_t row, int64_t j, const uint8_t *global_rows, int width,
+                           uint8_t *live)
+{
+    uint8_t before[ATTN_MAX_STRIP];
+    if (j < view->first_tokens || any_global(view, j, j + 1))
+        return;
+    if (global_rows)
+        memcpy(before, live, (size_t)width);
+    hide_lanes(live, j - view->window_first - row + 1, width, width);
+    hide_lanes(live, 0, j - view->window_last - row, width);
+    for (int r = 0; global_rows && r < width; r++)
+        live[r] |= before[r] & global_rows[r];
+}
+
+void attn_hide_by_rules(const struct attn_work *work, const struct strip *strip, int64_t first, int n, uint8_t *live,
+                        ptrdiff_t pitch)
+{
+    const struct attn_view *view = &work->view;
+    const int64_t position = view->position + strip->first;
+    const int width = strip->width;
+    const int window = has_window(view);
+    uint8_t global_rows[ATTN_MAX_STRIP];
+    const int any_global_row = window && any_global(view, position, position + strip->rows);
+    for (int r = 0; any_global_row && r < width; r++)
+        global_rows[r] = (uint8_t)-any_global(view, position + r, position + r + 1);
+    for (int64_t j = first; j < first + n; j++, live += pitch) {
+        if (j >= view->prefix)
+            hide_lanes(live, 0, j - view->diagonal - strip->first, width);
+        if (window)
+            hide_by_window(view, strip->first, j, any_global_row ? global_rows : NULL, width, live);
+        if (view->pattern_size) {
+            int64_t lo, hi;
+            listed_keys(view, (view->pattern_row + strip->first) / view->pattern_size, j, j + 1, &lo, &hi);
+            if (lo == hi)
+                memset(live, 0, (size_t)width);
+        }
+        for (int r = 0; view->k_labels && r < strip->rows; r++)
+            live[r] &= (uint8_t) - (view->q_labels[strip->first + r] == view->k_labels[j]);
+        if (view->tree && j >= view->tree_first) {
+            const int64_t bit = j - view->tree_first;
+            for (int r = 0; r < strip->rows; r++)
+                if (!(view->tree[(strip->first + r) * view->tree_words + bit / 64] >> (bit % 64) & 1))
+                    live[r] = 0;
+        }
+    }
+}

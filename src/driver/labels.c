@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The labels of documents, summed up for blocks of keys: their range, and the
+ * ranges of 8, 64, ... blocks. A pass finds the blocks that a strip may see from
+ * them, in time that follows from what it sees and not from how many keys there
+ * are. Labels may stand in any order; the more they are sorted, the less is
+ * looked at.
+ *
+ * Blocks count from the first live key of each sequence, as everywhere. Of a
+ * level whose blocks have size keys, sequence s has the entries from
+ * first / size + s on, first being its place on the axis of all keys: enough of
+ * them wherever it begins, and found without a table.
+ */
+#include "driver/driver.h"
+
+/** Keys of all sequences. */
+static int64_t all_keys(const struct attn_problem *problem)
+{
+    return problem->q.shape[0] * problem->k.shape[2];
+}
+
+/** Entries of a level. */
+static int64_t level_entries(const struct attn_problem *problem, int64_t size)
+{
+    return all_keys(problem) / size + problem->num_sequences + 1;
+}
+
+/** Whether there is a level above the one whose blocks have size keys. */
+static int is_last_level(const struct attn_problem *problem, int level, int64_t size)
+{
+    return level == ATTN_LABEL_LEVELS - 1 || size >= problem->k.shape[2];
+}
+
+/** The entries of sequence s in the level that begins at entries. */
+static int64_t place_of(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s,
+                        int64_t size)
+{
+    return (sequence->batch * problem->k.shape[2] + sequence->k_first) / size + s;
+}
+
+size_t attn_labels_size(const struct attn_problem *problem, int key_block)
+{
+    int64_t entries = 0, size = key_block;
+    if (!problem->params.segments)
+        return 0;
+    for (int level = 0;; level++, size *= 8) {
+        entries += level_entries(problem, size);
+        if (is_last_level(problem, level, size))
+            break;
+    }
+    const size_t bytes = (size_t)entries * sizeof(struct attn_label_range);
+    return (bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+}
+
+static struct attn_label_range range_of_labels(const int32_t *labels, int64_t n)
+{
+    struct attn_label_range range = {labels[0], labels[0]};
+    for (int64_t i = 1; i < n; i++) {
+        range.smallest = labels[i] < range.smallest ? labels[i] : range.smallest;
+        range.largest = labels[i] > range.largest ? labels[i] : range.largest;
+    }
+    return range;
+}
+
+static struct attn_label_range range_of_ranges(const struct attn_label_range *ranges, int64_t n)
+{
+    struct attn_label_range range = ranges[0];
+    for (int64_t i = 1; i < n; i++) {
+        range.smallest = ranges[i].smallest < range.smallest ? ranges[i].smallest : range.smallest;
+        range.largest = ranges[i].largest > range.largest ? ranges[i].largest : range.largest;
+    }
+    return range;
+}
+
+void attn_summarise_labels(struct attn_problem *problem, int key_block, void *memory)
+{
+    struct attn_label_range *level_start = memory;
+    int64_t size = key_block;
+    problem->labels = NULL;
+    if (!problem->params.segments)
+        return;
+    problem->labels = memory;
+    const struct attn_label_range *below = NULL;
+    for (int level = 0;; level++, size *= 8) {
+        for (int64_t s = 0; s < problem->num_sequences; s++) {
+            const struct attn_sequence sequence = attn_sequence_of(problem, s);
+            const int32_t *labels =
+                problem->params.segments->k + sequence.batch * problem->k.shape[2] + sequence.k_first + sequence.begin;
+            const int64_t keys = sequence.end - sequence.begin;
+            struct attn_label_range *to = level_start + place_of(problem, &sequence, s, size);
+            const struct attn_label_range *from = level ? below + place_of(problem, &sequence, s, size / 8) : NULL;
+            for (int64_t first = 0; first < keys; first += size, to++) {
+                const int64_t n = keys - first < size ? keys - first : size, below_size = size / 8;
+                *to = level == 0 ? range_of_labels(labels + first, n)
+                                 : range_of_ranges(from + first / below_size, (n + below_size - 1) / below_size);
+            }
+        }
+        below = level_start;
+        level_start += level_entries(problem, size);
+        if (is_last_level(problem, level, size))
+            break;
+    }
+}
+
+void attn_view_labels(const struct attn_problem *problem, int64_t s, int key_block, struct attn_view *view)
+{
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    const struct attn_label_range *level_start = problem->labels;
+    int64_t size = key_block;
+    view->label_block = key_block;
+    for (int level = 0;; level++, size *= 8) {
+        view->label_levels[level] = level_start + place_of(problem, &sequence, s, size);
+        level_start += level_entries(problem, size);
+        if (is_last_level(problem, level, size))
+            break;
+    }
+}

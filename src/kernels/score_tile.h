@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The first product of attention on a tile:
+ *
+ *     S[key][query] = sum_c K[key][c] * Q[c][query]
+ *
+ * The summation index runs over words: channels c of K and Q.
+ *
+ * Lanes are queries: a word of K is broadcast against vectors of queries. A
+ * register tile of VF_KEYS rows by nv vectors accumulates in registers; per
+ * step it loads nv vectors and as many broadcasts as rows, and does rows * nv
+ * products with accumulation, so with 8 x 3 on AVX-512 11 loads feed 24 of
+ * them. The order of summation in a lane is that of c, whatever the tile's
+ * shape.
+ *
+ * The body is inlined with constant nk, v0 and nv; which mask there is is asked
+ * once for each register tile, behind its products.
+ *
+ * Words whose sums are not their scores define SCORE_STEPS, score_start() and
+ * score_finish() before they include this file, and words that leave the scale
+ * to the exponential RAW_SCORES.
+ */
+#ifndef ATTN_SCORE_TILE_H
+#define ATTN_SCORE_TILE_H
+
+#include "kernels/mask.h"
+#include "kernels/rows.h"
+#include "simd/words.h"
+
+#ifndef RAW_SCORES
+#define RAW_SCORES 0
+#endif
+
+#ifndef SCORE_STEPS
+/** Where the sum of key j starts. */
+ATTN_INLINE vs score_start(const struct attn_score_operands *x, int j)
+{
+    (void)x, (void)j;
+    return vs_zero();
+}
+
+/** The score that a sum stands for. */
+ATTN_INLINE vf score_finish(const struct attn_score_operands *x, int j, vs sum)
+{
+    (void)x, (void)j;
+    return sum;
+}
+#endif
+
+typedef vs score_sums[VF_KEYS][VF_STRIP];
+
+/** Stores the scores of a register tile with their mask, and raises max to their maximum per lane, NaN left out. */
+ATTN_INLINE void store_scores(const enum attn_mask_kind kind, const int nk, const int v0, const int nv,
+                              const struct attn_score_operands *x, int j, score_sums acc, vf *max)
+{
+    ATTN_UNROLL
+    for (int i = 0; i < nk; i++) {
+        ATTN_UNROLL
+        for (int v = v0; v < nv; v++) {
+            const vf raw = score_finish(x, j + i, acc[i][v]);
+            const vf score = masked_score(kind, RAW_SCORES, x->mask, nv * VF_LEN, j + i, v, x->factor, raw);
+            max[v] = vf_max(score, max[v]);
+            vf_store(x->s + ((j + i) * nv + v) * VF_LEN, score);
+        }
+    }
+}
+
+/** Scores of keys j..j+nk-1 against vectors v0..nv-1 of queries; the vectors before see none of these keys. */
+ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const struct attn_score_operands *x, int j,
+                            vf *max)
+{
+    score_sums acc;
+    const char *row[VF_KEYS];
+    const float *q = x->q;
+    ATTN_UNROLL
+    for (int i = 0; i < nk; i++) {
+        row[i] = x->k + (j + i) * x->k_stride;
+        ATTN_UNROLL
+        for (int v = 0; v < v0; v++)
+            vf_store(x->s + ((j + i) * nv + v) * VF_LEN, vf_set1(-INFINITY));
+        ATTN_UNROLL
+        for (int v = v0; v < nv; v++)
+            acc[i][v] = score_start(x, j + i);
+    }
+    const int64_t words = x->words;
+#pragma GCC unroll 4
+    for (int64_t c = 0; c < words; c++) {
+        vq a[VF_STRIP];
+        ATTN_UNROLL
+        for (int v = v0; v < nv; v++)
+            a[v] = vq_load(q + (c * nv + v) * VF_LEN);
+        ATTN_UNROLL
+        for (int i = 0; i < nk; i++) {
+            const vq b = vq_set1(row[i] + c * ATTN_WORD);
+            ATTN_UNROLL
+            for (int v = v0; v < nv; v++)
+                acc[i][v] = vs_dot(b, a[v], acc[i][v]);
+        }
+    }
+    if (v0 > 0) { /* only causality leaves vectors out */
+        store_scores(MASK_DIAGONAL, nk, v0, nv, x, j, acc, max);
+        return;
+    }
+#define STORE_SCORES(kind) store_scores(kind, nk, v0, nv, x, j, acc, max)
+    ATTN_BY_MASK(x->mask->kind, STORE_SCORES);
+#undef STORE_SCORES
+}
+
+/** score_rows() without the vectors that lie before the diagonal. */
+ATTN_INLINE void score_visible(const int nk, const int nv, const struct attn_score_operands *x, int j, vf *max)
+{
+    const int v0 = x->mask->kind == MASK_DIAGONAL ? attn_hidden_lanes(x->mask->diagonal, j, nv * VF_LEN) / VF_LEN : 0;
+    if (v0 == 0)
+        score_rows(nk, 0, nv, x, j, max);
+    else if (v0 == 1 && nv > 1)
+        score_rows(nk, 1, nv, x, j, max);
+    else if (v0 == 2 && nv > 2)
+        score_rows(nk, 2, nv, x, j, max);
+    else if (nv > 3)
+        score_rows(nk, 3, nv, x, j, max);
+}
+
+ATTN_INLINE void score_body(const int nv, const struct attn_score_operands *x, int n, float *max_out)
+{
+    vf max[VF_STRIP];
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        max[v] = vf_set1(-INFINITY);
+    int j = 0;
+    for (; j + VF_KEYS <= n; j += VF_KEYS) {
+        for (int i = 0; i < 2 && x->next[i].data; i++)
+            prefetch_rows(&x->next[i], j, j + VF_KEYS, x->next_width[i], 0);
+        score_visible(VF_KEYS, nv, x, j, max);
+    }
+    if (VF_KEYS > 4 && j + 4 <= n) {
+        score_visible(4, nv, x, j, max);
+        j += 4;
+    }
+    if (VF_KEYS > 2 && j + 2 <= n) {
+        score_visible(2, nv, x, j, max);
+        j += 2;
+    }
+    if (j < n)
+        score_visible(1, nv, x, j, max);
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++) {
+        if (RAW_SCORES && x->mask->kind != MASK_BIAS)
+            max[v] = vf_mul(max[v], vf_load(x->factor + v * VF_LEN));
+        vf_store(max_out + v * VF_LEN, max[v]);
+    }
+}
+
+/** struct attn_score_kernels, scores. */
+static void score_tile(int nv, const struct attn_score_operands *x, int n, float *max)
+{
+    ATTN_BY_WIDTH(nv, score_body, x, n, max);
+}
+
+#endif

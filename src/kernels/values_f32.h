@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * P V in single floats: V where it lies or, when it is bf16 or f16, widened
+ * once per block, and weights in the place of their scores.
+ */
+#ifndef ATTN_VALUES_H
+#define ATTN_VALUES_H
+
+#include "kernels/dropout.h"
+#include "kernels/rows.h"
+#include "kernels/softmax.h"
+#include "kernels/value_tile.h"
+
+static void pack_values(float *dst, const struct attn_rows *src, int n, int64_t dv)
+{
+    ATTN_BY_DTYPE(src->dtype, widen_rows, dst, src, n, dv);
+}
+
+/** Exponentials of the first ends[v] rows of S in vector v; those of vectors before first end where they ended. */
+ATTN_INLINE void weights_body(const int nv, const int raw, const float *m, const int *ends, const float *factor,
+                              float *s, float *l)
+{
+    const ptrdiff_t stride = nv * VF_LEN;
+    vf base[VF_STRIP], sum[VF_STRIP];
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++) {
+        base[v] = softmax_base(vf_load(m + v * VF_LEN));
+        sum[v] = vf_zero();
+    }
+    int j = 0;
+    ATTN_UNROLL
+    for (int first = 0; first < nv; first++) { /* along the diagonal the later vectors see more keys */
+        for (; j < ends[first]; j++) {
+            ATTN_UNROLL
+            for (int v = first; v < nv; v++) {
+                float *at = s + j * stride + v * VF_LEN;
+                const vf score = raw ? vf_mul(vf_load(at), vf_load(factor + v * VF_LEN)) : vf_load(at);
+                const vf p = vf_exp2(vf_sub(score, base[v]));
+                vf_store(at, p);
+                sum[v] = vf_add(sum[v], p);
+            }
+        }
+    }
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        vf_store(l + v * VF_LEN, vf_add(vf_load(l + v * VF_LEN), sum[v]));
+}
+
+static void make_weights(int nv, const float *m, const int *ends, int n, const float *factor, float *s, float *l)
+{
+    (void)n;
+    if (factor)
+        ATTN_BY_WIDTH(nv, weights_body, 1, m, ends, factor, s, l);
+    else
+        ATTN_BY_WIDTH(nv, weights_body, 0, m, ends, factor, s, l);
+}
+
+static void drop_weights(const struct attn_drop *drop, int nv, int n, float *p)
+{
+    drop_words(1, drop, nv, n, p);
+}
+
+static const struct attn_value_kernels value_kernels = {.name = "f32",
+                                                        .keys_per_word = VF_PACK,
+                                                        .pack_values = pack_values,
+                                                        .weights = make_weights,
+                                                        .drop = drop_weights,
+                                                        .values = value_tile,
+                                                        .finite = values_finite,
+                                                        .values_seen = values_seen};
+
+#endif

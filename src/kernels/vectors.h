@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of what does not depend on the words of tiles. */
+#ifndef ATTN_VECTORS_H
+#define ATTN_VECTORS_H
+
+#include "kernels/merge.h"
+#include "kernels/rope.h"
+#include "kernels/softmax.h"
+#include "kernels/transpose.h"
+
+static void rotate(const struct attn_rotation *work)
+{
+    rotate_rows(&work->out, &work->x, work->table, work->table_stride, work->num_rows, work->pairs, work->width,
+                work->layout);
+}
+
+static const struct attn_vector_kernels vector_kernels = {.lanes = VF_LEN,
+                                                          .strip = STRIP,
+                                                          .read_rows = read_rows,
+                                                          .write_rows = write_rows,
+                                                          .join_bias = join_bias,
+                                                          .finish_scores = finish_scores,
+                                                          .multiply = multiply,
+                                                          .hide_again = hide_again,
+                                                          .raise_maximum = raise_maximum,
+                                                          .finish = finish,
+                                                          .normalise = normalise,
+                                                          .rotate = rotate,
+                                                          .merge = merge_rows,
+                                                          .exp2 = exp2_array};
+
+#endif

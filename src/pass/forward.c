@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Exact attention of one block of queries, by an online softmax over blocks of
+ * keys (Milakov & Gimelshein 2018, "Online normalizer calculation for
+ * softmax", algorithm 3; Dao et al. 2022, "FlashAttention", algorithm 1).
+ *
+ *   Q^T of every strip is made once.
+ *   for each block of keys, at fixed positions
+ *       for each strip of queries, and each run of keys that it sees: a unit
+ *           scores:   S = K Q^T
+ *           weights:  m' = max(m, max S);  P = 2^(S - m');  l = l 2^(m - m') + sum P
+ *           values:   O = O 2^(m - m') + V^T P
+ *   out = (O / l)^T;  lse = m ln 2 + ln l
+ *
+ * Scores are in base 2: scale * log2(e) goes into Q. All of m, l, S, P, O have
+ * a query per lane, so no step sums across lanes, and a lane's bits depend on
+ * its own query alone: rescaling by 2^0 and adding a masked key's 0 * V change
+ * nothing, and the blocks' borders lie at fixed distances from key 0.
+ *
+ * The three steps of a unit are functions of their own, and what passes from
+ * one to the next is in struct unit: kernels that overlap the products of one
+ * unit with the exponentials of another take them in another order.
+ *
+ * Budget on AVX-512, d = 64: S tile 24 KiB and Q^T strip 12 KiB in L1; K and V
+ * blocks, O and Q^T of the whole block of queries in L2.
+ */
+#include "pass/pass.h"
+
+#include <assert.h>
+#include <math.h>
+
+/** Smallest and largest of n labels. */
+static void label_range(const int32_t *labels, int64_t n, int32_t *first, int32_t *last)
+{
+    *first = *last = labels[0];
+    for (int64_t i = 1; i < n; i++) {
+        *first = labels[i] < *first ? labels[i] : *first;
+        *last = labels[i] > *last ? labels[i] : *last;
+    }
+}
+
+/** Strip i of the block. */
+static struct strip strip_at(const struct pass *pass, int64_t i)
+{
+    const struct attn_work *work = pass->work;
+    const struct attn_scratch *scratch = &pass->scratch;
+    const int64_t full = pass->vectors->strip, lanes = pass->vectors->lanes;
+    const int64_t height = attn_strip_rows(full, lanes, work->group);
+    const int64_t per_group = attn_group_strips(full, lanes, work->group);
+    const int64_t within = work->group ? i % per_group * height : 0;
+    const int64_t first = work->group ? i / per_group * work->group + within : i * full;
+    int64_t left = work->num_queries - first;
+    if (work->group && work->group - within < left)
+        left = work->group - within;
+    const int rows = left < height ? (int)left : (int)height, per_word = pass->scores->channels_per_word;
+    struct strip strip = {.q = scratch->q + i * full * ((work->dk + per_word - 1) / per_word),
+                          .o = scratch->o + i * full * work->dv,
+                          .m = scratch->m + i * full,
+                          .l = scratch->l + i * full,
+                          .factor = scratch->factor ? scratch->factor + i * full : NULL,
+                          .validity = scratch->validity ? scratch->validity + i * full : NULL,
+                          .shift = scratch->shift ? scratch->shift + i * full : NULL,
+                          .first = first,
+                          .rows = rows,
+                          .nv = (int)((rows + lanes - 1) / lanes)};
+    strip.width = strip.nv * (int)lanes;
+    if (work->view.q_labels)
+        label_range(work->view.q_labels + first, rows, &strip.first_label, &strip.last_label);
+    return strip;
+}
+
+void attn_begin_pass(struct pass *pass, const struct attn_work *work)
+{
+    const struct attn_kernels *kernels = work->kernels;
+    assert((uintptr_t)work->scratch % ATTN_ALIGN == 0);
+    assert(work->num_queries > 0);
+    assert(kernels->vectors->strip <= ATTN_MAX_STRIP);
+    pass->work = work;
+    pass->vectors = kernels->vectors;
+    pass->scores = kernels->scores;
+    pass->values = kernels->values;
+    pass->num_strips =
+        attn_num_strips(kernels->vectors->strip, kernels->vectors->lanes, work->group, work->num_queries);
+    assert(pass->num_strips <= ATTN_MAX_STRIPS);
+    const struct attn_scratch_shape shape =
+        attn_scratch_shape_of(kernels, pass->num_strips, work->dk, work->dv, work->k.dtype, work->v.dtype,
+                              work->rope.q.data != NULL, has_relative(work));
+    attn_scratch_layout(&pass->scratch, work->scratch, &shape);
+    for (int64_t i = 0; i < pass->num_strips; i++)
+        pass->strips[i] = strip_at(pass, i);
+}
+
+/** Asks for rows of width elements that will be read (or, with write, written) soon; L2 has room for them. */
+static void prefetch(const struct attn_rows *rows, int64_t first, int64_t end, int64_t width, const int write)
+{
+    const ptrdiff_t bytes = width * (ptrdiff_t)attn_dtype_size(rows->dtype);
+    for (int64_t r = first; r < end; r++) {
+        for (ptrdiff_t c = 0; c < bytes; c += ATTN_ALIGN) {
+            if (write)
+                __builtin_prefetch(row_of(rows, r) + c, 1, 2);
+            else
+                __builtin_prefetch(row_of(rows, r) + c, 0, 2);
+        }
+    }
+}
+
+/** m and l of a strip before its first key; with a sink, as if it were a key whose value is 0. */
+static void start_strip(const struct attn_work *work, struct strip *strip)
+{
+    const int sinks = work->sink != -INFINITY;
+    const float sink = attn_in_base2(work->sink);
+    for (int r = 0; r < strip->width; r++) {
+        strip->m[r] = sink - (strip->shift ? strip->shift[r] : 0.0f);
+        strip->l[r] = sinks ? 1.0f : 0.0f;
+    }
+    if (sinks)
+        memset(strip->o, 0, (size_t)(strip->width * work->dv) * sizeof *strip->o);
+    strip->started = sinks;
+}
+
+/** The queries of all strips, made ready. */
+static void start_strips(struct pass *pass)
+{
+    const struct attn_work *work = pass->work;
+    const int64_t full = pass->vectors->strip, all = work->num_queries;
+    prefetch(&work->q, 0, all < full ? all : full, work->dk, 0);
+    for (int64_t i = 0; i < pass->num_strips; i++) {
+        struct strip *strip = &pass->strips[i];
+        const int64_t behind = strip->first + 2 * full;
+        prefetch(&work->q, strip->first + full, behind < all ? behind : all, work->dk, 0);
+        attn_pack_strip(pass, strip);
+        start_strip(work, strip);
+    }
+}
+
+/** Second step of a unit: its weights, in words, in the place of its scores. Leaves alpha for ACCUMULATE_RESCALE. */
+static enum attn_accumulate unit_weights(const struct pass *pass, const struct key_block *keys, const struct unit *unit,
+                                         int *ends, float *alpha)
+{
+    struct strip *strip = unit->strip;
+    const int lanes = pass->vectors->lanes, n = unit->n;
+    const int grew = pass->vectors->raise_maximum(strip->nv, unit->max, strip->m, strip->l, alpha);
+    for (int v = 0; v < strip->nv; v++) /* keys that some lane of a vector sees */
+        ends[v] = unit->mask.kind == MASK_DIAGONAL ? attn_visible_before(unit->mask.diagonal, (v + 1) * lanes, n) : n;
+    pass->values->weights(strip->nv, strip->m, ends, n, unit->factor, pass->scratch.s, strip->l);
+    if (pass->work->drop.wanted) {
+        struct attn_drop drop = pass->work->drop;
+        drop.query_index += strip->first;
+        drop.first += keys->first + unit->run.lo;
+        pass->values->drop(&drop, strip->nv, n, pass->scratch.s);
+    }
+    return !strip->started ? ACCUMULATE_FIRST : grew ? ACCUMULATE_RESCALE : ACCUMULATE_ADD;
+}
+
+/** Third step of a unit: its values, added to the strip's output. */
+static void unit_values(const struct pass *pass, struct key_block *keys, const struct unit *unit, int *ends,
+                        enum attn_accumulate mode, const float *alpha)
+{
+    struct strip *strip = unit->strip;
+    const int per_word = pass->values->keys_per_word, n = unit->n;
+    const struct attn_value_operands operands = {.p = pass->scratch.s,
+                                                 .v = keys->v + unit->run.lo / per_word * keys->v_stride,
+                                                 .v_stride = keys->v_stride,
+                                                 .dv = pass->work->dv,
+                                                 .ends = ends,
+                                                 .o = strip->o,
+                                                 .mode = mode,
+                                                 .alpha = alpha};
+    strip->started = 1;
+    /* Without a mask the strip sees all keys of the run; a word behind an odd end may hold one that it does not. */
+    const int hides = unit->mask.kind != MASK_NONE || (n % per_word && unit->run.hi < keys->hi);
+    if (hides && keys->v_finite < 0)
+        keys->v_finite = pass->values->finite(keys->v + keys->lo / per_word * keys->v_stride, keys->v_stride,
+                                              (keys->hi - keys->lo + per_word - 1) / per_word, pass->work->dv);
+    if (hides && !keys->v_finite) {
+        pass->values->values_seen(strip->nv, &unit->mask, &operands, n);
+        return;
+    }
+    for (int v = 0; v < strip->nv; v++)
+        ends[v] = (ends[v] + per_word - 1) / per_word;
+    pass->values->values(strip->nv, &operands);
+}
+
+/** One step of the online softmax: adds the keys of a run to a strip. */
+static void run_unit(const struct pass *pass, struct key_block *keys, struct strip *strip, const struct run *run)
+{
+    float alpha[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    int ends[ATTN_MAX_VECTORS];
+    struct unit unit;
+    unit.strip = strip;
+    unit.run = *run;
+    unit.n = run->hi - run->lo;
+    attn_unit_scores(pass, keys, &unit);
+    if (unit.mask.kind == MASK_DEAD)
+        return;
+    const enum attn_accumulate mode = unit_weights(pass, keys, &unit, ends, alpha);
+    unit_values(pass, keys, &unit, ends, mode, alpha);
+}
+
+/** All units of one block of keys. */
+static void run_block(struct pass *pass, const struct span *span, int last)
+{
+    const struct attn_work *work = pass->work;
+    struct run runs[ATTN_MAX_STRIPS];
+    int lo = span->size, hi = 0;
+    for (int64_t i = 0; i < pass->num_strips; i++) {
+        if (!attn_next_run(work, &pass->strips[i], span, 0, &runs[i])) {
+            runs[i].lo = runs[i].hi = span->size;
+            continue;
+        }
+        /* A pattern may have more runs behind this one. */
+        const int end = work->view.pattern_size ? span->size : runs[i].hi;
+        lo = runs[i].lo < lo ? runs[i].lo : lo;
+        hi = end > hi ? end : hi;
+    }
+    if (lo >= hi)
+        return;
+    struct key_block keys = attn_key_block_at(pass, span, lo, hi, 1);
+    for (int64_t i = 0; i < pass->num_strips; i++) {
+        struct strip *strip = &pass->strips[i];
+        if (last) /* the strip's rows of out are written next */
+            prefetch(&work->out, strip->first, strip->first + strip->rows, work->dv, 1);
+        int more = runs[i].lo < runs[i].hi;
+        while (more) {
+            run_unit(pass, &keys, strip, &runs[i]);
+            more = work->view.pattern_size && attn_next_run(work, strip, span, runs[i].hi, &runs[i]);
+        }
+    }
+}
+
+/** Writes a strip's rows of out and lse; leaves 1/l (0 without a live key), with the scale of dropout, in inverse. */
+static void finish_strip(const struct pass *pass, const struct strip *strip, float *inverse)
+{
+    const struct attn_work *work = pass->work;
+    float lse[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    const struct attn_finish finish = {.m = strip->m,
+                                       .l = strip->l,
+                                       .validity = strip->validity,
+                                       .shift = strip->shift,
+                                       .keep_scale = work->drop.wanted ? work->drop.keep_scale : 1.0f,
+                                       .inverse = inverse,
+                                       .lse = work->lse ? lse : NULL};
+    pass->vectors->finish(strip->nv, &finish);
+    for (int r = 0; work->lse && r < strip->rows; r++)
+        work->lse[(strip->first + r) * work->lse_stride] = lse[r];
+    char *rows[ATTN_MAX_STRIP];
+    row_pointers(&work->out, strip->first, strip->rows, rows);
+    if (strip->started) {
+        pass->vectors->write_rows(rows, work->out.dtype, strip->o, strip->width, strip->rows, work->dv, inverse);
+    } else {
+        for (int r = 0; r < strip->rows; r++)
+            memset(rows[r], 0, (size_t)work->dv * attn_dtype_size(work->out.dtype));
+    }
+}
+
+void attn_forward_pass(const struct attn_work *work)
+{
+    struct pass pass;
+    attn_begin_pass(&pass, work);
+    if (pass.scores->survey)
+        pass.scores->survey(&work->k, work->known_keys, work->dk, &pass.scratch.int8);
+    start_strips(&pass);
+    const int size = pass.scratch.key_block;
+    const int64_t end = attn_visible_end(work);
+    for (int64_t first = attn_next_block(&pass, pass.strips, pass.num_strips, 0); first < end;
+         first = attn_next_block(&pass, pass.strips, pass.num_strips, first + size)) {
+        const struct span span = attn_span_at(work, first, (int)(end - first < size ? end - first : size));
+        run_block(&pass, &span, first + size >= end);
+    }
+    float inverse[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    for (int64_t i = 0; i < pass.num_strips; i++) {
+        finish_strip(&pass, &pass.strips[i], inverse);
+        attn_strip_weights(&pass, &pass.strips[i], inverse);
+    }
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of a pass share: strips, runs of keys, units.
+ *
+ * A pass walks over the keys of one block of queries. A strip is the queries
+ * that a tile covers, one in each lane. A block of keys is a step of the online
+ * softmax; a run is a range of it outside of which a strip sees nothing of the
+ * block. A unit is a strip and a run: a tile, with its mask and with what it
+ * leaves between its steps (scores, weights, values). Nothing here depends on
+ * the instruction set; the functions of work->kernels do.
+ */
+#ifndef ATTN_PASS_H
+#define ATTN_PASS_H
+
+#include "pass/scratch.h"
+#include "pass/work.h"
+
+#include <string.h>
+
+/** Runs start at multiples of this from the block's first key, so that a lane's sums have their terms in the same
+ * places whichever other rows the strip holds, and keys come in whole words. */
+#define RUN_STEP 8
+
+/** A strip of queries. */
+struct strip {
+    float *q, *o, *m, *l, *factor, *validity, *shift; /**< its parts of what struct attn_scratch describes */
+    int64_t first;                                    /**< its first query within the block of queries */
+    int rows, nv, width;                              /**< queries, vectors, lanes */
+    int started;                                      /**< o holds something */
+    int32_t first_label, last_label;                  /**< smallest and largest of its rows' documents */
+};
+
+/** One block of queries at work. */
+struct pass {
+    const struct attn_work *work;
+    const struct attn_vector_kernels *vectors;
+    const struct attn_score_kernels *scores;
+    const struct attn_value_kernels *values;
+    struct attn_scratch scratch;
+    struct strip strips[ATTN_MAX_STRIPS];
+    int64_t num_strips;
+};
+
+/** Cuts the block of queries into strips; leaves q to attn_pack_strip(). */
+void attn_begin_pass(struct pass *pass, const struct attn_work *work);
+
+/** Row i. */
+static inline char *row_of(const struct attn_rows *rows, int64_t i)
+{
+    return (char *)rows->data + i * rows->stride;
+}
+
+/** Pointers to n rows from row first on. */
+static inline void row_pointers(const struct attn_rows *rows, int64_t first, int n, char **pointers)
+{
+    for (int i = 0; i < n; i++)
+        pointers[i] = row_of(rows, first + i);
+}
+
+/** A number of natural units in base 2; what is finite stays finite. */
+float attn_in_base2(float natural);
+
+/* ---------------------------------------------------- what a strip sees -- */
+
+enum run_kind {
+    RUN_WHOLE,    /**< every row sees every key */
+    RUN_DIAGONAL, /**< causality alone hides keys */
+    RUN_DISTANCE, /**< rows see keys by their distance: causality and window */
+    RUN_MIXED     /**< anything: written down key by key */
+};
+
+/** Keys lo..hi-1 of a block. */
+struct run {
+    enum run_kind kind;
+    int lo, hi;
+};
+
+/** A block of keys while its runs are looked for: what is the same for all strips. */
+struct span {
+    int64_t first;
+    int size;
+    int32_t first_label, last_label;   /**< smallest and largest of its documents */
+    int64_t first_global, last_global; /**< its first and last global keys; last before first: none */
+};
+
+/** The span of a block that begins at key first, size keys long. */
+struct span attn_span_at(const struct attn_work *work, int64_t first, int size);
+
+/** The first run of a block at or behind key from of it. Returns 0 if the strip sees no key from there on. */
+int attn_next_run(const struct attn_work *work, const struct strip *strip, const struct span *span, int from,
+                  struct run *run);
+
+/** From first, a multiple of the block's size, on: the next block of keys that one of the strips may see. */
+int64_t attn_next_block(const struct pass *pass, const struct strip *strips, int64_t num_strips, int64_t first);
+
+/** The keys, counted from the first, behind which no row of the block of queries sees one. */
+int64_t attn_visible_end(const struct attn_work *work);
+
+/** Clears the bytes, pitch apart, of what a strip does not see of n keys from first on, by rules. Rows behind the
+ * strip's last keep theirs or lose them; nobody looks. */
+void attn_hide_by_rules(const struct attn_work *work, const struct strip *strip, int64_t first, int n, uint8_t *live,
+                        ptrdiff_t pitch);
+
+/* -------------------------------------------------------------- tiles -- */
+
+/** A block of keys: rows of words of K and of V. */
+struct key_block {
+    const char *k, *v; /**< rows of the block's first key, of which only those of lo..hi-1 are there */
+    ptrdiff_t k_stride, v_stride;
+    int64_t first;
+    int size;
+    int lo, hi;   /**< keys that some strip sees; lo is a multiple of RUN_STEP */
+    int v_finite; /**< -1: not looked at yet */
+};
+
+/** A tile at work. */
+struct unit {
+    struct strip *strip;
+    struct run run;
+    int n; /**< keys of the run */
+    struct attn_tile_mask mask;
+    const float *factor; /**< what its scores are still to be multiplied by; NULL: nothing */
+    float max[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
+};
+
+/** Makes Q^T of a strip, rotated where that is asked for. */
+void attn_pack_strip(const struct pass *pass, const struct strip *strip);
+
+/** The block of keys of a span, of which keys lo..hi-1 are wanted. */
+struct key_block attn_key_block_at(const struct pass *pass, const struct span *span, int lo, int hi, int with_values);
+
+/** The mask of a strip's rows and the keys of a run, of which first is the first. */
+struct attn_tile_mask attn_mask_of(const struct pass *pass, const struct strip *strip, int64_t first, int n,
+                                   enum run_kind run);
+
+/**
+ * First step of a unit: the scores of its keys in scratch->s, with their mask, and their maxima. Where the mask says
+ * MASK_DEAD nothing is computed.
+ */
+void attn_unit_scores(const struct pass *pass, const struct key_block *keys, struct unit *unit);
+
+/** Whether there are terms that depend on a query or key and the distance between them. */
+static inline int has_relative(const struct attn_work *work)
+{
+    return work->relative.k.data || work->relative.q.data;
+}
+
+/** Adds such terms to a tile's scores s. first is the tile's first key, k its row. */
+void attn_add_relative(const struct pass *pass, const struct strip *strip, int64_t first, const char *k,
+                       ptrdiff_t k_stride, int n, float *s);
+
+/** Recomputes a strip's weights from its final m and 1/l, and hands them out. */
+void attn_strip_weights(const struct pass *pass, struct strip *strip, const float *inverse);
+
+#endif

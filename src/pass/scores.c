@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a tile of scores is made from, and the first step of a unit.
+ *
+ * K and V of f32 are read where they lie. Rows that are a multiple of some KiB
+ * apart share few sets of the L1 cache, but a row's elements are broadcast one
+ * after the other, and what comes from L2 is hidden behind the multiply-adds:
+ * copying such blocks was measured to cost more than it gains
+ * (docs/performance.md). Other types are made into words once per block of keys
+ * and queries.
+ *
+ * What is more than a product and a mask (terms by relative position, softcap,
+ * a callback) makes a tile be computed without its mask, and passed over once
+ * more while it is in L1.
+ */
+#include "pass/pass.h"
+
+#include <math.h>
+
+/** n rows turned by rows first.. of a table, in dst, [n][dk] floats. */
+static struct attn_rows rotated_rows(const struct pass *pass, const struct attn_rows *table, int64_t first,
+                                     const struct attn_rows *rows, int n, float *dst)
+{
+    const struct attn_rope_rows *rope = &pass->work->rope;
+    const struct attn_rows rotated = {dst, (ptrdiff_t)sizeof(float) * pass->work->dk, ATTN_F32};
+    const struct attn_rotation rotation = {.x = *rows,
+                                           .out = rotated,
+                                           .table = (const float *)(const void *)row_of(table, first),
+                                           .table_stride = table->stride / (ptrdiff_t)sizeof(float),
+                                           .num_rows = n,
+                                           .pairs = rope->pairs,
+                                           .width = pass->work->dk,
+                                           .layout = rope->layout};
+    pass->vectors->rotate(&rotation);
+    return rotated;
+}
+
+void attn_pack_strip(const struct pass *pass, const struct strip *strip)
+{
+    const struct attn_work *work = pass->work;
+    const int rotates = work->rope.q.data != NULL, step = rotates ? pass->vectors->lanes : strip->width;
+    for (int r = 0; r < strip->width; r += step) {
+        const int n = strip->rows - r < step ? strip->rows - r : step;
+        char *pointers[ATTN_MAX_STRIP];
+        struct attn_rows rows = {row_of(&work->q, strip->first + r), work->q.stride, work->q.dtype};
+        if (rotates)
+            rows = rotated_rows(pass, &work->rope.q, strip->first + r, &rows, n, pass->scratch.rotated);
+        row_pointers(&rows, 0, n, pointers);
+        const struct attn_pack_queries x = {.rows = (const char *const *)pointers,
+                                            .dtype = rows.dtype,
+                                            .n = n,
+                                            .first = r,
+                                            .fill = step,
+                                            .width = strip->width,
+                                            .dk = work->dk,
+                                            .scale = work->scale,
+                                            .shifts = work->lse != NULL,
+                                            .int8 = pass->scratch.int8,
+                                            .q = strip->q,
+                                            .factor = strip->factor,
+                                            .validity = strip->validity,
+                                            .shift = strip->shift};
+        pass->scores->pack_queries(&x);
+    }
+}
+
+/** Copies keys lo..hi-1 of a block as words, rotated where that is asked for. */
+static void copy_keys(const struct pass *pass, struct key_block *keys)
+{
+    const struct attn_work *work = pass->work;
+    const struct attn_scratch *scratch = &pass->scratch;
+    const ptrdiff_t pitch =
+        (work->dk + pass->scores->channels_per_word - 1) / pass->scores->channels_per_word * ATTN_WORD;
+    const int rotates = work->rope.k.data != NULL, in_place = rotates && pass->scores->channels_per_word == 1;
+    const int step = rotates && !in_place ? pass->vectors->lanes : keys->hi - keys->lo; /* rows rotated at a time */
+    for (int at = keys->lo; at < keys->hi; at += step) {
+        const int n = keys->hi - at < step ? keys->hi - at : step;
+        const struct attn_packed_keys dst = {(char *)scratch->k + at * pitch, scratch->k_scale + at,
+                                             scratch->k_start + at};
+        struct attn_rows rows = {row_of(&work->k, keys->first + at), work->k.stride, work->k.dtype};
+        if (rotates) /* floats go where they are wanted */
+            rows = rotated_rows(pass, &work->rope.k, keys->first + at, &rows, n,
+                                in_place ? scratch->k + at * (ptrdiff_t)work->dk : scratch->rotated);
+        if (!in_place)
+            pass->scores->pack_keys(&rows, n, work->dk, &scratch->int8, &dst);
+    }
+    keys->k = (const char *)scratch->k;
+    keys->k_stride = pitch;
+}
+
+struct key_block attn_key_block_at(const struct pass *pass, const struct span *span, int lo, int hi, int with_values)
+{
+    const struct attn_work *work = pass->work;
+    const struct attn_scratch *scratch = &pass->scratch;
+    struct key_block keys = {.k = row_of(&work->k, span->first),
+                             .v = row_of(&work->v, span->first),
+                             .k_stride = work->k.stride,
+                             .v_stride = work->v.stride,
+                             .first = span->first,
+                             .size = span->size,
+                             .lo = lo,
+                             .hi = hi,
+                             .v_finite = -1};
+    if (scratch->k)
+        copy_keys(pass, &keys);
+    if (scratch->v && with_values) {
+        const struct attn_rows rows = {row_of(&work->v, span->first + lo), work->v.stride, work->v.dtype};
+        pass->values->pack_values(scratch->v + lo / pass->values->keys_per_word * (ptrdiff_t)work->dv, &rows, hi - lo,
+                                  work->dv);
+        keys.v = (const char *)scratch->v;
+        keys.v_stride = work->dv * ATTN_WORD;
+    }
+    return keys;
+}
+
+/** Makes the mask one of bytes: what it shows and the callback has not hidden. */
+static void mask_from_scores(const struct pass *pass, struct unit *unit)
+{
+    const int width = unit->strip->width;
+    const float *s = pass->scratch.s;
+    uint8_t *live = pass->scratch.live;
+    for (int j = 0; j < unit->n; j++, live += unit->mask.live_pitch, s += width)
+        for (int r = 0; r < width; r++)
+            live[r] = (uint8_t) !(s[r] == -INFINITY);
+    unit->mask.kind = MASK_LIVE;
+}
+
+/** Hands the tile to the caller's function, in natural units. */
+static void call_back(const struct pass *pass, struct unit *unit, int64_t first)
+{
+    const struct attn_work *work = pass->work;
+    const struct strip *strip = unit->strip;
+    float *s = pass->scratch.s;
+    const attn_score_tile tile = {.batch = work->drop.batch,
+                                  .head = work->drop.head,
+                                  .first_query = work->drop.query_index + strip->first,
+                                  .num_queries = strip->rows,
+                                  .first_key = work->drop.first + first,
+                                  .num_keys = unit->n,
+                                  .key_stride = strip->width,
+                                  .scores = s};
+    pass->vectors->multiply(s, (int64_t)unit->n * strip->width, ATTN_LN2);
+    work->callback(&tile, work->callback_user);
+    if (pass->vectors->hide_again(strip->nv, &unit->mask, unit->n, s, unit->max))
+        mask_from_scores(pass, unit);
+}
+
+void attn_unit_scores(const struct pass *pass, const struct key_block *keys, struct unit *unit)
+{
+    static const struct attn_tile_mask none = {.kind = MASK_NONE};
+    const struct attn_work *work = pass->work;
+    const struct attn_scratch *scratch = &pass->scratch;
+    const struct strip *strip = unit->strip;
+    const int n = unit->n, lo = unit->run.lo;
+    const int64_t first = keys->first + lo;
+    const int terms = work->softcap != 0.0f || work->callback || has_relative(work);
+    unit->mask = attn_mask_of(pass, strip, first, n, unit->run.kind);
+    if (unit->mask.kind == MASK_DEAD)
+        return;
+    const int whole = !pass->scores->raw || unit->mask.kind == MASK_BIAS || terms;
+    unit->factor = whole ? NULL : strip->factor;
+    const int per_word = pass->scores->channels_per_word;
+    struct attn_score_operands operands;
+    operands.q = strip->q;
+    operands.k = keys->k + lo * keys->k_stride;
+    operands.k_stride = keys->k_stride;
+    operands.words = (work->dk + per_word - 1) / per_word;
+    operands.mask = terms ? &none : &unit->mask;
+    operands.factor = strip->factor;
+    operands.k_scale = scratch->k_scale + lo;
+    operands.start = scratch->k_start + lo;
+    operands.s = scratch->s;
+    /* The first strip to see this block asks for what comes next: its V, and the block of K behind it. */
+    const int64_t next = first + scratch->key_block, next_values = scratch->v ? next : first;
+    operands.next[0] = work->v;
+    operands.next[0].data =
+        strip->first == 0 && next_values + n <= work->num_keys ? row_of(&work->v, next_values) : NULL;
+    operands.next_width[0] = work->dv;
+    operands.next[1] = work->k;
+    operands.next[1].data = strip->first == 0 && next + n <= work->num_keys ? row_of(&work->k, next) : NULL;
+    operands.next_width[1] = work->dk;
+    pass->scores->scores(strip->nv, &operands, n, unit->max);
+    if (!terms)
+        return;
+    if (has_relative(work))
+        attn_add_relative(pass, strip, first, operands.k, keys->k_stride, n, scratch->s);
+    pass->vectors->finish_scores(strip->nv, &unit->mask, n, strip->factor, work->softcap * ATTN_LOG2E, scratch->s,
+                                 unit->max);
+    if (work->callback)
+        call_back(pass, unit, first);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The layout of a thread's scratch memory. */
+#include "pass/scratch.h"
+
+/* Bytes that the copies of a block of K and V, and rotated rows, may have; larger heads have smaller blocks. */
+#define COPY_LIMIT (256 * 1024)
+
+static int64_t copied_bytes(const struct attn_scratch_shape *shape)
+{
+    return 4 * ((shape->copies_keys ? shape->key_block * shape->channel_words : 0) +
+                (shape->copies_values ? shape->key_words * shape->dv : 0) +
+                (shape->rotates ? shape->lanes * shape->dk : 0));
+}
+
+struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kernels, int64_t strips, int64_t dk,
+                                                int64_t dv, attn_dtype k, attn_dtype v, int rotates, int relative)
+{
+    const int channels = kernels->scores->channels_per_word, keys = kernels->values->keys_per_word;
+    struct attn_scratch_shape shape = {
+        .strips = strips,
+        .strip = kernels->vectors->strip,
+        .lanes = kernels->vectors->lanes,
+        .key_block = 2 * ATTN_KEY_BLOCK,
+        .dk = dk,
+        .dv = dv,
+        .channel_words = (dk + channels - 1) / channels,
+        .copies_keys = channels == 1 ? k != ATTN_F32 || rotates : kernels->scores->int8 || dk % channels,
+        .copies_values = keys != 1 || v != ATTN_F32,
+        .int8 = kernels->scores->int8,
+        .raw = kernels->scores->raw,
+        .rotates = rotates,
+        .relative = relative,
+    };
+    do {
+        shape.key_block /= 2;
+        shape.key_words = (shape.key_block + keys - 1) / keys;
+    } while (shape.key_block > 8 && copied_bytes(&shape) > COPY_LIMIT);
+    return shape;
+}
+
+/** The next count elements of size bytes each; NULL while only the size is wanted. */
+static void *take(char *base, size_t *used, int64_t count, size_t size)
+{
+    void *taken = base ? base + *used : NULL;
+    *used += ((size_t)count * size + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+    return taken;
+}
+
+size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struct attn_scratch_shape *shape)
+{
+    const int64_t strips = shape->strips, strip = shape->strip, key_block = shape->key_block;
+    const int64_t dk = shape->dk, dv = shape->dv;
+    size_t used = 0;
+#define TAKE(member, count) scratch->member = take(base, &used, count, sizeof *scratch->member)
+    TAKE(s, key_block * strip);
+    TAKE(m, strips * strip);
+    TAKE(l, strips * strip);
+    TAKE(factor, shape->raw ? strips * strip : 0);
+    TAKE(validity, shape->int8 ? strips * strip : 0);
+    TAKE(shift, shape->int8 ? strips * strip : 0);
+    const int64_t row = shape->int8 ? (dk + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN : 0;
+    TAKE(int8.mean, row);
+    TAKE(int8.row, row);
+    TAKE(int8.zeros, row);
+    TAKE(int8.bytes, row);
+    TAKE(k_scale, shape->int8 ? key_block : 0);
+    TAKE(k_start, shape->int8 ? key_block : 0);
+    TAKE(q, strips * strip * shape->channel_words);
+    TAKE(o, strips * strip * dv);
+    TAKE(k, shape->copies_keys ? key_block * shape->channel_words + ATTN_ALIGN : 0); /* rows end in whole vectors */
+    TAKE(v, shape->copies_values ? shape->key_words * dv : 0);
+    TAKE(bias, key_block * strip);
+    TAKE(distances, strip + key_block);
+    TAKE(rotated, shape->rotates ? shape->lanes * dk : 0);
+    TAKE(relative_rows, shape->relative ? strip * dk : 0);
+    TAKE(relative_q, shape->relative ? dk * strip : 0);
+    TAKE(relative_s, shape->relative ? (strip + key_block) * strip : 0);
+    TAKE(live, key_block * attn_live_pitch(strip));
+#undef TAKE
+    scratch->key_block = (int)key_block;
+    if (!shape->raw)
+        scratch->factor = NULL;
+    if (!shape->int8)
+        scratch->validity = scratch->shift = NULL;
+    if (!shape->copies_keys)
+        scratch->k = NULL;
+    if (!shape->copies_values)
+        scratch->v = NULL;
+    return used;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the driver hands to a pass: one block of queries of one head against
+ * all live keys of its sequence.
+ */
+#ifndef ATTN_WORK_H
+#define ATTN_WORK_H
+
+#include "kernels/kernels.h"
+
+/** Strips of queries that one work item may have. */
+#define ATTN_MAX_STRIPS 32
+
+/** Further than any key can be from any query, and far from overflow: no limit. */
+#define ATTN_FAR (INT64_MAX / 8)
+
+/**
+ * The labels of blocks of keys: their smallest and largest, and those of 8, 64,
+ * ... blocks. So the next block that holds a label is found without a look at
+ * every one (struct attn_view, labels).
+ */
+struct attn_label_range {
+    int32_t smallest, largest;
+};
+
+/** Levels of blocks of blocks: 8 to the power of these times a block is more than there can be keys. */
+#define ATTN_LABEL_LEVELS 12
+
+/**
+ * What hides keys from queries by their indices alone. Row r of the block of
+ * queries stands at position + r, key j at j; all counts are from the first
+ * live key. The pointers are to the entries of row 0, or of key 0. Limits that
+ * no row or key reaches are at ATTN_FAR, of either sign.
+ */
+struct attn_view {
+    int64_t position;
+    int64_t diagonal;                 /**< row r does not see the keys j > r + diagonal ... */
+    int64_t prefix;                   /**< ... except for j < prefix */
+    int64_t window_first;             /**< row r does not see the keys before r + window_first ... */
+    int64_t window_last;              /**< ... or behind r + window_last ... */
+    int64_t first_tokens;             /**< ... except for j < first_tokens */
+    const int64_t *global;            /**< ... and for keys and rows at these positions, which rise */
+    int64_t num_global, global_shift; /**< position g of the list is key g - global_shift */
+    int64_t pattern_size;             /**< tokens along a side of a pattern's blocks; 0: no pattern */
+    int64_t pattern_row;              /**< rows of the sequence before row 0 */
+    int64_t pattern_shift;            /**< key 0 is that many keys behind the start of its column */
+    const int64_t *pattern_offsets;   /**< of the head */
+    const int32_t *pattern_columns;
+    const int32_t *q_labels, *k_labels;                             /**< of documents; NULL: none */
+    const struct attn_label_range *label_levels[ATTN_LABEL_LEVELS]; /**< of the key blocks; unused ones are NULL */
+    int64_t label_block;                                            /**< keys of a block of level 0 */
+    const uint64_t *tree;                                           /**< [rows][tree_words] NULL: no tree */
+    int64_t tree_words, tree_first;                                 /**< bit 0 stands for key tree_first */
+};
+
+/** Biases that follow from the distance between query and key. */
+struct attn_distance_bias {
+    float slope; /**< of ALiBi, 0: none */
+    attn_buckets kind;
+    int64_t buckets, max_distance;
+    const float *table; /**< [buckets] of the head, NULL: none */
+};
+
+/** DeBERTa's terms. data NULL: absent. */
+struct attn_relative_rows {
+    struct attn_rows k, q; /**< [2 * span] f32 */
+    int64_t span;
+};
+
+/** Rows of cosines and sines for the rows of q and k. data NULL: no rotation. */
+struct attn_rope_rows {
+    struct attn_rows q, k; /**< f32 */
+    int64_t pairs;
+    attn_rope_layout layout;
+};
+
+/**
+ * One block of queries of one (batch, head) against all live keys of that
+ * sequence. Key 0 is the first live key: the driver has moved k, v, the masks
+ * and the weights there, so that padding on the left changes no bit.
+ */
+struct attn_work {
+    const struct attn_kernels *kernels;
+    struct attn_rows q, k, v, out;
+    int64_t num_queries, num_keys;
+    int64_t known_keys; /**< of these, the first that the last query of the call sees, 0 if that takes more than
+                           causality: no garbage there */
+    int dk, dv;
+    float scale;   /**< multiplies q·k; base 2: the user's scale times log2(e) */
+    float softcap; /**< 0: none; natural units */
+    float sink;    /**< a logit without a value, -inf: none; natural units */
+    struct attn_view view;
+    struct attn_distance_bias distance_bias;
+    struct attn_relative_rows relative;
+    struct attn_rope_rows rope;
+    struct attn_drop drop; /**< batch, head, and for row 0 query_index, for key 0 first: as the caller counts */
+    attn_score_callback *callback;
+    void *callback_user;
+    int64_t group;         /**< rows that a strip does not reach across the multiples of; 0: strips follow each other */
+    struct attn_grid mask; /**< uint8_t, non-zero attends */
+    struct attn_grid bias; /**< f32, bf16 or f16, natural units, added to the scaled score */
+    float *lse;            /**< NULL when not wanted */
+    ptrdiff_t lse_stride;
+
+    /* Softmax rows on request: row weight_rows[i] of the whole query axis (NULL: row i), where this block
+     * starts at query first_query, goes to row i of weights. */
+    struct attn_grid weights; /**< float */
+    const int64_t *weight_rows;
+    int64_t num_weight_rows, first_query;
+    int64_t keys_before, keys_after; /**< padding around the live keys, where weights are 0 */
+
+    /* Sum of the weights over the queries of this block is added here. NULL when not wanted. */
+    float *key_sums;
+    ptrdiff_t key_sums_stride;
+
+    void *scratch; /**< ATTN_ALIGN-aligned, as many bytes as attn_scratch_layout() says */
+};
+
+/** Rows of a strip: groups are cut into equal strips of whole vectors. group 0: strips follow each other. */
+static inline int64_t attn_strip_rows(int64_t strip, int64_t lanes, int64_t group)
+{
+    if (group == 0)
+        return strip;
+    const int64_t pieces = (group + strip - 1) / strip, rows = (group + pieces - 1) / pieces;
+    return (rows + lanes - 1) / lanes * lanes;
+}
+
+/** Strips of a group. */
+static inline int64_t attn_group_strips(int64_t strip, int64_t lanes, int64_t group)
+{
+    const int64_t rows = attn_strip_rows(strip, lanes, group);
+    return group == 0 ? 1 : (group + rows - 1) / rows;
+}
+
+/** Strips that num_queries rows have. */
+static inline int64_t attn_num_strips(int64_t strip, int64_t lanes, int64_t group, int64_t num_queries)
+{
+    const int64_t rows = attn_strip_rows(strip, lanes, group), whole = group ? num_queries / group : 0;
+    const int64_t rest = num_queries - whole * group;
+    return whole * attn_group_strips(strip, lanes, group) + (rest + rows - 1) / rows;
+}
+
+/** Attention of one block of queries: out, and what else is asked for. */
+void attn_forward_pass(const struct attn_work *work);
+
+#endif
