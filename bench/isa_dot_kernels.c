@@ -10,6 +10,9 @@
  * are 3/4 and 1/4, which bf16 holds, so the sums stay below 2^24, where another
  * product no longer changes them: far from denormals, which VDPBF16PS takes for
  * 0, and from infinities.
+ *
+ * The loop with loads is that of isa_kernels.c, with a pair of bf16 where that
+ * has a float.
  */
 #include "isa_kernels.h"
 
@@ -21,7 +24,10 @@
 #define ISA                 ATTN_ISA_AVX512_BF16
 #define TABLE               bench_dot_kernels_avx512_bf16
 #define LANES               16
+#define TILE_ROWS           8
+#define TILE_VECTORS        3
 #define DOT_STEP(acc, a, b) _mm512_dpbf16_ps(acc, a, b)
+#define BROADCAST(p)        ((__m512bh)_mm512_set1_epi32(*(p)))
 typedef __m512 vec;
 typedef __m512bh pairs;
 #elif defined(BENCH_ISA_NEON_BF16)
@@ -29,7 +35,10 @@ typedef __m512bh pairs;
 #define ISA                 ATTN_ISA_NEON_BF16
 #define TABLE               bench_dot_kernels_neon_bf16
 #define LANES               4
+#define TILE_ROWS           6
+#define TILE_VECTORS        4
 #define DOT_STEP(acc, a, b) vbfdotq_f32(acc, a, b)
+#define BROADCAST(p)        vreinterpretq_bf16_s32(vld1q_dup_s32(p))
 typedef float32x4_t vec;
 typedef bfloat16x8_t pairs;
 #else
@@ -37,6 +46,9 @@ typedef bfloat16x8_t pairs;
 #endif
 
 #define ACCUMULATORS 16
+
+/* Pairs along the inner dimension: of 64 channels. */
+#define DEPTH 32
 
 /* memcpy of a constant size becomes one unaligned load or store. */
 static inline vec vec_set(float x)
@@ -58,20 +70,67 @@ static inline float vec_sum(vec v)
     return sum;
 }
 
-/* All elements x, of which bf16 keeps the upper half. */
-static inline pairs pairs_set(float x)
+/* Twice x, of which bf16 keeps the upper half. */
+static inline int32_t pair_of(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    uint16_t elements[2 * LANES];
-    for (int i = 0; i < 2 * LANES; i++)
-        elements[i] = (uint16_t)(bits >> 16);
-    pairs p;
-    memcpy(&p, elements, sizeof p);
-    return p;
+    bits = (bits & 0xffff0000u) | bits >> 16;
+    int32_t pair;
+    memcpy(&pair, &bits, sizeof pair);
+    return pair;
 }
 
-static float dot_loop(int64_t steps)
+static inline pairs pairs_load(const int32_t *p)
+{
+    pairs v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline pairs pairs_set(float x)
+{
+    int32_t elements[LANES];
+    for (int i = 0; i < LANES; i++)
+        elements[i] = pair_of(x);
+    return pairs_load(elements);
+}
+
+static float loads_loop(int64_t steps)
+{
+    volatile float factor = 0.75f, other = 0.25f;
+    _Alignas(64) int32_t rows[TILE_ROWS * DEPTH], vectors[DEPTH * TILE_VECTORS * LANES];
+    for (int i = 0; i < TILE_ROWS * DEPTH; i++)
+        rows[i] = pair_of(factor);
+    for (int i = 0; i < DEPTH * TILE_VECTORS * LANES; i++)
+        vectors[i] = pair_of(other);
+    vec acc[TILE_ROWS * TILE_VECTORS];
+#pragma GCC unroll 32
+    for (int i = 0; i < TILE_ROWS * TILE_VECTORS; i++)
+        acc[i] = vec_set((float)i * factor);
+    for (int64_t s = 0; s < steps; s++) {
+        for (int c = 0; c < DEPTH; c++) {
+            pairs b[TILE_VECTORS];
+#pragma GCC unroll 4
+            for (int v = 0; v < TILE_VECTORS; v++)
+                b[v] = pairs_load(vectors + (c * TILE_VECTORS + v) * LANES);
+#pragma GCC unroll 8
+            for (int r = 0; r < TILE_ROWS; r++) {
+                const pairs a = BROADCAST(rows + r * DEPTH + c);
+#pragma GCC unroll 4
+                for (int v = 0; v < TILE_VECTORS; v++)
+                    acc[r * TILE_VECTORS + v] = DOT_STEP(acc[r * TILE_VECTORS + v], a, b[v]);
+            }
+        }
+    }
+    float total = 0.0f;
+#pragma GCC unroll 32
+    for (int i = 0; i < TILE_ROWS * TILE_VECTORS; i++)
+        total += vec_sum(acc[i]);
+    return total;
+}
+
+static float registers_loop(int64_t steps)
 {
     volatile float factor = 0.75f, other = 0.25f;
     const pairs a = pairs_set(factor), b = pairs_set(other);
@@ -94,6 +153,6 @@ static float dot_loop(int64_t steps)
 const struct bench_isa_kernels TABLE = {
     .isa = ISA,
     .dtype = ATTN_BF16,
-    .flops_per_step = 4 * LANES * ACCUMULATORS,
-    .fma = dot_loop,
+    .registers = {.flops_per_step = 4 * LANES * ACCUMULATORS, .run = registers_loop},
+    .loads = {.flops_per_step = 4 * LANES * TILE_ROWS * TILE_VECTORS * DEPTH, .run = loads_loop},
 };

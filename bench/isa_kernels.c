@@ -13,6 +13,13 @@
  * overwrite the addend, so there a step is acc = acc + a * b, whose sums stay
  * below 2^24, where another a * b no longer changes them.
  *
+ * Peak with loads. What a product of matrices does at best: a register tile of
+ * TILE_ROWS x TILE_VECTORS sums takes, for each step along the inner dimension,
+ * TILE_ROWS broadcasts of single elements and TILE_VECTORS vectors from memory
+ * that L1 holds. The tile is the largest that the registers hold, which is the
+ * one that any good product uses, the library's among them. Where the loads
+ * lower the clock, or take part of the multiply-adds' time, it shows here.
+ *
  * The scalar table stands for a processor's baseline. On x86-64 that is SSE2,
  * which has no fused multiply-add: there a step is a multiplication and an
  * addition on four lanes, the most that baseline code can do.
@@ -24,23 +31,31 @@
 
 #if defined(BENCH_ISA_AVX512)
 #include <immintrin.h>
-#define ISA             ATTN_ISA_AVX512
-#define TABLE           bench_kernels_avx512
-#define LANES           16
-#define ACCUMULATORS    30
-#define STEP(acc, a, b) _mm512_fmadd_ps(acc, a, b)
-#define MAXIMUM(a, b)   _mm512_max_ps(a, b)
-#define EXP2(a)         Sleef_exp2f16_u10avx512f(a)
+#define ISA                    ATTN_ISA_AVX512
+#define TABLE                  bench_kernels_avx512
+#define LANES                  16
+#define ACCUMULATORS           30
+#define TILE_ROWS              8
+#define TILE_VECTORS           3
+#define STEP(acc, a, b)        _mm512_fmadd_ps(acc, a, b)
+#define ADD_PRODUCT(acc, a, b) _mm512_fmadd_ps(a, b, acc)
+#define BROADCAST(p)           _mm512_set1_ps(*(p))
+#define MAXIMUM(a, b)          _mm512_max_ps(a, b)
+#define EXP2(a)                Sleef_exp2f16_u10avx512f(a)
 typedef __m512 vec;
 #elif defined(BENCH_ISA_AVX2)
 #include <immintrin.h>
-#define ISA             ATTN_ISA_AVX2
-#define TABLE           bench_kernels_avx2
-#define LANES           8
-#define ACCUMULATORS    14
-#define STEP(acc, a, b) _mm256_fmadd_ps(acc, a, b)
-#define MAXIMUM(a, b)   _mm256_max_ps(a, b)
-#define EXP2(a)         Sleef_exp2f8_u10avx2(a)
+#define ISA                    ATTN_ISA_AVX2
+#define TABLE                  bench_kernels_avx2
+#define LANES                  8
+#define ACCUMULATORS           14
+#define TILE_ROWS              4
+#define TILE_VECTORS           3
+#define STEP(acc, a, b)        _mm256_fmadd_ps(acc, a, b)
+#define ADD_PRODUCT(acc, a, b) _mm256_fmadd_ps(a, b, acc)
+#define BROADCAST(p)           _mm256_broadcast_ss(p)
+#define MAXIMUM(a, b)          _mm256_max_ps(a, b)
+#define EXP2(a)                Sleef_exp2f8_u10avx2(a)
 typedef __m256 vec;
 #elif defined(BENCH_ISA_NEON) || (defined(BENCH_ISA_SCALAR) && defined(__aarch64__))
 #include <arm_neon.h>
@@ -51,34 +66,49 @@ typedef __m256 vec;
 #define ISA   ATTN_ISA_SCALAR
 #define TABLE bench_kernels_scalar
 #endif
-#define LANES           4
-#define ACCUMULATORS    30
-#define STEP(acc, a, b) vfmaq_f32(acc, a, b)
-#define MAXIMUM(a, b)   vmaxq_f32(a, b)
-#define EXP2(a)         Sleef_exp2f4_u10advsimd(a)
+#define LANES                  4
+#define ACCUMULATORS           30
+#define TILE_ROWS              6
+#define TILE_VECTORS           4
+#define STEP(acc, a, b)        vfmaq_f32(acc, a, b)
+#define ADD_PRODUCT(acc, a, b) vfmaq_f32(acc, a, b)
+#define BROADCAST(p)           vld1q_dup_f32(p)
+#define MAXIMUM(a, b)          vmaxq_f32(a, b)
+#define EXP2(a)                Sleef_exp2f4_u10advsimd(a)
 typedef float32x4_t vec;
 #elif defined(BENCH_ISA_SCALAR) && defined(__x86_64__)
 #include <emmintrin.h>
-#define ISA             ATTN_ISA_SCALAR
-#define TABLE           bench_kernels_scalar
-#define LANES           4
-#define ACCUMULATORS    14
-#define STEP(acc, a, b) ((acc) * (a) + (b))
-#define MAXIMUM(a, b)   _mm_max_ps(a, b)
-#define EXP2(a)         Sleef_exp2f4_u10sse2(a)
+#define ISA                    ATTN_ISA_SCALAR
+#define TABLE                  bench_kernels_scalar
+#define LANES                  4
+#define ACCUMULATORS           14
+#define TILE_ROWS              2
+#define TILE_VECTORS           4
+#define STEP(acc, a, b)        ((acc) * (a) + (b))
+#define ADD_PRODUCT(acc, a, b) ((acc) + (a) * (b))
+#define BROADCAST(p)           _mm_set1_ps(*(p))
+#define MAXIMUM(a, b)          _mm_max_ps(a, b)
+#define EXP2(a)                Sleef_exp2f4_u10sse2(a)
 typedef __m128 vec;
 #elif defined(BENCH_ISA_SCALAR)
-#define ISA             ATTN_ISA_SCALAR
-#define TABLE           bench_kernels_scalar
-#define LANES           1
-#define ACCUMULATORS    14
-#define STEP(acc, a, b) ((acc) * (a) + (b))
-#define MAXIMUM(a, b)   fmaxf(a, b)
-#define EXP2(a)         Sleef_exp2f_u10(a)
+#define ISA                    ATTN_ISA_SCALAR
+#define TABLE                  bench_kernels_scalar
+#define LANES                  1
+#define ACCUMULATORS           14
+#define TILE_ROWS              2
+#define TILE_VECTORS           4
+#define STEP(acc, a, b)        ((acc) * (a) + (b))
+#define ADD_PRODUCT(acc, a, b) ((acc) + (a) * (b))
+#define BROADCAST(p)           (*(p))
+#define MAXIMUM(a, b)          fmaxf(a, b)
+#define EXP2(a)                Sleef_exp2f_u10(a)
 typedef float vec;
 #else
 #error "define BENCH_ISA_SCALAR, BENCH_ISA_AVX2, BENCH_ISA_AVX512 or BENCH_ISA_NEON"
 #endif
+
+/* Steps along the inner dimension, the head size of most models: 14 KiB of operands on AVX-512. */
+#define DEPTH 64
 
 /* Independent sums of the read loop: enough loads in flight to cover the latency of the additions. */
 #define READ_SUMS 8
@@ -122,7 +152,7 @@ static inline float vec_largest(vec v)
     return largest;
 }
 
-static float fma_loop(int64_t steps)
+static float registers_loop(int64_t steps)
 {
     volatile float factor = 0.75f, addend = 0.25f;
     const vec a = vec_set(factor), b = vec_set(addend);
@@ -138,6 +168,41 @@ static float fma_loop(int64_t steps)
     vec total = acc[0];
 #pragma GCC unroll 32
     for (int i = 1; i < ACCUMULATORS; i++)
+        total = total + acc[i];
+    return vec_sum(total);
+}
+
+/* Factors of 3/4 and 1/4, so that sums stay below 2^24, where another product no longer changes them. */
+static float loads_loop(int64_t steps)
+{
+    volatile float factor = 0.75f, other = 0.25f;
+    _Alignas(64) float rows[TILE_ROWS * DEPTH], vectors[DEPTH * TILE_VECTORS * LANES];
+    for (int i = 0; i < TILE_ROWS * DEPTH; i++)
+        rows[i] = factor;
+    for (int i = 0; i < DEPTH * TILE_VECTORS * LANES; i++)
+        vectors[i] = other;
+    vec acc[TILE_ROWS * TILE_VECTORS];
+#pragma GCC unroll 32
+    for (int i = 0; i < TILE_ROWS * TILE_VECTORS; i++)
+        acc[i] = vec_set((float)i * factor);
+    for (int64_t s = 0; s < steps; s++) {
+        for (int c = 0; c < DEPTH; c++) {
+            vec b[TILE_VECTORS];
+#pragma GCC unroll 4
+            for (int v = 0; v < TILE_VECTORS; v++)
+                b[v] = vec_load(vectors + (c * TILE_VECTORS + v) * LANES);
+#pragma GCC unroll 8
+            for (int r = 0; r < TILE_ROWS; r++) {
+                const vec a = BROADCAST(rows + r * DEPTH + c);
+#pragma GCC unroll 4
+                for (int v = 0; v < TILE_VECTORS; v++)
+                    acc[r * TILE_VECTORS + v] = ADD_PRODUCT(acc[r * TILE_VECTORS + v], a, b[v]);
+            }
+        }
+    }
+    vec total = acc[0];
+#pragma GCC unroll 32
+    for (int i = 1; i < TILE_ROWS * TILE_VECTORS; i++)
         total = total + acc[i];
     return vec_sum(total);
 }
@@ -223,8 +288,8 @@ static void softmax_row(float *row, int64_t n, const uint8_t *live)
 const struct bench_isa_kernels TABLE = {
     .isa = ISA,
     .dtype = ATTN_F32,
-    .flops_per_step = 2 * LANES * ACCUMULATORS,
-    .fma = fma_loop,
+    .registers = {.flops_per_step = 2 * LANES * ACCUMULATORS, .run = registers_loop},
+    .loads = {.flops_per_step = 2 * LANES * TILE_ROWS * TILE_VECTORS * DEPTH, .run = loads_loop},
     .read = read_loop,
     .softmax_row = softmax_row,
 };

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the bench itself needs of an instruction set: a loop that reaches the
- * arithmetic peak, a loop that reads memory as fast as it comes, and the
- * softmax of the naive baseline. isa_kernels.c is compiled once per instruction
- * set and each copy exports one of the tables that are declared here. So does
- * isa_dot_kernels.c, for the sets that multiply pairs of bf16; it has the loop
- * of that peak only, as all else in f32 is that of the set below.
+ * arithmetic peak, one that does so with the loads of a product beside it, a
+ * loop that reads memory as fast as it comes, and the softmax of the naive
+ * baseline. isa_kernels.c is compiled once per instruction set and each copy
+ * exports one of the tables that are declared here. So does isa_dot_kernels.c,
+ * for the sets that multiply pairs of bf16; it has the loops of those peaks
+ * only, as all else in f32 is that of the set below.
  *
  * None of this uses the library's own SIMD headers, so that a mistake there
  * cannot lower the bar that the library is measured against.
@@ -15,15 +16,21 @@
 
 #include "attn/attn.h"
 
+/** A loop of multiply-adds. */
+struct bench_peak_loop {
+    /** Floating-point operations of one step: two for each product that is added to a lane. */
+    int flops_per_step;
+
+    /** Runs the loop; the result only keeps the compiler from removing it. */
+    float (*run)(int64_t steps);
+};
+
 struct bench_isa_kernels {
     attn_isa isa;
     attn_dtype dtype; /**< of the factors whose products are counted: ATTN_F32 or ATTN_BF16 */
 
-    /** Floating-point operations of one step of fma(): two for each product that is added to a lane. */
-    int flops_per_step;
-
-    /** Runs the peak loop; the result only keeps the compiler from removing it. */
-    float (*fma)(int64_t steps);
+    /** The peaks: of registers alone, and of a product's register tile with its loads, which come from L1. */
+    struct bench_peak_loop registers, loads;
 
     /** NULL in a table for bf16, as softmax_row is. Sums n floats at p, in any order; p is aligned to 64 bytes and n a
      * multiple of 1024. */

@@ -58,28 +58,38 @@ struct bench_peak *bench_machine_peak(struct bench_machine *m, attn_isa isa)
 void bench_machine_sample(struct bench_machine *m)
 {
     for (int i = 0; i < m->num_peaks; i++)
-        bench_peak_sample(&m->peaks[i], PEAK_SECONDS);
+        bench_peak_take(&m->peaks[i], PEAK_SECONDS);
     bench_bandwidth_sample(&m->bandwidth);
+}
+
+static int report_limit(const struct bench_peak *peak, const struct bench_limit *limit, const char *kind,
+                        struct bench_results *results)
+{
+    struct bench_result *row = bench_results_add(results);
+    if (row == NULL)
+        return -1;
+    row->kind = BENCH_PEAK;
+    snprintf(row->name, sizeof row->name, "%s/%s/%s", kind, attn_dtype_name(peak->kernels->dtype),
+             attn_isa_name(peak->kernels->isa));
+    row->isa = peak->kernels->isa;
+    row->threads = peak->threads;
+    row->repetitions = limit->samples;
+    row->iterations = limit->best_steps;
+    row->real_time = limit->best_steps > 0 ? limit->best_seconds / (double)limit->best_steps : 0.0;
+    row->gflops = limit->best;
+    row->peak_gflops = peak->registers.best;
+    row->peak_loads_gflops = peak->loads.best;
+    row->fraction = row->gflops / row->peak_gflops;
+    row->fraction_of_loads = row->gflops / row->peak_loads_gflops;
+    return 0;
 }
 
 int bench_machine_report(const struct bench_machine *m, struct bench_results *results)
 {
-    for (int i = 0; i < m->num_peaks; i++) {
-        const struct bench_peak *peak = &m->peaks[i];
-        struct bench_result *row = bench_results_add(results);
-        if (row == NULL)
+    for (int i = 0; i < m->num_peaks; i++)
+        if (report_limit(&m->peaks[i], &m->peaks[i].registers, "peak", results) != 0 ||
+            report_limit(&m->peaks[i], &m->peaks[i].loads, "peak-loads", results) != 0)
             return -1;
-        row->kind = BENCH_PEAK;
-        snprintf(row->name, sizeof row->name, "peak/%s/%s", attn_dtype_name(peak->kernels->dtype),
-                 attn_isa_name(peak->kernels->isa));
-        row->isa = peak->kernels->isa;
-        row->threads = peak->threads;
-        row->repetitions = peak->samples;
-        row->iterations = peak->best_steps;
-        row->real_time = peak->best_steps > 0 ? peak->best_seconds / (double)peak->best_steps : 0.0;
-        row->gflops = row->peak_gflops = peak->best;
-        row->fraction = 1.0;
-    }
     struct bench_result *row = bench_results_add(results);
     if (row == NULL)
         return -1;

@@ -33,10 +33,10 @@
 /* Length of the peak samples before and after the run. */
 #define PEAK_SECONDS 0.05
 
-/* What the child writes: real, cpu, flops, GFLOP/s of the peak, tensor bytes, peak, growth, workspace, difference,
+/* What the child writes: real, cpu, flops, GFLOP/s of both peaks, tensor bytes, peak, growth, workspace, difference,
  * description. */
-#define REPORT_WRITE "%.9g %.9g %.9g %.9g %lld %lld %lld %zu %.9g %s\n"
-#define REPORT_READ  "%lf %lf %lf %lf %lld %lld %lld %zu %lf %255[^\n]"
+#define REPORT_WRITE "%.9g %.9g %.9g %.9g %.9g %lld %lld %lld %zu %.9g %s\n"
+#define REPORT_READ  "%lf %lf %lf %lf %lf %lld %lld %lld %zu %lf %255[^\n]"
 
 const char *bench_memory_name(void)
 {
@@ -143,7 +143,7 @@ int bench_memory_child(const struct bench_options *options)
     const struct bench_isa_kernels *kernels = bench_isa_kernels_get(options->isa);
     if (kernels == NULL || bench_peak_init(&limit, kernels, options->threads) != 0)
         return BENCH_FAILURE;
-    bench_peak_sample(&limit, PEAK_SECONDS);
+    bench_peak_take(&limit, PEAK_SECONDS);
     const int64_t before = current_rss();
     attn_plan *plan;
     attn_status status = attn_plan_create(&plan, &q, &k, &v, &out, &params);
@@ -158,7 +158,7 @@ int bench_memory_child(const struct bench_options *options)
         status = attn_plan_run(plan, &q, &k, &v, &out, &params, workspace, size);
     const double real_time = bench_now() - real, cpu_time = bench_cpu_now() - cpu;
     const int64_t peak = peak_rss();
-    bench_peak_sample(&limit, PEAK_SECONDS);
+    bench_peak_take(&limit, PEAK_SECONDS);
     if (status != ATTN_OK) {
         fprintf(stderr, "attn-bench: the memory case failed: %s\n", attn_last_error());
         return BENCH_FAILURE;
@@ -173,7 +173,7 @@ int bench_memory_child(const struct bench_options *options)
     const double live = 0.5 * (double)TOKENS * ((double)TOKENS + 1.0);
     char description[256];
     attn_plan_describe(plan, description, sizeof description);
-    printf(REPORT_WRITE, real_time, cpu_time, 4.0 * HEAD_DIM * live, limit.best,
+    printf(REPORT_WRITE, real_time, cpu_time, 4.0 * HEAD_DIM * live, limit.registers.best, limit.loads.best,
            (long long)(4 * n * (int64_t)sizeof(float)), (long long)peak, (long long)(peak - before), size, error,
            description);
     attn_plan_destroy(plan);
@@ -224,13 +224,14 @@ int bench_memory_run(const struct bench_options *options, struct bench_results *
     double flops = 0.0;
     long long tensor_bytes = 0, peak = 0, growth = 0;
     struct bench_result r = {.kind = BENCH_MEMORY, .isa = bench_f32_isa(options->isa), .threads = options->threads};
-    const int fields = fscanf(file, REPORT_READ, &r.real_time, &r.cpu_time, &flops, &r.peak_gflops, &tensor_bytes,
-                              &peak, &growth, &r.workspace_bytes, &r.max_abs_diff, r.plan);
+    const int fields =
+        fscanf(file, REPORT_READ, &r.real_time, &r.cpu_time, &flops, &r.peak_gflops, &r.peak_loads_gflops,
+               &tensor_bytes, &peak, &growth, &r.workspace_bytes, &r.max_abs_diff, r.plan);
     fclose(file);
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         continue;
-    if (fields < 9 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    if (fields < 10 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         fputs("attn-bench: the process for the memory case did not finish\n", stderr);
         return -1;
     }
@@ -246,6 +247,7 @@ int bench_memory_run(const struct bench_options *options, struct bench_results *
     r.real_time_median = r.real_time;
     r.gflops = 1e-9 * flops / r.real_time;
     r.fraction = r.fraction_median = r.gflops / r.peak_gflops;
+    r.fraction_of_loads = r.gflops / r.peak_loads_gflops;
     r.tensor_bytes = tensor_bytes;
     r.peak_rss = peak;
     r.rss_growth = growth;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Measures the arithmetic peak: the loops of isa_kernels.c and isa_dot_kernels.c on every thread at
+ * Measures the arithmetic peaks: the loops of isa_kernels.c and isa_dot_kernels.c on every thread at
  * once, the time taken outside of the parallel region. What this counts as the
  * peak is what all cores sustain together, with the clock frequency that they
  * keep under that load, not a figure from a data sheet.
@@ -9,6 +9,7 @@
 #include "timing.h"
 
 #include <omp.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 const struct bench_isa_kernels *bench_isa_kernels_get(attn_isa isa)
@@ -33,14 +34,14 @@ const struct bench_isa_kernels *bench_isa_kernels_get(attn_isa isa)
 }
 
 /* Seconds that steps of the loop take on every thread at once; *used is how many threads there were. */
-static double run_steps(const struct bench_peak *peak, int64_t steps, int *used)
+static double run_steps(const struct bench_limit *limit, int threads, int64_t steps, int *used)
 {
     float sink = 0.0f;
     int team = 0;
     const double start = bench_now();
-#pragma omp parallel num_threads(peak->threads) reduction(+ : sink, team)
+#pragma omp parallel num_threads(threads) reduction(+ : sink, team)
     {
-        sink += peak->kernels->fma(steps);
+        sink += limit->loop->run(steps);
         team++;
     }
     const double seconds = bench_now() - start;
@@ -49,40 +50,56 @@ static double run_steps(const struct bench_peak *peak, int64_t steps, int *used)
     return seconds;
 }
 
+/* Warms up; false when there were not so many threads, of which *used says how many. */
+static bool start(struct bench_limit *limit, const struct bench_peak_loop *loop, int threads, int *used)
+{
+    *limit = (struct bench_limit){.loop = loop};
+    run_steps(limit, threads, 1000, used);
+    if (*used != threads)
+        return false;
+    /* Some processors take a millisecond to raise voltage or frequency for wide vectors. */
+    int64_t steps = 1000;
+    double seconds = 0.0;
+    while (seconds < 2e-3) {
+        steps *= 2;
+        seconds = run_steps(limit, threads, steps, used);
+    }
+    limit->steps_per_second = (double)steps / seconds;
+    return true;
+}
+
 int bench_peak_init(struct bench_peak *peak, const struct bench_isa_kernels *kernels, int threads)
 {
     *peak = (struct bench_peak){.kernels = kernels, .threads = threads};
     omp_set_dynamic(0);
     int used;
-    run_steps(peak, 1000, &used);
-    if (used != threads) {
-        fprintf(stderr, "attn-bench: --threads is %d, but OpenMP gave %d (is OMP_THREAD_LIMIT set?)\n", threads, used);
-        return -1;
-    }
-    /* Some processors take a millisecond to raise voltage or frequency for wide vectors. */
-    int64_t steps = 10000;
-    double seconds = run_steps(peak, steps, &used);
-    while (seconds < 2e-3) {
-        steps *= 2;
-        seconds = run_steps(peak, steps, &used);
-    }
-    peak->steps_per_second = (double)steps / seconds;
-    return 0;
+    if (start(&peak->registers, &kernels->registers, threads, &used) &&
+        start(&peak->loads, &kernels->loads, threads, &used))
+        return 0;
+    fprintf(stderr, "attn-bench: --threads is %d, but OpenMP gave %d (is OMP_THREAD_LIMIT set?)\n", threads, used);
+    return -1;
 }
 
-double bench_peak_sample(struct bench_peak *peak, double seconds)
+/* GFLOP/s of about that many seconds. */
+static double sample(struct bench_limit *limit, int threads, double seconds)
 {
-    const double wanted = peak->steps_per_second * seconds;
-    const int64_t steps = wanted > 1000.0 ? (int64_t)wanted : 1000;
+    const double wanted = limit->steps_per_second * seconds;
+    const int64_t steps = wanted > 10.0 ? (int64_t)wanted : 10;
     int used;
-    const double took = run_steps(peak, steps, &used);
-    const double gflops = 1e-9 * (double)peak->kernels->flops_per_step * (double)steps * used / took;
-    peak->steps_per_second = (double)steps / took;
-    peak->samples++;
-    if (gflops > peak->best) {
-        peak->best = gflops;
-        peak->best_seconds = took;
-        peak->best_steps = steps;
+    const double took = run_steps(limit, threads, steps, &used);
+    const double gflops = 1e-9 * (double)limit->loop->flops_per_step * (double)steps * used / took;
+    limit->steps_per_second = (double)steps / took;
+    limit->samples++;
+    if (gflops > limit->best) {
+        limit->best = gflops;
+        limit->best_seconds = took;
+        limit->best_steps = steps;
     }
     return gflops;
+}
+
+struct bench_peak_sample bench_peak_take(struct bench_peak *peak, double seconds)
+{
+    const double registers = sample(&peak->registers, peak->threads, seconds);
+    return (struct bench_peak_sample){.registers = registers, .loads = sample(&peak->loads, peak->threads, seconds)};
 }

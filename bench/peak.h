@@ -8,10 +8,9 @@
 
 #include "isa_kernels.h"
 
-/** The multiply-add peak of one instruction set, of floats or of pairs of bf16. */
-struct bench_peak {
-    const struct bench_isa_kernels *kernels;
-    int threads;
+/** One peak loop and what it has reached. */
+struct bench_limit {
+    const struct bench_peak_loop *loop;
     double steps_per_second; /**< of one thread, as last measured: sizes the next sample */
     double best;             /**< GFLOP/s of all threads, over every sample so far */
     double best_seconds;     /**< how long the best sample took */
@@ -19,11 +18,23 @@ struct bench_peak {
     int samples;
 };
 
+/** The multiply-add peaks of one instruction set, of floats or of pairs of bf16. */
+struct bench_peak {
+    const struct bench_isa_kernels *kernels;
+    int threads;
+    struct bench_limit registers, loads;
+};
+
+/** One sample of both, in GFLOP/s. */
+struct bench_peak_sample {
+    double registers, loads;
+};
+
 /** Warms up. 0, or -1 after a sentence on stderr when OpenMP does not give so many threads. */
 int bench_peak_init(struct bench_peak *peak, const struct bench_isa_kernels *kernels, int threads);
 
-/** Runs the peak loop on all threads for about that many seconds; returns GFLOP/s. */
-double bench_peak_sample(struct bench_peak *peak, double seconds);
+/** Runs each of the two loops on all threads for about that many seconds. */
+struct bench_peak_sample bench_peak_take(struct bench_peak *peak, double seconds);
 
 /** Read bandwidth of memory: a buffer that no cache holds, each thread reading a part of its own. */
 struct bench_bandwidth {

@@ -59,8 +59,8 @@ static void print_context(FILE *file, const struct bench_options *options)
 static void print_table(FILE *file, const struct bench_results *results)
 {
     const int width = name_width(results);
-    fprintf(file, "%-*s %12s %9s %9s %8s %8s %8s %9s %8s\n", width, "name", "time", "GFLOP/s", "peak", "fraction",
-            "median", "GB/s", "max diff", "vs naive");
+    fprintf(file, "%-*s %12s %9s %9s %8s %8s %8s %8s %9s %8s\n", width, "name", "time", "GFLOP/s", "peak", "fraction",
+            "median", "of loads", "GB/s", "max diff", "vs naive");
     for (int i = 0; i < results->count; i++) {
         const struct bench_result *r = &results->rows[i];
         fprintf(file, "%-*s", width, r->name);
@@ -69,6 +69,7 @@ static void print_table(FILE *file, const struct bench_results *results)
         print_figure(file, 9, 1, r->peak_gflops);
         print_figure(file, 8, 3, r->fraction);
         print_figure(file, 8, 3, r->fraction_median);
+        print_figure(file, 8, 3, r->fraction_of_loads);
         print_figure(file, 8, 1, r->gb_per_second);
         if (bench_result_of_library(r))
             fprintf(file, " %9.1e", r->max_abs_diff);
@@ -140,10 +141,12 @@ static void csv_figure(FILE *file, double x)
 
 static void print_csv(FILE *file, const struct bench_results *results)
 {
-    fputs("name,isa,exp,threads,repetitions,iterations,time_unit,real_time,real_time_median,cpu_time,gflops,"
-          "peak_gflops,fraction,fraction_median,gb_per_second,max_abs_diff,speedup,speedup_median,strategy,"
-          "workspace_bytes,peak_rss_bytes,rss_beyond_tensors_bytes,rss_growth_bytes,check\n",
-          file);
+    fputs(
+        "name,isa,exp,threads,repetitions,iterations,time_unit,real_time,real_time_median,cpu_time,gflops,"
+        "peak_gflops,fraction,fraction_median,gb_per_second,max_abs_diff,speedup,speedup_median,strategy,"
+        "workspace_bytes,peak_rss_bytes,rss_beyond_tensors_bytes,rss_growth_bytes,peak_loads_gflops,fraction_of_loads,"
+        "check\n",
+        file);
     for (int i = 0; i < results->count; i++) {
         const struct bench_result *r = &results->rows[i];
         fprintf(file, "%s,%s,%s,%d,%d,%" PRId64 ",ns", r->name, attn_isa_name(r->isa),
@@ -168,6 +171,8 @@ static void print_csv(FILE *file, const struct bench_results *results)
         csv_figure(file, (double)r->peak_rss);
         csv_figure(file, (double)(r->peak_rss - r->tensor_bytes));
         csv_figure(file, (double)r->rss_growth);
+        csv_figure(file, r->peak_loads_gflops);
+        csv_figure(file, r->fraction_of_loads);
         fprintf(file, ",%s\n", verdict_name(r->verdict));
     }
 }

@@ -71,10 +71,14 @@ static json_t *make_context(const struct bench_options *options, const struct be
     failed |= set_integer(context, "repetitions", options->repetitions);
     failed |= set_figure(context, "min_time", options->min_time);
     failed |= set_text(context, "blas_kernels", bench_naive_blas_core());
-    json_t *peaks = json_object();
-    for (int i = 0; i < machine->num_peaks; i++)
-        failed |= set_figure(peaks, attn_isa_name(machine->peaks[i].kernels->isa), machine->peaks[i].best);
+    json_t *peaks = json_object(), *loads = json_object();
+    for (int i = 0; i < machine->num_peaks; i++) {
+        const char *isa = attn_isa_name(machine->peaks[i].kernels->isa);
+        failed |= set_figure(peaks, isa, machine->peaks[i].registers.best);
+        failed |= set_figure(loads, isa, machine->peaks[i].loads.best);
+    }
     failed |= json_object_set_new(context, "peak_gflops", peaks);
+    failed |= json_object_set_new(context, "peak_loads_gflops", loads);
     failed |= set_figure(context, "read_gb_per_second", machine->bandwidth.best);
     if (failed != 0) {
         json_decref(context);
@@ -106,6 +110,8 @@ static json_t *make_row(const struct bench_result *r, int index)
     failed |= set_figure(row, "peak_gflops", r->peak_gflops);
     failed |= set_figure(row, "fraction", r->fraction);
     failed |= set_figure(row, "fraction_median", r->fraction_median);
+    failed |= set_figure(row, "peak_loads_gflops", r->peak_loads_gflops);
+    failed |= set_figure(row, "fraction_of_loads", r->fraction_of_loads);
     failed |= set_figure(row, "bytes_per_second", r->gb_per_second * 1e9);
     if (bench_result_of_library(r))
         failed |= json_object_set_new(row, "max_abs_diff", json_real(r->max_abs_diff));

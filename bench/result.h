@@ -26,6 +26,7 @@ struct bench_result {
     double flops; /**< of one iteration: forward and naive rows */
     double bytes; /**< of weights that one iteration reads: linear layers with few rows */
     double gflops, peak_gflops, fraction, fraction_median;
+    double peak_loads_gflops, fraction_of_loads; /**< the same with the loads of a product beside the multiply-adds */
     double gb_per_second;
 
     double max_abs_diff;            /**< against the naive result, or the sampled rows */

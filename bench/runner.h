@@ -28,7 +28,7 @@ struct bench_peak *bench_machine_peak(struct bench_machine *machine, attn_isa is
 /** Takes one sample of each limit. */
 void bench_machine_sample(struct bench_machine *machine);
 
-/** Adds the rows peak/TYPE/ISA and bandwidth/read. 0, or -1 after a sentence on stderr. */
+/** Adds the rows peak/TYPE/ISA, peak-loads/TYPE/ISA and bandwidth/read. 0, or -1 after a sentence on stderr. */
 int bench_machine_report(const struct bench_machine *machine, struct bench_results *results);
 
 void bench_machine_destroy(struct bench_machine *machine);

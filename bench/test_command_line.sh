@@ -99,6 +99,18 @@ columns=$(awk -F, '{print NF}' "$dir/out" | sort -u)
 [ "$(echo "$columns" | wc -w)" -eq 1 ] || fail "the CSV rows have different numbers of columns: $columns"
 [ "$(grep -c '^forward/' "$dir/out")" -eq 2 ] || fail 'the CSV lacks one of the two forward rows'
 
+# Beside the register peak stands one with a product's loads, for the row's own instruction set.
+awk -F, 'NR == 1 {for (i = 1; i <= NF; i++) column[$i] = i}
+         /^peak-loads\/f32/ {best[$2] = $column["gflops"]; loads++}
+         /^peak\/f32/ {registers++}
+         /^(forward|naive)/ {isa[NR] = $2; of[NR] = $column["fraction_of_loads"]; rate[NR] = $column["gflops"]
+                           peak[NR] = $column["peak_loads_gflops"]}
+         END {
+             if (loads != registers || loads == 0) exit 1
+             for (i in isa) if (!(peak[i] > 0 && peak[i] <= 1.001 * best[isa[i]])) exit 1
+             for (i in isa) if (of[i] < 0.999 * rate[i] / peak[i] || of[i] > 1.001 * rate[i] / peak[i]) exit 1
+         }' "$dir/out" || fail "the peak with loads is wrong: $(cat "$dir/out")"
+
 # A form is checked by its definition: the smallest of them.
 # shellcheck disable=SC2086
 expect 0 '/form:tree' $tiny --filter 'form:tree' --format csv
@@ -163,7 +175,7 @@ if [ -n "$dot" ]; then
     done
     [ "$(grep -c "^forward/bf16/.*/exp:bf16/.*,$dot,bf16," "$dir/out")" -eq 1 ] || fail "$dot has no row exp:bf16"
     # A row's peak is one of the samples of its own instruction set, of which the peak row has the best.
-    awk -F, '/^peak/ {best[$2] = $11} /^forward/ {isa[NR] = $2; peak[NR] = $12}
+    awk -F, '/^peak\// {best[$2] = $11} /^forward/ {isa[NR] = $2; peak[NR] = $12}
              END {for (i in isa) if (peak[i] > 1.001 * best[isa[i]]) exit 1}' "$dir/out" ||
         fail "a row is measured against another set's peak: $(cat "$dir/out")"
     # shellcheck disable=SC2086
@@ -188,7 +200,8 @@ grep -q 'OMP_THREAD_LIMIT' "$dir/err" || fail "a run without its threads says: $
 [ -s "$dir/out" ] && fail '--out prints on standard output too'
 [ -s "$dir/err" ] && fail "progress is written to a file: $(cat "$dir/err")"
 [ "$(ls "$dir/results")" = run.json ] || fail "--out left files: $(ls "$dir/results")"
-for key in context benchmarks name run_type iterations real_time cpu_time time_unit gflops peak_gflops fraction isa \
+for key in context benchmarks name run_type iterations real_time cpu_time time_unit gflops peak_gflops fraction peak_loads_gflops \
+    fraction_of_loads isa \
     threads repetitions exp dtype speedup_over_naive max_abs_diff plan; do
     grep -q "\"$key\":" "$dir/results/run.json" || fail "the JSON lacks the key $key"
 done

@@ -45,7 +45,7 @@ static int take_samples(struct bench_variant *variants, const struct samples *sa
         if (bench_calibrate(variants[i].body, variants[i].context, options->min_time, &variants[i].row.iterations) != 0)
             return bench_variant_error(&variants[i]);
 
-    double before = bench_peak_sample(peak, fmax(MIN_PEAK_SECONDS, options->min_time / 4));
+    struct bench_peak_sample before = bench_peak_take(peak, fmax(MIN_PEAK_SECONDS, options->min_time / 4));
     for (int r = 0; r < options->repetitions; r++)
         for (int i = 0; i < count; i++) {
             struct bench_variant *v = &variants[i];
@@ -55,11 +55,13 @@ static int take_samples(struct bench_variant *variants, const struct samples *sa
             if (bench_measure(v->body, v->context, v->row.iterations, &sample) != 0)
                 return bench_variant_error(v);
             const double took = sample.real * (double)v->row.iterations;
-            const double after = bench_peak_sample(peak, fmin(fmax(took, MIN_PEAK_SECONDS), MAX_PEAK_SECONDS));
+            const struct bench_peak_sample after =
+                bench_peak_take(peak, fmin(fmax(took, MIN_PEAK_SECONDS), MAX_PEAK_SECONDS));
             samples[i].real[r] = sample.real;
             samples[i].cpu[r] = sample.cpu;
-            samples[i].ratio[r] = 1e-9 * v->row.flops / sample.real / (0.5 * (before + after));
-            v->row.peak_gflops = fmax(v->row.peak_gflops, fmax(before, after));
+            samples[i].ratio[r] = 1e-9 * v->row.flops / sample.real / (0.5 * (before.registers + after.registers));
+            v->row.peak_gflops = fmax(v->row.peak_gflops, fmax(before.registers, after.registers));
+            v->row.peak_loads_gflops = fmax(v->row.peak_loads_gflops, fmax(before.loads, after.loads));
             before = after;
         }
     return 0;
@@ -85,7 +87,7 @@ static void compare(struct bench_result *row, const struct samples *library, con
 
 /* Sorts the samples: call it when nothing needs their order any more. */
 static void summarise(struct bench_result *row, struct samples *s, const struct bench_options *options,
-                      double best_peak)
+                      struct bench_peak_sample best)
 {
     const int n = options->repetitions, fastest = fastest_of(s->real, n);
     row->threads = options->threads;
@@ -94,8 +96,10 @@ static void summarise(struct bench_result *row, struct samples *s, const struct 
     row->cpu_time = s->cpu[fastest];
     row->real_time_median = bench_median(s->real, n);
     row->gflops = 1e-9 * row->flops / row->real_time;
-    row->peak_gflops = best_peak;
-    row->fraction = row->gflops / best_peak;
+    row->peak_gflops = best.registers;
+    row->peak_loads_gflops = best.loads;
+    row->fraction = row->gflops / best.registers;
+    row->fraction_of_loads = row->gflops / best.loads;
     row->fraction_median = bench_median(s->ratio, n);
     row->gb_per_second = 1e-9 * row->bytes / row->real_time;
 }
@@ -118,13 +122,15 @@ int bench_turns_take(struct bench_variant *variants, int count, struct bench_pea
     const int status = take_samples(variants, samples, count, peak, options);
     if (status == 0) {
         const int last = count - 1;
-        double best_peak = 0.0;
-        for (int i = 0; i < count; i++)
-            best_peak = fmax(best_peak, variants[i].row.peak_gflops);
+        struct bench_peak_sample best = {0.0, 0.0};
+        for (int i = 0; i < count; i++) {
+            best.registers = fmax(best.registers, variants[i].row.peak_gflops);
+            best.loads = fmax(best.loads, variants[i].row.peak_loads_gflops);
+        }
         for (int i = 0; i < last && variants[last].row.kind == BENCH_NAIVE; i++)
             compare(&variants[i].row, &samples[i], &samples[last], scratch, n);
         for (int i = 0; i < count; i++)
-            summarise(&variants[i].row, &samples[i], options, best_peak);
+            summarise(&variants[i].row, &samples[i], options, best);
     }
     free(memory);
     return status;
