@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The promises, as data. They are fractions of the multiply-add peak measured
+ * The promises, as data. Most are fractions of the multiply-add peak measured
  * in the same run, so that they mean the same on any machine of a kind; they
- * were set for two threads on two cores with AVX-512 and AVX512-BF16 (Zen 5),
- * and on the same machine under ATTN_MAX_CPU_ISA=avx2. Other instruction sets
- * have no figures of their own: there only memory and the comparison with the
- * naive implementation are checked. What counts is the set of the kernels that
- * ran, which on a processor with AVX512-BF16 is AVX-512 for f32 and f16.
+ * were set for two threads on two cores. What counts is the set of the kernels
+ * that ran, which on a processor with AVX512-BF16 is AVX-512 for f32 and f16.
+ *
+ * Processors with the same instructions differ in what they can reach: Zen 4 has
+ * AVX-512 on multiply-adds of 256 bits, so that all else takes half the share of
+ * the time that it takes on Zen 5; on Intel the clock falls with the loads of any
+ * product. So a bar names the processors that it holds on. Where there are none
+ * for a processor only memory, costs, bars relative to other cases and the
+ * comparison with the naive implementation are checked.
  *
  * A bar may be relative to another case of the same run: a layout or a head
  * size that must not cost more than a few percent, f16, which is widened to
@@ -14,8 +18,9 @@
  * another case to do and something besides. Where a form has less work to do,
  * the bar is how many times faster it is, which is what a pattern is used for.
  *
- * Whatever is compared must not be slower than its baseline: attention than
- * the naive implementation, a linear layer than OpenBLAS. That needs no row here.
+ * Two promises need no row here. Whatever is compared must not be slower than
+ * its baseline: attention than the naive implementation, a linear layer than
+ * OpenBLAS. And cases that share a cost take the same time per token.
  */
 #include "bars.h"
 
@@ -32,6 +37,37 @@
  */
 #define RSS_SLACK_BYTES (512.0 * 1024)
 
+/* Most time per token at any length, relative to the length at which it is least. */
+#define COST_SPREAD 1.3
+
+/* A later row that fits as well is the more particular one. A family of -1 is any. */
+static const struct {
+    unsigned processor; /* bits of bench_processor: a processor has those of every group that it belongs to */
+    const char *name, *vendor;
+    int family;
+} processors[] = {
+    {BENCH_AMD, "AMD", "AuthenticAMD", -1},
+    {BENCH_ZEN4, "AMD Zen 3 or 4", "AuthenticAMD", 0x19},
+    {BENCH_INTEL, "Intel", "GenuineIntel", -1},
+};
+
+unsigned bench_processor_find(const char *vendor, int family)
+{
+    unsigned found = BENCH_ANY_PROCESSOR;
+    for (size_t i = 0; i < sizeof processors / sizeof *processors; i++)
+        if (strcmp(processors[i].vendor, vendor) == 0 && (processors[i].family < 0 || processors[i].family == family))
+            found = processors[i].processor;
+    return found;
+}
+
+const char *bench_processor_name(unsigned processor)
+{
+    for (size_t i = 0; i < sizeof processors / sizeof *processors; i++)
+        if (processors[i].processor == processor)
+            return processors[i].name;
+    return "other";
+}
+
 enum bar_kind {
     FRACTION,    /* of the peak; with `of`, of that case's fraction */
     TIMES_FASTER /* than `of`, both relative to the peak samples of their turns */
@@ -41,29 +77,41 @@ enum bar_kind {
 struct bar {
     const char *id; /* of the case */
     enum bar_kind kind;
-    const char *of; /* another case or NULL */
-    double avx512_sleef, avx2_sleef, avx512_fast, avx2_fast;
+    const char *of;      /* another case or NULL */
+    unsigned processor;  /* bits that a processor must have */
+    double avx512, avx2; /* with the default exp */
+    double avx512_fast, avx2_fast;
     double avx512_bf16; /* where exp makes no difference */
 };
 
-/* Figures for both kinds of exp, and for the kernels where there is one only. */
-#define BAR(id_, of_, avx512_sleef_, avx2_sleef_, avx512_fast_, avx2_fast_)                                            \
+#define BAR(processor_, id_, avx512_, avx2_, ...)                                                                      \
     {                                                                                                                  \
-        .id = id_, .of = of_, .avx512_sleef = avx512_sleef_, .avx2_sleef = avx2_sleef_, .avx512_fast = avx512_fast_,   \
-        .avx2_fast = avx2_fast_                                                                                        \
+        .id = id_, .processor = processor_, .avx512 = avx512_, .avx2 = avx2_, __VA_ARGS__                              \
+    }
+#define FAST(avx512_, avx2_) .avx512_fast = avx512_, .avx2_fast = avx2_
+/* Relative to a case, on any processor and whatever the exp. */
+#define BAR_OF(id_, of_, f32_)                                                                                         \
+    {                                                                                                                  \
+        .id = id_, .of = of_, .avx512 = f32_, .avx2 = f32_, FAST(f32_, f32_)                                           \
     }
 #define BAR_FASTER(id_, of_, f32_, bf16_)                                                                              \
     {                                                                                                                  \
-        .id = id_, .kind = TIMES_FASTER, .of = of_, .avx512_sleef = f32_, .avx2_sleef = f32_, .avx512_fast = f32_,     \
-        .avx2_fast = f32_, .avx512_bf16 = bf16_                                                                        \
+        .id = id_, .kind = TIMES_FASTER, .of = of_, .avx512 = f32_, .avx2 = f32_, FAST(f32_, f32_),                    \
+        .avx512_bf16 = bf16_                                                                                           \
     }
-#define BAR_LINEAR(id_, f32_)                                                                                          \
+#define BAR_BF16(processor_, id_, avx512_bf16_)                                                                        \
     {                                                                                                                  \
-        .id = id_, .avx512_sleef = f32_, .avx2_sleef = f32_                                                            \
+        .id = id_, .processor = processor_, .avx512_bf16 = avx512_bf16_                                                \
     }
-#define BAR_BF16(id_, of_, avx512_bf16_)                                                                               \
+#define BAR_BF16_OF(id_, of_, avx512_bf16_)                                                                            \
     {                                                                                                                  \
         .id = id_, .of = of_, .avx512_bf16 = avx512_bf16_                                                              \
+    }
+/* Where products of bf16 are slower than those of floats the kernels without them run, on AVX-512. */
+#define BAR_BF16_AS_FAST(id_, of_)                                                                                     \
+    {.id = id_, .kind = TIMES_FASTER, .of = of_, .avx512_bf16 = 1.0},                                                  \
+    {                                                                                                                  \
+        .id = id_, .kind = TIMES_FASTER, .of = of_, .processor = BENCH_INTEL, .avx512 = 1.0                            \
     }
 
 /* A fraction is the reciprocal of the time: generating the random bits takes a third more at most, ... */
@@ -71,67 +119,105 @@ struct bar {
 /* ... and sequences of any length a tenth more than their share of the work. */
 #define RAGGED (1.0 / 1.1)
 
+/* Of bars that are alike but for the processor the last that fits counts. */
 static const struct bar bars[] = {
-    BAR("t2048-d128", NULL, 0.88, 0.89, 0.90, 0.92),
-    BAR("h8-t2048", NULL, 0.83, 0.85, 0.88, 0.90),
-    BAR("h8-causal-t2048", NULL, 0.80, 0.82, 0.84, 0.88),
-    BAR("h8-t512", NULL, 0.80, 0.82, 0.86, 0.88),
-    BAR("encoder", NULL, 0.68, 0.72, 0.74, 0.76),
-    BAR("t2048-d64-bthd", "h8-t2048", 0.97, 0.97, 0.0, 0.0),
-    BAR("t2048-d32", NULL, 0.72, 0.75, 0.81, 0.83),
-    BAR("t2048-d256", NULL, 0.88, 0.89, 0.90, 0.92),
-    BAR("h1-causal-t8192", NULL, 0.80, 0.82, 0.84, 0.88),
-    BAR("t2048-d80", "t2048-d128", 0.94, 0.94, 0.0, 0.0),
-    BAR("t2048-d96", "t2048-d128", 0.94, 0.94, 0.0, 0.0),
-    BAR("t2048-d64-mask", NULL, 0.72, 0.76, 0.0, 0.0),
-    BAR_BF16("bf16-t2048-d128", NULL, 0.87),
-    BAR_BF16("bf16-t2048-d64", NULL, 0.82),
-    BAR_BF16("bf16-t2048-d128-causal", NULL, 0.83),
-    BAR_BF16("bf16-t2048-d64-causal", NULL, 0.78),
-    BAR_BF16("bf16-t2048-d32", NULL, 0.66),
-    BAR_BF16("bf16-t2048-d256", NULL, 0.87),
-    BAR_BF16("bf16-t512-d64", NULL, 0.76),
-    BAR_BF16("bf16-encoder", NULL, 0.62),
-    BAR_BF16("int8-bf16-t4096-d128", "bf16-t4096-d128", 1.0), /* or int8 scores would not be worth their errors */
-    BAR("f16-t2048-d128", "t2048-d128", 0.93, 0.93, 0.93, 0.93),
-    BAR("f16-t2048-d64", "h8-t2048", 0.93, 0.93, 0.93, 0.93),
-    BAR("f16-t2048-d128-causal", "t2048-d128-causal", 0.93, 0.93, 0.93, 0.93),
-    BAR("f16-t2048-d64-causal", "h8-causal-t2048", 0.93, 0.93, 0.93, 0.93),
-    BAR("form-dropout", "h8-t2048", DROPOUT, DROPOUT, DROPOUT, DROPOUT),
-    BAR_BF16("bf16-form-dropout", "bf16-t2048-d64", DROPOUT),
-    BAR("form-ragged", "h8-t2048", RAGGED, RAGGED, RAGGED, RAGGED),
+    BAR(BENCH_AMD, "t2048-d128", 0.88, 0.89, FAST(0.90, 0.92)),
+    BAR(BENCH_AMD, "h8-t2048", 0.83, 0.85, FAST(0.88, 0.90)),
+    BAR(BENCH_AMD, "h8-causal-t2048", 0.80, 0.82, FAST(0.84, 0.88)),
+    BAR(BENCH_AMD, "h8-t512", 0.80, 0.82, FAST(0.86, 0.88)),
+    BAR(BENCH_AMD, "encoder", 0.79, 0.72, FAST(0.74, 0.76)),
+    BAR(BENCH_AMD, "t2048-d32", 0.72, 0.75, FAST(0.81, 0.83)),
+    BAR(BENCH_AMD, "t2048-d256", 0.88, 0.89, FAST(0.90, 0.92)),
+    BAR(BENCH_AMD, "h1-causal-t8192", 0.80, 0.82, FAST(0.84, 0.88)),
+    BAR(BENCH_AMD, "t2048-d64-mask", 0.72, 0.76),
+    BAR(BENCH_ZEN4, "t2048-d128", 0.92, 0.91),
+    BAR(BENCH_ZEN4, "h8-t2048", 0.90, 0.87),
+    BAR(BENCH_ZEN4, "h8-causal-t2048", 0.87, 0.85),
+    BAR(BENCH_ZEN4, "t2048-d32", 0.84, 0.80),
+    BAR(BENCH_INTEL, "t2048-d128", 0.83, 0.0),
+    BAR(BENCH_INTEL, "h8-t2048", 0.80, 0.0),
+    BAR(BENCH_INTEL, "h8-causal-t2048", 0.76, 0.0),
+    BAR(BENCH_INTEL, "encoder", 0.66, 0.0),
+    BAR(BENCH_ANY_PROCESSOR, "t2048-d64-bthd", 0.97, 0.97, .of = "h8-t2048"),
+    BAR(BENCH_ANY_PROCESSOR, "t2048-d80", 0.94, 0.94, .of = "t2048-d128"),
+    BAR(BENCH_ANY_PROCESSOR, "t2048-d96", 0.94, 0.94, .of = "t2048-d128"),
+    BAR_BF16(BENCH_AMD, "bf16-t2048-d128", 0.87),
+    BAR_BF16(BENCH_AMD, "bf16-t2048-d64", 0.82),
+    BAR_BF16(BENCH_AMD, "bf16-t2048-d128-causal", 0.83),
+    BAR_BF16(BENCH_AMD, "bf16-t2048-d64-causal", 0.78),
+    BAR_BF16(BENCH_AMD, "bf16-t2048-d32", 0.66),
+    BAR_BF16(BENCH_AMD, "bf16-t2048-d256", 0.87),
+    BAR_BF16(BENCH_AMD, "bf16-t512-d64", 0.76),
+    BAR_BF16(BENCH_AMD, "bf16-encoder", 0.62),
+    BAR_BF16_AS_FAST("bf16-t2048-d128", "t2048-d128"),
+    BAR_BF16_AS_FAST("bf16-t2048-d64", "h8-t2048"),
+    BAR_BF16_AS_FAST("bf16-t2048-d128-causal", "t2048-d128-causal"),
+    BAR_BF16_AS_FAST("bf16-t2048-d64-causal", "h8-causal-t2048"),
+    BAR_BF16_AS_FAST("bf16-encoder", "encoder"),
+    BAR_BF16_OF("int8-bf16-t4096-d128", "bf16-t4096-d128", 1.0), /* or int8 would not be worth its errors */
+    BAR_OF("f16-t2048-d128", "t2048-d128", 0.93),
+    BAR_OF("f16-t2048-d64", "h8-t2048", 0.93),
+    BAR_OF("f16-t2048-d128-causal", "t2048-d128-causal", 0.93),
+    BAR_OF("f16-t2048-d64-causal", "h8-causal-t2048", 0.93),
+    BAR_OF("form-dropout", "h8-t2048", DROPOUT),
+    BAR_BF16_OF("bf16-form-dropout", "bf16-t2048-d64", DROPOUT),
+    BAR_OF("form-ragged", "h8-t2048", RAGGED),
     BAR_FASTER("form-blocks-10", "dense-t16384", 7.0, 0.0), /* of about 10, as one block in ten is live */
     BAR_FASTER("bf16-form-blocks-10", "bf16-dense-t16384", 0.0, 7.0),
-    BAR_LINEAR("linear-1300x1152x384", 0.85),
-    BAR_LINEAR("linear-1300x1536x384", 0.85),
-    BAR_LINEAR("linear-1300x384x1536", 0.85),
-    BAR_LINEAR("linear-4096x2304x768", 0.85),
-    BAR_LINEAR("linear-4096x768x768", 0.85),
-    BAR_LINEAR("linear-4096x3072x2048", 0.85),
-    BAR_LINEAR("linear-4096x2048x2048", 0.85),
+    BAR(BENCH_AMD, "linear-1300x1152x384", 0.85, 0.85),
+    BAR(BENCH_AMD, "linear-1300x1536x384", 0.85, 0.85),
+    BAR(BENCH_AMD, "linear-1300x384x1536", 0.85, 0.85),
+    BAR(BENCH_AMD, "linear-4096x2304x768", 0.85, 0.85),
+    BAR(BENCH_AMD, "linear-4096x768x768", 0.85, 0.85),
+    BAR(BENCH_AMD, "linear-4096x3072x2048", 0.85, 0.85),
+    BAR(BENCH_AMD, "linear-4096x2048x2048", 0.85, 0.85),
 };
 
 #define NUM_BARS (sizeof bars / sizeof *bars)
 
-static double bar_value(const struct bar *bar, attn_isa isa, attn_exp exp)
+/* 0 where the bar does not hold. */
+static double own_value(const struct bar *bar, unsigned processor, attn_isa isa, attn_exp exp)
 {
+    if ((bar->processor & processor) != bar->processor)
+        return 0.0;
     if (isa == ATTN_ISA_AVX512_BF16)
         return bar->avx512_bf16;
     if (isa == ATTN_ISA_AVX512)
-        return exp == ATTN_EXP_FAST ? bar->avx512_fast : bar->avx512_sleef;
+        return exp == ATTN_EXP_FAST ? bar->avx512_fast : bar->avx512;
     if (isa == ATTN_ISA_AVX2)
-        return exp == ATTN_EXP_FAST ? bar->avx2_fast : bar->avx2_sleef;
+        return exp == ATTN_EXP_FAST ? bar->avx2_fast : bar->avx2;
     return 0.0;
 }
 
-bool bench_bars_need(const struct bench_case *c, attn_isa isa)
+static bool alike(const struct bar *a, const struct bar *b)
 {
-    if (c->compare)
+    return strcmp(a->id, b->id) == 0 && a->kind == b->kind &&
+           (a->of == NULL || b->of == NULL ? a->of == b->of : strcmp(a->of, b->of) == 0);
+}
+
+/* 0 where the bar does not hold, or a more particular one stands for it. */
+static double bar_value(const struct bar *bar, unsigned processor, attn_isa isa, attn_exp exp)
+{
+    for (const struct bar *later = bar + 1; later < bars + NUM_BARS; later++)
+        if (alike(bar, later) && own_value(later, processor, isa, exp) > 0.0)
+            return 0.0;
+    return own_value(bar, processor, isa, exp);
+}
+
+bool bench_bars_need(const struct bench_case *c, attn_isa isa, unsigned processor)
+{
+    if (c->compare || c->cost != NULL)
         return true;
     for (size_t i = 0; i < NUM_BARS; i++) {
+        const struct bench_case *bound = bench_case_find(bars[i].id);
         const bool named = strcmp(bars[i].id, c->id) == 0 || (bars[i].of != NULL && strcmp(bars[i].of, c->id) == 0);
-        if (named && (bar_value(&bars[i], isa, ATTN_EXP_SLEEF) > 0.0 || bar_value(&bars[i], isa, ATTN_EXP_FAST) > 0.0))
-            return true;
+        if (!named || bound == NULL)
+            continue;
+        attn_exp exps[BENCH_MAX_EXPS];
+        const int count = bench_case_exps(bound, isa, exps);
+        for (int e = 0; e < count; e++)
+            if (bar_value(&bars[i], processor, bench_case_isa(bound, isa), exps[e]) > 0.0)
+                return true;
     }
     return false;
 }
@@ -170,16 +256,48 @@ static const struct bench_result *find_row(const struct bench_results *results, 
     return NULL;
 }
 
-/* Time of `other` / time of `row`, had both met the same peak. */
-static double times_faster(const struct bench_result *row, const struct bench_result *other)
+/* How fast the row is by its operations, had both met the same peak; peaks of two instruction sets cannot be compared.
+ */
+static double relative_speed(const struct bench_result *row, const struct bench_result *other)
 {
-    return row->fraction / other->fraction * (other->flops / row->flops);
+    return row->isa == other->isa ? row->fraction / other->fraction : row->gflops / other->gflops;
 }
 
-static int check_forward(struct bench_results *results, struct bench_result *row, struct bench_checks *checks)
+static double times_faster(const struct bench_result *row, const struct bench_result *other)
 {
+    return relative_speed(row, other) * (other->flops / row->flops);
+}
+
+/* Time per token, in units of what the peak of the row's own turns would have taken for something. */
+static double token_cost(const struct bench_result *row)
+{
+    return row->token_time * row->peak_gflops;
+}
+
+/* The length at which a token costs least is what the others are held against. */
+static int check_cost(const struct bench_results *results, struct bench_result *row, struct bench_checks *checks)
+{
+    const struct bench_result *least = row;
+    for (int i = 0; i < results->count; i++) {
+        const struct bench_result *other = &results->rows[i];
+        if (other->kind == BENCH_FORWARD && other->bcase->cost != NULL && other->exp == row->exp &&
+            strcmp(other->bcase->cost, row->bcase->cost) == 0 && token_cost(other) < token_cost(least))
+            least = other;
+    }
+    if (least == row)
+        return 0;
+    char what[BENCH_NAME_SIZE];
+    snprintf(what, sizeof what, "time per token relative to case %s", least->bcase->id);
+    return add_check(checks, row, what, token_cost(row) / token_cost(least), COST_SPREAD, true);
+}
+
+static int check_forward(struct bench_results *results, struct bench_result *row, unsigned processor,
+                         struct bench_checks *checks)
+{
+    if (row->bcase->cost != NULL && check_cost(results, row, checks) != 0)
+        return -1;
     for (size_t i = 0; i < NUM_BARS; i++) {
-        const double value = bar_value(&bars[i], row->isa, row->exp);
+        const double value = bar_value(&bars[i], processor, row->isa, row->exp);
         if (value == 0.0 || strcmp(bars[i].id, row->bcase->id) != 0)
             continue;
         if (bars[i].of == NULL) {
@@ -192,7 +310,7 @@ static int check_forward(struct bench_results *results, struct bench_result *row
         const bool faster = bars[i].kind == TIMES_FASTER;
         snprintf(what, sizeof what, "%s case %s", faster ? "times faster than" : "fraction relative to", bars[i].of);
         if (other != NULL &&
-            add_check(checks, row, what, faster ? times_faster(row, other) : row->fraction / other->fraction, value,
+            add_check(checks, row, what, faster ? times_faster(row, other) : relative_speed(row, other), value,
                       false) != 0)
             return -1;
     }
@@ -213,7 +331,7 @@ static int check_memory(struct bench_result *row, struct bench_checks *checks)
                      threads * THREAD_BYTES + RSS_SLACK_BYTES, true);
 }
 
-int bench_bars_check(struct bench_results *results, struct bench_checks *checks)
+int bench_bars_check(struct bench_results *results, unsigned processor, struct bench_checks *checks)
 {
     for (size_t i = 0; i < NUM_BARS; i++)
         if (bench_case_find(bars[i].id) == NULL || (bars[i].of != NULL && bench_case_find(bars[i].of) == NULL)) {
@@ -222,7 +340,7 @@ int bench_bars_check(struct bench_results *results, struct bench_checks *checks)
         }
     for (int i = 0; i < results->count; i++) {
         struct bench_result *row = &results->rows[i];
-        if (row->kind == BENCH_FORWARD && check_forward(results, row, checks) != 0)
+        if (row->kind == BENCH_FORWARD && check_forward(results, row, processor, checks) != 0)
             return -1;
         if (row->kind == BENCH_MEMORY && check_memory(row, checks) != 0)
             return -1;

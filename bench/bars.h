@@ -21,14 +21,28 @@ struct bench_checks {
     int count, capacity;
 };
 
-/** Whether a promise is about that case, or needs it for comparison, on that instruction set. */
-bool bench_bars_need(const struct bench_case *c, attn_isa isa);
+/** What bars know of processors: the bits of every group that one belongs to. */
+enum bench_processor {
+    BENCH_ANY_PROCESSOR = 0,
+    BENCH_AMD = 1,
+    BENCH_ZEN4 = BENCH_AMD | 2, /**< multiply-adds of 256 bits, with AVX-512 too */
+    BENCH_INTEL = 4
+};
+
+/** The processor of that vendor and family, as CPUID gives them. */
+unsigned bench_processor_find(const char *vendor, int family);
+
+/** Its name, for people. */
+const char *bench_processor_name(unsigned processor);
+
+/** Whether a promise is about that case, or needs it for comparison, where isa is asked for. */
+bool bench_bars_need(const struct bench_case *c, attn_isa isa, unsigned processor);
 
 /**
  * Holds every row against its promises and sets the rows' verdicts. 0, or -1
  * after a sentence on stderr.
  */
-int bench_bars_check(struct bench_results *results, struct bench_checks *checks);
+int bench_bars_check(struct bench_results *results, unsigned processor, struct bench_checks *checks);
 
 void bench_checks_destroy(struct bench_checks *checks);
 

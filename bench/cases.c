@@ -10,9 +10,10 @@
  * implementation, where fused attention is most often caught being slower: at
  * short lengths, and when there is one head only. The fourth group is what the
  * speed in bf16, f16 and with int8 scores is stated on. The fifth holds the forms
- * of attention, and what their time is compared with. The last are linear layers
- * of libattn_nn: a token, a short and a long sentence or batch in the widths of
- * small and base encoders, and two wide ones.
+ * of attention, and what their time is compared with. The sixth are forms whose
+ * queries see 192 keys, or all of them, however long the sequence is: their time
+ * per token must not grow with it. The last are linear layers of libattn_nn: a token, a short and a long sentence or
+ * batch in the widths of small and base encoders, and two wide ones.
  */
 #include "cases.h"
 #include "isa_kernels.h"
@@ -32,7 +33,9 @@
     }
 
 #define SWEEP(prefix, heads, causal)                                                                                   \
-    SELF(prefix "-t16", 1, heads, 16, 64, causal, .compare = true),                                                    \
+    SELF(prefix "-t4", 1, heads, 4, 64, causal, .compare = true),                                                      \
+        SELF(prefix "-t8", 1, heads, 8, 64, causal, .compare = true),                                                  \
+        SELF(prefix "-t16", 1, heads, 16, 64, causal, .compare = true),                                                \
         SELF(prefix "-t32", 1, heads, 32, 64, causal, .compare = true),                                                \
         SELF(prefix "-t64", 1, heads, 64, 64, causal, .compare = true),                                                \
         SELF(prefix "-t128", 1, heads, 128, 64, causal, .compare = true),                                              \
@@ -42,6 +45,19 @@
         SELF(prefix "-t2048", 1, heads, 2048, 64, causal, .compare = true),                                            \
         SELF(prefix "-t4096", 1, heads, 4096, 64, causal, .compare = true),                                            \
         SELF(prefix "-t8192", 1, heads, 8192, 64, causal, .compare = true)
+
+/* Lengths from where all of K and V is near to where none of it is. */
+#define COST(name, causal_, ...)                                                                                       \
+    COST_AT(name, causal_, 16384, __VA_ARGS__), COST_AT(name, causal_, 65536, __VA_ARGS__),                            \
+        COST_AT(name, causal_, 262144, __VA_ARGS__), COST_AT(name, causal_, 1048576, __VA_ARGS__)
+#define COST_AT(name, causal_, t_, ...) SELF("cost-" name "-t" #t_, 1, 1, t_, 64, causal_, .cost = name, __VA_ARGS__)
+
+/* One call that verifies 64 drafted tokens behind as many keys. */
+#define COST_TREE(past)                                                                                                \
+    {                                                                                                                  \
+        .id = "cost-tree-t" #past, .batch = 1, .heads = 1, .kv_heads = 1, .tq = 64, .tk = (past) + 64, .d = 64,        \
+        .form = BENCH_TREE, .cost = "tree"                                                                             \
+    }
 
 /* x by the transpose of outputs x inputs weights, m x n x k as in cblas_sgemm(). */
 #define LINEAR(m, n, k)                                                                                                \
@@ -133,9 +149,9 @@ const struct bench_case bench_cases[] = {
     SELF("form-window", 1, 8, 8192, 64, TOP_LEFT, .form = BENCH_WINDOW),
     SELF("form-window-global", 1, 8, 8192, 64, NONE, .form = BENCH_WINDOW_GLOBAL),
     SELF("dense-t16384", 1, 2, 16384, 64, NONE, .sampled = true),
-    SELF("form-blocks-10", 1, 2, 16384, 64, NONE, .form = BENCH_BLOCKS, .block = 64),
-    SELF("form-blocks-10-b16", 1, 2, 16384, 64, NONE, .form = BENCH_BLOCKS, .block = 16),
-    SELF("form-blocks-10-b128", 1, 2, 16384, 64, NONE, .form = BENCH_BLOCKS, .block = 128),
+    SELF("form-blocks-10", 1, 2, 16384, 64, NONE, .form = BENCH_BLOCKS, .size = 64),
+    SELF("form-blocks-10-b16", 1, 2, 16384, 64, NONE, .form = BENCH_BLOCKS, .size = 16),
+    SELF("form-blocks-10-b128", 1, 2, 16384, 64, NONE, .form = BENCH_BLOCKS, .size = 128),
     SELF("form-segments", 1, 8, 8192, 64, NONE, .form = BENCH_SEGMENTS),
     SELF("form-ragged", 64, 8, 2048, 64, NONE, .form = BENCH_RAGGED),
     SELF("form-dropout", 1, 8, 2048, 64, NONE, .form = BENCH_DROPOUT),
@@ -151,10 +167,20 @@ const struct bench_case bench_cases[] = {
     SELF("form-prefix", 1, 8, 2048, 64, TOP_LEFT, .form = BENCH_PREFIX),
     {.id = "form-tree", .batch = 1, .heads = 8, .kv_heads = 8, .tq = 64, .tk = 2112, .d = 64, .form = BENCH_TREE},
     SELF("bf16-dense-t16384", 1, 2, 16384, 64, NONE, .dtype = ATTN_BF16, .sampled = true),
-    SELF("bf16-form-blocks-10", 1, 2, 16384, 64, NONE, .dtype = ATTN_BF16, .form = BENCH_BLOCKS, .block = 64),
+    SELF("bf16-form-blocks-10", 1, 2, 16384, 64, NONE, .dtype = ATTN_BF16, .form = BENCH_BLOCKS, .size = 64),
     SELF("bf16-form-dropout", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .form = BENCH_DROPOUT),
     SELF("bf16-form-alibi", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .form = BENCH_ALIBI),
     SELF("bf16-form-softcap", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .form = BENCH_SOFTCAP),
+
+    COST("window", NONE, .form = BENCH_WINDOW, .size = 192),
+    COST("window-causal", TOP_LEFT, .form = BENCH_WINDOW, .size = 192),
+    COST("blocks", NONE, .form = BENCH_BLOCKS, .size = 64, .listed = 3),
+    COST("segments", NONE, .form = BENCH_SEGMENTS, .size = 192),
+    COST("ragged", NONE, .form = BENCH_RAGGED, .size = 192),
+    COST_TREE(16384),
+    COST_TREE(65536),
+    COST_TREE(262144),
+    COST_TREE(1048576),
 
     LINEAR(1, 1152, 384),
     LINEAR(8, 1152, 384),
@@ -182,19 +208,35 @@ const struct bench_case *bench_case_find(const char *id)
     return NULL;
 }
 
-bool bench_case_supported(const struct bench_case *c, attn_isa isa)
+/* Whether a plan for the smallest problem of the case's types can be made, and whose kernels it names. */
+static bool plan_of(const struct bench_case *c, attn_isa isa, char *description, size_t size)
 {
-    if (bench_case_linear(c))
-        return bench_linear_supported(isa);
     attn_tensor t = attn_bhtd(NULL, 1, 1, 1, 1);
     attn_params params = attn_params_default();
     attn_plan *plan;
     t.dtype = c->dtype;
     params.qk = c->qk;
     params.isa = isa;
-    const bool supported = attn_plan_create(&plan, &t, &t, &t, &t, &params) == ATTN_OK;
+    const bool made = attn_plan_create(&plan, &t, &t, &t, &t, &params) == ATTN_OK;
+    if (made)
+        attn_plan_describe(plan, description, size);
     attn_plan_destroy(plan);
-    return supported;
+    return made;
+}
+
+bool bench_plan_names(const char *description, attn_isa isa)
+{
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, ": %s kernel,", attn_isa_name(isa));
+    return strstr(description, wanted) != NULL;
+}
+
+bool bench_case_supported(const struct bench_case *c, attn_isa isa)
+{
+    if (bench_case_linear(c))
+        return bench_linear_supported(isa);
+    char description[512];
+    return plan_of(c, isa, description, sizeof description);
 }
 
 int64_t bench_case_matrices(const struct bench_case *c)
@@ -205,23 +247,37 @@ int64_t bench_case_matrices(const struct bench_case *c)
 
 attn_isa bench_case_isa(const struct bench_case *c, attn_isa isa)
 {
-    return c->dtype == ATTN_BF16 ? isa : bench_f32_isa(isa);
+    char description[512];
+    const bool widened = c->dtype != ATTN_BF16 || (plan_of(c, isa, description, sizeof description) &&
+                                                   bench_plan_names(description, bench_f32_isa(isa)));
+    return widened ? bench_f32_isa(isa) : isa;
 }
 
-/* Kernels for pairs of bf16 have one form of exp. */
-static bool both_exps(attn_isa isa)
-{
-    return isa == bench_f32_isa(isa);
-}
+/* All that the bench knows of exp: a form is added or dropped here, and in the columns of bars.c. */
+static const struct {
+    attn_exp exp;
+    const char *name;
+} exps_of_floats[] = {{ATTN_EXP_SLEEF, "sleef"}, {ATTN_EXP_FAST, "fast"}};
 
-bool bench_exp_matters(const struct bench_case *c, attn_isa isa)
+_Static_assert(sizeof exps_of_floats / sizeof *exps_of_floats <= BENCH_MAX_EXPS, "BENCH_MAX_EXPS is too small");
+
+int bench_case_exps(const struct bench_case *c, attn_isa isa, attn_exp exps[BENCH_MAX_EXPS])
 {
-    return !bench_case_linear(c) && both_exps(bench_case_isa(c, isa));
+    const attn_isa ran = bench_case_isa(c, isa);
+    const bool one = bench_case_linear(c) || c->cost != NULL || ran != bench_f32_isa(ran);
+    const int count = one ? 1 : (int)(sizeof exps_of_floats / sizeof *exps_of_floats);
+    for (int i = 0; i < count; i++)
+        exps[i] = exps_of_floats[i].exp;
+    return count;
 }
 
 const char *bench_exp_name(attn_exp exp, attn_isa isa)
 {
-    return !both_exps(isa) ? "bf16" : exp == ATTN_EXP_FAST ? "fast" : "sleef";
+    const char *name = exps_of_floats[0].name;
+    for (size_t i = 0; i < sizeof exps_of_floats / sizeof *exps_of_floats; i++)
+        if (exps_of_floats[i].exp == exp)
+            name = exps_of_floats[i].name;
+    return isa == bench_f32_isa(isa) ? name : "bf16";
 }
 
 static const char *form_name(enum bench_form form)
@@ -264,17 +320,19 @@ static const char *causal_name(attn_causal causal)
 
 static void write_name(const struct bench_case *c, const char *kind, const char *exp, char name[BENCH_NAME_SIZE])
 {
-    char kv_heads[32] = "", block[32] = "";
+    char kv_heads[32] = "", size[32] = "", listed[32] = "";
     if (c->kv_heads != c->heads)
         snprintf(kv_heads, sizeof kv_heads, "/kv_heads:%lld", (long long)c->kv_heads);
-    if (c->form == BENCH_BLOCKS)
-        snprintf(block, sizeof block, "/block:%lld", (long long)c->block);
-    snprintf(name, BENCH_NAME_SIZE, "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s%s%s/layout:%s%s%s%s%s%s%s%s", kind,
-             attn_dtype_name(c->dtype), (long long)c->batch, (long long)c->heads, (long long)c->tq, (long long)c->tk,
-             (long long)c->d, causal_name(c->causal), exp[0] != '\0' ? "/exp:" : "", exp,
+    if (c->size > 0)
+        snprintf(size, sizeof size, "/%s:%lld", c->form == BENCH_BLOCKS ? "block" : "size", (long long)c->size);
+    if (c->listed > 0)
+        snprintf(listed, sizeof listed, "/listed:%lld", (long long)c->listed);
+    snprintf(name, BENCH_NAME_SIZE, "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s%s%s/layout:%s%s%s%s%s%s%s%s%s%s",
+             kind, attn_dtype_name(c->dtype), (long long)c->batch, (long long)c->heads, (long long)c->tq,
+             (long long)c->tk, (long long)c->d, causal_name(c->causal), exp[0] != '\0' ? "/exp:" : "", exp,
              c->layout == BENCH_BTHD ? "bthd" : "bhtd", kv_heads, c->bool_mask ? "/mask:bool" : "",
              c->padded ? "/padded" : "", c->qk == ATTN_QK_INT8 ? "/qk:int8" : "",
-             c->form != BENCH_PLAIN ? "/form:" : "", form_name(c->form), block);
+             c->form != BENCH_PLAIN ? "/form:" : "", form_name(c->form), size, listed, c->cost != NULL ? "/cost" : "");
 }
 
 static void write_linear_name(const struct bench_case *c, const char *kind, char name[BENCH_NAME_SIZE])

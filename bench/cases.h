@@ -16,7 +16,7 @@ enum bench_layout { BENCH_BHTD, BENCH_BTHD };
 /** What a case asks for besides causality, masks and padding; forms.c has the sizes that the case does not give. */
 enum bench_form {
     BENCH_PLAIN,
-    BENCH_WINDOW,        /**< sliding window with first tokens */
+    BENCH_WINDOW,        /**< sliding window, with first tokens when causal */
     BENCH_WINDOW_GLOBAL, /**< sliding window with global tokens */
     BENCH_BLOCKS,        /**< block-sparse pattern, one block in ten */
     BENCH_SEGMENTS,      /**< documents in one sequence */
@@ -45,7 +45,10 @@ struct bench_case {
     bool compare;   /**< measured against the naive implementation */
     bool sampled;   /**< checked by some rows in double, as forms are: the naive one's scores would take gigabytes */
     enum bench_form form;
-    int64_t block;                 /**< tokens along the side of a block of BENCH_BLOCKS */
+    /** Tokens of a window, of a document, of each sequence, along the side of a block; 0 where forms.c has its own. */
+    int64_t size;
+    int64_t listed;   /**< blocks in a row of BENCH_BLOCKS; 0: one in ten */
+    const char *cost; /**< cases of this name differ in length only, and must not in time per token; or NULL */
     int64_t rows, outputs, inputs; /**< a linear layer instead of attention: x is rows by inputs; otherwise 0 */
 };
 
@@ -82,21 +85,30 @@ int64_t bench_case_matrices(const struct bench_case *c);
  */
 bool bench_case_supported(const struct bench_case *c, attn_isa isa);
 
-/** The instruction set whose kernels run the case where isa is asked for: only bf16 makes use of products of bf16. */
+/**
+ * The instruction set whose kernels run the case where isa is asked for: only bf16 makes use of products of bf16, and
+ * where they are no faster than those of floats the library does without them.
+ */
 attn_isa bench_case_isa(const struct bench_case *c, attn_isa isa);
 
+/** Whether the description of a plan says that the kernels of isa run it. */
+bool bench_plan_names(const char *description, attn_isa isa);
+
+#define BENCH_MAX_EXPS 2
+
 /**
- * Whether the kernels that run the case where isa is asked for look at attn_params.exp: those for pairs of bf16 have
- * one form of exp, and linear layers have none.
+ * The values of attn_params.exp that the case is measured with where isa is asked for, in the order of the rows;
+ * returns how many. The first is the default. It is the only one for kernels that multiply pairs of bf16, which have
+ * one form of exp, for linear layers, which have none, and for costs.
  */
-bool bench_exp_matters(const struct bench_case *c, attn_isa isa);
+int bench_case_exps(const struct bench_case *c, attn_isa isa, attn_exp exps[BENCH_MAX_EXPS]);
 
 /** "sleef" or "fast", and "bf16" for kernels of an isa where that makes no difference. */
 const char *bench_exp_name(attn_exp exp, attn_isa isa);
 
 /**
  * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/exp:sleef/layout:bhtd", then
- * /kv_heads, /mask, /padded, /qk, /form and /block; or "linear/f32/M24/N1152/K384", then
+ * /kv_heads, /mask, /padded, /qk, /form, /block or /size, /listed and /cost; or "linear/f32/M24/N1152/K384", then
  * /matrices. isa is the one that is asked for.
  */
 void bench_forward_name(const struct bench_case *c, attn_isa isa, attn_exp exp, char name[BENCH_NAME_SIZE]);

@@ -64,9 +64,14 @@ static float *keep_normal(struct bench_form_data *f, int64_t count, uint64_t see
     return x;
 }
 
+/* Causal windows spare the first tokens, as models that stream have them; others have the query in the middle. */
 static int make_window(struct bench_problem *p, struct bench_form_data *f)
 {
-    f->window = (attn_window){.left = WINDOW_LEFT, .first_tokens = FIRST_TOKENS};
+    const int64_t others = p->bcase->size > 0 ? p->bcase->size - 1 : WINDOW_LEFT;
+    const bool causal = p->bcase->causal != ATTN_CAUSAL_NONE;
+    f->window = (attn_window){.left = causal ? others : others / 2,
+                              .right = causal ? 0 : others - others / 2,
+                              .first_tokens = causal ? FIRST_TOKENS : 0};
     p->params.window = &f->window;
     return 0;
 }
@@ -84,28 +89,31 @@ static int make_window_global(struct bench_problem *p, struct bench_form_data *f
     return global != NULL ? 0 : -1;
 }
 
-/* Lists columns blocks of a block row, rising: the diagonal one and others at random. */
+/* Lists blocks of a block row, rising: the diagonal one and others at random. Takes no time that grows with columns. */
 static void choose_columns(int32_t *listed, int64_t listed_per_row, int64_t columns, int64_t diagonal, uint64_t *state)
 {
-    int64_t wanted = listed_per_row - 1, left = columns - 1;
-    for (int64_t column = 0; column < columns; column++) {
-        bool chosen = column == diagonal;
-        if (!chosen) {
-            chosen = bench_random(state) % (uint64_t)left < (uint64_t)wanted;
-            wanted -= chosen;
-            left--;
-        }
-        if (chosen)
-            *listed++ = (int32_t)column;
+    listed[0] = (int32_t)diagonal;
+    for (int64_t count = 1; count < listed_per_row;) {
+        const int32_t column = (int32_t)(bench_random(state) % (uint64_t)columns);
+        int64_t at = count;
+        while (at > 0 && listed[at - 1] > column)
+            at--;
+        if (at > 0 && listed[at - 1] == column)
+            continue;
+        memmove(listed + at + 1, listed + at, (size_t)(count - at) * sizeof *listed);
+        listed[at] = column;
+        count++;
     }
 }
 
-/* As many blocks in every row as come nearest to the share that is to live; a pattern of its own for each head. */
+/* As many blocks in every row as come nearest to the share that is to live, or as the case says; a pattern for each
+ * head. */
 static int make_blocks(struct bench_problem *p, struct bench_form_data *f)
 {
     const struct bench_case *c = p->bcase;
-    const int64_t rows = (p->tq + c->block - 1) / c->block, columns = (p->tk + c->block - 1) / c->block;
-    const int64_t nearest = llround(LIVE_BLOCKS * (double)columns), per_row = nearest > 1 ? nearest : 1;
+    const int64_t rows = (p->tq + c->size - 1) / c->size, columns = (p->tk + c->size - 1) / c->size;
+    const int64_t nearest = llround(LIVE_BLOCKS * (double)columns), share = nearest > 1 ? nearest : 1;
+    const int64_t per_row = c->listed == 0 ? share : c->listed < columns ? c->listed : columns;
     int64_t *offsets = keep(f, c->heads * rows + 1, sizeof *offsets);
     int32_t *listed = keep(f, c->heads * rows * per_row, sizeof *listed);
     if (offsets == NULL || listed == NULL)
@@ -117,12 +125,12 @@ static int make_blocks(struct bench_problem *p, struct bench_form_data *f)
     }
     offsets[c->heads * rows] = c->heads * rows * per_row;
     f->blocks =
-        (attn_block_mask){.size = c->block, .heads = c->heads, .rows = rows, .offsets = offsets, .columns = listed};
+        (attn_block_mask){.size = c->size, .heads = c->heads, .rows = rows, .offsets = offsets, .columns = listed};
     p->params.block_mask = &f->blocks;
     return 0;
 }
 
-/* Documents of 1, 3, 5, ... shares of the sequence, mixed. The keys are the queries' tokens. */
+/* Documents of one size, or of 1, 3, 5, ... shares of the sequence, mixed. The keys are the queries' tokens. */
 static int make_segments(struct bench_problem *p, struct bench_form_data *f)
 {
     const int64_t tokens = p->tk;
@@ -131,6 +139,8 @@ static int make_segments(struct bench_problem *p, struct bench_form_data *f)
         return -1;
     for (int64_t b = 0; b < p->batch; b++) {
         int64_t t = 0, shares = 0;
+        for (; p->bcase->size > 0 && t < tokens; t++)
+            label[b * tokens + t] = (int32_t)(t / p->bcase->size);
         for (int32_t n = 0; n < DOCUMENTS; n++) {
             shares += 2 * ((7 * n + 3) % DOCUMENTS) + 1;
             for (; t < shares * tokens / (DOCUMENTS * DOCUMENTS); t++)
@@ -232,22 +242,30 @@ static int make_sinks(struct bench_problem *p, struct bench_form_data *f)
     return sinks != NULL ? 0 : -1;
 }
 
-/* The case's batch is the number of sequences and its lengths are the longest; the logarithms are spread evenly. */
+/*
+ * Sequences of one size, of which the last is what is left of the case's length; or the case's batch is their number
+ * and its length the longest, and the logarithms are spread evenly.
+ */
 static int make_ragged(struct bench_problem *p, struct bench_form_data *f)
 {
     const struct bench_case *c = p->bcase;
-    int64_t *starts = keep(f, c->batch + 1, sizeof *starts);
+    const int64_t count = c->size > 0 ? (c->tk + c->size - 1) / c->size : c->batch;
+    int64_t *starts = keep(f, count + 1, sizeof *starts);
     if (starts == NULL)
         return -1;
     uint64_t state = SEED_RAGGED;
     starts[0] = 0;
-    for (int64_t s = 0; s < c->batch; s++) {
+    for (int64_t s = 0; s < count; s++) {
         const double uniform = (double)(bench_random(&state) >> 11) * 0x1p-53;
-        starts[s + 1] = starts[s] + (int64_t)(SHORTEST * pow((double)c->tk / SHORTEST, uniform));
+        const int64_t left = c->tk - starts[s];
+        const int64_t length = c->size == 0     ? (int64_t)(SHORTEST * pow((double)c->tk / SHORTEST, uniform))
+                               : c->size < left ? c->size
+                                                : left;
+        starts[s + 1] = starts[s] + length;
     }
     p->batch = 1;
-    p->tq = p->tk = starts[c->batch];
-    f->ragged = (attn_ragged){.num_sequences = c->batch, .cu_seqlens_q = starts, .cu_seqlens_k = starts};
+    p->tq = p->tk = starts[count];
+    f->ragged = (attn_ragged){.num_sequences = count, .cu_seqlens_q = starts, .cu_seqlens_k = starts};
     p->params.ragged = &f->ragged;
     return 0;
 }

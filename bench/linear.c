@@ -243,13 +243,13 @@ int bench_linear_run(struct bench_peak *peak, const struct bench_options *option
     if (create_layers(&layers, c, options->threads) != 0)
         goto done;
     choose_way(&layers, selection.naive ? options->min_time / 4 : 0.0);
-    if (selection.sleef)
+    if (selection.num_exps > 0)
         variants[count++] = make_variant(&layers, BENCH_FORWARD, &layer, options->isa);
     if (selection.naive)
         variants[count++] = make_variant(&layers, BENCH_NAIVE, &blas, options->isa);
-    if ((selection.sleef && check_layers(&layers, &variants[0]) != 0) ||
+    if ((selection.num_exps > 0 && check_layers(&layers, &variants[0]) != 0) ||
         bench_turns_take(variants, count, peak, options) != 0 ||
-        (selection.sleef && check_layers(&layers, &variants[0]) != 0))
+        (selection.num_exps > 0 && check_layers(&layers, &variants[0]) != 0))
         goto done;
     status = bench_turns_report(variants, count, results);
 done:

@@ -5,9 +5,13 @@
  * the figures of a run describe the time of that run.
  */
 #include "runner.h"
+#include "bars.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 /* Long enough for the start of a parallel region not to matter. */
 #define PEAK_SECONDS 0.005
@@ -27,6 +31,22 @@ const struct bench_isa_kernels *bench_dot_kernels_get(attn_isa isa)
     default:
         return NULL;
     }
+}
+
+unsigned bench_processor(void)
+{
+#if defined(__x86_64__)
+    unsigned highest, family, registers[3], ignored;
+    char vendor[13] = "";
+    if (__get_cpuid(0, &highest, &registers[0], &registers[2], &registers[1]) == 0 ||
+        __get_cpuid(1, &family, &ignored, &ignored, &ignored) == 0)
+        return BENCH_ANY_PROCESSOR;
+    memcpy(vendor, registers, 12);
+    const int base = (int)(family >> 8 & 0xf);
+    return bench_processor_find(vendor, base == 0xf ? base + (int)(family >> 20 & 0xff) : base);
+#else
+    return BENCH_ANY_PROCESSOR;
+#endif
 }
 
 int bench_machine_init(struct bench_machine *m, const struct bench_options *options)

@@ -20,20 +20,23 @@
 /* Which rows of a case the mode and the filter ask for. */
 static struct bench_selection select_rows(const struct bench_options *options, const struct bench_case *c)
 {
-    struct bench_selection s = {false, false, false};
+    struct bench_selection s = {.num_exps = 0};
     if (!bench_case_supported(c, options->isa))
         return s;
-    if ((options->compare && !c->compare) || (options->check && !bench_bars_need(c, bench_case_isa(c, options->isa))))
+    if ((options->compare && !c->compare) || (options->check && !bench_bars_need(c, options->isa, bench_processor())))
         return s;
     char name[BENCH_NAME_SIZE];
-    bench_forward_name(c, options->isa, ATTN_EXP_SLEEF, name);
-    s.sleef = bench_options_match(options, name);
-    bench_forward_name(c, options->isa, ATTN_EXP_FAST, name);
-    s.fast = bench_exp_matters(c, options->isa) && bench_options_match(options, name);
+    attn_exp exps[BENCH_MAX_EXPS];
+    const int count = bench_case_exps(c, options->isa, exps);
+    for (int i = 0; i < count; i++) {
+        bench_forward_name(c, options->isa, exps[i], name);
+        if (bench_options_match(options, name))
+            s.exps[s.num_exps++] = exps[i];
+    }
     if (!c->compare)
         return s;
     if (options->compare || options->check) {
-        s.naive = s.sleef || s.fast; /* a comparison needs both sides, whatever the filter says of one */
+        s.naive = s.num_exps > 0; /* a comparison needs both sides, whatever the filter says of one */
     } else {
         bench_naive_name(c, name);
         s.naive = bench_options_match(options, name);
@@ -43,7 +46,7 @@ static struct bench_selection select_rows(const struct bench_options *options, c
 
 static bool selected(struct bench_selection s)
 {
-    return s.sleef || s.fast || s.naive;
+    return s.num_exps > 0 || s.naive;
 }
 
 static bool memory_selected(const struct bench_options *options)
@@ -67,12 +70,10 @@ static int list_rows(const struct bench_options *options, FILE *file)
         count += selected(s);
         if (file == NULL)
             continue;
-        bench_forward_name(c, options->isa, ATTN_EXP_SLEEF, name);
-        if (s.sleef)
+        for (int e = 0; e < s.num_exps; e++) {
+            bench_forward_name(c, options->isa, s.exps[e], name);
             fprintf(file, "%s\n", name);
-        bench_forward_name(c, options->isa, ATTN_EXP_FAST, name);
-        if (s.fast)
-            fprintf(file, "%s\n", name);
+        }
         bench_naive_name(c, name);
         if (s.naive)
             fprintf(file, "%s\n", name);
@@ -143,7 +144,7 @@ static int run(const struct bench_options *options, int total, struct bench_sink
     int code = BENCH_FAILURE;
     if (measure(options, total, &machine, &results) != 0)
         goto done;
-    if (options->check && bench_bars_check(&results, &checks) != 0)
+    if (options->check && bench_bars_check(&results, bench_processor(), &checks) != 0)
         goto done;
     if (bench_report(sink->file, options, &machine, &results, options->check ? &checks : NULL) != 0)
         goto done;

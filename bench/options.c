@@ -74,6 +74,8 @@ static const char usage_text[] =
     "which is computed in f32, for bf16 and f16 from the same values widened. Rows named\n"
     "/form:NAME measure windows, patterns, biases, ragged batches, dropout and so on; they,\n"
     "and the longest dense ones, are compared in 48 rows with the definition in double.\n"
+    "Rows with /cost are forms in which a token must not cost more in a longer sequence: of up\n"
+    "to 1048576 tokens, which take 1 GiB.\n"
     "\n"
     "Rows linear/f32/M../N../K.. are linear layers of libattn_nn, of M rows, N outputs and K\n"
     "inputs, 2 MNK operations; sgemm/... is OpenBLAS's product, their baseline as the naive\n"

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Live pairs. They are counted row by row where causality and lengths alone
- * hide keys, block by block for a block pattern, and one by one otherwise.
+ * Live pairs. They are counted row by row where causality, lengths and a window
+ * hide keys, block by block for a block pattern, document by document, and one by
+ * one for masks and trees.
  */
 #include "pairs.h"
+
+#include <stdlib.h>
 
 int64_t bench_num_sequences(const struct bench_problem *p)
 {
@@ -103,19 +106,75 @@ static int64_t count_listed(const struct bench_problem *p, const attn_block_mask
     return blocks->heads > 1 ? pairs : pairs * p->bcase->heads;
 }
 
-double bench_count_pairs(const struct bench_problem *p)
+/* Keys before end that a window leaves to a query. */
+static int64_t count_window(const attn_window *window, int64_t position, int64_t end)
+{
+    if (is_global(window, position))
+        return end;
+    const int64_t from = position > window->left ? position - window->left : 0;
+    const int64_t to = window->right < end - position ? position + window->right + 1 : end;
+    const int64_t first = least(window->first_tokens, end);
+    int64_t keys = to > from ? to - from : 0;
+    keys += from < first ? from : first;              /* first tokens before it, ... */
+    keys += first > to && to > from ? first - to : 0; /* ... and behind it */
+    for (int64_t n = 0; n < window->num_global; n++) {
+        const int64_t j = window->global[n];
+        keys += j < end && j >= first && (j < from || j >= to);
+    }
+    return keys;
+}
+
+/* Documents of one sequence, where nothing else hides keys; labels are 0 or more. -1 when memory is short. */
+static int64_t count_segments(const int32_t *q, int64_t num_queries, const int32_t *k, int64_t num_keys)
+{
+    int32_t last = 0;
+    for (int64_t j = 0; j < num_keys; j++)
+        last = k[j] > last ? k[j] : last;
+    int64_t *keys = calloc((size_t)last + 1, sizeof *keys), pairs = 0;
+    if (keys == NULL)
+        return -1;
+    for (int64_t j = 0; j < num_keys; j++)
+        keys[k[j]]++;
+    for (int64_t i = 0; i < num_queries; i++)
+        pairs += q[i] <= last ? keys[q[i]] : 0;
+    free(keys);
+    return pairs;
+}
+
+static int64_t count_row(const struct bench_problem *p, int64_t s, int64_t i)
 {
     const attn_params *o = &p->params;
-    if (o->block_mask != NULL)
-        return (double)(p->batch * count_listed(p, o->block_mask));
-    const bool ranges = o->mask == NULL && o->window == NULL && o->segments == NULL && o->tree == NULL;
+    const int64_t end = bench_key_end(p, s, i);
     int64_t pairs = 0;
-    for (int64_t s = 0; s < bench_num_sequences(p); s++)
-        for (int64_t i = 0; i < bench_num_queries(p, s); i++) {
-            const int64_t end = bench_key_end(p, s, i);
-            for (int64_t j = 0; !ranges && j < end; j++)
-                pairs += bench_pair_live(p, s, 0, i, j);
-            pairs += ranges ? end : 0;
+    if (o->mask == NULL && o->tree == NULL && o->segments == NULL)
+        return o->window != NULL ? count_window(o->window, bench_position(p, s, i), end) : end;
+    for (int64_t j = 0; j < end; j++)
+        pairs += bench_pair_live(p, s, 0, i, j);
+    return pairs;
+}
+
+int bench_count_pairs(const struct bench_problem *p, double *live_pairs)
+{
+    const attn_params *o = &p->params;
+    int64_t pairs = 0;
+    if (o->block_mask != NULL) {
+        *live_pairs = (double)(p->batch * count_listed(p, o->block_mask));
+        return 0;
+    }
+    const bool documents =
+        o->segments != NULL && o->causal == ATTN_CAUSAL_NONE && o->mask == NULL && o->window == NULL && o->tree == NULL;
+    for (int64_t s = 0; s < bench_num_sequences(p); s++) {
+        if (!documents) {
+            for (int64_t i = 0; i < bench_num_queries(p, s); i++)
+                pairs += count_row(p, s, i);
+            continue;
         }
-    return (double)(pairs * p->bcase->heads);
+        const int64_t more =
+            count_segments(o->segments->q + s * p->tq, p->tq, o->segments->k + s * p->tk, bench_num_keys(p, s));
+        if (more < 0)
+            return -1;
+        pairs += more;
+    }
+    *live_pairs = (double)(pairs * p->bcase->heads);
+    return 0;
 }

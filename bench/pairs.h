@@ -27,7 +27,7 @@ int64_t bench_key_end(const struct bench_problem *p, int64_t s, int64_t i);
 /** Whether query i of head h sees key j, a key of the sequence. */
 bool bench_pair_live(const struct bench_problem *p, int64_t s, int64_t h, int64_t i, int64_t j);
 
-/** How many pairs are live, over all sequences and heads. */
-double bench_count_pairs(const struct bench_problem *p);
+/** Counts the pairs that are live, over all sequences and heads. 0, or -1 when memory is short. */
+int bench_count_pairs(const struct bench_problem *p, double *live_pairs);
 
 #endif

@@ -142,7 +142,8 @@ int bench_problem_create(struct bench_problem *p, const struct bench_case *c)
     if (!formed || p->q.data == NULL || p->k.data == NULL || p->v.data == NULL || p->out.data == NULL ||
         (whole && p->expected.data == NULL) || fill_input(p, &p->q, &p->typed[0], 1) != 0 ||
         fill_input(p, &p->k, &p->typed[1], 2) != 0 || fill_input(p, &p->v, &p->typed[2], 3) != 0 ||
-        (c->bool_mask && make_mask(p) != 0) || (c->padded && make_lengths(p) != 0)) {
+        (c->bool_mask && make_mask(p) != 0) || (c->padded && make_lengths(p) != 0) ||
+        bench_count_pairs(p, &p->live_pairs) != 0) {
         fprintf(stderr, "attn-bench: there is not enough memory for the tensors of case %s\n", c->id);
         bench_problem_destroy(p);
         return -1;
@@ -151,7 +152,6 @@ int bench_problem_create(struct bench_problem *p, const struct bench_case *c)
     bench_problem_spoil(p);
     if (whole)
         memset(p->expected.data, 0xff, (size_t)count_of(&p->expected) * sizeof(float));
-    p->live_pairs = bench_count_pairs(p);
     p->flops = 4.0 * p->live_pairs * (double)c->d;
     return 0;
 }

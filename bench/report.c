@@ -90,6 +90,25 @@ static void print_table(FILE *file, const struct bench_results *results)
     }
 }
 
+/* A line for each form, of the lengths that were measured. */
+static void print_costs(FILE *file, const struct bench_results *results)
+{
+    const char *form = NULL;
+    for (int i = 0; i < results->count; i++) {
+        const struct bench_result *r = &results->rows[i];
+        if (r->kind != BENCH_FORWARD || r->token_time == 0.0)
+            continue;
+        if (form == NULL)
+            fputs("\nns per token (of a tree, per key):", file);
+        if (form == NULL || strcmp(form, r->bcase->cost) != 0)
+            fprintf(file, "\n  %-14s", r->bcase->cost);
+        form = r->bcase->cost;
+        fprintf(file, "  T=%" PRId64 " %.1f", r->bcase->tk, r->token_time * 1e9);
+    }
+    if (form != NULL)
+        fputc('\n', file);
+}
+
 /* The naive row that belongs to a forward row, or NULL. */
 static const struct bench_result *naive_of(const struct bench_results *results, const struct bench_result *forward)
 {
@@ -119,7 +138,7 @@ static void print_comparison(FILE *file, const struct bench_results *results)
 static void print_checks(FILE *file, const struct bench_checks *checks)
 {
     int met = 0;
-    fputc('\n', file);
+    fprintf(file, "\nbars of processors: %s\n", bench_processor_name(bench_processor()));
     for (int i = 0; i < checks->count; i++) {
         const struct bench_check *c = &checks->items[i];
         const int digits = c->bar > 1000.0 ? 0 : 3;
@@ -141,12 +160,12 @@ static void csv_figure(FILE *file, double x)
 
 static void print_csv(FILE *file, const struct bench_results *results)
 {
-    fputs(
-        "name,isa,exp,threads,repetitions,iterations,time_unit,real_time,real_time_median,cpu_time,gflops,"
-        "peak_gflops,fraction,fraction_median,gb_per_second,max_abs_diff,speedup,speedup_median,strategy,"
-        "workspace_bytes,peak_rss_bytes,rss_beyond_tensors_bytes,rss_growth_bytes,peak_loads_gflops,fraction_of_loads,"
-        "check\n",
-        file);
+    fputs("name,isa,exp,threads,repetitions,iterations,time_unit,real_time,real_time_median,cpu_time,gflops,"
+          "peak_gflops,fraction,fraction_median,gb_per_second,max_abs_diff,speedup,speedup_median,strategy,"
+          "workspace_bytes,peak_rss_bytes,rss_beyond_tensors_bytes,rss_growth_bytes,peak_loads_gflops,fraction_of_"
+          "loads,ns_per_token,"
+          "check\n",
+          file);
     for (int i = 0; i < results->count; i++) {
         const struct bench_result *r = &results->rows[i];
         fprintf(file, "%s,%s,%s,%d,%d,%" PRId64 ",ns", r->name, attn_isa_name(r->isa),
@@ -173,6 +192,7 @@ static void print_csv(FILE *file, const struct bench_results *results)
         csv_figure(file, (double)r->rss_growth);
         csv_figure(file, r->peak_loads_gflops);
         csv_figure(file, r->fraction_of_loads);
+        csv_figure(file, r->token_time * 1e9);
         fprintf(file, ",%s\n", verdict_name(r->verdict));
     }
 }
@@ -192,6 +212,8 @@ int bench_report(FILE *file, const struct bench_options *options, const struct b
             print_comparison(file, results);
         else
             print_table(file, results);
+        if (!options->compare)
+            print_costs(file, results);
         if (checks != NULL)
             print_checks(file, checks);
         return 0;

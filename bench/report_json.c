@@ -66,6 +66,7 @@ static json_t *make_context(const struct bench_options *options, const struct be
     failed |= set_text(context, "library_version", attn_version_string());
     failed |= set_text(context, "compiler", __VERSION__);
     failed |= set_text(context, "cpu", bench_cpu_name());
+    failed |= set_text(context, "processor", bench_processor_name(bench_processor()));
     failed |= set_text(context, "isa", attn_isa_name(options->isa));
     failed |= set_integer(context, "threads", options->threads);
     failed |= set_integer(context, "repetitions", options->repetitions);
@@ -112,6 +113,7 @@ static json_t *make_row(const struct bench_result *r, int index)
     failed |= set_figure(row, "fraction_median", r->fraction_median);
     failed |= set_figure(row, "peak_loads_gflops", r->peak_loads_gflops);
     failed |= set_figure(row, "fraction_of_loads", r->fraction_of_loads);
+    failed |= set_figure(row, "ns_per_token", r->token_time * 1e9);
     failed |= set_figure(row, "bytes_per_second", r->gb_per_second * 1e9);
     if (bench_result_of_library(r))
         failed |= json_object_set_new(row, "max_abs_diff", json_real(r->max_abs_diff));

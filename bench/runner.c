@@ -88,9 +88,7 @@ static int check_library(struct bench_variant *v)
 /* A fraction of another set's peak would mean nothing, so the plan is asked what it will run. */
 static int check_kernels(const struct bench_variant *v)
 {
-    char wanted[64];
-    snprintf(wanted, sizeof wanted, ": %s kernel,", attn_isa_name(v->row.isa));
-    if (strstr(v->row.plan, wanted) != NULL)
+    if (bench_plan_names(v->row.plan, v->row.isa))
         return 0;
     fprintf(stderr, "attn-bench: %s: the plan is '%s'; expected the kernels of %s\n", v->row.name, v->row.plan,
             attn_isa_name(v->row.isa));
@@ -145,7 +143,7 @@ static int run_attention(struct bench_machine *machine, struct bench_peak *peak,
 {
     struct bench_problem problem;
     struct bench_naive naive = {.scores = NULL};
-    struct planned planned[2];
+    struct planned planned[BENCH_MAX_EXPS];
     struct bench_variant variants[BENCH_MAX_VARIANTS];
     int library = 0, count, status = -1;
 
@@ -161,11 +159,9 @@ static int run_attention(struct bench_machine *machine, struct bench_peak *peak,
         bench_naive_run(&naive);
     }
 
-    for (int fast = 0; fast < 2; fast++) {
-        if (!(fast ? selection.fast : selection.sleef))
-            continue;
+    while (library < selection.num_exps) {
         const int i = library++;
-        if (prepare_library(&variants[i], &planned[i], &problem, options, fast ? ATTN_EXP_FAST : ATTN_EXP_SLEEF) != 0)
+        if (prepare_library(&variants[i], &planned[i], &problem, options, selection.exps[i]) != 0)
             goto done;
     }
     count = library;

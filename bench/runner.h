@@ -33,9 +33,14 @@ int bench_machine_report(const struct bench_machine *machine, struct bench_resul
 
 void bench_machine_destroy(struct bench_machine *machine);
 
-/** Which rows of a case are wanted. Where exp has one form only, that is the row called sleef here. */
+/** The processor that this runs on, as bars.h knows them. */
+unsigned bench_processor(void);
+
+/** Which rows of a case are wanted: those of the library, one for each exp, and the baseline's. */
 struct bench_selection {
-    bool sleef, fast, naive;
+    attn_exp exps[BENCH_MAX_EXPS];
+    int num_exps;
+    bool naive;
 };
 
 /**

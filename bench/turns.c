@@ -101,6 +101,8 @@ static void summarise(struct bench_result *row, struct samples *s, const struct 
     row->fraction = row->gflops / best.registers;
     row->fraction_of_loads = row->gflops / best.loads;
     row->fraction_median = bench_median(s->ratio, n);
+    if (row->bcase->cost != NULL)
+        row->token_time = row->real_time / (double)row->bcase->tk;
     row->gb_per_second = 1e-9 * row->bytes / row->real_time;
 }
 

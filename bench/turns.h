@@ -12,8 +12,8 @@
 #include "result.h"
 #include "timing.h"
 
-/** Both kinds of exp, and the baseline. */
-#define BENCH_MAX_VARIANTS 3
+/** One for each exp, and the baseline. */
+#define BENCH_MAX_VARIANTS (BENCH_MAX_EXPS + 1)
 
 /** One way to compute a case. */
 struct bench_variant {

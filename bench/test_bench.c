@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the bench concludes from figures, and what it counts as work: promises
+ * held against rows that are made up here, and live pairs against a count of
+ * every single one. Nothing is timed.
+ */
+#include "bars.h"
+#include "forms.h"
+#include "pairs.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+static struct bench_result *add_row(struct bench_results *results, const char *id, attn_isa isa)
+{
+    const struct bench_case *c = bench_case_find(id);
+    struct bench_result *row = bench_results_add(results);
+    assert_non_null(c);
+    assert_non_null(row);
+    row->kind = BENCH_FORWARD;
+    row->bcase = c;
+    row->isa = isa;
+    row->exp = ATTN_EXP_SLEEF;
+    row->flops = 1e9;
+    row->peak_gflops = 100.0;
+    snprintf(row->name, sizeof row->name, "%s", id);
+    return row;
+}
+
+static void add_fraction(struct bench_results *results, const char *id, attn_isa isa, double fraction)
+{
+    struct bench_result *row = add_row(results, id, isa);
+    row->peak_gflops = isa == ATTN_ISA_AVX512_BF16 ? 200.0 : 100.0;
+    row->fraction = fraction;
+    row->gflops = fraction * row->peak_gflops;
+}
+
+/* The check whose quantity begins like that, or NULL. */
+static const struct bench_check *find_check(const struct bench_checks *checks, const char *name, const char *what)
+{
+    for (int i = 0; i < checks->count; i++)
+        if (strcmp(checks->items[i].name, name) == 0 && strncmp(checks->items[i].what, what, strlen(what)) == 0)
+            return &checks->items[i];
+    return NULL;
+}
+
+static struct bench_checks check_all(struct bench_results *results, unsigned processor)
+{
+    struct bench_checks checks = {.count = 0};
+    assert_int_equal(bench_bars_check(results, processor, &checks), 0);
+    return checks;
+}
+
+/* The verdict on a fraction, or -1 where nothing is promised. */
+static int fraction_met(const char *id, attn_isa isa, unsigned processor, double fraction)
+{
+    struct bench_results results = {.count = 0};
+    add_fraction(&results, id, isa, fraction);
+    struct bench_checks checks = check_all(&results, processor);
+    const struct bench_check *check = find_check(&checks, id, "fraction of the peak");
+    const int met = check == NULL ? -1 : check->met;
+    bench_checks_destroy(&checks);
+    bench_results_destroy(&results);
+    return met;
+}
+
+static void test_processors(void **state)
+{
+    (void)state;
+    assert_int_equal(bench_processor_find("AuthenticAMD", 0x19), BENCH_ZEN4);
+    assert_int_equal(bench_processor_find("AuthenticAMD", 0x1a), BENCH_AMD);
+    assert_int_equal(bench_processor_find("GenuineIntel", 6), BENCH_INTEL);
+    assert_int_equal(bench_processor_find("HygonGenuine", 0x18), BENCH_ANY_PROCESSOR);
+    assert_string_equal(bench_processor_name(BENCH_INTEL), "Intel");
+    assert_string_equal(bench_processor_name(BENCH_ANY_PROCESSOR), "other");
+}
+
+static void test_bars_of_processors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id;
+        attn_isa isa;
+        double zen4, amd, intel; /* 0: nothing is promised */
+    } expected[] = {
+        {"t2048-d128", ATTN_ISA_AVX512, 0.92, 0.88, 0.83},
+        {"t2048-d128", ATTN_ISA_AVX2, 0.91, 0.89, 0.0},
+        {"h8-t2048", ATTN_ISA_AVX512, 0.90, 0.83, 0.80},
+        {"h8-t2048", ATTN_ISA_AVX2, 0.87, 0.85, 0.0},
+        {"h8-causal-t2048", ATTN_ISA_AVX512, 0.87, 0.80, 0.76},
+        {"h8-causal-t2048", ATTN_ISA_AVX2, 0.85, 0.82, 0.0},
+        {"t2048-d32", ATTN_ISA_AVX512, 0.84, 0.72, 0.0},
+        {"t2048-d32", ATTN_ISA_AVX2, 0.80, 0.75, 0.0},
+        {"encoder", ATTN_ISA_AVX512, 0.79, 0.79, 0.66},
+        {"t2048-d256", ATTN_ISA_AVX512, 0.88, 0.88, 0.0},
+        {"h8-t2048", ATTN_ISA_NEON, 0.0, 0.0, 0.0},
+    };
+    static const unsigned processors[] = {BENCH_ZEN4, BENCH_AMD, BENCH_INTEL};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const double values[] = {expected[i].zen4, expected[i].amd, expected[i].intel};
+        for (int n = 0; n < 3; n++) {
+            const int short_of = fraction_met(expected[i].id, expected[i].isa, processors[n], values[n] - 0.001);
+            const int reached = fraction_met(expected[i].id, expected[i].isa, processors[n], values[n] + 0.001);
+            assert_int_equal(short_of, values[n] == 0.0 ? -1 : 0);
+            assert_int_equal(reached, values[n] == 0.0 ? -1 : 1);
+        }
+        assert_int_equal(fraction_met(expected[i].id, expected[i].isa, BENCH_ANY_PROCESSOR, 0.01), -1);
+    }
+}
+
+/* Fractions of different peaks say nothing of each other; rates do. */
+static void test_bars_across_peaks(void **state)
+{
+    (void)state;
+    static const double fractions[] = {0.45, 0.39}; /* of 200: 90 and 78 beside 80 */
+    for (int n = 0; n < 2; n++) {
+        struct bench_results results = {.count = 0};
+        add_fraction(&results, "h8-t2048", ATTN_ISA_AVX512, 0.80);
+        add_fraction(&results, "bf16-t2048-d64", ATTN_ISA_AVX512_BF16, fractions[n]);
+        struct bench_checks checks = check_all(&results, BENCH_INTEL);
+        const struct bench_check *check = find_check(&checks, "bf16-t2048-d64", "times faster than case h8-t2048");
+        assert_non_null(check);
+        assert_true(check->measured > 2.0 * fractions[n] / 0.80 - 1e-9 &&
+                    check->measured < 2.0 * fractions[n] / 0.80 + 1e-9);
+        assert_int_equal(check->met, n == 0);
+        assert_int_equal(results.rows[1].verdict, n == 0 ? BENCH_MET : BENCH_NOT_MET);
+        bench_checks_destroy(&checks);
+        bench_results_destroy(&results);
+    }
+}
+
+static void test_not_slower_than_naive(void **state)
+{
+    (void)state;
+    static const char *const ids[] = {"h8-t4", "h8-t8", "h1-t4", "h1-t8", "h8-causal-t4", "h1-causal-t4"};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        struct bench_results results = {.count = 0};
+        assert_true(bench_bars_need(bench_case_find(ids[i]), ATTN_ISA_SCALAR, BENCH_ANY_PROCESSOR));
+        add_row(&results, ids[i], ATTN_ISA_SCALAR)->speedup = 0.99;
+        struct bench_checks checks = check_all(&results, BENCH_ANY_PROCESSOR);
+        assert_int_equal(checks.count, 1);
+        assert_false(checks.items[0].met);
+        bench_checks_destroy(&checks);
+        bench_results_destroy(&results);
+    }
+}
+
+static const char *const costs[] = {"window", "window-causal", "blocks", "segments", "ragged", "tree"};
+static const char *const lengths[] = {"16384", "65536", "262144", "1048576"};
+
+/* Times per token at the four lengths; returns whether all that is promised of them is met, or -1 where nothing is. */
+static int costs_met(const char *cost, const double *times, const double *peaks, int count)
+{
+    struct bench_results results = {.count = 0};
+    for (int n = 0; n < count; n++) {
+        char id[64];
+        snprintf(id, sizeof id, "cost-%s-t%s", cost, lengths[n]);
+        struct bench_result *row = add_row(&results, id, ATTN_ISA_AVX2);
+        assert_string_equal(row->bcase->cost, cost);
+        row->token_time = times[n];
+        row->peak_gflops = peaks[n];
+    }
+    struct bench_checks checks = check_all(&results, BENCH_ANY_PROCESSOR);
+    int met = checks.count > 0 ? 1 : -1;
+    for (int i = 0; i < checks.count; i++) {
+        assert_true(checks.items[i].at_most);
+        met &= checks.items[i].met;
+    }
+    bench_checks_destroy(&checks);
+    bench_results_destroy(&results);
+    return met;
+}
+
+static void test_costs(void **state)
+{
+    (void)state;
+    static const double even[] = {100.0, 100.0, 100.0, 100.0}, slowed[] = {100.0, 100.0, 100.0, 50.0};
+    for (size_t i = 0; i < sizeof costs / sizeof *costs; i++) {
+        assert_int_equal(costs_met(costs[i], (double[]){1.0, 1.0, 1.0, 1.0}, even, 4), -1); /* nothing to hold */
+        assert_int_equal(costs_met(costs[i], (double[]){1.0, 1.1, 1.2, 1.29}, even, 4), 1);
+        assert_int_equal(costs_met(costs[i], (double[]){0.9, 1.0, 1.6, 3.4}, even, 4), 0);
+        assert_int_equal(costs_met(costs[i], (double[]){1.2, 0.9, 1.0, 1.0}, even, 4), 0); /* 1.33 of the least */
+        assert_int_equal(costs_met(costs[i], (double[]){1.0, 1.0, 1.0, 2.4}, slowed, 4), 1);
+        assert_int_equal(costs_met(costs[i], (double[]){1.0, 1.0, 1.0, 2.8}, slowed, 4), 0);
+        assert_int_equal(costs_met(costs[i], (double[]){3.0}, even, 1), -1);
+        for (int n = 0; n < 4; n++) {
+            char id[64];
+            snprintf(id, sizeof id, "cost-%s-t%s", costs[i], lengths[n]);
+            assert_true(bench_bars_need(bench_case_find(id), ATTN_ISA_SCALAR, BENCH_ANY_PROCESSOR));
+        }
+    }
+}
+
+static double count_one_by_one(const struct bench_problem *p)
+{
+    double pairs = 0.0;
+    for (int64_t s = 0; s < bench_num_sequences(p); s++)
+        for (int64_t h = 0; h < p->bcase->heads; h++)
+            for (int64_t i = 0; i < bench_num_queries(p, s); i++)
+                for (int64_t j = 0; j < bench_num_keys(p, s); j++)
+                    pairs += bench_pair_live(p, s, h, i, j);
+    return pairs;
+}
+
+static void test_pairs(void **state)
+{
+    (void)state;
+    static const enum bench_form forms[] = {BENCH_PLAIN,    BENCH_WINDOW, BENCH_WINDOW_GLOBAL, BENCH_BLOCKS,
+                                            BENCH_SEGMENTS, BENCH_TREE,   BENCH_PREFIX,        BENCH_RAGGED};
+    static const int64_t sizes[] = {0, 1, 2, 7, 48, 400};
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
+        for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
+            for (int causal = ATTN_CAUSAL_NONE; causal <= ATTN_CAUSAL_BOTTOM_RIGHT; causal++) {
+                const bool tree = forms[f] == BENCH_TREE, sized = forms[f] != BENCH_BLOCKS || sizes[n] > 0;
+                const struct bench_case c = {.id = "test",
+                                             .batch = 2,
+                                             .heads = 2,
+                                             .kv_heads = 2,
+                                             .tq = tree ? 40 : 300,
+                                             .tk = 300,
+                                             .d = 4,
+                                             .causal = (attn_causal)causal,
+                                             .form = forms[f],
+                                             .listed = n % 2 == 0 ? 3 : 0,
+                                             .size = sized ? sizes[n] : 16};
+                struct bench_problem p;
+                assert_int_equal(bench_problem_create(&p, &c), 0);
+                if (forms[f] != BENCH_BLOCKS || causal == ATTN_CAUSAL_NONE) /* no case has both */
+                    assert_true(p.live_pairs == count_one_by_one(&p));
+                assert_true(p.live_pairs > 0.0);
+                bench_problem_destroy(&p);
+            }
+}
+
+/* Each query sees what the case's size says, and no more when there are more tokens. */
+static void test_cost_cases(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
+        for (int n = 0; n < 2; n++) {
+            char id[64];
+            snprintf(id, sizeof id, "cost-%s-t%s", costs[i], lengths[n]);
+            struct bench_problem p;
+            assert_int_equal(bench_problem_create(&p, bench_case_find(id)), 0);
+            assert_int_equal(p.batch, 1);
+            assert_int_equal(p.tk, (strcmp(costs[i], "tree") == 0 ? 64 : 0) + (n == 0 ? 16384 : 65536));
+            const double keys = p.live_pairs / (double)p.tq;
+            if (strcmp(costs[i], "tree") == 0)
+                assert_true(keys > (double)(p.tk - 64) && keys <= (double)p.tk);
+            else
+                assert_true(keys > 190.0 && keys <= 196.0); /* with the first tokens of a causal window */
+            bench_problem_destroy(&p);
+        }
+}
+
+/* A pattern lists each block once, in rising order, with the diagonal one. */
+static void test_blocks(void **state)
+{
+    (void)state;
+    const struct bench_case *c = bench_case_find("cost-blocks-t16384");
+    struct bench_problem p = {.bcase = c, .batch = 1, .tq = c->tq, .tk = c->tk};
+    assert_int_equal(bench_form_create(&p), 0);
+    const attn_block_mask *blocks = p.params.block_mask;
+    assert_int_equal(blocks->size, 64);
+    for (int64_t row = 0; row < blocks->rows; row++) {
+        const int32_t *columns = blocks->columns + blocks->offsets[row];
+        assert_int_equal(blocks->offsets[row + 1] - blocks->offsets[row], 3);
+        assert_true(columns[0] >= 0 && columns[0] < columns[1] && columns[1] < columns[2] && columns[2] < blocks->rows);
+        assert_true(columns[0] == row || columns[1] == row || columns[2] == row);
+    }
+    bench_form_destroy(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_processors),
+        cmocka_unit_test(test_bars_of_processors),
+        cmocka_unit_test(test_bars_across_peaks),
+        cmocka_unit_test(test_not_slower_than_naive),
+        cmocka_unit_test(test_costs),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_cost_cases),
+        cmocka_unit_test(test_blocks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
