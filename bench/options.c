@@ -230,7 +230,7 @@ int bench_options_parse(struct bench_options *options, int argc, char **argv)
                                           {"help", no_argument, NULL, 'h'},
                                           {"version", no_argument, NULL, OPT_VERSION},
                                           {NULL, 0, NULL, 0}};
-    *options = (struct bench_options){.repetitions = 10, .min_time = 0.02};
+    *options = (struct bench_options){.repetitions = 10, .min_time = 0.02, .argv = argv};
     int option;
     while ((option = getopt_long(argc, argv, "f:t:r:o:lh", table, NULL)) != -1) {
         const int code = parse_one(options, option);

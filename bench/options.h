@@ -25,6 +25,7 @@ struct bench_options {
     const char *blas; /**< OpenBLAS kernels; NULL: those of isa */
     attn_isa isa;     /**< never ATTN_ISA_AUTO once parsed */
     bool list, check, memory, compare;
+    char **argv;       /**< as the program was started */
     bool memory_child; /**< this process is the fresh one that --memory starts */
 };
 

@@ -42,6 +42,46 @@ static json_t *make_caches(void)
     return caches;
 }
 
+/* An argument as a shell takes it. */
+static void write_argument(FILE *file, const char *text)
+{
+    const bool plain = text[0] != '\0' && text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                            "0123456789_./:=,+@-")] == '\0';
+    if (plain) {
+        fputs(text, file);
+        return;
+    }
+    fputc('\'', file);
+    for (; *text != '\0'; text++)
+        fputs(*text == '\'' ? "'\\''" : (char[]){*text, '\0'}, file);
+    fputc('\'', file);
+}
+
+/* How to get these figures again: the variable that caps the instruction set, and the arguments. NULL without memory.
+ */
+static json_t *make_command(char *const *argv)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    if (file == NULL)
+        return NULL;
+    const char *cap = getenv("ATTN_MAX_CPU_ISA");
+    if (cap != NULL) {
+        fputs("ATTN_MAX_CPU_ISA=", file);
+        write_argument(file, cap);
+        fputc(' ', file);
+    }
+    fputs("attn-bench", file);
+    for (char *const *argument = argv + 1; argv[0] != NULL && *argument != NULL; argument++) {
+        fputc(' ', file);
+        write_argument(file, *argument);
+    }
+    json_t *command = fclose(file) == 0 ? json_string(text) : NULL;
+    free(text);
+    return command;
+}
+
 static json_t *make_context(const struct bench_options *options, const struct bench_machine *machine)
 {
     char date[64] = "", host[256] = "unknown";
@@ -60,6 +100,7 @@ static json_t *make_context(const struct bench_options *options, const struct be
     int failed = set_text(context, "date", date);
     failed |= set_text(context, "host_name", host);
     failed |= set_text(context, "executable", "attn-bench");
+    failed |= json_object_set_new(context, "command", make_command(options->argv));
     failed |= set_integer(context, "num_cpus", sysconf(_SC_NPROCESSORS_ONLN));
     failed |= json_object_set_new(context, "caches", make_caches());
     failed |= json_object_set_new(context, "load_avg", json_pack("[f, f, f]", load[0], load[1], load[2]));

@@ -227,6 +227,8 @@ grep -q 'OMP_THREAD_LIMIT' "$dir/err" || fail "a run without its threads says: $
 [ -s "$dir/out" ] && fail '--out prints on standard output too'
 [ -s "$dir/err" ] && fail "progress is written to a file: $(cat "$dir/err")"
 [ "$(ls "$dir/results")" = run.json ] || fail "--out left files: $(ls "$dir/results")"
+grep '"command": ' "$dir/results/run.json" | grep -qF "attn-bench $tiny --filter '$filter' --format json --out " ||
+    fail "the JSON does not say how it was made: $(grep '"command"' "$dir/results/run.json")"
 for key in context benchmarks name run_type iterations real_time cpu_time time_unit gflops peak_gflops fraction peak_loads_gflops \
     fraction_of_loads isa \
     threads repetitions exp dtype speedup_over_naive max_abs_diff plan; do

@@ -11,6 +11,7 @@ Only one worker runs at any time; the others are stopped (protocol.py).
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -279,6 +280,7 @@ class Coordinator:
 
     def _context(self):
         return {
+            "command": shlex.join(["bench/peers/run", *sys.argv[1:]]),
             "cpu": cpu_name(),
             "cores": len(os.sched_getaffinity(0)),
             "threads": self.threads,
