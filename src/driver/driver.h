@@ -39,6 +39,7 @@ struct attn_sequence attn_sequence_of(const struct attn_problem *problem, int64_
 struct attn_geometry {
     struct attn_kernels kernels;
     int64_t group;          /**< rows that no strip reaches across the multiples of: the blocks of a pattern; or 0 */
+    int gathers;            /**< global queries have a strip of their own */
     int64_t rows_per_block; /**< queries of a task */
     int64_t unit, pieces;   /**< a sequence is cut into units of rows, and these into pieces: the blocks */
     int64_t blocks;         /**< of a head: of one sequence, or of all those of a ragged batch, some of them empty */

@@ -13,10 +13,22 @@
 /* Multiply-adds that are worth a thread: waking one costs some microseconds. */
 #define WORK_PER_THREAD (512.0 * 1024)
 
+/**
+ * Whether global queries are taken out of their strips, into one of their own. What follows from the distance, counts
+ * queries, or shows them to the caller wants those of a strip to be neighbours.
+ */
+static int gathers(const struct attn_problem *problem)
+{
+    const attn_params *p = &problem->params;
+    const int neighbours = p->alibi_slopes || p->relative_bias || p->disentangled || p->callback || p->dropout ||
+                           p->weights || p->key_sums || p->block_mask;
+    return p->window && p->window->num_global > 0 && !neighbours;
+}
+
 static struct attn_scratch_shape scratch_shape(const struct attn_problem *problem, const struct attn_kernels *kernels,
                                                int64_t strips)
 {
-    return attn_scratch_shape_of(kernels, strips, problem->q.shape[3], problem->v.shape[3], problem->k.dtype,
+    return attn_scratch_shape_of(kernels, strips + gathers(problem), problem->q.shape[3], problem->v.shape[3], problem->k.dtype,
                                  problem->v.dtype, problem->params.rope != NULL, problem->params.disentangled != NULL);
 }
 
@@ -94,6 +106,7 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
     }
     geometry.blocks = count_blocks(problem, geometry.unit, geometry.pieces);
     geometry.tasks = problem->params.key_sums ? heads : heads * geometry.blocks;
+    geometry.gathers = gathers(problem);
     geometry.threads = threads;
     geometry.parallel = geometry.tasks >= parallel ? parallel : geometry.tasks > 0 ? (int)geometry.tasks : 1;
     geometry.key_block = (int)scratch_shape(problem, kernels, per_task * unit_strips).key_block;

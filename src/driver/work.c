@@ -249,6 +249,7 @@ void attn_run_block(const struct attn_problem *problem, const struct attn_geomet
         .kernels = &geometry->kernels,
         .drop = {.batch = s, .head = h, .query_index = first, .first = sequence.begin},
         .group = geometry->group,
+        .gathers = geometry->gathers,
         .scratch = scratch,
     };
     set_numbers(problem, &sequence, s, h, first, &work);

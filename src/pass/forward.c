@@ -29,13 +29,34 @@
 #include <assert.h>
 #include <math.h>
 
-/** Smallest and largest of n labels. */
-static void label_range(const int32_t *labels, int64_t n, int32_t *first, int32_t *last)
+/** A strip in the ith place of the scratch memory, for rows queries. */
+static struct strip strip_in(const struct pass *pass, int64_t i, int rows)
 {
-    *first = *last = labels[0];
-    for (int64_t i = 1; i < n; i++) {
-        *first = labels[i] < *first ? labels[i] : *first;
-        *last = labels[i] > *last ? labels[i] : *last;
+    const struct attn_work *work = pass->work;
+    const struct attn_scratch *scratch = &pass->scratch;
+    const int64_t full = pass->vectors->strip, at = i * full;
+    const int lanes = pass->vectors->lanes, per_word = pass->scores->channels_per_word;
+    struct strip strip = {.q = scratch->q + at * ((work->dk + per_word - 1) / per_word),
+                          .o = scratch->o + at * work->dv,
+                          .m = scratch->m + at,
+                          .l = scratch->l + at,
+                          .factor = scratch->factor ? scratch->factor + at : NULL,
+                          .validity = scratch->validity ? scratch->validity + at : NULL,
+                          .shift = scratch->shift ? scratch->shift + at : NULL,
+                          .rows = rows,
+                          .nv = (rows + lanes - 1) / lanes};
+    strip.width = strip.nv * lanes;
+    return strip;
+}
+
+/** Smallest and largest label of a strip's rows. */
+static void find_labels(const struct attn_work *work, struct strip *strip)
+{
+    const int32_t *labels = work->view.q_labels;
+    for (int r = 0; labels && r < strip->rows; r++) {
+        const int32_t label = labels[query_of(strip, r)];
+        strip->first_label = r == 0 || label < strip->first_label ? label : strip->first_label;
+        strip->last_label = r == 0 || label > strip->last_label ? label : strip->last_label;
     }
 }
 
@@ -43,7 +64,6 @@ static void label_range(const int32_t *labels, int64_t n, int32_t *first, int32_
 static struct strip strip_at(const struct pass *pass, int64_t i)
 {
     const struct attn_work *work = pass->work;
-    const struct attn_scratch *scratch = &pass->scratch;
     const int64_t full = pass->vectors->strip, lanes = pass->vectors->lanes;
     const int64_t height = attn_strip_rows(full, lanes, work->group);
     const int64_t per_group = attn_group_strips(full, lanes, work->group);
@@ -52,21 +72,24 @@ static struct strip strip_at(const struct pass *pass, int64_t i)
     int64_t left = work->num_queries - first;
     if (work->group && work->group - within < left)
         left = work->group - within;
-    const int rows = left < height ? (int)left : (int)height, per_word = pass->scores->channels_per_word;
-    struct strip strip = {.q = scratch->q + i * full * ((work->dk + per_word - 1) / per_word),
-                          .o = scratch->o + i * full * work->dv,
-                          .m = scratch->m + i * full,
-                          .l = scratch->l + i * full,
-                          .factor = scratch->factor ? scratch->factor + i * full : NULL,
-                          .validity = scratch->validity ? scratch->validity + i * full : NULL,
-                          .shift = scratch->shift ? scratch->shift + i * full : NULL,
-                          .first = first,
-                          .rows = rows,
-                          .nv = (int)((rows + lanes - 1) / lanes)};
-    strip.width = strip.nv * (int)lanes;
-    if (work->view.q_labels)
-        label_range(work->view.q_labels + first, rows, &strip.first_label, &strip.last_label);
+    struct strip strip = strip_in(pass, i, (int)(left < height ? left : height));
+    strip.first = first;
+    find_labels(work, &strip);
     return strip;
+}
+
+/** Gives the global queries a strip, behind the others, if there are some and one holds them. */
+static void gather_global_queries(struct pass *pass)
+{
+    const struct attn_work *work = pass->work;
+    const int64_t count = work->gathers ? attn_global_queries(work, pass->gathered) : 0;
+    pass->num_gathered = count <= pass->vectors->strip && count < work->num_queries ? (int)count : 0;
+    if (pass->num_gathered == 0)
+        return;
+    struct strip *strip = &pass->strips[pass->num_strips];
+    *strip = strip_in(pass, pass->num_strips++, pass->num_gathered);
+    strip->gathered = pass->gathered;
+    find_labels(work, strip);
 }
 
 void attn_begin_pass(struct pass *pass, const struct attn_work *work)
@@ -83,11 +106,12 @@ void attn_begin_pass(struct pass *pass, const struct attn_work *work)
         attn_num_strips(kernels->vectors->strip, kernels->vectors->lanes, work->group, work->num_queries);
     assert(pass->num_strips <= ATTN_MAX_STRIPS);
     const struct attn_scratch_shape shape =
-        attn_scratch_shape_of(kernels, pass->num_strips, work->dk, work->dv, work->k.dtype, work->v.dtype,
+        attn_scratch_shape_of(kernels, pass->num_strips + work->gathers, work->dk, work->dv, work->k.dtype, work->v.dtype,
                               work->rope.q.data != NULL, has_relative(work));
     attn_scratch_layout(&pass->scratch, work->scratch, &shape);
     for (int64_t i = 0; i < pass->num_strips; i++)
         pass->strips[i] = strip_at(pass, i);
+    gather_global_queries(pass);
 }
 
 /** Asks for rows of width elements that will be read (or, with write, written) soon; L2 has room for them. */
@@ -201,10 +225,10 @@ static void run_unit(const struct pass *pass, struct key_block *keys, struct str
 static void run_block(struct pass *pass, const struct span *span, int last)
 {
     const struct attn_work *work = pass->work;
-    struct run runs[ATTN_MAX_STRIPS];
+    struct run runs[ATTN_MAX_STRIPS + 1];
     int lo = span->size, hi = 0;
     for (int64_t i = 0; i < pass->num_strips; i++) {
-        if (!attn_next_run(work, &pass->strips[i], span, 0, &runs[i])) {
+        if (!attn_next_run(pass, &pass->strips[i], span, 0, &runs[i])) {
             runs[i].lo = runs[i].hi = span->size;
             continue;
         }
@@ -223,7 +247,7 @@ static void run_block(struct pass *pass, const struct span *span, int last)
         int more = runs[i].lo < runs[i].hi;
         while (more) {
             run_unit(pass, &keys, strip, &runs[i]);
-            more = work->view.pattern_size && attn_next_run(work, strip, span, runs[i].hi, &runs[i]);
+            more = work->view.pattern_size && attn_next_run(pass, strip, span, runs[i].hi, &runs[i]);
         }
     }
 }
@@ -242,9 +266,9 @@ static void finish_strip(const struct pass *pass, const struct strip *strip, flo
                                        .lse = work->lse ? lse : NULL};
     pass->vectors->finish(strip->nv, &finish);
     for (int r = 0; work->lse && r < strip->rows; r++)
-        work->lse[(strip->first + r) * work->lse_stride] = lse[r];
+        work->lse[query_of(strip, r) * work->lse_stride] = lse[r];
     char *rows[ATTN_MAX_STRIP];
-    row_pointers(&work->out, strip->first, strip->rows, rows);
+    strip_rows(&work->out, strip, 0, strip->rows, rows);
     if (strip->started) {
         pass->vectors->write_rows(rows, work->out.dtype, strip->o, strip->width, strip->rows, work->dv, inverse);
     } else {

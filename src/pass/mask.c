@@ -59,8 +59,9 @@ struct extent {
 };
 
 /** live[j * pitch + r] = mask(r, j); rows behind the last repeat it. */
-static struct extent stage_live(uint8_t *live, ptrdiff_t pitch, int width, struct attn_grid mask, int rows, int n)
+static struct extent stage_live(uint8_t *live, ptrdiff_t pitch, const struct strip *strip, struct attn_grid mask, int n)
 {
+    const int width = strip->width, rows = strip->rows;
     const uint8_t *src = mask.data;
     vb any = {0}, zero = {0};
     if (mask.query_stride == 0) {
@@ -72,10 +73,11 @@ static struct extent stage_live(uint8_t *live, ptrdiff_t pitch, int width, struc
         }
         return (struct extent){any_byte(any), !any_byte(zero)};
     }
-    if (mask.key_stride != 1) {
+    if (mask.key_stride != 1 || strip->gathered) {
         for (int j = 0; j < n; j++) {
             for (int r = 0; r < width; r++) {
-                const uint8_t byte = src[(r < rows ? r : rows - 1) * mask.query_stride + j * mask.key_stride];
+                const int64_t query = query_of(strip, r < rows ? r : rows - 1) - strip->first;
+                const uint8_t byte = src[query * mask.query_stride + j * mask.key_stride];
                 any[0] |= byte;
                 zero[0] |= byte == 0;
                 live[(ptrdiff_t)j * pitch + r] = byte;
@@ -118,10 +120,12 @@ static float element_of(attn_dtype dtype, const void *p, ptrdiff_t i)
 }
 
 /** bias[j * width + r] = mask(r, j), in natural units still. */
-static void stage_bias(const struct pass *pass, float *bias, int width, const struct attn_grid *mask, int rows, int n)
+static void stage_bias(const struct pass *pass, float *bias, const struct strip *strip, const struct attn_grid *mask,
+                       int n)
 {
+    const int width = strip->width, rows = strip->rows;
     const ptrdiff_t size = (ptrdiff_t)attn_dtype_size(mask->dtype);
-    if (mask->query_stride != 0 && mask->key_stride == 1) {
+    if (mask->query_stride != 0 && mask->key_stride == 1 && !strip->gathered) {
         const struct attn_rows src = {mask->data, mask->query_stride * size, mask->dtype};
         char *pointers[ATTN_MAX_STRIP];
         row_pointers(&src, 0, rows, pointers);
@@ -133,7 +137,8 @@ static void stage_bias(const struct pass *pass, float *bias, int width, const st
             bias[r] = mask->query_stride != 0 && r >= rows ? 0.0f
                       : r > 0 && mask->query_stride == 0
                           ? bias[0]
-                          : element_of(mask->dtype, mask->data, r * mask->query_stride + j * mask->key_stride);
+                          : element_of(mask->dtype, mask->data,
+                                       (query_of(strip, r) - strip->first) * mask->query_stride + j * mask->key_stride);
 }
 
 /* -------------------------------------------------------- biases by distance -- */
@@ -233,7 +238,7 @@ static enum attn_mask_kind stage_bytes(const struct pass *pass, const struct str
     if (work->mask.data) {
         struct attn_grid grid = work->mask;
         grid.data = (uint8_t *)grid.data + strip->first * grid.query_stride + first * grid.key_stride;
-        const struct extent extent = stage_live(live, pitch, strip->width, grid, strip->rows, n);
+        const struct extent extent = stage_live(live, pitch, strip, grid, n);
         if (!extent.any)
             return MASK_DEAD;
         staged = !extent.all;
@@ -243,7 +248,7 @@ static enum attn_mask_kind stage_bytes(const struct pass *pass, const struct str
     if (!staged)
         memset(live, 1, (size_t)(n * pitch));
     if (run != RUN_WHOLE)
-        attn_hide_by_rules(work, strip, first, n, live, pitch);
+        attn_hide_by_rules(pass, strip, first, n, live, pitch);
     return run == RUN_MIXED && !any_live(live, pitch, strip->rows, n) ? MASK_DEAD : MASK_LIVE;
 }
 
@@ -256,7 +261,7 @@ static enum attn_mask_kind stage_floats(const struct pass *pass, const struct st
         struct attn_grid grid = work->bias;
         grid.data = (char *)grid.data + (strip->first * grid.query_stride + first * grid.key_stride) *
                                             (ptrdiff_t)attn_dtype_size(grid.dtype);
-        stage_bias(pass, pass->scratch.bias, strip->width, &grid, strip->rows, n);
+        stage_bias(pass, pass->scratch.bias, strip, &grid, n);
     }
     const int sees = pass->vectors->join_bias(strip->nv, n, pass->scratch.bias, work->bias.data != NULL, distances,
                                               bytes ? pass->scratch.live : NULL, attn_live_pitch(pass->vectors->strip));

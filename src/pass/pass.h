@@ -25,6 +25,7 @@
 struct strip {
     float *q, *o, *m, *l, *factor, *validity, *shift; /**< its parts of what struct attn_scratch describes */
     int64_t first;                                    /**< its first query within the block of queries */
+    const int64_t *gathered;                          /**< [rows] its queries, rising; NULL: those from first on */
     int rows, nv, width;                              /**< queries, vectors, lanes */
     int started;                                      /**< o holds something */
     int32_t first_label, last_label;                  /**< smallest and largest of its rows' documents */
@@ -37,8 +38,11 @@ struct pass {
     const struct attn_score_kernels *scores;
     const struct attn_value_kernels *values;
     struct attn_scratch scratch;
-    struct strip strips[ATTN_MAX_STRIPS];
+    struct strip strips[ATTN_MAX_STRIPS + 1];
     int64_t num_strips;
+    /* Global queries see all keys: they have a strip of their own, the last one, so that their neighbours need not. */
+    int64_t gathered[ATTN_MAX_STRIP];
+    int num_gathered; /**< 0: none, or they stay with their neighbours */
 };
 
 /** Cuts the block of queries into strips; leaves q to attn_pack_strip(). */
@@ -48,6 +52,20 @@ void attn_begin_pass(struct pass *pass, const struct attn_work *work);
 static inline char *row_of(const struct attn_rows *rows, int64_t i)
 {
     return (char *)rows->data + i * rows->stride;
+}
+
+/** Query of a lane, within the block of queries. */
+static inline int64_t query_of(const struct strip *strip, int lane)
+{
+    return strip->gathered ? strip->gathered[lane] : strip->first + lane;
+}
+
+/** Pointers to n rows of a strip, from lane first on. */
+static inline void strip_rows(const struct attn_rows *rows, const struct strip *strip, int first, int n,
+                              char **pointers)
+{
+    for (int i = 0; i < n; i++)
+        pointers[i] = row_of(rows, query_of(strip, first + i));
 }
 
 /** Pointers to n rows from row first on. */
@@ -83,11 +101,14 @@ struct span {
     int64_t first_global, last_global; /**< its first and last global keys; last before first: none */
 };
 
+/** Global queries of a block of queries, in gathered if there are at most ATTN_MAX_STRIP; returns how many. */
+int64_t attn_global_queries(const struct attn_work *work, int64_t gathered[ATTN_MAX_STRIP]);
+
 /** The span of a block that begins at key first, size keys long. */
 struct span attn_span_at(const struct attn_work *work, int64_t first, int size);
 
 /** The first run of a block at or behind key from of it. Returns 0 if the strip sees no key from there on. */
-int attn_next_run(const struct attn_work *work, const struct strip *strip, const struct span *span, int from,
+int attn_next_run(const struct pass *pass, const struct strip *strip, const struct span *span, int from,
                   struct run *run);
 
 /** From first, a multiple of the block's size, on: the next block of keys that one of the strips may see. */
@@ -98,7 +119,7 @@ int64_t attn_visible_end(const struct attn_work *work);
 
 /** Clears the bytes, pitch apart, of what a strip does not see of n keys from first on, by rules. Rows behind the
  * strip's last keep theirs or lose them; nobody looks. */
-void attn_hide_by_rules(const struct attn_work *work, const struct strip *strip, int64_t first, int n, uint8_t *live,
+void attn_hide_by_rules(const struct pass *pass, const struct strip *strip, int64_t first, int n, uint8_t *live,
                         ptrdiff_t pitch);
 
 /* -------------------------------------------------------------- tiles -- */

@@ -42,10 +42,15 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip)
     for (int r = 0; r < strip->width; r += step) {
         const int n = strip->rows - r < step ? strip->rows - r : step;
         char *pointers[ATTN_MAX_STRIP];
-        struct attn_rows rows = {row_of(&work->q, strip->first + r), work->q.stride, work->q.dtype};
-        if (rotates)
-            rows = rotated_rows(pass, &work->rope.q, strip->first + r, &rows, n, pass->scratch.rotated);
-        row_pointers(&rows, 0, n, pointers);
+        struct attn_rows rows = work->q;
+        strip_rows(&work->q, strip, r, n, pointers);
+        const int together = strip->gathered ? 1 : n; /* rows that lie as their table's rows do */
+        for (int i = 0; rotates && i < n; i += together) {
+            const struct attn_rows some = {pointers[i], work->q.stride, work->q.dtype};
+            rows = rotated_rows(pass, &work->rope.q, query_of(strip, r + i), &some, together,
+                                pass->scratch.rotated + i * (ptrdiff_t)work->dk);
+            row_pointers(&rows, 0, together, pointers + i);
+        }
         const struct attn_pack_queries x = {.rows = (const char *const *)pointers,
                                             .dtype = rows.dtype,
                                             .n = n,

@@ -38,6 +38,25 @@ static int any_global(const struct attn_view *view, int64_t first, int64_t end)
     return at < view->num_global && view->global[at] < end + view->global_shift;
 }
 
+int64_t attn_global_queries(const struct attn_work *work, int64_t gathered[ATTN_MAX_STRIP])
+{
+    const struct attn_view *view = &work->view;
+    const int64_t shift = view->position + view->global_shift; /* of row 0 */
+    const int64_t first = lower_bound(view->global, view->num_global, shift);
+    const int64_t count = lower_bound(view->global, view->num_global, shift + work->num_queries) - first;
+    for (int64_t i = 0; i < count && count <= ATTN_MAX_STRIP; i++)
+        gathered[i] = view->global[first + i] - shift;
+    return count;
+}
+
+/** Whether the window is lifted for some of the strip's rows. Gathered rows do not count where they came from. */
+static int has_global_rows(const struct pass *pass, const struct strip *strip)
+{
+    const struct attn_view *view = &pass->work->view;
+    const int64_t position = view->position + strip->first;
+    return strip->gathered || (!pass->num_gathered && any_global(view, position, position + strip->rows));
+}
+
 struct span attn_span_at(const struct attn_work *work, int64_t first, int size)
 {
     const struct attn_view *view = &work->view;
@@ -111,12 +130,12 @@ static int has_window(const struct attn_view *view)
  * Narrows lo..hi to what the window of rows row..last shows, with the first and the global tokens. Returns whether
  * some of that is there because the window is lifted for it.
  */
-static int narrow_to_window(const struct attn_work *work, const struct span *span, int64_t row, int64_t last,
-                            int64_t *lo, int64_t *hi)
+static int narrow_to_window(const struct pass *pass, const struct strip *strip, const struct span *span, int64_t row,
+                            int64_t last, int64_t *lo, int64_t *hi)
 {
-    const struct attn_view *view = &work->view;
+    const struct attn_view *view = &pass->work->view;
     const int64_t from = *lo, end = *hi;
-    if (any_global(view, view->position + row, view->position + last + 1))
+    if (has_global_rows(pass, strip))
         return 1;
     *lo = row + view->window_first > from ? row + view->window_first : from;
     *hi = last + view->window_last + 1 < end ? last + view->window_last + 1 : end;
@@ -135,11 +154,12 @@ static int narrow_to_window(const struct attn_work *work, const struct span *spa
     return lifted;
 }
 
-int attn_next_run(const struct attn_work *work, const struct strip *strip, const struct span *span, int from,
+int attn_next_run(const struct pass *pass, const struct strip *strip, const struct span *span, int from,
                   struct run *run)
 {
+    const struct attn_work *work = pass->work;
     const struct attn_view *view = &work->view;
-    const int64_t row = strip->first, last = row + strip->rows - 1;
+    const int64_t row = query_of(strip, 0), last = query_of(strip, strip->rows - 1);
     int64_t lo = span->first + from, hi = span->first + span->size;
     int mixed = 0;
     if (view->k_labels) {
@@ -153,7 +173,7 @@ int attn_next_run(const struct attn_work *work, const struct strip *strip, const
     hi = end < hi ? end : hi;
     if (lo >= hi)
         return 0;
-    const int lifted = has_window(view) && narrow_to_window(work, span, row, last, &lo, &hi);
+    const int lifted = has_window(view) && narrow_to_window(pass, strip, span, row, last, &lo, &hi);
     if (lo >= hi)
         return 0;
     if (view->pattern_size) {
@@ -166,8 +186,9 @@ int attn_next_run(const struct attn_work *work, const struct strip *strip, const
     lo = start;
     mixed |= view->tree && hi > view->tree_first;
     const int hides_causal = row + view->diagonal < hi - 1;
-    const int hides_window = has_window(view) && (last + view->window_first > lo || row + view->window_last < hi - 1);
-    mixed |= (prefix && hides_causal) || (lifted && hides_window);
+    const int hides_window =
+        has_window(view) && !strip->gathered && (last + view->window_first > lo || row + view->window_last < hi - 1);
+    mixed |= (prefix && hides_causal) || (lifted && hides_window) || (strip->gathered && hides_causal);
     run->kind = mixed ? RUN_MIXED : hides_window ? RUN_DISTANCE : hides_causal ? RUN_DIAGONAL : RUN_WHOLE;
     run->lo = (int)(lo - span->first);
     run->hi = (int)(hi - span->first);
@@ -199,13 +220,33 @@ static int64_t next_labelled(const struct attn_view *view, const struct strip *s
     return end;
 }
 
+/** The first block from first on with a key of the window of some row, a first token or a global one. */
+static int64_t next_in_window(const struct attn_work *work, int64_t first, int64_t size)
+{
+    const struct attn_view *view = &work->view;
+    int64_t key = view->window_first > first ? view->window_first : first;
+    if (key > work->num_queries - 1 + view->window_last)
+        key = work->num_keys;
+    if (first < view->first_tokens)
+        return first;
+    const int64_t at = lower_bound(view->global, view->num_global, first + view->global_shift);
+    if (at < view->num_global && view->global[at] - view->global_shift < key)
+        key = view->global[at] - view->global_shift;
+    return key < work->num_keys ? key / size * size : work->num_keys;
+}
+
 int64_t attn_next_block(const struct pass *pass, const struct strip *strips, int64_t num_strips, int64_t first)
 {
     const struct attn_work *work = pass->work;
     const struct attn_view *view = &work->view;
     const int64_t size = pass->scratch.key_block, keys = work->num_keys;
-    if (first >= view->first_tokens && view->num_global == 0 && view->window_first >= first + size)
-        first = view->window_first / size * size;
+    if (has_window(view)) {
+        int lifted = 0;
+        for (int64_t i = 0; i < num_strips; i++)
+            lifted |= has_global_rows(pass, &strips[i]);
+        if (!lifted)
+            first = next_in_window(work, first, size);
+    }
     if (view->k_labels && first < keys) {
         const int64_t blocks = (keys + size - 1) / size;
         int64_t next = blocks;
@@ -261,20 +302,21 @@ static void hide_by_window(const struct attn_view *view, int64_t row, int64_t j,
         live[r] |= before[r] & global_rows[r];
 }
 
-void attn_hide_by_rules(const struct attn_work *work, const struct strip *strip, int64_t first, int n, uint8_t *live,
+void attn_hide_by_rules(const struct pass *pass, const struct strip *strip, int64_t first, int n, uint8_t *live,
                         ptrdiff_t pitch)
 {
-    const struct attn_view *view = &work->view;
+    const struct attn_view *view = &pass->work->view;
+    const int width = strip->width, window = has_window(view) && !strip->gathered;
     const int64_t position = view->position + strip->first;
-    const int width = strip->width;
-    const int window = has_window(view);
     uint8_t global_rows[ATTN_MAX_STRIP];
-    const int any_global_row = window && any_global(view, position, position + strip->rows);
+    const int any_global_row = window && has_global_rows(pass, strip);
     for (int r = 0; any_global_row && r < width; r++)
         global_rows[r] = (uint8_t)-any_global(view, position + r, position + r + 1);
     for (int64_t j = first; j < first + n; j++, live += pitch) {
-        if (j >= view->prefix)
+        if (j >= view->prefix && !strip->gathered)
             hide_lanes(live, 0, j - view->diagonal - strip->first, width);
+        for (int r = 0; j >= view->prefix && strip->gathered && r < strip->rows; r++)
+            live[r] &= (uint8_t) - (j <= strip->gathered[r] + view->diagonal);
         if (window)
             hide_by_window(view, strip->first, j, any_global_row ? global_rows : NULL, width, live);
         if (view->pattern_size) {
@@ -284,11 +326,11 @@ void attn_hide_by_rules(const struct attn_work *work, const struct strip *strip,
                 memset(live, 0, (size_t)width);
         }
         for (int r = 0; view->k_labels && r < strip->rows; r++)
-            live[r] &= (uint8_t) - (view->q_labels[strip->first + r] == view->k_labels[j]);
+            live[r] &= (uint8_t) - (view->q_labels[query_of(strip, r)] == view->k_labels[j]);
         if (view->tree && j >= view->tree_first) {
             const int64_t bit = j - view->tree_first;
             for (int r = 0; r < strip->rows; r++)
-                if (!(view->tree[(strip->first + r) * view->tree_words + bit / 64] >> (bit % 64) & 1))
+                if (!(view->tree[query_of(strip, r) * view->tree_words + bit / 64] >> (bit % 64) & 1))
                     live[r] = 0;
         }
     }

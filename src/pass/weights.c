@@ -114,7 +114,7 @@ void attn_strip_weights(const struct pass *pass, struct strip *strip, const floa
          first = attn_next_block(pass, strip, 1, first + size)) {
         const struct span span = attn_span_at(work, first, (int)(visible - first < size ? visible - first : size));
         struct run run = {.hi = 0};
-        while (attn_next_run(work, strip, &span, run.hi, &run)) {
+        while (attn_next_run(pass, strip, &span, run.hi, &run)) {
             const struct key_block keys = attn_key_block_at(pass, &span, run.lo, run.hi, 0);
             const int64_t at = first + run.lo, n = run.hi - run.lo;
             const int any = run_weights(pass, strip, inverse, &keys, &run);

@@ -96,6 +96,7 @@ struct attn_work {
     struct attn_drop drop; /**< batch, head, and for row 0 query_index, for key 0 first: as the caller counts */
     attn_score_callback *callback;
     void *callback_user;
+    int gathers;           /**< global queries may have a strip of their own: there is scratch for one more */
     int64_t group;         /**< rows that a strip does not reach across the multiples of; 0: strips follow each other */
     struct attn_grid mask; /**< uint8_t, non-zero attends */
     struct attn_grid bias; /**< f32, bf16 or f16, natural units, added to the scaled score */
