@@ -28,8 +28,9 @@ static int gathers(const struct attn_problem *problem)
 static struct attn_scratch_shape scratch_shape(const struct attn_problem *problem, const struct attn_kernels *kernels,
                                                int64_t strips)
 {
-    return attn_scratch_shape_of(kernels, strips + gathers(problem), problem->q.shape[3], problem->v.shape[3], problem->k.dtype,
-                                 problem->v.dtype, problem->params.rope != NULL, problem->params.disentangled != NULL);
+    return attn_scratch_shape_of(kernels, strips + gathers(problem), problem->q.shape[3], problem->v.shape[3],
+                                 problem->k.dtype, problem->v.dtype, problem->params.rope != NULL,
+                                 problem->params.disentangled != NULL);
 }
 
 static size_t scratch_size(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t strips)

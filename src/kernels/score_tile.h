@@ -47,7 +47,7 @@ ATTN_INLINE vf score_finish(const struct attn_score_operands *x, int j, vs sum)
 }
 #endif
 
-typedef vs score_sums[VF_KEYS][VF_STRIP];
+typedef vs score_sums[2 * VF_KEYS][VF_STRIP];
 
 /** Stores the scores of a register tile with their mask, and raises max to their maximum per lane, NaN left out. */
 ATTN_INLINE void store_scores(const enum attn_mask_kind kind, const int nk, const int v0, const int nv,
@@ -70,7 +70,7 @@ ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const stru
                             vf *max)
 {
     score_sums acc;
-    const char *row[VF_KEYS];
+    const char *row[2 * VF_KEYS];
     const float *q = x->q;
     ATTN_UNROLL
     for (int i = 0; i < nk; i++) {
@@ -127,10 +127,14 @@ ATTN_INLINE void score_body(const int nv, const struct attn_score_operands *x, i
     for (int v = 0; v < nv; v++)
         max[v] = vf_set1(-INFINITY);
     int j = 0;
-    for (; j + VF_KEYS <= n; j += VF_KEYS) {
+    for (; j + TILE_ROWS(nv, VF_KEYS) <= n; j += TILE_ROWS(nv, VF_KEYS)) {
         for (int i = 0; i < 2 && x->next[i].data; i++)
-            prefetch_rows(&x->next[i], j, j + VF_KEYS, x->next_width[i], 0);
+            prefetch_rows(&x->next[i], j, j + TILE_ROWS(nv, VF_KEYS), x->next_width[i], 0);
+        score_visible(TILE_ROWS(nv, VF_KEYS), nv, x, j, max);
+    }
+    if (nv == 1 && j + VF_KEYS <= n) {
         score_visible(VF_KEYS, nv, x, j, max);
+        j += VF_KEYS;
     }
     if (VF_KEYS > 4 && j + 4 <= n) {
         score_visible(4, nv, x, j, max);

@@ -33,7 +33,7 @@ ATTN_INLINE vf dot_seen(vw v, vw p, const vm *sees, vf c)
 /** Adds the part of the words before x->ends[w], for vector w, to channels c..c+nc-1. */
 ATTN_INLINE void value_columns(const int nc, const int nv, const struct attn_value_operands *x, int64_t c)
 {
-    vf acc[VF_CHANNELS][VF_STRIP];
+    vf acc[2 * VF_CHANNELS][VF_STRIP];
     float *o = x->o + c * nv * VF_LEN;
     const char *v = x->v + c * ATTN_WORD;
     const float *p = x->p;
@@ -90,8 +90,12 @@ ATTN_INLINE void value_body(const int nv, const struct attn_value_operands *x)
 {
     const int64_t dv = x->dv;
     int64_t c = 0;
-    for (; c + VF_CHANNELS <= dv; c += VF_CHANNELS)
+    for (; c + TILE_ROWS(nv, VF_CHANNELS) <= dv; c += TILE_ROWS(nv, VF_CHANNELS))
+        value_columns(TILE_ROWS(nv, VF_CHANNELS), nv, x, c);
+    if (nv == 1 && c + VF_CHANNELS <= dv) {
         value_columns(VF_CHANNELS, nv, x, c);
+        c += VF_CHANNELS;
+    }
     if (VF_CHANNELS > 4 && c + 4 <= dv) {
         value_columns(4, nv, x, c);
         c += 4;

@@ -24,6 +24,12 @@
 /** Queries in a full strip. */
 #define STRIP (VF_STRIP * VF_LEN)
 
+/**
+ * Rows of a register tile: twice as many where the strip has one vector, whose few chains of sums would each wait for
+ * the multiply-add before.
+ */
+#define TILE_ROWS(nv, rows) ((nv) == 1 ? 2 * (rows) : (rows))
+
 /** Calls a body with a constant number of vectors. */
 #if VF_STRIP != 3 && VF_STRIP != 4
 #error "ATTN_BY_WIDTH has no case for this VF_STRIP"

@@ -379,6 +379,36 @@ static int dropped_weights(struct rng *rng, attn_isa isa)
     return holds;
 }
 
+/** Global queries have a strip of their own, but for calls that ask for weights: the same bits of out and lse. */
+static int global_queries_apart(struct rng *rng, attn_isa isa)
+{
+    struct problem p;
+    problem_random(&p, rng, isa, WITH_ALL);
+    int64_t global[8], count = 0;
+    for (int64_t t = 0; t < p.k.shape[2] && count < 8; t += rng_range(rng, 1, 40))
+        global[count++] = t;
+    const attn_window window = {.left = rng_range(rng, 0, 30),
+                                .right = rng_range(rng, 0, 30),
+                                .first_tokens = rng_range(rng, 0, 2),
+                                .global = global,
+                                .num_global = count};
+    p.params.window = &window;
+    struct result together = problem_run(&p), apart = result_allocate(&p);
+    struct call call;
+    call_initialize(&call, &p, &apart);
+    call.params.weights = call.params.key_sums = NULL;
+    call.params.weight_rows = NULL;
+    call.params.num_weight_rows = 0;
+    must_succeed(attn_forward(&p.q, &p.k, &p.v, &call.out, &call.params), "global queries apart");
+    const int64_t rows = apart.batch * apart.heads * apart.tq;
+    const int holds = memcmp(apart.out, together.out, (size_t)rows * result_row_size(&apart)) == 0 &&
+                      memcmp(apart.lse, together.lse, (size_t)rows * sizeof *apart.lse) == 0;
+    result_free(&together);
+    result_free(&apart);
+    problem_free(&p);
+    return holds;
+}
+
 int main(int argc, char **argv)
 {
     static const struct property properties[] = {
@@ -391,6 +421,7 @@ int main(int argc, char **argv)
         {"ragged sequences alone", ragged_is_each_alone},
         {"other ragged sequences", other_sequences},
         {"sorted segments are a ragged batch", sorted_segments},
+        {"global queries apart", global_queries_apart},
         {"dropout of nothing", dropout_of_nothing},
         {"dropout and threads", dropout_and_threads},
         {"dropped weights", dropped_weights},
