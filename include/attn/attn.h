@@ -44,7 +44,9 @@
  *    memory) never reaches the output. A NaN in a live slot does.
  *  - On one instruction set a query's result is the same to the last bit from
  *    run to run, for any number of threads, and whatever other queries, heads,
- *    sequences or padding the call holds.
+ *    sequences or padding the call holds. (With ATTN_QK_INT8 a call whose last
+ *    query sees fewer than 512 keys may differ, within rounding, from a longer
+ *    one that begins with it.)
  *  - An option that is not implemented is refused with ATTN_UNSUPPORTED.
  *    Nothing is ever ignored.
  *
