@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "io/atomic.h"
+#include "io/replace.h"
 #include "io/npy.h"
 #include "io/safetensors.h"
 
@@ -50,7 +50,7 @@ bool output_add(struct output_set *set, const char *option, const char *spec, co
                            spec);
     else if (item->name != NULL && strcmp(item->name, "__metadata__") == 0)
         ok = io_fail_usage(error, "%s '%s': a safetensors file reserves the name __metadata__", option, spec);
-    ok = ok && atomic_target(&item->path, parts.path, error);
+    ok = ok && replace_target(&item->path, parts.path, error);
     for (int i = 0; ok && i < set->count; i++)
         ok = compatible(&set->items[i], item, error);
     file_spec_free(&parts);
@@ -98,16 +98,16 @@ bool output_spare_input(const struct output_set *set, const char *option, const 
     return ok;
 }
 
-static bool write_npy(struct atomic_file *file, const struct array *array, struct io_error *error)
+static bool write_npy(struct replacement *file, const struct array *array, struct io_error *error)
 {
     char header[NPY_HEADER_SPACE];
     size_t length = npy_header_write(header, &array->is);
     if (length == 0)
         return io_fail(error, "%s: a .npy file cannot hold %s", file->path, array_dtype_name(array->is.dtype));
-    return atomic_write(file, header, length, error) && atomic_write(file, array->data, array->size, error);
+    return replace_write(file, header, length, error) && replace_write(file, array->data, array->size, error);
 }
 
-static bool write_safetensors(struct atomic_file *file, const struct output_set *set, int first, struct io_error *error)
+static bool write_safetensors(struct replacement *file, const struct output_set *set, int first, struct io_error *error)
 {
     const char *names[OUTPUT_MAX];
     const struct array *arrays[OUTPUT_MAX];
@@ -122,9 +122,9 @@ static bool write_safetensors(struct atomic_file *file, const struct output_set 
     size_t length;
     if (!safetensors_header_write(&header, &length, names, arrays, count, file->path, error))
         return false;
-    bool ok = atomic_write(file, header, length, error);
+    bool ok = replace_write(file, header, length, error);
     for (size_t i = 0; ok && i < count; i++)
-        ok = atomic_write(file, arrays[i]->data, arrays[i]->size, error);
+        ok = replace_write(file, arrays[i]->data, arrays[i]->size, error);
     free(header);
     return ok;
 }
@@ -141,25 +141,24 @@ static bool already_written(const struct output_set *set, int index)
 
 bool output_write(const struct output_set *set, struct io_error *error)
 {
-    struct atomic_file files[OUTPUT_MAX];
+    struct replacement files[OUTPUT_MAX];
     int count = 0;
     bool ok = true;
-    sigset_t before;
-    atomic_hold_signals(&before);
+    struct replace_signals signals;
+    replace_hold_signals(&signals);
     for (int i = 0; ok && i < set->count; i++) {
         if (already_written(set, i))
             continue;
         const struct output *item = &set->items[i];
-        struct atomic_file *file = &files[count++];
-        ok = atomic_open(file, item->path, error) &&
+        struct replacement *file = &files[count++];
+        ok = replace_open(file, item->path, error) &&
              (item->name != NULL ? write_safetensors(file, set, i, error) : write_npy(file, item->array, error)) &&
-             atomic_finish(file, error);
+             replace_finish(file, error);
     }
-    for (int i = 0; ok && i < count; i++)
-        ok = atomic_commit(&files[i], error);
+    ok = ok && replace_commit(files, count, error);
     for (int i = 0; i < count; i++)
-        atomic_discard(&files[i]);
-    atomic_release_signals(&before);
+        replace_discard(&files[i]);
+    replace_release_signals(&signals);
     return ok;
 }
 

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Atomic files and sets of outputs, in a folder of their own: an abandoned file
+ * Replaced files and sets of outputs, in a folder of their own: an abandoned file
  * leaves nothing, a finished one replaces the old content whole and keeps its
  * permissions, symbolic links are followed, and only regular files are written.
  */
 #include "cmocka_all.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "io/atomic.h"
+#include "io/replace.h"
 #include "io/output.h"
 
 static char folder[] = "/tmp/attn-test-XXXXXX";
@@ -70,13 +71,13 @@ static void assert_content(const char *name, const char *text)
     assert_string_equal(content, text);
 }
 
-static struct atomic_file begin(const char *name, const char *text)
+static struct replacement begin(const char *name, const char *text)
 {
     char *target;
     struct io_error error = {.text = ""};
-    struct atomic_file file = {.fd = -1};
-    if (!atomic_target(&target, name, &error) || !atomic_open(&file, target, &error) ||
-        !atomic_write(&file, text, strlen(text), &error))
+    struct replacement file = {.fd = -1};
+    if (!replace_target(&target, name, &error) || !replace_open(&file, target, &error) ||
+        !replace_write(&file, text, strlen(text), &error))
         fail_msg("%s", error.text);
     free(target);
     return file;
@@ -86,10 +87,10 @@ static void discards_without_a_trace(void **state)
 {
     (void)state;
     put("a", "old");
-    struct atomic_file file = begin("a", "new");
+    struct replacement file = begin("a", "new");
     assert_content("a", "old");
     assert_int_equal(count_files(), 2);
-    atomic_discard(&file);
+    replace_discard(&file);
     assert_content("a", "old");
     assert_int_equal(count_files(), 1);
 }
@@ -101,11 +102,11 @@ static void replaces_and_keeps_permissions(void **state)
     struct stat status;
     put("a", "old and longer");
     assert_int_equal(chmod("a", 0640), 0);
-    struct atomic_file file = begin("a", "new");
-    assert_true(atomic_finish(&file, &error));
+    struct replacement file = begin("a", "new");
+    assert_true(replace_finish(&file, &error));
     assert_content("a", "old and longer");
-    assert_true(atomic_commit(&file, &error));
-    atomic_discard(&file);
+    assert_true(replace_commit(&file, 1, &error));
+    replace_discard(&file);
     assert_content("a", "new");
     assert_int_equal(stat("a", &status), 0);
     assert_int_equal(status.st_mode & 0777, 0640);
@@ -119,10 +120,10 @@ static void follows_links(void **state)
     struct stat status;
     put("real", "old");
     assert_int_equal(symlink("real", "link"), 0);
-    struct atomic_file file = begin("link", "new");
-    assert_true(atomic_finish(&file, &error));
-    assert_true(atomic_commit(&file, &error));
-    atomic_discard(&file);
+    struct replacement file = begin("link", "new");
+    assert_true(replace_finish(&file, &error));
+    assert_true(replace_commit(&file, 1, &error));
+    replace_discard(&file);
     assert_content("real", "new");
     assert_int_equal(lstat("link", &status), 0);
     assert_true(S_ISLNK(status.st_mode));
@@ -133,18 +134,59 @@ static void refuses_bad_targets(void **state)
     (void)state;
     char *target;
     struct io_error error;
-    assert_false(atomic_target(&target, "", &error));
-    assert_false(atomic_target(&target, "absent/a", &error));
+    assert_false(replace_target(&target, "", &error));
+    assert_false(replace_target(&target, "absent/a", &error));
     assert_says(error.text, "No such file");
     assert_int_equal(mkdir("d", 0777), 0);
-    assert_false(atomic_target(&target, "d", &error));
+    assert_false(replace_target(&target, "d", &error));
     assert_says(error.text, "not a regular file");
-    assert_false(atomic_target(&target, "d/", &error));
+    assert_false(replace_target(&target, "d/", &error));
     assert_int_equal(mkfifo("fifo", 0666), 0);
-    assert_false(atomic_target(&target, "fifo", &error));
+    assert_false(replace_target(&target, "fifo", &error));
     assert_says(error.text, "not a regular file");
-    assert_false(atomic_target(&target, "/dev/null", &error));
+    assert_false(replace_target(&target, "/dev/null", &error));
     assert_says(error.text, "not a regular file");
+}
+
+static int calls;
+
+static void count_call(int number)
+{
+    calls += number == SIGTERM;
+}
+
+/* What came before the commit prevents it; a handler of the program's own is called, once the files are dealt with. */
+static void holds_signals(void **state)
+{
+    (void)state;
+    struct replace_signals signals;
+    struct io_error error;
+    put("a", "old");
+    assert_true(signal(SIGTERM, count_call) != SIG_ERR);
+    assert_true(signal(SIGHUP, SIG_IGN) != SIG_ERR);
+    for (int early = 0; early < 2; early++) {
+        calls = 0;
+        replace_hold_signals(&signals);
+        raise(SIGHUP);
+        struct replacement file = begin("a", "new");
+        assert_true(replace_finish(&file, &error));
+        if (early != 0)
+            raise(SIGTERM);
+        assert_int_equal(replace_commit(&file, 1, &error), early == 0);
+        if (early == 0)
+            raise(SIGTERM);
+        replace_discard(&file);
+        assert_int_equal(calls, 0);
+        replace_release_signals(&signals);
+        assert_int_equal(calls, 1);
+        assert_content("a", early != 0 ? "old" : "new");
+        assert_int_equal(count_files(), 1);
+        put("a", "old");
+    }
+    raise(SIGTERM);
+    assert_int_equal(calls, 2);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
 }
 
 static void writes_sets(void **state)
@@ -266,6 +308,7 @@ int main(void)
         cmocka_unit_test_setup(replaces_and_keeps_permissions, empty),
         cmocka_unit_test_setup(follows_links, empty),
         cmocka_unit_test_setup(refuses_bad_targets, empty),
+        cmocka_unit_test_setup(holds_signals, empty),
         cmocka_unit_test_setup(writes_sets, empty),
         cmocka_unit_test_setup(writes_no_bfloat16_to_npy, empty),
         cmocka_unit_test(replaces_control_characters_in_sentences),

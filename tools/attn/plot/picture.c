@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/atomic.h"
+#include "io/replace.h"
 
 bool picture_target(char **target, const char *path, struct io_error *error)
 {
     size_t length = strlen(path);
     if (length < 4 || strcmp(path + length - 4, ".png") != 0)
         return io_fail_usage(error, "-o '%s' has an unknown format; expected FILE.png", path);
-    return atomic_target(target, path, error);
+    return replace_target(target, path, error);
 }
 
 bool picture_write(const struct canvas *canvas, const char *target, struct io_error *error)
@@ -23,13 +23,13 @@ bool picture_write(const struct canvas *canvas, const char *target, struct io_er
     size_t size;
     if (!canvas_png(canvas, &png, &size, error))
         return false;
-    sigset_t before;
-    atomic_hold_signals(&before);
-    struct atomic_file file;
-    bool ok = atomic_open(&file, target, error) && atomic_write(&file, png, size, error) &&
-              atomic_finish(&file, error) && atomic_commit(&file, error);
-    atomic_discard(&file);
-    atomic_release_signals(&before);
+    struct replace_signals signals;
+    replace_hold_signals(&signals);
+    struct replacement file;
+    bool ok = replace_open(&file, target, error) && replace_write(&file, png, size, error) &&
+              replace_finish(&file, error) && replace_commit(&file, 1, error);
+    replace_discard(&file);
+    replace_release_signals(&signals);
     free(png);
     return ok;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Encodes a picture as PNG with libpng. The bytes go to memory, not to a file:
- * a picture is small, and the file can then be written atomically by the same
+ * a picture is small, and the file can then be replaced whole by the same
  * code as every other output. libpng reports errors by a longjmp; everything
  * that must be freed afterwards is reached through the one struct whose address
  * is taken before setjmp, so no local variable is indeterminate after it.

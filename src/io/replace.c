@@ -5,8 +5,13 @@
  * its file, and an existing file keeps its permissions. The file system reports
  * a full disk at write, at fsync or at close; all three are checked before the
  * first rename.
+ *
+ * Signals are noted by handlers and not blocked: a mask belongs to one thread,
+ * and a signal to the process is then taken by any other, be it a worker of
+ * OpenMP, and ends the program all the same. O_TMPFILE is no way out, as linkat
+ * cannot replace a file and not every file system has it.
  */
-#include "io/atomic.h"
+#include "io/replace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +21,23 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+static const int held[REPLACE_SIGNALS] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU};
+/* One bit for each of them that came while they were held. */
+static atomic_uint arrived;
+
+static void note_signal(int number)
+{
+    for (unsigned i = 0; i < REPLACE_SIGNALS; i++) {
+        if (held[i] == number)
+            atomic_fetch_or(&arrived, 1u << i);
+    }
+}
+
+static bool fail_interrupted(const struct replacement *file, struct io_error *error)
+{
+    return io_fail(error, "%s: not written, as a signal ended the program", file->path);
+}
 
 /* The length of "DIRECTORY/" in path, 0 for a name without one. */
 static size_t directory_length(const char *path)
@@ -40,7 +62,7 @@ static char *resolve(const char *path)
     return whole;
 }
 
-bool atomic_target(char **canonical, const char *path, struct io_error *error)
+bool replace_target(char **canonical, const char *path, struct io_error *error)
 {
     *canonical = NULL;
     size_t length = strlen(path);
@@ -72,10 +94,10 @@ bool atomic_target(char **canonical, const char *path, struct io_error *error)
     return true;
 }
 
-bool atomic_open(struct atomic_file *file, const char *canonical, struct io_error *error)
+bool replace_open(struct replacement *file, const char *canonical, struct io_error *error)
 {
     static atomic_uint counter;
-    *file = (struct atomic_file){.path = strdup(canonical), .fd = -1};
+    *file = (struct replacement){.path = strdup(canonical), .fd = -1};
     if (file->path == NULL)
         return io_fail(error, "%s: out of memory", canonical);
     for (int attempt = 0; attempt < 100; attempt++) {
@@ -100,10 +122,13 @@ bool atomic_open(struct atomic_file *file, const char *canonical, struct io_erro
     return true;
 }
 
-bool atomic_write(struct atomic_file *file, const void *data, size_t size, struct io_error *error)
+bool replace_write(struct replacement *file, const void *data, size_t size, struct io_error *error)
 {
     const char *from = data;
     while (size > 0) {
+        /* A long write is given up at once. */
+        if (atomic_load(&arrived) != 0)
+            return fail_interrupted(file, error);
         ssize_t done = write(file->fd, from, size);
         if (done < 0 && errno == EINTR)
             continue;
@@ -115,7 +140,7 @@ bool atomic_write(struct atomic_file *file, const void *data, size_t size, struc
     return true;
 }
 
-bool atomic_finish(struct atomic_file *file, struct io_error *error)
+bool replace_finish(struct replacement *file, struct io_error *error)
 {
     bool ok = fsync(file->fd) == 0;
     int reason = errno;
@@ -127,25 +152,38 @@ bool atomic_finish(struct atomic_file *file, struct io_error *error)
     return ok || io_fail(error, "%s: cannot write: %s", file->path, strerror(reason));
 }
 
-bool atomic_commit(struct atomic_file *file, struct io_error *error)
+/* A rename lasts through a power cut only when the folder is synced too. Some file
+ * systems refuse that; the file is complete all the same. */
+static void sync_folder(const char *path)
 {
-    if (rename(file->temporary, file->path) != 0)
-        return io_fail(error, "%s: cannot rename the finished file: %s", file->path, strerror(errno));
-    free(file->temporary);
-    file->temporary = NULL;
-    /* The rename lasts through a power cut only when the folder is synced too. Some
-     * file systems refuse that; the file is complete all the same. */
-    char *directory = strndup(file->path, directory_length(file->path));
+    char *directory = strndup(path, directory_length(path));
     int fd = directory != NULL ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd >= 0) {
         fsync(fd);
         close(fd);
     }
     free(directory);
+}
+
+bool replace_commit(struct replacement *files, int count, struct io_error *error)
+{
+    if (count > 0 && atomic_load(&arrived) != 0)
+        return fail_interrupted(&files[0], error);
+    /* The renames stand close together: a sync between them would give SIGKILL the time to part them. */
+    for (int i = 0; i < count; i++) {
+        while (rename(files[i].temporary, files[i].path) != 0) {
+            if (errno != EINTR)
+                return io_fail(error, "%s: cannot rename the finished file: %s", files[i].path, strerror(errno));
+        }
+        free(files[i].temporary);
+        files[i].temporary = NULL;
+    }
+    for (int i = 0; i < count; i++)
+        sync_folder(files[i].path);
     return true;
 }
 
-void atomic_discard(struct atomic_file *file)
+void replace_discard(struct replacement *file)
 {
     if (file->path == NULL)
         return;
@@ -155,21 +193,29 @@ void atomic_discard(struct atomic_file *file)
         unlink(file->temporary);
     free(file->temporary);
     free(file->path);
-    *file = (struct atomic_file){.fd = -1};
+    *file = (struct replacement){.fd = -1};
 }
 
-void atomic_hold_signals(sigset_t *before)
+void replace_hold_signals(struct replace_signals *signals)
 {
-    sigset_t held;
-    sigemptyset(&held);
-    sigaddset(&held, SIGHUP);
-    sigaddset(&held, SIGINT);
-    sigaddset(&held, SIGPIPE);
-    sigaddset(&held, SIGTERM);
-    sigprocmask(SIG_BLOCK, &held, before);
+    struct sigaction note = {.sa_handler = note_signal};
+    sigfillset(&note.sa_mask);
+    atomic_store(&arrived, 0);
+    for (int i = 0; i < REPLACE_SIGNALS; i++) {
+        struct sigaction *before = &signals->before[i];
+        sigaction(held[i], NULL, before);
+        if ((before->sa_flags & SA_SIGINFO) != 0 || before->sa_handler != SIG_IGN)
+            sigaction(held[i], &note, NULL);
+    }
 }
 
-void atomic_release_signals(const sigset_t *before)
+void replace_release_signals(const struct replace_signals *signals)
 {
-    sigprocmask(SIG_SETMASK, before, NULL);
+    for (int i = 0; i < REPLACE_SIGNALS; i++)
+        sigaction(held[i], &signals->before[i], NULL);
+    unsigned noted = atomic_exchange(&arrived, 0);
+    for (int i = 0; i < REPLACE_SIGNALS; i++) {
+        if ((noted >> i & 1) != 0)
+            raise(held[i]);
+    }
 }

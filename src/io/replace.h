@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files that appear whole or not at all. The bytes go to a temporary file in
+ * the folder of the target, are synced, and the temporary file is then renamed
+ * over the target. Several files are prepared first and renamed at the end:
+ *
+ *     replace_target for each file -> (compute) -> replace_hold_signals
+ *     -> replace_open, replace_write.., replace_finish for each file
+ *     -> replace_commit for all -> replace_discard for each -> replace_release_signals
+ *
+ * A signal that ends a program then leaves all of the files or none, and no
+ * temporary one. SIGKILL and a power cut, which no program can hold back, leave
+ * every file whole, but may leave some of several replaced, or temporary files
+ * named .attn-PID-N.tmp.
+ */
+#ifndef ATTN_IO_REPLACE_H
+#define ATTN_IO_REPLACE_H
+
+#include <signal.h>
+#include <stddef.h>
+
+#include "io/error.h"
+
+struct replacement {
+    char *path; /* the target, as replace_target() gave it */
+    char *temporary;
+    int fd;
+};
+
+/*
+ * Checks that a file can be written at path and returns its canonical name,
+ * with symbolic links followed, in memory that the caller frees.
+ */
+bool replace_target(char **canonical, const char *path, struct io_error *error);
+
+bool replace_open(struct replacement *file, const char *canonical, struct io_error *error);
+/* Stops with a sentence when a held signal has arrived. */
+bool replace_write(struct replacement *file, const void *data, size_t size, struct io_error *error);
+/* Brings everything to the disk; the target is still untouched. */
+bool replace_finish(struct replacement *file, struct io_error *error);
+/* Renames all of the finished files, unless a held signal has arrived. */
+bool replace_commit(struct replacement *files, int count, struct io_error *error);
+/* Removes what there is; also frees after a commit. A zeroed struct is allowed. */
+void replace_discard(struct replacement *file);
+
+/* What became of a signal before it was held. */
+#define REPLACE_SIGNALS 5
+struct replace_signals {
+    struct sigaction before[REPLACE_SIGNALS];
+};
+
+/*
+ * Between the two calls the signals that usually end a program are only noted,
+ * whichever thread they reach; the second call then does with them what would
+ * have been done. Ignored signals stay ignored. One thread at a time may hold
+ * signals.
+ */
+void replace_hold_signals(struct replace_signals *signals);
+void replace_release_signals(const struct replace_signals *signals);
+
+#endif
