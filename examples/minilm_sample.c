@@ -32,10 +32,9 @@ static bool load(struct array *array, const char *path, const char *name, enum a
                  int ndim)
 {
     char spec[4096], text[ARRAY_SHAPE_TEXT];
-    struct io_error error;
     snprintf(spec, sizeof spec, "%s:%s", path, name);
-    if (!array_load(array, spec, &error)) {
-        fprintf(stderr, "minilm_sample: %s\n", error.text);
+    if (array_load(array, spec) != ATTN_OK) {
+        fprintf(stderr, "minilm_sample: %s\n", attn_last_error());
         return false;
     }
     bool fits = array->is.dtype == dtype;
@@ -203,17 +202,16 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: minilm_sample FILE.safetensors\n");
         return 2;
     }
-    struct io_error error;
     struct safetensors index;
     size_t size, length;
     char *content = read_file(argv[1], &size);
     if (content == NULL) {
         return EXIT_FAILURE;
     }
-    if (!safetensors_header_length(&length, (const unsigned char *)content, size, argv[1], &error) ||
-        !safetensors_parse(&index, content + SAFETENSORS_PREFIX, length, size - SAFETENSORS_PREFIX - length, argv[1],
-                           &error)) {
-        fprintf(stderr, "minilm_sample: %s\n", error.text);
+    if (safetensors_header_length(&length, (const unsigned char *)content, size, argv[1]) != ATTN_OK ||
+        safetensors_parse(&index, content + SAFETENSORS_PREFIX, length, size - SAFETENSORS_PREFIX - length, argv[1]) !=
+            ATTN_OK) {
+        fprintf(stderr, "minilm_sample: %s\n", attn_last_error());
         free(content);
         return EXIT_FAILURE;
     }

@@ -25,9 +25,8 @@ enum { Q, K, V, OUT, TENSORS };
 static bool load(struct array *array, const char *path, int layer, const char *name)
 {
     char spec[4096];
-    struct io_error error;
     snprintf(spec, sizeof spec, "%s:layer%d.%s", path, layer, name);
-    if (array_load(array, spec, &error) && array->is.dtype == ARRAY_F32 && array->is.ndim == 4)
+    if (array_load(array, spec) == ATTN_OK && array->is.dtype == ARRAY_F32 && array->is.ndim == 4)
         return true;
     fprintf(stderr, "precisions: %s cannot be used as an f32 tensor of four axes\n", spec);
     return false;
@@ -155,9 +154,8 @@ int main(int argc, char **argv)
     }
     char spec[4096];
     struct array kv_len = {0};
-    struct io_error error;
     snprintf(spec, sizeof spec, "%s:kv_len", argv[1]);
-    if (!array_load(&kv_len, spec, &error) || kv_len.is.dtype != ARRAY_I64) {
+    if (array_load(&kv_len, spec) != ATTN_OK || kv_len.is.dtype != ARRAY_I64) {
         fprintf(stderr, "precisions: %s cannot be read as lengths\n", spec);
         array_free(&kv_len);
         return 1;

@@ -49,14 +49,13 @@ static inline bool sample_load(struct sample *sample, const char *path, int laye
     memset(sample, 0, sizeof *sample);
     for (int i = 0; i < SAMPLE_TENSORS; i++) {
         struct array *array = &sample->tensors[i];
-        struct io_error error;
         char spec[4096];
         if (i == SAMPLE_KV_LEN)
             snprintf(spec, sizeof spec, "%s:%s", path, names[i]);
         else
             snprintf(spec, sizeof spec, "%s:layer%d.%s", path, layer, names[i]);
-        if (!array_load(array, spec, &error)) {
-            fprintf(stderr, "%s\n", error.text);
+        if (array_load(array, spec) != ATTN_OK) {
+            fprintf(stderr, "%s\n", attn_last_error());
             return false;
         }
         const int64_t *q = sample->tensors[SAMPLE_Q].is.shape, square[4] = {q[0], q[1], q[2], q[2]};

@@ -21,11 +21,6 @@ struct classifier {
     attn_linear *head;
 };
 
-static bool library_fail(struct io_error *error)
-{
-    return io_fail(error, "%s", attn_last_error());
-}
-
 /* ----------------------------------------------------------------- opening -- */
 
 static int compare_words(const void *a, const void *b, void *lines)
@@ -34,49 +29,54 @@ static int compare_words(const void *a, const void *b, void *lines)
     return strcmp(text[*(const int32_t *)a], text[*(const int32_t *)b]);
 }
 
-static bool read_names(struct classifier *c, const char *folder, struct io_error *error)
+static attn_status read_names(struct classifier *c, const char *folder)
 {
-    char *vocabulary = config_beside(folder, "vocab.txt", error),
-         *classes = config_beside(folder, "classes.txt", error);
-    bool ok =
-        vocabulary && classes && lines_read(&c->words, vocabulary, error) && lines_read(&c->names, classes, error);
-    if (ok && c->words.count != c->vocabulary)
-        ok = io_fail(error, "%s has %lld lines; expected %lld, the vocab_size", vocabulary, (long long)c->words.count,
-                     (long long)c->vocabulary);
-    if (ok && c->names.count != c->classes)
-        ok = io_fail(error, "%s has %lld lines; expected %lld, the classes", classes, (long long)c->names.count,
-                     (long long)c->classes);
-    c->sorted = ok ? malloc((size_t)c->vocabulary * sizeof *c->sorted) : NULL;
-    if (ok && !c->sorted)
-        ok = io_fail(error, "%s: out of memory", vocabulary);
-    for (int64_t i = 0; ok && i < c->vocabulary; i++)
+    char *vocabulary = config_beside(folder, "vocab.txt"), *classes = config_beside(folder, "classes.txt");
+    attn_status status = vocabulary && classes ? lines_read(&c->words, vocabulary) : ATTN_OUT_OF_MEMORY;
+    if (status == ATTN_OK)
+        status = lines_read(&c->names, classes);
+    if (status == ATTN_OK && c->words.count != c->vocabulary)
+        status = io_fail(ATTN_INVALID_FILE, "%s has %lld lines; expected %lld, the vocab_size", vocabulary,
+                         (long long)c->words.count, (long long)c->vocabulary);
+    if (status == ATTN_OK && c->names.count != c->classes)
+        status = io_fail(ATTN_INVALID_FILE, "%s has %lld lines; expected %lld, the classes", classes,
+                         (long long)c->names.count, (long long)c->classes);
+    c->sorted = status == ATTN_OK ? malloc((size_t)c->vocabulary * sizeof *c->sorted) : NULL;
+    if (status == ATTN_OK && !c->sorted)
+        status = io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", vocabulary);
+    for (int64_t i = 0; status == ATTN_OK && i < c->vocabulary; i++)
         c->sorted[i] = (int32_t)i;
-    if (ok)
+    if (status == ATTN_OK)
         qsort_r(c->sorted, (size_t)c->vocabulary, sizeof *c->sorted, compare_words, &c->words);
     free(vocabulary);
     free(classes);
-    return ok;
+    return status;
 }
 
-static bool read_config(struct classifier *c, const char *folder, struct io_error *error)
+static attn_status read_config(struct classifier *c, const char *folder)
 {
     struct config config;
     bool bidirectional;
     int64_t layers;
-    if (!config_open(&config, folder, error))
-        return false;
-    bool ok = config_integer(&config, "vocab_size", UNKNOWN + 1, &c->vocabulary, error) &&
-              config_integer(&config, "embedding_size", 1, &c->embedding, error) &&
-              config_integer(&config, "hidden_size", 1, &c->hidden, error) &&
-              config_integer(&config, "attention_size", 1, &c->attention, error) &&
-              config_integer(&config, "classes", 1, &c->classes, error) &&
-              config_integer(&config, "n_layers", 1, &layers, error) &&
-              config_boolean(&config, "bidirectional", &bidirectional, error);
-    if (ok && (layers != 1 || !bidirectional))
-        ok = io_fail(error, "%s: the LSTM has %lld layers and %s; expected 1 layer and two directions", config.path,
-                     (long long)layers, bidirectional ? "two directions" : "one direction");
+    CHECK(config_open(&config, folder));
+    attn_status status = config_integer(&config, "vocab_size", UNKNOWN + 1, &c->vocabulary);
+    if (status == ATTN_OK)
+        status = config_integer(&config, "embedding_size", 1, &c->embedding);
+    if (status == ATTN_OK)
+        status = config_integer(&config, "hidden_size", 1, &c->hidden);
+    if (status == ATTN_OK)
+        status = config_integer(&config, "attention_size", 1, &c->attention);
+    if (status == ATTN_OK)
+        status = config_integer(&config, "classes", 1, &c->classes);
+    if (status == ATTN_OK)
+        status = config_integer(&config, "n_layers", 1, &layers);
+    if (status == ATTN_OK)
+        status = config_boolean(&config, "bidirectional", &bidirectional);
+    if (status == ATTN_OK && (layers != 1 || !bidirectional))
+        status = io_fail(ATTN_INVALID_FILE, "%s: the LSTM has %lld layers and %s; expected 1 layer and two directions",
+                         config.path, (long long)layers, bidirectional ? "two directions" : "one direction");
     config_close(&config);
-    return ok;
+    return status;
 }
 
 static attn_status load_layers(struct classifier *c, const attn_weights *weights)
@@ -107,27 +107,33 @@ static attn_status load_layers(struct classifier *c, const attn_weights *weights
     return status;
 }
 
-static bool load(struct classifier *c, const char *folder, struct io_error *error)
+static attn_status load(struct classifier *c, const char *folder)
 {
-    char *path = config_beside(folder, "classifier.safetensors", error);
-    const bool ok =
-        path && ((!attn_weights_open(&c->weights, path) && !load_layers(c, c->weights)) || library_fail(error));
+    char *path = config_beside(folder, "classifier.safetensors");
+    attn_status status = path ? attn_weights_open(&c->weights, path) : ATTN_OUT_OF_MEMORY;
+    if (status == ATTN_OK)
+        status = load_layers(c, c->weights);
     free(path);
-    return ok;
+    return status;
 }
 
-bool classifier_open(struct classifier **out, const char *folder, struct io_error *error)
+attn_status classifier_open(struct classifier **out, const char *folder)
 {
     *out = NULL;
     struct classifier *c = calloc(1, sizeof *c);
     if (!c)
-        return io_fail(error, "%s: out of memory", folder);
-    if (!read_config(c, folder, error) || !read_names(c, folder, error) || !load(c, folder, error)) {
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", folder);
+    attn_status status = read_config(c, folder);
+    if (status == ATTN_OK)
+        status = read_names(c, folder);
+    if (status == ATTN_OK)
+        status = load(c, folder);
+    if (status != ATTN_OK) {
         classifier_close(c);
-        return false;
+        return status;
     }
     *out = c;
-    return true;
+    return ATTN_OK;
 }
 
 void classifier_close(struct classifier *c)
@@ -172,25 +178,23 @@ static int32_t find(const struct classifier *c, const char *word)
     return UNKNOWN;
 }
 
-static bool add_word(const struct classifier *c, const char *word, size_t size, struct words *words,
-                     struct io_error *error)
+static attn_status add_word(const struct classifier *c, const char *word, size_t size, struct words *words)
 {
     if (words->text.count == words->room) {
         const int64_t room = words->room ? 2 * words->room : 32;
         int32_t *ids = realloc(words->ids, (size_t)room * sizeof *ids);
         if (!ids)
-            return io_fail(error, "out of memory for the words of a text");
+            return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for the words of a text");
         words->ids = ids;
         words->room = room;
     }
-    if (!lines_add(&words->text, word, size, error))
-        return false;
+    CHECK(lines_add(&words->text, word, size));
     char *copy = words->text.text[words->text.count - 1];
     for (char *p = copy; *p; p++)
         if (*p >= 'A' && *p <= 'Z')
             *p = (char)(*p - 'A' + 'a');
     words->ids[words->text.count - 1] = find(c, copy);
-    return true;
+    return ATTN_OK;
 }
 
 static bool belongs_to_a_word(char byte)
@@ -199,19 +203,18 @@ static bool belongs_to_a_word(char byte)
     return (b >= 'a' && b <= 'z') || (b >= 'A' && b <= 'Z') || (b >= '0' && b <= '9') || b == '\'' || b >= 0x80;
 }
 
-bool classifier_words(const struct classifier *c, const char *text, size_t size, struct words *words,
-                      struct io_error *error)
+attn_status classifier_words(const struct classifier *c, const char *text, size_t size, struct words *words)
 {
     lines_free(&words->text);
     for (size_t i = 0; i < size;) {
         size_t end = i;
         while (end < size && belongs_to_a_word(text[end]))
             end++;
-        if (end > i && !add_word(c, text + i, end - i, words, error))
-            return false;
+        if (end > i)
+            CHECK(add_word(c, text + i, end - i, words));
         i = end + 1;
     }
-    return words->text.count > 0 || add_word(c, "<unk>", 5, words, error);
+    return words->text.count > 0 ? ATTN_OK : add_word(c, "<unk>", 5, words);
 }
 
 void words_free(struct words *words)
@@ -230,8 +233,7 @@ struct batch {
     float *embedded, *states, *pooled, *weights;
 };
 
-static bool make_batch(struct batch *b, const struct classifier *c, const struct words *texts, int64_t count,
-                       struct io_error *error)
+static attn_status make_batch(struct batch *b, const struct classifier *c, const struct words *texts, int64_t count)
 {
     *b = (struct batch){.count = count};
     for (int64_t i = 0; i < count; i++)
@@ -245,12 +247,13 @@ static bool make_batch(struct batch *b, const struct classifier *c, const struct
     b->pooled = calloc((size_t)count * 2 * (size_t)c->hidden + 1, sizeof *b->pooled);
     b->weights = calloc(tokens + 1, sizeof *b->weights);
     if (!b->lengths || !b->ids || !b->embedded || !b->states || !b->pooled || !b->weights)
-        return io_fail(error, "out of memory for %lld texts of %lld words", (long long)count, (long long)b->longest);
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %lld texts of %lld words", (long long)count,
+                       (long long)b->longest);
     for (int64_t i = 0; i < count; i++) {
         b->lengths[i] = texts[i].text.count;
         memcpy(b->ids + i * b->longest, texts[i].ids, (size_t)b->lengths[i] * sizeof *b->ids);
     }
-    return true;
+    return ATTN_OK;
 }
 
 static void free_batch(struct batch *b)
@@ -278,15 +281,15 @@ static attn_status run_layers(const struct classifier *c, const struct batch *b,
     return status ? status : attn_linear_forward(c->head, &pooled, &out, NULL);
 }
 
-bool classifier_run(const struct classifier *c, const struct words *texts, int64_t count, float *logits,
-                    float *const *weights, struct io_error *error)
+attn_status classifier_run(const struct classifier *c, const struct words *texts, int64_t count, float *logits,
+                           float *const *weights)
 {
     struct batch b;
-    bool ok = make_batch(&b, c, texts, count, error);
-    if (ok && run_layers(c, &b, logits))
-        ok = library_fail(error);
-    for (int64_t i = 0; ok && weights && i < count; i++)
+    attn_status status = make_batch(&b, c, texts, count);
+    if (status == ATTN_OK)
+        status = run_layers(c, &b, logits);
+    for (int64_t i = 0; status == ATTN_OK && weights && i < count; i++)
         memcpy(weights[i], b.weights + i * b.longest, (size_t)b.lengths[i] * sizeof **weights);
     free_batch(&b);
-    return ok;
+    return status;
 }

@@ -19,18 +19,17 @@ struct words {
     int64_t room;
 };
 
-bool classifier_open(struct classifier **classifier, const char *folder, struct io_error *error);
+attn_status classifier_open(struct classifier **classifier, const char *folder);
 void classifier_close(struct classifier *classifier);
 int64_t classifier_classes(const struct classifier *classifier);
 const char *classifier_class(const struct classifier *classifier, int64_t i);
 
 /* Replaces what is in words by those of a text; one without a word is the one word <unk>. */
-bool classifier_words(const struct classifier *classifier, const char *text, size_t size, struct words *words,
-                      struct io_error *error);
+attn_status classifier_words(const struct classifier *classifier, const char *text, size_t size, struct words *words);
 void words_free(struct words *words);
 
 /* The logits of a batch of texts, logits[count][classes], and of each word its weight, weights[n][words of text n]. */
-bool classifier_run(const struct classifier *classifier, const struct words *texts, int64_t count, float *logits,
-                    float *const *weights, struct io_error *error);
+attn_status classifier_run(const struct classifier *classifier, const struct words *texts, int64_t count, float *logits,
+                           float *const *weights);
 
 #endif

@@ -60,8 +60,7 @@ static double probability(const float *logits, int64_t n, int64_t which)
 
 /* -------------------------------------------------------------------- text -- */
 
-static bool draw(const char *target, const struct words *words, float *weights, const char *title,
-                 struct io_error *error)
+static attn_status draw(const char *target, const struct words *words, float *weights, const char *title)
 {
     struct plot plot = {
         .title = title,
@@ -78,69 +77,68 @@ static bool draw(const char *target, const struct words *words, float *weights, 
     };
     plot.bin_columns = plot_bar_bins(plot.columns, 1, 0);
     if (plot.bin_columns != plot.columns)
-        return io_fail(error, "the text has %lld words; expected at most %d for a picture", (long long)plot.columns,
-                       plot.bin_columns);
+        return io_fail(ATTN_INVALID_FILE, "the text has %lld words; expected at most %d for a picture",
+                       (long long)plot.columns, plot.bin_columns);
     for (int64_t i = 0; i < plot.columns; i++)
         plot.high = fmax(plot.high, (double)weights[i]);
     if (!(plot.high > 0))
-        return io_fail(error, "no word has a weight");
+        return io_fail(ATTN_INVALID_FILE, "no word has a weight");
     struct canvas canvas;
-    if (!plot_bars(&canvas, &plot, 0, error))
-        return false;
-    const bool ok = picture_write(&canvas, target, error);
+    CHECK(plot_bars(&canvas, &plot, 0));
+    attn_status status = picture_write(&canvas, target);
     canvas_free(&canvas);
-    return ok;
+    return status;
 }
 
-static bool show(const struct classifier *classifier, const struct lines *lines, const char *picture,
-                 struct io_error *error)
+static attn_status show(const struct classifier *classifier, const struct lines *lines, const char *picture)
 {
     const int64_t classes = classifier_classes(classifier);
     struct words words = {0};
     float *logits = calloc((size_t)classes, sizeof *logits);
-    bool ok = logits || io_fail(error, "out of memory");
-    for (int64_t i = 0; ok && i < lines->count; i++) {
-        ok = classifier_words(classifier, lines->text[i], lines->size[i], &words, error);
-        float *weights = ok ? calloc((size_t)words.text.count, sizeof *weights) : NULL;
-        if (ok && !weights)
-            ok = io_fail(error, "out of memory");
-        ok = ok && classifier_run(classifier, &words, 1, logits, &weights, error);
-        if (ok) {
+    attn_status status = logits ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
+    for (int64_t i = 0; status == ATTN_OK && i < lines->count; i++) {
+        status = classifier_words(classifier, lines->text[i], lines->size[i], &words);
+        float *weights = status == ATTN_OK ? calloc((size_t)words.text.count, sizeof *weights) : NULL;
+        if (status == ATTN_OK && !weights)
+            status = io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
+        if (status == ATTN_OK)
+            status = classifier_run(classifier, &words, 1, logits, &weights);
+        if (status == ATTN_OK) {
             const int64_t best = greatest(logits, classes);
             printf("%s (%.3f)", classifier_class(classifier, best), probability(logits, classes, best));
             for (int64_t w = 0; w < words.text.count; w++)
                 printf(" %s:%.2f", words.text.text[w], (double)weights[w]);
             printf("\n");
             if (picture && i == 0)
-                ok = draw(picture, &words, weights, classifier_class(classifier, best), error);
+                status = draw(picture, &words, weights, classifier_class(classifier, best));
         }
         free(weights);
     }
     words_free(&words);
     free(logits);
-    return ok;
+    return status;
 }
 
 /* ------------------------------------------------------------------- check -- */
 
 /* An array of the references, of the expected shape. */
-static bool load(struct array *array, const char *folder, const char *name, enum array_dtype dtype, int ndim,
-                 int64_t rows, int64_t columns, struct io_error *error)
+static attn_status load(struct array *array, const char *folder, const char *name, enum array_dtype dtype, int ndim,
+                        int64_t rows, int64_t columns)
 {
     char *spec;
     if (asprintf(&spec, "%s/reference.safetensors:%s", folder, name) < 0)
-        return io_fail(error, "%s: out of memory", folder);
-    bool ok = array_load(array, spec, error);
-    if (ok && (array->is.dtype != dtype || array->is.ndim != ndim || (rows && array->is.shape[0] != rows) ||
-               (columns && array->is.shape[1] != columns))) {
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", folder);
+    attn_status status = array_load(array, spec);
+    if (status == ATTN_OK && (array->is.dtype != dtype || array->is.ndim != ndim ||
+                              (rows && array->is.shape[0] != rows) || (columns && array->is.shape[1] != columns))) {
         char shape[ARRAY_SHAPE_TEXT];
-        io_fail(error, "%s is %s %s; expected %s with %lld rows", spec, array_dtype_name(array->is.dtype),
-                array_shape_text(&array->is, shape), array_dtype_name(dtype), (long long)rows);
+        status = io_fail(ATTN_INVALID_FILE, "%s is %s %s; expected %s with %lld rows", spec,
+                         array_dtype_name(array->is.dtype), array_shape_text(&array->is, shape),
+                         array_dtype_name(dtype), (long long)rows);
         array_free(array);
-        ok = false;
     }
     free(spec);
-    return ok;
+    return status;
 }
 
 /* Raises most to the distance of two floats; a NaN counts. (gcc 12 for AArch64 crashes on fmax() of such a loop.) */
@@ -158,22 +156,23 @@ struct comparison {
 };
 
 /* One batch, from text first on, against the references. */
-static bool compare_batch(const struct classifier *classifier, const struct lines *lines, int64_t first, int64_t count,
-                          const struct array *expected, const struct array *labels, const struct array *seen,
-                          struct comparison *found, struct io_error *error)
+static attn_status compare_batch(const struct classifier *classifier, const struct lines *lines, int64_t first,
+                                 int64_t count, const struct array *expected, const struct array *labels,
+                                 const struct array *seen, struct comparison *found)
 {
     const int64_t classes = classifier_classes(classifier), detailed = seen->is.shape[0], longest = seen->is.shape[1];
     struct words words[BATCH] = {0};
     float *weights[BATCH] = {NULL}, *logits = calloc((size_t)(BATCH * classes), sizeof *logits);
-    bool ok = logits || io_fail(error, "out of memory");
-    for (int64_t i = 0; ok && i < count; i++) {
-        ok = classifier_words(classifier, lines->text[first + i], lines->size[first + i], &words[i], error);
-        weights[i] = ok ? calloc((size_t)words[i].text.count, sizeof *weights[i]) : NULL;
-        if (ok && !weights[i])
-            ok = io_fail(error, "out of memory");
+    attn_status status = logits ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
+    for (int64_t i = 0; status == ATTN_OK && i < count; i++) {
+        status = classifier_words(classifier, lines->text[first + i], lines->size[first + i], &words[i]);
+        weights[i] = status == ATTN_OK ? calloc((size_t)words[i].text.count, sizeof *weights[i]) : NULL;
+        if (status == ATTN_OK && !weights[i])
+            status = io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
     }
-    ok = ok && classifier_run(classifier, words, count, logits, weights, error);
-    for (int64_t i = 0; ok && i < count; i++) {
+    if (status == ATTN_OK)
+        status = classifier_run(classifier, words, count, logits, weights);
+    for (int64_t i = 0; status == ATTN_OK && i < count; i++) {
         const float *theirs = (const float *)expected->data + (first + i) * classes, *ours = logits + i * classes;
         for (int64_t c = 0; c < classes; c++)
             raise_to(&found->logit_error, ours[c], theirs[c]);
@@ -188,66 +187,78 @@ static bool compare_batch(const struct classifier *classifier, const struct line
         free(weights[i]);
     }
     free(logits);
-    return ok;
+    return status;
 }
 
-static bool judge(const struct comparison *found, struct io_error *error)
+static attn_status judge(const struct comparison *found)
 {
     printf("%lld texts: %lld of other classes than PyTorch's; logits within %.2e, weights within %.2e; "
            "%.1f %% classified rightly\n",
            (long long)found->texts, (long long)found->other_classes, found->logit_error, found->weight_error,
            100.0 * (double)found->right / (double)found->texts);
-    return (found->other_classes == 0 && found->logit_error <= TOLERANCE && found->weight_error <= TOLERANCE) ||
-           io_fail(error, "the results differ from PyTorch's; expected the same classes and errors up to %g",
-                   TOLERANCE);
+    return found->other_classes == 0 && found->logit_error <= TOLERANCE && found->weight_error <= TOLERANCE
+               ? ATTN_OK
+               : io_fail(ATTN_INVALID_FILE,
+                         "the results differ from PyTorch's; expected the same classes and errors up to %g", TOLERANCE);
 }
 
-static bool check(const struct classifier *classifier, const char *folder, struct io_error *error)
+static attn_status check(const struct classifier *classifier, const char *folder)
 {
     struct lines lines = {0};
     struct array expected = {0}, labels = {0}, seen = {0};
     struct comparison found = {0};
-    char *path = config_beside(folder, "test.txt", error);
-    bool ok = path && lines_read(&lines, path, error) &&
-              (lines.count > 0 || io_fail(error, "%s holds no text", path)) &&
-              load(&expected, folder, "logits", ARRAY_F32, 2, lines.count, classifier_classes(classifier), error) &&
-              load(&labels, folder, "labels", ARRAY_I64, 1, lines.count, 0, error) &&
-              load(&seen, folder, "weights", ARRAY_F32, 2, 0, 0, error);
-    for (int64_t first = 0; ok && first < lines.count; first += BATCH)
-        ok = compare_batch(classifier, &lines, first, lines.count - first < BATCH ? lines.count - first : BATCH,
-                           &expected, &labels, &seen, &found, error);
+    char *path = config_beside(folder, "test.txt");
+    attn_status status = path ? lines_read(&lines, path) : ATTN_OUT_OF_MEMORY;
+    if (status == ATTN_OK && lines.count == 0)
+        status = io_fail(ATTN_INVALID_FILE, "%s holds no text", path);
+    if (status == ATTN_OK)
+        status = load(&expected, folder, "logits", ARRAY_F32, 2, lines.count, classifier_classes(classifier));
+    if (status == ATTN_OK)
+        status = load(&labels, folder, "labels", ARRAY_I64, 1, lines.count, 0);
+    if (status == ATTN_OK)
+        status = load(&seen, folder, "weights", ARRAY_F32, 2, 0, 0);
+    for (int64_t first = 0; status == ATTN_OK && first < lines.count; first += BATCH)
+        status = compare_batch(classifier, &lines, first, lines.count - first < BATCH ? lines.count - first : BATCH,
+                               &expected, &labels, &seen, &found);
     array_free(&expected);
     array_free(&labels);
     array_free(&seen);
     lines_free(&lines);
     free(path);
-    return ok && judge(&found, error);
+    if (status != ATTN_OK)
+        return status;
+    return judge(&found);
 }
 
 /* -------------------------------------------------------------------- main -- */
 
-static bool run(const struct options *o, struct io_error *error)
+static attn_status run(const struct options *o)
 {
     struct classifier *classifier = NULL;
     struct lines lines = {0};
     char *picture = NULL;
-    bool ok = (!o->bars || picture_target(&picture, o->bars, error)) && classifier_open(&classifier, o->model, error);
-    if (ok && o->check)
-        ok = check(classifier, o->model, error);
-    else if (ok)
-        ok = lines_read(&lines, o->input, error) && show(classifier, &lines, picture, error);
+    attn_status status = !o->bars ? ATTN_OK : picture_target(&picture, o->bars);
+    if (status == ATTN_OK)
+        status = classifier_open(&classifier, o->model);
+    if (status == ATTN_OK && o->check)
+        status = check(classifier, o->model);
+    else if (status == ATTN_OK) {
+        status = lines_read(&lines, o->input);
+        if (status == ATTN_OK)
+            status = show(classifier, &lines, picture);
+    }
     lines_free(&lines);
     classifier_close(classifier);
     free(picture);
-    return ok;
+    return status;
 }
 
-static bool parse(struct options *o, int argc, char **argv, struct io_error *error)
+static attn_status parse(struct options *o, int argc, char **argv)
 {
-    enum { CHECK = 256 };
+    enum { REFERENCE = 256 };
     static const struct option known[] = {{"model", 1, NULL, 'm'},
                                           {"bars", 1, NULL, 'b'},
-                                          {"check", 0, NULL, CHECK},
+                                          {"check", 0, NULL, REFERENCE},
                                           {"help", 0, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
     int option;
@@ -259,33 +270,37 @@ static bool parse(struct options *o, int argc, char **argv, struct io_error *err
         case 'b':
             o->bars = optarg;
             break;
-        case CHECK:
+        case REFERENCE:
             o->check = true;
             break;
         case 'h':
             usage();
             exit(0);
         default:
-            return io_fail_usage(error, "see --help");
+            return io_fail(ATTN_INVALID_ARGUMENT, "see --help");
         }
     }
     if (argc - optind > 1)
-        return io_fail_usage(error, "'%s' is one file too many; expected one", argv[optind + 1]);
+        return io_fail(ATTN_INVALID_ARGUMENT, "'%s' is one file too many; expected one", argv[optind + 1]);
     if (optind < argc)
         o->input = argv[optind];
     if (!o->model)
-        return io_fail_usage(error, "no model is given; expected --model FOLDER");
+        return io_fail(ATTN_INVALID_ARGUMENT, "no model is given; expected --model FOLDER");
     if (o->check && (o->bars || o->input))
-        return io_fail_usage(error, "--check reads the model's own texts; expected neither --bars nor a file with it");
-    return true;
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "--check reads the model's own texts; expected neither --bars nor a file with it");
+    return ATTN_OK;
 }
 
 int main(int argc, char **argv)
 {
     struct options options = {0};
-    struct io_error error = {0};
-    if (parse(&options, argc, argv, &error) && run(&options, &error))
+    attn_status status = parse(&options, argc, argv);
+    const int failure = status != ATTN_OK ? 2 : 1;
+    if (status == ATTN_OK)
+        status = run(&options);
+    if (status == ATTN_OK)
         return 0;
-    fprintf(stderr, "classify: %s\n", error.text);
-    return error.usage ? 2 : 1;
+    fprintf(stderr, "classify: %s\n", attn_last_error());
+    return failure;
 }

@@ -54,16 +54,14 @@ static void usage(void)
 
 /* -------------------------------------------------------------- embeddings -- */
 
-static bool embed_all(struct encoder *encoder, const struct sentences *s, const struct options *o, float *embeddings,
-                      struct io_error *error)
+static attn_status embed_all(struct encoder *encoder, const struct sentences *s, const struct options *o,
+                             float *embeddings)
 {
     for (int64_t first = 0; first < s->count; first += o->batch) {
         const int64_t left = s->count - first, count = left < o->batch ? left : o->batch;
-        if (!encoder_embed(encoder, s, first, count, (int)o->threads, embeddings + first * encoder_width(encoder),
-                           error))
-            return false;
+        CHECK(encoder_embed(encoder, s, first, count, (int)o->threads, embeddings + first * encoder_width(encoder)));
     }
-    return true;
+    return ATTN_OK;
 }
 
 static double dot(const float *a, const float *b, int64_t n)
@@ -93,31 +91,31 @@ static void print_neighbours(const float *embeddings, const struct lines *lines,
     }
 }
 
-static bool compare(const float *embeddings, int64_t count, int64_t width, const char *spec, struct io_error *error)
+static attn_status compare(const float *embeddings, int64_t count, int64_t width, const char *spec)
 {
     struct array reference;
-    if (!array_load(&reference, spec, error))
-        return false;
-    bool ok = true;
+    CHECK(array_load(&reference, spec));
+    attn_status status = ATTN_OK;
     if (reference.is.dtype != ARRAY_F32 || reference.is.ndim != 2 || reference.is.shape[0] != count ||
         reference.is.shape[1] != width) {
         char shape[ARRAY_SHAPE_TEXT];
-        ok = io_fail(error, "%s is %s of shape %s; expected float32 of shape (%lld, %lld)", spec,
-                     array_dtype_name(reference.is.dtype), array_shape_text(&reference.is, shape), (long long)count,
-                     (long long)width);
+        status = io_fail(ATTN_INVALID_FILE, "%s is %s of shape %s; expected float32 of shape (%lld, %lld)", spec,
+                         array_dtype_name(reference.is.dtype), array_shape_text(&reference.is, shape), (long long)count,
+                         (long long)width);
     }
     double lowest = 1;
-    for (int64_t i = 0; ok && i < count; i++) {
+    for (int64_t i = 0; status == ATTN_OK && i < count; i++) {
         const float *a = embeddings + i * width, *b = (const float *)reference.data + i * width;
         const double cosine = dot(a, b, width) / sqrt(dot(a, a, width) * dot(b, b, width));
         if (!(cosine >= lowest)) /* a NaN is the lowest */
             lowest = cosine;
     }
     array_free(&reference);
-    if (ok)
+    if (status == ATTN_OK)
         printf("lowest cosine of %lld sentences: %.9f\n", (long long)count, lowest);
-    return ok && (lowest >= LEAST_COSINE ||
-                  io_fail(error, "the lowest cosine is %.9f; expected %g or more", lowest, LEAST_COSINE));
+    if (status == ATTN_OK && !(lowest >= LEAST_COSINE))
+        status = io_fail(ATTN_INVALID_FILE, "the lowest cosine is %.9f; expected %g or more", lowest, LEAST_COSINE);
+    return status;
 }
 
 static double now(void)
@@ -127,142 +125,147 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static bool print_speed(struct encoder *encoder, const struct sentences *s, const struct options *o, float *embeddings,
-                        struct io_error *error)
+static attn_status print_speed(struct encoder *encoder, const struct sentences *s, const struct options *o,
+                               float *embeddings)
 {
     const double start = now();
     double best = INFINITY;
     do {
         const double begin = now();
-        if (!embed_all(encoder, s, o, embeddings, error))
-            return false;
+        CHECK(embed_all(encoder, s, o, embeddings));
         best = fmin(best, now() - begin);
     } while (now() - start < o->seconds);
     printf("%.1f sentences/s at batch %lld (%lld sentences, %lld tokens)\n", (double)s->count / best, o->batch,
            (long long)s->count, (long long)s->offsets[s->count]);
-    return true;
+    return ATTN_OK;
 }
 
 /* ----------------------------------------------------------------- weights -- */
 
-static bool write_labels(const char *path, const struct encoder *encoder, const struct sentences *s, int64_t which,
-                         struct io_error *error)
+static attn_status write_labels(const char *path, const struct encoder *encoder, const struct sentences *s,
+                                int64_t which)
 {
     FILE *file = fopen(path, "we");
     if (!file)
-        return io_fail(error, "%s: cannot open: %s", path, strerror(errno));
+        return io_fail(ATTN_INVALID_FILE, "%s: cannot open: %s", path, strerror(errno));
     for (int64_t t = s->offsets[which]; t < s->offsets[which + 1]; t++)
         fprintf(file, "%s\n", wordpiece_token(encoder_tokenizer(encoder), s->ids[t]));
     const bool bad = ferror(file);
     if (fclose(file) != 0 || bad)
-        return io_fail(error, "%s: cannot write: %s", path, strerror(errno));
-    return true;
+        return io_fail(ATTN_INVALID_FILE, "%s: cannot write: %s", path, strerror(errno));
+    return ATTN_OK;
 }
 
-static bool write_weights(struct encoder *encoder, const struct sentences *s, const struct options *o,
-                          struct io_error *error)
+static attn_status write_weights(struct encoder *encoder, const struct sentences *s, const struct options *o)
 {
     if (o->sentence >= s->count)
-        return io_fail_usage(error, "--sentence is %lld; expected 0 to %lld", o->sentence, (long long)s->count - 1);
+        return io_fail(ATTN_INVALID_ARGUMENT, "--sentence is %lld; expected 0 to %lld", o->sentence,
+                       (long long)s->count - 1);
     const int64_t tokens = s->offsets[o->sentence + 1] - s->offsets[o->sentence], layers = encoder_layers(encoder);
     const struct array_shape all = {ARRAY_F32, 4, {layers, encoder_heads(encoder), tokens, tokens}};
     const struct array_shape one = {ARRAY_F32, 3, {encoder_heads(encoder), tokens, tokens}};
-    struct array weights, *views = calloc((size_t)layers + 1, sizeof *views);
+    struct array weights = {0}, *views = calloc((size_t)layers + 1, sizeof *views);
     struct output_set outputs = {0};
-    if (!views || !array_allocate(&weights, "the weights", &all, error)) {
-        free(views);
-        return false;
-    }
-    bool ok = true;
-    for (int64_t l = 0; ok && l < layers; l++) {
+    attn_status status =
+        views ? array_allocate(&weights, "the weights", &all) : io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
+    for (int64_t l = 0; status == ATTN_OK && l < layers; l++) {
         char *spec;
         views[l].is = one;
         views[l].size = weights.size / (size_t)layers;
         views[l].data = (char *)weights.data + (size_t)l * views[l].size;
         if (asprintf(&spec, "%s:layer%lld", o->weights, (long long)l) < 0)
-            ok = io_fail(error, "out of memory");
+            status = io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
         else {
-            ok = output_add(&outputs, "--weights", spec, &views[l], error);
+            status = output_add(&outputs, "--weights", spec, &views[l]);
             free(spec);
         }
     }
-    ok = ok && encoder_weights(encoder, s, o->sentence, (int)o->threads, weights.data, error) &&
-         output_write(&outputs, error) && (!o->labels || write_labels(o->labels, encoder, s, o->sentence, error));
+    if (status == ATTN_OK)
+        status = encoder_weights(encoder, s, o->sentence, (int)o->threads, weights.data);
+    if (status == ATTN_OK)
+        status = output_write(&outputs);
+    if (status == ATTN_OK)
+        status = !o->labels ? ATTN_OK : write_labels(o->labels, encoder, s, o->sentence);
     output_free(&outputs);
     array_free(&weights);
     free(views);
-    return ok;
+    return status;
 }
 
 /* -------------------------------------------------------------------- main -- */
 
-static bool write_embeddings(struct encoder *encoder, const struct sentences *s, const struct options *o,
-                             struct io_error *error)
+static attn_status write_embeddings(struct encoder *encoder, const struct sentences *s, const struct options *o)
 {
     const struct array_shape is = {ARRAY_F32, 2, {s->count, encoder_width(encoder)}};
     struct array embeddings;
     struct output_set outputs = {0};
-    if (!array_allocate(&embeddings, "the embeddings", &is, error))
-        return false;
-    const bool ok = output_add(&outputs, "--output", o->out, &embeddings, error) &&
-                    embed_all(encoder, s, o, embeddings.data, error) && output_write(&outputs, error);
+    CHECK(array_allocate(&embeddings, "the embeddings", &is));
+    attn_status status = output_add(&outputs, "--output", o->out, &embeddings);
+    if (status == ATTN_OK)
+        status = embed_all(encoder, s, o, embeddings.data);
+    if (status == ATTN_OK)
+        status = output_write(&outputs);
     output_free(&outputs);
     array_free(&embeddings);
-    return ok;
+    return status;
 }
 
-static bool run_encoder(struct encoder *encoder, const struct lines *lines, const struct options *o,
-                        struct io_error *error)
+static attn_status run_encoder(struct encoder *encoder, const struct lines *lines, const struct options *o)
 {
     struct sentences s = {0};
-    bool ok = true;
-    for (int64_t i = 0; ok && i < lines->count; i++)
-        ok = encoder_tokenize(encoder, lines->text[i], lines->size[i], &s, error);
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; status == ATTN_OK && i < lines->count; i++)
+        status = encoder_tokenize(encoder, lines->text[i], lines->size[i], &s);
     const size_t size = (size_t)s.count * (size_t)encoder_width(encoder) * sizeof(float);
-    float *embeddings = ok ? malloc(size + 1) : NULL;
-    if (ok && !embeddings)
-        ok = io_fail(error, "out of memory for the embeddings");
-    if (ok && o->weights)
-        ok = write_weights(encoder, &s, o, error);
-    else if (ok && o->out)
-        ok = write_embeddings(encoder, &s, o, error);
-    else if (ok && o->seconds > 0)
-        ok = print_speed(encoder, &s, o, embeddings, error);
-    else if (ok && embed_all(encoder, &s, o, embeddings, error)) {
-        if (o->compare)
-            ok = compare(embeddings, s.count, encoder_width(encoder), o->compare, error);
-        else
+    float *embeddings = status == ATTN_OK ? malloc(size + 1) : NULL;
+    if (status == ATTN_OK && !embeddings)
+        status = io_fail(ATTN_OUT_OF_MEMORY, "out of memory for the embeddings");
+    if (status == ATTN_OK && o->weights)
+        status = write_weights(encoder, &s, o);
+    else if (status == ATTN_OK && o->out)
+        status = write_embeddings(encoder, &s, o);
+    else if (status == ATTN_OK && o->seconds > 0)
+        status = print_speed(encoder, &s, o, embeddings);
+    else if (status == ATTN_OK) {
+        status = embed_all(encoder, &s, o, embeddings);
+        if (status == ATTN_OK && o->compare)
+            status = compare(embeddings, s.count, encoder_width(encoder), o->compare);
+        else if (status == ATTN_OK)
             print_neighbours(embeddings, lines, encoder_width(encoder));
-    } else
-        ok = false;
+    }
     free(embeddings);
     sentences_free(&s);
-    return ok;
+    return status;
 }
 
-static bool run(const struct options *o, struct io_error *error)
+static attn_status run(const struct options *o)
 {
     struct lines lines = {0};
     struct encoder *encoder = NULL;
-    bool ok = lines_read(&lines, o->input, error);
-    if (ok && lines.count == 0)
-        ok = io_fail(error, "%s holds no sentence", o->input ? o->input : "standard input");
-    ok = ok && encoder_open(&encoder, o->model, error) && run_encoder(encoder, &lines, o, error);
+    attn_status status = lines_read(&lines, o->input);
+    if (status == ATTN_OK && lines.count == 0)
+        status = io_fail(ATTN_INVALID_FILE, "%s holds no sentence", o->input ? o->input : "standard input");
+    if (status == ATTN_OK)
+        status = encoder_open(&encoder, o->model);
+    if (status == ATTN_OK)
+        status = run_encoder(encoder, &lines, o);
     encoder_close(encoder);
     lines_free(&lines);
-    return ok;
+    return status;
 }
 
-static bool number(const char *option, const char *text, long long least, long long *value, struct io_error *error)
+static attn_status number(const char *option, const char *text, long long least, long long *value)
 {
     char *end;
     errno = 0;
     *value = strtoll(text, &end, 10);
-    return (errno == 0 && end != text && *end == '\0' && *value >= least && *value <= 1000000) ||
-           io_fail_usage(error, "--%s is '%s'; expected a whole number from %lld to 1000000", option, text, least);
+    return errno == 0 && end != text && *end == '\0' && *value >= least && *value <= 1000000
+               ? ATTN_OK
+               : io_fail(ATTN_INVALID_ARGUMENT, "--%s is '%s'; expected a whole number from %lld to 1000000", option,
+                         text, least);
 }
 
-static bool parse(struct options *o, int argc, char **argv, struct io_error *error)
+static attn_status parse(struct options *o, int argc, char **argv)
 {
     enum { COMPARE = 256, TIME, BATCH, THREADS, WEIGHTS, LABELS, SENTENCE };
     static const struct option known[] = {
@@ -272,8 +275,8 @@ static bool parse(struct options *o, int argc, char **argv, struct io_error *err
         {"help", 0, NULL, 'h'},        {NULL, 0, NULL, 0}};
     int option;
     char *end;
-    bool ok = true;
-    while (ok && (option = getopt_long(argc, argv, "m:o:h", known, NULL)) != -1) {
+    attn_status status = ATTN_OK;
+    while (status == ATTN_OK && (option = getopt_long(argc, argv, "m:o:h", known, NULL)) != -1) {
         switch (option) {
         case 'm':
             o->model = optarg;
@@ -287,13 +290,14 @@ static bool parse(struct options *o, int argc, char **argv, struct io_error *err
         case TIME:
             o->seconds = strtod(optarg, &end);
             if (end == optarg || *end || !(o->seconds > 0) || o->seconds > 1e6)
-                ok = io_fail_usage(error, "--time is '%s'; expected a positive number of seconds", optarg);
+                status =
+                    io_fail(ATTN_INVALID_ARGUMENT, "--time is '%s'; expected a positive number of seconds", optarg);
             break;
         case BATCH:
-            ok = number("batch", optarg, 1, &o->batch, error);
+            status = number("batch", optarg, 1, &o->batch);
             break;
         case THREADS:
-            ok = number("threads", optarg, 0, &o->threads, error);
+            status = number("threads", optarg, 0, &o->threads);
             break;
         case WEIGHTS:
             o->weights = optarg;
@@ -302,40 +306,44 @@ static bool parse(struct options *o, int argc, char **argv, struct io_error *err
             o->labels = optarg;
             break;
         case SENTENCE:
-            ok = number("sentence", optarg, 0, &o->sentence, error);
+            status = number("sentence", optarg, 0, &o->sentence);
             break;
         case 'h':
             usage();
             exit(0);
         default:
-            ok = io_fail_usage(error, "see --help");
+            status = io_fail(ATTN_INVALID_ARGUMENT, "see --help");
         }
     }
-    if (ok && argc - optind > 1)
-        ok = io_fail_usage(error, "'%s' is one file too many; expected one", argv[optind + 1]);
-    if (ok && optind < argc)
+    if (status == ATTN_OK && argc - optind > 1)
+        status = io_fail(ATTN_INVALID_ARGUMENT, "'%s' is one file too many; expected one", argv[optind + 1]);
+    if (status == ATTN_OK && optind < argc)
         o->input = argv[optind];
-    if (ok && !o->model)
-        ok = io_fail_usage(error, "no model is given; expected --model FOLDER");
-    if (ok && (o->out != NULL) + (o->compare != NULL) + (o->weights != NULL) + (o->seconds > 0) > 1)
-        ok = io_fail_usage(error, "--output, --compare, --time and --weights exclude each other; expected one of them");
-    if (ok && !o->weights && (o->labels || o->sentence >= 0))
-        ok = io_fail_usage(error, "%s is given without --weights", o->labels ? "--labels" : "--sentence");
-    if (ok && o->weights && o->batch)
-        ok = io_fail_usage(error, "--batch is given with --weights, which are those of one sentence");
+    if (status == ATTN_OK && !o->model)
+        status = io_fail(ATTN_INVALID_ARGUMENT, "no model is given; expected --model FOLDER");
+    if (status == ATTN_OK && (o->out != NULL) + (o->compare != NULL) + (o->weights != NULL) + (o->seconds > 0) > 1)
+        status = io_fail(ATTN_INVALID_ARGUMENT,
+                         "--output, --compare, --time and --weights exclude each other; expected one of them");
+    if (status == ATTN_OK && !o->weights && (o->labels || o->sentence >= 0))
+        status = io_fail(ATTN_INVALID_ARGUMENT, "%s is given without --weights", o->labels ? "--labels" : "--sentence");
+    if (status == ATTN_OK && o->weights && o->batch)
+        status = io_fail(ATTN_INVALID_ARGUMENT, "--batch is given with --weights, which are those of one sentence");
     if (!o->batch)
         o->batch = DEFAULT_BATCH;
     if (o->sentence < 0)
         o->sentence = 0;
-    return ok;
+    return status;
 }
 
 int main(int argc, char **argv)
 {
     struct options options = {.sentence = -1};
-    struct io_error error = {0};
-    if (parse(&options, argc, argv, &error) && run(&options, &error))
+    attn_status status = parse(&options, argc, argv);
+    const int failure = status != ATTN_OK ? 2 : 1;
+    if (status == ATTN_OK)
+        status = run(&options);
+    if (status == ATTN_OK)
         return 0;
-    fprintf(stderr, "embed: %s\n", error.text);
-    return error.usage ? 2 : 1;
+    fprintf(stderr, "embed: %s\n", attn_last_error());
+    return failure;
 }

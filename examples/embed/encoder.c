@@ -22,14 +22,9 @@ struct encoder {
     size_t workspace_size;
 };
 
-static bool library_fail(struct io_error *error)
-{
-    return io_fail(error, "%s", attn_last_error());
-}
-
 /* ----------------------------------------------------------------- opening -- */
 
-static bool read_config(attn_bert_config *c, const char *folder, struct io_error *error)
+static attn_status read_config(attn_bert_config *c, const char *folder)
 {
     static const struct {
         const char *name;
@@ -42,65 +37,74 @@ static bool read_config(attn_bert_config *c, const char *folder, struct io_error
     double eps;
     int known = 0;
     *c = (attn_bert_config){.struct_size = sizeof *c};
-    if (!config_open(&config, folder, error))
-        return false;
-    bool ok = config_text(&config, "hidden_act", &act, error) &&
-              config_number(&config, "layer_norm_eps", &eps, error) &&
-              config_integer(&config, "num_hidden_layers", 1, &c->layers, error) &&
-              config_integer(&config, "hidden_size", 1, &c->d_model, error) &&
-              config_integer(&config, "num_attention_heads", 1, &c->heads, error) &&
-              config_integer(&config, "intermediate_size", 1, &c->d_ff, error) &&
-              config_integer(&config, "vocab_size", 1, &c->vocabulary, error) &&
-              config_integer(&config, "max_position_embeddings", 1, &c->positions, error);
-    while (ok && known < KNOWN && strcmp(act, activations[known].name) != 0)
+    CHECK(config_open(&config, folder));
+    attn_status status = config_text(&config, "hidden_act", &act);
+    if (status == ATTN_OK)
+        status = config_number(&config, "layer_norm_eps", &eps);
+    if (status == ATTN_OK)
+        status = config_integer(&config, "num_hidden_layers", 1, &c->layers);
+    if (status == ATTN_OK)
+        status = config_integer(&config, "hidden_size", 1, &c->d_model);
+    if (status == ATTN_OK)
+        status = config_integer(&config, "num_attention_heads", 1, &c->heads);
+    if (status == ATTN_OK)
+        status = config_integer(&config, "intermediate_size", 1, &c->d_ff);
+    if (status == ATTN_OK)
+        status = config_integer(&config, "vocab_size", 1, &c->vocabulary);
+    if (status == ATTN_OK)
+        status = config_integer(&config, "max_position_embeddings", 1, &c->positions);
+    while (status == ATTN_OK && known < KNOWN && strcmp(act, activations[known].name) != 0)
         known++;
-    if (ok && known == KNOWN)
-        ok = io_fail(error, "%s: 'hidden_act' is '%s'; expected gelu, gelu_new or relu", config.path, act);
-    if (ok) {
+    if (status == ATTN_OK && known == KNOWN)
+        status =
+            io_fail(ATTN_INVALID_FILE, "%s: 'hidden_act' is '%s'; expected gelu, gelu_new or relu", config.path, act);
+    if (status == ATTN_OK) {
         c->activation = activations[known].activation;
         c->eps = (float)eps;
     }
     config_close(&config);
-    return ok;
+    return status;
 }
 
-static bool load(struct encoder *encoder, const char *path, struct io_error *error)
+static attn_status load(struct encoder *encoder, const char *path)
 {
     attn_weights *weights;
-    if (attn_weights_open(&weights, path) != ATTN_OK)
-        return library_fail(error);
+    CHECK(attn_weights_open(&weights, path));
     const attn_status status = attn_bert_load(&encoder->bert, &encoder->config, weights, "");
     attn_weights_destroy(weights);
-    return status == ATTN_OK || library_fail(error);
+    return status;
 }
 
-static bool open_files(struct encoder *encoder, const char *folder, struct io_error *error)
+static attn_status open_files(struct encoder *encoder, const char *folder)
 {
-    char *vocabulary = config_beside(folder, "vocab.txt", error);
-    char *weights = config_beside(folder, "model.safetensors", error);
-    bool ok = vocabulary && weights && read_config(&encoder->config, folder, error) &&
-              wordpiece_open(&encoder->tokenizer, vocabulary, error);
-    if (ok && wordpiece_size(encoder->tokenizer) > encoder->config.vocabulary)
-        ok = io_fail(error, "%s has %d tokens; expected at most %lld, the model's vocab_size", vocabulary,
-                     (int)wordpiece_size(encoder->tokenizer), (long long)encoder->config.vocabulary);
-    ok = ok && load(encoder, weights, error);
+    char *vocabulary = config_beside(folder, "vocab.txt");
+    char *weights = config_beside(folder, "model.safetensors");
+    attn_status status = vocabulary && weights ? read_config(&encoder->config, folder) : ATTN_OUT_OF_MEMORY;
+    if (status == ATTN_OK)
+        status = wordpiece_open(&encoder->tokenizer, vocabulary);
+    if (status == ATTN_OK && wordpiece_size(encoder->tokenizer) > encoder->config.vocabulary)
+        status = io_fail(ATTN_INVALID_FILE, "%s has %d tokens; expected at most %lld, the model's vocab_size",
+                         vocabulary, (int)wordpiece_size(encoder->tokenizer), (long long)encoder->config.vocabulary);
+    if (status == ATTN_OK)
+        status = load(encoder, weights);
     free(vocabulary);
     free(weights);
-    return ok;
+    return status;
 }
 
-bool encoder_open(struct encoder **out, const char *folder, struct io_error *error)
+attn_status encoder_open(struct encoder **out, const char *folder)
 {
     *out = NULL;
     struct encoder *encoder = calloc(1, sizeof *encoder);
     if (!encoder)
-        return io_fail(error, "%s: out of memory", folder);
-    if (!open_files(encoder, folder, error)) {
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", folder);
+    attn_status status = open_files(encoder, folder);
+    if (status != ATTN_OK) {
         encoder_close(encoder);
-        return false;
+        return status;
     }
     *out = encoder;
-    return true;
+    return ATTN_OK;
 }
 
 void encoder_close(struct encoder *encoder)
@@ -150,23 +154,23 @@ static bool grow(void **array, int64_t *room, int64_t count, size_t size)
     return true;
 }
 
-bool encoder_tokenize(const struct encoder *encoder, const char *text, size_t size, struct sentences *s,
-                      struct io_error *error)
+attn_status encoder_tokenize(const struct encoder *encoder, const char *text, size_t size, struct sentences *s)
 {
     struct token_ids tokens = {0};
     const int64_t most = encoder->config.positions < WORDPIECE_DEFAULT_TOKENS ? encoder->config.positions : 0;
-    if (!wordpiece_encode(encoder->tokenizer, text, size, (size_t)most, &tokens, error))
-        return false;
+    CHECK(wordpiece_encode(encoder->tokenizer, text, size, (size_t)most, &tokens));
     const int64_t before = s->count ? s->offsets[s->count] : 0, after = before + (int64_t)tokens.count;
-    const bool ok = grow((void **)&s->offsets, &s->room, s->count + 2, sizeof *s->offsets) &&
-                    grow((void **)&s->ids, &s->id_room, after, sizeof *s->ids);
-    if (ok) {
+    const bool room = grow((void **)&s->offsets, &s->room, s->count + 2, sizeof *s->offsets) &&
+                      grow((void **)&s->ids, &s->id_room, after, sizeof *s->ids);
+    if (room) {
         memcpy(s->ids + before, tokens.ids, tokens.count * sizeof *s->ids);
         s->offsets[s->count] = before;
         s->offsets[++s->count] = after;
     }
     token_ids_free(&tokens);
-    return ok || io_fail(error, "out of memory for the tokens of %lld sentences", (long long)s->count + 1);
+    return room
+               ? ATTN_OK
+               : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for the tokens of %lld sentences", (long long)s->count + 1);
 }
 
 void sentences_free(struct sentences *s)
@@ -178,8 +182,8 @@ void sentences_free(struct sentences *s)
 /* --------------------------------------------------------------- embedding -- */
 
 /* States of sentences first to first + count - 1 in encoder->hidden; offsets are theirs alone. */
-static bool run(struct encoder *e, const struct sentences *s, int64_t first, int64_t count, const int64_t *offsets,
-                const attn_bert_outputs *outputs, int threads, attn_tensor *hidden, struct io_error *error)
+static attn_status run(struct encoder *e, const struct sentences *s, int64_t first, int64_t count,
+                       const int64_t *offsets, const attn_bert_outputs *outputs, int threads, attn_tensor *hidden)
 {
     const int64_t tokens = offsets[count];
     const size_t states = (size_t)tokens * (size_t)e->config.d_model * sizeof *e->hidden;
@@ -195,48 +199,49 @@ static bool run(struct encoder *e, const struct sentences *s, int64_t first, int
         e->workspace_size = e->workspace ? needed : 0;
     }
     if (states > e->hidden_size || needed > e->workspace_size)
-        return io_fail(error, "out of memory for %lld tokens", (long long)tokens);
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %lld tokens", (long long)tokens);
     *hidden = attn_btc(e->hidden, 1, tokens, e->config.d_model);
     return attn_bert_forward(e->bert, count, offsets, s->ids + s->offsets[first], hidden, outputs, threads,
-                             e->workspace, e->workspace_size) == ATTN_OK ||
-           library_fail(error);
+                             e->workspace, e->workspace_size);
 }
 
-bool encoder_embed(struct encoder *e, const struct sentences *s, int64_t first, int64_t count, int threads,
-                   float *embeddings, struct io_error *error)
+attn_status encoder_embed(struct encoder *e, const struct sentences *s, int64_t first, int64_t count, int threads,
+                          float *embeddings)
 {
     int64_t *offsets = malloc((size_t)(count + 1) * sizeof *offsets);
     if (!offsets)
-        return io_fail(error, "out of memory for %lld sentences", (long long)count);
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %lld sentences", (long long)count);
     for (int64_t i = 0; i <= count; i++)
         offsets[i] = s->offsets[first + i] - s->offsets[first];
     attn_tensor hidden;
-    bool ok = run(e, s, first, count, offsets, NULL, threads, &hidden, error);
-    if (ok) {
+    attn_status status = run(e, s, first, count, offsets, NULL, threads, &hidden);
+    if (status == ATTN_OK) {
         const attn_tensor out = attn_btc(embeddings, 1, count, e->config.d_model);
-        ok = attn_mean_pool(&hidden, count, offsets, 1, &out) == ATTN_OK || library_fail(error);
+        status = attn_mean_pool(&hidden, count, offsets, 1, &out);
     }
     free(offsets);
-    return ok;
+    return status;
 }
 
-bool encoder_weights(struct encoder *e, const struct sentences *s, int64_t which, int threads, float *weights,
-                     struct io_error *error)
+attn_status encoder_weights(struct encoder *e, const struct sentences *s, int64_t which, int threads, float *weights)
 {
     const int64_t offsets[] = {0, s->offsets[which + 1] - s->offsets[which]}, tokens = offsets[1];
     const size_t layers = (size_t)e->config.layers;
     attn_tensor *tensors = calloc(layers + 1, sizeof *tensors);
     const attn_tensor **wanted = calloc(layers + 1, sizeof *wanted);
-    bool ok = (tensors && wanted) || io_fail(error, "out of memory for the weights of %zu layers", layers);
-    for (size_t l = 0; ok && l < layers; l++) {
+    attn_status status = (tensors && wanted)
+                             ? ATTN_OK
+                             : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for the weights of %zu layers", layers);
+    for (size_t l = 0; status == ATTN_OK && l < layers; l++) {
         float *from = weights + (int64_t)l * e->config.heads * tokens * tokens;
         tensors[l] = attn_bhtd(from, 1, e->config.heads, tokens, tokens);
         wanted[l] = &tensors[l];
     }
     attn_tensor hidden;
     const attn_bert_outputs outputs = {.weights = wanted};
-    ok = ok && run(e, s, which, 1, offsets, &outputs, threads, &hidden, error);
+    if (status == ATTN_OK)
+        status = run(e, s, which, 1, offsets, &outputs, threads, &hidden);
     free(tensors);
     free(wanted);
-    return ok;
+    return status;
 }

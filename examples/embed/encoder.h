@@ -26,7 +26,7 @@ struct sentences {
     int64_t room, id_room;
 };
 
-bool encoder_open(struct encoder **encoder, const char *folder, struct io_error *error);
+attn_status encoder_open(struct encoder **encoder, const char *folder);
 void encoder_close(struct encoder *encoder);
 /* Numbers in an embedding; layers; heads of each. */
 int64_t encoder_width(const struct encoder *encoder);
@@ -35,16 +35,15 @@ int64_t encoder_heads(const struct encoder *encoder);
 const struct wordpiece *encoder_tokenizer(const struct encoder *encoder);
 
 /* Adds the tokens of one sentence. */
-bool encoder_tokenize(const struct encoder *encoder, const char *text, size_t size, struct sentences *sentences,
-                      struct io_error *error);
+attn_status encoder_tokenize(const struct encoder *encoder, const char *text, size_t size, struct sentences *sentences);
 void sentences_free(struct sentences *sentences);
 
 /* Embeds sentences first to first + count - 1 as one ragged batch: embeddings[count][width] is written. */
-bool encoder_embed(struct encoder *encoder, const struct sentences *sentences, int64_t first, int64_t count,
-                   int threads, float *embeddings, struct io_error *error);
+attn_status encoder_embed(struct encoder *encoder, const struct sentences *sentences, int64_t first, int64_t count,
+                          int threads, float *embeddings);
 
 /* The attention weights of every layer for one sentence of T tokens: weights[layers][heads][T][T] is written. */
-bool encoder_weights(struct encoder *encoder, const struct sentences *sentences, int64_t which, int threads,
-                     float *weights, struct io_error *error);
+attn_status encoder_weights(struct encoder *encoder, const struct sentences *sentences, int64_t which, int threads,
+                            float *weights);
 
 #endif

@@ -14,18 +14,17 @@ struct config {
 };
 
 /* Reads FOLDER/config.json. */
-bool config_open(struct config *config, const char *folder, struct io_error *error);
+attn_status config_open(struct config *config, const char *folder);
 void config_close(struct config *config);
 
 /* A whole number of at least least. */
-bool config_integer(const struct config *config, const char *name, int64_t least, int64_t *value,
-                    struct io_error *error);
-bool config_number(const struct config *config, const char *name, double *value, struct io_error *error);
+attn_status config_integer(const struct config *config, const char *name, int64_t least, int64_t *value);
+attn_status config_number(const struct config *config, const char *name, double *value);
 /* Valid until the config is closed. */
-bool config_text(const struct config *config, const char *name, const char **value, struct io_error *error);
-bool config_boolean(const struct config *config, const char *name, bool *value, struct io_error *error);
+attn_status config_text(const struct config *config, const char *name, const char **value);
+attn_status config_boolean(const struct config *config, const char *name, bool *value);
 
 /* FOLDER/NAME in memory of its own, or NULL. */
-char *config_beside(const char *folder, const char *name, struct io_error *error);
+char *config_beside(const char *folder, const char *name);
 
 #endif

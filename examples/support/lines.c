@@ -30,36 +30,36 @@ static bool grow(struct lines *lines)
     return text && sizes;
 }
 
-bool lines_add(struct lines *lines, const char *text, size_t size, struct io_error *error)
+attn_status lines_add(struct lines *lines, const char *text, size_t size)
 {
     if (lines->count == lines->room && !grow(lines))
-        return io_fail(error, "out of memory for %lld lines of text", (long long)lines->count + 1);
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %lld lines of text", (long long)lines->count + 1);
     char *copy = malloc(size + 1);
     if (!copy)
-        return io_fail(error, "out of memory for %lld lines of text", (long long)lines->count + 1);
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %lld lines of text", (long long)lines->count + 1);
     memcpy(copy, text, size);
     copy[size] = '\0';
     lines->text[lines->count] = copy;
     lines->size[lines->count++] = size;
-    return true;
+    return ATTN_OK;
 }
 
-bool lines_read(struct lines *lines, const char *path, struct io_error *error)
+attn_status lines_read(struct lines *lines, const char *path)
 {
     FILE *file = path ? fopen(path, "re") : stdin;
     char *line = NULL;
     size_t capacity = 0;
     ssize_t length;
-    bool ok = file || io_fail(error, "%s: cannot open: %s", path, strerror(errno));
-    while (ok && (length = getline(&line, &capacity, file)) >= 0) {
+    attn_status status = file ? ATTN_OK : io_fail(ATTN_INVALID_FILE, "%s: cannot open: %s", path, strerror(errno));
+    while (status == ATTN_OK && (length = getline(&line, &capacity, file)) >= 0) {
         while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r'))
             length--;
-        ok = lines_add(lines, line, (size_t)length, error);
+        status = lines_add(lines, line, (size_t)length);
     }
-    if (ok && ferror(file))
-        ok = io_fail(error, "%s: cannot read: %s", path ? path : "standard input", strerror(errno));
+    if (status == ATTN_OK && ferror(file))
+        status = io_fail(ATTN_INVALID_FILE, "%s: cannot read: %s", path ? path : "standard input", strerror(errno));
     free(line);
     if (file && path)
         fclose(file);
-    return ok;
+    return status;
 }

@@ -16,9 +16,9 @@ struct lines {
 };
 
 /* Adds the lines of a file, or of standard input if path is NULL. */
-bool lines_read(struct lines *lines, const char *path, struct io_error *error);
+attn_status lines_read(struct lines *lines, const char *path);
 /* Adds one. */
-bool lines_add(struct lines *lines, const char *text, size_t size, struct io_error *error);
+attn_status lines_add(struct lines *lines, const char *text, size_t size);
 void lines_free(struct lines *lines);
 
 #endif

@@ -32,33 +32,32 @@ static void print_ids(const struct wordpiece *tokenizer, const struct token_ids 
     putchar('\n');
 }
 
-static bool encode_input(const struct wordpiece *tokenizer, const struct option *options, struct io_error *error)
+static attn_status encode_input(const struct wordpiece *tokenizer, const struct option *options)
 {
     long long max_tokens = WORDPIECE_DEFAULT_TOKENS;
-    if (!option_integer(&options[MAX_TOKENS], 2, INT32_MAX, &max_tokens, error))
-        return false;
+    CHECK(option_integer(&options[MAX_TOKENS], 2, INT32_MAX, &max_tokens));
     int separator = options[NUL].value != NULL ? '\0' : '\n';
     char *text = NULL;
     size_t capacity = 0;
     ssize_t length;
     struct token_ids ids = {0};
-    bool ok = true;
+    attn_status status = ATTN_OK;
     /* It also ends when there is no memory for a text, which is neither the end of the input nor an error of it. */
-    while (ok && (length = getdelim(&text, &capacity, separator, stdin)) >= 0) {
+    while (status == ATTN_OK && (length = getdelim(&text, &capacity, separator, stdin)) >= 0) {
         size_t size = (size_t)length;
         size -= size > 0 && text[size - 1] == separator;
-        ok = wordpiece_encode(tokenizer, text, size, (size_t)max_tokens, &ids, error);
-        if (ok)
+        status = wordpiece_encode(tokenizer, text, size, (size_t)max_tokens, &ids);
+        if (status == ATTN_OK)
             print_ids(tokenizer, &ids, options[TOKENS].value != NULL);
     }
-    if (ok && !feof(stdin))
-        ok = io_fail(error, "cannot read standard input: %s", strerror(errno));
+    if (status == ATTN_OK && !feof(stdin))
+        status = io_fail(ATTN_INVALID_FILE, "cannot read standard input: %s", strerror(errno));
     free(text);
     token_ids_free(&ids);
-    return ok;
+    return status;
 }
 
-static bool run(int argc, char **argv, struct io_error *error)
+static attn_status run(int argc, char **argv)
 {
     struct option options[NUM_OPTIONS] = {
         [VOCAB] = {"vocab", 0, "FILE", "the model's vocab.txt, one token a line; must be given", NULL},
@@ -68,31 +67,29 @@ static bool run(int argc, char **argv, struct io_error *error)
         [HELP] = {"help", 'h', NULL, "show this text", NULL},
     };
     struct operands operands;
-    if (!options_parse(options, NUM_OPTIONS, argc - 1, argv + 1, &operands, 0, error))
-        return false;
+    CHECK(options_parse(options, NUM_OPTIONS, argc - 1, argv + 1, &operands, 0));
     if (options[HELP].value != NULL) {
         printf("Usage: tokenize --vocab FILE [OPTION]...\n\n"
                "Prints the token ids of each text of standard input, for an uncased BERT model.\n\n");
         options_print(stdout, options, NUM_OPTIONS);
         printf("\n  Exit codes: 0 done, 1 failure, 2 wrong usage.\n");
-        return true;
+        return ATTN_OK;
     }
     struct wordpiece *tokenizer;
-    if (!option_require(&options[VOCAB], error) || !wordpiece_open(&tokenizer, options[VOCAB].value, error))
-        return false;
-    bool ok = encode_input(tokenizer, options, error);
+    CHECK(option_require(&options[VOCAB]));
+    CHECK(wordpiece_open(&tokenizer, options[VOCAB].value));
+    attn_status status = encode_input(tokenizer, options);
     wordpiece_close(tokenizer);
-    return ok;
+    return status;
 }
 
 int main(int argc, char **argv)
 {
-    struct io_error error = {.text = ""};
-    bool ok = run(argc, argv, &error);
-    if (ok && (fflush(stdout) != 0 || ferror(stdout)))
-        ok = io_fail(&error, "cannot write to standard output: %s", strerror(errno));
-    if (ok)
+    attn_status status = run(argc, argv);
+    if (status == ATTN_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        status = io_fail(ATTN_INVALID_FILE, "cannot write to standard output: %s", strerror(errno));
+    if (status == ATTN_OK)
         return EXIT_SUCCESS;
-    fprintf(stderr, "tokenize: %s\n", error.text);
-    return error.usage ? 2 : EXIT_FAILURE;
+    fprintf(stderr, "tokenize: %s\n", attn_last_error());
+    return status == ATTN_INVALID_ARGUMENT ? 2 : EXIT_FAILURE;
 }

@@ -20,39 +20,40 @@
 
 static const size_t max_file = (size_t)64 << 20;
 
-bool vocabulary_read(char **bytes, size_t *size, const char *path, struct io_error *error)
+attn_status vocabulary_read(char **bytes, size_t *size, const char *path)
 {
     FILE *file = fopen(path, "rbe");
     if (file == NULL)
-        return io_fail(error, "%s: cannot open: %s", path, strerror(errno));
+        return io_fail(ATTN_INVALID_FILE, "%s: cannot open: %s", path, strerror(errno));
     char *text = NULL;
     size_t used = 0, capacity = 0, got = 0;
-    bool ok = true;
+    attn_status status = ATTN_OK;
     do {
         used += got;
         if (used == capacity) {
             capacity = capacity > 0 ? 2 * capacity : (size_t)1 << 18;
             char *more = realloc(text, capacity);
             if (more == NULL) {
-                ok = io_fail(error, "%s: out of memory", path);
+                status = io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", path);
                 break;
             }
             text = more;
         }
         got = fread(text + used, 1, capacity - used, file);
     } while (got > 0 && used + got <= max_file);
-    if (ok && ferror(file))
-        ok = io_fail(error, "%s: cannot read: %s", path, strerror(errno));
-    else if (ok && got > 0)
-        ok = io_fail(error, "%s has more than %zu bytes; expected a vocabulary, one token a line", path, max_file);
+    if (status == ATTN_OK && ferror(file))
+        status = io_fail(ATTN_INVALID_FILE, "%s: cannot read: %s", path, strerror(errno));
+    else if (status == ATTN_OK && got > 0)
+        status = io_fail(ATTN_INVALID_FILE, "%s has more than %zu bytes; expected a vocabulary, one token a line", path,
+                         max_file);
     fclose(file);
-    if (!ok) {
+    if (status != ATTN_OK) {
         free(text);
-        return false;
+        return status;
     }
     *bytes = text;
     *size = used;
-    return true;
+    return ATTN_OK;
 }
 
 static int compare_entries(const void *left, const void *right)
@@ -76,31 +77,34 @@ static bool is_text(const char *line, size_t length)
 }
 
 /* Ends the line's token with a NUL and notes it. */
-static bool take_line(struct vocabulary *v, char *line, size_t length, const char *name, struct io_error *error)
+static attn_status take_line(struct vocabulary *v, char *line, size_t length, const char *name)
 {
     while (length > 0 && strchr(" \t\r", line[length - 1]) != NULL && line[length - 1] != '\0')
         length--;
     if (length == 0)
-        return io_fail(error, "%s: line %" PRId32 " is empty; expected a token on every line", name, v->count + 1);
+        return io_fail(ATTN_INVALID_FILE, "%s: line %" PRId32 " is empty; expected a token on every line", name,
+                       v->count + 1);
     if (!is_text(line, length))
-        return io_fail(error, "%s: line %" PRId32 " is not valid UTF-8; expected a token", name, v->count + 1);
+        return io_fail(ATTN_INVALID_FILE, "%s: line %" PRId32 " is not valid UTF-8; expected a token", name,
+                       v->count + 1);
     line[length] = '\0';
     v->tokens[v->count] = line;
     v->sorted[v->count] = (struct vocabulary_entry){.token = line, .id = v->count};
     v->longest = length > v->longest ? length : v->longest;
     v->count++;
-    return true;
+    return ATTN_OK;
 }
 
-static bool refuse_repetitions(const struct vocabulary *v, const char *name, struct io_error *error)
+static attn_status refuse_repetitions(const struct vocabulary *v, const char *name)
 {
     for (int32_t i = 1; i < v->count; i++) {
         const struct vocabulary_entry *first = &v->sorted[i - 1], *second = &v->sorted[i];
         if (strcmp(first->token, second->token) == 0)
-            return io_fail(error, "%s: line %" PRId32 " repeats line %" PRId32 "; expected every token once", name,
+            return io_fail(ATTN_INVALID_FILE,
+                           "%s: line %" PRId32 " repeats line %" PRId32 "; expected every token once", name,
                            second->id + 1, first->id + 1);
     }
-    return true;
+    return ATTN_OK;
 }
 
 static size_t count_lines(const char *bytes, size_t size)
@@ -114,33 +118,36 @@ static size_t count_lines(const char *bytes, size_t size)
     return lines;
 }
 
-bool vocabulary_parse(struct vocabulary *v, const char *bytes, size_t size, const char *name, struct io_error *error)
+attn_status vocabulary_parse(struct vocabulary *v, const char *bytes, size_t size, const char *name)
 {
     *v = (struct vocabulary){.text = NULL};
     if (size == 0)
-        return io_fail(error, "%s is empty; expected a vocabulary, one token a line", name);
+        return io_fail(ATTN_INVALID_FILE, "%s is empty; expected a vocabulary, one token a line", name);
     if (size > max_file)
-        return io_fail(error, "%s has more than %zu bytes; expected a vocabulary, one token a line", name, max_file);
+        return io_fail(ATTN_INVALID_FILE, "%s has more than %zu bytes; expected a vocabulary, one token a line", name,
+                       max_file);
     size_t lines = count_lines(bytes, size);
     v->text = malloc(size + 1);
     v->tokens = calloc(lines, sizeof *v->tokens);
     v->sorted = calloc(lines, sizeof *v->sorted);
-    bool ok = (v->text != NULL && v->tokens != NULL && v->sorted != NULL) || io_fail(error, "%s: out of memory", name);
-    if (ok)
+    attn_status status = (v->text != NULL && v->tokens != NULL && v->sorted != NULL)
+                             ? ATTN_OK
+                             : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", name);
+    if (status == ATTN_OK)
         memcpy(v->text, bytes, size);
-    for (size_t at = 0; ok && at < size;) {
+    for (size_t at = 0; status == ATTN_OK && at < size;) {
         const char *newline = memchr(v->text + at, '\n', size - at);
         size_t length = newline != NULL ? (size_t)(newline - v->text) - at : size - at;
-        ok = take_line(v, v->text + at, length, name, error);
+        status = take_line(v, v->text + at, length, name);
         at += length + 1;
     }
-    if (ok) {
+    if (status == ATTN_OK) {
         qsort(v->sorted, (size_t)v->count, sizeof *v->sorted, compare_entries);
-        ok = refuse_repetitions(v, name, error);
+        status = refuse_repetitions(v, name);
     }
-    if (!ok)
+    if (status != ATTN_OK)
         vocabulary_free(v);
-    return ok;
+    return status;
 }
 
 void vocabulary_free(struct vocabulary *v)

@@ -25,11 +25,10 @@ struct vocabulary {
 };
 
 /* Reads a whole file of at most 64 MiB into an allocation. */
-bool vocabulary_read(char **bytes, size_t *size, const char *path, struct io_error *error);
+attn_status vocabulary_read(char **bytes, size_t *size, const char *path);
 
 /* Takes the lines of bytes, which are copied; name is the file's, for sentences. */
-bool vocabulary_parse(struct vocabulary *vocabulary, const char *bytes, size_t size, const char *name,
-                      struct io_error *error);
+attn_status vocabulary_parse(struct vocabulary *vocabulary, const char *bytes, size_t size, const char *name);
 void vocabulary_free(struct vocabulary *vocabulary);
 
 /* The id of the token of length bytes, none of them NUL, or -1. */

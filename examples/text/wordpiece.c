@@ -28,38 +28,37 @@ struct wordpiece {
     int32_t special[NUM_SPECIAL]; /* ids; only that of [MASK] may be -1 */
 };
 
-bool wordpiece_parse(struct wordpiece **tokenizer, const char *bytes, size_t size, const char *name,
-                     struct io_error *error)
+attn_status wordpiece_parse(struct wordpiece **tokenizer, const char *bytes, size_t size, const char *name)
 {
     *tokenizer = NULL;
     struct wordpiece *w = calloc(1, sizeof *w);
     if (w == NULL)
-        return io_fail(error, "%s: out of memory", name);
-    bool ok = vocabulary_parse(&w->vocabulary, bytes, size, name, error);
-    for (int i = 0; ok && i < NUM_SPECIAL; i++) {
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", name);
+    attn_status status = vocabulary_parse(&w->vocabulary, bytes, size, name);
+    for (int i = 0; status == ATTN_OK && i < NUM_SPECIAL; i++) {
         w->special[i] = wordpiece_id(w, special_names[i]);
         if (w->special[i] < 0 && i != MASK)
-            ok = io_fail(error, "%s: none of its %" PRId32 " lines is %s; expected the vocabulary of a BERT model",
-                         name, w->vocabulary.count, special_names[i]);
+            status = io_fail(ATTN_INVALID_FILE,
+                             "%s: none of its %" PRId32 " lines is %s; expected the vocabulary of a BERT model", name,
+                             w->vocabulary.count, special_names[i]);
     }
-    if (!ok) {
+    if (status != ATTN_OK) {
         wordpiece_close(w);
-        return false;
+        return status;
     }
     *tokenizer = w;
-    return true;
+    return ATTN_OK;
 }
 
-bool wordpiece_open(struct wordpiece **tokenizer, const char *vocab_path, struct io_error *error)
+attn_status wordpiece_open(struct wordpiece **tokenizer, const char *vocab_path)
 {
     char *bytes;
     size_t size;
     *tokenizer = NULL;
-    if (!vocabulary_read(&bytes, &size, vocab_path, error))
-        return false;
-    bool ok = wordpiece_parse(tokenizer, bytes, size, vocab_path, error);
+    CHECK(vocabulary_read(&bytes, &size, vocab_path));
+    attn_status status = wordpiece_parse(tokenizer, bytes, size, vocab_path);
     free(bytes);
-    return ok;
+    return status;
 }
 
 void wordpiece_close(struct wordpiece *tokenizer)
@@ -182,14 +181,15 @@ static const char *find_special(const struct wordpiece *w, const char *text, con
     return end;
 }
 
-bool wordpiece_encode(const struct wordpiece *tokenizer, const char *text, size_t size, size_t max_tokens,
-                      struct token_ids *ids, struct io_error *error)
+attn_status wordpiece_encode(const struct wordpiece *tokenizer, const char *text, size_t size, size_t max_tokens,
+                             struct token_ids *ids)
 {
     ids->count = 0;
     if (max_tokens == 0)
         max_tokens = WORDPIECE_DEFAULT_TOKENS;
     if (max_tokens < 2)
-        return io_fail(error, "max_tokens is %zu; expected at least 2, for [CLS] and [SEP]", max_tokens);
+        return io_fail(ATTN_INVALID_ARGUMENT, "max_tokens is %zu; expected at least 2, for [CLS] and [SEP]",
+                       max_tokens);
 
     struct encoder e = {.tokenizer = tokenizer, .ids = ids, .room = max_tokens - 1};
     const char *at = text, *end = size > 0 ? text + size : text; /* text may then be NULL */
@@ -209,7 +209,7 @@ bool wordpiece_encode(const struct wordpiece *tokenizer, const char *text, size_
     if (e.out_of_memory) {
         size_t count = ids->count;
         ids->count = 0;
-        return io_fail(error, "out of memory after %zu tokens of a text", count);
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory after %zu tokens of a text", count);
     }
-    return true;
+    return ATTN_OK;
 }

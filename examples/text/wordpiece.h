@@ -42,10 +42,9 @@ void token_ids_free(struct token_ids *ids);
  * [UNK], [CLS] and [SEP] among them. A sentence about a bad file names the file
  * and, where there is one, the line.
  */
-bool wordpiece_open(struct wordpiece **tokenizer, const char *vocab_path, struct io_error *error);
+attn_status wordpiece_open(struct wordpiece **tokenizer, const char *vocab_path);
 /* The same from memory, which is copied; name stands for the file in sentences. */
-bool wordpiece_parse(struct wordpiece **tokenizer, const char *bytes, size_t size, const char *name,
-                     struct io_error *error);
+attn_status wordpiece_parse(struct wordpiece **tokenizer, const char *bytes, size_t size, const char *name);
 /* NULL is fine. */
 void wordpiece_close(struct wordpiece *tokenizer);
 
@@ -61,8 +60,8 @@ void wordpiece_close(struct wordpiece *tokenizer);
  * reference has it; a program that gets its text from strangers may want to
  * take the brackets away first. On failure there are no ids.
  */
-bool wordpiece_encode(const struct wordpiece *tokenizer, const char *text, size_t size, size_t max_tokens,
-                      struct token_ids *ids, struct io_error *error);
+attn_status wordpiece_encode(const struct wordpiece *tokenizer, const char *text, size_t size, size_t max_tokens,
+                             struct token_ids *ids);
 
 /* How many tokens there are: a model's table of embeddings must have as many rows. */
 int32_t wordpiece_size(const struct wordpiece *tokenizer);

@@ -47,8 +47,7 @@ static void usage(void)
 
 /* ----------------------------------------------------------------- picture -- */
 
-static bool draw(const char *target, struct translator_view *view, const char *text, const char *translation,
-                 struct io_error *error)
+static attn_status draw(const char *target, struct translator_view *view, const char *text, const char *translation)
 {
     struct plot plot = {
         .title = translation,
@@ -65,114 +64,121 @@ static bool draw(const char *target, struct translator_view *view, const char *t
     };
     plot_heatmap_bins(plot.rows, plot.columns, 1, 0, &plot.bin_rows, &plot.bin_columns);
     if (plot.bin_rows != plot.rows || plot.bin_columns != plot.columns)
-        return io_fail(error, "%lld x %lld characters are too many for a picture", (long long)plot.rows,
+        return io_fail(ATTN_INVALID_FILE, "%lld x %lld characters are too many for a picture", (long long)plot.rows,
                        (long long)plot.columns);
     for (int64_t i = 0; i < plot.rows * plot.columns; i++)
         plot.high = fmax(plot.high, (double)view->weights[i]);
     if (!(plot.high > 0))
-        return io_fail(error, "no character has a weight");
+        return io_fail(ATTN_INVALID_FILE, "no character has a weight");
     struct canvas canvas;
-    if (!plot_heatmap(&canvas, &plot, 0, error))
-        return false;
-    const bool ok = picture_write(&canvas, target, error);
+    CHECK(plot_heatmap(&canvas, &plot, 0));
+    attn_status status = picture_write(&canvas, target);
     canvas_free(&canvas);
-    return ok;
+    return status;
 }
 
 /* -------------------------------------------------------------------- runs -- */
 
-static bool translate_all(const struct translator *translator, const struct lines *texts, int64_t beams,
-                          struct lines *found, struct io_error *error)
+static attn_status translate_all(const struct translator *translator, const struct lines *texts, int64_t beams,
+                                 struct lines *found)
 {
-    bool ok = true;
-    for (int64_t first = 0; ok && first < texts->count; first += BATCH) {
+    attn_status status = ATTN_OK;
+    for (int64_t first = 0; status == ATTN_OK && first < texts->count; first += BATCH) {
         const int64_t left = texts->count - first;
-        ok = translator_run(translator, texts, first, left < BATCH ? left : BATCH, beams, found, error);
+        status = translator_run(translator, texts, first, left < BATCH ? left : BATCH, beams, found);
     }
-    return ok;
+    return status;
 }
 
-static bool show(const struct translator *translator, const struct options *o, int64_t beams, const char *picture,
-                 struct io_error *error)
+static attn_status show(const struct translator *translator, const struct options *o, int64_t beams,
+                        const char *picture)
 {
     struct lines texts = {0}, found = {0};
     struct translator_view view = {0};
-    bool ok = true;
-    for (int i = 0; ok && i < o->num_texts; i++)
-        ok = lines_add(&texts, o->texts[i], strlen(o->texts[i]), error);
-    ok = ok && translate_all(translator, &texts, beams, &found, error);
-    if (ok && picture)
-        ok = translator_look(translator, texts.text[0], texts.size[0], beams, &view, error) &&
-             draw(picture, &view, texts.text[0], found.text[0], error);
-    for (int64_t i = 0; ok && i < found.count; i++)
+    attn_status status = ATTN_OK;
+    for (int i = 0; status == ATTN_OK && i < o->num_texts; i++)
+        status = lines_add(&texts, o->texts[i], strlen(o->texts[i]));
+    if (status == ATTN_OK)
+        status = translate_all(translator, &texts, beams, &found);
+    if (status == ATTN_OK && picture) {
+        status = translator_look(translator, texts.text[0], texts.size[0], beams, &view);
+        if (status == ATTN_OK)
+            status = draw(picture, &view, texts.text[0], found.text[0]);
+    }
+    for (int64_t i = 0; status == ATTN_OK && i < found.count; i++)
         puts(found.text[i]);
     translator_view_free(&view);
     lines_free(&texts);
     lines_free(&found);
-    return ok;
+    return status;
 }
 
-static bool check(const struct translator *translator, const struct options *o, int64_t beams, struct io_error *error)
+static attn_status check(const struct translator *translator, const struct options *o, int64_t beams)
 {
     struct lines texts = {0}, expected = {0}, found = {0};
     long long differ = 0;
-    bool ok = lines_read(&texts, o->check, error) && lines_read(&expected, o->expected, error);
-    if (ok && texts.count == 0)
-        ok = io_fail(error, "%s holds no text", o->check);
-    if (ok && texts.count != expected.count)
-        ok = io_fail(error, "%s has %lld lines; expected %lld, as many as %s", o->expected, (long long)expected.count,
-                     (long long)texts.count, o->check);
-    ok = ok && translate_all(translator, &texts, beams, &found, error);
-    for (int64_t i = 0; ok && i < texts.count; i++) {
+    attn_status status = lines_read(&texts, o->check);
+    if (status == ATTN_OK)
+        status = lines_read(&expected, o->expected);
+    if (status == ATTN_OK && texts.count == 0)
+        status = io_fail(ATTN_INVALID_FILE, "%s holds no text", o->check);
+    if (status == ATTN_OK && texts.count != expected.count)
+        status = io_fail(ATTN_INVALID_FILE, "%s has %lld lines; expected %lld, as many as %s", o->expected,
+                         (long long)expected.count, (long long)texts.count, o->check);
+    if (status == ATTN_OK)
+        status = translate_all(translator, &texts, beams, &found);
+    for (int64_t i = 0; status == ATTN_OK && i < texts.count; i++) {
         if (found.size[i] == expected.size[i] && memcmp(found.text[i], expected.text[i], found.size[i]) == 0)
             continue;
         differ++;
         printf("line %lld: '%s' became '%s'; expected '%s'\n", (long long)i + 1, texts.text[i], found.text[i],
                expected.text[i]);
     }
-    if (ok)
+    if (status == ATTN_OK)
         printf("%lld of %lld texts came out as expected, with %lld beams\n", (long long)texts.count - differ,
                (long long)texts.count, (long long)beams);
-    if (ok && differ)
-        ok = io_fail(error, "%lld translations differ from those in %s", differ, o->expected);
+    if (status == ATTN_OK && differ)
+        status = io_fail(ATTN_INVALID_FILE, "%lld translations differ from those in %s", differ, o->expected);
     lines_free(&texts);
     lines_free(&expected);
     lines_free(&found);
-    return ok;
+    return status;
 }
 
 /* -------------------------------------------------------------------- main -- */
 
-static bool run(const struct options *o, struct io_error *error)
+static attn_status run(const struct options *o)
 {
     struct translator *translator = NULL;
     char *picture = NULL;
-    bool ok =
-        (!o->heatmap || picture_target(&picture, o->heatmap, error)) && translator_open(&translator, o->model, error);
-    if (ok) {
+    attn_status status = o->heatmap ? picture_target(&picture, o->heatmap) : ATTN_OK;
+    if (status == ATTN_OK)
+        status = translator_open(&translator, o->model);
+    if (status == ATTN_OK) {
         const int64_t beams = o->beams ? o->beams : translator_beams(translator);
-        ok = o->check ? check(translator, o, beams, error) : show(translator, o, beams, picture, error);
+        status = o->check ? check(translator, o, beams) : show(translator, o, beams, picture);
     }
     translator_close(translator);
     free(picture);
-    return ok;
+    return status;
 }
 
-static bool read_beams(const char *text, long long *beams, struct io_error *error)
+static attn_status read_beams(const char *text, long long *beams)
 {
     char *end;
     errno = 0;
     *beams = strtoll(text, &end, 10);
-    return (errno == 0 && end != text && *end == '\0' && *beams >= 1) ||
-           io_fail_usage(error, "--beams is '%s'; expected a whole number from 1", text);
+    return errno == 0 && end != text && *end == '\0' && *beams >= 1
+               ? ATTN_OK
+               : io_fail(ATTN_INVALID_ARGUMENT, "--beams is '%s'; expected a whole number from 1", text);
 }
 
-static bool parse(struct options *o, int argc, char **argv, struct io_error *error)
+static attn_status parse(struct options *o, int argc, char **argv)
 {
-    enum { HEATMAP = 256, CHECK, EXPECTED };
+    enum { HEATMAP = 256, TEXTS, EXPECTED };
     static const struct option known[] = {
         {"model", 1, NULL, 'm'},   {"beams", 1, NULL, 'b'},         {"heatmap", 1, NULL, HEATMAP},
-        {"check", 1, NULL, CHECK}, {"expected", 1, NULL, EXPECTED}, {"help", 0, NULL, 'h'},
+        {"check", 1, NULL, TEXTS}, {"expected", 1, NULL, EXPECTED}, {"help", 0, NULL, 'h'},
         {NULL, 0, NULL, 0}};
     int option;
     while ((option = getopt_long(argc, argv, "m:b:h", known, NULL)) != -1) {
@@ -181,13 +187,12 @@ static bool parse(struct options *o, int argc, char **argv, struct io_error *err
             o->model = optarg;
             break;
         case 'b':
-            if (!read_beams(optarg, &o->beams, error))
-                return false;
+            CHECK(read_beams(optarg, &o->beams));
             break;
         case HEATMAP:
             o->heatmap = optarg;
             break;
-        case CHECK:
+        case TEXTS:
             o->check = optarg;
             break;
         case EXPECTED:
@@ -197,30 +202,34 @@ static bool parse(struct options *o, int argc, char **argv, struct io_error *err
             usage();
             exit(0);
         default:
-            return io_fail_usage(error, "see --help");
+            return io_fail(ATTN_INVALID_ARGUMENT, "see --help");
         }
     }
     o->texts = argv + optind;
     o->num_texts = argc - optind;
     if (!o->model)
-        return io_fail_usage(error, "no model is given; expected --model FOLDER");
+        return io_fail(ATTN_INVALID_ARGUMENT, "no model is given; expected --model FOLDER");
     if (!o->check != !o->expected)
-        return io_fail_usage(error, "--check and --expected belong together; expected both");
+        return io_fail(ATTN_INVALID_ARGUMENT, "--check and --expected belong together; expected both");
     if (o->check && (o->heatmap || o->num_texts))
-        return io_fail_usage(error, "--check reads texts from a file; expected neither --heatmap nor a TEXT with it");
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "--check reads texts from a file; expected neither --heatmap nor a TEXT with it");
     if (!o->check && o->num_texts == 0)
-        return io_fail_usage(error, "there is nothing to translate; expected a TEXT");
+        return io_fail(ATTN_INVALID_ARGUMENT, "there is nothing to translate; expected a TEXT");
     if (o->heatmap && o->num_texts != 1)
-        return io_fail_usage(error, "--heatmap draws one text, but there are %d", o->num_texts);
-    return true;
+        return io_fail(ATTN_INVALID_ARGUMENT, "--heatmap draws one text, but there are %d", o->num_texts);
+    return ATTN_OK;
 }
 
 int main(int argc, char **argv)
 {
     struct options options = {0};
-    struct io_error error = {0};
-    if (parse(&options, argc, argv, &error) && run(&options, &error))
+    attn_status status = parse(&options, argc, argv);
+    const int failure = status != ATTN_OK ? 2 : 1;
+    if (status == ATTN_OK)
+        status = run(&options);
+    if (status == ATTN_OK)
         return 0;
-    fprintf(stderr, "translate: %s\n", error.text);
-    return error.usage ? 2 : 1;
+    fprintf(stderr, "translate: %s\n", attn_last_error());
+    return failure;
 }

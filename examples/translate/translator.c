@@ -16,56 +16,54 @@ struct translator {
     attn_transformer *model;
 };
 
-static bool library_fail(struct io_error *error)
-{
-    return io_fail(error, "%s", attn_last_error());
-}
-
 /* ----------------------------------------------------------------- opening -- */
 
 /* An entry that can have one value only. */
-static bool expect_text(const struct config *config, const char *name, const char *expected, struct io_error *error)
+static attn_status expect_text(const struct config *config, const char *name, const char *expected)
 {
     const char *text;
-    return config_text(config, name, &text, error) &&
-           (strcmp(text, expected) == 0 ||
-            io_fail(error, "%s: '%s' is '%s'; expected '%s'", config->path, name, text, expected));
+    CHECK(config_text(config, name, &text));
+    return strcmp(text, expected) == 0
+               ? ATTN_OK
+               : io_fail(ATTN_INVALID_FILE, "%s: '%s' is '%s'; expected '%s'", config->path, name, text, expected);
 }
 
-static bool read_activation(const struct config *config, attn_activation *activation, struct io_error *error)
+static attn_status read_activation(const struct config *config, attn_activation *activation)
 {
     const char *text;
-    if (!config_text(config, "activation", &text, error))
-        return false;
+    CHECK(config_text(config, "activation", &text));
     *activation = strcmp(text, "gelu") == 0 ? ATTN_ACTIVATION_GELU : ATTN_ACTIVATION_RELU;
-    return *activation == ATTN_ACTIVATION_GELU || strcmp(text, "relu") == 0 ||
-           io_fail(error, "%s: 'activation' is '%s'; expected relu or gelu", config->path, text);
+    return *activation == ATTN_ACTIVATION_GELU || strcmp(text, "relu") == 0
+               ? ATTN_OK
+               : io_fail(ATTN_INVALID_FILE, "%s: 'activation' is '%s'; expected relu or gelu", config->path, text);
 }
 
-static bool read_entries(struct translator *t, const struct config *config, struct io_error *error)
+static attn_status read_entries(struct translator *t, const struct config *config)
 {
     attn_transformer_config *c = &t->config;
     int64_t bos, eos;
     double eps;
     bool norm_first, final_norm;
-    const bool ok =
-        config_integer(config, "n_encoder_layers", 0, &c->encoder_layers, error) &&
-        config_integer(config, "n_decoder_layers", 1, &c->decoder_layers, error) &&
-        config_integer(config, "d_model", 1, &c->d_model, error) &&
-        config_integer(config, "n_head", 1, &c->heads, error) && config_integer(config, "d_ff", 1, &c->d_ff, error) &&
-        config_integer(config, "vocab_size", 1, &c->source_vocabulary, error) &&
-        config_integer(config, "max_length", 1, &c->positions, error) &&
-        config_integer(config, "max_output_length", 1, &t->max_output, error) &&
-        config_integer(config, "beam", 1, &t->beams, error) && config_integer(config, "bos", 0, &bos, error) &&
-        config_integer(config, "eos", 0, &eos, error) && config_number(config, "layer_norm_eps", &eps, error) &&
-        config_boolean(config, "norm_first", &norm_first, error) &&
-        config_boolean(config, "final_norm", &final_norm, error) &&
-        expect_text(config, "embedding_scale", "sqrt(d_model)", error) &&
-        expect_text(config, "positions", "sinusoidal", error) && read_activation(config, &c->activation, error);
-    if (!ok)
-        return false;
+    CHECK(config_integer(config, "n_encoder_layers", 0, &c->encoder_layers));
+    CHECK(config_integer(config, "n_decoder_layers", 1, &c->decoder_layers));
+    CHECK(config_integer(config, "d_model", 1, &c->d_model));
+    CHECK(config_integer(config, "n_head", 1, &c->heads));
+    CHECK(config_integer(config, "d_ff", 1, &c->d_ff));
+    CHECK(config_integer(config, "vocab_size", 1, &c->source_vocabulary));
+    CHECK(config_integer(config, "max_length", 1, &c->positions));
+    CHECK(config_integer(config, "max_output_length", 1, &t->max_output));
+    CHECK(config_integer(config, "beam", 1, &t->beams));
+    CHECK(config_integer(config, "bos", 0, &bos));
+    CHECK(config_integer(config, "eos", 0, &eos));
+    CHECK(config_number(config, "layer_norm_eps", &eps));
+    CHECK(config_boolean(config, "norm_first", &norm_first));
+    CHECK(config_boolean(config, "final_norm", &final_norm));
+    CHECK(expect_text(config, "embedding_scale", "sqrt(d_model)"));
+    CHECK(expect_text(config, "positions", "sinusoidal"));
+    CHECK(read_activation(config, &c->activation));
     if (bos >= c->source_vocabulary || eos >= c->source_vocabulary || bos > INT32_MAX || eos > INT32_MAX)
-        return io_fail(error, "%s: 'bos' or 'eos' is no token; expected numbers below 'vocab_size'", config->path);
+        return io_fail(ATTN_INVALID_FILE, "%s: 'bos' or 'eos' is no token; expected numbers below 'vocab_size'",
+                       config->path);
     c->struct_size = sizeof *c;
     c->target_vocabulary = c->source_vocabulary;
     c->eps = (float)eps;
@@ -73,60 +71,64 @@ static bool read_entries(struct translator *t, const struct config *config, stru
     c->final_norms = final_norm;
     c->bos = (int32_t)bos;
     c->eos = (int32_t)eos;
-    return true;
+    return ATTN_OK;
 }
 
-static bool read_config(struct translator *t, const char *folder, struct io_error *error)
+static attn_status read_config(struct translator *t, const char *folder)
 {
     struct config config;
-    if (!config_open(&config, folder, error))
-        return false;
-    const bool ok = read_entries(t, &config, error);
+    CHECK(config_open(&config, folder));
+    attn_status status = read_entries(t, &config);
     config_close(&config);
-    return ok;
+    return status;
 }
 
-static bool read_alphabet(struct translator *t, const char *folder, struct io_error *error)
+static attn_status read_alphabet(struct translator *t, const char *folder)
 {
-    char *path = config_beside(folder, "alphabet.txt", error);
-    bool ok = path && lines_read(&t->alphabet, path, error);
-    if (ok && t->alphabet.count != t->config.source_vocabulary)
-        ok = io_fail(error, "%s has %lld lines; expected %lld, the 'vocab_size'", path, (long long)t->alphabet.count,
-                     (long long)t->config.source_vocabulary);
+    char *path = config_beside(folder, "alphabet.txt");
+    attn_status status = path ? lines_read(&t->alphabet, path) : ATTN_OUT_OF_MEMORY;
+    if (status == ATTN_OK && t->alphabet.count != t->config.source_vocabulary)
+        status = io_fail(ATTN_INVALID_FILE, "%s has %lld lines; expected %lld, the 'vocab_size'", path,
+                         (long long)t->alphabet.count, (long long)t->config.source_vocabulary);
     for (int byte = 0; byte < 256; byte++)
         t->tokens[byte] = -1;
     /* Longer lines are names of tokens that stand for no character. */
-    for (int64_t i = 0; ok && i < t->alphabet.count; i++)
+    for (int64_t i = 0; status == ATTN_OK && i < t->alphabet.count; i++)
         if (t->alphabet.size[i] == 1)
             t->tokens[(unsigned char)t->alphabet.text[i][0]] = (int32_t)i;
     free(path);
-    return ok;
+    return status;
 }
 
-static bool load(struct translator *t, const char *folder, struct io_error *error)
+static attn_status load(struct translator *t, const char *folder)
 {
     attn_weights *weights = NULL;
-    char *path = config_beside(folder, "translator.safetensors", error);
-    bool ok = path != NULL;
-    if (ok && (attn_weights_open(&weights, path) || attn_transformer_load(&t->model, &t->config, weights, "")))
-        ok = library_fail(error);
+    char *path = config_beside(folder, "translator.safetensors");
+    attn_status status = path ? attn_weights_open(&weights, path) : ATTN_OUT_OF_MEMORY;
+    if (status == ATTN_OK)
+        status = attn_transformer_load(&t->model, &t->config, weights, "");
     attn_weights_destroy(weights);
     free(path);
-    return ok;
+    return status;
 }
 
-bool translator_open(struct translator **out, const char *folder, struct io_error *error)
+attn_status translator_open(struct translator **out, const char *folder)
 {
     *out = NULL;
     struct translator *t = calloc(1, sizeof *t);
     if (!t)
-        return io_fail(error, "%s: out of memory", folder);
-    if (!read_config(t, folder, error) || !read_alphabet(t, folder, error) || !load(t, folder, error)) {
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", folder);
+    attn_status status = read_config(t, folder);
+    if (status == ATTN_OK)
+        status = read_alphabet(t, folder);
+    if (status == ATTN_OK)
+        status = load(t, folder);
+    if (status != ATTN_OK) {
         translator_close(t);
-        return false;
+        return status;
     }
     *out = t;
-    return true;
+    return ATTN_OK;
 }
 
 void translator_close(struct translator *t)
@@ -162,24 +164,24 @@ static void batch_free(struct batch *b)
     free(b->memory);
 }
 
-static bool set_ids(const struct translator *t, const char *text, size_t size, int32_t *ids, struct io_error *error)
+static attn_status set_ids(const struct translator *t, const char *text, size_t size, int32_t *ids)
 {
     for (size_t i = 0; i < size; i++) {
         ids[i] = t->tokens[(unsigned char)text[i]];
         if (ids[i] < 0)
-            return io_fail(error, "'%s' has a character at place %zu that is not in the alphabet", text, i + 1);
+            return io_fail(ATTN_INVALID_FILE, "'%s' has a character at place %zu that is not in the alphabet", text,
+                           i + 1);
     }
-    return true;
+    return ATTN_OK;
 }
 
-static bool make_batch(struct batch *b, const struct translator *t, const struct lines *texts, int64_t first,
-                       struct io_error *error)
+static attn_status make_batch(struct batch *b, const struct translator *t, const struct lines *texts, int64_t first)
 {
     for (int64_t i = first; i < first + b->count; i++) {
         const int64_t length = (int64_t)texts->size[i];
         if (length < 1 || length > t->config.positions)
-            return io_fail(error, "'%s' has %lld characters; expected 1 to %lld", texts->text[i], (long long)length,
-                           (long long)t->config.positions);
+            return io_fail(ATTN_INVALID_FILE, "'%s' has %lld characters; expected 1 to %lld", texts->text[i],
+                           (long long)length, (long long)t->config.positions);
         b->longest = length > b->longest ? length : b->longest;
     }
     const size_t count = (size_t)b->count, longest = (size_t)b->longest, most = (size_t)t->max_output;
@@ -189,69 +191,67 @@ static bool make_batch(struct batch *b, const struct translator *t, const struct
     b->best = calloc(count, sizeof *b->best);
     b->memory = calloc(count * longest * (size_t)t->config.d_model, sizeof *b->memory);
     if (!b->lengths || !b->ids || !b->output || !b->best || !b->memory)
-        return io_fail(error, "out of memory for %zu texts", count);
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %zu texts", count);
     for (int64_t i = 0; i < b->count; i++) {
         b->lengths[i] = (int64_t)texts->size[first + i];
         b->best[i].ids = b->output + i * t->max_output;
-        if (!set_ids(t, texts->text[first + i], texts->size[first + i], b->ids + i * b->longest, error))
-            return false;
+        CHECK(set_ids(t, texts->text[first + i], texts->size[first + i], b->ids + i * b->longest));
     }
-    return true;
+    return ATTN_OK;
 }
 
-static bool run_batch(struct batch *b, const struct translator *t, int64_t beams, struct io_error *error)
+static attn_status run_batch(struct batch *b, const struct translator *t, int64_t beams)
 {
     const attn_tensor memory = attn_btc(b->memory, b->count, b->longest, t->config.d_model);
     attn_decoding decoding = attn_decoding_default();
     decoding.beams = beams;
     decoding.max_length = t->max_output;
-    return (!attn_transformer_encode(t->model, b->count, b->longest, b->ids, b->lengths, &memory, 0) &&
-            !attn_transformer_decode(t->model, &memory, b->lengths, &decoding, b->best)) ||
-           library_fail(error);
+    CHECK(attn_transformer_encode(t->model, b->count, b->longest, b->ids, b->lengths, &memory, 0));
+    return attn_transformer_decode(t->model, &memory, b->lengths, &decoding, b->best);
 }
 
 /* The characters of a hypothesis; the end and other tokens that stand for none are left out. */
-static bool add_text(const struct translator *t, const attn_hypothesis *h, struct lines *found, struct io_error *error)
+static attn_status add_text(const struct translator *t, const attn_hypothesis *h, struct lines *found)
 {
     char *text = calloc((size_t)h->length + 1, 1);
     size_t size = 0;
     for (int64_t i = 0; text && i < h->length; i++)
         if (t->alphabet.size[h->ids[i]] == 1)
             text[size++] = t->alphabet.text[h->ids[i]][0];
-    const bool ok = text ? lines_add(found, text, size, error) : io_fail(error, "out of memory for a translation");
+    attn_status status =
+        text ? lines_add(found, text, size) : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for a translation");
     free(text);
-    return ok;
+    return status;
 }
 
-bool translator_run(const struct translator *t, const struct lines *texts, int64_t first, int64_t count, int64_t beams,
-                    struct lines *found, struct io_error *error)
+attn_status translator_run(const struct translator *t, const struct lines *texts, int64_t first, int64_t count,
+                           int64_t beams, struct lines *found)
 {
     struct batch batch = {.count = count};
-    bool ok = make_batch(&batch, t, texts, first, error) && run_batch(&batch, t, beams, error);
-    for (int64_t i = 0; ok && i < count; i++)
-        ok = add_text(t, &batch.best[i], found, error);
+    attn_status status = make_batch(&batch, t, texts, first);
+    if (status == ATTN_OK)
+        status = run_batch(&batch, t, beams);
+    for (int64_t i = 0; status == ATTN_OK && i < count; i++)
+        status = add_text(t, &batch.best[i], found);
     batch_free(&batch);
-    return ok;
+    return status;
 }
 
 /* ----------------------------------------------------------------- looking -- */
 
 /* Token names for an axis; a blank would not be seen. */
-static bool add_labels(const struct translator *t, const int32_t *ids, int64_t count, struct lines *labels,
-                       struct io_error *error)
+static attn_status add_labels(const struct translator *t, const int32_t *ids, int64_t count, struct lines *labels)
 {
-    bool ok = true;
-    for (int64_t i = 0; ok && i < count; i++) {
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; status == ATTN_OK && i < count; i++) {
         const char *name = t->alphabet.text[ids[i]];
-        ok = strcmp(name, " ") == 0 ? lines_add(labels, "_", 1, error)
-                                    : lines_add(labels, name, t->alphabet.size[ids[i]], error);
+        status = strcmp(name, " ") == 0 ? lines_add(labels, "_", 1) : lines_add(labels, name, t->alphabet.size[ids[i]]);
     }
-    return ok;
+    return status;
 }
 
 /* Row t of the weights is where the model looked when it had read the tokens before, to write token t. */
-static bool look(const struct translator *t, const struct batch *b, struct translator_view *view,
-                 struct io_error *error)
+static attn_status look(const struct translator *t, const struct batch *b, struct translator_view *view)
 {
     const attn_hypothesis *h = &b->best[0];
     const int64_t rows = h->length, columns = b->longest, heads = t->config.heads;
@@ -262,33 +262,42 @@ static bool look(const struct translator *t, const struct batch *b, struct trans
     view->rows = rows;
     view->columns = columns;
     view->weights = calloc((size_t)(rows * columns), sizeof *view->weights);
-    bool ok = (target && logits && weights && view->weights) || io_fail(error, "out of memory for attention weights");
-    if (ok) {
+    attn_status status = (target && logits && weights && view->weights)
+                             ? ATTN_OK
+                             : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for attention weights");
+    if (status == ATTN_OK) {
         const attn_tensor scores = attn_btc(logits, 1, rows, t->config.target_vocabulary);
         const attn_tensor seen = attn_bhtd(weights, 1, heads, rows, columns);
         target[0] = t->config.bos;
         memcpy(target + 1, h->ids, (size_t)(rows - 1) * sizeof *target);
-        ok = !attn_transformer_score(t->model, &memory, NULL, rows, target, &scores, &seen, 0) || library_fail(error);
+        status = attn_transformer_score(t->model, &memory, NULL, rows, target, &scores, &seen, 0);
     }
-    for (int64_t i = 0; ok && i < heads * rows * columns; i++)
+    for (int64_t i = 0; status == ATTN_OK && i < heads * rows * columns; i++)
         view->weights[i % (rows * columns)] += weights[i] / (float)heads;
     free(target);
     free(logits);
     free(weights);
-    return ok && add_labels(t, h->ids, rows, &view->written, error) &&
-           add_labels(t, b->ids, columns, &view->read, error);
+    if (status != ATTN_OK)
+        return status;
+    CHECK(add_labels(t, h->ids, rows, &view->written));
+    return add_labels(t, b->ids, columns, &view->read);
 }
 
-bool translator_look(const struct translator *t, const char *text, size_t size, int64_t beams,
-                     struct translator_view *view, struct io_error *error)
+attn_status translator_look(const struct translator *t, const char *text, size_t size, int64_t beams,
+                            struct translator_view *view)
 {
     struct batch batch = {.count = 1};
     struct lines texts = {0};
-    const bool ok = lines_add(&texts, text, size, error) && make_batch(&batch, t, &texts, 0, error) &&
-                    run_batch(&batch, t, beams, error) && look(t, &batch, view, error);
+    attn_status status = lines_add(&texts, text, size);
+    if (status == ATTN_OK)
+        status = make_batch(&batch, t, &texts, 0);
+    if (status == ATTN_OK)
+        status = run_batch(&batch, t, beams);
+    if (status == ATTN_OK)
+        status = look(t, &batch, view);
     batch_free(&batch);
     lines_free(&texts);
-    return ok;
+    return status;
 }
 
 void translator_view_free(struct translator_view *view)

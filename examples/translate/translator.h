@@ -12,15 +12,15 @@
 struct translator;
 
 /* Opens FOLDER/config.json, alphabet.txt and translator.safetensors. */
-bool translator_open(struct translator **translator, const char *folder, struct io_error *error);
+attn_status translator_open(struct translator **translator, const char *folder);
 void translator_close(struct translator *translator);
 
 /* Hypotheses that the model was searched with where it was trained. */
 int64_t translator_beams(const struct translator *translator);
 
 /* Adds what it makes of texts first to first + count - 1, which must not be empty, to found. */
-bool translator_run(const struct translator *translator, const struct lines *texts, int64_t first, int64_t count,
-                    int64_t beams, struct lines *found, struct io_error *error);
+attn_status translator_run(const struct translator *translator, const struct lines *texts, int64_t first, int64_t count,
+                           int64_t beams, struct lines *found);
 
 /* Where each character of a translation came from. */
 struct translator_view {
@@ -30,8 +30,8 @@ struct translator_view {
 };
 
 /* Translates one text and looks at its attention; the view, which begins as {0}, is to be freed in any case. */
-bool translator_look(const struct translator *translator, const char *text, size_t size, int64_t beams,
-                     struct translator_view *view, struct io_error *error);
+attn_status translator_look(const struct translator *translator, const char *text, size_t size, int64_t beams,
+                            struct translator_view *view);
 void translator_view_free(struct translator_view *view);
 
 #endif

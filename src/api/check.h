@@ -8,14 +8,6 @@
 
 #include "driver/driver.h"
 
-/** Passes on the status of a check that failed. */
-#define CHECK(call)                                                                                                    \
-    do {                                                                                                               \
-        const attn_status status_ = (call);                                                                            \
-        if (status_)                                                                                                   \
-            return status_;                                                                                            \
-    } while (0)
-
 /** What a call has in hand. */
 enum check_depth {
     CHECK_SHAPES, /**< attn_plan_create: shapes and options */

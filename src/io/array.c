@@ -62,24 +62,24 @@ bool array_bytes(const int64_t *shape, int ndim, size_t element_size, uint64_t *
     return true;
 }
 
-bool file_spec_parse(struct file_spec *out, const char *spec, struct io_error *error)
+attn_status file_spec_parse(struct file_spec *out, const char *spec)
 {
     *out = (struct file_spec){NULL, NULL};
     size_t length = strlen(spec), suffix = strlen(SAFETENSORS_SUFFIX);
     const char *mark = strstr(spec, SAFETENSORS_SUFFIX ":");
     if (length == 0)
-        return io_fail_usage(error, "the file name is empty; expected FILE.npy or FILE.safetensors:NAME");
+        return io_fail(ATTN_INVALID_ARGUMENT, "the file name is empty; expected FILE.npy or FILE.safetensors:NAME");
     if (mark == NULL && length >= suffix && strcmp(spec + length - suffix, SAFETENSORS_SUFFIX) == 0)
-        return io_fail_usage(error, "%s names no tensor; expected FILE.safetensors:NAME", spec);
+        return io_fail(ATTN_INVALID_ARGUMENT, "%s names no tensor; expected FILE.safetensors:NAME", spec);
     if (mark != NULL && mark[suffix + 1] == '\0')
-        return io_fail_usage(error, "%s has an empty tensor name; expected FILE.safetensors:NAME", spec);
+        return io_fail(ATTN_INVALID_ARGUMENT, "%s has an empty tensor name; expected FILE.safetensors:NAME", spec);
     out->path = mark == NULL ? strdup(spec) : strndup(spec, (size_t)(mark - spec) + suffix);
     out->name = mark == NULL ? NULL : strdup(mark + suffix + 1);
     if (out->path == NULL || (mark != NULL && out->name == NULL)) {
         file_spec_free(out);
-        return io_fail(error, "%s: out of memory", spec);
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", spec);
     }
-    return true;
+    return ATTN_OK;
 }
 
 void file_spec_free(struct file_spec *spec)
@@ -89,7 +89,7 @@ void file_spec_free(struct file_spec *spec)
     *spec = (struct file_spec){NULL, NULL};
 }
 
-static bool read_at(int fd, const char *path, uint64_t offset, void *dst, size_t size, struct io_error *error)
+static attn_status read_at(int fd, const char *path, uint64_t offset, void *dst, size_t size)
 {
     unsigned char *to = dst;
     while (size > 0) {
@@ -98,96 +98,98 @@ static bool read_at(int fd, const char *path, uint64_t offset, void *dst, size_t
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return io_fail(error, "%s: cannot read: %s", path, strerror(errno));
+            return io_fail(ATTN_INVALID_FILE, "%s: cannot read: %s", path, strerror(errno));
         if (got == 0)
-            return io_fail(error, "%s: the file became shorter while it was read", path);
+            return io_fail(ATTN_INVALID_FILE, "%s: the file became shorter while it was read", path);
         to += got;
         offset += (uint64_t)got;
         size -= (size_t)got;
     }
-    return true;
+    return ATTN_OK;
 }
 
-static bool open_npy(struct array_file *file, uint64_t file_size, struct io_error *error)
+static attn_status open_npy(struct array_file *file, uint64_t file_size)
 {
     size_t available = file_size < NPY_MAX_PREFIX ? (size_t)file_size : NPY_MAX_PREFIX;
     unsigned char *prefix = malloc(available > 0 ? available : 1);
     if (prefix == NULL)
-        return io_fail(error, "%s: out of memory", file->path);
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", file->path);
     struct npy_header header;
-    bool ok = read_at(file->fd, file->path, 0, prefix, available, error) &&
-              npy_parse(&header, prefix, available, file_size, file->path, error);
+    attn_status status = read_at(file->fd, file->path, 0, prefix, available);
+    if (status == ATTN_OK)
+        status = npy_parse(&header, prefix, available, file_size, file->path);
     free(prefix);
-    if (!ok)
-        return false;
+    if (status != ATTN_OK)
+        return status;
     file->is = header.is;
     file->offset = header.data_offset;
     file->size = header.data_size;
-    return true;
+    return ATTN_OK;
 }
 
-static bool open_safetensors(struct array_file *file, const char *name, uint64_t file_size, struct io_error *error)
+static attn_status open_safetensors(struct array_file *file, const char *name, uint64_t file_size)
 {
     unsigned char prefix[SAFETENSORS_PREFIX];
     size_t length;
     size_t available = file_size < sizeof prefix ? (size_t)file_size : sizeof prefix;
-    if (!read_at(file->fd, file->path, 0, prefix, available, error) ||
-        !safetensors_header_length(&length, prefix, file_size, file->path, error))
-        return false;
+    CHECK(read_at(file->fd, file->path, 0, prefix, available));
+    CHECK(safetensors_header_length(&length, prefix, file_size, file->path));
     char *text = malloc(length > 0 ? length : 1);
     if (text == NULL)
-        return io_fail(error, "%s: out of memory for a header of %zu bytes", file->path, length);
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory for a header of %zu bytes", file->path, length);
     struct safetensors index = {0};
     uint64_t data_offset = sizeof prefix + length;
     const struct safetensors_entry *entry = NULL;
-    bool ok = read_at(file->fd, file->path, sizeof prefix, text, length, error) &&
-              safetensors_parse(&index, text, length, file_size - data_offset, file->path, error) &&
-              safetensors_find(&index, name, file->path, &entry, error) &&
-              safetensors_usable(entry, file->path, &file->is, error);
-    if (ok) {
+    attn_status status = read_at(file->fd, file->path, sizeof prefix, text, length);
+    if (status == ATTN_OK)
+        status = safetensors_parse(&index, text, length, file_size - data_offset, file->path);
+    if (status == ATTN_OK)
+        status = safetensors_find(&index, name, file->path, &entry);
+    if (status == ATTN_OK)
+        status = safetensors_usable(entry, file->path, &file->is);
+    if (status == ATTN_OK) {
         file->offset = data_offset + entry->begin;
         file->size = entry->end - entry->begin;
     }
     safetensors_free(&index);
     free(text);
-    return ok;
+    return status;
 }
 
-bool array_open(struct array_file *file, const char *spec, struct io_error *error)
+attn_status array_open(struct array_file *file, const char *spec)
 {
     *file = (struct array_file){.fd = -1};
     struct file_spec parts;
-    if (!file_spec_parse(&parts, spec, error))
-        return false;
+    CHECK(file_spec_parse(&parts, spec));
     file->path = parts.path;
     parts.path = NULL;
     file->spec = strdup(spec);
 
-    bool ok = file->spec != NULL || io_fail(error, "%s: out of memory", spec);
-    struct stat status;
-    if (ok) {
+    attn_status status = file->spec != NULL ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", spec);
+    struct stat info;
+    if (status == ATTN_OK) {
         /* Without O_NONBLOCK opening a FIFO would wait for a writer before it can be refused. */
         file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (file->fd < 0)
-            ok = io_fail(error, "%s: cannot open: %s", file->path, strerror(errno));
-        else if (fstat(file->fd, &status) != 0)
-            ok = io_fail(error, "%s: cannot look at the file: %s", file->path, strerror(errno));
-        else if (!S_ISREG(status.st_mode))
-            ok = io_fail(error, "%s is not a regular file", file->path);
+            status = io_fail(ATTN_INVALID_FILE, "%s: cannot open: %s", file->path, strerror(errno));
+        else if (fstat(file->fd, &info) != 0)
+            status = io_fail(ATTN_INVALID_FILE, "%s: cannot look at the file: %s", file->path, strerror(errno));
+        else if (!S_ISREG(info.st_mode))
+            status = io_fail(ATTN_INVALID_FILE, "%s is not a regular file", file->path);
     }
-    if (ok) {
-        uint64_t size = (uint64_t)status.st_size;
-        ok = parts.name != NULL ? open_safetensors(file, parts.name, size, error) : open_npy(file, size, error);
+    if (status == ATTN_OK) {
+        uint64_t size = (uint64_t)info.st_size;
+        status = parts.name != NULL ? open_safetensors(file, parts.name, size) : open_npy(file, size);
     }
     file_spec_free(&parts);
-    if (!ok)
+    if (status != ATTN_OK)
         array_close(file);
-    return ok;
+    return status;
 }
 
-bool array_read(const struct array_file *file, uint64_t first, void *dst, size_t size, struct io_error *error)
+attn_status array_read(const struct array_file *file, uint64_t first, void *dst, size_t size)
 {
-    return read_at(file->fd, file->path, file->offset + first, dst, size, error);
+    return read_at(file->fd, file->path, file->offset + first, dst, size);
 }
 
 void array_close(struct array_file *file)
@@ -199,32 +201,34 @@ void array_close(struct array_file *file)
     *file = (struct array_file){.fd = -1};
 }
 
-bool array_allocate(struct array *array, const char *what, const struct array_shape *is, struct io_error *error)
+attn_status array_allocate(struct array *array, const char *what, const struct array_shape *is)
 {
     char text[ARRAY_SHAPE_TEXT];
     uint64_t bytes;
     *array = (struct array){.is = *is};
     if (!array_bytes(is->shape, is->ndim, array_dtype_size(is->dtype), &bytes) || bytes > PTRDIFF_MAX)
-        return io_fail(error, "%s of shape %s exceeds the address space", what, array_shape_text(is, text));
+        return io_fail(ATTN_SIZE_OVERFLOW, "%s of shape %s exceeds the address space", what,
+                       array_shape_text(is, text));
     array->size = (size_t)bytes;
     array->data = calloc(array->size > 0 ? array->size : 1, 1);
     if (array->data == NULL)
-        return io_fail(error, "%s of shape %s: out of memory for %zu bytes", what, array_shape_text(is, text),
-                       array->size);
-    return true;
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s of shape %s: out of memory for %zu bytes", what,
+                       array_shape_text(is, text), array->size);
+    return ATTN_OK;
 }
 
-bool array_load(struct array *array, const char *spec, struct io_error *error)
+attn_status array_load(struct array *array, const char *spec)
 {
     *array = (struct array){.size = 0};
     struct array_file file;
-    if (!array_open(&file, spec, error))
-        return false;
-    bool ok = array_allocate(array, spec, &file.is, error) && array_read(&file, 0, array->data, array->size, error);
+    CHECK(array_open(&file, spec));
+    attn_status status = array_allocate(array, spec, &file.is);
+    if (status == ATTN_OK)
+        status = array_read(&file, 0, array->data, array->size);
     array_close(&file);
-    if (!ok)
+    if (status != ATTN_OK)
         array_free(array);
-    return ok;
+    return status;
 }
 
 void array_free(struct array *array)

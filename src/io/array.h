@@ -51,7 +51,7 @@ struct file_spec {
     char *name;
 };
 
-bool file_spec_parse(struct file_spec *out, const char *spec, struct io_error *error);
+attn_status file_spec_parse(struct file_spec *out, const char *spec);
 void file_spec_free(struct file_spec *spec);
 
 /*
@@ -60,15 +60,15 @@ void file_spec_free(struct file_spec *spec);
  */
 bool array_bytes(const int64_t *shape, int ndim, size_t element_size, uint64_t *bytes);
 
-bool array_open(struct array_file *file, const char *spec, struct io_error *error);
+attn_status array_open(struct array_file *file, const char *spec);
 /* Reads size bytes that start first bytes into the data; the range is the caller's to keep inside. */
-bool array_read(const struct array_file *file, uint64_t first, void *dst, size_t size, struct io_error *error);
+attn_status array_read(const struct array_file *file, uint64_t first, void *dst, size_t size);
 void array_close(struct array_file *file);
 
 /* Opens, reads all, closes. */
-bool array_load(struct array *array, const char *spec, struct io_error *error);
+attn_status array_load(struct array *array, const char *spec);
 /* Allocates a zeroed array of the given shape. what names it in a sentence. */
-bool array_allocate(struct array *array, const char *what, const struct array_shape *is, struct io_error *error);
+attn_status array_allocate(struct array *array, const char *what, const struct array_shape *is);
 void array_free(struct array *array);
 
 /* Writes "(2, 3)" and returns text. */

@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How the file code reports what went wrong: one sentence that names the file
- * or option, the value, and what was expected. Functions that can fail return
- * bool, take a struct io_error last, and fill it only when they return false.
- * Names that come from a file or the command line may hold control characters;
- * these are replaced, so that a sentence is always one line and cannot steer a
- * terminal.
+ * How the file code, the command and the examples report what went wrong: as
+ * the library does, by a status and a sentence for attn_last_error() that names
+ * the file or option, the value, and what was expected. The command line is an
+ * argument: ATTN_INVALID_ARGUMENT there makes the exit code 2, any other 1.
  */
 #ifndef ATTN_IO_ERROR_H
 #define ATTN_IO_ERROR_H
 
 #include <stdbool.h>
 
-struct io_error {
-    bool usage; /* the command line is wrong, rather than a file or the system */
-    char text[1024];
-};
+#include "api/error.h"
 
-/* Both write the sentence and return false. */
-bool io_fail(struct io_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
-bool io_fail_usage(struct io_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/*
+ * attn_fail() for sentences with names from a file or the command line. These
+ * may hold control characters, which are replaced, so that a sentence is always
+ * one line and cannot steer a terminal.
+ */
+attn_status io_fail(attn_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

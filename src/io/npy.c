@@ -19,17 +19,16 @@
 struct cursor {
     const char *start, *at, *end;
     const char *path;
-    struct io_error *error;
 };
 
 enum key { KEY_DESCR = 1, KEY_ORDER = 2, KEY_SHAPE = 4, KEY_ALL = 7 };
 
 #define MAX_STRING 32
 
-static bool expected(const struct cursor *c, const char *what)
+static attn_status expected(const struct cursor *c, const char *what)
 {
-    return io_fail(c->error, "%s: the .npy header is malformed at its byte %td; expected %s", c->path, c->at - c->start,
-                   what);
+    return io_fail(ATTN_INVALID_FILE, "%s: the .npy header is malformed at its byte %td; expected %s", c->path,
+                   c->at - c->start, what);
 }
 
 static void skip_spaces(struct cursor *c)
@@ -58,7 +57,7 @@ static bool take_word(struct cursor *c, const char *word)
     return true;
 }
 
-static bool read_string(struct cursor *c, char out[MAX_STRING], const char *what)
+static attn_status read_string(struct cursor *c, char out[MAX_STRING], const char *what)
 {
     if (c->at == c->end || (*c->at != '\'' && *c->at != '"'))
         return expected(c, what);
@@ -72,7 +71,7 @@ static bool read_string(struct cursor *c, char out[MAX_STRING], const char *what
     memcpy(out, from, (size_t)(to - from));
     out[to - from] = '\0';
     c->at = to + 1;
-    return true;
+    return ATTN_OK;
 }
 
 /* What a type code that is not read stands for, or NULL. */
@@ -88,18 +87,17 @@ static const char *refused_dtype(const char *code)
     return code[0] == 'V' ? "raw bytes; numpy writes bfloat16 so, which only safetensors can name" : NULL;
 }
 
-static bool read_dtype(struct cursor *c, enum array_dtype *dtype)
+static attn_status read_dtype(struct cursor *c, enum array_dtype *dtype)
 {
     static const struct {
         const char *code;
         enum array_dtype dtype;
     } table[] = {{"f4", ARRAY_F32}, {"f2", ARRAY_F16}, {"b1", ARRAY_BOOL}, {"i4", ARRAY_I32}, {"i8", ARRAY_I64}};
     if (c->at < c->end && *c->at == '[')
-        return io_fail(c->error, "%s: the dtype is structured; expected float32, float16, bool, int32 or int64",
-                       c->path);
+        return io_fail(ATTN_INVALID_FILE,
+                       "%s: the dtype is structured; expected float32, float16, bool, int32 or int64", c->path);
     char text[MAX_STRING];
-    if (!read_string(c, text, "a dtype such as '<f4'"))
-        return false;
+    CHECK(read_string(c, text, "a dtype such as '<f4'"));
     bool ordered = text[0] == '<' || text[0] == '>' || text[0] == '|' || text[0] == '=';
     const char *code = ordered ? text + 1 : text;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
@@ -107,28 +105,29 @@ static bool read_dtype(struct cursor *c, enum array_dtype *dtype)
             continue;
         *dtype = table[i].dtype;
         if (text[0] == '>' && array_dtype_size(*dtype) > 1)
-            return io_fail(c->error, "%s: dtype '%s' is big-endian; expected little-endian data, such as '<%s'",
-                           c->path, text, code);
+            return io_fail(ATTN_INVALID_FILE,
+                           "%s: dtype '%s' is big-endian; expected little-endian data, such as '<%s'", c->path, text,
+                           code);
         /* A single byte has no order, so numpy writes '|' there and '<' for the others. */
         if (text[0] == '<' || (text[0] == '|' && array_dtype_size(*dtype) == 1))
-            return true;
+            return ATTN_OK;
         break;
     }
     const char *meaning = refused_dtype(code);
-    return io_fail(c->error,
+    return io_fail(ATTN_INVALID_FILE,
                    "%s: dtype '%s'%s%s%s is not read; expected float32, float16, bool, int32 or int64 (numpy's "
                    "astype('float32') converts)",
                    c->path, text, meaning != NULL ? " (" : "", meaning != NULL ? meaning : "",
                    meaning != NULL ? ")" : "");
 }
 
-static bool read_order(struct cursor *c, bool *fortran)
+static attn_status read_order(struct cursor *c, bool *fortran)
 {
     *fortran = take_word(c, "True");
-    return *fortran || take_word(c, "False") || expected(c, "True or False");
+    return *fortran || take_word(c, "False") ? ATTN_OK : expected(c, "True or False");
 }
 
-static bool read_length(struct cursor *c, int64_t *length)
+static attn_status read_length(struct cursor *c, int64_t *length)
 {
     if (c->at == c->end || *c->at < '0' || *c->at > '9')
         return expected(c, "a length of the shape");
@@ -136,73 +135,69 @@ static bool read_length(struct cursor *c, int64_t *length)
     for (; c->at < c->end && *c->at >= '0' && *c->at <= '9'; c->at++) {
         int digit = *c->at - '0';
         if (value > (INT64_MAX - digit) / 10)
-            return io_fail(c->error, "%s: a length in the shape exceeds 63 bits", c->path);
+            return io_fail(ATTN_INVALID_FILE, "%s: a length in the shape exceeds 63 bits", c->path);
         value = value * 10 + digit;
     }
     *length = value;
-    return true;
+    return ATTN_OK;
 }
 
-static bool read_shape(struct cursor *c, struct array_shape *is)
+static attn_status read_shape(struct cursor *c, struct array_shape *is)
 {
     is->ndim = 0;
     if (!take(c, '('))
         return expected(c, "a shape such as (3, 4)");
     if (take(c, ')'))
-        return true;
+        return ATTN_OK;
     for (;;) {
         if (is->ndim == ARRAY_MAX_DIMS)
-            return io_fail(c->error, "%s: the array has more than %d dimensions; expected at most that", c->path,
-                           ARRAY_MAX_DIMS);
-        if (!read_length(c, &is->shape[is->ndim]))
-            return false;
+            return io_fail(ATTN_INVALID_FILE, "%s: the array has more than %d dimensions; expected at most that",
+                           c->path, ARRAY_MAX_DIMS);
+        CHECK(read_length(c, &is->shape[is->ndim]));
         is->ndim++;
         bool comma = take(c, ',');
         if (take(c, ')')) {
             /* Without the comma, (3) is a number in Python and no tuple. */
-            return comma || is->ndim > 1 || expected(c, "a comma in a shape of one length");
+            return comma || is->ndim > 1 ? ATTN_OK : expected(c, "a comma in a shape of one length");
         }
         if (!comma)
             return expected(c, "',' or ')' in the shape");
     }
 }
 
-static bool read_dictionary(struct cursor *c, struct array_shape *is, bool *fortran)
+static attn_status read_dictionary(struct cursor *c, struct array_shape *is, bool *fortran)
 {
     unsigned seen = 0;
     if (!take(c, '{'))
         return expected(c, "'{'");
     while (!take(c, '}')) {
         char key[MAX_STRING];
-        if (!read_string(c, key, "'descr', 'fortran_order' or 'shape'"))
-            return false;
+        CHECK(read_string(c, key, "'descr', 'fortran_order' or 'shape'"));
         unsigned which = strcmp(key, "descr") == 0           ? KEY_DESCR
                          : strcmp(key, "fortran_order") == 0 ? KEY_ORDER
                          : strcmp(key, "shape") == 0         ? KEY_SHAPE
                                                              : 0;
         if (which == 0)
-            return io_fail(c->error, "%s: the .npy header has the unknown key '%s'", c->path, key);
+            return io_fail(ATTN_INVALID_FILE, "%s: the .npy header has the unknown key '%s'", c->path, key);
         if ((seen & which) != 0)
-            return io_fail(c->error, "%s: the .npy header has the key '%s' twice", c->path, key);
+            return io_fail(ATTN_INVALID_FILE, "%s: the .npy header has the key '%s' twice", c->path, key);
         seen |= which;
         if (!take(c, ':'))
             return expected(c, "':'");
-        bool ok = which == KEY_DESCR   ? read_dtype(c, &is->dtype)
-                  : which == KEY_ORDER ? read_order(c, fortran)
-                                       : read_shape(c, is);
-        if (!ok)
-            return false;
+        CHECK(which == KEY_DESCR   ? read_dtype(c, &is->dtype)
+              : which == KEY_ORDER ? read_order(c, fortran)
+                                   : read_shape(c, is));
         if (!take(c, ',') && (c->at == c->end || *c->at != '}'))
             return expected(c, "',' or '}'");
     }
     if (c->at != c->end)
         return expected(c, "only spaces after '}'");
     if (seen != KEY_ALL)
-        return io_fail(c->error, "%s: the .npy header lacks the key '%s'", c->path,
+        return io_fail(ATTN_INVALID_FILE, "%s: the .npy header lacks the key '%s'", c->path,
                        !(seen & KEY_DESCR)   ? "descr"
                        : !(seen & KEY_ORDER) ? "fortran_order"
                                              : "shape");
-    return true;
+    return ATTN_OK;
 }
 
 /* With at most one length that is not 1, both orders are the same bytes. */
@@ -214,57 +209,58 @@ static bool order_matters(const struct array_shape *is)
     return longer > 1;
 }
 
-bool npy_parse(struct npy_header *header, const unsigned char *bytes, size_t available, uint64_t file_size,
-               const char *path, struct io_error *error)
+attn_status npy_parse(struct npy_header *header, const unsigned char *bytes, size_t available, uint64_t file_size,
+                      const char *path)
 {
     memset(header, 0, sizeof *header);
     if (available < 6 || memcmp(bytes, "\x93NUMPY", 6) != 0)
-        return io_fail(error, "%s is not a .npy file: it does not begin with \\x93NUMPY", path);
+        return io_fail(ATTN_INVALID_FILE, "%s is not a .npy file: it does not begin with \\x93NUMPY", path);
     if (available < 10)
-        return io_fail(error, "%s: the .npy file is truncated: it ends after %zu bytes, inside its preamble", path,
-                       available);
+        return io_fail(ATTN_INVALID_FILE,
+                       "%s: the .npy file is truncated: it ends after %zu bytes, inside its preamble", path, available);
     unsigned major = bytes[6], minor = bytes[7];
     if (major < 1 || major > 3 || minor != 0)
-        return io_fail(error, "%s: .npy version %u.%u is unknown; expected 1.0, 2.0 or 3.0", path, major, minor);
+        return io_fail(ATTN_INVALID_FILE, "%s: .npy version %u.%u is unknown; expected 1.0, 2.0 or 3.0", path, major,
+                       minor);
     size_t preamble = major == 1 ? 10 : 12;
     if (available < preamble)
-        return io_fail(error, "%s: the .npy file is truncated: it ends after %zu bytes, inside its preamble", path,
-                       available);
+        return io_fail(ATTN_INVALID_FILE,
+                       "%s: the .npy file is truncated: it ends after %zu bytes, inside its preamble", path, available);
     size_t length = (size_t)bytes[8] | (size_t)bytes[9] << 8;
     if (major > 1)
         length |= (size_t)bytes[10] << 16 | (size_t)bytes[11] << 24;
     if (length > NPY_MAX_HEADER)
-        return io_fail(error, "%s: the .npy header claims %zu bytes; expected at most %zu", path, length,
+        return io_fail(ATTN_INVALID_FILE, "%s: the .npy header claims %zu bytes; expected at most %zu", path, length,
                        NPY_MAX_HEADER);
     if (length > available - preamble)
-        return io_fail(error, "%s: the .npy file is truncated: its header claims %zu bytes, but %zu follow", path,
-                       length, available - preamble);
+        return io_fail(ATTN_INVALID_FILE, "%s: the .npy file is truncated: its header claims %zu bytes, but %zu follow",
+                       path, length, available - preamble);
 
-    struct cursor c = {.path = path, .error = error};
+    struct cursor c = {.path = path};
     c.start = c.at = (const char *)bytes + preamble;
     c.end = c.start + length;
     bool fortran = false;
-    if (!read_dictionary(&c, &header->is, &fortran))
-        return false;
+    CHECK(read_dictionary(&c, &header->is, &fortran));
 
     char shape[ARRAY_SHAPE_TEXT];
     array_shape_text(&header->is, shape);
     if (fortran && order_matters(&header->is))
-        return io_fail(
-            error, "%s: the array is in Fortran order; expected C order (numpy's ascontiguousarray converts)", path);
+        return io_fail(ATTN_INVALID_FILE,
+                       "%s: the array is in Fortran order; expected C order (numpy's ascontiguousarray converts)",
+                       path);
     if (!array_bytes(header->is.shape, header->is.ndim, array_dtype_size(header->is.dtype), &header->data_size))
-        return io_fail(error, "%s: the shape %s overflows: its size in bytes exceeds 63 bits", path, shape);
+        return io_fail(ATTN_INVALID_FILE, "%s: the shape %s overflows: its size in bytes exceeds 63 bits", path, shape);
     header->data_offset = preamble + length;
     uint64_t present = file_size - header->data_offset;
     if (present < header->data_size)
-        return io_fail(error,
+        return io_fail(ATTN_INVALID_FILE,
                        "%s: the .npy file is truncated: the shape %s of %s needs %" PRIu64
                        " bytes of data, but %" PRIu64 " follow the header",
                        path, shape, array_dtype_name(header->is.dtype), header->data_size, present);
     if (present > header->data_size)
-        return io_fail(error, "%s: %" PRIu64 " bytes stand after the data of shape %s; expected none", path,
+        return io_fail(ATTN_INVALID_FILE, "%s: %" PRIu64 " bytes stand after the data of shape %s; expected none", path,
                        present - header->data_size, shape);
-    return true;
+    return ATTN_OK;
 }
 
 size_t npy_header_write(char out[NPY_HEADER_SPACE], const struct array_shape *is)

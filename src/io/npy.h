@@ -24,8 +24,8 @@ struct npy_header {
  * Parses the first available bytes of a file of file_size bytes; available is
  * the smaller of file_size and NPY_MAX_PREFIX. path is for sentences only.
  */
-bool npy_parse(struct npy_header *header, const unsigned char *bytes, size_t available, uint64_t file_size,
-               const char *path, struct io_error *error);
+attn_status npy_parse(struct npy_header *header, const unsigned char *bytes, size_t available, uint64_t file_size,
+                      const char *path);
 
 /*
  * Writes everything that stands before the data (a multiple of 64 bytes) and

@@ -26,18 +26,16 @@ struct output_set {
 };
 
 /* Declares an output; the array is looked at only by output_write(). */
-bool output_add(struct output_set *set, const char *option, const char *spec, const struct array *array,
-                struct io_error *error);
+attn_status output_add(struct output_set *set, const char *option, const char *spec, const struct array *array);
 /*
  * Refuses bfloat16 for an output in a .npy file, which cannot hold it. Call it as
  * soon as the type is known; why says where it comes from.
  */
-bool output_holds(const struct output_set *set, const struct array *array, enum array_dtype dtype, const char *why,
-                  struct io_error *error);
+attn_status output_holds(const struct output_set *set, const struct array *array, enum array_dtype dtype,
+                         const char *why);
 /* Refuses an output that would replace the file of the given input. */
-bool output_spare_input(const struct output_set *set, const char *option, const char *input_spec,
-                        struct io_error *error);
-bool output_write(const struct output_set *set, struct io_error *error);
+attn_status output_spare_input(const struct output_set *set, const char *option, const char *input_spec);
+attn_status output_write(const struct output_set *set);
 void output_free(struct output_set *set);
 
 #endif

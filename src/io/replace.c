@@ -34,9 +34,9 @@ static void note_signal(int number)
     }
 }
 
-static bool fail_interrupted(const struct replacement *file, struct io_error *error)
+static attn_status fail_interrupted(const struct replacement *file)
 {
-    return io_fail(error, "%s: not written, as a signal ended the program", file->path);
+    return io_fail(ATTN_INVALID_FILE, "%s: not written, as a signal ended the program", file->path);
 }
 
 /* The length of "DIRECTORY/" in path, 0 for a name without one. */
@@ -62,49 +62,49 @@ static char *resolve(const char *path)
     return whole;
 }
 
-bool replace_target(char **canonical, const char *path, struct io_error *error)
+attn_status replace_target(char **canonical, const char *path)
 {
     *canonical = NULL;
     size_t length = strlen(path);
     if (length == 0 || path[length - 1] == '/')
-        return io_fail_usage(error, "'%s' cannot be written: it names no file", path);
+        return io_fail(ATTN_INVALID_ARGUMENT, "'%s' cannot be written: it names no file", path);
     char *name = resolve(path);
     if (name == NULL)
-        return io_fail(error, "%s: cannot be written: %s", path, strerror(errno));
+        return io_fail(ATTN_INVALID_FILE, "%s: cannot be written: %s", path, strerror(errno));
 
-    struct stat status;
-    bool ok = true;
-    if (lstat(name, &status) == 0) {
-        if (!S_ISREG(status.st_mode))
-            ok = io_fail(error, "%s: cannot be written: it exists and is not a regular file", path);
+    struct stat info;
+    attn_status status = ATTN_OK;
+    if (lstat(name, &info) == 0) {
+        if (!S_ISREG(info.st_mode))
+            status = io_fail(ATTN_INVALID_FILE, "%s: cannot be written: it exists and is not a regular file", path);
         else if (access(name, W_OK) != 0)
-            ok = io_fail(error, "%s: cannot be written: %s", path, strerror(errno));
+            status = io_fail(ATTN_INVALID_FILE, "%s: cannot be written: %s", path, strerror(errno));
     }
-    if (ok) {
+    if (status == ATTN_OK) {
         char *directory = strndup(name, directory_length(name));
         if (directory == NULL || access(directory, W_OK | X_OK) != 0)
-            ok = io_fail(error, "%s: cannot write to its folder: %s", path, strerror(errno));
+            status = io_fail(ATTN_INVALID_FILE, "%s: cannot write to its folder: %s", path, strerror(errno));
         free(directory);
     }
-    if (!ok) {
+    if (status != ATTN_OK) {
         free(name);
-        return false;
+        return status;
     }
     *canonical = name;
-    return true;
+    return ATTN_OK;
 }
 
-bool replace_open(struct replacement *file, const char *canonical, struct io_error *error)
+attn_status replace_open(struct replacement *file, const char *canonical)
 {
     static atomic_uint counter;
     *file = (struct replacement){.path = strdup(canonical), .fd = -1};
     if (file->path == NULL)
-        return io_fail(error, "%s: out of memory", canonical);
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", canonical);
     for (int attempt = 0; attempt < 100; attempt++) {
         if (asprintf(&file->temporary, "%.*s.attn-%ld-%u.tmp", (int)directory_length(canonical), canonical,
                      (long)getpid(), atomic_fetch_add(&counter, 1u)) < 0) {
             file->temporary = NULL;
-            return io_fail(error, "%s: out of memory", canonical);
+            return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", canonical);
         }
         file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (file->fd >= 0)
@@ -114,42 +114,41 @@ bool replace_open(struct replacement *file, const char *canonical, struct io_err
         file->temporary = NULL;
         /* EEXIST: a process of the same number was killed here once; take the next name. */
         if (reason != EEXIST || attempt == 99)
-            return io_fail(error, "%s: cannot make a temporary file beside it: %s", canonical, strerror(reason));
+            return io_fail(ATTN_INVALID_FILE, "%s: cannot make a temporary file beside it: %s", canonical,
+                           strerror(reason));
     }
-    struct stat status;
-    if (stat(canonical, &status) == 0 && fchmod(file->fd, status.st_mode & 0777) != 0)
-        return io_fail(error, "%s: cannot give its permissions to the new file: %s", canonical, strerror(errno));
-    return true;
+    struct stat info;
+    if (stat(canonical, &info) == 0 && fchmod(file->fd, info.st_mode & 0777) != 0)
+        return io_fail(ATTN_INVALID_FILE, "%s: cannot give its permissions to the new file: %s", canonical,
+                       strerror(errno));
+    return ATTN_OK;
 }
 
-bool replace_write(struct replacement *file, const void *data, size_t size, struct io_error *error)
+attn_status replace_write(struct replacement *file, const void *data, size_t size)
 {
     const char *from = data;
     while (size > 0) {
         /* A long write is given up at once. */
         if (atomic_load(&arrived) != 0)
-            return fail_interrupted(file, error);
+            return fail_interrupted(file);
         ssize_t done = write(file->fd, from, size);
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0)
-            return io_fail(error, "%s: cannot write: %s", file->path, strerror(errno));
+            return io_fail(ATTN_INVALID_FILE, "%s: cannot write: %s", file->path, strerror(errno));
         from += done;
         size -= (size_t)done;
     }
-    return true;
+    return ATTN_OK;
 }
 
-bool replace_finish(struct replacement *file, struct io_error *error)
+attn_status replace_finish(struct replacement *file)
 {
-    bool ok = fsync(file->fd) == 0;
-    int reason = errno;
-    if (close(file->fd) != 0 && ok) {
-        ok = false;
+    int reason = fsync(file->fd) != 0 ? errno : 0;
+    if (close(file->fd) != 0 && reason == 0)
         reason = errno;
-    }
     file->fd = -1;
-    return ok || io_fail(error, "%s: cannot write: %s", file->path, strerror(reason));
+    return reason == 0 ? ATTN_OK : io_fail(ATTN_INVALID_FILE, "%s: cannot write: %s", file->path, strerror(reason));
 }
 
 /* A rename lasts through a power cut only when the folder is synced too. Some file
@@ -165,22 +164,23 @@ static void sync_folder(const char *path)
     free(directory);
 }
 
-bool replace_commit(struct replacement *files, int count, struct io_error *error)
+attn_status replace_commit(struct replacement *files, int count)
 {
     if (count > 0 && atomic_load(&arrived) != 0)
-        return fail_interrupted(&files[0], error);
+        return fail_interrupted(&files[0]);
     /* The renames stand close together: a sync between them would give SIGKILL the time to part them. */
     for (int i = 0; i < count; i++) {
         while (rename(files[i].temporary, files[i].path) != 0) {
             if (errno != EINTR)
-                return io_fail(error, "%s: cannot rename the finished file: %s", files[i].path, strerror(errno));
+                return io_fail(ATTN_INVALID_FILE, "%s: cannot rename the finished file: %s", files[i].path,
+                               strerror(errno));
         }
         free(files[i].temporary);
         files[i].temporary = NULL;
     }
     for (int i = 0; i < count; i++)
         sync_folder(files[i].path);
-    return true;
+    return ATTN_OK;
 }
 
 void replace_discard(struct replacement *file)

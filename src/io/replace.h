@@ -31,15 +31,15 @@ struct replacement {
  * Checks that a file can be written at path and returns its canonical name,
  * with symbolic links followed, in memory that the caller frees.
  */
-bool replace_target(char **canonical, const char *path, struct io_error *error);
+attn_status replace_target(char **canonical, const char *path);
 
-bool replace_open(struct replacement *file, const char *canonical, struct io_error *error);
+attn_status replace_open(struct replacement *file, const char *canonical);
 /* Stops with a sentence when a held signal has arrived. */
-bool replace_write(struct replacement *file, const void *data, size_t size, struct io_error *error);
+attn_status replace_write(struct replacement *file, const void *data, size_t size);
 /* Brings everything to the disk; the target is still untouched. */
-bool replace_finish(struct replacement *file, struct io_error *error);
+attn_status replace_finish(struct replacement *file);
 /* Renames all of the finished files, unless a held signal has arrived. */
-bool replace_commit(struct replacement *files, int count, struct io_error *error);
+attn_status replace_commit(struct replacement *files, int count);
 /* Removes what there is; also frees after a commit. A zeroed struct is allowed. */
 void replace_discard(struct replacement *file);
 

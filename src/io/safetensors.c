@@ -36,24 +36,27 @@ static unsigned dtype_bits(const char *dtype)
     return 0;
 }
 
-bool safetensors_header_length(size_t *length, const unsigned char prefix[SAFETENSORS_PREFIX], uint64_t file_size,
-                               const char *path, struct io_error *error)
+attn_status safetensors_header_length(size_t *length, const unsigned char prefix[SAFETENSORS_PREFIX],
+                                      uint64_t file_size, const char *path)
 {
     if (file_size < SAFETENSORS_PREFIX)
-        return io_fail(error, "%s: the safetensors file is truncated: it has %" PRIu64 " bytes; expected at least 8",
-                       path, file_size);
+        return io_fail(ATTN_INVALID_FILE,
+                       "%s: the safetensors file is truncated: it has %" PRIu64 " bytes; expected at least 8", path,
+                       file_size);
     uint64_t value = 0;
     for (int i = 0; i < SAFETENSORS_PREFIX; i++)
         value |= (uint64_t)prefix[i] << (8 * i);
     if (value > SAFETENSORS_MAX_HEADER)
-        return io_fail(error, "%s: the safetensors header claims %" PRIu64 " bytes; expected at most %" PRIu64, path,
-                       value, SAFETENSORS_MAX_HEADER);
+        return io_fail(ATTN_INVALID_FILE,
+                       "%s: the safetensors header claims %" PRIu64 " bytes; expected at most %" PRIu64, path, value,
+                       SAFETENSORS_MAX_HEADER);
     if (value > file_size - SAFETENSORS_PREFIX)
-        return io_fail(
-            error, "%s: the safetensors file is truncated: its header claims %" PRIu64 " bytes, but %" PRIu64 " follow",
-            path, value, file_size - SAFETENSORS_PREFIX);
+        return io_fail(ATTN_INVALID_FILE,
+                       "%s: the safetensors file is truncated: its header claims %" PRIu64 " bytes, but %" PRIu64
+                       " follow",
+                       path, value, file_size - SAFETENSORS_PREFIX);
     *length = (size_t)value;
-    return true;
+    return ATTN_OK;
 }
 
 static bool read_index(const json_t *value, uint64_t *out)
@@ -65,67 +68,69 @@ static bool read_index(const json_t *value, uint64_t *out)
 }
 
 /* Multiplies the lengths into bits, counting 0 as 1 for the overflow check alone. */
-static bool read_shape(struct safetensors_entry *entry, const json_t *shape, uint64_t element_bits, uint64_t *bits,
-                       const char *path, struct io_error *error)
+static attn_status read_shape(struct safetensors_entry *entry, const json_t *shape, uint64_t element_bits,
+                              uint64_t *bits, const char *path)
 {
     if (!json_is_array(shape))
-        return io_fail(error, "%s: tensor '%s' has no array of lengths as its shape", path, entry->name);
+        return io_fail(ATTN_INVALID_FILE, "%s: tensor '%s' has no array of lengths as its shape", path, entry->name);
     uint64_t bound = element_bits > 0 ? element_bits : 1;
     *bits = element_bits;
     entry->ndim = json_array_size(shape);
     for (size_t i = 0; i < entry->ndim; i++) {
         uint64_t length;
         if (!read_index(json_array_get(shape, i), &length))
-            return io_fail(error, "%s: tensor '%s' has a length in its shape that is not a whole number from 0 up",
-                           path, entry->name);
-        if (length > 0 && bound > UINT64_MAX / length)
-            return io_fail(error, "%s: tensor '%s' has a shape that overflows: its size exceeds 64 bits", path,
+            return io_fail(ATTN_INVALID_FILE,
+                           "%s: tensor '%s' has a length in its shape that is not a whole number from 0 up", path,
                            entry->name);
+        if (length > 0 && bound > UINT64_MAX / length)
+            return io_fail(ATTN_INVALID_FILE, "%s: tensor '%s' has a shape that overflows: its size exceeds 64 bits",
+                           path, entry->name);
         bound *= length > 0 ? length : 1;
         *bits *= length;
         if (i < ARRAY_MAX_DIMS)
             entry->shape[i] = (int64_t)length;
     }
-    return true;
+    return ATTN_OK;
 }
 
-static bool read_entry(struct safetensors_entry *entry, const char *name, json_t *value, uint64_t data_size,
-                       const char *path, struct io_error *error)
+static attn_status read_entry(struct safetensors_entry *entry, const char *name, json_t *value, uint64_t data_size,
+                              const char *path)
 {
     *entry = (struct safetensors_entry){.name = name};
     const json_t *dtype = json_object_get(value, "dtype");
     const json_t *offsets = json_object_get(value, "data_offsets");
     const json_t *shape = json_object_get(value, "shape");
     if (!json_is_object(value) || json_object_size(value) != 3 || dtype == NULL || offsets == NULL || shape == NULL)
-        return io_fail(error, "%s: tensor '%s' is not described by exactly dtype, shape and data_offsets", path, name);
+        return io_fail(ATTN_INVALID_FILE, "%s: tensor '%s' is not described by exactly dtype, shape and data_offsets",
+                       path, name);
     if (!json_is_string(dtype))
-        return io_fail(error, "%s: tensor '%s' has a dtype that is not a string", path, name);
+        return io_fail(ATTN_INVALID_FILE, "%s: tensor '%s' has a dtype that is not a string", path, name);
     entry->dtype = json_string_value(dtype);
     if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
         !read_index(json_array_get(offsets, 0), &entry->begin) || !read_index(json_array_get(offsets, 1), &entry->end))
-        return io_fail(error, "%s: tensor '%s' has data_offsets that are not two whole numbers from 0 up", path, name);
+        return io_fail(ATTN_INVALID_FILE, "%s: tensor '%s' has data_offsets that are not two whole numbers from 0 up",
+                       path, name);
     if (entry->begin > entry->end || entry->end > data_size)
-        return io_fail(error,
+        return io_fail(ATTN_INVALID_FILE,
                        "%s: tensor '%s' has data_offsets %" PRIu64 " to %" PRIu64
                        "; expected them in order and at most %" PRIu64 ", the bytes of data in the file",
                        path, name, entry->begin, entry->end, data_size);
     uint64_t element_bits = dtype_bits(entry->dtype), bits = 0;
-    if (!read_shape(entry, shape, element_bits, &bits, path, error))
-        return false;
+    CHECK(read_shape(entry, shape, element_bits, &bits, path));
     if (element_bits > 0 && (bits % 8 != 0 || bits / 8 != entry->end - entry->begin))
-        return io_fail(error,
+        return io_fail(ATTN_INVALID_FILE,
                        "%s: tensor '%s' takes %" PRIu64 " bytes; expected %" PRIu64 " for its shape and dtype %s", path,
                        name, entry->end - entry->begin, bits / 8 + (bits % 8 != 0), entry->dtype);
-    return true;
+    return ATTN_OK;
 }
 
-static bool check_metadata(json_t *metadata, const char *path, struct io_error *error)
+static attn_status check_metadata(json_t *metadata, const char *path)
 {
-    bool ok = json_is_object(metadata);
+    bool fits = json_is_object(metadata);
     const char *key;
     json_t *value;
-    json_object_foreach(metadata, key, value) ok = ok && json_is_string(value);
-    return ok || io_fail(error, "%s: __metadata__ is not an object of strings", path);
+    json_object_foreach(metadata, key, value) fits = fits && json_is_string(value);
+    return fits ? ATTN_OK : io_fail(ATTN_INVALID_FILE, "%s: __metadata__ is not an object of strings", path);
 }
 
 static int by_position(const void *a, const void *b)
@@ -138,7 +143,7 @@ static int by_position(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-static bool check_cover(struct safetensors *index, uint64_t data_size, const char *path, struct io_error *error)
+static attn_status check_cover(struct safetensors *index, uint64_t data_size, const char *path)
 {
     if (index->count > 0)
         qsort(index->entries, index->count, sizeof index->entries[0], by_position);
@@ -146,57 +151,60 @@ static bool check_cover(struct safetensors *index, uint64_t data_size, const cha
     for (size_t i = 0; i < index->count; i++) {
         const struct safetensors_entry *entry = &index->entries[i];
         if (entry->begin > covered)
-            return io_fail(error, "%s: the data has a hole: bytes %" PRIu64 " to %" PRIu64 " belong to no tensor", path,
+            return io_fail(ATTN_INVALID_FILE,
+                           "%s: the data has a hole: bytes %" PRIu64 " to %" PRIu64 " belong to no tensor", path,
                            covered, entry->begin);
         if (entry->begin < covered)
-            return io_fail(error, "%s: tensors '%s' and '%s' overlap", path, index->entries[i - 1].name, entry->name);
+            return io_fail(ATTN_INVALID_FILE, "%s: tensors '%s' and '%s' overlap", path, index->entries[i - 1].name,
+                           entry->name);
         covered = entry->end;
     }
     if (covered != data_size)
-        return io_fail(error, "%s: the last %" PRIu64 " bytes of the file belong to no tensor", path,
+        return io_fail(ATTN_INVALID_FILE, "%s: the last %" PRIu64 " bytes of the file belong to no tensor", path,
                        data_size - covered);
-    return true;
+    return ATTN_OK;
 }
 
-static json_t *parse_json(const char *text, size_t length, const char *path, struct io_error *error)
+static attn_status parse_json(json_t **root, const char *text, size_t length, const char *path)
 {
-    if (length == 0 || text[0] != '{') {
-        io_fail(error, "%s is not a safetensors file: its header does not begin with '{'", path);
-        return NULL;
-    }
+    if (length == 0 || text[0] != '{')
+        return io_fail(ATTN_INVALID_FILE, "%s is not a safetensors file: its header does not begin with '{'", path);
     json_error_t problem;
-    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
-    if (root == NULL && json_error_code(&problem) == json_error_duplicate_key)
-        io_fail(error, "%s: the safetensors header holds a name twice, near its byte %d", path, problem.position);
-    else if (root == NULL)
-        io_fail(error, "%s: the safetensors header is not valid JSON: %s", path, problem.text);
-    return root;
+    *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
+    if (*root != NULL)
+        return ATTN_OK;
+    if (json_error_code(&problem) == json_error_out_of_memory)
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory for the safetensors header", path);
+    if (json_error_code(&problem) == json_error_duplicate_key)
+        return io_fail(ATTN_INVALID_FILE, "%s: the safetensors header holds a name twice, near its byte %d", path,
+                       problem.position);
+    return io_fail(ATTN_INVALID_FILE, "%s: the safetensors header is not valid JSON: %s", path, problem.text);
 }
 
-bool safetensors_parse(struct safetensors *index, const char *text, size_t length, uint64_t data_size, const char *path,
-                       struct io_error *error)
+attn_status safetensors_parse(struct safetensors *index, const char *text, size_t length, uint64_t data_size,
+                              const char *path)
 {
-    *index = (struct safetensors){.root = parse_json(text, length, path, error)};
-    if (index->root == NULL)
-        return false;
+    *index = (struct safetensors){0};
+    CHECK(parse_json(&index->root, text, length, path));
     size_t members = json_object_size(index->root);
     index->entries = calloc(members > 0 ? members : 1, sizeof index->entries[0]);
-    bool ok = index->entries != NULL || io_fail(error, "%s: out of memory", path);
+    attn_status status = index->entries != NULL ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", path);
     const char *key;
     json_t *value;
     json_object_foreach(index->root, key, value)
     {
-        if (!ok)
+        if (status != ATTN_OK)
             break;
         if (strcmp(key, "__metadata__") == 0)
-            ok = check_metadata(value, path, error);
+            status = check_metadata(value, path);
         else
-            ok = read_entry(&index->entries[index->count++], key, value, data_size, path, error);
+            status = read_entry(&index->entries[index->count++], key, value, data_size, path);
     }
-    ok = ok && check_cover(index, data_size, path, error);
-    if (!ok)
+    if (status == ATTN_OK)
+        status = check_cover(index, data_size, path);
+    if (status != ATTN_OK)
         safetensors_free(index);
-    return ok;
+    return status;
 }
 
 void safetensors_free(struct safetensors *index)
@@ -206,17 +214,17 @@ void safetensors_free(struct safetensors *index)
     *index = (struct safetensors){0};
 }
 
-bool safetensors_find(const struct safetensors *index, const char *name, const char *path,
-                      const struct safetensors_entry **entry, struct io_error *error)
+attn_status safetensors_find(const struct safetensors *index, const char *name, const char *path,
+                             const struct safetensors_entry **entry)
 {
     for (size_t i = 0; i < index->count; i++) {
         if (strcmp(index->entries[i].name, name) == 0) {
             *entry = &index->entries[i];
-            return true;
+            return ATTN_OK;
         }
     }
     if (index->count == 0)
-        return io_fail(error, "%s has no tensor '%s'; it has none at all", path, name);
+        return io_fail(ATTN_INVALID_FILE, "%s has no tensor '%s'; it has none at all", path, name);
     char some[512] = "";
     size_t used = 0, shown = 0;
     for (; shown < index->count && shown < 6; shown++) {
@@ -225,12 +233,11 @@ bool safetensors_find(const struct safetensors *index, const char *name, const c
             break;
         used += (size_t)snprintf(some + used, sizeof some - used, "%s'%s'", shown > 0 ? ", " : "", next);
     }
-    return io_fail(error, "%s has no tensor '%s'; it has %zu: %s%s", path, name, index->count, some,
+    return io_fail(ATTN_INVALID_FILE, "%s has no tensor '%s'; it has %zu: %s%s", path, name, index->count, some,
                    shown < index->count ? ", ..." : "");
 }
 
-bool safetensors_usable(const struct safetensors_entry *entry, const char *path, struct array_shape *is,
-                        struct io_error *error)
+attn_status safetensors_usable(const struct safetensors_entry *entry, const char *path, struct array_shape *is)
 {
     static const struct {
         const char *name;
@@ -238,17 +245,18 @@ bool safetensors_usable(const struct safetensors_entry *entry, const char *path,
     } table[] = {{"F32", ARRAY_F32},   {"F16", ARRAY_F16}, {"BF16", ARRAY_BF16},
                  {"BOOL", ARRAY_BOOL}, {"I32", ARRAY_I32}, {"I64", ARRAY_I64}};
     if (entry->ndim > ARRAY_MAX_DIMS)
-        return io_fail(error, "%s: tensor '%s' has %zu dimensions; expected at most %d", path, entry->name, entry->ndim,
-                       ARRAY_MAX_DIMS);
+        return io_fail(ATTN_INVALID_FILE, "%s: tensor '%s' has %zu dimensions; expected at most %d", path, entry->name,
+                       entry->ndim, ARRAY_MAX_DIMS);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         if (strcmp(entry->dtype, table[i].name) == 0) {
             *is = (struct array_shape){.dtype = table[i].dtype, .ndim = (int)entry->ndim};
             memcpy(is->shape, entry->shape, sizeof is->shape);
-            return true;
+            return ATTN_OK;
         }
     }
-    return io_fail(error, "%s: tensor '%s' has dtype %s, which is not read; expected F32, F16, BF16, BOOL, I32 or I64",
-                   path, entry->name, entry->dtype);
+    return io_fail(ATTN_INVALID_FILE,
+                   "%s: tensor '%s' has dtype %s, which is not read; expected F32, F16, BF16, BOOL, I32 or I64", path,
+                   entry->name, entry->dtype);
 }
 
 static json_t *describe(const struct array *array, uint64_t begin)
@@ -261,29 +269,29 @@ static json_t *describe(const struct array *array, uint64_t begin)
                      (json_int_t)begin, (json_int_t)(begin + array->size));
 }
 
-bool safetensors_header_write(char **out, size_t *length, const char *const *names, const struct array *const *arrays,
-                              size_t count, const char *path, struct io_error *error)
+attn_status safetensors_header_write(char **out, size_t *length, const char *const *names,
+                                     const struct array *const *arrays, size_t count, const char *path)
 {
     json_t *root = json_object();
     uint64_t begin = 0;
-    bool ok = root != NULL || io_fail(error, "%s: out of memory", path);
-    for (size_t i = 0; ok && i < count; i++) {
+    attn_status status = root != NULL ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", path);
+    for (size_t i = 0; status == ATTN_OK && i < count; i++) {
         /* Sets nothing and returns -1 when the name is not UTF-8 or memory is short. */
-        ok = json_object_set_new(root, names[i], describe(arrays[i], begin)) == 0;
-        if (!ok)
-            io_fail(error, "%s: cannot write a tensor named '%s'; expected a name in UTF-8", path, names[i]);
+        if (json_object_set_new(root, names[i], describe(arrays[i], begin)) != 0)
+            status = io_fail(ATTN_INVALID_FILE, "%s: cannot write a tensor named '%s'; expected a name in UTF-8", path,
+                             names[i]);
         begin += arrays[i]->size;
     }
-    char *text = ok ? json_dumps(root, JSON_COMPACT) : NULL;
+    char *text = status == ATTN_OK ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
-    if (!ok)
-        return false;
+    if (status != ATTN_OK)
+        return status;
     size_t used = text != NULL ? strlen(text) : 0;
     size_t padded = (used + 7) / 8 * 8;
     *out = text != NULL ? malloc(SAFETENSORS_PREFIX + padded) : NULL;
     if (*out == NULL) {
         free(text);
-        return io_fail(error, "%s: out of memory", path);
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", path);
     }
     for (int i = 0; i < SAFETENSORS_PREFIX; i++)
         (*out)[i] = (char)(unsigned char)(padded >> (8 * i) & 0xff);
@@ -291,5 +299,5 @@ bool safetensors_header_write(char **out, size_t *length, const char *const *nam
     memcpy(*out + SAFETENSORS_PREFIX, text, used);
     free(text);
     *length = SAFETENSORS_PREFIX + padded;
-    return true;
+    return ATTN_OK;
 }

@@ -29,25 +29,24 @@ struct safetensors {
 };
 
 /* Takes the header's length from the first bytes of a file of file_size bytes, all 8 if it has them. */
-bool safetensors_header_length(size_t *length, const unsigned char prefix[SAFETENSORS_PREFIX], uint64_t file_size,
-                               const char *path, struct io_error *error);
+attn_status safetensors_header_length(size_t *length, const unsigned char prefix[SAFETENSORS_PREFIX],
+                                      uint64_t file_size, const char *path);
 
 /* Parses and checks the header of a file whose data part has data_size bytes. On failure there is nothing to free. */
-bool safetensors_parse(struct safetensors *index, const char *text, size_t length, uint64_t data_size, const char *path,
-                       struct io_error *error);
+attn_status safetensors_parse(struct safetensors *index, const char *text, size_t length, uint64_t data_size,
+                              const char *path);
 void safetensors_free(struct safetensors *index);
 
-bool safetensors_find(const struct safetensors *index, const char *name, const char *path,
-                      const struct safetensors_entry **entry, struct io_error *error);
+attn_status safetensors_find(const struct safetensors *index, const char *name, const char *path,
+                             const struct safetensors_entry **entry);
 /* Whether the tensor's dtype and rank are among those that the tools read. */
-bool safetensors_usable(const struct safetensors_entry *entry, const char *path, struct array_shape *is,
-                        struct io_error *error);
+attn_status safetensors_usable(const struct safetensors_entry *entry, const char *path, struct array_shape *is);
 
 /*
  * Makes everything that stands before the data of the given arrays, which follow
  * each other in this order: length bytes, a multiple of 8, that the caller frees.
  */
-bool safetensors_header_write(char **out, size_t *length, const char *const *names, const struct array *const *arrays,
-                              size_t count, const char *path, struct io_error *error);
+attn_status safetensors_header_write(char **out, size_t *length, const char *const *names,
+                                     const struct array *const *arrays, size_t count, const char *path);
 
 #endif

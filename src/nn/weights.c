@@ -183,11 +183,8 @@ static int edits(const char *a, const char *b)
 
 static attn_status fail_missing(const attn_weights *weights, const char *name)
 {
-    struct io_error error;
-    if (weights->count == 0) {
-        io_fail(&error, "%s has no tensor '%s'; it has none at all", weights->label, name);
-        return attn_fail(ATTN_INVALID_ARGUMENT, "%s", error.text);
-    }
+    if (weights->count == 0)
+        return io_fail(ATTN_INVALID_ARGUMENT, "%s has no tensor '%s'; it has none at all", weights->label, name);
     int64_t nearest = 0;
     int fewest = COMPARED + 1;
     for (int64_t i = 0; i < weights->count; i++) {
@@ -197,9 +194,8 @@ static attn_status fail_missing(const attn_weights *weights, const char *name)
             nearest = i;
         }
     }
-    io_fail(&error, "%s has no tensor '%s'; the nearest name among its %" PRId64 " is '%s'", weights->label, name,
-            weights->count, weights->entries[nearest].name);
-    return attn_fail(ATTN_INVALID_ARGUMENT, "%s", error.text);
+    return io_fail(ATTN_INVALID_ARGUMENT, "%s has no tensor '%s'; the nearest name among its %" PRId64 " is '%s'",
+                   weights->label, name, weights->count, weights->entries[nearest].name);
 }
 
 /** "5", or "any". */
@@ -216,14 +212,13 @@ static attn_status fail_other(attn_status status, const attn_weights *weights, c
 {
     char is[ARRAY_SHAPE_TEXT], row[24], column[24];
     struct array_shape shape = {.ndim = entry->ndim < ARRAY_MAX_DIMS ? (int)entry->ndim : ARRAY_MAX_DIMS};
-    struct io_error error;
     memcpy(shape.shape, entry->shape, sizeof shape.shape);
     length_text(rows, row);
     length_text(columns, column);
-    io_fail(&error, "%s: tensor '%s' is %s %s%s; expected F32, BF16 or F16 (%s,%s%s)", weights->label, entry->name,
-            entry->type, array_shape_text(&shape, is), entry->ndim > ARRAY_MAX_DIMS ? " and more" : "",
-            rows ? row : column, rows ? " " : "", rows ? column : "");
-    return attn_fail(status, "%s", error.text);
+    return io_fail(status, "%s: tensor '%s' is %s %s%s; expected F32, BF16 or F16 (%s,%s%s)", weights->label,
+                   entry->name, entry->type, array_shape_text(&shape, is),
+                   entry->ndim > ARRAY_MAX_DIMS ? " and more" : "", rows ? row : column, rows ? " " : "",
+                   rows ? column : "");
 }
 
 /** Whether a tensor is a matrix or, with rows 0, a vector of these lengths. */

@@ -22,40 +22,34 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/** Keeps the sentence of the file code, which is free of control characters. */
-static attn_status invalid_file(const struct io_error *error)
-{
-    return attn_fail(ATTN_INVALID_FILE, "%s", error->text);
-}
-
 /** Maps the file that the label stands for. */
 static attn_status map_file(struct attn_weights *weights, const char *path)
 {
-    struct io_error error;
-    struct stat status;
+    struct stat info;
+    attn_status status = ATTN_OK;
     /* Without O_NONBLOCK opening a FIFO would wait for a writer before it can be refused. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool ok = fd >= 0 || io_fail(&error, "%s: cannot open: %s", weights->label, strerror(errno));
-    if (ok && fstat(fd, &status) != 0)
-        ok = io_fail(&error, "%s: cannot look at the file: %s", weights->label, strerror(errno));
-    if (ok && !S_ISREG(status.st_mode))
-        ok = io_fail(&error, "%s is not a regular file", weights->label);
-    if (ok && status.st_size < SAFETENSORS_PREFIX) {
+    if (fd < 0)
+        return io_fail(ATTN_INVALID_FILE, "%s: cannot open: %s", weights->label, strerror(errno));
+    if (fstat(fd, &info) != 0)
+        status = io_fail(ATTN_INVALID_FILE, "%s: cannot look at the file: %s", weights->label, strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        status = io_fail(ATTN_INVALID_FILE, "%s is not a regular file", weights->label);
+    else if (info.st_size < SAFETENSORS_PREFIX) {
         const unsigned char none[SAFETENSORS_PREFIX] = {0};
         size_t length;
-        ok = safetensors_header_length(&length, none, (uint64_t)status.st_size, weights->label, &error);
+        status = safetensors_header_length(&length, none, (uint64_t)info.st_size, weights->label);
     }
-    if (ok) {
-        weights->map_size = (size_t)status.st_size;
+    if (status == ATTN_OK) {
+        weights->map_size = (size_t)info.st_size;
         weights->map = mmap(NULL, weights->map_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (weights->map == MAP_FAILED) {
             weights->map = NULL;
-            ok = io_fail(&error, "%s: cannot map the file: %s", weights->label, strerror(errno));
+            status = io_fail(ATTN_INVALID_FILE, "%s: cannot map the file: %s", weights->label, strerror(errno));
         }
     }
-    if (fd >= 0)
-        close(fd);
-    return ok ? ATTN_OK : invalid_file(&error);
+    close(fd);
+    return status;
 }
 
 /** Whether a type of the file is one that layers read. */
@@ -117,15 +111,11 @@ static attn_status read_entries(struct attn_weights *weights, char *data)
 
 attn_status nn_weights_read(struct attn_weights *weights, const char *path)
 {
-    struct io_error error;
     size_t length;
     CHECK(map_file(weights, path));
-    if (!safetensors_header_length(&length, (const unsigned char *)weights->map, weights->map_size, weights->label,
-                                   &error))
-        return invalid_file(&error);
+    CHECK(safetensors_header_length(&length, (const unsigned char *)weights->map, weights->map_size, weights->label));
     char *header = weights->map + SAFETENSORS_PREFIX, *data = header + length;
-    if (!safetensors_parse(&weights->index, header, length, weights->map_size - SAFETENSORS_PREFIX - length,
-                           weights->label, &error))
-        return invalid_file(&error);
+    CHECK(safetensors_parse(&weights->index, header, length, weights->map_size - SAFETENSORS_PREFIX - length,
+                            weights->label));
     return read_entries(weights, data);
 }

@@ -213,6 +213,8 @@ class CommandTest(unittest.TestCase):
         shown = "attn " + " ".join(map(str, arguments))
         self.assertRegex(result.stderr, r"\Aattn: [^\n]+\n\Z", f"{shown}: not one sentence")
         self.assertIn(says, result.stderr, shown)
+        # A user of the command has never heard of the fields and constants of the library.
+        self.assertNotRegex(result.stderr, r"params|config\.|options\.|->|ATTN_|\b[qkv]\.(shape|stride|dtype|data)", shown)
         self.assertEqual(result.stdout, "", shown)
         self.assertEqual(self.content(), before, f"{shown}: files changed")
         return result

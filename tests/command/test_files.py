@@ -28,9 +28,9 @@ class Files(CommandTest):
         self.good = normal((2, 3, 4, 5), 1)
         self.write(q_npy=self.good, o_npy=b"old", l_npy=b"old", o_png=b"old", out_safetensors=b"old")
 
-    def run_with(self, says, q="q.npy", k="q.npy", v="q.npy", more=(), **options):
+    def run_with(self, says, q="q.npy", k="q.npy", v="q.npy", more=(), code=1, **options):
         """Expects attn run to fail with these operands and options."""
-        return self.fails(1, says, "run", "-q", q, "-k", k, "-v", v, "-o", "o.npy", "--lse", "l.npy", "--weights",
+        return self.fails(code, says, "run", "-q", q, "-k", k, "-v", v, "-o", "o.npy", "--lse", "l.npy", "--weights",
                           "out.safetensors:w", *more, **options)
 
     def bad_npy(self, says, content, **options):
@@ -96,10 +96,15 @@ class Files(CommandTest):
         self.run_with("v has 3 dimensions but q has 4", v="r3.npy")
         self.run_with("expected 2 to 4 dimensions", q="r1.npy")
         self.run_with("expected 2 to 4 dimensions", v="r5.npy")
-        # The library judges these; its sentences are its own.
-        for k, v in (("d.npy", "q.npy"), ("b.npy", "q.npy"), ("h.npy", "h.npy"), ("q.npy", "t.npy"),
-                     ("q.npy", "b.npy")):
-            self.run_with("", k=k, v=v)
+        # The library judges these.
+        self.run_with("the head size of -k is 6; expected 5", k="d.npy")
+        self.run_with("the batch size of -k is 3; expected 2", k="b.npy")
+        self.run_with("the number of heads of -q is 3; expected a multiple of the 2 heads of k", k="h.npy", v="h.npy")
+        self.run_with("the number of tokens of -v is 9; expected 4", v="t.npy")
+        self.run_with("the batch size of -v is 3; expected 2", v="b.npy")
+        self.run_with("the number of heads of -v is 2; expected 3", v="h.npy")
+        self.write(big_npy=normal((1, 1, 2, 5000), 2))
+        self.run_with("the head size of -q is 5000; head sizes go up to 4096", q="big.npy", k="big.npy", v="big.npy")
         self.run_with("does not broadcast to (2, 3, 4, 4)", more=["--mask", "m.npy"])
         self.run_with("expected (2,)", more=["--kv-len", "n.npy"])
         self.fails(1, "expected 2 of 5 as q has", "heatmap", "-q", "q.npy", "-k", "b.npy", "-o", "o.png")
@@ -108,9 +113,12 @@ class Files(CommandTest):
     def test_lengths_out_of_range(self):
         for values in ((5, 1), (1, 5), (-1, 1), (1, 1 << 62), (-(1 << 63), 0)):
             self.write(n_npy=Array((2,), values, "<i8"))
-            self.run_with("kv_len", more=["--kv-len", "n.npy"])
-            self.fails(1, "kv_len", "heatmap", "-q", "q.npy", "-k", "q.npy", "-o", "o.png", "--kv-len", "n.npy",
-                       "--causal", "bottom-right")
+            bad = 0 if not 0 <= values[0] <= 4 else 1
+            for option in ("--kv-len", "--kv-start"):
+                says = f"{option}[{bad}] is {values[bad]}; expected 0 to 4, the "
+                self.run_with(says, more=[option, "n.npy"], code=2)
+                self.fails(2, says, "heatmap", "-q", "q.npy", "-k", "q.npy", "-o", "o.png", option, "n.npy",
+                           "--causal", "bottom-right")
 
     def test_missing_and_special_files(self):
         self.run_with("none.npy: cannot open: No such file", q="none.npy")

@@ -3,6 +3,7 @@
 
 import itertools
 import math
+import platform
 import unittest
 
 from support import DATA, Array, CommandTest, normal, read_npy, read_safetensors
@@ -550,12 +551,46 @@ class Usage(CommandTest):
                   "--segments-k", "l.npy")
 
     def test_errors_of_the_library(self):
-        self.both(1, "params.relative_bias->buckets is 8; expected 9", "--relative-bias", "b.npy")
-        self.both(1, "params.relative_bias->max_distance is 4; expected more than 4", "--relative-bias", "b.npy",
+        """Everything that only the library finds, in the words of the command. test_files has q, k, v and lengths."""
+        self.write(one_npy=Array((4, 1), [0.0] * 4), seven_npy=normal((4, 7), 5), wide_npy=normal((1, 4, 2, 1040), 6),
+                   wider_npy=normal((1, 4, 2, 2050), 6), rows_npy=normal((4, 1040), 7))
+        buckets = "the number of buckets of --relative-bias is"
+        self.both(2, f"{buckets} 8; expected 9, twice --max-distance and 1", "--relative-bias", "b.npy")
+        self.both(2, f"{buckets} 7; expected 5, twice --max-distance and 1", "--relative-bias", "seven.npy",
+                  "--max-distance", "2")
+        self.both(2, f"{buckets} 7; expected an even number, 4 or more", "--relative-bias", "seven.npy", "--buckets",
+                  "t5-bidirectional")
+        self.both(2, f"{buckets} 1; expected 2 or more", "--relative-bias", "one.npy", "--buckets", "t5")
+        self.both(2, "attn: --max-distance is 4; expected more than 4", "--relative-bias", "b.npy",
                   "--buckets", "t5", "--max-distance", "4")
-        self.both(1, "params.disentangled and params.rope are set; expected one of the two", "--rel-k", "d.npy",
-                  "--rope", "half")
-        self.both(1, "params.window->global[0] is 11; expected 0 to 10", "--window", "1,1", "--global", "11")
+        self.both(1, "attn: --max-distance is 4611686018427387904; expected", "--relative-bias", "b.npy",
+                  "--max-distance", 1 << 62)
+        for option in ("--rel-k", "--rel-q"):
+            self.both(1, "attn: --rel-k or --rel-q and --rope are set; expected one of the two", option, "d.npy",
+                      "--rope", "half")
+            self.both(1, "attn: --rel-k or --rel-q is set and --qk is int8; expected one of the two", option, "d.npy",
+                      "--qk", "int8")
+            self.fails(1, "the head size of -q is 1040; head sizes with --rel-k or --rel-q go up to 1024", "run", "-q",
+                       "wide.npy", "-k", "wide.npy", "-v", "wide.npy", "-o", "o.npy", option, "rows.npy")
+        self.fails(1, "the head size of -q is 2050; head sizes with --rope go up to 2048", "run", "-q", "wider.npy",
+                   "-k", "wider.npy", "-v", "wider.npy", "-o", "o.npy", "--rope", "half")
+        rope = ("--rope", "half", "--rope-scaling")
+        self.both(2, "attn: --rope-factor is 1e+300; expected", *rope, "ntk", "--rope-factor", "1e300")
+        self.both(2, "attn: --rope-pairs is 1; expected 2 or more for --rope-scaling ntk", *rope, "ntk",
+                  "--rope-factor", "2", "--rope-pairs", "1")
+        self.both(2, "attn: --rope-base is 1; expected more than 1 for --rope-scaling yarn", *rope, "yarn",
+                  "--rope-factor", "2", "--rope-base", "1", "--rope-original-length", "8")
+        self.both(2, f"attn: --query-offset puts 9 queries at {2**53 - 8} and after it; expected positions below 2^53",
+                  "--rope", "half", "--causal", "offset", "--query-offset", 2**53 - 8)
+        self.both(2, "attn: --global[0] is 11; expected 0 to 10", "--window", "1,1", "--global", "11")
+        self.both(2, "attn: the number of positions of --global is 12; expected 0 to 11", "--window", "1,1", "--global",
+                  ",".join(map(str, range(12))))
+        self.both(2, "attn: --head-scale[0] is 1e+38; expected", "--head-scale", "1e38,1,1,1", "--scale", "1e30")
+        self.both(2, "attn: --temperature is 0.001; expected", "--scale", "1e38", "--temperature", "1e-3")
+        self.fails(2, "attn: --dropout is 1; expected 0 or more and less than 1", *self.RUN, "--dropout", "0.99999999999")
+        self.both(1, "attn: --qk is int8, and ", "--qk", "int8", "--isa", "scalar")
+        foreign = "avx2" if platform.machine() == "aarch64" else "neon"
+        self.both(1, f"attn: --isa is {foreign}, which this processor or this build does not have", "--isa", foreign)
 
     def test_outputs_do_not_replace_these_inputs(self):
         for option, name in (("--relative-bias", "b.npy"), ("--segments", "s.npy"), ("--rel-k", "d.npy"),

@@ -108,6 +108,10 @@ class Pattern(CommandTest):
     def test_usage(self):
         good = ("pattern", "bigbird", "--tokens", 640)
         self.fails(2, "no pattern is named", "pattern")
+        self.fails(1, "attn: --tokens or --tq is 1099511627776, which makes 17179869184 block rows", "pattern",
+                   "longformer", "--tokens", 1 << 40)
+        self.fails(1, "attn: --tokens or --tk is 1099511627776, which makes 17179869184 block columns", "pattern",
+                   "longformer", "--tq", 64, "--tk", 1 << 40)
         self.fails(2, "unknown pattern 'random'", "pattern", "random", "--tokens", 64)
         self.fails(2, "unexpected argument 'strided'", *good, "strided")
         self.fails(2, "unknown option '--dense'", *good, "--dense")

@@ -70,8 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (available > 0)
         memcpy(copy, data, available);
     struct npy_header header;
-    struct io_error error = {.text = ""};
-    if (npy_parse(&header, copy, available, size, "fuzz.npy", &error)) {
+    if (npy_parse(&header, copy, available, size, "fuzz.npy") == ATTN_OK) {
         fuzz_accepted++;
         FUZZ_CHECK(header.is.ndim >= 0 && header.is.ndim <= ARRAY_MAX_DIMS);
         FUZZ_CHECK(header.data_offset <= available && header.data_offset + header.data_size == size);
@@ -83,8 +82,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         FUZZ_CHECK(product == header.data_size);
     } else {
-        FUZZ_CHECK(error.text[0] != '\0' && strlen(error.text) < sizeof error.text);
-        FUZZ_CHECK(strchr(error.text, '\n') == NULL);
+        FUZZ_CHECK(attn_last_error()[0] != '\0');
+        FUZZ_CHECK(strchr(attn_last_error(), '\n') == NULL);
     }
     free(copy);
     return 0;

@@ -91,10 +91,9 @@ static void check_shapes(const struct safetensors *index)
     for (size_t i = 0; i < index->count; i++) {
         const struct safetensors_entry *entry = &index->entries[i], *found;
         struct array_shape is;
-        struct io_error error = {.text = ""};
-        FUZZ_CHECK(safetensors_find(index, entry->name, "fuzz", &found, &error) && found == entry);
-        if (!safetensors_usable(entry, "fuzz", &is, &error)) {
-            FUZZ_CHECK(error.text[0] != '\0');
+        FUZZ_CHECK(safetensors_find(index, entry->name, "fuzz", &found) == ATTN_OK && found == entry);
+        if (safetensors_usable(entry, "fuzz", &is) != ATTN_OK) {
+            FUZZ_CHECK(attn_last_error()[0] != '\0');
             continue;
         }
         uint64_t bytes;
@@ -108,16 +107,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unsigned char prefix[SAFETENSORS_PREFIX] = {0};
     memcpy(prefix, data, size < sizeof prefix ? size : sizeof prefix);
     size_t length = 0;
-    struct io_error error = {.text = ""};
     struct safetensors index;
-    bool ok = safetensors_header_length(&length, prefix, size, "fuzz", &error);
+    bool ok = safetensors_header_length(&length, prefix, size, "fuzz") == ATTN_OK;
     if (ok) {
         FUZZ_CHECK(length <= size - SAFETENSORS_PREFIX);
         size_t data_size = size - SAFETENSORS_PREFIX - length;
         char *copy = malloc(length > 0 ? length : 1);
         FUZZ_CHECK(copy != NULL);
         memcpy(copy, data + SAFETENSORS_PREFIX, length);
-        ok = safetensors_parse(&index, copy, length, data_size, "fuzz", &error);
+        ok = safetensors_parse(&index, copy, length, data_size, "fuzz") == ATTN_OK;
         free(copy);
         if (ok) {
             fuzz_accepted++;
@@ -127,8 +125,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
     }
     if (!ok) {
-        FUZZ_CHECK(error.text[0] != '\0' && strlen(error.text) < sizeof error.text);
-        FUZZ_CHECK(strchr(error.text, '\n') == NULL);
+        FUZZ_CHECK(attn_last_error()[0] != '\0');
+        FUZZ_CHECK(strchr(attn_last_error(), '\n') == NULL);
     }
     return 0;
 }

@@ -76,8 +76,7 @@ static char *exact_copy(const uint8_t *first, size_t first_size, const uint8_t *
 static void check_text(const struct wordpiece *tokenizer, const char *text, size_t size)
 {
     struct token_ids all = {0}, some = {0};
-    struct io_error error = {.text = ""};
-    FUZZ_CHECK(wordpiece_encode(tokenizer, text, size, SIZE_MAX, &all, &error));
+    FUZZ_CHECK(wordpiece_encode(tokenizer, text, size, SIZE_MAX, &all) == ATTN_OK);
     FUZZ_CHECK(all.count >= 2 && all.count <= size + 2);
     FUZZ_CHECK(all.ids[0] == wordpiece_id(tokenizer, "[CLS]"));
     FUZZ_CHECK(all.ids[all.count - 1] == wordpiece_id(tokenizer, "[SEP]"));
@@ -86,7 +85,7 @@ static void check_text(const struct wordpiece *tokenizer, const char *text, size
         FUZZ_CHECK(token != NULL && wordpiece_id(tokenizer, token) == all.ids[i]);
     }
     size_t limit = 2 + size % 7;
-    FUZZ_CHECK(wordpiece_encode(tokenizer, text, size, limit, &some, &error));
+    FUZZ_CHECK(wordpiece_encode(tokenizer, text, size, limit, &some) == ATTN_OK);
     FUZZ_CHECK(some.count == (all.count < limit ? all.count : limit));
     FUZZ_CHECK(memcmp(some.ids, all.ids, (some.count - 1) * sizeof *all.ids) == 0);
     FUZZ_CHECK(some.ids[some.count - 1] == all.ids[all.count - 1]);
@@ -103,16 +102,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *vocabulary = exact_copy((const uint8_t *)SPECIAL, special, data + plus, length - plus);
     length += special - plus;
     struct wordpiece *tokenizer;
-    struct io_error error = {.text = ""};
-    if (wordpiece_parse(&tokenizer, vocabulary, length, "fuzz", &error)) {
+    if (wordpiece_parse(&tokenizer, vocabulary, length, "fuzz") == ATTN_OK) {
         fuzz_accepted++;
         char *text = exact_copy((const uint8_t *)"", 0, data + size - rest, rest);
         check_text(tokenizer, text, rest);
         free(text);
         wordpiece_close(tokenizer);
     } else {
-        FUZZ_CHECK(error.text[0] != '\0' && strlen(error.text) < sizeof error.text);
-        FUZZ_CHECK(strchr(error.text, '\n') == NULL && strchr(error.text, '\r') == NULL);
+        FUZZ_CHECK(attn_last_error()[0] != '\0');
+        FUZZ_CHECK(strchr(attn_last_error(), '\n') == NULL && strchr(attn_last_error(), '\r') == NULL);
     }
     free(vocabulary);
     return 0;

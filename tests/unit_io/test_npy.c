@@ -31,10 +31,10 @@ static struct file make(int major, const char *text, size_t data)
     return f;
 }
 
-static bool parse(const struct file *f, struct npy_header *header, struct io_error *error)
+static attn_status parse(const struct file *f, struct npy_header *header)
 {
     size_t available = f->size < NPY_MAX_PREFIX ? f->size : NPY_MAX_PREFIX;
-    return npy_parse(header, f->bytes, available, f->size, "x.npy", error);
+    return npy_parse(header, f->bytes, available, f->size, "x.npy");
 }
 
 static void reads_every_version_and_type(void **state)
@@ -56,9 +56,8 @@ static void reads_every_version_and_type(void **state)
                      types[i].code);
             struct file f = make(major, text, 6 * types[i].size);
             struct npy_header header;
-            struct io_error error = {.text = ""};
-            if (!parse(&f, &header, &error))
-                fail_msg("version %d, %s: %s", major, types[i].code, error.text);
+            if (parse(&f, &header) != ATTN_OK)
+                fail_msg("version %d, %s: %s", major, types[i].code, attn_last_error());
             assert_int_equal(header.is.dtype, types[i].dtype);
             assert_int_equal(header.is.ndim, 2);
             assert_int_equal(header.is.shape[0], 2);
@@ -73,9 +72,8 @@ static void accepts(const char *text, size_t data, int ndim)
 {
     struct file f = make(1, text, data);
     struct npy_header header;
-    struct io_error error = {.text = ""};
-    if (!parse(&f, &header, &error))
-        fail_msg("%s was refused: %s", text, error.text);
+    if (parse(&f, &header) != ATTN_OK)
+        fail_msg("%s was refused: %s", text, attn_last_error());
     assert_int_equal(header.is.ndim, ndim);
     assert_int_equal(header.data_size, data);
 }
@@ -147,11 +145,10 @@ static void refuses_bad_headers(void **state)
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         struct file f = make(1, table[i].text, table[i].data);
         struct npy_header header;
-        struct io_error error = {.text = ""};
-        if (parse(&f, &header, &error))
+        if (parse(&f, &header) == ATTN_OK)
             fail_msg("%s was accepted", table[i].text);
-        assert_says(error.text, table[i].says);
-        assert_says(error.text, "x.npy");
+        assert_says(attn_last_error(), table[i].says);
+        assert_says(attn_last_error(), "x.npy");
     }
 }
 
@@ -160,30 +157,29 @@ static void refuses_bad_preambles(void **state)
     (void)state;
     static const char good[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}";
     struct npy_header header;
-    struct io_error error;
     struct file f = make(1, good, 4);
     f.bytes[1] = 'n';
-    assert_false(parse(&f, &header, &error));
-    assert_says(error.text, "not a .npy file");
+    assert_int_equal(parse(&f, &header), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "not a .npy file");
 
     f = make(4, good, 4);
-    assert_false(parse(&f, &header, &error));
-    assert_says(error.text, "version 4.0");
+    assert_int_equal(parse(&f, &header), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "version 4.0");
 
     f = make(1, good, 4);
     f.bytes[7] = 1;
-    assert_false(parse(&f, &header, &error));
-    assert_says(error.text, "version 1.1");
+    assert_int_equal(parse(&f, &header), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "version 1.1");
 
     /* A header that claims 4 GiB, and one that claims a byte more than the limit. */
     f = make(2, good, 4);
     memset(f.bytes + 8, 0xff, 4);
-    assert_false(parse(&f, &header, &error));
-    assert_says(error.text, "claims 4294967295 bytes");
+    assert_int_equal(parse(&f, &header), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "claims 4294967295 bytes");
     f = make(2, good, 4);
     f.bytes[8] = 1, f.bytes[9] = 0, f.bytes[10] = 1;
-    assert_false(parse(&f, &header, &error));
-    assert_says(error.text, "claims 65537 bytes");
+    assert_int_equal(parse(&f, &header), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "claims 65537 bytes");
 }
 
 /* Every length from nothing to one byte too few. */
@@ -193,12 +189,11 @@ static void refuses_every_truncation(void **state)
     struct file f = make(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }   \n", 24);
     size_t whole = f.size;
     struct npy_header header;
-    struct io_error error;
     for (f.size = 0; f.size < whole; f.size++) {
-        if (parse(&f, &header, &error))
+        if (parse(&f, &header) == ATTN_OK)
             fail_msg("%zu of %zu bytes were accepted", f.size, whole);
     }
-    assert_true(parse(&f, &header, &error));
+    assert_int_equal(parse(&f, &header), ATTN_OK);
 }
 
 /* The largest header allowed is read, and the same header one byte longer is not. */
@@ -211,13 +206,12 @@ static void reads_the_longest_header(void **state)
     memcpy(text, start, sizeof start - 1);
     text[NPY_MAX_HEADER] = '\0';
     struct npy_header header;
-    struct io_error error = {.text = ""};
     struct file f = make(2, text, 4);
-    if (!parse(&f, &header, &error))
-        fail_msg("%s", error.text);
+    if (parse(&f, &header) != ATTN_OK)
+        fail_msg("%s", attn_last_error());
     text[NPY_MAX_HEADER] = ' ';
     f = make(2, text, 4);
-    assert_false(parse(&f, &header, &error));
+    assert_int_equal(parse(&f, &header), ATTN_INVALID_FILE);
 }
 
 static void reads_what_it_writes(void **state)
@@ -236,9 +230,8 @@ static void reads_what_it_writes(void **state)
         assert_int_equal(length % 64, 0);
         assert_int_equal(text[length - 1], '\n');
         struct npy_header header;
-        struct io_error error = {.text = ""};
-        if (!npy_parse(&header, (unsigned char *)text, length, length + bytes, "y.npy", &error))
-            fail_msg("%s", error.text);
+        if (npy_parse(&header, (unsigned char *)text, length, length + bytes, "y.npy") != ATTN_OK)
+            fail_msg("%s", attn_last_error());
         assert_int_equal(header.data_offset, length);
         assert_int_equal(header.is.dtype, is.dtype);
         assert_int_equal(header.is.ndim, ndim);

@@ -74,11 +74,10 @@ static void assert_content(const char *name, const char *text)
 static struct replacement begin(const char *name, const char *text)
 {
     char *target;
-    struct io_error error = {.text = ""};
     struct replacement file = {.fd = -1};
-    if (!replace_target(&target, name, &error) || !replace_open(&file, target, &error) ||
-        !replace_write(&file, text, strlen(text), &error))
-        fail_msg("%s", error.text);
+    if (replace_target(&target, name) != ATTN_OK || replace_open(&file, target) != ATTN_OK ||
+        replace_write(&file, text, strlen(text)) != ATTN_OK)
+        fail_msg("%s", attn_last_error());
     free(target);
     return file;
 }
@@ -98,14 +97,13 @@ static void discards_without_a_trace(void **state)
 static void replaces_and_keeps_permissions(void **state)
 {
     (void)state;
-    struct io_error error;
     struct stat status;
     put("a", "old and longer");
     assert_int_equal(chmod("a", 0640), 0);
     struct replacement file = begin("a", "new");
-    assert_true(replace_finish(&file, &error));
+    assert_int_equal(replace_finish(&file), ATTN_OK);
     assert_content("a", "old and longer");
-    assert_true(replace_commit(&file, 1, &error));
+    assert_int_equal(replace_commit(&file, 1), ATTN_OK);
     replace_discard(&file);
     assert_content("a", "new");
     assert_int_equal(stat("a", &status), 0);
@@ -116,13 +114,12 @@ static void replaces_and_keeps_permissions(void **state)
 static void follows_links(void **state)
 {
     (void)state;
-    struct io_error error;
     struct stat status;
     put("real", "old");
     assert_int_equal(symlink("real", "link"), 0);
     struct replacement file = begin("link", "new");
-    assert_true(replace_finish(&file, &error));
-    assert_true(replace_commit(&file, 1, &error));
+    assert_int_equal(replace_finish(&file), ATTN_OK);
+    assert_int_equal(replace_commit(&file, 1), ATTN_OK);
     replace_discard(&file);
     assert_content("real", "new");
     assert_int_equal(lstat("link", &status), 0);
@@ -133,19 +130,18 @@ static void refuses_bad_targets(void **state)
 {
     (void)state;
     char *target;
-    struct io_error error;
-    assert_false(replace_target(&target, "", &error));
-    assert_false(replace_target(&target, "absent/a", &error));
-    assert_says(error.text, "No such file");
+    assert_int_equal(replace_target(&target, ""), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(replace_target(&target, "absent/a"), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "No such file");
     assert_int_equal(mkdir("d", 0777), 0);
-    assert_false(replace_target(&target, "d", &error));
-    assert_says(error.text, "not a regular file");
-    assert_false(replace_target(&target, "d/", &error));
+    assert_int_equal(replace_target(&target, "d"), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "not a regular file");
+    assert_int_equal(replace_target(&target, "d/"), ATTN_INVALID_ARGUMENT);
     assert_int_equal(mkfifo("fifo", 0666), 0);
-    assert_false(replace_target(&target, "fifo", &error));
-    assert_says(error.text, "not a regular file");
-    assert_false(replace_target(&target, "/dev/null", &error));
-    assert_says(error.text, "not a regular file");
+    assert_int_equal(replace_target(&target, "fifo"), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "not a regular file");
+    assert_int_equal(replace_target(&target, "/dev/null"), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "not a regular file");
 }
 
 static int calls;
@@ -160,7 +156,6 @@ static void holds_signals(void **state)
 {
     (void)state;
     struct replace_signals signals;
-    struct io_error error;
     put("a", "old");
     assert_true(signal(SIGTERM, count_call) != SIG_ERR);
     assert_true(signal(SIGHUP, SIG_IGN) != SIG_ERR);
@@ -169,10 +164,10 @@ static void holds_signals(void **state)
         replace_hold_signals(&signals);
         raise(SIGHUP);
         struct replacement file = begin("a", "new");
-        assert_true(replace_finish(&file, &error));
+        assert_int_equal(replace_finish(&file), ATTN_OK);
         if (early != 0)
             raise(SIGTERM);
-        assert_int_equal(replace_commit(&file, 1, &error), early == 0);
+        assert_int_equal(replace_commit(&file, 1), early == 0 ? ATTN_OK : ATTN_INVALID_FILE);
         if (early == 0)
             raise(SIGTERM);
         replace_discard(&file);
@@ -192,60 +187,53 @@ static void holds_signals(void **state)
 static void writes_sets(void **state)
 {
     (void)state;
-    struct io_error error = {.text = ""};
     struct array a, b, c, read;
     struct array_shape one = {.dtype = ARRAY_F32, .ndim = 1, .shape = {3}};
-    assert_true(array_allocate(&a, "a", &one, &error));
-    assert_true(array_allocate(&b, "b", &one, &error));
-    assert_true(array_allocate(&c, "c", &one, &error));
+    assert_int_equal(array_allocate(&a, "a", &one), ATTN_OK);
+    assert_int_equal(array_allocate(&b, "b", &one), ATTN_OK);
+    assert_int_equal(array_allocate(&c, "c", &one), ATTN_OK);
     for (int i = 0; i < 3; i++) {
         ((float *)a.data)[i] = (float)i;
         ((float *)b.data)[i] = (float)(10 * i);
         ((float *)c.data)[i] = (float)(100 * i);
     }
     struct output_set set = {.count = 0};
-    assert_true(output_add(&set, "-o", "s.safetensors:a", &a, &error));
-    assert_true(output_add(&set, "--lse", "c.npy", &c, &error));
-    assert_true(output_add(&set, "--weights", "./s.safetensors:b", &b, &error));
+    assert_int_equal(output_add(&set, "-o", "s.safetensors:a", &a), ATTN_OK);
+    assert_int_equal(output_add(&set, "--lse", "c.npy", &c), ATTN_OK);
+    assert_int_equal(output_add(&set, "--weights", "./s.safetensors:b", &b), ATTN_OK);
 
     /* Only a .npy file refuses bfloat16, and only for the array that goes there. */
-    assert_true(output_holds(&set, &a, ARRAY_BF16, "why", &error));
-    assert_true(output_holds(&set, &c, ARRAY_F16, "why", &error));
-    assert_false(output_holds(&set, &c, ARRAY_BF16, "why", &error));
-    assert_true(error.usage);
-    assert_says(error.text, "--lse would be bf16 (why), which a .npy file cannot hold");
+    assert_int_equal(output_holds(&set, &a, ARRAY_BF16, "why"), ATTN_OK);
+    assert_int_equal(output_holds(&set, &c, ARRAY_F16, "why"), ATTN_OK);
+    assert_int_equal(output_holds(&set, &c, ARRAY_BF16, "why"), ATTN_INVALID_ARGUMENT);
+    assert_says(attn_last_error(), "--lse would be bf16 (why), which a .npy file cannot hold");
 
     /* What would collide is refused and not added. */
-    assert_false(output_add(&set, "-x", "s.safetensors:b", &b, &error));
-    assert_true(error.usage);
-    assert_says(error.text, "--weights and -x both write the tensor 'b'");
-    assert_false(output_add(&set, "-x", "./c.npy", &b, &error));
-    assert_true(error.usage);
-    assert_false(output_add(&set, "-x", "c.txt", &b, &error));
-    assert_true(error.usage);
-    assert_false(output_add(&set, "-x", "t.safetensors", &b, &error));
-    assert_true(error.usage);
-    assert_false(output_add(&set, "-x", "t.safetensors:__metadata__", &b, &error));
-    assert_true(error.usage);
+    assert_int_equal(output_add(&set, "-x", "s.safetensors:b", &b), ATTN_INVALID_ARGUMENT);
+    assert_says(attn_last_error(), "--weights and -x both write the tensor 'b'");
+    assert_int_equal(output_add(&set, "-x", "./c.npy", &b), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(output_add(&set, "-x", "c.txt", &b), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(output_add(&set, "-x", "t.safetensors", &b), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(output_add(&set, "-x", "t.safetensors:__metadata__", &b), ATTN_INVALID_ARGUMENT);
     assert_int_equal(set.count, 3);
 
     assert_int_equal(count_files(), 0);
-    assert_true(output_write(&set, &error));
+    assert_int_equal(output_write(&set), ATTN_OK);
     assert_int_equal(count_files(), 2);
     static const char *const specs[] = {"s.safetensors:a", "s.safetensors:b", "c.npy"};
     const struct array *const wanted[] = {&a, &b, &c};
     for (int i = 0; i < 3; i++) {
-        if (!array_load(&read, specs[i], &error))
-            fail_msg("%s", error.text);
+        if (array_load(&read, specs[i]) != ATTN_OK)
+            fail_msg("%s", attn_last_error());
         assert_int_equal(read.size, 12);
         assert_memory_equal(read.data, wanted[i]->data, 12);
         array_free(&read);
     }
-    assert_false(output_spare_input(&set, "-q", "s.safetensors:z", &error));
-    assert_says(error.text, "-o would replace s.safetensors, which -q reads");
+    assert_int_equal(output_spare_input(&set, "-q", "s.safetensors:z"), ATTN_INVALID_ARGUMENT);
+    assert_says(attn_last_error(), "-o would replace s.safetensors, which -q reads");
     assert_int_equal(link("c.npy", "hard.npy"), 0);
-    assert_false(output_spare_input(&set, "-k", "hard.npy", &error));
-    assert_true(output_spare_input(&set, "-k", "other.npy", &error));
+    assert_int_equal(output_spare_input(&set, "-k", "hard.npy"), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(output_spare_input(&set, "-k", "other.npy"), ATTN_OK);
     output_free(&set);
     array_free(&a);
     array_free(&b);
@@ -256,33 +244,32 @@ static void writes_sets(void **state)
 static void writes_no_bfloat16_to_npy(void **state)
 {
     (void)state;
-    struct io_error error = {.text = ""};
     struct array a, b, read;
     struct array_shape half = {.dtype = ARRAY_BF16, .ndim = 1, .shape = {3}};
-    assert_true(array_allocate(&a, "a", &half, &error));
+    assert_int_equal(array_allocate(&a, "a", &half), ATTN_OK);
     assert_int_equal(a.size, 6);
     half.dtype = ARRAY_F16;
-    assert_true(array_allocate(&b, "b", &half, &error));
+    assert_int_equal(array_allocate(&b, "b", &half), ATTN_OK);
     memcpy(b.data, "abcdef", 6);
     memcpy(a.data, "ghijkl", 6);
     put("a.npy", "old");
     struct output_set set = {.count = 0};
-    assert_true(output_add(&set, "-o", "b.npy", &b, &error));
-    assert_true(output_add(&set, "-x", "a.npy", &a, &error));
-    assert_false(output_write(&set, &error));
-    assert_says(error.text, "a.npy: a .npy file cannot hold bfloat16");
+    assert_int_equal(output_add(&set, "-o", "b.npy", &b), ATTN_OK);
+    assert_int_equal(output_add(&set, "-x", "a.npy", &a), ATTN_OK);
+    assert_int_equal(output_write(&set), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "a.npy: a .npy file cannot hold bfloat16");
     assert_content("a.npy", "old");
     assert_int_equal(count_files(), 1);
     output_free(&set);
 
-    assert_true(output_add(&set, "-o", "b.npy", &b, &error));
-    assert_true(output_add(&set, "-x", "a.safetensors:a", &a, &error));
-    assert_true(output_write(&set, &error));
-    assert_true(array_load(&read, "b.npy", &error));
+    assert_int_equal(output_add(&set, "-o", "b.npy", &b), ATTN_OK);
+    assert_int_equal(output_add(&set, "-x", "a.safetensors:a", &a), ATTN_OK);
+    assert_int_equal(output_write(&set), ATTN_OK);
+    assert_int_equal(array_load(&read, "b.npy"), ATTN_OK);
     assert_int_equal(read.is.dtype, ARRAY_F16);
     assert_memory_equal(read.data, "abcdef", 6);
     array_free(&read);
-    assert_true(array_load(&read, "a.safetensors:a", &error));
+    assert_int_equal(array_load(&read, "a.safetensors:a"), ATTN_OK);
     assert_int_equal(read.is.dtype, ARRAY_BF16);
     assert_memory_equal(read.data, "ghijkl", 6);
     array_free(&read);
@@ -295,10 +282,9 @@ static void replaces_control_characters_in_sentences(void **state)
 {
     (void)state;
     struct array_file file;
-    struct io_error error;
-    assert_false(array_open(&file, "a\n\x1b[31mb.npy", &error));
-    assert_says(error.text, "a??[31mb.npy: cannot open");
-    assert_null(strchr(error.text, '\n'));
+    assert_int_equal(array_open(&file, "a\n\x1b[31mb.npy"), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "a??[31mb.npy: cannot open");
+    assert_null(strchr(attn_last_error(), '\n'));
 }
 
 int main(void)

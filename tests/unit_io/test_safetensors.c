@@ -10,9 +10,9 @@
 
 #include "io/safetensors.h"
 
-static bool parse(struct safetensors *index, const char *text, uint64_t data, struct io_error *error)
+static attn_status parse(struct safetensors *index, const char *text, uint64_t data)
 {
-    return safetensors_parse(index, text, strlen(text), data, "x.safetensors", error);
+    return safetensors_parse(index, text, strlen(text), data, "x.safetensors");
 }
 
 static void reads_a_file(void **state)
@@ -25,15 +25,14 @@ static void reads_a_file(void **state)
                                "\"new\":{\"dtype\":\"Q7\",\"shape\":[9],\"data_offsets\":[32,39]},"
                                "\"scalar\":{\"shape\":[],\"data_offsets\":[39,47],\"dtype\":\"I64\"}}      ";
     struct safetensors index;
-    struct io_error error = {.text = ""};
-    if (!parse(&index, text, 47, &error))
-        fail_msg("%s", error.text);
+    if (parse(&index, text, 47) != ATTN_OK)
+        fail_msg("%s", attn_last_error());
     assert_int_equal(index.count, 5);
     const struct safetensors_entry *entry;
     struct array_shape is;
 
-    assert_true(safetensors_find(&index, "b", "x", &entry, &error));
-    assert_true(safetensors_usable(entry, "x", &is, &error));
+    assert_int_equal(safetensors_find(&index, "b", "x", &entry), ATTN_OK);
+    assert_int_equal(safetensors_usable(entry, "x", &is), ATTN_OK);
     assert_int_equal(entry->begin, 8);
     assert_int_equal(entry->end, 32);
     assert_int_equal(is.dtype, ARRAY_F32);
@@ -41,32 +40,32 @@ static void reads_a_file(void **state)
     assert_int_equal(is.shape[0], 2);
     assert_int_equal(is.shape[1], 3);
 
-    assert_true(safetensors_find(&index, "scalar", "x", &entry, &error));
-    assert_true(safetensors_usable(entry, "x", &is, &error));
+    assert_int_equal(safetensors_find(&index, "scalar", "x", &entry), ATTN_OK);
+    assert_int_equal(safetensors_usable(entry, "x", &is), ATTN_OK);
     assert_int_equal(is.dtype, ARRAY_I64);
     assert_int_equal(is.ndim, 0);
 
-    assert_true(safetensors_find(&index, "a", "x", &entry, &error));
-    assert_true(safetensors_usable(entry, "x", &is, &error));
+    assert_int_equal(safetensors_find(&index, "a", "x", &entry), ATTN_OK);
+    assert_int_equal(safetensors_usable(entry, "x", &is), ATTN_OK);
     assert_int_equal(is.dtype, ARRAY_BF16);
     assert_int_equal(entry->end - entry->begin, 4 * array_dtype_size(is.dtype));
-    assert_true(safetensors_find(&index, "empty", "x", &entry, &error));
-    assert_true(safetensors_usable(entry, "x", &is, &error));
+    assert_int_equal(safetensors_find(&index, "empty", "x", &entry), ATTN_OK);
+    assert_int_equal(safetensors_usable(entry, "x", &is), ATTN_OK);
     assert_int_equal(is.dtype, ARRAY_F16);
 
     /* Other types may be there and are refused only by name. */
-    assert_true(safetensors_find(&index, "new", "x", &entry, &error));
-    assert_false(safetensors_usable(entry, "x", &is, &error));
-    assert_says(error.text, "Q7");
+    assert_int_equal(safetensors_find(&index, "new", "x", &entry), ATTN_OK);
+    assert_int_equal(safetensors_usable(entry, "x", &is), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "Q7");
 
-    assert_false(safetensors_find(&index, "c", "x", &entry, &error));
-    assert_says(error.text, "no tensor 'c'");
-    assert_says(error.text, "'scalar'");
+    assert_int_equal(safetensors_find(&index, "c", "x", &entry), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "no tensor 'c'");
+    assert_says(attn_last_error(), "'scalar'");
     safetensors_free(&index);
 
-    assert_true(parse(&index, "{}", 0, &error));
-    assert_false(safetensors_find(&index, "c", "x", &entry, &error));
-    assert_says(error.text, "none at all");
+    assert_int_equal(parse(&index, "{}", 0), ATTN_OK);
+    assert_int_equal(safetensors_find(&index, "c", "x", &entry), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "none at all");
     safetensors_free(&index);
 }
 
@@ -124,11 +123,10 @@ static void refuses_bad_headers(void **state)
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         struct safetensors index;
-        struct io_error error = {.text = ""};
-        if (parse(&index, table[i].text, table[i].data, &error))
+        if (parse(&index, table[i].text, table[i].data) == ATTN_OK)
             fail_msg("%s was accepted", table[i].text);
-        assert_says(error.text, table[i].says);
-        assert_says(error.text, "x.safetensors");
+        assert_says(attn_last_error(), table[i].says);
+        assert_says(attn_last_error(), "x.safetensors");
     }
 }
 
@@ -153,13 +151,12 @@ static void refuses_bad_lengths(void **state)
         for (int b = 0; b < SAFETENSORS_PREFIX; b++)
             prefix[b] = (unsigned char)(table[i].claimed >> (8 * b));
         size_t length = 0;
-        struct io_error error = {.text = ""};
-        bool ok = safetensors_header_length(&length, prefix, table[i].file, "x.safetensors", &error);
+        bool ok = safetensors_header_length(&length, prefix, table[i].file, "x.safetensors") == ATTN_OK;
         assert_int_equal(ok, table[i].says == NULL);
         if (ok)
             assert_int_equal(length, table[i].claimed);
         else
-            assert_says(error.text, table[i].says);
+            assert_says(attn_last_error(), table[i].says);
     }
 }
 
@@ -167,14 +164,13 @@ static void refuses_too_many_dimensions_by_name_only(void **state)
 {
     (void)state;
     struct safetensors index;
-    struct io_error error = {.text = ""};
-    assert_true(
-        parse(&index, "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, &error));
+    assert_int_equal(
+        parse(&index, "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4), ATTN_OK);
     const struct safetensors_entry *entry;
     struct array_shape is;
-    assert_true(safetensors_find(&index, "a", "x", &entry, &error));
-    assert_false(safetensors_usable(entry, "x", &is, &error));
-    assert_says(error.text, "9 dimensions");
+    assert_int_equal(safetensors_find(&index, "a", "x", &entry), ATTN_OK);
+    assert_int_equal(safetensors_usable(entry, "x", &is), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "9 dimensions");
     safetensors_free(&index);
 }
 
@@ -190,21 +186,20 @@ static void reads_what_it_writes(void **state)
     const char *names[] = {"with \"quotes\" and \\", "b", "c", "d"};
     char *text;
     size_t length;
-    struct io_error error = {.text = ""};
-    assert_true(safetensors_header_write(&text, &length, names, arrays, 4, "y.safetensors", &error));
+    assert_int_equal(safetensors_header_write(&text, &length, names, arrays, 4, "y.safetensors"), ATTN_OK);
     assert_int_equal(length % 8, 0);
     size_t claimed;
-    assert_true(safetensors_header_length(&claimed, (unsigned char *)text, length + 38, "y", &error));
+    assert_int_equal(safetensors_header_length(&claimed, (unsigned char *)text, length + 38, "y"), ATTN_OK);
     assert_int_equal(claimed, length - 8);
     struct safetensors index;
-    if (!safetensors_parse(&index, text + 8, claimed, 38, "y", &error))
-        fail_msg("%s", error.text);
+    if (safetensors_parse(&index, text + 8, claimed, 38, "y") != ATTN_OK)
+        fail_msg("%s", attn_last_error());
     assert_int_equal(index.count, 4);
     assert_string_equal(index.entries[0].name, names[0]);
     assert_int_equal(index.entries[1].begin, 24);
     for (size_t i = 0; i < 4; i++) {
         struct array_shape is;
-        assert_true(safetensors_usable(&index.entries[i], "y", &is, &error));
+        assert_int_equal(safetensors_usable(&index.entries[i], "y", &is), ATTN_OK);
         assert_int_equal(is.dtype, arrays[i]->is.dtype);
         assert_int_equal(is.ndim, arrays[i]->is.ndim);
         assert_int_equal(index.entries[i].end - index.entries[i].begin, arrays[i]->size);
@@ -213,8 +208,8 @@ static void reads_what_it_writes(void **state)
     free(text);
 
     names[1] = "\xff not UTF-8";
-    assert_false(safetensors_header_write(&text, &length, names, arrays, 2, "y.safetensors", &error));
-    assert_says(error.text, "UTF-8");
+    assert_int_equal(safetensors_header_write(&text, &length, names, arrays, 2, "y.safetensors"), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "UTF-8");
 }
 
 int main(void)

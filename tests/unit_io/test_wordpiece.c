@@ -109,10 +109,9 @@ static void put(const char *bytes, size_t size)
 static struct wordpiece *opened(void)
 {
     struct wordpiece *tokenizer;
-    struct io_error error = {.text = ""};
     put(vocabulary, sizeof vocabulary - 1);
-    if (!wordpiece_open(&tokenizer, path, &error))
-        fail_msg("%s", error.text);
+    if (wordpiece_open(&tokenizer, path) != ATTN_OK)
+        fail_msg("%s", attn_last_error());
     return tokenizer;
 }
 
@@ -141,13 +140,12 @@ static void check(const struct expectation *table, size_t count)
 {
     struct wordpiece *tokenizer = opened();
     struct token_ids ids = {0};
-    struct io_error error = {.text = ""};
     for (size_t i = 0; i < count; i++) {
         /* Exactly the size, so that valgrind sees a byte that is read beyond. */
         char *text = malloc(table[i].size);
         memcpy(text, table[i].text, table[i].size);
-        if (!wordpiece_encode(tokenizer, text, table[i].size, 0, &ids, &error))
-            fail_msg("text %zu: %s", i, error.text);
+        if (wordpiece_encode(tokenizer, text, table[i].size, 0, &ids) != ATTN_OK)
+            fail_msg("text %zu: %s", i, attn_last_error());
         free(text);
         size_t expected = 0;
         while (table[i].ids[expected] != PAD)
@@ -321,8 +319,7 @@ static void finds_special_tokens_in_text(void **state)
     struct expectation padding = {TEXT("a[PAD]b"), {PAD}};
     struct wordpiece *tokenizer = opened();
     struct token_ids ids = {0};
-    struct io_error error = {.text = ""};
-    assert_true(wordpiece_encode(tokenizer, padding.text, padding.size, 0, &ids, &error));
+    assert_int_equal(wordpiece_encode(tokenizer, padding.text, padding.size, 0, &ids), ATTN_OK);
     static const int32_t expected[] = {CLS, A, PAD, B, SEP};
     assert_int_equal(ids.count, 5);
     assert_memory_equal(ids.ids, expected, sizeof expected);
@@ -337,10 +334,9 @@ static void mask_may_be_missing(void **state)
     static const char lines[] = "[UNK]\r\n[PAD]  \r\n[SEP]\t\n[CLS]\r\n[\r\n]\r\nmask\n";
     struct wordpiece *tokenizer;
     struct token_ids ids = {0};
-    struct io_error error = {.text = ""};
-    assert_true(wordpiece_parse(&tokenizer, lines, sizeof lines - 1, "x", &error));
+    assert_int_equal(wordpiece_parse(&tokenizer, lines, sizeof lines - 1, "x"), ATTN_OK);
     assert_int_equal(wordpiece_size(tokenizer), 7);
-    assert_true(wordpiece_encode(tokenizer, "[MASK][SEP]", 11, 0, &ids, &error));
+    assert_int_equal(wordpiece_encode(tokenizer, "[MASK][SEP]", 11, 0, &ids), ATTN_OK);
     static const int32_t expected[] = {3, 4, 6, 5, 2, 2};
     assert_int_equal(ids.count, 6);
     assert_memory_equal(ids.ids, expected, sizeof expected);
@@ -358,14 +354,13 @@ static void limits_words(void **state)
     } table[] = {{"a", XA}, {"B", XB}, {"Σ", XSIGMA}, {"\u302e", XTONE}, {"à", XA}, {"\U000e0fff", XPOINT}};
     struct wordpiece *tokenizer = opened();
     struct token_ids ids = {0};
-    struct io_error error = {.text = ""};
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         for (size_t more = 98; more <= 300; more = more < 101 ? more + 1 : more + 199) {
             char text[2000] = "e";
             for (size_t n = 0; n < more; n++)
                 strcat(text, table[i].character);
             strcat(text, " a");
-            assert_true(wordpiece_encode(tokenizer, text, strlen(text), 0, &ids, &error));
+            assert_int_equal(wordpiece_encode(tokenizer, text, strlen(text), 0, &ids), ATTN_OK);
             bool fits = more + 1 <= 100;
             assert_int_equal(ids.count, fits ? more + 4 : 4);
             assert_int_equal(ids.ids[1], fits ? E : UNK);
@@ -378,7 +373,7 @@ static void limits_words(void **state)
         char text[2000] = "";
         for (size_t n = 0; n < marks; n++)
             strcat(text, "\u302e");
-        assert_true(wordpiece_encode(tokenizer, text, strlen(text), 0, &ids, &error));
+        assert_int_equal(wordpiece_encode(tokenizer, text, strlen(text), 0, &ids), ATTN_OK);
         assert_int_equal(ids.count, marks <= 100 ? marks + 2 : 3);
         assert_int_equal(ids.ids[1], marks <= 100 ? TONE : UNK);
     }
@@ -386,7 +381,7 @@ static void limits_words(void **state)
     char text[2000] = "a";
     for (int n = 0; n < 300; n++)
         strcat(text, n % 2 == 0 ? "\u0301" : "\u200d");
-    assert_true(wordpiece_encode(tokenizer, text, strlen(text), 0, &ids, &error));
+    assert_int_equal(wordpiece_encode(tokenizer, text, strlen(text), 0, &ids), ATTN_OK);
     assert_int_equal(ids.count, 3);
     assert_int_equal(ids.ids[1], A);
     token_ids_free(&ids);
@@ -400,16 +395,15 @@ static void truncates(void **state)
     static const int32_t all[] = {CLS, AB, XB, SEP, UN, XAFF, XABLE, A};
     struct wordpiece *tokenizer = opened();
     struct token_ids ids = {0};
-    struct io_error error = {.text = ""};
     for (size_t limit = 2; limit <= 12; limit++) {
-        assert_true(wordpiece_encode(tokenizer, text, sizeof text - 1, limit, &ids, &error));
+        assert_int_equal(wordpiece_encode(tokenizer, text, sizeof text - 1, limit, &ids), ATTN_OK);
         size_t kept = limit - 1 < 8 ? limit - 1 : 8;
         assert_int_equal(ids.count, kept + 1);
         assert_memory_equal(ids.ids, all, kept * sizeof *all);
         assert_int_equal(ids.ids[kept], SEP);
     }
-    assert_false(wordpiece_encode(tokenizer, text, sizeof text - 1, 1, &ids, &error));
-    assert_says(error.text, "max_tokens is 1; expected at least 2");
+    assert_int_equal(wordpiece_encode(tokenizer, text, sizeof text - 1, 1, &ids), ATTN_INVALID_ARGUMENT);
+    assert_says(attn_last_error(), "max_tokens is 1; expected at least 2");
     assert_int_equal(ids.count, 0);
 
     /* Three million words: the default limit, none, and one in between. */
@@ -417,17 +411,17 @@ static void truncates(void **state)
     char *book = malloc(2 * words);
     for (size_t i = 0; i < words; i++)
         memcpy(book + 2 * i, i % 2 == 0 ? "a " : "b\n", 2);
-    assert_true(wordpiece_encode(tokenizer, book, 2 * words, 0, &ids, &error));
+    assert_int_equal(wordpiece_encode(tokenizer, book, 2 * words, 0, &ids), ATTN_OK);
     assert_int_equal(ids.count, WORDPIECE_DEFAULT_TOKENS);
-    assert_true(wordpiece_encode(tokenizer, book, 2 * words, SIZE_MAX, &ids, &error));
+    assert_int_equal(wordpiece_encode(tokenizer, book, 2 * words, SIZE_MAX, &ids), ATTN_OK);
     assert_int_equal(ids.count, words + 2);
     assert_int_equal(ids.ids[words], B);
-    assert_true(wordpiece_encode(tokenizer, book, 2 * words, 1000, &ids, &error));
+    assert_int_equal(wordpiece_encode(tokenizer, book, 2 * words, 1000, &ids), ATTN_OK);
     assert_int_equal(ids.count, 1000);
     free(book);
 
     /* The array is used again, and no text at all is an empty one. */
-    assert_true(wordpiece_encode(tokenizer, NULL, 0, 0, &ids, &error));
+    assert_int_equal(wordpiece_encode(tokenizer, NULL, 0, 0, &ids), ATTN_OK);
     assert_int_equal(ids.count, 2);
     token_ids_free(&ids);
     assert_null(ids.ids);
@@ -480,13 +474,12 @@ static void refuses_bad_vocabularies(void **state)
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         struct wordpiece *tokenizer = (struct wordpiece *)&table;
-        struct io_error error = {.text = ""};
         put(table[i].bytes, table[i].size);
-        if (wordpiece_open(&tokenizer, path, &error))
+        if (wordpiece_open(&tokenizer, path) == ATTN_OK)
             fail_msg("vocabulary %zu was accepted", i);
         assert_null(tokenizer);
-        assert_says(error.text, table[i].says);
-        assert_says(error.text, path);
+        assert_says(attn_last_error(), table[i].says);
+        assert_says(attn_last_error(), path);
     }
 }
 
@@ -494,18 +487,17 @@ static void refuses_bad_files(void **state)
 {
     (void)state;
     struct wordpiece *tokenizer;
-    struct io_error error = {.text = ""};
-    assert_false(wordpiece_open(&tokenizer, "/tmp/absent/vocab.txt", &error));
-    assert_says(error.text, "/tmp/absent/vocab.txt: cannot open: No such file or directory");
-    assert_false(wordpiece_open(&tokenizer, "/tmp", &error));
-    assert_says(error.text, "/tmp: cannot read: Is a directory");
+    assert_int_equal(wordpiece_open(&tokenizer, "/tmp/absent/vocab.txt"), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "/tmp/absent/vocab.txt: cannot open: No such file or directory");
+    assert_int_equal(wordpiece_open(&tokenizer, "/tmp"), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "/tmp: cannot read: Is a directory");
     put("", 0);
     assert_int_equal(truncate(path, (64 << 20) + 1), 0);
-    assert_false(wordpiece_open(&tokenizer, path, &error));
-    assert_says(error.text, "has more than 67108864 bytes");
+    assert_int_equal(wordpiece_open(&tokenizer, path), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "has more than 67108864 bytes");
     assert_int_equal(truncate(path, 64 << 20), 0);
-    assert_false(wordpiece_open(&tokenizer, path, &error));
-    assert_says(error.text, "line 1 is not valid UTF-8");
+    assert_int_equal(wordpiece_open(&tokenizer, path), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "line 1 is not valid UTF-8");
 }
 
 static void survives_failing_allocations(void **state)
@@ -518,14 +510,13 @@ static void survives_failing_allocations(void **state)
     for (bool done = false; !done; failures += !done) {
         struct wordpiece *tokenizer;
         struct token_ids ids = {0};
-        struct io_error error = {.text = ""};
         allocations.made = 0;
         allocations.fails_at = failures + 1;
-        bool open = wordpiece_open(&tokenizer, path, &error);
-        done = open && wordpiece_encode(tokenizer, text, sizeof text, SIZE_MAX, &ids, &error);
+        bool open = wordpiece_open(&tokenizer, path) == ATTN_OK;
+        done = open && wordpiece_encode(tokenizer, text, sizeof text, SIZE_MAX, &ids) == ATTN_OK;
         allocations.fails_at = 0;
         if (!done)
-            assert_says(error.text, "out of memory");
+            assert_says(attn_last_error(), "out of memory");
         assert_int_equal(ids.count, done ? sizeof text + 2 : 0);
         assert_true(open || tokenizer == NULL);
         token_ids_free(&ids);

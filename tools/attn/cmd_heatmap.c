@@ -72,82 +72,84 @@ static void print_help(const struct option *options)
 }
 
 /* Options that mean something only when weights are computed are refused with a file of weights. */
-static bool check_source(const struct option *options, const struct operands *operands, struct io_error *error)
+static attn_status check_source(const struct option *options, const struct operands *operands)
 {
     char label[64];
     if (operands->count == 0) {
         if (options[INPUT_Q].value == NULL && options[INPUT_K].value == NULL)
-            return io_fail_usage(error, "there is nothing to draw; expected a file of weights, or -q and -k");
-        return option_require(&options[INPUT_Q], error) && option_require(&options[INPUT_K], error);
+            return io_fail(ATTN_INVALID_ARGUMENT, "there is nothing to draw; expected a file of weights, or -q and -k");
+        CHECK(option_require(&options[INPUT_Q]));
+        return option_require(&options[INPUT_K]);
     }
     for (int i = INPUT_Q; i < INPUT_COUNT; i++) {
         if (options[i].value != NULL)
-            return io_fail_usage(error,
-                                 "option %s computes weights, but %s already holds them; expected one of the two",
-                                 option_label(&options[i], label), operands->values[0]);
+            return io_fail(ATTN_INVALID_ARGUMENT,
+                           "option %s computes weights, but %s already holds them; expected one of the two",
+                           option_label(&options[i], label), operands->values[0]);
     }
-    return true;
+    return ATTN_OK;
 }
 
-static bool parse(struct picture *p, struct io_error *error)
+static attn_status parse(struct picture *p)
 {
     const struct option *o = p->options;
     long long limit = 1024;
     p->head = p->row = -1;
-    if (!option_require(&o[MAP_OUT], error) || !option_integer(&o[MAP_BATCH], 0, INT64_MAX, &p->batch, error) ||
-        !option_integer(&o[MAP_HEAD], 0, INT64_MAX, &p->head, error) ||
-        !option_integer(&o[MAP_ROW], 0, INT64_MAX, &p->row, error) ||
-        !option_integer(&o[MAP_SIZE], 16, MAX_SIZE, &p->size, error) ||
-        !option_float(&o[MAP_MAX], true, &p->high, error) ||
-        !option_integer(&o[MAP_LIMIT], 1, 1 << 20, &limit, error) || !inputs_parse(&p->inputs, p->options, error))
-        return false;
+    CHECK(option_require(&o[MAP_OUT]));
+    CHECK(option_integer(&o[MAP_BATCH], 0, INT64_MAX, &p->batch));
+    CHECK(option_integer(&o[MAP_HEAD], 0, INT64_MAX, &p->head));
+    CHECK(option_integer(&o[MAP_ROW], 0, INT64_MAX, &p->row));
+    CHECK(option_integer(&o[MAP_SIZE], 16, MAX_SIZE, &p->size));
+    CHECK(option_float(&o[MAP_MAX], true, &p->high));
+    CHECK(option_integer(&o[MAP_LIMIT], 1, 1 << 20, &limit));
+    CHECK(inputs_parse(&p->inputs, p->options));
     p->limit_bytes = (double)limit * 1048576;
     if (o[MAP_LABELS].value != NULL && o[MAP_ROW_LABELS].value != NULL && o[MAP_COLUMN_LABELS].value != NULL)
-        return io_fail_usage(error, "--labels has no effect beside --row-labels and --column-labels");
+        return io_fail(ATTN_INVALID_ARGUMENT, "--labels has no effect beside --row-labels and --column-labels");
     if (p->row >= 0 && o[MAP_ROW_LABELS].value != NULL)
-        return io_fail_usage(error, "--row-labels has no effect with --row, which draws keys only");
-    return true;
+        return io_fail(ATTN_INVALID_ARGUMENT, "--row-labels has no effect with --row, which draws keys only");
+    return ATTN_OK;
 }
 
-static bool open_weights(struct picture *p, const struct operands *operands, struct io_error *error)
+static attn_status open_weights(struct picture *p, const struct operands *operands)
 {
     if (operands->count > 0)
-        return weights_from_file(&p->weights, operands->values[0], error);
-    return inputs_load(&p->inputs, NULL, (uint64_t)p->limit_bytes, error) &&
-           weights_from_inputs(&p->weights, &p->inputs, error);
+        return weights_from_file(&p->weights, operands->values[0]);
+    CHECK(inputs_load(&p->inputs, NULL, (uint64_t)p->limit_bytes));
+    return weights_from_inputs(&p->weights, &p->inputs);
 }
 
-static bool check_index(const char *option, long long value, int64_t count, const char *what, struct io_error *error)
+static attn_status check_index(const char *option, long long value, int64_t count, const char *what)
 {
     if (value < count)
-        return true;
-    return io_fail_usage(error, "%s is %lld; expected 0 to %" PRId64 ", as there are %" PRId64 " %s", option, value,
-                         count - 1, count, what);
+        return ATTN_OK;
+    return io_fail(ATTN_INVALID_ARGUMENT, "%s is %lld; expected 0 to %" PRId64 ", as there are %" PRId64 " %s", option,
+                   value, count - 1, count, what);
 }
 
-static bool check_extent(struct picture *p, struct io_error *error)
+static attn_status check_extent(struct picture *p)
 {
     const struct weights *w = &p->weights;
     if (w->batch == 0 || w->heads == 0 || w->rows == 0 || w->columns == 0)
-        return io_fail(error,
+        return io_fail(ATTN_INVALID_FILE,
                        "there is nothing to draw: %" PRId64 " batch elements of %" PRId64 " heads, %" PRId64
                        " queries and %" PRId64 " keys",
                        w->batch, w->heads, w->rows, w->columns);
-    if (!check_index("--batch", p->batch, w->batch, "batch elements", error) ||
-        !check_index("--head", p->head, w->heads, "heads", error) ||
-        !check_index("--row", p->row, w->rows, "queries", error))
-        return false;
+    CHECK(check_index("--batch", p->batch, w->batch, "batch elements"));
+    CHECK(check_index("--head", p->head, w->heads, "heads"));
+    CHECK(check_index("--row", p->row, w->rows, "queries"));
     p->plot.panels = p->head >= 0 ? 1 : (int)(w->heads <= MAX_PANELS ? w->heads : 0);
     if (p->plot.panels == 0)
-        return io_fail_usage(error, "%" PRId64 " heads are too many for one picture; expected at most %d, or --head N",
-                             w->heads, MAX_PANELS);
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "%" PRId64 " heads are too many for one picture; expected at most %d, or --head N", w->heads,
+                       MAX_PANELS);
     if ((double)w->columns * sizeof(float) > p->limit_bytes)
-        return io_fail(error, "a row of %" PRId64 " weights is above the limit of %.0f MiB (--limit-mib)", w->columns,
-                       p->limit_bytes / 1048576);
-    return true;
+        return io_fail(ATTN_SIZE_OVERFLOW, "a row of %" PRId64 " weights is above the limit of %.0f MiB (--limit-mib)",
+                       w->columns, p->limit_bytes / 1048576);
+    return ATTN_OK;
 }
 
-static bool read_labels(struct picture *p, struct io_error *error)
+static attn_status read_labels(struct picture *p)
 {
     const struct option *o = p->options;
     const char *both = o[MAP_LABELS].value;
@@ -155,13 +157,13 @@ static bool read_labels(struct picture *p, struct io_error *error)
     const char *columns = o[MAP_COLUMN_LABELS].value != NULL ? o[MAP_COLUMN_LABELS].value : both;
     /* A bar plot names its query by its label when the labels are those of queries, too. */
     bool want_rows = rows != NULL && (p->row < 0 || p->weights.rows == p->weights.columns);
-    if (want_rows && !labels_read(&p->row_labels, rows, p->weights.rows, "query", error))
-        return false;
-    if (columns != NULL && !labels_read(&p->column_labels, columns, p->weights.columns, "key", error))
-        return false;
+    if (want_rows)
+        CHECK(labels_read(&p->row_labels, rows, p->weights.rows, "query"));
+    if (columns != NULL)
+        CHECK(labels_read(&p->column_labels, columns, p->weights.columns, "key"));
     p->plot.row_labels.text = p->row_labels.text;
     p->plot.column_labels.text = p->column_labels.text;
-    return true;
+    return ATTN_OK;
 }
 
 static void make_titles(struct picture *p)
@@ -203,7 +205,7 @@ static void make_titles(struct picture *p)
 }
 
 /* Reduces one head, block by block. */
-static bool reduce_head(struct picture *p, int panel, int64_t head, struct io_error *error)
+static attn_status reduce_head(struct picture *p, int panel, int64_t head)
 {
     const struct weights *w = &p->weights;
     struct plot *plot = &p->plot;
@@ -214,26 +216,28 @@ static bool reduce_head(struct picture *p, int panel, int64_t head, struct io_er
     float *rows = malloc((size_t)block * (size_t)w->columns * sizeof *rows);
     p->cells[panel] = malloc(cells * sizeof *rows);
     struct reduce reduce = {.sums = NULL};
-    bool ok = (rows != NULL && p->cells[panel] != NULL &&
-               reduce_create(&reduce, plot->rows, plot->columns, plot->bin_rows, plot->bin_columns)) ||
-              io_fail(error, "out of memory for %" PRId64 " rows of %" PRId64 " weights", block, w->columns);
-    if (ok && p->row >= 0) {
-        ok = weights_rows(w, p->batch, head, p->row, 1, rows, error);
-        if (ok)
+    attn_status status = (rows != NULL && p->cells[panel] != NULL &&
+                          reduce_create(&reduce, plot->rows, plot->columns, plot->bin_rows, plot->bin_columns))
+                             ? ATTN_OK
+                             : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %" PRId64 " rows of %" PRId64 " weights",
+                                       block, w->columns);
+    if (status == ATTN_OK && p->row >= 0) {
+        status = weights_rows(w, p->batch, head, p->row, 1, rows);
+        if (status == ATTN_OK)
             reduce_maxima(rows, plot->columns, plot->bin_columns, p->cells[panel]);
-    } else if (ok) {
-        for (int64_t first = 0; ok && first < w->rows; first += block) {
+    } else if (status == ATTN_OK) {
+        for (int64_t first = 0; status == ATTN_OK && first < w->rows; first += block) {
             int64_t count = w->rows - first < block ? w->rows - first : block;
-            ok = weights_rows(w, p->batch, head, first, count, rows, error);
-            for (int64_t i = 0; ok && i < count; i++)
+            status = weights_rows(w, p->batch, head, first, count, rows);
+            for (int64_t i = 0; status == ATTN_OK && i < count; i++)
                 reduce_add(&reduce, first + i, rows + i * w->columns);
         }
-        if (ok)
+        if (status == ATTN_OK)
             reduce_means(&reduce, p->cells[panel]);
     }
     reduce_free(&reduce);
     free(rows);
-    return ok;
+    return status;
 }
 
 /*
@@ -265,7 +269,7 @@ static void find_scale(struct picture *p)
     }
 }
 
-static bool collect(struct picture *p, struct io_error *error)
+static attn_status collect(struct picture *p)
 {
     struct plot *plot = &p->plot;
     int size = (int)p->size;
@@ -280,38 +284,43 @@ static bool collect(struct picture *p, struct io_error *error)
     }
     for (int panel = 0; panel < plot->panels; panel++) {
         int64_t head = p->head >= 0 ? p->head : panel;
-        if (!reduce_head(p, panel, head, error))
-            return false;
+        CHECK(reduce_head(p, panel, head));
         if (asprintf(&p->panel_titles[panel], "head %" PRId64, head) < 0) {
             p->panel_titles[panel] = NULL;
-            return io_fail(error, "out of memory");
+            return io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
         }
     }
     plot->cells = p->cells;
     plot->panel_titles = p->panel_titles;
     find_scale(p);
-    return true;
+    return ATTN_OK;
 }
 
-static bool draw(struct picture *p, const struct operands *operands, struct io_error *error)
+static attn_status draw(struct picture *p, const struct operands *operands)
 {
     char *target;
-    if (!picture_target(&target, p->options[MAP_OUT].value, error))
-        return false;
-    bool ok = open_weights(p, operands, error) && check_extent(p, error) && read_labels(p, error) && collect(p, error);
-    if (ok) {
+    CHECK(picture_target(&target, p->options[MAP_OUT].value));
+    attn_status status = open_weights(p, operands);
+    if (status == ATTN_OK)
+        status = check_extent(p);
+    if (status == ATTN_OK)
+        status = read_labels(p);
+    if (status == ATTN_OK)
+        status = collect(p);
+    if (status == ATTN_OK) {
         struct canvas canvas = {.pixels = NULL};
         make_titles(p);
-        ok = (p->row >= 0 ? plot_bars(&canvas, &p->plot, (int)p->size, error)
-                          : plot_heatmap(&canvas, &p->plot, (int)p->size, error)) &&
-             picture_write(&canvas, target, error);
+        status =
+            p->row >= 0 ? plot_bars(&canvas, &p->plot, (int)p->size) : plot_heatmap(&canvas, &p->plot, (int)p->size);
+        if (status == ATTN_OK)
+            status = picture_write(&canvas, target);
         canvas_free(&canvas);
     }
     free(target);
-    return ok;
+    return status;
 }
 
-bool command_heatmap(int argc, char *const *argv, struct io_error *error)
+attn_status command_heatmap(int argc, char *const *argv)
 {
     struct option options[MAP_COUNT] = {
         [MAP_OUT] = {"output", 'o', "FILE.png", "the picture", NULL},
@@ -328,22 +337,25 @@ bool command_heatmap(int argc, char *const *argv, struct io_error *error)
     };
     inputs_options(options);
     struct operands operands;
-    if (!options_parse(options, MAP_COUNT, argc, argv, &operands, 1, error))
-        return false;
+    CHECK(options_parse(options, MAP_COUNT, argc, argv, &operands, 1));
     if (options[INPUT_HELP].value != NULL) {
         print_help(options);
-        return true;
+        return ATTN_OK;
     }
     if (options[INPUT_VERSION].value != NULL) {
         print_version();
-        return true;
+        return ATTN_OK;
     }
     struct picture *p = calloc(1, sizeof *p);
     if (p == NULL)
-        return io_fail(error, "out of memory");
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
     p->options = options;
     p->weights.file.fd = -1;
-    bool ok = check_source(options, &operands, error) && parse(p, error) && draw(p, &operands, error);
+    attn_status status = check_source(options, &operands);
+    if (status == ATTN_OK)
+        status = parse(p);
+    if (status == ATTN_OK)
+        status = draw(p, &operands);
     weights_close(&p->weights);
     inputs_free(&p->inputs);
     labels_free(&p->row_labels);
@@ -353,5 +365,5 @@ bool command_heatmap(int argc, char *const *argv, struct io_error *error)
         free(p->panel_titles[i]);
     }
     free(p);
-    return ok;
+    return status;
 }

@@ -165,15 +165,14 @@ static void print_info(void)
     free_libraries(&found);
 }
 
-bool command_info(int argc, char *const *argv, struct io_error *error)
+attn_status command_info(int argc, char *const *argv)
 {
     struct option options[INFO_COUNT] = {
         [INFO_HELP] = {"help", 'h', NULL, "print this text", NULL},
         [INFO_VERSION] = {"version", 0, NULL, "print the version", NULL},
     };
     struct operands operands;
-    if (!options_parse(options, INFO_COUNT, argc, argv, &operands, 0, error))
-        return false;
+    CHECK(options_parse(options, INFO_COUNT, argc, argv, &operands, 0));
     if (options[INFO_HELP].value != NULL) {
         printf("Usage: attn info [OPTION]...\n\n"
                "Shows versions, instruction sets, caches, threads and the OpenMP runtime; warns\n"
@@ -184,5 +183,5 @@ bool command_info(int argc, char *const *argv, struct io_error *error)
     } else {
         print_info();
     }
-    return true;
+    return ATTN_OK;
 }

@@ -17,6 +17,7 @@
 #include "plot/picture.h"
 #include "plot/plot.h"
 #include "plot/reduce.h"
+#include "wording.h"
 
 enum {
     PATTERN_HELP,
@@ -76,77 +77,76 @@ static void print_help(const struct option *options)
            "  its blocks that are listed.\n");
 }
 
-static bool parse_kind(struct request *r, const struct operands *operands, struct io_error *error)
+static attn_status parse_kind(struct request *r, const struct operands *operands)
 {
     if (operands->count == 0)
-        return io_fail_usage(error, "no pattern is named; expected longformer, bigbird or strided");
+        return io_fail(ATTN_INVALID_ARGUMENT, "no pattern is named; expected longformer, bigbird or strided");
     for (int kind = 0; kind < KINDS; kind++) {
         if (strcmp(operands->values[0], kind_names[kind]) == 0) {
             r->kind = (enum kind)kind;
-            return true;
+            return ATTN_OK;
         }
     }
-    return io_fail_usage(error, "unknown pattern '%s'; expected longformer, bigbird or strided", operands->values[0]);
+    return io_fail(ATTN_INVALID_ARGUMENT, "unknown pattern '%s'; expected longformer, bigbird or strided",
+                   operands->values[0]);
 }
 
 /* Refuses options of other patterns. */
-static bool check_options(const struct request *r, const struct option *options, struct io_error *error)
+static attn_status check_options(const struct request *r, const struct option *options)
 {
     char label[64];
     for (int i = PATTERN_WINDOW; i <= PATTERN_STRIDE; i++) {
         if (options[i].value == NULL || belongs_to[i] >> r->kind & 1)
             continue;
         bool shared = (belongs_to[i] & 1 << LONGFORMER) != 0;
-        return io_fail_usage(error, "option %s is for %s, not for %s", option_label(&options[i], label),
-                             shared                                ? "longformer and bigbird"
-                             : (belongs_to[i] & 1 << BIGBIRD) != 0 ? "bigbird"
-                                                                   : "strided",
-                             kind_names[r->kind]);
+        return io_fail(ATTN_INVALID_ARGUMENT, "option %s is for %s, not for %s", option_label(&options[i], label),
+                       shared                                ? "longformer and bigbird"
+                       : (belongs_to[i] & 1 << BIGBIRD) != 0 ? "bigbird"
+                                                             : "strided",
+                       kind_names[r->kind]);
     }
-    return true;
+    return ATTN_OK;
 }
 
-static bool parse_sizes(struct request *r, const struct option *o, struct io_error *error)
+static attn_status parse_sizes(struct request *r, const struct option *o)
 {
     if (o[PATTERN_TOKENS].value != NULL && (o[PATTERN_TQ].value != NULL || o[PATTERN_TK].value != NULL))
-        return io_fail_usage(error, "--tokens stands for both --tq and --tk; expected it without them");
+        return io_fail(ATTN_INVALID_ARGUMENT, "--tokens stands for both --tq and --tk; expected it without them");
     if (o[PATTERN_TOKENS].value == NULL) {
         if (o[PATTERN_TQ].value == NULL && o[PATTERN_TK].value == NULL)
-            return io_fail_usage(error, "option --tokens N is missing, or --tq N and --tk N");
-        if (!option_require(&o[PATTERN_TQ], error) || !option_require(&o[PATTERN_TK], error))
-            return false;
+            return io_fail(ATTN_INVALID_ARGUMENT, "option --tokens N is missing, or --tq N and --tk N");
+        CHECK(option_require(&o[PATTERN_TQ]));
+        CHECK(option_require(&o[PATTERN_TK]));
     }
     long long tokens = 0;
-    if (!option_integer(&o[PATTERN_TOKENS], 1, INT64_MAX, &tokens, error))
-        return false;
+    CHECK(option_integer(&o[PATTERN_TOKENS], 1, INT64_MAX, &tokens));
     r->tq = r->tk = tokens;
-    if (!option_integer(&o[PATTERN_TQ], 1, INT64_MAX, &r->tq, error) ||
-        !option_integer(&o[PATTERN_TK], 1, INT64_MAX, &r->tk, error) ||
-        !option_integer(&o[PATTERN_BLOCK], 16, INT64_MAX, &r->block, error))
-        return false;
+    CHECK(option_integer(&o[PATTERN_TQ], 1, INT64_MAX, &r->tq));
+    CHECK(option_integer(&o[PATTERN_TK], 1, INT64_MAX, &r->tk));
+    CHECK(option_integer(&o[PATTERN_BLOCK], 16, INT64_MAX, &r->block));
     if (r->block % 16 != 0)
-        return io_fail_usage(error, "--block is '%s'; expected a multiple of 16", o[PATTERN_BLOCK].value);
-    return true;
+        return io_fail(ATTN_INVALID_ARGUMENT, "--block is '%s'; expected a multiple of 16", o[PATTERN_BLOCK].value);
+    return ATTN_OK;
 }
 
-static bool parse(struct request *r, const struct option *o, struct io_error *error)
+static attn_status parse(struct request *r, const struct option *o)
 {
-    if (!parse_sizes(r, o, error) || !option_integer(&o[PATTERN_WINDOW], 0, INT64_MAX, &r->window, error) ||
-        !option_integer(&o[PATTERN_GLOBAL], 0, INT64_MAX, &r->global, error) ||
-        !option_integer(&o[PATTERN_RANDOM], 0, INT64_MAX, &r->random, error) ||
-        !option_integer(&o[PATTERN_SEED], 0, INT64_MAX, &r->seed, error) ||
-        !option_integer(&o[PATTERN_HEADS], 1, INT64_MAX, &r->heads, error) ||
-        !option_integer(&o[PATTERN_HEAD], 0, INT64_MAX, &r->head, error) ||
-        !option_integer(&o[PATTERN_STRIDE], 1, INT64_MAX, &r->stride, error))
-        return false;
+    CHECK(parse_sizes(r, o));
+    CHECK(option_integer(&o[PATTERN_WINDOW], 0, INT64_MAX, &r->window));
+    CHECK(option_integer(&o[PATTERN_GLOBAL], 0, INT64_MAX, &r->global));
+    CHECK(option_integer(&o[PATTERN_RANDOM], 0, INT64_MAX, &r->random));
+    CHECK(option_integer(&o[PATTERN_SEED], 0, INT64_MAX, &r->seed));
+    CHECK(option_integer(&o[PATTERN_HEADS], 1, INT64_MAX, &r->heads));
+    CHECK(option_integer(&o[PATTERN_HEAD], 0, INT64_MAX, &r->head));
+    CHECK(option_integer(&o[PATTERN_STRIDE], 1, INT64_MAX, &r->stride));
     if (r->head >= r->heads)
-        return io_fail_usage(error, "--head is %lld; expected 0 to %lld, as --heads is %lld", r->head, r->heads - 1,
-                             r->heads);
+        return io_fail(ATTN_INVALID_ARGUMENT, "--head is %lld; expected 0 to %lld, as --heads is %lld", r->head,
+                       r->heads - 1, r->heads);
     r->causal = o[PATTERN_CAUSAL].value != NULL;
-    return true;
+    return ATTN_OK;
 }
 
-static bool build(attn_pattern **pattern, const struct request *r, struct io_error *error)
+static attn_status build(attn_pattern **pattern, const struct request *r)
 {
     attn_status status = ATTN_OK;
     switch (r->kind) {
@@ -171,7 +171,7 @@ static bool build(attn_pattern **pattern, const struct request *r, struct io_err
         break;
     }
     }
-    return status == ATTN_OK || io_fail(error, "%s", attn_last_error());
+    return reworded(WORDING_PATTERN, status);
 }
 
 /* One head of a pattern, as what is printed and drawn. */
@@ -191,27 +191,26 @@ static struct view view_of(const attn_pattern *pattern, const struct request *r)
     return view;
 }
 
-static bool reduce_view(const struct view *view, struct plot *plot, float *cells, struct io_error *error)
+static attn_status reduce_view(const struct view *view, struct plot *plot, float *cells)
 {
     struct reduce reduce = {.sums = NULL};
     float *row = calloc((size_t)view->columns, sizeof *row);
-    bool ok = row != NULL && reduce_create(&reduce, view->rows, view->columns, plot->bin_rows, plot->bin_columns);
-    for (int64_t r = 0; ok && r < view->rows; r++) {
+    bool fits = row != NULL && reduce_create(&reduce, view->rows, view->columns, plot->bin_rows, plot->bin_columns);
+    for (int64_t r = 0; fits && r < view->rows; r++) {
         for (int64_t i = view->offsets[r]; i < view->offsets[r + 1]; i++)
             row[view->mask->columns[i]] = 1;
         reduce_add(&reduce, r, row);
         for (int64_t i = view->offsets[r]; i < view->offsets[r + 1]; i++)
             row[view->mask->columns[i]] = 0;
     }
-    if (ok)
+    if (fits)
         reduce_means(&reduce, cells);
     reduce_free(&reduce);
     free(row);
-    return ok || io_fail(error, "out of memory for a row of %" PRId64 " blocks", view->columns);
+    return fits ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for a row of %" PRId64 " blocks", view->columns);
 }
 
-static bool draw(const struct view *view, const struct request *r, double density, const char *target,
-                 struct io_error *error)
+static attn_status draw(const struct view *view, const struct request *r, double density, const char *target)
 {
     char title[128], subtitle[192], head[48] = "";
     if (r->heads > 1)
@@ -234,23 +233,30 @@ static bool draw(const struct view *view, const struct request *r, double densit
     float *cells = malloc((size_t)plot.bin_rows * (size_t)plot.bin_columns * sizeof *cells);
     plot.cells = &cells;
     struct canvas canvas = {.pixels = NULL};
-    bool ok = (cells != NULL || io_fail(error, "out of memory")) && reduce_view(view, &plot, cells, error) &&
-              plot_heatmap(&canvas, &plot, 0, error) && picture_write(&canvas, target, error);
+    attn_status status = cells != NULL ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
+    if (status == ATTN_OK)
+        status = reduce_view(view, &plot, cells);
+    if (status == ATTN_OK)
+        status = plot_heatmap(&canvas, &plot, 0);
+    if (status == ATTN_OK)
+        status = picture_write(&canvas, target);
     canvas_free(&canvas);
     free(cells);
-    return ok;
+    return status;
 }
 
-static bool make(const struct request *r, const char *path, struct io_error *error)
+static attn_status make(const struct request *r, const char *path)
 {
     char *target = NULL;
     attn_pattern *pattern = NULL;
-    bool ok = (path == NULL || picture_target(&target, path, error)) && build(&pattern, r, error);
-    if (ok) {
+    attn_status status = path == NULL ? ATTN_OK : picture_target(&target, path);
+    if (status == ATTN_OK)
+        status = build(&pattern, r);
+    if (status == ATTN_OK) {
         const struct view view = view_of(pattern, r);
         const double density = attn_pattern_density(pattern); /* the same in every head */
-        ok = target == NULL || draw(&view, r, density, target, error);
-        if (ok)
+        status = target == NULL ? ATTN_OK : draw(&view, r, density, target);
+        if (status == ATTN_OK)
             printf("block rows     %" PRId64 "\n"
                    "block columns  %" PRId64 "\n"
                    "listed blocks  %" PRId64 "\n"
@@ -259,10 +265,10 @@ static bool make(const struct request *r, const char *path, struct io_error *err
     }
     attn_pattern_destroy(pattern);
     free(target);
-    return ok;
+    return status;
 }
 
-bool command_pattern(int argc, char *const *argv, struct io_error *error)
+attn_status command_pattern(int argc, char *const *argv)
 {
     struct option options[PATTERN_COUNT] = {
         [PATTERN_HELP] = {"help", 'h', NULL, "print this text", NULL},
@@ -283,17 +289,18 @@ bool command_pattern(int argc, char *const *argv, struct io_error *error)
         [PATTERN_OUT] = {"output", 'o', "FILE.png", "the picture; without it, only the numbers are printed", NULL},
     };
     struct operands operands;
-    if (!options_parse(options, PATTERN_COUNT, argc, argv, &operands, 1, error))
-        return false;
+    CHECK(options_parse(options, PATTERN_COUNT, argc, argv, &operands, 1));
     if (options[PATTERN_HELP].value != NULL) {
         print_help(options);
-        return true;
+        return ATTN_OK;
     }
     if (options[PATTERN_VERSION].value != NULL) {
         print_version();
-        return true;
+        return ATTN_OK;
     }
     struct request request = {.block = 64, .window = 1, .global = 1, .random = 3, .heads = 1};
-    return parse_kind(&request, &operands, error) && check_options(&request, options, error) &&
-           parse(&request, options, error) && make(&request, options[PATTERN_OUT].value, error);
+    CHECK(parse_kind(&request, &operands));
+    CHECK(check_options(&request, options));
+    CHECK(parse(&request, options));
+    return make(&request, options[PATTERN_OUT].value);
 }

@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "inputs.h"
 #include "io/output.h"
+#include "wording.h"
 
 enum {
     RUN_V = INPUT_COUNT,
@@ -42,8 +43,8 @@ static void print_help(const struct option *options)
            "  touched.\n");
 }
 
-static bool declare_outputs(struct output_set *outputs, const struct option *options, const struct array results[3],
-                            struct io_error *error)
+static attn_status declare_outputs(struct output_set *outputs, const struct option *options,
+                                   const struct array results[3])
 {
     static const struct {
         int option;
@@ -62,15 +63,15 @@ static bool declare_outputs(struct output_set *outputs, const struct option *opt
     static const char *const labels[] = {"-o", "--lse", "--weights"};
     for (int i = 0; i < 3; i++) {
         const char *spec = options[RUN_OUT + i].value;
-        if (spec != NULL && !output_add(outputs, labels[i], spec, &results[i], error))
-            return false;
+        if (spec != NULL)
+            CHECK(output_add(outputs, labels[i], spec, &results[i]));
     }
     for (size_t i = 0; i < sizeof reads / sizeof reads[0]; i++) {
         const char *spec = options[reads[i].option].value;
-        if (spec != NULL && !output_spare_input(outputs, reads[i].label, spec, error))
-            return false;
+        if (spec != NULL)
+            CHECK(output_spare_input(outputs, reads[i].label, spec));
     }
-    return true;
+    return ATTN_OK;
 }
 
 /* LSE (batch, head, query) and weights (batch, head, query, key), without the leading dimensions that q lacks. */
@@ -82,68 +83,60 @@ static struct array_shape statistic_shape(int rank, const int64_t full[4], int l
 }
 
 /* The element type that --out-dtype names; leaves *dtype alone without it. */
-static bool parse_out_dtype(const struct option *option, enum array_dtype *dtype, struct io_error *error)
+static attn_status parse_out_dtype(const struct option *option, enum array_dtype *dtype)
 {
     static const char *const names[] = {"f32", "bf16", "f16"};
     static const enum array_dtype dtypes[] = {ARRAY_F32, ARRAY_BF16, ARRAY_F16};
     int chosen = 0;
-    if (!option_choice(option, names, 3, &chosen, error))
-        return false;
+    CHECK(option_choice(option, names, 3, &chosen));
     if (option->value != NULL)
         *dtype = dtypes[chosen];
-    return true;
+    return ATTN_OK;
 }
 
 /* Sets params->dropout to *dropout if there is any. */
-static bool parse_dropout(const struct option *options, attn_dropout *dropout, attn_params *params,
-                          struct io_error *error)
+static attn_status parse_dropout(const struct option *options, attn_dropout *dropout, attn_params *params)
 {
     double p = 0;
     long long seed = 0, offset = 0;
-    if (!option_double(&options[RUN_DROPOUT], 0, 1, &p, error) ||
-        !option_integer(&options[RUN_SEED], 0, INT64_MAX, &seed, error) ||
-        !option_integer(&options[RUN_OFFSET], 0, INT64_MAX, &offset, error))
-        return false;
+    CHECK(option_double(&options[RUN_DROPOUT], 0, 1, &p));
+    CHECK(option_integer(&options[RUN_SEED], 0, INT64_MAX, &seed));
+    CHECK(option_integer(&options[RUN_OFFSET], 0, INT64_MAX, &offset));
     for (int i = RUN_SEED; i <= RUN_OFFSET; i++) {
         if (options[i].value != NULL && options[RUN_DROPOUT].value == NULL)
-            return io_fail_usage(error, "option --%s has no effect without --dropout", options[i].name);
+            return io_fail(ATTN_INVALID_ARGUMENT, "option --%s has no effect without --dropout", options[i].name);
     }
     *dropout = (attn_dropout){(float)p, (uint64_t)seed, (uint64_t)offset};
     if (options[RUN_DROPOUT].value != NULL)
         params->dropout = dropout;
-    return true;
+    return ATTN_OK;
 }
 
-static bool compute(struct inputs *in, enum array_dtype out_dtype, struct array results[3], struct io_error *error)
+static attn_status compute(struct inputs *in, enum array_dtype out_dtype, struct array results[3])
 {
     const struct option *options = in->options;
     const int64_t b = in->q_view.shape[0], h = in->q_view.shape[1], tq = in->q_view.shape[2], tk = in->k_view.shape[2];
     const int64_t out_shape[4] = {b, h, tq, in->v_view.shape[3]}, square[4] = {b, h, tq, tk};
     struct array_shape is = inputs_shape(out_dtype, in->rank, in->bthd, out_shape);
-    if (!array_allocate(&results[0], "the output", &is, error))
-        return false;
+    CHECK(array_allocate(&results[0], "the output", &is));
     attn_tensor out = inputs_view(&results[0], in->bthd), lse, weights;
     attn_params params = in->params;
     if (options[RUN_LSE].value != NULL) {
         is = statistic_shape(in->rank, square, 3);
-        if (!array_allocate(&results[1], "the log-sum-exp", &is, error))
-            return false;
+        CHECK(array_allocate(&results[1], "the log-sum-exp", &is));
         lse = attn_bhtd(results[1].data, b, h, tq, 1);
         params.lse = &lse;
     }
     if (options[RUN_WEIGHTS].value != NULL) {
         is = statistic_shape(in->rank, square, 4);
-        if (!array_allocate(&results[2], "the weights", &is, error))
-            return false;
+        CHECK(array_allocate(&results[2], "the weights", &is));
         weights = attn_bhtd(results[2].data, b, h, tq, tk);
         params.weights = &weights;
     }
-    if (attn_forward(&in->q_view, &in->k_view, &in->v_view, &out, &params) != ATTN_OK)
-        return io_fail(error, "%s", attn_last_error());
-    return true;
+    return reworded(WORDING_RUN, attn_forward(&in->q_view, &in->k_view, &in->v_view, &out, &params));
 }
 
-bool command_run(int argc, char *const *argv, struct io_error *error)
+attn_status command_run(int argc, char *const *argv)
 {
     struct option options[RUN_COUNT] = {
         [RUN_V] = {"value", 'v', "FILE", "values, of these types; as many heads as the keys", NULL},
@@ -160,36 +153,50 @@ bool command_run(int argc, char *const *argv, struct io_error *error)
     };
     inputs_options(options);
     struct operands operands;
-    if (!options_parse(options, RUN_COUNT, argc, argv, &operands, 0, error))
-        return false;
+    CHECK(options_parse(options, RUN_COUNT, argc, argv, &operands, 0));
     if (options[INPUT_HELP].value != NULL) {
         print_help(options);
-        return true;
+        return ATTN_OK;
     }
     if (options[INPUT_VERSION].value != NULL) {
         print_version();
-        return true;
+        return ATTN_OK;
     }
     struct inputs inputs = {.options = options};
     attn_dropout dropout;
     enum array_dtype out_dtype = ARRAY_F32;
     struct array results[3] = {{.size = 0}, {.size = 0}, {.size = 0}};
     struct output_set outputs = {.count = 0};
-    bool ok = option_require(&options[INPUT_Q], error) && option_require(&options[INPUT_K], error) &&
-              option_require(&options[RUN_V], error) && option_require(&options[RUN_OUT], error) &&
-              inputs_parse(&inputs, options, error) && parse_dropout(options, &dropout, &inputs.params, error) &&
-              parse_out_dtype(&options[RUN_OUT_DTYPE], &out_dtype, error) &&
-              declare_outputs(&outputs, options, results, error) &&
-              output_holds(&outputs, &results[0], out_dtype, "--out-dtype", error) &&
-              inputs_load(&inputs, options[RUN_V].value, UINT64_MAX, error);
-    if (ok && options[RUN_OUT_DTYPE].value == NULL) {
+    attn_status status = option_require(&options[INPUT_Q]);
+    if (status == ATTN_OK)
+        status = option_require(&options[INPUT_K]);
+    if (status == ATTN_OK)
+        status = option_require(&options[RUN_V]);
+    if (status == ATTN_OK)
+        status = option_require(&options[RUN_OUT]);
+    if (status == ATTN_OK)
+        status = inputs_parse(&inputs, options);
+    if (status == ATTN_OK)
+        status = parse_dropout(options, &dropout, &inputs.params);
+    if (status == ATTN_OK)
+        status = parse_out_dtype(&options[RUN_OUT_DTYPE], &out_dtype);
+    if (status == ATTN_OK)
+        status = declare_outputs(&outputs, options, results);
+    if (status == ATTN_OK)
+        status = output_holds(&outputs, &results[0], out_dtype, "--out-dtype");
+    if (status == ATTN_OK)
+        status = inputs_load(&inputs, options[RUN_V].value, UINT64_MAX);
+    if (status == ATTN_OK && options[RUN_OUT_DTYPE].value == NULL) {
         out_dtype = inputs.q.is.dtype;
-        ok = output_holds(&outputs, &results[0], out_dtype, "as q is", error);
+        status = output_holds(&outputs, &results[0], out_dtype, "as q is");
     }
-    ok = ok && compute(&inputs, out_dtype, results, error) && output_write(&outputs, error);
+    if (status == ATTN_OK)
+        status = compute(&inputs, out_dtype, results);
+    if (status == ATTN_OK)
+        status = output_write(&outputs);
     output_free(&outputs);
     inputs_free(&inputs);
     for (int i = 0; i < 3; i++)
         array_free(&results[i]);
-    return ok;
+    return status;
 }

@@ -8,10 +8,10 @@
 
 #include "io/error.h"
 
-bool command_run(int argc, char *const *argv, struct io_error *error);
-bool command_heatmap(int argc, char *const *argv, struct io_error *error);
-bool command_pattern(int argc, char *const *argv, struct io_error *error);
-bool command_info(int argc, char *const *argv, struct io_error *error);
+attn_status command_run(int argc, char *const *argv);
+attn_status command_heatmap(int argc, char *const *argv);
+attn_status command_pattern(int argc, char *const *argv);
+attn_status command_info(int argc, char *const *argv);
 
 /* Prints "attn 0.1.0" on stdout. */
 void print_version(void);

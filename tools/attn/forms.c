@@ -104,7 +104,7 @@ static const struct {
     {FORM_BLOCK_STRIDE, FORM_PATTERN, {"strided"}},
 };
 
-static bool check_companions(const struct forms *f, struct io_error *error)
+static attn_status check_companions(const struct forms *f)
 {
     for (size_t i = 0; i < sizeof companions / sizeof companions[0]; i++) {
         const char *const *values = companions[i].values;
@@ -113,67 +113,69 @@ static bool check_companions(const struct forms *f, struct io_error *error)
         for (int n = 0; value != NULL && n < 2 && values[n] != NULL; n++)
             fits |= strcmp(value, values[n]) == 0;
         if (given(f, companions[i].option) && !fits)
-            return io_fail_usage(error, "option --%s has no effect without --%s%s%s%s%s",
-                                 f->options[companions[i].option].name, f->options[companions[i].beside].name,
-                                 values[0] != NULL ? " " : "", values[0] != NULL ? values[0] : "",
-                                 values[1] != NULL ? " or " : "", values[1] != NULL ? values[1] : "");
+            return io_fail(ATTN_INVALID_ARGUMENT, "option --%s has no effect without --%s%s%s%s%s",
+                           f->options[companions[i].option].name, f->options[companions[i].beside].name,
+                           values[0] != NULL ? " " : "", values[0] != NULL ? values[0] : "",
+                           values[1] != NULL ? " or " : "", values[1] != NULL ? values[1] : "");
     }
     if (given(f, FORM_ALIBI) && given(f, FORM_ALIBI_SLOPES))
-        return io_fail_usage(error, "--alibi and --alibi-slopes both give slopes; expected one of the two");
-    return true;
+        return io_fail(ATTN_INVALID_ARGUMENT, "--alibi and --alibi-slopes both give slopes; expected one of the two");
+    return ATTN_OK;
 }
 
-static bool check_need(const struct forms *f, enum form_option option, const char *by, struct io_error *error)
+static attn_status check_need(const struct forms *f, enum form_option option, const char *by)
 {
     const struct option *o = &f->options[option];
-    return given(f, option) || io_fail_usage(error, "option --%s %s is missing; %s needs it", o->name, o->argument, by);
+    return given(f, option)
+               ? ATTN_OK
+               : io_fail(ATTN_INVALID_ARGUMENT, "option --%s %s is missing; %s needs it", o->name, o->argument, by);
 }
 
-static bool check_needs(const struct forms *f, attn_causal causal, struct io_error *error)
+static attn_status check_needs(const struct forms *f, attn_causal causal)
 {
     static const char *const alignments[] = {"none", "top-left", "bottom-right", "offset"};
     attn_rope_scaling scaling = f->rope_config.scaling;
-    if (scaling != ATTN_ROPE_PLAIN && !check_need(f, FORM_ROPE_FACTOR, "--rope-scaling", error))
-        return false;
-    if ((scaling == ATTN_ROPE_YARN || scaling == ATTN_ROPE_LLAMA3) &&
-        !check_need(f, FORM_ROPE_LENGTH, scaling == ATTN_ROPE_YARN ? "--rope-scaling yarn" : "--rope-scaling llama3",
-                    error))
-        return false;
-    if (causal == ATTN_CAUSAL_OFFSET && !check_need(f, FORM_QUERY_OFFSET, "--causal offset", error))
-        return false;
+    if (scaling != ATTN_ROPE_PLAIN)
+        CHECK(check_need(f, FORM_ROPE_FACTOR, "--rope-scaling"));
+    if ((scaling == ATTN_ROPE_YARN || scaling == ATTN_ROPE_LLAMA3))
+        CHECK(check_need(f, FORM_ROPE_LENGTH,
+                         scaling == ATTN_ROPE_YARN ? "--rope-scaling yarn" : "--rope-scaling llama3"));
+    if (causal == ATTN_CAUSAL_OFFSET)
+        CHECK(check_need(f, FORM_QUERY_OFFSET, "--causal offset"));
     if (given(f, FORM_PREFIX) && causal == ATTN_CAUSAL_NONE)
-        return io_fail_usage(error, "option --prefix has no effect without causality; expected --causal beside it");
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "option --prefix has no effect without causality; expected --causal beside it");
     if (!given(f, FORM_QUERY_OFFSET) || causal == ATTN_CAUSAL_OFFSET)
-        return true;
+        return ATTN_OK;
     if (causal != ATTN_CAUSAL_NONE)
-        return io_fail_usage(error, "option --query-offset contradicts --causal %s; expected --causal offset",
-                             alignments[causal]);
+        return io_fail(ATTN_INVALID_ARGUMENT, "option --query-offset contradicts --causal %s; expected --causal offset",
+                       alignments[causal]);
     if (given(f, FORM_WINDOW) || given(f, FORM_ALIBI) || given(f, FORM_ALIBI_SLOPES) || given(f, FORM_BIAS) ||
         given(f, FORM_REL_K) || given(f, FORM_REL_Q) || given(f, FORM_ROPE))
-        return true;
-    return io_fail_usage(error, "option --query-offset has no effect without --causal offset, --window, --alibi, "
-                                "--alibi-slopes, --relative-bias, --rel-k, --rel-q or --rope");
+        return ATTN_OK;
+    return io_fail(ATTN_INVALID_ARGUMENT,
+                   "option --query-offset has no effect without --causal offset, --window, --alibi, "
+                   "--alibi-slopes, --relative-bias, --rel-k, --rel-q or --rope");
 }
 
-static bool parse_scores(struct forms *f, attn_params *params, struct io_error *error)
+static attn_status parse_scores(struct forms *f, attn_params *params)
 {
     static const char *const buckets[] = {"clipped", "t5", "t5-bidirectional"};
     const struct option *o = f->options;
     int kind = 0;
     long long distance = -1;
-    if (!option_float(&o[FORM_SOFTCAP], true, &params->softcap, error) ||
-        !option_reals(&o[FORM_HEAD_SCALE], false, &f->head_scale, error) ||
-        !option_reals(&o[FORM_SINKS], true, &f->sinks, error) ||
-        !option_reals(&o[FORM_ALIBI_SLOPES], false, &f->slopes, error) ||
-        !option_choice(&o[FORM_BUCKETS], buckets, 3, &kind, error) ||
-        !option_integer(&o[FORM_MAX_DISTANCE], 0, INT64_MAX, &distance, error))
-        return false;
+    CHECK(option_float(&o[FORM_SOFTCAP], true, &params->softcap));
+    CHECK(option_reals(&o[FORM_HEAD_SCALE], false, &f->head_scale));
+    CHECK(option_reals(&o[FORM_SINKS], true, &f->sinks));
+    CHECK(option_reals(&o[FORM_ALIBI_SLOPES], false, &f->slopes));
+    CHECK(option_choice(&o[FORM_BUCKETS], buckets, 3, &kind));
+    CHECK(option_integer(&o[FORM_MAX_DISTANCE], 0, INT64_MAX, &distance));
     f->bias.kind = (attn_buckets)kind;
     f->bias.max_distance = distance;
-    return true;
+    return ATTN_OK;
 }
 
-static bool parse_rope(struct forms *f, struct io_error *error)
+static attn_status parse_rope(struct forms *f)
 {
     static const char *const layouts[] = {"half", "interleaved"};
     static const char *const scalings[] = {"linear", "ntk", "yarn", "llama3"};
@@ -182,66 +184,67 @@ static bool parse_rope(struct forms *f, struct io_error *error)
     int layout = 0, scaling = 0;
     long long pairs = 0, length = 0;
     *config = attn_rope_config_default();
-    if (!option_choice(&o[FORM_ROPE], layouts, 2, &layout, error) ||
-        !option_integer(&o[FORM_ROPE_PAIRS], 1, 2048, &pairs, error) ||
-        !option_double(&o[FORM_ROPE_BASE], 1, INFINITY, &config->base, error) ||
-        !option_choice(&o[FORM_ROPE_SCALING], scalings, 4, &scaling, error) ||
-        !option_double(&o[FORM_ROPE_FACTOR], 1, INFINITY, &config->factor, error) ||
-        !option_integer(&o[FORM_ROPE_LENGTH], 1, INT64_MAX, &length, error))
-        return false;
+    CHECK(option_choice(&o[FORM_ROPE], layouts, 2, &layout));
+    CHECK(option_integer(&o[FORM_ROPE_PAIRS], 1, 2048, &pairs));
+    CHECK(option_double(&o[FORM_ROPE_BASE], 1, INFINITY, &config->base));
+    CHECK(option_choice(&o[FORM_ROPE_SCALING], scalings, 4, &scaling));
+    CHECK(option_double(&o[FORM_ROPE_FACTOR], 1, INFINITY, &config->factor));
+    CHECK(option_integer(&o[FORM_ROPE_LENGTH], 1, INT64_MAX, &length));
     f->rope.layout = (attn_rope_layout)layout;
     config->pairs = pairs;
     config->scaling = given(f, FORM_ROPE_SCALING) ? (attn_rope_scaling)(scaling + 1) : ATTN_ROPE_PLAIN;
     config->original_length = length;
-    return true;
+    return ATTN_OK;
 }
 
-static bool parse_keys(struct forms *f, struct io_error *error)
+static attn_status parse_keys(struct forms *f)
 {
     /* What a double holds, and rotations take. */
     static const int64_t furthest = INT64_C(1) << 53;
     const struct option *o = f->options;
     long long first = 0;
-    if (!option_integers(&o[FORM_QUERY_OFFSET], -furthest, furthest, INTEGERS_PLAIN, &f->offsets, error) ||
-        !option_integers(&o[FORM_WINDOW], 0, INT64_MAX, INTEGERS_INF, &f->sides, error) ||
-        !option_integer(&o[FORM_FIRST_TOKENS], 0, INT64_MAX, &first, error) ||
-        !option_integers(&o[FORM_GLOBAL], 0, INT64_MAX, INTEGERS_RISING, &f->global, error) ||
-        !option_integers(&o[FORM_PREFIX], 0, INT64_MAX, INTEGERS_PLAIN, &f->prefixes, error))
-        return false;
+    CHECK(option_integers(&o[FORM_QUERY_OFFSET], -furthest, furthest, INTEGERS_PLAIN, &f->offsets));
+    CHECK(option_integers(&o[FORM_WINDOW], 0, INT64_MAX, INTEGERS_INF, &f->sides));
+    CHECK(option_integer(&o[FORM_FIRST_TOKENS], 0, INT64_MAX, &first));
+    CHECK(option_integers(&o[FORM_GLOBAL], 0, INT64_MAX, INTEGERS_RISING, &f->global));
+    CHECK(option_integers(&o[FORM_PREFIX], 0, INT64_MAX, INTEGERS_PLAIN, &f->prefixes));
     if (f->sides.values == NULL)
-        return true;
+        return ATTN_OK;
     if (f->sides.count != 2)
-        return io_fail_usage(error, "--window is '%s'; expected LEFT,RIGHT, two whole numbers of at least 0, or inf",
-                             o[FORM_WINDOW].value);
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "--window is '%s'; expected LEFT,RIGHT, two whole numbers of at least 0, or inf",
+                       o[FORM_WINDOW].value);
     f->window = (attn_window){.left = f->sides.values[0],
                               .right = f->sides.values[1],
                               .first_tokens = first,
                               .global = f->global.values,
                               .num_global = f->global.count};
-    return true;
+    return ATTN_OK;
 }
 
-static bool check_start(const struct integers *cu, const struct option *option, struct io_error *error)
+static attn_status check_start(const struct integers *cu, const struct option *option)
 {
     if (cu->values == NULL || (cu->count > 1 && cu->values[0] == 0))
-        return true;
-    return io_fail_usage(error, "--%s is '%s'; expected 0, then the end of each sequence", option->name, option->value);
+        return ATTN_OK;
+    return io_fail(ATTN_INVALID_ARGUMENT, "--%s is '%s'; expected 0, then the end of each sequence", option->name,
+                   option->value);
 }
 
-static bool parse_sequences(struct forms *f, struct io_error *error)
+static attn_status parse_sequences(struct forms *f)
 {
     const struct option *o = f->options;
-    if (!option_integers(&o[FORM_CU_SEQLENS], 0, INT64_MAX, INTEGERS_CLIMBING, &f->cu_q, error) ||
-        !option_integers(&o[FORM_CU_SEQLENS_K], 0, INT64_MAX, INTEGERS_CLIMBING, &f->cu_k, error) ||
-        !check_start(&f->cu_q, &o[FORM_CU_SEQLENS], error) || !check_start(&f->cu_k, &o[FORM_CU_SEQLENS_K], error))
-        return false;
+    CHECK(option_integers(&o[FORM_CU_SEQLENS], 0, INT64_MAX, INTEGERS_CLIMBING, &f->cu_q));
+    CHECK(option_integers(&o[FORM_CU_SEQLENS_K], 0, INT64_MAX, INTEGERS_CLIMBING, &f->cu_k));
+    CHECK(check_start(&f->cu_q, &o[FORM_CU_SEQLENS]));
+    CHECK(check_start(&f->cu_k, &o[FORM_CU_SEQLENS_K]));
     if (f->cu_q.values != NULL && f->cu_k.values != NULL && f->cu_k.count != f->cu_q.count)
-        return io_fail_usage(error, "--cu-seqlens-k is '%s'; expected as many numbers as --cu-seqlens has, '%s'",
-                             o[FORM_CU_SEQLENS_K].value, o[FORM_CU_SEQLENS].value);
-    return true;
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "--cu-seqlens-k is '%s'; expected as many numbers as --cu-seqlens has, '%s'",
+                       o[FORM_CU_SEQLENS_K].value, o[FORM_CU_SEQLENS].value);
+    return ATTN_OK;
 }
 
-static bool parse_pattern(struct forms *f, struct io_error *error)
+static attn_status parse_pattern(struct forms *f)
 {
     static const char *const names[] = {"longformer", "bigbird", "strided"};
     const struct option *o = f->options;
@@ -249,27 +252,36 @@ static bool parse_pattern(struct forms *f, struct io_error *error)
     f->block = 64;
     f->block_window = f->block_global = 1;
     f->block_random = 3;
-    if (!option_choice(&o[FORM_PATTERN], names, 3, &kind, error) ||
-        !option_integer(&o[FORM_BLOCK], 16, 1 << 30, &f->block, error) ||
-        !option_integer(&o[FORM_BLOCK_WINDOW], 0, INT64_MAX, &f->block_window, error) ||
-        !option_integer(&o[FORM_BLOCK_GLOBAL], 0, INT64_MAX, &f->block_global, error) ||
-        !option_integer(&o[FORM_BLOCK_RANDOM], 0, INT64_MAX, &f->block_random, error) ||
-        !option_integer(&o[FORM_BLOCK_SEED], 0, INT64_MAX, &f->block_seed, error) ||
-        !option_integer(&o[FORM_BLOCK_STRIDE], 1, INT64_MAX, &f->block_stride, error))
-        return false;
+    CHECK(option_choice(&o[FORM_PATTERN], names, 3, &kind));
+    CHECK(option_integer(&o[FORM_BLOCK], 16, 1 << 30, &f->block));
+    CHECK(option_integer(&o[FORM_BLOCK_WINDOW], 0, INT64_MAX, &f->block_window));
+    CHECK(option_integer(&o[FORM_BLOCK_GLOBAL], 0, INT64_MAX, &f->block_global));
+    CHECK(option_integer(&o[FORM_BLOCK_RANDOM], 0, INT64_MAX, &f->block_random));
+    CHECK(option_integer(&o[FORM_BLOCK_SEED], 0, INT64_MAX, &f->block_seed));
+    CHECK(option_integer(&o[FORM_BLOCK_STRIDE], 1, INT64_MAX, &f->block_stride));
     if (f->block % 16 != 0)
-        return io_fail_usage(error, "--block is '%s'; expected a multiple of 16", o[FORM_BLOCK].value);
+        return io_fail(ATTN_INVALID_ARGUMENT, "--block is '%s'; expected a multiple of 16", o[FORM_BLOCK].value);
     f->pattern_kind = (enum form_pattern)kind;
-    return true;
+    return ATTN_OK;
 }
 
-bool forms_parse(struct forms *f, const struct option *options, attn_params *params, struct io_error *error)
+attn_status forms_parse(struct forms *f, const struct option *options, attn_params *params)
 {
     *f = (struct forms){.options = options};
-    bool ok = parse_scores(f, params, error) && parse_rope(f, error) && parse_keys(f, error) &&
-              parse_sequences(f, error) && parse_pattern(f, error) && check_companions(f, error) &&
-              check_needs(f, params->causal, error);
-    if (!ok)
+    attn_status status = parse_scores(f, params);
+    if (status == ATTN_OK)
+        status = parse_rope(f);
+    if (status == ATTN_OK)
+        status = parse_keys(f);
+    if (status == ATTN_OK)
+        status = parse_sequences(f);
+    if (status == ATTN_OK)
+        status = parse_pattern(f);
+    if (status == ATTN_OK)
+        status = check_companions(f);
+    if (status == ATTN_OK)
+        status = check_needs(f, params->causal);
+    if (status != ATTN_OK)
         forms_free(f);
-    return ok;
+    return status;
 }

@@ -12,7 +12,7 @@
 #include <attn/rope.h>
 
 #include "io/array.h"
-#include "numbers.h"
+#include "options.h"
 
 /* In the order of --help. */
 enum form_option {
@@ -83,18 +83,16 @@ void forms_print_help(FILE *to, const struct option *options);
  * Reads the values of the options; no file is touched. params->causal is looked
  * at, softcap is set. options stay the caller's.
  */
-bool forms_parse(struct forms *forms, const struct option *options, attn_params *params, struct io_error *error);
+attn_status forms_parse(struct forms *forms, const struct option *options, attn_params *params);
 
 /* Sequences of a call with so many batch elements, and what one of them is called: a batch element, or sequence. */
 int64_t forms_sequences(const struct forms *forms, int64_t batch);
 const char *forms_sequence_name(const struct forms *forms);
 
 /* Sets params->ragged and the arrays with one value per sequence; kv_len and kv_start come after it. */
-bool forms_load_sequences(struct forms *forms, const attn_tensor *q, const attn_tensor *k, attn_params *params,
-                          struct io_error *error);
+attn_status forms_load_sequences(struct forms *forms, const attn_tensor *q, const attn_tensor *k, attn_params *params);
 /* Reads the arrays, makes the tables and sets the rest of params, in which the lengths are set already. */
-bool forms_load(struct forms *forms, const attn_tensor *q, const attn_tensor *k, attn_params *params,
-                struct io_error *error);
+attn_status forms_load(struct forms *forms, const attn_tensor *q, const attn_tensor *k, attn_params *params);
 void forms_free(struct forms *forms);
 
 /* A sequence of a call: where its tokens are, and where its queries stand. */

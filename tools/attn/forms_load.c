@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wording.h"
+
 int64_t forms_sequences(const struct forms *f, int64_t batch)
 {
     return f->cu_q.values != NULL ? f->cu_q.count - 1 : batch;
@@ -37,81 +39,74 @@ struct sequence forms_sequence(const attn_params *params, const attn_tensor *q, 
     return out;
 }
 
-static bool check_end(const struct integers *cu, const char *name, const char *operand, const attn_tensor *t,
-                      struct io_error *error)
+static attn_status check_end(const struct integers *cu, const char *name, const char *operand, const attn_tensor *t)
 {
     int64_t end = cu->values[cu->count - 1];
     if (end <= t->shape[2])
-        return true;
-    return io_fail_usage(error, "--%s ends with %" PRId64 "; expected at most %" PRId64 ", the tokens of %s", name, end,
-                         t->shape[2], operand);
+        return ATTN_OK;
+    return io_fail(ATTN_INVALID_ARGUMENT, "--%s ends with %" PRId64 "; expected at most %" PRId64 ", the tokens of %s",
+                   name, end, t->shape[2], operand);
 }
 
-static bool load_ragged(struct forms *f, const attn_tensor *q, const attn_tensor *k, struct io_error *error)
+static attn_status load_ragged(struct forms *f, const attn_tensor *q, const attn_tensor *k)
 {
     bool own = f->cu_k.values != NULL;
     const struct integers *cu_k = own ? &f->cu_k : &f->cu_q;
     if (q->shape[0] != 1)
-        return io_fail(error, "q has %" PRId64 " batch elements; expected 1, as --cu-seqlens cuts its tokens",
-                       q->shape[0]);
+        return io_fail(ATTN_INVALID_FILE,
+                       "q has %" PRId64 " batch elements; expected 1, as --cu-seqlens cuts its tokens", q->shape[0]);
     f->ragged = (attn_ragged){f->cu_q.count - 1, f->cu_q.values, cu_k->values};
-    return check_end(&f->cu_q, "cu-seqlens", "q", q, error) &&
-           check_end(cu_k, own ? "cu-seqlens-k" : "cu-seqlens", "k", k, error);
+    CHECK(check_end(&f->cu_q, "cu-seqlens", "q", q));
+    return check_end(cu_k, own ? "cu-seqlens-k" : "cu-seqlens", "k", k);
 }
 
-bool forms_load_sequences(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params,
-                          struct io_error *error)
+attn_status forms_load_sequences(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params)
 {
     const struct option *o = f->options;
     if (f->cu_q.values != NULL) {
-        if (!load_ragged(f, q, k, error))
-            return false;
+        CHECK(load_ragged(f, q, k));
         params->ragged = &f->ragged;
     }
     int64_t sequences = forms_sequences(f, q->shape[0]);
     const char *name = forms_sequence_name(f);
-    if (!integers_spread(&f->offsets, &o[FORM_QUERY_OFFSET], sequences, name, &f->query_offset, error) ||
-        !integers_spread(&f->prefixes, &o[FORM_PREFIX], sequences, name, &f->prefix_len, error))
-        return false;
+    CHECK(integers_spread(&f->offsets, &o[FORM_QUERY_OFFSET], sequences, name, &f->query_offset));
+    CHECK(integers_spread(&f->prefixes, &o[FORM_PREFIX], sequences, name, &f->prefix_len));
     params->query_offset = f->query_offset;
     params->prefix_len = f->prefix_len;
-    return true;
+    return ATTN_OK;
 }
 
 /* ----------------------------------------------------------------- scores -- */
 
-static bool check_heads(const struct reals *list, const struct option *option, int64_t heads, struct io_error *error)
+static attn_status check_heads(const struct reals *list, const struct option *option, int64_t heads)
 {
     if (list->values == NULL || list->count == heads)
-        return true;
-    return io_fail_usage(error, "--%s has %" PRId64 " values; expected %" PRId64 ", one for each query head",
-                         option->name, list->count, heads);
+        return ATTN_OK;
+    return io_fail(ATTN_INVALID_ARGUMENT, "--%s has %" PRId64 " values; expected %" PRId64 ", one for each query head",
+                   option->name, list->count, heads);
 }
 
-static bool load_slopes(struct forms *f, int64_t heads, struct io_error *error)
+static attn_status load_slopes(struct forms *f, int64_t heads)
 {
     const struct option *o = f->options;
     if (o[FORM_ALIBI].value == NULL)
-        return check_heads(&f->slopes, &o[FORM_ALIBI_SLOPES], heads, error);
+        return check_heads(&f->slopes, &o[FORM_ALIBI_SLOPES], heads);
     f->slopes = (struct reals){calloc(heads > 0 ? (size_t)heads : 1, sizeof(float)), heads};
     if (f->slopes.values == NULL)
-        return io_fail(error, "--alibi: out of memory");
-    if (heads > 0 && attn_alibi_slopes(f->slopes.values, heads) != ATTN_OK)
-        return io_fail(error, "%s", attn_last_error());
-    return true;
+        return io_fail(ATTN_OUT_OF_MEMORY, "--alibi: out of memory");
+    return heads > 0 ? reworded(WORDING_RUN, attn_alibi_slopes(f->slopes.values, heads)) : ATTN_OK;
 }
 
-static bool load_bias(struct forms *f, int64_t heads, attn_params *params, struct io_error *error)
+static attn_status load_bias(struct forms *f, int64_t heads, attn_params *params)
 {
     const char *spec = f->options[FORM_BIAS].value;
     char text[ARRAY_SHAPE_TEXT];
     if (spec == NULL)
-        return true;
-    if (!array_load(&f->bias_table, spec, error))
-        return false;
+        return ATTN_OK;
+    CHECK(array_load(&f->bias_table, spec));
     const struct array_shape *is = &f->bias_table.is;
     if (is->dtype != ARRAY_F32 || is->ndim != 2 || is->shape[0] != heads)
-        return io_fail(error,
+        return io_fail(ATTN_INVALID_FILE,
                        "--relative-bias %s has dtype %s and shape %s; expected float32 and (%" PRId64
                        ", N): query heads, buckets",
                        spec, array_dtype_name(is->dtype), array_shape_text(is, text), heads);
@@ -120,19 +115,18 @@ static bool load_bias(struct forms *f, int64_t heads, attn_params *params, struc
     if (f->bias.max_distance < 0)
         f->bias.max_distance = f->bias.kind == ATTN_BUCKETS_CLIPPED ? f->bias.buckets / 2 : 128;
     params->relative_bias = &f->bias;
-    return true;
+    return ATTN_OK;
 }
 
 /* Rows by distance as (1, head, row, channel): (row, channel), or (head, row, channel). Both tables have the same span.
  */
-static bool load_relative(struct forms *f, const struct option *option, const attn_tensor *q, struct array *array,
-                          attn_tensor *view, struct io_error *error)
+static attn_status load_relative(struct forms *f, const struct option *option, const attn_tensor *q,
+                                 struct array *array, attn_tensor *view)
 {
     char text[ARRAY_SHAPE_TEXT];
     if (option->value == NULL)
-        return true;
-    if (!array_load(array, option->value, error))
-        return false;
+        return ATTN_OK;
+    CHECK(array_load(array, option->value));
     const struct array_shape *is = &array->is;
     bool fits = is->dtype == ARRAY_F32 && (is->ndim == 2 || is->ndim == 3);
     if (fits) {
@@ -142,46 +136,49 @@ static bool load_relative(struct forms *f, const struct option *option, const at
                view->shape[2] % 2 == 0 && view->shape[3] == q->shape[3];
     }
     if (!fits)
-        return io_fail(error,
+        return io_fail(ATTN_INVALID_FILE,
                        "--%s %s has dtype %s and shape %s; expected float32 and (2 span, %" PRId64 ") or (%" PRId64
                        ", 2 span, %" PRId64 ")",
                        option->name, option->value, array_dtype_name(is->dtype), array_shape_text(is, text),
                        q->shape[3], q->shape[1], q->shape[3]);
     if (f->disentangled.span != 0 && f->disentangled.span != view->shape[2] / 2)
-        return io_fail(error, "--%s %s has %" PRId64 " rows; expected %" PRId64 ", as --rel-k has", option->name,
-                       option->value, view->shape[2], 2 * f->disentangled.span);
+        return io_fail(ATTN_INVALID_FILE, "--%s %s has %" PRId64 " rows; expected %" PRId64 ", as --rel-k has",
+                       option->name, option->value, view->shape[2], 2 * f->disentangled.span);
     f->disentangled.span = view->shape[2] / 2;
-    return true;
+    return ATTN_OK;
 }
 
-static bool load_disentangled(struct forms *f, const attn_tensor *q, attn_params *params, struct io_error *error)
+static attn_status load_disentangled(struct forms *f, const attn_tensor *q, attn_params *params)
 {
     const struct option *o = f->options;
-    if (!load_relative(f, &o[FORM_REL_K], q, &f->rel_k_rows, &f->rel_k, error) ||
-        !load_relative(f, &o[FORM_REL_Q], q, &f->rel_q_rows, &f->rel_q, error))
-        return false;
+    CHECK(load_relative(f, &o[FORM_REL_K], q, &f->rel_k_rows, &f->rel_k));
+    CHECK(load_relative(f, &o[FORM_REL_Q], q, &f->rel_q_rows, &f->rel_q));
     f->disentangled.rel_k = o[FORM_REL_K].value != NULL ? &f->rel_k : NULL;
     f->disentangled.rel_q = o[FORM_REL_Q].value != NULL ? &f->rel_q : NULL;
     if (f->disentangled.span > 0)
         params->disentangled = &f->disentangled;
-    return true;
+    return ATTN_OK;
 }
 
 /* -------------------------------------------------------------- rotations -- */
 
 /* Rows of a table for count tokens, of which the first has the position first. */
-static bool fill_rows(const attn_rope_config *config, int64_t first, int64_t count, float *rows, struct io_error *error)
+static attn_status fill_rows(const attn_rope_config *config, int64_t first, int64_t count, float *rows)
 {
     int64_t positions[256];
+    if (first > (INT64_C(1) << 53) - count)
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "--query-offset puts %" PRId64 " queries at %" PRId64
+                       " and after it; expected positions below 2^53 with --rope",
+                       count, first);
     for (int64_t done = 0; done < count;) {
         int64_t n = count - done < 256 ? count - done : 256;
         for (int64_t i = 0; i < n; i++)
             positions[i] = first + done + i;
-        if (attn_rope_table(config, positions, n, rows + done * 2 * config->pairs) != ATTN_OK)
-            return io_fail(error, "%s", attn_last_error());
+        CHECK(reworded(WORDING_RUN, attn_rope_table(config, positions, n, rows + done * 2 * config->pairs)));
         done += n;
     }
-    return true;
+    return ATTN_OK;
 }
 
 /* One batch element unless the positions of the queries differ between them. */
@@ -195,102 +192,98 @@ static int64_t tables_needed(const attn_params *params, const attn_tensor *q, co
     return 1;
 }
 
-static bool make_table(const struct forms *f, const attn_tensor *q, const attn_tensor *k, const attn_params *params,
-                       bool keys, struct array *array, attn_tensor *view, struct io_error *error)
+static attn_status make_table(const struct forms *f, const attn_tensor *q, const attn_tensor *k,
+                              const attn_params *params, bool keys, struct array *array, attn_tensor *view)
 {
     bool ragged = params->ragged != NULL;
     int64_t width = 2 * f->rope_config.pairs, tokens = keys ? k->shape[2] : q->shape[2];
     int64_t batch = ragged ? 1 : tables_needed(params, q, k, keys);
     struct array_shape is = {.dtype = ARRAY_F32, .ndim = 3, .shape = {batch, tokens, width}};
-    if (!array_allocate(array, "the table of --rope", &is, error))
-        return false;
+    CHECK(array_allocate(array, "the table of --rope", &is));
     *view = attn_bhtd(array->data, batch, 1, tokens, width);
     int64_t count = ragged ? params->ragged->num_sequences : q->shape[0] > 0 ? batch : 0;
     for (int64_t n = 0; n < count; n++) {
         struct sequence s = forms_sequence(params, q, k, n);
         int64_t row = (keys ? s.first_key : s.first_query) + (ragged ? 0 : n * tokens);
-        if (!fill_rows(&f->rope_config, keys ? 0 : s.offset, keys ? s.keys : s.queries,
-                       (float *)array->data + row * width, error))
-            return false;
+        CHECK(fill_rows(&f->rope_config, keys ? 0 : s.offset, keys ? s.keys : s.queries,
+                        (float *)array->data + row * width));
     }
-    return true;
+    return ATTN_OK;
 }
 
-static bool load_rope(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params,
-                      struct io_error *error)
+static attn_status load_rope(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params)
 {
     const struct option *o = f->options;
     int64_t most = q->shape[3] / 2;
     if (o[FORM_ROPE].value == NULL)
-        return true;
+        return ATTN_OK;
     if (most < 1)
-        return io_fail(error, "q has the head size %" PRId64 "; expected 2 or more for --rope", q->shape[3]);
+        return io_fail(ATTN_INVALID_FILE, "q has the head size %" PRId64 "; expected 2 or more for --rope",
+                       q->shape[3]);
     if (f->rope_config.pairs > most)
-        return io_fail_usage(error, "--rope-pairs is %s; expected 1 to %" PRId64 ", half of the head size of q",
-                             o[FORM_ROPE_PAIRS].value, most);
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "--rope-pairs is %s; expected 1 to %" PRId64 ", half of the head size of q",
+                       o[FORM_ROPE_PAIRS].value, most);
     if (f->rope_config.pairs == 0)
         f->rope_config.pairs = most;
     f->rope.q = &f->rope_q;
     f->rope.k = &f->rope_k;
     params->rope = &f->rope;
-    return make_table(f, q, k, params, false, &f->rope_q_table, &f->rope_q, error) &&
-           make_table(f, q, k, params, true, &f->rope_k_table, &f->rope_k, error);
+    CHECK(make_table(f, q, k, params, false, &f->rope_q_table, &f->rope_q));
+    return make_table(f, q, k, params, true, &f->rope_k_table, &f->rope_k);
 }
 
 /* ------------------------------------------------------------------- keys -- */
 
 /* An int64 array as int32. */
-static bool narrow(struct array *array, const struct option *option, struct io_error *error)
+static attn_status narrow(struct array *array, const struct option *option)
 {
     struct array wide = *array;
     struct array_shape is = wide.is;
     is.dtype = ARRAY_I32;
     *array = (struct array){.size = 0};
-    bool ok = array_allocate(array, option->value, &is, error);
+    attn_status status = array_allocate(array, option->value, &is);
     const int64_t *from = wide.data;
-    for (size_t i = 0; ok && i < wide.size / sizeof *from; i++) {
+    for (size_t i = 0; status == ATTN_OK && i < wide.size / sizeof *from; i++) {
         ((int32_t *)array->data)[i] = (int32_t)from[i];
         if (from[i] < INT32_MIN || from[i] > INT32_MAX)
-            ok = io_fail(error, "--%s %s holds %" PRId64 "; expected numbers of 32 bits", option->name, option->value,
-                         from[i]);
+            status = io_fail(ATTN_INVALID_FILE, "--%s %s holds %" PRId64 "; expected numbers of 32 bits", option->name,
+                             option->value, from[i]);
     }
     array_free(&wide);
-    return ok;
+    return status;
 }
 
 /* (batch, token), or (token) if there is one batch element. */
-static bool load_labels(struct array *array, const struct option *option, const attn_tensor *t, const char *tokens,
-                        struct io_error *error)
+static attn_status load_labels(struct array *array, const struct option *option, const attn_tensor *t,
+                               const char *tokens)
 {
     char text[ARRAY_SHAPE_TEXT], wanted[ARRAY_SHAPE_TEXT];
     struct array_shape full = {.ndim = 2, .shape = {t->shape[0], t->shape[2]}};
-    if (!array_load(array, option->value, error))
-        return false;
+    CHECK(array_load(array, option->value));
     const struct array_shape *is = &array->is;
     if (is->dtype != ARRAY_I32 && is->dtype != ARRAY_I64)
-        return io_fail(error, "--%s %s has dtype %s; expected int32 or int64", option->name, option->value,
+        return io_fail(ATTN_INVALID_FILE, "--%s %s has dtype %s; expected int32 or int64", option->name, option->value,
                        array_dtype_name(is->dtype));
     bool fits = is->ndim == 2 ? is->shape[0] == t->shape[0] && is->shape[1] == t->shape[2]
                               : is->ndim == 1 && t->shape[0] == 1 && is->shape[0] == t->shape[2];
     if (!fits)
-        return io_fail(error, "--%s %s has shape %s; expected %s: batch, %s", option->name, option->value,
+        return io_fail(ATTN_INVALID_FILE, "--%s %s has shape %s; expected %s: batch, %s", option->name, option->value,
                        array_shape_text(is, text), array_shape_text(&full, wanted), tokens);
-    return is->dtype == ARRAY_I32 || narrow(array, option, error);
+    return is->dtype == ARRAY_I32 ? ATTN_OK : narrow(array, option);
 }
 
-static bool load_segments(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params,
-                          struct io_error *error)
+static attn_status load_segments(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params)
 {
     const struct option *o = f->options;
     const struct option *keys = o[FORM_SEGMENTS_K].value != NULL ? &o[FORM_SEGMENTS_K] : &o[FORM_SEGMENTS];
     if (o[FORM_SEGMENTS].value == NULL)
-        return true;
-    if (!load_labels(&f->q_segments, &o[FORM_SEGMENTS], q, "query", error) ||
-        !load_labels(&f->k_segments, keys, k, "key", error))
-        return false;
+        return ATTN_OK;
+    CHECK(load_labels(&f->q_segments, &o[FORM_SEGMENTS], q, "query"));
+    CHECK(load_labels(&f->k_segments, keys, k, "key"));
     f->segments = (attn_segments){f->q_segments.data, f->k_segments.data};
     params->segments = &f->segments;
-    return true;
+    return ATTN_OK;
 }
 
 /* Builders leave out what is behind the diagonal only where that is the diagonal of the call, and nothing crosses it.
@@ -303,11 +296,10 @@ static bool pattern_is_causal(const attn_params *params, bool square)
            (params->causal == ATTN_CAUSAL_BOTTOM_RIGHT && square && params->kv_len == NULL);
 }
 
-static bool load_pattern(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params,
-                         struct io_error *error)
+static attn_status load_pattern(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params)
 {
     if (f->options[FORM_PATTERN].value == NULL)
-        return true;
+        return ATTN_OK;
     int64_t tq = q->shape[2], tk = k->shape[2];
     bool square = tq == tk;
     if (params->ragged != NULL) {
@@ -332,29 +324,29 @@ static bool load_pattern(struct forms *f, const attn_tensor *q, const attn_tenso
         f->pattern_kind == PATTERN_LONGFORMER ? attn_pattern_longformer(&f->pattern, tq, tk, f->block, &longformer)
         : f->pattern_kind == PATTERN_BIGBIRD  ? attn_pattern_bigbird(&f->pattern, tq, tk, f->block, &bigbird)
                                               : attn_pattern_strided(&f->pattern, tq, tk, f->block, &strided);
-    if (status != ATTN_OK)
-        return io_fail(error, "%s", attn_last_error());
+    CHECK(reworded(WORDING_RUN, status));
     params->block_mask = attn_pattern_block_mask(f->pattern);
-    return true;
+    return ATTN_OK;
 }
 
-bool forms_load(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params,
-                struct io_error *error)
+attn_status forms_load(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params)
 {
     const struct option *o = f->options;
     int64_t heads = q->shape[1];
-    if (!check_heads(&f->head_scale, &o[FORM_HEAD_SCALE], heads, error) ||
-        !check_heads(&f->sinks, &o[FORM_SINKS], heads, error) || !load_slopes(f, heads, error) ||
-        !load_bias(f, heads, params, error) || !load_disentangled(f, q, params, error) ||
-        !load_rope(f, q, k, params, error) || !load_segments(f, q, k, params, error) ||
-        !load_pattern(f, q, k, params, error))
-        return false;
+    CHECK(check_heads(&f->head_scale, &o[FORM_HEAD_SCALE], heads));
+    CHECK(check_heads(&f->sinks, &o[FORM_SINKS], heads));
+    CHECK(load_slopes(f, heads));
+    CHECK(load_bias(f, heads, params));
+    CHECK(load_disentangled(f, q, params));
+    CHECK(load_rope(f, q, k, params));
+    CHECK(load_segments(f, q, k, params));
+    CHECK(load_pattern(f, q, k, params));
     params->head_scale = f->head_scale.values;
     params->sinks = f->sinks.values;
     params->alibi_slopes = f->slopes.values;
     if (f->sides.values != NULL)
         params->window = &f->window;
-    return true;
+    return ATTN_OK;
 }
 
 void forms_free(struct forms *f)

@@ -60,7 +60,7 @@ void inputs_print_forms(FILE *to, const struct option *options)
     forms_print_help(to, options + INPUT_FORMS);
 }
 
-bool inputs_parse(struct inputs *inputs, struct option *options, struct io_error *error)
+attn_status inputs_parse(struct inputs *inputs, struct option *options)
 {
     static const char *const layouts[] = {"bhtd", "bthd"};
     static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
@@ -74,16 +74,23 @@ bool inputs_parse(struct inputs *inputs, struct option *options, struct io_error
     attn_params *p = &inputs->params;
     int layout = 0, mode = 0, exp = 0, qk = 0, isa = 0;
     long long threads = 0;
-    bool ok = option_choice(&options[INPUT_LAYOUT], layouts, 2, &layout, error) &&
-              option_choice(&options[INPUT_CAUSAL], causal, 4, &mode, error) &&
-              option_choice(&options[INPUT_EXP], exps, 2, &exp, error) &&
-              option_choice(&options[INPUT_QK], qks, 2, &qk, error) &&
-              option_choice(&options[INPUT_ISA], isas, ATTN_ISA_LAST + 1, &isa, error) &&
-              option_float(&options[INPUT_SCALE], false, &p->scale, error) &&
-              option_float(&options[INPUT_TEMPERATURE], true, &p->temperature, error) &&
-              option_integer(&options[INPUT_THREADS], 1, 1024, &threads, error);
-    if (!ok)
-        return false;
+    attn_status status = option_choice(&options[INPUT_LAYOUT], layouts, 2, &layout);
+    if (status == ATTN_OK)
+        status = option_choice(&options[INPUT_CAUSAL], causal, 4, &mode);
+    if (status == ATTN_OK)
+        status = option_choice(&options[INPUT_EXP], exps, 2, &exp);
+    if (status == ATTN_OK)
+        status = option_choice(&options[INPUT_QK], qks, 2, &qk);
+    if (status == ATTN_OK)
+        status = option_choice(&options[INPUT_ISA], isas, ATTN_ISA_LAST + 1, &isa);
+    if (status == ATTN_OK)
+        status = option_float(&options[INPUT_SCALE], false, &p->scale);
+    if (status == ATTN_OK)
+        status = option_float(&options[INPUT_TEMPERATURE], true, &p->temperature);
+    if (status == ATTN_OK)
+        status = option_integer(&options[INPUT_THREADS], 1, 1024, &threads);
+    if (status != ATTN_OK)
+        return status;
     /* The names stand in the order of the values. */
     inputs->bthd = layout == 1;
     p->causal = (attn_causal)mode;
@@ -91,7 +98,7 @@ bool inputs_parse(struct inputs *inputs, struct option *options, struct io_error
     p->qk = (attn_qk)qk;
     p->isa = (attn_isa)isa;
     p->num_threads = (int)threads;
-    return forms_parse(&inputs->forms, options + INPUT_FORMS, p, error);
+    return forms_parse(&inputs->forms, options + INPUT_FORMS, p);
 }
 
 static bool is_float(enum array_dtype dtype)
@@ -129,53 +136,53 @@ struct array_shape inputs_shape(enum array_dtype dtype, int rank, bool bthd, con
     return is;
 }
 
-static bool load_operand(struct array *array, const char *what, const char *spec, struct io_error *error)
+static attn_status load_operand(struct array *array, const char *what, const char *spec)
 {
     char text[ARRAY_SHAPE_TEXT];
     struct array_file file;
-    if (!array_open(&file, spec, error))
-        return false;
-    bool ok = true;
+    CHECK(array_open(&file, spec));
+    attn_status status = ATTN_OK;
     if (!is_float(file.is.dtype))
-        ok = io_fail(error, "%s %s has dtype %s; expected float32, float16 or bfloat16", what, spec,
-                     array_dtype_name(file.is.dtype));
+        status = io_fail(ATTN_INVALID_FILE, "%s %s has dtype %s; expected float32, float16 or bfloat16", what, spec,
+                         array_dtype_name(file.is.dtype));
     else if (file.is.ndim < 2 || file.is.ndim > 4)
-        ok = io_fail(error, "%s %s has shape %s; expected 2 to 4 dimensions", what, spec,
-                     array_shape_text(&file.is, text));
-    ok = ok && array_allocate(array, spec, &file.is, error) && array_read(&file, 0, array->data, array->size, error);
+        status = io_fail(ATTN_INVALID_FILE, "%s %s has shape %s; expected 2 to 4 dimensions", what, spec,
+                         array_shape_text(&file.is, text));
+    if (status == ATTN_OK)
+        status = array_allocate(array, spec, &file.is);
+    if (status == ATTN_OK)
+        status = array_read(&file, 0, array->data, array->size);
     array_close(&file);
-    return ok;
+    return status;
 }
 
-static bool load_lengths(int64_t **out, const struct option *option, int64_t sequences, const char *one,
-                         struct io_error *error)
+static attn_status load_lengths(int64_t **out, const struct option *option, int64_t sequences, const char *one)
 {
     if (option->value == NULL)
-        return true;
+        return ATTN_OK;
     char text[ARRAY_SHAPE_TEXT];
     struct array array;
-    if (!array_load(&array, option->value, error))
-        return false;
+    CHECK(array_load(&array, option->value));
     const struct array_shape *is = &array.is;
-    bool ok = true;
+    attn_status status = ATTN_OK;
     if (is->dtype != ARRAY_I32 && is->dtype != ARRAY_I64)
-        ok = io_fail(error, "--%s %s has dtype %s; expected int32 or int64", option->name, option->value,
-                     array_dtype_name(is->dtype));
+        status = io_fail(ATTN_INVALID_FILE, "--%s %s has dtype %s; expected int32 or int64", option->name,
+                         option->value, array_dtype_name(is->dtype));
     else if (is->ndim > 1 || (is->ndim == 1 ? is->shape[0] : 1) != sequences)
-        ok = io_fail(error, "--%s %s has shape %s; expected (%" PRId64 ",), one value per %s", option->name,
-                     option->value, array_shape_text(is, text), sequences, one);
-    if (ok) {
+        status = io_fail(ATTN_INVALID_FILE, "--%s %s has shape %s; expected (%" PRId64 ",), one value per %s",
+                         option->name, option->value, array_shape_text(is, text), sequences, one);
+    if (status == ATTN_OK) {
         *out = calloc(sequences > 0 ? (size_t)sequences : 1, sizeof **out);
         if (*out == NULL)
-            ok = io_fail(error, "%s: out of memory", option->value);
+            status = io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", option->value);
     }
-    for (int64_t i = 0; ok && i < sequences; i++)
+    for (int64_t i = 0; status == ATTN_OK && i < sequences; i++)
         (*out)[i] = is->dtype == ARRAY_I64 ? ((const int64_t *)array.data)[i] : ((const int32_t *)array.data)[i];
     array_free(&array);
-    return ok;
+    return status;
 }
 
-static bool view_mask(struct inputs *in, const char *spec, struct io_error *error)
+static attn_status view_mask(struct inputs *in, const char *spec)
 {
     char text[ARRAY_SHAPE_TEXT], wanted[ARRAY_SHAPE_TEXT];
     const struct array_shape *is = &in->mask.is;
@@ -187,66 +194,68 @@ static bool view_mask(struct inputs *in, const char *spec, struct io_error *erro
         int own = axis - (4 - is->ndim);
         int64_t length = own >= 0 ? is->shape[own] : 1;
         if (length != 1 && length != target.shape[axis])
-            return io_fail(error, "--mask %s has shape %s, which does not broadcast to %s (batch, head, query, key)",
-                           spec, array_shape_text(is, text), array_shape_text(&target, wanted));
+            return io_fail(ATTN_INVALID_FILE,
+                           "--mask %s has shape %s, which does not broadcast to %s (batch, head, query, key)", spec,
+                           array_shape_text(is, text), array_shape_text(&target, wanted));
         in->mask_view.shape[axis] = length;
         in->mask_view.stride[axis] = length == 1 ? 0 : stride;
         stride *= length;
     }
     in->params.mask = &in->mask_view;
-    return true;
+    return ATTN_OK;
 }
 
-static bool load_mask(struct inputs *in, const char *spec, uint64_t limit, struct io_error *error)
+static attn_status load_mask(struct inputs *in, const char *spec, uint64_t limit)
 {
     char text[ARRAY_SHAPE_TEXT];
     struct array_file file;
-    if (!array_open(&file, spec, error))
-        return false;
-    bool ok = true;
+    CHECK(array_open(&file, spec));
+    attn_status status = ATTN_OK;
     if (!is_float(file.is.dtype) && file.is.dtype != ARRAY_BOOL)
-        ok = io_fail(error, "--mask %s has dtype %s; expected bool, float32, float16 or bfloat16", spec,
-                     array_dtype_name(file.is.dtype));
+        status = io_fail(ATTN_INVALID_FILE, "--mask %s has dtype %s; expected bool, float32, float16 or bfloat16", spec,
+                         array_dtype_name(file.is.dtype));
     else if (file.is.ndim < 1 || file.is.ndim > 4)
-        ok = io_fail(error, "--mask %s has shape %s; expected 1 to 4 dimensions", spec,
-                     array_shape_text(&file.is, text));
+        status = io_fail(ATTN_INVALID_FILE, "--mask %s has shape %s; expected 1 to 4 dimensions", spec,
+                         array_shape_text(&file.is, text));
     else if (file.size > limit)
-        ok = io_fail(error, "--mask %s needs %.1f MiB, above the limit of %.1f MiB (--limit-mib)", spec,
-                     (double)file.size / 1048576, (double)limit / 1048576);
-    ok = ok && array_allocate(&in->mask, spec, &file.is, error) &&
-         array_read(&file, 0, in->mask.data, in->mask.size, error);
+        status = io_fail(ATTN_SIZE_OVERFLOW, "--mask %s needs %.1f MiB, above the limit of %.1f MiB (--limit-mib)",
+                         spec, (double)file.size / 1048576, (double)limit / 1048576);
+    if (status == ATTN_OK)
+        status = array_allocate(&in->mask, spec, &file.is);
+    if (status == ATTN_OK)
+        status = array_read(&file, 0, in->mask.data, in->mask.size);
     array_close(&file);
-    return ok && view_mask(in, spec, error);
+    if (status != ATTN_OK)
+        return status;
+    return view_mask(in, spec);
 }
 
-bool inputs_load(struct inputs *in, const char *v_spec, uint64_t mask_limit, struct io_error *error)
+attn_status inputs_load(struct inputs *in, const char *v_spec, uint64_t mask_limit)
 {
     const struct option *options = in->options;
-    if (!load_operand(&in->q, "-q", options[INPUT_Q].value, error) ||
-        !load_operand(&in->k, "-k", options[INPUT_K].value, error) ||
-        (v_spec != NULL && !load_operand(&in->v, "-v", v_spec, error)))
-        return false;
+    CHECK(load_operand(&in->q, "-q", options[INPUT_Q].value));
+    CHECK(load_operand(&in->k, "-k", options[INPUT_K].value));
+    if (v_spec != NULL)
+        CHECK(load_operand(&in->v, "-v", v_spec));
     in->rank = in->q.is.ndim;
     if (in->k.is.ndim != in->rank || (v_spec != NULL && in->v.is.ndim != in->rank))
-        return io_fail(error, "%s has %d dimensions but q has %d; expected the same for q, k and v",
+        return io_fail(ATTN_INVALID_FILE, "%s has %d dimensions but q has %d; expected the same for q, k and v",
                        in->k.is.ndim != in->rank ? "k" : "v", in->k.is.ndim != in->rank ? in->k.is.ndim : in->v.is.ndim,
                        in->rank);
     in->q_view = inputs_view(&in->q, in->bthd);
     in->k_view = inputs_view(&in->k, in->bthd);
     if (v_spec != NULL)
         in->v_view = inputs_view(&in->v, in->bthd);
-    if (options[INPUT_MASK].value != NULL && !load_mask(in, options[INPUT_MASK].value, mask_limit, error))
-        return false;
-    if (!forms_load_sequences(&in->forms, &in->q_view, &in->k_view, &in->params, error))
-        return false;
+    if (options[INPUT_MASK].value != NULL)
+        CHECK(load_mask(in, options[INPUT_MASK].value, mask_limit));
+    CHECK(forms_load_sequences(&in->forms, &in->q_view, &in->k_view, &in->params));
     int64_t sequences = forms_sequences(&in->forms, in->q_view.shape[0]);
     const char *one = forms_sequence_name(&in->forms);
-    if (!load_lengths(&in->kv_len, &options[INPUT_KV_LEN], sequences, one, error) ||
-        !load_lengths(&in->kv_start, &options[INPUT_KV_START], sequences, one, error))
-        return false;
+    CHECK(load_lengths(&in->kv_len, &options[INPUT_KV_LEN], sequences, one));
+    CHECK(load_lengths(&in->kv_start, &options[INPUT_KV_START], sequences, one));
     in->params.kv_len = in->kv_len;
     in->params.kv_start = in->kv_start;
-    return forms_load(&in->forms, &in->q_view, &in->k_view, &in->params, error);
+    return forms_load(&in->forms, &in->q_view, &in->k_view, &in->params);
 }
 
 void inputs_free(struct inputs *in)

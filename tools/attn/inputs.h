@@ -52,9 +52,9 @@ struct inputs {
 };
 
 /* Reads the values of the options; no file is touched. */
-bool inputs_parse(struct inputs *inputs, struct option *options, struct io_error *error);
+attn_status inputs_parse(struct inputs *inputs, struct option *options);
 /* Reads the arrays; v_spec is NULL when no values are wanted. mask_limit bounds the bytes of the mask. */
-bool inputs_load(struct inputs *inputs, const char *v_spec, uint64_t mask_limit, struct io_error *error);
+attn_status inputs_load(struct inputs *inputs, const char *v_spec, uint64_t mask_limit);
 void inputs_free(struct inputs *inputs);
 
 /* A view of an array of rank 2 to 4, of floats of any type, as (batch, head, token, channel). */

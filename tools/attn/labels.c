@@ -33,15 +33,14 @@ static char *shortened(const char *line)
     return asprintf(&copy, "%.*s..", (int)(keep - line), line) >= 0 ? copy : NULL;
 }
 
-static bool read_lines(struct labels *labels, FILE *file, const char *path, int64_t count, const char *what,
-                       struct io_error *error)
+static attn_status read_lines(struct labels *labels, FILE *file, const char *path, int64_t count, const char *what)
 {
     char *line = NULL;
     size_t capacity = 0;
     ssize_t length;
     int64_t lines = 0;
-    bool ok = true;
-    while (ok && (length = getline(&line, &capacity, file)) >= 0) {
+    attn_status status = ATTN_OK;
+    while (status == ATTN_OK && (length = getline(&line, &capacity, file)) >= 0) {
         if (lines++ >= count)
             continue;
         if (length > 0 && line[length - 1] == '\n')
@@ -49,31 +48,31 @@ static bool read_lines(struct labels *labels, FILE *file, const char *path, int6
         if (length > 0 && line[length - 1] == '\r')
             line[--length] = '\0';
         labels->text[labels->count] = shortened(line);
-        ok = labels->text[labels->count] != NULL || io_fail(error, "%s: out of memory", path);
-        labels->count += ok;
+        status = labels->text[labels->count] != NULL ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", path);
+        labels->count += status == ATTN_OK;
     }
     free(line);
-    if (ok && ferror(file))
-        ok = io_fail(error, "%s: cannot read: %s", path, strerror(errno));
-    if (ok && lines != count)
-        ok =
-            io_fail(error, "%s has %" PRId64 " lines; expected %" PRId64 ", one for each %s", path, lines, count, what);
-    return ok;
+    if (status == ATTN_OK && ferror(file))
+        status = io_fail(ATTN_INVALID_FILE, "%s: cannot read: %s", path, strerror(errno));
+    if (status == ATTN_OK && lines != count)
+        status = io_fail(ATTN_INVALID_FILE, "%s has %" PRId64 " lines; expected %" PRId64 ", one for each %s", path,
+                         lines, count, what);
+    return status;
 }
 
-bool labels_read(struct labels *labels, const char *path, int64_t count, const char *what, struct io_error *error)
+attn_status labels_read(struct labels *labels, const char *path, int64_t count, const char *what)
 {
     *labels = (struct labels){.text = calloc((size_t)count + 1, sizeof *labels->text)};
     if (labels->text == NULL)
-        return io_fail(error, "%s: out of memory", path);
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", path);
     FILE *file = fopen(path, "re");
-    bool ok = file != NULL ? read_lines(labels, file, path, count, what, error)
-                           : io_fail(error, "%s: cannot open: %s", path, strerror(errno));
+    attn_status status = file != NULL ? read_lines(labels, file, path, count, what)
+                                      : io_fail(ATTN_INVALID_FILE, "%s: cannot open: %s", path, strerror(errno));
     if (file != NULL)
         fclose(file);
-    if (!ok)
+    if (status != ATTN_OK)
         labels_free(labels);
-    return ok;
+    return status;
 }
 
 void labels_free(struct labels *labels)

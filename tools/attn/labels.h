@@ -15,7 +15,7 @@ struct labels {
 };
 
 /* Reads the file, which must have exactly count lines; what names the axis in a sentence. */
-bool labels_read(struct labels *labels, const char *path, int64_t count, const char *what, struct io_error *error);
+attn_status labels_read(struct labels *labels, const char *path, int64_t count, const char *what);
 void labels_free(struct labels *labels);
 
 #endif

@@ -17,7 +17,7 @@
 
 static const struct command {
     const char *name;
-    bool (*run)(int argc, char *const *argv, struct io_error *error);
+    attn_status (*run)(int argc, char *const *argv);
     const char *summary;
 } commands[] = {
     {"run", command_run, "compute attention from .npy or .safetensors files"},
@@ -45,37 +45,38 @@ static void print_help(void)
            "  Exit codes: 0 done, 1 failure, 2 wrong usage.\n");
 }
 
-static bool dispatch(int argc, char *const *argv, struct io_error *error)
+static attn_status dispatch(int argc, char *const *argv)
 {
     if (argc < 2)
-        return io_fail_usage(error, "no command is given; expected run, heatmap, pattern or info (attn --help)");
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "no command is given; expected run, heatmap, pattern or info (attn --help)");
     const char *name = argv[1];
     for (size_t i = 0; i < num_commands; i++) {
         if (strcmp(name, commands[i].name) == 0)
-            return commands[i].run(argc - 2, argv + 2, error);
+            return commands[i].run(argc - 2, argv + 2);
     }
     bool help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
     if (!help && strcmp(name, "--version") != 0)
-        return io_fail_usage(error, "unknown command '%s'; expected run, heatmap, pattern or info (attn --help)", name);
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "unknown command '%s'; expected run, heatmap, pattern or info (attn --help)", name);
     if (argc > 2)
-        return io_fail_usage(error, "unexpected argument '%s' after %s", argv[2], name);
+        return io_fail(ATTN_INVALID_ARGUMENT, "unexpected argument '%s' after %s", argv[2], name);
     if (help)
         print_help();
     else
         print_version();
-    return true;
+    return ATTN_OK;
 }
 
 int main(int argc, char **argv)
 {
-    struct io_error error = {.text = ""};
     signal(SIGXFSZ, SIG_IGN);
-    bool ok = dispatch(argc, argv, &error);
+    attn_status status = dispatch(argc, argv);
     /* What was printed may still be in the buffer when the disk is full. */
-    if (ok && (fflush(stdout) != 0 || ferror(stdout)))
-        ok = io_fail(&error, "cannot write to standard output: %s", strerror(errno));
-    if (ok)
+    if (status == ATTN_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        status = io_fail(ATTN_INVALID_FILE, "cannot write to standard output: %s", strerror(errno));
+    if (status == ATTN_OK)
         return 0;
-    fprintf(stderr, "attn: %s\n", error.text);
-    return error.usage ? 2 : 1;
+    fprintf(stderr, "attn: %s\n", attn_last_error());
+    return status == ATTN_INVALID_ARGUMENT ? 2 : 1;
 }

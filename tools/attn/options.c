@@ -2,11 +2,14 @@
 /*
  * The parser for the tables of options.h. Numbers go through strtod and
  * strtoll in the C locale (the program never sets another) and must be used up
- * to the last character; NaN and infinities are no values for any option.
+ * to the last character; NaN and infinities are no values for any option but
+ * where it says so. A list has at least one number; a comma at its end is an
+ * error.
  */
 #include "options.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,8 +41,8 @@ static struct option *find_letter(struct option *options, int count, const char 
     return NULL;
 }
 
-bool options_parse(struct option *options, int count, int argc, char *const *argv, struct operands *operands,
-                   int max_operands, struct io_error *error)
+attn_status options_parse(struct option *options, int count, int argc, char *const *argv, struct operands *operands,
+                          int max_operands)
 {
     bool only_operands = false;
     *operands = (struct operands){.count = 0};
@@ -51,7 +54,8 @@ bool options_parse(struct option *options, int count, int argc, char *const *arg
         }
         if (only_operands || argument[0] != '-' || argument[1] == '\0') {
             if (operands->count == max_operands)
-                return io_fail_usage(error, "unexpected argument '%s'; --help lists what is understood", argument);
+                return io_fail(ATTN_INVALID_ARGUMENT, "unexpected argument '%s'; --help lists what is understood",
+                               argument);
             operands->values[operands->count++] = argument;
             continue;
         }
@@ -61,22 +65,23 @@ bool options_parse(struct option *options, int count, int argc, char *const *arg
         struct option *option =
             is_long ? find_long(options, count, argument + 2, length - 2) : find_letter(options, count, argument);
         if (option == NULL)
-            return io_fail_usage(error, "unknown option '%.*s'; --help lists the options", (int)length, argument);
+            return io_fail(ATTN_INVALID_ARGUMENT, "unknown option '%.*s'; --help lists the options", (int)length,
+                           argument);
         if (option->value != NULL)
-            return io_fail_usage(error, "option '%.*s' is given twice", (int)length, argument);
+            return io_fail(ATTN_INVALID_ARGUMENT, "option '%.*s' is given twice", (int)length, argument);
         if (option->argument == NULL) {
             if (equals != NULL)
-                return io_fail_usage(error, "option '%.*s' takes no value", (int)length, argument);
+                return io_fail(ATTN_INVALID_ARGUMENT, "option '%.*s' takes no value", (int)length, argument);
             option->value = "";
         } else if (equals != NULL) {
             option->value = equals + 1;
         } else {
             if (i + 1 == argc)
-                return io_fail_usage(error, "option '%s' lacks its value %s", argument, option->argument);
+                return io_fail(ATTN_INVALID_ARGUMENT, "option '%s' lacks its value %s", argument, option->argument);
             option->value = argv[++i];
         }
     }
-    return true;
+    return ATTN_OK;
 }
 
 void options_print(FILE *to, const struct option *options, int count)
@@ -101,20 +106,20 @@ void options_print(FILE *to, const struct option *options, int count)
     }
 }
 
-bool option_require(const struct option *option, struct io_error *error)
+attn_status option_require(const struct option *option)
 {
     char label[64];
     if (option->value != NULL)
-        return true;
-    return io_fail_usage(error, "option %s %s is missing", option_label(option, label), option->argument);
+        return ATTN_OK;
+    return io_fail(ATTN_INVALID_ARGUMENT, "option %s %s is missing", option_label(option, label), option->argument);
 }
 
-bool option_float(const struct option *option, bool positive, float *out, struct io_error *error)
+attn_status option_float(const struct option *option, bool positive, float *out)
 {
     char label[64];
     const char *text = option->value;
     if (text == NULL)
-        return true;
+        return ATTN_OK;
     char *end;
     errno = 0;
     double value = strtod(text, &end);
@@ -122,39 +127,39 @@ bool option_float(const struct option *option, bool positive, float *out, struct
     float narrow = (float)value;
     /* Zero stands for the default inside the library and would silently mean that. */
     if (!whole || !isfinite(narrow) || narrow == 0 || (positive && value < 0))
-        return io_fail_usage(error, "%s is '%s'; expected a finite number %s", option_label(option, label), text,
-                             positive ? "above 0" : "other than 0");
+        return io_fail(ATTN_INVALID_ARGUMENT, "%s is '%s'; expected a finite number %s", option_label(option, label),
+                       text, positive ? "above 0" : "other than 0");
     *out = narrow;
-    return true;
+    return ATTN_OK;
 }
 
-bool option_integer(const struct option *option, long long low, long long high, long long *out, struct io_error *error)
+attn_status option_integer(const struct option *option, long long low, long long high, long long *out)
 {
     char label[64];
     const char *text = option->value;
     if (text == NULL)
-        return true;
+        return ATTN_OK;
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
     bool whole = *text != '\0' && strchr(" \t\n\v\f\r", *text) == NULL && *end == '\0' && errno == 0;
     if (!whole || value < low || value > high)
-        return io_fail_usage(error, "%s is '%s'; expected a whole number from %lld to %lld",
-                             option_label(option, label), text, low, high);
+        return io_fail(ATTN_INVALID_ARGUMENT, "%s is '%s'; expected a whole number from %lld to %lld",
+                       option_label(option, label), text, low, high);
     *out = value;
-    return true;
+    return ATTN_OK;
 }
 
-bool option_choice(const struct option *option, const char *const *names, int count, int *out, struct io_error *error)
+attn_status option_choice(const struct option *option, const char *const *names, int count, int *out)
 {
     char label[64], known[256] = "";
     if (option->value == NULL)
-        return true;
+        return ATTN_OK;
     size_t used = 0;
     for (int i = 0; i < count; i++) {
         if (strcmp(option->value, names[i]) == 0) {
             *out = i;
-            return true;
+            return ATTN_OK;
         }
         if (used < sizeof known)
             used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
@@ -163,5 +168,150 @@ bool option_choice(const struct option *option, const char *const *names, int co
                                                       : ", ",
                                      names[i]);
     }
-    return io_fail_usage(error, "%s is '%s'; expected %s", option_label(option, label), option->value, known);
+    return io_fail(ATTN_INVALID_ARGUMENT, "%s is '%s'; expected %s", option_label(option, label), option->value, known);
+}
+
+/* -------------------------------------------- lists, and reals with bounds -- */
+
+static int64_t count_items(const char *text)
+{
+    int64_t count = 1;
+    for (const char *c = text; *c != '\0'; c++)
+        count += *c == ',';
+    return count;
+}
+
+/* Whether a number may begin at text: neither nothing nor white space, which strtod and strtoll would skip. */
+static bool begins(const char *text)
+{
+    return *text != '\0' && strchr(", \t\n\v\f\r", *text) == NULL;
+}
+
+/* Whether the item that was read up to end ends there; moves *text to the next one. */
+static bool next_item(const char **text, const char *end)
+{
+    *text = end + (*end == ',');
+    return *end == ',' || *end == '\0';
+}
+
+static bool read_integer(const char **text, bool inf, int64_t *out)
+{
+    char *end;
+    if (!begins(*text))
+        return false;
+    if (inf && strncmp(*text, "inf", 3) == 0) {
+        *out = INT64_MAX;
+        return next_item(text, *text + 3);
+    }
+    errno = 0;
+    long long value = strtoll(*text, &end, 10);
+    *out = value;
+    return end != *text && errno == 0 && next_item(text, end);
+}
+
+static attn_status bad_integers(const struct option *option, int64_t low, int64_t high, enum integers_kind kind)
+{
+    static const char *const more[] = {"", ", or inf", ", each above the one before it",
+                                       ", none below the one before it"};
+    char label[64], bounds[64];
+    if (high < INT64_MAX)
+        snprintf(bounds, sizeof bounds, "from %" PRId64 " to %" PRId64, low, high);
+    else
+        snprintf(bounds, sizeof bounds, "of at least %" PRId64, low);
+    return io_fail(ATTN_INVALID_ARGUMENT, "%s is '%s'; expected %s, whole numbers %s%s", option_label(option, label),
+                   option->value, option->argument, bounds, more[kind]);
+}
+
+attn_status option_integers(const struct option *option, int64_t low, int64_t high, enum integers_kind kind,
+                            struct integers *out)
+{
+    char label[64];
+    const char *text = option->value;
+    if (text == NULL)
+        return ATTN_OK;
+    int64_t count = count_items(text);
+    int64_t *values = calloc((size_t)count, sizeof *values);
+    if (values == NULL)
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", option_label(option, label));
+    bool good = true;
+    for (int64_t i = 0; good && i < count; i++) {
+        good = read_integer(&text, kind == INTEGERS_INF, &values[i]) && values[i] >= low && values[i] <= high;
+        if (good && i > 0 && (kind == INTEGERS_RISING || kind == INTEGERS_CLIMBING))
+            good = values[i] > values[i - 1] || (kind == INTEGERS_CLIMBING && values[i] == values[i - 1]);
+    }
+    if (!good) {
+        free(values);
+        return bad_integers(option, low, high, kind);
+    }
+    *out = (struct integers){values, count};
+    return ATTN_OK;
+}
+
+static bool read_real(const char **text, bool minus_infinity, float *out)
+{
+    char *end;
+    if (!begins(*text))
+        return false;
+    double value = strtod(*text, &end);
+    *out = (float)value;
+    bool fits = isfinite(*out) || (minus_infinity && value == -INFINITY);
+    return end != *text && fits && next_item(text, end);
+}
+
+attn_status option_reals(const struct option *option, bool minus_infinity, struct reals *out)
+{
+    char label[64];
+    const char *text = option->value;
+    if (text == NULL)
+        return ATTN_OK;
+    int64_t count = count_items(text);
+    float *values = calloc((size_t)count, sizeof *values);
+    if (values == NULL)
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", option_label(option, label));
+    bool good = true;
+    for (int64_t i = 0; good && i < count; i++)
+        good = read_real(&text, minus_infinity, &values[i]);
+    if (!good) {
+        free(values);
+        return io_fail(ATTN_INVALID_ARGUMENT, "%s is '%s'; expected %s, finite numbers%s", option_label(option, label),
+                       option->value, option->argument, minus_infinity ? ", or -inf" : "");
+    }
+    *out = (struct reals){values, count};
+    return ATTN_OK;
+}
+
+attn_status option_double(const struct option *option, double least, double end, double *out)
+{
+    char label[64], bounds[64];
+    const char *text = option->value;
+    if (text == NULL)
+        return ATTN_OK;
+    char *stop = NULL;
+    double value = begins(text) ? strtod(text, &stop) : 0;
+    if (stop != NULL && stop != text && *stop == '\0' && isfinite(value) && value >= least && value < end) {
+        *out = value;
+        return ATTN_OK;
+    }
+    if (isfinite(end))
+        snprintf(bounds, sizeof bounds, "number from %g to below %g", least, end);
+    else
+        snprintf(bounds, sizeof bounds, "finite number of at least %g", least);
+    return io_fail(ATTN_INVALID_ARGUMENT, "%s is '%s'; expected a %s", option_label(option, label), text, bounds);
+}
+
+attn_status integers_spread(const struct integers *list, const struct option *option, int64_t count, const char *thing,
+                            int64_t **out)
+{
+    char label[64];
+    if (list->values == NULL)
+        return ATTN_OK;
+    if (list->count != 1 && list->count != count)
+        return io_fail(ATTN_INVALID_ARGUMENT, "%s has %" PRId64 " values; expected 1, or %" PRId64 ", one per %s",
+                       option_label(option, label), list->count, count, thing);
+    *out = calloc(count > 0 ? (size_t)count : 1, sizeof **out);
+    if (*out == NULL)
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", option_label(option, label));
+    for (int64_t i = 0; i < count; i++)
+        (*out)[i] = list->values[list->count == 1 ? 0 : i];
+    return ATTN_OK;
 }

@@ -8,6 +8,7 @@
 #ifndef ATTN_TOOLS_OPTIONS_H
 #define ATTN_TOOLS_OPTIONS_H
 
+#include <stdint.h>
 #include <stdio.h>
 
 #include "io/error.h"
@@ -29,19 +30,55 @@ struct operands {
  * Reads argv[0..argc-1] into the table. Forms: --name VALUE, --name=VALUE,
  * -l VALUE; a value may begin with '-'. Operands beyond max_operands are an error.
  */
-bool options_parse(struct option *options, int count, int argc, char *const *argv, struct operands *operands,
-                   int max_operands, struct io_error *error);
+attn_status options_parse(struct option *options, int count, int argc, char *const *argv, struct operands *operands,
+                          int max_operands);
 void options_print(FILE *to, const struct option *options, int count);
 /* "--name" or "-l", for sentences; the buffer is written only if needed. */
 const char *option_label(const struct option *option, char buffer[64]);
 
 /* Fail with a usage sentence unless the option has a value. */
-bool option_require(const struct option *option, struct io_error *error);
+attn_status option_require(const struct option *option);
 
 /* Each leaves *out alone when the option was not given, and fails with a usage sentence on a bad value. */
-bool option_float(const struct option *option, bool positive, float *out, struct io_error *error);
-bool option_integer(const struct option *option, long long low, long long high, long long *out, struct io_error *error);
+attn_status option_float(const struct option *option, bool positive, float *out);
+attn_status option_integer(const struct option *option, long long low, long long high, long long *out);
 /* Finds the value among names[0..count-1]. */
-bool option_choice(const struct option *option, const char *const *names, int count, int *out, struct io_error *error);
+attn_status option_choice(const struct option *option, const char *const *names, int count, int *out);
+
+/* -------------------------------------------- lists, and reals with bounds -- */
+
+/* Values are NULL when the option was not given. */
+struct integers {
+    int64_t *values;
+    int64_t count;
+};
+
+struct reals {
+    float *values;
+    int64_t count;
+};
+
+/* What more is asked of a list of integers, or allowed in it. */
+enum integers_kind {
+    INTEGERS_PLAIN,
+    INTEGERS_INF,     /* the word inf, which stands for INT64_MAX */
+    INTEGERS_RISING,  /* no number twice, none below the one before it */
+    INTEGERS_CLIMBING /* none below the one before it */
+};
+
+attn_status option_integers(const struct option *option, int64_t low, int64_t high, enum integers_kind kind,
+                            struct integers *out);
+/* Finite numbers; with minus_infinity "-inf" as well. */
+attn_status option_reals(const struct option *option, bool minus_infinity, struct reals *out);
+/* A finite number from least to below end, which may be INFINITY. */
+attn_status option_double(const struct option *option, double least, double end, double *out);
+
+/*
+ * One value for each of count things from a list of one value for all, or one
+ * for each; thing is their name. *out is the caller's to free, NULL when the
+ * list is.
+ */
+attn_status integers_spread(const struct integers *list, const struct option *option, int64_t count, const char *thing,
+                            int64_t **out);
 
 #endif

@@ -14,12 +14,12 @@ struct weights {
     int64_t batch, heads, rows, columns;
 };
 
-bool weights_from_file(struct weights *weights, const char *spec, struct io_error *error);
-bool weights_from_inputs(struct weights *weights, const struct inputs *inputs, struct io_error *error);
+attn_status weights_from_file(struct weights *weights, const char *spec);
+attn_status weights_from_inputs(struct weights *weights, const struct inputs *inputs);
 void weights_close(struct weights *weights);
 
 /* Writes count rows from row first of one head, count times columns values. */
-bool weights_rows(const struct weights *weights, int64_t batch, int64_t head, int64_t first, int64_t count, float *dst,
-                  struct io_error *error);
+attn_status weights_rows(const struct weights *weights, int64_t batch, int64_t head, int64_t first, int64_t count,
+                         float *dst);
 
 #endif

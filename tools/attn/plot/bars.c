@@ -64,15 +64,14 @@ static void draw_panel(struct canvas *canvas, const struct plot *plot, int panel
     canvas_frame(canvas, x, y, width, height, colour_faint);
 }
 
-bool plot_bars(struct canvas *canvas, const struct plot *plot, int size, struct io_error *error)
+attn_status plot_bars(struct canvas *canvas, const struct plot *plot, int size)
 {
     int width = panel_width(plot, size), height = panel_height(plot->panels);
     struct axis columns = axis_columns(&plot->column_labels, plot->columns, width);
     double numbers = scale_text_width(plot->low, plot->high, height);
     struct layout layout;
     layout_make(&layout, plot, width, height, numbers, columns.extent, 6);
-    if (!canvas_create(canvas, layout.width, layout.height, plot->limit_bytes, error))
-        return false;
+    CHECK(canvas_create(canvas, layout.width, layout.height, plot->limit_bytes));
     layout_titles(canvas, &layout, plot, numbers, columns.extent);
     for (int panel = 0; panel < plot->panels; panel++) {
         int x = layout_x(&layout, panel), y = layout_y(&layout, panel);
@@ -82,5 +81,5 @@ bool plot_bars(struct canvas *canvas, const struct plot *plot, int size, struct 
         if (layout_is_bottom(&layout, plot, panel))
             axis_draw_columns(canvas, &columns, x, y + height);
     }
-    return true;
+    return ATTN_OK;
 }

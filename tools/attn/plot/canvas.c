@@ -13,19 +13,20 @@
 
 #include "font.h"
 
-bool canvas_create(struct canvas *canvas, int width, int height, double limit_bytes, struct io_error *error)
+attn_status canvas_create(struct canvas *canvas, int width, int height, double limit_bytes)
 {
     *canvas = (struct canvas){.width = width, .height = height};
     double bytes = 3.0 * width * height;
     if (bytes > limit_bytes)
-        return io_fail(error, "the picture of %d x %d pixels needs %.1f MiB, above the limit of %.1f MiB (--limit-mib)",
-                       width, height, bytes / 1048576, limit_bytes / 1048576);
+        return io_fail(ATTN_SIZE_OVERFLOW,
+                       "the picture of %d x %d pixels needs %.1f MiB, above the limit of %.1f MiB (--limit-mib)", width,
+                       height, bytes / 1048576, limit_bytes / 1048576);
     size_t size = (size_t)width * (size_t)height * 3;
     canvas->pixels = malloc(size > 0 ? size : 1);
     if (canvas->pixels == NULL)
-        return io_fail(error, "out of memory for a picture of %d x %d pixels", width, height);
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for a picture of %d x %d pixels", width, height);
     memset(canvas->pixels, 0xff, size);
-    return true;
+    return ATTN_OK;
 }
 
 void canvas_free(struct canvas *canvas)

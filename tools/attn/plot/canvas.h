@@ -26,7 +26,7 @@ enum text_direction {
 };
 
 /* White; limit bounds the bytes of the pixels. */
-bool canvas_create(struct canvas *canvas, int width, int height, double limit_bytes, struct io_error *error);
+attn_status canvas_create(struct canvas *canvas, int width, int height, double limit_bytes);
 void canvas_free(struct canvas *canvas);
 
 void canvas_rectangle(struct canvas *canvas, int x, int y, int width, int height, struct rgb colour);
@@ -42,6 +42,6 @@ void canvas_text(struct canvas *canvas, double x, double y, double cap_height, e
 double canvas_text_width(double cap_height, const char *text);
 
 /* Writes the picture as PNG to memory that the caller frees. */
-bool canvas_png(const struct canvas *canvas, unsigned char **png, size_t *size, struct io_error *error);
+attn_status canvas_png(const struct canvas *canvas, unsigned char **png, size_t *size);
 
 #endif

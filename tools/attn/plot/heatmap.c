@@ -79,7 +79,7 @@ static void draw_colour_bar(struct canvas *canvas, const struct plot *plot, int 
     scale_draw(canvas, plot->low, plot->high, x + BAR_WIDTH, y, height, 1);
 }
 
-bool plot_heatmap(struct canvas *canvas, const struct plot *plot, int size, struct io_error *error)
+attn_status plot_heatmap(struct canvas *canvas, const struct plot *plot, int size)
 {
     int width, height;
     panel_pixels(plot, size, &width, &height);
@@ -97,8 +97,7 @@ bool plot_heatmap(struct canvas *canvas, const struct plot *plot, int size, stru
         if (layout.height < layout.top + bar + 24)
             layout.height = layout.top + bar + 24;
     }
-    if (!canvas_create(canvas, layout.width, layout.height, plot->limit_bytes, error))
-        return false;
+    CHECK(canvas_create(canvas, layout.width, layout.height, plot->limit_bytes));
 
     layout_titles(canvas, &layout, plot, rows.extent, columns.extent);
     for (int panel = 0; panel < plot->panels; panel++) {
@@ -112,5 +111,5 @@ bool plot_heatmap(struct canvas *canvas, const struct plot *plot, int size, stru
     }
     if (!plot->ink)
         draw_colour_bar(canvas, plot, layout.right + BAR_GAP, layout.top, bar);
-    return true;
+    return ATTN_OK;
 }

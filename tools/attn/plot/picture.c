@@ -9,27 +9,31 @@
 
 #include "io/replace.h"
 
-bool picture_target(char **target, const char *path, struct io_error *error)
+attn_status picture_target(char **target, const char *path)
 {
     size_t length = strlen(path);
     if (length < 4 || strcmp(path + length - 4, ".png") != 0)
-        return io_fail_usage(error, "-o '%s' has an unknown format; expected FILE.png", path);
-    return replace_target(target, path, error);
+        return io_fail(ATTN_INVALID_ARGUMENT, "-o '%s' has an unknown format; expected FILE.png", path);
+    return replace_target(target, path);
 }
 
-bool picture_write(const struct canvas *canvas, const char *target, struct io_error *error)
+attn_status picture_write(const struct canvas *canvas, const char *target)
 {
     unsigned char *png;
     size_t size;
-    if (!canvas_png(canvas, &png, &size, error))
-        return false;
+    CHECK(canvas_png(canvas, &png, &size));
     struct replace_signals signals;
     replace_hold_signals(&signals);
     struct replacement file;
-    bool ok = replace_open(&file, target, error) && replace_write(&file, png, size, error) &&
-              replace_finish(&file, error) && replace_commit(&file, 1, error);
+    attn_status status = replace_open(&file, target);
+    if (status == ATTN_OK)
+        status = replace_write(&file, png, size);
+    if (status == ATTN_OK)
+        status = replace_finish(&file);
+    if (status == ATTN_OK)
+        status = replace_commit(&file, 1);
     replace_discard(&file);
     replace_release_signals(&signals);
     free(png);
-    return ok;
+    return status;
 }

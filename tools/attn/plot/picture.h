@@ -9,8 +9,8 @@
 #include "canvas.h"
 
 /* Checks what -o names and returns its canonical name, which the caller frees. */
-bool picture_target(char **target, const char *path, struct io_error *error);
+attn_status picture_target(char **target, const char *path);
 /* Writes the canvas there as PNG. */
-bool picture_write(const struct canvas *canvas, const char *target, struct io_error *error);
+attn_status picture_write(const struct canvas *canvas, const char *target);
 
 #endif

@@ -37,7 +37,7 @@ void plot_heatmap_bins(int64_t rows, int64_t columns, int panels, int size, int 
 int plot_bar_bins(int64_t columns, int panels, int size);
 
 /* Draws; the canvas is the caller's to free on success. size as above. */
-bool plot_heatmap(struct canvas *canvas, const struct plot *plot, int size, struct io_error *error);
-bool plot_bars(struct canvas *canvas, const struct plot *plot, int size, struct io_error *error);
+attn_status plot_heatmap(struct canvas *canvas, const struct plot *plot, int size);
+attn_status plot_bars(struct canvas *canvas, const struct plot *plot, int size);
 
 #endif

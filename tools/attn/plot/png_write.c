@@ -76,16 +76,16 @@ static bool encode(struct sink *sink, const struct canvas *canvas)
     return true;
 }
 
-bool canvas_png(const struct canvas *canvas, unsigned char **png, size_t *size, struct io_error *error)
+attn_status canvas_png(const struct canvas *canvas, unsigned char **png, size_t *size)
 {
     struct sink sink = {.message = "out of memory"};
-    bool ok = encode(&sink, canvas);
+    bool encoded = encode(&sink, canvas);
     png_destroy_write_struct(&sink.png, &sink.info);
-    if (!ok) {
+    if (!encoded) {
         free(sink.bytes);
-        return io_fail(error, "cannot encode the PNG: %s", sink.message);
+        return io_fail(ATTN_INVALID_FILE, "cannot encode the PNG: %s", sink.message);
     }
     *png = sink.bytes;
     *size = sink.used;
-    return true;
+    return ATTN_OK;
 }
