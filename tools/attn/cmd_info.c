@@ -16,6 +16,7 @@
 
 #include "commands.h"
 #include "options.h"
+#include "wording.h"
 
 enum { INFO_HELP, INFO_VERSION, INFO_COUNT };
 enum { MAX_LIBRARIES = 8 };
@@ -119,6 +120,68 @@ static void print_instruction_sets(void)
     printf("\n");
 }
 
+/* What a plan of such a call picks: its description between the shapes and the block sizes. */
+static void print_kernels(const char *title, attn_dtype dtype, attn_qk qk)
+{
+    float zeros[64] = {0}, results[64];
+    attn_tensor t = attn_bhtd(zeros, 1, 1, 1, 64), out = attn_bhtd(results, 1, 1, 1, 64);
+    attn_params params = attn_params_default();
+    attn_plan *plan = NULL;
+    char text[512] = "";
+    t.dtype = out.dtype = dtype;
+    params.qk = qk;
+    if (reworded(WORDING_RUN, attn_plan_create(&plan, &t, &t, &t, &out, &params)) == ATTN_OK) {
+        attn_plan_describe(plan, text, sizeof text);
+        const char *shapes_end = strstr(text, ": ");
+        char *blocks = strstr(text, ", strips");
+        if (blocks != NULL)
+            *blocks = '\0';
+        printf("%-22s %s\n", title, shapes_end != NULL ? shapes_end + 2 : text);
+    } else {
+        printf("%-22s none: %s\n", title, attn_last_error());
+    }
+    attn_plan_destroy(plan);
+}
+
+/* The settings that decide about threads and kernels, where they are not the default. */
+static void print_environment(void)
+{
+    static const char *const names[] = {"ATTN_MAX_CPU_ISA",      "ATTN_NUM_THREADS",  "ATTN_VERBOSE",
+                                        "OMP_NUM_THREADS",       "OMP_THREAD_LIMIT",  "OMP_DYNAMIC",
+                                        "OMP_PROC_BIND",         "OMP_PLACES",        "OMP_WAIT_POLICY",
+                                        "OMP_MAX_ACTIVE_LEVELS", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"};
+    const char *title = "environment";
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *value = getenv(names[i]);
+        if (value == NULL || value[0] == '\0')
+            continue;
+        printf("%-22s %s=%s\n", title, names[i], value);
+        title = "";
+    }
+    if (title[0] != '\0')
+        printf("%-22s nothing set\n", title);
+}
+
+/* As the kernel names it; AArch64's does not. */
+static void print_processor(void)
+{
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    char *line = NULL;
+    size_t capacity = 0;
+    bool found = false;
+    while (file != NULL && !found && getline(&line, &capacity, file) >= 0) {
+        const char *colon = strchr(line, ':');
+        found = strncmp(line, "model name", 10) == 0 && colon != NULL;
+        if (found)
+            printf("%-22s%.*s\n", "processor", (int)strcspn(colon + 1, "\n"), colon + 1);
+    }
+    if (!found)
+        printf("%-22s unknown\n", "processor");
+    free(line);
+    if (file != NULL)
+        fclose(file);
+}
+
 static void print_caches(void)
 {
     for (int level = 1; level <= 3; level++) {
@@ -142,7 +205,12 @@ static void print_info(void)
     printf("%-22s %d.%d.%d\n", "built against", built / 10000, built / 100 % 100, built % 100);
     if (loaded / 10000 != built / 10000)
         fprintf(stderr, "attn: warning: the loaded libattn %s is of another major version\n", attn_version_string());
+    print_processor();
     print_instruction_sets();
+    print_kernels("f32 kernels", ATTN_F32, ATTN_QK_DEFAULT);
+    print_kernels("bf16 kernels", ATTN_BF16, ATTN_QK_DEFAULT);
+    print_kernels("f16 kernels", ATTN_F16, ATTN_QK_DEFAULT);
+    print_kernels("int8 scores", ATTN_F32, ATTN_QK_INT8);
     print_caches();
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
@@ -150,6 +218,7 @@ static void print_info(void)
     else
         printf("%-22s %ld\n", "processors online", sysconf(_SC_NPROCESSORS_ONLN));
     printf("%-22s %d\n", "threads", attn_default_num_threads());
+    print_environment();
 
     struct libraries found;
     bool known = find_libraries(&found, openmp);
@@ -175,8 +244,9 @@ attn_status command_info(int argc, char *const *argv)
     CHECK(options_parse(options, INFO_COUNT, argc, argv, &operands, 0));
     if (options[INFO_HELP].value != NULL) {
         printf("Usage: attn info [OPTION]...\n\n"
-               "Shows versions, instruction sets, caches, threads and the OpenMP runtime; warns\n"
-               "when two OpenMP runtimes are loaded.\n\n");
+               "Shows versions, the processor, instruction sets, which kernels a call of each type\n"
+               "gets, caches, threads, what is set in the environment, and the OpenMP runtime;\n"
+               "warns when two OpenMP runtimes are loaded.\n\n");
         options_print(stdout, options, INFO_COUNT);
     } else if (options[INFO_VERSION].value != NULL) {
         print_version();
