@@ -11,9 +11,10 @@
 #include <stdlib.h>
 
 #include "plot/font.h"
+#include "plot/layout.h"
+#include "plot/picture.h"
 #include "plot/plot.h"
 #include "plot/reduce.h"
-#include "plot/scale.h"
 #include "plot/viridis.h"
 
 static void reduces_by_area(void **state)
@@ -217,7 +218,7 @@ static void encodes_what_is_drawn(void **state)
         canvas.pixels[i] = (unsigned char)(i * 31 % 251);
     unsigned char *png;
     size_t size;
-    assert_int_equal(canvas_png(&canvas, &png, &size), ATTN_OK);
+    assert_int_equal(picture_png(&canvas, &png, &size), ATTN_OK);
     png_image image = {.version = PNG_IMAGE_VERSION};
     assert_true(png_image_begin_read_from_memory(&image, png, size));
     assert_int_equal(image.width, 37);

@@ -15,10 +15,10 @@
 #include "commands.h"
 #include "inputs.h"
 #include "labels.h"
+#include "plot/layout.h"
 #include "plot/picture.h"
 #include "plot/plot.h"
 #include "plot/reduce.h"
-#include "plot/scale.h"
 #include "weights.h"
 
 enum {

@@ -41,7 +41,4 @@ void canvas_text(struct canvas *canvas, double x, double y, double cap_height, e
                  struct rgb colour, const char *text);
 double canvas_text_width(double cap_height, const char *text);
 
-/* Writes the picture as PNG to memory that the caller frees. */
-attn_status canvas_png(const struct canvas *canvas, unsigned char **png, size_t *size);
-
 #endif

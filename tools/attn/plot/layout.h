@@ -63,4 +63,11 @@ void scale_draw(struct canvas *canvas, double low, double high, int x, int y, in
 /* Faint lines across a panel at the same values. */
 void scale_lines(struct canvas *canvas, double low, double high, int x, int y, int width, int length);
 
+/* The smallest of 1, 2, 5 times a power of ten with which range has at most max_ticks steps. */
+double scale_step(double range, int max_ticks);
+/* The same for whole numbers, at least 1. */
+int64_t scale_index_step(int64_t count, int max_ticks);
+/* Writes value with the decimals that step needs. */
+void scale_number(char *text, size_t size, double value, double step);
+
 #endif

@@ -13,4 +13,7 @@ attn_status picture_target(char **target, const char *path);
 /* Writes the canvas there as PNG. */
 attn_status picture_write(const struct canvas *canvas, const char *target);
 
+/* Writes the canvas as PNG to memory that the caller frees. */
+attn_status picture_png(const struct canvas *canvas, unsigned char **png, size_t *size);
+
 #endif
