@@ -9,10 +9,11 @@
 #include "wording.h"
 
 #include <ctype.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "io/error.h"
 
 static const struct {
     const char *name;
@@ -155,6 +156,5 @@ attn_status reworded(enum wording wording, attn_status status)
         before = ' ';
     }
     sentence[used] = '\0';
-    attn_set_last_error(sentence);
-    return status;
+    return io_fail(status, "%s", sentence);
 }
