@@ -215,7 +215,7 @@ static void slice_head(struct part *p, const attn_params *whole, int64_t head)
     }
     const attn_disentangled *terms = whole->disentangled;
     if (terms != NULL) {
-        p->disentangled.span = terms->span;
+        p->disentangled = *terms;
         if (terms->rel_k != NULL) {
             p->rel_k = slice(terms->rel_k, 0, head, 0, terms->rel_k->shape[2]);
             p->disentangled.rel_k = &p->rel_k;
