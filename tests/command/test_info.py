@@ -26,8 +26,8 @@ class Info(CommandTest):
         dot = [name for name in sets if name.endswith("_bf16")]
         self.assertRegex(fields["bf16 dot products"][0], rf"^found \({dot[0]}\)" if dot else "^not found: ")
         for dtype in ("f32", "bf16", "f16"):
-            self.assertRegex(fields[f"{dtype} kernels"][0], rf"^({'|'.join(sets)}) kernel, exact scores, \w+ exp$")
-        self.assertRegex(fields["int8 scores"][0], r"^(\w+ kernel, int8 scores, \w+ exp|none: --qk is int8, and .+)$")
+            self.assertRegex(fields[f"{dtype} kernels"][0], rf"^({'|'.join(sets)}) kernel, exact scores, \w+ weights$")
+        self.assertRegex(fields["int8 scores"][0], r"^(\w+ kernel, int8 scores, \w+ weights|none: --qk is int8, and .+)$")
         self.assertNotEqual(fields["processor"], [""])
         self.assertGreaterEqual(int(fields["threads"][0]), 1)
         for level in (1, 2, 3):
@@ -44,7 +44,7 @@ class Info(CommandTest):
         self.assertEqual(fields["threads"], ["1"])
         self.assertEqual(fields["environment"], ["ATTN_MAX_CPU_ISA=scalar"])
         self.assertIn("ATTN_NUM_THREADS=1", fields[""])
-        self.assertRegex(fields["f32 kernels"][0], r"^scalar kernel, exact scores, \w+ exp$")
+        self.assertRegex(fields["f32 kernels"][0], r"^scalar kernel, exact scores, \w+ weights$")
         self.assertRegex(fields["int8 scores"][0], "^none: --qk is int8, and the instruction set in use")
 
     def test_an_environment_without_settings(self):
