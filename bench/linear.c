@@ -71,7 +71,8 @@ static int run_layer(void *side)
     const struct layers *l = ((struct side *)side)->layers;
     const struct bench_case *c = l->bcase;
     const attn_tensor x = attn_btc(l->x, 1, c->rows, c->inputs), out = attn_btc(l->out, 1, c->rows, c->outputs);
-    const attn_linear_options options = {.num_threads = l->threads};
+    attn_linear_options options = attn_linear_options_default();
+    options.num_threads = l->threads;
     return attn_linear_forward(l->packed[take_next(side)], &x, &out, &options) == ATTN_OK;
 }
 

@@ -88,12 +88,11 @@ int main(void)
     config.d_model = D;
     config.heads = HEADS;
     config.kv_heads = KV_HEADS; /* grouped-query attention */
-    attn_mha_weights weights = {
-        .w_q = attn_matrix(w_q, D, D), /* no biases: their data stays NULL */
-        .w_k = attn_matrix(w_k, KV_HEADS * HEAD_DIM, D),
-        .w_v = attn_matrix(w_v, KV_HEADS * HEAD_DIM, D),
-        .w_o = attn_matrix(w_o, D, D),
-    };
+    attn_mha_weights weights = attn_mha_weights_default();
+    weights.w_q = attn_matrix(w_q, D, D); /* no biases: their data stays NULL */
+    weights.w_k = attn_matrix(w_k, KV_HEADS * HEAD_DIM, D);
+    weights.w_v = attn_matrix(w_v, KV_HEADS * HEAD_DIM, D);
+    weights.w_o = attn_matrix(w_o, D, D);
     attn_mha *mha;
     check(attn_mha_create(&mha, &config, &weights), "attn_mha_create");
 

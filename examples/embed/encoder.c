@@ -6,14 +6,14 @@
  */
 #include "encoder.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "config.h"
+#include "settings.h"
 
 struct encoder {
-    attn_bert_config config;
+    struct settings settings;
     struct wordpiece *tokenizer;
     attn_bert *bert;
     float *hidden;
@@ -24,53 +24,11 @@ struct encoder {
 
 /* ----------------------------------------------------------------- opening -- */
 
-static attn_status read_config(attn_bert_config *c, const char *folder)
-{
-    static const struct {
-        const char *name;
-        attn_activation activation;
-    } activations[] = {
-        {"gelu", ATTN_ACTIVATION_GELU}, {"gelu_new", ATTN_ACTIVATION_GELU_TANH}, {"relu", ATTN_ACTIVATION_RELU}};
-    enum { KNOWN = sizeof activations / sizeof *activations };
-    struct config config;
-    const char *act;
-    double eps;
-    int known = 0;
-    *c = (attn_bert_config){.struct_size = sizeof *c};
-    CHECK(config_open(&config, folder));
-    attn_status status = config_text(&config, "hidden_act", &act);
-    if (status == ATTN_OK)
-        status = config_number(&config, "layer_norm_eps", &eps);
-    if (status == ATTN_OK)
-        status = config_integer(&config, "num_hidden_layers", 1, &c->layers);
-    if (status == ATTN_OK)
-        status = config_integer(&config, "hidden_size", 1, &c->d_model);
-    if (status == ATTN_OK)
-        status = config_integer(&config, "num_attention_heads", 1, &c->heads);
-    if (status == ATTN_OK)
-        status = config_integer(&config, "intermediate_size", 1, &c->d_ff);
-    if (status == ATTN_OK)
-        status = config_integer(&config, "vocab_size", 1, &c->vocabulary);
-    if (status == ATTN_OK)
-        status = config_integer(&config, "max_position_embeddings", 1, &c->positions);
-    while (status == ATTN_OK && known < KNOWN && strcmp(act, activations[known].name) != 0)
-        known++;
-    if (status == ATTN_OK && known == KNOWN)
-        status =
-            io_fail(ATTN_INVALID_FILE, "%s: 'hidden_act' is '%s'; expected gelu, gelu_new or relu", config.path, act);
-    if (status == ATTN_OK) {
-        c->activation = activations[known].activation;
-        c->eps = (float)eps;
-    }
-    config_close(&config);
-    return status;
-}
-
 static attn_status load(struct encoder *encoder, const char *path)
 {
     attn_weights *weights;
     CHECK(attn_weights_open(&weights, path));
-    const attn_status status = attn_bert_load(&encoder->bert, &encoder->config, weights, "");
+    const attn_status status = attn_bert_load(&encoder->bert, &encoder->settings.bert, weights, "");
     attn_weights_destroy(weights);
     return status;
 }
@@ -79,12 +37,14 @@ static attn_status open_files(struct encoder *encoder, const char *folder)
 {
     char *vocabulary = config_beside(folder, "vocab.txt");
     char *weights = config_beside(folder, "model.safetensors");
-    attn_status status = vocabulary && weights ? read_config(&encoder->config, folder) : ATTN_OUT_OF_MEMORY;
+    attn_status status = vocabulary && weights ? settings_read(&encoder->settings, folder) : ATTN_OUT_OF_MEMORY;
     if (status == ATTN_OK)
         status = wordpiece_open(&encoder->tokenizer, vocabulary);
-    if (status == ATTN_OK && wordpiece_size(encoder->tokenizer) > encoder->config.vocabulary)
-        status = io_fail(ATTN_INVALID_FILE, "%s has %d tokens; expected at most %lld, the model's vocab_size",
-                         vocabulary, (int)wordpiece_size(encoder->tokenizer), (long long)encoder->config.vocabulary);
+    if (status == ATTN_OK && wordpiece_size(encoder->tokenizer) != encoder->settings.bert.vocabulary)
+        status = io_fail(ATTN_INVALID_FILE, "%s has %d tokens; expected %lld, the model's vocab_size", vocabulary,
+                         (int)wordpiece_size(encoder->tokenizer), (long long)encoder->settings.bert.vocabulary);
+    if (status == ATTN_OK && encoder->settings.keep_case)
+        wordpiece_keep_case(encoder->tokenizer);
     if (status == ATTN_OK)
         status = load(encoder, weights);
     free(vocabulary);
@@ -120,17 +80,17 @@ void encoder_close(struct encoder *encoder)
 
 int64_t encoder_width(const struct encoder *encoder)
 {
-    return encoder->config.d_model;
+    return encoder->settings.bert.d_model;
 }
 
 int64_t encoder_layers(const struct encoder *encoder)
 {
-    return encoder->config.layers;
+    return encoder->settings.bert.layers;
 }
 
 int64_t encoder_heads(const struct encoder *encoder)
 {
-    return encoder->config.heads;
+    return encoder->settings.bert.heads;
 }
 
 const struct wordpiece *encoder_tokenizer(const struct encoder *encoder)
@@ -154,11 +114,17 @@ static bool grow(void **array, int64_t *room, int64_t count, size_t size)
     return true;
 }
 
-attn_status encoder_tokenize(const struct encoder *encoder, const char *text, size_t size, struct sentences *s)
+int64_t encoder_max_tokens(const struct encoder *encoder)
+{
+    return encoder->settings.max_tokens;
+}
+
+attn_status encoder_tokenize(const struct encoder *encoder, const char *text, size_t size, struct sentences *s,
+                             bool *cut)
 {
     struct token_ids tokens = {0};
-    const int64_t most = encoder->config.positions < WORDPIECE_DEFAULT_TOKENS ? encoder->config.positions : 0;
-    CHECK(wordpiece_encode(encoder->tokenizer, text, size, (size_t)most, &tokens));
+    CHECK(wordpiece_encode(encoder->tokenizer, text, size, (size_t)encoder->settings.max_tokens, &tokens));
+    *cut = tokens.cut;
     const int64_t before = s->count ? s->offsets[s->count] : 0, after = before + (int64_t)tokens.count;
     const bool room = grow((void **)&s->offsets, &s->room, s->count + 2, sizeof *s->offsets) &&
                       grow((void **)&s->ids, &s->id_room, after, sizeof *s->ids);
@@ -186,7 +152,7 @@ static attn_status run(struct encoder *e, const struct sentences *s, int64_t fir
                        const int64_t *offsets, const attn_bert_outputs *outputs, int threads, attn_tensor *hidden)
 {
     const int64_t tokens = offsets[count];
-    const size_t states = (size_t)tokens * (size_t)e->config.d_model * sizeof *e->hidden;
+    const size_t states = (size_t)tokens * (size_t)e->settings.bert.d_model * sizeof *e->hidden;
     const size_t needed = attn_bert_workspace_size(e->bert, count, tokens, threads);
     if (states > e->hidden_size) {
         free(e->hidden);
@@ -200,7 +166,7 @@ static attn_status run(struct encoder *e, const struct sentences *s, int64_t fir
     }
     if (states > e->hidden_size || needed > e->workspace_size)
         return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %lld tokens", (long long)tokens);
-    *hidden = attn_btc(e->hidden, 1, tokens, e->config.d_model);
+    *hidden = attn_btc(e->hidden, 1, tokens, e->settings.bert.d_model);
     return attn_bert_forward(e->bert, count, offsets, s->ids + s->offsets[first], hidden, outputs, threads,
                              e->workspace, e->workspace_size);
 }
@@ -216,8 +182,8 @@ attn_status encoder_embed(struct encoder *e, const struct sentences *s, int64_t 
     attn_tensor hidden;
     attn_status status = run(e, s, first, count, offsets, NULL, threads, &hidden);
     if (status == ATTN_OK) {
-        const attn_tensor out = attn_btc(embeddings, 1, count, e->config.d_model);
-        status = attn_mean_pool(&hidden, count, offsets, 1, &out);
+        const attn_tensor out = attn_btc(embeddings, 1, count, e->settings.bert.d_model);
+        status = attn_mean_pool(&hidden, count, offsets, e->settings.normalise, &out);
     }
     free(offsets);
     return status;
@@ -226,19 +192,20 @@ attn_status encoder_embed(struct encoder *e, const struct sentences *s, int64_t 
 attn_status encoder_weights(struct encoder *e, const struct sentences *s, int64_t which, int threads, float *weights)
 {
     const int64_t offsets[] = {0, s->offsets[which + 1] - s->offsets[which]}, tokens = offsets[1];
-    const size_t layers = (size_t)e->config.layers;
+    const size_t layers = (size_t)e->settings.bert.layers;
     attn_tensor *tensors = calloc(layers + 1, sizeof *tensors);
     const attn_tensor **wanted = calloc(layers + 1, sizeof *wanted);
     attn_status status = (tensors && wanted)
                              ? ATTN_OK
                              : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for the weights of %zu layers", layers);
     for (size_t l = 0; status == ATTN_OK && l < layers; l++) {
-        float *from = weights + (int64_t)l * e->config.heads * tokens * tokens;
-        tensors[l] = attn_bhtd(from, 1, e->config.heads, tokens, tokens);
+        float *from = weights + (int64_t)l * e->settings.bert.heads * tokens * tokens;
+        tensors[l] = attn_bhtd(from, 1, e->settings.bert.heads, tokens, tokens);
         wanted[l] = &tensors[l];
     }
     attn_tensor hidden;
-    const attn_bert_outputs outputs = {.weights = wanted};
+    attn_bert_outputs outputs = attn_bert_outputs_default();
+    outputs.weights = wanted;
     if (status == ATTN_OK)
         status = run(e, s, which, 1, offsets, &outputs, threads, &hidden);
     free(tensors);

@@ -41,6 +41,7 @@ static attn_status read_activation(const struct config *config, attn_activation 
 static attn_status read_entries(struct translator *t, const struct config *config)
 {
     attn_transformer_config *c = &t->config;
+    *c = attn_transformer_config_default();
     int64_t bos, eos;
     double eps;
     bool norm_first, final_norm;
@@ -64,7 +65,6 @@ static attn_status read_entries(struct translator *t, const struct config *confi
     if (bos >= c->source_vocabulary || eos >= c->source_vocabulary || bos > INT32_MAX || eos > INT32_MAX)
         return io_fail(ATTN_INVALID_FILE, "%s: 'bos' or 'eos' is no token; expected numbers below 'vocab_size'",
                        config->path);
-    c->struct_size = sizeof *c;
     c->target_vocabulary = c->source_vocabulary;
     c->eps = (float)eps;
     c->norm_first = norm_first;

@@ -19,6 +19,12 @@
  * | attn/nn/block.h | encoder and decoder layers |
  * | attn/nn/models.h | BERT, Llama, encoder-decoder with greedy and beam decoding |
  *
+ * **Structs.** A struct that begins with struct_size grows at its end, and zero is the default of what is added: begin
+ * with its _default() function. Any size from the first version's on is accepted, and fields that the caller's version
+ * lacks count as zero; one from a newer version is accepted as long as nothing is set that this library does not know.
+ * A struct that grows holds no other such struct by value, but points to it. Structs without struct_size (attn_tensor,
+ * attn_lstm_weights, attn_hypothesis) are frozen: what is needed besides becomes a new pointer in a struct that grows.
+ *
  * As in the core, functions return an attn_status, attn_last_error() has the sentence, nothing is written before all
  * arguments have been checked, and a row's bits do not depend on the number of threads or on what else is in the call.
  * Calls that need memory take a workspace of the caller's, of any alignment and not shared with a concurrent call, or

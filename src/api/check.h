@@ -24,7 +24,7 @@ attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const
 
 /**
  * Copies a caller's struct that begins with a size_t struct_size to ours of our_size bytes: fields that the caller's
- * version lacks become 0, and struct_size becomes our_size. theirs NULL gives the defaults, all 0.
+ * version lacks become 0, and struct_size becomes our_size. theirs NULL gives the defaults, all 0; it is not ours.
  *
  * Refused are sizes below first_size, those more than 4096 bytes above our_size, unread, and a larger struct of which
  * a byte behind ours is set. name stands for the struct in sentences.

@@ -6,9 +6,9 @@
  */
 #include "nn/alignment.h"
 
-#include "attn/nn/linear.h"
 #include "driver/ranges.h"
 #include "nn/check.h"
+#include "nn/linear.h"
 #include "nn/memory.h"
 
 #include <inttypes.h>
@@ -54,11 +54,11 @@ static attn_status check_additive(const attn_alignment_config *c)
     return nn_check_vector("config.v", &c->v, c->d_attention);
 }
 
-static attn_status check_config(const attn_alignment_config *c)
+static attn_status take_config(attn_alignment_config *c, const attn_alignment_config *theirs)
 {
-    if (!c)
+    if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected a score function");
-    CHECK(nn_check_struct("config", c->struct_size, sizeof *c));
+    CHECK(attn_take_struct("config", c, sizeof *c, NN_ALIGNMENT_CONFIG_FIRST, theirs));
     if ((unsigned)c->score > ATTN_SCORE_ADDITIVE)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config.score is %d; expected an attn_score", (int)c->score);
     CHECK(nn_check_length("config.d_query", c->d_query, 1));
@@ -98,17 +98,18 @@ attn_status attn_alignment_create(attn_alignment **alignment_out, const attn_ali
     if (!alignment_out)
         return attn_fail(ATTN_INVALID_ARGUMENT, "alignment is NULL; expected where to put the score function");
     *alignment_out = NULL;
-    CHECK(check_config(config));
+    attn_alignment_config ours;
+    CHECK(take_config(&ours, config));
     struct attn_alignment *alignment = calloc(1, sizeof *alignment);
     if (!alignment)
         return attn_fail(ATTN_OUT_OF_MEMORY, "a score function of %zu bytes could not be allocated", sizeof *alignment);
     alignment->kernels = attn_nn_kernels_active();
-    alignment->score = config->score;
-    alignment->d_query = config->d_query;
-    alignment->d_key = config->d_key;
-    alignment->d_projected = config->score == ATTN_SCORE_ADDITIVE ? config->d_attention : config->d_query;
-    alignment->temperature = config->temperature;
-    const attn_status status = pack(alignment, config);
+    alignment->score = ours.score;
+    alignment->d_query = ours.d_query;
+    alignment->d_key = ours.d_key;
+    alignment->d_projected = ours.score == ATTN_SCORE_ADDITIVE ? ours.d_attention : ours.d_query;
+    alignment->temperature = ours.temperature;
+    const attn_status status = pack(alignment, &ours);
     if (status) {
         attn_alignment_destroy(alignment);
         return status;
@@ -161,8 +162,9 @@ attn_status attn_alignment_project(const attn_alignment *alignment, const attn_t
     CHECK(nn_check_output("projected", projected, keys->shape[0], keys->shape[2], alignment->d_projected));
     CHECK(attn_check_apart("projected", projected, "keys", keys, 0));
     CHECK(nn_check_threads(num_threads));
+    const attn_linear_options options = nn_linear_threads(num_threads);
     if (alignment->w_k)
-        return attn_linear_forward(alignment->w_k, keys, projected, &(attn_linear_options){.num_threads = num_threads});
+        return attn_linear_forward(alignment->w_k, keys, projected, &options);
     const struct copy copy = {keys, projected};
     const int64_t rows = keys->shape[0] * keys->shape[2];
     attn_run_ranges(rows, nn_threads(num_threads, (double)rows * (double)alignment->d_key / 4), copy_rows, &copy);
@@ -257,8 +259,8 @@ static attn_status forward_additive(const attn_alignment *alignment, const attn_
     CHECK(nn_workspace_open(&memory, workspace, workspace_size, &measured));
     float *part = take_query_part(&memory.arena, alignment, q->shape[0], q->shape[2]);
     const attn_tensor query = attn_btc(part, q->shape[0], q->shape[2], alignment->d_projected);
-    const attn_status status =
-        attn_linear_forward(alignment->w_q, q, &query, &(attn_linear_options){.num_threads = params->num_threads});
+    const attn_linear_options options = nn_linear_threads(params->num_threads);
+    const attn_status status = attn_linear_forward(alignment->w_q, q, &query, &options);
     if (!status)
         nn_additive_run(&(struct nn_additive){
             .kernels = alignment->kernels,

@@ -4,11 +4,11 @@
  * then a gated recurrent unit. The word and the context lie in one row, so that
  * the unit's input is one product; attention writes its part of that row itself.
  */
-#include "attn/nn/linear.h"
 #include "attn/nn/recurrent.h"
 #include "driver/ranges.h"
 #include "nn/alignment.h"
 #include "nn/check.h"
+#include "nn/linear.h"
 #include "nn/memory.h"
 
 #include <inttypes.h>
@@ -23,11 +23,11 @@ struct attn_bahdanau {
 
 /* ------------------------------------------------------------------ making -- */
 
-static attn_status check_config(const attn_bahdanau_config *c)
+static attn_status take_config(attn_bahdanau_config *c, const attn_bahdanau_config *theirs)
 {
-    if (!c)
+    if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected the weights of a step");
-    CHECK(nn_check_struct("config", c->struct_size, sizeof *c));
+    CHECK(attn_take_struct("config", c, sizeof *c, NN_BAHDANAU_CONFIG_FIRST, theirs));
     CHECK(nn_check_length("config.embedding", c->embedding, 1));
     CHECK(nn_check_length("config.annotation", c->annotation, 1));
     CHECK(nn_check_length("config.hidden", c->hidden, 1));
@@ -61,18 +61,19 @@ attn_status attn_bahdanau_create(attn_bahdanau **step_out, const attn_bahdanau_c
     if (!step_out)
         return attn_fail(ATTN_INVALID_ARGUMENT, "step is NULL; expected where to put the step");
     *step_out = NULL;
-    CHECK(check_config(config));
+    attn_bahdanau_config ours;
+    CHECK(take_config(&ours, config));
     struct attn_bahdanau *step = calloc(1, sizeof *step);
     if (!step)
         return attn_fail(ATTN_OUT_OF_MEMORY, "a step of %zu bytes could not be allocated", sizeof *step);
     step->kernels = attn_nn_kernels_active();
-    step->alignment = config->alignment;
-    step->embedding = config->embedding;
-    step->annotation = config->annotation;
-    step->hidden = config->hidden;
-    attn_status status = attn_linear_create(&step->from_x, 1, &config->w_ih, &config->b_ih);
+    step->alignment = ours.alignment;
+    step->embedding = ours.embedding;
+    step->annotation = ours.annotation;
+    step->hidden = ours.hidden;
+    attn_status status = attn_linear_create(&step->from_x, 1, &ours.w_ih, &ours.b_ih);
     if (!status)
-        status = attn_linear_create(&step->from_h, 1, &config->w_hh, &config->b_hh);
+        status = attn_linear_create(&step->from_h, 1, &ours.w_hh, &ours.b_hh);
     if (status) {
         attn_bahdanau_destroy(step);
         return status;
@@ -216,10 +217,10 @@ static void run_unit(const attn_bahdanau *step, const struct call *c, const stru
     const attn_tensor input = attn_btc(pieces->input, batch, 1, width);
     const attn_tensor from_x = attn_btc(pieces->from_x, batch, 1, 3 * hidden);
     const attn_tensor from_h = attn_btc(pieces->from_h, batch, 1, 3 * hidden);
-    const attn_linear_options options = {.num_threads = c->num_threads};
+    const attn_linear_options options = nn_linear_threads(c->num_threads);
     const struct cells cells = {step, pieces, c->state};
-    attn_linear_forward(step->from_x, &input, &from_x, &options);
-    attn_linear_forward(step->from_h, c->state, &from_h, &options);
+    nn_linear_run(step->from_x, &input, (const attn_tensor *const[]){&from_x}, &options);
+    nn_linear_run(step->from_h, c->state, (const attn_tensor *const[]){&from_h}, &options);
     attn_run_ranges(batch, nn_threads(c->num_threads, (double)batch * (double)hidden * CELL_OPERATIONS), run_cells,
                     &cells);
 }

@@ -24,11 +24,12 @@ struct attn_bert {
 
 /* ----------------------------------------------------------------- loading -- */
 
-static attn_status check_config(const attn_bert_config *c)
+/** Fills in defaults, and checks what the layers do not check themselves. */
+static attn_status complete_config(attn_bert_config *c, const attn_bert_config *theirs)
 {
-    if (!c)
+    if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_bert_config");
-    CHECK(nn_check_struct("config", c->struct_size, sizeof *c));
+    CHECK(attn_take_struct("config", c, sizeof *c, NN_BERT_CONFIG_FIRST, theirs));
     CHECK(nn_check_length("config.layers", c->layers, 0));
     CHECK(nn_check_length("config.d_model", c->d_model, 1));
     CHECK(nn_check_length("config.heads", c->heads, 1));
@@ -37,21 +38,43 @@ static attn_status check_config(const attn_bert_config *c)
     CHECK(nn_check_length("config.positions", c->positions, 1));
     CHECK(nn_check_activation("config.activation", c->activation));
     CHECK(nn_check_eps("config.eps", c->eps));
-    return ATTN_OK;
+    CHECK(nn_check_length("config.token_types", c->token_types, 0));
+    if (c->first_position < 0 || c->first_position >= c->positions)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config.first_position is %" PRId64 "; expected 0 to %" PRId64,
+                         c->first_position, c->positions - 1);
+    if (!c->token_types)
+        c->token_types = 2;
+    return attn_check_count("config.layers", sizeof(attn_block *), c->layers, 1, 1);
 }
 
-static attn_status load_embeddings(attn_bert *bert, const attn_weights *weights, const char *prefix)
+/**
+ * Whether row 1 of a table of positions is zero and row 2 is not: the mark of RoBERTa, whose positions begin behind
+ * that of padding. BERT learns all of its rows.
+ */
+static int has_padding_row(const attn_tensor *positions)
+{
+    int zero = positions->shape[2] > 2, other = 0;
+    for (int64_t d = 0; zero && d < positions->shape[3]; d++) {
+        zero = nn_weight_at(positions, 1, d) == 0.0f;
+        other |= nn_weight_at(positions, 2, d) != 0.0f;
+    }
+    return zero && other;
+}
+
+static attn_status load_embeddings(attn_bert *bert, struct nn_reader *reader, const char *prefix)
 {
     const attn_bert_config *c = &bert->config;
     attn_tensor words, positions, types, gamma, beta;
-    CHECK(nn_get(weights, prefix, "embeddings.word_embeddings.weight", c->vocabulary, c->d_model, &words));
-    CHECK(nn_get(weights, prefix, "embeddings.position_embeddings.weight", c->positions, c->d_model, &positions));
-    CHECK(nn_get(weights, prefix, "embeddings.token_type_embeddings.weight", ATTN_ANY, c->d_model, &types));
-    if (types.shape[2] < 1)
-        return attn_fail(ATTN_SHAPE_MISMATCH,
-                         "%sembeddings.token_type_embeddings.weight has no rows; expected 1 or more", prefix);
-    CHECK(nn_get(weights, prefix, "embeddings.LayerNorm.weight", 0, c->d_model, &gamma));
-    CHECK(nn_get(weights, prefix, "embeddings.LayerNorm.bias", 0, c->d_model, &beta));
+    CHECK(nn_get(reader, prefix, "embeddings.word_embeddings.weight", c->vocabulary, c->d_model, &words));
+    CHECK(nn_get(reader, prefix, "embeddings.position_embeddings.weight", c->positions, c->d_model, &positions));
+    CHECK(nn_get(reader, prefix, "embeddings.token_type_embeddings.weight", c->token_types, c->d_model, &types));
+    if (c->first_position == 0 && has_padding_row(&positions))
+        return attn_fail(ATTN_UNSUPPORTED,
+                         "row 1 of %sembeddings.position_embeddings.weight is zero, as RoBERTa has it for padding; "
+                         "expected config.first_position 2 for such a model, or BERT's positions",
+                         prefix);
+    CHECK(nn_get(reader, prefix, "embeddings.LayerNorm.weight", 0, c->d_model, &gamma));
+    CHECK(nn_get(reader, prefix, "embeddings.LayerNorm.bias", 0, c->d_model, &beta));
     CHECK(nn_copy_floats(&words, &bert->words));
     CHECK(nn_copy_floats(&positions, &bert->positions));
     for (int64_t p = 0; p < c->positions; p++)
@@ -61,22 +84,27 @@ static attn_status load_embeddings(attn_bert *bert, const attn_weights *weights,
     return nn_copy_floats(&beta, &bert->norm.beta);
 }
 
-static attn_status load_blocks(attn_bert *bert, const attn_weights *weights, const char *prefix)
+static attn_status load_blocks(attn_bert *bert, struct nn_reader *reader, const char *prefix)
 {
     const attn_bert_config *c = &bert->config;
     attn_block_config block = attn_block_config_default();
-    block.attention.d_model = c->d_model;
-    block.attention.heads = c->heads;
+    attn_mha_config attention = attn_mha_config_default();
+    attention.d_model = c->d_model;
+    attention.heads = c->heads;
+    block.attention = &attention;
     block.d_ff = c->d_ff;
     block.activation = c->activation;
     block.eps = c->eps;
     for (int64_t layer = 0; layer < c->layers; layer++) {
         struct nn_prefix name;
         CHECK(nn_numbered(&name, prefix, "encoder.layer.", layer));
-        CHECK(attn_block_load(&bert->blocks[layer], &block, weights, name.text, ATTN_NAMING_BERT));
+        CHECK(nn_block_load(&bert->blocks[layer], &block, reader, name.text, ATTN_NAMING_BERT));
     }
     return ATTN_OK;
 }
+
+/** Behind the prefix and not read; the header says why. */
+static const char *const known[] = {"embeddings.position_ids", "pooler.dense.*", NULL};
 
 attn_status attn_bert_load(attn_bert **bert_out, const attn_bert_config *config, const attn_weights *weights,
                            const char *prefix)
@@ -84,16 +112,23 @@ attn_status attn_bert_load(attn_bert **bert_out, const attn_bert_config *config,
     if (!bert_out)
         return attn_fail(ATTN_INVALID_ARGUMENT, "bert is NULL; expected where to put the encoder");
     *bert_out = NULL;
-    CHECK(check_config(config));
-    CHECK(nn_check_weights_set(weights, prefix));
-    CHECK(attn_check_count("config.layers", sizeof(attn_block *), config->layers, 1, 1));
-    attn_bert *bert = calloc(1, sizeof *bert + (size_t)config->layers * sizeof *bert->blocks);
-    if (!bert)
-        return attn_fail(ATTN_OUT_OF_MEMORY, "an encoder of %" PRId64 " layers could not be allocated", config->layers);
-    bert->config = *config;
-    attn_status status = load_embeddings(bert, weights, prefix);
+    attn_bert_config ours;
+    struct nn_reader reader;
+    CHECK(complete_config(&ours, config));
+    CHECK(nn_reader_open(&reader, "attn_bert_load", weights, prefix));
+    attn_bert *bert = calloc(1, sizeof *bert + (size_t)ours.layers * sizeof *bert->blocks);
+    attn_status status = ATTN_OK;
+    if (bert)
+        bert->config = ours;
+    else
+        status = attn_fail(ATTN_OUT_OF_MEMORY, "an encoder of %" PRId64 " layers could not be allocated", ours.layers);
     if (!status)
-        status = load_blocks(bert, weights, prefix);
+        status = load_embeddings(bert, &reader, prefix);
+    if (!status)
+        status = load_blocks(bert, &reader, prefix);
+    if (!status)
+        status = nn_check_all_read(&reader, prefix, known);
+    nn_reader_close(&reader);
     if (status)
         attn_bert_destroy(bert);
     else
@@ -168,14 +203,15 @@ static attn_status check_sequences(const attn_bert *bert, int64_t num_sequences,
                                    const int32_t *ids)
 {
     const attn_bert_config *c = &bert->config;
+    const int64_t most = c->positions - c->first_position;
     CHECK(nn_check_length("num_sequences", num_sequences, 0));
     CHECK(nn_check_offsets(num_sequences, offsets));
     for (int64_t s = 0; s < num_sequences; s++)
-        if (offsets[s + 1] - offsets[s] > c->positions)
+        if (offsets[s + 1] - offsets[s] > most)
             return attn_fail(ATTN_INVALID_ARGUMENT,
                              "offsets[%" PRId64 "] is %" PRId64 "; expected at most %" PRId64
                              ", as a sequence has no more than %" PRId64 " tokens",
-                             s + 1, offsets[s + 1], offsets[s] + c->positions, c->positions);
+                             s + 1, offsets[s + 1], offsets[s] + most, most);
     return nn_check_ids(ids, 0, offsets[num_sequences], c->vocabulary);
 }
 
@@ -185,7 +221,7 @@ static attn_status embed(const attn_bert *bert, int64_t num_sequences, const int
     const attn_bert_config *c = &bert->config;
     for (int64_t s = 0; s < num_sequences; s++)
         for (int64_t t = offsets[s]; t < offsets[s + 1]; t++)
-            positions[t] = (int32_t)(t - offsets[s]);
+            positions[t] = (int32_t)(c->first_position + t - offsets[s]);
     const attn_tensor words = attn_matrix(bert->words, c->vocabulary, c->d_model);
     const attn_tensor places = attn_matrix(bert->positions, c->positions, c->d_model);
     const attn_tensor gamma = attn_vector(bert->norm.gamma, c->d_model),
@@ -198,7 +234,7 @@ static attn_status embed(const attn_bert *bert, int64_t num_sequences, const int
 static attn_status check_weights(const attn_bert *bert, const attn_bert_outputs *outputs, int64_t tokens,
                                  const attn_tensor *hidden)
 {
-    for (int64_t l = 0; outputs && outputs->weights && l < bert->config.layers; l++) {
+    for (int64_t l = 0; outputs->weights && l < bert->config.layers; l++) {
         const attn_tensor *t = outputs->weights[l];
         if (!t)
             continue;
@@ -224,7 +260,7 @@ static attn_status run_blocks(const attn_bert *bert, const attn_ragged *ragged, 
     inputs.self = &params;
     inputs.num_threads = num_threads;
     for (int64_t layer = 0; layer < bert->config.layers; layer++) {
-        params.weights = outputs && outputs->weights ? outputs->weights[layer] : NULL;
+        params.weights = outputs->weights ? outputs->weights[layer] : NULL;
         CHECK(attn_block_forward(bert->blocks[layer], hidden, hidden, &inputs, pieces->block, pieces->block_size));
     }
     return ATTN_OK;
@@ -239,7 +275,9 @@ attn_status attn_bert_forward(const attn_bert *bert, int64_t num_sequences, cons
     CHECK(check_sequences(bert, num_sequences, offsets, ids));
     const int64_t tokens = offsets[num_sequences];
     CHECK(nn_check_output("hidden", hidden, 1, tokens, bert->config.d_model));
-    CHECK(check_weights(bert, outputs, tokens, hidden));
+    attn_bert_outputs wanted;
+    CHECK(attn_take_struct("outputs", &wanted, sizeof wanted, NN_BERT_OUTPUTS_FIRST, outputs));
+    CHECK(check_weights(bert, &wanted, tokens, hidden));
     CHECK(nn_check_threads(num_threads));
     struct nn_arena measured = {0};
     take_pieces(&measured, bert, num_sequences, tokens, offsets, num_threads);
@@ -249,7 +287,7 @@ attn_status attn_bert_forward(const attn_bert *bert, int64_t num_sequences, cons
     const attn_ragged ragged = ragged_of(num_sequences, offsets);
     attn_status status = embed(bert, num_sequences, offsets, ids, pieces.positions, hidden, num_threads);
     if (!status)
-        status = run_blocks(bert, &ragged, hidden, outputs, num_threads, &pieces);
+        status = run_blocks(bert, &ragged, hidden, &wanted, num_threads, &pieces);
     nn_workspace_close(&w);
     return status;
 }

@@ -9,6 +9,7 @@
 #include "nn/block.h"
 
 #include "nn/check.h"
+#include "nn/linear.h"
 #include "nn/mha.h"
 
 #include <inttypes.h>
@@ -38,8 +39,8 @@ static void take_pieces(struct nn_arena *arena, struct block_call *call, int64_t
     const attn_block *block = call->block;
     const attn_block_config *c = &block->config;
     const int64_t keys = inputs->cache ? inputs->cached + tokens : tokens;
-    call->normed = attn_btc(nn_take(arena, batch, tokens, c->attention.d_model, sizeof(float)), batch, tokens,
-                            c->attention.d_model);
+    call->normed = attn_btc(nn_take(arena, batch, tokens, block->attention.d_model, sizeof(float)), batch, tokens,
+                            block->attention.d_model);
     call->hidden = attn_btc(nn_take(arena, batch, tokens, c->d_ff, sizeof(float)), batch, tokens, c->d_ff);
     if (c->gated)
         call->hidden_2 = attn_btc(nn_take(arena, batch, tokens, c->d_ff, sizeof(float)), batch, tokens, c->d_ff);
@@ -53,11 +54,7 @@ static void take_pieces(struct nn_arena *arena, struct block_call *call, int64_t
 
 static attn_status take_inputs(attn_block_inputs *ours, const attn_block_inputs *theirs)
 {
-    *ours = attn_block_inputs_default();
-    if (theirs) {
-        CHECK(nn_check_struct("inputs", theirs->struct_size, sizeof *ours));
-        *ours = *theirs;
-    }
+    CHECK(attn_take_struct("inputs", ours, sizeof *ours, NN_BLOCK_INPUTS_FIRST, theirs));
     return nn_check_threads(ours->num_threads);
 }
 
@@ -85,7 +82,7 @@ static attn_status check_cross(const attn_block *block, const attn_block_inputs 
     if (!inputs->memory == !inputs->cross_kv)
         return attn_fail(ATTN_INVALID_ARGUMENT, "inputs.memory and inputs.cross_kv are %s; expected one of them",
                          inputs->memory ? "both set" : "both NULL");
-    const attn_mha_config c = attn_mha_sizes(block->cross);
+    const attn_mha_config c = *nn_mha_config(block->cross);
     const int64_t kv = c.kv_heads * (c.head_dim + c.value_dim);
     const char *name = inputs->memory ? "inputs.memory" : "inputs.cross_kv";
     const attn_tensor *t = inputs->memory ? inputs->memory : inputs->cross_kv;
@@ -102,7 +99,7 @@ static attn_status check_cache(const attn_block *block, const attn_block_inputs 
                              inputs->cached);
         return ATTN_OK;
     }
-    const attn_mha_config c = attn_mha_sizes(block->self);
+    const attn_mha_config c = *nn_mha_config(block->self);
     CHECK(nn_check_output("inputs.cache", inputs->cache, x->shape[0], NN_ANY, c.kv_heads * (c.head_dim + c.value_dim)));
     if (inputs->cached < 0 || inputs->cached > inputs->cache->shape[2] ||
         x->shape[2] > inputs->cache->shape[2] - inputs->cached)
@@ -124,7 +121,7 @@ static attn_status check_rotation(const attn_block *block, const attn_block_inpu
         return inputs->rope ? attn_fail(ATTN_INVALID_ARGUMENT, "inputs.rope is %d; expected 0 without a rotation",
                                         (int)inputs->rope)
                             : ATTN_OK;
-    const int64_t head_dim = attn_mha_sizes(block->self).head_dim;
+    const int64_t head_dim = nn_mha_config(block->self)->head_dim;
     CHECK(nn_check_activations("inputs.rotation", t, NN_ANY, x->shape[2], NN_ANY));
     CHECK(attn_check_one_or("inputs.rotation", t, 0, x->shape[0]));
     if (t->shape[3] % 2 != 0 || t->shape[3] > head_dim)
@@ -138,7 +135,7 @@ static attn_status check_rotation(const attn_block *block, const attn_block_inpu
 static attn_status check_call(const attn_block *block, const attn_tensor *x, const attn_tensor *out,
                               const attn_block_inputs *inputs)
 {
-    const int64_t d = block->config.attention.d_model;
+    const int64_t d = block->attention.d_model;
     CHECK(nn_check_activations("x", x, NN_ANY, NN_ANY, d));
     CHECK(nn_check_output("out", out, x->shape[0], x->shape[2], d));
     CHECK(attn_check_apart("out", out, "x", x, 1));
@@ -157,9 +154,10 @@ static attn_status check_block(const attn_block *block)
 static attn_status normalise(const struct block_call *call, const struct nn_norm *norm, const attn_tensor *x,
                              const attn_tensor *out)
 {
-    const attn_block_config *c = &call->block->config;
-    const attn_tensor gamma = attn_vector(norm->gamma, c->attention.d_model);
-    const attn_tensor beta = attn_vector(norm->beta, c->attention.d_model);
+    const attn_block *block = call->block;
+    const attn_block_config *c = &block->config;
+    const attn_tensor gamma = attn_vector(norm->gamma, block->attention.d_model);
+    const attn_tensor beta = attn_vector(norm->beta, block->attention.d_model);
     return attn_normalise(c->norm, x, norm->gamma ? &gamma : NULL, norm->beta ? &beta : NULL, c->eps, out,
                           call->num_threads);
 }
@@ -169,7 +167,7 @@ static attn_status run_network(struct block_call *call, const attn_tensor *x, co
 {
     const attn_block *block = call->block;
     const attn_block_config *c = &block->config;
-    attn_linear_options options = {.num_threads = call->num_threads};
+    attn_linear_options options = nn_linear_threads(call->num_threads);
     if (c->gated) {
         const attn_tensor *const outs[] = {&call->hidden, &call->hidden_2};
         CHECK(attn_linear_forward_parts(block->up, x, outs, &options));

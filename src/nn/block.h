@@ -6,6 +6,7 @@
 #define ATTN_NN_BLOCK_INTERNAL_H
 
 #include "attn/nn/block.h"
+#include "nn/names.h"
 
 /** A normalisation's weights as floats; NULL: none. */
 struct nn_norm {
@@ -13,11 +14,16 @@ struct nn_norm {
 };
 
 struct attn_block {
-    attn_block_config config; /**< completed */
+    attn_block_config config;  /**< completed; its attention is the next one */
+    attn_mha_config attention; /**< completed */
     attn_mha *self, *cross;
     attn_linear *up; /**< one part, or gate and up */
     attn_linear *down;
     struct nn_norm self_norm, cross_norm, ff_norm; /**< that of each sublayer */
 };
+
+/** attn_block_load() for a loader that reads more; everything behind prefix has to be the layer's. */
+attn_status nn_block_load(attn_block **block, const attn_block_config *config, struct nn_reader *reader,
+                          const char *prefix, attn_naming naming);
 
 #endif

@@ -5,7 +5,7 @@
 #include "nn/block.h"
 
 #include "nn/check.h"
-#include "nn/names.h"
+#include "nn/mha.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -60,20 +60,20 @@ static const struct names llama_names = {
 };
 
 /** A linear layer's or a norm's two tensors; the bias may be missing. */
-static attn_status get_pair(const attn_weights *weights, const char *prefix, const char *name, int64_t rows,
+static attn_status get_pair(struct nn_reader *reader, const char *prefix, const char *name, int64_t rows,
                             int64_t columns, attn_tensor *weight, attn_tensor *bias)
 {
     struct nn_prefix full;
     CHECK(nn_joined(&full, prefix, name));
-    CHECK(nn_get(weights, full.text, ".weight", rows, columns, weight));
-    return nn_get_optional(weights, full.text, ".bias", 0, rows ? rows : columns, bias);
+    CHECK(nn_get(reader, full.text, ".weight", rows, columns, weight));
+    return nn_get_optional(reader, full.text, ".bias", 0, rows ? rows : columns, bias);
 }
 
-static attn_status load_norm(struct nn_norm *norm, const struct attn_block *block, const attn_weights *weights,
+static attn_status load_norm(struct nn_norm *norm, const struct attn_block *block, struct nn_reader *reader,
                              const char *prefix, const char *name)
 {
     attn_tensor gamma, beta;
-    CHECK(get_pair(weights, prefix, name, 0, block->config.attention.d_model, &gamma, &beta));
+    CHECK(get_pair(reader, prefix, name, 0, block->attention.d_model, &gamma, &beta));
     if (beta.data && block->config.norm == ATTN_NORM_RMS)
         return attn_fail(ATTN_UNSUPPORTED, "%s%s.bias is in the weights; expected none with ATTN_NORM_RMS", prefix,
                          name);
@@ -81,68 +81,67 @@ static attn_status load_norm(struct nn_norm *norm, const struct attn_block *bloc
     return nn_copy_floats(&beta, &norm->beta);
 }
 
-static attn_status load_self(struct attn_block *block, const struct names *names, const attn_weights *weights,
+static attn_status load_self(struct attn_block *block, const struct names *names, struct nn_reader *reader,
                              const char *prefix)
 {
-    const attn_mha_config *c = &block->config.attention;
+    const attn_mha_config *c = &block->attention;
     if (!names->query) {
         struct nn_prefix full;
         CHECK(nn_joined(&full, prefix, names->self));
-        return attn_mha_load(&block->self, c, weights, full.text);
+        return nn_mha_load(&block->self, c, reader, full.text);
     }
     const int64_t q = c->heads * c->head_dim, k = c->kv_heads * c->head_dim, v = c->kv_heads * c->value_dim;
-    attn_mha_weights w;
-    CHECK(get_pair(weights, prefix, names->query, q, c->d_model, &w.w_q, &w.b_q));
-    CHECK(get_pair(weights, prefix, names->key, k, c->d_model, &w.w_k, &w.b_k));
-    CHECK(get_pair(weights, prefix, names->value, v, c->d_model, &w.w_v, &w.b_v));
-    CHECK(get_pair(weights, prefix, names->output, c->d_model, c->heads * c->value_dim, &w.w_o, &w.b_o));
+    attn_mha_weights w = attn_mha_weights_default();
+    CHECK(get_pair(reader, prefix, names->query, q, c->d_model, &w.w_q, &w.b_q));
+    CHECK(get_pair(reader, prefix, names->key, k, c->d_model, &w.w_k, &w.b_k));
+    CHECK(get_pair(reader, prefix, names->value, v, c->d_model, &w.w_v, &w.b_v));
+    CHECK(get_pair(reader, prefix, names->output, c->d_model, c->heads * c->value_dim, &w.w_o, &w.b_o));
     return attn_mha_create(&block->self, c, &w);
 }
 
-static attn_status load_cross(struct attn_block *block, const struct names *names, const attn_weights *weights,
+static attn_status load_cross(struct attn_block *block, const struct names *names, struct nn_reader *reader,
                               const char *prefix)
 {
-    attn_mha_config c = block->config.attention;
+    attn_mha_config c = block->attention;
     c.d_memory = block->config.d_memory;
     struct nn_prefix full;
     CHECK(nn_joined(&full, prefix, names->cross));
-    return attn_mha_load(&block->cross, &c, weights, full.text);
+    return nn_mha_load(&block->cross, &c, reader, full.text);
 }
 
-static attn_status load_network(struct attn_block *block, const struct names *names, const attn_weights *weights,
+static attn_status load_network(struct attn_block *block, const struct names *names, struct nn_reader *reader,
                                 const char *prefix)
 {
     const attn_block_config *c = &block->config;
-    const int64_t d = c->attention.d_model;
+    const int64_t d = block->attention.d_model;
     attn_tensor matrices[2], biases[2], down, down_bias;
     int parts = 0;
     if (c->gated) {
-        CHECK(get_pair(weights, prefix, names->gate, c->d_ff, d, &matrices[0], &biases[0]));
+        CHECK(get_pair(reader, prefix, names->gate, c->d_ff, d, &matrices[0], &biases[0]));
         parts = 1;
     }
-    CHECK(get_pair(weights, prefix, names->up, c->d_ff, d, &matrices[parts], &biases[parts]));
-    CHECK(get_pair(weights, prefix, names->down, d, c->d_ff, &down, &down_bias));
+    CHECK(get_pair(reader, prefix, names->up, c->d_ff, d, &matrices[parts], &biases[parts]));
+    CHECK(get_pair(reader, prefix, names->down, d, c->d_ff, &down, &down_bias));
     CHECK(attn_linear_create(&block->up, parts + 1, matrices, biases));
     return attn_linear_create(&block->down, 1, &down, &down_bias);
 }
 
-static attn_status complete_config(attn_block_config *c, const attn_block_config *theirs)
+static attn_status complete_config(attn_block_config *c, attn_mha_config *attention, const attn_block_config *theirs)
 {
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_block_config");
-    CHECK(nn_check_struct("config", theirs->struct_size, sizeof *c));
-    *c = *theirs;
-    CHECK(nn_complete_mha_config(&c->attention, &theirs->attention));
-    if (c->attention.d_out != c->attention.d_model)
+    CHECK(attn_take_struct("config", c, sizeof *c, NN_BLOCK_CONFIG_FIRST, theirs));
+    CHECK(nn_complete_mha_config(attention, "config.attention", c->attention));
+    if (attention->d_out != attention->d_model)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "config.attention.d_out is %" PRId64 "; expected 0 or d_model, %" PRId64
                          ", as x is added to it",
-                         c->attention.d_out, c->attention.d_model);
-    if (c->attention.d_memory != c->attention.d_model)
+                         attention->d_out, attention->d_model);
+    if (attention->d_memory != attention->d_model)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "config.attention.d_memory is %" PRId64 "; expected 0 or d_model, %" PRId64
                          ", as it is self-attention; config.d_memory is that of cross-attention",
-                         c->attention.d_memory, c->attention.d_model);
+                         attention->d_memory, attention->d_model);
     CHECK(nn_check_length("config.d_ff", c->d_ff, 1));
     CHECK(nn_check_activation("config.activation", c->activation));
     if ((unsigned)c->norm > ATTN_NORM_RMS)
@@ -153,7 +152,7 @@ static attn_status complete_config(attn_block_config *c, const attn_block_config
         return attn_fail(ATTN_INVALID_ARGUMENT, "config.d_memory is %" PRId64 "; expected 0 without cross",
                          c->d_memory);
     if (!c->d_memory)
-        c->d_memory = c->attention.d_model;
+        c->d_memory = attention->d_model;
     return ATTN_OK;
 }
 
@@ -172,17 +171,45 @@ static attn_status choose_names(const struct names **names, const attn_block_con
     return ATTN_OK;
 }
 
-static attn_status load_all(struct attn_block *block, const struct names *names, const attn_weights *weights,
+static attn_status load_all(struct attn_block *block, const struct names *names, struct nn_reader *reader,
                             const char *prefix)
 {
-    CHECK(load_self(block, names, weights, prefix));
-    CHECK(load_norm(&block->self_norm, block, weights, prefix, names->self_norm));
+    CHECK(load_self(block, names, reader, prefix));
+    CHECK(load_norm(&block->self_norm, block, reader, prefix, names->self_norm));
     if (block->config.cross) {
-        CHECK(load_cross(block, names, weights, prefix));
-        CHECK(load_norm(&block->cross_norm, block, weights, prefix, names->cross_norm));
+        CHECK(load_cross(block, names, reader, prefix));
+        CHECK(load_norm(&block->cross_norm, block, reader, prefix, names->cross_norm));
     }
-    CHECK(load_network(block, names, weights, prefix));
-    return load_norm(&block->ff_norm, block, weights, prefix, names->ff_norm);
+    CHECK(load_network(block, names, reader, prefix));
+    return load_norm(&block->ff_norm, block, reader, prefix, names->ff_norm);
+}
+
+/** What published files have behind a layer's prefix and need not be read; the header says why. */
+static const char *const llama_known[] = {"self_attn.rotary_emb.inv_freq", NULL};
+
+attn_status nn_block_load(attn_block **block_out, const attn_block_config *config, struct nn_reader *reader,
+                          const char *prefix, attn_naming naming)
+{
+    attn_block_config completed;
+    attn_mha_config attention;
+    const struct names *names = NULL;
+    CHECK(complete_config(&completed, &attention, config));
+    CHECK(choose_names(&names, &completed, naming));
+    attn_block *block = calloc(1, sizeof *block);
+    if (!block)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "a Transformer layer could not be allocated");
+    block->config = completed;
+    block->config.attention = &block->attention;
+    block->attention = attention;
+    attn_status status = load_all(block, names, reader, prefix);
+    /* Here, so that a model of another kind is refused after its first layer. */
+    if (!status)
+        status = nn_check_all_read(reader, prefix, naming == ATTN_NAMING_LLAMA ? llama_known : NULL);
+    if (status)
+        attn_block_destroy(block);
+    else
+        *block_out = block;
+    return status;
 }
 
 attn_status attn_block_load(attn_block **block_out, const attn_block_config *config, const attn_weights *weights,
@@ -191,20 +218,10 @@ attn_status attn_block_load(attn_block **block_out, const attn_block_config *con
     if (!block_out)
         return attn_fail(ATTN_INVALID_ARGUMENT, "block is NULL; expected where to put the layer");
     *block_out = NULL;
-    attn_block_config completed;
-    const struct names *names = NULL;
-    CHECK(complete_config(&completed, config));
-    CHECK(nn_check_weights_set(weights, prefix));
-    CHECK(choose_names(&names, &completed, naming));
-    attn_block *block = calloc(1, sizeof *block);
-    if (!block)
-        return attn_fail(ATTN_OUT_OF_MEMORY, "a Transformer layer could not be allocated");
-    block->config = completed;
-    const attn_status status = load_all(block, names, weights, prefix);
-    if (status)
-        attn_block_destroy(block);
-    else
-        *block_out = block;
+    struct nn_reader reader;
+    CHECK(nn_reader_open(&reader, "attn_block_load", weights, prefix));
+    const attn_status status = nn_block_load(block_out, config, &reader, prefix, naming);
+    nn_reader_close(&reader);
     return status;
 }
 

@@ -61,13 +61,6 @@ attn_status nn_check_threads(int num_threads)
     return ATTN_OK;
 }
 
-attn_status nn_check_struct(const char *name, size_t struct_size, size_t expected)
-{
-    if (struct_size != expected)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "%s.struct_size is %zu; expected %zu", name, struct_size, expected);
-    return ATTN_OK;
-}
-
 attn_status nn_check_length(const char *name, int64_t value, int64_t least)
 {
     if (value < least)

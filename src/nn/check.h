@@ -11,6 +11,25 @@
 #include "api/error.h"
 #include "attn/nn.h"
 
+/** Sizes of structs in their first versions, for attn_take_struct(). None ever changes: the fields named are the last
+ * of those versions. */
+enum nn_first_size {
+    NN_ALIGNMENT_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_alignment_config, v),
+    NN_BAHDANAU_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_bahdanau_config, b_hh),
+    NN_BERT_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_bert_config, first_position),
+    NN_BERT_OUTPUTS_FIRST = ATTN_FIRST_SIZE(attn_bert_outputs, weights),
+    NN_BLOCK_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_block_config, d_memory),
+    NN_BLOCK_INPUTS_FIRST = ATTN_FIRST_SIZE(attn_block_inputs, num_threads),
+    NN_DECODING_FIRST = ATTN_FIRST_SIZE(attn_decoding, num_threads),
+    NN_LINEAR_OPTIONS_FIRST = ATTN_FIRST_SIZE(attn_linear_options, num_threads),
+    NN_LLAMA_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_llama_config, tied),
+    NN_LSTM_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_lstm_config, bidirectional),
+    NN_MHA_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_mha_config, d_out),
+    NN_MHA_WEIGHTS_FIRST = ATTN_FIRST_SIZE(attn_mha_weights, b_o),
+    NN_ROPE_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_rope_config, high_freq_factor),
+    NN_TRANSFORMER_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_transformer_config, eos)
+};
+
 /** An expected length that may be anything. */
 #define NN_ANY ((int64_t)-1)
 
@@ -25,8 +44,6 @@ attn_status nn_check_matrix(const char *name, const attn_tensor *t, int64_t rows
 attn_status nn_check_vector(const char *name, const attn_tensor *t, int64_t n);
 /** That num_threads is not negative. */
 attn_status nn_check_threads(int num_threads);
-/** That struct_size is the size of a struct that this library knows. */
-attn_status nn_check_struct(const char *name, size_t struct_size, size_t expected);
 /** That a length is at least least. */
 attn_status nn_check_length(const char *name, int64_t value, int64_t least);
 /** That each of count lengths, or NULL, is from 0 to most, which is what meaning says. */
@@ -49,8 +66,8 @@ int nn_threads(int num_threads, double operations);
 /** An element of a matrix of weights, of any type and strides. */
 float nn_weight_at(const attn_tensor *t, int64_t row, int64_t column);
 
-/** A config with its defaults filled in, or what is wrong with it. */
-attn_status nn_complete_mha_config(attn_mha_config *completed, const attn_mha_config *config);
+/** A config with its defaults filled in, or what is wrong with it. name stands for the struct in sentences. */
+attn_status nn_complete_mha_config(attn_mha_config *completed, const char *name, const attn_mha_config *config);
 
 /** "weights[3]" and the like. */
 struct nn_name {

@@ -47,16 +47,16 @@ struct search {
 
 /* ------------------------------------------------------------------ checks -- */
 
-static attn_status check_decode(const attn_transformer *model, const attn_tensor *memory, const int64_t *lengths,
-                                const attn_decoding *how, const attn_hypothesis *best)
+static attn_status take_decoding(attn_decoding *how, const attn_transformer *model, const attn_tensor *memory,
+                                 const int64_t *lengths, const attn_decoding *theirs, const attn_hypothesis *best)
 {
     if (!model)
         return attn_fail(ATTN_INVALID_ARGUMENT, "model is NULL; expected an encoder-decoder");
     const attn_transformer_config *c = &model->config;
     CHECK(nn_transformer_check_memory(model, memory, lengths));
-    if (!how)
+    if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "decoding is NULL; expected an attn_decoding with max_length set");
-    CHECK(nn_check_struct("decoding", how->struct_size, sizeof *how));
+    CHECK(attn_take_struct("decoding", how, sizeof *how, NN_DECODING_FIRST, theirs));
     if (how->beams < 0 || how->beams > c->target_vocabulary)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "decoding.beams is %" PRId64 "; expected 0 to %" PRId64 ", the target tokens known",
@@ -240,12 +240,13 @@ static attn_status decode_all(struct search *s, const attn_tensor *memory, const
 attn_status attn_transformer_decode(const attn_transformer *model, const attn_tensor *memory, const int64_t *lengths,
                                     const attn_decoding *decoding, attn_hypothesis *best)
 {
-    CHECK(check_decode(model, memory, lengths, decoding, best));
-    struct search s = {.how = decoding, .beams = decoding->beams ? decoding->beams : 1};
+    attn_decoding how;
+    CHECK(take_decoding(&how, model, memory, lengths, decoding, best));
+    struct search s = {.how = &how, .beams = how.beams ? how.beams : 1};
     s.decoder.model = model;
-    s.decoder.capacity = decoding->max_length;
+    s.decoder.capacity = how.max_length;
     s.decoder.most_rows = s.beams;
-    s.decoder.num_threads = decoding->num_threads;
+    s.decoder.num_threads = how.num_threads;
     struct nn_arena measured = {0};
     struct nn_workspace w;
     take_pieces(&s, &measured, memory->shape[0], memory->shape[2]);

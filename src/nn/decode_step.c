@@ -5,6 +5,7 @@
  * A hypothesis that has ended has no row, so a step costs what lives.
  */
 #include "nn/decode.h"
+#include "nn/mha.h"
 
 #include "nn/check.h"
 
@@ -13,7 +14,7 @@
 /** Channels of a cached token: keys and values of all heads. */
 static int64_t kv_channels(const attn_transformer *model)
 {
-    const attn_mha_config c = attn_mha_sizes(attn_block_attention(model->decoder[0]));
+    const attn_mha_config c = *nn_mha_config(attn_block_attention(model->decoder[0]));
     return c.kv_heads * (c.head_dim + c.value_dim);
 }
 

@@ -13,7 +13,7 @@
  * and gives no promise that a row's bits stay the same among other rows.
  * docs/layers.md has the figures.
  */
-#include "attn/nn/linear.h"
+#include "nn/linear.h"
 
 #include "driver/ranges.h"
 #include "nn/check.h"
@@ -255,15 +255,15 @@ static void run_product(struct product *product, const attn_tensor *x, int num_t
 }
 
 /** Checks what the two products have in common. */
-static attn_status check_product(const attn_linear *linear, const attn_tensor *x, const attn_linear_options *options)
+static attn_status check_product(const attn_linear *linear, const attn_tensor *x, attn_linear_options *ours,
+                                 const attn_linear_options *options)
 {
     if (!linear)
         return attn_fail(ATTN_INVALID_ARGUMENT, "linear is NULL; expected a layer");
     CHECK(nn_check_activations("x", x, NN_ANY, NN_ANY, linear->inputs));
-    if (!options)
-        return ATTN_OK;
-    CHECK(nn_check_activation("options.activation", options->activation));
-    return nn_check_threads(options->num_threads);
+    CHECK(attn_take_struct("options", ours, sizeof *ours, NN_LINEAR_OPTIONS_FIRST, options));
+    CHECK(nn_check_activation("options.activation", ours->activation));
+    return nn_check_threads(ours->num_threads);
 }
 
 static attn_status check_out(const char *name, const attn_tensor *out, const attn_tensor *x, int64_t outputs)
@@ -272,35 +272,43 @@ static attn_status check_out(const char *name, const attn_tensor *out, const att
     return attn_check_apart(name, out, "x", x, 0);
 }
 
+void nn_linear_run(const attn_linear *linear, const attn_tensor *x, const attn_tensor *const *outs,
+                   const attn_linear_options *options)
+{
+    struct product product = {
+        .linear = linear,
+        .outs = outs,
+        .residual = options->residual,
+        .activation = options->activation,
+    };
+    run_product(&product, x, options->num_threads);
+}
+
 attn_status attn_linear_forward(const attn_linear *linear, const attn_tensor *x, const attn_tensor *out,
                                 const attn_linear_options *options)
 {
-    CHECK(check_product(linear, x, options));
+    attn_linear_options ours;
+    CHECK(check_product(linear, x, &ours, options));
     if (linear->num_parts != 1)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "linear has %" PRId64 " parts; expected 1, or a call of attn_linear_forward_parts()",
                          linear->num_parts);
     CHECK(check_out("out", out, x, linear->parts[0].outputs));
-    const attn_tensor *residual = options ? options->residual : NULL;
-    if (residual) {
-        CHECK(nn_check_activations("options.residual", residual, x->shape[0], x->shape[2], linear->parts[0].outputs));
-        CHECK(attn_check_apart("out", out, "options.residual", residual, 1));
+    if (ours.residual) {
+        CHECK(nn_check_activations("options.residual", ours.residual, x->shape[0], x->shape[2],
+                                   linear->parts[0].outputs));
+        CHECK(attn_check_apart("out", out, "options.residual", ours.residual, 1));
     }
-    struct product product = {
-        .linear = linear,
-        .outs = &out,
-        .residual = residual,
-        .activation = options ? options->activation : ATTN_ACTIVATION_NONE,
-    };
-    run_product(&product, x, options ? options->num_threads : 0);
+    nn_linear_run(linear, x, &out, &ours);
     return ATTN_OK;
 }
 
 attn_status attn_linear_forward_parts(const attn_linear *linear, const attn_tensor *x, const attn_tensor *const *outs,
                                       const attn_linear_options *options)
 {
-    CHECK(check_product(linear, x, options));
-    if (options && options->residual)
+    attn_linear_options ours;
+    CHECK(check_product(linear, x, &ours, options));
+    if (ours.residual)
         return attn_fail(ATTN_UNSUPPORTED, "options.residual is set; expected NULL with several parts");
     if (!outs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "outs is NULL; expected %" PRId64 " tensors", linear->num_parts);
@@ -313,11 +321,6 @@ attn_status attn_linear_forward_parts(const attn_linear *linear, const attn_tens
             if (outs[before])
                 CHECK(attn_check_apart(name.text, outs[p], nn_name_of("outs", before, NULL).text, outs[before], 0));
     }
-    struct product product = {
-        .linear = linear,
-        .outs = outs,
-        .activation = options ? options->activation : ATTN_ACTIVATION_NONE,
-    };
-    run_product(&product, x, options ? options->num_threads : 0);
+    nn_linear_run(linear, x, outs, &ours);
     return ATTN_OK;
 }

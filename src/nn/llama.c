@@ -10,6 +10,7 @@
 
 #include "nn/block.h"
 #include "nn/check.h"
+#include "nn/linear.h"
 #include "nn/memory.h"
 #include "nn/names.h"
 
@@ -17,7 +18,8 @@
 #include <stdlib.h>
 
 struct attn_llama {
-    attn_llama_config config; /* completed */
+    attn_llama_config config; /* completed; its rope is the next one */
+    attn_rope_config rope;    /* completed */
     float *embedding;         /* [vocabulary][d_model] */
     struct nn_norm norm;
     attn_linear *head;
@@ -36,42 +38,43 @@ struct attn_llama_session {
 /* ----------------------------------------------------------------- loading -- */
 
 /** Fills in defaults, and checks what the layers do not check themselves. */
-static attn_status complete_config(attn_llama_config *c, const attn_llama_config *theirs)
+static attn_status complete_config(attn_llama_config *c, attn_rope_config *rope, const attn_llama_config *theirs)
 {
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_llama_config");
-    CHECK(nn_check_struct("config", theirs->struct_size, sizeof *c));
-    *c = *theirs;
+    CHECK(attn_take_struct("config", c, sizeof *c, NN_LLAMA_CONFIG_FIRST, theirs));
     CHECK(nn_check_length("config.layers", c->layers, 1));
     CHECK(nn_check_length("config.vocabulary", c->vocabulary, 1));
+    attn_mha_config given = attn_mha_config_default(), attention;
+    given.d_model = c->d_model;
+    given.heads = c->heads;
+    given.kv_heads = c->kv_heads;
+    given.head_dim = c->head_dim;
+    CHECK(nn_complete_mha_config(&attention, "config", &given));
+    c->kv_heads = attention.kv_heads;
+    c->head_dim = attention.head_dim;
+    CHECK(attn_take_struct("config.rope", rope, sizeof *rope, NN_ROPE_CONFIG_FIRST, c->rope));
+    if (!rope->pairs)
+        rope->pairs = c->head_dim / 2;
+    if (rope->pairs < 1 || rope->pairs > c->head_dim / 2)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "config.rope.pairs is %" PRId64 "; expected 1 to %" PRId64 ", half of the head size",
+                         rope->pairs, c->head_dim / 2);
+    /* The other fields of rope: a table without rows checks them. */
+    CHECK(attn_rope_table(rope, NULL, 0, NULL));
+    return attn_check_count("config.layers", sizeof(attn_block *), c->layers, 1, 1);
+}
+
+static attn_status load_blocks(attn_llama *llama, struct nn_reader *reader)
+{
+    const attn_llama_config *c = &llama->config;
     attn_mha_config attention = attn_mha_config_default();
+    attn_block_config block = attn_block_config_default();
     attention.d_model = c->d_model;
     attention.heads = c->heads;
     attention.kv_heads = c->kv_heads;
     attention.head_dim = c->head_dim;
-    CHECK(nn_complete_mha_config(&attention, &attention));
-    c->kv_heads = attention.kv_heads;
-    c->head_dim = attention.head_dim;
-    CHECK(nn_check_struct("config.rope", c->rope.struct_size, sizeof c->rope));
-    if (!c->rope.pairs)
-        c->rope.pairs = c->head_dim / 2;
-    if (c->rope.pairs < 1 || c->rope.pairs > c->head_dim / 2)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "config.rope.pairs is %" PRId64 "; expected 1 to %" PRId64 ", half of the head size",
-                         c->rope.pairs, c->head_dim / 2);
-    /* The other fields of rope: a table without rows checks them. */
-    CHECK(attn_rope_table(&c->rope, NULL, 0, NULL));
-    return attn_check_count("config.layers", sizeof(attn_block *), c->layers, 1, 1);
-}
-
-static attn_status load_blocks(attn_llama *llama, const attn_weights *weights)
-{
-    const attn_llama_config *c = &llama->config;
-    attn_block_config block = attn_block_config_default();
-    block.attention.d_model = c->d_model;
-    block.attention.heads = c->heads;
-    block.attention.kv_heads = c->kv_heads;
-    block.attention.head_dim = c->head_dim;
+    block.attention = &attention;
     block.d_ff = c->d_ff;
     block.activation = ATTN_ACTIVATION_SILU;
     block.gated = 1;
@@ -81,26 +84,31 @@ static attn_status load_blocks(attn_llama *llama, const attn_weights *weights)
     for (int64_t layer = 0; layer < c->layers; layer++) {
         struct nn_prefix name;
         CHECK(nn_numbered(&name, "", "model.layers.", layer));
-        CHECK(attn_block_load(&llama->blocks[layer], &block, weights, name.text, ATTN_NAMING_LLAMA));
+        CHECK(nn_block_load(&llama->blocks[layer], &block, reader, name.text, ATTN_NAMING_LLAMA));
     }
     return ATTN_OK;
 }
 
-static attn_status load_all(attn_llama *llama, const attn_weights *weights)
+static attn_status load_all(attn_llama *llama, struct nn_reader *reader)
 {
     const attn_llama_config *c = &llama->config;
     attn_tensor embedding, gamma, head;
-    CHECK(load_blocks(llama, weights));
-    CHECK(attn_weights_get(weights, "model.embed_tokens.weight", c->vocabulary, c->d_model, &embedding));
-    CHECK(attn_weights_get(weights, "model.norm.weight", 0, c->d_model, &gamma));
+    CHECK(load_blocks(llama, reader));
+    CHECK(nn_get(reader, "", "model.embed_tokens.weight", c->vocabulary, c->d_model, &embedding));
+    CHECK(nn_get(reader, "", "model.norm.weight", 0, c->d_model, &gamma));
     if (c->tied)
         head = embedding;
     else
-        CHECK(attn_weights_get(weights, "lm_head.weight", c->vocabulary, c->d_model, &head));
+        CHECK(nn_get(reader, "", "lm_head.weight", c->vocabulary, c->d_model, &head));
     CHECK(nn_copy_floats(&embedding, &llama->embedding));
     CHECK(nn_copy_floats(&gamma, &llama->norm.gamma));
     return attn_linear_create(&llama->head, 1, &head, NULL);
 }
+
+/** Not read; the header says why. */
+static const char *const known[] = {"model.rotary_emb.inv_freq", "model.layers.*.self_attn.rotary_emb.inv_freq", NULL};
+static const char *const known_tied[] = {"model.rotary_emb.inv_freq", "model.layers.*.self_attn.rotary_emb.inv_freq",
+                                         "lm_head.weight", NULL};
 
 attn_status attn_llama_load(attn_llama **llama_out, const attn_llama_config *config, const attn_weights *weights)
 {
@@ -108,14 +116,25 @@ attn_status attn_llama_load(attn_llama **llama_out, const attn_llama_config *con
         return attn_fail(ATTN_INVALID_ARGUMENT, "llama is NULL; expected where to put the decoder");
     *llama_out = NULL;
     attn_llama_config completed;
-    CHECK(complete_config(&completed, config));
-    CHECK(nn_check_weights_set(weights, ""));
+    attn_rope_config rope;
+    struct nn_reader reader;
+    CHECK(complete_config(&completed, &rope, config));
+    CHECK(nn_reader_open(&reader, "attn_llama_load", weights, ""));
     attn_llama *llama = calloc(1, sizeof *llama + (size_t)completed.layers * sizeof *llama->blocks);
-    if (!llama)
-        return attn_fail(ATTN_OUT_OF_MEMORY, "a decoder of %" PRId64 " layers could not be allocated",
-                         completed.layers);
-    llama->config = completed;
-    const attn_status status = load_all(llama, weights);
+    attn_status status = ATTN_OK;
+    if (llama) {
+        llama->config = completed;
+        llama->config.rope = &llama->rope;
+        llama->rope = rope;
+    } else {
+        status =
+            attn_fail(ATTN_OUT_OF_MEMORY, "a decoder of %" PRId64 " layers could not be allocated", completed.layers);
+    }
+    if (!status)
+        status = load_all(llama, &reader);
+    if (!status)
+        status = nn_check_all_read(&reader, "", completed.tied ? known_tied : known);
+    nn_reader_close(&reader);
     if (status)
         attn_llama_destroy(llama);
     else
@@ -149,14 +168,14 @@ static attn_status allocate_session(attn_llama_session *session)
     /* Cannot overflow: the packed weights of as many layers are in memory. */
     const int64_t channels = c->layers * kv_channels(session->llama);
     CHECK(attn_check_count("capacity", sizeof(float), session->batch, session->capacity, channels));
-    CHECK(attn_check_count("capacity", sizeof(float), session->capacity, 2 * c->rope.pairs, 1));
+    CHECK(attn_check_count("capacity", sizeof(float), session->capacity, 2 * c->rope->pairs, 1));
     session->cache = malloc((size_t)(session->batch * session->capacity * channels) * sizeof(float));
-    session->rotations = malloc((size_t)(session->capacity * 2 * c->rope.pairs) * sizeof(float));
+    session->rotations = malloc((size_t)(session->capacity * 2 * c->rope->pairs) * sizeof(float));
     if (!session->cache || !session->rotations)
         return attn_fail(ATTN_OUT_OF_MEMORY,
                          "a cache for %" PRId64 " sequences of %" PRId64 " tokens could not be allocated",
                          session->batch, session->capacity);
-    return attn_rope_table(&c->rope, NULL, session->capacity, session->rotations);
+    return attn_rope_table(c->rope, NULL, session->capacity, session->rotations);
 }
 
 attn_status attn_llama_session_create(attn_llama_session **session_out, const attn_llama *llama, int64_t batch,
@@ -278,7 +297,7 @@ static attn_status generate(const attn_llama *llama, const attn_tensor *hidden, 
                             int num_threads)
 {
     const attn_tensor gamma = attn_vector(llama->norm.gamma, llama->config.d_model);
-    const attn_linear_options options = {.num_threads = num_threads};
+    const attn_linear_options options = nn_linear_threads(num_threads);
     attn_tensor wanted = *hidden;
     wanted.shape[2] = logits->shape[2];
     wanted.data = (float *)wanted.data + (hidden->shape[2] - logits->shape[2]) * hidden->stride[2];
@@ -294,7 +313,7 @@ attn_status attn_llama_forward(attn_llama_session *session, int64_t tokens, cons
     const attn_llama_config *c = &llama->config;
     attn_tensor cache = cache_of(session, 0);
     const attn_tensor rotation =
-        attn_btc(session->rotations + session->length * 2 * c->rope.pairs, 1, tokens, 2 * c->rope.pairs);
+        attn_btc(session->rotations + session->length * 2 * c->rope->pairs, 1, tokens, 2 * c->rope->pairs);
     attn_params params = attn_params_default();
     attn_block_inputs inputs = attn_block_inputs_default();
     params.causal = ATTN_CAUSAL_BOTTOM_RIGHT;

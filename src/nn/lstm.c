@@ -21,9 +21,9 @@
  * are thrown away. The reverse direction walks down from the last token of the
  * longest sequence, and others join at theirs.
  */
-#include "attn/nn/linear.h"
 #include "driver/ranges.h"
 #include "nn/check.h"
+#include "nn/linear.h"
 #include "nn/lstm.h"
 #include "nn/memory.h"
 
@@ -183,18 +183,16 @@ static void run_cells(const void *context, int64_t first, int64_t end_)
 /* Operations of a cell for each channel, in the units of nn_threads(). */
 #define CELL_OPERATIONS 20
 
-/**
- * What h gives to the gates of one token, and the cells. gates is that token of all sequences of the group. Products of
- * tensors that have been checked, in memory of our own, do not fail.
- */
+/** What h gives to the gates of one token, and the cells. gates is that token of all sequences of the group. */
 static void run_step(const struct group *g, const attn_tensor *gates, int64_t token)
 {
     const struct pass *p = g->pass;
     const int64_t hidden = p->lstm->hidden;
     const attn_tensor h = attn_btc(row_of(g, p->pieces.h, g->first), g->count, 1, hidden);
-    const attn_linear_options options = {.residual = gates, .num_threads = g->threads};
+    attn_linear_options options = nn_linear_threads(g->threads);
     const struct cells cells = {g, gates->data, gates->stride[0], token};
-    attn_linear_forward(p->layer->from_h[g->direction], &h, gates, &options);
+    options.residual = gates;
+    nn_linear_run(p->layer->from_h[g->direction], &h, &gates, &options);
     attn_run_ranges(g->count, nn_threads(g->threads, (double)g->count * (double)hidden * CELL_OPERATIONS), run_cells,
                     &cells);
 }
@@ -212,7 +210,8 @@ static void run_chunk(const struct group *g, int64_t first, int64_t count)
     x.shape[0] = g->count;
     x.shape[2] = count;
     outs[g->direction] = &gates;
-    attn_linear_forward_parts(p->layer->from_x, &x, outs, &(attn_linear_options){.num_threads = g->threads});
+    const attn_linear_options options = nn_linear_threads(g->threads);
+    nn_linear_run(p->layer->from_x, &x, outs, &options);
     step.shape[2] = 1;
     for (int64_t s = 0; s < count; s++) {
         const int64_t t = g->direction ? count - 1 - s : s;

@@ -18,7 +18,7 @@ struct attn_lstm {
     struct nn_lstm_layer layers[];
 };
 
-/** That the sizes are those of an LSTM, and can be multiplied. */
-attn_status nn_check_lstm_config(const attn_lstm_config *config);
+/** A config whose sizes are those of an LSTM, and can be multiplied. */
+attn_status nn_take_lstm_config(attn_lstm_config *ours, const attn_lstm_config *config);
 
 #endif

@@ -20,11 +20,11 @@ static int64_t directions_of(const attn_lstm_config *c)
     return c->bidirectional ? 2 : 1;
 }
 
-attn_status nn_check_lstm_config(const attn_lstm_config *c)
+attn_status nn_take_lstm_config(attn_lstm_config *c, const attn_lstm_config *theirs)
 {
-    if (!c)
+    if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected the sizes of an LSTM");
-    CHECK(nn_check_struct("config", c->struct_size, sizeof *c));
+    CHECK(attn_take_struct("config", c, sizeof *c, NN_LSTM_CONFIG_FIRST, theirs));
     CHECK(nn_check_length("config.input", c->input, 1));
     CHECK(nn_check_length("config.hidden", c->hidden, 1));
     CHECK(nn_check_length("config.layers", c->layers, 0));
@@ -90,17 +90,18 @@ attn_status attn_lstm_create(attn_lstm **lstm_out, const attn_lstm_config *confi
     if (!lstm_out)
         return attn_fail(ATTN_INVALID_ARGUMENT, "lstm is NULL; expected where to put the LSTM");
     *lstm_out = NULL;
-    CHECK(nn_check_lstm_config(config));
-    CHECK(check_weights(config, weights));
-    const int64_t layers = layers_of(config);
+    attn_lstm_config ours;
+    CHECK(nn_take_lstm_config(&ours, config));
+    CHECK(check_weights(&ours, weights));
+    const int64_t layers = layers_of(&ours);
     struct attn_lstm *lstm = calloc(1, sizeof *lstm + (size_t)layers * sizeof *lstm->layers);
     if (!lstm)
         return attn_fail(ATTN_OUT_OF_MEMORY, "an LSTM of %" PRId64 " layers could not be allocated", layers);
     lstm->kernels = attn_nn_kernels_active();
-    lstm->input = config->input;
-    lstm->hidden = config->hidden;
+    lstm->input = ours.input;
+    lstm->hidden = ours.hidden;
     lstm->num_layers = layers;
-    lstm->directions = directions_of(config);
+    lstm->directions = directions_of(&ours);
     const attn_status status = pack(lstm, weights);
     if (status) {
         attn_lstm_destroy(lstm);

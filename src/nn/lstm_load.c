@@ -10,7 +10,7 @@
 
 /** Where a direction of a layer is among the names. */
 struct place {
-    const attn_weights *weights;
+    struct nn_reader *reader;
     const char *prefix;
     int64_t layer, direction;
 };
@@ -29,7 +29,7 @@ static struct parameter parameter_of(const struct place *place, const char *kind
 
 static attn_status get(const struct place *place, const char *kind, int64_t rows, int64_t columns, attn_tensor *tensor)
 {
-    return nn_get(place->weights, place->prefix, parameter_of(place, kind).text, rows, columns, tensor);
+    return nn_get(place->reader, place->prefix, parameter_of(place, kind).text, rows, columns, tensor);
 }
 
 static attn_status get_direction(const struct place *place, const attn_lstm_config *config, int biases,
@@ -45,17 +45,40 @@ static attn_status get_direction(const struct place *place, const attn_lstm_conf
 }
 
 /** Whether there is any bias: PyTorch has all of them or none, so then all are asked for. */
-static int has_biases(const attn_weights *weights, const char *prefix, int64_t layers, int64_t directions)
+static int has_biases(struct nn_reader *reader, const char *prefix, int64_t layers, int64_t directions)
 {
     for (int64_t i = 0; i < layers * directions; i++) {
-        const struct place place = {weights, prefix, i / directions, i % directions};
-        if (!nn_has(weights, prefix, parameter_of(&place, "weight_ih").text))
+        const struct place place = {reader, prefix, i / directions, i % directions};
+        if (!nn_has(reader, prefix, parameter_of(&place, "weight_ih").text))
             return 0; /* which will be said, however many layers config names */
-        if (nn_has(weights, prefix, parameter_of(&place, "bias_ih").text) ||
-            nn_has(weights, prefix, parameter_of(&place, "bias_hh").text))
+        if (nn_has(reader, prefix, parameter_of(&place, "bias_ih").text) ||
+            nn_has(reader, prefix, parameter_of(&place, "bias_hh").text))
             return 1;
     }
     return 0;
+}
+
+static attn_status load(attn_lstm **lstm, const attn_lstm_config *config, struct nn_reader *reader, const char *prefix)
+{
+    if (nn_has(reader, prefix, "weight_hr_l0"))
+        return attn_fail(ATTN_UNSUPPORTED, "weights has %sweight_hr_l0; an LSTM with proj_size is not supported",
+                         prefix);
+    const int64_t layers = config->layers ? config->layers : 1, directions = config->bidirectional ? 2 : 1;
+    const int biases = has_biases(reader, prefix, layers, directions);
+    attn_lstm_weights *found = calloc((size_t)layers, (size_t)directions * sizeof *found);
+    if (!found)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "views of %" PRId64 " layers could not be allocated", layers);
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < layers * directions && !status; i++) {
+        const struct place place = {reader, prefix, i / directions, i % directions};
+        status = get_direction(&place, config, biases, &found[i]);
+    }
+    if (!status)
+        status = nn_check_all_read(reader, prefix, NULL);
+    if (!status)
+        status = attn_lstm_create(lstm, config, found);
+    free(found);
+    return status;
 }
 
 attn_status attn_lstm_load(attn_lstm **lstm, const attn_lstm_config *config, const attn_weights *weights,
@@ -64,23 +87,11 @@ attn_status attn_lstm_load(attn_lstm **lstm, const attn_lstm_config *config, con
     if (!lstm)
         return attn_fail(ATTN_INVALID_ARGUMENT, "lstm is NULL; expected where to put the LSTM");
     *lstm = NULL;
-    CHECK(nn_check_lstm_config(config));
-    CHECK(nn_check_weights_set(weights, prefix));
-    if (nn_has(weights, prefix, "weight_hr_l0"))
-        return attn_fail(ATTN_UNSUPPORTED, "weights has %sweight_hr_l0; an LSTM with proj_size is not supported",
-                         prefix);
-    const int64_t layers = config->layers ? config->layers : 1, directions = config->bidirectional ? 2 : 1;
-    const int biases = has_biases(weights, prefix, layers, directions);
-    attn_lstm_weights *found = calloc((size_t)layers, (size_t)directions * sizeof *found);
-    if (!found)
-        return attn_fail(ATTN_OUT_OF_MEMORY, "views of %" PRId64 " layers could not be allocated", layers);
-    attn_status status = ATTN_OK;
-    for (int64_t i = 0; i < layers * directions && !status; i++) {
-        const struct place place = {weights, prefix, i / directions, i % directions};
-        status = get_direction(&place, config, biases, &found[i]);
-    }
-    if (!status)
-        status = attn_lstm_create(lstm, config, found);
-    free(found);
+    attn_lstm_config ours;
+    struct nn_reader reader;
+    CHECK(nn_take_lstm_config(&ours, config));
+    CHECK(nn_reader_open(&reader, "attn_lstm_load", weights, prefix));
+    const attn_status status = load(lstm, &ours, &reader, prefix);
+    nn_reader_close(&reader);
     return status;
 }

@@ -13,6 +13,7 @@
 #include "nn/mha.h"
 
 #include "nn/check.h"
+#include "nn/linear.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -29,12 +30,11 @@ struct attn_mha {
 
 /* ------------------------------------------------------------------ making -- */
 
-attn_status nn_complete_mha_config(attn_mha_config *c, const attn_mha_config *theirs)
+attn_status nn_complete_mha_config(attn_mha_config *c, const char *name, const attn_mha_config *theirs)
 {
     if (!theirs)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_mha_config");
-    CHECK(nn_check_struct("config", theirs->struct_size, sizeof *c));
-    *c = *theirs;
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected an attn_mha_config", name);
+    CHECK(attn_take_struct(name, c, sizeof *c, NN_MHA_CONFIG_FIRST, theirs));
     CHECK(nn_check_length("config.d_model", c->d_model, 1));
     CHECK(nn_check_length("config.heads", c->heads, 1));
     CHECK(nn_check_length("config.kv_heads", c->kv_heads, 0));
@@ -73,8 +73,6 @@ attn_status nn_complete_mha_config(attn_mha_config *c, const attn_mha_config *th
 
 static attn_status check_weights(const attn_mha_config *c, const attn_mha_weights *w)
 {
-    if (!w)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "weights is NULL; expected an attn_mha_weights");
     const int64_t q = c->heads * c->head_dim, k = c->kv_heads * c->head_dim, v = c->kv_heads * c->value_dim;
     const struct {
         const char *matrix_name, *bias_name;
@@ -112,13 +110,17 @@ attn_status attn_mha_create(attn_mha **mha_out, const attn_mha_config *config, c
         return attn_fail(ATTN_INVALID_ARGUMENT, "mha is NULL; expected where to put the layer");
     *mha_out = NULL;
     attn_mha_config completed;
-    CHECK(nn_complete_mha_config(&completed, config));
-    CHECK(check_weights(&completed, weights));
+    attn_mha_weights ours;
+    CHECK(nn_complete_mha_config(&completed, "config", config));
+    if (!weights)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "weights is NULL; expected an attn_mha_weights");
+    CHECK(attn_take_struct("weights", &ours, sizeof ours, NN_MHA_WEIGHTS_FIRST, weights));
+    CHECK(check_weights(&completed, &ours));
     attn_mha *mha = calloc(1, sizeof *mha);
     if (!mha)
         return attn_fail(ATTN_OUT_OF_MEMORY, "a layer of multi-head attention could not be allocated");
     mha->config = completed;
-    const attn_status status = make_linears(mha, weights);
+    const attn_status status = make_linears(mha, &ours);
     if (status)
         attn_mha_destroy(mha);
     else
@@ -137,9 +139,23 @@ void attn_mha_destroy(attn_mha *mha)
     free(mha);
 }
 
-attn_mha_config attn_mha_sizes(const attn_mha *mha)
+const attn_mha_config *nn_mha_config(const attn_mha *mha)
 {
-    return mha->config;
+    return &mha->config;
+}
+
+attn_status attn_mha_sizes(const attn_mha *mha, attn_mha_config *sizes)
+{
+    attn_mha_config known;
+    if (!mha)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "mha is NULL; expected a layer");
+    if (!sizes)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "sizes is NULL; expected an attn_mha_config");
+    CHECK(attn_take_struct("sizes", &known, sizeof known, NN_MHA_CONFIG_FIRST, sizes));
+    const size_t size = sizes->struct_size;
+    memcpy(sizes, &mha->config, size < sizeof known ? size : sizeof known);
+    sizes->struct_size = size;
+    return ATTN_OK;
 }
 
 /* ------------------------------------------------------- views and memory -- */
@@ -233,7 +249,7 @@ static attn_status project(const attn_mha *mha, const attn_tensor *x, const attn
                            const attn_tensor *kv, int num_threads)
 {
     const attn_mha_config *c = &mha->config;
-    const attn_linear_options options = {.num_threads = num_threads};
+    const attn_linear_options options = nn_linear_threads(num_threads);
     const attn_tensor *outs[NUM_PARTS] = {q};
     attn_tensor k, v;
     if (kv) {
@@ -286,7 +302,8 @@ attn_status nn_mha_run(const attn_mha *mha, const struct nn_mha_call *call, cons
         }
     }
     CHECK(attn_forward_in(&t.q, &t.k, &t.v, &t.out, call->params, pieces->core, pieces->core_size));
-    const attn_linear_options options = {.residual = call->residual, .num_threads = num_threads};
+    attn_linear_options options = nn_linear_threads(num_threads);
+    options.residual = call->residual;
     return attn_linear_forward(mha->o, &t.heads_rows, call->out, &options);
 }
 

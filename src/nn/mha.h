@@ -10,6 +10,13 @@
 #include "attn/nn/mha.h"
 #include "attn/rope.h"
 #include "nn/memory.h"
+#include "nn/names.h"
+
+/** The sizes of a layer with defaults filled in. */
+const attn_mha_config *nn_mha_config(const attn_mha *mha);
+
+/** attn_mha_load() with a completed config, for a loader that reads more. */
+attn_status nn_mha_load(attn_mha **mha, const attn_mha_config *config, struct nn_reader *reader, const char *prefix);
 
 /** One pass through a layer. Exactly one of these is where keys and values are from: x, memory, kv. */
 struct nn_mha_call {

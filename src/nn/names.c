@@ -5,18 +5,53 @@
 #include "nn/names.h"
 
 #include "nn/check.h"
+#include "nn/weights_set.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-attn_status nn_check_weights_set(const attn_weights *weights, const char *prefix)
+attn_status nn_reader_open(struct nn_reader *reader, const char *loader, const attn_weights *weights,
+                           const char *prefix)
 {
     if (!weights)
         return attn_fail(ATTN_INVALID_ARGUMENT, "weights is NULL; expected a set of named tensors");
     if (!prefix)
         return attn_fail(ATTN_INVALID_ARGUMENT, "prefix is NULL; expected what stands before the names, or an empty "
                                                 "string");
+    reader->weights = weights;
+    reader->loader = loader;
+    reader->was_read = calloc((size_t)weights->count + 1, 1);
+    if (!reader->was_read)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "a list of %" PRId64 " tensors could not be allocated", weights->count);
+    return ATTN_OK;
+}
+
+void nn_reader_close(struct nn_reader *reader)
+{
+    free(reader->was_read);
+}
+
+attn_status nn_check_all_read(const struct nn_reader *reader, const char *prefix, const char *const *known)
+{
+    const attn_weights *weights = reader->weights;
+    const size_t length = strlen(prefix);
+    for (int64_t i = 0; i < weights->count; i++) {
+        const char *name = weights->entries[i].name;
+        if (reader->was_read[i] || strncmp(name, prefix, length) != 0 || nn_weights_ignored(weights, name))
+            continue;
+        const char *const *pattern = known;
+        while (pattern && *pattern && !nn_weights_match(*pattern, name + length))
+            pattern++;
+        if (pattern && *pattern)
+            continue;
+        struct io_error error;
+        io_fail(&error,
+                "%s: tensor '%s' is none that %s() reads, which would compute without it; expected no such tensor, or "
+                "its name in attn_weights_ignore()",
+                weights->label, name, reader->loader);
+        return attn_fail(ATTN_UNSUPPORTED, "%s", error.text);
+    }
     return ATTN_OK;
 }
 
@@ -38,25 +73,27 @@ attn_status nn_numbered(struct nn_prefix *out, const char *prefix, const char *m
     return length < 0 || (size_t)length >= sizeof out->text ? too_long(prefix) : ATTN_OK;
 }
 
-int nn_has(const attn_weights *weights, const char *prefix, const char *name)
+int nn_has(const struct nn_reader *reader, const char *prefix, const char *name)
 {
     struct nn_prefix full;
-    return !nn_joined(&full, prefix, name) && attn_weights_has(weights, full.text);
+    return !nn_joined(&full, prefix, name) && attn_weights_has(reader->weights, full.text);
 }
 
-attn_status nn_get(const attn_weights *weights, const char *prefix, const char *name, int64_t rows, int64_t columns,
+attn_status nn_get(struct nn_reader *reader, const char *prefix, const char *name, int64_t rows, int64_t columns,
                    attn_tensor *tensor)
 {
     struct nn_prefix full;
     CHECK(nn_joined(&full, prefix, name));
-    return attn_weights_get(weights, full.text, rows, columns, tensor);
+    CHECK(attn_weights_get(reader->weights, full.text, rows, columns, tensor));
+    reader->was_read[nn_weights_find(reader->weights, full.text)] = 1;
+    return ATTN_OK;
 }
 
-attn_status nn_get_optional(const attn_weights *weights, const char *prefix, const char *name, int64_t rows,
+attn_status nn_get_optional(struct nn_reader *reader, const char *prefix, const char *name, int64_t rows,
                             int64_t columns, attn_tensor *tensor)
 {
     memset(tensor, 0, sizeof *tensor);
-    return nn_has(weights, prefix, name) ? nn_get(weights, prefix, name, rows, columns, tensor) : ATTN_OK;
+    return nn_has(reader, prefix, name) ? nn_get(reader, prefix, name, rows, columns, tensor) : ATTN_OK;
 }
 
 attn_status nn_copy_floats(const attn_tensor *tensor, float **copy)

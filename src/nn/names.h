@@ -1,24 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Weights by prefix and name, as the layers' loaders ask for them.
+ * Weights by prefix and name, as the layers' loaders ask for them. A reader
+ * remembers what was read, so that a loader can refuse what it left over: a
+ * tensor that it does not know is part of a model that it does not know.
+ *
+ *     struct nn_reader reader;
+ *     CHECK(nn_reader_open(&reader, "attn_mha_load", weights, prefix));
+ *     status = ... nn_get(&reader, prefix, "out_proj.weight", ...) ...
+ *     if (!status)
+ *         status = nn_check_all_read(&reader, prefix, NULL);
+ *     nn_reader_close(&reader);
  */
 #ifndef ATTN_NN_NAMES_H
 #define ATTN_NN_NAMES_H
 
 #include "attn/nn.h"
 
-/** That there are weights and a prefix. */
-attn_status nn_check_weights_set(const attn_weights *weights, const char *prefix);
+/** A set that a loader reads. */
+struct nn_reader {
+    const attn_weights *weights;
+    const char *loader; /**< the call, for sentences */
+    char *was_read;     /**< [attn_weights_count(weights)] */
+};
+
+/** Begins, if there are weights and a prefix. */
+attn_status nn_reader_open(struct nn_reader *reader, const char *loader, const attn_weights *weights,
+                           const char *prefix);
+void nn_reader_close(struct nn_reader *reader);
+
+/**
+ * That everything behind prefix was read, is ignored by the caller, or is one of known, patterns behind prefix up to a
+ * NULL; known may be NULL.
+ */
+attn_status nn_check_all_read(const struct nn_reader *reader, const char *prefix, const char *const *known);
 
 /** Whether prefix followed by name is there. */
-int nn_has(const attn_weights *weights, const char *prefix, const char *name);
+int nn_has(const struct nn_reader *reader, const char *prefix, const char *name);
 
-/** attn_weights_get() of prefix followed by name. */
-attn_status nn_get(const attn_weights *weights, const char *prefix, const char *name, int64_t rows, int64_t columns,
+/** attn_weights_get() of prefix followed by name, which is read by this. */
+attn_status nn_get(struct nn_reader *reader, const char *prefix, const char *name, int64_t rows, int64_t columns,
                    attn_tensor *tensor);
 
 /** The same, or a tensor with data NULL if there is none of that name. */
-attn_status nn_get_optional(const attn_weights *weights, const char *prefix, const char *name, int64_t rows,
+attn_status nn_get_optional(struct nn_reader *reader, const char *prefix, const char *name, int64_t rows,
                             int64_t columns, attn_tensor *tensor);
 
 /** A copy of a vector or matrix as contiguous floats, in memory of its own; *copy is NULL for data NULL. */

@@ -3,9 +3,9 @@
  * Attention pooling: additive attention of one query without a part of its own,
  * whose values are the tokens themselves.
  */
-#include "attn/nn/linear.h"
 #include "nn/alignment.h"
 #include "nn/check.h"
+#include "nn/linear.h"
 #include "nn/memory.h"
 
 #include <inttypes.h>
@@ -111,8 +111,8 @@ attn_status attn_pool_forward(const attn_pool *pool, const attn_tensor *x, const
     params.kv_len = lengths;
     params.weights = weights;
     params.num_threads = num_threads;
-    const attn_status status =
-        attn_linear_forward(pool->w, x, &projected, &(attn_linear_options){.num_threads = num_threads});
+    const attn_linear_options options = nn_linear_threads(num_threads);
+    const attn_status status = attn_linear_forward(pool->w, x, &projected, &options);
     if (!status)
         nn_additive_run(&(struct nn_additive){
             .kernels = pool->kernels,

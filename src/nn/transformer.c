@@ -6,6 +6,7 @@
 #include "nn/transformer.h"
 
 #include "nn/check.h"
+#include "nn/linear.h"
 #include "nn/memory.h"
 
 #include <inttypes.h>
@@ -171,7 +172,7 @@ attn_status attn_transformer_encode(const attn_transformer *model, int64_t batch
 attn_status nn_transformer_generate(const attn_transformer *model, const attn_tensor *hidden, const attn_tensor *logits,
                                     int num_threads)
 {
-    const attn_linear_options options = {.num_threads = num_threads};
+    const attn_linear_options options = nn_linear_threads(num_threads);
     CHECK(normalise(model, &model->decoder_norm, hidden, num_threads));
     return attn_linear_forward(model->generator, hidden, logits, &options);
 }

@@ -21,11 +21,11 @@ static attn_status check_id(const char *name, int32_t id, int64_t vocabulary)
 }
 
 /** What the layers do not check themselves. */
-static attn_status check_config(const attn_transformer_config *c)
+static attn_status take_config(attn_transformer_config *c, const attn_transformer_config *theirs)
 {
-    if (!c)
+    if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_transformer_config");
-    CHECK(nn_check_struct("config", c->struct_size, sizeof *c));
+    CHECK(attn_take_struct("config", c, sizeof *c, NN_TRANSFORMER_CONFIG_FIRST, theirs));
     CHECK(nn_check_length("config.encoder_layers", c->encoder_layers, 0));
     CHECK(nn_check_length("config.decoder_layers", c->decoder_layers, 1));
     CHECK(nn_check_length("config.d_model", c->d_model, 1));
@@ -39,12 +39,12 @@ static attn_status check_config(const attn_transformer_config *c)
     return attn_check_count("config.decoder_layers", sizeof(attn_block *), c->decoder_layers, 1, 1);
 }
 
-static attn_status load_embedding(float **table, const attn_weights *weights, const char *prefix, const char *name,
+static attn_status load_embedding(float **table, struct nn_reader *reader, const char *prefix, const char *name,
                                   int64_t vocabulary, int64_t d_model)
 {
     attn_tensor tensor;
     const float scale = (float)sqrt((double)d_model);
-    CHECK(nn_get(weights, prefix, name, vocabulary, d_model, &tensor));
+    CHECK(nn_get(reader, prefix, name, vocabulary, d_model, &tensor));
     CHECK(nn_copy_floats(&tensor, table));
     for (int64_t i = 0; i < vocabulary * d_model; i++)
         (*table)[i] *= scale;
@@ -61,20 +61,20 @@ static attn_status make_positions(attn_transformer *model)
     return attn_sinusoidal(NULL, c->positions, c->d_model, model->positions);
 }
 
-static attn_status load_norm(struct nn_norm *norm, const attn_weights *weights, const char *prefix, const char *name,
+static attn_status load_norm(struct nn_norm *norm, struct nn_reader *reader, const char *prefix, const char *name,
                              int64_t d_model)
 {
     struct nn_prefix full;
     attn_tensor gamma, beta;
     CHECK(nn_joined(&full, prefix, name));
-    CHECK(nn_get(weights, full.text, ".weight", 0, d_model, &gamma));
-    CHECK(nn_get_optional(weights, full.text, ".bias", 0, d_model, &beta));
+    CHECK(nn_get(reader, full.text, ".weight", 0, d_model, &gamma));
+    CHECK(nn_get_optional(reader, full.text, ".bias", 0, d_model, &beta));
     CHECK(nn_copy_floats(&gamma, &norm->gamma));
     return nn_copy_floats(&beta, &norm->beta);
 }
 
 static attn_status load_stack(attn_block ***blocks, const attn_block_config *config, int64_t layers,
-                              const attn_weights *weights, const char *prefix, const char *name)
+                              struct nn_reader *reader, const char *prefix, const char *name)
 {
     *blocks = calloc((size_t)layers + 1, sizeof **blocks);
     if (!*blocks)
@@ -82,36 +82,38 @@ static attn_status load_stack(attn_block ***blocks, const attn_block_config *con
     for (int64_t layer = 0; layer < layers; layer++) {
         struct nn_prefix full;
         CHECK(nn_numbered(&full, prefix, name, layer));
-        CHECK(attn_block_load(&(*blocks)[layer], config, weights, full.text, ATTN_NAMING_TORCH));
+        CHECK(nn_block_load(&(*blocks)[layer], config, reader, full.text, ATTN_NAMING_TORCH));
     }
     return ATTN_OK;
 }
 
-static attn_status load_all(attn_transformer *model, const attn_weights *weights, const char *prefix)
+static attn_status load_all(attn_transformer *model, struct nn_reader *reader, const char *prefix)
 {
     const attn_transformer_config *c = &model->config;
     attn_block_config block = attn_block_config_default();
-    block.attention.d_model = c->d_model;
-    block.attention.heads = c->heads;
+    attn_mha_config attention = attn_mha_config_default();
+    attention.d_model = c->d_model;
+    attention.heads = c->heads;
+    block.attention = &attention;
     block.d_ff = c->d_ff;
     block.activation = c->activation;
     block.eps = c->eps;
     block.norm_first = c->norm_first;
-    CHECK(load_stack(&model->encoder, &block, c->encoder_layers, weights, prefix, "encoder.layers."));
+    CHECK(load_stack(&model->encoder, &block, c->encoder_layers, reader, prefix, "encoder.layers."));
     block.cross = 1;
-    CHECK(load_stack(&model->decoder, &block, c->decoder_layers, weights, prefix, "decoder.layers."));
+    CHECK(load_stack(&model->decoder, &block, c->decoder_layers, reader, prefix, "decoder.layers."));
     if (c->final_norms) {
-        CHECK(load_norm(&model->encoder_norm, weights, prefix, "encoder.norm", c->d_model));
-        CHECK(load_norm(&model->decoder_norm, weights, prefix, "decoder.norm", c->d_model));
+        CHECK(load_norm(&model->encoder_norm, reader, prefix, "encoder.norm", c->d_model));
+        CHECK(load_norm(&model->decoder_norm, reader, prefix, "decoder.norm", c->d_model));
     }
-    CHECK(load_embedding(&model->source_embedding, weights, prefix, "src_embedding.weight", c->source_vocabulary,
+    CHECK(load_embedding(&model->source_embedding, reader, prefix, "src_embedding.weight", c->source_vocabulary,
                          c->d_model));
-    CHECK(load_embedding(&model->target_embedding, weights, prefix, "tgt_embedding.weight", c->target_vocabulary,
+    CHECK(load_embedding(&model->target_embedding, reader, prefix, "tgt_embedding.weight", c->target_vocabulary,
                          c->d_model));
     CHECK(make_positions(model));
     attn_tensor matrix, bias;
-    CHECK(nn_get(weights, prefix, "generator.weight", c->target_vocabulary, c->d_model, &matrix));
-    CHECK(nn_get_optional(weights, prefix, "generator.bias", 0, c->target_vocabulary, &bias));
+    CHECK(nn_get(reader, prefix, "generator.weight", c->target_vocabulary, c->d_model, &matrix));
+    CHECK(nn_get_optional(reader, prefix, "generator.bias", 0, c->target_vocabulary, &bias));
     return attn_linear_create(&model->generator, 1, &matrix, &bias);
 }
 
@@ -121,13 +123,19 @@ attn_status attn_transformer_load(attn_transformer **model_out, const attn_trans
     if (!model_out)
         return attn_fail(ATTN_INVALID_ARGUMENT, "model is NULL; expected where to put the encoder-decoder");
     *model_out = NULL;
-    CHECK(check_config(config));
-    CHECK(nn_check_weights_set(weights, prefix));
+    attn_transformer_config ours;
+    struct nn_reader reader;
+    CHECK(take_config(&ours, config));
+    CHECK(nn_reader_open(&reader, "attn_transformer_load", weights, prefix));
     attn_transformer *model = calloc(1, sizeof *model);
-    if (!model)
-        return attn_fail(ATTN_OUT_OF_MEMORY, "an encoder-decoder could not be allocated");
-    model->config = *config;
-    const attn_status status = load_all(model, weights, prefix);
+    attn_status status = model ? ATTN_OK : attn_fail(ATTN_OUT_OF_MEMORY, "an encoder-decoder could not be allocated");
+    if (model)
+        model->config = ours;
+    if (!status)
+        status = load_all(model, &reader, prefix);
+    if (!status)
+        status = nn_check_all_read(&reader, prefix, NULL);
+    nn_reader_close(&reader);
     if (status)
         attn_transformer_destroy(model);
     else

@@ -38,6 +38,9 @@ void attn_weights_destroy(attn_weights *weights)
     free(weights->aligned);
     free(weights->names);
     free(weights->entries);
+    for (int64_t i = 0; i < weights->num_ignored; i++)
+        free(weights->ignored[i]);
+    free(weights->ignored);
     free(weights);
 }
 
@@ -134,6 +137,69 @@ attn_status attn_weights_create(attn_weights **weights_out, int64_t num, const c
     return keep(weights_out, weights, name_tensors(weights, num, names, tensors));
 }
 
+/* -------------------------------------------------- what may be left unread -- */
+
+attn_status attn_weights_ignore(attn_weights *weights, int64_t num, const char *const *patterns)
+{
+    if (!weights)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "weights is NULL; expected a set of weights");
+    CHECK(nn_check_length("num", num, 0));
+    if (!patterns && num)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "patterns is NULL; expected %" PRId64 " names", num);
+    for (int64_t i = 0; i < num; i++)
+        if (!patterns[i])
+            return attn_fail(ATTN_INVALID_ARGUMENT, "patterns[%" PRId64 "] is NULL; expected a name", i);
+    CHECK(attn_check_count("num", sizeof(char *), num, 1, 1));
+    const int64_t before = weights->num_ignored;
+    char **all = realloc(weights->ignored, (size_t)(before + num + 1) * sizeof *all);
+    if (all)
+        weights->ignored = all;
+    for (int64_t i = 0; all && i < num; i++) {
+        const size_t size = strlen(patterns[i]) + 1;
+        char *copy = malloc(size);
+        if (copy)
+            all[weights->num_ignored++] = memcpy(copy, patterns[i], size);
+        else
+            all = NULL;
+    }
+    if (all)
+        return ATTN_OK;
+    while (weights->num_ignored > before)
+        free(weights->ignored[--weights->num_ignored]);
+    return attn_fail(ATTN_OUT_OF_MEMORY, "a list of %" PRId64 " names could not be allocated", num);
+}
+
+int nn_weights_match(const char *pattern, const char *name)
+{
+    /* Where the last '*' is, and what it stands for so far: more, whenever what follows it does not fit. */
+    const char *star = NULL, *covered = NULL;
+    while (*name) {
+        if (*pattern == '*') {
+            star = pattern++;
+            covered = name;
+        } else if (*pattern == *name) {
+            pattern++;
+            name++;
+        } else if (star) {
+            pattern = star + 1;
+            name = ++covered;
+        } else {
+            return 0;
+        }
+    }
+    while (*pattern == '*')
+        pattern++;
+    return *pattern == 0;
+}
+
+int nn_weights_ignored(const attn_weights *weights, const char *name)
+{
+    for (int64_t i = 0; i < weights->num_ignored; i++)
+        if (nn_weights_match(weights->ignored[i], name))
+            return 1;
+    return 0;
+}
+
 /* ------------------------------------------------------------------ lookups -- */
 
 int64_t attn_weights_count(const attn_weights *weights)
@@ -146,17 +212,17 @@ const char *attn_weights_name(const attn_weights *weights, int64_t i)
     return i >= 0 && i < weights->count ? weights->entries[i].name : NULL;
 }
 
-static const struct weights_entry *find(const attn_weights *weights, const char *name)
+int64_t nn_weights_find(const attn_weights *weights, const char *name)
 {
     for (int64_t i = 0; i < weights->count; i++)
         if (strcmp(weights->entries[i].name, name) == 0)
-            return &weights->entries[i];
-    return NULL;
+            return i;
+    return -1;
 }
 
 int attn_weights_has(const attn_weights *weights, const char *name)
 {
-    return name && find(weights, name) != NULL;
+    return name && nn_weights_find(weights, name) >= 0;
 }
 
 /* Characters of a name that count when the nearest one is sought. */
@@ -240,9 +306,10 @@ attn_status attn_weights_get(const attn_weights *weights, const char *name, int6
         return attn_fail(ATTN_INVALID_ARGUMENT, "tensor is NULL; expected where to put the view");
     CHECK(nn_check_length("rows", rows, ATTN_ANY));
     CHECK(nn_check_length("columns", columns, ATTN_ANY));
-    const struct weights_entry *entry = find(weights, name);
-    if (!entry)
+    const int64_t number = nn_weights_find(weights, name);
+    if (number < 0)
         return fail_missing(weights, name);
+    const struct weights_entry *entry = &weights->entries[number];
     if (!entry->readable)
         return fail_other(ATTN_UNSUPPORTED, weights, entry, rows, columns);
     if (!fits(entry, rows, columns))

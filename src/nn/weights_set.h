@@ -30,7 +30,16 @@ struct attn_weights {
     char *map;                /* the file */
     size_t map_size;
     void *aligned; /* copies of what the file has at odd places */
+    int64_t num_ignored;
+    char **ignored; /* patterns of attn_weights_ignore() */
 };
+
+/** The number of the tensor of that name, or -1. */
+int64_t nn_weights_find(const attn_weights *weights, const char *name);
+/** Whether a pattern, in which each '*' stands for any characters, stands for all of name. */
+int nn_weights_match(const char *pattern, const char *name);
+/** Whether attn_weights_ignore() was given a pattern that stands for name. */
+int nn_weights_ignored(const attn_weights *weights, const char *name);
 
 /** Fills a set from the file that its label stands for. On an error the set is to be destroyed. */
 attn_status nn_weights_read(struct attn_weights *weights, const char *path);

@@ -77,7 +77,7 @@ class MhaConfig(Sized):
 
 
 class BlockConfig(Sized):
-    _fields_ = [("struct_size", c_size_t), ("attention", MhaConfig), ("d_ff", c_int64), ("activation", c_int),
+    _fields_ = [("struct_size", c_size_t), ("attention", c_void_p), ("d_ff", c_int64), ("activation", c_int),
                 ("gated", c_int), ("norm", c_int), ("eps", c_float), ("norm_first", c_int), ("cross", c_int),
                 ("d_memory", c_int64)]
 
@@ -110,7 +110,7 @@ class RopeConfig(Sized):
 class LlamaConfig(Sized):
     _fields_ = ([("struct_size", c_size_t)]
                 + numbers("layers", "d_model", "heads", "kv_heads", "head_dim", "d_ff", "vocabulary")
-                + [("eps", c_float), ("rope", RopeConfig), ("tied", c_int)])
+                + [("eps", c_float), ("rope", c_void_p), ("tied", c_int)])
 
 
 class TransformerConfig(Sized):
@@ -267,7 +267,8 @@ def check_block(lib, decoder, norm_first, activation, causal):
     exact, naive = [run(m, dtype) for m, dtype in zip(in_both(module), (torch.float64, torch.float32))]
     config = BlockConfig(d_ff=ff, activation=RELU if activation == "relu" else GELU, eps=1e-5,
                          norm_first=int(norm_first), cross=int(decoder))
-    config.attention = MhaConfig(d_model=d, heads=heads)
+    attention = MhaConfig(d_model=d, heads=heads)
+    config.attention = address(attention)
     with Weights(lib, module.state_dict()) as weights:
         block = lib.make("attn_block_load", byref(config), weights, b"", c_int(0))
     out = torch.full((batch, tokens, d), 7.0)
@@ -482,7 +483,8 @@ def check_llama(lib):
     exact, naive = model(ids, torch.float64), model(ids, torch.float32)
     config = LlamaConfig(layers=layers, d_model=d, heads=heads, kv_heads=kv_heads, d_ff=ff, vocabulary=vocabulary,
                          eps=1e-5)
-    config.rope = RopeConfig(base=20000.0)
+    rope = RopeConfig(base=20000.0)
+    config.rope = address(rope)
     with Weights(lib, model.tensors) as weights:
         llama = lib.make("attn_llama_load", byref(config), weights)
     session = lib.make("attn_llama_session_create", llama, batch, tokens)

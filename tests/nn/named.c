@@ -214,7 +214,7 @@ void named_add_block(struct named *n, struct memory *m, const attn_block_config 
                      attn_naming naming, int biases)
 {
     const struct names *names = &names_of[naming];
-    const attn_mha_config c = filled(config->attention);
+    const attn_mha_config c = filled(*config->attention);
     if (names->q) {
         named_add_dense(n, m, c.heads * c.head_dim, c.d_model, biases, prefix, names->q);
         named_add_dense(n, m, c.kv_heads * c.head_dim, c.d_model, biases, prefix, names->k);
@@ -244,7 +244,7 @@ struct oracle_block named_block(const struct named *n, const attn_block_config *
                                 attn_naming naming)
 {
     const struct names *names = &names_of[naming];
-    const attn_mha_config c = filled(config->attention);
+    const attn_mha_config c = filled(*config->attention);
     struct oracle_block o = {.d_model = c.d_model,
                              .d_ff = config->d_ff,
                              .activation = config->activation,

@@ -27,8 +27,12 @@ static attn_status run_weights(struct made *made)
     attn_weights *weights = NULL;
     for (int64_t i = 0; i < made->named->num; i++)
         names[i] = made->named->names[i];
-    const attn_status status = attn_weights_create(&weights, made->named->num, names, made->named->tensors);
+    attn_status status = attn_weights_create(&weights, made->named->num, names, made->named->tensors);
     assert_true((status == ATTN_OK) == (weights != NULL));
+    if (!status)
+        status = attn_weights_ignore(weights, 2, (const char *const[]){"a.*", "b.*"});
+    if (!status)
+        status = attn_weights_ignore(weights, 1, (const char *const[]){"c.*"});
     attn_weights_destroy(weights);
     return status;
 }
@@ -47,7 +51,8 @@ static attn_status run_bert(struct made *made)
                                      .activation = ATTN_ACTIVATION_GELU,
                                      .eps = 1e-6f};
     const attn_tensor *const layers[] = {NULL, &made->seen};
-    const attn_bert_outputs outputs = {.weights = layers};
+    attn_bert_outputs outputs = attn_bert_outputs_default();
+    outputs.weights = layers;
     attn_bert *bert = (attn_bert *)(uintptr_t)64;
     attn_status status = attn_bert_load(&bert, &config, made->weights, "bert.");
     assert_true((status == ATTN_OK) == (bert != NULL));
@@ -114,7 +119,6 @@ static attn_status run_llama(struct made *made)
                                 .d_ff = FF,
                                 .vocabulary = WORDS,
                                 .eps = 1e-6f,
-                                .rope = attn_rope_config_default(),
                                 .tied = 1};
     const attn_tensor logits = attn_btc(made->out_data, 1, 1, WORDS);
     attn_llama *llama = (attn_llama *)(uintptr_t)64;
@@ -171,8 +175,10 @@ static attn_status run_transformer(struct made *made)
 
 static void make(struct made *made, struct memory *m)
 {
+    attn_mha_config attention = attn_mha_config_default();
     attn_block_config block = attn_block_config_default();
-    block.attention.d_model = D, block.attention.heads = HEADS, block.d_ff = FF;
+    attention.d_model = D, attention.heads = HEADS;
+    block.attention = &attention, block.d_ff = FF;
     memset(made, 0, sizeof *made);
     made->named = named_create(m);
     named_add(made->named, m, ATTN_F32, WORDS, D, 1, 0, "bert.", "embeddings.word_embeddings.weight");
@@ -205,6 +211,7 @@ static void make(struct made *made, struct memory *m)
     named_add(made->named, m, ATTN_F32, ATTENTION, D, 0.5, 0, "pool.", "w");
     named_add(made->named, m, ATTN_F32, 0, ATTENTION, 0.5, 0, "pool.", "v");
     made->weights = named_weights(made->named);
+    OK(attn_weights_ignore(made->weights, 1, (const char *const[]){"*"})); /* models that know nothing of each other */
     made->x = attn_btc(made->x_data, 1, TOKENS, D);
     made->out = attn_btc(made->out_data, 1, TOKENS, D);
     made->seen = attn_bhtd(made->seen_data, 1, HEADS, TOKENS, TOKENS);

@@ -9,6 +9,7 @@
 
 struct layer {
     attn_block_config config;
+    attn_mha_config attention;
     attn_naming naming;
     struct named *named;
     struct oracle_block oracle;
@@ -27,8 +28,10 @@ static void layer_create(struct layer *l, struct memory *m, attn_naming naming, 
     l->naming = naming;
     l->d_model = kv_heads * group * head_dim;
     l->d_memory = l->d_model;
-    c->attention.d_model = l->d_model, c->attention.heads = kv_heads * group;
-    c->attention.kv_heads = group > 1 ? kv_heads : 0;
+    l->attention = attn_mha_config_default();
+    l->attention.d_model = l->d_model, l->attention.heads = kv_heads * group;
+    l->attention.kv_heads = group > 1 ? kv_heads : 0;
+    c->attention = &l->attention;
     c->d_ff = RNG_PICK(rng, 8, 17, 48, 96);
     c->eps = 1e-5f;
     c->activation = rng_percent(rng, 50) ? ATTN_ACTIVATION_RELU : ATTN_ACTIVATION_GELU;
@@ -300,8 +303,10 @@ static void test_load_refuses(void **state)
 {
     (void)state;
     struct memory *m = memory_create("block load_refuses", 0);
+    attn_mha_config attention = attn_mha_config_default();
     attn_block_config config = attn_block_config_default();
-    config.attention.d_model = 8, config.attention.heads = 2, config.d_ff = 12, config.eps = 1e-5f;
+    attention.d_model = 8, attention.heads = 2;
+    config.attention = &attention, config.d_ff = 12, config.eps = 1e-5f;
     struct named *named = named_create(m);
     named_add_block(named, m, &config, "p.", ATTN_NAMING_TORCH, 1);
     attn_weights *weights = named_weights(named);
@@ -309,7 +314,9 @@ static void test_load_refuses(void **state)
 #define LOAD_REFUSES(assignment, status, words)                                                                        \
     do {                                                                                                               \
         attn_block_config c = config;                                                                                  \
-        c.assignment;                                                                                                  \
+        attn_mha_config a = attention;                                                                                 \
+        c.attention = &a;                                                                                              \
+        assignment;                                                                                                    \
         block = (attn_block *)m;                                                                                       \
         REFUSES(m, attn_block_load(&block, &c, weights, "p.", ATTN_NAMING_TORCH), status, words);                      \
         assert_null(block);                                                                                            \
@@ -322,19 +329,20 @@ static void test_load_refuses(void **state)
             "prefix|NULL");
     REFUSES(m, attn_block_load(&block, &config, weights, "p.", (attn_naming)3), ATTN_INVALID_ARGUMENT, "naming|3");
     REFUSES(m, attn_block_load(&block, &config, weights, "other.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "other.");
-    LOAD_REFUSES(struct_size = 7, ATTN_INVALID_ARGUMENT, "struct_size|7");
-    LOAD_REFUSES(attention.struct_size = 9, ATTN_INVALID_ARGUMENT, "struct_size|9");
-    LOAD_REFUSES(attention.heads = 0, ATTN_INVALID_ARGUMENT, "heads|0");
-    LOAD_REFUSES(attention.heads = 3, ANY_ERROR, "8|3");
-    LOAD_REFUSES(d_ff = -12, ATTN_INVALID_ARGUMENT, "d_ff|-12");
-    LOAD_REFUSES(d_ff = 0, ATTN_INVALID_ARGUMENT, "d_ff|0");
-    LOAD_REFUSES(activation = (attn_activation)70, ATTN_INVALID_ARGUMENT, "activation|70");
-    LOAD_REFUSES(norm = (attn_norm)2, ATTN_INVALID_ARGUMENT, "norm|2");
-    LOAD_REFUSES(eps = -1, ATTN_INVALID_ARGUMENT, "eps|-1");
-    LOAD_REFUSES(eps = NAN, ATTN_INVALID_ARGUMENT, "eps|nan");
-    LOAD_REFUSES(d_memory = 5, ATTN_INVALID_ARGUMENT, "d_memory|5"); /* only with cross */
-    LOAD_REFUSES(attention.d_out = 9, ANY_ERROR, "d_out|9");         /* residuals need d_model */
-    LOAD_REFUSES(attention.d_memory = 9, ANY_ERROR, "d_memory|9");
+    LOAD_REFUSES(c.struct_size = 7, ATTN_INVALID_ARGUMENT, "struct_size|7");
+    LOAD_REFUSES(a.struct_size = 9, ATTN_INVALID_ARGUMENT, "config.attention.struct_size|9");
+    LOAD_REFUSES(c.attention = NULL, ATTN_INVALID_ARGUMENT, "config.attention|NULL");
+    LOAD_REFUSES(a.heads = 0, ATTN_INVALID_ARGUMENT, "heads|0");
+    LOAD_REFUSES(a.heads = 3, ANY_ERROR, "8|3");
+    LOAD_REFUSES(c.d_ff = -12, ATTN_INVALID_ARGUMENT, "d_ff|-12");
+    LOAD_REFUSES(c.d_ff = 0, ATTN_INVALID_ARGUMENT, "d_ff|0");
+    LOAD_REFUSES(c.activation = (attn_activation)70, ATTN_INVALID_ARGUMENT, "activation|70");
+    LOAD_REFUSES(c.norm = (attn_norm)2, ATTN_INVALID_ARGUMENT, "norm|2");
+    LOAD_REFUSES(c.eps = -1, ATTN_INVALID_ARGUMENT, "eps|-1");
+    LOAD_REFUSES(c.eps = NAN, ATTN_INVALID_ARGUMENT, "eps|nan");
+    LOAD_REFUSES(c.d_memory = 5, ATTN_INVALID_ARGUMENT, "d_memory|5"); /* only with cross */
+    LOAD_REFUSES(a.d_out = 9, ANY_ERROR, "d_out|9");                   /* residuals need d_model */
+    LOAD_REFUSES(a.d_memory = 9, ANY_ERROR, "d_memory|9");
     nn_end_refusals();
     attn_weights_destroy(weights);
     memory_destroy(m);
@@ -344,8 +352,10 @@ static void test_forward_refuses(void **state)
 {
     (void)state;
     struct memory *m = memory_create("block forward_refuses", 0);
+    attn_mha_config attention = attn_mha_config_default();
     attn_block_config config = attn_block_config_default();
-    config.attention.d_model = 8, config.attention.heads = 2, config.d_ff = 12, config.eps = 1e-5f;
+    attention.d_model = 8, attention.heads = 2;
+    config.attention = &attention, config.d_ff = 12, config.eps = 1e-5f;
     struct named *named = named_create(m);
     named_add_block(named, m, &config, "plain.", ATTN_NAMING_TORCH, 1);
     config.cross = 1, config.d_memory = 6;
@@ -429,7 +439,9 @@ static void test_forward_refuses(void **state)
                 "workspace");
     assert_true(attn_block_workspace_size(plain, INT64_MAX / 2, INT64_MAX / 2, NULL) == SIZE_MAX);
     nn_end_refusals();
-    assert_int_equal(attn_mha_sizes(attn_block_attention(plain)).head_dim, 4);
+    attn_mha_config sizes = attn_mha_config_default();
+    OK(attn_mha_sizes(attn_block_attention(plain), &sizes));
+    assert_int_equal(sizes.head_dim, 4);
     attn_block_destroy(plain);
     attn_block_destroy(cross);
     memory_destroy(m);

@@ -27,7 +27,7 @@ static void test_child_computes(void **state)
     (void)state;
     static float w[D * D];
     attn_mha_config config = attn_mha_config_default();
-    attn_mha_weights weights = {0};
+    attn_mha_weights weights = attn_mha_weights_default();
     for (int i = 0; i < D * D; i++)
         w[i] = (float)(i % 13 - 6) / 40.0f;
     for (int i = 0; i < T * D; i++)

@@ -81,7 +81,8 @@ static void test_against_oracle(void **state)
         scribble(&l);
         const attn_tensor x = random_rows(m, batch, tokens, in);
         const double *x_values = read_all(m, &x), *x_sizes = absolute(m, x_values, batch * tokens * in);
-        attn_linear_options options = {.activation = (attn_activation)rng_range(&m->rng, 0, ATTN_ACTIVATION_LAST),
+        attn_linear_options options = {.struct_size = sizeof options,
+                                       .activation = (attn_activation)rng_range(&m->rng, 0, ATTN_ACTIVATION_LAST),
                                        .num_threads = (int)rng_range(&m->rng, 0, 3)};
         attn_tensor outs[MAX_PARTS], residual;
         const attn_tensor *out_args[MAX_PARTS];
@@ -138,7 +139,8 @@ static void test_by_hand(void **state)
     OK(attn_linear_create(&linear, 1, &weights, &biases));
     OK(attn_linear_forward(linear, &tx, &to, NULL));
     assert_true(out[0][0] == 16 && out[0][1] == -17 && out[1][0] == 9 && out[1][1] == -26);
-    const attn_linear_options options = {.activation = ATTN_ACTIVATION_RELU, .residual = &tr};
+    const attn_linear_options options = {
+        .struct_size = sizeof options, .activation = ATTN_ACTIVATION_RELU, .residual = &tr};
     OK(attn_linear_forward(linear, &tx, &to, &options));
     assert_true(out[0][0] == 17 && out[0][1] == 2 && out[1][0] == 12 && out[1][1] == 4);
     attn_linear_destroy(linear);
@@ -157,7 +159,8 @@ static void test_row_bits(void **state)
         const attn_tensor x = random_rows(m, 1, 100, in);
         attn_tensor first[2] = {place_rows(m, 1, 100, out[0]), place_rows(m, 1, 100, out[1])};
         const attn_tensor *first_args[2] = {&first[0], &first[1]};
-        attn_linear_options options = {.activation = (attn_activation)rng_range(&m->rng, 0, ATTN_ACTIVATION_LAST),
+        attn_linear_options options = {.struct_size = sizeof options,
+                                       .activation = (attn_activation)rng_range(&m->rng, 0, ATTN_ACTIVATION_LAST),
                                        .num_threads = 1};
         OK(attn_linear_forward_parts(l.linear, &x, first_args, &options));
         for (int try = 0; try < 6; try++) {
@@ -208,7 +211,8 @@ static void test_special_values(void **state)
         const attn_tensor x = random_rows(m, 1, tokens, in), y = place_rows(m, 1, tokens, out);
         for (int64_t i = 0; i < tokens; i += 3)
             tensor_set(&x, 0, 0, i, rng_range(&m->rng, 0, in - 1), i % 2 ? NAN : i % 4 ? INFINITY : -INFINITY);
-        const attn_linear_options options = {.activation = n % 2 ? ATTN_ACTIVATION_RELU : ATTN_ACTIVATION_NONE};
+        const attn_linear_options options = {.struct_size = sizeof options,
+                                             .activation = n % 2 ? ATTN_ACTIVATION_RELU : ATTN_ACTIVATION_NONE};
         OK(attn_linear_forward(l.linear, &x, &y, &options));
         const double *x_values = read_all(m, &x);
         const struct trio exact = trio(m, tokens * out);
@@ -288,7 +292,7 @@ static void test_forward_refuses(void **state)
     const attn_tensor x = place_dense(m, 2, 1, 5, 8), out = place_dense(m, 2, 1, 5, 6), r = place_dense(m, 2, 1, 5, 6);
     const attn_tensor out5 = place_dense(m, 2, 1, 5, 5);
     const attn_tensor *outs[2] = {&out, &out5};
-    attn_linear_options o = {0};
+    attn_linear_options o = attn_linear_options_default();
     fill(m, &x, 1);
     fill(m, &r, 1);
     memory_seal(m);

@@ -9,6 +9,7 @@ enum { LLAMA_LAYERS = 2, VOCABULARY = 41, CAPACITY = 30 };
 
 struct llama {
     attn_llama_config config;
+    attn_rope_config rope;
     struct named *named;
     struct oracle_block blocks[LLAMA_LAYERS];
     struct oracle_llama oracle;
@@ -28,14 +29,17 @@ static void llama_create(struct llama *l, struct memory *m, int tied)
                              .vocabulary = VOCABULARY,
                              .eps = 1e-5f,
                              .tied = tied};
-    c->rope = attn_rope_config_default();
-    c->rope.base = 5000;
+    l->rope = attn_rope_config_default();
+    l->rope.base = 5000;
+    c->rope = &l->rope;
     if (rng_percent(&m->rng, 50))
         c->head_dim = 8;
     struct named *n = l->named = named_create(m);
     named_add(n, m, random_dtype(m), VOCABULARY, 24, 1, 0, "", "model.embed_tokens.weight");
+    attn_mha_config a = attn_mha_config_default();
     attn_block_config b = attn_block_config_default();
-    b.attention.d_model = 24, b.attention.heads = 4, b.attention.kv_heads = 2, b.attention.head_dim = c->head_dim;
+    a.d_model = 24, a.heads = 4, a.kv_heads = 2, a.head_dim = c->head_dim;
+    b.attention = &a;
     b.d_ff = 40, b.activation = ATTN_ACTIVATION_SILU, b.gated = 1, b.norm = ATTN_NORM_RMS, b.eps = 1e-5f;
     b.norm_first = 1;
     for (int64_t i = 0; i < LLAMA_LAYERS; i++) {
@@ -69,7 +73,7 @@ static void test_llama(void **state)
         llama_create(&l, m, (int)(n % 2));
         const int64_t batch = rng_range(&m->rng, 1, 3), tokens = rng_range(&m->rng, 2, CAPACITY);
         int32_t *ids = random_ids(m, batch * tokens, VOCABULARY);
-        attn_rope_config rope = l.config.rope;
+        attn_rope_config rope = l.rope;
         rope.pairs = l.config.head_dim ? 4 : 3;
         const attn_tensor table = place_dense(m, 1, 1, tokens, 2 * rope.pairs);
         OK(attn_rope_table(&rope, NULL, tokens, table.data));
@@ -138,21 +142,23 @@ static void test_llama_refuses(void **state)
     llama_create(&l, m, 0);
     refuses_weights(m, l.named, load_llama, &l);
     const attn_llama_config good = l.config;
+    const attn_rope_config good_rope = l.rope;
 #define LLAMA_REFUSES(assignment, status, words)                                                                       \
     do {                                                                                                               \
-        l.config = good;                                                                                               \
-        l.config.assignment;                                                                                           \
+        l.config = good, l.rope = good_rope;                                                                           \
+        l.assignment;                                                                                                  \
         attn_weights *weights = named_weights(l.named);                                                                \
         REFUSES(m, load_llama(weights, &l), status, words);                                                            \
         attn_weights_destroy(weights);                                                                                 \
     } while (0)
-    LLAMA_REFUSES(struct_size = 4, ATTN_INVALID_ARGUMENT, "struct_size|4");
-    LLAMA_REFUSES(layers = -2, ATTN_INVALID_ARGUMENT, "layers|-2");
-    LLAMA_REFUSES(kv_heads = 3, ANY_ERROR, "kv_heads|3|4");
-    LLAMA_REFUSES(eps = -1, ATTN_INVALID_ARGUMENT, "eps|-1");
+    LLAMA_REFUSES(config.struct_size = 4, ATTN_INVALID_ARGUMENT, "struct_size|4");
+    LLAMA_REFUSES(config.layers = -2, ATTN_INVALID_ARGUMENT, "layers|-2");
+    LLAMA_REFUSES(config.kv_heads = 3, ANY_ERROR, "kv_heads|3|4");
+    LLAMA_REFUSES(config.eps = -1, ATTN_INVALID_ARGUMENT, "eps|-1");
     LLAMA_REFUSES(rope.pairs = 5, ANY_ERROR, "pairs|5");
+    LLAMA_REFUSES(rope.struct_size = 6, ATTN_INVALID_ARGUMENT, "config.rope.struct_size|6");
     LLAMA_REFUSES(rope.base = -1, ATTN_INVALID_ARGUMENT, "base|-1");
-    LLAMA_REFUSES(vocabulary = 40, ATTN_SHAPE_MISMATCH, "model.embed_tokens.weight|41|40");
+    LLAMA_REFUSES(config.vocabulary = 40, ATTN_SHAPE_MISMATCH, "model.embed_tokens.weight|41|40");
     attn_llama_session *s = (attn_llama_session *)m;
     REFUSES(m, attn_llama_session_create(NULL, l.llama, 2, 8), ATTN_INVALID_ARGUMENT, "session|NULL");
     REFUSES(m, attn_llama_session_create(&s, NULL, 2, 8), ATTN_INVALID_ARGUMENT, "llama|NULL");

@@ -32,6 +32,7 @@ static void layer_create(struct layer *l, struct memory *m, int self)
     struct rng *rng = &m->rng;
     memset(l, 0, sizeof *l);
     l->config = attn_mha_config_default();
+    l->weights = attn_mha_weights_default();
     struct oracle_mha *o = &l->oracle;
     o->kv_heads = rng_range(rng, 1, 3);
     o->heads = o->kv_heads * rng_range(rng, 1, 3);
@@ -57,7 +58,8 @@ static void layer_create(struct layer *l, struct memory *m, int self)
     o->v = random_dense(m, o->kv_heads * o->dv, l->d_memory, &l->weights.w_v, &l->weights.b_v);
     o->o = random_dense(m, l->d_out, o->heads * o->dv, &l->weights.w_o, &l->weights.b_o);
     OK(attn_mha_create(&l->mha, c, &l->weights));
-    const attn_mha_config s = attn_mha_sizes(l->mha);
+    attn_mha_config s = attn_mha_config_default();
+    OK(attn_mha_sizes(l->mha, &s));
     assert_true(s.d_model == l->d_model && s.heads == o->heads && s.kv_heads == o->kv_heads && s.head_dim == o->dk &&
                 s.value_dim == o->dv && s.d_memory == l->d_memory && s.d_out == l->d_out);
 }
@@ -283,7 +285,8 @@ struct small {
 /** 4 heads of 4 over 2 of keys, values of 3, d_model 10, d_memory 7, d_out 9. */
 static struct small small_create(struct memory *m)
 {
-    struct small s = {attn_mha_config_default(), {.w_q = place_dense(m, 1, 1, 16, 10)}};
+    struct small s = {attn_mha_config_default(), attn_mha_weights_default()};
+    s.weights.w_q = place_dense(m, 1, 1, 16, 10);
     s.config.d_model = 10, s.config.heads = 4, s.config.kv_heads = 2, s.config.head_dim = 4, s.config.value_dim = 3;
     s.config.d_memory = 7, s.config.d_out = 9;
     s.weights.b_q = place_dense(m, 1, 1, 1, 16);

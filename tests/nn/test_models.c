@@ -34,8 +34,10 @@ static void bert_create(struct bert *b, struct memory *m)
     named_add(n, m, random_dtype(m), 33, 24, 1, 0, b->prefix, "embeddings.position_embeddings.weight");
     named_add(n, m, random_dtype(m), 2, 24, 1, 0, b->prefix, "embeddings.token_type_embeddings.weight");
     named_add_norm(n, m, ATTN_NORM_LAYER, 24, b->prefix, "embeddings.LayerNorm");
+    attn_mha_config a = attn_mha_config_default();
     attn_block_config c = attn_block_config_default();
-    c.attention.d_model = 24, c.attention.heads = 3, c.d_ff = 40, c.activation = ATTN_ACTIVATION_GELU, c.eps = 1e-12f;
+    a.d_model = 24, a.heads = 3;
+    c.attention = &a, c.d_ff = 40, c.activation = ATTN_ACTIVATION_GELU, c.eps = 1e-12f;
     for (int64_t l = 0; l < BERT_LAYERS; l++) {
         char prefix[NAMED_LENGTH];
         layer_prefix(prefix, b->prefix, "encoder.layer", l);
@@ -69,7 +71,8 @@ static void test_bert(void **state)
         const int32_t *ids = random_ids(m, tokens, 50);
         const attn_tensor hidden = place_rows(m, 1, tokens, 24), weights = place_dense(m, 1, 3, tokens, tokens);
         const attn_tensor *weight_args[BERT_LAYERS] = {NULL, &weights};
-        const attn_bert_outputs outputs = {weight_args};
+        attn_bert_outputs outputs = attn_bert_outputs_default();
+        outputs.weights = weight_args;
         const int has_weights = rng_percent(&m->rng, 50);
         const size_t size = attn_bert_workspace_size(b.bert, num, tokens, (int)(n % 4));
         char *workspace = n % 2 ? bytes(m, size) : NULL;

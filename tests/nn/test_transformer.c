@@ -38,8 +38,10 @@ static void transformer_create(struct transformer *t, struct memory *m, int64_t 
     struct named *n = t->named = named_create(m);
     named_add(n, m, random_dtype(m), SOURCE, D, 0.4, 0, "m.", "src_embedding.weight");
     named_add(n, m, random_dtype(m), target, D, 0.4, 0, "m.", "tgt_embedding.weight");
+    attn_mha_config a = attn_mha_config_default();
     attn_block_config b = attn_block_config_default();
-    b.attention.d_model = D, b.attention.heads = HEADS, b.d_ff = FF, b.activation = c->activation, b.eps = 1e-5f;
+    a.d_model = D, a.heads = HEADS;
+    b.attention = &a, b.d_ff = FF, b.activation = c->activation, b.eps = 1e-5f;
     b.norm_first = c->norm_first;
     for (int64_t l = 0; l < LAYERS; l++) {
         char prefix[NAMED_LENGTH];

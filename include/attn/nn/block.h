@@ -33,31 +33,31 @@ typedef enum attn_naming {
      * intermediate.dense.*, output.dense.*, output.LayerNorm.*. */
     ATTN_NAMING_BERT = 1,
     /** Llama in Transformers: self_attn.q_proj.* to o_proj.*, mlp.gate_proj.*, up_proj.*, down_proj.*,
-     * input_layernorm.weight, post_attention_layernorm.weight. */
+     * input_layernorm.weight, post_attention_layernorm.weight. self_attn.rotary_emb.inv_freq, which older files have,
+     * is not read: the table of a call says how it turns. */
     ATTN_NAMING_LLAMA = 2
 } attn_naming;
 
 /** What a layer is. Zero is the default of all but struct_size, attention and d_ff. */
 typedef struct attn_block_config {
-    size_t struct_size;         /**< sizeof of this struct as the caller compiled it */
-    attn_mha_config attention;  /**< of the self-attention; cross-attention has the same heads */
-    int64_t d_ff;               /**< channels inside the feed-forward network */
-    attn_activation activation; /**< between its two products; with gated that of the gate */
-    int gated;                  /**< not 0: down(activation(gate(x)) * up(x)), SwiGLU with ATTN_ACTIVATION_SILU */
-    attn_norm norm;             /**< which normalisation */
-    float eps;                  /**< its epsilon, as given */
-    int norm_first;             /**< not 0: pre-norm */
-    int cross;                  /**< not 0: cross-attention between the two other sublayers */
-    int64_t d_memory;           /**< channels of the memory; 0 means d_model; only with cross */
+    size_t struct_size;               /**< sizeof of this struct as the caller compiled it */
+    const attn_mha_config *attention; /**< of the self-attention; cross-attention has the same heads */
+    int64_t d_ff;                     /**< channels inside the feed-forward network */
+    attn_activation activation;       /**< between its two products; with gated that of the gate */
+    int gated;                        /**< not 0: down(activation(gate(x)) * up(x)), SwiGLU with ATTN_ACTIVATION_SILU */
+    attn_norm norm;                   /**< which normalisation */
+    float eps;                        /**< its epsilon, as given */
+    int norm_first;                   /**< not 0: pre-norm */
+    int cross;                        /**< not 0: cross-attention between the two other sublayers */
+    int64_t d_memory;                 /**< channels of the memory; 0 means d_model; only with cross */
 } attn_block_config;
 
-/** A config with every field at its default. */
+/** A config with every field at its default; set attention and d_ff. */
 static inline attn_block_config attn_block_config_default(void)
 {
     attn_block_config c;
     memset(&c, 0, sizeof c);
     c.struct_size = sizeof c;
-    c.attention.struct_size = sizeof c.attention;
     return c;
 }
 
@@ -93,7 +93,11 @@ static inline attn_block_inputs attn_block_inputs_default(void)
     return i;
 }
 
-/** Makes a layer from named weights; *block is NULL on an error. Packs, so weights may go away. */
+/**
+ * Makes a layer from named weights; *block is NULL on an error. Packs, so weights may go away. A name behind prefix
+ * that naming does not list is an error, as attn/nn/weights.h has it: q_norm and k_norm of Qwen 3, say, or the two
+ * further norms of Gemma 2.
+ */
 ATTN_API attn_status attn_block_load(attn_block **block, const attn_block_config *config, const attn_weights *weights,
                                      const char *prefix, attn_naming naming);
 /** Frees a layer; NULL is allowed. */

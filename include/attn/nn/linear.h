@@ -33,12 +33,22 @@ typedef enum attn_activation {
 /** Packed weights; immutable, for any number of threads at once. */
 typedef struct attn_linear attn_linear;
 
-/** Options of a product; all zero is the default, and NULL stands for that. */
+/** Options of a product. Zero is every field's default except struct_size, and NULL stands for the defaults. */
 typedef struct attn_linear_options {
+    size_t struct_size;          /**< sizeof of this struct as the caller compiled it */
     attn_activation activation;  /**< of every part */
     const attn_tensor *residual; /**< NULL or f32, shape of the only part's out, added last; may be that out itself */
     int num_threads;             /**< as in attn_params */
 } attn_linear_options;
+
+/** Options with every field at its default. */
+static inline attn_linear_options attn_linear_options_default(void)
+{
+    attn_linear_options o;
+    memset(&o, 0, sizeof o);
+    o.struct_size = sizeof o;
+    return o;
+}
 
 /**
  * Packs weights for the instruction set that attn_isa_active() names.

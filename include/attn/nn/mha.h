@@ -43,15 +43,25 @@ static inline attn_mha_config attn_mha_config_default(void)
 
 /** Weights in PyTorch's orientation, f32, bf16 or f16; biases may have data NULL. Copied by attn_mha_create(). */
 typedef struct attn_mha_weights {
-    attn_tensor w_q; /**< (1, 1, heads*head_dim, d_model) */
-    attn_tensor b_q; /**< (1, 1, 1, heads*head_dim) */
-    attn_tensor w_k; /**< (1, 1, kv_heads*head_dim, d_memory) */
-    attn_tensor b_k; /**< (1, 1, 1, kv_heads*head_dim) */
-    attn_tensor w_v; /**< (1, 1, kv_heads*value_dim, d_memory) */
-    attn_tensor b_v; /**< (1, 1, 1, kv_heads*value_dim) */
-    attn_tensor w_o; /**< (1, 1, d_out, heads*value_dim) */
-    attn_tensor b_o; /**< (1, 1, 1, d_out) */
+    size_t struct_size; /**< sizeof of this struct as the caller compiled it */
+    attn_tensor w_q;    /**< (1, 1, heads*head_dim, d_model) */
+    attn_tensor b_q;    /**< (1, 1, 1, heads*head_dim) */
+    attn_tensor w_k;    /**< (1, 1, kv_heads*head_dim, d_memory) */
+    attn_tensor b_k;    /**< (1, 1, 1, kv_heads*head_dim) */
+    attn_tensor w_v;    /**< (1, 1, kv_heads*value_dim, d_memory) */
+    attn_tensor b_v;    /**< (1, 1, 1, kv_heads*value_dim) */
+    attn_tensor w_o;    /**< (1, 1, d_out, heads*value_dim) */
+    attn_tensor b_o;    /**< (1, 1, 1, d_out) */
 } attn_mha_weights;
+
+/** Weights without data; set the four matrices. */
+static inline attn_mha_weights attn_mha_weights_default(void)
+{
+    attn_mha_weights w;
+    memset(&w, 0, sizeof w);
+    w.struct_size = sizeof w;
+    return w;
+}
 
 /** A layer with its packed weights; immutable. */
 typedef struct attn_mha attn_mha;
@@ -62,15 +72,18 @@ ATTN_API attn_status attn_mha_create(attn_mha **mha, const attn_mha_config *conf
 /**
  * Makes a layer from the names of PyTorch's nn.MultiheadAttention behind prefix: in_proj_weight and in_proj_bias, or
  * q_proj_weight, k_proj_weight, v_proj_weight where widths differ; out_proj.weight and out_proj.bias. Biases may be
- * missing, all of a kind together. bias_k and bias_v (add_bias_kv) are refused.
+ * missing, all of a kind together. Any other name behind prefix is an error, as attn/nn/weights.h has it; bias_k and
+ * bias_v (add_bias_kv) cannot be ignored.
  */
 ATTN_API attn_status attn_mha_load(attn_mha **mha, const attn_mha_config *config, const attn_weights *weights,
                                    const char *prefix);
 /** Frees a layer; NULL is allowed. */
 ATTN_API void attn_mha_destroy(attn_mha *mha);
 
-/** The sizes of a layer with defaults filled in. */
-ATTN_API attn_mha_config attn_mha_sizes(const attn_mha *mha);
+/** The sizes of a layer with defaults filled in: the fields that sizes->struct_size, which the caller sets, has room
+ * for.
+ */
+ATTN_API attn_status attn_mha_sizes(const attn_mha *mha, attn_mha_config *sizes);
 
 /**
  * Bytes that attn_mha_forward() and attn_mha_attend() need for x of batch x q_tokens and k_tokens keys under params

@@ -28,7 +28,18 @@ typedef struct attn_bert_config {
     int64_t positions;          /**< max_position_embeddings */
     attn_activation activation; /**< hidden_act */
     float eps;                  /**< layer_norm_eps */
+    int64_t token_types;        /**< type_vocab_size; 0 means 2 */
+    int64_t first_position;     /**< position of a sequence's first token: 0 in BERT, pad_token_id + 1 = 2 in RoBERTa */
 } attn_bert_config;
+
+/** A config with every field at its default; set the sizes, activation and eps. */
+static inline attn_bert_config attn_bert_config_default(void)
+{
+    attn_bert_config c;
+    memset(&c, 0, sizeof c);
+    c.struct_size = sizeof c;
+    return c;
+}
 
 /** A BERT-style encoder. */
 typedef struct attn_bert attn_bert;
@@ -36,6 +47,14 @@ typedef struct attn_bert attn_bert;
 /**
  * Makes an encoder from the names of BertModel in Transformers behind prefix ("" or "bert."):
  * embeddings.word_embeddings.weight, ..., encoder.layer.0.attention.self.query.weight, ... Errors name the tensor.
+ *
+ * Any other name behind prefix is an error, as attn/nn/weights.h has it, except embeddings.position_ids, which holds
+ * 0, 1, 2, ..., and pooler.dense.*, which makes something else of the hidden states. Heads (cls.*, classifier.*) stand
+ * outside of "bert." and are not looked at.
+ *
+ * RoBERTa has BERT's names, but counts positions from 2 and has one token type: set first_position and token_types.
+ * Without them its file is an error: its table of token types has one row, and row 1 of its table of positions, that of
+ * padding, is zero.
  */
 ATTN_API attn_status attn_bert_load(attn_bert **bert, const attn_bert_config *config, const attn_weights *weights,
                                     const char *prefix);
@@ -46,6 +65,7 @@ ATTN_API size_t attn_bert_workspace_size(const attn_bert *bert, int64_t num_sequ
 
 /** What attn_bert_forward() can be asked for besides hidden states. */
 typedef struct attn_bert_outputs {
+    size_t struct_size; /**< sizeof of this struct as the caller compiled it */
     /**
      * [layers] or NULL: entry l, if not NULL, f32 (1, heads, tokens, tokens): the weights of layer l, of all sequences'
      * tokens as in attn_params.weights; a sequence's own are a square on the diagonal.
@@ -53,13 +73,23 @@ typedef struct attn_bert_outputs {
     const attn_tensor *const *weights;
 } attn_bert_outputs;
 
+/** Outputs with nothing asked for. */
+static inline attn_bert_outputs attn_bert_outputs_default(void)
+{
+    attn_bert_outputs o;
+    memset(&o, 0, sizeof o);
+    o.struct_size = sizeof o;
+    return o;
+}
+
 /**
- * Encodes sequences of any lengths without padding. Token t of sequence s is ids[offsets[s] + t] and has position t and
- * segment type 0.
+ * Encodes sequences of any lengths without padding. Token t of sequence s is ids[offsets[s] + t] and has position
+ * config.first_position + t and segment type 0.
  *
  * @param bert the encoder
  * @param num_sequences 0 or more
- * @param offsets [num_sequences + 1] from 0, not descending; a sequence has at most config.positions tokens
+ * @param offsets [num_sequences + 1] from 0, not descending; a sequence has at most config.positions -
+ *                config.first_position tokens
  * @param ids     [offsets[num_sequences]] 0 to config.vocabulary - 1
  * @param hidden  f32 (1, 1, offsets[num_sequences], d_model): the last layer's states
  * @param outputs NULL or what else is wanted
@@ -88,25 +118,43 @@ ATTN_API attn_status attn_mean_pool(const attn_tensor *hidden, int64_t num_seque
 
 /** Sizes of a Llama-style decoder (Touvron et al. 2023). */
 typedef struct attn_llama_config {
-    size_t struct_size;    /**< sizeof of this struct as the caller compiled it */
-    int64_t layers;        /**< num_hidden_layers */
-    int64_t d_model;       /**< hidden_size */
-    int64_t heads;         /**< num_attention_heads */
-    int64_t kv_heads;      /**< num_key_value_heads; 0 means heads */
-    int64_t head_dim;      /**< 0 means d_model / heads */
-    int64_t d_ff;          /**< intermediate_size */
-    int64_t vocabulary;    /**< vocab_size */
-    float eps;             /**< of the RMS norms */
-    attn_rope_config rope; /**< as attn_rope_config_default() makes it, where pairs 0 means head_dim / 2 */
-    int tied;              /**< not 0: the embedding is the output matrix, too, and lm_head.weight is not read */
+    size_t struct_size;           /**< sizeof of this struct as the caller compiled it */
+    int64_t layers;               /**< num_hidden_layers */
+    int64_t d_model;              /**< hidden_size */
+    int64_t heads;                /**< num_attention_heads */
+    int64_t kv_heads;             /**< num_key_value_heads; 0 means heads */
+    int64_t head_dim;             /**< 0 means d_model / heads */
+    int64_t d_ff;                 /**< intermediate_size */
+    int64_t vocabulary;           /**< vocab_size */
+    float eps;                    /**< of the RMS norms */
+    const attn_rope_config *rope; /**< NULL: the defaults; pairs 0 means head_dim / 2. Copied. */
+    int tied;                     /**< not 0: the embedding is the output matrix, too, and lm_head.weight is not read */
 } attn_llama_config;
+
+/** A config with every field at its default; set the sizes and eps. */
+static inline attn_llama_config attn_llama_config_default(void)
+{
+    attn_llama_config c;
+    memset(&c, 0, sizeof c);
+    c.struct_size = sizeof c;
+    return c;
+}
 
 /** A Llama-style decoder. */
 typedef struct attn_llama attn_llama;
 /** Its state while decoding: keys and values of every layer. */
 typedef struct attn_llama_session attn_llama_session;
 
-/** Makes a decoder from the names of LlamaForCausalLM in Transformers: model.embed_tokens.weight, model.layers.0... */
+/**
+ * Makes a decoder from the names of LlamaForCausalLM in Transformers: model.embed_tokens.weight, model.layers.0...
+ *
+ * Any other name in weights is an error, as attn/nn/weights.h has it: q_norm and k_norm of Qwen 3, the further norms of
+ * Gemma 2 and 3, a layer more than config.layers. Not read are rotary_emb.inv_freq of older files, as config.rope says
+ * how to turn, and with config.tied lm_head.weight, which is the embedding again.
+ *
+ * The first Gemma has exactly Llama's names and other arithmetic (1 + weight in its norms, a scaled embedding, GELU).
+ * No name tells, so whoever reads its file has to know from model_type that this loader is not for it.
+ */
 ATTN_API attn_status attn_llama_load(attn_llama **llama, const attn_llama_config *config, const attn_weights *weights);
 /** Frees a decoder; NULL is allowed. */
 ATTN_API void attn_llama_destroy(attn_llama *llama);
@@ -155,13 +203,23 @@ typedef struct attn_transformer_config {
     int32_t eos;                /**< id that ends one */
 } attn_transformer_config;
 
+/** A config with every field at its default; set the sizes, eps, bos and eos. */
+static inline attn_transformer_config attn_transformer_config_default(void)
+{
+    attn_transformer_config c;
+    memset(&c, 0, sizeof c);
+    c.struct_size = sizeof c;
+    return c;
+}
+
 /** An encoder-decoder Transformer. */
 typedef struct attn_transformer attn_transformer;
 
 /**
  * Makes a model from names behind prefix: src_embedding.weight, tgt_embedding.weight (multiplied by
  * sqrt(d_model); sinusoidal positions are added), encoder.layers.0..., encoder.norm.*, decoder.layers.0...,
- * decoder.norm.*, generator.weight, generator.bias (which may be missing).
+ * decoder.norm.*, generator.weight, generator.bias (which may be missing). Any other name behind prefix is an error, as
+ * attn/nn/weights.h has it: encoder.norm.* without final_norms, say.
  */
 ATTN_API attn_status attn_transformer_load(attn_transformer **model, const attn_transformer_config *config,
                                            const attn_weights *weights, const char *prefix);
@@ -182,7 +240,7 @@ ATTN_API attn_status attn_transformer_encode(const attn_transformer *model, int6
                                              const int32_t *ids, const int64_t *lengths, const attn_tensor *memory,
                                              int num_threads);
 
-/** A sequence that decoding has found. */
+/** A sequence that decoding has found. Callers have arrays of them: the struct is frozen. */
 typedef struct attn_hypothesis {
     int64_t length;  /**< ids without bos, with eos if it ended */
     int32_t *ids;    /**< [max_length] of the caller's, written */

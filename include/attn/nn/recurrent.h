@@ -34,7 +34,8 @@ static inline attn_lstm_config attn_lstm_config_default(void)
 
 /**
  * The weights of one direction of one layer, as PyTorch has them: gates in the order input, forget, cell, output.
- * Layer l > 0 reads the channels that layer l - 1 writes.
+ * Layer l > 0 reads the channels that layer l - 1 writes. Callers have arrays of them: the struct is frozen, and what
+ * a later version needs besides becomes a pointer in attn_lstm_config.
  */
 typedef struct attn_lstm_weights {
     attn_tensor w_ih; /**< (1, 1, 4*hidden, channels read) */
@@ -51,7 +52,9 @@ ATTN_API attn_status attn_lstm_create(attn_lstm **lstm, const attn_lstm_config *
                                       const attn_lstm_weights *weights);
 /**
  * Makes an LSTM from the names of PyTorch's nn.LSTM behind prefix: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0,
- * weight_ih_l0_reverse, ...; biases may be missing, all together. proj_size is not supported.
+ * weight_ih_l0_reverse, ...; biases may be missing, all together. Any other name behind prefix is an error, as
+ * attn/nn/weights.h has it: a layer or a direction that config does not have. proj_size (weight_hr_l0) cannot be
+ * ignored.
  */
 ATTN_API attn_status attn_lstm_load(attn_lstm **lstm, const attn_lstm_config *config, const attn_weights *weights,
                                     const char *prefix);

@@ -12,7 +12,14 @@
 extern "C" {
 #endif
 
-/** A set of named tensors; immutable. */
+/**
+ * A set of named tensors; immutable but for attn_weights_ignore().
+ *
+ * Loaders (attn_mha_load() and the like) take their tensors from a set by a prefix and names. A tensor whose name
+ * begins with the prefix and that the loader does not read is ATTN_UNSUPPORTED with a sentence that names it: a model
+ * that has more than the loader knows would compute something else without it. Each loader says which buffers of
+ * published files it leaves out by itself.
+ */
 typedef struct attn_weights attn_weights;
 
 /**
@@ -31,6 +38,17 @@ ATTN_API attn_status attn_weights_create(attn_weights **weights, int64_t num, co
 /** Frees a set, and unmaps its file: tensors from it are gone. Layers keep copies of what they need. NULL is allowed.
  */
 ATTN_API void attn_weights_destroy(attn_weights *weights);
+
+/**
+ * Lists tensors that loaders may leave unread. It takes nothing away: what a loader reads it reads all the same. Calls
+ * add up. Not while another thread uses the set.
+ *
+ * @param weights  the set
+ * @param num      0 or more
+ * @param patterns [num] names in full, in which each * stands for any characters, also none: "model.vision.*",
+ *                 "model.layers.*.self_attn.q_norm.weight". Copied. One that no tensor has is allowed.
+ */
+ATTN_API attn_status attn_weights_ignore(attn_weights *weights, int64_t num, const char *const *patterns);
 
 /** How many tensors there are. */
 ATTN_API int64_t attn_weights_count(const attn_weights *weights);

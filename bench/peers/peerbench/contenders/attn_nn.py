@@ -30,11 +30,16 @@ class MhaConfig(c.Structure):
 
 
 class MhaWeights(c.Structure):
-    _fields_ = [(f"{kind}_{part}", Tensor) for part in layer.PARTS for kind in "wb"]
+    _fields_ = [("struct_size", c.c_size_t)] + [(f"{kind}_{part}", Tensor) for part in layer.PARTS for kind in "wb"]
 
 
 class LinearOptions(c.Structure):
-    _fields_ = [("activation", c.c_int), ("residual", c.c_void_p), ("num_threads", c.c_int)]
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("activation", c.c_int),
+        ("residual", c.c_void_p),
+        ("num_threads", c.c_int),
+    ]
 
 
 class BertConfig(c.Structure):
@@ -48,6 +53,8 @@ class BertConfig(c.Structure):
         ("positions", c.c_int64),
         ("activation", c.c_int),
         ("eps", c.c_float),
+        ("token_types", c.c_int64),
+        ("first_position", c.c_int64),
     ]
 
 
@@ -145,7 +152,7 @@ class AttnLayers(Contender):
     # ---------------------------------------------------------------- mha --
 
     def _mha(self, case, arrays):
-        weights = MhaWeights()
+        weights = MhaWeights(c.sizeof(MhaWeights))
         for part in layer.PARTS:
             setattr(weights, f"w_{part}", matrix(arrays[f"w_{part}"]))
             setattr(weights, f"b_{part}", vector(layer.bias(arrays, part)))
@@ -192,7 +199,7 @@ class AttnLayers(Contender):
         views = [activations(a) for a in (arrays["x"], q, k, v, attended, out)]
         pointers = [c.addressof(view) for view in views]
         outs = (POINTER * 3)(*pointers[1:4])
-        options = LinearOptions(num_threads=self.threads)
+        options = LinearOptions(struct_size=c.sizeof(LinearOptions), num_threads=self.threads)
         split = [heads_of(q, case.heads), heads_of(k, case.kv_heads), heads_of(v, case.kv_heads)]
         split.append(heads_of(attended, case.heads))
         plan_way = self.core.plan(split, causal=case.causal)
