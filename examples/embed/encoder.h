@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A sentence encoder of the kind of all-MiniLM-L6-v2: WordPiece tokens, a BERT,
- * the mean of its states, brought to length 1.
+ * the mean of its states, brought to length 1 if the model's folder says so.
  *
  *     struct encoder *encoder;
- *     encoder_open(&encoder, "model", &error);         config.json, vocab.txt, model.safetensors
+ *     encoder_open(&encoder, "model", &error);         the folder's own settings
  *     struct sentences tokens = {0};
- *     encoder_tokenize(encoder, text, size, &tokens, &error);     for each sentence
+ *     encoder_tokenize(encoder, text, size, &tokens, &cut, &error);     for each sentence
  *     encoder_embed(encoder, &tokens, first, count, threads, embeddings, &error);
  */
 #ifndef ATTN_EXAMPLES_EMBED_ENCODER_H
@@ -34,8 +34,11 @@ int64_t encoder_layers(const struct encoder *encoder);
 int64_t encoder_heads(const struct encoder *encoder);
 const struct wordpiece *encoder_tokenizer(const struct encoder *encoder);
 
-/* Adds the tokens of one sentence. */
-attn_status encoder_tokenize(const struct encoder *encoder, const char *text, size_t size, struct sentences *sentences);
+/* Tokens of a sentence at most, [CLS] and [SEP] included. */
+int64_t encoder_max_tokens(const struct encoder *encoder);
+/* Adds the tokens of one sentence. *cut: it has more than encoder_max_tokens(), and what exceeds them was left off. */
+attn_status encoder_tokenize(const struct encoder *encoder, const char *text, size_t size, struct sentences *sentences,
+                             bool *cut);
 void sentences_free(struct sentences *sentences);
 
 /* Embeds sentences first to first + count - 1 as one ragged batch: embeddings[count][width] is written. */

@@ -2,6 +2,7 @@
 /* A model's config.json, entry by entry. */
 #include "config.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,20 +15,32 @@ char *config_beside(const char *folder, const char *name)
     return NULL;
 }
 
-attn_status config_open(struct config *config, const char *folder)
+attn_status config_open_optional(struct config *config, const char *folder, const char *name, bool *there)
 {
     json_error_t json;
-    *config = (struct config){.path = config_beside(folder, "config.json")};
+    *there = false;
+    *config = (struct config){.path = config_beside(folder, name)};
     if (!config->path)
         return ATTN_OUT_OF_MEMORY;
     config->root = json_load_file(config->path, JSON_REJECT_DUPLICATES, &json);
-    if (config->root && json_is_object(config->root))
+    *there = config->root && json_is_object(config->root);
+    if (*there)
         return ATTN_OK;
-    attn_status status = config->root
-                             ? io_fail(ATTN_INVALID_FILE, "%s is not a JSON object", config->path)
-                             : io_fail(ATTN_INVALID_FILE, "%s: %s (line %d)", config->path, json.text, json.line);
+    const bool missing = !config->root && json_error_code(&json) == json_error_cannot_open_file && errno == ENOENT;
+    attn_status status = ATTN_OK;
+    if (config->root)
+        status = io_fail(ATTN_INVALID_FILE, "%s is not a JSON object", config->path);
+    else if (!missing)
+        status = io_fail(ATTN_INVALID_FILE, "%s: %s (line %d)", config->path, json.text, json.line);
     config_close(config);
     return status;
+}
+
+attn_status config_open(struct config *config, const char *folder)
+{
+    bool there;
+    CHECK(config_open_optional(config, folder, "config.json", &there));
+    return there ? ATTN_OK : io_fail(ATTN_INVALID_FILE, "%s has no config.json; expected a model's folder", folder);
 }
 
 void config_close(struct config *config)

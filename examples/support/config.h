@@ -15,6 +15,8 @@ struct config {
 
 /* Reads FOLDER/config.json. */
 attn_status config_open(struct config *config, const char *folder);
+/* Reads FOLDER/NAME, if it is there; if not, there is nothing to close. */
+attn_status config_open_optional(struct config *config, const char *folder, const char *name, bool *there);
 void config_close(struct config *config);
 
 /* A whole number of at least least. */

@@ -9,6 +9,8 @@
  *     lowercase   character by character, so Σ is σ at the end of a word too
  *     punctuation each character is a word of its own
  *
+ * A cased model leaves decompose and lowercase out.
+ *
  * That is what Hugging Face's tokenizers does in five passes over the string
  * (BertNormalizer and BertPreTokenizer, version 0.23). One pass suffices, as no
  * step looks at more than one character, but for NFD: it puts marks that follow
@@ -30,6 +32,7 @@
 struct splitter {
     word_taker *take;
     void *context;
+    bool keep_case;
     bool going; /* take has not stopped us */
     char word[WORD_MAX_BYTES];
     size_t length;
@@ -123,6 +126,17 @@ static void add_mark(struct splitter *s, int32_t c, int class)
     s->marks[at] = c;
 }
 
+/* A character as it will be in the words. */
+static void take_final(struct splitter *s, int32_t c)
+{
+    bool alone = is_punctuation(c);
+    if (alone)
+        end_word(s);
+    append(s, c);
+    if (alone)
+        end_word(s);
+}
+
 /* Takes a character of the decomposed text. */
 static void take_decomposed(struct splitter *s, int32_t c)
 {
@@ -136,13 +150,7 @@ static void take_decomposed(struct splitter *s, int32_t c)
     settle_marks(s);
     if (is->category == UTF8PROC_CATEGORY_MN)
         return;
-    c = utf8proc_tolower(c);
-    bool alone = is_punctuation(c);
-    if (alone)
-        end_word(s);
-    append(s, c);
-    if (alone)
-        end_word(s);
+    take_final(s, utf8proc_tolower(c));
 }
 
 static void take_character(struct splitter *s, int32_t c)
@@ -157,16 +165,18 @@ static void take_character(struct splitter *s, int32_t c)
         return;
     /* Canonical decompositions have four characters at most. */
     utf8proc_int32_t parts[8];
-    utf8proc_ssize_t count = utf8proc_decompose_char(c, parts, 8, UTF8PROC_DECOMPOSE, NULL);
+    utf8proc_ssize_t count = s->keep_case ? 0 : utf8proc_decompose_char(c, parts, 8, UTF8PROC_DECOMPOSE, NULL);
     for (utf8proc_ssize_t i = 0; i < count; i++)
         take_decomposed(s, parts[i]);
+    if (s->keep_case)
+        take_final(s, c);
     if (alone)
         end_word(s);
 }
 
-bool basic_tokens(const char *text, size_t size, word_taker *take, void *context)
+bool basic_tokens(const char *text, size_t size, bool keep_case, word_taker *take, void *context)
 {
-    struct splitter s = {.take = take, .context = context, .going = true};
+    struct splitter s = {.take = take, .context = context, .keep_case = keep_case, .going = true};
     for (size_t at = 0; at < size && s.going;) {
         utf8proc_int32_t c;
         utf8proc_ssize_t length =

@@ -18,7 +18,7 @@
 #include "options.h"
 #include "wordpiece.h"
 
-enum { VOCAB, MAX_TOKENS, TOKENS, NUL, HELP, NUM_OPTIONS };
+enum { VOCAB, MAX_TOKENS, CASED, TOKENS, NUL, HELP, NUM_OPTIONS };
 
 static void print_ids(const struct wordpiece *tokenizer, const struct token_ids *ids, bool tokens)
 {
@@ -62,6 +62,7 @@ static attn_status run(int argc, char **argv)
     struct option options[NUM_OPTIONS] = {
         [VOCAB] = {"vocab", 0, "FILE", "the model's vocab.txt, one token a line; must be given", NULL},
         [MAX_TOKENS] = {"max-tokens", 0, "N", "leave off what exceeds N tokens of a text (default 256)", NULL},
+        [CASED] = {"cased", 0, NULL, "keep capitals and accents, as cased models do", NULL},
         [TOKENS] = {"tokens", 0, NULL, "print the tokens, not their ids", NULL},
         [NUL] = {"null", '0', NULL, "texts end with a NUL byte, not with a newline", NULL},
         [HELP] = {"help", 'h', NULL, "show this text", NULL},
@@ -70,7 +71,7 @@ static attn_status run(int argc, char **argv)
     CHECK(options_parse(options, NUM_OPTIONS, argc - 1, argv + 1, &operands, 0));
     if (options[HELP].value != NULL) {
         printf("Usage: tokenize --vocab FILE [OPTION]...\n\n"
-               "Prints the token ids of each text of standard input, for an uncased BERT model.\n\n");
+               "Prints the token ids of each text of standard input, for a BERT model.\n\n");
         options_print(stdout, options, NUM_OPTIONS);
         printf("\n  Exit codes: 0 done, 1 failure, 2 wrong usage.\n");
         return ATTN_OK;
@@ -78,6 +79,8 @@ static attn_status run(int argc, char **argv)
     struct wordpiece *tokenizer;
     CHECK(option_require(&options[VOCAB]));
     CHECK(wordpiece_open(&tokenizer, options[VOCAB].value));
+    if (options[CASED].value != NULL)
+        wordpiece_keep_case(tokenizer);
     attn_status status = encode_input(tokenizer, options);
     wordpiece_close(tokenizer);
     return status;

@@ -7,8 +7,8 @@
  * the whole word is [UNK].
  *
  * The names of the special tokens are looked for in the raw text before
- * anything else, and end the words beside them. Encoding stops as soon as there
- * are enough tokens, so the end of a long text is at most searched for '['.
+ * anything else, and end the words beside them. Encoding stops at the first token
+ * too many, so the end of a long text is at most searched for '['.
  */
 #include "wordpiece.h"
 
@@ -26,6 +26,7 @@ static const char *const special_names[NUM_SPECIAL] = {"[PAD]", "[UNK]", "[CLS]"
 struct wordpiece {
     struct vocabulary vocabulary;
     int32_t special[NUM_SPECIAL]; /* ids; only that of [MASK] may be -1 */
+    bool keep_case;
 };
 
 attn_status wordpiece_parse(struct wordpiece **tokenizer, const char *bytes, size_t size, const char *name)
@@ -59,6 +60,11 @@ attn_status wordpiece_open(struct wordpiece **tokenizer, const char *vocab_path)
     attn_status status = wordpiece_parse(tokenizer, bytes, size, vocab_path);
     free(bytes);
     return status;
+}
+
+void wordpiece_keep_case(struct wordpiece *tokenizer)
+{
+    tokenizer->keep_case = true;
 }
 
 void wordpiece_close(struct wordpiece *tokenizer)
@@ -113,10 +119,13 @@ static bool append(struct encoder *e, int32_t id)
     return true;
 }
 
-/* Appends an id if there is room; false when nothing more can follow. */
+/* Appends an id if there is room; false when it is the first that there is none for, or when memory is short. */
 static bool put(struct encoder *e, int32_t id)
 {
-    return e->ids->count < e->room && append(e, id) && e->ids->count < e->room;
+    if (e->ids->count < e->room)
+        return append(e, id);
+    e->ids->cut = true;
+    return false;
 }
 
 /* Writes the ids of the word's pieces and returns how many, or 0 if it cannot be cut into pieces. */
@@ -185,6 +194,7 @@ attn_status wordpiece_encode(const struct wordpiece *tokenizer, const char *text
                              struct token_ids *ids)
 {
     ids->count = 0;
+    ids->cut = false;
     if (max_tokens == 0)
         max_tokens = WORDPIECE_DEFAULT_TOKENS;
     if (max_tokens < 2)
@@ -197,7 +207,7 @@ attn_status wordpiece_encode(const struct wordpiece *tokenizer, const char *text
     while (going && at < end) {
         int which = 0;
         const char *name = find_special(tokenizer, at, end, &which);
-        going = basic_tokens(at, (size_t)(name - at), take_word, &e);
+        going = basic_tokens(at, (size_t)(name - at), tokenizer->keep_case, take_word, &e);
         at = name;
         if (going && name < end) {
             going = put(&e, tokenizer->special[which]);

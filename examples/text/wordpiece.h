@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text to token ids for uncased BERT models, such as the sentence encoder
+ * Text to token ids for BERT models, such as the sentence encoder
  * all-MiniLM-L6-v2:
  *
  *     struct wordpiece *tokenizer;
@@ -13,7 +13,8 @@
  *
  * The ids are those that Hugging Face's tokenizers gives with the model's
  * tokenizer.json, but for characters younger than Unicode 8 (basic_tokens.c).
- * An open tokenizer never changes: any number of threads may use it at once.
+ * An open tokenizer does not change while it encodes: any number of threads may
+ * use it at once.
  */
 #ifndef ATTN_EXAMPLES_TEXT_WORDPIECE_H
 #define ATTN_EXAMPLES_TEXT_WORDPIECE_H
@@ -33,6 +34,7 @@ struct token_ids {
     int32_t *ids;
     size_t count;
     size_t capacity;
+    bool cut; /* the text had more tokens than there may be */
 };
 
 void token_ids_free(struct token_ids *ids);
@@ -45,13 +47,15 @@ void token_ids_free(struct token_ids *ids);
 attn_status wordpiece_open(struct wordpiece **tokenizer, const char *vocab_path);
 /* The same from memory, which is copied; name stands for the file in sentences. */
 attn_status wordpiece_parse(struct wordpiece **tokenizer, const char *bytes, size_t size, const char *name);
+/* Makes it that of a cased model, which keeps capitals and accents. */
+void wordpiece_keep_case(struct wordpiece *tokenizer);
 /* NULL is fine. */
 void wordpiece_close(struct wordpiece *tokenizer);
 
 /*
  * Replaces what is in ids by the tokens of size bytes of text: [CLS] first and
  * [SEP] last. Of a text that has more than max_tokens of them, these two
- * included, the end is left off; 0 stands for WORDPIECE_DEFAULT_TOKENS, and 1
+ * included, the end is left off, which ids->cut says; 0 stands for WORDPIECE_DEFAULT_TOKENS, and 1
  * is refused.
  *
  * The text may hold NUL bytes, which vanish like other control characters, and

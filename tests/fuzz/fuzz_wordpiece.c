@@ -86,6 +86,7 @@ static void check_text(const struct wordpiece *tokenizer, const char *text, size
     }
     size_t limit = 2 + size % 7;
     FUZZ_CHECK(wordpiece_encode(tokenizer, text, size, limit, &some) == ATTN_OK);
+    FUZZ_CHECK(!all.cut && some.cut == (all.count > limit));
     FUZZ_CHECK(some.count == (all.count < limit ? all.count : limit));
     FUZZ_CHECK(memcmp(some.ids, all.ids, (some.count - 1) * sizeof *all.ids) == 0);
     FUZZ_CHECK(some.ids[some.count - 1] == all.ids[all.count - 1]);

@@ -13,7 +13,7 @@ sides encode
 
 With the model's vocabulary most of Unicode is [UNK] however it was normalised, so
 there is a second one, made here, in which every character is a token: with it the
-ids show each character that came out.
+ids show each character that came out; it is compared for a cased model, too.
 
 DIFFERENCES lists the code points on which the two sides disagree, with what each
 makes of them. A disagreement about any other fails the check, and so does one
@@ -103,13 +103,14 @@ EVERY = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 class Sides:
     """The program and the reference, with the same vocabulary."""
 
-    def __init__(self, name, program, vocab_path, tokenizer):
+    def __init__(self, name, program, vocab_path, tokenizer, *options):
         self.name, self.program, self.vocab_path, self.tokenizer = name, program, vocab_path, tokenizer
+        self.options = options
         self.tokenizer.no_padding()
 
     def ours(self, texts, limit=NO_LIMIT, separator=b"\0"):
         """Ids of texts, which are bytes."""
-        command = [self.program, "--vocab", self.vocab_path, "--max-tokens", str(limit)]
+        command = [self.program, "--vocab", self.vocab_path, "--max-tokens", str(limit), *self.options]
         run = subprocess.run(command + ["-0"] * (separator == b"\0"), input=b"".join(t + separator for t in texts),
                              stdout=subprocess.PIPE, check=True)
         return [[int(token) for token in line.split()] for line in run.stdout.split(b"\n")[:-1]]
@@ -248,10 +249,13 @@ def main():
             token["ids"] = [SPECIAL.index(name)]
         characters = Sides("every character", options.program, str(path),
                            tokenizers.Tokenizer.from_str(json.dumps(description)))
+        description["normalizer"]["lowercase"] = False
+        cased = Sides("every character, cased", options.program, str(path),
+                      tokenizers.Tokenizer.from_str(json.dumps(description)), "--cased")
         del description
 
         results = [check_list(characters, vocabulary)]
-        for sides in (model, characters):
+        for sides in (model, characters, cased):
             # The NUL character needs the other separator.
             listed = lambda i: EVERY[i + 1] in LISTED
             results.append(sides.compare("code points between letters", [f"a{c}b" for c in EVERY[1:]], allowed=listed))

@@ -136,9 +136,8 @@ struct expectation {
 
 #define TEXT(literal) literal, sizeof literal - 1
 
-static void check(const struct expectation *table, size_t count)
+static void check_with(struct wordpiece *tokenizer, const struct expectation *table, size_t count)
 {
-    struct wordpiece *tokenizer = opened();
     struct token_ids ids = {0};
     for (size_t i = 0; i < count; i++) {
         /* Exactly the size, so that valgrind sees a byte that is read beyond. */
@@ -162,6 +161,11 @@ static void check(const struct expectation *table, size_t count)
     }
     token_ids_free(&ids);
     wordpiece_close(tokenizer);
+}
+
+static void check(const struct expectation *table, size_t count)
+{
+    check_with(opened(), table, count);
 }
 
 static void cuts_words_into_pieces(void **state)
@@ -265,6 +269,24 @@ static void lowers_and_strips(void **state)
         {TEXT("a\u302e\u200d\u1b44"), {A, XVIRAMA, XTONE}},
     };
     check(table, sizeof table / sizeof table[0]);
+}
+
+/* A cased model's words: capitals and accents stay, everything else is as in an uncased one's. */
+static void keeps_case(void **state)
+{
+    (void)state;
+    static const struct expectation table[] = {
+        {TEXT("a A"), {A, UNK}},
+        {TEXT("aé e"), {A, XE_ACUTE, E}},
+        {TEXT("é"), {UNK}},
+        {TEXT("ae\u0301"), {UNK}}, /* what is decomposed stays so */
+        {TEXT("a\u00adb!"), {AB, BANG}},
+        {TEXT("a\tb\n中文"), {A, B, ZHONG, WEN}},
+        {TEXT("[SEP]unaffable[sep]"), {SEP, UN, XAFF, XABLE, OPEN, LOWER_SEP, CLOSE}},
+    };
+    struct wordpiece *tokenizer = opened();
+    wordpiece_keep_case(tokenizer);
+    check_with(tokenizer, table, sizeof table / sizeof *table);
 }
 
 static void drops_what_is_not_utf8(void **state)
@@ -401,6 +423,12 @@ static void truncates(void **state)
         assert_int_equal(ids.count, kept + 1);
         assert_memory_equal(ids.ids, all, kept * sizeof *all);
         assert_int_equal(ids.ids[kept], SEP);
+        /* What ends with the last token that there is room for is whole, white space behind it or not. */
+        assert_int_equal(ids.cut, limit < 9);
+        assert_true(wordpiece_encode(tokenizer, text, sizeof text - 3, limit, &ids, &error));
+        assert_int_equal(ids.cut, limit < 8);
+        assert_true(wordpiece_encode(tokenizer, text, sizeof text - 2, limit, &ids, &error));
+        assert_int_equal(ids.cut, limit < 8);
     }
     assert_int_equal(wordpiece_encode(tokenizer, text, sizeof text - 1, 1, &ids), ATTN_INVALID_ARGUMENT);
     assert_says(attn_last_error(), "max_tokens is 1; expected at least 2");
@@ -533,6 +561,7 @@ int main(void)
         cmocka_unit_test(cleans_text),
         cmocka_unit_test(splits_punctuation),
         cmocka_unit_test(lowers_and_strips),
+        cmocka_unit_test(keeps_case),
         cmocka_unit_test(drops_what_is_not_utf8),
         cmocka_unit_test(finds_special_tokens_in_text),
         cmocka_unit_test(mask_may_be_missing),
