@@ -11,8 +11,11 @@
 #include "api/error.h"
 #include "attn/nn.h"
 
-/** Sizes of structs in their first versions, for attn_take_struct(). None ever changes: the fields named are the last
- * of those versions. */
+/**
+ * Sizes of structs in their first versions, for attn_take_struct(). None ever changes: the fields named are the last of
+ * those versions. A later field begins behind sizeof of the version before it, not in its padding, which callers leave
+ * unset.
+ */
 enum nn_first_size {
     NN_ALIGNMENT_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_alignment_config, v),
     NN_BAHDANAU_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_bahdanau_config, b_hh),

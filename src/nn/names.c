@@ -47,8 +47,8 @@ attn_status nn_check_all_read(const struct nn_reader *reader, const char *prefix
             continue;
         struct io_error error;
         io_fail(&error,
-                "%s: tensor '%s' is none that %s() reads, which would compute without it; expected no such tensor, or "
-                "its name in attn_weights_ignore()",
+                "%s: tensor '%s' is unknown to %s(), and without it the result is not the model's; expected no such "
+                "tensor, or its name given to attn_weights_ignore()",
                 weights->label, name, reader->loader);
         return attn_fail(ATTN_UNSUPPORTED, "%s", error.text);
     }

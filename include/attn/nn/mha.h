@@ -80,8 +80,7 @@ ATTN_API attn_status attn_mha_load(attn_mha **mha, const attn_mha_config *config
 /** Frees a layer; NULL is allowed. */
 ATTN_API void attn_mha_destroy(attn_mha *mha);
 
-/** The sizes of a layer with defaults filled in: the fields that sizes->struct_size, which the caller sets, has room
- * for.
+/** Writes the sizes of a layer, defaults filled in. sizes->struct_size, the caller's, says how many fields there are.
  */
 ATTN_API attn_status attn_mha_sizes(const attn_mha *mha, attn_mha_config *sizes);
 
