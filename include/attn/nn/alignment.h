@@ -44,7 +44,7 @@ typedef struct attn_alignment_config {
     attn_tensor v;       /**< ADDITIVE: (1, 1, 1, d_attention) */
 } attn_alignment_config;
 
-/** A config with every field at its default. */
+/** A config with every field at its default. @since 0.1 */
 static inline attn_alignment_config attn_alignment_config_default(void)
 {
     attn_alignment_config c;
@@ -56,11 +56,11 @@ static inline attn_alignment_config attn_alignment_config_default(void)
 /** A score function with its packed weights; immutable. */
 typedef struct attn_alignment attn_alignment;
 
-/** Makes one; *alignment is NULL on an error. */
+/** Makes one; *alignment is NULL on an error. @since 0.1 */
 ATTN_API attn_status attn_alignment_create(attn_alignment **alignment, const attn_alignment_config *config);
-/** Frees one; NULL is allowed. */
+/** Frees one; NULL is allowed. @since 0.1 */
 ATTN_API void attn_alignment_destroy(attn_alignment *alignment);
-/** Channels of a projected key: d_attention for ADDITIVE, else d_query. */
+/** Channels of a projected key: d_attention for ADDITIVE, else d_query. @since 0.1 */
 ATTN_API int64_t attn_alignment_projected(const attn_alignment *alignment);
 
 /**
@@ -70,6 +70,7 @@ ATTN_API int64_t attn_alignment_projected(const attn_alignment *alignment);
  * @param keys      f32 (B, 1, Tk, d_key)
  * @param projected f32 (B, 1, Tk, attn_alignment_projected()), written; must not overlap keys
  * @param num_threads as in attn_params
+ * @since 0.1
  */
 ATTN_API attn_status attn_alignment_project(const attn_alignment *alignment, const attn_tensor *keys,
                                             const attn_tensor *projected, int num_threads);
@@ -77,6 +78,7 @@ ATTN_API attn_status attn_alignment_project(const attn_alignment *alignment, con
 /**
  * Bytes that attn_alignment_forward() needs for these sizes and options; SIZE_MAX if that overflows, or if the sizes or
  * options are refused. ADDITIVE needs them for the projected queries alone and does not look at params.
+ * @since 0.1
  */
 ATTN_API size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t batch, int64_t q_tokens,
                                               int64_t k_tokens, int64_t d_value, const attn_params *params);
@@ -95,6 +97,7 @@ ATTN_API size_t attn_alignment_workspace_size(const attn_alignment *alignment, i
  *                  lse and num_threads, and refuses the rest with ATTN_UNSUPPORTED; the others take all of the core's.
  * @param workspace attn_alignment_workspace_size() bytes, or NULL: allocated for the call
  * @param workspace_size bytes of workspace
+ * @since 0.1
  */
 ATTN_API attn_status attn_alignment_forward(const attn_alignment *alignment, const attn_tensor *q,
                                             const attn_tensor *projected, const attn_tensor *v, const attn_tensor *out,
@@ -108,12 +111,12 @@ ATTN_API attn_status attn_alignment_forward(const attn_alignment *alignment, con
  */
 typedef struct attn_pool attn_pool;
 
-/** Makes a pool. w (1, 1, A, C), bias (1, 1, 1, A) or NULL, v (1, 1, 1, A); all copied. */
+/** Makes a pool. w (1, 1, A, C), bias (1, 1, 1, A) or NULL, v (1, 1, 1, A); all copied. @since 0.1 */
 ATTN_API attn_status attn_pool_create(attn_pool **pool, const attn_tensor *w, const attn_tensor *bias,
                                       const attn_tensor *v);
-/** Frees a pool; NULL is allowed. */
+/** Frees a pool; NULL is allowed. @since 0.1 */
 ATTN_API void attn_pool_destroy(attn_pool *pool);
-/** Bytes that attn_pool_forward() needs; SIZE_MAX if that overflows. */
+/** Bytes that attn_pool_forward() needs; SIZE_MAX if that overflows. @since 0.1 */
 ATTN_API size_t attn_pool_workspace_size(const attn_pool *pool, int64_t batch, int64_t tokens);
 /**
  * Pools each sequence to one row.
@@ -126,6 +129,7 @@ ATTN_API size_t attn_pool_workspace_size(const attn_pool *pool, int64_t batch, i
  * @param num_threads as in attn_params
  * @param workspace attn_pool_workspace_size() bytes, or NULL: allocated for the call
  * @param workspace_size bytes of workspace
+ * @since 0.1
  */
 ATTN_API attn_status attn_pool_forward(const attn_pool *pool, const attn_tensor *x, const int64_t *lengths,
                                        const attn_tensor *out, const attn_tensor *weights, int num_threads,

@@ -52,7 +52,7 @@ typedef struct attn_block_config {
     int64_t d_memory;                 /**< channels of the memory; 0 means d_model; only with cross */
 } attn_block_config;
 
-/** A config with every field at its default; set attention and d_ff. */
+/** A config with every field at its default; set attention and d_ff. @since 0.1 */
 static inline attn_block_config attn_block_config_default(void)
 {
     attn_block_config c;
@@ -84,7 +84,7 @@ typedef struct attn_block_inputs {
     int num_threads;       /**< of everything, as in attn_params; that of self and cross is not looked at */
 } attn_block_inputs;
 
-/** Inputs with every field at its default. */
+/** Inputs with every field at its default. @since 0.1 */
 static inline attn_block_inputs attn_block_inputs_default(void)
 {
     attn_block_inputs i;
@@ -97,19 +97,21 @@ static inline attn_block_inputs attn_block_inputs_default(void)
  * Makes a layer from named weights; *block is NULL on an error. Packs, so weights may go away. A name behind prefix
  * that naming does not list is an error, as attn/nn/weights.h has it: q_norm and k_norm of Qwen 3, say, or the two
  * further norms of Gemma 2.
+ * @since 0.1
  */
 ATTN_API attn_status attn_block_load(attn_block **block, const attn_block_config *config, const attn_weights *weights,
                                      const char *prefix, attn_naming naming);
-/** Frees a layer; NULL is allowed. */
+/** Frees a layer; NULL is allowed. @since 0.1 */
 ATTN_API void attn_block_destroy(attn_block *block);
-/** The self-attention of a layer, which lives as long as it. */
+/** The self-attention of a layer, which lives as long as it. @since 0.1 */
 ATTN_API const attn_mha *attn_block_attention(const attn_block *block);
 
-/** Bytes that attn_block_forward() needs for x of batch x tokens and inputs (NULL: defaults); SIZE_MAX on overflow. */
+/** Bytes that attn_block_forward() needs for x of batch x tokens and inputs (NULL: defaults); SIZE_MAX on overflow.
+ * @since 0.1 */
 ATTN_API size_t attn_block_workspace_size(const attn_block *block, int64_t batch, int64_t tokens,
                                           const attn_block_inputs *inputs);
 
-/** Keys and values of the cross-attention, for every later step: kv as in attn_mha_project_kv(). */
+/** Keys and values of the cross-attention, for every later step: kv as in attn_mha_project_kv(). @since 0.1 */
 ATTN_API attn_status attn_block_project_memory(const attn_block *block, const attn_tensor *memory,
                                                const attn_tensor *kv, int num_threads);
 
@@ -122,6 +124,7 @@ ATTN_API attn_status attn_block_project_memory(const attn_block *block, const at
  * @param inputs NULL or the rest
  * @param workspace attn_block_workspace_size() bytes, or NULL: allocated for the call
  * @param workspace_size bytes of workspace
+ * @since 0.1
  */
 ATTN_API attn_status attn_block_forward(const attn_block *block, const attn_tensor *x, const attn_tensor *out,
                                         const attn_block_inputs *inputs, void *workspace, size_t workspace_size);

@@ -31,17 +31,19 @@ typedef enum attn_norm {
  * @param eps   finite, not negative
  * @param out   (B, 1, T, C)
  * @param num_threads as in attn_params
+ * @since 0.1
  */
 ATTN_API attn_status attn_normalise(attn_norm norm, const attn_tensor *x, const attn_tensor *gamma,
                                     const attn_tensor *beta, float eps, const attn_tensor *out, int num_threads);
 
-/** out = activation(x), element by element. */
+/** out = activation(x), element by element. @since 0.1 */
 ATTN_API attn_status attn_activate(attn_activation activation, const attn_tensor *x, const attn_tensor *out,
                                    int num_threads);
 
 /**
  * Gated units (Shazeer 2020, "GLU variants improve transformer"): out = activation(gate) * up. With
  * ATTN_ACTIVATION_SILU this is SwiGLU. All three have one shape; out may be gate or up.
+ * @since 0.1
  */
 ATTN_API attn_status attn_gate(attn_activation activation, const attn_tensor *gate, const attn_tensor *up,
                                const attn_tensor *out, int num_threads);
@@ -55,6 +57,7 @@ ATTN_API attn_status attn_gate(attn_activation activation, const attn_tensor *ga
  * @param accumulate whether to add to what out holds
  * @param out   (B, 1, T, C)
  * @param num_threads as in attn_params
+ * @since 0.1
  */
 ATTN_API attn_status attn_embed(const attn_tensor *table, const int32_t *ids, float scale, int accumulate,
                                 const attn_tensor *out, int num_threads);
@@ -67,6 +70,7 @@ ATTN_API attn_status attn_embed(const attn_tensor *table, const int32_t *ids, fl
  * @param num       rows, 0 or more
  * @param channels  1 or more; with an odd number the last cosine is left out
  * @param table     [num][channels] floats, written; computed in double and rounded once
+ * @since 0.1
  */
 ATTN_API attn_status attn_sinusoidal(const int64_t *positions, int64_t num, int64_t channels, float *table);
 

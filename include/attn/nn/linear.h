@@ -41,7 +41,7 @@ typedef struct attn_linear_options {
     int num_threads;             /**< as in attn_params */
 } attn_linear_options;
 
-/** Options with every field at its default. */
+/** Options with every field at its default. @since 0.1 */
 static inline attn_linear_options attn_linear_options_default(void)
 {
     attn_linear_options o;
@@ -58,14 +58,15 @@ static inline attn_linear_options attn_linear_options_default(void)
  * @param weights    [num_parts] (1, 1, out, in) f32, bf16 or f16, any strides; the same in for all. Copied and
  *                   widened to f32, so they may go away afterwards.
  * @param biases     [num_parts] (1, 1, 1, out), or data NULL for no bias; NULL: none at all
+ * @since 0.1
  */
 ATTN_API attn_status attn_linear_create(attn_linear **linear, int64_t num_parts, const attn_tensor *weights,
                                         const attn_tensor *biases);
-/** Frees a layer; NULL is allowed. */
+/** Frees a layer; NULL is allowed. @since 0.1 */
 ATTN_API void attn_linear_destroy(attn_linear *linear);
-/** Columns of the weights. */
+/** Columns of the weights. @since 0.1 */
 ATTN_API int64_t attn_linear_inputs(const attn_linear *linear);
-/** Rows of part's weights, 0 for a part that is not there. */
+/** Rows of part's weights, 0 for a part that is not there. @since 0.1 */
 ATTN_API int64_t attn_linear_outputs(const attn_linear *linear, int64_t part);
 
 /**
@@ -75,11 +76,12 @@ ATTN_API int64_t attn_linear_outputs(const attn_linear *linear, int64_t part);
  * @param x    f32 (B, 1, T, in), channels contiguous
  * @param out  f32 (B, 1, T, out), channels contiguous; must not overlap x
  * @param options NULL or options
+ * @since 0.1
  */
 ATTN_API attn_status attn_linear_forward(const attn_linear *linear, const attn_tensor *x, const attn_tensor *out,
                                          const attn_linear_options *options);
 
-/** The same with several parts: outs[part] is its out, or NULL if it is not wanted; without residual. */
+/** The same with several parts: outs[part] is its out, or NULL if it is not wanted; without residual. @since 0.1 */
 ATTN_API attn_status attn_linear_forward_parts(const attn_linear *linear, const attn_tensor *x,
                                                const attn_tensor *const *outs, const attn_linear_options *options);
 

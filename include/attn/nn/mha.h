@@ -32,7 +32,7 @@ typedef struct attn_mha_config {
     int64_t d_out;      /**< channels of out; 0 means d_model */
 } attn_mha_config;
 
-/** A config with every field at its default; set d_model and heads. */
+/** A config with every field at its default; set d_model and heads. @since 0.1 */
 static inline attn_mha_config attn_mha_config_default(void)
 {
     attn_mha_config c;
@@ -54,7 +54,7 @@ typedef struct attn_mha_weights {
     attn_tensor b_o;    /**< (1, 1, 1, d_out) */
 } attn_mha_weights;
 
-/** Weights without data; set the four matrices. */
+/** Weights without data; set the four matrices. @since 0.1 */
 static inline attn_mha_weights attn_mha_weights_default(void)
 {
     attn_mha_weights w;
@@ -66,7 +66,7 @@ static inline attn_mha_weights attn_mha_weights_default(void)
 /** A layer with its packed weights; immutable. */
 typedef struct attn_mha attn_mha;
 
-/** Makes a layer; *mha is NULL on an error. */
+/** Makes a layer; *mha is NULL on an error. @since 0.1 */
 ATTN_API attn_status attn_mha_create(attn_mha **mha, const attn_mha_config *config, const attn_mha_weights *weights);
 
 /**
@@ -74,19 +74,22 @@ ATTN_API attn_status attn_mha_create(attn_mha **mha, const attn_mha_config *conf
  * q_proj_weight, k_proj_weight, v_proj_weight where widths differ; out_proj.weight and out_proj.bias. Biases may be
  * missing, all of a kind together. Any other name behind prefix is an error, as attn/nn/weights.h has it; bias_k and
  * bias_v (add_bias_kv) cannot be ignored.
+ * @since 0.1
  */
 ATTN_API attn_status attn_mha_load(attn_mha **mha, const attn_mha_config *config, const attn_weights *weights,
                                    const char *prefix);
-/** Frees a layer; NULL is allowed. */
+/** Frees a layer; NULL is allowed. @since 0.1 */
 ATTN_API void attn_mha_destroy(attn_mha *mha);
 
 /** Writes the sizes of a layer, defaults filled in. sizes->struct_size, the caller's, says how many fields there are.
+ * @since 0.1
  */
 ATTN_API attn_status attn_mha_sizes(const attn_mha *mha, attn_mha_config *sizes);
 
 /**
  * Bytes that attn_mha_forward() and attn_mha_attend() need for x of batch x q_tokens and k_tokens keys under params
  * (NULL: defaults); SIZE_MAX if that overflows.
+ * @since 0.1
  */
 ATTN_API size_t attn_mha_workspace_size(const attn_mha *mha, int64_t batch, int64_t q_tokens, int64_t k_tokens,
                                         const attn_params *params);
@@ -102,6 +105,7 @@ ATTN_API size_t attn_mha_workspace_size(const attn_mha *mha, int64_t batch, int6
  *                num_threads, ...; tensors in them have this layer's heads
  * @param workspace  attn_mha_workspace_size() bytes, not shared with a concurrent call, or NULL: allocated for the call
  * @param workspace_size bytes of workspace
+ * @since 0.1
  */
 ATTN_API attn_status attn_mha_forward(const attn_mha *mha, const attn_tensor *x, const attn_tensor *memory,
                                       const attn_tensor *out, const attn_params *params, void *workspace,
@@ -110,16 +114,17 @@ ATTN_API attn_status attn_mha_forward(const attn_mha *mha, const attn_tensor *x,
 /**
  * Projects keys and values, side by side: kv (B, 1, Tk, kv_heads*(head_dim + value_dim)) f32 has in each token's row
  * first the keys of all heads, then the values. A slice of a longer cache is a view like any other.
+ * @since 0.1
  */
 ATTN_API attn_status attn_mha_project_kv(const attn_mha *mha, const attn_tensor *memory, const attn_tensor *kv,
                                          int num_threads);
 
-/** The keys of a kv tensor as (B, kv_heads, Tk, head_dim), a view. */
+/** The keys of a kv tensor as (B, kv_heads, Tk, head_dim), a view. @since 0.1 */
 ATTN_API attn_tensor attn_mha_keys(const attn_mha *mha, const attn_tensor *kv);
-/** The values of a kv tensor as (B, kv_heads, Tk, value_dim), a view. */
+/** The values of a kv tensor as (B, kv_heads, Tk, value_dim), a view. @since 0.1 */
 ATTN_API attn_tensor attn_mha_values(const attn_mha *mha, const attn_tensor *kv);
 
-/** attn_mha_forward() with keys and values that attn_mha_project_kv() has made. */
+/** attn_mha_forward() with keys and values that attn_mha_project_kv() has made. @since 0.1 */
 ATTN_API attn_status attn_mha_attend(const attn_mha *mha, const attn_tensor *x, const attn_tensor *kv,
                                      const attn_tensor *out, const attn_params *params, void *workspace,
                                      size_t workspace_size);

@@ -32,7 +32,7 @@ typedef struct attn_bert_config {
     int64_t first_position;     /**< position of a sequence's first token: 0 in BERT, pad_token_id + 1 = 2 in RoBERTa */
 } attn_bert_config;
 
-/** A config with every field at its default; set the sizes, activation and eps. */
+/** A config with every field at its default; set the sizes, activation and eps. @since 0.1 */
 static inline attn_bert_config attn_bert_config_default(void)
 {
     attn_bert_config c;
@@ -55,12 +55,13 @@ typedef struct attn_bert attn_bert;
  * RoBERTa has BERT's names, but counts positions from 2 and has one token type: set first_position and token_types.
  * Without them its file is an error: its table of token types has one row, and row 1 of its table of positions, that of
  * padding, is zero.
+ * @since 0.1
  */
 ATTN_API attn_status attn_bert_load(attn_bert **bert, const attn_bert_config *config, const attn_weights *weights,
                                     const char *prefix);
-/** Frees an encoder; NULL is allowed. */
+/** Frees an encoder; NULL is allowed. @since 0.1 */
 ATTN_API void attn_bert_destroy(attn_bert *bert);
-/** Bytes that attn_bert_forward() needs for so many tokens in so many sequences; SIZE_MAX on overflow. */
+/** Bytes that attn_bert_forward() needs for so many tokens in so many sequences; SIZE_MAX on overflow. @since 0.1 */
 ATTN_API size_t attn_bert_workspace_size(const attn_bert *bert, int64_t num_sequences, int64_t tokens, int num_threads);
 
 /** What attn_bert_forward() can be asked for besides hidden states. */
@@ -73,7 +74,7 @@ typedef struct attn_bert_outputs {
     const attn_tensor *const *weights;
 } attn_bert_outputs;
 
-/** Outputs with nothing asked for. */
+/** Outputs with nothing asked for. @since 0.1 */
 static inline attn_bert_outputs attn_bert_outputs_default(void)
 {
     attn_bert_outputs o;
@@ -96,6 +97,7 @@ static inline attn_bert_outputs attn_bert_outputs_default(void)
  * @param num_threads as in attn_params
  * @param workspace attn_bert_workspace_size() bytes, or NULL: allocated for the call
  * @param workspace_size bytes of workspace
+ * @since 0.1
  */
 ATTN_API attn_status attn_bert_forward(const attn_bert *bert, int64_t num_sequences, const int64_t *offsets,
                                        const int32_t *ids, const attn_tensor *hidden, const attn_bert_outputs *outputs,
@@ -110,6 +112,7 @@ ATTN_API attn_status attn_bert_forward(const attn_bert *bert, int64_t num_sequen
  * @param offsets [num_sequences + 1] first tokens, and the end of the last
  * @param normalise whether rows are brought to length 1
  * @param out    f32 (1, 1, num_sequences, C)
+ * @since 0.1
  */
 ATTN_API attn_status attn_mean_pool(const attn_tensor *hidden, int64_t num_sequences, const int64_t *offsets,
                                     int normalise, const attn_tensor *out);
@@ -118,20 +121,22 @@ ATTN_API attn_status attn_mean_pool(const attn_tensor *hidden, int64_t num_seque
 
 /** Sizes of a Llama-style decoder (Touvron et al. 2023). */
 typedef struct attn_llama_config {
-    size_t struct_size;           /**< sizeof of this struct as the caller compiled it */
-    int64_t layers;               /**< num_hidden_layers */
-    int64_t d_model;              /**< hidden_size */
-    int64_t heads;                /**< num_attention_heads */
-    int64_t kv_heads;             /**< num_key_value_heads; 0 means heads */
-    int64_t head_dim;             /**< 0 means d_model / heads */
-    int64_t d_ff;                 /**< intermediate_size */
-    int64_t vocabulary;           /**< vocab_size */
-    float eps;                    /**< of the RMS norms */
-    const attn_rope_config *rope; /**< NULL: the defaults; pairs 0 means head_dim / 2. Copied. */
-    int tied;                     /**< not 0: the embedding is the output matrix, too, and lm_head.weight is not read */
+    size_t struct_size; /**< sizeof of this struct as the caller compiled it */
+    int64_t layers;     /**< num_hidden_layers */
+    int64_t d_model;    /**< hidden_size */
+    int64_t heads;      /**< num_attention_heads */
+    int64_t kv_heads;   /**< num_key_value_heads; 0 means heads */
+    int64_t head_dim;   /**< 0 means d_model / heads */
+    int64_t d_ff;       /**< intermediate_size */
+    int64_t vocabulary; /**< vocab_size */
+    float eps;          /**< of the RMS norms */
+    /** NULL: the defaults; pairs 0 means head_dim / 2. Copied, but for arrays behind it, which must outlive the
+     * decoder. */
+    const attn_rope_config *rope;
+    int tied; /**< not 0: the embedding is the output matrix, too, and lm_head.weight is not read */
 } attn_llama_config;
 
-/** A config with every field at its default; set the sizes and eps. */
+/** A config with every field at its default; set the sizes and eps. @since 0.1 */
 static inline attn_llama_config attn_llama_config_default(void)
 {
     attn_llama_config c;
@@ -154,21 +159,23 @@ typedef struct attn_llama_session attn_llama_session;
  *
  * The first Gemma has exactly Llama's names and other arithmetic (1 + weight in its norms, a scaled embedding, GELU).
  * No name tells, so whoever reads its file has to know from model_type that this loader is not for it.
+ * @since 0.1
  */
 ATTN_API attn_status attn_llama_load(attn_llama **llama, const attn_llama_config *config, const attn_weights *weights);
-/** Frees a decoder; NULL is allowed. */
+/** Frees a decoder; NULL is allowed. @since 0.1 */
 ATTN_API void attn_llama_destroy(attn_llama *llama);
 /**
  * Makes a session for batch sequences of up to capacity tokens each; llama must outlive it. All its memory but that of
  * a call, which grows to what the largest has needed, is allocated here. One thread at a time may use a session.
+ * @since 0.1
  */
 ATTN_API attn_status attn_llama_session_create(attn_llama_session **session, const attn_llama *llama, int64_t batch,
                                                int64_t capacity);
-/** Frees a session; NULL is allowed. */
+/** Frees a session; NULL is allowed. @since 0.1 */
 ATTN_API void attn_llama_session_destroy(attn_llama_session *session);
-/** Tokens of each sequence that the session holds. */
+/** Tokens of each sequence that the session holds. @since 0.1 */
 ATTN_API int64_t attn_llama_session_length(const attn_llama_session *session);
-/** Forgets all tokens from length on; length is 0 to what it holds. */
+/** Forgets all tokens from length on; length is 0 to what it holds. @since 0.1 */
 ATTN_API attn_status attn_llama_session_truncate(attn_llama_session *session, int64_t length);
 /**
  * Adds tokens to all sequences of a session: a prompt, or one token a step.
@@ -178,6 +185,7 @@ ATTN_API attn_status attn_llama_session_truncate(attn_llama_session *session, in
  * @param ids    [batch*tokens]
  * @param logits f32 (batch, 1, 1, vocabulary): those after the last token; or (batch, 1, tokens, vocabulary): all
  * @param num_threads as in attn_params
+ * @since 0.1
  */
 ATTN_API attn_status attn_llama_forward(attn_llama_session *session, int64_t tokens, const int32_t *ids,
                                         const attn_tensor *logits, int num_threads);
@@ -203,7 +211,7 @@ typedef struct attn_transformer_config {
     int32_t eos;                /**< id that ends one */
 } attn_transformer_config;
 
-/** A config with every field at its default; set the sizes, eps, bos and eos. */
+/** A config with every field at its default; set the sizes, eps, bos and eos. @since 0.1 */
 static inline attn_transformer_config attn_transformer_config_default(void)
 {
     attn_transformer_config c;
@@ -220,10 +228,11 @@ typedef struct attn_transformer attn_transformer;
  * sqrt(d_model); sinusoidal positions are added), encoder.layers.0..., encoder.norm.*, decoder.layers.0...,
  * decoder.norm.*, generator.weight, generator.bias (which may be missing). Any other name behind prefix is an error, as
  * attn/nn/weights.h has it: encoder.norm.* without final_norms, say.
+ * @since 0.1
  */
 ATTN_API attn_status attn_transformer_load(attn_transformer **model, const attn_transformer_config *config,
                                            const attn_weights *weights, const char *prefix);
-/** Frees a model; NULL is allowed. */
+/** Frees a model; NULL is allowed. @since 0.1 */
 ATTN_API void attn_transformer_destroy(attn_transformer *model);
 
 /**
@@ -235,6 +244,7 @@ ATTN_API void attn_transformer_destroy(attn_transformer *model);
  * @param lengths [batch] 0 to tokens, or NULL: tokens
  * @param memory  f32 (batch, 1, tokens, d_model); rows behind a length become 0
  * @param num_threads as in attn_params
+ * @since 0.1
  */
 ATTN_API attn_status attn_transformer_encode(const attn_transformer *model, int64_t batch, int64_t tokens,
                                              const int32_t *ids, const int64_t *lengths, const attn_tensor *memory,
@@ -260,7 +270,7 @@ typedef struct attn_decoding {
     int num_threads; /**< as in attn_params */
 } attn_decoding;
 
-/** Decoding with every field at its default; set max_length. */
+/** Decoding with every field at its default; set max_length. @since 0.1 */
 static inline attn_decoding attn_decoding_default(void)
 {
     attn_decoding d;
@@ -287,6 +297,7 @@ static inline attn_decoding attn_decoding_default(void)
  * @param lengths [batch] live rows of memory, 1 to Tm, or NULL: Tm
  * @param decoding how
  * @param best    [batch]: the best hypothesis of each; ids are set by the caller, the rest is written
+ * @since 0.1
  */
 ATTN_API attn_status attn_transformer_decode(const attn_transformer *model, const attn_tensor *memory,
                                              const int64_t *lengths, const attn_decoding *decoding,
@@ -303,6 +314,7 @@ ATTN_API attn_status attn_transformer_decode(const attn_transformer *model, cons
  * @param logits  f32 (batch, 1, tokens, target_vocabulary)
  * @param weights NULL or f32 (batch, heads, tokens, Tm): the cross-attention of the last decoder layer
  * @param num_threads as in attn_params
+ * @since 0.1
  */
 ATTN_API attn_status attn_transformer_score(const attn_transformer *model, const attn_tensor *memory,
                                             const int64_t *lengths, int64_t tokens, const int32_t *ids,

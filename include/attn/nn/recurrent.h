@@ -23,7 +23,7 @@ typedef struct attn_lstm_config {
     int bidirectional;  /**< not 0: a second direction from the last live token back; out has 2 * hidden channels */
 } attn_lstm_config;
 
-/** A config with every field at its default; set input and hidden. */
+/** A config with every field at its default; set input and hidden. @since 0.1 */
 static inline attn_lstm_config attn_lstm_config_default(void)
 {
     attn_lstm_config c;
@@ -47,7 +47,7 @@ typedef struct attn_lstm_weights {
 /** An LSTM with its packed weights; immutable. */
 typedef struct attn_lstm attn_lstm;
 
-/** Makes an LSTM from weights[layers * directions], the two directions of a layer next to each other. */
+/** Makes an LSTM from weights[layers * directions], the two directions of a layer next to each other. @since 0.1 */
 ATTN_API attn_status attn_lstm_create(attn_lstm **lstm, const attn_lstm_config *config,
                                       const attn_lstm_weights *weights);
 /**
@@ -55,12 +55,13 @@ ATTN_API attn_status attn_lstm_create(attn_lstm **lstm, const attn_lstm_config *
  * weight_ih_l0_reverse, ...; biases may be missing, all together. Any other name behind prefix is an error, as
  * attn/nn/weights.h has it: a layer or a direction that config does not have. proj_size (weight_hr_l0) cannot be
  * ignored.
+ * @since 0.1
  */
 ATTN_API attn_status attn_lstm_load(attn_lstm **lstm, const attn_lstm_config *config, const attn_weights *weights,
                                     const char *prefix);
-/** Frees an LSTM; NULL is allowed. */
+/** Frees an LSTM; NULL is allowed. @since 0.1 */
 ATTN_API void attn_lstm_destroy(attn_lstm *lstm);
-/** Bytes that attn_lstm_forward() needs; SIZE_MAX if that overflows. */
+/** Bytes that attn_lstm_forward() needs; SIZE_MAX if that overflows. @since 0.1 */
 ATTN_API size_t attn_lstm_workspace_size(const attn_lstm *lstm, int64_t batch, int64_t tokens);
 
 /**
@@ -78,6 +79,7 @@ ATTN_API size_t attn_lstm_workspace_size(const attn_lstm *lstm, int64_t batch, i
  * @param num_threads as in attn_params
  * @param workspace attn_lstm_workspace_size() bytes, or NULL: allocated for the call
  * @param workspace_size bytes of workspace
+ * @since 0.1
  */
 ATTN_API attn_status attn_lstm_forward(const attn_lstm *lstm, const attn_tensor *x, const int64_t *lengths,
                                        const attn_tensor *state, const attn_tensor *out, int num_threads,
@@ -109,7 +111,7 @@ typedef struct attn_bahdanau_config {
     attn_tensor b_hh;                /**< the same */
 } attn_bahdanau_config;
 
-/** A config with every field at its default; set alignment, the sizes and the two matrices. */
+/** A config with every field at its default; set alignment, the sizes and the two matrices. @since 0.1 */
 static inline attn_bahdanau_config attn_bahdanau_config_default(void)
 {
     attn_bahdanau_config c;
@@ -118,11 +120,11 @@ static inline attn_bahdanau_config attn_bahdanau_config_default(void)
     return c;
 }
 
-/** Makes a step; the alignment must outlive it. */
+/** Makes a step; the alignment must outlive it. @since 0.1 */
 ATTN_API attn_status attn_bahdanau_create(attn_bahdanau **step, const attn_bahdanau_config *config);
-/** Frees a step; NULL is allowed. */
+/** Frees a step; NULL is allowed. @since 0.1 */
 ATTN_API void attn_bahdanau_destroy(attn_bahdanau *step);
-/** Bytes that attn_bahdanau_forward() needs; SIZE_MAX if that overflows. */
+/** Bytes that attn_bahdanau_forward() needs; SIZE_MAX if that overflows. @since 0.1 */
 ATTN_API size_t attn_bahdanau_workspace_size(const attn_bahdanau *step, int64_t batch, int64_t tokens);
 /**
  * Runs one step for B sequences.
@@ -138,6 +140,7 @@ ATTN_API size_t attn_bahdanau_workspace_size(const attn_bahdanau *step, int64_t 
  * @param num_threads as in attn_params
  * @param workspace   attn_bahdanau_workspace_size() bytes, or NULL: allocated for the call
  * @param workspace_size bytes of workspace
+ * @since 0.1
  */
 ATTN_API attn_status attn_bahdanau_forward(const attn_bahdanau *step, const attn_tensor *word,
                                            const attn_tensor *projected, const attn_tensor *annotations,

@@ -16,19 +16,19 @@
 extern "C" {
 #endif
 
-/** Contiguous f32 activations [batch][token][channel]. */
+/** Contiguous f32 activations [batch][token][channel]. @since 0.1 */
 static inline attn_tensor attn_btc(const void *data, int64_t batch, int64_t tokens, int64_t channels)
 {
     return attn_bthd(data, batch, tokens, 1, channels);
 }
 
-/** A contiguous f32 matrix [rows][columns], PyTorch's nn.Linear.weight when rows are outputs. */
+/** A contiguous f32 matrix [rows][columns], PyTorch's nn.Linear.weight when rows are outputs. @since 0.1 */
 static inline attn_tensor attn_matrix(const void *data, int64_t rows, int64_t columns)
 {
     return attn_bhtd(data, 1, 1, rows, columns);
 }
 
-/** A contiguous f32 vector [n]. */
+/** A contiguous f32 vector [n]. @since 0.1 */
 static inline attn_tensor attn_vector(const void *data, int64_t n)
 {
     return attn_bhtd(data, 1, 1, 1, n);

@@ -28,14 +28,17 @@ typedef struct attn_weights attn_weights;
  * align data: tensors that do not lie on multiples of their element's size are copied to memory. The file must not be
  * changed while the set exists; replacing it by another one under its name is fine.
  * @return ATTN_INVALID_FILE with a sentence for a file that cannot be opened or is not what it should be
+ * @since 0.1
  */
 ATTN_API attn_status attn_weights_open(attn_weights **weights, const char *path);
 
-/** Names for tensors in memory, which stay the caller's and must outlive the set; names are copied and must differ. */
+/** Names for tensors in memory, which stay the caller's and must outlive the set; names are copied and must differ.
+ * @since 0.1 */
 ATTN_API attn_status attn_weights_create(attn_weights **weights, int64_t num, const char *const *names,
                                          const attn_tensor *tensors);
 
 /** Frees a set, and unmaps its file: tensors from it are gone. Layers keep copies of what they need. NULL is allowed.
+ * @since 0.1
  */
 ATTN_API void attn_weights_destroy(attn_weights *weights);
 
@@ -47,14 +50,15 @@ ATTN_API void attn_weights_destroy(attn_weights *weights);
  * @param num      0 or more
  * @param patterns [num] names in full, in which each * stands for any characters, also none: "model.vision.*",
  *                 "model.layers.*.self_attn.q_norm.weight". Copied. One that no tensor has is allowed.
+ * @since 0.1
  */
 ATTN_API attn_status attn_weights_ignore(attn_weights *weights, int64_t num, const char *const *patterns);
 
-/** How many tensors there are. */
+/** How many tensors there are. @since 0.1 */
 ATTN_API int64_t attn_weights_count(const attn_weights *weights);
-/** The name of tensor i, in the order of the data, or NULL. Valid as long as the set. */
+/** The name of tensor i, in the order of the data, or NULL. Valid as long as the set. @since 0.1 */
 ATTN_API const char *attn_weights_name(const attn_weights *weights, int64_t i);
-/** Whether there is a tensor of that name. */
+/** Whether there is a tensor of that name. @since 0.1 */
 ATTN_API int attn_weights_has(const attn_weights *weights, const char *name);
 
 /** A length that may be anything, for attn_weights_get(). */
@@ -70,6 +74,7 @@ ATTN_API int attn_weights_has(const attn_weights *weights, const char *name);
  * @param tensor  set to a view (1, 1, rows, columns), or (1, 1, 1, columns); read only
  * @return ATTN_INVALID_ARGUMENT for a missing name, ATTN_SHAPE_MISMATCH, or ATTN_UNSUPPORTED for another type; the
  *         sentence names the file, the tensor, what it is and what was expected
+ * @since 0.1
  */
 ATTN_API attn_status attn_weights_get(const attn_weights *weights, const char *name, int64_t rows, int64_t columns,
                                       attn_tensor *tensor);

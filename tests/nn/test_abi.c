@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The layout of what libattn_nn's headers declare, as it is compiled into
+ * programs: the offset of every field and the value of every constant. A field
+ * may be added behind the others of a struct with struct_size, whose size then
+ * grows, and a constant behind the others of its enum; every other difference
+ * breaks programs that are not compiled anew. tests/nn/test_loaders.c has what
+ * the library makes of other sizes.
+ *
+ * The numbers are those of 64-bit systems.
+ */
+#include "cmocka_all.h"
+
+#include "attn/nn.h"
+
+#include <string.h>
+
+struct place {
+    const char *name;
+    size_t is, expected;
+    size_t size; /* of a field */
+};
+
+#define SIZE(type, bytes)                                                                                              \
+    {                                                                                                                  \
+        "sizeof(" #type ")", sizeof(type), bytes, 0                                                                    \
+    }
+#define FIELD(type, field, offset)                                                                                     \
+    {                                                                                                                  \
+#type "." #field, offsetof(type, field), offset, sizeof(((type *)0)->field)                                    \
+    }
+
+static const struct place places[] = {
+    SIZE(attn_linear_options, 32),
+    FIELD(attn_linear_options, struct_size, 0),
+    FIELD(attn_linear_options, activation, 8),
+    FIELD(attn_linear_options, residual, 16),
+    FIELD(attn_linear_options, num_threads, 24),
+    SIZE(attn_mha_config, 64),
+    FIELD(attn_mha_config, struct_size, 0),
+    FIELD(attn_mha_config, d_model, 8),
+    FIELD(attn_mha_config, heads, 16),
+    FIELD(attn_mha_config, kv_heads, 24),
+    FIELD(attn_mha_config, head_dim, 32),
+    FIELD(attn_mha_config, value_dim, 40),
+    FIELD(attn_mha_config, d_memory, 48),
+    FIELD(attn_mha_config, d_out, 56),
+    SIZE(attn_mha_weights, 648),
+    FIELD(attn_mha_weights, struct_size, 0),
+    FIELD(attn_mha_weights, w_q, 8),
+    FIELD(attn_mha_weights, b_q, 88),
+    FIELD(attn_mha_weights, w_k, 168),
+    FIELD(attn_mha_weights, b_k, 248),
+    FIELD(attn_mha_weights, w_v, 328),
+    FIELD(attn_mha_weights, b_v, 408),
+    FIELD(attn_mha_weights, w_o, 488),
+    FIELD(attn_mha_weights, b_o, 568),
+    SIZE(attn_block_config, 56),
+    FIELD(attn_block_config, struct_size, 0),
+    FIELD(attn_block_config, attention, 8),
+    FIELD(attn_block_config, d_ff, 16),
+    FIELD(attn_block_config, activation, 24),
+    FIELD(attn_block_config, gated, 28),
+    FIELD(attn_block_config, norm, 32),
+    FIELD(attn_block_config, eps, 36),
+    FIELD(attn_block_config, norm_first, 40),
+    FIELD(attn_block_config, cross, 44),
+    FIELD(attn_block_config, d_memory, 48),
+    SIZE(attn_block_inputs, 72),
+    FIELD(attn_block_inputs, struct_size, 0),
+    FIELD(attn_block_inputs, self, 8),
+    FIELD(attn_block_inputs, cross, 16),
+    FIELD(attn_block_inputs, memory, 24),
+    FIELD(attn_block_inputs, cross_kv, 32),
+    FIELD(attn_block_inputs, cache, 40),
+    FIELD(attn_block_inputs, cached, 48),
+    FIELD(attn_block_inputs, rotation, 56),
+    FIELD(attn_block_inputs, rope, 64),
+    FIELD(attn_block_inputs, num_threads, 68),
+    SIZE(attn_alignment_config, 368),
+    FIELD(attn_alignment_config, struct_size, 0),
+    FIELD(attn_alignment_config, score, 8),
+    FIELD(attn_alignment_config, d_query, 16),
+    FIELD(attn_alignment_config, d_key, 24),
+    FIELD(attn_alignment_config, d_attention, 32),
+    FIELD(attn_alignment_config, temperature, 40),
+    FIELD(attn_alignment_config, w_q, 48),
+    FIELD(attn_alignment_config, w_k, 128),
+    FIELD(attn_alignment_config, bias, 208),
+    FIELD(attn_alignment_config, v, 288),
+    SIZE(attn_lstm_config, 40),
+    FIELD(attn_lstm_config, struct_size, 0),
+    FIELD(attn_lstm_config, input, 8),
+    FIELD(attn_lstm_config, hidden, 16),
+    FIELD(attn_lstm_config, layers, 24),
+    FIELD(attn_lstm_config, bidirectional, 32),
+    SIZE(attn_lstm_weights, 320),
+    FIELD(attn_lstm_weights, w_ih, 0),
+    FIELD(attn_lstm_weights, w_hh, 80),
+    FIELD(attn_lstm_weights, b_ih, 160),
+    FIELD(attn_lstm_weights, b_hh, 240),
+    SIZE(attn_bahdanau_config, 360),
+    FIELD(attn_bahdanau_config, struct_size, 0),
+    FIELD(attn_bahdanau_config, alignment, 8),
+    FIELD(attn_bahdanau_config, embedding, 16),
+    FIELD(attn_bahdanau_config, annotation, 24),
+    FIELD(attn_bahdanau_config, hidden, 32),
+    FIELD(attn_bahdanau_config, w_ih, 40),
+    FIELD(attn_bahdanau_config, w_hh, 120),
+    FIELD(attn_bahdanau_config, b_ih, 200),
+    FIELD(attn_bahdanau_config, b_hh, 280),
+    SIZE(attn_bert_config, 80),
+    FIELD(attn_bert_config, struct_size, 0),
+    FIELD(attn_bert_config, layers, 8),
+    FIELD(attn_bert_config, d_model, 16),
+    FIELD(attn_bert_config, heads, 24),
+    FIELD(attn_bert_config, d_ff, 32),
+    FIELD(attn_bert_config, vocabulary, 40),
+    FIELD(attn_bert_config, positions, 48),
+    FIELD(attn_bert_config, activation, 56),
+    FIELD(attn_bert_config, eps, 60),
+    FIELD(attn_bert_config, token_types, 64),
+    FIELD(attn_bert_config, first_position, 72),
+    SIZE(attn_bert_outputs, 16),
+    FIELD(attn_bert_outputs, struct_size, 0),
+    FIELD(attn_bert_outputs, weights, 8),
+    SIZE(attn_llama_config, 88),
+    FIELD(attn_llama_config, struct_size, 0),
+    FIELD(attn_llama_config, layers, 8),
+    FIELD(attn_llama_config, d_model, 16),
+    FIELD(attn_llama_config, heads, 24),
+    FIELD(attn_llama_config, kv_heads, 32),
+    FIELD(attn_llama_config, head_dim, 40),
+    FIELD(attn_llama_config, d_ff, 48),
+    FIELD(attn_llama_config, vocabulary, 56),
+    FIELD(attn_llama_config, eps, 64),
+    FIELD(attn_llama_config, rope, 72),
+    FIELD(attn_llama_config, tied, 80),
+    SIZE(attn_transformer_config, 96),
+    FIELD(attn_transformer_config, struct_size, 0),
+    FIELD(attn_transformer_config, encoder_layers, 8),
+    FIELD(attn_transformer_config, decoder_layers, 16),
+    FIELD(attn_transformer_config, d_model, 24),
+    FIELD(attn_transformer_config, heads, 32),
+    FIELD(attn_transformer_config, d_ff, 40),
+    FIELD(attn_transformer_config, source_vocabulary, 48),
+    FIELD(attn_transformer_config, target_vocabulary, 56),
+    FIELD(attn_transformer_config, positions, 64),
+    FIELD(attn_transformer_config, activation, 72),
+    FIELD(attn_transformer_config, eps, 76),
+    FIELD(attn_transformer_config, norm_first, 80),
+    FIELD(attn_transformer_config, final_norms, 84),
+    FIELD(attn_transformer_config, bos, 88),
+    FIELD(attn_transformer_config, eos, 92),
+    SIZE(attn_hypothesis, 24),
+    FIELD(attn_hypothesis, length, 0),
+    FIELD(attn_hypothesis, ids, 8),
+    FIELD(attn_hypothesis, log_prob, 16),
+    SIZE(attn_decoding, 32),
+    FIELD(attn_decoding, struct_size, 0),
+    FIELD(attn_decoding, beams, 8),
+    FIELD(attn_decoding, max_length, 16),
+    FIELD(attn_decoding, length_penalty, 24),
+    FIELD(attn_decoding, num_threads, 28),
+};
+
+static const struct {
+    const char *name;
+    int64_t is, expected;
+} values[] = {
+    {"ATTN_ACTIVATION_NONE", ATTN_ACTIVATION_NONE, 0},
+    {"ATTN_ACTIVATION_RELU", ATTN_ACTIVATION_RELU, 1},
+    {"ATTN_ACTIVATION_GELU", ATTN_ACTIVATION_GELU, 2},
+    {"ATTN_ACTIVATION_GELU_TANH", ATTN_ACTIVATION_GELU_TANH, 3},
+    {"ATTN_ACTIVATION_SILU", ATTN_ACTIVATION_SILU, 4},
+    {"ATTN_ACTIVATION_TANH", ATTN_ACTIVATION_TANH, 5},
+    {"ATTN_ACTIVATION_SIGMOID", ATTN_ACTIVATION_SIGMOID, 6},
+    {"ATTN_NORM_LAYER", ATTN_NORM_LAYER, 0},
+    {"ATTN_NORM_RMS", ATTN_NORM_RMS, 1},
+    {"ATTN_NAMING_TORCH", ATTN_NAMING_TORCH, 0},
+    {"ATTN_NAMING_BERT", ATTN_NAMING_BERT, 1},
+    {"ATTN_NAMING_LLAMA", ATTN_NAMING_LLAMA, 2},
+    {"ATTN_SCORE_SCALED_DOT", ATTN_SCORE_SCALED_DOT, 0},
+    {"ATTN_SCORE_DOT", ATTN_SCORE_DOT, 1},
+    {"ATTN_SCORE_GENERAL", ATTN_SCORE_GENERAL, 2},
+    {"ATTN_SCORE_ADDITIVE", ATTN_SCORE_ADDITIVE, 3},
+    {"ATTN_ANY", ATTN_ANY, -1},
+};
+
+static void test_places(void **state)
+{
+    (void)state;
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (places[i].is != places[i].expected) {
+            print_error("%s is %zu; expected %zu\n", places[i].name, places[i].is, places[i].expected);
+            wrong++;
+        }
+    assert_int_equal(wrong, 0);
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (values[i].is != values[i].expected)
+            fail_msg("%s is %lld; expected %lld", values[i].name, (long long)values[i].is,
+                     (long long)values[i].expected);
+}
+
+/** Every struct that begins with struct_size has a function that sets it, and zero in every other field. */
+static void check_default(const char *prefix, const void *by_default, size_t size)
+{
+    int fields = 0;
+    assert_int_equal(*(const size_t *)by_default, size);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        if (strncmp(places[i].name, prefix, strlen(prefix)) != 0)
+            continue;
+        const unsigned char *field = (const unsigned char *)by_default + places[i].is;
+        for (size_t at = 0; at < places[i].size && places[i].is > 0; at++)
+            if (field[at])
+                fail_msg("%s is not zero by default", places[i].name);
+        fields++;
+    }
+    assert_true(fields > 1);
+}
+
+#define DEFAULT_IS_ZERO(type)                                                                                          \
+    do {                                                                                                               \
+        const type by_default = type##_default();                                                                      \
+        check_default(#type ".", &by_default, sizeof by_default);                                                      \
+    } while (0)
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    DEFAULT_IS_ZERO(attn_linear_options);
+    DEFAULT_IS_ZERO(attn_mha_config);
+    DEFAULT_IS_ZERO(attn_mha_weights);
+    DEFAULT_IS_ZERO(attn_block_config);
+    DEFAULT_IS_ZERO(attn_block_inputs);
+    DEFAULT_IS_ZERO(attn_alignment_config);
+    DEFAULT_IS_ZERO(attn_lstm_config);
+    DEFAULT_IS_ZERO(attn_bahdanau_config);
+    DEFAULT_IS_ZERO(attn_bert_config);
+    DEFAULT_IS_ZERO(attn_bert_outputs);
+    DEFAULT_IS_ZERO(attn_llama_config);
+    DEFAULT_IS_ZERO(attn_transformer_config);
+    DEFAULT_IS_ZERO(attn_decoding);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_places), cmocka_unit_test(test_values),
+                                       cmocka_unit_test(test_defaults)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
