@@ -24,6 +24,6 @@ struct settings {
     bool normalise; /* embeddings are brought to length 1 */
 };
 
-bool settings_read(struct settings *settings, const char *folder, struct io_error *error);
+attn_status settings_read(struct settings *settings, const char *folder);
 
 #endif

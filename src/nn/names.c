@@ -45,12 +45,11 @@ attn_status nn_check_all_read(const struct nn_reader *reader, const char *prefix
             pattern++;
         if (pattern && *pattern)
             continue;
-        struct io_error error;
-        io_fail(&error,
-                "%s: tensor '%s' is unknown to %s(), and without it the result is not the model's; expected no such "
-                "tensor, or its name given to attn_weights_ignore()",
-                weights->label, name, reader->loader);
-        return attn_fail(ATTN_UNSUPPORTED, "%s", error.text);
+        return io_fail(
+            ATTN_UNSUPPORTED,
+            "%s: tensor '%s' is unknown to %s(), and without it the result is not the model's; expected no such "
+            "tensor, or its name given to attn_weights_ignore()",
+            weights->label, name, reader->loader);
     }
     return ATTN_OK;
 }
