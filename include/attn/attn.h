@@ -87,8 +87,13 @@ extern "C" {
  * @param q    (B, Hq, Tq, dk) queries
  * @param k    (B, Hkv, Tk, dk) keys; Hq is a multiple of Hkv
  * @param v    (B, Hkv, Tk, dv) values
- * @param out  (B, Hq, Tq, dv) written; must not overlap an input or itself
+ * @param out  (B, Hq, Tq, dv) written
  * @param params options, or NULL for the defaults
+ *
+ * No output (out, lse, weights, key_sums) may share a byte with itself, with
+ * another output or with anything that is read, arrays included: that is
+ * ATTN_INVALID_ARGUMENT. Slices of one buffer, such as packed projections,
+ * whose rows lie between each other's are fine.
  *
  * Each of q, k, v and out is ATTN_F32, ATTN_BF16 or ATTN_F16, in any mix.
  * Scores, the softmax and the sums are f32 whatever the types; out is rounded
