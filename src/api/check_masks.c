@@ -175,15 +175,17 @@ static attn_status check_tree(const struct attn_problem *problem, enum check_dep
     CHECK(attn_check_count("params.tree->ancestors", sizeof(uint64_t), batch, tq, words));
     if (batch == 0 || tq == 0)
         return ATTN_OK;
+    const attn_params *p = &problem->params;
+    const int alike = !p->ragged && !p->kv_len && !p->kv_start; /* all sequences have tk live keys */
     if (!tree->ancestors)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "params.tree->ancestors is NULL; expected %" PRId64 " x %" PRId64 " x %" PRId64 " words",
                          batch, tq, words);
-    if (!problem->params.ragged && tree->tokens > tk)
+    if (!p->ragged && tree->tokens > tk)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "params.tree->tokens is %" PRId64 "; expected 1 to %" PRId64 ", the tokens of k", tree->tokens,
                          tk);
-    for (int64_t s = 0; depth == CHECK_ALL && s < problem->num_sequences; s++) {
+    for (int64_t s = 0; depth == CHECK_ALL && !alike && s < problem->num_sequences; s++) {
         const struct attn_sequence sequence = attn_sequence_of(problem, s);
         if (sequence.queries > 0 && tree->tokens > sequence.end - sequence.begin)
             return attn_fail(ATTN_INVALID_ARGUMENT,

@@ -210,7 +210,7 @@ static void fill(const struct rule *rule, int64_t *offsets, uint64_t *taken, int
 {
     int32_t *at = columns;
     *offsets++ = 0;
-    for (int64_t head = 0; head < rule->heads; head++) {
+    for (int64_t head = 0; rule->rows > 0 && head < rule->heads; head++) {
         for (int64_t r = 0; r < rule->rows; r++) {
             at = list_row(at, rule, head, r, taken);
             *offsets++ = at - columns;
