@@ -257,7 +257,7 @@ typedef struct attn_params {
     float scale;             /**< multiplies q·k; 0 means 1/sqrt(d). May be negative. */
     float temperature;       /**< scores are divided by it; 0 means 1. Must not be negative. */
     const float *head_scale; /**< [Hq] or NULL: multiplies the scale of each head; finite */
-    float softcap;           /**< 0, or score = softcap * tanh(score / softcap) (Gemma 2); positive */
+    float softcap; /**< 0, or score = softcap * tanh(score / softcap) (Gemma 2); positive, at most 2.358e38 */
     const float
         *sinks; /**< [Hq] or NULL: a logit per head that takes part in the sum and has no value (gpt-oss); -inf: none */
     const float *alibi_slopes;               /**< [Hq] or NULL: the score gets -slope * |p - j| (Press et al. 2022) */

@@ -4,12 +4,16 @@
 
 #include "api/error.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 
 /* Their rows take working memory beside the queries', of which 2 MiB a thread are promised (pass/scratch.h). */
 #define MAX_DISENTANGLED_HEAD 1024
 #define MAX_ROPE_HEAD         2048
+
+/** Scores are in base 2: the factor from natural units, as kernels have it. */
+#define LOG2E    0x1.715476p+0f
 
 #define MAX_SPAN              ((int64_t)1 << 30)
 
@@ -194,6 +198,10 @@ attn_status attn_check_scores(struct attn_problem *problem, enum check_depth dep
     if (!isfinite(p->softcap) || p->softcap < 0.0f)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.softcap is %g; expected a positive number, or 0 for none",
                          (double)p->softcap);
+    if (!isfinite(p->softcap * LOG2E))
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.softcap is %.9g; expected at most %.9g, whose product with log2(e) a float can hold",
+                         (double)p->softcap, (double)(FLT_MAX / LOG2E));
     CHECK(check_heads("params.sinks", p->sinks, problem, FINITE_OR_HIDING, depth));
     CHECK(check_heads("params.alibi_slopes", p->alibi_slopes, problem, FINITE, depth));
     if (p->relative_bias)

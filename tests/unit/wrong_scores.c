@@ -22,6 +22,7 @@ static const struct wrong scores[] = {
     {0, IN_PLAN, INVALID, "params.softcap is -1|positive", {FLOAT(params.softcap, -1)}},
     {0, IN_PLAN, INVALID, "params.softcap is |nan", {FLOAT(params.softcap, NAN)}},
     {0, IN_PLAN, INVALID, "params.softcap is inf", {FLOAT(params.softcap, INFINITY)}},
+    {0, IN_PLAN, INVALID, "params.softcap is |e+38; expected at most 2.35865744e+38", {FLOAT(params.softcap, 3e38f)}},
     {FORM_SINKS, IN_RUN, INVALID, "params.sinks[3] is |nan|finite number, or -inf", {FLOAT(sinks[3], NAN)}},
     {FORM_SINKS, IN_RUN, INVALID, "params.sinks[0] is inf|or -inf", {FLOAT(sinks[0], INFINITY)}},
     {FORM_SLOPES, IN_RUN, INVALID, "params.alibi_slopes[2] is |nan; expected a finite number", {FLOAT(slopes[2], NAN)}},
