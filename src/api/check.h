@@ -18,7 +18,20 @@ enum check_depth {
 attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                        const attn_tensor *out, const attn_params *params, enum check_depth depth);
 
-/** Copies options (NULL: the defaults), or refuses those of a version that has fewer fields, or sets more. */
+/** sizeof a struct in the first version that had it, by the last field that it had then. */
+#define ATTN_FIRST_SIZE(type, last)                                                                                    \
+    ((offsetof(type, last) + sizeof(((type *)0)->last) + _Alignof(type) - 1) / _Alignof(type) * _Alignof(type))
+
+/**
+ * Copies a caller's struct that begins with a size_t struct_size to ours of our_size bytes: fields that the caller's
+ * version lacks become 0, and struct_size becomes our_size. theirs NULL gives the defaults, all 0.
+ *
+ * Refused are sizes below first_size, those more than 4096 bytes above our_size, unread, and a larger struct of which
+ * a byte behind ours is set. name stands for the struct in sentences.
+ */
+attn_status attn_take_struct(const char *name, void *ours, size_t our_size, size_t first_size, const void *theirs);
+
+/** attn_take_struct() for the options of a call, "params". */
 attn_status attn_take_params(attn_params *ours, const attn_params *theirs);
 
 /** What a plan remembers of the structs that its params point to: they may be gone when it runs. */

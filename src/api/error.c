@@ -7,15 +7,19 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local char last_error[512];
 
 attn_status attn_fail(attn_status status, const char *format, ...)
 {
+    /* Made beside the last one, which may be among the arguments. */
+    char sentence[sizeof last_error];
     va_list args;
     va_start(args, format);
-    vsnprintf(last_error, sizeof last_error, format, args);
+    vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
+    memcpy(last_error, sentence, strlen(sentence) + 1);
     return status;
 }
 
