@@ -6,6 +6,11 @@
  * attn.h includes this file; include that one. Every option is off when its
  * field is zero. Options combine freely unless a comment here says otherwise.
  *
+ * attn_params grows at its end. The structs that it points to are frozen: what
+ * one of them cannot say will be said by another, behind a new pointer
+ * (docs/abi.md). Only attn_score_tile, which the library makes, may get fields
+ * at its end.
+ *
  * In order, a score passes through: scale * q·k (q and k rotated by rope), the
  * terms of disentangled, softcap, alibi_slopes + relative_bias + mask, callback,
  * then everything that hides keys, then sinks as one more term of the sum;
@@ -247,7 +252,8 @@ typedef void attn_score_callback(const attn_score_tile *tile, void *user);
 /**
  * Options of a call. Zero is every field's default, except struct_size: start
  * from attn_params_default(). What it points to belongs to the caller and is
- * only read during the call.
+ * only read during the call. It grows at its end: a struct of an older header
+ * is accepted, and one of a newer header that sets nothing unknown here.
  */
 typedef struct attn_params {
     size_t struct_size; /**< sizeof(attn_params) as the caller compiled it */
@@ -257,7 +263,7 @@ typedef struct attn_params {
     float scale;             /**< multiplies q·k; 0 means 1/sqrt(d). May be negative. */
     float temperature;       /**< scores are divided by it; 0 means 1. Must not be negative. */
     const float *head_scale; /**< [Hq] or NULL: multiplies the scale of each head; finite */
-    float softcap; /**< 0, or score = softcap * tanh(score / softcap) (Gemma 2); positive, at most 2.358e38 */
+    float softcap;           /**< 0, or score = softcap * tanh(score / softcap) (Gemma 2); positive, at most 2.358e38 */
     const float
         *sinks; /**< [Hq] or NULL: a logit per head that takes part in the sum and has no value (gpt-oss); -inf: none */
     const float *alibi_slopes;               /**< [Hq] or NULL: the score gets -slope * |p - j| (Press et al. 2022) */
@@ -329,7 +335,7 @@ typedef struct attn_params {
     /**@}*/
 } attn_params;
 
-/** Parameters with every field at its default. */
+/** Parameters with every field at its default. @since 0.1 */
 static inline attn_params attn_params_default(void)
 {
     attn_params p;

@@ -50,7 +50,7 @@ typedef struct attn_rope_config {
     double high_freq_factor;   /**< LLAMA3: 0 means 4; more than low_freq_factor */
 } attn_rope_config;
 
-/** A config with every field at its default; set pairs. */
+/** A config with every field at its default; set pairs. @since 0.1 */
 static inline attn_rope_config attn_rope_config_default(void)
 {
     attn_rope_config c;
@@ -69,6 +69,7 @@ static inline attn_rope_config attn_rope_config_default(void)
  * @param table     [num][2 * pairs] floats, written; the caller's
  * @return ATTN_OK or an error; on an error nothing has been written. The error
  *         of an element is at most 1e-6 up to position 1,000,000 (docs/rope.md has the measured one).
+ * @since 0.1
  */
 ATTN_API attn_status attn_rope_table(const attn_rope_config *config, const int64_t *positions, int64_t num,
                                      float *table);
@@ -81,6 +82,7 @@ ATTN_API attn_status attn_rope_table(const attn_rope_config *config, const int64
  * @param layout which channels are turned together
  * @param out   shape and type of x; rounded once
  * @param num_threads as in attn_params
+ * @since 0.1
  */
 ATTN_API attn_status attn_rope(const attn_tensor *x, const attn_tensor *table, attn_rope_layout layout,
                                const attn_tensor *out, int num_threads);

@@ -83,7 +83,7 @@ ATTN_API size_t attn_dtype_size(attn_dtype dtype);
 ATTN_API const char *attn_dtype_name(attn_dtype dtype);
 
 /**
- * A strided view of memory that the caller owns.
+ * A strided view of memory that the caller owns. Frozen (docs/abi.md).
  * The axes are batch, head, token, channel. Element (b,h,t,c) is at
  * data[b*stride[0] + h*stride[1] + t*stride[2] + c*stride[3]].
  * Strides count elements, may be negative, and 0 broadcasts an input. Channels

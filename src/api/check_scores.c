@@ -15,7 +15,7 @@
 /** Scores are in base 2: the factor from natural units, as kernels have it. */
 #define LOG2E    0x1.715476p+0f
 
-#define MAX_SPAN              ((int64_t)1 << 30)
+#define MAX_SPAN ((int64_t)1 << 30)
 
 /** Which numbers an array of floats may hold. */
 enum admitted {

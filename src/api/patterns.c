@@ -313,10 +313,10 @@ void attn_pattern_destroy(attn_pattern *pattern)
 
 const attn_block_mask *attn_pattern_block_mask(const attn_pattern *pattern)
 {
-    return &pattern->mask;
+    return pattern ? &pattern->mask : NULL;
 }
 
 double attn_pattern_density(const attn_pattern *pattern)
 {
-    return pattern->density;
+    return pattern ? pattern->density : 0;
 }

@@ -27,23 +27,12 @@
 static const char *const scaling_names[] = {"ATTN_ROPE_PLAIN", "ATTN_ROPE_LINEAR", "ATTN_ROPE_NTK", "ATTN_ROPE_YARN",
                                             "ATTN_ROPE_LLAMA3"};
 
-/** Takes over the caller's config, whose struct may be newer than ours. */
+/** Takes over the caller's config, whose struct may be older or newer than ours. */
 static attn_status take_config(attn_rope_config *ours, const attn_rope_config *theirs)
 {
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_rope_config");
-    const size_t size = theirs->struct_size;
-    if (size < sizeof *ours)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "config.struct_size is %zu; expected %zu: start from attn_rope_config_default()", size,
-                         sizeof *ours);
-    for (size_t i = sizeof *ours; i < size; i++)
-        if (((const unsigned char *)theirs)[i])
-            return attn_fail(ATTN_UNSUPPORTED,
-                             "config.struct_size is %zu and a field behind the %zu bytes that version %s knows is set",
-                             size, sizeof *ours, attn_version_string());
-    memcpy(ours, theirs, sizeof *ours);
-    return ATTN_OK;
+    return attn_take_struct("config", ours, sizeof *ours, ATTN_FIRST_SIZE(attn_rope_config, high_freq_factor), theirs);
 }
 
 /** That no field is set which the scaling does not look at. */

@@ -46,9 +46,9 @@ static void must_do_nothing(const attn_tensor *q, const attn_tensor *k, const at
         const int nth = attn_plan_num_threads(plan);
         assert_int_equal(attn_plan_run(plan, q, k, v, out, &params, workspace, attn_plan_workspace_size(plan)),
                          ATTN_OK);
-        assert_int_equal(attn_plan_run_share(plan, q, k, v, out, &params, workspace, attn_plan_workspace_size(plan),
-                                             nth - 1, nth),
-                         ATTN_OK);
+        assert_int_equal(
+            attn_plan_run_share(plan, q, k, v, out, &params, workspace, attn_plan_workspace_size(plan), nth - 1, nth),
+            ATTN_OK);
         free(workspace);
         attn_plan_destroy(plan);
         params.lse = params.weights = params.key_sums = NULL;
@@ -63,7 +63,7 @@ static void test_huge_axes_without_elements(void **state)
     static const int32_t labels[1];
     alarm(SECONDS);
     for (int dtype = ATTN_F32; dtype <= ATTN_F16; dtype++) {
-        for (int huge = 0; huge < 8; huge++) {       /* which of batch, heads, tokens are huge: not all, nor two */
+        for (int huge = 0; huge < 8; huge++) {        /* which of batch, heads, tokens are huge: not all, nor two */
             for (int empty = 0; empty < 4; empty++) { /* which axis is empty */
                 int64_t shape[4] = {1, 1, 1, 1};
                 for (int axis = 0; axis < 3; axis++)
@@ -217,8 +217,10 @@ static void test_strides_of_ragged_batches(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_huge_axes_without_elements), cmocka_unit_test(test_huge_keys_without_queries),
-        cmocka_unit_test(test_huge_others),                cmocka_unit_test(test_strides_that_mean_nothing),
+        cmocka_unit_test(test_huge_axes_without_elements),
+        cmocka_unit_test(test_huge_keys_without_queries),
+        cmocka_unit_test(test_huge_others),
+        cmocka_unit_test(test_strides_that_mean_nothing),
         cmocka_unit_test(test_strides_of_ragged_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
