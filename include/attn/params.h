@@ -154,22 +154,32 @@ typedef struct attn_relative_bias {
     const float *table;   /**< [Hq][buckets], natural units */
 } attn_relative_bias;
 
+/** Which way the distance counts that names the row of attn_disentangled.rel_q. */
+typedef enum attn_delta {
+    /**
+     * Query minus key, as for rel_k. What the authors' code computes, and so does Transformers: models trained with
+     * either, which is every published DeBERTa, need it.
+     */
+    ATTN_DELTA_QUERY_KEY = 0,
+    ATTN_DELTA_KEY_QUERY = 1 /**< key minus query: equation 4 of the paper as it is printed */
+} attn_delta;
+
 /**
- * Disentangled attention (He et al. 2021, "DeBERTa", equation 4): with delta(i,j)
- * = clip(p_i - j + span, 0, 2 * span - 1), the score gets
+ * Disentangled attention (He et al. 2021, "DeBERTa", section 3.1): the score gets
  *
- *     scale * (dot(q[i], rel_k[delta(i,j)]) + dot(k[j], rel_q[delta(j,i)]))
+ *     scale * (dot(q[i], rel_k[row(p_i - j)]) + dot(k[j], rel_q[row(p_i - j)]))
  *
- * the first being content to position, the second position to content, where
- * delta(j,i) = clip(j - p_i + span, 0, 2 * span - 1). DeBERTa's scale, 1/sqrt(3d),
- * is the caller's to set. rel_k alone is Shaw's relative key embedding.
- * Computed in f32 whatever the types; head sizes dk up to 1024; not with
- * ATTN_QK_INT8, not with rope.
+ * with row(n) = clip(n + span, 0, 2 * span - 1). The first term is content to
+ * position, the second position to content, which takes row(j - p_i) with
+ * ATTN_DELTA_KEY_QUERY. DeBERTa's scale, 1/sqrt(3d), is the caller's to set.
+ * rel_k alone is Shaw's relative key embedding. Computed in f32 whatever the
+ * types; head sizes dk up to 1024; not with ATTN_QK_INT8, not with rope.
  */
 typedef struct attn_disentangled {
     int64_t span;             /**< distances from -span to span - 1 have rows of their own; 1 to 2^30 */
     const attn_tensor *rel_k; /**< f32 (1, Hq|1, 2*span, dk), or NULL: no content-to-position term */
-    const attn_tensor *rel_q; /**< f32 (1, Hq|1, 2*span, dk), or NULL: no position-to-content term */
+    const attn_tensor *rel_q; /**< f32 (1, Hq|1, 2*span, dk), or NULL: no position-to-content term; not both NULL */
+    attn_delta delta;         /**< the row of rel_q; 0 without it */
 } attn_disentangled;
 
 /** Which two channels a rotation turns. */

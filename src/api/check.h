@@ -38,6 +38,7 @@ attn_status attn_take_params(attn_params *ours, const attn_params *theirs);
 struct attn_planned {
     int64_t block_size;           /**< block_mask->size */
     int64_t span;                 /**< disentangled->span */
+    attn_delta delta;             /**< disentangled->delta */
     attn_rope_layout rope_layout; /**< rope->layout */
 };
 

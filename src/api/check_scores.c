@@ -138,6 +138,17 @@ static attn_status check_disentangled(struct attn_problem *problem, enum check_d
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "params.disentangled->span is %" PRId64 "; expected 1 to %" PRId64 ", 2^30", terms->span,
                          MAX_SPAN);
+    if (!terms->rel_k && !terms->rel_q)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.disentangled->rel_k and rel_q are NULL; expected one of them, or "
+                         "params.disentangled NULL");
+    if ((unsigned)terms->delta > ATTN_DELTA_KEY_QUERY)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.disentangled->delta is %d; expected an attn_delta",
+                         (int)terms->delta);
+    if (terms->delta && !terms->rel_q)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.disentangled->delta is %d; expected 0 without params.disentangled->rel_q",
+                         (int)terms->delta);
     if (terms->rel_k) {
         problem->rel_k = *terms->rel_k;
         CHECK(check_relative_rows("params.disentangled->rel_k", terms->rel_k, problem, depth));

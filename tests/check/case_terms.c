@@ -88,6 +88,7 @@ static void draw_disentangled(struct test_case *c, struct rng *rng)
     if (which & 2) {
         case_place_tensor(c, SLOT_REL_Q, &c->rel_q, MAY_BROADCAST, rng);
         c->disentangled.rel_q = &c->rel_q;
+        c->disentangled.delta = (attn_delta)rng_range(rng, 0, 1);
     }
     c->params.disentangled = &c->disentangled;
 }
