@@ -192,6 +192,7 @@ static void set_numbers(const struct attn_problem *problem, const struct attn_se
     }
     if (params->disentangled) {
         work->relative.span = params->disentangled->span;
+        work->relative.delta = params->disentangled->delta;
         work->relative.k = table_rows(&problem->rel_k, 0, h, 0);
         work->relative.q = table_rows(&problem->rel_q, 0, h, 0);
     }
