@@ -201,8 +201,9 @@ static attn_status check_mask(const struct attn_problem *problem, enum check_dep
     const int64_t full[4] = {problem->q.shape[0], problem->q.shape[1], problem->q.shape[2], problem->k.shape[2]};
     const attn_tensor *mask = &problem->mask;
     CHECK(attn_check_tensor("params.mask", mask, depth));
-    if (mask->dtype != ATTN_BOOL)
-        CHECK(attn_check_float("params.mask", mask->dtype));
+    if (mask->dtype != ATTN_BOOL && mask->dtype != ATTN_F32 && mask->dtype != ATTN_BF16 && mask->dtype != ATTN_F16)
+        return attn_fail(ATTN_UNSUPPORTED, "params.mask.dtype is %s; expected bool, f32, bf16 or f16",
+                         attn_dtype_name(mask->dtype));
     for (int axis = 0; axis < 4; axis++)
         CHECK(attn_check_one_or("params.mask", mask, axis, full[axis]));
     return ATTN_OK;

@@ -9,16 +9,22 @@
 
 #include <inttypes.h>
 
-/** An output on request: f32 of the given shape. */
-static attn_status check_output(const char *name, const attn_tensor *t, int64_t tokens, int64_t channels,
+/** The length of an axis, and what it counts. */
+struct axis {
+    int64_t length;
+    const char *meaning;
+};
+
+/** An output on request: f32, with an element for each batch element and head of q, and so many along the other axes. */
+static attn_status check_output(const char *name, const attn_tensor *t, struct axis tokens, struct axis channels,
                                 const struct attn_problem *problem, enum check_depth depth)
 {
     CHECK(attn_check_tensor(name, t, depth));
     CHECK(attn_check_f32(name, t->dtype));
     CHECK(attn_check_axis(name, t, 0, problem->q.shape[0], "the batch of q"));
     CHECK(attn_check_axis(name, t, 1, problem->q.shape[1], "the heads of q"));
-    CHECK(attn_check_axis(name, t, 2, tokens, "one per row that was asked for"));
-    CHECK(attn_check_axis(name, t, 3, channels, "one per key, or 1"));
+    CHECK(attn_check_axis(name, t, 2, tokens.length, tokens.meaning));
+    CHECK(attn_check_axis(name, t, 3, channels.length, channels.meaning));
     return depth == CHECK_ALL ? attn_check_distinct(name, t) : ATTN_OK;
 }
 
@@ -143,19 +149,21 @@ static attn_status check_apart(const struct attn_problem *problem)
 attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth depth)
 {
     const attn_params *p = &problem->params;
-    const int64_t tq = problem->q.shape[2], tk = problem->k.shape[2];
+    const struct axis queries = {problem->q.shape[2], "the tokens of q"}, keys = {problem->k.shape[2], "the tokens of k"};
     CHECK(check_weight_rows(problem, depth));
     if (p->lse) {
         problem->lse = *p->lse;
-        CHECK(check_output("params.lse", p->lse, tq, 1, problem, depth));
+        CHECK(check_output("params.lse", p->lse, queries, (struct axis){1, "a number for each query"}, problem, depth));
     }
     if (p->weights) {
         problem->weights = *p->weights;
-        CHECK(check_output("params.weights", p->weights, p->weight_rows ? p->num_weight_rows : tq, tk, problem, depth));
+        const struct axis chosen = {p->num_weight_rows, "params.num_weight_rows"};
+        CHECK(check_output("params.weights", p->weights, p->weight_rows ? chosen : queries, keys, problem, depth));
     }
     if (p->key_sums) {
         problem->key_sums = *p->key_sums;
-        CHECK(check_output("params.key_sums", p->key_sums, 1, tk, problem, depth));
+        const struct axis sum = {1, "as queries are summed over"};
+        CHECK(check_output("params.key_sums", p->key_sums, sum, keys, problem, depth));
     }
     return depth == CHECK_ALL ? check_apart(problem) : ATTN_OK;
 }
