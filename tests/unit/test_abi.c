@@ -130,7 +130,7 @@ static const struct place places[] = {
     FIELD(attn_params, q_scale, 264),
     FIELD(attn_params, k_scale, 272),
     FIELD(attn_params, v_scale, 280),
-    SIZE(attn_rope_config, 88),
+    SIZE(attn_rope_config, 120),
     FIELD(attn_rope_config, struct_size, 0),
     FIELD(attn_rope_config, pairs, 8),
     FIELD(attn_rope_config, base, 16),
@@ -142,6 +142,10 @@ static const struct place places[] = {
     FIELD(attn_rope_config, attention_factor, 64),
     FIELD(attn_rope_config, low_freq_factor, 72),
     FIELD(attn_rope_config, high_freq_factor, 80),
+    FIELD(attn_rope_config, no_truncation, 88),
+    FIELD(attn_rope_config, short_factor, 96),
+    FIELD(attn_rope_config, long_factor, 104),
+    FIELD(attn_rope_config, length, 112),
     SIZE(attn_longformer, 24),
     FIELD(attn_longformer, window, 0),
     FIELD(attn_longformer, global, 8),
@@ -210,6 +214,7 @@ static const struct value values[] = {
     VALUE(ATTN_ROPE_NTK, 2),
     VALUE(ATTN_ROPE_YARN, 3),
     VALUE(ATTN_ROPE_LLAMA3, 4),
+    VALUE(ATTN_ROPE_LONGROPE, 5),
     VALUE(ATTN_ISA_LAST, 6),
 };
 
