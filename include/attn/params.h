@@ -297,9 +297,12 @@ typedef struct attn_params {
     const attn_segments *segments;     /**< NULL or documents */
     const attn_tree *tree;             /**< NULL or a tree of drafted tokens */
     /**
-     * NULL or a mask of shape (B|1, Hq|1, Tq|1, Tk|1) with any strides.
+     * NULL or a mask of shape (B|1, Hq|1, Tq|1, 0 to Tk) with any strides.
      * ATTN_BOOL: non-zero attends. ATTN_F32, ATTN_BF16 or ATTN_F16: added to the
-     * scaled score (natural units); -inf hides the key as false does.
+     * scaled score (natural units); -inf hides the key as false does. Along the
+     * keys a length of 1 is broadcast; any other that is less than Tk hides the
+     * keys behind its end, as in ONNX's Attention. Positions and bottom-right
+     * alignment follow kv_len, not the mask.
      */
     const attn_tensor *mask;
     /**@}*/

@@ -204,8 +204,12 @@ static attn_status check_mask(const struct attn_problem *problem, enum check_dep
     if (mask->dtype != ATTN_BOOL && mask->dtype != ATTN_F32 && mask->dtype != ATTN_BF16 && mask->dtype != ATTN_F16)
         return attn_fail(ATTN_UNSUPPORTED, "params.mask.dtype is %s; expected bool, f32, bf16 or f16",
                          attn_dtype_name(mask->dtype));
-    for (int axis = 0; axis < 4; axis++)
+    for (int axis = 0; axis < 3; axis++)
         CHECK(attn_check_one_or("params.mask", mask, axis, full[axis]));
+    if (mask->shape[3] != 1 && mask->shape[3] > full[3])
+        return attn_fail(ATTN_SHAPE_MISMATCH,
+                         "params.mask.shape[3] is %" PRId64 "; expected at most %" PRId64 ", the tokens of k, or 1",
+                         mask->shape[3], full[3]);
     return ATTN_OK;
 }
 

@@ -15,7 +15,8 @@ struct axis {
     const char *meaning;
 };
 
-/** An output on request: f32, with an element for each batch element and head of q, and so many along the other axes. */
+/** An output on request: f32, with an element for each batch element and head of q, and so many along the other axes.
+ */
 static attn_status check_output(const char *name, const attn_tensor *t, struct axis tokens, struct axis channels,
                                 const struct attn_problem *problem, enum check_depth depth)
 {
@@ -149,7 +150,8 @@ static attn_status check_apart(const struct attn_problem *problem)
 attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth depth)
 {
     const attn_params *p = &problem->params;
-    const struct axis queries = {problem->q.shape[2], "the tokens of q"}, keys = {problem->k.shape[2], "the tokens of k"};
+    const struct axis queries = {problem->q.shape[2], "the tokens of q"},
+                      keys = {problem->k.shape[2], "the tokens of k"};
     CHECK(check_weight_rows(problem, depth));
     if (p->lse) {
         problem->lse = *p->lse;

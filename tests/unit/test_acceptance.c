@@ -100,6 +100,67 @@ static void test_no_channels(void **state)
     assert_true(isfinite(f.lse_data[0]) || f.lse_data[0] == -INFINITY);
 }
 
+/** A mask that ends before the keys do is one that hides those behind it: the same bits, with any lengths. */
+static void test_short_masks(void **state)
+{
+    (void)state;
+    static struct fixture shorter, whole;
+    for (int n = 0; n < 2 * 2 * (FIX_TK + 1); n++) {
+        const int length = n % (FIX_TK + 1), boolean = n / (FIX_TK + 1) % 2, lengths = n / (FIX_TK + 1) / 2;
+        struct fixture *const both[] = {&whole, &shorter};
+        if (length == 1) /* which is broadcast */
+            continue;
+        for (int i = 0; i < 2; i++) {
+            struct fixture *f = both[i];
+            fixture_initialize(f);
+            if (!lengths) /* else a key of the second sequence is padding on the left, and one on the right */
+                f->params.kv_len = f->params.kv_start = NULL;
+            for (int j = 0; j < FIX_B * FIX_HQ * FIX_TQ * FIX_TK; j++) {
+                const int hidden = j % FIX_TK >= length;
+                if (boolean)
+                    ((uint8_t *)f->mask_data)[j] = (uint8_t)(!hidden && j % 5 != 0);
+                else if (hidden)
+                    f->mask_data[j] = -INFINITY;
+            }
+            f->mask.dtype = boolean ? ATTN_BOOL : ATTN_F32;
+        }
+        shorter.mask.shape[3] = length; /* with the strides of the whole one */
+        if (length == 0)
+            shorter.mask.data = NULL;
+        assert_int_equal(fixture_forward(&whole), ATTN_OK);
+        assert_int_equal(fixture_forward(&shorter), ATTN_OK);
+        assert_true(fixture_outputs_equal(&whole, &shorter));
+    }
+}
+
+/** Of a ragged batch it covers the first tokens of k, whichever sequence they belong to. */
+static void test_short_mask_of_a_ragged_batch(void **state)
+{
+    (void)state;
+    static struct fixture shorter, whole;
+    static const int64_t cu_q[] = {0, 2, 4, 5}, cu_k[] = {0, 3, 5, 7};
+    const attn_ragged ragged = {3, cu_q, cu_k};
+    for (int length = 0; length <= FIX_TK; length++) {
+        struct fixture *const both[] = {&whole, &shorter};
+        for (int i = 0; i < 2 && length != 1; i++) {
+            struct fixture *f = both[i];
+            attn_tensor *const all[] = {&f->q, &f->k, &f->v, &f->out, &f->mask, &f->lse, &f->weights, &f->key_sums};
+            fixture_initialize(f);
+            for (int t = 0; t < 8; t++)
+                all[t]->shape[0] = 1;
+            f->params.kv_len = f->params.kv_start = NULL;
+            f->params.ragged = &ragged;
+            for (int j = 0; j < FIX_HQ * FIX_TQ * FIX_TK; j++)
+                if (j % FIX_TK >= length)
+                    f->mask_data[j] = -INFINITY;
+            if (i == 1)
+                f->mask.shape[3] = length;
+            assert_int_equal(fixture_forward(f), ATTN_OK);
+        }
+        assert_true(fixture_outputs_equal(&whole, &shorter));
+    }
+}
+
 static void test_lengths_at_their_ends(void **state)
 {
     (void)state;
@@ -360,6 +421,8 @@ int main(void)
         cmocka_unit_test(test_no_batch),
         cmocka_unit_test(test_no_heads),
         cmocka_unit_test(test_no_channels),
+        cmocka_unit_test(test_short_masks),
+        cmocka_unit_test(test_short_mask_of_a_ragged_batch),
         cmocka_unit_test(test_lengths_at_their_ends),
         cmocka_unit_test(test_extreme_offsets),
         cmocka_unit_test(test_strides_of_single_elements),

@@ -94,7 +94,7 @@ static const struct wrong wrongs[] = {
     {ATTN_SHAPE_MISMATCH, "mask|3|2", {INT64(mask.shape[0], 3)}},
     {ATTN_SHAPE_MISMATCH, "mask|2|4", {INT64(mask.shape[1], 2)}},
     {ATTN_SHAPE_MISMATCH, "mask|4|5", {INT64(mask.shape[2], 4)}},
-    {ATTN_SHAPE_MISMATCH, "mask|6|7", {INT64(mask.shape[3], 6)}},
+    {ATTN_SHAPE_MISMATCH, "params.mask.shape[3] is 8; expected at most 7, the tokens of k", {INT64(mask.shape[3], 8)}},
     {ATTN_SHAPE_MISMATCH, "params.lse.shape[2] is 4; expected 5, the tokens of q", {INT64(lse.shape[2], 4)}},
     {ATTN_SHAPE_MISMATCH, "params.lse.shape[3] is 2; expected 1, a number for each query", {INT64(lse.shape[3], 2)}},
     {ATTN_SHAPE_MISMATCH, "params.weights.shape[2] is 4; expected 5, the tokens of q", {INT64(weights.shape[2], 4)}},
