@@ -171,6 +171,16 @@ static int64_t known_keys(const struct attn_problem *problem, const struct attn_
     return visible < work->num_keys ? visible : work->num_keys;
 }
 
+/** Keys from the first live one of a sequence to its last one, or to the end of a mask that hides those behind it. */
+static int64_t keys_of(const struct attn_problem *problem, const struct attn_sequence *sequence)
+{
+    const int64_t live = sequence->end - sequence->begin, length = problem->mask.shape[3];
+    if (!problem->params.mask || length == 1)
+        return live;
+    const int64_t masked = length - (sequence->k_first + sequence->begin);
+    return masked < 0 ? 0 : masked < live ? masked : live;
+}
+
 /** What changes scores and weights. */
 static void set_numbers(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s, int64_t h,
                         int64_t first, struct attn_work *work)
@@ -223,7 +233,7 @@ static void set_outputs(const struct attn_problem *problem, const struct attn_se
     work->num_weight_rows = problem->params.num_weight_rows;
     work->first_query = row;
     work->keys_before = key;
-    work->keys_after = problem->k.shape[2] - (sequence->k_first + sequence->end);
+    work->keys_after = problem->k.shape[2] - (key + work->num_keys);
     if (has_elements(&problem->lse)) {
         work->lse = element(&problem->lse, b, h, row);
         work->lse_stride = (ptrdiff_t)stride_of(&problem->lse, 2);
@@ -255,7 +265,7 @@ void attn_run_block(const struct attn_problem *problem, const struct attn_geomet
         .k = rows_of(&problem->k, b, group, key),
         .v = rows_of(&problem->v, b, group, key),
         .num_queries = rows,
-        .num_keys = sequence.end - sequence.begin,
+        .num_keys = keys_of(problem, &sequence),
         .dk = (int)problem->q.shape[3],
         .dv = (int)problem->v.shape[3],
         .view = view_of(problem, geometry, &sequence, s, h, first),
