@@ -130,7 +130,7 @@ static double score(const struct row *r, int64_t j)
     double s = dot(r->q, r->k, d);
     if (o->disentangled != NULL)
         s += dot_relative(r, r->q, o->disentangled->rel_k, distance) +
-             dot_relative(r, r->k, o->disentangled->rel_q, -distance);
+             dot_relative(r, r->k, o->disentangled->rel_q, distance);
     s *= o->scale != 0.0f ? (double)o->scale : 1.0 / sqrt((double)d);
     if (o->softcap != 0.0f)
         s = (double)o->softcap * tanh(s / (double)o->softcap);

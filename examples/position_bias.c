@@ -122,13 +122,13 @@ static double product(const float *x, const float *y)
     return sum;
 }
 
-/* Equation 4 of the paper: content to content, content to position, position to content. */
+/* Content to content, content to position, position to content; the rows as in the code that came with the paper. */
 static double deberta_score(const void *user, int head, int query, int key, double scaled)
 {
     const float *q = q_data + (head * TOKENS + query) * HEAD_DIM;
     const float *k = k_data + (head / (HEADS / KV_HEADS) * TOKENS + key) * HEAD_DIM;
     const float *rel_k = rel_k_data + (head * 2 * SPAN + delta(query, key)) * HEAD_DIM;
-    const float *rel_q = rel_q_data + (head * 2 * SPAN + delta(key, query)) * HEAD_DIM;
+    const float *rel_q = rel_q_data + (head * 2 * SPAN + delta(query, key)) * HEAD_DIM;
     return scaled + *(const double *)user * (product(q, rel_k) + product(k, rel_q));
 }
 

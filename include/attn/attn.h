@@ -18,6 +18,8 @@
  * memory beyond the inputs and outputs stays below 2 MiB a thread, whatever
  * the sequence length.
  *
+ * What stays from version to version, and how structs grow, is in docs/abi.md.
+ *
  * Simple call
  * -----------
  * @code
@@ -87,8 +89,13 @@ extern "C" {
  * @param q    (B, Hq, Tq, dk) queries
  * @param k    (B, Hkv, Tk, dk) keys; Hq is a multiple of Hkv
  * @param v    (B, Hkv, Tk, dv) values
- * @param out  (B, Hq, Tq, dv) written; must not overlap an input or itself
+ * @param out  (B, Hq, Tq, dv) written
  * @param params options, or NULL for the defaults
+ *
+ * No output (out, lse, weights, key_sums) may share a byte with itself, with
+ * another output or with anything that is read, arrays included: that is
+ * ATTN_INVALID_ARGUMENT. Slices of one buffer, such as packed projections,
+ * whose rows lie between each other's are fine.
  *
  * Each of q, k, v and out is ATTN_F32, ATTN_BF16 or ATTN_F16, in any mix.
  * Scores, the softmax and the sums are f32 whatever the types; out is rounded
@@ -206,7 +213,7 @@ ATTN_API attn_status attn_merge(int64_t num_parts, const attn_tensor *parts, con
  * with p * 2^32, below which the weight is dropped. The generator's key are the first two words of
  * Philox4x32-10 at the counter (offset mod 2^32, offset / 2^32, 0, 0) under the key (seed mod 2^32, seed / 2^32).
  *
- * @param dropout rate, seed and offset; p as attn_params.dropout wants it
+ * @param dropout rate, seed and offset; p as attn_params.dropout wants it. NULL: no dropout, so 1
  * @param batch index of the batch element, or of the ragged sequence, modulo 2^32
  * @param head  query head, modulo 2^32
  * @param query index within the batch element or sequence, modulo 2^32

@@ -6,6 +6,11 @@
  * attn.h includes this file; include that one. Every option is off when its
  * field is zero. Options combine freely unless a comment here says otherwise.
  *
+ * attn_params grows at its end. The structs that it points to are frozen: what
+ * one of them cannot say will be said by another, behind a new pointer
+ * (docs/abi.md). Only attn_score_tile, which the library makes, may get fields
+ * at its end.
+ *
  * In order, a score passes through: scale * q·k (q and k rotated by rope), the
  * terms of disentangled, softcap, alibi_slopes + relative_bias + mask, callback,
  * then everything that hides keys, then sinks as one more term of the sum;
@@ -149,22 +154,32 @@ typedef struct attn_relative_bias {
     const float *table;   /**< [Hq][buckets], natural units */
 } attn_relative_bias;
 
+/** Which way the distance counts that names the row of attn_disentangled.rel_q. */
+typedef enum attn_delta {
+    /**
+     * Query minus key, as for rel_k. What the authors' code computes, and so does Transformers: models trained with
+     * either, which is every published DeBERTa, need it.
+     */
+    ATTN_DELTA_QUERY_KEY = 0,
+    ATTN_DELTA_KEY_QUERY = 1 /**< key minus query: equation 4 of the paper as it is printed */
+} attn_delta;
+
 /**
- * Disentangled attention (He et al. 2021, "DeBERTa", equation 4): with delta(i,j)
- * = clip(p_i - j + span, 0, 2 * span - 1), the score gets
+ * Disentangled attention (He et al. 2021, "DeBERTa", section 3.1): the score gets
  *
- *     scale * (dot(q[i], rel_k[delta(i,j)]) + dot(k[j], rel_q[delta(j,i)]))
+ *     scale * (dot(q[i], rel_k[row(p_i - j)]) + dot(k[j], rel_q[row(p_i - j)]))
  *
- * the first being content to position, the second position to content, where
- * delta(j,i) = clip(j - p_i + span, 0, 2 * span - 1). DeBERTa's scale, 1/sqrt(3d),
- * is the caller's to set. rel_k alone is Shaw's relative key embedding.
- * Computed in f32 whatever the types; head sizes dk up to 1024; not with
- * ATTN_QK_INT8, not with rope.
+ * with row(n) = clip(n + span, 0, 2 * span - 1). The first term is content to
+ * position, the second position to content, which takes row(j - p_i) with
+ * ATTN_DELTA_KEY_QUERY. DeBERTa's scale, 1/sqrt(3d), is the caller's to set.
+ * rel_k alone is Shaw's relative key embedding. Computed in f32 whatever the
+ * types; head sizes dk up to 1024; not with ATTN_QK_INT8, not with rope.
  */
 typedef struct attn_disentangled {
     int64_t span;             /**< distances from -span to span - 1 have rows of their own; 1 to 2^30 */
     const attn_tensor *rel_k; /**< f32 (1, Hq|1, 2*span, dk), or NULL: no content-to-position term */
-    const attn_tensor *rel_q; /**< f32 (1, Hq|1, 2*span, dk), or NULL: no position-to-content term */
+    const attn_tensor *rel_q; /**< f32 (1, Hq|1, 2*span, dk), or NULL: no position-to-content term; not both NULL */
+    attn_delta delta;         /**< the row of rel_q; 0 without it */
 } attn_disentangled;
 
 /** Which two channels a rotation turns. */
@@ -247,7 +262,8 @@ typedef void attn_score_callback(const attn_score_tile *tile, void *user);
 /**
  * Options of a call. Zero is every field's default, except struct_size: start
  * from attn_params_default(). What it points to belongs to the caller and is
- * only read during the call.
+ * only read during the call. It grows at its end: a struct of an older header
+ * is accepted, and one of a newer header that sets nothing unknown here.
  */
 typedef struct attn_params {
     size_t struct_size; /**< sizeof(attn_params) as the caller compiled it */
@@ -257,7 +273,7 @@ typedef struct attn_params {
     float scale;             /**< multiplies q·k; 0 means 1/sqrt(d). May be negative. */
     float temperature;       /**< scores are divided by it; 0 means 1. Must not be negative. */
     const float *head_scale; /**< [Hq] or NULL: multiplies the scale of each head; finite */
-    float softcap;           /**< 0, or score = softcap * tanh(score / softcap) (Gemma 2); positive */
+    float softcap;           /**< 0, or score = softcap * tanh(score / softcap) (Gemma 2); positive, at most 2.358e38 */
     const float
         *sinks; /**< [Hq] or NULL: a logit per head that takes part in the sum and has no value (gpt-oss); -inf: none */
     const float *alibi_slopes;               /**< [Hq] or NULL: the score gets -slope * |p - j| (Press et al. 2022) */
@@ -281,9 +297,12 @@ typedef struct attn_params {
     const attn_segments *segments;     /**< NULL or documents */
     const attn_tree *tree;             /**< NULL or a tree of drafted tokens */
     /**
-     * NULL or a mask of shape (B|1, Hq|1, Tq|1, Tk|1) with any strides.
+     * NULL or a mask of shape (B|1, Hq|1, Tq|1, 0 to Tk) with any strides.
      * ATTN_BOOL: non-zero attends. ATTN_F32, ATTN_BF16 or ATTN_F16: added to the
-     * scaled score (natural units); -inf hides the key as false does.
+     * scaled score (natural units); -inf hides the key as false does. Along the
+     * keys a length of 1 is broadcast; any other that is less than Tk hides the
+     * keys behind its end, as in ONNX's Attention. Positions and bottom-right
+     * alignment follow kv_len, not the mask.
      */
     const attn_tensor *mask;
     /**@}*/
@@ -329,7 +348,7 @@ typedef struct attn_params {
     /**@}*/
 } attn_params;
 
-/** Parameters with every field at its default. */
+/** Parameters with every field at its default. @since 0.1 */
 static inline attn_params attn_params_default(void)
 {
     attn_params p;

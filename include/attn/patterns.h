@@ -17,6 +17,9 @@
  * ceil(tq / size), block columns ceil(tk / size). Where tq and tk differ, block
  * row r stands at block column r (top-left). With causal, blocks behind the
  * diagonal are left out; set attn_params.causal too, for the diagonal ones.
+ *
+ * The structs of options are frozen (docs/abi.md): another pattern will be
+ * another struct and function. Zero is a valid value of each field.
  */
 #ifndef ATTN_PATTERNS_H
 #define ATTN_PATTERNS_H
@@ -27,7 +30,7 @@
 extern "C" {
 #endif
 
-/** A block-sparse pattern with memory of its own. Immutable. */
+/** A block-sparse pattern with memory of its own. Immutable. @since 0.1 */
 typedef struct attn_pattern attn_pattern;
 
 /** Window and global blocks (Beltagy et al. 2020, "Longformer"). */
@@ -62,23 +65,24 @@ typedef struct attn_strided {
  * @param tq,tk tokens of q and k, 0 or more
  * @param size  tokens along a block's side, a multiple of 16
  * @param options not NULL
+ * @since 0.1
  */
 ATTN_API attn_status attn_pattern_longformer(attn_pattern **pattern, int64_t tq, int64_t tk, int64_t size,
                                              const attn_longformer *options);
-/** Makes BigBird's pattern; otherwise as attn_pattern_longformer(). */
+/** Makes BigBird's pattern; otherwise as attn_pattern_longformer(). @since 0.1 */
 ATTN_API attn_status attn_pattern_bigbird(attn_pattern **pattern, int64_t tq, int64_t tk, int64_t size,
                                           const attn_bigbird *options);
-/** Makes a strided pattern; otherwise as attn_pattern_longformer(). */
+/** Makes a strided pattern; otherwise as attn_pattern_longformer(). @since 0.1 */
 ATTN_API attn_status attn_pattern_strided(attn_pattern **pattern, int64_t tq, int64_t tk, int64_t size,
                                           const attn_strided *options);
 
-/** Frees a pattern; NULL is allowed. */
+/** Frees a pattern; NULL is allowed. @since 0.1 */
 ATTN_API void attn_pattern_destroy(attn_pattern *pattern);
 
-/** The pattern as an option of a call; valid until it is destroyed. */
+/** The pattern as an option of a call; valid until it is destroyed. NULL for NULL. @since 0.1 */
 ATTN_API const attn_block_mask *attn_pattern_block_mask(const attn_pattern *pattern);
 
-/** The fraction of blocks that are listed, 0 to 1; 0 for a pattern without blocks. */
+/** The fraction of blocks that are listed, 0 to 1; 0 for a pattern without blocks, and for NULL. @since 0.1 */
 ATTN_API double attn_pattern_density(const attn_pattern *pattern);
 
 /**
@@ -88,6 +92,7 @@ ATTN_API double attn_pattern_density(const attn_pattern *pattern);
  *
  * @param slopes [heads], written
  * @param heads  0 or more
+ * @since 0.1
  */
 ATTN_API attn_status attn_alibi_slopes(float *slopes, int64_t heads);
 

@@ -29,10 +29,11 @@ extern "C" {
 /** How frequencies are changed for sequences longer than those of the training. */
 typedef enum attn_rope_scaling {
     ATTN_ROPE_PLAIN = 0,
-    ATTN_ROPE_LINEAR = 1, /**< f_c / factor (Chen et al. 2023, "position interpolation") */
-    ATTN_ROPE_NTK = 2,    /**< base * factor^(pairs / (pairs - 1)): NTK-aware; needs pairs > 1 */
-    ATTN_ROPE_YARN = 3,   /**< Peng et al. 2023, "YaRN": by parts, with a temperature of the attention */
-    ATTN_ROPE_LLAMA3 = 4  /**< Llama 3.1: low frequencies divided, high ones kept, smooth in between */
+    ATTN_ROPE_LINEAR = 1,  /**< f_c / factor (Chen et al. 2023, "position interpolation") */
+    ATTN_ROPE_NTK = 2,     /**< base * factor^(pairs / (pairs - 1)): NTK-aware; needs pairs > 1 */
+    ATTN_ROPE_YARN = 3,    /**< Peng et al. 2023, "YaRN": by parts, with a temperature of the attention */
+    ATTN_ROPE_LLAMA3 = 4,  /**< Llama 3.1: low frequencies divided, high ones kept, smooth in between */
+    ATTN_ROPE_LONGROPE = 5 /**< Ding et al. 2024, "LongRoPE": a divisor found for each pair (Phi-3) */
 } attn_rope_scaling;
 
 /** What a table is made from. Zero is every field's default except struct_size and pairs. */
@@ -42,15 +43,24 @@ typedef struct attn_rope_config {
     double base;               /**< 0 means 10000; at least 1 */
     attn_rope_scaling scaling; /**< which of the fields below are looked at: the others must be 0 */
     double factor;             /**< every scaling but PLAIN: how much longer; at least 1 */
-    int64_t original_length;   /**< YARN, LLAMA3: positions of the training, 1 or more */
+    int64_t original_length;   /**< YARN, LLAMA3, LONGROPE: positions of the training, 1 or more */
     double beta_fast;          /**< YARN: rotations from which on f_c is kept; 0 means 32 */
     double beta_slow;          /**< YARN: rotations below which f_c is divided; 0 means 1 */
-    double attention_factor;   /**< YARN: multiplies cosines and sines; 0 means 0.1 ln(factor) + 1 */
-    double low_freq_factor;    /**< LLAMA3: 0 means 1 */
-    double high_freq_factor;   /**< LLAMA3: 0 means 4; more than low_freq_factor */
+    /**
+     * YARN, LONGROPE: multiplies cosines and sines. 0 means 0.1 ln(factor) + 1 for YARN, and
+     * sqrt(1 + ln(factor) / ln(original_length)), of a length from 2 on, for LONGROPE.
+     */
+    double attention_factor;
+    double low_freq_factor;  /**< LLAMA3: 0 means 1 */
+    double high_freq_factor; /**< LLAMA3: 0 means 4; more than low_freq_factor */
+    /** YARN: non-zero leaves the ends of the ramp where they fall between two pairs (gpt-oss: "truncate": false) */
+    int no_truncation;
+    const double *short_factor; /**< LONGROPE: [pairs] divisors of f_c, positive: for sequences up to original_length */
+    const double *long_factor;  /**< LONGROPE: [pairs] the same for longer ones */
+    int64_t length; /**< LONGROPE: tokens of the sequences; long_factor from original_length + 1 on; 0: short_factor */
 } attn_rope_config;
 
-/** A config with every field at its default; set pairs. */
+/** A config with every field at its default; set pairs. @since 0.1 */
 static inline attn_rope_config attn_rope_config_default(void)
 {
     attn_rope_config c;
@@ -63,12 +73,13 @@ static inline attn_rope_config attn_rope_config_default(void)
  * Fills num rows of a table: row n has cos(a_0) .. cos(a_{pairs-1}), then the
  * sines, a_c = positions[n] * f_c.
  *
- * @param config    what to make it from; copied
+ * @param config    what to make it from; like its arrays only read during the call
  * @param positions [num] of either sign, up to 2^53 in size, or NULL for 0, 1, 2, ...
  * @param num       rows, 0 or more
  * @param table     [num][2 * pairs] floats, written; the caller's
  * @return ATTN_OK or an error; on an error nothing has been written. The error
  *         of an element is at most 1e-6 up to position 1,000,000 (docs/rope.md has the measured one).
+ * @since 0.1
  */
 ATTN_API attn_status attn_rope_table(const attn_rope_config *config, const int64_t *positions, int64_t num,
                                      float *table);
@@ -81,6 +92,7 @@ ATTN_API attn_status attn_rope_table(const attn_rope_config *config, const int64
  * @param layout which channels are turned together
  * @param out   shape and type of x; rounded once
  * @param num_threads as in attn_params
+ * @since 0.1
  */
 ATTN_API attn_status attn_rope(const attn_tensor *x, const attn_tensor *table, attn_rope_layout layout,
                                const attn_tensor *out, int num_threads);

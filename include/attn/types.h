@@ -83,13 +83,14 @@ ATTN_API size_t attn_dtype_size(attn_dtype dtype);
 ATTN_API const char *attn_dtype_name(attn_dtype dtype);
 
 /**
- * A strided view of memory that the caller owns.
+ * A strided view of memory that the caller owns. Frozen (docs/abi.md).
  * The axes are batch, head, token, channel. Element (b,h,t,c) is at
  * data[b*stride[0] + h*stride[1] + t*stride[2] + c*stride[3]].
  * Strides count elements, may be negative, and 0 broadcasts an input. Channels
  * of q, k, v and out are contiguous (stride[3] == 1; free when shape[3] <= 1).
- * data must be aligned to the element size only. Strides of an axis of length 0
- * or 1 are not looked at.
+ * data must be aligned to the element size only. The stride of an axis of
+ * length 1 is not looked at, nor is data or any stride of a tensor that has an
+ * axis of length 0.
  */
 typedef struct attn_tensor {
     void *data;        /**< element (0,0,0,0); may be NULL when a size is 0 */

@@ -11,6 +11,7 @@
 #include "api/error.h"
 #include "dispatch.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -81,12 +82,16 @@ static attn_status check_scale(struct attn_problem *problem)
                          (double)p->temperature);
     const int64_t d = problem->q.shape[3];
     const double scale = p->scale != 0.0f ? (double)p->scale : d > 0 ? 1.0 / sqrt((double)d) : 1.0;
-    problem->scale = (float)(scale / (p->temperature != 0.0f ? (double)p->temperature : 1.0));
-    if (!isfinite(problem->scale * 2.0f))
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "params.temperature is %g; expected a scale divided by it that a float can hold",
-                         (double)p->temperature);
-    return ATTN_OK;
+    const int divided = p->temperature != 0.0f && p->temperature != 1.0f;
+    problem->scale = (float)(scale / (divided ? (double)p->temperature : 1.0));
+    if (isfinite(problem->scale * 2.0f)) /* with room for the factor log2(e) */
+        return ATTN_OK;
+    if (!divided)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.scale is %g; expected at most %g in size", (double)p->scale,
+                         (double)(FLT_MAX / 2));
+    return attn_fail(ATTN_INVALID_ARGUMENT,
+                     "params.temperature is %g; expected one by which the scale, %g, becomes at most %g in size",
+                     (double)p->temperature, scale, (double)(FLT_MAX / 2));
 }
 
 static attn_status check_choices(const attn_params *p)

@@ -38,6 +38,7 @@ attn_status attn_take_params(attn_params *ours, const attn_params *theirs);
 struct attn_planned {
     int64_t block_size;           /**< block_mask->size */
     int64_t span;                 /**< disentangled->span */
+    attn_delta delta;             /**< disentangled->delta */
     attn_rope_layout rope_layout; /**< rope->layout */
 };
 
@@ -47,6 +48,12 @@ struct attn_planned attn_planned_of(const struct attn_problem *problem);
 /** That a run asks for what was planned. No pointer of was is followed. */
 attn_status attn_check_planned(const struct attn_problem *now, const struct attn_problem *was,
                                const struct attn_planned *planned);
+
+/** Whether a tensor has no element: its data and strides mean nothing then. */
+static inline int attn_is_empty(const attn_tensor *t)
+{
+    return !t->shape[0] || !t->shape[1] || !t->shape[2] || !t->shape[3];
+}
 
 /** Checks of one tensor, by name. depth as above. */
 attn_status attn_check_tensor(const char *name, const attn_tensor *t, enum check_depth depth);
@@ -58,7 +65,7 @@ attn_status attn_check_contiguous(const char *name, const attn_tensor *t);
 attn_status attn_check_distinct(const char *name, const attn_tensor *t);
 
 /**
- * That no element of an output lies on one of an input, or of another output. Both have passed attn_check_tensor(),
+ * That no byte of an output lies on one of an input, or of another output. Both have passed attn_check_tensor(),
  * and the output attn_check_distinct(). With may_be_same, the other may be the very view that the output is.
  */
 attn_status attn_check_apart(const char *out_name, const attn_tensor *out, const char *other_name,

@@ -16,7 +16,7 @@ attn_status attn_check_sequences(struct attn_problem *problem, enum check_depth 
 attn_status attn_check_scores(struct attn_problem *problem, enum check_depth depth);
 /** window, block_mask, segments, tree, mask. Copies the mask. */
 attn_status attn_check_masks(struct attn_problem *problem, enum check_depth depth);
-/** lse, weights, key_sums. Copies them. */
+/** lse, weights, key_sums. Copies them. Then, as all is known, that no output overlaps anything. */
 attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth depth);
 /**@}*/
 

@@ -175,15 +175,17 @@ static attn_status check_tree(const struct attn_problem *problem, enum check_dep
     CHECK(attn_check_count("params.tree->ancestors", sizeof(uint64_t), batch, tq, words));
     if (batch == 0 || tq == 0)
         return ATTN_OK;
+    const attn_params *p = &problem->params;
+    const int alike = !p->ragged && !p->kv_len && !p->kv_start; /* all sequences have tk live keys */
     if (!tree->ancestors)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "params.tree->ancestors is NULL; expected %" PRId64 " x %" PRId64 " x %" PRId64 " words",
                          batch, tq, words);
-    if (!problem->params.ragged && tree->tokens > tk)
+    if (!p->ragged && tree->tokens > tk)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "params.tree->tokens is %" PRId64 "; expected 1 to %" PRId64 ", the tokens of k", tree->tokens,
                          tk);
-    for (int64_t s = 0; depth == CHECK_ALL && s < problem->num_sequences; s++) {
+    for (int64_t s = 0; depth == CHECK_ALL && !alike && s < problem->num_sequences; s++) {
         const struct attn_sequence sequence = attn_sequence_of(problem, s);
         if (sequence.queries > 0 && tree->tokens > sequence.end - sequence.begin)
             return attn_fail(ATTN_INVALID_ARGUMENT,
@@ -199,10 +201,15 @@ static attn_status check_mask(const struct attn_problem *problem, enum check_dep
     const int64_t full[4] = {problem->q.shape[0], problem->q.shape[1], problem->q.shape[2], problem->k.shape[2]};
     const attn_tensor *mask = &problem->mask;
     CHECK(attn_check_tensor("params.mask", mask, depth));
-    if (mask->dtype != ATTN_BOOL)
-        CHECK(attn_check_float("params.mask", mask->dtype));
-    for (int axis = 0; axis < 4; axis++)
+    if (mask->dtype != ATTN_BOOL && mask->dtype != ATTN_F32 && mask->dtype != ATTN_BF16 && mask->dtype != ATTN_F16)
+        return attn_fail(ATTN_UNSUPPORTED, "params.mask.dtype is %s; expected bool, f32, bf16 or f16",
+                         attn_dtype_name(mask->dtype));
+    for (int axis = 0; axis < 3; axis++)
         CHECK(attn_check_one_or("params.mask", mask, axis, full[axis]));
+    if (mask->shape[3] != 1 && mask->shape[3] > full[3])
+        return attn_fail(ATTN_SHAPE_MISMATCH,
+                         "params.mask.shape[3] is %" PRId64 "; expected at most %" PRId64 ", the tokens of k, or 1",
+                         mask->shape[3], full[3]);
     return ATTN_OK;
 }
 

@@ -42,6 +42,7 @@ struct attn_planned attn_planned_of(const struct attn_problem *problem)
     return (struct attn_planned){
         .block_size = p->block_mask ? p->block_mask->size : 0,
         .span = p->disentangled ? p->disentangled->span : 0,
+        .delta = p->disentangled ? p->disentangled->delta : ATTN_DELTA_QUERY_KEY,
         .rope_layout = p->rope ? p->rope->layout : ATTN_ROPE_HALF_SPLIT,
     };
 }
@@ -67,6 +68,7 @@ attn_status attn_check_planned(const struct attn_problem *now, const struct attn
         {"disentangled->span", asked.span != planned->span},
         {"disentangled->rel_k", given(&now->rel_k) != given(&was->rel_k)},
         {"disentangled->rel_q", given(&now->rel_q) != given(&was->rel_q)},
+        {"disentangled->delta", asked.delta != planned->delta},
         {"rope", !p->rope != !w->rope},
         {"rope->layout", asked.rope_layout != planned->rope_layout},
         {"rope->q.shape[3]", now->rope_q.shape[3] != was->rope_q.shape[3]},

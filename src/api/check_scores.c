@@ -4,6 +4,7 @@
 
 #include "api/error.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 
@@ -11,7 +12,10 @@
 #define MAX_DISENTANGLED_HEAD 1024
 #define MAX_ROPE_HEAD         2048
 
-#define MAX_SPAN              ((int64_t)1 << 30)
+/** Scores are in base 2: the factor from natural units, as kernels have it. */
+#define LOG2E    0x1.715476p+0f
+
+#define MAX_SPAN ((int64_t)1 << 30)
 
 /** Which numbers an array of floats may hold. */
 enum admitted {
@@ -134,6 +138,17 @@ static attn_status check_disentangled(struct attn_problem *problem, enum check_d
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "params.disentangled->span is %" PRId64 "; expected 1 to %" PRId64 ", 2^30", terms->span,
                          MAX_SPAN);
+    if (!terms->rel_k && !terms->rel_q)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.disentangled->rel_k and rel_q are NULL; expected one of them, or "
+                         "params.disentangled NULL");
+    if ((unsigned)terms->delta > ATTN_DELTA_KEY_QUERY)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.disentangled->delta is %d; expected an attn_delta",
+                         (int)terms->delta);
+    if (terms->delta && !terms->rel_q)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.disentangled->delta is %d; expected 0 without params.disentangled->rel_q",
+                         (int)terms->delta);
     if (terms->rel_k) {
         problem->rel_k = *terms->rel_k;
         CHECK(check_relative_rows("params.disentangled->rel_k", terms->rel_k, problem, depth));
@@ -194,6 +209,10 @@ attn_status attn_check_scores(struct attn_problem *problem, enum check_depth dep
     if (!isfinite(p->softcap) || p->softcap < 0.0f)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.softcap is %g; expected a positive number, or 0 for none",
                          (double)p->softcap);
+    if (!isfinite(p->softcap * LOG2E))
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.softcap is %.9g; expected at most %.9g, whose product with log2(e) a float can hold",
+                         (double)p->softcap, (double)(FLT_MAX / LOG2E));
     CHECK(check_heads("params.sinks", p->sinks, problem, FINITE_OR_HIDING, depth));
     CHECK(check_heads("params.alibi_slopes", p->alibi_slopes, problem, FINITE, depth));
     if (p->relative_bias)

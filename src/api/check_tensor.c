@@ -37,11 +37,6 @@ static int64_t step_of(const attn_tensor *t, int axis)
     return t->stride[axis] < 0 ? -t->stride[axis] : t->stride[axis];
 }
 
-static int is_empty(const attn_tensor *t)
-{
-    return !t->shape[0] || !t->shape[1] || !t->shape[2] || !t->shape[3];
-}
-
 static attn_status check_strides(const char *name, const attn_tensor *t)
 {
     const int64_t size = (int64_t)attn_dtype_size(t->dtype);
@@ -70,10 +65,12 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *t, enum check
     attn_status status = check_sizes(name, t);
     if (status || depth == CHECK_SHAPES)
         return status;
+    if (attn_is_empty(t))
+        return ATTN_OK;
     status = check_strides(name, t);
     if (status)
         return status;
-    if (!t->data && !is_empty(t))
+    if (!t->data)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "%s.data is NULL; expected %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements",
                          name, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
@@ -131,7 +128,7 @@ attn_status attn_check_count(const char *name, size_t size, int64_t n0, int64_t 
 
 attn_status attn_check_contiguous(const char *name, const attn_tensor *t)
 {
-    if (t->shape[3] > 1 && t->stride[3] != 1)
+    if (t->shape[3] > 1 && t->stride[3] != 1 && !attn_is_empty(t))
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s.stride[3] is %" PRId64 "; expected 1, as channels are contiguous",
                          name, t->stride[3]);
     return ATTN_OK;
@@ -155,7 +152,7 @@ static int stepping_axes(const attn_tensor *t, int axes[4])
 attn_status attn_check_distinct(const char *name, const attn_tensor *t)
 {
     int axes[4];
-    if (is_empty(t))
+    if (attn_is_empty(t))
         return ATTN_OK;
     const int count = stepping_axes(t, axes);
     int64_t reach = 0; /* how far the axes of smaller stride go */

@@ -5,6 +5,8 @@
 
 int attn_dropout_keeps(const attn_dropout *dropout, int64_t batch, int64_t head, int64_t query, int64_t key)
 {
+    if (!dropout)
+        return 1;
     const uint64_t at = (uint64_t)key;
     const uint32_t counter[4] = {(uint32_t)(at / 4), (uint32_t)query, (uint32_t)head, (uint32_t)batch};
     uint32_t from[2], word[4];

@@ -111,6 +111,8 @@ attn_status attn_merge(int64_t num_parts, const attn_tensor *parts, const attn_t
     const attn_status status = check_merge(&merge, num_threads);
     if (status)
         return status;
+    if (attn_is_empty(out) && (!lse || attn_is_empty(lse)))
+        return ATTN_OK;
     merge.num_rows = out->shape[0] * out->shape[1] * out->shape[2];
     const struct attn_kernels kernels = attn_kernels_plain(attn_environment()->max_isa);
     if (attn_environment()->verbose)

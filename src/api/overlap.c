@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether an output lies on an input. Comparing the first and last addresses
- * is not enough: parts of one computation are usually slices of one tensor,
- * whose rows lie between each other's without touching.
+ * Whether an output lies on an input, or on another output. Comparing the
+ * first and last addresses is not enough: queries, keys, values and outputs are
+ * often slices of one buffer, whose rows lie between each other's without
+ * touching. Where the ranges of addresses are apart, which is the rule, nothing
+ * more is done.
  *
- * The rows of an output, which are known not to overlap each other, are a
- * lattice: with the axes by falling stride, the elements of all later axes
- * together are shorter than a step of an earlier one. So an address range
- * meets few places of each axis, and a search down the axes is short. Where
- * the input has the output's strides, the differences of their rows are such a
- * lattice too and one search answers; otherwise there is one for each row of
- * the input.
+ * The rows of a tensor are a lattice: with the axes by falling step, the
+ * elements of all later axes together are, in an output, shorter than a step of
+ * an earlier one. So an address range meets few places of each axis, and a
+ * search down the axes is short. The differences between the rows of two
+ * tensors are a lattice too, on the axes of both, those of equal step joined:
+ * where slices of one buffer share their steps, one search answers. Where it
+ * might take long, there is a search for each row of the input.
  */
 #include "api/check.h"
 
@@ -21,18 +23,22 @@
 /** More bytes than there are addresses, and few enough that sums of some such spans do not overflow. */
 #define MOST_BYTES (INT64_MAX / 8)
 
-enum { AXES = 3 };
+/** Places that the search of differences may visit; beyond, rows are searched one by one. */
+#define MOST_PLACES 4096
+
+enum { AXES = 4 };
 
 struct axis {
-    int64_t step, count; /**< bytes, 1 or more */
+    int64_t step, count; /**< bytes, 1 or more; 2 or more */
     int64_t reach;       /**< bytes that the later axes and a row span */
 };
 
 /** Rows of bytes, whose first (lowest) one is at start. */
 struct lattice {
     int64_t start;
-    int64_t bytes;          /**< of a row */
-    struct axis axes[AXES]; /**< by falling step; those that do not step have a count of 1 */
+    int64_t bytes; /**< of a row */
+    int num_axes;
+    struct axis axes[2 * AXES]; /**< by falling step, all different */
 };
 
 static int64_t floor_div(int64_t a, int64_t b)
@@ -40,42 +46,66 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a / b - (a % b < 0);
 }
 
-/** The rows of a tensor without empty axes; those that an axis of stride 0 repeats count once. */
+/** The lowest byte of a tensor that is not empty, and how many bytes it spans; check_strides() has bounded them. */
+static int64_t span_of(const attn_tensor *t, int64_t *start)
+{
+    const int64_t size = (int64_t)attn_dtype_size(t->dtype);
+    int64_t below = 0, bytes = size;
+    for (int i = 0; i < 4; i++) {
+        const int64_t span = t->shape[i] > 1 ? (t->shape[i] - 1) * t->stride[i] * size : 0;
+        below += span < 0 ? span : 0;
+        bytes += span < 0 ? -span : span;
+    }
+    *start = (int64_t)(intptr_t)t->data + below;
+    return bytes;
+}
+
+static void add_axis(struct lattice *rows, int64_t step, int64_t count)
+{
+    int at = 0;
+    while (at < rows->num_axes && rows->axes[at].step > step)
+        at++;
+    if (at < rows->num_axes && rows->axes[at].step == step) {
+        rows->axes[at].count += count - 1;
+        return;
+    }
+    for (int i = rows->num_axes++; i > at; i--)
+        rows->axes[i] = rows->axes[i - 1];
+    rows->axes[at] = (struct axis){step, count, 0};
+}
+
+/** The rows of a tensor that is not empty; those that an axis of stride 0 repeats count once. */
 static struct lattice lattice_of(const attn_tensor *t)
 {
     const int64_t size = (int64_t)attn_dtype_size(t->dtype);
-    struct lattice rows = {.start = (int64_t)(intptr_t)t->data, .bytes = t->shape[3] * size};
-    for (int i = 0; i < AXES; i++) {
-        struct axis axis = {1, 1, 0};
-        if (t->shape[i] > 1 && t->stride[i] != 0)
-            axis = (struct axis){t->stride[i] * size, t->shape[i], 0};
-        if (axis.step < 0) {
-            rows.start += axis.step * (axis.count - 1);
-            axis.step = -axis.step;
-        }
-        int at = i;
-        for (; at > 0 && rows.axes[at - 1].step < axis.step; at--)
-            rows.axes[at] = rows.axes[at - 1];
-        rows.axes[at] = axis;
+    struct lattice rows = {.bytes = size};
+    span_of(t, &rows.start);
+    for (int i = 0; i < 4; i++) {
+        const int64_t step = t->stride[i] < 0 ? -t->stride[i] : t->stride[i];
+        if (t->shape[i] <= 1 || step == 0)
+            continue;
+        if (i == 3 && step == 1)
+            rows.bytes = t->shape[i] * size;
+        else
+            add_axis(&rows, step * size, t->shape[i]);
     }
     return rows;
 }
 
-/** Fills in reach; returns the bytes from the first row to the end of the last. */
-static int64_t measure(struct lattice *rows)
+/** Fills in reach. */
+static void measure(struct lattice *rows)
 {
     int64_t reach = rows->bytes;
-    for (int i = AXES - 1; i >= 0; i--) {
+    for (int i = rows->num_axes - 1; i >= 0; i--) {
         rows->axes[i].reach = reach;
         reach += rows->axes[i].step * (rows->axes[i].count - 1);
     }
-    return reach;
 }
 
 /** Whether the bytes from x to x + length - 1, counted from the lattice's start, meet a row; axes before i are done. */
 static int meets(const struct lattice *rows, int i, int64_t x, int64_t length)
 {
-    if (i == AXES)
+    if (i == rows->num_axes)
         return x < rows->bytes && x + length > 0;
     const struct axis *axis = &rows->axes[i];
     int64_t first = floor_div(x - axis->reach, axis->step) + 1, last = floor_div(x + length - 1, axis->step);
@@ -87,41 +117,47 @@ static int meets(const struct lattice *rows, int i, int64_t x, int64_t length)
     return 0;
 }
 
-static int same_axes(const struct lattice *a, const struct lattice *b)
+/** What a row of a lies ahead of a row of b, for all pairs of them, from the least on. */
+static struct lattice differences_of(const struct lattice *a, const struct lattice *b)
 {
-    for (int i = 0; i < AXES; i++)
-        if (a->axes[i].step != b->axes[i].step || a->axes[i].count != b->axes[i].count)
-            return 0;
-    return 1;
-}
-
-/** For lattices of the same axes: whether a row of the one meets a row of the other. */
-static int same_axes_meet(const struct lattice *a, const struct lattice *b)
-{
-    struct lattice differences = *a; /* a row of a less how far any row of b is from its first, from the least on */
-    for (int i = 0; i < AXES; i++) {
-        differences.start -= a->axes[i].step * (a->axes[i].count - 1);
-        differences.axes[i].count = 2 * a->axes[i].count - 1;
+    struct lattice differences = *a;
+    for (int i = 0; i < b->num_axes; i++) {
+        add_axis(&differences, b->axes[i].step, b->axes[i].count);
+        differences.start -= b->axes[i].step * (b->axes[i].count - 1);
     }
     measure(&differences);
-    return meets(&differences, 0, b->start - differences.start, b->bytes);
+    return differences;
 }
 
-static int any_row_meets(const struct lattice *rows, const struct lattice *other)
+/** Whether a search for a range of so many bytes visits few places, wherever the range is. */
+static int is_short_search(const struct lattice *rows, int64_t length)
 {
-    const struct axis *axes = other->axes;
-    const int64_t x = other->start - rows->start;
-    for (int64_t i = 0; i < axes[0].count; i++)
-        for (int64_t j = 0; j < axes[1].count; j++)
-            for (int64_t k = 0; k < axes[2].count; k++)
-                if (meets(rows, 0, x + i * axes[0].step + j * axes[1].step + k * axes[2].step, other->bytes))
-                    return 1;
+    int64_t places = 1;
+    for (int i = 0; i < rows->num_axes && places <= MOST_PLACES; i++) {
+        const int64_t met = (rows->axes[i].reach + length) / rows->axes[i].step + 1;
+        places *= met < rows->axes[i].count ? met < MOST_PLACES ? met : MOST_PLACES + 1 : rows->axes[i].count;
+    }
+    return places <= MOST_PLACES;
+}
+
+/** Searches a lattice for each row of another, whose axes before i are done. */
+static int any_row_meets(const struct lattice *rows, const struct lattice *other, int i, int64_t x)
+{
+    if (i == other->num_axes)
+        return meets(rows, 0, x, other->bytes);
+    for (int64_t k = 0; k < other->axes[i].count; k++)
+        if (any_row_meets(rows, other, i + 1, x + k * other->axes[i].step))
+            return 1;
     return 0;
 }
 
-static int is_empty(const attn_tensor *t)
+static int lattices_meet(struct lattice *out, const struct lattice *other)
 {
-    return !t->shape[0] || !t->shape[1] || !t->shape[2] || !t->shape[3];
+    const struct lattice differences = differences_of(out, other);
+    if (is_short_search(&differences, other->bytes))
+        return meets(&differences, 0, other->start - differences.start, other->bytes);
+    measure(out);
+    return any_row_meets(out, other, 0, other->start - out->start);
 }
 
 /** Whether two views have the same type, the same shape and each element at the same address. */
@@ -138,16 +174,19 @@ static int same_view(const attn_tensor *a, const attn_tensor *b)
 attn_status attn_check_apart(const char *out_name, const attn_tensor *out, const char *other_name,
                              const attn_tensor *other, int may_be_same)
 {
-    if (is_empty(out) || is_empty(other) || (may_be_same && same_view(out, other)))
+    if (attn_is_empty(out) || attn_is_empty(other) || (may_be_same && same_view(out, other)))
         return ATTN_OK;
-    struct lattice a = lattice_of(out), b = lattice_of(other);
-    const int64_t a_bytes = measure(&a), b_bytes = measure(&b);
-    if (a_bytes > MOST_BYTES || b_bytes > MOST_BYTES)
+    int64_t out_start, other_start;
+    const int64_t out_bytes = span_of(out, &out_start), other_bytes = span_of(other, &other_start);
+    if (out_bytes > MOST_BYTES || other_bytes > MOST_BYTES)
         return attn_fail(ATTN_SIZE_OVERFLOW, "%s spans %" PRId64 " bytes; expected no more than an address space has",
-                         a_bytes > MOST_BYTES ? out_name : other_name, a_bytes > MOST_BYTES ? a_bytes : b_bytes);
-    if (a.start >= b.start + b_bytes || b.start >= a.start + a_bytes)
+                         out_bytes > MOST_BYTES ? out_name : other_name,
+                         out_bytes > MOST_BYTES ? out_bytes : other_bytes);
+    if (out_start >= other_start + other_bytes || other_start >= out_start + out_bytes)
         return ATTN_OK;
-    if (same_axes(&a, &b) ? !same_axes_meet(&a, &b) : !any_row_meets(&a, &b))
+    struct lattice a = lattice_of(out);
+    const struct lattice b = lattice_of(other);
+    if (!lattices_meet(&a, &b))
         return ATTN_OK;
     return attn_fail(ATTN_INVALID_ARGUMENT, "%s overlaps %s; expected memory of its own%s", out_name, other_name,
                      may_be_same ? ", or the same view" : "");

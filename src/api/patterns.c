@@ -210,7 +210,7 @@ static void fill(const struct rule *rule, int64_t *offsets, uint64_t *taken, int
 {
     int32_t *at = columns;
     *offsets++ = 0;
-    for (int64_t head = 0; head < rule->heads; head++) {
+    for (int64_t head = 0; rule->rows > 0 && head < rule->heads; head++) {
         for (int64_t r = 0; r < rule->rows; r++) {
             at = list_row(at, rule, head, r, taken);
             *offsets++ = at - columns;
@@ -313,10 +313,10 @@ void attn_pattern_destroy(attn_pattern *pattern)
 
 const attn_block_mask *attn_pattern_block_mask(const attn_pattern *pattern)
 {
-    return &pattern->mask;
+    return pattern ? &pattern->mask : NULL;
 }
 
 double attn_pattern_density(const attn_pattern *pattern)
 {
-    return pattern->density;
+    return pattern ? pattern->density : 0;
 }

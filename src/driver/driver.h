@@ -58,6 +58,9 @@ struct attn_geometry {
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
                                       int threads);
 
+/** Whether any output has an element: without, there may be more heads or tokens than can be counted through. */
+int attn_writes_anything(const struct attn_problem *problem);
+
 /** Bytes that attn_summarise_labels() needs, a multiple of ATTN_ALIGN; 0 without documents. */
 size_t attn_labels_size(const struct attn_problem *problem, int key_block);
 

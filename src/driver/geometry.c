@@ -73,6 +73,17 @@ static int64_t count_blocks(const struct attn_problem *problem, int64_t unit, in
     return (problem->params.ragged ? tq / unit + problem->num_sequences + 1 : tq / unit + (tq % unit > 0)) * pieces;
 }
 
+static int has_elements(const attn_tensor *t)
+{
+    return t->shape[0] && t->shape[1] && t->shape[2] && t->shape[3];
+}
+
+int attn_writes_anything(const struct attn_problem *problem)
+{
+    return has_elements(&problem->out) || has_elements(&problem->lse) || has_elements(&problem->weights) ||
+           has_elements(&problem->key_sums);
+}
+
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
                                       int threads)
 {
@@ -106,7 +117,7 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
         geometry.pieces = size / geometry.rows_per_block + (size % geometry.rows_per_block > 0);
     }
     geometry.blocks = count_blocks(problem, geometry.unit, geometry.pieces);
-    geometry.tasks = problem->params.key_sums ? heads : heads * geometry.blocks;
+    geometry.tasks = !attn_writes_anything(problem) ? 0 : problem->params.key_sums ? heads : heads * geometry.blocks;
     geometry.gathers = gathers(problem);
     geometry.threads = threads;
     geometry.parallel = geometry.tasks >= parallel ? parallel : geometry.tasks > 0 ? (int)geometry.tasks : 1;

@@ -41,7 +41,7 @@ static int64_t place_of(const struct attn_problem *problem, const struct attn_se
 size_t attn_labels_size(const struct attn_problem *problem, int key_block)
 {
     int64_t entries = 0, size = key_block;
-    if (!problem->params.segments)
+    if (!problem->params.segments || !attn_writes_anything(problem))
         return 0;
     for (int level = 0;; level++, size *= 8) {
         entries += level_entries(problem, size);
@@ -77,7 +77,7 @@ void attn_summarise_labels(struct attn_problem *problem, int key_block, void *me
     struct attn_label_range *level_start = memory;
     int64_t size = key_block;
     problem->labels = NULL;
-    if (!problem->params.segments)
+    if (!problem->params.segments || !attn_writes_anything(problem))
         return;
     problem->labels = memory;
     const struct attn_label_range *below = NULL;

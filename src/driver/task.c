@@ -8,7 +8,7 @@
 static void clear_key_sums(const struct attn_problem *problem, int64_t b, int64_t h)
 {
     const attn_tensor *t = &problem->key_sums;
-    if (!t->data) /* no keys */
+    if (t->shape[3] == 0) /* no keys: data and strides mean nothing */
         return;
     float *sums = (float *)t->data + b * t->stride[0] + h * t->stride[1];
     for (int64_t j = 0; j < t->shape[3]; j++)

@@ -15,41 +15,55 @@
 
 #include <math.h>
 
+/**
+ * Elements from index 0 to index i of an axis. An index behind the end is one of a broadcast axis, or of a sequence
+ * without live keys, of which nothing is read: the stride of an axis of length 1 is not looked at.
+ */
+static int64_t offset(const attn_tensor *t, int axis, int64_t i)
+{
+    return i < t->shape[axis] ? i * t->stride[axis] : 0;
+}
+
+static int64_t stride_of(const attn_tensor *t, int axis)
+{
+    return t->shape[axis] > 1 ? t->stride[axis] : 0;
+}
+
+static int has_elements(const attn_tensor *t)
+{
+    return t->shape[0] && t->shape[1] && t->shape[2] && t->shape[3];
+}
+
+/** The first element of a row of a tensor that has elements. */
 static void *element(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
 {
     return (char *)t->data +
-           (b * t->stride[0] + h * t->stride[1] + row * t->stride[2]) * (int64_t)attn_dtype_size(t->dtype);
+           (offset(t, 0, b) + offset(t, 1, h) + offset(t, 2, row)) * (int64_t)attn_dtype_size(t->dtype);
 }
 
 static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
 {
-    static float nothing; /* rows without channels, whose data may be NULL: no address is computed from that */
-    if (t->shape[3] == 0)
+    static float nothing; /* for rows without channels, and no rows: data may be NULL, no address is computed from it */
+    if (!has_elements(t))
         return (struct attn_rows){&nothing, 0, t->dtype};
-    const int64_t step = t->shape[2] > 1 ? t->stride[2] * (int64_t)attn_dtype_size(t->dtype) : 0;
-    return (struct attn_rows){t->data ? element(t, b, h, row) : NULL, (ptrdiff_t)step, t->dtype};
+    const int64_t step = stride_of(t, 2) * (int64_t)attn_dtype_size(t->dtype);
+    return (struct attn_rows){element(t, b, h, row), (ptrdiff_t)step, t->dtype};
 }
 
 /** The (query, key) grid of a tensor from element (query, key) on; axes of length 1 are broadcast. */
 static struct attn_grid grid_of(const attn_tensor *t, int64_t b, int64_t h, int64_t query, int64_t key)
 {
-    if (!t->data)
+    if (!has_elements(t))
         return (struct attn_grid){NULL, 0, 0, t->dtype};
-    attn_tensor wide = *t;
-    for (int axis = 0; axis < 4; axis++)
-        if (wide.shape[axis] == 1)
-            wide.stride[axis] = 0;
-    char *data = element(&wide, b, h, query);
-    return (struct attn_grid){data + key * wide.stride[3] * (int64_t)attn_dtype_size(wide.dtype),
-                              (ptrdiff_t)wide.stride[2], (ptrdiff_t)wide.stride[3], wide.dtype};
+    return (struct attn_grid){(char *)element(t, b, h, query) +
+                                  key * stride_of(t, 3) * (int64_t)attn_dtype_size(t->dtype),
+                              (ptrdiff_t)stride_of(t, 2), (ptrdiff_t)stride_of(t, 3), t->dtype};
 }
 
-/** Rows of a table without a batch axis, or with a broadcast one. */
+/** Rows of a table, or none where it is absent; axes of length 1 are broadcast. */
 static struct attn_rows table_rows(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
 {
-    if (!t->data)
-        return (struct attn_rows){NULL, 0, ATTN_F32};
-    return rows_of(t, t->shape[0] == 1 ? 0 : b, t->shape[1] == 1 ? 0 : h, row);
+    return t->data ? rows_of(t, b, h, row) : (struct attn_rows){NULL, 0, ATTN_F32};
 }
 
 struct attn_sequence attn_sequence_of(const struct attn_problem *problem, int64_t s)
@@ -157,6 +171,16 @@ static int64_t known_keys(const struct attn_problem *problem, const struct attn_
     return visible < work->num_keys ? visible : work->num_keys;
 }
 
+/** Keys from the first live one of a sequence to its last one, or to the end of a mask that hides those behind it. */
+static int64_t keys_of(const struct attn_problem *problem, const struct attn_sequence *sequence)
+{
+    const int64_t live = sequence->end - sequence->begin, length = problem->mask.shape[3];
+    if (!problem->params.mask || length == 1)
+        return live;
+    const int64_t masked = length - (sequence->k_first + sequence->begin);
+    return masked < 0 ? 0 : masked < live ? masked : live;
+}
+
 /** What changes scores and weights. */
 static void set_numbers(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s, int64_t h,
                         int64_t first, struct attn_work *work)
@@ -178,6 +202,7 @@ static void set_numbers(const struct attn_problem *problem, const struct attn_se
     }
     if (params->disentangled) {
         work->relative.span = params->disentangled->span;
+        work->relative.delta = params->disentangled->delta;
         work->relative.k = table_rows(&problem->rel_k, 0, h, 0);
         work->relative.q = table_rows(&problem->rel_q, 0, h, 0);
     }
@@ -208,13 +233,13 @@ static void set_outputs(const struct attn_problem *problem, const struct attn_se
     work->num_weight_rows = problem->params.num_weight_rows;
     work->first_query = row;
     work->keys_before = key;
-    work->keys_after = problem->k.shape[2] - (sequence->k_first + sequence->end);
-    if (problem->lse.data) {
+    work->keys_after = problem->k.shape[2] - (key + work->num_keys);
+    if (has_elements(&problem->lse)) {
         work->lse = element(&problem->lse, b, h, row);
-        work->lse_stride = (ptrdiff_t)problem->lse.stride[2];
+        work->lse_stride = (ptrdiff_t)stride_of(&problem->lse, 2);
     }
-    if (problem->key_sums.data) {
-        work->key_sums_stride = (ptrdiff_t)problem->key_sums.stride[3];
+    if (has_elements(&problem->key_sums)) {
+        work->key_sums_stride = (ptrdiff_t)stride_of(&problem->key_sums, 3);
         work->key_sums = (float *)element(&problem->key_sums, b, h, 0) + key * work->key_sums_stride;
     }
 }
@@ -240,7 +265,7 @@ void attn_run_block(const struct attn_problem *problem, const struct attn_geomet
         .k = rows_of(&problem->k, b, group, key),
         .v = rows_of(&problem->v, b, group, key),
         .num_queries = rows,
-        .num_keys = sequence.end - sequence.begin,
+        .num_keys = keys_of(problem, &sequence),
         .dk = (int)problem->q.shape[3],
         .dv = (int)problem->v.shape[3],
         .view = view_of(problem, geometry, &sequence, s, h, first),

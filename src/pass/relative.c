@@ -64,10 +64,11 @@ static void add_position_to_content(const struct pass *pass, const struct strip 
     const struct attn_work *work = pass->work;
     const struct attn_scratch *scratch = &pass->scratch;
     const int width = strip->width, distances = width + n - 1, full = pass->vectors->strip;
+    const int sign = work->relative.delta == ATTN_DELTA_KEY_QUERY ? -1 : 1;
     for (int t = 0; t < distances; t += full) {
         const int count = distances - t < full ? distances - t : full, lanes = pass->vectors->lanes;
         const struct attn_rows rows = {scratch->relative_rows, (ptrdiff_t)sizeof(float) * work->dk, ATTN_F32};
-        gather_rows(&work->relative.q, work->relative.span, -(distance + t), -1, count, work->dk,
+        gather_rows(&work->relative.q, work->relative.span, sign * (distance + t), sign, count, work->dk,
                     scratch->relative_rows);
         const int nv = (count + lanes - 1) / lanes;
         char *pointers[ATTN_MAX_STRIP];

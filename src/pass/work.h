@@ -65,6 +65,7 @@ struct attn_distance_bias {
 struct attn_relative_rows {
     struct attn_rows k, q; /**< [2 * span] f32 */
     int64_t span;
+    attn_delta delta; /**< which way the distance counts for a row of q; for k it is query minus key */
 };
 
 /** Rows of cosines and sines for the rows of q and k. data NULL: no rotation. */

@@ -194,6 +194,9 @@ static void draw_visibility(struct test_case *c, attn_dtype additive, struct rng
         const int axes = (int)rng_range(rng, 0, 15); /* each of the 16 broadcasts */
         c->mask = tensor_of_shape(rng_percent(rng, 50) ? ATTN_BOOL : additive, axes & 1 ? c->q.shape[0] : 1,
                                   axes & 2 ? c->q.shape[1] : 1, axes & 4 ? tq : 1, axes & 8 ? tk : 1);
+        if (axes & 8 && tk > 0 && rng_percent(rng, 25)) /* of one key it is broadcast */
+            c->mask.shape[3] = rng_range(rng, 0, tk - 1);
+        c->short_mask = c->mask.shape[3] != 1 && c->mask.shape[3] < tk;
         case_place_tensor(c, SLOT_MASK, &c->mask, FREE_CHANNELS | MAY_BROADCAST, rng);
         p->mask = &c->mask;
     }
@@ -257,6 +260,7 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, attn_isa 
         guard_place(&c->guard[slot], 0, 1);
     c->params = attn_params_default();
     c->params.isa = isa;
+    c->short_mask = 0;
     c->callback = (struct case_callback){.kind = CALLBACK_NOTHING};
     c->forms = case_draw_forms(&for_forms);
     c->params.exp = rng_percent(rng, 35) ? ATTN_EXP_FAST : ATTN_EXP_SLEEF;

@@ -117,6 +117,7 @@ struct test_case {
     enum case_values values;
     enum case_entry entry;
     int packed;     /**< q, k and v share one buffer */
+    int short_mask; /**< the mask ends before the keys do */
     unsigned forms; /**< bit f: enum case_form f is set */
 
     attn_window window;

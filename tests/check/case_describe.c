@@ -176,7 +176,8 @@ static void say_terms(struct line *line, const struct test_case *c)
             p->relative_bias->buckets, p->relative_bias->max_distance);
     if (p->disentangled) {
         say_tensor(line, "rel_k", p->disentangled->rel_k);
-        say_tensor(line, "rel_q", p->disentangled->rel_q);
+        say_tensor(line, p->disentangled->delta == ATTN_DELTA_KEY_QUERY ? "rel_q(key-query)" : "rel_q",
+                   p->disentangled->rel_q);
     }
     if (p->rope) {
         say(line, " rope:%s", p->rope->layout == ATTN_ROPE_INTERLEAVED ? "interleaved" : "half-split");

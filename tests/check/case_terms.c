@@ -47,8 +47,8 @@ static void draw_per_head(struct test_case *c, struct rng *rng)
 
 static void draw_softcap(struct test_case *c, struct rng *rng)
 {
-    static const float caps[] = {1e-3f, 0.5f, 1, 5, 20, 30, 50, 50, 1e3f, 1e6f};
-    c->params.softcap = caps[rng_range(rng, 0, 9)];
+    static const float caps[] = {1e-3f, 0.5f, 1, 5, 20, 30, 50, 50, 1e3f, 1e6f, 1e-40f, 1e30f, 2.3586e38f};
+    c->params.softcap = caps[rng_range(rng, 0, 12)];
 }
 
 static void draw_relative_bias(struct test_case *c, struct rng *rng)
@@ -88,6 +88,7 @@ static void draw_disentangled(struct test_case *c, struct rng *rng)
     if (which & 2) {
         case_place_tensor(c, SLOT_REL_Q, &c->rel_q, MAY_BROADCAST, rng);
         c->disentangled.rel_q = &c->rel_q;
+        c->disentangled.delta = (attn_delta)rng_range(rng, 0, 1);
     }
     c->params.disentangled = &c->disentangled;
 }

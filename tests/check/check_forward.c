@@ -33,7 +33,7 @@ struct totals {
     int64_t seen[VALUES_KINDS], entries[ENTRIES], causal[4], masks[4], fast; /**< masks: by attn_dtype, additive ones */
     int64_t types[TYPES_KINDS], out[3];
     int64_t forms[FORMS], no_form, combined; /**< cases with a form, with none, with two or more */
-    int64_t callbacks[CALLBACK_KINDS], buckets[3], layouts[2];
+    int64_t callbacks[CALLBACK_KINDS], buckets[3], layouts[2], deltas[2], short_masks;
     int pairs;                           /**< the instruction set is one for pairs of bf16, and draws no other types */
     double worst[TEST_OUTPUTS][2];       /**< largest error by output and exp, in units */
     double ratio[TEST_OUTPUTS][2];       /**< largest error as a part of what is allowed */
@@ -79,6 +79,7 @@ static void add_to_totals(struct totals *totals, const struct test_case *c, cons
     totals->pairs = p->isa == ATTN_ISA_AVX512_BF16 || p->isa == ATTN_ISA_NEON_BF16;
     if (p->mask)
         totals->masks[p->mask->dtype]++;
+    totals->short_masks += c->short_mask;
     int forms = 0;
     for (int i = 0; i < FORMS; i++) {
         totals->forms[i] += c->forms >> i & 1u;
@@ -90,6 +91,8 @@ static void add_to_totals(struct totals *totals, const struct test_case *c, cons
         totals->callbacks[c->callback.kind]++;
     if (p->relative_bias)
         totals->buckets[p->relative_bias->kind]++;
+    if (p->disentangled && p->disentangled->rel_q)
+        totals->deltas[p->disentangled->delta]++;
     if (p->rope)
         totals->layouts[p->rope->layout]++;
     for (int i = 0; i < TEST_OUTPUTS; i++) {
@@ -144,7 +147,7 @@ static int forms_covered(const struct totals *totals, int64_t few)
     for (int i = 0; i < 3; i++)
         covered = covered && totals->buckets[i] >= few / 10;
     for (int i = 0; i < 2; i++)
-        covered = covered && totals->layouts[i] >= few / 10;
+        covered = covered && totals->layouts[i] >= few / 10 && totals->deltas[i] >= few / 10;
     return covered;
 }
 
@@ -154,7 +157,7 @@ static int totals_trustworthy(const struct totals *totals)
     if (totals->runs < 5000) /* a few large cases decide what a short run is made of */
         return 1;
     const int64_t few = totals->runs / 100;
-    int covered = totals->fast >= few && forms_covered(totals, few);
+    int covered = totals->fast >= few && totals->short_masks >= few && forms_covered(totals, few);
     for (int i = 0; i < 4; i++)
         covered = covered && totals->masks[i] >= few;
     for (int i = 0; i < 3; i++)

@@ -190,7 +190,7 @@ class Forms(CommandTest):
                     if "k" in names:
                         s += scale * sum(self.q.at(b, h, i, c) * rel_k.at(h, row(i + 2 - j), c) for c in range(8))
                     if "q" in names:
-                        s += scale * sum(self.k.at(b, h // 2, j, c) * rel_q.at(h, row(j - i - 2), c) for c in range(8))
+                        s += scale * sum(self.k.at(b, h // 2, j, c) * rel_q.at(h, row(i + 2 - j), c) for c in range(8))
                     return s
                 options = [word for name in names for word in (f"--rel-{name}", f"in.safetensors:{name}")]
                 self.check([*options, "--query-offset", 2], score=score)

@@ -236,7 +236,7 @@ static double position_products(const struct problem *p, const struct oracle_que
                    (double)tensor_get(d->rel_k, 0, query->h, oracle_content_row(d->span, distance), c);
         if (d->rel_q)
             sum += (double)tensor_get(&p->k, query->b, query->h / group, j, c) *
-                   (double)tensor_get(d->rel_q, 0, query->h, oracle_position_row(d->span, distance), c);
+                   (double)tensor_get(d->rel_q, 0, query->h, oracle_position_row(d, distance), c);
     }
     return oracle_scale(&p->params, p->q.shape[3]) * sum;
 }
@@ -260,6 +260,7 @@ static int disentangled_is_a_mask(struct rng *rng, attn_isa isa)
     attn_tensor rel_q = normal_rows(rng, 1, rng_percent(rng, 50) ? heads : 1, 2 * d.span, dk);
     d.rel_k = which & 1 ? &rel_k : NULL;
     d.rel_q = which & 2 ? &rel_q : NULL;
+    d.delta = which & 2 ? (attn_delta)rng_range(rng, 0, 1) : ATTN_DELTA_QUERY_KEY;
     p.params.disentangled = &d;
     copy_with_mask(&changed, &p, position_products);
     changed.params.disentangled = NULL;

@@ -74,7 +74,7 @@ static float products(const struct oracle_inputs *inputs, const struct oracle_qu
     if (d->rel_q)
         sum += dot(keys,
                    (const float *)d->rel_q->data +
-                       tensor_offset(d->rel_q, 0, query->h, oracle_position_row(d->span, distance), 0),
+                       tensor_offset(d->rel_q, 0, query->h, oracle_position_row(d, distance), 0),
                    dk, backwards);
     return sum;
 }

@@ -95,9 +95,9 @@ float oracle_bias(const attn_params *params, int64_t b, int64_t h, int64_t i, in
 /** The element of relative_bias for key j of the query's sequence, 0 without one. */
 float oracle_relative_bias(const attn_params *params, const struct oracle_query *query, int64_t j);
 
-/** The row of rel_k (key after query: larger) or rel_q (smaller) for a distance, key minus query. */
+/** The row of rel_k (smaller for a key after the query) or rel_q for a distance, key minus query. */
 int64_t oracle_content_row(int64_t span, int64_t distance);
-int64_t oracle_position_row(int64_t span, int64_t distance);
+int64_t oracle_position_row(const attn_disentangled *d, int64_t distance);
 
 /** Key minus query; INT64_MIN or MAX where that has more than 63 bits. */
 int64_t oracle_distance(const struct oracle_query *query, int64_t j);

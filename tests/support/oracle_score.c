@@ -52,9 +52,10 @@ int64_t oracle_content_row(int64_t span, int64_t distance)
     return clip(span - clip(distance, -2 * span, 2 * span), 0, 2 * span - 1);
 }
 
-int64_t oracle_position_row(int64_t span, int64_t distance)
+int64_t oracle_position_row(const attn_disentangled *d, int64_t distance)
 {
-    return clip(span + clip(distance, -2 * span, 2 * span), 0, 2 * span - 1);
+    const int64_t within = clip(distance, -2 * d->span, 2 * d->span);
+    return clip(d->span + (d->delta == ATTN_DELTA_KEY_QUERY ? within : -within), 0, 2 * d->span - 1);
 }
 
 /** T5's function of a distance into the past, n buckets: the first half exact, the others in a logarithmic scale. */
@@ -216,8 +217,7 @@ static struct sized content(const struct oracle_inputs *inputs, const struct ora
         add_products(&sum, q, row_of(d->rel_k, 0, query->h, oracle_content_row(d->span, oracle_distance(query, j))),
                      dk);
     if (d && d->rel_q)
-        add_products(&sum, k, row_of(d->rel_q, 0, query->h, oracle_position_row(d->span, oracle_distance(query, j))),
-                     dk);
+        add_products(&sum, k, row_of(d->rel_q, 0, query->h, oracle_position_row(d, oracle_distance(query, j))), dk);
     return sum;
 }
 

@@ -129,6 +129,8 @@ int oracle_sees(const attn_params *params, const struct oracle_query *query, int
         return 0;
     if (!params->mask)
         return 1;
+    if (params->mask->shape[3] != 1 && token >= params->mask->shape[3])
+        return 0;
     if (params->mask->dtype == ATTN_BOOL)
         return ((const uint8_t *)
                     params->mask->data)[tensor_offset(params->mask, query->b, query->h, query->token, token)] != 0;

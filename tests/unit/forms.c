@@ -41,7 +41,7 @@ static void fill_scores(struct forms *c, struct rng *rng, int64_t batch)
     c->bias = (attn_relative_bias){ATTN_BUCKETS_CLIPPED, FORM_BUCKETS, FORM_BUCKETS / 2, c->bias_table};
     c->rel_k = attn_bhtd(c->rel_k_data, 1, FORM_HQ, 2 * FORM_SPAN, FORM_DK);
     c->rel_q = attn_bhtd(c->rel_q_data, 1, 1, 2 * FORM_SPAN, FORM_DK);
-    c->disentangled = (attn_disentangled){FORM_SPAN, &c->rel_k, &c->rel_q};
+    c->disentangled = (attn_disentangled){.span = FORM_SPAN, .rel_k = &c->rel_k, .rel_q = &c->rel_q};
     c->rope_q = attn_bhtd(c->rope_q_data, batch, 1, FORM_TQ, 2 * FORM_PAIRS);
     c->rope_k = attn_bhtd(c->rope_k_data, 1, 1, FORM_TK, 2 * FORM_PAIRS);
     c->rope = (attn_rope_tables){ATTN_ROPE_INTERLEAVED, &c->rope_q, &c->rope_k};

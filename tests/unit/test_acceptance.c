@@ -8,6 +8,7 @@
 #include "fixture.h"
 #include "oracle.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,67 @@ static void test_no_channels(void **state)
     f.v.data = f.out.data = NULL;
     assert_int_equal(fixture_forward(&f), ATTN_OK);
     assert_true(isfinite(f.lse_data[0]) || f.lse_data[0] == -INFINITY);
+}
+
+/** A mask that ends before the keys do is one that hides those behind it: the same bits, with any lengths. */
+static void test_short_masks(void **state)
+{
+    (void)state;
+    static struct fixture shorter, whole;
+    for (int n = 0; n < 2 * 2 * (FIX_TK + 1); n++) {
+        const int length = n % (FIX_TK + 1), boolean = n / (FIX_TK + 1) % 2, lengths = n / (FIX_TK + 1) / 2;
+        struct fixture *const both[] = {&whole, &shorter};
+        if (length == 1) /* which is broadcast */
+            continue;
+        for (int i = 0; i < 2; i++) {
+            struct fixture *f = both[i];
+            fixture_initialize(f);
+            if (!lengths) /* else a key of the second sequence is padding on the left, and one on the right */
+                f->params.kv_len = f->params.kv_start = NULL;
+            for (int j = 0; j < FIX_B * FIX_HQ * FIX_TQ * FIX_TK; j++) {
+                const int hidden = j % FIX_TK >= length;
+                if (boolean)
+                    ((uint8_t *)f->mask_data)[j] = (uint8_t)(!hidden && j % 5 != 0);
+                else if (hidden)
+                    f->mask_data[j] = -INFINITY;
+            }
+            f->mask.dtype = boolean ? ATTN_BOOL : ATTN_F32;
+        }
+        shorter.mask.shape[3] = length; /* with the strides of the whole one */
+        if (length == 0)
+            shorter.mask.data = NULL;
+        assert_int_equal(fixture_forward(&whole), ATTN_OK);
+        assert_int_equal(fixture_forward(&shorter), ATTN_OK);
+        assert_true(fixture_outputs_equal(&whole, &shorter));
+    }
+}
+
+/** Of a ragged batch it covers the first tokens of k, whichever sequence they belong to. */
+static void test_short_mask_of_a_ragged_batch(void **state)
+{
+    (void)state;
+    static struct fixture shorter, whole;
+    static const int64_t cu_q[] = {0, 2, 4, 5}, cu_k[] = {0, 3, 5, 7};
+    const attn_ragged ragged = {3, cu_q, cu_k};
+    for (int length = 0; length <= FIX_TK; length++) {
+        struct fixture *const both[] = {&whole, &shorter};
+        for (int i = 0; i < 2 && length != 1; i++) {
+            struct fixture *f = both[i];
+            attn_tensor *const all[] = {&f->q, &f->k, &f->v, &f->out, &f->mask, &f->lse, &f->weights, &f->key_sums};
+            fixture_initialize(f);
+            for (int t = 0; t < 8; t++)
+                all[t]->shape[0] = 1;
+            f->params.kv_len = f->params.kv_start = NULL;
+            f->params.ragged = &ragged;
+            for (int j = 0; j < FIX_HQ * FIX_TQ * FIX_TK; j++)
+                if (j % FIX_TK >= length)
+                    f->mask_data[j] = -INFINITY;
+            if (i == 1)
+                f->mask.shape[3] = length;
+            assert_int_equal(fixture_forward(f), ATTN_OK);
+        }
+        assert_true(fixture_outputs_equal(&whole, &shorter));
+    }
 }
 
 static void test_lengths_at_their_ends(void **state)
@@ -233,6 +295,59 @@ static void test_every_mix_of_types(void **state)
     }
 }
 
+/** From the smallest number to the largest that is accepted, next to the first that is not. */
+static void test_softcaps_at_their_ends(void **state)
+{
+    (void)state;
+    static struct fixture f;
+    const float largest = FLT_MAX / 0x1.715476p+0f; /* cap * log2(e) is a number */
+    const float caps[] = {0x1p-149f, 1e-40f, FLT_MIN, 1e-30f, 1, 1e30f, 1.7e38f, 1.8e38f, 2.3e38f, largest};
+    for (int isa = ATTN_ISA_AUTO; isa <= ATTN_ISA_LAST; isa++) {
+        for (size_t i = 0; i < 2 * sizeof caps / sizeof *caps; i++) {
+            if (isa != ATTN_ISA_AUTO && !attn_isa_supported((attn_isa)isa))
+                continue;
+            fixture_initialize(&f);
+            f.params.isa = (attn_isa)isa;
+            f.params.exp = (attn_exp)(i % 2);
+            f.params.softcap = caps[i / 2];
+            assert_int_equal(fixture_forward(&f), ATTN_OK);
+            struct reference ref = reference_compute(&f.q, &f.k, &f.v, &f.params, NAIVE_F32);
+            for (size_t n = 0; n < sizeof f.out_data / sizeof(float); n++)
+                assert_true(fabs((double)f.out_data[n] - ref.out[n]) < 1e-5);
+            reference_free(&ref);
+        }
+    }
+    fixture_initialize(&f);
+    f.params.softcap = nextafterf(largest, INFINITY);
+    assert_int_equal(fixture_forward(&f), ATTN_INVALID_ARGUMENT);
+    assert_non_null(strstr(attn_last_error(), "params.softcap is 2.35865"));
+}
+
+/** v at the end of its range: right where docs/numerics.md says so, and beyond it as it says. */
+static void test_values_near_the_largest(void **state)
+{
+    (void)state;
+    static float zeros[16], v[300 * 4], out[4];
+    for (int tk = 1; tk <= 300; tk = 2 * tk + 1) {
+        const float value = FLT_MAX / (float)tk * 0.999f;
+        for (int i = 0; i < 4 * tk; i++)
+            v[i] = i % 4 < 2 ? value : -value;
+        attn_tensor q = attn_bhtd(zeros, 1, 1, 1, 4), k = attn_bhtd(zeros, 1, 1, tk, 4);
+        attn_tensor values = attn_bhtd(v, 1, 1, tk, 4), o = attn_bhtd(out, 1, 1, 1, 4);
+        k.stride[2] = 0;
+        assert_int_equal(attn_forward(&q, &k, &values, &o, NULL), ATTN_OK);
+        for (int c = 0; c < 4; c++)
+            assert_true(fabsf(out[c] / (c < 2 ? value : -value) - 1) < 1e-5f);
+        if (tk == 3) {
+            for (int i = 0; i < 8; i++)
+                v[i] = 3e38f;
+            k.shape[2] = values.shape[2] = 2;
+            assert_int_equal(attn_forward(&q, &k, &values, &o, NULL), ATTN_OK);
+            assert_true(isinf(out[0]));
+        }
+    }
+}
+
 static void test_many_threads(void **state)
 {
     (void)state;
@@ -306,12 +421,16 @@ int main(void)
         cmocka_unit_test(test_no_batch),
         cmocka_unit_test(test_no_heads),
         cmocka_unit_test(test_no_channels),
+        cmocka_unit_test(test_short_masks),
+        cmocka_unit_test(test_short_mask_of_a_ragged_batch),
         cmocka_unit_test(test_lengths_at_their_ends),
         cmocka_unit_test(test_extreme_offsets),
         cmocka_unit_test(test_strides_of_single_elements),
         cmocka_unit_test(test_strides_of_a_single_token),
         cmocka_unit_test(test_largest_head_size),
         cmocka_unit_test(test_every_mix_of_types),
+        cmocka_unit_test(test_softcaps_at_their_ends),
+        cmocka_unit_test(test_values_near_the_largest),
         cmocka_unit_test(test_many_threads),
         cmocka_unit_test(test_last_error_stays),
         cmocka_unit_test(test_names_and_numbers),

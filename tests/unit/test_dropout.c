@@ -142,13 +142,18 @@ static void test_streams_differ(void **state)
     }
 }
 
+static void test_no_dropout(void **state)
+{
+    (void)state;
+    for (int64_t key = 0; key < 100; key++)
+        assert_int_equal(attn_dropout_keeps(NULL, 0, 1, 2, key), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers),
-        cmocka_unit_test(test_decision),
-        cmocka_unit_test(test_kernels),
-        cmocka_unit_test(test_streams_differ),
+        cmocka_unit_test(test_known_answers),  cmocka_unit_test(test_decision),   cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_streams_differ), cmocka_unit_test(test_no_dropout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

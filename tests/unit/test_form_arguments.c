@@ -31,6 +31,7 @@ static const struct valid valids[] = {
     {FORM_BIAS, {INT(bias.kind, ATTN_BUCKETS_T5), INT64(bias.buckets, 2), INT64(bias.max_distance, INT64_MAX)}},
     {FORM_BIAS, {INT(bias.kind, ATTN_BUCKETS_T5_BIDIRECTIONAL), INT64(bias.buckets, 4), INT64(bias.max_distance, 2)}},
     {FORM_DISENTANGLED, {POINTER(disentangled.rel_q, NULL)}},
+    {FORM_DISENTANGLED, {INT(disentangled.delta, ATTN_DELTA_KEY_QUERY)}},
     {FORM_DISENTANGLED, {POINTER(disentangled.rel_k, NULL)}},
     {FORM_DISENTANGLED, {INT64(disentangled.span, 1), INT64(rel_k.shape[2], 2), INT64(rel_q.shape[2], 2)}},
     {FORM_DISENTANGLED, {FLOAT(rel_k_data[3], NAN)}},

@@ -28,6 +28,7 @@ static const struct other others[] = {
     {FORM_DISENTANGLED,
      "disentangled->span",
      {INT64(disentangled.span, 5), INT64(rel_k.shape[2], 10), INT64(rel_q.shape[2], 10)}},
+    {FORM_DISENTANGLED, "disentangled->delta", {INT(disentangled.delta, ATTN_DELTA_KEY_QUERY)}},
     {FORM_DISENTANGLED, "disentangled->rel_k", {POINTER(disentangled.rel_k, NULL)}},
     {FORM_DISENTANGLED, "disentangled->rel_q", {POINTER(disentangled.rel_q, NULL)}},
     {FORM_ROPE, "rope->layout", {INT(rope.layout, ATTN_ROPE_HALF_SPLIT)}},

@@ -289,7 +289,7 @@ static void disentangled_terms(void **state)
     struct small s = small_problem();
     const float rows_k[] = {1, 0, 2, 0, 3, 0, 4, 0}, rows_q[] = {0, 1, 0, 2, 0, 3, 0, 4}; /* span 2 */
     const attn_tensor rel_k = attn_bhtd(rows_k, 1, 1, 4, 2), rel_q = attn_bhtd(rows_q, 1, 1, 4, 2);
-    attn_disentangled d = {2, &rel_k, &rel_q};
+    attn_disentangled d = {2, &rel_k, &rel_q, ATTN_DELTA_KEY_QUERY};
     int64_t offset[] = {0};
     s.params.query_offset = offset;
     s.params.disentangled = &d;
@@ -300,7 +300,12 @@ static void disentangled_terms(void **state)
     assert_score(&s, 4 + 4 + 1);
     offset[0] = -9; /* 0, 3 */
     assert_score(&s, 4 + 1 + 4);
+    d.delta = ATTN_DELTA_QUERY_KEY; /* the same row of both */
+    assert_score(&s, 4 + 1 + 1);
+    offset[0] = 1;
+    assert_score(&s, 4 + 4 + 4);
     d.rel_q = NULL;
+    offset[0] = -9;
     s.params.scale = 0.5f;
     assert_score(&s, 0.5 * (4 + 1));
 }

@@ -397,6 +397,14 @@ static void test_alibi_slopes(void **state)
     assert_true(slopes[0] == 7);
 }
 
+static void test_no_pattern(void **state)
+{
+    (void)state;
+    assert_true(attn_pattern_density(NULL) == 0);
+    assert_null(attn_pattern_block_mask(NULL));
+    attn_pattern_destroy(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -412,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_wrong_arguments),
         cmocka_unit_test(test_overflow),
         cmocka_unit_test(test_alibi_slopes),
+        cmocka_unit_test(test_no_pattern),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

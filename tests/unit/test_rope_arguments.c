@@ -245,9 +245,12 @@ static void test_rope_of_nothing(void **state)
 static float table[4 * 2 * 8];
 static int64_t positions[4];
 static attn_rope_config config;
+static double short_factor[8], long_factor[8];
 
 static void config_initialize(attn_rope_scaling scaling)
 {
+    for (int i = 0; i < 8; i++)
+        short_factor[i] = long_factor[i] = 1 + i;
     memset(table, CANARY, sizeof table);
     memcpy(positions, (const int64_t[]){0, 1, -2, 3}, sizeof positions);
     config = attn_rope_config_default();
@@ -255,6 +258,8 @@ static void config_initialize(attn_rope_scaling scaling)
     config.scaling = scaling;
     config.factor = scaling == ATTN_ROPE_PLAIN ? 0 : 4;
     config.original_length = scaling >= ATTN_ROPE_YARN ? 100 : 0;
+    config.short_factor = scaling == ATTN_ROPE_LONGROPE ? short_factor : NULL;
+    config.long_factor = scaling == ATTN_ROPE_LONGROPE ? long_factor : NULL;
 }
 
 static void table_refuses(const attn_rope_config *c, const int64_t *p, int64_t num, float *to, attn_status expected,
@@ -286,8 +291,8 @@ static void table_refuses(const attn_rope_config *c, const int64_t *p, int64_t n
 static void test_config_refuses(void **state)
 {
     (void)state;
-    CONFIG_REFUSES(PLAIN, struct_size, 0, "config.struct_size|0|attn_rope_config_default");
-    CONFIG_REFUSES(PLAIN, struct_size, sizeof config - 1, "config.struct_size");
+    CONFIG_REFUSES(PLAIN, struct_size, 0, "config.struct_size is 0|_default()");
+    CONFIG_REFUSES(PLAIN, struct_size, 87, "config.struct_size is 87; expected 88 to ");
     CONFIG_REFUSES(PLAIN, pairs, 0, "config.pairs|0|1 to 2048");
     CONFIG_REFUSES(PLAIN, pairs, -1, "config.pairs|-1|1 to 2048");
     CONFIG_REFUSES(PLAIN, pairs, 2049, "config.pairs|2049|1 to 2048");
@@ -295,7 +300,7 @@ static void test_config_refuses(void **state)
     NUMBER_REFUSES(PLAIN, base);
     CONFIG_REFUSES(PLAIN, base, 0.5, "config.base|0.5|from 1|10000");
     CONFIG_REFUSES(YARN, base, 1, "config.base|1|more than 1|YARN");
-    CONFIG_REFUSES(PLAIN, scaling, (attn_rope_scaling)5, "config.scaling|5|attn_rope_scaling");
+    CONFIG_REFUSES(PLAIN, scaling, (attn_rope_scaling)6, "config.scaling|6|attn_rope_scaling");
     CONFIG_REFUSES(PLAIN, scaling, (attn_rope_scaling)-1, "config.scaling|-1");
     NUMBER_REFUSES(LINEAR, factor);
     NUMBER_REFUSES(NTK, factor);
@@ -317,6 +322,20 @@ static void test_config_refuses(void **state)
     NUMBER_REFUSES(LLAMA3, high_freq_factor);
     CONFIG_REFUSES(LLAMA3, low_freq_factor, 4, "config.high_freq_factor|4|low_freq_factor");
     CONFIG_REFUSES(LLAMA3, high_freq_factor, 0.5, "config.high_freq_factor|0.5|low_freq_factor|1");
+    NUMBER_REFUSES(LONGROPE, factor);
+    NUMBER_REFUSES(LONGROPE, attention_factor);
+    CONFIG_REFUSES(LONGROPE, factor, 0.5, "config.factor|0.5|LONGROPE");
+    CONFIG_REFUSES(LONGROPE, original_length, 0, "config.original_length|0|1 or more|LONGROPE");
+    CONFIG_REFUSES(LONGROPE, original_length, 1, "config.original_length|1|2 or more|without attention_factor");
+    CONFIG_REFUSES(LONGROPE, short_factor, NULL, "config.short_factor|NULL|8 divisors");
+    CONFIG_REFUSES(LONGROPE, long_factor, NULL, "config.long_factor|NULL|8 divisors");
+    CONFIG_REFUSES(LONGROPE, length, -1, "config.length|-1|0 or more");
+    static const double wrong[] = {0, -1, (double)NAN, (double)INFINITY, 1e39, 1e-39};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        config_initialize(ATTN_ROPE_LONGROPE);
+        long_factor[7] = wrong[i];
+        table_refuses(&config, positions, 4, table, ATTN_INVALID_ARGUMENT, "config.long_factor[7] is |positive");
+    }
 }
 
 /** A field that the scaling does not look at is not set in vain. */
@@ -337,6 +356,11 @@ static void test_config_refuses_unused(void **state)
     CONFIG_REFUSES(YARN, low_freq_factor, 1, "config.low_freq_factor|1|YARN");
     CONFIG_REFUSES(YARN, high_freq_factor, 4, "config.high_freq_factor|4|YARN");
     CONFIG_REFUSES(PLAIN, low_freq_factor, 1, "config.low_freq_factor|1|PLAIN");
+    CONFIG_REFUSES(LLAMA3, no_truncation, 1, "config.no_truncation|1|LLAMA3");
+    CONFIG_REFUSES(LONGROPE, beta_fast, 32, "config.beta_fast|32|LONGROPE");
+    CONFIG_REFUSES(YARN, length, 5000, "config.length|5000|YARN");
+    CONFIG_REFUSES(YARN, short_factor, short_factor, "config.short_factor is set; expected NULL|YARN");
+    CONFIG_REFUSES(PLAIN, long_factor, long_factor, "config.long_factor is set; expected NULL|PLAIN");
 }
 
 static void test_table_refuses(void **state)

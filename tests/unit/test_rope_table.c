@@ -45,11 +45,29 @@ static long double rotations(const attn_rope_config *c, long double index)
            (2 * PI_L);
 }
 
-/** YaRN's share of interpolation: the ends of the ramp are looked for among the whole numbers. */
+/** The index, a number from 0 to last, from which on pairs turn less often, found by halving. */
+static long double index_of_rotations(const attn_rope_config *c, long double wanted, long double last)
+{
+    long double low = 0, high = last;
+    for (int step = 0; step < 200; step++) {
+        const long double middle = (low + high) / 2;
+        *(rotations(c, middle) > wanted ? &low : &high) = middle;
+    }
+    return low;
+}
+
+/** YaRN's share of interpolation: the ends of the ramp are looked for among the whole numbers, or among all. */
 static long double yarn_ramp(const attn_rope_config *c, int64_t index)
 {
     const int64_t last = 2 * c->pairs - 1;
     int64_t low = 0, high = last;
+    if (c->no_truncation) {
+        const long double from = index_of_rotations(c, or_default(c->beta_fast, 32), (long double)last);
+        long double to = index_of_rotations(c, or_default(c->beta_slow, 1), (long double)last);
+        to += from == to ? 0.001L : 0;
+        const long double share = ((long double)index - from) / (to - from);
+        return share < 0 ? 0 : share > 1 ? 1 : share;
+    }
     while (low < last && rotations(c, (long double)(low + 1)) >= or_default(c->beta_fast, 32))
         low++;
     while (high > 0 && rotations(c, (long double)(high - 1)) <= or_default(c->beta_slow, 1))
@@ -82,6 +100,8 @@ static long double exact_frequency(const attn_rope_config *c, int64_t index)
         const long double smooth = (length / wavelength - low) / (high - low);
         return (1 - smooth) * f / factor + smooth * f;
     }
+    case ATTN_ROPE_LONGROPE:
+        return f / (long double)(c->length > c->original_length ? c->long_factor : c->short_factor)[index];
     default:
         return f;
     }
@@ -89,6 +109,9 @@ static long double exact_frequency(const attn_rope_config *c, int64_t index)
 
 static long double exact_magnitude(const attn_rope_config *c)
 {
+    if (c->scaling == ATTN_ROPE_LONGROPE)
+        return or_default(c->attention_factor,
+                          sqrtl(1 + logl((long double)c->factor) / logl((long double)c->original_length)));
     return c->scaling == ATTN_ROPE_YARN ? or_default(c->attention_factor, 0.1L * logl((long double)c->factor) + 1) : 1;
 }
 
@@ -121,7 +144,7 @@ static double largest_error(const attn_rope_config *c, const int64_t *positions,
 static void test_errors(void **state)
 {
     (void)state;
-    static const char *const names[] = {"plain", "linear", "ntk", "yarn", "llama3"};
+    static const char *const names[] = {"plain", "linear", "ntk", "yarn", "llama3", "longrope"};
     /* Heads of 64 and 128 with the bases and lengths of published models, and some that no model has. */
     attn_rope_config configs[] = {
         config_of(32, 0, ATTN_ROPE_PLAIN, 0, 0),
@@ -141,23 +164,40 @@ static void test_errors(void **state)
         config_of(64, 500000, ATTN_ROPE_LLAMA3, 8, 8192),
         config_of(64, 500000, ATTN_ROPE_LLAMA3, 32, 8192),
         config_of(16, 0, ATTN_ROPE_LLAMA3, 5, 200),
+        config_of(32, 150000, ATTN_ROPE_YARN, 32, 4096), /* those from here on are changed below */
+        config_of(5, 10000, ATTN_ROPE_YARN, 3, 100),
+        config_of(6, 10000, ATTN_ROPE_YARN, 7, 5),
+        config_of(48, 0, ATTN_ROPE_LONGROPE, 32, 4096),
+        config_of(48, 0, ATTN_ROPE_LONGROPE, 32, 4096),
+        config_of(64, 1e6, ATTN_ROPE_LONGROPE, 1, 2),
     };
+    static double shorter[64], longer[64];
+    for (int i = 0; i < 64; i++) {
+        shorter[i] = 1 + 0.03 * i;
+        longer[i] = i < 20 ? 0.9 : 1.0 + i * i / 40.0;
+    }
     const size_t num = sizeof configs / sizeof *configs;
     configs[9].beta_fast = 64, configs[9].beta_slow = 0.5, configs[9].attention_factor = 0.75;
     configs[12].beta_fast = 3, configs[12].beta_slow = 3;
     configs[16].low_freq_factor = 0.5, configs[16].high_freq_factor = 20;
+    configs[17].no_truncation = configs[18].no_truncation = configs[19].no_truncation = 1;
+    configs[18].beta_fast = 3, configs[18].beta_slow = 3;
+    for (int i = 20; i < 23; i++)
+        configs[i].short_factor = shorter, configs[i].long_factor = longer;
+    configs[21].length = 4097;
+    configs[22].length = 2, configs[22].attention_factor = 1.25;
     int64_t positions[POSITIONS] = {0, 1, -1, 2, 1000000, -1000000, 999999, 131071, 131072, -65536};
     struct rng rng = rng_for_case(11, 1);
     for (int n = 10; n < POSITIONS; n++)
         positions[n] = rng_range(&rng, -1000000, 1000000);
-    double worst[5] = {0};
+    double worst[6] = {0};
     for (size_t i = 0; i < num; i++) {
         const double error = largest_error(&configs[i], positions, POSITIONS);
         worst[configs[i].scaling] = fmax(worst[configs[i].scaling], error);
         if (!(error <= 7e-8))
             fail_msg("config %zu (%s): an element is off by %.3g", i, names[configs[i].scaling], error);
     }
-    for (int s = 0; s < 5; s++)
+    for (int s = 0; s < 6; s++)
         print_message("largest error of an element up to position 1,000,000, %s: %.3g\n", names[s], worst[s]);
 }
 
@@ -227,18 +267,77 @@ static void test_meaning_of_scalings(void **state)
         assert_true(fabsf(row[i] - 1.2079442f) < 2e-7f && row[64 + i] == 0);
 }
 
+/** Frequencies of published configurations, from the formulas in double in Python. */
+static void test_published_configs(void **state)
+{
+    (void)state;
+    static const struct {
+        int pair;
+        double whole, cut; /**< with truncation, and without */
+    } gpt_oss[] = {{0, 1, 1},
+                   {8, 0.050813274815461475, 0.050813274815461475},
+                   {9, 0.031620752275346484, 0.03170569618466377},
+                   {12, 0.007015713910504388, 0.006794959489732219},
+                   {17, 0.00022794779579512524, 0.0001293187012450632},
+                   {18, 3.8308812373753384e-05, 3.8308812373753384e-05},
+                   {31, 3.0235114281192144e-07, 3.0235114281192144e-07}};
+    attn_rope_config yarn = config_of(32, 150000, ATTN_ROPE_YARN, 32, 4096);
+    yarn.attention_factor = 1;
+    for (size_t i = 0; i < sizeof gpt_oss / sizeof *gpt_oss; i++) {
+        yarn.no_truncation = 0;
+        assert_true(fabs(frequency(&yarn, gpt_oss[i].pair) / gpt_oss[i].whole - 1) < 2e-7);
+        yarn.no_truncation = 1;
+        assert_true(fabs(frequency(&yarn, gpt_oss[i].pair) / gpt_oss[i].cut - 1) < 2e-7);
+    }
+    static const struct {
+        int pair;
+        double near, far;
+    } phi3[] = {{0, 1, 1},
+                {1, 0.7860992240647794, 0.4344232554042202},
+                {20, 0.010772173450159416, 0.0011339129947536227},
+                {47, 3.616500473518175e-05, 2.7979853548004357e-06}};
+    double shorter[48], longer[48];
+    float row[96];
+    for (int i = 0; i < 48; i++) {
+        shorter[i] = 1 + 0.05 * i;
+        longer[i] = 1 + 0.9 * i;
+    }
+    attn_rope_config longrope = config_of(48, 0, ATTN_ROPE_LONGROPE, 32, 4096);
+    longrope.short_factor = shorter;
+    longrope.long_factor = longer;
+    for (size_t i = 0; i < sizeof phi3 / sizeof *phi3; i++)
+        for (int64_t length = 0; length <= 8192; length += 4096) {
+            for (int more = 0; more < 2; more++) {
+                longrope.length = length + more;
+                const double expected = length + more > 4096 ? phi3[i].far : phi3[i].near;
+                assert_true(fabs(frequency(&longrope, phi3[i].pair) / expected - 1) < 2e-7);
+            }
+        }
+    make_table(&longrope, NULL, 1, row); /* position 0: cosines alone */
+    for (int i = 0; i < 48; i++)
+        assert_true(fabsf(row[i] - 1.1902380714f) < 2e-7f && row[48 + i] == 0);
+    longrope.factor = 1;
+    make_table(&longrope, NULL, 1, row);
+    assert_true(row[0] == 1);
+}
+
 static void test_defaults(void **state)
 {
     (void)state;
     static float implied[50 * 32], given[50 * 32];
-    for (int scaling = ATTN_ROPE_PLAIN; scaling <= ATTN_ROPE_LLAMA3; scaling++) {
+    for (int scaling = ATTN_ROPE_PLAIN; scaling <= ATTN_ROPE_LONGROPE; scaling++) {
+        const double divisors[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
         attn_rope_config c = attn_rope_config_default();
         c.pairs = 16;
         c.scaling = (attn_rope_scaling)scaling;
         c.factor = scaling == ATTN_ROPE_PLAIN ? 0 : 4;
         c.original_length = scaling >= ATTN_ROPE_YARN ? 2000 : 0;
+        if (scaling == ATTN_ROPE_LONGROPE)
+            c.short_factor = c.long_factor = divisors;
         make_table(&c, NULL, 50, implied);
         c.base = 10000;
+        if (scaling == ATTN_ROPE_LONGROPE)
+            c.length = 2000, c.attention_factor = sqrt(1 + log(4) / log(2000));
         if (scaling == ATTN_ROPE_YARN)
             c.beta_fast = 32, c.beta_slow = 1, c.attention_factor = 0.1 * log(4) + 1;
         if (scaling == ATTN_ROPE_LLAMA3)
@@ -308,10 +407,15 @@ int main(void)
 {
     guard_catch_faults();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors),        cmocka_unit_test(test_far_positions),
-        cmocka_unit_test(test_worked_values), cmocka_unit_test(test_meaning_of_scalings),
-        cmocka_unit_test(test_defaults),      cmocka_unit_test(test_positions),
-        cmocka_unit_test(test_bounds),        cmocka_unit_test(test_rounding_mode_is_left),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_far_positions),
+        cmocka_unit_test(test_worked_values),
+        cmocka_unit_test(test_meaning_of_scalings),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_rounding_mode_is_left),
+        cmocka_unit_test(test_published_configs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
  */
 #include "dtype.h"
 #include "fixture.h"
+#include "random.h"
 
 #include <float.h>
 #include <math.h>
@@ -266,6 +267,77 @@ static void check_narrow_denormals(attn_params params)
         everywhere(check);                                                                                             \
     }
 
+enum { DEBERTA_TOKENS = 37, DEBERTA_SPAN = 8, DEBERTA_D = 12 };
+
+static int64_t clamp(int64_t x, int64_t low, int64_t high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+/** result[i][j] = dot(x[i], y[j]) */
+static void multiply_transposed(const float *x, int rows, const float *y, int columns, double *result)
+{
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) {
+            double sum = 0;
+            for (int c = 0; c < DEBERTA_D; c++)
+                sum += (double)x[i * DEBERTA_D + c] * (double)y[j * DEBERTA_D + c];
+            result[i * columns + j] = sum;
+        }
+}
+
+/*
+ * DeBERTa as Transformers computes it (modeling_deberta_v2.py, disentangled_attention_bias), step for step: matrices of
+ * all distances, a gather along their last axis, and for position to content a transpose behind it. Random data of one
+ * head.
+ */
+static void check_deberta(attn_params params)
+{
+    enum { T = DEBERTA_TOKENS, S = DEBERTA_SPAN, D = DEBERTA_D };
+    static float q[T * D], k[T * D], v[T * D], pos_key[2 * S * D], pos_query[2 * S * D], out[T * D];
+    static double content[T * T], c2p[T * 2 * S], p2c[T * 2 * S], gathered[T * T];
+    struct rng rng = rng_for_case(90, 1);
+    rng_fill_normal(&rng, q, T * D);
+    rng_fill_normal(&rng, k, T * D);
+    rng_fill_normal(&rng, v, T * D);
+    rng_fill_normal(&rng, pos_key, 2 * S * D);
+    rng_fill_normal(&rng, pos_query, 2 * S * D);
+    const attn_tensor qt = attn_bhtd(q, 1, 1, T, D), kt = attn_bhtd(k, 1, 1, T, D), vt = attn_bhtd(v, 1, 1, T, D);
+    const attn_tensor ot = attn_bhtd(out, 1, 1, T, D);
+    const attn_tensor rel_k = attn_bhtd(pos_key, 1, 1, 2 * S, D), rel_q = attn_bhtd(pos_query, 1, 1, 2 * S, D);
+    attn_disentangled terms = {.span = S, .rel_k = &rel_k, .rel_q = &rel_q};
+    const double scale = 1 / sqrt(3.0 * D);
+    params.scale = (float)scale;
+    params.disentangled = &terms;
+
+    multiply_transposed(q, T, k, T, content);
+    multiply_transposed(q, T, pos_key, 2 * S, c2p);
+    multiply_transposed(k, T, pos_query, 2 * S, p2c);
+    for (int a = 0; a < T; a++) /* relative_pos[a][b] = a - b; p2c_pos is clamp(-relative_pos + span) */
+        for (int b = 0; b < T; b++)
+            gathered[a * T + b] = p2c[a * 2 * S + clamp(-(a - b) + S, 0, 2 * S - 1)];
+    for (int order = 0; order < 2; order++) {
+        double largest = 0;
+        terms.delta = order ? ATTN_DELTA_KEY_QUERY : ATTN_DELTA_QUERY_KEY;
+        assert_int_equal(attn_forward(&qt, &kt, &vt, &ot, &params), ATTN_OK);
+        for (int i = 0; i < T; i++) {
+            double weight[T], sum = 0;
+            for (int j = 0; j < T; j++) {
+                const double bias = c2p[i * 2 * S + clamp(i - j + S, 0, 2 * S - 1)] + gathered[j * T + i];
+                sum += weight[j] = exp(scale * (content[i * T + j] + bias));
+            }
+            for (int c = 0; c < D; c++) {
+                double expected = 0;
+                for (int j = 0; j < T; j++)
+                    expected += weight[j] / sum * (double)v[j * D + c];
+                largest = fmax(largest, fabs((double)out[i * D + c] - expected));
+            }
+        }
+        if (order ? largest < 0.1 : largest > 1e-5) /* the equation as it is printed is something else */
+            fail_msg("the largest difference is %g with delta %d", largest, order);
+    }
+}
+
 EVERYWHERE(check_products)
 EVERYWHERE(check_mean)
 EVERYWHERE(check_causal)
@@ -277,6 +349,7 @@ EVERYWHERE(check_rows_apart)
 EVERYWHERE(check_narrow_powers)
 EVERYWHERE(check_narrow_mask)
 EVERYWHERE(check_narrow_denormals)
+EVERYWHERE(check_deberta)
 
 int main(void)
 {
@@ -292,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_check_narrow_powers),
         cmocka_unit_test(test_check_narrow_mask),
         cmocka_unit_test(test_check_narrow_denormals),
+        cmocka_unit_test(test_check_deberta),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,7 @@ static void check_size(attn_isa isa, attn_dtype dtype, int64_t dk, int64_t dv)
     params.rope = NULL;
 
     const attn_tensor rows = attn_bhtd(NULL, 1, 1, 512, dk);
-    const attn_disentangled disentangled = {256, &rows, &rows};
+    const attn_disentangled disentangled = {.span = 256, .rel_k = &rows, .rel_q = &rows};
     params.disentangled = dk <= 1024 ? &disentangled : NULL;
     check(isa, dtype, dk, dv, &params);
     params.disentangled = NULL;
@@ -61,7 +61,7 @@ static void test_refusals(void **state)
 {
     const attn_tensor t = attn_bhtd(NULL, 1, 1, 4, 1025), u = attn_bhtd(NULL, 1, 1, 4, 2050);
     const attn_tensor rows = attn_bhtd(NULL, 1, 1, 2, 1025), turns = attn_bhtd(NULL, 1, 1, 4, 2);
-    const attn_disentangled disentangled = {1, &rows, NULL};
+    const attn_disentangled disentangled = {.span = 1, .rel_k = &rows};
     const attn_rope_tables rope = {ATTN_ROPE_HALF_SPLIT, &turns, &turns};
     attn_params params = attn_params_default();
     attn_plan *plan;
