@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operands of tiles. Each lies in a guard of its own, flush with its end or
+ * its beginning, at an address that is a multiple of 4 (2 for rows of narrow
+ * elements); gaps between rows hold NaN.
+ */
+#include "operands.h"
+#include "dtype.h"
+#include "guard.h"
+#include "operations.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_OPERANDS 24
+#define MAX_COPIES   (1 << 20)
+
+static struct {
+    struct guard guard;
+    size_t capacity;
+} slots[MAX_OPERANDS];
+
+static int placed;
+static _Alignas(ATTN_ALIGN) unsigned char copies[MAX_COPIES];
+static size_t copied;
+
+void operands_begin(void)
+{
+    placed = 0;
+    copied = 0;
+}
+
+void *operand_place(const struct tile_case *c, size_t size)
+{
+    if (placed == MAX_OPERANDS) {
+        fputs("a tile has more operands than MAX_OPERANDS\n", stderr);
+        exit(1);
+    }
+    const int slot = placed++;
+    if (slots[slot].capacity < size || !slots[slot].guard.base) {
+        if (slots[slot].guard.base)
+            guard_destroy(&slots[slot].guard);
+        slots[slot].capacity = 2 * size + 4096;
+        slots[slot].guard = guard_create(slots[slot].capacity);
+    }
+    return guard_place(&slots[slot].guard, size, c->cycles ? 0 : rng_percent(c->rng, 70));
+}
+
+int operands_intact(void)
+{
+    for (int i = 0; i < placed; i++)
+        if (!guard_intact(&slots[i].guard))
+            return 0;
+    return 1;
+}
+
+void *operand_copy(const void *at, size_t size)
+{
+    void *copy = copies + copied;
+    copied += (size + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+    if (copied > MAX_COPIES) {
+        fputs("a tile has more operands than MAX_COPIES\n", stderr);
+        exit(1);
+    }
+    memcpy(copy, at, size);
+    return copy;
+}
+
+float draw_number(const struct tile_case *c)
+{
+    const float usual = rng_normal(c->rng);
+    if (!c->shape.wild || c->shape.plain || rng_percent(c->rng, 90))
+        return usual;
+    return (float[]){NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e-40f, 3e38f, -3e38f}[rng_range(c->rng, 0, 7)];
+}
+
+float *operand_floats(const struct tile_case *c, int64_t n)
+{
+    float *x = operand_place(c, (size_t)n * sizeof *x);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = draw_number(c);
+    return x;
+}
+
+struct drawn_rows draw_rows(const struct tile_case *c, attn_dtype dtype, int n, int64_t width)
+{
+    const ptrdiff_t element = dtype == ATTN_F32 ? 4 : 2;
+    ptrdiff_t stride = (width + (c->shape.plain ? 0 : rng_range(c->rng, 0, 9))) * element;
+    const size_t size = n > 0 ? (size_t)((n - 1) * stride + width * element) : 0;
+    char *at = operand_place(c, size);
+    memset(at, 0xff, size); /* NaN in each type */
+    if (n > 0 && !c->shape.plain && rng_percent(c->rng, 20)) {
+        at += (n - 1) * stride;
+        stride = -stride;
+    }
+    struct drawn_rows rows = {.rows = {at, stride, dtype}};
+    for (int r = 0; r < n; r++) {
+        rows.pointers[r] = at + r * stride;
+        for (int64_t i = 0; i < width; i++)
+            dtype_store(dtype, at + r * stride, i, draw_number(c));
+    }
+    return rows;
+}
+
+float element_of(const struct drawn_rows *rows, int r, int64_t i)
+{
+    return dtype_load(rows->rows.dtype, rows->pointers[r], i);
+}
+
+struct drawn_words draw_words(const struct tile_case *c, int pack, int n, int64_t words)
+{
+    const ptrdiff_t unit = 4 / pack;
+    ptrdiff_t stride = words * 4 + (c->shape.plain ? 0 : unit * rng_range(c->rng, 0, 9));
+    char *at = operand_place(c, (size_t)((n - 1) * stride + words * 4));
+    memset(at, 0xff, (size_t)((n - 1) * stride + words * 4));
+    if (!c->shape.plain && rng_percent(c->rng, 20)) {
+        at += (n - 1) * stride;
+        stride = -stride;
+    }
+    for (int j = 0; j < n; j++) {
+        for (int64_t w = 0; w < words * pack; w++) {
+            char *element = at + j * stride + w * unit;
+            if (pack == 4)
+                *(int8_t *)element = (int8_t)rng_bits(c->rng);
+            else
+                dtype_store(pack == 2 ? ATTN_BF16 : ATTN_F32, element, 0, draw_number(c));
+        }
+    }
+    return (struct drawn_words){at, stride};
+}
+
+struct attn_tile_mask draw_mask(const struct tile_case *c)
+{
+    const int width = c->shape.nv * c->set->lanes, n = c->shape.n;
+    struct attn_tile_mask mask = {.kind = MASK_NONE};
+    const int64_t kind = c->shape.plain ? 0 : rng_range(c->rng, 0, 3);
+    if (kind == 1) {
+        mask.kind = MASK_DIAGONAL;
+        mask.diagonal = rng_range(c->rng, -width - 2, n + 2);
+    } else if (kind == 2) {
+        mask.kind = MASK_LIVE;
+        mask.live_pitch = width + rng_range(c->rng, 0, 5);
+        const size_t size = (size_t)((n - 1) * mask.live_pitch + width);
+        uint8_t *live = operand_place(c, size);
+        for (size_t i = 0; i < size; i++)
+            live[i] = rng_percent(c->rng, 40) ? 0 : (uint8_t)rng_bits(c->rng);
+        mask.live = live;
+    } else if (kind == 3) {
+        const int by_distance = rng_percent(c->rng, 50);
+        const int64_t size = by_distance ? n - 1 + width : (int64_t)n * width;
+        float *bias = operand_place(c, (size_t)size * sizeof *bias);
+        for (int64_t i = 0; i < size; i++)
+            bias[i] = rng_percent(c->rng, 30) ? -INFINITY : draw_number(c);
+        mask.kind = MASK_BIAS;
+        mask.bias = by_distance ? bias + n - 1 : bias;
+        mask.bias_pitch = by_distance ? -1 : width;
+    }
+    return mask;
+}
+
+float mask_bias_of(const struct attn_tile_mask *mask, int j, int lane)
+{
+    return mask->bias[j * mask->bias_pitch + lane];
+}
+
+int mask_sees(const struct attn_tile_mask *mask, int j, int lane)
+{
+    switch (mask->kind) {
+    case MASK_DIAGONAL:
+        return j <= lane + mask->diagonal;
+    case MASK_LIVE:
+        return mask->live[j * mask->live_pitch + lane] != 0;
+    case MASK_BIAS:
+        return mask_bias_of(mask, j, lane) != -INFINITY;
+    default:
+        return 1;
+    }
+}
+
+float masked(const struct kernel_set *set, const struct attn_tile_mask *mask, int j, int lane, int raw, float factor,
+             float x)
+{
+    if (!mask_sees(mask, j, lane))
+        return -INFINITY;
+    if (mask->kind != MASK_BIAS)
+        return x;
+    const float bias = mask_bias_of(mask, j, lane);
+    return raw ? fma_of(set, x, factor, bias) : x + bias;
+}
+
+void expect_word(const struct tile_case *c, const char *what, int64_t i, int64_t lane, uint32_t got, uint32_t expected)
+{
+    if (got != expected)
+        report_failure(c->run, c->number,
+                       "%s[%lld][%lld] is 0x%08x, expected 0x%08x (%d vectors, %d keys, %lld channels)", what,
+                       (long long)i, (long long)lane, got, expected, c->shape.nv, c->shape.n, (long long)c->shape.d);
+}
+
+void expect_float(const struct tile_case *c, const char *what, int64_t i, int64_t lane, float got, float expected)
+{
+    if (memcmp(&got, &expected, sizeof got) != 0 && !(isnan(got) && isnan(expected)))
+        report_failure(c->run, c->number, "%s[%lld][%lld] is %a, expected %a (%d vectors, %d keys, %lld channels)",
+                       what, (long long)i, (long long)lane, (double)got, (double)expected, c->shape.nv, c->shape.n,
+                       (long long)c->shape.d);
+}
+
+void apply(const struct kernel_set *set, const char *name, float *out, const float *in)
+{
+    struct call call = {.set = set, .n = set->lanes, .in = {in}, .out = {out}};
+    for (size_t i = 0; i < set->num_operations; i++)
+        if (strcmp(set->operations[i].name, name) == 0) {
+            set->operations[i].run(&call, 1);
+            return;
+        }
+    fprintf(stderr, "the set %s has no %s\n", set->name, name);
+    exit(1);
+}
+
+/** A few keys and channels mostly, sometimes as many as a call has. */
+static struct tile_shape draw_shape(struct rng *rng, const struct kernel_set *set)
+{
+    struct tile_shape shape = {.nv = (int)rng_range(rng, 1, set->strip_vectors),
+                               .n = (int)rng_range(rng, 1, rng_percent(rng, 5) ? ATTN_KEY_BLOCK : 24),
+                               .d = rng_range(rng, 1, rng_percent(rng, 5) ? 160 : 40),
+                               .wild = rng_percent(rng, 30),
+                               .dtype = (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_BF16, ATTN_F16)};
+    return shape;
+}
+
+/* A tile is some hundred times the work of an operation. */
+void check_tiles(const struct row *row, const struct kernel_set *set, struct run *run)
+{
+    const struct tile_row *tile = row->spec;
+    const int64_t cases = (run->cases + 4) / 5;
+    for (int64_t i = run->only >= 0 ? run->only : 0; i < (run->only >= 0 ? run->only + 1 : cases); i++) {
+        struct rng rng = begin_case(run, i);
+        struct tile_case c = {.set = set, .run = run, .number = i, .rng = &rng};
+        c.shape = draw_shape(&rng, set);
+        operands_begin();
+        tile->function(&c);
+        if (!operands_intact())
+            report_failure(run, i, "%s wrote beside an operand (%d vectors, %d keys, %lld channels)", row->name,
+                           c.shape.nv, c.shape.n, (long long)c.shape.d);
+    }
+}
+
+/** A full strip, a whole block of keys, heads of 64 channels. */
+double time_tile(const struct row *row, const struct kernel_set *set)
+{
+    const struct tile_row *tile = row->spec;
+    struct rng rng = {1};
+    double cycles = 0;
+    const struct tile_case c = {.set = set,
+                                .rng = &rng,
+                                .shape = {.nv = set->strip_vectors, .n = ATTN_KEY_BLOCK, .d = 64, .plain = 1},
+                                .cycles = &cycles};
+    operands_begin();
+    tile->function(&c);
+    return cycles;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operands of the functions of a tile: drawn, placed between guard pages, and
+ * compared; and what a mask hides, one lane after the other.
+ */
+#ifndef KERNELS_OPERANDS_H
+#define KERNELS_OPERANDS_H
+
+#include "rows.h"
+#include "timing.h"
+
+/** The shape of a tile, and what its numbers are. */
+struct tile_shape {
+    int nv, n; /**< vectors of queries, keys */
+    int64_t d; /**< channels */
+    int plain; /**< for timing: nothing but usual numbers, without gaps, and no mask */
+    int wild;  /**< some NaN, Inf and huge numbers are among the others */
+    attn_dtype dtype;
+};
+
+/** One tile of a row of a table: checks one case, or with cycles times it. */
+struct tile_case {
+    const struct kernel_set *set;
+    struct run *run;
+    int64_t number;
+    struct rng *rng;
+    struct tile_shape shape;
+    double *cycles; /**< NULL: check */
+};
+
+typedef void tile_function(const struct tile_case *c);
+
+/** The spec of a row. */
+struct tile_row {
+    tile_function *function;
+};
+
+/** Runs all cases of a row, for a group's check and time. */
+void check_tiles(const struct row *row, const struct kernel_set *set, struct run *run);
+double time_tile(const struct row *row, const struct kernel_set *set);
+
+/** Forgets all operands. */
+void operands_begin(void);
+
+/** Space for an operand, of which nothing but the canary is known. */
+void *operand_place(const struct tile_case *c, size_t size);
+
+/** Whether nothing has been written beside an operand since operands_begin(). */
+int operands_intact(void);
+
+/** Floats of a usual size, with some wild ones if the case has those. */
+float *operand_floats(const struct tile_case *c, int64_t n);
+float draw_number(const struct tile_case *c);
+
+/** The same numbers in another place, for a reference that computes in place. Valid until operands_begin(). */
+void *operand_copy(const void *at, size_t size);
+
+/** n rows of width elements, in any order and with gaps; stride is 0 where rows point at single ones. */
+struct drawn_rows {
+    struct attn_rows rows; /**< for callers of a strided matrix */
+    const char *pointers[ATTN_KEY_BLOCK];
+};
+struct drawn_rows draw_rows(const struct tile_case *c, attn_dtype dtype, int n, int64_t width);
+
+/** Element i of row r, as a float. */
+float element_of(const struct drawn_rows *rows, int r, int64_t i);
+
+/** n rows of words, for K or V: their address and stride. pack as in struct kernel_set. */
+struct drawn_words {
+    const char *at;
+    ptrdiff_t stride;
+};
+struct drawn_words draw_words(const struct tile_case *c, int pack, int n, int64_t words);
+
+/** A mask of any kind; none if the shape is plain. */
+struct attn_tile_mask draw_mask(const struct tile_case *c);
+int mask_sees(const struct attn_tile_mask *mask, int j, int lane);
+float mask_bias_of(const struct attn_tile_mask *mask, int j, int lane);
+
+/** The score of a lane with the mask put on; factor multiplies it first where a bias is added to a raw one, else 1. */
+float masked(const struct kernel_set *set, const struct attn_tile_mask *mask, int j, int lane, int raw, float factor,
+             float x);
+
+/** Reports an element that differs in more than a NaN's payload. */
+void expect_float(const struct tile_case *c, const char *what, int64_t i, int64_t lane, float got, float expected);
+void expect_word(const struct tile_case *c, const char *what, int64_t i, int64_t lane, uint32_t got, uint32_t expected);
+
+/** An operation of the set on one vector, by its name. */
+void apply(const struct kernel_set *set, const char *name, float *out, const float *in);
+
+/** A sum and a product in one lane, as vf_fma and as the words of a set have it. */
+float fma_of(const struct kernel_set *set, float a, float b, float c);
+float dot_of(const struct kernel_set *set, int pack, const void *a, const void *b, float c);
+
+/** Lets a call be timed instead of checked; ends the function that calls it. */
+#define TIME_IF_WANTED(c, call)                                                                                        \
+    do {                                                                                                               \
+        if ((c)->cycles) {                                                                                             \
+            struct timing timing = {0};                                                                                \
+            while (timing_goes_on(&timing))                                                                            \
+                for (int64_t repetition = 0; repetition < timing.repeat; repetition++)                                 \
+                    call;                                                                                              \
+            *(c)->cycles = timing_result(&timing);                                                                     \
+            return;                                                                                                    \
+        }                                                                                                              \
+    } while (0)
+
+#endif

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The functions of struct attn_score_kernels, bit by bit: in each lane sums run
+ * from the first word to the last, whatever the shape of the tile.
+ */
+#include "operands.h"
+#include "guard.h"
+#include "dtype.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#define INT8_PAD(n) (((n) + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN)
+
+static int64_t words_of(const struct tile_case *c)
+{
+    const int pack = c->set->score_pack;
+    return (c->shape.d + pack - 1) / pack;
+}
+
+/** The type of the caller's rows: pairs are made of bf16 alone. */
+static attn_dtype row_dtype(const struct tile_case *c)
+{
+    return c->set->score_pack == 2 ? ATTN_BF16 : c->shape.plain ? ATTN_F32 : c->shape.dtype;
+}
+
+static struct attn_int8_memory draw_int8_memory(const struct tile_case *c)
+{
+    const int64_t pad = INT8_PAD(c->shape.d);
+    struct attn_int8_memory memory = {.mean = operand_place(c, (size_t)pad * sizeof(float)),
+                                      .row = operand_place(c, (size_t)pad * sizeof(float)),
+                                      .zeros = operand_place(c, (size_t)pad * sizeof(float)),
+                                      .bytes = operand_place(c, (size_t)pad)};
+    for (int64_t i = 0; i < pad; i++) {
+        memory.zeros[i] = 0;
+        memory.mean[i] = i < c->shape.d ? rng_normal(c->rng) : 0;
+    }
+    return memory;
+}
+
+/** A row less its mean, as floats; the largest size, or NaN if one is not finite. */
+static float centred(const struct drawn_rows *rows, int r, const float *mean, int64_t d, float *out)
+{
+    float top = 0;
+    for (int64_t i = 0; i < d; i++) {
+        out[i] = element_of(rows, r, i) - (mean ? mean[i] : 0.0f);
+        if (!isfinite(out[i]))
+            top = NAN;
+        else if (fabsf(out[i]) > top)
+            top = fabsf(out[i]);
+    }
+    return top;
+}
+
+static int byte_of(float x, float top)
+{
+    const float inverse = 127.0f / top;
+    return (int)nearbyintf(x * (isfinite(inverse) ? inverse : 0.0f));
+}
+
+static void check_survey(const struct tile_case *c)
+{
+    const struct attn_score_kernels *kernels = c->set->kernels->scores;
+    const struct attn_int8_memory memory = draw_int8_memory(c);
+    const int64_t d = c->shape.d, known = c->shape.plain ? c->shape.n : rng_range(c->rng, 0, c->shape.n);
+    const struct drawn_rows k = draw_rows(c, row_dtype(c), c->shape.n, d);
+    float sum[256], row[256];
+    int plain_sum = 1;
+    int64_t count = known;
+    TIME_IF_WANTED(c, kernels->survey(&k.rows, known, d, &memory));
+    kernels->survey(&k.rows, known, d, &memory);
+    for (int64_t i = 0; i < d; i++) {
+        sum[i] = 0;
+        for (int j = 0; j < known; j++)
+            sum[i] += element_of(&k, j, i);
+        plain_sum &= isfinite(sum[i]) != 0;
+    }
+    if (!plain_sum) { /* rows that are not finite do not count */
+        count = 0;
+        memset(sum, 0, sizeof sum);
+        for (int j = 0; j < known; j++) {
+            if (isnan(centred(&k, j, NULL, d, row)))
+                continue;
+            count++;
+            for (int64_t i = 0; i < d; i++)
+                sum[i] += row[i];
+        }
+    }
+    for (int64_t i = 0; i < INT8_PAD(d); i++) {
+        const float mean = i < d && count > 0 ? sum[i] / (float)count : 0.0f;
+        expect_float(c, "mean", 0, i, memory.mean[i] + 0.0f, (isfinite(mean) ? mean : 0.0f) + 0.0f);
+    }
+}
+
+static void check_pack_queries(const struct tile_case *c)
+{
+    const struct attn_score_kernels *kernels = c->set->kernels->scores;
+    const int lanes = c->set->lanes, width = c->shape.nv * lanes, pack = c->set->score_pack;
+    const int first = c->shape.plain ? 0 : lanes * (int)rng_range(c->rng, 0, c->shape.nv - 1);
+    const int fill = c->shape.plain ? width : lanes * (int)rng_range(c->rng, 1, c->shape.nv - first / lanes);
+    const int n = c->shape.plain ? width : (int)rng_range(c->rng, 0, fill);
+    const int64_t d = c->shape.d, words = words_of(c);
+    const float scale = c->shape.plain ? 0.18f : (float)RNG_PICK(c->rng, 0, 1, -1, 1, -1, 1, 1) * 0.18f;
+    struct drawn_rows rows = draw_rows(c, row_dtype(c), n, d);
+    for (int r = n - 1; r > 0 && !c->shape.plain; r--) { /* anywhere in memory */
+        const int other = (int)rng_range(c->rng, 0, r);
+        const char *kept = rows.pointers[r];
+        rows.pointers[r] = rows.pointers[other];
+        rows.pointers[other] = kept;
+    }
+    const struct attn_pack_queries x = {.rows = rows.pointers,
+                                        .dtype = rows.rows.dtype,
+                                        .n = n,
+                                        .first = first,
+                                        .fill = fill,
+                                        .width = width,
+                                        .dk = d,
+                                        .scale = scale,
+                                        .shifts = 1,
+                                        .int8 = kernels->int8 ? draw_int8_memory(c) : (struct attn_int8_memory){0},
+                                        .q = operand_place(c, (size_t)(words * width * 4)),
+                                        .factor = operand_place(c, (size_t)width * 4),
+                                        .validity = operand_place(c, (size_t)width * 4),
+                                        .shift = operand_place(c, (size_t)width * 4)};
+    TIME_IF_WANTED(c, kernels->pack_queries(&x));
+    kernels->pack_queries(&x);
+    for (int lane = 0; lane < width; lane++) {
+        const int r = lane - first, inside = r >= 0 && r < fill;
+        const unsigned char *q = (const unsigned char *)x.q;
+        float row[256], top = 0, step = 0, total = 0, partial[MAX_LANES] = {0};
+        int bad = 0;
+        if (inside && r < n) {
+            top = centred(&rows, r, NULL, d, row);
+            bad = isnan(top);
+            step = top / 127.0f * fabsf(scale);
+        }
+        for (int64_t i = 0; i < words * pack; i++) {
+            const unsigned char *at = q + (i / pack * width + lane) * 4 + i % pack * (4 / pack);
+            const float element = inside && r < n && i < d ? row[i] : 0.0f;
+            if (!inside) {
+                expect_word(c, "q outside of the lanes", i, lane, *at, GUARD_CANARY);
+            } else if (pack == 1) {
+                float got;
+                memcpy(&got, at, sizeof got);
+                const float wanted = element * scale;
+                expect_float(c, "q", i, lane, got + 0.0f, wanted + 0.0f); /* zeros of either sign */
+            } else if (pack == 2) {
+                uint16_t got;
+                memcpy(&got, at, sizeof got);
+                if (scale == 0)
+                    expect_float(c, "q", i, lane, dtype_widen(ATTN_BF16, got), bad && i < 2 ? NAN : 0.0f);
+                else
+                    expect_float(c, "q", i, lane, dtype_widen(ATTN_BF16, got) + 0.0f,
+                                 (scale < 0 ? -element : element) + 0.0f);
+            } else {
+                const int sign = scale < 0 ? -1 : 1, usable = !bad && isfinite(step);
+                const int byte = r < n && usable ? byte_of(element * (float)sign, top) : 0;
+                expect_word(c, "q", i, lane, *at, (uint8_t)(byte + c->set->query_offset));
+            }
+        }
+        if (!inside || pack == 1)
+            continue;
+        if (pack == 2) {
+            expect_float(c, "factor", 0, lane, x.factor[lane], scale == 0 ? 1.0f : fabsf(scale));
+            continue;
+        }
+        const int usable = r < n && !bad && isfinite(step);
+        for (int64_t i = 0; usable && i < d; i++)
+            partial[i % lanes] = fma_of(c->set, row[i], x.int8.mean[i], partial[i % lanes]);
+        for (int i = 0; i < lanes; i++)
+            total += partial[i];
+        expect_float(c, "factor", 0, lane, x.factor[lane], usable ? fmaxf(step, FLT_MIN) : FLT_MIN);
+        expect_float(c, "validity", 0, lane, x.validity[lane], r < n && !usable ? NAN : 1.0f);
+        expect_float(c, "shift", 0, lane, x.shift[lane] + 0.0f, usable ? scale * total + 0.0f : 0.0f);
+    }
+}
+
+static void check_pack_keys(const struct tile_case *c)
+{
+    const struct attn_score_kernels *kernels = c->set->kernels->scores;
+    const int n = c->shape.n, pack = c->set->score_pack;
+    const int64_t d = c->shape.d, words = words_of(c);
+    const struct drawn_rows k = draw_rows(c, row_dtype(c), n, d);
+    const struct attn_int8_memory memory = kernels->int8 ? draw_int8_memory(c) : (struct attn_int8_memory){0};
+    /* Rows of int8 are stored in whole vectors: there is room behind the last one. */
+    const size_t room = (size_t)(n * words * 4) + (kernels->int8 ? ATTN_ALIGN : 0);
+    const struct attn_packed_keys dst = {operand_place(c, room), operand_place(c, (size_t)n * 4),
+                                         operand_place(c, (size_t)n * 4)};
+    TIME_IF_WANTED(c, kernels->pack_keys(&k.rows, n, d, &memory, &dst));
+    kernels->pack_keys(&k.rows, n, d, &memory, &dst);
+    for (int j = 0; j < n; j++) {
+        float row[256];
+        const float top = centred(&k, j, memory.mean, d, row);
+        const int8_t *bytes = (const int8_t *)dst.words + j * words * 4;
+        int32_t sum = 0;
+        for (int64_t i = 0; i < words * pack && !(pack == 4 && isnan(top)); i++) {
+            const float element = i < d ? element_of(&k, j, i) : 0.0f;
+            if (pack == 4) {
+                const int byte = i < d ? byte_of(row[i], top) : 0;
+                sum += byte;
+                expect_word(c, "k", j, i, (uint8_t)bytes[i], (uint8_t)byte);
+            } else {
+                expect_float(c, "k", j, i, dtype_load(pack == 2 ? ATTN_BF16 : ATTN_F32, bytes, i), element);
+            }
+        }
+        if (pack == 4) {
+            expect_float(c, "step of k", 0, j, dst.scale[j], top / 127.0f);
+            if (!isnan(top))
+                expect_word(c, "start of k", 0, j, (uint32_t)dst.start[j], (uint32_t)(-c->set->query_offset * sum));
+        }
+    }
+}
+
+static void check_scores(const struct tile_case *c)
+{
+    const struct attn_score_kernels *kernels = c->set->kernels->scores;
+    const int n = c->shape.n, pack = c->set->score_pack, width = c->shape.nv * c->set->lanes;
+    const int64_t words = words_of(c);
+    struct attn_tile_mask mask = draw_mask(c);
+    if (mask.kind == MASK_DIAGONAL && mask.diagonal < n - width) /* keys that no lane sees have been cut off */
+        mask.diagonal = n - width;
+    const struct drawn_words k = draw_words(c, pack, n, words),
+                             q = draw_words(&(struct tile_case){.set = c->set,
+                                                                .rng = c->rng,
+                                                                .shape = {.plain = 1, .wild = c->shape.wild}},
+                                            pack, (int)words, width);
+    float *factor = operand_floats(c, width), *steps = operand_floats(c, n), *max = operand_place(c, (size_t)width * 4);
+    int32_t *start = operand_place(c, (size_t)n * sizeof *start);
+    float *s = operand_place(c, (size_t)(n * width * 4));
+    for (int i = 0; i < width; i++)
+        factor[i] = fabsf(factor[i]) + 0.125f;
+    for (int j = 0; j < n; j++)
+        start[j] = (int32_t)rng_range(c->rng, -100000, 100000);
+    const struct drawn_rows soon = draw_rows(c, ATTN_F32, n, 64);
+    struct attn_score_operands x = {.q = (const float *)(const void *)q.at,
+                                    .k = k.at,
+                                    .k_stride = k.stride,
+                                    .words = words,
+                                    .mask = &mask,
+                                    .factor = factor,
+                                    .k_scale = steps,
+                                    .start = start,
+                                    .s = s};
+    if (!c->shape.plain && rng_percent(c->rng, 50)) {
+        x.next[0] = soon.rows;
+        x.next_width[0] = 64;
+    }
+    TIME_IF_WANTED(c, kernels->scores(c->shape.nv, &x, n, max));
+    kernels->scores(c->shape.nv, &x, n, max);
+    for (int lane = 0; lane < width; lane++) {
+        float top = -INFINITY;
+        for (int j = 0; j < n; j++) {
+            float raw = 0;
+            if (pack == 4) {
+                int32_t sum = start[j];
+                for (int64_t i = 0; i < words * 4; i++) {
+                    const int8_t key = *(const int8_t *)(k.at + j * k.stride + i);
+                    const unsigned char *query = (const unsigned char *)q.at + (i / 4 * width + lane) * 4 + i % 4;
+                    sum += key * (c->set->query_offset ? (int)*query : (int)(int8_t)*query);
+                }
+                raw = (float)sum * steps[j];
+            } else {
+                for (int64_t w = 0; w < words; w++)
+                    raw = dot_of(c->set, pack, k.at + j * k.stride + w * 4, q.at + (w * width + lane) * 4, raw);
+            }
+            const float score = masked(c->set, &mask, j, lane, kernels->raw, factor[lane], raw);
+            top = score > top ? score : top;
+            expect_float(c, "s", j, lane, s[j * width + lane], score);
+        }
+        if (kernels->raw && mask.kind != MASK_BIAS)
+            top *= factor[lane];
+        expect_float(c, "max", 0, lane, max[lane], top);
+    }
+}
+
+#define ROW(name, needed, called)                                                                                      \
+    {                                                                                                                  \
+        name, needed, &(const struct tile_row)                                                                         \
+        {                                                                                                              \
+            called                                                                                                     \
+        }                                                                                                              \
+    }
+
+static const struct row rows[] = {
+    ROW("survey", HAS_SCORES | HAS_INT8, check_survey),
+    ROW("pack_queries", HAS_SCORES, check_pack_queries),
+    ROW("pack_keys", HAS_SCORES, check_pack_keys),
+    ROW("scores", HAS_SCORES, check_scores),
+};
+
+static int has_code(const struct row *row, const struct kernel_set *set)
+{
+    const struct attn_score_kernels *k = set->kernels->scores;
+    return strcmp(row->name, "survey") == 0 ? k->survey != NULL : k->pack_queries && k->pack_keys && k->scores;
+}
+
+const struct group group_scores = {
+    .name = "score_kernels",
+    .rows = rows,
+    .num_rows = sizeof rows / sizeof *rows,
+    .has_code = has_code,
+    .check = check_tiles,
+    .time = time_tile,
+};

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The operations of one instruction set, each between loads and stores of its
+ * own, compiled with the set's flags. Its file in src/isa (SET_FILE) says which
+ * headers are its own; what that file exports by itself, the tables of kernels,
+ * is left out here and taken from the library. This file exports one symbol,
+ * the table of the operations.
+ *
+ * A row for a further operation is a line here and one in reference.c.
+ */
+#define ATTN_ISA_KERNELS_H
+#include SET_FILE
+#include "simd/words.h"
+#include "rows.h"
+
+#if VS_PACK != 4
+#define VS_OFFSET 0
+#endif
+
+/* Clobbering memory keeps each repetition, and its loads and stores, where it is; the addresses stay in registers. */
+#define RUN(name, ...)                                                                                                 \
+    static void run_##name(const struct call *call, int64_t repeat)                                                    \
+    {                                                                                                                  \
+        const struct call copy = *call, *const c = &copy;                                                              \
+        do {                                                                                                           \
+            __VA_ARGS__;                                                                                               \
+            __asm__ volatile("" : : : "memory");                                                                       \
+        } while (--repeat > 0);                                                                                        \
+    }
+
+/* Vectors of floats and of integers from the inputs, and to the outputs. */
+#define A       vf_load(c->in[0])
+#define B       vf_load(c->in[1])
+#define C       vf_load(c->in[2])
+#define UA      vu_load(c->in[0])
+#define UB      vu_load(c->in[1])
+#define UC      vu_load(c->in[2])
+#define PUT(x)  vf_store(c->out[0], x)
+#define PUTU(x) vu_store(c->out[0], x)
+
+/* A mask as floats: 1 where it is set, else 0. */
+#define PUTM(m) vf_store(c->out[0], vf_select(m, vf_set1(1.0f), vf_zero()))
+
+RUN(vf_zero, PUT(vf_zero()))
+RUN(vf_set1, PUT(vf_set1(*(const float *)c->in[0])))
+RUN(vf_iota, PUT(vf_iota()))
+RUN(vf_load, PUT(A))
+RUN(vf_store, PUT(A))
+RUN(vf_load_tail, PUT(vf_load_tail(c->in[0], c->n)))
+RUN(vf_store_tail, vf_store_tail(c->out[0], A, c->n))
+RUN(vf_load_bf16, PUT(vf_load_bf16(c->in[0])))
+RUN(vf_load_f16, PUT(vf_load_f16(c->in[0])))
+RUN(vf_store_bf16, vf_store_bf16(c->out[0], A))
+RUN(vf_store_f16, vf_store_f16(c->out[0], A))
+RUN(vf_add, PUT(vf_add(A, B)))
+RUN(vf_sub, PUT(vf_sub(A, B)))
+RUN(vf_mul, PUT(vf_mul(A, B)))
+RUN(vf_div, PUT(vf_div(A, B)))
+RUN(vf_fma, PUT(vf_fma(A, B, C)))
+RUN(vf_max, PUT(vf_max(A, B)))
+RUN(vf_gt, PUTM(vf_gt(A, B)))
+RUN(vf_ge, PUTM(vf_ge(A, B)))
+RUN(vf_eq, PUTM(vf_eq(A, B)))
+RUN(vf_select, PUT(vf_select(vm_from_bytes(c->in[2]), A, B)))
+RUN(vm_from_bytes, PUTM(vm_from_bytes(c->in[0])))
+RUN(vm_any, *(uint32_t *)c->out[0] = vm_any(vm_from_bytes(c->in[0])) != 0)
+RUN(vf_exp2, PUT(vf_exp2(A)))
+RUN(vf_exp, PUT(vf_exp(A)))
+RUN(vf_log, PUT(vf_log(A)))
+RUN(vf_erf, PUT(vf_erf(A)))
+RUN(vf_tanh, PUT(vf_tanh(A)))
+RUN(vf_tanh_fast, PUT(vf_tanh_fast(A)))
+
+RUN(vf_deinterleave, vf even, odd; vf_deinterleave(A, B, &even, &odd); PUT(even); vf_store(c->out[1], odd))
+RUN(vf_interleave, vf a, b; vf_interleave(A, B, &a, &b); PUT(a); vf_store(c->out[1], b))
+RUN(vf_transpose, vf a[VF_LEN]; for (int i = 0; i < VF_LEN; i++) a[i] = vf_load((const float *)c->in[0] + i * VF_LEN);
+    vf_transpose(a); for (int i = 0; i < VF_LEN; i++) vf_store((float *)c->out[0] + i * VF_LEN, a[i]))
+
+RUN(vu_set1, PUTU(vu_set1(*(const uint32_t *)c->in[0])))
+RUN(vu_iota, PUTU(vu_iota()))
+RUN(vu_load, PUTU(UA))
+RUN(vu_store, PUTU(UA))
+RUN(vu_add, PUTU(vu_add(UA, UB)))
+RUN(vu_and, PUTU(vu_and(UA, UB)))
+RUN(vu_or, PUTU(vu_or(UA, UB)))
+RUN(vu_xor, PUTU(vu_xor(UA, UB)))
+RUN(vu_xor3, PUTU(vu_xor3(UA, UB, UC)))
+RUN(vu_at_least, PUTU(vu_at_least(UA, UB)))
+RUN(vu_mul_wide, vu high, low; vu_mul_wide(UA, UB, &high, &low); PUTU(high); vu_store(c->out[1], low))
+
+/* Words are vectors of VF_LEN * 4 bytes; memcpy writes the types that have no store of their own. */
+#define PUT_VECTOR(type, x)                                                                                            \
+    const type kept = x;                                                                                               \
+    memcpy(c->out[0], &kept, sizeof kept)
+
+RUN(vw_load, PUT_VECTOR(vw, vw_load(c->in[0])))
+RUN(vw_load_tail, PUT_VECTOR(vw, vw_load_tail(c->in[0], c->n)))
+RUN(vw_set1, PUT_VECTOR(vw, vw_set1(c->in[0])))
+RUN(vf_dot, PUT(vf_dot(vw_load(c->in[0]), vw_load(c->in[1]), C)))
+RUN(vq_load, PUT_VECTOR(vq, vq_load(c->in[0])))
+RUN(vq_set1, PUT_VECTOR(vq, vq_set1(c->in[0])))
+RUN(vs_zero, PUT_VECTOR(vs, vs_zero()))
+RUN(vs_dot, vs sum; memcpy(&sum, c->in[2], sizeof sum);
+    PUT_VECTOR(vs, vs_dot(vq_load(c->in[0]), vq_load(c->in[1]), sum)))
+
+#if VF_PACK == 2
+RUN(vw_store, vw_store(c->out[0], vw_load(c->in[0])))
+RUN(vw_pair, vw_store(c->out[0], vw_pair(A, B)))
+RUN(vw_interleave, vw_store(c->out[0], vw_interleave(c->in[0], c->in[1])))
+RUN(vw_first, vw_store(c->out[0], vw_first(vw_load(c->in[0]))))
+RUN(vw_second, vw_store(c->out[0], vw_second(vw_load(c->in[0]))))
+RUN(vw_ones, vw_store(c->out[0], vw_ones()))
+RUN(vw_negate, vw_store(c->out[0], vw_negate(vw_load(c->in[0]))))
+RUN(vf_exp2_bf16, PUT(vf_exp2_bf16(A)))
+#endif
+
+#if VS_PACK == 4
+static inline vs load_sums(const void *p)
+{
+    vs sums;
+    memcpy(&sums, p, sizeof sums);
+    return sums;
+}
+
+static inline void store_sums(void *p, vs sums)
+{
+    memcpy(p, &sums, sizeof sums);
+}
+
+RUN(vs_set1, store_sums(c->out[0], vs_set1(*(const int32_t *)c->in[0])))
+RUN(vs_add, store_sums(c->out[0], vs_add(load_sums(c->in[0]), load_sums(c->in[1]))))
+RUN(vs_sum, *(int32_t *)c->out[0] = vs_sum(load_sums(c->in[0])))
+RUN(vs_float, PUT(vs_float(load_sums(c->in[0]))))
+RUN(vs_quantize, store_sums(c->out[1], vs_quantize(c->out[0], A)))
+RUN(vf_max_across, *(float *)c->out[0] = vf_max_across(A))
+RUN(vf_abs, PUT(vf_abs(A)))
+#endif
+
+#if VF_LEN == 16
+RUN(vm_first, PUTM(vm_first(c->n)))
+#elif VF_LEN == 8
+RUN(vm_first, PUTM(_mm256_castsi256_ps(vm_first(c->n))))
+#endif
+
+#define ROW(x)                                                                                                         \
+    {                                                                                                                  \
+        .name = #x, .run = run_##x                                                                                     \
+    }
+
+static const struct set_operation operations[] = {
+    ROW(vf_zero),       ROW(vf_set1),       ROW(vf_iota),       ROW(vf_load),      ROW(vf_store),
+    ROW(vf_load_tail),  ROW(vf_store_tail), ROW(vf_load_bf16),  ROW(vf_load_f16),  ROW(vf_store_bf16),
+    ROW(vf_store_f16),  ROW(vf_add),        ROW(vf_sub),        ROW(vf_mul),       ROW(vf_div),
+    ROW(vf_fma),        ROW(vf_max),        ROW(vf_gt),         ROW(vf_ge),        ROW(vf_eq),
+    ROW(vf_select),     ROW(vm_from_bytes), ROW(vm_any),        ROW(vf_exp2),      ROW(vf_exp),
+    ROW(vf_log),        ROW(vf_erf),        ROW(vf_tanh),       ROW(vf_tanh_fast), ROW(vf_deinterleave),
+    ROW(vf_interleave), ROW(vf_transpose),  ROW(vu_set1),       ROW(vu_iota),      ROW(vu_load),
+    ROW(vu_store),      ROW(vu_add),        ROW(vu_and),        ROW(vu_or),        ROW(vu_xor),
+    ROW(vu_xor3),       ROW(vu_at_least),   ROW(vu_mul_wide),   ROW(vw_load),      ROW(vw_load_tail),
+    ROW(vw_set1),       ROW(vf_dot),        ROW(vq_load),       ROW(vq_set1),      ROW(vs_zero),
+    ROW(vs_dot),
+#if VF_PACK == 2
+    ROW(vw_store),      ROW(vw_pair),       ROW(vw_interleave), ROW(vw_first),     ROW(vw_second),
+    ROW(vw_ones),       ROW(vw_negate),     ROW(vf_exp2_bf16),
+#endif
+#if VS_PACK == 4
+    ROW(vs_set1),       ROW(vs_add),        ROW(vs_sum),        ROW(vs_float),     ROW(vs_quantize),
+    ROW(vf_max_across), ROW(vf_abs),
+#endif
+#if VF_LEN > 4
+    ROW(vm_first),
+#endif
+};
+
+#define EXP2(name, function)                                                                                           \
+    static void name(float *dst, const float *src, int64_t n)                                                          \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < n; i += VF_LEN)                                                                        \
+            vf_store(dst + i, function(vf_load(src + i)));                                                             \
+    }
+
+EXP2(exp2_own, vf_exp2)
+#if VF_LEN == 16
+EXP2(exp2_linked, Sleef_exp2f16_u10avx512f)
+EXP2(exp2_finz, Sleef_finz_exp2f16_u10avx512f)
+#elif VF_LEN == 8
+EXP2(exp2_linked, Sleef_exp2f8_u10avx2)
+EXP2(exp2_finz, Sleef_finz_exp2f8_u10avx2)
+#elif VF_LEN == 4
+EXP2(exp2_linked, Sleef_exp2f4_u10advsimd)
+EXP2(exp2_finz, Sleef_finz_exp2f4_u10advsimd)
+#else
+EXP2(exp2_linked, Sleef_exp2f1_u10purec)
+#endif
+
+#define TEXT_OF(x)      #x
+#define TEXT(x)         TEXT_OF(x)
+#define JOINED(a, b)    a##b
+#define JOINED_AS(a, b) JOINED(a, b)
+#define TABLE_OF(name)  JOINED_AS(kernel_set_, name)
+
+extern const struct kernel_set TABLE_OF(SET);
+extern const struct attn_isa_kernels JOINED_AS(attn_kernels_, SET);
+
+const struct kernel_set TABLE_OF(SET) = {
+    .name = TEXT(SET),
+    .needs = SET_NEEDS,
+    .kernels = &JOINED_AS(attn_kernels_, SET),
+    .features = (VF_PACK == 2 ? HAS_PAIRS : 0) | (VS_PACK == 4 ? HAS_INT8 : 0) | (VF_LEN > 4 ? HAS_FIRST_LANES : 0),
+    .lanes = VF_LEN,
+    .strip_vectors = VF_STRIP,
+    .value_pack = VF_PACK,
+    .score_pack = VS_PACK,
+    .query_offset = VS_OFFSET,
+    .two_roundings = VF_LEN == 1,
+#if defined(__aarch64__)
+    .round_to_odd = 1,
+#else
+    .narrow_flushes = 1,
+#endif
+    .operations = operations,
+    .num_operations = sizeof operations / sizeof *operations,
+    .exp2 = exp2_own,
+    .exp2_most = VF_LEN == 16  ? 128.0f
+                 : VF_LEN == 1 ? 0.0f
+                               : 62.0f,
+    .exp2_linked = exp2_linked,
+#if VF_LEN > 1
+    .exp2_finz = exp2_finz,
+#endif
+};
