@@ -7,6 +7,7 @@
 
 #include "cpu/cpu.h"
 
+#include <pthread.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -49,12 +50,28 @@ static int row_named(const char *name)
     return -1;
 }
 
+/* What has been found out about each row, once: calls of a microsecond compose their kernels anew. */
+static struct {
+    int base; /**< the row that it extends, or -1 */
+    int runs; /**< on this processor */
+    attn_isa isa;
+} known[NUM_ROWS];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void look_at_rows(void)
+{
+    for (int i = 0; i < NUM_ROWS; i++) {
+        known[i].base = rows[i].extends[0] ? row_named(rows[i].extends) : -1;
+        known[i].runs = attn_cpu_has(rows[i].needs) && (known[i].base < 0 || known[known[i].base].runs);
+        known[i].isa = isa_named(rows[i].name);
+    }
+}
+
 /** Whether this processor runs a row. */
 static int runs(int row)
 {
-    if (row < 0 || !attn_cpu_has(rows[row].needs))
-        return 0;
-    return !rows[row].extends[0] || runs(row_named(rows[row].extends));
+    pthread_once(&once, look_at_rows);
+    return row >= 0 && known[row].runs;
 }
 
 int attn_kernels_built_in(attn_isa isa)
@@ -86,7 +103,7 @@ static int has_pairs(int row)
 static int extension(int base, int last, int (*has)(int row))
 {
     for (int i = last; i > base; i--)
-        if (strcmp(rows[i].extends, rows[base].name) == 0 && has(i) && runs(i))
+        if (runs(i) && known[i].base == base && has(i))
             return i;
     return -1;
 }
@@ -98,7 +115,7 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
         if (!is_base(base) || !runs(base))
             continue;
         const struct attn_isa_kernels *own = rows[base].kernels;
-        *kernels = (struct attn_kernels){.isa = isa_named(rows[base].name),
+        *kernels = (struct attn_kernels){.isa = known[base].isa,
                                          .qk = demand->qk,
                                          .vectors = own->vectors,
                                          .scores = own->scores,
@@ -107,7 +124,7 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
         const int useful = demand->pairs && (demand->insists || attn_cpu_gains_by_pairs());
         const int pairs = useful ? extension(base, cap, has_pairs) : -1;
         if (pairs >= 0) {
-            kernels->isa = isa_named(rows[pairs].name);
+            kernels->isa = known[pairs].isa;
             kernels->scores = rows[pairs].kernels->scores;
             kernels->values = rows[pairs].kernels->values;
         }
