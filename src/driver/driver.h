@@ -68,8 +68,8 @@ struct attn_geometry {
     struct attn_phase phases[ATTN_MAX_PHASES];
 };
 
-/** Bytes of working memory that one thread may use. */
-#define ATTN_SCRATCH_LIMIT ((size_t)2 << 20)
+/** Bytes of working memory that one thread may use: with what a run keeps besides, a call has no more than 2 MiB a thread. */
+#define ATTN_SCRATCH_LIMIT (((size_t)2 << 20) - 4096)
 
 /** Cuts a problem for at most threads threads. Looks at shapes and at which outputs are wanted, not at data. */
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,

@@ -4,10 +4,13 @@
  * two libraries knows OpenMP.
  *
  * Too many threads. An OpenMP runtime that cannot start a thread ends the
- * process. So before a team that is larger than any before on this thread, as
- * many threads are started here as it lacks, all at once, and ended again; the
- * team is as large as that went well. A pool belongs to the thread that opens
- * regions, therefore so does what is known about it.
+ * process. So before a team that is larger than any before on this thread,
+ * threads are started here, all at once, and ended again. They are as many as
+ * the team lacks, and a team more, as libgomp ends the threads that a smaller team
+ * does not need and starts others for the next larger one. If not all start, the
+ * team is as large as went well, and from then on the pool is kept at its size. A
+ * pool belongs to the thread that opens regions, therefore so does what is known
+ * about it. (Regions of the caller's own change it unseen.)
  *
  * Fork. Threads do not survive it, but the runtime's record of its pool does: a
  * child that opens a region waits for threads that are not there (OpenBLAS
@@ -23,9 +26,12 @@
 #include "driver/threads.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -98,49 +104,81 @@ void attn_executor_leave(const attn_executor *before)
 
 #ifdef _OPENMP
 
-static _Thread_local int largest_team = 1;
+/* Of the calling thread's pool: the size of the last team; one that was found to be startable again and again, though the
+ * threads of the one before may not have gone yet; and whether there was no room for that. */
+static _Thread_local int pool = 1, proven = 1, limited;
 
-/** Ends when the thread that started it lets go of the gate. */
-static void *wait_at_gate(void *gate)
+/* Held by whoever counts threads; and by that one until its threads may end. */
+static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER, gate = PTHREAD_MUTEX_INITIALIZER;
+
+struct trial {
+    pthread_t id;
+    pid_t task;
+};
+
+static void *wait_at_gate(void *argument)
 {
-    pthread_mutex_lock(gate);
-    pthread_mutex_unlock(gate);
+    struct trial *trial = argument;
+    trial->task = gettid();
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
     return NULL;
+}
+
+/** Waits until the system no longer counts a thread that has been joined: that takes it a moment. */
+static void wait_until_gone(pid_t task)
+{
+    for (int i = 0; i < 100000 && syscall(SYS_tgkill, getpid(), task, 0) == 0; i++)
+        sched_yield();
 }
 
 /** How many of so many threads, which then exist all at once, can be started. */
 static int count_startable(int wanted)
 {
-    pthread_t ids[ATTN_MAX_THREADS];
-    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    struct trial trials[2 * ATTN_MAX_THREADS];
     sigset_t all, before;
     int started = 0;
     sigfillset(&all); /* no handler of the program's should run on these */
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_mutex_lock(&counting);
     pthread_mutex_lock(&gate);
-    while (started < wanted && pthread_create(&ids[started], NULL, wait_at_gate, &gate) == 0)
+    while (started < wanted && pthread_create(&trials[started].id, NULL, wait_at_gate, &trials[started]) == 0)
         started++;
     pthread_mutex_unlock(&gate);
     for (int i = 0; i < started; i++)
-        pthread_join(ids[i], NULL);
+        pthread_join(trials[i].id, NULL);
+    for (int i = 0; i < started; i++)
+        wait_until_gone(trials[i].task);
+    pthread_mutex_unlock(&counting);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_mutex_destroy(&gate);
     return started;
 }
 
 /** The largest team up to threads that OpenMP can have here. */
 static int openmp_team(int threads)
 {
-    if (omp_in_parallel()) /* a region of the caller's, in which teams have no pool */
-        return omp_get_active_level() < omp_get_max_active_levels() ? 1 + count_startable(threads - 1) : 1;
-    if (threads > largest_team)
-        largest_team += count_startable(threads - largest_team);
-    return threads < largest_team ? threads : largest_team;
+    if (omp_in_parallel()) { /* a region of the caller's, in which teams have no pool */
+        const int more = 2 * (threads - 1);
+        return omp_get_active_level() < omp_get_max_active_levels() ? 1 + count_startable(more) / 2 : 1;
+    }
+    if (threads <= pool || threads <= proven)
+        return threads;
+    const int wanted = limited ? threads - pool : 2 * threads - pool, started = count_startable(wanted);
+    if (started == wanted) {
+        proven = limited ? 1 : threads;
+        return threads;
+    }
+    limited = proven = 1;
+    return started < threads - pool ? pool + started : threads;
 }
 
 static void run_on_openmp(int size, void (*share)(void *context, int ith), void *context)
 {
-#pragma omp parallel num_threads(size)
+    /* A smaller team would end the pool's other threads. Where there is no room for others they stay. */
+    const int threads = limited && size < pool && !omp_in_parallel() ? pool : size;
+    if (!omp_in_parallel())
+        pool = threads;
+#pragma omp parallel num_threads(threads)
     {
         const int step = omp_get_num_threads(); /* may be fewer than asked for */
         in_share++;
