@@ -42,7 +42,8 @@ static _Thread_local int in_share;
 
 int attn_threads_worth(double work, double worth, int most)
 {
-    return work / worth >= most ? most : work / worth > 1 ? (int)(work / worth) : 1;
+    const double threads = work / worth < most ? work / worth : most;
+    return threads > 1 ? (int)threads : 1;
 }
 
 /* -------------------------------------------------------------------- fork -- */
