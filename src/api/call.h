@@ -28,8 +28,8 @@ size_t attn_call_size(const struct attn_call *call);
 size_t attn_call_least_size(const struct attn_call *call);
 
 /**
- * Runs a call that was made with CHECK_ALL in a workspace of attn_call_least_size() bytes or more, on as many threads as
- * there is room for. Fails, and has written nothing, if workspace is NULL or too small.
+ * Runs a call that was made with CHECK_ALL in a workspace of attn_call_least_size() bytes or more, on as many threads
+ * as there is room for. Fails, and has written nothing, if workspace is NULL or too small.
  */
 attn_status attn_call_run(const struct attn_call *call, void *workspace, size_t size);
 

@@ -251,8 +251,10 @@ attn_status attn_plan_run_share(const attn_plan *plan, void *workspace, int phas
         return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_plan_create()");
     const struct attn_geometry *geometry = &plan->call.geometry;
     if (!workspace || attn_run_in(workspace)->owner != plan)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is %s; expected one that attn_plan_begin() has prepared for "
-                         "this plan", workspace ? "not prepared" : "NULL");
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "workspace is %s; expected one that attn_plan_begin() has prepared for "
+                         "this plan",
+                         workspace ? "not prepared" : "NULL");
     if (phase < 0 || phase >= geometry->num_phases)
         return attn_fail(ATTN_INVALID_ARGUMENT, "phase is %d; expected 0 to %d", phase, geometry->num_phases - 1);
     if (nth < 1 || nth > geometry->threads)

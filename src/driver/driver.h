@@ -68,7 +68,8 @@ struct attn_geometry {
     struct attn_phase phases[ATTN_MAX_PHASES];
 };
 
-/** Bytes of working memory that one thread may use: with what a run keeps besides, a call has no more than 2 MiB a thread. */
+/** Bytes of working memory that one thread may use: with what a run keeps besides, a call has no more than 2 MiB a
+ * thread. */
 #define ATTN_SCRATCH_LIMIT (((size_t)2 << 20) - 4096)
 
 /** Cuts a problem for at most threads threads. Looks at shapes and at which outputs are wanted, not at data. */
@@ -81,8 +82,8 @@ int attn_writes_anything(const struct attn_problem *problem);
 /** Bytes that attn_summarise_labels() needs, a multiple of ATTN_ALIGN; 0 without documents. */
 size_t attn_labels_size(const struct attn_problem *problem, int key_block);
 
-/** A task of the first phase, if there are documents: looks at the labels of all keys of a sequence once, so that no task
- * of the next phase has to. */
+/** A task of the first phase, if there are documents: looks at the labels of all keys of a sequence once, so that no
+ * task of the next phase has to. */
 void attn_summarise_labels(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t s,
                            void *scratch);
 

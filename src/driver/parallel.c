@@ -49,7 +49,8 @@ void attn_run_share(struct attn_run *run, int phase, int ith)
     const struct attn_geometry *geometry = run->geometry;
     const struct attn_phase *what = &geometry->phases[phase];
     void *scratch = run->scratch + (size_t)ith * geometry->scratch_size;
-    for (int64_t task; (task = atomic_fetch_add_explicit(&run->next[phase].task, 1, memory_order_relaxed)) < what->tasks;)
+    for (int64_t task;
+         (task = atomic_fetch_add_explicit(&run->next[phase].task, 1, memory_order_relaxed)) < what->tasks;)
         what->run_task(&run->problem, geometry, task, scratch);
 }
 

@@ -105,8 +105,8 @@ void attn_executor_leave(const attn_executor *before)
 
 #ifdef _OPENMP
 
-/* Of the calling thread's pool: the size of the last team; one that was found to be startable again and again, though the
- * threads of the one before may not have gone yet; and whether there was no room for that. */
+/* Of the calling thread's pool: the size of the last team; one that was found to be startable again and again, though
+ * the threads of the one before may not have gone yet; and whether there was no room for that. */
 static _Thread_local int pool = 1, proven = 1, limited;
 
 /* Held by whoever counts threads; and by that one until its threads may end. */

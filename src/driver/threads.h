@@ -46,7 +46,8 @@ const attn_executor *attn_executor_enter(const attn_executor *own);
 void attn_executor_leave(const attn_executor *before);
 /**@}*/
 
-/** Shares that an executor, or OpenMP if it is NULL, can run at once here: 1 in a share, and where no thread may start. */
+/** Shares that an executor, or OpenMP if it is NULL, can run at once here: 1 in a share, and where no thread may start.
+ */
 int attn_most_threads(const attn_executor *executor);
 
 /**

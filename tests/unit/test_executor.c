@@ -391,7 +391,7 @@ static int in_child(const attn_executor *executor, const struct noting *noted, c
 {
     static struct large l;
     const int before = noted->calls;
-    alarm(60); /* a hang is a failure */
+    alarm(60);               /* a hang is a failure */
     large_initialize(&l, 3); /* without the process's executor, whose threads the child does not have */
     if (large_forward(&l) != ATTN_OK || !large_equal(&l, expected) || noted->calls != before)
         return 1;
@@ -434,8 +434,8 @@ static void test_fork(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_order),  cmocka_unit_test(test_pool),          cmocka_unit_test(test_of_process),
-        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_call_in_share), cmocka_unit_test(test_several_callers),
+        cmocka_unit_test(test_any_order), cmocka_unit_test(test_pool),          cmocka_unit_test(test_of_process),
+        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_call_in_share), cmocka_unit_test(test_several_callers),
         cmocka_unit_test(test_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

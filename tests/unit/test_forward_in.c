@@ -132,10 +132,8 @@ static void test_least_size(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_size_without_data),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_size_of_other_threads),
+        cmocka_unit_test(test_same_bits),  cmocka_unit_test(test_size_without_data),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_size_of_other_threads),
         cmocka_unit_test(test_least_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

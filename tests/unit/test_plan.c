@@ -214,6 +214,43 @@ static void test_one_check(void **state)
     attn_plan_destroy(plan);
 }
 
+/** Documents have a phase of their own before the others': its shares need not be as many. */
+static void test_phases(void **state)
+{
+    (void)state;
+    static struct large l, expected;
+    static int32_t labels[LARGE_TOKENS];
+    const attn_segments segments = {labels, labels};
+    attn_plan *plan = NULL;
+    for (int i = 0; i < LARGE_TOKENS; i++)
+        labels[i] = i / 37;
+    large_initialize(&expected, 1);
+    expected.params.segments = &segments;
+    assert_int_equal(large_forward(&expected), ATTN_OK);
+    large_initialize(&l, 3);
+    assert_int_equal(attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params), ATTN_OK);
+    assert_int_equal(attn_plan_num_phases(plan), 1);
+    attn_plan_destroy(plan);
+    l.params.segments = &segments;
+    assert_int_equal(attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params), ATTN_OK);
+    assert_int_equal(attn_plan_num_phases(plan), 2);
+    const size_t size = attn_plan_workspace_size(plan);
+    void *workspace = malloc(size);
+    assert_non_null(workspace);
+    for (int nth = 1; nth <= 3; nth++) {
+        memset(workspace, 0xff, size);
+        memset(l.out_data, 0xff, sizeof l.out_data);
+        assert_int_equal(attn_plan_begin(plan, &l.q, &l.k, &l.v, &l.out, &l.params, workspace, size), ATTN_OK);
+        for (int ith = 3 - nth; ith >= 0; ith--)
+            assert_int_equal(attn_plan_run_share(plan, workspace, 0, ith, 4 - nth), ATTN_OK);
+        for (int ith = 0; ith < nth; ith++)
+            assert_int_equal(attn_plan_run_share(plan, workspace, 1, ith, nth), ATTN_OK);
+        assert_true(large_equal(&l, &expected));
+    }
+    free(workspace);
+    attn_plan_destroy(plan);
+}
+
 /** A number of threads that no process can have counts as the most there may be. */
 static void test_most_threads(void **state)
 {
@@ -337,7 +374,7 @@ struct thread {
     const struct large *expected;
     void *workspace;
     size_t size;
-    int ith, nth; /**< nth 0: runs whole plans, again and again */
+    int ith, nth;               /**< nth 0: runs whole plans, again and again */
     pthread_barrier_t *barrier; /**< between phases */
     int failures;
 };
@@ -437,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_other_data),       cmocka_unit_test(test_concurrent_runs),
         cmocka_unit_test(test_shares_of_a_pool), cmocka_unit_test(test_no_plan),
         cmocka_unit_test(test_one_check),        cmocka_unit_test(test_most_threads),
+        cmocka_unit_test(test_phases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,8 @@ static void test_limits(void **state)
 {
     (void)state;
     static struct large expected;
-    large_initialize(&expected, 1); /* nothing here starts a thread: a child of a process with threads would not, either */
+    large_initialize(&expected,
+                     1); /* nothing here starts a thread: a child of a process with threads would not, either */
     assert_int_equal(large_forward(&expected), ATTN_OK);
     for (int limit = 1; limit <= 6; limit++) {
         fflush(NULL);
