@@ -139,6 +139,7 @@ static int count_startable(int wanted)
     struct trial trials[2 * ATTN_MAX_THREADS];
     sigset_t all, before;
     int started = 0;
+    note_threads();
     sigfillset(&all); /* no handler of the program's should run on these */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_mutex_lock(&counting);
