@@ -5,31 +5,22 @@
  */
 #include "api/executor.h"
 
+#include "api/check.h"
 #include "api/environment.h"
 #include "api/error.h"
 #include "driver/threads.h"
-
-/* Bytes by which a later version's struct may be longer than ours. */
-#define MOST_BEHIND 4096
 
 attn_status attn_check_executor(const char *name, const attn_executor *executor)
 {
     if (!executor)
         return ATTN_OK;
-    const size_t size = executor->struct_size, ours = sizeof *executor;
-    if (size < ours || size - ours > MOST_BEHIND)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "%s->struct_size is %zu; expected %zu: start from attn_executor_default()", name, size, ours);
-    for (size_t i = ours; i < size; i++)
-        if (((const unsigned char *)executor)[i])
-            return attn_fail(ATTN_UNSUPPORTED,
-                             "%s->struct_size is %zu and a field behind the %zu bytes that version %s knows is set",
-                             name, size, ours, attn_version_string());
+    attn_executor known;
+    CHECK(attn_take_struct(name, &known, sizeof known, ATTN_FIRST_SIZE(attn_executor, user), executor));
     if (executor->num_threads < 1)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "%s->num_threads is %d; expected 1 or more", name,
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s.num_threads is %d; expected 1 or more", name,
                          executor->num_threads);
     if (!executor->run)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "%s->run is NULL; expected a function", name);
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s.run is NULL; expected a function", name);
     return ATTN_OK;
 }
 

@@ -57,7 +57,7 @@ static int make_layers(void **state)
     (void)state;
     static float w[D * D], v[D];
     attn_mha_config config = attn_mha_config_default();
-    attn_mha_weights weights = {0};
+    attn_mha_weights weights = attn_mha_weights_default();
     attn_alignment_config scaled = attn_alignment_config_default(), tanhs = scaled;
     for (int i = 0; i < D * D; i++)
         w[i] = (float)(i % 13 - 6) / 40.0f;
@@ -135,7 +135,7 @@ static void test_executors(void **state)
         own.executor = &none;
         memset(out_data, 0, sizeof out_data);
         assert_int_equal(forward(layer, out_data, &own, NULL, 0), ATTN_INVALID_ARGUMENT);
-        assert_true(says("params.executor->num_threads is 0"));
+        assert_true(says("params.executor.num_threads is 0"));
         assert_true(out_data[0] == 0.0f && out_data[T * D - 1] == 0.0f);
     }
 }
