@@ -4,11 +4,11 @@
  *
  * A server that answers many requests of one shape makes a plan once, keeps a
  * workspace, and runs without any allocation. If it has a thread pool of its
- * own it asks for shares instead of letting OpenMP start threads: here plain
- * POSIX threads stand for the pool. Each runs one share of the same call, and
- * the result is complete when all have returned. Neither the number of threads
- * nor who ran which share changes a bit of the result, which the program checks
- * against a simple call.
+ * own it runs shares instead of letting OpenMP start threads: here plain POSIX
+ * threads stand for the pool. attn_plan_begin() checks a request once; then each
+ * thread runs its share of one phase after the other, and waits for the others
+ * in between. Neither the number of threads nor who ran which share changes a
+ * bit of the result, which the program checks against a simple call.
  */
 #include <attn/attn.h>
 
@@ -23,11 +23,9 @@ enum { ELEMENTS = BATCH * HEADS * TOKENS * HEAD_DIM };
 /* What every share of one call has in common. */
 struct call {
     const attn_plan *plan;
-    const attn_tensor *q, *k, *v, *out;
-    const attn_params *params;
-    void *workspace;
-    size_t workspace_size;
+    void *workspace; /* prepared by attn_plan_begin() */
     int shares;
+    pthread_barrier_t *phase_end;
 };
 
 struct worker {
@@ -41,11 +39,14 @@ static void *run_share(void *argument)
 {
     struct worker *worker = argument;
     const struct call *call = worker->call;
-    worker->status = attn_plan_run_share(call->plan, call->q, call->k, call->v, call->out, call->params,
-                                         call->workspace, call->workspace_size, worker->index, call->shares);
-    if (worker->status != ATTN_OK) {
-        /* The sentence belongs to this thread, which is about to end: carry it home. */
-        snprintf(worker->error, sizeof worker->error, "%s", attn_last_error());
+    for (int phase = 0; phase < attn_plan_num_phases(call->plan); phase++) {
+        attn_status status = attn_plan_run_share(call->plan, call->workspace, phase, worker->index, call->shares);
+        if (status != ATTN_OK) {
+            /* The sentence belongs to this thread, which is about to end: carry it home. */
+            worker->status = status;
+            snprintf(worker->error, sizeof worker->error, "%s", attn_last_error());
+        }
+        pthread_barrier_wait(call->phase_end);
     }
     return NULL;
 }
@@ -54,16 +55,15 @@ static int run_on_threads(const struct call *call)
 {
     struct worker workers[THREADS];
     pthread_t threads[THREADS];
-    int started = 0, ok = 1;
-    for (; started < call->shares; started++) {
-        workers[started] = (struct worker){.call = call, .index = started};
-        if (pthread_create(&threads[started], NULL, run_share, &workers[started]) != 0) {
-            fprintf(stderr, "plan: thread %d could not be started\n", started);
-            ok = 0;
-            break;
+    int ok = 1;
+    for (int i = 0; i < call->shares; i++) {
+        workers[i] = (struct worker){.call = call, .index = i, .status = ATTN_OK};
+        if (pthread_create(&threads[i], NULL, run_share, &workers[i]) != 0) {
+            fprintf(stderr, "plan: thread %d could not be started\n", i);
+            exit(EXIT_FAILURE); /* those that run would wait for it */
         }
     }
-    for (int i = 0; i < started; i++) {
+    for (int i = 0; i < call->shares; i++) {
         pthread_join(threads[i], NULL);
         if (workers[i].status != ATTN_OK) {
             fprintf(stderr, "plan: share %d: %s\n", i, workers[i].error);
@@ -110,11 +110,15 @@ int main(void)
     attn_plan_describe(plan, text, sizeof text);
     printf("%s\n", text);
 
-    struct call call = {plan, &q, &k, &v, &out, &params, NULL, attn_plan_workspace_size(plan), THREADS};
+    pthread_barrier_t phase_end;
+    const size_t size = attn_plan_workspace_size(plan);
+    struct call call = {plan, malloc(size), attn_plan_num_threads(plan), &phase_end};
     int ok = 0;
-    call.workspace = malloc(call.workspace_size ? call.workspace_size : 1);
+    pthread_barrier_init(&phase_end, NULL, (unsigned)call.shares);
     if (call.workspace == NULL) {
-        fprintf(stderr, "plan: no memory for a workspace of %zu bytes\n", call.workspace_size);
+        fprintf(stderr, "plan: no memory for a workspace of %zu bytes\n", size);
+    } else if (attn_plan_begin(plan, &q, &k, &v, &out, &params, call.workspace, size) != ATTN_OK) {
+        fprintf(stderr, "plan: %s\n", attn_last_error());
     } else if (run_on_threads(&call)) {
         if (attn_forward(&q, &k, &v, &reference, &params) != ATTN_OK) {
             fprintf(stderr, "plan: %s\n", attn_last_error());
@@ -125,6 +129,7 @@ int main(void)
             ok = 1;
         }
     }
+    pthread_barrier_destroy(&phase_end);
     free(call.workspace);
     attn_plan_destroy(plan);
     return ok ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -35,8 +35,8 @@
  * attn_plan_create() checks shapes and chooses kernels and tiles once;
  * attn_plan_run() then runs in the caller's workspace without any allocation.
  * A plan is immutable: any number of threads may run it at once, each with a
- * workspace of its own. attn_plan_run_share() runs one thread's part of a plan
- * for callers that have a thread pool and want no OpenMP.
+ * workspace of its own. With attn_plan_begin() and attn_plan_run_share() a
+ * caller's own threads do the work, phase by phase.
  *
  * Semantics that differ between other libraries
  * ---------------------------------------------
@@ -61,14 +61,31 @@
  * Threads
  * -------
  * There is no mutable global state besides what is detected once (the
- * processor, the environment). All functions may be called from any number of
- * threads at once, and in a child process after fork(), where the work runs on
- * the calling thread alone if the parent had already started threads.
+ * processor, the environment) and the executor that attn_set_executor() sets.
+ * All functions may be called from any number of threads at once.
+ *
+ * Work runs on OpenMP's threads, or on those of a caller's executor
+ * (attn_executor), or on threads that run shares of a plan themselves. A library
+ * that was built without OpenMP has the last two, and without them works on the
+ * calling thread alone. No more than ATTN_MAX_THREADS take part in a call,
+ * and where the system lets the process start fewer, fewer do.
+ *
+ * All functions work in a child process after fork(). If the parent had several
+ * threads, or had run a call on several, the child works on the calling thread
+ * alone and without the process's executor, until it sets one of its own; what
+ * attn_params.executor names is used in any process.
+ *
+ * Stability
+ * ---------
+ * The comment of each function says since which version it exists. Functions are
+ * stable, that is kept with their meaning until the next major version, but for
+ * those that are called experimental there, which a minor version may change.
+ * Until 1.0 a minor version may still break something else, too; NEWS.md lists it.
  *
  * Environment (read once, at the first call; an unknown value gives one
  * warning on stderr)
  *  - ATTN_MAX_CPU_ISA=scalar|avx2|avx512|avx512_bf16|neon|neon_bf16 caps what ATTN_ISA_AUTO chooses.
- *  - ATTN_NUM_THREADS=N is the default of attn_params.num_threads.
+ *  - ATTN_NUM_THREADS=N is the default of attn_params.num_threads, also with an executor.
  *  - ATTN_VERBOSE=1 writes one line per call to stderr.
  */
 #ifndef ATTN_ATTN_H
@@ -80,6 +97,61 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---------------------------------------------------------------- threads -- */
+
+/** The most threads that take part in a call: larger values of num_threads count as this. */
+#define ATTN_MAX_THREADS 1024
+
+/**
+ * Threads of the caller's, for calls of both libraries: a thread pool, or the
+ * parallel loop of another framework.
+ *
+ * run() calls share(context, ith) once for each ith from 0 to shares - 1 and
+ * returns when all of these calls have returned. It may do so in any order, on
+ * any threads, several at once or all on one, the calling thread among them:
+ * no share waits for another. What a share wrote must be visible to whoever
+ * run() returns to. shares is 2 to num_threads; shorter work does not get here.
+ * A share calls neither run() nor anything of OpenMP.
+ *
+ * Calls of several threads call run() at once, unless the caller sees to it that
+ * they do not. Results have the same bits as with OpenMP.
+ *
+ * After fork() see "Threads" above: an executor that attn_params names is also
+ * used in a child, whose threads run() has to have started there.
+ */
+typedef struct attn_executor {
+    size_t struct_size; /**< sizeof(attn_executor) as the caller compiled it */
+    int num_threads;    /**< shares that run at once: the default of a call's num_threads, and its limit; 1 or more */
+    /** Runs all shares, see above. */
+    void (*run)(void *user, int shares, void (*share)(void *context, int ith), void *context);
+    void *user; /**< handed to run */
+} attn_executor;
+
+/** An executor with struct_size set and everything else zero; num_threads and run must be set. @since 0.1 */
+static inline attn_executor attn_executor_default(void)
+{
+    attn_executor e;
+    memset(&e, 0, sizeof e);
+    e.struct_size = sizeof e;
+    return e;
+}
+
+/**
+ * Sets the executor of all calls in this process, of libattn and of libattn_nn,
+ * that name none of their own; NULL: OpenMP again, as at the start.
+ *
+ * The struct is not copied: it must stay as it is until another one is set and
+ * all calls that began before have returned. May be called at any time and from
+ * any thread; calls that are under way keep the executor that they began with
+ * or take the new one for what they have not begun.
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_set_executor(const attn_executor *executor);
+
+/** Threads that a call with num_threads = 0 asks for now: ATTN_NUM_THREADS, else the num_threads of the process's
+ * executor, else OpenMP's own setting; 1 without OpenMP. @since 0.1 */
+ATTN_API int attn_default_num_threads(void);
 
 /* --------------------------------------------------------- the simple call -- */
 
@@ -109,76 +181,111 @@ extern "C" {
  * Hkv when Hq is not; with dk = 0 all scores are 0. Head sizes go up to 4096.
  *
  * @return ATTN_OK or an error; on an error nothing has been written.
+ * @since 0.1
  */
 ATTN_API attn_status attn_forward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                                   const attn_tensor *out, const attn_params *params);
 
 /**
- * Checks what attn_forward() checks, contents of arrays included, and nothing else: for callers that write elsewhere
- * first.
+ * Sets size to the bytes of workspace that attn_forward_in() can make use of for tensors of these shapes and types,
+ * whose data may be NULL.
+ * @since 0.1
  */
-ATTN_API attn_status attn_forward_check(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
-                                        const attn_tensor *out, const attn_params *params);
-
-/** Sets size to the bytes of workspace that attn_forward_in() needs for tensors of these shapes and types, whose data
- * may be NULL. */
 ATTN_API attn_status attn_forward_workspace_size(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                                                  const attn_tensor *out, const attn_params *params, size_t *size);
 
-/** attn_forward() in the caller's memory, of any alignment: allocates nothing. */
+/**
+ * attn_forward() in the caller's memory, of any alignment: allocates nothing.
+ *
+ * A size that attn_forward_workspace_size() has told for these shapes is always
+ * enough, whatever number of threads was in use then: where there are more now,
+ * as many take part as the workspace has room for. ATTN_WORKSPACE_TOO_SMALL: not
+ * enough for one.
+ * @since 0.1
+ */
 ATTN_API attn_status attn_forward_in(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                                      const attn_tensor *out, const attn_params *params, void *workspace,
                                      size_t workspace_size);
 
 /* ------------------------------------------------------------------- plans -- */
 
-/** An immutable choice of kernel, tiles and schedule for one shape and set of options. */
+/** An immutable choice of kernel, tiles and schedule for one shape and set of options. @since 0.1 */
 typedef struct attn_plan attn_plan;
 
 /**
  * Makes a plan. Only dtype and shape of the tensors and the options are kept;
  * data may be NULL and strides are not looked at. The caller destroys *plan.
  * On an error *plan is set to NULL.
+ * @since 0.1
  */
 ATTN_API attn_status attn_plan_create(attn_plan **plan, const attn_tensor *q, const attn_tensor *k,
                                       const attn_tensor *v, const attn_tensor *out, const attn_params *params);
 
-/** Frees a plan; NULL is allowed. */
+/** Frees a plan; NULL is allowed. @since 0.1 */
 ATTN_API void attn_plan_destroy(attn_plan *plan);
 
-/** The number of threads the plan was made for. */
+/** The number of threads the plan was made for, 1 to ATTN_MAX_THREADS; 0 for NULL. @since 0.1 */
 ATTN_API int attn_plan_num_threads(const attn_plan *plan);
 
-/** Bytes of workspace that attn_plan_run() and attn_plan_run_share() need; no alignment is asked of it. */
+/** Phases of a run, 1 or more (attn_plan_run_share()); 0 for NULL. @since 0.1, experimental */
+ATTN_API int attn_plan_num_phases(const attn_plan *plan);
+
+/** Bytes of workspace that a run needs; no alignment is asked of it. SIZE_MAX for NULL. @since 0.1 */
 ATTN_API size_t attn_plan_workspace_size(const attn_plan *plan);
 
 /**
  * Runs a plan. The tensors and params must have the dtypes, shapes and options
- * that the plan was made with (params->num_threads is not looked at); data,
- * strides and the contents of arrays and masks are this call's own. Allocates
- * nothing (OpenMP may, for its threads, at the first parallel call).
+ * that the plan was made with (params->num_threads is not looked at, and
+ * params->executor may be another one); data, strides and the contents of arrays
+ * and masks are this call's own. Allocates nothing (OpenMP may, for its threads,
+ * at the first parallel call).
  *
  * The workspace has at least attn_plan_workspace_size(plan) bytes and is not
  * shared with a concurrent call.
+ * @since 0.1
  */
 ATTN_API attn_status attn_plan_run(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k,
                                    const attn_tensor *v, const attn_tensor *out, const attn_params *params,
                                    void *workspace, size_t workspace_size);
 
 /**
- * Runs the share ith of nth of a plan on the calling thread, without OpenMP.
- * The call is complete when every share 0..nth-1 has returned ATTN_OK, in any
- * order or at once, all with the same arguments. nth is 1 to
- * attn_plan_num_threads(plan). The bits are those of attn_plan_run().
+ * Begins a run whose shares the caller's threads run: checks all that
+ * attn_plan_run() checks and keeps it in the workspace. Tensors and params may
+ * be gone when it returns; their data, and what params points to, structs and
+ * arrays alike, must stay as they are until the last share has returned. On an
+ * error nothing has been written but, perhaps, the workspace.
+ *
+ *     attn_plan_begin(plan, q, k, v, out, params, workspace, size);
+ *     for (phase = 0; phase < attn_plan_num_phases(plan); phase++) {
+ *         // on nth threads, ith = 0 to nth - 1:
+ *         attn_plan_run_share(plan, workspace, phase, ith, nth);
+ *         // wait for all of them
+ *     }
+ * @since 0.1, experimental
  */
-ATTN_API attn_status attn_plan_run_share(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k,
-                                         const attn_tensor *v, const attn_tensor *out, const attn_params *params,
-                                         void *workspace, size_t workspace_size, int ith, int nth);
+ATTN_API attn_status attn_plan_begin(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k,
+                                     const attn_tensor *v, const attn_tensor *out, const attn_params *params,
+                                     void *workspace, size_t workspace_size);
+
+/**
+ * Runs the share ith of nth of a phase on the calling thread, without OpenMP.
+ * A phase is complete when each of its shares 0..nth-1 has returned, in any order
+ * or at once; only then may a share of the next one begin. The run is complete
+ * with its last phase, and a further one takes another attn_plan_begin(). nth is
+ * 1 to attn_plan_num_threads(plan) and may differ from phase to phase. The bits
+ * are those of attn_plan_run().
+ *
+ * Arguments are all that is checked here: the share itself cannot fail.
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_plan_run_share(const attn_plan *plan, void *workspace, int phase, int ith, int nth);
 
 /**
  * Describes a plan in one line: instruction set, exp, tiles, tasks, threads and
  * why. Writes at most size bytes with the terminator to buffer and returns the
- * length the whole text has, as snprintf does.
+ * length the whole text has, as snprintf does. buffer may be NULL, which counts
+ * as a size of 0; the text of a plan that is NULL is empty.
+ * @since 0.1
  */
 ATTN_API size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size);
 
@@ -200,6 +307,7 @@ ATTN_API size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t s
  * @param out   (B, H, T, dv) f32, bf16 or f16; may be one of parts, must not otherwise overlap an input
  * @param lse   f32 (B, H, T, 1), or NULL; may be one of lses
  * @param num_threads as in attn_params
+ * @since 0.1
  */
 ATTN_API attn_status attn_merge(int64_t num_parts, const attn_tensor *parts, const attn_tensor *lses,
                                 const attn_tensor *out, const attn_tensor *lse, int num_threads);
@@ -218,22 +326,23 @@ ATTN_API attn_status attn_merge(int64_t num_parts, const attn_tensor *parts, con
  * @param head  query head, modulo 2^32
  * @param query index within the batch element or sequence, modulo 2^32
  * @param key   likewise, modulo 2^34
+ * @since 0.1
  */
 ATTN_API int attn_dropout_keeps(const attn_dropout *dropout, int64_t batch, int64_t head, int64_t query, int64_t key);
 
 /* ----------------------------------------------------------- the processor -- */
 
 /** The name of an instruction set as ATTN_MAX_CPU_ISA takes it, or "auto"; "unknown" for other values. Static storage.
- */
+ * @since 0.1 */
 ATTN_API const char *attn_isa_name(attn_isa isa);
-/** Whether kernels for isa are built in and this processor and its system can run them. The cap is not looked at. */
+/** Whether kernels for isa are built in and this processor and its system can run them. The cap is not looked at.
+ * @since 0.1 */
 ATTN_API int attn_isa_supported(attn_isa isa);
-/** What ATTN_ISA_AUTO stands for on this machine, with ATTN_MAX_CPU_ISA applied. */
+/** What ATTN_ISA_AUTO stands for on this machine, with ATTN_MAX_CPU_ISA applied. @since 0.1 */
 ATTN_API attn_isa attn_isa_active(void);
-/** Size in bytes of the data cache of level 1 to 3 that the system reports for one core, or 0 if unknown. */
+/** Size in bytes of the data cache of level 1 to 3 that the system reports for one core, or 0 if unknown.
+ * @since 0.1 */
 ATTN_API size_t attn_cache_size(int level);
-/** Threads a call with num_threads = 0 uses now. */
-ATTN_API int attn_default_num_threads(void);
 
 #ifdef __cplusplus
 }

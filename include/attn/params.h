@@ -257,6 +257,8 @@ typedef struct attn_score_tile {
  */
 typedef void attn_score_callback(const attn_score_tile *tile, void *user);
 
+struct attn_executor; /* in attn.h */
+
 /* ------------------------------------------------------------ attn_params -- */
 
 /**
@@ -334,7 +336,8 @@ typedef struct attn_params {
      */
     attn_qk qk;
     attn_isa isa;    /**< one that this processor lacks is ATTN_UNSUPPORTED */
-    int num_threads; /**< 0: ATTN_NUM_THREADS, else OpenMP's own setting */
+    int num_threads; /**< 0: ATTN_NUM_THREADS, else what the executor or OpenMP has; ATTN_MAX_THREADS at most */
+    const struct attn_executor *executor; /**< NULL: the process's (attn_set_executor()), else OpenMP */
     /**@}*/
 
     /** @name Reserved: refused with ATTN_UNSUPPORTED when set, until a version implements them */

@@ -62,9 +62,6 @@ ATTN_API const char *attn_status_string(attn_status status);
  */
 ATTN_API const char *attn_last_error(void);
 
-/** Makes a copy of sentence what attn_last_error() gives on this thread: for libraries on top of this one. */
-ATTN_API void attn_set_last_error(const char *sentence);
-
 /* --------------------------------------------------------------- tensors -- */
 
 /** Element types. The values are pinned. */

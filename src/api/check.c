@@ -9,6 +9,7 @@
 
 #include "api/environment.h"
 #include "api/error.h"
+#include "api/executor.h"
 #include "dispatch.h"
 
 #include <float.h>
@@ -118,7 +119,7 @@ static attn_status check_choices(const attn_params *p)
                              : "this processor has no int8 dot products");
     if (p->num_threads < 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_threads is %d; expected 0 or more", p->num_threads);
-    return ATTN_OK;
+    return attn_check_executor("params.executor", p->executor);
 }
 
 attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,

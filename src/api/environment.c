@@ -7,7 +7,6 @@
 #include "api/environment.h"
 
 #include "dispatch.h"
-#include "driver/driver.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -76,10 +75,4 @@ attn_isa attn_isa_active(void)
     const struct attn_demand demand = {.isa = attn_environment()->max_isa, .pairs = 1};
     attn_kernels_choose(&kernels, &demand);
     return kernels.isa;
-}
-
-int attn_default_num_threads(void)
-{
-    const int set = attn_environment()->num_threads;
-    return set ? set : attn_driver_max_threads();
 }

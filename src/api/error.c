@@ -23,11 +23,6 @@ attn_status attn_fail(attn_status status, const char *format, ...)
     return status;
 }
 
-void attn_set_last_error(const char *sentence)
-{
-    attn_fail(ATTN_OK, "%s", sentence);
-}
-
 const char *attn_last_error(void)
 {
     return last_error;

@@ -3,13 +3,16 @@
  * Plans, and the simple call, which makes one on its stack.
  *
  * A plan keeps the shapes, the options and the geometry chosen for them. A run
- * checks its own arguments in full, then that they are what was planned.
+ * checks its own arguments in full, then that they are what was planned, once:
+ * the checked problem lies in the workspace, where all shares find it.
  */
-#include "api/check.h"
+#include "api/call.h"
 #include "api/describe.h"
 #include "api/environment.h"
 #include "api/error.h"
+#include "api/executor.h"
 #include "dispatch.h"
+#include "driver/threads.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,9 +21,8 @@
 #include <time.h>
 
 struct attn_plan {
-    struct attn_problem problem; /**< shapes and options; its pointers are only compared with NULL */
+    struct attn_call call;       /**< shapes, options and geometry; its pointers are only compared with NULL */
     struct attn_planned planned; /**< what is needed of the structs behind them */
-    struct attn_geometry geometry;
 };
 
 static struct attn_kernels choose_kernels(const struct attn_problem *problem)
@@ -38,24 +40,64 @@ static struct attn_kernels choose_kernels(const struct attn_problem *problem)
     return kernels;
 }
 
-static void make_plan(struct attn_plan *plan, const struct attn_problem *problem)
+/* ------------------------------------------------------------- one call -- */
+
+/** The geometry for threads threads. */
+static void cut(struct attn_call *call, int threads)
 {
-    const attn_params *params = &problem->params;
-    plan->problem = *problem;
-    plan->planned = attn_planned_of(problem);
-    const struct attn_kernels kernels = choose_kernels(problem);
-    const int threads = params->num_threads ? params->num_threads : attn_default_num_threads();
-    plan->geometry = attn_geometry_of(&plan->problem, &kernels, threads);
+    const struct attn_kernels kernels = choose_kernels(&call->problem);
+    call->geometry = attn_geometry_of(&call->problem, &kernels, threads);
 }
 
-static size_t workspace_size(const struct attn_plan *plan)
+attn_status attn_call_make(struct attn_call *call, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                           const attn_tensor *out, const attn_params *params, enum check_depth depth)
 {
-    return plan->geometry.shared_size + (size_t)plan->geometry.threads * plan->geometry.scratch_size + ATTN_ALIGN;
+    CHECK(attn_check(&call->problem, q, k, v, out, params, depth));
+    /* Nobody else can join: scratch for those threads alone that start. */
+    const attn_params *p = &call->problem.params;
+    const int asked = attn_threads_asked(p->executor, p->num_threads);
+    const int most = attn_most_threads(attn_executor_of(p->executor));
+    cut(call, asked < most ? asked : most);
+    call->geometry.threads = call->geometry.parallel;
+    return ATTN_OK;
 }
 
-static void *align(void *p)
+size_t attn_call_size(const struct attn_call *call)
 {
-    return (void *)(((uintptr_t)p + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN);
+    return attn_run_size(&call->geometry, call->geometry.threads);
+}
+
+/** Fewer queries in a block, as many threads would have them, take less scratch. */
+static struct attn_geometry smaller(const struct attn_call *call, int threads)
+{
+    return attn_geometry_of(&call->problem, &call->geometry.kernels, threads);
+}
+
+size_t attn_call_least_size(const struct attn_call *call)
+{
+    const struct attn_geometry least = smaller(call, ATTN_MAX_THREADS);
+    const size_t size = attn_run_size(&least, 1), own = attn_run_size(&call->geometry, 1);
+    return size < own ? size : own;
+}
+
+/**
+ * Cuts a call to what a workspace of size bytes has room for. The size was perhaps asked for where there were fewer
+ * threads, or more, and blocks of queries had other sizes. Returns whether there is room for one thread.
+ */
+static int fit(const struct attn_call *call, size_t size, struct attn_geometry *geometry)
+{
+    *geometry = call->geometry;
+    for (int threads = call->geometry.parallel; attn_run_size(geometry, 1) > size; *geometry = smaller(call, threads)) {
+        if (threads == ATTN_MAX_THREADS)
+            return 0;
+        threads = threads < ATTN_MAX_THREADS / 2 ? 2 * threads : ATTN_MAX_THREADS;
+    }
+    const size_t room = (size - attn_run_size(geometry, 0)) / geometry->scratch_size;
+    geometry->parallel = call->geometry.parallel;
+    if (room < (size_t)geometry->parallel)
+        geometry->parallel = (int)room;
+    geometry->threads = geometry->parallel;
+    return 1;
 }
 
 static double milliseconds(void)
@@ -65,24 +107,69 @@ static double milliseconds(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/** The threads' scratch memory, behind what they share. */
-static void *scratch_of(const struct attn_plan *plan, void *workspace)
+/** Runs all phases of what has begun. */
+static void execute(struct attn_run *run)
 {
-    return (char *)align(workspace) + plan->geometry.shared_size;
-}
-
-static void execute(const struct attn_plan *plan, struct attn_problem *problem, void *workspace)
-{
-    const double start = attn_environment()->verbose ? milliseconds() : 0.0;
-    attn_summarise_labels(problem, plan->geometry.key_block, align(workspace));
-    attn_run_parallel(problem, &plan->geometry, scratch_of(plan, workspace));
-    if (!attn_environment()->verbose)
+    if (!attn_environment()->verbose) {
+        attn_run_parallel(run);
         return;
+    }
     char text[512];
+    const double start = milliseconds();
+    attn_run_parallel(run);
     const double time = milliseconds() - start;
-    attn_plan_describe(plan, text, sizeof text);
+    attn_describe(&run->problem, run->geometry, text, sizeof text);
     fprintf(stderr, "attn: %s, %.3f ms\n", text, time);
 }
+
+attn_status attn_call_run(const struct attn_call *call, void *workspace, size_t size)
+{
+    struct attn_geometry geometry;
+    if (!workspace)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", attn_call_size(call));
+    if (!fit(call, size, &geometry))
+        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size,
+                         attn_call_least_size(call));
+    execute(attn_run_begin(workspace, &call->problem, &geometry));
+    return ATTN_OK;
+}
+
+/* --------------------------------------------------------- the simple call -- */
+
+attn_status attn_forward_workspace_size(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                        const attn_tensor *out, const attn_params *params, size_t *size)
+{
+    struct attn_call call;
+    if (!size)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "size is NULL; expected where to put the number of bytes");
+    CHECK(attn_call_make(&call, q, k, v, out, params, CHECK_SHAPES));
+    *size = attn_call_size(&call);
+    return ATTN_OK;
+}
+
+attn_status attn_forward_in(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                            const attn_params *params, void *workspace, size_t size)
+{
+    struct attn_call call;
+    CHECK(attn_call_make(&call, q, k, v, out, params, CHECK_ALL));
+    return attn_call_run(&call, workspace, size);
+}
+
+attn_status attn_forward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                         const attn_params *params)
+{
+    struct attn_call call;
+    CHECK(attn_call_make(&call, q, k, v, out, params, CHECK_ALL));
+    const size_t size = attn_call_size(&call);
+    void *workspace = malloc(size);
+    if (!workspace)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a workspace of %zu bytes", size);
+    const attn_status status = attn_call_run(&call, workspace, size);
+    free(workspace);
+    return status;
+}
+
+/* ------------------------------------------------------------------- plans -- */
 
 attn_status attn_plan_create(attn_plan **plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                              const attn_tensor *out, const attn_params *params)
@@ -91,13 +178,13 @@ attn_status attn_plan_create(attn_plan **plan, const attn_tensor *q, const attn_
         return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected the address of a pointer");
     *plan = NULL;
     struct attn_problem problem;
-    const attn_status status = attn_check(&problem, q, k, v, out, params, CHECK_SHAPES);
-    if (status)
-        return status;
+    CHECK(attn_check(&problem, q, k, v, out, params, CHECK_SHAPES));
     struct attn_plan *made = malloc(sizeof *made);
     if (!made)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a plan of %zu bytes", sizeof *made);
-    make_plan(made, &problem);
+    made->call.problem = problem;
+    made->planned = attn_planned_of(&problem);
+    cut(&made->call, attn_threads_asked(problem.params.executor, problem.params.num_threads));
     *plan = made;
     return ATTN_OK;
 }
@@ -109,132 +196,72 @@ void attn_plan_destroy(attn_plan *plan)
 
 int attn_plan_num_threads(const attn_plan *plan)
 {
-    return plan->geometry.threads;
+    return plan ? plan->call.geometry.threads : 0;
+}
+
+int attn_plan_num_phases(const attn_plan *plan)
+{
+    return plan ? plan->call.geometry.num_phases : 0;
 }
 
 size_t attn_plan_workspace_size(const attn_plan *plan)
 {
-    return workspace_size(plan);
+    return plan ? attn_call_size(&plan->call) : SIZE_MAX;
 }
 
-/** The checks that both ways of running a plan share. */
-static attn_status check_run(const attn_plan *plan, struct attn_problem *problem, const attn_tensor *q,
-                             const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
-                             const attn_params *params, const void *workspace, size_t size)
+size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size)
 {
+    if (!buffer)
+        size = 0;
+    if (plan)
+        return attn_describe(&plan->call.problem, &plan->call.geometry, buffer, size);
+    if (size > 0)
+        buffer[0] = '\0';
+    return 0;
+}
+
+attn_status attn_plan_begin(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                            const attn_tensor *out, const attn_params *params, void *workspace, size_t size)
+{
+    struct attn_problem problem;
     if (!plan)
         return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_plan_create()");
-    attn_status status = attn_check(problem, q, k, v, out, params, CHECK_ALL);
-    if (!status)
-        status = attn_check_planned(problem, &plan->problem, &plan->planned);
-    if (status)
-        return status;
+    const size_t needed = attn_plan_workspace_size(plan);
+    CHECK(attn_check(&problem, q, k, v, out, params, CHECK_ALL));
+    CHECK(attn_check_planned(&problem, &plan->call.problem, &plan->planned));
     if (!workspace)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", workspace_size(plan));
-    if (size < workspace_size(plan))
-        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size,
-                         workspace_size(plan));
+        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", needed);
+    if (size < needed)
+        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size, needed);
+    attn_run_begin(workspace, &problem, &plan->call.geometry)->owner = plan;
     return ATTN_OK;
 }
 
 attn_status attn_plan_run(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                           const attn_tensor *out, const attn_params *params, void *workspace, size_t size)
 {
-    struct attn_problem problem;
-    const attn_status status = check_run(plan, &problem, q, k, v, out, params, workspace, size);
-    if (!status)
-        execute(plan, &problem, workspace);
-    return status;
+    CHECK(attn_plan_begin(plan, q, k, v, out, params, workspace, size));
+    execute(attn_run_in(workspace));
+    return ATTN_OK;
 }
 
-attn_status attn_plan_run_share(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
-                                const attn_tensor *out, const attn_params *params, void *workspace, size_t size,
-                                int ith, int nth)
+attn_status attn_plan_run_share(const attn_plan *plan, void *workspace, int phase, int ith, int nth)
 {
-    struct attn_problem problem;
-    const attn_status status = check_run(plan, &problem, q, k, v, out, params, workspace, size);
-    if (status)
-        return status;
-    const struct attn_geometry *geometry = &plan->geometry;
+    if (!plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_plan_create()");
+    const struct attn_geometry *geometry = &plan->call.geometry;
+    if (!workspace || attn_run_in(workspace)->owner != plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "workspace is %s; expected one that attn_plan_begin() has prepared for "
+                         "this plan",
+                         workspace ? "not prepared" : "NULL");
+    if (phase < 0 || phase >= geometry->num_phases)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "phase is %d; expected 0 to %d", phase, geometry->num_phases - 1);
     if (nth < 1 || nth > geometry->threads)
         return attn_fail(ATTN_INVALID_ARGUMENT, "nth is %d; expected 1 to %d, the threads of the plan", nth,
                          geometry->threads);
     if (ith < 0 || ith >= nth)
         return attn_fail(ATTN_INVALID_ARGUMENT, "ith is %d; expected 0 to %d", ith, nth - 1);
-    attn_summarise_labels(&problem, geometry->key_block, align(workspace));
-    void *scratch = (char *)scratch_of(plan, workspace) + (size_t)ith * geometry->scratch_size;
-    for (int64_t task = ith; task < geometry->tasks; task += nth)
-        attn_run_task(&problem, geometry, task, scratch);
-    return ATTN_OK;
-}
-
-size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size)
-{
-    return attn_describe(&plan->problem, &plan->geometry, buffer, size);
-}
-
-/* ------------------------------------------------------- without a plan -- */
-
-/** A plan on the caller's stack. Nobody else can join: scratch for those threads that start. */
-static void make_own_plan(struct attn_plan *plan, const struct attn_problem *problem)
-{
-    make_plan(plan, problem);
-    plan->geometry.threads = plan->geometry.parallel;
-}
-
-attn_status attn_forward_check(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
-                               const attn_params *params)
-{
-    struct attn_problem problem;
-    return attn_check(&problem, q, k, v, out, params, CHECK_ALL);
-}
-
-attn_status attn_forward_workspace_size(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
-                                        const attn_tensor *out, const attn_params *params, size_t *size)
-{
-    struct attn_plan plan;
-    struct attn_problem problem;
-    if (!size)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "size is NULL; expected where to put the number of bytes");
-    const attn_status status = attn_check(&problem, q, k, v, out, params, CHECK_SHAPES);
-    if (status)
-        return status;
-    make_own_plan(&plan, &problem);
-    *size = workspace_size(&plan);
-    return ATTN_OK;
-}
-
-attn_status attn_forward_in(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
-                            const attn_params *params, void *workspace, size_t size)
-{
-    struct attn_plan plan;
-    struct attn_problem problem;
-    const attn_status status = attn_check(&problem, q, k, v, out, params, CHECK_ALL);
-    if (status)
-        return status;
-    make_own_plan(&plan, &problem);
-    if (!workspace)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", workspace_size(&plan));
-    if (size < workspace_size(&plan))
-        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size,
-                         workspace_size(&plan));
-    execute(&plan, &problem, workspace);
-    return ATTN_OK;
-}
-
-attn_status attn_forward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
-                         const attn_params *params)
-{
-    struct attn_plan plan;
-    struct attn_problem problem;
-    const attn_status status = attn_check(&problem, q, k, v, out, params, CHECK_ALL);
-    if (status)
-        return status;
-    make_own_plan(&plan, &problem);
-    void *workspace = malloc(workspace_size(&plan));
-    if (!workspace)
-        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a workspace of %zu bytes", workspace_size(&plan));
-    execute(&plan, &problem, workspace);
-    free(workspace);
+    attn_run_share(attn_run_in(workspace), phase, ith);
     return ATTN_OK;
 }

@@ -13,6 +13,8 @@
 #include "driver/ranges.h"
 #include "pass/work.h"
 
+#include <stdatomic.h>
+
 /** A request whose arguments have all been checked; params is the caller's, completed. */
 struct attn_problem {
     attn_tensor q, k, v, out;
@@ -21,7 +23,7 @@ struct attn_problem {
     int64_t num_sequences;                    /**< the batch, or the sequences of a ragged one */
     attn_tensor mask, lse, weights, key_sums; /**< copies; data NULL when absent */
     attn_tensor rope_q, rope_k, rel_k, rel_q; /**< the same, of rope and disentangled */
-    const struct attn_label_range *labels;    /**< what attn_summarise_labels() has made; NULL without documents */
+    struct attn_label_range *labels; /**< once it runs: what attn_summarise_labels() makes; NULL without documents */
 };
 
 /** A sequence: a batch element, or one of a ragged batch. */
@@ -34,6 +36,19 @@ struct attn_sequence {
 
 /** Sequence s of a problem whose arrays are right. */
 struct attn_sequence attn_sequence_of(const struct attn_problem *problem, int64_t s);
+
+struct attn_geometry;
+
+/** Phases that a call may have. */
+#define ATTN_MAX_PHASES 4
+
+/** Tasks that may run in any order or at once, after all tasks of the phase before. */
+struct attn_phase {
+    int64_t tasks;
+    int parallel; /**< threads that are worth starting */
+    void (*run_task)(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t task,
+                     void *scratch); /**< in a thread's scratch */
+};
 
 /** How a problem's shape is cut, decided once per plan. */
 struct attn_geometry {
@@ -48,11 +63,14 @@ struct attn_geometry {
     int parallel;        /**< of these, how many are worth starting */
     int key_block;       /**< keys per step */
     size_t scratch_size; /**< bytes a thread, a multiple of ATTN_ALIGN */
-    size_t shared_size;  /**< bytes that all threads share, a multiple of ATTN_ALIGN */
+    size_t shared_size;  /**< bytes that phases hand on, a multiple of ATTN_ALIGN */
+    int num_phases;
+    struct attn_phase phases[ATTN_MAX_PHASES];
 };
 
-/** Bytes of working memory that one thread may use. */
-#define ATTN_SCRATCH_LIMIT ((size_t)2 << 20)
+/** Bytes of working memory that one thread may use: with what a run keeps besides, a call has no more than 2 MiB a
+ * thread. */
+#define ATTN_SCRATCH_LIMIT (((size_t)2 << 20) - 4096)
 
 /** Cuts a problem for at most threads threads. Looks at shapes and at which outputs are wanted, not at data. */
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
@@ -64,8 +82,10 @@ int attn_writes_anything(const struct attn_problem *problem);
 /** Bytes that attn_summarise_labels() needs, a multiple of ATTN_ALIGN; 0 without documents. */
 size_t attn_labels_size(const struct attn_problem *problem, int key_block);
 
-/** Looks at the documents' labels of all keys once, so that no task has to: sets problem->labels, in memory. */
-void attn_summarise_labels(struct attn_problem *problem, int key_block, void *memory);
+/** A task of the first phase, if there are documents: looks at the labels of all keys of a sequence once, so that no
+ * task of the next phase has to. */
+void attn_summarise_labels(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t s,
+                           void *scratch);
 
 /** Points a view to the summary of sequence s. */
 void attn_view_labels(const struct attn_problem *problem, int64_t s, int key_block, struct attn_view *view);
@@ -81,8 +101,32 @@ void attn_run_block(const struct attn_problem *problem, const struct attn_geomet
 void attn_run_task(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t task,
                    void *scratch);
 
-/** Runs all tasks on OpenMP threads; scratch is geometry->threads times scratch_size bytes. */
-void attn_run_parallel(const struct attn_problem *problem, const struct attn_geometry *geometry, void *scratch);
+/** A checked call at work, at the start of its workspace. */
+struct attn_run {
+    const void *owner;           /**< of whoever has begun it, to be known again; NULL: not begun */
+    struct attn_problem problem; /**< the arrays that params point to are the caller's */
+    const struct attn_geometry *geometry;
+    char *scratch; /**< scratch_size bytes a thread */
+    struct {
+        _Alignas(ATTN_ALIGN) atomic_llong task; /**< the next one to be handed out; all threads write here */
+    } next[ATTN_MAX_PHASES];
+};
+
+/** Bytes of a workspace, of any alignment, for so many threads. */
+size_t attn_run_size(const struct attn_geometry *geometry, int threads);
+
+/** Lays a run out in a workspace; geometry has to outlive it. */
+struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *problem,
+                                const struct attn_geometry *geometry);
+
+/** Where attn_run_begin() has put it. */
+struct attn_run *attn_run_in(void *workspace);
+
+/** Runs tasks of a phase that nobody else has, in the scratch of thread ith, until there are none. */
+void attn_run_share(struct attn_run *run, int phase, int ith);
+
+/** Runs all phases on geometry->parallel threads or fewer. */
+void attn_run_parallel(struct attn_run *run);
 
 /** out = the rows of x, turned by those of table. Everything has been checked. */
 void attn_rotate(const struct attn_kernels *kernels, const attn_tensor *x, const attn_tensor *table,

@@ -5,13 +5,11 @@
  */
 #include "driver/driver.h"
 
+#include "driver/threads.h"
 #include "pass/scratch.h"
 
 /* Tasks a thread should find, so that the last one to finish is not waited for long. */
 #define TASKS_PER_THREAD 16
-
-/* Multiply-adds that are worth a thread: waking one costs some microseconds. */
-#define WORK_PER_THREAD (512.0 * 1024)
 
 /**
  * Whether global queries are taken out of their strips, into one of their own. What follows from the distance, counts
@@ -84,6 +82,13 @@ int attn_writes_anything(const struct attn_problem *problem)
            has_elements(&problem->key_sums);
 }
 
+static void add_phase(struct attn_geometry *geometry, int64_t tasks, int parallel,
+                      void (*run_task)(const struct attn_problem *problem, const struct attn_geometry *geometry,
+                                       int64_t task, void *scratch))
+{
+    geometry->phases[geometry->num_phases++] = (struct attn_phase){tasks, parallel, run_task};
+}
+
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
                                       int threads)
 {
@@ -101,8 +106,7 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
     int64_t per_task = per_block / unit_strips;
 
     const double work = (double)(heads * tq) * (double)problem->k.shape[2] * (double)(dk + dv);
-    int parallel = work / WORK_PER_THREAD < threads ? (int)(work / WORK_PER_THREAD) : threads;
-    parallel = parallel < 1 ? 1 : parallel;
+    const int parallel = attn_threads_worth(work, ATTN_WORTH_ATTENTION, threads);
     const int64_t wanted = (int64_t)TASKS_PER_THREAD * parallel;
     while (per_task > 1 && parallel > 1 && heads * ((units + per_task - 1) / per_task) < wanted)
         per_task--;
@@ -124,5 +128,11 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
     geometry.key_block = (int)scratch_shape(problem, kernels, per_task * unit_strips).key_block;
     geometry.scratch_size = scratch_size(problem, kernels, per_task * unit_strips);
     geometry.shared_size = attn_labels_size(problem, geometry.key_block);
+    if (geometry.shared_size > 0) {
+        const double labels = (double)problem->q.shape[0] * (double)problem->k.shape[2];
+        add_phase(&geometry, problem->num_sequences, attn_threads_worth(labels, ATTN_WORTH_COPY, threads),
+                  attn_summarise_labels);
+    }
+    add_phase(&geometry, geometry.tasks, geometry.parallel, attn_run_task);
     return geometry;
 }

@@ -72,30 +72,25 @@ static struct attn_label_range range_of_ranges(const struct attn_label_range *ra
     return range;
 }
 
-void attn_summarise_labels(struct attn_problem *problem, int key_block, void *memory)
+void attn_summarise_labels(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t s,
+                           void *scratch)
 {
-    struct attn_label_range *level_start = memory;
-    int64_t size = key_block;
-    problem->labels = NULL;
-    if (!problem->params.segments || !attn_writes_anything(problem))
-        return;
-    problem->labels = memory;
-    const struct attn_label_range *below = NULL;
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    const int64_t keys = sequence.end - sequence.begin;
+    const int32_t *labels =
+        problem->params.segments->k + sequence.batch * problem->k.shape[2] + sequence.k_first + sequence.begin;
+    struct attn_label_range *level_start = problem->labels, *below = NULL;
+    int64_t size = geometry->key_block;
+    (void)scratch;
     for (int level = 0;; level++, size *= 8) {
-        for (int64_t s = 0; s < problem->num_sequences; s++) {
-            const struct attn_sequence sequence = attn_sequence_of(problem, s);
-            const int32_t *labels =
-                problem->params.segments->k + sequence.batch * problem->k.shape[2] + sequence.k_first + sequence.begin;
-            const int64_t keys = sequence.end - sequence.begin;
-            struct attn_label_range *to = level_start + place_of(problem, &sequence, s, size);
-            const struct attn_label_range *from = level ? below + place_of(problem, &sequence, s, size / 8) : NULL;
-            for (int64_t first = 0; first < keys; first += size, to++) {
-                const int64_t n = keys - first < size ? keys - first : size, below_size = size / 8;
-                *to = level == 0 ? range_of_labels(labels + first, n)
-                                 : range_of_ranges(from + first / below_size, (n + below_size - 1) / below_size);
-            }
+        struct attn_label_range *const level_ranges = level_start + place_of(problem, &sequence, s, size);
+        for (int64_t first = 0; first < keys; first += size) {
+            const int64_t n = keys - first < size ? keys - first : size, below_size = size / 8;
+            level_ranges[first / size] =
+                level == 0 ? range_of_labels(labels + first, n)
+                           : range_of_ranges(below + first / below_size, (n + below_size - 1) / below_size);
         }
-        below = level_start;
+        below = level_ranges;
         level_start += level_entries(problem, size);
         if (is_last_level(problem, level, size))
             break;

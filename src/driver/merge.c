@@ -6,8 +6,7 @@
  */
 #include "driver/driver.h"
 
-/* Elements read that are worth a thread: the time of a merge is that of its memory, and waking costs microseconds. */
-#define ELEMENTS_PER_THREAD (64.0 * 1024)
+#include "driver/threads.h"
 
 struct merge {
     const struct attn_kernels *kernels;
@@ -28,6 +27,6 @@ void attn_run_merge(const struct attn_kernels *kernels, const struct attn_merge_
     const struct merge context = {kernels, merge};
     /* An exponential and a logarithm per row and part take about as long as some channels. */
     const double per_row = (double)merge->num_parts * ((double)merge->out->shape[3] + 16);
-    const double wanted = per_row * (double)merge->num_rows / ELEMENTS_PER_THREAD;
-    attn_run_ranges(merge->num_rows, wanted < threads ? (int)wanted : threads, merge_range, &context);
+    attn_run_ranges(merge->num_rows, attn_threads_worth(per_row * (double)merge->num_rows, ATTN_WORTH_COPY, threads),
+                    merge_range, &context);
 }

@@ -1,26 +1,79 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs the tasks of a call on OpenMP threads. They are handed out one at a time,
- * as cores are shared and uneven; which thread computes a task changes no bit
- * of it.
+ * Runs the phases of a call, and the tasks of each on threads. Tasks are handed
+ * out one at a time, as cores are shared and uneven; which thread computes a
+ * task changes no bit of it.
+ *
+ * What all threads share lies in the workspace, so that a caller's own threads
+ * need nothing but that:
+ *
+ *     struct attn_run | shared_size bytes of the phases | scratch of thread 0 | thread 1 | ...
  */
 #include "driver/driver.h"
 
-#include <omp.h>
+#include "driver/threads.h"
 
-void attn_run_parallel(const struct attn_problem *problem, const struct attn_geometry *geometry, void *scratch)
+static size_t rounded_up(size_t size)
 {
-    if (geometry->parallel == 1 || attn_forked_from_threads()) {
-        for (int64_t task = 0; task < geometry->tasks; task++)
-            attn_run_task(problem, geometry, task, scratch);
-        return;
-    }
-    attn_note_threads();
-#pragma omp parallel num_threads(geometry->parallel)
-    {
-        void *own = (char *)scratch + (size_t)omp_get_thread_num() * geometry->scratch_size;
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t task = 0; task < geometry->tasks; task++)
-            attn_run_task(problem, geometry, task, own);
+    return (size + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+}
+
+size_t attn_run_size(const struct attn_geometry *geometry, int threads)
+{
+    return ATTN_ALIGN - 1 + rounded_up(sizeof(struct attn_run)) + rounded_up(geometry->shared_size) +
+           (size_t)threads * geometry->scratch_size;
+}
+
+struct attn_run *attn_run_in(void *workspace)
+{
+    return (struct attn_run *)(((uintptr_t)workspace + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN);
+}
+
+struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *problem,
+                                const struct attn_geometry *geometry)
+{
+    struct attn_run *run = attn_run_in(workspace);
+    char *shared = (char *)run + rounded_up(sizeof *run);
+    run->problem = *problem;
+    run->problem.labels = geometry->shared_size > 0 ? (struct attn_label_range *)shared : NULL;
+    run->geometry = geometry;
+    run->scratch = shared + rounded_up(geometry->shared_size);
+    run->owner = NULL;
+    for (int phase = 0; phase < geometry->num_phases; phase++)
+        atomic_init(&run->next[phase].task, 0);
+    return run;
+}
+
+void attn_run_share(struct attn_run *run, int phase, int ith)
+{
+    const struct attn_geometry *geometry = run->geometry;
+    const struct attn_phase *what = &geometry->phases[phase];
+    void *scratch = run->scratch + (size_t)ith * geometry->scratch_size;
+    for (int64_t task;
+         (task = atomic_fetch_add_explicit(&run->next[phase].task, 1, memory_order_relaxed)) < what->tasks;)
+        what->run_task(&run->problem, geometry, task, scratch);
+}
+
+/** A phase of a run. */
+struct step {
+    struct attn_run *run;
+    int phase;
+};
+
+static void run_share(void *context, int ith)
+{
+    const struct step *step = context;
+    attn_run_share(step->run, step->phase, ith);
+}
+
+void attn_run_parallel(struct attn_run *run)
+{
+    const struct attn_geometry *geometry = run->geometry;
+    for (int phase = 0; phase < geometry->num_phases; phase++) {
+        const struct attn_phase *what = &geometry->phases[phase];
+        int threads = what->parallel < geometry->parallel ? what->parallel : geometry->parallel;
+        threads = what->tasks < threads ? (int)what->tasks : threads;
+        const struct attn_team team = attn_team_of(run->problem.params.executor, threads);
+        attn_run_shares(&team, run_share, &(struct step){run, phase});
     }
 }

@@ -12,11 +12,10 @@
  */
 #include "driver/driver.h"
 
+#include "driver/threads.h"
+
 /* Rows of a piece, so that there are enough pieces for any number of threads. */
 #define ROWS 64
-
-/* Channels that are worth a thread: waking one costs some microseconds. */
-#define WORK_PER_THREAD (64.0 * 1024)
 
 struct rotation {
     const struct attn_kernels *kernels;
@@ -90,6 +89,7 @@ void attn_rotate(const struct attn_kernels *kernels, const attn_tensor *x, const
         r.table.stride[0] = r.table.stride[1] = r.table.stride[2] = 0;
     }
     r.blocks = (r.x.shape[2] + ROWS - 1) / ROWS;
-    const double work = (double)(x->shape[0] * heads) * (double)tokens * (double)x->shape[3] / WORK_PER_THREAD;
-    attn_run_ranges(x->shape[0] * r.blocks * r.x.shape[1], work < threads ? (int)work : threads, rotate_pieces, &r);
+    const double work = (double)(x->shape[0] * heads) * (double)tokens * (double)x->shape[3];
+    attn_run_ranges(x->shape[0] * r.blocks * r.x.shape[1], attn_threads_worth(work, ATTN_WORTH_COPY, threads),
+                    rotate_pieces, &r);
 }

@@ -21,6 +21,5 @@ attn_status io_fail(attn_status status, const char *format, ...)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = '?';
     }
-    attn_set_last_error(sentence);
-    return status;
+    return attn_fail(status, "%s", sentence);
 }

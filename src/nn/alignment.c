@@ -6,7 +6,10 @@
  */
 #include "nn/alignment.h"
 
+#include "api/call.h"
+#include "api/executor.h"
 #include "driver/ranges.h"
+#include "driver/threads.h"
 #include "nn/check.h"
 #include "nn/linear.h"
 #include "nn/memory.h"
@@ -212,10 +215,10 @@ size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t ba
     projected.shape[2] = v.shape[2] = k_tokens;
     v.shape[3] = out.shape[3] = d_value;
     attn_params p;
-    size_t size;
-    if (take_params(&p, alignment, params) || attn_forward_workspace_size(&q, &projected, &v, &out, &p, &size))
+    struct attn_call core;
+    if (take_params(&p, alignment, params) || attn_call_make(&core, &q, &projected, &v, &out, &p, CHECK_SHAPES))
         return SIZE_MAX;
-    nn_take_bytes(&arena, size);
+    nn_take_bytes(&arena, attn_call_size(&core));
     return nn_arena_size(&arena);
 }
 
@@ -239,11 +242,14 @@ static attn_status forward_core(const attn_tensor *q, const attn_tensor *project
 {
     struct nn_workspace memory;
     struct nn_arena measured = {0};
-    size_t size;
-    CHECK(attn_forward_workspace_size(q, projected, v, out, params, &size));
-    nn_take_bytes(&measured, size);
+    struct attn_call core;
+    CHECK(attn_call_make(&core, q, projected, v, out, params, CHECK_ALL));
+    size_t size = attn_call_size(&core);
+    const size_t least = attn_call_least_size(&core);
+    nn_take_workspace(&measured, &size, least);
     CHECK(nn_workspace_open(&memory, workspace, workspace_size, &measured));
-    const attn_status status = attn_forward_in(q, projected, v, out, params, nn_take_bytes(&memory.arena, size), size);
+    void *piece = nn_take_workspace(&memory.arena, &size, least);
+    const attn_status status = attn_call_run(&core, piece, size);
     nn_workspace_close(&memory);
     return status;
 }
@@ -282,7 +288,11 @@ attn_status attn_alignment_forward(const attn_alignment *alignment, const attn_t
     CHECK(check_operands(alignment, q, projected, v, out));
     attn_params p;
     CHECK(take_params(&p, alignment, params));
-    return alignment->score == ATTN_SCORE_ADDITIVE
-               ? forward_additive(alignment, q, projected, v, out, &p, workspace, workspace_size)
-               : forward_core(q, projected, v, out, &p, workspace, workspace_size);
+    if (alignment->score != ATTN_SCORE_ADDITIVE)
+        return forward_core(q, projected, v, out, &p, workspace, workspace_size);
+    CHECK(attn_check_executor("params.executor", p.executor));
+    const attn_executor *before = attn_executor_enter(p.executor);
+    const attn_status status = forward_additive(alignment, q, projected, v, out, &p, workspace, workspace_size);
+    attn_executor_leave(before);
+    return status;
 }

@@ -4,6 +4,7 @@
  */
 #include "nn/check.h"
 
+#include "driver/threads.h"
 #include "simd/half.h"
 
 #include <inttypes.h>
@@ -116,14 +117,10 @@ attn_status nn_check_ids(const int32_t *ids, int64_t first, int64_t end, int64_t
     return ATTN_OK;
 }
 
-/* Operations that are worth a thread: waking one costs some microseconds. */
-#define OPERATIONS_PER_THREAD 250e3
-
 int nn_threads(int num_threads, double operations)
 {
-    const int most = num_threads ? num_threads : attn_default_num_threads();
-    const double worth = 1 + operations / OPERATIONS_PER_THREAD;
-    return worth < most ? (int)worth : most;
+    return attn_threads_worth(operations + ATTN_WORTH_LAYER, ATTN_WORTH_LAYER,
+                              num_threads ? num_threads : attn_default_num_threads());
 }
 
 float nn_weight_at(const attn_tensor *t, int64_t row, int64_t column)

@@ -19,6 +19,8 @@
 struct nn_arena {
     char *base;
     size_t used;
+    size_t spare;       /**< bytes of used without which the call only has fewer threads */
+    size_t missing;     /**< bytes that a caller's workspace has fewer than used */
     attn_status status; /**< of the first piece that could not be had; its sentence has been kept */
 };
 
@@ -27,6 +29,12 @@ void *nn_take(struct nn_arena *arena, int64_t n0, int64_t n1, int64_t n2, size_t
 
 /** n bytes. */
 void *nn_take_bytes(struct nn_arena *arena, size_t n);
+
+/**
+ * Workspace of a call below this one that can make use of *size bytes and needs least of them, as it runs on fewer
+ * threads then: sets *size to what it gets.
+ */
+void *nn_take_workspace(struct nn_arena *arena, size_t *size, size_t least);
 
 /** Bytes of workspace for what was taken, with room to align it; SIZE_MAX after an error. */
 size_t nn_arena_size(const struct nn_arena *arena);
@@ -38,8 +46,9 @@ struct nn_workspace {
 };
 
 /**
- * Uses the caller's workspace of size bytes for what has been measured, or allocates it if it is NULL. Returns the
- * status of measured, ATTN_WORKSPACE_TOO_SMALL or ATTN_OUT_OF_MEMORY.
+ * Uses the caller's workspace of size bytes for what has been measured, or allocates it if it is NULL. Its size may
+ * have been asked for where there were fewer threads: without what can be spared, it will do. Returns the status of
+ * measured, ATTN_WORKSPACE_TOO_SMALL or ATTN_OUT_OF_MEMORY.
  */
 attn_status nn_workspace_open(struct nn_workspace *w, void *workspace, size_t size, const struct nn_arena *measured);
 /** Frees what was allocated. */

@@ -12,6 +12,7 @@
  */
 #include "nn/mha.h"
 
+#include "driver/threads.h"
 #include "nn/check.h"
 #include "nn/linear.h"
 
@@ -227,8 +228,12 @@ struct nn_mha_pieces nn_mha_take(struct nn_arena *arena, const attn_mha *mha, in
     const struct nn_mha_pieces shapes_only = {0};
     const attn_tensor kv = attn_btc(NULL, batch, k_tokens, kv_channels(mha));
     const struct core_tensors t = core_tensors_of(mha, &shapes_only, batch, q_tokens, &kv);
-    arena->status = attn_forward_workspace_size(&t.q, &t.k, &t.v, &t.out, params, &pieces.core_size);
-    pieces.core = nn_take_bytes(arena, pieces.core_size);
+    struct attn_call core;
+    arena->status = attn_call_make(&core, &t.q, &t.k, &t.v, &t.out, params, CHECK_SHAPES);
+    if (arena->status)
+        return pieces;
+    pieces.core_size = attn_call_size(&core);
+    pieces.core = nn_take_workspace(arena, &pieces.core_size, attn_call_least_size(&core));
     return pieces;
 }
 
@@ -280,14 +285,14 @@ static attn_tensor kv_of(const attn_mha *mha, const struct nn_mha_call *call, co
     return attn_btc(pieces->kv, from->shape[0], from->shape[2], kv_channels(mha));
 }
 
-attn_status nn_mha_check(const attn_mha *mha, const struct nn_mha_call *call, const struct nn_mha_pieces *pieces)
+attn_status nn_mha_check(const attn_mha *mha, struct nn_mha_call *call, const struct nn_mha_pieces *pieces)
 {
     const attn_tensor kv = kv_of(mha, call, pieces);
     const struct core_tensors t = core_tensors_of(mha, pieces, call->x->shape[0], call->x->shape[2], &kv);
-    return attn_forward_check(&t.q, &t.k, &t.v, &t.out, call->params);
+    return attn_call_make(&call->core, &t.q, &t.k, &t.v, &t.out, call->params, CHECK_ALL);
 }
 
-attn_status nn_mha_run(const attn_mha *mha, const struct nn_mha_call *call, const struct nn_mha_pieces *pieces)
+static attn_status run(const attn_mha *mha, const struct nn_mha_call *call, const struct nn_mha_pieces *pieces)
 {
     const int num_threads = call->params->num_threads;
     const attn_tensor kv = kv_of(mha, call, pieces);
@@ -301,10 +306,18 @@ attn_status nn_mha_run(const attn_mha *mha, const struct nn_mha_call *call, cons
             CHECK(attn_rope(&keys, call->rotation, call->layout, &keys, num_threads));
         }
     }
-    CHECK(attn_forward_in(&t.q, &t.k, &t.v, &t.out, call->params, pieces->core, pieces->core_size));
+    CHECK(attn_call_run(&call->core, pieces->core, pieces->core_size));
     attn_linear_options options = nn_linear_threads(num_threads);
     options.residual = call->residual;
     return attn_linear_forward(mha->o, &t.heads_rows, call->out, &options);
+}
+
+attn_status nn_mha_run(const attn_mha *mha, const struct nn_mha_call *call, const struct nn_mha_pieces *pieces)
+{
+    const attn_executor *before = attn_executor_enter(call->params->executor);
+    const attn_status status = run(mha, call, pieces);
+    attn_executor_leave(before);
+    return status;
 }
 
 /** Checks, memory and run of the two public calls. */

@@ -7,6 +7,7 @@
 #ifndef ATTN_NN_MHA_INTERNAL_H
 #define ATTN_NN_MHA_INTERNAL_H
 
+#include "api/call.h"
 #include "attn/nn/mha.h"
 #include "attn/rope.h"
 #include "nn/memory.h"
@@ -29,6 +30,7 @@ struct nn_mha_call {
     const attn_tensor *residual; /**< NULL or added to out; may be out */
     const attn_tensor *out;
     const attn_params *params; /**< completed by attn_take_params(), with the num_threads of the call */
+    struct attn_call core;     /**< set by nn_mha_check(): its attention, which has been checked and only has to run */
 };
 
 /** Working memory of a call. */
@@ -45,10 +47,10 @@ struct nn_mha_pieces {
 struct nn_mha_pieces nn_mha_take(struct nn_arena *arena, const attn_mha *mha, int64_t batch, int64_t q_tokens,
                                  int64_t k_tokens, int own_kv, const attn_params *params);
 
-/** Checks the options of a call against its shapes, without writing anything. */
-attn_status nn_mha_check(const attn_mha *mha, const struct nn_mha_call *call, const struct nn_mha_pieces *pieces);
+/** Checks the options of a call against its shapes, and the arrays that they point to, without writing anything. */
+attn_status nn_mha_check(const attn_mha *mha, struct nn_mha_call *call, const struct nn_mha_pieces *pieces);
 
-/** Runs a call that nn_mha_check() has let pass. */
+/** Runs a call that nn_mha_check() has let pass, with the same pieces. */
 attn_status nn_mha_run(const attn_mha *mha, const struct nn_mha_call *call, const struct nn_mha_pieces *pieces);
 
 #endif

@@ -55,9 +55,11 @@ static attn_status run_plan(struct test_case *c)
     if (c->entry == ENTRY_PLAN_RUN) {
         status = attn_plan_run(plan, &c->q, &c->k, &c->v, &c->out, &c->params, workspace, size);
     } else {
-        const int nth = attn_plan_num_threads(plan);
-        for (int ith = nth - 1; ith >= 0 && status == ATTN_OK; ith--) /* any order will do */
-            status = attn_plan_run_share(plan, &c->q, &c->k, &c->v, &c->out, &c->params, workspace, size, ith, nth);
+        const int nth = attn_plan_num_threads(plan), phases = attn_plan_num_phases(plan);
+        status = attn_plan_begin(plan, &c->q, &c->k, &c->v, &c->out, &c->params, workspace, size);
+        for (int phase = 0; phase < phases; phase++)
+            for (int ith = nth - 1; ith >= 0 && status == ATTN_OK; ith--) /* any order will do */
+                status = attn_plan_run_share(plan, workspace, phase, ith, nth);
     }
     attn_plan_destroy(plan);
     return status;

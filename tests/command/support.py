@@ -17,6 +17,7 @@ import unittest
 from pathlib import Path
 
 COMMAND = os.environ["ATTN_COMMAND"]
+OPENMP = bool(os.environ.get("ATTN_OPENMP"))
 SANITIZED = bool(os.environ.get("ATTN_SANITIZED"))
 DATA = Path(os.environ["ATTN_TEST_DATA"])
 VERSION = os.environ["ATTN_VERSION"]

@@ -72,12 +72,13 @@ static int entry_points(struct rng *rng, attn_isa isa)
         call_initialize(&call, &p, &r);
         memset(workspace, 0xff, size + 1);
         const int start = (int)rng_range(rng, 0, nth - 1), backwards = rng_percent(rng, 50);
-        for (int i = 0; i < nth; i++) {
-            const int ith = backwards ? (start + nth - i) % nth : (start + i) % nth;
-            must_succeed(
-                attn_plan_run_share(plan, &p.q, &p.k, &p.v, &call.out, &call.params, workspace + shift, size, ith, nth),
-                "attn_plan_run_share");
-        }
+        must_succeed(attn_plan_begin(plan, &p.q, &p.k, &p.v, &call.out, &call.params, workspace + shift, size),
+                     "attn_plan_begin");
+        for (int phase = 0; phase < attn_plan_num_phases(plan); phase++)
+            for (int i = 0; i < nth; i++) {
+                const int ith = backwards ? (start + nth - i) % nth : (start + i) % nth;
+                must_succeed(attn_plan_run_share(plan, workspace + shift, phase, ith, nth), "attn_plan_run_share");
+            }
         if (!results_equal(&expected, &r)) {
             printf("  %d shares differ from attn_forward\n", nth);
             holds = 0;

@@ -90,7 +90,7 @@ static const struct place places[] = {
     FIELD(attn_score_tile, num_keys, 40),
     FIELD(attn_score_tile, key_stride, 48),
     FIELD(attn_score_tile, scores, 56),
-    SIZE(attn_params, 288),
+    SIZE(attn_params, 296),
     FIELD(attn_params, struct_size, 0),
     FIELD(attn_params, scale, 8),
     FIELD(attn_params, temperature, 12),
@@ -124,12 +124,13 @@ static const struct place places[] = {
     FIELD(attn_params, qk, 228),
     FIELD(attn_params, isa, 232),
     FIELD(attn_params, num_threads, 236),
-    FIELD(attn_params, block_table, 240),
-    FIELD(attn_params, block_table_stride, 248),
-    FIELD(attn_params, page_size, 256),
-    FIELD(attn_params, q_scale, 264),
-    FIELD(attn_params, k_scale, 272),
-    FIELD(attn_params, v_scale, 280),
+    FIELD(attn_params, executor, 240),
+    FIELD(attn_params, block_table, 248),
+    FIELD(attn_params, block_table_stride, 256),
+    FIELD(attn_params, page_size, 264),
+    FIELD(attn_params, q_scale, 272),
+    FIELD(attn_params, k_scale, 280),
+    FIELD(attn_params, v_scale, 288),
     SIZE(attn_rope_config, 120),
     FIELD(attn_rope_config, struct_size, 0),
     FIELD(attn_rope_config, pairs, 8),
@@ -146,6 +147,11 @@ static const struct place places[] = {
     FIELD(attn_rope_config, short_factor, 96),
     FIELD(attn_rope_config, long_factor, 104),
     FIELD(attn_rope_config, length, 112),
+    SIZE(attn_executor, 32),
+    FIELD(attn_executor, struct_size, 0),
+    FIELD(attn_executor, num_threads, 8),
+    FIELD(attn_executor, run, 16),
+    FIELD(attn_executor, user, 24),
     SIZE(attn_longformer, 24),
     FIELD(attn_longformer, window, 0),
     FIELD(attn_longformer, global, 8),
@@ -262,7 +268,7 @@ static void test_defaults(void **state)
 }
 
 /* Sizes in the first version that had the struct, and which are still accepted. */
-enum { FIRST_PARAMS = 288, FIRST_ROPE_CONFIG = 88 };
+enum { FIRST_PARAMS = 296, FIRST_ROPE_CONFIG = 88 };
 
 static struct guard guard;
 

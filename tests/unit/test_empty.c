@@ -46,9 +46,10 @@ static void must_do_nothing(const attn_tensor *q, const attn_tensor *k, const at
         const int nth = attn_plan_num_threads(plan);
         assert_int_equal(attn_plan_run(plan, q, k, v, out, &params, workspace, attn_plan_workspace_size(plan)),
                          ATTN_OK);
-        assert_int_equal(
-            attn_plan_run_share(plan, q, k, v, out, &params, workspace, attn_plan_workspace_size(plan), nth - 1, nth),
-            ATTN_OK);
+        assert_int_equal(attn_plan_begin(plan, q, k, v, out, &params, workspace, attn_plan_workspace_size(plan)),
+                         ATTN_OK);
+        for (int phase = 0; phase < attn_plan_num_phases(plan); phase++)
+            assert_int_equal(attn_plan_run_share(plan, workspace, phase, nth - 1, nth), ATTN_OK);
         free(workspace);
         attn_plan_destroy(plan);
         params.lse = params.weights = params.key_sums = NULL;

@@ -118,8 +118,8 @@ static void test_runs_refuse(void **state)
             make_call(&c, w->forms, w->change);
             attn_status status = attn_plan_run(plan, &c.q, &c.k, &c.v, &c.out, &c.params, workspace, size);
             failures += judge("attn_plan_run", w, &c, status);
-            status = attn_plan_run_share(plan, &c.q, &c.k, &c.v, &c.out, &c.params, workspace, size, 0, 1);
-            failures += judge("attn_plan_run_share", w, &c, status);
+            status = attn_plan_begin(plan, &c.q, &c.k, &c.v, &c.out, &c.params, workspace, size);
+            failures += judge("attn_plan_begin", w, &c, status);
         }
     assert_int_equal(failures, 0);
     free(workspace);

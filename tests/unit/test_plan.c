@@ -3,11 +3,12 @@
  * Plans: the description, the workspace that is one byte too small, arguments
  * of a share, options that are not the plan's, runs with other data and
  * strides, one plan run by several threads at once, and shares run by a pool
- * of threads that are not OpenMP's.
+ * of threads that are not OpenMP's, after one check for all of them.
  */
 #include "fixture.h"
 #include "large.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,9 +122,8 @@ static void test_small_workspace(void **state)
     assert_int_equal(run(plan, &f, workspace, 0), ATTN_WORKSPACE_TOO_SMALL);
     assert_int_equal(run(plan, &f, NULL, size), ATTN_INVALID_ARGUMENT);
     assert_int_equal(run(NULL, &f, workspace, size), ATTN_INVALID_ARGUMENT);
-    assert_int_equal(
-        attn_plan_run_share(plan, f.q_arg, f.k_arg, f.v_arg, f.out_arg, f.params_arg, workspace, size - 1, 0, 1),
-        ATTN_WORKSPACE_TOO_SMALL);
+    assert_int_equal(attn_plan_begin(plan, f.q_arg, f.k_arg, f.v_arg, f.out_arg, f.params_arg, workspace, size - 1),
+                     ATTN_WORKSPACE_TOO_SMALL);
     assert_true(fixture_outputs_untouched(&f));
     assert_int_equal(run(plan, &f, workspace, size), ATTN_OK);
     free(workspace);
@@ -135,25 +135,138 @@ static void test_share_arguments(void **state)
     (void)state;
     static const int wrong[][2] = {{-1, 2}, {2, 2}, {0, 0}, {0, -1}, {0, 4}, {3, 3}, {5, 2}};
     static struct large l;
-    attn_plan *plan = NULL;
+    attn_plan *plan = NULL, *other = NULL;
     large_initialize(&l, 3);
     assert_int_equal(attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params), ATTN_OK);
+    assert_int_equal(attn_plan_create(&other, &l.q, &l.k, &l.v, &l.out, &l.params), ATTN_OK);
     assert_int_equal(attn_plan_num_threads(plan), 3);
+    const int phases = attn_plan_num_phases(plan);
+    assert_true(phases >= 1);
     const size_t size = attn_plan_workspace_size(plan);
-    void *workspace = malloc(size);
+    void *workspace = calloc(1, size);
     assert_non_null(workspace);
+    assert_int_equal(attn_plan_run_share(plan, workspace, 0, 0, 1), ATTN_INVALID_ARGUMENT);
+    assert_true(holds_words(attn_last_error(), "workspace|not prepared|attn_plan_begin"));
+    assert_int_equal(attn_plan_begin(plan, &l.q, &l.k, &l.v, &l.out, &l.params, workspace, size), ATTN_OK);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char number[16];
-        assert_int_equal(
-            attn_plan_run_share(plan, &l.q, &l.k, &l.v, &l.out, &l.params, workspace, size, wrong[i][0], wrong[i][1]),
-            ATTN_INVALID_ARGUMENT);
+        assert_int_equal(attn_plan_run_share(plan, workspace, 0, wrong[i][0], wrong[i][1]), ATTN_INVALID_ARGUMENT);
         const int culprit = wrong[i][1] < 1 || wrong[i][1] > 3 ? wrong[i][1] : wrong[i][0];
         snprintf(number, sizeof number, "%d", culprit);
         assert_non_null(strstr(attn_last_error(), number));
-        assert_true(large_untouched(&l));
+    }
+    assert_int_equal(attn_plan_run_share(plan, workspace, -1, 0, 1), ATTN_INVALID_ARGUMENT);
+    assert_true(holds_words(attn_last_error(), "phase is -1"));
+    assert_int_equal(attn_plan_run_share(plan, workspace, phases, 0, 1), ATTN_INVALID_ARGUMENT);
+    assert_true(holds_words(attn_last_error(), "phase is"));
+    assert_int_equal(attn_plan_run_share(plan, NULL, 0, 0, 1), ATTN_INVALID_ARGUMENT);
+    assert_true(holds_words(attn_last_error(), "workspace is NULL"));
+    assert_int_equal(attn_plan_run_share(NULL, workspace, 0, 0, 1), ATTN_INVALID_ARGUMENT);
+    assert_true(holds_words(attn_last_error(), "plan is NULL"));
+    assert_int_equal(attn_plan_run_share(other, workspace, 0, 0, 1), ATTN_INVALID_ARGUMENT);
+    assert_true(holds_words(attn_last_error(), "workspace|attn_plan_begin"));
+    assert_true(large_untouched(&l));
+    free(workspace);
+    attn_plan_destroy(plan);
+    attn_plan_destroy(other);
+}
+
+/** What the queries about a plan say of none. */
+static void test_no_plan(void **state)
+{
+    (void)state;
+    char text[] = "text";
+    assert_int_equal(attn_plan_num_threads(NULL), 0);
+    assert_int_equal(attn_plan_num_phases(NULL), 0);
+    assert_true(attn_plan_workspace_size(NULL) == SIZE_MAX);
+    assert_int_equal(attn_plan_describe(NULL, NULL, 0), 0);
+    assert_int_equal(attn_plan_describe(NULL, NULL, 7), 0);
+    assert_int_equal(attn_plan_describe(NULL, text, 0), 0);
+    assert_string_equal(text, "text");
+    assert_int_equal(attn_plan_describe(NULL, text, sizeof text), 0);
+    assert_string_equal(text, "");
+}
+
+/** Shares run what attn_plan_begin() has checked: they neither check it again nor need the tensors and params. */
+static void test_one_check(void **state)
+{
+    (void)state;
+    static struct large l, expected;
+    attn_plan *plan = NULL;
+    large_initialize(&expected, 1);
+    assert_int_equal(large_forward(&expected), ATTN_OK);
+    large_initialize(&l, 2);
+    assert_int_equal(attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params), ATTN_OK);
+    const size_t size = attn_plan_workspace_size(plan);
+    char *workspace = malloc(size + 1);
+    assert_non_null(workspace);
+    assert_int_equal(attn_plan_begin(plan, &l.q, &l.k, &l.v, &l.out, &l.params, workspace + 1, size), ATTN_OK);
+    assert_true(large_untouched(&l));
+    memset(&l.q, 0xff, sizeof l.q);
+    memset(&l.out, 0xff, sizeof l.out);
+    memset(&l.lse, 0xff, sizeof l.lse);
+    memset(&l.params, 0xff, sizeof l.params);
+    for (int phase = 0; phase < attn_plan_num_phases(plan); phase++)
+        for (int ith = 0; ith < 2; ith++)
+            assert_int_equal(attn_plan_run_share(plan, workspace + 1, phase, ith, 2), ATTN_OK);
+    assert_true(large_equal(&l, &expected));
+    free(workspace);
+    attn_plan_destroy(plan);
+}
+
+/** Documents have a phase of their own before the others': its shares need not be as many. */
+static void test_phases(void **state)
+{
+    (void)state;
+    static struct large l, expected;
+    static int32_t labels[LARGE_TOKENS];
+    const attn_segments segments = {labels, labels};
+    attn_plan *plan = NULL;
+    for (int i = 0; i < LARGE_TOKENS; i++)
+        labels[i] = i / 37;
+    large_initialize(&expected, 1);
+    expected.params.segments = &segments;
+    assert_int_equal(large_forward(&expected), ATTN_OK);
+    large_initialize(&l, 3);
+    assert_int_equal(attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params), ATTN_OK);
+    assert_int_equal(attn_plan_num_phases(plan), 1);
+    attn_plan_destroy(plan);
+    l.params.segments = &segments;
+    assert_int_equal(attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params), ATTN_OK);
+    assert_int_equal(attn_plan_num_phases(plan), 2);
+    const size_t size = attn_plan_workspace_size(plan);
+    void *workspace = malloc(size);
+    assert_non_null(workspace);
+    for (int nth = 1; nth <= 3; nth++) {
+        memset(workspace, 0xff, size);
+        memset(l.out_data, 0xff, sizeof l.out_data);
+        assert_int_equal(attn_plan_begin(plan, &l.q, &l.k, &l.v, &l.out, &l.params, workspace, size), ATTN_OK);
+        for (int ith = 3 - nth; ith >= 0; ith--)
+            assert_int_equal(attn_plan_run_share(plan, workspace, 0, ith, 4 - nth), ATTN_OK);
+        for (int ith = 0; ith < nth; ith++)
+            assert_int_equal(attn_plan_run_share(plan, workspace, 1, ith, nth), ATTN_OK);
+        assert_true(large_equal(&l, &expected));
     }
     free(workspace);
     attn_plan_destroy(plan);
+}
+
+/** A number of threads that no process can have counts as the most there may be. */
+static void test_most_threads(void **state)
+{
+    (void)state;
+    static struct large l, expected;
+    large_initialize(&expected, 1);
+    assert_int_equal(large_forward(&expected), ATTN_OK);
+    for (int threads = ATTN_MAX_THREADS; threads > 0; threads = threads == INT_MAX ? 0 : INT_MAX) {
+        attn_plan *plan = NULL;
+        large_initialize(&l, threads);
+        assert_int_equal(attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params), ATTN_OK);
+        assert_int_equal(attn_plan_num_threads(plan), ATTN_MAX_THREADS);
+        attn_plan_destroy(plan);
+        assert_int_equal(large_forward(&l), ATTN_OK);
+        assert_true(large_equal(&l, &expected));
+    }
 }
 
 /** Options are part of the plan: a run with others is refused, not quietly done in the plan's way. */
@@ -261,7 +374,8 @@ struct thread {
     const struct large *expected;
     void *workspace;
     size_t size;
-    int ith, nth; /**< nth 0: runs whole plans, again and again */
+    int ith, nth;               /**< nth 0: runs whole plans, again and again */
+    pthread_barrier_t *barrier; /**< between phases */
     int failures;
 };
 
@@ -269,11 +383,12 @@ static void *run_thread(void *argument)
 {
     struct thread *t = argument;
     struct large *l = t->l;
-    if (t->nth) {
-        t->failures = attn_plan_run_share(t->plan, &l->q, &l->k, &l->v, &l->out, &l->params, t->workspace, t->size,
-                                          t->ith, t->nth) != ATTN_OK;
-        return NULL;
+    for (int phase = 0; t->nth && phase < attn_plan_num_phases(t->plan); phase++) {
+        t->failures += attn_plan_run_share(t->plan, t->workspace, phase, t->ith, t->nth) != ATTN_OK;
+        pthread_barrier_wait(t->barrier);
     }
+    if (t->nth)
+        return NULL;
     for (int i = 0; i < 20; i++) {
         large_initialize(l, 2);
         t->failures +=
@@ -333,14 +448,18 @@ static void test_shares_of_a_pool(void **state)
         attn_plan *plan = large_plan(&l, THREADS);
         const size_t size = attn_plan_workspace_size(plan);
         void *workspace = malloc(size);
+        pthread_barrier_t barrier;
         assert_non_null(workspace);
+        assert_int_equal(pthread_barrier_init(&barrier, NULL, (unsigned)nth), 0);
+        assert_int_equal(attn_plan_begin(plan, &l.q, &l.k, &l.v, &l.out, &l.params, workspace, size), ATTN_OK);
         for (int i = 0; i < nth; i++) {
-            threads[i] =
-                (struct thread){.plan = plan, .l = &l, .workspace = workspace, .size = size, .ith = i, .nth = nth};
+            threads[i] = (struct thread){
+                .plan = plan, .l = &l, .workspace = workspace, .ith = i, .nth = nth, .barrier = &barrier};
             assert_int_equal(pthread_create(&threads[i].id, NULL, run_thread, &threads[i]), 0);
         }
         join_all(threads, nth);
         assert_true(large_equal(&l, &expected));
+        pthread_barrier_destroy(&barrier);
         free(workspace);
         attn_plan_destroy(plan);
     }
@@ -353,7 +472,9 @@ int main(void)
         cmocka_unit_test(test_small_workspace),  cmocka_unit_test(test_share_arguments),
         cmocka_unit_test(test_other_options),    cmocka_unit_test(test_other_types),
         cmocka_unit_test(test_other_data),       cmocka_unit_test(test_concurrent_runs),
-        cmocka_unit_test(test_shares_of_a_pool),
+        cmocka_unit_test(test_shares_of_a_pool), cmocka_unit_test(test_no_plan),
+        cmocka_unit_test(test_one_check),        cmocka_unit_test(test_most_threads),
+        cmocka_unit_test(test_phases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

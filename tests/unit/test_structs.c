@@ -148,19 +148,19 @@ static void test_params(void **state)
 static void test_last_error(void **state)
 {
     (void)state;
-    attn_set_last_error("scale is 3; expected less");
-    attn_set_last_error(attn_last_error());
+    attn_fail(ATTN_UNSUPPORTED, "%s", "scale is 3; expected less");
+    attn_fail(ATTN_UNSUPPORTED, "%s", attn_last_error());
     assert_string_equal(attn_last_error(), "scale is 3; expected less");
-    attn_set_last_error(attn_last_error() + 6);
+    attn_fail(ATTN_UNSUPPORTED, "%s", attn_last_error() + 6);
     assert_string_equal(attn_last_error(), "is 3; expected less");
     assert_int_equal(attn_fail(ATTN_UNSUPPORTED, "layer 2: %s", attn_last_error()), ATTN_UNSUPPORTED);
     assert_string_equal(attn_last_error(), "layer 2: is 3; expected less");
     char large[2000];
     memset(large, 'x', sizeof large - 1);
     large[sizeof large - 1] = 0;
-    attn_set_last_error(large);
+    attn_fail(ATTN_UNSUPPORTED, "%s", large);
     assert_int_equal(strlen(attn_last_error()), 511);
-    attn_set_last_error(attn_last_error() + 1);
+    attn_fail(ATTN_UNSUPPORTED, "%s", attn_last_error() + 1);
     assert_int_equal(strlen(attn_last_error()), 510);
 }
 
