@@ -59,11 +59,12 @@ struct attn_geometry {
     int64_t unit, pieces;   /**< a sequence is cut into units of rows, and these into pieces: the blocks */
     int64_t blocks;         /**< of a head: of one sequence, or of all those of a ragged batch, some of them empty */
     int64_t tasks;
-    int threads;         /**< that there is scratch for */
-    int parallel;        /**< of these, how many are worth starting */
-    int key_block;       /**< keys per step */
-    size_t scratch_size; /**< bytes a thread, a multiple of ATTN_ALIGN */
-    size_t shared_size;  /**< bytes that phases hand on, a multiple of ATTN_ALIGN */
+    int threads;                       /**< that there is scratch for */
+    int parallel;                      /**< of these, how many are worth starting */
+    int key_block;                     /**< keys per step */
+    struct attn_scratch_shape scratch; /**< of a thread */
+    size_t scratch_size;               /**< bytes a thread, a multiple of ATTN_ALIGN */
+    size_t shared_size;                /**< bytes that phases hand on, a multiple of ATTN_ALIGN */
     int num_phases;
     struct attn_phase phases[ATTN_MAX_PHASES];
 };

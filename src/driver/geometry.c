@@ -38,11 +38,14 @@ static size_t scratch_size(const struct attn_problem *problem, const struct attn
     return attn_scratch_layout(&scratch, NULL, &shape);
 }
 
-/** Strips of rows queries that a block of queries may have. */
-static int64_t strips_of_block(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t rows)
+/** Strips of rows queries that a block of queries may have, of which there are most. */
+static int64_t strips_of_block(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t rows,
+                               int64_t most)
 {
     int64_t strips = kernels->scores->query_block / rows;
-    strips = strips > ATTN_MAX_STRIPS ? ATTN_MAX_STRIPS : strips < 1 ? 1 : strips;
+    strips = strips > ATTN_MAX_STRIPS ? ATTN_MAX_STRIPS : strips;
+    strips = strips > most ? most : strips;
+    strips = strips < 1 ? 1 : strips;
     while (strips > 1 && scratch_size(problem, kernels, strips) > ATTN_SCRATCH_LIMIT)
         strips--;
     return strips;
@@ -51,11 +54,11 @@ static int64_t strips_of_block(const struct attn_problem *problem, const struct 
 /** Whether a block of queries has room for a whole block of the pattern; otherwise the latter is cut into pieces. */
 static int fits_block(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t size)
 {
-    if (size > kernels->scores->query_block)
+    if (size == 0 || size > kernels->scores->query_block)
         return 0;
     const int64_t rows = attn_strip_rows(kernels->vectors->strip, kernels->vectors->lanes, size);
     return attn_group_strips(kernels->vectors->strip, kernels->vectors->lanes, size) <=
-           strips_of_block(problem, kernels, rows);
+           strips_of_block(problem, kernels, rows, INT64_MAX);
 }
 
 /** Batch elements whose heads are cut one by one: all sequences of a ragged batch are one. */
@@ -99,10 +102,11 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
     const attn_block_mask *pattern = problem->params.block_mask;
     const int64_t size = pattern && pattern->size < tq ? pattern->size : 0; /* 0: there is one row of blocks at most */
     const int64_t group = fits_block(problem, kernels, size) ? size : 0;
-    const int64_t per_block =
-        strips_of_block(problem, kernels, attn_strip_rows(kernels->vectors->strip, kernels->vectors->lanes, group));
     const int64_t unit_strips = attn_group_strips(kernels->vectors->strip, kernels->vectors->lanes, group);
     const int64_t unit_rows = group ? group : kernels->vectors->strip, units = (tq + unit_rows - 1) / unit_rows;
+    const int64_t per_block =
+        strips_of_block(problem, kernels, attn_strip_rows(kernels->vectors->strip, kernels->vectors->lanes, group),
+                        units * unit_strips);
     int64_t per_task = per_block / unit_strips;
 
     const double work = (double)(heads * tq) * (double)problem->k.shape[2] * (double)(dk + dv);
@@ -125,8 +129,10 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
     geometry.gathers = gathers(problem);
     geometry.threads = threads;
     geometry.parallel = geometry.tasks >= parallel ? parallel : geometry.tasks > 0 ? (int)geometry.tasks : 1;
-    geometry.key_block = (int)scratch_shape(problem, kernels, per_task * unit_strips).key_block;
-    geometry.scratch_size = scratch_size(problem, kernels, per_task * unit_strips);
+    struct attn_scratch scratch;
+    geometry.scratch = scratch_shape(problem, kernels, per_task * unit_strips);
+    geometry.key_block = (int)geometry.scratch.key_block;
+    geometry.scratch_size = attn_scratch_layout(&scratch, NULL, &geometry.scratch);
     geometry.shared_size = attn_labels_size(problem, geometry.key_block);
     if (geometry.shared_size > 0) {
         const double labels = (double)problem->q.shape[0] * (double)problem->k.shape[2];

@@ -275,6 +275,7 @@ void attn_run_block(const struct attn_problem *problem, const struct attn_geomet
         .drop = {.batch = s, .head = h, .query_index = first, .first = sequence.begin},
         .group = geometry->group,
         .gathers = geometry->gathers,
+        .shape = &geometry->scratch,
         .scratch = scratch,
     };
     set_numbers(problem, &sequence, s, h, first, &work);

@@ -105,10 +105,8 @@ void attn_begin_pass(struct pass *pass, const struct attn_work *work)
     pass->num_strips =
         attn_num_strips(kernels->vectors->strip, kernels->vectors->lanes, work->group, work->num_queries);
     assert(pass->num_strips <= ATTN_MAX_STRIPS);
-    const struct attn_scratch_shape shape =
-        attn_scratch_shape_of(kernels, pass->num_strips + work->gathers, work->dk, work->dv, work->k.dtype,
-                              work->v.dtype, work->rope.q.data != NULL, has_relative(work));
-    attn_scratch_layout(&pass->scratch, work->scratch, &shape);
+    assert(pass->num_strips + work->gathers <= work->shape->strips);
+    attn_scratch_layout(&pass->scratch, work->scratch, work->shape);
     for (int64_t i = 0; i < pass->num_strips; i++)
         pass->strips[i] = strip_at(pass, i);
     gather_global_queries(pass);

@@ -6,7 +6,7 @@
 #ifndef ATTN_WORK_H
 #define ATTN_WORK_H
 
-#include "kernels/kernels.h"
+#include "pass/scratch.h"
 
 /** Strips of queries that one work item may have. */
 #define ATTN_MAX_STRIPS 32
@@ -115,7 +115,8 @@ struct attn_work {
     float *key_sums;
     ptrdiff_t key_sums_stride;
 
-    void *scratch; /**< ATTN_ALIGN-aligned, as many bytes as attn_scratch_layout() says */
+    const struct attn_scratch_shape *shape; /**< of scratch: of as many strips at least */
+    void *scratch;                          /**< ATTN_ALIGN-aligned, as many bytes as attn_scratch_layout() says */
 };
 
 /** Rows of a strip: groups are cut into equal strips of whole vectors. group 0: strips follow each other. */
