@@ -77,27 +77,23 @@ enum bar_kind {
 struct bar {
     const char *id; /* of the case */
     enum bar_kind kind;
-    const char *of;      /* another case or NULL */
-    unsigned processor;  /* bits that a processor must have */
-    double avx512, avx2; /* with the default exp */
-    double avx512_fast, avx2_fast;
-    double avx512_bf16; /* where exp makes no difference */
+    const char *of;                   /* another case or NULL */
+    unsigned processor;               /* bits that a processor must have */
+    double avx512, avx2, avx512_bf16; /* by the kernels that ran */
 };
 
-#define BAR(processor_, id_, avx512_, avx2_, ...)                                                                      \
+#define BAR(processor_, id_, avx512_, avx2_)                                                                           \
     {                                                                                                                  \
-        .id = id_, .processor = processor_, .avx512 = avx512_, .avx2 = avx2_, __VA_ARGS__                              \
+        .id = id_, .processor = processor_, .avx512 = avx512_, .avx2 = avx2_                                           \
     }
-#define FAST(avx512_, avx2_) .avx512_fast = avx512_, .avx2_fast = avx2_
-/* Relative to a case, on any processor and whatever the exp. */
+/* Relative to a case, on any processor. */
 #define BAR_OF(id_, of_, f32_)                                                                                         \
     {                                                                                                                  \
-        .id = id_, .of = of_, .avx512 = f32_, .avx2 = f32_, FAST(f32_, f32_)                                           \
+        .id = id_, .of = of_, .avx512 = f32_, .avx2 = f32_                                                             \
     }
 #define BAR_FASTER(id_, of_, f32_, bf16_)                                                                              \
     {                                                                                                                  \
-        .id = id_, .kind = TIMES_FASTER, .of = of_, .avx512 = f32_, .avx2 = f32_, FAST(f32_, f32_),                    \
-        .avx512_bf16 = bf16_                                                                                           \
+        .id = id_, .kind = TIMES_FASTER, .of = of_, .avx512 = f32_, .avx2 = f32_, .avx512_bf16 = bf16_                 \
     }
 #define BAR_BF16(processor_, id_, avx512_bf16_)                                                                        \
     {                                                                                                                  \
@@ -121,14 +117,14 @@ struct bar {
 
 /* Of bars that are alike but for the processor the last that fits counts. */
 static const struct bar bars[] = {
-    BAR(BENCH_AMD, "t2048-d128", 0.88, 0.89, FAST(0.90, 0.92)),
-    BAR(BENCH_AMD, "h8-t2048", 0.83, 0.85, FAST(0.88, 0.90)),
-    BAR(BENCH_AMD, "h8-causal-t2048", 0.80, 0.82, FAST(0.84, 0.88)),
-    BAR(BENCH_AMD, "h8-t512", 0.80, 0.82, FAST(0.86, 0.88)),
-    BAR(BENCH_AMD, "encoder", 0.79, 0.72, FAST(0.74, 0.76)),
-    BAR(BENCH_AMD, "t2048-d32", 0.72, 0.75, FAST(0.81, 0.83)),
-    BAR(BENCH_AMD, "t2048-d256", 0.88, 0.89, FAST(0.90, 0.92)),
-    BAR(BENCH_AMD, "h1-causal-t8192", 0.80, 0.82, FAST(0.84, 0.88)),
+    BAR(BENCH_AMD, "t2048-d128", 0.88, 0.89),
+    BAR(BENCH_AMD, "h8-t2048", 0.83, 0.85),
+    BAR(BENCH_AMD, "h8-causal-t2048", 0.80, 0.82),
+    BAR(BENCH_AMD, "h8-t512", 0.80, 0.82),
+    BAR(BENCH_AMD, "encoder", 0.79, 0.72),
+    BAR(BENCH_AMD, "t2048-d32", 0.72, 0.75),
+    BAR(BENCH_AMD, "t2048-d256", 0.88, 0.89),
+    BAR(BENCH_AMD, "h1-causal-t8192", 0.80, 0.82),
     BAR(BENCH_AMD, "t2048-d64-mask", 0.72, 0.76),
     BAR(BENCH_ZEN4, "t2048-d128", 0.92, 0.91),
     BAR(BENCH_ZEN4, "h8-t2048", 0.90, 0.87),
@@ -138,9 +134,9 @@ static const struct bar bars[] = {
     BAR(BENCH_INTEL, "h8-t2048", 0.80, 0.0),
     BAR(BENCH_INTEL, "h8-causal-t2048", 0.76, 0.0),
     BAR(BENCH_INTEL, "encoder", 0.66, 0.0),
-    BAR(BENCH_ANY_PROCESSOR, "t2048-d64-bthd", 0.97, 0.97, .of = "h8-t2048"),
-    BAR(BENCH_ANY_PROCESSOR, "t2048-d80", 0.94, 0.94, .of = "t2048-d128"),
-    BAR(BENCH_ANY_PROCESSOR, "t2048-d96", 0.94, 0.94, .of = "t2048-d128"),
+    BAR_OF("t2048-d64-bthd", "h8-t2048", 0.97),
+    BAR_OF("t2048-d80", "t2048-d128", 0.94),
+    BAR_OF("t2048-d96", "t2048-d128", 0.94),
     BAR_BF16(BENCH_AMD, "bf16-t2048-d128", 0.87),
     BAR_BF16(BENCH_AMD, "bf16-t2048-d64", 0.82),
     BAR_BF16(BENCH_AMD, "bf16-t2048-d128-causal", 0.83),
@@ -176,16 +172,16 @@ static const struct bar bars[] = {
 #define NUM_BARS (sizeof bars / sizeof *bars)
 
 /* 0 where the bar does not hold. */
-static double own_value(const struct bar *bar, unsigned processor, attn_isa isa, attn_exp exp)
+static double own_value(const struct bar *bar, unsigned processor, attn_isa isa)
 {
     if ((bar->processor & processor) != bar->processor)
         return 0.0;
     if (isa == ATTN_ISA_AVX512_BF16)
         return bar->avx512_bf16;
     if (isa == ATTN_ISA_AVX512)
-        return exp == ATTN_EXP_FAST ? bar->avx512_fast : bar->avx512;
+        return bar->avx512;
     if (isa == ATTN_ISA_AVX2)
-        return exp == ATTN_EXP_FAST ? bar->avx2_fast : bar->avx2;
+        return bar->avx2;
     return 0.0;
 }
 
@@ -196,12 +192,12 @@ static bool alike(const struct bar *a, const struct bar *b)
 }
 
 /* 0 where the bar does not hold, or a more particular one stands for it. */
-static double bar_value(const struct bar *bar, unsigned processor, attn_isa isa, attn_exp exp)
+static double bar_value(const struct bar *bar, unsigned processor, attn_isa isa)
 {
     for (const struct bar *later = bar + 1; later < bars + NUM_BARS; later++)
-        if (alike(bar, later) && own_value(later, processor, isa, exp) > 0.0)
+        if (alike(bar, later) && own_value(later, processor, isa) > 0.0)
             return 0.0;
-    return own_value(bar, processor, isa, exp);
+    return own_value(bar, processor, isa);
 }
 
 bool bench_bars_need(const struct bench_case *c, attn_isa isa, unsigned processor)
@@ -213,11 +209,8 @@ bool bench_bars_need(const struct bench_case *c, attn_isa isa, unsigned processo
         const bool named = strcmp(bars[i].id, c->id) == 0 || (bars[i].of != NULL && strcmp(bars[i].of, c->id) == 0);
         if (!named || bound == NULL)
             continue;
-        attn_exp exps[BENCH_MAX_EXPS];
-        const int count = bench_case_exps(bound, isa, exps);
-        for (int e = 0; e < count; e++)
-            if (bar_value(&bars[i], processor, bench_case_isa(bound, isa), exps[e]) > 0.0)
-                return true;
+        if (bar_value(&bars[i], processor, bench_case_isa(bound, isa)) > 0.0)
+            return true;
     }
     return false;
 }
@@ -245,12 +238,12 @@ static int add_check(struct bench_checks *checks, struct bench_result *row, cons
     return 0;
 }
 
-/* The forward row of that case and exp, or NULL when the filter left it out. */
-static const struct bench_result *find_row(const struct bench_results *results, const char *id, attn_exp exp)
+/* The forward row of that case, or NULL when the filter left it out. */
+static const struct bench_result *find_row(const struct bench_results *results, const char *id)
 {
     for (int i = 0; i < results->count; i++) {
         const struct bench_result *row = &results->rows[i];
-        if (row->kind == BENCH_FORWARD && row->exp == exp && strcmp(row->bcase->id, id) == 0)
+        if (row->kind == BENCH_FORWARD && strcmp(row->bcase->id, id) == 0)
             return row;
     }
     return NULL;
@@ -280,7 +273,7 @@ static int check_cost(const struct bench_results *results, struct bench_result *
     const struct bench_result *least = row;
     for (int i = 0; i < results->count; i++) {
         const struct bench_result *other = &results->rows[i];
-        if (other->kind == BENCH_FORWARD && other->bcase->cost != NULL && other->exp == row->exp &&
+        if (other->kind == BENCH_FORWARD && other->bcase->cost != NULL &&
             strcmp(other->bcase->cost, row->bcase->cost) == 0 && token_cost(other) < token_cost(least))
             least = other;
     }
@@ -297,7 +290,7 @@ static int check_forward(struct bench_results *results, struct bench_result *row
     if (row->bcase->cost != NULL && check_cost(results, row, checks) != 0)
         return -1;
     for (size_t i = 0; i < NUM_BARS; i++) {
-        const double value = bar_value(&bars[i], processor, row->isa, row->exp);
+        const double value = bar_value(&bars[i], processor, row->isa);
         if (value == 0.0 || strcmp(bars[i].id, row->bcase->id) != 0)
             continue;
         if (bars[i].of == NULL) {
@@ -305,7 +298,7 @@ static int check_forward(struct bench_results *results, struct bench_result *row
                 return -1;
             continue;
         }
-        const struct bench_result *other = find_row(results, bars[i].of, row->exp);
+        const struct bench_result *other = find_row(results, bars[i].of);
         char what[BENCH_NAME_SIZE];
         const bool faster = bars[i].kind == TIMES_FASTER;
         snprintf(what, sizeof what, "%s case %s", faster ? "times faster than" : "fraction relative to", bars[i].of);

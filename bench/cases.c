@@ -253,33 +253,6 @@ attn_isa bench_case_isa(const struct bench_case *c, attn_isa isa)
     return widened ? bench_f32_isa(isa) : isa;
 }
 
-/* All that the bench knows of exp: a form is added or dropped here, and in the columns of bars.c. */
-static const struct {
-    attn_exp exp;
-    const char *name;
-} exps_of_floats[] = {{ATTN_EXP_SLEEF, "sleef"}, {ATTN_EXP_FAST, "fast"}};
-
-_Static_assert(sizeof exps_of_floats / sizeof *exps_of_floats <= BENCH_MAX_EXPS, "BENCH_MAX_EXPS is too small");
-
-int bench_case_exps(const struct bench_case *c, attn_isa isa, attn_exp exps[BENCH_MAX_EXPS])
-{
-    const attn_isa ran = bench_case_isa(c, isa);
-    const bool one = bench_case_linear(c) || c->cost != NULL || ran != bench_f32_isa(ran);
-    const int count = one ? 1 : (int)(sizeof exps_of_floats / sizeof *exps_of_floats);
-    for (int i = 0; i < count; i++)
-        exps[i] = exps_of_floats[i].exp;
-    return count;
-}
-
-const char *bench_exp_name(attn_exp exp, attn_isa isa)
-{
-    const char *name = exps_of_floats[0].name;
-    for (size_t i = 0; i < sizeof exps_of_floats / sizeof *exps_of_floats; i++)
-        if (exps_of_floats[i].exp == exp)
-            name = exps_of_floats[i].name;
-    return isa == bench_f32_isa(isa) ? name : "bf16";
-}
-
 static const char *form_name(enum bench_form form)
 {
     static const char *const names[] = {
@@ -318,7 +291,7 @@ static const char *causal_name(attn_causal causal)
     return "unknown";
 }
 
-static void write_name(const struct bench_case *c, const char *kind, const char *exp, char name[BENCH_NAME_SIZE])
+static void write_name(const struct bench_case *c, const char *kind, char name[BENCH_NAME_SIZE])
 {
     char kv_heads[32] = "", size[32] = "", listed[32] = "";
     if (c->kv_heads != c->heads)
@@ -327,11 +300,10 @@ static void write_name(const struct bench_case *c, const char *kind, const char 
         snprintf(size, sizeof size, "/%s:%lld", c->form == BENCH_BLOCKS ? "block" : "size", (long long)c->size);
     if (c->listed > 0)
         snprintf(listed, sizeof listed, "/listed:%lld", (long long)c->listed);
-    snprintf(name, BENCH_NAME_SIZE, "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s%s%s/layout:%s%s%s%s%s%s%s%s%s%s",
-             kind, attn_dtype_name(c->dtype), (long long)c->batch, (long long)c->heads, (long long)c->tq,
-             (long long)c->tk, (long long)c->d, causal_name(c->causal), exp[0] != '\0' ? "/exp:" : "", exp,
-             c->layout == BENCH_BTHD ? "bthd" : "bhtd", kv_heads, c->bool_mask ? "/mask:bool" : "",
-             c->padded ? "/padded" : "", c->qk == ATTN_QK_INT8 ? "/qk:int8" : "",
+    snprintf(name, BENCH_NAME_SIZE, "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s/layout:%s%s%s%s%s%s%s%s%s%s", kind,
+             attn_dtype_name(c->dtype), (long long)c->batch, (long long)c->heads, (long long)c->tq, (long long)c->tk,
+             (long long)c->d, causal_name(c->causal), c->layout == BENCH_BTHD ? "bthd" : "bhtd", kv_heads,
+             c->bool_mask ? "/mask:bool" : "", c->padded ? "/padded" : "", c->qk == ATTN_QK_INT8 ? "/qk:int8" : "",
              c->form != BENCH_PLAIN ? "/form:" : "", form_name(c->form), size, listed, c->cost != NULL ? "/cost" : "");
 }
 
@@ -344,12 +316,12 @@ static void write_linear_name(const struct bench_case *c, const char *kind, char
              (long long)c->outputs, (long long)c->inputs, matrices);
 }
 
-void bench_forward_name(const struct bench_case *c, attn_isa isa, attn_exp exp, char name[BENCH_NAME_SIZE])
+void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
 {
     if (bench_case_linear(c))
         write_linear_name(c, "linear", name);
     else
-        write_name(c, "forward", bench_exp_name(exp, bench_case_isa(c, isa)), name);
+        write_name(c, "forward", name);
 }
 
 void bench_naive_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
@@ -357,5 +329,5 @@ void bench_naive_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
     if (bench_case_linear(c))
         write_linear_name(c, "sgemm", name);
     else
-        write_name(c, "naive", "", name);
+        write_name(c, "naive", name);
 }

@@ -94,26 +94,14 @@ attn_isa bench_case_isa(const struct bench_case *c, attn_isa isa);
 /** Whether the description of a plan says that the kernels of isa run it. */
 bool bench_plan_names(const char *description, attn_isa isa);
 
-#define BENCH_MAX_EXPS 2
-
 /**
- * The values of attn_params.exp that the case is measured with where isa is asked for, in the order of the rows;
- * returns how many. The first is the default. It is the only one for kernels that multiply pairs of bf16, which have
- * one form of exp, for linear layers, which have none, and for costs.
- */
-int bench_case_exps(const struct bench_case *c, attn_isa isa, attn_exp exps[BENCH_MAX_EXPS]);
-
-/** "sleef" or "fast", and "bf16" for kernels of an isa where that makes no difference. */
-const char *bench_exp_name(attn_exp exp, attn_isa isa);
-
-/**
- * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/exp:sleef/layout:bhtd", then
+ * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/layout:bhtd", then
  * /kv_heads, /mask, /padded, /qk, /form, /block or /size, /listed and /cost; or "linear/f32/M24/N1152/K384", then
- * /matrices. isa is the one that is asked for.
+ * /matrices.
  */
-void bench_forward_name(const struct bench_case *c, attn_isa isa, attn_exp exp, char name[BENCH_NAME_SIZE]);
+void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE]);
 
-/** The same with "naive" for "forward" and without /exp, or with "sgemm" for "linear". */
+/** The same with "naive" for "forward", or with "sgemm" for "linear". */
 void bench_naive_name(const struct bench_case *c, char name[BENCH_NAME_SIZE]);
 
 #endif

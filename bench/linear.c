@@ -229,7 +229,7 @@ static struct bench_variant make_variant(const struct layers *l, enum bench_kind
         bench_naive_name(c, v.row.name);
         v.row.strategy = way_name(l);
     } else {
-        bench_forward_name(c, isa, ATTN_EXP_SLEEF, v.row.name);
+        bench_forward_name(c, v.row.name);
     }
     return v;
 }
@@ -244,13 +244,13 @@ int bench_linear_run(struct bench_peak *peak, const struct bench_options *option
     if (create_layers(&layers, c, options->threads) != 0)
         goto done;
     choose_way(&layers, selection.naive ? options->min_time / 4 : 0.0);
-    if (selection.num_exps > 0)
+    if (selection.library)
         variants[count++] = make_variant(&layers, BENCH_FORWARD, &layer, options->isa);
     if (selection.naive)
         variants[count++] = make_variant(&layers, BENCH_NAIVE, &blas, options->isa);
-    if ((selection.num_exps > 0 && check_layers(&layers, &variants[0]) != 0) ||
+    if ((selection.library && check_layers(&layers, &variants[0]) != 0) ||
         bench_turns_take(variants, count, peak, options) != 0 ||
-        (selection.num_exps > 0 && check_layers(&layers, &variants[0]) != 0))
+        (selection.library && check_layers(&layers, &variants[0]) != 0))
         goto done;
     status = bench_turns_report(variants, count, results);
 done:

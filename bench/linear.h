@@ -14,7 +14,7 @@
 /** Whether layers run on the kernels that are measured where isa is asked for. They pack for attn_isa_active(). */
 bool bench_linear_supported(attn_isa isa);
 
-/** bench_run_case() for a linear layer; selection.num_exps is 1 for the layer, selection.naive OpenBLAS. */
+/** bench_run_case() for a linear layer; selection.library is the layer, selection.naive OpenBLAS. */
 int bench_linear_run(struct bench_peak *peak, const struct bench_options *options, const struct bench_case *c,
                      struct bench_selection selection, struct bench_results *results);
 

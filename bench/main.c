@@ -20,23 +20,18 @@
 /* Which rows of a case the mode and the filter ask for. */
 static struct bench_selection select_rows(const struct bench_options *options, const struct bench_case *c)
 {
-    struct bench_selection s = {.num_exps = 0};
+    struct bench_selection s = {.library = false};
     if (!bench_case_supported(c, options->isa))
         return s;
     if ((options->compare && !c->compare) || (options->check && !bench_bars_need(c, options->isa, bench_processor())))
         return s;
     char name[BENCH_NAME_SIZE];
-    attn_exp exps[BENCH_MAX_EXPS];
-    const int count = bench_case_exps(c, options->isa, exps);
-    for (int i = 0; i < count; i++) {
-        bench_forward_name(c, options->isa, exps[i], name);
-        if (bench_options_match(options, name))
-            s.exps[s.num_exps++] = exps[i];
-    }
+    bench_forward_name(c, name);
+    s.library = bench_options_match(options, name);
     if (!c->compare)
         return s;
     if (options->compare || options->check) {
-        s.naive = s.num_exps > 0; /* a comparison needs both sides, whatever the filter says of one */
+        s.naive = s.library; /* a comparison needs both sides, whatever the filter says of one */
     } else {
         bench_naive_name(c, name);
         s.naive = bench_options_match(options, name);
@@ -46,7 +41,7 @@ static struct bench_selection select_rows(const struct bench_options *options, c
 
 static bool selected(struct bench_selection s)
 {
-    return s.num_exps > 0 || s.naive;
+    return s.library || s.naive;
 }
 
 static bool memory_selected(const struct bench_options *options)
@@ -70,10 +65,9 @@ static int list_rows(const struct bench_options *options, FILE *file)
         count += selected(s);
         if (file == NULL)
             continue;
-        for (int e = 0; e < s.num_exps; e++) {
-            bench_forward_name(c, options->isa, s.exps[e], name);
+        bench_forward_name(c, name);
+        if (s.library)
             fprintf(file, "%s\n", name);
-        }
         bench_naive_name(c, name);
         if (s.naive)
             fprintf(file, "%s\n", name);

@@ -50,7 +50,7 @@ const char *bench_memory_name(void)
                                         .causal = ATTN_CAUSAL_TOP_LEFT};
     static char name[BENCH_NAME_SIZE];
     char forward[BENCH_NAME_SIZE];
-    bench_forward_name(&c, ATTN_ISA_SCALAR, ATTN_EXP_SLEEF, forward); /* f32: the same name for every set */
+    bench_forward_name(&c, forward);
     snprintf(name, sizeof name, "memory%.*s", (int)sizeof name - 8, forward + strlen("forward"));
     return name;
 }
@@ -241,7 +241,6 @@ int bench_memory_run(const struct bench_options *options, struct bench_results *
         return -1;
     }
     snprintf(r.name, sizeof r.name, "%s", bench_memory_name());
-    r.exp = ATTN_EXP_SLEEF;
     r.repetitions = 1;
     r.iterations = 1;
     r.real_time_median = r.real_time;

@@ -8,7 +8,7 @@
 #include "options.h"
 #include "result.h"
 
-/** The name of the row: "memory/f32/B1/H1/Tq131072/Tk131072/d64/causal:top-left/exp:sleef/layout:bhtd". */
+/** The name of the row: "memory/f32/B1/H1/Tq131072/Tk131072/d64/causal:top-left/layout:bhtd". */
 const char *bench_memory_name(void);
 
 /**

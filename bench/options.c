@@ -61,7 +61,7 @@ static const char usage_text[] =
     "  -h, --help              this text\n"
     "      --version           the version\n"
     "\n"
-    "How a case is measured: its variants (both kinds of exp where there are two, and naive) and the peak take\n"
+    "How a case is measured: its variants (the library and naive) and the peak take\n"
     "turns, R times: peak, variant, peak, variant, ..., peak; one run that is not timed puts a\n"
     "variant's data back into the caches. Other programs and other guests\n"
     "of the machine only ever make a sample slower, so the fastest of R samples is the\n"

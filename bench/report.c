@@ -160,7 +160,7 @@ static void csv_figure(FILE *file, double x)
 
 static void print_csv(FILE *file, const struct bench_results *results)
 {
-    fputs("name,isa,exp,threads,repetitions,iterations,time_unit,real_time,real_time_median,cpu_time,gflops,"
+    fputs("name,isa,threads,repetitions,iterations,time_unit,real_time,real_time_median,cpu_time,gflops,"
           "peak_gflops,fraction,fraction_median,gb_per_second,max_abs_diff,speedup,speedup_median,strategy,"
           "workspace_bytes,peak_rss_bytes,rss_beyond_tensors_bytes,rss_growth_bytes,peak_loads_gflops,fraction_of_"
           "loads,ns_per_token,"
@@ -168,8 +168,7 @@ static void print_csv(FILE *file, const struct bench_results *results)
           file);
     for (int i = 0; i < results->count; i++) {
         const struct bench_result *r = &results->rows[i];
-        fprintf(file, "%s,%s,%s,%d,%d,%" PRId64 ",ns", r->name, attn_isa_name(r->isa),
-                bench_result_has_exp(r) ? bench_exp_name(r->exp, r->isa) : "", r->threads, r->repetitions,
+        fprintf(file, "%s,%s,%d,%d,%" PRId64 ",ns", r->name, attn_isa_name(r->isa), r->threads, r->repetitions,
                 r->iterations);
         csv_figure(file, r->real_time * 1e9);
         csv_figure(file, r->real_time_median * 1e9);

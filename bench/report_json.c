@@ -146,8 +146,6 @@ static json_t *make_row(const struct bench_result *r, int index)
     failed |= set_text(row, "time_unit", "ns");
     failed |= set_figure(row, "real_time_median", r->real_time_median * 1e9);
     failed |= set_text(row, "isa", attn_isa_name(r->isa));
-    if (bench_result_has_exp(r))
-        failed |= set_text(row, "exp", bench_exp_name(r->exp, r->isa));
     failed |= set_figure(row, "gflops", r->gflops);
     failed |= set_figure(row, "peak_gflops", r->peak_gflops);
     failed |= set_figure(row, "fraction", r->fraction);

@@ -18,7 +18,6 @@ struct bench_result {
     char name[BENCH_NAME_SIZE];
     const struct bench_case *bcase; /**< NULL except for forward and naive rows */
     attn_isa isa;                   /**< of the kernels that ran */
-    attn_exp exp;
     int threads, repetitions;
     int64_t iterations;
 
@@ -50,12 +49,6 @@ struct bench_results {
 static inline bool bench_result_of_library(const struct bench_result *row)
 {
     return row->kind == BENCH_FORWARD || row->kind == BENCH_MEMORY;
-}
-
-/** Whether exp means something in the row: the library's attention. */
-static inline bool bench_result_has_exp(const struct bench_result *row)
-{
-    return bench_result_of_library(row) && (row->bcase == NULL || !bench_case_linear(row->bcase));
 }
 
 /** Adds a row that is all zeros and returns it, valid until the next call; NULL after a sentence on stderr. */

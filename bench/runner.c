@@ -2,8 +2,8 @@
 /*
  * Measures one case of attention; those of linear layers are handed to linear.c.
  *
- * The variants are both kinds of exp and the naive implementation. turns.c
- * says how they take turns with samples of the peak: that of the kernels that
+ * The variants are the library and the naive implementation. turns.c says how
+ * they take turns with samples of the peak: that of the kernels that
  * run the case, of products of bf16 where they multiply pairs of bf16, else of
  * floats.
  *
@@ -96,11 +96,10 @@ static int check_kernels(const struct bench_variant *v)
 }
 
 static int prepare_library(struct bench_variant *v, struct planned *l, struct bench_problem *p,
-                           const struct bench_options *options, attn_exp exp)
+                           const struct bench_options *options)
 {
     const struct bench_case *c = p->bcase;
     *l = (struct planned){.problem = p, .params = p->params};
-    l->params.exp = exp;
     l->params.qk = c->qk;
     l->params.isa = options->isa;
     l->params.num_threads = options->threads;
@@ -108,9 +107,8 @@ static int prepare_library(struct bench_variant *v, struct planned *l, struct be
     v->row.kind = BENCH_FORWARD;
     v->row.bcase = c;
     v->row.isa = bench_case_isa(c, options->isa);
-    v->row.exp = exp;
     v->row.flops = p->flops;
-    bench_forward_name(c, options->isa, exp, v->row.name);
+    bench_forward_name(c, v->row.name);
     if (attn_plan_create(&l->plan, &p->typed[0], &p->typed[1], &p->typed[2], &p->out, &l->params) != ATTN_OK)
         return bench_variant_error(v);
     attn_plan_describe(l->plan, v->row.plan, sizeof v->row.plan);
@@ -143,9 +141,9 @@ static int run_attention(struct bench_machine *machine, struct bench_peak *peak,
 {
     struct bench_problem problem;
     struct bench_naive naive = {.scores = NULL};
-    struct planned planned[BENCH_MAX_EXPS];
+    struct planned planned = {.plan = NULL};
     struct bench_variant variants[BENCH_MAX_VARIANTS];
-    int library = 0, count, status = -1;
+    int count = 0, status = -1;
 
     if (bench_problem_create(&problem, c) != 0)
         return -1;
@@ -159,25 +157,18 @@ static int run_attention(struct bench_machine *machine, struct bench_peak *peak,
         bench_naive_run(&naive);
     }
 
-    while (library < selection.num_exps) {
-        const int i = library++;
-        if (prepare_library(&variants[i], &planned[i], &problem, options, selection.exps[i]) != 0)
-            goto done;
-    }
-    count = library;
+    if (selection.library && prepare_library(&variants[count++], &planned, &problem, options) != 0)
+        goto done;
     if (selection.naive)
         prepare_naive(&variants[count++], &naive, &problem, options);
     if (bench_turns_take(variants, count, peak, options) != 0)
         goto done;
-    for (int i = 0; i < library; i++)
-        if (check_library(&variants[i]) != 0)
-            goto done;
+    if (selection.library && check_library(&variants[0]) != 0)
+        goto done;
     status = bench_turns_report(variants, count, results);
 done:
-    for (int i = 0; i < library; i++) {
-        attn_plan_destroy(planned[i].plan);
-        free(planned[i].workspace);
-    }
+    attn_plan_destroy(planned.plan);
+    free(planned.workspace);
     bench_naive_destroy(&naive);
     bench_problem_destroy(&problem);
     return status;

@@ -36,11 +36,9 @@ void bench_machine_destroy(struct bench_machine *machine);
 /** The processor that this runs on, as bars.h knows them. */
 unsigned bench_processor(void);
 
-/** Which rows of a case are wanted: those of the library, one for each exp, and the baseline's. */
+/** Which rows of a case are wanted: the library's and the baseline's. */
 struct bench_selection {
-    attn_exp exps[BENCH_MAX_EXPS];
-    int num_exps;
-    bool naive;
+    bool library, naive;
 };
 
 /**

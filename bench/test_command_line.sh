@@ -52,7 +52,7 @@ refuse 'exclude each other' --check --compare naive
 refuse 'unrecognized option' --no-such-option
 
 expect 1 'cannot be created' --out "$dir/missing/file" --filter 'Tq16/'
-expect 0 'forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/exp:sleef/layout:bhtd' --list
+expect 0 'forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/layout:bhtd' --list
 [ "$("$bench" --list | sort | uniq -d | wc -l)" -eq 0 ] || fail 'two rows have the same name'
 [ "$("$bench" --list --compare naive | grep -c '^naive/')" -ge 10 ] || fail 'the comparison has too few lengths'
 "$bench" --list | grep -q '^memory/' && fail 'the memory case runs unasked'
@@ -65,7 +65,7 @@ for form in window window-global blocks/block:16 blocks/block:64 blocks/block:12
 done
 "$bench" --list | grep -q '^naive/.*form:' && fail 'a form has a naive row'
 
-# Costs: each of these forms has the four lengths, in one exp, and all of them are promised.
+# Costs: each of these forms has the four lengths, and all of them are promised.
 "$bench" --list --check --filter '/cost$' >"$dir/costs"
 [ "$(wc -l <"$dir/costs")" -eq 24 ] || fail "there are not 6 costs of 4 lengths: $(cat "$dir/costs")"
 for tokens in 16384 65536 262144 1048576; do
@@ -113,11 +113,10 @@ expect 0 'vs naive' $tiny --filter "$filter"
 expect 0 'ratio' $tiny --filter "$filter" --compare naive
 
 # shellcheck disable=SC2086
-expect 0 'name,isa,exp,threads' $tiny --filter "$filter" --format csv
+expect 0 'name,isa,threads' $tiny --filter "$filter" --format csv
 columns=$(awk -F, '{print NF}' "$dir/out" | sort -u)
 [ "$(echo "$columns" | wc -w)" -eq 1 ] || fail "the CSV rows have different numbers of columns: $columns"
-exps=$("$bench" --list --filter "forward$filter" | wc -l) # the kinds of exp that there are for f32
-[ "$(grep -c '^forward/' "$dir/out")" -eq "$exps" ] || fail 'the CSV lacks one of the forward rows'
+[ "$(grep -c '^forward/' "$dir/out")" -eq 1 ] || fail 'the CSV lacks the forward row'
 
 # Beside the register peak stands one with a product's loads, for the row's own instruction set.
 awk -F, 'NR == 1 {for (i = 1; i <= NF; i++) column[$i] = i}
@@ -143,7 +142,7 @@ awk -F, 'NR == 1 {for (i = 1; i <= NF; i++) column[$i] = i}
          /^peak/ {if ($column["ns_per_token"] != "") exit 1}
          END {if (rows != 6) exit 1}' "$dir/out" || fail "the costs are wrong: $(cat "$dir/out")"
 
-# A linear layer beside OpenBLAS, with few rows and so several matrices: all figures, no exp, and what is promised.
+# A linear layer beside OpenBLAS, with few rows and so several matrices: all figures, and what is promised.
 if [ "$nn" = nn ]; then
     # shellcheck disable=SC2086
     expect 0 'vs naive' $tiny --filter '/M1/'
@@ -152,20 +151,19 @@ if [ "$nn" = nn ]; then
     grep -qE '^linear/f32/M1/N1152/K384/matrices:15 .* serial(-t)? ' "$dir/out" ||
         fail "a linear layer is not compared: $(cat "$dir/out")"
     # shellcheck disable=SC2086
-    ATTN_MAX_CPU_ISA=scalar expect 0 'name,isa,exp,threads' $tiny --filter '/M1/' --format csv
+    ATTN_MAX_CPU_ISA=scalar expect 0 'name,isa,threads' $tiny --filter '/M1/' --format csv
     columns=$(awk -F, '{print NF}' "$dir/out" | sort -u)
     [ "$(echo "$columns" | wc -w)" -eq 1 ] || fail "linear CSV rows have different numbers of columns: $columns"
     # GFLOP/s, peak, fraction, GB/s; the difference and the ratio of the layer only.
     awk -F, '/^(linear|sgemm)/ {
                  rows++
-                 if ($2 != "scalar" || $3 != "" || $11 == "" || $12 == "" || $13 == "" || $15 == "") exit 1
+                 if ($2 != "scalar" || $10 == "" || $11 == "" || $12 == "" || $14 == "") exit 1
                  ours = $1 ~ /^linear/
-                 if (($16 != "") != ours || ($17 != "") != ours || ($18 != "") != ours) exit 1
+                 if (($15 != "") != ours || ($16 != "") != ours || ($17 != "") != ours) exit 1
              }
              END {if (rows != 2) exit 1}' "$dir/out" || fail "a figure of a linear layer is wrong: $(cat "$dir/out")"
     # shellcheck disable=SC2086
     expect 0 '"bytes_per_second"' $tiny --filter '^linear/.*/M1/' --format json
-    grep -q '"exp"' "$dir/out" && fail 'a linear layer has an exp'
     # Whether it is met is not for a test to say.
     # shellcheck disable=SC2086
     "$bench" $tiny --check --filter '^linear/.*/M(1|1300)/N(1152|384)/' >"$dir/out" 2>"$dir/err"
@@ -178,42 +176,37 @@ if [ "$nn" = nn ]; then
     fi
 fi
 
-# The 16-bit types, on the best set and with bf16 widened. A set of bf16 products has one kind of exp for bf16, and
-# its peak; all else is measured against f32.
+# The 16-bit types, on the best set and with bf16 widened. Products of bf16 are measured against their own peak;
+# all else against that of f32.
 # shellcheck disable=SC2086
-expect 0 'forward/f16/B1/H1/Tq16/Tk16/d64/causal:none/exp:sleef/layout:bhtd' $tiny --filter '/b?f16/B1/H1/Tq16/'
+expect 0 'forward/f16/B1/H1/Tq16/Tk16/d64/causal:none/layout:bhtd' $tiny --filter '/b?f16/B1/H1/Tq16/'
 # shellcheck disable=SC2086
 expect 0 'peak/f32/scalar' $tiny --isa scalar --filter '/b?f16/B1/H1/Tq16/'
-[ "$(grep -c '^forward/' "$dir/out")" -eq $((2 * exps)) ] || fail 'a 16-bit type lacks a kind of exp on the scalar kernels'
+[ "$(grep -c '^forward/' "$dir/out")" -eq 2 ] || fail 'a 16-bit type lacks a row on the scalar kernels'
 grep -q 'instruction set scalar' "$dir/out" || fail '--isa scalar runs another instruction set'
 dot=
 for isa in avx512_bf16 neon_bf16; do
     "$bench" --isa $isa --list >"$dir/out" 2>"$dir/err" && dot=$isa
-    grep -q 'forward/f32/.*exp:bf16' "$dir/out" && fail "f32 has the exp of bf16 on $isa"
 done
 if [ -n "$dot" ]; then
     # shellcheck disable=SC2086
     expect 0 "peak/bf16/$dot,$dot," $tiny --isa $dot --filter '16/B1/H1/Tq16/|f32/B1/H1/Tq16/.*none' --format csv
     base=${dot%_bf16}
     # The library may find the products of floats faster on this processor; then bf16 is widened here, too.
-    rows="bf16:$dot:1"
-    grep -q "^forward/bf16/.*,$base," "$dir/out" && rows="bf16:$base:$exps"
-    for row in "$rows" "f16:$base:$exps" "f32:$base:$exps"; do
-        type=${row%%:*} rest=${row#*:}
-        isa=${rest%:*} wanted=${rest#*:}
-        [ "$(grep -c "^forward/$type/.*,$isa," "$dir/out")" -eq "$wanted" ] ||
-            fail "with --isa $dot there are not $wanted rows of $type on $isa: $(cat "$dir/out")"
+    pairs=$dot
+    grep -q "^forward/bf16/.*,$base," "$dir/out" && pairs=$base
+    for row in "bf16:$pairs" "f16:$base" "f32:$base"; do
+        [ "$(grep -c "^forward/${row%:*}/.*,${row#*:}," "$dir/out")" -eq 1 ] ||
+            fail "with --isa $dot there is no row of ${row%:*} on ${row#*:}: $(cat "$dir/out")"
     done
-    [ "$(grep -c "^forward/bf16/.*/exp:bf16/.*,$dot,bf16," "$dir/out")" -eq "$(grep -c "^forward/bf16/.*,$dot," "$dir/out")" ] ||
-        fail "products of bf16 have another exp: $(cat "$dir/out")"
     # A row's peak is one of the samples of its own instruction set, of which the peak row has the best.
-    awk -F, '/^peak\// {best[$2] = $11} /^forward/ {isa[NR] = $2; peak[NR] = $12}
+    awk -F, '/^peak\// {best[$2] = $10} /^forward/ {isa[NR] = $2; peak[NR] = $11}
              END {for (i in isa) if (peak[i] > 1.001 * best[isa[i]]) exit 1}' "$dir/out" ||
         fail "a row is measured against another set's peak: $(cat "$dir/out")"
     # shellcheck disable=SC2086
     ATTN_MAX_CPU_ISA=$base "$bench" $tiny --filter '/bf16/B1/H1/Tq16/' --format csv >"$dir/out" 2>"$dir/err" ||
         fail "with ATTN_MAX_CPU_ISA=$base: $(cat "$dir/err")"
-    [ "$(grep -c "^forward/bf16/.*,$base,[a-z]*," "$dir/out")" -eq "$exps" ] ||
+    [ "$(grep -c "^forward/bf16/.*,$base," "$dir/out")" -eq 1 ] ||
         fail "with ATTN_MAX_CPU_ISA=$base bf16 is not widened: $(cat "$dir/out")"
 fi
 
@@ -236,7 +229,7 @@ grep '"command": ' "$dir/results/run.json" | grep -qF "attn-bench $tiny --filter
     fail "the JSON does not say how it was made: $(grep '"command"' "$dir/results/run.json")"
 for key in context benchmarks name run_type iterations real_time cpu_time time_unit gflops peak_gflops fraction peak_loads_gflops \
     fraction_of_loads isa \
-    threads repetitions exp dtype speedup_over_naive max_abs_diff plan; do
+    threads repetitions dtype speedup_over_naive max_abs_diff plan; do
     grep -q "\"$key\":" "$dir/results/run.json" || fail "the JSON lacks the key $key"
 done
 

@@ -3,7 +3,7 @@
  * The variants of a case share its inputs and take turns with samples of the
  * multiply-add peak:
  *
- *     peak sleef peak fast peak naive peak sleef peak ...
+ *     peak library peak naive peak library peak naive ...
  *
  * A neighbour that takes processor time, or a clock that changes, so meets all
  * of them alike. Of a variant's samples the fastest is reported, relative to

@@ -283,7 +283,7 @@ class Figures(unittest.TestCase):
         self.assertAlmostEqual(result["ratios"]["attn"], 2.0)
 
     def test_without_a_peer_there_is_no_ratio(self):
-        result = figures.summarise(make_result(attn=[0.1], attn_fast=[0.2], torch="none"))
+        result = figures.summarise(make_result(attn=[0.1], torch="none"))
         self.assertEqual((result["best_peer"], result["ratios"]), (None, {}))
 
     def test_slow_contenders_settle_early_and_close_ones_do_not(self):
@@ -347,10 +347,8 @@ class Bars(unittest.TestCase):
 class Report(unittest.TestCase):
     def test_markdown_of_a_fixture(self):
         results = [
-            figures.summarise(make_result(attn=[0.1], attn_fast=[0.08], torch=[0.16], ggml="no | such thing")),
-            figures.summarise(
-                make_result("f32/other", "causal", attn=[0.2], attn_fast=[0.16], torch=[0.1], ggml=[0.5])
-            ),
+            figures.summarise(make_result(attn=[0.1], torch=[0.16], ggml="no | such thing")),
+            figures.summarise(make_result("f32/other", "causal", attn=[0.2], torch=[0.1], ggml=[0.5])),
         ]
         results[1]["contenders"]["ggml"].update(status="wrong", reason="it differs")
         run = {
@@ -365,12 +363,12 @@ class Report(unittest.TestCase):
             ],
         }  # fmt: skip
         text = report_markdown.render(run, ["ratio.svg"])
-        self.assertIn("| `f32/B1/H8/Tq512/Tk512/d64/causal:none` | 80 | **100** | 50 | – | 1.60 | 2.00 | 1.00 |", text)
-        self.assertIn("| `f32/other` | 40 | 50 | **80** | wrong | 0.50 | 0.62 | 0.50 |", text)
+        self.assertIn("| `f32/B1/H8/Tq512/Tk512/d64/causal:none` | **80** | 50 | – | 1.60 | 0.80 |", text)
+        self.assertIn("| `f32/other` | 40 | **80** | wrong | 0.50 | 0.40 |", text)
         self.assertIn("| `f32/other` | attn | 0.500 | torch |", text)
         self.assertIn("| `jax` | JAX | missing: cannot be had | – |", text)
         self.assertIn("no \\| such thing", text)
-        self.assertIn("| f32 causal, default exp | 1.30 | 0.500 | 0 of 1 |", text)
+        self.assertIn("| f32 causal | 1.30 | 0.500 | 0 of 1 |", text)
         self.assertIn("![ratio.svg](ratio.svg)", text)
         for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
             widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}

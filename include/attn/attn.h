@@ -173,9 +173,8 @@ ATTN_API int attn_default_num_threads(void);
  * Scores, the softmax and the sums are f32 whatever the types; out is rounded
  * once, to nearest even. Where q, k and v are all bf16 and the processor
  * multiplies bf16 pairs (ATTN_ISA_AVX512_BF16, ATTN_ISA_NEON_BF16), the weights
- * are rounded to bf16 before they meet v, whatever params->exp says; their sum
- * is that of the rounded ones. Otherwise bf16 and f16 are widened, exactly, to
- * f32. docs/numerics.md has the errors.
+ * are rounded to bf16 before they meet v; their sum is that of the rounded ones. Otherwise bf16 and f16 are widened,
+ * exactly, to f32. docs/numerics.md has the errors.
  *
  * Any of the sizes may be 0 except
  * Hkv when Hq is not; with dk = 0 all scores are 0. Head sizes go up to 4096.
@@ -281,7 +280,7 @@ ATTN_API attn_status attn_plan_begin(const attn_plan *plan, const attn_tensor *q
 ATTN_API attn_status attn_plan_run_share(const attn_plan *plan, void *workspace, int phase, int ith, int nth);
 
 /**
- * Describes a plan in one line: instruction set, exp, tiles, tasks, threads and
+ * Describes a plan in one line: instruction set, tiles, tasks, threads and
  * why. Writes at most size bytes with the terminator to buffer and returns the
  * length the whole text has, as snprintf does. buffer may be NULL, which counts
  * as a size of 0; the text of a plan that is NULL is empty.

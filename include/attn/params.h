@@ -45,12 +45,6 @@ typedef enum attn_causal {
     ATTN_CAUSAL_OFFSET = 3 /**< offset query_offset[b], of any sign */
 } attn_causal;
 
-/** How exp is computed. */
-typedef enum attn_exp {
-    ATTN_EXP_SLEEF = 0, /**< SLEEF's exp2, at most 1.0 ULP */
-    ATTN_EXP_FAST = 1   /**< inline polynomial; its measured error is in docs/numerics.md */
-} attn_exp;
-
 /** How scores are computed from q and k. */
 typedef enum attn_qk {
     ATTN_QK_DEFAULT = 0, /**< in the types of q and k, nothing rounded */
@@ -324,7 +318,6 @@ typedef struct attn_params {
 
     /** @name How it is computed */
     /**@{*/
-    attn_exp exp; /**< accuracy of exp */
     /**
      * ATTN_QK_INT8 multiplies q and k as int8 (SageAttention), for any of their
      * types; ATTN_UNSUPPORTED where isa or the processor has no int8 dot

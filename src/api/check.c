@@ -99,8 +99,6 @@ static attn_status check_choices(const attn_params *p)
 {
     if ((unsigned)p->causal > ATTN_CAUSAL_OFFSET)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.causal is %d; expected an attn_causal", (int)p->causal);
-    if ((unsigned)p->exp > ATTN_EXP_FAST)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "params.exp is %d; expected an attn_exp", (int)p->exp);
     if ((unsigned)p->qk > ATTN_QK_INT8)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.qk is %d; expected an attn_qk", (int)p->qk);
     if ((unsigned)p->isa > ATTN_ISA_LAST)

@@ -34,7 +34,6 @@ static attn_status check_refused(const attn_params *p)
         {"weight_rows", p->weight_rows != NULL},
         {"num_weight_rows", p->num_weight_rows != 0},
         {"key_sums", p->key_sums != NULL},
-        {"exp", p->exp != ATTN_EXP_SLEEF},
         {"qk", p->qk != ATTN_QK_DEFAULT},
         {"isa", p->isa != ATTN_ISA_AUTO},
         {"block_table", p->block_table != NULL},

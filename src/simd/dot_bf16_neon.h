@@ -84,7 +84,7 @@ static inline void vw_store(void *p, vw a)
     vst1q_u8(p, vreinterpretq_u8_u32(a));
 }
 
-/** The method is that of vf_exp2_fast(), with a shorter polynomial. */
+/** The method is that of vf_exp2(), with a shorter polynomial. */
 static inline vf vf_exp2_bf16(vf x)
 {
     const vf magic = vf_set1(0x1.8p23f + 127.0f);

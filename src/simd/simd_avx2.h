@@ -195,10 +195,7 @@ static inline vf vf_tanh_fast(vf x)
     return Sleef_tanhf8_u35avx2(x);
 }
 
-/**
- * 2^x for x <= 0; results below 2^-126.5 become 0. The last step multiplies, where adding to the exponent's bits
- * would do for numbers, since that could turn a NaN with a payload into one.
- */
+/** The elements of even and of odd index of a and b one behind the other. */
 static inline void vf_deinterleave(vf a, vf b, vf *even, vf *odd)
 {
     const __m256d e = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)); /* a0 a2 b0 b2, a4 a6 b4 b6 */

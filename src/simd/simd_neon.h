@@ -195,7 +195,7 @@ static inline vf vf_tanh_fast(vf x)
     return Sleef_tanhf4_u35advsimd(x);
 }
 
-/** 2^x for x <= 0; results below 2^-126.5 become 0. The method is that of simd_avx2.h. */
+/** The elements of even and of odd index of a and b one behind the other. */
 static inline void vf_deinterleave(vf a, vf b, vf *even, vf *odd)
 {
     *even = vuzp1q_f32(a, b);

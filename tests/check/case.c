@@ -263,7 +263,6 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, attn_isa 
     c->short_mask = 0;
     c->callback = (struct case_callback){.kind = CALLBACK_NOTHING};
     c->forms = case_draw_forms(&for_forms);
-    c->params.exp = rng_percent(rng, 35) ? ATTN_EXP_FAST : ATTN_EXP_SLEEF;
     c->params.num_threads = rng_percent(rng, 80) ? 1 : (int)rng_range(rng, 2, 3);
     c->entry = (enum case_entry)(rng_percent(rng, 60) ? ENTRY_FORWARD : rng_range(rng, 0, ENTRIES - 1));
     c->values = (enum case_values)(rng_percent(rng, 60) ? VALUES_NORMAL : rng_range(rng, 0, VALUES_KINDS - 1));

@@ -198,9 +198,8 @@ void case_describe(const struct test_case *c, char *buffer, size_t size)
     static const char *const entry[] = {"attn_forward", "attn_plan_run", "attn_plan_run_share"};
     const attn_params *p = &c->params;
     struct line line = {buffer, size, 0};
-    say(&line, "%s values:%s exp:%s causal:%s threads:%d scale:%g temperature:%g%s", entry[c->entry], values[c->values],
-        p->exp == ATTN_EXP_FAST ? "fast" : "sleef", causal[p->causal], p->num_threads, (double)p->scale,
-        (double)p->temperature, c->packed ? " packed" : "");
+    say(&line, "%s values:%s causal:%s threads:%d scale:%g temperature:%g%s", entry[c->entry], values[c->values],
+        causal[p->causal], p->num_threads, (double)p->scale, (double)p->temperature, c->packed ? " packed" : "");
     say_tensor(&line, "q", &c->q);
     say_tensor(&line, "k", &c->k);
     say_tensor(&line, "v", &c->v);

@@ -30,14 +30,14 @@ enum { TYPES_MIXED = 3, TYPES_KINDS };
 /** What a whole run has seen. */
 struct totals {
     int64_t elements, zeros, runs;
-    int64_t seen[VALUES_KINDS], entries[ENTRIES], causal[4], masks[4], fast; /**< masks: by attn_dtype, additive ones */
+    int64_t seen[VALUES_KINDS], entries[ENTRIES], causal[4], masks[4]; /**< masks: by attn_dtype, additive ones */
     int64_t types[TYPES_KINDS], out[3];
     int64_t forms[FORMS], no_form, combined; /**< cases with a form, with none, with two or more */
     int64_t callbacks[CALLBACK_KINDS], buckets[3], layouts[2], deltas[2], short_masks;
-    int pairs;                           /**< the instruction set is one for pairs of bf16, and draws no other types */
-    double worst[TEST_OUTPUTS][2];       /**< largest error by output and exp, in units */
-    double ratio[TEST_OUTPUTS][2];       /**< largest error as a part of what is allowed */
-    int64_t ratio_case[TEST_OUTPUTS][2]; /**< the case that had it */
+    int pairs;                        /**< the instruction set is one for pairs of bf16, and draws no other types */
+    double worst[TEST_OUTPUTS];       /**< largest error by output, in units */
+    double ratio[TEST_OUTPUTS];       /**< largest error as a part of what is allowed */
+    int64_t ratio_case[TEST_OUTPUTS]; /**< the case that had it */
 };
 
 static attn_status run_plan(struct test_case *c)
@@ -75,7 +75,6 @@ static void add_to_totals(struct totals *totals, const struct test_case *c, cons
     totals->seen[c->values]++;
     totals->entries[c->entry]++;
     totals->causal[p->causal]++;
-    totals->fast += p->exp == ATTN_EXP_FAST;
     totals->types[c->q.dtype == c->k.dtype && c->q.dtype == c->v.dtype ? (int)c->q.dtype : TYPES_MIXED]++;
     totals->out[c->out.dtype]++;
     totals->pairs = p->isa == ATTN_ISA_AVX512_BF16 || p->isa == ATTN_ISA_NEON_BF16;
@@ -99,10 +98,10 @@ static void add_to_totals(struct totals *totals, const struct test_case *c, cons
         totals->layouts[p->rope->layout]++;
     for (int i = 0; i < TEST_OUTPUTS; i++) {
         const double allowed = comparison->allowed[i];
-        totals->worst[i][p->exp] = fmax(totals->worst[i][p->exp], comparison->error[i]);
-        if (comparison->error[i] > totals->ratio[i][p->exp] * allowed) {
-            totals->ratio[i][p->exp] = comparison->error[i] / allowed;
-            totals->ratio_case[i][p->exp] = index;
+        totals->worst[i] = fmax(totals->worst[i], comparison->error[i]);
+        if (comparison->error[i] > totals->ratio[i] * allowed) {
+            totals->ratio[i] = comparison->error[i] / allowed;
+            totals->ratio_case[i] = index;
         }
     }
 }
@@ -159,7 +158,7 @@ static int totals_trustworthy(const struct totals *totals)
     if (totals->runs < 5000) /* a few large cases decide what a short run is made of */
         return 1;
     const int64_t few = totals->runs / 100;
-    int covered = totals->fast >= few && totals->short_masks >= few && forms_covered(totals, few);
+    int covered = totals->short_masks >= few && forms_covered(totals, few);
     for (int i = 0; i < 4; i++)
         covered = covered && totals->masks[i] >= few;
     for (int i = 0; i < 3; i++)
@@ -206,10 +205,8 @@ int main(int argc, char **argv)
         fflush(stdout);
     }
     for (int i = 0; i < TEST_OUTPUTS; i++)
-        for (int exp = 0; exp < 2; exp++)
-            printf("%-8s %s  largest error %.2f units; nearest to its limit: case %" PRId64 ", %.0f %% of it\n",
-                   tolerance_table[i].output, exp == ATTN_EXP_FAST ? "fast " : "sleef", totals.worst[i][exp],
-                   totals.ratio_case[i][exp], 100 * totals.ratio[i][exp]);
+        printf("%-8s  largest error %.2f units; nearest to its limit: case %" PRId64 ", %.0f %% of it\n",
+               tolerance_table[i].output, totals.worst[i], totals.ratio_case[i], 100 * totals.ratio[i]);
     failures += !totals_trustworthy(&totals);
     printf("%" PRId64 " cases without, %" PRId64 " with several of:", totals.no_form, totals.combined);
     for (int i = 0; i < FORMS; i++)

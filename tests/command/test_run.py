@@ -90,8 +90,6 @@ class Run(CommandTest):
         self.check(["--temperature", "0.5", "--scale", "0.8"], temperature=0.5, scale=0.8)
 
     def test_how_it_is_computed(self):
-        self.check(["--exp", "sleef"])
-        self.check(["--exp", "fast"], tolerance=2e-5)
         self.check(["--isa", "scalar"])
         self.check(["--isa", "auto", "--threads", "1"])
         self.check(["--threads", "3"])

@@ -59,7 +59,6 @@ class Usage(CommandTest):
     def test_bad_choices(self):
         self.fails(2, "--layout is 'thd'; expected bhtd or bthd", *GOOD, "--layout", "thd")
         self.fails(2, "--causal is 'yes'; expected none, top-left, bottom-right or offset", *GOOD, "--causal", "yes")
-        self.fails(2, "--exp is 'slow'; expected sleef or fast", *GOOD, "--exp", "slow")
         self.fails(2, "--qk is 'int4'; expected exact or int8", *GOOD, "--qk", "int4")
         self.fails(2, "--isa is 'sse'; expected auto, scalar, avx2, avx512, neon, avx512_bf16 or neon_bf16",
                    *GOOD, "--isa", "sse")
@@ -112,7 +111,7 @@ class Usage(CommandTest):
             self.assertEqual(self.attn(*command, "--version").stdout, f"attn {VERSION}\n")
         text = self.attn("run", "--help").stdout
         for option in ("--query", "--key", "--value", "--output", "--layout", "--causal", "--mask", "--kv-len",
-                       "--kv-start", "--scale", "--temperature", "--lse", "--weights", "--out-dtype", "--isa", "--exp",
+                       "--kv-start", "--scale", "--temperature", "--lse", "--weights", "--out-dtype", "--isa",
                        "--threads"):
             self.assertIn(option, text)
 

@@ -12,8 +12,8 @@
 #include "problem.h"
 
 /** Units by which two results of the library may differ, for an output with its naive errors. */
-double close_units(enum test_output kind, attn_exp exp, const double *expected, const double *unit,
-                   const double *naive_error, int64_t n);
+double close_units(enum test_output kind, const double *expected, const double *unit, const double *naive_error,
+                   int64_t n);
 
 /** Half a unit in the last place of x, at most. */
 double close_rounding(attn_dtype dtype, double x);

@@ -112,7 +112,6 @@ void problem_random(struct problem *p, struct rng *rng, attn_isa isa, int featur
     p->v = random_tensor(rng, types[2], batch, kv_heads, tk, dv);
     p->params = attn_params_default();
     p->params.isa = isa;
-    p->params.exp = rng_percent(rng, 30) ? ATTN_EXP_FAST : ATTN_EXP_SLEEF;
     p->params.num_threads = 1;
     if (rng_percent(rng, 40))
         p->params.scale = (float)(0.1 + rng_uniform(rng));

@@ -303,13 +303,12 @@ static void test_softcaps_at_their_ends(void **state)
     const float largest = FLT_MAX / 0x1.715476p+0f; /* cap * log2(e) is a number */
     const float caps[] = {0x1p-149f, 1e-40f, FLT_MIN, 1e-30f, 1, 1e30f, 1.7e38f, 1.8e38f, 2.3e38f, largest};
     for (int isa = ATTN_ISA_AUTO; isa <= ATTN_ISA_LAST; isa++) {
-        for (size_t i = 0; i < 2 * sizeof caps / sizeof *caps; i++) {
+        for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
             if (isa != ATTN_ISA_AUTO && !attn_isa_supported((attn_isa)isa))
                 continue;
             fixture_initialize(&f);
             f.params.isa = (attn_isa)isa;
-            f.params.exp = (attn_exp)(i % 2);
-            f.params.softcap = caps[i / 2];
+            f.params.softcap = caps[i];
             assert_int_equal(fixture_forward(&f), ATTN_OK);
             struct reference ref = reference_compute(&f.q, &f.k, &f.v, &f.params, NAIVE_F32);
             for (size_t n = 0; n < sizeof f.out_data / sizeof(float); n++)

@@ -135,7 +135,6 @@ static const struct wrong wrongs[] = {
      "params.scale is -3e+38; expected at most 1.70141e+38",
      {FLOAT(params.scale, -3e38f), FLOAT(params.temperature, 1)}},
     {ATTN_INVALID_ARGUMENT, "causal|9", {INT(params.causal, 9)}},
-    {ATTN_INVALID_ARGUMENT, "exp|7", {INT(params.exp, 7)}},
     {ATTN_INVALID_ARGUMENT, "qk|9", {INT(params.qk, 9)}},
     {ATTN_INVALID_ARGUMENT, "isa|55", {INT(params.isa, 55)}},
     {ATTN_INVALID_ARGUMENT, "isa|7", {INT(params.isa, ATTN_ISA_LAST + 1)}},

@@ -35,7 +35,6 @@ static const struct option general_options[INPUT_FORMS] = {
     [INPUT_KV_START] = {"kv-start", 0, "FILE", "int32 or int64, one per sequence: keys before it are padding", NULL},
     [INPUT_SCALE] = {"scale", 0, "X", "multiplies the scores; default 1/sqrt(d)", NULL},
     [INPUT_TEMPERATURE] = {"temperature", 0, "X", "divides the scores; default 1", NULL},
-    [INPUT_EXP] = {"exp", 0, "NAME", "sleef (default) or fast", NULL},
     [INPUT_QK] = {"qk", 0, "NAME", "scores from q and k: exact (default) or int8", NULL},
     [INPUT_ISA] = {"isa", 0, "NAME",
                    "auto (default), scalar, avx2, avx512, avx512_bf16, neon\n"
@@ -64,7 +63,6 @@ attn_status inputs_parse(struct inputs *inputs, struct option *options)
 {
     static const char *const layouts[] = {"bhtd", "bthd"};
     static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
-    static const char *const exps[] = {"sleef", "fast"};
     static const char *const qks[] = {"exact", "int8"};
     const char *isas[ATTN_ISA_LAST + 1];
     for (int i = 0; i <= ATTN_ISA_LAST; i++)
@@ -72,13 +70,11 @@ attn_status inputs_parse(struct inputs *inputs, struct option *options)
 
     *inputs = (struct inputs){.options = options, .params = attn_params_default()};
     attn_params *p = &inputs->params;
-    int layout = 0, mode = 0, exp = 0, qk = 0, isa = 0;
+    int layout = 0, mode = 0, qk = 0, isa = 0;
     long long threads = 0;
     attn_status status = option_choice(&options[INPUT_LAYOUT], layouts, 2, &layout);
     if (status == ATTN_OK)
         status = option_choice(&options[INPUT_CAUSAL], causal, 4, &mode);
-    if (status == ATTN_OK)
-        status = option_choice(&options[INPUT_EXP], exps, 2, &exp);
     if (status == ATTN_OK)
         status = option_choice(&options[INPUT_QK], qks, 2, &qk);
     if (status == ATTN_OK)
@@ -94,7 +90,6 @@ attn_status inputs_parse(struct inputs *inputs, struct option *options)
     /* The names stand in the order of the values. */
     inputs->bthd = layout == 1;
     p->causal = (attn_causal)mode;
-    p->exp = (attn_exp)exp;
     p->qk = (attn_qk)qk;
     p->isa = (attn_isa)isa;
     p->num_threads = (int)threads;

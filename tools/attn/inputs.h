@@ -26,7 +26,6 @@ enum input_option {
     INPUT_KV_START,
     INPUT_SCALE,
     INPUT_TEMPERATURE,
-    INPUT_EXP,
     INPUT_QK,
     INPUT_ISA,
     INPUT_THREADS,

@@ -46,7 +46,6 @@ static const struct {
     {"params.kv_start", {"--kv-start", NULL}},
     {"params.scale", {"--scale", NULL}},
     {"params.temperature", {"--temperature", NULL}},
-    {"params.exp", {"--exp", NULL}},
     {"params.qk", {"--qk", NULL}},
     {"ATTN_QK_INT8", {"int8", NULL}},
     {"params.isa", {"--isa", NULL}},

@@ -21,10 +21,8 @@ class Bar:
 
 
 BARS = (
-    Bar("f32 dense, default exp", "attn", "dense", ("f32",), 1.03),
-    Bar("f32 causal, default exp", "attn", "causal", ("f32",), 1.30),
-    Bar("f32 dense, fast exp", "attn-fast", "dense", ("f32",), 1.07),
-    Bar("f32 causal, fast exp", "attn-fast", "causal", ("f32",), 1.35),
+    Bar("f32 dense", "attn", "dense", ("f32",), 1.03),
+    Bar("f32 causal", "attn", "causal", ("f32",), 1.30),
     Bar("bf16 dense", "attn", "dense", ("bf16",), 1.20),
     Bar("bf16 causal", "attn", "causal", ("bf16",), 1.45),
     Bar("padded batch", "attn", "padded", ("f32", "bf16"), 1.80),

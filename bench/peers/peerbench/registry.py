@@ -31,7 +31,6 @@ class Row:
 
 ROWS = (
     Row("attn", "libattn", "attn", "attn_nn", own=True, native=("libattn",)),
-    Row("attn-fast", "libattn, fast exp", "attn", own=True, native=("libattn",)),
     Row("torch", "PyTorch", "pytorch", "pytorch_layers", groups=("torch",)),
     Row(
         "torch-mkl",

@@ -21,7 +21,6 @@ DTYPE = {"f32": 0, "bf16": 1, "f16": 2}
 BOOL = 3
 ATTN_OK, ATTN_UNSUPPORTED = 0, 4
 CAUSAL_TOP_LEFT = 1
-EXP = {"default": 0, "fast": 1}
 
 # Bytes behind the fields that are named here; all zero.
 TAIL = 1024
@@ -62,7 +61,6 @@ class Params(c.Structure):
         ("weight_rows", c.c_void_p),
         ("num_weight_rows", c.c_int64),
         ("key_sums", c.c_void_p),
-        ("exp", c.c_int),
         ("qk", c.c_int),
         ("isa", c.c_int),
         ("num_threads", c.c_int),
@@ -77,9 +75,7 @@ def tensor_of(array, dtype):
 
 
 class Attn(Contender):
-    """libattn with its default exponential."""
-
-    exp = "default"
+    """libattn."""
 
     def __init__(self, threads):
         super().__init__(threads)
@@ -97,7 +93,7 @@ class Attn(Contender):
         """That the fields above lie where the library has them: it names a value that it refuses."""
         one = np.zeros((1, 1, 1, 1), np.float32)
         view = c.addressof(keep := tensor_of(one, DTYPE["f32"]))
-        for name, value in (("causal", 99), ("exp", 98), ("qk", 97), ("isa", 96), ("num_threads", -95)):
+        for name, value in (("causal", 99), ("qk", 97), ("isa", 96), ("num_threads", -95)):
             params, plan = Params(struct_size=c.sizeof(Params), **{name: value}), c.c_void_p()
             arguments = [c.c_void_p(view)] * 4
             status = self.lib.attn_plan_create(c.byref(plan), *arguments, c.byref(params))
@@ -114,13 +110,11 @@ class Attn(Contender):
         raise Unsupported(text) if status == ATTN_UNSUPPORTED else RuntimeError(text)
 
     def ways(self, case, arrays):
-        if self.exp == "fast" and case.dtype != "f32":
-            raise Unsupported("the fast exponential is compared in f32 only")
         out = np.empty(arrays["q"].shape, arrays["q"].dtype)
         # An output that is never written must not look right, and its pages must exist before anything is timed.
         out.view(np.uint8).fill(0xFF)
         tensors = [tensor_of(a, DTYPE[case.dtype]) for a in (arrays["q"], arrays["k"], arrays["v"], out)]
-        params = Params(struct_size=c.sizeof(Params), exp=EXP[self.exp], num_threads=self.threads)
+        params = Params(struct_size=c.sizeof(Params), num_threads=self.threads)
         keep = [arrays, tensors, params]
         if case.causal:
             params.causal = CAUSAL_TOP_LEFT
@@ -145,7 +139,7 @@ class Attn(Contender):
 
     def plan(self, tensors, causal):
         """A call of the core on views of q, k, v and out; whoever owns their memory keeps it alive."""
-        params = Params(struct_size=c.sizeof(Params), exp=EXP[self.exp], num_threads=self.threads)
+        params = Params(struct_size=c.sizeof(Params), num_threads=self.threads)
         if causal:
             params.causal = CAUSAL_TOP_LEFT
         return self._planned(tensors, params, [tensors, params])[0]
@@ -190,10 +184,4 @@ class _Plan:
         self.lib.attn_plan_destroy(self.handle)
 
 
-class AttnFast(Attn):
-    """libattn with its fast exponential."""
-
-    exp = "fast"
-
-
-CONTENDERS = {"attn": Attn, "attn-fast": AttnFast}
+CONTENDERS = {"attn": Attn}
