@@ -39,7 +39,7 @@ NAMES = {
 }
 
 PART = re.compile(
-    r"^(?P<indent> *)```c\n(?P<block>.*?)^ *```$|<!-- compile (?P<all>all )?with:(?P<names>.*?)-->", re.DOTALL | re.MULTILINE)
+    r"^(?P<indent> *)```c\n(?P<block>.*?)^ *```$|^<!-- compile (?P<all>all )?with:(?P<names>.*?)-->", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"^ \* @code\n(?P<block>.*?)^ \* @endcode$", re.DOTALL | re.MULTILINE)
 
 
