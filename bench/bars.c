@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The promises, as data. Most are fractions of the multiply-add peak measured
+ * The promises of speed and memory, as data. Most are fractions of the multiply-add peak measured
  * in the same run, so that they mean the same on any machine of a kind; they
  * were set for two threads on two cores. What counts is the set of the kernels
  * that ran, which on a processor with AVX512-BF16 is AVX-512 for f32 and f16.

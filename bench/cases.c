@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cases, as data.
+ * The cases that attn-bench measures, as data.
  *
  * The first group is what the library states its speed on: long and short
  * sequences, every usual head size, causal, masked, strided and few-head work.

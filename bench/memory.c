@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * T = 131072, one head, d = 64, causal: a score matrix would take 64 GiB.
+ * Measures the memory of one call with T = 131072, one head, d = 64, causal: a score matrix would take 64 GiB.
  *
  * The peak resident set is taken from VmHWM of /proc/self/status, not from
  * getrusage: Linux carries ru_maxrss across exec, so a child would report what

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parses the command line. Every value is checked here, with one sentence that
+ * Parses the command line of attn-bench. Every value is checked here, with one sentence that
  * names the option, the value and what was expected, so that a mistake ends
  * the program before anything is measured.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Live pairs. They are counted row by row where causality, lengths and a window
+ * Counts live pairs of query and key. They are counted row by row where causality, lengths and a window
  * hide keys, block by block for a block pattern, document by document, and one by
  * one for masks and trees.
  */

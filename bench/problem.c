@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inputs of a case. The numbers are standard normal, as the rows of a trained
+ * Makes the inputs of a case. The numbers are standard normal, as the rows of a trained
  * projection roughly are: uniform or constant inputs would make the maximum of
  * a row settle in the first block of keys and so hide the cost of rescaling.
  *

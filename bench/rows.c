@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The definition, term by term in the order that attn/params.h gives, in
+ * Attention by its definition, term by term in the order that attn/params.h gives, in
  * double, a row at a time. Numbers that the library is handed as f32 (tables
  * of cosines, slopes) are taken as they are. Which weights dropout keeps is
  * asked of the library: they follow from a generator that its own tests hold

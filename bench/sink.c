@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the data goes. A regular file is written under a temporary name beside
+ * Where the data goes: a file or standard output. A regular file is written under a temporary name beside
  * its place and renamed when everything is in it, so that a run which fails or
  * is interrupted leaves an older file as it was. The temporary file is made
  * before the first measurement: a wrong path must not cost minutes. Devices

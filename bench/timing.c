@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clocks and statistics.
+ * Clocks, the number of iterations, and what is reported of several samples.
  *
  * Iterations are found by doubling-and-projecting as other benchmark programs
  * do, from runs that are warm: the first run of a body pays for page faults

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opens the model and runs it. Memory for states and workspace belongs to the
+ * Opens the model of a sentence encoder and runs it. Memory for states and workspace belongs to the
  * encoder and grows with the largest batch, so that a program that embeds again
  * and again allocates nothing.
  */

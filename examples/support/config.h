@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model's config.json. Sentences name the file and the entry. */
+/* Numbers and names from a model's config.json. Sentences name the file and the entry. */
 #ifndef ATTN_EXAMPLES_CONFIG_H
 #define ATTN_EXAMPLES_CONFIG_H
 

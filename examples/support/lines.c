@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lines of a text file. */
+/* Reads the lines of a text file, with one sentence for whatever is wrong with it. */
 #include "lines.h"
 
 #include <errno.h>

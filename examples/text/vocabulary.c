@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads vocabularies. A line is what stands before a newline, without spaces,
+ * Reads a model's vocabulary from a text file. A line is what stands before a newline, without spaces,
  * tabs and carriage returns at its end, so files of any system are read. A file
  * with an empty line or a token twice is refused: the line numbers are the rows
  * of the model's embeddings, and such a file has most likely lost or gained a

@@ -23,7 +23,8 @@
  * Simple call
  * -----------
  * @code
- *     attn_tensor q = attn_bhtd(q_data, B, H, T, d), k = ..., v = ..., o = ...;
+ *     attn_tensor q = attn_bhtd(q_data, B, H, T, d), k = attn_bhtd(k_data, B, H, T, d);
+ *     attn_tensor v = attn_bhtd(v_data, B, H, T, d), o = attn_bhtd(o_data, B, H, T, d);
  *     attn_params p = attn_params_default();
  *     p.causal = ATTN_CAUSAL_TOP_LEFT;
  *     if (attn_forward(&q, &k, &v, &o, &p) != ATTN_OK)

@@ -9,7 +9,7 @@
  *     attn_bigbird b = {.window = 3, .global = 2, .random = 3, .seed = 1};
  *     if (attn_pattern_bigbird(&pattern, Tq, Tk, 64, &b) == ATTN_OK) {
  *         params.block_mask = attn_pattern_block_mask(pattern);
- *         ...
+ *         // any number of calls
  *         attn_pattern_destroy(pattern);
  *     }
  * @endcode

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The line about a problem that plans and ATTN_VERBOSE give. */
 #ifndef ATTN_DESCRIBE_H
 #define ATTN_DESCRIBE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the processor offers.
+ * What the processor offers: instruction sets and sizes of caches.
  */
 #ifndef ATTN_CPU_H
 #define ATTN_CPU_H

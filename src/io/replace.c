@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Temporary file, fsync, rename. Only a regular file is ever replaced: a rename
+ * Replaces files by temporary file, fsync, rename. Only a regular file is ever replaced: a rename
  * over /dev/null or a FIFO would destroy it. A symbolic link keeps pointing to
  * its file, and an existing file keeps its permissions. The file system reports
  * a full disk at write, at fsync or at close; all three are checked before the

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dropout: which weights are dropped follows from Philox4x32-10 (Salmon et al.
- * 2011, "Parallel random numbers: as easy as 1, 2, 3"), counted by what a
- * weight is the weight of, so that no tiling, no instruction set and no number
+ * Dropout of the weights of a tile. Which ones are dropped follows from
+ * Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
+ * 3"), counted by what a weight is the weight of, so that no tiling, no instruction set and no number
  * of threads makes a difference, and a backward pass can ask again.
  *
  * A vector of counters has a query per lane; its four words are for four keys.

@@ -19,6 +19,10 @@
 #error "dot_bf16_avx512.h needs -mavx512bf16"
 #endif
 
+#include "simd/simd_avx512.h"
+
+#include <string.h>
+
 #define VF_PACK 2
 
 typedef __m512i vw;

@@ -13,6 +13,10 @@
 #error "dot_bf16_neon.h needs -march=armv8.2-a+bf16"
 #endif
 
+#include "simd/simd_neon.h"
+
+#include <string.h>
+
 #define VF_PACK 2
 
 typedef uint32x4_t vw;

@@ -14,6 +14,8 @@
 #ifndef ATTN_DOT_H
 #define ATTN_DOT_H
 
+#include "simd/simd.h"
+
 #define VF_PACK 1
 
 typedef vf vw;

@@ -10,6 +10,9 @@
 #ifndef ATTN_SCORE_SIMD_H
 #define ATTN_SCORE_SIMD_H
 
+/* All dot_*.h share one guard: where words.h has included other words, this adds nothing. */
+#include "simd/dot_f32.h"
+
 #define VS_PACK VF_PACK
 
 typedef vw vq;

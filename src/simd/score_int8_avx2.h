@@ -19,6 +19,8 @@
 #error "score_int8_avx2.h needs -mavxvnni, or -mavx512vnni -mavx512vl"
 #endif
 
+#include "simd/simd_avx2.h"
+
 #include <string.h>
 
 #define VS_PACK   4

@@ -19,6 +19,10 @@
 #error "score_int8_avx512.h needs -mavx512vnni"
 #endif
 
+#include "simd/simd_avx512.h"
+
+#include <string.h>
+
 #define VS_PACK   4
 #define VS_OFFSET 128
 

@@ -11,6 +11,10 @@
 #error "score_int8_neon.h needs -march=armv8.2-a+dotprod"
 #endif
 
+#include "simd/simd_neon.h"
+
+#include <string.h>
+
 #define VS_PACK   4
 #define VS_OFFSET 0
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of PyTorch and Transformers, and what stands behind them. */
+/* Makes random weights under the names of PyTorch and Transformers, and the oracle's layers of them. */
 #include "named.h"
 
 struct named *named_create(struct memory *m)

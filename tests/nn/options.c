@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each option comes by itself, so most pairs of them come together. */
+/* Draws options of attention. Each comes by itself, so most pairs of them come together. */
 #include "options.h"
 
 static void draw_mask(struct options *o, struct memory *m, const struct options_for *of)

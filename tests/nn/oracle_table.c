@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of one precision. */
+/* The table of the oracle's functions in one precision. */
 #include "real.h"
 
 const struct oracle ORACLE(oracle) = {

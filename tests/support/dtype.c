@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A type is a number of significand bits, the implicit one included, and the
- * exponent range of its normal numbers; all else follows from these three. A
- * number x = m 2^e with m in [1/2, 1) is normal from e = lowest + 1 on, and
- * its last place is then 2^(e - bits); below, the last place stays that of the
- * smallest normal number.
+ * Roundings to f32, bf16 and f16, from their definition. A type is a number of significand bits, the implicit one
+ * included, and the exponent range of its normal numbers; all else follows from these three. A number x = m 2^e with m
+ * in [1/2, 1) is normal from e = lowest + 1 on, and its last place is then 2^(e - bits); below, the last place stays
+ * that of the smallest normal number.
  */
 #include "dtype.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Assignments as data, carried out and taken back. */
 #include "change.h"
 
 #include <string.h>

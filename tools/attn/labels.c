@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads labels. A file that has more or fewer lines than there are tokens would
+ * Reads the labels of tokens from a text file. A file that has more or fewer lines than there are tokens would
  * put labels on the wrong rows, so it is refused. Long labels are cut at a
  * number of characters (not bytes: a UTF-8 sequence is never split), because the
  * margin of the picture is as wide as the longest.

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Preloaded, this answers MKL's question whether the processor is Intel's with
- * yes. MKL then takes its AVX2 or AVX-512 code by what the processor can do,
- * where it would take slower code on processors of other makers.
+ * Preloaded, it tells MKL that the processor is Intel's. MKL then takes its AVX2 or AVX-512 code by what the processor
+ * can do, where it would take slower code on processors of other makers.
  */
 int mkl_serv_intel_cpu_true(void);
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The command line. The first half runs on the Python that was at hand and needs
+The command line of bench/peers/run. The first half runs on the Python that was at hand and needs
 nothing installed: it reads the arguments, makes the virtual environment and
 starts itself again on that. The second half measures and writes.
 """

@@ -6,17 +6,11 @@
 #ifndef ATTN_NN_ISA_KERNELS_H
 #define ATTN_NN_ISA_KERNELS_H
 
-#include <math.h>
-
-#include "nn/kernels/nn_kernels.h"
-#include "simd/simd.h"
-
 #include "nn/kernels/activation.h"
-#include "nn/kernels/linear.h"
-#include "nn/kernels/norm.h"
-/* These two build on the ones above. */
 #include "nn/kernels/additive.h"
 #include "nn/kernels/cell.h"
+#include "nn/kernels/linear.h"
+#include "nn/kernels/norm.h"
 
 extern const struct attn_nn_kernels VF_NAME(attn_nn_kernels);
 

@@ -8,6 +8,7 @@
 #define ATTN_NN_ACTIVATION_H
 
 #include "kernels/width.h"
+#include "nn/kernels/nn_kernels.h"
 
 #define NN_BY_ACTIVATION(activation, body, ...)                                                                        \
     do {                                                                                                               \

@@ -26,8 +26,11 @@
 #define ATTN_NN_ADDITIVE_KERNEL_H
 
 #include "kernels/rows.h"
+#include "nn/kernels/nn_kernels.h"
+#include "nn/kernels/norm.h"
 
 #include <float.h>
+#include <math.h>
 
 #define ADDITIVE_LOG2E 0x1.715476p+0f
 #define ADDITIVE_LN2   0x1.62e43p-1f

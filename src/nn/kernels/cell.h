@@ -14,6 +14,8 @@
 #ifndef ATTN_NN_CELL_H
 #define ATTN_NN_CELL_H
 
+#include "nn/kernels/activation.h"
+
 ATTN_INLINE vf cell_load(const float *p, int n)
 {
     return n < VF_LEN ? vf_load_tail(p, n) : vf_load(p);

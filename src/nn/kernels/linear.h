@@ -4,7 +4,7 @@
  *
  *     y[row][o] = activation(sum_c x[row][c] * panel[c][o] + bias[o]) + residual[row][o]
  *
- * The register tile is that of attention's scores (kernels/tile.h): lanes are
+ * The register tile is that of attention's scores (kernels/score_tile.h): lanes are
  * outputs, an element of x is broadcast against VF_STRIP vectors of weights, and
  * VF_KEYS rows accumulate at a time, so that with 8 x 3 vectors on AVX-512 11
  * loads feed 24 multiply-adds.
@@ -23,6 +23,8 @@
  */
 #ifndef ATTN_NN_LINEAR_KERNEL_H
 #define ATTN_NN_LINEAR_KERNEL_H
+
+#include "nn/kernels/activation.h"
 
 /** Inputs of a block: with a full panel 24 KiB on AVX-512, 12 KiB on AVX2. */
 #define LINEAR_INPUTS 128

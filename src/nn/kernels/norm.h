@@ -10,6 +10,9 @@
 #define ATTN_NN_NORM_H
 
 #include "kernels/rows.h"
+#include "nn/kernels/nn_kernels.h"
+
+#include <math.h>
 
 static float sum_of_lanes(vf a)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Drawing. Text is antialiased by distance: a pixel's ink is how far its centre
- * lies inside the nearest stroke's half width, taken over all strokes of the
- * glyph at once, so that strokes which meet do not darken each other. Cost is
- * pixels times strokes of each glyph, nothing for labels.
+ * Draws rectangles and text into a picture in memory. Text is antialiased by distance: a pixel's ink is how far its
+ * centre lies inside the nearest stroke's half width, taken over all strokes of the glyph at once, so that strokes
+ * which meet do not darken each other. Cost is pixels times strokes of each glyph, nothing for labels.
  */
 #include "canvas.h"
 

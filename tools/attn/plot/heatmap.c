@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Heat maps. Row 0 is at the top, column 0 at the left, as a matrix is written.
- * Cells are square and a whole number of pixels when the matrix has no more
- * cells than the picture has pixels; a matrix that is much longer one way keeps
- * a visible thickness. All panels share one scale and one colour bar.
+ * Heat maps of matrices, alone or as a grid of heads. Row 0 is at the top, column 0 at the left, as a matrix is
+ * written. Cells are square and a whole number of pixels when the matrix has no more cells than the picture has pixels;
+ * a matrix that is much longer one way keeps a visible thickness. All panels share one scale and one colour bar.
  */
 #include <math.h>
 

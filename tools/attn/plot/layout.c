@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Panels in a grid. Only the leftmost panels carry the row axis and only the
+ * Lays out panels in a grid, with axes and text. Only the leftmost panels carry the row axis and only the
  * lowest of each column the column axis, as the panels share them. Every margin
  * is measured from the text that goes there, so nothing overlaps and nothing is
  * cut off, whatever the labels are.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Area means. Along an axis of n elements and m bins, let an element be m long
+ * Makes a matrix smaller by area means. Along an axis of n elements and m bins, let an element be m long
  * and a bin n long: element j covers [j m, (j+1) m) and bin c [c n, (c+1) n), so
  * that every overlap is a whole number and their sum over a bin is exactly n.
  * An element shared by two bins counts in each with its share. When n = m every

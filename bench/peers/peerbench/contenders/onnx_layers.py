@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-ONNX Runtime's layers. A multi-head attention layer is built as a graph in every
+ONNX Runtime's multi-head attention and BERT. A multi-head attention layer is built as a graph in every
 way that its operators for CPUs offer, and the fastest is kept:
 
     com.microsoft Attention             one product for q, k, v inside the operator

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles every header of include and src by itself, twice, with the build's own flags.
+
+A header that works only after another one hides what it needs, and makes the order of includes part of the design.
+
+Which instruction sets a header is compiled for follows from its name: of its words (simd_avx2, scores_bf16) those that
+are in names of sets choose the sets that have them all. Without such a word templates are compiled for every set that
+extends no other, and the rest for the scalar one. The macros of a set come from src/isa/SET.c, or src/nn/isa/SET.c for
+headers of src/nn, and the compiler's flags from the build's compile_commands.json. Headers of another processor's sets
+are skipped.
+
+Usage: check_headers.py SOURCE_FOLDER BUILD_FOLDER
+"""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+
+def sets_of(folder, source, commands):
+    """Sets that this build compiles in that folder: name -> (lines that define macros, command without its files)."""
+    found = {}
+    for path in sorted((source / folder).glob("*.c")):
+        if path.resolve() in commands:
+            lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#include")]
+            found[path.stem] = ("\n".join(lines) + "\n", commands[path.resolve()])
+    return found
+
+
+def without_files(words):
+    """A compiler's command without what is read and written."""
+    kept = []
+    words = iter(words)
+    for word in words:
+        if word in ("-o", "-c", "-MF", "-MQ", "-MT"):
+            next(words)
+        elif word not in ("-MD", "-MMD"):
+            kept.append(word)
+    return kept
+
+
+def main():
+    if len(sys.argv) != 3:
+        print("usage: check_headers.py SOURCE_FOLDER BUILD_FOLDER", file=sys.stderr)
+        return 2
+    source, build = (Path(argument).resolve() for argument in sys.argv[1:])
+    commands = {}
+    for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
+        commands[(build / entry["file"]).resolve()] = without_files(shlex.split(entry["command"]))
+    core = sets_of("src/isa", source, commands)
+    layers = sets_of("src/nn/isa", source, commands)
+    names = {word for path in (source / "src/isa").glob("*.c") for word in path.stem.split("_")}
+
+    compiled = skipped = failed = 0
+    for header in sorted([*source.glob("include/**/*.h"), *source.glob("src/**/*.h")]):
+        name = header.relative_to(source).as_posix()
+        of_nn = name.startswith("src/nn/")
+        if of_nn and not layers:
+            continue  # the build is without libattn_nn
+        sets = layers if of_nn else core
+        wanted = {word for word in re.split(r"[_.]", header.name) if word in names}
+        if wanted:
+            sets = {s: of for s, of in sets.items() if wanted <= set(s.split("_"))}
+        elif header.parent.name in ("isa", "kernels"):
+            sets = {s: of for s, of in sets.items() if "_" not in s}
+        else:
+            sets = {"scalar": sets["scalar"]}
+        skipped += not sets
+        include = re.sub(r"^(include|src)/", "", name)
+        for isa, (macros, command) in sets.items():
+            run = subprocess.run(
+                [*command, "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-fdiagnostics-color=never", "-fsyntax-only", "-x", "c", "-"],
+                input=f'{macros}#include "{include}"\n#include "{include}"\n',
+                cwd=build, capture_output=True, text=True, check=False)
+            compiled += 1
+            if run.returncode:
+                failed += 1
+                print(f"{name} does not compile by itself ({isa}):\n{run.stderr}")
+    print(f"{compiled} compiled, {failed} failed; {skipped} headers are for other processors")
+    return 1 if failed or not compiled else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
