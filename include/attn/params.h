@@ -251,6 +251,38 @@ typedef struct attn_score_tile {
  */
 typedef void attn_score_callback(const attn_score_tile *tile, void *user);
 
+/** Weights of some queries for some keys of one head, between the softmax and v. */
+typedef struct attn_weight_tile {
+    int64_t batch;       /**< index of the batch element, or of the ragged sequence */
+    int64_t head;        /**< query head */
+    int64_t first_query; /**< index of the first query */
+    int64_t num_queries; /**< 1 or more */
+    int64_t first_key;   /**< index of the first key */
+    int64_t num_keys;    /**< 1 or more */
+    int64_t key_stride;  /**< floats from one key's weights to the next key's */
+    float *weights;      /**< weights[j * key_stride + i] of query first_query + i and key first_key + j */
+} attn_weight_tile;
+
+/**
+ * Changes weights in place, before they are multiplied with v: the softmax,
+ * after dropout, sinks counted. Any number may be written; nothing is
+ * normalised again. A key that is hidden from a query has the weight 0 and
+ * keeps it, whatever is written there; keys that are hidden from all queries
+ * of a tile may not come at all. A 0 that is written for a key that is seen
+ * still meets v: where v is NaN or Inf, so is out. Called from several threads
+ * at once, in any order, for tiles of any shape: what it does to a weight may
+ * depend on its indices and value only.
+ */
+typedef void attn_weight_callback(const attn_weight_tile *tile, void *user);
+
+/** How far the scores on request have come, see attn_params.scores. The values are pinned. */
+typedef enum attn_score_stage {
+    ATTN_SCORES_RAW = 0,    /**< q·k, rotated by rope; no scale */
+    ATTN_SCORES_SCALED = 1, /**< times scale, head_scale / temperature; with the terms of disentangled */
+    ATTN_SCORES_CAPPED = 2, /**< after softcap */
+    ATTN_SCORES_MASKED = 3  /**< what the softmax gets: biases added, callback called, -inf where a key is hidden */
+} attn_score_stage;
+
 struct attn_executor; /* in attn.h */
 
 /* ------------------------------------------------------------ attn_params -- */
@@ -306,14 +338,40 @@ typedef struct attn_params {
     const attn_ragged *ragged;   /**< NULL or a ragged batch */
     const attn_dropout *dropout; /**< NULL or dropout */
 
+    /**
+     * NULL or a function of the caller's. There are no final weights before the
+     * last key has been seen, so that a call with one computes scores and
+     * exponentials twice, and weights and their product with v in f32 whatever
+     * the types. lse is that of the softmax; weights and key_sums on request are
+     * what the function has left.
+     */
+    attn_weight_callback *weight_callback;
+    void *weight_callback_user; /**< handed to weight_callback; only valid with it */
+
     /** @name Outputs on request (NULL: not wanted) */
     /**@{*/
     const attn_tensor *lse; /**< f32 (B, Hq, Tq, 1): natural log of sum_j exp(score[j]), sinks included; any strides */
     const attn_tensor *weights; /**< f32 (B, Hq, R, Tk): softmax rows, R = Tq or num_weight_rows; any strides */
-    const int64_t *weight_rows; /**< [num_weight_rows] query indices, 0 to Tq-1, any order; NULL: all rows */
-    int64_t num_weight_rows;    /**< entries of weight_rows; only valid with it */
+    const int64_t
+        *weight_rows; /**< [num_weight_rows] rows of weights and scores: queries 0 to Tq-1, any order; NULL: all */
+    int64_t num_weight_rows; /**< entries of weight_rows; only valid with it */
     const attn_tensor
         *key_sums; /**< f32 (B, Hq, 1, Tk): sum over queries of the weight each key received; any strides */
+    /**
+     * f32 (B, Hq, R, Tk), R as for weights; any strides: scores in natural
+     * units, as far as score_stage says. Padding stands at -inf in every stage,
+     * and nothing of its rows of k is looked at: keys before kv_start and from
+     * kv_len on, those of other sequences of a ragged batch, and all keys for
+     * queries behind its last one. Keys that are hidden by something else have
+     * their score up to ATTN_SCORES_CAPPED, and stand at -inf from
+     * ATTN_SCORES_MASKED on. Sizes beyond 2.358e38 become that in
+     * ATTN_SCORES_MASKED, if it is a mask that has them. With ATTN_QK_INT8 they
+     * are those of the rounded q and k, the mean of k added again.
+     *
+     * They are computed once more, after out: a further product of q and k.
+     */
+    const attn_tensor *scores;
+    attn_score_stage score_stage; /**< which scores; only valid with scores */
     /**@}*/
 
     /** @name How it is computed */

@@ -12,11 +12,11 @@
 /**@{*/
 /** ragged, query_offset, kv_len, kv_start, prefix_len; sets num_sequences. */
 attn_status attn_check_sequences(struct attn_problem *problem, enum check_depth depth);
-/** head_scale to callback, and dropout: what changes numbers. Needs scale. Copies the tensors. */
+/** head_scale to callback, dropout and weight_callback: what changes numbers. Needs scale. Copies the tensors. */
 attn_status attn_check_scores(struct attn_problem *problem, enum check_depth depth);
 /** window, block_mask, segments, tree, mask. Copies the mask. */
 attn_status attn_check_masks(struct attn_problem *problem, enum check_depth depth);
-/** lse, weights, key_sums. Copies them. Then, as all is known, that no output overlaps anything. */
+/** lse, weights, key_sums, scores. Copies them. Then, as all is known, that no output overlaps anything. */
 attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth depth);
 /**@}*/
 

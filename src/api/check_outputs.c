@@ -36,8 +36,9 @@ static attn_status check_weight_rows(const struct attn_problem *problem, enum ch
     if (p->num_weight_rows < 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_weight_rows is %" PRId64 "; expected 0 or more",
                          p->num_weight_rows);
-    if (p->weight_rows && !p->weights)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "params.weight_rows is set but params.weights is NULL");
+    if (p->weight_rows && !p->weights && !p->scores)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.weight_rows is set but params.weights and params.scores are NULL");
     if (!p->weight_rows && p->num_weight_rows)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_weight_rows is %" PRId64 " but params.weight_rows is NULL",
                          p->num_weight_rows);
@@ -46,6 +47,17 @@ static attn_status check_weight_rows(const struct attn_problem *problem, enum ch
             return attn_fail(ATTN_INVALID_ARGUMENT,
                              "params.weight_rows[%" PRId64 "] is %" PRId64 "; expected a query from 0 to %" PRId64, i,
                              p->weight_rows[i], tq - 1);
+    return ATTN_OK;
+}
+
+static attn_status check_score_stage(const attn_params *p)
+{
+    if ((unsigned)p->score_stage > ATTN_SCORES_MASKED)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.score_stage is %d; expected an attn_score_stage",
+                         (int)p->score_stage);
+    if (p->score_stage && !p->scores)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.score_stage is %d; expected 0 without params.scores",
+                         (int)p->score_stage);
     return ATTN_OK;
 }
 
@@ -130,11 +142,12 @@ static int list_inputs(const struct attn_problem *problem, struct input inputs[M
 /** That no output lies on anything that is read, or on another output. */
 static attn_status check_apart(const struct attn_problem *problem)
 {
-    static const char *const names[] = {"out", "params.lse", "params.weights", "params.key_sums"};
-    const attn_tensor *const outputs[] = {&problem->out, &problem->lse, &problem->weights, &problem->key_sums};
+    static const char *const names[] = {"out", "params.lse", "params.weights", "params.key_sums", "params.scores"};
+    const attn_tensor *const outputs[] = {&problem->out, &problem->lse, &problem->weights, &problem->key_sums,
+                                          &problem->scores};
     struct input inputs[MOST_INPUTS];
     const int num_inputs = list_inputs(problem, inputs);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         if (!outputs[i]->data)
             continue;
         for (int n = 0; n < num_inputs; n++)
@@ -152,20 +165,25 @@ attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth de
     const attn_params *p = &problem->params;
     const struct axis queries = {problem->q.shape[2], "the tokens of q"},
                       keys = {problem->k.shape[2], "the tokens of k"};
+    const struct axis chosen = {p->num_weight_rows, "params.num_weight_rows"};
     CHECK(check_weight_rows(problem, depth));
+    CHECK(check_score_stage(p));
     if (p->lse) {
         problem->lse = *p->lse;
         CHECK(check_output("params.lse", p->lse, queries, (struct axis){1, "a number for each query"}, problem, depth));
     }
     if (p->weights) {
         problem->weights = *p->weights;
-        const struct axis chosen = {p->num_weight_rows, "params.num_weight_rows"};
         CHECK(check_output("params.weights", p->weights, p->weight_rows ? chosen : queries, keys, problem, depth));
     }
     if (p->key_sums) {
         problem->key_sums = *p->key_sums;
         const struct axis sum = {1, "as queries are summed over"};
         CHECK(check_output("params.key_sums", p->key_sums, sum, keys, problem, depth));
+    }
+    if (p->scores) {
+        problem->scores = *p->scores;
+        CHECK(check_output("params.scores", p->scores, p->weight_rows ? chosen : queries, keys, problem, depth));
     }
     return depth == CHECK_ALL ? check_apart(problem) : ATTN_OK;
 }

@@ -84,10 +84,13 @@ attn_status attn_check_planned(const struct attn_problem *now, const struct attn
         {"ragged", !p->ragged != !w->ragged},
         {"ragged->num_sequences", p->ragged && now->num_sequences != was->num_sequences},
         {"dropout", !p->dropout != !w->dropout},
+        {"weight_callback", !p->weight_callback != !w->weight_callback},
         {"lse", !p->lse != !w->lse},
         {"weights", !p->weights != !w->weights},
         {"num_weight_rows", p->num_weight_rows != w->num_weight_rows},
         {"key_sums", !p->key_sums != !w->key_sums},
+        {"scores", !p->scores != !w->scores},
+        {"score_stage", p->score_stage != w->score_stage},
         {"qk", p->qk != w->qk},
         {"isa", p->isa != w->isa},
     };

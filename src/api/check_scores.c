@@ -223,5 +223,8 @@ attn_status attn_check_scores(struct attn_problem *problem, enum check_depth dep
         CHECK(check_rope(problem, depth));
     if (p->callback_user && !p->callback)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.callback_user is set; expected NULL without params.callback");
+    if (p->weight_callback_user && !p->weight_callback)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.weight_callback_user is set; expected NULL without params.weight_callback");
     return p->dropout ? check_dropout(p->dropout) : ATTN_OK;
 }

@@ -29,6 +29,7 @@ static void list_options(const attn_params *p, char *text, size_t size)
         {"mask", p->mask != NULL},
         {"ragged", p->ragged != NULL},
         {"dropout", p->dropout != NULL},
+        {"weight_callback", p->weight_callback != NULL},
     };
     size_t length = 0;
     text[0] = '\0';

@@ -28,7 +28,8 @@ struct attn_plan {
 static struct attn_kernels choose_kernels(const struct attn_problem *problem)
 {
     const attn_params *params = &problem->params;
-    const int f32 = params->rope || params->disentangled; /* these make floats of q and k */
+    /* Rope and disentangled terms make floats of q and k; a callback gets floats. */
+    const int f32 = params->rope || params->disentangled || params->weight_callback;
     const int pairs = problem->v.dtype == ATTN_BF16 && !f32 &&
                       (params->qk == ATTN_QK_INT8 || (problem->q.dtype == ATTN_BF16 && problem->k.dtype == ATTN_BF16));
     const struct attn_demand demand = {.isa = params->isa == ATTN_ISA_AUTO ? attn_environment()->max_isa : params->isa,

@@ -19,10 +19,10 @@
 struct attn_problem {
     attn_tensor q, k, v, out;
     attn_params params;
-    float scale;                              /**< the final factor of q·k */
-    int64_t num_sequences;                    /**< the batch, or the sequences of a ragged one */
-    attn_tensor mask, lse, weights, key_sums; /**< copies; data NULL when absent */
-    attn_tensor rope_q, rope_k, rel_k, rel_q; /**< the same, of rope and disentangled */
+    float scale;                                      /**< the final factor of q·k */
+    int64_t num_sequences;                            /**< the batch, or the sequences of a ragged one */
+    attn_tensor mask, lse, weights, key_sums, scores; /**< copies; data NULL when absent */
+    attn_tensor rope_q, rope_k, rel_k, rel_q;         /**< the same, of rope and disentangled */
     struct attn_label_range *labels; /**< once it runs: what attn_summarise_labels() makes; NULL without documents */
 };
 

@@ -19,7 +19,7 @@ static int gathers(const struct attn_problem *problem)
 {
     const attn_params *p = &problem->params;
     const int neighbours = p->alibi_slopes || p->relative_bias || p->disentangled || p->callback || p->dropout ||
-                           p->weights || p->key_sums || p->block_mask;
+                           p->weights || p->key_sums || p->scores || p->weight_callback || p->block_mask;
     return p->window && p->window->num_global > 0 && !neighbours;
 }
 
@@ -82,7 +82,7 @@ static int has_elements(const attn_tensor *t)
 int attn_writes_anything(const struct attn_problem *problem)
 {
     return has_elements(&problem->out) || has_elements(&problem->lse) || has_elements(&problem->weights) ||
-           has_elements(&problem->key_sums);
+           has_elements(&problem->key_sums) || has_elements(&problem->scores);
 }
 
 static void add_phase(struct attn_geometry *geometry, int64_t tasks, int parallel,

@@ -220,6 +220,8 @@ static void set_numbers(const struct attn_problem *problem, const struct attn_se
     }
     work->callback = params->callback;
     work->callback_user = params->callback_user;
+    work->weight_callback = params->weight_callback;
+    work->weight_callback_user = params->weight_callback_user;
 }
 
 /** Where results go. row counts on the axis of all tokens. */
@@ -229,6 +231,9 @@ static void set_outputs(const struct attn_problem *problem, const struct attn_se
     const int64_t b = sequence->batch, key = sequence->k_first + sequence->begin;
     work->out = rows_of(&problem->out, b, h, row);
     work->weights = grid_of(&problem->weights, b, h, 0, key);
+    work->scores = grid_of(&problem->scores, b, h, 0, key);
+    work->score_stage = problem->params.score_stage;
+    work->unmasked_keys = sequence->end - sequence->begin;
     work->weight_rows = problem->params.weight_rows;
     work->num_weight_rows = problem->params.num_weight_rows;
     work->first_query = row;

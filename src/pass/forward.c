@@ -150,7 +150,7 @@ static void start_strips(struct pass *pass)
         struct strip *strip = &pass->strips[i];
         const int64_t behind = strip->first + 2 * full;
         prefetch(&work->q, strip->first + full, behind < all ? behind : all, work->dk, 0);
-        attn_pack_strip(pass, strip);
+        attn_pack_strip(pass, strip, work->scale);
         start_strip(work, strip);
     }
 }
@@ -165,7 +165,7 @@ static enum attn_accumulate unit_weights(const struct pass *pass, const struct k
     for (int v = 0; v < strip->nv; v++) /* keys that some lane of a vector sees */
         ends[v] = unit->mask.kind == MASK_DIAGONAL ? attn_visible_before(unit->mask.diagonal, (v + 1) * lanes, n) : n;
     pass->values->weights(strip->nv, strip->m, ends, n, unit->factor, pass->scratch.s, strip->l);
-    if (pass->work->drop.wanted) {
+    if (pass->work->drop.wanted && !pass->work->weight_callback) {
         struct attn_drop drop = pass->work->drop;
         drop.query_index += strip->first;
         drop.first += keys->first + unit->run.lo;
@@ -174,9 +174,8 @@ static enum attn_accumulate unit_weights(const struct pass *pass, const struct k
     return !strip->started ? ACCUMULATE_FIRST : grew ? ACCUMULATE_RESCALE : ACCUMULATE_ADD;
 }
 
-/** Third step of a unit: its values, added to the strip's output. */
-static void unit_values(const struct pass *pass, struct key_block *keys, const struct unit *unit, int *ends,
-                        enum attn_accumulate mode, const float *alpha)
+void attn_unit_values(const struct pass *pass, struct key_block *keys, const struct unit *unit, int *ends,
+                      enum attn_accumulate mode, const float *alpha)
 {
     struct strip *strip = unit->strip;
     const int per_word = pass->values->keys_per_word, n = unit->n;
@@ -216,7 +215,10 @@ static void run_unit(const struct pass *pass, struct key_block *keys, struct str
     if (unit.mask.kind == MASK_DEAD)
         return;
     const enum attn_accumulate mode = unit_weights(pass, keys, &unit, ends, alpha);
-    unit_values(pass, keys, &unit, ends, mode, alpha);
+    if (pass->work->weight_callback) /* of m and l alone: weights are final in attn_strip_weights() */
+        strip->started = 1;
+    else
+        attn_unit_values(pass, keys, &unit, ends, mode, alpha);
 }
 
 /** All units of one block of keys. */
@@ -237,7 +239,7 @@ static void run_block(struct pass *pass, const struct span *span, int last)
     }
     if (lo >= hi)
         return;
-    struct key_block keys = attn_key_block_at(pass, span, lo, hi, 1);
+    struct key_block keys = attn_key_block_at(pass, span, lo, hi, !work->weight_callback);
     for (int64_t i = 0; i < pass->num_strips; i++) {
         struct strip *strip = &pass->strips[i];
         if (last) /* the strip's rows of out are written next */
@@ -250,7 +252,7 @@ static void run_block(struct pass *pass, const struct span *span, int last)
     }
 }
 
-/** Writes a strip's rows of out and lse; leaves 1/l (0 without a live key), with the scale of dropout, in inverse. */
+/** Writes a strip's rows of lse; leaves 1/l (0 without a live key), with the scale of dropout, in inverse. */
 static void finish_strip(const struct pass *pass, const struct strip *strip, float *inverse)
 {
     const struct attn_work *work = pass->work;
@@ -265,10 +267,16 @@ static void finish_strip(const struct pass *pass, const struct strip *strip, flo
     pass->vectors->finish(strip->nv, &finish);
     for (int r = 0; work->lse && r < strip->rows; r++)
         work->lse[query_of(strip, r) * work->lse_stride] = lse[r];
+}
+
+/** Writes a strip's rows of out: its sums times a factor for each lane. */
+static void write_out(const struct pass *pass, const struct strip *strip, const float *factor)
+{
+    const struct attn_work *work = pass->work;
     char *rows[ATTN_MAX_STRIP];
     strip_rows(&work->out, strip, 0, strip->rows, rows);
     if (strip->started) {
-        pass->vectors->write_rows(rows, work->out.dtype, strip->o, strip->width, strip->rows, work->dv, inverse);
+        pass->vectors->write_rows(rows, work->out.dtype, strip->o, strip->width, strip->rows, work->dv, factor);
     } else {
         for (int r = 0; r < strip->rows; r++)
             memset(rows[r], 0, (size_t)work->dv * attn_dtype_size(work->out.dtype));
@@ -290,8 +298,14 @@ void attn_forward_pass(const struct attn_work *work)
         run_block(&pass, &span, first + size >= end);
     }
     float inverse[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    float one[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    for (int r = 0; r < ATTN_MAX_STRIP; r++)
+        one[r] = 1.0f;
     for (int64_t i = 0; i < pass.num_strips; i++) {
-        finish_strip(&pass, &pass.strips[i], inverse);
-        attn_strip_weights(&pass, &pass.strips[i], inverse);
+        struct strip *strip = &pass.strips[i];
+        finish_strip(&pass, strip, inverse);
+        attn_strip_weights(&pass, strip, inverse);
+        write_out(&pass, strip, work->weight_callback ? one : inverse);
+        attn_strip_scores(&pass, strip);
     }
 }

@@ -144,8 +144,8 @@ struct unit {
     float max[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
 };
 
-/** Makes Q^T of a strip, rotated where that is asked for. */
-void attn_pack_strip(const struct pass *pass, const struct strip *strip);
+/** Makes Q^T of a strip times a scale, rotated where that is asked for. */
+void attn_pack_strip(const struct pass *pass, const struct strip *strip, float scale);
 
 /** The block of keys of a span, of which keys lo..hi-1 are wanted. */
 struct key_block attn_key_block_at(const struct pass *pass, const struct span *span, int lo, int hi, int with_values);
@@ -160,6 +160,20 @@ struct attn_tile_mask attn_mask_of(const struct pass *pass, const struct strip *
  */
 void attn_unit_scores(const struct pass *pass, const struct key_block *keys, struct unit *unit);
 
+/**
+ * Scores of the first n keys of a block, in scratch->s: no key is hidden, nothing is added for its place. Those of
+ * ATTN_SCORES_RAW are of the scale that the strip is packed with, the others in base 2. Not ATTN_SCORES_MASKED.
+ */
+void attn_unmasked_scores(const struct pass *pass, const struct key_block *keys, const struct strip *strip, int n,
+                          attn_score_stage stage);
+
+/**
+ * Third step of a unit: its values, added to the strip's output. ends are the keys that each vector's lanes see, and
+ * are changed; alpha is that of ACCUMULATE_RESCALE.
+ */
+void attn_unit_values(const struct pass *pass, struct key_block *keys, const struct unit *unit, int *ends,
+                      enum attn_accumulate mode, const float *alpha);
+
 /** Whether there are terms that depend on a query or key and the distance between them. */
 static inline int has_relative(const struct attn_work *work)
 {
@@ -170,7 +184,13 @@ static inline int has_relative(const struct attn_work *work)
 void attn_add_relative(const struct pass *pass, const struct strip *strip, int64_t first, const char *k,
                        ptrdiff_t k_stride, int n, float *s);
 
-/** Recomputes a strip's weights from its final m and 1/l, and hands them out. */
+/**
+ * Recomputes a strip's weights from its final m and 1/l, and hands them out. With a callback of weights, what that
+ * leaves of them meets V: the strip's output is made here, normalised.
+ */
 void attn_strip_weights(const struct pass *pass, struct strip *strip, const float *inverse);
+
+/** Hands a strip's scores out. Its queries may be packed anew for that, and must not be wanted afterwards. */
+void attn_strip_scores(const struct pass *pass, struct strip *strip);
 
 #endif

@@ -35,7 +35,7 @@ static struct attn_rows rotated_rows(const struct pass *pass, const struct attn_
     return rotated;
 }
 
-void attn_pack_strip(const struct pass *pass, const struct strip *strip)
+void attn_pack_strip(const struct pass *pass, const struct strip *strip, float scale)
 {
     const struct attn_work *work = pass->work;
     const int rotates = work->rope.q.data != NULL, step = rotates ? pass->vectors->lanes : strip->width;
@@ -58,8 +58,8 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip)
                                             .fill = step,
                                             .width = strip->width,
                                             .dk = work->dk,
-                                            .scale = work->scale,
-                                            .shifts = work->lse != NULL,
+                                            .scale = scale,
+                                            .shifts = work->lse != NULL || work->scores.data != NULL,
                                             .int8 = pass->scratch.int8,
                                             .q = strip->q,
                                             .factor = strip->factor,
@@ -150,9 +150,41 @@ static void call_back(const struct pass *pass, struct unit *unit, int64_t first)
         mask_from_scores(pass, unit);
 }
 
+static const struct attn_tile_mask none = {.kind = MASK_NONE};
+
+/** Where a strip's scores of the keys of a block from lo on come from. */
+static struct attn_score_operands operands_at(const struct pass *pass, const struct key_block *keys,
+                                              const struct strip *strip, int lo)
+{
+    const struct attn_scratch *scratch = &pass->scratch;
+    const int per_word = pass->scores->channels_per_word;
+    return (struct attn_score_operands){.q = strip->q,
+                                        .k = keys->k + lo * keys->k_stride,
+                                        .k_stride = keys->k_stride,
+                                        .words = (pass->work->dk + per_word - 1) / per_word,
+                                        .mask = &none,
+                                        .factor = strip->factor,
+                                        .k_scale = scratch->k_scale + lo,
+                                        .start = scratch->k_start + lo,
+                                        .s = scratch->s};
+}
+
+void attn_unmasked_scores(const struct pass *pass, const struct key_block *keys, const struct strip *strip, int n,
+                          attn_score_stage stage)
+{
+    const struct attn_work *work = pass->work;
+    const struct attn_score_operands operands = operands_at(pass, keys, strip, 0);
+    const float cap = stage >= ATTN_SCORES_CAPPED ? work->softcap * ATTN_LOG2E : 0.0f;
+    float max[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    pass->scores->scores(strip->nv, &operands, n, max);
+    if (stage >= ATTN_SCORES_SCALED && has_relative(work))
+        attn_add_relative(pass, strip, keys->first, keys->k, keys->k_stride, n, pass->scratch.s);
+    if (strip->factor || cap != 0.0f)
+        pass->vectors->finish_scores(strip->nv, &none, n, strip->factor, cap, pass->scratch.s, max);
+}
+
 void attn_unit_scores(const struct pass *pass, const struct key_block *keys, struct unit *unit)
 {
-    static const struct attn_tile_mask none = {.kind = MASK_NONE};
     const struct attn_work *work = pass->work;
     const struct attn_scratch *scratch = &pass->scratch;
     const struct strip *strip = unit->strip;
@@ -164,17 +196,9 @@ void attn_unit_scores(const struct pass *pass, const struct key_block *keys, str
         return;
     const int whole = !pass->scores->raw || unit->mask.kind == MASK_BIAS || terms;
     unit->factor = whole ? NULL : strip->factor;
-    const int per_word = pass->scores->channels_per_word;
-    struct attn_score_operands operands;
-    operands.q = strip->q;
-    operands.k = keys->k + lo * keys->k_stride;
-    operands.k_stride = keys->k_stride;
-    operands.words = (work->dk + per_word - 1) / per_word;
-    operands.mask = terms ? &none : &unit->mask;
-    operands.factor = strip->factor;
-    operands.k_scale = scratch->k_scale + lo;
-    operands.start = scratch->k_start + lo;
-    operands.s = scratch->s;
+    struct attn_score_operands operands = operands_at(pass, keys, strip, lo);
+    if (!terms)
+        operands.mask = &unit->mask;
     /* The first strip to see this block asks for what comes next: its V, and the block of K behind it. */
     const int64_t next = first + scratch->key_block, next_values = scratch->v ? next : first;
     operands.next[0] = work->v;

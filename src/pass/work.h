@@ -97,6 +97,8 @@ struct attn_work {
     struct attn_drop drop; /**< batch, head, and for row 0 query_index, for key 0 first: as the caller counts */
     attn_score_callback *callback;
     void *callback_user;
+    attn_weight_callback *weight_callback;
+    void *weight_callback_user;
     int gathers;           /**< global queries may have a strip of their own: there is scratch for one more */
     int64_t group;         /**< rows that a strip does not reach across the multiples of; 0: strips follow each other */
     struct attn_grid mask; /**< uint8_t, non-zero attends */
@@ -104,9 +106,11 @@ struct attn_work {
     float *lse;            /**< NULL when not wanted */
     ptrdiff_t lse_stride;
 
-    /* Softmax rows on request: row weight_rows[i] of the whole query axis (NULL: row i), where this block
-     * starts at query first_query, goes to row i of weights. */
-    struct attn_grid weights; /**< float */
+    /* Softmax rows and scores on request: row weight_rows[i] of the whole query axis (NULL: row i), where this block
+     * starts at query first_query, goes to row i of weights, and of scores. */
+    struct attn_grid weights, scores; /**< float */
+    attn_score_stage score_stage;
+    int64_t unmasked_keys; /**< num_keys, and those that a mask hides by ending before them */
     const int64_t *weight_rows;
     int64_t num_weight_rows, first_query;
     int64_t keys_before, keys_after; /**< padding around the live keys, where weights are 0 */

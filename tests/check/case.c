@@ -202,6 +202,34 @@ static void draw_visibility(struct test_case *c, attn_dtype additive, struct rng
     }
 }
 
+/** Queries in any order, some of them twice, for weights and scores. Returns how many. */
+static int64_t draw_rows(struct test_case *c, struct rng *rng)
+{
+    const int64_t tq = c->q.shape[2], rows = rng_range(rng, 1, tq < CASE_MAX_ROWS ? tq + 1 : CASE_MAX_ROWS);
+    int64_t *list = CASE_PLACE(c, SLOT_WEIGHT_ROWS, int64_t, rows, rng);
+    for (int64_t i = 0; i < rows; i++)
+        list[i] = rng_range(rng, 0, tq - 1);
+    c->params.weight_rows = list;
+    c->params.num_weight_rows = rows;
+    return rows;
+}
+
+/** After the other outputs, whose rows it shares. */
+static void draw_scores(struct test_case *c, struct rng *rng)
+{
+    attn_params *p = &c->params;
+    const int64_t tq = c->q.shape[2];
+    if (!rng_percent(rng, 30))
+        return;
+    int64_t rows = p->weight_rows ? p->num_weight_rows : tq;
+    if (!p->weights && tq > 0 && rng_percent(rng, 30))
+        rows = draw_rows(c, rng);
+    c->scores = tensor_of_shape(ATTN_F32, c->q.shape[0], c->q.shape[1], rows, c->k.shape[2]);
+    case_place_tensor(c, SLOT_SCORES, &c->scores, FREE_CHANNELS, rng);
+    p->scores = &c->scores;
+    p->score_stage = (attn_score_stage)rng_range(rng, 0, 3);
+}
+
 static void draw_outputs(struct test_case *c, struct rng *rng)
 {
     attn_params *p = &c->params;
@@ -214,14 +242,8 @@ static void draw_outputs(struct test_case *c, struct rng *rng)
     }
     if (rng_percent(rng, 30)) {
         int64_t rows = tq;
-        if (tq > 0 && rng_percent(rng, 50)) {
-            rows = rng_range(rng, 1, tq < CASE_MAX_ROWS ? tq + 1 : CASE_MAX_ROWS);
-            int64_t *list = CASE_PLACE(c, SLOT_WEIGHT_ROWS, int64_t, rows, rng);
-            for (int64_t i = 0; i < rows; i++)
-                list[i] = rng_range(rng, 0, tq - 1);
-            p->weight_rows = list;
-            p->num_weight_rows = rows;
-        }
+        if (tq > 0 && rng_percent(rng, 50))
+            rows = draw_rows(c, rng);
         c->weights = tensor_of_shape(ATTN_F32, batch, heads, rows, tk);
         case_place_tensor(c, SLOT_WEIGHTS, &c->weights, FREE_CHANNELS, rng);
         p->weights = &c->weights;
@@ -255,6 +277,7 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, attn_isa 
 {
     struct rng generator = rng_for_case(seed, index), *rng = &generator;
     struct rng for_types = rng_for_case(seed + 1, index), for_forms = rng_for_case(seed + 2, index);
+    struct rng for_scores = rng_for_case(seed + 3, index);
     const struct case_types types = draw_types(&for_types, isa);
     for (int slot = 0; slot < SLOTS; slot++)
         guard_place(&c->guard[slot], 0, 1);
@@ -262,6 +285,7 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, attn_isa 
     c->params.isa = isa;
     c->short_mask = 0;
     c->callback = (struct case_callback){.kind = CALLBACK_NOTHING};
+    c->weight_callback = (struct case_weight_callback){.kind = WEIGHT_NOTHING};
     c->forms = case_draw_forms(&for_forms);
     c->params.num_threads = rng_percent(rng, 80) ? 1 : (int)rng_range(rng, 2, 3);
     c->entry = (enum case_entry)(rng_percent(rng, 60) ? ENTRY_FORWARD : rng_range(rng, 0, ENTRIES - 1));
@@ -285,6 +309,7 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, attn_isa 
     case_draw_hiding(c, &for_forms);
     case_draw_terms(c, &for_forms);
     draw_outputs(c, rng);
+    draw_scores(c, &for_scores);
     case_fill_terms(c, &for_forms);
     case_fill(c, rng);
     remember_inputs(c);

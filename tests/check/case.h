@@ -50,7 +50,8 @@ enum case_slot {
     SLOT_LSE,
     SLOT_WEIGHTS,
     SLOT_KEY_SUMS,
-    SLOT_LAST_OUTPUT = SLOT_KEY_SUMS,
+    SLOT_SCORES,
+    SLOT_LAST_OUTPUT = SLOT_SCORES,
     SLOT_WORKSPACE,
     SLOTS
 };
@@ -83,6 +84,7 @@ enum case_form {
     FORM_ROPE,
     FORM_CALLBACK,
     FORM_DROPOUT,
+    FORM_WEIGHT_CALLBACK,
     FORMS
 };
 
@@ -96,6 +98,15 @@ enum case_callback_kind {
     CALLBACK_KINDS
 };
 
+/** What the callback of weights does to one. */
+enum case_weight_kind {
+    WEIGHT_NOTHING,
+    WEIGHT_CLEAR,     /**< puts 0 for some keys, by their indices */
+    WEIGHT_STEER,     /**< halves it and adds a function of the indices */
+    WEIGHT_OVERWRITE, /**< writes a function of the indices, also where a key is hidden */
+    WEIGHT_KINDS
+};
+
 struct test_case;
 
 struct case_callback {
@@ -107,12 +118,20 @@ struct case_callback {
     int wrong;    /**< one was outside the problem, or had a hidden key that was not at -inf */
 };
 
+/** The same for weights: hidden keys have to be at 0. */
+struct case_weight_callback {
+    enum case_weight_kind kind;
+    uint64_t seed;
+    const struct test_case *test_case;
+    int watching, wrong;
+};
+
 struct test_case {
     struct guard guard[SLOTS];
     unsigned char *snapshot[SLOT_FIRST_OUTPUT]; /**< the inputs as they were */
     size_t snapshot_capacity[SLOT_FIRST_OUTPUT];
 
-    attn_tensor q, k, v, out, mask, lse, weights, key_sums;
+    attn_tensor q, k, v, out, mask, lse, weights, key_sums, scores;
     attn_params params;
     enum case_values values;
     enum case_entry entry;
@@ -131,6 +150,7 @@ struct test_case {
     attn_dropout dropout;
     attn_tensor rel_k, rel_q, rope_q, rope_k;
     struct case_callback callback;
+    struct case_weight_callback weight_callback;
 };
 
 /** Maps the guards. One struct serves any number of cases. */

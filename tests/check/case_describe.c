@@ -67,9 +67,11 @@ int case_check_memory(const struct test_case *c, char *message, size_t size)
         "lse",
         "weights",
         "key_sums",
+        "scores",
         "workspace",
     };
-    const attn_tensor *const outputs[] = {&c->out, c->params.lse, c->params.weights, c->params.key_sums};
+    const attn_tensor *const outputs[] = {&c->out, c->params.lse, c->params.weights, c->params.key_sums,
+                                          c->params.scores};
     for (int slot = 0; slot < SLOTS; slot++) {
         const struct guard *guard = &c->guard[slot];
         if (!guard_intact(guard)) {
@@ -164,6 +166,7 @@ static void say_terms(struct line *line, const struct test_case *c)
 {
     static const char *const buckets[] = {"clipped", "t5", "t5-bidirectional"};
     static const char *const callback[] = {"nothing", "add", "halve", "hide", "overwrite"};
+    static const char *const weight_callback[] = {"nothing", "clear", "steer", "overwrite"};
     const attn_params *p = &c->params;
     const int64_t heads = c->q.shape[1];
     say_floats(line, "head_scale", p->head_scale, heads);
@@ -186,6 +189,8 @@ static void say_terms(struct line *line, const struct test_case *c)
     }
     if (p->callback)
         say(line, " callback:%s(%g)", callback[c->callback.kind], (double)c->callback.size);
+    if (p->weight_callback)
+        say(line, " weight_callback:%s", weight_callback[c->weight_callback.kind]);
     if (p->dropout)
         say(line, " dropout:%g,seed %" PRIu64 ",offset %" PRIu64, (double)p->dropout->p, p->dropout->seed,
             p->dropout->offset);
@@ -196,6 +201,7 @@ void case_describe(const struct test_case *c, char *buffer, size_t size)
     static const char *const values[] = {"normal", "huge", "inf", "nan", "denormal", "constant"};
     static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
     static const char *const entry[] = {"attn_forward", "attn_plan_run", "attn_plan_run_share"};
+    static const char *const stage[] = {"scores-raw", "scores-scaled", "scores-capped", "scores-masked"};
     const attn_params *p = &c->params;
     struct line line = {buffer, size, 0};
     say(&line, "%s values:%s causal:%s threads:%d scale:%g temperature:%g%s", entry[c->entry], values[c->values],
@@ -210,4 +216,5 @@ void case_describe(const struct test_case *c, char *buffer, size_t size)
     say_tensor(&line, "lse", p->lse);
     say_tensor(&line, p->weight_rows ? "weight-rows" : "weights", p->weights);
     say_tensor(&line, "key_sums", p->key_sums);
+    say_tensor(&line, stage[p->score_stage], p->scores);
 }

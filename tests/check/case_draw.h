@@ -63,4 +63,7 @@ void case_fill_terms(struct test_case *c, struct rng *rng);
 /** The callback of a case, whose user is &c->callback. */
 attn_score_callback case_callback;
 
+/** The same of weights, whose user is &c->weight_callback. */
+attn_weight_callback case_weight_callback;
+
 #endif

@@ -30,6 +30,7 @@ const char *case_form_name(enum case_form form)
         "rope",
         "callback",
         "dropout",
+        "weight_callback",
     };
     return names[form];
 }

@@ -19,6 +19,7 @@ size_t case_capacity(enum case_slot slot)
     case SLOT_LSE:
     case SLOT_WEIGHTS:
     case SLOT_KEY_SUMS:
+    case SLOT_SCORES:
     case SLOT_WORKSPACE:
         return 64u << 20;
     case SLOT_BLOCK_COLUMNS:

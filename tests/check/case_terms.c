@@ -131,6 +131,14 @@ static void draw_callback(struct test_case *c, struct rng *rng)
     c->params.callback_user = &c->callback;
 }
 
+static void draw_weight_callback(struct test_case *c, struct rng *rng)
+{
+    c->weight_callback = (struct case_weight_callback){
+        .kind = (enum case_weight_kind)rng_range(rng, 0, WEIGHT_KINDS - 1), .seed = rng_bits(rng), .test_case = c};
+    c->params.weight_callback = case_weight_callback;
+    c->params.weight_callback_user = &c->weight_callback;
+}
+
 void case_draw_terms(struct test_case *c, struct rng *rng)
 {
     draw_per_head(c, rng);
@@ -146,20 +154,20 @@ void case_draw_terms(struct test_case *c, struct rng *rng)
         draw_dropout(c, rng);
     if (case_has(c, FORM_CALLBACK))
         draw_callback(c, rng);
+    if (case_has(c, FORM_WEIGHT_CALLBACK))
+        draw_weight_callback(c, rng);
 }
 
 /** A number in [-1, 1) that follows from the seed and indices alone. */
-static float function_of_indices(const struct case_callback *callback, const attn_score_tile *tile, int64_t i,
-                                 int64_t j)
+static float function_of_indices(uint64_t seed, int64_t batch, int64_t head, int64_t i, int64_t j)
 {
-    struct rng rng = {callback->seed + (uint64_t)tile->batch * 0x9e3779b97f4a7c15u +
-                      (uint64_t)tile->head * 0xd1342543de82ef95u + (uint64_t)i * 0xaef17502108ef2d9u +
-                      (uint64_t)j * 0xf1357aea2e62a9c5u};
+    struct rng rng = {seed + (uint64_t)batch * 0x9e3779b97f4a7c15u + (uint64_t)head * 0xd1342543de82ef95u +
+                      (uint64_t)i * 0xaef17502108ef2d9u + (uint64_t)j * 0xf1357aea2e62a9c5u};
     return (float)(2 * rng_uniform(&rng) - 1);
 }
 
-/** Whether a tile lies inside the problem, and keys are hidden that have to be. */
-static int tile_is_right(const struct test_case *c, const attn_score_tile *tile)
+/** Whether a tile lies inside the problem, and what is hidden is at one number. */
+static int tile_is_right(const struct test_case *c, const attn_score_tile *tile, float hidden)
 {
     if (tile->batch < 0 || tile->batch >= case_sequences(c) || tile->head < 0 || tile->head >= c->q.shape[1] ||
         tile->num_queries < 1 || tile->first_query < 0 ||
@@ -174,7 +182,7 @@ static int tile_is_right(const struct test_case *c, const attn_score_tile *tile)
                             first + tile->first_query + i);
         for (int64_t j = 0; j < tile->num_keys; j++)
             if (!oracle_sees(&c->params, &query, tile->first_key + j) &&
-                tile->scores[j * tile->key_stride + i] != -INFINITY)
+                tile->scores[j * tile->key_stride + i] != hidden)
                 return 0;
     }
     return 1;
@@ -183,12 +191,13 @@ static int tile_is_right(const struct test_case *c, const attn_score_tile *tile)
 void case_callback(const attn_score_tile *tile, void *user)
 {
     struct case_callback *callback = user;
-    if (callback->watching && !tile_is_right(callback->test_case, tile))
+    if (callback->watching && !tile_is_right(callback->test_case, tile, -INFINITY))
         __atomic_store_n(&callback->wrong, 1, __ATOMIC_RELAXED);
     for (int64_t j = 0; j < tile->num_keys; j++) {
         for (int64_t i = 0; i < tile->num_queries; i++) {
             float *score = &tile->scores[j * tile->key_stride + i];
-            const float x = function_of_indices(callback, tile, tile->first_query + i, tile->first_key + j);
+            const float x = function_of_indices(callback->seed, tile->batch, tile->head, tile->first_query + i,
+                                                tile->first_key + j);
             switch (callback->kind) {
             case CALLBACK_ADD:
                 *score += callback->size * x;
@@ -201,6 +210,35 @@ void case_callback(const attn_score_tile *tile, void *user)
                 break;
             case CALLBACK_OVERWRITE:
                 *score = callback->size * x;
+                break;
+            default:
+                break;
+            }
+        }
+    }
+}
+
+void case_weight_callback(const attn_weight_tile *tile, void *user)
+{
+    struct case_weight_callback *callback = user;
+    const attn_score_tile same = {tile->batch,     tile->head,     tile->first_query, tile->num_queries,
+                                  tile->first_key, tile->num_keys, tile->key_stride,  tile->weights};
+    if (callback->watching && !tile_is_right(callback->test_case, &same, 0))
+        __atomic_store_n(&callback->wrong, 1, __ATOMIC_RELAXED);
+    for (int64_t j = 0; j < tile->num_keys; j++) {
+        for (int64_t i = 0; i < tile->num_queries; i++) {
+            float *weight = &tile->weights[j * tile->key_stride + i];
+            const float x = function_of_indices(callback->seed, tile->batch, tile->head, tile->first_query + i,
+                                                tile->first_key + j);
+            switch (callback->kind) {
+            case WEIGHT_CLEAR:
+                *weight = x < -0.5f ? 0 : *weight;
+                break;
+            case WEIGHT_STEER:
+                *weight = 0.5f * *weight + 0.1f * x;
+                break;
+            case WEIGHT_OVERWRITE: /* hidden ones, too, of which nothing may be seen */
+                *weight = x;
                 break;
             default:
                 break;

@@ -70,6 +70,8 @@ static void measure_case(struct largest *largest, const struct test_case *c, int
             scale[dtype], index);
     measure(&largest[TEST_KEY_SUMS], p->key_sums, NULL, 1, r.key_sums, r.key_sums_unit, r.naive_key_sums_error,
             scale[dtype], index);
+    measure(&largest[TEST_SCORES], p->scores, p->weight_rows, r.tq, r.scores, r.scores_unit, r.naive_scores_error,
+            scale[dtype], index);
     reference_free(&r);
 }
 
@@ -87,7 +89,7 @@ int main(int argc, char **argv)
         const attn_dtype dtype = c.q.dtype;
         if (c.values != VALUES_NORMAL || c.k.dtype != dtype || c.v.dtype != dtype || c.out.dtype != dtype ||
             (c.params.mask && c.mask.dtype != ATTN_BOOL) || c.params.alibi_slopes || c.params.relative_bias ||
-            c.params.callback)
+            c.params.callback || c.params.weight_callback)
             continue;
         int length = snprintf(guard_case_line, sizeof guard_case_line,
                               "repeat: check_forward --isa %s --seed %" PRIu64 " --case %" PRId64 "\n  ",

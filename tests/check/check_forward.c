@@ -33,7 +33,8 @@ struct totals {
     int64_t seen[VALUES_KINDS], entries[ENTRIES], causal[4], masks[4]; /**< masks: by attn_dtype, additive ones */
     int64_t types[TYPES_KINDS], out[3];
     int64_t forms[FORMS], no_form, combined; /**< cases with a form, with none, with two or more */
-    int64_t callbacks[CALLBACK_KINDS], buckets[3], layouts[2], deltas[2], short_masks;
+    int64_t callbacks[CALLBACK_KINDS], weight_callbacks[WEIGHT_KINDS], buckets[3], layouts[2], deltas[2], short_masks;
+    int64_t stages[4];
     int pairs;                        /**< the instruction set is one for pairs of bf16, and draws no other types */
     double worst[TEST_OUTPUTS];       /**< largest error by output, in units */
     double ratio[TEST_OUTPUTS];       /**< largest error as a part of what is allowed */
@@ -90,6 +91,10 @@ static void add_to_totals(struct totals *totals, const struct test_case *c, cons
     totals->combined += forms >= 2;
     if (p->callback)
         totals->callbacks[c->callback.kind]++;
+    if (p->weight_callback)
+        totals->weight_callbacks[c->weight_callback.kind]++;
+    if (p->scores)
+        totals->stages[p->score_stage]++;
     if (p->relative_bias)
         totals->buckets[p->relative_bias->kind]++;
     if (p->disentangled && p->disentangled->rel_q)
@@ -109,10 +114,10 @@ static void add_to_totals(struct totals *totals, const struct test_case *c, cons
 /** Runs one case; on a failure message says what is wrong. */
 static int run_case(struct test_case *c, int64_t index, struct totals *totals, char *message, size_t size)
 {
-    c->callback.watching = 1;
+    c->callback.watching = c->weight_callback.watching = 1;
     const attn_status status =
         c->entry == ENTRY_FORWARD ? attn_forward(&c->q, &c->k, &c->v, &c->out, &c->params) : run_plan(c);
-    c->callback.watching = 0;
+    c->callback.watching = c->weight_callback.watching = 0;
     if (status != ATTN_OK) {
         snprintf(message, size, "status is \"%s\": %s", attn_status_string(status), attn_last_error());
         return 0;
@@ -121,6 +126,10 @@ static int run_case(struct test_case *c, int64_t index, struct totals *totals, c
         snprintf(message, size,
                  "a tile of the callback lies outside the problem, or has a hidden key that is not at "
                  "-inf");
+        return 0;
+    }
+    if (c->weight_callback.wrong) {
+        snprintf(message, size, "a tile of weights lies outside the problem, or has a hidden key that is not at 0");
         return 0;
     }
     struct comparison comparison;
@@ -145,6 +154,10 @@ static int forms_covered(const struct totals *totals, int64_t few)
     }
     for (int i = 0; i < CALLBACK_KINDS; i++)
         covered = covered && totals->callbacks[i] >= few / 10;
+    for (int i = 0; i < WEIGHT_KINDS; i++)
+        covered = covered && totals->weight_callbacks[i] >= few / 10;
+    for (int i = 0; i < 4; i++)
+        covered = covered && totals->stages[i] >= few;
     for (int i = 0; i < 3; i++)
         covered = covered && totals->buckets[i] >= few / 10;
     for (int i = 0; i < 2; i++)

@@ -53,16 +53,16 @@ static float dot(const float *a, const float *b, int64_t n, int backwards)
     return sum;
 }
 
-/** q·k, or the three products of disentangled attention. */
+/** q·k, or with terms the three products of disentangled attention. */
 static float products(const struct oracle_inputs *inputs, const struct oracle_query *query, int64_t token,
-                      int backwards)
+                      int backwards, int terms)
 {
     const int64_t dk = inputs->q.shape[3], g = query->h / (inputs->q.shape[1] / inputs->k.shape[1]);
     const attn_tensor *q = &inputs->q_naive, *k = &inputs->k_naive;
     const float *queries = (const float *)q->data + tensor_offset(q, query->b, query->h, query->token, 0);
     const float *keys = (const float *)k->data + tensor_offset(k, query->b, g, token, 0);
     float sum = dot(queries, keys, dk, backwards);
-    const attn_disentangled *d = inputs->params->disentangled;
+    const attn_disentangled *d = terms ? inputs->params->disentangled : NULL;
     if (!d)
         return sum;
     const int64_t distance = oracle_distance(query, token - query->first_key);
@@ -79,21 +79,37 @@ static float products(const struct oracle_inputs *inputs, const struct oracle_qu
     return sum;
 }
 
-/** The score of a live key. */
+/** The score of a key, of a live one beyond ATTN_SCORES_CAPPED. */
 static float score(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int64_t token,
-                   float scale, int backwards)
+                   float scale, int backwards, attn_score_stage stage)
 {
     const attn_params *p = inputs->params;
     const struct oracle_query *query = &row->query;
     const int64_t dk = inputs->q.shape[3], j = token - query->first_key;
-    float s = dtype_round(steps, dk ? scale * products(inputs, query, token, backwards) : 0);
+    if (stage == ATTN_SCORES_RAW)
+        return dtype_round(steps, dk ? products(inputs, query, token, backwards, 0) : 0);
+    float s = dtype_round(steps, dk ? scale * products(inputs, query, token, backwards, 1) : 0);
+    if (stage == ATTN_SCORES_SCALED)
+        return s;
     if (p->softcap != 0)
         s = dtype_round(steps, p->softcap * tanhf(s / p->softcap));
+    if (stage == ATTN_SCORES_CAPPED)
+        return s;
     if (p->alibi_slopes)
         s += -p->alibi_slopes[query->h] * fabsf((float)oracle_distance(query, j));
     s += row->relative[token];
     s = dtype_round(steps, s + oracle_bias(p, query->b, query->h, query->token, token));
     return p->callback ? dtype_round(steps, oracle_callback(p, query, j, s)) : s;
+}
+
+void naive_scores(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int order,
+                  float *scores)
+{
+    const attn_params *p = inputs->params;
+    const float scale = (float)oracle_head_scale(p, inputs->q.shape[3], row->query.h);
+    for (int64_t j = 0; j < row->query.tk; j++)
+        scores[j] =
+            row->stage[j] == -INFINITY ? -INFINITY : score(inputs, row, steps, j, scale, order & 2, p->score_stage);
 }
 
 void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int order,
@@ -110,7 +126,7 @@ void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row,
         weights[j] = -INFINITY;
         if (!row->live[j])
             continue;
-        weights[j] = score(inputs, row, steps, j, scale, order & 2);
+        weights[j] = score(inputs, row, steps, j, scale, order & 2, ATTN_SCORES_MASKED);
         max = weights[j] > max ? weights[j] : max;
     }
     const float base = max == -INFINITY ? 0 : max;
@@ -130,6 +146,8 @@ void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row,
             continue;
         if (p->dropout)
             weights[j] = dtype_round(steps, weights[j] * (row->kept[j] > 0 ? 1 / (1 - p->dropout->p) : 0));
+        if (p->weight_callback)
+            weights[j] = dtype_round(steps, oracle_weight_callback(p, query, j - query->first_key, weights[j]));
         const float *value = (const float *)v->data + (dv ? tensor_offset(v, query->b, g, j, 0) : 0);
         for (int64_t c = 0; c < dv; c++)
             out[c] += weights[j] * value[c];

@@ -16,6 +16,11 @@
  * v_jc stands for d_j v_jc then, the sink has d = 0, and the rounding of d_j
  * adds u sum_j d_j p_j |v_jc| once more. Weights on request are d_j p_j.
  *
+ * A callback of weights gets d_j p_j and must not magnify differences, so that
+ * what it leaves, w'_j, is off by as much and by the rounding of both; out is
+ * sum_j w'_j v_jc, whose unit is the sum of these errors times |v_jc|, as
+ * nothing cancels any more, and that of the products.
+ *
  * Results that are not finite. NaN with unit 0: must be NaN. An infinity with
  * unit 0 must be met exactly; with unit 1 it may also be NaN, because the
  * weight of the infinite V may underflow to 0 in f32, and 0 * Inf is NaN. The
@@ -63,7 +68,8 @@ int reference_rounds_weights(const attn_tensor *q, const attn_tensor *k, const a
 {
     const attn_isa isa = params->isa == ATTN_ISA_AUTO ? attn_isa_active() : params->isa;
     return (isa == ATTN_ISA_AVX512_BF16 || isa == ATTN_ISA_NEON_BF16) && q->dtype == ATTN_BF16 &&
-           k->dtype == ATTN_BF16 && v->dtype == ATTN_BF16 && !params->rope && !params->disentangled;
+           k->dtype == ATTN_BF16 && v->dtype == ATTN_BF16 && !params->rope && !params->disentangled &&
+           !params->weight_callback;
 }
 
 /** A row with a NaN or +Inf among its live scores: the softmax is NaN, hidden keys keep the weight 0. */
@@ -211,6 +217,46 @@ static void output_row(struct reference *ref, int64_t r, const struct oracle_row
     }
 }
 
+/** What a callback makes of the weights of a row. */
+static void call_back(struct reference *ref, int64_t r, const struct oracle_row *row, const attn_params *params)
+{
+    double *weights = ref->weights + r * ref->tk, *unit = ref->weights_unit + r * ref->tk;
+    for (int64_t j = 0; j < ref->tk; j++) {
+        if (!row->live[j])
+            continue;
+        const double before = weights[j];
+        weights[j] = (double)oracle_weight_callback(params, &row->query, j - row->query.first_key, (float)before);
+        unit[j] = isnan(before) ? 0 : unit[j] + U * before;
+        unit[j] = isfinite(weights[j]) ? unit[j] + U * fabs(weights[j]) + (double)FLT_MIN : 0;
+    }
+}
+
+/** out from the weights that a callback has left. */
+static void output_called_back(struct reference *ref, int64_t r, const struct oracle_row *row, const attn_tensor *v,
+                               int64_t g)
+{
+    const double *weights = ref->weights + r * ref->tk, *weights_unit = ref->weights_unit + r * ref->tk;
+    double *out = ref->out + r * ref->dv, *unit = ref->out_unit + r * ref->dv;
+    for (int64_t c = 0; c < ref->dv; c++)
+        out[c] = unit[c] = ref->out_slack[r * ref->dv + c] = 0;
+    for (int64_t j = 0; j < ref->tk; j++) {
+        if (!row->live[j])
+            continue;
+        const float *value = (const float *)v->data + (ref->dv ? tensor_offset(v, row->query.b, g, j, 0) : 0);
+        for (int64_t c = 0; c < ref->dv; c++) {
+            const double x = (double)value[c];
+            out[c] += weights[j] * x;
+            if (isfinite(x))
+                unit[c] += (weights_unit[j] + U * fabs(weights[j])) * fabs(x) + 0x1p-149;
+            else if (fabs(weights[j]) - SCORE_ROUNDINGS * weights_unit[j] < SAFE_WEIGHT)
+                unit[c] = INFINITY; /* marks that 0 * Inf may have happened */
+        }
+    }
+    for (int64_t c = 0; c < ref->dv; c++)
+        if (!isfinite(out[c]))
+            unit[c] = isinf(out[c]) && isinf(unit[c]) ? 1 : 0;
+}
+
 void *oracle_allocate(int64_t n, size_t size)
 {
     void *p = calloc(n > 0 ? (size_t)n : 1, size);
@@ -223,7 +269,7 @@ void *oracle_allocate(int64_t n, size_t size)
 
 /** Space for one naive computation of a row, and for its sums per key, [NAIVE_ORDERS][batch][heads][tk]. */
 struct naive {
-    float *out, *weights, *key_sums;
+    float *out, *weights, *key_sums, *scores;
 };
 
 static void keep_largest(double *error, float got, double exact)
@@ -249,6 +295,11 @@ static void measure_naive_row(struct reference *ref, const struct naive *naive, 
             keep_largest(&ref->naive_weights_error[r * ref->tk + j], naive->weights[j], ref->weights[r * ref->tk + j]);
             sums[j] += naive->weights[j];
         }
+        if (!inputs->params->scores)
+            continue;
+        naive_scores(inputs, row, types.steps, order, naive->scores);
+        for (int64_t j = 0; j < ref->tk; j++)
+            keep_largest(&ref->naive_scores_error[r * ref->tk + j], naive->scores[j], ref->scores[r * ref->tk + j]);
     }
 }
 
@@ -298,7 +349,9 @@ static struct oracle_row row_allocate(int64_t tk)
                                .kept = oracle_allocate(tk + 1, sizeof(double)),
                                .shift = oracle_allocate(tk + 1, sizeof(double)),
                                .lowest = oracle_allocate(tk + 1, sizeof(double)),
-                               .relative = oracle_allocate(tk + 1, sizeof(float))};
+                               .relative = oracle_allocate(tk + 1, sizeof(float)),
+                               .stage = oracle_allocate(tk, sizeof(double)),
+                               .stage_unit = oracle_allocate(tk, sizeof(double))};
 }
 
 static void row_free(struct oracle_row *row)
@@ -311,6 +364,8 @@ static void row_free(struct oracle_row *row)
     free(row->shift);
     free(row->lowest);
     free(row->relative);
+    free(row->stage);
+    free(row->stage_unit);
 }
 
 #define ALL_MEMBERS(ref)                                                                                               \
@@ -318,7 +373,8 @@ static void row_free(struct oracle_row *row)
         &(ref)->out, &(ref)->out_unit, &(ref)->out_slack, &(ref)->naive_out_error, &(ref)->lse, &(ref)->lse_unit,      \
             &(ref)->lse_slack, &(ref)->naive_lse_error, &(ref)->weights, &(ref)->weights_unit, &(ref)->weights_slack,  \
             &(ref)->naive_weights_error, &(ref)->key_sums, &(ref)->key_sums_unit, &(ref)->key_sums_slack,              \
-            &(ref)->naive_key_sums_error                                                                               \
+            &(ref)->naive_key_sums_error, &(ref)->scores, &(ref)->scores_unit, &(ref)->scores_slack,                   \
+            &(ref)->naive_scores_error                                                                                 \
     }
 
 struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
@@ -332,18 +388,19 @@ struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, c
                             .rounds_weights = reference_rounds_weights(q, k, v, params)};
     const int64_t rows = ref.batch * ref.heads * ref.tq, keys = ref.batch * ref.heads * ref.tk;
     double **const all[] = ALL_MEMBERS(&ref);
-    const int64_t sizes[] = {rows * ref.dv, rows, rows * ref.tk, keys};
+    const int64_t sizes[] = {rows * ref.dv, rows, rows * ref.tk, keys, params->scores ? rows * ref.tk : 0};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         *all[i] = oracle_allocate(sizes[i / 4], sizeof(double));
 
     const attn_tensor *const given[] = {q, k, v};
-    struct oracle_inputs inputs = {.params = params};
+    struct oracle_inputs inputs = {.params = params, .flushes = ref.rounds_weights};
     attn_tensor *const wide[] = {&inputs.q, &inputs.k, &inputs.v};
     for (int i = 0; i < 3; i++)
         *wide[i] = widened(given[i], ref.rounds_weights);
     oracle_turn(&inputs, naive_types.steps);
     const struct naive naive = {oracle_allocate(ref.dv, sizeof(float)), oracle_allocate(ref.tk, sizeof(float)),
-                                oracle_allocate(NAIVE_ORDERS * keys, sizeof(float))};
+                                oracle_allocate(NAIVE_ORDERS * keys, sizeof(float)),
+                                oracle_allocate(ref.tk, sizeof(float))};
     struct oracle_row row = row_allocate(ref.tk);
     for (int64_t b = 0; b < ref.batch; b++) {
         for (int64_t h = 0; h < ref.heads; h++) {
@@ -351,10 +408,19 @@ struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, c
                 const int64_t r = (b * ref.heads + h) * ref.tq + i;
                 row.query = oracle_query_at(params, ref.tq, ref.tk, b, h, i);
                 oracle_score_row(&inputs, &row);
+                for (int64_t j = 0; params->scores && j < ref.tk; j++) {
+                    ref.scores[r * ref.tk + j] = row.stage[j];
+                    ref.scores_unit[r * ref.tk + j] = row.stage_unit[j];
+                }
+                const int64_t g = h / (ref.heads / k->shape[1]);
                 if (softmax_row(&ref, r, &row))
-                    output_row(&ref, r, &row, &inputs.v, h / (ref.heads / k->shape[1]));
+                    output_row(&ref, r, &row, &inputs.v, g);
                 else
                     fill_nan_row(&ref, r, row.live);
+                if (params->weight_callback) {
+                    call_back(&ref, r, &row, params);
+                    output_called_back(&ref, r, &row, &inputs.v, g);
+                }
                 if (!row.query.outside)
                     measure_naive_row(&ref, &naive, &inputs, &row, naive_types);
             }
@@ -368,6 +434,7 @@ struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, c
     free(naive.out);
     free(naive.weights);
     free(naive.key_sums);
+    free(naive.scores);
     row_free(&row);
     return ref;
 }

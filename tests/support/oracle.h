@@ -38,8 +38,9 @@ struct reference {
     double *lse, *lse_unit, *lse_slack;                /**< [batch][heads][tq] */
     double *weights, *weights_unit, *weights_slack;    /**< [batch][heads][tq][tk] */
     double *key_sums, *key_sums_unit, *key_sums_slack; /**< [batch][heads][tk] */
+    double *scores, *scores_unit, *scores_slack;       /**< [batch][heads][tq][tk] where params.scores asks for them */
     /** Largest distance of a naive result from the exact one. */
-    double *naive_out_error, *naive_lse_error, *naive_weights_error, *naive_key_sums_error;
+    double *naive_out_error, *naive_lse_error, *naive_weights_error, *naive_key_sums_error, *naive_scores_error;
 };
 
 /** To what the naive computation rounds. */
@@ -104,6 +105,9 @@ int64_t oracle_distance(const struct oracle_query *query, int64_t j);
 
 /** What the callback makes of one score. It must not magnify differences of scores (oracle_score.c says why). */
 float oracle_callback(const attn_params *params, const struct oracle_query *query, int64_t j, float score);
+
+/** What the callback of weights makes of one, as above. It must not magnify differences either. */
+float oracle_weight_callback(const attn_params *params, const struct oracle_query *query, int64_t j, float weight);
 
 /** The factor of q·k that params stand for, for all heads. */
 double oracle_scale(const attn_params *params, int64_t dk);

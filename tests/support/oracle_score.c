@@ -21,11 +21,16 @@
  *  - A callback gets a rounded score, and gives a rounded one: both sizes. Here
  *    too it works on f32, so the exact result is off by up to half of that. It
  *    must not magnify differences of scores, whose size is passed on as it is.
+ *
+ * Scores on request are compared as they are, so that what exp() does not
+ * notice counts: products at the bottom of f32's range, and numbers beyond its
+ * end on the way, which keys that are hidden may have.
  */
 #include "oracle_score.h"
 
 #include "dtype.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -99,6 +104,21 @@ float oracle_callback(const attn_params *params, const struct oracle_query *quer
     if (params->callback)
         params->callback(&tile, params->callback_user);
     return score;
+}
+
+float oracle_weight_callback(const attn_params *params, const struct oracle_query *query, int64_t j, float weight)
+{
+    const attn_weight_tile tile = {.batch = query->sequence,
+                                   .head = query->h,
+                                   .first_query = query->index,
+                                   .num_queries = 1,
+                                   .first_key = j,
+                                   .num_keys = 1,
+                                   .key_stride = 1,
+                                   .weights = &weight};
+    if (params->weight_callback)
+        params->weight_callback(&tile, params->weight_callback_user);
+    return weight;
 }
 
 /** The two channels that pair c turns. */
@@ -192,12 +212,13 @@ static const float *row_of(const attn_tensor *t, int64_t b, int64_t h, int64_t t
     return (const float *)t->data + tensor_offset(t, b, h, token, 0);
 }
 
-/** q·k with what rope and disentangled make of it, before the scale. */
-static struct sized content(const struct oracle_inputs *inputs, const struct oracle_query *query, int64_t g, int64_t j)
+/** q·k with what rope, and with terms disentangled make of it, before the scale. */
+static struct sized content(const struct oracle_inputs *inputs, const struct oracle_query *query, int64_t g, int64_t j,
+                            int terms)
 {
     struct sized sum = {0, 0};
     const int64_t dk = inputs->q.shape[3], token = query->first_key + j;
-    const attn_disentangled *d = inputs->params->disentangled;
+    const attn_disentangled *d = terms ? inputs->params->disentangled : NULL;
     if (dk == 0)
         return sum;
     const float *q = row_of(&inputs->q, query->b, query->h, query->token);
@@ -237,6 +258,69 @@ static void add(struct sized *s, double x)
     s->size += fabs(x);
 }
 
+/**
+ * What underflow can do to a score beside relative roundings: scaled queries, products and partial sums below f32's
+ * normal numbers, which pairs of bf16 flush to 0. Infinite where f32 runs out of its range at the other end, or where
+ * underflow decides what an infinite k is multiplied with.
+ */
+static double underflow(const struct oracle_inputs *inputs, const struct oracle_query *query, int64_t g, int64_t j,
+                        double scale, int flushes)
+{
+    const int64_t dk = inputs->q.shape[3], token = query->first_key + j;
+    const double factor = fmax(fabs(scale), 1);
+    double lost = 0x1p-149, largest = 0;
+    if (dk == 0)
+        return lost;
+    const float *q = row_of(&inputs->q, query->b, query->h, query->token), *k = row_of(&inputs->k, query->b, g, token);
+    const double *q_turned = NULL, *k_turned = NULL; /* sizes */
+    if (inputs->q_exact.size) {
+        q_turned = inputs->q_exact.size + ((query->b * inputs->q.shape[1] + query->h) * query->tq + query->token) * dk;
+        k_turned = inputs->k_exact.size + ((query->b * inputs->k.shape[1] + g) * query->tk + token) * dk;
+    }
+    for (int64_t c = 0; c < dk; c++) {
+        const double x = q_turned ? q_turned[c] : fabs((double)q[c]), y = k_turned ? k_turned[c] : fabs((double)k[c]);
+        lost += (flushes ? (double)FLT_MIN : 0x1p-149) * factor;
+        if (isfinite(x) && isfinite(y)) {
+            lost += 0x1p-149 * factor * (x + y);
+            largest += fmax(x * y, fmax(x, y)) * factor;
+        } else if ((x != 0 && x * fmin(fabs(scale), 1) < 0x1p-100) || (y != 0 && y < 0x1p-100)) {
+            return INFINITY;
+        }
+    }
+    return largest < (double)FLT_MAX / 4 ? lost : INFINITY;
+}
+
+/** The scores of a row at the stage that is asked for, once those of live keys are known. */
+static void stage_row(const struct oracle_inputs *inputs, struct oracle_row *row)
+{
+    const attn_params *p = inputs->params;
+    const struct oracle_query *query = &row->query;
+    const int64_t dk = inputs->q.shape[3], g = query->h / (inputs->q.shape[1] / inputs->k.shape[1]);
+    const double scale = p->score_stage == ATTN_SCORES_RAW ? 1 : dk ? oracle_head_scale(p, dk, query->h) : 0;
+    for (int64_t token = 0; token < query->tk; token++) {
+        const int64_t j = token - query->first_key;
+        row->stage[token] = -INFINITY;
+        row->stage_unit[token] = 0;
+        if (query->outside || j < query->start || j >= query->end)
+            continue;
+        struct sized s;
+        if (p->score_stage == ATTN_SCORES_MASKED) {
+            if (!row->live[token])
+                continue;
+            s = (struct sized){row->score[token], row->size[token]};
+        } else {
+            s = content(inputs, query, g, j, p->score_stage >= ATTN_SCORES_SCALED);
+            if (p->score_stage >= ATTN_SCORES_SCALED && dk)
+                s = (struct sized){scale * s.value, fabs(scale) * s.size};
+            if (p->score_stage >= ATTN_SCORES_CAPPED && p->softcap != 0)
+                s = capped(s, (double)p->softcap);
+        }
+        const double lost = underflow(inputs, query, g, j, scale, inputs->flushes);
+        row->stage[token] = s.value;
+        row->stage_unit[token] = isfinite(s.value) || isinf(lost) ? U * (s.size + fabs(s.value)) + lost : 0;
+    }
+}
+
 void oracle_score_row(const struct oracle_inputs *inputs, struct oracle_row *row)
 {
     const attn_params *p = inputs->params;
@@ -250,7 +334,7 @@ void oracle_score_row(const struct oracle_inputs *inputs, struct oracle_row *row
         const int64_t token = query->first_key + j;
         if (!oracle_sees(p, query, j))
             continue;
-        struct sized s = content(inputs, query, g, j);
+        struct sized s = content(inputs, query, g, j, 1);
         s = dk ? (struct sized){scale * s.value, fabs(scale) * s.size} : s;
         if (p->softcap != 0)
             s = capped(s, (double)p->softcap);
@@ -268,6 +352,8 @@ void oracle_score_row(const struct oracle_inputs *inputs, struct oracle_row *row
         row->live[token] = !(p->callback && s.value == -INFINITY);
         row->kept[token] = oracle_keeps(p, query, j) ? kept : 0;
     }
+    if (p->scores)
+        stage_row(inputs, row);
     if (p->sinks && p->sinks[query->h] > -INFINITY && !query->outside) {
         row->live[query->tk] = 1;
         row->score[query->tk] = (double)p->sinks[query->h];

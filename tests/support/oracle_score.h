@@ -24,6 +24,7 @@ struct oracle_inputs {
     attn_tensor q, k, v;                   /**< f32 */
     struct oracle_turned q_exact, k_exact; /**< NULL without rope */
     attn_tensor q_naive, k_naive;          /**< rotated in f32, or q and k themselves */
+    int flushes;                           /**< products that are denormal are 0 */
 };
 
 /** One query and its keys. Arrays go along k's axis of tokens; element tk stands for the sink. */
@@ -36,6 +37,8 @@ struct oracle_row {
     double *shift;        /**< w_j */
     double *lowest;       /**< p_j when its score is off by SCORE_ROUNDINGS */
     float *relative;      /**< element of relative_bias */
+    double *stage;        /**< the score at params->score_stage; -inf: hidden, or padding */
+    double *stage_unit;   /**< what one rounding does to it; infinite: f32 can have no such number on the way to it */
 };
 
 /** Makes the rotated forms; types.steps is what the naive one is rounded to. They need q and k in place. */
@@ -56,6 +59,10 @@ void oracle_score_row(const struct oracle_inputs *inputs, struct oracle_row *row
  */
 void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int order,
                float *out, float *lse, float *weights);
+
+/** Scores of a row at params->score_stage, where those of the row are above -inf, else -inf. */
+void naive_scores(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int order,
+                  float *scores);
 
 /** Rotates the rows of t, f32, in f32, and rounds to steps. Writes a contiguous tensor of the same shape to data. */
 attn_tensor naive_turned(const attn_tensor *t, const attn_tensor *table, attn_rope_layout layout, attn_dtype steps,
