@@ -8,13 +8,13 @@
  *
  * attn_params grows at its end. The structs that it points to are frozen: what
  * one of them cannot say will be said by another, behind a new pointer
- * (docs/abi.md). Only attn_score_tile, which the library makes, may get fields
- * at its end.
+ * (docs/abi.md). Only attn_score_tile and attn_weight_tile, which the library
+ * makes, may get fields at their end.
  *
  * In order, a score passes through: scale * q·k (q and k rotated by rope), the
  * terms of disentangled, softcap, alibi_slopes + relative_bias + mask, callback,
  * then everything that hides keys, then sinks as one more term of the sum;
- * softmax; dropout.
+ * softmax; dropout; weight_callback.
  *
  * B, Hq, Tq are q's batch, heads and tokens; Hkv, Tk are k's heads and tokens.
  * S is the number of sequences: B, or ragged->num_sequences. In a ragged batch
@@ -246,7 +246,8 @@ typedef struct attn_score_tile {
  * Changes scores in place: natural units, scaled and biased; -inf hides a key
  * from a query. Keys that are hidden already are at -inf and stay so, whatever
  * is written there. Called from several threads at once, in any order, for
- * tiles of any shape, and again for the same scores when weights are asked for:
+ * tiles of any shape, and again for the same scores when weights or scores are
+ * asked for, or there is a callback of weights:
  * what it does to a score may depend on its indices and value only.
  */
 typedef void attn_score_callback(const attn_score_tile *tile, void *user);

@@ -265,12 +265,91 @@ static int decode(struct rng *rng, attn_isa isa)
     return holds;
 }
 
+/** Depends on the weight alone, so that queries may come in any chunks. */
+static void square(const attn_weight_tile *tile, void *user)
+{
+    (void)user;
+    for (int64_t j = 0; j < tile->num_keys; j++)
+        for (int64_t i = 0; i < tile->num_queries; i++)
+            tile->weights[j * tile->key_stride + i] *= tile->weights[j * tile->key_stride + i] + 0.5f;
+}
+
+/** Runs a problem with all outputs, scores among them. */
+static struct result run_with_scores(const struct problem *p, float *scores)
+{
+    struct result r = result_allocate(p);
+    struct call call;
+    call_initialize(&call, p, &r);
+    const attn_tensor t = attn_bhtd(scores, r.batch, r.heads, r.tq, r.tk);
+    call.params.scores = &t;
+    must_succeed(attn_forward(&p->q, &p->k, &p->v, &call.out, &call.params), "attn_forward");
+    return r;
+}
+
+/** Scores, and what a callback makes of weights: with any number of threads, and for a chunk of the queries. */
+static int scores_and_called_back(struct rng *rng, attn_isa isa)
+{
+    struct problem p;
+    problem_for_threads(&p, rng, isa, 7);
+    const int stage = (int)rng_range(rng, 0, 3), calls_back = rng_percent(rng, 70);
+    const int64_t heads = p.q.shape[0] * p.q.shape[1], tq = p.q.shape[2], tk = p.k.shape[2];
+    float *expected_scores = must_allocate(heads * tq * tk, sizeof(float));
+    float *scores = must_allocate(heads * tq * tk, sizeof(float));
+    p.params.score_stage = (attn_score_stage)stage;
+    p.params.weight_callback = calls_back ? square : NULL;
+    struct result expected = run_with_scores(&p, expected_scores);
+    int holds = 1;
+    for (int threads = 1; threads <= 7; threads += 3) {
+        p.params.num_threads = threads;
+        struct result r = run_with_scores(&p, scores);
+        if (!results_equal(&expected, &r) ||
+            memcmp(expected_scores, scores, (size_t)(heads * tq * tk) * sizeof *scores) != 0) {
+            printf("  with %d threads the bits differ\n", threads);
+            holds = 0;
+        }
+        result_free(&r);
+    }
+    const int64_t first = rng_range(rng, 0, tq - 1), n = rng_range(rng, 1, tq - first);
+    struct problem part = p;
+    narrow(&part.q, 2, first, n);
+    narrow(&part.mask, 2, first, n);
+    for (int64_t b = 0; b < p.q.shape[0]; b++) {
+        const int64_t end = p.params.kv_len ? p.kv_len[b] : tk;
+        part.query_offset[b] = first + (p.params.causal == ATTN_CAUSAL_OFFSET         ? p.query_offset[b]
+                                        : p.params.causal == ATTN_CAUSAL_BOTTOM_RIGHT ? end - tq
+                                                                                      : 0);
+    }
+    if (p.params.causal != ATTN_CAUSAL_NONE)
+        part.params.causal = ATTN_CAUSAL_OFFSET;
+    problem_bind(&part, p.params.kv_len != NULL, p.params.kv_start != NULL, p.params.causal != ATTN_CAUSAL_NONE);
+    struct result r = run_with_scores(&part, scores);
+    for (int64_t head = 0; head < heads; head++)
+        if (!rows_equal(&expected, head / p.q.shape[1], head % p.q.shape[1], first, &r, head / p.q.shape[1],
+                        head % p.q.shape[1]) ||
+            memcmp(expected_scores + (head * tq + first) * tk, scores + head * n * tk,
+                   (size_t)(n * tk) * sizeof *scores) != 0) {
+            printf("  queries %d to %d alone have other bits\n", (int)first, (int)(first + n - 1));
+            holds = 0;
+            break;
+        }
+    result_free(&r);
+    result_free(&expected);
+    free(expected_scores);
+    free(scores);
+    problem_free(&p);
+    return holds;
+}
+
 int main(int argc, char **argv)
 {
     static const struct property properties[] = {
-        {"number of threads", thread_counts}, {"plans and shares", entry_points},
-        {"sequence or head alone", alone},    {"padding left and right", padding},
-        {"chunked prefill", chunks},          {"decode is the last causal row", decode},
+        {"number of threads", thread_counts},
+        {"plans and shares", entry_points},
+        {"sequence or head alone", alone},
+        {"padding left and right", padding},
+        {"chunked prefill", chunks},
+        {"decode is the last causal row", decode},
+        {"scores and a callback of weights", scores_and_called_back},
     };
     return properties_run(argc, argv, "test_invariance", properties, sizeof properties / sizeof *properties);
 }

@@ -334,6 +334,22 @@ static int callback_is_a_mask(struct rng *rng, attn_isa isa)
     return close_and_free(&p, &changed, &changed);
 }
 
+static void keep_weights(const attn_weight_tile *tile, void *user)
+{
+    (void)tile;
+    (void)user;
+}
+
+/** A callback of weights that leaves them as they are. */
+static int callback_keeps_weights(struct rng *rng, attn_isa isa)
+{
+    struct problem p, changed;
+    problem_random(&p, rng, isa, WITH_ALL);
+    problem_copy(&changed, &p);
+    changed.params.weight_callback = keep_weights;
+    return close_and_free(&p, &changed, &p);
+}
+
 int main(int argc, char **argv)
 {
     static const struct property properties[] = {
@@ -346,6 +362,7 @@ int main(int argc, char **argv)
         {"disentangled terms are a mask", disentangled_is_a_mask},
         {"queries and keys turned together", turned_together},
         {"a callback that is a mask", callback_is_a_mask},
+        {"a callback that keeps weights", callback_keeps_weights},
     };
     return properties_run(argc, argv, "test_terms", properties, sizeof properties / sizeof *properties);
 }

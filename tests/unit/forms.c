@@ -14,6 +14,12 @@ static void keep_scores(const attn_score_tile *tile, void *user)
     (void)user;
 }
 
+static void keep_weights(const attn_weight_tile *tile, void *user)
+{
+    (void)tile;
+    (void)user;
+}
+
 static void fill_operands(struct forms *c, struct rng *rng, int64_t batch)
 {
     rng_fill_normal(rng, c->q_data, sizeof c->q_data / sizeof(float));
@@ -111,6 +117,8 @@ static void set_forms(struct forms *c, unsigned forms)
     p->tree = forms & FORM_TREE ? &c->tree : NULL;
     p->ragged = forms & FORM_RAGGED ? &c->ragged : NULL;
     p->dropout = forms & FORM_DROPOUT ? &c->dropout : NULL;
+    p->weight_callback = forms & FORM_WEIGHT_CALLBACK ? keep_weights : NULL;
+    p->weight_callback_user = forms & FORM_WEIGHT_CALLBACK ? c : NULL;
 }
 
 void forms_initialize(struct forms *c, unsigned forms)

@@ -35,7 +35,8 @@ enum form {
     FORM_RAGGED = 1 << 14,
     FORM_DROPOUT = 1 << 15,
     FORM_LENGTHS = 1 << 16, /**< kv_start and kv_len: 50 and 20 live keys; ragged: 25, 5 and 12 */
-    FORM_END = 1 << 17
+    FORM_WEIGHT_CALLBACK = 1 << 17,
+    FORM_END = 1 << 18
 };
 
 enum {

@@ -39,6 +39,7 @@ static const struct valid valids[] = {
     {FORM_ROPE, {INT64(rope_q.shape[0], 1), INT64(rope_q.shape[3], 2), INT64(rope_k.shape[3], 2)}},
     {FORM_ROPE | FORM_RAGGED, {UNCHANGED}},
     {FORM_CALLBACK, {POINTER(params.callback_user, NULL)}},
+    {FORM_WEIGHT_CALLBACK, {POINTER(params.weight_callback_user, NULL)}},
     {FORM_POSITIONS, {INT64(query_offset[0], INT64_MIN), INT64(query_offset[1], INT64_MAX)}},
     {FORM_POSITIONS | FORM_PREFIX, {INT(params.causal, ATTN_CAUSAL_OFFSET)}},
     {FORM_PREFIX, {INT64(prefix_len[0], INT64_MAX), INT(params.causal, ATTN_CAUSAL_BOTTOM_RIGHT)}},

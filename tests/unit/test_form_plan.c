@@ -35,6 +35,7 @@ static const struct other others[] = {
     {FORM_ROPE, "rope->q.shape[3]", {INT64(rope_q.shape[3], 4), INT64(rope_k.shape[3], 4)}},
     {FORM_ROPE, NULL, {INT64(rope_q.shape[0], 1)}},
     {FORM_CALLBACK, NULL, {POINTER(params.callback_user, NULL)}},
+    {FORM_WEIGHT_CALLBACK, NULL, {POINTER(params.weight_callback_user, NULL)}},
     {FORM_PREFIX, NULL, {INT64(prefix_len[0], 30)}},
     {FORM_WINDOW, NULL, {INT64(window.left, 9), INT64(window.num_global, 2)}},
     {FORM_BLOCKS,
@@ -48,9 +49,10 @@ static const struct other others[] = {
 };
 
 /** The name of each option, by its bit in enum form; NULL where the plan does not mind. */
-static const char *const names[] = {
-    "head_scale", "softcap", "sinks",      "alibi_slopes", "relative_bias", "disentangled", "rope",    "callback", NULL,
-    "prefix_len", "window",  "block_mask", "segments",     "tree",          "ragged",       "dropout", NULL};
+static const char *const names[] = {"head_scale",   "softcap",    "sinks",          "alibi_slopes", "relative_bias",
+                                    "disentangled", "rope",       "callback",       NULL,           "prefix_len",
+                                    "window",       "block_mask", "segments",       "tree",         "ragged",
+                                    "dropout",      NULL,         "weight_callback"};
 
 static struct attn_problem problem_of(const struct forms *c, enum check_depth depth)
 {

@@ -129,6 +129,11 @@ static const struct wrong scores[] = {
 
     {0, IN_PLAN, INVALID, "params.callback_user|callback", {POINTER(params.callback_user, nothing)}},
     {FORM_CALLBACK, IN_PLAN, INVALID, "params.callback_user|callback", {POINTER(params.callback, NULL)}},
+    {FORM_WEIGHT_CALLBACK,
+     IN_PLAN,
+     INVALID,
+     "params.weight_callback_user|expected NULL|weight_callback",
+     {POINTER(params.weight_callback, NULL)}},
     {FORM_DROPOUT,
      IN_PLAN,
      INVALID,
