@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Weights and scores themselves, for those who ask for them: further passes
- * over the keys, strip by strip, once the forward pass has the final m and l.
+ * The weights and scores themselves, for those who ask for them. They are made
+ * by further passes over the keys, strip by strip, once the forward pass has the
+ * final m and l.
  *
  * Weights: each tile's scores are computed again and turned into
  * 2^(S - m) / l. Rows are written tile by tile; sums over queries are added per

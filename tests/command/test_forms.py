@@ -469,6 +469,7 @@ class Usage(CommandTest):
         self.both(2, "option --prefix has no effect without causality", "--prefix", "3")
         for option in ("--seed", "--offset"):
             self.fails(2, f"option {option} has no effect without --dropout", *self.RUN, option, "1")
+        self.fails(2, "option --score-stage has no effect without --scores", *self.RUN, "--score-stage", "capped")
 
     def test_contradictions_and_what_is_missing(self):
         self.both(2, "--alibi and --alibi-slopes", "--alibi", "--alibi-slopes", "1,1,1,1")

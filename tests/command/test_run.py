@@ -46,6 +46,28 @@ class Run(CommandTest):
         self.assertClose(read_npy(self.folder / "o.npy"), attention(self.q, self.k, self.v)[0])
         self.assertEqual(sorted(self.content()), ["k.npy", "o.npy", "q.npy", "v.npy"])
 
+    def test_scores(self):
+        d, options = self.q.shape[3], ["--kv-len", "n.npy", "--causal", "bottom-right", "--softcap", "0.5"]
+        self.write(n_npy=Array((2,), [6, 7], "<i8"))
+        for stage in (None, "raw", "scaled", "capped", "masked"):
+            chosen = ["--score-stage", stage] if stage else []
+            self.attn(*self.inputs(), *options, "--scores", "s.npy", *chosen)
+            want = []
+            for b in range(2):
+                end = (6, 7)[b]
+                for h in range(4):
+                    for i in range(5):
+                        for j in range(7):
+                            score = sum(self.q.at(b, h, i, c) * self.k.at(b, h // 2, j, c) for c in range(d))
+                            if stage in ("scaled", "capped", "masked"):
+                                score /= math.sqrt(d)
+                            if stage in ("capped", "masked"):
+                                score = 0.5 * math.tanh(score / 0.5)
+                            if j >= end or (stage == "masked" and j > i + end - 5):
+                                score = -INF
+                            want.append(score)
+            self.assertClose(read_npy(self.folder / "s.npy"), Array((2, 4, 5, 7), want), f"scores {stage}")
+
     def test_causal(self):
         for tq, tk in ((5, 7), (7, 5), (6, 6), (1, 4)):
             self.q, self.k, self.v = normal((2, 4, tq, 6), 1), normal((2, 2, tk, 6), 2), normal((2, 2, tk, 3), 3)

@@ -4,7 +4,7 @@
  * writes the outputs. The names of the outputs are checked before the first
  * input is read, and no output is touched before everything has been computed.
  * Only what is asked for is allocated: the T x T weights exist with --weights
- * alone.
+ * alone, scores with --scores.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -20,6 +20,8 @@ enum {
     RUN_OUT,
     RUN_LSE,
     RUN_WEIGHTS,
+    RUN_SCORES,
+    RUN_SCORE_STAGE,
     RUN_OUT_DTYPE,
     RUN_DROPOUT,
     RUN_SEED,
@@ -44,7 +46,7 @@ static void print_help(const struct option *options)
 }
 
 static attn_status declare_outputs(struct output_set *outputs, const struct option *options,
-                                   const struct array results[3])
+                                   const struct array results[4])
 {
     static const struct {
         int option;
@@ -60,8 +62,8 @@ static attn_status declare_outputs(struct output_set *outputs, const struct opti
                  {INPUT_FORMS + FORM_REL_Q, "--rel-q"},
                  {INPUT_FORMS + FORM_SEGMENTS, "--segments"},
                  {INPUT_FORMS + FORM_SEGMENTS_K, "--segments-k"}};
-    static const char *const labels[] = {"-o", "--lse", "--weights"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const labels[] = {"-o", "--lse", "--weights", "--scores"};
+    for (int i = 0; i < 4; i++) {
         const char *spec = options[RUN_OUT + i].value;
         if (spec != NULL)
             CHECK(output_add(outputs, labels[i], spec, &results[i]));
@@ -94,6 +96,18 @@ static attn_status parse_out_dtype(const struct option *option, enum array_dtype
     return ATTN_OK;
 }
 
+/* Sets params->score_stage. */
+static attn_status parse_score_stage(const struct option *options, attn_params *params)
+{
+    static const char *const names[] = {"raw", "scaled", "capped", "masked"};
+    int chosen = 0;
+    CHECK(option_choice(&options[RUN_SCORE_STAGE], names, 4, &chosen));
+    if (options[RUN_SCORE_STAGE].value != NULL && options[RUN_SCORES].value == NULL)
+        return io_fail(ATTN_INVALID_ARGUMENT, "option --score-stage has no effect without --scores");
+    params->score_stage = (attn_score_stage)chosen;
+    return ATTN_OK;
+}
+
 /* Sets params->dropout to *dropout if there is any. */
 static attn_status parse_dropout(const struct option *options, attn_dropout *dropout, attn_params *params)
 {
@@ -112,14 +126,14 @@ static attn_status parse_dropout(const struct option *options, attn_dropout *dro
     return ATTN_OK;
 }
 
-static attn_status compute(struct inputs *in, enum array_dtype out_dtype, struct array results[3])
+static attn_status compute(struct inputs *in, enum array_dtype out_dtype, struct array results[4])
 {
     const struct option *options = in->options;
     const int64_t b = in->q_view.shape[0], h = in->q_view.shape[1], tq = in->q_view.shape[2], tk = in->k_view.shape[2];
     const int64_t out_shape[4] = {b, h, tq, in->v_view.shape[3]}, square[4] = {b, h, tq, tk};
     struct array_shape is = inputs_shape(out_dtype, in->rank, in->bthd, out_shape);
     CHECK(array_allocate(&results[0], "the output", &is));
-    attn_tensor out = inputs_view(&results[0], in->bthd), lse, weights;
+    attn_tensor out = inputs_view(&results[0], in->bthd), lse, weights, scores;
     attn_params params = in->params;
     if (options[RUN_LSE].value != NULL) {
         is = statistic_shape(in->rank, square, 3);
@@ -133,6 +147,12 @@ static attn_status compute(struct inputs *in, enum array_dtype out_dtype, struct
         weights = attn_bhtd(results[2].data, b, h, tq, tk);
         params.weights = &weights;
     }
+    if (options[RUN_SCORES].value != NULL) {
+        is = statistic_shape(in->rank, square, 4);
+        CHECK(array_allocate(&results[3], "the scores", &is));
+        scores = attn_bhtd(results[3].data, b, h, tq, tk);
+        params.scores = &scores;
+    }
     return reworded(WORDING_RUN, attn_forward(&in->q_view, &in->k_view, &in->v_view, &out, &params));
 }
 
@@ -143,9 +163,14 @@ attn_status command_run(int argc, char *const *argv)
         [RUN_OUT] = {"output", 'o', "FILE", "where the result goes, in the layout of q", NULL},
         [RUN_LSE] = {"lse", 0, "FILE", "also write the log-sum-exp: batch, head, query", NULL},
         [RUN_WEIGHTS] = {"weights", 0, "FILE", "also write the weights: batch, head, query, key", NULL},
+        [RUN_SCORES] = {"scores", 0, "FILE", "also write the scores: batch, head, query, key", NULL},
+        [RUN_SCORE_STAGE] = {"score-stage", 0, "NAME",
+                             "raw, scaled, capped or masked, of --scores; default: raw\n"
+                             "padding is at -inf, what else is hidden in masked alone",
+                             NULL},
         [RUN_OUT_DTYPE] = {"out-dtype", 0, "NAME",
                            "f32, bf16 or f16, of the result; default: that of q\n"
-                           "log-sum-exp and weights are always float32",
+                           "log-sum-exp, weights and scores are always float32",
                            NULL},
         [RUN_DROPOUT] = {"dropout", 0, "P", "drop each weight with this probability", NULL},
         [RUN_SEED] = {"seed", 0, "N", "chooses what is dropped; default 0", NULL},
@@ -165,7 +190,7 @@ attn_status command_run(int argc, char *const *argv)
     struct inputs inputs = {.options = options};
     attn_dropout dropout;
     enum array_dtype out_dtype = ARRAY_F32;
-    struct array results[3] = {{.size = 0}, {.size = 0}, {.size = 0}};
+    struct array results[4] = {{.size = 0}, {.size = 0}, {.size = 0}, {.size = 0}};
     struct output_set outputs = {.count = 0};
     attn_status status = option_require(&options[INPUT_Q]);
     if (status == ATTN_OK)
@@ -178,6 +203,8 @@ attn_status command_run(int argc, char *const *argv)
         status = inputs_parse(&inputs, options);
     if (status == ATTN_OK)
         status = parse_dropout(options, &dropout, &inputs.params);
+    if (status == ATTN_OK)
+        status = parse_score_stage(options, &inputs.params);
     if (status == ATTN_OK)
         status = parse_out_dtype(&options[RUN_OUT_DTYPE], &out_dtype);
     if (status == ATTN_OK)
@@ -196,7 +223,7 @@ attn_status command_run(int argc, char *const *argv)
         status = output_write(&outputs);
     output_free(&outputs);
     inputs_free(&inputs);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         array_free(&results[i]);
     return status;
 }

@@ -52,6 +52,7 @@ static const struct {
     {"params.num_threads", {"--threads", NULL}},
     {"params.lse", {"--lse", NULL}},
     {"params.weights", {"--weights", NULL}},
+    {"params.scores", {"--scores", NULL}},
     {"params.dropout", {"--dropout", NULL}},
     {"params.dropout->p", {"--dropout", NULL}},
 
