@@ -172,15 +172,15 @@ static const struct bar bars[] = {
 #define NUM_BARS (sizeof bars / sizeof *bars)
 
 /* 0 where the bar does not hold. */
-static double own_value(const struct bar *bar, unsigned processor, attn_isa isa)
+static double own_value(const struct bar *bar, unsigned processor, const char *isa)
 {
     if ((bar->processor & processor) != bar->processor)
         return 0.0;
-    if (isa == ATTN_ISA_AVX512_BF16)
+    if (bench_same_isa(isa, "avx512_bf16"))
         return bar->avx512_bf16;
-    if (isa == ATTN_ISA_AVX512)
+    if (bench_same_isa(isa, "avx512"))
         return bar->avx512;
-    if (isa == ATTN_ISA_AVX2)
+    if (bench_same_isa(isa, "avx2"))
         return bar->avx2;
     return 0.0;
 }
@@ -192,7 +192,7 @@ static bool alike(const struct bar *a, const struct bar *b)
 }
 
 /* 0 where the bar does not hold, or a more particular one stands for it. */
-static double bar_value(const struct bar *bar, unsigned processor, attn_isa isa)
+static double bar_value(const struct bar *bar, unsigned processor, const char *isa)
 {
     for (const struct bar *later = bar + 1; later < bars + NUM_BARS; later++)
         if (alike(bar, later) && own_value(later, processor, isa) > 0.0)
@@ -200,7 +200,7 @@ static double bar_value(const struct bar *bar, unsigned processor, attn_isa isa)
     return own_value(bar, processor, isa);
 }
 
-bool bench_bars_need(const struct bench_case *c, attn_isa isa, unsigned processor)
+bool bench_bars_need(const struct bench_case *c, const char *isa, unsigned processor)
 {
     if (c->compare || c->cost != NULL)
         return true;
@@ -253,7 +253,7 @@ static const struct bench_result *find_row(const struct bench_results *results, 
  */
 static double relative_speed(const struct bench_result *row, const struct bench_result *other)
 {
-    return row->isa == other->isa ? row->fraction / other->fraction : row->gflops / other->gflops;
+    return bench_same_isa(row->isa, other->isa) ? row->fraction / other->fraction : row->gflops / other->gflops;
 }
 
 static double times_faster(const struct bench_result *row, const struct bench_result *other)

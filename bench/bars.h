@@ -36,7 +36,7 @@ unsigned bench_processor_find(const char *vendor, int family);
 const char *bench_processor_name(unsigned processor);
 
 /** Whether a promise is about that case, or needs it for comparison, where isa is asked for. */
-bool bench_bars_need(const struct bench_case *c, attn_isa isa, unsigned processor);
+bool bench_bars_need(const struct bench_case *c, const char *isa, unsigned processor);
 
 /**
  * Holds every row against its promises and sets the rows' verdicts. 0, or -1

@@ -79,20 +79,26 @@ int64_t bench_case_matrices(const struct bench_case *c);
 /** Longest name with its terminator. */
 #define BENCH_NAME_SIZE 160
 
+/** Whether two names are of the same instruction set. */
+static inline bool bench_same_isa(const char *a, const char *b)
+{
+    return strcmp(a, b) == 0;
+}
+
 /**
  * Whether the library can run the case where isa is asked for: int8 scores need instructions of their own, linear
  * layers libattn_nn, and there isa must be the active one.
  */
-bool bench_case_supported(const struct bench_case *c, attn_isa isa);
+bool bench_case_supported(const struct bench_case *c, const char *isa);
 
 /**
  * The instruction set whose kernels run the case where isa is asked for: only bf16 makes use of products of bf16, and
  * where they are no faster than those of floats the library does without them.
  */
-attn_isa bench_case_isa(const struct bench_case *c, attn_isa isa);
+const char *bench_case_isa(const struct bench_case *c, const char *isa);
 
 /** Whether the description of a plan says that the kernels of isa run it. */
-bool bench_plan_names(const char *description, attn_isa isa);
+bool bench_plan_names(const char *description, const char *isa);
 
 /**
  * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/layout:bhtd", then

@@ -21,7 +21,7 @@
 #if !defined(__AVX512BF16__)
 #error "this instruction set needs -mavx512bf16"
 #endif
-#define ISA                 ATTN_ISA_AVX512_BF16
+#define ISA                 "avx512_bf16"
 #define TABLE               bench_dot_kernels_avx512_bf16
 #define LANES               16
 #define TILE_ROWS           8
@@ -32,7 +32,7 @@ typedef __m512 vec;
 typedef __m512bh pairs;
 #elif defined(BENCH_ISA_NEON_BF16)
 #include <arm_neon.h>
-#define ISA                 ATTN_ISA_NEON_BF16
+#define ISA                 "neon_bf16"
 #define TABLE               bench_dot_kernels_neon_bf16
 #define LANES               4
 #define TILE_ROWS           6

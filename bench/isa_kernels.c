@@ -31,7 +31,7 @@
 
 #if defined(BENCH_ISA_AVX512)
 #include <immintrin.h>
-#define ISA                    ATTN_ISA_AVX512
+#define ISA                    "avx512"
 #define TABLE                  bench_kernels_avx512
 #define LANES                  16
 #define ACCUMULATORS           30
@@ -45,7 +45,7 @@
 typedef __m512 vec;
 #elif defined(BENCH_ISA_AVX2)
 #include <immintrin.h>
-#define ISA                    ATTN_ISA_AVX2
+#define ISA                    "avx2"
 #define TABLE                  bench_kernels_avx2
 #define LANES                  8
 #define ACCUMULATORS           14
@@ -60,10 +60,10 @@ typedef __m256 vec;
 #elif defined(BENCH_ISA_NEON) || (defined(BENCH_ISA_SCALAR) && defined(__aarch64__))
 #include <arm_neon.h>
 #if defined(BENCH_ISA_NEON)
-#define ISA   ATTN_ISA_NEON
+#define ISA   "neon"
 #define TABLE bench_kernels_neon
 #else
-#define ISA   ATTN_ISA_SCALAR
+#define ISA   "scalar"
 #define TABLE bench_kernels_scalar
 #endif
 #define LANES                  4
@@ -78,7 +78,7 @@ typedef __m256 vec;
 typedef float32x4_t vec;
 #elif defined(BENCH_ISA_SCALAR) && defined(__x86_64__)
 #include <emmintrin.h>
-#define ISA                    ATTN_ISA_SCALAR
+#define ISA                    "scalar"
 #define TABLE                  bench_kernels_scalar
 #define LANES                  4
 #define ACCUMULATORS           14
@@ -91,7 +91,7 @@ typedef float32x4_t vec;
 #define EXP2(a)                Sleef_exp2f4_u10sse2(a)
 typedef __m128 vec;
 #elif defined(BENCH_ISA_SCALAR)
-#define ISA                    ATTN_ISA_SCALAR
+#define ISA                    "scalar"
 #define TABLE                  bench_kernels_scalar
 #define LANES                  1
 #define ACCUMULATORS           14

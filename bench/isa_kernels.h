@@ -14,7 +14,7 @@
 #ifndef BENCH_ISA_KERNELS_H
 #define BENCH_ISA_KERNELS_H
 
-#include "attn/attn.h"
+#include "cases.h"
 
 /** A loop of multiply-adds. */
 struct bench_peak_loop {
@@ -26,7 +26,7 @@ struct bench_peak_loop {
 };
 
 struct bench_isa_kernels {
-    attn_isa isa;
+    const char *isa;
     attn_dtype dtype; /**< of the factors whose products are counted: ATTN_F32 or ATTN_BF16 */
 
     /** The peaks: of registers alone, and of a product's register tile with its loads, which come from L1. */
@@ -54,15 +54,15 @@ extern const struct bench_isa_kernels bench_dot_kernels_neon_bf16;
 #endif
 
 /** The instruction set that runs f32 where isa is asked for: isa itself, or the one that it adds bf16 to. */
-static inline attn_isa bench_f32_isa(attn_isa isa)
+static inline const char *bench_f32_isa(const char *isa)
 {
-    return isa == ATTN_ISA_AVX512_BF16 ? ATTN_ISA_AVX512 : isa == ATTN_ISA_NEON_BF16 ? ATTN_ISA_NEON : isa;
+    return bench_same_isa(isa, "avx512_bf16") ? "avx512" : bench_same_isa(isa, "neon_bf16") ? "neon" : isa;
 }
 
 /** The f32 kernels for bench_f32_isa(isa), or NULL when there are none or this machine cannot run isa. */
-const struct bench_isa_kernels *bench_isa_kernels_get(attn_isa isa);
+const struct bench_isa_kernels *bench_isa_kernels_get(const char *isa);
 
 /** The bf16 peak of isa, or NULL when isa does not multiply pairs of bf16 or this machine cannot run it. */
-const struct bench_isa_kernels *bench_dot_kernels_get(attn_isa isa);
+const struct bench_isa_kernels *bench_dot_kernels_get(const char *isa);
 
 #endif

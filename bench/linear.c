@@ -210,12 +210,13 @@ static int check_layers(const struct layers *l, struct bench_variant *v)
     return 0;
 }
 
-bool bench_linear_supported(attn_isa isa)
+bool bench_linear_supported(const char *isa)
 {
-    return bench_f32_isa(isa) == bench_f32_isa(attn_isa_active());
+    return bench_same_isa(bench_f32_isa(isa), bench_f32_isa(attn_isa_active()));
 }
 
-static struct bench_variant make_variant(const struct layers *l, enum bench_kind kind, struct side *side, attn_isa isa)
+static struct bench_variant make_variant(const struct layers *l, enum bench_kind kind, struct side *side,
+                                         const char *isa)
 {
     const struct bench_case *c = l->bcase;
     const double weights = (double)c->outputs * (double)c->inputs;

@@ -12,7 +12,7 @@
 #if BENCH_NN
 
 /** Whether layers run on the kernels that are measured where isa is asked for. They pack for attn_isa_active(). */
-bool bench_linear_supported(attn_isa isa);
+bool bench_linear_supported(const char *isa);
 
 /** bench_run_case() for a linear layer; selection.library is the layer, selection.naive OpenBLAS. */
 int bench_linear_run(struct bench_peak *peak, const struct bench_options *options, const struct bench_case *c,
@@ -20,7 +20,7 @@ int bench_linear_run(struct bench_peak *peak, const struct bench_options *option
 
 #else
 
-static inline bool bench_linear_supported(attn_isa isa)
+static inline bool bench_linear_supported(const char *isa)
 {
     (void)isa;
     return false;

@@ -16,21 +16,18 @@
 /* Long enough for the start of a parallel region not to matter. */
 #define PEAK_SECONDS 0.005
 
-const struct bench_isa_kernels *bench_dot_kernels_get(attn_isa isa)
+const struct bench_isa_kernels *bench_dot_kernels_get(const char *isa)
 {
     if (!attn_isa_supported(isa))
         return NULL;
-    switch (isa) {
 #if defined(__x86_64__)
-    case ATTN_ISA_AVX512_BF16:
+    if (bench_same_isa(isa, "avx512_bf16"))
         return &bench_dot_kernels_avx512_bf16;
 #elif defined(__aarch64__)
-    case ATTN_ISA_NEON_BF16:
+    if (bench_same_isa(isa, "neon_bf16"))
         return &bench_dot_kernels_neon_bf16;
 #endif
-    default:
-        return NULL;
-    }
+    return NULL;
 }
 
 unsigned bench_processor(void)
@@ -52,25 +49,26 @@ unsigned bench_processor(void)
 int bench_machine_init(struct bench_machine *m, const struct bench_options *options)
 {
     memset(m, 0, sizeof *m);
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++) {
-        const bool dot = bench_f32_isa((attn_isa)isa) != (attn_isa)isa;
-        const struct bench_isa_kernels *kernels =
-            dot ? bench_dot_kernels_get((attn_isa)isa) : bench_isa_kernels_get((attn_isa)isa);
-        if (kernels != NULL && bench_peak_init(&m->peaks[m->num_peaks++], kernels, options->threads) != 0)
+    for (int i = 0; attn_isa_name(i) != NULL; i++) {
+        const char *const isa = attn_isa_name(i);
+        const bool dot = !bench_same_isa(bench_f32_isa(isa), isa);
+        const struct bench_isa_kernels *kernels = dot ? bench_dot_kernels_get(isa) : bench_isa_kernels_get(isa);
+        if (kernels != NULL && m->num_peaks < BENCH_MAX_PEAKS &&
+            bench_peak_init(&m->peaks[m->num_peaks++], kernels, options->threads) != 0)
             return -1;
     }
     m->f32 = bench_machine_peak(m, bench_f32_isa(options->isa));
     if (m->f32 == NULL) {
-        fprintf(stderr, "attn-bench: this machine cannot run the instruction set %s\n", attn_isa_name(options->isa));
+        fprintf(stderr, "attn-bench: this machine cannot run the instruction set %s\n", options->isa);
         return -1;
     }
     return bench_bandwidth_init(&m->bandwidth, m->f32->kernels, options->threads);
 }
 
-struct bench_peak *bench_machine_peak(struct bench_machine *m, attn_isa isa)
+struct bench_peak *bench_machine_peak(struct bench_machine *m, const char *isa)
 {
     for (int i = 0; i < m->num_peaks; i++)
-        if (m->peaks[i].kernels->isa == isa)
+        if (bench_same_isa(m->peaks[i].kernels->isa, isa))
             return &m->peaks[i];
     return NULL;
 }
@@ -89,8 +87,7 @@ static int report_limit(const struct bench_peak *peak, const struct bench_limit 
     if (row == NULL)
         return -1;
     row->kind = BENCH_PEAK;
-    snprintf(row->name, sizeof row->name, "%s/%s/%s", kind, attn_dtype_name(peak->kernels->dtype),
-             attn_isa_name(peak->kernels->isa));
+    snprintf(row->name, sizeof row->name, "%s/%s/%s", kind, attn_dtype_name(peak->kernels->dtype), peak->kernels->isa);
     row->isa = peak->kernels->isa;
     row->threads = peak->threads;
     row->repetitions = limit->samples;

@@ -191,7 +191,7 @@ static FILE *start_child(const struct bench_options *options, pid_t *child)
         return NULL;
     char threads[16], isa[16];
     snprintf(threads, sizeof threads, "%d", options->threads);
-    snprintf(isa, sizeof isa, "%s", attn_isa_name(options->isa));
+    snprintf(isa, sizeof isa, "%s", options->isa);
     char program[] = "attn-bench", child_flag[] = "--memory-child", threads_flag[] = "--threads", isa_flag[] = "--isa";
     char *const argv[] = {program, child_flag, threads_flag, threads, isa_flag, isa, NULL};
     *child = fork();

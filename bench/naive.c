@@ -143,24 +143,21 @@ const char *bench_naive_strategy_name(enum bench_naive_strategy strategy)
 }
 
 /* OpenBLAS's name for its kernels of an instruction set; NULL where there is one set only, which it finds itself. */
-static const char *core_of(attn_isa isa)
+static const char *core_of(const char *isa)
 {
-    switch (isa) {
-    case ATTN_ISA_AVX512:
-    case ATTN_ISA_AVX512_BF16: /* its products are of floats all the same */
+    const char *const f32 = bench_f32_isa(isa); /* its products are of floats all the same */
+    if (bench_same_isa(f32, "avx512"))
         return "SkylakeX";
-    case ATTN_ISA_AVX2:
+    if (bench_same_isa(f32, "avx2"))
         return "Haswell";
 #if defined(__x86_64__)
-    case ATTN_ISA_SCALAR:
+    if (bench_same_isa(f32, "scalar"))
         return "Prescott";
 #endif
-    default:
-        return NULL;
-    }
+    return NULL;
 }
 
-int bench_naive_select_blas(attn_isa isa, const char *core, char **argv)
+int bench_naive_select_blas(const char *isa, const char *core, char **argv)
 {
     const char *wanted = core != NULL ? core : core_of(isa), *set = getenv("OPENBLAS_CORETYPE");
     if (wanted == NULL || strcmp(wanted, "environment") == 0 || strcasecmp(openblas_get_corename(), wanted) == 0)

@@ -52,7 +52,7 @@ const char *bench_naive_strategy_name(enum bench_naive_strategy strategy);
  * Returns 0 when nothing is to be done, or -1 after a sentence on stderr when
  * there are no kernels called core.
  */
-int bench_naive_select_blas(attn_isa isa, const char *core, char **argv);
+int bench_naive_select_blas(const char *isa, const char *core, char **argv);
 
 /** The name of the kernels that OpenBLAS uses, e.g. "SkylakeX". */
 const char *bench_naive_blas_core(void);

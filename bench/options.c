@@ -40,7 +40,7 @@ static const char usage_text[] =
     "What is run:\n"
     "  -f, --filter REGEX      only rows whose name matches (extended regular expression)\n"
     "  -t, --threads N         threads, 1 to 1024 (default: what the library uses)\n"
-    "      --isa NAME          scalar, avx2, avx512, avx512_bf16, neon, neon_bf16 or auto\n"
+    "      --isa NAME          auto (default) or a name that `attn info` lists, such as scalar\n"
     "                          (default: auto)\n"
     "  -r, --repetitions R     samples of each case, 1 to 1000 (default: 10)\n"
     "      --min-time S        seconds that each sample takes at least (default: 0.02)\n"
@@ -128,14 +128,25 @@ static bool parse_format(const char *text, enum bench_format *format)
     return false;
 }
 
-static bool parse_isa(const char *text, attn_isa *isa)
+static bool parse_isa(const char *text, const char **isa)
 {
-    for (int i = ATTN_ISA_AUTO; i <= ATTN_ISA_LAST; i++)
-        if (strcmp(text, attn_isa_name((attn_isa)i)) == 0) {
-            *isa = (attn_isa)i;
-            return true;
-        }
-    return false;
+    *isa = NULL;
+    for (int i = 0; attn_isa_name(i) != NULL; i++)
+        if (strcmp(text, attn_isa_name(i)) == 0)
+            *isa = attn_isa_name(i);
+    return *isa != NULL || strcmp(text, "auto") == 0;
+}
+
+/* What --isa takes: "scalar, avx2 or auto". */
+static const char *isa_list(void)
+{
+    static char list[256];
+    size_t length = 0;
+    for (int i = 0; attn_isa_name(i) != NULL && length < sizeof list; i++)
+        length += (size_t)snprintf(list + length, sizeof list - length, "%s%s", i > 0 ? ", " : "", attn_isa_name(i));
+    if (length < sizeof list)
+        snprintf(list + length, sizeof list - length, " or auto");
+    return list;
 }
 
 static int parse_filter(struct bench_options *options, const char *text)
@@ -175,8 +186,8 @@ static int parse_one(struct bench_options *options, int option)
         return parse_format(optarg, &options->format) ? -1 : usage_error("--format", optarg, "table, csv or json");
     case OPT_ISA:
         if (!parse_isa(optarg, &options->isa))
-            return usage_error("--isa", optarg, "scalar, avx2, avx512, avx512_bf16, neon, neon_bf16 or auto");
-        if (options->isa != ATTN_ISA_AUTO && !attn_isa_supported(options->isa))
+            return usage_error("--isa", optarg, isa_list());
+        if (options->isa != NULL && !attn_isa_supported(options->isa))
             return usage_error("--isa", optarg, "an instruction set that this machine has");
         return -1;
     case OPT_COMPARE:
@@ -245,7 +256,7 @@ int bench_options_parse(struct bench_options *options, int argc, char **argv)
         fputs("attn-bench: --check and --compare exclude each other; --check makes the comparison too\n", stderr);
         return BENCH_USAGE;
     }
-    if (options->isa == ATTN_ISA_AUTO)
+    if (options->isa == NULL)
         options->isa = attn_isa_active();
     if (options->threads == 0)
         options->threads = attn_default_num_threads();

@@ -23,7 +23,7 @@ struct bench_options {
     enum bench_format format;
     const char *out;  /**< NULL: standard output */
     const char *blas; /**< OpenBLAS kernels; NULL: those of isa */
-    attn_isa isa;     /**< never ATTN_ISA_AUTO once parsed */
+    const char *isa;  /**< never NULL once parsed */
     bool list, check, memory, compare;
     char **argv;       /**< as the program was started */
     bool memory_child; /**< this process is the fresh one that --memory starts */

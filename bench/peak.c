@@ -12,25 +12,23 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-const struct bench_isa_kernels *bench_isa_kernels_get(attn_isa isa)
+const struct bench_isa_kernels *bench_isa_kernels_get(const char *isa)
 {
     if (!attn_isa_supported(isa))
         return NULL;
-    switch (bench_f32_isa(isa)) {
-    case ATTN_ISA_SCALAR:
-        return &bench_kernels_scalar;
+    static const struct bench_isa_kernels *const all[] = {
+        &bench_kernels_scalar,
 #if defined(__x86_64__)
-    case ATTN_ISA_AVX2:
-        return &bench_kernels_avx2;
-    case ATTN_ISA_AVX512:
-        return &bench_kernels_avx512;
+        &bench_kernels_avx2,
+        &bench_kernels_avx512,
 #elif defined(__aarch64__)
-    case ATTN_ISA_NEON:
-        return &bench_kernels_neon;
+        &bench_kernels_neon,
 #endif
-    default:
-        return NULL;
-    }
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (bench_same_isa(all[i]->isa, bench_f32_isa(isa)))
+            return all[i];
+    return NULL;
 }
 
 /* Seconds that steps of the loop take on every thread at once; *used is how many threads there were. */

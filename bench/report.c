@@ -51,8 +51,8 @@ static int name_width(const struct bench_results *results)
 static void print_context(FILE *file, const struct bench_options *options)
 {
     fprintf(file, "attn-bench %s on %s\n", attn_version_string(), bench_cpu_name());
-    fprintf(file, "instruction set %s, %d thread%s, %d repetition%s of %g s, OpenBLAS kernels %s\n\n",
-            attn_isa_name(options->isa), options->threads, options->threads == 1 ? "" : "s", options->repetitions,
+    fprintf(file, "instruction set %s, %d thread%s, %d repetition%s of %g s, OpenBLAS kernels %s\n\n", options->isa,
+            options->threads, options->threads == 1 ? "" : "s", options->repetitions,
             options->repetitions == 1 ? "" : "s", options->min_time, bench_naive_blas_core());
 }
 
@@ -168,8 +168,7 @@ static void print_csv(FILE *file, const struct bench_results *results)
           file);
     for (int i = 0; i < results->count; i++) {
         const struct bench_result *r = &results->rows[i];
-        fprintf(file, "%s,%s,%d,%d,%" PRId64 ",ns", r->name, attn_isa_name(r->isa), r->threads, r->repetitions,
-                r->iterations);
+        fprintf(file, "%s,%s,%d,%d,%" PRId64 ",ns", r->name, r->isa, r->threads, r->repetitions, r->iterations);
         csv_figure(file, r->real_time * 1e9);
         csv_figure(file, r->real_time_median * 1e9);
         csv_figure(file, r->cpu_time * 1e9);

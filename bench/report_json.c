@@ -108,14 +108,14 @@ static json_t *make_context(const struct bench_options *options, const struct be
     failed |= set_text(context, "compiler", __VERSION__);
     failed |= set_text(context, "cpu", bench_cpu_name());
     failed |= set_text(context, "processor", bench_processor_name(bench_processor()));
-    failed |= set_text(context, "isa", attn_isa_name(options->isa));
+    failed |= set_text(context, "isa", options->isa);
     failed |= set_integer(context, "threads", options->threads);
     failed |= set_integer(context, "repetitions", options->repetitions);
     failed |= set_figure(context, "min_time", options->min_time);
     failed |= set_text(context, "blas_kernels", bench_naive_blas_core());
     json_t *peaks = json_object(), *loads = json_object();
     for (int i = 0; i < machine->num_peaks; i++) {
-        const char *isa = attn_isa_name(machine->peaks[i].kernels->isa);
+        const char *isa = machine->peaks[i].kernels->isa;
         failed |= set_figure(peaks, isa, machine->peaks[i].registers.best);
         failed |= set_figure(loads, isa, machine->peaks[i].loads.best);
     }
@@ -145,7 +145,7 @@ static json_t *make_row(const struct bench_result *r, int index)
     failed |= json_object_set_new(row, "cpu_time", json_real((r->cpu_time > 0.0 ? r->cpu_time : r->real_time) * 1e9));
     failed |= set_text(row, "time_unit", "ns");
     failed |= set_figure(row, "real_time_median", r->real_time_median * 1e9);
-    failed |= set_text(row, "isa", attn_isa_name(r->isa));
+    failed |= set_text(row, "isa", r->isa);
     failed |= set_figure(row, "gflops", r->gflops);
     failed |= set_figure(row, "peak_gflops", r->peak_gflops);
     failed |= set_figure(row, "fraction", r->fraction);

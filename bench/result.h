@@ -17,7 +17,7 @@ struct bench_result {
     enum bench_kind kind;
     char name[BENCH_NAME_SIZE];
     const struct bench_case *bcase; /**< NULL except for forward and naive rows */
-    attn_isa isa;                   /**< of the kernels that ran */
+    const char *isa;                /**< of the kernels that ran */
     int threads, repetitions;
     int64_t iterations;
 

@@ -91,7 +91,7 @@ static int check_kernels(const struct bench_variant *v)
     if (bench_plan_names(v->row.plan, v->row.isa))
         return 0;
     fprintf(stderr, "attn-bench: %s: the plan is '%s'; expected the kernels of %s\n", v->row.name, v->row.plan,
-            attn_isa_name(v->row.isa));
+            v->row.isa);
     return -1;
 }
 
@@ -180,7 +180,7 @@ int bench_run_case(struct bench_machine *machine, const struct bench_options *op
     struct bench_peak *peak = bench_machine_peak(machine, bench_case_isa(c, options->isa));
     if (peak == NULL) {
         fprintf(stderr, "attn-bench: case %s: there is no peak of %s to compare with\n", c->id,
-                attn_isa_name(bench_case_isa(c, options->isa)));
+                bench_case_isa(c, options->isa));
         return -1;
     }
     bench_machine_sample(machine);

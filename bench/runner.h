@@ -9,7 +9,7 @@
 #include "peak.h"
 #include "result.h"
 
-#define BENCH_MAX_PEAKS ATTN_ISA_LAST
+#define BENCH_MAX_PEAKS 16
 
 /** The machine's limits, measured again and again between the cases. */
 struct bench_machine {
@@ -23,7 +23,7 @@ struct bench_machine {
 int bench_machine_init(struct bench_machine *machine, const struct bench_options *options);
 
 /** The peak of the kernels of one instruction set, or NULL. */
-struct bench_peak *bench_machine_peak(struct bench_machine *machine, attn_isa isa);
+struct bench_peak *bench_machine_peak(struct bench_machine *machine, const char *isa);
 
 /** Takes one sample of each limit. */
 void bench_machine_sample(struct bench_machine *machine);

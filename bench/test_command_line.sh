@@ -41,7 +41,8 @@ refuse "--min-time is 'nan'" --min-time nan
 refuse "--min-time is '0'" --min-time 0
 refuse "--format is 'xml'" --format xml
 refuse "--isa is 'mmx'" --isa mmx
-refuse 'expected scalar, avx2, avx512, avx512_bf16, neon, neon_bf16 or auto' --isa mmx
+refuse 'expected scalar' --isa mmx
+refuse ' or auto' --isa avx2_int8
 refuse "--compare is 'torch'" --compare torch
 refuse "--blas is 'no-such-core'" --blas no-such-core --filter '/Tq16/'
 refuse "--filter is '('" --filter '('

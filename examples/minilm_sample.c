@@ -227,6 +227,6 @@ int main(int argc, char **argv)
     if (layers <= 0) {
         return EXIT_FAILURE;
     }
-    printf("%d layers agree with the computation in double (%s kernels)\n", layers, attn_isa_name(attn_isa_active()));
+    printf("%d layers agree with the computation in double (%s kernels)\n", layers, attn_isa_active());
     return EXIT_SUCCESS;
 }

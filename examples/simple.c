@@ -69,7 +69,7 @@ int main(void)
         return EXIT_FAILURE;
     }
     printf("libattn %s (%s): %d heads over %d key/value heads, %d tokens, head size %d\n", attn_version_string(),
-           attn_isa_name(attn_isa_active()), HEADS, KV_HEADS, TOKENS, HEAD_DIM);
+           attn_isa_active(), HEADS, KV_HEADS, TOKENS, HEAD_DIM);
     printf("last row of head 0: out %.6f %.6f ..., log-sum-exp %.6f\n", (double)out_data[(TOKENS - 1) * HEAD_DIM],
            (double)out_data[(TOKENS - 1) * HEAD_DIM + 1], (double)lse_data[TOKENS - 1]);
     return EXIT_SUCCESS;

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #define ATTN_ISA_ROW(name, extends, needs) extern const struct attn_isa_kernels attn_kernels_##name;
@@ -27,21 +28,6 @@ static const struct row {
 
 enum { NUM_ROWS = sizeof rows / sizeof *rows };
 
-static const char *const names[] = {"auto", "scalar", "avx2", "avx512", "neon", "avx512_bf16", "neon_bf16"};
-
-const char *attn_isa_name(attn_isa isa)
-{
-    return (unsigned)isa < sizeof names / sizeof *names ? names[isa] : "unknown";
-}
-
-static attn_isa isa_named(const char *name)
-{
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++)
-        if (strcmp(names[isa], name) == 0)
-            return (attn_isa)isa;
-    return ATTN_ISA_AUTO;
-}
-
 static int row_named(const char *name)
 {
     for (int i = 0; i < NUM_ROWS; i++)
@@ -54,7 +40,6 @@ static int row_named(const char *name)
 static struct {
     int base; /**< the row that it extends, or -1 */
     int runs; /**< on this processor */
-    attn_isa isa;
 } known[NUM_ROWS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -63,7 +48,6 @@ static void look_at_rows(void)
     for (int i = 0; i < NUM_ROWS; i++) {
         known[i].base = rows[i].extends[0] ? row_named(rows[i].extends) : -1;
         known[i].runs = attn_cpu_has(rows[i].needs) && (known[i].base < 0 || known[known[i].base].runs);
-        known[i].isa = isa_named(rows[i].name);
     }
 }
 
@@ -72,16 +56,6 @@ static int runs(int row)
 {
     pthread_once(&once, look_at_rows);
     return row >= 0 && known[row].runs;
-}
-
-int attn_kernels_built_in(attn_isa isa)
-{
-    return row_named(attn_isa_name(isa)) >= 0;
-}
-
-int attn_isa_supported(attn_isa isa)
-{
-    return runs(row_named(attn_isa_name(isa)));
 }
 
 static int is_base(int row)
@@ -99,6 +73,42 @@ static int has_pairs(int row)
     return rows[row].kernels->values && rows[row].kernels->values->keys_per_word == 2;
 }
 
+/** Whether callers may name a row: it changes more than int8 scores. */
+static int has_name(int row)
+{
+    return rows[row].kernels->values != NULL;
+}
+
+const char *attn_isa_name(int index)
+{
+    for (int i = 0; index >= 0 && i < NUM_ROWS; i++)
+        if (has_name(i) && index-- == 0)
+            return rows[i].name;
+    return NULL;
+}
+
+int attn_isa_row(const char *name)
+{
+    const int row = row_named(name);
+    return row >= 0 && has_name(row) ? row + 1 : 0;
+}
+
+int attn_isa_supported(const char *name)
+{
+    return name && runs(attn_isa_row(name) - 1);
+}
+
+void attn_isa_list(char *buffer, size_t size)
+{
+    size_t length = 0;
+    const char *name;
+    for (int i = 0; (name = attn_isa_name(i)) && length < size; i++) {
+        const char *const before = i == 0 ? "" : attn_isa_name(i + 1) ? ", " : " or ";
+        const int n = snprintf(buffer + length, size - length, "%s%s", before, name);
+        length += n > 0 ? (size_t)n : 0;
+    }
+}
+
 /** The last row up to last that extends a base, has what is asked for, and runs; -1 if there is none. */
 static int extension(int base, int last, int (*has)(int row))
 {
@@ -110,12 +120,12 @@ static int extension(int base, int last, int (*has)(int row))
 
 int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *demand)
 {
-    const int cap = demand->isa == ATTN_ISA_AUTO ? NUM_ROWS - 1 : row_named(attn_isa_name(demand->isa));
+    const int cap = demand->isa ? demand->isa - 1 : NUM_ROWS - 1;
     for (int base = cap; base >= 0; base--) {
         if (!is_base(base) || !runs(base))
             continue;
         const struct attn_isa_kernels *own = rows[base].kernels;
-        *kernels = (struct attn_kernels){.isa = known[base].isa,
+        *kernels = (struct attn_kernels){.isa = rows[base].name,
                                          .qk = demand->qk,
                                          .vectors = own->vectors,
                                          .scores = own->scores,
@@ -124,7 +134,7 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
         const int useful = demand->pairs && (demand->insists || attn_cpu_gains_by_pairs());
         const int pairs = useful ? extension(base, cap, has_pairs) : -1;
         if (pairs >= 0) {
-            kernels->isa = known[pairs].isa;
+            kernels->isa = rows[pairs].name;
             kernels->scores = rows[pairs].kernels->scores;
             kernels->values = rows[pairs].kernels->values;
         }
@@ -139,7 +149,7 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
     return 0;
 }
 
-struct attn_kernels attn_kernels_plain(attn_isa cap)
+struct attn_kernels attn_kernels_plain(int cap)
 {
     struct attn_kernels kernels;
     const struct attn_demand demand = {.isa = cap};

@@ -9,13 +9,19 @@
 
 #include "kernels/kernels.h"
 
-/** Whether this build holds kernels of an instruction set, for a processor that may lack it. */
-int attn_kernels_built_in(attn_isa isa);
+/**
+ * The row of the set that callers call so, counted from 1, whether or not this processor runs it; 0 if there is none.
+ * Sets that bring int8 scores and nothing else are no choice of callers.
+ */
+int attn_isa_row(const char *name);
+
+/** Writes the names that callers may use to a buffer: "one, two or three". */
+void attn_isa_list(char *buffer, size_t size);
 
 /** What a call multiplies. */
 struct attn_demand {
-    attn_isa isa; /**< no set above this one; ATTN_ISA_AUTO: no limit */
-    int insists;  /**< pairs of bf16 are multiplied if isa has them, even where that is slower */
+    int isa;     /**< no set above this row; 0: no limit */
+    int insists; /**< pairs of bf16 are multiplied if isa has them, even where that is slower */
     attn_qk qk;
     int pairs; /**< v is bf16, and so are q and k if qk does not make them int8: pairs may be multiplied */
 };
@@ -26,7 +32,7 @@ struct attn_demand {
  */
 int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *demand);
 
-/** The functions for f32 of the best instruction set that is not above cap (ATTN_ISA_AUTO: no limit). */
-struct attn_kernels attn_kernels_plain(attn_isa cap);
+/** The functions for f32 of the best instruction set that is not above the row cap (0: no limit). */
+struct attn_kernels attn_kernels_plain(int cap);
 
 #endif

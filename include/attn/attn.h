@@ -85,7 +85,7 @@
  *
  * Environment (read once, at the first call; an unknown value gives one
  * warning on stderr)
- *  - ATTN_MAX_CPU_ISA=scalar|avx2|avx512|avx512_bf16|neon|neon_bf16 caps what ATTN_ISA_AUTO chooses.
+ *  - ATTN_MAX_CPU_ISA=NAME caps what attn_params.isa = NULL chooses; attn_isa_name() gives the names.
  *  - ATTN_NUM_THREADS=N is the default of attn_params.num_threads, also with an executor.
  *  - ATTN_VERBOSE=1 writes one line per call to stderr.
  */
@@ -173,7 +173,7 @@ ATTN_API int attn_default_num_threads(void);
  * Each of q, k, v and out is ATTN_F32, ATTN_BF16 or ATTN_F16, in any mix.
  * Scores, the softmax and the sums are f32 whatever the types; out is rounded
  * once, to nearest even. Where q, k and v are all bf16 and the processor
- * multiplies bf16 pairs (ATTN_ISA_AVX512_BF16, ATTN_ISA_NEON_BF16), the weights
+ * multiplies bf16 pairs (the set avx512_bf16 or neon_bf16), the weights
  * are rounded to bf16 before they meet v; their sum is that of the rounded ones. Otherwise bf16 and f16 are widened,
  * exactly, to f32. docs/numerics.md has the errors.
  *
@@ -332,14 +332,27 @@ ATTN_API int attn_dropout_keeps(const attn_dropout *dropout, int64_t batch, int6
 
 /* ----------------------------------------------------------- the processor -- */
 
-/** The name of an instruction set as ATTN_MAX_CPU_ISA takes it, or "auto"; "unknown" for other values. Static storage.
+/**
+ * The names of the instruction sets that this build has kernels for, in rising
+ * order of preference from index 0 on; NULL for an index behind the last, or
+ * below 0. On x86-64 these are
+ *
+ *     scalar        portable C
+ *     avx2          AVX2, FMA and F16C
+ *     avx512        AVX-512 F, BW, DQ and VL
+ *     avx512_bf16   and AVX512-BF16, for q, k and v that are all bf16
+ *
+ * on AArch64 scalar, neon (Advanced SIMD) and neon_bf16 (and FEAT_BF16), and
+ * elsewhere scalar alone. A later version may have more. Static storage.
+ * @since 0.1
+ */
+ATTN_API const char *attn_isa_name(int index);
+/** Whether this is the name of such a set, and this processor and its system can run it. The cap is not looked at.
  * @since 0.1 */
-ATTN_API const char *attn_isa_name(attn_isa isa);
-/** Whether kernels for isa are built in and this processor and its system can run them. The cap is not looked at.
- * @since 0.1 */
-ATTN_API int attn_isa_supported(attn_isa isa);
-/** What ATTN_ISA_AUTO stands for on this machine, with ATTN_MAX_CPU_ISA applied. @since 0.1 */
-ATTN_API attn_isa attn_isa_active(void);
+ATTN_API int attn_isa_supported(const char *name);
+/** The name of the set that attn_params.isa = NULL stands for on this machine, with ATTN_MAX_CPU_ISA applied. Static
+ * storage. @since 0.1 */
+ATTN_API const char *attn_isa_active(void);
 /** Size in bytes of the data cache of level 1 to 3 that the system reports for one core, or 0 if unknown.
  * @since 0.1 */
 ATTN_API size_t attn_cache_size(int level);

@@ -51,21 +51,6 @@ typedef enum attn_qk {
     ATTN_QK_INT8 = 1     /**< q and k rounded to 8 bits per token, k less its mean; docs/numerics.md has the errors */
 } attn_qk;
 
-/** Instruction sets that kernels are built for. The values are pinned. */
-typedef enum attn_isa {
-    ATTN_ISA_AUTO = 0,   /**< the best that the processor has and ATTN_MAX_CPU_ISA allows */
-    ATTN_ISA_SCALAR = 1, /**< portable C */
-    ATTN_ISA_AVX2 = 2,   /**< x86-64 AVX2, FMA and F16C */
-    ATTN_ISA_AVX512 = 3, /**< x86-64 AVX-512 F, BW, DQ and VL */
-    ATTN_ISA_NEON = 4,   /**< AArch64 Advanced SIMD */
-    /* Those above with instructions that multiply pairs of bf16, used when q, k and v are all bf16. */
-    ATTN_ISA_AVX512_BF16 = 5, /**< AVX-512 and AVX512-BF16 */
-    ATTN_ISA_NEON_BF16 = 6    /**< Advanced SIMD and FEAT_BF16 */
-} attn_isa;
-
-/** The last value of attn_isa, for loops over all of them. */
-#define ATTN_ISA_LAST ATTN_ISA_NEON_BF16
-
 /* ------------------------------------------------- which keys a query sees -- */
 
 /** As far as there are keys: a value of attn_window.left and right. */
@@ -387,8 +372,16 @@ typedef struct attn_params {
      * sinks, rope or a callback nothing is taken from k.
      */
     attn_qk qk;
-    attn_isa isa;    /**< one that this processor lacks is ATTN_UNSUPPORTED */
     int num_threads; /**< 0: ATTN_NUM_THREADS, else what the executor or OpenMP has; ATTN_MAX_THREADS at most */
+    /**
+     * NULL: the best instruction set that the processor has and ATTN_MAX_CPU_ISA
+     * allows. Or one of the names that attn_isa_name() gives, compared byte by
+     * byte and read during this call only: no kernels above that set are used,
+     * whatever the environment says, and those for pairs of bf16 wherever it has
+     * them. Any other name is ATTN_INVALID_ARGUMENT, a set that this processor
+     * lacks ATTN_UNSUPPORTED.
+     */
+    const char *isa;
     const struct attn_executor *executor; /**< NULL: the process's (attn_set_executor()), else OpenMP */
     /**@}*/
 

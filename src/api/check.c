@@ -95,20 +95,33 @@ static attn_status check_scale(struct attn_problem *problem)
                      (double)p->temperature, scale, (double)(FLT_MAX / 2));
 }
 
-static attn_status check_choices(const attn_params *p)
+/** The name is read here and kept as the number of a row. */
+static attn_status check_isa(struct attn_problem *problem)
 {
+    const char *const name = problem->params.isa;
+    problem->params.isa = NULL;
+    if (!name)
+        return ATTN_OK;
+    problem->isa = attn_isa_row(name);
+    if (problem->isa && attn_isa_supported(name))
+        return ATTN_OK;
+    if (problem->isa)
+        return attn_fail(ATTN_UNSUPPORTED, "params.isa is %s, which this processor does not have", name);
+    char names[128];
+    attn_isa_list(names, sizeof names);
+    return attn_fail(ATTN_INVALID_ARGUMENT, "params.isa is '%.32s'; expected NULL or one of %s", name, names);
+}
+
+static attn_status check_choices(struct attn_problem *problem)
+{
+    const attn_params *p = &problem->params;
     if ((unsigned)p->causal > ATTN_CAUSAL_OFFSET)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.causal is %d; expected an attn_causal", (int)p->causal);
     if ((unsigned)p->qk > ATTN_QK_INT8)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.qk is %d; expected an attn_qk", (int)p->qk);
-    if ((unsigned)p->isa > ATTN_ISA_LAST)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "params.isa is %d; expected an attn_isa", (int)p->isa);
-    if (p->isa != ATTN_ISA_AUTO && !attn_isa_supported(p->isa))
-        return attn_fail(ATTN_UNSUPPORTED, "params.isa is %s, which this processor or this build does not have",
-                         attn_isa_name(p->isa));
+    CHECK(check_isa(problem));
     struct attn_kernels kernels;
-    const struct attn_demand demand = {.isa = p->isa == ATTN_ISA_AUTO ? attn_environment()->max_isa : p->isa,
-                                       .qk = p->qk};
+    const struct attn_demand demand = {.isa = problem->isa ? problem->isa : attn_environment()->max_isa, .qk = p->qk};
     const struct attn_demand anywhere = {.qk = p->qk};
     if (!attn_kernels_choose(&kernels, &demand))
         return attn_fail(ATTN_UNSUPPORTED, "params.qk is ATTN_QK_INT8, and %s",
@@ -133,7 +146,7 @@ attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const
     CHECK(check_operands(problem, depth));
     CHECK(attn_take_params(&problem->params, params));
     CHECK(check_reserved(&problem->params));
-    CHECK(check_choices(&problem->params));
+    CHECK(check_choices(problem));
     CHECK(check_scale(problem));
     CHECK(attn_check_sequences(problem, depth));
     CHECK(attn_check_scores(problem, depth));

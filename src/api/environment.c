@@ -23,14 +23,15 @@ static void warn(const char *name, const char *value, const char *expected)
     fprintf(stderr, "attn: %s=%s is ignored; expected %s\n", name, value, expected);
 }
 
-static attn_isa read_max_isa(const char *value)
+static int read_max_isa(const char *value)
 {
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++)
-        if (strcmp(value, attn_isa_name((attn_isa)isa)) == 0 && attn_kernels_built_in((attn_isa)isa))
-            return (attn_isa)isa;
-    warn("ATTN_MAX_CPU_ISA", value,
-         attn_kernels_built_in(ATTN_ISA_NEON) ? "scalar, neon or neon_bf16" : "scalar, avx2, avx512 or avx512_bf16");
-    return ATTN_ISA_AUTO;
+    const int row = attn_isa_row(value);
+    char names[128];
+    if (row)
+        return row;
+    attn_isa_list(names, sizeof names);
+    warn("ATTN_MAX_CPU_ISA", value, names);
+    return 0;
 }
 
 static int read_num_threads(const char *value)
@@ -69,7 +70,7 @@ const struct attn_environment *attn_environment(void)
     return &environment;
 }
 
-attn_isa attn_isa_active(void)
+const char *attn_isa_active(void)
 {
     struct attn_kernels kernels;
     const struct attn_demand demand = {.isa = attn_environment()->max_isa, .pairs = 1};

@@ -8,9 +8,9 @@
 #include "attn/attn.h"
 
 struct attn_environment {
-    attn_isa max_isa; /**< ATTN_MAX_CPU_ISA; ATTN_ISA_AUTO: no cap */
-    int num_threads;  /**< ATTN_NUM_THREADS; 0: not set */
-    int verbose;      /**< ATTN_VERBOSE */
+    int max_isa;     /**< ATTN_MAX_CPU_ISA as attn_isa_row() counts; 0: no cap */
+    int num_threads; /**< ATTN_NUM_THREADS; 0: not set */
+    int verbose;     /**< ATTN_VERBOSE */
 };
 
 const struct attn_environment *attn_environment(void);

@@ -120,7 +120,7 @@ attn_status attn_merge(int64_t num_parts, const attn_tensor *parts, const attn_t
                 "attn: merge of %" PRId64 " parts out=%s B=%" PRId64 " H=%" PRId64 " T=%" PRId64 " dv=%" PRId64
                 ": %s kernel\n",
                 num_parts, attn_dtype_name(out->dtype), out->shape[0], out->shape[1], out->shape[2], out->shape[3],
-                attn_isa_name(kernels.isa));
+                kernels.isa);
     attn_run_merge(&kernels, &merge, num_threads ? num_threads : attn_default_num_threads());
     return ATTN_OK;
 }

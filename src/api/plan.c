@@ -32,8 +32,8 @@ static struct attn_kernels choose_kernels(const struct attn_problem *problem)
     const int f32 = params->rope || params->disentangled || params->weight_callback;
     const int pairs = problem->v.dtype == ATTN_BF16 && !f32 &&
                       (params->qk == ATTN_QK_INT8 || (problem->q.dtype == ATTN_BF16 && problem->k.dtype == ATTN_BF16));
-    const struct attn_demand demand = {.isa = params->isa == ATTN_ISA_AUTO ? attn_environment()->max_isa : params->isa,
-                                       .insists = params->isa != ATTN_ISA_AUTO,
+    const struct attn_demand demand = {.isa = problem->isa ? problem->isa : attn_environment()->max_isa,
+                                       .insists = problem->isa != 0,
                                        .qk = params->qk,
                                        .pairs = pairs};
     struct attn_kernels kernels;

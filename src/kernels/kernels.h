@@ -283,8 +283,8 @@ struct attn_isa_kernels {
 
 /** Functions composed for a call. */
 struct attn_kernels {
-    attn_isa isa;
-    attn_qk qk; /**< how scores are multiplied */
+    const char *isa; /**< the name of the set, static storage */
+    attn_qk qk;      /**< how scores are multiplied */
     const struct attn_vector_kernels *vectors;
     const struct attn_score_kernels *scores;
     const struct attn_value_kernels *values;

@@ -35,7 +35,7 @@ static attn_status check_refused(const attn_params *p)
         {"num_weight_rows", p->num_weight_rows != 0},
         {"key_sums", p->key_sums != NULL},
         {"qk", p->qk != ATTN_QK_DEFAULT},
-        {"isa", p->isa != ATTN_ISA_AUTO},
+        {"isa", p->isa != NULL},
         {"block_table", p->block_table != NULL},
         {"block_table_stride", p->block_table_stride != 0},
         {"page_size", p->page_size != 0},

@@ -11,6 +11,7 @@
  * whatever its types are; so are the options of case_forms.c and case_terms.c.
  */
 #include "case_draw.h"
+#include "test_isa.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -59,9 +60,9 @@ static attn_dtype any_float(struct rng *rng)
 }
 
 /** The types of a case. Sets that multiply pairs of bf16 get nothing else: what else there is runs other kernels. */
-static struct case_types draw_types(struct rng *rng, attn_isa isa)
+static struct case_types draw_types(struct rng *rng, const char *isa)
 {
-    const int pairs = isa == ATTN_ISA_AVX512_BF16 || isa == ATTN_ISA_NEON_BF16, kind = (int)rng_range(rng, 0, 99);
+    const int pairs = test_isa_has_pairs(isa), kind = (int)rng_range(rng, 0, 99);
     const attn_dtype one = pairs ? ATTN_BF16 : kind < 50 ? ATTN_F32 : kind < 70 ? ATTN_BF16 : ATTN_F16;
     struct case_types types = {one, one, one, one, one};
     if (!pairs && kind >= 90)
@@ -273,7 +274,7 @@ static void remember_inputs(struct test_case *c)
     }
 }
 
-void case_generate(struct test_case *c, uint64_t seed, uint64_t index, attn_isa isa)
+void case_generate(struct test_case *c, uint64_t seed, uint64_t index, const char *isa)
 {
     struct rng generator = rng_for_case(seed, index), *rng = &generator;
     struct rng for_types = rng_for_case(seed + 1, index), for_forms = rng_for_case(seed + 2, index);

@@ -158,7 +158,7 @@ void case_initialize(struct test_case *c);
 void case_release(struct test_case *c);
 
 /** Makes case index of the run that seed started, for one instruction set. */
-void case_generate(struct test_case *c, uint64_t seed, uint64_t index, attn_isa isa);
+void case_generate(struct test_case *c, uint64_t seed, uint64_t index, const char *isa);
 
 /** The name of a form in attn_params. */
 const char *case_form_name(enum case_form form);

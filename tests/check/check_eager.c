@@ -92,8 +92,8 @@ int main(int argc, char **argv)
             c.params.callback || c.params.weight_callback)
             continue;
         int length = snprintf(guard_case_line, sizeof guard_case_line,
-                              "repeat: check_forward --isa %s --seed %" PRIu64 " --case %" PRId64 "\n  ",
-                              attn_isa_name(arguments.isa), arguments.seed, i);
+                              "repeat: check_forward --isa %s --seed %" PRIu64 " --case %" PRId64 "\n  ", arguments.isa,
+                              arguments.seed, i);
         case_describe(&c, guard_case_line + length, sizeof guard_case_line - (size_t)length);
         if (attn_forward(&c.q, &c.k, &c.v, &c.out, &c.params) != ATTN_OK) {
             printf("FAILED: %s\n  %s\n", attn_last_error(), guard_case_line);

@@ -151,12 +151,12 @@ static void check_lengths(struct subject *s, struct rng *rng)
 int main(int argc, char **argv)
 {
     const struct arguments arguments = arguments_parse(argc, argv, 2000000);
-    const struct attn_kernels kernels = attn_kernels_plain(arguments.isa);
+    const struct attn_kernels kernels = attn_kernels_plain(attn_isa_row(arguments.isa));
     struct subject subject = {.limit = EXP2_SLEEF_MAX_ULP, .function = kernels.vectors->exp2};
     struct rng rng = rng_for_case(arguments.seed, 0);
     guard_catch_faults();
-    snprintf(guard_case_line, sizeof guard_case_line, "repeat: check_exp --isa %s --seed %" PRIu64,
-             attn_isa_name(arguments.isa), arguments.seed);
+    snprintf(guard_case_line, sizeof guard_case_line, "repeat: check_exp --isa %s --seed %" PRIu64, arguments.isa,
+             arguments.seed);
     const uint64_t spread = LAST_BITS / (uint64_t)arguments.cases;
     const uint32_t step = arguments.full || spread == 0 ? 1 : (uint32_t)spread;
     check_range(&subject, (uint32_t)rng_range(&rng, 0, step - 1), step);

@@ -14,6 +14,7 @@
 #include "arguments.h"
 #include "case.h"
 #include "compare.h"
+#include "test_isa.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -78,7 +79,7 @@ static void add_to_totals(struct totals *totals, const struct test_case *c, cons
     totals->causal[p->causal]++;
     totals->types[c->q.dtype == c->k.dtype && c->q.dtype == c->v.dtype ? (int)c->q.dtype : TYPES_MIXED]++;
     totals->out[c->out.dtype]++;
-    totals->pairs = p->isa == ATTN_ISA_AVX512_BF16 || p->isa == ATTN_ISA_NEON_BF16;
+    totals->pairs = test_isa_has_pairs(p->isa);
     if (p->mask)
         totals->masks[p->mask->dtype]++;
     totals->short_masks += c->short_mask;
@@ -207,8 +208,8 @@ int main(int argc, char **argv)
     for (int64_t i = first; i < end && failures < MAX_FAILURES; i++) {
         char message[512] = "";
         int length = snprintf(guard_case_line, sizeof guard_case_line,
-                              "repeat: check_forward --isa %s --seed %" PRIu64 " --case %" PRId64 "\n  ",
-                              attn_isa_name(arguments.isa), arguments.seed, i);
+                              "repeat: check_forward --isa %s --seed %" PRIu64 " --case %" PRId64 "\n  ", arguments.isa,
+                              arguments.seed, i);
         case_generate(&c, arguments.seed, (uint64_t)i, arguments.isa);
         case_describe(&c, guard_case_line + length, sizeof guard_case_line - (size_t)length);
         if (run_case(&c, i, &totals, message, sizeof message) && arguments.only < 0)

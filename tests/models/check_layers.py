@@ -64,8 +64,8 @@ class Params(Sized):
         + [("causal", c_int)]
         + pointers("query_offset", "kv_len", "kv_start", "prefix_len", "window", "block_mask", "segments", "tree",
                    "mask", "ragged", "dropout", "lse", "weights", "weight_rows")
-        + [("num_weight_rows", c_int64), ("key_sums", c_void_p), ("qk", c_int), ("isa", c_int),
-           ("num_threads", c_int), ("executor", c_void_p), ("block_table", c_void_p), ("block_table_stride", c_int64),
+        + [("num_weight_rows", c_int64), ("key_sums", c_void_p), ("qk", c_int), ("num_threads", c_int),
+           ("isa", c_void_p), ("executor", c_void_p), ("block_table", c_void_p), ("block_table_stride", c_int64),
            ("page_size", c_int64)]
         + pointers("q_scale", "k_scale", "v_scale")
     )

@@ -19,8 +19,7 @@ uint64_t cases(uint64_t n)
 
 void nn_begin(void)
 {
-    printf("seed %llu (ATTN_TEST_SEED), instruction set %s\n", (unsigned long long)nn_seed(),
-           attn_isa_name(attn_isa_active()));
+    printf("seed %llu (ATTN_TEST_SEED), instruction set %s\n", (unsigned long long)nn_seed(), attn_isa_active());
 }
 
 struct memory *memory_create(const char *test, uint64_t n)

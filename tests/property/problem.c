@@ -9,6 +9,7 @@
 #include "problem.h"
 
 #include "dtype.h"
+#include "test_isa.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -61,9 +62,9 @@ static attn_dtype any_float(struct rng *rng)
     return (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_BF16, ATTN_F16);
 }
 
-static void random_types(attn_dtype types[3], attn_dtype *out, struct rng *rng, attn_isa isa)
+static void random_types(attn_dtype types[3], attn_dtype *out, struct rng *rng, const char *isa)
 {
-    const int pairs = isa == ATTN_ISA_AVX512_BF16 || isa == ATTN_ISA_NEON_BF16, kind = (int)rng_range(rng, 0, 99);
+    const int pairs = test_isa_has_pairs(isa), kind = (int)rng_range(rng, 0, 99);
     *out = types[0] = types[1] = types[2] = pairs ? ATTN_BF16 : kind < 50 ? ATTN_F32 : kind < 70 ? ATTN_BF16 : ATTN_F16;
     for (int i = 0; i < 3 && !pairs && kind >= 90; i++)
         types[i] = any_float(rng);
@@ -98,7 +99,7 @@ void problem_bind(struct problem *p, int kv_len, int kv_start, int query_offset)
     p->params.mask = p->mask.data ? &p->mask : NULL;
 }
 
-void problem_random(struct problem *p, struct rng *rng, attn_isa isa, int features)
+void problem_random(struct problem *p, struct rng *rng, const char *isa, int features)
 {
     memset(p, 0, sizeof *p);
     const int64_t batch = rng_range(rng, 1, 3), kv_heads = rng_range(rng, 1, 2), group = RNG_PICK(rng, 1, 1, 2, 3);
@@ -128,7 +129,7 @@ void problem_random(struct problem *p, struct rng *rng, attn_isa isa, int featur
     problem_bind(p, lengths > 0, lengths > 1, p->params.causal == ATTN_CAUSAL_OFFSET);
 }
 
-void problem_for_threads(struct problem *p, struct rng *rng, attn_isa isa, int num_threads)
+void problem_for_threads(struct problem *p, struct rng *rng, const char *isa, int num_threads)
 {
     for (;;) {
         attn_plan *plan = NULL;

@@ -41,12 +41,12 @@ float result_out(const struct result *r, int64_t at);
 size_t result_row_size(const struct result *r);
 const char *result_row(const struct result *r, int64_t row);
 
-void problem_random(struct problem *p, struct rng *rng, attn_isa isa, int features);
+void problem_random(struct problem *p, struct rng *rng, const char *isa, int features);
 /**
  * A problem that is worth as many threads as are asked for: small ones are
  * computed on the calling thread, and would show nothing about threads.
  */
-void problem_for_threads(struct problem *p, struct rng *rng, attn_isa isa, int num_threads);
+void problem_for_threads(struct problem *p, struct rng *rng, const char *isa, int num_threads);
 /** A deep copy, to be changed. */
 void problem_copy(struct problem *to, const struct problem *from);
 void problem_free(struct problem *p);

@@ -27,7 +27,7 @@ int properties_run(int argc, char **argv, const char *program, const struct prop
             struct rng rng = rng_for_case(arguments.seed, (uint64_t)c * 64 + (uint64_t)i);
             snprintf(guard_case_line, sizeof guard_case_line,
                      "%s: repeat: %s --isa %s --seed %" PRIu64 " --case %" PRId64, properties[i].name, program,
-                     attn_isa_name(arguments.isa), arguments.seed, c);
+                     arguments.isa, arguments.seed, c);
             if (properties[i].holds(&rng, arguments.isa))
                 continue;
             failures++;

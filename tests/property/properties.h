@@ -10,7 +10,7 @@
 
 struct property {
     const char *name;
-    int (*holds)(struct rng *rng, attn_isa isa);
+    int (*holds)(struct rng *rng, const char *isa);
 };
 
 /** Runs every property on as many random problems as the options say; prints what failed and how to repeat it. */

@@ -37,7 +37,7 @@ static void swap_columns(attn_tensor *mask, int64_t i, int64_t j)
     }
 }
 
-static int permuted_keys(struct rng *rng, attn_isa isa)
+static int permuted_keys(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_MASK);
@@ -61,7 +61,7 @@ static int permuted_keys(struct rng *rng, attn_isa isa)
     return holds;
 }
 
-static int shifted_logits(struct rng *rng, attn_isa isa)
+static int shifted_logits(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_CAUSAL | WITH_LENGTHS);
@@ -81,7 +81,7 @@ static int shifted_logits(struct rng *rng, attn_isa isa)
 }
 
 /** out(V1 + V2) = out(V1) + out(V2). */
-static int linear_in_values(struct rng *rng, attn_isa isa)
+static int linear_in_values(struct rng *rng, const char *isa)
 {
     struct problem p[3];
     struct result r[3];
@@ -121,7 +121,7 @@ static int linear_in_values(struct rng *rng, attn_isa isa)
     return holds;
 }
 
-static int temperature_is_a_scale(struct rng *rng, attn_isa isa)
+static int temperature_is_a_scale(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);
@@ -141,7 +141,7 @@ static int temperature_is_a_scale(struct rng *rng, attn_isa isa)
 }
 
 /** Weights sum to 1 (or 0 in a dead row), make out with V and key sums by columns, and lie in 0..1. */
-static int outputs_fit_together(struct rng *rng, attn_isa isa)
+static int outputs_fit_together(struct rng *rng, const char *isa)
 {
     struct problem p;
     problem_random(&p, rng, isa, WITH_ALL);

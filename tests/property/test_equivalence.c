@@ -42,7 +42,7 @@ static void relayout(attn_tensor *t, int64_t gap)
     *t = r;
 }
 
-static int layouts(struct rng *rng, attn_isa isa)
+static int layouts(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);
@@ -58,7 +58,7 @@ static int layouts(struct rng *rng, attn_isa isa)
 }
 
 /** A row keeps its bits when every other query of the call is replaced, by NaN or huge numbers too. */
-static int other_queries(struct rng *rng, attn_isa isa)
+static int other_queries(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);
@@ -88,7 +88,7 @@ static int other_queries(struct rng *rng, attn_isa isa)
 }
 
 /** Grouped K and V heads, repeated for each query head. */
-static int repeated_heads(struct rng *rng, attn_isa isa)
+static int repeated_heads(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);
@@ -112,7 +112,7 @@ static int repeated_heads(struct rng *rng, attn_isa isa)
 }
 
 /** Causality and lengths, written out as a boolean mask, and as an additive one of 0 and -Inf. */
-static int written_masks(struct rng *rng, attn_isa isa)
+static int written_masks(struct rng *rng, const char *isa)
 {
     struct problem p;
     problem_random(&p, rng, isa, WITH_CAUSAL | WITH_LENGTHS);
@@ -148,7 +148,7 @@ static int written_masks(struct rng *rng, attn_isa isa)
 }
 
 /** Slots of K and V that no query sees may hold anything. */
-static int hidden_slots(struct rng *rng, attn_isa isa)
+static int hidden_slots(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);
@@ -173,7 +173,7 @@ static int hidden_slots(struct rng *rng, attn_isa isa)
 }
 
 /** What is asked for besides out does not change out; chosen rows of weights are the rows of all weights. */
-static int requests(struct rng *rng, attn_isa isa)
+static int requests(struct rng *rng, const char *isa)
 {
     struct problem p;
     problem_random(&p, rng, isa, WITH_ALL);
@@ -216,7 +216,7 @@ static void times_four(const attn_tensor *t)
 }
 
 /** 4 V gives 4 out; 4 Q with a quarter of the scale, and a temperature in the place of a scale, change nothing. */
-static int powers_of_two(struct rng *rng, attn_isa isa)
+static int powers_of_two(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);
@@ -255,7 +255,7 @@ static void replace_converted(attn_tensor *t, attn_dtype dtype)
  * v unless they are multiplied as pairs of bf16, give the bits of the f32 that
  * they stand for.
  */
-static int narrow_types(struct rng *rng, attn_isa isa)
+static int narrow_types(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);

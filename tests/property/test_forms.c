@@ -28,7 +28,7 @@ static int compare_and_free(struct problem *p, struct problem *changed, int bits
     return holds;
 }
 
-static int endless_window(struct rng *rng, attn_isa isa)
+static int endless_window(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     const attn_window window = {.left = ATTN_UNLIMITED, .right = ATTN_UNLIMITED};
@@ -39,7 +39,7 @@ static int endless_window(struct rng *rng, attn_isa isa)
 }
 
 /** A window that ends at the query's own position is causality. */
-static int window_to_the_left(struct rng *rng, attn_isa isa)
+static int window_to_the_left(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     const attn_window window = {.left = ATTN_UNLIMITED, .right = 0};
@@ -52,7 +52,7 @@ static int window_to_the_left(struct rng *rng, attn_isa isa)
     return compare_and_free(&p, &changed, 1);
 }
 
-static int prefix_of_all_keys(struct rng *rng, attn_isa isa)
+static int prefix_of_all_keys(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     int64_t prefix[PROBLEM_MAX_BATCH];
@@ -69,7 +69,7 @@ static int prefix_of_all_keys(struct rng *rng, attn_isa isa)
 }
 
 /** Causality among the last keys, said by causality or by the bits of a chain. */
-static int chain_is_causality(struct rng *rng, attn_isa isa)
+static int chain_is_causality(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, 0);
@@ -92,7 +92,7 @@ static int chain_is_causality(struct rng *rng, attn_isa isa)
 }
 
 /** A pattern with all blocks, or those with a key that causality shows. */
-static int all_blocks(struct rng *rng, attn_isa isa)
+static int all_blocks(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);
@@ -116,7 +116,7 @@ static int all_blocks(struct rng *rng, attn_isa isa)
 }
 
 /** Random options of each kind, written out as a boolean mask. */
-static int forms_are_masks(struct rng *rng, attn_isa isa)
+static int forms_are_masks(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_CAUSAL | WITH_LENGTHS);
@@ -161,7 +161,7 @@ struct cut {
     attn_ragged ragged;
 };
 
-static void random_cut(struct cut *cut, struct rng *rng, attn_isa isa)
+static void random_cut(struct cut *cut, struct rng *rng, const char *isa)
 {
     struct problem *p = &cut->whole;
     problem_random(p, rng, isa, 0);
@@ -228,7 +228,7 @@ static int sequence_equal(const struct cut *cut, const struct result *whole, con
     return 1;
 }
 
-static int ragged_is_each_alone(struct rng *rng, attn_isa isa)
+static int ragged_is_each_alone(struct rng *rng, const char *isa)
 {
     struct cut cut;
     random_cut(&cut, rng, isa);
@@ -255,7 +255,7 @@ static int ragged_is_each_alone(struct rng *rng, attn_isa isa)
 }
 
 /** What stands in other sequences does not matter, be it NaN. */
-static int other_sequences(struct rng *rng, attn_isa isa)
+static int other_sequences(struct rng *rng, const char *isa)
 {
     struct cut cut;
     struct problem changed;
@@ -288,7 +288,7 @@ static int other_sequences(struct rng *rng, attn_isa isa)
 }
 
 /** Sequences behind each other are segments of one. */
-static int sorted_segments(struct rng *rng, attn_isa isa)
+static int sorted_segments(struct rng *rng, const char *isa)
 {
     struct cut cut;
     struct problem changed;
@@ -323,7 +323,7 @@ static attn_dropout random_dropout(struct rng *rng)
     return (attn_dropout){.p = (float)(0.05 + 0.9 * rng_uniform(rng)), .seed = rng_bits(rng), .offset = rng_bits(rng)};
 }
 
-static int dropout_of_nothing(struct rng *rng, attn_isa isa)
+static int dropout_of_nothing(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     attn_dropout dropout = random_dropout(rng);
@@ -334,7 +334,7 @@ static int dropout_of_nothing(struct rng *rng, attn_isa isa)
     return compare_and_free(&p, &changed, 1);
 }
 
-static int dropout_and_threads(struct rng *rng, attn_isa isa)
+static int dropout_and_threads(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     const attn_dropout dropout = random_dropout(rng);
@@ -346,7 +346,7 @@ static int dropout_and_threads(struct rng *rng, attn_isa isa)
 }
 
 /** The weights are those without dropout times 0 or 1/(1-p), the right ones, at about the right rate. */
-static int dropped_weights(struct rng *rng, attn_isa isa)
+static int dropped_weights(struct rng *rng, const char *isa)
 {
     struct problem p;
     const attn_dropout dropout = random_dropout(rng);
@@ -380,7 +380,7 @@ static int dropped_weights(struct rng *rng, attn_isa isa)
 }
 
 /** Global queries have a strip of their own, but for calls that ask for weights: the same bits of out and lse. */
-static int global_queries_apart(struct rng *rng, attn_isa isa)
+static int global_queries_apart(struct rng *rng, const char *isa)
 {
     struct problem p;
     problem_random(&p, rng, isa, WITH_ALL);

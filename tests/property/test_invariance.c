@@ -23,7 +23,7 @@ static int same_as(const struct result *expected, const struct problem *changed)
     return same;
 }
 
-static int thread_counts(struct rng *rng, attn_isa isa)
+static int thread_counts(struct rng *rng, const char *isa)
 {
     static const int counts[] = {1, 2, 3, 7}; /* 1 again: a repeated run */
     struct problem p;
@@ -43,7 +43,7 @@ static int thread_counts(struct rng *rng, attn_isa isa)
 }
 
 /** Plans, with a workspace full of garbage; shares in any order, for any nth. */
-static int entry_points(struct rng *rng, attn_isa isa)
+static int entry_points(struct rng *rng, const char *isa)
 {
     struct problem p;
     const int num_threads = (int)RNG_PICK(rng, 1, 2, 3, 5);
@@ -101,7 +101,7 @@ static void narrow(attn_tensor *t, int axis, int64_t first, int64_t n)
 }
 
 /** One sequence, and one head, alone. */
-static int alone(struct rng *rng, attn_isa isa)
+static int alone(struct rng *rng, const char *isa)
 {
     struct problem p;
     problem_random(&p, rng, isa, WITH_ALL);
@@ -154,7 +154,7 @@ static attn_tensor padded(const attn_tensor *t, const int64_t *before, int64_t t
 }
 
 /** Padding on the right (kv_len) and on the left (kv_start), by other amounts in every sequence. */
-static int padding(struct rng *rng, attn_isa isa)
+static int padding(struct rng *rng, const char *isa)
 {
     struct problem p;
     problem_random(&p, rng, isa, WITH_CAUSAL);
@@ -196,7 +196,7 @@ static int padding(struct rng *rng, attn_isa isa)
 }
 
 /** Prefill in chunks of queries, each also without the keys that do not exist yet at its time. */
-static int chunks(struct rng *rng, attn_isa isa)
+static int chunks(struct rng *rng, const char *isa)
 {
     struct problem p;
     problem_random(&p, rng, isa, WITH_MASK | WITH_CAUSAL);
@@ -244,7 +244,7 @@ static int chunks(struct rng *rng, attn_isa isa)
 }
 
 /** The last query of a causal prefill is the query of a decoding step. */
-static int decode(struct rng *rng, attn_isa isa)
+static int decode(struct rng *rng, const char *isa)
 {
     struct problem p;
     problem_random(&p, rng, isa, 0);

@@ -87,7 +87,7 @@ static int same_and_free(struct problem *p, struct problem *changed)
 }
 
 /** Each head as a call of its own, with its factor as the scale. */
-static int scale_of_a_head(struct rng *rng, attn_isa isa)
+static int scale_of_a_head(struct rng *rng, const char *isa)
 {
     struct problem p;
     problem_random(&p, rng, isa, WITH_ALL);
@@ -121,7 +121,7 @@ static int scale_of_a_head(struct rng *rng, attn_isa isa)
 }
 
 /** A cap far above all scores, which bends them by less than a rounding. */
-static int distant_cap(struct rng *rng, attn_isa isa)
+static int distant_cap(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);
@@ -131,7 +131,7 @@ static int distant_cap(struct rng *rng, attn_isa isa)
 }
 
 /** Scores far beyond the cap are all +-cap: what is left are signs, which a power of two between the scales keeps. */
-static int hard_cap(struct rng *rng, attn_isa isa)
+static int hard_cap(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_CAUSAL | WITH_LENGTHS);
@@ -142,7 +142,7 @@ static int hard_cap(struct rng *rng, attn_isa isa)
     return same_and_free(&p, &changed);
 }
 
-static int no_sinks(struct rng *rng, attn_isa isa)
+static int no_sinks(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);
@@ -171,7 +171,7 @@ static attn_tensor with_zero_token(const attn_tensor *t)
 }
 
 /** A sink is a key whose score is the sink and whose value is 0. */
-static int sink_is_a_key(struct rng *rng, attn_isa isa)
+static int sink_is_a_key(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_MASK);
@@ -200,7 +200,7 @@ static double position_biases(const struct problem *p, const struct oracle_query
 }
 
 /** ALiBi, a table by distance, or both, as a mask. */
-static int biases_are_masks(struct rng *rng, attn_isa isa)
+static int biases_are_masks(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);
@@ -248,7 +248,7 @@ static attn_tensor normal_rows(struct rng *rng, int64_t b, int64_t h, int64_t ro
     return attn_bhtd(data, b, h, rows, channels);
 }
 
-static int disentangled_is_a_mask(struct rng *rng, attn_isa isa)
+static int disentangled_is_a_mask(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);
@@ -283,7 +283,7 @@ static attn_tensor same_rows(int64_t tokens, int64_t pairs, double position)
 }
 
 /** The same turn for queries and keys: nothing has changed. */
-static int turned_together(struct rng *rng, attn_isa isa)
+static int turned_together(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);
@@ -320,7 +320,7 @@ static void add_mask(const attn_score_tile *tile, void *user)
 }
 
 /** A callback that adds a mask, -Inf included; and, when there is none, one that does nothing. */
-static int callback_is_a_mask(struct rng *rng, attn_isa isa)
+static int callback_is_a_mask(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);

@@ -26,7 +26,7 @@ static int64_t parse_number(const char *name, const char *text, int64_t lowest)
 
 struct arguments arguments_parse(int argc, char **argv, int64_t default_cases)
 {
-    struct arguments a = {.isa = ATTN_ISA_AUTO, .cases = default_cases, .only = -1, .seed = rng_seed_from_time()};
+    struct arguments a = {.isa = NULL, .cases = default_cases, .only = -1, .seed = rng_seed_from_time()};
     const char *fewer = getenv("ATTN_CHECK_CASES");
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
@@ -53,9 +53,9 @@ struct arguments arguments_parse(int argc, char **argv, int64_t default_cases)
         const int64_t limit = parse_number("ATTN_CHECK_CASES", fewer, 1);
         a.cases = limit < a.cases ? limit : a.cases;
     }
-    if (a.isa == ATTN_ISA_AUTO)
+    if (a.isa == NULL)
         a.isa = attn_isa_active();
-    printf("isa %s, seed %" PRIu64 ", %" PRId64 " cases\n", attn_isa_name(a.isa), a.seed, a.cases);
+    printf("isa %s, seed %" PRIu64 ", %" PRId64 " cases\n", a.isa, a.seed, a.cases);
     fflush(stdout);
     return a;
 }

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct arguments {
-    attn_isa isa;
+    const char *isa;
     int64_t cases;
     uint64_t seed;
     int64_t only; /**< the one case to run, or -1 */

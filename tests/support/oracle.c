@@ -48,6 +48,7 @@
 #include "oracle_score.h"
 
 #include "dtype.h"
+#include "test_isa.h"
 
 #include <float.h>
 #include <math.h>
@@ -66,10 +67,9 @@
 int reference_rounds_weights(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                              const attn_params *params)
 {
-    const attn_isa isa = params->isa == ATTN_ISA_AUTO ? attn_isa_active() : params->isa;
-    return (isa == ATTN_ISA_AVX512_BF16 || isa == ATTN_ISA_NEON_BF16) && q->dtype == ATTN_BF16 &&
-           k->dtype == ATTN_BF16 && v->dtype == ATTN_BF16 && !params->rope && !params->disentangled &&
-           !params->weight_callback;
+    const char *const isa = params->isa == NULL ? attn_isa_active() : params->isa;
+    return test_isa_has_pairs(isa) && q->dtype == ATTN_BF16 && k->dtype == ATTN_BF16 && v->dtype == ATTN_BF16 &&
+           !params->rope && !params->disentangled && !params->weight_callback;
 }
 
 /** A row with a NaN or +Inf among its live scores: the softmax is NaN, hidden keys keep the weight 0. */

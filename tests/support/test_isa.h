@@ -14,18 +14,39 @@
 #define TEST_SKIPPED 77
 
 /** The instruction set called name; ends the program when there is none, or when it cannot run here (77: skipped). */
-static inline attn_isa test_isa_from_name(const char *name)
+static inline const char *test_isa_from_name(const char *name)
 {
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++) {
-        if (strcmp(name, attn_isa_name((attn_isa)isa)) != 0)
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        if (strcmp(name, attn_isa_name(isa)) != 0)
             continue;
-        if (attn_isa_supported((attn_isa)isa))
-            return (attn_isa)isa;
-        printf("skipped: this processor or build has no %s\n", name);
+        if (attn_isa_supported(name))
+            return attn_isa_name(isa);
+        printf("skipped: this processor has no %s\n", name);
         exit(TEST_SKIPPED);
     }
-    fprintf(stderr, "--isa is %s; expected scalar, avx2, avx512, avx512_bf16, neon or neon_bf16\n", name);
+    fprintf(stderr, "--isa is %s; expected one of", name);
+    for (int isa = 0; attn_isa_name(isa); isa++)
+        fprintf(stderr, " %s", attn_isa_name(isa));
+    fprintf(stderr, "\n");
     exit(2);
+}
+
+/** The set whose kernels f32 gets where isa is asked for: a set for pairs of bf16 extends the one whose name it begins
+ * with. */
+static inline const char *test_isa_of_floats(const char *isa)
+{
+    const char *const suffix = strstr(isa, "_bf16");
+    for (int i = 0; suffix && attn_isa_name(i); i++)
+        if (strlen(attn_isa_name(i)) == (size_t)(suffix - isa) &&
+            strncmp(attn_isa_name(i), isa, (size_t)(suffix - isa)) == 0)
+            return attn_isa_name(i);
+    return isa;
+}
+
+/** Whether a set multiplies pairs of bf16; NULL does not. */
+static inline int test_isa_has_pairs(const char *isa)
+{
+    return isa && test_isa_of_floats(isa) != isa;
 }
 
 #endif

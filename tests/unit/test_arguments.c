@@ -30,11 +30,9 @@ struct wrong {
 #define BIG ((int64_t)1 << 40)
 
 #if defined(__aarch64__)
-#define ISA_ELSEWHERE      ATTN_ISA_AVX2
-#define BF16_ISA_ELSEWHERE ATTN_ISA_AVX512_BF16
+#define ISA_ELSEWHERE "avx512_bf16"
 #else
-#define ISA_ELSEWHERE      ATTN_ISA_NEON
-#define BF16_ISA_ELSEWHERE ATTN_ISA_NEON_BF16
+#define ISA_ELSEWHERE "neon_bf16"
 #endif
 
 static const float some_float[64];
@@ -43,6 +41,7 @@ static const int32_t some_int32[8];
 static const attn_tensor some_tensor;
 static const int64_t rows_negative[FIX_TQ] = {0, 1, 2, -4, 4};
 static const int64_t rows_large[FIX_TQ] = {4, 3, 2, 1, FIX_TQ};
+#define LONG_NAME  "a name of thirty-two characters, and much more than that"
 #define MISALIGNED ((const char *)some_float + 1)
 
 static const struct wrong wrongs[] = {
@@ -136,10 +135,17 @@ static const struct wrong wrongs[] = {
      {FLOAT(params.scale, -3e38f), FLOAT(params.temperature, 1)}},
     {ATTN_INVALID_ARGUMENT, "causal|9", {INT(params.causal, 9)}},
     {ATTN_INVALID_ARGUMENT, "qk|9", {INT(params.qk, 9)}},
-    {ATTN_INVALID_ARGUMENT, "isa|55", {INT(params.isa, 55)}},
-    {ATTN_INVALID_ARGUMENT, "isa|7", {INT(params.isa, ATTN_ISA_LAST + 1)}},
-    {ATTN_UNSUPPORTED, "isa", {INT(params.isa, ISA_ELSEWHERE)}},
-    {ATTN_UNSUPPORTED, "isa|_bf16", {INT(params.isa, BF16_ISA_ELSEWHERE)}},
+    {ATTN_INVALID_ARGUMENT,
+     "params.isa is 'auto'; expected NULL or one of scalar, |or ",
+     {POINTER(params.isa, "auto")}},
+    {ATTN_INVALID_ARGUMENT, "params.isa is ''|scalar", {POINTER(params.isa, "")}},
+    {ATTN_INVALID_ARGUMENT, "params.isa is 'Scalar'|scalar", {POINTER(params.isa, "Scalar")}},
+    {ATTN_INVALID_ARGUMENT, "params.isa is 'avx2_int8'|scalar", {POINTER(params.isa, "avx2_int8")}},
+    {ATTN_INVALID_ARGUMENT, "params.isa is 'neon_int8'|scalar", {POINTER(params.isa, "neon_int8")}},
+    {ATTN_INVALID_ARGUMENT, "params.isa|" ISA_ELSEWHERE "|one of scalar, ", {POINTER(params.isa, ISA_ELSEWHERE)}},
+    {ATTN_INVALID_ARGUMENT,
+     "params.isa is 'a name of thirty-two characters,'; expected",
+     {POINTER(params.isa, LONG_NAME)}},
     {ATTN_INVALID_ARGUMENT, "num_threads|-3", {INT(params.num_threads, -3)}},
     {ATTN_INVALID_ARGUMENT, "kv_len[1]|-1|7", {INT64(kv_len[1], -1)}},
     {ATTN_INVALID_ARGUMENT, "kv_len[1]|8|7", {INT64(kv_len[1], FIX_TK + 1)}},

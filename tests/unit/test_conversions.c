@@ -11,6 +11,7 @@
 #include "dtype.h"
 #include "fixture.h"
 #include "random.h"
+#include "test_isa.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -71,7 +72,7 @@ static int64_t delicate_numbers(attn_dtype dtype, float *values)
 enum { MAX_VALUES = 5 * 65536 + 64 };
 
 /** One key per head, or several whose weights are equal: q and k are 0. */
-static void average(attn_isa isa, int keys, const attn_tensor *v, const attn_tensor *out)
+static void average(const char *isa, int keys, const attn_tensor *v, const attn_tensor *out)
 {
     static const uint32_t zero; /* of any type */
     attn_tensor q = attn_bhtd(&zero, v->shape[0], v->shape[1], out->shape[2], 1);
@@ -96,7 +97,7 @@ static int same(attn_dtype dtype, const void *a, const void *b, int64_t at)
 }
 
 /** Compares every row of out with what is expected of n values in heads of d. */
-static void compare_rows(const char *what, attn_isa isa, const attn_tensor *out, const void *expected,
+static void compare_rows(const char *what, const char *isa, const attn_tensor *out, const void *expected,
                          const float *values)
 {
     const int64_t d = out->shape[3];
@@ -109,7 +110,7 @@ static void compare_rows(const char *what, attn_isa isa, const attn_tensor *out,
                 continue;
             for (int64_t c = 0; c < d; c++)
                 if (!same(out->dtype, right, row, c))
-                    fail_msg("%s, %s, head size %d: %a becomes %a in %s, expected %a", what, attn_isa_name(isa), (int)d,
+                    fail_msg("%s, %s, head size %d: %a becomes %a in %s, expected %a", what, isa, (int)d,
                              (double)values[h * d + c], (double)dtype_load(out->dtype, row, c),
                              attn_dtype_name(out->dtype), (double)dtype_load(out->dtype, right, c));
         }
@@ -122,7 +123,7 @@ static void expect(attn_dtype dtype, void *expected, int64_t at, float x)
 }
 
 /** n values as v of one type, through attention, to out of another. */
-static void check_copy(attn_isa isa, attn_dtype from, attn_dtype to, const float *values, int64_t n, int64_t d,
+static void check_copy(const char *isa, attn_dtype from, attn_dtype to, const float *values, int64_t n, int64_t d,
                        int flushes)
 {
     static float v_data[MAX_VALUES], expected[MAX_VALUES], out_data[MAX_VALUES * QUERIES];
@@ -138,9 +139,9 @@ static void check_copy(attn_isa isa, attn_dtype from, attn_dtype to, const float
     compare_rows(attn_dtype_name(from), isa, &out, expected, values);
 }
 
-static int multiplies_pairs(attn_isa isa)
+static int multiplies_pairs(const char *isa)
 {
-    return isa == ATTN_ISA_AVX512_BF16 || isa == ATTN_ISA_NEON_BF16;
+    return test_isa_has_pairs(isa);
 }
 
 /** Every bf16 and f16 as v, to out of each type. On pairs of bf16 a denormal counts as 0. */
@@ -148,16 +149,16 @@ static void test_every_number(void **state)
 {
     (void)state;
     static float values[MAX_VALUES];
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++)
-        for (int from = 1; from < 3 && attn_isa_supported((attn_isa)isa); from++) {
-            const int pairs = multiplies_pairs((attn_isa)isa);
+    for (int isa = 0; attn_isa_name(isa); isa++)
+        for (int from = 1; from < 3 && attn_isa_supported(attn_isa_name(isa)); from++) {
+            const int pairs = multiplies_pairs(attn_isa_name(isa));
             if (pairs && types[from] != ATTN_BF16)
                 continue;
             const int64_t n = all_numbers(types[from], values);
             for (int to = 0; to < 3; to++) {
-                check_copy((attn_isa)isa, types[from], types[to], values, n, 1, pairs);
-                check_copy((attn_isa)isa, types[from], types[to], values, n, 61, pairs);
-                check_copy((attn_isa)isa, types[from], types[to], values, n, 64, pairs);
+                check_copy(attn_isa_name(isa), types[from], types[to], values, n, 1, pairs);
+                check_copy(attn_isa_name(isa), types[from], types[to], values, n, 61, pairs);
+                check_copy(attn_isa_name(isa), types[from], types[to], values, n, 64, pairs);
             }
         }
 }
@@ -167,14 +168,14 @@ static void test_every_rounding(void **state)
 {
     (void)state;
     static float values[MAX_VALUES];
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++)
-        for (int to = 1; to < 3 && attn_isa_supported((attn_isa)isa); to++) {
-            if (multiplies_pairs((attn_isa)isa))
+    for (int isa = 0; attn_isa_name(isa); isa++)
+        for (int to = 1; to < 3 && attn_isa_supported(attn_isa_name(isa)); to++) {
+            if (multiplies_pairs(attn_isa_name(isa)))
                 continue;
             const int64_t n = delicate_numbers(types[to], values);
-            check_copy((attn_isa)isa, ATTN_F32, types[to], values, n, 1, 0);
-            check_copy((attn_isa)isa, ATTN_F32, types[to], values, n, 37, 0);
-            check_copy((attn_isa)isa, ATTN_F32, types[to], values, n, 80, 0);
+            check_copy(attn_isa_name(isa), ATTN_F32, types[to], values, n, 1, 0);
+            check_copy(attn_isa_name(isa), ATTN_F32, types[to], values, n, 37, 0);
+            check_copy(attn_isa_name(isa), ATTN_F32, types[to], values, n, 80, 0);
         }
 }
 
@@ -199,8 +200,8 @@ static void test_every_rounding_of_sums(void **state)
     static float values[MAX_VALUES], kept[MAX_VALUES], expected[MAX_VALUES], out_data[MAX_VALUES * QUERIES];
     static uint16_t v_data[4 * MAX_VALUES];
     const int64_t d = 37;
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++)
-        for (int to = 1; to < 3 && attn_isa_supported((attn_isa)isa); to++) {
+    for (int isa = 0; attn_isa_name(isa); isa++)
+        for (int to = 1; to < 3 && attn_isa_supported(attn_isa_name(isa)); to++) {
             int64_t n = 0;
             const int64_t all = delicate_numbers(types[to], values);
             for (int64_t i = 0; i < all; i++)
@@ -220,13 +221,13 @@ static void test_every_rounding_of_sums(void **state)
             }
             const attn_tensor v = tensor_as(attn_bhtd(v_data, 1, heads, 4, d), ATTN_BF16);
             const attn_tensor out = tensor_as(attn_bhtd(out_data, 1, heads, QUERIES, d), types[to]);
-            average((attn_isa)isa, 4, &v, &out);
-            compare_rows("sums of bf16", (attn_isa)isa, &out, expected, kept);
+            average(attn_isa_name(isa), 4, &v, &out);
+            compare_rows("sums of bf16", attn_isa_name(isa), &out, expected, kept);
         }
 }
 
 /** The log-sum-exp of single scores, one for each value of q, of k or of an additive mask. */
-static void scores_of(attn_isa isa, int which, attn_dtype dtype, const void *data, int64_t n, float *lse_data)
+static void scores_of(const char *isa, int which, attn_dtype dtype, const void *data, int64_t n, float *lse_data)
 {
     static const float one = 1, nothing;
     static float out_data[65536];
@@ -255,18 +256,18 @@ static void test_every_score(void **state)
     (void)state;
     static float values[MAX_VALUES], wide[65536], narrow[65536];
     static uint16_t data[65536];
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++)
-        for (int type = 1; type < 3 && attn_isa_supported((attn_isa)isa); type++) {
+    for (int isa = 0; attn_isa_name(isa); isa++)
+        for (int type = 1; type < 3 && attn_isa_supported(attn_isa_name(isa)); type++) {
             const int64_t n = all_numbers(types[type], values);
             for (int64_t i = 0; i < n; i++)
                 data[i] = dtype_narrow(types[type], (double)values[i]);
             for (int which = 0; which < 3; which++) {
-                scores_of((attn_isa)isa, which, ATTN_F32, values, n, wide);
-                scores_of((attn_isa)isa, which, types[type], data, n, narrow);
+                scores_of(attn_isa_name(isa), which, ATTN_F32, values, n, wide);
+                scores_of(attn_isa_name(isa), which, types[type], data, n, narrow);
                 for (int64_t i = 0; i < n; i++)
                     if (!same(ATTN_F32, wide, narrow, i))
-                        fail_msg("%s: the score of %a in %s is %a, in f32 %a", attn_isa_name((attn_isa)isa),
-                                 (double)values[i], attn_dtype_name(types[type]), (double)narrow[i], (double)wide[i]);
+                        fail_msg("%s: the score of %a in %s is %a, in f32 %a", attn_isa_name(isa), (double)values[i],
+                                 attn_dtype_name(types[type]), (double)narrow[i], (double)wide[i]);
             }
         }
 }
@@ -284,8 +285,8 @@ static void test_rounded_weights(void **state)
     static uint16_t k_data[2 * HEADS];
     static float out_data[HEADS];
     static const uint16_t v_data[2] = {0, 0x3f80}, one = 0x3f80;
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++) {
-        if (!multiplies_pairs((attn_isa)isa) || !attn_isa_supported((attn_isa)isa))
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        if (!multiplies_pairs(attn_isa_name(isa)) || !attn_isa_supported(attn_isa_name(isa)))
             continue;
         for (int h = 0; h < HEADS; h++) {
             k_data[2 * h] = 0;
@@ -297,7 +298,7 @@ static void test_rounded_weights(void **state)
         const attn_tensor out = attn_bhtd(out_data, 1, HEADS, 1, 1);
         q.stride[1] = v.stride[1] = 0;
         attn_params params = attn_params_default();
-        params.isa = (attn_isa)isa;
+        params.isa = attn_isa_name(isa);
         params.num_threads = 1;
         for (int round = 0; round < 8; round++) { /* scores from -0.02 to -15, mostly not so far */
             params.scale = 0.0133f * (1 + (float)round * 0.577f);
@@ -307,10 +308,9 @@ static void test_rounded_weights(void **state)
                 const double exact = exp(x), got = (double)out_data[h] / (1 - (double)out_data[h]);
                 const float p = dtype_round(ATTN_BF16, (float)got);
                 if (fabs(got - (double)p) > 1e-6 * got)
-                    fail_msg("%s: the weight e^%g is %.9g, no bf16", attn_isa_name((attn_isa)isa), x, got);
+                    fail_msg("%s: the weight e^%g is %.9g, no bf16", attn_isa_name(isa), x, got);
                 if (dtype_distance(ATTN_BF16, p, exact) > 8e-5 * exact)
-                    fail_msg("%s: the weight e^%g = %.9g is rounded to %.9g", attn_isa_name((attn_isa)isa), x, exact,
-                             (double)p);
+                    fail_msg("%s: the weight e^%g = %.9g is rounded to %.9g", attn_isa_name(isa), x, exact, (double)p);
             }
         }
     }

@@ -92,11 +92,11 @@ static void test_kernels(void **state)
     struct uniform u;
     (void)state;
     uniform_create(&u);
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++) {
-        for (size_t n = 0; attn_isa_supported((attn_isa)isa) && n < sizeof rates / sizeof *rates; n++) {
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        for (size_t n = 0; attn_isa_supported(attn_isa_name(isa)) && n < sizeof rates / sizeof *rates; n++) {
             const attn_dropout dropout = {.p = rates[n], .seed = 42 + n, .offset = (uint64_t)n << 40};
             attn_params params = attn_params_default();
-            params.isa = (attn_isa)isa;
+            params.isa = attn_isa_name(isa);
             params.dropout = &dropout;
             params.weights = &u.w;
             assert_int_equal(attn_forward(&u.q, &u.k, &u.v, &u.o, &params), ATTN_OK);

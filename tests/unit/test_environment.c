@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The environment variables. They are read once per process, at the first
- * call, so the parent never calls the library: for each setting it forks a
+ * call, so the parent calls nothing that looks at them: for each setting it forks a
  * child that makes two calls and prints what it sees, and then looks at that
  * and at what came on the child's stderr. (Fork without exec, so that it also
  * works under an emulator.)
  */
 #include "fixture.h"
 #include "large.h"
+#include "test_isa.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,9 +56,9 @@ static int run_as_child(void)
     name_kernel(bf16_plan, bf16_kernel, sizeof bf16_kernel);
     attn_plan_destroy(bf16_plan);
     int supported = 0;
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++)
-        supported |= (attn_isa_supported((attn_isa)isa) != 0) << isa;
-    printf("%s %s %s %d %d %d\n", attn_isa_name(attn_isa_active()), kernel, bf16_kernel, attn_default_num_threads(),
+    for (int isa = 0; attn_isa_name(isa); isa++)
+        supported |= (attn_isa_supported(attn_isa_name(isa)) != 0) << isa;
+    printf("%s %s %s %d %d %d\n", attn_isa_active(), kernel, bf16_kernel, attn_default_num_threads(),
            attn_plan_num_threads(plan), supported);
     attn_plan_destroy(plan);
     return 0;
@@ -131,17 +132,15 @@ static void test_isa_cap(void **state)
      * Each set with whose kernels f32 gets then. Kernels of bf16 pairs are only found where the cap names them, and
      * only where they are faster on this processor, which attn_isa_active() says: bf16 gets no others.
      */
-    static const char *const names[][2] = {
-        {"", ""},         {"scalar", "scalar"},      {"avx2", "avx2"},     {"avx512", "avx512"},
-        {"neon", "neon"}, {"avx512_bf16", "avx512"}, {"neon_bf16", "neon"}};
     const int supported = seen.supported;
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++) {
+    for (int isa = 0; attn_isa_name(isa); isa++) {
         if (!(supported >> isa & 1))
             continue;
-        seen = observe("ATTN_MAX_CPU_ISA", names[isa][0]);
-        assert_true(strcmp(seen.isa, names[isa][0]) == 0 || strcmp(seen.isa, names[isa][1]) == 0);
+        const char *const cap = attn_isa_name(isa), *const of_floats = test_isa_of_floats(cap);
+        seen = observe("ATTN_MAX_CPU_ISA", cap);
+        assert_true(strcmp(seen.isa, cap) == 0 || strcmp(seen.isa, of_floats) == 0);
         assert_string_equal(seen.bf16_kernel, seen.isa);
-        assert_string_equal(seen.kernel, names[isa][1]);
+        assert_string_equal(seen.kernel, of_floats);
         assert_string_equal(seen.errors, "");
     }
 }

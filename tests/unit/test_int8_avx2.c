@@ -64,10 +64,10 @@ static struct {
 } tables[3];
 static int num_tables;
 
-static void add_table(const char *name, attn_isa isa, const struct attn_isa_kernels *int8)
+static void add_table(const char *name, const char *isa, const struct attn_isa_kernels *int8)
 {
     tables[num_tables].name = name;
-    tables[num_tables].kernels = attn_kernels_plain(isa);
+    tables[num_tables].kernels = attn_kernels_plain(attn_isa_row(isa));
     tables[num_tables].kernels.qk = ATTN_QK_INT8;
     tables[num_tables++].kernels.scores = int8->scores;
 }
@@ -75,10 +75,10 @@ static void add_table(const char *name, attn_isa isa, const struct attn_isa_kern
 static void find_tables(void)
 {
     if (attn_cpu_has("avx2 fma f16c avxvnni"))
-        add_table("avx2_int8", ATTN_ISA_AVX2, &attn_kernels_avx2_int8);
-    if (attn_isa_supported(ATTN_ISA_AVX512) && attn_cpu_has("avx512vnni")) {
-        add_table("avx2_int8 in EVEX form", ATTN_ISA_AVX2, &attn_kernels_avx2_int8_evex);
-        add_table("avx512_int8", ATTN_ISA_AVX512, &attn_kernels_avx512_int8);
+        add_table("avx2_int8", "avx2", &attn_kernels_avx2_int8);
+    if (attn_isa_supported("avx512") && attn_cpu_has("avx512vnni")) {
+        add_table("avx2_int8 in EVEX form", "avx2", &attn_kernels_avx2_int8_evex);
+        add_table("avx512_int8", "avx512", &attn_kernels_avx512_int8);
     }
 }
 
@@ -359,17 +359,17 @@ static void test_choice(void **state)
                                                   ? attn_kernels_avx512_int8.scores
                                                   : avx2; /* the next one below */
     const struct {
-        attn_isa cap;
+        const char *cap;
         const struct attn_score_kernels *expected;
-    } rows[] = {{ATTN_ISA_SCALAR, NULL}, {ATTN_ISA_AVX2, avx2}, {ATTN_ISA_AVX512, avx512}, {ATTN_ISA_AUTO, avx512}};
+    } rows[] = {{"scalar", NULL}, {"avx2", avx2}, {"avx512", avx512}, {NULL, avx512}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct attn_kernels kernels;
-        const struct attn_demand demand = {.isa = rows[i].cap, .qk = ATTN_QK_INT8};
+        const struct attn_demand demand = {.isa = rows[i].cap ? attn_isa_row(rows[i].cap) : 0, .qk = ATTN_QK_INT8};
         assert_int_equal(attn_kernels_choose(&kernels, &demand), rows[i].expected != NULL);
         if (rows[i].expected)
             assert_ptr_equal(kernels.scores, rows[i].expected);
     }
-    assert_int_equal(attn_kernels_plain(ATTN_ISA_AVX2).scores->int8, 0);
+    assert_int_equal(attn_kernels_plain(attn_isa_row("avx2")).scores->int8, 0);
 }
 
 int main(void)

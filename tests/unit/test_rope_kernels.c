@@ -42,10 +42,9 @@ static struct kernel_case draw_case(struct rng *rng, const struct attn_kernels *
     c.table_stride = rng_percent(rng, 30) ? 0 : 2 * c.pairs + rng_range(rng, 0, 3);
     c.in_place = c.from == c.to && rng_percent(rng, 40);
     snprintf(guard_case_line, sizeof guard_case_line,
-             "%s, %s to %s, layout %d, %d rows of %d pairs and %d channels, gaps %d and %d, table %d%s",
-             attn_isa_name(kernels->isa), attn_dtype_name(c.from), attn_dtype_name(c.to), (int)c.layout, (int)c.rows,
-             (int)c.pairs, (int)c.width, (int)c.x_gap, (int)c.out_gap, (int)c.table_stride,
-             c.in_place ? ", in place" : "");
+             "%s, %s to %s, layout %d, %d rows of %d pairs and %d channels, gaps %d and %d, table %d%s", kernels->isa,
+             attn_dtype_name(c.from), attn_dtype_name(c.to), (int)c.layout, (int)c.rows, (int)c.pairs, (int)c.width,
+             (int)c.x_gap, (int)c.out_gap, (int)c.table_stride, c.in_place ? ", in place" : "");
     return c;
 }
 
@@ -121,9 +120,9 @@ static void run_case(struct buffers *b, struct rng *rng, const struct kernel_cas
 static int all_kernels(struct attn_kernels list[16])
 {
     int count = 0;
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++)
-        if (attn_isa_supported((attn_isa)isa))
-            list[count++] = attn_kernels_plain((attn_isa)isa);
+    for (int isa = 0; attn_isa_name(isa); isa++)
+        if (attn_isa_supported(attn_isa_name(isa)))
+            list[count++] = attn_kernels_plain(attn_isa_row(attn_isa_name(isa)));
     return count;
 }
 

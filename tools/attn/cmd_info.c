@@ -91,15 +91,15 @@ static void print_libraries(const char *title, bool known, const struct librarie
 /* Sets that multiply pairs of bf16 do so for bf16 alone; the rest runs the set that they add to. */
 static void print_bf16(void)
 {
-    static const attn_isa sets[][2] = {{ATTN_ISA_AVX512_BF16, ATTN_ISA_AVX512}, {ATTN_ISA_NEON_BF16, ATTN_ISA_NEON}};
+    static const char *const sets[][2] = {{"avx512_bf16", "avx512"}, {"neon_bf16", "neon"}};
     printf("\n%-22s", "bf16 dot products");
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
         if (!attn_isa_supported(sets[i][0]))
             continue;
-        if (attn_isa_active() == sets[i][0])
-            printf(" found (%s); other types run on %s\n", attn_isa_name(sets[i][0]), attn_isa_name(sets[i][1]));
+        if (strcmp(attn_isa_active(), sets[i][0]) == 0)
+            printf(" found (%s); other types run on %s\n", sets[i][0], sets[i][1]);
         else
-            printf(" found (%s), but not used: bf16 is widened\n", attn_isa_name(sets[i][0]));
+            printf(" found (%s), but not used: bf16 is widened\n", sets[i][0]);
         return;
     }
     printf(" not found: bf16 is widened\n");
@@ -108,12 +108,12 @@ static void print_bf16(void)
 static void print_instruction_sets(void)
 {
     printf("%-22s", "instruction sets");
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++) {
-        if (attn_isa_supported((attn_isa)isa))
-            printf(" %s", attn_isa_name((attn_isa)isa));
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        if (attn_isa_supported(attn_isa_name(isa)))
+            printf(" %s", attn_isa_name(isa));
     }
     print_bf16();
-    printf("%-22s %s", "chosen", attn_isa_name(attn_isa_active()));
+    printf("%-22s %s", "chosen", attn_isa_active());
     const char *cap = getenv("ATTN_MAX_CPU_ISA");
     if (cap != NULL && cap[0] != '\0')
         printf(" (ATTN_MAX_CPU_ISA=%s)", cap);

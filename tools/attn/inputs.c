@@ -16,6 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* "auto", and more sets than any processor has. */
+#define MAX_ISAS 16
+
 static const struct option general_options[INPUT_FORMS] = {
     [INPUT_HELP] = {"help", 'h', NULL, "print this text", NULL},
     [INPUT_VERSION] = {"version", 0, NULL, "print the version", NULL},
@@ -36,10 +39,7 @@ static const struct option general_options[INPUT_FORMS] = {
     [INPUT_SCALE] = {"scale", 0, "X", "multiplies the scores; default 1/sqrt(d)", NULL},
     [INPUT_TEMPERATURE] = {"temperature", 0, "X", "divides the scores; default 1", NULL},
     [INPUT_QK] = {"qk", 0, "NAME", "scores from q and k: exact (default) or int8", NULL},
-    [INPUT_ISA] = {"isa", 0, "NAME",
-                   "auto (default), scalar, avx2, avx512, avx512_bf16, neon\n"
-                   "or neon_bf16",
-                   NULL},
+    [INPUT_ISA] = {"isa", 0, "NAME", "auto (default), or an instruction set that `attn info` lists", NULL},
     [INPUT_THREADS] = {"threads", 0, "N", "number of threads; default: all", NULL},
 };
 
@@ -64,9 +64,10 @@ attn_status inputs_parse(struct inputs *inputs, struct option *options)
     static const char *const layouts[] = {"bhtd", "bthd"};
     static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
     static const char *const qks[] = {"exact", "int8"};
-    const char *isas[ATTN_ISA_LAST + 1];
-    for (int i = 0; i <= ATTN_ISA_LAST; i++)
-        isas[i] = attn_isa_name((attn_isa)i);
+    const char *isas[MAX_ISAS] = {"auto"};
+    int num_isas = 1;
+    for (const char *name; num_isas < MAX_ISAS && (name = attn_isa_name(num_isas - 1)) != NULL; num_isas++)
+        isas[num_isas] = name;
 
     *inputs = (struct inputs){.options = options, .params = attn_params_default()};
     attn_params *p = &inputs->params;
@@ -78,7 +79,7 @@ attn_status inputs_parse(struct inputs *inputs, struct option *options)
     if (status == ATTN_OK)
         status = option_choice(&options[INPUT_QK], qks, 2, &qk);
     if (status == ATTN_OK)
-        status = option_choice(&options[INPUT_ISA], isas, ATTN_ISA_LAST + 1, &isa);
+        status = option_choice(&options[INPUT_ISA], isas, num_isas, &isa);
     if (status == ATTN_OK)
         status = option_float(&options[INPUT_SCALE], false, &p->scale);
     if (status == ATTN_OK)
@@ -91,7 +92,7 @@ attn_status inputs_parse(struct inputs *inputs, struct option *options)
     inputs->bthd = layout == 1;
     p->causal = (attn_causal)mode;
     p->qk = (attn_qk)qk;
-    p->isa = (attn_isa)isa;
+    p->isa = isa > 0 ? isas[isa] : NULL;
     p->num_threads = (int)threads;
     return forms_parse(&inputs->forms, options + INPUT_FORMS, p);
 }

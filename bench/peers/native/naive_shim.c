@@ -29,8 +29,8 @@ void peers_naive_destroy(struct peers_naive *p);
 static const struct bench_isa_kernels *widest_kernels(void)
 {
     const struct bench_isa_kernels *kernels = bench_isa_kernels_get(attn_isa_active());
-    for (int isa = ATTN_ISA_NEON; kernels == NULL && isa >= ATTN_ISA_SCALAR; isa--)
-        kernels = bench_isa_kernels_get((attn_isa)isa);
+    for (int i = 0; kernels == NULL && attn_isa_name(i) != NULL; i++)
+        kernels = bench_isa_kernels_get(attn_isa_name(i));
     return kernels;
 }
 

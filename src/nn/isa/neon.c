@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layers' kernels for NEON: exports attn_nn_kernels_neon and nothing else. */
 #define VF_NAME(x) x##_neon
-#define VF_ISA     ATTN_ISA_NEON
 #define ATTN_SIMD  "simd/simd_neon.h"
 #include "nn/isa/nn_kernels.h"

@@ -15,7 +15,6 @@
 extern const struct attn_nn_kernels VF_NAME(attn_nn_kernels);
 
 const struct attn_nn_kernels VF_NAME(attn_nn_kernels) = {
-    .isa = VF_ISA,
     .lanes = VF_LEN,
     .panel_vectors = VF_STRIP,
     .linear = linear_panel,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layers' kernels for portable C: exports attn_nn_kernels_scalar and nothing else. */
 #define VF_NAME(x) x##_scalar
-#define VF_ISA     ATTN_ISA_SCALAR
 #define ATTN_SIMD  "simd/simd_scalar.h"
 #include "nn/isa/nn_kernels.h"

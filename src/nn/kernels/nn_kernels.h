@@ -93,7 +93,6 @@ struct nn_cell_work {
 
 /** The kernels of an instruction set. */
 struct attn_nn_kernels {
-    attn_isa isa;
     int lanes;         /**< floats in a vector */
     int panel_vectors; /**< vectors in a full panel of a linear layer */
     void (*linear)(const struct nn_linear_work *work);

@@ -3,7 +3,7 @@
 libattn itself, through its C interface and a plan, as a program that calls the
 same shape again and again would use it.
 
-The structures mirror include/attn/params.h up to num_threads. The fields behind
+The structures mirror include/attn/params.h up to isa. The fields behind
 it are left zero, which is every field's default, and struct_size says that the
 structure is longer than any version's: the library accepts that, so this file
 does not change when fields are added.
@@ -62,8 +62,8 @@ class Params(c.Structure):
         ("num_weight_rows", c.c_int64),
         ("key_sums", c.c_void_p),
         ("qk", c.c_int),
-        ("isa", c.c_int),
         ("num_threads", c.c_int),
+        ("isa", c.c_char_p),
         ("tail", c.c_char * TAIL),
     ]
 
@@ -93,12 +93,13 @@ class Attn(Contender):
         """That the fields above lie where the library has them: it names a value that it refuses."""
         one = np.zeros((1, 1, 1, 1), np.float32)
         view = c.addressof(keep := tensor_of(one, DTYPE["f32"]))
-        for name, value in (("causal", 99), ("qk", 97), ("isa", 96), ("num_threads", -95)):
+        for name, value in (("causal", 99), ("qk", 97), ("num_threads", -95), ("isa", b"none")):
+            shown = value if isinstance(value, int) else f"'{value.decode()}'"
             params, plan = Params(struct_size=c.sizeof(Params), **{name: value}), c.c_void_p()
             arguments = [c.c_void_p(view)] * 4
             status = self.lib.attn_plan_create(c.byref(plan), *arguments, c.byref(params))
             text = self.lib.attn_last_error().decode()
-            if status == ATTN_OK or not text.startswith(f"params.{name} is {value};"):
+            if status == ATTN_OK or not text.startswith(f"params.{name} is {shown};"):
                 raise RuntimeError(f"attn_params has another layout than this file: {name}={value} gave '{text}'")
         del keep
 
