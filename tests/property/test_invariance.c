@@ -287,7 +287,7 @@ static struct result run_with_scores(const struct problem *p, float *scores)
 }
 
 /** Scores, and what a callback makes of weights: with any number of threads, and for a chunk of the queries. */
-static int scores_and_called_back(struct rng *rng, attn_isa isa)
+static int scores_and_called_back(struct rng *rng, const char *isa)
 {
     struct problem p;
     problem_for_threads(&p, rng, isa, 7);

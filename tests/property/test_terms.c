@@ -341,7 +341,7 @@ static void keep_weights(const attn_weight_tile *tile, void *user)
 }
 
 /** A callback of weights that leaves them as they are. */
-static int callback_keeps_weights(struct rng *rng, attn_isa isa)
+static int callback_keeps_weights(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
     problem_random(&p, rng, isa, WITH_ALL);

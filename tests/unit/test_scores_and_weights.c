@@ -19,10 +19,11 @@
 /** Calls check for every instruction set. */
 static void everywhere(void (*check)(attn_params params))
 {
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_LAST; isa++) {
+    const char *name;
+    for (int i = 0; (name = attn_isa_name(i)) != NULL; i++) {
         attn_params params = attn_params_default();
-        params.isa = (attn_isa)isa;
-        if (attn_isa_supported((attn_isa)isa))
+        params.isa = name;
+        if (attn_isa_supported(name))
             check(params);
     }
 }
