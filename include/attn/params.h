@@ -92,7 +92,10 @@ typedef struct attn_block_mask {
     const int32_t *columns; /**< [offsets[heads * rows]], 0 to ceil(Tk / size) - 1 */
 } attn_block_mask;
 
-/** Documents in one sequence: query i sees key j only if both belong to the same segment. */
+/**
+ * Documents in one sequence: query i sees key j only if both belong to the same segment. The labels are summed up once
+ * for a call, in a byte of workspace for every 14 keys beside what the threads take.
+ */
 typedef struct attn_segments {
     const int32_t *q; /**< [B][Tq] any number for each query, in any order */
     const int32_t *k; /**< [B][Tk] the same for each key */

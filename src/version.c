@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The version, and the sizes of the element types: constants of the API. */
+/* The version, and the sizes of the element types: constants of the API that every layer may use. */
 #include "attn/attn.h"
 
 #define TEXT_OF(x) #x
