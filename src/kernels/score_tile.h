@@ -106,17 +106,21 @@ ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const stru
 #undef STORE_SCORES
 }
 
-/** score_rows() without the vectors that lie before the diagonal. */
+/**
+ * score_rows() without the vectors that lie before the diagonal. The few rows behind the last full register tile
+ * compute them: they are masked all the same, and code for each case would be a tenth of all.
+ */
 ATTN_INLINE void score_visible(const int nk, const int nv, const struct attn_score_operands *x, int j, vf *max)
 {
-    const int v0 = x->mask->kind == MASK_DIAGONAL ? attn_hidden_lanes(x->mask->diagonal, j, nv * VF_LEN) / VF_LEN : 0;
+    const int full = nk >= VF_KEYS, diagonal = full && x->mask->kind == MASK_DIAGONAL;
+    const int v0 = diagonal ? attn_hidden_lanes(x->mask->diagonal, j, nv * VF_LEN) / VF_LEN : 0;
     if (v0 == 0)
         score_rows(nk, 0, nv, x, j, max);
-    else if (v0 == 1 && nv > 1)
+    else if (full && v0 == 1 && nv > 1)
         score_rows(nk, 1, nv, x, j, max);
-    else if (v0 == 2 && nv > 2)
+    else if (full && v0 == 2 && nv > 2)
         score_rows(nk, 2, nv, x, j, max);
-    else if (nv > 3)
+    else if (full && nv > 3)
         score_rows(nk, 3, nv, x, j, max);
 }
 
