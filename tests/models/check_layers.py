@@ -63,8 +63,8 @@ class Params(Sized):
         + pointers("sinks", "alibi_slopes", "relative_bias", "disentangled", "rope", "callback", "callback_user")
         + [("causal", c_int)]
         + pointers("query_offset", "kv_len", "kv_start", "prefix_len", "window", "block_mask", "segments", "tree",
-                   "mask", "ragged", "dropout", "lse", "weights", "weight_rows")
-        + [("num_weight_rows", c_int64), ("key_sums", c_void_p), ("qk", c_int), ("num_threads", c_int),
+                   "mask", "ragged", "dropout", "weight_callback", "weight_callback_user", "lse", "weights", "weight_rows")
+        + [("num_weight_rows", c_int64), ("key_sums", c_void_p), ("scores", c_void_p), ("score_stage", c_int), ("qk", c_int), ("num_threads", c_int),
            ("isa", c_void_p), ("executor", c_void_p), ("block_table", c_void_p), ("block_table_stride", c_int64),
            ("page_size", c_int64)]
         + pointers("q_scale", "k_scale", "v_scale")
