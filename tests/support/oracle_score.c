@@ -317,7 +317,7 @@ static void stage_row(const struct oracle_inputs *inputs, struct oracle_row *row
         }
         const double lost = underflow(inputs, query, g, j, scale, inputs->flushes);
         row->stage[token] = s.value;
-        row->stage_unit[token] = isfinite(s.value) || isinf(lost) ? U * (s.size + fabs(s.value)) + lost : 0;
+        row->stage_unit[token] = isinf(lost) ? lost : isfinite(s.value) ? U * (s.size + fabs(s.value)) + lost : 0;
     }
 }
 
