@@ -40,6 +40,7 @@ static int row_named(const char *name)
 static struct {
     int base; /**< the row that it extends, or -1 */
     int runs; /**< on this processor */
+    int best; /**< of the rows up to it, the last base that runs, or -1 */
 } known[NUM_ROWS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -48,6 +49,7 @@ static void look_at_rows(void)
     for (int i = 0; i < NUM_ROWS; i++) {
         known[i].base = rows[i].extends[0] ? row_named(rows[i].extends) : -1;
         known[i].runs = attn_cpu_has(rows[i].needs) && (known[i].base < 0 || known[known[i].base].runs);
+        known[i].best = rows[i].kernels->vectors && known[i].runs ? i : i > 0 ? known[i - 1].best : -1;
     }
 }
 
@@ -56,11 +58,6 @@ static int runs(int row)
 {
     pthread_once(&once, look_at_rows);
     return row >= 0 && known[row].runs;
-}
-
-static int is_base(int row)
-{
-    return rows[row].kernels->vectors != NULL;
 }
 
 static int has_int8(int row)
@@ -121,9 +118,8 @@ static int extension(int base, int last, int (*has)(int row))
 int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *demand)
 {
     const int cap = demand->isa ? demand->isa - 1 : NUM_ROWS - 1;
-    for (int base = cap; base >= 0; base--) {
-        if (!is_base(base) || !runs(base))
-            continue;
+    pthread_once(&once, look_at_rows);
+    for (int base = known[cap].best; base >= 0; base = base > 0 ? known[base - 1].best : -1) {
         const struct attn_isa_kernels *own = rows[base].kernels;
         *kernels = (struct attn_kernels){.isa = rows[base].name,
                                          .qk = demand->qk,

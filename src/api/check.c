@@ -112,6 +112,20 @@ static attn_status check_isa(struct attn_problem *problem)
     return attn_fail(ATTN_INVALID_ARGUMENT, "params.isa is '%.32s'; expected NULL or one of %s", name, names);
 }
 
+/** Every instruction set has products in f32, but not in int8. */
+static attn_status check_int8(const struct attn_problem *problem)
+{
+    struct attn_kernels kernels;
+    const struct attn_demand demand = {.isa = problem->isa ? problem->isa : attn_environment()->max_isa,
+                                       .qk = ATTN_QK_INT8};
+    const struct attn_demand anywhere = {.qk = ATTN_QK_INT8};
+    if (attn_kernels_choose(&kernels, &demand))
+        return ATTN_OK;
+    return attn_fail(ATTN_UNSUPPORTED, "params.qk is ATTN_QK_INT8, and %s",
+                     attn_kernels_choose(&kernels, &anywhere) ? "the instruction set in use has no int8 dot products"
+                                                              : "this processor has no int8 dot products");
+}
+
 static attn_status check_choices(struct attn_problem *problem)
 {
     const attn_params *p = &problem->params;
@@ -120,17 +134,28 @@ static attn_status check_choices(struct attn_problem *problem)
     if ((unsigned)p->qk > ATTN_QK_INT8)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.qk is %d; expected an attn_qk", (int)p->qk);
     CHECK(check_isa(problem));
-    struct attn_kernels kernels;
-    const struct attn_demand demand = {.isa = problem->isa ? problem->isa : attn_environment()->max_isa, .qk = p->qk};
-    const struct attn_demand anywhere = {.qk = p->qk};
-    if (!attn_kernels_choose(&kernels, &demand))
-        return attn_fail(ATTN_UNSUPPORTED, "params.qk is ATTN_QK_INT8, and %s",
-                         attn_kernels_choose(&kernels, &anywhere)
-                             ? "the instruction set in use has no int8 dot products"
-                             : "this processor has no int8 dot products");
+    if (p->qk == ATTN_QK_INT8)
+        CHECK(check_int8(problem));
     if (p->num_threads < 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_threads is %d; expected 0 or more", p->num_threads);
     return attn_check_executor("params.executor", p->executor);
+}
+
+/**
+ * Whether causality, a scale and the log-sum-exp are all that is asked for. Fields are not listed, so that a further
+ * option is not forgotten here; what padding holds may make it say no.
+ */
+static int is_plain(const attn_params *params)
+{
+    static const attn_params nothing;
+    attn_params rest = *params;
+    rest.struct_size = 0;
+    rest.causal = ATTN_CAUSAL_NONE;
+    rest.scale = rest.temperature = 0.0f;
+    rest.num_threads = 0;
+    rest.executor = NULL;
+    rest.lse = NULL;
+    return memcmp(&rest, &nothing, sizeof rest) == 0;
 }
 
 attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
@@ -149,7 +174,10 @@ attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const
     CHECK(check_choices(problem));
     CHECK(check_scale(problem));
     CHECK(attn_check_sequences(problem, depth));
-    CHECK(attn_check_scores(problem, depth));
-    CHECK(attn_check_masks(problem, depth));
+    problem->plain = is_plain(&problem->params);
+    if (!problem->plain) {
+        CHECK(attn_check_scores(problem, depth));
+        CHECK(attn_check_masks(problem, depth));
+    }
     return attn_check_outputs(problem, depth);
 }

@@ -64,6 +64,14 @@ attn_status attn_check_contiguous(const char *name, const attn_tensor *t);
 /** That no element of an output is stored twice. */
 attn_status attn_check_distinct(const char *name, const attn_tensor *t);
 
+/** The addresses from the first byte of a view to behind its last; end below start where there is none. */
+struct attn_extent {
+    int64_t start, end;
+};
+
+/** Of a tensor that has passed attn_check_tensor(), or has no data. All there is, for one that spans more. */
+struct attn_extent attn_extent_of(const attn_tensor *t);
+
 /**
  * That no byte of an output lies on one of an input, or of another output. Both have passed attn_check_tensor(),
  * and the output attn_check_distinct(). With may_be_same, the other may be the very view that the output is.

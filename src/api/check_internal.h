@@ -26,8 +26,14 @@ attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth de
 attn_status attn_check_float(const char *name, attn_dtype dtype);
 /** That the type is f32. */
 attn_status attn_check_f32(const char *name, attn_dtype dtype);
-/** That an axis has the expected length, which is what meaning says. */
-attn_status attn_check_axis(const char *name, const attn_tensor *t, int axis, int64_t expected, const char *meaning);
+/** Keeps the sentence about an axis that has not the expected length, which is what meaning says. */
+attn_status attn_fail_axis(const char *name, const attn_tensor *t, int axis, int64_t expected, const char *meaning);
+/** That an axis has it. */
+static inline attn_status attn_check_axis(const char *name, const attn_tensor *t, int axis, int64_t expected,
+                                          const char *meaning)
+{
+    return t->shape[axis] == expected ? ATTN_OK : attn_fail_axis(name, t, axis, expected, meaning);
+}
 /** That an axis has the expected length, or 1. */
 attn_status attn_check_one_or(const char *name, const attn_tensor *t, int axis, int64_t expected);
 /** That an array of n0 * n1 * n2 entries of size bytes, and one entry more, can be addressed. */

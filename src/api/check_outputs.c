@@ -61,102 +61,141 @@ static attn_status check_score_stage(const attn_params *p)
     return ATTN_OK;
 }
 
-/** Memory that a call reads. */
-struct input {
-    const char *name;
-    attn_tensor view; /**< data NULL: absent */
+enum { MOST_OUTPUTS = 5 };
+
+/** Memory that a call writes: those of its outputs that have some. */
+struct written {
+    int count;
+    const char *names[MOST_OUTPUTS];
+    const attn_tensor *views[MOST_OUTPUTS];
+    struct attn_extent extent; /**< of all together */
 };
 
-static struct input tensor_input(const char *name, const attn_tensor *t)
+static struct written written_by(const struct attn_problem *problem)
 {
-    return (struct input){name, *t};
+    static const char *const names[MOST_OUTPUTS] = {"out", "params.lse", "params.weights", "params.key_sums",
+                                                    "params.scores"};
+    const attn_tensor *const views[MOST_OUTPUTS] = {&problem->out, &problem->lse, &problem->weights, &problem->key_sums,
+                                                    &problem->scores};
+    struct written all = {.extent = {INT64_MAX, INT64_MIN}};
+    for (int i = 0; i < MOST_OUTPUTS; i++) {
+        if (!views[i]->data)
+            continue;
+        const struct attn_extent extent = attn_extent_of(views[i]);
+        if (extent.end < extent.start)
+            continue;
+        all.names[all.count] = names[i];
+        all.views[all.count++] = views[i];
+        all.extent.start = extent.start < all.extent.start ? extent.start : all.extent.start;
+        all.extent.end = extent.end > all.extent.end ? extent.end : all.extent.end;
+    }
+    return all;
 }
 
-/** An array of count entries of size bytes, as bytes; NULL is absent. */
-static struct input array_input(const char *name, const void *array, int64_t count, size_t size)
+/** That no output lies on a tensor that is read; data NULL: absent. */
+static attn_status check_input(const struct written *all, const char *name, const attn_tensor *t)
 {
-    const int64_t bytes = array ? count * (int64_t)size : 0;
-    return (struct input){name, {(void *)(uintptr_t)array, ATTN_U8, {1, 1, 1, bytes}, {0, 0, 0, 1}}};
+    if (!t->data)
+        return ATTN_OK;
+    const struct attn_extent extent = attn_extent_of(t);
+    if (extent.start >= all->extent.end || all->extent.start >= extent.end) /* mostly */
+        return ATTN_OK;
+    for (int i = 0; i < all->count; i++)
+        CHECK(attn_check_apart(all->names[i], all->views[i], name, t, 0));
+    return ATTN_OK;
 }
 
-enum { MOST_INPUTS = 26 };
+/** The same of an array of count entries of size bytes; NULL: absent. */
+static attn_status check_array(const struct written *all, const char *name, const void *array, int64_t count,
+                               size_t size)
+{
+    if (!array)
+        return ATTN_OK;
+    const attn_tensor bytes = {(void *)(uintptr_t)array, ATTN_U8, {1, 1, 1, count * (int64_t)size}, {0, 0, 0, 1}};
+    return check_input(all, name, &bytes);
+}
 
-/** Lists everything that a call reads, once all of it has been checked. Returns how much that is. */
-static int list_inputs(const struct attn_problem *problem, struct input inputs[MOST_INPUTS])
+static attn_status check_arrays_of_heads(const struct written *all, const struct attn_problem *problem)
 {
     const attn_params *p = &problem->params;
-    const int64_t sequences = problem->num_sequences, heads = problem->q.shape[1];
-    const int64_t batch = problem->q.shape[0], tq = problem->q.shape[2], tk = problem->k.shape[2];
-    int n = 0;
-    inputs[n++] = tensor_input("q", &problem->q);
-    inputs[n++] = tensor_input("k", &problem->k);
-    inputs[n++] = tensor_input("v", &problem->v);
-    inputs[n++] = array_input("params.head_scale", p->head_scale, heads, sizeof *p->head_scale);
-    inputs[n++] = array_input("params.sinks", p->sinks, heads, sizeof *p->sinks);
-    inputs[n++] = array_input("params.alibi_slopes", p->alibi_slopes, heads, sizeof *p->alibi_slopes);
-    inputs[n++] = array_input("params.query_offset", p->query_offset, sequences, sizeof *p->query_offset);
-    inputs[n++] = array_input("params.kv_len", p->kv_len, sequences, sizeof *p->kv_len);
-    inputs[n++] = array_input("params.kv_start", p->kv_start, sequences, sizeof *p->kv_start);
-    inputs[n++] = array_input("params.prefix_len", p->prefix_len, sequences, sizeof *p->prefix_len);
-    inputs[n++] = array_input("params.weight_rows", p->weight_rows, p->num_weight_rows, sizeof *p->weight_rows);
-    if (p->mask)
-        inputs[n++] = tensor_input("params.mask", &problem->mask);
+    const int64_t heads = problem->q.shape[1];
+    CHECK(check_array(all, "params.head_scale", p->head_scale, heads, sizeof *p->head_scale));
+    CHECK(check_array(all, "params.sinks", p->sinks, heads, sizeof *p->sinks));
+    CHECK(check_array(all, "params.alibi_slopes", p->alibi_slopes, heads, sizeof *p->alibi_slopes));
     if (p->relative_bias)
-        inputs[n++] = array_input("params.relative_bias->table", p->relative_bias->table,
-                                  heads * p->relative_bias->buckets, sizeof *p->relative_bias->table);
-    if (p->disentangled && p->disentangled->rel_k)
-        inputs[n++] = tensor_input("params.disentangled->rel_k", &problem->rel_k);
-    if (p->disentangled && p->disentangled->rel_q)
-        inputs[n++] = tensor_input("params.disentangled->rel_q", &problem->rel_q);
-    if (p->rope) {
-        inputs[n++] = tensor_input("params.rope->q", &problem->rope_q);
-        inputs[n++] = tensor_input("params.rope->k", &problem->rope_k);
+        CHECK(check_array(all, "params.relative_bias->table", p->relative_bias->table,
+                          heads * p->relative_bias->buckets, sizeof *p->relative_bias->table));
+    return ATTN_OK;
+}
+
+static attn_status check_arrays_of_sequences(const struct written *all, const struct attn_problem *problem)
+{
+    const attn_params *p = &problem->params;
+    const int64_t n = problem->num_sequences;
+    CHECK(check_array(all, "params.query_offset", p->query_offset, n, sizeof *p->query_offset));
+    CHECK(check_array(all, "params.kv_len", p->kv_len, n, sizeof *p->kv_len));
+    CHECK(check_array(all, "params.kv_start", p->kv_start, n, sizeof *p->kv_start));
+    CHECK(check_array(all, "params.prefix_len", p->prefix_len, n, sizeof *p->prefix_len));
+    if (p->ragged) {
+        const attn_ragged *ragged = p->ragged;
+        CHECK(check_array(all, "params.ragged->cu_seqlens_q", ragged->cu_seqlens_q, n + 1, sizeof(int64_t)));
+        CHECK(check_array(all, "params.ragged->cu_seqlens_k", ragged->cu_seqlens_k, n + 1, sizeof(int64_t)));
     }
+    return ATTN_OK;
+}
+
+static attn_status check_arrays_of_masks(const struct written *all, const struct attn_problem *problem)
+{
+    const attn_params *p = &problem->params;
+    const int64_t batch = problem->q.shape[0], tq = problem->q.shape[2], tk = problem->k.shape[2];
     if (p->window)
-        inputs[n++] =
-            array_input("params.window->global", p->window->global, p->window->num_global, sizeof *p->window->global);
+        CHECK(check_array(all, "params.window->global", p->window->global, p->window->num_global,
+                          sizeof *p->window->global));
     if (p->block_mask) {
         const attn_block_mask *blocks = p->block_mask;
         const int64_t rows = (blocks->heads ? blocks->heads : 1) * blocks->rows;
-        inputs[n++] = array_input("params.block_mask->offsets", blocks->offsets, rows + 1, sizeof *blocks->offsets);
-        inputs[n++] =
-            array_input("params.block_mask->columns", blocks->columns, blocks->offsets[rows], sizeof *blocks->columns);
+        CHECK(check_array(all, "params.block_mask->offsets", blocks->offsets, rows + 1, sizeof *blocks->offsets));
+        CHECK(check_array(all, "params.block_mask->columns", blocks->columns, blocks->offsets[rows],
+                          sizeof *blocks->columns));
     }
     if (p->segments) {
-        inputs[n++] = array_input("params.segments->q", p->segments->q, batch * tq, sizeof *p->segments->q);
-        inputs[n++] = array_input("params.segments->k", p->segments->k, batch * tk, sizeof *p->segments->k);
+        CHECK(check_array(all, "params.segments->q", p->segments->q, batch * tq, sizeof *p->segments->q));
+        CHECK(check_array(all, "params.segments->k", p->segments->k, batch * tk, sizeof *p->segments->k));
     }
     if (p->tree)
-        inputs[n++] =
-            array_input("params.tree->ancestors", p->tree->ancestors,
-                        batch * tq * (p->tree->tokens / 64 + (p->tree->tokens % 64 != 0)), sizeof *p->tree->ancestors);
-    if (p->ragged) {
-        inputs[n++] = array_input("params.ragged->cu_seqlens_q", p->ragged->cu_seqlens_q, sequences + 1,
-                                  sizeof *p->ragged->cu_seqlens_q);
-        inputs[n++] = array_input("params.ragged->cu_seqlens_k", p->ragged->cu_seqlens_k, sequences + 1,
-                                  sizeof *p->ragged->cu_seqlens_k);
-    }
-    return n;
+        CHECK(check_array(all, "params.tree->ancestors", p->tree->ancestors,
+                          batch * tq * (p->tree->tokens / 64 + (p->tree->tokens % 64 != 0)),
+                          sizeof *p->tree->ancestors));
+    return ATTN_OK;
 }
 
-/** That no output lies on anything that is read, or on another output. */
+/** That no output lies on anything that is read, all of which has been checked, or on another output. */
 static attn_status check_apart(const struct attn_problem *problem)
 {
-    static const char *const names[] = {"out", "params.lse", "params.weights", "params.key_sums", "params.scores"};
-    const attn_tensor *const outputs[] = {&problem->out, &problem->lse, &problem->weights, &problem->key_sums,
-                                          &problem->scores};
-    struct input inputs[MOST_INPUTS];
-    const int num_inputs = list_inputs(problem, inputs);
-    for (int i = 0; i < 5; i++) {
-        if (!outputs[i]->data)
-            continue;
-        for (int n = 0; n < num_inputs; n++)
-            if (inputs[n].view.data)
-                CHECK(attn_check_apart(names[i], outputs[i], inputs[n].name, &inputs[n].view, 0));
-        for (int other = 0; other < i; other++)
-            if (outputs[other]->data)
-                CHECK(attn_check_apart(names[i], outputs[i], names[other], outputs[other], 0));
+    const attn_params *p = &problem->params;
+    const struct written all = written_by(problem);
+    CHECK(check_input(&all, "q", &problem->q));
+    CHECK(check_input(&all, "k", &problem->k));
+    CHECK(check_input(&all, "v", &problem->v));
+    if (problem->plain && all.count == 1)
+        return ATTN_OK;
+    if (p->mask)
+        CHECK(check_input(&all, "params.mask", &problem->mask));
+    if (p->disentangled) {
+        CHECK(check_input(&all, "params.disentangled->rel_k", &problem->rel_k));
+        CHECK(check_input(&all, "params.disentangled->rel_q", &problem->rel_q));
     }
+    if (p->rope) {
+        CHECK(check_input(&all, "params.rope->q", &problem->rope_q));
+        CHECK(check_input(&all, "params.rope->k", &problem->rope_k));
+    }
+    CHECK(check_array(&all, "params.weight_rows", p->weight_rows, p->num_weight_rows, sizeof *p->weight_rows));
+    CHECK(check_arrays_of_heads(&all, problem));
+    CHECK(check_arrays_of_sequences(&all, problem));
+    CHECK(check_arrays_of_masks(&all, problem));
+    for (int i = 1; i < all.count; i++)
+        for (int other = 0; other < i; other++)
+            CHECK(attn_check_apart(all.names[i], all.views[i], all.names[other], all.views[other], 0));
     return ATTN_OK;
 }
 

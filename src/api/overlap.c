@@ -49,7 +49,7 @@ static int64_t floor_div(int64_t a, int64_t b)
 /** The lowest byte of a tensor that is not empty, and how many bytes it spans; check_strides() has bounded them. */
 static int64_t span_of(const attn_tensor *t, int64_t *start)
 {
-    const int64_t size = (int64_t)attn_dtype_size(t->dtype);
+    const int64_t size = attn_element_size(t->dtype);
     int64_t below = 0, bytes = size;
     for (int i = 0; i < 4; i++) {
         const int64_t span = t->shape[i] > 1 ? (t->shape[i] - 1) * t->stride[i] * size : 0;
@@ -58,6 +58,17 @@ static int64_t span_of(const attn_tensor *t, int64_t *start)
     }
     *start = (int64_t)(intptr_t)t->data + below;
     return bytes;
+}
+
+struct attn_extent attn_extent_of(const attn_tensor *t)
+{
+    if (!t->data || attn_is_empty(t))
+        return (struct attn_extent){INT64_MAX, INT64_MIN};
+    int64_t start;
+    const int64_t bytes = span_of(t, &start);
+    if (bytes > MOST_BYTES) /* attn_check_apart() says so */
+        return (struct attn_extent){INT64_MIN, INT64_MAX};
+    return (struct attn_extent){start, start + bytes};
 }
 
 static void add_axis(struct lattice *rows, int64_t step, int64_t count)
@@ -77,7 +88,7 @@ static void add_axis(struct lattice *rows, int64_t step, int64_t count)
 /** The rows of a tensor that is not empty; those that an axis of stride 0 repeats count once. */
 static struct lattice lattice_of(const attn_tensor *t)
 {
-    const int64_t size = (int64_t)attn_dtype_size(t->dtype);
+    const int64_t size = attn_element_size(t->dtype);
     struct lattice rows = {.bytes = size};
     span_of(t, &rows.start);
     for (int i = 0; i < 4; i++) {

@@ -119,7 +119,7 @@ static void execute(struct attn_run *run)
     const double start = milliseconds();
     attn_run_parallel(run);
     const double time = milliseconds() - start;
-    attn_describe(&run->problem, run->geometry, text, sizeof text);
+    attn_describe(run->problem, run->geometry, text, sizeof text);
     fprintf(stderr, "attn: %s, %.3f ms\n", text, time);
 }
 
@@ -128,6 +128,10 @@ attn_status attn_call_run(const struct attn_call *call, void *workspace, size_t 
     struct attn_geometry geometry;
     if (!workspace)
         return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", attn_call_size(call));
+    if (size >= attn_call_size(call)) {
+        execute(attn_run_begin(workspace, &call->problem, &call->geometry));
+        return ATTN_OK;
+    }
     if (!fit(call, size, &geometry))
         return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size,
                          attn_call_least_size(call));
@@ -156,12 +160,23 @@ attn_status attn_forward_in(const attn_tensor *q, const attn_tensor *k, const at
     return attn_call_run(&call, workspace, size);
 }
 
+/* Bytes of workspace that a call finds on the stack: a short one, for which malloc() would be a tenth of its time. */
+#define SMALL_WORKSPACE 16384
+
+static __attribute__((noinline)) attn_status run_on_stack(const struct attn_call *call)
+{
+    _Alignas(ATTN_ALIGN) char workspace[SMALL_WORKSPACE];
+    return attn_call_run(call, workspace, sizeof workspace);
+}
+
 attn_status attn_forward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
                          const attn_params *params)
 {
     struct attn_call call;
     CHECK(attn_call_make(&call, q, k, v, out, params, CHECK_ALL));
     const size_t size = attn_call_size(&call);
+    if (size <= SMALL_WORKSPACE)
+        return run_on_stack(&call);
     void *workspace = malloc(size);
     if (!workspace)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a workspace of %zu bytes", size);
@@ -221,28 +236,41 @@ size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size)
     return 0;
 }
 
-attn_status attn_plan_begin(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
-                            const attn_tensor *out, const attn_params *params, void *workspace, size_t size)
+/** Fills problem, which the run goes on looking at. */
+static attn_status begin(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                         const attn_tensor *out, const attn_params *params, void *workspace, size_t size,
+                         struct attn_problem *problem)
 {
-    struct attn_problem problem;
     if (!plan)
         return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_plan_create()");
     const size_t needed = attn_plan_workspace_size(plan);
-    CHECK(attn_check(&problem, q, k, v, out, params, CHECK_ALL));
-    CHECK(attn_check_planned(&problem, &plan->call.problem, &plan->planned));
+    CHECK(attn_check(problem, q, k, v, out, params, CHECK_ALL));
+    CHECK(attn_check_planned(problem, &plan->call.problem, &plan->planned));
     if (!workspace)
         return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", needed);
     if (size < needed)
         return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size, needed);
-    attn_run_begin(workspace, &problem, &plan->call.geometry)->owner = plan;
+    attn_run_begin(workspace, problem, &plan->call.geometry)->owner = plan;
+    return ATTN_OK;
+}
+
+attn_status attn_plan_begin(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                            const attn_tensor *out, const attn_params *params, void *workspace, size_t size)
+{
+    struct attn_problem problem;
+    CHECK(begin(plan, q, k, v, out, params, workspace, size, &problem));
+    attn_run_keep(attn_run_in(workspace));
     return ATTN_OK;
 }
 
 attn_status attn_plan_run(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                           const attn_tensor *out, const attn_params *params, void *workspace, size_t size)
 {
-    CHECK(attn_plan_begin(plan, q, k, v, out, params, workspace, size));
-    execute(attn_run_in(workspace));
+    struct attn_problem problem;
+    CHECK(begin(plan, q, k, v, out, params, workspace, size, &problem));
+    struct attn_run *run = attn_run_in(workspace);
+    execute(run);
+    run->owner = NULL; /* the problem ends here */
     return ATTN_OK;
 }
 

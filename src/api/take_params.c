@@ -15,12 +15,17 @@
 
 attn_status attn_take_struct(const char *name, void *ours, size_t our_size, size_t first_size, const void *theirs)
 {
-    size_t size = our_size;
+    size_t size = 0;
+    if (theirs)
+        memcpy(&size, theirs, sizeof size);
+    if (theirs && size == our_size) {
+        memcpy(ours, theirs, our_size);
+        return ATTN_OK;
+    }
     memset(ours, 0, our_size);
     memcpy(ours, &our_size, sizeof our_size);
     if (!theirs)
         return ATTN_OK;
-    memcpy(&size, theirs, sizeof size);
     if (size < first_size || (size > our_size && size - our_size > MOST_BEHIND))
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "%s.struct_size is %zu; expected %zu to %zu: sizeof of the struct, as its _default() function "

@@ -21,10 +21,10 @@ struct attn_problem {
     attn_params params;
     int isa;                                          /**< the set that params.isa named (dispatch.h); 0: none */
     float scale;                                      /**< the final factor of q·k */
+    int plain;                                        /**< params ask for causality and the log-sum-exp at most */
     int64_t num_sequences;                            /**< the batch, or the sequences of a ragged one */
     attn_tensor mask, lse, weights, key_sums, scores; /**< copies; data NULL when absent */
     attn_tensor rope_q, rope_k, rel_k, rel_q;         /**< the same, of rope and disentangled */
-    struct attn_label_range *labels; /**< once it runs: what attn_summarise_labels() makes; NULL without documents */
 };
 
 /** A sequence: a batch element, or one of a ragged batch. */
@@ -38,7 +38,7 @@ struct attn_sequence {
 /** Sequence s of a problem whose arrays are right. */
 struct attn_sequence attn_sequence_of(const struct attn_problem *problem, int64_t s);
 
-struct attn_geometry;
+struct attn_run;
 
 /** Phases that a call may have. */
 #define ATTN_MAX_PHASES 4
@@ -46,9 +46,8 @@ struct attn_geometry;
 /** Tasks that may run in any order or at once, after all tasks of the phase before. */
 struct attn_phase {
     int64_t tasks;
-    int parallel; /**< threads that are worth starting */
-    void (*run_task)(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t task,
-                     void *scratch); /**< in a thread's scratch */
+    int parallel;                                                              /**< threads that are worth starting */
+    void (*run_task)(const struct attn_run *run, int64_t task, void *scratch); /**< in a thread's scratch */
 };
 
 /** How a problem's shape is cut, decided once per plan. */
@@ -60,6 +59,7 @@ struct attn_geometry {
     int64_t unit, pieces;   /**< a sequence is cut into units of rows, and these into pieces: the blocks */
     int64_t blocks;         /**< of a head: of one sequence, or of all those of a ragged batch, some of them empty */
     int64_t tasks;
+    int64_t heads_per_task;            /**< of heads that are a single tile; 0: heads are blocks of queries */
     int threads;                       /**< that there is scratch for */
     int parallel;                      /**< of these, how many are worth starting */
     int key_block;                     /**< keys per step */
@@ -84,42 +84,53 @@ int attn_writes_anything(const struct attn_problem *problem);
 /** Bytes that attn_summarise_labels() needs, a multiple of ATTN_ALIGN; 0 without documents. */
 size_t attn_labels_size(const struct attn_problem *problem, int key_block);
 
-/** A task of the first phase, if there are documents: looks at the labels of all keys of a sequence once, so that no
- * task of the next phase has to. */
-void attn_summarise_labels(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t s,
-                           void *scratch);
-
-/** Points a view to the summary of sequence s. */
-void attn_view_labels(const struct attn_problem *problem, int64_t s, int key_block, struct attn_view *view);
-
-/**
- * Hands a block of queries of sequence s and head h, if it holds any, to the kernel. s == num_sequences: queries that
- * belong to none.
- */
-void attn_run_block(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t s, int64_t h,
-                    int64_t block, void *scratch);
-
-/** Runs task number task of the problem in a thread's scratch. */
-void attn_run_task(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t task,
-                   void *scratch);
-
 /** A checked call at work, at the start of its workspace. */
 struct attn_run {
-    const void *owner;           /**< of whoever has begun it, to be known again; NULL: not begun */
-    struct attn_problem problem; /**< the arrays that params point to are the caller's */
+    const void *owner;                  /**< of whoever has begun it, to be known again; NULL: not begun */
+    const struct attn_problem *problem; /**< the arrays that params point to are the caller's */
     const struct attn_geometry *geometry;
-    char *scratch; /**< scratch_size bytes a thread */
+    struct attn_label_range *labels; /**< what attn_summarise_labels() makes; NULL without documents */
+    char *scratch;                   /**< scratch_size bytes a thread */
+    struct attn_problem kept;        /**< by attn_run_keep() */
     struct {
         _Alignas(ATTN_ALIGN) atomic_llong task; /**< the next one to be handed out; all threads write here */
     } next[ATTN_MAX_PHASES];
 };
 
+/** A task of the first phase, if there are documents: looks at the labels of all keys of a sequence once, so that no
+ * task of the next phase has to. */
+void attn_summarise_labels(const struct attn_run *run, int64_t s, void *scratch);
+
+/** Points a view to the summary of sequence s. */
+void attn_view_labels(const struct attn_run *run, int64_t s, struct attn_view *view);
+
+/**
+ * Hands a block of queries of sequence s and head h, if it holds any, to the kernel. s == num_sequences: queries that
+ * belong to none.
+ */
+void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t block, void *scratch);
+
+/** Runs task number task in a thread's scratch. */
+void attn_run_task(const struct attn_run *run, int64_t task, void *scratch);
+
+/** Whether each head is a single tile, with nothing but causality to it: attn_run_singles() does. */
+int attn_is_single(const struct attn_problem *problem, const struct attn_kernels *kernels);
+
+/** Bytes of scratch for that, a multiple of ATTN_ALIGN. */
+size_t attn_single_size(const struct attn_problem *problem, const struct attn_kernels *kernels);
+
+/** Runs a task of heads_per_task heads. */
+void attn_run_singles(const struct attn_run *run, int64_t task, void *scratch);
+
 /** Bytes of a workspace, of any alignment, for so many threads. */
 size_t attn_run_size(const struct attn_geometry *geometry, int threads);
 
-/** Lays a run out in a workspace; geometry has to outlive it. */
+/** Lays a run out in a workspace; problem and geometry have to outlive it. */
 struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *problem,
                                 const struct attn_geometry *geometry);
+
+/** Takes a copy of the problem into the workspace: what was given need not outlive this. */
+void attn_run_keep(struct attn_run *run);
 
 /** Where attn_run_begin() has put it. */
 struct attn_run *attn_run_in(void *workspace);

@@ -86,17 +86,47 @@ int attn_writes_anything(const struct attn_problem *problem)
 }
 
 static void add_phase(struct attn_geometry *geometry, int64_t tasks, int parallel,
-                      void (*run_task)(const struct attn_problem *problem, const struct attn_geometry *geometry,
-                                       int64_t task, void *scratch))
+                      void (*run_task)(const struct attn_run *run, int64_t task, void *scratch))
 {
     geometry->phases[geometry->num_phases++] = (struct attn_phase){tasks, parallel, run_task};
 }
 
-struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
+/** Threads, of so many, that a problem is worth. */
+static int threads_worth(const struct attn_problem *problem, int threads)
+{
+    const double pairs = (double)(count_elements(problem) * problem->q.shape[1]) * (double)problem->q.shape[2] *
+                         (double)problem->k.shape[2];
+    return attn_threads_worth(pairs * (double)(problem->q.shape[3] + problem->v.shape[3]), ATTN_WORTH_ATTENTION,
+                              threads);
+}
+
+/** Tasks of whole heads, each of them a tile. */
+static struct attn_geometry cut_heads(const struct attn_problem *problem, const struct attn_kernels *kernels,
                                       int threads)
 {
-    const int64_t dk = problem->q.shape[3], dv = problem->v.shape[3], tq = problem->q.shape[2];
-    const int64_t heads = count_elements(problem) * problem->q.shape[1];
+    const int64_t heads = problem->q.shape[0] * problem->q.shape[1];
+    const int parallel = threads_worth(problem, threads);
+    const int64_t share = parallel > 1 ? heads / (TASKS_PER_THREAD * (int64_t)parallel) : heads;
+    struct attn_geometry geometry = {.kernels = *kernels,
+                                     .rows_per_block = problem->q.shape[2],
+                                     .unit = problem->q.shape[2],
+                                     .pieces = 1,
+                                     .blocks = 1,
+                                     .heads_per_task = share > 0 ? share : 1,
+                                     .threads = threads,
+                                     .key_block = ATTN_KEY_BLOCK,
+                                     .scratch_size = attn_single_size(problem, kernels)};
+    geometry.tasks = share > 1 ? (heads + share - 1) / share : heads;
+    geometry.parallel = geometry.tasks >= parallel ? parallel : geometry.tasks > 0 ? (int)geometry.tasks : 1;
+    add_phase(&geometry, geometry.tasks, geometry.parallel, attn_run_singles);
+    return geometry;
+}
+
+/** Tasks of blocks of queries. */
+static struct attn_geometry cut_blocks(const struct attn_problem *problem, const struct attn_kernels *kernels,
+                                       int threads)
+{
+    const int64_t tq = problem->q.shape[2], heads = count_elements(problem) * problem->q.shape[1];
     /* Strips come in units: one, or those of a group. No block of queries reaches across a pattern's blocks that it
      * has no room for: what a query's sums are made of would depend on the other rows. */
     const attn_block_mask *pattern = problem->params.block_mask;
@@ -109,12 +139,11 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
                         units * unit_strips);
     int64_t per_task = per_block / unit_strips;
 
-    const double work = (double)(heads * tq) * (double)problem->k.shape[2] * (double)(dk + dv);
-    const int parallel = attn_threads_worth(work, ATTN_WORTH_ATTENTION, threads);
+    const int parallel = threads_worth(problem, threads);
     const int64_t wanted = (int64_t)TASKS_PER_THREAD * parallel;
     while (per_task > 1 && parallel > 1 && heads * ((units + per_task - 1) / per_task) < wanted)
         per_task--;
-    if (units > 0 && group == size) /* blocks of equal size */
+    if (per_task < units && group == size) /* blocks of equal size */
         per_task = (units + (units + per_task - 1) / per_task - 1) / ((units + per_task - 1) / per_task);
 
     struct attn_geometry geometry = {
@@ -141,4 +170,11 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
     }
     add_phase(&geometry, geometry.tasks, geometry.parallel, attn_run_task);
     return geometry;
+}
+
+struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
+                                      int threads)
+{
+    return attn_is_single(problem, kernels) ? cut_heads(problem, kernels, threads)
+                                            : cut_blocks(problem, kernels, threads);
 }

@@ -72,15 +72,15 @@ static struct attn_label_range range_of_ranges(const struct attn_label_range *ra
     return range;
 }
 
-void attn_summarise_labels(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t s,
-                           void *scratch)
+void attn_summarise_labels(const struct attn_run *run, int64_t s, void *scratch)
 {
+    const struct attn_problem *problem = run->problem;
     const struct attn_sequence sequence = attn_sequence_of(problem, s);
     const int64_t keys = sequence.end - sequence.begin;
     const int32_t *labels =
         problem->params.segments->k + sequence.batch * problem->k.shape[2] + sequence.k_first + sequence.begin;
-    struct attn_label_range *level_start = problem->labels, *below = NULL;
-    int64_t size = geometry->key_block;
+    struct attn_label_range *level_start = run->labels, *below = NULL;
+    int64_t size = run->geometry->key_block;
     (void)scratch;
     for (int level = 0;; level++, size *= 8) {
         struct attn_label_range *const level_ranges = level_start + place_of(problem, &sequence, s, size);
@@ -97,12 +97,13 @@ void attn_summarise_labels(const struct attn_problem *problem, const struct attn
     }
 }
 
-void attn_view_labels(const struct attn_problem *problem, int64_t s, int key_block, struct attn_view *view)
+void attn_view_labels(const struct attn_run *run, int64_t s, struct attn_view *view)
 {
+    const struct attn_problem *problem = run->problem;
     const struct attn_sequence sequence = attn_sequence_of(problem, s);
-    const struct attn_label_range *level_start = problem->labels;
-    int64_t size = key_block;
-    view->label_block = key_block;
+    const struct attn_label_range *level_start = run->labels;
+    int64_t size = run->geometry->key_block;
+    view->label_block = size;
     for (int level = 0;; level++, size *= 8) {
         view->label_levels[level] = level_start + place_of(problem, &sequence, s, size);
         level_start += level_entries(problem, size);

@@ -34,9 +34,9 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
 {
     struct attn_run *run = attn_run_in(workspace);
     char *shared = (char *)run + rounded_up(sizeof *run);
-    run->problem = *problem;
-    run->problem.labels = geometry->shared_size > 0 ? (struct attn_label_range *)shared : NULL;
+    run->problem = problem;
     run->geometry = geometry;
+    run->labels = geometry->shared_size > 0 ? (struct attn_label_range *)shared : NULL;
     run->scratch = shared + rounded_up(geometry->shared_size);
     run->owner = NULL;
     for (int phase = 0; phase < geometry->num_phases; phase++)
@@ -44,14 +44,19 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
     return run;
 }
 
+void attn_run_keep(struct attn_run *run)
+{
+    run->kept = *run->problem;
+    run->problem = &run->kept;
+}
+
 void attn_run_share(struct attn_run *run, int phase, int ith)
 {
-    const struct attn_geometry *geometry = run->geometry;
-    const struct attn_phase *what = &geometry->phases[phase];
-    void *scratch = run->scratch + (size_t)ith * geometry->scratch_size;
+    const struct attn_phase *what = &run->geometry->phases[phase];
+    void *scratch = run->scratch + (size_t)ith * run->geometry->scratch_size;
     for (int64_t task;
          (task = atomic_fetch_add_explicit(&run->next[phase].task, 1, memory_order_relaxed)) < what->tasks;)
-        what->run_task(&run->problem, geometry, task, scratch);
+        what->run_task(run, task, scratch);
 }
 
 /** A phase of a run. */
@@ -73,7 +78,7 @@ void attn_run_parallel(struct attn_run *run)
         const struct attn_phase *what = &geometry->phases[phase];
         int threads = what->parallel < geometry->parallel ? what->parallel : geometry->parallel;
         threads = what->tasks < threads ? (int)what->tasks : threads;
-        const struct attn_team team = attn_team_of(run->problem.params.executor, threads);
+        const struct attn_team team = attn_team_of(run->problem->params.executor, threads);
         attn_run_shares(&team, run_share, &(struct step){run, phase});
     }
 }

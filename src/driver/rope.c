@@ -27,12 +27,12 @@ struct rotation {
 static void *element(const attn_tensor *t, int64_t b, int64_t far, int64_t near)
 {
     return (char *)t->data +
-           (b * t->stride[0] + far * t->stride[1] + near * t->stride[2]) * (int64_t)attn_dtype_size(t->dtype);
+           (b * t->stride[0] + far * t->stride[1] + near * t->stride[2]) * attn_element_size(t->dtype);
 }
 
 static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t far, int64_t near)
 {
-    return (struct attn_rows){element(t, b, far, near), (ptrdiff_t)(t->stride[2] * (int64_t)attn_dtype_size(t->dtype)),
+    return (struct attn_rows){element(t, b, far, near), (ptrdiff_t)(t->stride[2] * attn_element_size(t->dtype)),
                               t->dtype};
 }
 

@@ -16,9 +16,9 @@ static void clear_key_sums(const struct attn_problem *problem, int64_t b, int64_
 }
 
 /** The number of the first block of sequence s of a ragged batch; that of the queries behind the last one follows. */
-static int64_t first_block(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t s)
+static int64_t first_block(const struct attn_run *run, int64_t s)
 {
-    return (problem->params.ragged->cu_seqlens_q[s] / geometry->unit + s) * geometry->pieces;
+    return (run->problem->params.ragged->cu_seqlens_q[s] / run->geometry->unit + s) * run->geometry->pieces;
 }
 
 /**
@@ -26,42 +26,41 @@ static int64_t first_block(const struct attn_problem *problem, const struct attn
  * first_block(s + 1) - 1: enough for its queries wherever they begin, and found without a table; the last of them
  * may be empty.
  */
-static void run_ragged_block(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t h,
-                             int64_t block, void *scratch)
+static void run_ragged_block(const struct attn_run *run, int64_t h, int64_t block, void *scratch)
 {
-    int64_t low = 0, high = problem->num_sequences; /* of those that begin at block or before, the last */
+    int64_t low = 0, high = run->problem->num_sequences; /* of those that begin at block or before, the last */
     while (low < high) {
         const int64_t middle = low + (high - low + 1) / 2;
-        if (first_block(problem, geometry, middle) <= block)
+        if (first_block(run, middle) <= block)
             low = middle;
         else
             high = middle - 1;
     }
-    attn_run_block(problem, geometry, low, h, block - first_block(problem, geometry, low), scratch);
+    attn_run_block(run, low, h, block - first_block(run, low), scratch);
 }
 
-static void run_block(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t b, int64_t h,
-                      int64_t block, void *scratch)
+static void run_block(const struct attn_run *run, int64_t b, int64_t h, int64_t block, void *scratch)
 {
-    if (problem->params.ragged)
-        run_ragged_block(problem, geometry, h, block, scratch);
+    if (run->problem->params.ragged)
+        run_ragged_block(run, h, block, scratch);
     else
-        attn_run_block(problem, geometry, b, h, block, scratch);
+        attn_run_block(run, b, h, block, scratch);
 }
 
-void attn_run_task(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t task,
-                   void *scratch)
+void attn_run_task(const struct attn_run *run, int64_t task, void *scratch)
 {
+    const struct attn_problem *problem = run->problem;
+    const struct attn_geometry *geometry = run->geometry;
     const int64_t heads = problem->q.shape[1], sequences = problem->q.shape[0] * heads;
     if (problem->params.key_sums) {
         clear_key_sums(problem, task / heads, task % heads);
         for (int64_t block = 0; block < geometry->blocks; block++)
-            run_block(problem, geometry, task / heads, task % heads, block, scratch);
+            run_block(run, task / heads, task % heads, block, scratch);
     } else if (problem->params.causal == ATTN_CAUSAL_NONE) {
         const int64_t sequence = task / geometry->blocks;
-        run_block(problem, geometry, sequence / heads, sequence % heads, task % geometry->blocks, scratch);
+        run_block(run, sequence / heads, sequence % heads, task % geometry->blocks, scratch);
     } else { /* the last queries see most keys: longest first */
         const int64_t sequence = task % sequences, block = geometry->blocks - 1 - task / sequences;
-        run_block(problem, geometry, sequence / heads, sequence % heads, block, scratch);
+        run_block(run, sequence / heads, sequence % heads, block, scratch);
     }
 }

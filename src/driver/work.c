@@ -37,8 +37,7 @@ static int has_elements(const attn_tensor *t)
 /** The first element of a row of a tensor that has elements. */
 static void *element(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
 {
-    return (char *)t->data +
-           (offset(t, 0, b) + offset(t, 1, h) + offset(t, 2, row)) * (int64_t)attn_dtype_size(t->dtype);
+    return (char *)t->data + (offset(t, 0, b) + offset(t, 1, h) + offset(t, 2, row)) * attn_element_size(t->dtype);
 }
 
 static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
@@ -46,7 +45,7 @@ static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t h, int6
     static float nothing; /* for rows without channels, and no rows: data may be NULL, no address is computed from it */
     if (!has_elements(t))
         return (struct attn_rows){&nothing, 0, t->dtype};
-    const int64_t step = stride_of(t, 2) * (int64_t)attn_dtype_size(t->dtype);
+    const int64_t step = stride_of(t, 2) * attn_element_size(t->dtype);
     return (struct attn_rows){element(t, b, h, row), (ptrdiff_t)step, t->dtype};
 }
 
@@ -55,8 +54,7 @@ static struct attn_grid grid_of(const attn_tensor *t, int64_t b, int64_t h, int6
 {
     if (!has_elements(t))
         return (struct attn_grid){NULL, 0, 0, t->dtype};
-    return (struct attn_grid){(char *)element(t, b, h, query) +
-                                  key * stride_of(t, 3) * (int64_t)attn_dtype_size(t->dtype),
+    return (struct attn_grid){(char *)element(t, b, h, query) + key * stride_of(t, 3) * attn_element_size(t->dtype),
                               (ptrdiff_t)stride_of(t, 2), (ptrdiff_t)stride_of(t, 3), t->dtype};
 }
 
@@ -105,9 +103,10 @@ static int64_t position_of(const struct attn_problem *problem, const struct attn
     return params->query_offset ? params->query_offset[s] : 0;
 }
 
-static struct attn_view view_of(const struct attn_problem *problem, const struct attn_geometry *geometry,
-                                const struct attn_sequence *sequence, int64_t s, int64_t h, int64_t first)
+static struct attn_view view_of(const struct attn_run *run, const struct attn_sequence *sequence, int64_t s, int64_t h,
+                                int64_t first)
 {
+    const struct attn_problem *problem = run->problem;
     const attn_params *params = &problem->params;
     const int64_t key = sequence->begin;
     const int64_t query_token = sequence->q_first + first, key_token = sequence->k_first + key;
@@ -141,7 +140,7 @@ static struct attn_view view_of(const struct attn_problem *problem, const struct
     if (params->segments) {
         view.q_labels = params->segments->q + sequence->batch * problem->q.shape[2] + query_token;
         view.k_labels = params->segments->k + sequence->batch * problem->k.shape[2] + key_token;
-        attn_view_labels(problem, s, geometry->key_block, &view);
+        attn_view_labels(run, s, &view);
     }
     if (params->tree) {
         view.tree_words = (params->tree->tokens + 63) / 64;
@@ -188,7 +187,7 @@ static void set_numbers(const struct attn_problem *problem, const struct attn_se
     const attn_params *params = &problem->params;
     const int64_t b = sequence->batch, group = h / (problem->q.shape[1] / problem->k.shape[1]);
     const double factor = params->head_scale ? (double)params->head_scale[h] : 1.0;
-    work->scale = (float)((double)problem->scale * factor * 1.4426950408889634);
+    work->scale = (float)((double)problem->scale * factor * ATTN_LOG2E_DOUBLE);
     work->softcap = params->softcap;
     work->sink = params->sinks && s < problem->num_sequences ? params->sinks[h] : -INFINITY;
     if (params->alibi_slopes)
@@ -249,9 +248,10 @@ static void set_outputs(const struct attn_problem *problem, const struct attn_se
     }
 }
 
-void attn_run_block(const struct attn_problem *problem, const struct attn_geometry *geometry, int64_t s, int64_t h,
-                    int64_t block, void *scratch)
+void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t block, void *scratch)
 {
+    const struct attn_problem *problem = run->problem;
+    const struct attn_geometry *geometry = run->geometry;
     const struct attn_sequence sequence = attn_sequence_of(problem, s);
     const int64_t piece = block % geometry->pieces * geometry->rows_per_block;
     const int64_t first = block / geometry->pieces * geometry->unit + piece;
@@ -273,7 +273,7 @@ void attn_run_block(const struct attn_problem *problem, const struct attn_geomet
         .num_keys = keys_of(problem, &sequence),
         .dk = (int)problem->q.shape[3],
         .dv = (int)problem->v.shape[3],
-        .view = view_of(problem, geometry, &sequence, s, h, first),
+        .view = view_of(run, &sequence, s, h, first),
         .mask = boolean ? mask : none,
         .bias = boolean ? none : mask,
         .kernels = &geometry->kernels,

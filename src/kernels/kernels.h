@@ -29,6 +29,12 @@
 /** Alignment of working memory: a cache line, and the widest vector. */
 #define ATTN_ALIGN 64
 
+/** attn_dtype_size() of a type that has been checked, without a call. */
+static inline ptrdiff_t attn_element_size(attn_dtype dtype)
+{
+    return dtype == ATTN_F32 ? 4 : dtype == ATTN_BF16 || dtype == ATTN_F16 ? 2 : 1;
+}
+
 /** Bytes of a word. */
 #define ATTN_WORD ((ptrdiff_t)sizeof(float))
 
@@ -37,8 +43,9 @@
 #define ATTN_MAX_VECTORS 4
 
 /** log2(e) and ln 2: scores are kept in base 2, callers have natural units. */
-#define ATTN_LOG2E 0x1.715476p+0f
-#define ATTN_LN2   0x1.62e43p-1f
+#define ATTN_LOG2E        0x1.715476p+0f
+#define ATTN_LOG2E_DOUBLE 0x1.71547652b82fep+0
+#define ATTN_LN2          0x1.62e43p-1f
 
 /** A strided matrix of f32, bf16 or f16 whose columns are contiguous. */
 struct attn_rows {

@@ -78,18 +78,19 @@ ATTN_INLINE void merge_add(const attn_dtype dtype, float *sums, const char *src,
     const vf w = vf_set1(weight);
     int c = 0;
     for (; c + VF_LEN <= n; c += VF_LEN)
-        vf_store(sums + c, vf_fma(w, row_load(dtype, src + c * row_element(dtype)), vf_load(sums + c)));
+        vf_store(sums + c, vf_fma(w, row_load(dtype, src + c * attn_element_size(dtype)), vf_load(sums + c)));
     if (c < n)
-        vf_store(sums + c, vf_fma(w, row_load_tail(dtype, src + c * row_element(dtype), n - c), vf_load(sums + c)));
+        vf_store(sums + c,
+                 vf_fma(w, row_load_tail(dtype, src + c * attn_element_size(dtype), n - c), vf_load(sums + c)));
 }
 
 ATTN_INLINE void merge_store(const attn_dtype dtype, char *dst, const float *sums, int n)
 {
     int c = 0;
     for (; c + VF_LEN <= n; c += VF_LEN)
-        row_store(dtype, dst + c * row_element(dtype), vf_load(sums + c));
+        row_store(dtype, dst + c * attn_element_size(dtype), vf_load(sums + c));
     if (c < n)
-        row_store_tail(dtype, dst + c * row_element(dtype), vf_load(sums + c), n - c);
+        row_store_tail(dtype, dst + c * attn_element_size(dtype), vf_load(sums + c), n - c);
 }
 
 static void merge_channels(const struct merge_row *row, int64_t first, int n)
@@ -104,10 +105,10 @@ static void merge_channels(const struct merge_row *row, int64_t first, int n)
         if (x == -INFINITY)
             continue;
         const float weight = merge_weight(row, part, x);
-        const char *src = merge_element(t, row) + first * row_element(t->dtype);
+        const char *src = merge_element(t, row) + first * attn_element_size(t->dtype);
         ATTN_BY_DTYPE(t->dtype, merge_add, sums, src, n, weight);
     }
-    char *dst = merge_element(work->out, row) + first * row_element(work->out->dtype);
+    char *dst = merge_element(work->out, row) + first * attn_element_size(work->out->dtype);
     ATTN_BY_DTYPE(work->out->dtype, merge_store, dst, sums, n);
 }
 

@@ -34,7 +34,7 @@ ATTN_INLINE void rope_store(const attn_dtype dtype, char *p, vf a, const int n)
 ATTN_INLINE void rotate_pairs(const attn_dtype from, const attn_dtype to, const attn_rope_layout layout, char *dst,
                               const char *src, const float *table, int64_t pairs, int64_t first, const int n)
 {
-    const ptrdiff_t in = row_element(from), out = row_element(to);
+    const ptrdiff_t in = attn_element_size(from), out = attn_element_size(to);
     const vf cosine = rope_load(ATTN_F32, (const char *)(table + first), n);
     const vf sine = rope_load(ATTN_F32, (const char *)(table + pairs + first), n);
     /* Interleaved pairs fill a vector and as much of a second one as is left over. */
@@ -65,7 +65,7 @@ ATTN_INLINE void rotate_pairs(const attn_dtype from, const attn_dtype to, const 
 ATTN_INLINE void rope_copy(const attn_dtype from, const attn_dtype to, char *dst, const char *src, int64_t first,
                            int64_t width)
 {
-    const ptrdiff_t in = row_element(from), out = row_element(to);
+    const ptrdiff_t in = attn_element_size(from), out = attn_element_size(to);
     if (from == to) { /* bit by bit, so that in place, where nothing is to be done, is no different */
         if (dst != src && first < width)
             memcpy(dst + first * out, src + first * in, (size_t)((width - first) * out));

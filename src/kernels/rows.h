@@ -25,12 +25,6 @@
             body(ATTN_F16, __VA_ARGS__);                                                                               \
     } while (0)
 
-/** Bytes of an element of a row. */
-ATTN_INLINE ptrdiff_t row_element(const attn_dtype dtype)
-{
-    return dtype == ATTN_F32 ? 4 : 2;
-}
-
 /** Row i. */
 ATTN_INLINE char *row_at(const struct attn_rows *rows, int64_t i)
 {
@@ -90,10 +84,10 @@ ATTN_INLINE void widen_rows(const attn_dtype dtype, float *dst, const struct att
         const char *row = row_at(src, j);
         int64_t c = 0;
         for (; c + VF_LEN <= cols; c += VF_LEN)
-            vf_store(dst + j * cols + c, row_load(dtype, row + c * row_element(dtype)));
+            vf_store(dst + j * cols + c, row_load(dtype, row + c * attn_element_size(dtype)));
         if (c < cols) {
             const int rest = (int)(cols - c);
-            vf_store_tail(dst + j * cols + c, row_load_tail(dtype, row + c * row_element(dtype), rest), rest);
+            vf_store_tail(dst + j * cols + c, row_load_tail(dtype, row + c * attn_element_size(dtype), rest), rest);
         }
     }
 }
@@ -101,7 +95,7 @@ ATTN_INLINE void widen_rows(const attn_dtype dtype, float *dst, const struct att
 /** Asks for rows first..end-1 that will be read (or, with write, written) soon; L2 has room for them. */
 ATTN_INLINE void prefetch_rows(const struct attn_rows *rows, int64_t first, int64_t end, int64_t width, const int write)
 {
-    const ptrdiff_t bytes = width * row_element(rows->dtype);
+    const ptrdiff_t bytes = width * attn_element_size(rows->dtype);
     for (int64_t r = first; r < end; r++) {
         for (ptrdiff_t c = 0; c < bytes; c += ATTN_ALIGN) {
             if (write)

@@ -55,7 +55,7 @@ ATTN_INLINE void centre_body(const attn_dtype dtype, const char *row, const floa
 {
     vf top = vf_zero(), check = vf_zero();
     for (int64_t c = 0; c < n; c += VF_LEN) {
-        const char *at = row + c * row_element(dtype);
+        const char *at = row + c * attn_element_size(dtype);
         const vf x =
             vf_sub(n - c < VF_LEN ? row_load_tail(dtype, at, (int)(n - c)) : row_load(dtype, at), vf_load(mean + c));
         vf_store(centred + c, x);
@@ -99,7 +99,7 @@ ATTN_INLINE void sum_columns(const attn_dtype dtype, const struct attn_rows *row
             ATTN_UNROLL
             for (int i = 0; i < 4; i++) {
                 const int64_t at = c + i * VF_LEN, rest = cols - at;
-                const char *p = row_at(rows, j) + at * row_element(dtype);
+                const char *p = row_at(rows, j) + at * attn_element_size(dtype);
                 if (rest > 0)
                     total[i] =
                         vf_add(total[i], rest < VF_LEN ? row_load_tail(dtype, p, (int)rest) : row_load(dtype, p));

@@ -9,21 +9,28 @@
 
 #include "kernels/rows.h"
 
-/** One block of read_rows: n <= VF_LEN rows from column c on, cols <= VF_LEN of them; missing rows become 0. */
-ATTN_INLINE void transpose_block(const attn_dtype dtype, float *dst, ptrdiff_t pitch, const char *const *rows,
-                                 int64_t c, int n, int cols, vf factor)
+/** So few rows take a fraction of the shuffles, and are what a short sequence has. */
+#define FEW_ROWS (VF_LEN < 4 ? VF_LEN : 4)
+
+/** One block of read_rows: n rows of most, of VF_LEN or 4, from column c on, cols <= VF_LEN of them; the others are 0.
+ */
+ATTN_INLINE void transpose_block(const attn_dtype dtype, const int most, float *dst, ptrdiff_t pitch,
+                                 const char *const *rows, int64_t c, int n, int cols, vf factor)
 {
-    const ptrdiff_t at = c * row_element(dtype);
+    const ptrdiff_t at = c * attn_element_size(dtype);
     vf a[VF_LEN];
-    if (n == VF_LEN && cols == VF_LEN) {
+    if (cols == VF_LEN) {
         ATTN_UNROLL
-        for (int i = 0; i < VF_LEN; i++)
-            a[i] = row_load(dtype, rows[i] + at);
+        for (int i = 0; i < most; i++)
+            a[i] = i < n ? row_load(dtype, rows[i] + at) : vf_zero();
     } else {
-        for (int i = 0; i < VF_LEN; i++)
+        for (int i = 0; i < most; i++)
             a[i] = i < n ? row_load_tail(dtype, rows[i] + at, cols) : vf_zero();
     }
-    vf_transpose(a);
+    if (most < VF_LEN)
+        vf_transpose_from4(a);
+    else
+        vf_transpose(a);
     if (cols == VF_LEN) {
         ATTN_UNROLL
         for (int i = 0; i < VF_LEN; i++)
@@ -40,8 +47,13 @@ ATTN_INLINE void read_rows_body(const attn_dtype dtype, float *dst, ptrdiff_t pi
     const vf f = vf_set1(factor);
     for (int r = 0; r < width; r += VF_LEN) {
         const int nr = n - r < VF_LEN ? (n > r ? n - r : 0) : VF_LEN;
-        for (int64_t c = 0; c < cols; c += VF_LEN)
-            transpose_block(dtype, dst + r, pitch, rows + r, c, nr, cols - c < VF_LEN ? (int)(cols - c) : VF_LEN, f);
+        for (int64_t c = 0; c < cols; c += VF_LEN) {
+            const int nc = cols - c < VF_LEN ? (int)(cols - c) : VF_LEN;
+            if (nr <= FEW_ROWS)
+                transpose_block(dtype, FEW_ROWS, dst + r, pitch, rows + r, c, nr, nc, f);
+            else
+                transpose_block(dtype, VF_LEN, dst + r, pitch, rows + r, c, nr, nc, f);
+        }
     }
 }
 
@@ -49,6 +61,34 @@ static void read_rows(float *dst, ptrdiff_t pitch, int width, const char *const 
                       int64_t cols, float factor)
 {
     ATTN_BY_DTYPE(dtype, read_rows_body, dst, pitch, width, rows, n, cols, factor);
+}
+
+/** One block of write_rows: n rows of most, of VF_LEN or 4, cols <= VF_LEN columns from column c on. */
+ATTN_INLINE void write_block(const attn_dtype dtype, const int most, char *const *rows, const float *src, int width,
+                             int64_t c, int n, int cols, vf factor)
+{
+    const ptrdiff_t at = c * attn_element_size(dtype);
+    vf a[VF_LEN];
+    if (n == most && cols == VF_LEN) {
+        ATTN_UNROLL
+        for (int i = 0; i < VF_LEN; i++)
+            a[i] = vf_fma(vf_load(src + (c + i) * width), factor, vf_zero());
+    } else {
+        for (int i = 0; i < VF_LEN; i++)
+            a[i] = i < cols ? vf_fma(vf_load(src + (c + i) * width), factor, vf_zero()) : vf_zero();
+    }
+    if (most < VF_LEN)
+        vf_transpose_to4(a);
+    else
+        vf_transpose(a);
+    if (n == most && cols == VF_LEN) {
+        ATTN_UNROLL
+        for (int i = 0; i < most; i++)
+            row_store(dtype, rows[i] + at, a[i]);
+    } else {
+        for (int i = 0; i < n; i++)
+            row_store_tail(dtype, rows[i] + at, a[i], cols);
+    }
 }
 
 ATTN_INLINE void write_rows_body(const attn_dtype dtype, char *const *rows, const float *src, int width, int n,
@@ -59,23 +99,10 @@ ATTN_INLINE void write_rows_body(const attn_dtype dtype, char *const *rows, cons
         const vf f = vf_load(factor + r);
         for (int64_t c = 0; c < cols; c += VF_LEN) {
             const int nc = cols - c < VF_LEN ? (int)(cols - c) : VF_LEN;
-            const ptrdiff_t at = c * row_element(dtype);
-            vf a[VF_LEN];
-            if (nr == VF_LEN && nc == VF_LEN) {
-                ATTN_UNROLL
-                for (int i = 0; i < VF_LEN; i++)
-                    a[i] = vf_fma(vf_load(src + (c + i) * width + r), f, vf_zero());
-                vf_transpose(a);
-                ATTN_UNROLL
-                for (int i = 0; i < VF_LEN; i++)
-                    row_store(dtype, rows[r + i] + at, a[i]);
-            } else {
-                for (int i = 0; i < VF_LEN; i++)
-                    a[i] = i < nc ? vf_fma(vf_load(src + (c + i) * width + r), f, vf_zero()) : vf_zero();
-                vf_transpose(a);
-                for (int i = 0; i < nr; i++)
-                    row_store_tail(dtype, rows[r + i] + at, a[i], nc);
-            }
+            if (nr <= FEW_ROWS)
+                write_block(dtype, FEW_ROWS, rows + r, src + r, width, c, nr, nc, f);
+            else
+                write_block(dtype, VF_LEN, rows + r, src + r, width, c, nr, nc, f);
         }
     }
 }

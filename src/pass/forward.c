@@ -115,7 +115,7 @@ void attn_begin_pass(struct pass *pass, const struct attn_work *work)
 /** Asks for rows of width elements that will be read (or, with write, written) soon; L2 has room for them. */
 static void prefetch(const struct attn_rows *rows, int64_t first, int64_t end, int64_t width, const int write)
 {
-    const ptrdiff_t bytes = width * (ptrdiff_t)attn_dtype_size(rows->dtype);
+    const ptrdiff_t bytes = width * attn_element_size(rows->dtype);
     for (int64_t r = first; r < end; r++) {
         for (ptrdiff_t c = 0; c < bytes; c += ATTN_ALIGN) {
             if (write)
@@ -279,7 +279,7 @@ static void write_out(const struct pass *pass, const struct strip *strip, const 
         pass->vectors->write_rows(rows, work->out.dtype, strip->o, strip->width, strip->rows, work->dv, factor);
     } else {
         for (int r = 0; r < strip->rows; r++)
-            memset(rows[r], 0, (size_t)work->dv * attn_dtype_size(work->out.dtype));
+            memset(rows[r], 0, (size_t)(work->dv * attn_element_size(work->out.dtype)));
     }
 }
 

@@ -124,7 +124,7 @@ static void stage_bias(const struct pass *pass, float *bias, const struct strip 
                        int n)
 {
     const int width = strip->width, rows = strip->rows;
-    const ptrdiff_t size = (ptrdiff_t)attn_dtype_size(mask->dtype);
+    const ptrdiff_t size = attn_element_size(mask->dtype);
     if (mask->query_stride != 0 && mask->key_stride == 1 && !strip->gathered) {
         const struct attn_rows src = {mask->data, mask->query_stride * size, mask->dtype};
         char *pointers[ATTN_MAX_STRIP];
@@ -185,7 +185,7 @@ static int has_distance_bias(const struct attn_work *work)
 static void stage_distance_bias(const struct attn_work *work, int64_t first, int n, float *row)
 {
     const struct attn_distance_bias *bias = &work->distance_bias;
-    const double slope = -(double)bias->slope * 1.4426950408889634;
+    const double slope = -(double)bias->slope * ATTN_LOG2E_DOUBLE;
     for (int t = 0; t < n; t++) {
         const int64_t distance = first + t;
         row[t] = bias->slope != 0.0f ? (float)(slope * (double)(distance < 0 ? -distance : distance)) : 0.0f;
@@ -259,8 +259,8 @@ static enum attn_mask_kind stage_floats(const struct pass *pass, const struct st
     const struct attn_work *work = pass->work;
     if (work->bias.data) {
         struct attn_grid grid = work->bias;
-        grid.data = (char *)grid.data + (strip->first * grid.query_stride + first * grid.key_stride) *
-                                            (ptrdiff_t)attn_dtype_size(grid.dtype);
+        grid.data = (char *)grid.data +
+                    (strip->first * grid.query_stride + first * grid.key_stride) * attn_element_size(grid.dtype);
         stage_bias(pass, pass->scratch.bias, strip, &grid, n);
     }
     const int sees = pass->vectors->join_bias(strip->nv, n, pass->scratch.bias, work->bias.data != NULL, distances,

@@ -187,6 +187,30 @@ static void transpose(const struct call *c)
         out[j * c->set->lanes + i] = in[i * c->set->lanes + j];
 }
 
+/** Of four rows, the others 0. */
+static void transpose_from4(const struct call *c)
+{
+    const uint32_t *in = c->in[0];
+    uint32_t *out = c->out[0];
+    for
+        LANES(i)
+        for
+            LANES(j)
+        out[j * c->set->lanes + i] = i < 4 ? in[i * c->set->lanes + j] : 0;
+}
+
+/** To four rows, the others 0. */
+static void transpose_to4(const struct call *c)
+{
+    const uint32_t *in = c->in[0];
+    uint32_t *out = c->out[0];
+    for
+        LANES(i)
+        for
+            LANES(j)
+        out[j * c->set->lanes + i] = j < 4 ? in[i * c->set->lanes + j] : 0;
+}
+
 static void multiply_wide(const struct call *c)
 {
     const uint32_t *a = c->in[0], *b = c->in[1];
@@ -451,6 +475,8 @@ static const struct row rows[] = {
     {"vf_deinterleave", 0, OPERATION(.in = {VECTORS_2(F32)}, .out = {VECTORS_2(F32)}, .reference = deinterleave)},
     {"vf_interleave", 0, OPERATION(.in = {VECTORS_2(F32)}, .out = {VECTORS_2(F32)}, .reference = interleave)},
     {"vf_transpose", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose)},
+    {"vf_transpose_from4", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose_from4)},
+    {"vf_transpose_to4", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose_to4)},
 
     {"vf_exp2", 0, WITHIN(WITHIN_ULP, EXP2_SLEEF_MAX_ULP, F32_NOT_ABOVE_0, exact_exp2)},
     {"vf_exp2_bf16", HAS_PAIRS,

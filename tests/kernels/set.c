@@ -75,6 +75,12 @@ RUN(vf_deinterleave, vf even, odd; vf_deinterleave(A, B, &even, &odd); PUT(even)
 RUN(vf_interleave, vf a, b; vf_interleave(A, B, &a, &b); PUT(a); vf_store(c->out[1], b))
 RUN(vf_transpose, vf a[VF_LEN]; for (int i = 0; i < VF_LEN; i++) a[i] = vf_load((const float *)c->in[0] + i * VF_LEN);
     vf_transpose(a); for (int i = 0; i < VF_LEN; i++) vf_store((float *)c->out[0] + i * VF_LEN, a[i]))
+RUN(vf_transpose_from4, vf a[VF_LEN];
+    for (int i = 0; i < VF_LEN && i < 4; i++) a[i] = vf_load((const float *)c->in[0] + i * VF_LEN);
+    vf_transpose_from4(a); for (int i = 0; i < VF_LEN; i++) vf_store((float *)c->out[0] + i * VF_LEN, a[i]))
+RUN(vf_transpose_to4, vf a[VF_LEN];
+    for (int i = 0; i < VF_LEN; i++) a[i] = vf_load((const float *)c->in[0] + i * VF_LEN); vf_transpose_to4(a);
+    for (int i = 0; i < VF_LEN; i++) vf_store((float *)c->out[0] + i * VF_LEN, i < 4 ? a[i] : vf_zero()))
 
 RUN(vu_set1, PUTU(vu_set1(*(const uint32_t *)c->in[0])))
 RUN(vu_iota, PUTU(vu_iota()))
@@ -148,24 +154,77 @@ RUN(vm_first, PUTM(_mm256_castsi256_ps(vm_first(c->n))))
     }
 
 static const struct set_operation operations[] = {
-    ROW(vf_zero),       ROW(vf_set1),       ROW(vf_iota),       ROW(vf_load),      ROW(vf_store),
-    ROW(vf_load_tail),  ROW(vf_store_tail), ROW(vf_load_bf16),  ROW(vf_load_f16),  ROW(vf_store_bf16),
-    ROW(vf_store_f16),  ROW(vf_add),        ROW(vf_sub),        ROW(vf_mul),       ROW(vf_div),
-    ROW(vf_fma),        ROW(vf_max),        ROW(vf_gt),         ROW(vf_ge),        ROW(vf_eq),
-    ROW(vf_select),     ROW(vm_from_bytes), ROW(vm_any),        ROW(vf_exp2),      ROW(vf_exp),
-    ROW(vf_log),        ROW(vf_erf),        ROW(vf_tanh),       ROW(vf_tanh_fast), ROW(vf_deinterleave),
-    ROW(vf_interleave), ROW(vf_transpose),  ROW(vu_set1),       ROW(vu_iota),      ROW(vu_load),
-    ROW(vu_store),      ROW(vu_add),        ROW(vu_and),        ROW(vu_or),        ROW(vu_xor),
-    ROW(vu_xor3),       ROW(vu_at_least),   ROW(vu_mul_wide),   ROW(vw_load),      ROW(vw_load_tail),
-    ROW(vw_set1),       ROW(vf_dot),        ROW(vq_load),       ROW(vq_set1),      ROW(vs_zero),
+    ROW(vf_zero),
+    ROW(vf_set1),
+    ROW(vf_iota),
+    ROW(vf_load),
+    ROW(vf_store),
+    ROW(vf_load_tail),
+    ROW(vf_store_tail),
+    ROW(vf_load_bf16),
+    ROW(vf_load_f16),
+    ROW(vf_store_bf16),
+    ROW(vf_store_f16),
+    ROW(vf_add),
+    ROW(vf_sub),
+    ROW(vf_mul),
+    ROW(vf_div),
+    ROW(vf_fma),
+    ROW(vf_max),
+    ROW(vf_gt),
+    ROW(vf_ge),
+    ROW(vf_eq),
+    ROW(vf_select),
+    ROW(vm_from_bytes),
+    ROW(vm_any),
+    ROW(vf_exp2),
+    ROW(vf_exp),
+    ROW(vf_log),
+    ROW(vf_erf),
+    ROW(vf_tanh),
+    ROW(vf_tanh_fast),
+    ROW(vf_deinterleave),
+    ROW(vf_interleave),
+    ROW(vf_transpose),
+    ROW(vf_transpose_from4),
+    ROW(vf_transpose_to4),
+    ROW(vu_set1),
+    ROW(vu_iota),
+    ROW(vu_load),
+    ROW(vu_store),
+    ROW(vu_add),
+    ROW(vu_and),
+    ROW(vu_or),
+    ROW(vu_xor),
+    ROW(vu_xor3),
+    ROW(vu_at_least),
+    ROW(vu_mul_wide),
+    ROW(vw_load),
+    ROW(vw_load_tail),
+    ROW(vw_set1),
+    ROW(vf_dot),
+    ROW(vq_load),
+    ROW(vq_set1),
+    ROW(vs_zero),
     ROW(vs_dot),
 #if VF_PACK == 2
-    ROW(vw_store),      ROW(vw_pair),       ROW(vw_interleave), ROW(vw_first),     ROW(vw_second),
-    ROW(vw_ones),       ROW(vw_negate),     ROW(vf_exp2_bf16),
+    ROW(vw_store),
+    ROW(vw_pair),
+    ROW(vw_interleave),
+    ROW(vw_first),
+    ROW(vw_second),
+    ROW(vw_ones),
+    ROW(vw_negate),
+    ROW(vf_exp2_bf16),
 #endif
 #if VS_PACK == 4
-    ROW(vs_set1),       ROW(vs_add),        ROW(vs_sum),        ROW(vs_float),     ROW(vs_quantize),
-    ROW(vf_max_across), ROW(vf_abs),
+    ROW(vs_set1),
+    ROW(vs_add),
+    ROW(vs_sum),
+    ROW(vs_float),
+    ROW(vs_quantize),
+    ROW(vf_max_across),
+    ROW(vf_abs),
 #endif
 #if VF_LEN > 4
     ROW(vm_first),

@@ -340,6 +340,67 @@ static int scores_and_called_back(struct rng *rng, const char *isa)
     return holds;
 }
 
+enum { SINGLE_MOST = 40000 }; /* elements of a tensor of single_tiles() */
+
+/** A tensor with gaps, of one of two layouts. */
+static attn_tensor tensor_in(float *memory, int64_t batch, int64_t heads, int64_t tokens, int64_t channels, int bthd)
+{
+    attn_tensor t = attn_bhtd(memory, batch, heads, tokens, channels);
+    t.stride[bthd ? 1 : 2] = channels + 3;
+    t.stride[bthd ? 2 : 1] = t.stride[bthd ? 1 : 2] * (bthd ? heads : tokens) + 5;
+    t.stride[0] = t.stride[bthd ? 2 : 1] * (bthd ? tokens : heads);
+    return t;
+}
+
+/**
+ * A call with nothing to it but causality, whose heads are one tile each, does not walk over blocks. A window that
+ * hides nothing makes it walk.
+ */
+static int single_tiles(struct rng *rng, const char *isa)
+{
+    const int64_t batch = rng_range(rng, 1, 2), kv_heads = rng_range(rng, 1, 3),
+                  heads = kv_heads * rng_range(rng, 1, 3);
+    const int64_t tq = RNG_PICK(rng, 1, 2, 3, 4, 5, 8, 15, 16, 17, 33, 48, 49), dk = RNG_PICK(rng, 1, 3, 8, 16, 31, 33);
+    const int64_t tk = RNG_PICK(rng, 1, 2, 4, 7, 16, 48, 49, 127, 128, 129), dv = RNG_PICK(rng, 1, 4, 7, 16, 37);
+    const int64_t shapes[4][3] = {{heads, tq, dk}, {kv_heads, tk, dk}, {kv_heads, tk, dv}, {heads, tq, dv}};
+    const attn_window window = {.left = ATTN_UNLIMITED, .right = ATTN_UNLIMITED};
+    float *memory[5], *lse = must_allocate(2 * batch * heads * tq, sizeof *lse);
+    attn_tensor t[5],
+        lses[2] = {attn_bhtd(lse, batch, heads, tq, 1), attn_bhtd(lse + batch * heads * tq, batch, heads, tq, 1)};
+    for (int i = 0; i < 5; i++) { /* the last one: out of the other way */
+        const int64_t *shape = shapes[i < 4 ? i : 3];
+        memory[i] = must_allocate(SINGLE_MOST, sizeof *memory[i]);
+        t[i] = tensor_in(memory[i], batch, shape[0], shape[1], shape[2], rng_percent(rng, 50));
+        if (i < 3)
+            rng_fill_normal(rng, memory[i], batch * t[i].stride[0]);
+        else
+            memset(memory[i], 0x55, SINGLE_MOST * sizeof *memory[i]); /* the gaps are compared, too */
+    }
+    t[4] = t[3], t[4].data = memory[4];
+    if (rng_percent(rng, 30)) /* what is not finite meets nobody who does not see it */
+        memory[rng_range(rng, 1, 2)][rng_range(rng, 0, 200)] = (float)(rng_percent(rng, 50) ? INFINITY : NAN);
+    attn_params params = attn_params_default();
+    params.isa = isa;
+    params.causal = (attn_causal)RNG_PICK(rng, ATTN_CAUSAL_NONE, ATTN_CAUSAL_TOP_LEFT, ATTN_CAUSAL_BOTTOM_RIGHT);
+    params.scale = rng_percent(rng, 30) ? 3.5f : 0.0f;
+    params.num_threads = (int)rng_range(rng, 1, 3);
+    const int wants_lse = rng_percent(rng, 50);
+    params.lse = wants_lse ? &lses[0] : NULL;
+    must_succeed(attn_forward(&t[0], &t[1], &t[2], &t[3], &params), "attn_forward");
+    params.lse = wants_lse ? &lses[1] : NULL;
+    params.window = &window;
+    must_succeed(attn_forward(&t[0], &t[1], &t[2], &t[4], &params), "attn_forward with a window");
+    const int holds = memcmp(memory[3], memory[4], SINGLE_MOST * sizeof *memory[3]) == 0 &&
+                      (!wants_lse || memcmp(lse, lse + batch * heads * tq, (size_t)(batch * heads * tq) * 4) == 0);
+    if (!holds)
+        printf("  B=%d H=%d/%d Tq=%d Tk=%d dk=%d dv=%d causal=%d: a single tile has other bits\n", (int)batch,
+               (int)heads, (int)kv_heads, (int)tq, (int)tk, (int)dk, (int)dv, (int)params.causal);
+    for (int i = 0; i < 5; i++)
+        free(memory[i]);
+    free(lse);
+    return holds;
+}
+
 int main(int argc, char **argv)
 {
     static const struct property properties[] = {
@@ -350,6 +411,7 @@ int main(int argc, char **argv)
         {"chunked prefill", chunks},
         {"decode is the last causal row", decode},
         {"scores and a callback of weights", scores_and_called_back},
+        {"heads of a single tile", single_tiles},
     };
     return properties_run(argc, argv, "test_invariance", properties, sizeof properties / sizeof *properties);
 }

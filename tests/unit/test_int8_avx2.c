@@ -238,11 +238,12 @@ static void run(const struct attn_kernels *kernels)
     if (attn_check(&problem, &q, &k, &v, &out, &params, CHECK_ALL) != ATTN_OK)
         fail_msg("%s", attn_last_error());
     const struct attn_geometry geometry = attn_geometry_of(&problem, kernels, 1);
+    const struct attn_run run = {.problem = &problem, .geometry = &geometry};
     void *scratch = aligned_alloc(ATTN_ALIGN, geometry.scratch_size);
     assert_non_null(scratch);
     memset(&got, 0x55, sizeof got);
     for (int64_t task = 0; task < geometry.tasks; task++)
-        attn_run_task(&problem, &geometry, task, scratch);
+        attn_run_task(&run, task, scratch);
     free(scratch);
 }
 

@@ -361,6 +361,42 @@ static void test_other_data(void **state)
     attn_plan_destroy(plan);
 }
 
+/** What a plan knows of lengths and offsets is whether they are given: with none, a call may be cut another way. */
+static void test_lengths_come_and_go(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"query_offset", "kv_len", "kv_start"};
+    float memory[4][4 * 8];
+    for (int i = 0; i < 4 * 8; i++)
+        memory[0][i] = memory[1][i] = memory[2][i] = (float)i;
+    const attn_tensor q = attn_bhtd(memory[0], 1, 1, 4, 8), k = attn_bhtd(memory[1], 1, 1, 4, 8),
+                      v = attn_bhtd(memory[2], 1, 1, 4, 8), out = attn_bhtd(memory[3], 1, 1, 4, 8);
+    const int64_t number = 3;
+    for (int which = 0; which < 3; which++) {
+        for (int planned = 0; planned < 2; planned++) {
+            attn_params with = attn_params_default(), without = attn_params_default();
+            const int64_t **const fields[] = {&with.query_offset, &with.kv_len, &with.kv_start};
+            *fields[which] = &number;
+            attn_plan *plan;
+            assert_int_equal(attn_plan_create(&plan, &q, &k, &v, &out, planned ? &with : &without), ATTN_OK);
+            const size_t size = attn_plan_workspace_size(plan);
+            void *workspace = malloc(size);
+            assert_non_null(workspace);
+            memset(memory[3], 0x55, sizeof memory[3]);
+            assert_int_equal(attn_plan_run(plan, &q, &k, &v, &out, planned ? &without : &with, workspace, size),
+                             ATTN_INVALID_ARGUMENT);
+            if (!strstr(attn_last_error(), names[which]))
+                fail_msg("expected %s in \"%s\"", names[which], attn_last_error());
+            for (size_t i = 0; i < sizeof memory[3]; i++)
+                assert_int_equal(((unsigned char *)memory[3])[i], 0x55);
+            assert_int_equal(attn_plan_run(plan, &q, &k, &v, &out, planned ? &with : &without, workspace, size),
+                             ATTN_OK);
+            free(workspace);
+            attn_plan_destroy(plan);
+        }
+    }
+}
+
 struct thread {
     pthread_t id;
     const attn_plan *plan;
@@ -462,13 +498,13 @@ static void test_shares_of_a_pool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_describe),         cmocka_unit_test(test_kernel_follows_type),
-        cmocka_unit_test(test_small_workspace),  cmocka_unit_test(test_share_arguments),
-        cmocka_unit_test(test_other_options),    cmocka_unit_test(test_other_types),
-        cmocka_unit_test(test_other_data),       cmocka_unit_test(test_concurrent_runs),
-        cmocka_unit_test(test_shares_of_a_pool), cmocka_unit_test(test_no_plan),
-        cmocka_unit_test(test_one_check),        cmocka_unit_test(test_most_threads),
-        cmocka_unit_test(test_phases),
+        cmocka_unit_test(test_describe),        cmocka_unit_test(test_kernel_follows_type),
+        cmocka_unit_test(test_small_workspace), cmocka_unit_test(test_share_arguments),
+        cmocka_unit_test(test_other_options),   cmocka_unit_test(test_other_types),
+        cmocka_unit_test(test_other_data),      cmocka_unit_test(test_lengths_come_and_go),
+        cmocka_unit_test(test_concurrent_runs), cmocka_unit_test(test_shares_of_a_pool),
+        cmocka_unit_test(test_no_plan),         cmocka_unit_test(test_one_check),
+        cmocka_unit_test(test_most_threads),    cmocka_unit_test(test_phases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

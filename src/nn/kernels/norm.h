@@ -53,7 +53,7 @@ static float row_squares(const float *x, int64_t n, float shift)
 /** Elements c.. of a vector of weights, n of them or VF_LEN if that is less. */
 static inline vf weights_at(const struct nn_vector *w, int64_t c, int n)
 {
-    const char *p = (const char *)w->data + c * row_element(w->dtype);
+    const char *p = (const char *)w->data + c * attn_element_size(w->dtype);
     return n < VF_LEN ? row_load_tail(w->dtype, p, n) : row_load(w->dtype, p);
 }
 
