@@ -209,7 +209,9 @@ ATTN_API attn_status attn_forward_in(const attn_tensor *q, const attn_tensor *k,
 
 /* ------------------------------------------------------------------- plans -- */
 
-/** An immutable choice of kernel, tiles and schedule for one shape and set of options. @since 0.1 */
+/** A choice of kernel, tiles and schedule for one shape and set of options; it does not change while it runs. @since
+ * 0.1
+ */
 typedef struct attn_plan attn_plan;
 
 /**
@@ -220,6 +222,21 @@ typedef struct attn_plan attn_plan;
  */
 ATTN_API attn_status attn_plan_create(attn_plan **plan, const attn_tensor *q, const attn_tensor *k,
                                       const attn_tensor *v, const attn_tensor *out, const attn_params *params);
+
+/**
+ * Promises that the arrays that params point to (lengths, offsets, lists of
+ * keys, labels, tables, slopes; not tensors) will hold in every run of the plan
+ * what they hold now, in the same place or in another. They are checked here,
+ * and runs check no more than where they lie. What every run would derive from
+ * them is derived now and kept: with segments, the ranges of labels of blocks of
+ * keys. So a run may have fewer phases and take less workspace afterwards. What
+ * a run with other contents does is undefined.
+ *
+ * Called once, by one thread, before any run. Of tensors in params, shapes alone
+ * are looked at. On an error the plan is as it was.
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_plan_keep(attn_plan *plan, const attn_params *params);
 
 /** Frees a plan; NULL is allowed. @since 0.1 */
 ATTN_API void attn_plan_destroy(attn_plan *plan);

@@ -35,7 +35,7 @@ static attn_status check_operands(const struct attn_problem *p, enum check_depth
         CHECK(attn_check_tensor(names[i], tensors[i], depth));
         CHECK(attn_check_float(names[i], tensors[i]->dtype));
         CHECK(check_head_size(names[i], tensors[i]));
-        if (depth == CHECK_ALL)
+        if (depth & CHECK_TENSORS)
             CHECK(attn_check_contiguous(names[i], tensors[i]));
     }
     CHECK(attn_check_axis("k", &p->k, 0, p->q.shape[0], "the batch of q"));
@@ -52,7 +52,7 @@ static attn_status check_operands(const struct attn_problem *p, enum check_depth
         return attn_fail(ATTN_SHAPE_MISMATCH,
                          "q.shape[1] is %" PRId64 "; expected a multiple of the %" PRId64 " heads of k", heads,
                          kv_heads);
-    return depth == CHECK_ALL ? attn_check_distinct("out", &p->out) : ATTN_OK;
+    return depth & CHECK_TENSORS ? attn_check_distinct("out", &p->out) : ATTN_OK;
 }
 
 /** Options that have a place in attn_params but no kernel yet. */

@@ -51,7 +51,7 @@ static attn_status check_window(const struct attn_problem *problem, enum check_d
     if (window->num_global && !window->global)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.window->global is NULL; expected %" PRId64 " positions",
                          window->num_global);
-    return depth == CHECK_ALL ? check_global_tokens(window, tk) : ATTN_OK;
+    return depth & CHECK_ARRAYS ? check_global_tokens(window, tk) : ATTN_OK;
 }
 
 /** Queries of the longest sequence; before the arrays are looked at, of the longest there can be. */
@@ -83,7 +83,7 @@ static attn_status check_block_shape(const struct attn_problem *problem, enum ch
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.block_mask->rows is %" PRId64 "; expected 0 or more",
                          blocks->rows);
     CHECK(attn_check_count("params.block_mask->offsets", sizeof(int64_t), blocks->heads, blocks->rows, 1));
-    const int exact = !problem->params.ragged || depth == CHECK_ALL;
+    const int exact = !problem->params.ragged || depth != CHECK_SHAPES;
     const int64_t longest = longest_sequence(problem, depth), rows = divide_up(longest, blocks->size);
     if (exact ? blocks->rows != rows : blocks->rows > rows)
         return attn_fail(ATTN_SHAPE_MISMATCH,
@@ -139,7 +139,7 @@ static attn_status check_block_mask(const struct attn_problem *problem, enum che
     if (!blocks->offsets)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.block_mask->offsets is NULL; expected %" PRId64 " offsets",
                          rows + 1);
-    if (depth == CHECK_SHAPES)
+    if (!(depth & CHECK_ARRAYS))
         return ATTN_OK;
     CHECK(check_block_offsets(blocks, rows, columns));
     for (int64_t n = 0; n < rows; n++)
@@ -185,7 +185,7 @@ static attn_status check_tree(const struct attn_problem *problem, enum check_dep
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "params.tree->tokens is %" PRId64 "; expected 1 to %" PRId64 ", the tokens of k", tree->tokens,
                          tk);
-    for (int64_t s = 0; depth == CHECK_ALL && !alike && s < problem->num_sequences; s++) {
+    for (int64_t s = 0; (depth & CHECK_ARRAYS) && !alike && s < problem->num_sequences; s++) {
         const struct attn_sequence sequence = attn_sequence_of(problem, s);
         if (sequence.queries > 0 && tree->tokens > sequence.end - sequence.begin)
             return attn_fail(ATTN_INVALID_ARGUMENT,

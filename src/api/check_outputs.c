@@ -26,7 +26,7 @@ static attn_status check_output(const char *name, const attn_tensor *t, struct a
     CHECK(attn_check_axis(name, t, 1, problem->q.shape[1], "the heads of q"));
     CHECK(attn_check_axis(name, t, 2, tokens.length, tokens.meaning));
     CHECK(attn_check_axis(name, t, 3, channels.length, channels.meaning));
-    return depth == CHECK_ALL ? attn_check_distinct(name, t) : ATTN_OK;
+    return depth & CHECK_TENSORS ? attn_check_distinct(name, t) : ATTN_OK;
 }
 
 static attn_status check_weight_rows(const struct attn_problem *problem, enum check_depth depth)
@@ -42,7 +42,7 @@ static attn_status check_weight_rows(const struct attn_problem *problem, enum ch
     if (!p->weight_rows && p->num_weight_rows)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_weight_rows is %" PRId64 " but params.weight_rows is NULL",
                          p->num_weight_rows);
-    for (int64_t i = 0; depth == CHECK_ALL && i < p->num_weight_rows; i++)
+    for (int64_t i = 0; (depth & CHECK_ARRAYS) && i < p->num_weight_rows; i++)
         if (p->weight_rows[i] < 0 || p->weight_rows[i] >= tq)
             return attn_fail(ATTN_INVALID_ARGUMENT,
                              "params.weight_rows[%" PRId64 "] is %" PRId64 "; expected a query from 0 to %" PRId64, i,
@@ -224,5 +224,5 @@ attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth de
         problem->scores = *p->scores;
         CHECK(check_output("params.scores", p->scores, p->weight_rows ? chosen : queries, keys, problem, depth));
     }
-    return depth == CHECK_ALL ? check_apart(problem) : ATTN_OK;
+    return depth & CHECK_TENSORS ? check_apart(problem) : ATTN_OK;
 }

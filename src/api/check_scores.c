@@ -39,14 +39,14 @@ static attn_status check_heads(const char *name, const float *numbers, const str
     if (!numbers)
         return ATTN_OK;
     CHECK(attn_check_count(name, sizeof(float), problem->q.shape[1], 1, 1));
-    return depth == CHECK_ALL ? check_numbers(name, numbers, problem->q.shape[1], admitted) : ATTN_OK;
+    return depth & CHECK_ARRAYS ? check_numbers(name, numbers, problem->q.shape[1], admitted) : ATTN_OK;
 }
 
 /** That the scale of every head fits a float, with room for the factor log2 e. */
 static attn_status check_scales(const struct attn_problem *problem, enum check_depth depth)
 {
     const float *factors = problem->params.head_scale;
-    for (int64_t h = 0; factors && depth == CHECK_ALL && h < problem->q.shape[1]; h++)
+    for (int64_t h = 0; factors && (depth & CHECK_ARRAYS) && h < problem->q.shape[1]; h++)
         if (!isfinite(problem->scale * factors[h] * 2.0f))
             return attn_fail(ATTN_INVALID_ARGUMENT,
                              "params.head_scale[%" PRId64
@@ -100,7 +100,7 @@ static attn_status check_relative_bias(const struct attn_problem *problem, enum 
     if (!bias->table && heads > 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected %" PRId64 " x %" PRId64 " numbers", name, heads,
                          bias->buckets);
-    return depth == CHECK_ALL ? check_numbers(name, bias->table, heads * bias->buckets, FINITE_OR_HIDING) : ATTN_OK;
+    return depth & CHECK_ARRAYS ? check_numbers(name, bias->table, heads * bias->buckets, FINITE_OR_HIDING) : ATTN_OK;
 }
 
 /** What a table of rows must be besides its shape. */
@@ -108,7 +108,7 @@ static attn_status check_table(const char *name, const attn_tensor *t, enum chec
 {
     CHECK(attn_check_tensor(name, t, depth));
     CHECK(attn_check_f32(name, t->dtype));
-    return depth == CHECK_ALL ? attn_check_contiguous(name, t) : ATTN_OK;
+    return depth & CHECK_TENSORS ? attn_check_contiguous(name, t) : ATTN_OK;
 }
 
 static attn_status check_relative_rows(const char *name, const attn_tensor *t, const struct attn_problem *problem,

@@ -38,7 +38,7 @@ static attn_status check_ragged(const struct attn_problem *problem, enum check_d
         if (!arrays[i])
             return attn_fail(ATTN_INVALID_ARGUMENT, "params.ragged->%s is NULL; expected %" PRId64 " offsets", names[i],
                              ragged->num_sequences + 1);
-    if (depth == CHECK_SHAPES)
+    if (!(depth & CHECK_ARRAYS))
         return ATTN_OK;
     CHECK(check_offsets(names[0], arrays[0], ragged->num_sequences, problem->q.shape[2]));
     return check_offsets(names[1], arrays[1], ragged->num_sequences, problem->k.shape[2]);
@@ -54,7 +54,7 @@ static attn_status check_causality(const struct attn_problem *problem, enum chec
     if (p->prefix_len && p->causal == ATTN_CAUSAL_NONE)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.prefix_len is set; expected NULL when causal is "
                                                 "ATTN_CAUSAL_NONE, which hides nothing that a prefix could show");
-    if (depth == CHECK_ALL && !p->query_offset && p->causal == ATTN_CAUSAL_OFFSET && problem->num_sequences > 0)
+    if (depth != CHECK_SHAPES && !p->query_offset && p->causal == ATTN_CAUSAL_OFFSET && problem->num_sequences > 0)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "params.query_offset is NULL; expected %" PRId64 " offsets for ATTN_CAUSAL_OFFSET",
                          problem->num_sequences);
@@ -90,7 +90,7 @@ attn_status attn_check_sequences(struct attn_problem *problem, enum check_depth 
     }
     CHECK(check_causality(problem, depth));
     const int given = p->kv_len || p->kv_start || p->prefix_len; /* else every length is right */
-    for (int64_t s = 0; depth == CHECK_ALL && given && s < problem->num_sequences; s++)
+    for (int64_t s = 0; (depth & CHECK_ARRAYS) && given && s < problem->num_sequences; s++)
         CHECK(check_lengths(problem, s));
     return ATTN_OK;
 }

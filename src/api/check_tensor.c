@@ -78,7 +78,7 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *t, enum check
     const int small = is_small(t);
     if (!small)
         CHECK(check_sizes(name, t));
-    if (depth == CHECK_SHAPES || attn_is_empty(t))
+    if (!(depth & CHECK_TENSORS) || attn_is_empty(t))
         return ATTN_OK;
     if (!small)
         CHECK(check_strides(name, t));

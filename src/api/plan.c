@@ -21,8 +21,10 @@
 #include <time.h>
 
 struct attn_plan {
-    struct attn_call call;       /**< shapes, options and geometry; its pointers are only compared with NULL */
-    struct attn_planned planned; /**< what is needed of the structs behind them */
+    struct attn_call call;           /**< shapes, options and geometry; its pointers are only compared with NULL */
+    struct attn_planned planned;     /**< what is needed of the structs behind them */
+    int keeps;                       /**< arrays have been looked at, and stay */
+    struct attn_label_range *labels; /**< what has been derived from them; NULL: nothing */
 };
 
 static struct attn_kernels choose_kernels(const struct attn_problem *problem)
@@ -200,13 +202,49 @@ attn_status attn_plan_create(attn_plan **plan, const attn_tensor *q, const attn_
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a plan of %zu bytes", sizeof *made);
     made->call.problem = problem;
     made->planned = attn_planned_of(&problem);
+    made->keeps = 0;
+    made->labels = NULL;
     cut(&made->call, attn_threads_asked(problem.params.executor, problem.params.num_threads));
     *plan = made;
     return ATTN_OK;
 }
 
+/** What the first phase of each run would do. */
+static attn_status keep_labels(attn_plan *plan, const struct attn_problem *problem)
+{
+    struct attn_geometry *geometry = &plan->call.geometry;
+    struct attn_label_range *labels = malloc(geometry->shared_size);
+    if (!labels)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for %zu bytes about documents", geometry->shared_size);
+    const struct attn_run run = {.problem = problem, .geometry = geometry, .labels = labels};
+    for (int64_t s = 0; s < problem->num_sequences; s++)
+        attn_summarise_labels(&run, s, NULL);
+    plan->labels = labels;
+    geometry->shared_size = 0;
+    geometry->phases[0] = geometry->phases[--geometry->num_phases];
+    return ATTN_OK;
+}
+
+attn_status attn_plan_keep(attn_plan *plan, const attn_params *params)
+{
+    struct attn_problem problem;
+    if (!plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_plan_create()");
+    if (plan->keeps)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "plan keeps its arrays already; expected a new one for others");
+    const struct attn_problem *was = &plan->call.problem;
+    CHECK(attn_check(&problem, &was->q, &was->k, &was->v, &was->out, params, CHECK_ARRAYS));
+    CHECK(attn_check_planned(&problem, was, &plan->planned));
+    if (plan->call.geometry.shared_size > 0)
+        CHECK(keep_labels(plan, &problem));
+    plan->keeps = 1;
+    return ATTN_OK;
+}
+
 void attn_plan_destroy(attn_plan *plan)
 {
+    if (plan)
+        free(plan->labels);
     free(plan);
 }
 
@@ -244,13 +282,16 @@ static attn_status begin(const attn_plan *plan, const attn_tensor *q, const attn
     if (!plan)
         return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_plan_create()");
     const size_t needed = attn_plan_workspace_size(plan);
-    CHECK(attn_check(problem, q, k, v, out, params, CHECK_ALL));
+    CHECK(attn_check(problem, q, k, v, out, params, plan->keeps ? CHECK_TENSORS : CHECK_ALL));
     CHECK(attn_check_planned(problem, &plan->call.problem, &plan->planned));
     if (!workspace)
         return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", needed);
     if (size < needed)
         return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size, needed);
-    attn_run_begin(workspace, problem, &plan->call.geometry)->owner = plan;
+    struct attn_run *run = attn_run_begin(workspace, problem, &plan->call.geometry);
+    run->owner = plan;
+    if (plan->labels)
+        run->labels = plan->labels;
     return ATTN_OK;
 }
 

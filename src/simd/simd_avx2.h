@@ -233,7 +233,7 @@ static inline void vf_transpose(vf a[VF_LEN])
 }
 
 /** a[0..3] transposed in each of their 128-bit halves: a[c] then holds columns c and 4 + c. */
-static inline void vf_transpose_halves(vf a[4])
+static inline void transpose_halves(vf a[4])
 {
     const vf p0 = _mm256_unpacklo_ps(a[0], a[1]), p1 = _mm256_unpackhi_ps(a[0], a[1]);
     const vf p2 = _mm256_unpacklo_ps(a[2], a[3]), p3 = _mm256_unpackhi_ps(a[2], a[3]);
@@ -246,7 +246,7 @@ static inline void vf_transpose_halves(vf a[4])
 /** vf_transpose() of a block of which rows from 4 on are 0, whatever they hold. */
 static inline void vf_transpose_from4(vf a[VF_LEN])
 {
-    vf_transpose_halves(a);
+    transpose_halves(a);
     for (int c = 0; c < 4; c++) {
         a[4 + c] = _mm256_zextps128_ps256(_mm256_extractf128_ps(a[c], 1));
         a[c] = _mm256_zextps128_ps256(_mm256_castps256_ps128(a[c]));
@@ -258,7 +258,7 @@ static inline void vf_transpose_to4(vf a[VF_LEN])
 {
     for (int c = 0; c < 4; c++)
         a[c] = _mm256_insertf128_ps(a[c], _mm256_castps256_ps128(a[4 + c]), 1);
-    vf_transpose_halves(a);
+    transpose_halves(a);
 }
 
 typedef __m256i vu;

@@ -263,7 +263,7 @@ static inline void vf_transpose(vf a[VF_LEN])
 }
 
 /** a[0..3] transposed in each of their 128-bit quarters: a[c] then holds columns c, 4 + c, 8 + c, 12 + c. */
-static inline void vf_transpose_quarters(vf a[4])
+static inline void transpose_quarters(vf a[4])
 {
     const __m512d p0 = _mm512_castps_pd(_mm512_unpacklo_ps(a[0], a[1]));
     const __m512d p1 = _mm512_castps_pd(_mm512_unpackhi_ps(a[0], a[1]));
@@ -278,7 +278,7 @@ static inline void vf_transpose_quarters(vf a[4])
 /** vf_transpose() of a block of which rows from 4 on are 0, whatever they hold. */
 static inline void vf_transpose_from4(vf a[VF_LEN])
 {
-    vf_transpose_quarters(a);
+    transpose_quarters(a);
     for (int c = 0; c < 4; c++) {
         a[12 + c] = _mm512_zextps128_ps512(_mm512_extractf32x4_ps(a[c], 3));
         a[8 + c] = _mm512_zextps128_ps512(_mm512_extractf32x4_ps(a[c], 2));
@@ -295,7 +295,7 @@ static inline void vf_transpose_to4(vf a[VF_LEN])
         a[c] = _mm512_insertf32x4(a[c], _mm512_castps512_ps128(a[8 + c]), 2);
         a[c] = _mm512_insertf32x4(a[c], _mm512_castps512_ps128(a[12 + c]), 3);
     }
-    vf_transpose_quarters(a);
+    transpose_quarters(a);
 }
 
 /*

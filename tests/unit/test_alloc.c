@@ -134,12 +134,38 @@ static void test_merge_allocates_nothing(void **state)
     assert_int_equal(ledger.made, 0);
 }
 
+/** A plan that cannot keep what it derives goes on without. */
+static void test_keep(void **state)
+{
+    (void)state;
+    static float numbers[4][8];
+    static const int32_t labels[8] = {0, 0, 0, 1, 1, 1, 1, 2};
+    const attn_tensor q = attn_bhtd(numbers[0], 1, 1, 8, 1), k = attn_bhtd(numbers[1], 1, 1, 8, 1),
+                      v = attn_bhtd(numbers[2], 1, 1, 8, 1), out = attn_bhtd(numbers[3], 1, 1, 8, 1);
+    const attn_segments segments = {.q = labels, .k = labels};
+    attn_params params = attn_params_default();
+    params.segments = &segments;
+    attn_plan *plan;
+    assert_int_equal(attn_plan_create(&plan, &q, &k, &v, &out, &params), ATTN_OK);
+    const int phases = attn_plan_num_phases(plan);
+    const size_t size = attn_plan_workspace_size(plan);
+    ledger_begin(1, 0);
+    const attn_status status = attn_plan_keep(plan, &params);
+    ledger.active = 0;
+    assert_int_equal(status, ATTN_OUT_OF_MEMORY);
+    assert_int_equal(ledger.live, 0);
+    assert_int_equal(attn_plan_num_phases(plan), phases);
+    assert_int_equal(attn_plan_workspace_size(plan), size);
+    assert_int_equal(attn_plan_keep(plan, &params), ATTN_OK);
+    assert_int_equal(attn_plan_num_phases(plan), phases - 1);
+    attn_plan_destroy(plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_allocation),
-        cmocka_unit_test(test_run_allocates_nothing),
-        cmocka_unit_test(test_patterns),
+        cmocka_unit_test(test_every_allocation),        cmocka_unit_test(test_keep),
+        cmocka_unit_test(test_run_allocates_nothing),   cmocka_unit_test(test_patterns),
         cmocka_unit_test(test_merge_allocates_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

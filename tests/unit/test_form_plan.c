@@ -2,7 +2,8 @@
 /*
  * What a plan remembers of the options with structs of their own: a run with
  * another one is refused, by name, and one with other contents is not. The
- * check is called by itself, with the structs of the plan's call freed.
+ * check is called by itself, with the structs of the plan's call freed. And what
+ * a plan keeps of arrays that its caller promises to leave as they are.
  */
 #include "api/check.h"
 #include "forms.h"
@@ -48,11 +49,11 @@ static const struct other others[] = {
     {FORM_DROPOUT, NULL, {FLOAT(dropout.p, 0.5f)}},
 };
 
-/** The name of each option, by its bit in enum form; NULL where the plan does not mind. */
+/** The name of each option, by its bit in enum form. */
 static const char *const names[] = {"head_scale",   "softcap",    "sinks",          "alibi_slopes", "relative_bias",
-                                    "disentangled", "rope",       "callback",       NULL,           "prefix_len",
+                                    "disentangled", "rope",       "callback",       "query_offset", "prefix_len",
                                     "window",       "block_mask", "segments",       "tree",         "ragged",
-                                    "dropout",      NULL,         "weight_callback"};
+                                    "dropout",      "kv_len",     "weight_callback"};
 
 static struct attn_problem problem_of(const struct forms *c, enum check_depth depth)
 {
@@ -125,11 +126,120 @@ static void test_other_presence(void **state)
     assert_int_equal(1u << (sizeof names / sizeof *names), FORM_END);
 }
 
+static attn_plan *plan_of(const struct forms *c)
+{
+    attn_plan *plan;
+    if (attn_plan_create(&plan, &c->q, &c->k, &c->v, &c->out, &c->params) != ATTN_OK)
+        fail_msg("%s", attn_last_error());
+    return plan;
+}
+
+static void run_planned(const attn_plan *plan, const struct forms *c)
+{
+    const size_t size = attn_plan_workspace_size(plan);
+    void *workspace = malloc(size);
+    assert_non_null(workspace);
+    memset(workspace, 0xff, size);
+    if (attn_plan_run(plan, &c->q, &c->k, &c->v, &c->out, &c->params, workspace, size) != ATTN_OK)
+        fail_msg("%s", attn_last_error());
+    free(workspace);
+}
+
+/** With every option that has arrays, and several at once: the bits of a plan that keeps nothing. */
+static void test_kept_arrays(void **state)
+{
+    (void)state;
+    static const unsigned some[] = {FORM_SEGMENTS | FORM_LENGTHS, FORM_SEGMENTS | FORM_RAGGED, FORM_BLOCKS | FORM_SINKS,
+                                    FORM_WINDOW | FORM_SEGMENTS | FORM_TREE};
+    static struct forms c, expected;
+    for (size_t i = 0;; i++) {
+        const size_t alone = sizeof some / sizeof *some;
+        const unsigned form = i < alone ? some[i] : 1u << (i - alone);
+        if (form == FORM_END)
+            break;
+        forms_initialize(&c, form);
+        forms_initialize(&expected, form);
+        c.params.causal = expected.params.causal = form & FORM_PREFIX ? ATTN_CAUSAL_TOP_LEFT : c.params.causal;
+        attn_plan *plan = plan_of(&c);
+        const int phases = attn_plan_num_phases(plan);
+        const size_t size = attn_plan_workspace_size(plan);
+        if (attn_plan_keep(plan, &c.params) != ATTN_OK)
+            fail_msg("%s", attn_last_error());
+        assert_int_equal(attn_plan_num_phases(plan), form & FORM_SEGMENTS ? phases - 1 : phases);
+        assert_true(form & FORM_SEGMENTS ? attn_plan_workspace_size(plan) < size
+                                         : attn_plan_workspace_size(plan) == size);
+        run_planned(plan, &c);
+        run_planned(plan, &c);
+        assert_int_equal(attn_plan_keep(plan, &c.params), ATTN_INVALID_ARGUMENT);
+        attn_plan_destroy(plan);
+        plan = plan_of(&expected);
+        run_planned(plan, &expected);
+        attn_plan_destroy(plan);
+        assert_memory_equal(c.out.data, expected.out.data, sizeof expected.out_data);
+    }
+}
+
+/** What is kept is used: a key whose label changes to that of a query far off is not found. */
+static void test_kept_labels(void **state)
+{
+    (void)state;
+    enum { TOKENS = 640, FAR = 600 };
+    static int32_t labels[TOKENS], q_label = 7;
+    static float keys[TOKENS], values[TOKENS];
+    float query = 1, out, expected = 0;
+    for (int j = 0; j < TOKENS; j++)
+        values[j] = (float)j;
+    labels[1] = 7;
+    const attn_tensor q = attn_bhtd(&query, 1, 1, 1, 1), k = attn_bhtd(keys, 1, 1, TOKENS, 1),
+                      v = attn_bhtd(values, 1, 1, TOKENS, 1), o = attn_bhtd(&out, 1, 1, 1, 1);
+    const attn_segments segments = {.q = &q_label, .k = labels};
+    attn_params params = attn_params_default();
+    params.segments = &segments;
+    attn_plan *plan;
+    assert_int_equal(attn_plan_create(&plan, &q, &k, &v, &o, &params), ATTN_OK);
+    assert_int_equal(attn_plan_keep(plan, &params), ATTN_OK);
+    const size_t size = attn_plan_workspace_size(plan);
+    void *workspace = malloc(size);
+    assert_non_null(workspace);
+    labels[FAR] = 7; /* a promise broken, to see that nobody looks */
+    assert_int_equal(attn_plan_run(plan, &q, &k, &v, &o, &params, workspace, size), ATTN_OK);
+    assert_true(out == 1);
+    free(workspace);
+    attn_plan_destroy(plan);
+    assert_int_equal(attn_forward(&q, &k, &v, &o, &params), ATTN_OK);
+    expected = (1 + FAR) / 2.0f;
+    assert_true(out == expected);
+}
+
+/** Wrong arrays are refused when they are handed over, and the plan goes on as before. */
+static void test_wrong_arrays_are_not_kept(void **state)
+{
+    (void)state;
+    static struct forms c, wrong;
+    forms_initialize(&c, FORM_RAGGED | FORM_SEGMENTS);
+    forms_initialize(&wrong, FORM_RAGGED | FORM_SEGMENTS);
+    attn_plan *plan = plan_of(&c);
+    const int phases = attn_plan_num_phases(plan);
+    wrong.cu_seqlens_q[1] = -1;
+    assert_int_equal(attn_plan_keep(plan, &wrong.params), ATTN_INVALID_ARGUMENT);
+    assert_non_null(strstr(attn_last_error(), "cu_seqlens_q"));
+    forms_initialize(&wrong, FORM_RAGGED);
+    assert_int_equal(attn_plan_keep(plan, &wrong.params), ATTN_INVALID_ARGUMENT);
+    assert_non_null(strstr(attn_last_error(), "segments"));
+    assert_int_equal(attn_plan_keep(NULL, &c.params), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(attn_plan_num_phases(plan), phases);
+    run_planned(plan, &c);
+    attn_plan_destroy(plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_other_settings),
         cmocka_unit_test(test_other_presence),
+        cmocka_unit_test(test_kept_arrays),
+        cmocka_unit_test(test_kept_labels),
+        cmocka_unit_test(test_wrong_arrays_are_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
