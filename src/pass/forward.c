@@ -140,14 +140,27 @@ static void start_strip(const struct attn_work *work, struct strip *strip)
     strip->started = sinks;
 }
 
-/** The queries of all strips, made ready. */
-static void start_strips(struct pass *pass)
+/** Asks for the first keys that a strip sees, as far as a step goes: others ask for later ones in time. */
+static void prefetch_keys(const struct pass *pass, const struct strip *strip, int64_t first)
+{
+    const struct attn_work *work = pass->work;
+    int64_t end = work->num_keys;
+    if (work->view.pattern_size)
+        attn_next_listed(work, strip, 0, &first, &end);
+    const int64_t step = first + pass->scratch.key_block;
+    prefetch(&work->k, first, step < end ? step : end, work->dk, 0);
+}
+
+/** The queries of all strips, made ready. first is the first block of keys that one of them sees. */
+static void start_strips(struct pass *pass, int64_t first)
 {
     const struct attn_work *work = pass->work;
     const int64_t full = pass->vectors->strip, all = work->num_queries;
     prefetch(&work->q, 0, all < full ? all : full, work->dk, 0);
     for (int64_t i = 0; i < pass->num_strips; i++) {
         struct strip *strip = &pass->strips[i];
+        if (leads(work, strip))
+            prefetch_keys(pass, strip, first);
         const int64_t behind = strip->first + 2 * full;
         prefetch(&work->q, strip->first + full, behind < all ? behind : all, work->dk, 0);
         attn_pack_strip(pass, strip, work->scale);
@@ -289,11 +302,11 @@ void attn_forward_pass(const struct attn_work *work)
     attn_begin_pass(&pass, work);
     if (pass.scores->survey)
         pass.scores->survey(&work->k, work->known_keys, work->dk, &pass.scratch.int8);
-    start_strips(&pass);
     const int size = pass.scratch.key_block;
     const int64_t end = attn_visible_end(work);
-    for (int64_t first = attn_next_block(&pass, pass.strips, pass.num_strips, 0); first < end;
-         first = attn_next_block(&pass, pass.strips, pass.num_strips, first + size)) {
+    int64_t first = attn_next_block(&pass, pass.strips, pass.num_strips, 0);
+    start_strips(&pass, first);
+    for (; first < end; first = attn_next_block(&pass, pass.strips, pass.num_strips, first + size)) {
         const struct span span = attn_span_at(work, first, (int)(end - first < size ? end - first : size));
         run_block(&pass, &span, first + size >= end);
     }

@@ -114,6 +114,16 @@ int attn_next_run(const struct pass *pass, const struct strip *strip, const stru
 /** From first, a multiple of the block's size, on: the next block of keys that one of the strips may see. */
 int64_t attn_next_block(const struct pass *pass, const struct strip *strips, int64_t num_strips, int64_t first);
 
+/** With a pattern: the first key at or behind from that a strip's row of blocks lists, and the end of those that follow
+ * without a gap. Both are num_keys if there is none. */
+void attn_next_listed(const struct attn_work *work, const struct strip *strip, int64_t from, int64_t *lo, int64_t *hi);
+
+/** Whether a strip is the first one in its block of queries, or in its group, to see a block of keys. */
+static inline int leads(const struct attn_work *work, const struct strip *strip)
+{
+    return work->group ? strip->first % work->group == 0 : strip->first == 0;
+}
+
 /** The keys, counted from the first, behind which no row of the block of queries sees one. */
 int64_t attn_visible_end(const struct attn_work *work);
 

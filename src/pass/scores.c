@@ -183,6 +183,23 @@ void attn_unmasked_scores(const struct pass *pass, const struct key_block *keys,
         pass->vectors->finish_scores(strip->nv, &none, n, strip->factor, cap, pass->scratch.s, max);
 }
 
+/** What the first strip to see n keys asks for meanwhile: their V, and the K that comes next. */
+static void ask_for_next(const struct pass *pass, const struct strip *strip, int64_t first, int n,
+                         struct attn_score_operands *operands)
+{
+    const struct attn_work *work = pass->work;
+    int64_t next = first + pass->scratch.key_block, end;
+    if (work->view.pattern_size)
+        attn_next_listed(work, strip, first + n, &next, &end);
+    const int64_t values = pass->scratch.v ? next : first;
+    operands->next[0] = work->v;
+    operands->next[0].data = values + n <= work->num_keys ? row_of(&work->v, values) : NULL;
+    operands->next_width[0] = work->dv;
+    operands->next[1] = work->k;
+    operands->next[1].data = next + n <= work->num_keys ? row_of(&work->k, next) : NULL;
+    operands->next_width[1] = work->dk;
+}
+
 void attn_unit_scores(const struct pass *pass, const struct key_block *keys, struct unit *unit)
 {
     const struct attn_work *work = pass->work;
@@ -199,15 +216,8 @@ void attn_unit_scores(const struct pass *pass, const struct key_block *keys, str
     struct attn_score_operands operands = operands_at(pass, keys, strip, lo);
     if (!terms)
         operands.mask = &unit->mask;
-    /* The first strip to see this block asks for what comes next: its V, and the block of K behind it. */
-    const int64_t next = first + scratch->key_block, next_values = scratch->v ? next : first;
-    operands.next[0] = work->v;
-    operands.next[0].data =
-        strip->first == 0 && next_values + n <= work->num_keys ? row_of(&work->v, next_values) : NULL;
-    operands.next_width[0] = work->dv;
-    operands.next[1] = work->k;
-    operands.next[1].data = strip->first == 0 && next + n <= work->num_keys ? row_of(&work->k, next) : NULL;
-    operands.next_width[1] = work->dk;
+    if (leads(work, strip))
+        ask_for_next(pass, strip, first, n, &operands);
     pass->scores->scores(strip->nv, &operands, n, unit->max);
     if (!terms)
         return;

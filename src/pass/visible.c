@@ -101,6 +101,12 @@ static void listed_keys(const struct attn_view *view, int64_t row_block, int64_t
     *hi = behind < end ? behind : end;
 }
 
+void attn_next_listed(const struct attn_work *work, const struct strip *strip, int64_t from, int64_t *lo, int64_t *hi)
+{
+    listed_keys(&work->view, (work->view.pattern_row + strip->first) / work->view.pattern_size, from, work->num_keys,
+                lo, hi);
+}
+
 /**
  * Narrows lo..hi to what the pattern lists for a strip, which lies in one row of blocks (attn_geometry_of()): the next
  * columns without a gap or, where their borders are none that a run may have, everything from the first to the last.
