@@ -271,17 +271,23 @@ attn_status attn_block_forward(const attn_block *block, const attn_tensor *x, co
     return status;
 }
 
-size_t attn_block_workspace_size(const attn_block *block, int64_t batch, int64_t tokens,
-                                 const attn_block_inputs *inputs)
+struct nn_need nn_block_need(const attn_block *block, int64_t batch, int64_t tokens, const attn_block_inputs *inputs)
 {
+    const struct nn_need refused = {SIZE_MAX, SIZE_MAX};
     attn_block_inputs in;
     struct block_call call = {.block = block};
     if (!block || batch < 0 || tokens < 0 || take_inputs(&in, inputs) || take_all_params(&call, &in) || in.cached < 0 ||
         in.cached > INT64_MAX - tokens)
-        return SIZE_MAX;
+        return refused;
     struct nn_arena arena = {0};
     take_pieces(&arena, &call, batch, tokens, &in);
-    return nn_arena_size(&arena);
+    return nn_arena_need(&arena);
+}
+
+size_t attn_block_workspace_size(const attn_block *block, int64_t batch, int64_t tokens,
+                                 const attn_block_inputs *inputs)
+{
+    return nn_block_need(block, batch, tokens, inputs).size;
 }
 
 attn_status attn_block_project_memory(const attn_block *block, const attn_tensor *memory, const attn_tensor *kv,
