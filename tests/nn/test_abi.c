@@ -31,11 +31,12 @@ struct place {
     }
 
 static const struct place places[] = {
-    SIZE(attn_linear_options, 32),
+    SIZE(attn_linear_options, 40),
     FIELD(attn_linear_options, struct_size, 0),
     FIELD(attn_linear_options, activation, 8),
     FIELD(attn_linear_options, residual, 16),
     FIELD(attn_linear_options, num_threads, 24),
+    FIELD(attn_linear_options, executor, 32),
     SIZE(attn_mha_config, 64),
     FIELD(attn_mha_config, struct_size, 0),
     FIELD(attn_mha_config, d_model, 8),
@@ -66,7 +67,7 @@ static const struct place places[] = {
     FIELD(attn_block_config, norm_first, 40),
     FIELD(attn_block_config, cross, 44),
     FIELD(attn_block_config, d_memory, 48),
-    SIZE(attn_block_inputs, 72),
+    SIZE(attn_block_inputs, 80),
     FIELD(attn_block_inputs, struct_size, 0),
     FIELD(attn_block_inputs, self, 8),
     FIELD(attn_block_inputs, cross, 16),
@@ -77,6 +78,7 @@ static const struct place places[] = {
     FIELD(attn_block_inputs, rotation, 56),
     FIELD(attn_block_inputs, rope, 64),
     FIELD(attn_block_inputs, num_threads, 68),
+    FIELD(attn_block_inputs, executor, 72),
     SIZE(attn_alignment_config, 368),
     FIELD(attn_alignment_config, struct_size, 0),
     FIELD(attn_alignment_config, score, 8),
@@ -156,12 +158,13 @@ static const struct place places[] = {
     FIELD(attn_hypothesis, length, 0),
     FIELD(attn_hypothesis, ids, 8),
     FIELD(attn_hypothesis, log_prob, 16),
-    SIZE(attn_decoding, 32),
+    SIZE(attn_decoding, 40),
     FIELD(attn_decoding, struct_size, 0),
     FIELD(attn_decoding, beams, 8),
     FIELD(attn_decoding, max_length, 16),
     FIELD(attn_decoding, length_penalty, 24),
     FIELD(attn_decoding, num_threads, 28),
+    FIELD(attn_decoding, executor, 32),
 };
 
 static const struct {
