@@ -4,7 +4,7 @@
  * programs: the offset of every field and the value of every constant. A field
  * may be added behind the others of a struct with struct_size, whose size then
  * grows, and a constant behind the others of its enum; every other difference
- * breaks programs that are not compiled anew. tests/nn/test_loaders.c has what
+ * breaks programs that are not compiled anew. tests/nn/test_structs.c has what
  * the library makes of other sizes.
  *
  * The numbers are those of 64-bit systems.
