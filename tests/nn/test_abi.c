@@ -7,28 +7,15 @@
  * breaks programs that are not compiled anew. tests/nn/test_structs.c has what
  * the library makes of other sizes.
  *
- * The numbers are those of 64-bit systems.
+ * The numbers are those of 64-bit systems. With --json the program prints the
+ * layout, for tests/install/check_structs.py.
  */
 #include "cmocka_all.h"
 
 #include "attn/nn.h"
+#include "places.h"
 
 #include <string.h>
-
-struct place {
-    const char *name;
-    size_t is, expected;
-    size_t size; /* of a field */
-};
-
-#define SIZE(type, bytes)                                                                                              \
-    {                                                                                                                  \
-        "sizeof(" #type ")", sizeof(type), bytes, 0                                                                    \
-    }
-#define FIELD(type, field, offset)                                                                                     \
-    {                                                                                                                  \
-#type "." #field, offsetof(type, field), offset, sizeof(((type *)0)->field)                                    \
-    }
 
 static const struct place places[] = {
     SIZE(attn_linear_options, 40),
@@ -193,13 +180,7 @@ static const struct {
 static void test_places(void **state)
 {
     (void)state;
-    int wrong = 0;
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if (places[i].is != places[i].expected) {
-            print_error("%s is %zu; expected %zu\n", places[i].name, places[i].is, places[i].expected);
-            wrong++;
-        }
-    assert_int_equal(wrong, 0);
+    assert_int_equal(places_wrong(places, sizeof places / sizeof *places), 0);
 }
 
 static void test_values(void **state)
@@ -252,8 +233,10 @@ static void test_defaults(void **state)
     DEFAULT_IS_ZERO(attn_decoding);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (places_print_on_request(argc, argv, places, sizeof places / sizeof *places))
+        return 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_places), cmocka_unit_test(test_values),
                                        cmocka_unit_test(test_defaults)};
     return cmocka_run_group_tests(tests, NULL, NULL);
