@@ -28,7 +28,17 @@
  * As in the core, functions return an attn_status, attn_last_error() has the sentence, nothing is written before all
  * arguments have been checked, and a row's bits do not depend on the number of threads or on what else is in the call.
  * Calls that need memory take a workspace of the caller's, of any alignment and not shared with a concurrent call, or
- * allocate when it is NULL.
+ * allocate when it is NULL. A size that a ..._workspace_size() function has told is enough for a call of these shapes
+ * and options whatever number of threads was in use then, and is now: where it has less room than all threads want,
+ * fewer take part, and the bits are the same. ATTN_WORKSPACE_TOO_SMALL: not enough for one thread; the sentence says
+ * what is.
+ *
+ * **Threads.** All parts of a call, projections, norms and activations as well as attention, run on the same threads:
+ * those of the executor that the call names, else of the process's (attn_set_executor()), else OpenMP's. A call names
+ * one in its options: attn_params.executor (attn/nn/mha.h, alignment.h), attn_linear_options.executor,
+ * attn_block_inputs.executor, attn_decoding.executor. Calls without such a struct, whose argument is num_threads alone,
+ * have the process's: embeddings, norms, projections of keys, pooling, LSTM, the step of Bahdanau's decoder, BERT,
+ * Llama, and the encoder-decoder but for decoding.
  */
 #ifndef ATTN_NN_H
 #define ATTN_NN_H

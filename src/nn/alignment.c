@@ -244,11 +244,11 @@ static attn_status forward_core(const attn_tensor *q, const attn_tensor *project
     struct nn_arena measured = {0};
     struct attn_call core;
     CHECK(attn_call_make(&core, q, projected, v, out, params, CHECK_ALL));
-    size_t size = attn_call_size(&core);
-    const size_t least = attn_call_least_size(&core);
-    nn_take_workspace(&measured, &size, least);
+    const struct nn_need need = {attn_call_size(&core), attn_call_least_size(&core)};
+    size_t size;
+    nn_take_workspace(&measured, need, &size);
     CHECK(nn_workspace_open(&memory, workspace, workspace_size, &measured));
-    void *piece = nn_take_workspace(&memory.arena, &size, least);
+    void *piece = nn_take_workspace(&memory.arena, need, &size);
     const attn_status status = attn_call_run(&core, piece, size);
     nn_workspace_close(&memory);
     return status;

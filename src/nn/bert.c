@@ -163,8 +163,8 @@ static attn_ragged ragged_of(int64_t num_sequences, const int64_t *offsets)
     return (attn_ragged){num_sequences, offsets, offsets};
 }
 
-/** Bytes of a layer's workspace, weights asked for or not, as the core's second pass has scratch of its own. */
-static size_t block_workspace(const attn_bert *bert, const attn_ragged *ragged, int64_t tokens, int num_threads)
+/** A layer's workspace, weights asked for or not, as the core's second pass has scratch of its own. */
+static struct nn_need block_need(const attn_bert *bert, const attn_ragged *ragged, int64_t tokens, int num_threads)
 {
     const attn_tensor weights = attn_bhtd(NULL, 1, bert->config.heads, tokens, tokens);
     attn_params params = attn_params_default();
@@ -172,10 +172,9 @@ static size_t block_workspace(const attn_bert *bert, const attn_ragged *ragged, 
     params.ragged = ragged;
     inputs.self = &params;
     inputs.num_threads = num_threads;
-    const size_t without = attn_block_workspace_size(bert->blocks[0], 1, tokens, &inputs);
+    const struct nn_need without = nn_block_need(bert->blocks[0], 1, tokens, &inputs);
     params.weights = &weights;
-    const size_t with = attn_block_workspace_size(bert->blocks[0], 1, tokens, &inputs);
-    return with > without ? with : without;
+    return nn_larger_need(without, nn_block_need(bert->blocks[0], 1, tokens, &inputs));
 }
 
 static struct pieces take_pieces(struct nn_arena *arena, const attn_bert *bert, int64_t num_sequences, int64_t tokens,
@@ -183,9 +182,10 @@ static struct pieces take_pieces(struct nn_arena *arena, const attn_bert *bert, 
 {
     struct pieces pieces = {.positions = nn_take(arena, tokens, 1, 1, sizeof(int32_t))};
     const attn_ragged ragged = ragged_of(num_sequences, offsets);
-    if (bert->config.layers)
-        pieces.block_size = block_workspace(bert, &ragged, tokens, num_threads);
-    pieces.block = nn_take_bytes(arena, pieces.block_size);
+    struct nn_need need = {0};
+    if (bert->config.layers && !arena->base)
+        need = block_need(bert, &ragged, tokens, num_threads);
+    pieces.block = nn_take_workspace(arena, need, &pieces.block_size);
     return pieces;
 }
 

@@ -8,6 +8,8 @@
  */
 #include "nn/block.h"
 
+#include "api/executor.h"
+#include "driver/threads.h"
 #include "nn/check.h"
 #include "nn/linear.h"
 #include "nn/mha.h"
@@ -55,6 +57,7 @@ static void take_pieces(struct nn_arena *arena, struct block_call *call, int64_t
 static attn_status take_inputs(attn_block_inputs *ours, const attn_block_inputs *theirs)
 {
     CHECK(attn_take_struct("inputs", ours, sizeof *ours, NN_BLOCK_INPUTS_FIRST, theirs));
+    CHECK(attn_check_executor("inputs.executor", ours->executor));
     return nn_check_threads(ours->num_threads);
 }
 
@@ -244,6 +247,26 @@ static void describe_attentions(struct block_call *call, const attn_tensor *x, c
     };
 }
 
+/** A call whose tensors have been checked: memory, the options of the attentions, and the run. */
+static attn_status run_block(struct block_call *call, const attn_tensor *x, const attn_tensor *out,
+                             const attn_block_inputs *in, void *workspace, size_t workspace_size)
+{
+    const attn_block *block = call->block;
+    struct nn_arena measured = {0};
+    take_pieces(&measured, call, x->shape[0], x->shape[2], in);
+    struct nn_workspace w;
+    CHECK(nn_workspace_open(&w, workspace, workspace_size, &measured));
+    take_pieces(&w.arena, call, x->shape[0], x->shape[2], in);
+    describe_attentions(call, x, in);
+    attn_status status = nn_mha_check(block->self, &call->self, &call->self_pieces);
+    if (!status && block->cross)
+        status = nn_mha_check(block->cross, &call->cross, &call->cross_pieces);
+    if (!status)
+        status = block->config.norm_first ? run_pre_norm(call, x, out) : run_post_norm(call, x, out);
+    nn_workspace_close(&w);
+    return status;
+}
+
 attn_status attn_block_forward(const attn_block *block, const attn_tensor *x, const attn_tensor *out,
                                const attn_block_inputs *inputs, void *workspace, size_t workspace_size)
 {
@@ -256,32 +279,31 @@ attn_status attn_block_forward(const attn_block *block, const attn_tensor *x, co
     if (in.rotation && call.self_params.rope)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "inputs.rotation and inputs.self->rope are both set; expected one of them");
-    struct nn_arena measured = {0};
-    take_pieces(&measured, &call, x->shape[0], x->shape[2], &in);
-    struct nn_workspace w;
-    CHECK(nn_workspace_open(&w, workspace, workspace_size, &measured));
-    take_pieces(&w.arena, &call, x->shape[0], x->shape[2], &in);
-    describe_attentions(&call, x, &in);
-    attn_status status = nn_mha_check(block->self, &call.self, &call.self_pieces);
-    if (!status && block->cross)
-        status = nn_mha_check(block->cross, &call.cross, &call.cross_pieces);
-    if (!status)
-        status = block->config.norm_first ? run_pre_norm(&call, x, out) : run_post_norm(&call, x, out);
-    nn_workspace_close(&w);
+    const attn_executor *before = attn_executor_enter(in.executor);
+    const attn_status status = run_block(&call, x, out, &in, workspace, workspace_size);
+    attn_executor_leave(before);
     return status;
+}
+
+struct nn_need nn_block_need(const attn_block *block, int64_t batch, int64_t tokens, const attn_block_inputs *inputs)
+{
+    const struct nn_need refused = {SIZE_MAX, SIZE_MAX};
+    attn_block_inputs in;
+    struct block_call call = {.block = block};
+    if (!block || batch < 0 || tokens < 0 || take_inputs(&in, inputs) || take_all_params(&call, &in) || in.cached < 0 ||
+        in.cached > INT64_MAX - tokens)
+        return refused;
+    struct nn_arena arena = {0};
+    const attn_executor *before = attn_executor_enter(in.executor);
+    take_pieces(&arena, &call, batch, tokens, &in);
+    attn_executor_leave(before);
+    return nn_arena_need(&arena);
 }
 
 size_t attn_block_workspace_size(const attn_block *block, int64_t batch, int64_t tokens,
                                  const attn_block_inputs *inputs)
 {
-    attn_block_inputs in;
-    struct block_call call = {.block = block};
-    if (!block || batch < 0 || tokens < 0 || take_inputs(&in, inputs) || take_all_params(&call, &in) || in.cached < 0 ||
-        in.cached > INT64_MAX - tokens)
-        return SIZE_MAX;
-    struct nn_arena arena = {0};
-    take_pieces(&arena, &call, batch, tokens, &in);
-    return nn_arena_size(&arena);
+    return nn_block_need(block, batch, tokens, inputs).size;
 }
 
 attn_status attn_block_project_memory(const attn_block *block, const attn_tensor *memory, const attn_tensor *kv,

@@ -6,6 +6,7 @@
 #define ATTN_NN_BLOCK_INTERNAL_H
 
 #include "attn/nn/block.h"
+#include "nn/memory.h"
 #include "nn/names.h"
 
 /** A normalisation's weights as floats; NULL: none. */
@@ -21,6 +22,9 @@ struct attn_block {
     attn_linear *down;
     struct nn_norm self_norm, cross_norm, ff_norm; /**< that of each sublayer */
 };
+
+/** Workspace of attn_block_forward() for x of batch x tokens; what inputs point to is checked as far as shapes go. */
+struct nn_need nn_block_need(const attn_block *block, int64_t batch, int64_t tokens, const attn_block_inputs *inputs);
 
 /** attn_block_load() for a loader that reads more; everything behind prefix has to be the layer's. */
 attn_status nn_block_load(attn_block **block, const attn_block_config *config, struct nn_reader *reader,

@@ -13,6 +13,8 @@
  */
 #include "nn/decode.h"
 
+#include "api/executor.h"
+#include "driver/threads.h"
 #include "nn/check.h"
 
 #include <inttypes.h>
@@ -70,6 +72,7 @@ static attn_status take_decoding(attn_decoding *how, const attn_transformer *mod
         return attn_fail(ATTN_INVALID_ARGUMENT, "decoding.length_penalty is %g; expected a finite number, 0 or more",
                          (double)how->length_penalty);
     CHECK(nn_check_threads(how->num_threads));
+    CHECK(attn_check_executor("decoding.executor", how->executor));
     if (!best && memory->shape[0])
         return attn_fail(ATTN_INVALID_ARGUMENT, "best is NULL; expected %" PRId64 " hypotheses", memory->shape[0]);
     for (int64_t b = 0; b < memory->shape[0]; b++)
@@ -252,7 +255,9 @@ attn_status attn_transformer_decode(const attn_transformer *model, const attn_te
     take_pieces(&s, &measured, memory->shape[0], memory->shape[2]);
     CHECK(nn_workspace_open(&w, NULL, 0, &measured));
     take_pieces(&s, &w.arena, memory->shape[0], memory->shape[2]);
+    const attn_executor *before = attn_executor_enter(how.executor);
     const attn_status status = decode_all(&s, memory, lengths, best);
+    attn_executor_leave(before);
     free(s.decoder.workspace);
     nn_workspace_close(&w);
     return status;

@@ -15,7 +15,9 @@
  */
 #include "nn/linear.h"
 
+#include "api/executor.h"
 #include "driver/ranges.h"
+#include "driver/threads.h"
 #include "nn/check.h"
 #include "nn/kernels/nn_kernels.h"
 #include "nn/tensor_rows.h"
@@ -263,6 +265,7 @@ static attn_status check_product(const attn_linear *linear, const attn_tensor *x
     CHECK(nn_check_activations("x", x, NN_ANY, NN_ANY, linear->inputs));
     CHECK(attn_take_struct("options", ours, sizeof *ours, NN_LINEAR_OPTIONS_FIRST, options));
     CHECK(nn_check_activation("options.activation", ours->activation));
+    CHECK(attn_check_executor("options.executor", ours->executor));
     return nn_check_threads(ours->num_threads);
 }
 
@@ -281,7 +284,9 @@ void nn_linear_run(const attn_linear *linear, const attn_tensor *x, const attn_t
         .residual = options->residual,
         .activation = options->activation,
     };
+    const attn_executor *before = attn_executor_enter(options->executor);
     run_product(&product, x, options->num_threads);
+    attn_executor_leave(before);
 }
 
 attn_status attn_linear_forward(const attn_linear *linear, const attn_tensor *x, const attn_tensor *out,

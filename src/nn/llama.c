@@ -266,8 +266,10 @@ static struct pieces take_pieces(struct nn_arena *arena, const attn_llama_sessio
 {
     const attn_llama *llama = session->llama;
     struct pieces pieces = {.hidden = nn_take(arena, session->batch, tokens, llama->config.d_model, sizeof(float))};
-    pieces.block_size = attn_block_workspace_size(llama->blocks[0], session->batch, tokens, inputs);
-    pieces.block = nn_take_bytes(arena, pieces.block_size);
+    struct nn_need need = {0};
+    if (!arena->base)
+        need = nn_block_need(llama->blocks[0], session->batch, tokens, inputs);
+    pieces.block = nn_take_workspace(arena, need, &pieces.block_size);
     return pieces;
 }
 

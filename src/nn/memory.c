@@ -4,6 +4,7 @@
 
 #include "api/error.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #define ALIGNMENT ((size_t)64)
@@ -42,38 +43,73 @@ void *nn_take(struct nn_arena *arena, int64_t n0, int64_t n1, int64_t n2, size_t
     return nn_take_bytes(arena, bytes);
 }
 
-void *nn_take_workspace(struct nn_arena *arena, size_t *size, size_t least)
+void *nn_take_workspace(struct nn_arena *arena, struct nn_need need, size_t *size)
 {
-    if (*size <= SIZE_MAX / 2 && least < *size) {
-        const size_t spare = rounded_up(*size) - rounded_up(least), missing = rounded_up(arena->missing);
-        const size_t cut = missing < spare ? missing : spare;
-        *size = cut ? rounded_up(*size) - cut : *size;
-        arena->missing -= cut < arena->missing ? cut : arena->missing;
-        arena->spare += spare;
-    }
-    return nn_take_bytes(arena, *size);
+    assert(arena->num_calls < NN_CALLS);
+    struct nn_need *call = &arena->calls[arena->num_calls++];
+    if (!arena->base)
+        *call = need;
+    *size = call->size;
+    return nn_take_bytes(arena, call->size);
+}
+
+/** Bytes that a call below can do without. */
+static size_t spare(const struct nn_need *call)
+{
+    return call->least < call->size ? rounded_up(call->size) - rounded_up(call->least) : 0;
+}
+
+struct nn_need nn_arena_need(const struct nn_arena *arena)
+{
+    if (arena->status)
+        return (struct nn_need){SIZE_MAX, SIZE_MAX};
+    const size_t size = arena->used + ALIGNMENT - 1;
+    struct nn_need need = {size, size};
+    for (int i = 0; i < arena->num_calls; i++)
+        need.least -= spare(&arena->calls[i]);
+    return need;
 }
 
 size_t nn_arena_size(const struct nn_arena *arena)
 {
-    return arena->status ? SIZE_MAX : arena->used + ALIGNMENT - 1;
+    return nn_arena_need(arena).size;
+}
+
+struct nn_need nn_larger_need(struct nn_need a, struct nn_need b)
+{
+    return (struct nn_need){a.size > b.size ? a.size : b.size, a.least > b.least ? a.least : b.least};
+}
+
+/** Takes missing bytes away from the calls below, which have so many to spare. */
+static void cut_calls(struct nn_arena *arena, size_t missing)
+{
+    for (int i = 0; i < arena->num_calls && missing; i++) {
+        struct nn_need *call = &arena->calls[i];
+        const size_t most = spare(call), cut = rounded_up(missing) < most ? rounded_up(missing) : most;
+        if (cut)
+            call->size = rounded_up(call->size) - cut;
+        missing -= cut < missing ? cut : missing;
+    }
 }
 
 attn_status nn_workspace_open(struct nn_workspace *w, void *workspace, size_t size, const struct nn_arena *measured)
 {
-    const size_t needed = nn_arena_size(measured);
+    const struct nn_need need = nn_arena_need(measured);
     memset(w, 0, sizeof *w);
     if (measured->status)
         return measured->status;
+    memcpy(w->arena.calls, measured->calls, sizeof w->arena.calls);
     if (!workspace) {
-        workspace = w->own = malloc(needed);
+        workspace = w->own = malloc(need.size);
         if (!workspace)
-            return attn_fail(ATTN_OUT_OF_MEMORY, "a workspace of %zu bytes could not be allocated", needed);
-    } else if (size < needed - measured->spare) {
+            return attn_fail(ATTN_OUT_OF_MEMORY, "a workspace of %zu bytes could not be allocated", need.size);
+    } else if (size < need.least) {
         return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected %zu bytes or more", size,
-                         needed - measured->spare);
-    } else if (size < needed) {
-        w->arena.missing = needed - size;
+                         need.least);
+    } else if (size < need.size) {
+        w->arena.num_calls = measured->num_calls;
+        cut_calls(&w->arena, need.size - size);
+        w->arena.num_calls = 0;
     }
     w->arena.base = (char *)(((uintptr_t)workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
     return ATTN_OK;

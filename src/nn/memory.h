@@ -9,19 +9,32 @@
  *     struct nn_workspace w;
  *     CHECK(nn_workspace_open(&w, workspace, workspace_size, &measured));
  *     struct pieces pieces = take_pieces(&w.arena, ...);
+ *
+ * How much a call below can make use of follows from the number of threads,
+ * which another thread may change between the two (attn_set_executor()). So the
+ * arena keeps what was measured for such calls, and hands out just that.
  */
 #ifndef ATTN_NN_MEMORY_H
 #define ATTN_NN_MEMORY_H
 
 #include "attn/types.h"
 
+/** Workspace of a call. */
+struct nn_need {
+    size_t size;  /**< bytes that it can make use of; SIZE_MAX after an error */
+    size_t least; /**< with fewer, down to these, it runs on fewer threads */
+};
+
+/** Calls below one layer that have workspaces of their own. */
+enum { NN_CALLS = 2 };
+
 /** Zeroed: measures. With base: hands out. */
 struct nn_arena {
     char *base;
     size_t used;
-    size_t spare;       /**< bytes of used without which the call only has fewer threads */
-    size_t missing;     /**< bytes that a caller's workspace has fewer than used */
-    attn_status status; /**< of the first piece that could not be had; its sentence has been kept */
+    struct nn_need calls[NN_CALLS]; /**< of the calls below in the order of their taking; handing out, what they get */
+    int num_calls;                  /**< that have been taken */
+    attn_status status;             /**< of the first piece that could not be had; its sentence has been kept */
 };
 
 /** n0 * n1 * n2 elements, aligned to 64 bytes; NULL when measuring or after an error. */
@@ -30,14 +43,17 @@ void *nn_take(struct nn_arena *arena, int64_t n0, int64_t n1, int64_t n2, size_t
 /** n bytes. */
 void *nn_take_bytes(struct nn_arena *arena, size_t n);
 
-/**
- * Workspace of a call below this one that can make use of *size bytes and needs least of them, as it runs on fewer
- * threads then: sets *size to what it gets.
- */
-void *nn_take_workspace(struct nn_arena *arena, size_t *size, size_t least);
+/** Workspace of a call below this one: sets *size to what it gets. need is only looked at when measuring. */
+void *nn_take_workspace(struct nn_arena *arena, struct nn_need need, size_t *size);
 
 /** Bytes of workspace for what was taken, with room to align it; SIZE_MAX after an error. */
 size_t nn_arena_size(const struct nn_arena *arena);
+
+/** The same, and how much of it will do. */
+struct nn_need nn_arena_need(const struct nn_arena *arena);
+
+/** What serves either of two calls. */
+struct nn_need nn_larger_need(struct nn_need a, struct nn_need b);
 
 /** The memory of a call. */
 struct nn_workspace {
@@ -47,8 +63,8 @@ struct nn_workspace {
 
 /**
  * Uses the caller's workspace of size bytes for what has been measured, or allocates it if it is NULL. Its size may
- * have been asked for where there were fewer threads: without what can be spared, it will do. Returns the status of
- * measured, ATTN_WORKSPACE_TOO_SMALL or ATTN_OUT_OF_MEMORY.
+ * have been asked for where there were fewer threads: calls below get less then, but what they need. Returns the status
+ * of measured, ATTN_WORKSPACE_TOO_SMALL or ATTN_OUT_OF_MEMORY.
  */
 attn_status nn_workspace_open(struct nn_workspace *w, void *workspace, size_t size, const struct nn_arena *measured);
 /** Frees what was allocated. */

@@ -215,6 +215,19 @@ static struct core_tensors core_tensors_of(const attn_mha *mha, const struct nn_
     return t;
 }
 
+/** The workspace of the attention. */
+static attn_status measure_core(struct nn_need *need, const attn_mha *mha, int64_t batch, int64_t q_tokens,
+                                int64_t k_tokens, const attn_params *params)
+{
+    const struct nn_mha_pieces shapes_only = {0};
+    const attn_tensor kv = attn_btc(NULL, batch, k_tokens, kv_channels(mha));
+    const struct core_tensors t = core_tensors_of(mha, &shapes_only, batch, q_tokens, &kv);
+    struct attn_call core;
+    CHECK(attn_call_make(&core, &t.q, &t.k, &t.v, &t.out, params, CHECK_SHAPES));
+    *need = (struct nn_need){attn_call_size(&core), attn_call_least_size(&core)};
+    return ATTN_OK;
+}
+
 struct nn_mha_pieces nn_mha_take(struct nn_arena *arena, const attn_mha *mha, int64_t batch, int64_t q_tokens,
                                  int64_t k_tokens, int own_kv, const attn_params *params)
 {
@@ -223,17 +236,10 @@ struct nn_mha_pieces nn_mha_take(struct nn_arena *arena, const attn_mha *mha, in
     pieces.q = nn_take(arena, batch, q_tokens, c->heads * c->head_dim, sizeof(float));
     pieces.heads = nn_take(arena, batch, q_tokens, c->heads * c->value_dim, sizeof(float));
     pieces.kv = own_kv ? nn_take(arena, batch, k_tokens, kv_channels(mha), sizeof(float)) : NULL;
-    if (arena->status)
-        return pieces;
-    const struct nn_mha_pieces shapes_only = {0};
-    const attn_tensor kv = attn_btc(NULL, batch, k_tokens, kv_channels(mha));
-    const struct core_tensors t = core_tensors_of(mha, &shapes_only, batch, q_tokens, &kv);
-    struct attn_call core;
-    arena->status = attn_call_make(&core, &t.q, &t.k, &t.v, &t.out, params, CHECK_SHAPES);
-    if (arena->status)
-        return pieces;
-    pieces.core_size = attn_call_size(&core);
-    pieces.core = nn_take_workspace(arena, &pieces.core_size, attn_call_least_size(&core));
+    struct nn_need need = {0};
+    if (!arena->status && !arena->base)
+        arena->status = measure_core(&need, mha, batch, q_tokens, k_tokens, params);
+    pieces.core = nn_take_workspace(arena, need, &pieces.core_size);
     return pieces;
 }
 

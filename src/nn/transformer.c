@@ -219,13 +219,14 @@ static struct pieces take_pieces(struct nn_arena *arena, const attn_transformer 
                                  const attn_block_inputs *inputs, attn_params *cross, const attn_tensor *weights)
 {
     struct pieces pieces = {.hidden = nn_take(arena, batch, tokens, model->config.d_model, sizeof(float))};
-    cross->weights = weights;
-    pieces.block_size = attn_block_workspace_size(model->decoder[0], batch, tokens, inputs);
-    cross->weights = NULL;
-    const size_t without = attn_block_workspace_size(model->decoder[0], batch, tokens, inputs);
-    if (without > pieces.block_size)
-        pieces.block_size = without;
-    pieces.block = nn_take_bytes(arena, pieces.block_size);
+    struct nn_need need = {0};
+    if (!arena->base) {
+        cross->weights = weights;
+        need = nn_block_need(model->decoder[0], batch, tokens, inputs);
+        cross->weights = NULL;
+        need = nn_larger_need(need, nn_block_need(model->decoder[0], batch, tokens, inputs));
+    }
+    pieces.block = nn_take_workspace(arena, need, &pieces.block_size);
     return pieces;
 }
 

@@ -16,7 +16,8 @@ import math
 import os
 import sys
 import tempfile
-from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import byref, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
+from pathlib import Path
 
 try:
     import torch
@@ -26,99 +27,29 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+from attn_structs import (  # noqa: E402  pylint: disable=wrong-import-position
+    AlignmentConfig,
+    BahdanauConfig,
+    BlockConfig,
+    BlockInputs,
+    LlamaConfig,
+    LstmConfig,
+    MhaConfig,
+    Params,
+    RopeConfig,
+    Tensor,
+    TransformerConfig,
+)
+
 UNIT = 2.0**-24
 # Roundings of one layer, for cases in which float32 happens to be exact; models have several layers.
 FLOOR_LAYER, FLOOR_MODEL = 24, 48
 
 RELU, GELU, SILU = 1, 2, 4
 TOP_LEFT, BOTTOM_RIGHT = 1, 2
-
-
-class Tensor(ctypes.Structure):
-    _fields_ = [("data", c_void_p), ("dtype", c_int), ("shape", c_int64 * 4), ("stride", c_int64 * 4)]
-
-
-class Sized(ctypes.Structure):
-    """A struct that begins with its own size."""
-
-    def __init__(self, /, **fields):
-        super().__init__()
-        self.struct_size = ctypes.sizeof(self)
-        for name, value in fields.items():
-            setattr(self, name, value)
-
-
-def pointers(*names):
-    return [(name, c_void_p) for name in names]
-
-
-def numbers(*names):
-    return [(name, c_int64) for name in names]
-
-
-class Params(Sized):
-    _fields_ = (
-        [("struct_size", c_size_t), ("scale", c_float), ("temperature", c_float), ("head_scale", c_void_p),
-         ("softcap", c_float)]
-        + pointers("sinks", "alibi_slopes", "relative_bias", "disentangled", "rope", "callback", "callback_user")
-        + [("causal", c_int)]
-        + pointers("query_offset", "kv_len", "kv_start", "prefix_len", "window", "block_mask", "segments", "tree",
-                   "mask", "ragged", "dropout", "weight_callback", "weight_callback_user", "lse", "weights", "weight_rows")
-        + [("num_weight_rows", c_int64), ("key_sums", c_void_p), ("scores", c_void_p), ("score_stage", c_int), ("qk", c_int), ("num_threads", c_int),
-           ("isa", c_void_p), ("executor", c_void_p), ("block_table", c_void_p), ("block_table_stride", c_int64),
-           ("page_size", c_int64)]
-        + pointers("q_scale", "k_scale", "v_scale")
-    )
-
-
-class MhaConfig(Sized):
-    _fields_ = [("struct_size", c_size_t)] + numbers(
-        "d_model", "heads", "kv_heads", "head_dim", "value_dim", "d_memory", "d_out")
-
-
-class BlockConfig(Sized):
-    _fields_ = [("struct_size", c_size_t), ("attention", c_void_p), ("d_ff", c_int64), ("activation", c_int),
-                ("gated", c_int), ("norm", c_int), ("eps", c_float), ("norm_first", c_int), ("cross", c_int),
-                ("d_memory", c_int64)]
-
-
-class BlockInputs(Sized):
-    _fields_ = ([("struct_size", c_size_t)] + pointers("self", "cross", "memory", "cross_kv", "cache")
-                + [("cached", c_int64), ("rotation", c_void_p), ("rope", c_int), ("num_threads", c_int)])
-
-
-class LstmConfig(Sized):
-    _fields_ = [("struct_size", c_size_t)] + numbers("input", "hidden", "layers") + [("bidirectional", c_int)]
-
-
-class AlignmentConfig(Sized):
-    _fields_ = ([("struct_size", c_size_t), ("score", c_int)] + numbers("d_query", "d_key", "d_attention")
-                + [("temperature", c_float), ("w_q", Tensor), ("w_k", Tensor), ("bias", Tensor), ("v", Tensor)])
-
-
-class BahdanauConfig(Sized):
-    _fields_ = ([("struct_size", c_size_t), ("alignment", c_void_p)] + numbers("embedding", "annotation", "hidden")
-                + [("w_ih", Tensor), ("w_hh", Tensor), ("b_ih", Tensor), ("b_hh", Tensor)])
-
-
-class RopeConfig(Sized):
-    _fields_ = [("struct_size", c_size_t), ("pairs", c_int64), ("base", c_double), ("scaling", c_int),
-                ("factor", c_double), ("original_length", c_int64), ("beta_fast", c_double), ("beta_slow", c_double),
-                ("attention_factor", c_double), ("low_freq_factor", c_double), ("high_freq_factor", c_double)]
-
-
-class LlamaConfig(Sized):
-    _fields_ = ([("struct_size", c_size_t)]
-                + numbers("layers", "d_model", "heads", "kv_heads", "head_dim", "d_ff", "vocabulary")
-                + [("eps", c_float), ("rope", c_void_p), ("tied", c_int)])
-
-
-class TransformerConfig(Sized):
-    _fields_ = ([("struct_size", c_size_t)]
-                + numbers("encoder_layers", "decoder_layers", "d_model", "heads", "d_ff", "source_vocabulary",
-                          "target_vocabulary", "positions")
-                + [("activation", c_int), ("eps", c_float), ("norm_first", c_int), ("final_norms", c_int),
-                   ("bos", c_int32), ("eos", c_int32)])
 
 
 class Failure(Exception):

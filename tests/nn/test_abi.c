@@ -4,38 +4,26 @@
  * programs: the offset of every field and the value of every constant. A field
  * may be added behind the others of a struct with struct_size, whose size then
  * grows, and a constant behind the others of its enum; every other difference
- * breaks programs that are not compiled anew. tests/nn/test_loaders.c has what
+ * breaks programs that are not compiled anew. tests/nn/test_structs.c has what
  * the library makes of other sizes.
  *
- * The numbers are those of 64-bit systems.
+ * The numbers are those of 64-bit systems. With --json the program prints the
+ * layout, for tests/install/check_structs.py.
  */
 #include "cmocka_all.h"
 
 #include "attn/nn.h"
+#include "places.h"
 
 #include <string.h>
 
-struct place {
-    const char *name;
-    size_t is, expected;
-    size_t size; /* of a field */
-};
-
-#define SIZE(type, bytes)                                                                                              \
-    {                                                                                                                  \
-        "sizeof(" #type ")", sizeof(type), bytes, 0                                                                    \
-    }
-#define FIELD(type, field, offset)                                                                                     \
-    {                                                                                                                  \
-#type "." #field, offsetof(type, field), offset, sizeof(((type *)0)->field)                                    \
-    }
-
 static const struct place places[] = {
-    SIZE(attn_linear_options, 32),
+    SIZE(attn_linear_options, 40),
     FIELD(attn_linear_options, struct_size, 0),
     FIELD(attn_linear_options, activation, 8),
     FIELD(attn_linear_options, residual, 16),
     FIELD(attn_linear_options, num_threads, 24),
+    FIELD(attn_linear_options, executor, 32),
     SIZE(attn_mha_config, 64),
     FIELD(attn_mha_config, struct_size, 0),
     FIELD(attn_mha_config, d_model, 8),
@@ -66,7 +54,7 @@ static const struct place places[] = {
     FIELD(attn_block_config, norm_first, 40),
     FIELD(attn_block_config, cross, 44),
     FIELD(attn_block_config, d_memory, 48),
-    SIZE(attn_block_inputs, 72),
+    SIZE(attn_block_inputs, 80),
     FIELD(attn_block_inputs, struct_size, 0),
     FIELD(attn_block_inputs, self, 8),
     FIELD(attn_block_inputs, cross, 16),
@@ -77,6 +65,7 @@ static const struct place places[] = {
     FIELD(attn_block_inputs, rotation, 56),
     FIELD(attn_block_inputs, rope, 64),
     FIELD(attn_block_inputs, num_threads, 68),
+    FIELD(attn_block_inputs, executor, 72),
     SIZE(attn_alignment_config, 368),
     FIELD(attn_alignment_config, struct_size, 0),
     FIELD(attn_alignment_config, score, 8),
@@ -156,12 +145,13 @@ static const struct place places[] = {
     FIELD(attn_hypothesis, length, 0),
     FIELD(attn_hypothesis, ids, 8),
     FIELD(attn_hypothesis, log_prob, 16),
-    SIZE(attn_decoding, 32),
+    SIZE(attn_decoding, 40),
     FIELD(attn_decoding, struct_size, 0),
     FIELD(attn_decoding, beams, 8),
     FIELD(attn_decoding, max_length, 16),
     FIELD(attn_decoding, length_penalty, 24),
     FIELD(attn_decoding, num_threads, 28),
+    FIELD(attn_decoding, executor, 32),
 };
 
 static const struct {
@@ -190,13 +180,7 @@ static const struct {
 static void test_places(void **state)
 {
     (void)state;
-    int wrong = 0;
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if (places[i].is != places[i].expected) {
-            print_error("%s is %zu; expected %zu\n", places[i].name, places[i].is, places[i].expected);
-            wrong++;
-        }
-    assert_int_equal(wrong, 0);
+    assert_int_equal(places_wrong(places, sizeof places / sizeof *places), 0);
 }
 
 static void test_values(void **state)
@@ -249,8 +233,10 @@ static void test_defaults(void **state)
     DEFAULT_IS_ZERO(attn_decoding);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (places_print_on_request(argc, argv, places, sizeof places / sizeof *places))
+        return 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_places), cmocka_unit_test(test_values),
                                        cmocka_unit_test(test_defaults)};
     return cmocka_run_group_tests(tests, NULL, NULL);

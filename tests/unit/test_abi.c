@@ -6,7 +6,8 @@
  * constant behind the others of its enum; every other difference breaks
  * programs that are not compiled anew.
  *
- * The numbers are those of 64-bit systems.
+ * The numbers are those of 64-bit systems. With --json the program prints the
+ * layout, for tests/install/check_structs.py.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,22 +19,9 @@
 #include "attn/patterns.h"
 #include "attn/rope.h"
 #include "guard.h"
+#include "places.h"
 
 #include <string.h>
-
-struct place {
-    const char *name;
-    size_t is, expected;
-};
-
-#define SIZE(type, bytes)                                                                                              \
-    {                                                                                                                  \
-        "sizeof(" #type ")", sizeof(type), bytes                                                                       \
-    }
-#define FIELD(type, field, offset)                                                                                     \
-    {                                                                                                                  \
-#type "." #field, offsetof(type, field), offset                                                                \
-    }
 
 static const struct place places[] = {
     SIZE(attn_tensor, 80),
@@ -233,15 +221,9 @@ static const struct value values[] = {
 static void test_places(void **state)
 {
     (void)state;
-    int wrong = 0;
     if (sizeof(void *) != 8)
         skip();
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if (places[i].is != places[i].expected) {
-            print_error("%s is %zu; programs have %zu\n", places[i].name, places[i].is, places[i].expected);
-            wrong++;
-        }
-    assert_int_equal(wrong, 0);
+    assert_int_equal(places_wrong(places, sizeof places / sizeof *places), 0);
 }
 
 static void test_values(void **state)
@@ -367,8 +349,10 @@ static void test_sizes(void **state)
         test_sizes_of(&subjects[i]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (places_print_on_request(argc, argv, places, sizeof places / sizeof *places))
+        return 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_values),

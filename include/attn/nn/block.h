@@ -82,6 +82,11 @@ typedef struct attn_block_inputs {
         *rotation; /**< NULL or f32 (B|1, 1, T, 2*pairs): a rope table for the tokens of x; not with self->rope */
     attn_rope_layout rope; /**< how rotation turns channels; only with it */
     int num_threads;       /**< of everything, as in attn_params; that of self and cross is not looked at */
+    /**
+     * Of everything; NULL: the process's (attn_set_executor()), else OpenMP. One that self or cross names has this
+     * attention and its projections, and nothing else of the layer.
+     */
+    const attn_executor *executor;
 } attn_block_inputs;
 
 /** Inputs with every field at its default. @since 0.1 */

@@ -33,12 +33,15 @@ typedef enum attn_activation {
 /** Packed weights; immutable, for any number of threads at once. */
 typedef struct attn_linear attn_linear;
 
+struct attn_executor; /* in attn/attn.h */
+
 /** Options of a product. Zero is every field's default except struct_size, and NULL stands for the defaults. */
 typedef struct attn_linear_options {
     size_t struct_size;          /**< sizeof of this struct as the caller compiled it */
     attn_activation activation;  /**< of every part */
     const attn_tensor *residual; /**< NULL or f32, shape of the only part's out, added last; may be that out itself */
     int num_threads;             /**< as in attn_params */
+    const struct attn_executor *executor; /**< NULL: the process's (attn_set_executor()), else OpenMP */
 } attn_linear_options;
 
 /** Options with every field at its default. @since 0.1 */

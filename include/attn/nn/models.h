@@ -267,7 +267,8 @@ typedef struct attn_decoding {
      * 0 or more.
      */
     float length_penalty;
-    int num_threads; /**< as in attn_params */
+    int num_threads;               /**< as in attn_params */
+    const attn_executor *executor; /**< NULL: the process's (attn_set_executor()), else OpenMP */
 } attn_decoding;
 
 /** Decoding with every field at its default; set max_length. @since 0.1 */

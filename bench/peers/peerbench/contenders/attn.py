@@ -3,74 +3,29 @@
 libattn itself, through its C interface and a plan, as a program that calls the
 same shape again and again would use it.
 
-The structures mirror include/attn/params.h up to isa. The fields behind
-it are left zero, which is every field's default, and struct_size says that the
-structure is longer than any version's: the library accepts that, so this file
-does not change when fields are added.
+The structures are those of tools/attn_structs.py. The library may be of another
+version than these sources: where fields have only been added at the end, it
+takes them as well.
 """
 
 import ctypes as c
 import os
+import sys
+from pathlib import Path
 
 import numpy as np
 
-from ..tensors import widen
-from .base import Contender, Unsupported, Way, bhtd_rows
+sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "tools"))
+
+from attn_structs import Params, Tensor  # noqa: E402  pylint: disable=wrong-import-position
+
+from ..tensors import widen  # noqa: E402  pylint: disable=wrong-import-position
+from .base import Contender, Unsupported, Way, bhtd_rows  # noqa: E402  pylint: disable=wrong-import-position
 
 DTYPE = {"f32": 0, "bf16": 1, "f16": 2}
 BOOL = 3
 ATTN_OK, ATTN_UNSUPPORTED = 0, 4
 CAUSAL_TOP_LEFT = 1
-
-# Bytes behind the fields that are named here; all zero.
-TAIL = 1024
-
-
-class Tensor(c.Structure):
-    _fields_ = [("data", c.c_void_p), ("dtype", c.c_int), ("shape", c.c_int64 * 4), ("stride", c.c_int64 * 4)]
-
-
-class Params(c.Structure):
-    _fields_ = [
-        ("struct_size", c.c_size_t),
-        ("scale", c.c_float),
-        ("temperature", c.c_float),
-        ("head_scale", c.c_void_p),
-        ("softcap", c.c_float),
-        ("sinks", c.c_void_p),
-        ("alibi_slopes", c.c_void_p),
-        ("relative_bias", c.c_void_p),
-        ("disentangled", c.c_void_p),
-        ("rope", c.c_void_p),
-        ("callback", c.c_void_p),
-        ("callback_user", c.c_void_p),
-        ("causal", c.c_int),
-        ("query_offset", c.c_void_p),
-        ("kv_len", c.c_void_p),
-        ("kv_start", c.c_void_p),
-        ("prefix_len", c.c_void_p),
-        ("window", c.c_void_p),
-        ("block_mask", c.c_void_p),
-        ("segments", c.c_void_p),
-        ("tree", c.c_void_p),
-        ("mask", c.c_void_p),
-        ("ragged", c.c_void_p),
-        ("dropout", c.c_void_p),
-        ("weight_callback", c.c_void_p),
-        ("weight_callback_user", c.c_void_p),
-        ("lse", c.c_void_p),
-        ("weights", c.c_void_p),
-        ("weight_rows", c.c_void_p),
-        ("num_weight_rows", c.c_int64),
-        ("key_sums", c.c_void_p),
-        ("scores", c.c_void_p),
-        ("score_stage", c.c_int),
-        ("qk", c.c_int),
-        ("num_threads", c.c_int),
-        ("isa", c.c_char_p),
-        ("tail", c.c_char * TAIL),
-    ]
-
 
 def tensor_of(array, dtype):
     """A view of a contiguous array of four axes, or broadcast along those of length 1."""
@@ -94,17 +49,17 @@ class Attn(Contender):
         self._check_layout()
 
     def _check_layout(self):
-        """That the fields above lie where the library has them: it names a value that it refuses."""
+        """That fields lie where the library has them: it names a value that it refuses."""
         one = np.zeros((1, 1, 1, 1), np.float32)
         view = c.addressof(keep := tensor_of(one, DTYPE["f32"]))
         for name, value in (("causal", 99), ("qk", 97), ("num_threads", -95), ("isa", b"none")):
             shown = value if isinstance(value, int) else f"'{value.decode()}'"
-            params, plan = Params(struct_size=c.sizeof(Params), **{name: value}), c.c_void_p()
+            params, plan = Params(**{name: value}), c.c_void_p()
             arguments = [c.c_void_p(view)] * 4
             status = self.lib.attn_plan_create(c.byref(plan), *arguments, c.byref(params))
             text = self.lib.attn_last_error().decode()
             if status == ATTN_OK or not text.startswith(f"params.{name} is {shown};"):
-                raise RuntimeError(f"attn_params has another layout than this file: {name}={value} gave '{text}'")
+                raise RuntimeError(f"attn_params has another layout than attn_structs.py: {name}={value} gave '{text}'")
         del keep
 
     def version(self):
@@ -119,7 +74,7 @@ class Attn(Contender):
         # An output that is never written must not look right, and its pages must exist before anything is timed.
         out.view(np.uint8).fill(0xFF)
         tensors = [tensor_of(a, DTYPE[case.dtype]) for a in (arrays["q"], arrays["k"], arrays["v"], out)]
-        params = Params(struct_size=c.sizeof(Params), num_threads=self.threads)
+        params = Params(num_threads=self.threads)
         keep = [arrays, tensors, params]
         if case.causal:
             params.causal = CAUSAL_TOP_LEFT
@@ -144,7 +99,7 @@ class Attn(Contender):
 
     def plan(self, tensors, causal):
         """A call of the core on views of q, k, v and out; whoever owns their memory keeps it alive."""
-        params = Params(struct_size=c.sizeof(Params), num_threads=self.threads)
+        params = Params(num_threads=self.threads)
         if causal:
             params.causal = CAUSAL_TOP_LEFT
         return self._planned(tensors, params, [tensors, params])[0]

@@ -3,7 +3,7 @@
 libattn_nn: a multi-head attention layer, and a BERT-style encoder, through
 their C interface with memory that was allocated in advance.
 
-The structures mirror include/attn/nn/mha.h and models.h. Their sizes are in
+The structures are those of tools/attn_structs.py. Their sizes are in
 struct_size, and a library with others refuses them or says which field it
 misses; that the fields mean the same is shown by the outputs, which are
 compared with the reference.
@@ -15,47 +15,21 @@ import os
 import numpy as np
 
 from .. import embedding, layer
-from .attn import ATTN_OK, ATTN_UNSUPPORTED, CAUSAL_TOP_LEFT, DTYPE, Attn, Params, Tensor, tensor_of
+from .attn import ATTN_OK, ATTN_UNSUPPORTED, CAUSAL_TOP_LEFT, DTYPE, Attn, tensor_of
 from .base import Contender, Unsupported, Way
+
+# Found where attn.py says.
+from attn_structs import (  # isort: skip  pylint: disable=wrong-import-order
+    BertConfig,
+    LinearOptions,
+    MhaConfig,
+    MhaWeights,
+    Params,
+    Tensor,
+)
 
 F32 = DTYPE["f32"]
 ACTIVATION = {"gelu": 2, "gelu_new": 3, "relu": 1}
-
-
-class MhaConfig(c.Structure):
-    _fields_ = [("struct_size", c.c_size_t)] + [
-        (name, c.c_int64)
-        for name in ("d_model", "heads", "kv_heads", "head_dim", "value_dim", "d_memory", "d_out")
-    ]
-
-
-class MhaWeights(c.Structure):
-    _fields_ = [("struct_size", c.c_size_t)] + [(f"{kind}_{part}", Tensor) for part in layer.PARTS for kind in "wb"]
-
-
-class LinearOptions(c.Structure):
-    _fields_ = [
-        ("struct_size", c.c_size_t),
-        ("activation", c.c_int),
-        ("residual", c.c_void_p),
-        ("num_threads", c.c_int),
-    ]
-
-
-class BertConfig(c.Structure):
-    _fields_ = [
-        ("struct_size", c.c_size_t),
-        ("layers", c.c_int64),
-        ("d_model", c.c_int64),
-        ("heads", c.c_int64),
-        ("d_ff", c.c_int64),
-        ("vocabulary", c.c_int64),
-        ("positions", c.c_int64),
-        ("activation", c.c_int),
-        ("eps", c.c_float),
-        ("token_types", c.c_int64),
-        ("first_position", c.c_int64),
-    ]
 
 
 POINTER, SIZE, INT64 = c.c_void_p, c.c_size_t, c.c_int64
@@ -152,15 +126,15 @@ class AttnLayers(Contender):
     # ---------------------------------------------------------------- mha --
 
     def _mha(self, case, arrays):
-        weights = MhaWeights(c.sizeof(MhaWeights))
+        weights = MhaWeights()
         for part in layer.PARTS:
             setattr(weights, f"w_{part}", matrix(arrays[f"w_{part}"]))
             setattr(weights, f"b_{part}", vector(layer.bias(arrays, part)))
-        config = MhaConfig(c.sizeof(MhaConfig), case.d_model, case.heads, case.kv_heads)
+        config = MhaConfig(d_model=case.d_model, heads=case.heads, kv_heads=case.kv_heads)
         mha = self._make("attn_mha_create", "attn_mha_destroy", c.byref(config), c.byref(weights))
         out = unwritten(case.batch, case.t, case.d_model)
         x_view, out_view = activations(arrays["x"]), activations(out)
-        params = Params(struct_size=c.sizeof(Params), num_threads=self.threads)
+        params = Params(num_threads=self.threads)
         if case.causal:
             params.causal = CAUSAL_TOP_LEFT
         size = self._function("attn_mha_workspace_size")(mha.pointer, case.batch, case.t, case.t, c.byref(params))
@@ -199,7 +173,7 @@ class AttnLayers(Contender):
         views = [activations(a) for a in (arrays["x"], q, k, v, attended, out)]
         pointers = [c.addressof(view) for view in views]
         outs = (POINTER * 3)(*pointers[1:4])
-        options = LinearOptions(struct_size=c.sizeof(LinearOptions), num_threads=self.threads)
+        options = LinearOptions(num_threads=self.threads)
         split = [heads_of(q, case.heads), heads_of(k, case.kv_heads), heads_of(v, case.kv_heads)]
         split.append(heads_of(attended, case.heads))
         plan_way = self.core.plan(split, causal=case.causal)
@@ -220,15 +194,14 @@ class AttnLayers(Contender):
     def _load_bert(self):
         sizes = embedding.config()
         config = BertConfig(
-            c.sizeof(BertConfig),
-            sizes["num_hidden_layers"],
-            sizes["hidden_size"],
-            sizes["num_attention_heads"],
-            sizes["intermediate_size"],
-            sizes["vocab_size"],
-            sizes["max_position_embeddings"],
-            ACTIVATION[sizes["hidden_act"]],
-            sizes["layer_norm_eps"],
+            layers=sizes["num_hidden_layers"],
+            d_model=sizes["hidden_size"],
+            heads=sizes["num_attention_heads"],
+            d_ff=sizes["intermediate_size"],
+            vocabulary=sizes["vocab_size"],
+            positions=sizes["max_position_embeddings"],
+            activation=ACTIVATION[sizes["hidden_act"]],
+            eps=sizes["layer_norm_eps"],
         )
         path = os.fsencode(embedding.model_folder() / "model.safetensors")
         weights = self._make("attn_weights_open", "attn_weights_destroy", path)

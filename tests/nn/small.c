@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Configs and weights of one small model of each kind. */
+#include "small.h"
+
+struct small good;
+
+float square[D * D];
+
+void make_configs(void)
+{
+    for (int i = 0; i < D * D; i++)
+        square[i] = (float)(i % 5 - 2) * 0.125f;
+    const attn_tensor w = attn_matrix(square, D, D);
+    good.mha = attn_mha_config_default();
+    good.mha.d_model = D, good.mha.heads = HEADS;
+    good.mha_weights = attn_mha_weights_default();
+    good.mha_weights.w_q = good.mha_weights.w_k = good.mha_weights.w_v = good.mha_weights.w_o = w;
+    good.block = attn_block_config_default();
+    good.block.attention = &good.mha, good.block.d_ff = FF, good.block.eps = 1e-5f;
+    good.inputs = attn_block_inputs_default();
+    good.bert = attn_bert_config_default();
+    good.bert.layers = 2, good.bert.d_model = D, good.bert.heads = HEADS, good.bert.d_ff = FF;
+    good.bert.vocabulary = WORDS, good.bert.positions = PLACES, good.bert.eps = 1e-5f;
+    good.bert.activation = ATTN_ACTIVATION_GELU;
+    good.outputs = attn_bert_outputs_default();
+    good.rope = attn_rope_config_default();
+    good.llama = attn_llama_config_default();
+    good.llama.layers = 2, good.llama.d_model = D, good.llama.heads = HEADS, good.llama.d_ff = FF;
+    good.llama.vocabulary = WORDS, good.llama.eps = 1e-5f, good.llama.rope = &good.rope;
+    good.transformer = attn_transformer_config_default();
+    good.transformer.encoder_layers = good.transformer.decoder_layers = 1;
+    good.transformer.d_model = D, good.transformer.heads = HEADS, good.transformer.d_ff = FF;
+    good.transformer.source_vocabulary = good.transformer.target_vocabulary = WORDS;
+    good.transformer.positions = PLACES, good.transformer.eps = 1e-5f, good.transformer.eos = 1;
+    good.decoding = attn_decoding_default();
+    good.decoding.max_length = 3;
+    good.lstm = attn_lstm_config_default();
+    good.lstm.input = D, good.lstm.hidden = HIDDEN;
+    good.alignment = attn_alignment_config_default();
+    good.alignment.score = ATTN_SCORE_ADDITIVE;
+    good.alignment.d_query = good.alignment.d_key = good.alignment.d_attention = D;
+    good.alignment.w_q = good.alignment.w_k = w, good.alignment.v = attn_vector(square, D);
+    good.bahdanau = attn_bahdanau_config_default();
+    good.bahdanau.embedding = good.bahdanau.annotation = good.bahdanau.hidden = D;
+    good.linear = attn_linear_options_default();
+}
+
+void add_lstm(struct named *n, struct memory *m, const char *prefix, int64_t layer, const char *direction)
+{
+    static const char *const kinds[] = {"weight_ih", "weight_hh", "bias_ih", "bias_hh"};
+    for (int kind = 0; kind < 4; kind++) {
+        char name[NAMED_LENGTH];
+        snprintf(name, sizeof name, "%s_l%d%s", kinds[kind], (int)layer, direction);
+        const int64_t columns = kind == 0 ? (layer ? HIDDEN : D) : kind == 1 ? HIDDEN : 4 * HIDDEN;
+        named_add(n, m, ATTN_F32, kind < 2 ? 4 * HIDDEN : 0, columns, 0.5, 0, prefix, name);
+    }
+}
+
+void add_bert(struct named *n, struct memory *m, const char *prefix, int64_t types)
+{
+    named_add(n, m, ATTN_F32, WORDS, D, 1, 0, prefix, "embeddings.word_embeddings.weight");
+    named_add(n, m, ATTN_F32, PLACES, D, 1, 0, prefix, "embeddings.position_embeddings.weight");
+    named_add(n, m, ATTN_F32, types, D, 1, 0, prefix, "embeddings.token_type_embeddings.weight");
+    named_add_norm(n, m, ATTN_NORM_LAYER, D, prefix, "embeddings.LayerNorm");
+    for (int64_t l = 0; l < 2; l++) {
+        char layer[NAMED_LENGTH];
+        layer_prefix(layer, prefix, "encoder.layer", l);
+        named_add_block(n, m, &good.block, layer, ATTN_NAMING_BERT, 1);
+    }
+}
+
+void add_llama(struct named *n, struct memory *m)
+{
+    attn_block_config block = good.block;
+    block.gated = 1, block.norm = ATTN_NORM_RMS;
+    named_add(n, m, ATTN_F32, WORDS, D, 1, 0, "", "model.embed_tokens.weight");
+    for (int64_t l = 0; l < 2; l++) {
+        char layer[NAMED_LENGTH];
+        layer_prefix(layer, "", "model.layers", l);
+        named_add_block(n, m, &block, layer, ATTN_NAMING_LLAMA, 0);
+    }
+    named_add_norm(n, m, ATTN_NORM_RMS, D, "", "model.norm");
+    named_add(n, m, ATTN_F32, WORDS, D, 0.3, 0, "", "lm_head.weight");
+}
+
+static void add_transformer(struct named *n, struct memory *m, const char *prefix)
+{
+    attn_block_config block = good.block;
+    char layer[NAMED_LENGTH];
+    named_add(n, m, ATTN_F32, WORDS, D, 0.3, 0, prefix, "src_embedding.weight");
+    named_add(n, m, ATTN_F32, WORDS, D, 0.3, 0, prefix, "tgt_embedding.weight");
+    named_add(n, m, ATTN_F32, WORDS, D, 0.3, 0, prefix, "generator.weight");
+    layer_prefix(layer, prefix, "encoder.layers", 0);
+    named_add_block(n, m, &block, layer, ATTN_NAMING_TORCH, 1);
+    block.cross = 1;
+    layer_prefix(layer, prefix, "decoder.layers", 0);
+    named_add_block(n, m, &block, layer, ATTN_NAMING_TORCH, 1);
+}
+
+void add_all(struct named *n, struct memory *m)
+{
+    named_add_block(n, m, &good.block, "block.", ATTN_NAMING_TORCH, 1);
+    add_bert(n, m, "bert.", 2);
+    add_transformer(n, m, "transformer.");
+    add_lstm(n, m, "lstm.", 0, "");
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One small model of each kind, for tests of what loaders and calls make of what
+ * they do not know: configs, and random weights under their names.
+ */
+#ifndef TEST_NN_SMALL_H
+#define TEST_NN_SMALL_H
+
+#include "named.h"
+
+enum { D = 8, HEADS = 2, FF = 12, WORDS = 9, PLACES = 6, HIDDEN = 3, KV = 2 * D };
+
+/** A good config of each kind; those that point to others point into this struct. */
+extern struct small {
+    attn_mha_config mha;
+    attn_mha_weights mha_weights;
+    attn_block_config block;
+    attn_block_inputs inputs;
+    attn_bert_config bert;
+    attn_bert_outputs outputs;
+    attn_rope_config rope;
+    attn_llama_config llama;
+    attn_transformer_config transformer;
+    attn_decoding decoding;
+    attn_lstm_config lstm;
+    attn_alignment_config alignment;
+    attn_bahdanau_config bahdanau;
+    attn_linear_options linear;
+} good;
+
+/** A matrix of weights, for those that have no names. */
+extern float square[D * D];
+
+/** Fills in good and square. */
+void make_configs(void);
+
+/** Adds the weights of an LSTM's layer; direction is "" or "_reverse". */
+void add_lstm(struct named *n, struct memory *m, const char *prefix, int64_t layer, const char *direction);
+/** Adds those of a BERT with so many token types. */
+void add_bert(struct named *n, struct memory *m, const char *prefix, int64_t types);
+/** Adds those of a llama, whose names have no prefix. */
+void add_llama(struct named *n, struct memory *m);
+/** Adds those of a model of each kind, each behind a prefix of its own: block., bert., transformer., lstm. */
+void add_all(struct named *n, struct memory *m);
+
+#endif

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The structs of the public headers for ctypes, for the programs here that call the libraries from Python.
+
+LIBATTN and LIBATTN_NN have them by their names in C. tests/install/check_structs.py compares each field with the headers
+as the compiler has them.
+"""
+
+import ctypes
+from ctypes import c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("dtype", c_int), ("shape", c_int64 * 4), ("stride", c_int64 * 4)]
+
+
+class Sized(ctypes.Structure):
+    """A struct that begins with its own size: made with the fields that are not zero."""
+
+    def __init__(self, /, **fields):
+        super().__init__()
+        self.struct_size = ctypes.sizeof(self)
+        for name, value in fields.items():
+            if name not in self._names:
+                raise AttributeError(f"{type(self).__name__} has no field {name}")
+            setattr(self, name, value)
+
+    def __init_subclass__(cls):
+        super().__init_subclass__()
+        cls._names = {name for name, _ in cls._fields_}
+
+
+def _size():
+    return [("struct_size", c_size_t)]
+
+
+def _pointers(*names):
+    return [(name, c_void_p) for name in names]
+
+
+def _lengths(*names):
+    return [(name, c_int64) for name in names]
+
+
+def _ints(*names):
+    return [(name, c_int) for name in names]
+
+
+def _doubles(*names):
+    return [(name, c_double) for name in names]
+
+
+def _tensors(*names):
+    return [(name, Tensor) for name in names]
+
+
+# -------------------------------------------------------------------- libattn --
+
+
+class Params(Sized):
+    _fields_ = (
+        _size()
+        + [("scale", c_float), ("temperature", c_float), ("head_scale", c_void_p), ("softcap", c_float)]
+        + _pointers("sinks", "alibi_slopes", "relative_bias", "disentangled", "rope", "callback", "callback_user")
+        + _ints("causal")
+        + _pointers("query_offset", "kv_len", "kv_start", "prefix_len", "window", "block_mask", "segments", "tree")
+        + _pointers("mask", "ragged", "dropout", "weight_callback", "weight_callback_user")
+        + _pointers("lse", "weights", "weight_rows")
+        + _lengths("num_weight_rows")
+        + _pointers("key_sums", "scores")
+        + _ints("score_stage", "qk", "num_threads")
+        + [("isa", c_char_p)]
+        + _pointers("executor", "block_table")
+        + _lengths("block_table_stride", "page_size")
+        + _pointers("q_scale", "k_scale", "v_scale")
+    )
+
+
+class RopeConfig(Sized):
+    _fields_ = (
+        _size()
+        + _lengths("pairs")
+        + _doubles("base")
+        + _ints("scaling")
+        + _doubles("factor")
+        + _lengths("original_length")
+        + _doubles("beta_fast", "beta_slow", "attention_factor", "low_freq_factor", "high_freq_factor")
+        + _ints("no_truncation")
+        + _pointers("short_factor", "long_factor")
+        + _lengths("length")
+    )
+
+
+LIBATTN = {"attn_tensor": Tensor, "attn_params": Params, "attn_rope_config": RopeConfig}
+
+# ----------------------------------------------------------------- libattn_nn --
+
+
+class LinearOptions(Sized):
+    _fields_ = _size() + _ints("activation") + _pointers("residual") + _ints("num_threads") + _pointers("executor")
+
+
+class MhaConfig(Sized):
+    _fields_ = _size() + _lengths("d_model", "heads", "kv_heads", "head_dim", "value_dim", "d_memory", "d_out")
+
+
+class MhaWeights(Sized):
+    _fields_ = _size() + _tensors("w_q", "b_q", "w_k", "b_k", "w_v", "b_v", "w_o", "b_o")
+
+
+class BlockConfig(Sized):
+    _fields_ = (
+        _size()
+        + _pointers("attention")
+        + _lengths("d_ff")
+        + _ints("activation", "gated", "norm")
+        + [("eps", c_float)]
+        + _ints("norm_first", "cross")
+        + _lengths("d_memory")
+    )
+
+
+class BlockInputs(Sized):
+    _fields_ = (
+        _size()
+        + _pointers("self", "cross", "memory", "cross_kv", "cache")
+        + _lengths("cached")
+        + _pointers("rotation")
+        + _ints("rope", "num_threads")
+        + _pointers("executor")
+    )
+
+
+class AlignmentConfig(Sized):
+    _fields_ = (
+        _size()
+        + _ints("score")
+        + _lengths("d_query", "d_key", "d_attention")
+        + [("temperature", c_float)]
+        + _tensors("w_q", "w_k", "bias", "v")
+    )
+
+
+class LstmConfig(Sized):
+    _fields_ = _size() + _lengths("input", "hidden", "layers") + _ints("bidirectional")
+
+
+class BahdanauConfig(Sized):
+    _fields_ = (
+        _size()
+        + _pointers("alignment")
+        + _lengths("embedding", "annotation", "hidden")
+        + _tensors("w_ih", "w_hh", "b_ih", "b_hh")
+    )
+
+
+class BertConfig(Sized):
+    _fields_ = (
+        _size()
+        + _lengths("layers", "d_model", "heads", "d_ff", "vocabulary", "positions")
+        + _ints("activation")
+        + [("eps", c_float)]
+        + _lengths("token_types", "first_position")
+    )
+
+
+class LlamaConfig(Sized):
+    _fields_ = (
+        _size()
+        + _lengths("layers", "d_model", "heads", "kv_heads", "head_dim", "d_ff", "vocabulary")
+        + [("eps", c_float)]
+        + _pointers("rope")
+        + _ints("tied")
+    )
+
+
+class TransformerConfig(Sized):
+    _fields_ = (
+        _size()
+        + _lengths("encoder_layers", "decoder_layers", "d_model", "heads", "d_ff")
+        + _lengths("source_vocabulary", "target_vocabulary", "positions")
+        + _ints("activation")
+        + [("eps", c_float)]
+        + _ints("norm_first", "final_norms")
+        + [("bos", c_int32), ("eos", c_int32)]
+    )
+
+
+LIBATTN_NN = {
+    "attn_linear_options": LinearOptions,
+    "attn_mha_config": MhaConfig,
+    "attn_mha_weights": MhaWeights,
+    "attn_block_config": BlockConfig,
+    "attn_block_inputs": BlockInputs,
+    "attn_alignment_config": AlignmentConfig,
+    "attn_lstm_config": LstmConfig,
+    "attn_bahdanau_config": BahdanauConfig,
+    "attn_bert_config": BertConfig,
+    "attn_llama_config": LlamaConfig,
+    "attn_transformer_config": TransformerConfig,
+}
