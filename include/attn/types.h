@@ -33,9 +33,9 @@ extern "C" {
 #define ATTN_API
 #endif
 
-/** ATTN_VERSION of the library that is linked, which may be newer than this header. */
+/** ATTN_VERSION of the library that is linked, which may be newer than this header. @since 0.1 */
 ATTN_API int attn_version(void);
-/** The same as text, "0.1.0". Static storage. */
+/** The same as text, "0.1.0". Static storage. @since 0.1 */
 ATTN_API const char *attn_version_string(void);
 
 /* ---------------------------------------------------------------- status -- */
@@ -47,18 +47,18 @@ typedef enum attn_status {
     ATTN_SHAPE_MISMATCH = 2,      /**< tensors or arrays whose shapes do not fit together */
     ATTN_SIZE_OVERFLOW = 3,       /**< a product of sizes or strides exceeds 63 bits */
     ATTN_UNSUPPORTED = 4,         /**< a valid request that this version or machine cannot serve */
-    ATTN_OUT_OF_MEMORY = 5,       /**< the workspace or the plan could not be allocated */
+    ATTN_OUT_OF_MEMORY = 5,       /**< memory could not be allocated */
     ATTN_WORKSPACE_TOO_SMALL = 6, /**< the caller's workspace is smaller than the plan needs */
     ATTN_INVALID_FILE = 7         /**< a file cannot be read, or is not what it should be */
 } attn_status;
 
-/** The name of a status, e.g. "shape mismatch"; "unknown status" for other values. Static storage. */
+/** The name of a status, e.g. "shape mismatch"; "unknown status" for other values. Static storage. @since 0.1 */
 ATTN_API const char *attn_status_string(attn_status status);
 
 /**
  * A sentence about the last call on this thread that failed, e.g.
  * "params.kv_len[2] is 130; expected 0 to 128, the tokens of k". Empty if none has
- * failed. Valid until the next failing call on the same thread.
+ * failed. Valid until another call fails on the same thread. @since 0.1
  */
 ATTN_API const char *attn_last_error(void);
 
@@ -74,9 +74,9 @@ typedef enum attn_dtype {
     ATTN_U8 = 5
 } attn_dtype;
 
-/** Bytes of one element, or 0 for an unknown type. */
+/** Bytes of one element, or 0 for an unknown type. @since 0.1 */
 ATTN_API size_t attn_dtype_size(attn_dtype dtype);
-/** "f32", "bf16", "f16", "bool", "i8" or "u8"; "unknown" for other values. Static storage. */
+/** "f32", "bf16", "f16", "bool", "i8" or "u8"; "unknown" for other values. Static storage. @since 0.1 */
 ATTN_API const char *attn_dtype_name(attn_dtype dtype);
 
 /**
@@ -90,19 +90,20 @@ ATTN_API const char *attn_dtype_name(attn_dtype dtype);
  * axis of length 0.
  */
 typedef struct attn_tensor {
-    void *data;        /**< element (0,0,0,0); may be NULL when a size is 0 */
+    void *data;        /**< element (0,0,0,0); may be NULL when a length is 0 */
     attn_dtype dtype;  /**< type of the elements */
     int64_t shape[4];  /**< batch, head, token, channel */
     int64_t stride[4]; /**< the same axes, in elements */
 } attn_tensor;
 
-/** A stride of a contiguous tensor. Wraps around where the tensor could not exist, which every call refuses. */
+/** a * b, a stride of a contiguous tensor. Wraps around for a tensor too large to exist, which every call refuses.
+ * @since 0.1 */
 static inline int64_t attn_stride(int64_t a, int64_t b)
 {
     return (int64_t)((uint64_t)a * (uint64_t)b);
 }
 
-/** A contiguous f32 tensor laid out [batch][head][token][channel]. */
+/** A contiguous f32 tensor laid out [batch][head][token][channel]. @since 0.1 */
 static inline attn_tensor attn_bhtd(const void *data, int64_t batch, int64_t heads, int64_t tokens, int64_t channels)
 {
     attn_tensor t;
@@ -116,7 +117,7 @@ static inline attn_tensor attn_bhtd(const void *data, int64_t batch, int64_t hea
     return t;
 }
 
-/** A contiguous f32 tensor laid out [batch][token][head][channel], the output layout of a projection. */
+/** A contiguous f32 tensor laid out [batch][token][head][channel], the output layout of a projection. @since 0.1 */
 static inline attn_tensor attn_bthd(const void *data, int64_t batch, int64_t tokens, int64_t heads, int64_t channels)
 {
     attn_tensor t;
