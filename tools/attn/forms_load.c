@@ -148,7 +148,7 @@ static attn_status load_segments(struct forms *f, const attn_tensor *q, const at
     return ATTN_OK;
 }
 
-/* Builders leave out what is behind the diagonal only where that is the diagonal of the call, and nothing crosses it.
+/* Builders leave out what is above the diagonal only where that is the diagonal of the call, and nothing crosses it.
  */
 static bool pattern_is_causal(const attn_params *params, bool square)
 {
