@@ -77,7 +77,7 @@ typedef struct attn_window {
  * is listed for block row i / size. Block rows are those of a compressed sparse
  * row matrix: the columns of block row r of head h are columns[offsets[n]] to
  * columns[offsets[n+1]-1], n = (heads == 1 ? 0 : h) * rows + r, where rows =
- * ceil(Tq / size). Columns ascend within a row. attn/patterns.h builds some.
+ * ceil(Tq / size). Columns ascend within a block row. attn/patterns.h builds some.
  *
  * Time and traffic are proportional to the number of listed blocks. Ragged
  * batches have a pattern of ceil(longest sequence / size) block rows. Each
@@ -108,8 +108,8 @@ typedef struct attn_segments {
  * drafts are the last live keys of a sequence; query i sees those of them whose
  * bit is set, and the keys before them as the other options say. Bit t % 64 of
  * ancestors[(b*Tq + i) * words + t / 64], words = ceil(tokens / 64), stands for
- * key kv_len[b] - tokens + t. A query sees its own key only if that bit is set,
- * too.
+ * key kv_len[b] - tokens + t. A query sees its own key only if that bit, too, is
+ * set.
  */
 typedef struct attn_tree {
     int64_t tokens;            /**< drafts, 1 or more; a sequence with queries and fewer live keys is an error */
@@ -124,18 +124,19 @@ typedef enum attn_buckets {
     ATTN_BUCKETS_CLIPPED = 0,
     /**
      * Raffel et al. 2020 ("T5"), for decoders: keys after the query share bucket 0. For those before it, each bucket of
-     * the first half holds one distance; the others hold more and more, logarithmically, up to max_distance.
+     * the first half holds one distance; the others hold more and more, logarithmically, up to max_distance, which is
+     * more than the number of buckets that hold one.
      */
     ATTN_BUCKETS_T5 = 1,
     /** The same with half of the buckets for keys after the query: T5's encoder. */
     ATTN_BUCKETS_T5_BIDIRECTIONAL = 2
 } attn_buckets;
 
-/** A learned bias for each head and distance, added to the scaled score. */
+/** A learned bias for each head and distance, added to the scaled and capped score. */
 typedef struct attn_relative_bias {
     attn_buckets kind; /**< how distances become buckets */
     int64_t buckets; /**< of a head: 2 * max_distance + 1 when clipped; T5: 2 or more, bidirectional: even, 4 or more */
-    int64_t max_distance; /**< distances from here on share a bucket; T5: more than the buckets that hold one each */
+    int64_t max_distance; /**< distances from here on share a bucket */
     const float *table;   /**< [Hq][buckets], natural units */
 } attn_relative_bias;
 
@@ -157,9 +158,9 @@ typedef enum attn_delta {
  * with row(n) = clip(n + span, 0, 2 * span - 1), p_i being the position of query
  * i. The first term is content to position. The second is position to content; it
  * takes row(j - p_i) with ATTN_DELTA_KEY_QUERY. DeBERTa's scale, 1/sqrt(3d), is
- * the caller's to set.
- * rel_k alone is Shaw's relative key embedding. Computed in f32 whatever the
- * types; head sizes dk up to 1024; not with ATTN_QK_INT8, not with rope.
+ * the caller's to set. rel_k alone is Shaw's relative key embedding. Computed in
+ * f32 whatever the types; head sizes dk up to 1024; not with ATTN_QK_INT8, not
+ * with rope.
  */
 typedef struct attn_disentangled {
     int64_t span;             /**< distances from -span to span - 1 have rows of their own; 1 to 2^30 */
@@ -310,7 +311,7 @@ typedef struct attn_params {
     /**@{*/
     attn_causal causal;          /**< the causal alignment, or none */
     const int64_t *query_offset; /**< [S], required with ATTN_CAUSAL_OFFSET, allowed with ATTN_CAUSAL_NONE: positions */
-    const int64_t *kv_len;       /**< [S] or NULL: keys kv_len[b].. are padding; 0 to the keys there are */
+    const int64_t *kv_len;       /**< [S] or NULL: keys from kv_len[b] on are padding; 0 to the keys there are */
     const int64_t *kv_start;     /**< [S] or NULL: keys before kv_start[b] are padding; 0 to kv_len[b] */
     const int64_t
         *prefix_len; /**< [S] or NULL: live keys at the start that causality does not hide (prefix LM), 0 or more */
@@ -321,10 +322,10 @@ typedef struct attn_params {
     /**
      * NULL or a mask of shape (B|1, Hq|1, Tq|1, 0 to Tk) with any strides.
      * ATTN_BOOL: non-zero attends. ATTN_F32, ATTN_BF16 or ATTN_F16: added to the
-     * scaled score (natural units); -inf hides the key as false does. Along the
-     * keys a length of 1 is broadcast; any other that is less than Tk hides the
-     * keys behind its end, as in ONNX's Attention. Positions and bottom-right
-     * alignment follow kv_len, not the mask.
+     * scaled and capped score (natural units); -inf hides the key as false does.
+     * Along the keys a length of 1 is broadcast; any other that is less than Tk
+     * hides the keys behind its end, as in ONNX's Attention from version 24 on.
+     * Positions and bottom-right alignment follow kv_len, not the mask.
      */
     const attn_tensor *mask;
     /**@}*/
