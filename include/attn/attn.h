@@ -35,8 +35,8 @@
  * -----
  * attn_plan_create() checks shapes and chooses kernels and tiles once;
  * attn_plan_run() then runs in the caller's workspace without any allocation.
- * A plan is immutable: any number of threads may run it at once, each with a
- * workspace of its own. With attn_plan_begin() and attn_plan_run_share() a
+ * Runs do not change a plan: any number of threads may run it at once, each with
+ * a workspace of its own. With attn_plan_begin() and attn_plan_run_share() a
  * caller's own threads do the work, phase by phase.
  *
  * Semantics that differ between other libraries
@@ -210,9 +210,7 @@ ATTN_API attn_status attn_forward_in(const attn_tensor *q, const attn_tensor *k,
 
 /* ------------------------------------------------------------------- plans -- */
 
-/** A choice of kernel, tiles and schedule for one shape and set of options; it does not change while it runs. @since
- * 0.1
- */
+/** A choice of kernel, tiles and schedule for one shape and set of options. Runs do not change it. @since 0.1 */
 typedef struct attn_plan attn_plan;
 
 /**
@@ -225,15 +223,15 @@ ATTN_API attn_status attn_plan_create(attn_plan **plan, const attn_tensor *q, co
                                       const attn_tensor *v, const attn_tensor *out, const attn_params *params);
 
 /**
- * Promises that the arrays that params point to (lengths, offsets, lists of
+ * Promises that the arrays that params points to (lengths, offsets, lists of
  * keys, labels, tables, slopes; not tensors) will hold in every run of the plan
- * what they hold now, in the same place or in another. They are checked here,
- * and runs check no more than where they lie. What every run would derive from
- * them is derived now and kept: with segments, the ranges of labels of blocks of
- * keys. So a run may have fewer phases and take less workspace afterwards. What
- * a run with other contents does is undefined.
+ * what they hold now, in the same place or in another. They are checked here;
+ * runs check only where they lie. What every run would derive from them is derived
+ * now and kept: with segments, the range of labels of each block of keys. So from
+ * now on a run may have fewer phases and take less workspace. What a run with
+ * other contents does is undefined.
  *
- * Called once, by one thread, before any run. Of tensors in params, shapes alone
+ * Called once, by one thread, before any run. Of tensors in params only the shapes
  * are looked at. On an error the plan is as it was.
  * @since 0.1, experimental
  */

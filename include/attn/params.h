@@ -96,7 +96,7 @@ typedef struct attn_block_mask {
  * Segments: documents packed into one sequence, each with a label of its own.
  * Query i sees key j only if their labels are equal. A call first finds the range
  * of labels in each block of keys, which takes one byte of workspace for every 14
- * keys, in addition to what the threads take.
+ * keys, in addition to what the threads take; attn_plan_keep() does so once.
  */
 typedef struct attn_segments {
     const int32_t *q; /**< [B][Tq] the label of each query: any number, in any order */
