@@ -35,8 +35,8 @@
  * -----
  * attn_plan_create() checks shapes and chooses kernels and tiles once;
  * attn_plan_run() then runs in the caller's workspace without any allocation.
- * A plan is immutable: any number of threads may run it at once, each with a
- * workspace of its own. With attn_plan_begin() and attn_plan_run_share() a
+ * Runs do not change a plan: any number of threads may run it at once, each with
+ * a workspace of its own. With attn_plan_begin() and attn_plan_run_share() a
  * caller's own threads do the work, phase by phase.
  *
  * Semantics that differ between other libraries
@@ -65,23 +65,23 @@
  * processor, the environment) and the executor that attn_set_executor() sets.
  * All functions may be called from any number of threads at once.
  *
- * Work runs on OpenMP's threads, or on those of a caller's executor
- * (attn_executor), or on threads that run shares of a plan themselves. A library
- * that was built without OpenMP has the last two, and without them works on the
- * calling thread alone. No more than ATTN_MAX_THREADS take part in a call,
- * and where the system lets the process start fewer, fewer do.
+ * Work runs on OpenMP's threads, on those of a caller's executor
+ * (attn_executor), or on threads that run the shares of a plan themselves. A
+ * library built without OpenMP has only the last two; where a caller uses
+ * neither, it works on the calling thread alone. At most ATTN_MAX_THREADS take
+ * part in a call, and no more than the system lets the process start.
  *
  * All functions work in a child process after fork(). If the parent had several
  * threads, or had run a call on several, the child works on the calling thread
- * alone and without the process's executor, until it sets one of its own; what
- * attn_params.executor names is used in any process.
+ * alone and without the process's executor, until it sets one of its own. An
+ * executor that attn_params.executor names is used in any process.
  *
  * Stability
  * ---------
- * The comment of each function says since which version it exists. Functions are
- * stable, that is kept with their meaning until the next major version, but for
- * those that are called experimental there, which a minor version may change.
- * Until 1.0 a minor version may still break something else, too; NEWS.md lists it.
+ * The comment of each function says since which version it exists. A function
+ * keeps its name and its meaning until the next major version, unless its comment
+ * calls it experimental: then a minor version may change it. Until 1.0 a minor
+ * version may break others, too; NEWS.md lists every break.
  *
  * Environment (read once, at the first call; an unknown value gives one
  * warning on stderr)
@@ -105,21 +105,22 @@ extern "C" {
 #define ATTN_MAX_THREADS 1024
 
 /**
- * Threads of the caller's, for calls of both libraries: a thread pool, or the
+ * The caller's own threads for calls of both libraries: a thread pool, or the
  * parallel loop of another framework.
  *
  * run() calls share(context, ith) once for each ith from 0 to shares - 1 and
  * returns when all of these calls have returned. It may do so in any order, on
  * any threads, several at once or all on one, the calling thread among them:
- * no share waits for another. What a share wrote must be visible to whoever
- * run() returns to. shares is 2 to num_threads; shorter work does not get here.
- * A share calls neither run() nor anything of OpenMP.
+ * no share waits for another. When run() returns, the calling thread must see
+ * what the shares have written. shares is 2 to num_threads: work that is too
+ * small for two threads never comes here. A share calls neither run() nor
+ * anything of OpenMP.
  *
- * Calls of several threads call run() at once, unless the caller sees to it that
- * they do not. Results have the same bits as with OpenMP.
+ * Calls on several threads at once call run() at once. Results have the same bits
+ * as with OpenMP.
  *
- * After fork() see "Threads" above: an executor that attn_params names is also
- * used in a child, whose threads run() has to have started there.
+ * After fork() see "Threads" above. An executor that attn_params names is used in
+ * a child, too: run() must then have started its threads in that child.
  */
 typedef struct attn_executor {
     size_t struct_size; /**< sizeof(attn_executor) as the caller compiled it */
@@ -129,7 +130,7 @@ typedef struct attn_executor {
     void *user; /**< handed to run */
 } attn_executor;
 
-/** An executor with struct_size set and everything else zero; num_threads and run must be set. @since 0.1 */
+/** An executor with struct_size set and everything else zero; set num_threads and run. @since 0.1 */
 static inline attn_executor attn_executor_default(void)
 {
     attn_executor e;
@@ -139,13 +140,13 @@ static inline attn_executor attn_executor_default(void)
 }
 
 /**
- * Sets the executor of all calls in this process, of libattn and of libattn_nn,
- * that name none of their own; NULL: OpenMP again, as at the start.
+ * Sets the executor for all calls in this process, of libattn and of libattn_nn,
+ * that name none of their own. NULL goes back to OpenMP.
  *
  * The struct is not copied: it must stay as it is until another one is set and
  * all calls that began before have returned. May be called at any time and from
- * any thread; calls that are under way keep the executor that they began with
- * or take the new one for what they have not begun.
+ * any thread. A call that is under way keeps the executor that it has, or takes
+ * the new one for the work that it has not begun.
  * @since 0.1, experimental
  */
 ATTN_API attn_status attn_set_executor(const attn_executor *executor);
@@ -165,20 +166,20 @@ ATTN_API int attn_default_num_threads(void);
  * @param out  (B, Hq, Tq, dv) written
  * @param params options, or NULL for the defaults
  *
- * No output (out, lse, weights, key_sums) may share a byte with itself, with
- * another output or with anything that is read, arrays included: that is
- * ATTN_INVALID_ARGUMENT. Slices of one buffer, such as packed projections,
- * whose rows lie between each other's are fine.
+ * No output (out, lse, weights, key_sums, scores) may share a byte with itself,
+ * with another output or with anything that is read, arrays included: that is
+ * ATTN_INVALID_ARGUMENT. Interleaved slices of one buffer, such as packed
+ * projections, are fine.
  *
  * Each of q, k, v and out is ATTN_F32, ATTN_BF16 or ATTN_F16, in any mix.
  * Scores, the softmax and the sums are f32 whatever the types; out is rounded
  * once, to nearest even. Where q, k and v are all bf16 and the processor
- * multiplies bf16 pairs (the set avx512_bf16 or neon_bf16), the weights
- * are rounded to bf16 before they meet v; their sum is that of the rounded ones. Otherwise bf16 and f16 are widened,
- * exactly, to f32. docs/numerics.md has the errors.
+ * multiplies bf16 pairs (the set avx512_bf16 or neon_bf16), the weights are
+ * rounded to bf16 before they are summed and multiplied with v. Otherwise bf16
+ * and f16 are widened, exactly, to f32. docs/numerics.md has the errors.
  *
- * Any of the sizes may be 0 except
- * Hkv when Hq is not; with dk = 0 all scores are 0. Head sizes go up to 4096.
+ * Any size may be 0, except Hkv when Hq is not. With dk = 0 all scores are 0.
+ * Head sizes go up to 4096.
  *
  * @return ATTN_OK or an error; on an error nothing has been written.
  * @since 0.1
@@ -187,8 +188,8 @@ ATTN_API attn_status attn_forward(const attn_tensor *q, const attn_tensor *k, co
                                   const attn_tensor *out, const attn_params *params);
 
 /**
- * Sets size to the bytes of workspace that attn_forward_in() can make use of for tensors of these shapes and types,
- * whose data may be NULL.
+ * Sets *size to the bytes of workspace that attn_forward_in() can use for tensors
+ * of these shapes and types. Their data may be NULL.
  * @since 0.1
  */
 ATTN_API attn_status attn_forward_workspace_size(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
@@ -197,10 +198,10 @@ ATTN_API attn_status attn_forward_workspace_size(const attn_tensor *q, const att
 /**
  * attn_forward() in the caller's memory, of any alignment: allocates nothing.
  *
- * A size that attn_forward_workspace_size() has told for these shapes is always
- * enough, whatever number of threads was in use then: where there are more now,
- * as many take part as the workspace has room for. ATTN_WORKSPACE_TOO_SMALL: not
- * enough for one.
+ * The size that attn_forward_workspace_size() has given for these shapes is
+ * always enough, even if the number of threads has grown since: then as many take
+ * part as the workspace has room for. ATTN_WORKSPACE_TOO_SMALL: there is no room
+ * for one thread.
  * @since 0.1
  */
 ATTN_API attn_status attn_forward_in(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
@@ -209,30 +210,28 @@ ATTN_API attn_status attn_forward_in(const attn_tensor *q, const attn_tensor *k,
 
 /* ------------------------------------------------------------------- plans -- */
 
-/** A choice of kernel, tiles and schedule for one shape and set of options; it does not change while it runs. @since
- * 0.1
- */
+/** A choice of kernel, tiles and schedule for one shape and set of options. Runs do not change it. @since 0.1 */
 typedef struct attn_plan attn_plan;
 
 /**
- * Makes a plan. Only dtype and shape of the tensors and the options are kept;
- * data may be NULL and strides are not looked at. The caller destroys *plan.
- * On an error *plan is set to NULL.
+ * Makes a plan. It keeps the options, and the dtypes and shapes of the tensors;
+ * data may be NULL, and strides are not looked at. The caller destroys *plan. On
+ * an error *plan is set to NULL.
  * @since 0.1
  */
 ATTN_API attn_status attn_plan_create(attn_plan **plan, const attn_tensor *q, const attn_tensor *k,
                                       const attn_tensor *v, const attn_tensor *out, const attn_params *params);
 
 /**
- * Promises that the arrays that params point to (lengths, offsets, lists of
+ * Promises that the arrays that params points to (lengths, offsets, lists of
  * keys, labels, tables, slopes; not tensors) will hold in every run of the plan
- * what they hold now, in the same place or in another. They are checked here,
- * and runs check no more than where they lie. What every run would derive from
- * them is derived now and kept: with segments, the ranges of labels of blocks of
- * keys. So a run may have fewer phases and take less workspace afterwards. What
- * a run with other contents does is undefined.
+ * what they hold now, in the same place or in another. They are checked here;
+ * runs check only where they lie. What every run would derive from them is derived
+ * now and kept: with segments, the range of labels of each block of keys. So from
+ * now on a run may have fewer phases and take less workspace. What a run with
+ * other contents does is undefined.
  *
- * Called once, by one thread, before any run. Of tensors in params, shapes alone
+ * Called once, by one thread, before any run. Of tensors in params only the shapes
  * are looked at. On an error the plan is as it was.
  * @since 0.1, experimental
  */
@@ -244,7 +243,7 @@ ATTN_API void attn_plan_destroy(attn_plan *plan);
 /** The number of threads the plan was made for, 1 to ATTN_MAX_THREADS; 0 for NULL. @since 0.1 */
 ATTN_API int attn_plan_num_threads(const attn_plan *plan);
 
-/** Phases of a run, 1 or more (attn_plan_run_share()); 0 for NULL. @since 0.1, experimental */
+/** The number of phases of a run, 1 or more, for attn_plan_run_share(); 0 for NULL. @since 0.1, experimental */
 ATTN_API int attn_plan_num_phases(const attn_plan *plan);
 
 /** Bytes of workspace that a run needs; no alignment is asked of it. SIZE_MAX for NULL. @since 0.1 */
@@ -266,11 +265,11 @@ ATTN_API attn_status attn_plan_run(const attn_plan *plan, const attn_tensor *q, 
                                    void *workspace, size_t workspace_size);
 
 /**
- * Begins a run whose shares the caller's threads run: checks all that
- * attn_plan_run() checks and keeps it in the workspace. Tensors and params may
- * be gone when it returns; their data, and what params points to, structs and
- * arrays alike, must stay as they are until the last share has returned. On an
- * error nothing has been written but, perhaps, the workspace.
+ * Begins a run whose shares the caller's threads run: checks what attn_plan_run()
+ * checks, and keeps the checked call in the workspace. The structs q, k, v, out
+ * and params may go away when it returns. The data of the tensors, and the structs
+ * and arrays that params points to, must stay valid and unchanged until the last
+ * share has returned. On an error at most the workspace has been written.
  *
  *     attn_plan_begin(plan, q, k, v, out, params, workspace, size);
  *     for (phase = 0; phase < attn_plan_num_phases(plan); phase++) {
@@ -285,23 +284,23 @@ ATTN_API attn_status attn_plan_begin(const attn_plan *plan, const attn_tensor *q
                                      void *workspace, size_t workspace_size);
 
 /**
- * Runs the share ith of nth of a phase on the calling thread, without OpenMP.
- * A phase is complete when each of its shares 0..nth-1 has returned, in any order
- * or at once; only then may a share of the next one begin. The run is complete
- * with its last phase, and a further one takes another attn_plan_begin(). nth is
- * 1 to attn_plan_num_threads(plan) and may differ from phase to phase. The bits
+ * Runs share ith of the nth shares of a phase on the calling thread, without
+ * OpenMP. Shares 0 to nth - 1 run in any order, or at once; when all have returned
+ * the phase is complete, and only then may a share of the next one begin. The run
+ * is complete with its last phase; another run begins with attn_plan_begin(). nth
+ * is 1 to attn_plan_num_threads(plan) and may differ from phase to phase. The bits
  * are those of attn_plan_run().
  *
- * Arguments are all that is checked here: the share itself cannot fail.
+ * Only these arguments are checked here: the share itself cannot fail.
  * @since 0.1, experimental
  */
 ATTN_API attn_status attn_plan_run_share(const attn_plan *plan, void *workspace, int phase, int ith, int nth);
 
 /**
  * Describes a plan in one line: instruction set, tiles, tasks, threads and
- * why. Writes at most size bytes with the terminator to buffer and returns the
- * length the whole text has, as snprintf does. buffer may be NULL, which counts
- * as a size of 0; the text of a plan that is NULL is empty.
+ * why. Writes at most size bytes to buffer, the terminator among them, and returns
+ * the length of the whole text, as snprintf does. A buffer of NULL counts as a
+ * size of 0; the text of a plan that is NULL is empty.
  * @since 0.1
  */
 ATTN_API size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size);
@@ -309,12 +308,12 @@ ATTN_API size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t s
 /* ------------------------------------------------------ around the softmax -- */
 
 /**
- * Joins attention over disjoint sets of keys: parts[n] is the result for the
- * keys of part n alone, with its log-sum-exp, and out becomes what all keys
- * together give, up to rounding. For a shared prefix (cascade), or keys on
- * several machines. A part without a live key (lse -inf) counts for nothing,
- * whatever its rows hold; a row without any gets 0 and -inf. sinks belong to
- * one part only.
+ * Joins attention over disjoint sets of keys. parts[n] is the result for set n
+ * alone and lses[n] its log-sum-exp; out becomes what all keys together give, up
+ * to rounding. This serves a prefix that sequences share (cascade), and keys on
+ * several machines. Where lses[n] is -inf, as the row sees no live key of set n,
+ * part n counts for nothing, whatever it holds there; where all of them are, out
+ * is 0 and lse -inf. Sinks belong in one part only.
  *
  *     lse = log sum_n exp(lses[n]),   out = sum_n exp(lses[n] - lse) parts[n]
  *
@@ -330,13 +329,14 @@ ATTN_API attn_status attn_merge(int64_t num_parts, const attn_tensor *parts, con
                                 const attn_tensor *out, const attn_tensor *lse, int num_threads);
 
 /**
- * Whether dropout keeps the weight of a key: 1 or 0. What attn_forward() does,
- * for a backward pass or a reference of one's own.
+ * Whether dropout keeps the weight of a key: 1 or 0. attn_forward() decides by the
+ * same rule; this is for a backward pass, or a reference of one's own.
  *
- * Word key % 4 of Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers:
- * as easy as 1, 2, 3") at the counter (key / 4, query, head, batch) is compared
- * with p * 2^32, below which the weight is dropped. The generator's key are the first two words of
- * Philox4x32-10 at the counter (offset mod 2^32, offset / 2^32, 0, 0) under the key (seed mod 2^32, seed / 2^32).
+ * The weight is dropped if word key % 4 of Philox4x32-10 (Salmon et al. 2011,
+ * "Parallel random numbers: as easy as 1, 2, 3") at the counter (key / 4, query,
+ * head, batch) is less than p * 2^32. The generator's key is the first two words
+ * of Philox4x32-10 at the counter (offset mod 2^32, offset / 2^32, 0, 0) under the
+ * key (seed mod 2^32, seed / 2^32).
  *
  * @param dropout rate, seed and offset; p as attn_params.dropout wants it. NULL: no dropout, so 1
  * @param batch index of the batch element, or of the ragged sequence, modulo 2^32
@@ -364,14 +364,13 @@ ATTN_API int attn_dropout_keeps(const attn_dropout *dropout, int64_t batch, int6
  * @since 0.1
  */
 ATTN_API const char *attn_isa_name(int index);
-/** Whether this is the name of such a set, and this processor and its system can run it. The cap is not looked at.
- * @since 0.1 */
+/** Whether name is such a set, and this processor and its system can run it: 1 or 0. ATTN_MAX_CPU_ISA is not looked
+ * at. @since 0.1 */
 ATTN_API int attn_isa_supported(const char *name);
 /** The name of the set that attn_params.isa = NULL stands for on this machine, with ATTN_MAX_CPU_ISA applied. Static
  * storage. @since 0.1 */
 ATTN_API const char *attn_isa_active(void);
-/** Size in bytes of the data cache of level 1 to 3 that the system reports for one core, or 0 if unknown.
- * @since 0.1 */
+/** Bytes of the data cache of a level, 1 to 3, that the system reports for one core; 0 if unknown. @since 0.1 */
 ATTN_API size_t attn_cache_size(int level);
 
 #ifdef __cplusplus

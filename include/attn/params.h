@@ -6,10 +6,9 @@
  * attn.h includes this file; include that one. Every option is off when its
  * field is zero. Options combine freely unless a comment here says otherwise.
  *
- * attn_params grows at its end. The structs that it points to are frozen: what
- * one of them cannot say will be said by another, behind a new pointer
- * (docs/abi.md). Only attn_score_tile and attn_weight_tile, which the library
- * makes, may get fields at their end.
+ * attn_params grows at its end. The structs that it points to are frozen: a new
+ * need gets a new struct, behind a new pointer (docs/abi.md). Only attn_score_tile
+ * and attn_weight_tile, which the library makes, may get fields at their end.
  *
  * In order, a score passes through: scale * q·k (q and k rotated by rope), the
  * terms of disentangled, softcap, alibi_slopes + relative_bias + mask, callback,
@@ -18,8 +17,8 @@
  *
  * B, Hq, Tq are q's batch, heads and tokens; Hkv, Tk are k's heads and tokens.
  * S is the number of sequences: B, or ragged->num_sequences. In a ragged batch
- * "query i" and "key j" count from the start of their sequence, while arrays
- * and tensors with one entry a token go along q's or k's axis of all tokens.
+ * "query i" and "key j" count from the start of their sequence, while arrays and
+ * tensors with one entry per token run along the whole token axis of q or k.
  */
 #ifndef ATTN_PARAMS_H
 #define ATTN_PARAMS_H
@@ -33,8 +32,8 @@ extern "C" {
 /* --------------------------------------------------------------- choices -- */
 
 /**
- * Where queries stand among the keys, and whether they see what comes behind
- * them. Query i of sequence b has the position p = i + offset, key j the
+ * Where queries stand among the keys, and whether they see keys after their own
+ * position. Query i of sequence b has the position p = i + offset, key j the
  * position j; under causality query i sees key j when j <= p.
  */
 typedef enum attn_causal {
@@ -48,18 +47,18 @@ typedef enum attn_causal {
 /** How scores are computed from q and k. */
 typedef enum attn_qk {
     ATTN_QK_DEFAULT = 0, /**< in the types of q and k, nothing rounded */
-    ATTN_QK_INT8 = 1     /**< q and k rounded to 8 bits per token, k less its mean; docs/numerics.md has the errors */
+    ATTN_QK_INT8 = 1     /**< rounded to int8 with a step per token, k less its mean; docs/numerics.md has the errors */
 } attn_qk;
 
 /* ------------------------------------------------- which keys a query sees -- */
 
-/** As far as there are keys: a value of attn_window.left and right. */
+/** No limit: a value of attn_window.left and right. */
 #define ATTN_UNLIMITED INT64_MAX
 
 /**
  * A sliding window: a query at position p sees the keys p - left to p + right.
  *
- * What follows lifts the window, but nothing else, for some tokens: the first
+ * The other fields lift the window, and nothing else, for some tokens: the first
  * ones, which streaming models need to see (Xiao et al. 2023, "Efficient
  * streaming language models with attention sinks"), and global tokens, which
  * see and are seen by all (Beltagy et al. 2020, "Longformer").
@@ -67,7 +66,7 @@ typedef enum attn_qk {
 typedef struct attn_window {
     int64_t left;         /**< keys before its own position that a query sees; 0 to ATTN_UNLIMITED */
     int64_t right;        /**< keys after its own position that a query sees; 0 to ATTN_UNLIMITED */
-    int64_t first_tokens; /**< the first so many live keys are seen by every query */
+    int64_t first_tokens; /**< live keys at the start that every query sees, 0 or more */
     const int64_t
         *global; /**< [num_global] positions of global tokens, ascending, 0 to Tk-1; the same for all sequences */
     int64_t num_global; /**< entries of global */
@@ -78,11 +77,12 @@ typedef struct attn_window {
  * is listed for block row i / size. Block rows are those of a compressed sparse
  * row matrix: the columns of block row r of head h are columns[offsets[n]] to
  * columns[offsets[n+1]-1], n = (heads == 1 ? 0 : h) * rows + r, where rows =
- * ceil(Tq / size). Columns ascend within a row. attn/patterns.h builds some.
+ * ceil(Tq / size). Columns ascend within a block row. attn/patterns.h builds some.
  *
  * Time and traffic are proportional to the number of listed blocks. Ragged
- * batches have a pattern of ceil(longest sequence / size) block rows, from
- * which each sequence takes its first ones; columns behind its end are ignored.
+ * batches have a pattern of ceil(longest sequence / size) block rows. Each
+ * sequence uses as many of the first ones as it has, and ignores columns behind
+ * its end.
  */
 typedef struct attn_block_mask {
     int64_t size;           /**< tokens along each side of a block: a multiple of 16 */
@@ -93,23 +93,26 @@ typedef struct attn_block_mask {
 } attn_block_mask;
 
 /**
- * Documents in one sequence: query i sees key j only if both belong to the same segment. The labels are summed up once
- * for a call, in a byte of workspace for every 14 keys beside what the threads take.
+ * Segments: documents packed into one sequence, each with a label of its own.
+ * Query i sees key j only if their labels are equal. A call first finds the range
+ * of labels in each block of keys, which takes one byte of workspace for every 14
+ * keys, in addition to what the threads take; attn_plan_keep() does so once.
  */
 typedef struct attn_segments {
-    const int32_t *q; /**< [B][Tq] any number for each query, in any order */
+    const int32_t *q; /**< [B][Tq] the label of each query: any number, in any order */
     const int32_t *k; /**< [B][Tk] the same for each key */
 } attn_segments;
 
 /**
- * A tree of drafted tokens behind a common past (speculative decoding): of the
- * last live keys of a sequence, tokens of them, query i sees those whose bit
- * is set. Bit t % 64 of ancestors[(b*Tq + i) * words + t / 64], words =
- * ceil(tokens / 64), stands for key kv_len[b] - tokens + t. A query's own bit
- * counts like any other. Keys before those are seen as the other options say.
+ * A tree of drafted tokens behind a common past (speculative decoding). The
+ * drafts are the last live keys of a sequence; query i sees those of them whose
+ * bit is set, and the keys before them as the other options say. Bit t % 64 of
+ * ancestors[(b*Tq + i) * words + t / 64], words = ceil(tokens / 64), stands for
+ * key kv_len[b] - tokens + t. A query sees its own key only if that bit, too, is
+ * set.
  */
 typedef struct attn_tree {
-    int64_t tokens; /**< keys that the bits stand for, 1 or more; a sequence with fewer live keys is an error */
+    int64_t tokens;            /**< drafts, 1 or more; a sequence with queries and fewer live keys is an error */
     const uint64_t *ancestors; /**< [B][Tq][words] */
 } attn_tree;
 
@@ -120,27 +123,28 @@ typedef enum attn_buckets {
     /** Bucket clip(distance, -max_distance, max_distance) + max_distance of 2 * max_distance + 1 (Shaw et al. 2018). */
     ATTN_BUCKETS_CLIPPED = 0,
     /**
-     * Raffel et al. 2020 ("T5"), for decoders: keys after the query share bucket 0; of those before it, the first half
-     * of the buckets has one distance each, the rest grows logarithmically up to max_distance.
+     * Raffel et al. 2020 ("T5"), for decoders: keys after the query share bucket 0. For those before it, each bucket of
+     * the first half holds one distance; the others hold more and more, logarithmically, up to max_distance, which is
+     * more than the number of buckets that hold one.
      */
     ATTN_BUCKETS_T5 = 1,
     /** The same with half of the buckets for keys after the query: T5's encoder. */
     ATTN_BUCKETS_T5_BIDIRECTIONAL = 2
 } attn_buckets;
 
-/** A learned bias for each head and distance, added to the scaled score. */
+/** A learned bias for each head and distance, added to the scaled and capped score. */
 typedef struct attn_relative_bias {
     attn_buckets kind; /**< how distances become buckets */
     int64_t buckets; /**< of a head: 2 * max_distance + 1 when clipped; T5: 2 or more, bidirectional: even, 4 or more */
-    int64_t max_distance; /**< distances from here on share a bucket; T5: more than the buckets of one distance each */
+    int64_t max_distance; /**< distances from here on share a bucket */
     const float *table;   /**< [Hq][buckets], natural units */
 } attn_relative_bias;
 
-/** Which way the distance counts that names the row of attn_disentangled.rel_q. */
+/** The direction of the distance that picks the row of attn_disentangled.rel_q. */
 typedef enum attn_delta {
     /**
-     * Query minus key, as for rel_k. What the authors' code computes, and so does Transformers: models trained with
-     * either, which is every published DeBERTa, need it.
+     * Query minus key, as for rel_k. The authors' code and Transformers compute this, so every published DeBERTa needs
+     * it.
      */
     ATTN_DELTA_QUERY_KEY = 0,
     ATTN_DELTA_KEY_QUERY = 1 /**< key minus query: equation 4 of the paper as it is printed */
@@ -151,11 +155,12 @@ typedef enum attn_delta {
  *
  *     scale * (dot(q[i], rel_k[row(p_i - j)]) + dot(k[j], rel_q[row(p_i - j)]))
  *
- * with row(n) = clip(n + span, 0, 2 * span - 1). The first term is content to
- * position, the second position to content, which takes row(j - p_i) with
- * ATTN_DELTA_KEY_QUERY. DeBERTa's scale, 1/sqrt(3d), is the caller's to set.
- * rel_k alone is Shaw's relative key embedding. Computed in f32 whatever the
- * types; head sizes dk up to 1024; not with ATTN_QK_INT8, not with rope.
+ * with row(n) = clip(n + span, 0, 2 * span - 1), p_i being the position of query
+ * i. The first term is content to position. The second is position to content; it
+ * takes row(j - p_i) with ATTN_DELTA_KEY_QUERY. DeBERTa's scale, 1/sqrt(3d), is
+ * the caller's to set. rel_k alone is Shaw's relative key embedding. Computed in
+ * f32 whatever the types; head sizes dk up to 1024; not with ATTN_QK_INT8, not
+ * with rope.
  */
 typedef struct attn_disentangled {
     int64_t span;             /**< distances from -span to span - 1 have rows of their own; 1 to 2^30 */
@@ -172,11 +177,11 @@ typedef enum attn_rope_layout {
 
 /**
  * Rotary position embedding of q and k while they are read (Su et al. 2021,
- * "RoFormer"). The first 2 * pairs channels are rotated, those behind them are
- * not. A row of a table has pairs cosines, then pairs sines;
- * attn_rope_table() makes it from positions (attn/rope.h).
- * Head sizes dk go up to 2048. Products are in f32 whatever the types, as rotated numbers are not rounded
- * again; where bf16 dot products matter more, use attn_rope() first.
+ * "RoFormer"). The first 2 * pairs channels are rotated, the others are not. A row
+ * of a table has pairs cosines, then pairs sines; attn_rope_table() makes it from
+ * positions (attn/rope.h). Head sizes dk go up to 2048. Rotated numbers are not
+ * rounded again, so products are in f32 whatever the types; where bf16 dot
+ * products matter more, use attn_rope() first.
  */
 typedef struct attn_rope_tables {
     attn_rope_layout layout; /**< which channels make a pair */
@@ -187,13 +192,14 @@ typedef struct attn_rope_tables {
 /* ------------------------------------------------------------------ ragged -- */
 
 /**
- * Sequences of different lengths behind each other, without padding (as
- * FlashAttention's cu_seqlens). q, k, v and out have a batch of 1 and all
- * sequences' tokens on their token axis; sequence s has the queries
+ * Sequences of different lengths, one after the other, without padding (as
+ * FlashAttention's cu_seqlens). q, k, v and out have a batch of 1 and the tokens
+ * of all sequences on their token axis. Sequence s has the queries
  * cu_seqlens_q[s] to cu_seqlens_q[s+1]-1 and the keys cu_seqlens_k[s] to
- * cu_seqlens_k[s+1]-1, and sees no other keys. Offsets rise or stay, from 0 to
- * Tq or Tk at most: rows of out behind the last sequence get 0, lse -inf.
- * mask, weights, key_sums and lse have q's and k's axes of all tokens.
+ * cu_seqlens_k[s+1]-1, and sees no other keys. Offsets begin with 0, never
+ * descend, and end with Tq or Tk at most. Behind the last sequence rows of out are
+ * 0, and lse is -inf. mask, lse, weights, key_sums and scores have the token axes
+ * of q and k, for all sequences.
  */
 typedef struct attn_ragged {
     int64_t num_sequences;       /**< 0 or more */
@@ -205,15 +211,15 @@ typedef struct attn_ragged {
 
 /**
  * Dropout of weights: each is multiplied by 0 with probability p, else by
- * 1 / (1 - p). Which ones follows from seed, offset and the indices of batch
- * (or sequence), head, query and key alone, see attn_dropout_keeps(), on every
- * instruction set and with any number of threads. lse is that of all weights;
- * weights and key_sums on request are those that meet v.
+ * 1 / (1 - p). Which weights are dropped follows from seed, offset and the indices
+ * of batch (or sequence), head, query and key alone, on every instruction set and
+ * for any number of threads: attn_dropout_keeps(). lse is that of all weights;
+ * weights and key_sums on request are those that v is multiplied by.
  */
 typedef struct attn_dropout {
     float p;         /**< 0 <= p < 1 */
     uint64_t seed;   /**< chooses the stream */
-    uint64_t offset; /**< and a place in it: another one for each layer and step */
+    uint64_t offset; /**< chooses a place in it: another one for each layer and step */
 } attn_dropout;
 
 /* ---------------------------------------------------------------- callback -- */
@@ -231,12 +237,12 @@ typedef struct attn_score_tile {
 } attn_score_tile;
 
 /**
- * Changes scores in place: natural units, scaled and biased; -inf hides a key
- * from a query. Keys that are hidden already are at -inf and stay so, whatever
- * is written there. Called from several threads at once, in any order, for
- * tiles of any shape, and again for the same scores when weights or scores are
- * asked for, or there is a callback of weights:
- * what it does to a score may depend on its indices and value only.
+ * Changes scores in place. They are in natural units, scaled, capped and biased.
+ * Writing -inf hides a key from a query. Keys that are hidden already are at -inf
+ * and stay so, whatever is written there. Called from several threads at once, in
+ * any order, for tiles of any shape, and again for the same scores if weights or
+ * scores are asked for or a weight_callback is set: what it does to a score may
+ * depend only on the score's indices and value.
  */
 typedef void attn_score_callback(const attn_score_tile *tile, void *user);
 
@@ -253,18 +259,18 @@ typedef struct attn_weight_tile {
 } attn_weight_tile;
 
 /**
- * Changes weights in place, before they are multiplied with v: the softmax,
- * after dropout, sinks counted. Any number may be written; nothing is
- * normalised again. A key that is hidden from a query has the weight 0 and
- * keeps it, whatever is written there; keys that are hidden from all queries
- * of a tile may not come at all. A 0 that is written for a key that is seen
- * still meets v: where v is NaN or Inf, so is out. Called from several threads
- * at once, in any order, for tiles of any shape: what it does to a weight may
- * depend on its indices and value only.
+ * Changes weights in place, before they are multiplied with v: those of the
+ * softmax, sinks counted, after dropout. Any number may be written; nothing is
+ * normalised again. A key that is hidden from a query has the weight 0 and keeps
+ * it, whatever is written there; keys that are hidden from all queries of a tile
+ * may be left out. A 0 written for a key that is seen is still multiplied with v:
+ * where v is NaN or Inf, out is NaN. Called from several threads at once, in any
+ * order, for tiles of any shape: what it does to a weight may depend only on the
+ * weight's indices and value.
  */
 typedef void attn_weight_callback(const attn_weight_tile *tile, void *user);
 
-/** How far the scores on request have come, see attn_params.scores. The values are pinned. */
+/** The step after which attn_params.scores are taken. The values are pinned. */
 typedef enum attn_score_stage {
     ATTN_SCORES_RAW = 0,    /**< q·k, rotated by rope; no scale */
     ATTN_SCORES_SCALED = 1, /**< times scale, head_scale / temperature; with the terms of disentangled */
@@ -278,9 +284,9 @@ struct attn_executor; /* in attn.h */
 
 /**
  * Options of a call. Zero is every field's default, except struct_size: start
- * from attn_params_default(). What it points to belongs to the caller and is
- * only read during the call. It grows at its end: a struct of an older header
- * is accepted, and one of a newer header that sets nothing unknown here.
+ * from attn_params_default(). What it points to belongs to the caller and is only
+ * read, during the call. It grows at its end: a struct of an older header is
+ * accepted, and so is one of a newer header that sets nothing unknown here.
  */
 typedef struct attn_params {
     size_t struct_size; /**< sizeof(attn_params) as the caller compiled it */
@@ -305,21 +311,21 @@ typedef struct attn_params {
     /**@{*/
     attn_causal causal;          /**< the causal alignment, or none */
     const int64_t *query_offset; /**< [S], required with ATTN_CAUSAL_OFFSET, allowed with ATTN_CAUSAL_NONE: positions */
-    const int64_t *kv_len;       /**< [S] or NULL: keys kv_len[b].. are padding; 0 to the keys there are */
+    const int64_t *kv_len;       /**< [S] or NULL: keys from kv_len[b] on are padding; 0 to the keys there are */
     const int64_t *kv_start;     /**< [S] or NULL: keys before kv_start[b] are padding; 0 to kv_len[b] */
     const int64_t
-        *prefix_len; /**< [S] or NULL: causality does not hide the first so many live keys (prefix LM); 0 or more */
+        *prefix_len; /**< [S] or NULL: live keys at the start that causality does not hide (prefix LM), 0 or more */
     const attn_window *window;         /**< NULL or a sliding window */
     const attn_block_mask *block_mask; /**< NULL or a block-sparse pattern */
-    const attn_segments *segments;     /**< NULL or documents */
+    const attn_segments *segments;     /**< NULL or the segments of packed sequences */
     const attn_tree *tree;             /**< NULL or a tree of drafted tokens */
     /**
      * NULL or a mask of shape (B|1, Hq|1, Tq|1, 0 to Tk) with any strides.
      * ATTN_BOOL: non-zero attends. ATTN_F32, ATTN_BF16 or ATTN_F16: added to the
-     * scaled score (natural units); -inf hides the key as false does. Along the
-     * keys a length of 1 is broadcast; any other that is less than Tk hides the
-     * keys behind its end, as in ONNX's Attention. Positions and bottom-right
-     * alignment follow kv_len, not the mask.
+     * scaled and capped score (natural units); -inf hides the key as false does.
+     * Along the keys a length of 1 is broadcast; any other that is less than Tk
+     * hides the keys behind its end, as in ONNX's Attention from version 24 on.
+     * Positions and bottom-right alignment follow kv_len, not the mask.
      */
     const attn_tensor *mask;
     /**@}*/
@@ -328,11 +334,10 @@ typedef struct attn_params {
     const attn_dropout *dropout; /**< NULL or dropout */
 
     /**
-     * NULL or a function of the caller's. There are no final weights before the
-     * last key has been seen, so that a call with one computes scores and
-     * exponentials twice, and weights and their product with v in f32 whatever
-     * the types. lse is that of the softmax; weights and key_sums on request are
-     * what the function has left.
+     * NULL or a function of the caller's. Weights are final only when the last
+     * key has been seen, so such a call computes scores and exponentials twice.
+     * Weights and their product with v are f32 whatever the types. lse is that of
+     * the softmax; weights and key_sums on request are what the function has left.
      */
     attn_weight_callback *weight_callback;
     void *weight_callback_user; /**< handed to weight_callback; only valid with it */
@@ -348,16 +353,15 @@ typedef struct attn_params {
         *key_sums; /**< f32 (B, Hq, 1, Tk): sum over queries of the weight each key received; any strides */
     /**
      * f32 (B, Hq, R, Tk), R as for weights; any strides: scores in natural
-     * units, as far as score_stage says. Padding stands at -inf in every stage,
-     * and nothing of its rows of k is looked at: keys before kv_start and from
-     * kv_len on, those of other sequences of a ragged batch, and all keys for
-     * queries behind its last one. Keys that are hidden by something else have
-     * their score up to ATTN_SCORES_CAPPED, and stand at -inf from
-     * ATTN_SCORES_MASKED on. Sizes beyond 2.358e38 become that in
-     * ATTN_SCORES_MASKED, if it is a mask that has them. With ATTN_QK_INT8 they
+     * units, after the step that score_stage names. Padding is at -inf in every
+     * stage, and its rows of k are not read: keys before kv_start and from kv_len
+     * on, those of other sequences of a ragged batch, and all keys for queries
+     * behind its last sequence. Keys that something else hides have their score up
+     * to ATTN_SCORES_CAPPED, and are at -inf in ATTN_SCORES_MASKED. There, values
+     * of a mask beyond 2.358e38 in size count as that. With ATTN_QK_INT8 scores
      * are those of the rounded q and k, the mean of k added again.
      *
-     * They are computed once more, after out: a further product of q and k.
+     * They are computed after out, by a further product of q and k.
      */
     const attn_tensor *scores;
     attn_score_stage score_stage; /**< which scores; only valid with scores */
@@ -368,21 +372,21 @@ typedef struct attn_params {
     /**
      * ATTN_QK_INT8 multiplies q and k as int8 (SageAttention), for any of their
      * types; ATTN_UNSUPPORTED where isa or the processor has no int8 dot
-     * products (AVX-VNNI for AVX2, AVX512-VNNI, FEAT_DotProd). The mean that is
-     * taken from k is that of the first 512 keys from kv_start on that the last
-     * query sees: the bits of a row depend, within rounding, on those, even
-     * where causality hides them from it. With a mask of any kind, softcap,
-     * sinks, rope or a callback nothing is taken from k.
+     * products (AVX-VNNI for AVX2, AVX512-VNNI, FEAT_DotProd). k loses the mean of
+     * the first 512 keys, from kv_start on, that the last query sees: so a row
+     * depends on those keys, within rounding, even where causality hides them from
+     * it. With a mask of any kind, softcap, sinks, rope or a callback k keeps its
+     * mean.
      */
     attn_qk qk;
     int num_threads; /**< 0: ATTN_NUM_THREADS, else what the executor or OpenMP has; ATTN_MAX_THREADS at most */
     /**
      * NULL: the best instruction set that the processor has and ATTN_MAX_CPU_ISA
      * allows. Or one of the names that attn_isa_name() gives, compared byte by
-     * byte and read during this call only: no kernels above that set are used,
-     * whatever the environment says, and those for pairs of bf16 wherever it has
-     * them. Any other name is ATTN_INVALID_ARGUMENT, a set that this processor
-     * lacks ATTN_UNSUPPORTED.
+     * byte and read during this call only. Then no kernels above that set are
+     * used, whatever the environment says, and its kernels for pairs of bf16 are
+     * used wherever it has them. Any other name is ATTN_INVALID_ARGUMENT, a set
+     * that this processor lacks ATTN_UNSUPPORTED.
      */
     const char *isa;
     const struct attn_executor *executor; /**< NULL: the process's (attn_set_executor()), else OpenMP */

@@ -3,7 +3,7 @@
  * @file patterns.h
  * @brief Builders of block-sparse patterns, and the slopes of ALiBi.
  *
- * A pattern is made once and used in any number of calls:
+ * A pattern is made once and serves any number of calls:
  * @code
  *     attn_pattern *pattern;
  *     attn_bigbird b = {.window = 3, .global = 2, .random = 3, .seed = 1};
@@ -13,10 +13,11 @@
  *         attn_pattern_destroy(pattern);
  *     }
  * @endcode
- * Sizes are counted in blocks of size tokens, a multiple of 16; block rows are
- * ceil(tq / size), block columns ceil(tk / size). Where tq and tk differ, block
- * row r stands at block column r (top-left). With causal, blocks behind the
- * diagonal are left out; set attn_params.causal too, for the diagonal ones.
+ * Windows, strides and the like count blocks of size tokens, a multiple of 16.
+ * There are ceil(tq / size) block rows and ceil(tk / size) block columns. Where tq
+ * and tk differ, block row r stands at block column r (top-left). With causal,
+ * blocks above the diagonal are left out; set attn_params.causal, too, for those
+ * on it.
  *
  * The structs of options are frozen (docs/abi.md): another pattern will be
  * another struct and function. Zero is a valid value of each field.
@@ -35,27 +36,28 @@ typedef struct attn_pattern attn_pattern;
 
 /** Window and global blocks (Beltagy et al. 2020, "Longformer"). */
 typedef struct attn_longformer {
-    int64_t window; /**< blocks on each side of a block's own that it sees; 0 or more */
-    int64_t global; /**< the first so many blocks see all and are seen by all; 0 or more */
-    int causal;     /**< non-zero: no blocks behind the diagonal */
+    int64_t window; /**< blocks that a block row sees on each side of the diagonal; 0 or more */
+    int64_t global; /**< blocks at the start that see all and are seen by all; 0 or more */
+    int causal;     /**< non-zero: no blocks above the diagonal */
 } attn_longformer;
 
 /** Window, global and random blocks (Zaheer et al. 2020, "Big Bird", section 2). */
 typedef struct attn_bigbird {
     int64_t window; /**< as in attn_longformer */
     int64_t global; /**< as in attn_longformer */
-    int64_t random; /**< blocks of each row chosen among the others, as far as there are any; 0 or more */
-    uint64_t seed;  /**< of the choice: the same blocks on every machine */
-    int64_t heads;  /**< 1 (or 0): one pattern for all heads; more: each chooses its own */
-    int causal;     /**< non-zero: no blocks behind the diagonal */
+    int64_t
+        random;    /**< blocks chosen in each block row among the others, or all of them if they are fewer; 0 or more */
+    uint64_t seed; /**< chooses them, the same on every machine */
+    int64_t heads; /**< 1 (or 0): one pattern for all heads; more: each chooses its own */
+    int causal;    /**< non-zero: no blocks above the diagonal */
 } attn_bigbird;
 
-/** Strided (Child et al. 2019, "Sparse Transformer", section 4.2): a window and every stride-th block; O(n sqrt(n))
- * blocks for stride sqrt(n). */
+/** Strided (Child et al. 2019, "Sparse Transformer", section 4.2): a window and every stride-th block. n block rows
+ * list O(n sqrt(n)) blocks if stride is sqrt(n). */
 typedef struct attn_strided {
-    int64_t stride; /**< blocks; a row sees the stride - 1 before it (and after it) and those a multiple of stride away;
-                       0 means round(sqrt(rows)) */
-    int causal;     /**< non-zero: no blocks behind the diagonal */
+    int64_t stride; /**< blocks: a block row sees the stride - 1 before (and after) the diagonal, and those a multiple
+                       of stride away; 0 means round(sqrt(block rows)) */
+    int causal;     /**< non-zero: no blocks above the diagonal */
 } attn_strided;
 
 /**
@@ -86,9 +88,10 @@ ATTN_API const attn_block_mask *attn_pattern_block_mask(const attn_pattern *patt
 ATTN_API double attn_pattern_density(const attn_pattern *pattern);
 
 /**
- * The slopes of ALiBi (Press et al. 2022, section 3): for a power of two heads
- * the geometric sequence that starts at, and has the ratio, 2^(-8 / heads); for other numbers
- * that of the next lower power of two, followed by every other slope of twice as many.
+ * The slopes of ALiBi (Press et al. 2022, section 3). If heads is a power of two
+ * they are the geometric sequence that starts at 2^(-8 / heads) and has that ratio.
+ * Otherwise they are those of the next lower power of two, followed by every other
+ * slope of twice as many heads.
  *
  * @param slopes [heads], written
  * @param heads  0 or more

@@ -47,7 +47,7 @@ typedef enum attn_status {
     ATTN_SHAPE_MISMATCH = 2,      /**< tensors or arrays whose shapes do not fit together */
     ATTN_SIZE_OVERFLOW = 3,       /**< a product of sizes or strides exceeds 63 bits */
     ATTN_UNSUPPORTED = 4,         /**< a valid request that this version or machine cannot serve */
-    ATTN_OUT_OF_MEMORY = 5,       /**< the workspace or the plan could not be allocated */
+    ATTN_OUT_OF_MEMORY = 5,       /**< memory could not be allocated */
     ATTN_WORKSPACE_TOO_SMALL = 6, /**< the caller's workspace is smaller than the plan needs */
     ATTN_INVALID_FILE = 7         /**< a file cannot be read, or is not what it should be */
 } attn_status;
@@ -58,8 +58,7 @@ ATTN_API const char *attn_status_string(attn_status status);
 /**
  * A sentence about the last call on this thread that failed, e.g.
  * "params.kv_len[2] is 130; expected 0 to 128, the tokens of k". Empty if none has
- * failed. Valid until the next failing call on the same thread.
- * @since 0.1
+ * failed. Valid until another call fails on the same thread. @since 0.1
  */
 ATTN_API const char *attn_last_error(void);
 
@@ -91,13 +90,13 @@ ATTN_API const char *attn_dtype_name(attn_dtype dtype);
  * axis of length 0.
  */
 typedef struct attn_tensor {
-    void *data;        /**< element (0,0,0,0); may be NULL when a size is 0 */
+    void *data;        /**< element (0,0,0,0); may be NULL when a length is 0 */
     attn_dtype dtype;  /**< type of the elements */
     int64_t shape[4];  /**< batch, head, token, channel */
     int64_t stride[4]; /**< the same axes, in elements */
 } attn_tensor;
 
-/** A stride of a contiguous tensor. Wraps around where the tensor could not exist, which every call refuses.
+/** a * b, a stride of a contiguous tensor. Wraps around for a tensor too large to exist, which every call refuses.
  * @since 0.1 */
 static inline int64_t attn_stride(int64_t a, int64_t b)
 {
@@ -118,8 +117,7 @@ static inline attn_tensor attn_bhtd(const void *data, int64_t batch, int64_t hea
     return t;
 }
 
-/** A contiguous f32 tensor laid out [batch][token][head][channel], the output layout of a projection.
- * @since 0.1 */
+/** A contiguous f32 tensor laid out [batch][token][head][channel], the output layout of a projection. @since 0.1 */
 static inline attn_tensor attn_bthd(const void *data, int64_t batch, int64_t tokens, int64_t heads, int64_t channels)
 {
     attn_tensor t;

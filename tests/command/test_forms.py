@@ -1,143 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forms of attention in attn run and attn heatmap, against a computation in double from their definitions."""
+"""The forms of attention in attn run, against a computation in double from their definitions."""
 
-import itertools
 import math
-import platform
+import random
 import unittest
 
-from support import DATA, Array, CommandTest, normal, read_npy, read_safetensors
-
-INF = math.inf
-
-
-def attention(q, k, v, score=None, sees=None, scales=None, sinks=None, keeps=None, p=0.0):
-    """
-    Output, LSE and weights of 4-D bhtd arrays. score(s, b, h, i, j) changes a scaled score, sees(b, h, i, j) says
-    whether query i sees key j, keeps(b, h, i, j) whether dropout keeps the weight.
-    """
-    (batch, heads, tq, d), (kv_heads, tk), dv = q.shape, k.shape[1:3], v.shape[3]
-    out, lse, weights = [], [], []
-    for b, h, i in itertools.product(range(batch), range(heads), range(tq)):
-        g = h // (heads // kv_heads)
-        scale = (scales[h] if scales else 1.0) / math.sqrt(d)
-        scores = []
-        for j in range(tk):
-            s = -INF
-            if sees is None or sees(b, h, i, j):
-                s = scale * sum(q.at(b, h, i, c) * k.at(b, g, j, c) for c in range(d))
-                s = score(s, b, h, i, j) if score else s
-            scores.append(s)
-        sink = sinks[h] if sinks else -INF
-        top = max(scores + [sink])
-        parts = [math.exp(s - top) if s > -INF else 0.0 for s in scores]
-        total = sum(parts) + (math.exp(sink - top) if sink > -INF else 0.0)
-        row = [part / total if total > 0 else 0.0 for part in parts]
-        if keeps:
-            row = [w / (1 - p) if keeps(b, h, i, j) else 0.0 for j, w in enumerate(row)]
-        weights += row
-        lse.append(top + math.log(total) if total > 0 else -INF)
-        out += [sum(row[j] * v.at(b, g, j, c) for j in range(tk)) for c in range(dv)]
-    return (Array((batch, heads, tq, dv), out), Array((batch, heads, tq), lse), Array((batch, heads, tq, tk), weights))
+from form_reference import INF, FormsTest, attention, dropout, rotated, slopes_of, t5_bucket
+from support import DATA, Array, normal, read_npy, read_safetensors
 
 
-def slopes_of(heads):
-    power = 1 << heads.bit_length() - 1
-    slopes = [2.0 ** (-8 / power * (n + 1)) for n in range(power)]
-    twice = [2.0 ** (-8 / (2 * power) * (n + 1)) for n in range(2 * power)]
-    return slopes + twice[::2][:heads - power]
+def lineages(parents):
+    """Each draft with its ancestors."""
+    result = []
+    for t, parent in enumerate(parents):
+        result.append({t} | (result[parent] if parent >= 0 else set()))
+    return result
 
 
-def t5_bucket(distance, buckets, furthest, bidirectional):
-    """As in Raffel et al. 2020; distance is key minus query."""
-    first = 0
-    if bidirectional:
-        buckets //= 2
-        first = buckets if distance > 0 else 0
-        n = abs(distance)
-    else:
-        n = max(-distance, 0)
-    exact = buckets // 2
-    if n < exact:
-        return first + n
-    return first + min(exact + int(math.log(n / exact) / math.log(furthest / exact) * (buckets - exact)), buckets - 1)
-
-
-def frequencies(pairs, base=10000.0, scaling=None, factor=1.0, original=0):
-    """Frequencies of RoPE, and what multiplies sines and cosines."""
-    if scaling == "ntk":
-        base *= factor ** (pairs / (pairs - 1))
-    plain = [base ** (-c / pairs) for c in range(pairs)]
-    if scaling == "linear":
-        return [f / factor for f in plain], 1.0
-    if scaling == "llama3":
-        result = []
-        for f in plain:
-            turns = original * f / (2 * math.pi)
-            smooth = min(max((turns - 1) / (4 - 1), 0.0), 1.0)
-            result.append((1 - smooth) * f / factor + smooth * f)
-        return result, 1.0
-    if scaling == "yarn":
-        def channel(turns):
-            return pairs * math.log(original / (turns * 2 * math.pi)) / math.log(base)
-        low, high = max(math.floor(channel(32)), 0), min(math.ceil(channel(1)), 2 * pairs - 1)
-        ramp = [min(max((c - low) / max(high - low, 0.001), 0.0), 1.0) for c in range(pairs)]
-        return [f / factor * r + f * (1 - r) for f, r in zip(plain, ramp)], 0.1 * math.log(factor) + 1
-    return plain, 1.0
-
-
-def rotated(array, position, layout="half", pairs=None, **how):
-    """RoPE of a bhtd array; position(b, t) is that of a token."""
-    batch, heads, tokens, d = array.shape
-    pairs = d // 2 if pairs is None else pairs
-    f, factor = frequencies(pairs, **how)
-    values = list(array.values)
-    for b, h, t, c in itertools.product(range(batch), range(heads), range(tokens), range(pairs)):
-        start = ((b * heads + h) * tokens + t) * d
-        x, y = (start + c, start + c + pairs) if layout == "half" else (start + 2 * c, start + 2 * c + 1)
-        cos, sin = factor * math.cos(position(b, t) * f[c]), factor * math.sin(position(b, t) * f[c])
-        values[x], values[y] = (array.values[x] * cos - array.values[y] * sin,
-                                array.values[y] * cos + array.values[x] * sin)
-    return Array(array.shape, values)
-
-
-def philox(counter, key):
-    """Philox4x32-10 (Salmon et al. 2011)."""
-    c, k = list(counter), list(key)
-    for _ in range(10):
-        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [b >> 32 ^ c[1] ^ k[0], b & 0xFFFFFFFF, a >> 32 ^ c[3] ^ k[1], a & 0xFFFFFFFF]
-        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
-    return c
-
-
-def dropout(p, seed, offset):
-    key = philox((offset & 0xFFFFFFFF, offset >> 32, 0, 0), (seed & 0xFFFFFFFF, seed >> 32))[:2]
-    return lambda b, h, i, j: philox((j // 4, i, h, b), key)[j % 4] >= p * 2**32
-
-
-class Forms(CommandTest):
-    def setUp(self):
-        super().setUp()
-        self.use((2, 4, 9, 8), (2, 2, 11, 8))
-
-    def use(self, q, k, dv=3):
-        """New inputs of these shapes."""
-        self.q, self.k, self.v = normal(q, 1), normal(k, 2), normal((*k[:3], dv), 3)
-
-    def check(self, options, tolerance=5e-6, turned=None, **meaning):
-        """Runs with all three outputs and compares each; turned is q and k as they count."""
-        self.write(q_npy=self.q, k_npy=self.k, v_npy=self.v)
-        arguments = ["run", "-q", "q.npy", "-k", "k.npy", "-v", "v.npy", "-o", "o.npy", "--lse", "l.npy", "--weights",
-                     "w.npy", *options]
-        result = self.attn(*arguments)
-        self.assertEqual(result.stdout + result.stderr, "")
-        q, k = turned or (self.q, self.k)
-        wanted = attention(q, k, self.v, **meaning)
-        for name, want in zip("olw", wanted):
-            self.assertClose(read_npy(self.folder / f"{name}.npy"), want, f"{name} with {options}", tolerance)
-        return wanted
-
+class Forms(FormsTest):
     # --------------------------------------------------------------- scores
 
     def test_softcap(self):
@@ -182,18 +62,21 @@ class Forms(CommandTest):
         def row(distance):
             return min(max(distance + span, 0), 2 * span - 1)
 
-        for shape in ((6, 8), (1, 6, 8), (4, 6, 8)):
+        for shape, delta in (((6, 8), ()), ((1, 6, 8), ("--rel-delta", "query-key")), ((4, 6, 8), ()),
+                             ((4, 6, 8), ("--rel-delta", "key-query"))):
             rel_k, rel_q = normal(shape, 4), normal(shape, 5)
             self.write(in_safetensors={"k": rel_k, "q": rel_q})
-            for names in ("k", "q", "kq"):
+            sign = -1 if "key-query" in delta else 1
+            for names in ("q", "kq") if delta else ("k", "q", "kq"):
                 def score(s, b, h, i, j):
                     if "k" in names:
                         s += scale * sum(self.q.at(b, h, i, c) * rel_k.at(h, row(i + 2 - j), c) for c in range(8))
                     if "q" in names:
-                        s += scale * sum(self.k.at(b, h // 2, j, c) * rel_q.at(h, row(i + 2 - j), c) for c in range(8))
+                        s += scale * sum(self.k.at(b, h // 2, j, c) * rel_q.at(h, row(sign * (i + 2 - j)), c)
+                                         for c in range(8))
                     return s
                 options = [word for name in names for word in (f"--rel-{name}", f"in.safetensors:{name}")]
-                self.check([*options, "--query-offset", 2], score=score)
+                self.check([*options, *delta, "--query-offset", 2], score=score)
 
     def test_rope(self):
         for options, how in (((), {}), (("--rope-pairs", "3"), {"pairs": 3}),
@@ -255,6 +138,93 @@ class Forms(CommandTest):
             self.write(s_npy=Array(shape, labels, "<i4"))
             self.check(["--segments", "s.npy", "--causal", "top-left"],
                        sees=lambda b, h, i, j: j <= i and labels[i] == labels[j])
+
+    def test_tree(self):
+        """The last six keys and queries are drafts: they see of the drafts those of their own branch."""
+        parents = (-1, 0, 0, 1, 1, 2), (-1, -1, 1, 0, 3, 4)
+        lengths, starts = (10, 7), (3, 1)
+        self.write(n_npy=Array((2,), lengths, "<i8"), a_npy=Array((2,), starts, "<i4"))
+
+        def seen(trees, ends, queries):
+            branches = [lineages(tree) for tree in trees]
+
+            def sees(b, h, i, j):
+                first, draft = ends[b] - 6, i - (queries - 6)
+                return j < ends[b] and (j < first or (draft >= 0 and j - first in branches[b][draft]))
+            return sees
+        for code, shared in (("<i4", False), ("<i8", False), ("<i8", True)):
+            trees = (parents[0], parents[0]) if shared else parents
+            self.write(t_npy=Array((6,), trees[0], code) if shared else Array((2, 6), sum(trees, ()), code))
+            sees = seen(trees, (11, 11), 9)
+            self.check(["--tree", "t.npy"], sees=sees)
+            self.check(["--tree", "t.npy", "--causal", "bottom-right"],
+                       sees=lambda b, h, i, j: sees(b, h, i, j) and j <= i + 2)
+            short = seen(trees, lengths, 9)
+            self.check(["--tree", "t.npy", "--kv-len", "n.npy", "--kv-start", "a.npy"],
+                       sees=lambda b, h, i, j: short(b, h, i, j) and j >= starts[b])
+            # With fewer queries than drafts these are the last ones.
+            self.use((2, 4, 4, 8), (2, 2, 11, 8))
+            self.check(["--tree", "t.npy"], sees=seen(trees, (11, 11), 4))
+            self.use((2, 4, 9, 8), (2, 2, 11, 8))
+
+    def test_tree_of_many_words(self):
+        source = random.Random(1)
+        parents = [source.randrange(-1, t) for t in range(130)]
+        branches = lineages(parents)
+        self.use((1, 1, 140, 4), (1, 1, 150, 4))
+        self.write(t_npy=Array((1, 130), parents, "<i4"))
+        self.check(["--tree", "t.npy"],
+                   sees=lambda b, h, i, j: j < 20 or (i >= 10 and j - 20 in branches[i - 10]))
+
+    def test_tree_of_ragged_sequences(self):
+        """A tree for each sequence; the one without queries may have fewer keys than drafts."""
+        self.use((1, 4, 12, 8), (1, 2, 14, 8))
+        cu_q, cu_k = (0, 5, 5, 10), (0, 6, 8, 13)
+        parents = (-1, 0, 0), (-1, -1, -1), (-1, -1, 1)
+        branches = [lineages(tree) for tree in parents]
+        self.write(t_npy=Array((3, 3), sum(parents, ()), "<i4"))
+
+        def sees(b, h, i, j):
+            for s in range(3):
+                if cu_q[s] <= i < cu_q[s + 1]:
+                    first, draft = cu_k[s + 1] - 3, i - (cu_q[s + 1] - 3)
+                    return cu_k[s] <= j < first or (first <= j < cu_k[s + 1] and draft >= 0
+                                                    and j - first in branches[s][draft])
+            return False
+        cu = ["--cu-seqlens", "0,5,5,10", "--cu-seqlens-k", "0,6,8,13"]
+        self.check([*cu, "--tree", "t.npy"], sees=sees)
+
+        def turned(cu, array, offset=0):
+            def position(b, t):
+                for s in range(3):
+                    if cu[s] <= t < cu[s + 1]:
+                        draft = t - (cu[s + 1] - 3)
+                        return t - cu[s] + (offset if s == 0 else 0) + (
+                            len(branches[s][draft]) - 1 - draft if draft >= 0 else 0)
+                return 0
+            return rotated(array, position)
+        # Sequence 0 has one key more than queries.
+        last = {s: cu_k[s + 1] - cu_k[s] - (cu_q[s + 1] - cu_q[s]) for s in range(3)}
+        self.check([*cu, "--tree", "t.npy", "--rope", "half", "--causal", "bottom-right"],
+                   turned=(turned(cu_q, self.q, 1), turned(cu_k, self.k)),
+                   sees=lambda b, h, i, j: sees(b, h, i, j) and all(
+                       not cu_q[s] <= i < cu_q[s + 1] or j - cu_k[s] <= i - cu_q[s] + last[s] for s in (0, 2)))
+
+    def test_rope_places_drafts_by_depth(self):
+        parents, lengths = ((-1, 0, 0, 1, -1), (-1, 0, 1, 0, 3)), (11, 8)
+        branches = [lineages(tree) for tree in parents]
+        self.write(t_npy=Array((2, 5), sum(parents, ()), "<i4"), n_npy=Array((2,), lengths, "<i4"))
+
+        def place(b, draft):
+            return len(branches[b][draft]) - 1 if 0 <= draft < 5 else draft
+
+        def sees(b, h, i, j):
+            first = lengths[b] - 5
+            return j <= i + lengths[b] - 9 and (j < first or (i >= 4 and j - first in branches[b][i - 4]))
+        keys = rotated(self.k, lambda b, t: lengths[b] - 5 + place(b, t - (lengths[b] - 5)))
+        queries = rotated(self.q, lambda b, t: lengths[b] - 5 + place(b, t - 4))
+        self.check(["--tree", "t.npy", "--kv-len", "n.npy", "--rope", "half", "--causal", "bottom-right"],
+                   turned=(queries, keys), sees=sees)
 
     def test_ragged(self):
         """Each sequence by itself; what is behind the last one gets 0."""
@@ -379,238 +349,6 @@ class Forms(CommandTest):
                          sees=lambda b, h, i, j: i - 4 <= j <= i and j < lengths[b],
                          score=lambda s, b, h, i, j: 30 * math.tanh(s / 30) - slopes[h] * abs(i - j))[0]
         self.assertClose(read_npy(self.folder / "o.npy"), want)
-
-
-class Heatmaps(CommandTest):
-    """A picture straight from q and k, computed by rows of one head, is that of the weights that run writes."""
-
-    def same(self, options, selections=((), ("--batch", "1", "--head", "2"), ("--head", "3", "--row", "31"))):
-        common = ("-q", "q.npy", "-k", "k.npy", *map(str, options))
-        self.attn("run", *common, "-v", "k.npy", "-o", "o.npy", "--weights", "w.npy")
-        for select in selections:
-            for name, what in (("1.png", ("w.npy",)), ("2.png", common)):
-                self.attn("heatmap", *what, *select, "-o", name)
-            one, two = ((self.folder / name).read_bytes() for name in ("1.png", "2.png"))
-            self.assertTrue(one == two, f"{options} with {select}")
-
-    def test_rows(self):
-        labels = [n % 3 for n in range(2 * 40)]
-        self.write(q_npy=normal((2, 4, 40, 8), 1, 2.0), k_npy=normal((2, 2, 40, 8), 2, 2.0), b_npy=normal((4, 9), 3),
-                   r_npy=normal((4, 12, 8), 4),
-                   s_npy=Array((2, 40), labels, "<i4"), n_npy=Array((2,), (40, 33), "<i8"))
-        for options in (("--softcap", 3, "--head-scale", "1,2,-1,0.5", "--sinks", "1,-inf,0,2"),
-                        ("--alibi", "--causal", "bottom-right", "--kv-len", "n.npy"),
-                        ("--relative-bias", "b.npy", "--query-offset", "3,-4"),
-                        ("--rel-k", "r.npy", "--causal", "bottom-right"), ("--rel-q", "r.npy", "--query-offset", -1),
-                        ("--rope", "half", "--causal", "bottom-right", "--kv-len", "n.npy"),
-                        ("--rope", "interleaved", "--rope-base", 100, "--query-offset", 7),
-                        ("--window", "5,2", "--first-tokens", 2, "--global", "7,30", "--query-offset", "1,-2"),
-                        ("--prefix", "8,20", "--causal", "top-left"), ("--segments", "s.npy", "--causal", "top-left"),
-                        ("--block-pattern", "bigbird", "--block", 16, "--block-window", 0, "--block-random", 1),
-                        ("--block-pattern", "strided", "--block", 16, "--causal", "top-left", "--alibi")):
-            self.same(options)
-
-    def test_ragged_rows(self):
-        self.write(q_npy=normal((1, 4, 100, 8), 1, 2.0), k_npy=normal((1, 2, 110, 8), 2, 2.0),
-                   n_npy=Array((4,), (30, 0, 10, 40), "<i8"))
-        one = ((), ("--head", "3", "--row", "31"), ("--head", "1", "--row", "99"))
-        for options in ((), ("--causal", "bottom-right", "--kv-len", "n.npy"), ("--rope", "half", "--alibi"),
-                        ("--window", "4,4", "--global", "3,20,70", "--query-offset", "0,3,-2,1"),
-                        ("--block-pattern", "longformer", "--block", 16, "--causal", "top-left"),
-                        ("--prefix", "5", "--causal", "top-left")):
-            self.same(("--cu-seqlens", "0,30,30,41,95", "--cu-seqlens-k", "0,33,40,52,107", *options), one)
-
-    def test_blocks_of_rows_join(self):
-        # With a limit of one MiB the rows come in several blocks, which do not end where blocks of a pattern do.
-        self.write(q_npy=normal((1100, 4), 1, 3.0), k_npy=normal((1100, 4), 2, 3.0))
-        for options in (("--block-pattern", "bigbird", "--causal", "top-left"), ("--window", "50,20", "--alibi"),
-                        ("--cu-seqlens", "0,500,1090", "--block-pattern", "longformer", "--block", "32")):
-            common = ("heatmap", "-q", "q.npy", "-k", "k.npy", "--size", "200", *options, "-o")
-            self.attn(*common, "1.png")
-            self.attn(*common, "2.png", "--limit-mib", "1")
-            one, two = ((self.folder / name).read_bytes() for name in ("1.png", "2.png"))
-            self.assertTrue(one == two, options)
-
-
-class Usage(CommandTest):
-    RUN = ["run", "-q", "q.npy", "-k", "k.npy", "-v", "k.npy", "-o", "o.npy"]
-    MAP = ["heatmap", "-q", "q.npy", "-k", "k.npy", "-o", "o.png"]
-
-    def setUp(self):
-        super().setUp()
-        self.write(q_npy=normal((2, 4, 9, 8), 1), k_npy=normal((2, 2, 11, 8), 2), o_npy=b"old", o_png=b"old",
-                   b_npy=normal((4, 8), 3), c_npy=normal((3, 7), 3), d_npy=normal((6, 8), 3),
-                   s_npy=Array((2, 9), [0] * 18, "<i4"), l_npy=Array((2, 11), [2**31] * 22, "<i8"))
-
-    def both(self, code, says, *options):
-        self.fails(code, says, *self.RUN, *options)
-        self.fails(code, says, *self.MAP, *options)
-
-    def test_an_option_without_its_companion(self):
-        for beside, options in (
-                ("--window", ("--first-tokens 1", "--global 1")),
-                ("--relative-bias", ("--buckets t5", "--max-distance 4")),
-                ("--rope", ("--rope-pairs 2", "--rope-base 100", "--rope-scaling ntk")),
-                ("--rope-scaling", ("--rope half --rope-factor 2",)),
-                ("--rope-scaling yarn or llama3",
-                 ("--rope half --rope-original-length 9",
-                  "--rope half --rope-scaling linear --rope-factor 2 --rope-original-length 9")),
-                ("--segments", ("--segments-k s.npy",)), ("--cu-seqlens", ("--cu-seqlens-k 0,1",)),
-                ("--block-pattern", ("--block 16",)),
-                ("--block-pattern longformer or bigbird",
-                 ("--block-window 1", "--block-pattern strided --block-global 1")),
-                ("--block-pattern bigbird", ("--block-random 1", "--block-pattern longformer --block-seed 1")),
-                ("--block-pattern strided", ("--block-stride 1", "--block-pattern bigbird --block-stride 1")),
-                ("--causal offset, --window, --alibi, --alibi-slopes, --relative-bias, --rel-k, --rel-q or --rope",
-                 ("--query-offset 1",))):
-            for option in options:
-                words = option.split()
-                self.both(2, f"option {words[-2]} has no effect without {beside}\n", *words)
-        self.both(2, "option --prefix has no effect without causality", "--prefix", "3")
-        for option in ("--seed", "--offset"):
-            self.fails(2, f"option {option} has no effect without --dropout", *self.RUN, option, "1")
-        self.fails(2, "option --score-stage has no effect without --scores", *self.RUN, "--score-stage", "capped")
-
-    def test_contradictions_and_what_is_missing(self):
-        self.both(2, "--alibi and --alibi-slopes", "--alibi", "--alibi-slopes", "1,1,1,1")
-        self.both(2, "--query-offset contradicts --causal top-left; expected --causal offset", "--query-offset", "1",
-                  "--causal", "top-left")
-        self.both(2, "option --query-offset N,N,... is missing; --causal offset needs it", "--causal", "offset")
-        self.both(2, "option --rope-factor X is missing; --rope-scaling needs it", "--rope", "half", "--rope-scaling",
-                  "linear")
-        for name in ("yarn", "llama3"):
-            self.both(2, f"option --rope-original-length N is missing; --rope-scaling {name} needs it", "--rope",
-                      "half", "--rope-scaling", name, "--rope-factor", "2")
-        self.fails(2, "unknown option '--dropout'", *self.MAP, "--dropout", "0.5")
-
-    def test_bad_values(self):
-        for value in ("", "1", "1,", ",1", "1,2,3", "-1,0", "1,x", "1, 2", "1,infinity", "inf,nan", "1.5,2", "1,-inf",
-                      "1,99999999999999999999"):
-            self.both(2, f"--window is '{value}'; expected LEFT,RIGHT, ", "--window", value)
-        for value in ("", "1,1", "3,2", "-1", "1,,2", "inf", "1,2x"):
-            self.both(2, f"--global is '{value}'; expected N,N,..., whole numbers of at least 0, each above the one "
-                      "before it", "--window", "1,1", "--global", value)
-        for value in ("", "0", "1,2", "0,3,2", "0,-1", "0,x"):
-            self.both(2, f"--cu-seqlens is '{value}'; expected 0", "--cu-seqlens", value)
-        self.both(2, "--cu-seqlens-k is '0,1,2'; expected as many numbers as --cu-seqlens has, '0,9'", "--cu-seqlens",
-                  "0,9", "--cu-seqlens-k", "0,1,2")
-        for value in ("", "x", "1,2,3,", "1,2,3,nan", "1,2,3,inf", "1,2,3,1e39", "1, 2,3,4"):
-            for option in ("--head-scale", "--alibi-slopes", "--sinks"):
-                self.both(2, f"{option} is '{value}'; expected X,X,..., finite numbers", option, value)
-        self.both(2, "--head-scale is '1,1,1,-inf'", "--head-scale", "1,1,1,-inf")
-        for value in ("0", "-1", "x", "inf"):
-            self.both(2, f"--softcap is '{value}'; expected a finite number above 0", "--softcap", value)
-        for value in ("0.5", "", "nan", "inf", "1x", "x"):
-            self.both(2, f"--rope-base is '{value}'; expected a finite number of at least 1", "--rope", "half",
-                      "--rope-base", value)
-        for value in ("1", "-0.1", "x", ""):
-            self.fails(2, f"--dropout is '{value}'; expected a number from 0 to below 1", *self.RUN, "--dropout", value)
-        self.both(2, "--rope is 'full'; expected half or interleaved", "--rope", "full")
-        self.both(2, "--rope-scaling is 'plain'; expected linear, ntk, yarn or llama3", "--rope", "half",
-                  "--rope-scaling", "plain", "--rope-factor", "2")
-        self.both(2, "--buckets is 'log'; expected clipped, t5 or t5-bidirectional", "--relative-bias", "b.npy",
-                  "--buckets", "log")
-        self.both(2, "--block-pattern is 'x'; expected longformer, bigbird or strided", "--block-pattern", "x",
-                  "--block-window", "1")
-        self.both(2, "--block is '24'; expected a multiple of 16", "--block-pattern", "strided", "--block", "24")
-        self.both(2, "--block is '0'", "--block-pattern", "strided", "--block", "0")
-        self.both(2, "--prefix is '-1'; expected N,N,..., whole numbers of at least 0", "--prefix", "-1", "--causal",
-                  "top-left")
-        self.both(2, "--query-offset is '9007199254740993'; expected N,N,..., whole numbers from -9007199254740992 to "
-                  "9007199254740992", "--query-offset", "9007199254740993", "--alibi")
-        self.both(2, "--causal is 'both'; expected none, top-left, bottom-right or offset", "--causal", "both")
-
-    def test_lists_that_do_not_fit_the_inputs(self):
-        for option in ("--head-scale", "--alibi-slopes", "--sinks"):
-            self.both(2, f"{option} has 3 values; expected 4, one for each query head", option, "1,2,3")
-        self.both(2, "--prefix has 3 values; expected 1, or 2, one per batch element", "--prefix", "1,2,3", "--causal",
-                  "top-left")
-        self.both(2, "--rope-pairs is 5; expected 1 to 4, half of the head size of q", "--rope", "half", "--rope-pairs",
-                  "5")
-        self.both(1, "q has 2 batch elements; expected 1, as --cu-seqlens cuts its tokens", "--cu-seqlens", "0,9")
-        self.write(q_npy=normal((1, 4, 9, 8), 1), k_npy=normal((1, 2, 8, 8), 2), n_npy=Array((1,), (3,), "<i4"))
-        self.both(2, "--cu-seqlens ends with 10; expected at most 9, the tokens of q", "--cu-seqlens", "0,10")
-        self.both(2, "--cu-seqlens ends with 9; expected at most 8, the tokens of k", "--cu-seqlens", "0,9")
-        self.both(2, "--cu-seqlens-k ends with 9; expected at most 8, the tokens of k", "--cu-seqlens", "0,9",
-                  "--cu-seqlens-k", "0,9")
-        self.both(1, "--kv-len n.npy has shape (1,); expected (2,), one value per sequence", "--cu-seqlens", "0,3,8",
-                  "--kv-len", "n.npy")
-
-    def test_files_that_do_not_fit(self):
-        self.both(1, "--relative-bias c.npy has dtype float32 and shape (3, 7); expected float32 and (4, N)",
-                  "--relative-bias", "c.npy")
-        self.both(1, "--relative-bias s.npy has dtype int32", "--relative-bias", "s.npy")
-        for option in ("--rel-k", "--rel-q"):
-            for name, shape in (("c.npy", "(3, 7)"), ("s.npy", "(2, 9)"), ("q.npy", "(2, 4, 9, 8)")):
-                self.both(1, f"{option} {name} has dtype ", option, name)
-                self.both(1, f" and shape {shape}; expected float32 and (2 span, 8) or (4, 2 span, 8)", option, name)
-        self.both(1, "--rel-q b.npy has 4 rows; expected 6, as --rel-k has", "--rel-k", "d.npy", "--rel-q", "b.npy")
-        self.both(1, "none.npy", "--relative-bias", "none.npy")
-        self.both(1, "--segments b.npy has dtype float32; expected int32 or int64", "--segments", "b.npy")
-        self.both(1, "--segments s.npy has shape (2, 9); expected (2, 11): batch, key", "--segments", "s.npy")
-        self.both(1, "--segments-k l.npy holds 2147483648; expected numbers of 32 bits", "--segments", "s.npy",
-                  "--segments-k", "l.npy")
-
-    def test_errors_of_the_library(self):
-        """Everything that only the library finds, in the words of the command. test_files has q, k, v and lengths."""
-        self.write(one_npy=Array((4, 1), [0.0] * 4), seven_npy=normal((4, 7), 5), wide_npy=normal((1, 4, 2, 1040), 6),
-                   wider_npy=normal((1, 4, 2, 2050), 6), rows_npy=normal((4, 1040), 7))
-        buckets = "the number of buckets of --relative-bias is"
-        self.both(2, f"{buckets} 8; expected 9, twice --max-distance and 1", "--relative-bias", "b.npy")
-        self.both(2, f"{buckets} 7; expected 5, twice --max-distance and 1", "--relative-bias", "seven.npy",
-                  "--max-distance", "2")
-        self.both(2, f"{buckets} 7; expected an even number, 4 or more", "--relative-bias", "seven.npy", "--buckets",
-                  "t5-bidirectional")
-        self.both(2, f"{buckets} 1; expected 2 or more", "--relative-bias", "one.npy", "--buckets", "t5")
-        self.both(2, "attn: --max-distance is 4; expected more than 4", "--relative-bias", "b.npy",
-                  "--buckets", "t5", "--max-distance", "4")
-        self.both(1, "attn: --max-distance is 4611686018427387904; expected", "--relative-bias", "b.npy",
-                  "--max-distance", 1 << 62)
-        for option in ("--rel-k", "--rel-q"):
-            self.both(1, "attn: --rel-k or --rel-q and --rope are set; expected one of the two", option, "d.npy",
-                      "--rope", "half")
-            self.both(1, "attn: --rel-k or --rel-q is set and --qk is int8; expected one of the two", option, "d.npy",
-                      "--qk", "int8")
-            self.fails(1, "the head size of -q is 1040; head sizes with --rel-k or --rel-q go up to 1024", "run", "-q",
-                       "wide.npy", "-k", "wide.npy", "-v", "wide.npy", "-o", "o.npy", option, "rows.npy")
-        self.fails(1, "the head size of -q is 2050; head sizes with --rope go up to 2048", "run", "-q", "wider.npy",
-                   "-k", "wider.npy", "-v", "wider.npy", "-o", "o.npy", "--rope", "half")
-        rope = ("--rope", "half", "--rope-scaling")
-        self.both(2, "attn: --rope-factor is 1e+300; expected", *rope, "ntk", "--rope-factor", "1e300")
-        self.both(2, "attn: --rope-pairs is 1; expected 2 or more for --rope-scaling ntk", *rope, "ntk",
-                  "--rope-factor", "2", "--rope-pairs", "1")
-        self.both(2, "attn: --rope-base is 1; expected more than 1 for --rope-scaling yarn", *rope, "yarn",
-                  "--rope-factor", "2", "--rope-base", "1", "--rope-original-length", "8")
-        self.both(2, f"attn: --query-offset puts 9 queries at {2**53 - 8} and after it; expected positions below 2^53",
-                  "--rope", "half", "--causal", "offset", "--query-offset", 2**53 - 8)
-        self.both(2, "attn: --global[0] is 11; expected 0 to 10", "--window", "1,1", "--global", "11")
-        self.both(2, "attn: the number of positions of --global is 12; expected 0 to 11", "--window", "1,1", "--global",
-                  ",".join(map(str, range(12))))
-        self.both(2, "attn: --head-scale[0] is 1e+38; expected", "--head-scale", "1e38,1,1,1", "--scale", "1e30")
-        self.both(2, "attn: --temperature is 0.001; expected", "--scale", "1e38", "--temperature", "1e-3")
-        self.fails(2, "attn: --dropout is 1; expected 0 or more and less than 1", *self.RUN, "--dropout", "0.99999999999")
-        self.both(1, "attn: --qk is int8, and ", "--qk", "int8", "--isa", "scalar")
-        foreign = "avx2" if platform.machine() == "aarch64" else "neon"
-        self.both(2, f"attn: --isa is '{foreign}'; expected auto, scalar", "--isa", foreign)
-
-    def test_outputs_do_not_replace_these_inputs(self):
-        for option, name in (("--relative-bias", "b.npy"), ("--segments", "s.npy"), ("--rel-k", "d.npy"),
-                             ("--rel-q", "d.npy")):
-            self.fails(2, f"--lse would replace {name}, which {option} reads", *self.RUN, option, name, "--lse", name)
-        self.fails(2, "--lse would replace l.npy, which --segments-k reads", *self.RUN, "--segments", "s.npy",
-                   "--segments-k", "l.npy", "--lse", "l.npy")
-
-    def test_help(self):
-        for command, more in (("run", ["--dropout", "--seed", "--offset"]), ("heatmap", [])):
-            text = self.attn(command, "--help").stdout
-            for option in ["--softcap", "--head-scale", "--sinks", "--alibi", "--alibi-slopes", "--relative-bias",
-                           "--buckets", "--max-distance", "--rel-k", "--rel-q", "--rope", "--rope-pairs",
-                           "--rope-base", "--rope-scaling", "--rope-factor", "--rope-original-length",
-                           "--query-offset", "--window", "--first-tokens",
-                           "--global", "--prefix", "--segments", "--segments-k", "--cu-seqlens", "--cu-seqlens-k",
-                           "--block-pattern", "--block", "--block-window", "--block-global", "--block-random",
-                           "--block-seed", "--block-stride", *more]:
-                self.assertRegex(text, rf"(?m)^ +{option} ")
 
 
 if __name__ == "__main__":

@@ -196,5 +196,63 @@ class Heatmap(CommandTest):
         self.assertEqual(width, height)
 
 
+class Forms(CommandTest):
+    """A picture straight from q and k, computed by rows of one head, is that of the weights that run writes."""
+
+    def same(self, options, selections=((), ("--batch", "1", "--head", "2"), ("--head", "3", "--row", "31"))):
+        common = ("-q", "q.npy", "-k", "k.npy", *map(str, options))
+        self.attn("run", *common, "-v", "k.npy", "-o", "o.npy", "--weights", "w.npy")
+        for select in selections:
+            for name, what in (("1.png", ("w.npy",)), ("2.png", common)):
+                self.attn("heatmap", *what, *select, "-o", name)
+            one, two = ((self.folder / name).read_bytes() for name in ("1.png", "2.png"))
+            self.assertTrue(one == two, f"{options} with {select}")
+
+    def test_rows(self):
+        labels = [n % 3 for n in range(2 * 40)]
+        self.write(q_npy=normal((2, 4, 40, 8), 1, 2.0), k_npy=normal((2, 2, 40, 8), 2, 2.0), b_npy=normal((4, 9), 3),
+                   r_npy=normal((4, 12, 8), 4),
+                   s_npy=Array((2, 40), labels, "<i4"), n_npy=Array((2,), (40, 33), "<i8"),
+                   t_npy=Array((2, 20), [(n % 20 - 1) // 2 for n in range(20)] + [n - 1 for n in range(20)], "<i4"))
+        for options in (("--softcap", 3, "--head-scale", "1,2,-1,0.5", "--sinks", "1,-inf,0,2"),
+                        ("--alibi", "--causal", "bottom-right", "--kv-len", "n.npy"),
+                        ("--relative-bias", "b.npy", "--query-offset", "3,-4"),
+                        ("--rel-k", "r.npy", "--causal", "bottom-right"), ("--rel-q", "r.npy", "--query-offset", -1),
+                        ("--rel-q", "r.npy", "--rel-delta", "key-query"),
+                        ("--tree", "t.npy", "--causal", "bottom-right", "--kv-len", "n.npy", "--rope", "half"),
+                        ("--rope", "half", "--causal", "bottom-right", "--kv-len", "n.npy"),
+                        ("--rope", "interleaved", "--rope-base", 100, "--query-offset", 7),
+                        ("--window", "5,2", "--first-tokens", 2, "--global", "7,30", "--query-offset", "1,-2"),
+                        ("--prefix", "8,20", "--causal", "top-left"), ("--segments", "s.npy", "--causal", "top-left"),
+                        ("--block-pattern", "bigbird", "--block", 16, "--block-window", 0, "--block-random", 1),
+                        ("--block-pattern", "strided", "--block", 16, "--causal", "top-left", "--alibi")):
+            self.same(options)
+
+    def test_ragged_rows(self):
+        self.write(q_npy=normal((1, 4, 100, 8), 1, 2.0), k_npy=normal((1, 2, 110, 8), 2, 2.0),
+                   n_npy=Array((4,), (30, 0, 10, 40), "<i8"),
+                   t_npy=Array((4, 5), [-1, 0, 0, 1, 1, -1, 0, 1, 2, 3, -1, -1, 0, 1, 1, -1, 0, 0, 0, 2], "<i8"))
+        one = ((), ("--head", "3", "--row", "31"), ("--head", "1", "--row", "99"))
+        for options in ((), ("--causal", "bottom-right", "--kv-len", "n.npy"), ("--rope", "half", "--alibi"),
+                        ("--window", "4,4", "--global", "3,20,70", "--query-offset", "0,3,-2,1"),
+                        ("--block-pattern", "longformer", "--block", 16, "--causal", "top-left"),
+                        ("--tree", "t.npy", "--rope", "half", "--causal", "bottom-right"),
+                        ("--prefix", "5", "--causal", "top-left")):
+            self.same(("--cu-seqlens", "0,30,30,41,95", "--cu-seqlens-k", "0,33,40,52,107", *options), one)
+
+    def test_blocks_of_rows_join(self):
+        # With a limit of one MiB the rows come in several blocks, which do not end where blocks of a pattern do.
+        self.write(q_npy=normal((1100, 4), 1, 3.0), k_npy=normal((1100, 4), 2, 3.0),
+                   t_npy=Array((1000,), [n - 1 - n % 3 % 2 if n else -1 for n in range(1000)], "<i4"))
+        for options in (("--block-pattern", "bigbird", "--causal", "top-left"), ("--window", "50,20", "--alibi"),
+                        ("--cu-seqlens", "0,500,1090", "--block-pattern", "longformer", "--block", "32"),
+                        ("--tree", "t.npy")):
+            common = ("heatmap", "-q", "q.npy", "-k", "k.npy", "--size", "200", *options, "-o")
+            self.attn(*common, "1.png")
+            self.attn(*common, "2.png", "--limit-mib", "1")
+            one, two = ((self.folder / name).read_bytes() for name in ("1.png", "2.png"))
+            self.assertTrue(one == two, options)
+
+
 if __name__ == "__main__":
     unittest.main()

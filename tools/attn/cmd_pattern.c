@@ -285,7 +285,7 @@ attn_status command_pattern(int argc, char *const *argv)
         [PATTERN_HEADS] = {"heads", 0, "N", "bigbird: heads, each with a choice of its own; default 1", NULL},
         [PATTERN_HEAD] = {"head", 0, "N", "bigbird: which head to show; default 0", NULL},
         [PATTERN_STRIDE] = {"stride", 0, "N", "strided: in blocks; default: the square root of the block rows", NULL},
-        [PATTERN_CAUSAL] = {"causal", 0, NULL, "leave out the blocks behind the diagonal", NULL},
+        [PATTERN_CAUSAL] = {"causal", 0, NULL, "leave out the blocks above the diagonal", NULL},
         [PATTERN_OUT] = {"output", 'o', "FILE.png", "the picture; without it, only the numbers are printed", NULL},
     };
     struct operands operands;

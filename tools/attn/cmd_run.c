@@ -61,7 +61,8 @@ static attn_status declare_outputs(struct output_set *outputs, const struct opti
                  {INPUT_FORMS + FORM_REL_K, "--rel-k"},
                  {INPUT_FORMS + FORM_REL_Q, "--rel-q"},
                  {INPUT_FORMS + FORM_SEGMENTS, "--segments"},
-                 {INPUT_FORMS + FORM_SEGMENTS_K, "--segments-k"}};
+                 {INPUT_FORMS + FORM_SEGMENTS_K, "--segments-k"},
+                 {INPUT_FORMS + FORM_TREE, "--tree"}};
     static const char *const labels[] = {"-o", "--lse", "--weights", "--scores"};
     for (int i = 0; i < 4; i++) {
         const char *spec = options[RUN_OUT + i].value;
@@ -132,6 +133,7 @@ static attn_status compute(struct inputs *in, enum array_dtype out_dtype, struct
     const int64_t b = in->q_view.shape[0], h = in->q_view.shape[1], tq = in->q_view.shape[2], tk = in->k_view.shape[2];
     const int64_t out_shape[4] = {b, h, tq, in->v_view.shape[3]}, square[4] = {b, h, tq, tk};
     struct array_shape is = inputs_shape(out_dtype, in->rank, in->bthd, out_shape);
+    CHECK(forms_whole_tree(&in->forms, &in->q_view, &in->k_view, &in->params));
     CHECK(array_allocate(&results[0], "the output", &is));
     attn_tensor out = inputs_view(&results[0], in->bthd), lse, weights, scores;
     attn_params params = in->params;

@@ -27,6 +27,11 @@ const struct option form_options[FORM_COUNT] = {
                     "distance, per query head or for all; content to position",
                     NULL},
     [FORM_REL_Q] = {"rel-q", 0, "FILE", "the same with queries by distance; position to content", NULL},
+    [FORM_REL_DELTA] = {"rel-delta", 0, "NAME",
+                        "the distance that names a row of --rel-q: query-key\n"
+                        "(default; published models) or key-query (the paper's\n"
+                        "equation 4)",
+                        NULL},
     [FORM_ROPE] = {"rope", 0, "NAME", "rotate q and k: half (c and c + pairs) or interleaved", NULL},
     [FORM_ROPE_PAIRS] = {"rope-pairs", 0, "N", "pairs of channels; default d/2", NULL},
     [FORM_ROPE_BASE] = {"rope-base", 0, "X", "default 10000", NULL},
@@ -43,6 +48,13 @@ const struct option form_options[FORM_COUNT] = {
                        "its own segment",
                        NULL},
     [FORM_SEGMENTS_K] = {"segments-k", 0, "FILE", "the same for the keys; default: that of --segments", NULL},
+    [FORM_TREE] = {"tree", 0, "FILE",
+                   "int32 or int64: draft, or sequence, draft; the parent of\n"
+                   "each drafted token among the drafts, or -1. The last keys\n"
+                   "are the drafts, and so are the last queries, which see of\n"
+                   "them their ancestors and themselves; --rope places drafts\n"
+                   "by depth",
+                   NULL},
     [FORM_CU_SEQLENS] = {"cu-seqlens", 0, "0,N,...",
                          "sequences without padding in one batch element:\n"
                          "the first token of each, and the end of the last",
@@ -87,6 +99,7 @@ static const struct {
 } companions[] = {
     {FORM_BUCKETS, FORM_BIAS, {NULL}},
     {FORM_MAX_DISTANCE, FORM_BIAS, {NULL}},
+    {FORM_REL_DELTA, FORM_REL_Q, {NULL}},
     {FORM_ROPE_PAIRS, FORM_ROPE, {NULL}},
     {FORM_ROPE_BASE, FORM_ROPE, {NULL}},
     {FORM_ROPE_SCALING, FORM_ROPE, {NULL}},
@@ -161,8 +174,9 @@ static attn_status check_needs(const struct forms *f, attn_causal causal)
 static attn_status parse_scores(struct forms *f, attn_params *params)
 {
     static const char *const buckets[] = {"clipped", "t5", "t5-bidirectional"};
+    static const char *const deltas[] = {"query-key", "key-query"};
     const struct option *o = f->options;
-    int kind = 0;
+    int kind = 0, delta = 0;
     long long distance = -1;
     CHECK(option_float(&o[FORM_SOFTCAP], true, &params->softcap));
     CHECK(option_reals(&o[FORM_HEAD_SCALE], false, &f->head_scale));
@@ -170,8 +184,10 @@ static attn_status parse_scores(struct forms *f, attn_params *params)
     CHECK(option_reals(&o[FORM_ALIBI_SLOPES], false, &f->slopes));
     CHECK(option_choice(&o[FORM_BUCKETS], buckets, 3, &kind));
     CHECK(option_integer(&o[FORM_MAX_DISTANCE], 0, INT64_MAX, &distance));
+    CHECK(option_choice(&o[FORM_REL_DELTA], deltas, 2, &delta));
     f->bias.kind = (attn_buckets)kind;
     f->bias.max_distance = distance;
+    f->disentangled.delta = (attn_delta)delta;
     return ATTN_OK;
 }
 

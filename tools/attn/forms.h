@@ -26,6 +26,7 @@ enum form_option {
     FORM_MAX_DISTANCE,
     FORM_REL_K,
     FORM_REL_Q,
+    FORM_REL_DELTA,
     FORM_ROPE,
     FORM_ROPE_PAIRS,
     FORM_ROPE_BASE,
@@ -39,6 +40,7 @@ enum form_option {
     FORM_PREFIX,
     FORM_SEGMENTS,
     FORM_SEGMENTS_K,
+    FORM_TREE,
     FORM_CU_SEQLENS,
     FORM_CU_SEQLENS_K,
     FORM_PATTERN,
@@ -70,11 +72,14 @@ struct forms {
     attn_rope_tables rope;
     attn_tensor rope_q, rope_k;
     attn_segments segments;
+    attn_tree tree; /* ancestors by forms_whole_tree() alone */
     attn_ragged ragged;
     enum form_pattern pattern_kind;
     long long block, block_window, block_global, block_random, block_seed, block_stride;
     attn_pattern *pattern;
     struct array bias_table, rel_k_rows, rel_q_rows, rope_q_table, rope_k_table, q_segments, k_segments;
+    struct array parents, depths; /* of drafts: [draft] or [sequence][draft]; depths as int64 */
+    struct array ancestors;       /* [batch][query][words] */
 };
 
 void forms_print_help(FILE *to, const struct option *options);
@@ -93,7 +98,19 @@ const char *forms_sequence_name(const struct forms *forms);
 attn_status forms_load_sequences(struct forms *forms, const attn_tensor *q, const attn_tensor *k, attn_params *params);
 /* Reads the arrays, makes the tables and sets the rest of params, in which the lengths are set already. */
 attn_status forms_load(struct forms *forms, const attn_tensor *q, const attn_tensor *k, attn_params *params);
+/* The share of forms_load() in which it matters where tokens stand: --tree and --rope. */
+attn_status forms_load_places(struct forms *forms, const attn_tensor *q, const attn_tensor *k, attn_params *params);
 void forms_free(struct forms *forms);
+
+/*
+ * The drafts that query i of a sequence with so many queries sees, as a row of attn_tree.ancestors: the last query is
+ * the last draft. A row has forms_tree_words() words.
+ */
+void forms_tree_row(const struct forms *forms, int64_t sequence, int64_t query, int64_t queries, uint64_t *row);
+int64_t forms_tree_words(const struct forms *forms);
+/* All rows, after forms_load(): only whoever needs them at once calls this. Nothing to do without --tree. */
+attn_status forms_whole_tree(struct forms *forms, const attn_tensor *q, const attn_tensor *k,
+                             const attn_params *params);
 
 /* A sequence of a call: where its tokens are, and where its queries stand. */
 struct sequence {

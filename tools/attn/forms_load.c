@@ -2,79 +2,14 @@
 /*
  * From the values of the options to what the library takes, once the shapes of q
  * and k are known: arrays are read, lists are checked against the number of
- * heads or sequences, and tables of rotations and patterns of blocks are made.
- * Rotations use the positions that causality and windows use.
+ * heads, and patterns of blocks are made.
  */
 #include "forms.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "wording.h"
-
-int64_t forms_sequences(const struct forms *f, int64_t batch)
-{
-    return f->cu_q.values != NULL ? f->cu_q.count - 1 : batch;
-}
-
-const char *forms_sequence_name(const struct forms *f)
-{
-    return f->cu_q.values != NULL ? "sequence" : "batch element";
-}
-
-struct sequence forms_sequence(const attn_params *params, const attn_tensor *q, const attn_tensor *k, int64_t s)
-{
-    struct sequence out = {.queries = q->shape[2], .keys = k->shape[2]};
-    if (params->ragged != NULL) {
-        const int64_t *cu_q = params->ragged->cu_seqlens_q, *cu_k = params->ragged->cu_seqlens_k;
-        out = (struct sequence){cu_q[s], cu_q[s + 1] - cu_q[s], cu_k[s], cu_k[s + 1] - cu_k[s], 0};
-    }
-    int64_t end = params->kv_len != NULL ? params->kv_len[s] : out.keys;
-    /* Other lengths are refused by the library, and must not overflow before that. */
-    if (params->causal == ATTN_CAUSAL_BOTTOM_RIGHT && end >= 0 && end <= out.keys)
-        out.offset = end - out.queries;
-    else if (params->query_offset != NULL)
-        out.offset = params->query_offset[s];
-    return out;
-}
-
-static attn_status check_end(const struct integers *cu, const char *name, const char *operand, const attn_tensor *t)
-{
-    int64_t end = cu->values[cu->count - 1];
-    if (end <= t->shape[2])
-        return ATTN_OK;
-    return io_fail(ATTN_INVALID_ARGUMENT, "--%s ends with %" PRId64 "; expected at most %" PRId64 ", the tokens of %s",
-                   name, end, t->shape[2], operand);
-}
-
-static attn_status load_ragged(struct forms *f, const attn_tensor *q, const attn_tensor *k)
-{
-    bool own = f->cu_k.values != NULL;
-    const struct integers *cu_k = own ? &f->cu_k : &f->cu_q;
-    if (q->shape[0] != 1)
-        return io_fail(ATTN_INVALID_FILE,
-                       "q has %" PRId64 " batch elements; expected 1, as --cu-seqlens cuts its tokens", q->shape[0]);
-    f->ragged = (attn_ragged){f->cu_q.count - 1, f->cu_q.values, cu_k->values};
-    CHECK(check_end(&f->cu_q, "cu-seqlens", "q", q));
-    return check_end(cu_k, own ? "cu-seqlens-k" : "cu-seqlens", "k", k);
-}
-
-attn_status forms_load_sequences(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params)
-{
-    const struct option *o = f->options;
-    if (f->cu_q.values != NULL) {
-        CHECK(load_ragged(f, q, k));
-        params->ragged = &f->ragged;
-    }
-    int64_t sequences = forms_sequences(f, q->shape[0]);
-    const char *name = forms_sequence_name(f);
-    CHECK(integers_spread(&f->offsets, &o[FORM_QUERY_OFFSET], sequences, name, &f->query_offset));
-    CHECK(integers_spread(&f->prefixes, &o[FORM_PREFIX], sequences, name, &f->prefix_len));
-    params->query_offset = f->query_offset;
-    params->prefix_len = f->prefix_len;
-    return ATTN_OK;
-}
 
 /* ----------------------------------------------------------------- scores -- */
 
@@ -160,79 +95,6 @@ static attn_status load_disentangled(struct forms *f, const attn_tensor *q, attn
     return ATTN_OK;
 }
 
-/* -------------------------------------------------------------- rotations -- */
-
-/* Rows of a table for count tokens, of which the first has the position first. */
-static attn_status fill_rows(const attn_rope_config *config, int64_t first, int64_t count, float *rows)
-{
-    int64_t positions[256];
-    if (first > (INT64_C(1) << 53) - count)
-        return io_fail(ATTN_INVALID_ARGUMENT,
-                       "--query-offset puts %" PRId64 " queries at %" PRId64
-                       " and after it; expected positions below 2^53 with --rope",
-                       count, first);
-    for (int64_t done = 0; done < count;) {
-        int64_t n = count - done < 256 ? count - done : 256;
-        for (int64_t i = 0; i < n; i++)
-            positions[i] = first + done + i;
-        CHECK(reworded(WORDING_RUN, attn_rope_table(config, positions, n, rows + done * 2 * config->pairs)));
-        done += n;
-    }
-    return ATTN_OK;
-}
-
-/* One batch element unless the positions of the queries differ between them. */
-static int64_t tables_needed(const attn_params *params, const attn_tensor *q, const attn_tensor *k, bool keys)
-{
-    int64_t first = q->shape[0] > 0 && !keys ? forms_sequence(params, q, k, 0).offset : 0;
-    for (int64_t b = 1; b < q->shape[0] && !keys; b++) {
-        if (forms_sequence(params, q, k, b).offset != first)
-            return q->shape[0];
-    }
-    return 1;
-}
-
-static attn_status make_table(const struct forms *f, const attn_tensor *q, const attn_tensor *k,
-                              const attn_params *params, bool keys, struct array *array, attn_tensor *view)
-{
-    bool ragged = params->ragged != NULL;
-    int64_t width = 2 * f->rope_config.pairs, tokens = keys ? k->shape[2] : q->shape[2];
-    int64_t batch = ragged ? 1 : tables_needed(params, q, k, keys);
-    struct array_shape is = {.dtype = ARRAY_F32, .ndim = 3, .shape = {batch, tokens, width}};
-    CHECK(array_allocate(array, "the table of --rope", &is));
-    *view = attn_bhtd(array->data, batch, 1, tokens, width);
-    int64_t count = ragged ? params->ragged->num_sequences : q->shape[0] > 0 ? batch : 0;
-    for (int64_t n = 0; n < count; n++) {
-        struct sequence s = forms_sequence(params, q, k, n);
-        int64_t row = (keys ? s.first_key : s.first_query) + (ragged ? 0 : n * tokens);
-        CHECK(fill_rows(&f->rope_config, keys ? 0 : s.offset, keys ? s.keys : s.queries,
-                        (float *)array->data + row * width));
-    }
-    return ATTN_OK;
-}
-
-static attn_status load_rope(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params)
-{
-    const struct option *o = f->options;
-    int64_t most = q->shape[3] / 2;
-    if (o[FORM_ROPE].value == NULL)
-        return ATTN_OK;
-    if (most < 1)
-        return io_fail(ATTN_INVALID_FILE, "q has the head size %" PRId64 "; expected 2 or more for --rope",
-                       q->shape[3]);
-    if (f->rope_config.pairs > most)
-        return io_fail(ATTN_INVALID_ARGUMENT,
-                       "--rope-pairs is %s; expected 1 to %" PRId64 ", half of the head size of q",
-                       o[FORM_ROPE_PAIRS].value, most);
-    if (f->rope_config.pairs == 0)
-        f->rope_config.pairs = most;
-    f->rope.q = &f->rope_q;
-    f->rope.k = &f->rope_k;
-    params->rope = &f->rope;
-    CHECK(make_table(f, q, k, params, false, &f->rope_q_table, &f->rope_q));
-    return make_table(f, q, k, params, true, &f->rope_k_table, &f->rope_k);
-}
-
 /* ------------------------------------------------------------------- keys -- */
 
 /* An int64 array as int32. */
@@ -286,7 +148,7 @@ static attn_status load_segments(struct forms *f, const attn_tensor *q, const at
     return ATTN_OK;
 }
 
-/* Builders leave out what is behind the diagonal only where that is the diagonal of the call, and nothing crosses it.
+/* Builders leave out what is above the diagonal only where that is the diagonal of the call, and nothing crosses it.
  */
 static bool pattern_is_causal(const attn_params *params, bool square)
 {
@@ -338,7 +200,7 @@ attn_status forms_load(struct forms *f, const attn_tensor *q, const attn_tensor 
     CHECK(load_slopes(f, heads));
     CHECK(load_bias(f, heads, params));
     CHECK(load_disentangled(f, q, params));
-    CHECK(load_rope(f, q, k, params));
+    CHECK(forms_load_places(f, q, k, params));
     CHECK(load_segments(f, q, k, params));
     CHECK(load_pattern(f, q, k, params));
     params->head_scale = f->head_scale.values;
@@ -351,8 +213,8 @@ attn_status forms_load(struct forms *f, const attn_tensor *q, const attn_tensor 
 
 void forms_free(struct forms *f)
 {
-    struct array *arrays[] = {&f->bias_table,   &f->rel_k_rows, &f->rel_q_rows, &f->rope_q_table,
-                              &f->rope_k_table, &f->q_segments, &f->k_segments};
+    struct array *arrays[] = {&f->bias_table, &f->rel_k_rows, &f->rel_q_rows, &f->rope_q_table, &f->rope_k_table,
+                              &f->q_segments, &f->k_segments, &f->parents,    &f->depths,       &f->ancestors};
     struct reals *reals[] = {&f->head_scale, &f->sinks, &f->slopes};
     struct integers *integers[] = {&f->offsets, &f->prefixes, &f->sides, &f->global, &f->cu_q, &f->cu_k};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)

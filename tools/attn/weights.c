@@ -100,6 +100,8 @@ struct part {
     attn_disentangled disentangled;
     attn_tensor rel_k, rel_q;
     attn_segments segments;
+    attn_tree tree;
+    uint64_t *ancestors; /* owned */
     attn_block_mask blocks;
     int64_t *block_offsets; /* owned */
 };
@@ -167,6 +169,21 @@ static attn_status slice_blocks(struct part *p, const attn_block_mask *whole, in
                                   .offsets = p->block_offsets,
                                   .columns = whole->columns + whole->offsets[row]};
     p->params.block_mask = &p->blocks;
+    return ATTN_OK;
+}
+
+/* The rows of the tree that belong to queries first to first + count - 1 of a sequence. */
+static attn_status slice_tree(struct part *p, const struct inputs *in, int64_t sequence, int64_t queries, int64_t first,
+                              int64_t count)
+{
+    int64_t words = forms_tree_words(&in->forms);
+    p->ancestors = calloc((size_t)count * (size_t)words, sizeof *p->ancestors);
+    if (p->ancestors == NULL)
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
+    for (int64_t i = 0; i < count; i++)
+        forms_tree_row(&in->forms, sequence, first + i, queries, p->ancestors + i * words);
+    p->tree = (attn_tree){in->params.tree->tokens, p->ancestors};
+    p->params.tree = &p->tree;
     return ATTN_OK;
 }
 
@@ -256,12 +273,16 @@ static attn_status part_create(struct part *p, const struct inputs *in, int64_t 
         p->segments.k = whole->segments->k + batch * keys;
         p->params.segments = &p->segments;
     }
+    if (whole->tree != NULL)
+        CHECK(slice_tree(p, in, index, s.queries, first - s.first_query, count));
     return whole->block_mask == NULL ? ATTN_OK : slice_blocks(p, whole->block_mask, first - s.first_query, count);
 }
 
 static void part_free(struct part *p)
 {
+    free(p->ancestors);
     free(p->block_offsets);
+    p->ancestors = NULL;
     p->block_offsets = NULL;
 }
 

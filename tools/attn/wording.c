@@ -70,6 +70,7 @@ static const struct {
     {"params.disentangled->span", {"the span of --rel-k and --rel-q, half of their rows,", NULL}},
     {"params.disentangled->rel_k", {"--rel-k", NULL}},
     {"params.disentangled->rel_q", {"--rel-q", NULL}},
+    {"params.disentangled->delta", {"--rel-delta", NULL}},
 
     {"params.rope", {"--rope", NULL}},
     {"params.rope->layout", {"--rope", NULL}},
@@ -97,6 +98,9 @@ static const struct {
     {"params.segments", {"--segments", NULL}},
     {"params.segments->q", {"--segments", NULL}},
     {"params.segments->k", {"--segments-k", NULL}},
+    {"params.tree", {"--tree", NULL}},
+    {"params.tree->tokens", {"the number of drafts of --tree", NULL}},
+    {"params.tree->ancestors", {"--tree", NULL}},
     {"params.ragged", {"--cu-seqlens", NULL}},
     {"params.ragged->num_sequences", {"the number of sequences of --cu-seqlens", NULL}},
     {"params.ragged->cu_seqlens_q", {"--cu-seqlens", NULL}},
