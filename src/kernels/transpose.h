@@ -9,10 +9,12 @@
 
 #include "kernels/rows.h"
 
-/** So few rows take a fraction of the shuffles, and are what a short sequence has. */
-#define FEW_ROWS (VF_LEN < 4 ? VF_LEN : 4)
+/* So few rows take a fraction of the shuffles, and are what a short sequence has. */
+#define FEW_ROWS  (VF_LEN < 4 ? VF_LEN : 4)
+#define SOME_ROWS (VF_LEN < 8 ? VF_LEN : 8)
 
-/** One block of read_rows: n rows of most, of VF_LEN or 4, from column c on, cols <= VF_LEN of them; the others are 0.
+/** One block of read_rows: n rows of most, of VF_LEN, 8 or 4, from column c on, cols <= VF_LEN of them; the others are
+ * 0.
  */
 ATTN_INLINE void transpose_block(const attn_dtype dtype, const int most, float *dst, ptrdiff_t pitch,
                                  const char *const *rows, int64_t c, int n, int cols, vf factor)
@@ -27,8 +29,10 @@ ATTN_INLINE void transpose_block(const attn_dtype dtype, const int most, float *
         for (int i = 0; i < most; i++)
             a[i] = i < n ? row_load_tail(dtype, rows[i] + at, cols) : vf_zero();
     }
-    if (most < VF_LEN)
+    if (most == 4)
         vf_transpose_from4(a);
+    else if (most == 8)
+        vf_transpose_from8(a);
     else
         vf_transpose(a);
     if (cols == VF_LEN) {
@@ -51,6 +55,8 @@ ATTN_INLINE void read_rows_body(const attn_dtype dtype, float *dst, ptrdiff_t pi
             const int nc = cols - c < VF_LEN ? (int)(cols - c) : VF_LEN;
             if (nr <= FEW_ROWS)
                 transpose_block(dtype, FEW_ROWS, dst + r, pitch, rows + r, c, nr, nc, f);
+            else if (nr <= SOME_ROWS)
+                transpose_block(dtype, SOME_ROWS, dst + r, pitch, rows + r, c, nr, nc, f);
             else
                 transpose_block(dtype, VF_LEN, dst + r, pitch, rows + r, c, nr, nc, f);
         }
@@ -63,13 +69,13 @@ static void read_rows(float *dst, ptrdiff_t pitch, int width, const char *const 
     ATTN_BY_DTYPE(dtype, read_rows_body, dst, pitch, width, rows, n, cols, factor);
 }
 
-/** One block of write_rows: n rows of most, of VF_LEN or 4, cols <= VF_LEN columns from column c on. */
+/** One block of write_rows: n rows of most, of VF_LEN, 8 or 4, cols <= VF_LEN columns from column c on. */
 ATTN_INLINE void write_block(const attn_dtype dtype, const int most, char *const *rows, const float *src, int width,
                              int64_t c, int n, int cols, vf factor)
 {
     const ptrdiff_t at = c * attn_element_size(dtype);
     vf a[VF_LEN];
-    if (n == most && cols == VF_LEN) {
+    if (cols == VF_LEN) {
         ATTN_UNROLL
         for (int i = 0; i < VF_LEN; i++)
             a[i] = vf_fma(vf_load(src + (c + i) * width), factor, vf_zero());
@@ -77,8 +83,10 @@ ATTN_INLINE void write_block(const attn_dtype dtype, const int most, char *const
         for (int i = 0; i < VF_LEN; i++)
             a[i] = i < cols ? vf_fma(vf_load(src + (c + i) * width), factor, vf_zero()) : vf_zero();
     }
-    if (most < VF_LEN)
+    if (most == 4)
         vf_transpose_to4(a);
+    else if (most == 8)
+        vf_transpose_to8(a);
     else
         vf_transpose(a);
     if (n == most && cols == VF_LEN) {
@@ -101,6 +109,8 @@ ATTN_INLINE void write_rows_body(const attn_dtype dtype, char *const *rows, cons
             const int nc = cols - c < VF_LEN ? (int)(cols - c) : VF_LEN;
             if (nr <= FEW_ROWS)
                 write_block(dtype, FEW_ROWS, rows + r, src + r, width, c, nr, nc, f);
+            else if (nr <= SOME_ROWS)
+                write_block(dtype, SOME_ROWS, rows + r, src + r, width, c, nr, nc, f);
             else
                 write_block(dtype, VF_LEN, rows + r, src + r, width, c, nr, nc, f);
         }

@@ -298,6 +298,34 @@ static inline void vf_transpose_to4(vf a[VF_LEN])
     transpose_quarters(a);
 }
 
+/** vf_transpose() of a block of which rows from 8 on are 0, whatever they hold. */
+static inline void vf_transpose_from8(vf a[VF_LEN])
+{
+    transpose_quarters(a);
+    transpose_quarters(a + 4);
+    for (int c = 0; c < 4; c++) { /* column 4 * quarter + c: four rows of a[c], four of a[4 + c] */
+        const __m256 low0 = _mm512_castps512_ps256(a[c]), low1 = _mm512_castps512_ps256(a[4 + c]);
+        const __m256 high0 = _mm512_extractf32x8_ps(a[c], 1), high1 = _mm512_extractf32x8_ps(a[4 + c], 1);
+        a[c] = _mm512_zextps256_ps512(_mm256_permute2f128_ps(low0, low1, 0x20));
+        a[4 + c] = _mm512_zextps256_ps512(_mm256_permute2f128_ps(low0, low1, 0x31));
+        a[8 + c] = _mm512_zextps256_ps512(_mm256_permute2f128_ps(high0, high1, 0x20));
+        a[12 + c] = _mm512_zextps256_ps512(_mm256_permute2f128_ps(high0, high1, 0x31));
+    }
+}
+
+/** vf_transpose() of which a[0..7] alone are wanted; the others are left undefined. */
+static inline void vf_transpose_to8(vf a[VF_LEN])
+{
+    for (int c = 0; c < 4; c++) {
+        const vf low = _mm512_insertf32x8(a[c], _mm512_castps512_ps256(a[4 + c]), 1);
+        const vf high = _mm512_insertf32x8(a[8 + c], _mm512_castps512_ps256(a[12 + c]), 1);
+        a[c] = _mm512_shuffle_f32x4(low, high, 0x88);
+        a[4 + c] = _mm512_shuffle_f32x4(low, high, 0xdd);
+    }
+    transpose_quarters(a);
+    transpose_quarters(a + 4);
+}
+
 /*
  * Unsigned integers, VF_LEN of 32 bits: for random numbers and bits of floats.
  *   vu_mul_wide   the upper and lower halves of products

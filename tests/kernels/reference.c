@@ -187,8 +187,8 @@ static void transpose(const struct call *c)
         out[j * c->set->lanes + i] = in[i * c->set->lanes + j];
 }
 
-/** Of four rows, the others 0. */
-static void transpose_from4(const struct call *c)
+/** The first rows of a block transposed, as if the others were 0, to the first rows of the result, the others 0. */
+static void transpose_part(const struct call *c, int from, int to)
 {
     const uint32_t *in = c->in[0];
     uint32_t *out = c->out[0];
@@ -196,19 +196,27 @@ static void transpose_from4(const struct call *c)
         LANES(i)
         for
             LANES(j)
-        out[j * c->set->lanes + i] = i < 4 ? in[i * c->set->lanes + j] : 0;
+        out[j * c->set->lanes + i] = i < from && j < to ? in[i * c->set->lanes + j] : 0;
 }
 
-/** To four rows, the others 0. */
+static void transpose_from4(const struct call *c)
+{
+    transpose_part(c, 4, MAX_LANES);
+}
+
 static void transpose_to4(const struct call *c)
 {
-    const uint32_t *in = c->in[0];
-    uint32_t *out = c->out[0];
-    for
-        LANES(i)
-        for
-            LANES(j)
-        out[j * c->set->lanes + i] = j < 4 ? in[i * c->set->lanes + j] : 0;
+    transpose_part(c, MAX_LANES, 4);
+}
+
+static void transpose_from8(const struct call *c)
+{
+    transpose_part(c, 8, MAX_LANES);
+}
+
+static void transpose_to8(const struct call *c)
+{
+    transpose_part(c, MAX_LANES, 8);
 }
 
 static void multiply_wide(const struct call *c)
@@ -477,6 +485,8 @@ static const struct row rows[] = {
     {"vf_transpose", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose)},
     {"vf_transpose_from4", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose_from4)},
     {"vf_transpose_to4", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose_to4)},
+    {"vf_transpose_from8", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose_from8)},
+    {"vf_transpose_to8", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose_to8)},
 
     {"vf_exp2", 0, WITHIN(WITHIN_ULP, EXP2_SLEEF_MAX_ULP, F32_NOT_ABOVE_0, exact_exp2)},
     {"vf_exp2_bf16", HAS_PAIRS,

@@ -81,6 +81,12 @@ RUN(vf_transpose_from4, vf a[VF_LEN];
 RUN(vf_transpose_to4, vf a[VF_LEN];
     for (int i = 0; i < VF_LEN; i++) a[i] = vf_load((const float *)c->in[0] + i * VF_LEN); vf_transpose_to4(a);
     for (int i = 0; i < VF_LEN; i++) vf_store((float *)c->out[0] + i * VF_LEN, i < 4 ? a[i] : vf_zero()))
+RUN(vf_transpose_from8, vf a[VF_LEN];
+    for (int i = 0; i < VF_LEN && i < 8; i++) a[i] = vf_load((const float *)c->in[0] + i * VF_LEN);
+    vf_transpose_from8(a); for (int i = 0; i < VF_LEN; i++) vf_store((float *)c->out[0] + i * VF_LEN, a[i]))
+RUN(vf_transpose_to8, vf a[VF_LEN];
+    for (int i = 0; i < VF_LEN; i++) a[i] = vf_load((const float *)c->in[0] + i * VF_LEN); vf_transpose_to8(a);
+    for (int i = 0; i < VF_LEN; i++) vf_store((float *)c->out[0] + i * VF_LEN, i < 8 ? a[i] : vf_zero()))
 
 RUN(vu_set1, PUTU(vu_set1(*(const uint32_t *)c->in[0])))
 RUN(vu_iota, PUTU(vu_iota()))
@@ -188,6 +194,8 @@ static const struct set_operation operations[] = {
     ROW(vf_transpose),
     ROW(vf_transpose_from4),
     ROW(vf_transpose_to4),
+    ROW(vf_transpose_from8),
+    ROW(vf_transpose_to8),
     ROW(vu_set1),
     ROW(vu_iota),
     ROW(vu_load),
