@@ -147,7 +147,6 @@ static attn_status check_choices(struct attn_problem *problem)
  */
 static int is_plain(const attn_params *params)
 {
-    static const attn_params nothing;
     attn_params rest = *params;
     rest.struct_size = 0;
     rest.causal = ATTN_CAUSAL_NONE;
@@ -155,7 +154,13 @@ static int is_plain(const attn_params *params)
     rest.num_threads = 0;
     rest.executor = NULL;
     rest.lse = NULL;
-    return memcmp(&rest, &nothing, sizeof rest) == 0;
+    uint64_t any = 0, word;
+    _Static_assert(sizeof rest % sizeof word == 0, "words are all there is of it");
+    for (size_t at = 0; at < sizeof rest; at += sizeof word) {
+        memcpy(&word, (const char *)&rest + at, sizeof word);
+        any |= word;
+    }
+    return any == 0;
 }
 
 attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,

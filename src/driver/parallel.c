@@ -78,6 +78,11 @@ void attn_run_parallel(struct attn_run *run)
         const struct attn_phase *what = &geometry->phases[phase];
         int threads = what->parallel < geometry->parallel ? what->parallel : geometry->parallel;
         threads = what->tasks < threads ? (int)what->tasks : threads;
+        if (threads <= 1) { /* nobody to share with */
+            for (int64_t task = 0; task < what->tasks; task++)
+                what->run_task(run, task, run->scratch);
+            continue;
+        }
         const struct attn_team team = attn_team_of(run->problem->params.executor, threads);
         attn_run_shares(&team, run_share, &(struct step){run, phase});
     }

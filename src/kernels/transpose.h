@@ -24,10 +24,10 @@ ATTN_INLINE void transpose_block(const attn_dtype dtype, const int most, float *
     if (cols == VF_LEN) {
         ATTN_UNROLL
         for (int i = 0; i < most; i++)
-            a[i] = i < n ? row_load(dtype, rows[i] + at) : vf_zero();
+            a[i] = i < n ? vf_mul(row_load(dtype, rows[i] + at), factor) : vf_zero();
     } else {
         for (int i = 0; i < most; i++)
-            a[i] = i < n ? row_load_tail(dtype, rows[i] + at, cols) : vf_zero();
+            a[i] = i < n ? vf_mul(row_load_tail(dtype, rows[i] + at, cols), factor) : vf_zero();
     }
     if (most == 4)
         vf_transpose_from4(a);
@@ -38,10 +38,10 @@ ATTN_INLINE void transpose_block(const attn_dtype dtype, const int most, float *
     if (cols == VF_LEN) {
         ATTN_UNROLL
         for (int i = 0; i < VF_LEN; i++)
-            vf_store(dst + (c + i) * pitch, vf_mul(a[i], factor));
+            vf_store(dst + (c + i) * pitch, a[i]);
     } else {
         for (int i = 0; i < cols; i++)
-            vf_store(dst + (c + i) * pitch, vf_mul(a[i], factor));
+            vf_store(dst + (c + i) * pitch, a[i]);
     }
 }
 
@@ -71,17 +71,17 @@ static void read_rows(float *dst, ptrdiff_t pitch, int width, const char *const 
 
 /** One block of write_rows: n rows of most, of VF_LEN, 8 or 4, cols <= VF_LEN columns from column c on. */
 ATTN_INLINE void write_block(const attn_dtype dtype, const int most, char *const *rows, const float *src, int width,
-                             int64_t c, int n, int cols, vf factor)
+                             int64_t c, int n, int cols, const float *factor)
 {
     const ptrdiff_t at = c * attn_element_size(dtype);
     vf a[VF_LEN];
     if (cols == VF_LEN) {
         ATTN_UNROLL
         for (int i = 0; i < VF_LEN; i++)
-            a[i] = vf_fma(vf_load(src + (c + i) * width), factor, vf_zero());
+            a[i] = vf_load(src + (c + i) * width);
     } else {
         for (int i = 0; i < VF_LEN; i++)
-            a[i] = i < cols ? vf_fma(vf_load(src + (c + i) * width), factor, vf_zero()) : vf_zero();
+            a[i] = i < cols ? vf_load(src + (c + i) * width) : vf_zero();
     }
     if (most == 4)
         vf_transpose_to4(a);
@@ -89,13 +89,14 @@ ATTN_INLINE void write_block(const attn_dtype dtype, const int most, char *const
         vf_transpose_to8(a);
     else
         vf_transpose(a);
-    if (n == most && cols == VF_LEN) {
+    if (cols == VF_LEN) {
         ATTN_UNROLL
         for (int i = 0; i < most; i++)
-            row_store(dtype, rows[i] + at, a[i]);
+            if (i < n)
+                row_store(dtype, rows[i] + at, vf_fma(a[i], vf_set1(factor[i]), vf_zero()));
     } else {
         for (int i = 0; i < n; i++)
-            row_store_tail(dtype, rows[i] + at, a[i], cols);
+            row_store_tail(dtype, rows[i] + at, vf_fma(a[i], vf_set1(factor[i]), vf_zero()), cols);
     }
 }
 
@@ -104,15 +105,14 @@ ATTN_INLINE void write_rows_body(const attn_dtype dtype, char *const *rows, cons
 {
     for (int r = 0; r < n; r += VF_LEN) {
         const int nr = n - r < VF_LEN ? n - r : VF_LEN;
-        const vf f = vf_load(factor + r);
         for (int64_t c = 0; c < cols; c += VF_LEN) {
             const int nc = cols - c < VF_LEN ? (int)(cols - c) : VF_LEN;
             if (nr <= FEW_ROWS)
-                write_block(dtype, FEW_ROWS, rows + r, src + r, width, c, nr, nc, f);
+                write_block(dtype, FEW_ROWS, rows + r, src + r, width, c, nr, nc, factor + r);
             else if (nr <= SOME_ROWS)
-                write_block(dtype, SOME_ROWS, rows + r, src + r, width, c, nr, nc, f);
+                write_block(dtype, SOME_ROWS, rows + r, src + r, width, c, nr, nc, factor + r);
             else
-                write_block(dtype, VF_LEN, rows + r, src + r, width, c, nr, nc, f);
+                write_block(dtype, VF_LEN, rows + r, src + r, width, c, nr, nc, factor + r);
         }
     }
 }

@@ -8,7 +8,7 @@
  */
 #include "pass/single.h"
 
-#include <math.h>
+#include <string.h>
 
 static char *row_of(const struct attn_rows *rows, int64_t i)
 {
@@ -70,16 +70,10 @@ void attn_single_pass(const struct attn_single *x)
                                         .diagonal = x->diagonal};
     const struct attn_score_operands operands = {
         .q = x->q_words, .k = x->k.data, .k_stride = x->k.stride, .words = x->dk, .mask = &mask, .s = x->s};
-    float max[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    float alpha[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
     int ends[ATTN_MAX_VECTORS];
     pack_queries(x);
-    for (int r = 0; r < x->width; r++) {
-        x->m[r] = -INFINITY;
-        x->l[r] = 0.0f;
-    }
-    x->kernels->scores->scores(x->nv, &operands, x->keys, max);
-    vectors->raise_maximum(x->nv, max, x->m, x->l, alpha);
+    memset(x->l, 0, (size_t)x->width * sizeof *x->l);
+    x->kernels->scores->scores(x->nv, &operands, x->keys, x->m); /* none was before: the maximum is that of the tile */
     for (int v = 0; v < x->nv; v++)
         ends[v] = attn_visible_before(mask.diagonal, (v + 1) * vectors->lanes, x->keys);
     x->kernels->values->weights(x->nv, x->m, ends, x->keys, NULL, x->s, x->l);
