@@ -259,6 +259,18 @@ static void add(struct sized *s, double x)
 }
 
 /**
+ * Whether f32 may give channel c of a turned row another sign than the exact one has, or make it 0, Inf or NaN where
+ * that is not: where the products cancel, or are beyond its range. sizes is the row's place in turned->size, or NULL.
+ */
+static int is_undecided(const struct oracle_turned *turned, const double *sizes, int64_t c)
+{
+    if (!sizes || !isfinite(sizes[c]) || sizes[c] == 0)
+        return 0;
+    const double value = turned->value[sizes - turned->size + c];
+    return sizes[c] > (double)FLT_MAX / 4 || fabs(value) <= 4 * U * sizes[c];
+}
+
+/**
  * What underflow can do to a score beside relative roundings: scaled queries, products and partial sums below f32's
  * normal numbers, which pairs of bf16 flush to 0. Infinite where f32 runs out of its range at the other end, or where
  * underflow decides what an infinite k is multiplied with.
@@ -283,7 +295,8 @@ static double underflow(const struct oracle_inputs *inputs, const struct oracle_
         if (isfinite(x) && isfinite(y)) {
             lost += 0x1p-149 * factor * (x + y);
             largest += fmax(x * y, fmax(x, y)) * factor;
-        } else if ((x != 0 && x * fmin(fabs(scale), 1) < 0x1p-100) || (y != 0 && y < 0x1p-100)) {
+        } else if ((x != 0 && x * fmin(fabs(scale), 1) < 0x1p-100) || (y != 0 && y < 0x1p-100) ||
+                   is_undecided(&inputs->q_exact, q_turned, c) || is_undecided(&inputs->k_exact, k_turned, c)) {
             return INFINITY;
         }
     }
