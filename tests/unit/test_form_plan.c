@@ -186,7 +186,7 @@ static void test_kept_labels(void **state)
     enum { TOKENS = 640, FAR = 600 };
     static int32_t labels[TOKENS], q_label = 7;
     static float keys[TOKENS], values[TOKENS];
-    float query = 1, out, expected = 0;
+    float query = 1, out = 0, expected = 0;
     for (int j = 0; j < TOKENS; j++)
         values[j] = (float)j;
     labels[1] = 7;
