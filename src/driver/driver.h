@@ -21,7 +21,8 @@ struct attn_problem {
     attn_params params;
     int isa;                                          /**< the set that params.isa named (dispatch.h); 0: none */
     float scale;                                      /**< the final factor of q·k */
-    int plain;                                        /**< params ask for causality and the log-sum-exp at most */
+    int plain;                                        /**< params ask for causality and the log-sum-exp at most; 0 may
+                                                         be said of such, too */
     int64_t num_sequences;                            /**< the batch, or the sequences of a ragged one */
     attn_tensor mask, lse, weights, key_sums, scores; /**< copies; data NULL when absent */
     attn_tensor rope_q, rope_k, rel_k, rel_q;         /**< the same, of rope and disentangled */

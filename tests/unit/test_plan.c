@@ -397,6 +397,33 @@ static void test_lengths_come_and_go(void **state)
     }
 }
 
+/** Padding in params is nobody's: a plan of a short call, which is cut by what params ask for, does not mind it. */
+static void test_padding_of_params(void **state)
+{
+    (void)state;
+    float memory[4][4 * 8] = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}}, expected[4 * 8];
+    const attn_tensor q = attn_bhtd(memory[0], 1, 1, 4, 8), k = attn_bhtd(memory[1], 1, 1, 4, 8),
+                      v = attn_bhtd(memory[2], 1, 1, 4, 8), out = attn_bhtd(memory[3], 1, 1, 4, 8);
+    attn_params clean = attn_params_default(), dirty = attn_params_default();
+    const size_t gap = offsetof(attn_params, causal) + sizeof dirty.causal, end = offsetof(attn_params, query_offset);
+    assert_true(gap < end);
+    memset((char *)&dirty + gap, 0x5a, end - gap);
+    assert_int_equal(attn_forward(&q, &k, &v, &out, &clean), ATTN_OK);
+    memcpy(expected, memory[3], sizeof expected);
+    for (int planned = 0; planned < 2; planned++) {
+        attn_plan *plan;
+        assert_int_equal(attn_plan_create(&plan, &q, &k, &v, &out, planned ? &dirty : &clean), ATTN_OK);
+        const size_t size = attn_plan_workspace_size(plan);
+        void *workspace = malloc(size);
+        assert_non_null(workspace);
+        memset(memory[3], 0x55, sizeof memory[3]);
+        assert_int_equal(attn_plan_run(plan, &q, &k, &v, &out, planned ? &clean : &dirty, workspace, size), ATTN_OK);
+        assert_memory_equal(memory[3], expected, sizeof expected);
+        free(workspace);
+        attn_plan_destroy(plan);
+    }
+}
+
 struct thread {
     pthread_t id;
     const attn_plan *plan;
@@ -498,13 +525,21 @@ static void test_shares_of_a_pool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_describe),        cmocka_unit_test(test_kernel_follows_type),
-        cmocka_unit_test(test_small_workspace), cmocka_unit_test(test_share_arguments),
-        cmocka_unit_test(test_other_options),   cmocka_unit_test(test_other_types),
-        cmocka_unit_test(test_other_data),      cmocka_unit_test(test_lengths_come_and_go),
-        cmocka_unit_test(test_concurrent_runs), cmocka_unit_test(test_shares_of_a_pool),
-        cmocka_unit_test(test_no_plan),         cmocka_unit_test(test_one_check),
-        cmocka_unit_test(test_most_threads),    cmocka_unit_test(test_phases),
+        cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_kernel_follows_type),
+        cmocka_unit_test(test_small_workspace),
+        cmocka_unit_test(test_share_arguments),
+        cmocka_unit_test(test_other_options),
+        cmocka_unit_test(test_other_types),
+        cmocka_unit_test(test_other_data),
+        cmocka_unit_test(test_lengths_come_and_go),
+        cmocka_unit_test(test_padding_of_params),
+        cmocka_unit_test(test_concurrent_runs),
+        cmocka_unit_test(test_shares_of_a_pool),
+        cmocka_unit_test(test_no_plan),
+        cmocka_unit_test(test_one_check),
+        cmocka_unit_test(test_most_threads),
+        cmocka_unit_test(test_phases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
