@@ -221,7 +221,8 @@ static attn_status keep_labels(attn_plan *plan, const struct attn_problem *probl
         attn_summarise_labels(&run, s, NULL);
     plan->labels = labels;
     geometry->shared_size = 0;
-    geometry->phases[0] = geometry->phases[--geometry->num_phases];
+    geometry->num_phases--; /* the first one goes */
+    memmove(geometry->phases, geometry->phases + 1, (size_t)geometry->num_phases * sizeof *geometry->phases);
     return ATTN_OK;
 }
 
