@@ -11,4 +11,14 @@
 #endif
 #include ATTN_SIMD
 
+/* Transposes of the first four or eight rows alone, for sets whose vectors hold no more: all rows. */
+#if VF_LEN <= 4
+#define vf_transpose_from4 vf_transpose
+#define vf_transpose_to4   vf_transpose
+#endif
+#if VF_LEN <= 8
+#define vf_transpose_from8 vf_transpose
+#define vf_transpose_to8   vf_transpose
+#endif
+
 #endif

@@ -261,18 +261,6 @@ static inline void vf_transpose_to4(vf a[VF_LEN])
     transpose_halves(a);
 }
 
-/** vf_transpose() of a block of which rows from 8 on are 0: here there are none. */
-static inline void vf_transpose_from8(vf a[VF_LEN])
-{
-    vf_transpose(a);
-}
-
-/** vf_transpose() of which a[0..7] alone are wanted: all of it. */
-static inline void vf_transpose_to8(vf a[VF_LEN])
-{
-    vf_transpose(a);
-}
-
 typedef __m256i vu;
 
 static inline vu vu_set1(uint32_t x)

@@ -217,30 +217,6 @@ static inline void vf_transpose(vf a[VF_LEN])
     a[3] = vcombine_f32(vget_high_f32(p.val[1]), vget_high_f32(q.val[1]));
 }
 
-/** vf_transpose() of a block of which rows from 4 on are 0: here there are none. */
-static inline void vf_transpose_from4(vf a[VF_LEN])
-{
-    vf_transpose(a);
-}
-
-/** vf_transpose() of which a[0..3] alone are wanted: all of it. */
-static inline void vf_transpose_to4(vf a[VF_LEN])
-{
-    vf_transpose(a);
-}
-
-/** vf_transpose() of a block of which rows from 8 on are 0: here there are none. */
-static inline void vf_transpose_from8(vf a[VF_LEN])
-{
-    vf_transpose(a);
-}
-
-/** vf_transpose() of which a[0..7] alone are wanted: all of it. */
-static inline void vf_transpose_to8(vf a[VF_LEN])
-{
-    vf_transpose(a);
-}
-
 typedef uint32x4_t vu;
 
 static inline vu vu_set1(uint32_t x)

@@ -176,17 +176,6 @@ static void interleave(const struct call *c)
     memcpy(c->out[1], both + lanes, (size_t)lanes * 4);
 }
 
-static void transpose(const struct call *c)
-{
-    const uint32_t *in = c->in[0];
-    uint32_t *out = c->out[0];
-    for
-        LANES(i)
-        for
-            LANES(j)
-        out[j * c->set->lanes + i] = in[i * c->set->lanes + j];
-}
-
 /** The first rows of a block transposed, as if the others were 0, to the first rows of the result, the others 0. */
 static void transpose_part(const struct call *c, int from, int to)
 {
@@ -197,6 +186,11 @@ static void transpose_part(const struct call *c, int from, int to)
         for
             LANES(j)
         out[j * c->set->lanes + i] = i < from && j < to ? in[i * c->set->lanes + j] : 0;
+}
+
+static void transpose(const struct call *c)
+{
+    transpose_part(c, MAX_LANES, MAX_LANES);
 }
 
 static void transpose_from4(const struct call *c)
