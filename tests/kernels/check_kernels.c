@@ -69,7 +69,7 @@ static int64_t parse_number(const char *name, const char *text, int64_t lowest)
 
 static struct options parse(int argc, char **argv)
 {
-    struct options o = {.cases = DEFAULT_CASES, .single = -1, .seed = rng_seed_from_time()};
+    struct options o = {.cases = DEFAULT_CASES, .single = -1, .seed = rng_seed_of_run(NULL)};
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--list") == 0) {

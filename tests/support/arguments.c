@@ -26,7 +26,8 @@ static int64_t parse_number(const char *name, const char *text, int64_t lowest)
 
 struct arguments arguments_parse(int argc, char **argv, int64_t default_cases)
 {
-    struct arguments a = {.isa = NULL, .cases = default_cases, .only = -1, .seed = rng_seed_from_time()};
+    struct arguments a = {.isa = NULL, .cases = default_cases, .only = -1};
+    int has_seed = 0;
     const char *fewer = getenv("ATTN_CHECK_CASES");
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
@@ -34,15 +35,16 @@ struct arguments arguments_parse(int argc, char **argv, int64_t default_cases)
             a.full = 1;
             continue;
         }
-        if (strcmp(argv[i], "--isa") == 0 && value)
+        if (strcmp(argv[i], "--isa") == 0 && value) {
             a.isa = test_isa_from_name(value);
-        else if (strcmp(argv[i], "--cases") == 0)
+        } else if (strcmp(argv[i], "--cases") == 0) {
             a.cases = parse_number("--cases", value, 1);
-        else if (strcmp(argv[i], "--seed") == 0)
+        } else if (strcmp(argv[i], "--seed") == 0) {
             a.seed = (uint64_t)parse_number("--seed", value, 0);
-        else if (strcmp(argv[i], "--case") == 0)
+            has_seed = 1;
+        } else if (strcmp(argv[i], "--case") == 0) {
             a.only = parse_number("--case", value, 0);
-        else {
+        } else {
             fprintf(stderr, "unknown option %s; expected --isa NAME, --cases N, --seed N, --case N or --full\n",
                     argv[i]);
             exit(2);
@@ -55,6 +57,8 @@ struct arguments arguments_parse(int argc, char **argv, int64_t default_cases)
     }
     if (a.isa == NULL)
         a.isa = attn_isa_active();
+    if (!has_seed)
+        a.seed = rng_seed_of_run(a.isa);
     printf("isa %s, seed %" PRIu64 ", %" PRId64 " cases\n", a.isa, a.seed, a.cases);
     fflush(stdout);
     return a;

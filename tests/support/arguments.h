@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Options of the test programs that draw random numbers. All of them take
- * --isa NAME, --cases N, --seed N and --case N; the environment variable
- * ATTN_CHECK_CASES replaces the number of cases where time is short (emulators,
- * sanitizers).
+ * --isa NAME, --cases N, --seed N and --case N. Two environment variables serve
+ * whole runs of the suite: ATTN_CHECK_CASES lowers the number of cases where
+ * time is short (emulators, sanitizers), ATTN_TEST_SEED fixes the seed.
  */
 #ifndef TEST_ARGUMENTS_H
 #define TEST_ARGUMENTS_H

@@ -7,6 +7,9 @@
  */
 #include "random.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 uint64_t rng_bits(struct rng *rng)
@@ -65,10 +68,24 @@ void rng_fill_normal(struct rng *rng, float *values, int64_t n)
         values[i] = rng_normal(rng);
 }
 
-uint64_t rng_seed_from_time(void)
+uint64_t rng_seed_of_run(const char *of_what)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    struct rng rng = {(uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
+    const char *text = getenv("ATTN_TEST_SEED");
+    struct rng rng;
+    if (text && *text) {
+        char *end = NULL;
+        errno = 0;
+        rng.state = strtoull(text, &end, 0);
+        if (errno || *end || *text == '-') {
+            fprintf(stderr, "ATTN_TEST_SEED is %s; expected an integer of at least 0\n", text);
+            exit(2);
+        }
+        for (const char *c = of_what ? of_what : ""; *c; c++)
+            rng.state = rng_bits(&rng) ^ (unsigned char)*c;
+    } else {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        rng.state = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    }
     return rng_bits(&rng) >> 32; /* 32 bits are easier to type again */
 }

@@ -42,7 +42,11 @@ int64_t rng_pick(struct rng *rng, const int64_t *values, size_t n);
 /** Fills n floats with standard normals. */
 void rng_fill_normal(struct rng *rng, float *values, int64_t n);
 
-/** A seed from the clock, for runs that are not told one. */
-uint64_t rng_seed_from_time(void);
+/**
+ * The seed of a program's run: the number in ATTN_TEST_SEED, or one from the clock. of_what, which may be NULL, is mixed
+ * into the first, so that the instruction sets of one such run do not all draw the same cases. Ends the program with a
+ * sentence when the variable holds no number.
+ */
+uint64_t rng_seed_of_run(const char *of_what);
 
 #endif

@@ -41,7 +41,7 @@ static uint32_t pattern_step(void)
 /** Every number of a type, as f32. Returns how many. */
 static int64_t all_numbers(attn_dtype dtype, float *values)
 {
-    struct rng rng = {rng_seed_from_time()};
+    struct rng rng = {rng_seed_of_run(NULL)};
     int64_t n = 0;
     for (uint32_t bits = (uint32_t)rng_range(&rng, 0, pattern_step() - 1); bits < 65536; bits += pattern_step())
         values[n++] = dtype_widen(dtype, (uint16_t)bits);
