@@ -16,6 +16,7 @@
 #include "memory.h"
 #include "peak.h"
 #include "problem.h"
+#include "restart.h"
 #include "timing.h"
 
 #include <errno.h>
@@ -199,7 +200,7 @@ static FILE *start_child(const struct bench_options *options, pid_t *child)
         if (dup2(ends[1], STDOUT_FILENO) >= 0) {
             close(ends[0]);
             close(ends[1]);
-            execv("/proc/self/exe", argv);
+            bench_restart(argv);
         }
         _exit(127);
     }

@@ -13,6 +13,7 @@
 #include "numbers.h"
 #include "naive.h"
 #include "pairs.h"
+#include "restart.h"
 #include "timing.h"
 
 #include <cblas.h>
@@ -21,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
-#include <unistd.h>
 
 #define LOG2_E 1.44269504088896341
 
@@ -169,7 +169,7 @@ int bench_naive_select_blas(const char *isa, const char *core, char **argv)
         return core != NULL ? -1 : 0;
     }
     if (setenv("OPENBLAS_CORETYPE", wanted, 1) == 0)
-        execv("/proc/self/exe", argv);
+        bench_restart(argv);
     fprintf(stderr, "attn-bench: the program cannot start itself again; OpenBLAS uses %s instead of %s\n",
             openblas_get_corename(), wanted);
     return 0;
