@@ -36,16 +36,32 @@ attn_status attn_take_struct(const char *name, void *ours, size_t our_size, size
 /** attn_take_struct() for the options of a call, "params". */
 attn_status attn_take_params(attn_params *ours, const attn_params *theirs);
 
-/** What a plan remembers of the structs that its params point to: they may be gone when it runs. */
+/** The bytes from the first to behind the last one of a view, relative to its data. */
+struct attn_span {
+    int64_t below, bytes;
+};
+
+/** What a plan remembers beside its problem. */
 struct attn_planned {
+    int repeats;               /**< whether a run that differs in addresses alone needs no full check */
+    struct attn_span spans[4]; /**< of q, k, v, out, for such a run */
+    /* Of the structs that params point to, which may be gone when it runs. */
     int64_t block_size;           /**< block_mask->size */
     int64_t span;                 /**< disentangled->span */
     attn_delta delta;             /**< disentangled->delta */
     attn_rope_layout rope_layout; /**< rope->layout */
 };
 
-/** Of a problem whose structs are still there; zero for those that are absent. */
-struct attn_planned attn_planned_of(const struct attn_problem *problem);
+/** Of a problem, made from these params, whose structs are still there; zero for those that are absent. */
+struct attn_planned attn_planned_of(const struct attn_problem *problem, const attn_params *params);
+
+/**
+ * Whether a run is the planned one at other addresses, and they are right, seen at a glance: fills problem with what
+ * attn_check() would find. 0 says nothing, and leaves problem undefined.
+ */
+int attn_is_repeat(struct attn_problem *problem, const struct attn_problem *was, const struct attn_planned *planned,
+                   const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                   const attn_params *params);
 
 /** That a run asks for what was planned. No pointer of was is followed. */
 attn_status attn_check_planned(const struct attn_problem *now, const struct attn_problem *was,
@@ -70,6 +86,9 @@ attn_status attn_check_distinct(const char *name, const attn_tensor *t);
 struct attn_extent {
     int64_t start, end;
 };
+
+/** Of a tensor that is not empty and whose strides have been checked. */
+struct attn_span attn_span_of(const attn_tensor *t);
 
 /** Of a tensor that has passed attn_check_tensor(), or has no data. All there is, for one that spans more. */
 struct attn_extent attn_extent_of(const attn_tensor *t);

@@ -12,11 +12,7 @@
 
 #include <inttypes.h>
 
-/**
- * Whether no product of the sizes, and none with a stride, can be too large, seen at a glance, as in a call of a
- * microsecond: sizes below 2^15, and strides below 2^31 either way.
- */
-static int is_small(const attn_tensor *t)
+int attn_is_small(const attn_tensor *t)
 {
     uint64_t sizes = 0, strides = 0;
     for (int axis = 0; axis < 4; axis++) {
@@ -75,7 +71,7 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *t, enum check
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected a tensor", name);
     if ((unsigned)t->dtype > ATTN_U8)
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s.dtype is %d; expected an attn_dtype", name, (int)t->dtype);
-    const int small = is_small(t);
+    const int small = attn_is_small(t);
     if (!small)
         CHECK(check_sizes(name, t));
     if (!(depth & CHECK_TENSORS) || attn_is_empty(t))
@@ -137,9 +133,14 @@ attn_status attn_check_count(const char *name, size_t size, int64_t n0, int64_t 
     return ATTN_OK;
 }
 
+static int is_contiguous(const attn_tensor *t)
+{
+    return t->shape[3] <= 1 || t->stride[3] == 1 || attn_is_empty(t);
+}
+
 attn_status attn_check_contiguous(const char *name, const attn_tensor *t)
 {
-    if (t->shape[3] > 1 && t->stride[3] != 1 && !attn_is_empty(t))
+    if (!is_contiguous(t))
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s.stride[3] is %" PRId64 "; expected 1, as channels are contiguous",
                          name, t->stride[3]);
     return ATTN_OK;
@@ -160,19 +161,33 @@ static int stepping_axes(const attn_tensor *t, int axes[4])
     return count;
 }
 
-attn_status attn_check_distinct(const char *name, const attn_tensor *t)
+/** The axis along which elements lie on others, or -1. */
+static int overlapping_axis(const attn_tensor *t)
 {
     int axes[4];
     if (attn_is_empty(t))
-        return ATTN_OK;
+        return -1;
     const int count = stepping_axes(t, axes);
     int64_t reach = 0; /* how far the axes of smaller stride go */
     for (int i = 0; i < count; i++) {
         if (step_of(t, axes[i]) <= reach)
-            return attn_fail(ATTN_INVALID_ARGUMENT,
-                             "%s.stride[%d] is %" PRId64 "; expected an output whose elements do not overlap", name,
-                             axes[i], t->stride[axes[i]]);
+            return axes[i];
         reach += step_of(t, axes[i]) * (t->shape[axes[i]] - 1);
     }
-    return ATTN_OK;
+    return -1;
+}
+
+attn_status attn_check_distinct(const char *name, const attn_tensor *t)
+{
+    const int axis = overlapping_axis(t);
+    if (axis < 0)
+        return ATTN_OK;
+    return attn_fail(ATTN_INVALID_ARGUMENT,
+                     "%s.stride[%d] is %" PRId64 "; expected an output whose elements do not overlap", name, axis,
+                     t->stride[axis]);
+}
+
+int attn_is_sound(const attn_tensor *t, int written)
+{
+    return attn_is_small(t) && !attn_is_empty(t) && is_contiguous(t) && (!written || overlapping_axis(t) < 0);
 }

@@ -46,18 +46,25 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a / b - (a % b < 0);
 }
 
-/** The lowest byte of a tensor that is not empty, and how many bytes it spans; check_strides() has bounded them. */
-static int64_t span_of(const attn_tensor *t, int64_t *start)
+/* check_strides() has bounded it. */
+struct attn_span attn_span_of(const attn_tensor *t)
 {
     const int64_t size = attn_element_size(t->dtype);
-    int64_t below = 0, bytes = size;
+    struct attn_span all = {0, size};
     for (int i = 0; i < 4; i++) {
         const int64_t span = t->shape[i] > 1 ? (t->shape[i] - 1) * t->stride[i] * size : 0;
-        below += span < 0 ? span : 0;
-        bytes += span < 0 ? -span : span;
+        all.below += span < 0 ? span : 0;
+        all.bytes += span < 0 ? -span : span;
     }
-    *start = (int64_t)(intptr_t)t->data + below;
-    return bytes;
+    return all;
+}
+
+/** The lowest byte of a tensor that is not empty, and how many bytes it spans. */
+static int64_t span_of(const attn_tensor *t, int64_t *start)
+{
+    const struct attn_span span = attn_span_of(t);
+    *start = (int64_t)(intptr_t)t->data + span.below;
+    return span.bytes;
 }
 
 struct attn_extent attn_extent_of(const attn_tensor *t)

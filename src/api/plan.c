@@ -3,8 +3,9 @@
  * Plans, and the simple call, which makes one on its stack.
  *
  * A plan keeps the shapes, the options and the geometry chosen for them. A run
- * checks its own arguments in full, then that they are what was planned, once:
- * the checked problem lies in the workspace, where all shares find it.
+ * checks its own arguments in full, unless they differ from the planned ones in
+ * addresses alone, then that they are what was planned, once: the checked problem
+ * lies in the workspace, where all shares find it.
  */
 #include "api/call.h"
 #include "api/describe.h"
@@ -22,7 +23,7 @@
 
 struct attn_plan {
     struct attn_call call;           /**< shapes, options and geometry; its pointers are only compared with NULL */
-    struct attn_planned planned;     /**< what is needed of the structs behind them */
+    struct attn_planned planned;     /**< what else is needed to know a run again */
     int keeps;                       /**< arrays have been looked at, and stay */
     struct attn_label_range *labels; /**< what has been derived from them; NULL: nothing */
 };
@@ -201,7 +202,7 @@ attn_status attn_plan_create(attn_plan **plan, const attn_tensor *q, const attn_
     if (!made)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a plan of %zu bytes", sizeof *made);
     made->call.problem = problem;
-    made->planned = attn_planned_of(&problem);
+    made->planned = attn_planned_of(&problem, params);
     made->keeps = 0;
     made->labels = NULL;
     cut(&made->call, attn_threads_asked(problem.params.executor, problem.params.num_threads));
@@ -283,8 +284,11 @@ static attn_status begin(const attn_plan *plan, const attn_tensor *q, const attn
     if (!plan)
         return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_plan_create()");
     const size_t needed = attn_plan_workspace_size(plan);
-    CHECK(attn_check(problem, q, k, v, out, params, plan->keeps ? CHECK_TENSORS : CHECK_ALL));
-    CHECK(attn_check_planned(problem, &plan->call.problem, &plan->planned));
+    const struct attn_problem *was = &plan->call.problem;
+    if (!attn_is_repeat(problem, was, &plan->planned, q, k, v, out, params)) {
+        CHECK(attn_check(problem, q, k, v, out, params, plan->keeps ? CHECK_TENSORS : CHECK_ALL));
+        CHECK(attn_check_planned(problem, was, &plan->planned));
+    }
     if (!workspace)
         return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", needed);
     if (size < needed)

@@ -25,17 +25,19 @@ int attn_is_single(const struct attn_problem *problem, const struct attn_kernels
            diagonal_of(problem) >= 0;
 }
 
-/** Lanes of the strip that holds all queries of a head. */
-static int width_of(const struct attn_problem *problem, const struct attn_kernels *kernels)
+/** Vectors of the strip that holds all queries of a head; here and below, a division takes longer than a few steps. */
+static int vectors_of(const struct attn_problem *problem, const struct attn_kernels *kernels)
 {
-    const int lanes = kernels->vectors->lanes;
-    return ((int)problem->q.shape[2] + lanes - 1) / lanes * lanes;
+    int nv = 1;
+    while (nv * kernels->vectors->lanes < problem->q.shape[2])
+        nv++;
+    return nv;
 }
 
 size_t attn_single_size(const struct attn_problem *problem, const struct attn_kernels *kernels)
 {
     const int64_t rows = problem->k.shape[2] + problem->q.shape[3] + problem->v.shape[3] + 2;
-    const size_t bytes = (size_t)(rows * width_of(problem, kernels)) * sizeof(float);
+    const size_t bytes = (size_t)(rows * vectors_of(problem, kernels) * kernels->vectors->lanes) * sizeof(float);
     return (bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
 }
 
@@ -60,33 +62,37 @@ void attn_run_singles(const struct attn_run *run, int64_t task, void *scratch)
 {
     const struct attn_problem *problem = run->problem;
     const struct attn_geometry *geometry = run->geometry;
-    const int64_t heads = problem->q.shape[1], per_kv = heads / problem->k.shape[1];
+    const int64_t heads = problem->q.shape[1], kv_heads = problem->k.shape[1];
+    const int64_t per_kv = heads == kv_heads ? 1 : heads / kv_heads;
     const int64_t all = problem->q.shape[0] * heads, first = task * geometry->heads_per_task;
     const int64_t end = all - first < geometry->heads_per_task ? all : first + geometry->heads_per_task;
-    const int width = width_of(problem, &geometry->kernels), tq = (int)problem->q.shape[2];
-    float *const floats = scratch;
+    const int nv = vectors_of(problem, &geometry->kernels), width = nv * geometry->kernels.vectors->lanes;
+    const int tq = (int)problem->q.shape[2], keys = (int)problem->k.shape[2];
+    const int dk = (int)problem->q.shape[3], dv = (int)problem->v.shape[3];
+    float *const q_words = scratch, *const o = q_words + dk * width, *const s = o + dv * width;
+    float *const m = s + keys * width;
     struct attn_single x = {.kernels = &geometry->kernels,
+                            .q_words = q_words,
+                            .o = o,
+                            .s = s,
+                            .m = m,
+                            .l = m + width,
                             .q = rows_of(&problem->q),
                             .k = rows_of(&problem->k),
                             .v = rows_of(&problem->v),
                             .out = rows_of(&problem->out),
+                            .lse = NULL,
+                            .lse_stride = problem->lse.data ? row_stride(&problem->lse) : 0,
                             .rows = tq,
-                            .keys = (int)problem->k.shape[2],
-                            .nv = width / geometry->kernels.vectors->lanes,
+                            .keys = keys,
+                            .nv = nv,
                             .width = width,
-                            .dk = (int)problem->q.shape[3],
-                            .dv = (int)problem->v.shape[3],
+                            .dk = dk,
+                            .dv = dv,
                             .scale = (float)((double)problem->scale * ATTN_LOG2E_DOUBLE),
                             .diagonal = diagonal_of(problem)};
-    x.q_words = floats;
-    x.o = x.q_words + x.dk * width;
-    x.s = x.o + x.dv * width;
-    x.m = x.s + problem->k.shape[2] * width;
-    x.l = x.m + width;
     if (x.diagonal < x.keys - tq)
         x.keys = (int)x.diagonal + tq;
-    if (problem->lse.data)
-        x.lse_stride = row_stride(&problem->lse);
     int64_t b = 0, h = 0, kv = 0, within = 0;
     if (first > 0) {
         b = first / heads;

@@ -182,6 +182,20 @@ struct attn_value_operands {
     const float *alpha; /**< [nv * lanes] */
 };
 
+/** A strip that is a single tile: its weights, the rows of V that they meet, and the rows that the sums go to. */
+struct attn_value_rows {
+    const float *p; /**< [keys][width] floats, a query a lane */
+    int width;
+    const void *v; /**< floats: the first key's row */
+    ptrdiff_t v_stride;
+    int64_t dv;
+    const int *ends;     /**< [vectors of the strip] keys that a vector's lanes see */
+    const float *factor; /**< [n] multiplies a finished row */
+    char *const *rows;   /**< [n] of dv elements, anywhere in memory */
+    attn_dtype dtype;    /**< of rows */
+    int n;               /**< queries */
+};
+
 /** Dropout of weights, and the place of a tile in the call: what decides. */
 struct attn_drop {
     int wanted;
@@ -207,6 +221,8 @@ struct attn_value_kernels {
     void (*drop)(const struct attn_drop *drop, int nv, int n, float *p);
     /** Adds the tile to o. */
     void (*values)(int nv, const struct attn_value_operands *x);
+    /** values() from 0 and write_rows() of the sums, with the same bits. NULL: words are no floats. */
+    void (*values_to_rows)(const struct attn_value_rows *x);
     /** Whether n rows of words hold only finite numbers. */
     int (*finite)(const char *v, ptrdiff_t stride, int n, int64_t dv);
     /** values() for rows of which some are not: adds to each lane only the keys, of n, that it sees. */

@@ -9,6 +9,7 @@
 #include "kernels/dropout.h"
 #include "kernels/rows.h"
 #include "kernels/softmax.h"
+#include "kernels/value_rows.h"
 #include "kernels/value_tile.h"
 
 static void pack_values(float *dst, const struct attn_rows *src, int n, int64_t dv)
@@ -66,6 +67,7 @@ static const struct attn_value_kernels value_kernels = {.name = "f32",
                                                         .weights = make_weights,
                                                         .drop = drop_weights,
                                                         .values = value_tile,
+                                                        .values_to_rows = values_to_rows,
                                                         .finite = values_finite,
                                                         .values_seen = values_seen};
 

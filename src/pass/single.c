@@ -31,7 +31,10 @@ static void pack_queries(const struct attn_single *x)
     x->kernels->scores->pack_queries(&queries);
 }
 
-static void add_values(const struct attn_single *x, const struct attn_tile_mask *mask, const int *ends)
+/** By O in lane order, as the walk has it. hiding: the mask, if V has numbers that must not meet who does not see them.
+ */
+static void write_by_lanes(const struct attn_single *x, const struct attn_tile_mask *hiding, const int *ends,
+                           char *const *rows, const float *inverse)
 {
     const struct attn_value_kernels *values = x->kernels->values;
     const struct attn_value_operands operands = {.p = x->s,
@@ -41,26 +44,47 @@ static void add_values(const struct attn_single *x, const struct attn_tile_mask 
                                                  .ends = ends,
                                                  .o = x->o,
                                                  .mode = ACCUMULATE_FIRST};
-    if (mask->kind != MASK_NONE && !values->finite(x->v.data, x->v.stride, x->keys, x->dv))
-        values->values_seen(x->nv, mask, &operands, x->keys);
+    if (hiding)
+        values->values_seen(x->nv, hiding, &operands, x->keys);
     else
         values->values(x->nv, &operands);
+    x->kernels->vectors->write_rows(rows, x->out.dtype, x->o, x->width, x->rows, x->dv, inverse);
 }
 
-static void write_rows(const struct attn_single *x)
+/** Channels for lanes: worth it where lanes of queries are empty, and where they are a single vector. */
+static void write_by_rows(const struct attn_single *x, const int *ends, char *const *rows, const float *inverse)
 {
-    const struct attn_vector_kernels *vectors = x->kernels->vectors;
+    const struct attn_value_rows work = {.p = x->s,
+                                         .width = x->width,
+                                         .v = x->v.data,
+                                         .v_stride = x->v.stride,
+                                         .dv = x->dv,
+                                         .ends = ends,
+                                         .factor = inverse,
+                                         .rows = rows,
+                                         .dtype = x->out.dtype,
+                                         .n = x->rows};
+    x->kernels->values->values_to_rows(&work);
+}
+
+static void write_rows(const struct attn_single *x, const struct attn_tile_mask *mask, const int *ends)
+{
     float inverse[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
     float lse[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
     const struct attn_finish finish = {
         .m = x->m, .l = x->l, .keep_scale = 1.0f, .inverse = inverse, .lse = x->lse ? lse : NULL};
     char *rows[ATTN_MAX_STRIP];
-    vectors->finish(x->nv, &finish);
+    x->kernels->vectors->finish(x->nv, &finish);
     for (int r = 0; x->lse && r < x->rows; r++)
         x->lse[r * x->lse_stride] = lse[r];
     for (int r = 0; r < x->rows; r++)
         rows[r] = row_of(&x->out, r);
-    vectors->write_rows(rows, x->out.dtype, x->o, x->width, x->rows, x->dv, inverse);
+    if (mask->kind != MASK_NONE && !x->kernels->values->finite(x->v.data, x->v.stride, x->keys, x->dv))
+        write_by_lanes(x, mask, ends, rows, inverse);
+    else if (x->rows < x->width || x->nv == 1)
+        write_by_rows(x, ends, rows, inverse);
+    else
+        write_by_lanes(x, NULL, ends, rows, inverse);
 }
 
 void attn_single_pass(const struct attn_single *x)
@@ -77,6 +101,5 @@ void attn_single_pass(const struct attn_single *x)
     for (int v = 0; v < x->nv; v++)
         ends[v] = attn_visible_before(mask.diagonal, (v + 1) * vectors->lanes, x->keys);
     x->kernels->values->weights(x->nv, x->m, ends, x->keys, NULL, x->s, x->l);
-    add_values(x, &mask, ends);
-    write_rows(x);
+    write_rows(x, &mask, ends);
 }

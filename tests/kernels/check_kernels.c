@@ -118,6 +118,7 @@ static int can_run(const struct kernel_set *set)
 static int uses(const struct kernel_set *set, const struct row *row)
 {
     const unsigned tables = (set->kernels->scores ? HAS_SCORES : 0) | (set->kernels->values ? HAS_VALUES : 0) |
+                            (set->kernels->values && set->value_pack == 1 ? HAS_FLOAT_VALUES : 0) |
                             (set->kernels->vectors ? HAS_VECTORS : 0);
     return (row->needs & (set->features | tables)) == row->needs;
 }

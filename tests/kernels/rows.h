@@ -35,7 +35,8 @@ enum feature {
     HAS_FIRST_LANES = 4, /**< vm_first(), which only x86's masked loads and stores need */
     HAS_SCORES = 8,      /**< a table of its own in the library, as opposed to that of the set that it extends */
     HAS_VALUES = 16,
-    HAS_VECTORS = 32
+    HAS_VECTORS = 32,
+    HAS_FLOAT_VALUES = 64 /**< HAS_VALUES, with words that are floats */
 };
 
 struct kernel_set;

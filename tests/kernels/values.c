@@ -240,6 +240,37 @@ static void check_values_seen(const struct tile_case *c)
     }
 }
 
+static void check_values_to_rows(const struct tile_case *c)
+{
+    const struct attn_value_kernels *kernels = c->set->kernels->values;
+    const int keys = c->shape.n, lanes = c->set->lanes, width = c->shape.nv * lanes;
+    const int n = c->shape.plain ? width : (int)rng_range(c->rng, 1, width);
+    const int64_t d = c->shape.d;
+    const struct drawn_words v = draw_words(c, 1, keys, d);
+    const struct drawn_rows rows = draw_rows(c, c->shape.dtype, n, d);
+    const struct attn_value_rows x = {.p = draw_lanes(c, keys),
+                                      .width = width,
+                                      .v = v.at,
+                                      .v_stride = v.stride,
+                                      .dv = d,
+                                      .ends = draw_ends(c, keys),
+                                      .factor = operand_floats(c, n),
+                                      .rows = (char *const *)(uintptr_t)rows.pointers,
+                                      .dtype = rows.rows.dtype,
+                                      .n = n};
+    TIME_IF_WANTED(c, kernels->values_to_rows(&x));
+    kernels->values_to_rows(&x);
+    for (int64_t i = 0; i < d; i++) {
+        for (int r = 0; r < n; r++) {
+            float sum = 0.0f;
+            for (int j = 0; j < x.ends[r / lanes]; j++)
+                sum = dot_of(c->set, 1, v.at + j * v.stride + i * 4, x.p + j * width + r, sum);
+            expect_float(c, "rows", r, i, element_of(&rows, r, i),
+                         dtype_round(x.dtype, fma_of(c->set, sum, x.factor[r], 0.0f)));
+        }
+    }
+}
+
 #define ROW(name, called)                                                                                              \
     {                                                                                                                  \
         name, HAS_VALUES, &(const struct tile_row)                                                                     \
@@ -249,14 +280,20 @@ static void check_values_seen(const struct tile_case *c)
     }
 
 static const struct row rows[] = {
-    ROW("pack_values", check_pack_values), ROW("weights", check_weights), ROW("drop", check_drop),
-    ROW("values", check_values),           ROW("finite", check_finite),   ROW("values_seen", check_values_seen),
+    ROW("pack_values", check_pack_values),
+    ROW("weights", check_weights),
+    ROW("drop", check_drop),
+    ROW("values", check_values),
+    ROW("finite", check_finite),
+    ROW("values_seen", check_values_seen),
+    {"values_to_rows", HAS_FLOAT_VALUES, &(const struct tile_row){check_values_to_rows}},
 };
 
 static int has_code(const struct row *row, const struct kernel_set *set)
 {
     const struct attn_value_kernels *k = set->kernels->values;
-    (void)row;
+    if (row->needs & HAS_FLOAT_VALUES)
+        return k->values_to_rows != NULL;
     return k->pack_values && k->weights && k->drop && k->values && k->finite && k->values_seen;
 }
 

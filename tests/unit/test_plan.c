@@ -7,6 +7,7 @@
  */
 #include "fixture.h"
 #include "large.h"
+#include "random.h"
 #include "test_isa.h"
 
 #include <limits.h>
@@ -424,6 +425,72 @@ static void test_padding_of_params(void **state)
     }
 }
 
+/** A run that differs from its plan in addresses alone is not checked in full: what is wrong is found all the same. */
+static void test_repeats(void **state)
+{
+    (void)state;
+    enum { T = 4, D = 8, ALL = T * D, FAR = 2 * ALL };
+    float memory[4][FAR], expected[ALL];
+    struct rng rng = rng_for_case(11, 0);
+    for (int i = 0; i < 3; i++)
+        rng_fill_normal(&rng, memory[i], FAR);
+    attn_tensor made[4], t[4];
+    for (int i = 0; i < 4; i++)
+        made[i] = attn_bhtd(memory[i], 1, 1, T, D);
+    attn_params params = attn_params_default();
+    assert_int_equal(attn_forward(&made[0], &made[1], &made[2], &made[3], NULL), ATTN_OK);
+    memcpy(expected, memory[3], sizeof expected);
+    for (int i = 0; i < 4; i++)
+        made[i].data = NULL; /* a plan does not know addresses */
+    attn_plan *plan;
+    assert_int_equal(attn_plan_create(&plan, &made[0], &made[1], &made[2], &made[3], &params), ATTN_OK);
+    const size_t size = attn_plan_workspace_size(plan);
+    void *workspace = malloc(size);
+    assert_non_null(workspace);
+
+#define REPEAT(status, words, change)                                                                                  \
+    do {                                                                                                               \
+        for (int i = 0; i < 4; i++)                                                                                    \
+            t[i] = made[i], t[i].data = memory[i];                                                                     \
+        params = attn_params_default();                                                                                \
+        memset(memory[3], 0x55, sizeof memory[3]);                                                                     \
+        change;                                                                                                        \
+        assert_int_equal(attn_plan_run(plan, &t[0], &t[1], &t[2], &t[3], &params, workspace, size), status);           \
+        if ((status) != ATTN_OK && !holds_words(attn_last_error(), words))                                             \
+            fail_msg("expected %s in \"%s\"", words, attn_last_error());                                               \
+        for (size_t i = 0; (status) != ATTN_OK && i < sizeof memory[3]; i++)                                           \
+            assert_int_equal(((unsigned char *)memory[3])[i], 0x55);                                                   \
+    } while (0)
+
+    REPEAT(ATTN_OK, "", (void)0);
+    assert_memory_equal(memory[3], expected, sizeof expected);
+    REPEAT(ATTN_OK, "", t[3].data = memory[3] + ALL - 3);
+    assert_memory_equal(memory[3] + ALL - 3, expected, sizeof expected);
+    REPEAT(ATTN_INVALID_ARGUMENT, "q.data is NULL", t[0].data = NULL);
+    REPEAT(ATTN_INVALID_ARGUMENT, "out.data is NULL", t[3].data = NULL);
+    REPEAT(ATTN_INVALID_ARGUMENT, "k.data|aligned to 4 bytes", t[1].data = (char *)memory[1] + 2);
+    REPEAT(ATTN_INVALID_ARGUMENT, "out overlaps q", t[0].data = memory[3] + ALL - 1);
+    REPEAT(ATTN_INVALID_ARGUMENT, "out overlaps v", (t[2].data = memory[3], t[3].data = memory[3] + ALL - 1));
+    REPEAT(ATTN_OK, "", t[1].data = memory[3] + ALL); /* beside it */
+    REPEAT(ATTN_INVALID_ARGUMENT, "v.stride[3] is 2", t[2].stride[3] = 2);
+    REPEAT(ATTN_INVALID_ARGUMENT, "out.stride[2]", t[3].stride[2] = D - 1);
+    REPEAT(ATTN_OK, "", t[2].stride[2] = D - 1);
+    REPEAT(ATTN_SHAPE_MISMATCH, "k.shape[2]", t[1].shape[2]--);
+    REPEAT(ATTN_INVALID_ARGUMENT, "k.dtype", (t[1].dtype = ATTN_BF16));
+    REPEAT(ATTN_INVALID_ARGUMENT, "params.scale differs", params.scale = 2);
+    REPEAT(ATTN_INVALID_ARGUMENT, "params.struct_size is 0", params.struct_size = 0);
+    REPEAT(ATTN_INVALID_ARGUMENT, "params.isa is 'mmx'", params.isa = "mmx");
+    REPEAT(ATTN_UNSUPPORTED, "params.page_size is set", params.page_size = 16);
+    REPEAT(ATTN_INVALID_ARGUMENT, "num_threads is -1", params.num_threads = -1);
+#undef REPEAT
+    assert_int_equal(attn_plan_run(plan, &t[0], &t[1], &t[2], NULL, NULL, workspace, size), ATTN_INVALID_ARGUMENT);
+    assert_true(holds_words(attn_last_error(), "out is NULL"));
+    assert_int_equal(attn_plan_run(plan, &t[0], &t[1], &t[2], &t[3], NULL, workspace, size), ATTN_OK);
+    assert_memory_equal(memory[3], expected, sizeof expected);
+    free(workspace);
+    attn_plan_destroy(plan);
+}
+
 struct thread {
     pthread_t id;
     const attn_plan *plan;
@@ -525,21 +592,14 @@ static void test_shares_of_a_pool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_describe),
-        cmocka_unit_test(test_kernel_follows_type),
-        cmocka_unit_test(test_small_workspace),
-        cmocka_unit_test(test_share_arguments),
-        cmocka_unit_test(test_other_options),
-        cmocka_unit_test(test_other_types),
-        cmocka_unit_test(test_other_data),
-        cmocka_unit_test(test_lengths_come_and_go),
-        cmocka_unit_test(test_padding_of_params),
-        cmocka_unit_test(test_concurrent_runs),
-        cmocka_unit_test(test_shares_of_a_pool),
-        cmocka_unit_test(test_no_plan),
-        cmocka_unit_test(test_one_check),
-        cmocka_unit_test(test_most_threads),
-        cmocka_unit_test(test_phases),
+        cmocka_unit_test(test_describe),          cmocka_unit_test(test_kernel_follows_type),
+        cmocka_unit_test(test_small_workspace),   cmocka_unit_test(test_share_arguments),
+        cmocka_unit_test(test_other_options),     cmocka_unit_test(test_other_types),
+        cmocka_unit_test(test_other_data),        cmocka_unit_test(test_lengths_come_and_go),
+        cmocka_unit_test(test_padding_of_params), cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_concurrent_runs),   cmocka_unit_test(test_shares_of_a_pool),
+        cmocka_unit_test(test_no_plan),           cmocka_unit_test(test_one_check),
+        cmocka_unit_test(test_most_threads),      cmocka_unit_test(test_phases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
