@@ -40,7 +40,7 @@ static const char usage_text[] =
     "What is run:\n"
     "  -f, --filter REGEX      only rows whose name matches (extended regular expression)\n"
     "  -t, --threads N         threads, 1 to 1024 (default: what the library uses)\n"
-    "      --isa NAME          auto (default) or a name that `attn info` lists, such as scalar\n"
+    "      --isa NAME          auto or a name that `attn info` lists, such as scalar\n"
     "                          (default: auto)\n"
     "  -r, --repetitions R     samples of each case, 1 to 1000 (default: 10)\n"
     "      --min-time S        seconds that each sample takes at least (default: 0.02)\n"

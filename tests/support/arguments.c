@@ -29,6 +29,16 @@ struct arguments arguments_parse(int argc, char **argv, int64_t default_cases)
     struct arguments a = {.isa = NULL, .cases = default_cases, .only = -1};
     int has_seed = 0;
     const char *fewer = getenv("ATTN_CHECK_CASES");
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        printf("Usage: %s [--isa NAME] [--cases N] [--seed N] [--case N] [--full]\n\n"
+               "  --isa NAME  the instruction set (default: the best one)\n"
+               "  --cases N   random cases (default: %" PRId64 "; ATTN_CHECK_CASES lowers it)\n"
+               "  --seed N    draws them (default: ATTN_TEST_SEED with the set's name, or the clock)\n"
+               "  --case N    this one case only, as after a failure\n"
+               "  --full      what is too long for every day, where a test has such a part\n",
+               argv[0], default_cases);
+        exit(0);
+    }
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--full") == 0) {

@@ -88,18 +88,20 @@ static void print_libraries(const char *title, bool known, const struct librarie
         printf("%-22s %s\n", i == 0 ? title : "", found->paths[i]);
 }
 
-/* Sets that multiply pairs of bf16 do so for bf16 alone; the rest runs the set that they add to. */
+/* Sets that multiply pairs of bf16 are named after the one that they add to, which runs all other types. */
 static void print_bf16(void)
 {
-    static const char *const sets[][2] = {{"avx512_bf16", "avx512"}, {"neon_bf16", "neon"}};
+    static const char suffix[] = "_bf16";
+    const char *name;
     printf("\n%-22s", "bf16 dot products");
-    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
-        if (!attn_isa_supported(sets[i][0]))
+    for (int isa = 0; (name = attn_isa_name(isa)) != NULL; isa++) {
+        const size_t length = strlen(name), end = sizeof suffix - 1;
+        if (length <= end || strcmp(name + length - end, suffix) != 0 || !attn_isa_supported(name))
             continue;
-        if (strcmp(attn_isa_active(), sets[i][0]) == 0)
-            printf(" found (%s); other types run on %s\n", sets[i][0], sets[i][1]);
+        if (strcmp(attn_isa_active(), name) == 0)
+            printf(" found (%s); other types run on %.*s\n", name, (int)(length - end), name);
         else
-            printf(" found (%s), but not used: bf16 is widened\n", sets[i][0]);
+            printf(" found (%s), but not used: bf16 is widened\n", name);
         return;
     }
     printf(" not found: bf16 is widened\n");
