@@ -66,7 +66,7 @@ static int same_params(const attn_params *params, const struct attn_problem *was
     const size_t isa = offsetof(attn_params, isa), behind = isa + sizeof params->isa;
     return memcmp(params, &was->params, isa) == 0 &&
            memcmp((const char *)params + behind, (const char *)&was->params + behind, sizeof *params - behind) == 0 &&
-           (params->isa ? attn_isa_row(params->isa) : 0) == was->isa;
+           (params->isa ? was->isa && attn_isa_row(params->isa) == was->isa : !was->isa);
 }
 
 /** Whether tensors differ in their addresses alone. */

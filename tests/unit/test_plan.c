@@ -475,18 +475,31 @@ static void test_repeats(void **state)
     REPEAT(ATTN_INVALID_ARGUMENT, "v.stride[3] is 2", t[2].stride[3] = 2);
     REPEAT(ATTN_INVALID_ARGUMENT, "out.stride[2]", t[3].stride[2] = D - 1);
     REPEAT(ATTN_OK, "", t[2].stride[2] = D - 1);
-    REPEAT(ATTN_SHAPE_MISMATCH, "k.shape[2]", t[1].shape[2]--);
+    REPEAT(ATTN_SHAPE_MISMATCH, "v.shape[2] is 4|expected 3", t[1].shape[2]--);
     REPEAT(ATTN_INVALID_ARGUMENT, "k.dtype", (t[1].dtype = ATTN_BF16));
     REPEAT(ATTN_INVALID_ARGUMENT, "params.scale differs", params.scale = 2);
     REPEAT(ATTN_INVALID_ARGUMENT, "params.struct_size is 0", params.struct_size = 0);
     REPEAT(ATTN_INVALID_ARGUMENT, "params.isa is 'mmx'", params.isa = "mmx");
+    REPEAT(ATTN_INVALID_ARGUMENT, "params.isa differs", params.isa = "scalar");
     REPEAT(ATTN_UNSUPPORTED, "params.page_size is set", params.page_size = 16);
     REPEAT(ATTN_INVALID_ARGUMENT, "num_threads is -1", params.num_threads = -1);
-#undef REPEAT
     assert_int_equal(attn_plan_run(plan, &t[0], &t[1], &t[2], NULL, NULL, workspace, size), ATTN_INVALID_ARGUMENT);
     assert_true(holds_words(attn_last_error(), "out is NULL"));
     assert_int_equal(attn_plan_run(plan, &t[0], &t[1], &t[2], &t[3], NULL, workspace, size), ATTN_OK);
     assert_memory_equal(memory[3], expected, sizeof expected);
+    attn_plan_destroy(plan);
+
+    /* A name is what it says, wherever it stands. */
+    char name[] = "scalar";
+    params = attn_params_default();
+    params.isa = "scalar";
+    assert_int_equal(attn_plan_create(&plan, &made[0], &made[1], &made[2], &made[3], &params), ATTN_OK);
+    assert_true(attn_plan_workspace_size(plan) <= size);
+    REPEAT(ATTN_OK, "", params.isa = name);
+    name[0] = 'S';
+    REPEAT(ATTN_INVALID_ARGUMENT, "params.isa is 'Scalar'", params.isa = name);
+    REPEAT(ATTN_INVALID_ARGUMENT, "params.isa differs", (void)0);
+#undef REPEAT
     free(workspace);
     attn_plan_destroy(plan);
 }
