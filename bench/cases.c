@@ -65,6 +65,11 @@
         .id = "linear-" #m "x" #n "x" #k, .rows = m, .outputs = n, .inputs = k, .compare = true                        \
     }
 
+#define LINEAR_BF16(m, n, k)                                                                                           \
+    {                                                                                                                  \
+        .id = "linear-bf16-" #m "x" #n "x" #k, .dtype = ATTN_BF16, .rows = m, .outputs = n, .inputs = k                \
+    }
+
 /* More rows than these hide where the weights come from. */
 #define FEW_ROWS 64
 
@@ -196,6 +201,11 @@ const struct bench_case bench_cases[] = {
     LINEAR(4096, 768, 768),
     LINEAR(4096, 3072, 2048),
     LINEAR(4096, 2048, 2048),
+    LINEAR_BF16(1, 1152, 384),
+    LINEAR_BF16(8, 1152, 384),
+    LINEAR_BF16(24, 1152, 384),
+    LINEAR_BF16(1300, 1152, 384),
+    LINEAR_BF16(4096, 2048, 2048),
 };
 
 const int bench_num_cases = (int)(sizeof bench_cases / sizeof *bench_cases);
@@ -241,7 +251,8 @@ bool bench_case_supported(const struct bench_case *c, const char *isa)
 
 int64_t bench_case_matrices(const struct bench_case *c)
 {
-    const int64_t bytes = c->outputs * c->inputs * (int64_t)sizeof(float), enough = (WEIGHT_BYTES + bytes - 1) / bytes;
+    const int64_t bytes = c->outputs * c->inputs * (int64_t)attn_dtype_size(c->dtype),
+                  enough = (WEIGHT_BYTES + bytes - 1) / bytes;
     return c->rows > FEW_ROWS ? 1 : enough > 2 ? enough : 2;
 }
 

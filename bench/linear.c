@@ -144,6 +144,18 @@ static void transpose(const struct bench_case *c, const float *from, float *to)
             to[k * c->outputs + n] = from[n * c->inputs + k];
 }
 
+/* Cuts weights to bf16, in place, so that OpenBLAS has the same ones; copy is as many. */
+static void cut_to_bf16(float *weights, uint16_t *copy, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &weights[i], sizeof bits);
+        copy[i] = (uint16_t)(bits >> 16);
+        bits &= 0xffff0000u;
+        memcpy(&weights[i], &bits, sizeof bits);
+    }
+}
+
 static int create_layers(struct layers *l, const struct bench_case *c, int threads)
 {
     const int64_t size = c->outputs * c->inputs;
@@ -164,15 +176,23 @@ static int create_layers(struct layers *l, const struct bench_case *c, int threa
     const float scale = 1.0f / sqrtf((float)c->inputs);
     for (int64_t i = 0; i < l->count * size; i++)
         l->weights[i] *= scale;
-    for (int64_t i = 0; i < l->count; i++) {
+    const bool narrow = c->dtype == ATTN_BF16;
+    uint16_t *copy = malloc(narrow ? (size_t)size * sizeof *copy : 1);
+    int status = copy != NULL ? 0 : -1;
+    for (int64_t i = 0; i < l->count && status == 0; i++) {
+        if (narrow)
+            cut_to_bf16(l->weights + i * size, copy, size);
         transpose(c, l->weights + i * size, l->transposed + i * size);
-        const attn_tensor weight = attn_matrix(l->weights + i * size, c->outputs, c->inputs);
+        attn_tensor weight = attn_matrix(l->weights + i * size, c->outputs, c->inputs);
+        if (narrow)
+            weight.data = copy, weight.dtype = ATTN_BF16;
         if (attn_linear_create(&l->packed[i], 1, &weight, NULL) != ATTN_OK) {
             fprintf(stderr, "attn-bench: case %s failed: %s\n", c->id, attn_last_error());
-            return -1;
+            status = -1;
         }
     }
-    return 0;
+    free(copy);
+    return status;
 }
 
 /* The largest difference of the two results; NaN if there is one in either. */
@@ -225,7 +245,7 @@ static struct bench_variant make_variant(const struct layers *l, enum bench_kind
     v.row.bcase = c;
     v.row.isa = bench_f32_isa(isa);
     v.row.flops = 2.0 * (double)c->rows * weights;
-    v.row.bytes = l->count > 1 ? weights * sizeof(float) : 0.0;
+    v.row.bytes = l->count > 1 ? weights * (kind == BENCH_NAIVE ? 4.0 : (double)attn_dtype_size(c->dtype)) : 0.0;
     if (kind == BENCH_NAIVE) {
         bench_naive_name(c, v.row.name);
         v.row.strategy = way_name(l);

@@ -92,11 +92,13 @@ done
 
 # Linear layers have a row each and one of OpenBLAS's, if they were built and run on the instruction set that is asked for.
 if [ "$nn" = nn ]; then
-    [ "$("$bench" --list | grep -c '^linear/')" -eq 14 ] || fail 'there are not 14 linear layers'
-    "$bench" --list | sed -n 's/^linear//p' >"$dir/linear"
+    [ "$("$bench" --list | grep -c '^linear/f32/')" -eq 14 ] || fail 'there are not 14 linear layers'
+    [ "$("$bench" --list | grep -c '^linear/bf16/')" -eq 5 ] || fail 'there are not 5 linear layers with narrow weights'
+    "$bench" --list | sed -n 's/^linear\(.f32\)/\1/p' >"$dir/linear"
     "$bench" --list --compare naive | sed -n 's/^sgemm//p' | diff - "$dir/linear" ||
         fail 'a linear layer has no row of OpenBLAS'
-    "$bench" --list --check | sed -n 's/^linear//p' | diff - "$dir/linear" || fail 'a linear layer has no promise'
+    "$bench" --list --check | sed -n 's/^linear\(.f32\)/\1/p' | diff - "$dir/linear" ||
+        fail 'a linear layer has no promise'
     "$bench" --list --filter '^linear/.*/M24/' | grep -vq '/matrices:[1-9]' && fail 'few rows have one matrix only'
     "$bench" --list --filter '^linear/.*/M(1300|4096)/' | grep -q '/matrices:' && fail 'many rows have several matrices'
     ATTN_MAX_CPU_ISA=scalar "$bench" --list | grep -q '^linear/' || fail 'scalar code has no linear layers'
@@ -160,14 +162,15 @@ if [ "$nn" = nn ]; then
     ATTN_MAX_CPU_ISA=scalar expect 0 'name,isa,threads' $tiny --filter '/M1/' --format csv
     columns=$(awk -F, '{print NF}' "$dir/out" | sort -u)
     [ "$(echo "$columns" | wc -w)" -eq 1 ] || fail "linear CSV rows have different numbers of columns: $columns"
-    # GFLOP/s, peak, fraction, GB/s; the difference and the ratio of the layer only.
+    # GFLOP/s, peak, fraction, GB/s; the difference of the layers only, the ratio of that which is compared.
     awk -F, '/^(linear|sgemm)/ {
                  rows++
                  if ($2 != "scalar" || $10 == "" || $11 == "" || $12 == "" || $14 == "") exit 1
                  ours = $1 ~ /^linear/
-                 if (($15 != "") != ours || ($16 != "") != ours || ($17 != "") != ours) exit 1
+                 compared = $1 ~ /^linear.f32/
+                 if (($15 != "") != ours || ($16 != "") != compared || ($17 != "") != compared) exit 1
              }
-             END {if (rows != 2) exit 1}' "$dir/out" || fail "a figure of a linear layer is wrong: $(cat "$dir/out")"
+             END {if (rows != 3) exit 1}' "$dir/out" || fail "a figure of a linear layer is wrong: $(cat "$dir/out")"
     # shellcheck disable=SC2086
     expect 0 '"bytes_per_second"' $tiny --filter '^linear/.*/M1/' --format json
     # Whether it is met is not for a test to say.

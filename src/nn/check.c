@@ -123,12 +123,18 @@ int nn_threads(int num_threads, double operations)
                               num_threads ? num_threads : attn_default_num_threads());
 }
 
-float nn_weight_at(const attn_tensor *t, int64_t row, int64_t column)
+const void *nn_weight_address(const attn_tensor *t, int64_t row, int64_t column)
 {
     const int64_t at = (t->shape[2] > 1 ? row * t->stride[2] : 0) + (t->shape[3] > 1 ? column * t->stride[3] : 0);
+    return (const char *)t->data + at * attn_element_size(t->dtype);
+}
+
+float nn_weight_at(const attn_tensor *t, int64_t row, int64_t column)
+{
+    const void *const at = nn_weight_address(t, row, column);
     if (t->dtype == ATTN_F32)
-        return ((const float *)t->data)[at];
-    const uint16_t half = ((const uint16_t *)t->data)[at];
+        return *(const float *)at;
+    const uint16_t half = *(const uint16_t *)at;
     return t->dtype == ATTN_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
 }
 

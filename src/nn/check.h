@@ -66,6 +66,9 @@ attn_status nn_check_ids(const int32_t *ids, int64_t first, int64_t end, int64_t
 /** The threads that a call with num_threads may use for so many elementary operations. */
 int nn_threads(int num_threads, double operations);
 
+/** Where element (row, column) of checked weights lies. */
+const void *nn_weight_address(const attn_tensor *t, int64_t row, int64_t column);
+
 /** An element of a matrix of weights, of any type and strides. */
 float nn_weight_at(const attn_tensor *t, int64_t row, int64_t column);
 

@@ -199,6 +199,37 @@ static void test_row_bits(void **state)
     }
 }
 
+/** Weights in bf16 and f16 stay narrow, and products have the bits that the same numbers in f32 give. */
+static void test_narrow_bits(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(100); n++) {
+        struct memory *m = memory_create("linear narrow_bits", n);
+        const int64_t out = width(m) + 1, in = rng_percent(&m->rng, 30) ? rng_range(&m->rng, 250, 400) : width(m);
+        const attn_tensor narrow = random_matrix(m, n % 2 ? ATTN_BF16 : ATTN_F16, out, in, 0.3);
+        const attn_tensor wide = place_dense(m, 1, 1, out, in);
+        for (int64_t i = 0; i < out; i++)
+            for (int64_t c = 0; c < in; c++)
+                tensor_set(&wide, 0, 0, i, c, tensor_get(&narrow, 0, 0, i, c));
+        attn_linear *linear[2];
+        OK(attn_linear_create(&linear[0], 1, &narrow, NULL));
+        OK(attn_linear_create(&linear[1], 1, &wide, NULL));
+        for (int try = 0; try < 4; try++) {
+            const int64_t tokens = RNG_PICK(&m->rng, 1, 1, 2, 3, 7, 8, 9, 31, 150);
+            const attn_tensor x = random_rows(m, 1, tokens, in);
+            const attn_tensor y[2] = {place_rows(m, 1, tokens, out), place_rows(m, 1, tokens, out)};
+            for (int i = 0; i < 2; i++)
+                OK(attn_linear_forward(linear[i], &x, &y[i], NULL));
+            if (!equal_bits(&y[0], &y[1]))
+                fail_msg("%s: %lld rows, %lld outputs, %lld inputs", guard_case_line, (long long)tokens, (long long)out,
+                         (long long)in);
+        }
+        attn_linear_destroy(linear[0]);
+        attn_linear_destroy(linear[1]);
+        memory_destroy(m);
+    }
+}
+
 /** A NaN or an infinity in a row makes that row what the definition says and leaves the others. */
 static void test_special_values(void **state)
 {
@@ -351,7 +382,8 @@ static void test_forward_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_hand),        cmocka_unit_test(test_against_oracle),
-                                       cmocka_unit_test(test_row_bits),       cmocka_unit_test(test_special_values),
-                                       cmocka_unit_test(test_create_refuses), cmocka_unit_test(test_forward_refuses)};
+                                       cmocka_unit_test(test_row_bits),       cmocka_unit_test(test_narrow_bits),
+                                       cmocka_unit_test(test_special_values), cmocka_unit_test(test_create_refuses),
+                                       cmocka_unit_test(test_forward_refuses)};
     return NN_MAIN(tests);
 }

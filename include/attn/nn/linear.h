@@ -58,8 +58,9 @@ static inline attn_linear_options attn_linear_options_default(void)
  *
  * @param linear     set to the layer, NULL on an error; the caller destroys it
  * @param num_parts  1 or more
- * @param weights    [num_parts] (1, 1, out, in) f32, bf16 or f16, any strides; the same in for all. Copied and
- *                   widened to f32, so they may go away afterwards.
+ * @param weights    [num_parts] (1, 1, out, in) f32, bf16 or f16, any strides; the same in for all. Copied in their
+ *                   own type, so they may go away afterwards. A product has the bits that the same weights in
+ *                   f32 give: what is narrow is widened, exactly, while it is read.
  * @param biases     [num_parts] (1, 1, 1, out), or data NULL for no bias; NULL: none at all
  * @since 0.1
  */
