@@ -22,11 +22,6 @@ attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth de
 
 /** @name Of one tensor or array, by name */
 /**@{*/
-/**
- * Whether no product of the sizes, and none with a stride, can be too large, seen at a glance, as in a call of a
- * microsecond: sizes below 2^15, and strides below 2^31 either way.
- */
-int attn_is_small(const attn_tensor *t);
 /** Whether a tensor of a checked shape has all that a run checks but its data, and has elements; 0 says nothing. */
 int attn_is_sound(const attn_tensor *t, int written);
 /** That the type is one of numbers. */

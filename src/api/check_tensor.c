@@ -12,7 +12,11 @@
 
 #include <inttypes.h>
 
-int attn_is_small(const attn_tensor *t)
+/**
+ * Whether no product of the sizes, and none with a stride, can be too large, seen at a glance, as in a call of a
+ * microsecond: sizes below 2^15, and strides below 2^31 either way.
+ */
+static int is_small(const attn_tensor *t)
 {
     uint64_t sizes = 0, strides = 0;
     for (int axis = 0; axis < 4; axis++) {
@@ -71,7 +75,7 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *t, enum check
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected a tensor", name);
     if ((unsigned)t->dtype > ATTN_U8)
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s.dtype is %d; expected an attn_dtype", name, (int)t->dtype);
-    const int small = attn_is_small(t);
+    const int small = is_small(t);
     if (!small)
         CHECK(check_sizes(name, t));
     if (!(depth & CHECK_TENSORS) || attn_is_empty(t))
@@ -189,5 +193,5 @@ attn_status attn_check_distinct(const char *name, const attn_tensor *t)
 
 int attn_is_sound(const attn_tensor *t, int written)
 {
-    return attn_is_small(t) && !attn_is_empty(t) && is_contiguous(t) && (!written || overlapping_axis(t) < 0);
+    return is_small(t) && !attn_is_empty(t) && is_contiguous(t) && (!written || overlapping_axis(t) < 0);
 }
