@@ -1,37 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * With OMP_PROC_BIND the OpenMP runtime has bound this thread to one place
- * before main(), and a process that takes its place inherits that: all of its
- * threads would share this one processor.
+ * With OMP_PROC_BIND the OpenMP runtime binds this thread to one place before
+ * main(), and a process that takes its place inherits that: all of its threads
+ * would share this one processor. So the processors are noted before any library
+ * is initialised.
  */
 #include "restart.h"
 
-#include <omp.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-static void leave_place(void)
+static cpu_set_t at_start;
+static int known;
+
+static void note_processors(void)
 {
-    cpu_set_t all;
-    CPU_ZERO(&all);
-    for (int place = 0; place < omp_get_num_places(); place++) {
-        const int count = omp_get_place_num_procs(place);
-        int *ids = malloc((size_t)count * sizeof *ids);
-        if (ids == NULL)
-            return;
-        omp_get_place_proc_ids(place, ids);
-        for (int i = 0; i < count; i++)
-            if (ids[i] < CPU_SETSIZE)
-                CPU_SET((size_t)ids[i], &all);
-        free(ids);
-    }
-    if (CPU_COUNT(&all) > 0)
-        sched_setaffinity(0, sizeof all, &all);
+    known = sched_getaffinity(0, sizeof at_start, &at_start) == 0;
 }
+
+__attribute__((section(".preinit_array"), used)) static void (*const before_libraries)(void) = note_processors;
 
 void bench_restart(char *const *argv)
 {
-    leave_place();
+    if (known)
+        sched_setaffinity(0, sizeof at_start, &at_start);
     execv("/proc/self/exe", argv);
 }
