@@ -33,7 +33,7 @@ struct arguments arguments_parse(int argc, char **argv, int64_t default_cases)
         printf("Usage: %s [--isa NAME] [--cases N] [--seed N] [--case N] [--full]\n\n"
                "  --isa NAME  the instruction set (default: the best one)\n"
                "  --cases N   random cases (default: %" PRId64 "; ATTN_CHECK_CASES lowers it)\n"
-               "  --seed N    draws them (default: ATTN_TEST_SEED with the set's name, or the clock)\n"
+               "  --seed N    draws them (default: ATTN_CHECK_SEED with the set's name, or the clock)\n"
                "  --case N    this one case only, as after a failure\n"
                "  --full      what is too long for every day, where a test has such a part\n",
                argv[0], default_cases);

@@ -3,7 +3,7 @@
  * Options of the test programs that draw random numbers. All of them take
  * --isa NAME, --cases N, --seed N and --case N. Two environment variables serve
  * whole runs of the suite: ATTN_CHECK_CASES lowers the number of cases where
- * time is short (emulators, sanitizers), ATTN_TEST_SEED fixes the seed.
+ * time is short (emulators, sanitizers), ATTN_CHECK_SEED fixes the seed.
  */
 #ifndef TEST_ARGUMENTS_H
 #define TEST_ARGUMENTS_H

@@ -70,14 +70,14 @@ void rng_fill_normal(struct rng *rng, float *values, int64_t n)
 
 uint64_t rng_seed_of_run(const char *of_what)
 {
-    const char *text = getenv("ATTN_TEST_SEED");
+    const char *text = getenv("ATTN_CHECK_SEED");
     struct rng rng;
     if (text && *text) {
         char *end = NULL;
         errno = 0;
         rng.state = strtoull(text, &end, 0);
         if (errno || *end || *text == '-') {
-            fprintf(stderr, "ATTN_TEST_SEED is %s; expected an integer of at least 0\n", text);
+            fprintf(stderr, "ATTN_CHECK_SEED is %s; expected an integer of at least 0\n", text);
             exit(2);
         }
         for (const char *c = of_what ? of_what : ""; *c; c++)
