@@ -179,6 +179,8 @@ static int create_layers(struct layers *l, const struct bench_case *c, int threa
     const bool narrow = c->dtype == ATTN_BF16;
     uint16_t *copy = malloc(narrow ? (size_t)size * sizeof *copy : 1);
     int status = copy != NULL ? 0 : -1;
+    if (copy == NULL)
+        fprintf(stderr, "attn-bench: there is not enough memory for the matrices of case %s\n", c->id);
     for (int64_t i = 0; i < l->count && status == 0; i++) {
         if (narrow)
             cut_to_bf16(l->weights + i * size, copy, size);
@@ -245,7 +247,7 @@ static struct bench_variant make_variant(const struct layers *l, enum bench_kind
     v.row.bcase = c;
     v.row.isa = bench_f32_isa(isa);
     v.row.flops = 2.0 * (double)c->rows * weights;
-    v.row.bytes = l->count > 1 ? weights * (kind == BENCH_NAIVE ? 4.0 : (double)attn_dtype_size(c->dtype)) : 0.0;
+    v.row.bytes = l->count > 1 ? weights * (double)attn_dtype_size(kind == BENCH_NAIVE ? ATTN_F32 : c->dtype) : 0.0;
     if (kind == BENCH_NAIVE) {
         bench_naive_name(c, v.row.name);
         v.row.strategy = way_name(l);

@@ -52,8 +52,8 @@ struct attn_planned {
     attn_rope_layout rope_layout; /**< rope->layout */
 };
 
-/** Of a problem, made from these params, whose structs are still there; zero for those that are absent. */
-struct attn_planned attn_planned_of(const struct attn_problem *problem, const attn_params *params);
+/** Of a problem whose structs are still there; zero for those that are absent. */
+struct attn_planned attn_planned_of(const struct attn_problem *problem);
 
 /**
  * Whether a run is the planned one at other addresses, and they are right, seen at a glance: fills problem with what

@@ -40,7 +40,7 @@ static int given(const attn_tensor *t)
     return t->shape[2] != 0;
 }
 
-struct attn_planned attn_planned_of(const struct attn_problem *problem, const attn_params *params)
+struct attn_planned attn_planned_of(const struct attn_problem *problem)
 {
     const attn_params *p = &problem->params;
     struct attn_planned planned = {
@@ -51,7 +51,7 @@ struct attn_planned attn_planned_of(const struct attn_problem *problem, const at
     };
     const attn_tensor *const tensors[] = {&problem->q, &problem->k, &problem->v, &problem->out};
     /* An executor may have changed by the run, and lse has an address of its own. */
-    planned.repeats = problem->plain && !p->executor && !p->lse && params && params->struct_size == sizeof *params;
+    planned.repeats = problem->plain && !p->executor && !p->lse;
     for (int i = 0; i < 4 && planned.repeats; i++) {
         planned.repeats = attn_is_sound(tensors[i], i == 3);
         if (planned.repeats)
@@ -60,7 +60,7 @@ struct attn_planned attn_planned_of(const struct attn_problem *problem, const at
     return planned;
 }
 
-/** Whether params are those that was was made from, where isa became a number. */
+/** Whether params ask for the same as those of was, where isa has become a number. */
 static int same_params(const attn_params *params, const struct attn_problem *was)
 {
     const size_t isa = offsetof(attn_params, isa), behind = isa + sizeof params->isa;
@@ -115,7 +115,7 @@ attn_status attn_check_planned(const struct attn_problem *now, const struct attn
     if (now->plain && was->plain && p->scale == w->scale && p->temperature == w->temperature &&
         p->causal == w->causal && !p->lse == !w->lse && now->isa == was->isa)
         return ATTN_OK; /* as of a call of a microsecond, which the list below would make longer */
-    const struct attn_planned asked = attn_planned_of(now, NULL);
+    const struct attn_planned asked = attn_planned_of(now);
     const struct {
         const char *name;
         int differs;

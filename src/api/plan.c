@@ -202,7 +202,7 @@ attn_status attn_plan_create(attn_plan **plan, const attn_tensor *q, const attn_
     if (!made)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a plan of %zu bytes", sizeof *made);
     made->call.problem = problem;
-    made->planned = attn_planned_of(&problem, params);
+    made->planned = attn_planned_of(&problem);
     made->keeps = 0;
     made->labels = NULL;
     cut(&made->call, attn_threads_asked(problem.params.executor, problem.params.num_threads));

@@ -13,7 +13,7 @@
 /** Rows of a register tile: they lie in one vector of weights, and so take the same keys. */
 #define ROW_TILE (VF_LEN < 4 ? 1 : 4)
 
-/** Its vectors of channels. With two more for operands they fill the register file. */
+/** Its vectors of channels: sums, as many operands and a broadcast fit into the register file. */
 #define ROW_VECTORS (VF_STRIP * VF_CHANNELS > 16 ? 4 : 2)
 
 /** Elements c.. of a row of out: vectors of the sums times the factor; the last one has n elements. */

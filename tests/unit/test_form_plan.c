@@ -68,7 +68,7 @@ static struct attn_problem problem_of(const struct forms *c, enum check_depth de
 static void run_after(struct forms *planned, const struct forms *now, const char *name)
 {
     const struct attn_problem was = problem_of(planned, CHECK_SHAPES);
-    const struct attn_planned kept = attn_planned_of(&was, NULL);
+    const struct attn_planned kept = attn_planned_of(&was);
     free(planned);
     const struct attn_problem is = problem_of(now, CHECK_ALL);
     const attn_status status = attn_check_planned(&is, &was, &kept);
