@@ -3,7 +3,7 @@
  * Normalisation, activations, gates, lookups and sinusoidal positions: checks,
  * and the cut into rows.
  */
-#include "attn/nn/elementwise.h"
+#include "nn/elementwise.h"
 
 #include "driver/ranges.h"
 #include "nn/check.h"
@@ -58,8 +58,8 @@ static void for_rows(struct rows_work *w, const attn_tensor *x, const attn_tenso
 /** out of the shape of x, either x itself or apart from it. */
 static attn_status check_pair(const attn_tensor *x, const attn_tensor *out)
 {
-    CHECK(nn_check_activations("x", x, NN_ANY, NN_ANY, NN_ANY));
-    CHECK(nn_check_output("out", out, x->shape[0], x->shape[2], x->shape[3]));
+    CHECK(nn_check_typed("x", x, NN_ROW_TYPES, NN_ANY, NN_ANY, NN_ANY));
+    CHECK(nn_check_typed_output("out", out, NN_ROW_TYPES, x->shape[0], x->shape[2], x->shape[3]));
     return attn_check_apart("out", out, "x", x, 1);
 }
 
@@ -107,9 +107,9 @@ attn_status attn_gate(attn_activation activation, const attn_tensor *gate, const
                       const attn_tensor *out, int num_threads)
 {
     CHECK(nn_check_activation("activation", activation));
-    CHECK(nn_check_activations("gate", gate, NN_ANY, NN_ANY, NN_ANY));
-    CHECK(nn_check_activations("up", up, gate->shape[0], gate->shape[2], gate->shape[3]));
-    CHECK(nn_check_output("out", out, gate->shape[0], gate->shape[2], gate->shape[3]));
+    CHECK(nn_check_typed("gate", gate, NN_ROW_TYPES, NN_ANY, NN_ANY, NN_ANY));
+    CHECK(nn_check_typed("up", up, NN_ROW_TYPES, gate->shape[0], gate->shape[2], gate->shape[3]));
+    CHECK(nn_check_typed_output("out", out, NN_ROW_TYPES, gate->shape[0], gate->shape[2], gate->shape[3]));
     CHECK(attn_check_apart("out", out, "gate", gate, 1));
     CHECK(attn_check_apart("out", out, "up", up, 1));
     CHECK(nn_check_threads(num_threads));
@@ -120,32 +120,51 @@ attn_status attn_gate(attn_activation activation, const attn_tensor *gate, const
 
 /* ----------------------------------------------------------------- lookups -- */
 
-struct lookup {
+struct lookups {
     const struct attn_nn_kernels *kernels;
-    const attn_tensor *table, *out;
-    const int32_t *ids;
-    float scale;
+    const struct nn_lookup *lookup;
+    const attn_tensor *out;
     int accumulate;
 };
 
+/** Row number of a table, or nothing. */
+static struct nn_vector row_of(const attn_tensor *table, int64_t number)
+{
+    if (!table)
+        return (struct nn_vector){NULL, ATTN_F32};
+    return (struct nn_vector){nn_weight_address(table, number, 0), table->dtype};
+}
+
 static void run_lookups(const void *context, int64_t first, int64_t end)
 {
-    const struct lookup *l = context;
-    const int64_t tokens = l->out->shape[2], size = (int64_t)attn_dtype_size(l->table->dtype);
-    const int64_t row = l->table->shape[2] > 1 ? l->table->stride[2] : 0;
-    const int64_t batch_stride = l->out->shape[0] > 1 ? l->out->stride[0] : 0;
-    const int64_t token_stride = tokens > 1 ? l->out->stride[2] : 0;
+    const struct lookups *l = context;
+    const struct nn_lookup *from = l->lookup;
+    const int64_t tokens = l->out->shape[2];
     for (int64_t i = first; i < end; i++) {
+        const int64_t place = !from->places ? 0 : from->place_ids ? from->place_ids[i] : from->first_place + i % tokens;
         const struct nn_embed_work work = {
-            .row = (const char *)l->table->data + l->ids[i] * row * size,
-            .dtype = l->table->dtype,
-            .scale = l->scale,
+            .row = row_of(from->table, from->ids[i]),
+            .scale = from->scale,
             .accumulate = l->accumulate,
+            .place = {row_of(from->places, place), row_of(from->kind, 0)},
             .n = l->out->shape[3],
-            .out = (float *)l->out->data + i / tokens * batch_stride + i % tokens * token_stride,
+            .out = nn_row_address(l->out, i / tokens, i % tokens),
+            .out_dtype = l->out->dtype,
         };
         l->kernels->embed(&work);
     }
+}
+
+static void look_up(const struct nn_lookup *lookup, int accumulate, const attn_tensor *out, int num_threads)
+{
+    const struct lookups work = {attn_nn_kernels_active(), lookup, out, accumulate};
+    const int64_t count = out->shape[0] * out->shape[2];
+    attn_run_ranges(count, nn_threads(num_threads, (double)count * (double)out->shape[3]), run_lookups, &work);
+}
+
+void nn_look_up(const struct nn_lookup *lookup, const attn_tensor *out, int num_threads)
+{
+    look_up(lookup, 0, out, num_threads);
 }
 
 attn_status attn_embed(const attn_tensor *table, const int32_t *ids, float scale, int accumulate,
@@ -153,7 +172,7 @@ attn_status attn_embed(const attn_tensor *table, const int32_t *ids, float scale
 {
     CHECK(nn_check_matrix("table", table, NN_ANY, NN_ANY));
     CHECK(attn_check_contiguous("table", table));
-    CHECK(nn_check_output("out", out, NN_ANY, NN_ANY, table->shape[3]));
+    CHECK(nn_check_typed_output("out", out, NN_ROW_TYPES, NN_ANY, NN_ANY, table->shape[3]));
     CHECK(attn_check_apart("out", out, "table", table, 0));
     const int64_t count = out->shape[0] * out->shape[2];
     if (!ids && count)
@@ -166,15 +185,8 @@ attn_status attn_embed(const attn_tensor *table, const int32_t *ids, float scale
     if (!isfinite(scale))
         return attn_fail(ATTN_INVALID_ARGUMENT, "scale is %g; expected a finite number", (double)scale);
     CHECK(nn_check_threads(num_threads));
-    const struct lookup lookup = {
-        .kernels = attn_nn_kernels_active(),
-        .table = table,
-        .out = out,
-        .ids = ids,
-        .scale = scale == 0 ? 1.0f : scale,
-        .accumulate = accumulate,
-    };
-    attn_run_ranges(count, nn_threads(num_threads, (double)count * (double)out->shape[3]), run_lookups, &lookup);
+    const struct nn_lookup lookup = {.table = table, .ids = ids, .scale = scale == 0 ? 1.0f : scale};
+    look_up(&lookup, accumulate, out, num_threads);
     return ATTN_OK;
 }
 

@@ -213,9 +213,10 @@ static void run_task(const struct product *product, int64_t task)
         return;
     const int64_t at = (panel - part->first_panel) * linear->panel_outputs, left = part->outputs - at;
     const int lanes = linear->kernels->lanes;
-    const struct nn_grid_rows to = nn_rows_in_grid(&product->grid, out);
+    const struct nn_grid_rows grid_out = nn_rows_in_grid(&product->grid, out);
+    const struct attn_rows x = nn_rows_from(&product->x, batch, first), to = nn_rows_from(&grid_out, batch, first);
     struct nn_linear_work work = {
-        .x = nn_rows_from(&product->x, batch, first),
+        .x = nn_floats_of(&x),
         .rows = product->grid.tokens - first < product->block_rows ? product->grid.tokens - first : product->block_rows,
         .inputs = linear->inputs,
         .dtype = part->dtype,
@@ -223,12 +224,13 @@ static void run_task(const struct product *product, int64_t task)
         .bias = part->bias + at,
         .outputs = (int)(left < linear->panel_outputs ? left : linear->panel_outputs),
         .activation = product->activation,
-        .out = nn_rows_from(&to, batch, first),
+        .out = nn_floats_of(&to),
     };
     work.vectors = (work.outputs + lanes - 1) / lanes;
     work.out.data += at;
     if (product->residual) {
-        work.residual = nn_rows_from(&product->added, batch, first);
+        const struct attn_rows added = nn_rows_from(&product->added, batch, first);
+        work.residual = nn_floats_of(&added);
         work.residual.data += at;
     }
     linear->kernels->linear(&work);

@@ -14,11 +14,19 @@ struct nn_row_grid {
     int64_t sequences, length; /* before joining */
 };
 
-/** Rows of one tensor in a grid, strides in floats. */
+/** Rows of one tensor in a grid, strides in bytes. */
 struct nn_grid_rows {
-    float *data;
+    char *data;
     int64_t batch_stride, token_stride;
+    attn_dtype dtype;
 };
+
+/** Where the row of a token of activations lies. */
+static inline void *nn_row_address(const attn_tensor *t, int64_t batch, int64_t token)
+{
+    const int64_t at = (t->shape[0] > 1 ? batch * t->stride[0] : 0) + (t->shape[2] > 1 ? token * t->stride[2] : 0);
+    return (char *)t->data + at * attn_element_size(t->dtype);
+}
 
 /** Whether rows of all sequences lie at one distance. */
 static inline int nn_rows_join(const attn_tensor *t)
@@ -47,15 +55,23 @@ static inline void nn_grid_fit(struct nn_row_grid *grid, const attn_tensor *t)
 
 static inline struct nn_grid_rows nn_rows_in_grid(const struct nn_row_grid *grid, const attn_tensor *t)
 {
-    const int64_t batch = t->shape[0] > 1 ? t->stride[0] : 0, token = t->shape[2] > 1 ? t->stride[2] : batch;
-    return (struct nn_grid_rows){t->data, grid->batch > 1 ? batch : 0, token};
+    const int64_t size = attn_element_size(t->dtype);
+    const int64_t batch = t->shape[0] > 1 ? t->stride[0] * size : 0;
+    const int64_t token = t->shape[2] > 1 ? t->stride[2] * size : batch;
+    return (struct nn_grid_rows){t->data, grid->batch > 1 ? batch : 0, token, t->dtype};
 }
 
 /** Rows from one on. */
-static inline struct nn_rows nn_rows_from(const struct nn_grid_rows *rows, int64_t batch, int64_t token)
+static inline struct attn_rows nn_rows_from(const struct nn_grid_rows *rows, int64_t batch, int64_t token)
 {
-    return (struct nn_rows){rows->data + batch * rows->batch_stride + token * rows->token_stride,
-                            (ptrdiff_t)rows->token_stride};
+    return (struct attn_rows){rows->data + batch * rows->batch_stride + token * rows->token_stride,
+                              (ptrdiff_t)rows->token_stride, rows->dtype};
+}
+
+/** Rows of f32 with their stride in floats. */
+static inline struct nn_rows nn_floats_of(const struct attn_rows *rows)
+{
+    return (struct nn_rows){rows->data, rows->stride / (ptrdiff_t)sizeof(float)};
 }
 
 #endif

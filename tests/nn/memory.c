@@ -86,8 +86,13 @@ static attn_tensor place(struct memory *m, attn_tensor t, int64_t span)
 
 attn_tensor place_rows(struct memory *m, int64_t batch, int64_t tokens, int64_t channels)
 {
+    return place_rows_of(m, ATTN_F32, batch, tokens, channels);
+}
+
+attn_tensor place_rows_of(struct memory *m, attn_dtype dtype, int64_t batch, int64_t tokens, int64_t channels)
+{
     const int64_t gap = RNG_PICK(&m->rng, 0, 0, 1, 3, 8), batch_gap = RNG_PICK(&m->rng, 0, 0, 5);
-    attn_tensor t = attn_bhtd(NULL, batch, 1, tokens, channels);
+    attn_tensor t = tensor_as(attn_bhtd(NULL, batch, 1, tokens, channels), dtype);
     t.stride[2] = channels + gap;
     t.stride[1] = t.stride[0] = tokens * (channels + gap) + batch_gap;
     const int64_t span = batch && tokens ? (batch - 1) * t.stride[0] + (tokens - 1) * t.stride[2] + channels : 0;

@@ -47,7 +47,9 @@ void memory_destroy(struct memory *m);
 
 /** f32 (batch, 1, tokens, channels), unwritten, with random gaps between rows and batch elements. */
 attn_tensor place_rows(struct memory *m, int64_t batch, int64_t tokens, int64_t channels);
-/** The same without gaps, of four axes. */
+/** The same of another type. */
+attn_tensor place_rows_of(struct memory *m, attn_dtype dtype, int64_t batch, int64_t tokens, int64_t channels);
+/** f32 without gaps, of four axes. */
 attn_tensor place_dense(struct memory *m, int64_t batch, int64_t heads, int64_t tokens, int64_t channels);
 /** An unwritten (1, 1, rows, columns) of a type, now and then stored by columns. */
 attn_tensor place_matrix(struct memory *m, attn_dtype dtype, int64_t rows, int64_t columns);

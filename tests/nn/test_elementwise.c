@@ -334,6 +334,104 @@ static void test_sinusoidal(void **state)
     assert_true(row[0] == 0 && row[1] == 1 && row[2] == 0 && row[3] == 1 && row[4] == 0);
 }
 
+/* --------------------------------------------------------------------- types -- */
+
+/** Rows of a type with numbers that matter, and the same numbers in f32. */
+static attn_tensor typed_rows(struct memory *m, attn_dtype dtype, const attn_tensor *like, attn_tensor *wide)
+{
+    const int64_t *n = like->shape;
+    const attn_tensor t = place_rows_of(m, dtype, n[0], n[2], n[3]);
+    *wide = place_rows(m, n[0], n[2], n[3]);
+    fill_wide(m, &t, 1);
+    mark_input(m, wide);
+    for (int64_t b = 0; b < n[0]; b++)
+        for (int64_t i = 0; i < n[2]; i++)
+            for (int64_t c = 0; c < n[3]; c++)
+                tensor_set(wide, b, 0, i, c, tensor_get(&t, b, 0, i, c));
+    return t;
+}
+
+/** That got is expected, which is f32, rounded to got's type. */
+static void assert_rounded(const char *what, const attn_tensor *got, const attn_tensor *expected)
+{
+    for (int64_t b = 0; b < got->shape[0]; b++)
+        for (int64_t i = 0; i < got->shape[2]; i++)
+            for (int64_t c = 0; c < got->shape[3]; c++) {
+                const float y = tensor_get(got, b, 0, i, c);
+                const float e = dtype_round(got->dtype, tensor_get(expected, b, 0, i, c));
+                if (!(isnan(y) && isnan(e)) && (y != e || signbit(y) != signbit(e)))
+                    fail_msg("%s: %s of row %lld, channel %lld is %.9g; expected %.9g", guard_case_line, what,
+                             (long long)i, (long long)c, (double)y, (double)e);
+            }
+}
+
+/** In every mixture of types: what f32 gives on the same numbers, rounded once; in place where types allow it. */
+static void test_types(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(400); n++) {
+        struct memory *m = memory_create("elementwise types", n);
+        const int64_t num = rng_range(&m->rng, 1, 9);
+        const attn_dtype from = (attn_dtype)(n % 3), to = (attn_dtype)(n / 3 % 3), other = (attn_dtype)(n / 9 % 3);
+        const attn_tensor shape =
+            attn_bhtd(NULL, rng_range(&m->rng, 0, 3), 1, tokens_of(m), rng_percent(&m->rng, 10) ? 1100 : width(m));
+        const attn_activation activation = (attn_activation)rng_range(&m->rng, 0, ATTN_ACTIVATION_LAST);
+        const attn_norm norm = n % 2 ? ATTN_NORM_RMS : ATTN_NORM_LAYER;
+        const int threads = (int)rng_range(&m->rng, 0, 3), in_place = rng_percent(&m->rng, 30);
+        attn_tensor wide_x, wide_up, wide_table;
+        const attn_tensor x = typed_rows(m, from, &shape, &wide_x), up = typed_rows(m, other, &shape, &wide_up);
+        const attn_tensor table_shape = attn_bhtd(NULL, 1, 1, num, shape.shape[3]);
+        const attn_tensor table = typed_rows(m, from, &table_shape, &wide_table);
+        const attn_tensor gamma = random_vector(m, random_dtype(m), shape.shape[3], 0.5, 1);
+        const attn_tensor expected = place_rows(m, shape.shape[0], shape.shape[2], shape.shape[3]);
+        const attn_tensor out = place_rows_of(m, to, shape.shape[0], shape.shape[2], shape.shape[3]);
+        int32_t *ids = bytes(m, (size_t)(shape.shape[0] * shape.shape[2]) * sizeof *ids);
+        for (int64_t i = 0; i < shape.shape[0] * shape.shape[2]; i++)
+            ids[i] = (int32_t)rng_range(&m->rng, 0, num - 1);
+        memory_seal(m);
+        OK(attn_normalise(norm, &wide_x, &gamma, NULL, 1e-5f, &expected, 1));
+        OK(attn_normalise(norm, &x, &gamma, NULL, 1e-5f, &out, threads));
+        assert_rounded("norm", &out, &expected);
+        OK(attn_activate(activation, &wide_x, &expected, 1));
+        OK(attn_activate(activation, &x, &out, threads));
+        assert_rounded("activation", &out, &expected);
+        OK(attn_gate(activation, &wide_x, &wide_up, &expected, 1));
+        OK(attn_gate(activation, &x, &up, &out, threads));
+        assert_rounded("gate", &out, &expected);
+        OK(attn_embed(&wide_table, ids, 0.7f, 0, &expected, 1));
+        OK(attn_embed(&table, ids, 0.7f, 0, &out, threads));
+        assert_rounded("embed", &out, &expected);
+        if (in_place) {
+            for (int i = 0; i < m->num_buffers; i++)
+                m->buffers[i].is_input &= m->buffers[i].tensor.data != x.data && m->buffers[i].tensor.data != up.data;
+            OK(attn_gate(activation, &wide_x, &wide_up, &expected, 1));
+            OK(attn_gate(activation, &x, &up, &up, threads));
+            assert_rounded("gate in place", &up, &expected);
+            OK(attn_normalise(norm, &wide_x, &gamma, NULL, 1e-5f, &expected, 1));
+            OK(attn_normalise(norm, &x, &gamma, NULL, 1e-5f, &x, threads));
+            assert_rounded("norm in place", &x, &expected);
+        }
+        memory_destroy(m);
+    }
+}
+
+/** What is added to out, accumulating, is what out held, widened. */
+static void test_accumulate_types(void **state)
+{
+    (void)state;
+    static const float table[2][3] = {{1, 2, 1e-3f}, {256, 1, -1}};
+    static const int32_t ids[2] = {1, 0};
+    for (attn_dtype dtype = ATTN_BF16; dtype <= ATTN_F16; dtype++) {
+        uint16_t sums[2][3];
+        const attn_tensor t = attn_matrix(table, 2, 3), out = tensor_as(attn_btc(sums, 1, 2, 3), dtype);
+        for (int c = 0; c < 6; c++)
+            dtype_store(dtype, sums, c, 1.0f + (float)c);
+        OK(attn_embed(&t, ids, 1, 1, &out, 0));
+        for (int c = 0; c < 6; c++)
+            assert_true(dtype_load(dtype, sums, c) == dtype_round(dtype, 1.0f + (float)c + table[ids[c / 3]][c % 3]));
+    }
+}
+
 /* ------------------------------------------------------------------ refusals -- */
 
 static void test_refuses(void **state)
@@ -359,7 +457,7 @@ static void test_refuses(void **state)
     REFUSES(m, NORM(layer, &x, &g, &b, -0.5f, &out), ATTN_INVALID_ARGUMENT, "eps|-0.5");
     REFUSES(m, NORM(layer, &x, &g, &b, NAN, &out), ATTN_INVALID_ARGUMENT, "eps|nan");
     REFUSES(m, NORM(layer, &x, &g, &b, INFINITY, &out), ATTN_INVALID_ARGUMENT, "eps|inf");
-    REFUSES(m, NORM(layer, X(dtype = ATTN_F16), &g, &b, 0.1f, &out), ATTN_UNSUPPORTED, "x.|f16");
+    REFUSES(m, NORM(layer, X(dtype = ATTN_I8), &g, &b, 0.1f, &out), ATTN_UNSUPPORTED, "x.|i8|f32, bf16 or f16");
     REFUSES(m, NORM(layer, X(stride[3] = 3), &g, &b, 0.1f, &out), ATTN_INVALID_ARGUMENT, "x.|3");
     REFUSES(m, NORM(layer, X(shape[2] = -5), &g, &b, 0.1f, &out), ATTN_INVALID_ARGUMENT, "x.|-5");
     REFUSES(m, NORM(layer, X(stride[2] = INT64_MAX), &g, &b, 0.1f, &out), ATTN_SIZE_OVERFLOW, "x.|9223372036854775807");
@@ -370,7 +468,7 @@ static void test_refuses(void **state)
     REFUSES(m, NORM(layer, &x, &g, B(data = NULL), 0.1f, &out), ATTN_INVALID_ARGUMENT, "beta|NULL");
     REFUSES(m, NORM(layer, &x, &g, &b, 0.1f, OUT(shape[3] = 7)), ATTN_SHAPE_MISMATCH, "out|7|8");
     REFUSES(m, NORM(layer, &x, &g, &b, 0.1f, OUT(shape[0] = 3)), ATTN_SHAPE_MISMATCH, "out|3|2");
-    REFUSES(m, NORM(layer, &x, &g, &b, 0.1f, OUT(dtype = ATTN_BF16)), ATTN_UNSUPPORTED, "out|bf16");
+    REFUSES(m, NORM(layer, &x, &g, &b, 0.1f, OUT(dtype = ATTN_U8)), ATTN_UNSUPPORTED, "out|u8");
     REFUSES(m, NORM(layer, &x, &g, &b, 0.1f, OUT(stride[2] = 4)), ATTN_INVALID_ARGUMENT, "out|4");
     REFUSES(m, NORM(layer, &x, &g, &b, 0.1f, OUT(data = (float *)x.data + 8)), ATTN_INVALID_ARGUMENT, "out|x");
     REFUSES(m, attn_normalise(layer, &x, &g, &b, 0.1f, &out, -4), ATTN_INVALID_ARGUMENT, "num_threads|-4");
@@ -379,7 +477,7 @@ static void test_refuses(void **state)
     REFUSES(m, attn_activate(ATTN_ACTIVATION_TANH, NULL, &out, 0), ATTN_INVALID_ARGUMENT, "x |NULL");
     REFUSES(m, attn_activate(ATTN_ACTIVATION_TANH, &x, NULL, 0), ATTN_INVALID_ARGUMENT, "out|NULL");
     REFUSES(m, attn_activate(ATTN_ACTIVATION_TANH, &x, OUT(shape[2] = 4), 0), ATTN_SHAPE_MISMATCH, "out|4|5");
-    REFUSES(m, attn_activate(ATTN_ACTIVATION_TANH, X(dtype = ATTN_BF16), &out, 0), ATTN_UNSUPPORTED, "x.|bf16");
+    REFUSES(m, attn_activate(ATTN_ACTIVATION_TANH, X(dtype = ATTN_BOOL), &out, 0), ATTN_UNSUPPORTED, "x.|bool");
     REFUSES(m, attn_activate(ATTN_ACTIVATION_TANH, X(shape[1] = 2), &out, 0), ATTN_SHAPE_MISMATCH, "2");
     REFUSES(m, attn_activate(ATTN_ACTIVATION_TANH, &x, &out, -1), ATTN_INVALID_ARGUMENT, "num_threads|-1");
     REFUSES(m, attn_activate(ATTN_ACTIVATION_TANH, &x, OUT(data = (float *)x.data + 1), 0), ATTN_INVALID_ARGUMENT,
@@ -408,7 +506,7 @@ static void test_refuses(void **state)
     REFUSES(m, EMBED(TABLE(shape[0] = 2), ids, 1, &out), ATTN_SHAPE_MISMATCH, "table|2");
     REFUSES(m, EMBED(TABLE(dtype = ATTN_BOOL), ids, 1, &out), ATTN_UNSUPPORTED, "table|bool");
     REFUSES(m, EMBED(TABLE(stride[3] = 2), ids, 1, &out), ATTN_INVALID_ARGUMENT, "table|2");
-    REFUSES(m, EMBED(&table, ids, 1, OUT(dtype = ATTN_BF16)), ATTN_UNSUPPORTED, "out|bf16");
+    REFUSES(m, EMBED(&table, ids, 1, OUT(dtype = ATTN_I8)), ATTN_UNSUPPORTED, "out|i8");
     REFUSES(m, EMBED(&table, ids, 1, OUT(data = table.data)), ATTN_INVALID_ARGUMENT, "out|table");
     ids[9] = 6;
     REFUSES(m, EMBED(&table, ids, 1, &out), ATTN_INVALID_ARGUMENT, "ids[9]|6|5");
@@ -432,6 +530,7 @@ int main(void)
                                        cmocka_unit_test(test_activations), cmocka_unit_test(test_activation_limits),
                                        cmocka_unit_test(test_gates),       cmocka_unit_test(test_row_bits),
                                        cmocka_unit_test(test_embed),       cmocka_unit_test(test_sinusoidal),
+                                       cmocka_unit_test(test_types),       cmocka_unit_test(test_accumulate_types),
                                        cmocka_unit_test(test_refuses)};
     return NN_MAIN(tests);
 }

@@ -3,8 +3,10 @@
  * @file elementwise.h
  * @brief Normalisation, activations and lookups: what stands between the products.
  *
- * Tensors are f32 unless said otherwise, with contiguous channels; out may be x, and must not otherwise overlap an
- * input. num_threads is that of attn_params. Rows do not depend on each other.
+ * Activations are f32, bf16 or f16, each tensor of its own type, with contiguous channels. Arithmetic is in f32: what
+ * is narrower is widened, exactly, and a result is rounded once, so out in bf16 is the out in f32, rounded. out may be
+ * x (of one type then), and must not otherwise overlap an input. num_threads is that of attn_params. Rows do not depend
+ * on each other.
  */
 #ifndef ATTN_NN_ELEMENTWISE_H
 #define ATTN_NN_ELEMENTWISE_H

@@ -7,8 +7,7 @@
 #ifndef ATTN_NN_ACTIVATION_H
 #define ATTN_NN_ACTIVATION_H
 
-#include "kernels/width.h"
-#include "nn/kernels/nn_kernels.h"
+#include "nn/kernels/typed.h"
 
 #define NN_BY_ACTIVATION(activation, body, ...)                                                                        \
     do {                                                                                                               \
@@ -67,45 +66,105 @@ ATTN_INLINE vf activated(const attn_activation activation, vf x)
     }
 }
 
-ATTN_INLINE void activate_body(const attn_activation activation, const struct nn_row_work *work)
+/*
+ * A mixture of types is brought to f32 and back here, so that each activation is compiled for f32 and bf16 only: rows
+ * pass through chunks that stay in L1.
+ */
+#define NN_CHUNK 512
+
+/** Elements c.. of row r as floats: n of them, at most NN_CHUNK. */
+static void widen_chunk(float *to, const struct attn_rows *rows, int64_t r, int64_t c, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VF_LEN) {
+        const int left = n - i < VF_LEN ? (int)(n - i) : VF_LEN;
+        typed_store(ATTN_F32, to, i, typed_load(rows->dtype, row_at(rows, r), c + i, left), left);
+    }
+}
+
+/** Rows by way of chunks of floats, for a body on rows of f32. */
+ATTN_INLINE void by_chunks(void (*const body)(const struct nn_row_work *), const struct nn_row_work *work)
+{
+    float x[NN_CHUNK], up[NN_CHUNK];
+    struct nn_row_work chunk = *work;
+    chunk.x = chunk.out = (struct attn_rows){x, 0, ATTN_F32};
+    chunk.up = (struct attn_rows){up, 0, ATTN_F32};
+    chunk.rows = 1;
+    for (int64_t r = 0; r < work->rows; r++)
+        for (int64_t c = 0; c < work->n; c += NN_CHUNK) {
+            chunk.n = work->n - c < NN_CHUNK ? work->n - c : NN_CHUNK;
+            widen_chunk(x, &work->x, r, c, chunk.n);
+            if (work->up.data)
+                widen_chunk(up, &work->up, r, c, chunk.n);
+            body(&chunk);
+            for (int64_t i = 0; i < chunk.n; i += VF_LEN) {
+                const int left = chunk.n - i < VF_LEN ? (int)(chunk.n - i) : VF_LEN;
+                typed_store(work->out.dtype, row_at(&work->out, r), c + i, typed_load(ATTN_F32, x, i, left), left);
+            }
+        }
+}
+
+ATTN_INLINE void activate_body(const attn_activation activation, const attn_dtype dtype, const struct nn_row_work *work)
 {
     for (int64_t r = 0; r < work->rows; r++) {
-        const float *x = work->x.data + r * work->x.stride;
-        float *out = work->out.data + r * work->out.stride;
+        const char *x = row_at(&work->x, r);
+        char *out = row_at(&work->out, r);
         int64_t c = 0;
         for (; c + VF_LEN <= work->n; c += VF_LEN)
-            vf_store(out + c, activated(activation, vf_load(x + c)));
+            typed_store(dtype, out, c, activated(activation, typed_load(dtype, x, c, VF_LEN)), VF_LEN);
         if (c < work->n) {
             const int rest = (int)(work->n - c);
-            vf_store_tail(out + c, activated(activation, vf_load_tail(x + c, rest)), rest);
+            typed_store(dtype, out, c, activated(activation, typed_load(dtype, x, c, rest)), rest);
         }
     }
+}
+
+static void activate_f32(const struct nn_row_work *work)
+{
+    NN_BY_ACTIVATION(work->activation, activate_body, ATTN_F32, work);
 }
 
 static void activate_rows(const struct nn_row_work *work)
 {
-    NN_BY_ACTIVATION(work->activation, activate_body, work);
+    if (work->x.dtype == ATTN_F32 && work->out.dtype == ATTN_F32)
+        activate_f32(work);
+    else if (work->x.dtype == ATTN_BF16 && work->out.dtype == ATTN_BF16)
+        NN_BY_ACTIVATION(work->activation, activate_body, ATTN_BF16, work);
+    else
+        by_chunks(activate_f32, work);
 }
 
-ATTN_INLINE void gate_body(const attn_activation activation, const struct nn_row_work *work)
+ATTN_INLINE void gate_body(const attn_activation activation, const attn_dtype dtype, const struct nn_row_work *work)
 {
     for (int64_t r = 0; r < work->rows; r++) {
-        const float *x = work->x.data + r * work->x.stride, *up = work->up.data + r * work->up.stride;
-        float *out = work->out.data + r * work->out.stride;
+        const char *x = row_at(&work->x, r), *up = row_at(&work->up, r);
+        char *out = row_at(&work->out, r);
         int64_t c = 0;
-        for (; c + VF_LEN <= work->n; c += VF_LEN)
-            vf_store(out + c, vf_mul(activated(activation, vf_load(x + c)), vf_load(up + c)));
+        for (; c + VF_LEN <= work->n; c += VF_LEN) {
+            const vf gate = activated(activation, typed_load(dtype, x, c, VF_LEN));
+            typed_store(dtype, out, c, vf_mul(gate, typed_load(dtype, up, c, VF_LEN)), VF_LEN);
+        }
         if (c < work->n) {
             const int rest = (int)(work->n - c);
-            const vf gate = activated(activation, vf_load_tail(x + c, rest));
-            vf_store_tail(out + c, vf_mul(gate, vf_load_tail(up + c, rest)), rest);
+            const vf gate = activated(activation, typed_load(dtype, x, c, rest));
+            typed_store(dtype, out, c, vf_mul(gate, typed_load(dtype, up, c, rest)), rest);
         }
     }
 }
 
+static void gate_f32(const struct nn_row_work *work)
+{
+    NN_BY_ACTIVATION(work->activation, gate_body, ATTN_F32, work);
+}
+
 static void gate_rows(const struct nn_row_work *work)
 {
-    NN_BY_ACTIVATION(work->activation, gate_body, work);
+    const attn_dtype x = work->x.dtype, up = work->up.dtype, out = work->out.dtype;
+    if (x == ATTN_F32 && up == ATTN_F32 && out == ATTN_F32)
+        gate_f32(work);
+    else if (x == ATTN_BF16 && up == ATTN_BF16 && out == ATTN_BF16)
+        NN_BY_ACTIVATION(work->activation, gate_body, ATTN_BF16, work);
+    else
+        by_chunks(gate_f32, work);
 }
 
 #endif

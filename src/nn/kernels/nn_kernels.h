@@ -2,7 +2,8 @@
 /*
  * What the layers' kernels are handed, and the table that an instruction set
  * exports. Kernels compute on pointers that have been checked: no allocation,
- * no threads, no globals, no errors. Strides count floats.
+ * no threads, no globals, no errors. Strides of nn_rows count floats, those of
+ * attn_rows bytes.
  */
 #ifndef ATTN_NN_KERNELS_H
 #define ATTN_NN_KERNELS_H
@@ -40,10 +41,10 @@ struct nn_linear_work {
 /** Rows that one call of linear takes at most: what of them is unfinished lies in L1. */
 #define NN_LINEAR_ROWS 128
 
-/** Element-wise work on rows of n floats. */
+/** Element-wise work on rows of n elements, each tensor of a type of its own. */
 struct nn_row_work {
-    struct nn_rows x, out; /**< may be the same */
-    struct nn_rows up;     /**< gate: the second factor */
+    struct attn_rows x, out; /**< may be the same */
+    struct attn_rows up;     /**< gate: the second factor */
     int64_t rows, n;
     attn_activation activation;
     attn_norm norm;
@@ -51,14 +52,15 @@ struct nn_row_work {
     struct nn_vector gamma, beta;
 };
 
-/** out = scale * row, or out += scale * row. */
+/** out = scale * row, and what is added to it, rounded once. */
 struct nn_embed_work {
-    const void *row;
-    attn_dtype dtype;
+    struct nn_vector row;
     float scale;
-    int accumulate;
+    int accumulate;            /**< adds what out holds */
+    struct nn_vector place[2]; /**< of the position, of the kind of token: their sum is added; data NULL: none */
     int64_t n;
-    float *out;
+    void *out;
+    attn_dtype out_dtype;
 };
 
 /** Additive attention of some queries of one sequence; key 0 is the first live one. */

@@ -4,13 +4,14 @@
  *
  * A row is summed in VF_LEN lanes, which are added in their order, so that its
  * bits depend on nothing else. The variance is that of the differences from the
- * mean, in a second pass over a row that is in L1.
+ * mean, in a second pass over a row that is in L1. Whatever the types of x and
+ * out, the arithmetic is that of f32, so that the result in bf16 is the one in
+ * f32, rounded.
  */
 #ifndef ATTN_NN_NORM_H
 #define ATTN_NN_NORM_H
 
-#include "kernels/rows.h"
-#include "nn/kernels/nn_kernels.h"
+#include "nn/kernels/typed.h"
 
 #include <math.h>
 
@@ -23,78 +24,76 @@ static float sum_of_lanes(vf a)
     return sum;
 }
 
-static float row_sum(const float *x, int64_t n)
+ATTN_INLINE float row_sum(const attn_dtype dtype, const char *x, int64_t n)
 {
     vf sum = vf_zero();
     int64_t c = 0;
     for (; c + VF_LEN <= n; c += VF_LEN)
-        sum = vf_add(sum, vf_load(x + c));
+        sum = vf_add(sum, typed_load(dtype, x, c, VF_LEN));
     if (c < n)
-        sum = vf_add(sum, vf_load_tail(x + c, (int)(n - c)));
+        sum = vf_add(sum, typed_load(dtype, x, c, (int)(n - c)));
     return sum_of_lanes(sum);
 }
 
 /** Sum of the squares of x[c] - shift. */
-static float row_squares(const float *x, int64_t n, float shift)
+ATTN_INLINE float row_squares(const attn_dtype dtype, const char *x, int64_t n, float shift)
 {
     const vf s = vf_set1(shift);
     vf sum = vf_zero();
     int64_t c = 0;
     for (; c + VF_LEN <= n; c += VF_LEN) {
-        const vf d = vf_sub(vf_load(x + c), s);
+        const vf d = vf_sub(typed_load(dtype, x, c, VF_LEN), s);
         sum = vf_fma(d, d, sum);
     }
     float total = sum_of_lanes(sum);
-    for (; c < n; c++)
-        total += (x[c] - shift) * (x[c] - shift);
+    for (; c < n; c++) {
+        const float d = element_at(dtype, x, c) - shift;
+        total += d * d;
+    }
     return total;
 }
 
-/** Elements c.. of a vector of weights, n of them or VF_LEN if that is less. */
-static inline vf weights_at(const struct nn_vector *w, int64_t c, int n)
-{
-    const char *p = (const char *)w->data + c * attn_element_size(w->dtype);
-    return n < VF_LEN ? row_load_tail(w->dtype, p, n) : row_load(w->dtype, p);
-}
-
-static void normalise_rows(const struct nn_row_work *work)
+ATTN_INLINE void normalise_body(const attn_dtype from, const attn_dtype to, const struct nn_row_work *work)
 {
     const int64_t n = work->n;
     for (int64_t r = 0; r < work->rows; r++) {
-        const float *x = work->x.data + r * work->x.stride;
-        float *out = work->out.data + r * work->out.stride;
-        const float mean = work->norm == ATTN_NORM_LAYER ? row_sum(x, n) / (float)n : 0.0f;
-        const float scale = 1.0f / sqrtf(row_squares(x, n, mean) / (float)n + work->eps);
+        const char *x = row_at(&work->x, r);
+        char *out = row_at(&work->out, r);
+        const float mean = work->norm == ATTN_NORM_LAYER ? row_sum(from, x, n) / (float)n : 0.0f;
+        const float scale = 1.0f / sqrtf(row_squares(from, x, n, mean) / (float)n + work->eps);
         for (int64_t c = 0; c < n; c += VF_LEN) {
             const int left = n - c < VF_LEN ? (int)(n - c) : VF_LEN;
-            const vf raw = left < VF_LEN ? vf_load_tail(x + c, left) : vf_load(x + c);
-            vf y = vf_mul(vf_sub(raw, vf_set1(mean)), vf_set1(scale));
+            vf y = vf_mul(vf_sub(typed_load(from, x, c, left), vf_set1(mean)), vf_set1(scale));
             if (work->gamma.data)
-                y = vf_mul(y, weights_at(&work->gamma, c, left));
+                y = vf_mul(y, typed_load(work->gamma.dtype, work->gamma.data, c, left));
             if (work->beta.data)
-                y = vf_add(y, weights_at(&work->beta, c, left));
-            if (left < VF_LEN)
-                vf_store_tail(out + c, y, left);
-            else
-                vf_store(out + c, y);
+                y = vf_add(y, typed_load(work->beta.dtype, work->beta.data, c, left));
+            typed_store(to, out, c, y, left);
         }
     }
 }
 
+static void normalise_rows(const struct nn_row_work *work)
+{
+    NN_BY_TYPES(work->x.dtype, work->out.dtype, normalise_body, work);
+}
+
 static void embed_row(const struct nn_embed_work *work)
 {
-    const struct nn_vector row = {work->row, work->dtype};
+    const struct nn_vector *place = work->place;
     const vf scale = vf_set1(work->scale);
     for (int64_t c = 0; c < work->n; c += VF_LEN) {
         const int left = work->n - c < VF_LEN ? (int)(work->n - c) : VF_LEN;
-        float *out = work->out + c;
-        vf y = vf_mul(weights_at(&row, c, left), scale);
+        vf y = vf_mul(typed_load(work->row.dtype, work->row.data, c, left), scale);
         if (work->accumulate)
-            y = vf_add(left < VF_LEN ? vf_load_tail(out, left) : vf_load(out), y);
-        if (left < VF_LEN)
-            vf_store_tail(out, y, left);
-        else
-            vf_store(out, y);
+            y = vf_add(typed_load(work->out_dtype, work->out, c, left), y);
+        if (place[0].data) {
+            vf added = typed_load(place[0].dtype, place[0].data, c, left);
+            if (place[1].data)
+                added = vf_add(added, typed_load(place[1].dtype, place[1].data, c, left));
+            y = vf_add(y, added);
+        }
+        typed_store(work->out_dtype, work->out, c, y, left);
     }
 }
 

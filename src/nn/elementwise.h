@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lookups as models run them: a token's row and that of its position in one
+ * step, so that their sum is rounded once.
+ */
+#ifndef ATTN_NN_ELEMENTWISE_INTERNAL_H
+#define ATTN_NN_ELEMENTWISE_INTERNAL_H
+
+#include "attn/nn/elementwise.h"
+
+/** Rows of tables with contiguous channels; all has been checked. */
+struct nn_lookup {
+    const attn_tensor *table;  /**< of tokens */
+    const int32_t *ids;        /**< [batch * tokens] */
+    float scale;               /**< of a token's row */
+    const attn_tensor *places; /**< NULL, or of positions, added */
+    const int32_t *place_ids;  /**< [batch * tokens], or NULL: first_place, first_place + 1, ... in each sequence */
+    int64_t first_place;
+    const attn_tensor *kind; /**< NULL, or a vector that is added to each position's row first */
+};
+
+/** out = scale * table[ids] + (places[...] + kind), for every token of out. */
+void nn_look_up(const struct nn_lookup *lookup, const attn_tensor *out, int num_threads);
+
+#endif
