@@ -19,18 +19,9 @@ static attn_status check_axis(const char *name, const attn_tensor *t, int axis, 
     return ATTN_OK;
 }
 
-static const char *names_of(enum nn_types types)
+/** The shape of activations whose type has been checked. */
+static attn_status check_shape(const char *name, const attn_tensor *t, int64_t batch, int64_t tokens, int64_t channels)
 {
-    return types == NN_F32 ? "f32" : types == NN_LAYER_TYPES ? "f32 or bf16" : "f32, bf16 or f16";
-}
-
-attn_status nn_check_typed(const char *name, const attn_tensor *t, enum nn_types types, int64_t batch, int64_t tokens,
-                           int64_t channels)
-{
-    CHECK(attn_check_tensor(name, t, CHECK_ALL));
-    if (!(1 << t->dtype & (int)types))
-        return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; expected %s", name, attn_dtype_name(t->dtype),
-                         names_of(types));
     CHECK(check_axis(name, t, 0, batch, "sequences"));
     CHECK(check_axis(name, t, 1, 1, "head"));
     CHECK(check_axis(name, t, 2, tokens, "tokens"));
@@ -38,31 +29,43 @@ attn_status nn_check_typed(const char *name, const attn_tensor *t, enum nn_types
     return attn_check_contiguous(name, t);
 }
 
-attn_status nn_check_typed_output(const char *name, const attn_tensor *t, enum nn_types types, int64_t batch,
-                                  int64_t tokens, int64_t channels)
+attn_status nn_check_activations(const char *name, const attn_tensor *t, int64_t batch, int64_t tokens,
+                                 int64_t channels)
 {
-    CHECK(nn_check_typed(name, t, types, batch, tokens, channels));
+    CHECK(attn_check_tensor(name, t, CHECK_ALL));
+    if (t->dtype != ATTN_F32)
+        return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; expected f32", name, attn_dtype_name(t->dtype));
+    return check_shape(name, t, batch, tokens, channels);
+}
+
+attn_status nn_check_typed_activations(const char *name, const attn_tensor *t, int64_t batch, int64_t tokens,
+                                       int64_t channels)
+{
+    CHECK(attn_check_tensor(name, t, CHECK_ALL));
+    CHECK(attn_check_float(name, t->dtype));
+    return check_shape(name, t, batch, tokens, channels);
+}
+
+attn_status nn_check_output(const char *name, const attn_tensor *t, int64_t batch, int64_t tokens, int64_t channels)
+{
+    CHECK(nn_check_activations(name, t, batch, tokens, channels));
+    return attn_check_distinct(name, t);
+}
+
+attn_status nn_check_typed_output(const char *name, const attn_tensor *t, int64_t batch, int64_t tokens,
+                                  int64_t channels)
+{
+    CHECK(nn_check_typed_activations(name, t, batch, tokens, channels));
     return attn_check_distinct(name, t);
 }
 
 attn_status nn_check_layer_type(const char *name, attn_dtype dtype)
 {
-    if (dtype == ATTN_F32 || dtype == ATTN_BF16)
+    if (dtype == ATTN_F32 || dtype == ATTN_BF16 || dtype == ATTN_F16)
         return ATTN_OK;
     if ((unsigned)dtype > ATTN_U8)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "%s is %d; expected ATTN_F32 or ATTN_BF16", name, (int)dtype);
-    return attn_fail(ATTN_UNSUPPORTED, "%s is %s; expected f32 or bf16", name, attn_dtype_name(dtype));
-}
-
-attn_status nn_check_activations(const char *name, const attn_tensor *t, int64_t batch, int64_t tokens,
-                                 int64_t channels)
-{
-    return nn_check_typed(name, t, NN_F32, batch, tokens, channels);
-}
-
-attn_status nn_check_output(const char *name, const attn_tensor *t, int64_t batch, int64_t tokens, int64_t channels)
-{
-    return nn_check_typed_output(name, t, NN_F32, batch, tokens, channels);
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s is %d; expected ATTN_F32, ATTN_BF16 or ATTN_F16", name, (int)dtype);
+    return attn_fail(ATTN_UNSUPPORTED, "%s is %s; expected f32, bf16 or f16", name, attn_dtype_name(dtype));
 }
 
 attn_status nn_check_matrix(const char *name, const attn_tensor *t, int64_t rows, int64_t columns)

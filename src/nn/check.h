@@ -36,26 +36,19 @@ enum nn_first_size {
 /** An expected length that may be anything. */
 #define NN_ANY ((int64_t)-1)
 
-/** Types of activations that a call takes. */
-enum nn_types {
-    NN_F32 = 1 << ATTN_F32,
-    NN_LAYER_TYPES = NN_F32 | 1 << ATTN_BF16, /**< what layers run in */
-    NN_ROW_TYPES = NN_LAYER_TYPES | 1 << ATTN_F16
-};
-
-/** Activations (batch, 1, tokens, channels) of one of types with contiguous channels; any length may be NN_ANY. */
-attn_status nn_check_typed(const char *name, const attn_tensor *t, enum nn_types types, int64_t batch, int64_t tokens,
-                           int64_t channels);
-/** The same for something that is written: no element is stored twice. */
-attn_status nn_check_typed_output(const char *name, const attn_tensor *t, enum nn_types types, int64_t batch,
-                                  int64_t tokens, int64_t channels);
-/** A type that a layer may be told to run in. */
-attn_status nn_check_layer_type(const char *name, attn_dtype dtype);
-/** nn_check_typed() of f32. */
+/** f32 activations (batch, 1, tokens, channels) with contiguous channels; any of the lengths may be NN_ANY. */
 attn_status nn_check_activations(const char *name, const attn_tensor *t, int64_t batch, int64_t tokens,
                                  int64_t channels);
-/** nn_check_typed_output() of f32. */
+/** The same in f32, bf16 or f16. */
+attn_status nn_check_typed_activations(const char *name, const attn_tensor *t, int64_t batch, int64_t tokens,
+                                       int64_t channels);
+/** nn_check_typed_activations() for something that is written: no element is stored twice. */
+attn_status nn_check_typed_output(const char *name, const attn_tensor *t, int64_t batch, int64_t tokens,
+                                  int64_t channels);
+/** nn_check_activations() for something that is written. */
 attn_status nn_check_output(const char *name, const attn_tensor *t, int64_t batch, int64_t tokens, int64_t channels);
+/** A type that a layer may be told to run in. */
+attn_status nn_check_layer_type(const char *name, attn_dtype dtype);
 /** A matrix of weights (1, 1, rows, columns): f32, bf16 or f16, any strides. */
 attn_status nn_check_matrix(const char *name, const attn_tensor *t, int64_t rows, int64_t columns);
 /** A vector of weights (1, 1, 1, n), any stride. */

@@ -58,8 +58,8 @@ static void for_rows(struct rows_work *w, const attn_tensor *x, const attn_tenso
 /** out of the shape of x, either x itself or apart from it. */
 static attn_status check_pair(const attn_tensor *x, const attn_tensor *out)
 {
-    CHECK(nn_check_typed("x", x, NN_ROW_TYPES, NN_ANY, NN_ANY, NN_ANY));
-    CHECK(nn_check_typed_output("out", out, NN_ROW_TYPES, x->shape[0], x->shape[2], x->shape[3]));
+    CHECK(nn_check_typed_activations("x", x, NN_ANY, NN_ANY, NN_ANY));
+    CHECK(nn_check_typed_output("out", out, x->shape[0], x->shape[2], x->shape[3]));
     return attn_check_apart("out", out, "x", x, 1);
 }
 
@@ -107,9 +107,9 @@ attn_status attn_gate(attn_activation activation, const attn_tensor *gate, const
                       const attn_tensor *out, int num_threads)
 {
     CHECK(nn_check_activation("activation", activation));
-    CHECK(nn_check_typed("gate", gate, NN_ROW_TYPES, NN_ANY, NN_ANY, NN_ANY));
-    CHECK(nn_check_typed("up", up, NN_ROW_TYPES, gate->shape[0], gate->shape[2], gate->shape[3]));
-    CHECK(nn_check_typed_output("out", out, NN_ROW_TYPES, gate->shape[0], gate->shape[2], gate->shape[3]));
+    CHECK(nn_check_typed_activations("gate", gate, NN_ANY, NN_ANY, NN_ANY));
+    CHECK(nn_check_typed_activations("up", up, gate->shape[0], gate->shape[2], gate->shape[3]));
+    CHECK(nn_check_typed_output("out", out, gate->shape[0], gate->shape[2], gate->shape[3]));
     CHECK(attn_check_apart("out", out, "gate", gate, 1));
     CHECK(attn_check_apart("out", out, "up", up, 1));
     CHECK(nn_check_threads(num_threads));
@@ -172,7 +172,7 @@ attn_status attn_embed(const attn_tensor *table, const int32_t *ids, float scale
 {
     CHECK(nn_check_matrix("table", table, NN_ANY, NN_ANY));
     CHECK(attn_check_contiguous("table", table));
-    CHECK(nn_check_typed_output("out", out, NN_ROW_TYPES, NN_ANY, NN_ANY, table->shape[3]));
+    CHECK(nn_check_typed_output("out", out, NN_ANY, NN_ANY, table->shape[3]));
     CHECK(attn_check_apart("out", out, "table", table, 0));
     const int64_t count = out->shape[0] * out->shape[2];
     if (!ids && count)
