@@ -96,6 +96,10 @@ LIBATTN = {"attn_tensor": Tensor, "attn_params": Params, "attn_rope_config": Rop
 # ----------------------------------------------------------------- libattn_nn --
 
 
+class LinearFormat(Sized):
+    _fields_ = _size() + _ints("weights", "multiply") + _lengths("group") + _pointers("isa")
+
+
 class LinearOptions(Sized):
     _fields_ = _size() + _ints("activation") + _pointers("residual") + _ints("num_threads") + _pointers("executor")
 
@@ -187,6 +191,7 @@ class TransformerConfig(Sized):
 
 
 LIBATTN_NN = {
+    "attn_linear_format": LinearFormat,
     "attn_linear_options": LinearOptions,
     "attn_mha_config": MhaConfig,
     "attn_mha_weights": MhaWeights,

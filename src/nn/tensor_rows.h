@@ -68,10 +68,4 @@ static inline struct attn_rows nn_rows_from(const struct nn_grid_rows *rows, int
                               (ptrdiff_t)rows->token_stride, rows->dtype};
 }
 
-/** Rows of f32 with their stride in floats. */
-static inline struct nn_rows nn_floats_of(const struct attn_rows *rows)
-{
-    return (struct nn_rows){rows->data, rows->stride / (ptrdiff_t)sizeof(float)};
-}
-
 #endif

@@ -43,6 +43,7 @@ void make_configs(void)
     good.bahdanau = attn_bahdanau_config_default();
     good.bahdanau.embedding = good.bahdanau.annotation = good.bahdanau.hidden = D;
     good.linear = attn_linear_options_default();
+    good.format = attn_linear_format_default();
 }
 
 void add_lstm(struct named *n, struct memory *m, const char *prefix, int64_t layer, const char *direction)

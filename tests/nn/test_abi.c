@@ -18,6 +18,12 @@
 #include <string.h>
 
 static const struct place places[] = {
+    SIZE(attn_linear_format, 32),
+    FIELD(attn_linear_format, struct_size, 0),
+    FIELD(attn_linear_format, weights, 8),
+    FIELD(attn_linear_format, multiply, 12),
+    FIELD(attn_linear_format, group, 16),
+    FIELD(attn_linear_format, isa, 24),
     SIZE(attn_linear_options, 40),
     FIELD(attn_linear_options, struct_size, 0),
     FIELD(attn_linear_options, activation, 8),
@@ -165,6 +171,15 @@ static const struct {
     {"ATTN_ACTIVATION_SILU", ATTN_ACTIVATION_SILU, 4},
     {"ATTN_ACTIVATION_TANH", ATTN_ACTIVATION_TANH, 5},
     {"ATTN_ACTIVATION_SIGMOID", ATTN_ACTIVATION_SIGMOID, 6},
+    {"ATTN_WEIGHTS_AS_GIVEN", ATTN_WEIGHTS_AS_GIVEN, 0},
+    {"ATTN_WEIGHTS_F32", ATTN_WEIGHTS_F32, 1},
+    {"ATTN_WEIGHTS_BF16", ATTN_WEIGHTS_BF16, 2},
+    {"ATTN_WEIGHTS_INT8", ATTN_WEIGHTS_INT8, 3},
+    {"ATTN_WEIGHTS_INT4", ATTN_WEIGHTS_INT4, 4},
+    {"ATTN_MULTIPLY_F32", ATTN_MULTIPLY_F32, 0},
+    {"ATTN_MULTIPLY_BF16", ATTN_MULTIPLY_BF16, 1},
+    {"ATTN_MULTIPLY_INT8", ATTN_MULTIPLY_INT8, 2},
+    {"ATTN_MULTIPLY_INT8_INPUTS", ATTN_MULTIPLY_INT8_INPUTS, 131072},
     {"ATTN_NORM_LAYER", ATTN_NORM_LAYER, 0},
     {"ATTN_NORM_RMS", ATTN_NORM_RMS, 1},
     {"ATTN_NAMING_TORCH", ATTN_NAMING_TORCH, 0},
@@ -218,6 +233,7 @@ static void check_default(const char *prefix, const void *by_default, size_t siz
 static void test_defaults(void **state)
 {
     (void)state;
+    DEFAULT_IS_ZERO(attn_linear_format);
     DEFAULT_IS_ZERO(attn_linear_options);
     DEFAULT_IS_ZERO(attn_mha_config);
     DEFAULT_IS_ZERO(attn_mha_weights);

@@ -230,6 +230,57 @@ static void test_narrow_bits(void **state)
     }
 }
 
+/**
+ * Activations of other types give the bits of the same numbers in f32, rounded once on the way out; a residual counts
+ * as what it holds.
+ */
+static void test_typed_activations(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(200); n++) {
+        struct memory *m = memory_create("linear typed_activations", n);
+        const int64_t out = width(m) + 1, in = rng_percent(&m->rng, 30) ? rng_range(&m->rng, 250, 400) : width(m);
+        const int64_t batch = RNG_PICK(&m->rng, 1, 2, 3), tokens = RNG_PICK(&m->rng, 1, 1, 2, 3, 7, 8, 9, 31, 90);
+        struct layer l;
+        layer_create(&l, m, 1, in, &out);
+        const attn_tensor x = place_rows_of(m, random_dtype(m), batch, tokens, in),
+                          wide_x = place_rows(m, batch, tokens, in),
+                          r = place_rows_of(m, random_dtype(m), batch, tokens, out),
+                          wide_r = place_rows(m, batch, tokens, out),
+                          y = rng_percent(&m->rng, 30) ? r : place_rows_of(m, random_dtype(m), batch, tokens, out),
+                          expected = place_rows_of(m, y.dtype, batch, tokens, out),
+                          wide_y = place_rows(m, batch, tokens, out);
+        const int in_place = y.data == r.data;
+        fill(m, &x, 1);
+        fill(m, &r, 1);
+        m->buffers[m->num_buffers - (in_place ? 4 : 5)].is_input = !in_place;
+        for (int64_t b = 0; b < batch; b++)
+            for (int64_t t = 0; t < tokens; t++) {
+                for (int64_t c = 0; c < in; c++)
+                    tensor_set(&wide_x, b, 0, t, c, tensor_get(&x, b, 0, t, c));
+                for (int64_t c = 0; c < out; c++)
+                    tensor_set(&wide_r, b, 0, t, c, tensor_get(&r, b, 0, t, c));
+            }
+        memory_seal(m);
+        attn_linear_options options = {.struct_size = sizeof options,
+                                       .activation = (attn_activation)rng_range(&m->rng, 0, ATTN_ACTIVATION_LAST)};
+        const int adds = in_place || rng_percent(&m->rng, 60);
+        options.residual = adds ? &wide_r : NULL;
+        OK(attn_linear_forward(l.linear, &wide_x, &wide_y, &options));
+        options.residual = adds ? &r : NULL;
+        OK(attn_linear_forward(l.linear, &x, &y, &options));
+        for (int64_t b = 0; b < batch; b++)
+            for (int64_t t = 0; t < tokens; t++)
+                for (int64_t c = 0; c < out; c++)
+                    tensor_set(&expected, b, 0, t, c, tensor_get(&wide_y, b, 0, t, c));
+        if (!equal_bits(&y, &expected))
+            fail_msg("%s: x %s, out %s, %lld inputs, %lld outputs", guard_case_line, attn_dtype_name(x.dtype),
+                     attn_dtype_name(y.dtype), (long long)in, (long long)out);
+        attn_linear_destroy(l.linear);
+        memory_destroy(m);
+    }
+}
+
 /** A NaN or an infinity in a row makes that row what the definition says and leaves the others. */
 static void test_special_values(void **state)
 {
@@ -336,9 +387,9 @@ static void test_forward_refuses(void **state)
     REFUSES(m, FORWARD(two.linear, &x, &out, NULL), ANY_ERROR, "2");
     REFUSES(m, FORWARD(l.linear, X(data = NULL), &out, NULL), ATTN_INVALID_ARGUMENT, "x.|NULL");
     REFUSES(m, FORWARD(l.linear, &x, OUT(data = NULL), NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
-    REFUSES(m, FORWARD(l.linear, X(dtype = ATTN_BF16), &out, NULL), ATTN_UNSUPPORTED, "x.|bf16");
+    REFUSES(m, FORWARD(l.linear, X(dtype = ATTN_I8), &out, NULL), ATTN_UNSUPPORTED, "x.|i8");
     REFUSES(m, FORWARD(l.linear, X(dtype = (attn_dtype)42), &out, NULL), ATTN_INVALID_ARGUMENT, "x.|42");
-    REFUSES(m, FORWARD(l.linear, &x, OUT(dtype = ATTN_F16), NULL), ATTN_UNSUPPORTED, "out|f16");
+    REFUSES(m, FORWARD(l.linear, &x, OUT(dtype = ATTN_I8), NULL), ATTN_UNSUPPORTED, "out|i8");
     REFUSES(m, FORWARD(l.linear, X(shape[3] = 7), &out, NULL), ATTN_SHAPE_MISMATCH, "x.|7|8");
     REFUSES(m, FORWARD(l.linear, X(shape[1] = 2), &out, NULL), ATTN_SHAPE_MISMATCH, "x.|2|1");
     REFUSES(m, FORWARD(l.linear, X(shape[2] = -1), &out, NULL), ATTN_INVALID_ARGUMENT, "x.|-1");
@@ -361,7 +412,7 @@ static void test_forward_refuses(void **state)
     REFUSES(m, FORWARD(l.linear, &x, &out, &o), ATTN_INVALID_ARGUMENT, "num_threads|-2");
     o.num_threads = 0;
 #define RESIDUAL(assignment) (o.residual = CHANGED(attn_tensor, r, assignment), &o)
-    REFUSES(m, FORWARD(l.linear, &x, &out, RESIDUAL(dtype = ATTN_BF16)), ATTN_UNSUPPORTED, "residual|bf16");
+    REFUSES(m, FORWARD(l.linear, &x, &out, RESIDUAL(dtype = ATTN_I8)), ATTN_UNSUPPORTED, "residual|i8");
     REFUSES(m, FORWARD(l.linear, &x, &out, RESIDUAL(shape[3] = 5)), ATTN_SHAPE_MISMATCH, "residual|5|6");
     REFUSES(m, FORWARD(l.linear, &x, &out, RESIDUAL(data = NULL)), ATTN_INVALID_ARGUMENT, "residual|NULL");
     REFUSES(m, FORWARD(l.linear, &x, &out, RESIDUAL(stride[3] = 2)), ATTN_INVALID_ARGUMENT, "residual|2");
@@ -381,9 +432,10 @@ static void test_forward_refuses(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_hand),        cmocka_unit_test(test_against_oracle),
-                                       cmocka_unit_test(test_row_bits),       cmocka_unit_test(test_narrow_bits),
-                                       cmocka_unit_test(test_special_values), cmocka_unit_test(test_create_refuses),
-                                       cmocka_unit_test(test_forward_refuses)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_by_hand),           cmocka_unit_test(test_against_oracle),
+        cmocka_unit_test(test_row_bits),          cmocka_unit_test(test_narrow_bits),
+        cmocka_unit_test(test_typed_activations), cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_create_refuses),    cmocka_unit_test(test_forward_refuses)};
     return NN_MAIN(tests);
 }

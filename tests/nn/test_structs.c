@@ -98,6 +98,15 @@ static attn_status take_linear_options(const void *s)
     return attn_linear_forward(made.linear, &x, &out, s);
 }
 
+static attn_status take_linear_format(const void *s)
+{
+    const attn_tensor w = attn_matrix(square, D, D);
+    attn_linear *linear = NULL;
+    const attn_status status = attn_linear_quantize(&linear, s, 1, &w, NULL);
+    attn_linear_destroy(linear);
+    return status;
+}
+
 static attn_status take_linear_parts(const void *s)
 {
     const attn_tensor x = rows_of(data, PLACES, D), out = rows_of(more, PLACES, D), *const outs[] = {&out};
@@ -144,6 +153,7 @@ static const struct versioned {
     {"inputs", 72, sizeof good.inputs, &good.inputs, take_inputs},
     {"options", 32, sizeof good.linear, &good.linear, take_linear_options},
     {"options", 32, sizeof good.linear, &good.linear, take_linear_parts},
+    {"format", 32, sizeof good.format, &good.format, take_linear_format},
     {"config", 80, sizeof good.bert, &good.bert, take_bert},
     {"outputs", 16, sizeof good.outputs, &good.outputs, take_outputs},
     {"config", 88, sizeof good.llama, &good.llama, take_llama},

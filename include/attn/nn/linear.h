@@ -39,7 +39,8 @@ struct attn_executor; /* in attn/attn.h */
 typedef struct attn_linear_options {
     size_t struct_size;          /**< sizeof of this struct as the caller compiled it */
     attn_activation activation;  /**< of every part */
-    const attn_tensor *residual; /**< NULL or f32, shape of the only part's out, added last; may be that out itself */
+    const attn_tensor *residual; /**< NULL, or f32, bf16 or f16 of the only part's out's shape, added last; may be that
+                                    out itself */
     int num_threads;             /**< as in attn_params */
     const struct attn_executor *executor; /**< NULL: the process's (attn_set_executor()), else OpenMP */
 } attn_linear_options;
@@ -51,6 +52,62 @@ static inline attn_linear_options attn_linear_options_default(void)
     memset(&o, 0, sizeof o);
     o.struct_size = sizeof o;
     return o;
+}
+
+/** How a layer keeps its weights. */
+typedef enum attn_weight_format {
+    ATTN_WEIGHTS_AS_GIVEN = 0, /**< each part in the type that it came in: f32, bf16 or f16 */
+    ATTN_WEIGHTS_F32 = 1,      /**< 4 bytes a weight */
+    ATTN_WEIGHTS_BF16 = 2,     /**< 2 bytes, rounded to nearest even */
+    ATTN_WEIGHTS_INT8 = 3,     /**< 1 byte, -127 to 127 times the scale of its output or group */
+    ATTN_WEIGHTS_INT4 = 4      /**< half a byte, -8 to 7 times the scale of its group */
+} attn_weight_format;
+
+/** The last value of attn_weight_format. */
+#define ATTN_WEIGHT_FORMAT_LAST ATTN_WEIGHTS_INT4
+
+/** What a layer multiplies. Sums, bias and activation are f32 with each. */
+typedef enum attn_multiply {
+    /** f32: activations and weights are widened, exactly, as they are read. For every format of weights. */
+    ATTN_MULTIPLY_F32 = 0,
+    /**
+     * bf16: activations in f32 and f16 are rounded to bf16 as they are read. For weights in bf16. By instructions
+     * that multiply pairs of bf16 where these are faster than multiply-adds of f32; elsewhere both factors are
+     * widened, which gives the same but for the rounding of sums.
+     */
+    ATTN_MULTIPLY_BF16 = 1,
+    /**
+     * int8: each row of activations is quantised as it is read, to -127 to 127 times a scale of its own, a 127th of its
+     * largest size. A row with NaN or an infinity becomes NaN. Sums of products are exact integers. For weights in
+     * int8 and int4, with at most ATTN_MULTIPLY_INT8_INPUTS inputs.
+     */
+    ATTN_MULTIPLY_INT8 = 2
+} attn_multiply;
+
+/** The last value of attn_multiply. */
+#define ATTN_MULTIPLY_LAST ATTN_MULTIPLY_INT8
+
+/** The most inputs of a layer that multiplies int8: their sums stay within 32 bits. */
+#define ATTN_MULTIPLY_INT8_INPUTS 131072
+
+/** What attn_linear_quantize() makes. Zero is every field's default except struct_size. */
+typedef struct attn_linear_format {
+    size_t struct_size;         /**< sizeof of this struct as the caller compiled it */
+    attn_weight_format weights; /**< how weights are kept */
+    attn_multiply multiply;     /**< what is multiplied */
+    int64_t group;              /**< inputs that share a scale. int8: 0, a scale for each output, or 32, 64 or 128;
+                                   int4: 0 or 32, both 32; otherwise 0 */
+    const char *isa; /**< NULL: what attn_isa_active() names, and what it gains by. Else the name of an instruction set
+                        (attn_isa_name()), which is used with all it has, even where less is faster */
+} attn_linear_format;
+
+/** A format with every field at its default, which is what attn_linear_create() makes. @since 0.1, experimental */
+static inline attn_linear_format attn_linear_format_default(void)
+{
+    attn_linear_format f;
+    memset(&f, 0, sizeof f);
+    f.struct_size = sizeof f;
+    return f;
 }
 
 /**
@@ -66,19 +123,51 @@ static inline attn_linear_options attn_linear_options_default(void)
  */
 ATTN_API attn_status attn_linear_create(attn_linear **linear, int64_t num_parts, const attn_tensor *weights,
                                         const attn_tensor *biases);
+/**
+ * The same with a choice of how weights are kept and what is multiplied.
+ *
+ * Weights in int8 and int4 are symmetric: a weight is an integer times the scale of its output or group, so that it is
+ * off by at most half a scale. Scales of outputs are f32, those of groups bf16, rounded up. The last group of an output
+ * may be shorter than the others. Biases stay what they are. Weights that are not finite cannot be quantised: the error
+ * names the part, the row and the column.
+ *
+ * Combinations: weights as given or in f32 with products in f32; weights in bf16, or all given in bf16, with products
+ * in f32 and bf16; weights in int8 and int4 with products in f32 and int8. Others are ATTN_UNSUPPORTED.
+ *
+ * @param linear     as for attn_linear_create()
+ * @param format     NULL: the default, attn_linear_create()
+ * @param num_parts, weights, biases as for attn_linear_create()
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_linear_quantize(attn_linear **linear, const attn_linear_format *format, int64_t num_parts,
+                                          const attn_tensor *weights, const attn_tensor *biases);
 /** Frees a layer; NULL is allowed. @since 0.1 */
 ATTN_API void attn_linear_destroy(attn_linear *linear);
 /** Columns of the weights. @since 0.1 */
 ATTN_API int64_t attn_linear_inputs(const attn_linear *linear);
 /** Rows of part's weights, 0 for a part that is not there. @since 0.1 */
 ATTN_API int64_t attn_linear_outputs(const attn_linear *linear, int64_t part);
+/**
+ * Bytes that the weights and their scales take, with what fills their last vectors; biases are not counted.
+ * @since 0.1, experimental
+ */
+ATTN_API int64_t attn_linear_weight_bytes(const attn_linear *linear);
+/**
+ * The instruction set whose products the layer uses, a static string: a name of attn_isa_name(), or the name of one
+ * that brings integer products and extends it, such as "avx512_int8".
+ * @since 0.1, experimental
+ */
+ATTN_API const char *attn_linear_isa(const attn_linear *linear);
 
 /**
  * The product of a layer with one part.
  *
  * @param linear the layer
- * @param x    f32 (B, 1, T, in), channels contiguous
- * @param out  f32 (B, 1, T, out), channels contiguous; must not overlap x
+ * Activations in bf16 and f16 are widened, exactly, as they are read (attn_multiply has the exceptions). Sums, bias,
+ * activation and residual are f32, and what goes out is rounded once. The types of x, out and residual may differ.
+ *
+ * @param x    f32, bf16 or f16 (B, 1, T, in), channels contiguous
+ * @param out  f32, bf16 or f16 (B, 1, T, out), channels contiguous; must not overlap x
  * @param options NULL or options
  * @since 0.1
  */

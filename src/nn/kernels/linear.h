@@ -29,6 +29,7 @@
 
 #include "kernels/rows.h"
 #include "nn/kernels/activation.h"
+#include "nn/kernels/typed.h"
 
 /** Inputs of a block: with a full panel 24 KiB on AVX-512, 12 KiB on AVX2. */
 #define LINEAR_INPUTS 128
@@ -40,6 +41,28 @@ struct linear_weights {
 };
 
 /**
+ * Where n elements of rows x[0..nr-1] stand as floats, from the input on at which a block begins: in place, or widened
+ * into wide.
+ */
+ATTN_INLINE void linear_x(const int nr, const struct attn_rows *rows, int64_t r, int64_t c0, int64_t n,
+                          float wide[VF_KEYS][LINEAR_INPUTS], const float *x[VF_KEYS])
+{
+    if (rows->dtype == ATTN_F32) {
+        for (int i = 0; i < nr; i++)
+            x[i] = (const float *)(const void *)row_at(rows, r + i) + c0;
+        return;
+    }
+    for (int i = 0; i < nr; i++) {
+        const struct attn_rows row = {row_at(rows, r + i) + c0 * 2, 0, rows->dtype};
+        if (rows->dtype == ATTN_BF16)
+            widen_rows(ATTN_BF16, wide[i], &row, 1, n);
+        else
+            widen_rows(ATTN_F16, wide[i], &row, 1, n);
+        x[i] = wide[i];
+    }
+}
+
+/**
  * Adds the products of a block of inputs to the unfinished sums of nr rows from row r on. Of every row of the next
  * block's weights, asks for ahead vectors from next on.
  */
@@ -49,9 +72,10 @@ ATTN_INLINE void linear_rows(const attn_dtype dtype, const int nr, const int nv,
 {
     vf acc[VF_KEYS][VF_STRIP];
     const float *x[VF_KEYS];
+    float wide[VF_KEYS][LINEAR_INPUTS];
+    linear_x(nr, &work->x, r, block->c0, block->c1 - block->c0, wide, x);
     ATTN_UNROLL
     for (int i = 0; i < nr; i++) {
-        x[i] = work->x.data + (r + i) * work->x.stride + block->c0;
         ATTN_UNROLL
         for (int v = 0; v < nv; v++)
             acc[i][v] = block->c0 == 0 ? vf_zero() : vf_load(unfinished + ((r + i) * nv + v) * VF_LEN);
@@ -142,19 +166,16 @@ ATTN_INLINE void linear_finish(const attn_activation activation, const int nv, c
 {
     const int last = work->outputs - (nv - 1) * VF_LEN; /* live lanes of the last vector */
     for (int64_t r = 0; r < work->rows; r++) {
-        float *out = work->out.data + r * work->out.stride;
-        const float *residual = work->residual.data ? work->residual.data + r * work->residual.stride : NULL;
+        char *out = row_at(&work->out, r);
+        const char *residual = work->residual.data ? row_at(&work->residual, r) : NULL;
         ATTN_UNROLL
         for (int v = 0; v < nv; v++) {
             const int tail = v == nv - 1 && last < VF_LEN;
             const vf sum = vf_add(vf_load(sums + (r * nv + v) * VF_LEN), vf_load(work->bias + v * VF_LEN));
             vf y = activated(activation, sum);
             if (residual)
-                y = vf_add(y, tail ? vf_load_tail(residual + v * VF_LEN, last) : vf_load(residual + v * VF_LEN));
-            if (tail)
-                vf_store_tail(out + v * VF_LEN, y, last);
-            else
-                vf_store(out + v * VF_LEN, y);
+                y = vf_add(y, typed_load(work->residual.dtype, residual, v * VF_LEN, tail ? last : VF_LEN));
+            typed_store(work->out.dtype, out, v * VF_LEN, y, tail ? last : VF_LEN);
         }
     }
 }

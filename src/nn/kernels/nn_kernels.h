@@ -25,7 +25,7 @@ struct nn_vector {
 
 /** Rows of x times one panel of packed weights (nn/linear.c has the layout). */
 struct nn_linear_work {
-    struct nn_rows x;
+    struct attn_rows x;
     int64_t rows;      /**< at most NN_LINEAR_ROWS */
     int64_t inputs;    /**< columns of x */
     attn_dtype dtype;  /**< of panel: f32, bf16 or f16 */
@@ -34,8 +34,8 @@ struct nn_linear_work {
     int vectors;       /**< in a row of the panel: 1 to panel_vectors */
     int outputs;       /**< live columns of the panel: more than (vectors - 1) * lanes */
     attn_activation activation;
-    struct nn_rows residual; /**< data NULL: none; may be out */
-    struct nn_rows out;
+    struct attn_rows residual; /**< data NULL: none; may be out */
+    struct attn_rows out;
 };
 
 /** Rows that one call of linear takes at most: what of them is unfinished lies in L1. */
