@@ -9,6 +9,11 @@
  * to the finished dot product, q and k rotated beforehand, no blocks, no fused
  * multiply-add.
  *
+ * One order is an exception: it multiplies q by scale * log2(e) first, as the
+ * library does. Where channels are alike, each step of their sum rounds to the
+ * same side, by as much as their product happens to be off. Without the scale
+ * it may be off by nothing, and the sum be exact, however long.
+ *
  * In bf16 or f16 a framework stores the rotated q and k, the scores, the masked
  * scores and the weights in that type between its steps, each of which works
  * in f32.
@@ -18,6 +23,8 @@
 #include "dtype.h"
 
 #include <math.h>
+
+#define LOG2E 1.4426950408889634
 
 attn_tensor naive_turned(const attn_tensor *t, const attn_tensor *table, attn_rope_layout layout, attn_dtype steps,
                          float *data)
@@ -43,25 +50,26 @@ attn_tensor naive_turned(const attn_tensor *t, const attn_tensor *table, attn_ro
     return r;
 }
 
-static float dot(const float *a, const float *b, int64_t n, int backwards)
+/** The sum of factor a_c b_c, where a factor of 1 changes nothing. */
+static float dot(const float *a, const float *b, int64_t n, int backwards, float factor)
 {
     float sum = 0;
     for (int64_t c = 0; c < n; c++) {
         const int64_t at = backwards ? n - 1 - c : c;
-        sum += a[at] * b[at];
+        sum += factor * a[at] * b[at];
     }
     return sum;
 }
 
-/** q·k, or with terms the three products of disentangled attention. */
+/** q·k, or with terms the three products of disentangled attention; the first operand of each times factor. */
 static float products(const struct oracle_inputs *inputs, const struct oracle_query *query, int64_t token,
-                      int backwards, int terms)
+                      int backwards, int terms, float factor)
 {
     const int64_t dk = inputs->q.shape[3], g = query->h / (inputs->q.shape[1] / inputs->k.shape[1]);
     const attn_tensor *q = &inputs->q_naive, *k = &inputs->k_naive;
     const float *queries = (const float *)q->data + tensor_offset(q, query->b, query->h, query->token, 0);
     const float *keys = (const float *)k->data + tensor_offset(k, query->b, g, token, 0);
-    float sum = dot(queries, keys, dk, backwards);
+    float sum = dot(queries, keys, dk, backwards, factor);
     const attn_disentangled *d = terms ? inputs->params->disentangled : NULL;
     if (!d)
         return sum;
@@ -70,25 +78,28 @@ static float products(const struct oracle_inputs *inputs, const struct oracle_qu
         sum += dot(queries,
                    (const float *)d->rel_k->data +
                        tensor_offset(d->rel_k, 0, query->h, oracle_content_row(d->span, distance), 0),
-                   dk, backwards);
+                   dk, backwards, factor);
     if (d->rel_q)
         sum += dot(keys,
                    (const float *)d->rel_q->data +
                        tensor_offset(d->rel_q, 0, query->h, oracle_position_row(d, distance), 0),
-                   dk, backwards);
+                   dk, backwards, factor);
     return sum;
 }
 
 /** The score of a key, of a live one beyond ATTN_SCORES_CAPPED. */
 static float score(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int64_t token,
-                   float scale, int backwards, attn_score_stage stage)
+                   double scale, int order, attn_score_stage stage)
 {
     const attn_params *p = inputs->params;
     const struct oracle_query *query = &row->query;
     const int64_t dk = inputs->q.shape[3], j = token - query->first_key;
+    const int backwards = order & NAIVE_CHANNELS_BACKWARDS, scaled_first = order & NAIVE_SCALED_FIRST;
     if (stage == ATTN_SCORES_RAW)
-        return dtype_round(steps, dk ? products(inputs, query, token, backwards, 0) : 0);
-    float s = dtype_round(steps, dk ? scale * products(inputs, query, token, backwards, 1) : 0);
+        return dtype_round(steps, dk ? products(inputs, query, token, backwards, 0, 1) : 0);
+    const float before = scaled_first ? (float)(scale * LOG2E) : 1,
+                after = scaled_first ? (float)(1 / LOG2E) : (float)scale;
+    float s = dtype_round(steps, dk ? after * products(inputs, query, token, backwards, 1, before) : 0);
     if (stage == ATTN_SCORES_SCALED)
         return s;
     if (p->softcap != 0)
@@ -106,10 +117,9 @@ void naive_scores(const struct oracle_inputs *inputs, const struct oracle_row *r
                   float *scores)
 {
     const attn_params *p = inputs->params;
-    const float scale = (float)oracle_head_scale(p, inputs->q.shape[3], row->query.h);
+    const double scale = oracle_head_scale(p, inputs->q.shape[3], row->query.h);
     for (int64_t j = 0; j < row->query.tk; j++)
-        scores[j] =
-            row->stage[j] == -INFINITY ? -INFINITY : score(inputs, row, steps, j, scale, order & 2, p->score_stage);
+        scores[j] = row->stage[j] == -INFINITY ? -INFINITY : score(inputs, row, steps, j, scale, order, p->score_stage);
 }
 
 void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int order,
@@ -119,19 +129,19 @@ void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row,
     const struct oracle_query *query = &row->query;
     const attn_tensor *v = &inputs->v;
     const int64_t tk = query->tk, dv = v->shape[3], g = query->h / (inputs->q.shape[1] / inputs->k.shape[1]);
-    const float scale = (float)oracle_head_scale(p, inputs->q.shape[3], query->h);
+    const double scale = oracle_head_scale(p, inputs->q.shape[3], query->h);
     const float sink = p->sinks ? p->sinks[query->h] : -INFINITY;
     float max = sink, sum = 0;
     for (int64_t j = 0; j < tk; j++) {
         weights[j] = -INFINITY;
         if (!row->live[j])
             continue;
-        weights[j] = score(inputs, row, steps, j, scale, order & 2, ATTN_SCORES_MASKED);
+        weights[j] = score(inputs, row, steps, j, scale, order, ATTN_SCORES_MASKED);
         max = weights[j] > max ? weights[j] : max;
     }
     const float base = max == -INFINITY ? 0 : max;
     for (int64_t m = 0; m < tk; m++) {
-        const int64_t j = order & 1 ? tk - 1 - m : m;
+        const int64_t j = order & NAIVE_KEYS_BACKWARDS ? tk - 1 - m : m;
         weights[j] = expf(weights[j] - base);
         sum += weights[j];
     }
@@ -140,7 +150,7 @@ void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row,
     for (int64_t c = 0; c < dv; c++)
         out[c] = 0;
     for (int64_t m = 0; m < tk; m++) {
-        const int64_t j = order & 1 ? tk - 1 - m : m;
+        const int64_t j = order & NAIVE_KEYS_BACKWARDS ? tk - 1 - m : m;
         weights[j] = dtype_round(steps, sum == 0 ? 0 : weights[j] / sum);
         if (!row->live[j])
             continue;

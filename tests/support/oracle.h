@@ -10,8 +10,9 @@
  *
  * Alongside stands a naive f32 computation (scores, max, expf, sum, PV), whose
  * error is what the library's is measured against. One computation of a small
- * case is exact by luck now and then, so it is done in four orders of summation
- * and the largest error counts.
+ * case is exact by luck now and then, so it is done in four orders of summation,
+ * and once with q scaled first as the library does (naive.c), and the largest
+ * error counts.
  *
  * Inputs of bf16 and f16 are the numbers that they stand for, in the oracle and
  * in the naive computation. Both give out as it is before it is rounded to its

@@ -48,14 +48,20 @@ void oracle_turned_free(struct oracle_inputs *inputs);
 /** Fills live, score, size, kept and relative of a row whose query is set. */
 void oracle_score_row(const struct oracle_inputs *inputs, struct oracle_row *row);
 
-/** Orders of summation in which naive_row() can work. */
-#define NAIVE_ORDERS 4
+/** Bits of an order in which naive_row() can work. */
+enum {
+    NAIVE_KEYS_BACKWARDS = 1,     /**< keys from the last to the first */
+    NAIVE_CHANNELS_BACKWARDS = 2, /**< channels likewise */
+    NAIVE_SCALED_FIRST = 4,       /**< q is multiplied by scale * log2(e), and the sum by ln(2) */
+};
+
+/** Orders that are tried: both ways of keys and of channels, and the library's way of scaling. */
+#define NAIVE_ORDERS (NAIVE_SCALED_FIRST + 1)
 
 /**
  * One row of the naive computation on tensors of f32, in f32 but for the
  * rounding of scores and of finished weights to steps. Writes dv values, the
- * lse and tk weights. Bit 0 of order: keys from the last to the first; bit 1:
- * channels likewise. Which keys are live and kept is taken from the row.
+ * lse and tk weights. Which keys are live and kept is taken from the row.
  */
 void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int order,
                float *out, float *lse, float *weights);
