@@ -48,6 +48,14 @@ double *zeros(struct memory *m, int64_t n)
     return keep(m, calloc(n > 0 ? (size_t)n : 1, sizeof(double)));
 }
 
+double *absolute(struct memory *m, const double *x, int64_t n)
+{
+    double *y = zeros(m, n);
+    for (int64_t i = 0; i < n; i++)
+        y[i] = fabs(x[i]);
+    return y;
+}
+
 void *bytes(struct memory *m, size_t n)
 {
     return memset(keep(m, malloc(n ? n : 1)), GUARD_CANARY, n);
@@ -58,7 +66,8 @@ struct trio trio(struct memory *m, int64_t n)
     return (struct trio){{zeros(m, n), zeros(m, n), zeros(m, n)}};
 }
 
-double *softmax_sizes(struct memory *m, const double *exact, int64_t rows, int64_t channels, double least, double s)
+double *softmax_sizes(struct memory *m, const double *exact, int64_t rows, int64_t channels, double least,
+                      const double *s, int64_t same)
 {
     double *sizes = zeros(m, rows * channels);
     for (int64_t r = 0; r < rows; r++) {
@@ -67,7 +76,7 @@ double *softmax_sizes(struct memory *m, const double *exact, int64_t rows, int64
             if (isfinite(exact[r * channels + c]))
                 largest = fmax(largest, fabs(exact[r * channels + c]));
         for (int64_t c = 0; c < channels; c++)
-            sizes[r * channels + c] = largest * (1 + s);
+            sizes[r * channels + c] = largest * (1 + s[r / same]);
     }
     return sizes;
 }

@@ -69,6 +69,8 @@ attn_dtype random_dtype(struct memory *m);
 double *read_all(struct memory *m, const attn_tensor *t);
 /** n zeros, freed with the memory. */
 double *zeros(struct memory *m, int64_t n);
+/** The sizes of n numbers, freed with the memory. */
+double *absolute(struct memory *m, const double *x, int64_t n);
 /** n bytes of 0xA5, freed with the memory. */
 void *bytes(struct memory *m, size_t n);
 /** An array for each oracle. */
@@ -79,9 +81,10 @@ struct trio trio(struct memory *m, int64_t n);
 
 /**
  * Sizes for judge() of what has gone through a softmax: a score of size s that is off by u s changes a weight by that
- * part of it. Each element gets its row's largest number, and least at the least, times (1 + s).
+ * part of it. Each element of row r gets its row's largest number, and least at the least, times (1 + s[r / same]).
  */
-double *softmax_sizes(struct memory *m, const double *exact, int64_t rows, int64_t channels, double least, double s);
+double *softmax_sizes(struct memory *m, const double *exact, int64_t rows, int64_t channels, double least,
+                      const double *s, int64_t same);
 
 /** Remembers what all tensors hold. */
 void memory_seal(struct memory *m);

@@ -4,6 +4,7 @@
  * options, padding that holds NaN, equal bits, workspaces, wrong arguments.
  */
 #include "options.h"
+#include "oracle_score.h"
 
 struct layer {
     attn_alignment_config config;
@@ -68,6 +69,50 @@ static double score_size(const struct oracle_alignment *o, const double *q, int6
     return o->score == ATTN_SCORE_SCALED_DOT ? size : size * sqrt((double)o->d_query);
 }
 
+/** What projected keys are made from: the sums of the sizes of their terms. */
+static double *sizes_projected(struct memory *m, const struct layer *l, int64_t rows, const double *keys,
+                               const double *projected)
+{
+    const int64_t width = attn_alignment_projected(l->alignment);
+    struct oracle_alignment sizes_of = l->oracle;
+    sizes_of.w_k = l->oracle.w_k ? absolute(m, l->oracle.w_k, width * l->config.d_key) : NULL;
+    sizes_of.b = l->oracle.b ? absolute(m, l->oracle.b, width) : NULL;
+    double *sizes = zeros(m, rows * width);
+    oracle_take(0)->align_project(&sizes_of, rows, absolute(m, keys, rows * l->config.d_key), sizes);
+    for (int64_t i = 0; i < rows * width; i++)
+        sizes[i] += fabs(projected[i]);
+    return sizes;
+}
+
+/**
+ * The size of the scores of each row: what all have, or what its keys have by their weights, if that is more. A row may
+ * see only keys to which ALiBi gives -0.3 * 150, whatever their products are, or have its weights where a product is
+ * many times larger than most.
+ */
+static double *sizes_of_rows(struct memory *m, const attn_params *p, int64_t batch, int64_t tq, int64_t tk,
+                             const double *weights, const double *lse, double of_all)
+{
+    double *sizes = zeros(m, batch * tq);
+    for (int64_t r = 0; r < batch * tq; r++) {
+        const int64_t b = r / tq, i = r % tq;
+        const struct oracle_query query = oracle_query_at(p, tq, tk, b, 0, i);
+        double size = 0, sum = 0;
+        for (int64_t j = 0; j < tk; j++) {
+            const double weight = weights[r * tk + j];
+            if (!(weight > 0)) /* hidden, dropped, or of a row that is NaN */
+                continue;
+            const double distance = p->alibi_slopes ? (double)oracle_distance(&query, j) : 0;
+            const double terms = fabs(p->alibi_slopes ? (double)p->alibi_slopes[0] * distance : 0) +
+                                 fabs((double)oracle_relative_bias(p, &query, j)) +
+                                 fabs((double)oracle_bias(p, b, 0, i, j));
+            size += weight * fmax(fabs(log(weight) + lse[r]), terms);
+            sum += weight;
+        }
+        sizes[r] = sum > 0 ? fmax(of_all, size / sum) : of_all;
+    }
+    return sizes;
+}
+
 static void test_against_oracle(void **state)
 {
     (void)state;
@@ -104,15 +149,17 @@ static void test_against_oracle(void **state)
             oracle->align_project(&l.oracle, batch * tk, ks, p.of[k]);
             oracle->align(&l.oracle, batch, tq, tk, dv, qs, p.of[k], vs, &o->params, y.of[k], w.of[k], ls.of[k]);
         }
-        judge(NN_LINEAR, "projected", &projected, p.of, NULL);
+        judge(NN_LINEAR, "projected", &projected, p.of, sizes_projected(m, &l, batch * tk, ks, p.of[0]));
         const double size_of_score =
             score_size(&l.oracle, qs, batch * tq * l.config.d_query, p.of[0], batch * tk * width);
-        judge(NN_ALIGNMENT, "out", &out, y.of, softmax_sizes(m, y.of[0], batch * tq, dv, 0.3, size_of_score));
+        const double *sizes = sizes_of_rows(m, &o->params, batch, tq, tk, w.of[0], ls.of[0], size_of_score);
+        judge(NN_ALIGNMENT, "out", &out, y.of, softmax_sizes(m, y.of[0], batch * tq, dv, 0.3, sizes, 1));
         if (o->params.weights)
             judge(NN_WEIGHTS, "weights", &o->weights, w.of,
-                  softmax_sizes(m, w.of[0], batch * tq * tk, 1, 0.05, size_of_score));
-        if (o->params.lse)
-            judge(NN_ALIGNMENT, "lse", &lse, ls.of, softmax_sizes(m, ls.of[0], batch * tq, 1, 1, size_of_score));
+                  softmax_sizes(m, w.of[0], batch * tq * tk, 1, 0.05, sizes, tk));
+        if (o->params.lse) /* has the size of its row's scores itself */
+            judge(NN_ALIGNMENT, "lse", &lse, ls.of,
+                  softmax_sizes(m, ls.of[0], batch * tq, 1, 1, &size_of_score, batch * tq));
 
         const size_t size = attn_alignment_workspace_size(l.alignment, batch, tq, tk, dv, &o->params);
         void *workspace = place_workspace(m, size);
@@ -229,10 +276,11 @@ static void test_pool(void **state)
         for (int k = 0; k < ORACLES; k++)
             oracle_take(k)->pool(&oracle, batch, tokens, xs, lengths, y.of[k], ws.of[k]);
         const double size_of_score = score_size(&oracle, NULL, 0, NULL, 0);
-        judge(NN_ALIGNMENT, "pooled", &out, y.of, softmax_sizes(m, y.of[0], batch, channels, 0.3, size_of_score));
+        judge(NN_ALIGNMENT, "pooled", &out, y.of,
+              softmax_sizes(m, y.of[0], batch, channels, 0.3, &size_of_score, batch));
         if (has_weights)
             judge(NN_WEIGHTS, "weights", &weights, ws.of,
-                  softmax_sizes(m, ws.of[0], batch * tokens, 1, 0.05, size_of_score));
+                  softmax_sizes(m, ws.of[0], batch * tokens, 1, 0.05, &size_of_score, batch * tokens));
         for (int64_t b = 0; b < batch; b++)
             for (int64_t t = lengths ? lengths[b] : tokens; t < tokens && has_weights; t++)
                 assert_true(tensor_get(&weights, b, 0, 0, t) == 0);

@@ -16,14 +16,6 @@ struct layer {
     attn_linear *linear;
 };
 
-static double *absolute(struct memory *m, const double *x, int64_t n)
-{
-    double *y = zeros(m, n);
-    for (int64_t i = 0; i < n; i++)
-        y[i] = fabs(x[i]);
-    return y;
-}
-
 static int64_t width(struct memory *m)
 {
     return RNG_PICK(&m->rng, 0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 47, 48, 49, 63, 95, 96, 97, 127, 128,

@@ -403,13 +403,13 @@ static void test_bahdanau(void **state)
             size_of_score += s.alignment_oracle.v[i] * s.alignment_oracle.v[i];
         size_of_score = sqrt(size_of_score);
         judge(NN_RECURRENT, "state", &its_state, st.of,
-              softmax_sizes(m, st.of[0], batch, c->hidden, 0.3, size_of_score));
+              softmax_sizes(m, st.of[0], batch, c->hidden, 0.3, &size_of_score, batch));
         if (has_context)
             judge(NN_ALIGNMENT, "context", &context, co.of,
-                  softmax_sizes(m, co.of[0], batch, c->annotation, 0.3, size_of_score));
+                  softmax_sizes(m, co.of[0], batch, c->annotation, 0.3, &size_of_score, batch));
         if (has_weights)
             judge(NN_WEIGHTS, "weights", &weights, we.of,
-                  softmax_sizes(m, we.of[0], batch * tokens, 1, 0.05, size_of_score));
+                  softmax_sizes(m, we.of[0], batch * tokens, 1, 0.05, &size_of_score, batch * tokens));
         attn_bahdanau_destroy(s.step);
         attn_alignment_destroy(s.alignment);
         memory_destroy(m);
