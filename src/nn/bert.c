@@ -7,8 +7,10 @@
 
 #include "nn/block.h"
 #include "nn/check.h"
+#include "nn/elementwise.h"
 #include "nn/memory.h"
 #include "nn/names.h"
+#include "nn/tensor_rows.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -16,8 +18,9 @@
 
 struct attn_bert {
     attn_bert_config config;
-    float *words;     /* [vocabulary][d_model] */
-    float *positions; /* [positions][d_model]: with the embedding of segment type 0 added */
+    attn_tensor words;     /* (vocabulary, d_model), of the type that it came in, as the next two */
+    attn_tensor positions; /* (positions, d_model) */
+    attn_tensor kind;      /* (1, d_model): of segment type 0 */
     struct nn_norm norm;
     attn_block *blocks[];
 };
@@ -44,6 +47,7 @@ static attn_status complete_config(attn_bert_config *c, const attn_bert_config *
                          c->first_position, c->positions - 1);
     if (!c->token_types)
         c->token_types = 2;
+    CHECK(nn_check_layer_type("config.activations", c->activations));
     return attn_check_count("config.layers", sizeof(attn_block *), c->layers, 1, 1);
 }
 
@@ -75,11 +79,10 @@ static attn_status load_embeddings(attn_bert *bert, struct nn_reader *reader, co
                          prefix);
     CHECK(nn_get(reader, prefix, "embeddings.LayerNorm.weight", 0, c->d_model, &gamma));
     CHECK(nn_get(reader, prefix, "embeddings.LayerNorm.bias", 0, c->d_model, &beta));
-    CHECK(nn_copy_floats(&words, &bert->words));
-    CHECK(nn_copy_floats(&positions, &bert->positions));
-    for (int64_t p = 0; p < c->positions; p++)
-        for (int64_t d = 0; d < c->d_model; d++)
-            bert->positions[p * c->d_model + d] += nn_weight_at(&types, 0, d);
+    types.shape[2] = 1;
+    CHECK(nn_copy_weights(&words, &bert->words));
+    CHECK(nn_copy_weights(&positions, &bert->positions));
+    CHECK(nn_copy_weights(&types, &bert->kind));
     CHECK(nn_copy_floats(&gamma, &bert->norm.gamma));
     return nn_copy_floats(&beta, &bert->norm.beta);
 }
@@ -95,6 +98,7 @@ static attn_status load_blocks(attn_bert *bert, struct nn_reader *reader, const 
     block.d_ff = c->d_ff;
     block.activation = c->activation;
     block.eps = c->eps;
+    block.format = c->format;
     for (int64_t layer = 0; layer < c->layers; layer++) {
         struct nn_prefix name;
         CHECK(nn_numbered(&name, prefix, "encoder.layer.", layer));
@@ -126,6 +130,8 @@ attn_status attn_bert_load(attn_bert **bert_out, const attn_bert_config *config,
         status = load_embeddings(bert, &reader, prefix);
     if (!status)
         status = load_blocks(bert, &reader, prefix);
+    if (bert)
+        bert->config.format = NULL;
     if (!status)
         status = nn_check_all_read(&reader, prefix, known);
     nn_reader_close(&reader);
@@ -142,8 +148,9 @@ void attn_bert_destroy(attn_bert *bert)
         return;
     for (int64_t layer = 0; layer < bert->config.layers; layer++)
         attn_block_destroy(bert->blocks[layer]);
-    free(bert->words);
-    free(bert->positions);
+    free(bert->words.data);
+    free(bert->positions.data);
+    free(bert->kind.data);
     free(bert->norm.gamma);
     free(bert->norm.beta);
     free(bert);
@@ -151,9 +158,10 @@ void attn_bert_destroy(attn_bert *bert)
 
 /* ---------------------------------------------------------------- encoding -- */
 
-/** Working memory of a call: position ids, and that of a layer. */
+/** Working memory of a call: position ids, states, and that of a layer. */
 struct pieces {
     int32_t *positions;
+    void *states; /* [tokens][d_model] of the model's activations, where hidden has another type */
     void *block;
     size_t block_size;
 };
@@ -172,19 +180,22 @@ static struct nn_need block_need(const attn_bert *bert, const attn_ragged *ragge
     params.ragged = ragged;
     inputs.self = &params;
     inputs.num_threads = num_threads;
-    const struct nn_need without = nn_block_need(bert->blocks[0], 1, tokens, &inputs);
+    const attn_dtype dtype = bert->config.activations;
+    const struct nn_need without = nn_block_need(bert->blocks[0], dtype, 1, tokens, &inputs);
     params.weights = &weights;
-    return nn_larger_need(without, nn_block_need(bert->blocks[0], 1, tokens, &inputs));
+    return nn_larger_need(without, nn_block_need(bert->blocks[0], dtype, 1, tokens, &inputs));
 }
 
-static struct pieces take_pieces(struct nn_arena *arena, const attn_bert *bert, int64_t num_sequences, int64_t tokens,
-                                 const int64_t *offsets, int num_threads)
+/** own_states: hidden has another type than the model's activations. */
+static struct pieces take_pieces(struct nn_arena *arena, const attn_bert *bert, const attn_ragged *ragged,
+                                 int64_t tokens, int own_states, int num_threads)
 {
     struct pieces pieces = {.positions = nn_take(arena, tokens, 1, 1, sizeof(int32_t))};
-    const attn_ragged ragged = ragged_of(num_sequences, offsets);
+    if (own_states)
+        pieces.states = nn_take(arena, tokens, bert->config.d_model, 1, attn_dtype_size(bert->config.activations));
     struct nn_need need = {0};
     if (bert->config.layers && !arena->base)
-        need = block_need(bert, &ragged, tokens, num_threads);
+        need = block_need(bert, ragged, tokens, num_threads);
     pieces.block = nn_take_workspace(arena, need, &pieces.block_size);
     return pieces;
 }
@@ -195,7 +206,8 @@ size_t attn_bert_workspace_size(const attn_bert *bert, int64_t num_sequences, in
     if (!bert || num_sequences < 0 || tokens < 0)
         return SIZE_MAX;
     struct nn_arena arena = {0};
-    take_pieces(&arena, bert, num_sequences, tokens, no_offsets, num_threads);
+    const attn_ragged ragged = ragged_of(num_sequences, no_offsets);
+    take_pieces(&arena, bert, &ragged, tokens, 1, num_threads);
     return nn_arena_size(&arena);
 }
 
@@ -215,20 +227,26 @@ static attn_status check_sequences(const attn_bert *bert, int64_t num_sequences,
     return nn_check_ids(ids, 0, offsets[num_sequences], c->vocabulary);
 }
 
-static attn_status embed(const attn_bert *bert, int64_t num_sequences, const int64_t *offsets, const int32_t *ids,
-                         int32_t *positions, const attn_tensor *hidden, int num_threads)
+/** The normalised sums of embeddings; sums are rounded to the type of the states. */
+static attn_status embed(const attn_bert *bert, const attn_ragged *ragged, const int32_t *ids, int32_t *positions,
+                         const attn_tensor *states, const attn_tensor *out, int num_threads)
 {
     const attn_bert_config *c = &bert->config;
-    for (int64_t s = 0; s < num_sequences; s++)
-        for (int64_t t = offsets[s]; t < offsets[s + 1]; t++)
-            positions[t] = (int32_t)(c->first_position + t - offsets[s]);
-    const attn_tensor words = attn_matrix(bert->words, c->vocabulary, c->d_model);
-    const attn_tensor places = attn_matrix(bert->positions, c->positions, c->d_model);
+    for (int64_t s = 0; s < ragged->num_sequences; s++)
+        for (int64_t t = ragged->cu_seqlens_q[s]; t < ragged->cu_seqlens_q[s + 1]; t++)
+            positions[t] = (int32_t)(c->first_position + t - ragged->cu_seqlens_q[s]);
     const attn_tensor gamma = attn_vector(bert->norm.gamma, c->d_model),
                       beta = attn_vector(bert->norm.beta, c->d_model);
-    CHECK(attn_embed(&words, ids, 1, 0, hidden, num_threads));
-    CHECK(attn_embed(&places, positions, 1, 1, hidden, num_threads));
-    return attn_normalise(ATTN_NORM_LAYER, hidden, &gamma, &beta, c->eps, hidden, num_threads);
+    const struct nn_lookup lookup = {
+        .table = &bert->words,
+        .ids = ids,
+        .scale = 1,
+        .places = &bert->positions,
+        .place_ids = positions,
+        .kind = &bert->kind,
+    };
+    nn_look_up(&lookup, states, num_threads);
+    return attn_normalise(ATTN_NORM_LAYER, states, &gamma, &beta, c->eps, out, num_threads);
 }
 
 static attn_status check_weights(const attn_bert *bert, const attn_bert_outputs *outputs, int64_t tokens,
@@ -251,17 +269,22 @@ static attn_status check_weights(const attn_bert *bert, const attn_bert_outputs 
     return ATTN_OK;
 }
 
-static attn_status run_blocks(const attn_bert *bert, const attn_ragged *ragged, const attn_tensor *hidden,
-                              const attn_bert_outputs *outputs, int num_threads, const struct pieces *pieces)
+/** Embeddings and layers; all but what goes to hidden has the type of states. */
+static attn_status run(const attn_bert *bert, const attn_ragged *ragged, const int32_t *ids, const attn_tensor *states,
+                       const attn_tensor *hidden, const attn_bert_outputs *outputs, int num_threads,
+                       const struct pieces *pieces)
 {
+    const int64_t layers = bert->config.layers;
     attn_params params = attn_params_default();
     attn_block_inputs inputs = attn_block_inputs_default();
     params.ragged = ragged;
     inputs.self = &params;
     inputs.num_threads = num_threads;
-    for (int64_t layer = 0; layer < bert->config.layers; layer++) {
+    CHECK(embed(bert, ragged, ids, pieces->positions, states, layers ? states : hidden, num_threads));
+    for (int64_t layer = 0; layer < layers; layer++) {
+        const attn_tensor *out = layer < layers - 1 ? states : hidden;
         params.weights = outputs->weights ? outputs->weights[layer] : NULL;
-        CHECK(attn_block_forward(bert->blocks[layer], hidden, hidden, &inputs, pieces->block, pieces->block_size));
+        CHECK(attn_block_forward(bert->blocks[layer], states, out, &inputs, pieces->block, pieces->block_size));
     }
     return ATTN_OK;
 }
@@ -274,20 +297,22 @@ attn_status attn_bert_forward(const attn_bert *bert, int64_t num_sequences, cons
         return attn_fail(ATTN_INVALID_ARGUMENT, "bert is NULL; expected an encoder");
     CHECK(check_sequences(bert, num_sequences, offsets, ids));
     const int64_t tokens = offsets[num_sequences];
-    CHECK(nn_check_output("hidden", hidden, 1, tokens, bert->config.d_model));
+    CHECK(nn_check_typed_output("hidden", hidden, 1, tokens, bert->config.d_model));
     attn_bert_outputs wanted;
     CHECK(attn_take_struct("outputs", &wanted, sizeof wanted, NN_BERT_OUTPUTS_FIRST, outputs));
     CHECK(check_weights(bert, &wanted, tokens, hidden));
     CHECK(nn_check_threads(num_threads));
+    const attn_ragged ragged = ragged_of(num_sequences, offsets);
+    const int own_states = hidden->dtype != bert->config.activations;
     struct nn_arena measured = {0};
-    take_pieces(&measured, bert, num_sequences, tokens, offsets, num_threads);
+    take_pieces(&measured, bert, &ragged, tokens, own_states, num_threads);
     struct nn_workspace w;
     CHECK(nn_workspace_open(&w, workspace, workspace_size, &measured));
-    const struct pieces pieces = take_pieces(&w.arena, bert, num_sequences, tokens, offsets, num_threads);
-    const attn_ragged ragged = ragged_of(num_sequences, offsets);
-    attn_status status = embed(bert, num_sequences, offsets, ids, pieces.positions, hidden, num_threads);
-    if (!status)
-        status = run_blocks(bert, &ragged, hidden, &wanted, num_threads, &pieces);
+    const struct pieces pieces = take_pieces(&w.arena, bert, &ragged, tokens, own_states, num_threads);
+    attn_tensor states = attn_btc(pieces.states, 1, tokens, bert->config.d_model);
+    states.dtype = bert->config.activations;
+    const attn_status status =
+        run(bert, &ragged, ids, own_states ? &states : hidden, hidden, &wanted, num_threads, &pieces);
     nn_workspace_close(&w);
     return status;
 }
@@ -296,15 +321,20 @@ attn_status attn_bert_forward(const attn_bert *bert, int64_t num_sequences, cons
 
 static void mean_of_rows(const attn_tensor *hidden, int64_t first, int64_t end, int normalise, float *out)
 {
-    const int64_t channels = hidden->shape[3], stride = hidden->shape[2] > 1 ? hidden->stride[2] : 0;
+    const struct attn_nn_kernels *kernels = attn_nn_kernels_active();
+    const int64_t channels = hidden->shape[3];
     double squares = 0;
     for (int64_t c = 0; c < channels; c++)
         out[c] = 0;
-    for (int64_t t = first; t < end; t++) {
-        const float *row = (const float *)hidden->data + t * stride;
-        for (int64_t c = 0; c < channels; c++)
-            out[c] += row[c];
-    }
+    for (int64_t t = first; t < end; t++)
+        kernels->embed(&(struct nn_embed_work){
+            .row = {nn_row_address(hidden, 0, t), hidden->dtype},
+            .scale = 1,
+            .accumulate = 1,
+            .n = channels,
+            .out = out,
+            .out_dtype = ATTN_F32,
+        });
     for (int64_t c = 0; c < channels; c++) {
         out[c] = end > first ? out[c] / (float)(end - first) : 0.0f;
         squares += (double)out[c] * (double)out[c];
@@ -319,7 +349,7 @@ attn_status attn_mean_pool(const attn_tensor *hidden, int64_t num_sequences, con
 {
     CHECK(nn_check_length("num_sequences", num_sequences, 0));
     CHECK(nn_check_offsets(num_sequences, offsets));
-    CHECK(nn_check_activations("hidden", hidden, 1, offsets[num_sequences], NN_ANY));
+    CHECK(nn_check_typed_activations("hidden", hidden, 1, offsets[num_sequences], NN_ANY));
     CHECK(nn_check_output("out", out, 1, num_sequences, hidden->shape[3]));
     CHECK(attn_check_apart("out", out, "hidden", hidden, 0));
     for (int64_t s = 0; s < num_sequences; s++)

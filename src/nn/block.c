@@ -19,6 +19,7 @@
 /** A call that has been checked, with its memory. */
 struct block_call {
     const attn_block *block;
+    attn_dtype dtype; /* of x */
     int num_threads;
     attn_params self_params, cross_params;
     struct nn_mha_call self, cross;
@@ -35,21 +36,31 @@ static int64_t memory_tokens(const attn_block_inputs *inputs)
     return inputs->memory ? inputs->memory->shape[2] : inputs->cross_kv ? inputs->cross_kv->shape[2] : 0;
 }
 
+/** Activations of the type of x. */
+static attn_tensor take_rows(struct nn_arena *arena, const struct block_call *call, int64_t batch, int64_t tokens,
+                             int64_t channels)
+{
+    void *data = nn_take(arena, batch, tokens, channels, attn_dtype_size(call->dtype));
+    attn_tensor rows = attn_btc(data, batch, tokens, channels);
+    rows.dtype = call->dtype;
+    return rows;
+}
+
 static void take_pieces(struct nn_arena *arena, struct block_call *call, int64_t batch, int64_t tokens,
                         const attn_block_inputs *inputs)
 {
     const attn_block *block = call->block;
     const attn_block_config *c = &block->config;
     const int64_t keys = inputs->cache ? inputs->cached + tokens : tokens;
-    call->normed = attn_btc(nn_take(arena, batch, tokens, block->attention.d_model, sizeof(float)), batch, tokens,
-                            block->attention.d_model);
-    call->hidden = attn_btc(nn_take(arena, batch, tokens, c->d_ff, sizeof(float)), batch, tokens, c->d_ff);
+    const struct nn_mha_shape self = {call->dtype, batch, tokens, keys, inputs->cache};
+    const struct nn_mha_shape cross = {call->dtype, batch, tokens, memory_tokens(inputs), inputs->cross_kv};
+    call->normed = take_rows(arena, call, batch, tokens, block->attention.d_model);
+    call->hidden = take_rows(arena, call, batch, tokens, c->d_ff);
     if (c->gated)
-        call->hidden_2 = attn_btc(nn_take(arena, batch, tokens, c->d_ff, sizeof(float)), batch, tokens, c->d_ff);
-    call->self_pieces = nn_mha_take(arena, block->self, batch, tokens, keys, inputs->cache == NULL, &call->self_params);
+        call->hidden_2 = take_rows(arena, call, batch, tokens, c->d_ff);
+    call->self_pieces = nn_mha_take(arena, block->self, &self, &call->self_params);
     if (c->cross)
-        call->cross_pieces = nn_mha_take(arena, block->cross, batch, tokens, memory_tokens(inputs),
-                                         inputs->cross_kv == NULL, &call->cross_params);
+        call->cross_pieces = nn_mha_take(arena, block->cross, &cross, &call->cross_params);
 }
 
 /* ------------------------------------------------------------------ checks -- */
@@ -89,7 +100,7 @@ static attn_status check_cross(const attn_block *block, const attn_block_inputs 
     const int64_t kv = c.kv_heads * (c.head_dim + c.value_dim);
     const char *name = inputs->memory ? "inputs.memory" : "inputs.cross_kv";
     const attn_tensor *t = inputs->memory ? inputs->memory : inputs->cross_kv;
-    CHECK(nn_check_activations(name, t, x->shape[0], NN_ANY, inputs->memory ? c.d_memory : kv));
+    CHECK(nn_check_typed_activations(name, t, x->shape[0], NN_ANY, inputs->memory ? c.d_memory : kv));
     return attn_check_apart("out", out, name, t, 0);
 }
 
@@ -103,7 +114,8 @@ static attn_status check_cache(const attn_block *block, const attn_block_inputs 
         return ATTN_OK;
     }
     const attn_mha_config c = *nn_mha_config(block->self);
-    CHECK(nn_check_output("inputs.cache", inputs->cache, x->shape[0], NN_ANY, c.kv_heads * (c.head_dim + c.value_dim)));
+    const int64_t channels = c.kv_heads * (c.head_dim + c.value_dim);
+    CHECK(nn_check_typed_output("inputs.cache", inputs->cache, x->shape[0], NN_ANY, channels));
     if (inputs->cached < 0 || inputs->cached > inputs->cache->shape[2] ||
         x->shape[2] > inputs->cache->shape[2] - inputs->cached)
         return attn_fail(ATTN_INVALID_ARGUMENT,
@@ -139,8 +151,8 @@ static attn_status check_call(const attn_block *block, const attn_tensor *x, con
                               const attn_block_inputs *inputs)
 {
     const int64_t d = block->attention.d_model;
-    CHECK(nn_check_activations("x", x, NN_ANY, NN_ANY, d));
-    CHECK(nn_check_output("out", out, x->shape[0], x->shape[2], d));
+    CHECK(nn_check_typed_activations("x", x, NN_ANY, NN_ANY, d));
+    CHECK(nn_check_typed_output("out", out, x->shape[0], x->shape[2], d));
     CHECK(attn_check_apart("out", out, "x", x, 1));
     CHECK(check_cross(block, inputs, x, out));
     CHECK(check_cache(block, inputs, x, out));
@@ -235,7 +247,8 @@ static void describe_attentions(struct block_call *call, const attn_tensor *x, c
         call->seen.shape[2] = inputs->cached + x->shape[2];
         call->added.shape[2] = x->shape[2];
         if (call->added.data)
-            call->added.data = (float *)call->added.data + inputs->cached * inputs->cache->stride[2];
+            call->added.data = (char *)call->added.data +
+                               inputs->cached * inputs->cache->stride[2] * attn_element_size(inputs->cache->dtype);
         call->self.kv = &call->seen;
         call->self.new_kv = &call->added;
     }
@@ -276,6 +289,7 @@ attn_status attn_block_forward(const attn_block *block, const attn_tensor *x, co
     CHECK(take_inputs(&in, inputs));
     CHECK(check_call(block, x, out, &in));
     CHECK(take_all_params(&call, &in));
+    call.dtype = x->dtype;
     if (in.rotation && call.self_params.rope)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "inputs.rotation and inputs.self->rope are both set; expected one of them");
@@ -285,11 +299,12 @@ attn_status attn_block_forward(const attn_block *block, const attn_tensor *x, co
     return status;
 }
 
-struct nn_need nn_block_need(const attn_block *block, int64_t batch, int64_t tokens, const attn_block_inputs *inputs)
+struct nn_need nn_block_need(const attn_block *block, attn_dtype dtype, int64_t batch, int64_t tokens,
+                             const attn_block_inputs *inputs)
 {
     const struct nn_need refused = {SIZE_MAX, SIZE_MAX};
     attn_block_inputs in;
-    struct block_call call = {.block = block};
+    struct block_call call = {.block = block, .dtype = dtype};
     if (!block || batch < 0 || tokens < 0 || take_inputs(&in, inputs) || take_all_params(&call, &in) || in.cached < 0 ||
         in.cached > INT64_MAX - tokens)
         return refused;
@@ -303,7 +318,12 @@ struct nn_need nn_block_need(const attn_block *block, int64_t batch, int64_t tok
 size_t attn_block_workspace_size(const attn_block *block, int64_t batch, int64_t tokens,
                                  const attn_block_inputs *inputs)
 {
-    return nn_block_need(block, batch, tokens, inputs).size;
+    size_t most = 0;
+    for (attn_dtype dtype = ATTN_F32; dtype <= ATTN_F16; dtype++) {
+        const size_t size = nn_block_need(block, dtype, batch, tokens, inputs).size;
+        most = size > most ? size : most;
+    }
+    return most;
 }
 
 attn_status attn_block_project_memory(const attn_block *block, const attn_tensor *memory, const attn_tensor *kv,

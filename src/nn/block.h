@@ -23,8 +23,12 @@ struct attn_block {
     struct nn_norm self_norm, cross_norm, ff_norm; /**< that of each sublayer */
 };
 
-/** Workspace of attn_block_forward() for x of batch x tokens; what inputs point to is checked as far as shapes go. */
-struct nn_need nn_block_need(const attn_block *block, int64_t batch, int64_t tokens, const attn_block_inputs *inputs);
+/**
+ * Workspace of attn_block_forward() for x of a type and batch x tokens; what inputs point to is checked as far as
+ * shapes go.
+ */
+struct nn_need nn_block_need(const attn_block *block, attn_dtype dtype, int64_t batch, int64_t tokens,
+                             const attn_block_inputs *inputs);
 
 /** attn_block_load() for a loader that reads more; everything behind prefix has to be the layer's. */
 attn_status nn_block_load(attn_block **block, const attn_block_config *config, struct nn_reader *reader,

@@ -122,8 +122,8 @@ static attn_status load_network(struct attn_block *block, const struct names *na
     }
     CHECK(get_pair(reader, prefix, names->up, c->d_ff, d, &matrices[parts], &biases[parts]));
     CHECK(get_pair(reader, prefix, names->down, d, c->d_ff, &down, &down_bias));
-    CHECK(attn_linear_create(&block->up, parts + 1, matrices, biases));
-    return attn_linear_create(&block->down, 1, &down, &down_bias);
+    CHECK(attn_linear_quantize(&block->up, c->format, parts + 1, matrices, biases));
+    return attn_linear_quantize(&block->down, c->format, 1, &down, &down_bias);
 }
 
 static attn_status complete_config(attn_block_config *c, attn_mha_config *attention, const attn_block_config *theirs)
@@ -153,6 +153,8 @@ static attn_status complete_config(attn_block_config *c, attn_mha_config *attent
                          c->d_memory);
     if (!c->d_memory)
         c->d_memory = attention->d_model;
+    if (!attention->format)
+        attention->format = c->format;
     return ATTN_OK;
 }
 
@@ -202,6 +204,7 @@ attn_status nn_block_load(attn_block **block_out, const attn_block_config *confi
     block->config.attention = &block->attention;
     block->attention = attention;
     attn_status status = load_all(block, names, reader, prefix);
+    block->config.format = block->attention.format = NULL;
     /* Here, so that a model of another kind is refused after its first layer. */
     if (!status)
         status = nn_check_all_read(reader, prefix, naming == ATTN_NAMING_LLAMA ? llama_known : NULL);

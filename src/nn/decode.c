@@ -16,6 +16,7 @@
 #include "api/executor.h"
 #include "driver/threads.h"
 #include "nn/check.h"
+#include "nn/tensor_rows.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -228,7 +229,7 @@ static attn_status decode_all(struct search *s, const attn_tensor *memory, const
         source.shape[0] = 1;
         source.shape[2] = lengths ? lengths[b] : memory->shape[2];
         if (memory->shape[0] > 1)
-            source.data = (float *)memory->data + b * memory->stride[0];
+            source.data = nn_row_address(memory, b, 0);
         CHECK(run_search(s, &source));
         copy_hypothesis(&s->found[b], &s->beam[0]);
     }

@@ -17,11 +17,12 @@ struct nn_decoder {
     int64_t most_rows;
     int64_t source_tokens;
     int num_threads;
-    float *cache, *other_cache; /**< [layers][most_rows][capacity][keys and values]; where rows are moved to */
-    float *cross;               /**< [layers][source tokens][keys and values] */
-    float *x;                   /**< [most_rows][d_model] */
-    float *logits;              /**< [most_rows][target_vocabulary] */
-    void *workspace;            /**< of a layer; grows as the cache does */
+    /* Of the model's activations: */
+    char *cache, *other_cache; /**< [layers][most_rows][capacity][keys and values]; where rows are moved to */
+    char *cross;               /**< [layers][source tokens][keys and values] */
+    void *x;                   /**< [most_rows][d_model] */
+    float *logits;             /**< [most_rows][target_vocabulary] */
+    void *workspace;           /**< of a layer; grows as the cache does */
     size_t workspace_size;
 };
 

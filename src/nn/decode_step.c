@@ -18,23 +18,31 @@ static int64_t kv_channels(const attn_transformer *model)
     return c.kv_heads * (c.head_dim + c.value_dim);
 }
 
+/** Bytes of an element of the model's activations. */
+static int64_t element_size(const attn_transformer *model)
+{
+    return (int64_t)attn_dtype_size(model->config.activations);
+}
+
 void nn_decoder_take(struct nn_decoder *decoder, struct nn_arena *arena, int64_t most_source_tokens)
 {
     const attn_transformer_config *c = &decoder->model->config;
     /* Cannot overflow: the packed weights of as many layers are in memory. */
     const int64_t channels = c->decoder_layers * kv_channels(decoder->model);
-    decoder->cache = nn_take(arena, decoder->most_rows, decoder->capacity, channels, sizeof(float));
-    decoder->other_cache = nn_take(arena, decoder->most_rows, decoder->capacity, channels, sizeof(float));
-    decoder->cross = nn_take(arena, most_source_tokens, channels, 1, sizeof(float));
-    decoder->x = nn_take(arena, decoder->most_rows, c->d_model, 1, sizeof(float));
+    const size_t size = attn_dtype_size(c->activations);
+    decoder->cache = nn_take(arena, decoder->most_rows, decoder->capacity, channels, size);
+    decoder->other_cache = nn_take(arena, decoder->most_rows, decoder->capacity, channels, size);
+    decoder->cross = nn_take(arena, most_source_tokens, channels, 1, size);
+    decoder->x = nn_take(arena, decoder->most_rows, c->d_model, 1, size);
     decoder->logits = nn_take(arena, decoder->most_rows, c->target_vocabulary, 1, sizeof(float));
 }
 
 /** Keys and values of the source in a layer, for one row. */
 static attn_tensor cross_kv(const struct nn_decoder *decoder, int64_t layer)
 {
-    const int64_t channels = kv_channels(decoder->model), floats = decoder->source_tokens * channels;
-    return attn_btc(decoder->cross + layer * floats, 1, decoder->source_tokens, channels);
+    const int64_t channels = kv_channels(decoder->model);
+    const int64_t bytes = decoder->source_tokens * channels * element_size(decoder->model);
+    return nn_transformer_states(decoder->model, decoder->cross + layer * bytes, 1, decoder->source_tokens, channels);
 }
 
 attn_status nn_decoder_start(struct nn_decoder *decoder, const attn_tensor *source)
@@ -52,7 +60,8 @@ attn_status nn_decoder_start(struct nn_decoder *decoder, const attn_tensor *sour
 
 static attn_status grow_workspace(struct nn_decoder *decoder, const attn_block_inputs *inputs)
 {
-    const size_t needed = attn_block_workspace_size(decoder->model->decoder[0], decoder->rows, 1, inputs);
+    const attn_transformer *model = decoder->model;
+    const size_t needed = nn_block_need(model->decoder[0], model->config.activations, decoder->rows, 1, inputs).size;
     if (needed <= decoder->workspace_size)
         return ATTN_OK;
     free(decoder->workspace);
@@ -65,25 +74,26 @@ static attn_status grow_workspace(struct nn_decoder *decoder, const attn_block_i
 }
 
 /** A layer's part of a cache, of the living rows. */
-static float *cache_of(const struct nn_decoder *decoder, float *cache, int64_t layer)
+static char *cache_of(const struct nn_decoder *decoder, char *cache, int64_t layer)
 {
-    return cache + layer * decoder->most_rows * decoder->capacity * kv_channels(decoder->model);
+    const attn_transformer *model = decoder->model;
+    return cache + layer * decoder->most_rows * decoder->capacity * kv_channels(model) * element_size(model);
 }
 
 attn_status nn_decoder_step(struct nn_decoder *decoder, const int32_t *ids)
 {
     const attn_transformer *model = decoder->model;
     const attn_transformer_config *c = &model->config;
-    const attn_tensor x = attn_btc(decoder->x, decoder->rows, 1, c->d_model);
+    const attn_tensor x = nn_transformer_states(model, decoder->x, decoder->rows, 1, c->d_model);
     const attn_tensor logits = attn_btc(decoder->logits, decoder->rows, 1, c->target_vocabulary);
     attn_block_inputs inputs = attn_block_inputs_default();
     inputs.cached = decoder->length;
     inputs.num_threads = decoder->num_threads;
-    CHECK(nn_transformer_embed_target(model, ids, decoder->length, &x, decoder->num_threads));
+    nn_transformer_embed(model, &model->target_embedding, ids, decoder->length, &x, decoder->num_threads);
     for (int64_t layer = 0; layer < c->decoder_layers; layer++) {
         attn_tensor kv = cross_kv(decoder, layer);
-        const attn_tensor cache =
-            attn_btc(cache_of(decoder, decoder->cache, layer), decoder->rows, decoder->capacity, kv_channels(model));
+        const attn_tensor cache = nn_transformer_states(model, cache_of(decoder, decoder->cache, layer), decoder->rows,
+                                                        decoder->capacity, kv_channels(model));
         kv.shape[0] = decoder->rows;
         kv.stride[0] = 0;
         inputs.cross_kv = &kv;
@@ -98,7 +108,8 @@ attn_status nn_decoder_step(struct nn_decoder *decoder, const int32_t *ids)
 
 void nn_decoder_reorder(struct nn_decoder *decoder, int64_t rows, const int64_t *parents)
 {
-    const int64_t channels = kv_channels(decoder->model), stride = decoder->capacity * channels;
+    const int64_t token = kv_channels(decoder->model) * element_size(decoder->model);
+    const int64_t stride = decoder->capacity * token;
     int moved = 0;
     for (int64_t r = 0; r < rows; r++)
         moved |= parents[r] != r;
@@ -106,12 +117,12 @@ void nn_decoder_reorder(struct nn_decoder *decoder, int64_t rows, const int64_t 
     if (!moved)
         return;
     for (int64_t layer = 0; layer < decoder->model->config.decoder_layers; layer++) {
-        const float *from = cache_of(decoder, decoder->cache, layer);
-        float *to = cache_of(decoder, decoder->other_cache, layer);
+        const char *from = cache_of(decoder, decoder->cache, layer);
+        char *to = cache_of(decoder, decoder->other_cache, layer);
         for (int64_t r = 0; r < rows; r++)
-            memcpy(to + r * stride, from + parents[r] * stride, (size_t)(decoder->length * channels) * sizeof(float));
+            memcpy(to + r * stride, from + parents[r] * stride, (size_t)(decoder->length * token));
     }
-    float *const was = decoder->cache;
+    char *const was = decoder->cache;
     decoder->cache = decoder->other_cache;
     decoder->other_cache = was;
 }

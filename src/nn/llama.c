@@ -13,6 +13,7 @@
 #include "nn/linear.h"
 #include "nn/memory.h"
 #include "nn/names.h"
+#include "nn/tensor_rows.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 struct attn_llama {
     attn_llama_config config; /* completed; its rope is the next one */
     attn_rope_config rope;    /* completed */
-    float *embedding;         /* [vocabulary][d_model] */
+    attn_tensor embedding;    /* (vocabulary, d_model), of the type that it came in */
     struct nn_norm norm;
     attn_linear *head;
     attn_block *blocks[];
@@ -29,7 +30,7 @@ struct attn_llama {
 struct attn_llama_session {
     const attn_llama *llama;
     int64_t batch, capacity, length;
-    float *cache;     /* [layers][batch][capacity][keys and values] */
+    char *cache;      /* [layers][batch][capacity][keys and values] of the decoder's activations */
     float *rotations; /* [capacity][2 * pairs] */
     void *workspace;  /* grows to what the largest call has needed */
     size_t workspace_size;
@@ -43,6 +44,7 @@ static attn_status complete_config(attn_llama_config *c, attn_rope_config *rope,
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_llama_config");
     CHECK(attn_take_struct("config", c, sizeof *c, NN_LLAMA_CONFIG_FIRST, theirs));
+    CHECK(nn_check_layer_type("config.activations", c->activations));
     CHECK(nn_check_length("config.layers", c->layers, 1));
     CHECK(nn_check_length("config.vocabulary", c->vocabulary, 1));
     attn_mha_config given = attn_mha_config_default(), attention;
@@ -81,6 +83,7 @@ static attn_status load_blocks(attn_llama *llama, struct nn_reader *reader)
     block.norm = ATTN_NORM_RMS;
     block.eps = c->eps;
     block.norm_first = 1;
+    block.format = c->format;
     for (int64_t layer = 0; layer < c->layers; layer++) {
         struct nn_prefix name;
         CHECK(nn_numbered(&name, "", "model.layers.", layer));
@@ -100,9 +103,9 @@ static attn_status load_all(attn_llama *llama, struct nn_reader *reader)
         head = embedding;
     else
         CHECK(nn_get(reader, "", "lm_head.weight", c->vocabulary, c->d_model, &head));
-    CHECK(nn_copy_floats(&embedding, &llama->embedding));
+    CHECK(nn_copy_weights(&embedding, &llama->embedding));
     CHECK(nn_copy_floats(&gamma, &llama->norm.gamma));
-    return attn_linear_create(&llama->head, 1, &head, NULL);
+    return attn_linear_quantize(&llama->head, c->format, 1, &head, NULL);
 }
 
 /** Not read; the header says why. */
@@ -132,6 +135,8 @@ attn_status attn_llama_load(attn_llama **llama_out, const attn_llama_config *con
     }
     if (!status)
         status = load_all(llama, &reader);
+    if (llama)
+        llama->config.format = NULL;
     if (!status)
         status = nn_check_all_read(&reader, "", completed.tied ? known_tied : known);
     nn_reader_close(&reader);
@@ -149,7 +154,7 @@ void attn_llama_destroy(attn_llama *llama)
     for (int64_t layer = 0; layer < llama->config.layers; layer++)
         attn_block_destroy(llama->blocks[layer]);
     attn_linear_destroy(llama->head);
-    free(llama->embedding);
+    free(llama->embedding.data);
     free(llama->norm.gamma);
     free(llama);
 }
@@ -167,9 +172,10 @@ static attn_status allocate_session(attn_llama_session *session)
     const attn_llama_config *c = &session->llama->config;
     /* Cannot overflow: the packed weights of as many layers are in memory. */
     const int64_t channels = c->layers * kv_channels(session->llama);
-    CHECK(attn_check_count("capacity", sizeof(float), session->batch, session->capacity, channels));
+    const size_t size = attn_dtype_size(c->activations);
+    CHECK(attn_check_count("capacity", size, session->batch, session->capacity, channels));
     CHECK(attn_check_count("capacity", sizeof(float), session->capacity, 2 * c->rope->pairs, 1));
-    session->cache = malloc((size_t)(session->batch * session->capacity * channels) * sizeof(float));
+    session->cache = malloc((size_t)(session->batch * session->capacity * channels) * size);
     session->rotations = malloc((size_t)(session->capacity * 2 * c->rope->pairs) * sizeof(float));
     if (!session->cache || !session->rotations)
         return attn_fail(ATTN_OUT_OF_MEMORY,
@@ -256,7 +262,7 @@ static attn_status check_forward(const attn_llama_session *session, int64_t toke
 
 /** Working memory of a call: states, and that of a layer. */
 struct pieces {
-    float *hidden;
+    void *hidden;
     void *block;
     size_t block_size;
 };
@@ -265,10 +271,13 @@ static struct pieces take_pieces(struct nn_arena *arena, const attn_llama_sessio
                                  const attn_block_inputs *inputs)
 {
     const attn_llama *llama = session->llama;
-    struct pieces pieces = {.hidden = nn_take(arena, session->batch, tokens, llama->config.d_model, sizeof(float))};
+    const attn_dtype dtype = llama->config.activations;
+    struct pieces pieces = {
+        .hidden = nn_take(arena, session->batch, tokens, llama->config.d_model, attn_dtype_size(dtype)),
+    };
     struct nn_need need = {0};
     if (!arena->base)
-        need = nn_block_need(llama->blocks[0], session->batch, tokens, inputs);
+        need = nn_block_need(llama->blocks[0], dtype, session->batch, tokens, inputs);
     pieces.block = nn_take_workspace(arena, need, &pieces.block_size);
     return pieces;
 }
@@ -290,8 +299,12 @@ static attn_status grow_workspace(attn_llama_session *session, const struct nn_a
 /** A layer's cache. */
 static attn_tensor cache_of(const attn_llama_session *session, int64_t layer)
 {
-    const int64_t channels = kv_channels(session->llama), floats = session->batch * session->capacity * channels;
-    return attn_btc(session->cache + layer * floats, session->batch, session->capacity, channels);
+    const int64_t channels = kv_channels(session->llama), elements = session->batch * session->capacity * channels;
+    const attn_dtype dtype = session->llama->config.activations;
+    attn_tensor cache = attn_btc(session->cache + layer * elements * (int64_t)attn_dtype_size(dtype), session->batch,
+                                 session->capacity, channels);
+    cache.dtype = dtype;
+    return cache;
 }
 
 /** The last norm, in place, and the product with the output matrix, of as many tokens as logits has. */
@@ -302,7 +315,7 @@ static attn_status generate(const attn_llama *llama, const attn_tensor *hidden, 
     const attn_linear_options options = nn_linear_threads(num_threads);
     attn_tensor wanted = *hidden;
     wanted.shape[2] = logits->shape[2];
-    wanted.data = (float *)wanted.data + (hidden->shape[2] - logits->shape[2]) * hidden->stride[2];
+    wanted.data = nn_row_address(hidden, 0, hidden->shape[2] - logits->shape[2]);
     CHECK(attn_normalise(ATTN_NORM_RMS, &wanted, &gamma, NULL, llama->config.eps, &wanted, num_threads));
     return attn_linear_forward(llama->head, &wanted, logits, &options);
 }
@@ -331,9 +344,9 @@ attn_status attn_llama_forward(attn_llama_session *session, int64_t tokens, cons
     CHECK(grow_workspace(session, &measured));
     CHECK(nn_workspace_open(&w, session->workspace, session->workspace_size, &measured));
     const struct pieces pieces = take_pieces(&w.arena, session, tokens, &inputs);
-    const attn_tensor hidden = attn_btc(pieces.hidden, session->batch, tokens, c->d_model);
-    const attn_tensor embedding = attn_matrix(llama->embedding, c->vocabulary, c->d_model);
-    CHECK(attn_embed(&embedding, ids, 1, 0, &hidden, num_threads));
+    attn_tensor hidden = attn_btc(pieces.hidden, session->batch, tokens, c->d_model);
+    hidden.dtype = c->activations;
+    CHECK(attn_embed(&llama->embedding, ids, 1, 0, &hidden, num_threads));
     for (int64_t layer = 0; layer < c->layers; layer++) {
         cache = cache_of(session, layer);
         CHECK(attn_block_forward(llama->blocks[layer], &hidden, &hidden, &inputs, pieces.block, pieces.block_size));

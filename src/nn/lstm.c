@@ -17,6 +17,9 @@
  * once a layer; otherwise the product of every step is cut. A row of a product
  * does not depend on the others, so a sequence has the same bits either way.
  *
+ * The type of x is that of h between the steps, in products and between layers;
+ * gates and c are f32.
+ *
  * A sequence that has ended keeps h and c; its rows in the products go on, and
  * are thrown away. The reverse direction walks down from the last token of the
  * longest sequence, and others join at theirs.
@@ -26,6 +29,7 @@
 #include "nn/linear.h"
 #include "nn/lstm.h"
 #include "nn/memory.h"
+#include "nn/tensor_rows.h"
 
 #include <inttypes.h>
 
@@ -38,9 +42,10 @@
 
 /** Working memory. */
 struct pieces {
-    float *h, *c; /* [directions][B][hidden] of the layer at work */
-    float *gates; /* [directions][B][chunk][4*hidden] */
-    float *other; /* [B][T][directions*hidden] every second layer's out; NULL with one layer */
+    void *h;        /* [directions][B][hidden] of the layer at work, of the type of x */
+    float *c;       /* the same in f32 */
+    float *gates;   /* [directions][B][chunk][4*hidden] */
+    void *other[2]; /* [B][T][directions*hidden] of the type of x: what layers before the last write, if not out */
 };
 
 /** A layer at work. */
@@ -50,6 +55,7 @@ struct pass {
     int64_t number; /* of the layer */
     const attn_tensor *x, *out, *state;
     const int64_t *lengths;
+    attn_dtype dtype; /* of h: that of the caller's x */
     struct pieces pieces;
     int64_t chunk;
     int threads;    /* of a product of a single step */
@@ -71,15 +77,18 @@ static int64_t chunk_of(int64_t batch, int64_t tokens)
     return chunk < tokens ? chunk : tokens;
 }
 
-static struct pieces take_pieces(struct nn_arena *arena, const attn_lstm *lstm, int64_t batch, int64_t tokens)
+/** out_serves: out has the type of x, so that every second layer writes to it. */
+static struct pieces take_pieces(struct nn_arena *arena, const attn_lstm *lstm, attn_dtype dtype, int out_serves,
+                                 int64_t batch, int64_t tokens)
 {
-    const int64_t channels = lstm->directions * lstm->hidden;
+    const int64_t channels = lstm->directions * lstm->hidden, others = out_serves ? 1 : 2;
+    const size_t size = attn_dtype_size(dtype);
     struct pieces pieces = {0};
-    pieces.h = nn_take(arena, batch, channels, 1, sizeof(float));
+    pieces.h = nn_take(arena, batch, channels, 1, size);
     pieces.c = nn_take(arena, batch, channels, 1, sizeof(float));
     pieces.gates = nn_take(arena, batch, chunk_of(batch, tokens), 4 * channels, sizeof(float));
-    if (lstm->num_layers > 1)
-        pieces.other = nn_take(arena, batch, tokens, channels, sizeof(float));
+    for (int64_t i = 0; i < others && i < lstm->num_layers - 1; i++)
+        pieces.other[i] = nn_take(arena, batch, tokens, channels, size);
     return pieces;
 }
 
@@ -88,26 +97,52 @@ size_t attn_lstm_workspace_size(const attn_lstm *lstm, int64_t batch, int64_t to
     if (!lstm || batch < 0 || tokens < 0)
         return SIZE_MAX;
     struct nn_arena arena = {0};
-    take_pieces(&arena, lstm, batch, tokens);
+    take_pieces(&arena, lstm, ATTN_F32, 0, batch, tokens); /* no types need more */
     return nn_arena_size(&arena);
 }
 
 /* ------------------------------------------------------------------ a group -- */
 
-/** A row of h or c of a layer's pieces. */
-static float *row_of(const struct group *g, float *rows, int64_t sequence)
+/** The first element of a sequence's row of h or c in a layer's pieces. */
+static int64_t at_row(const struct group *g, int64_t sequence)
 {
     const struct pass *p = g->pass;
-    return rows + (g->direction * p->x->shape[0] + sequence) * p->lstm->hidden;
+    return (g->direction * p->x->shape[0] + sequence) * p->lstm->hidden;
+}
+
+static void *h_of(const struct group *g, int64_t sequence)
+{
+    const struct pass *p = g->pass;
+    return (char *)p->pieces.h + at_row(g, sequence) * attn_element_size(p->dtype);
+}
+
+static float *c_of(const struct group *g, int64_t sequence)
+{
+    return g->pass->pieces.c + at_row(g, sequence);
 }
 
 /** The same row of the caller's state: 0 is h, 1 is c. */
-static float *state_of(const struct group *g, int64_t which, int64_t sequence)
+static void *state_of(const struct group *g, int64_t which, int64_t sequence)
 {
     const struct pass *p = g->pass;
-    const int64_t row = (p->number * p->lstm->directions + g->direction) * p->x->shape[0] + sequence;
-    return (float *)p->state->data + which * p->state->stride[0] +
-           (p->state->shape[2] > 1 ? row * p->state->stride[2] : 0);
+    return nn_row_address(p->state, which,
+                          (p->number * p->lstm->directions + g->direction) * p->x->shape[0] + sequence);
+}
+
+/** Copies a row of h or c, from one type to another. */
+static void copy_row(const struct group *g, void *to, attn_dtype to_dtype, const void *from, attn_dtype from_dtype)
+{
+    const struct attn_lstm *lstm = g->pass->lstm;
+    if (to_dtype == from_dtype)
+        memcpy(to, from, (size_t)lstm->hidden * attn_dtype_size(to_dtype));
+    else
+        lstm->kernels->embed(&(struct nn_embed_work){
+            .row = {from, from_dtype},
+            .scale = 1,
+            .n = lstm->hidden,
+            .out = to,
+            .out_dtype = to_dtype,
+        });
 }
 
 static int64_t length_of(const struct pass *p, int64_t sequence)
@@ -118,36 +153,35 @@ static int64_t length_of(const struct pass *p, int64_t sequence)
 static void begin(const struct group *g)
 {
     const struct pass *p = g->pass;
-    const size_t bytes = (size_t)p->lstm->hidden * sizeof(float);
+    const size_t hidden = (size_t)p->lstm->hidden;
     for (int64_t b = g->first; b < g->first + g->count; b++) {
-        float *h = row_of(g, p->pieces.h, b), *c = row_of(g, p->pieces.c, b);
         if (p->state) {
-            memcpy(h, state_of(g, 0, b), bytes);
-            memcpy(c, state_of(g, 1, b), bytes);
+            copy_row(g, h_of(g, b), p->dtype, state_of(g, 0, b), p->state->dtype);
+            copy_row(g, c_of(g, b), ATTN_F32, state_of(g, 1, b), p->state->dtype);
         } else {
-            memset(h, 0, bytes);
-            memset(c, 0, bytes);
+            memset(h_of(g, b), 0, hidden * attn_dtype_size(p->dtype));
+            memset(c_of(g, b), 0, hidden * sizeof(float));
         }
     }
 }
 
 /** Where the direction writes of a token. */
-static float *out_of(const struct group *g, int64_t sequence, int64_t token)
+static void *out_of(const struct group *g, int64_t sequence, int64_t token)
 {
     const attn_tensor *out = g->pass->out;
-    return (float *)out->data + (out->shape[0] > 1 ? sequence * out->stride[0] : 0) +
-           (out->shape[2] > 1 ? token * out->stride[2] : 0) + g->direction * g->pass->lstm->hidden;
+    return (char *)nn_row_address(out, sequence, token) +
+           g->direction * g->pass->lstm->hidden * attn_element_size(out->dtype);
 }
 
 /** The state goes back, and rows behind the lengths become 0. */
 static void end(const struct group *g)
 {
     const struct pass *p = g->pass;
-    const size_t bytes = (size_t)p->lstm->hidden * sizeof(float);
+    const size_t bytes = (size_t)p->lstm->hidden * attn_dtype_size(p->out->dtype);
     for (int64_t b = g->first; b < g->first + g->count; b++) {
         if (p->state) {
-            memcpy(state_of(g, 0, b), row_of(g, p->pieces.h, b), bytes);
-            memcpy(state_of(g, 1, b), row_of(g, p->pieces.c, b), bytes);
+            copy_row(g, state_of(g, 0, b), p->state->dtype, h_of(g, b), p->dtype);
+            copy_row(g, state_of(g, 1, b), p->state->dtype, c_of(g, b), ATTN_F32);
         }
         for (int64_t t = length_of(p, b); t < p->x->shape[2]; t++)
             memset(out_of(g, b, t), 0, bytes);
@@ -172,9 +206,11 @@ static void run_cells(const void *context, int64_t first, int64_t end_)
         if (cells->token < length_of(p, b))
             p->lstm->kernels->lstm_cell(&(struct nn_cell_work){
                 .x = cells->gates + i * cells->stride,
-                .c = row_of(g, p->pieces.c, b),
-                .state = row_of(g, p->pieces.h, b),
+                .c = c_of(g, b),
+                .state = h_of(g, b),
                 .out = out_of(g, b, cells->token),
+                .state_dtype = p->dtype,
+                .out_dtype = p->out->dtype,
                 .n = p->lstm->hidden,
             });
     }
@@ -188,7 +224,8 @@ static void run_step(const struct group *g, const attn_tensor *gates, int64_t to
 {
     const struct pass *p = g->pass;
     const int64_t hidden = p->lstm->hidden;
-    const attn_tensor h = attn_btc(row_of(g, p->pieces.h, g->first), g->count, 1, hidden);
+    attn_tensor h = attn_btc(h_of(g, g->first), g->count, 1, hidden);
+    h.dtype = p->dtype;
     attn_linear_options options = nn_linear_threads(g->threads);
     const struct cells cells = {g, gates->data, gates->stride[0], token};
     options.residual = gates;
@@ -205,8 +242,7 @@ static void run_chunk(const struct group *g, int64_t first, int64_t count)
     float *at = p->pieces.gates + (g->direction * p->x->shape[0] + g->first) * p->chunk * width;
     attn_tensor x = *p->x, gates = attn_btc(at, g->count, count, width), step = gates;
     const attn_tensor *outs[2] = {NULL, NULL};
-    x.data =
-        (float *)x.data + (x.shape[0] > 1 ? g->first * x.stride[0] : 0) + (x.shape[2] > 1 ? first * x.stride[2] : 0);
+    x.data = nn_row_address(p->x, g->first, first);
     x.shape[0] = g->count;
     x.shape[2] = count;
     outs[g->direction] = &gates;
@@ -278,14 +314,14 @@ static attn_status check_call(const attn_lstm *lstm, const attn_tensor *x, const
 {
     if (!lstm)
         return attn_fail(ATTN_INVALID_ARGUMENT, "lstm is NULL; expected an LSTM");
-    CHECK(nn_check_activations("x", x, NN_ANY, NN_ANY, lstm->input));
+    CHECK(nn_check_typed_activations("x", x, NN_ANY, NN_ANY, lstm->input));
     CHECK(nn_check_lengths("lengths", lengths, x->shape[0], x->shape[2], "the tokens of x"));
-    CHECK(nn_check_output("out", out, x->shape[0], x->shape[2], lstm->directions * lstm->hidden));
+    CHECK(nn_check_typed_output("out", out, x->shape[0], x->shape[2], lstm->directions * lstm->hidden));
     CHECK(attn_check_apart("out", out, "x", x, 0));
     if (state) {
         const int64_t each = lstm->num_layers * lstm->directions;
         CHECK(attn_check_count("state", sizeof(float), each, x->shape[0], 1));
-        CHECK(nn_check_output("state", state, 2, each * x->shape[0], lstm->hidden));
+        CHECK(nn_check_typed_output("state", state, 2, each * x->shape[0], lstm->hidden));
         CHECK(attn_check_apart("state", state, "x", x, 0));
         CHECK(attn_check_apart("state", state, "out", out, 0));
     }
@@ -300,22 +336,30 @@ attn_status attn_lstm_forward(const attn_lstm *lstm, const attn_tensor *x, const
     const int64_t batch = x->shape[0], tokens = x->shape[2];
     struct nn_arena measured = {0};
     struct nn_workspace memory;
-    take_pieces(&measured, lstm, batch, tokens);
+    const int out_serves = out->dtype == x->dtype;
+    take_pieces(&measured, lstm, x->dtype, out_serves, batch, tokens);
     CHECK(nn_workspace_open(&memory, workspace, workspace_size, &measured));
     struct pass pass = {
         .lstm = lstm,
         .state = state,
         .lengths = lengths,
-        .pieces = take_pieces(&memory.arena, lstm, batch, tokens),
+        .dtype = x->dtype,
+        .pieces = take_pieces(&memory.arena, lstm, x->dtype, out_serves, batch, tokens),
         .chunk = chunk_of(batch, tokens),
     };
-    const attn_tensor other = attn_btc(pass.pieces.other, batch, tokens, lstm->directions * lstm->hidden);
+    attn_tensor between[2];
+    for (int i = 0; i < 2; i++) {
+        between[i] = attn_btc(pass.pieces.other[i], batch, tokens, lstm->directions * lstm->hidden);
+        between[i].dtype = x->dtype;
+    }
+    if (out_serves)
+        between[1] = *out;
     for (int64_t l = 0; l < lstm->num_layers && batch > 0; l++) {
-        /* Layers write to out and to the other tensor in turns, the last one to out. */
+        /* Layers write to two tensors in turns, of which out is one if it can be, and the last one to out. */
         pass.number = l;
         pass.layer = &lstm->layers[l];
         pass.x = l ? pass.out : x;
-        pass.out = (lstm->num_layers - 1 - l) % 2 ? &other : out;
+        pass.out = l == lstm->num_layers - 1 ? out : &between[(lstm->num_layers - l) % 2];
         run_layer(&pass, num_threads);
     }
     nn_workspace_close(&memory);

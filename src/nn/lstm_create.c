@@ -60,27 +60,27 @@ static void add_biases(const attn_lstm_weights *weights, int64_t directions, int
         }
 }
 
-static attn_status pack_layer(struct nn_lstm_layer *layer, const attn_lstm_weights *weights, int64_t directions,
-                              float *sums)
+static attn_status pack_layer(struct nn_lstm_layer *layer, const attn_linear_format *format,
+                              const attn_lstm_weights *weights, int64_t directions, float *sums)
 {
     const int64_t gates = weights[0].w_hh.shape[2];
     const attn_tensor from_x[2] = {weights[0].w_ih, weights[directions - 1].w_ih};
     const attn_tensor biases[2] = {attn_vector(sums, gates), attn_vector(sums + (directions - 1) * gates, gates)};
     add_biases(weights, directions, gates, sums);
-    CHECK(attn_linear_create(&layer->from_x, directions, from_x, biases));
+    CHECK(attn_linear_quantize(&layer->from_x, format, directions, from_x, biases));
     for (int64_t d = 0; d < directions; d++)
-        CHECK(attn_linear_create(&layer->from_h[d], 1, &weights[d].w_hh, NULL));
+        CHECK(attn_linear_quantize(&layer->from_h[d], format, 1, &weights[d].w_hh, NULL));
     return ATTN_OK;
 }
 
-static attn_status pack(struct attn_lstm *lstm, const attn_lstm_weights *weights)
+static attn_status pack(struct attn_lstm *lstm, const attn_linear_format *format, const attn_lstm_weights *weights)
 {
     attn_status status = ATTN_OK;
     float *sums = malloc((size_t)(lstm->directions * 4 * lstm->hidden) * sizeof *sums);
     if (!sums)
         return attn_fail(ATTN_OUT_OF_MEMORY, "biases of %" PRId64 " channels could not be added", lstm->hidden);
     for (int64_t l = 0; l < lstm->num_layers && !status; l++)
-        status = pack_layer(&lstm->layers[l], weights + l * lstm->directions, lstm->directions, sums);
+        status = pack_layer(&lstm->layers[l], format, weights + l * lstm->directions, lstm->directions, sums);
     free(sums);
     return status;
 }
@@ -102,7 +102,7 @@ attn_status attn_lstm_create(attn_lstm **lstm_out, const attn_lstm_config *confi
     lstm->hidden = ours.hidden;
     lstm->num_layers = layers;
     lstm->directions = directions_of(&ours);
-    const attn_status status = pack(lstm, weights);
+    const attn_status status = pack(lstm, ours.format, weights);
     if (status) {
         attn_lstm_destroy(lstm);
         return status;

@@ -93,16 +93,16 @@ static attn_status check_weights(const attn_mha_config *c, const attn_mha_weight
     return ATTN_OK;
 }
 
-static attn_status make_linears(attn_mha *mha, const attn_mha_weights *w)
+static attn_status make_linears(attn_mha *mha, const attn_linear_format *format, const attn_mha_weights *w)
 {
     const attn_tensor matrices[] = {w->w_q, w->w_k, w->w_v}, biases[] = {w->b_q, w->b_k, w->b_v};
     if (mha->config.d_memory == mha->config.d_model) {
-        CHECK(attn_linear_create(&mha->qkv, NUM_PARTS, matrices, biases));
+        CHECK(attn_linear_quantize(&mha->qkv, format, NUM_PARTS, matrices, biases));
     } else {
-        CHECK(attn_linear_create(&mha->q, 1, matrices, biases));
-        CHECK(attn_linear_create(&mha->kv, 2, matrices + PART_K, biases + PART_K));
+        CHECK(attn_linear_quantize(&mha->q, format, 1, matrices, biases));
+        CHECK(attn_linear_quantize(&mha->kv, format, 2, matrices + PART_K, biases + PART_K));
     }
-    return attn_linear_create(&mha->o, 1, &w->w_o, &w->b_o);
+    return attn_linear_quantize(&mha->o, format, 1, &w->w_o, &w->b_o);
 }
 
 attn_status attn_mha_create(attn_mha **mha_out, const attn_mha_config *config, const attn_mha_weights *weights)
@@ -121,7 +121,8 @@ attn_status attn_mha_create(attn_mha **mha_out, const attn_mha_config *config, c
     if (!mha)
         return attn_fail(ATTN_OUT_OF_MEMORY, "a layer of multi-head attention could not be allocated");
     mha->config = completed;
-    const attn_status status = make_linears(mha, &ours);
+    mha->config.format = NULL;
+    const attn_status status = make_linears(mha, completed.format, &ours);
     if (status)
         attn_mha_destroy(mha);
     else
@@ -170,7 +171,7 @@ static int64_t kv_channels(const attn_mha *mha)
 static attn_tensor heads_of(const attn_tensor *t, int64_t first, int64_t heads, int64_t width)
 {
     attn_tensor view = *t;
-    view.data = t->data ? (float *)t->data + first : NULL;
+    view.data = t->data ? (char *)t->data + first * attn_element_size(t->dtype) : NULL;
     view.shape[1] = heads;
     view.shape[3] = width;
     view.stride[1] = width;
@@ -208,6 +209,7 @@ static struct core_tensors core_tensors_of(const attn_mha *mha, const struct nn_
     struct core_tensors t;
     t.q_rows = attn_btc(pieces->q, batch, q_tokens, c->heads * c->head_dim);
     t.heads_rows = attn_btc(pieces->heads, batch, q_tokens, c->heads * c->value_dim);
+    t.q_rows.dtype = t.heads_rows.dtype = pieces->dtype;
     t.q = heads_of(&t.q_rows, 0, c->heads, c->head_dim);
     t.out = heads_of(&t.heads_rows, 0, c->heads, c->value_dim);
     t.k = attn_mha_keys(mha, kv);
@@ -216,29 +218,31 @@ static struct core_tensors core_tensors_of(const attn_mha *mha, const struct nn_
 }
 
 /** The workspace of the attention. */
-static attn_status measure_core(struct nn_need *need, const attn_mha *mha, int64_t batch, int64_t q_tokens,
-                                int64_t k_tokens, const attn_params *params)
+static attn_status measure_core(struct nn_need *need, const attn_mha *mha, const struct nn_mha_shape *shape,
+                                const attn_params *params)
 {
-    const struct nn_mha_pieces shapes_only = {0};
-    const attn_tensor kv = attn_btc(NULL, batch, k_tokens, kv_channels(mha));
-    const struct core_tensors t = core_tensors_of(mha, &shapes_only, batch, q_tokens, &kv);
+    const struct nn_mha_pieces shapes_only = {.dtype = shape->dtype};
+    attn_tensor kv = attn_btc(NULL, shape->batch, shape->k_tokens, kv_channels(mha));
+    kv.dtype = shape->kv ? shape->kv->dtype : shape->dtype;
+    const struct core_tensors t = core_tensors_of(mha, &shapes_only, shape->batch, shape->q_tokens, &kv);
     struct attn_call core;
     CHECK(attn_call_make(&core, &t.q, &t.k, &t.v, &t.out, params, CHECK_SHAPES));
     *need = (struct nn_need){attn_call_size(&core), attn_call_least_size(&core)};
     return ATTN_OK;
 }
 
-struct nn_mha_pieces nn_mha_take(struct nn_arena *arena, const attn_mha *mha, int64_t batch, int64_t q_tokens,
-                                 int64_t k_tokens, int own_kv, const attn_params *params)
+struct nn_mha_pieces nn_mha_take(struct nn_arena *arena, const attn_mha *mha, const struct nn_mha_shape *shape,
+                                 const attn_params *params)
 {
     const attn_mha_config *c = &mha->config;
-    struct nn_mha_pieces pieces = {0};
-    pieces.q = nn_take(arena, batch, q_tokens, c->heads * c->head_dim, sizeof(float));
-    pieces.heads = nn_take(arena, batch, q_tokens, c->heads * c->value_dim, sizeof(float));
-    pieces.kv = own_kv ? nn_take(arena, batch, k_tokens, kv_channels(mha), sizeof(float)) : NULL;
+    const size_t size = attn_dtype_size(shape->dtype);
+    struct nn_mha_pieces pieces = {.dtype = shape->dtype};
+    pieces.q = nn_take(arena, shape->batch, shape->q_tokens, c->heads * c->head_dim, size);
+    pieces.heads = nn_take(arena, shape->batch, shape->q_tokens, c->heads * c->value_dim, size);
+    pieces.kv = shape->kv ? NULL : nn_take(arena, shape->batch, shape->k_tokens, kv_channels(mha), size);
     struct nn_need need = {0};
     if (!arena->status && !arena->base)
-        arena->status = measure_core(&need, mha, batch, q_tokens, k_tokens, params);
+        arena->status = measure_core(&need, mha, shape, params);
     pieces.core = nn_take_workspace(arena, need, &pieces.core_size);
     return pieces;
 }
@@ -248,9 +252,17 @@ size_t attn_mha_workspace_size(const attn_mha *mha, int64_t batch, int64_t q_tok
 {
     if (!mha || batch < 0 || q_tokens < 0 || k_tokens < 0)
         return SIZE_MAX;
-    struct nn_arena arena = {0};
-    nn_mha_take(&arena, mha, batch, q_tokens, k_tokens, 1, params);
-    return nn_arena_size(&arena);
+    size_t most = 0;
+    for (attn_dtype x = ATTN_F32; x <= ATTN_F16; x++)
+        for (attn_dtype keys = ATTN_F32; keys <= ATTN_F16; keys++) {
+            const attn_tensor kv = {.dtype = keys};
+            const struct nn_mha_shape shape = {x, batch, q_tokens, k_tokens, keys == x ? NULL : &kv};
+            struct nn_arena arena = {0};
+            nn_mha_take(&arena, mha, &shape, params);
+            const size_t size = nn_arena_size(&arena);
+            most = size > most ? size : most;
+        }
+    return most;
 }
 
 /* ----------------------------------------------------------------- running -- */
@@ -288,7 +300,9 @@ static attn_tensor kv_of(const attn_mha *mha, const struct nn_mha_call *call, co
     if (call->kv)
         return *call->kv;
     const attn_tensor *from = call->memory ? call->memory : call->x;
-    return attn_btc(pieces->kv, from->shape[0], from->shape[2], kv_channels(mha));
+    attn_tensor kv = attn_btc(pieces->kv, from->shape[0], from->shape[2], kv_channels(mha));
+    kv.dtype = pieces->dtype;
+    return kv;
 }
 
 attn_status nn_mha_check(const attn_mha *mha, struct nn_mha_call *call, const struct nn_mha_pieces *pieces)
@@ -334,12 +348,12 @@ static attn_status run_public(const attn_mha *mha, struct nn_mha_call *call, int
     CHECK(attn_take_params(&completed, params));
     CHECK(nn_check_threads(completed.num_threads));
     call->params = &completed;
-    const int64_t batch = call->x->shape[0], q_tokens = call->x->shape[2];
+    const struct nn_mha_shape shape = {call->x->dtype, call->x->shape[0], call->x->shape[2], k_tokens, call->kv};
     struct nn_arena measured = {0};
-    nn_mha_take(&measured, mha, batch, q_tokens, k_tokens, 1, &completed);
+    nn_mha_take(&measured, mha, &shape, &completed);
     struct nn_workspace w;
     CHECK(nn_workspace_open(&w, workspace, workspace_size, &measured));
-    const struct nn_mha_pieces pieces = nn_mha_take(&w.arena, mha, batch, q_tokens, k_tokens, 1, &completed);
+    const struct nn_mha_pieces pieces = nn_mha_take(&w.arena, mha, &shape, &completed);
     attn_status status = nn_mha_check(mha, call, &pieces);
     if (!status)
         status = nn_mha_run(mha, call, &pieces);
@@ -357,14 +371,14 @@ attn_status attn_mha_forward(const attn_mha *mha, const attn_tensor *x, const at
 {
     CHECK(check_mha(mha));
     const attn_mha_config *c = &mha->config;
-    CHECK(nn_check_activations("x", x, NN_ANY, NN_ANY, c->d_model));
+    CHECK(nn_check_typed_activations("x", x, NN_ANY, NN_ANY, c->d_model));
     if (memory)
-        CHECK(nn_check_activations("memory", memory, x->shape[0], NN_ANY, c->d_memory));
+        CHECK(nn_check_typed_activations("memory", memory, x->shape[0], NN_ANY, c->d_memory));
     else if (c->d_memory != c->d_model)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "memory is NULL; expected a tensor of %" PRId64 " channels, as keys are not made from x",
                          c->d_memory);
-    CHECK(nn_check_output("out", out, x->shape[0], x->shape[2], c->d_out));
+    CHECK(nn_check_typed_output("out", out, x->shape[0], x->shape[2], c->d_out));
     CHECK(attn_check_apart("out", out, "x", x, 0));
     if (memory)
         CHECK(attn_check_apart("out", out, "memory", memory, 0));
@@ -377,9 +391,9 @@ attn_status attn_mha_attend(const attn_mha *mha, const attn_tensor *x, const att
 {
     CHECK(check_mha(mha));
     const attn_mha_config *c = &mha->config;
-    CHECK(nn_check_activations("x", x, NN_ANY, NN_ANY, c->d_model));
-    CHECK(nn_check_activations("kv", kv, x->shape[0], NN_ANY, kv_channels(mha)));
-    CHECK(nn_check_output("out", out, x->shape[0], x->shape[2], c->d_out));
+    CHECK(nn_check_typed_activations("x", x, NN_ANY, NN_ANY, c->d_model));
+    CHECK(nn_check_typed_activations("kv", kv, x->shape[0], NN_ANY, kv_channels(mha)));
+    CHECK(nn_check_typed_output("out", out, x->shape[0], x->shape[2], c->d_out));
     CHECK(attn_check_apart("out", out, "x", x, 0));
     CHECK(attn_check_apart("out", out, "kv", kv, 0));
     struct nn_mha_call call = {.x = x, .kv = kv, .out = out};
@@ -389,8 +403,8 @@ attn_status attn_mha_attend(const attn_mha *mha, const attn_tensor *x, const att
 attn_status attn_mha_project_kv(const attn_mha *mha, const attn_tensor *memory, const attn_tensor *kv, int num_threads)
 {
     CHECK(check_mha(mha));
-    CHECK(nn_check_activations("memory", memory, NN_ANY, NN_ANY, mha->config.d_memory));
-    CHECK(nn_check_output("kv", kv, memory->shape[0], memory->shape[2], kv_channels(mha)));
+    CHECK(nn_check_typed_activations("memory", memory, NN_ANY, NN_ANY, mha->config.d_memory));
+    CHECK(nn_check_typed_output("kv", kv, memory->shape[0], memory->shape[2], kv_channels(mha)));
     CHECK(attn_check_apart("kv", kv, "memory", memory, 0));
     CHECK(nn_check_threads(num_threads));
     return project(mha, NULL, NULL, memory, kv, num_threads);

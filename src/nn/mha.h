@@ -35,17 +35,22 @@ struct nn_mha_call {
 
 /** Working memory of a call. */
 struct nn_mha_pieces {
-    float *q, *kv, *heads; /**< kv is not used where a call brings its own */
+    attn_dtype dtype;     /**< of the next three: that of x */
+    void *q, *kv, *heads; /**< kv is not used where a call brings its own */
     void *core;
     size_t core_size;
 };
 
-/**
- * Takes the pieces for batch x q_tokens and k_tokens keys, with room for keys and values if own_kv. The arena's status
- * tells if the options do not fit these shapes.
- */
-struct nn_mha_pieces nn_mha_take(struct nn_arena *arena, const attn_mha *mha, int64_t batch, int64_t q_tokens,
-                                 int64_t k_tokens, int own_kv, const attn_params *params);
+/** What the working memory of a call follows from. */
+struct nn_mha_shape {
+    attn_dtype dtype; /**< of x */
+    int64_t batch, q_tokens, k_tokens;
+    const attn_tensor *kv; /**< keys and values that the call brings, for their type; NULL: there is room for its own */
+};
+
+/** Takes the pieces for a shape. The arena's status tells if the options do not fit it. */
+struct nn_mha_pieces nn_mha_take(struct nn_arena *arena, const attn_mha *mha, const struct nn_mha_shape *shape,
+                                 const attn_params *params);
 
 /** Checks the options of a call against its shapes, and the arrays that they point to, without writing anything. */
 attn_status nn_mha_check(const attn_mha *mha, struct nn_mha_call *call, const struct nn_mha_pieces *pieces);

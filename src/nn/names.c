@@ -95,16 +95,41 @@ attn_status nn_get_optional(struct nn_reader *reader, const char *prefix, const 
     return nn_has(reader, prefix, name) ? nn_get(reader, prefix, name, rows, columns, tensor) : ATTN_OK;
 }
 
+/** Memory for a copy in a type. */
+static attn_status allocate_copy(const attn_tensor *tensor, attn_dtype dtype, void **copy)
+{
+    const int64_t rows = tensor->shape[2], columns = tensor->shape[3];
+    *copy = malloc((size_t)(rows * columns * attn_element_size(dtype)) + 1);
+    if (!*copy)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "a copy of %" PRId64 " x %" PRId64 " weights could not be allocated", rows,
+                         columns);
+    return ATTN_OK;
+}
+
+attn_status nn_copy_weights(const attn_tensor *tensor, attn_tensor *copy)
+{
+    const int64_t rows = tensor->shape[2], columns = tensor->shape[3];
+    const ptrdiff_t size = attn_element_size(tensor->dtype);
+    *copy = attn_matrix(NULL, rows, columns);
+    copy->dtype = tensor->dtype;
+    if (!tensor->data)
+        return ATTN_OK;
+    CHECK(allocate_copy(tensor, tensor->dtype, &copy->data));
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++)
+            memcpy((char *)copy->data + (r * columns + c) * size, nn_weight_address(tensor, r, c), (size_t)size);
+    return ATTN_OK;
+}
+
 attn_status nn_copy_floats(const attn_tensor *tensor, float **copy)
 {
+    void *floats = NULL;
     *copy = NULL;
     if (!tensor->data)
         return ATTN_OK;
     const int64_t rows = tensor->shape[2], columns = tensor->shape[3];
-    *copy = malloc((size_t)(rows * columns) * sizeof **copy + 1);
-    if (!*copy)
-        return attn_fail(ATTN_OUT_OF_MEMORY, "a copy of %" PRId64 " x %" PRId64 " weights could not be allocated", rows,
-                         columns);
+    CHECK(allocate_copy(tensor, ATTN_F32, &floats));
+    *copy = floats;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++)
             (*copy)[r * columns + c] = nn_weight_at(tensor, r, c);

@@ -48,6 +48,9 @@ attn_status nn_get_optional(struct nn_reader *reader, const char *prefix, const 
 /** A copy of a vector or matrix as contiguous floats, in memory of its own; *copy is NULL for data NULL. */
 attn_status nn_copy_floats(const attn_tensor *tensor, float **copy);
 
+/** The same in its own type, as a contiguous view, whose data is to be freed. */
+attn_status nn_copy_weights(const attn_tensor *tensor, attn_tensor *copy);
+
 /** A prefix, or a name in full. */
 struct nn_prefix {
     char text[512];

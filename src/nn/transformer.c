@@ -6,8 +6,10 @@
 #include "nn/transformer.h"
 
 #include "nn/check.h"
+#include "nn/elementwise.h"
 #include "nn/linear.h"
 #include "nn/memory.h"
+#include "nn/tensor_rows.h"
 
 #include <inttypes.h>
 
@@ -40,7 +42,7 @@ static attn_status check_lengths(const int64_t *lengths, int64_t batch, int64_t 
 attn_status nn_transformer_check_memory(const attn_transformer *model, const attn_tensor *memory,
                                         const int64_t *lengths)
 {
-    CHECK(nn_check_activations("memory", memory, NN_ANY, NN_ANY, model->config.d_model));
+    CHECK(nn_check_typed_activations("memory", memory, NN_ANY, NN_ANY, model->config.d_model));
     if (memory->shape[2] < 1)
         return attn_fail(ATTN_SHAPE_MISMATCH, "memory.shape[2] is 0; expected 1 token or more");
     return check_lengths(lengths, memory->shape[0], 1, memory->shape[2], "the tokens of memory");
@@ -48,28 +50,26 @@ attn_status nn_transformer_check_memory(const attn_transformer *model, const att
 
 /* -------------------------------------------------------------- embeddings -- */
 
-/** Rows of a table for tokens first, first + 1, ... of each sequence, with their positions added. */
-static attn_status embed(const attn_transformer *model, const float *table, int64_t vocabulary, const int32_t *ids,
-                         int64_t first, const attn_tensor *out, int num_threads)
+void nn_transformer_embed(const attn_transformer *model, const attn_tensor *table, const int32_t *ids, int64_t first,
+                          const attn_tensor *out, int num_threads)
 {
-    const int64_t d = model->config.d_model;
-    const attn_tensor rows = attn_matrix(table, vocabulary, d);
-    CHECK(attn_embed(&rows, ids, 1, 0, out, num_threads));
-    for (int64_t b = 0; b < out->shape[0]; b++)
-        for (int64_t t = 0; t < out->shape[2]; t++) {
-            const float *position = model->positions + (first + t) * d;
-            float *row = (float *)out->data + (out->shape[0] > 1 ? b * out->stride[0] : 0) +
-                         (out->shape[2] > 1 ? t * out->stride[2] : 0);
-            for (int64_t c = 0; c < d; c++)
-                row[c] += position[c];
-        }
-    return ATTN_OK;
+    const attn_tensor positions = attn_matrix(model->positions, model->config.positions, model->config.d_model);
+    const struct nn_lookup lookup = {
+        .table = table,
+        .ids = ids,
+        .scale = model->embedding_scale,
+        .places = &positions,
+        .first_place = first,
+    };
+    nn_look_up(&lookup, out, num_threads);
 }
 
-attn_status nn_transformer_embed_target(const attn_transformer *model, const int32_t *ids, int64_t first,
-                                        const attn_tensor *out, int num_threads)
+attn_tensor nn_transformer_states(const attn_transformer *model, const void *data, int64_t batch, int64_t tokens,
+                                  int64_t channels)
 {
-    return embed(model, model->target_embedding, model->config.target_vocabulary, ids, first, out, num_threads);
+    attn_tensor states = attn_btc(data, batch, tokens, channels);
+    states.dtype = model->config.activations;
+    return states;
 }
 
 /** Tokens first.. of sequence b of activations. */
@@ -77,8 +77,7 @@ static attn_tensor tokens_of(const attn_tensor *t, int64_t b, int64_t first, int
 {
     attn_tensor part = *t;
     if (t->data)
-        part.data =
-            (float *)t->data + (t->shape[0] > 1 ? b * t->stride[0] : 0) + (t->shape[2] > 1 ? first * t->stride[2] : 0);
+        part.data = nn_row_address(t, b, first);
     part.shape[0] = 1;
     part.shape[2] = end - first;
     return part;
@@ -87,7 +86,7 @@ static attn_tensor tokens_of(const attn_tensor *t, int64_t b, int64_t first, int
 static void clear_rows(const attn_tensor *t)
 {
     for (int64_t i = 0; i < t->shape[2]; i++)
-        memset((float *)t->data + i * t->stride[2], 0, (size_t)t->shape[3] * sizeof(float));
+        memset(nn_row_address(t, 0, i), 0, (size_t)t->shape[3] * attn_dtype_size(t->dtype));
 }
 
 /** Sets what stands behind the lengths to 0. */
@@ -102,13 +101,11 @@ static void clear_padding(const attn_tensor *memory, const int64_t *lengths)
 /* ---------------------------------------------------------------- encoding -- */
 
 static attn_status normalise(const attn_transformer *model, const struct nn_norm *norm, const attn_tensor *x,
-                             int num_threads)
+                             const attn_tensor *out, int num_threads)
 {
-    if (!model->config.final_norms)
-        return ATTN_OK;
     const attn_tensor gamma = attn_vector(norm->gamma, model->config.d_model);
     const attn_tensor beta = attn_vector(norm->beta, model->config.d_model);
-    return attn_normalise(ATTN_NORM_LAYER, x, &gamma, norm->beta ? &beta : NULL, model->config.eps, x, num_threads);
+    return attn_normalise(ATTN_NORM_LAYER, x, &gamma, norm->beta ? &beta : NULL, model->config.eps, out, num_threads);
 }
 
 static attn_status check_encode(const attn_transformer *model, int64_t batch, int64_t tokens, const int32_t *ids,
@@ -122,26 +119,52 @@ static attn_status check_encode(const attn_transformer *model, int64_t batch, in
     for (int64_t b = 0; b < batch; b++)
         CHECK(nn_check_ids(ids, b * tokens, b * tokens + (lengths ? lengths[b] : tokens),
                            model->config.source_vocabulary));
-    CHECK(nn_check_output("memory", memory, batch, tokens, model->config.d_model));
+    CHECK(nn_check_typed_output("memory", memory, batch, tokens, model->config.d_model));
     return nn_check_threads(num_threads);
 }
 
+/** Working memory of encoding: states where memory has another type than they, and that of a layer. */
+struct encoder_pieces {
+    void *states, *block;
+    size_t block_size;
+};
+
+static struct encoder_pieces take_encoder_pieces(struct nn_arena *arena, const attn_transformer *model,
+                                                 const attn_tensor *memory, const attn_block_inputs *inputs)
+{
+    const attn_transformer_config *c = &model->config;
+    struct encoder_pieces pieces = {0};
+    struct nn_need need = {0};
+    if (memory->dtype != c->activations)
+        pieces.states = nn_take(arena, memory->shape[0], memory->shape[2], c->d_model, attn_dtype_size(c->activations));
+    if (c->encoder_layers && !arena->base)
+        need = nn_block_need(model->encoder[0], c->activations, memory->shape[0], memory->shape[2], inputs);
+    pieces.block = nn_take_workspace(arena, need, &pieces.block_size);
+    return pieces;
+}
+
 static attn_status run_encoder(const attn_transformer *model, const int32_t *ids, const int64_t *lengths,
-                               const attn_tensor *memory, const attn_block_inputs *inputs, void *workspace, size_t size)
+                               const attn_tensor *memory, const attn_block_inputs *inputs,
+                               const struct encoder_pieces *pieces)
 {
     const attn_transformer_config *c = &model->config;
     const int64_t tokens = memory->shape[2];
-    clear_padding(memory, lengths);
+    const attn_tensor own = nn_transformer_states(model, pieces->states, memory->shape[0], tokens, c->d_model);
+    const attn_tensor *states = memory->dtype == c->activations ? memory : &own;
+    /* What comes last writes to memory. */
+    const attn_tensor *embedded = c->encoder_layers || c->final_norms ? states : memory;
+    clear_padding(embedded, lengths);
     for (int64_t b = 0; b < memory->shape[0]; b++) {
-        const attn_tensor live = tokens_of(memory, b, 0, lengths ? lengths[b] : tokens);
-        if (live.shape[2] == 0)
-            continue;
-        CHECK(embed(model, model->source_embedding, c->source_vocabulary, ids + b * tokens, 0, &live,
-                    inputs->num_threads));
+        const attn_tensor live = tokens_of(embedded, b, 0, lengths ? lengths[b] : tokens);
+        if (live.shape[2])
+            nn_transformer_embed(model, &model->source_embedding, ids + b * tokens, 0, &live, inputs->num_threads);
     }
-    for (int64_t layer = 0; layer < c->encoder_layers; layer++)
-        CHECK(attn_block_forward(model->encoder[layer], memory, memory, inputs, workspace, size));
-    CHECK(normalise(model, &model->encoder_norm, memory, inputs->num_threads));
+    for (int64_t layer = 0; layer < c->encoder_layers; layer++) {
+        const attn_tensor *out = layer < c->encoder_layers - 1 || c->final_norms ? states : memory;
+        CHECK(attn_block_forward(model->encoder[layer], states, out, inputs, pieces->block, pieces->block_size));
+    }
+    if (c->final_norms)
+        CHECK(normalise(model, &model->encoder_norm, states, memory, inputs->num_threads));
     clear_padding(memory, lengths);
     return ATTN_OK;
 }
@@ -157,12 +180,10 @@ attn_status attn_transformer_encode(const attn_transformer *model, int64_t batch
     inputs.num_threads = num_threads;
     struct nn_arena measured = {0};
     struct nn_workspace w;
-    size_t size = 0;
-    if (model->config.encoder_layers)
-        size = attn_block_workspace_size(model->encoder[0], batch, tokens, &inputs);
-    nn_take_bytes(&measured, size);
+    take_encoder_pieces(&measured, model, memory, &inputs);
     CHECK(nn_workspace_open(&w, NULL, 0, &measured));
-    const attn_status status = run_encoder(model, ids, lengths, memory, &inputs, nn_take_bytes(&w.arena, size), size);
+    const struct encoder_pieces pieces = take_encoder_pieces(&w.arena, model, memory, &inputs);
+    const attn_status status = run_encoder(model, ids, lengths, memory, &inputs, &pieces);
     nn_workspace_close(&w);
     return status;
 }
@@ -173,7 +194,8 @@ attn_status nn_transformer_generate(const attn_transformer *model, const attn_te
                                     int num_threads)
 {
     const attn_linear_options options = nn_linear_threads(num_threads);
-    CHECK(normalise(model, &model->decoder_norm, hidden, num_threads));
+    if (model->config.final_norms)
+        CHECK(normalise(model, &model->decoder_norm, hidden, hidden, num_threads));
     return attn_linear_forward(model->generator, hidden, logits, &options);
 }
 
@@ -210,7 +232,7 @@ static attn_status check_score(const attn_transformer *model, const attn_tensor 
 
 /** Working memory of a call: states, and that of a layer, the last of which may give weights. */
 struct pieces {
-    float *hidden;
+    void *hidden;
     void *block;
     size_t block_size;
 };
@@ -218,13 +240,14 @@ struct pieces {
 static struct pieces take_pieces(struct nn_arena *arena, const attn_transformer *model, int64_t batch, int64_t tokens,
                                  const attn_block_inputs *inputs, attn_params *cross, const attn_tensor *weights)
 {
-    struct pieces pieces = {.hidden = nn_take(arena, batch, tokens, model->config.d_model, sizeof(float))};
+    const attn_dtype dtype = model->config.activations;
+    struct pieces pieces = {.hidden = nn_take(arena, batch, tokens, model->config.d_model, attn_dtype_size(dtype))};
     struct nn_need need = {0};
     if (!arena->base) {
         cross->weights = weights;
-        need = nn_block_need(model->decoder[0], batch, tokens, inputs);
+        need = nn_block_need(model->decoder[0], dtype, batch, tokens, inputs);
         cross->weights = NULL;
-        need = nn_larger_need(need, nn_block_need(model->decoder[0], batch, tokens, inputs));
+        need = nn_larger_need(need, nn_block_need(model->decoder[0], dtype, batch, tokens, inputs));
     }
     pieces.block = nn_take_workspace(arena, need, &pieces.block_size);
     return pieces;
@@ -249,8 +272,9 @@ attn_status attn_transformer_score(const attn_transformer *model, const attn_ten
     take_pieces(&measured, model, memory->shape[0], tokens, &inputs, &cross, weights);
     CHECK(nn_workspace_open(&w, NULL, 0, &measured));
     const struct pieces pieces = take_pieces(&w.arena, model, memory->shape[0], tokens, &inputs, &cross, weights);
-    const attn_tensor hidden = attn_btc(pieces.hidden, memory->shape[0], tokens, c->d_model);
-    attn_status status = nn_transformer_embed_target(model, ids, 0, &hidden, num_threads);
+    const attn_tensor hidden = nn_transformer_states(model, pieces.hidden, memory->shape[0], tokens, c->d_model);
+    attn_status status = ATTN_OK;
+    nn_transformer_embed(model, &model->target_embedding, ids, 0, &hidden, num_threads);
     for (int64_t layer = 0; !status && layer < c->decoder_layers; layer++) {
         cross.weights = layer == c->decoder_layers - 1 ? weights : NULL;
         status = attn_block_forward(model->decoder[layer], &hidden, &hidden, &inputs, pieces.block, pieces.block_size);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An encoder-decoder from named weights. Embeddings are multiplied by
- * sqrt(d_model) here, once, which gives the bits of doing it in every lookup.
+ * An encoder-decoder from named weights. Embeddings stay what they are, and are
+ * multiplied by sqrt(d_model) in every lookup.
  */
 #include "nn/transformer.h"
 
@@ -26,6 +26,7 @@ static attn_status take_config(attn_transformer_config *c, const attn_transforme
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_transformer_config");
     CHECK(attn_take_struct("config", c, sizeof *c, NN_TRANSFORMER_CONFIG_FIRST, theirs));
+    CHECK(nn_check_layer_type("config.activations", c->activations));
     CHECK(nn_check_length("config.encoder_layers", c->encoder_layers, 0));
     CHECK(nn_check_length("config.decoder_layers", c->decoder_layers, 1));
     CHECK(nn_check_length("config.d_model", c->d_model, 1));
@@ -39,16 +40,12 @@ static attn_status take_config(attn_transformer_config *c, const attn_transforme
     return attn_check_count("config.decoder_layers", sizeof(attn_block *), c->decoder_layers, 1, 1);
 }
 
-static attn_status load_embedding(float **table, struct nn_reader *reader, const char *prefix, const char *name,
+static attn_status load_embedding(attn_tensor *table, struct nn_reader *reader, const char *prefix, const char *name,
                                   int64_t vocabulary, int64_t d_model)
 {
     attn_tensor tensor;
-    const float scale = (float)sqrt((double)d_model);
     CHECK(nn_get(reader, prefix, name, vocabulary, d_model, &tensor));
-    CHECK(nn_copy_floats(&tensor, table));
-    for (int64_t i = 0; i < vocabulary * d_model; i++)
-        (*table)[i] *= scale;
-    return ATTN_OK;
+    return nn_copy_weights(&tensor, table);
 }
 
 static attn_status make_positions(attn_transformer *model)
@@ -99,6 +96,7 @@ static attn_status load_all(attn_transformer *model, struct nn_reader *reader, c
     block.activation = c->activation;
     block.eps = c->eps;
     block.norm_first = c->norm_first;
+    block.format = c->format;
     CHECK(load_stack(&model->encoder, &block, c->encoder_layers, reader, prefix, "encoder.layers."));
     block.cross = 1;
     CHECK(load_stack(&model->decoder, &block, c->decoder_layers, reader, prefix, "decoder.layers."));
@@ -110,11 +108,12 @@ static attn_status load_all(attn_transformer *model, struct nn_reader *reader, c
                          c->d_model));
     CHECK(load_embedding(&model->target_embedding, reader, prefix, "tgt_embedding.weight", c->target_vocabulary,
                          c->d_model));
+    model->embedding_scale = (float)sqrt((double)c->d_model);
     CHECK(make_positions(model));
     attn_tensor matrix, bias;
     CHECK(nn_get(reader, prefix, "generator.weight", c->target_vocabulary, c->d_model, &matrix));
     CHECK(nn_get_optional(reader, prefix, "generator.bias", 0, c->target_vocabulary, &bias));
-    return attn_linear_create(&model->generator, 1, &matrix, &bias);
+    return attn_linear_quantize(&model->generator, c->format, 1, &matrix, &bias);
 }
 
 attn_status attn_transformer_load(attn_transformer **model_out, const attn_transformer_config *config,
@@ -133,6 +132,8 @@ attn_status attn_transformer_load(attn_transformer **model_out, const attn_trans
         model->config = ours;
     if (!status)
         status = load_all(model, &reader, prefix);
+    if (model)
+        model->config.format = NULL;
     if (!status)
         status = nn_check_all_read(&reader, prefix, NULL);
     nn_reader_close(&reader);
@@ -157,8 +158,8 @@ void attn_transformer_destroy(attn_transformer *model)
     destroy_stack(model->encoder, model->config.encoder_layers);
     destroy_stack(model->decoder, model->config.decoder_layers);
     attn_linear_destroy(model->generator);
-    free(model->source_embedding);
-    free(model->target_embedding);
+    free(model->source_embedding.data);
+    free(model->target_embedding.data);
     free(model->positions);
     free(model->encoder_norm.gamma);
     free(model->encoder_norm.beta);

@@ -50,6 +50,11 @@ typedef struct attn_block_config {
     int norm_first;                   /**< not 0: pre-norm */
     int cross;                        /**< not 0: cross-attention between the two other sublayers */
     int64_t d_memory;                 /**< channels of the memory; 0 means d_model; only with cross */
+    /**
+     * How all matrices are kept and multiplied; NULL: as they are given, in f32. Those of attention have
+     * attention->format, if that is set. Only looked at while the layer is made. @since 0.1, experimental
+     */
+    const attn_linear_format *format;
 } attn_block_config;
 
 /** A config with every field at its default; set attention and d_ff. @since 0.1 */
@@ -69,12 +74,12 @@ typedef struct attn_block_inputs {
     size_t struct_size;        /**< sizeof of this struct as the caller compiled it */
     const attn_params *self;   /**< options of the self-attention: causality, masks, ragged, weights on request, ... */
     const attn_params *cross;  /**< those of the cross-attention */
-    const attn_tensor *memory; /**< with cross: f32 (B, 1, Tm, d_memory), or cross_kv instead */
+    const attn_tensor *memory; /**< with cross: (B, 1, Tm, d_memory) of any of x's types, or cross_kv instead */
     const attn_tensor *cross_kv; /**< with cross: its keys and values, projected once by attn_block_project_memory() */
     /**
      * NULL, or a cache of keys and values (B, 1, capacity, kv_heads*(head_dim + value_dim)) as in attn/nn/mha.h whose
-     * first cached tokens are those before x. The tokens of x are added behind them, and x sees cached + T keys, under
-     * self's options as the core counts them (causality: ATTN_CAUSAL_BOTTOM_RIGHT).
+     * first cached tokens are those before x, f32, bf16 or f16. The tokens of x are added behind them, and x sees
+     * cached + T keys, under self's options as the core counts them (causality: ATTN_CAUSAL_BOTTOM_RIGHT).
      */
     const attn_tensor *cache;
     int64_t cached; /**< tokens that the cache holds; only with it */
@@ -111,8 +116,11 @@ ATTN_API void attn_block_destroy(attn_block *block);
 /** The self-attention of a layer, which lives as long as it. @since 0.1 */
 ATTN_API const attn_mha *attn_block_attention(const attn_block *block);
 
-/** Bytes that attn_block_forward() needs for x of batch x tokens and inputs (NULL: defaults); SIZE_MAX on overflow.
- * @since 0.1 */
+/**
+ * Bytes that attn_block_forward() needs for x of batch x tokens, whatever its type, and inputs (NULL: defaults);
+ * SIZE_MAX on overflow.
+ * @since 0.1
+ */
 ATTN_API size_t attn_block_workspace_size(const attn_block *block, int64_t batch, int64_t tokens,
                                           const attn_block_inputs *inputs);
 
@@ -121,11 +129,13 @@ ATTN_API attn_status attn_block_project_memory(const attn_block *block, const at
                                                const attn_tensor *kv, int num_threads);
 
 /**
- * Runs a layer.
+ * Runs a layer. The type of x is that of all that lies between its products: normalised rows, queries, heads, hidden
+ * states of the feed-forward network, and keys and values that are not in a cache. Products, norms and the statistics
+ * of softmax are f32. In pre-norm layers x + sublayer(x) has the type of out.
  *
  * @param block the layer
- * @param x      f32 (B, 1, T, d_model)
- * @param out    f32 (B, 1, T, d_model); may be x, must not otherwise overlap an input
+ * @param x      f32, bf16 or f16 (B, 1, T, d_model)
+ * @param out    f32, bf16 or f16 (B, 1, T, d_model); may be x, must not otherwise overlap an input
  * @param inputs NULL or the rest
  * @param workspace attn_block_workspace_size() bytes, or NULL: allocated for the call
  * @param workspace_size bytes of workspace

@@ -14,6 +14,7 @@
 #define ATTN_NN_MHA_H
 
 #include "attn/attn.h"
+#include "attn/nn/linear.h"
 #include "attn/nn/weights.h"
 
 #ifdef __cplusplus
@@ -30,6 +31,11 @@ typedef struct attn_mha_config {
     int64_t value_dim;  /**< channels of a value head; 0 means head_dim */
     int64_t d_memory;   /**< channels of the memory that keys and values are made from; 0 means d_model */
     int64_t d_out;      /**< channels of out; 0 means d_model */
+    /**
+     * How the four matrices are kept and multiplied; NULL: as they are given, in f32. Only looked at while the layer is
+     * made. @since 0.1, experimental
+     */
+    const attn_linear_format *format;
 } attn_mha_config;
 
 /** A config with every field at its default; set d_model and heads. @since 0.1 */
@@ -81,14 +87,16 @@ ATTN_API attn_status attn_mha_load(attn_mha **mha, const attn_mha_config *config
 /** Frees a layer; NULL is allowed. @since 0.1 */
 ATTN_API void attn_mha_destroy(attn_mha *mha);
 
-/** Writes the sizes of a layer, defaults filled in. sizes->struct_size, the caller's, says how many fields there are.
+/**
+ * Writes the sizes of a layer, defaults filled in, and format NULL. sizes->struct_size, the caller's, says how many
+ * fields there are.
  * @since 0.1
  */
 ATTN_API attn_status attn_mha_sizes(const attn_mha *mha, attn_mha_config *sizes);
 
 /**
  * Bytes that attn_mha_forward() and attn_mha_attend() need for x of batch x q_tokens and k_tokens keys under params
- * (NULL: defaults); SIZE_MAX if that overflows.
+ * (NULL: defaults), whatever the types; SIZE_MAX if that overflows.
  * @since 0.1
  */
 ATTN_API size_t attn_mha_workspace_size(const attn_mha *mha, int64_t batch, int64_t q_tokens, int64_t k_tokens,
@@ -97,10 +105,14 @@ ATTN_API size_t attn_mha_workspace_size(const attn_mha *mha, int64_t batch, int6
 /**
  * Self-attention (memory NULL) or cross-attention.
  *
+ * The type of x is that of everything in between: queries, keys, values and heads are rounded to it once each, and the
+ * attention is that of the core on this type. Products, statistics and sums are f32. memory and out may have other
+ * types.
+ *
  * @param mha the layer
- * @param x       f32 (B, 1, Tq, d_model)
- * @param memory  f32 (B, 1, Tk, d_memory) or NULL for x
- * @param out     f32 (B, 1, Tq, d_out); must not overlap x or memory
+ * @param x       f32, bf16 or f16 (B, 1, Tq, d_model)
+ * @param memory  f32, bf16 or f16 (B, 1, Tk, d_memory) or NULL for x
+ * @param out     f32, bf16 or f16 (B, 1, Tq, d_out); must not overlap x or memory
  * @param params  NULL or the core's options: masks, causality, dropout, rope, ragged, weights on request,
  *                num_threads, ...; tensors in them have this layer's heads
  * @param workspace  attn_mha_workspace_size() bytes, not shared with a concurrent call, or NULL: allocated for the call
@@ -112,8 +124,8 @@ ATTN_API attn_status attn_mha_forward(const attn_mha *mha, const attn_tensor *x,
                                       size_t workspace_size);
 
 /**
- * Projects keys and values, side by side: kv (B, 1, Tk, kv_heads*(head_dim + value_dim)) f32 has in each token's row
- * first the keys of all heads, then the values. A slice of a longer cache is a view like any other.
+ * Projects keys and values, side by side: kv (B, 1, Tk, kv_heads*(head_dim + value_dim)) f32, bf16 or f16 has in each
+ * token's row first the keys of all heads, then the values. A slice of a longer cache is a view like any other.
  * @since 0.1
  */
 ATTN_API attn_status attn_mha_project_kv(const attn_mha *mha, const attn_tensor *memory, const attn_tensor *kv,

@@ -4,7 +4,7 @@
  * @brief Whole models: a BERT-style encoder, a Llama-style decoder, the encoder-decoder Transformer.
  *
  * A model holds packed copies of its weights and is immutable. What grows while decoding, keys and values, is in a
- * session, of which any number may run at once.
+ * session, of which any number may run at once. Weights take the memory of their type or of config.format.
  */
 #ifndef ATTN_NN_MODELS_H
 #define ATTN_NN_MODELS_H
@@ -30,6 +30,16 @@ typedef struct attn_bert_config {
     float eps;                  /**< layer_norm_eps */
     int64_t token_types;        /**< type_vocab_size; 0 means 2 */
     int64_t first_position;     /**< position of a sequence's first token: 0 in BERT, pad_token_id + 1 = 2 in RoBERTa */
+    /**
+     * How the matrices of all products are kept and multiplied; NULL: as they are in weights, in f32. Embeddings and
+     * norms keep the values that they have. Only looked at while the model is made. @since 0.1, experimental
+     */
+    const attn_linear_format *format;
+    /**
+     * f32 (0), bf16 or f16: the type of what lies between products, hidden states first of all. Products, norms and the
+     * statistics of softmax are f32 in any case. @since 0.1, experimental
+     */
+    attn_dtype activations;
 } attn_bert_config;
 
 /** A config with every field at its default; set the sizes, activation and eps. @since 0.1 */
@@ -61,7 +71,10 @@ ATTN_API attn_status attn_bert_load(attn_bert **bert, const attn_bert_config *co
                                     const char *prefix);
 /** Frees an encoder; NULL is allowed. @since 0.1 */
 ATTN_API void attn_bert_destroy(attn_bert *bert);
-/** Bytes that attn_bert_forward() needs for so many tokens in so many sequences; SIZE_MAX on overflow. @since 0.1 */
+/**
+ * Bytes that attn_bert_forward() needs for so many tokens in so many sequences, whatever the type of hidden; SIZE_MAX
+ * on overflow. @since 0.1
+ */
 ATTN_API size_t attn_bert_workspace_size(const attn_bert *bert, int64_t num_sequences, int64_t tokens, int num_threads);
 
 /** What attn_bert_forward() can be asked for besides hidden states. */
@@ -92,7 +105,7 @@ static inline attn_bert_outputs attn_bert_outputs_default(void)
  * @param offsets [num_sequences + 1] from 0, not descending; a sequence has at most config.positions -
  *                config.first_position tokens
  * @param ids     [offsets[num_sequences]] 0 to config.vocabulary - 1
- * @param hidden  f32 (1, 1, offsets[num_sequences], d_model): the last layer's states
+ * @param hidden  f32, bf16 or f16 (1, 1, offsets[num_sequences], d_model): the last layer's states, rounded to its type
  * @param outputs NULL or what else is wanted
  * @param num_threads as in attn_params
  * @param workspace attn_bert_workspace_size() bytes, or NULL: allocated for the call
@@ -107,7 +120,7 @@ ATTN_API attn_status attn_bert_forward(const attn_bert *bert, int64_t num_sequen
  * Mean pooling of hidden states: out[s] = mean of its tokens, divided by its Euclidean length if normalise is not 0
  * (never by less than 1e-12). A sequence without tokens gives zeros.
  *
- * @param hidden f32 (1, 1, tokens, C)
+ * @param hidden f32, bf16 or f16 (1, 1, tokens, C); summed in f32
  * @param num_sequences 0 or more
  * @param offsets [num_sequences + 1] first tokens, and the end of the last
  * @param normalise whether rows are brought to length 1
@@ -134,6 +147,16 @@ typedef struct attn_llama_config {
      * decoder. */
     const attn_rope_config *rope;
     int tied; /**< not 0: the embedding is the output matrix, too, and lm_head.weight is not read */
+    /**
+     * How the matrices of all products are kept and multiplied; NULL: as they are in weights, in f32. Embeddings and
+     * norms keep the values that they have. Only looked at while the model is made. @since 0.1, experimental
+     */
+    const attn_linear_format *format;
+    /**
+     * f32 (0), bf16 or f16: the type of what lies between products, the keys and values of a session among them.
+     * Products, norms and the statistics of softmax are f32 in any case. @since 0.1, experimental
+     */
+    attn_dtype activations;
 } attn_llama_config;
 
 /** A config with every field at its default; set the sizes and eps. @since 0.1 */
@@ -209,6 +232,16 @@ typedef struct attn_transformer_config {
     int final_norms;            /**< encoder.norm and decoder.norm are there */
     int32_t bos;                /**< id that begins a target sequence */
     int32_t eos;                /**< id that ends one */
+    /**
+     * How the matrices of all products are kept and multiplied; NULL: as they are in weights, in f32. Embeddings and
+     * norms keep the values that they have. Only looked at while the model is made. @since 0.1, experimental
+     */
+    const attn_linear_format *format;
+    /**
+     * f32 (0), bf16 or f16: the type of what lies between products, the keys and values of decoding among them.
+     * Products, norms and the statistics of softmax are f32 in any case. @since 0.1, experimental
+     */
+    attn_dtype activations;
 } attn_transformer_config;
 
 /** A config with every field at its default; set the sizes, eps, bos and eos. @since 0.1 */
@@ -242,7 +275,7 @@ ATTN_API void attn_transformer_destroy(attn_transformer *model);
  * @param tokens of each sequence
  * @param ids     [batch*tokens]; what stands behind a length is not looked at
  * @param lengths [batch] 0 to tokens, or NULL: tokens
- * @param memory  f32 (batch, 1, tokens, d_model); rows behind a length become 0
+ * @param memory  f32, bf16 or f16 (batch, 1, tokens, d_model); rows behind a length become 0
  * @param num_threads as in attn_params
  * @since 0.1
  */
@@ -294,7 +327,7 @@ static inline attn_decoding attn_decoding_default(void)
  * the f32 logits; a score or, in greedy search, a logit that is NaN counts as -inf.
  *
  * @param model the model
- * @param memory  f32 (batch, 1, Tm, d_model)
+ * @param memory  f32, bf16 or f16 (batch, 1, Tm, d_model)
  * @param lengths [batch] live rows of memory, 1 to Tm, or NULL: Tm
  * @param decoding how
  * @param best    [batch]: the best hypothesis of each; ids are set by the caller, the rest is written
@@ -308,7 +341,7 @@ ATTN_API attn_status attn_transformer_decode(const attn_transformer *model, cons
  * Logits of given target ids (teacher forcing): row t are those after ids 0..t.
  *
  * @param model the model
- * @param memory  f32 (batch, 1, Tm, d_model)
+ * @param memory  f32, bf16 or f16 (batch, 1, Tm, d_model)
  * @param lengths [batch] live rows of memory, 1 to Tm, or NULL: Tm
  * @param tokens  0 to config.positions
  * @param ids     [batch*tokens], the first of each sequence usually bos

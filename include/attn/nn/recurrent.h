@@ -21,6 +21,11 @@ typedef struct attn_lstm_config {
     int64_t hidden;     /**< channels of h and c */
     int64_t layers;     /**< 0 means 1 */
     int bidirectional;  /**< not 0: a second direction from the last live token back; out has 2 * hidden channels */
+    /**
+     * How the matrices are kept and multiplied; NULL: as they are given, in f32. Only looked at while the LSTM is made.
+     * @since 0.1, experimental
+     */
+    const attn_linear_format *format;
 } attn_lstm_config;
 
 /** A config with every field at its default; set input and hidden. @since 0.1 */
@@ -69,13 +74,16 @@ ATTN_API size_t attn_lstm_workspace_size(const attn_lstm *lstm, int64_t batch, i
  *
  *     i, f, o = sigmoid(W x_t + U h + b),  g = tanh(W x_t + U h + b),  c = f c + i g,  h = o tanh(c)
  *
+ * The type of x is that of h between the steps and of what goes from layer to layer; gates and c are f32.
+ *
  * @param lstm the LSTM
- * @param x       f32 (B, 1, T, input)
+ * @param x       f32, bf16 or f16 (B, 1, T, input)
  * @param lengths [B] live tokens, 0 to T, or NULL: T. The reverse direction begins at the last live one.
- * @param state   NULL (zeros), or f32 (2, 1, layers*directions*B, hidden): h and c for each layer, direction and
- *                sequence to start from, row (layer*directions + direction)*B + sequence, replaced by those after
- *                the last live token that the direction reads; must not overlap x or out
- * @param out     f32 (B, 1, T, directions*hidden); rows behind a length become 0; must not overlap x
+ * @param state   NULL (zeros), or f32, bf16 or f16 (2, 1, layers*directions*B, hidden): h and c for each layer,
+ *                direction and sequence to start from, row (layer*directions + direction)*B + sequence, replaced by
+ * those after the last live token that the direction reads; must not overlap x or out. In f32 it is exact: going on
+ * from it gives the bits of one call for all tokens.
+ * @param out     f32, bf16 or f16 (B, 1, T, directions*hidden); rows behind a length become 0; must not overlap x
  * @param num_threads as in attn_params
  * @param workspace attn_lstm_workspace_size() bytes, or NULL: allocated for the call
  * @param workspace_size bytes of workspace

@@ -29,7 +29,7 @@ ATTN_INLINE void cell_store(float *p, vf a, int n)
         vf_store(p, a);
 }
 
-static void lstm_cell(const struct nn_cell_work *work)
+ATTN_INLINE void lstm_body(const attn_dtype state, const attn_dtype out, const struct nn_cell_work *work)
 {
     const float *gates = work->x;
     for (int64_t j = 0; j < work->n; j += VF_LEN) {
@@ -41,14 +41,20 @@ static void lstm_cell(const struct nn_cell_work *work)
         const vf c = vf_fma(forget, cell_load(work->c + j, left), vf_mul(input, fresh));
         const vf h = vf_mul(output, activated(ATTN_ACTIVATION_TANH, c));
         cell_store(work->c + j, c, left);
-        cell_store(work->state + j, h, left);
-        cell_store(work->out + j, h, left);
+        typed_store(state, work->state, j, h, left);
+        typed_store(out, work->out, j, h, left);
     }
+}
+
+static void lstm_cell(const struct nn_cell_work *work)
+{
+    NN_BY_TYPES(work->state_dtype, work->out_dtype, lstm_body, work);
 }
 
 static void gru_cell(const struct nn_cell_work *work)
 {
     const int64_t n = work->n;
+    float *state = work->state;
     for (int64_t j = 0; j < n; j += VF_LEN) {
         const int left = n - j < VF_LEN ? (int)(n - j) : VF_LEN;
         const vf reset =
@@ -58,8 +64,8 @@ static void gru_cell(const struct nn_cell_work *work)
         const vf fresh = activated(ATTN_ACTIVATION_TANH, vf_fma(reset, cell_load(work->h + 2 * n + j, left),
                                                                 cell_load(work->x + 2 * n + j, left)));
         /* fresh + update (old - fresh) */
-        const vf old = cell_load(work->state + j, left);
-        cell_store(work->state + j, vf_fma(update, vf_sub(old, fresh), fresh), left);
+        const vf old = cell_load(state + j, left);
+        cell_store(state + j, vf_fma(update, vf_sub(old, fresh), fresh), left);
     }
 }
 

@@ -89,8 +89,10 @@ struct nn_cell_work {
     const float *x; /**< sums of the gates, [4][n] for an LSTM; for a GRU [3][n], the part that x gives */
     const float *h; /**< GRU: the part that h gives */
     float *c;       /**< LSTM: the cell, replaced */
-    float *state;   /**< h, replaced */
-    float *out;     /**< LSTM: h once more */
+    void *state;    /**< h, replaced */
+    void *out;      /**< LSTM: h once more */
+    /** LSTM: what h is rounded to in its two places; in a GRU they are f32. */
+    attn_dtype state_dtype, out_dtype;
     int64_t n;
 };
 
