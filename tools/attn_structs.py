@@ -105,7 +105,11 @@ class LinearOptions(Sized):
 
 
 class MhaConfig(Sized):
-    _fields_ = _size() + _lengths("d_model", "heads", "kv_heads", "head_dim", "value_dim", "d_memory", "d_out")
+    _fields_ = (
+        _size()
+        + _lengths("d_model", "heads", "kv_heads", "head_dim", "value_dim", "d_memory", "d_out")
+        + _pointers("format")
+    )
 
 
 class MhaWeights(Sized):
@@ -121,6 +125,7 @@ class BlockConfig(Sized):
         + [("eps", c_float)]
         + _ints("norm_first", "cross")
         + _lengths("d_memory")
+        + _pointers("format")
     )
 
 
@@ -146,7 +151,7 @@ class AlignmentConfig(Sized):
 
 
 class LstmConfig(Sized):
-    _fields_ = _size() + _lengths("input", "hidden", "layers") + _ints("bidirectional")
+    _fields_ = _size() + _lengths("input", "hidden", "layers") + _ints("bidirectional") + _pointers("format")
 
 
 class BahdanauConfig(Sized):
@@ -165,6 +170,8 @@ class BertConfig(Sized):
         + _ints("activation")
         + [("eps", c_float)]
         + _lengths("token_types", "first_position")
+        + _pointers("format")
+        + _ints("activations")
     )
 
 
@@ -175,6 +182,8 @@ class LlamaConfig(Sized):
         + [("eps", c_float)]
         + _pointers("rope")
         + _ints("tied")
+        + _pointers("format")
+        + _ints("activations")
     )
 
 
@@ -187,6 +196,8 @@ class TransformerConfig(Sized):
         + [("eps", c_float)]
         + _ints("norm_first", "final_norms")
         + [("bos", c_int32), ("eos", c_int32)]
+        + _pointers("format")
+        + _ints("activations")
     )
 
 

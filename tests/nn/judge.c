@@ -10,9 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define U 0x1p-24
-
 int oracle_backwards;
+attn_dtype oracle_type = ATTN_F32;
+
+double oracle_keep(double x)
+{
+    return oracle_type == ATTN_F32 ? x : (double)dtype_round(oracle_type, (float)x);
+}
 
 const struct oracle *oracle_take(int n)
 {
@@ -66,6 +70,8 @@ void judge(enum nn_kind kind, const char *what, const attn_tensor *t, double *co
 {
     const int64_t *n = t->shape, channels = n[3], rows = n[0] * n[1] * n[2], all = rows * channels;
     const double least = unit_of_tensor(of[0], all);
+    const float smallest = oracle_type == ATTN_F16 ? 0x1p-24f : 0x1p-149f;
+    const double u = oracle_type == ATTN_F32 ? 0x1p-24 : oracle_type == ATTN_BF16 ? 0x1p-8 : 0x1p-11;
     struct errors mine = {0}, naive[ORACLES] = {{0}};
     int64_t finite = 0;
     for (int64_t r = 0; r < rows; r++) {
@@ -79,7 +85,7 @@ void judge(enum nn_kind kind, const char *what, const attn_tensor *t, double *co
                              (long long)r, (long long)c, got, of[0][at]);
                 continue;
             }
-            const double unit = U * (size ? size[at] : row_size) + 0x1p-149;
+            const double unit = u * (size ? size[at] : row_size) + (double)smallest;
             finite++;
             add_error(&mine, at, fabs(got - of[0][at]) / unit);
             for (int k = 1; k < ORACLES; k++)

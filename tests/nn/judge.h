@@ -4,7 +4,8 @@
  * layers.
  *
  * A unit is u = 2^-24 of an element's size: what one rounding to f32 can do to
- * it. Where a layer's formula says how large the numbers are that an element
+ * it; 2^-8 and 2^-11 where what lies between operations is bf16 or f16
+ * (oracle_type). Where a layer's formula says how large the numbers are that an element
  * is made from (sum |x w| of a product), the test hands these sizes over;
  * elsewhere the size is the largest element of its row, and not less than half
  * of the root mean square of the whole tensor, so that rows of one or two channels
@@ -13,7 +14,7 @@
  * A tensor passes when both its largest error and the root mean square of its
  * errors, in units, are at most
  *
- *     TOLERANCE_FACTOR * (that of the naive f32 computation) + floor
+ *     TOLERANCE_FACTOR * (that of the naive computation in this type) + floor
  *
  * the naive one being the worse of two orders of summation (oracle.h). For the
  * root mean square half of the floor counts. The floor is needed because the

@@ -22,6 +22,11 @@ void nn_begin(void)
     printf("seed %llu (ATTN_TEST_SEED), instruction set %s\n", (unsigned long long)nn_seed(), attn_isa_active());
 }
 
+void run_in(struct memory *m, attn_dtype dtype)
+{
+    m->dtype = oracle_type = dtype;
+}
+
 struct memory *memory_create(const char *test, uint64_t n)
 {
     struct memory *m = calloc(1, sizeof *m);
@@ -31,6 +36,7 @@ struct memory *memory_create(const char *test, uint64_t n)
     for (const char *c = test; *c; c++)
         name = name * 31 + (unsigned char)*c;
     m->rng = rng_for_case(nn_seed() ^ name, n);
+    run_in(m, ATTN_F32);
     snprintf(guard_case_line, sizeof guard_case_line, "%s, case %llu, ATTN_TEST_SEED=%llu", test, (unsigned long long)n,
              (unsigned long long)nn_seed());
     return m;
@@ -93,9 +99,14 @@ static attn_tensor place(struct memory *m, attn_tensor t, int64_t span)
     return t;
 }
 
+attn_dtype random_activations(struct memory *m)
+{
+    return (attn_dtype)RNG_PICK(&m->rng, ATTN_F32, ATTN_F32, ATTN_F32, ATTN_BF16, ATTN_BF16, ATTN_F16);
+}
+
 attn_tensor place_rows(struct memory *m, int64_t batch, int64_t tokens, int64_t channels)
 {
-    return place_rows_of(m, ATTN_F32, batch, tokens, channels);
+    return place_rows_of(m, m->dtype, batch, tokens, channels);
 }
 
 attn_tensor place_rows_of(struct memory *m, attn_dtype dtype, int64_t batch, int64_t tokens, int64_t channels)
@@ -261,6 +272,19 @@ int equal_bits(const attn_tensor *a, const attn_tensor *b)
     return 1;
 }
 
+void assert_rounded(const char *what, const attn_tensor *got, const attn_tensor *expected)
+{
+    for (int64_t b = 0; b < got->shape[0]; b++)
+        for (int64_t i = 0; i < got->shape[2]; i++)
+            for (int64_t c = 0; c < got->shape[3]; c++) {
+                const float y = tensor_get(got, b, 0, i, c);
+                const float e = dtype_round(got->dtype, tensor_get(expected, b, 0, i, c));
+                if (!(isnan(y) && isnan(e)) && (y != e || signbit(y) != signbit(e)))
+                    fail_msg("%s: %s of row %lld, channel %lld is %.9g; expected %.9g", guard_case_line, what,
+                             (long long)i, (long long)c, (double)y, (double)e);
+            }
+}
+
 attn_tensor slice(const attn_tensor *t, int64_t batch, int64_t first_token, int64_t tokens)
 {
     attn_tensor s = *t;
@@ -268,6 +292,21 @@ attn_tensor slice(const attn_tensor *t, int64_t batch, int64_t first_token, int6
     s.shape[0] = 1;
     s.shape[2] = tokens;
     return s;
+}
+
+attn_tensor advanced(const attn_tensor *t, int64_t elements)
+{
+    attn_tensor moved = *t;
+    moved.data = (char *)t->data + elements * (int64_t)attn_dtype_size(t->dtype);
+    return moved;
+}
+
+size_t said_least(void)
+{
+    size_t least = 0;
+    const char *number = strstr(attn_last_error(), "; expected ");
+    assert_true(number && sscanf(number, "; expected %zu bytes or more", &least) == 1 && least > 0);
+    return least;
 }
 
 int says(const char *words)

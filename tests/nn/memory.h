@@ -30,6 +30,7 @@ struct buffer {
 
 struct memory {
     struct rng rng;
+    attn_dtype dtype; /**< of what place_rows() makes */
     int num_buffers, num_arrays;
     struct buffer buffers[MEMORY_BUFFERS];
     void *arrays[MEMORY_ARRAYS];
@@ -45,7 +46,13 @@ struct memory *memory_create(const char *test, uint64_t n);
 /** Checks that gaps and margins are as they were, and inputs since memory_seal(), and frees all. */
 void memory_destroy(struct memory *m);
 
-/** f32 (batch, 1, tokens, channels), unwritten, with random gaps between rows and batch elements. */
+/** Has place_rows() make tensors of a type from now on, f32 at first, and the oracle compute in it. */
+void run_in(struct memory *m, attn_dtype dtype);
+
+/** f32 in half of the cases, else bf16 or f16, for run_in(). */
+attn_dtype random_activations(struct memory *m);
+
+/** (batch, 1, tokens, channels), unwritten, with random gaps between rows and batch elements. */
 attn_tensor place_rows(struct memory *m, int64_t batch, int64_t tokens, int64_t channels);
 /** The same of another type. */
 attn_tensor place_rows_of(struct memory *m, attn_dtype dtype, int64_t batch, int64_t tokens, int64_t channels);
@@ -93,11 +100,19 @@ int memory_untouched(const struct memory *m);
 
 /** Whether two tensors of one shape hold the same bits. */
 int equal_bits(const attn_tensor *a, const attn_tensor *b);
+/** That got is expected, which is f32, rounded to got's type. */
+void assert_rounded(const char *what, const attn_tensor *got, const attn_tensor *expected);
 /** The rows of one batch element from a token on, a view. */
 attn_tensor slice(const attn_tensor *t, int64_t batch, int64_t first_token, int64_t tokens);
 
+/** The same shape so many elements further on. */
+attn_tensor advanced(const attn_tensor *t, int64_t elements);
+
 /** Whether the last error's sentence holds every one of words, which are separated by '|'. */
 int says(const char *words);
+
+/** The bytes that the last sentence, about a workspace that is too small, asks for. */
+size_t said_least(void);
 
 /** A call that must succeed. */
 #define OK(call)                                                                                                       \

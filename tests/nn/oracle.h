@@ -6,7 +6,8 @@
  * in double arrays. There are two sets of the same functions: oracle_f64 is
  * exact for all purposes, oracle_f32 is the naive computation in float, whose
  * sums run forwards or, with oracle_backwards, backwards: of two orders one is
- * seldom exact by luck.
+ * seldom exact by luck. With oracle_type it keeps the results of operations in
+ * bf16 or f16, as a model does that runs in this type.
  *
  * Which keys a query sees, masks and dropout are those of tests/support's
  * oracle of the core.
@@ -17,6 +18,11 @@
 #include "attn/nn.h"
 
 extern int oracle_backwards;
+
+/** What the naive computation rounds the result of each operation to, as a framework does that runs in this type. */
+extern attn_dtype oracle_type;
+/** x rounded to it. */
+double oracle_keep(double x);
 
 /** A product: y = W x + b. */
 struct oracle_dense {

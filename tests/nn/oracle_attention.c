@@ -51,8 +51,10 @@ static void mix_row(const struct oracle_heads *s, int64_t b, int64_t h, int64_t 
                              : 0;
         const double *value = v + ((b * s->tk + j) * s->kv_heads + g) * s->dv;
         for (int64_t c = 0; c < s->dv; c++)
-            out[c] = (real)out[c] + (real)weights[j] * (real)value[c];
+            out[c] = (real)out[c] + (real)KEPT(weights[j]) * (real)value[c];
     }
+    for (int64_t c = 0; c < s->dv; c++)
+        out[c] = KEPT(out[c]);
 }
 
 void ORACLE(oracle_mix)(const struct oracle_heads *s, const double *scores, const double *v, const attn_params *params,
@@ -81,8 +83,8 @@ static void turn(const attn_tensor *table, attn_rope_layout layout, int64_t b, i
         const int64_t first = layout == ATTN_ROPE_INTERLEAVED ? 2 * c : c;
         const int64_t second = layout == ATTN_ROPE_INTERLEAVED ? 2 * c + 1 : c + pairs;
         const real cosine = (real)tensor_get(table, b, h, t, c), sine = (real)tensor_get(table, b, h, t, pairs + c);
-        y[first] = (real)x[first] * cosine - (real)x[second] * sine;
-        y[second] = (real)x[second] * cosine + (real)x[first] * sine;
+        y[first] = KEPT((real)x[first] * cosine - (real)x[second] * sine);
+        y[second] = KEPT((real)x[second] * cosine + (real)x[first] * sine);
     }
 }
 

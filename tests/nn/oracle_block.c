@@ -58,7 +58,7 @@ void ORACLE(oracle_block_forward)(const struct oracle_block *block, int64_t batc
             ORACLE(oracle_normalise)(&block->norms[norm], rows, state, normed);
         run(&s, which, block->norm_first ? normed : state, change);
         for (int64_t i = 0; i < n; i++)
-            state[i] = (real)state[i] + (real)change[i];
+            state[i] = KEPT((real)state[i] + (real)change[i]);
         if (!block->norm_first) {
             ORACLE(oracle_normalise)(&block->norms[norm], rows, state, normed);
             memcpy(state, normed, (size_t)n * sizeof *state);

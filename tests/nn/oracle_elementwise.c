@@ -21,7 +21,7 @@ void ORACLE(oracle_normalise)(const struct oracle_norm *norm, int64_t rows, cons
                 result *= (real)norm->gamma[c];
             if (norm->beta)
                 result += (real)norm->beta[c];
-            y[c] = result;
+            y[c] = KEPT(result);
         }
     }
 }
@@ -29,7 +29,7 @@ void ORACLE(oracle_normalise)(const struct oracle_norm *norm, int64_t rows, cons
 void ORACLE(oracle_gate)(attn_activation activation, int64_t n, const double *gate, const double *up, double *y)
 {
     for (int64_t i = 0; i < n; i++)
-        y[i] = (real)ORACLE(oracle_activate)(activation, gate[i]) * (real)up[i];
+        y[i] = KEPT((real)KEPT(ORACLE(oracle_activate)(activation, gate[i])) * (real)up[i]);
 }
 
 void ORACLE(oracle_embed)(const double *table, int64_t channels, int64_t rows, const int32_t *ids, double scale,
@@ -37,8 +37,8 @@ void ORACLE(oracle_embed)(const double *table, int64_t channels, int64_t rows, c
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < channels; c++) {
-            const real x = (real)scale * (real)table[ids[r] * channels + c];
-            y[r * channels + c] = accumulate ? (real)y[r * channels + c] + x : x;
+            const real x = (real)KEPT((real)scale * (real)table[ids[r] * channels + c]);
+            y[r * channels + c] = accumulate ? KEPT((real)y[r * channels + c] + x) : x;
         }
 }
 

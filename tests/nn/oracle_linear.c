@@ -42,9 +42,9 @@ void ORACLE(oracle_linear)(const struct oracle_dense *dense, int64_t rows, const
             real sum = (real)ORACLE(oracle_dot)(dense->in, x + r * dense->in, dense->w + n * dense->in);
             if (dense->b)
                 sum += (real)dense->b[n];
-            real result = (real)ORACLE(oracle_activate)(activation, sum);
+            real result = (real)KEPT(ORACLE(oracle_activate)(activation, KEPT(sum)));
             if (residual)
                 result += (real)residual[r * dense->out + n];
-            y[r * dense->out + n] = result;
+            y[r * dense->out + n] = KEPT(result);
         }
 }

@@ -9,7 +9,8 @@ void ORACLE(oracle_bert_forward)(const struct oracle_bert *bert, int64_t tokens,
     double *x = new_array(tokens * d);
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t c = 0; c < d; c++)
-            x[t * d + c] = (real)bert->word[ids[t] * d + c] + (real)bert->position[t * d + c] + (real)bert->type[c];
+            x[t * d + c] =
+                KEPT((real)bert->word[ids[t] * d + c] + (real)bert->position[t * d + c] + (real)bert->type[c]);
     ORACLE(oracle_normalise)(&bert->norm, tokens, x, hidden);
     for (int64_t l = 0; l < bert->layers; l++)
         ORACLE(oracle_block_forward)
@@ -59,7 +60,7 @@ static double *embed(const struct oracle_transformer *t, const double *table, in
     for (int64_t row = 0; row < tokens; row++) {
         ORACLE(oracle_sinusoidal)(row, t->d_model, position);
         for (int64_t c = 0; c < t->d_model; c++)
-            x[row * t->d_model + c] = (real)x[row * t->d_model + c] + (real)position[c];
+            x[row * t->d_model + c] = KEPT((real)x[row * t->d_model + c] + (real)position[c]);
     }
     free(position);
     return x;

@@ -14,13 +14,14 @@ static void lstm_step(const struct oracle_lstm_weights *w, int64_t inputs, int64
 {
     double *gates = new_array(4 * hidden);
     for (int64_t n = 0; n < 4 * hidden; n++)
-        gates[n] = gate_row(n, w->w_ih, inputs, x, w->b_ih) + gate_row(n, w->w_hh, hidden, h, w->b_hh);
+        gates[n] = KEPT((real)KEPT(gate_row(n, w->w_ih, inputs, x, w->b_ih)) +
+                        (real)KEPT(gate_row(n, w->w_hh, hidden, h, w->b_hh)));
     for (int64_t n = 0; n < hidden; n++) {
         const real in = sigmoid((real)gates[n]), forget = sigmoid((real)gates[hidden + n]);
         const real cell = tanh((real)gates[2 * hidden + n]), out = sigmoid((real)gates[3 * hidden + n]);
         const real next = forget * (real)c[n] + in * cell;
-        c[n] = next;
-        h[n] = out * tanh(next);
+        c[n] = KEPT(next);
+        h[n] = KEPT(out * tanh(next));
     }
     free(gates);
 }

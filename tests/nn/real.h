@@ -16,9 +16,11 @@
 #ifdef ORACLE_SINGLE
 typedef float real;
 #define ORACLE(name) name##_f32
+#define KEPT(x)      oracle_keep(x)
 #else
 typedef double real;
 #define ORACLE(name) name##_f64
+#define KEPT(x)      (x)
 #endif
 
 /* What the files use of each other. */

@@ -76,6 +76,7 @@ static void test_against_oracle(void **state)
     (void)state;
     for (uint64_t n = 0; n < cases(150); n++) {
         struct memory *m = memory_create("block against_oracle", n);
+        run_in(m, random_activations(m));
         const attn_naming naming = (attn_naming)(n % 3);
         const int cross = naming == ATTN_NAMING_TORCH && n % 2;
         const int64_t batch = RNG_PICK(&m->rng, 0, 1, 2, 3), tokens = RNG_PICK(&m->rng, 0, 1, 5, 17, 33);
@@ -153,6 +154,7 @@ static void test_cache(void **state)
     (void)state;
     for (uint64_t n = 0; n < cases(40); n++) {
         struct memory *m = memory_create("block cache", n);
+        run_in(m, random_activations(m));
         const int64_t batch = rng_range(&m->rng, 1, 3), tokens = RNG_PICK(&m->rng, 1, 6, 25, 70);
         struct layer l;
         layer_create(&l, m, n % 2 ? ATTN_NAMING_LLAMA : ATTN_NAMING_TORCH, 0);
@@ -174,8 +176,8 @@ static void test_cache(void **state)
             attn_tensor some = x, its_out = out;
             const attn_tensor its_table = slice(&table, 0, done, count);
             some.shape[2] = its_out.shape[2] = count;
-            some.data = (float *)x.data + done * x.stride[2];
-            its_out.data = (float *)out.data + done * out.stride[2];
+            some.data = advanced(&x, done * x.stride[2]).data;
+            its_out.data = advanced(&out, done * out.stride[2]).data;
             attn_block_inputs inputs = attn_block_inputs_default();
             inputs.self = &step, inputs.cache = &cache, inputs.cached = done, inputs.rotation = &its_table;
             inputs.num_threads = (int)(done % 4);
@@ -186,13 +188,67 @@ static void test_cache(void **state)
             for (int64_t b = 0; b < batch; b++)
                 for (int64_t t = done; t < tokens + 2; t++)
                     for (int64_t c = 0; c < l.kv_width; c++) {
-                        const float got = tensor_get(&cache, b, 0, t, c);
-                        uint32_t bits;
-                        memcpy(&bits, &got, sizeof bits);
-                        assert_int_equal(bits, 0xA5A5A5A5);
+                        static const unsigned char pattern[] = {0xA5, 0xA5, 0xA5, 0xA5};
+                        const attn_tensor at = advanced(&cache, b * cache.stride[0] + t * cache.stride[2] + c);
+                        assert_memory_equal(at.data, pattern, attn_dtype_size(cache.dtype));
                     }
         }
         judge(NN_BLOCK, "out", &out, y.of, NULL);
+        attn_block_destroy(l.block);
+        memory_destroy(m);
+    }
+}
+
+/**
+ * Tensors of a call in types of their own, against the oracle in the narrowest of them; the out of a post-norm layer is
+ * out in f32, rounded.
+ */
+static void test_types(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(90); n++) {
+        struct memory *m = memory_create("block types", n);
+        const attn_naming naming = (attn_naming)(n % 3);
+        const int64_t batch = 2, tokens = RNG_PICK(&m->rng, 1, 9, 33), tm = 7, cross = naming == ATTN_NAMING_TORCH;
+        const attn_dtype types[] = {random_activations(m), random_activations(m), random_activations(m)};
+        struct layer l;
+        layer_create(&l, m, naming, (int)cross);
+        const attn_tensor x = place_rows_of(m, types[0], batch, tokens, l.d_model);
+        const attn_tensor memory = place_rows_of(m, types[1], batch, tm, l.d_memory);
+        const attn_tensor cache = place_rows_of(m, types[1], batch, tokens + 3, l.kv_width);
+        const attn_tensor out = place_rows_of(m, types[2], batch, tokens, l.d_model);
+        const attn_tensor wide = place_rows(m, batch, tokens, l.d_model);
+        const attn_tensor kv = place_rows_of(m, types[2], batch, tm, l.kv_width);
+        fill(m, &x, 1);
+        fill(m, &memory, 1);
+        for (int i = 0; i < 3; i++)
+            oracle_type = types[i] == ATTN_BF16 || oracle_type == ATTN_F32 ? types[i] : oracle_type;
+        attn_params causal = attn_params_default();
+        causal.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
+        attn_block_inputs inputs = attn_block_inputs_default();
+        inputs.self = &causal;
+        inputs.cache = n % 2 ? &cache : NULL;
+        if (cross && rng_percent(&m->rng, 50)) {
+            OK(attn_block_project_memory(l.block, &memory, &kv, 0));
+            inputs.cross_kv = &kv;
+        } else if (cross) {
+            inputs.memory = &memory;
+        }
+        const struct oracle_block_inputs of = {
+            .self = &causal, .memory = cross ? read_all(m, &memory) : NULL, .tm = cross ? tm : 0};
+        const struct trio y = trio(m, batch * tokens * l.d_model);
+        const double *xs = read_all(m, &x);
+        for (int k = 0; k < ORACLES; k++)
+            oracle_take(k)->block(&l.oracle, batch, tokens, xs, &of, y.of[k], NULL, NULL);
+        const size_t size = attn_block_workspace_size(l.block, batch, tokens, &inputs);
+        void *workspace = place_workspace(m, size);
+        memory_seal(m);
+        OK(attn_block_forward(l.block, &x, &out, &inputs, workspace, size));
+        judge(NN_BLOCK, "out", &out, y.of, NULL);
+        if (!l.config.norm_first) {
+            OK(attn_block_forward(l.block, &x, &wide, &inputs, NULL, 0));
+            assert_rounded("out", &out, &wide);
+        }
         attn_block_destroy(l.block);
         memory_destroy(m);
     }
@@ -203,6 +259,7 @@ static void test_row_bits(void **state)
     (void)state;
     for (uint64_t n = 0; n < cases(30); n++) {
         struct memory *m = memory_create("block row_bits", n);
+        run_in(m, random_activations(m));
         const int64_t batch = 7, tokens = RNG_PICK(&m->rng, 1, 9, 33), tm = 20;
         const int cross = n % 3 == 0 && n % 2;
         struct layer l;
@@ -232,6 +289,7 @@ static void test_ragged(void **state)
     (void)state;
     for (uint64_t n = 0; n < cases(20); n++) {
         struct memory *m = memory_create("block ragged", n);
+        run_in(m, random_activations(m));
         const int64_t cu[4] = {0, 5, 5, 22};
         struct layer l;
         layer_create(&l, m, (attn_naming)(n % 3), 0);
@@ -384,7 +442,7 @@ static void test_forward_refuses(void **state)
     REFUSES(m, RUN(plain, NULL, &out, NULL), ATTN_INVALID_ARGUMENT, "x |NULL");
     REFUSES(m, RUN(plain, &x, NULL, NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
     REFUSES(m, RUN(plain, X(shape[3] = 7), &out, NULL), ATTN_SHAPE_MISMATCH, "x.|7|8");
-    REFUSES(m, RUN(plain, X(dtype = ATTN_BF16), &out, NULL), ATTN_UNSUPPORTED, "x.|bf16");
+    REFUSES(m, RUN(plain, X(dtype = ATTN_I8), &out, NULL), ATTN_UNSUPPORTED, "x.|i8|f32, bf16 or f16");
     REFUSES(m, RUN(plain, X(stride[3] = 2), &out, NULL), ATTN_INVALID_ARGUMENT, "x.|2");
     REFUSES(m, RUN(plain, &x, OUT(shape[2] = 4), NULL), ATTN_SHAPE_MISMATCH, "out|4|5");
     REFUSES(m, RUN(plain, &x, OUT(stride[2] = 0), NULL), ATTN_INVALID_ARGUMENT, "out|0");
@@ -419,8 +477,8 @@ static void test_forward_refuses(void **state)
             "cache|17|16");
     REFUSES(m, RUN(plain, &x, &out, CACHED(cache = WITHIN(attn_tensor, cache, shape[0] = 3))), ATTN_SHAPE_MISMATCH,
             "cache|3|2");
-    REFUSES(m, RUN(plain, &x, &out, CACHED(cache = WITHIN(attn_tensor, cache, dtype = ATTN_F16))), ATTN_UNSUPPORTED,
-            "cache|f16");
+    REFUSES(m, RUN(plain, &x, &out, CACHED(cache = WITHIN(attn_tensor, cache, dtype = ATTN_I8))), ATTN_UNSUPPORTED,
+            "cache|i8");
     REFUSES(m, RUN(plain, &x, &out, CACHED(cache = WITHIN(attn_tensor, cache, data = x.data))), ATTN_INVALID_ARGUMENT,
             "cache|x");
     REFUSES(m, RUN(plain, &x, &out, IN(rotation = WITHIN(attn_tensor, table, shape[2] = 4))), ATTN_SHAPE_MISMATCH,
@@ -434,8 +492,11 @@ static void test_forward_refuses(void **state)
     REFUSES(m, attn_block_project_memory(cross, &mem, CHANGED(attn_tensor, kv, shape[2] = 6), 0), ATTN_SHAPE_MISMATCH,
             "kv|6|7");
     const size_t size = attn_block_workspace_size(plain, 2, 5, NULL);
+    REFUSES(m, attn_block_forward(plain, &x, &out, NULL, bytes(m, size), 1), ATTN_WORKSPACE_TOO_SMALL, "workspace");
+    const size_t least = said_least();
+    assert_true(least <= size); /* which is enough for other types, too */
     if (size > 0)
-        REFUSES(m, attn_block_forward(plain, &x, &out, NULL, bytes(m, size), size - 1), ATTN_WORKSPACE_TOO_SMALL,
+        REFUSES(m, attn_block_forward(plain, &x, &out, NULL, bytes(m, size), least - 1), ATTN_WORKSPACE_TOO_SMALL,
                 "workspace");
     assert_true(attn_block_workspace_size(plain, INT64_MAX / 2, INT64_MAX / 2, NULL) == SIZE_MAX);
     nn_end_refusals();
@@ -449,12 +510,10 @@ static void test_forward_refuses(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_oracle),
-                                       cmocka_unit_test(test_cache),
-                                       cmocka_unit_test(test_row_bits),
-                                       cmocka_unit_test(test_ragged),
-                                       cmocka_unit_test(test_load_refuses_weights),
-                                       cmocka_unit_test(test_load_refuses),
-                                       cmocka_unit_test(test_forward_refuses)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_oracle), cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_types),          cmocka_unit_test(test_row_bits),
+        cmocka_unit_test(test_ragged),         cmocka_unit_test(test_load_refuses_weights),
+        cmocka_unit_test(test_load_refuses),   cmocka_unit_test(test_forward_refuses)};
     return NN_MAIN(tests);
 }

@@ -351,20 +351,6 @@ static attn_tensor typed_rows(struct memory *m, attn_dtype dtype, const attn_ten
     return t;
 }
 
-/** That got is expected, which is f32, rounded to got's type. */
-static void assert_rounded(const char *what, const attn_tensor *got, const attn_tensor *expected)
-{
-    for (int64_t b = 0; b < got->shape[0]; b++)
-        for (int64_t i = 0; i < got->shape[2]; i++)
-            for (int64_t c = 0; c < got->shape[3]; c++) {
-                const float y = tensor_get(got, b, 0, i, c);
-                const float e = dtype_round(got->dtype, tensor_get(expected, b, 0, i, c));
-                if (!(isnan(y) && isnan(e)) && (y != e || signbit(y) != signbit(e)))
-                    fail_msg("%s: %s of row %lld, channel %lld is %.9g; expected %.9g", guard_case_line, what,
-                             (long long)i, (long long)c, (double)y, (double)e);
-            }
-}
-
 /** In every mixture of types: what f32 gives on the same numbers, rounded once; in place where types allow it. */
 static void test_types(void **state)
 {

@@ -28,7 +28,8 @@ static void llama_create(struct llama *l, struct memory *m, int tied)
                              .d_ff = 40,
                              .vocabulary = VOCABULARY,
                              .eps = 1e-5f,
-                             .tied = tied};
+                             .tied = tied,
+                             .activations = m->dtype};
     l->rope = attn_rope_config_default();
     l->rope.base = 5000;
     c->rope = &l->rope;
@@ -69,6 +70,7 @@ static void test_llama(void **state)
     (void)state;
     for (uint64_t n = 0; n < cases(20); n++) {
         struct memory *m = memory_create("models llama", n);
+        run_in(m, random_activations(m));
         struct llama l;
         llama_create(&l, m, (int)(n % 2));
         const int64_t batch = rng_range(&m->rng, 1, 3), tokens = rng_range(&m->rng, 2, CAPACITY);
@@ -85,7 +87,7 @@ static void test_llama(void **state)
         attn_llama_session *session;
         OK(attn_llama_session_create(&session, l.llama, batch, CAPACITY));
         assert_int_equal(attn_llama_session_length(session), 0);
-        const attn_tensor logits = place_rows(m, batch, tokens, VOCABULARY);
+        const attn_tensor logits = place_rows_of(m, ATTN_F32, batch, tokens, VOCABULARY);
         OK(attn_llama_forward(session, tokens, ids, &logits, (int)(n % 4)));
         judge(NN_MODEL, "logits", &logits, y.of, NULL);
         assert_int_equal(attn_llama_session_length(session), tokens);
@@ -100,7 +102,7 @@ static void test_llama(void **state)
             for (int64_t i = 0; i < batch * count; i++)
                 some[i] = ids[i / count * tokens + done + i % count];
             const int64_t rows = n % 2 ? 1 : count;
-            const attn_tensor its = place_rows(m, batch, rows, VOCABULARY);
+            const attn_tensor its = place_rows_of(m, ATTN_F32, batch, rows, VOCABULARY);
             OK(attn_llama_forward(session, count, some, &its, 1));
             done += count;
             for (int64_t b = 0; b < batch; b++) {
@@ -112,7 +114,8 @@ static void test_llama(void **state)
         /* A session of one sequence has the bits of this sequence in the batch. */
         attn_llama_session *single;
         OK(attn_llama_session_create(&single, l.llama, 1, tokens));
-        const attn_tensor alone = place_rows(m, 1, tokens, VOCABULARY), expected = slice(&logits, batch - 1, 0, tokens);
+        const attn_tensor alone = place_rows_of(m, ATTN_F32, 1, tokens, VOCABULARY),
+                          expected = slice(&logits, batch - 1, 0, tokens);
         OK(attn_llama_forward(single, tokens, ids + (batch - 1) * tokens, &alone, 3));
         assert_true(equal_bits(&alone, &expected));
         attn_llama_session_destroy(single);

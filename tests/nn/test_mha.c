@@ -94,6 +94,7 @@ static void test_against_oracle(void **state)
     (void)state;
     for (uint64_t n = 0; n < cases(200); n++) {
         struct memory *m = memory_create("mha against_oracle", n);
+        run_in(m, random_activations(m));
         const int self = rng_percent(&m->rng, 50);
         const int64_t batch = RNG_PICK(&m->rng, 1, 1, 2, 3, 0);
         const int64_t tq = RNG_PICK(&m->rng, 0, 1, 2, 5, 15, 17, 25, 49),
@@ -137,6 +138,7 @@ static void test_project_kv(void **state)
     (void)state;
     for (uint64_t n = 0; n < cases(40); n++) {
         struct memory *m = memory_create("mha project_kv", n);
+        run_in(m, random_activations(m));
         const int64_t batch = rng_range(&m->rng, 1, 3), tokens = rng_range(&m->rng, 1, 20);
         struct layer l;
         layer_create(&l, m, 0);
@@ -150,10 +152,9 @@ static void test_project_kv(void **state)
         const int64_t value_shape[4] = {batch, o->kv_heads, tokens, o->dv};
         assert_memory_equal(keys.shape, key_shape, sizeof key_shape);
         assert_memory_equal(values.shape, value_shape, sizeof value_shape);
-        attn_tensor key_rows = kv, value_rows = kv;
+        attn_tensor key_rows = kv, value_rows = advanced(&kv, o->kv_heads * o->dk);
         key_rows.shape[3] = o->kv_heads * o->dk;
         value_rows.shape[3] = o->kv_heads * o->dv;
-        value_rows.data = (float *)kv.data + key_rows.shape[3];
         const struct trio k = trio(m, batch * tokens * o->k.out), v = trio(m, batch * tokens * o->v.out);
         const double *x = read_all(m, &memory);
         for (int which = 0; which < ORACLES; which++) {
@@ -173,12 +174,50 @@ static void test_project_kv(void **state)
     }
 }
 
+/** Out in another type is out in f32, rounded; keys and values may have a type of their own. */
+static void test_types(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(60); n++) {
+        struct memory *m = memory_create("mha types", n);
+        const attn_dtype x_type = (attn_dtype)(n % 3), kv_type = (attn_dtype)(n / 3 % 3),
+                         type = (attn_dtype)(n / 9 % 3);
+        const int64_t batch = 2, tq = RNG_PICK(&m->rng, 1, 5, 30), tk = RNG_PICK(&m->rng, 1, 9, 64);
+        struct layer l;
+        layer_create(&l, m, 0);
+        const int64_t kv_width = l.oracle.kv_heads * (l.oracle.dk + l.oracle.dv);
+        const attn_tensor x = place_rows_of(m, x_type, batch, tq, l.d_model);
+        const attn_tensor memory = place_rows_of(m, kv_type, batch, tk, l.d_memory);
+        const attn_tensor wide = place_rows(m, batch, tq, l.d_out), out = place_rows_of(m, type, batch, tq, l.d_out);
+        const attn_tensor kv = place_rows_of(m, kv_type, batch, tk, kv_width);
+        fill(m, &x, 1);
+        fill(m, &memory, 1);
+        memory_seal(m);
+        OK(attn_mha_forward(l.mha, &x, &memory, &wide, NULL, NULL, 0));
+        const size_t size = attn_mha_workspace_size(l.mha, batch, tq, tk, NULL);
+        void *workspace = place_workspace(m, size);
+        OK(attn_mha_forward(l.mha, &x, &memory, &out, NULL, workspace, size));
+        assert_rounded("out", &out, &wide);
+        OK(attn_mha_project_kv(l.mha, &memory, &kv, 0));
+        OK(attn_mha_attend(l.mha, &x, &kv, &wide, NULL, NULL, 0));
+        OK(attn_mha_attend(l.mha, &x, &kv, &out, NULL, workspace, size));
+        assert_rounded("out of attend", &out, &wide);
+        const attn_dtype types[] = {x_type, kv_type};
+        for (int i = 0; i < 2; i++)
+            oracle_type = types[i] == ATTN_BF16 || oracle_type == ATTN_F32 ? types[i] : oracle_type;
+        check(&l, m, &x, &memory, NULL, &wide);
+        attn_mha_destroy(l.mha);
+        memory_destroy(m);
+    }
+}
+
 /** A row's bits: other batch elements, other queries, other numbers of threads. */
 static void test_row_bits(void **state)
 {
     (void)state;
     for (uint64_t n = 0; n < cases(40); n++) {
         struct memory *m = memory_create("mha row_bits", n);
+        run_in(m, random_activations(m));
         const int64_t batch = 5, tq = RNG_PICK(&m->rng, 7, 33, 100), tk = RNG_PICK(&m->rng, 9, 64, 130);
         struct layer l;
         layer_create(&l, m, 0);
@@ -207,6 +246,7 @@ static void test_ragged(void **state)
     (void)state;
     for (uint64_t n = 0; n < cases(60); n++) {
         struct memory *m = memory_create("mha ragged", n);
+        run_in(m, random_activations(m));
         enum { SEQUENCES = 4 };
         const int self = rng_percent(&m->rng, 50);
         int64_t cu_q[SEQUENCES + 1] = {0}, cu_k[SEQUENCES + 1] = {0};
@@ -246,6 +286,7 @@ static void test_cache(void **state)
     (void)state;
     for (uint64_t n = 0; n < cases(30); n++) {
         struct memory *m = memory_create("mha cache", n);
+        run_in(m, random_activations(m));
         const int64_t tokens = RNG_PICK(&m->rng, 1, 5, 20, 70), batch = rng_range(&m->rng, 1, 2);
         struct layer l;
         layer_create(&l, m, 1);
@@ -258,9 +299,9 @@ static void test_cache(void **state)
         while (done < tokens) {
             const int64_t count = rng_range(&m->rng, 1, tokens - done < 4 ? tokens - done : 4);
             attn_tensor some = x, its = kv, past = kv, out = steps;
-            some.data = (float *)x.data + done * x.stride[2];
-            its.data = (float *)kv.data + done * kv.stride[2];
-            out.data = (float *)steps.data + done * steps.stride[2];
+            some.data = advanced(&x, done * x.stride[2]).data;
+            its.data = advanced(&kv, done * kv.stride[2]).data;
+            out.data = advanced(&steps, done * steps.stride[2]).data;
             some.shape[2] = its.shape[2] = out.shape[2] = count;
             past.shape[2] = done + count;
             OK(attn_mha_project_kv(l.mha, &some, &its, 1));
@@ -371,12 +412,12 @@ static void test_forward_refuses(void **state)
     REFUSES(m, FORWARD(&x, NULL, &out, NULL), ANY_ERROR, "memory"); /* 7 channels are wanted, x has 10 */
     REFUSES(m, FORWARD(X(shape[3] = 9), &memory, &out, NULL), ATTN_SHAPE_MISMATCH, "x.|9|10");
     REFUSES(m, FORWARD(X(shape[1] = 2), &memory, &out, NULL), ATTN_SHAPE_MISMATCH, "x.|2");
-    REFUSES(m, FORWARD(X(dtype = ATTN_F16), &memory, &out, NULL), ATTN_UNSUPPORTED, "x.|f16");
+    REFUSES(m, FORWARD(X(dtype = ATTN_I8), &memory, &out, NULL), ATTN_UNSUPPORTED, "x.|i8|f32, bf16 or f16");
     REFUSES(m, FORWARD(X(stride[3] = 2), &memory, &out, NULL), ATTN_INVALID_ARGUMENT, "x.|2");
     REFUSES(m, FORWARD(X(stride[2] = INT64_MAX), &memory, &out, NULL), ATTN_SIZE_OVERFLOW, "x.|9223372036854775807");
     REFUSES(m, FORWARD(&x, MEMORY(shape[3] = 10), &out, NULL), ATTN_SHAPE_MISMATCH, "memory|10|7");
     REFUSES(m, FORWARD(&x, MEMORY(shape[0] = 3), &out, NULL), ATTN_SHAPE_MISMATCH, "memory|3|2");
-    REFUSES(m, FORWARD(&x, MEMORY(dtype = ATTN_BF16), &out, NULL), ATTN_UNSUPPORTED, "memory|bf16");
+    REFUSES(m, FORWARD(&x, MEMORY(dtype = ATTN_U8), &out, NULL), ATTN_UNSUPPORTED, "memory|u8");
     REFUSES(m, FORWARD(&x, MEMORY(data = NULL), &out, NULL), ATTN_INVALID_ARGUMENT, "memory|NULL");
     REFUSES(m, FORWARD(&x, &memory, OUT(shape[3] = 10), NULL), ATTN_SHAPE_MISMATCH, "out|10|9");
     REFUSES(m, FORWARD(&x, &memory, OUT(shape[2] = 6), NULL), ATTN_SHAPE_MISMATCH, "out|6|5");
@@ -397,7 +438,10 @@ static void test_forward_refuses(void **state)
     attn_tensor weights = attn_bhtd(weights_data, 2, 2, 5, 6);
     REFUSES(m, FORWARD(&x, &memory, &out, P(weights = &weights)), ATTN_SHAPE_MISMATCH, "weights|2|4");
     if (size > 0) {
-        REFUSES(m, attn_mha_forward(mha, &x, &memory, &out, NULL, workspace, size - 1), ATTN_WORKSPACE_TOO_SMALL,
+        REFUSES(m, attn_mha_forward(mha, &x, &memory, &out, NULL, workspace, 1), ATTN_WORKSPACE_TOO_SMALL, "workspace");
+        const size_t least = said_least();
+        assert_true(least <= size); /* which is enough for other types, too */
+        REFUSES(m, attn_mha_forward(mha, &x, &memory, &out, NULL, workspace, least - 1), ATTN_WORKSPACE_TOO_SMALL,
                 "workspace");
         REFUSES(m, attn_mha_attend(mha, &x, &kv, &out, NULL, workspace, 0), ATTN_WORKSPACE_TOO_SMALL, "workspace");
     }
@@ -426,8 +470,8 @@ static void test_forward_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_oracle), cmocka_unit_test(test_project_kv),
-                                       cmocka_unit_test(test_row_bits),       cmocka_unit_test(test_ragged),
-                                       cmocka_unit_test(test_cache),          cmocka_unit_test(test_create_refuses),
-                                       cmocka_unit_test(test_forward_refuses)};
+                                       cmocka_unit_test(test_types),          cmocka_unit_test(test_row_bits),
+                                       cmocka_unit_test(test_ragged),         cmocka_unit_test(test_cache),
+                                       cmocka_unit_test(test_create_refuses), cmocka_unit_test(test_forward_refuses)};
     return NN_MAIN(tests);
 }

@@ -27,7 +27,8 @@ static void bert_create(struct bert *b, struct memory *m)
                                    .vocabulary = 50,
                                    .positions = 33,
                                    .activation = ATTN_ACTIVATION_GELU,
-                                   .eps = 1e-12f};
+                                   .eps = 1e-12f,
+                                   .activations = m->dtype};
     strcpy(b->prefix, rng_percent(&m->rng, 50) ? "" : "bert.");
     struct named *n = b->named = named_create(m);
     named_add(n, m, random_dtype(m), 50, 24, 1, 0, b->prefix, "embeddings.word_embeddings.weight");
@@ -61,6 +62,7 @@ static void test_bert(void **state)
     (void)state;
     for (uint64_t n = 0; n < cases(20); n++) {
         struct memory *m = memory_create("models bert", n);
+        run_in(m, random_activations(m));
         enum { SEQUENCES = 5 };
         int64_t offsets[SEQUENCES + 1] = {0};
         for (int s = 0; s < SEQUENCES; s++)
@@ -86,13 +88,18 @@ static void test_bert(void **state)
                 oracle_take(k)->bert(&b.oracle, length, ids + offsets[s], its.of[k], w.of[k]);
             for (int64_t h = 0; h < 3 && has_weights; h++)
                 for (int64_t i = 0; i < length; i++)
-                    for (int64_t j = 0; j < tokens; j++) {
-                        const int its_own = j >= offsets[s] && j < offsets[s + 1];
-                        const double got = (double)tensor_get(&weights, 0, h, offsets[s] + i, j);
-                        assert_true(its_own
-                                        ? fabs(got - w.of[0][((3 + h) * length + i) * length + j - offsets[s]]) < 1e-4
-                                        : got == 0);
-                    }
+                    for (int64_t j = 0; j < tokens; j++)
+                        assert_true((j >= offsets[s] && j < offsets[s + 1]) ||
+                                    tensor_get(&weights, 0, h, offsets[s] + i, j) == 0);
+            if (has_weights) {
+                const struct trio last = trio_at(&w, 3 * length * length);
+                attn_tensor its_weights = advanced(&weights, offsets[s] * (tokens + 1));
+                its_weights.shape[2] = its_weights.shape[3] = length;
+                double *sizes = zeros(m, 3 * length * length);
+                for (int64_t i = 0; i < 3 * length * length; i++)
+                    sizes[i] = 1; /* a weight of 1 at most, of scores that went through norms */
+                judge(NN_MODEL, "weights", &its_weights, last.of, sizes);
+            }
             /* The bits of the sequence by itself. */
             const int64_t alone[2] = {0, length};
             const attn_tensor single = place_rows(m, 1, length, 24), expected = slice(&hidden, 0, offsets[s], length);
@@ -101,10 +108,19 @@ static void test_bert(void **state)
         }
         judge(NN_MODEL, "hidden", &hidden, y.of, NULL);
 
+        /* States of another type are those, rounded. */
+        const attn_tensor wide = place_rows_of(m, ATTN_F32, 1, tokens, 24);
+        const attn_tensor narrow = place_rows_of(m, ATTN_BF16, 1, tokens, 24);
+        OK(attn_bert_forward(b.bert, num, offsets, ids, &wide, NULL, 0, NULL, 0));
+        assert_rounded("hidden", &hidden, &wide);
+        OK(attn_bert_forward(b.bert, num, offsets, ids, &narrow, NULL, 0, workspace, workspace ? size : 0));
+        assert_rounded("hidden in bf16", &narrow, &wide);
+
         const int normalise = n % 2;
-        const attn_tensor pooled = place_rows(m, 1, num, 24);
+        const attn_tensor pooled = place_rows_of(m, ATTN_F32, 1, num, 24);
         const double *rows = read_all(m, &hidden);
         const struct trio p = trio(m, num * 24);
+        oracle_type = ATTN_F32; /* pooling sums in it, and gives it */
         OK(attn_mean_pool(&hidden, num, offsets, normalise, &pooled));
         for (int64_t s = 0; s < num; s++)
             for (int k = 0; k < ORACLES; k++)
@@ -166,7 +182,7 @@ static void test_bert_refuses(void **state)
     REFUSES(m, RUN(2, too_long, &longer), ATTN_INVALID_ARGUMENT, "34|33");
     REFUSES(m, RUN(2, offsets, CHANGED(attn_tensor, hidden, shape[2] = 8)), ATTN_SHAPE_MISMATCH, "hidden|8|9");
     REFUSES(m, RUN(2, offsets, CHANGED(attn_tensor, hidden, shape[3] = 23)), ATTN_SHAPE_MISMATCH, "hidden|23|24");
-    REFUSES(m, RUN(2, offsets, CHANGED(attn_tensor, hidden, dtype = ATTN_BF16)), ATTN_UNSUPPORTED, "hidden|bf16");
+    REFUSES(m, RUN(2, offsets, CHANGED(attn_tensor, hidden, dtype = ATTN_I8)), ATTN_UNSUPPORTED, "hidden|i8");
     REFUSES(m, attn_bert_forward(b.bert, 2, offsets, NULL, &hidden, NULL, 0, NULL, 0), ATTN_INVALID_ARGUMENT,
             "ids|NULL");
     ids[3] = 50;
@@ -177,7 +193,11 @@ static void test_bert_refuses(void **state)
     REFUSES(m, attn_bert_forward(b.bert, 2, offsets, ids, &hidden, NULL, -1, NULL, 0), ATTN_INVALID_ARGUMENT,
             "num_threads|-1");
     const size_t size = attn_bert_workspace_size(b.bert, 2, 9, 0);
-    REFUSES(m, attn_bert_forward(b.bert, 2, offsets, ids, &hidden, NULL, 0, bytes(m, size), size - 1),
+    REFUSES(m, attn_bert_forward(b.bert, 2, offsets, ids, &hidden, NULL, 0, bytes(m, size), 1),
+            ATTN_WORKSPACE_TOO_SMALL, "workspace");
+    const size_t least = said_least();
+    assert_true(least <= size); /* which is enough for other types of hidden, too */
+    REFUSES(m, attn_bert_forward(b.bert, 2, offsets, ids, &hidden, NULL, 0, bytes(m, size), least - 1),
             ATTN_WORKSPACE_TOO_SMALL, "workspace");
     assert_true(attn_bert_workspace_size(b.bert, 2, INT64_MAX / 2, 0) == SIZE_MAX);
     const attn_tensor pooled = place_dense(m, 1, 1, 2, 24);

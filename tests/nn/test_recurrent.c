@@ -63,6 +63,7 @@ static void test_lstm(void **state)
     (void)state;
     for (uint64_t n = 0; n < cases(120); n++) {
         struct memory *m = memory_create("recurrent lstm", n);
+        run_in(m, random_activations(m));
         const int64_t layers = rng_range(&m->rng, 1, 3), batch = RNG_PICK(&m->rng, 0, 1, 2, 5, 9);
         const int64_t tokens = RNG_PICK(&m->rng, 0, 1, 2, 7, 20);
         struct layer l;
@@ -76,7 +77,8 @@ static void test_lstm(void **state)
                 for (int64_t c = 0; c < l.config.input; c++)
                     tensor_set(&x, b, 0, t, c, c % 2 ? NAN : INFINITY);
         const int has_state = rng_percent(&m->rng, 60);
-        const attn_tensor its_state = place_rows(m, 2, parts * batch, hidden);
+        const attn_tensor its_state =
+            place_rows_of(m, rng_percent(&m->rng, 50) ? m->dtype : ATTN_F32, 2, parts * batch, hidden);
         if (has_state) {
             fill(m, &its_state, 0.5);
             m->buffers[m->num_buffers - 1].is_input = 0;
@@ -102,11 +104,20 @@ static void test_lstm(void **state)
             for (int64_t t = lengths ? lengths[b] : tokens; t < tokens; t++)
                 for (int64_t i = 0; i < directions * hidden; i++)
                     assert_true(tensor_get(&out, b, 0, t, i) == 0);
+        /* Out of another type is this, rounded. */
+        if (!has_state) {
+            const attn_tensor wide = place_rows_of(m, ATTN_F32, batch, tokens, directions * hidden);
+            const attn_tensor narrow = place_rows_of(m, ATTN_BF16, batch, tokens, directions * hidden);
+            OK(attn_lstm_forward(l.lstm, &x, lengths, NULL, &wide, 1, workspace, workspace ? size : 0));
+            OK(attn_lstm_forward(l.lstm, &x, lengths, NULL, &narrow, 1, workspace, workspace ? size : 0));
+            assert_rounded("out", &out, &wide);
+            assert_rounded("out in bf16", &narrow, &wide);
+        }
         if (has_state) {
             attn_tensor part = its_state;
             part.shape[0] = 1;
             judge(NN_RECURRENT, "h", &part, h.of, NULL);
-            part.data = (float *)its_state.data + its_state.stride[0];
+            part.data = advanced(&its_state, its_state.stride[0]).data;
             judge(NN_RECURRENT, "c", &part, c.of, NULL);
         }
         attn_lstm_destroy(l.lstm);
@@ -121,6 +132,7 @@ static void test_lstm_bits(void **state)
     (void)state;
     for (uint64_t n = 0; n < cases(30); n++) {
         struct memory *m = memory_create("recurrent lstm_bits", n);
+        run_in(m, random_activations(m));
         const int64_t batch = 7, tokens = 12, layers = rng_range(&m->rng, 1, 2), first = rng_range(&m->rng, 0, tokens);
         struct layer l;
         layer_create(&l, m, layers, 0);
@@ -134,8 +146,8 @@ static void test_lstm_bits(void **state)
         for (int part = 0; part < 2; part++) {
             attn_tensor some = x, out = chunks;
             some.shape[2] = out.shape[2] = part ? tokens - first : first;
-            some.data = (float *)x.data + (part ? first * x.stride[2] : 0);
-            out.data = (float *)chunks.data + (part ? first * chunks.stride[2] : 0);
+            some.data = advanced(&x, part ? first * x.stride[2] : 0).data;
+            out.data = advanced(&chunks, part ? first * chunks.stride[2] : 0).data;
             OK(attn_lstm_forward(l.lstm, &some, NULL, &its_state, &out, 2 + part, NULL, 0));
         }
         assert_true(equal_bits(&whole, &chunks));
@@ -221,7 +233,7 @@ static void test_lstm_refuses(void **state)
     REFUSES(m, FORWARD(&x, lengths, &s, &out), ATTN_INVALID_ARGUMENT, "lengths[1]|6|5");
     REFUSES(m, FORWARD(&x, negative, &s, &out), ATTN_INVALID_ARGUMENT, "lengths[0]|-1");
     REFUSES(m, FORWARD(X(shape[3] = 2), NULL, &s, &out), ATTN_SHAPE_MISMATCH, "x.|2|3");
-    REFUSES(m, FORWARD(X(dtype = ATTN_BF16), NULL, &s, &out), ATTN_UNSUPPORTED, "x.|bf16");
+    REFUSES(m, FORWARD(X(dtype = ATTN_I8), NULL, &s, &out), ATTN_UNSUPPORTED, "x.|i8");
     REFUSES(m, FORWARD(X(stride[3] = 0), NULL, &s, &out), ATTN_INVALID_ARGUMENT, "x.|0");
     REFUSES(m, FORWARD(&x, NULL, STATE(shape[2] = 2), &out), ATTN_SHAPE_MISMATCH, "state|2|4");
     REFUSES(m, FORWARD(&x, NULL, STATE(shape[0] = 1), &out), ATTN_SHAPE_MISMATCH, "state|1|2");
@@ -234,8 +246,11 @@ static void test_lstm_refuses(void **state)
     REFUSES(m, attn_lstm_forward(lstm, &x, NULL, &s, &out, -2, NULL, 0), ATTN_INVALID_ARGUMENT, "num_threads|-2");
     const size_t size = attn_lstm_workspace_size(lstm, 2, 5);
     char *workspace = bytes(m, size);
+    REFUSES(m, attn_lstm_forward(lstm, &x, NULL, &s, &out, 0, workspace, 1), ATTN_WORKSPACE_TOO_SMALL, "workspace");
+    const size_t least = said_least();
+    assert_true(least <= size); /* which is enough for other types, too */
     if (size > 0)
-        REFUSES(m, attn_lstm_forward(lstm, &x, NULL, &s, &out, 0, workspace, size - 1), ATTN_WORKSPACE_TOO_SMALL,
+        REFUSES(m, attn_lstm_forward(lstm, &x, NULL, &s, &out, 0, workspace, least - 1), ATTN_WORKSPACE_TOO_SMALL,
                 "workspace");
     assert_true(attn_lstm_workspace_size(lstm, INT64_MAX / 4, INT64_MAX / 4) == SIZE_MAX);
     nn_end_refusals();

@@ -7,6 +7,7 @@
 #define ATTN_NN_RECURRENT_H
 
 #include "attn/nn/alignment.h"
+#include "attn/nn/linear.h"
 
 #ifdef __cplusplus
 extern "C" {
