@@ -38,9 +38,10 @@ static int row_named(const char *name)
 
 /* What has been found out about each row, once: calls of a microsecond compose their kernels anew. */
 static struct {
-    int base; /**< the row that it extends, or -1 */
-    int runs; /**< on this processor */
-    int best; /**< of the rows up to it, the last base that runs, or -1 */
+    int base;   /**< the row that it extends, or -1 */
+    int runs;   /**< on this processor */
+    int matrix; /**< as soon as the system permits matrix registers, which it is asked for when they are wanted */
+    int best;   /**< of the rows up to it, the last base that runs, or -1 */
 } known[NUM_ROWS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -49,6 +50,7 @@ static void look_at_rows(void)
     for (int i = 0; i < NUM_ROWS; i++) {
         known[i].base = rows[i].extends[0] ? row_named(rows[i].extends) : -1;
         known[i].runs = attn_cpu_has(rows[i].needs) && (known[i].base < 0 || known[known[i].base].runs);
+        known[i].matrix = strstr(rows[i].needs, "amxtile") != NULL;
         known[i].best = rows[i].kernels->vectors && known[i].runs ? i : i > 0 ? known[i - 1].best : -1;
     }
 }
@@ -57,7 +59,7 @@ static void look_at_rows(void)
 static int runs(int row)
 {
     pthread_once(&once, look_at_rows);
-    return row >= 0 && known[row].runs;
+    return row >= 0 && known[row].runs && (!known[row].matrix || attn_cpu_permits_matrix());
 }
 
 static int has_int8(int row)
@@ -106,13 +108,30 @@ void attn_isa_list(char *buffer, size_t size)
     }
 }
 
-/** The last row up to last that extends a base, has what is asked for, and runs; -1 if there is none. */
+static int has_matrix(int row)
+{
+    return rows[row].kernels->values && rows[row].kernels->values->enter;
+}
+
+/** The last row up to last that extends a base, has what is asked for, and runs; -1 if there is none. What is emulated
+ * is asked for by its own name. */
 static int extension(int base, int last, int (*has)(int row))
 {
     for (int i = last; i > base; i--)
-        if (runs(i) && known[i].base == base && has(i))
+        if (known[i].base == base && has(i) && runs(i) && (i == last || !rows[i].kernels->emulated))
             return i;
     return -1;
+}
+
+/** A strip is as wide as all functions take it. */
+static int narrowest_strip(const struct attn_kernels *kernels)
+{
+    int vectors = kernels->vectors->strip / kernels->vectors->lanes;
+    if (kernels->scores->strip_vectors && kernels->scores->strip_vectors < vectors)
+        vectors = kernels->scores->strip_vectors;
+    if (kernels->values->strip_vectors && kernels->values->strip_vectors < vectors)
+        vectors = kernels->values->strip_vectors;
+    return vectors * kernels->vectors->lanes;
 }
 
 int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *demand)
@@ -123,22 +142,24 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
         const struct attn_isa_kernels *own = rows[base].kernels;
         *kernels = (struct attn_kernels){.isa = rows[base].name,
                                          .qk = demand->qk,
+                                         .strip = own->vectors->strip,
                                          .vectors = own->vectors,
                                          .scores = own->scores,
                                          .values = own->values,
                                          .plain = own->values};
-        const int useful = demand->pairs && (demand->insists || attn_cpu_gains_by_pairs());
-        const int pairs = useful ? extension(base, cap, has_pairs) : -1;
-        if (pairs >= 0) {
+        const int pairs = demand->pairs ? extension(base, cap, has_pairs) : -1;
+        if (pairs >= 0 && (has_matrix(pairs) || demand->insists || attn_cpu_gains_by_pairs())) {
             kernels->isa = rows[pairs].name;
             kernels->scores = rows[pairs].kernels->scores;
             kernels->values = rows[pairs].kernels->values;
+            kernels->strip = narrowest_strip(kernels);
         }
         if (demand->qk != ATTN_QK_INT8)
             return 1;
         const int int8 = extension(base, NUM_ROWS - 1, has_int8);
         if (int8 >= 0) {
             kernels->scores = rows[int8].kernels->scores;
+            kernels->strip = narrowest_strip(kernels);
             return 1;
         }
     }

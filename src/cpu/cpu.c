@@ -13,6 +13,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #ifndef HWCAP_ASIMDDP
@@ -29,7 +31,8 @@ static struct feature {
 } features[] = {
 #if defined(__x86_64__)
     {"avx2", 0},     {"fma", 0},      {"f16c", 0},       {"avx512f", 0},    {"avx512bw", 0},
-    {"avx512dq", 0}, {"avx512vl", 0}, {"avx512bf16", 0}, {"avx512vnni", 0}, {"avxvnni", 0},
+    {"avx512dq", 0}, {"avx512vl", 0}, {"avx512bf16", 0}, {"avx512vnni", 0}, {"avx512vbmi", 0},
+    {"avxvnni", 0},  {"amxtile", 0},  {"amxbf16", 0},    {"amxint8", 0},
 #elif defined(__aarch64__)
     {"dotprod", 0},
     {"bf16", 0},
@@ -56,6 +59,16 @@ static void note(const char *name, int there)
  */
 static const char *const slow_pairs[] = {"GenuineIntel"};
 
+/** Whether the operating system saves registers: bits of XCR0. */
+static int system_saves(uint32_t state)
+{
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
+        return 0;
+    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return (a & state) == state;
+}
+
 static void ask(void)
 {
     unsigned a, b, c, d;
@@ -68,11 +81,18 @@ static void ask(void)
     note("avx512vl", __builtin_cpu_supports("avx512vl") != 0);
     note("avx512bf16", __builtin_cpu_supports("avx512bf16") != 0);
     note("avx512vnni", __builtin_cpu_supports("avx512vnni") != 0);
+    note("avx512vbmi", __builtin_cpu_supports("avx512vbmi") != 0);
     /* Not every compiler knows these names; their registers are those of AVX, whose state has been asked for. */
     note("f16c", __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0);
     /* Bit 4 of EAX in subleaf 1 of leaf 7, whose subleaf 0 says in EAX which one is the last. */
     note("avxvnni", __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
                         (a & (1u << 4)) != 0);
+    /* Bits 22, 24 and 25 of EDX of leaf 7; the system saves tiles if bits 17 and 18 of XCR0 are set. */
+    const int saved = system_saves(3u << 17);
+    const int known = saved && __get_cpuid_count(7, 0, &a, &b, &c, &d);
+    note("amxbf16", known && (d & (1u << 22)) != 0);
+    note("amxtile", known && (d & (1u << 24)) != 0);
+    note("amxint8", known && (d & (1u << 25)) != 0);
     uint32_t vendor[4] = {0};
     pairs_gain = 1;
     if (__get_cpuid(0, &a, &vendor[0], &vendor[2], &vendor[1]))
@@ -111,4 +131,22 @@ int attn_cpu_gains_by_pairs(void)
 {
     pthread_once(&once, ask);
     return pairs_gain;
+}
+
+static int permits_matrix;
+static pthread_once_t permission_once = PTHREAD_ONCE_INIT;
+
+/** Linux gives a process the registers of AMX, some KiB for each thread and signal, when it asks. */
+static void ask_permission(void)
+{
+#if defined(__x86_64__) && defined(__linux__)
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM */
+    permits_matrix = syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+#endif
+}
+
+int attn_cpu_permits_matrix(void)
+{
+    pthread_once(&permission_once, ask_permission);
+    return permits_matrix;
 }

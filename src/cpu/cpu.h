@@ -14,4 +14,7 @@ int attn_cpu_has(const char *features);
  */
 int attn_cpu_gains_by_pairs(void);
 
+/** Whether the system lets this process use matrix registers (AMX's tiles). Asks it, the first time. */
+int attn_cpu_permits_matrix(void);
+
 #endif

@@ -56,8 +56,8 @@ static int fits_block(const struct attn_problem *problem, const struct attn_kern
 {
     if (size == 0 || size > kernels->scores->query_block)
         return 0;
-    const int64_t rows = attn_strip_rows(kernels->vectors->strip, kernels->vectors->lanes, size);
-    return attn_group_strips(kernels->vectors->strip, kernels->vectors->lanes, size) <=
+    const int64_t rows = attn_strip_rows(kernels->strip, kernels->vectors->lanes, size);
+    return attn_group_strips(kernels->strip, kernels->vectors->lanes, size) <=
            strips_of_block(problem, kernels, rows, INT64_MAX);
 }
 
@@ -132,10 +132,10 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
     const attn_block_mask *pattern = problem->params.block_mask;
     const int64_t size = pattern && pattern->size < tq ? pattern->size : 0; /* 0: there is one row of blocks at most */
     const int64_t group = fits_block(problem, kernels, size) ? size : 0;
-    const int64_t unit_strips = attn_group_strips(kernels->vectors->strip, kernels->vectors->lanes, group);
-    const int64_t unit_rows = group ? group : kernels->vectors->strip, units = (tq + unit_rows - 1) / unit_rows;
+    const int64_t unit_strips = attn_group_strips(kernels->strip, kernels->vectors->lanes, group);
+    const int64_t unit_rows = group ? group : kernels->strip, units = (tq + unit_rows - 1) / unit_rows;
     const int64_t per_block =
-        strips_of_block(problem, kernels, attn_strip_rows(kernels->vectors->strip, kernels->vectors->lanes, group),
+        strips_of_block(problem, kernels, attn_strip_rows(kernels->strip, kernels->vectors->lanes, group),
                         units * unit_strips);
     int64_t per_task = per_block / unit_strips;
 

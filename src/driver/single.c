@@ -18,7 +18,7 @@ static int64_t diagonal_of(const struct attn_problem *problem)
 int attn_is_single(const struct attn_problem *problem, const struct attn_kernels *kernels)
 {
     const int64_t tq = problem->q.shape[2], tk = problem->k.shape[2];
-    return problem->plain && tq > 0 && tq <= kernels->vectors->strip && tk > 0 && tk <= ATTN_KEY_BLOCK &&
+    return problem->plain && tq > 0 && tq <= kernels->strip && tk > 0 && tk <= ATTN_KEY_BLOCK &&
            problem->q.shape[3] > 0 && problem->v.shape[3] > 0 && problem->k.dtype == ATTN_F32 &&
            problem->v.dtype == ATTN_F32 && kernels->scores->channels_per_word == 1 && !kernels->scores->raw &&
            kernels->values->keys_per_word == 1 && problem->params.causal != ATTN_CAUSAL_OFFSET &&

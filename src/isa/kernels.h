@@ -8,6 +8,7 @@
  *     ATTN_VECTORS, ATTN_SCORES, ATTN_VALUES
  *                   defined for the tables that it has: the first by itself, the others as the header of
  *                   the words, e.g. "kernels/scores_f32.h"
+ *     ATTN_MATRIX   its matrix registers, where these headers use some;  ATTN_EMULATED  they are none
  */
 #ifndef ATTN_ISA_KERNELS_H
 #define ATTN_ISA_KERNELS_H
@@ -35,6 +36,9 @@ const struct attn_isa_kernels VF_NAME(attn_kernels) = {
 #endif
 #ifdef ATTN_VALUES
     .values = &value_kernels,
+#endif
+#ifdef ATTN_EMULATED
+    .emulated = 1,
 #endif
 };
 

@@ -149,9 +149,16 @@ struct attn_score_operands {
 struct attn_score_kernels {
     const char *name;
     int channels_per_word;
+    int word_step;     /**< words of a row are a multiple of it; 0: any number */
+    int row_step;      /**< scores are written for a multiple of it of keys; 0: for those that there are */
+    int strip_vectors; /**< that scores() takes at most; 0: as many as a strip has */
     int raw;  /**< scores leave their tile without the scale, unless the mask is a bias: factor brings it later */
     int int8; /**< struct attn_int8_memory, scale and start of the keys are wanted */
     int query_block; /**< queries of a task, when there are enough of them */
+    /** Before a thread's first use of what follows and after the last one; after calls of foreign code enter() again.
+     * NULL: nothing to do. */
+    void (*enter)(void);
+    void (*leave)(void);
     /** Looks at the first keys, of which known are no garbage, before anything is packed; NULL: no need. */
     void (*survey)(const struct attn_rows *k, int64_t known, int64_t dk, const struct attn_int8_memory *memory);
     void (*pack_queries)(const struct attn_pack_queries *x);
@@ -210,6 +217,13 @@ struct attn_drop {
 struct attn_value_kernels {
     const char *name;
     int keys_per_word;
+    int channel_step;  /**< rows of o, and words of V, are there for a multiple of it of channels; 0: for dv */
+    int key_step;      /**< keys that are multiplied together, from a multiple of it in the block on, where runs begin;
+                          0: those of a word, and runs begin at multiples of ATTN_RUN_STEP */
+    int strip_vectors; /**< as in struct attn_score_kernels */
+    float headroom;    /**< of raise_maximum() */
+    void (*enter)(void);
+    void (*leave)(void);
     /** n rows of V as words of keys. */
     void (*pack_values)(float *dst, const struct attn_rows *src, int n, int64_t dv);
     /**
@@ -235,6 +249,7 @@ struct attn_value_kernels {
 struct attn_finish {
     const float *m, *l;            /**< [nv * lanes] maximum, base 2, and sum */
     const float *validity, *shift; /**< [nv * lanes] as packed with the queries; NULL: 1, 0 */
+    float headroom;                /**< of raise_maximum() */
     float keep_scale;              /**< of dropout */
     float *inverse;                /**< [nv * lanes] becomes keep_scale / l, 0 without a live key */
     float *lse;                    /**< [nv * lanes] becomes the log-sum-exp; NULL: not wanted */
@@ -264,7 +279,7 @@ struct attn_merge_work {
 /** What does not depend on the words of tiles. Lengths in lanes are nv * lanes. */
 struct attn_vector_kernels {
     int lanes; /**< queries of a vector */
-    int strip; /**< queries that a full strip covers */
+    int strip; /**< queries that a full strip covers, for these functions */
     /** dst[c * pitch + r] = rows[r][c] * factor for r < width, whole vectors, c < cols; rows from n on are 0. */
     void (*read_rows)(float *dst, ptrdiff_t pitch, int width, const char *const *rows, attn_dtype dtype, int n,
                       int64_t cols, float factor);
@@ -282,8 +297,11 @@ struct attn_vector_kernels {
     void (*multiply)(float *s, int64_t n, float x);
     /** After a callback: back to base 2, hidden again what was hidden, and max. Returns whether more is at -inf now. */
     int (*hide_again)(int nv, const struct attn_tile_mask *mask, int n, float *s, float *max);
-    /** m' = max(m, max); where one grew alpha = 2^(m - m'), l *= alpha, m = m' for all. Returns whether one grew. */
-    int (*raise_maximum)(int nv, const float *max, float *m, float *l, float *alpha);
+    /**
+     * Where max passes m, m' = max, or with a headroom a multiple of ATTN_RAISED_GRID that far above it; else m' = m. Where one grew
+     * alpha = 2^(m - m'), l *= alpha, m = m' for all. Returns whether one grew.
+     */
+    int (*raise_maximum)(int nv, float headroom, const float *max, float *m, float *l, float *alpha);
     void (*finish)(int nv, const struct attn_finish *x);
     /** p *= inverse, and 0 where the mask hides, for n keys. */
     void (*normalise)(int nv, const struct attn_tile_mask *mask, int n, const float *inverse, float *p);
@@ -299,19 +317,62 @@ struct attn_isa_kernels {
     const struct attn_vector_kernels *vectors;
     const struct attn_score_kernels *scores;
     const struct attn_value_kernels *values;
+    int emulated; /**< slowly, for tests: chosen only by its name */
 };
+
+/** What m is a multiple of, with a headroom, unless it is huge: weights in fixed point begin there. */
+#define ATTN_RAISED_GRID  0x1p-8f
+#define ATTN_RAISED_LIMIT 0x1p15f
 
 /** Keys in a step of the online softmax: as it shapes every bit of the result it is one number for all. */
 #define ATTN_KEY_BLOCK 128
+
+/** Runs start at multiples of this from the block's first key, so that a lane's sums have their terms in the same
+ * places whichever other rows the strip holds, and keys come in whole words. */
+#define ATTN_RUN_STEP 8
 
 /** Functions composed for a call. */
 struct attn_kernels {
     const char *isa; /**< the name of the set, static storage */
     attn_qk qk;      /**< how scores are multiplied */
+    int strip;       /**< queries that a full strip covers: what its functions take at most */
     const struct attn_vector_kernels *vectors;
     const struct attn_score_kernels *scores;
     const struct attn_value_kernels *values;
     const struct attn_value_kernels *plain; /**< values in f32: for weights that are handed out */
 };
+
+/** Words of a row of Q or K. */
+static inline int64_t attn_channel_words(const struct attn_score_kernels *scores, int64_t dk)
+{
+    const int64_t words = (dk + scores->channels_per_word - 1) / scores->channels_per_word;
+    const int64_t step = scores->word_step ? scores->word_step : 1;
+    return (words + step - 1) / step * step;
+}
+
+/** Rows of o in lane order, and words in a row of V. */
+static inline int64_t attn_value_channels(const struct attn_value_kernels *values, int64_t dv)
+{
+    const int64_t step = values->channel_step ? values->channel_step : 1;
+    return (dv + step - 1) / step * step;
+}
+
+/** Before the first of a call's functions on this thread, and after foreign code has run on it. */
+static inline void attn_enter(const struct attn_kernels *kernels)
+{
+    if (kernels->scores->enter)
+        kernels->scores->enter();
+    else if (kernels->values->enter)
+        kernels->values->enter();
+}
+
+/** After the last of them. */
+static inline void attn_leave(const struct attn_kernels *kernels)
+{
+    if (kernels->scores->leave)
+        kernels->scores->leave();
+    else if (kernels->values->leave)
+        kernels->values->leave();
+}
 
 #endif

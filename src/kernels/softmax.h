@@ -18,8 +18,17 @@ ATTN_INLINE vf softmax_base(vf m)
     return vf_select(vf_eq(m, vf_set1(-INFINITY)), vf_zero(), m);
 }
 
+/** The nearest number of the grid, of numbers that are not huge. */
+ATTN_INLINE vf on_grid(vf x)
+{
+    const vf steps = vf_floor(vf_fma(x, vf_set1(1.0f / ATTN_RAISED_GRID), vf_set1(0.5f)));
+    const vf limit = vf_set1(ATTN_RAISED_LIMIT);
+    const vf size = vf_max(x, vf_sub(vf_zero(), x));
+    return vf_select(vf_gt(limit, size), vf_mul(steps, vf_set1(ATTN_RAISED_GRID)), x);
+}
+
 /** struct attn_vector_kernels, raise_maximum. */
-static inline int raise_maximum(int nv, const float *max, float *m, float *l, float *alpha)
+static inline int raise_maximum(int nv, float headroom, const float *max, float *m, float *l, float *alpha)
 {
     const int width = nv * VF_LEN;
     int grew = 0;
@@ -28,7 +37,9 @@ static inline int raise_maximum(int nv, const float *max, float *m, float *l, fl
     if (!grew)
         return 0;
     for (int i = 0; i < width; i += VF_LEN) {
-        const vf old = vf_load(m + i), higher = vf_max(vf_load(max + i), old);
+        const vf old = vf_load(m + i), top = vf_load(max + i);
+        const vf raised = headroom == 0.0f ? top : vf_add(on_grid(top), vf_set1(headroom));
+        const vf higher = vf_select(vf_gt(top, old), raised, old);
         const vf a = vf_exp2(vf_sub(old, softmax_base(higher)));
         vf_store(alpha + i, a);
         vf_store(m + i, higher);
@@ -40,6 +51,7 @@ static inline int raise_maximum(int nv, const float *max, float *m, float *l, fl
 /** struct attn_vector_kernels, finish. */
 static inline void finish(int nv, const struct attn_finish *x)
 {
+    const vf headroom = vf_set1(x->headroom), scale = vf_exp2(headroom);
     for (int i = 0; i < nv * VF_LEN; i += VF_LEN) {
         const vf l = vf_load(x->l + i);
         const vm empty = vf_eq(l, vf_zero());
@@ -47,9 +59,11 @@ static inline void finish(int nv, const struct attn_finish *x)
         const vf inverse = vf_select(empty, vf_zero(), vf_div(one, l));
         vf_store(x->inverse + i, vf_mul(inverse, vf_set1(x->keep_scale)));
         if (x->lse) {
-            const vf base2 = x->shift ? vf_add(vf_load(x->m + i), vf_load(x->shift + i)) : vf_load(x->m + i);
+            /* The headroom leaves both terms first: it would cancel, with their roundings. */
+            const vf m = vf_sub(vf_load(x->m + i), headroom), log_l = vf_log(vf_mul(l, scale));
+            const vf base2 = x->shift ? vf_add(m, vf_load(x->shift + i)) : m;
             vf_store(x->lse + i,
-                     vf_select(empty, vf_set1(-INFINITY), vf_mul(one, vf_fma(base2, vf_set1(ATTN_LN2), vf_log(l)))));
+                     vf_select(empty, vf_set1(-INFINITY), vf_mul(one, vf_fma(base2, vf_set1(ATTN_LN2), log_l))));
         }
     }
 }

@@ -34,10 +34,10 @@ static struct strip strip_in(const struct pass *pass, int64_t i, int rows)
 {
     const struct attn_work *work = pass->work;
     const struct attn_scratch *scratch = &pass->scratch;
-    const int64_t full = pass->vectors->strip, at = i * full;
-    const int lanes = pass->vectors->lanes, per_word = pass->scores->channels_per_word;
-    struct strip strip = {.q = scratch->q + at * ((work->dk + per_word - 1) / per_word),
-                          .o = scratch->o + at * work->dv,
+    const int64_t at = i * work->kernels->strip;
+    const int lanes = pass->vectors->lanes;
+    struct strip strip = {.q = scratch->q + at * attn_channel_words(pass->scores, work->dk),
+                          .o = scratch->o + at * attn_value_channels(pass->values, work->dv),
                           .m = scratch->m + at,
                           .l = scratch->l + at,
                           .factor = scratch->factor ? scratch->factor + at : NULL,
@@ -64,7 +64,7 @@ static void find_labels(const struct attn_work *work, struct strip *strip)
 static struct strip strip_at(const struct pass *pass, int64_t i)
 {
     const struct attn_work *work = pass->work;
-    const int64_t full = pass->vectors->strip, lanes = pass->vectors->lanes;
+    const int64_t full = pass->work->kernels->strip, lanes = pass->vectors->lanes;
     const int64_t height = attn_strip_rows(full, lanes, work->group);
     const int64_t per_group = attn_group_strips(full, lanes, work->group);
     const int64_t within = work->group ? i % per_group * height : 0;
@@ -83,7 +83,7 @@ static void gather_global_queries(struct pass *pass)
 {
     const struct attn_work *work = pass->work;
     const int64_t count = work->gathers ? attn_global_queries(work, pass->gathered) : 0;
-    pass->num_gathered = count <= pass->vectors->strip && count < work->num_queries ? (int)count : 0;
+    pass->num_gathered = count <= pass->work->kernels->strip && count < work->num_queries ? (int)count : 0;
     if (pass->num_gathered == 0)
         return;
     struct strip *strip = &pass->strips[pass->num_strips];
@@ -97,13 +97,14 @@ void attn_begin_pass(struct pass *pass, const struct attn_work *work)
     const struct attn_kernels *kernels = work->kernels;
     assert((uintptr_t)work->scratch % ATTN_ALIGN == 0);
     assert(work->num_queries > 0);
-    assert(kernels->vectors->strip <= ATTN_MAX_STRIP);
+    assert(kernels->strip <= ATTN_MAX_STRIP);
     pass->work = work;
     pass->vectors = kernels->vectors;
     pass->scores = kernels->scores;
     pass->values = kernels->values;
+    pass->run_step = kernels->values->key_step ? kernels->values->key_step : ATTN_RUN_STEP;
     pass->num_strips =
-        attn_num_strips(kernels->vectors->strip, kernels->vectors->lanes, work->group, work->num_queries);
+        attn_num_strips(kernels->strip, kernels->vectors->lanes, work->group, work->num_queries);
     assert(pass->num_strips <= ATTN_MAX_STRIPS);
     assert(pass->num_strips + work->gathers <= work->shape->strips);
     attn_scratch_layout(&pass->scratch, work->scratch, work->shape);
@@ -127,16 +128,23 @@ static void prefetch(const struct attn_rows *rows, int64_t first, int64_t end, i
 }
 
 /** m and l of a strip before its first key; with a sink, as if it were a key whose value is 0. */
-static void start_strip(const struct attn_work *work, struct strip *strip)
+static void start_strip(const struct pass *pass, struct strip *strip)
 {
+    const struct attn_work *work = pass->work;
     const int sinks = work->sink != -INFINITY;
-    const float sink = attn_in_base2(work->sink);
+    const float sink = attn_in_base2(work->sink), headroom = pass->values->headroom;
     for (int r = 0; r < strip->width; r++) {
-        strip->m[r] = sink - (strip->shift ? strip->shift[r] : 0.0f);
-        strip->l[r] = sinks ? 1.0f : 0.0f;
+        const float m = sink - (strip->shift ? strip->shift[r] : 0.0f);
+        strip->m[r] = headroom == 0.0f ? m : floorf(m) + headroom; /* on the grid */
+        strip->l[r] = headroom == 0.0f ? 0.0f : m - floorf(m); /* NaN without a sink */
     }
-    if (sinks)
-        memset(strip->o, 0, (size_t)(strip->width * work->dv) * sizeof *strip->o);
+    if (sinks) {
+        pass->vectors->exp2(strip->l, strip->l, strip->width);
+        pass->vectors->multiply(strip->l, strip->width, exp2f(-headroom));
+        memset(strip->o, 0, (size_t)(strip->width * attn_value_channels(pass->values, work->dv)) * sizeof *strip->o);
+    } else {
+        memset(strip->l, 0, (size_t)strip->width * sizeof *strip->l);
+    }
     strip->started = sinks;
 }
 
@@ -155,7 +163,7 @@ static void prefetch_keys(const struct pass *pass, const struct strip *strip, in
 static void start_strips(struct pass *pass, int64_t first)
 {
     const struct attn_work *work = pass->work;
-    const int64_t full = pass->vectors->strip, all = work->num_queries;
+    const int64_t full = pass->work->kernels->strip, all = work->num_queries;
     prefetch(&work->q, 0, all < full ? all : full, work->dk, 0);
     for (int64_t i = 0; i < pass->num_strips; i++) {
         struct strip *strip = &pass->strips[i];
@@ -164,7 +172,7 @@ static void start_strips(struct pass *pass, int64_t first)
         const int64_t behind = strip->first + 2 * full;
         prefetch(&work->q, strip->first + full, behind < all ? behind : all, work->dk, 0);
         attn_pack_strip(pass, strip, work->scale);
-        start_strip(work, strip);
+        start_strip(pass, strip);
     }
 }
 
@@ -174,7 +182,7 @@ static enum attn_accumulate unit_weights(const struct pass *pass, const struct k
 {
     struct strip *strip = unit->strip;
     const int lanes = pass->vectors->lanes, n = unit->n;
-    const int grew = pass->vectors->raise_maximum(strip->nv, unit->max, strip->m, strip->l, alpha);
+    const int grew = pass->vectors->raise_maximum(strip->nv, pass->values->headroom, unit->max, strip->m, strip->l, alpha);
     for (int v = 0; v < strip->nv; v++) /* keys that some lane of a vector sees */
         ends[v] = unit->mask.kind == MASK_DIAGONAL ? attn_visible_before(unit->mask.diagonal, (v + 1) * lanes, n) : n;
     pass->values->weights(strip->nv, strip->m, ends, n, unit->factor, pass->scratch.s, strip->l);
@@ -192,6 +200,7 @@ void attn_unit_values(const struct pass *pass, struct key_block *keys, const str
 {
     struct strip *strip = unit->strip;
     const int per_word = pass->values->keys_per_word, n = unit->n;
+    const int together = pass->values->key_step ? pass->values->key_step : per_word; /* keys that are multiplied so */
     const struct attn_value_operands operands = {.p = pass->scratch.s,
                                                  .v = keys->v + unit->run.lo / per_word * keys->v_stride,
                                                  .v_stride = keys->v_stride,
@@ -201,8 +210,8 @@ void attn_unit_values(const struct pass *pass, struct key_block *keys, const str
                                                  .mode = mode,
                                                  .alpha = alpha};
     strip->started = 1;
-    /* Without a mask the strip sees all keys of the run; a word behind an odd end may hold one that it does not. */
-    const int hides = unit->mask.kind != MASK_NONE || (n % per_word && unit->run.hi < keys->hi);
+    /* Without a mask the strip sees all keys of the run; with its last ones it may multiply some that it does not. */
+    const int hides = unit->mask.kind != MASK_NONE || (n % together && unit->run.hi < keys->hi);
     if (hides && keys->v_finite < 0)
         keys->v_finite = pass->values->finite(keys->v + keys->lo / per_word * keys->v_stride, keys->v_stride,
                                               (keys->hi - keys->lo + per_word - 1) / per_word, pass->work->dv);
@@ -274,6 +283,7 @@ static void finish_strip(const struct pass *pass, const struct strip *strip, flo
                                        .l = strip->l,
                                        .validity = strip->validity,
                                        .shift = strip->shift,
+                                       .headroom = pass->values->headroom,
                                        .keep_scale = work->drop.wanted ? work->drop.keep_scale : 1.0f,
                                        .inverse = inverse,
                                        .lse = work->lse ? lse : NULL};
@@ -300,6 +310,7 @@ void attn_forward_pass(const struct attn_work *work)
 {
     struct pass pass;
     attn_begin_pass(&pass, work);
+    attn_enter(work->kernels);
     if (pass.scores->survey)
         pass.scores->survey(&work->k, work->known_keys, work->dk, &pass.scratch.int8);
     const int size = pass.scratch.key_block;
@@ -321,4 +332,5 @@ void attn_forward_pass(const struct attn_work *work)
         write_out(&pass, strip, work->weight_callback ? one : inverse);
         attn_strip_scores(&pass, strip);
     }
+    attn_leave(work->kernels);
 }

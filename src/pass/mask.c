@@ -232,7 +232,7 @@ static enum attn_mask_kind stage_bytes(const struct pass *pass, const struct str
                                        enum run_kind run)
 {
     const struct attn_work *work = pass->work;
-    const ptrdiff_t pitch = attn_live_pitch(pass->vectors->strip);
+    const ptrdiff_t pitch = attn_live_pitch(pass->work->kernels->strip);
     uint8_t *live = pass->scratch.live;
     int staged = 0;
     if (work->mask.data) {
@@ -264,7 +264,7 @@ static enum attn_mask_kind stage_floats(const struct pass *pass, const struct st
         stage_bias(pass, pass->scratch.bias, strip, &grid, n);
     }
     const int sees = pass->vectors->join_bias(strip->nv, n, pass->scratch.bias, work->bias.data != NULL, distances,
-                                              bytes ? pass->scratch.live : NULL, attn_live_pitch(pass->vectors->strip));
+                                              bytes ? pass->scratch.live : NULL, attn_live_pitch(pass->work->kernels->strip));
     return sees ? MASK_BIAS : MASK_DEAD;
 }
 
@@ -277,7 +277,7 @@ struct attn_tile_mask attn_mask_of(const struct pass *pass, const struct strip *
     float *distances = pass->scratch.distances;
     struct attn_tile_mask mask = {.diagonal = row + work->view.diagonal,
                                   .live = pass->scratch.live,
-                                  .live_pitch = attn_live_pitch(pass->vectors->strip),
+                                  .live_pitch = attn_live_pitch(pass->work->kernels->strip),
                                   .bias = pass->scratch.bias,
                                   .bias_pitch = width};
     mask.kind = stage_bytes(pass, strip, first, n, run);

@@ -17,10 +17,6 @@
 
 #include <string.h>
 
-/** Runs start at multiples of this from the block's first key, so that a lane's sums have their terms in the same
- * places whichever other rows the strip holds, and keys come in whole words. */
-#define RUN_STEP 8
-
 /** A strip of queries. */
 struct strip {
     float *q, *o, *m, *l, *factor, *validity, *shift; /**< its parts of what struct attn_scratch describes */
@@ -38,6 +34,7 @@ struct pass {
     const struct attn_score_kernels *scores;
     const struct attn_value_kernels *values;
     struct attn_scratch scratch;
+    int run_step; /**< runs begin at multiples of it from the first key of a block */
     struct strip strips[ATTN_MAX_STRIPS + 1];
     int64_t num_strips;
     /* Global queries see all keys: they have a strip of their own, the last one, so that their neighbours need not. */
@@ -140,7 +137,7 @@ struct key_block {
     ptrdiff_t k_stride, v_stride;
     int64_t first;
     int size;
-    int lo, hi;   /**< keys that some strip sees; lo is a multiple of RUN_STEP */
+    int lo, hi;   /**< keys that some strip sees; lo is a multiple of run_step */
     int v_finite; /**< -1: not looked at yet */
 };
 

@@ -46,7 +46,7 @@ static void add_content_to_position(const struct pass *pass, const struct strip 
 {
     const struct attn_work *work = pass->work;
     const struct attn_scratch *scratch = &pass->scratch;
-    const int width = strip->width, distances = width + n - 1, full = pass->vectors->strip;
+    const int width = strip->width, distances = width + n - 1, full = pass->work->kernels->strip;
     for (int t = 0; t < distances; t += full) {
         const int count = distances - t < full ? distances - t : full;
         gather_rows(&work->relative.k, work->relative.span, distance + t, 1, count, work->dk, scratch->relative_rows);
@@ -63,7 +63,7 @@ static void add_position_to_content(const struct pass *pass, const struct strip 
 {
     const struct attn_work *work = pass->work;
     const struct attn_scratch *scratch = &pass->scratch;
-    const int width = strip->width, distances = width + n - 1, full = pass->vectors->strip;
+    const int width = strip->width, distances = width + n - 1, full = pass->work->kernels->strip;
     const int sign = work->relative.delta == ATTN_DELTA_KEY_QUERY ? -1 : 1;
     for (int t = 0; t < distances; t += full) {
         const int count = distances - t < full ? distances - t : full, lanes = pass->vectors->lanes;

@@ -74,8 +74,7 @@ static void copy_keys(const struct pass *pass, struct key_block *keys)
 {
     const struct attn_work *work = pass->work;
     const struct attn_scratch *scratch = &pass->scratch;
-    const ptrdiff_t pitch =
-        (work->dk + pass->scores->channels_per_word - 1) / pass->scores->channels_per_word * ATTN_WORD;
+    const ptrdiff_t pitch = attn_channel_words(pass->scores, work->dk) * ATTN_WORD;
     const int rotates = work->rope.k.data != NULL, in_place = rotates && pass->scores->channels_per_word == 1;
     const int step = rotates && !in_place ? pass->vectors->lanes : keys->hi - keys->lo; /* rows rotated at a time */
     for (int at = keys->lo; at < keys->hi; at += step) {
@@ -110,10 +109,10 @@ struct key_block attn_key_block_at(const struct pass *pass, const struct span *s
         copy_keys(pass, &keys);
     if (scratch->v && with_values) {
         const struct attn_rows rows = {row_of(&work->v, span->first + lo), work->v.stride, work->v.dtype};
-        pass->values->pack_values(scratch->v + lo / pass->values->keys_per_word * (ptrdiff_t)work->dv, &rows, hi - lo,
-                                  work->dv);
+        const ptrdiff_t row = attn_value_channels(pass->values, work->dv);
+        pass->values->pack_values(scratch->v + lo / pass->values->keys_per_word * row, &rows, hi - lo, work->dv);
         keys.v = (const char *)scratch->v;
-        keys.v_stride = work->dv * ATTN_WORD;
+        keys.v_stride = row * ATTN_WORD;
     }
     return keys;
 }
@@ -146,6 +145,7 @@ static void call_back(const struct pass *pass, struct unit *unit, int64_t first)
                                   .scores = s};
     pass->vectors->multiply(s, (int64_t)unit->n * strip->width, ATTN_LN2);
     work->callback(&tile, work->callback_user);
+    attn_enter(work->kernels);
     if (pass->vectors->hide_again(strip->nv, &unit->mask, unit->n, s, unit->max))
         mask_from_scores(pass, unit);
 }
@@ -157,11 +157,10 @@ static struct attn_score_operands operands_at(const struct pass *pass, const str
                                               const struct strip *strip, int lo)
 {
     const struct attn_scratch *scratch = &pass->scratch;
-    const int per_word = pass->scores->channels_per_word;
     return (struct attn_score_operands){.q = strip->q,
                                         .k = keys->k + lo * keys->k_stride,
                                         .k_stride = keys->k_stride,
-                                        .words = (pass->work->dk + per_word - 1) / per_word,
+                                        .words = attn_channel_words(pass->scores, pass->work->dk),
                                         .mask = &none,
                                         .factor = strip->factor,
                                         .k_scale = scratch->k_scale + lo,

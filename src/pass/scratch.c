@@ -8,7 +8,7 @@
 static int64_t copied_bytes(const struct attn_scratch_shape *shape)
 {
     return 4 * ((shape->copies_keys ? shape->key_block * shape->channel_words : 0) +
-                (shape->copies_values ? shape->key_words * shape->dv : 0) +
+                (shape->copies_values ? shape->key_words * shape->value_channels : 0) +
                 (shape->rotates ? shape->lanes * shape->dk : 0));
 }
 
@@ -18,23 +18,27 @@ struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kerne
     const int channels = kernels->scores->channels_per_word, keys = kernels->values->keys_per_word;
     struct attn_scratch_shape shape = {
         .strips = strips,
-        .strip = kernels->vectors->strip,
+        .strip = kernels->strip,
         .lanes = kernels->vectors->lanes,
         .key_block = 2 * ATTN_KEY_BLOCK,
         .dk = dk,
         .dv = dv,
-        .channel_words = (dk + channels - 1) / channels,
-        .copies_keys = channels == 1 ? k != ATTN_F32 || rotates : kernels->scores->int8 || dk % channels,
+        .value_channels = attn_value_channels(kernels->values, dv),
+        .channel_words = attn_channel_words(kernels->scores, dk),
         .copies_values = keys != 1 || v != ATTN_F32,
         .int8 = kernels->scores->int8,
         .raw = kernels->scores->raw,
         .rotates = rotates,
         .relative = relative,
     };
+    shape.copies_keys = channels == 1 ? k != ATTN_F32 || rotates
+                                      : kernels->scores->int8 || shape.channel_words * channels != dk;
+    const int row_step = kernels->scores->row_step, key_step = kernels->values->key_step;
+    const int least = row_step > key_step ? row_step : key_step > 8 ? key_step : 8;
     do {
         shape.key_block /= 2;
         shape.key_words = (shape.key_block + keys - 1) / keys;
-    } while (shape.key_block > 8 && copied_bytes(&shape) > COPY_LIMIT);
+    } while (shape.key_block > least && copied_bytes(&shape) > COPY_LIMIT);
     return shape;
 }
 
@@ -49,7 +53,7 @@ static void *take(char *base, size_t *used, int64_t count, size_t size)
 size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struct attn_scratch_shape *shape)
 {
     const int64_t strips = shape->strips, strip = shape->strip, key_block = shape->key_block;
-    const int64_t dk = shape->dk, dv = shape->dv;
+    const int64_t dk = shape->dk;
     size_t used = 0;
 #define TAKE(member, count) scratch->member = take(base, &used, count, sizeof *scratch->member)
     TAKE(s, key_block * strip);
@@ -66,9 +70,9 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     TAKE(k_scale, shape->int8 ? key_block : 0);
     TAKE(k_start, shape->int8 ? key_block : 0);
     TAKE(q, strips * strip * shape->channel_words);
-    TAKE(o, strips * strip * dv);
+    TAKE(o, strips * strip * shape->value_channels);
     TAKE(k, shape->copies_keys ? key_block * shape->channel_words + ATTN_ALIGN : 0); /* rows end in whole vectors */
-    TAKE(v, shape->copies_values ? shape->key_words * dv : 0);
+    TAKE(v, shape->copies_values ? shape->key_words * shape->value_channels : 0);
     TAKE(bias, key_block * strip);
     TAKE(distances, strip + key_block);
     TAKE(rotated, shape->rotates ? shape->lanes * dk : 0);

@@ -15,6 +15,7 @@
 struct attn_scratch_shape {
     int64_t strips, strip, lanes, key_block, dk, dv;
     int64_t channel_words;          /**< in a row of Q or K */
+    int64_t value_channels;         /**< rows of o, words in a row of V */
     int64_t key_words;              /**< in a block of keys */
     int copies_keys, copies_values; /**< blocks of K, V are not read where they lie */
     int int8, raw;                  /**< of the scores */

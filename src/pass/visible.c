@@ -112,13 +112,14 @@ void attn_next_listed(const struct attn_work *work, const struct strip *strip, i
  * columns without a gap or, where their borders are none that a run may have, everything from the first to the last.
  * Returns whether some of that is not listed.
  */
-static int narrow_to_pattern(const struct attn_work *work, const struct strip *strip, int64_t *lo, int64_t *hi)
+static int narrow_to_pattern(const struct pass *pass, const struct strip *strip, int64_t *lo, int64_t *hi)
 {
+    const struct attn_work *work = pass->work;
     const struct attn_view *view = &work->view;
     const int64_t row = (view->pattern_row + strip->first) / view->pattern_size, end = *hi;
     assert(row == (view->pattern_row + strip->first + strip->rows - 1) / view->pattern_size);
     listed_keys(view, row, *lo, end, lo, hi);
-    if (view->pattern_shift % RUN_STEP == 0)
+    if (view->pattern_shift % pass->run_step == 0 && view->pattern_size % pass->run_step == 0)
         return 0;
     for (int64_t a = *lo, b = *hi; b < end;) {
         listed_keys(view, row, b, end, &a, &b);
@@ -183,11 +184,11 @@ int attn_next_run(const struct pass *pass, const struct strip *strip, const stru
     if (lo >= hi)
         return 0;
     if (view->pattern_size) {
-        mixed |= narrow_to_pattern(work, strip, &lo, &hi);
+        mixed |= narrow_to_pattern(pass, strip, &lo, &hi);
         if (lo >= hi)
             return 0;
     }
-    const int64_t start = span->first + (lo - span->first) / RUN_STEP * RUN_STEP; /* from and columns are multiples */
+    const int64_t start = span->first + (lo - span->first) / pass->run_step * pass->run_step;
     mixed |= view->pattern_size && start != lo;
     lo = start;
     mixed |= view->tree && hi > view->tree_first;

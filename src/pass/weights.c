@@ -104,6 +104,7 @@ static void call_back(const struct pass *pass, const struct unit *unit, int64_t 
                                    .key_stride = strip->width,
                                    .weights = pass->scratch.s};
     work->weight_callback(&tile, work->weight_callback_user);
+    attn_enter(work->kernels);
     float one[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
     for (int r = 0; r < strip->width; r++)
         one[r] = 1.0f;

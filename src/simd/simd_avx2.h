@@ -117,6 +117,11 @@ static inline vf vf_fma(vf a, vf b, vf c)
     return _mm256_fmadd_ps(a, b, c);
 }
 
+static inline vf vf_floor(vf a)
+{
+    return _mm256_floor_ps(a);
+}
+
 static inline vf vf_max(vf a, vf b)
 {
     return _mm256_max_ps(a, b);

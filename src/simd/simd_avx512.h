@@ -130,6 +130,11 @@ static inline vf vf_fma(vf a, vf b, vf c)
     return _mm512_fmadd_ps(a, b, c);
 }
 
+static inline vf vf_floor(vf a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+
 /** The larger; b when a is NaN. */
 static inline vf vf_max(vf a, vf b)
 {

@@ -115,6 +115,11 @@ static inline vf vf_fma(vf a, vf b, vf c)
 }
 
 /* By comparison, as FMAXNM gives a signalling NaN's quiet form instead of b. */
+static inline vf vf_floor(vf a)
+{
+    return vrndmq_f32(a);
+}
+
 static inline vf vf_max(vf a, vf b)
 {
     return vbslq_f32(vcgtq_f32(a, b), a, b);

@@ -107,6 +107,11 @@ static inline vf vf_fma(vf a, vf b, vf c)
     return a * b + c;
 }
 
+static inline vf vf_floor(vf a)
+{
+    return floorf(a);
+}
+
 static inline vf vf_max(vf a, vf b)
 {
     return a > b ? a : b;

@@ -25,10 +25,15 @@ static inline int64_t key_words(int64_t n)
     return (n + VF_PACK - 1) / VF_PACK;
 }
 
-/** Words that n channels of Q or K fill. */
+/* Words that a row of Q or K has a multiple of. */
+#ifndef ATTN_WORD_STEP
+#define ATTN_WORD_STEP 1
+#endif
+
+/** Words that n channels of Q or K fill; those behind the last channel are 0. */
 static inline int64_t channel_words(int64_t n)
 {
-    return (n + VS_PACK - 1) / VS_PACK;
+    return (n + VS_PACK * ATTN_WORD_STEP - 1) / (VS_PACK * ATTN_WORD_STEP) * ATTN_WORD_STEP;
 }
 
 #endif

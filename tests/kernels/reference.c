@@ -45,6 +45,7 @@ LANEWISE(subtract, float, a[i] - b[i])
 LANEWISE(multiply, float, a[i] * b[i])
 LANEWISE(divide, float, a[i] / b[i])
 LANEWISE(fused, float, fma_of(c->set, a[i], b[i], d[i]))
+LANEWISE(floor_of, float, floorf(a[i]))
 LANEWISE(larger, float, a[i] > b[i] ? a[i] : b[i])
 LANEWISE(greater, float, a[i] > b[i] ? 1.0f : 0.0f)
 LANEWISE(greater_equal, float, a[i] >= b[i] ? 1.0f : 0.0f)
@@ -466,6 +467,7 @@ static const struct row rows[] = {
     {"vf_mul", 0, PLAIN(SAME_NUMBERS, 2, F32, F32, multiply)},
     {"vf_div", 0, PLAIN(SAME_NUMBERS, 2, F32, F32, divide)},
     {"vf_fma", 0, PLAIN(SAME_NUMBERS, 3, F32, F32, fused)},
+    {"vf_floor", 0, PLAIN(SAME_NUMBERS, 1, F32, F32, floor_of)},
     {"vf_max", 0, PLAIN(SAME_BITS, 2, F32, F32, larger)},
     {"vf_gt", 0, PLAIN(SAME_BITS, 2, F32, F32, greater)},
     {"vf_ge", 0, PLAIN(SAME_BITS, 2, F32, F32, greater_equal)},

@@ -57,6 +57,7 @@ RUN(vf_sub, PUT(vf_sub(A, B)))
 RUN(vf_mul, PUT(vf_mul(A, B)))
 RUN(vf_div, PUT(vf_div(A, B)))
 RUN(vf_fma, PUT(vf_fma(A, B, C)))
+RUN(vf_floor, PUT(vf_floor(A)))
 RUN(vf_max, PUT(vf_max(A, B)))
 RUN(vf_gt, PUTM(vf_gt(A, B)))
 RUN(vf_ge, PUTM(vf_ge(A, B)))
@@ -176,6 +177,7 @@ static const struct set_operation operations[] = {
     ROW(vf_mul),
     ROW(vf_div),
     ROW(vf_fma),
+    ROW(vf_floor),
     ROW(vf_max),
     ROW(vf_gt),
     ROW(vf_ge),

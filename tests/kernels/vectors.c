@@ -177,6 +177,14 @@ static void check_hide_again(const struct tile_case *c)
     expect_word(c, "hides", 0, 0, hides != 0, (uint32_t)more);
 }
 
+/** Where a maximum goes for the sake of a higher one. */
+static float raised(float max, float m, float headroom)
+{
+    if (!(max > m) || headroom == 0.0f)
+        return max > m ? max : m;
+    return (fabsf(max) < 0x1p15f ? floorf(max * 256 + 0.5f) / 256 : max) + headroom;
+}
+
 static void check_raise_maximum(const struct tile_case *c)
 {
     const struct attn_vector_kernels *kernels = c->set->kernels->vectors;
@@ -184,6 +192,7 @@ static void check_raise_maximum(const struct tile_case *c)
     float *max = operand_floats(c, width), *m = operand_floats(c, width), *l = operand_floats(c, width);
     float *alpha = operand_floats(c, width);
     const int higher = rng_percent(c->rng, 50);
+    const float headroom = c->shape.plain || rng_percent(c->rng, 50) ? 0.0f : 24.0f;
     for (int r = 0; r < width; r++) { /* m is never NaN: maxima leave that out */
         if (isnan(m[r]) || rng_percent(c->rng, 20))
             m[r] = -INFINITY;
@@ -193,11 +202,11 @@ static void check_raise_maximum(const struct tile_case *c)
             max[r] = m[r];
     }
     volatile int kept = 0;
-    TIME_IF_WANTED(c, (m[0] = -9.0f, kept = kernels->raise_maximum(c->shape.nv, max, m, l, alpha)));
+    TIME_IF_WANTED(c, (m[0] = -9.0f, kept = kernels->raise_maximum(c->shape.nv, headroom, max, m, l, alpha)));
     (void)kept;
     const float *m0 = operand_copy(m, (size_t)width * 4), *l0 = operand_copy(l, (size_t)width * 4);
     const float *alpha0 = operand_copy(alpha, (size_t)width * 4);
-    const int grew = kernels->raise_maximum(c->shape.nv, max, m, l, alpha);
+    const int grew = kernels->raise_maximum(c->shape.nv, headroom, max, m, l, alpha);
     int grows = 0;
     for (int r = 0; r < width; r++)
         grows |= max[r] > m0[r];
@@ -206,13 +215,13 @@ static void check_raise_maximum(const struct tile_case *c)
         float x[MAX_LANES], a[MAX_LANES];
         for (int i = 0; i < lanes; i++) {
             const int r = v * lanes + i;
-            const float top = max[r] > m0[r] ? max[r] : m0[r];
+            const float top = raised(max[r], m0[r], headroom);
             x[i] = m0[r] - (top == -INFINITY ? 0.0f : top);
         }
         apply(c->set, "vf_exp2", a, x);
         for (int i = 0; i < lanes; i++) {
             const int r = v * lanes + i;
-            expect_float(c, "m", 0, r, m[r], grows && max[r] > m0[r] ? max[r] : m0[r]);
+            expect_float(c, "m", 0, r, m[r], raised(max[r], m0[r], headroom));
             expect_float(c, "l", 0, r, l[r], grows ? l0[r] * a[i] : l0[r]);
             expect_float(c, "alpha", 0, r, alpha[r], grows ? a[i] : alpha0[r]);
         }
@@ -233,6 +242,7 @@ static void check_finish(const struct tile_case *c)
                                   .l = l,
                                   .validity = int8 ? validity : NULL,
                                   .shift = int8 ? shift : NULL,
+                                  .headroom = c->shape.plain || rng_percent(c->rng, 50) ? 0.0f : 24.0f,
                                   .keep_scale = rng_percent(c->rng, 50) ? 1.0f : 1.25f,
                                   .inverse = operand_place(c, (size_t)width * 4),
                                   .lse = c->shape.plain || rng_percent(c->rng, 70) ? operand_place(c, (size_t)width * 4)
@@ -240,11 +250,14 @@ static void check_finish(const struct tile_case *c)
     TIME_IF_WANTED(c, kernels->finish(c->shape.nv, &x));
     kernels->finish(c->shape.nv, &x);
     for (int v = 0; v < c->shape.nv; v++) {
-        float logs[MAX_LANES];
-        apply(c->set, "vf_log", logs, l + v * lanes);
+        float scaled[MAX_LANES], logs[MAX_LANES];
+        for (int i = 0; i < lanes; i++)
+            scaled[i] = ldexpf(l[v * lanes + i], (int)x.headroom);
+        apply(c->set, "vf_log", logs, scaled);
         for (int i = 0; i < lanes; i++) {
             const int r = v * lanes + i;
-            const float one = int8 ? validity[r] : 1.0f, base = int8 ? m[r] + shift[r] : m[r];
+            const float one = int8 ? validity[r] : 1.0f, lower = m[r] - x.headroom;
+            const float base = int8 ? lower + shift[r] : lower;
             expect_float(c, "inverse", 0, r, x.inverse[r], l[r] == 0 ? 0.0f : one / l[r] * x.keep_scale);
             if (x.lse)
                 expect_float(c, "lse", 0, r, x.lse[r],

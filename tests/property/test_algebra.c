@@ -149,7 +149,7 @@ static int outputs_fit_together(struct rng *rng, const char *isa)
     const int64_t group = r.heads / p.k.shape[1];
     const double slack = 1e-5; /* a sum of up to 300 rounded weights, each below 1 */
     /* Weights on request are not rounded to bf16, but what they are divided by is the sum of rounded ones. */
-    const double rounded = reference_rounds_weights(&p.q, &p.k, &p.v, &p.params) ? 0x1.08p-8 : 0;
+    const double rounded = reference_weight_rounding(&p.q, &p.k, &p.v, &p.params) * 1.002;
     int holds = 1;
     double *columns = must_allocate(r.tk, sizeof *columns);
     for (int64_t bh = 0; bh < r.batch * r.heads && holds; bh++) {

@@ -29,8 +29,8 @@
  *
  * Slack. Where the kernels multiply pairs of bf16 (arithmetic in the header
  * and in docs/numerics.md), weights are rounded to bf16, each by a factor 1 + e_j
- * with |e_j| <= W, except the top key's, which is 1, and the sink's, which meets
- * no value. Their sum is that of the rounded ones, before dropout, so to first
+ * with |e_j| <= W, except the top key's, which is 1 (but not where a table makes
+ * the weights), and the sink's, which meets no value. Their sum is that of the rounded ones, before dropout, so to first
  * order
  *
  *     l changes by the factor 1 + sum_j e_j p_j      at most W sum_j p_j, less p_top
@@ -49,6 +49,7 @@
 
 #include "dtype.h"
 #include "test_isa.h"
+#include "tolerance.h"
 
 #include <float.h>
 #include <math.h>
@@ -61,6 +62,11 @@
 /** W: half a unit in the last of bf16's 8 bits; 3 % more for the polynomial's 7.5e-5 and for terms of second order. */
 #define WEIGHT_ROUNDING (0x1p-8 * 1.03)
 
+/** W of weights that a table makes (tolerance.h), with as much more; and what these are divided by, for later maxima to
+ * have room, which is also what is lost at the bottom of the range. */
+#define TABLE_ROUNDING (EXP2_TABLE_MAX_RELATIVE * 1.03)
+#define TABLE_HEADROOM 0x1p25
+
 /** Standard deviations, so to say, that a sum of independent roundings stays within. */
 #define HOEFFDING 8
 
@@ -70,6 +76,13 @@ int reference_rounds_weights(const attn_tensor *q, const attn_tensor *k, const a
     const char *const isa = params->isa == NULL ? attn_isa_active() : params->isa;
     return test_isa_has_pairs(isa) && q->dtype == ATTN_BF16 && k->dtype == ATTN_BF16 && v->dtype == ATTN_BF16 &&
            !params->rope && !params->disentangled && !params->weight_callback;
+}
+
+double reference_weight_rounding(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                 const attn_params *params)
+{
+    const char *const isa = params->isa == NULL ? attn_isa_active() : params->isa;
+    return !reference_rounds_weights(q, k, v, params) ? 0 : test_isa_has_table(isa) ? TABLE_ROUNDING : WEIGHT_ROUNDING;
 }
 
 /** A row with a NaN or +Inf among its live scores: the softmax is NaN, hidden keys keep the weight 0. */
@@ -88,11 +101,13 @@ static void fill_nan_row(struct reference *ref, int64_t r, const unsigned char *
 }
 
 /** What rounded weights can do to the lse: the top key's, 1, is not rounded unless a sink is above it. */
-static double lse_slack(const struct oracle_row *row, int64_t tk, double top_key, double sum, double shifts)
+static double lse_slack(const struct reference *ref, const struct oracle_row *row, double top_key, double sum,
+                        double shifts)
 {
-    const double keys = 1 - (row->live[tk] ? row->p[tk] : 0);
-    const int sink_on_top = row->live[tk] && row->score[tk] > top_key;
-    return WEIGHT_ROUNDING * fmin(keys - (sink_on_top ? 0 : 1 / sum) + shifts, 1); /* the top weight is 1 / sum */
+    const int64_t sink = ref->tk;
+    const double keys = 1 - (row->live[sink] ? row->p[sink] : 0);
+    const int top_rounds = ref->uses_table || (row->live[sink] && row->score[sink] > top_key);
+    return ref->weight_rounding * fmin(keys - (top_rounds ? 0 : 1 / sum) + shifts, 1); /* the top weight is 1 / sum */
 }
 
 /** Weights, lse and w_j of row r of the result from its scores. Returns 0 for a row whose softmax is NaN. */
@@ -139,7 +154,7 @@ static int softmax_row(struct reference *ref, int64_t r, const struct oracle_row
     ref->lse[r] = top + log(sum);
     ref->lse_unit[r] = U * (1 + fabs(ref->lse[r]) + sizes + rival_size) + log1p(shifts);
     if (ref->rounds_weights)
-        ref->lse_slack[r] = lse_slack(row, sink, top_key, sum, shifts);
+        ref->lse_slack[r] = lse_slack(ref, row, top_key, sum, shifts);
     for (int64_t j = 0; j < ref->tk; j++) {
         if (!row->live[j])
             continue;
@@ -183,7 +198,9 @@ static void output_row(struct reference *ref, int64_t r, const struct oracle_row
                 unit[c] += roundings * U * weight * fabs(x) + 0x1p-149 * bottom +
                            (p[j] < SAFE_WEIGHT ? (double)FLT_MIN * bottom * fabs(x) : 0);
                 if (ref->rounds_weights) /* the instruction flushes products and sums that are denormal */
-                    slack[c] += (double)FLT_MIN * bottom;
+                    slack[c] += (double)FLT_MIN * bottom * (ref->uses_table ? TABLE_HEADROOM : 1);
+                if (ref->uses_table && p[j] < (double)FLT_MIN * TABLE_HEADROOM)
+                    slack[c] += p[j] * bottom * fabs(x);
             } else {
                 add_infinite(&out[c], &unit[c], x, d, row->lowest[j]);
             }
@@ -213,7 +230,7 @@ static void output_row(struct reference *ref, int64_t r, const struct oracle_row
             sum += term;
             squares += term * term;
         }
-        slack[c] += WEIGHT_ROUNDING * fmin(sum, HOEFFDING * sqrt(squares));
+        slack[c] += ref->weight_rounding * fmin(sum, HOEFFDING * sqrt(squares));
     }
 }
 
@@ -396,6 +413,8 @@ struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, c
                             .tk = k->shape[2],
                             .dv = v->shape[3],
                             .rounds_weights = reference_rounds_weights(q, k, v, params)};
+    ref.weight_rounding = reference_weight_rounding(q, k, v, params);
+    ref.uses_table = ref.weight_rounding == TABLE_ROUNDING;
     const int64_t rows = ref.batch * ref.heads * ref.tq, keys = ref.batch * ref.heads * ref.tk;
     double **const all[] = ALL_MEMBERS(&ref);
     const int64_t sizes[] = {rows * ref.dv, rows, rows * ref.tk, keys, params->scores ? rows * ref.tk : 0};

@@ -34,7 +34,9 @@
 /** All outputs, contiguous. A result that must not be finite has the unit 0 or 1, see oracle.c. */
 struct reference {
     int64_t batch, heads, tq, tk, dv;
-    int rounds_weights;                                /**< the library rounds weights to bf16 here */
+    int rounds_weights;                                /**< the library rounds weights to bf16 here, */
+    int uses_table;                                    /**< by a table: the top one, too, */
+    double weight_rounding;                            /**< by this part of them at most */
     double *out, *out_unit, *out_slack;                /**< [batch][heads][tq][dv] */
     double *lse, *lse_unit, *lse_slack;                /**< [batch][heads][tq] */
     double *weights, *weights_unit, *weights_slack;    /**< [batch][heads][tq][tk] */
@@ -64,6 +66,10 @@ void reference_free(struct reference *ref);
  */
 int reference_rounds_weights(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                              const attn_params *params);
+
+/** By what part of them at most; 0 where they are not rounded. */
+double reference_weight_rounding(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                 const attn_params *params);
 
 /**
  * A query, and what its options' indices refer to: the batch element or the

@@ -31,10 +31,21 @@ static inline const char *test_isa_from_name(const char *name)
     exit(2);
 }
 
+/** The name as the library has it, static storage. */
+static inline const char *test_isa_from_list(const char *name)
+{
+    for (int isa = 0; attn_isa_name(isa); isa++)
+        if (strcmp(name, attn_isa_name(isa)) == 0)
+            return attn_isa_name(isa);
+    return NULL;
+}
+
 /** The set whose kernels f32 gets where isa is asked for: a set for pairs of bf16 extends the one whose name it begins
- * with. */
+ * with, and AMX extends AVX-512. */
 static inline const char *test_isa_of_floats(const char *isa)
 {
+    if (strstr(isa, "amx_bf16"))
+        return test_isa_from_list("avx512");
     const char *const suffix = strstr(isa, "_bf16");
     for (int i = 0; suffix && attn_isa_name(i); i++)
         if (strlen(attn_isa_name(i)) == (size_t)(suffix - isa) &&
@@ -47,6 +58,12 @@ static inline const char *test_isa_of_floats(const char *isa)
 static inline int test_isa_has_pairs(const char *isa)
 {
     return isa && test_isa_of_floats(isa) != isa;
+}
+
+/** Whether a set makes weights by a table (simd/exp2_table_avx512.h). */
+static inline int test_isa_has_table(const char *isa)
+{
+    return isa && strstr(isa, "amx_bf16") != NULL;
 }
 
 #endif

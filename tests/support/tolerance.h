@@ -90,6 +90,9 @@ static inline double tolerance_floor(enum test_output output, int64_t terms)
 /** The third-degree exp2 of weights that are rounded to bf16: simd/exp2_polynomial.h says how large its error is. */
 #define EXP2_BF16_MAX_RELATIVE 7.5e-5
 
+/** The weights of exp2_table_avx512.h, which says how large their error is: 1.6 times that of rounding to bf16. */
+#define EXP2_TABLE_MAX_RELATIVE 6.1e-3
+
 /**
  * Two results of the library for inputs that are equal in exact arithmetic
  * only (permuted keys, shifted logits): each may be off by its own error.

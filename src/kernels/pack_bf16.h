@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of Q and K in bf16 as pairs of channels, as they lie in memory; only Q is
+ * transposed.
+ *
+ * The scale stays out of Q, where it would cost a rounding: scores leave the
+ * tile as plain products and are multiplied before the maximum is subtracted.
+ * Only its sign goes into Q, so that the largest product is the largest score.
+ */
+#ifndef ATTN_PACK_BF16_H
+#define ATTN_PACK_BF16_H
+
+#include "kernels/rows.h"
+#include "simd/words.h"
+
+#include <math.h>
+
+/**
+ * Q^T times a scale of 0: a row becomes 0, or NaN if it has a NaN or Inf. The factor could not do this, as its product
+ * with a score of -inf has to be -inf.
+ */
+static void pack_zeros(const struct attn_pack_queries *x)
+{
+    for (int64_t c = 0; c < channel_words(x->dk); c++)
+        memset(x->q + c * x->width + x->first, 0, (size_t)x->fill * sizeof *x->q);
+    for (int r = 0; r < x->n; r++) {
+        int finite = 1;
+        for (int64_t c = 0; c < x->dk; c++)
+            finite &= isfinite(element_at(ATTN_BF16, x->rows[r], c)) != 0;
+        const uint32_t nan = 0x7fc07fc0u;
+        if (!finite)
+            memcpy(x->q + x->first + r, &nan, sizeof nan);
+    }
+}
+
+/** VF_LEN words of row r from word c on, zeros behind its end and where there is no such row. */
+ATTN_INLINE vf query_words(const struct attn_pack_queries *x, int r, int64_t c)
+{
+    if (r >= x->n)
+        return vf_zero();
+    const char *src = x->rows[r] + c * ATTN_WORD;
+    if (2 * (c + VF_LEN) <= x->dk)
+        return vf_load((const void *)src);
+    float t[VF_LEN] = {0};
+    if (2 * c < x->dk)
+        memcpy(t, src, (size_t)(x->dk - 2 * c) * 2);
+    return vf_load(t);
+}
+
+static void pack_queries(const struct attn_pack_queries *x)
+{
+    const int64_t words = channel_words(x->dk);
+    for (int r = 0; r < x->fill; r += VF_LEN)
+        vf_store(x->factor + x->first + r, vf_set1(x->scale == 0.0f ? 1.0f : fabsf(x->scale)));
+    if (x->scale == 0.0f) {
+        pack_zeros(x);
+        return;
+    }
+    for (int r = 0; r < x->fill; r += VF_LEN) {
+        for (int64_t c = 0; c < words; c += VF_LEN) {
+            vf a[VF_LEN];
+            for (int i = 0; i < VF_LEN; i++)
+                a[i] = query_words(x, r + i, c);
+            vf_transpose(a);
+            for (int i = 0; i < VF_LEN && c + i < words; i++) {
+                float *dst = x->q + (c + i) * x->width + x->first + r;
+                vf_store(dst, a[i]);
+                if (x->scale < 0.0f)
+                    vw_store(dst, vw_negate(vw_load(dst)));
+            }
+        }
+    }
+}
+
+/** Rows with zeros behind their last element. */
+static void pack_keys(const struct attn_rows *src, int n, int64_t dk, const struct attn_int8_memory *memory,
+                      const struct attn_packed_keys *dst)
+{
+    const ptrdiff_t pitch = channel_words(dk) * ATTN_WORD;
+    (void)memory;
+    for (int j = 0; j < n; j++) {
+        char *row = dst->words + j * pitch;
+        memcpy(row, row_at(src, j), (size_t)dk * 2);
+        memset(row + dk * 2, 0, (size_t)(pitch - dk * 2));
+    }
+}
+
+#endif

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scores from pairs of bf16 on matrix registers (simd/matrix_*.h):
+ *
+ *     S[16 keys][16 queries] = sum over chunks of 32 channels of K[16 keys][chunk] * Q[chunk][16 queries]
+ *
+ * Rows of K are the first factor as they lie in memory, Q^T in lane order is the
+ * second one, and what comes out has queries for lanes: nothing is moved into
+ * place. A row has whole chunks; pack_keys() copies rows that do not. A score's
+ * sum over the chunks runs through its register, from the first one on.
+ *
+ * A strip has two vectors at most, so that its Q, S, P and O stay in L1 while K
+ * and V pass by. Registers 6 and 7 hold the sums of the first and the second
+ * one. Up to 64 channels 0 to 3 hold Q, and K comes through 4 and 5; with more,
+ * 0 to 3 hold 128 channels of K, and Q comes through 4 and 5. A register is
+ * stored when the products of the next one are under way: a store that waits for
+ * its product keeps what follows waiting too. Behind it the mask is put on the
+ * scores before, which have arrived.
+ */
+#ifndef ATTN_SCORES_H
+#define ATTN_SCORES_H
+
+#include ATTN_MATRIX
+#define ATTN_WORD_STEP MATRIX_WORDS
+
+#include "kernels/mask.h"
+#include "kernels/pack_bf16.h"
+
+/** Vectors of a strip. */
+#define MATRIX_VECTORS 2
+
+/** Bytes of a row of a register. */
+#define CHUNK_BYTES (MATRIX_WORDS * ATTN_WORD)
+
+/** The register of keys j.., MATRIX_ROWS of them, that is at work. */
+struct score_keys {
+    const struct attn_score_operands *x;
+    int j, n;
+    char *copy; /* [MATRIX_ROWS][CHUNK_BYTES] */
+};
+
+/** Chunk c of the keys behind which there are none: the last row stands for those that are missing. */
+static inline const char *copied_chunk(const struct score_keys *keys, int64_t c)
+{
+    const struct attn_score_operands *x = keys->x;
+    for (int i = 0; i < MATRIX_ROWS; i++) {
+        const int row = keys->j + i < keys->n ? keys->j + i : keys->n - 1;
+        memcpy(keys->copy + i * CHUNK_BYTES, x->k + row * x->k_stride + c * CHUNK_BYTES, CHUNK_BYTES);
+    }
+    return keys->copy;
+}
+
+/** Loads chunk c of K into register r. */
+#define LOAD_KEYS(r, c)                                                                                                \
+    do {                                                                                                               \
+        if (whole)                                                                                                     \
+            matrix_stream(r, keys->x->k + keys->j * keys->x->k_stride + (c)*CHUNK_BYTES, keys->x->k_stride);           \
+        else                                                                                                           \
+            matrix_load(r, copied_chunk(keys, c), CHUNK_BYTES);                                                        \
+    } while (0)
+
+/** Loads chunk c of Q for vector v into register r. */
+#define LOAD_QUERIES(r, x, c, v) matrix_load(r, (x)->q + ((c)*MATRIX_WORDS * nv + (v)) * VF_LEN, nv *CHUNK_BYTES)
+
+/** Stores register r as the scores of vector v and the keys from j on. */
+#define STORE_SCORES(r, x, j, v) matrix_store(r, (x)->s + ((ptrdiff_t)(j)*nv + (v)) * VF_LEN, nv *CHUNK_BYTES)
+
+/** Sums of at most 64 channels. Vectors before v0 see none of the keys. Leaves register 7, if nv > 1. */
+ATTN_INLINE void score_small(const int whole, const int chunks, const int nv, const struct score_keys *keys, int v0)
+{
+    const struct attn_score_operands *x = keys->x;
+    LOAD_KEYS(4, 0);
+    if (chunks > 1)
+        LOAD_KEYS(5, 1);
+    if (v0 == 0) {
+        matrix_zero(6);
+        matrix_dot_bf16(6, 4, 0);
+        if (chunks > 1)
+            matrix_dot_bf16(6, 5, 1);
+    }
+    if (nv > 1) {
+        if (keys->j > 0)
+            STORE_SCORES(7, x, keys->j - MATRIX_ROWS, 1);
+        matrix_zero(7);
+        matrix_dot_bf16(7, 4, 2);
+        if (chunks > 1)
+            matrix_dot_bf16(7, 5, 3);
+    }
+    if (v0 == 0)
+        STORE_SCORES(6, x, keys->j, 0);
+}
+
+/** The part of up to 4 chunks from c on, in registers 0 to 3, of the sums of vector v in register r. */
+#define ADD_CHUNKS(r, v)                                                                                               \
+    do {                                                                                                               \
+        if (count > 0) {                                                                                               \
+            LOAD_QUERIES(4, x, c, v);                                                                                  \
+            matrix_dot_bf16(r, 0, 4);                                                                                  \
+        }                                                                                                              \
+        if (count > 1) {                                                                                               \
+            LOAD_QUERIES(5, x, c + 1, v);                                                                              \
+            matrix_dot_bf16(r, 1, 5);                                                                                  \
+        }                                                                                                              \
+        if (count > 2) {                                                                                               \
+            LOAD_QUERIES(4, x, c + 2, v);                                                                              \
+            matrix_dot_bf16(r, 2, 4);                                                                                  \
+        }                                                                                                              \
+        if (count > 3) {                                                                                               \
+            LOAD_QUERIES(5, x, c + 3, v);                                                                              \
+            matrix_dot_bf16(r, 3, 5);                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
+/** The same for any number of channels. */
+ATTN_INLINE void score_large(const int whole, const int nv, const struct score_keys *keys, int v0)
+{
+    const struct attn_score_operands *x = keys->x;
+    const int64_t chunks = x->words / MATRIX_WORDS;
+    int64_t c = 0;
+    do {
+        const int64_t count = chunks - c;
+        if (count > 0)
+            LOAD_KEYS(0, c);
+        if (count > 1)
+            LOAD_KEYS(1, c + 1);
+        if (count > 2)
+            LOAD_KEYS(2, c + 2);
+        if (count > 3)
+            LOAD_KEYS(3, c + 3);
+        if (v0 == 0) {
+            if (c == 0)
+                matrix_zero(6);
+            ADD_CHUNKS(6, 0);
+        }
+        if (nv > 1) {
+            if (c == 0) {
+                if (keys->j > 0)
+                    STORE_SCORES(7, x, keys->j - MATRIX_ROWS, 1);
+                matrix_zero(7);
+            }
+            ADD_CHUNKS(7, 1);
+        }
+        c += 4;
+    } while (c < chunks);
+    if (v0 == 0)
+        STORE_SCORES(6, x, keys->j, 0);
+}
+
+/** The mask on the scores of keys first..end-1, and their maxima. Vectors before v0 see none of these keys. */
+ATTN_INLINE void mask_rows(const enum attn_mask_kind kind, const int v0, const int nv,
+                           const struct attn_score_operands *x, int first, int end, vf *max)
+{
+    for (int j = first; j < end; j++) {
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++) {
+            float *at = x->s + ((ptrdiff_t)j * nv + v) * VF_LEN;
+            if (v < v0) {
+                vf_store(at, vf_set1(-INFINITY));
+                continue;
+            }
+            const vf score = masked_score(kind, 1, x->mask, nv * VF_LEN, j, v, x->factor, vf_load(at));
+            max[v] = vf_max(score, max[v]);
+            if (kind != MASK_NONE)
+                vf_store(at, score);
+        }
+    }
+}
+
+/** Vectors of which no lane sees a key from j on; causality alone leaves some out. */
+ATTN_INLINE int hidden_vectors(const int nv, const struct attn_score_operands *x, int j)
+{
+    return x->mask->kind == MASK_DIAGONAL ? attn_hidden_lanes(x->mask->diagonal, j, nv * VF_LEN) / VF_LEN : 0;
+}
+
+ATTN_INLINE void score_body(const int nv, const struct attn_score_operands *x, int n, float *max_out)
+{
+    char copy[MATRIX_ROWS * CHUNK_BYTES] __attribute__((aligned(ATTN_ALIGN)));
+    struct score_keys keys = {.x = x, .n = n, .copy = copy};
+    const int64_t chunks = x->words / MATRIX_WORDS;
+    vf max[VF_STRIP];
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        max[v] = vf_set1(-INFINITY);
+    if (chunks == 1 || chunks == 2) {
+        LOAD_QUERIES(0, x, 0, 0);
+        if (chunks > 1)
+            LOAD_QUERIES(1, x, 1, 0);
+        if (nv > 1) {
+            LOAD_QUERIES(2, x, 0, 1);
+            if (chunks > 1)
+                LOAD_QUERIES(3, x, 1, 1);
+        }
+    }
+#define MASK_ROWS(kind) mask_rows(kind, before, nv, x, keys.j - MATRIX_ROWS, keys.j < n ? keys.j : n, max)
+    int before = 0;
+    for (keys.j = 0; keys.j < n; keys.j += MATRIX_ROWS) {
+        const int v0 = hidden_vectors(nv, x, keys.j), whole = keys.j + MATRIX_ROWS <= n;
+        for (int i = 0; i < 2 && x->next[i].data; i++)
+            prefetch_rows(&x->next[i], keys.j, whole ? keys.j + MATRIX_ROWS : n, x->next_width[i], 0);
+        if (chunks == 1)
+            whole ? score_small(1, 1, nv, &keys, v0) : score_small(0, 1, nv, &keys, v0);
+        else if (chunks == 2)
+            whole ? score_small(1, 2, nv, &keys, v0) : score_small(0, 2, nv, &keys, v0);
+        else
+            whole ? score_large(1, nv, &keys, v0) : score_large(0, nv, &keys, v0);
+        if (keys.j > 0)
+            ATTN_BY_MASK(x->mask->kind, MASK_ROWS);
+        before = v0;
+    }
+    if (nv > 1)
+        STORE_SCORES(7, x, keys.j - MATRIX_ROWS, 1);
+    ATTN_BY_MASK(x->mask->kind, MASK_ROWS);
+#undef MASK_ROWS
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++) {
+        if (x->mask->kind != MASK_BIAS)
+            max[v] = vf_mul(max[v], vf_load(x->factor + v * VF_LEN));
+        vf_store(max_out + v * VF_LEN, max[v]);
+    }
+}
+
+/** struct attn_score_kernels, scores. */
+static void score_tile(int nv, const struct attn_score_operands *x, int n, float *max)
+{
+    if (nv == MATRIX_VECTORS)
+        score_body(MATRIX_VECTORS, x, n, max);
+    else
+        score_body(1, x, n, max);
+}
+
+static const struct attn_score_kernels score_kernels = {.name = "bf16",
+                                                        .channels_per_word = VS_PACK,
+                                                        .word_step = ATTN_WORD_STEP,
+                                                        .strip_vectors = MATRIX_VECTORS,
+                                                        .row_step = MATRIX_ROWS,
+                                                        .raw = 1,
+                                                        .query_block = 1024,
+                                                        .enter = matrix_enter,
+                                                        .leave = matrix_leave,
+                                                        .pack_queries = pack_queries,
+                                                        .pack_keys = pack_keys,
+                                                        .scores = score_tile};
+
+#endif

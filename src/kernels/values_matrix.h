@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * P V in pairs of bf16 on matrix registers (simd/matrix_*.h; v is bf16):
+ *
+ *     O[16 channels][16 queries] += sum over groups of 32 keys of V^T[16 channels][group] * P[group][16 queries]
+ *
+ * P is the second factor as the weights leave it, words of two keys in lane
+ * order. V is transposed when it is packed, once for each block of keys, into
+ * pieces of 16 channels by 32 keys (1 KiB), the pieces of a group one behind the
+ * other. Groups begin at multiples of 32 keys from the block's first, wherever
+ * the run begins or ends: words of keys behind its end are 0, in V and in P.
+ *
+ * Registers 0 to 3 hold two groups of P for both vectors, 4 and 5 V^T, and 6 and
+ * 7 the sums of the first and the second vector, which are stored when the
+ * products of the next one are under way.
+ *
+ * Weights come from weights_table.h. m lies MATRIX_HEADROOM above the first
+ * maximum, so that later maxima hardly ever pass it and O is hardly ever
+ * rescaled: a weight of 2^-24 has as many bits as one of 1.
+ */
+#ifndef ATTN_VALUES_H
+#define ATTN_VALUES_H
+
+#include ATTN_MATRIX
+
+#include "kernels/dropout.h"
+#include "kernels/mask.h"
+#include "kernels/rows.h"
+#include "kernels/weights_table.h"
+
+#define MATRIX_HEADROOM 24.0f
+
+/** Keys and words of a group, and bytes of a piece of V^T. */
+#define GROUP_KEYS  32
+#define GROUP_WORDS 16
+#define PIECE_BYTES 1024
+
+/* --------------------------------------------------------------------- V -- */
+
+/** 16 channels of up to 32 rows of V as a piece; what is missing is 0. */
+ATTN_INLINE void pack_piece(const struct attn_rows *src, int j, int n, int64_t c, int64_t dv, char *piece)
+{
+    vf words[VF_LEN]; /* of two keys, a channel a lane */
+    uint16_t pair[2][VF_LEN];
+    const size_t bytes = (size_t)(dv - c < VF_LEN ? dv - c : VF_LEN) * sizeof(uint16_t);
+    for (int u = 0; u < GROUP_WORDS; u++) {
+        const int key = j + 2 * u;
+        if (bytes == sizeof *pair && key + 1 < n) {
+            words[u] = _mm512_castsi512_ps(vw_interleave((const uint16_t *)(const void *)row_at(src, key) + c,
+                                                         (const uint16_t *)(const void *)row_at(src, key + 1) + c));
+            continue;
+        }
+        memset(pair, 0, sizeof pair);
+        for (int i = 0; i < 2 && key + i < n; i++)
+            memcpy(pair[i], row_at(src, key + i) + c * (int64_t)sizeof(uint16_t), bytes);
+        words[u] = _mm512_castsi512_ps(vw_interleave(pair[0], pair[1]));
+    }
+    vf_transpose(words);
+    ATTN_UNROLL
+    for (int i = 0; i < VF_LEN; i++)
+        vf_store((float *)(void *)(piece + i * (PIECE_BYTES / VF_LEN)), words[i]);
+}
+
+/** n rows of V, of which the first begins a group, as pieces. */
+static void pack_values(float *dst, const struct attn_rows *src, int n, int64_t dv)
+{
+    char *piece = (char *)dst;
+    for (int j = 0; j < n; j += GROUP_KEYS)
+        for (int64_t c = 0; c < dv; c += VF_LEN, piece += PIECE_BYTES)
+            pack_piece(src, j, n, c, dv, piece);
+}
+
+/** 1 for elements of bf16 that are NaN or Inf, of 32. */
+ATTN_INLINE __mmask32 not_finite(const void *p)
+{
+    const __m512i exponent = _mm512_set1_epi16(0x7f80);
+    return _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_loadu_si512(p), exponent), exponent);
+}
+
+/** struct attn_value_kernels, finite. */
+static int values_finite(const char *v, ptrdiff_t stride, int n, int64_t dv)
+{
+    const ptrdiff_t groups = (n + GROUP_WORDS - 1) / GROUP_WORDS;
+    __mmask32 found = 0;
+    (void)dv;
+    for (ptrdiff_t at = 0; at < groups * GROUP_WORDS * stride; at += ATTN_ALIGN)
+        found |= not_finite(v + at);
+    return found == 0;
+}
+
+/* --------------------------------------------------------------- weights -- */
+
+static void make_weights(int nv, const float *m, const int *ends, int n, const float *factor, float *s, float *l)
+{
+    if (nv == MATRIX_VECTORS)
+        weights_body(MATRIX_VECTORS, m, ends, n, factor, s, l);
+    else
+        weights_body(1, m, ends, n, factor, s, l);
+    for (int v = 0; v < nv; v++) /* groups are multiplied whole */
+        for (int64_t u = key_words(ends[v]); u % GROUP_WORDS; u++)
+            vf_store(s + (u * nv + v) * VF_LEN, vf_zero());
+}
+
+static void drop_weights(const struct attn_drop *drop, int nv, int n, float *p)
+{
+    drop_words(2, drop, nv, n, p);
+}
+
+/* ---------------------------------------------------------------- values -- */
+
+/** O *= alpha. */
+ATTN_INLINE void rescale(const int nv, const struct attn_value_operands *x)
+{
+    for (int64_t c = 0; c < x->dv; c++) {
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++) {
+            float *at = x->o + (c * nv + v) * VF_LEN;
+            vf_store(at, vf_mul(vf_load(at), vf_load(x->alpha + v * VF_LEN)));
+        }
+    }
+}
+
+/** Loads group g of P for vector v into register r. */
+#define LOAD_WEIGHTS(r, g, v)                                                                                          \
+    matrix_load(r, x->p + (((ptrdiff_t)(g)*GROUP_WORDS) * nv + (v)) * VF_LEN, nv *PIECE_BYTES / VF_LEN)
+
+/** Register r, and the sums of 16 channels from c on of vector v. */
+#define LOAD_SUMS(r, c, v)  matrix_load(r, x->o + ((c)*nv + (v)) * VF_LEN, nv *PIECE_BYTES / VF_LEN)
+#define STORE_SUMS(r, c, v) matrix_store(r, x->o + ((c)*nv + (v)) * VF_LEN, nv *PIECE_BYTES / VF_LEN)
+
+/** Groups g and, if there are two, g + 1 of the pieces from v on, stride bytes from group to group, that are dv channels. */
+ATTN_INLINE void add_groups(const int two, const int nv, const struct attn_value_operands *x, const char *v,
+                            ptrdiff_t stride, int g, const int *groups, int from_zero, int64_t first_channel,
+                            int64_t end_channel)
+{
+    const char *piece = v + g * stride;
+    /* Of a vector that sees fewer groups the others' registers are not used. */
+    const int first = g < groups[0], second = two && g + 1 < groups[0];
+    if (first)
+        LOAD_WEIGHTS(0, g, 0);
+    if (second)
+        LOAD_WEIGHTS(1, g + 1, 0);
+    if (nv > 1) {
+        LOAD_WEIGHTS(2, g, 1);
+        if (two)
+            LOAD_WEIGHTS(3, g + 1, 1);
+    }
+    for (int64_t c = first_channel; c < end_channel; c += MATRIX_ROWS, piece += PIECE_BYTES) {
+        matrix_stream(4, piece, PIECE_BYTES / MATRIX_ROWS);
+        if (two)
+            matrix_stream(5, piece + stride, PIECE_BYTES / MATRIX_ROWS);
+        if (first || from_zero) {
+            if (from_zero)
+                matrix_zero(6);
+            else
+                LOAD_SUMS(6, c, 0);
+            if (first)
+                matrix_dot_bf16(6, 4, 0);
+            if (second)
+                matrix_dot_bf16(6, 5, 1);
+        }
+        if (nv > 1) {
+            if (c > first_channel)
+                STORE_SUMS(7, c - MATRIX_ROWS, 1);
+            if (from_zero)
+                matrix_zero(7);
+            else
+                LOAD_SUMS(7, c, 1);
+            matrix_dot_bf16(7, 4, 2);
+            if (two)
+                matrix_dot_bf16(7, 5, 3);
+        }
+        if (first || from_zero)
+            STORE_SUMS(6, c, 0);
+        if (nv > 1 && c + MATRIX_ROWS >= end_channel)
+            STORE_SUMS(7, c, 1);
+    }
+}
+
+/** The products of channels first_channel..end_channel-1, whose pieces lie at v. */
+ATTN_INLINE void add_values(const int nv, const struct attn_value_operands *x, const char *v, ptrdiff_t stride,
+                            int64_t first_channel, int64_t end_channel)
+{
+    int groups[MATRIX_VECTORS], g = 0;
+    for (int w = 0; w < nv; w++)
+        groups[w] = (x->ends[w] + GROUP_WORDS - 1) / GROUP_WORDS;
+    const int all = groups[nv - 1];
+    int from_zero = x->mode == ACCUMULATE_FIRST;
+    for (; g + 2 <= all; g += 2, from_zero = 0)
+        add_groups(1, nv, x, v, stride, g, groups, from_zero, first_channel, end_channel);
+    if (g < all || from_zero)
+        add_groups(0, nv, x, v, stride, g, groups, from_zero, first_channel, end_channel);
+}
+
+/** struct attn_value_kernels, values. */
+static void value_tile(int nv, const struct attn_value_operands *x)
+{
+    const ptrdiff_t stride = GROUP_WORDS * x->v_stride;
+    if (nv == MATRIX_VECTORS) {
+        if (x->mode == ACCUMULATE_RESCALE)
+            rescale(MATRIX_VECTORS, x);
+        add_values(MATRIX_VECTORS, x, x->v, stride, 0, x->dv);
+    } else {
+        if (x->mode == ACCUMULATE_RESCALE)
+            rescale(1, x);
+        add_values(1, x, x->v, stride, 0, x->dv);
+    }
+}
+
+/** Adds what the lanes that see key j get of an element of V, given by its bits. */
+static void add_seen(int nv, const struct attn_tile_mask *mask, const struct attn_value_operands *x, int64_t c, int j,
+                     uint16_t element)
+{
+    const uint16_t word[2] = {j % 2 ? 0 : element, j % 2 ? element : 0};
+    for (int v = 0; v < nv; v++) {
+        vm sees;
+#define LANES(kind) sees = mask_lanes(kind, mask, nv *VF_LEN, j, v)
+        ATTN_BY_MASK(mask->kind, LANES);
+#undef LANES
+        const vw p = vw_load(x->p + ((ptrdiff_t)(j / 2) * nv + v) * VF_LEN);
+        float *at = x->o + (c * nv + v) * VF_LEN;
+        const vf o = vf_load(at);
+        vf_store(at, vf_select(sees, vf_dot(vw_set1(word), j % 2 ? vw_second(p) : vw_first(p), o), o));
+    }
+}
+
+/** A piece with 0 for what is not finite; returns whether there was any. */
+static int clean_piece(char *dst, const char *src)
+{
+    __mmask32 found = 0;
+    for (int i = 0; i < PIECE_BYTES; i += ATTN_ALIGN) {
+        const __mmask32 bad = not_finite(src + i);
+        _mm512_store_si512(dst + i, _mm512_maskz_loadu_epi16((__mmask32)~bad, src + i));
+        found |= bad;
+    }
+    return found != 0;
+}
+
+/**
+ * struct attn_value_kernels, values_seen: what is finite as in values(), so that lanes that do not see the rest have
+ * the same bits; then the rest, element by element.
+ */
+static void values_seen(int nv, const struct attn_tile_mask *mask, const struct attn_value_operands *x, int n)
+{
+    char clean[ATTN_KEY_BLOCK / GROUP_KEYS * PIECE_BYTES] __attribute__((aligned(ATTN_ALIGN)));
+    const int all = (n + GROUP_KEYS - 1) / GROUP_KEYS;
+    const ptrdiff_t stride = GROUP_WORDS * x->v_stride;
+    struct attn_value_operands seen = *x;
+    int ends[MATRIX_VECTORS]; /* in words; here they come in keys */
+    for (int v = 0; v < nv; v++)
+        ends[v] = (int)key_words(x->ends[v]);
+    seen.ends = ends;
+    if (x->mode == ACCUMULATE_RESCALE)
+        rescale(nv, x);
+    for (int64_t c = 0; c < x->dv; c += VF_LEN) {
+        const char *const pieces = x->v + c / VF_LEN * PIECE_BYTES;
+        int found[ATTN_KEY_BLOCK / GROUP_KEYS];
+        for (int g = 0; g < all; g++)
+            found[g] = clean_piece(clean + g * PIECE_BYTES, pieces + g * stride);
+        if (nv == MATRIX_VECTORS)
+            add_values(MATRIX_VECTORS, &seen, clean, PIECE_BYTES, c, c + VF_LEN);
+        else
+            add_values(1, &seen, clean, PIECE_BYTES, c, c + VF_LEN);
+        for (int j = 0; j < n; j++)
+            for (int i = 0; found[j / GROUP_KEYS] && i < VF_LEN && c + i < x->dv; i++) {
+                uint16_t element;
+                memcpy(&element,
+                       pieces + j / GROUP_KEYS * stride + i * (PIECE_BYTES / VF_LEN) +
+                           j % GROUP_KEYS * (int)sizeof element,
+                       sizeof element);
+                if ((element & 0x7f80) == 0x7f80)
+                    add_seen(nv, mask, x, c + i, j, element);
+            }
+    }
+}
+
+static const struct attn_value_kernels value_kernels = {.name = "bf16",
+                                                        .keys_per_word = VF_PACK,
+                                                        .channel_step = VF_LEN,
+                                                        .key_step = GROUP_KEYS,
+                                                        .strip_vectors = MATRIX_VECTORS,
+                                                        .headroom = MATRIX_HEADROOM,
+                                                        .enter = matrix_enter,
+                                                        .leave = matrix_leave,
+                                                        .pack_values = pack_values,
+                                                        .weights = make_weights,
+                                                        .drop = drop_weights,
+                                                        .values = value_tile,
+                                                        .finite = values_finite,
+                                                        .values_seen = values_seen};
+
+#endif

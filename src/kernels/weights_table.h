@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Weights in pairs of bf16 from scores, by the table of exp2_table_avx512.h.
+ *
+ * Where a query's maximum and factor are of usual size (a tame lane), a score
+ * becomes fixed point by one multiply-add, t = s (256 factor) + (origin - 256 m),
+ * which is exact up to its one rounding, as m is a multiple of
+ * ATTN_RAISED_GRID. Other lanes multiply and subtract first: for huge scores a
+ * fused multiply-add would leave at the largest one what the rounding of the
+ * maximum cut off, which is anything, instead of 0. Which of both it is follows
+ * from the lane alone.
+ *
+ * t is bounded from below by that of a weight of 0, and from above by that of a
+ * NaN: a score of NaN gives a weight of NaN. l is summed from the weights that
+ * are multiplied, by an instruction that takes denormals for 0 as they do, in
+ * two sums that take turns, so that none has to wait for the one before.
+ */
+#ifndef ATTN_WEIGHTS_TABLE_H
+#define ATTN_WEIGHTS_TABLE_H
+
+#include "kernels/softmax.h"
+#include "simd/exp2_table_avx512.h"
+#include "simd/words.h"
+
+/** Of the maximum and the factor of a tame lane. */
+#define TAME_MAXIMUM 4096.0f
+#define TAME_FACTOR  0x1p100f
+
+/** A vector of lanes at work. */
+struct weight_lanes {
+    vf factor, base; /**< weights are 2^(s factor - base) */
+    vf slope, start; /**< of tame lanes: t = s slope + start */
+    vm tame;
+    vf sum[2];
+};
+
+/** A vector of scores as numbers t. tame: all lanes are. */
+ATTN_INLINE vf weight_fixed(const int tame, const struct weight_lanes *lanes, vf s)
+{
+    vf t = vf_fma(s, lanes->slope, lanes->start);
+    if (!tame) {
+        const vf y = vf_sub(vf_mul(s, lanes->factor), lanes->base);
+        t = vf_select(lanes->tame, t, vf_fma(y, vf_set1(EXP2_TABLE_STEP), vf_set1(EXP2_TABLE_ORIGIN)));
+    }
+    t = _mm512_min_ps(t, vf_set1(EXP2_TABLE_NAN)); /* that, too, of NaN */
+    return vf_max(vf_set1(EXP2_TABLE_ZERO), t);
+}
+
+/** Word u of vectors first..nv-1: keys 2u and, if there are two, 2u + 1. */
+ATTN_INLINE void make_word(const int tame, const int nv, const int first, const int two, __m512i table, int u, float *s,
+                           struct weight_lanes *lanes)
+{
+    ATTN_UNROLL
+    for (int v = first; v < nv; v++) {
+        const float *at = s + ((ptrdiff_t)2 * u * nv + v) * VF_LEN;
+        const vf t0 = weight_fixed(tame, &lanes[v], vf_load(at));
+        const vf t1 = two ? weight_fixed(tame, &lanes[v], vf_load(at + nv * VF_LEN)) : vf_set1(EXP2_TABLE_ZERO);
+        const vw p = exp2_table_pair(table, t0, t1);
+        vw_store(s + ((ptrdiff_t)u * nv + v) * VF_LEN, two ? p : vw_first(p));
+        const vf sum = vf_dot(vw_ones(), two ? p : vw_first(p), lanes[v].sum[0]);
+        lanes[v].sum[0] = lanes[v].sum[1];
+        lanes[v].sum[1] = sum;
+    }
+}
+
+ATTN_INLINE void make_words(const int tame, const int nv, const int *ends, int n, float *s, struct weight_lanes *lanes)
+{
+    const __m512i table = exp2_table();
+    int u = 0;
+    ATTN_UNROLL
+    for (int first = 0; first < nv; first++) { /* along the diagonal the later vectors see more keys */
+        for (; u < (int)key_words(ends[first]) && 2 * u + 1 < n; u++)
+            make_word(tame, nv, first, 1, table, u, s, lanes);
+        if (u < (int)key_words(ends[first])) {
+            make_word(tame, nv, first, 0, table, u, s, lanes);
+            u++;
+        }
+    }
+}
+
+ATTN_INLINE void weights_body(const int nv, const float *m, const int *ends, int n, const float *factor, float *s,
+                              float *l)
+{
+    struct weight_lanes lanes[VF_STRIP];
+    int wild = 0;
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++) {
+        const vf f = factor ? vf_load(factor + v * VF_LEN) : vf_set1(1.0f);
+        const vf base = softmax_base(vf_load(m + v * VF_LEN)), step = vf_set1(EXP2_TABLE_STEP);
+        const vf away = vf_select(vf_ge(vf_set1(TAME_FACTOR), f), vf_max(base, vf_sub(vf_zero(), base)),
+                                  vf_set1(INFINITY)); /* |m|, NaN left in */
+        lanes[v] = (struct weight_lanes){
+            .factor = f,
+            .base = base,
+            .slope = vf_mul(f, step),
+            .start = vf_sub(vf_set1(EXP2_TABLE_ORIGIN), vf_mul(base, step)),
+            .tame = vf_ge(vf_set1(TAME_MAXIMUM), away),
+            .sum = {vf_zero(), vf_zero()},
+        };
+        wild |= (vm)~lanes[v].tame;
+    }
+    if (wild)
+        make_words(0, nv, ends, n, s, lanes);
+    else
+        make_words(1, nv, ends, n, s, lanes);
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        vf_store(l + v * VF_LEN, vf_add(vf_load(l + v * VF_LEN), vf_add(lanes[v].sum[0], lanes[v].sum[1])));
+}
+
+#endif

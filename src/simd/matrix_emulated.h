@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The matrix registers of matrix_amx.h by AVX-512, some hundred times slower,
+ * for tests on processors without AMX: the same bits, down to what becomes of
+ * denormals. (Which of several NaN comes out is not promised.)
+ */
+#ifndef ATTN_MATRIX_SIMD_H
+#define ATTN_MATRIX_SIMD_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#define MATRIX_ROWS  16
+#define MATRIX_WORDS 16
+
+static _Thread_local struct {
+    int entered;
+    uint8_t bytes[8][MATRIX_ROWS][64] __attribute__((aligned(64)));
+} matrix;
+
+/** An instruction without a configuration ends a process; so does this. */
+static uint8_t (*matrix_register(int r))[64]
+{
+    if (!matrix.entered)
+        __builtin_trap();
+    return matrix.bytes[r];
+}
+
+static void matrix_enter(void)
+{
+    memset(&matrix, 0, sizeof matrix);
+    matrix.entered = 1;
+}
+
+static void matrix_leave(void)
+{
+    matrix.entered = 0;
+}
+
+static inline void matrix_load(int r, const void *p, int64_t stride)
+{
+    uint8_t(*to)[64] = matrix_register(r);
+    for (int i = 0; i < MATRIX_ROWS; i++)
+        memcpy(to[i], (const char *)p + i * stride, 64);
+}
+
+static inline void matrix_stream(int r, const void *p, int64_t stride)
+{
+    matrix_load(r, p, stride);
+}
+
+static inline void matrix_store(int r, void *p, int64_t stride)
+{
+    uint8_t(*from)[64] = matrix_register(r);
+    for (int i = 0; i < MATRIX_ROWS; i++)
+        memcpy((char *)p + i * stride, from[i], 64);
+}
+
+static inline void matrix_zero(int r)
+{
+    memset(matrix_register(r), 0, sizeof matrix.bytes[r]);
+}
+
+#define MATRIX_NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+
+/** Denormals become a 0 of their sign. */
+static inline __m512 matrix_flush(__m512 x)
+{
+    const __mmask16 denormal = _mm512_fpclass_ps_mask(x, 0x20);
+    const __m512i bits = _mm512_castps_si512(x);
+    return _mm512_castsi512_ps(_mm512_mask_and_epi32(bits, denormal, bits, _mm512_set1_epi32(INT32_MIN)));
+}
+
+/** The first and the second elements of 16 pairs. */
+static inline __m512 matrix_first(const void *pairs)
+{
+    return matrix_flush(_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_load_si512(pairs), 16)));
+}
+
+static inline __m512 matrix_second(const void *pairs)
+{
+    const __m512i upper = _mm512_set1_epi32((int32_t)0xffff0000u);
+    return matrix_flush(_mm512_castsi512_ps(_mm512_and_si512(_mm512_load_si512(pairs), upper)));
+}
+
+static inline void matrix_dot_bf16(int c, int a, int b)
+{
+    uint8_t(*const sums)[64] = matrix_register(c), (*const left)[64] = matrix.bytes[a];
+    __m512 first[MATRIX_WORDS], second[MATRIX_WORDS];
+    float x[2][MATRIX_WORDS] __attribute__((aligned(64)));
+    for (int u = 0; u < MATRIX_WORDS; u++) {
+        first[u] = matrix_first(matrix.bytes[b][u]);
+        second[u] = matrix_second(matrix.bytes[b][u]);
+    }
+    for (int i = 0; i < MATRIX_ROWS; i++) {
+        _mm512_store_ps(x[0], matrix_first(left[i]));
+        _mm512_store_ps(x[1], matrix_second(left[i]));
+        __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
+        for (int u = 0; u < MATRIX_WORDS; u++) {
+            even = matrix_flush(_mm512_fmadd_round_ps(_mm512_set1_ps(x[0][u]), first[u], even, MATRIX_NEAREST));
+            odd = matrix_flush(_mm512_fmadd_round_ps(_mm512_set1_ps(x[1][u]), second[u], odd, MATRIX_NEAREST));
+        }
+        const __m512 before = matrix_flush(_mm512_load_ps(sums[i]));
+        const __m512 terms = matrix_flush(_mm512_add_round_ps(even, odd, MATRIX_NEAREST));
+        _mm512_store_ps(sums[i], matrix_flush(_mm512_add_round_ps(before, terms, MATRIX_NEAREST)));
+    }
+}
+
+#endif
