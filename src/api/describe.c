@@ -60,7 +60,7 @@ size_t attn_describe(const struct attn_problem *problem, const struct attn_geome
         "%" PRId64 " tasks of %s on %d thread%s, no key splits",
         attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype), out, q->shape[0], q->shape[1],
         k->shape[1], q->shape[2], k->shape[2], q->shape[3], v->shape[3], causal[problem->params.causal], options,
-        g->kernels.isa, g->kernels.qk == ATTN_QK_INT8 ? "int8" : "exact", g->kernels.values->name,
-        g->kernels.strip, rows, g->key_block, g->tasks, task, g->parallel, g->parallel == 1 ? "" : "s");
+        g->kernels.isa, g->kernels.qk == ATTN_QK_INT8 ? "int8" : "exact", g->kernels.values->name, g->kernels.strip,
+        rows, g->key_block, g->tasks, task, g->parallel, g->parallel == 1 ? "" : "s");
     return n > 0 ? (size_t)n : 0;
 }

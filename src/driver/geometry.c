@@ -134,9 +134,8 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
     const int64_t group = fits_block(problem, kernels, size) ? size : 0;
     const int64_t unit_strips = attn_group_strips(kernels->strip, kernels->vectors->lanes, group);
     const int64_t unit_rows = group ? group : kernels->strip, units = (tq + unit_rows - 1) / unit_rows;
-    const int64_t per_block =
-        strips_of_block(problem, kernels, attn_strip_rows(kernels->strip, kernels->vectors->lanes, group),
-                        units * unit_strips);
+    const int64_t per_block = strips_of_block(
+        problem, kernels, attn_strip_rows(kernels->strip, kernels->vectors->lanes, group), units * unit_strips);
     int64_t per_task = per_block / unit_strips;
 
     const int parallel = threads_worth(problem, threads);

@@ -298,8 +298,8 @@ struct attn_vector_kernels {
     /** After a callback: back to base 2, hidden again what was hidden, and max. Returns whether more is at -inf now. */
     int (*hide_again)(int nv, const struct attn_tile_mask *mask, int n, float *s, float *max);
     /**
-     * Where max passes m, m' = max, or with a headroom a multiple of ATTN_RAISED_GRID that far above it; else m' = m. Where one grew
-     * alpha = 2^(m - m'), l *= alpha, m = m' for all. Returns whether one grew.
+     * Where max passes m, m' = max, or with a headroom a multiple of ATTN_RAISED_GRID that far above it; else m' = m.
+     * Where one grew alpha = 2^(m - m'), l *= alpha, m = m' for all. Returns whether one grew.
      */
     int (*raise_maximum)(int nv, float headroom, const float *max, float *m, float *l, float *alpha);
     void (*finish)(int nv, const struct attn_finish *x);

@@ -60,10 +60,10 @@ static inline const char *copied_chunk(const struct score_keys *keys, int64_t c)
     } while (0)
 
 /** Loads chunk c of Q for vector v into register r. */
-#define LOAD_QUERIES(r, x, c, v) matrix_load(r, (x)->q + ((c)*MATRIX_WORDS * nv + (v)) * VF_LEN, nv *CHUNK_BYTES)
+#define LOAD_QUERIES(r, x, c, v) matrix_load(r, (x)->q + ((c)*MATRIX_WORDS * nv + (v)) * VF_LEN, nv * CHUNK_BYTES)
 
 /** Stores register r as the scores of vector v and the keys from j on. */
-#define STORE_SCORES(r, x, j, v) matrix_store(r, (x)->s + ((ptrdiff_t)(j)*nv + (v)) * VF_LEN, nv *CHUNK_BYTES)
+#define STORE_SCORES(r, x, j, v) matrix_store(r, (x)->s + ((ptrdiff_t)(j)*nv + (v)) * VF_LEN, nv * CHUNK_BYTES)
 
 /** Sums of at most 64 channels. Vectors before v0 see none of the keys. Leaves register 7, if nv > 1. */
 ATTN_INLINE void score_small(const int whole, const int chunks, const int nv, const struct score_keys *keys, int v0)

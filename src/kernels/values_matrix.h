@@ -122,13 +122,14 @@ ATTN_INLINE void rescale(const int nv, const struct attn_value_operands *x)
 
 /** Loads group g of P for vector v into register r. */
 #define LOAD_WEIGHTS(r, g, v)                                                                                          \
-    matrix_load(r, x->p + (((ptrdiff_t)(g)*GROUP_WORDS) * nv + (v)) * VF_LEN, nv *PIECE_BYTES / VF_LEN)
+    matrix_load(r, x->p + (((ptrdiff_t)(g)*GROUP_WORDS) * nv + (v)) * VF_LEN, nv * PIECE_BYTES / VF_LEN)
 
 /** Register r, and the sums of 16 channels from c on of vector v. */
-#define LOAD_SUMS(r, c, v)  matrix_load(r, x->o + ((c)*nv + (v)) * VF_LEN, nv *PIECE_BYTES / VF_LEN)
-#define STORE_SUMS(r, c, v) matrix_store(r, x->o + ((c)*nv + (v)) * VF_LEN, nv *PIECE_BYTES / VF_LEN)
+#define LOAD_SUMS(r, c, v)  matrix_load(r, x->o + ((c)*nv + (v)) * VF_LEN, nv * PIECE_BYTES / VF_LEN)
+#define STORE_SUMS(r, c, v) matrix_store(r, x->o + ((c)*nv + (v)) * VF_LEN, nv * PIECE_BYTES / VF_LEN)
 
-/** Groups g and, if there are two, g + 1 of the pieces from v on, stride bytes from group to group, that are dv channels. */
+/** Groups g and, if there are two, g + 1 of the pieces from v on, stride bytes from group to group, that are dv
+ * channels. */
 ATTN_INLINE void add_groups(const int two, const int nv, const struct attn_value_operands *x, const char *v,
                             ptrdiff_t stride, int g, const int *groups, int from_zero, int64_t first_channel,
                             int64_t end_channel)
@@ -214,7 +215,7 @@ static void add_seen(int nv, const struct attn_tile_mask *mask, const struct att
     const uint16_t word[2] = {j % 2 ? 0 : element, j % 2 ? element : 0};
     for (int v = 0; v < nv; v++) {
         vm sees;
-#define LANES(kind) sees = mask_lanes(kind, mask, nv *VF_LEN, j, v)
+#define LANES(kind) sees = mask_lanes(kind, mask, nv * VF_LEN, j, v)
         ATTN_BY_MASK(mask->kind, LANES);
 #undef LANES
         const vw p = vw_load(x->p + ((ptrdiff_t)(j / 2) * nv + v) * VF_LEN);

@@ -103,8 +103,7 @@ void attn_begin_pass(struct pass *pass, const struct attn_work *work)
     pass->scores = kernels->scores;
     pass->values = kernels->values;
     pass->run_step = kernels->values->key_step ? kernels->values->key_step : ATTN_RUN_STEP;
-    pass->num_strips =
-        attn_num_strips(kernels->strip, kernels->vectors->lanes, work->group, work->num_queries);
+    pass->num_strips = attn_num_strips(kernels->strip, kernels->vectors->lanes, work->group, work->num_queries);
     assert(pass->num_strips <= ATTN_MAX_STRIPS);
     assert(pass->num_strips + work->gathers <= work->shape->strips);
     attn_scratch_layout(&pass->scratch, work->scratch, work->shape);
@@ -136,7 +135,7 @@ static void start_strip(const struct pass *pass, struct strip *strip)
     for (int r = 0; r < strip->width; r++) {
         const float m = sink - (strip->shift ? strip->shift[r] : 0.0f);
         strip->m[r] = headroom == 0.0f ? m : floorf(m) + headroom; /* on the grid */
-        strip->l[r] = headroom == 0.0f ? 0.0f : m - floorf(m); /* NaN without a sink */
+        strip->l[r] = headroom == 0.0f ? 0.0f : m - floorf(m);     /* NaN without a sink */
     }
     if (sinks) {
         pass->vectors->exp2(strip->l, strip->l, strip->width);
@@ -182,7 +181,8 @@ static enum attn_accumulate unit_weights(const struct pass *pass, const struct k
 {
     struct strip *strip = unit->strip;
     const int lanes = pass->vectors->lanes, n = unit->n;
-    const int grew = pass->vectors->raise_maximum(strip->nv, pass->values->headroom, unit->max, strip->m, strip->l, alpha);
+    const int grew =
+        pass->vectors->raise_maximum(strip->nv, pass->values->headroom, unit->max, strip->m, strip->l, alpha);
     for (int v = 0; v < strip->nv; v++) /* keys that some lane of a vector sees */
         ends[v] = unit->mask.kind == MASK_DIAGONAL ? attn_visible_before(unit->mask.diagonal, (v + 1) * lanes, n) : n;
     pass->values->weights(strip->nv, strip->m, ends, n, unit->factor, pass->scratch.s, strip->l);

@@ -263,8 +263,9 @@ static enum attn_mask_kind stage_floats(const struct pass *pass, const struct st
                     (strip->first * grid.query_stride + first * grid.key_stride) * attn_element_size(grid.dtype);
         stage_bias(pass, pass->scratch.bias, strip, &grid, n);
     }
-    const int sees = pass->vectors->join_bias(strip->nv, n, pass->scratch.bias, work->bias.data != NULL, distances,
-                                              bytes ? pass->scratch.live : NULL, attn_live_pitch(pass->work->kernels->strip));
+    const int sees =
+        pass->vectors->join_bias(strip->nv, n, pass->scratch.bias, work->bias.data != NULL, distances,
+                                 bytes ? pass->scratch.live : NULL, attn_live_pitch(pass->work->kernels->strip));
     return sees ? MASK_BIAS : MASK_DEAD;
 }
 

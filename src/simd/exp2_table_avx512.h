@@ -30,17 +30,16 @@
 
 #define EXP2_TABLE_STEP   256.0f
 #define EXP2_TABLE_BIAS   (127 * 256 - 26)
-#define EXP2_TABLE_ZERO   12582912.0f                                   /* t of x = 0, 1.5 * 2^23: a weight of 0 */
-#define EXP2_TABLE_ORIGIN (EXP2_TABLE_ZERO + (float)EXP2_TABLE_BIAS)    /* t of y = 0 */
-#define EXP2_TABLE_NAN    (EXP2_TABLE_ZERO + (float)(0x7fc0 * 2))       /* t of a weight that is NaN */
+#define EXP2_TABLE_ZERO   12582912.0f                                /* t of x = 0, 1.5 * 2^23: a weight of 0 */
+#define EXP2_TABLE_ORIGIN (EXP2_TABLE_ZERO + (float)EXP2_TABLE_BIAS) /* t of y = 0 */
+#define EXP2_TABLE_NAN    (EXP2_TABLE_ZERO + (float)(0x7fc0 * 2))    /* t of a weight that is NaN */
 
 static inline __m512i exp2_table(void)
 {
     static const uint8_t entries[64] __attribute__((aligned(64))) = {
-        18, 17, 16, 15, 14, 13, 12, 11, 11, 10, 9, 9, 8, 7, 7, 7,
-        6, 5, 5, 5, 5, 4, 4, 4, 4, 4, 3, 3, 3, 4, 4, 4,
-        4, 4, 5, 5, 5, 6, 6, 7, 7, 8, 9, 9, 10, 11, 12, 13,
-        14, 15, 16, 17, 18, 20, 21, 22, 24, 25, 25, 23, 22, 21, 20, 19,
+        18, 17, 16, 15, 14, 13, 12, 11, 11, 10, 9,  9,  8,  7,  7,  7,  6,  5,  5,  5,  5, 4,
+        4,  4,  4,  4,  3,  3,  3,  4,  4,  4,  4,  4,  5,  5,  5,  6,  6,  7,  7,  8,  9, 9,
+        10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 21, 22, 24, 25, 25, 23, 22, 21, 20, 19,
     };
     return _mm512_load_si512(entries);
 }
@@ -50,8 +49,8 @@ static inline __m512i exp2_table_pair(__m512i table, vf first, vf second)
 {
     const __m512i order = _mm512_set_epi16(30, 30, 28, 28, 26, 26, 24, 24, 22, 22, 20, 20, 18, 18, 16, 16, 14, 14, 12,
                                            12, 10, 10, 8, 8, 6, 6, 4, 4, 2, 2, 0, 0);
-    const __m512i x = _mm512_mask_permutexvar_epi16(_mm512_castps_si512(first), 0xaaaaaaaau, order,
-                                                    _mm512_castps_si512(second));
+    const __m512i x =
+        _mm512_mask_permutexvar_epi16(_mm512_castps_si512(first), 0xaaaaaaaau, order, _mm512_castps_si512(second));
     /* VPERMB looks at the lower six bits of each byte; those of upper bytes are cleared. */
     const __m512i entry = _mm512_maskz_permutexvar_epi8(0x5555555555555555u, _mm512_srli_epi16(x, 2), table);
     return _mm512_avg_epu16(x, entry);

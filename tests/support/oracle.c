@@ -30,8 +30,8 @@
  * Slack. Where the kernels multiply pairs of bf16 (arithmetic in the header
  * and in docs/numerics.md), weights are rounded to bf16, each by a factor 1 + e_j
  * with |e_j| <= W, except the top key's, which is 1 (but not where a table makes
- * the weights), and the sink's, which meets no value. Their sum is that of the rounded ones, before dropout, so to first
- * order
+ * the weights), and the sink's, which meets no value. Their sum is that of the rounded ones, before dropout, so to
+ * first order
  *
  *     l changes by the factor 1 + sum_j e_j p_j      at most W sum_j p_j, less p_top
  *     out_c changes by sum_j e_j p_j (d_j v_jc - out_c)
