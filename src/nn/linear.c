@@ -22,6 +22,7 @@ struct product {
     struct nn_row_grid grid;
     struct nn_grid_rows x, added;
     int64_t block_rows, blocks; /* rows of a task; blocks of each batch of the grid */
+    int64_t chunks;             /* runs of panels: each is a task of a block */
 };
 
 /** The part of panel number panel of a layer. */
@@ -41,49 +42,112 @@ static struct attn_rows rows_from(const struct nn_grid_rows *grid, int64_t batch
     return rows;
 }
 
-static void run_task(const struct product *product, int64_t task)
+/* Integers of the rows of a task, on its stack: at least one row of as many inputs as there may be. */
+#define QUANT_BYTES ((int64_t)160 << 10)
+
+/** Where the integers of a row end and its starts begin, and the bytes of both. */
+static int64_t quant_row(const struct attn_linear *linear, int64_t *starts)
+{
+    const int64_t group = linear->group, groups = group ? linear->inputs / group + (linear->inputs % group != 0) : 1;
+    *starts = nn_rounded_up(linear->inputs, ATTN_ALIGN);
+    return nn_rounded_up(*starts + (groups ? groups : 1) * (int64_t)sizeof(int32_t), ATTN_ALIGN);
+}
+
+static void run_panel(const struct product *product, int64_t panel, int64_t batch, int64_t first,
+                      struct nn_linear_work *work)
 {
     const struct attn_linear *linear = product->linear;
-    const int64_t panel = task % linear->panels, block = task / linear->panels;
-    const int64_t batch = block / product->blocks, first = block % product->blocks * product->block_rows;
     const struct linear_part *part = part_of(linear, panel);
     const attn_tensor *out = product->outs[part - linear->parts];
     if (!out)
         return;
+    const struct attn_nn_kernels *base = linear->products.base, *kernels = linear->products.extend;
     const int64_t at = (panel - part->first_panel) * linear->panel_outputs, left = part->outputs - at;
-    const int lanes = linear->kernels->lanes;
     const struct nn_grid_rows grid_out = nn_rows_in_grid(&product->grid, out);
+    work->kind = part->kind;
+    work->panel = part->weights + at * nn_panel_column(linear, part);
+    work->scale = part->scale ? part->scale + at * nn_scale_column(linear) : NULL;
+    work->bias = part->bias + at;
+    work->outputs = (int)(left < linear->panel_outputs ? left : linear->panel_outputs);
+    work->vectors = (work->outputs + base->lanes - 1) / base->lanes;
+    work->out = rows_from(&grid_out, batch, first, at);
+    if (product->residual)
+        work->residual = rows_from(&product->added, batch, first, at);
+    if (linear->multiply == ATTN_MULTIPLY_INT8)
+        kernels->linear_int8(work);
+    else if (linear->multiply == ATTN_MULTIPLY_BF16 && kernels->linear_pairs)
+        kernels->linear_pairs(work);
+    else
+        base->linear(work);
+}
+
+/** One block of rows, made integers if there is room for them, and a run of panels. */
+static void run_task(const struct product *product, int64_t task, struct nn_integer_rows *quants)
+{
+    const struct attn_linear *linear = product->linear;
+    const int64_t chunk = task % product->chunks, block = task / product->chunks;
+    const int64_t batch = block / product->blocks, first = block % product->blocks * product->block_rows;
     struct nn_linear_work work = {
         .x = nn_rows_from(&product->x, batch, first),
+        .round_x = linear->multiply == ATTN_MULTIPLY_BF16,
+        .quants = quants,
         .rows = product->grid.tokens - first < product->block_rows ? product->grid.tokens - first : product->block_rows,
         .inputs = linear->inputs,
-        .dtype = part->dtype,
-        .panel = part->weights + at * linear->inputs * attn_element_size(part->dtype),
-        .bias = part->bias + at,
-        .outputs = (int)(left < linear->panel_outputs ? left : linear->panel_outputs),
+        .group = linear->group,
         .activation = product->activation,
-        .out = rows_from(&grid_out, batch, first, at),
+        .finish = linear->products.base->finish,
     };
-    work.vectors = (work.outputs + lanes - 1) / lanes;
-    if (product->residual)
-        work.residual = rows_from(&product->added, batch, first, at);
-    linear->kernels->linear(&work);
+    if (quants) {
+        const struct nn_quantize_work quantize = {
+            .x = work.x,
+            .rows = work.rows,
+            .inputs = work.inputs,
+            .group = work.group,
+            .offset = linear->parts[0].kind == NN_PANEL_QUADS ? linear->products.extend->int8_offset : 8,
+            .to = quants,
+        };
+        linear->products.extend->quantize(&quantize);
+    }
+    const int64_t panels = linear->panels;
+    for (int64_t panel = chunk * panels / product->chunks; panel < (chunk + 1) * panels / product->chunks; panel++)
+        run_panel(product, panel, batch, first, &work);
 }
 
 static void run_tasks(const void *context, int64_t first, int64_t end)
 {
     for (int64_t task = first; task < end; task++)
-        run_task(context, task);
+        run_task(context, task, NULL);
+}
+
+static void run_integer_tasks(const void *context, int64_t first, int64_t end)
+{
+    const struct product *product = context;
+    int8_t bytes[QUANT_BYTES] __attribute__((aligned(ATTN_ALIGN)));
+    struct nn_integer_rows quants;
+    quants.bytes = bytes;
+    quants.pitch = (ptrdiff_t)quant_row(product->linear, &quants.starts);
+    for (int64_t task = first; task < end; task++)
+        run_task(product, task, &quants);
 }
 
 /* The rows of x that a task reads again for every panel should stay in L2. */
 #define ROWS_BYTES ((int64_t)512 << 10)
 
-static int64_t rows_of_a_task(int64_t inputs)
+/** Rows of a task at most: a multiple of 8, or less than 8. */
+static int64_t rows_of_a_task(const struct attn_linear *linear)
 {
+    const int64_t inputs = linear->inputs;
+    int64_t starts;
+    if (linear->multiply == ATTN_MULTIPLY_INT8) {
+        const int64_t room = QUANT_BYTES / quant_row(linear, &starts);
+        return room < 8 ? room : room > NN_LINEAR_ROWS ? NN_LINEAR_ROWS : room / 8 * 8;
+    }
     const int64_t fit = inputs ? ROWS_BYTES / 4 / inputs / 8 * 8 : NN_LINEAR_ROWS;
     return fit < 32 ? 32 : fit > NN_LINEAR_ROWS ? NN_LINEAR_ROWS : fit;
 }
+
+/* Tasks of each thread, so that none waits long for the last. */
+#define TASKS_OF_A_THREAD 4
 
 static void run_product(struct product *product, const attn_tensor *x, int num_threads)
 {
@@ -100,18 +164,25 @@ static void run_product(struct product *product, const attn_tensor *x, int num_t
     product->x = nn_rows_in_grid(&product->grid, x);
     if (product->residual)
         product->added = nn_rows_in_grid(&product->grid, product->residual);
-    const int64_t rows = product->grid.tokens, most = rows_of_a_task(linear->inputs);
+    const int64_t rows = product->grid.tokens, most = rows_of_a_task(linear);
     if (rows == 0 || product->grid.batch == 0)
         return;
     /* Blocks of one size: the last should not be a small rest. */
     product->blocks = (rows + most - 1) / most;
-    product->block_rows = nn_rounded_up((rows + product->blocks - 1) / product->blocks, 8);
+    product->block_rows = most < 8 ? most : nn_rounded_up((rows + product->blocks - 1) / product->blocks, 8);
     product->blocks = (rows + product->block_rows - 1) / product->block_rows;
     /* Reading a weight takes as long as its products with about eight rows. */
     const double all_rows = (double)product->grid.batch * (double)rows;
     const double operations = (all_rows > 8 ? all_rows / 8 : 1) * (double)outputs * (double)linear->inputs;
-    attn_run_ranges(product->grid.batch * product->blocks * linear->panels, nn_threads(num_threads, operations),
-                    run_tasks, product);
+    const int threads = nn_threads(num_threads, operations);
+    const int64_t all_blocks = product->grid.batch * product->blocks;
+    const int integers = linear->multiply == ATTN_MULTIPLY_INT8;
+    product->chunks = linear->panels;
+    if (integers) { /* a task makes its rows integers first, so it has no fewer panels than threads need */
+        const int64_t needed = (TASKS_OF_A_THREAD * threads + all_blocks - 1) / all_blocks;
+        product->chunks = needed < linear->panels ? needed : linear->panels;
+    }
+    attn_run_ranges(all_blocks * product->chunks, threads, integers ? run_integer_tasks : run_tasks, product);
 }
 
 /** Checks what the two products have in common. */

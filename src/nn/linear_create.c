@@ -3,11 +3,12 @@
  * Linear layers: formats of weights, and how they are packed.
  *
  * The outputs of a part are cut into panels of as many as the register tile has
- * lanes; a panel is stored input by input, [inputs][lanes], so that a kernel
+ * lanes; a panel is stored word by word, [words of inputs][lanes], so that a kernel
  * reads its weights from front to back. The last panel of a part has only the
- * vectors that it needs, the lanes behind the last output are 0. The panels of a
- * part lie behind each other, in the type that the weights came in: bf16 and f16
- * take half the memory, and half the time where weights come from far.
+ * vectors that it needs, the lanes behind the last output are 0, and so is what the last words hold behind the last
+ * input. The panels of a part lie behind each other. Scales lie apart, in the same order.
+ *
+ * Narrow weights take less memory, and less time where they come from far.
  *
  * Why not CBLAS: it repacks the weights in every call, which costs half of the
  * time when the rows are few, as they are for a sentence or a step of decoding,
@@ -19,56 +20,244 @@
 #include "simd/half.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/** Bytes of a part's weights, or -1 on overflow. */
-static int64_t weight_bytes(const struct attn_linear *linear, const struct linear_part *part)
+/* -------------------------------------------------------------------- sizes -- */
+
+static enum nn_panel panel_of(const attn_linear_format *format, attn_dtype given)
 {
-    int64_t bytes;
-    if (part->outputs > INT64_MAX / 16 - linear->panel_outputs ||
-        __builtin_mul_overflow(nn_rounded_up(part->outputs, linear->kernels->lanes) * attn_element_size(part->dtype),
-                               linear->inputs, &bytes) ||
-        bytes > INT64_MAX - ATTN_ALIGN)
+    switch (format->weights) {
+    case ATTN_WEIGHTS_INT8:
+        return format->multiply == ATTN_MULTIPLY_INT8 ? NN_PANEL_QUADS : NN_PANEL_INT8;
+    case ATTN_WEIGHTS_INT4:
+        return NN_PANEL_NIBBLES;
+    case ATTN_WEIGHTS_BF16:
+        return NN_PANEL_PAIRS;
+    case ATTN_WEIGHTS_F32:
+        return NN_PANEL_F32;
+    default:
+        return given == ATTN_F32 ? NN_PANEL_F32 : given == ATTN_F16 ? NN_PANEL_F16 : NN_PANEL_PAIRS;
+    }
+}
+
+static int is_integer(attn_weight_format weights)
+{
+    return weights == ATTN_WEIGHTS_INT8 || weights == ATTN_WEIGHTS_INT4;
+}
+
+/** Bytes of columns of bytes each, for a part's outputs up to the end of its last vector; or -1 on overflow. */
+static int64_t columns_bytes(const struct attn_linear *linear, const struct linear_part *part, int64_t bytes)
+{
+    const int lanes = linear->products.base->lanes;
+    if (part->outputs > INT64_MAX - lanes ||
+        __builtin_mul_overflow(nn_rounded_up(part->outputs, lanes), bytes, &bytes) || bytes > INT64_MAX - ATTN_ALIGN)
         return -1;
     return nn_rounded_up(bytes, ATTN_ALIGN);
 }
 
-/** An element of weights in the type that they are kept in. */
-static void pack_element(attn_dtype dtype, char *to, const attn_tensor *weight, int64_t row, int64_t column)
+/** The parts; returns the bytes of memory, or -1 on overflow. */
+static int64_t lay_out(struct attn_linear *linear, const attn_tensor *weights, const attn_linear_format *format)
 {
-    if (dtype == weight->dtype) {
-        memcpy(to, nn_weight_address(weight, row, column), (size_t)attn_element_size(dtype));
-        return;
+    int64_t floats = 0;
+    for (int64_t p = 0; p < linear->num_parts; p++) {
+        struct linear_part *part = &linear->parts[p];
+        part->outputs = weights[p].shape[2];
+        part->kind = panel_of(format, weights[p].dtype);
+        int64_t column = nn_panel_column(linear, part);
+        if (column > INT64_MAX / 16)
+            return -1;
+        const int64_t bytes = columns_bytes(linear, part, column);
+        const int64_t scales = is_integer(format->weights) ? columns_bytes(linear, part, nn_scale_column(linear)) : 0;
+        if (bytes < 0 || scales < 0 || __builtin_add_overflow(linear->weight_bytes, bytes, &linear->weight_bytes) ||
+            __builtin_add_overflow(linear->weight_bytes, scales, &linear->weight_bytes))
+            return -1;
+        part->panels = part->outputs / linear->panel_outputs + (part->outputs % linear->panel_outputs != 0);
+        part->first_panel = linear->panels;
+        linear->panels += part->panels;
+        if (part->panels > INT64_MAX / 16 / linear->panel_outputs ||
+            __builtin_add_overflow(floats, part->panels * linear->panel_outputs * (int64_t)sizeof(float), &floats) ||
+            floats > INT64_MAX / 4 || linear->weight_bytes > INT64_MAX / 4)
+            return -1;
     }
-    const float value = nn_weight_at(weight, row, column);
-    const uint16_t half = bf16_from_f32(value);
-    if (dtype == ATTN_BF16)
-        memcpy(to, &half, sizeof half);
-    else
-        memcpy(to, &value, sizeof value);
+    return linear->weight_bytes + floats;
+}
+
+/** Gives each part its place. */
+static void place_parts(struct attn_linear *linear, int integers)
+{
+    char *at = linear->memory;
+    for (int64_t p = 0; p < linear->num_parts; p++) {
+        struct linear_part *part = &linear->parts[p];
+        part->weights = at;
+        at += columns_bytes(linear, part, nn_panel_column(linear, part));
+        if (integers) {
+            part->scale = at;
+            at += columns_bytes(linear, part, nn_scale_column(linear));
+        }
+    }
+    float *bias = (float *)(void *)at;
+    for (int64_t p = 0; p < linear->num_parts; p++) {
+        linear->parts[p].bias = bias;
+        bias += linear->parts[p].panels * linear->panel_outputs;
+    }
+}
+
+/* ------------------------------------------------------------------- scales -- */
+
+/** The smallest bf16 that is not less than a positive finite size, as a float. */
+static float bf16_above(double size)
+{
+    float x = (float)size;
+    if ((double)x < size)
+        x = nextafterf(x, INFINITY);
+    uint32_t bits = half_to_bits(x);
+    bits = (bits + 0xffffu) & 0xffff0000u;
+    return half_from_bits(bits);
+}
+
+/**
+ * The scale of some inputs of an output. All integers of the range are used: -127 to 127, and of -8 to 7 the end that
+ * is further away for the sign whose numbers are larger, so a scale may be negative.
+ */
+static float scale_of(const attn_tensor *weight, int64_t row, int64_t first, int64_t end, attn_weight_format format,
+                      int grouped)
+{
+    double above = 0, below = 0;
+    for (int64_t c = first; c < end; c++) {
+        const double w = (double)nn_weight_at(weight, row, c);
+        above = fmax(above, w);
+        below = fmax(below, -w);
+    }
+    const double size = fmax(above, below);
+    if (size == 0)
+        return 0;
+    if (format == ATTN_WEIGHTS_INT8 && !grouped)
+        return fmaxf((float)(size / 127), 0x1p-149f);
+    if (format == ATTN_WEIGHTS_INT8)
+        return bf16_above(size / 127);
+    const double up = fmax(above / 7, below / 8), down = fmax(above / 8, below / 7);
+    return up <= down ? bf16_above(up) : -bf16_above(down);
+}
+
+/** The integer that is nearest to a weight. */
+static int integer_of(double weight, float scale, int least, int most)
+{
+    const int nearest = scale != 0 ? (int)rint(weight / (double)scale) : 0;
+    return nearest < least ? least : nearest > most ? most : nearest;
+}
+
+/* ------------------------------------------------------------------ packing -- */
+
+/** What the words of some outputs of a part are made from. */
+struct packing {
+    const struct attn_linear *linear;
+    const struct linear_part *part;
+    const attn_tensor *weight;
+    attn_weight_format format;
+    int64_t first, live, width; /* outputs of the panel */
+    char *scale;                /* of the panel */
+};
+
+/** The scale of output o of the panel for input c. */
+static float scale_at(const struct packing *k, int64_t o, int64_t c)
+{
+    if (!k->linear->group) {
+        float scale;
+        memcpy(&scale, k->scale + o * (int64_t)sizeof scale, sizeof scale);
+        return scale;
+    }
+    uint16_t scale;
+    memcpy(&scale, k->scale + (c / k->linear->group * k->width + o) * (int64_t)sizeof scale, sizeof scale);
+    return bf16_to_f32(scale);
+}
+
+static void pack_scales(const struct packing *k)
+{
+    const int64_t group = k->linear->group, inputs = k->linear->inputs, span = group ? group : inputs;
+    int64_t c = 0;
+    char *to = k->scale;
+    do {
+        const int64_t end = inputs - c < span ? inputs : c + span;
+        for (int64_t o = 0; o < k->width; o++) {
+            const float scale = o < k->live ? scale_of(k->weight, k->first + o, c, end, k->format, group != 0) : 0;
+            const uint16_t half = (uint16_t)(half_to_bits(scale) >> 16);
+            memcpy(to, group ? (const void *)&half : &scale, group ? sizeof half : sizeof scale);
+            to += group ? sizeof half : sizeof scale;
+        }
+        c = end;
+    } while (c < inputs);
+}
+
+/** The word of output o that begins with input c. */
+static uint32_t word_at(const struct packing *k, int64_t o, int64_t c)
+{
+    const enum nn_panel kind = k->part->kind;
+    const int unit = nn_panel_inputs(kind);
+    uint32_t word = 0;
+    for (int i = 0; i < unit; i++) {
+        const int there = o < k->live && c + i < k->linear->inputs;
+        const float weight = there ? nn_weight_at(k->weight, k->first + o, c + i) : 0;
+        switch (kind) {
+        case NN_PANEL_PAIRS:
+            word |= (uint32_t)bf16_from_f32(weight) << 16 * i;
+            break;
+        case NN_PANEL_INT8:
+        case NN_PANEL_QUADS: {
+            const int offset = kind == NN_PANEL_QUADS ? k->linear->products.extend->int8_offset : 0;
+            const int w = there ? integer_of((double)weight, scale_at(k, o, c + i), -127, 127) : 0;
+            word |= (uint32_t)(uint8_t)(w + offset) << 8 * i;
+            break;
+        }
+        case NN_PANEL_NIBBLES: {
+            const int w = there ? integer_of((double)weight, scale_at(k, o, c + i), -8, 7) : 0;
+            word |= (uint32_t)(w + 8) << (8 * (i & 3) + (i & 4));
+            break;
+        }
+        default:
+            word = half_to_bits(weight);
+        }
+    }
+    return word;
+}
+
+static void pack_panel(const struct packing *k, char *to)
+{
+    const enum nn_panel kind = k->part->kind;
+    const size_t size = (size_t)nn_panel_word(kind);
+    for (int64_t c = 0; c < k->linear->inputs; c += nn_panel_inputs(kind))
+        for (int64_t o = 0; o < k->width; o++, to += size) {
+            if (kind == NN_PANEL_F16) { /* as it came, which a signalling NaN would not survive otherwise */
+                const uint16_t zero = 0;
+                memcpy(to, o < k->live ? nn_weight_address(k->weight, k->first + o, c) : &zero, size);
+            } else {
+                const uint32_t word = word_at(k, o, c);
+                const uint8_t byte = (uint8_t)word;
+                memcpy(to, kind == NN_PANEL_INT8 ? (const void *)&byte : &word, size);
+            }
+        }
 }
 
 static void pack_part(const struct attn_linear *linear, const struct linear_part *part, const attn_tensor *weight,
-                      const attn_tensor *bias)
+                      const attn_tensor *bias, attn_weight_format format)
 {
-    const int lanes = linear->kernels->lanes;
-    const ptrdiff_t size = attn_element_size(part->dtype);
-    char *to = part->weights;
-    for (int64_t first = 0; first < part->outputs; first += linear->panel_outputs) {
-        const int64_t left = part->outputs - first, live = left < linear->panel_outputs ? left : linear->panel_outputs;
-        const int64_t width = nn_rounded_up(live, lanes);
-        for (int64_t c = 0; c < linear->inputs; c++)
-            for (int64_t o = 0; o < width; o++, to += size) {
-                if (o < live)
-                    pack_element(part->dtype, to, weight, first + o, c);
-                else
-                    memset(to, 0, (size_t)size);
-            }
+    struct packing k = {.linear = linear, .part = part, .weight = weight, .format = format};
+    for (; k.first < part->outputs; k.first += linear->panel_outputs) {
+        const int64_t left = part->outputs - k.first;
+        k.live = left < linear->panel_outputs ? left : linear->panel_outputs;
+        k.width = nn_rounded_up(k.live, linear->products.base->lanes);
+        if (part->scale) {
+            k.scale = part->scale + k.first * nn_scale_column(linear);
+            pack_scales(&k);
+        }
+        pack_panel(&k, part->weights + k.first * nn_panel_column(linear, part));
     }
     for (int64_t o = 0; o < part->panels * linear->panel_outputs; o++)
         part->bias[o] = bias && o < part->outputs ? nn_weight_at(bias, 0, o) : 0.0f;
 }
+
+/* ------------------------------------------------------------------- checks -- */
 
 static int has_bias(const attn_tensor *biases, int64_t part)
 {
@@ -89,32 +278,27 @@ static attn_status check_weights(int64_t num_parts, const attn_tensor *weights, 
     return ATTN_OK;
 }
 
-/** Sizes of the parts; returns the bytes of memory, or -1 on overflow. */
-static int64_t lay_out(struct attn_linear *linear, const attn_tensor *weights, attn_weight_format format)
+/** That weights which become integers are finite. */
+static attn_status check_finite(int64_t num_parts, const attn_tensor *weights)
 {
-    int64_t total = 0;
-    for (int64_t p = 0; p < linear->num_parts; p++) {
-        struct linear_part *part = &linear->parts[p];
-        part->outputs = weights[p].shape[2];
-        part->dtype = format == ATTN_WEIGHTS_F32    ? ATTN_F32
-                      : format == ATTN_WEIGHTS_BF16 ? ATTN_BF16
-                                                    : weights[p].dtype;
-        const int64_t bytes = weight_bytes(linear, part);
-        if (bytes < 0)
-            return -1;
-        part->panels = (part->outputs + linear->panel_outputs - 1) / linear->panel_outputs;
-        part->first_panel = linear->panels;
-        linear->panels += part->panels;
-        const int64_t floats = part->panels * linear->panel_outputs;
-        if (__builtin_add_overflow(total, floats * (int64_t)sizeof(float), &total) ||
-            __builtin_add_overflow(total, bytes, &total) || total > INT64_MAX / 2)
-            return -1;
-        linear->weight_bytes += bytes;
-    }
-    return total;
+    for (int64_t p = 0; p < num_parts; p++)
+        for (int64_t o = 0; o < weights[p].shape[2]; o++)
+            for (int64_t c = 0; c < weights[p].shape[3]; c++) {
+                const float w = nn_weight_at(&weights[p], o, c);
+                if (!isfinite(w))
+                    return attn_fail(ATTN_INVALID_ARGUMENT,
+                                     "weights[%" PRId64 "] is %g in row %" PRId64 ", column %" PRId64
+                                     "; expected finite numbers, to be made integers",
+                                     p, (double)w, o, c);
+            }
+    return ATTN_OK;
 }
 
-static attn_status check_format(attn_linear_format *ours, const attn_linear_format *format)
+static const char *const weight_names[] = {"as given", "in f32", "in bf16", "in int8", "in int4"};
+static const char *const multiply_names[] = {"f32", "bf16", "int8"};
+
+/** A format with its defaults filled in, or what is wrong with it. */
+static attn_status take_format(attn_linear_format *ours, const attn_linear_format *format)
 {
     CHECK(attn_take_struct("format", ours, sizeof *ours, NN_LINEAR_FORMAT_FIRST, format));
     if ((unsigned)ours->weights > ATTN_WEIGHT_FORMAT_LAST)
@@ -123,42 +307,83 @@ static attn_status check_format(attn_linear_format *ours, const attn_linear_form
     if ((unsigned)ours->multiply > ATTN_MULTIPLY_LAST)
         return attn_fail(ATTN_INVALID_ARGUMENT, "format.multiply is %d; expected an attn_multiply",
                          (int)ours->multiply);
-    if (ours->weights > ATTN_WEIGHTS_BF16)
-        return attn_fail(ATTN_UNSUPPORTED, "format.weights is %d; expected weights as given, in f32 or in bf16",
-                         (int)ours->weights);
-    if (ours->multiply != ATTN_MULTIPLY_F32)
-        return attn_fail(ATTN_UNSUPPORTED, "format.multiply is %d; expected products in f32", (int)ours->multiply);
-    if (ours->group != 0)
+    const int64_t group = ours->group;
+    if (ours->weights == ATTN_WEIGHTS_INT8 && group != 0 && group != 32 && group != 64 && group != 128)
         return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "format.group is %" PRId64 "; expected 0 with weights that have no scales", ours->group);
-    if (ours->isa)
-        return attn_fail(ATTN_UNSUPPORTED, "format.isa is \"%s\"; expected NULL", ours->isa);
+                         "format.group is %" PRId64 "; expected 0, 32, 64 or 128 with weights in int8", group);
+    if (ours->weights == ATTN_WEIGHTS_INT4 && group != 0 && group != 32)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "format.group is %" PRId64 "; expected 0 or 32 with weights in int4",
+                         group);
+    if (!is_integer(ours->weights) && group != 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "format.group is %" PRId64 "; expected 0 with weights %s", group,
+                         weight_names[ours->weights]);
+    if (ours->weights == ATTN_WEIGHTS_INT4)
+        ours->group = 32;
     return ATTN_OK;
 }
 
-attn_status attn_linear_create(attn_linear **linear, int64_t num_parts, const attn_tensor *weights,
-                               const attn_tensor *biases)
+/** That weights of this format can be multiplied as it says. */
+static attn_status check_combination(const attn_linear_format *format, int64_t num_parts, const attn_tensor *weights)
 {
-    return attn_linear_quantize(linear, NULL, num_parts, weights, biases);
+    const int integers = is_integer(format->weights);
+    const char *const expected = integers ? "f32 or int8" : format->weights == ATTN_WEIGHTS_F32 ? "f32" : "f32 or bf16";
+    const int fits =
+        format->multiply == ATTN_MULTIPLY_F32 ||
+        (format->multiply == ATTN_MULTIPLY_INT8 ? integers : !integers && format->weights != ATTN_WEIGHTS_F32);
+    if (!fits)
+        return attn_fail(ATTN_UNSUPPORTED, "format.multiply is %s; expected %s with weights %s",
+                         multiply_names[format->multiply], expected, weight_names[format->weights]);
+    for (int64_t p = 0; p < num_parts; p++)
+        if (format->multiply == ATTN_MULTIPLY_BF16 && format->weights == ATTN_WEIGHTS_AS_GIVEN &&
+            weights[p].dtype != ATTN_BF16)
+            return attn_fail(ATTN_UNSUPPORTED,
+                             "format.multiply is bf16, and weights[%" PRId64
+                             "] is %s; expected bf16, or format.weights "
+                             "to make it so",
+                             p, attn_dtype_name(weights[p].dtype));
+    if (format->multiply == ATTN_MULTIPLY_INT8 && weights[0].shape[3] > ATTN_MULTIPLY_INT8_INPUTS)
+        return attn_fail(ATTN_UNSUPPORTED,
+                         "weights[0].shape[3] is %" PRId64 "; expected at most %d inputs with products of int8",
+                         weights[0].shape[3], ATTN_MULTIPLY_INT8_INPUTS);
+    return integers ? check_finite(num_parts, weights) : ATTN_OK;
 }
+
+static attn_status choose_products(struct nn_products *products, const attn_linear_format *format)
+{
+    const int found = attn_nn_products_choose(products, format->isa, format->multiply);
+    if (found > 0)
+        return ATTN_OK;
+    if (found < 0)
+        return attn_fail(ATTN_UNSUPPORTED, "format.isa is %s, which this processor does not have", format->isa);
+    char names[256];
+    attn_nn_isa_list(names, sizeof names);
+    return attn_fail(ATTN_INVALID_ARGUMENT, "format.isa is '%.32s'; expected NULL or one of %s", format->isa, names);
+}
+
+/* ------------------------------------------------------------------- layers -- */
 
 attn_status attn_linear_quantize(attn_linear **linear_out, const attn_linear_format *format, int64_t num_parts,
                                  const attn_tensor *weights, const attn_tensor *biases)
 {
     attn_linear_format ours;
+    struct nn_products products;
     if (!linear_out)
         return attn_fail(ATTN_INVALID_ARGUMENT, "linear is NULL; expected where to put the layer");
     *linear_out = NULL;
-    CHECK(check_format(&ours, format));
+    CHECK(take_format(&ours, format));
+    CHECK(choose_products(&products, &ours));
     CHECK(check_weights(num_parts, weights, biases));
+    CHECK(check_combination(&ours, num_parts, weights));
     struct attn_linear *linear = calloc(1, sizeof *linear + (size_t)num_parts * sizeof *linear->parts);
     if (!linear)
         return attn_fail(ATTN_OUT_OF_MEMORY, "a linear layer of %" PRId64 " parts could not be allocated", num_parts);
-    linear->kernels = attn_nn_kernels_active();
-    linear->panel_outputs = (int64_t)linear->kernels->panel_vectors * linear->kernels->lanes;
+    linear->products = products;
+    linear->multiply = ours.multiply;
+    linear->group = ours.group;
+    linear->panel_outputs = (int64_t)products.base->panel_vectors * products.base->lanes;
     linear->inputs = weights[0].shape[3];
     linear->num_parts = num_parts;
-    const int64_t bytes = lay_out(linear, weights, ours.weights);
+    const int64_t bytes = lay_out(linear, weights, &ours);
     if (bytes < 0) {
         free(linear);
         return attn_fail(ATTN_SIZE_OVERFLOW, "the packed weights would exceed 2^63 bytes");
@@ -168,21 +393,17 @@ attn_status attn_linear_quantize(attn_linear **linear_out, const attn_linear_for
         free(linear);
         return attn_fail(ATTN_OUT_OF_MEMORY, "%" PRId64 " bytes of packed weights could not be allocated", bytes);
     }
-    char *at = linear->memory;
-    for (int64_t p = 0; p < num_parts; p++) {
-        struct linear_part *part = &linear->parts[p];
-        part->weights = at;
-        at += weight_bytes(linear, part);
-    }
-    float *bias = (float *)(void *)at;
-    for (int64_t p = 0; p < num_parts; p++) {
-        struct linear_part *part = &linear->parts[p];
-        part->bias = bias;
-        bias += part->panels * linear->panel_outputs;
-        pack_part(linear, part, &weights[p], has_bias(biases, p) ? &biases[p] : NULL);
-    }
+    place_parts(linear, is_integer(ours.weights));
+    for (int64_t p = 0; p < num_parts; p++)
+        pack_part(linear, &linear->parts[p], &weights[p], has_bias(biases, p) ? &biases[p] : NULL, ours.weights);
     *linear_out = linear;
     return ATTN_OK;
+}
+
+attn_status attn_linear_create(attn_linear **linear, int64_t num_parts, const attn_tensor *weights,
+                               const attn_tensor *biases)
+{
+    return attn_linear_quantize(linear, NULL, num_parts, weights, biases);
 }
 
 void attn_linear_destroy(attn_linear *linear)
@@ -209,6 +430,5 @@ int64_t attn_linear_weight_bytes(const attn_linear *linear)
 
 const char *attn_linear_isa(const attn_linear *linear)
 {
-    (void)linear;
-    return attn_isa_active();
+    return linear->products.isa;
 }

@@ -96,4 +96,10 @@ static inline vs vs_dot(vq k, vq q, vs c)
     return VS_DPBUSD(c, q, k);
 }
 
+/** vs_dot() of elements of Q from 0 to 15, as they are without an offset. */
+static inline vs vs_dot_nibbles(vq k, vq q, vs c)
+{
+    return VS_DPBUSD(c, q, k);
+}
+
 #endif

@@ -88,4 +88,10 @@ static inline vs vs_dot(vq k, vq q, vs c)
     return _mm512_dpbusd_epi32(c, q, k);
 }
 
+/** vs_dot() of elements of Q from 0 to 15, as they are without an offset. */
+static inline vs vs_dot_nibbles(vq k, vq q, vs c)
+{
+    return _mm512_dpbusd_epi32(c, q, k);
+}
+
 #endif

@@ -326,4 +326,35 @@ static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
     *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
 }
 
+static inline vu vu_shift_left(vu a, int n)
+{
+    return (vu)((__v8su)a << n);
+}
+
+static inline vu vu_shift_right(vu a, int n)
+{
+    return (vu)((__v8su)a >> n);
+}
+
+static inline vf vf_of_bits(vu a)
+{
+    return _mm256_castsi256_ps(a);
+}
+
+static inline vf vf_of_ints(vu a)
+{
+    return _mm256_cvtepi32_ps(a);
+}
+
+static inline vf vf_load_int8(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+static inline vf vf_nibble(vu words, int shift)
+{
+    const vu bits = _mm256_and_si256(vu_shift_right(words, shift), _mm256_set1_epi32(15));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(bits, _mm256_set1_epi32(8)));
+}
+
 #endif

@@ -397,4 +397,43 @@ static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
     *low = _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
 }
 
+/*
+ * Bits and small integers of narrow weights:
+ *   vu_shift_left, vu_shift_right   by n < 32 bits, zeros come in
+ *   vf_of_bits, vf_of_ints          lanes as the floats of these bits, and as signed integers
+ *   vf_load_int8                    VF_LEN floats from as many int8
+ *   vf_nibble(words, shift)         the four bits from shift on, less 8
+ */
+static inline vu vu_shift_left(vu a, int n)
+{
+    return (vu)((__v16su)a << n);
+}
+
+static inline vu vu_shift_right(vu a, int n)
+{
+    return (vu)((__v16su)a >> n);
+}
+
+static inline vf vf_of_bits(vu a)
+{
+    return _mm512_castsi512_ps(a);
+}
+
+static inline vf vf_of_ints(vu a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+
+static inline vf vf_load_int8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+
+/** VPERMPS looks at the four bits alone: a table in a register instead of a conversion. */
+static inline vf vf_nibble(vu words, int shift)
+{
+    const vf table = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm512_permutexvar_ps(vu_shift_right(words, shift), table);
+}
+
 #endif

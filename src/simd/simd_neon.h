@@ -283,4 +283,38 @@ static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
     *low = vuzp1q_u32(first, second);
 }
 
+static inline vu vu_shift_left(vu a, int n)
+{
+    return vshlq_u32(a, vdupq_n_s32(n));
+}
+
+static inline vu vu_shift_right(vu a, int n)
+{
+    return vshlq_u32(a, vdupq_n_s32(-n));
+}
+
+static inline vf vf_of_bits(vu a)
+{
+    return vreinterpretq_f32_u32(a);
+}
+
+static inline vf vf_of_ints(vu a)
+{
+    return vcvtq_f32_s32(vreinterpretq_s32_u32(a));
+}
+
+static inline vf vf_load_int8(const int8_t *p)
+{
+    int32_t word;
+    memcpy(&word, p, sizeof word);
+    const int16x8_t wide = vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(word)));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
+}
+
+static inline vf vf_nibble(vu words, int shift)
+{
+    const vu bits = vandq_u32(vu_shift_right(words, shift), vdupq_n_u32(15));
+    return vcvtq_f32_s32(vsubq_s32(vreinterpretq_s32_u32(bits), vdupq_n_s32(8)));
+}
+
 #endif

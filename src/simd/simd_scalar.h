@@ -274,4 +274,34 @@ static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
     *low = (uint32_t)product;
 }
 
+static inline vu vu_shift_left(vu a, int n)
+{
+    return a << n;
+}
+
+static inline vu vu_shift_right(vu a, int n)
+{
+    return a >> n;
+}
+
+static inline vf vf_of_bits(vu a)
+{
+    return half_from_bits(a);
+}
+
+static inline vf vf_of_ints(vu a)
+{
+    return (float)(int32_t)a;
+}
+
+static inline vf vf_load_int8(const int8_t *p)
+{
+    return (float)*p;
+}
+
+static inline vf vf_nibble(vu words, int shift)
+{
+    return (float)((int)(words >> shift & 15) - 8);
+}
+
 #endif

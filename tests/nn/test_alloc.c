@@ -110,6 +110,22 @@ static attn_status run_alignment(struct made *made)
     return status;
 }
 
+static attn_status run_linear(struct made *made)
+{
+    attn_tensor w;
+    const attn_tensor out = attn_btc(made->out_data, 1, TOKENS, ATTENTION);
+    attn_linear_format format = attn_linear_format_default();
+    attn_linear *linear = (attn_linear *)(uintptr_t)64;
+    format.weights = ATTN_WEIGHTS_INT8, format.multiply = ATTN_MULTIPLY_INT8, format.group = 32;
+    OK(attn_weights_get(made->weights, "pool.w", ATTENTION, D, &w));
+    attn_status status = attn_linear_quantize(&linear, &format, 1, &w, NULL);
+    assert_true((status == ATTN_OK) == (linear != NULL));
+    if (!status)
+        status = attn_linear_forward(linear, &made->x, &out, NULL);
+    attn_linear_destroy(linear);
+    return status;
+}
+
 static attn_status run_llama(struct made *made)
 {
     attn_llama_config config = {.struct_size = sizeof config,
@@ -243,8 +259,8 @@ static int nth_fails(int n, int persistent, run_function *run, struct made *made
 static void test_every_allocation(void **state)
 {
     (void)state;
-    static run_function *const runs[] = {run_weights,   run_bert,  run_lstm,       run_pool,
-                                         run_alignment, run_llama, run_transformer};
+    static run_function *const runs[] = {run_weights,   run_bert,   run_lstm,  run_pool,
+                                         run_alignment, run_linear, run_llama, run_transformer};
     static struct made made;
     static float expected[TOKENS * D];
     struct memory *m = memory_create("alloc", 0);

@@ -1,30 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Everything that an instruction set's stub compiles for the layers, after it
- * has included its simd header: the templates, and the one table it exports.
+ * has named its simd headers: the templates, and the one table it exports. A set
+ * that extends another one says which products it brings: ATTN_NN_PRODUCTS is the
+ * header of their template, and ATTN_NN_TABLE the entries of its table.
  */
 #ifndef ATTN_NN_ISA_KERNELS_H
 #define ATTN_NN_ISA_KERNELS_H
 
+#ifdef ATTN_NN_PRODUCTS
+#include ATTN_NN_PRODUCTS
+#else
 #include "nn/kernels/activation.h"
 #include "nn/kernels/additive.h"
 #include "nn/kernels/cell.h"
 #include "nn/kernels/linear.h"
+#include "nn/kernels/linear_int8.h"
 #include "nn/kernels/norm.h"
+#define ATTN_NN_TABLE                                                                                                  \
+    .linear = linear_panel, .finish = linear_finish, ATTN_NN_INT8_TABLE, .normalise = normalise_rows,                  \
+    .activate = activate_rows, .gate = gate_rows, .embed = embed_row, .additive = additive_rows,                       \
+    .lstm_cell = lstm_cell, .gru_cell = gru_cell
+#endif
+#define ATTN_NN_INT8_TABLE .linear_int8 = linear_int8_panel, .quantize = quantize_rows, .int8_offset = VS_OFFSET
 
 extern const struct attn_nn_kernels VF_NAME(attn_nn_kernels);
 
 const struct attn_nn_kernels VF_NAME(attn_nn_kernels) = {
     .lanes = VF_LEN,
     .panel_vectors = VF_STRIP,
-    .linear = linear_panel,
-    .normalise = normalise_rows,
-    .activate = activate_rows,
-    .gate = gate_rows,
-    .embed = embed_row,
-    .additive = additive_rows,
-    .lstm_cell = lstm_cell,
-    .gru_cell = gru_cell,
+    ATTN_NN_TABLE,
 };
 
 #endif

@@ -17,8 +17,9 @@
  * They lie in the order in which they are read, and while one block is used the next is asked for: by each tile of rows
  * a part of it, so that memory is kept busy all the time.
  *
- * Weights in bf16 and f16 are widened, which is exact: as they are loaded where rows are few, for many rows a block at
- * a time, into a copy. The bits are those of the same weights in f32.
+ * Narrow weights are widened, which is exact: as they are loaded where rows are few, for many rows a block at a time,
+ * into a copy. The bits are the same. Integers are multiplied as they are; where groups of inputs have scales, the sums
+ * of each group begin at 0, and are added to those before them times the scale.
  *
  * What a row has of its sums between two blocks waits in `unfinished`. The order of
  * summation of an output is that of the inputs, whatever the tile's shape, so
@@ -27,148 +28,205 @@
 #ifndef ATTN_NN_LINEAR_KERNEL_H
 #define ATTN_NN_LINEAR_KERNEL_H
 
-#include "kernels/rows.h"
 #include "nn/kernels/activation.h"
+#include "nn/kernels/linear_sums.h"
 #include "nn/kernels/typed.h"
 
-/** Inputs of a block: with a full panel 24 KiB on AVX-512, 12 KiB on AVX2. */
-#define LINEAR_INPUTS 128
+/** Rows up to which narrow weights are widened as they are loaded, once for each tile of rows. */
+#define LINEAR_FEW_ROWS VF_KEYS
 
-/** The weights of some inputs, c0..c1-1, and those behind them, which are wanted next. */
-struct linear_weights {
-    int64_t c0, c1;
-    const char *at, *next;
+/** Where rows of x stand as floats, from the input on at which a block begins. */
+struct linear_x {
+    const float *row[VF_KEYS];
+    float wide[VF_KEYS][LINEAR_INPUTS] __attribute__((aligned(ATTN_ALIGN)));
 };
 
-/**
- * Where n elements of rows x[0..nr-1] stand as floats, from the input on at which a block begins: in place, or widened
- * into wide.
- */
-ATTN_INLINE void linear_x(const int nr, const struct attn_rows *rows, int64_t r, int64_t c0, int64_t n,
-                          float wide[VF_KEYS][LINEAR_INPUTS], const float *x[VF_KEYS])
+/** The bf16 nearest to each of n floats. */
+static inline void linear_round(float *x, int64_t n)
 {
-    if (rows->dtype == ATTN_F32) {
-        for (int i = 0; i < nr; i++)
-            x[i] = (const float *)(const void *)row_at(rows, r + i) + c0;
-        return;
-    }
-    for (int i = 0; i < nr; i++) {
-        const struct attn_rows row = {row_at(rows, r + i) + c0 * 2, 0, rows->dtype};
-        if (rows->dtype == ATTN_BF16)
-            widen_rows(ATTN_BF16, wide[i], &row, 1, n);
-        else
-            widen_rows(ATTN_F16, wide[i], &row, 1, n);
-        x[i] = wide[i];
+    for (int64_t c = 0; c < n; c += VF_LEN) { /* behind the last there is room */
+        uint16_t t[VF_LEN];
+        vf_store_bf16(t, vf_load(x + c));
+        vf_store(x + c, vf_load_bf16(t));
     }
 }
 
 /**
- * Adds the products of a block of inputs to the unfinished sums of nr rows from row r on. Of every row of the next
- * block's weights, asks for ahead vectors from next on.
+ * n elements of nr rows from row r and input c0 on: in place, or as floats in x->wide, with -0 behind them up to
+ * padded. The sum of anything and -0 times +0 is what it was.
  */
-ATTN_INLINE void linear_rows(const attn_dtype dtype, const int nr, const int nv, const int ahead,
-                             const struct nn_linear_work *work, int64_t r, const struct linear_weights *block,
-                             float *unfinished)
+static void linear_take_x(int nr, const struct nn_linear_work *work, int64_t r, int64_t c0, int64_t n, int64_t padded,
+                          struct linear_x *x)
 {
-    vf acc[VF_KEYS][VF_STRIP];
-    const float *x[VF_KEYS];
-    float wide[VF_KEYS][LINEAR_INPUTS];
-    linear_x(nr, &work->x, r, block->c0, block->c1 - block->c0, wide, x);
-    ATTN_UNROLL
-    for (int i = 0; i < nr; i++) {
-        ATTN_UNROLL
-        for (int v = 0; v < nv; v++)
-            acc[i][v] = block->c0 == 0 ? vf_zero() : vf_load(unfinished + ((r + i) * nv + v) * VF_LEN);
+    const ptrdiff_t at = c0 * attn_element_size(work->x.dtype);
+    if (work->x.dtype == ATTN_F32 && !work->round_x && n == padded) {
+        for (int i = 0; i < nr; i++)
+            x->row[i] = (const float *)(const void *)(row_at(&work->x, r + i) + at);
+        return;
     }
-    const ptrdiff_t step = VF_LEN * attn_element_size(dtype);
-    const int64_t n = block->c1 - block->c0;
-    const char *at = block->at, *next = block->next;
-#pragma GCC unroll 4
-    for (int64_t c = 0; c < n; c++) {
+    for (int i = 0; i < nr; i++) {
+        const struct attn_rows row = {row_at(&work->x, r + i) + at, 0, work->x.dtype};
+        ATTN_BY_DTYPE(work->x.dtype, widen_rows, x->wide[i], &row, 1, n);
+        for (int64_t c = n; c < padded; c++)
+            x->wide[i][c] = -0.0f;
+        if (work->round_x)
+            linear_round(x->wide[i], padded);
+        x->row[i] = x->wide[i];
+    }
+}
+
+/** A vector of inputs k of the words at p. */
+ATTN_INLINE vf linear_input(const enum nn_panel kind, const char *p, const int k)
+{
+    switch (kind) {
+    case NN_PANEL_F16:
+        return vf_load_f16((const uint16_t *)(const void *)p);
+    case NN_PANEL_PAIRS:
+        return vf_of_bits(k == 0 ? vu_shift_left(vu_load(p), 16) : vu_and(vu_load(p), vu_set1(0xffff0000u)));
+    case NN_PANEL_INT8:
+        return vf_load_int8((const int8_t *)p);
+    case NN_PANEL_NIBBLES:
+        return vf_nibble(vu_load(p), 8 * (k & 3) + (k & 4));
+    default:
+        return vf_load((const float *)(const void *)p);
+    }
+}
+
+/** Adds the products of the words at p, of which one row is the inputs from c on, to the sums of a tile. */
+ATTN_INLINE void linear_words(const enum nn_panel kind, const int nr, const int nv, const char *p,
+                              const float *const x[VF_KEYS], int64_t c, vf acc[VF_KEYS][VF_STRIP])
+{
+    ATTN_UNROLL
+    for (int k = 0; k < nn_panel_inputs(kind); k++) {
         vf w[VF_STRIP];
         ATTN_UNROLL
         for (int v = 0; v < nv; v++)
-            w[v] = row_load(dtype, at + (c * nv + v) * step);
-        ATTN_UNROLL
-        for (int v = 0; v < ahead; v++)
-            __builtin_prefetch(next + (c * nv + v) * step, 0, 2);
+            w[v] = linear_input(kind, p + v * VF_LEN * nn_panel_word(kind), k);
         ATTN_UNROLL
         for (int i = 0; i < nr; i++) {
-            const vf b = vf_set1(x[i][c]);
+            const vf b = vf_set1(x[i][c + k]);
             ATTN_UNROLL
             for (int v = 0; v < nv; v++)
                 acc[i][v] = vf_fma(b, w[v], acc[i][v]);
         }
     }
-    ATTN_UNROLL
-    for (int i = 0; i < nr; i++) {
-        ATTN_UNROLL
-        for (int v = 0; v < nv; v++)
-            vf_store(unfinished + ((r + i) * nv + v) * VF_LEN, acc[i][v]);
-    }
 }
 
-/** The same for as many rows as are left of a block's, up to VF_KEYS; returns how many. */
-ATTN_INLINE int linear_tile(const attn_dtype dtype, const int nv, const int ahead, const struct nn_linear_work *work,
-                            int64_t r, const struct linear_weights *block, float *unfinished)
+/**
+ * Adds the products of a block of inputs to the unfinished sums of nr rows from row r on. Of every row of words of what
+ * comes next, asks for ahead vectors.
+ */
+ATTN_INLINE void linear_rows(const int nr, const enum nn_panel kind, const int nv, const int ahead,
+                             const struct nn_linear_work *work, int64_t r, const struct linear_weights *block,
+                             float *unfinished)
 {
-    const int64_t left = work->rows - r;
-    if (left >= VF_KEYS) {
-        linear_rows(dtype, VF_KEYS, nv, ahead, work, r, block, unfinished);
-        return VF_KEYS;
-    }
-    if (VF_KEYS > 4 && left >= 4) {
-        linear_rows(dtype, 4, nv, ahead, work, r, block, unfinished);
-        return 4;
-    }
-    if (VF_KEYS > 2 && left >= 2) {
-        linear_rows(dtype, 2, nv, ahead, work, r, block, unfinished);
-        return 2;
-    }
-    linear_rows(dtype, 1, nv, ahead, work, r, block, unfinished);
-    return 1;
+    const int unit = nn_panel_inputs(kind);
+    const ptrdiff_t step = (ptrdiff_t)VF_LEN * nn_panel_word(kind);
+    const int64_t n = block->c1 - block->c0, padded = (n + unit - 1) / unit * unit;
+    const int64_t span = work->group ? work->group : padded;
+    struct linear_x x;
+    linear_take_x(nr, work, r, block->c0, n, padded, &x);
+    int64_t from = 0;
+    do {
+        const int64_t to = padded - from < span ? padded : from + span;
+        const int fresh = work->group || block->c0 == 0;
+        const char *at = block->at + from / unit * nv * step, *next = block->next + from / unit * ahead * step;
+        vf acc[VF_KEYS][VF_STRIP];
+        ATTN_UNROLL
+        for (int i = 0; i < nr; i++) {
+            ATTN_UNROLL
+            for (int v = 0; v < nv; v++)
+                acc[i][v] = fresh ? vf_zero() : vf_load(unfinished + ((r + i) * nv + v) * VF_LEN);
+        }
+        const int some = unit > 2 ? 1 : 4 / unit; /* rows of words at a time */
+        int64_t c = from;
+        for (; c + some * unit <= to; c += some * unit) {
+            linear_ask(next, some * ahead * step);
+            ATTN_UNROLL
+            for (int k = 0; k < some; k++)
+                linear_words(kind, nr, nv, at + k * nv * step, x.row, c + k * unit, acc);
+            at += some * nv * step;
+            next += some * ahead * step;
+        }
+        for (; c < to; c += unit, at += nv * step)
+            linear_words(kind, nr, nv, at, x.row, c, acc);
+        ATTN_UNROLL
+        for (int i = 0; i < nr; i++) {
+            ATTN_UNROLL
+            for (int v = 0; v < nv; v++) {
+                float *const sum = unfinished + ((r + i) * nv + v) * VF_LEN;
+                if (work->group) {
+                    const vf before = block->c0 + from == 0 ? vf_zero() : vf_load(sum);
+                    acc[i][v] = vf_fma(acc[i][v], linear_scale(nv, work, block->c0 + from, v), before);
+                }
+                vf_store(sum, acc[i][v]);
+            }
+        }
+        from = to;
+    } while (from < n);
 }
 
-/** The unfinished sums of a block of inputs, for all rows, with weights in f32. */
-ATTN_INLINE void linear_block(const int nv, const struct nn_linear_work *work, struct linear_weights block,
-                              float *unfinished)
+/** The unfinished sums of a block of inputs, for all rows, with weights in f32; ask: for those that come next. */
+ATTN_INLINE void linear_block(const int nv, const int ask, const struct nn_linear_work *work,
+                              struct linear_weights block, float *unfinished)
 {
     int64_t r = 0;
-    if (work->rows <= VF_KEYS && nv > 1) { /* one or few tiles: the first asks for everything */
-        r += linear_tile(ATTN_F32, nv, nv, work, r, &block, unfinished);
-    } else {
-        for (int v = 0; v < nv && r < work->rows; v++, block.next += VF_LEN * sizeof(float))
-            r += linear_tile(ATTN_F32, nv, 1, work, r, &block, unfinished);
+    if (ask && work->rows <= VF_KEYS && nv > 1) { /* one or few tiles: the first asks for everything */
+        const int nr = linear_tile_rows(work->rows);
+        LINEAR_BY_ROWS(nr, linear_rows, NN_PANEL_F32, nv, nv, work, r, &block, unfinished);
+        r += nr;
+    } else if (ask) {
+        for (int v = 0; v < nv && r < work->rows; v++, block.next += LINEAR_INPUTS * VF_LEN * sizeof(float)) {
+            const int nr = linear_tile_rows(work->rows - r);
+            LINEAR_BY_ROWS(nr, linear_rows, NN_PANEL_F32, nv, 1, work, r, &block, unfinished);
+            r += nr;
+        }
     }
-    while (r < work->rows)
-        r += linear_tile(ATTN_F32, nv, 0, work, r, &block, unfinished);
+    while (r < work->rows) {
+        const int nr = linear_tile_rows(work->rows - r);
+        LINEAR_BY_ROWS(nr, linear_rows, NN_PANEL_F32, nv, 0, work, r, &block, unfinished);
+        r += nr;
+    }
 }
 
-/** The same for weights in bf16 or f16, with as few rows as a tile has at most. */
-ATTN_INLINE void linear_narrow_tile(const attn_dtype dtype, const int nv, const struct nn_linear_work *work,
-                                    const struct linear_weights *block, float *unfinished)
+/** The same for few rows and narrow weights, as they are. */
+ATTN_INLINE void linear_few(const enum nn_panel kind, const struct nn_linear_work *work, struct linear_weights block,
+                            float *unfinished)
 {
-    for (int64_t r = 0; r < work->rows;)
-        r += linear_tile(dtype, nv, nv, work, r, block, unfinished);
+    block.next = block.at + LINEAR_AHEAD;
+    for (int64_t r = 0; r < work->rows;) {
+        const int nr = linear_tile_rows(work->rows - r);
+        LINEAR_BY_ROWS(nr, linear_rows, kind, VF_STRIP, VF_STRIP, work, r, &block, unfinished);
+        r += nr;
+    }
 }
 
-/** A block's weights as floats. */
-ATTN_INLINE void linear_widen(const attn_dtype dtype, const int nv, const struct linear_weights *block, float *wide)
+/** A block's weights as floats, and the next block's asked for. */
+ATTN_INLINE void linear_widen(const enum nn_panel kind, const int nv, const struct linear_weights *block, float *wide)
 {
-    const int64_t vectors = (block->c1 - block->c0) * nv;
-    for (int64_t i = 0; i < vectors; i++)
-        vf_store(wide + i * VF_LEN, row_load(dtype, block->at + i * VF_LEN * attn_element_size(dtype)));
+    const int unit = nn_panel_inputs(kind);
+    const ptrdiff_t step = (ptrdiff_t)VF_LEN * nn_panel_word(kind);
+    const int64_t n = block->c1 - block->c0;
+    const char *at = block->at, *next = block->next;
+    for (int64_t c = 0; c < n; c += unit, at += nv * step, next += nv * step) {
+        linear_ask(next, nv * step);
+        ATTN_UNROLL
+        for (int k = 0; k < unit; k++) {
+            ATTN_UNROLL
+            for (int v = 0; v < nv; v++)
+                vf_store(wide + ((c + k) * nv + v) * VF_LEN, linear_input(kind, at + v * step, k));
+        }
+    }
 }
 
 /** Finished sums to rows of out. */
-ATTN_INLINE void linear_finish(const attn_activation activation, const int nv, const struct nn_linear_work *work,
-                               const float *sums)
+ATTN_INLINE void linear_finish_body(const attn_activation activation, const int nv, const struct nn_linear_work *work,
+                                    const float *sums)
 {
     const int last = work->outputs - (nv - 1) * VF_LEN; /* live lanes of the last vector */
     for (int64_t r = 0; r < work->rows; r++) {
         char *out = row_at(&work->out, r);
         const char *residual = work->residual.data ? row_at(&work->residual, r) : NULL;
-        ATTN_UNROLL
         for (int v = 0; v < nv; v++) {
             const int tail = v == nv - 1 && last < VF_LEN;
             const vf sum = vf_add(vf_load(sums + (r * nv + v) * VF_LEN), vf_load(work->bias + v * VF_LEN));
@@ -180,32 +238,52 @@ ATTN_INLINE void linear_finish(const attn_activation activation, const int nv, c
     }
 }
 
+static void linear_finish(const struct nn_linear_work *work, const float *sums)
+{
+    NN_BY_ACTIVATION(work->activation, linear_finish_body, work->vectors, work, sums);
+}
+
+/** Sums of integers times the scales of their outputs. */
+ATTN_INLINE void linear_scale_sums(const int nv, const struct nn_linear_work *work, float *sums)
+{
+    for (int64_t r = 0; r < work->rows; r++)
+        for (int v = 0; v < nv; v++) {
+            float *const sum = sums + (r * nv + v) * VF_LEN;
+            vf_store(sum, vf_mul(vf_load(sum), vf_load((const float *)work->scale + v * VF_LEN)));
+        }
+}
+
 ATTN_INLINE void linear_body(const int nv, const struct nn_linear_work *work)
 {
     float unfinished[NN_LINEAR_ROWS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    float wide[LINEAR_INPUTS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    const ptrdiff_t row = nv * VF_LEN * attn_element_size(work->dtype);
+    float wide[(LINEAR_INPUTS + 8) * STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    const int few = nv == VF_STRIP && work->rows <= LINEAR_FEW_ROWS;
     for (int64_t c = 0; c == 0 || c < work->inputs; c += LINEAR_INPUTS) {
-        const char *const at = (const char *)work->panel + c * row;
-        struct linear_weights block = {c, work->inputs - c < LINEAR_INPUTS ? work->inputs : c + LINEAR_INPUTS, at,
-                                       at + LINEAR_INPUTS * row};
-        if (work->dtype == ATTN_BF16 && work->rows <= VF_KEYS) {
-            linear_narrow_tile(ATTN_BF16, nv, work, &block, unfinished);
+        struct linear_weights block = linear_block_at(work->kind, nv, work, c);
+#define LINEAR_NARROW(kind)                                                                                            \
+    case kind:                                                                                                         \
+        if (few) {                                                                                                     \
+            linear_few(kind, work, block, unfinished);                                                                 \
+            continue;                                                                                                  \
+        }                                                                                                              \
+        linear_widen(kind, nv, &block, wide);                                                                          \
+        break
+        switch (work->kind) {
+            LINEAR_NARROW(NN_PANEL_F16);
+            LINEAR_NARROW(NN_PANEL_PAIRS);
+            LINEAR_NARROW(NN_PANEL_INT8);
+            LINEAR_NARROW(NN_PANEL_NIBBLES);
+        default:
+            linear_block(nv, 1, work, block, unfinished);
             continue;
         }
-        if (work->dtype == ATTN_F16 && work->rows <= VF_KEYS) {
-            linear_narrow_tile(ATTN_F16, nv, work, &block, unfinished);
-            continue;
-        }
-        if (work->dtype == ATTN_BF16)
-            linear_widen(ATTN_BF16, nv, &block, wide);
-        else if (work->dtype == ATTN_F16)
-            linear_widen(ATTN_F16, nv, &block, wide);
-        if (work->dtype != ATTN_F32)
-            block.at = (const char *)wide; /* asks for the next as if it were f32: twice as far as need be */
-        linear_block(nv, work, block, unfinished);
+#undef LINEAR_NARROW
+        block.at = (const char *)wide;
+        linear_block(nv, 0, work, block, unfinished);
     }
-    NN_BY_ACTIVATION(work->activation, linear_finish, nv, work, unfinished);
+    if (work->scale && !work->group)
+        linear_scale_sums(nv, work, unfinished);
+    work->finish(work, unfinished);
 }
 
 static void linear_panel(const struct nn_linear_work *work)

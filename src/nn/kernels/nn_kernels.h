@@ -23,23 +23,67 @@ struct nn_vector {
     attn_dtype dtype;
 };
 
-/** Rows of x times one panel of packed weights (nn/linear.c has the layout). */
+/** The words of a panel: lanes are outputs, a word holds one input of its output or more, in rising order. */
+enum nn_panel {
+    NN_PANEL_F32,    /**< one input, 4 bytes */
+    NN_PANEL_F16,    /**< one, 2 bytes */
+    NN_PANEL_PAIRS,  /**< two bf16, the first in the lower half */
+    NN_PANEL_INT8,   /**< one, a byte */
+    NN_PANEL_QUADS,  /**< four int8, the first in the lowest byte; int8_offset is added to each */
+    NN_PANEL_NIBBLES /**< eight int4 plus 8: the low halves of the bytes hold the first four, the high halves the others
+                      */
+};
+
+/** Inputs in a word. */
+static inline int nn_panel_inputs(enum nn_panel panel)
+{
+    return panel == NN_PANEL_PAIRS ? 2 : panel == NN_PANEL_QUADS ? 4 : panel == NN_PANEL_NIBBLES ? 8 : 1;
+}
+
+/** Bytes of a word. */
+static inline int nn_panel_word(enum nn_panel panel)
+{
+    return panel == NN_PANEL_F16 ? 2 : panel == NN_PANEL_INT8 ? 1 : 4;
+}
+
+/** Rows that one call of linear takes at most: what of them is unfinished lies in L1. */
+#define NN_LINEAR_ROWS 128
+
+/** Rows of x as integers. */
+struct nn_integer_rows {
+    int8_t *bytes;    /**< a row: [inputs rounded up to ATTN_ALIGN] integers, zeros behind the last, then starts */
+    ptrdiff_t pitch;  /**< from row to row */
+    ptrdiff_t starts; /**< from a row's integers to its int32 starts, one a group: where sums begin */
+    float scale[NN_LINEAR_ROWS]; /**< of each row; NaN for one that is not finite */
+};
+
+struct nn_quantize_work {
+    struct attn_rows x;
+    int64_t rows, inputs;
+    int64_t group;  /**< inputs with one start; 0: all */
+    int32_t offset; /**< what is added to each weight: starts are -offset times the sum of a group's integers */
+    struct nn_integer_rows *to;
+};
+
+/** Rows of x times one panel of packed weights (nn/linear_create.c has the layout). */
 struct nn_linear_work {
     struct attn_rows x;
-    int64_t rows;      /**< at most NN_LINEAR_ROWS */
-    int64_t inputs;    /**< columns of x */
-    attn_dtype dtype;  /**< of panel: f32, bf16 or f16 */
-    const void *panel; /**< [inputs][vectors * lanes] */
+    int round_x;                          /**< to bf16, before it is multiplied */
+    const struct nn_integer_rows *quants; /**< x for products of integers, else NULL */
+    int64_t rows;                         /**< at most NN_LINEAR_ROWS */
+    int64_t inputs;                       /**< columns of x */
+    enum nn_panel kind;
+    const void *panel; /**< [words of inputs][vectors * lanes] words */
+    int64_t group;     /**< inputs of a group with a scale of its own; 0: none */
+    const void *scale; /**< bf16 [groups][vectors * lanes]; with group 0 f32 [vectors * lanes], or NULL */
     const float *bias; /**< [vectors * lanes] */
     int vectors;       /**< in a row of the panel: 1 to panel_vectors */
     int outputs;       /**< live columns of the panel: more than (vectors - 1) * lanes */
     attn_activation activation;
     struct attn_rows residual; /**< data NULL: none; may be out */
     struct attn_rows out;
+    void (*finish)(const struct nn_linear_work *work, const float *sums); /**< of the base set: bias and so on */
 };
-
-/** Rows that one call of linear takes at most: what of them is unfinished lies in L1. */
-#define NN_LINEAR_ROWS 128
 
 /** Element-wise work on rows of n elements, each tensor of a type of its own. */
 struct nn_row_work {
@@ -96,11 +140,19 @@ struct nn_cell_work {
     int64_t n;
 };
 
-/** The kernels of an instruction set. */
+/**
+ * The kernels of an instruction set. A set that extends another one has the products that it brings, and NULL for all
+ * else.
+ */
 struct attn_nn_kernels {
-    int lanes;         /**< floats in a vector */
-    int panel_vectors; /**< vectors in a full panel of a linear layer */
-    void (*linear)(const struct nn_linear_work *work);
+    int lanes;                                               /**< floats in a vector */
+    int panel_vectors;                                       /**< vectors in a full panel of a linear layer */
+    void (*linear)(const struct nn_linear_work *work);       /**< of floats: all kinds of panels but quads */
+    void (*linear_pairs)(const struct nn_linear_work *work); /**< of pairs of bf16; NULL: linear() with round_x */
+    void (*linear_int8)(const struct nn_linear_work *work);  /**< of integers: quads and nibbles */
+    void (*quantize)(const struct nn_quantize_work *work);   /**< for linear_int8() */
+    int32_t int8_offset;                                     /**< of quads */
+    void (*finish)(const struct nn_linear_work *work, const float *sums);
     void (*normalise)(const struct nn_row_work *work);
     void (*activate)(const struct nn_row_work *work);
     void (*gate)(const struct nn_row_work *work);
@@ -112,5 +164,22 @@ struct attn_nn_kernels {
 
 /** The kernels for attn_isa_active(). */
 const struct attn_nn_kernels *attn_nn_kernels_active(void);
+
+/** What a linear layer uses. */
+struct nn_products {
+    const char *isa;                      /**< whose products they are */
+    const struct attn_nn_kernels *base;   /**< lanes, finish(), linear() */
+    const struct attn_nn_kernels *extend; /**< the products that are asked for; base, or a set that extends it */
+};
+
+/**
+ * The kernels for a layer. isa NULL: those for attn_isa_active(), with products of pairs if that is a set of them, and
+ * with the best ones of int8 that extend it. Else the set of that name, and what it extends. Returns 0 if there is no
+ * such set, -1 if this processor does not run it.
+ */
+int attn_nn_products_choose(struct nn_products *products, const char *isa, attn_multiply multiply);
+
+/** Writes the names for attn_nn_products_choose() to a buffer: "one, two or three". */
+void attn_nn_isa_list(char *buffer, size_t size);
 
 #endif

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The layers' products of int8 on AVX512-VNNI: exports attn_nn_kernels_avx512_int8 and nothing else. */
+#define VF_NAME(x)       x##_avx512_int8
+#define ATTN_SIMD        "simd/simd_avx512.h"
+#define ATTN_BYTES       "simd/score_int8_avx512.h"
+#define ATTN_NN_PRODUCTS "nn/kernels/linear_int8.h"
+#define ATTN_NN_TABLE    ATTN_NN_INT8_TABLE
+#include "nn/isa/nn_kernels.h"

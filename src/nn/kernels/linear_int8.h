@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of x times a panel of packed weights, both as small integers. Words hold
+ * four inputs of an output, and so do the broadcast words of x; of a word of
+ * eight int4 the low halves of its bytes come first, then the high ones. Sums are exact, so
+ * every instruction set has the same. They begin at what makes up for an offset
+ * of the weights, which some sets multiply as unsigned bytes.
+ *
+ * A group of inputs with a scale of its own ends a sum: as a float times the
+ * scale it is added to those before it. Without groups the int32 sums of all
+ * inputs are the unfinished ones.
+ */
+#ifndef ATTN_NN_LINEAR_INT8_H
+#define ATTN_NN_LINEAR_INT8_H
+
+#include "nn/kernels/linear_sums.h"
+#include "nn/kernels/typed.h"
+
+#ifndef ATTN_BYTES
+#define ATTN_BYTES "simd/bytes_scalar.h"
+#endif
+#include ATTN_BYTES
+
+#include <math.h>
+
+/** Sums of a tile, with the products of one row of words of weights at p and of four inputs of each row at x + c. */
+ATTN_INLINE void int8_words(const int nr, const int nv, const int high, const enum nn_panel kind, const char *p,
+                            const int8_t *const x[VF_KEYS], int64_t c, vs acc[VF_KEYS][VF_STRIP])
+{
+    vq w[VF_STRIP];
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++) {
+        const char *const at = p + v * VF_LEN * 4;
+        w[v] = kind == NN_PANEL_QUADS
+                   ? vq_load(at)
+                   : (vq)vu_and(high ? vu_shift_right(vu_load(at), 4) : vu_load(at), vu_set1(0x0f0f0f0fu));
+    }
+    ATTN_UNROLL
+    for (int i = 0; i < nr; i++) {
+        const vq b = vq_set1(x[i] + c);
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++)
+            acc[i][v] = kind == NN_PANEL_QUADS ? vs_dot(b, w[v], acc[i][v]) : vs_dot_nibbles(b, w[v], acc[i][v]);
+    }
+}
+
+/** linear_rows() of integers; sums are int32 without groups, else floats. */
+ATTN_INLINE void int8_rows(const int nr, const enum nn_panel kind, const int nv, int ask,
+                           const struct nn_linear_work *work, int64_t r, const struct linear_weights *block,
+                           float *unfinished)
+{
+    const struct nn_integer_rows *quants = work->quants;
+    const int unit = nn_panel_inputs(kind);
+    const ptrdiff_t step = (ptrdiff_t)VF_LEN * 4;
+    const int64_t n = (block->c1 - block->c0 + unit - 1) / unit * unit, span = work->group ? work->group : n;
+    const int8_t *x[VF_KEYS];
+    const char *at = block->at, *next = block->at + LINEAR_AHEAD;
+    ATTN_UNROLL
+    for (int i = 0; i < nr; i++)
+        x[i] = quants->bytes + (r + i) * quants->pitch + block->c0;
+    int64_t from = 0;
+    do {
+        const int64_t to = n - from < span ? n : from + span;
+        vs acc[VF_KEYS][VF_STRIP];
+        ATTN_UNROLL
+        for (int i = 0; i < nr; i++) {
+            const int64_t group = work->group ? (block->c0 + from) / work->group : 0;
+            const int8_t *const starts = quants->bytes + (r + i) * quants->pitch + quants->starts;
+            int32_t start;
+            memcpy(&start, starts + group * (int64_t)sizeof start, sizeof start);
+            ATTN_UNROLL
+            for (int v = 0; v < nv; v++)
+                acc[i][v] = work->group || block->c0 == 0 ? vs_set1(start)
+                                                          : (vs)vu_load(unfinished + ((r + i) * nv + v) * VF_LEN);
+        }
+        for (int64_t c = from; c < to; c += unit, at += nv * step, next += nv * step) {
+            if (ask)
+                linear_ask(next, nv * step);
+            int8_words(nr, nv, 0, kind, at, x, c, acc);
+            if (kind == NN_PANEL_NIBBLES)
+                int8_words(nr, nv, 1, kind, at, x, c + 4, acc);
+        }
+        ATTN_UNROLL
+        for (int i = 0; i < nr; i++) {
+            ATTN_UNROLL
+            for (int v = 0; v < nv; v++) {
+                float *const sum = unfinished + ((r + i) * nv + v) * VF_LEN;
+                if (work->group) {
+                    const vf before = block->c0 + from == 0 ? vf_zero() : vf_load(sum);
+                    vf_store(sum, vf_fma(vs_float(acc[i][v]), linear_scale(nv, work, block->c0 + from, v), before));
+                } else {
+                    vu_store(sum, (vu)acc[i][v]);
+                }
+            }
+        }
+        from = to;
+    } while (from < n);
+}
+
+/** All rows of a block of inputs; the first tile asks for what comes next. */
+ATTN_INLINE void int8_block(const enum nn_panel kind, const int nv, const struct nn_linear_work *work,
+                            const struct linear_weights *block, float *unfinished)
+{
+    for (int64_t r = 0; r < work->rows;) {
+        const int nr = linear_tile_rows(work->rows - r);
+        LINEAR_BY_ROWS(nr, int8_rows, kind, nv, r == 0, work, r, block, unfinished);
+        r += nr;
+    }
+}
+
+ATTN_INLINE void int8_body(const int nv, const struct nn_linear_work *work)
+{
+    float sums[NN_LINEAR_ROWS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    for (int64_t c = 0; c == 0 || c < work->inputs; c += LINEAR_INPUTS) {
+        const struct linear_weights block = linear_block_at(work->kind, nv, work, c);
+        if (work->kind == NN_PANEL_QUADS)
+            int8_block(NN_PANEL_QUADS, nv, work, &block, sums);
+        else
+            int8_block(NN_PANEL_NIBBLES, nv, work, &block, sums);
+    }
+    for (int64_t r = 0; r < work->rows; r++)
+        for (int v = 0; v < nv; v++) {
+            float *const sum = sums + (r * nv + v) * VF_LEN;
+            const vf y = work->group
+                             ? vf_load(sum)
+                             : vf_mul(vs_float((vs)vu_load(sum)), vf_load((const float *)work->scale + v * VF_LEN));
+            vf_store(sum, vf_mul(y, vf_set1(work->quants->scale[r])));
+        }
+    work->finish(work, sums);
+}
+
+static void linear_int8_panel(const struct nn_linear_work *work)
+{
+    ATTN_BY_WIDTH(work->vectors, int8_body, work);
+}
+
+/* ---------------------------------------------------------------- rows of x -- */
+
+/** The largest size in a row, NaN if not all of it is finite. */
+ATTN_INLINE float int8_row_size(const attn_dtype dtype, const char *row, int64_t n)
+{
+    vf size = vf_zero(), poison = vf_zero();
+    for (int64_t c = 0; c < n; c += VF_LEN) {
+        const vf x = typed_load(dtype, row, c, n - c < VF_LEN ? (int)(n - c) : VF_LEN);
+        size = vf_max(vf_abs(x), size);
+        poison = vf_fma(x, vf_zero(), poison);
+    }
+    const vf bad = vf_select(vf_eq(poison, poison), vf_zero(), vf_set1(1));
+    return vf_max_across(bad) > 0 ? NAN : vf_max_across(size);
+}
+
+/** A row's integers, x * lift * inverse to the nearest, and where the sums of its groups start. */
+ATTN_INLINE void int8_row(const attn_dtype dtype, const struct nn_quantize_work *work, const char *row, float lift,
+                          float inverse, int8_t *bytes, int32_t *starts)
+{
+    const int64_t n = work->inputs;
+    vs sum = vs_zero();
+    for (int64_t c = 0; c < n; c += VF_LEN) {
+        const vf x = typed_load(dtype, row, c, n - c < VF_LEN ? (int)(n - c) : VF_LEN);
+        sum = vs_add(sum, vs_quantize(bytes + c, vf_mul(vf_mul(x, vf_set1(lift)), vf_set1(inverse))));
+        if (work->group && (c + VF_LEN) % work->group == 0) {
+            *starts++ = -work->offset * vs_sum(sum);
+            sum = vs_zero();
+        }
+    }
+    if (!work->group || n % work->group)
+        *starts = -work->offset * vs_sum(sum);
+}
+
+ATTN_INLINE void int8_quantize_body(const attn_dtype dtype, const struct nn_quantize_work *work)
+{
+    struct nn_integer_rows *to = work->to;
+    for (int64_t r = 0; r < work->rows; r++) {
+        const char *const row = row_at(&work->x, r);
+        int8_t *const bytes = to->bytes + r * to->pitch;
+        int32_t *const starts = (int32_t *)(void *)(bytes + to->starts);
+        const float size = int8_row_size(dtype, row, work->inputs);
+        if (size > 0) {
+            const float lift = size < 0x1p-100f ? 0x1p100f : 1.0f; /* no inverse overflows */
+            int8_row(dtype, work, row, lift, 127.0f / (size * lift), bytes, starts);
+            memset(bytes + work->inputs, 0, (size_t)(to->starts - work->inputs));
+            to->scale[r] = size * lift / 127.0f / lift;
+        } else { /* zeros, or NaN */
+            memset(bytes, 0, (size_t)to->pitch);
+            to->scale[r] = size;
+        }
+    }
+}
+
+static void quantize_rows(const struct nn_quantize_work *work)
+{
+    ATTN_BY_DTYPE(work->x.dtype, int8_quantize_body, work);
+}
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the products of a panel share: how they walk over it, and what becomes of
+ * sums.
+ */
+#ifndef ATTN_NN_LINEAR_SUMS_H
+#define ATTN_NN_LINEAR_SUMS_H
+
+#include "kernels/rows.h"
+#include "nn/kernels/nn_kernels.h"
+
+/** Inputs of a block: of floats with a full panel 24 KiB on AVX-512, 12 KiB on AVX2. Groups do not cross blocks. */
+#define LINEAR_INPUTS 128
+
+/** How far ahead of what is multiplied narrow weights are asked for: several times what a core has under way. */
+#define LINEAR_AHEAD 8192
+
+/** The weights of some inputs, c0..c1-1, and those behind them, which are wanted next. */
+struct linear_weights {
+    int64_t c0, c1;
+    const char *at, *next;
+};
+
+/** The block from input c0 on. */
+ATTN_INLINE struct linear_weights linear_block_at(const enum nn_panel kind, const int nv,
+                                                  const struct nn_linear_work *work, int64_t c0)
+{
+    const ptrdiff_t row = (ptrdiff_t)nv * VF_LEN * nn_panel_word(kind);
+    const char *const at = (const char *)work->panel + c0 / nn_panel_inputs(kind) * row;
+    const int64_t c1 = work->inputs - c0 < LINEAR_INPUTS ? work->inputs : c0 + LINEAR_INPUTS;
+    return (struct linear_weights){c0, c1, at, at + LINEAR_INPUTS / nn_panel_inputs(kind) * row};
+}
+
+/** Asks for bytes that will be read soon. */
+ATTN_INLINE void linear_ask(const char *next, const ptrdiff_t bytes)
+{
+    ATTN_UNROLL
+    for (ptrdiff_t b = 0; b < bytes; b += ATTN_ALIGN)
+        __builtin_prefetch(next + b, 0, 2);
+}
+
+/** Rows of a tile: as many as are left, of 1, 2, 4 and VF_KEYS. */
+ATTN_INLINE int linear_tile_rows(int64_t left)
+{
+    return left >= VF_KEYS ? VF_KEYS : VF_KEYS > 4 && left >= 4 ? 4 : VF_KEYS > 2 && left >= 2 ? 2 : 1;
+}
+
+/** Calls a body with a constant number of rows. */
+#define LINEAR_BY_ROWS(nr, body, ...)                                                                                  \
+    do {                                                                                                               \
+        if ((nr) == VF_KEYS)                                                                                           \
+            body(VF_KEYS, __VA_ARGS__);                                                                                \
+        else if (VF_KEYS > 4 && (nr) == 4)                                                                             \
+            body(4, __VA_ARGS__);                                                                                      \
+        else if (VF_KEYS > 2 && (nr) == 2)                                                                             \
+            body(2, __VA_ARGS__);                                                                                      \
+        else                                                                                                           \
+            body(1, __VA_ARGS__);                                                                                      \
+    } while (0)
+
+/** A vector of scales of the group that holds input c. */
+ATTN_INLINE vf linear_scale(const int nv, const struct nn_linear_work *work, int64_t c, int v)
+{
+    return vf_load_bf16((const uint16_t *)work->scale + (c / work->group * nv + v) * VF_LEN);
+}
+
+#endif
