@@ -172,14 +172,6 @@ static double *multiplied(struct memory *m, const attn_linear_format *f, const d
     return y;
 }
 
-static double *absolute(struct memory *m, const double *x, int64_t n)
-{
-    double *y = zeros(m, n);
-    for (int64_t i = 0; i < n; i++)
-        y[i] = fabs(x[i]);
-    return y;
-}
-
 /** out of a part against the oracle, for x as it is multiplied. */
 static void judge_part(struct memory *m, const struct layer *l, int64_t p, const double *x, const attn_tensor *out,
                        attn_activation activation, const double *residual)
