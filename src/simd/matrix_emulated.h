@@ -62,29 +62,20 @@ static inline void matrix_zero(int r)
     memset(matrix_register(r), 0, sizeof matrix.bytes[r]);
 }
 
-#define MATRIX_NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-
-/** Denormals become a 0 of their sign. */
-static inline __m512 matrix_flush(__m512 x)
-{
-    const __mmask16 denormal = _mm512_fpclass_ps_mask(x, 0x20);
-    const __m512i bits = _mm512_castps_si512(x);
-    return _mm512_castsi512_ps(_mm512_mask_and_epi32(bits, denormal, bits, _mm512_set1_epi32(INT32_MIN)));
-}
-
 /** The first and the second elements of 16 pairs. */
 static inline __m512 matrix_first(const void *pairs)
 {
-    return matrix_flush(_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_load_si512(pairs), 16)));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_load_si512(pairs), 16));
 }
 
 static inline __m512 matrix_second(const void *pairs)
 {
     const __m512i upper = _mm512_set1_epi32((int32_t)0xffff0000u);
-    return matrix_flush(_mm512_castsi512_ps(_mm512_and_si512(_mm512_load_si512(pairs), upper)));
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_load_si512(pairs), upper));
 }
 
-static inline void matrix_dot_bf16(int c, int a, int b)
+/** c += a b as MXCSR has it: a function that is not inlined, so that nothing of it is done before that has been set. */
+static __attribute__((noinline)) void matrix_multiply(int c, int a, int b)
 {
     uint8_t(*const sums)[64] = matrix_register(c), (*const left)[64] = matrix.bytes[a];
     __m512 first[MATRIX_WORDS], second[MATRIX_WORDS];
@@ -98,13 +89,23 @@ static inline void matrix_dot_bf16(int c, int a, int b)
         _mm512_store_ps(x[1], matrix_second(left[i]));
         __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
         for (int u = 0; u < MATRIX_WORDS; u++) {
-            even = matrix_flush(_mm512_fmadd_round_ps(_mm512_set1_ps(x[0][u]), first[u], even, MATRIX_NEAREST));
-            odd = matrix_flush(_mm512_fmadd_round_ps(_mm512_set1_ps(x[1][u]), second[u], odd, MATRIX_NEAREST));
+            even = _mm512_fmadd_ps(_mm512_set1_ps(x[0][u]), first[u], even);
+            odd = _mm512_fmadd_ps(_mm512_set1_ps(x[1][u]), second[u], odd);
         }
-        const __m512 before = matrix_flush(_mm512_load_ps(sums[i]));
-        const __m512 terms = matrix_flush(_mm512_add_round_ps(even, odd, MATRIX_NEAREST));
-        _mm512_store_ps(sums[i], matrix_flush(_mm512_add_round_ps(before, terms, MATRIX_NEAREST)));
+        _mm512_store_ps(sums[i], _mm512_add_ps(_mm512_load_ps(sums[i]), _mm512_add_ps(even, odd)));
     }
+}
+
+/**
+ * To nearest even, denormals 0 before and after: the processor's own modes do that, which ask after rounding to 24 bits
+ * whether a result is denormal. To round first and look then would keep numbers that round up to the smallest normal.
+ */
+static inline void matrix_dot_bf16(int c, int a, int b)
+{
+    const unsigned modes = _mm_getcsr(), masked = 0x1f80, flush_results = 0x8000, flush_inputs = 0x0040;
+    _mm_setcsr(masked | flush_results | flush_inputs);
+    matrix_multiply(c, a, b);
+    _mm_setcsr(modes);
 }
 
 #endif

@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <string.h>
 
 #define SET(name) extern const struct kernel_set kernel_set_##name;
 KERNEL_SETS
@@ -31,8 +32,8 @@ static const struct kernel_set *const sets[] = {KERNEL_SETS};
 
 #define NUM_SETS ((int)(sizeof sets / sizeof *sets))
 
-static const struct group *const groups[] = {&group_operations, &group_exp2, &group_scores, &group_values,
-                                             &group_vectors};
+static const struct group *const groups[] = {&group_operations, &group_exp2,   &group_scores,
+                                             &group_values,     &group_matrix, &group_vectors};
 
 #define NUM_GROUPS   ((int)(sizeof groups / sizeof *groups))
 #define MAX_REPORTED 5
@@ -111,7 +112,7 @@ static struct options parse(int argc, char **argv)
 
 static int can_run(const struct kernel_set *set)
 {
-    return attn_cpu_has(set->needs);
+    return attn_cpu_has(set->needs) && (!strstr(set->needs, "amxtile") || attn_cpu_permits_matrix());
 }
 
 /** Whether a set should have the code of a row. */
@@ -244,7 +245,8 @@ static void list(void)
         printf("set %s%s\n", sets[s]->name, can_run(sets[s]) ? "" : " (not on this processor)");
     for (int g = 0; g < NUM_GROUPS; g++)
         for (size_t r = 0; r < groups[g]->num_rows; r++)
-            printf("%s %s\n", groups[g]->name, groups[g]->rows[r].name);
+            printf("%s %s%s\n", groups[g]->name, groups[g]->rows[r].name,
+                   groups[g]->rows[r].needs & HAS_NO_MATRIX ? " (not of matrix registers)" : "");
 }
 
 int main(int argc, char **argv)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Every operation of the simd headers and every function of the tables of kernels has a row in check_kernels, and no
-row is left of one that is gone.
+row is left of one that is gone. Sets with matrix registers have rows of their own for the operations of matrix_*.h and of
+the table of exponentials, and for the functions whose usual rows leave them out.
 
 usage: check_list.py CHECK_KERNELS FOLDER_OF_THE_SOURCES
 """
@@ -12,19 +13,31 @@ import sys
 
 program, sources = sys.argv[1], pathlib.Path(sys.argv[2])
 OPERATION = re.compile(r"^static inline [a-z0-9_ ]+?[ *](v[fmwqsu]_[a-z0-9_]+)\(", re.MULTILINE)
+MATRIX = re.compile(r"^(?:#define|static (?:inline )?void) (matrix_[a-z0-9_]+)\(", re.MULTILINE)
+TABLE = re.compile(r"^static inline \w+ (exp2_table\w*)\(", re.MULTILINE)
 MEMBER = re.compile(r"^    \w+ \(\*(\w+)\)\(", re.MULTILINE)
+
+AROUND = {"enter", "leave"}  # called before and after each row of a set that has them
 
 listed = [line.split() for line in subprocess.run([program, "--list"], check=True, capture_output=True,
                                                   text=True).stdout.splitlines()]
 defined = set()
 for header in sorted((sources / "simd").glob("*.h")):
     defined |= {("operations", name) for name in OPERATION.findall(header.read_text(encoding="utf-8"))}
+headers = [set(MATRIX.findall(header.read_text(encoding="utf-8")))
+           for header in sorted((sources / "simd").glob("matrix_*.h"))]
+operations = set.intersection(*headers)  # what only one of them has is its own
+for header in sorted((sources / "simd").glob("exp2_table_*.h")):
+    operations |= set(TABLE.findall(header.read_text(encoding="utf-8")))
+left_out = {line[1] for line in listed if line[2:] == ["(not", "of", "matrix", "registers)"]}
+defined |= {("matrix_kernels", name) for name in operations | left_out}
 tables = (sources / "kernels" / "kernels.h").read_text(encoding="utf-8")
 for table, members in re.findall(r"^struct attn_(\w+_kernels) \{(.*?)^\};", tables, re.MULTILINE | re.DOTALL):
-    defined |= {(table, name) for name in MEMBER.findall(members)}
+    defined |= {(table, name) for name in MEMBER.findall(members) if name not in AROUND}
 
 groups = {group for group, _ in defined}
-if len(defined) < 80 or groups != {"operations", "score_kernels", "value_kernels", "vector_kernels"}:
+if (len(defined) < 95 or len(operations) < 9 or
+        groups != {"operations", "matrix_kernels", "score_kernels", "value_kernels", "vector_kernels"}):
     sys.exit(f"{len(defined)} definitions in {sorted(groups)} were found in {sources}; expected more, or other ones")
 rows = {(line[0], line[1]) for line in listed if line[0] in groups}
 for group, name in sorted(defined - rows):

@@ -219,15 +219,56 @@ void apply(const struct kernel_set *set, const char *name, float *out, const flo
     exit(1);
 }
 
-/** A few keys and channels mostly, sometimes as many as a call has. */
+int64_t score_words(const struct tile_case *c)
+{
+    const int pack = c->set->score_pack, step = c->set->kernels->scores->word_step;
+    const int64_t words = (c->shape.d + pack - 1) / pack;
+    return step ? (words + step - 1) / step * step : words;
+}
+
+/** Vectors of a strip that every function of a set takes. */
+static int strip_of(const struct kernel_set *set)
+{
+    const struct attn_isa_kernels *k = set->kernels;
+    int vectors = set->strip_vectors;
+    if (k->scores && k->scores->strip_vectors && k->scores->strip_vectors < vectors)
+        vectors = k->scores->strip_vectors;
+    if (k->values && k->values->strip_vectors && k->values->strip_vectors < vectors)
+        vectors = k->values->strip_vectors;
+    return vectors;
+}
+
+/** A few keys and channels mostly, sometimes as many as a call has; a matrix register takes more of both. */
 static struct tile_shape draw_shape(struct rng *rng, const struct kernel_set *set)
 {
-    struct tile_shape shape = {.nv = (int)rng_range(rng, 1, set->strip_vectors),
-                               .n = (int)rng_range(rng, 1, rng_percent(rng, 5) ? ATTN_KEY_BLOCK : 24),
-                               .d = rng_range(rng, 1, rng_percent(rng, 5) ? 160 : 40),
+    const int matrix = (set->features & HAS_MATRIX) != 0;
+    const int64_t most_keys = rng_percent(rng, matrix ? 40 : 5) ? ATTN_KEY_BLOCK : 24;
+    const int64_t most_channels = rng_percent(rng, matrix ? 20 : 5) ? 160 : 40;
+    struct tile_shape shape = {.nv = (int)rng_range(rng, 1, strip_of(set)),
+                               .n = (int)rng_range(rng, 1, most_keys),
+                               .d = rng_range(rng, 1, most_channels),
                                .wild = rng_percent(rng, 30),
                                .dtype = (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_BF16, ATTN_F16)};
+    if (matrix && rng_percent(rng, 2))
+        shape.d = rng_range(rng, 257, MAX_CHANNELS);
     return shape;
+}
+
+/** What the tables of a set want to be called before and after their functions. */
+static void enter(const struct kernel_set *set)
+{
+    if (set->kernels->scores && set->kernels->scores->enter)
+        set->kernels->scores->enter();
+    else if (set->kernels->values && set->kernels->values->enter)
+        set->kernels->values->enter();
+}
+
+static void leave(const struct kernel_set *set)
+{
+    if (set->kernels->scores && set->kernels->scores->leave)
+        set->kernels->scores->leave();
+    else if (set->kernels->values && set->kernels->values->leave)
+        set->kernels->values->leave();
 }
 
 /* A tile is some hundred times the work of an operation. */
@@ -240,7 +281,9 @@ void check_tiles(const struct row *row, const struct kernel_set *set, struct run
         struct tile_case c = {.set = set, .run = run, .number = i, .rng = &rng};
         c.shape = draw_shape(&rng, set);
         operands_begin();
+        enter(set);
         tile->function(&c);
+        leave(set);
         if (!operands_intact())
             report_failure(run, i, "%s wrote beside an operand (%d vectors, %d keys, %lld channels)", row->name,
                            c.shape.nv, c.shape.n, (long long)c.shape.d);
@@ -255,9 +298,11 @@ double time_tile(const struct row *row, const struct kernel_set *set)
     double cycles = 0;
     const struct tile_case c = {.set = set,
                                 .rng = &rng,
-                                .shape = {.nv = set->strip_vectors, .n = ATTN_KEY_BLOCK, .d = 64, .plain = 1},
+                                .shape = {.nv = strip_of(set), .n = ATTN_KEY_BLOCK, .d = 64, .plain = 1},
                                 .cycles = &cycles};
     operands_begin();
+    enter(set);
     tile->function(&c);
+    leave(set);
     return cycles;
 }

@@ -9,6 +9,9 @@
 #include "rows.h"
 #include "timing.h"
 
+/** Channels that a row of a tile has at most. */
+#define MAX_CHANNELS 320
+
 /** The shape of a tile, and what its numbers are. */
 struct tile_shape {
     int nv, n; /**< vectors of queries, keys */
@@ -35,7 +38,7 @@ struct tile_row {
     tile_function *function;
 };
 
-/** Runs all cases of a row, for a group's check and time. */
+/** Runs all cases of a row, for a group's check and time. Matrix registers have been entered. */
 void check_tiles(const struct row *row, const struct kernel_set *set, struct run *run);
 double time_tile(const struct row *row, const struct kernel_set *set);
 
@@ -91,6 +94,15 @@ void apply(const struct kernel_set *set, const char *name, float *out, const flo
 /** A sum and a product in one lane, as vf_fma and as the words of a set have it. */
 float fma_of(const struct kernel_set *set, float a, float b, float c);
 float dot_of(const struct kernel_set *set, int pack, const void *a, const void *b, float c);
+
+/** a * b + c rounded once to nearest even, denormals of all three and of the result being 0: x86's products of bf16. */
+float fused_flushing(float a, float b, float c);
+
+/** 0 with the sign of a denormal; other numbers as they are. */
+float flushed(float x);
+
+/** Words of a row of Q or K. */
+int64_t score_words(const struct tile_case *c);
 
 /** Lets a call be timed instead of checked; ends the function that calls it. */
 #define TIME_IF_WANTED(c, call)                                                                                        \

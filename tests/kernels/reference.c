@@ -227,7 +227,7 @@ static void multiply_wide(const struct call *c)
         }
 }
 
-static float flushed(float x)
+float flushed(float x)
 {
     return fabsf(x) < FLT_MIN ? copysignf(0.0f, x) : x;
 }
@@ -238,7 +238,7 @@ static float flushed(float x)
  * after rounding to 24 bits, as everywhere on x86: near there both sides are
  * moved up, where the rounding is to 24 bits.
  */
-static float fused_flushing(float a, float b, float c)
+float fused_flushing(float a, float b, float c)
 {
     a = flushed(a);
     b = flushed(b);

@@ -36,7 +36,10 @@ enum feature {
     HAS_SCORES = 8,      /**< a table of its own in the library, as opposed to that of the set that it extends */
     HAS_VALUES = 16,
     HAS_VECTORS = 32,
-    HAS_FLOAT_VALUES = 64 /**< HAS_VALUES, with words that are floats */
+    HAS_FLOAT_VALUES = 64, /**< HAS_VALUES, with words that are floats */
+    HAS_MATRIX = 128,      /**< matrix registers (matrix_*.h), which tiles are multiplied on */
+    HAS_NO_MATRIX = 256,   /**< tiles are multiplied in vectors, for which their operands lie row by row */
+    HAS_TABLE = 512        /**< weights by a table (exp2_table_*.h) */
 };
 
 struct kernel_set;
@@ -47,7 +50,8 @@ struct call {
     int n;
     const void *in[MAX_INPUTS];
     void *out[MAX_OUTPUTS];
-    double *exact; /**< for the reference of a function whose result may be off: what it should be */
+    double *exact;    /**< for the reference of a function whose result may be off: what it should be */
+    ptrdiff_t stride; /**< of matrix operations: bytes from row to row, of all inputs and outputs */
 };
 
 /** An operation between loads and stores, repeat times (1 or more). */
@@ -106,7 +110,7 @@ struct group {
     double (*time)(const struct row *row, const struct kernel_set *set); /**< cycles a call */
 };
 
-extern const struct group group_operations, group_exp2, group_scores, group_values, group_vectors;
+extern const struct group group_operations, group_exp2, group_scores, group_values, group_matrix, group_vectors;
 
 /** Counts a failure; the first few of a row print the sentence and the command that repeats the case (-1: none). */
 void report_failure(struct run *run, int64_t number, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -13,12 +13,6 @@
 
 #define INT8_PAD(n) (((n) + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN)
 
-static int64_t words_of(const struct tile_case *c)
-{
-    const int pack = c->set->score_pack;
-    return (c->shape.d + pack - 1) / pack;
-}
-
 /** The type of the caller's rows: pairs are made of bf16 alone. */
 static attn_dtype row_dtype(const struct tile_case *c)
 {
@@ -65,7 +59,7 @@ static void check_survey(const struct tile_case *c)
     const struct attn_int8_memory memory = draw_int8_memory(c);
     const int64_t d = c->shape.d, known = c->shape.plain ? c->shape.n : rng_range(c->rng, 0, c->shape.n);
     const struct drawn_rows k = draw_rows(c, row_dtype(c), c->shape.n, d);
-    float sum[256], row[256];
+    float sum[MAX_CHANNELS], row[MAX_CHANNELS];
     int plain_sum = 1;
     int64_t count = known;
     TIME_IF_WANTED(c, kernels->survey(&k.rows, known, d, &memory));
@@ -100,7 +94,7 @@ static void check_pack_queries(const struct tile_case *c)
     const int first = c->shape.plain ? 0 : lanes * (int)rng_range(c->rng, 0, c->shape.nv - 1);
     const int fill = c->shape.plain ? width : lanes * (int)rng_range(c->rng, 1, c->shape.nv - first / lanes);
     const int n = c->shape.plain ? width : (int)rng_range(c->rng, 0, fill);
-    const int64_t d = c->shape.d, words = words_of(c);
+    const int64_t d = c->shape.d, words = score_words(c);
     const float scale = c->shape.plain ? 0.18f : (float)RNG_PICK(c->rng, 0, 1, -1, 1, -1, 1, 1) * 0.18f;
     struct drawn_rows rows = draw_rows(c, row_dtype(c), n, d);
     for (int r = n - 1; r > 0 && !c->shape.plain; r--) { /* anywhere in memory */
@@ -128,7 +122,7 @@ static void check_pack_queries(const struct tile_case *c)
     for (int lane = 0; lane < width; lane++) {
         const int r = lane - first, inside = r >= 0 && r < fill;
         const unsigned char *q = (const unsigned char *)x.q;
-        float row[256], top = 0, step = 0, total = 0, partial[MAX_LANES] = {0};
+        float row[MAX_CHANNELS], top = 0, step = 0, total = 0, partial[MAX_LANES] = {0};
         int bad = 0;
         if (inside && r < n) {
             top = centred(&rows, r, NULL, d, row);
@@ -180,7 +174,7 @@ static void check_pack_keys(const struct tile_case *c)
 {
     const struct attn_score_kernels *kernels = c->set->kernels->scores;
     const int n = c->shape.n, pack = c->set->score_pack;
-    const int64_t d = c->shape.d, words = words_of(c);
+    const int64_t d = c->shape.d, words = score_words(c);
     const struct drawn_rows k = draw_rows(c, row_dtype(c), n, d);
     const struct attn_int8_memory memory = kernels->int8 ? draw_int8_memory(c) : (struct attn_int8_memory){0};
     /* Rows of int8 are stored in whole vectors: there is room behind the last one. */
@@ -190,7 +184,7 @@ static void check_pack_keys(const struct tile_case *c)
     TIME_IF_WANTED(c, kernels->pack_keys(&k.rows, n, d, &memory, &dst));
     kernels->pack_keys(&k.rows, n, d, &memory, &dst);
     for (int j = 0; j < n; j++) {
-        float row[256];
+        float row[MAX_CHANNELS];
         const float top = centred(&k, j, memory.mean, d, row);
         const int8_t *bytes = (const int8_t *)dst.words + j * words * 4;
         int32_t sum = 0;
@@ -216,7 +210,7 @@ static void check_scores(const struct tile_case *c)
 {
     const struct attn_score_kernels *kernels = c->set->kernels->scores;
     const int n = c->shape.n, pack = c->set->score_pack, width = c->shape.nv * c->set->lanes;
-    const int64_t words = words_of(c);
+    const int64_t words = score_words(c);
     struct attn_tile_mask mask = draw_mask(c);
     if (mask.kind == MASK_DIAGONAL && mask.diagonal < n - width) /* keys that no lane sees have been cut off */
         mask.diagonal = n - width;
@@ -286,7 +280,7 @@ static const struct row rows[] = {
     ROW("survey", HAS_SCORES | HAS_INT8, check_survey),
     ROW("pack_queries", HAS_SCORES, check_pack_queries),
     ROW("pack_keys", HAS_SCORES, check_pack_keys),
-    ROW("scores", HAS_SCORES, check_scores),
+    ROW("scores", HAS_SCORES | HAS_NO_MATRIX, check_scores),
 };
 
 static int has_code(const struct row *row, const struct kernel_set *set)

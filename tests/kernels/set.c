@@ -11,6 +11,12 @@
 #define ATTN_ISA_KERNELS_H
 #include SET_FILE
 #include "simd/words.h"
+#ifdef ATTN_MATRIX
+#include ATTN_MATRIX
+#endif
+#ifdef __AVX512VBMI__
+#include "simd/exp2_table_avx512.h"
+#endif
 #include "rows.h"
 
 #if VS_PACK != 4
@@ -155,6 +161,41 @@ RUN(vm_first, PUTM(vm_first(c->n)))
 RUN(vm_first, PUTM(_mm256_castsi256_ps(vm_first(c->n))))
 #endif
 
+#ifdef __AVX512VBMI__
+RUN(exp2_table, vw_store(c->out[0], exp2_table()))
+RUN(exp2_table_pair, vw_store(c->out[0], exp2_table_pair(exp2_table(), A, B)))
+#endif
+
+#ifdef ATTN_MATRIX
+/* All registers, the rows of one behind those of the one before. */
+#define EACH_REGISTER(operation, at)                                                                                   \
+    do {                                                                                                               \
+        char *const rows = (char *)(uintptr_t)(at);                                                                    \
+        const ptrdiff_t next = MATRIX_ROWS * c->stride;                                                                \
+        operation(0, rows, c->stride);                                                                                 \
+        operation(1, rows + next, c->stride);                                                                          \
+        operation(2, rows + 2 * next, c->stride);                                                                      \
+        operation(3, rows + 3 * next, c->stride);                                                                      \
+        operation(4, rows + 4 * next, c->stride);                                                                      \
+        operation(5, rows + 5 * next, c->stride);                                                                      \
+        operation(6, rows + 6 * next, c->stride);                                                                      \
+        operation(7, rows + 7 * next, c->stride);                                                                      \
+    } while (0)
+#define LOAD_ALL  EACH_REGISTER(matrix_load, c->in[0])
+#define STORE_ALL EACH_REGISTER(matrix_store, c->out[0])
+
+RUN(matrix_enter, matrix_enter(); LOAD_ALL; matrix_enter(); STORE_ALL; matrix_leave())
+RUN(matrix_leave, matrix_enter(); matrix_leave(); if (c->n) matrix_zero(0))
+RUN(matrix_load, matrix_enter(); LOAD_ALL; STORE_ALL; matrix_leave())
+RUN(matrix_stream, matrix_enter(); EACH_REGISTER(matrix_stream, c->in[0]); STORE_ALL; matrix_leave())
+RUN(matrix_store, matrix_enter(); matrix_load(3, c->in[0], c->stride); matrix_store(3, c->out[0], c->stride);
+    matrix_store(3, c->out[1], c->stride); matrix_leave())
+RUN(matrix_zero, matrix_enter(); LOAD_ALL; matrix_zero(2); matrix_zero(7); STORE_ALL; matrix_leave())
+RUN(matrix_dot_bf16, matrix_enter(); matrix_load(4, c->in[0], c->stride); matrix_load(1, c->in[1], c->stride);
+    matrix_load(6, c->in[2], c->stride); matrix_dot_bf16(6, 4, 1); matrix_store(6, c->out[0], c->stride);
+    matrix_leave())
+#endif
+
 #define ROW(x)                                                                                                         \
     {                                                                                                                  \
         .name = #x, .run = run_##x                                                                                     \
@@ -239,7 +280,31 @@ static const struct set_operation operations[] = {
 #if VF_LEN > 4
     ROW(vm_first),
 #endif
+#ifdef __AVX512VBMI__
+    ROW(exp2_table),
+    ROW(exp2_table_pair),
+#endif
+#ifdef ATTN_MATRIX
+    ROW(matrix_enter),
+    ROW(matrix_leave),
+    ROW(matrix_load),
+    ROW(matrix_stream),
+    ROW(matrix_store),
+    ROW(matrix_zero),
+    ROW(matrix_dot_bf16),
+#endif
 };
+
+#ifdef ATTN_MATRIX
+#define MATRIX_FEATURE HAS_MATRIX
+#else
+#define MATRIX_FEATURE HAS_NO_MATRIX
+#endif
+#ifdef __AVX512VBMI__
+#define TABLE_FEATURE HAS_TABLE
+#else
+#define TABLE_FEATURE 0
+#endif
 
 #define EXP2(name, function)                                                                                           \
     static void name(float *dst, const float *src, int64_t n)                                                          \
@@ -275,7 +340,8 @@ const struct kernel_set TABLE_OF(SET) = {
     .name = TEXT(SET),
     .needs = SET_NEEDS,
     .kernels = &JOINED_AS(attn_kernels_, SET),
-    .features = (VF_PACK == 2 ? HAS_PAIRS : 0) | (VS_PACK == 4 ? HAS_INT8 : 0) | (VF_LEN > 4 ? HAS_FIRST_LANES : 0),
+    .features = (VF_PACK == 2 ? HAS_PAIRS : 0) | (VS_PACK == 4 ? HAS_INT8 : 0) | (VF_LEN > 4 ? HAS_FIRST_LANES : 0) |
+                MATRIX_FEATURE | TABLE_FEATURE,
     .lanes = VF_LEN,
     .strip_vectors = VF_STRIP,
     .value_pack = VF_PACK,

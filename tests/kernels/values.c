@@ -271,22 +271,22 @@ static void check_values_to_rows(const struct tile_case *c)
     }
 }
 
-#define ROW(name, called)                                                                                              \
+#define ROW(name, needed, called)                                                                                      \
     {                                                                                                                  \
-        name, HAS_VALUES, &(const struct tile_row)                                                                     \
+        name, needed, &(const struct tile_row)                                                                         \
         {                                                                                                              \
             called                                                                                                     \
         }                                                                                                              \
     }
 
 static const struct row rows[] = {
-    ROW("pack_values", check_pack_values),
-    ROW("weights", check_weights),
-    ROW("drop", check_drop),
-    ROW("values", check_values),
-    ROW("finite", check_finite),
-    ROW("values_seen", check_values_seen),
-    {"values_to_rows", HAS_FLOAT_VALUES, &(const struct tile_row){check_values_to_rows}},
+    ROW("pack_values", HAS_VALUES | HAS_NO_MATRIX, check_pack_values),
+    ROW("weights", HAS_VALUES | HAS_NO_MATRIX, check_weights),
+    ROW("drop", HAS_VALUES, check_drop),
+    ROW("values", HAS_VALUES | HAS_NO_MATRIX, check_values),
+    ROW("finite", HAS_VALUES | HAS_NO_MATRIX, check_finite),
+    ROW("values_seen", HAS_VALUES | HAS_NO_MATRIX, check_values_seen),
+    ROW("values_to_rows", HAS_FLOAT_VALUES, check_values_to_rows),
 };
 
 static int has_code(const struct row *row, const struct kernel_set *set)
