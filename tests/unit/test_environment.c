@@ -18,7 +18,7 @@
 
 /** What a child printed. */
 struct observed {
-    char isa[16], kernel[16], bf16_kernel[16]; /**< attn_isa_active(), and whose kernels plans of f32 and bf16 get */
+    char isa[32], kernel[32], bf16_kernel[32]; /**< attn_isa_active(), and whose kernels plans of f32 and bf16 get */
     int threads, plan_threads, supported;      /**< bit n of supported: instruction set n */
     char errors[4096];
     int error_lines;
@@ -33,14 +33,14 @@ static void name_kernel(const attn_plan *plan, char *name, size_t size)
     if (end)
         *end = 0;
     const char *word = end ? strrchr(text, ' ') : NULL;
-    snprintf(name, size, "%.15s", word ? word + 1 : "none");
+    snprintf(name, size, "%.31s", word ? word + 1 : "none");
 }
 
 static int run_as_child(void)
 {
     static struct large l;
     attn_plan *plan = NULL, *bf16_plan = NULL;
-    char kernel[16], bf16_kernel[16];
+    char kernel[32], bf16_kernel[32];
     large_initialize(&l, 0);
     if (large_forward(&l) != ATTN_OK || large_forward(&l) != ATTN_OK ||
         attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params) != ATTN_OK) {
@@ -106,7 +106,7 @@ static struct observed observe(const char *name, const char *value)
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         fail_msg("with %s=%s the child ended with status %d: %s%s", name ? name : "nothing", value ? value : "", status,
                  output, seen.errors);
-    assert_int_equal(sscanf(output, "%15s %15s %15s %d %d %d", seen.isa, seen.kernel, seen.bf16_kernel, &seen.threads,
+    assert_int_equal(sscanf(output, "%31s %31s %31s %d %d %d", seen.isa, seen.kernel, seen.bf16_kernel, &seen.threads,
                             &seen.plan_threads, &seen.supported),
                      6);
     for (const char *c = seen.errors; *c; c++)
