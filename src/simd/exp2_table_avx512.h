@@ -12,7 +12,7 @@
  * negative.
  *
  * The entries are those with the least squared relative error over the four x
- * that share one. Over all fractions the error of a weight has a mean of 5e-5
+ * that share one. Over all fractions the error of a weight has a mean of 4e-5
  * and a root mean square of 1.91e-3, 6.1e-3 at most; rounding the exact number
  * to bf16 has 0, 1.66e-3 and 3.9e-3. tests/check/check_exp.c holds them to that.
  *

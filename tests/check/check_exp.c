@@ -11,11 +11,16 @@
  * arguments, the neighbours of every integer, and arrays of every length up to
  * three vectors follow, the latter flush against a guard page, since a lane
  * must give the same bits wherever in a vector it stands.
+ *
+ * Of a set that makes weights by a table it measures these instead: mean, root
+ * mean square and largest relative error over N fractions of an octave, which
+ * are the same in every other one.
  */
 #include "arguments.h"
 #include "dispatch.h"
 #include "guard.h"
 #include "random.h"
+#include "test_isa.h"
 #include "tolerance.h"
 
 #include <inttypes.h>
@@ -148,9 +153,117 @@ static void check_lengths(struct subject *s, struct rng *rng)
     guard_destroy(&out);
 }
 
+/* ------------------------------------------------------- weights by a table -- */
+
+#define LANES_MOST 16
+
+/** What simd/exp2_table_*.h says of a weight, to half of the last digit that it gives. */
+#define TABLE_MEAN       4e-5
+#define TABLE_MEAN_DIGIT 0.5e-5
+#define TABLE_RMS        1.91e-3
+#define TABLE_RMS_DIGIT  0.5e-5
+
+struct table_subject {
+    const struct attn_kernels *kernels;
+    int lanes, failures;
+    double sum, squares, worst, worst_at;
+    int64_t n;
+    float s[ATTN_KEY_BLOCK * LANES_MOST] __attribute__((aligned(ATTN_ALIGN)));
+};
+
+/** Weights 2^s of a block of keys, in place, as pairs of bf16; l is their sum. */
+static void make_weights(struct table_subject *t, float *l)
+{
+    const float m[LANES_MOST] = {0};
+    const int end = ATTN_KEY_BLOCK;
+    memset(l, 0, LANES_MOST * sizeof *l);
+    attn_enter(t->kernels);
+    t->kernels->values->weights(1, m, &end, end, NULL, t->s, l);
+    attn_leave(t->kernels);
+}
+
+static float weight_at(const struct table_subject *t, int key, int lane)
+{
+    uint32_t word;
+    memcpy(&word, t->s + key / 2 * t->lanes + lane, sizeof word);
+    return from_bits(key % 2 ? word & 0xffff0000u : word << 16);
+}
+
+static void table_fail(struct table_subject *t, double y, double got, const char *expected)
+{
+    if (t->failures++ < 10)
+        printf("FAILED: the weight 2^%a is %a, expected %s\n", y, got, expected);
+}
+
+/** Arguments -octave - (first + i + 1/2) / n, for as many i as a block has. */
+static void measure_block(struct table_subject *t, int octave, int64_t first, int64_t n)
+{
+    float l[LANES_MOST], y[ATTN_KEY_BLOCK * LANES_MOST];
+    for (int i = 0; i < ATTN_KEY_BLOCK * t->lanes; i++)
+        y[i] = t->s[i] = (float)(-octave - ((double)first + i + 0.5) / (double)n);
+    make_weights(t, l);
+    for (int i = 0; i < ATTN_KEY_BLOCK * t->lanes; i++) {
+        const double error = (double)weight_at(t, i / t->lanes, i % t->lanes) / exp2((double)y[i]) - 1;
+        t->sum += error;
+        t->squares += error * error;
+        t->n++;
+        if (fabs(error) > t->worst) {
+            t->worst = fabs(error);
+            t->worst_at = (double)y[i];
+        }
+        if (!(fabs(error) <= EXP2_TABLE_MAX_RELATIVE))
+            table_fail(t, (double)y[i], exp2((double)y[i]) * (1 + error), "what is nearer");
+    }
+}
+
+static void check_table_special(struct table_subject *t)
+{
+    static const float x[] = {0.0f, -0.0f, -1.0f, -24.0f, -125.0f, -INFINITY, -1e4f, -3e38f, NAN, -NAN};
+    enum { NUM = sizeof x / sizeof *x };
+    for (int k = 0; k < NUM; k++) {
+        float l[LANES_MOST];
+        for (int i = 0; i < ATTN_KEY_BLOCK * t->lanes; i++)
+            t->s[i] = x[k];
+        make_weights(t, l);
+        const float got = weight_at(t, 1, 1);
+        if (isnan(x[k]) ? !isnan(got) || !isnan(l[1]) : x[k] < -1000 ? fabsf(got) >= 0x1p-126f || l[1] != 0 : 0)
+            table_fail(t, (double)x[k], (double)got, isnan(x[k]) ? "NaN, as their sum" : "0, or a denormal for it");
+        if (x[k] >= -125 && (got != exp2f(x[k]) || l[1] != ATTN_KEY_BLOCK * got))
+            table_fail(t, (double)x[k], (double)got, "exactly that, and a sum of as many");
+    }
+}
+
+static int check_table(const struct arguments *arguments)
+{
+    static struct table_subject t;
+    struct attn_kernels kernels;
+    const struct attn_demand demand = {.isa = attn_isa_row(arguments->isa), .pairs = 1, .insists = 1};
+    attn_kernels_choose(&kernels, &demand);
+    t.kernels = &kernels;
+    t.lanes = kernels.vectors->lanes;
+    const int64_t together = ATTN_KEY_BLOCK * t.lanes, least = 1 << 16; /* fewer do not tell the mean */
+    const int64_t wanted = arguments->cases > least ? arguments->cases : least;
+    const int64_t n = (wanted + together - 1) / together * together;
+    for (int64_t first = 0; first < n; first += together)
+        measure_block(&t, 0, first, n);
+    const double mean = t.sum / (double)t.n, rms = sqrt(t.squares / (double)t.n);
+    if (!(fabs(mean - TABLE_MEAN) <= TABLE_MEAN_DIGIT) || !(fabs(rms - TABLE_RMS) <= TABLE_RMS_DIGIT)) {
+        printf("FAILED: relative errors have another mean or root mean square than %g and %g\n", TABLE_MEAN, TABLE_RMS);
+        t.failures++;
+    }
+    for (int octave = 1; octave < 125; octave++)
+        measure_block(&t, octave, 0, together);
+    check_table_special(&t);
+    printf("weights: mean error %.3g, root mean square %.4g, largest %.4g at %a, limit %.4g; %d failures\n", mean, rms,
+           t.worst, t.worst_at, EXP2_TABLE_MAX_RELATIVE, t.failures);
+    return t.failures != 0;
+}
+
 int main(int argc, char **argv)
 {
     const struct arguments arguments = arguments_parse(argc, argv, 2000000);
+    if (test_isa_has_table(arguments.isa))
+        return check_table(&arguments);
     const struct attn_kernels kernels = attn_kernels_plain(attn_isa_row(arguments.isa));
     struct subject subject = {.limit = EXP2_SLEEF_MAX_ULP, .function = kernels.vectors->exp2};
     struct rng rng = rng_for_case(arguments.seed, 0);
