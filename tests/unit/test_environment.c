@@ -10,16 +10,23 @@
 #include "large.h"
 #include "test_isa.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#endif
+
 /** What a child printed. */
 struct observed {
     char isa[32], kernel[32], bf16_kernel[32]; /**< attn_isa_active(), and whose kernels plans of f32 and bf16 get */
     int threads, plan_threads, supported;      /**< bit n of supported: instruction set n */
+    int permitted;                             /**< the system has been asked for matrix registers, and gave them */
     char errors[4096];
     int error_lines;
 };
@@ -34,6 +41,20 @@ static void name_kernel(const attn_plan *plan, char *name, size_t size)
         *end = 0;
     const char *word = end ? strrchr(text, ' ') : NULL;
     snprintf(name, size, "%.31s", word ? word + 1 : "none");
+}
+
+/** Whether this process may use AMX's registers, which nobody may who has not asked; not asked without AMX. */
+static int may_use_matrix(void)
+{
+#if defined(__x86_64__) && defined(__linux__)
+    enum { GET_PERMISSION = 0x1022, TILE_DATA = 18 }; /* ARCH_GET_XCOMP_PERM */
+    unsigned a, b, c, d;
+    uint64_t permitted = 0;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && d & (1u << 24) &&
+        syscall(SYS_arch_prctl, GET_PERMISSION, &permitted) == 0)
+        return permitted >> TILE_DATA & 1;
+#endif
+    return 0;
 }
 
 static int run_as_child(void)
@@ -55,11 +76,12 @@ static int run_as_child(void)
     name_kernel(plan, kernel, sizeof kernel);
     name_kernel(bf16_plan, bf16_kernel, sizeof bf16_kernel);
     attn_plan_destroy(bf16_plan);
+    const int permitted = may_use_matrix(); /* before the question below asks for more */
     int supported = 0;
     for (int isa = 0; attn_isa_name(isa); isa++)
         supported |= (attn_isa_supported(attn_isa_name(isa)) != 0) << isa;
-    printf("%s %s %s %d %d %d\n", attn_isa_active(), kernel, bf16_kernel, attn_default_num_threads(),
-           attn_plan_num_threads(plan), supported);
+    printf("%s %s %s %d %d %d %d\n", attn_isa_active(), kernel, bf16_kernel, attn_default_num_threads(),
+           attn_plan_num_threads(plan), supported, permitted);
     attn_plan_destroy(plan);
     return 0;
 }
@@ -106,9 +128,9 @@ static struct observed observe(const char *name, const char *value)
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         fail_msg("with %s=%s the child ended with status %d: %s%s", name ? name : "nothing", value ? value : "", status,
                  output, seen.errors);
-    assert_int_equal(sscanf(output, "%31s %31s %31s %d %d %d", seen.isa, seen.kernel, seen.bf16_kernel, &seen.threads,
-                            &seen.plan_threads, &seen.supported),
-                     6);
+    assert_int_equal(sscanf(output, "%31s %31s %31s %d %d %d %d", seen.isa, seen.kernel, seen.bf16_kernel,
+                            &seen.threads, &seen.plan_threads, &seen.supported, &seen.permitted),
+                     7);
     for (const char *c = seen.errors; *c; c++)
         seen.error_lines += *c == '\n';
     return seen;
@@ -143,6 +165,56 @@ static void test_isa_cap(void **state)
         assert_string_equal(seen.kernel, of_floats);
         assert_string_equal(seen.errors, "");
     }
+}
+
+/** A cap below AMX leaves it out, and the system is not asked for its registers, which cost each thread some KiB. */
+static void test_cap_below_matrix(void **state)
+{
+    (void)state;
+    for (int isa = 0; attn_isa_name(isa) && strcmp(attn_isa_name(isa), "amx_bf16") != 0; isa++) {
+        const struct observed seen = observe("ATTN_MAX_CPU_ISA", attn_isa_name(isa));
+        assert_string_not_equal(seen.isa, "amx_bf16");
+        assert_string_not_equal(seen.bf16_kernel, "amx_bf16");
+        assert_int_equal(seen.permitted, 0);
+    }
+}
+
+/** What bf16 gets where the system refuses matrix registers: the exit code of a child, 0 if it is another set. */
+static int refused_as_child(void)
+{
+    /* Linux refuses them to a process that has a stack for signals on which they would not fit. */
+    static char small[8192];
+    const stack_t stack = {.ss_sp = small, .ss_size = sizeof small};
+    if (sigaltstack(&stack, NULL) != 0) {
+        printf("skipped: the system takes no small stack for signals\n");
+        return TEST_SKIPPED;
+    }
+    const int supported = attn_isa_supported("amx_bf16");
+    if (may_use_matrix()) {
+        printf("skipped: the system gives matrix registers in spite of a small stack for signals\n");
+        return TEST_SKIPPED;
+    }
+    return supported || strcmp(attn_isa_active(), "amx_bf16") == 0 || run_as_child() != 0;
+}
+
+static void test_refused_matrix(void **state)
+{
+    (void)state;
+    int status = -1;
+    fflush(NULL);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        unsetenv("ATTN_MAX_CPU_ISA");
+        const int result = refused_as_child();
+        fflush(NULL);
+        _exit(result);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == TEST_SKIPPED)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 /** One warning for a process, which names the variable and the value; the value has no other effect. */
@@ -184,8 +256,10 @@ static void test_verbose(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_silent_by_default), cmocka_unit_test(test_isa_cap), cmocka_unit_test(test_unknown_values),
-        cmocka_unit_test(test_num_threads),       cmocka_unit_test(test_verbose),
+        cmocka_unit_test(test_silent_by_default), cmocka_unit_test(test_isa_cap),
+        cmocka_unit_test(test_cap_below_matrix),  cmocka_unit_test(test_refused_matrix),
+        cmocka_unit_test(test_unknown_values),    cmocka_unit_test(test_num_threads),
+        cmocka_unit_test(test_verbose),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
