@@ -27,7 +27,7 @@ static struct attn_scratch_shape scratch_shape(const struct attn_problem *proble
                                                int64_t strips)
 {
     return attn_scratch_shape_of(kernels, strips + gathers(problem), problem->q.shape[3], problem->v.shape[3],
-                                 problem->k.dtype, problem->v.dtype, problem->params.rope != NULL,
+                                 problem->k.shape[2], problem->k.dtype, problem->v.dtype, problem->params.rope != NULL,
                                  problem->params.disentangled != NULL);
 }
 

@@ -164,6 +164,12 @@ struct attn_score_kernels {
     void (*pack_queries)(const struct attn_pack_queries *x);
     void (*pack_keys)(const struct attn_rows *src, int n, int64_t dk, const struct attn_int8_memory *memory,
                       const struct attn_packed_keys *dst);
+    /**
+     * Bounds for struct attn_walk, in base 2: the size of a score is at most reach (of a query, packed) times longest (of
+     * n keys, in words). NULL: not known.
+     */
+    void (*reach)(int nv, int64_t words, const float *q, const float *factor, float *reach);
+    float (*longest)(const char *k, ptrdiff_t stride, int64_t words, int n);
     /** Masked scores of n keys; max[lane] becomes the maximum of what it sees, the factor multiplied in. */
     void (*scores)(int nv, const struct attn_score_operands *x, int n, float *max);
 };
@@ -213,6 +219,25 @@ struct attn_drop {
     int64_t query_index, first; /**< so the tile's first query and key */
 };
 
+/** Blocks of ATTN_KEY_BLOCK keys, one behind the other, of which the strip sees every key. */
+struct attn_walk {
+    const float *q; /**< as in struct attn_score_operands */
+    const char *k;
+    ptrdiff_t k_stride;
+    int64_t words;
+    const float *factor;
+    const char *v; /**< as in struct attn_value_operands */
+    ptrdiff_t v_stride;
+    int64_t dv;
+    float *o;
+    const float *reach;   /**< [nv * lanes] */
+    const float *longest; /**< [blocks] */
+    const float *m;       /**< [nv * lanes] */
+    float *l;             /**< [nv * lanes] */
+    float *s;             /**< [ATTN_KEY_BLOCK][nv * lanes] */
+    float *p;             /**< the same in words of keys */
+};
+
 /** How V and the weights become words, and the tile of their products. */
 struct attn_value_kernels {
     const char *name;
@@ -239,6 +264,11 @@ struct attn_value_kernels {
     void (*values_to_rows)(const struct attn_value_rows *x);
     /** Whether n rows of words hold only finite numbers. */
     int (*finite)(const char *v, ptrdiff_t stride, int n, int64_t dv);
+    /**
+     * All steps of the softmax for some blocks, with the same bits: those, of so many, that leave m where it is for
+     * certain, up to the first one that may not. Returns how many. O holds something. NULL: step by step only.
+     */
+    int64_t (*walk)(int nv, const struct attn_walk *x, int64_t blocks);
     /** values() for rows of which some are not: adds to each lane only the keys, of n, that it sees. */
     void (*values_seen)(int nv, const struct attn_tile_mask *mask, const struct attn_value_operands *x, int n);
 };

@@ -25,6 +25,7 @@
 
 #include "kernels/mask.h"
 #include "kernels/pack_bf16.h"
+#include "kernels/weights_table.h"
 
 /** Vectors of a strip. */
 #define MATRIX_VECTORS 2
@@ -65,8 +66,17 @@ static inline const char *copied_chunk(const struct score_keys *keys, int64_t c)
 /** Stores register r as the scores of vector v and the keys from j on. */
 #define STORE_SCORES(r, x, j, v) matrix_store(r, (x)->s + ((ptrdiff_t)(j)*nv + (v)) * VF_LEN, nv * CHUNK_BYTES)
 
+/** A product, and weights of other keys that are made while it is under way. */
+#define MULTIPLY(c, a, b)                                                                                              \
+    do {                                                                                                               \
+        matrix_dot_bf16(c, a, b);                                                                                      \
+        if (beside)                                                                                                    \
+            advance_weights(nv, beside);                                                                               \
+    } while (0)
+
 /** Sums of at most 64 channels. Vectors before v0 see none of the keys. Leaves register 7, if nv > 1. */
-ATTN_INLINE void score_small(const int whole, const int chunks, const int nv, const struct score_keys *keys, int v0)
+ATTN_INLINE void score_small(const int whole, const int chunks, const int nv, const struct score_keys *keys, int v0,
+                             struct weight_stream *beside)
 {
     const struct attn_score_operands *x = keys->x;
     LOAD_KEYS(4, 0);
@@ -74,17 +84,17 @@ ATTN_INLINE void score_small(const int whole, const int chunks, const int nv, co
         LOAD_KEYS(5, 1);
     if (v0 == 0) {
         matrix_zero(6);
-        matrix_dot_bf16(6, 4, 0);
+        MULTIPLY(6, 4, 0);
         if (chunks > 1)
-            matrix_dot_bf16(6, 5, 1);
+            MULTIPLY(6, 5, 1);
     }
     if (nv > 1) {
         if (keys->j > 0)
             STORE_SCORES(7, x, keys->j - MATRIX_ROWS, 1);
         matrix_zero(7);
-        matrix_dot_bf16(7, 4, 2);
+        MULTIPLY(7, 4, 2);
         if (chunks > 1)
-            matrix_dot_bf16(7, 5, 3);
+            MULTIPLY(7, 5, 3);
     }
     if (v0 == 0)
         STORE_SCORES(6, x, keys->j, 0);
@@ -95,24 +105,25 @@ ATTN_INLINE void score_small(const int whole, const int chunks, const int nv, co
     do {                                                                                                               \
         if (count > 0) {                                                                                               \
             LOAD_QUERIES(4, x, c, v);                                                                                  \
-            matrix_dot_bf16(r, 0, 4);                                                                                  \
+            MULTIPLY(r, 0, 4);                                                                                  \
         }                                                                                                              \
         if (count > 1) {                                                                                               \
             LOAD_QUERIES(5, x, c + 1, v);                                                                              \
-            matrix_dot_bf16(r, 1, 5);                                                                                  \
+            MULTIPLY(r, 1, 5);                                                                                  \
         }                                                                                                              \
         if (count > 2) {                                                                                               \
             LOAD_QUERIES(4, x, c + 2, v);                                                                              \
-            matrix_dot_bf16(r, 2, 4);                                                                                  \
+            MULTIPLY(r, 2, 4);                                                                                  \
         }                                                                                                              \
         if (count > 3) {                                                                                               \
             LOAD_QUERIES(5, x, c + 3, v);                                                                              \
-            matrix_dot_bf16(r, 3, 5);                                                                                  \
+            MULTIPLY(r, 3, 5);                                                                                  \
         }                                                                                                              \
     } while (0)
 
 /** The same for any number of channels. */
-ATTN_INLINE void score_large(const int whole, const int nv, const struct score_keys *keys, int v0)
+ATTN_INLINE void score_large(const int whole, const int nv, const struct score_keys *keys, int v0,
+                             struct weight_stream *beside)
 {
     const struct attn_score_operands *x = keys->x;
     const int64_t chunks = x->words / MATRIX_WORDS;
@@ -172,6 +183,22 @@ ATTN_INLINE int hidden_vectors(const int nv, const struct attn_score_operands *x
     return x->mask->kind == MASK_DIAGONAL ? attn_hidden_lanes(x->mask->diagonal, j, nv * VF_LEN) / VF_LEN : 0;
 }
 
+/** Q of at most 64 channels to registers 0 to 3. */
+ATTN_INLINE void load_small_queries(const int nv, const struct attn_score_operands *x)
+{
+    const int64_t chunks = x->words / MATRIX_WORDS;
+    if (chunks != 1 && chunks != 2)
+        return;
+    LOAD_QUERIES(0, x, 0, 0);
+    if (chunks > 1)
+        LOAD_QUERIES(1, x, 1, 0);
+    if (nv > 1) {
+        LOAD_QUERIES(2, x, 0, 1);
+        if (chunks > 1)
+            LOAD_QUERIES(3, x, 1, 1);
+    }
+}
+
 ATTN_INLINE void score_body(const int nv, const struct attn_score_operands *x, int n, float *max_out)
 {
     char copy[MATRIX_ROWS * CHUNK_BYTES] __attribute__((aligned(ATTN_ALIGN)));
@@ -181,16 +208,7 @@ ATTN_INLINE void score_body(const int nv, const struct attn_score_operands *x, i
     ATTN_UNROLL
     for (int v = 0; v < nv; v++)
         max[v] = vf_set1(-INFINITY);
-    if (chunks == 1 || chunks == 2) {
-        LOAD_QUERIES(0, x, 0, 0);
-        if (chunks > 1)
-            LOAD_QUERIES(1, x, 1, 0);
-        if (nv > 1) {
-            LOAD_QUERIES(2, x, 0, 1);
-            if (chunks > 1)
-                LOAD_QUERIES(3, x, 1, 1);
-        }
-    }
+    load_small_queries(nv, x);
 #define MASK_ROWS(kind) mask_rows(kind, before, nv, x, keys.j - MATRIX_ROWS, keys.j < n ? keys.j : n, max)
     int before = 0;
     for (keys.j = 0; keys.j < n; keys.j += MATRIX_ROWS) {
@@ -198,11 +216,11 @@ ATTN_INLINE void score_body(const int nv, const struct attn_score_operands *x, i
         for (int i = 0; i < 2 && x->next[i].data; i++)
             prefetch_rows(&x->next[i], keys.j, whole ? keys.j + MATRIX_ROWS : n, x->next_width[i], 0);
         if (chunks == 1)
-            whole ? score_small(1, 1, nv, &keys, v0) : score_small(0, 1, nv, &keys, v0);
+            whole ? score_small(1, 1, nv, &keys, v0, NULL) : score_small(0, 1, nv, &keys, v0, NULL);
         else if (chunks == 2)
-            whole ? score_small(1, 2, nv, &keys, v0) : score_small(0, 2, nv, &keys, v0);
+            whole ? score_small(1, 2, nv, &keys, v0, NULL) : score_small(0, 2, nv, &keys, v0, NULL);
         else
-            whole ? score_large(1, nv, &keys, v0) : score_large(0, nv, &keys, v0);
+            whole ? score_large(1, nv, &keys, v0, NULL) : score_large(0, nv, &keys, v0, NULL);
         if (keys.j > 0)
             ATTN_BY_MASK(x->mask->kind, MASK_ROWS);
         before = v0;
@@ -228,6 +246,41 @@ static void score_tile(int nv, const struct attn_score_operands *x, int n, float
         score_body(1, x, n, max);
 }
 
+/* ----------------------------------------------------------------- bounds -- */
+
+/* Sums of squares have errors of some 2^-20 of their own, and rounding of a product to at most that of its bound. */
+#define BOUND_MARGIN 1.001f
+
+/** struct attn_score_kernels, reach. */
+static void score_reach(int nv, int64_t words, const float *q, const float *factor, float *reach)
+{
+    for (int v = 0; v < nv; v++) {
+        vf squares = vf_zero();
+        for (int64_t c = 0; c < words; c++) {
+            const vw word = vw_load(q + (c * nv + v) * VF_LEN);
+            squares = vf_dot(word, word, squares);
+        }
+        vf_store(reach + v * VF_LEN, vf_mul(vf_mul(_mm512_sqrt_ps(squares), vf_load(factor + v * VF_LEN)),
+                                            vf_set1(BOUND_MARGIN)));
+    }
+}
+
+/** struct attn_score_kernels, longest. */
+static float longest_key(const char *k, ptrdiff_t stride, int64_t words, int n)
+{
+    vf most = vf_zero();
+    for (int j = 0; j < n; j++) {
+        vf squares = vf_zero(); /* of every 16th pair of channels */
+        for (int64_t c = 0; c < words; c += VF_LEN) {
+            const vw word = vw_load(k + j * stride + c * ATTN_WORD);
+            squares = vf_dot(word, word, squares);
+        }
+        most = _mm512_max_ps(most, squares);
+        most = vf_select(vf_eq(squares, squares), most, vf_set1(INFINITY));
+    }
+    return sqrtf(_mm512_reduce_add_ps(most)) * BOUND_MARGIN;
+}
+
 static const struct attn_score_kernels score_kernels = {.name = "bf16",
                                                         .channels_per_word = VS_PACK,
                                                         .word_step = ATTN_WORD_STEP,
@@ -239,6 +292,8 @@ static const struct attn_score_kernels score_kernels = {.name = "bf16",
                                                         .leave = matrix_leave,
                                                         .pack_queries = pack_queries,
                                                         .pack_keys = pack_keys,
-                                                        .scores = score_tile};
+                                                        .scores = score_tile,
+                                                        .reach = score_reach,
+                                                        .longest = longest_key};
 
 #endif

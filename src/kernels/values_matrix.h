@@ -14,6 +14,8 @@
  * 7 the sums of the first and the second vector, which are stored when the
  * products of the next one are under way.
  *
+ * Blocks that a strip sees whole are walked over without a pause (walk_matrix.h).
+ *
  * Weights come from weights_table.h. m lies MATRIX_HEADROOM above the first
  * maximum, so that later maxima hardly ever pass it and O is hardly ever
  * rescaled: a weight of 2^-24 has as many bits as one of 1.
@@ -132,7 +134,7 @@ ATTN_INLINE void rescale(const int nv, const struct attn_value_operands *x)
  * channels. */
 ATTN_INLINE void add_groups(const int two, const int nv, const struct attn_value_operands *x, const char *v,
                             ptrdiff_t stride, int g, const int *groups, int from_zero, int64_t first_channel,
-                            int64_t end_channel)
+                            int64_t end_channel, struct weight_stream *beside)
 {
     const char *piece = v + g * stride;
     /* Of a vector that sees fewer groups the others' registers are not used. */
@@ -156,9 +158,9 @@ ATTN_INLINE void add_groups(const int two, const int nv, const struct attn_value
             else
                 LOAD_SUMS(6, c, 0);
             if (first)
-                matrix_dot_bf16(6, 4, 0);
+                MULTIPLY(6, 4, 0);
             if (second)
-                matrix_dot_bf16(6, 5, 1);
+                MULTIPLY(6, 5, 1);
         }
         if (nv > 1) {
             if (c > first_channel)
@@ -167,9 +169,9 @@ ATTN_INLINE void add_groups(const int two, const int nv, const struct attn_value
                 matrix_zero(7);
             else
                 LOAD_SUMS(7, c, 1);
-            matrix_dot_bf16(7, 4, 2);
+            MULTIPLY(7, 4, 2);
             if (two)
-                matrix_dot_bf16(7, 5, 3);
+                MULTIPLY(7, 5, 3);
         }
         if (first || from_zero)
             STORE_SUMS(6, c, 0);
@@ -188,9 +190,9 @@ ATTN_INLINE void add_values(const int nv, const struct attn_value_operands *x, c
     const int all = groups[nv - 1];
     int from_zero = x->mode == ACCUMULATE_FIRST;
     for (; g + 2 <= all; g += 2, from_zero = 0)
-        add_groups(1, nv, x, v, stride, g, groups, from_zero, first_channel, end_channel);
+        add_groups(1, nv, x, v, stride, g, groups, from_zero, first_channel, end_channel, NULL);
     if (g < all || from_zero)
-        add_groups(0, nv, x, v, stride, g, groups, from_zero, first_channel, end_channel);
+        add_groups(0, nv, x, v, stride, g, groups, from_zero, first_channel, end_channel, NULL);
 }
 
 /** struct attn_value_kernels, values. */
@@ -275,6 +277,8 @@ static void values_seen(int nv, const struct attn_tile_mask *mask, const struct 
     }
 }
 
+#include "kernels/walk_matrix.h"
+
 static const struct attn_value_kernels value_kernels = {.name = "bf16",
                                                         .keys_per_word = VF_PACK,
                                                         .channel_step = VF_LEN,
@@ -288,6 +292,7 @@ static const struct attn_value_kernels value_kernels = {.name = "bf16",
                                                         .drop = drop_weights,
                                                         .values = value_tile,
                                                         .finite = values_finite,
-                                                        .values_seen = values_seen};
+                                                        .values_seen = values_seen,
+                                                        .walk = walk};
 
 #endif

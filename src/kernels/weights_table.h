@@ -108,4 +108,53 @@ ATTN_INLINE void weights_body(const int nv, const float *m, const int *ends, int
         vf_store(l + v * VF_LEN, vf_add(vf_load(l + v * VF_LEN), vf_add(lanes[v].sum[0], lanes[v].sum[1])));
 }
 
+/* ------------------------------------------------ beside other products -- */
+
+/** Weights of some keys that are made a few at a time. All lanes are tame, and every t lies between its bounds. */
+struct weight_stream {
+    const float *s; /**< of the keys that come next */
+    float *p;       /**< where their words go */
+    vf slope[VF_STRIP], start[VF_STRIP];
+    vf sum[VF_STRIP][2]; /**< of a whole step of the softmax */
+    int left;            /**< words to be made */
+    int products, due;   /**< that the words are made beside; words due, times products */
+    int words;           /**< of a full stream */
+};
+
+/** The next word of each vector. */
+ATTN_INLINE void stream_word(const int nv, struct weight_stream *x)
+{
+    const __m512i table = exp2_table();
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++) {
+        const vf t0 = vf_fma(vf_load(x->s + v * VF_LEN), x->slope[v], x->start[v]);
+        const vf t1 = vf_fma(vf_load(x->s + (nv + v) * VF_LEN), x->slope[v], x->start[v]);
+        const vw p = exp2_table_pair(table, t0, t1);
+        vw_store(x->p + v * VF_LEN, p);
+        const vf sum = vf_dot(vw_ones(), p, x->sum[v][0]);
+        x->sum[v][0] = x->sum[v][1];
+        x->sum[v][1] = sum;
+    }
+    x->s += 2 * nv * VF_LEN;
+    x->p += nv * VF_LEN;
+    x->left--;
+}
+
+/** Beside a product: the words that are due by then. */
+ATTN_INLINE void advance_weights(const int nv, struct weight_stream *x)
+{
+    x->due += x->words;
+    while (x->left > 0 && x->due >= x->products) {
+        x->due -= x->products;
+        stream_word(nv, x);
+    }
+}
+
+/** All that are left. */
+ATTN_INLINE void end_weights(const int nv, struct weight_stream *x)
+{
+    while (x->left > 0)
+        stream_word(nv, x);
+}
+
 #endif

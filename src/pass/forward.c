@@ -43,6 +43,7 @@ static struct strip strip_in(const struct pass *pass, int64_t i, int rows)
                           .factor = scratch->factor ? scratch->factor + at : NULL,
                           .validity = scratch->validity ? scratch->validity + at : NULL,
                           .shift = scratch->shift ? scratch->shift + at : NULL,
+                          .reach = scratch->reach ? scratch->reach + at : NULL,
                           .rows = rows,
                           .nv = (rows + lanes - 1) / lanes};
     strip.width = strip.nv * lanes;
@@ -171,6 +172,9 @@ static void start_strips(struct pass *pass, int64_t first)
         const int64_t behind = strip->first + 2 * full;
         prefetch(&work->q, strip->first + full, behind < all ? behind : all, work->dk, 0);
         attn_pack_strip(pass, strip, work->scale);
+        if (strip->reach)
+            pass->scores->reach(strip->nv, attn_channel_words(pass->scores, work->dk), strip->q, strip->factor,
+                                strip->reach);
         start_strip(pass, strip);
     }
 }
@@ -243,11 +247,22 @@ static void run_unit(const struct pass *pass, struct key_block *keys, struct str
         attn_unit_values(pass, keys, &unit, ends, mode, alpha);
 }
 
-/** All units of one block of keys. */
-static void run_block(struct pass *pass, const struct span *span, int last)
+/**
+ * Blocks of keys that are there at once. Each strip goes over all of them before the next one does, so that its own rows
+ * stay near; where a block is all there is, it serves all strips from there.
+ */
+struct stretch {
+    int num_blocks;
+    struct key_block keys[ATTN_MAX_STRETCH];
+    struct span spans[ATTN_MAX_STRETCH];
+    struct run runs[ATTN_MAX_STRETCH][ATTN_MAX_STRIPS + 1]; /**< the first of each strip; lo == hi: none */
+};
+
+/** Adds a block of keys to a stretch, made ready, if a strip sees some of it. */
+static void add_block(const struct pass *pass, struct stretch *stretch, const struct span *span)
 {
     const struct attn_work *work = pass->work;
-    struct run runs[ATTN_MAX_STRIPS + 1];
+    struct run *const runs = stretch->runs[stretch->num_blocks];
     int lo = span->size, hi = 0;
     for (int64_t i = 0; i < pass->num_strips; i++) {
         if (!attn_next_run(pass, &pass->strips[i], span, 0, &runs[i])) {
@@ -261,17 +276,94 @@ static void run_block(struct pass *pass, const struct span *span, int last)
     }
     if (lo >= hi)
         return;
-    struct key_block keys = attn_key_block_at(pass, span, lo, hi, !work->weight_callback);
+    stretch->spans[stretch->num_blocks] = *span;
+    stretch->keys[stretch->num_blocks] =
+        attn_key_block_at(pass, span, lo, hi, stretch->num_blocks, !work->weight_callback);
+    stretch->num_blocks++;
+}
+
+/** Whether nothing but the place of keys hides them, and nothing is done to a score or a weight. */
+static int is_plain(const struct attn_work *work)
+{
+    return !work->mask.data && !work->bias.data && work->distance_bias.slope == 0.0f && !work->distance_bias.table &&
+           work->softcap == 0.0f && !work->callback && !work->weight_callback && !has_relative(work) &&
+           !work->drop.wanted;
+}
+
+/** Blocks from number first on, one behind the other, of which strip i sees every key. */
+static int whole_blocks(const struct pass *pass, const struct stretch *stretch, int first, int64_t i)
+{
+    const int size = pass->scratch.key_block;
+    int n = 0;
+    while (first + n < stretch->num_blocks) {
+        const struct run *run = &stretch->runs[first + n][i];
+        if (run->kind != RUN_WHOLE || run->lo > 0 || run->hi < size ||
+            stretch->keys[first + n].first != stretch->keys[first].first + (int64_t)n * size)
+            break;
+        n++;
+    }
+    return n;
+}
+
+/** Walks over blocks that a strip sees whole, of which n follow number first; returns how many it went over. */
+static int walk_over(const struct pass *pass, struct stretch *stretch, int first, int n, struct strip *strip)
+{
+    const struct attn_work *work = pass->work;
+    struct key_block *const keys = &stretch->keys[first];
+    float longest[ATTN_MAX_STRETCH];
+    const int64_t words = attn_channel_words(pass->scores, work->dk);
+    for (int i = 0; i < n; i++) {
+        if (keys[i].longest < 0.0f)
+            keys[i].longest = pass->scores->longest(keys[i].k, keys[i].k_stride, words, keys[i].size);
+        longest[i] = keys[i].longest;
+    }
+    const struct attn_walk walk = {.q = strip->q,
+                                   .k = keys->k,
+                                   .k_stride = keys->k_stride,
+                                   .words = words,
+                                   .factor = strip->factor,
+                                   .v = keys->v,
+                                   .v_stride = keys->v_stride,
+                                   .dv = work->dv,
+                                   .o = strip->o,
+                                   .reach = strip->reach,
+                                   .longest = longest,
+                                   .m = strip->m,
+                                   .l = strip->l,
+                                   .s = pass->scratch.s,
+                                   .p = pass->scratch.p};
+    return (int)pass->values->walk(strip->nv, &walk, n);
+}
+
+/** All units of a block for strip i. */
+static void run_units(const struct pass *pass, struct stretch *stretch, int block, int64_t i, struct strip *strip)
+{
+    struct run *const run = &stretch->runs[block][i];
+    int more = run->lo < run->hi;
+    while (more) {
+        run_unit(pass, &stretch->keys[block], strip, run);
+        more = pass->work->view.pattern_size && attn_next_run(pass, strip, &stretch->spans[block], run->hi, run);
+    }
+}
+
+/** All units of a stretch. */
+static void run_stretch(struct pass *pass, struct stretch *stretch, int last)
+{
+    const struct attn_work *work = pass->work;
+    const int walks = work->shape->walks && is_plain(work);
     for (int64_t i = 0; i < pass->num_strips; i++) {
         struct strip *strip = &pass->strips[i];
         if (last) /* the strip's rows of out are written next */
             prefetch(&work->out, strip->first, strip->first + strip->rows, work->dv, 1);
-        int more = runs[i].lo < runs[i].hi;
-        while (more) {
-            run_unit(pass, &keys, strip, &runs[i]);
-            more = work->view.pattern_size && attn_next_run(pass, strip, span, runs[i].hi, &runs[i]);
+        for (int b = 0; b < stretch->num_blocks; b++) {
+            const int whole = walks && strip->started ? whole_blocks(pass, stretch, b, i) : 0;
+            if (whole > 0)
+                b += walk_over(pass, stretch, b, whole, strip);
+            if (b < stretch->num_blocks)
+                run_units(pass, stretch, b, i, strip);
         }
     }
+    stretch->num_blocks = 0;
 }
 
 /** Writes a strip's rows of lse; leaves 1/l (0 without a live key), with the scale of dropout, in inverse. */
@@ -309,6 +401,8 @@ static void write_out(const struct pass *pass, const struct strip *strip, const 
 void attn_forward_pass(const struct attn_work *work)
 {
     struct pass pass;
+    struct stretch stretch;
+    stretch.num_blocks = 0;
     attn_begin_pass(&pass, work);
     attn_enter(work->kernels);
     if (pass.scores->survey)
@@ -319,8 +413,12 @@ void attn_forward_pass(const struct attn_work *work)
     start_strips(&pass, first);
     for (; first < end; first = attn_next_block(&pass, pass.strips, pass.num_strips, first + size)) {
         const struct span span = attn_span_at(work, first, (int)(end - first < size ? end - first : size));
-        run_block(&pass, &span, first + size >= end);
+        add_block(&pass, &stretch, &span);
+        if (stretch.num_blocks == pass.scratch.blocks)
+            run_stretch(&pass, &stretch, first + size >= end);
     }
+    if (stretch.num_blocks > 0)
+        run_stretch(&pass, &stretch, 1);
     float inverse[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
     float one[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
     for (int r = 0; r < ATTN_MAX_STRIP; r++)

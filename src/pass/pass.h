@@ -19,7 +19,7 @@
 
 /** A strip of queries. */
 struct strip {
-    float *q, *o, *m, *l, *factor, *validity, *shift; /**< its parts of what struct attn_scratch describes */
+    float *q, *o, *m, *l, *factor, *validity, *shift, *reach; /**< its parts of what struct attn_scratch describes */
     int64_t first;                                    /**< its first query within the block of queries */
     const int64_t *gathered;                          /**< [rows] its queries, rising; NULL: those from first on */
     int rows, nv, width;                              /**< queries, vectors, lanes */
@@ -139,6 +139,9 @@ struct key_block {
     int size;
     int lo, hi;   /**< keys that some strip sees; lo is a multiple of run_step */
     int v_finite; /**< -1: not looked at yet */
+    const float *k_scale; /**< of int8 scores, as in struct attn_packed_keys */
+    const int32_t *k_start;
+    float longest; /**< the longest of a whole block's keys; -1: not looked at yet */
 };
 
 /** A tile at work. */
@@ -154,8 +157,9 @@ struct unit {
 /** Makes Q^T of a strip times a scale, rotated where that is asked for. */
 void attn_pack_strip(const struct pass *pass, const struct strip *strip, float scale);
 
-/** The block of keys of a span, of which keys lo..hi-1 are wanted. */
-struct key_block attn_key_block_at(const struct pass *pass, const struct span *span, int lo, int hi, int with_values);
+/** The block of keys of a span, of which keys lo..hi-1 are wanted, in the place of a number of scratch memory. */
+struct key_block attn_key_block_at(const struct pass *pass, const struct span *span, int lo, int hi, int number,
+                                   int with_values);
 
 /** The mask of a strip's rows and the keys of a run, of which first is the first. */
 struct attn_tile_mask attn_mask_of(const struct pass *pass, const struct strip *strip, int64_t first, int n,

@@ -70,29 +70,33 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip, float s
 }
 
 /** Copies keys lo..hi-1 of a block as words, rotated where that is asked for. */
-static void copy_keys(const struct pass *pass, struct key_block *keys)
+static void copy_keys(const struct pass *pass, struct key_block *keys, int number)
 {
     const struct attn_work *work = pass->work;
     const struct attn_scratch *scratch = &pass->scratch;
     const ptrdiff_t pitch = attn_channel_words(pass->scores, work->dk) * ATTN_WORD;
+    const int64_t before = (int64_t)number * scratch->key_block; /* keys of other blocks */
     const int rotates = work->rope.k.data != NULL, in_place = rotates && pass->scores->channels_per_word == 1;
     const int step = rotates && !in_place ? pass->vectors->lanes : keys->hi - keys->lo; /* rows rotated at a time */
     for (int at = keys->lo; at < keys->hi; at += step) {
         const int n = keys->hi - at < step ? keys->hi - at : step;
-        const struct attn_packed_keys dst = {(char *)scratch->k + at * pitch, scratch->k_scale + at,
-                                             scratch->k_start + at};
+        const struct attn_packed_keys dst = {(char *)scratch->k + (before + at) * pitch,
+                                             scratch->k_scale + before + at, scratch->k_start + before + at};
         struct attn_rows rows = {row_of(&work->k, keys->first + at), work->k.stride, work->k.dtype};
         if (rotates) /* floats go where they are wanted */
             rows = rotated_rows(pass, &work->rope.k, keys->first + at, &rows, n,
-                                in_place ? scratch->k + at * (ptrdiff_t)work->dk : scratch->rotated);
+                                in_place ? scratch->k + (before + at) * (ptrdiff_t)work->dk : scratch->rotated);
         if (!in_place)
             pass->scores->pack_keys(&rows, n, work->dk, &scratch->int8, &dst);
     }
-    keys->k = (const char *)scratch->k;
+    keys->k = (const char *)scratch->k + before * pitch;
     keys->k_stride = pitch;
+    keys->k_scale = scratch->k_scale + before;
+    keys->k_start = scratch->k_start + before;
 }
 
-struct key_block attn_key_block_at(const struct pass *pass, const struct span *span, int lo, int hi, int with_values)
+struct key_block attn_key_block_at(const struct pass *pass, const struct span *span, int lo, int hi, int number,
+                                   int with_values)
 {
     const struct attn_work *work = pass->work;
     const struct attn_scratch *scratch = &pass->scratch;
@@ -104,14 +108,18 @@ struct key_block attn_key_block_at(const struct pass *pass, const struct span *s
                              .size = span->size,
                              .lo = lo,
                              .hi = hi,
-                             .v_finite = -1};
+                             .v_finite = -1,
+                             .k_scale = scratch->k_scale,
+                             .k_start = scratch->k_start,
+                             .longest = -1.0f};
     if (scratch->k)
-        copy_keys(pass, &keys);
+        copy_keys(pass, &keys, number);
     if (scratch->v && with_values) {
         const struct attn_rows rows = {row_of(&work->v, span->first + lo), work->v.stride, work->v.dtype};
         const ptrdiff_t row = attn_value_channels(pass->values, work->dv);
-        pass->values->pack_values(scratch->v + lo / pass->values->keys_per_word * row, &rows, hi - lo, work->dv);
-        keys.v = (const char *)scratch->v;
+        float *const words = scratch->v + number * work->shape->key_words * row;
+        pass->values->pack_values(words + lo / pass->values->keys_per_word * row, &rows, hi - lo, work->dv);
+        keys.v = (const char *)words;
         keys.v_stride = row * ATTN_WORD;
     }
     return keys;
@@ -156,16 +164,15 @@ static const struct attn_tile_mask none = {.kind = MASK_NONE};
 static struct attn_score_operands operands_at(const struct pass *pass, const struct key_block *keys,
                                               const struct strip *strip, int lo)
 {
-    const struct attn_scratch *scratch = &pass->scratch;
     return (struct attn_score_operands){.q = strip->q,
                                         .k = keys->k + lo * keys->k_stride,
                                         .k_stride = keys->k_stride,
                                         .words = attn_channel_words(pass->scores, pass->work->dk),
                                         .mask = &none,
                                         .factor = strip->factor,
-                                        .k_scale = scratch->k_scale + lo,
-                                        .start = scratch->k_start + lo,
-                                        .s = scratch->s};
+                                        .k_scale = keys->k_scale + lo,
+                                        .start = keys->k_start + lo,
+                                        .s = pass->scratch.s};
 }
 
 void attn_unmasked_scores(const struct pass *pass, const struct key_block *keys, const struct strip *strip, int n,

@@ -5,6 +5,9 @@
 /* Bytes that the copies of a block of K and V, and rotated rows, may have; larger heads have smaller blocks. */
 #define COPY_LIMIT (256 * 1024)
 
+/* The same of the blocks of keys that are there at once. */
+#define STRETCH_LIMIT (512 * 1024)
+
 static int64_t copied_bytes(const struct attn_scratch_shape *shape)
 {
     return 4 * ((shape->copies_keys ? shape->key_block * shape->channel_words : 0) +
@@ -13,7 +16,8 @@ static int64_t copied_bytes(const struct attn_scratch_shape *shape)
 }
 
 struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kernels, int64_t strips, int64_t dk,
-                                                int64_t dv, attn_dtype k, attn_dtype v, int rotates, int relative)
+                                                int64_t dv, int64_t keys_at_most, attn_dtype k, attn_dtype v,
+                                                int rotates, int relative)
 {
     const int channels = kernels->scores->channels_per_word, keys = kernels->values->keys_per_word;
     struct attn_scratch_shape shape = {
@@ -39,6 +43,12 @@ struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kerne
         shape.key_block /= 2;
         shape.key_words = (shape.key_block + keys - 1) / keys;
     } while (shape.key_block > least && copied_bytes(&shape) > COPY_LIMIT);
+    /* A strip goes over several blocks while its own rows stay in the nearest cache. */
+    shape.walks = kernels->values->walk && kernels->scores->reach && shape.key_block == ATTN_KEY_BLOCK;
+    shape.blocks = 1;
+    while (shape.walks && shape.blocks < ATTN_MAX_STRETCH && shape.blocks * shape.key_block < keys_at_most &&
+           2 * shape.blocks * copied_bytes(&shape) <= STRETCH_LIMIT)
+        shape.blocks *= 2;
     return shape;
 }
 
@@ -57,6 +67,8 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     size_t used = 0;
 #define TAKE(member, count) scratch->member = take(base, &used, count, sizeof *scratch->member)
     TAKE(s, key_block * strip);
+    TAKE(p, shape->walks ? shape->key_words * strip : 0);
+    TAKE(reach, shape->walks ? strips * strip : 0);
     TAKE(m, strips * strip);
     TAKE(l, strips * strip);
     TAKE(factor, shape->raw ? strips * strip : 0);
@@ -67,12 +79,12 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     TAKE(int8.row, row);
     TAKE(int8.zeros, row);
     TAKE(int8.bytes, row);
-    TAKE(k_scale, shape->int8 ? key_block : 0);
-    TAKE(k_start, shape->int8 ? key_block : 0);
+    TAKE(k_scale, shape->int8 ? shape->blocks * key_block : 0);
+    TAKE(k_start, shape->int8 ? shape->blocks * key_block : 0);
     TAKE(q, strips * strip * shape->channel_words);
     TAKE(o, strips * strip * shape->value_channels);
-    TAKE(k, shape->copies_keys ? key_block * shape->channel_words + ATTN_ALIGN : 0); /* rows end in whole vectors */
-    TAKE(v, shape->copies_values ? shape->key_words * shape->value_channels : 0);
+    TAKE(k, shape->copies_keys ? shape->blocks * key_block * shape->channel_words + ATTN_ALIGN : 0); /* rows end in whole vectors */
+    TAKE(v, shape->copies_values ? shape->blocks * shape->key_words * shape->value_channels : 0);
     TAKE(bias, key_block * strip);
     TAKE(distances, strip + key_block);
     TAKE(rotated, shape->rotates ? shape->lanes * dk : 0);
@@ -82,6 +94,9 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     TAKE(live, key_block * attn_live_pitch(strip));
 #undef TAKE
     scratch->key_block = (int)key_block;
+    scratch->blocks = (int)shape->blocks;
+    if (!shape->walks)
+        scratch->p = scratch->reach = NULL;
     if (!shape->raw)
         scratch->factor = NULL;
     if (!shape->int8)

@@ -11,11 +11,16 @@
 
 #include "kernels/kernels.h"
 
+/** Blocks of keys that may be there at once. */
+#define ATTN_MAX_STRETCH 32
+
 /** What the sizes follow from. Rows are counted in words of 4 bytes. */
 struct attn_scratch_shape {
     int64_t strips, strip, lanes, key_block, dk, dv;
     int64_t channel_words;          /**< in a row of Q or K */
     int64_t value_channels;         /**< rows of o, words in a row of V */
+    int64_t blocks;                 /**< of keys that are there at once */
+    int walks;                      /**< over several of them without a pause */
     int64_t key_words;              /**< in a block of keys */
     int copies_keys, copies_values; /**< blocks of K, V are not read where they lie */
     int int8, raw;                  /**< of the scores */
@@ -29,13 +34,15 @@ struct attn_scratch {
     float *l;                     /**< [strips][strip] running sum */
     float *factor;                /**< [strips][strip] what raw scores are multiplied by; NULL: they come whole */
     float *s;                     /**< [key_block][strip] scores, then words of weights */
+    float *p;                     /**< [words of key_block][strip] words of weights where blocks are walked over */
+    float *reach;                 /**< [strips][strip] bounds of the queries' scores for that; NULL: none */
     float *validity;              /**< [strips][strip] of int8 scores: 1, or NaN; NULL: all 1 */
     float *shift;                 /**< [strips][strip] of int8 scores: what they have lost, base 2; NULL: nothing */
     struct attn_int8_memory int8; /**< of int8 scores */
-    float *k_scale;               /**< [key_block] of int8 scores: the step of each key */
-    int32_t *k_start;             /**< [key_block] of int8 scores: where the sum of each key starts */
-    float *k;                     /**< [key_block][words of dk] a block of K; NULL when read in place */
-    float *v;                     /**< [words of key_block][dv] a block of V; NULL when read in place */
+    float *k_scale;               /**< [blocks * key_block] of int8 scores: the step of each key */
+    int32_t *k_start;             /**< [blocks * key_block] of int8 scores: where the sum of each key starts */
+    float *k;                     /**< [blocks][key_block][words of dk] blocks of K; NULL when read in place */
+    float *v;                     /**< [blocks][words of key_block][dv] blocks of V; NULL when read in place */
     float *bias;                  /**< [key_block][strip] additive mask of one tile, base 2 */
     float *distances;             /**< [strip + key_block] biases by distance of one tile, base 2 */
     float *rotated;               /**< [lanes][dk] rotated rows of Q or K */
@@ -43,6 +50,7 @@ struct attn_scratch {
     float *relative_q;            /**< [dk][strip] the same as queries, transposed */
     float *relative_s;            /**< [strip + key_block][strip] their scores */
     int key_block;                /**< keys of a block */
+    int blocks;                   /**< of keys that are there at once */
     uint8_t *live;                /**< [key_block][attn_live_pitch(strip)] boolean mask of one tile */
 };
 
@@ -54,10 +62,12 @@ static inline ptrdiff_t attn_live_pitch(int64_t strip)
 
 /**
  * K is read where it lies if it consists of the words that the tiles multiply, and so is V. The block of keys follows
- * from the kernels, head sizes, types and rotation alone, as its size shapes the bits of the result.
+ * from the kernels, head sizes, types and rotation alone, as its size shapes the bits of the result. keys: how many a
+ * sequence has at most.
  */
 struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kernels, int64_t strips, int64_t dk,
-                                                int64_t dv, attn_dtype k, attn_dtype v, int rotates, int relative);
+                                                int64_t dv, int64_t keys, attn_dtype k, attn_dtype v, int rotates,
+                                                int relative);
 
 /** Fills in the pointers (base NULL: none) and returns the size. */
 size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struct attn_scratch_shape *shape);

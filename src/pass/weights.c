@@ -159,7 +159,7 @@ void attn_strip_weights(const struct pass *pass, struct strip *strip, const floa
         const struct span span = attn_span_at(work, first, (int)(visible - first < size ? visible - first : size));
         struct run run = {.hi = 0};
         while (attn_next_run(pass, strip, &span, run.hi, &run)) {
-            struct key_block keys = attn_key_block_at(pass, &span, run.lo, run.hi, calls_back);
+            struct key_block keys = attn_key_block_at(pass, &span, run.lo, run.hi, 0, calls_back);
             const int64_t at = first + run.lo, n = run.hi - run.lo;
             const int any = run_weights(pass, strip, inverse, &keys, &run);
             if (rows_wanted) {
@@ -202,7 +202,7 @@ static void write_unmasked(const struct pass *pass, struct strip *strip)
     for (int64_t first = 0; first < all; first += size) {
         const int n = (int)(all - first < size ? all - first : size);
         const struct span span = {.first = first, .size = n};
-        const struct key_block keys = attn_key_block_at(pass, &span, 0, n, 0);
+        const struct key_block keys = attn_key_block_at(pass, &span, 0, n, 0, 0);
         attn_unmasked_scores(pass, &keys, strip, n, work->score_stage);
         finish_tile(pass, strip, n);
         write_tile(pass, strip, &work->scores, first, n, pass->scratch.s, 0.0f);
@@ -234,7 +234,7 @@ static void write_masked(const struct pass *pass, struct strip *strip)
         const struct span span = attn_span_at(work, first, (int)(visible - first < size ? visible - first : size));
         struct run run = {.hi = 0};
         while (attn_next_run(pass, strip, &span, run.hi, &run)) {
-            const struct key_block keys = attn_key_block_at(pass, &span, run.lo, run.hi, 0);
+            const struct key_block keys = attn_key_block_at(pass, &span, run.lo, run.hi, 0, 0);
             const int64_t at = first + run.lo, n = run.hi - run.lo;
             const int any = run_scores(pass, strip, &keys, &run);
             write_tile(pass, strip, &work->scores, written, at - written, NULL, -INFINITY);
