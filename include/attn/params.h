@@ -50,6 +50,12 @@ typedef enum attn_qk {
     ATTN_QK_INT8 = 1     /**< rounded to int8 with a step per token, k less its mean; docs/numerics.md has the errors */
 } attn_qk;
 
+/** Whether q, k and v may be rounded before they are multiplied. @since 0.1 */
+typedef enum attn_inputs {
+    ATTN_INPUTS_AS_GIVEN = 0,   /**< no: f32 and f16 are multiplied as f32 */
+    ATTN_INPUTS_MAY_BE_BF16 = 1 /**< to bf16, to nearest even, where that is faster; docs/numerics.md has the errors */
+} attn_inputs;
+
 /* ------------------------------------------------- which keys a query sees -- */
 
 /** No limit: a value of attn_window.left and right. */
@@ -401,6 +407,15 @@ typedef struct attn_params {
     const attn_tensor *k_scale; /**< quantisation scales of k */
     const attn_tensor *v_scale; /**< quantisation scales of v */
     /**@}*/
+
+    /**
+     * Permission to take q, k and v of f32 and f16 as bf16, wherever tensors of bf16
+     * would be multiplied in pairs: the result is that of tensors that have been
+     * rounded so beforehand, but for the type of out. Elsewhere nothing is rounded;
+     * attn_plan_describe() names the values that are multiplied. NaN stays NaN, what
+     * rounds to more than bf16's largest number becomes an infinity.
+     */
+    attn_inputs inputs;
 } attn_params;
 
 /** Parameters with every field at its default. @since 0.1 */

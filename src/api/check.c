@@ -133,6 +133,8 @@ static attn_status check_choices(struct attn_problem *problem)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.causal is %d; expected an attn_causal", (int)p->causal);
     if ((unsigned)p->qk > ATTN_QK_INT8)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.qk is %d; expected an attn_qk", (int)p->qk);
+    if ((unsigned)p->inputs > ATTN_INPUTS_MAY_BE_BF16)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.inputs is %d; expected an attn_inputs", (int)p->inputs);
     CHECK(check_isa(problem));
     if (p->qk == ATTN_QK_INT8)
         CHECK(check_int8(problem));

@@ -33,8 +33,10 @@ static struct attn_kernels choose_kernels(const struct attn_problem *problem)
     const attn_params *params = &problem->params;
     /* Rope and disentangled terms make floats of q and k; a callback gets floats. */
     const int f32 = params->rope || params->disentangled || params->weight_callback;
-    const int pairs = problem->v.dtype == ATTN_BF16 && !f32 &&
-                      (params->qk == ATTN_QK_INT8 || (problem->q.dtype == ATTN_BF16 && problem->k.dtype == ATTN_BF16));
+    const int rounds = params->inputs == ATTN_INPUTS_MAY_BE_BF16;
+    const int qk_pairs =
+        params->qk == ATTN_QK_INT8 || rounds || (problem->q.dtype == ATTN_BF16 && problem->k.dtype == ATTN_BF16);
+    const int pairs = (problem->v.dtype == ATTN_BF16 || rounds) && qk_pairs && !f32;
     const struct attn_demand demand = {.isa = problem->isa ? problem->isa : attn_environment()->max_isa,
                                        .insists = problem->isa != 0,
                                        .qk = params->qk,

@@ -8,7 +8,7 @@
 #include "driver/threads.h"
 #include "pass/scratch.h"
 
-/* Tasks a thread should find, so that the last one to finish is not waited for long. */
+/* Tasks a thread should find where kernels have no number of their own. */
 #define TASKS_PER_THREAD 16
 
 /**
@@ -139,7 +139,8 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
     int64_t per_task = per_block / unit_strips;
 
     const int parallel = threads_worth(problem, threads);
-    const int64_t wanted = (int64_t)TASKS_PER_THREAD * parallel;
+    const int each = kernels->scores->tasks_per_thread ? kernels->scores->tasks_per_thread : TASKS_PER_THREAD;
+    const int64_t wanted = (int64_t)each * parallel;
     while (per_task > 1 && parallel > 1 && heads * ((units + per_task - 1) / per_task) < wanted)
         per_task--;
     if (per_task < units && group == size) /* blocks of equal size */

@@ -155,6 +155,8 @@ struct attn_score_kernels {
     int raw;  /**< scores leave their tile without the scale, unless the mask is a bias: factor brings it later */
     int int8; /**< struct attn_int8_memory, scale and start of the keys are wanted */
     int query_block; /**< queries of a task, when there are enough of them */
+    /** Tasks that a thread should find, so that the last one to finish is not waited for long; 0: as many as most. */
+    int tasks_per_thread;
     /** Before a thread's first use of what follows and after the last one; after calls of foreign code enter() again.
      * NULL: nothing to do. */
     void (*enter)(void);
@@ -165,8 +167,8 @@ struct attn_score_kernels {
     void (*pack_keys)(const struct attn_rows *src, int n, int64_t dk, const struct attn_int8_memory *memory,
                       const struct attn_packed_keys *dst);
     /**
-     * Bounds for struct attn_walk, in base 2: the size of a score is at most reach (of a query, packed) times longest (of
-     * n keys, in words). NULL: not known.
+     * Bounds for struct attn_walk, in base 2: the size of a score is at most reach (of a query, packed) times longest
+     * (of n keys, in words). NULL: not known.
      */
     void (*reach)(int nv, int64_t words, const float *q, const float *factor, float *reach);
     float (*longest)(const char *k, ptrdiff_t stride, int64_t words, int n);

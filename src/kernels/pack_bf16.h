@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows of Q and K in bf16 as pairs of channels, as they lie in memory; only Q is
- * transposed.
+ * transposed. Rows of other types are rounded.
  *
  * The scale stays out of Q, where it would cost a rounding: scores leave the
  * tile as plain products and are multiplied before the maximum is subtracted.
@@ -14,6 +14,7 @@
 #include "simd/words.h"
 
 #include <math.h>
+#include <string.h>
 
 /**
  * Q^T times a scale of 0: a row becomes 0, or NaN if it has a NaN or Inf. The factor could not do this, as its product
@@ -26,7 +27,7 @@ static void pack_zeros(const struct attn_pack_queries *x)
     for (int r = 0; r < x->n; r++) {
         int finite = 1;
         for (int64_t c = 0; c < x->dk; c++)
-            finite &= isfinite(element_at(ATTN_BF16, x->rows[r], c)) != 0;
+            finite &= isfinite(element_at(x->dtype, x->rows[r], c)) != 0;
         const uint32_t nan = 0x7fc07fc0u;
         if (!finite)
             memcpy(x->q + x->first + r, &nan, sizeof nan);
@@ -36,14 +37,13 @@ static void pack_zeros(const struct attn_pack_queries *x)
 /** VF_LEN words of row r from word c on, zeros behind its end and where there is no such row. */
 ATTN_INLINE vf query_words(const struct attn_pack_queries *x, int r, int64_t c)
 {
-    if (r >= x->n)
+    if (r >= x->n || 2 * c >= x->dk)
         return vf_zero();
-    const char *src = x->rows[r] + c * ATTN_WORD;
-    if (2 * (c + VF_LEN) <= x->dk)
-        return vf_load((const void *)src);
+    const int64_t left = x->dk - 2 * c;
+    if (left >= 2 * VF_LEN && x->dtype == ATTN_BF16)
+        return vf_load((const void *)(x->rows[r] + c * ATTN_WORD));
     float t[VF_LEN] = {0};
-    if (2 * c < x->dk)
-        memcpy(t, src, (size_t)(x->dk - 2 * c) * 2);
+    bf16_elements(x->dtype, x->rows[r], 2 * c, left < 2 * VF_LEN ? left : 2 * VF_LEN, (char *)t);
     return vf_load(t);
 }
 
@@ -80,7 +80,7 @@ static void pack_keys(const struct attn_rows *src, int n, int64_t dk, const stru
     (void)memory;
     for (int j = 0; j < n; j++) {
         char *row = dst->words + j * pitch;
-        memcpy(row, row_at(src, j), (size_t)dk * 2);
+        bf16_elements(src->dtype, row_at(src, j), 0, dk, row);
         memset(row + dk * 2, 0, (size_t)(pitch - dk * 2));
     }
 }

@@ -92,6 +92,28 @@ ATTN_INLINE void widen_rows(const attn_dtype dtype, float *dst, const struct att
     }
 }
 
+/** n elements of a row, from element c on, in bf16. */
+ATTN_INLINE void round_body(const attn_dtype dtype, const char *row, int64_t c, int64_t n, char *dst)
+{
+    for (int64_t i = 0; i < n; i += VF_LEN) {
+        const char *at = row + (c + i) * attn_element_size(dtype);
+        if (n - i >= VF_LEN)
+            row_store(ATTN_BF16, dst + 2 * i, row_load(dtype, at));
+        else
+            row_store_tail(ATTN_BF16, dst + 2 * i, row_load_tail(dtype, at, (int)(n - i)), (int)(n - i));
+    }
+}
+
+static inline void bf16_elements(attn_dtype dtype, const char *row, int64_t c, int64_t n, char *dst)
+{
+    if (dtype == ATTN_BF16)
+        memcpy(dst, row + 2 * c, (size_t)n * 2);
+    else if (dtype == ATTN_F32)
+        round_body(ATTN_F32, row, c, n, dst);
+    else
+        round_body(ATTN_F16, row, c, n, dst);
+}
+
 /** Asks for rows first..end-1 that will be read (or, with write, written) soon; L2 has room for them. */
 ATTN_INLINE void prefetch_rows(const struct attn_rows *rows, int64_t first, int64_t end, int64_t width, const int write)
 {

@@ -105,19 +105,19 @@ ATTN_INLINE void score_small(const int whole, const int chunks, const int nv, co
     do {                                                                                                               \
         if (count > 0) {                                                                                               \
             LOAD_QUERIES(4, x, c, v);                                                                                  \
-            MULTIPLY(r, 0, 4);                                                                                  \
+            MULTIPLY(r, 0, 4);                                                                                         \
         }                                                                                                              \
         if (count > 1) {                                                                                               \
             LOAD_QUERIES(5, x, c + 1, v);                                                                              \
-            MULTIPLY(r, 1, 5);                                                                                  \
+            MULTIPLY(r, 1, 5);                                                                                         \
         }                                                                                                              \
         if (count > 2) {                                                                                               \
             LOAD_QUERIES(4, x, c + 2, v);                                                                              \
-            MULTIPLY(r, 2, 4);                                                                                  \
+            MULTIPLY(r, 2, 4);                                                                                         \
         }                                                                                                              \
         if (count > 3) {                                                                                               \
             LOAD_QUERIES(5, x, c + 3, v);                                                                              \
-            MULTIPLY(r, 3, 5);                                                                                  \
+            MULTIPLY(r, 3, 5);                                                                                         \
         }                                                                                                              \
     } while (0)
 
@@ -260,8 +260,8 @@ static void score_reach(int nv, int64_t words, const float *q, const float *fact
             const vw word = vw_load(q + (c * nv + v) * VF_LEN);
             squares = vf_dot(word, word, squares);
         }
-        vf_store(reach + v * VF_LEN, vf_mul(vf_mul(_mm512_sqrt_ps(squares), vf_load(factor + v * VF_LEN)),
-                                            vf_set1(BOUND_MARGIN)));
+        vf_store(reach + v * VF_LEN,
+                 vf_mul(vf_mul(_mm512_sqrt_ps(squares), vf_load(factor + v * VF_LEN)), vf_set1(BOUND_MARGIN)));
     }
 }
 
@@ -287,7 +287,8 @@ static const struct attn_score_kernels score_kernels = {.name = "bf16",
                                                         .strip_vectors = MATRIX_VECTORS,
                                                         .row_step = MATRIX_ROWS,
                                                         .raw = 1,
-                                                        .query_block = 1024,
+                                                        .query_block = 2048,
+                                                        .tasks_per_thread = 4,
                                                         .enter = matrix_enter,
                                                         .leave = matrix_leave,
                                                         .pack_queries = pack_queries,

@@ -30,20 +30,39 @@ ATTN_INLINE vf dot_seen(vw v, vw p, const vm *sees, vf c)
 
 #include "kernels/value_tile.h"
 
+/** n elements of two rows as words; second NULL: 0. */
+ATTN_INLINE void pack_pair(float *dst, const uint16_t *first, const uint16_t *second, int64_t n)
+{
+    int64_t c = 0;
+    for (; c + VF_LEN <= n; c += VF_LEN) {
+        const vw words = vw_interleave(first + c, second ? second + c : first + c);
+        vw_store(dst + c, second ? words : vw_first(words));
+    }
+    for (; c < n; c++) {
+        const uint16_t word[2] = {first[c], second ? second[c] : 0};
+        memcpy(dst + c, word, sizeof word);
+    }
+}
+
+/** Elements of a row that are rounded at a time. */
+#define ROUNDED 256
+
 /** n rows of V as words of keys; the word of an odd last row has a 0 in its second element. */
 static void pack_values(float *dst, const struct attn_rows *src, int n, int64_t dv)
 {
+    uint16_t rounded[2][ROUNDED];
     for (int j = 0; j < n; j += 2, dst += dv) {
-        const int pair = j + 1 < n;
-        const uint16_t *first = (const void *)row_at(src, j), *second = (const void *)row_at(src, pair ? j + 1 : j);
-        int64_t c = 0;
-        for (; c + VF_LEN <= dv; c += VF_LEN) {
-            const vw words = vw_interleave(first + c, second + c);
-            vw_store(dst + c, pair ? words : vw_first(words));
+        const char *const first = row_at(src, j), *const second = j + 1 < n ? row_at(src, j + 1) : NULL;
+        if (src->dtype == ATTN_BF16) {
+            pack_pair(dst, (const void *)first, (const void *)second, dv);
+            continue;
         }
-        for (; c < dv; c++) {
-            const uint16_t word[2] = {first[c], pair ? second[c] : 0};
-            memcpy(dst + c, word, sizeof word);
+        for (int64_t c = 0; c < dv; c += ROUNDED) {
+            const int64_t count = dv - c < ROUNDED ? dv - c : ROUNDED;
+            bf16_elements(src->dtype, first, c, count, (char *)rounded[0]);
+            if (second)
+                bf16_elements(src->dtype, second, c, count, (char *)rounded[1]);
+            pack_pair(dst + c, rounded[0], second ? rounded[1] : NULL, count);
         }
     }
 }

@@ -39,22 +39,23 @@
 
 /* --------------------------------------------------------------------- V -- */
 
-/** 16 channels of up to 32 rows of V as a piece; what is missing is 0. */
-ATTN_INLINE void pack_piece(const struct attn_rows *src, int j, int n, int64_t c, int64_t dv, char *piece)
+/** 16 channels of up to 32 rows of V as a piece, rounded if they are not bf16; what is missing is 0. */
+ATTN_INLINE void pack_piece(const attn_dtype dtype, const struct attn_rows *src, int j, int n, int64_t c, int64_t dv,
+                            char *piece)
 {
     vf words[VF_LEN]; /* of two keys, a channel a lane */
     uint16_t pair[2][VF_LEN];
-    const size_t bytes = (size_t)(dv - c < VF_LEN ? dv - c : VF_LEN) * sizeof(uint16_t);
+    const int64_t channels = dv - c < VF_LEN ? dv - c : VF_LEN;
     for (int u = 0; u < GROUP_WORDS; u++) {
         const int key = j + 2 * u;
-        if (bytes == sizeof *pair && key + 1 < n) {
+        if (dtype == ATTN_BF16 && channels == VF_LEN && key + 1 < n) {
             words[u] = _mm512_castsi512_ps(vw_interleave((const uint16_t *)(const void *)row_at(src, key) + c,
                                                          (const uint16_t *)(const void *)row_at(src, key + 1) + c));
             continue;
         }
         memset(pair, 0, sizeof pair);
         for (int i = 0; i < 2 && key + i < n; i++)
-            memcpy(pair[i], row_at(src, key + i) + c * (int64_t)sizeof(uint16_t), bytes);
+            bf16_elements(dtype, row_at(src, key + i), c, channels, (char *)pair[i]);
         words[u] = _mm512_castsi512_ps(vw_interleave(pair[0], pair[1]));
     }
     vf_transpose(words);
@@ -69,7 +70,10 @@ static void pack_values(float *dst, const struct attn_rows *src, int n, int64_t 
     char *piece = (char *)dst;
     for (int j = 0; j < n; j += GROUP_KEYS)
         for (int64_t c = 0; c < dv; c += VF_LEN, piece += PIECE_BYTES)
-            pack_piece(src, j, n, c, dv, piece);
+            if (src->dtype == ATTN_BF16)
+                pack_piece(ATTN_BF16, src, j, n, c, dv, piece);
+            else
+                pack_piece(src->dtype, src, j, n, c, dv, piece);
 }
 
 /** 1 for elements of bf16 that are NaN or Inf, of 32. */

@@ -3,12 +3,11 @@
  * Weights in pairs of bf16 from scores, by the table of exp2_table_avx512.h.
  *
  * Where a query's maximum and factor are of usual size (a tame lane), a score
- * becomes fixed point by one multiply-add, t = s (256 factor) + (origin - 256 m),
- * which is exact up to its one rounding, as m is a multiple of
- * ATTN_RAISED_GRID. Other lanes multiply and subtract first: for huge scores a
- * fused multiply-add would leave at the largest one what the rounding of the
- * maximum cut off, which is anything, instead of 0. Which of both it is follows
- * from the lane alone.
+ * becomes fixed point by t = s (256 factor) + (origin - 256 m), whose sum is
+ * exact up to its one rounding, as m is a multiple of ATTN_RAISED_GRID. The
+ * product is rounded by itself, so that whole scores, which have been multiplied
+ * before, give the same bits. Other lanes subtract m first. Which of both it is
+ * follows from the lane alone.
  *
  * t is bounded from below by that of a weight of 0, and from above by that of a
  * NaN: a score of NaN gives a weight of NaN. l is summed from the weights that
@@ -29,7 +28,7 @@
 /** A vector of lanes at work. */
 struct weight_lanes {
     vf factor, base; /**< weights are 2^(s factor - base) */
-    vf slope, start; /**< of tame lanes: t = s slope + start */
+    vf slope, start; /**< of tame lanes: t = s slope + start, in two roundings */
     vm tame;
     vf sum[2];
 };
@@ -37,7 +36,7 @@ struct weight_lanes {
 /** A vector of scores as numbers t. tame: all lanes are. */
 ATTN_INLINE vf weight_fixed(const int tame, const struct weight_lanes *lanes, vf s)
 {
-    vf t = vf_fma(s, lanes->slope, lanes->start);
+    vf t = vf_add(vf_mul(s, lanes->slope), lanes->start);
     if (!tame) {
         const vf y = vf_sub(vf_mul(s, lanes->factor), lanes->base);
         t = vf_select(lanes->tame, t, vf_fma(y, vf_set1(EXP2_TABLE_STEP), vf_set1(EXP2_TABLE_ORIGIN)));
@@ -127,8 +126,8 @@ ATTN_INLINE void stream_word(const int nv, struct weight_stream *x)
     const __m512i table = exp2_table();
     ATTN_UNROLL
     for (int v = 0; v < nv; v++) {
-        const vf t0 = vf_fma(vf_load(x->s + v * VF_LEN), x->slope[v], x->start[v]);
-        const vf t1 = vf_fma(vf_load(x->s + (nv + v) * VF_LEN), x->slope[v], x->start[v]);
+        const vf t0 = vf_add(vf_mul(vf_load(x->s + v * VF_LEN), x->slope[v]), x->start[v]);
+        const vf t1 = vf_add(vf_mul(vf_load(x->s + (nv + v) * VF_LEN), x->slope[v]), x->start[v]);
         const vw p = exp2_table_pair(table, t0, t1);
         vw_store(x->p + v * VF_LEN, p);
         const vf sum = vf_dot(vw_ones(), p, x->sum[v][0]);

@@ -248,8 +248,8 @@ static void run_unit(const struct pass *pass, struct key_block *keys, struct str
 }
 
 /**
- * Blocks of keys that are there at once. Each strip goes over all of them before the next one does, so that its own rows
- * stay near; where a block is all there is, it serves all strips from there.
+ * Blocks of keys that are there at once. Each strip goes over all of them before the next one does, so that its own
+ * rows stay near; where a block is all there is, it serves all strips from there.
  */
 struct stretch {
     int num_blocks;

@@ -20,11 +20,11 @@
 /** A strip of queries. */
 struct strip {
     float *q, *o, *m, *l, *factor, *validity, *shift, *reach; /**< its parts of what struct attn_scratch describes */
-    int64_t first;                                    /**< its first query within the block of queries */
-    const int64_t *gathered;                          /**< [rows] its queries, rising; NULL: those from first on */
-    int rows, nv, width;                              /**< queries, vectors, lanes */
-    int started;                                      /**< o holds something */
-    int32_t first_label, last_label;                  /**< smallest and largest of its rows' documents */
+    int64_t first;                                            /**< its first query within the block of queries */
+    const int64_t *gathered;         /**< [rows] its queries, rising; NULL: those from first on */
+    int rows, nv, width;             /**< queries, vectors, lanes */
+    int started;                     /**< o holds something */
+    int32_t first_label, last_label; /**< smallest and largest of its rows' documents */
 };
 
 /** One block of queries at work. */
@@ -137,8 +137,8 @@ struct key_block {
     ptrdiff_t k_stride, v_stride;
     int64_t first;
     int size;
-    int lo, hi;   /**< keys that some strip sees; lo is a multiple of run_step */
-    int v_finite; /**< -1: not looked at yet */
+    int lo, hi;           /**< keys that some strip sees; lo is a multiple of run_step */
+    int v_finite;         /**< -1: not looked at yet */
     const float *k_scale; /**< of int8 scores, as in struct attn_packed_keys */
     const int32_t *k_start;
     float longest; /**< the longest of a whole block's keys; -1: not looked at yet */

@@ -80,8 +80,8 @@ static void copy_keys(const struct pass *pass, struct key_block *keys, int numbe
     const int step = rotates && !in_place ? pass->vectors->lanes : keys->hi - keys->lo; /* rows rotated at a time */
     for (int at = keys->lo; at < keys->hi; at += step) {
         const int n = keys->hi - at < step ? keys->hi - at : step;
-        const struct attn_packed_keys dst = {(char *)scratch->k + (before + at) * pitch,
-                                             scratch->k_scale + before + at, scratch->k_start + before + at};
+        const struct attn_packed_keys dst = {(char *)scratch->k + (before + at) * pitch, scratch->k_scale + before + at,
+                                             scratch->k_start + before + at};
         struct attn_rows rows = {row_of(&work->k, keys->first + at), work->k.stride, work->k.dtype};
         if (rotates) /* floats go where they are wanted */
             rows = rotated_rows(pass, &work->rope.k, keys->first + at, &rows, n,

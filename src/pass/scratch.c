@@ -35,8 +35,8 @@ struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kerne
         .rotates = rotates,
         .relative = relative,
     };
-    shape.copies_keys =
-        channels == 1 ? k != ATTN_F32 || rotates : kernels->scores->int8 || shape.channel_words * channels != dk;
+    shape.copies_keys = channels == 1 ? k != ATTN_F32 || rotates
+                                      : kernels->scores->int8 || k != ATTN_BF16 || shape.channel_words * channels != dk;
     const int row_step = kernels->scores->row_step, key_step = kernels->values->key_step;
     const int least = row_step > key_step ? row_step : key_step > 8 ? key_step : 8;
     do {
@@ -83,7 +83,8 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     TAKE(k_start, shape->int8 ? shape->blocks * key_block : 0);
     TAKE(q, strips * strip * shape->channel_words);
     TAKE(o, strips * strip * shape->value_channels);
-    TAKE(k, shape->copies_keys ? shape->blocks * key_block * shape->channel_words + ATTN_ALIGN : 0); /* rows end in whole vectors */
+    TAKE(k, shape->copies_keys ? shape->blocks * key_block * shape->channel_words + ATTN_ALIGN
+                               : 0); /* rows end in whole vectors */
     TAKE(v, shape->copies_values ? shape->blocks * shape->key_words * shape->value_channels : 0);
     TAKE(bias, key_block * strip);
     TAKE(distances, strip + key_block);

@@ -9,7 +9,7 @@
 #include "pass/scratch.h"
 
 /** Strips of queries that one work item may have. */
-#define ATTN_MAX_STRIPS 32
+#define ATTN_MAX_STRIPS 64
 
 /** Further than any key can be from any query, and far from overflow: no limit. */
 #define ATTN_FAR (INT64_MAX / 8)

@@ -4,7 +4,8 @@
  * the other queries of a call, K and V heads shared or repeated, masks that
  * say what an option says, contents of hidden slots, outputs that are asked
  * for or not, rows of weights chosen or all, factors of two, which move through
- * the arithmetic exactly, and narrow types beside the f32 that they stand for.
+ * the arithmetic exactly, narrow types beside the f32 that they stand for, and
+ * inputs that are rounded on the way.
  */
 #include "dtype.h"
 #include "oracle.h"
@@ -296,6 +297,36 @@ static int narrow_types(struct rng *rng, const char *isa)
     return holds;
 }
 
+/**
+ * With the permission to take inputs as bf16 a call gives the bits of tensors that have been rounded to bf16 where
+ * these are multiplied in pairs, and those of a call without it elsewhere.
+ */
+static int rounded_inputs(struct rng *rng, const char *isa)
+{
+    struct problem p, given, rounded;
+    problem_random(&p, rng, isa, WITH_ALL);
+    problem_copy(&given, &p);
+    problem_copy(&rounded, &p);
+    attn_tensor *const inputs[] = {&given.q, &given.k, &given.v}, *const bf16[] = {&rounded.q, &rounded.k, &rounded.v};
+    for (int i = 0; i < 3; i++) {
+        replace_converted(inputs[i], (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_F32, ATTN_F16, ATTN_BF16));
+        const attn_tensor same = problem_converted(inputs[i], ATTN_BF16);
+        free(bf16[i]->data);
+        *bf16[i] = same;
+    }
+    const int pairs = reference_rounds_weights(&rounded.q, &rounded.k, &rounded.v, &rounded.params);
+    struct result expected = problem_run(pairs ? &rounded : &given);
+    given.params.inputs = ATTN_INPUTS_MAY_BE_BF16;
+    struct result r = problem_run(&given);
+    const int holds = results_equal(&expected, &r);
+    result_free(&r);
+    result_free(&expected);
+    problem_free(&rounded);
+    problem_free(&given);
+    problem_free(&p);
+    return holds;
+}
+
 int main(int argc, char **argv)
 {
     static const struct property properties[] = {
@@ -307,6 +338,7 @@ int main(int argc, char **argv)
         {"outputs on request", requests},
         {"factors of two", powers_of_two},
         {"narrow types", narrow_types},
+        {"inputs that may be bf16", rounded_inputs},
     };
     return properties_run(argc, argv, "test_equivalence", properties, sizeof properties / sizeof *properties);
 }
