@@ -506,7 +506,7 @@ static float fixed_of(float score, float m, float factor)
     const float base = m == -INFINITY ? 0.0f : m;
     float t;
     if (factor <= 0x1p100f && fabsf(base) <= 4096.0f)
-        t = fmaf(score, factor * 256.0f, origin - base * 256.0f);
+        t = score * (factor * 256.0f) + (origin - base * 256.0f);
     else
         t = fmaf(score * factor - base, 256.0f, origin);
     t = isnan(t) || t > nan ? nan : t;
