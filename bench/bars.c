@@ -10,7 +10,9 @@
  * the time that it takes on Zen 5; on Intel the clock falls with the loads of any
  * product. So a bar names the processors that it holds on. Where there are none
  * for a processor only memory, costs, bars relative to other cases and the
- * comparison with the naive implementation are checked.
+ * comparison with the naive implementation are checked. Beside products of
+ * matrix registers the exponentials take as long as these, so their bars are
+ * about half the peak; nothing is promised of emulated ones.
  *
  * A bar may be relative to another case of the same run: a layout or a head
  * size that must not cost more than a few percent, f16, which is widened to
@@ -77,9 +79,9 @@ enum bar_kind {
 struct bar {
     const char *id; /* of the case */
     enum bar_kind kind;
-    const char *of;                   /* another case or NULL */
-    unsigned processor;               /* bits that a processor must have */
-    double avx512, avx2, avx512_bf16; /* by the kernels that ran */
+    const char *of;                             /* another case or NULL */
+    unsigned processor;                         /* bits that a processor must have */
+    double avx512, avx2, avx512_bf16, amx_bf16; /* by the kernels that ran */
 };
 
 #define BAR(processor_, id_, avx512_, avx2_)                                                                           \
@@ -103,9 +105,14 @@ struct bar {
     {                                                                                                                  \
         .id = id_, .of = of_, .avx512_bf16 = avx512_bf16_                                                              \
     }
+/* Of the peak of matrix registers, which only one set has. */
+#define BAR_AMX(id_, amx_bf16_)                                                                                        \
+    {                                                                                                                  \
+        .id = id_, .amx_bf16 = amx_bf16_                                                                               \
+    }
 /* Where products of bf16 are slower than those of floats the kernels without them run, on AVX-512. */
 #define BAR_BF16_AS_FAST(id_, of_)                                                                                     \
-    {.id = id_, .kind = TIMES_FASTER, .of = of_, .avx512_bf16 = 1.0},                                                  \
+    {.id = id_, .kind = TIMES_FASTER, .of = of_, .avx512_bf16 = 1.0, .amx_bf16 = 1.0},                                 \
     {                                                                                                                  \
         .id = id_, .kind = TIMES_FASTER, .of = of_, .processor = BENCH_INTEL, .avx512 = 1.0                            \
     }
@@ -150,7 +157,19 @@ static const struct bar bars[] = {
     BAR_BF16_AS_FAST("bf16-t2048-d128-causal", "t2048-d128-causal"),
     BAR_BF16_AS_FAST("bf16-t2048-d64-causal", "h8-causal-t2048"),
     BAR_BF16_AS_FAST("bf16-encoder", "encoder"),
-    BAR_BF16_OF("int8-bf16-t4096-d128", "bf16-t4096-d128", 1.0), /* or int8 would not be worth its errors */
+    BAR_AMX("bf16-t2048-d128", 0.48),
+    BAR_AMX("bf16-t2048-d64", 0.44),
+    BAR_AMX("bf16-t2048-d128-causal", 0.44),
+    BAR_AMX("bf16-t2048-d64-causal", 0.40),
+    BAR_AMX("bf16-t2048-d32", 0.32),
+    BAR_AMX("bf16-t2048-d96", 0.48),
+    BAR_AMX("bf16-t2048-d256", 0.45),
+    BAR_AMX("bf16-t512-d64", 0.34),
+    BAR_AMX("bf16-t512-d64-causal", 0.27),
+    BAR_AMX("bf16-encoder", 0.22),
+    BAR_AMX("bf16-gqa4-d128-causal", 0.36),
+    /* Or int8 would not be worth its errors. */
+    {.id = "int8-bf16-t4096-d128", .of = "bf16-t4096-d128", .avx512_bf16 = 1.0, .amx_bf16 = 1.15},
     BAR_OF("f16-t2048-d128", "t2048-d128", 0.93),
     BAR_OF("f16-t2048-d64", "h8-t2048", 0.93),
     BAR_OF("f16-t2048-d128-causal", "t2048-d128-causal", 0.93),
@@ -177,6 +196,8 @@ static double own_value(const struct bar *bar, unsigned processor, const char *i
 {
     if ((bar->processor & processor) != bar->processor)
         return 0.0;
+    if (bench_same_isa(isa, "amx_bf16"))
+        return bar->amx_bf16;
     if (bench_same_isa(isa, "avx512_bf16"))
         return bar->avx512_bf16;
     if (bench_same_isa(isa, "avx512"))

@@ -125,7 +125,9 @@ const struct bench_case bench_cases[] = {
     SELF("bf16-t2048-d64-causal", 1, 8, 2048, 64, TOP_LEFT, .dtype = ATTN_BF16),
     SELF("bf16-t2048-d64-bthd", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .layout = BENCH_BTHD),
     SELF("bf16-t2048-d64-mask", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .bool_mask = true),
+    SELF("bf16-t2048-d96", 1, 8, 2048, 96, NONE, .dtype = ATTN_BF16),
     SELF("bf16-t512-d64", 1, 8, 512, 64, NONE, .dtype = ATTN_BF16),
+    SELF("bf16-t512-d64-causal", 1, 8, 512, 64, TOP_LEFT, .dtype = ATTN_BF16),
     SELF("bf16-encoder", 8, 12, 128, 64, NONE, .dtype = ATTN_BF16),
     SELF("bf16-encoder-padded", 8, 12, 128, 64, NONE, .dtype = ATTN_BF16, .padded = true),
     SELF("bf16-h1-t16", 1, 1, 16, 64, NONE, .dtype = ATTN_BF16),
@@ -134,6 +136,15 @@ const struct bench_case bench_cases[] = {
      .batch = 1,
      .heads = 16,
      .kv_heads = 2,
+     .tq = 1024,
+     .tk = 1024,
+     .d = 128,
+     .causal = TOP_LEFT},
+    {.id = "bf16-gqa4-d128-causal",
+     .dtype = ATTN_BF16,
+     .batch = 1,
+     .heads = 16,
+     .kv_heads = 4,
      .tq = 1024,
      .tk = 1024,
      .d = 128,
@@ -259,8 +270,9 @@ int64_t bench_case_matrices(const struct bench_case *c)
 const char *bench_case_isa(const struct bench_case *c, const char *isa)
 {
     char description[512];
-    const bool widened = c->dtype != ATTN_BF16 || (plan_of(c, isa, description, sizeof description) &&
-                                                   bench_plan_names(description, bench_f32_isa(isa)));
+    const bool widened =
+        c->dtype != ATTN_BF16 || bench_case_linear(c) ||
+        (plan_of(c, isa, description, sizeof description) && bench_plan_names(description, bench_f32_isa(isa)));
     return widened ? bench_f32_isa(isa) : isa;
 }
 

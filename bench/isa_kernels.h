@@ -5,11 +5,13 @@
  * loop that reads memory as fast as it comes, and the softmax of the naive
  * baseline. isa_kernels.c is compiled once per instruction set and each copy
  * exports one of the tables that are declared here. So does isa_dot_kernels.c,
- * for the sets that multiply pairs of bf16; it has the loops of those peaks
- * only, as all else in f32 is that of the set below.
+ * for the sets that multiply pairs of bf16, and isa_matrix_kernels.c, for
+ * those with matrix registers; they have the loops of those peaks only, as all
+ * else in f32 is that of the set below.
  *
  * None of this uses the library's own SIMD headers, so that a mistake there
- * cannot lower the bar that the library is measured against.
+ * cannot lower the bar that the library is measured against. Emulated matrix
+ * registers are the exception, as nothing is measured against them.
  */
 #ifndef BENCH_ISA_KERNELS_H
 #define BENCH_ISA_KERNELS_H
@@ -48,16 +50,15 @@ extern const struct bench_isa_kernels bench_kernels_scalar;
 extern const struct bench_isa_kernels bench_kernels_avx2;
 extern const struct bench_isa_kernels bench_kernels_avx512;
 extern const struct bench_isa_kernels bench_dot_kernels_avx512_bf16;
+extern const struct bench_isa_kernels bench_dot_kernels_amx_bf16;
+extern const struct bench_isa_kernels bench_dot_kernels_emulated_amx_bf16; /* with -Damx_emulation=true */
 #elif defined(__aarch64__)
 extern const struct bench_isa_kernels bench_kernels_neon;
 extern const struct bench_isa_kernels bench_dot_kernels_neon_bf16;
 #endif
 
 /** The instruction set that runs f32 where isa is asked for: isa itself, or the one that it adds bf16 to. */
-static inline const char *bench_f32_isa(const char *isa)
-{
-    return bench_same_isa(isa, "avx512_bf16") ? "avx512" : bench_same_isa(isa, "neon_bf16") ? "neon" : isa;
-}
+const char *bench_f32_isa(const char *isa);
 
 /** The f32 kernels for bench_f32_isa(isa), or NULL when there are none or this machine cannot run isa. */
 const struct bench_isa_kernels *bench_isa_kernels_get(const char *isa);

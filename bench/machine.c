@@ -20,13 +20,21 @@ const struct bench_isa_kernels *bench_dot_kernels_get(const char *isa)
 {
     if (!attn_isa_supported(isa))
         return NULL;
+    static const struct bench_isa_kernels *const all[] = {
 #if defined(__x86_64__)
-    if (bench_same_isa(isa, "avx512_bf16"))
-        return &bench_dot_kernels_avx512_bf16;
-#elif defined(__aarch64__)
-    if (bench_same_isa(isa, "neon_bf16"))
-        return &bench_dot_kernels_neon_bf16;
+        &bench_dot_kernels_avx512_bf16,
+        &bench_dot_kernels_amx_bf16,
+#if BENCH_AMX_EMULATION
+        &bench_dot_kernels_emulated_amx_bf16,
 #endif
+#elif defined(__aarch64__)
+        &bench_dot_kernels_neon_bf16,
+#endif
+        NULL,
+    };
+    for (size_t i = 0; all[i] != NULL; i++)
+        if (bench_same_isa(all[i]->isa, isa))
+            return all[i];
     return NULL;
 }
 

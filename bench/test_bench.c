@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the bench concludes from figures, and what it counts as work: promises
- * held against rows that are made up here, and live pairs against a count of
- * every single one. Nothing is timed.
+ * held against rows that are made up here, live pairs against a count of
+ * every single one, and operations of a peak's loop against its sums. Nothing is timed.
  */
 #include "bars.h"
 #include "forms.h"
 #include "pairs.h"
+#include "runner.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -34,7 +36,7 @@ static struct bench_result *add_row(struct bench_results *results, const char *i
 static void add_fraction(struct bench_results *results, const char *id, const char *isa, double fraction)
 {
     struct bench_result *row = add_row(results, id, isa);
-    row->peak_gflops = bench_same_isa(isa, "avx512_bf16") ? 200.0 : 100.0;
+    row->peak_gflops = bench_same_isa(isa, "amx_bf16") ? 1600.0 : bench_same_isa(isa, "avx512_bf16") ? 200.0 : 100.0;
     row->fraction = fraction;
     row->gflops = fraction * row->peak_gflops;
 }
@@ -112,25 +114,152 @@ static void test_bars_of_processors(void **state)
     }
 }
 
+/* Fractions of the peak of matrix registers are promised of the set that has them: where it runs, whoever made the
+ * processor, and not of its emulation or of other sets. */
+static void test_bars_of_matrix_registers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id;
+        double amx;
+        bool only; /* nothing else is promised of that case */
+    } expected[] = {
+        {"bf16-t2048-d64", 0.44, false},         {"bf16-t2048-d128", 0.48, false},
+        {"bf16-t2048-d96", 0.48, true},          {"bf16-t2048-d32", 0.32, false},
+        {"bf16-t2048-d256", 0.45, false},        {"bf16-t2048-d64-causal", 0.40, false},
+        {"bf16-t2048-d128-causal", 0.44, false}, {"bf16-t512-d64", 0.34, false},
+        {"bf16-t512-d64-causal", 0.27, true},    {"bf16-encoder", 0.22, false},
+        {"bf16-gqa4-d128-causal", 0.36, true},
+    };
+    static const unsigned processors[] = {BENCH_INTEL, BENCH_ANY_PROCESSOR};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const char *const id = expected[i].id;
+        for (int n = 0; n < 2; n++) {
+            assert_int_equal(fraction_met(id, "amx_bf16", processors[n], expected[i].amx - 0.001), 0);
+            assert_int_equal(fraction_met(id, "amx_bf16", processors[n], expected[i].amx + 0.001), 1);
+            assert_int_equal(fraction_met(id, "emulated_amx_bf16", processors[n], 0.01), -1);
+            assert_int_equal(fraction_met(id, "avx512_bf16", processors[n], 0.01), -1);
+            assert_int_equal(fraction_met(id, "avx512", processors[n], 0.01), -1);
+        }
+        assert_int_equal(fraction_met(id, "avx512_bf16", BENCH_AMD, 0.5), expected[i].only ? -1 : 0);
+        assert_true(bench_bars_need(bench_case_find(id), "amx_bf16", BENCH_INTEL));
+        if (expected[i].only)
+            assert_false(bench_bars_need(bench_case_find(id), "avx512_bf16", BENCH_AMD));
+    }
+}
+
+/* What int8 scores must be worth, relative to bf16 on the same set. */
+static void test_bars_of_int8_scores(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *isa;
+        double times;
+        int met; /* -1: nothing is promised */
+    } expected[] = {{"amx_bf16", 1.14, 0},    {"amx_bf16", 1.16, 1},          {"avx512_bf16", 0.99, 0},
+                    {"avx512_bf16", 1.01, 1}, {"emulated_amx_bf16", 0.5, -1}, {"avx512", 0.5, -1}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        struct bench_results results = {.count = 0};
+        add_fraction(&results, "bf16-t4096-d128", expected[i].isa, 0.5);
+        add_fraction(&results, "int8-bf16-t4096-d128", expected[i].isa, 0.5 * expected[i].times);
+        struct bench_checks checks = check_all(&results, BENCH_INTEL);
+        const struct bench_check *check =
+            find_check(&checks, "int8-bf16-t4096-d128", "fraction relative to case bf16-t4096-d128");
+        assert_int_equal(check == NULL ? -1 : check->met, expected[i].met);
+        bench_checks_destroy(&checks);
+        bench_results_destroy(&results);
+    }
+}
+
 /* Fractions of different peaks say nothing of each other; rates do. */
 static void test_bars_across_peaks(void **state)
 {
     (void)state;
-    static const double fractions[] = {0.45, 0.39}; /* of 200: 90 and 78 beside 80 */
-    for (int n = 0; n < 2; n++) {
+    static const struct {
+        const char *isa;
+        double times, fraction; /* this peak / that of avx512, which is 100; 90 and 78 beside 80 */
+        bool met;
+    } rows[] = {{"avx512_bf16", 2.0, 0.45, true},
+                {"avx512_bf16", 2.0, 0.39, false},
+                {"amx_bf16", 16.0, 0.05625, true},
+                {"amx_bf16", 16.0, 0.04875, false}};
+    for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
         struct bench_results results = {.count = 0};
         add_fraction(&results, "h8-t2048", "avx512", 0.80);
-        add_fraction(&results, "bf16-t2048-d64", "avx512_bf16", fractions[n]);
+        add_fraction(&results, "bf16-t2048-d64", rows[n].isa, rows[n].fraction);
         struct bench_checks checks = check_all(&results, BENCH_INTEL);
         const struct bench_check *check = find_check(&checks, "bf16-t2048-d64", "times faster than case h8-t2048");
+        const double times = rows[n].times * rows[n].fraction / 0.80;
         assert_non_null(check);
-        assert_true(check->measured > 2.0 * fractions[n] / 0.80 - 1e-9 &&
-                    check->measured < 2.0 * fractions[n] / 0.80 + 1e-9);
-        assert_int_equal(check->met, n == 0);
-        assert_int_equal(results.rows[1].verdict, n == 0 ? BENCH_MET : BENCH_NOT_MET);
+        assert_true(check->measured > times - 1e-9 && check->measured < times + 1e-9);
+        assert_int_equal(check->met, rows[n].met);
+        if (!bench_same_isa(rows[n].isa, "amx_bf16")) /* which has a bar of its own there */
+            assert_int_equal(results.rows[1].verdict, rows[n].met ? BENCH_MET : BENCH_NOT_MET);
         bench_checks_destroy(&checks);
         bench_results_destroy(&results);
     }
+}
+
+/* Which peak a case is held against: bf16 that of the set that is asked for, all else that of the set for f32. */
+static void test_peaks_of_sets(void **state)
+{
+    (void)state;
+    static const char *const sets[][2] = {
+        {"avx512_bf16", "avx512"}, {"amx_bf16", "avx512"}, {"emulated_amx_bf16", "avx512"},
+        {"neon_bf16", "neon"},     {"avx512", "avx512"},   {"neon", "neon"}};
+    const struct bench_case *const bf16 = bench_case_find("bf16-t2048-d64");
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        assert_string_equal(bench_f32_isa(sets[i][0]), sets[i][1]);
+        assert_string_equal(bench_case_isa(bf16, sets[i][0]), sets[i][0]);
+        assert_string_equal(bench_case_isa(bench_case_find("h8-t2048"), sets[i][0]), sets[i][1]);
+        assert_string_equal(bench_case_isa(bench_case_find("f16-t2048-d64"), sets[i][0]), sets[i][1]);
+        /* Its weights are widened. */
+        assert_string_equal(bench_case_isa(bench_case_find("linear-bf16-1x1152x384"), sets[i][0]), sets[i][1]);
+    }
+}
+
+/* A multiply-add of the loops for bf16 adds 3/4 * 1/4 and counts two operations: sums of few steps are exact. */
+static void test_operations_of_peaks(void **state)
+{
+    (void)state;
+    int loops = 0, supported = 0;
+    for (int i = 0; attn_isa_name(i) != NULL; i++) {
+        const bool pairs = strstr(attn_isa_name(i), "bf16") != NULL;
+        const struct bench_isa_kernels *const kernels = bench_dot_kernels_get(attn_isa_name(i));
+        supported += pairs && attn_isa_supported(attn_isa_name(i));
+        if (kernels == NULL)
+            continue;
+        assert_string_equal(kernels->isa, attn_isa_name(i));
+        assert_int_equal(kernels->dtype, ATTN_BF16);
+        const struct bench_peak_loop *const both[] = {&kernels->registers, &kernels->loads};
+        for (int n = 0; n < 2; n++, loops++)
+            for (int steps = 1; steps <= 3; steps++) {
+                const double added = (double)both[n]->run(steps) - (double)both[n]->run(0);
+                assert_true(added == 0.5 * 0.1875 * steps * both[n]->flops_per_step);
+            }
+    }
+    assert_int_equal(loops, 2 * supported);
+}
+
+/* A step takes a microsecond at least. */
+static float sleep_steps(int64_t steps)
+{
+    const struct timespec duration = {.tv_sec = steps / 1000000, .tv_nsec = steps % 1000000 * 1000};
+    nanosleep(&duration, NULL);
+    return 1.0f;
+}
+
+/* However slow the last sample was, the next one is long enough: not 10 steps. */
+static void test_length_of_samples(void **state)
+{
+    (void)state;
+    static const struct bench_peak_loop loop = {.flops_per_step = 1, .run = sleep_steps};
+    const struct bench_limit slow = {.loop = &loop, .steps_per_second = 1.0};
+    struct bench_peak peak = {.threads = 1, .registers = slow, .loads = slow};
+    bench_peak_take(&peak, 0.02);
+    assert_true(peak.registers.best_seconds >= 0.01 && peak.loads.best_seconds >= 0.01);
+    assert_int_equal(peak.registers.samples, 1);
+    assert_int_equal(peak.loads.samples, 1);
 }
 
 static void test_not_slower_than_naive(void **state)
@@ -280,7 +409,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processors),
         cmocka_unit_test(test_bars_of_processors),
+        cmocka_unit_test(test_bars_of_matrix_registers),
+        cmocka_unit_test(test_bars_of_int8_scores),
         cmocka_unit_test(test_bars_across_peaks),
+        cmocka_unit_test(test_peaks_of_sets),
+        cmocka_unit_test(test_operations_of_peaks),
+        cmocka_unit_test(test_length_of_samples),
         cmocka_unit_test(test_not_slower_than_naive),
         cmocka_unit_test(test_costs),
         cmocka_unit_test(test_pairs),

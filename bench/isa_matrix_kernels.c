@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The peak of matrix registers, compiled once per instruction set that has
+ * them; see isa_kernels.h. On AMX a register holds 16 rows of 64 bytes, and one
+ * TDPBF16PS adds 32 products of bf16 to each of 16 x 16 floats.
+ *
+ * Of the eight registers four hold sums, which are independent chains, two the
+ * left and two the right factors: the largest tile that a product of matrices
+ * can have there. A product begins every 16 cycles, be it of one chain or of
+ * several. The factors are 3/4 and 1/4, so that sums end at 2^27, where
+ * another product no longer changes them.
+ *
+ * The loop with loads takes its factors from L1, four registers for four
+ * products. The emulation has the loops as well, on the library's own emulated
+ * registers: it is for tests, and its peak says nothing of a machine.
+ */
+#include "isa_kernels.h"
+
+#if defined(BENCH_ISA_AMX_BF16)
+#define ISA   "amx_bf16"
+#define TABLE bench_dot_kernels_amx_bf16
+
+/* All eight registers whole. attn_isa_supported() has asked the system for them. */
+static void enter(void)
+{
+    static const struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } __attribute__((aligned(64))) whole = {
+        .palette = 1,
+        .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+        .rows = {16, 16, 16, 16, 16, 16, 16, 16},
+    };
+    __asm__ volatile("ldtilecfg %0" : : "m"(whole));
+}
+
+#define LEAVE()      __asm__ volatile("tilerelease")
+#define CLEAR(r)     __asm__ volatile("tilezero %%tmm" #r : :)
+#define ADD(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+#define LOAD(r, p, stride)                                                                                             \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #r : : "r"(p), "r"((int64_t)(stride)) : "memory")
+#define STORE(r, p, stride)                                                                                            \
+    __asm__ volatile("tilestored %%tmm" #r ", (%0,%1,1)" : : "r"(p), "r"((int64_t)(stride)) : "memory")
+#elif defined(BENCH_ISA_EMULATED_AMX_BF16)
+#include "simd/matrix_emulated.h"
+#define ISA                 "emulated_amx_bf16"
+#define TABLE               bench_dot_kernels_emulated_amx_bf16
+#define LEAVE()             matrix_leave()
+#define CLEAR(r)            matrix_zero(r)
+#define ADD(c, a, b)        matrix_dot_bf16(c, a, b)
+#define LOAD(r, p, stride)  matrix_load(r, p, stride)
+#define STORE(r, p, stride) matrix_store(r, p, stride)
+
+static void enter(void)
+{
+    matrix_enter();
+}
+#else
+#error "define BENCH_ISA_AMX_BF16 or BENCH_ISA_EMULATED_AMX_BF16"
+#endif
+
+/* Sizes of a register. */
+#define ROWS    16
+#define WORDS   16
+#define BYTES   64
+
+#define SUMS    4
+#define PRODUCT (2 * ROWS * WORDS * 32) /* operations */
+
+/* Products one after the other along the inner dimension: of 64 channels. */
+#define DEPTH          2
+
+#define THREE_QUARTERS 0x3f40u /* as bf16 */
+#define QUARTER        0x3e80u
+
+static void fill(uint32_t *pairs, int count, uint32_t x)
+{
+    for (int i = 0; i < count; i++)
+        pairs[i] = x << 16 | x;
+}
+
+static void clear_sums(void)
+{
+    CLEAR(0);
+    CLEAR(1);
+    CLEAR(2);
+    CLEAR(3);
+}
+
+/* One tile: registers 0 to 3 += the rows of 4 and 5 by the columns of 6 and 7. */
+static inline void add_products(void)
+{
+    ADD(0, 4, 6);
+    ADD(1, 4, 7);
+    ADD(2, 5, 6);
+    ADD(3, 5, 7);
+}
+
+/* Of all elements of the sums; the registers are given back. */
+static float leave_with_total(void)
+{
+    enum { ELEMENTS = ROWS * WORDS };
+    _Alignas(64) float sums[SUMS * ELEMENTS];
+    STORE(0, sums, BYTES);
+    STORE(1, sums + ELEMENTS, BYTES);
+    STORE(2, sums + 2 * ELEMENTS, BYTES);
+    STORE(3, sums + 3 * ELEMENTS, BYTES);
+    LEAVE();
+    float total = 0.0f;
+    for (int i = 0; i < SUMS * ELEMENTS; i++)
+        total += sums[i];
+    return total;
+}
+
+static float registers_loop(int64_t steps)
+{
+    _Alignas(64) uint32_t left[ROWS * WORDS], right[ROWS * WORDS];
+    fill(left, ROWS * WORDS, THREE_QUARTERS);
+    fill(right, ROWS * WORDS, QUARTER);
+    enter();
+    LOAD(4, left, BYTES);
+    LOAD(5, left, BYTES);
+    LOAD(6, right, BYTES);
+    LOAD(7, right, BYTES);
+    clear_sums();
+    for (int64_t s = 0; s < steps; s++)
+        add_products();
+    return leave_with_total();
+}
+
+/* Left factors are rows of matrix with DEPTH registers in a row, right ones registers one after the other. */
+static float loads_loop(int64_t steps)
+{
+    _Alignas(64) uint32_t left[2 * ROWS * DEPTH * WORDS], right[DEPTH * 2 * ROWS * WORDS];
+    fill(left, 2 * ROWS * DEPTH * WORDS, THREE_QUARTERS);
+    fill(right, DEPTH * 2 * ROWS * WORDS, QUARTER);
+    enter();
+    clear_sums();
+    for (int64_t s = 0; s < steps; s++)
+        for (int c = 0; c < DEPTH; c++) {
+            const uint32_t *const a = left + c * WORDS, *const b = right + c * 2 * ROWS * WORDS;
+            LOAD(4, a, DEPTH * BYTES);
+            LOAD(6, b, BYTES);
+            LOAD(7, b + ROWS * WORDS, BYTES);
+            LOAD(5, a + ROWS * DEPTH * WORDS, DEPTH * BYTES);
+            add_products();
+        }
+    return leave_with_total();
+}
+
+const struct bench_isa_kernels TABLE = {
+    .isa = ISA,
+    .dtype = ATTN_BF16,
+    .registers = {.flops_per_step = PRODUCT * SUMS, .run = registers_loop},
+    .loads = {.flops_per_step = PRODUCT * SUMS * DEPTH, .run = loads_loop},
+};
