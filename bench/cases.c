@@ -70,11 +70,33 @@
         .id = "linear-bf16-" #m "x" #n "x" #k, .dtype = ATTN_BF16, .rows = m, .outputs = n, .inputs = k                \
     }
 
+/* The same weights in other formats: kept as type, products of f32 or as narrow as the weights. */
+#define LINEAR_NARROW(type, m, n, k, ...)                                                                              \
+    {                                                                                                                  \
+        .id = "linear-" #type "-" #m "x" #n "x" #k, .rows = m, .outputs = n, .inputs = k, __VA_ARGS__                  \
+    }
+#define LINEAR_FAR(m, n, k)                                                                                            \
+    {                                                                                                                  \
+        .id = "linear-" #m "x" #n "x" #k, .rows = m, .outputs = n, .inputs = k                                         \
+    }
+#define LINEAR_PAIRS(m, n, k)    LINEAR_NARROW(pairs, m, n, k, .dtype = ATTN_BF16, .narrow_products = true)
+#define LINEAR_INT8(m, n, k)     LINEAR_NARROW(int8, m, n, k, .weights = BENCH_WEIGHTS_INT8, .narrow_products = true)
+#define LINEAR_INT4(m, n, k)     LINEAR_NARROW(int4, m, n, k, .weights = BENCH_WEIGHTS_INT4, .narrow_products = true)
+#define LINEAR_INT8_F32(m, n, k) LINEAR_NARROW(int8 - f32, m, n, k, .weights = BENCH_WEIGHTS_INT8)
+#define LINEAR_INT4_F32(m, n, k) LINEAR_NARROW(int4 - f32, m, n, k, .weights = BENCH_WEIGHTS_INT4)
+/* From one row, whose time is that of reading weights, to many. */
+#define LINEAR_ROWS_OF(format, n, k)                                                                                   \
+    format(1, n, k), format(8, n, k), format(24, n, k), format(128, n, k), format(1300, n, k)
+
 /* More rows than these hide where the weights come from. */
 #define FEW_ROWS 64
 
 /* Weights that a linear case with few rows walks through: as a small model's, more than the cache of any core. */
 #define WEIGHT_BYTES ((int64_t)24 << 20)
+
+/* Where these come from memory, as a large model's: more than the last level of cache that a core has a share in. */
+#define FAR_INPUTS 4096
+#define FAR_BYTES  ((int64_t)256 << 20)
 
 const struct bench_case bench_cases[] = {
     SELF("t2048-d128", 1, 8, 2048, 128, NONE, .compare = false),
@@ -217,6 +239,13 @@ const struct bench_case bench_cases[] = {
     LINEAR_BF16(24, 1152, 384),
     LINEAR_BF16(1300, 1152, 384),
     LINEAR_BF16(4096, 2048, 2048),
+    LINEAR_ROWS_OF(LINEAR_FAR, 4096, 4096),
+    LINEAR_ROWS_OF(LINEAR_BF16, 4096, 4096),
+    LINEAR_ROWS_OF(LINEAR_PAIRS, 4096, 4096),
+    LINEAR_ROWS_OF(LINEAR_INT8, 4096, 4096),
+    LINEAR_ROWS_OF(LINEAR_INT4, 4096, 4096),
+    LINEAR_ROWS_OF(LINEAR_INT8_F32, 4096, 4096),
+    LINEAR_ROWS_OF(LINEAR_INT4_F32, 4096, 4096),
 };
 
 const int bench_num_cases = (int)(sizeof bench_cases / sizeof *bench_cases);
@@ -260,10 +289,22 @@ bool bench_case_supported(const struct bench_case *c, const char *isa)
     return plan_of(c, isa, description, sizeof description);
 }
 
+bool bench_case_far(const struct bench_case *c)
+{
+    return c->inputs == FAR_INPUTS;
+}
+
+double bench_case_weight_size(const struct bench_case *c)
+{
+    return c->weights == BENCH_WEIGHTS_INT4   ? 0.5
+           : c->weights == BENCH_WEIGHTS_INT8 ? 1
+                                              : (double)attn_dtype_size(c->dtype);
+}
+
 int64_t bench_case_matrices(const struct bench_case *c)
 {
-    const int64_t bytes = c->outputs * c->inputs * (int64_t)attn_dtype_size(c->dtype),
-                  enough = (WEIGHT_BYTES + bytes - 1) / bytes;
+    const int64_t bytes = (int64_t)((double)(c->outputs * c->inputs) * bench_case_weight_size(c)),
+                  far = bench_case_far(c) ? FAR_BYTES : WEIGHT_BYTES, enough = (far + bytes - 1) / bytes;
     return c->rows > FEW_ROWS ? 1 : enough > 2 ? enough : 2;
 }
 
@@ -332,11 +373,14 @@ static void write_name(const struct bench_case *c, const char *kind, char name[B
 
 static void write_linear_name(const struct bench_case *c, const char *kind, char name[BENCH_NAME_SIZE])
 {
+    static const char *const integers[] = {[BENCH_WEIGHTS_INT8] = "int8", [BENCH_WEIGHTS_INT4] = "int4"};
+    const char *const weights = c->weights ? integers[c->weights] : attn_dtype_name(c->dtype);
+    const char *const products = !c->narrow_products ? "" : c->weights ? "/multiply:int8" : "/multiply:bf16";
     char matrices[32] = "";
     if (bench_case_matrices(c) > 1)
         snprintf(matrices, sizeof matrices, "/matrices:%lld", (long long)bench_case_matrices(c));
-    snprintf(name, BENCH_NAME_SIZE, "%s/%s/M%lld/N%lld/K%lld%s", kind, attn_dtype_name(c->dtype), (long long)c->rows,
-             (long long)c->outputs, (long long)c->inputs, matrices);
+    snprintf(name, BENCH_NAME_SIZE, "%s/%s/M%lld/N%lld/K%lld%s%s", kind, weights, (long long)c->rows,
+             (long long)c->outputs, (long long)c->inputs, products, matrices);
 }
 
 void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])

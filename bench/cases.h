@@ -33,6 +33,13 @@ enum bench_form {
     BENCH_CALLBACK
 };
 
+/** How a linear layer keeps its weights. */
+enum bench_weights {
+    BENCH_WEIGHTS_GIVEN, /**< in the case's dtype */
+    BENCH_WEIGHTS_INT8,  /**< with a scale for each output */
+    BENCH_WEIGHTS_INT4   /**< with a scale for each group of 32 inputs */
+};
+
 struct bench_case {
     const char *id;   /**< short and unique; bars.c refers to it */
     attn_dtype dtype; /**< of q, k, v and out */
@@ -50,6 +57,8 @@ struct bench_case {
     int64_t listed;   /**< blocks in a row of BENCH_BLOCKS; 0: one in ten */
     const char *cost; /**< cases of this name differ in length only, and must not in time per token; or NULL */
     int64_t rows, outputs, inputs; /**< a linear layer instead of attention: x is rows by inputs; otherwise 0 */
+    enum bench_weights weights;    /**< of the layer */
+    bool narrow_products;          /**< of bf16 with weights in bf16, of int8 with integers; else of f32 */
 };
 
 extern const struct bench_case bench_cases[];
@@ -75,6 +84,12 @@ static inline bool bench_case_linear(const struct bench_case *c)
  * with many rows 1.
  */
 int64_t bench_case_matrices(const struct bench_case *c);
+
+/** Whether its matrices are more than a last level of cache holds; they are copies of one. */
+bool bench_case_far(const struct bench_case *c);
+
+/** Bytes of a weight, without scales. */
+double bench_case_weight_size(const struct bench_case *c);
 
 /** Longest name with its terminator. */
 #define BENCH_NAME_SIZE 160
@@ -102,8 +117,8 @@ bool bench_plan_names(const char *description, const char *isa);
 
 /**
  * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/layout:bhtd", then
- * /kv_heads, /mask, /padded, /qk, /form, /block or /size, /listed and /cost; or "linear/f32/M24/N1152/K384", then
- * /matrices.
+ * /kv_heads, /mask, /padded, /qk, /form, /block or /size, /listed and /cost; or "linear/f32/M24/N1152/K384" (or
+ * bf16, int8, int4: the weights), then /multiply:bf16 or int8 and /matrices.
  */
 void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE]);
 

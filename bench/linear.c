@@ -36,6 +36,11 @@
  */
 #define TOLERANCE 0x1p-20 /* times sqrt(inputs) */
 
+/* Weights and activations that are rounded: the largest of some thousand differences, for outputs of size 1. */
+#define TOLERANCE_PAIRS 0.02
+#define TOLERANCE_INT8  0.1
+#define TOLERANCE_INT4  0.7
+
 /* Above this many operations one thread is not tried against several. */
 #define SERIAL_FLOPS 1e9
 
@@ -46,10 +51,10 @@ struct layers {
     const struct bench_case *bcase;
     int threads;
     bool blas_serial, blas_transposed; /* how OpenBLAS is called */
-    int64_t count;
+    int64_t count, distinct;           /* layers, and matrices that they are made from */
     attn_linear **packed;
-    float *weights;    /* [count][outputs][inputs] */
-    float *transposed; /* [count][inputs][outputs] */
+    float *weights;    /* [distinct][outputs][inputs] */
+    float *transposed; /* [distinct][inputs][outputs] */
     float *x, *out, *expected;
 };
 
@@ -82,7 +87,8 @@ static int run_blas(void *side)
     const struct bench_case *c = l->bcase;
     const int m = (int)c->rows, n = (int)c->outputs, k = (int)c->inputs;
     const bool transposed = l->blas_transposed;
-    const float *weights = (transposed ? l->transposed : l->weights) + take_next(side) * c->outputs * c->inputs;
+    const float *weights =
+        (transposed ? l->transposed : l->weights) + take_next(side) % l->distinct * c->outputs * c->inputs;
     cblas_sgemm(CblasRowMajor, CblasNoTrans, transposed ? CblasNoTrans : CblasTrans, m, n, k, 1.0f, l->x, k, weights,
                 transposed ? n : k, 0.0f, l->expected, n);
     return 1;
@@ -156,13 +162,33 @@ static void cut_to_bf16(float *weights, uint16_t *copy, int64_t n)
     }
 }
 
+static attn_linear_format format_of(const struct bench_case *c)
+{
+    attn_linear_format format = attn_linear_format_default();
+    format.weights = c->weights == BENCH_WEIGHTS_INT8   ? ATTN_WEIGHTS_INT8
+                     : c->weights == BENCH_WEIGHTS_INT4 ? ATTN_WEIGHTS_INT4
+                                                        : ATTN_WEIGHTS_AS_GIVEN;
+    if (c->narrow_products)
+        format.multiply = c->weights ? ATTN_MULTIPLY_INT8 : ATTN_MULTIPLY_BF16;
+    return format;
+}
+
+static double tolerance_of(const struct bench_case *c)
+{
+    return c->weights == BENCH_WEIGHTS_INT4   ? TOLERANCE_INT4
+           : c->weights == BENCH_WEIGHTS_INT8 ? TOLERANCE_INT8
+           : c->narrow_products               ? TOLERANCE_PAIRS
+                                              : TOLERANCE * sqrt((double)c->inputs);
+}
+
 static int create_layers(struct layers *l, const struct bench_case *c, int threads)
 {
     const int64_t size = c->outputs * c->inputs;
     *l = (struct layers){.bcase = c, .threads = threads, .count = bench_case_matrices(c)};
+    l->distinct = bench_case_far(c) ? 1 : l->count;
     l->packed = calloc((size_t)l->count, sizeof(attn_linear *));
-    l->weights = bench_alloc_floats(l->count * size);
-    l->transposed = bench_alloc_floats(l->count * size);
+    l->weights = bench_alloc_floats(l->distinct * size);
+    l->transposed = bench_alloc_floats(l->distinct * size);
     l->x = bench_alloc_floats(c->rows * c->inputs);
     l->out = bench_alloc_floats(c->rows * c->outputs);
     l->expected = bench_alloc_floats(c->rows * c->outputs);
@@ -172,23 +198,26 @@ static int create_layers(struct layers *l, const struct bench_case *c, int threa
         return -1;
     }
     bench_fill_normal(l->x, c->rows * c->inputs, SEED_X);
-    bench_fill_normal(l->weights, l->count * size, SEED_WEIGHTS);
+    bench_fill_normal(l->weights, l->distinct * size, SEED_WEIGHTS);
     const float scale = 1.0f / sqrtf((float)c->inputs);
-    for (int64_t i = 0; i < l->count * size; i++)
+    for (int64_t i = 0; i < l->distinct * size; i++)
         l->weights[i] *= scale;
     const bool narrow = c->dtype == ATTN_BF16;
+    const attn_linear_format format = format_of(c);
     uint16_t *copy = malloc(narrow ? (size_t)size * sizeof *copy : 1);
     int status = copy != NULL ? 0 : -1;
     if (copy == NULL)
         fprintf(stderr, "attn-bench: there is not enough memory for the matrices of case %s\n", c->id);
     for (int64_t i = 0; i < l->count && status == 0; i++) {
-        if (narrow)
-            cut_to_bf16(l->weights + i * size, copy, size);
-        transpose(c, l->weights + i * size, l->transposed + i * size);
-        attn_tensor weight = attn_matrix(l->weights + i * size, c->outputs, c->inputs);
+        float *const weights = l->weights + i % l->distinct * size;
+        if (narrow && i < l->distinct)
+            cut_to_bf16(weights, copy, size);
+        if (i < l->distinct)
+            transpose(c, weights, l->transposed + i * size);
+        attn_tensor weight = attn_matrix(weights, c->outputs, c->inputs);
         if (narrow)
             weight.data = copy, weight.dtype = ATTN_BF16;
-        if (attn_linear_create(&l->packed[i], 1, &weight, NULL) != ATTN_OK) {
+        if (attn_linear_quantize(&l->packed[i], &format, 1, &weight, NULL) != ATTN_OK) {
             fprintf(stderr, "attn-bench: case %s failed: %s\n", c->id, attn_last_error());
             status = -1;
         }
@@ -213,7 +242,7 @@ static double difference(const struct layers *l)
 /* Computes both results afresh, with each of the matrices. */
 static int check_layers(const struct layers *l, struct bench_variant *v)
 {
-    const double tolerance = TOLERANCE * sqrt((double)l->bcase->inputs);
+    const double tolerance = tolerance_of(l->bcase);
     struct side layer = {.layers = l}, blas = {.layers = l};
     for (int64_t i = 0; i < l->count; i++) {
         /* An output that is never written must not look right. */
@@ -245,9 +274,11 @@ static struct bench_variant make_variant(const struct layers *l, enum bench_kind
     struct bench_variant v = {.body = kind == BENCH_NAIVE ? run_blas : run_layer, .context = side};
     v.row.kind = kind;
     v.row.bcase = c;
-    v.row.isa = bench_f32_isa(isa);
+    v.row.isa = kind == BENCH_NAIVE ? bench_f32_isa(isa) : attn_linear_isa(l->packed[0]);
     v.row.flops = 2.0 * (double)c->rows * weights;
-    v.row.bytes = l->count > 1 ? weights * (double)attn_dtype_size(kind == BENCH_NAIVE ? ATTN_F32 : c->dtype) : 0.0;
+    v.row.bytes = l->count > 1
+                      ? kind == BENCH_NAIVE ? weights * sizeof(float) : (double)attn_linear_weight_bytes(l->packed[0])
+                      : 0.0;
     if (kind == BENCH_NAIVE) {
         bench_naive_name(c, v.row.name);
         v.row.strategy = way_name(l);

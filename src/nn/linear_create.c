@@ -127,8 +127,8 @@ static float scale_of(const attn_tensor *weight, int64_t row, int64_t first, int
     double above = 0, below = 0;
     for (int64_t c = first; c < end; c++) {
         const double w = (double)nn_weight_at(weight, row, c);
-        above = fmax(above, w);
-        below = fmax(below, -w);
+        above = above > w ? above : w;
+        below = below > -w ? below : -w;
     }
     const double size = fmax(above, below);
     if (size == 0)
@@ -141,10 +141,11 @@ static float scale_of(const attn_tensor *weight, int64_t row, int64_t first, int
     return up <= down ? bf16_above(up) : -bf16_above(down);
 }
 
-/** The integer that is nearest to a weight. */
+/** The integer that is nearest to a weight, ties to even. */
 static int integer_of(double weight, float scale, int least, int most)
 {
-    const int nearest = scale != 0 ? (int)rint(weight / (double)scale) : 0;
+    const double shift = 0x1.8p52; /* leaves no bits behind the point */
+    const int nearest = scale != 0 ? (int)(weight / (double)scale + shift - shift) : 0;
     return nearest < least ? least : nearest > most ? most : nearest;
 }
 
@@ -195,6 +196,7 @@ static uint32_t word_at(const struct packing *k, int64_t o, int64_t c)
 {
     const enum nn_panel kind = k->part->kind;
     const int unit = nn_panel_inputs(kind);
+    const float scale = k->scale && o < k->live ? scale_at(k, o, c) : 0; /* words do not cross groups */
     uint32_t word = 0;
     for (int i = 0; i < unit; i++) {
         const int there = o < k->live && c + i < k->linear->inputs;
@@ -206,12 +208,12 @@ static uint32_t word_at(const struct packing *k, int64_t o, int64_t c)
         case NN_PANEL_INT8:
         case NN_PANEL_QUADS: {
             const int offset = kind == NN_PANEL_QUADS ? k->linear->products.extend->int8_offset : 0;
-            const int w = there ? integer_of((double)weight, scale_at(k, o, c + i), -127, 127) : 0;
+            const int w = integer_of((double)weight, scale, -127, 127);
             word |= (uint32_t)(uint8_t)(w + offset) << 8 * i;
             break;
         }
         case NN_PANEL_NIBBLES: {
-            const int w = there ? integer_of((double)weight, scale_at(k, o, c + i), -8, 7) : 0;
+            const int w = integer_of((double)weight, scale, -8, 7);
             word |= (uint32_t)(w + 8) << (8 * (i & 3) + (i & 4));
             break;
         }
