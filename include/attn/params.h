@@ -186,8 +186,8 @@ typedef enum attn_rope_layout {
  * "RoFormer"). The first 2 * pairs channels are rotated, the others are not. A row
  * of a table has pairs cosines, then pairs sines; attn_rope_table() makes it from
  * positions (attn/rope.h). Head sizes dk go up to 2048. Rotated numbers are not
- * rounded again, so products are in f32 whatever the types; where bf16 dot
- * products matter more, use attn_rope() first.
+ * rounded again, so products are in f32 whatever the types, unless
+ * attn_params.inputs permits bf16.
  */
 typedef struct attn_rope_tables {
     attn_rope_layout layout; /**< which channels make a pair */
@@ -412,8 +412,9 @@ typedef struct attn_params {
      * Permission to take q, k and v of f32 and f16 as bf16, wherever tensors of bf16
      * would be multiplied in pairs: the result is that of tensors that have been
      * rounded so beforehand, but for the type of out. Elsewhere nothing is rounded;
-     * attn_plan_describe() names the values that are multiplied. NaN stays NaN, what
-     * rounds to more than bf16's largest number becomes an infinity.
+     * attn_plan_describe() names the values that are multiplied. Rows that rope turns
+     * are rounded when they have been turned. NaN stays NaN, what rounds to more than
+     * bf16's largest number becomes an infinity.
      */
     attn_inputs inputs;
 } attn_params;

@@ -31,9 +31,10 @@ struct attn_plan {
 static struct attn_kernels choose_kernels(const struct attn_problem *problem)
 {
     const attn_params *params = &problem->params;
-    /* Rope and disentangled terms make floats of q and k; a callback gets floats. */
-    const int f32 = params->rope || params->disentangled || params->weight_callback;
+    /* Rope and disentangled terms make floats of q and k, which are rounded only if they may be; a callback gets
+     * floats. */
     const int rounds = params->inputs == ATTN_INPUTS_MAY_BE_BF16;
+    const int f32 = (params->rope && !rounds) || params->disentangled || params->weight_callback;
     const int qk_pairs =
         params->qk == ATTN_QK_INT8 || rounds || (problem->q.dtype == ATTN_BF16 && problem->k.dtype == ATTN_BF16);
     const int pairs = (problem->v.dtype == ATTN_BF16 || rounds) && qk_pairs && !f32;

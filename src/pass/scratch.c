@@ -35,8 +35,9 @@ struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kerne
         .rotates = rotates,
         .relative = relative,
     };
-    shape.copies_keys = channels == 1 ? k != ATTN_F32 || rotates
-                                      : kernels->scores->int8 || k != ATTN_BF16 || shape.channel_words * channels != dk;
+    shape.copies_keys =
+        channels == 1 ? k != ATTN_F32 || rotates
+                      : kernels->scores->int8 || k != ATTN_BF16 || rotates || shape.channel_words * channels != dk;
     const int row_step = kernels->scores->row_step, key_step = kernels->values->key_step;
     const int least = row_step > key_step ? row_step : key_step > 8 ? key_step : 8;
     do {

@@ -8,6 +8,7 @@
 #include "attn/rope.h"
 #include "random.h"
 #include "rotation.h"
+#include "test_isa.h"
 
 #include <string.h>
 #include <sys/wait.h>
@@ -205,6 +206,47 @@ static void test_meaning(void **state)
         }
 }
 
+/** Where inputs may be bf16 and pairs are multiplied, q and k are rounded after they have been turned. */
+static void test_turned_rows_are_rounded(void **state)
+{
+    (void)state;
+    enum { N = B * H * T * D };
+    static float data[3][N], turned[2][N], table_data[T * 2 * PAIRS], out_data[2][N];
+    static uint16_t rounded[3][N];
+    struct rng rng = rng_for_case(0x509e, 0);
+    for (int i = 0; i < 3; i++)
+        rng_fill_normal(&rng, data[i], N);
+    rng_fill_normal(&rng, table_data, T * 2 * PAIRS);
+    const attn_tensor table = attn_bhtd(table_data, 1, 1, T, 2 * PAIRS);
+    attn_tensor given[3], before[3], out[2];
+    for (int i = 0; i < 3; i++) {
+        given[i] = attn_bhtd(data[i], B, H, T, D);
+        attn_tensor x = given[i];
+        if (i < 2) {
+            x.data = turned[i];
+            rope(&given[i], &table, ATTN_ROPE_INTERLEAVED, &x, 1);
+        }
+        for (int64_t j = 0; j < N; j++)
+            dtype_store(ATTN_BF16, rounded[i], j, ((const float *)x.data)[j]);
+        before[i] = attn_bhtd(rounded[i], B, H, T, D);
+        before[i].dtype = ATTN_BF16;
+    }
+    for (int i = 0; i < 2; i++)
+        out[i] = attn_bhtd(out_data[i], B, H, T, D);
+    const attn_rope_tables tables = {.q = &table, .k = &table, .layout = ATTN_ROPE_INTERLEAVED};
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        if (!test_isa_has_pairs(attn_isa_name(isa)) || !attn_isa_supported(attn_isa_name(isa)))
+            continue;
+        attn_params params = attn_params_default();
+        params.isa = attn_isa_name(isa);
+        assert_int_equal(attn_forward(&before[0], &before[1], &before[2], &out[0], &params), ATTN_OK);
+        params.rope = &tables;
+        params.inputs = ATTN_INPUTS_MAY_BE_BF16;
+        assert_int_equal(attn_forward(&given[0], &given[1], &given[2], &out[1], &params), ATTN_OK);
+        assert_memory_equal(out_data[0], out_data[1], sizeof out_data[0]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_in_a_child),
         cmocka_unit_test(test_meaning),
+        cmocka_unit_test(test_turned_rows_are_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
