@@ -3,6 +3,7 @@
  * Sentences in, embeddings out: all-MiniLM-L6-v2, or another BERT with mean
  * pooling, in C. docs/embed.md is its page.
  */
+#include "compare.h"
 #include "encoder.h"
 
 #include <errno.h>
@@ -20,12 +21,10 @@ struct options {
     const char *model, *out, *compare, *weights, *labels, *input;
     long long batch, threads, sentence;
     double seconds;
+    enum precision precision;
 };
 
 enum { DEFAULT_BATCH = 64 };
-
-/* The least cosine with reference embeddings that counts as the same. */
-#define LEAST_COSINE 0.99999
 
 static void usage(void)
 {
@@ -40,8 +39,12 @@ static void usage(void)
           "\n"
           "  -m, --model FOLDER   the model\n"
           "  -o, --output FILE    write the embeddings, float32 (sentences, width), instead\n"
-          "      --compare FILE   print the lowest cosine with the embeddings in FILE instead;\n"
-          "                       exit code 1 if it is below 0.99999\n"
+          "      --precision P    f32 (the default), bf16, or int8: what weights are rounded to and\n"
+          "                       what is multiplied\n"
+          "      --compare FILE   print the lowest cosine with the embeddings in FILE, and the\n"
+          "                       rank correlation of all similarities, instead; exit code 1 if\n"
+          "                       they are below 0.99999 and 0.99999 (f32), 0.9995 and 0.999\n"
+          "                       (bf16), or 0.995 and 0.99 (int8)\n"
           "      --time SECONDS   print sentences per second, the best pass in so much time\n"
           "      --batch N        sentences in one call; default 64\n"
           "      --threads N      default: all\n"
@@ -67,14 +70,6 @@ static attn_status embed_all(struct encoder *encoder, const struct sentences *s,
     return ATTN_OK;
 }
 
-static double dot(const float *a, const float *b, int64_t n)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += (double)a[i] * (double)b[i];
-    return sum;
-}
-
 /* Prints each sentence with the one whose embedding has the greatest cosine with its own. */
 static void print_neighbours(const float *embeddings, const struct lines *lines, int64_t width)
 {
@@ -82,7 +77,7 @@ static void print_neighbours(const float *embeddings, const struct lines *lines,
         int64_t best = -1;
         double greatest = -2;
         for (int64_t j = 0; j < lines->count; j++) {
-            const double cosine = dot(embeddings + i * width, embeddings + j * width, width);
+            const double cosine = embedding_dot(embeddings + i * width, embeddings + j * width, width);
             if (j != i && cosine > greatest) {
                 greatest = cosine;
                 best = j;
@@ -92,33 +87,6 @@ static void print_neighbours(const float *embeddings, const struct lines *lines,
         if (best >= 0)
             printf("    %.3f  %s\n", greatest, lines->text[best]);
     }
-}
-
-static attn_status compare(const float *embeddings, int64_t count, int64_t width, const char *spec)
-{
-    struct array reference;
-    CHECK(array_load(&reference, spec));
-    attn_status status = ATTN_OK;
-    if (reference.is.dtype != ARRAY_F32 || reference.is.ndim != 2 || reference.is.shape[0] != count ||
-        reference.is.shape[1] != width) {
-        char shape[ARRAY_SHAPE_TEXT];
-        status = io_fail(ATTN_INVALID_FILE, "%s is %s of shape %s; expected float32 of shape (%lld, %lld)", spec,
-                         array_dtype_name(reference.is.dtype), array_shape_text(&reference.is, shape), (long long)count,
-                         (long long)width);
-    }
-    double lowest = 1;
-    for (int64_t i = 0; status == ATTN_OK && i < count; i++) {
-        const float *a = embeddings + i * width, *b = (const float *)reference.data + i * width;
-        const double cosine = dot(a, b, width) / sqrt(dot(a, a, width) * dot(b, b, width));
-        if (!(cosine >= lowest)) /* a NaN is the lowest */
-            lowest = cosine;
-    }
-    array_free(&reference);
-    if (status == ATTN_OK)
-        printf("lowest cosine of %lld sentences: %.9f\n", (long long)count, lowest);
-    if (status == ATTN_OK && !(lowest >= LEAST_COSINE))
-        status = io_fail(ATTN_INVALID_FILE, "the lowest cosine is %.9f; expected %g or more", lowest, LEAST_COSINE);
-    return status;
 }
 
 static double now(void)
@@ -237,7 +205,7 @@ static attn_status run_encoder(struct encoder *encoder, const struct lines *line
     else if (status == ATTN_OK) {
         status = embed_all(encoder, &s, o, embeddings);
         if (status == ATTN_OK && o->compare)
-            status = compare(embeddings, s.count, encoder_width(encoder), o->compare);
+            status = compare_embeddings(embeddings, s.count, encoder_width(encoder), o->compare, o->precision);
         else if (status == ATTN_OK)
             print_neighbours(embeddings, lines, encoder_width(encoder));
     }
@@ -254,7 +222,7 @@ static attn_status run(const struct options *o)
     if (status == ATTN_OK && lines.count == 0)
         status = io_fail(ATTN_INVALID_FILE, "%s holds no sentence", o->input ? o->input : "standard input");
     if (status == ATTN_OK)
-        status = encoder_open(&encoder, o->model);
+        status = encoder_open(&encoder, o->model, o->precision);
     if (status == ATTN_OK)
         status = run_encoder(encoder, &lines, o);
     encoder_close(encoder);
@@ -273,14 +241,25 @@ static attn_status number(const char *option, const char *text, long long least,
                          text, least);
 }
 
+static attn_status precision(const char *text, enum precision *value)
+{
+    static const char *const names[] = {"f32", "bf16", "int8"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *value = (enum precision)i;
+            return ATTN_OK;
+        }
+    return io_fail(ATTN_INVALID_ARGUMENT, "--precision is '%s'; expected f32, bf16 or int8", text);
+}
+
 static attn_status parse(struct options *o, int argc, char **argv)
 {
-    enum { COMPARE = 256, TIME, BATCH, THREADS, WEIGHTS, LABELS, SENTENCE };
+    enum { COMPARE = 256, TIME, BATCH, THREADS, WEIGHTS, LABELS, SENTENCE, PRECISION };
     static const struct option known[] = {
-        {"model", 1, NULL, 'm'},       {"output", 1, NULL, 'o'},    {"compare", 1, NULL, COMPARE},
-        {"time", 1, NULL, TIME},       {"batch", 1, NULL, BATCH},   {"threads", 1, NULL, THREADS},
-        {"weights", 1, NULL, WEIGHTS}, {"labels", 1, NULL, LABELS}, {"sentence", 1, NULL, SENTENCE},
-        {"help", 0, NULL, 'h'},        {NULL, 0, NULL, 0}};
+        {"model", 1, NULL, 'm'},           {"output", 1, NULL, 'o'},    {"compare", 1, NULL, COMPARE},
+        {"time", 1, NULL, TIME},           {"batch", 1, NULL, BATCH},   {"threads", 1, NULL, THREADS},
+        {"weights", 1, NULL, WEIGHTS},     {"labels", 1, NULL, LABELS}, {"sentence", 1, NULL, SENTENCE},
+        {"precision", 1, NULL, PRECISION}, {"help", 0, NULL, 'h'},      {NULL, 0, NULL, 0}};
     int option;
     char *end;
     attn_status status = ATTN_OK;
@@ -315,6 +294,9 @@ static attn_status parse(struct options *o, int argc, char **argv)
             break;
         case SENTENCE:
             status = number("sentence", optarg, 0, &o->sentence);
+            break;
+        case PRECISION:
+            status = precision(optarg, &o->precision);
             break;
         case 'h':
             usage();

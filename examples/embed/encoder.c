@@ -24,16 +24,27 @@ struct encoder {
 
 /* ----------------------------------------------------------------- opening -- */
 
-static attn_status load(struct encoder *encoder, const char *path)
+static attn_status load(struct encoder *encoder, const char *path, enum precision precision)
 {
     attn_weights *weights;
+    attn_bert_config config = encoder->settings.bert;
+    attn_linear_format format = attn_linear_format_default();
+    config.format = &format;
+    if (precision == PRECISION_BF16) {
+        format.weights = ATTN_WEIGHTS_BF16;
+        format.multiply = ATTN_MULTIPLY_BF16;
+        config.activations = ATTN_BF16;
+    } else if (precision == PRECISION_INT8) {
+        format.weights = ATTN_WEIGHTS_INT8;
+        format.multiply = ATTN_MULTIPLY_INT8;
+    }
     CHECK(attn_weights_open(&weights, path));
-    const attn_status status = attn_bert_load(&encoder->bert, &encoder->settings.bert, weights, "");
+    const attn_status status = attn_bert_load(&encoder->bert, &config, weights, "");
     attn_weights_destroy(weights);
     return status;
 }
 
-static attn_status open_files(struct encoder *encoder, const char *folder)
+static attn_status open_files(struct encoder *encoder, const char *folder, enum precision precision)
 {
     char *vocabulary = config_beside(folder, "vocab.txt");
     char *weights = config_beside(folder, "model.safetensors");
@@ -46,19 +57,19 @@ static attn_status open_files(struct encoder *encoder, const char *folder)
     if (status == ATTN_OK && encoder->settings.keep_case)
         wordpiece_keep_case(encoder->tokenizer);
     if (status == ATTN_OK)
-        status = load(encoder, weights);
+        status = load(encoder, weights, precision);
     free(vocabulary);
     free(weights);
     return status;
 }
 
-attn_status encoder_open(struct encoder **out, const char *folder)
+attn_status encoder_open(struct encoder **out, const char *folder, enum precision precision)
 {
     *out = NULL;
     struct encoder *encoder = calloc(1, sizeof *encoder);
     if (!encoder)
         return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", folder);
-    attn_status status = open_files(encoder, folder);
+    attn_status status = open_files(encoder, folder, precision);
     if (status != ATTN_OK) {
         encoder_close(encoder);
         return status;

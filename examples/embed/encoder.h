@@ -4,10 +4,10 @@
  * the mean of its states, brought to length 1 if the model's folder says so.
  *
  *     struct encoder *encoder;
- *     encoder_open(&encoder, "model", &error);         the folder's own settings
+ *     encoder_open(&encoder, "model", PRECISION_F32);   the folder's own settings
  *     struct sentences tokens = {0};
- *     encoder_tokenize(encoder, text, size, &tokens, &cut, &error);     for each sentence
- *     encoder_embed(encoder, &tokens, first, count, threads, embeddings, &error);
+ *     encoder_tokenize(encoder, text, size, &tokens, &cut);     for each sentence
+ *     encoder_embed(encoder, &tokens, first, count, threads, embeddings);
  */
 #ifndef ATTN_EXAMPLES_EMBED_ENCODER_H
 #define ATTN_EXAMPLES_EMBED_ENCODER_H
@@ -26,7 +26,13 @@ struct sentences {
     int64_t room, id_room;
 };
 
-attn_status encoder_open(struct encoder **encoder, const char *folder);
+/*
+ * What is multiplied. bf16: weights and states are rounded to it. int8: weights have a scale for each output, states
+ * between the products are f32, and their rows are quantised for each product. Attention is in the type of the states.
+ */
+enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_INT8 };
+
+attn_status encoder_open(struct encoder **encoder, const char *folder, enum precision precision);
 void encoder_close(struct encoder *encoder);
 /* Numbers in an embedding; layers; heads of each. */
 int64_t encoder_width(const struct encoder *encoder);

@@ -6,13 +6,14 @@ That the numbers are right is shown elsewhere, on a trained model; here texts
 that must have one embedding are compared with each other.
 """
 
+import itertools
 import json
 import math
 import os
 import subprocess
 import unittest
 
-from support import Array, CommandTest, normal, read_npy, safetensors
+from support import Array, CommandTest, normal, npy, read_npy, safetensors
 
 EMBED = os.environ["ATTN_EMBED"]
 WIDTH, HEADS, FF, POSITIONS = 8, 2, 12, 10
@@ -50,6 +51,20 @@ def tensors():
     return made
 
 
+def similarities(rows):
+    return [sum(a * b for a, b in zip(x, y)) / (math.hypot(*x) * math.hypot(*y))
+            for i, x in enumerate(rows) for y in rows[:i]]
+
+
+def spearman(a, b):
+    """Of two lists of numbers, with the mean rank for equal ones."""
+    def ranks(values):
+        return [sum(x < value for x in values) + sum(x == value for x in values) / 2 - len(values) / 2
+                for value in values]
+    a, b = ranks(a), ranks(b)
+    return sum(x * y for x, y in zip(a, b)) / math.hypot(*a) / math.hypot(*b)
+
+
 class EmbedTest(CommandTest):
     def setUp(self):
         super().setUp()
@@ -67,16 +82,18 @@ class EmbedTest(CommandTest):
     def put_vocabulary(self, tokens):
         self.put("vocab.txt", "".join(token + "\n" for token in tokens))
 
-    def run_embed(self, *texts):
+    def start(self, texts, *arguments):
+        return subprocess.run([EMBED, "--model", str(self.model), *arguments], check=False, timeout=120,
+                              input="".join(text + "\n" for text in texts).encode(), capture_output=True)
+
+    def run_embed(self, *texts, precision="f32"):
         out = self.folder / "out.npy"
         out.unlink(missing_ok=True)
-        run = subprocess.run([EMBED, "--model", str(self.model), "--output", str(out)], check=False, timeout=120,
-                             input="".join(text + "\n" for text in texts).encode(), capture_output=True)
-        return run, out
+        return self.start(texts, "--precision", precision, "--output", str(out)), out
 
-    def embed(self, *texts, says=()):
+    def embed(self, *texts, says=(), precision="f32"):
         """One embedding for each text; standard error has exactly these lines."""
-        run, out = self.run_embed(*texts)
+        run, out = self.run_embed(*texts, precision=precision)
         self.assertEqual((run.returncode, run.stderr.decode().splitlines()), (0, list(says)))
         rows = read_npy(out)
         self.assertEqual(rows.shape, (len(texts), WIDTH))
@@ -202,6 +219,62 @@ class EmbedTest(CommandTest):
                             ([{"type": "x.Transformer"}], "path"), ([3], "path")):
             self.put("modules.json", wrong)
             self.refuses("modules.json", word)
+
+    # ------------------------------------------------------------ precision --
+
+    TEXTS = [" ".join(letters) for letters in itertools.product("abc", repeat=3)]
+
+    def test_precisions(self):
+        exact = self.embed(*self.TEXTS)
+        for precision, most in (("bf16", 0.02), ("int8", 0.05)):
+            got = self.embed(*self.TEXTS, precision=precision)
+            difference = max(abs(a - b) for row, want in zip(got, exact) for a, b in zip(row, want))
+            self.assertTrue(0 < difference < most, (precision, difference))
+            # The bits of a sentence by itself are those that it has among others.
+            self.assertEqual(self.embed(self.TEXTS[5], precision=precision), [got[5]])
+        run = self.start(["a"], "--precision", "f16")
+        self.assertEqual((run.returncode, run.stderr.decode()),
+                         (2, "embed: --precision is 'f16'; expected f32, bf16 or int8\n"))
+
+    def compare(self, texts, rows, precision="f32"):
+        reference = self.folder / "reference.npy"
+        reference.write_bytes(npy(Array((len(rows), WIDTH), [x for row in rows for x in row])))
+        run = self.start(texts, "--precision", precision, "--compare", str(reference))
+        return run.returncode, run.stdout.decode(), run.stderr.decode()
+
+    def test_comparison(self):
+        rows = self.embed(*self.TEXTS)
+        pairs = len(rows) * (len(rows) - 1) // 2
+        self.assertEqual(self.compare(self.TEXTS, rows), (
+            0, f"lowest cosine of {len(rows)} sentences: 1.000000000\n"
+               f"rank correlation of {pairs} similarities: 1.000000000\n", ""))
+        # Turned by up to 0.004 a cosine is at least 0.99999, but near similarities change places.
+        shifts = normal((len(rows), WIDTH), 77).values
+        turned = []
+        for i, row in enumerate(rows):
+            shift = shifts[i * WIDTH:(i + 1) * WIDTH]
+            along = sum(a * b for a, b in zip(row, shift))
+            shift = [b - along * a for a, b in zip(row, shift)]
+            length = math.hypot(*shift)
+            turned.append(list(Array((WIDTH,), [a + 0.004 * b / length for a, b in zip(row, shift)]).values))
+        code, out, error = self.compare(self.TEXTS, turned)
+        found = float(out.split()[-1])
+        self.assertAlmostEqual(found, spearman(similarities(rows), similarities(turned)), places=6)
+        self.assertLess(found, 0.99999)
+        self.assertEqual((code, error), (1, f"embed: the rank correlation of similarities is {found:.9f}; expected "
+                                            "0.99999 or more\n"))
+        # One that is far off, and one that is no number.
+        far = rows[:3] + [[-x for x in rows[3]]] + rows[4:]
+        code, out, error = self.compare(self.TEXTS, far, precision="bf16")
+        self.assertEqual(code, 1)
+        self.assertIn("the lowest cosine is -0.99", error)
+        self.assertIn("expected 0.9995 or more", error)
+        code, _, error = self.compare(self.TEXTS, rows[:3] + [[math.nan] * WIDTH] + rows[4:])
+        self.assertEqual(code, 1)
+        self.assertIn("the lowest cosine is nan", error.replace("-nan", "nan"))
+        # Two sentences have one similarity and no order.
+        self.assertEqual(self.compare(self.TEXTS[:2], rows[:2])[:2], (0, "lowest cosine of 2 sentences: 1.000000000\n"))
+        self.assertIn("expected float32 of shape (2, 8)", self.compare(self.TEXTS[:2], rows[:3])[2])
 
     # --------------------------------------------------------------- length --
 

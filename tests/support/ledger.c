@@ -3,6 +3,7 @@
 #include "ledger.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <string.h>
 
 void *__wrap_malloc(size_t size);
@@ -33,7 +34,10 @@ static int refused(void)
 
 static void *count(void *p)
 {
-    ledger.live += ledger.active && p;
+    if (ledger.active && p) {
+        ledger.live++;
+        ledger.bytes += (long long)malloc_usable_size(p);
+    }
     return p;
 }
 
@@ -51,7 +55,10 @@ void *__wrap_realloc(void *p, size_t size)
 {
     if (refused())
         return NULL;
+    const long long before = p ? (long long)malloc_usable_size(p) : 0;
     void *moved = __real_realloc(p, size);
+    if (ledger.active && p && moved)
+        ledger.bytes += (long long)malloc_usable_size(moved) - before;
     return p ? moved : count(moved);
 }
 
@@ -65,13 +72,17 @@ int __wrap_posix_memalign(void **p, size_t alignment, size_t size)
     if (refused())
         return ENOMEM;
     const int error = __real_posix_memalign(p, alignment, size);
-    ledger.live += ledger.active && error == 0;
+    if (error == 0)
+        count(*p);
     return error;
 }
 
 void __wrap_free(void *p)
 {
-    ledger.live -= ledger.active && p;
+    if (ledger.active && p) {
+        ledger.live--;
+        ledger.bytes -= (long long)malloc_usable_size(p);
+    }
     __real_free(p);
 }
 

@@ -21,6 +21,7 @@ void __real_free(void *p);
 extern struct ledger {
     int active, countdown, persistent;
     int made, live;
+    long long bytes; /**< of those that live, as malloc rounds them up */
 } ledger;
 
 /** Starts counting; allocation countdown fails, and with persistent all after it. ledger.active = 0 ends it. */
