@@ -29,6 +29,10 @@ BARS = (
     Bar("multi-head attention", "attn", "mha", ("f32",), 1.00),
     Bar("sentences, batches of 1", "attn", "embed", ("f32",), 1.00, "batch1$"),
     Bar("sentences, batches of 64", "attn", "embed", ("f32",), 1.00, "batch64$"),
+    Bar("multi-head attention, bf16", "attn", "mha", ("bf16",), 1.30),
+    Bar("multi-head attention, int8", "attn", "mha", ("int8",), 1.30),
+    Bar("sentences, bf16", "attn", "embed", ("bf16",), 1.30),
+    Bar("sentences, int8", "attn", "embed", ("int8",), 1.30),
 )
 
 

@@ -19,6 +19,9 @@ from typing import ClassVar
 
 DTYPES = ("f32", "bf16", "f16")
 
+# What a layer or model may be asked to multiply; bare attention has DTYPES.
+PRECISIONS = ("f32", "bf16", "int8")
+
 # One pair in this many is hidden by the boolean mask, at random: no tile is wholly visible or hidden.
 MASK_PERIOD = 64
 
@@ -112,12 +115,12 @@ class Case(Saved):
 @dataclass(frozen=True)
 class MhaCase(Saved):
     """
-    Self-attention of `batch` sequences of `t` tokens with its four projections, f32. `promised` cases are those that a
-    bar speaks of.
+    Self-attention of `batch` sequences of `t` tokens with its four projections. `promised` cases are those that a
+    bar speaks of. `dtype` is a precision: in bf16 x and the weights are bf16, in int8 both are f32, and everybody
+    quantises them.
     """
 
     suite: ClassVar[str] = "mha"
-    dtype: ClassVar[str] = "f32"
     series: ClassVar[str] = ""
     memory: ClassVar[bool] = False
 
@@ -130,10 +133,11 @@ class MhaCase(Saved):
     causal: bool = False
     promised: bool = False
     quick: bool = False
+    dtype: str = "f32"
 
     @property
     def name(self):
-        parts = [f"f32/mha/B{self.batch}/T{self.t}/C{self.d_model}/H{self.heads}"]
+        parts = [f"{self.dtype}/mha/B{self.batch}/T{self.t}/C{self.d_model}/H{self.heads}"]
         if self.kv_heads != self.heads:
             parts.append(f"kv_heads:{self.kv_heads}")
         parts.append(f"causal:{'top-left' if self.causal else 'none'}")
@@ -176,20 +180,23 @@ class MhaCase(Saved):
 
 @dataclass(frozen=True)
 class EmbedCase(Saved):
-    """All sentences through the encoder, sorted by length and `batch` at a time. `tokens` is the batch, for plots."""
+    """
+    All sentences through the encoder, sorted by length and `batch` at a time. `tokens` is the batch, for plots. `dtype`
+    is a precision: everybody is given the model in f32 and rounds or quantises it before.
+    """
 
     suite: ClassVar[str] = "embed"
-    dtype: ClassVar[str] = "f32"
     series: ClassVar[str] = ""
     memory: ClassVar[bool] = False
     kind: ClassVar[str] = "embed"
 
     batch: int
     quick: bool = False
+    dtype: str = "f32"
 
     @property
     def name(self):
-        return f"f32/embed/all-MiniLM-L6-v2/batch{self.batch}"
+        return f"{self.dtype}/embed/all-MiniLM-L6-v2/batch{self.batch}"
 
     @property
     def tokens(self):
@@ -281,10 +288,10 @@ def attention_cases():
     return cases
 
 
-def mha_cases():
+def mha_cases(dtype="f32"):
     """An encoder's layer at two sizes of batch, a decoder's at prefill, and one token."""
-    encoder = {"d_model": 768, "heads": 12, "kv_heads": 12, "bias": True}
-    decoder = {"d_model": 2048, "heads": 32, "kv_heads": 8}
+    encoder = {"d_model": 768, "heads": 12, "kv_heads": 12, "bias": True, "dtype": dtype}
+    decoder = {"d_model": 2048, "heads": 32, "kv_heads": 8, "dtype": dtype}
     return [
         MhaCase(8, 512, **encoder, promised=True, quick=True),
         MhaCase(1, 4096, **decoder, promised=True),
@@ -294,17 +301,25 @@ def mha_cases():
     ]
 
 
-def embed_cases():
+def embed_cases(dtype="f32"):
     """One sentence at a time, as a service without load has them; small batches; a throughput job."""
-    return [EmbedCase(1, quick=True), EmbedCase(16), EmbedCase(64, quick=True)]
+    return [EmbedCase(1, quick=True, dtype=dtype), EmbedCase(16, dtype=dtype), EmbedCase(64, quick=True, dtype=dtype)]
 
 
 SUITES = {"attention": attention_cases, "mha": mha_cases, "embed": embed_cases}
 
 
-def all_cases(suite="attention"):
-    """The cases of a suite, or of "all" of them, in the order of the report."""
-    return [case for name, make in SUITES.items() if suite in (name, "all") for case in make()]
+def all_cases(suite="attention", precisions=("f32",)):
+    """The cases of a suite, or of "all" of them, in the order of the report; layers and models in each precision."""
+    cases = []
+    for name, make in SUITES.items():
+        if suite not in (name, "all"):
+            continue
+        if name == "attention":
+            cases += make()
+        else:
+            cases += [case for precision in precisions for case in make(precision)]
+    return cases
 
 
 # Small enough to be over at once, and of the same code path as what follows: pays for first-call costs.

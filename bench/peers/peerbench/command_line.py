@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from . import registry
-from .cases import SUITES, all_cases
+from .cases import PRECISIONS, SUITES, all_cases
 from .install import ALWAYS, HERE, Environment, cache_folder, say
 
 OK, FAILURE, USAGE = 0, 1, 2
@@ -83,6 +83,11 @@ def parser():
         default="attention",
         help="bare attention (default), mha: layers with projections, embed: sentences through a real encoder, or all",
     )
+    p.add_argument(
+        "--precision",
+        choices=(*PRECISIONS, "all"),
+        help="for mha and embed: what is multiplied (default: f32), or all of them",
+    )
     p.add_argument("--sentences", type=Path, metavar="FILE", help="for embed: one in each line, instead of its own 200")
     p.add_argument("--peers", type=contenders, default=registry.NAMES, metavar="A,B", help="only these, and libattn")
     p.add_argument("--quick", action="store_true", help="some typical cases, fewer rounds")
@@ -99,13 +104,16 @@ def parser():
 
 
 def select(arguments):
-    cases = [c for c in all_cases(arguments.suite) if c.quick or not arguments.quick]
+    precisions = PRECISIONS if arguments.precision == "all" else (arguments.precision or "f32",)
+    cases = [c for c in all_cases(arguments.suite, precisions) if c.quick or not arguments.quick]
     return [c for c in cases if arguments.filter is None or arguments.filter.search(c.name)]
 
 
 def main(argv):
     p = parser()
     arguments = p.parse_args(argv)
+    if arguments.precision is not None and arguments.suite == "attention":
+        p.error("--precision is given with bare attention; expected --suite mha, embed or all")
     cases = select(arguments)
     if not cases:
         p.error("--filter leaves no case; see --list for the names")
@@ -155,6 +163,8 @@ def start_again(arguments, cases, argv):
     environment.make()
     groups = [g for name in arguments.peers for g in registry.row(name).groups]
     groups += all_extras(registry.SUITE_GROUPS, arguments.peers, suites_of(cases))
+    if any(c.dtype == "int8" for c in cases):
+        groups += [g for name in arguments.peers for g in registry.OPTIONAL_GROUPS.get(name, ())]
     missing = environment.install_all(dict.fromkeys((*ALWAYS, *groups)))
     if "base" in missing:
         raise RuntimeError(f"NumPy and Matplotlib cannot be installed: {missing['base']}")

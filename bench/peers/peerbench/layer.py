@@ -5,7 +5,9 @@ The tensors of a multi-head attention layer and its float64 reference.
     x                     batch x T x C, standard normal
     w_q, w_k, w_v, w_o    outputs x inputs, as in PyTorch's nn.Linear; of variance 1 / inputs, so that
                           queries, keys and values are standard normal, as in the cases of bare attention
-    b_q, b_k, b_v, b_o    with bias: small, as behind a large one an error of attention could not be seen
+    b_q, b_k, b_v, b_o    with bias: small, as behind a large one an error of attention could not be seen; f32
+
+In bf16 x and the weights are kept as their 16 bits, as tensors.py has it.
 """
 
 import zlib
@@ -13,17 +15,19 @@ import zlib
 import numpy as np
 
 from .reference import NUM_ROWS
+from .tensors import store, widen
 
 PARTS = ("q", "k", "v", "o")
 BIAS = 0.02
 
 
 def make(case):
-    rng = np.random.default_rng(zlib.crc32(case.name.encode()))
-    arrays = {"x": rng.standard_normal((case.batch, case.t, case.d_model), dtype=np.float32)}
+    # The seed follows from the shape only: all precisions start from the same numbers.
+    rng = np.random.default_rng(zlib.crc32(("f32/" + case.name.split("/", 1)[1]).encode()))
+    arrays = {"x": store(rng.standard_normal((case.batch, case.t, case.d_model), dtype=np.float32), case.dtype)}
     for part, width in case.widths.items():
         weight = rng.standard_normal((width, case.d_model), dtype=np.float32)
-        arrays[f"w_{part}"] = weight * np.float32(case.d_model**-0.5)
+        arrays[f"w_{part}"] = store(weight * np.float32(case.d_model**-0.5), case.dtype)
         if case.bias:
             arrays[f"b_{part}"] = np.float32(BIAS) * rng.standard_normal(width, dtype=np.float32)
     return arrays
@@ -46,12 +50,12 @@ def reference_rows(case, arrays, rows):
     """float64 rows of the layer's output, n x C."""
 
     def project(x, part):
-        y = x.astype(np.float64) @ arrays[f"w_{part}"].T.astype(np.float64)
+        y = x.astype(np.float64) @ widen(arrays[f"w_{part}"], case.dtype).T.astype(np.float64)
         return y if bias(arrays, part) is None else y + bias(arrays, part)
 
     out = np.empty((len(rows), case.d_model))
     for b in sorted({int(b) for b, _ in rows}):
-        x = arrays["x"][b]
+        x = widen(arrays["x"][b], case.dtype)
         keys, values = (project(x, part).reshape(case.t, case.kv_heads, case.head_dim) for part in "kv")
         for n in [n for n, row in enumerate(rows) if row[0] == b]:
             i = int(rows[n][1])

@@ -33,7 +33,11 @@ NUM_ROWS = 48
 #       among 128 moves a row by 0.1 and more.
 # f16:  the same with 2^-12 for 2^-9: 0.002. 0.005 refuses computing in bf16,
 #       which is not what was asked for.
-TOLERANCE = {"f32": 1e-4, "bf16": 4e-2, "f16": 5e-3}
+# int8: only layers. Weights and activations have 127 steps to their largest number, some four times their mean
+#       square, or 255 to twice that: each rounding is 0.01 of a number and 0.03 at most, of which two enter each of
+#       three products. With one scale for a whole tensor, as some have it, steps are twice as large. The largest
+#       of a row's 768 errors is four times their mean: 0.1 to 0.2.
+TOLERANCE = {"f32": 1e-4, "bf16": 4e-2, "f16": 5e-3, "int8": 0.3}
 
 
 def pick_rows(case, count=NUM_ROWS):

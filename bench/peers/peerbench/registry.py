@@ -50,7 +50,7 @@ ROWS = (
         preload="mkl_intel",
     ),
     Row("onnxruntime", "ONNX Runtime", "onnx_runtime", "onnx_layers", groups=("onnxruntime",)),
-    Row("openvino", "OpenVINO", "openvino_sdpa", groups=("openvino",)),
+    Row("openvino", "OpenVINO", "openvino_sdpa", "openvino_layers", groups=("openvino",)),
     Row("jax", "JAX", "jax_nn", groups=("jax",), environment={"JAX_PLATFORMS": "cpu"}),
     Row("ggml", "ggml", "ggml", native=("ggml",)),
     Row("naive", "OpenBLAS, unfused", "naive", native=("libattn", "naive")),
@@ -65,11 +65,20 @@ SUITE_GROUPS = {
         "torch": ("transformers",),
         "torch-mkl": ("transformers",),
         "onnxruntime": ("torch", "transformers"),
-    }
+        "openvino": ("torch", "transformers", "onnxruntime"),
+    },
 }
+
+# What is taken if it can be had: without it a contender does what it can, and says what it cannot.
+OPTIONAL_GROUPS = {"openvino": ("nncf",)}
 SUITE_NATIVE = {
     "mha": {"attn": ("libattn_nn",)},
-    "embed": {"": ("minilm", "sentences"), "attn": ("libattn_nn",), "onnxruntime": ("minilm_onnx",)},
+    "embed": {
+        "": ("minilm", "sentences"),
+        "attn": ("libattn_nn",),
+        "onnxruntime": ("minilm_onnx",),
+        "openvino": ("minilm_onnx",),
+    },
 }
 
 

@@ -15,12 +15,14 @@ import os
 import numpy as np
 
 from .. import embedding, layer
+from ..tensors import widen
 from .attn import ATTN_OK, ATTN_UNSUPPORTED, CAUSAL_TOP_LEFT, DTYPE, Attn, tensor_of
 from .base import Contender, Unsupported, Way
 
 # Found where attn.py says.
 from attn_structs import (  # isort: skip  pylint: disable=wrong-import-order
     BertConfig,
+    LinearFormat,
     LinearOptions,
     MhaConfig,
     MhaWeights,
@@ -28,7 +30,9 @@ from attn_structs import (  # isort: skip  pylint: disable=wrong-import-order
     Tensor,
 )
 
-F32 = DTYPE["f32"]
+F32, BF16 = DTYPE["f32"], DTYPE["bf16"]
+# attn_weight_format and attn_multiply of each precision; what lies between products is f32 but for bf16.
+FORMATS = {"f32": (0, 0), "bf16": (2, 1), "int8": (3, 2)}
 ACTIVATION = {"gelu": 2, "gelu_new": 3, "relu": 1}
 
 
@@ -36,7 +40,7 @@ POINTER, SIZE, INT64 = c.c_void_p, c.c_size_t, c.c_int64
 
 # {function: (result, arguments)} of those whose arguments are not all plain ints.
 SIGNATURES = {
-    "attn_linear_create": (c.c_int, [POINTER, INT64, POINTER, POINTER]),
+    "attn_linear_quantize": (c.c_int, [POINTER, POINTER, INT64, POINTER, POINTER]),
     "attn_linear_forward": (c.c_int, [POINTER] * 4),
     "attn_linear_forward_parts": (c.c_int, [POINTER] * 4),
     "attn_linear_destroy": (None, [POINTER]),
@@ -69,24 +73,34 @@ def vector(array):
     return Tensor() if array is None else tensor_of(array.reshape(1, 1, 1, -1), F32)
 
 
+def dtype_of(array):
+    """bf16 is kept as its bits."""
+    return BF16 if array.dtype == np.uint16 else F32
+
+
 def matrix(array):
-    return tensor_of(array[None, None], F32)
+    return tensor_of(array[None, None], dtype_of(array))
 
 
 def activations(array):
     """batch x token x channel as batch, 1, token, channel."""
-    return tensor_of(array[:, None], F32)
+    return tensor_of(array[:, None], dtype_of(array))
 
 
 def heads_of(array, heads):
     """batch x token x (head channel) as the core's batch, head, token, channel."""
     b, t, width = array.shape
-    return tensor_of(array.reshape(b, t, heads, width // heads).transpose(0, 2, 1, 3), F32)
+    return tensor_of(array.reshape(b, t, heads, width // heads).transpose(0, 2, 1, 3), dtype_of(array))
 
 
-def unwritten(*shape):
+def unwritten(*shape, precision="f32"):
     """An output whose pages exist; if it is never written it is NaN."""
-    return np.full(shape, np.nan, np.float32)
+    return np.full(shape, 0xFFFF, np.uint16) if precision == "bf16" else np.full(shape, np.nan, np.float32)
+
+
+def format_of(precision):
+    weights, multiply = FORMATS[precision]
+    return LinearFormat(weights=weights, multiply=multiply)
 
 
 class AttnLayers(Contender):
@@ -99,7 +113,7 @@ class AttnLayers(Contender):
             function = getattr(self.lib, name, None)
             if function is not None:
                 function.restype, function.argtypes = result, arguments
-        self.bert = None
+        self.berts = {}
 
     def version(self):
         return self.core.version()
@@ -130,9 +144,12 @@ class AttnLayers(Contender):
         for part in layer.PARTS:
             setattr(weights, f"w_{part}", matrix(arrays[f"w_{part}"]))
             setattr(weights, f"b_{part}", vector(layer.bias(arrays, part)))
-        config = MhaConfig(d_model=case.d_model, heads=case.heads, kv_heads=case.kv_heads)
+        form = format_of(case.dtype)
+        config = MhaConfig(
+            d_model=case.d_model, heads=case.heads, kv_heads=case.kv_heads, format=c.addressof(form)
+        )
         mha = self._make("attn_mha_create", "attn_mha_destroy", c.byref(config), c.byref(weights))
-        out = unwritten(case.batch, case.t, case.d_model)
+        out = unwritten(case.batch, case.t, case.d_model, precision=case.dtype)
         x_view, out_view = activations(arrays["x"]), activations(out)
         params = Params(num_threads=self.threads)
         if case.causal:
@@ -149,27 +166,31 @@ class AttnLayers(Contender):
             self._check(forward(*arguments))
             return keep
 
-        way = Way("attn_mha_forward", run, lambda _, wanted: out[wanted[:, 0], wanted[:, 1]], self._parts(case, arrays))
+        def rows(_, wanted):
+            return widen(out[wanted[:, 0], wanted[:, 1]], case.dtype)
+
+        way = Way("attn_mha_forward", run, rows, self._parts(case, arrays, form))
         way.detail = f"workspace {size} bytes"
         return way
 
-    def _parts(self, case, arrays):
+    def _parts(self, case, arrays, form):
         """The products alone, on the same x, and the core alone, on what they have written."""
         weights = (Tensor * 3)(*(matrix(arrays[f"w_{p}"]) for p in "qkv"))
         biases = (Tensor * 3)(*(vector(layer.bias(arrays, p)) for p in "qkv"))
-        inner = self._make("attn_linear_create", "attn_linear_destroy", 3, weights, biases)
+        inner = self._make("attn_linear_quantize", "attn_linear_destroy", c.byref(form), 3, weights, biases)
         outer = self._make(
-            "attn_linear_create",
+            "attn_linear_quantize",
             "attn_linear_destroy",
+            c.byref(form),
             1,
             c.byref(matrix(arrays["w_o"])),
             c.byref(vector(layer.bias(arrays, "o"))),
         )
         # Side by side in one row of each token, as a layer keeps them.
-        qkv = unwritten(case.batch, case.t, sum(case.widths[p] for p in "qkv"))
+        qkv = unwritten(case.batch, case.t, sum(case.widths[p] for p in "qkv"), precision=case.dtype)
         ends = np.cumsum([case.widths[p] for p in "qkv"])
         q, k, v = np.split(qkv, ends[:2], axis=2)
-        attended, out = unwritten(case.batch, case.t, case.d_model), unwritten(case.batch, case.t, case.d_model)
+        attended, out = (unwritten(case.batch, case.t, case.d_model, precision=case.dtype) for _ in range(2))
         views = [activations(a) for a in (arrays["x"], q, k, v, attended, out)]
         pointers = [c.addressof(view) for view in views]
         outs = (POINTER * 3)(*pointers[1:4])
@@ -191,9 +212,11 @@ class AttnLayers(Contender):
 
     # -------------------------------------------------------------- embed --
 
-    def _load_bert(self):
-        sizes = embedding.config()
+    def _load_bert(self, precision):
+        sizes, form = embedding.config(), format_of(precision)
         config = BertConfig(
+            format=c.addressof(form),
+            activations=BF16 if precision == "bf16" else F32,
             layers=sizes["num_hidden_layers"],
             d_model=sizes["hidden_size"],
             heads=sizes["num_attention_heads"],
@@ -208,9 +231,9 @@ class AttnLayers(Contender):
         return self._make("attn_bert_load", "attn_bert_destroy", c.byref(config), weights.pointer, b"")
 
     def _embed(self, case, arrays):
-        if self.bert is None:
-            self.bert = self._load_bert()
-        bert, width = self.bert, embedding.config()["hidden_size"]
+        if case.dtype not in self.berts:
+            self.berts[case.dtype] = self._load_bert(case.dtype)
+        bert, width = self.berts[case.dtype], embedding.config()["hidden_size"]
         forward, pool = self._function("attn_bert_forward"), self._function("attn_mean_pool")
         workspace_size = self._function("attn_bert_workspace_size")
         ids, offsets = arrays["ids"], arrays["offsets"]

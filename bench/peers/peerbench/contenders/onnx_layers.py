@@ -9,16 +9,18 @@ way that its operators for CPUs offer, and the fastest is kept:
     MatMul, ai.onnx Attention           opset 23, takes grouped heads
 
 The encoder is the graph that convert_minilm.py has made, as exported and as
-optimised for BERT. All graph optimisations are on.
+optimised for BERT. All graph optimisations are on. In int8 the same graphs are
+quantised dynamically before; bf16 it does not have for CPUs.
 """
 
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
 
 from .. import embedding, layer
-from .base import Way
+from .base import Way, refuse
 from .onnx_runtime import DOMAIN, OnnxRuntime
 
 
@@ -49,6 +51,7 @@ class OnnxLayers(OnnxRuntime):
         return arrays
 
     def ways(self, case, arrays):
+        refuse(case.dtype == "bf16", "its operators for CPUs take no bf16")
         return self._mha(case, arrays) if case.suite == "mha" else self._embed(case, arrays)
 
     # ---------------------------------------------------------------- mha --
@@ -77,7 +80,7 @@ class OnnxLayers(OnnxRuntime):
         model = helper.make_model(
             helper.make_graph(graph.nodes, "layer", *info, weights), opset_imports=imports, ir_version=10
         )
-        session = self._open(model.SerializeToString())
+        session = self._open(self._quantised(model) if case.dtype == "int8" else model.SerializeToString())
         binding = session.io_binding()
         values = [self.ort.OrtValue.ortvalue_from_numpy(a) for a in (arrays["x"], np.full_like(arrays["x"], np.nan))]
         binding.bind_ortvalue_input("x", values[0])
@@ -91,6 +94,16 @@ class OnnxLayers(OnnxRuntime):
             return result[1].numpy()[wanted[:, 0], wanted[:, 1]]
 
         return Way(label, run, rows)
+
+    @staticmethod
+    def _quantised(model):
+        """The bytes of a model whose products are quantised dynamically, weights with a scale for each output."""
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "int8.onnx"
+            quantize_dynamic(model, str(path), per_channel=True, weight_type=QuantType.QInt8)
+            return path.read_bytes()
 
     @staticmethod
     def _three(graph, arrays):
@@ -145,7 +158,8 @@ class OnnxLayers(OnnxRuntime):
 
     def _embed(self, case, arrays):
         folder = Path(os.environ["PEERS_MINILM_ONNX"])
-        return [self._encoder(label, folder / f"{label}.onnx", case, arrays) for label in ("plain", "fused")]
+        tail = "-int8" if case.dtype == "int8" else ""
+        return [self._encoder(label, folder / f"{label}{tail}.onnx", case, arrays) for label in ("plain", "fused")]
 
     def _encoder(self, label, path, case, arrays):
         session, feeds = self._open(str(path)), []

@@ -9,11 +9,18 @@ them, of which the fastest is kept.
     embed   transformers' BertModel with scaled_dot_product_attention; the same computation written with
             functions, without what the modules cost in Python. Batches are padded, mean pooling and
             normalisation follow, as in sentence-transformers.
+
+In bf16 each of these is run with all tensors in bf16, and in f32 under autocast. In int8 the linear layers are
+quantised dynamically (torch.ao.quantization), weights with a scale for each output.
 """
 
 import os
+import warnings
+
+import numpy as np
 
 from .. import embedding, layer
+from ..tensors import widen
 from .base import Contender, Way
 from .pytorch import enter_for_ever, load_torch
 
@@ -27,7 +34,7 @@ class PytorchLayers(Contender):
 
         # Here the layer is compared, so PyTorch may choose how its attention is computed.
         enter_for_ever(sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]))
-        self.models = None
+        self.models = {}
 
     def version(self):
         return self.torch.__version__
@@ -39,24 +46,78 @@ class PytorchLayers(Contender):
 
     def _mha(self, case, arrays):
         torch = self.torch
-        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        tensors = {name: torch.from_numpy(widen(a, case.dtype if a.dtype == np.uint16 else "f32")) for name, a in arrays.items()}
 
         def rows(output, wanted):
             b, i = wanted.T.tolist()
-            return output[b, i].numpy()
+            return output[b, i].float().numpy()
 
-        ways = [
-            Way("linear, sdpa; three products", self._separate(case, tensors), rows),
-            Way("linear, sdpa; one product", self._fused(case, tensors), rows),
-        ]
-        # Its causal form wants a T x T mask, and takes no fast path without one.
+        if case.dtype == "int8":
+            forms = {"three products": self._quantised(case, tensors, 3), "one product": self._quantised(case, tensors, 1)}
+            return [Way(f"dynamic int8 linear, sdpa; {label}", run, rows) for label, run in forms.items()]
+        forms = [("", tensors, lambda run: run)]
+        if case.dtype == "bf16":
+            narrow = {name: tensor.bfloat16() for name, tensor in tensors.items()}
+            forms = [("bf16: ", narrow, lambda run: run), ("autocast: ", tensors, self._autocast)]
+        ways = []
+        for label, these, wrap in forms:
+            ways += [
+                Way(f"{label}linear, sdpa; three products", wrap(self._separate(case, these)), rows),
+                Way(f"{label}linear, sdpa; one product", wrap(self._fused(case, these)), rows),
+            ]
+        # Its causal form wants a T x T mask, and takes no fast path without one; autocast switches the fast path off.
         if case.group == 1 and not case.causal:
-            ways.append(Way("nn.MultiheadAttention, fast path", self._module(case, tensors), rows))
+            ways.append(Way(f"{forms[0][0]}nn.MultiheadAttention, fast path", self._module(case, forms[0][1]), rows))
         return ways
+
+    def _autocast(self, run):
+        def cast():
+            with self.torch.autocast("cpu", self.torch.bfloat16):
+                return run()
+
+        return cast
+
+    def _quantise(self, module):
+        """Linear layers in int8, as PyTorch's users get them: weights before, activations in each call."""
+        quantization = self.torch.ao.quantization
+        spec = {self.torch.nn.Linear: quantization.per_channel_dynamic_qconfig}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return quantization.quantize_dynamic(module, spec)
+
+    def _quantised(self, case, tensors, products):
+        torch = self.torch
+        names = ("q", "k", "v") if products == 3 else ("qkv",)
+        weights = {part: (tensors[f"w_{part}"], layer.bias(tensors, part)) for part in layer.PARTS}
+        joined = [torch.cat([weights[p][0] for p in "qkv"])]
+        joined.append(torch.cat([weights[p][1] for p in "qkv"]) if case.bias else None)
+        weights["qkv"] = joined
+        modules = torch.nn.ModuleDict()
+        for name in (*names, "o"):
+            weight, bias = weights[name]
+            linear = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+            linear.weight.copy_(weight)
+            if bias is not None:
+                linear.bias.copy_(bias)
+            modules[name] = linear
+        modules = self._quantise(modules.eval())
+        heads = [case.heads, case.kv_heads, case.kv_heads]
+
+        def run():
+            x = tensors["x"]
+            rows = torch.cat([modules[n](x) for n in names], 2) if products == 1 else None
+            if products == 1:
+                q, k, v = rows.view(case.batch, case.t, -1, case.head_dim).split(heads, dim=2)
+            else:
+                q, k, v = (modules[n](x).view(case.batch, case.t, -1, case.head_dim) for n in names)
+            return modules["o"](self._attend(case, q, k, v))
+
+        return run
 
     def _module(self, case, tensors):
         torch = self.torch
         module = torch.nn.MultiheadAttention(case.d_model, case.heads, bias=case.bias, batch_first=True).eval()
+        module = module.to(tensors["x"].dtype)
         module.in_proj_weight.copy_(torch.cat([tensors[f"w_{p}"] for p in "qkv"]))
         module.out_proj.weight.copy_(tensors["w_o"])
         if case.bias:
@@ -116,14 +177,15 @@ class PytorchLayers(Contender):
 
     def _embed(self, case, arrays):
         torch = self.torch
-        if self.models is None:
-            self.models = {"BertModel, sdpa": self._transformers(), "functions, sdpa": self._functions()}
+        if case.dtype not in self.models:
+            self.models[case.dtype] = self._encoders(case.dtype)
         batches = []
         for first, last in embedding.batches(case, arrays):
             ids, mask = (torch.from_numpy(a) for a in embedding.padded(arrays, first, last))
             batches.append((ids, mask, bool((mask == 0).any())))
 
         def pool(states, mask, is_padded):
+            states = states.float()
             if is_padded:
                 wide = mask.unsqueeze(-1).float()
                 mean = (states * wide).sum(1) / wide.sum(1)
@@ -137,25 +199,49 @@ class PytorchLayers(Contender):
 
             return Way(label, run, lambda out, _: torch.cat(out).numpy())
 
-        return [way(label, model) for label, model in self.models.items()]
+        return [way(label, model) for label, model in self.models[case.dtype].items()]
 
-    def _transformers(self):
+    def _encoders(self, precision):
+        """{label: function of ids and mask} of a precision."""
+        torch = self.torch
+        if precision == "int8":
+            return {"dynamic int8, BertModel, sdpa": self._transformers(change=self._quantise)}
+        if precision == "f32":
+            return {"BertModel, sdpa": self._transformers(), "functions, sdpa": self._functions()}
+
+        def under_autocast(model):
+            def run(ids, mask):
+                with torch.autocast("cpu", torch.bfloat16):
+                    return model(ids, mask)
+
+            return run
+
+        return {
+            "bf16, BertModel, sdpa": self._transformers(change=lambda model: model.bfloat16()),
+            "bf16, functions, sdpa": self._functions(torch.bfloat16),
+            "autocast, BertModel, sdpa": under_autocast(self._transformers()),
+            "autocast, functions, sdpa": under_autocast(self._functions()),
+        }
+
+    def _transformers(self, change=lambda model: model):
         from transformers import BertModel
 
         model = BertModel.from_pretrained(
             embedding.model_folder(), attn_implementation="sdpa", add_pooling_layer=False
         ).eval()
+        model = change(model)
 
         def run(ids, mask):
             return model(input_ids=ids, attention_mask=mask).last_hidden_state
 
         return run
 
-    def _functions(self):
+    def _functions(self, dtype=None):
         from safetensors.torch import load_file
 
         torch, sizes = self.torch, embedding.config()
         w, f = load_file(embedding.model_folder() / "model.safetensors"), torch.nn.functional
+        w = {name: x.to(dtype) if dtype and x.is_floating_point() else x for name, x in w.items()}
         width, heads, eps = sizes["hidden_size"], sizes["num_attention_heads"], sizes["layer_norm_eps"]
         types = w["embeddings.token_type_embeddings.weight"][0]
         positions = w["embeddings.position_embeddings.weight"] + types
