@@ -45,12 +45,14 @@ static struct attn_rows rows_from(const struct nn_grid_rows *grid, int64_t batch
 /* Integers of the rows of a task, on its stack: at least one row of as many inputs as there may be. */
 #define QUANT_BYTES ((int64_t)160 << 10)
 
-/** Where the integers of a row end and its starts begin, and the bytes of both. */
-static int64_t quant_row(const struct attn_linear *linear, int64_t *starts)
+/** Lays out the integers of a row, its starts and its scales; returns the bytes of all. */
+static int64_t lay_out_row(const struct attn_linear *linear, struct nn_integer_rows *rows)
 {
-    const int64_t group = linear->group, groups = group ? linear->inputs / group + (linear->inputs % group != 0) : 1;
-    *starts = nn_rounded_up(linear->inputs, ATTN_ALIGN);
-    return nn_rounded_up(*starts + (groups ? groups : 1) * (int64_t)sizeof(int32_t), ATTN_ALIGN);
+    const int64_t group = linear->group, most = group ? linear->inputs / group + (linear->inputs % group != 0) : 1;
+    const int64_t groups = most ? most : 1;
+    rows->starts = (ptrdiff_t)nn_rounded_up(linear->inputs, ATTN_ALIGN);
+    rows->scales = rows->starts + (ptrdiff_t)(groups * (int64_t)sizeof(int32_t));
+    return nn_rounded_up(rows->scales + (group ? groups * (int64_t)sizeof(float) : 0), ATTN_ALIGN);
 }
 
 static void run_panel(const struct product *product, int64_t panel, int64_t batch, int64_t first,
@@ -125,7 +127,7 @@ static void run_integer_tasks(const void *context, int64_t first, int64_t end)
     int8_t bytes[QUANT_BYTES] __attribute__((aligned(ATTN_ALIGN)));
     struct nn_integer_rows quants;
     quants.bytes = bytes;
-    quants.pitch = (ptrdiff_t)quant_row(product->linear, &quants.starts);
+    quants.pitch = (ptrdiff_t)lay_out_row(product->linear, &quants);
     for (int64_t task = first; task < end; task++)
         run_task(product, task, &quants);
 }
@@ -137,9 +139,9 @@ static void run_integer_tasks(const void *context, int64_t first, int64_t end)
 static int64_t rows_of_a_task(const struct attn_linear *linear)
 {
     const int64_t inputs = linear->inputs;
-    int64_t starts;
     if (linear->multiply == ATTN_MULTIPLY_INT8) {
-        const int64_t room = QUANT_BYTES / quant_row(linear, &starts);
+        struct nn_integer_rows rows;
+        const int64_t room = QUANT_BYTES / lay_out_row(linear, &rows);
         return room < 8 ? room : room > NN_LINEAR_ROWS ? NN_LINEAR_ROWS : room / 8 * 8;
     }
     const int64_t fit = inputs ? ROWS_BYTES / 4 / inputs / 8 * 8 : NN_LINEAR_ROWS;

@@ -157,11 +157,15 @@ static struct layer layer_create(struct memory *m, const attn_linear_format *for
 static double *multiplied(struct memory *m, const attn_linear_format *f, const double *x, int64_t rows, int64_t in)
 {
     double *y = zeros(m, rows * in);
+    const int64_t group = f->weights == ATTN_WEIGHTS_INT4 ? 32 : f->group;
     for (int64_t r = 0; r < rows; r++) {
         float size = 0;
-        for (int64_t c = 0; c < in; c++)
-            size = fmaxf(size, fabsf((float)x[r * in + c]));
         for (int64_t c = 0; c < in; c++) {
+            if (c % (group ? group : in) == 0) {
+                size = 0;
+                for (int64_t i = c; i < in && i < c + (group ? group : in); i++)
+                    size = fmaxf(size, fabsf((float)x[r * in + i]));
+            }
             const float v = (float)x[r * in + c];
             y[r * in + c] = f->multiply == ATTN_MULTIPLY_F32    ? x[r * in + c]
                             : f->multiply == ATTN_MULTIPLY_BF16 ? (double)dtype_round(ATTN_BF16, v)

@@ -78,8 +78,9 @@ typedef enum attn_multiply {
     ATTN_MULTIPLY_BF16 = 1,
     /**
      * int8: each row of activations is quantised as it is read, to -127 to 127 times a scale of its own, a 127th of its
-     * largest size. A row with NaN or an infinity becomes NaN. Sums of products are exact integers. For weights in
-     * int8 and int4, with at most ATTN_MULTIPLY_INT8_INPUTS inputs.
+     * largest size; with groups each group of its inputs. A row with NaN or an infinity becomes NaN. Sums of products
+     * are exact integers, with groups those of a group. For weights in int8 and int4, with at most
+     * ATTN_MULTIPLY_INT8_INPUTS inputs.
      */
     ATTN_MULTIPLY_INT8 = 2
 } attn_multiply;

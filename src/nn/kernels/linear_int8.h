@@ -6,9 +6,10 @@
  * every instruction set has the same. They begin at what makes up for an offset
  * of the weights, which some sets multiply as unsigned bytes.
  *
- * A group of inputs with a scale of its own ends a sum: as a float times the
- * scale it is added to those before it. Without groups the int32 sums of all
- * inputs are the unfinished ones.
+ * A group of inputs has a scale of its own, in the weights of each output and in
+ * each row of x, and ends a sum: as a float times both scales it is added to those
+ * before it. So a large element costs only its own group its precision. Without
+ * groups the int32 sums of all inputs are the unfinished ones.
  */
 #ifndef ATTN_NN_LINEAR_INT8_H
 #define ATTN_NN_LINEAR_INT8_H
@@ -42,6 +43,12 @@ ATTN_INLINE void int8_words(const int nr, const int nv, const int high, const en
         for (int v = 0; v < nv; v++)
             acc[i][v] = kind == NN_PANEL_QUADS ? vs_dot(b, w[v], acc[i][v]) : vs_dot_nibbles(b, w[v], acc[i][v]);
     }
+}
+
+/** The scales of a row's groups. */
+ATTN_INLINE float *int8_scales(const struct nn_integer_rows *rows, int8_t *row)
+{
+    return (float *)(void *)(row + rows->scales);
 }
 
 /** linear_rows() of integers; sums are int32 without groups, else floats. */
@@ -87,7 +94,10 @@ ATTN_INLINE void int8_rows(const int nr, const enum nn_panel kind, const int nv,
                 float *const sum = unfinished + ((r + i) * nv + v) * VF_LEN;
                 if (work->group) {
                     const vf before = block->c0 + from == 0 ? vf_zero() : vf_load(sum);
-                    vf_store(sum, vf_fma(vs_float(acc[i][v]), linear_scale(nv, work, block->c0 + from, v), before));
+                    const float scale =
+                        int8_scales(quants, quants->bytes + (r + i) * quants->pitch)[(block->c0 + from) / work->group];
+                    const vf of_row = vf_mul(vs_float(acc[i][v]), vf_set1(scale));
+                    vf_store(sum, vf_fma(of_row, linear_scale(nv, work, block->c0 + from, v), before));
                 } else {
                     vu_store(sum, (vu)acc[i][v]);
                 }
@@ -149,41 +159,44 @@ ATTN_INLINE float int8_row_size(const attn_dtype dtype, const char *row, int64_t
     return vf_max_across(bad) > 0 ? NAN : vf_max_across(size);
 }
 
-/** A row's integers, x * lift * inverse to the nearest, and where the sums of its groups start. */
-ATTN_INLINE void int8_row(const attn_dtype dtype, const struct nn_quantize_work *work, const char *row, float lift,
-                          float inverse, int8_t *bytes, int32_t *starts)
+/** The integers of n elements of a size, from element first of a row on, and their scale; returns their sum. */
+ATTN_INLINE int32_t int8_elements(const attn_dtype dtype, const char *row, int64_t first, int64_t n, float size,
+                                  int8_t *bytes, float *scale)
 {
-    const int64_t n = work->inputs;
+    const float lift = size < 0x1p-100f ? 0x1p100f : 1.0f; /* no inverse overflows */
+    const float inverse = size > 0 ? 127.0f / (size * lift) : 0.0f;
     vs sum = vs_zero();
     for (int64_t c = 0; c < n; c += VF_LEN) {
-        const vf x = typed_load(dtype, row, c, n - c < VF_LEN ? (int)(n - c) : VF_LEN);
-        sum = vs_add(sum, vs_quantize(bytes + c, vf_mul(vf_mul(x, vf_set1(lift)), vf_set1(inverse))));
-        if (work->group && (c + VF_LEN) % work->group == 0) {
-            *starts++ = -work->offset * vs_sum(sum);
-            sum = vs_zero();
-        }
+        const vf x = typed_load(dtype, row, first + c, n - c < VF_LEN ? (int)(n - c) : VF_LEN);
+        sum = vs_add(sum, vs_quantize(bytes + first + c, vf_mul(vf_mul(x, vf_set1(lift)), vf_set1(inverse))));
     }
-    if (!work->group || n % work->group)
-        *starts = -work->offset * vs_sum(sum);
+    *scale = size * lift / 127.0f / lift;
+    return vs_sum(sum);
 }
 
 ATTN_INLINE void int8_quantize_body(const attn_dtype dtype, const struct nn_quantize_work *work)
 {
     struct nn_integer_rows *to = work->to;
+    const int64_t inputs = work->inputs, group = work->group ? work->group : inputs;
     for (int64_t r = 0; r < work->rows; r++) {
         const char *const row = row_at(&work->x, r);
         int8_t *const bytes = to->bytes + r * to->pitch;
         int32_t *const starts = (int32_t *)(void *)(bytes + to->starts);
-        const float size = int8_row_size(dtype, row, work->inputs);
-        if (size > 0) {
-            const float lift = size < 0x1p-100f ? 0x1p100f : 1.0f; /* no inverse overflows */
-            int8_row(dtype, work, row, lift, 127.0f / (size * lift), bytes, starts);
-            memset(bytes + work->inputs, 0, (size_t)(to->starts - work->inputs));
-            to->scale[r] = size * lift / 127.0f / lift;
-        } else { /* zeros, or NaN */
+        const float size = int8_row_size(dtype, row, inputs);
+        if (!(size > 0)) { /* zeros, or NaN */
             memset(bytes, 0, (size_t)to->pitch);
             to->scale[r] = size;
+            continue;
         }
+        to->scale[r] = 1;
+        for (int64_t first = 0, g = 0; first < inputs; first += group, g++) {
+            const int64_t n = inputs - first < group ? inputs - first : group;
+            const char *const part = row + first * attn_element_size(dtype);
+            const float of_group = work->group ? int8_row_size(dtype, part, n) : size;
+            float *const scale = work->group ? int8_scales(to, bytes) + g : &to->scale[r];
+            starts[g] = -work->offset * int8_elements(dtype, row, first, n, of_group, bytes, scale);
+        }
+        memset(bytes + inputs, 0, (size_t)(to->starts - inputs));
     }
 }
 

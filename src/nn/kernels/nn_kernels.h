@@ -51,16 +51,18 @@ static inline int nn_panel_word(enum nn_panel panel)
 
 /** Rows of x as integers. */
 struct nn_integer_rows {
-    int8_t *bytes;    /**< a row: [inputs rounded up to ATTN_ALIGN] integers, zeros behind the last, then starts */
+    /** A row: [inputs rounded up to ATTN_ALIGN] integers, zeros behind the last, then starts, then scales of groups. */
+    int8_t *bytes;
     ptrdiff_t pitch;  /**< from row to row */
     ptrdiff_t starts; /**< from a row's integers to its int32 starts, one a group: where sums begin */
-    float scale[NN_LINEAR_ROWS]; /**< of each row; NaN for one that is not finite */
+    ptrdiff_t scales; /**< and to the floats that its groups' integers are multiples of; without groups not there */
+    float scale[NN_LINEAR_ROWS]; /**< of each row, with groups 1; NaN for one that is not finite */
 };
 
 struct nn_quantize_work {
     struct attn_rows x;
     int64_t rows, inputs;
-    int64_t group;  /**< inputs with one start; 0: all */
+    int64_t group;  /**< inputs with one start and one scale; 0: all */
     int32_t offset; /**< what is added to each weight: starts are -offset times the sum of a group's integers */
     struct nn_integer_rows *to;
 };
