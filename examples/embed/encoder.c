@@ -37,6 +37,7 @@ static attn_status load(struct encoder *encoder, const char *path, enum precisio
     } else if (precision == PRECISION_INT8) {
         format.weights = ATTN_WEIGHTS_INT8;
         format.multiply = ATTN_MULTIPLY_INT8;
+        format.group = 64; /* a few channels of these models are large: they would leave the others few steps */
     }
     CHECK(attn_weights_open(&weights, path));
     const attn_status status = attn_bert_load(&encoder->bert, &config, weights, "");

@@ -27,8 +27,9 @@ struct sentences {
 };
 
 /*
- * What is multiplied. bf16: weights and states are rounded to it. int8: weights have a scale for each output, states
- * between the products are f32, and their rows are quantised for each product. Attention is in the type of the states.
+ * What is multiplied. bf16: weights and states are rounded to it. int8: weights have a scale for each 64 inputs of an
+ * output; states between the products are f32, and are quantised for each product, too, with a scale for each 64 of a
+ * row. Attention is in the type of the states.
  */
 enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_INT8 };
 

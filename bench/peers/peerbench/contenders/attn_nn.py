@@ -31,8 +31,8 @@ from attn_structs import (  # isort: skip  pylint: disable=wrong-import-order
 )
 
 F32, BF16 = DTYPE["f32"], DTYPE["bf16"]
-# attn_weight_format and attn_multiply of each precision; what lies between products is f32 but for bf16.
-FORMATS = {"f32": (0, 0), "bf16": (2, 1), "int8": (3, 2)}
+# attn_weight_format, attn_multiply and group of each precision; what lies between products is f32 but for bf16.
+FORMATS = {"f32": (0, 0, 0), "bf16": (2, 1, 0), "int8": (3, 2, 64)}
 ACTIVATION = {"gelu": 2, "gelu_new": 3, "relu": 1}
 
 
@@ -99,8 +99,8 @@ def unwritten(*shape, precision="f32"):
 
 
 def format_of(precision):
-    weights, multiply = FORMATS[precision]
-    return LinearFormat(weights=weights, multiply=multiply)
+    weights, multiply, group = FORMATS[precision]
+    return LinearFormat(weights=weights, multiply=multiply, group=group)
 
 
 class AttnLayers(Contender):
