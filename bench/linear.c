@@ -288,7 +288,7 @@ static struct bench_variant make_variant(const struct layers *l, enum bench_kind
     return v;
 }
 
-int bench_linear_run(struct bench_peak *peak, const struct bench_options *options, const struct bench_case *c,
+int bench_linear_run(struct bench_machine *machine, const struct bench_options *options, const struct bench_case *c,
                      struct bench_selection selection, struct bench_results *results)
 {
     struct layers layers;
@@ -297,6 +297,8 @@ int bench_linear_run(struct bench_peak *peak, const struct bench_options *option
     int count = 0, status = -1;
     if (create_layers(&layers, c, options->threads) != 0)
         goto done;
+    struct bench_peak *const own = bench_machine_peak(machine, attn_linear_isa(layers.packed[0])),
+                             *const peak = own != NULL ? own : machine->f32;
     choose_way(&layers, selection.naive ? options->min_time / 4 : 0.0);
     if (selection.library)
         variants[count++] = make_variant(&layers, BENCH_FORWARD, &layer, options->isa);

@@ -14,8 +14,11 @@
 /** Whether layers run on the kernels that are measured where isa is asked for. They pack for attn_isa_active(). */
 bool bench_linear_supported(const char *isa);
 
-/** bench_run_case() for a linear layer; selection.library is the layer, selection.naive OpenBLAS. */
-int bench_linear_run(struct bench_peak *peak, const struct bench_options *options, const struct bench_case *c,
+/**
+ * bench_run_case() for a linear layer; selection.library is the layer, selection.naive OpenBLAS. Their peak is that of
+ * the layer's kernels; of f32 for products of int8, which have none.
+ */
+int bench_linear_run(struct bench_machine *machine, const struct bench_options *options, const struct bench_case *c,
                      struct bench_selection selection, struct bench_results *results);
 
 #else
@@ -26,7 +29,7 @@ static inline bool bench_linear_supported(const char *isa)
     return false;
 }
 
-static inline int bench_linear_run(struct bench_peak *peak, const struct bench_options *options,
+static inline int bench_linear_run(struct bench_machine *machine, const struct bench_options *options,
                                    const struct bench_case *c, struct bench_selection selection,
                                    struct bench_results *results)
 {

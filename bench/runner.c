@@ -184,6 +184,6 @@ int bench_run_case(struct bench_machine *machine, const struct bench_options *op
         return -1;
     }
     bench_machine_sample(machine);
-    return bench_case_linear(c) ? bench_linear_run(peak, options, c, selection, results)
+    return bench_case_linear(c) ? bench_linear_run(machine, options, c, selection, results)
                                 : run_attention(machine, peak, options, c, selection, results);
 }
