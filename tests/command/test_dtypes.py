@@ -166,6 +166,13 @@ class Dtypes(CommandTest):
             self.assertEqual(capped.stderr, "")
             self.assertEqual(read_safetensors(self.folder / "c.safetensors")["o"].raw(), named[0].raw())
 
+    def test_inputs_that_may_be_bf16(self):
+        narrow = [a.astype(BF16) for a in (self.q, self.k, self.v)]
+        for isa in self.dot:
+            rounded = self.compute(*(a.astype(F32) for a in narrow), "--isa", isa, "--inputs", "may-be-bf16")
+            given = self.compute(*narrow, "--isa", isa)
+            self.assertEqual([a.raw() for a in rounded[1:]], [a.raw() for a in given[1:]])
+
     def test_real_sample(self):
         sample = read_safetensors(DATA / "minilm.safetensors")
         lengths = f"{DATA / 'minilm.safetensors'}:kv_len"

@@ -24,7 +24,7 @@ class Info(CommandTest):
         self.assertIn("scalar", sets)
         self.assertIn(fields["chosen"][0].split()[0], sets)
         dot = [name for name in sets if name.endswith("_bf16")]
-        self.assertRegex(fields["bf16 dot products"][0], rf"^found \({dot[0]}\)" if dot else "^not found: ")
+        self.assertRegex(fields["bf16 dot products"][0], rf"^found \(({'|'.join(dot)})\)" if dot else "^not found: ")
         for dtype in ("f32", "bf16", "f16"):
             self.assertRegex(fields[f"{dtype} kernels"][0], rf"^({'|'.join(sets)}) kernel, exact scores, \w+ weights$")
         self.assertRegex(fields["int8 scores"][0], r"^(\w+ kernel, int8 scores, \w+ weights|none: --qk is int8, and .+)$")

@@ -60,6 +60,7 @@ class Usage(CommandTest):
         self.fails(2, "--layout is 'thd'; expected bhtd or bthd", *GOOD, "--layout", "thd")
         self.fails(2, "--causal is 'yes'; expected none, top-left, bottom-right or offset", *GOOD, "--causal", "yes")
         self.fails(2, "--qk is 'int4'; expected exact or int8", *GOOD, "--qk", "int4")
+        self.fails(2, "--inputs is 'bf16'; expected as-given or may-be-bf16", *GOOD, "--inputs", "bf16")
         self.fails(2, "--isa is 'sse'; expected auto, scalar", *GOOD, "--isa", "sse")
         self.fails(2, "--isa is 'avx2_int8'; expected auto, scalar", *GOOD, "--isa", "avx2_int8")
 

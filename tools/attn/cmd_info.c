@@ -88,20 +88,26 @@ static void print_libraries(const char *title, bool known, const struct librarie
         printf("%-22s %s\n", i == 0 ? title : "", found->paths[i]);
 }
 
-/* Sets that multiply pairs of bf16 are named after the one that they add to, which runs all other types. */
-static void print_bf16(void)
+/* Sets that multiply pairs of bf16 have names that say so. */
+static bool has_pairs(const char *name)
 {
     static const char suffix[] = "_bf16";
-    const char *name;
+    const size_t length = strlen(name), end = sizeof suffix - 1;
+    return length > end && strcmp(name + length - end, suffix) == 0;
+}
+
+static void print_bf16(void)
+{
+    const char *const active = attn_isa_active(), *name;
     printf("\n%-22s", "bf16 dot products");
+    if (has_pairs(active)) {
+        printf(" found (%s)\n", active);
+        return;
+    }
     for (int isa = 0; (name = attn_isa_name(isa)) != NULL; isa++) {
-        const size_t length = strlen(name), end = sizeof suffix - 1;
-        if (length <= end || strcmp(name + length - end, suffix) != 0 || !attn_isa_supported(name))
+        if (!has_pairs(name) || !attn_isa_supported(name))
             continue;
-        if (strcmp(attn_isa_active(), name) == 0)
-            printf(" found (%s); other types run on %.*s\n", name, (int)(length - end), name);
-        else
-            printf(" found (%s), but not used: bf16 is widened\n", name);
+        printf(" found (%s), but not used: bf16 is widened\n", name);
         return;
     }
     printf(" not found: bf16 is widened\n");

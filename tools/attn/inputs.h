@@ -27,6 +27,7 @@ enum input_option {
     INPUT_SCALE,
     INPUT_TEMPERATURE,
     INPUT_QK,
+    INPUT_INPUTS,
     INPUT_ISA,
     INPUT_THREADS,
     INPUT_FORMS,

@@ -48,6 +48,7 @@ static const struct {
     {"params.temperature", {"--temperature", NULL}},
     {"params.qk", {"--qk", NULL}},
     {"ATTN_QK_INT8", {"int8", NULL}},
+    {"params.inputs", {"--inputs", NULL}},
     {"params.isa", {"--isa", NULL}},
     {"params.num_threads", {"--threads", NULL}},
     {"params.lse", {"--lse", NULL}},
