@@ -230,6 +230,8 @@ class Embedding(unittest.TestCase):
                              (2 * right, False), (right[:4], False), (np.nan * right, False)):  # fmt: skip
             self.assertEqual(embedding.disagreement(cases.EmbedCase(1), output, right)[1] is None, good)
         # What bf16 and int8 may be off by would not do in f32.
+        turned /= np.linalg.norm(turned, axis=1, keepdims=True)
+        self.assertIsNotNone(embedding.disagreement(cases.EmbedCase(1), turned, right)[1])
         self.assertIsNone(embedding.disagreement(cases.EmbedCase(1, dtype="int8"), turned, right)[1])
 
     def test_erf(self):
