@@ -28,6 +28,7 @@
 #include "kernels/dropout.h"
 #include "kernels/mask.h"
 #include "kernels/rows.h"
+#include "kernels/scores_matrix.h"
 #include "kernels/weights_table.h"
 
 #define MATRIX_HEADROOM 24.0f

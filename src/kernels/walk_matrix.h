@@ -15,6 +15,9 @@
  * leave m alone, and the bits are those of the steps one by one: sums are the
  * same, a block's sum of weights is added to l at its end.
  */
+/* A part of values_matrix.h, which includes it where it belongs. */
+#include "kernels/values_matrix.h"
+
 #ifndef ATTN_WALK_H
 #define ATTN_WALK_H
 

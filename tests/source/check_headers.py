@@ -7,7 +7,8 @@ Which instruction sets a header is compiled for follows from its name: of its wo
 are in names of sets choose the sets that have them all. Without such a word templates are compiled for every set that
 extends no other, and the rest for the scalar one. The macros of a set come from src/isa/SET.c, or src/nn/isa/SET.c for
 headers of src/nn, and the compiler's flags from the build's compile_commands.json. Headers of another processor's sets
-are skipped.
+are skipped. What is about matrix registers, or the table of exponentials that their tiles take, is compiled for the sets
+that have such registers.
 
 Usage: check_headers.py SOURCE_FOLDER BUILD_FOLDER
 """
@@ -61,8 +62,11 @@ def main():
         if of_nn and not layers:
             continue  # the build is without libattn_nn
         sets = layers if of_nn else core
-        wanted = {word for word in re.split(r"[_.]", header.name) if word in names}
-        if wanted:
+        words = set(re.split(r"[_.]", header.name))
+        wanted = words & names
+        if header.parent.name in ("simd", "kernels") and words & {"matrix", "table"}:
+            sets = {s: of for s, of in sets.items() if "ATTN_MATRIX" in of[0]}
+        elif wanted:
             sets = {s: of for s, of in sets.items() if wanted <= set(s.split("_"))}
         elif header.parent.name in ("isa", "kernels"):
             sets = {s: of for s, of in sets.items() if "_" not in s}
