@@ -100,9 +100,16 @@ class OnnxLayers(OnnxRuntime):
         """The bytes of a model whose products are quantised dynamically, weights with a scale for each output."""
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
+        # Of the two operators called Attention it knows its own, which holds a product.
+        own = any(n.op_type == "Attention" and n.domain == DOMAIN for n in model.graph.node)
+        kinds = ["MatMul", "Attention"] if own else ["MatMul"]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "int8.onnx"
-            quantize_dynamic(model, str(path), per_channel=True, weight_type=QuantType.QInt8)
+            # The types behind operators of its own domain are not inferred.
+            options = {"DefaultTensorType": model.graph.output[0].type.tensor_type.elem_type}
+            quantize_dynamic(
+                model, str(path), kinds, per_channel=True, weight_type=QuantType.QInt8, extra_options=options
+            )
             return path.read_bytes()
 
     @staticmethod
