@@ -93,9 +93,13 @@ done
 
 # Linear layers have a row each and one of OpenBLAS's, if they were built and run on the instruction set that is asked for.
 if [ "$nn" = nn ]; then
-    [ "$("$bench" --list | grep -c '^linear/f32/')" -eq 14 ] || fail 'there are not 14 linear layers'
-    [ "$("$bench" --list | grep -c '^linear/bf16/')" -eq 5 ] || fail 'there are not 5 linear layers with narrow weights'
-    "$bench" --list | sed -n 's/^linear\(.f32\)/\1/p' >"$dir/linear"
+    [ "$("$bench" --list | grep -c '^linear/f32/')" -eq 19 ] || fail 'there are not 19 linear layers'
+    [ "$("$bench" --list | grep -c '^linear/bf16/')" -eq 15 ] || fail 'there are not 15 linear layers with weights in bf16'
+    for format in bf16/.*/multiply:bf16 int8/.*/multiply:int8 int4/.*/multiply:int8; do
+        [ "$("$bench" --list | grep -c "^linear/$format")" -eq 5 ] || fail "there are not 5 linear layers of $format"
+    done
+    # Those with 4096 inputs, whose weights come from memory, are held against nothing.
+    "$bench" --list | sed -n '/K4096/d; s/^linear\(.f32\)/\1/p' >"$dir/linear"
     "$bench" --list --compare naive | sed -n 's/^sgemm//p' | diff - "$dir/linear" ||
         fail 'a linear layer has no row of OpenBLAS'
     "$bench" --list --check | sed -n 's/^linear\(.f32\)/\1/p' | diff - "$dir/linear" ||
@@ -154,13 +158,13 @@ awk -F, 'NR == 1 {for (i = 1; i <= NF; i++) column[$i] = i}
 # A linear layer beside OpenBLAS, with few rows and so several matrices: all figures, and what is promised.
 if [ "$nn" = nn ]; then
     # shellcheck disable=SC2086
-    expect 0 'vs naive' $tiny --filter '/M1/'
+    expect 0 'vs naive' $tiny --filter '/M1/N1152/'
     # shellcheck disable=SC2086
-    expect 0 'ratio' $tiny --filter '/M1/' --compare naive
+    expect 0 'ratio' $tiny --filter '/M1/N1152/' --compare naive
     grep -qE '^linear/f32/M1/N1152/K384/matrices:15 .* serial(-t)? ' "$dir/out" ||
         fail "a linear layer is not compared: $(cat "$dir/out")"
     # shellcheck disable=SC2086
-    ATTN_MAX_CPU_ISA=scalar expect 0 'name,isa,threads' $tiny --filter '/M1/' --format csv
+    ATTN_MAX_CPU_ISA=scalar expect 0 'name,isa,threads' $tiny --filter '/M1/N1152/' --format csv
     columns=$(awk -F, '{print NF}' "$dir/out" | sort -u)
     [ "$(echo "$columns" | wc -w)" -eq 1 ] || fail "linear CSV rows have different numbers of columns: $columns"
     # GFLOP/s, peak, fraction, GB/s; the difference of the layers only, the ratio of that which is compared.
@@ -173,7 +177,7 @@ if [ "$nn" = nn ]; then
              }
              END {if (rows != 3) exit 1}' "$dir/out" || fail "a figure of a linear layer is wrong: $(cat "$dir/out")"
     # shellcheck disable=SC2086
-    expect 0 '"bytes_per_second"' $tiny --filter '^linear/.*/M1/' --format json
+    expect 0 '"bytes_per_second"' $tiny --filter '^linear/.*/M1/N1152/' --format json
     # Whether it is met is not for a test to say.
     # shellcheck disable=SC2086
     "$bench" $tiny --check --filter '^linear/.*/M(1|1300)/N(1152|384)/' >"$dir/out" 2>"$dir/err"
