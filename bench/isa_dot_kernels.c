@@ -4,9 +4,10 @@
  * a float, compiled once per instruction set that has them; see isa_kernels.h.
  *
  * Each of ACCUMULATORS registers is updated as acc = acc + a0 * b0 + a1 * b1,
- * four operations for a lane. Sixteen independent chains are enough for two
- * pipes and a latency of eight cycles. The elements of a and b come from
- * volatile variables: the loop has no memory traffic, and nothing to fold. They
+ * four operations for a lane; BFMMLA takes two such steps at once. Sixteen
+ * independent chains are enough for two pipes and a latency of eight cycles. The
+ * elements of a and b come from volatile variables: the loop has no memory
+ * traffic, and nothing to fold. They
  * are 3/4 and 1/4, which bf16 holds, so the sums stay below 2^24, where another
  * product no longer changes them: far from denormals, which VDPBF16PS takes for
  * 0, and from infinities.
@@ -41,14 +42,36 @@ typedef __m512bh pairs;
 #define BROADCAST(p)        vreinterpretq_bf16_s32(vld1q_dup_s32(p))
 typedef float32x4_t vec;
 typedef bfloat16x8_t pairs;
+#elif defined(BENCH_ISA_NEON_BF16MM)
+#include <arm_neon.h>
+#define ISA                 "neon_bf16mm"
+#define TABLE               bench_dot_kernels_neon_bf16mm
+#define LANES               4
+#define PRODUCTS            4
+#define ROW_WORDS           4
+#define DEPTH               16
+#define TILE_ROWS           8
+#define TILE_VECTORS        3
+#define DOT_STEP(acc, a, b) vbfmmlaq_f32(acc, a, b)
+#define BROADCAST(p)        vreinterpretq_bf16_s32(vld1q_s32(p))
+typedef float32x4_t vec;
+typedef bfloat16x8_t pairs;
 #else
-#error "define BENCH_ISA_AVX512_BF16 or BENCH_ISA_NEON_BF16"
+#error "define BENCH_ISA_AVX512_BF16, BENCH_ISA_NEON_BF16 or BENCH_ISA_NEON_BF16MM"
+#endif
+
+/* Products that a lane adds in a step, and words of a row that it takes: one, broadcast, or the operand of a block. */
+#ifndef PRODUCTS
+#define PRODUCTS  2
+#define ROW_WORDS 1
 #endif
 
 #define ACCUMULATORS 16
 
-/* Pairs along the inner dimension: of 64 channels. */
+/* Steps along the inner dimension: of 64 channels. */
+#ifndef DEPTH
 #define DEPTH 32
+#endif
 
 /* memcpy of a constant size becomes one unaligned load or store. */
 static inline vec vec_set(float x)
@@ -99,8 +122,8 @@ static inline pairs pairs_set(float x)
 static float loads_loop(int64_t steps)
 {
     volatile float factor = 0.75f, other = 0.25f;
-    _Alignas(64) int32_t rows[TILE_ROWS * DEPTH], vectors[DEPTH * TILE_VECTORS * LANES];
-    for (int i = 0; i < TILE_ROWS * DEPTH; i++)
+    _Alignas(64) int32_t rows[TILE_ROWS * DEPTH * ROW_WORDS], vectors[DEPTH * TILE_VECTORS * LANES];
+    for (int i = 0; i < TILE_ROWS * DEPTH * ROW_WORDS; i++)
         rows[i] = pair_of(factor);
     for (int i = 0; i < DEPTH * TILE_VECTORS * LANES; i++)
         vectors[i] = pair_of(other);
@@ -116,7 +139,7 @@ static float loads_loop(int64_t steps)
                 b[v] = pairs_load(vectors + (c * TILE_VECTORS + v) * LANES);
 #pragma GCC unroll 8
             for (int r = 0; r < TILE_ROWS; r++) {
-                const pairs a = BROADCAST(rows + r * DEPTH + c);
+                const pairs a = BROADCAST(rows + (r * DEPTH + c) * ROW_WORDS);
 #pragma GCC unroll 4
                 for (int v = 0; v < TILE_VECTORS; v++)
                     acc[r * TILE_VECTORS + v] = DOT_STEP(acc[r * TILE_VECTORS + v], a, b[v]);
@@ -153,6 +176,6 @@ static float registers_loop(int64_t steps)
 const struct bench_isa_kernels TABLE = {
     .isa = ISA,
     .dtype = ATTN_BF16,
-    .registers = {.flops_per_step = 4 * LANES * ACCUMULATORS, .run = registers_loop},
-    .loads = {.flops_per_step = 4 * LANES * TILE_ROWS * TILE_VECTORS * DEPTH, .run = loads_loop},
+    .registers = {.flops_per_step = 2 * PRODUCTS * LANES * ACCUMULATORS, .run = registers_loop},
+    .loads = {.flops_per_step = 2 * PRODUCTS * LANES * TILE_ROWS * TILE_VECTORS * DEPTH, .run = loads_loop},
 };

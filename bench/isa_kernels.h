@@ -55,6 +55,7 @@ extern const struct bench_isa_kernels bench_dot_kernels_emulated_amx_bf16; /* wi
 #elif defined(__aarch64__)
 extern const struct bench_isa_kernels bench_kernels_neon;
 extern const struct bench_isa_kernels bench_dot_kernels_neon_bf16;
+extern const struct bench_isa_kernels bench_dot_kernels_neon_bf16mm;
 #endif
 
 /** The instruction set that runs f32 where isa is asked for: isa itself, or the one that it adds bf16 to. */

@@ -29,6 +29,7 @@ const struct bench_isa_kernels *bench_dot_kernels_get(const char *isa)
 #endif
 #elif defined(__aarch64__)
         &bench_dot_kernels_neon_bf16,
+        &bench_dot_kernels_neon_bf16mm,
 #endif
         NULL,
     };

@@ -34,7 +34,7 @@ static const char usage_text[] =
     "Measures libattn, the machine's multiply-add peak and read bandwidth, and a naive\n"
     "implementation on OpenBLAS, and reports each case as a fraction of the peak: of bf16\n"
     "dot products, or of AMX's products of matrix registers, where the kernels that run use\n"
-    "them (q, k and v in bf16, on avx512_bf16, neon_bf16 or amx_bf16), and otherwise of f32\n"
+    "them (q, k and v in bf16, on avx512_bf16, neon_bf16(mm) or amx_bf16), and else of f32\n"
     "multiply-adds of the instruction set that runs. Beside it stands the fraction of a second\n"
     "peak, of multiply-adds with a product's loads from L1.\n"
     "\n"

@@ -16,10 +16,8 @@ const char *bench_f32_isa(const char *isa)
     static const struct {
         const char *isa, *f32;
     } extending[] = {
-        {"avx512_bf16", "avx512"},
-        {"amx_bf16", "avx512"},
-        {"emulated_amx_bf16", "avx512"},
-        {"neon_bf16", "neon"},
+        {"avx512_bf16", "avx512"}, {"amx_bf16", "avx512"},  {"emulated_amx_bf16", "avx512"},
+        {"neon_bf16", "neon"},     {"neon_bf16mm", "neon"},
     };
     for (size_t i = 0; i < sizeof extending / sizeof *extending; i++)
         if (bench_same_isa(extending[i].isa, isa))

@@ -198,13 +198,13 @@ expect 0 'forward/f16/B1/H1/Tq16/Tk16/d64/causal:none/layout:bhtd' $tiny --filte
 expect 0 'peak/f32/scalar' $tiny --isa scalar --filter '/b?f16/B1/H1/Tq16/'
 [ "$(grep -c '^forward/' "$dir/out")" -eq 2 ] || fail 'a 16-bit type lacks a row on the scalar kernels'
 grep -q 'instruction set scalar' "$dir/out" || fail '--isa scalar runs another instruction set'
-for dot in avx512_bf16 emulated_amx_bf16 amx_bf16 neon_bf16; do
+for dot in avx512_bf16 emulated_amx_bf16 amx_bf16 neon_bf16 neon_bf16mm; do
     "$bench" --isa $dot --list >"$dir/out" 2>"$dir/err" || continue # not on this machine
     # shellcheck disable=SC2086
     expect 0 "peak/bf16/$dot,$dot," $tiny --isa $dot --filter '16/B1/H1/Tq16/|f32/B1/H1/Tq16/.*none' --format csv
     case $dot in
     *amx_bf16) base=avx512 ;;
-    *) base=${dot%_bf16} ;;
+    *) base=${dot%_bf16*} ;;
     esac
     for row in "bf16:$dot" "f16:$base" "f32:$base"; do
         [ "$(grep -c "^forward/${row%:*}/.*,${row#*:}," "$dir/out")" -eq 1 ] ||

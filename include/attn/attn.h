@@ -174,9 +174,10 @@ ATTN_API int attn_default_num_threads(void);
  * Each of q, k, v and out is ATTN_F32, ATTN_BF16 or ATTN_F16, in any mix.
  * Scores, the softmax and the sums are f32 whatever the types; out is rounded
  * once, to nearest even. Where q, k and v are all bf16 and the processor
- * multiplies bf16 pairs (the set avx512_bf16 or neon_bf16), the weights are
- * rounded to bf16 before they are summed and multiplied with v. Otherwise bf16
- * and f16 are widened, exactly, to f32. docs/numerics.md has the errors.
+ * multiplies bf16 pairs (the sets avx512_bf16, neon_bf16 and neon_bf16mm), the
+ * weights are rounded to bf16 before they are summed and multiplied with v.
+ * Otherwise bf16 and f16 are widened, exactly, to f32. docs/numerics.md has the
+ * errors.
  *
  * Any size may be 0, except Hkv when Hq is not. With dk = 0 all scores are 0.
  * Head sizes go up to 4096.
@@ -359,8 +360,9 @@ ATTN_API int attn_dropout_keeps(const attn_dropout *dropout, int64_t batch, int6
  *     avx512        AVX-512 F, BW, DQ and VL
  *     avx512_bf16   and AVX512-BF16, for q, k and v that are all bf16
  *
- * on AArch64 scalar, neon (Advanced SIMD) and neon_bf16 (and FEAT_BF16), and
- * elsewhere scalar alone. A later version may have more. Static storage.
+ * on AArch64 scalar, neon (Advanced SIMD), neon_bf16 (and FEAT_BF16) and
+ * neon_bf16mm (the same, by BFMMLA), and elsewhere scalar alone. A later version
+ * may have more. Static storage.
  * @since 0.1
  */
 ATTN_API const char *attn_isa_name(int index);

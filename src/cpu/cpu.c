@@ -20,6 +20,9 @@
 #ifndef HWCAP_ASIMDDP
 #define HWCAP_ASIMDDP (1 << 20)
 #endif
+#ifndef HWCAP2_I8MM
+#define HWCAP2_I8MM (1 << 13)
+#endif
 #ifndef HWCAP2_BF16
 #define HWCAP2_BF16 (1 << 14)
 #endif
@@ -35,6 +38,7 @@ static struct feature {
     {"avxvnni", 0},  {"amxtile", 0},  {"amxbf16", 0},    {"amxint8", 0},
 #elif defined(__aarch64__)
     {"dotprod", 0},
+    {"i8mm", 0},
     {"bf16", 0},
 #else
     {"nothing", 0},
@@ -105,7 +109,8 @@ static void ask(void)
 {
 #if defined(__aarch64__)
     note("dotprod", (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0);
-    note("bf16", (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0);
+    note("i8mm", (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0);
+    note("bf16", (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0); /* BFDOT and BFMMLA alike: they are one feature */
 #endif
     pairs_gain = 1;
 }

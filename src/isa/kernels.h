@@ -5,6 +5,7 @@
  *
  *     VF_NAME(x)    x with the name of the set behind it
  *     ATTN_SIMD     its vectors;  ATTN_DOT, ATTN_SCORE  its words, where they are not floats
+ *     ATTN_SCORE_PRODUCTS  the header of score_products(), where words are multiplied in groups (score_tile.h)
  *     ATTN_VECTORS, ATTN_SCORES, ATTN_VALUES
  *                   defined for the tables that it has: the first by itself, the others as the header of
  *                   the words, e.g. "kernels/scores_f32.h"

@@ -22,15 +22,18 @@
  */
 static void pack_zeros(const struct attn_pack_queries *x)
 {
-    for (int64_t c = 0; c < channel_words(x->dk); c++)
-        memset(x->q + c * x->width + x->first, 0, (size_t)x->fill * sizeof *x->q);
+    const int64_t words = channel_words(x->dk);
+    for (int64_t c = 0, group; c < words; c += group) {
+        group = query_group(c, words);
+        memset(x->q + query_word(c, words, x->width, x->first), 0, (size_t)(x->fill * group) * sizeof *x->q);
+    }
     for (int r = 0; r < x->n; r++) {
         int finite = 1;
         for (int64_t c = 0; c < x->dk; c++)
             finite &= isfinite(element_at(x->dtype, x->rows[r], c)) != 0;
         const uint32_t nan = 0x7fc07fc0u;
         if (!finite)
-            memcpy(x->q + x->first + r, &nan, sizeof nan);
+            memcpy(x->q + query_word(0, words, x->width, x->first + r), &nan, sizeof nan);
     }
 }
 
@@ -63,10 +66,12 @@ static void pack_queries(const struct attn_pack_queries *x)
                 a[i] = query_words(x, r + i, c);
             vf_transpose(a);
             for (int i = 0; i < VF_LEN && c + i < words; i++) {
-                float *dst = x->q + (c + i) * x->width + x->first + r;
+                float apart[VF_LEN], *dst = VS_GROUP == 1 ? x->q + (c + i) * x->width + x->first + r : apart;
                 vf_store(dst, a[i]);
                 if (x->scale < 0.0f)
                     vw_store(dst, vw_negate(vw_load(dst)));
+                for (int lane = 0; VS_GROUP > 1 && lane < VF_LEN; lane++)
+                    memcpy(x->q + query_word(c + i, words, x->width, x->first + r + lane), apart + lane, sizeof *apart);
             }
         }
     }

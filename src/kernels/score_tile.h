@@ -18,7 +18,8 @@
  *
  * Words whose sums are not their scores define SCORE_STEPS, score_start() and
  * score_finish() before they include this file, and words that leave the scale
- * to the exponential RAW_SCORES.
+ * to the exponential RAW_SCORES. ATTN_SCORE_PRODUCTS names the header of
+ * another score_products(), for words that are multiplied in groups.
  */
 #ifndef ATTN_SCORE_TILE_H
 #define ATTN_SCORE_TILE_H
@@ -65,6 +66,10 @@ ATTN_INLINE void store_scores(const enum attn_mask_kind kind, const int nk, cons
     }
 }
 
+#ifdef ATTN_SCORE_PRODUCTS
+#include ATTN_SCORE_PRODUCTS
+#endif
+
 /** Scores of keys j..j+nk-1 against vectors v0..nv-1 of queries; the vectors before see none of these keys. */
 ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const struct attn_score_operands *x, int j,
                             vf *max)
@@ -83,6 +88,9 @@ ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const stru
             acc[i][v] = score_start(x, j + i);
     }
     const int64_t words = x->words;
+#ifdef ATTN_SCORE_PRODUCTS
+    score_products(nk, v0, nv, q, row, words, acc);
+#else
 #pragma GCC unroll 4
     for (int64_t c = 0; c < words; c++) {
         vq a[VF_STRIP];
@@ -97,6 +105,7 @@ ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const stru
                 acc[i][v] = vs_dot(b, a[v], acc[i][v]);
         }
     }
+#endif
     if (v0 > 0) { /* only causality leaves vectors out */
         store_scores(MASK_DIAGONAL, nk, v0, nv, x, j, acc, max);
         return;

@@ -178,7 +178,7 @@ static void pack_queries(const struct attn_pack_queries *x)
             uint32_t word;
             memcpy(&word, memory->bytes + c * VS_PACK, sizeof word);
             word ^= VS_OFFSET * 0x01010101u; /* adds the offset to each byte */
-            memcpy(x->q + c * x->width + lane, &word, sizeof word);
+            memcpy(x->q + query_word(c, words, x->width, lane), &word, sizeof word);
         }
     }
 }

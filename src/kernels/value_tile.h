@@ -14,7 +14,8 @@
  * are finite, and the rare ones that are not take values_seen().
  *
  * Words that hold more than one key define VALUE_STEPS and dot_seen() before
- * they include this file.
+ * they include this file. Words that are multiplied in groups define
+ * VALUE_PRODUCTS, value_word(), weight_words() and value_products() as well.
  */
 #ifndef ATTN_VALUE_TILE_H
 #define ATTN_VALUE_TILE_H
@@ -30,12 +31,26 @@ ATTN_INLINE vf dot_seen(vw v, vw p, const vm *sees, vf c)
 }
 #endif
 
+#ifndef VALUE_PRODUCTS
+/** Word c of row u of V, in each lane. */
+ATTN_INLINE vw value_word(const struct attn_value_operands *x, ptrdiff_t u, int64_t c)
+{
+    return vw_set1(x->v + u * x->v_stride + c * ATTN_WORD);
+}
+
+/** Words of row u of weights: those of vector w. */
+ATTN_INLINE vw weight_words(const struct attn_value_operands *x, int width, ptrdiff_t u, int w)
+{
+    return vw_load(x->p + u * width + w * VF_LEN);
+}
+#endif
+
 /** Adds the part of the words before x->ends[w], for vector w, to channels c..c+nc-1. */
 ATTN_INLINE void value_columns(const int nc, const int nv, const struct attn_value_operands *x, int64_t c)
 {
     vf acc[2 * VF_CHANNELS][VF_STRIP];
     float *o = x->o + c * nv * VF_LEN;
-    const char *v = x->v + c * ATTN_WORD;
+    const char *v = x->v + c * VF_GROUP * ATTN_WORD;
     const float *p = x->p;
     const ptrdiff_t v_stride = x->v_stride;
     ATTN_UNROLL
@@ -49,6 +64,9 @@ ATTN_INLINE void value_columns(const int nc, const int nv, const struct attn_val
                 acc[i][w] = vf_mul(acc[i][w], vf_load(x->alpha + w * VF_LEN));
         }
     }
+#ifdef VALUE_PRODUCTS
+    value_products(nc, nv, v, v_stride, p, x->ends, acc);
+#else
     const int n = x->ends[0];
 #pragma GCC unroll 4
     for (int j = 0; j < n; j++) {
@@ -78,6 +96,7 @@ ATTN_INLINE void value_columns(const int nc, const int nv, const struct attn_val
             }
         }
     }
+#endif
     ATTN_UNROLL
     for (int i = 0; i < nc; i++) {
         ATTN_UNROLL
@@ -157,8 +176,7 @@ static void values_seen(int nv, const struct attn_tile_mask *mask, const struct 
                 for (int i = 0; i < VF_PACK; i++)                                                                      \
                     sees[i] = j + i < n ? mask_lanes(kind, mask, width, j + i, w) : vf_gt(vf_zero(), vf_zero());       \
                 const ptrdiff_t u = j / VF_PACK;                                                                       \
-                acc = dot_seen(vw_set1(x->v + u * x->v_stride + c * ATTN_WORD),                                        \
-                               vw_load(x->p + u * width + w * VF_LEN), sees, acc);                                     \
+                acc = dot_seen(value_word(x, u, c), weight_words(x, width, u, w), sees, acc);                          \
             }                                                                                                          \
             vf_store(at, acc);                                                                                         \
         }                                                                                                              \

@@ -21,6 +21,12 @@
 #define ATTN_UNROLL _Pragma("GCC unroll 16")
 #endif
 
+/**
+ * Behind a load: later ones are not moved before it. For register tiles that leave no room for operands loaded ahead,
+ * where gcc would rather spill sums; processors look ahead by themselves.
+ */
+#define ATTN_LOAD_NO_FURTHER() __asm__ volatile("" : : : "memory")
+
 /** Queries in a full strip. */
 #define STRIP (VF_STRIP * VF_LEN)
 

@@ -149,7 +149,7 @@ class Dtypes(CommandTest):
 
     def test_instruction_sets(self):
         tensors = self.halved(BF16)
-        for isa in ("scalar", "avx2", "avx512", "avx512_bf16", "neon", "neon_bf16"):
+        for isa in ("scalar", "avx2", "avx512", "avx512_bf16", "neon", "neon_bf16", "neon_bf16mm"):
             if isa in self.sets:
                 self.compute(*tensors, "--isa", isa)
                 self.compute(self.q, self.k, self.v, "--isa", isa)

@@ -59,6 +59,8 @@ static int count_of(const struct kernel_set *set, enum extent extent, int n)
     switch (extent) {
     case ONE:
         return 1;
+    case HALF:
+        return set->lanes / 2;
     case VECTOR:
         return set->lanes;
     case TAIL:

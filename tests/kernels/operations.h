@@ -26,7 +26,7 @@ enum element {
     SCORE_SUM   /**< what products of such words are added to: F32 or I32 */
 };
 
-enum extent { ABSENT, ONE, VECTOR, TAIL, SQUARE };
+enum extent { ABSENT, ONE, HALF, VECTOR, TAIL, SQUARE };
 
 enum comparison {
     SAME_BITS,

@@ -343,6 +343,62 @@ static void dot_scores(const struct call *c)
         }
 }
 
+/** Sum 2i + j, and the products of words 2i, 2i + 1 of the first operand with words 2j, 2j + 1 of the second. */
+static void multiply_blocks(const struct call *c, int pack)
+{
+    const unsigned char *a = c->in[0], *b = c->in[1];
+    for
+        LANES(lane)
+        {
+            const unsigned char *x = a + lane / 2 * 8, *y = b + lane % 2 * 8;
+            if (pack == 4) {
+                const int8_t *k = (const int8_t *)x, *q = (const int8_t *)y;
+                uint32_t *out = (uint32_t *)c->out[0] + lane;
+                *out = ((const uint32_t *)c->in[2])[lane];
+                for (int i = 0; i < 8; i++)
+                    *out += (uint32_t)(k[i] * q[i]);
+            } else {
+                const float sum = ((const float *)c->in[2])[lane];
+                ((float *)c->out[0])[lane] = dot_of(c->set, pack, x + 4, y + 4, dot_of(c->set, pack, x, y, sum));
+            }
+        }
+}
+
+static void multiply_value_blocks(const struct call *c)
+{
+    multiply_blocks(c, c->set->value_pack);
+}
+
+static void multiply_score_blocks(const struct call *c)
+{
+    multiply_blocks(c, c->set->score_pack);
+}
+
+static void halves(const struct call *c)
+{
+    IN(uint32_t);
+    OUT(uint32_t);
+    UNUSED;
+    const int half = c->set->lanes / 2;
+    for
+        LANES(i)
+        {
+            out[i] = i < half ? a[i] : b[i - half];
+            out2[i] = i < half ? a[i + half] : b[i];
+        }
+}
+
+static void two_rows(const struct call *c)
+{
+    const size_t half = (size_t)c->set->lanes * 2;
+    memcpy(c->out[0], c->in[0], half);
+    memcpy((char *)c->out[0] + half, c->in[c->in[1] ? 1 : 0], half);
+}
+
+LANEWISE(words_of_rows, uint32_t, i < c->set->lanes / 2 ? a[0] : b[0])
+LANEWISE(evens, uint32_t, a[i - i % 2])
+LANEWISE(evens_twice, uint32_t, a[2 * i % c->set->lanes])
+
 static void pair(const struct call *c)
 {
     const float *first = c->in[0], *second = c->in[1];
@@ -521,12 +577,33 @@ static const struct row rows[] = {
      OPERATION(.in = {{WORD, VECTOR}, {WORD, VECTOR}, {F32, VECTOR}}, .out = {{F32, VECTOR}}, .compare = SAME_NUMBERS,
                .reference = dot)},
 
+    {"vf_mm", HAS_VALUE_GROUPS,
+     OPERATION(.in = {{WORD, VECTOR}, {WORD, VECTOR}, {F32, VECTOR}}, .out = {{F32, VECTOR}}, .compare = SAME_NUMBERS,
+               .reference = multiply_value_blocks)},
+    {"vf_halves", HAS_VALUE_GROUPS, OPERATION(.in = {VECTORS_2(F32)}, .out = {VECTORS_2(F32)}, .reference = halves)},
+    {"vw_zip", HAS_VALUE_GROUPS, OPERATION(.in = {VECTORS_2(WORD)}, .out = {VECTORS_2(WORD)}, .reference = interleave)},
+    {"vw_unzip", HAS_VALUE_GROUPS,
+     OPERATION(.in = {VECTORS_2(WORD)}, .out = {VECTORS_2(WORD)}, .reference = deinterleave)},
+    {"vw_evens", HAS_VALUE_GROUPS, PLAIN(SAME_BITS, 1, WORD, WORD, evens)},
+    {"vw_evens_twice", HAS_VALUE_GROUPS, PLAIN(SAME_BITS, 1, WORD, WORD, evens_twice)},
+
     {"vq_load", 0, PLAIN(SAME_BITS, 1, SCORE_WORD, U32, copy)},
     {"vq_set1", 0, OPERATION(.in = {{SCORE_WORD, ONE}}, .out = {{U32, VECTOR}}, .reference = broadcast)},
     {"vs_zero", 0, OPERATION(.out = {{SCORE_SUM, VECTOR}}, .reference = zero)},
     {"vs_dot", 0,
      OPERATION(.in = {{SCORE_WORD, VECTOR}, {SCORE_WORD, VECTOR}, {SCORE_SUM, VECTOR}}, .out = {{SCORE_SUM, VECTOR}},
                .compare = SAME_NUMBERS, .reference = dot_scores)},
+    {"vq_rows", HAS_SCORE_GROUPS,
+     OPERATION(.in = {{SCORE_WORD, HALF}, {SCORE_WORD, HALF}}, .out = {{U32, VECTOR}}, .reference = two_rows)},
+    {"vq_rows_word", HAS_SCORE_GROUPS,
+     OPERATION(.in = {{SCORE_WORD, ONE}, {SCORE_WORD, ONE}}, .out = {{U32, VECTOR}}, .reference = words_of_rows)},
+    {"vq_load_twice", HAS_SCORE_GROUPS,
+     OPERATION(.in = {{SCORE_WORD, HALF}}, .out = {{U32, VECTOR}}, .reference = two_rows)},
+    {"vs_mm", HAS_SCORE_GROUPS,
+     OPERATION(.in = {{SCORE_WORD, VECTOR}, {SCORE_WORD, VECTOR}, {SCORE_SUM, VECTOR}}, .out = {{SCORE_SUM, VECTOR}},
+               .compare = SAME_NUMBERS, .reference = multiply_score_blocks)},
+    {"vs_halves", HAS_SCORE_GROUPS,
+     OPERATION(.in = {VECTORS_2(SCORE_SUM)}, .out = {VECTORS_2(SCORE_SUM)}, .reference = halves)},
     {"vs_set1", HAS_INT8, OPERATION(.in = {{I32, ONE}}, .out = {{I32, VECTOR}}, .reference = broadcast)},
     {"vs_add", HAS_INT8, PLAIN(SAME_BITS, 2, I32, I32, add_integer)},
     {"vs_sum", HAS_INT8, OPERATION(.in = {{I32_SUMMABLE, VECTOR}}, .out = {{I32, ONE}}, .reference = sum_lanes)},

@@ -36,10 +36,12 @@ enum feature {
     HAS_SCORES = 8,      /**< a table of its own in the library, as opposed to that of the set that it extends */
     HAS_VALUES = 16,
     HAS_VECTORS = 32,
-    HAS_FLOAT_VALUES = 64, /**< HAS_VALUES, with words that are floats */
-    HAS_MATRIX = 128,      /**< matrix registers (matrix_*.h), which tiles are multiplied on */
-    HAS_NO_MATRIX = 256,   /**< tiles are multiplied in vectors, for which their operands lie row by row */
-    HAS_TABLE = 512        /**< weights by a table (exp2_table_*.h) */
+    HAS_FLOAT_VALUES = 64,   /**< HAS_VALUES, with words that are floats */
+    HAS_MATRIX = 128,        /**< matrix registers (matrix_*.h), which tiles are multiplied on */
+    HAS_NO_MATRIX = 256,     /**< tiles are multiplied in vectors, for which their operands lie row by row */
+    HAS_TABLE = 512,         /**< weights by a table (exp2_table_*.h) */
+    HAS_VALUE_GROUPS = 1024, /**< VF_GROUP is above 1 (dot_*mm_*.h) */
+    HAS_SCORE_GROUPS = 2048  /**< VS_GROUP is (score_*mm_*.h) */
 };
 
 struct kernel_set;
@@ -72,6 +74,8 @@ struct kernel_set {
     int strip_vectors;  /**< VF_STRIP */
     int value_pack;     /**< VF_PACK */
     int score_pack;     /**< VS_PACK */
+    int value_group;    /**< VF_GROUP */
+    int score_group;    /**< VS_GROUP */
     int query_offset;   /**< VS_OFFSET, which makes Q's bytes unsigned; 0 without int8 */
     int two_roundings;  /**< vf_fma rounds its product, too */
     int narrow_flushes; /**< vw_pair takes denormals for 0 */

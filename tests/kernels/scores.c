@@ -13,6 +13,14 @@
 
 #define INT8_PAD(n) (((n) + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN)
 
+/** Where word i of a lane is in Q, in words: those of a group side by side, and what is left over by itself. */
+static int64_t query_at(const struct tile_case *c, int64_t i, int width, int lane)
+{
+    const int group = c->set->score_group;
+    const int64_t first = i - i % group;
+    return first + group > score_words(c) ? i * width + lane : first * width + lane * group + i % group;
+}
+
 /** The type of the caller's rows: pairs are made of bf16 alone. */
 static attn_dtype row_dtype(const struct tile_case *c)
 {
@@ -130,7 +138,7 @@ static void check_pack_queries(const struct tile_case *c)
             step = top / 127.0f * fabsf(scale);
         }
         for (int64_t i = 0; i < words * pack; i++) {
-            const unsigned char *at = q + (i / pack * width + lane) * 4 + i % pack * (4 / pack);
+            const unsigned char *at = q + query_at(c, i / pack, width, lane) * 4 + i % pack * (4 / pack);
             const float element = inside && r < n && i < d ? row[i] : 0.0f;
             if (!inside) {
                 expect_word(c, "q outside of the lanes", i, lane, *at, GUARD_CANARY);
@@ -250,13 +258,15 @@ static void check_scores(const struct tile_case *c)
                 int32_t sum = start[j];
                 for (int64_t i = 0; i < words * 4; i++) {
                     const int8_t key = *(const int8_t *)(k.at + j * k.stride + i);
-                    const unsigned char *query = (const unsigned char *)q.at + (i / 4 * width + lane) * 4 + i % 4;
+                    const unsigned char *query =
+                        (const unsigned char *)q.at + query_at(c, i / 4, width, lane) * 4 + i % 4;
                     sum += key * (c->set->query_offset ? (int)*query : (int)(int8_t)*query);
                 }
                 raw = (float)sum * steps[j];
             } else {
                 for (int64_t w = 0; w < words; w++)
-                    raw = dot_of(c->set, pack, k.at + j * k.stride + w * 4, q.at + (w * width + lane) * 4, raw);
+                    raw =
+                        dot_of(c->set, pack, k.at + j * k.stride + w * 4, q.at + query_at(c, w, width, lane) * 4, raw);
             }
             const float score = masked(c->set, &mask, j, lane, kernels->raw, factor[lane], raw);
             top = score > top ? score : top;

@@ -155,6 +155,26 @@ RUN(vf_max_across, *(float *)c->out[0] = vf_max_across(A))
 RUN(vf_abs, PUT(vf_abs(A)))
 #endif
 
+#if VF_GROUP == 2
+RUN(vf_mm, PUT(vf_mm(vw_load(c->in[0]), vw_load(c->in[1]), C)))
+RUN(vf_halves, vf low, high; vf_halves(A, B, &low, &high); PUT(low); vf_store(c->out[1], high))
+RUN(vw_zip, vw low, high; vw_zip(vw_load(c->in[0]), vw_load(c->in[1]), &low, &high); vw_store(c->out[0], low);
+    vw_store(c->out[1], high))
+RUN(vw_unzip, vw first, second; vw_unzip(vw_load(c->in[0]), vw_load(c->in[1]), &first, &second);
+    vw_store(c->out[0], first); vw_store(c->out[1], second))
+RUN(vw_evens, vw_store(c->out[0], vw_evens(vw_load(c->in[0]))))
+RUN(vw_evens_twice, vw_store(c->out[0], vw_evens_twice(vw_load(c->in[0]))))
+#endif
+
+#if VS_GROUP == 2
+RUN(vq_rows, PUT_VECTOR(vq, vq_rows(c->in[0], c->in[1])))
+RUN(vq_rows_word, PUT_VECTOR(vq, vq_rows_word(c->in[0], c->in[1])))
+RUN(vq_load_twice, PUT_VECTOR(vq, vq_load_twice(c->in[0])))
+RUN(vs_mm, vs sum; memcpy(&sum, c->in[2], sizeof sum); PUT_VECTOR(vs, vs_mm(vq_load(c->in[0]), vq_load(c->in[1]), sum)))
+RUN(vs_halves, vs a; vs b; vs low; vs high; memcpy(&a, c->in[0], sizeof a); memcpy(&b, c->in[1], sizeof b);
+    vs_halves(a, b, &low, &high); memcpy(c->out[0], &low, sizeof low); memcpy(c->out[1], &high, sizeof high))
+#endif
+
 #if VF_LEN == 16
 RUN(vm_first, PUTM(vm_first(c->n)))
 #elif VF_LEN == 8
@@ -277,6 +297,21 @@ static const struct set_operation operations[] = {
     ROW(vf_max_across),
     ROW(vf_abs),
 #endif
+#if VF_GROUP == 2
+    ROW(vf_mm),
+    ROW(vf_halves),
+    ROW(vw_zip),
+    ROW(vw_unzip),
+    ROW(vw_evens),
+    ROW(vw_evens_twice),
+#endif
+#if VS_GROUP == 2
+    ROW(vq_rows),
+    ROW(vq_rows_word),
+    ROW(vq_load_twice),
+    ROW(vs_mm),
+    ROW(vs_halves),
+#endif
 #if VF_LEN > 4
     ROW(vm_first),
 #endif
@@ -341,11 +376,14 @@ const struct kernel_set TABLE_OF(SET) = {
     .needs = SET_NEEDS,
     .kernels = &JOINED_AS(attn_kernels_, SET),
     .features = (VF_PACK == 2 ? HAS_PAIRS : 0) | (VS_PACK == 4 ? HAS_INT8 : 0) | (VF_LEN > 4 ? HAS_FIRST_LANES : 0) |
-                MATRIX_FEATURE | TABLE_FEATURE,
+                MATRIX_FEATURE | TABLE_FEATURE | (VF_GROUP > 1 ? HAS_VALUE_GROUPS : 0) |
+                (VS_GROUP > 1 ? HAS_SCORE_GROUPS : 0),
     .lanes = VF_LEN,
     .strip_vectors = VF_STRIP,
     .value_pack = VF_PACK,
     .score_pack = VS_PACK,
+    .value_group = VF_GROUP,
+    .score_group = VS_GROUP,
     .query_offset = VS_OFFSET,
     .two_roundings = VF_LEN == 1,
 #if defined(__aarch64__)

@@ -15,6 +15,36 @@ static int words_of(const struct tile_case *c, int n)
     return (n + c->set->value_pack - 1) / c->set->value_pack;
 }
 
+/** Words of n keys, with what fills their last group. */
+static int words_in_groups(const struct tile_case *c, int n)
+{
+    const int group = c->set->value_group;
+    return (words_of(c, n) + group - 1) / group * group;
+}
+
+/** Where word i of row u is in rows of so many words, in words: those of a group of rows side by side. */
+static int64_t place_of(const struct tile_case *c, int u, int64_t i, int64_t width)
+{
+    const int group = c->set->value_group;
+    return (u - u % group) * width + i * group + u % group;
+}
+
+/** Rows of words of V, in groups; the stride is that of one row. */
+static struct drawn_words draw_values(const struct tile_case *c, int n)
+{
+    const int group = c->set->value_group;
+    struct drawn_words v = draw_words(c, c->set->value_pack, words_in_groups(c, n) / group, c->shape.d * group);
+    v.stride /= group;
+    return v;
+}
+
+/** Word i of row u of V. */
+static const char *value_at(const struct tile_case *c, const struct drawn_words *v, int u, int64_t i)
+{
+    const int group = c->set->value_group;
+    return v->at + (u - u % group) * v->stride + (i * group + u % group) * 4;
+}
+
 /** Ends of vectors that do not fall, up to n. */
 static int *draw_ends(const struct tile_case *c, int n)
 {
@@ -42,14 +72,15 @@ static void check_pack_values(const struct tile_case *c)
     const int n = c->shape.n, pack = c->set->value_pack;
     const int64_t d = c->shape.d;
     const struct drawn_rows v = draw_rows(c, pack == 2 ? ATTN_BF16 : c->shape.dtype, n, d);
-    float *dst = operand_place(c, (size_t)(words_of(c, n) * d) * 4);
+    float *dst = operand_place(c, (size_t)(words_in_groups(c, n) * d) * 4);
     TIME_IF_WANTED(c, kernels->pack_values(dst, &v.rows, n, d));
     kernels->pack_values(dst, &v.rows, n, d);
-    for (int j = 0; j < words_of(c, n) * pack; j++)
+    for (int j = 0; j < words_in_groups(c, n) * pack; j++)
         for (int64_t i = 0; i < d; i++)
-            expect_float(c, "v", j, i,
-                         dtype_load(pack == 2 ? ATTN_BF16 : ATTN_F32, dst, (j / pack * d + i) * pack + j % pack),
-                         j < n ? element_of(&v, j, i) : 0.0f);
+            expect_float(
+                c, "v", j, i,
+                dtype_load(pack == 2 ? ATTN_BF16 : ATTN_F32, dst, place_of(c, j / pack, i, d) * pack + j % pack),
+                j < n ? element_of(&v, j, i) : 0.0f);
 }
 
 static void check_weights(const struct tile_case *c)
@@ -57,7 +88,8 @@ static void check_weights(const struct tile_case *c)
     const struct attn_value_kernels *kernels = c->set->kernels->values;
     const int n = c->shape.n, pack = c->set->value_pack, lanes = c->set->lanes, width = c->shape.nv * lanes;
     const int *ends = draw_ends(c, n);
-    float *s = operand_floats(c, (int64_t)n * width), *m = operand_floats(c, width), *l = operand_floats(c, width);
+    const int room = words_in_groups(c, n) > n ? words_in_groups(c, n) : n;
+    float *s = operand_floats(c, (int64_t)room * width), *m = operand_floats(c, width), *l = operand_floats(c, width);
     float *factor = operand_floats(c, width);
     const int whole = c->shape.plain || rng_percent(c->rng, 50);
     for (int r = 0; r < width; r++) {
@@ -84,7 +116,7 @@ static void check_weights(const struct tile_case *c)
             }
             for (int i = 0; i < lanes; i++) {
                 const int r = v * lanes + i;
-                const float *got = s + j / pack * width + r;
+                const float *got = s + place_of(c, j / pack, r, width);
                 if (pack == 1) {
                     expect_float(c, "p", j, r, *got, p[0][i]);
                     total[i] += p[0][i];
@@ -124,13 +156,13 @@ static void check_drop(const struct tile_case *c)
                                    .head = rng_range(c->rng, 0, 99),
                                    .query_index = rng_range(c->rng, 0, 1 << 20),
                                    .first = rng_range(c->rng, 0, 1 << 20)};
-    float *p = draw_lanes(c, words_of(c, n));
+    float *p = draw_lanes(c, words_in_groups(c, n));
     TIME_IF_WANTED(c, kernels->drop(&drop, c->shape.nv, n, p));
-    const uint16_t *halves = operand_copy(p, (size_t)(words_of(c, n) * width) * 4);
+    const uint16_t *halves = operand_copy(p, (size_t)(words_in_groups(c, n) * width) * 4);
     kernels->drop(&drop, c->shape.nv, n, p);
     for (int j = 0; j < n; j++) {
         for (int r = 0; r < width; r++) {
-            const int64_t at = ((int64_t)(j / pack) * width + r) * pack + j % pack;
+            const int64_t at = place_of(c, j / pack, r, width) * pack + j % pack;
             const attn_dtype dtype = pack == 2 ? ATTN_BF16 : ATTN_F32;
             expect_float(c, "p", j, r, dtype_load(dtype, p, at),
                          dropped(&drop, drop.query_index + r, drop.first + j) ? 0.0f : dtype_load(dtype, halves, at));
@@ -155,10 +187,10 @@ static void check_values(const struct tile_case *c)
     const int words = words_of(c, c->shape.n), pack = c->set->value_pack, lanes = c->set->lanes;
     const int width = c->shape.nv * lanes;
     const int64_t d = c->shape.d;
-    const struct drawn_words v = draw_words(c, pack, words, d);
+    const struct drawn_words v = draw_values(c, c->shape.n);
     const int *ends = draw_ends(c, words);
     float *o = operand_floats(c, d * width);
-    const struct attn_value_operands x = {.p = draw_lanes(c, words),
+    const struct attn_value_operands x = {.p = draw_lanes(c, words_in_groups(c, c->shape.n)),
                                           .v = v.at,
                                           .v_stride = v.stride,
                                           .dv = d,
@@ -173,7 +205,7 @@ static void check_values(const struct tile_case *c)
         for (int r = 0; r < width; r++) {
             float sum = start_of(x.mode, before[i * width + r], x.alpha[r]);
             for (int j = 0; j < ends[r / lanes]; j++)
-                sum = dot_of(c->set, pack, v.at + j * v.stride + i * 4, x.p + j * width + r, sum);
+                sum = dot_of(c->set, pack, value_at(c, &v, j, i), x.p + place_of(c, j, r, width), sum);
             expect_float(c, "o", i, r, o[i * width + r], sum);
         }
     }
@@ -182,25 +214,28 @@ static void check_values(const struct tile_case *c)
 static void check_finite(const struct tile_case *c)
 {
     const struct attn_value_kernels *kernels = c->set->kernels->values;
-    const int words = words_of(c, c->shape.n), pack = c->set->value_pack;
+    const int words = words_of(c, c->shape.n), whole = words_in_groups(c, c->shape.n), pack = c->set->value_pack;
     const int64_t d = c->shape.d;
-    const struct drawn_words v = draw_words(c, pack, words, d);
+    const struct drawn_words v = draw_values(c, c->shape.n);
     const attn_dtype dtype = pack == 2 ? ATTN_BF16 : ATTN_F32;
     volatile int kept = 0;
     TIME_IF_WANTED(c, kept = kernels->finite(v.at, v.stride, words, d));
     (void)kept;
     if (rng_percent(c->rng, 70)) { /* one number at most that is not finite, at any place */
-        for (int j = 0; j < words; j++)
+        for (int j = 0; j < whole; j++)
             for (int64_t i = 0; i < d * pack; i++)
-                dtype_store(dtype, (char *)(uintptr_t)v.at + j * v.stride, i, rng_normal(c->rng) * 1e38f);
+                dtype_store(dtype, (char *)(uintptr_t)value_at(c, &v, j, i / pack), i % pack,
+                            rng_normal(c->rng) * 1e38f);
         if (rng_percent(c->rng, 70))
-            dtype_store(dtype, (char *)(uintptr_t)v.at + rng_range(c->rng, 0, words - 1) * v.stride,
-                        rng_range(c->rng, 0, d * pack - 1), rng_percent(c->rng, 50) ? NAN : INFINITY);
+            dtype_store(
+                dtype,
+                (char *)(uintptr_t)value_at(c, &v, (int)rng_range(c->rng, 0, whole - 1), rng_range(c->rng, 0, d - 1)),
+                rng_range(c->rng, 0, pack - 1), rng_percent(c->rng, 50) ? NAN : INFINITY);
     }
-    int finite = 1;
-    for (int j = 0; j < words; j++)
+    int finite = 1; /* the last group counts whole */
+    for (int j = 0; j < whole; j++)
         for (int64_t i = 0; i < d * pack; i++)
-            finite &= isfinite(dtype_load(dtype, v.at + j * v.stride, i)) != 0;
+            finite &= isfinite(dtype_load(dtype, value_at(c, &v, j, i / pack), i % pack)) != 0;
     expect_word(c, "finite", 0, 0, kernels->finite(v.at, v.stride, words, d) != 0, (uint32_t)finite);
 }
 
@@ -210,9 +245,9 @@ static void check_values_seen(const struct tile_case *c)
     const int n = c->shape.n, words = words_of(c, n), pack = c->set->value_pack, width = c->shape.nv * c->set->lanes;
     const int64_t d = c->shape.d;
     const struct attn_tile_mask mask = draw_mask(c);
-    const struct drawn_words v = draw_words(c, pack, words, d);
+    const struct drawn_words v = draw_values(c, n);
     float *o = operand_floats(c, d * width);
-    const struct attn_value_operands x = {.p = draw_lanes(c, words),
+    const struct attn_value_operands x = {.p = draw_lanes(c, words_in_groups(c, c->shape.n)),
                                           .v = v.at,
                                           .v_stride = v.stride,
                                           .dv = d,
@@ -227,13 +262,13 @@ static void check_values_seen(const struct tile_case *c)
             float sum = start_of(x.mode, before[i * width + r], x.alpha[r]);
             for (int j = 0; j < words; j++) {
                 uint32_t word;
-                memcpy(&word, v.at + j * v.stride + i * 4, sizeof word);
+                memcpy(&word, value_at(c, &v, j, i), sizeof word);
                 const int first = mask_sees(&mask, j * pack, r);
                 const int second = pack == 2 && 2 * j + 1 < n && mask_sees(&mask, 2 * j + 1, r);
                 if (pack == 2) /* the half of a key that is hidden is 0 */
                     word &= (first ? 0xffffu : 0) | (second ? 0xffff0000u : 0);
                 if (first || second)
-                    sum = dot_of(c->set, pack, &word, x.p + j * width + r, sum);
+                    sum = dot_of(c->set, pack, &word, x.p + place_of(c, j, r, width), sum);
             }
             expect_float(c, "o", i, r, o[i * width + r], sum);
         }

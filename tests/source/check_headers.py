@@ -4,11 +4,11 @@
 A header that works only after another one hides what it needs, and makes the order of includes part of the design.
 
 Which instruction sets a header is compiled for follows from its name: of its words (simd_avx2, scores_bf16) those that
-are in names of sets choose the sets that have them all. Without such a word templates are compiled for every set that
-extends no other, and the rest for the scalar one. The macros of a set come from src/isa/SET.c, or src/nn/isa/SET.c for
-headers of src/nn, and the compiler's flags from the build's compile_commands.json. Headers of another processor's sets
-are skipped. What is about matrix registers, or the table of exponentials that their tiles take, is compiled for the sets
-that have such registers.
+are in names of sets choose the sets that have them all; the word mm is in names that end in it (neon_bf16mm). Without
+such a word templates are compiled for every set that extends no other, and the rest for the scalar one. The macros of a
+set come from src/isa/SET.c, or src/nn/isa/SET.c for headers of src/nn, and the compiler's flags from the build's
+compile_commands.json. Headers of another processor's sets are skipped. What is about matrix registers, or the table of
+exponentials that their tiles take, is compiled for the sets that have such registers.
 
 Usage: check_headers.py SOURCE_FOLDER BUILD_FOLDER
 """
@@ -29,6 +29,11 @@ def sets_of(folder, source, commands):
             lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#include")]
             found[path.stem] = ("\n".join(lines) + "\n", commands[path.resolve()])
     return found
+
+
+def words_of(isa):
+    """The words in the name of a set."""
+    return {*isa.split("_")} | ({"mm"} if isa.endswith("mm") else set())
 
 
 def without_files(words):
@@ -53,7 +58,7 @@ def main():
         commands[(build / entry["file"]).resolve()] = without_files(shlex.split(entry["command"]))
     core = sets_of("src/isa", source, commands)
     layers = sets_of("src/nn/isa", source, commands)
-    names = {word for path in (source / "src/isa").glob("*.c") for word in path.stem.split("_")}
+    names = {word for path in (source / "src/isa").glob("*.c") for word in words_of(path.stem)}
 
     compiled = skipped = failed = 0
     for header in sorted([*source.glob("include/**/*.h"), *source.glob("src/**/*.h")]):
@@ -67,7 +72,7 @@ def main():
         if header.parent.name in ("simd", "kernels") and words & {"matrix", "table"}:
             sets = {s: of for s, of in sets.items() if "ATTN_MATRIX" in of[0]}
         elif wanted:
-            sets = {s: of for s, of in sets.items() if wanted <= set(s.split("_"))}
+            sets = {s: of for s, of in sets.items() if wanted <= words_of(s)}
         elif header.parent.name in ("isa", "kernels"):
             sets = {s: of for s, of in sets.items() if "_" not in s}
         else:

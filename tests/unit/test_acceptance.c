@@ -380,7 +380,7 @@ static void test_names_and_numbers(void **state)
 #if defined(__x86_64__)
     static const char *const names[] = {"scalar", "avx2", "avx512", "avx512_bf16", "amx_bf16", NULL};
 #elif defined(__aarch64__)
-    static const char *const names[] = {"scalar", "neon", "neon_bf16", NULL};
+    static const char *const names[] = {"scalar", "neon", "neon_bf16", "neon_bf16mm", NULL};
 #else
     static const char *const names[] = {"scalar", NULL};
 #endif
@@ -414,8 +414,8 @@ static void test_names_and_numbers(void **state)
     assert_string_equal(attn_version_string(), "0.1.0");
     assert_true(attn_isa_supported("scalar"));
     assert_true(attn_isa_supported(attn_isa_active()));
-    static const char *const no_names[] = {"",          "auto",   "unknown", "avx2_int8", "avx512_int8",
-                                           "neon_int8", "Scalar", "scalar "};
+    static const char *const no_names[] = {"",          "auto",      "unknown", "avx2_int8", "avx512_int8",
+                                           "neon_int8", "neon_i8mm", "Scalar",  "scalar "};
     for (size_t i = 0; i < sizeof no_names / sizeof *no_names; i++)
         assert_false(attn_isa_supported(no_names[i]));
     assert_false(attn_isa_supported(NULL));
