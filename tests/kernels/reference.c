@@ -56,6 +56,8 @@ LANEWISE(or_integer, uint32_t, a[i] | b[i])
 LANEWISE(xor_integer, uint32_t, a[i] ^ b[i])
 LANEWISE(xor3_integer, uint32_t, a[i] ^ b[i] ^ d[i])
 LANEWISE(at_least, uint32_t, a[i] >= b[i] ? UINT32_MAX : 0)
+LANEWISE(shifted_left, uint32_t, (out2[i] = a[i] << 31, a[i] << 9))
+LANEWISE(shifted_right, uint32_t, (out2[i] = a[i] >> 31, a[i] >> 9))
 LANEWISE(ones, uint32_t, 0x3f803f80u)
 LANEWISE(negate, uint32_t, a[i] ^ 0x80008000u)
 LANEWISE(first_half, uint32_t, a[i] & 0xffffu)
@@ -441,6 +443,45 @@ static void largest_lane(const struct call *c)
     out[0] = in[i] > out[0] ? in[i] : out[0];
 }
 
+static void bytes_to_float(const struct call *c)
+{
+    const int8_t *in = c->in[0];
+    float *out = c->out[0];
+    for
+        LANES(i)
+    out[i] = (float)in[i];
+}
+
+/** Four bits from bit 0 on, and from bit 20 on. */
+static void nibbles(const struct call *c)
+{
+    const uint32_t *in = c->in[0];
+    float *out = c->out[0], *out2 = c->out[1];
+    for
+        LANES(i)
+        {
+            out[i] = (float)(int)(in[i] & 15) - 8;
+            out2[i] = (float)(int)(in[i] >> 20 & 15) - 8;
+        }
+}
+
+/** Signed bytes by the lower halves of others. */
+static void dot_nibbles(const struct call *c)
+{
+    const int8_t *k = c->in[0];
+    const uint8_t *q = c->in[1];
+    const int32_t *start = c->in[2];
+    int32_t *out = c->out[0];
+    for
+        LANES(i)
+        {
+            int64_t sum = start[i];
+            for (int j = 0; j < 4; j++)
+                sum += k[4 * i + j] * (q[4 * i + j] & 15);
+            out[i] = (int32_t)(uint32_t)sum; /* as the registers wrap around */
+        }
+}
+
 static void to_float(const struct call *c)
 {
     const int32_t *in = c->in[0];
@@ -561,6 +602,12 @@ static const struct row rows[] = {
     {"vu_xor", 0, PLAIN(SAME_BITS, 2, U32, U32, xor_integer)},
     {"vu_xor3", 0, PLAIN(SAME_BITS, 3, U32, U32, xor3_integer)},
     {"vu_at_least", 0, PLAIN(SAME_BITS, 2, U32, U32, at_least)},
+    {"vu_shift_left", 0, OPERATION(.in = {{U32, VECTOR}}, .out = {VECTORS_2(U32)}, .reference = shifted_left)},
+    {"vu_shift_right", 0, OPERATION(.in = {{U32, VECTOR}}, .out = {VECTORS_2(U32)}, .reference = shifted_right)},
+    {"vf_of_bits", 0, PLAIN(SAME_BITS, 1, U32, F32, copy)},
+    {"vf_of_ints", 0, PLAIN(SAME_BITS, 1, I32, F32, to_float)},
+    {"vf_load_int8", 0, PLAIN(SAME_BITS, 1, INT8, F32, bytes_to_float)},
+    {"vf_nibble", 0, OPERATION(.in = {{U32, VECTOR}}, .out = {VECTORS_2(F32)}, .reference = nibbles)},
     {"vu_mul_wide", 0, OPERATION(.in = {VECTORS_2(U32)}, .out = {VECTORS_2(U32)}, .reference = multiply_wide)},
 
     {"vw_load", 0, PLAIN(SAME_BITS, 1, WORD, U32, copy)},
@@ -610,6 +657,8 @@ static const struct row rows[] = {
     {"vs_float", HAS_INT8, PLAIN(SAME_BITS, 1, I32, F32, to_float)},
     {"vs_quantize", HAS_INT8,
      OPERATION(.in = {{F32_BYTE, VECTOR}}, .out = {{INT8, VECTOR}, {I32, VECTOR}}, .reference = quantize)},
+    {"vs_dot_nibbles", HAS_INT8,
+     OPERATION(.in = {{U32, VECTOR}, {U32, VECTOR}, {I32, VECTOR}}, .out = {{I32, VECTOR}}, .reference = dot_nibbles)},
     {"vf_max_across", HAS_INT8,
      OPERATION(.in = {{F32_NUMBER, VECTOR}}, .out = {{F32, ONE}}, .compare = SAME_VALUES, .reference = largest_lane)},
     {"vf_abs", HAS_INT8, PLAIN(SAME_BITS, 1, F32, F32, size)},

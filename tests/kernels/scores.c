@@ -278,6 +278,60 @@ static void check_scores(const struct tile_case *c)
     }
 }
 
+/** The Euclidean length of words of bf16, stride bytes apart; INFINITY if one is not finite. */
+static double length_of(const char *at, ptrdiff_t stride, int64_t words)
+{
+    double squares = 0;
+    for (int64_t i = 0; i < 2 * words; i++) {
+        const double x = (double)dtype_load(ATTN_BF16, at + i / 2 * stride, i % 2);
+        squares += x * x;
+    }
+    return isfinite(squares) ? sqrt(squares) : (double)INFINITY;
+}
+
+/** Bounds: never too low; nor far above what they bound. A NaN bounds nothing, and is as good as an infinity. */
+static void expect_bound(const struct tile_case *c, const char *what, int64_t lane, float got, double exact,
+                         double slack)
+{
+    const int right =
+        isinf(exact) ? !(got < INFINITY) : (double)got >= exact && ((double)got <= exact * slack || exact > 1e18);
+    if (!right)
+        report_failure(c->run, c->number, "%s[%lld] is %a for %a (%d vectors, %d keys, %lld channels)", what,
+                       (long long)lane, (double)got, exact, c->shape.nv, c->shape.n, (long long)c->shape.d);
+}
+
+static void check_reach(const struct tile_case *c)
+{
+    const struct attn_score_kernels *kernels = c->set->kernels->scores;
+    const int width = c->shape.nv * c->set->lanes;
+    const int64_t words = attn_channel_words(kernels, c->shape.d);
+    const struct drawn_words q =
+        draw_words(&(struct tile_case){.set = c->set, .rng = c->rng, .shape = {.plain = 1, .wild = c->shape.wild}}, 2,
+                   (int)words, width);
+    float *factor = operand_floats(c, width), *reach = operand_place(c, (size_t)width * 4);
+    for (int r = 0; r < width; r++)
+        factor[r] = (float)(rng_uniform(c->rng) + 0.125);
+    TIME_IF_WANTED(c, kernels->reach(c->shape.nv, words, (const float *)(const void *)q.at, factor, reach));
+    kernels->reach(c->shape.nv, words, (const float *)(const void *)q.at, factor, reach);
+    for (int r = 0; r < width; r++)
+        expect_bound(c, "reach", r, reach[r], length_of(q.at + 4 * r, (ptrdiff_t)width * 4, words) * (double)factor[r],
+                     1.01);
+}
+
+static void check_longest(const struct tile_case *c)
+{
+    const struct attn_score_kernels *kernels = c->set->kernels->scores;
+    const int64_t words = attn_channel_words(kernels, c->shape.d);
+    const struct drawn_words k = draw_words(c, 2, c->shape.n, words);
+    volatile float kept = 0;
+    TIME_IF_WANTED(c, kept = kernels->longest(k.at, k.stride, words, c->shape.n));
+    (void)kept;
+    double most = 0;
+    for (int j = 0; j < c->shape.n; j++)
+        most = fmax(most, length_of(k.at + j * k.stride, 4, words));
+    expect_bound(c, "longest", 0, kernels->longest(k.at, k.stride, words, c->shape.n), most, 4.01);
+}
+
 #define ROW(name, needed, called)                                                                                      \
     {                                                                                                                  \
         name, needed, &(const struct tile_row)                                                                         \
@@ -287,16 +341,19 @@ static void check_scores(const struct tile_case *c)
     }
 
 static const struct row rows[] = {
-    ROW("survey", HAS_SCORES | HAS_INT8, check_survey),
-    ROW("pack_queries", HAS_SCORES, check_pack_queries),
-    ROW("pack_keys", HAS_SCORES, check_pack_keys),
-    ROW("scores", HAS_SCORES | HAS_NO_MATRIX, check_scores),
+    ROW("survey", HAS_SCORES | HAS_INT8, check_survey), ROW("pack_queries", HAS_SCORES, check_pack_queries),
+    ROW("pack_keys", HAS_SCORES, check_pack_keys),      ROW("scores", HAS_SCORES | HAS_NO_MATRIX, check_scores),
+    ROW("reach", HAS_SCORES | HAS_MATRIX, check_reach), ROW("longest", HAS_SCORES | HAS_MATRIX, check_longest),
 };
 
 static int has_code(const struct row *row, const struct kernel_set *set)
 {
     const struct attn_score_kernels *k = set->kernels->scores;
-    return strcmp(row->name, "survey") == 0 ? k->survey != NULL : k->pack_queries && k->pack_keys && k->scores;
+    if (strcmp(row->name, "survey") == 0)
+        return k->survey != NULL;
+    if (row->needs & HAS_MATRIX)
+        return k->reach && k->longest;
+    return k->pack_queries && k->pack_keys && k->scores;
 }
 
 const struct group group_scores = {

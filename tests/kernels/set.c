@@ -105,6 +105,12 @@ RUN(vu_or, PUTU(vu_or(UA, UB)))
 RUN(vu_xor, PUTU(vu_xor(UA, UB)))
 RUN(vu_xor3, PUTU(vu_xor3(UA, UB, UC)))
 RUN(vu_at_least, PUTU(vu_at_least(UA, UB)))
+RUN(vu_shift_left, PUTU(vu_shift_left(UA, 9)); vu_store(c->out[1], vu_shift_left(UA, 31)))
+RUN(vu_shift_right, PUTU(vu_shift_right(UA, 9)); vu_store(c->out[1], vu_shift_right(UA, 31)))
+RUN(vf_of_bits, PUT(vf_of_bits(UA)))
+RUN(vf_of_ints, PUT(vf_of_ints(UA)))
+RUN(vf_load_int8, PUT(vf_load_int8(c->in[0])))
+RUN(vf_nibble, PUT(vf_nibble(UA, 0)); vf_store(c->out[1], vf_nibble(UA, 20)))
 RUN(vu_mul_wide, vu high, low; vu_mul_wide(UA, UB, &high, &low); PUTU(high); vu_store(c->out[1], low))
 
 /* Words are vectors of VF_LEN * 4 bytes; memcpy writes the types that have no store of their own. */
@@ -151,6 +157,9 @@ RUN(vs_add, store_sums(c->out[0], vs_add(load_sums(c->in[0]), load_sums(c->in[1]
 RUN(vs_sum, *(int32_t *)c->out[0] = vs_sum(load_sums(c->in[0])))
 RUN(vs_float, PUT(vs_float(load_sums(c->in[0]))))
 RUN(vs_quantize, store_sums(c->out[1], vs_quantize(c->out[0], A)))
+RUN(vs_dot_nibbles, uint32_t words[VF_LEN]; memcpy(words, c->in[1], sizeof words);
+    for (int i = 0; i < VF_LEN; i++) words[i] &= 0x0f0f0f0fu;
+    store_sums(c->out[0], vs_dot_nibbles(vq_load(c->in[0]), vq_load(words), load_sums(c->in[2]))))
 RUN(vf_max_across, *(float *)c->out[0] = vf_max_across(A))
 RUN(vf_abs, PUT(vf_abs(A)))
 #endif
@@ -269,6 +278,12 @@ static const struct set_operation operations[] = {
     ROW(vu_xor),
     ROW(vu_xor3),
     ROW(vu_at_least),
+    ROW(vu_shift_left),
+    ROW(vu_shift_right),
+    ROW(vf_of_bits),
+    ROW(vf_of_ints),
+    ROW(vf_load_int8),
+    ROW(vf_nibble),
     ROW(vu_mul_wide),
     ROW(vw_load),
     ROW(vw_load_tail),
@@ -294,6 +309,7 @@ static const struct set_operation operations[] = {
     ROW(vs_sum),
     ROW(vs_float),
     ROW(vs_quantize),
+    ROW(vs_dot_nibbles),
     ROW(vf_max_across),
     ROW(vf_abs),
 #endif
