@@ -191,7 +191,7 @@ struct attn_value_operands {
     const char *v;  /**< first word's row */
     ptrdiff_t v_stride;
     int64_t dv;
-    const int *ends; /**< [nv] words of keys that a vector's lanes see, not falling */
+    const int *ends; /**< [nv] words of keys that a vector's lanes see, not falling; for values_seen() keys */
     float *o;        /**< [dv][nv * lanes] */
     enum attn_accumulate mode;
     const float *alpha; /**< [nv * lanes] */
