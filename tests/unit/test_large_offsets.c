@@ -17,14 +17,20 @@
 /** Elements between the first and the last of an axis that is moved apart: above 2^32. */
 #define FAR ((int64_t)4096 * 4097 * 257)
 
-/** A mapping of size bytes that has no memory until it is touched; skips the test where there is no room for it. */
+/**
+ * A mapping of size bytes that has no memory until it is touched; skips the test where there is no room for it. Where
+ * the first one was, if that is free: an emulator keeps notes on every page that has ever been mapped.
+ */
 static void *map_sparse(size_t size)
 {
-    void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    static void *first;
+    void *map = mmap(first, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) {
         print_message("skipped: no address space for %zu bytes\n", size);
         skip();
     }
+    if (!first)
+        first = map;
     return map;
 }
 
