@@ -20,42 +20,11 @@
 #define ISA   "amx_bf16"
 #define TABLE bench_dot_kernels_amx_bf16
 
-/* All eight registers whole. attn_isa_supported() has asked the system for them. */
-static void enter(void)
-{
-    static const struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } __attribute__((aligned(64))) whole = {
-        .palette = 1,
-        .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-        .rows = {16, 16, 16, 16, 16, 16, 16, 16},
-    };
-    __asm__ volatile("ldtilecfg %0" : : "m"(whole));
-}
-
-#define LEAVE()      __asm__ volatile("tilerelease")
-#define CLEAR(r)     __asm__ volatile("tilezero %%tmm" #r : :)
-#define ADD(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
-#define LOAD(r, p, stride)                                                                                             \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #r : : "r"(p), "r"((int64_t)(stride)) : "memory")
-#define STORE(r, p, stride)                                                                                            \
-    __asm__ volatile("tilestored %%tmm" #r ", (%0,%1,1)" : : "r"(p), "r"((int64_t)(stride)) : "memory")
+#include "simd/matrix_amx.h"
 #elif defined(BENCH_ISA_EMULATED_AMX_BF16)
+#define ISA   "emulated_amx_bf16"
+#define TABLE bench_dot_kernels_emulated_amx_bf16
 #include "simd/matrix_emulated.h"
-#define ISA                 "emulated_amx_bf16"
-#define TABLE               bench_dot_kernels_emulated_amx_bf16
-#define LEAVE()             matrix_leave()
-#define CLEAR(r)            matrix_zero(r)
-#define ADD(c, a, b)        matrix_dot_bf16(c, a, b)
-#define LOAD(r, p, stride)  matrix_load(r, p, stride)
-#define STORE(r, p, stride) matrix_store(r, p, stride)
-
-static void enter(void)
-{
-    matrix_enter();
-}
 #else
 #error "define BENCH_ISA_AMX_BF16 or BENCH_ISA_EMULATED_AMX_BF16"
 #endif
@@ -82,19 +51,19 @@ static void fill(uint32_t *pairs, int count, uint32_t x)
 
 static void clear_sums(void)
 {
-    CLEAR(0);
-    CLEAR(1);
-    CLEAR(2);
-    CLEAR(3);
+    matrix_zero(0);
+    matrix_zero(1);
+    matrix_zero(2);
+    matrix_zero(3);
 }
 
 /* One tile: registers 0 to 3 += the rows of 4 and 5 by the columns of 6 and 7. */
 static inline void add_products(void)
 {
-    ADD(0, 4, 6);
-    ADD(1, 4, 7);
-    ADD(2, 5, 6);
-    ADD(3, 5, 7);
+    matrix_dot_bf16(0, 4, 6);
+    matrix_dot_bf16(1, 4, 7);
+    matrix_dot_bf16(2, 5, 6);
+    matrix_dot_bf16(3, 5, 7);
 }
 
 /* Of all elements of the sums; the registers are given back. */
@@ -102,11 +71,11 @@ static float leave_with_total(void)
 {
     enum { ELEMENTS = ROWS * WORDS };
     _Alignas(64) float sums[SUMS * ELEMENTS];
-    STORE(0, sums, BYTES);
-    STORE(1, sums + ELEMENTS, BYTES);
-    STORE(2, sums + 2 * ELEMENTS, BYTES);
-    STORE(3, sums + 3 * ELEMENTS, BYTES);
-    LEAVE();
+    matrix_store(0, sums, BYTES);
+    matrix_store(1, sums + ELEMENTS, BYTES);
+    matrix_store(2, sums + 2 * ELEMENTS, BYTES);
+    matrix_store(3, sums + 3 * ELEMENTS, BYTES);
+    matrix_leave();
     float total = 0.0f;
     for (int i = 0; i < SUMS * ELEMENTS; i++)
         total += sums[i];
@@ -118,11 +87,11 @@ static float registers_loop(int64_t steps)
     _Alignas(64) uint32_t left[ROWS * WORDS], right[ROWS * WORDS];
     fill(left, ROWS * WORDS, THREE_QUARTERS);
     fill(right, ROWS * WORDS, QUARTER);
-    enter();
-    LOAD(4, left, BYTES);
-    LOAD(5, left, BYTES);
-    LOAD(6, right, BYTES);
-    LOAD(7, right, BYTES);
+    matrix_enter();
+    matrix_load(4, left, BYTES);
+    matrix_load(5, left, BYTES);
+    matrix_load(6, right, BYTES);
+    matrix_load(7, right, BYTES);
     clear_sums();
     for (int64_t s = 0; s < steps; s++)
         add_products();
@@ -135,15 +104,15 @@ static float loads_loop(int64_t steps)
     _Alignas(64) uint32_t left[2 * ROWS * DEPTH * WORDS], right[DEPTH * 2 * ROWS * WORDS];
     fill(left, 2 * ROWS * DEPTH * WORDS, THREE_QUARTERS);
     fill(right, DEPTH * 2 * ROWS * WORDS, QUARTER);
-    enter();
+    matrix_enter();
     clear_sums();
     for (int64_t s = 0; s < steps; s++)
         for (int c = 0; c < DEPTH; c++) {
             const uint32_t *const a = left + c * WORDS, *const b = right + c * 2 * ROWS * WORDS;
-            LOAD(4, a, DEPTH * BYTES);
-            LOAD(6, b, BYTES);
-            LOAD(7, b + ROWS * WORDS, BYTES);
-            LOAD(5, a + ROWS * DEPTH * WORDS, DEPTH * BYTES);
+            matrix_load(4, a, DEPTH * BYTES);
+            matrix_load(6, b, BYTES);
+            matrix_load(7, b + ROWS * WORDS, BYTES);
+            matrix_load(5, a + ROWS * DEPTH * WORDS, DEPTH * BYTES);
             add_products();
         }
     return leave_with_total();

@@ -9,69 +9,9 @@
 #ifndef ATTN_SCORE_SIMD_H
 #define ATTN_SCORE_SIMD_H
 
-#include "simd/simd_avx512.h"
+#include "simd/int8_sums_avx512.h"
 
-#include <string.h>
-
-#define VS_PACK   4
 #define VS_OFFSET 0
-
-typedef __m512i vq;
-typedef __m512i vs;
-
-static inline vq vq_load(const void *p)
-{
-    return _mm512_loadu_si512(p);
-}
-
-static inline vq vq_set1(const void *p)
-{
-    int32_t word;
-    memcpy(&word, p, sizeof word);
-    return _mm512_set1_epi32(word);
-}
-
-static inline vs vs_zero(void)
-{
-    return _mm512_setzero_si512();
-}
-
-static inline vs vs_set1(int32_t x)
-{
-    return _mm512_set1_epi32(x);
-}
-
-static inline vs vs_add(vs a, vs b)
-{
-    return _mm512_add_epi32(a, b);
-}
-
-static inline int32_t vs_sum(vs a)
-{
-    return _mm512_reduce_add_epi32(a);
-}
-
-static inline float vf_max_across(vf a)
-{
-    return _mm512_reduce_max_ps(a);
-}
-
-static inline vf vf_abs(vf a)
-{
-    return _mm512_abs_ps(a);
-}
-
-static inline vf vs_float(vs a)
-{
-    return _mm512_cvtepi32_ps(a);
-}
-
-static inline vs vs_quantize(int8_t *p, vf x)
-{
-    const __m128i bytes = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x));
-    _mm_storeu_si128((__m128i *)p, bytes);
-    return _mm512_cvtepi8_epi32(bytes);
-}
 
 static inline __m512i bytes_even(__m512i a)
 {

@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sums of the score tile for int8, on AVX512-VNNI. The names are those of
- * score_dot.h, and of integers:
+ * score_dot.h and int8_sums_avx512.h, and:
  *   VS_OFFSET        what is added to the elements of Q: VPDPBUSD multiplies
  *                    unsigned bytes by signed ones, so the sum of a row of K
  *                    starts at -VS_OFFSET times the sum of its elements
- *   vs_set1, vs_add  of int32 lanes
- *   vs_sum           of all lanes
- *   vf_max_across    the largest of all lanes, none of which is NaN
- *   vf_abs           sizes
- *   vs_float         sums as floats
- *   vs_quantize      VF_LEN floats in [-127, 127] to the nearest int8, stored; returned as sums
+ *   vs_dot_nibbles   vs_dot() of elements of Q from 0 to 15, as they are without an offset
  */
 #ifndef ATTN_SCORE_SIMD_H
 #define ATTN_SCORE_SIMD_H
@@ -19,76 +14,15 @@
 #error "score_int8_avx512.h needs -mavx512vnni"
 #endif
 
-#include "simd/simd_avx512.h"
+#include "simd/int8_sums_avx512.h"
 
-#include <string.h>
-
-#define VS_PACK   4
 #define VS_OFFSET 128
-
-typedef __m512i vq;
-typedef __m512i vs;
-
-static inline vq vq_load(const void *p)
-{
-    return _mm512_loadu_si512(p);
-}
-
-static inline vq vq_set1(const void *p)
-{
-    int32_t word;
-    memcpy(&word, p, sizeof word);
-    return _mm512_set1_epi32(word);
-}
-
-static inline vs vs_zero(void)
-{
-    return _mm512_setzero_si512();
-}
-
-static inline vs vs_set1(int32_t x)
-{
-    return _mm512_set1_epi32(x);
-}
-
-static inline vs vs_add(vs a, vs b)
-{
-    return _mm512_add_epi32(a, b);
-}
-
-static inline int32_t vs_sum(vs a)
-{
-    return _mm512_reduce_add_epi32(a);
-}
-
-static inline float vf_max_across(vf a)
-{
-    return _mm512_reduce_max_ps(a);
-}
-
-static inline vf vf_abs(vf a)
-{
-    return _mm512_abs_ps(a);
-}
-
-static inline vf vs_float(vs a)
-{
-    return _mm512_cvtepi32_ps(a);
-}
-
-static inline vs vs_quantize(int8_t *p, vf x)
-{
-    const __m128i bytes = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x));
-    _mm_storeu_si128((__m128i *)p, bytes);
-    return _mm512_cvtepi8_epi32(bytes);
-}
 
 static inline vs vs_dot(vq k, vq q, vs c)
 {
     return _mm512_dpbusd_epi32(c, q, k);
 }
 
-/** vs_dot() of elements of Q from 0 to 15, as they are without an offset. */
 static inline vs vs_dot_nibbles(vq k, vq q, vs c)
 {
     return _mm512_dpbusd_epi32(c, q, k);
