@@ -11,12 +11,13 @@
  *   matrix_store(r, p, stride)
  *   matrix_zero(r)
  *   matrix_dot_bf16(c, a, b)         c += a b: c [16][16] floats, a [16][32] bf16, b [16 pairs of rows][16] pairs
+ *   matrix_dot_int8(c, a, b)         the same: c [16][16] int32, a [16][64] int8, b [16 fours of rows][16] fours; this
+ *                                    one needs AMX-INT8, the others AMX-BF16
  *
- * A product adds 32 terms to an element of c. It makes two sums that begin at 0,
- * one of the products of the first elements of the 16 pairs and one of the
- * second ones, each product added with one rounding; then it adds the two, and
- * that to c. It rounds to nearest even, takes denormals for 0 and makes 0 of
- * denormal results, whatever MXCSR says. matrix_emulated.h gives the same bits.
+ * A product of int8 is exact, and its sums wrap around. One of bf16 adds 32 terms to an element of c. It makes two sums
+ * that begin at 0, one of the products of the first elements of the 16 pairs and one of the second ones, each product
+ * added with one rounding; then it adds the two, and that to c. It rounds to nearest even, takes denormals for 0 and
+ * makes 0 of denormal results, whatever MXCSR says. matrix_emulated.h gives the same bits.
  *
  * The instructions are written out: gcc 12's intrinsics do not tell the compiler
  * that a load reads memory.
@@ -57,5 +58,6 @@ static void matrix_leave(void)
     __asm__ volatile("tilestored %%tmm" #r ", (%0,%1,1)" : : "r"(p), "r"((int64_t)(stride)) : "memory")
 #define matrix_zero(r)           __asm__ volatile("tilezero %%tmm" #r : :)
 #define matrix_dot_bf16(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+#define matrix_dot_int8(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 
 #endif

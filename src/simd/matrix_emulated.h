@@ -108,4 +108,31 @@ static inline void matrix_dot_bf16(int c, int a, int b)
     _mm_setcsr(modes);
 }
 
+/** The first and third, and the second and fourth of fours of int8, as pairs of int16. */
+static inline __m512i matrix_even(__m512i fours)
+{
+    return _mm512_srai_epi16(_mm512_slli_epi16(fours, 8), 8);
+}
+
+static inline __m512i matrix_odd(__m512i fours)
+{
+    return _mm512_srai_epi16(fours, 8);
+}
+
+static inline void matrix_dot_int8(int c, int a, int b)
+{
+    uint8_t(*const sums)[64] = matrix_register(c), (*const left)[64] = matrix.bytes[a];
+    for (int i = 0; i < MATRIX_ROWS; i++) {
+        __m512i sum = _mm512_load_si512(sums[i]);
+        for (int u = 0; u < MATRIX_WORDS; u++) {
+            int32_t word;
+            memcpy(&word, left[i] + 4 * u, sizeof word);
+            const __m512i x = _mm512_set1_epi32(word), y = _mm512_load_si512(matrix.bytes[b][u]);
+            sum = _mm512_add_epi32(sum, _mm512_madd_epi16(matrix_even(x), matrix_even(y)));
+            sum = _mm512_add_epi32(sum, _mm512_madd_epi16(matrix_odd(x), matrix_odd(y)));
+        }
+        _mm512_store_si512(sums[i], sum);
+    }
+}
+
 #endif

@@ -297,6 +297,41 @@ static void check_dot(const struct tile_case *c)
     expect_gaps(c, &out);
 }
 
+/** Rows of registers with any bytes, or those whose sums are largest. */
+static struct drawn_registers draw_bytes(const struct tile_case *c, ptrdiff_t stride)
+{
+    const struct drawn_registers r = place_registers(c, 1, stride);
+    const int extreme = !c->shape.plain && rng_percent(c->rng, 30), lowest = rng_percent(c->rng, 50) ? -128 : -127;
+    for (int i = 0; i < ROWS; i++)
+        for (int at = 0; at < ROW_BYTES; at++)
+            *(row_of(&r, i) + at) = (char)(!extreme                  ? rng_range(c->rng, -128, 127)
+                                           : rng_percent(c->rng, 80) ? lowest
+                                                                     : 127);
+    return r;
+}
+
+static void check_dot_int8(const struct tile_case *c)
+{
+    const ptrdiff_t stride = draw_stride(c);
+    const struct drawn_registers a = draw_bytes(c, stride), b = draw_bytes(c, stride);
+    const struct drawn_registers sums = draw_bytes(c, stride), out = place_registers(c, 1, stride);
+    run_operation(c, "matrix_dot_int8",
+                  &(struct call){.set = c->set, .in = {a.at, b.at, sums.at}, .out = {out.at}, .stride = stride});
+    for (int i = 0; i < ROWS && !c->cycles; i++)
+        for (int k = 0; k < WORDS; k++) {
+            uint32_t sum, got;
+            memcpy(&sum, row_of(&sums, i) + 4 * k, sizeof sum);
+            memcpy(&got, row_of(&out, i) + 4 * k, sizeof got);
+            for (int u = 0; u < ROW_BYTES; u++) {
+                const int8_t x = *(const int8_t *)(row_of(&a, i) + u);
+                const int8_t y = *(const int8_t *)(row_of(&b, u / 4) + 4 * k + u % 4);
+                sum += (uint32_t)(x * y);
+            }
+            expect_word(c, "product", i, k, got, sum);
+        }
+    expect_gaps(c, &out);
+}
+
 /* ------------------------------------------------------------------ table -- */
 
 enum { TABLE_ENTRIES = 64, TABLE_SHARED = 4, TABLE_BIAS = 127 * 256 - 26 };
@@ -716,6 +751,7 @@ static const struct row rows[] = {
     ROW("matrix_store", 0, check_store),
     ROW("matrix_zero", 0, check_zero),
     ROW("matrix_dot_bf16", 0, check_dot),
+    ROW("matrix_dot_int8", HAS_MATRIX_INT8, check_dot_int8),
     ROW("exp2_table", HAS_TABLE, check_table),
     ROW("exp2_table_pair", HAS_TABLE, check_table_pair),
     ROW("scores", HAS_SCORES, check_scores),

@@ -41,7 +41,8 @@ enum feature {
     HAS_NO_MATRIX = 256,     /**< tiles are multiplied in vectors, for which their operands lie row by row */
     HAS_TABLE = 512,         /**< weights by a table (exp2_table_*.h) */
     HAS_VALUE_GROUPS = 1024, /**< VF_GROUP is above 1 (dot_*mm_*.h) */
-    HAS_SCORE_GROUPS = 2048  /**< VS_GROUP is (score_*mm_*.h) */
+    HAS_SCORE_GROUPS = 2048, /**< VS_GROUP is (score_*mm_*.h) */
+    HAS_MATRIX_INT8 = 4096   /**< matrix registers multiply int8, too */
 };
 
 struct kernel_set;

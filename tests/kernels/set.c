@@ -223,6 +223,12 @@ RUN(matrix_zero, matrix_enter(); LOAD_ALL; matrix_zero(2); matrix_zero(7); STORE
 RUN(matrix_dot_bf16, matrix_enter(); matrix_load(4, c->in[0], c->stride); matrix_load(1, c->in[1], c->stride);
     matrix_load(6, c->in[2], c->stride); matrix_dot_bf16(6, 4, 1); matrix_store(6, c->out[0], c->stride);
     matrix_leave())
+#if defined(ATTN_EMULATED) || defined(__AMX_INT8__)
+#define MATRIX_INT8
+RUN(matrix_dot_int8, matrix_enter(); matrix_load(4, c->in[0], c->stride); matrix_load(1, c->in[1], c->stride);
+    matrix_load(6, c->in[2], c->stride); matrix_dot_int8(6, 4, 1); matrix_store(6, c->out[0], c->stride);
+    matrix_leave())
+#endif
 #endif
 
 #define ROW(x)                                                                                                         \
@@ -344,9 +350,14 @@ static const struct set_operation operations[] = {
     ROW(matrix_zero),
     ROW(matrix_dot_bf16),
 #endif
+#ifdef MATRIX_INT8
+    ROW(matrix_dot_int8),
+#endif
 };
 
-#ifdef ATTN_MATRIX
+#ifdef MATRIX_INT8
+#define MATRIX_FEATURE (HAS_MATRIX | HAS_MATRIX_INT8)
+#elif defined(ATTN_MATRIX)
 #define MATRIX_FEATURE HAS_MATRIX
 #else
 #define MATRIX_FEATURE HAS_NO_MATRIX
