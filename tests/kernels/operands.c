@@ -207,16 +207,42 @@ void expect_float(const struct tile_case *c, const char *what, int64_t i, int64_
                        (long long)c->shape.d);
 }
 
-void apply(const struct kernel_set *set, const char *name, float *out, const float *in)
+int *draw_ends(const struct tile_case *c, int n, int least)
 {
-    struct call call = {.set = set, .n = set->lanes, .in = {in}, .out = {out}};
+    const int last = c->shape.nv - 1;
+    int *ends = operand_place(c, (size_t)c->shape.nv * sizeof *ends);
+    for (int v = 0, lowest = 0; v <= last; v++) {
+        lowest = v == last && lowest < least ? least : lowest;
+        ends[v] = c->shape.plain || rng_percent(c->rng, 30) ? n : (int)rng_range(c->rng, lowest, n);
+        lowest = ends[v];
+    }
+    return ends;
+}
+
+enum attn_accumulate draw_mode(const struct tile_case *c)
+{
+    return c->shape.plain ? ACCUMULATE_ADD : (enum attn_accumulate)rng_range(c->rng, 0, 2);
+}
+
+float start_of(enum attn_accumulate mode, float o, float alpha)
+{
+    return mode == ACCUMULATE_FIRST ? 0.0f : mode == ACCUMULATE_RESCALE ? o * alpha : o;
+}
+
+void call_operation(const struct kernel_set *set, const char *name, const struct call *call)
+{
     for (size_t i = 0; i < set->num_operations; i++)
         if (strcmp(set->operations[i].name, name) == 0) {
-            set->operations[i].run(&call, 1);
+            set->operations[i].run(call, 1);
             return;
         }
     fprintf(stderr, "the set %s has no %s\n", set->name, name);
     exit(1);
+}
+
+void apply(const struct kernel_set *set, const char *name, float *out, const float *in)
+{
+    call_operation(set, name, &(struct call){.set = set, .n = set->lanes, .in = {in}, .out = {out}});
 }
 
 int64_t score_words(const struct tile_case *c)

@@ -38,6 +38,15 @@ struct tile_row {
     tile_function *function;
 };
 
+/* A row of tiles: its name, what it needs, and its function. */
+#define TILE_ROW(name, needed, called)                                                                                 \
+    {                                                                                                                  \
+        name, needed, &(const struct tile_row)                                                                         \
+        {                                                                                                              \
+            called                                                                                                     \
+        }                                                                                                              \
+    }
+
 /** Runs all cases of a row, for a group's check and time. Matrix registers have been entered. */
 void check_tiles(const struct row *row, const struct kernel_set *set, struct run *run);
 double time_tile(const struct row *row, const struct kernel_set *set);
@@ -88,7 +97,15 @@ float masked(const struct kernel_set *set, const struct attn_tile_mask *mask, in
 void expect_float(const struct tile_case *c, const char *what, int64_t i, int64_t lane, float got, float expected);
 void expect_word(const struct tile_case *c, const char *what, int64_t i, int64_t lane, uint32_t got, uint32_t expected);
 
-/** An operation of the set on one vector, by its name. */
+/** Ends of vectors that do not fall, up to n; the last one is at least least. */
+int *draw_ends(const struct tile_case *c, int n, int least);
+
+/** How sums go on, and where one does. */
+enum attn_accumulate draw_mode(const struct tile_case *c);
+float start_of(enum attn_accumulate mode, float o, float alpha);
+
+/** An operation of the set, and one on a single vector, by its name. */
+void call_operation(const struct kernel_set *set, const char *name, const struct call *call);
 void apply(const struct kernel_set *set, const char *name, float *out, const float *in);
 
 /** A sum and a product in one lane, as vf_fma and as the words of a set have it. */

@@ -332,18 +332,13 @@ static void check_longest(const struct tile_case *c)
     expect_bound(c, "longest", 0, kernels->longest(k.at, k.stride, words, c->shape.n), most, 4.01);
 }
 
-#define ROW(name, needed, called)                                                                                      \
-    {                                                                                                                  \
-        name, needed, &(const struct tile_row)                                                                         \
-        {                                                                                                              \
-            called                                                                                                     \
-        }                                                                                                              \
-    }
-
 static const struct row rows[] = {
-    ROW("survey", HAS_SCORES | HAS_INT8, check_survey), ROW("pack_queries", HAS_SCORES, check_pack_queries),
-    ROW("pack_keys", HAS_SCORES, check_pack_keys),      ROW("scores", HAS_SCORES | HAS_NO_MATRIX, check_scores),
-    ROW("reach", HAS_SCORES | HAS_MATRIX, check_reach), ROW("longest", HAS_SCORES | HAS_MATRIX, check_longest),
+    TILE_ROW("survey", HAS_SCORES | HAS_INT8, check_survey),
+    TILE_ROW("pack_queries", HAS_SCORES, check_pack_queries),
+    TILE_ROW("pack_keys", HAS_SCORES, check_pack_keys),
+    TILE_ROW("scores", HAS_SCORES | HAS_NO_MATRIX, check_scores),
+    TILE_ROW("reach", HAS_SCORES | HAS_MATRIX, check_reach),
+    TILE_ROW("longest", HAS_SCORES | HAS_MATRIX, check_longest),
 };
 
 static int has_code(const struct row *row, const struct kernel_set *set)

@@ -45,17 +45,6 @@ static const char *value_at(const struct tile_case *c, const struct drawn_words 
     return v->at + (u - u % group) * v->stride + (i * group + u % group) * 4;
 }
 
-/** Ends of vectors that do not fall, up to n. */
-static int *draw_ends(const struct tile_case *c, int n)
-{
-    int *ends = operand_place(c, (size_t)c->shape.nv * sizeof *ends);
-    for (int v = 0, least = 0; v < c->shape.nv; v++) {
-        ends[v] = c->shape.plain || rng_percent(c->rng, 30) ? n : (int)rng_range(c->rng, least, n);
-        least = ends[v];
-    }
-    return ends;
-}
-
 /** Words of weights, or of anything else in lane order. */
 static float *draw_lanes(const struct tile_case *c, int words)
 {
@@ -87,7 +76,7 @@ static void check_weights(const struct tile_case *c)
 {
     const struct attn_value_kernels *kernels = c->set->kernels->values;
     const int n = c->shape.n, pack = c->set->value_pack, lanes = c->set->lanes, width = c->shape.nv * lanes;
-    const int *ends = draw_ends(c, n);
+    const int *ends = draw_ends(c, n, 0);
     const int room = words_in_groups(c, n) > n ? words_in_groups(c, n) : n;
     float *s = operand_floats(c, (int64_t)room * width), *m = operand_floats(c, width), *l = operand_floats(c, width);
     float *factor = operand_floats(c, width);
@@ -170,17 +159,6 @@ static void check_drop(const struct tile_case *c)
     }
 }
 
-static enum attn_accumulate draw_mode(const struct tile_case *c)
-{
-    return c->shape.plain ? ACCUMULATE_ADD : (enum attn_accumulate)rng_range(c->rng, 0, 2);
-}
-
-/** Where a sum goes on from. */
-static float start_of(enum attn_accumulate mode, float o, float alpha)
-{
-    return mode == ACCUMULATE_FIRST ? 0.0f : mode == ACCUMULATE_RESCALE ? o * alpha : o;
-}
-
 static void check_values(const struct tile_case *c)
 {
     const struct attn_value_kernels *kernels = c->set->kernels->values;
@@ -188,7 +166,7 @@ static void check_values(const struct tile_case *c)
     const int width = c->shape.nv * lanes;
     const int64_t d = c->shape.d;
     const struct drawn_words v = draw_values(c, c->shape.n);
-    const int *ends = draw_ends(c, words);
+    const int *ends = draw_ends(c, words, 0);
     float *o = operand_floats(c, d * width);
     const struct attn_value_operands x = {.p = draw_lanes(c, words_in_groups(c, c->shape.n)),
                                           .v = v.at,
@@ -288,7 +266,7 @@ static void check_values_to_rows(const struct tile_case *c)
                                       .v = v.at,
                                       .v_stride = v.stride,
                                       .dv = d,
-                                      .ends = draw_ends(c, keys),
+                                      .ends = draw_ends(c, keys, 0),
                                       .factor = operand_floats(c, n),
                                       .rows = (char *const *)(uintptr_t)rows.pointers,
                                       .dtype = rows.rows.dtype,
@@ -387,23 +365,15 @@ static void check_walk(const struct tile_case *c)
     }
 }
 
-#define ROW(name, needed, called)                                                                                      \
-    {                                                                                                                  \
-        name, needed, &(const struct tile_row)                                                                         \
-        {                                                                                                              \
-            called                                                                                                     \
-        }                                                                                                              \
-    }
-
 static const struct row rows[] = {
-    ROW("pack_values", HAS_VALUES | HAS_NO_MATRIX, check_pack_values),
-    ROW("weights", HAS_VALUES | HAS_NO_MATRIX, check_weights),
-    ROW("drop", HAS_VALUES, check_drop),
-    ROW("values", HAS_VALUES | HAS_NO_MATRIX, check_values),
-    ROW("finite", HAS_VALUES | HAS_NO_MATRIX, check_finite),
-    ROW("values_seen", HAS_VALUES | HAS_NO_MATRIX, check_values_seen),
-    ROW("walk", HAS_VALUES | HAS_MATRIX, check_walk),
-    ROW("values_to_rows", HAS_FLOAT_VALUES, check_values_to_rows),
+    TILE_ROW("pack_values", HAS_VALUES | HAS_NO_MATRIX, check_pack_values),
+    TILE_ROW("weights", HAS_VALUES | HAS_NO_MATRIX, check_weights),
+    TILE_ROW("drop", HAS_VALUES, check_drop),
+    TILE_ROW("values", HAS_VALUES | HAS_NO_MATRIX, check_values),
+    TILE_ROW("finite", HAS_VALUES | HAS_NO_MATRIX, check_finite),
+    TILE_ROW("values_seen", HAS_VALUES | HAS_NO_MATRIX, check_values_seen),
+    TILE_ROW("walk", HAS_VALUES | HAS_MATRIX, check_walk),
+    TILE_ROW("values_to_rows", HAS_FLOAT_VALUES, check_values_to_rows),
 };
 
 static int has_code(const struct row *row, const struct kernel_set *set)

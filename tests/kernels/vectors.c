@@ -393,27 +393,19 @@ static void check_exp2(const struct tile_case *c)
     }
 }
 
-#define ROW(name, called)                                                                                              \
-    {                                                                                                                  \
-        name, HAS_VECTORS, &(const struct tile_row)                                                                    \
-        {                                                                                                              \
-            called                                                                                                     \
-        }                                                                                                              \
-    }
-
 static const struct row rows[] = {
-    ROW("read_rows", check_read_rows),
-    ROW("write_rows", check_write_rows),
-    ROW("join_bias", check_join_bias),
-    ROW("finish_scores", check_finish_scores),
-    ROW("multiply", check_multiply),
-    ROW("hide_again", check_hide_again),
-    ROW("raise_maximum", check_raise_maximum),
-    ROW("finish", check_finish),
-    ROW("normalise", check_normalise),
-    ROW("rotate", check_rotate),
-    ROW("merge", check_merge),
-    ROW("exp2", check_exp2),
+    TILE_ROW("read_rows", HAS_VECTORS, check_read_rows),
+    TILE_ROW("write_rows", HAS_VECTORS, check_write_rows),
+    TILE_ROW("join_bias", HAS_VECTORS, check_join_bias),
+    TILE_ROW("finish_scores", HAS_VECTORS, check_finish_scores),
+    TILE_ROW("multiply", HAS_VECTORS, check_multiply),
+    TILE_ROW("hide_again", HAS_VECTORS, check_hide_again),
+    TILE_ROW("raise_maximum", HAS_VECTORS, check_raise_maximum),
+    TILE_ROW("finish", HAS_VECTORS, check_finish),
+    TILE_ROW("normalise", HAS_VECTORS, check_normalise),
+    TILE_ROW("rotate", HAS_VECTORS, check_rotate),
+    TILE_ROW("merge", HAS_VECTORS, check_merge),
+    TILE_ROW("exp2", HAS_VECTORS, check_exp2),
 };
 
 static int has_code(const struct row *row, const struct kernel_set *set)
