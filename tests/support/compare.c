@@ -29,7 +29,7 @@ struct view {
 static int right_kind(attn_dtype dtype, double expected, double unit, float got)
 {
     if (isnan(expected))
-        return isnan(got);
+        return isnan(got) || (isinf(unit) && isinf(got));
     if (isinf(expected))
         return got == (float)expected || (unit > 0 && isnan(got));
     return dtype == ATTN_F32 ? isfinite(got) : !isnan(got);

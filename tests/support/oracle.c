@@ -25,7 +25,10 @@
  * unit 0 must be met exactly; with unit 1 it may also be NaN, because the
  * weight of the infinite V may underflow to 0 in f32, and 0 * Inf is NaN. The
  * weight of a key that dropout takes is multiplied by 0: it makes NaN of an
- * infinite V for certain, and stays NaN in a row that is NaN.
+ * infinite V for certain, and stays NaN in a row that is NaN. A callback may
+ * leave a weight of any sign, and an infinite V makes +Inf or -Inf of it, or NaN
+ * of 0. Where a weight that is off by SCORE_ROUNDINGS units may have any of them,
+ * nothing but Inf or NaN can be asked for: NaN with unit Inf says so.
  *
  * Slack. Where the kernels multiply pairs of bf16 (arithmetic in the header
  * and in docs/numerics.md), weights are rounded to bf16, each by a factor 1 + e_j
@@ -241,11 +244,48 @@ static void call_back(struct reference *ref, int64_t r, const struct oracle_row 
     for (int64_t j = 0; j < ref->tk; j++) {
         if (!row->live[j])
             continue;
-        const double before = weights[j];
+        const double before = weights[j], off = SCORE_ROUNDINGS * unit[j];
+        const double ends[2] = {fmax(before - off, 0), fmin(before + off, fmax(before, row->kept[j]))};
+        double left[2];
+        for (int i = 0; i < 2; i++)
+            left[i] = (double)oracle_weight_callback(params, &row->query, j - row->query.first_key,
+                                                     (float)(isnan(before) ? before : ends[i]));
         weights[j] = (double)oracle_weight_callback(params, &row->query, j - row->query.first_key, (float)before);
+        row->least[j] = fmin(weights[j], fmin(left[0], left[1]));
+        row->most[j] = fmax(weights[j], fmax(left[0], left[1]));
         unit[j] = isnan(before) ? 0 : unit[j] + U * before;
         unit[j] = isfinite(weights[j]) ? unit[j] + U * fabs(weights[j]) + (double)FLT_MIN : 0;
     }
+}
+
+/* What a term or a sum that is not finite may be. */
+enum { MAY_BE_NAN = 1, MAY_BE_POSITIVE = 2, MAY_BE_NEGATIVE = 4 };
+
+static unsigned kind_of(double infinite)
+{
+    return isnan(infinite) ? MAY_BE_NAN : infinite > 0 ? MAY_BE_POSITIVE : MAY_BE_NEGATIVE;
+}
+
+/** A weight between two numbers times x, where one of them is not finite. */
+static unsigned kinds_of_term(double least, double most, double x)
+{
+    return kind_of(least * x) | kind_of(most * x) | (least < 0 && most > 0 ? kind_of(0 * x) : 0);
+}
+
+/** The sum of two; 0 stands for one that is finite. */
+static unsigned kinds_of_sum(unsigned a, unsigned b)
+{
+    const unsigned opposed =
+        (a & MAY_BE_POSITIVE && b & MAY_BE_NEGATIVE) || (a & MAY_BE_NEGATIVE && b & MAY_BE_POSITIVE);
+    return !a || !b ? a | b : (a & b) | ((a | b) & MAY_BE_NAN) | (opposed ? MAY_BE_NAN : 0);
+}
+
+/** An output that is not finite, and its unit. */
+static void set_infinite(unsigned kinds, double *out, double *unit)
+{
+    const int positive = (kinds & MAY_BE_POSITIVE) != 0, negative = (kinds & MAY_BE_NEGATIVE) != 0;
+    *out = positive == negative ? (double)NAN : positive ? (double)INFINITY : -(double)INFINITY;
+    *unit = positive && negative ? (double)INFINITY : positive != negative && kinds & MAY_BE_NAN ? 1 : 0;
 }
 
 /** out from the weights that a callback has left. */
@@ -254,24 +294,21 @@ static void output_called_back(struct reference *ref, int64_t r, const struct or
 {
     const double *weights = ref->weights + r * ref->tk, *weights_unit = ref->weights_unit + r * ref->tk;
     double *out = ref->out + r * ref->dv, *unit = ref->out_unit + r * ref->dv;
-    for (int64_t c = 0; c < ref->dv; c++)
+    for (int64_t c = 0; c < ref->dv; c++) {
+        unsigned kinds = 0;
         out[c] = unit[c] = ref->out_slack[r * ref->dv + c] = 0;
-    for (int64_t j = 0; j < ref->tk; j++) {
-        if (!row->live[j])
-            continue;
-        const float *value = (const float *)v->data + (ref->dv ? tensor_offset(v, row->query.b, g, j, 0) : 0);
-        for (int64_t c = 0; c < ref->dv; c++) {
-            const double x = (double)value[c];
+        for (int64_t j = 0; j < ref->tk; j++) {
+            if (!row->live[j])
+                continue;
+            const double x = (double)((const float *)v->data)[tensor_offset(v, row->query.b, g, j, c)];
+            if (!isfinite(weights[j] * x))
+                kinds = kinds_of_sum(kinds, kinds_of_term(row->least[j], row->most[j], x));
             out[c] += weights[j] * x;
-            if (isfinite(x))
-                unit[c] += (weights_unit[j] + U * fabs(weights[j])) * fabs(x) + 0x1p-149;
-            else if (fabs(weights[j]) - SCORE_ROUNDINGS * weights_unit[j] < SAFE_WEIGHT)
-                unit[c] = INFINITY; /* marks that 0 * Inf may have happened */
+            unit[c] += (weights_unit[j] + U * fabs(weights[j])) * fabs(x) + 0x1p-149;
         }
+        if (kinds)
+            set_infinite(kinds, &out[c], &unit[c]);
     }
-    for (int64_t c = 0; c < ref->dv; c++)
-        if (!isfinite(out[c]))
-            unit[c] = isinf(out[c]) && isinf(unit[c]) ? 1 : 0;
 }
 
 void *oracle_allocate(int64_t n, size_t size)
@@ -376,6 +413,8 @@ static struct oracle_row row_allocate(int64_t tk)
                                .kept = oracle_allocate(tk + 1, sizeof(double)),
                                .shift = oracle_allocate(tk + 1, sizeof(double)),
                                .lowest = oracle_allocate(tk + 1, sizeof(double)),
+                               .least = oracle_allocate(tk, sizeof(double)),
+                               .most = oracle_allocate(tk, sizeof(double)),
                                .relative = oracle_allocate(tk + 1, sizeof(float)),
                                .stage = oracle_allocate(tk, sizeof(double)),
                                .stage_unit = oracle_allocate(tk, sizeof(double))};
@@ -390,6 +429,8 @@ static void row_free(struct oracle_row *row)
     free(row->kept);
     free(row->shift);
     free(row->lowest);
+    free(row->least);
+    free(row->most);
     free(row->relative);
     free(row->stage);
     free(row->stage_unit);

@@ -31,7 +31,7 @@
 
 #include <stdint.h>
 
-/** All outputs, contiguous. A result that must not be finite has the unit 0 or 1, see oracle.c. */
+/** All outputs, contiguous. A result that must not be finite has the unit 0, 1 or Inf, see oracle.c. */
 struct reference {
     int64_t batch, heads, tq, tk, dv;
     int rounds_weights;                                /**< the library rounds weights to bf16 here, */

@@ -36,6 +36,7 @@ struct oracle_row {
     double *kept;         /**< d_j: what dropout multiplies p_j by; 0 for the sink, which has no value */
     double *shift;        /**< w_j */
     double *lowest;       /**< p_j when its score is off by SCORE_ROUNDINGS */
+    double *least, *most; /**< what a callback leaves of weights that are off by SCORE_ROUNDINGS units */
     float *relative;      /**< element of relative_bias */
     double *stage;        /**< the score at params->score_stage; -inf: hidden, or padding */
     double *stage_unit;   /**< what one rounding does to it; infinite: f32 can have no such number on the way to it */
