@@ -32,9 +32,9 @@ static const struct kernel_set *const sets[] = {KERNEL_SETS};
 
 #define NUM_SETS ((int)(sizeof sets / sizeof *sets))
 
-static const struct group *const groups[] = {&group_operations,    &group_exp2,    &group_scores,
-                                             &group_values,        &group_vectors, &group_matrix_operations,
-                                             &group_weights_table, &group_matrix};
+static const struct group *const groups[] = {
+    &group_vector_operations, &group_word_operations,   &group_exp2,          &group_scores, &group_values,
+    &group_vectors,           &group_matrix_operations, &group_weights_table, &group_matrix};
 
 #define NUM_GROUPS   ((int)(sizeof groups / sizeof *groups))
 #define MAX_REPORTED 5

@@ -17,7 +17,9 @@ MATRIX = re.compile(r"^(?:#define|static (?:inline )?void) (matrix_[a-z0-9_]+)\(
 TABLE = re.compile(r"^static inline \w+ (exp2_table\w*)\(", re.MULTILINE)
 MEMBER = re.compile(r"^    \w+ \(\*(\w+)\)\(", re.MULTILINE)
 
-MATRIX_GROUPS = {"matrix_kernels", "matrix_operations", "weights_table"}  # they are compared as one
+# Groups that are compared as one.
+MERGED = {"vector_operations": "operations", "word_operations": "operations",
+          "matrix_operations": "matrix", "matrix_kernels": "matrix", "weights_table": "matrix"}
 AROUND = {"enter", "leave"}  # called before and after each row of a set that has them
 
 listed = [line.split() for line in subprocess.run([program, "--list"], check=True, capture_output=True,
@@ -40,7 +42,7 @@ groups = {group for group, _ in defined}
 if (len(defined) < 95 or len(operations) < 9 or
         groups != {"operations", "matrix", "score_kernels", "value_kernels", "vector_kernels"}):
     sys.exit(f"{len(defined)} definitions in {sorted(groups)} were found in {sources}; expected more, or other ones")
-rows = {("matrix" if line[0] in MATRIX_GROUPS else line[0], line[1]) for line in listed}
+rows = {(MERGED.get(line[0], line[0]), line[1]) for line in listed}
 rows = {row for row in rows if row[0] in groups}
 for group, name in sorted(defined - rows):
     print(f"{name} ({group}) has no row in check_kernels")

@@ -6,6 +6,7 @@
 #ifndef KERNELS_OPERANDS_H
 #define KERNELS_OPERANDS_H
 
+#include "products.h"
 #include "rows.h"
 #include "timing.h"
 
@@ -107,16 +108,6 @@ float start_of(enum attn_accumulate mode, float o, float alpha);
 /** An operation of the set, and one on a single vector, by its name. */
 void call_operation(const struct kernel_set *set, const char *name, const struct call *call);
 void apply(const struct kernel_set *set, const char *name, float *out, const float *in);
-
-/** A sum and a product in one lane, as vf_fma and as the words of a set have it. */
-float fma_of(const struct kernel_set *set, float a, float b, float c);
-float dot_of(const struct kernel_set *set, int pack, const void *a, const void *b, float c);
-
-/** a * b + c rounded once to nearest even, denormals of all three and of the result being 0: x86's products of bf16. */
-float fused_flushing(float a, float b, float c);
-
-/** 0 with the sign of a denormal; other numbers as they are. */
-float flushed(float x);
 
 /** Words of a row of Q or K. */
 int64_t score_words(const struct tile_case *c);

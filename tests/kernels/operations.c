@@ -2,7 +2,7 @@
 /*
  * The operations of the simd headers: draws inputs for each, places them and
  * the outputs between guard pages, flush with the end, flush with the beginning
- * or off every alignment but an element's, and compares with reference.c. An
+ * or off every alignment but an element's, and compares with its reference. An
  * operation with a tail is called with every length from 0 to all lanes.
  */
 #include "operations.h"

@@ -6,7 +6,8 @@
  * is left out here and taken from the library. This file exports one symbol,
  * the table of the operations.
  *
- * A row for a further operation is a line here and one in reference.c.
+ * A row for a further operation is a line here and one in vector_operations.c or
+ * word_operations.c.
  */
 #define ATTN_ISA_KERNELS_H
 #include SET_FILE
