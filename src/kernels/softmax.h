@@ -18,6 +18,25 @@ ATTN_INLINE vf softmax_base(vf m)
     return vf_select(vf_eq(m, vf_set1(-INFINITY)), vf_zero(), m);
 }
 
+/** Before the weights 2^(s f - base) of a tile are made: factor NULL means that scores have been multiplied by it. */
+ATTN_INLINE void start_tile(const int nv, const float *m, const float *factor, vf *f, vf *base, vf *sum)
+{
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++) {
+        base[v] = softmax_base(vf_load(m + v * VF_LEN));
+        f[v] = factor ? vf_load(factor + v * VF_LEN) : vf_set1(1.0f);
+        sum[v] = vf_zero();
+    }
+}
+
+/** After it: l of all tiles so far. */
+ATTN_INLINE void add_tile(const int nv, const vf *sum, float *l)
+{
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        vf_store(l + v * VF_LEN, vf_add(vf_load(l + v * VF_LEN), sum[v]));
+}
+
 /** The nearest number of the grid, of numbers that are not huge. */
 ATTN_INLINE vf on_grid(vf x)
 {

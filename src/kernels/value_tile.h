@@ -13,9 +13,8 @@
  * then the product is NaN. So tiles with a mask look whether their rows of V
  * are finite, and the rare ones that are not take values_seen().
  *
- * Words that hold more than one key define VALUE_STEPS and dot_seen() before
- * they include this file. Words that are multiplied in groups define
- * VALUE_PRODUCTS, value_word(), weight_words() and value_products() as well.
+ * Words that are multiplied in groups define VALUE_PRODUCTS, value_word(),
+ * weight_words() and value_products() before they include this file.
  */
 #ifndef ATTN_VALUE_TILE_H
 #define ATTN_VALUE_TILE_H
@@ -23,13 +22,16 @@
 #include "kernels/mask.h"
 #include "simd/words.h"
 
-#ifndef VALUE_STEPS
 /** c plus the products of one word of V with a vector of P, for each lane those of the keys that it sees. */
 ATTN_INLINE vf dot_seen(vw v, vw p, const vm *sees, vf c)
 {
+#if VF_PACK == 2
+    const vf both = vf_dot(v, p, c), first = vf_dot(vw_first(v), p, c), second = vf_dot(vw_second(v), p, c);
+    return vf_select(sees[0], vf_select(sees[1], both, first), vf_select(sees[1], second, c));
+#else
     return vf_select(sees[0], vf_dot(v, p, c), c);
-}
 #endif
+}
 
 #ifndef VALUE_PRODUCTS
 /** Word c of row u of V, in each lane. */

@@ -20,14 +20,6 @@
 #include "kernels/rows.h"
 #include "simd/words.h"
 
-#define VALUE_STEPS
-/** c plus the products of one word of V with a vector of P, for each lane those of the keys that it sees. */
-ATTN_INLINE vf dot_seen(vw v, vw p, const vm *sees, vf c)
-{
-    const vf both = vf_dot(v, p, c), first = vf_dot(vw_first(v), p, c), second = vf_dot(vw_second(v), p, c);
-    return vf_select(sees[0], vf_select(sees[1], both, first), vf_select(sees[1], second, c));
-}
-
 #include "kernels/value_tile.h"
 
 /** n elements of two rows as words; second NULL: 0. */
@@ -86,12 +78,7 @@ ATTN_INLINE void weights_body(const int nv, const float *m, const int *ends, int
                               float *l)
 {
     vf f[VF_STRIP], base[VF_STRIP], sum[VF_STRIP];
-    ATTN_UNROLL
-    for (int v = 0; v < nv; v++) {
-        base[v] = softmax_base(vf_load(m + v * VF_LEN));
-        f[v] = factor ? vf_load(factor + v * VF_LEN) : vf_set1(1.0f);
-        sum[v] = vf_zero();
-    }
+    start_tile(nv, m, factor, f, base, sum);
     int u = 0;
     ATTN_UNROLL
     for (int first = 0; first < nv; first++) { /* along the diagonal the later vectors see more keys */
@@ -102,9 +89,7 @@ ATTN_INLINE void weights_body(const int nv, const float *m, const int *ends, int
             u++;
         }
     }
-    ATTN_UNROLL
-    for (int v = 0; v < nv; v++)
-        vf_store(l + v * VF_LEN, vf_add(vf_load(l + v * VF_LEN), sum[v]));
+    add_tile(nv, sum, l);
 }
 
 static void make_weights(int nv, const float *m, const int *ends, int n, const float *factor, float *s, float *l)

@@ -42,9 +42,7 @@ ATTN_INLINE void weights_body(const int nv, const int raw, const float *m, const
             }
         }
     }
-    ATTN_UNROLL
-    for (int v = 0; v < nv; v++)
-        vf_store(l + v * VF_LEN, vf_add(vf_load(l + v * VF_LEN), sum[v]));
+    add_tile(nv, sum, l);
 }
 
 static void make_weights(int nv, const float *m, const int *ends, int n, const float *factor, float *s, float *l)
