@@ -12,12 +12,12 @@
  * a set has no use for is named.
  */
 #include "rows.h"
+#include "arguments.h"
 #include "cpu/cpu.h"
 #include "guard.h"
 #include "test_isa.h"
 #include "timing.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
@@ -56,19 +56,6 @@ static const char usage[] =
     "  --all        every float, for the rows of exp2\n"
     "  --time       print how long a call of each row takes, and judge nothing\n";
 
-static int64_t parse_number(const char *name, const char *text, int64_t lowest)
-{
-    char *end = NULL;
-    errno = 0;
-    const long long value = text ? strtoll(text, &end, 10) : -1;
-    if (!text || errno || end == text || *end || value < lowest) {
-        fprintf(stderr, "%s is %s; expected an integer of at least %" PRId64 "\n", name, text ? text : "missing",
-                lowest);
-        exit(2);
-    }
-    return (int64_t)value;
-}
-
 static struct options parse(int argc, char **argv)
 {
     struct options o = {.cases = DEFAULT_CASES, .single = -1, .seed = rng_seed_of_run(NULL)};
@@ -89,11 +76,11 @@ static struct options parse(int argc, char **argv)
             else if (strcmp(argv[i], "--only") == 0 && value)
                 o.only = value;
             else if (strcmp(argv[i], "--cases") == 0)
-                o.cases = parse_number("--cases", value, 1);
+                o.cases = arguments_number("--cases", value, 1);
             else if (strcmp(argv[i], "--seed") == 0)
-                o.seed = (uint64_t)parse_number("--seed", value, 0);
+                o.seed = (uint64_t)arguments_number("--seed", value, 0);
             else if (strcmp(argv[i], "--case") == 0)
-                o.single = parse_number("--case", value, 0);
+                o.single = arguments_number("--case", value, 0);
             else {
                 fprintf(stderr, "unknown option %s, or its value is missing\n%s", argv[i], usage);
                 exit(2);
@@ -103,7 +90,7 @@ static struct options parse(int argc, char **argv)
     }
     const char *fewer = getenv("ATTN_CHECK_CASES");
     if (fewer && *fewer) {
-        const int64_t limit = parse_number("ATTN_CHECK_CASES", fewer, 1);
+        const int64_t limit = arguments_number("ATTN_CHECK_CASES", fewer, 1);
         o.cases = limit < o.cases ? limit : o.cases;
     }
     if (o.single >= o.cases)

@@ -51,3 +51,25 @@ int close_results(const struct problem *p, const struct result *a, const struct 
     reference_free(&ref);
     return close;
 }
+
+int close_and_free(struct problem *p, struct problem *changed, const struct problem *tolerance, double shift)
+{
+    struct result a = problem_run(p), b = problem_run(changed);
+    const int holds = close_results(tolerance, &a, &b, shift);
+    result_free(&a);
+    result_free(&b);
+    problem_free(changed);
+    problem_free(p);
+    return holds;
+}
+
+int same_and_free(struct problem *p, struct problem *changed)
+{
+    struct result a = problem_run(p), b = problem_run(changed);
+    const int holds = results_equal(&a, &b);
+    result_free(&a);
+    result_free(&b);
+    problem_free(changed);
+    problem_free(p);
+    return holds;
+}

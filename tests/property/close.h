@@ -24,4 +24,10 @@ int close_enough(const char *what, int64_t at, double a, double b, double differ
 /** Compares out and lse of two results; shift is what the second lse has more. */
 int close_results(const struct problem *p, const struct result *a, const struct result *b, double shift);
 
+/** Runs both problems, compares so, by the tolerance of one of them, and frees both. */
+int close_and_free(struct problem *p, struct problem *changed, const struct problem *tolerance, double shift);
+
+/** Runs both, compares their bits, and frees both. */
+int same_and_free(struct problem *p, struct problem *changed);
+
 #endif

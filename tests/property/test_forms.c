@@ -16,18 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/** Runs both, compares bits, or closeness by the problem p, and frees both. */
-static int compare_and_free(struct problem *p, struct problem *changed, int bits)
-{
-    struct result a = problem_run(p), b = problem_run(changed);
-    const int holds = bits ? results_equal(&a, &b) : close_results(p, &a, &b, 0);
-    result_free(&a);
-    result_free(&b);
-    problem_free(changed);
-    problem_free(p);
-    return holds;
-}
-
 static int endless_window(struct rng *rng, const char *isa)
 {
     struct problem p, changed;
@@ -35,7 +23,7 @@ static int endless_window(struct rng *rng, const char *isa)
     problem_random(&p, rng, isa, WITH_ALL);
     problem_copy(&changed, &p);
     changed.params.window = &window;
-    return compare_and_free(&p, &changed, 1);
+    return same_and_free(&p, &changed);
 }
 
 /** A window that ends at the query's own position is causality. */
@@ -49,7 +37,7 @@ static int window_to_the_left(struct rng *rng, const char *isa)
     problem_copy(&changed, &p);
     changed.params.causal = ATTN_CAUSAL_NONE; /* with the same query_offset, if any */
     changed.params.window = &window;
-    return compare_and_free(&p, &changed, 1);
+    return same_and_free(&p, &changed);
 }
 
 static int prefix_of_all_keys(struct rng *rng, const char *isa)
@@ -65,7 +53,7 @@ static int prefix_of_all_keys(struct rng *rng, const char *isa)
     changed.params.prefix_len = prefix;
     if (changed.params.causal == ATTN_CAUSAL_NONE)
         changed.params.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
-    return compare_and_free(&p, &changed, 1);
+    return same_and_free(&p, &changed);
 }
 
 /** Causality among the last keys, said by causality or by the bits of a chain. */
@@ -86,7 +74,7 @@ static int chain_is_causality(struct rng *rng, const char *isa)
     problem_copy(&changed, &p);
     p.params.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
     changed.params.tree = &tree;
-    const int holds = compare_and_free(&p, &changed, 1);
+    const int holds = same_and_free(&p, &changed);
     free(ancestors);
     return holds;
 }
@@ -109,7 +97,7 @@ static int all_blocks(struct rng *rng, const char *isa)
     const attn_block_mask pattern = {.size = size, .heads = 1, .rows = rows, .offsets = offsets, .columns = list};
     problem_copy(&changed, &p);
     changed.params.block_mask = &pattern;
-    const int holds = compare_and_free(&p, &changed, 0);
+    const int holds = close_and_free(&p, &changed, &p, 0);
     free(offsets);
     free(list);
     return holds;
@@ -147,7 +135,7 @@ static int forms_are_masks(struct rng *rng, const char *isa)
     changed.params.window = NULL;
     changed.params.segments = NULL;
     problem_bind(&changed, 0, 0, 0);
-    const int holds = compare_and_free(&p, &changed, 0);
+    const int holds = close_and_free(&p, &changed, &p, 0);
     free(ids);
     return holds;
 }
@@ -311,7 +299,7 @@ static int sorted_segments(struct rng *rng, const char *isa)
     problem_copy(&changed, &cut.whole);
     changed.params.ragged = NULL;
     changed.params.segments = &segments;
-    const int holds = compare_and_free(&cut.whole, &changed, 0);
+    const int holds = close_and_free(&cut.whole, &changed, &cut.whole, 0);
     free(ids);
     return holds;
 }
@@ -331,7 +319,7 @@ static int dropout_of_nothing(struct rng *rng, const char *isa)
     problem_random(&p, rng, isa, WITH_ALL);
     problem_copy(&changed, &p);
     changed.params.dropout = &dropout;
-    return compare_and_free(&p, &changed, 1);
+    return same_and_free(&p, &changed);
 }
 
 static int dropout_and_threads(struct rng *rng, const char *isa)
@@ -342,7 +330,7 @@ static int dropout_and_threads(struct rng *rng, const char *isa)
     problem_copy(&changed, &p);
     p.params.dropout = changed.params.dropout = &dropout;
     changed.params.num_threads = 3;
-    return compare_and_free(&p, &changed, 1);
+    return same_and_free(&p, &changed);
 }
 
 /** The weights are those without dropout times 0 or 1/(1-p), the right ones, at about the right rate. */

@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-static int64_t parse_number(const char *name, const char *text, int64_t lowest)
+int64_t arguments_number(const char *name, const char *text, int64_t lowest)
 {
     char *end = NULL;
     errno = 0;
@@ -48,12 +48,12 @@ struct arguments arguments_parse(int argc, char **argv, int64_t default_cases)
         if (strcmp(argv[i], "--isa") == 0 && value) {
             a.isa = test_isa_from_name(value);
         } else if (strcmp(argv[i], "--cases") == 0) {
-            a.cases = parse_number("--cases", value, 1);
+            a.cases = arguments_number("--cases", value, 1);
         } else if (strcmp(argv[i], "--seed") == 0) {
-            a.seed = (uint64_t)parse_number("--seed", value, 0);
+            a.seed = (uint64_t)arguments_number("--seed", value, 0);
             has_seed = 1;
         } else if (strcmp(argv[i], "--case") == 0) {
-            a.only = parse_number("--case", value, 0);
+            a.only = arguments_number("--case", value, 0);
         } else {
             fprintf(stderr, "unknown option %s; expected --isa NAME, --cases N, --seed N, --case N or --full\n",
                     argv[i]);
@@ -62,7 +62,7 @@ struct arguments arguments_parse(int argc, char **argv, int64_t default_cases)
         i++;
     }
     if (fewer && *fewer) {
-        const int64_t limit = parse_number("ATTN_CHECK_CASES", fewer, 1);
+        const int64_t limit = arguments_number("ATTN_CHECK_CASES", fewer, 1);
         a.cases = limit < a.cases ? limit : a.cases;
     }
     if (a.isa == NULL)

@@ -20,6 +20,9 @@ struct arguments {
     int full;     /**< --full was given */
 };
 
+/** A number that an option or variable of this name has; ends the program with a sentence where it is none. */
+int64_t arguments_number(const char *name, const char *text, int64_t lowest);
+
 /** Reads the options and prints the seed; ends the program with a sentence at a wrong one. */
 struct arguments arguments_parse(int argc, char **argv, int64_t default_cases);
 

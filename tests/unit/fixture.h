@@ -39,6 +39,10 @@ void fixture_narrow(struct fixture *f, attn_dtype dtype);
 /** attn_forward() with what the fixture holds. */
 attn_status fixture_forward(const struct fixture *f);
 
+/** What outputs hold before a call, and whether memory holds nothing else. */
+#define CANARY 0xA5
+int all_canary(const void *data, size_t size);
+
 /** Whether no output has been written since fixture_initialize(). */
 int fixture_outputs_untouched(const struct fixture *f);
 

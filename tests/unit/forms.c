@@ -2,11 +2,10 @@
 /* The valid call with the forms of attention. Its values are random with a fixed seed. */
 #include "forms.h"
 
+#include "fixture.h"
 #include "random.h"
 
 #include <string.h>
-
-#define CANARY 0xA5
 
 static void keep_scores(const attn_score_tile *tile, void *user)
 {
@@ -141,15 +140,6 @@ attn_status forms_forward(const struct forms *c)
 attn_status forms_plan(const struct forms *c, attn_plan **plan)
 {
     return attn_plan_create(plan, &c->q, &c->k, &c->v, &c->out, &c->params);
-}
-
-static int all_canary(const void *data, size_t size)
-{
-    const unsigned char *bytes = data;
-    for (size_t i = 0; i < size; i++)
-        if (bytes[i] != CANARY)
-            return 0;
-    return 1;
 }
 
 int forms_untouched(const struct forms *c)

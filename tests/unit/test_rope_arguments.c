@@ -14,17 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CANARY 0xA5
-
-static int all_canary(const void *data, size_t size)
-{
-    const unsigned char *bytes = data;
-    for (size_t i = 0; i < size; i++)
-        if (bytes[i] != CANARY)
-            return 0;
-    return 1;
-}
-
 /* ---------------------------------------------------------------- rotation -- */
 
 enum { B = 2, H = 4, T = 5, D = 10, PAIRS = 3 };
