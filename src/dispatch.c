@@ -50,7 +50,8 @@ static void look_at_rows(void)
     for (int i = 0; i < NUM_ROWS; i++) {
         known[i].base = rows[i].extends[0] ? row_named(rows[i].extends) : -1;
         known[i].runs = attn_cpu_has(rows[i].needs) && (known[i].base < 0 || known[known[i].base].runs);
-        known[i].matrix = strstr(rows[i].needs, "amxtile") != NULL;
+        known[i].matrix =
+            strstr(rows[i].needs, "amxtile") != NULL || (known[i].base >= 0 && known[known[i].base].matrix);
         known[i].best = rows[i].kernels->vectors && known[i].runs ? i : i > 0 ? known[i - 1].best : -1;
     }
 }
@@ -114,11 +115,12 @@ static int has_matrix(int row)
 }
 
 /** The last row up to last that extends a base, has what is asked for, and runs; -1 if there is none. What is emulated
- * is asked for by its own name. */
+ * is asked for by its own name, or extends what is. */
 static int extension(int base, int last, int (*has)(int row))
 {
     for (int i = last; i > base; i--)
-        if (known[i].base == base && has(i) && runs(i) && (i == last || !rows[i].kernels->emulated))
+        if (known[i].base == base && has(i) && runs(i) &&
+            (i == last || !rows[i].kernels->emulated || rows[base].kernels->emulated))
             return i;
     return -1;
 }
@@ -141,23 +143,29 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
     for (int base = known[cap].best; base >= 0; base = base > 0 ? known[base - 1].best : -1) {
         const struct attn_isa_kernels *own = rows[base].kernels;
         *kernels = (struct attn_kernels){.isa = rows[base].name,
+                                         .score_isa = rows[base].name,
                                          .qk = demand->qk,
                                          .strip = own->vectors->strip,
                                          .vectors = own->vectors,
                                          .scores = own->scores,
                                          .values = own->values,
                                          .plain = own->values};
-        const int pairs = demand->pairs ? extension(base, cap, has_pairs) : -1;
-        if (pairs >= 0 && (has_matrix(pairs) || demand->insists || attn_cpu_gains_by_pairs())) {
-            kernels->isa = rows[pairs].name;
+        int pairs = demand->pairs ? extension(base, cap, has_pairs) : -1;
+        if (pairs >= 0 && !has_matrix(pairs) && !demand->insists && !attn_cpu_gains_by_pairs())
+            pairs = -1;
+        if (pairs >= 0) {
+            kernels->isa = kernels->score_isa = rows[pairs].name;
             kernels->scores = rows[pairs].kernels->scores;
             kernels->values = rows[pairs].kernels->values;
             kernels->strip = narrowest_strip(kernels);
         }
         if (demand->qk != ATTN_QK_INT8)
             return 1;
-        const int int8 = extension(base, NUM_ROWS - 1, has_int8);
+        int int8 = pairs >= 0 ? extension(pairs, NUM_ROWS - 1, has_int8) : -1;
+        if (int8 < 0)
+            int8 = extension(base, NUM_ROWS - 1, has_int8);
         if (int8 >= 0) {
+            kernels->score_isa = rows[int8].name;
             kernels->scores = rows[int8].kernels->scores;
             kernels->strip = narrowest_strip(kernels);
             return 1;

@@ -145,6 +145,26 @@ struct attn_score_operands {
     int64_t next_width[2];
 };
 
+/** Blocks of ATTN_KEY_BLOCK keys, one behind the other, of which the strip sees every key. */
+struct attn_walk {
+    const float *q; /**< as in struct attn_score_operands */
+    const char *k;
+    ptrdiff_t k_stride;
+    int64_t words;
+    const float *factor;
+    const float *k_scale; /**< [blocks * ATTN_KEY_BLOCK] the same */
+    const char *v;        /**< as in struct attn_value_operands */
+    ptrdiff_t v_stride;
+    int64_t dv;
+    float *o;
+    const float *reach;   /**< [nv * lanes] */
+    const float *longest; /**< [blocks] */
+    const float *m;       /**< [nv * lanes] */
+    float *l;             /**< [nv * lanes] */
+    float *s;             /**< [ATTN_KEY_BLOCK][nv * lanes] */
+    float *p;             /**< the same in words of keys */
+};
+
 /** How Q and K become words, and the tile of their products. */
 struct attn_score_kernels {
     const char *name;
@@ -171,9 +191,15 @@ struct attn_score_kernels {
      * (of n keys, in words). NULL: not known.
      */
     void (*reach)(int nv, int64_t words, const float *q, const float *factor, float *reach);
-    float (*longest)(const char *k, ptrdiff_t stride, int64_t words, int n);
+    float (*longest)(const char *k, ptrdiff_t stride, int64_t words, const float *k_scale, int n);
     /** Masked scores of n keys; max[lane] becomes the maximum of what it sees, the factor multiplied in. */
     void (*scores)(int nv, const struct attn_score_operands *x, int n, float *max);
+    /**
+     * All steps of the softmax for some blocks, with the same bits as these and the values of its own set, or of the
+     * one that this one extends: those, of so many, that leave m where it is for certain, up to the first one that may
+     * not. Returns how many. O holds something. NULL: step by step only.
+     */
+    int64_t (*walk)(int nv, const struct attn_walk *x, int64_t blocks);
 };
 
 /* ------------------------------------------------------------------- values -- */
@@ -221,25 +247,6 @@ struct attn_drop {
     int64_t query_index, first; /**< so the tile's first query and key */
 };
 
-/** Blocks of ATTN_KEY_BLOCK keys, one behind the other, of which the strip sees every key. */
-struct attn_walk {
-    const float *q; /**< as in struct attn_score_operands */
-    const char *k;
-    ptrdiff_t k_stride;
-    int64_t words;
-    const float *factor;
-    const char *v; /**< as in struct attn_value_operands */
-    ptrdiff_t v_stride;
-    int64_t dv;
-    float *o;
-    const float *reach;   /**< [nv * lanes] */
-    const float *longest; /**< [blocks] */
-    const float *m;       /**< [nv * lanes] */
-    float *l;             /**< [nv * lanes] */
-    float *s;             /**< [ATTN_KEY_BLOCK][nv * lanes] */
-    float *p;             /**< the same in words of keys */
-};
-
 /** How V and the weights become words, and the tile of their products. */
 struct attn_value_kernels {
     const char *name;
@@ -266,11 +273,6 @@ struct attn_value_kernels {
     void (*values_to_rows)(const struct attn_value_rows *x);
     /** Whether n rows of words hold only finite numbers. */
     int (*finite)(const char *v, ptrdiff_t stride, int n, int64_t dv);
-    /**
-     * All steps of the softmax for some blocks, with the same bits: those, of so many, that leave m where it is for
-     * certain, up to the first one that may not. Returns how many. O holds something. NULL: step by step only.
-     */
-    int64_t (*walk)(int nv, const struct attn_walk *x, int64_t blocks);
     /** values() for rows of which some are not: adds to each lane only the keys, of n, that it sees. */
     void (*values_seen)(int nv, const struct attn_tile_mask *mask, const struct attn_value_operands *x, int n);
 };
@@ -365,9 +367,10 @@ struct attn_isa_kernels {
 
 /** Functions composed for a call. */
 struct attn_kernels {
-    const char *isa; /**< the name of the set, static storage */
-    attn_qk qk;      /**< how scores are multiplied */
-    int strip;       /**< queries that a full strip covers: what its functions take at most */
+    const char *isa;       /**< the name of the set, static storage */
+    const char *score_isa; /**< of that whose scores they are: another one with int8 scores */
+    attn_qk qk;            /**< how scores are multiplied */
+    int strip;             /**< queries that a full strip covers: what its functions take at most */
     const struct attn_vector_kernels *vectors;
     const struct attn_score_kernels *scores;
     const struct attn_value_kernels *values;
@@ -389,12 +392,13 @@ static inline int64_t attn_value_channels(const struct attn_value_kernels *value
     return (dv + step - 1) / step * step;
 }
 
-/** Before the first of a call's functions on this thread, and after foreign code has run on it. */
+/** Before the first of a call's functions on this thread, and after foreign code has run on it. Registers that are
+ * emulated are each set's own. */
 static inline void attn_enter(const struct attn_kernels *kernels)
 {
     if (kernels->scores->enter)
         kernels->scores->enter();
-    else if (kernels->values->enter)
+    if (kernels->values->enter && kernels->values->enter != kernels->scores->enter)
         kernels->values->enter();
 }
 
@@ -403,7 +407,7 @@ static inline void attn_leave(const struct attn_kernels *kernels)
 {
     if (kernels->scores->leave)
         kernels->scores->leave();
-    else if (kernels->values->leave)
+    if (kernels->values->leave && kernels->values->leave != kernels->scores->leave)
         kernels->values->leave();
 }
 

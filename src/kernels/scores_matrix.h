@@ -1,21 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scores from pairs of bf16 on matrix registers (simd/matrix_*.h):
+ * Scores from pairs of bf16, or fours of int8 (ATTN_SCORE says which), on matrix
+ * registers (simd/matrix_*.h):
  *
- *     S[16 keys][16 queries] = sum over chunks of 32 channels of K[16 keys][chunk] * Q[chunk][16 queries]
+ *     S[16 keys][16 queries] = sum over chunks of 16 words of K[16 keys][chunk] * Q[chunk][16 queries]
  *
  * Rows of K are the first factor as they lie in memory, Q^T in lane order is the
  * second one, and what comes out has queries for lanes: nothing is moved into
- * place. A row has whole chunks; pack_keys() copies rows that do not. A score's
- * sum over the chunks runs through its register, from the first one on.
+ * place. A row has whole chunks, of 32 or 64 channels; pack_keys() copies rows
+ * that do not. A score's sum over the chunks runs through its register, from the
+ * first one on. Sums of int8 are integers, which the step of the key makes
+ * scores when they are read again.
  *
  * A strip has two vectors at most, so that its Q, S, P and O stay in L1 while K
  * and V pass by. Registers 6 and 7 hold the sums of the first and the second
- * one. Up to 64 channels 0 to 3 hold Q, and K comes through 4 and 5; with more,
- * 0 to 3 hold 128 channels of K, and Q comes through 4 and 5. A register is
+ * one. Up to two chunks 0 to 3 hold Q, and K comes through 4 and 5; with more,
+ * 0 to 3 hold four chunks of K, and Q comes through 4 and 5. A register is
  * stored when the products of the next one are under way: a store that waits for
  * its product keeps what follows waiting too. Behind it the mask is put on the
  * scores before, which have arrived.
+ *
+ * Blocks that a strip sees whole are walked over without a pause, their values
+ * along with their scores (walk_matrix.h).
  */
 #ifndef ATTN_SCORES_H
 #define ATTN_SCORES_H
@@ -23,15 +29,16 @@
 #include ATTN_MATRIX
 #define ATTN_WORD_STEP MATRIX_WORDS
 
+#include "kernels/groups_matrix.h"
 #include "kernels/mask.h"
+
+#if VS_PACK == 4
+#include "kernels/pack_int8.h"
+#define matrix_dot_words matrix_dot_int8
+#else
 #include "kernels/pack_bf16.h"
-#include "kernels/weights_table.h"
-
-/** Vectors of a strip. */
-#define MATRIX_VECTORS 2
-
-/** Bytes of a row of a register. */
-#define CHUNK_BYTES (MATRIX_WORDS * ATTN_WORD)
+#define matrix_dot_words matrix_dot_bf16
+#endif
 
 /** The register of keys j.., MATRIX_ROWS of them, that is at work. */
 struct score_keys {
@@ -66,15 +73,7 @@ static inline const char *copied_chunk(const struct score_keys *keys, int64_t c)
 /** Stores register r as the scores of vector v and the keys from j on. */
 #define STORE_SCORES(r, x, j, v) matrix_store(r, (x)->s + ((ptrdiff_t)(j)*nv + (v)) * VF_LEN, nv * CHUNK_BYTES)
 
-/** A product, and weights of other keys that are made while it is under way. */
-#define MULTIPLY(c, a, b)                                                                                              \
-    do {                                                                                                               \
-        matrix_dot_bf16(c, a, b);                                                                                      \
-        if (beside)                                                                                                    \
-            advance_weights(nv, beside);                                                                               \
-    } while (0)
-
-/** Sums of at most 64 channels. Vectors before v0 see none of the keys. Leaves register 7, if nv > 1. */
+/** Sums of at most two chunks. Vectors before v0 see none of the keys. Leaves register 7, if nv > 1. */
 ATTN_INLINE void score_small(const int whole, const int chunks, const int nv, const struct score_keys *keys, int v0,
                              struct weight_stream *beside)
 {
@@ -84,17 +83,17 @@ ATTN_INLINE void score_small(const int whole, const int chunks, const int nv, co
         LOAD_KEYS(5, 1);
     if (v0 == 0) {
         matrix_zero(6);
-        MULTIPLY(6, 4, 0);
+        MULTIPLY(matrix_dot_words, 6, 4, 0);
         if (chunks > 1)
-            MULTIPLY(6, 5, 1);
+            MULTIPLY(matrix_dot_words, 6, 5, 1);
     }
     if (nv > 1) {
         if (keys->j > 0)
             STORE_SCORES(7, x, keys->j - MATRIX_ROWS, 1);
         matrix_zero(7);
-        MULTIPLY(7, 4, 2);
+        MULTIPLY(matrix_dot_words, 7, 4, 2);
         if (chunks > 1)
-            MULTIPLY(7, 5, 3);
+            MULTIPLY(matrix_dot_words, 7, 5, 3);
     }
     if (v0 == 0)
         STORE_SCORES(6, x, keys->j, 0);
@@ -105,19 +104,19 @@ ATTN_INLINE void score_small(const int whole, const int chunks, const int nv, co
     do {                                                                                                               \
         if (count > 0) {                                                                                               \
             LOAD_QUERIES(4, x, c, v);                                                                                  \
-            MULTIPLY(r, 0, 4);                                                                                         \
+            MULTIPLY(matrix_dot_words, r, 0, 4);                                                                       \
         }                                                                                                              \
         if (count > 1) {                                                                                               \
             LOAD_QUERIES(5, x, c + 1, v);                                                                              \
-            MULTIPLY(r, 1, 5);                                                                                         \
+            MULTIPLY(matrix_dot_words, r, 1, 5);                                                                       \
         }                                                                                                              \
         if (count > 2) {                                                                                               \
             LOAD_QUERIES(4, x, c + 2, v);                                                                              \
-            MULTIPLY(r, 2, 4);                                                                                         \
+            MULTIPLY(matrix_dot_words, r, 2, 4);                                                                       \
         }                                                                                                              \
         if (count > 3) {                                                                                               \
             LOAD_QUERIES(5, x, c + 3, v);                                                                              \
-            MULTIPLY(r, 3, 5);                                                                                         \
+            MULTIPLY(matrix_dot_words, r, 3, 5);                                                                       \
         }                                                                                                              \
     } while (0)
 
@@ -169,9 +168,10 @@ ATTN_INLINE void mask_rows(const enum attn_mask_kind kind, const int v0, const i
                 vf_store(at, vf_set1(-INFINITY));
                 continue;
             }
-            const vf score = masked_score(kind, 1, x->mask, nv * VF_LEN, j, v, x->factor, vf_load(at));
+            const vf product = product_of_words(at, x->k_scale, j);
+            const vf score = masked_score(kind, 1, x->mask, nv * VF_LEN, j, v, x->factor, product);
             max[v] = vf_max(score, max[v]);
-            if (kind != MASK_NONE)
+            if (kind != MASK_NONE || VS_PACK == 4)
                 vf_store(at, score);
         }
     }
@@ -183,7 +183,7 @@ ATTN_INLINE int hidden_vectors(const int nv, const struct attn_score_operands *x
     return x->mask->kind == MASK_DIAGONAL ? attn_hidden_lanes(x->mask->diagonal, j, nv * VF_LEN) / VF_LEN : 0;
 }
 
-/** Q of at most 64 channels to registers 0 to 3. */
+/** Q of at most two chunks to registers 0 to 3. */
 ATTN_INLINE void load_small_queries(const int nv, const struct attn_score_operands *x)
 {
     const int64_t chunks = x->words / MATRIX_WORDS;
@@ -251,38 +251,57 @@ static void score_tile(int nv, const struct attn_score_operands *x, int n, float
 /* Sums of squares have errors of some 2^-20 of their own, and rounding of a product to at most that of its bound. */
 #define BOUND_MARGIN 1.001f
 
+/** Squares of words step apart, summed in each lane. */
+ATTN_INLINE vs sum_squares(const void *first, ptrdiff_t step, int64_t n)
+{
+    vs squares = vs_zero();
+    for (int64_t i = 0; i < n; i++) {
+        const vq word = vq_load((const char *)first + i * step);
+        squares = vs_dot(word, word, squares);
+    }
+    return squares;
+}
+
 /** struct attn_score_kernels, reach. */
 static void score_reach(int nv, int64_t words, const float *q, const float *factor, float *reach)
 {
     for (int v = 0; v < nv; v++) {
-        vf squares = vf_zero();
-        for (int64_t c = 0; c < words; c++) {
-            const vw word = vw_load(q + (c * nv + v) * VF_LEN);
-            squares = vf_dot(word, word, squares);
-        }
-        vf_store(reach + v * VF_LEN,
-                 vf_mul(vf_mul(_mm512_sqrt_ps(squares), vf_load(factor + v * VF_LEN)), vf_set1(BOUND_MARGIN)));
+        const vs squares = sum_squares(q + v * VF_LEN, nv * CHUNK_BYTES, words);
+#if VS_PACK == 4
+        const vf length = _mm512_sqrt_ps(vs_float(squares));
+#else
+        const vf length = _mm512_sqrt_ps(squares);
+#endif
+        vf_store(reach + v * VF_LEN, vf_mul(vf_mul(length, vf_load(factor + v * VF_LEN)), vf_set1(BOUND_MARGIN)));
     }
 }
 
 /** struct attn_score_kernels, longest. */
-static float longest_key(const char *k, ptrdiff_t stride, int64_t words, int n)
+static float longest_key(const char *k, ptrdiff_t stride, int64_t words, const float *k_scale, int n)
 {
-    vf most = vf_zero();
+#if VS_PACK == 4
+    float most = 0.0f;
     for (int j = 0; j < n; j++) {
-        vf squares = vf_zero(); /* of every 16th pair of channels */
-        for (int64_t c = 0; c < words; c += VF_LEN) {
-            const vw word = vw_load(k + j * stride + c * ATTN_WORD);
-            squares = vf_dot(word, word, squares);
-        }
+        const float length =
+            sqrtf((float)vs_sum(sum_squares(k + j * stride, CHUNK_BYTES, words / VF_LEN))) * k_scale[j];
+        most = length <= most ? most : isnan(length) ? INFINITY : length;
+    }
+    return most * BOUND_MARGIN;
+#else
+    vf most = vf_zero();
+    (void)k_scale;
+    for (int j = 0; j < n; j++) {
+        const vf squares = sum_squares(k + j * stride, CHUNK_BYTES, words / VF_LEN); /* of every 16th pair */
         most = _mm512_max_ps(most, squares);
         most = vf_select(vf_eq(squares, squares), most, vf_set1(INFINITY));
     }
     return sqrtf(_mm512_reduce_add_ps(most)) * BOUND_MARGIN;
+#endif
 }
 
-static const struct attn_score_kernels score_kernels = {.name = "bf16",
-                                                        .channels_per_word = VS_PACK,
+#include "kernels/walk_matrix.h"
+
+static const struct attn_score_kernels score_kernels = {.channels_per_word = VS_PACK,
                                                         .word_step = ATTN_WORD_STEP,
                                                         .strip_vectors = MATRIX_VECTORS,
                                                         .row_step = MATRIX_ROWS,
@@ -295,6 +314,15 @@ static const struct attn_score_kernels score_kernels = {.name = "bf16",
                                                         .pack_keys = pack_keys,
                                                         .scores = score_tile,
                                                         .reach = score_reach,
-                                                        .longest = longest_key};
+                                                        .longest = longest_key,
+                                                        .walk = walk,
+#if VS_PACK == 4
+                                                        .name = "int8",
+                                                        .int8 = 1,
+                                                        .survey = survey_keys
+#else
+                                                        .name = "bf16"
+#endif
+};
 
 #endif

@@ -10,12 +10,6 @@
  * other. Groups begin at multiples of 32 keys from the block's first, wherever
  * the run begins or ends: words of keys behind its end are 0, in V and in P.
  *
- * Registers 0 to 3 hold two groups of P for both vectors, 4 and 5 V^T, and 6 and
- * 7 the sums of the first and the second vector, which are stored when the
- * products of the next one are under way.
- *
- * Blocks that a strip sees whole are walked over without a pause (walk_matrix.h).
- *
  * Weights come from weights_table.h. m lies MATRIX_HEADROOM above the first
  * maximum, so that later maxima hardly ever pass it and O is hardly ever
  * rescaled: a weight of 2^-24 has as many bits as one of 1.
@@ -23,20 +17,13 @@
 #ifndef ATTN_VALUES_H
 #define ATTN_VALUES_H
 
-#include ATTN_MATRIX
-
 #include "kernels/dropout.h"
+#include "kernels/groups_matrix.h"
 #include "kernels/mask.h"
 #include "kernels/rows.h"
-#include "kernels/scores_matrix.h"
 #include "kernels/weights_table.h"
 
 #define MATRIX_HEADROOM 24.0f
-
-/** Keys and words of a group, and bytes of a piece of V^T. */
-#define GROUP_KEYS  32
-#define GROUP_WORDS 16
-#define PIECE_BYTES 1024
 
 /* --------------------------------------------------------------------- V -- */
 
@@ -124,64 +111,6 @@ ATTN_INLINE void rescale(const int nv, const struct attn_value_operands *x)
             float *at = x->o + (c * nv + v) * VF_LEN;
             vf_store(at, vf_mul(vf_load(at), vf_load(x->alpha + v * VF_LEN)));
         }
-    }
-}
-
-/** Loads group g of P for vector v into register r. */
-#define LOAD_WEIGHTS(r, g, v)                                                                                          \
-    matrix_load(r, x->p + (((ptrdiff_t)(g)*GROUP_WORDS) * nv + (v)) * VF_LEN, nv * PIECE_BYTES / VF_LEN)
-
-/** Register r, and the sums of 16 channels from c on of vector v. */
-#define LOAD_SUMS(r, c, v)  matrix_load(r, x->o + ((c)*nv + (v)) * VF_LEN, nv * PIECE_BYTES / VF_LEN)
-#define STORE_SUMS(r, c, v) matrix_store(r, x->o + ((c)*nv + (v)) * VF_LEN, nv * PIECE_BYTES / VF_LEN)
-
-/** Groups g and, if there are two, g + 1 of the pieces from v on, stride bytes from group to group, that are dv
- * channels. */
-ATTN_INLINE void add_groups(const int two, const int nv, const struct attn_value_operands *x, const char *v,
-                            ptrdiff_t stride, int g, const int *groups, int from_zero, int64_t first_channel,
-                            int64_t end_channel, struct weight_stream *beside)
-{
-    const char *piece = v + g * stride;
-    /* Of a vector that sees fewer groups the others' registers are not used. */
-    const int first = g < groups[0], second = two && g + 1 < groups[0];
-    if (first)
-        LOAD_WEIGHTS(0, g, 0);
-    if (second)
-        LOAD_WEIGHTS(1, g + 1, 0);
-    if (nv > 1) {
-        LOAD_WEIGHTS(2, g, 1);
-        if (two)
-            LOAD_WEIGHTS(3, g + 1, 1);
-    }
-    for (int64_t c = first_channel; c < end_channel; c += MATRIX_ROWS, piece += PIECE_BYTES) {
-        matrix_stream(4, piece, PIECE_BYTES / MATRIX_ROWS);
-        if (two)
-            matrix_stream(5, piece + stride, PIECE_BYTES / MATRIX_ROWS);
-        if (first || from_zero) {
-            if (from_zero)
-                matrix_zero(6);
-            else
-                LOAD_SUMS(6, c, 0);
-            if (first)
-                MULTIPLY(6, 4, 0);
-            if (second)
-                MULTIPLY(6, 5, 1);
-        }
-        if (nv > 1) {
-            if (c > first_channel)
-                STORE_SUMS(7, c - MATRIX_ROWS, 1);
-            if (from_zero)
-                matrix_zero(7);
-            else
-                LOAD_SUMS(7, c, 1);
-            MULTIPLY(7, 4, 2);
-            if (two)
-                MULTIPLY(7, 5, 3);
-        }
-        if (first || from_zero)
-            STORE_SUMS(6, c, 0);
-        if (nv > 1 && c + MATRIX_ROWS >= end_channel)
-            STORE_SUMS(7, c, 1);
     }
 }
 
@@ -282,8 +211,6 @@ static void values_seen(int nv, const struct attn_tile_mask *mask, const struct 
     }
 }
 
-#include "kernels/walk_matrix.h"
-
 static const struct attn_value_kernels value_kernels = {.name = "bf16",
                                                         .keys_per_word = VF_PACK,
                                                         .channel_step = VF_LEN,
@@ -297,7 +224,6 @@ static const struct attn_value_kernels value_kernels = {.name = "bf16",
                                                         .drop = drop_weights,
                                                         .values = value_tile,
                                                         .finite = values_finite,
-                                                        .values_seen = values_seen,
-                                                        .walk = walk};
+                                                        .values_seen = values_seen};
 
 #endif

@@ -15,8 +15,8 @@
  * leave m alone, and the bits are those of the steps one by one: sums are the
  * same, a block's sum of weights is added to l at its end.
  */
-/* A part of values_matrix.h, which includes it where it belongs. */
-#include "kernels/values_matrix.h"
+/* A part of scores_matrix.h, which includes it where it belongs. */
+#include "kernels/scores_matrix.h"
 
 #ifndef ATTN_WALK_H
 #define ATTN_WALK_H
@@ -108,6 +108,7 @@ ATTN_INLINE int64_t walk_body(const int nv, const struct attn_walk *x, int64_t b
     walk_scores(nv, x, 0, NULL);
     for (int64_t t = 0; t < portions; t++) {
         stream.s = portion_scores(nv, x, t);
+        stream.k_scale = VS_PACK == 4 ? x->k_scale + t * PORTION_KEYS : NULL;
         stream.p = portion_weights(nv, x, t);
         stream.left = PORTION_WORDS;
         stream.due = 0;
@@ -129,7 +130,7 @@ ATTN_INLINE int64_t walk_body(const int nv, const struct attn_walk *x, int64_t b
     return tame;
 }
 
-/** struct attn_value_kernels, walk. */
+/** struct attn_score_kernels, walk. */
 static int64_t walk(int nv, const struct attn_walk *x, int64_t blocks)
 {
     return nv == MATRIX_VECTORS ? walk_body(MATRIX_VECTORS, x, blocks) : walk_body(1, x, blocks);

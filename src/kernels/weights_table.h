@@ -109,10 +109,23 @@ ATTN_INLINE void weights_body(const int nv, const float *m, const int *ends, int
 
 /* ------------------------------------------------ beside other products -- */
 
+/** Products of words as they left their register, of key j in each lane: scores but for the factor. */
+ATTN_INLINE vf product_of_words(const float *at, const float *k_scale, int j)
+{
+#if VS_PACK == 4
+    return vf_mul(vf_of_ints(vu_load(at)), vf_set1(k_scale[j]));
+#else
+    (void)k_scale;
+    (void)j;
+    return vf_load(at);
+#endif
+}
+
 /** Weights of some keys that are made a few at a time. All lanes are tame, and every t lies between its bounds. */
 struct weight_stream {
-    const float *s; /**< of the keys that come next */
-    float *p;       /**< where their words go */
+    const float *s;       /**< products of the keys that come next */
+    const float *k_scale; /**< of int8: of these keys */
+    float *p;             /**< where their words go */
     vf slope[VF_STRIP], start[VF_STRIP];
     vf sum[VF_STRIP][2]; /**< of a whole step of the softmax */
     int left;            /**< words to be made */
@@ -126,8 +139,10 @@ ATTN_INLINE void stream_word(const int nv, struct weight_stream *x)
     const __m512i table = exp2_table();
     ATTN_UNROLL
     for (int v = 0; v < nv; v++) {
-        const vf t0 = vf_add(vf_mul(vf_load(x->s + v * VF_LEN), x->slope[v]), x->start[v]);
-        const vf t1 = vf_add(vf_mul(vf_load(x->s + (nv + v) * VF_LEN), x->slope[v]), x->start[v]);
+        const vf s0 = product_of_words(x->s + v * VF_LEN, x->k_scale, 0);
+        const vf s1 = product_of_words(x->s + (nv + v) * VF_LEN, x->k_scale, 1);
+        const vf t0 = vf_add(vf_mul(s0, x->slope[v]), x->start[v]);
+        const vf t1 = vf_add(vf_mul(s1, x->slope[v]), x->start[v]);
         const vw p = exp2_table_pair(table, t0, t1);
         vw_store(x->p + v * VF_LEN, p);
         const vf sum = vf_dot(vw_ones(), p, x->sum[v][0]);
@@ -135,6 +150,7 @@ ATTN_INLINE void stream_word(const int nv, struct weight_stream *x)
         x->sum[v][1] = sum;
     }
     x->s += 2 * nv * VF_LEN;
+    x->k_scale += VS_PACK == 4 ? 2 : 0;
     x->p += nv * VF_LEN;
     x->left--;
 }

@@ -314,7 +314,7 @@ static int walk_over(const struct pass *pass, struct stretch *stretch, int first
     const int64_t words = attn_channel_words(pass->scores, work->dk);
     for (int i = 0; i < n; i++) {
         if (keys[i].longest < 0.0f)
-            keys[i].longest = pass->scores->longest(keys[i].k, keys[i].k_stride, words, keys[i].size);
+            keys[i].longest = pass->scores->longest(keys[i].k, keys[i].k_stride, words, keys[i].k_scale, keys[i].size);
         longest[i] = keys[i].longest;
     }
     const struct attn_walk walk = {.q = strip->q,
@@ -322,6 +322,7 @@ static int walk_over(const struct pass *pass, struct stretch *stretch, int first
                                    .k_stride = keys->k_stride,
                                    .words = words,
                                    .factor = strip->factor,
+                                   .k_scale = keys->k_scale,
                                    .v = keys->v,
                                    .v_stride = keys->v_stride,
                                    .dv = work->dv,
@@ -332,7 +333,7 @@ static int walk_over(const struct pass *pass, struct stretch *stretch, int first
                                    .l = strip->l,
                                    .s = pass->scratch.s,
                                    .p = pass->scratch.p};
-    return (int)pass->values->walk(strip->nv, &walk, n);
+    return (int)pass->scores->walk(strip->nv, &walk, n);
 }
 
 /** All units of a block for strip i. */

@@ -45,7 +45,7 @@ struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kerne
         shape.key_words = (shape.key_block + keys - 1) / keys;
     } while (shape.key_block > least && copied_bytes(&shape) > COPY_LIMIT);
     /* A strip goes over several blocks while its own rows stay in the nearest cache. */
-    shape.walks = kernels->values->walk && kernels->scores->reach && shape.key_block == ATTN_KEY_BLOCK;
+    shape.walks = kernels->scores->walk && shape.key_block == ATTN_KEY_BLOCK;
     shape.blocks = 1;
     while (shape.walks && shape.blocks < ATTN_MAX_STRETCH && shape.blocks * shape.key_block < keys_at_most &&
            2 * shape.blocks * copied_bytes(&shape) <= STRETCH_LIMIT)

@@ -11,6 +11,15 @@
 #include <math.h>
 #include <string.h>
 
+/** The sum of n products of bytes. */
+static int32_t byte_product(const void *a, const void *b, int64_t n)
+{
+    int32_t sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += ((const int8_t *)a)[i] * ((const int8_t *)b)[i];
+    return sum;
+}
+
 /** Words in lane order from at on, as the column that a lane has of them. */
 static void gather(const void *at, int width, int lane, int64_t words, uint16_t *column)
 {
@@ -26,12 +35,17 @@ static void check_scores(const struct tile_case *c)
     struct attn_tile_mask mask = draw_mask(c);
     if (mask.kind == MASK_DIAGONAL && mask.diagonal < n - width) /* keys that no lane sees have been cut off */
         mask.diagonal = n - width;
-    const struct drawn_words k = draw_words(c, 2, n, words);
+    const int pack = c->set->score_pack;
+    const struct drawn_words k = draw_words(c, pack, n, words);
     const struct tile_case contiguous = {
         .set = c->set, .rng = c->rng, .shape = {.plain = !c->shape.wild, .wild = c->shape.wild}};
     char *q = operand_place(c, (size_t)(words * width) * 4);
-    for (int64_t i = 0; i < words * width * 2; i++)
-        dtype_store(ATTN_BF16, q, i, draw_number(&contiguous));
+    for (int64_t i = 0; i < words * width * pack; i++)
+        if (pack == 4)
+            q[i] = (char)rng_range(c->rng, -127, 127);
+        else
+            dtype_store(ATTN_BF16, q, i, draw_number(&contiguous));
+    float *steps = pack == 4 ? operand_floats(c, n) : NULL;
     float *factor = operand_floats(c, width), *max = operand_place(c, (size_t)width * 4);
     for (int i = 0; i < width; i++)
         factor[i] = fabsf(factor[i]) + 0.125f;
@@ -43,6 +57,7 @@ static void check_scores(const struct tile_case *c)
                                     .words = words,
                                     .mask = &mask,
                                     .factor = factor,
+                                    .k_scale = steps,
                                     .s = s};
     if (!c->shape.plain && rng_percent(c->rng, 50)) {
         x.next[0] = soon.rows;
@@ -57,8 +72,10 @@ static void check_scores(const struct tile_case *c)
         for (int j = 0; j < n; j++) {
             float raw = 0;
             memcpy(key, k.at + j * k.stride, (size_t)words * 4);
-            for (int64_t i = 0; i < 2 * words; i += PAIRED)
+            for (int64_t i = 0; pack == 2 && i < 2 * words; i += PAIRED)
                 raw = product(key + i, query + i, raw);
+            if (pack == 4)
+                raw = (float)byte_product(key, query, 4 * words) * steps[j];
             const float score = masked(c->set, &mask, j, lane, 1, factor[lane], raw);
             top = score > top ? score : top;
             expect_float(c, "s", j, lane, s[j * width + lane], score);

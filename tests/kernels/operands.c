@@ -280,36 +280,32 @@ static struct tile_shape draw_shape(struct rng *rng, const struct kernel_set *se
     return shape;
 }
 
-/** What the tables of a set want to be called before and after their functions. */
-static void enter(const struct kernel_set *set)
+/** The kernels of a call for which a set brings what it has, for attn_enter() and attn_leave(). */
+static struct attn_kernels with_registers(const struct kernel_set *set)
 {
-    if (set->kernels->scores && set->kernels->scores->enter)
-        set->kernels->scores->enter();
-    else if (set->kernels->values && set->kernels->values->enter)
-        set->kernels->values->enter();
-}
-
-static void leave(const struct kernel_set *set)
-{
-    if (set->kernels->scores && set->kernels->scores->leave)
-        set->kernels->scores->leave();
-    else if (set->kernels->values && set->kernels->values->leave)
-        set->kernels->values->leave();
+    static const struct attn_score_kernels no_scores;
+    static const struct attn_value_kernels no_values;
+    const struct attn_isa_kernels *own = set->kernels, *base = set->extends;
+    return (struct attn_kernels){.scores = own->scores ? own->scores : &no_scores,
+                                 .values = own->values    ? own->values
+                                           : base->values ? base->values
+                                                          : &no_values};
 }
 
 /* A tile is some hundred times the work of an operation. */
 void check_tiles(const struct row *row, const struct kernel_set *set, struct run *run)
 {
     const struct tile_row *tile = row->spec;
+    const struct attn_kernels kernels = with_registers(set);
     const int64_t cases = (run->cases + 4) / 5;
     for (int64_t i = run->only >= 0 ? run->only : 0; i < (run->only >= 0 ? run->only + 1 : cases); i++) {
         struct rng rng = begin_case(run, i);
         struct tile_case c = {.set = set, .run = run, .number = i, .rng = &rng};
         c.shape = draw_shape(&rng, set);
         operands_begin();
-        enter(set);
+        attn_enter(&kernels);
         tile->function(&c);
-        leave(set);
+        attn_leave(&kernels);
         if (!operands_intact())
             report_failure(run, i, "%s wrote beside an operand (%d vectors, %d keys, %lld channels)", row->name,
                            c.shape.nv, c.shape.n, (long long)c.shape.d);
@@ -320,6 +316,7 @@ void check_tiles(const struct row *row, const struct kernel_set *set, struct run
 double time_tile(const struct row *row, const struct kernel_set *set)
 {
     const struct tile_row *tile = row->spec;
+    const struct attn_kernels kernels = with_registers(set);
     struct rng rng = {1};
     double cycles = 0;
     const struct tile_case c = {.set = set,
@@ -327,8 +324,8 @@ double time_tile(const struct row *row, const struct kernel_set *set)
                                 .shape = {.nv = strip_of(set), .n = ATTN_KEY_BLOCK, .d = 64, .plain = 1},
                                 .cycles = &cycles};
     operands_begin();
-    enter(set);
+    attn_enter(&kernels);
     tile->function(&c);
-    leave(set);
+    attn_leave(&kernels);
     return cycles;
 }

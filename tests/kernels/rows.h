@@ -70,17 +70,18 @@ struct kernel_set {
     const char *name;
     const char *needs; /**< for attn_cpu_has() */
     const struct attn_isa_kernels *kernels;
-    unsigned features;  /**< those that its headers bring */
-    int lanes;          /**< VF_LEN */
-    int strip_vectors;  /**< VF_STRIP */
-    int value_pack;     /**< VF_PACK */
-    int score_pack;     /**< VS_PACK */
-    int value_group;    /**< VF_GROUP */
-    int score_group;    /**< VS_GROUP */
-    int query_offset;   /**< VS_OFFSET, which makes Q's bytes unsigned; 0 without int8 */
-    int two_roundings;  /**< vf_fma rounds its product, too */
-    int narrow_flushes; /**< vw_pair takes denormals for 0 */
-    int round_to_odd;   /**< vf_dot of pairs is AArch64's */
+    const struct attn_isa_kernels *extends; /**< those of the set that it extends; the same where there is none */
+    unsigned features;                      /**< those that its headers bring */
+    int lanes;                              /**< VF_LEN */
+    int strip_vectors;                      /**< VF_STRIP */
+    int value_pack;                         /**< VF_PACK */
+    int score_pack;                         /**< VS_PACK */
+    int value_group;                        /**< VF_GROUP */
+    int score_group;                        /**< VS_GROUP */
+    int query_offset;                       /**< VS_OFFSET, which makes Q's bytes unsigned; 0 without int8 */
+    int two_roundings;                      /**< vf_fma rounds its product, too */
+    int narrow_flushes;                     /**< vw_pair takes denormals for 0 */
+    int round_to_odd;                       /**< vf_dot of pairs is AArch64's */
     const struct set_operation *operations;
     size_t num_operations;
     exp2_function *exp2;        /**< as the kernels compute it */

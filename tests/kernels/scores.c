@@ -278,12 +278,15 @@ static void check_scores(const struct tile_case *c)
     }
 }
 
-/** The Euclidean length of words of bf16, stride bytes apart; INFINITY if one is not finite. */
-static double length_of(const char *at, ptrdiff_t stride, int64_t words)
+/** The Euclidean length of words of bf16 or int8, stride bytes apart; INFINITY if one is not finite. */
+static double length_of(const struct tile_case *c, const char *at, ptrdiff_t stride, int64_t words)
 {
+    const int pack = c->set->score_pack;
     double squares = 0;
-    for (int64_t i = 0; i < 2 * words; i++) {
-        const double x = (double)dtype_load(ATTN_BF16, at + i / 2 * stride, i % 2);
+    for (int64_t i = 0; i < pack * words; i++) {
+        const char *const word = at + i / pack * stride;
+        const double x =
+            pack == 4 ? (double)*(const int8_t *)(word + i % pack) : (double)dtype_load(ATTN_BF16, word, i % pack);
         squares += x * x;
     }
     return isfinite(squares) ? sqrt(squares) : (double)INFINITY;
@@ -306,30 +309,123 @@ static void check_reach(const struct tile_case *c)
     const int width = c->shape.nv * c->set->lanes;
     const int64_t words = attn_channel_words(kernels, c->shape.d);
     const struct drawn_words q =
-        draw_words(&(struct tile_case){.set = c->set, .rng = c->rng, .shape = {.plain = 1, .wild = c->shape.wild}}, 2,
-                   (int)words, width);
+        draw_words(&(struct tile_case){.set = c->set, .rng = c->rng, .shape = {.plain = 1, .wild = c->shape.wild}},
+                   c->set->score_pack, (int)words, width);
     float *factor = operand_floats(c, width), *reach = operand_place(c, (size_t)width * 4);
     for (int r = 0; r < width; r++)
         factor[r] = (float)(rng_uniform(c->rng) + 0.125);
     TIME_IF_WANTED(c, kernels->reach(c->shape.nv, words, (const float *)(const void *)q.at, factor, reach));
     kernels->reach(c->shape.nv, words, (const float *)(const void *)q.at, factor, reach);
     for (int r = 0; r < width; r++)
-        expect_bound(c, "reach", r, reach[r], length_of(q.at + 4 * r, (ptrdiff_t)width * 4, words) * (double)factor[r],
-                     1.01);
+        expect_bound(c, "reach", r, reach[r],
+                     length_of(c, q.at + 4 * r, (ptrdiff_t)width * 4, words) * (double)factor[r], 1.01);
 }
 
 static void check_longest(const struct tile_case *c)
 {
     const struct attn_score_kernels *kernels = c->set->kernels->scores;
     const int64_t words = attn_channel_words(kernels, c->shape.d);
-    const struct drawn_words k = draw_words(c, 2, c->shape.n, words);
+    const int n = c->shape.n, steps = c->set->score_pack == 4;
+    const struct drawn_words k = draw_words(c, c->set->score_pack, n, words);
+    float *step = steps ? operand_floats(c, n) : NULL; /* no step is below 0; that of a row with a NaN or Inf is NaN */
+    for (int j = 0; j < n && steps; j++)
+        step[j] = isfinite(step[j]) ? fabsf(step[j]) : NAN;
     volatile float kept = 0;
-    TIME_IF_WANTED(c, kept = kernels->longest(k.at, k.stride, words, c->shape.n));
+    TIME_IF_WANTED(c, kept = kernels->longest(k.at, k.stride, words, step, n));
     (void)kept;
     double most = 0;
-    for (int j = 0; j < c->shape.n; j++)
-        most = fmax(most, length_of(k.at + j * k.stride, 4, words));
-    expect_bound(c, "longest", 0, kernels->longest(k.at, k.stride, words, c->shape.n), most, 4.01);
+    for (int j = 0; j < n; j++) {
+        const double length = length_of(c, k.at + j * k.stride, 4, words) * (steps ? (double)step[j] : 1);
+        most = isnan(length) ? (double)INFINITY : fmax(most, length);
+    }
+    expect_bound(c, "longest", 0, kernels->longest(k.at, k.stride, words, step, n), most, steps ? 1.01 : 4.01);
+}
+
+/** Blocks at once against steps one by one; which of them are tame, longest decides. */
+static void check_walk(const struct tile_case *c)
+{
+    const struct attn_score_kernels *scores = c->set->kernels->scores;
+    const struct attn_value_kernels *values =
+        c->set->kernels->values ? c->set->kernels->values : c->set->extends->values;
+    const int nv = c->shape.nv, width = nv * c->set->lanes, blocks = c->shape.plain ? 4 : (int)rng_range(c->rng, 1, 4);
+    const int keys = blocks * ATTN_KEY_BLOCK, tame = c->shape.plain ? blocks : (int)rng_range(c->rng, 0, blocks);
+    const int64_t d = c->shape.d, words = attn_channel_words(scores, d), channels = attn_value_channels(values, d);
+    struct tile_case usual = *c;
+    usual.shape.wild = 0;
+    const struct drawn_words k = draw_words(&usual, c->set->score_pack, keys, words);
+    const struct drawn_rows v = draw_rows(&usual, ATTN_BF16, ATTN_KEY_BLOCK, d);
+    usual.shape.plain = 1;
+    const struct drawn_words q = draw_words(&usual, c->set->score_pack, (int)words, width);
+    float *const steps = c->set->score_pack == 4 ? operand_place(c, (size_t)keys * 4) : NULL; /* of bytes of some 74 */
+    for (int j = 0; j < keys && steps; j++)
+        steps[j] = (float)(rng_uniform(c->rng) + 0.5) / 5476.0f;
+    const size_t block = (size_t)(ATTN_KEY_BLOCK / 2 * channels);
+    float *const pieces = operand_place(c, (size_t)blocks * block * 4);
+    float *const s = operand_place(c, (size_t)(ATTN_KEY_BLOCK * width) * 4), *const p = operand_place(
+                                                                                 c,
+                                                                                 (size_t)(ATTN_KEY_BLOCK / 2 * width) *
+                                                                                     4);
+    float *const o = operand_floats(&usual, channels * width), *const l = operand_floats(&usual, width);
+    float *const m = operand_place(c, (size_t)width * 4), *const factor = operand_place(c, (size_t)width * 4);
+    float *const reach = operand_place(c, (size_t)width * 4), *const longest = operand_place(c, (size_t)blocks * 4);
+    for (int b = 0; b < blocks; b++) {
+        values->pack_values(pieces + (size_t)b * block, &v.rows, ATTN_KEY_BLOCK, d);
+        longest[b] = b == tame ? 1000.0f : 1.0f;
+    }
+    for (int r = 0; r < width; r++) { /* no score of these reaches m, nor is 125 below it */
+        m[r] = (float)rng_range(c->rng, 20 * 256, 40 * 256) / 256;
+        factor[r] = 0.125f / sqrtf((float)d);
+        reach[r] = 19.0f;
+    }
+    const struct attn_walk x = {.q = (const float *)(const void *)q.at,
+                                .k = k.at,
+                                .k_stride = k.stride,
+                                .words = words,
+                                .factor = factor,
+                                .k_scale = steps,
+                                .v = (const char *)pieces,
+                                .v_stride = channels * 4,
+                                .dv = d,
+                                .o = o,
+                                .reach = reach,
+                                .longest = longest,
+                                .m = m,
+                                .l = l,
+                                .s = s,
+                                .p = p};
+    TIME_IF_WANTED(c, scores->walk(nv, &x, blocks));
+    float *const o1 = operand_copy(o, (size_t)(channels * width) * 4), *const l1 = operand_copy(l, (size_t)width * 4);
+    expect_word(c, "blocks", 0, 0, (uint32_t)scores->walk(nv, &x, blocks), (uint32_t)tame);
+    const struct attn_tile_mask none = {.kind = MASK_NONE};
+    float max[64];
+    for (int b = 0; b < tame; b++) {
+        int ends[ATTN_MAX_VECTORS] = {ATTN_KEY_BLOCK, ATTN_KEY_BLOCK, ATTN_KEY_BLOCK, ATTN_KEY_BLOCK};
+        const struct attn_score_operands step = {.q = x.q,
+                                                 .k = k.at + b * ATTN_KEY_BLOCK * k.stride,
+                                                 .k_stride = k.stride,
+                                                 .words = words,
+                                                 .mask = &none,
+                                                 .factor = factor,
+                                                 .k_scale = steps ? steps + b * ATTN_KEY_BLOCK : NULL,
+                                                 .s = s};
+        scores->scores(nv, &step, ATTN_KEY_BLOCK, max);
+        values->weights(nv, m, ends, ATTN_KEY_BLOCK, factor, s, l1);
+        for (int i = 0; i < nv; i++)
+            ends[i] = ATTN_KEY_BLOCK / 2;
+        const struct attn_value_operands add = {.p = s,
+                                                .v = (const char *)(pieces + (size_t)b * block),
+                                                .v_stride = channels * 4,
+                                                .dv = d,
+                                                .ends = ends,
+                                                .o = o1,
+                                                .mode = ACCUMULATE_ADD};
+        values->values(nv, &add);
+    }
+    for (int r = 0; r < width; r++) {
+        expect_float(c, "l", 0, r, l[r], l1[r]);
+        for (int64_t i = 0; i < d; i++)
+            expect_float(c, "o", i, r, o[i * width + r], o1[i * width + r]);
+    }
 }
 
 static const struct row rows[] = {
@@ -339,6 +435,7 @@ static const struct row rows[] = {
     TILE_ROW("scores", HAS_SCORES | HAS_NO_MATRIX, check_scores),
     TILE_ROW("reach", HAS_SCORES | HAS_MATRIX, check_reach),
     TILE_ROW("longest", HAS_SCORES | HAS_MATRIX, check_longest),
+    TILE_ROW("walk", HAS_SCORES | HAS_MATRIX, check_walk),
 };
 
 static int has_code(const struct row *row, const struct kernel_set *set)
@@ -347,7 +444,7 @@ static int has_code(const struct row *row, const struct kernel_set *set)
     if (strcmp(row->name, "survey") == 0)
         return k->survey != NULL;
     if (row->needs & HAS_MATRIX)
-        return k->reach && k->longest;
+        return k->reach && k->longest && k->walk;
     return k->pack_queries && k->pack_keys && k->scores;
 }
 

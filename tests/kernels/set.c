@@ -398,11 +398,13 @@ EXP2(exp2_linked, Sleef_exp2f1_u10purec)
 
 extern const struct kernel_set TABLE_OF(SET);
 extern const struct attn_isa_kernels JOINED_AS(attn_kernels_, SET);
+extern const struct attn_isa_kernels JOINED_AS(attn_kernels_, SET_BASE);
 
 const struct kernel_set TABLE_OF(SET) = {
     .name = TEXT(SET),
     .needs = SET_NEEDS,
     .kernels = &JOINED_AS(attn_kernels_, SET),
+    .extends = &JOINED_AS(attn_kernels_, SET_BASE),
     .features = (VF_PACK == 2 ? HAS_PAIRS : 0) | (VS_PACK == 4 ? HAS_INT8 : 0) | (VF_LEN > 4 ? HAS_FIRST_LANES : 0) |
                 MATRIX_FEATURE | TABLE_FEATURE | (VF_GROUP > 1 ? HAS_VALUE_GROUPS : 0) |
                 (VS_GROUP > 1 ? HAS_SCORE_GROUPS : 0),

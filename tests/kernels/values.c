@@ -284,87 +284,6 @@ static void check_values_to_rows(const struct tile_case *c)
     }
 }
 
-/** Blocks at once against steps of the same table, one by one; which of them are tame, longest decides. */
-static void check_walk(const struct tile_case *c)
-{
-    const struct attn_score_kernels *scores = c->set->kernels->scores;
-    const struct attn_value_kernels *values = c->set->kernels->values;
-    const int nv = c->shape.nv, width = nv * c->set->lanes, blocks = c->shape.plain ? 4 : (int)rng_range(c->rng, 1, 4);
-    const int keys = blocks * ATTN_KEY_BLOCK, tame = c->shape.plain ? blocks : (int)rng_range(c->rng, 0, blocks);
-    const int64_t d = c->shape.d, words = attn_channel_words(scores, d), channels = attn_value_channels(values, d);
-    struct tile_case usual = *c;
-    usual.shape.wild = 0;
-    const struct drawn_words k = draw_words(&usual, 2, keys, words);
-    const struct drawn_rows v = draw_rows(&usual, ATTN_BF16, ATTN_KEY_BLOCK, d);
-    usual.shape.plain = 1;
-    const struct drawn_words q = draw_words(&usual, 2, (int)words, width);
-    const size_t block = (size_t)(ATTN_KEY_BLOCK / 2 * channels);
-    float *const pieces = operand_place(c, (size_t)blocks * block * 4);
-    float *const s = operand_place(c, (size_t)(ATTN_KEY_BLOCK * width) * 4), *const p = operand_place(
-                                                                                 c,
-                                                                                 (size_t)(ATTN_KEY_BLOCK / 2 * width) *
-                                                                                     4);
-    float *const o = operand_floats(&usual, channels * width), *const l = operand_floats(&usual, width);
-    float *const m = operand_place(c, (size_t)width * 4), *const factor = operand_place(c, (size_t)width * 4);
-    float *const reach = operand_place(c, (size_t)width * 4), *const longest = operand_place(c, (size_t)blocks * 4);
-    for (int b = 0; b < blocks; b++) {
-        values->pack_values(pieces + (size_t)b * block, &v.rows, ATTN_KEY_BLOCK, d);
-        longest[b] = b == tame ? 1000.0f : 1.0f;
-    }
-    for (int r = 0; r < width; r++) { /* no score of these reaches m, nor is 125 below it */
-        m[r] = (float)rng_range(c->rng, 20 * 256, 40 * 256) / 256;
-        factor[r] = 0.125f / sqrtf((float)d);
-        reach[r] = 19.0f;
-    }
-    const struct attn_walk x = {.q = (const float *)(const void *)q.at,
-                                .k = k.at,
-                                .k_stride = k.stride,
-                                .words = words,
-                                .factor = factor,
-                                .v = (const char *)pieces,
-                                .v_stride = channels * 4,
-                                .dv = d,
-                                .o = o,
-                                .reach = reach,
-                                .longest = longest,
-                                .m = m,
-                                .l = l,
-                                .s = s,
-                                .p = p};
-    TIME_IF_WANTED(c, values->walk(nv, &x, blocks));
-    float *const o1 = operand_copy(o, (size_t)(channels * width) * 4), *const l1 = operand_copy(l, (size_t)width * 4);
-    expect_word(c, "blocks", 0, 0, (uint32_t)values->walk(nv, &x, blocks), (uint32_t)tame);
-    const struct attn_tile_mask none = {.kind = MASK_NONE};
-    float max[64];
-    for (int b = 0; b < tame; b++) {
-        int ends[ATTN_MAX_VECTORS] = {ATTN_KEY_BLOCK, ATTN_KEY_BLOCK, ATTN_KEY_BLOCK, ATTN_KEY_BLOCK};
-        const struct attn_score_operands step = {.q = x.q,
-                                                 .k = k.at + b * ATTN_KEY_BLOCK * k.stride,
-                                                 .k_stride = k.stride,
-                                                 .words = words,
-                                                 .mask = &none,
-                                                 .factor = factor,
-                                                 .s = s};
-        scores->scores(nv, &step, ATTN_KEY_BLOCK, max);
-        values->weights(nv, m, ends, ATTN_KEY_BLOCK, factor, s, l1);
-        for (int i = 0; i < nv; i++)
-            ends[i] = ATTN_KEY_BLOCK / 2;
-        const struct attn_value_operands add = {.p = s,
-                                                .v = (const char *)(pieces + (size_t)b * block),
-                                                .v_stride = channels * 4,
-                                                .dv = d,
-                                                .ends = ends,
-                                                .o = o1,
-                                                .mode = ACCUMULATE_ADD};
-        values->values(nv, &add);
-    }
-    for (int r = 0; r < width; r++) {
-        expect_float(c, "l", 0, r, l[r], l1[r]);
-        for (int64_t i = 0; i < d; i++)
-            expect_float(c, "o", i, r, o[i * width + r], o1[i * width + r]);
-    }
-}
-
 static const struct row rows[] = {
     TILE_ROW("pack_values", HAS_VALUES | HAS_NO_MATRIX, check_pack_values),
     TILE_ROW("weights", HAS_VALUES | HAS_NO_MATRIX, check_weights),
@@ -372,7 +291,6 @@ static const struct row rows[] = {
     TILE_ROW("values", HAS_VALUES | HAS_NO_MATRIX, check_values),
     TILE_ROW("finite", HAS_VALUES | HAS_NO_MATRIX, check_finite),
     TILE_ROW("values_seen", HAS_VALUES | HAS_NO_MATRIX, check_values_seen),
-    TILE_ROW("walk", HAS_VALUES | HAS_MATRIX, check_walk),
     TILE_ROW("values_to_rows", HAS_FLOAT_VALUES, check_values_to_rows),
 };
 
@@ -381,8 +299,6 @@ static int has_code(const struct row *row, const struct kernel_set *set)
     const struct attn_value_kernels *k = set->kernels->values;
     if (row->needs & HAS_FLOAT_VALUES)
         return k->values_to_rows != NULL;
-    if (row->needs & HAS_MATRIX)
-        return k->walk != NULL;
     return k->pack_values && k->weights && k->drop && k->values && k->finite && k->values_seen;
 }
 

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scores in int8 on emulated matrix registers: exports attn_kernels_emulated_amx_int8 and nothing
+ * else. For tests. */
+#define VF_NAME(x)  x##_emulated_amx_int8
+#define ATTN_SIMD   "simd/simd_avx512.h"
+#define ATTN_DOT    "simd/dot_bf16_avx512.h"
+#define ATTN_SCORE  "simd/score_int8_signed_avx512.h"
+#define ATTN_MATRIX "simd/matrix_emulated.h"
+#define ATTN_SCORES "kernels/scores_matrix.h"
+#define ATTN_EMULATED
+#include "isa/kernels.h"
