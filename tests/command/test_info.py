@@ -27,7 +27,9 @@ class Info(CommandTest):
         self.assertRegex(fields["bf16 dot products"][0], rf"^found \(({'|'.join(dot)})\)" if dot else "^not found: ")
         for dtype in ("f32", "bf16", "f16"):
             self.assertRegex(fields[f"{dtype} kernels"][0], rf"^({'|'.join(sets)}) kernel, exact scores, \w+ weights$")
-        self.assertRegex(fields["int8 scores"][0], r"^(\w+ kernel, int8 scores, \w+ weights|none: --qk is int8, and .+)$")
+        for row in ("int8 scores", "int8 scores, bf16"):
+            self.assertRegex(fields[row][0],
+                             r"^(\w+ kernel, int8 scores \(\w+\), \w+ weights|none: --qk is int8, and .+)$")
         self.assertNotEqual(fields["processor"], [""])
         self.assertGreaterEqual(int(fields["threads"][0]), 1)
         for level in (1, 2, 3):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows of many blocks of keys, which kernels may take several of at once
- * (struct attn_value_kernels, walk), have the bits of steps one by one. A mask
+ * (struct attn_score_kernels, walk), have the bits of steps one by one. A mask
  * in memory that hides nothing makes these.
  */
 #include "fixture.h"

@@ -219,6 +219,7 @@ static void print_info(void)
     print_kernels("bf16 kernels", ATTN_BF16, ATTN_QK_DEFAULT);
     print_kernels("f16 kernels", ATTN_F16, ATTN_QK_DEFAULT);
     print_kernels("int8 scores", ATTN_F32, ATTN_QK_INT8);
+    print_kernels("int8 scores, bf16", ATTN_BF16, ATTN_QK_INT8);
     print_caches();
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
