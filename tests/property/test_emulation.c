@@ -83,6 +83,20 @@ static int forms(struct rng *rng, const char *isa)
     return same_and_free(&p, isa);
 }
 
+/** int8 scores, which have a set of their own, over blocks that are walked over, and others. */
+static int int8_scores(struct rng *rng, const char *isa)
+{
+    struct problem p;
+    if (rng_percent(rng, 50))
+        problem_for_threads(&p, rng, isa, 2);
+    else
+        problem_random(&p, rng, isa, WITH_ALL);
+    p.params.qk = ATTN_QK_INT8;
+    if (rng_percent(rng, 30))
+        p.params.scale = (float)RNG_PICK(rng, 30, 1000, -1);
+    return same_and_free(&p, isa);
+}
+
 int main(int argc, char **argv)
 {
     static const struct property properties[] = {
@@ -90,6 +104,7 @@ int main(int argc, char **argv)
         {"threads", threads},
         {"unusual numbers", unusual_numbers},
         {"forms", forms},
+        {"int8 scores", int8_scores},
     };
     for (int i = 1; i + 1 < argc; i++)
         if (strcmp(argv[i], "--isa") == 0)
