@@ -150,7 +150,8 @@ ATTN_INLINE void stream_word(const int nv, struct weight_stream *x)
         x->sum[v][1] = sum;
     }
     x->s += 2 * nv * VF_LEN;
-    x->k_scale += VS_PACK == 4 ? 2 : 0;
+    if (VS_PACK == 4)
+        x->k_scale += 2;
     x->p += nv * VF_LEN;
     x->left--;
 }
