@@ -12,8 +12,9 @@
  * speed in bf16, f16 and with int8 scores is stated on. The fifth holds the forms
  * of attention, and what their time is compared with. The sixth are forms whose
  * queries see 192 keys, or all of them, however long the sequence is: their time
- * per token must not grow with it. The last are linear layers of libattn_nn: a token, a short and a long sentence or
- * batch in the widths of small and base encoders, and two wide ones.
+ * per token must not grow with it. The last are linear layers of libattn_nn: a
+ * token, a short and a long sentence or batch in the widths of small and base
+ * encoders, and two wide ones.
  */
 #include "cases.h"
 #include "isa_kernels.h"
@@ -25,12 +26,23 @@
 #define TOP_LEFT     ATTN_CAUSAL_TOP_LEFT
 #define BOTTOM_RIGHT ATTN_CAUSAL_BOTTOM_RIGHT
 
-/* Self attention: as many keys as queries, as many key heads as query heads. */
-#define SELF(id_, batch_, heads_, t_, d_, causal_, ...)                                                                \
+#define SHAPE(id_, batch_, heads_, kv_heads_, tq_, tk_, d_, ...)                                                       \
     {                                                                                                                  \
-        .id = id_, .batch = batch_, .heads = heads_, .kv_heads = heads_, .tq = t_, .tk = t_, .d = d_,                  \
-        .causal = causal_, __VA_ARGS__                                                                                 \
+        .id = id_, .batch = batch_, .heads = heads_, .kv_heads = kv_heads_, .tq = tq_, .tk = tk_, .d = d_, __VA_ARGS__ \
     }
+
+/* Self attention: as many keys as queries, as many key heads as query heads. */
+#define SELF(id, batch, heads, t, d, causal_, ...)                                                                     \
+    SHAPE(id, batch, heads, heads, t, t, d, .causal = causal_, __VA_ARGS__)
+
+/* Shapes that the speed in bf16 and in f16 is stated on, both. */
+#define NARROW(type, dtype_)                                                                                           \
+    SELF(type "-t2048-d128", 1, 8, 2048, 128, NONE, .dtype = dtype_),                                                  \
+        SELF(type "-t2048-d64", 1, 8, 2048, 64, NONE, .dtype = dtype_),                                                \
+        SELF(type "-t2048-d128-causal", 1, 8, 2048, 128, TOP_LEFT, .dtype = dtype_),                                   \
+        SELF(type "-t2048-d64-causal", 1, 8, 2048, 64, TOP_LEFT, .dtype = dtype_),                                     \
+        SELF(type "-encoder", 8, 12, 128, 64, NONE, .dtype = dtype_),                                                  \
+        SELF(type "-h1-t16", 1, 1, 16, 64, NONE, .dtype = dtype_)
 
 #define SWEEP(prefix, heads, causal)                                                                                   \
     SELF(prefix "-t4", 1, heads, 4, 64, causal, .compare = true),                                                      \
@@ -53,37 +65,22 @@
 #define COST_AT(name, causal_, t_, ...) SELF("cost-" name "-t" #t_, 1, 1, t_, 64, causal_, .cost = name, __VA_ARGS__)
 
 /* One call that verifies 64 drafted tokens behind as many keys. */
-#define COST_TREE(past)                                                                                                \
-    {                                                                                                                  \
-        .id = "cost-tree-t" #past, .batch = 1, .heads = 1, .kv_heads = 1, .tq = 64, .tk = (past) + 64, .d = 64,        \
-        .form = BENCH_TREE, .cost = "tree"                                                                             \
-    }
+#define COST_TREE(past) SHAPE("cost-tree-t" #past, 1, 1, 1, 64, (past) + 64, 64, .form = BENCH_TREE, .cost = "tree")
 
 /* x by the transpose of outputs x inputs weights, m x n x k as in cblas_sgemm(). */
-#define LINEAR(m, n, k)                                                                                                \
+#define LAYER(kind, m, n, k, ...)                                                                                      \
     {                                                                                                                  \
-        .id = "linear-" #m "x" #n "x" #k, .rows = m, .outputs = n, .inputs = k, .compare = true                        \
+        .id = "linear-" kind #m "x" #n "x" #k, .rows = m, .outputs = n, .inputs = k, __VA_ARGS__                       \
     }
-
-#define LINEAR_BF16(m, n, k)                                                                                           \
-    {                                                                                                                  \
-        .id = "linear-bf16-" #m "x" #n "x" #k, .dtype = ATTN_BF16, .rows = m, .outputs = n, .inputs = k                \
-    }
-
-/* The same weights in other formats: kept as type, products of f32 or as narrow as the weights. */
-#define LINEAR_NARROW(type, m, n, k, ...)                                                                              \
-    {                                                                                                                  \
-        .id = "linear-" #type "-" #m "x" #n "x" #k, .rows = m, .outputs = n, .inputs = k, __VA_ARGS__                  \
-    }
-#define LINEAR_FAR(m, n, k)                                                                                            \
-    {                                                                                                                  \
-        .id = "linear-" #m "x" #n "x" #k, .rows = m, .outputs = n, .inputs = k                                         \
-    }
-#define LINEAR_PAIRS(m, n, k)    LINEAR_NARROW(pairs, m, n, k, .dtype = ATTN_BF16, .narrow_products = true)
-#define LINEAR_INT8(m, n, k)     LINEAR_NARROW(int8, m, n, k, .weights = BENCH_WEIGHTS_INT8, .narrow_products = true)
-#define LINEAR_INT4(m, n, k)     LINEAR_NARROW(int4, m, n, k, .weights = BENCH_WEIGHTS_INT4, .narrow_products = true)
-#define LINEAR_INT8_F32(m, n, k) LINEAR_NARROW(int8 - f32, m, n, k, .weights = BENCH_WEIGHTS_INT8)
-#define LINEAR_INT4_F32(m, n, k) LINEAR_NARROW(int4 - f32, m, n, k, .weights = BENCH_WEIGHTS_INT4)
+#define LINEAR(m, n, k)      LAYER("", m, n, k, .compare = true)
+#define LINEAR_FAR(m, n, k)  LAYER("", m, n, k, .compare = false)
+#define LINEAR_BF16(m, n, k) LAYER("bf16-", m, n, k, .dtype = ATTN_BF16)
+/* The same weights in other formats: products of f32, or as narrow as the weights. */
+#define LINEAR_PAIRS(m, n, k)    LAYER("pairs-", m, n, k, .dtype = ATTN_BF16, .narrow_products = true)
+#define LINEAR_INT8(m, n, k)     LAYER("int8-", m, n, k, .weights = BENCH_WEIGHTS_INT8, .narrow_products = true)
+#define LINEAR_INT4(m, n, k)     LAYER("int4-", m, n, k, .weights = BENCH_WEIGHTS_INT4, .narrow_products = true)
+#define LINEAR_INT8_F32(m, n, k) LAYER("int8-f32-", m, n, k, .weights = BENCH_WEIGHTS_INT8)
+#define LINEAR_INT4_F32(m, n, k) LAYER("int4-f32-", m, n, k, .weights = BENCH_WEIGHTS_INT4)
 /* From one row, whose time is that of reading weights, to many. */
 #define LINEAR_ROWS_OF(format, n, k)                                                                                   \
     format(1, n, k), format(8, n, k), format(24, n, k), format(128, n, k), format(1300, n, k)
@@ -115,74 +112,34 @@ const struct bench_case bench_cases[] = {
     SELF("t2048-d64-h2", 1, 2, 2048, 64, NONE, .compare = false),
     SELF("t2048-d64-h3", 1, 3, 2048, 64, NONE, .compare = false),
     SELF("t2048-d64-h3-causal", 1, 3, 2048, 64, TOP_LEFT, .compare = false),
-    {.id = "gqa-d64", .batch = 1, .heads = 8, .kv_heads = 2, .tq = 2048, .tk = 2048, .d = 64},
-    {.id = "gqa-d128-causal",
-     .batch = 1,
-     .heads = 16,
-     .kv_heads = 2,
-     .tq = 1024,
-     .tk = 1024,
-     .d = 128,
-     .causal = TOP_LEFT},
-    {.id = "cross-d64", .batch = 1, .heads = 8, .kv_heads = 8, .tq = 512, .tk = 4096, .d = 64},
-    {.id = "chunk-d128-causal",
-     .batch = 1,
-     .heads = 8,
-     .kv_heads = 8,
-     .tq = 512,
-     .tk = 2048,
-     .d = 128,
-     .causal = BOTTOM_RIGHT},
+    SHAPE("gqa-d64", 1, 8, 2, 2048, 2048, 64, .causal = NONE),
+    SHAPE("gqa-d128-causal", 1, 16, 2, 1024, 1024, 128, .causal = TOP_LEFT),
+    SHAPE("cross-d64", 1, 8, 8, 512, 4096, 64, .causal = NONE),
+    SHAPE("chunk-d128-causal", 1, 8, 8, 512, 2048, 128, .causal = BOTTOM_RIGHT),
 
     SWEEP("h8", 8, NONE),
     SWEEP("h8-causal", 8, TOP_LEFT),
     SWEEP("h1", 1, NONE),
     SWEEP("h1-causal", 1, TOP_LEFT),
 
-    SELF("bf16-t2048-d128", 1, 8, 2048, 128, NONE, .dtype = ATTN_BF16),
-    SELF("bf16-t2048-d64", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16),
+    NARROW("bf16", ATTN_BF16),
     SELF("bf16-t2048-d32", 1, 8, 2048, 32, NONE, .dtype = ATTN_BF16),
     SELF("bf16-t2048-d256", 1, 8, 2048, 256, NONE, .dtype = ATTN_BF16),
-    SELF("bf16-t2048-d128-causal", 1, 8, 2048, 128, TOP_LEFT, .dtype = ATTN_BF16),
-    SELF("bf16-t2048-d64-causal", 1, 8, 2048, 64, TOP_LEFT, .dtype = ATTN_BF16),
     SELF("bf16-t2048-d64-bthd", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .layout = BENCH_BTHD),
     SELF("bf16-t2048-d64-mask", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .bool_mask = true),
     SELF("bf16-t2048-d96", 1, 8, 2048, 96, NONE, .dtype = ATTN_BF16),
     SELF("bf16-t512-d64", 1, 8, 512, 64, NONE, .dtype = ATTN_BF16),
     SELF("bf16-t512-d64-causal", 1, 8, 512, 64, TOP_LEFT, .dtype = ATTN_BF16),
-    SELF("bf16-encoder", 8, 12, 128, 64, NONE, .dtype = ATTN_BF16),
     SELF("bf16-encoder-padded", 8, 12, 128, 64, NONE, .dtype = ATTN_BF16, .padded = true),
-    SELF("bf16-h1-t16", 1, 1, 16, 64, NONE, .dtype = ATTN_BF16),
-    {.id = "bf16-gqa-d128-causal",
-     .dtype = ATTN_BF16,
-     .batch = 1,
-     .heads = 16,
-     .kv_heads = 2,
-     .tq = 1024,
-     .tk = 1024,
-     .d = 128,
-     .causal = TOP_LEFT},
-    {.id = "bf16-gqa4-d128-causal",
-     .dtype = ATTN_BF16,
-     .batch = 1,
-     .heads = 16,
-     .kv_heads = 4,
-     .tq = 1024,
-     .tk = 1024,
-     .d = 128,
-     .causal = TOP_LEFT},
-    SELF("f16-t2048-d128", 1, 8, 2048, 128, NONE, .dtype = ATTN_F16),
-    SELF("f16-t2048-d64", 1, 8, 2048, 64, NONE, .dtype = ATTN_F16),
-    SELF("f16-t2048-d128-causal", 1, 8, 2048, 128, TOP_LEFT, .dtype = ATTN_F16),
-    SELF("f16-t2048-d64-causal", 1, 8, 2048, 64, TOP_LEFT, .dtype = ATTN_F16),
+    SHAPE("bf16-gqa-d128-causal", 1, 16, 2, 1024, 1024, 128, .dtype = ATTN_BF16, .causal = TOP_LEFT),
+    SHAPE("bf16-gqa4-d128-causal", 1, 16, 4, 1024, 1024, 128, .dtype = ATTN_BF16, .causal = TOP_LEFT),
+    NARROW("f16", ATTN_F16),
     SELF("bf16-t4096-d128", 1, 8, 4096, 128, NONE, .dtype = ATTN_BF16),
     SELF("int8-bf16-t4096-d128", 1, 8, 4096, 128, NONE, .dtype = ATTN_BF16, .qk = ATTN_QK_INT8),
     SELF("int8-bf16-t2048-d64", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .qk = ATTN_QK_INT8),
     SELF("int8-bf16-t2048-d128-causal", 1, 8, 2048, 128, TOP_LEFT, .dtype = ATTN_BF16, .qk = ATTN_QK_INT8),
     SELF("int8-f32-t2048-d128", 1, 8, 2048, 128, NONE, .qk = ATTN_QK_INT8),
     SELF("int8-f32-t2048-d64", 1, 8, 2048, 64, NONE, .qk = ATTN_QK_INT8),
-    SELF("f16-encoder", 8, 12, 128, 64, NONE, .dtype = ATTN_F16),
-    SELF("f16-h1-t16", 1, 1, 16, 64, NONE, .dtype = ATTN_F16),
 
     SELF("form-window", 1, 8, 8192, 64, TOP_LEFT, .form = BENCH_WINDOW),
     SELF("form-window-global", 1, 8, 8192, 64, NONE, .form = BENCH_WINDOW_GLOBAL),
@@ -203,7 +160,7 @@ const struct bench_case bench_cases[] = {
     SELF("form-callback", 1, 8, 2048, 64, NONE, .form = BENCH_CALLBACK),
     SELF("form-disentangled", 1, 8, 2048, 64, NONE, .form = BENCH_DISENTANGLED),
     SELF("form-prefix", 1, 8, 2048, 64, TOP_LEFT, .form = BENCH_PREFIX),
-    {.id = "form-tree", .batch = 1, .heads = 8, .kv_heads = 8, .tq = 64, .tk = 2112, .d = 64, .form = BENCH_TREE},
+    SHAPE("form-tree", 1, 8, 8, 64, 2112, 64, .form = BENCH_TREE),
     SELF("bf16-dense-t16384", 1, 2, 16384, 64, NONE, .dtype = ATTN_BF16, .sampled = true),
     SELF("bf16-form-blocks-10", 1, 2, 16384, 64, NONE, .dtype = ATTN_BF16, .form = BENCH_BLOCKS, .size = 64),
     SELF("bf16-form-dropout", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .form = BENCH_DROPOUT),

@@ -73,25 +73,7 @@ typedef bfloat16x8_t pairs;
 #define DEPTH 32
 #endif
 
-/* memcpy of a constant size becomes one unaligned load or store. */
-static inline vec vec_set(float x)
-{
-    float lanes[LANES];
-    for (int i = 0; i < LANES; i++)
-        lanes[i] = x;
-    vec v;
-    memcpy(&v, lanes, sizeof v);
-    return v;
-}
-
-static inline float vec_sum(vec v)
-{
-    float lanes[LANES], sum = 0.0f;
-    memcpy(lanes, &v, sizeof v);
-    for (int i = 0; i < LANES; i++)
-        sum += lanes[i];
-    return sum;
-}
+#include "isa_vectors.h"
 
 /* Twice x, of which bf16 keeps the upper half. */
 static inline int32_t pair_of(float x)

@@ -113,35 +113,7 @@ typedef float vec;
 /* Independent sums of the read loop: enough loads in flight to cover the latency of the additions. */
 #define READ_SUMS 8
 
-/* memcpy of a constant size becomes one unaligned load or store. */
-static inline vec vec_load(const float *p)
-{
-    vec v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static inline void vec_store(float *p, vec v)
-{
-    memcpy(p, &v, sizeof v);
-}
-
-static inline vec vec_set(float x)
-{
-    float lanes[LANES];
-    for (int i = 0; i < LANES; i++)
-        lanes[i] = x;
-    return vec_load(lanes);
-}
-
-static inline float vec_sum(vec v)
-{
-    float lanes[LANES], sum = 0.0f;
-    vec_store(lanes, v);
-    for (int i = 0; i < LANES; i++)
-        sum += lanes[i];
-    return sum;
-}
+#include "isa_vectors.h"
 
 static inline float vec_largest(vec v)
 {
