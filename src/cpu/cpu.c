@@ -75,7 +75,7 @@ static int system_saves(uint32_t state)
 
 static void ask(void)
 {
-    unsigned a, b, c, d;
+    unsigned a, b, c, d = 0;
     __builtin_cpu_init();
     note("avx2", __builtin_cpu_supports("avx2") != 0);
     note("fma", __builtin_cpu_supports("fma") != 0);
