@@ -13,8 +13,8 @@
  *     score[j]  = -inf where a mask, causality, a window, a block pattern or a length forbids key j
  *     out[b,h,i,:] = sum_j softmax(score)[j] * v[b,g,j,:]
  *
- * Kernels for scalar code, AVX2, AVX-512 and NEON stream over blocks of keys
- * with an online softmax (Milakov & Gimelshein 2018; Dao et al. 2022), so
+ * Kernels for scalar code, AVX2, AVX-512, AMX and NEON stream over blocks of
+ * keys with an online softmax (Milakov & Gimelshein 2018; Dao et al. 2022), so
  * memory beyond the inputs and outputs stays below 2 MiB a thread, whatever
  * the sequence length.
  *
@@ -173,11 +173,11 @@ ATTN_API int attn_default_num_threads(void);
  *
  * Each of q, k, v and out is ATTN_F32, ATTN_BF16 or ATTN_F16, in any mix.
  * Scores, the softmax and the sums are f32 whatever the types; out is rounded
- * once, to nearest even. Where q, k and v are all bf16 and the processor
- * multiplies bf16 pairs (the sets avx512_bf16, neon_bf16 and neon_bf16mm), the
- * weights are rounded to bf16 before they are summed and multiplied with v.
- * Otherwise bf16 and f16 are widened, exactly, to f32. docs/numerics.md has the
- * errors.
+ * once, to nearest even. Where q, k and v are all bf16, or params->inputs permits
+ * to take them so, and the kernels that run multiply pairs of bf16 (the sets
+ * avx512_bf16, amx_bf16, neon_bf16 and neon_bf16mm), the weights are rounded to
+ * bf16 before they are summed and multiplied with v. Otherwise bf16 and f16 are
+ * widened, exactly, to f32. docs/numerics.md has the errors.
  *
  * Any size may be 0, except Hkv when Hq is not. With dk = 0 all scores are 0.
  * Head sizes go up to 4096.
@@ -359,6 +359,7 @@ ATTN_API int attn_dropout_keeps(const attn_dropout *dropout, int64_t batch, int6
  *     avx2          AVX2, FMA and F16C
  *     avx512        AVX-512 F, BW, DQ and VL
  *     avx512_bf16   and AVX512-BF16, for q, k and v that are all bf16
+ *     amx_bf16      and AVX512-VBMI, AMX-TILE and AMX-BF16, for the same
  *
  * on AArch64 scalar, neon (Advanced SIMD), neon_bf16 (and FEAT_BF16) and
  * neon_bf16mm (the same, by BFMMLA), and elsewhere scalar alone. A later version

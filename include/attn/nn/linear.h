@@ -163,10 +163,10 @@ ATTN_API const char *attn_linear_isa(const attn_linear *linear);
 /**
  * The product of a layer with one part.
  *
- * @param linear the layer
  * Activations in bf16 and f16 are widened, exactly, as they are read (attn_multiply has the exceptions). Sums, bias,
  * activation and residual are f32, and what goes out is rounded once. The types of x, out and residual may differ.
  *
+ * @param linear the layer
  * @param x    f32, bf16 or f16 (B, 1, T, in), channels contiguous
  * @param out  f32, bf16 or f16 (B, 1, T, out), channels contiguous; must not overlap x
  * @param options NULL or options
