@@ -238,6 +238,14 @@ bool bench_plan_names(const char *description, const char *isa)
     return strstr(description, wanted) != NULL;
 }
 
+bool bench_int8_scores_by(const char *set, const char *isa)
+{
+    const struct bench_case smallest = {.dtype = ATTN_BF16, .qk = ATTN_QK_INT8};
+    char description[512], wanted[64];
+    snprintf(wanted, sizeof wanted, "int8 scores (%s)", set);
+    return plan_of(&smallest, isa, description, sizeof description) && strstr(description, wanted) != NULL;
+}
+
 bool bench_case_supported(const struct bench_case *c, const char *isa)
 {
     if (bench_case_linear(c))

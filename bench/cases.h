@@ -115,6 +115,9 @@ const char *bench_case_isa(const struct bench_case *c, const char *isa);
 /** Whether the description of a plan says that the kernels of isa run it. */
 bool bench_plan_names(const char *description, const char *isa);
 
+/** Whether calls with isa in bf16 have their int8 scores from a set. */
+bool bench_int8_scores_by(const char *set, const char *isa);
+
 /**
  * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/layout:bhtd", then
  * /kv_heads, /mask, /padded, /qk, /form, /block or /size, /listed and /cost; or "linear/f32/M24/N1152/K384" (or

@@ -157,7 +157,7 @@ static float registers_loop(int64_t steps)
 
 const struct bench_isa_kernels TABLE = {
     .isa = ISA,
-    .dtype = ATTN_BF16,
+    .factors = "bf16",
     .registers = {.flops_per_step = 2 * PRODUCTS * LANES * ACCUMULATORS, .run = registers_loop},
     .loads = {.flops_per_step = 2 * PRODUCTS * LANES * TILE_ROWS * TILE_VECTORS * DEPTH, .run = loads_loop},
 };

@@ -259,7 +259,7 @@ static void softmax_row(float *row, int64_t n, const uint8_t *live)
 
 const struct bench_isa_kernels TABLE = {
     .isa = ISA,
-    .dtype = ATTN_F32,
+    .factors = "f32",
     .registers = {.flops_per_step = 2 * LANES * ACCUMULATORS, .run = registers_loop},
     .loads = {.flops_per_step = 2 * LANES * TILE_ROWS * TILE_VECTORS * DEPTH, .run = loads_loop},
     .read = read_loop,

@@ -29,7 +29,7 @@ struct bench_peak_loop {
 
 struct bench_isa_kernels {
     const char *isa;
-    attn_dtype dtype; /**< of the factors whose products are counted: ATTN_F32 or ATTN_BF16 */
+    const char *factors; /**< whose products are counted: "f32", "bf16" or "int8" */
 
     /** The peaks: of registers alone, and of a product's register tile with its loads, which come from L1. */
     struct bench_peak_loop registers, loads;
@@ -51,7 +51,9 @@ extern const struct bench_isa_kernels bench_kernels_avx2;
 extern const struct bench_isa_kernels bench_kernels_avx512;
 extern const struct bench_isa_kernels bench_dot_kernels_avx512_bf16;
 extern const struct bench_isa_kernels bench_dot_kernels_amx_bf16;
+extern const struct bench_isa_kernels bench_dot_kernels_amx_int8;
 extern const struct bench_isa_kernels bench_dot_kernels_emulated_amx_bf16; /* with -Damx_emulation=true */
+extern const struct bench_isa_kernels bench_dot_kernels_emulated_amx_int8; /* the same */
 #elif defined(__aarch64__)
 extern const struct bench_isa_kernels bench_kernels_neon;
 extern const struct bench_isa_kernels bench_dot_kernels_neon_bf16;
@@ -66,5 +68,8 @@ const struct bench_isa_kernels *bench_isa_kernels_get(const char *isa);
 
 /** The bf16 peak of isa, or NULL when isa does not multiply pairs of bf16 or this machine cannot run it. */
 const struct bench_isa_kernels *bench_dot_kernels_get(const char *isa);
+
+/** The int8 peak of matrix registers where isa has those, as the set of its int8 scores multiplies; else NULL. */
+const struct bench_isa_kernels *bench_int8_kernels_get(const char *isa);
 
 #endif

@@ -39,6 +39,25 @@ const struct bench_isa_kernels *bench_dot_kernels_get(const char *isa)
     return NULL;
 }
 
+const struct bench_isa_kernels *bench_int8_kernels_get(const char *isa)
+{
+    if (!attn_isa_supported(isa))
+        return NULL;
+    static const struct bench_isa_kernels *const all[] = {
+#if defined(__x86_64__)
+        &bench_dot_kernels_amx_int8,
+#if BENCH_AMX_EMULATION
+        &bench_dot_kernels_emulated_amx_int8,
+#endif
+#endif
+        NULL,
+    };
+    for (size_t i = 0; all[i] != NULL; i++)
+        if (bench_int8_scores_by(all[i]->isa, isa))
+            return all[i];
+    return NULL;
+}
+
 unsigned bench_processor(void)
 {
 #if defined(__x86_64__)
@@ -61,10 +80,12 @@ int bench_machine_init(struct bench_machine *m, const struct bench_options *opti
     for (int i = 0; attn_isa_name(i) != NULL; i++) {
         const char *const isa = attn_isa_name(i);
         const bool dot = !bench_same_isa(bench_f32_isa(isa), isa);
-        const struct bench_isa_kernels *kernels = dot ? bench_dot_kernels_get(isa) : bench_isa_kernels_get(isa);
-        if (kernels != NULL && m->num_peaks < BENCH_MAX_PEAKS &&
-            bench_peak_init(&m->peaks[m->num_peaks++], kernels, options->threads) != 0)
-            return -1;
+        const struct bench_isa_kernels *const loops[] = {dot ? bench_dot_kernels_get(isa) : bench_isa_kernels_get(isa),
+                                                         dot ? bench_int8_kernels_get(isa) : NULL};
+        for (int n = 0; n < 2; n++)
+            if (loops[n] != NULL && m->num_peaks < BENCH_MAX_PEAKS &&
+                bench_peak_init(&m->peaks[m->num_peaks++], loops[n], options->threads) != 0)
+                return -1;
     }
     m->f32 = bench_machine_peak(m, bench_f32_isa(options->isa));
     if (m->f32 == NULL) {
@@ -96,7 +117,7 @@ static int report_limit(const struct bench_peak *peak, const struct bench_limit 
     if (row == NULL)
         return -1;
     row->kind = BENCH_PEAK;
-    snprintf(row->name, sizeof row->name, "%s/%s/%s", kind, attn_dtype_name(peak->kernels->dtype), peak->kernels->isa);
+    snprintf(row->name, sizeof row->name, "%s/%s/%s", kind, peak->kernels->factors, peak->kernels->isa);
     row->isa = peak->kernels->isa;
     row->threads = peak->threads;
     row->repetitions = limit->samples;

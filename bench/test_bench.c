@@ -218,11 +218,23 @@ static void test_peaks_of_sets(void **state)
     }
 }
 
+/* Each of the operations that a loop counts adds half a product, all of which are the same. Returns how many loops. */
+static int count_operations(const struct bench_isa_kernels *kernels, double product)
+{
+    const struct bench_peak_loop *const both[] = {&kernels->registers, &kernels->loads};
+    for (int n = 0; n < 2; n++)
+        for (int steps = 1; steps <= 3; steps++) {
+            const double added = (double)both[n]->run(steps) - (double)both[n]->run(0);
+            assert_true(added == 0.5 * product * steps * both[n]->flops_per_step);
+        }
+    return 2;
+}
+
 /* A multiply-add of the loops for bf16 adds 3/4 * 1/4 and counts two operations: sums of few steps are exact. */
 static void test_operations_of_peaks(void **state)
 {
     (void)state;
-    int loops = 0, supported = 0;
+    int loops = 0, supported = 0, int8 = 0;
     for (int i = 0; attn_isa_name(i) != NULL; i++) {
         const bool pairs = strstr(attn_isa_name(i), "bf16") != NULL;
         const struct bench_isa_kernels *const kernels = bench_dot_kernels_get(attn_isa_name(i));
@@ -230,15 +242,19 @@ static void test_operations_of_peaks(void **state)
         if (kernels == NULL)
             continue;
         assert_string_equal(kernels->isa, attn_isa_name(i));
-        assert_int_equal(kernels->dtype, ATTN_BF16);
-        const struct bench_peak_loop *const both[] = {&kernels->registers, &kernels->loads};
-        for (int n = 0; n < 2; n++, loops++)
-            for (int steps = 1; steps <= 3; steps++) {
-                const double added = (double)both[n]->run(steps) - (double)both[n]->run(0);
-                assert_true(added == 0.5 * 0.1875 * steps * both[n]->flops_per_step);
-            }
+        assert_string_equal(kernels->factors, "bf16");
+        loops += count_operations(kernels, 0.1875);
+        const struct bench_isa_kernels *const bytes = bench_int8_kernels_get(attn_isa_name(i));
+        if (bytes == NULL)
+            continue;
+        assert_string_equal(bytes->factors, "int8");
+        assert_memory_equal(bytes->isa, kernels->isa, strlen(kernels->isa) - strlen("bf16"));
+        count_operations(bytes, 1.0);
+        int8++;
     }
     assert_int_equal(loops, 2 * supported);
+    /* Processors with AMX for bf16 and without it for int8 are not known. */
+    assert_int_equal(int8, attn_isa_supported("amx_bf16") + attn_isa_supported("emulated_amx_bf16"));
 }
 
 /* A step takes a microsecond at least. */

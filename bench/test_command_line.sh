@@ -203,6 +203,9 @@ for dot in avx512_bf16 emulated_amx_bf16 amx_bf16 neon_bf16 neon_bf16mm; do
     # shellcheck disable=SC2086
     expect 0 "peak/bf16/$dot,$dot," $tiny --isa $dot --filter '16/B1/H1/Tq16/|f32/B1/H1/Tq16/.*none' --format csv
     case $dot in
+    *amx_bf16) grep -q "^peak/int8/${dot%bf16}int8," "$dir/out" || fail "no peak of int8 for $dot: $(cat "$dir/out")" ;;
+    esac
+    case $dot in
     *amx_bf16) base=avx512 ;;
     *) base=${dot%_bf16*} ;;
     esac
