@@ -55,11 +55,11 @@ static int64_t lay_out_row(const struct attn_linear *linear, struct nn_integer_r
     return nn_rounded_up(rows->scales + (group ? groups * (int64_t)sizeof(float) : 0), ATTN_ALIGN);
 }
 
-static void run_panel(const struct product *product, int64_t panel, int64_t batch, int64_t first,
-                      struct nn_linear_work *work)
+/** A run of panels of one part, full ones if they are more than one. */
+static void run_panels(const struct product *product, const struct linear_part *part, int64_t panel, int64_t panels,
+                       int64_t batch, int64_t first, struct nn_linear_work *work)
 {
     const struct attn_linear *linear = product->linear;
-    const struct linear_part *part = part_of(linear, panel);
     const attn_tensor *out = product->outs[part - linear->parts];
     if (!out)
         return;
@@ -67,6 +67,9 @@ static void run_panel(const struct product *product, int64_t panel, int64_t batc
     const int64_t at = (panel - part->first_panel) * linear->panel_outputs, left = part->outputs - at;
     const struct nn_grid_rows grid_out = nn_rows_in_grid(&product->grid, out);
     work->kind = part->kind;
+    work->panels = (int)panels;
+    work->panel_bytes = (ptrdiff_t)(linear->panel_outputs * nn_panel_column(linear, part));
+    work->scale_bytes = (ptrdiff_t)(linear->panel_outputs * nn_scale_column(linear));
     work->panel = part->weights + at * nn_panel_column(linear, part);
     work->scale = part->scale ? part->scale + at * nn_scale_column(linear) : NULL;
     work->bias = part->bias + at;
@@ -110,9 +113,16 @@ static void run_task(const struct product *product, int64_t task, struct nn_inte
         };
         linear->products.extend->quantize(&quantize);
     }
-    const int64_t panels = linear->panels;
-    for (int64_t panel = chunk * panels / product->chunks; panel < (chunk + 1) * panels / product->chunks; panel++)
-        run_panel(product, panel, batch, first, &work);
+    int64_t panel = chunk * linear->panels / product->chunks;
+    const int64_t end = (chunk + 1) * linear->panels / product->chunks;
+    while (panel < end) {
+        const struct linear_part *part = part_of(linear, panel);
+        const int64_t full = part->first_panel + part->outputs / linear->panel_outputs - panel;
+        int64_t run = end - panel < NN_LINEAR_RUN ? end - panel : NN_LINEAR_RUN;
+        run = full < 1 ? 1 : full < run ? full : run;
+        run_panels(product, part, panel, run, batch, first, &work);
+        panel += run;
+    }
 }
 
 static void run_tasks(const void *context, int64_t first, int64_t end)
@@ -132,20 +142,22 @@ static void run_integer_tasks(const void *context, int64_t first, int64_t end)
         run_task(product, task, &quants);
 }
 
-/* The rows of x that a task reads again for every panel should stay in L2. */
+/* Rows of x that are read where they lie, by each panel again, should stay in L2. */
 #define ROWS_BYTES ((int64_t)512 << 10)
 
 /** Rows of a task at most: a multiple of 8, or less than 8. */
 static int64_t rows_of_a_task(const struct attn_linear *linear)
 {
-    const int64_t inputs = linear->inputs;
-    if (linear->multiply == ATTN_MULTIPLY_INT8) {
-        struct nn_integer_rows rows;
-        const int64_t room = QUANT_BYTES / lay_out_row(linear, &rows);
-        return room < 8 ? room : room > NN_LINEAR_ROWS ? NN_LINEAR_ROWS : room / 8 * 8;
+    if (linear->multiply != ATTN_MULTIPLY_INT8) {
+        int wide = 0;
+        for (int64_t p = 0; p < linear->num_parts; p++)
+            wide |= linear->parts[p].kind == NN_PANEL_F32;
+        const int64_t fit = wide && linear->inputs ? ROWS_BYTES / 4 / linear->inputs / 8 * 8 : NN_LINEAR_ROWS;
+        return fit < 32 ? 32 : fit > NN_LINEAR_ROWS ? NN_LINEAR_ROWS : fit;
     }
-    const int64_t fit = inputs ? ROWS_BYTES / 4 / inputs / 8 * 8 : NN_LINEAR_ROWS;
-    return fit < 32 ? 32 : fit > NN_LINEAR_ROWS ? NN_LINEAR_ROWS : fit;
+    struct nn_integer_rows rows;
+    const int64_t room = QUANT_BYTES / lay_out_row(linear, &rows);
+    return room < 8 ? room : room > NN_LINEAR_ROWS ? NN_LINEAR_ROWS : room / 8 * 8;
 }
 
 /* Tasks of each thread, so that none waits long for the last. */
@@ -179,11 +191,11 @@ static void run_product(struct product *product, const attn_tensor *x, int num_t
     const int threads = nn_threads(num_threads, operations);
     const int64_t all_blocks = product->grid.batch * product->blocks;
     const int integers = linear->multiply == ATTN_MULTIPLY_INT8;
-    product->chunks = linear->panels;
-    if (integers) { /* a task makes its rows integers first, so it has no fewer panels than threads need */
-        const int64_t needed = (TASKS_OF_A_THREAD * threads + all_blocks - 1) / all_blocks;
-        product->chunks = needed < linear->panels ? needed : linear->panels;
-    }
+    /* A task makes its rows of x ready, integers once for all its panels, others for each run of them. */
+    const int64_t needed = (TASKS_OF_A_THREAD * threads + all_blocks - 1) / all_blocks;
+    const int64_t runs = integers ? 1 : (linear->panels + NN_LINEAR_RUN - 1) / NN_LINEAR_RUN;
+    product->chunks = needed > runs ? needed : runs;
+    product->chunks = product->chunks < linear->panels ? product->chunks : linear->panels;
     attn_run_ranges(all_blocks * product->chunks, threads, integers ? run_integer_tasks : run_tasks, product);
 }
 

@@ -4,5 +4,5 @@
 #define ATTN_SIMD        "simd/simd_avx512.h"
 #define ATTN_DOT         "simd/dot_bf16_avx512.h"
 #define ATTN_NN_PRODUCTS "nn/kernels/linear_pairs.h"
-#define ATTN_NN_TABLE    .linear_pairs = linear_pairs_panel
+#define ATTN_NN_TABLE    .linear_pairs = linear_pairs_panels
 #include "nn/isa/nn_kernels.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows of x times a panel of packed weights:
+ * Rows of x times panels of packed weights:
  *
  *     y[row][o] = activation(sum_c x[row][c] * panel[c][o] + bias[o]) + residual[row][o]
  *
@@ -17,9 +17,10 @@
  * They lie in the order in which they are read, and while one block is used the next is asked for: by each tile of rows
  * a part of it, so that memory is kept busy all the time.
  *
- * Narrow weights are widened, which is exact: as they are loaded where rows are few, for many rows a block at a time,
- * into a copy. The bits are the same. Integers are multiplied as they are; where groups of inputs have scales, the sums
- * of each group begin at 0, and are added to those before them times the scale.
+ * Narrow weights and rows of x are widened, which is exact: where rows are few, as they are loaded; for many rows a
+ * block at a time, into copies, that of x for a run of panels. The bits are the same. Integers are multiplied as they
+ * are; where groups of inputs have scales, the sums of each group begin at 0, and are added to those before them times
+ * the scale.
  *
  * What a row has of its sums between two blocks waits in `unfinished`. The order of
  * summation of an output is that of the inputs, whatever the tile's shape, so
@@ -35,12 +36,6 @@
 /** Rows up to which narrow weights are widened as they are loaded, once for each tile of rows. */
 #define LINEAR_FEW_ROWS VF_KEYS
 
-/** Where rows of x stand as floats, from the input on at which a block begins. */
-struct linear_x {
-    const float *row[VF_KEYS];
-    float wide[VF_KEYS][LINEAR_INPUTS] __attribute__((aligned(ATTN_ALIGN)));
-};
-
 /** The bf16 nearest to each of n floats. */
 static inline void linear_round(float *x, int64_t n)
 {
@@ -52,26 +47,19 @@ static inline void linear_round(float *x, int64_t n)
 }
 
 /**
- * n elements of nr rows from row r and input c0 on: in place, or as floats in x->wide, with -0 behind them up to
- * padded. The sum of anything and -0 times +0 is what it was.
+ * n inputs of all rows from input c on as floats: rows of LINEAR_INPUTS in room, with -0 behind them up to padded. The
+ * sum of anything and -0 times +0 is what it was.
  */
-static void linear_take_x(int nr, const struct nn_linear_work *work, int64_t r, int64_t c0, int64_t n, int64_t padded,
-                          struct linear_x *x)
+static void linear_take_x(const struct nn_linear_work *work, int64_t c, int64_t n, int64_t padded, float *room)
 {
-    const ptrdiff_t at = c0 * attn_element_size(work->x.dtype);
-    if (work->x.dtype == ATTN_F32 && !work->round_x && n == padded) {
-        for (int i = 0; i < nr; i++)
-            x->row[i] = (const float *)(const void *)(row_at(&work->x, r + i) + at);
-        return;
-    }
-    for (int i = 0; i < nr; i++) {
-        const struct attn_rows row = {row_at(&work->x, r + i) + at, 0, work->x.dtype};
-        ATTN_BY_DTYPE(work->x.dtype, widen_rows, x->wide[i], &row, 1, n);
-        for (int64_t c = n; c < padded; c++)
-            x->wide[i][c] = -0.0f;
+    const attn_dtype dtype = work->x.dtype;
+    for (int64_t r = 0; r < work->rows; r++, room += LINEAR_INPUTS) {
+        const struct attn_rows row = {row_at(&work->x, r) + c * attn_element_size(dtype), 0, dtype};
+        ATTN_BY_DTYPE(dtype, widen_rows, room, &row, 1, n);
+        for (int64_t i = n; i < padded; i++)
+            room[i] = -0.0f;
         if (work->round_x)
-            linear_round(x->wide[i], padded);
-        x->row[i] = x->wide[i];
+            linear_round(room, padded);
     }
 }
 
@@ -93,8 +81,8 @@ ATTN_INLINE vf linear_input(const enum nn_panel kind, const char *p, const int k
 }
 
 /** Adds the products of the words at p, of which one row is the inputs from c on, to the sums of a tile. */
-ATTN_INLINE void linear_words(const enum nn_panel kind, const int nr, const int nv, const char *p,
-                              const float *const x[VF_KEYS], int64_t c, vf acc[VF_KEYS][VF_STRIP])
+ATTN_INLINE void linear_words(const enum nn_panel kind, const int nr, const int nv, const char *p, const float *x,
+                              const ptrdiff_t pitch, vf acc[VF_KEYS][VF_STRIP])
 {
     ATTN_UNROLL
     for (int k = 0; k < nn_panel_inputs(kind); k++) {
@@ -104,117 +92,10 @@ ATTN_INLINE void linear_words(const enum nn_panel kind, const int nr, const int 
             w[v] = linear_input(kind, p + v * VF_LEN * nn_panel_word(kind), k);
         ATTN_UNROLL
         for (int i = 0; i < nr; i++) {
-            const vf b = vf_set1(x[i][c + k]);
+            const vf b = vf_set1(x[i * pitch + k]);
             ATTN_UNROLL
             for (int v = 0; v < nv; v++)
                 acc[i][v] = vf_fma(b, w[v], acc[i][v]);
-        }
-    }
-}
-
-/**
- * Adds the products of a block of inputs to the unfinished sums of nr rows from row r on. Of every row of words of what
- * comes next, asks for ahead vectors.
- */
-ATTN_INLINE void linear_rows(const int nr, const enum nn_panel kind, const int nv, const int ahead,
-                             const struct nn_linear_work *work, int64_t r, const struct linear_weights *block,
-                             float *unfinished)
-{
-    const int unit = nn_panel_inputs(kind);
-    const ptrdiff_t step = (ptrdiff_t)VF_LEN * nn_panel_word(kind);
-    const int64_t n = block->c1 - block->c0, padded = (n + unit - 1) / unit * unit;
-    const int64_t span = work->group ? work->group : padded;
-    struct linear_x x;
-    linear_take_x(nr, work, r, block->c0, n, padded, &x);
-    int64_t from = 0;
-    do {
-        const int64_t to = padded - from < span ? padded : from + span;
-        const int fresh = work->group || block->c0 == 0;
-        const char *at = block->at + from / unit * nv * step, *next = block->next + from / unit * ahead * step;
-        vf acc[VF_KEYS][VF_STRIP];
-        ATTN_UNROLL
-        for (int i = 0; i < nr; i++) {
-            ATTN_UNROLL
-            for (int v = 0; v < nv; v++)
-                acc[i][v] = fresh ? vf_zero() : vf_load(unfinished + ((r + i) * nv + v) * VF_LEN);
-        }
-        const int some = unit > 2 ? 1 : 4 / unit; /* rows of words at a time */
-        int64_t c = from;
-        for (; c + some * unit <= to; c += some * unit) {
-            linear_ask(next, some * ahead * step);
-            ATTN_UNROLL
-            for (int k = 0; k < some; k++)
-                linear_words(kind, nr, nv, at + k * nv * step, x.row, c + k * unit, acc);
-            at += some * nv * step;
-            next += some * ahead * step;
-        }
-        for (; c < to; c += unit, at += nv * step)
-            linear_words(kind, nr, nv, at, x.row, c, acc);
-        ATTN_UNROLL
-        for (int i = 0; i < nr; i++) {
-            ATTN_UNROLL
-            for (int v = 0; v < nv; v++) {
-                float *const sum = unfinished + ((r + i) * nv + v) * VF_LEN;
-                if (work->group) {
-                    const vf before = block->c0 + from == 0 ? vf_zero() : vf_load(sum);
-                    acc[i][v] = vf_fma(acc[i][v], linear_scale(nv, work, block->c0 + from, v), before);
-                }
-                vf_store(sum, acc[i][v]);
-            }
-        }
-        from = to;
-    } while (from < n);
-}
-
-/** The unfinished sums of a block of inputs, for all rows, with weights in f32; ask: for those that come next. */
-ATTN_INLINE void linear_block(const int nv, const int ask, const struct nn_linear_work *work,
-                              struct linear_weights block, float *unfinished)
-{
-    int64_t r = 0;
-    if (ask && work->rows <= VF_KEYS && nv > 1) { /* one or few tiles: the first asks for everything */
-        const int nr = linear_tile_rows(work->rows);
-        LINEAR_BY_ROWS(nr, linear_rows, NN_PANEL_F32, nv, nv, work, r, &block, unfinished);
-        r += nr;
-    } else if (ask) {
-        for (int v = 0; v < nv && r < work->rows; v++, block.next += LINEAR_INPUTS * VF_LEN * sizeof(float)) {
-            const int nr = linear_tile_rows(work->rows - r);
-            LINEAR_BY_ROWS(nr, linear_rows, NN_PANEL_F32, nv, 1, work, r, &block, unfinished);
-            r += nr;
-        }
-    }
-    while (r < work->rows) {
-        const int nr = linear_tile_rows(work->rows - r);
-        LINEAR_BY_ROWS(nr, linear_rows, NN_PANEL_F32, nv, 0, work, r, &block, unfinished);
-        r += nr;
-    }
-}
-
-/** The same for few rows and narrow weights, as they are. */
-ATTN_INLINE void linear_few(const enum nn_panel kind, const struct nn_linear_work *work, struct linear_weights block,
-                            float *unfinished)
-{
-    block.next = block.at + LINEAR_AHEAD;
-    for (int64_t r = 0; r < work->rows;) {
-        const int nr = linear_tile_rows(work->rows - r);
-        LINEAR_BY_ROWS(nr, linear_rows, kind, VF_STRIP, VF_STRIP, work, r, &block, unfinished);
-        r += nr;
-    }
-}
-
-/** A block's weights as floats, and the next block's asked for. */
-ATTN_INLINE void linear_widen(const enum nn_panel kind, const int nv, const struct linear_weights *block, float *wide)
-{
-    const int unit = nn_panel_inputs(kind);
-    const ptrdiff_t step = (ptrdiff_t)VF_LEN * nn_panel_word(kind);
-    const int64_t n = block->c1 - block->c0;
-    const char *at = block->at, *next = block->next;
-    for (int64_t c = 0; c < n; c += unit, at += nv * step, next += nv * step) {
-        linear_ask(next, nv * step);
-        ATTN_UNROLL
-        for (int k = 0; k < unit; k++) {
-            ATTN_UNROLL
-            for (int v = 0; v < nv; v++)
-                vf_store(wide + ((c + k) * nv + v) * VF_LEN, linear_input(kind, at + v * step, k));
         }
     }
 }
@@ -243,52 +124,247 @@ static void linear_finish(const struct nn_linear_work *work, const float *sums)
     NN_BY_ACTIVATION(work->activation, linear_finish_body, work->vectors, work, sums);
 }
 
-/** Sums of integers times the scales of their outputs. */
-ATTN_INLINE void linear_scale_sums(const int nv, const struct nn_linear_work *work, float *sums)
+/** The sums of a panel to rows of out; those of integers times the scales of their outputs first. */
+static void linear_end(const struct nn_linear_work *work, float *sums)
 {
-    for (int64_t r = 0; r < work->rows; r++)
+    const int nv = work->vectors;
+    for (int64_t r = 0; work->scale && !work->group && r < work->rows; r++)
         for (int v = 0; v < nv; v++) {
             float *const sum = sums + (r * nv + v) * VF_LEN;
             vf_store(sum, vf_mul(vf_load(sum), vf_load((const float *)work->scale + v * VF_LEN)));
         }
+    work->finish(work, sums);
 }
 
-ATTN_INLINE void linear_body(const int nv, const struct nn_linear_work *work)
+/**
+ * Adds the products of a block of inputs to the sums of nr rows of x, which wait there from block to block. Of every
+ * row of words of what comes next, asks for ahead vectors.
+ */
+ATTN_INLINE void linear_rows(const int nr, const enum nn_panel kind, const int nv, const int ahead,
+                             const struct nn_linear_work *work, const float *x, const ptrdiff_t pitch,
+                             const struct linear_weights *block, float *sums)
 {
-    float unfinished[NN_LINEAR_ROWS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    float wide[(LINEAR_INPUTS + 8) * STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    const int few = nv == VF_STRIP && work->rows <= LINEAR_FEW_ROWS;
-    for (int64_t c = 0; c == 0 || c < work->inputs; c += LINEAR_INPUTS) {
-        struct linear_weights block = linear_block_at(work->kind, nv, work, c);
-#define LINEAR_NARROW(kind)                                                                                            \
-    case kind:                                                                                                         \
-        if (few) {                                                                                                     \
-            linear_few(kind, work, block, unfinished);                                                                 \
-            continue;                                                                                                  \
-        }                                                                                                              \
-        linear_widen(kind, nv, &block, wide);                                                                          \
-        break
-        switch (work->kind) {
-            LINEAR_NARROW(NN_PANEL_F16);
-            LINEAR_NARROW(NN_PANEL_PAIRS);
-            LINEAR_NARROW(NN_PANEL_INT8);
-            LINEAR_NARROW(NN_PANEL_NIBBLES);
-        default:
-            linear_block(nv, 1, work, block, unfinished);
-            continue;
+    const int unit = nn_panel_inputs(kind);
+    const ptrdiff_t step = (ptrdiff_t)VF_LEN * nn_panel_word(kind);
+    const int64_t n = block->c1 - block->c0, padded = (n + unit - 1) / unit * unit;
+    const int64_t span = work->group ? work->group : padded;
+    int64_t from = 0;
+    do {
+        const int64_t to = padded - from < span ? padded : from + span;
+        const int fresh = work->group || block->c0 == 0;
+        const char *at = block->at + from / unit * nv * step, *next = block->next + from / unit * ahead * step;
+        vf acc[VF_KEYS][VF_STRIP];
+        ATTN_UNROLL
+        for (int i = 0; i < nr; i++) {
+            ATTN_UNROLL
+            for (int v = 0; v < nv; v++)
+                acc[i][v] = fresh ? vf_zero() : vf_load(sums + (i * nv + v) * VF_LEN);
         }
-#undef LINEAR_NARROW
-        block.at = (const char *)wide;
-        linear_block(nv, 0, work, block, unfinished);
-    }
-    if (work->scale && !work->group)
-        linear_scale_sums(nv, work, unfinished);
-    work->finish(work, unfinished);
+        const int some = unit > 2 ? 1 : 4 / unit; /* rows of words at a time */
+        int64_t c = from;
+        for (; c + some * unit <= to; c += some * unit) {
+            linear_ask(next, some * ahead * step);
+            ATTN_UNROLL
+            for (int k = 0; k < some; k++)
+                linear_words(kind, nr, nv, at + k * nv * step, x + c + k * unit, pitch, acc);
+            at += some * nv * step;
+            next += some * ahead * step;
+        }
+        for (; c < to; c += unit, at += nv * step)
+            linear_words(kind, nr, nv, at, x + c, pitch, acc);
+        ATTN_UNROLL
+        for (int i = 0; i < nr; i++) {
+            ATTN_UNROLL
+            for (int v = 0; v < nv; v++) {
+                float *const sum = sums + (i * nv + v) * VF_LEN;
+                if (work->group) {
+                    const vf before = block->c0 + from == 0 ? vf_zero() : vf_load(sum);
+                    acc[i][v] = vf_fma(acc[i][v], linear_scale(nv, work, block->c0 + from, v), before);
+                }
+                vf_store(sum, acc[i][v]);
+            }
+        }
+        from = to;
+    } while (from < n);
 }
 
-static void linear_panel(const struct nn_linear_work *work)
+/* ----------------------------------------------------------------- few rows -- */
+
+/** The sums of few rows: weights are widened as they are loaded, once for each tile of rows. */
+ATTN_INLINE void linear_few_sums(const int nv, const enum nn_panel kind, const struct nn_linear_work *work, float *sums)
 {
-    ATTN_BY_WIDTH(work->vectors, linear_body, work);
+    float room[LINEAR_FEW_ROWS * LINEAR_INPUTS] __attribute__((aligned(ATTN_ALIGN)));
+    const int unit = nn_panel_inputs(kind);
+    for (int64_t c = 0; c == 0 || c < work->inputs; c += LINEAR_INPUTS) {
+        struct linear_weights block = linear_block_at(kind, nv, work, c);
+        const int64_t n = block.c1 - block.c0, padded = (n + unit - 1) / unit * unit;
+        const int in_place = work->x.dtype == ATTN_F32 && !work->round_x && n == padded;
+        const float *x = room;
+        ptrdiff_t pitch = LINEAR_INPUTS;
+        if (in_place) {
+            x = (const float *)(const void *)row_at(&work->x, 0) + c;
+            pitch = work->x.stride / (ptrdiff_t)sizeof *x;
+        } else {
+            linear_take_x(work, c, n, padded, room);
+        }
+        if (kind != NN_PANEL_F32)
+            block.next = block.at + LINEAR_AHEAD;
+        for (int64_t r = 0; r < work->rows;) {
+            const int nr = linear_tile_rows(work->rows - r);
+            LINEAR_BY_ROWS(nr, linear_rows, kind, nv, nv, work, x + r * pitch, pitch, &block, sums + r * nv * VF_LEN);
+            r += nr;
+        }
+    }
+}
+
+/** Few rows times one panel, which is full if it is narrow. */
+static void linear_few(const struct nn_linear_work *work)
+{
+    float sums[LINEAR_FEW_ROWS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    switch (work->kind) {
+    case NN_PANEL_F16:
+        linear_few_sums(VF_STRIP, NN_PANEL_F16, work, sums);
+        break;
+    case NN_PANEL_PAIRS:
+        linear_few_sums(VF_STRIP, NN_PANEL_PAIRS, work, sums);
+        break;
+    case NN_PANEL_INT8:
+        linear_few_sums(VF_STRIP, NN_PANEL_INT8, work, sums);
+        break;
+    case NN_PANEL_NIBBLES:
+        linear_few_sums(VF_STRIP, NN_PANEL_NIBBLES, work, sums);
+        break;
+    default:
+        ATTN_BY_WIDTH(work->vectors, linear_few_sums, NN_PANEL_F32, work, sums);
+    }
+    linear_end(work, sums);
+}
+
+/* ---------------------------------------------------------------- many rows -- */
+
+/** A block's weights as floats. */
+ATTN_INLINE void linear_widen(const int nv, const enum nn_panel kind, const struct linear_weights *block, float *wide)
+{
+    const int unit = nn_panel_inputs(kind);
+    const ptrdiff_t step = (ptrdiff_t)VF_LEN * nn_panel_word(kind);
+    const int64_t n = block->c1 - block->c0;
+    const char *at = block->at;
+    for (int64_t c = 0; c < n; c += unit, at += nv * step) {
+        ATTN_UNROLL
+        for (int k = 0; k < unit; k++) {
+            ATTN_UNROLL
+            for (int v = 0; v < nv; v++)
+                vf_store(wide + ((c + k) * nv + v) * VF_LEN, linear_input(kind, at + v * step, k));
+        }
+    }
+}
+
+/** The block of a narrow panel as floats. */
+static void linear_widen_block(const struct nn_linear_work *work, struct linear_weights *block, float *wide)
+{
+    switch (work->kind) {
+    case NN_PANEL_F16:
+        ATTN_BY_WIDTH(work->vectors, linear_widen, NN_PANEL_F16, block, wide);
+        break;
+    case NN_PANEL_PAIRS:
+        ATTN_BY_WIDTH(work->vectors, linear_widen, NN_PANEL_PAIRS, block, wide);
+        break;
+    case NN_PANEL_INT8:
+        ATTN_BY_WIDTH(work->vectors, linear_widen, NN_PANEL_INT8, block, wide);
+        break;
+    default:
+        ATTN_BY_WIDTH(work->vectors, linear_widen, NN_PANEL_NIBBLES, block, wide);
+    }
+    block->at = (const char *)wide;
+}
+
+/**
+ * Adds the products of a block of weights in f32 to the sums of all rows. While it does so asks for the weights that
+ * come next: each of the first tiles for as much as it has time for.
+ */
+ATTN_INLINE void linear_block(const int nv, const struct nn_linear_work *work, const float *x, const ptrdiff_t pitch,
+                              struct linear_weights block, float *sums)
+{
+    const int unit = nn_panel_inputs(work->kind), asks = (nv * nn_panel_word(work->kind) + 4 * unit - 1) / (4 * unit);
+    int64_t r = 0;
+    for (int t = 0; t < asks && r < work->rows; t++, block.next += LINEAR_INPUTS * VF_LEN * sizeof(float)) {
+        const int nr = linear_tile_rows(work->rows - r);
+        LINEAR_BY_ROWS(nr, linear_rows, NN_PANEL_F32, nv, 1, work, x + r * pitch, pitch, &block,
+                       sums + r * nv * VF_LEN);
+        r += nr;
+    }
+    while (r < work->rows) {
+        const int nr = linear_tile_rows(work->rows - r);
+        LINEAR_BY_ROWS(nr, linear_rows, NN_PANEL_F32, nv, 0, work, x + r * pitch, pitch, &block,
+                       sums + r * nv * VF_LEN);
+        r += nr;
+    }
+}
+
+/** linear_block() with rows of LINEAR_INPUTS. */
+ATTN_INLINE void linear_ready_block(const int nv, const struct nn_linear_work *work, const float *x,
+                                    struct linear_weights block, float *sums)
+{
+    linear_block(nv, work, x, LINEAR_INPUTS, block, sums);
+}
+
+/** Rows of floats times one panel of floats, both as they are. */
+static void linear_in_place(const struct nn_linear_work *work)
+{
+    float sums[NN_LINEAR_ROWS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    const float *const x = work->x.data;
+    const ptrdiff_t pitch = work->x.stride / (ptrdiff_t)sizeof *x;
+    for (int64_t c = 0; c == 0 || c < work->inputs; c += LINEAR_INPUTS) {
+        const struct linear_weights block = linear_block_at(NN_PANEL_F32, work->vectors, work, c);
+        ATTN_BY_WIDTH(work->vectors, linear_block, work, x + c, pitch, block, sums);
+    }
+    linear_end(work, sums);
+}
+
+/**
+ * Rows times the panels of a run: block of inputs by block x is made floats once for all panels, and the weights of a
+ * panel once for all rows.
+ */
+static void linear_many(const struct nn_linear_work *work)
+{
+    float x[NN_LINEAR_ROWS * LINEAR_INPUTS] __attribute__((aligned(ATTN_ALIGN)));
+    float wide[(LINEAR_INPUTS + 8) * STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    float sums[NN_LINEAR_RUN][NN_LINEAR_ROWS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    struct nn_linear_work panel[NN_LINEAR_RUN];
+    for (int p = 0; p < work->panels; p++)
+        panel[p] = linear_panel_of(work, p);
+    for (int64_t c = 0; c == 0 || c < work->inputs; c += LINEAR_INPUTS) {
+        const int64_t n = work->inputs - c < LINEAR_INPUTS ? work->inputs - c : LINEAR_INPUTS;
+        linear_take_x(work, c, n, n, x);
+        for (int p = 0; p < work->panels; p++) {
+            const int last = p + 1 == work->panels;
+            struct linear_weights block = linear_block_at(work->kind, work->vectors, &panel[p], c);
+            block.next = last ? linear_block_at(work->kind, work->vectors, &panel[0], c + LINEAR_INPUTS).at
+                              : linear_block_at(work->kind, work->vectors, &panel[p + 1], c).at;
+            if (work->kind != NN_PANEL_F32)
+                linear_widen_block(work, &block, wide);
+            ATTN_BY_WIDTH(work->vectors, linear_ready_block, &panel[p], x, block, sums[p]);
+        }
+    }
+    for (int p = 0; p < work->panels; p++)
+        linear_end(&panel[p], sums[p]);
+}
+
+static void linear_panels(const struct nn_linear_work *work)
+{
+    const int wide = work->kind == NN_PANEL_F32;
+    const int few = work->rows <= LINEAR_FEW_ROWS && (wide || work->vectors == VF_STRIP);
+    if (!few && !(wide && work->x.dtype == ATTN_F32 && !work->round_x)) {
+        linear_many(work);
+        return;
+    }
+    for (int p = 0; p < work->panels; p++) {
+        const struct nn_linear_work panel = linear_panel_of(work, p);
+        if (few)
+            linear_few(&panel);
+        else
+            linear_in_place(&panel);
+    }
 }
 
 #endif

@@ -139,9 +139,12 @@ ATTN_INLINE void int8_body(const int nv, const struct nn_linear_work *work)
     work->finish(work, sums);
 }
 
-static void linear_int8_panel(const struct nn_linear_work *work)
+static void linear_int8_panels(const struct nn_linear_work *work)
 {
-    ATTN_BY_WIDTH(work->vectors, int8_body, work);
+    for (int p = 0; p < work->panels; p++) {
+        const struct nn_linear_work panel = linear_panel_of(work, p);
+        ATTN_BY_WIDTH(panel.vectors, int8_body, &panel);
+    }
 }
 
 /* ---------------------------------------------------------------- rows of x -- */

@@ -15,13 +15,13 @@
 /** How far ahead of what is multiplied narrow weights are asked for: several times what a core has under way. */
 #define LINEAR_AHEAD 8192
 
-/** The weights of some inputs, c0..c1-1, and those behind them, which are wanted next. */
+/** The weights of some inputs, c0..c1-1, and those which are wanted next. */
 struct linear_weights {
     int64_t c0, c1;
     const char *at, *next;
 };
 
-/** The block from input c0 on. */
+/** The block from input c0 on; behind it lies the next. */
 ATTN_INLINE struct linear_weights linear_block_at(const enum nn_panel kind, const int nv,
                                                   const struct nn_linear_work *work, int64_t c0)
 {
@@ -29,6 +29,21 @@ ATTN_INLINE struct linear_weights linear_block_at(const enum nn_panel kind, cons
     const char *const at = (const char *)work->panel + c0 / nn_panel_inputs(kind) * row;
     const int64_t c1 = work->inputs - c0 < LINEAR_INPUTS ? work->inputs : c0 + LINEAR_INPUTS;
     return (struct linear_weights){c0, c1, at, at + LINEAR_INPUTS / nn_panel_inputs(kind) * row};
+}
+
+/** The work of panel p of a run. */
+ATTN_INLINE struct nn_linear_work linear_panel_of(const struct nn_linear_work *work, int p)
+{
+    struct nn_linear_work one = *work;
+    const ptrdiff_t outputs = (ptrdiff_t)p * VF_STRIP * VF_LEN;
+    one.panels = 1;
+    one.panel = (const char *)work->panel + p * work->panel_bytes;
+    one.scale = work->scale ? (const char *)work->scale + p * work->scale_bytes : NULL;
+    one.bias = work->bias + outputs;
+    one.out.data = (char *)work->out.data + outputs * attn_element_size(work->out.dtype);
+    if (work->residual.data)
+        one.residual.data = (char *)work->residual.data + outputs * attn_element_size(work->residual.dtype);
+    return one;
 }
 
 /** Asks for bytes that will be read soon. */

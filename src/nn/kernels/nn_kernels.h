@@ -49,6 +49,9 @@ static inline int nn_panel_word(enum nn_panel panel)
 /** Rows that one call of linear takes at most: what of them is unfinished lies in L1. */
 #define NN_LINEAR_ROWS 128
 
+/** Panels that it takes at most. */
+#define NN_LINEAR_RUN 4
+
 /** Rows of x as integers. */
 struct nn_integer_rows {
     /** A row: [inputs rounded up to ATTN_ALIGN] integers, zeros behind the last, then starts, then scales of groups. */
@@ -67,7 +70,7 @@ struct nn_quantize_work {
     struct nn_integer_rows *to;
 };
 
-/** Rows of x times one panel of packed weights (nn/linear_create.c has the layout). */
+/** Rows of x times a run of panels of packed weights (nn/linear_create.c has the layout). */
 struct nn_linear_work {
     struct attn_rows x;
     int round_x;                          /**< to bf16, before it is multiplied */
@@ -75,16 +78,19 @@ struct nn_linear_work {
     int64_t rows;                         /**< at most NN_LINEAR_ROWS */
     int64_t inputs;                       /**< columns of x */
     enum nn_panel kind;
-    const void *panel; /**< [words of inputs][vectors * lanes] words */
-    int64_t group;     /**< inputs of a group with a scale of its own; 0: none */
-    const void *scale; /**< bf16 [groups][vectors * lanes]; with group 0 f32 [vectors * lanes], or NULL */
-    const float *bias; /**< [vectors * lanes] */
-    int vectors;       /**< in a row of the panel: 1 to panel_vectors */
-    int outputs;       /**< live columns of the panel: more than (vectors - 1) * lanes */
+    int panels;                         /**< of the run; if more than one, all are full */
+    ptrdiff_t panel_bytes, scale_bytes; /**< from one to the next */
+    const void *panel;                  /**< the first: [words of inputs][vectors * lanes] words */
+    int64_t group;                      /**< inputs of a group with a scale of its own; 0: none */
+    const void *scale; /**< its bf16 [groups][vectors * lanes]; with group 0 f32 [vectors * lanes], or NULL */
+    const float *bias; /**< [panels][vectors * lanes] */
+    int vectors;       /**< in a row of a panel: 1 to panel_vectors */
+    int outputs;       /**< live columns of a panel: more than (vectors - 1) * lanes */
     attn_activation activation;
     struct attn_rows residual; /**< data NULL: none; may be out */
     struct attn_rows out;
-    void (*finish)(const struct nn_linear_work *work, const float *sums); /**< of the base set: bias and so on */
+    /** Of the base set, of a run of one: bias and so on. */
+    void (*finish)(const struct nn_linear_work *work, const float *sums);
 };
 
 /** Element-wise work on rows of n elements, each tensor of a type of its own. */
