@@ -58,7 +58,7 @@ static void linear_take_x(const struct nn_linear_work *work, int64_t c, int64_t 
         ATTN_BY_DTYPE(dtype, widen_rows, room, &row, 1, n);
         for (int64_t i = n; i < padded; i++)
             room[i] = -0.0f;
-        if (work->round_x)
+        if (work->round_x && dtype != ATTN_BF16)
             linear_round(room, padded);
     }
 }
