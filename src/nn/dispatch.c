@@ -37,15 +37,17 @@ static const struct row *row_named(const char *name)
     return NULL;
 }
 
-/** The row that has the kernels which others share: itself, or what it extends. */
+/** The row that has the kernels which others share: itself, or what it extends in the end. */
 static const struct row *base_of(const struct row *row)
 {
-    return row->extends[0] ? row_named(row->extends) : row;
+    return row->extends[0] ? base_of(row_named(row->extends)) : row;
 }
 
+/** Whether this processor runs a row, and the system permits what it needs. */
 static int runs(const struct row *row)
 {
-    return attn_cpu_has(base_of(row)->needs) && attn_cpu_has(row->needs);
+    return attn_cpu_has(row->needs) && (!row->extends[0] || runs(row_named(row->extends))) &&
+           (!strstr(row->needs, "amxtile") || attn_cpu_permits_matrix());
 }
 
 static int has_products(const struct row *row, attn_multiply multiply)
@@ -62,7 +64,17 @@ const struct attn_nn_kernels *attn_nn_kernels_active(void)
     return base_of(active ? active : rows)->kernels;
 }
 
-int attn_nn_products_choose(struct nn_products *products, const char *isa, attn_multiply multiply)
+/** The last row that extends one, multiplies int8 and runs, or what there was before. */
+static const struct row *int8_extension(const struct row *extended, const struct row *best)
+{
+    for (int i = 0; i < NUM_ROWS; i++)
+        if (strcmp(rows[i].extends, extended->name) == 0 && has_products(&rows[i], ATTN_MULTIPLY_INT8) &&
+            runs(&rows[i]))
+            best = &rows[i];
+    return best;
+}
+
+int attn_nn_products_choose(struct nn_products *products, const char *isa, attn_multiply multiply, int grouped)
 {
     const struct row *named = row_named(isa ? isa : attn_isa_active());
     if (!named)
@@ -70,9 +82,11 @@ int attn_nn_products_choose(struct nn_products *products, const char *isa, attn_
     if (!runs(named))
         return -1;
     const struct row *const base = base_of(named), *best = has_products(named, multiply) ? named : base;
-    for (int i = 0; i < NUM_ROWS && !isa && multiply == ATTN_MULTIPLY_INT8; i++)
-        if (base_of(&rows[i]) == base && has_products(&rows[i], multiply) && runs(&rows[i]))
-            best = &rows[i];
+    if (!isa && multiply == ATTN_MULTIPLY_INT8) {
+        best = int8_extension(base, best);
+        if (!grouped && named != base) /* matrix registers, where these are what runs: their sums are of whole rows */
+            best = int8_extension(named, best);
+    }
     *products = (struct nn_products){best->name, base->kernels, best->kernels};
     return 1;
 }

@@ -145,19 +145,19 @@ static void run_integer_tasks(const void *context, int64_t first, int64_t end)
 /* Rows of x that are read where they lie, by each panel again, should stay in L2. */
 #define ROWS_BYTES ((int64_t)512 << 10)
 
-/** Rows of a task at most: a multiple of 8, or less than 8. */
+/** Rows of a task at most: a multiple of 16, or less than 16. */
 static int64_t rows_of_a_task(const struct attn_linear *linear)
 {
     if (linear->multiply != ATTN_MULTIPLY_INT8) {
         int wide = 0;
         for (int64_t p = 0; p < linear->num_parts; p++)
             wide |= linear->parts[p].kind == NN_PANEL_F32;
-        const int64_t fit = wide && linear->inputs ? ROWS_BYTES / 4 / linear->inputs / 8 * 8 : NN_LINEAR_ROWS;
+        const int64_t fit = wide && linear->inputs ? ROWS_BYTES / 4 / linear->inputs / 16 * 16 : NN_LINEAR_ROWS;
         return fit < 32 ? 32 : fit > NN_LINEAR_ROWS ? NN_LINEAR_ROWS : fit;
     }
     struct nn_integer_rows rows;
     const int64_t room = QUANT_BYTES / lay_out_row(linear, &rows);
-    return room < 8 ? room : room > NN_LINEAR_ROWS ? NN_LINEAR_ROWS : room / 8 * 8;
+    return room < 16 ? room : room > NN_LINEAR_ROWS ? NN_LINEAR_ROWS : room / 16 * 16;
 }
 
 /* Tasks of each thread, so that none waits long for the last. */
@@ -183,7 +183,7 @@ static void run_product(struct product *product, const attn_tensor *x, int num_t
         return;
     /* Blocks of one size: the last should not be a small rest. */
     product->blocks = (rows + most - 1) / most;
-    product->block_rows = most < 8 ? most : nn_rounded_up((rows + product->blocks - 1) / product->blocks, 8);
+    product->block_rows = most < 16 ? most : nn_rounded_up((rows + product->blocks - 1) / product->blocks, 16);
     product->blocks = (rows + product->block_rows - 1) / product->block_rows;
     /* Reading a weight takes as long as its products with about eight rows. */
     const double all_rows = (double)product->grid.batch * (double)rows;

@@ -352,7 +352,7 @@ static attn_status check_combination(const attn_linear_format *format, int64_t n
 
 static attn_status choose_products(struct nn_products *products, const attn_linear_format *format)
 {
-    const int found = attn_nn_products_choose(products, format->isa, format->multiply);
+    const int found = attn_nn_products_choose(products, format->isa, format->multiply, format->group != 0);
     if (found > 0)
         return ATTN_OK;
     if (found < 0)

@@ -5,6 +5,7 @@
  * alone and in a batch, on any number of threads; what cannot be is refused; and
  * a model takes the memory of its weights, once.
  */
+#include "cpu/cpu.h"
 #include "ledger.h"
 #include "small.h"
 
@@ -320,6 +321,31 @@ static void test_every_matrix(void **state)
 }
 
 /** Formats that there are not, weights that cannot be in one, and types that no layer runs in. */
+/** Where matrix registers multiply what attention does, they multiply what layers do, but for scales of groups. */
+static void test_products(void **state)
+{
+    (void)state;
+    const float one = 1;
+    const attn_tensor w = attn_matrix(&one, 1, 1);
+    const char *const active = attn_isa_active(), *const matrix = strstr(active, "amx_bf16");
+    for (int i = 0; i < 4; i++) {
+        attn_linear_format f = attn_linear_format_default();
+        attn_linear *linear;
+        f.weights = i == 0 ? ATTN_WEIGHTS_BF16 : i < 3 ? ATTN_WEIGHTS_INT8 : ATTN_WEIGHTS_INT4;
+        f.multiply = i == 0 ? ATTN_MULTIPLY_BF16 : ATTN_MULTIPLY_INT8;
+        f.group = i == 2 ? 32 : 0;
+        assert_int_equal(attn_linear_quantize(&linear, &f, 1, &w, NULL), ATTN_OK);
+        const char *const isa = attn_linear_isa(linear);
+        if (i == 0)
+            assert_true(strcmp(isa, active) == 0);
+        else if (i == 1 && matrix && (strstr(active, "emulated") || attn_cpu_has("amxint8")))
+            assert_non_null(strstr(isa, "amx_int8"));
+        else
+            assert_null(strstr(isa, matrix && i > 1 ? "amx" : "bf16"));
+        attn_linear_destroy(linear);
+    }
+}
+
 static void test_refuses(void **state)
 {
     (void)state;
@@ -473,8 +499,8 @@ static void test_session_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats), cmocka_unit_test(test_every_matrix),
-                                       cmocka_unit_test(test_refuses), cmocka_unit_test(test_memory),
-                                       cmocka_unit_test(test_session_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats),  cmocka_unit_test(test_every_matrix),
+                                       cmocka_unit_test(test_products), cmocka_unit_test(test_refuses),
+                                       cmocka_unit_test(test_memory),   cmocka_unit_test(test_session_memory)};
     return NN_MAIN(tests);
 }

@@ -11,13 +11,23 @@
 enum { CASES = 500, MAX_PARTS = 2 };
 
 /** Sets of kernels that have products of their own; those of other processors are left out. */
-static const char *sets[12];
+static const char *sets[16];
 static int num_sets;
 
 static void find_sets(void)
 {
-    static const char *const names[] = {"scalar",      "avx2",        "avx2_int8", "avx512",
-                                        "avx512_int8", "avx512_bf16", "neon",      "neon_int8"};
+    static const char *const names[] = {"scalar",
+                                        "avx2",
+                                        "avx2_int8",
+                                        "avx512",
+                                        "avx512_int8",
+                                        "avx512_bf16",
+                                        "amx_bf16",
+                                        "amx_int8",
+                                        "emulated_amx_bf16",
+                                        "emulated_amx_int8",
+                                        "neon",
+                                        "neon_int8"};
     const float one = 1;
     const attn_tensor w = attn_matrix(&one, 1, 1);
     sets[num_sets++] = NULL;
@@ -102,7 +112,9 @@ static int64_t width(struct memory *m)
 
 static int64_t inputs(struct memory *m)
 {
-    return rng_percent(&m->rng, 30) ? rng_range(&m->rng, 130, 420) : width(m);
+    return rng_percent(&m->rng, 30)  ? rng_range(&m->rng, 130, 420)
+           : rng_percent(&m->rng, 5) ? rng_range(&m->rng, 500, 1100)
+                                     : width(m);
 }
 
 /** Any format that is allowed, on any set. */
@@ -344,24 +356,32 @@ static void test_row_bits(void **state)
     }
 }
 
-/** Products of integers have the same bits on sets whose floats have the same lanes. */
+/**
+ * Products of integers have the same bits on sets whose floats have the same lanes, and those of bf16 on matrix
+ * registers and emulated ones.
+ */
 static void test_sets_agree(void **state)
 {
     (void)state;
     static const char *const pairs[][2] = {
-        {"avx2", "avx2_int8"}, {"avx512", "avx512_int8"}, {"neon", "neon_int8"}, {"avx2", "avx512"}};
-    for (uint64_t n = 0; n < cases(100); n++) {
+        {"avx2", "avx2_int8"}, {"avx512", "avx512_int8"},        {"neon", "neon_int8"},
+        {"avx2", "avx512"},    {"avx512", "emulated_amx_int8"},  {"avx512_int8", "amx_int8"},
+        {"avx2", "avx512"},    {"emulated_amx_bf16", "amx_bf16"}};
+    for (uint64_t n = 0; n < cases(200); n++) {
         struct memory *m = memory_create("formats sets_agree", n);
-        const char *const *pair = pairs[n % 4];
+        const char *const *pair = pairs[n % 8];
+        const int bf16 = strstr(pair[0], "_bf16") != NULL;
         attn_linear_format format = random_format(m);
         int there = 0;
         for (int i = 1; i < num_sets; i++)
             there += strcmp(sets[i], pair[0]) == 0 || strcmp(sets[i], pair[1]) == 0;
-        if (there == 2 && is_integer(&format)) {
-            const int64_t in = inputs(m), tokens = RNG_PICK(&m->rng, 1, 2, 9, 30);
+        if (bf16)
+            format.weights = ATTN_WEIGHTS_BF16, format.group = 0;
+        if (there == 2 && (bf16 || is_integer(&format))) {
+            const int64_t in = inputs(m), tokens = RNG_PICK(&m->rng, 1, 2, 9, 30, 49, 130);
             const attn_tensor x = random_rows(m, 1, tokens, in), w = random_matrix(m, ATTN_F32, width(m), in, 1);
             const attn_tensor y[2] = {place_rows(m, 1, tokens, w.shape[2]), place_rows(m, 1, tokens, w.shape[2])};
-            format.multiply = ATTN_MULTIPLY_INT8;
+            format.multiply = bf16 ? ATTN_MULTIPLY_BF16 : ATTN_MULTIPLY_INT8;
             for (int i = 0; i < 2; i++) {
                 attn_linear *linear;
                 format.isa = pair[i];
@@ -421,6 +441,36 @@ static void test_special_rows(void **state)
                                                                  0x1p-148 * (1 + 127 * size));
             }
         attn_linear_destroy(l.linear);
+        memory_destroy(m);
+    }
+}
+
+/** Weights that are NaN reach the results of their own outputs alone: what is read beside them counts for nothing. */
+static void test_nan_outputs(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(100); n++) {
+        struct memory *m = memory_create("formats nan_outputs", n);
+        attn_linear_format f = attn_linear_format_default();
+        const int64_t out = 150, in = inputs(m) + 1, tokens = RNG_PICK(&m->rng, 1, 8, 19, 33);
+        const int64_t first = rng_range(&m->rng, 0, out - 1), end = rng_range(&m->rng, first + 1, out);
+        const attn_tensor w = random_matrix(m, ATTN_F32, out, in, 1), x = random_rows(m, 1, tokens, in);
+        const attn_tensor y = place_rows(m, 1, tokens, out);
+        attn_linear *linear;
+        for (int64_t o = first; o < end; o++)
+            for (int64_t c = 0; c < in; c++)
+                tensor_set(&w, 0, 0, o, c, NAN);
+        f.weights = ATTN_WEIGHTS_BF16;
+        f.multiply = rng_percent(&m->rng, 70) ? ATTN_MULTIPLY_BF16 : ATTN_MULTIPLY_F32;
+        f.isa = sets[n % (uint64_t)num_sets];
+        OK(attn_linear_quantize(&linear, &f, 1, &w, NULL));
+        OK(attn_linear_forward(linear, &x, &y, NULL));
+        for (int64_t t = 0; t < tokens; t++)
+            for (int64_t o = 0; o < out; o++)
+                if ((isnan(tensor_get(&y, 0, 0, t, o)) != 0) != (o >= first && o < end))
+                    fail_msg("%s: %s: output %d of %d inputs, NaN from %d to %d", guard_case_line, format_name(&f),
+                             (int)o, (int)in, (int)first, (int)end - 1);
+        attn_linear_destroy(linear);
         memory_destroy(m);
     }
 }
@@ -530,10 +580,11 @@ static void test_isa(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weights),      cmocka_unit_test(test_bytes),      cmocka_unit_test(test_against_oracle),
-        cmocka_unit_test(test_row_bits),     cmocka_unit_test(test_sets_agree), cmocka_unit_test(test_special_rows),
-        cmocka_unit_test(test_largest_sums), cmocka_unit_test(test_refuses),    cmocka_unit_test(test_isa)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_weights),        cmocka_unit_test(test_bytes),
+                                       cmocka_unit_test(test_against_oracle), cmocka_unit_test(test_row_bits),
+                                       cmocka_unit_test(test_sets_agree),     cmocka_unit_test(test_special_rows),
+                                       cmocka_unit_test(test_largest_sums),   cmocka_unit_test(test_nan_outputs),
+                                       cmocka_unit_test(test_refuses),        cmocka_unit_test(test_isa)};
     find_sets();
     return NN_MAIN(tests);
 }

@@ -118,6 +118,21 @@ ATTN_INLINE void int8_block(const enum nn_panel kind, const int nv, const struct
     }
 }
 
+/** Finished sums of a panel, int32 without groups, times their scales, to rows of out. */
+static void int8_finish(const struct nn_linear_work *work, float *sums)
+{
+    const int nv = work->vectors;
+    for (int64_t r = 0; r < work->rows; r++)
+        for (int v = 0; v < nv; v++) {
+            float *const sum = sums + (r * nv + v) * VF_LEN;
+            const vf y = work->group
+                             ? vf_load(sum)
+                             : vf_mul(vs_float((vs)vu_load(sum)), vf_load((const float *)work->scale + v * VF_LEN));
+            vf_store(sum, vf_mul(y, vf_set1(work->quants->scale[r])));
+        }
+    work->finish(work, sums);
+}
+
 ATTN_INLINE void int8_body(const int nv, const struct nn_linear_work *work)
 {
     float sums[NN_LINEAR_ROWS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
@@ -128,15 +143,7 @@ ATTN_INLINE void int8_body(const int nv, const struct nn_linear_work *work)
         else
             int8_block(NN_PANEL_NIBBLES, nv, work, &block, sums);
     }
-    for (int64_t r = 0; r < work->rows; r++)
-        for (int v = 0; v < nv; v++) {
-            float *const sum = sums + (r * nv + v) * VF_LEN;
-            const vf y = work->group
-                             ? vf_load(sum)
-                             : vf_mul(vs_float((vs)vu_load(sum)), vf_load((const float *)work->scale + v * VF_LEN));
-            vf_store(sum, vf_mul(y, vf_set1(work->quants->scale[r])));
-        }
-    work->finish(work, sums);
+    int8_finish(work, sums);
 }
 
 static void linear_int8_panels(const struct nn_linear_work *work)

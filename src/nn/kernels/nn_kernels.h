@@ -182,10 +182,10 @@ struct nn_products {
 
 /**
  * The kernels for a layer. isa NULL: those for attn_isa_active(), with products of pairs if that is a set of them, and
- * with the best ones of int8 that extend it. Else the set of that name, and what it extends. Returns 0 if there is no
- * such set, -1 if this processor does not run it.
+ * with the best ones of int8 that extend it, or its base where groups of inputs have scales. Else the set of that name,
+ * and what it extends. Returns 0 if there is no such set, -1 if this processor does not run it.
  */
-int attn_nn_products_choose(struct nn_products *products, const char *isa, attn_multiply multiply);
+int attn_nn_products_choose(struct nn_products *products, const char *isa, attn_multiply multiply, int grouped);
 
 /** Writes the names for attn_nn_products_choose() to a buffer: "one, two or three". */
 void attn_nn_isa_list(char *buffer, size_t size);

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The layers' products of int8 on AMX: exports attn_nn_kernels_amx_int8 and nothing else. */
+#define VF_NAME(x)  x##_amx_int8
+#define ATTN_SIMD   "simd/simd_avx512.h"
+#define ATTN_BYTES  "simd/bytes_avx512.h"
+#define ATTN_MATRIX "simd/matrix_amx.h"
+#define ATTN_MATRIX_INT8
+#define ATTN_NN_PRODUCTS "nn/kernels/linear_matrix.h"
+#define ATTN_NN_TABLE    .linear_int8 = linear_matrix_panels, .quantize = quantize_rows, .int8_offset = VS_OFFSET
+#include "nn/isa/nn_kernels.h"
