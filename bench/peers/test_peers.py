@@ -13,6 +13,7 @@ import re
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from peerbench import (  # noqa: E402
     bars,
+    build_native,
     cases,
     command_line,
     figures,
@@ -33,7 +35,8 @@ from peerbench import (  # noqa: E402
 try:
     import numpy as np
 
-    from peerbench import embedding, layer, reference, suites, tensors
+    from peerbench import coordinator, embedding, layer, reference, suites, tensors, worker
+    from peerbench.contenders.base import Unsupported, Way
 except ImportError:
     np = None
 
@@ -379,6 +382,23 @@ class Report(unittest.TestCase):
             self.assertEqual(len(widths), 1, block)
 
 
+    def test_every_precision_has_its_table_and_says_how_it_was_computed(self):
+        results = []
+        for precision in cases.PRECISIONS:
+            result = make_result(f"{precision}/embed/x", "embed", precision, attn=[0.5], torch=[1.0])
+            result.update(suite="embed", items=200)
+            result["contenders"]["torch"].update(
+                way=f"torch in {precision}", difference=0.0123, refused=["another | way: it is off"]
+            )
+            results.append(figures.summarise(result))
+        context = {"date": "", "cpu": "", "threads": 2, "cores": 2, "system": "", "rounds": 1}
+        context.update(peaks={}, versions={}, notes={})
+        text = report_markdown.render({"context": context, "missing": {}, "results": results, "memory": []})
+        for precision in cases.PRECISIONS:
+            self.assertIn(f"## {precision}: Sentences through", text)
+            self.assertIn(f"| `{precision}/embed/x` | torch | torch in {precision} | 1.2e-02 |", text)
+        self.assertIn("- **torch**, one of its ways failed in `f32/embed/x` and 2 more: another \\| way: it is off", text)
+
     def test_layers_are_shown_in_their_own_units(self):
         mha = make_result("f32/mha/x", "mha", attn=[0.1, 0.2], torch=[0.125])
         mha.update(suite="mha")
@@ -396,7 +416,60 @@ class Report(unittest.TestCase):
             self.assertEqual(figures.shown(mha, {"seconds": seconds}), text)
 
 
+class ScriptedWorker:
+    """Ways of a contender, fastest first, as {label: output}; answers what the coordinator asks when it settles a way."""
+
+    def __init__(self, outputs):
+        self.worker = worker.Worker.__new__(worker.Worker)
+        self.worker.refused, self.worker.tried = [], []
+        for n, (label, output) in enumerate(outputs.items()):
+            self.worker.tried.append((0.1 + n, Way(label, lambda: None, lambda _, rows, output=output: output)))
+
+    def call(self, do, **fields):
+        return getattr(self.worker, do)(fields)
+
+
+@unittest.skipIf(np is None, "NumPy is not installed")
+class Ways(unittest.TestCase):
+    right, wrong = np.ones((1, 4), np.float32), np.zeros((1, 4), np.float32)
+
+    def settle(self, outputs):
+        case = cases.self_attention("f32", 1, 1, 1, 4)
+        with tempfile.TemporaryDirectory() as folder:
+            boss = coordinator.Coordinator(("torch",), {}, None, None, folder, 2, 1)
+            self.addCleanup(boss.close)
+            scripted = ScriptedWorker(outputs)
+            boss.workers = {"torch": scripted}
+            entries = {"torch": {"status": "ok", "samples": [], **scripted.worker.choose()}}
+            rows = np.zeros((1, 3), np.int64)
+            boss._settle_way("torch", entries, case, rows, self.right.astype(float), reference.disagreement)
+            boss.workers = {}
+        return entries["torch"]
+
+    def test_the_fastest_right_way_is_taken(self):
+        entry = self.settle({"fast": self.wrong, "middle": self.right, "slow": self.right})
+        self.assertEqual((entry["status"], entry["way"], list(entry["ways"])), ("ok", "middle", ["middle", "slow"]))
+        self.assertEqual(len(entry["refused"]), 1)
+        self.assertRegex(entry["refused"][0], "^fast: a row differs")
+        self.assertEqual(self.settle({"fast": self.right, "slow": self.wrong})["way"], "fast")
+
+    def test_without_a_right_way_it_is_wrong(self):
+        entry = self.settle({"fast": self.wrong, "slow": self.wrong})
+        self.assertEqual((entry["status"], entry["way"]), ("wrong", "slow"))
+
+    def test_no_way_is_no_figure(self):
+        scripted = ScriptedWorker({"only": self.wrong})
+        scripted.worker.choose()
+        with self.assertRaisesRegex(Unsupported, "only: it is off"):
+            scripted.worker.reject({"reason": "it is off"})
+
+
 class Requirements(unittest.TestCase):
+    def test_a_compiler_may_have_arguments(self):
+        for text, words in (("ccache gcc -O1", ["ccache", "gcc", "-O1"]), ("", ["cc"]), ("clang", ["clang"])):
+            with unittest.mock.patch.dict("os.environ", {"CC": text}):
+                self.assertEqual(build_native.compiler(), words)
+
     def test_every_group_that_is_named_exists_and_is_pinned(self):
         groups = install.parse_groups(install.REQUIREMENTS.read_text())
         for row in registry.ROWS:

@@ -11,6 +11,7 @@ failure leaves a reason behind; only who needs that build is then missing.
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import tarfile
@@ -26,7 +27,8 @@ BENCH = HERE.parent
 
 
 def compiler():
-    return os.environ.get("CC", "cc")
+    """CC as a list: it may be a program with arguments."""
+    return shlex.split(os.environ.get("CC", "")) or ["cc"]
 
 
 def newest(*paths):
@@ -164,7 +166,7 @@ class Builds:
         target = self.folder / "libmkl_intel.so"
         source = NATIVE / "mkl_intel.c"
         if not is_fresh(target, source):
-            run_logged([compiler(), "-shared", "-fPIC", "-O2", source, "-o", target], self.log)
+            run_logged([*compiler(), "-shared", "-fPIC", "-O2", source, "-o", target], self.log)
         return target
 
     def _naive(self):
@@ -190,7 +192,7 @@ class Builds:
         for isa, flags in isas.items():
             objects.append(self.folder / f"naive_{isa.lower()}.o")
             command = [
-                compiler(),
+                *compiler(),
                 *common,
                 *flags,
                 f"-DBENCH_ISA_{isa}",
@@ -201,7 +203,7 @@ class Builds:
             ]
             run_logged(command, self.log)
         libraries = [library, f"-Wl,-rpath,{library.parent}", *pkg_config("--libs", "openblas", "sleef"), "-lm"]
-        run_logged([compiler(), *common, "-shared", *sources, *objects, "-o", target, *libraries], self.log)
+        run_logged([*compiler(), *common, "-shared", *sources, *objects, "-o", target, *libraries], self.log)
         return target
 
     def _ggml(self):
@@ -224,7 +226,7 @@ class Builds:
         libraries = build / "src"
         link = [f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lggml-cpu", "-lggml-base", "-lm"]
         run_logged(
-            [compiler(), "-shared", "-fPIC", "-O2", f"-I{ggml / 'include'}", shim, "-o", target, *link], self.log
+            [*compiler(), "-shared", "-fPIC", "-O2", f"-I{ggml / 'include'}", shim, "-o", target, *link], self.log
         )
         return target
 

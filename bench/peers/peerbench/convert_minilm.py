@@ -21,6 +21,7 @@ def main(model, out):
     os.environ["HF_HUB_OFFLINE"] = "1"
     warnings.simplefilter("ignore")
     import torch  # pylint: disable=import-outside-toplevel
+    from onnx import TensorProto  # pylint: disable=import-outside-toplevel
     from onnxruntime.quantization import QuantType, quantize_dynamic  # pylint: disable=import-outside-toplevel
     from onnxruntime.transformers import optimizer  # pylint: disable=import-outside-toplevel
     from transformers import BertModel  # pylint: disable=import-outside-toplevel
@@ -60,7 +61,10 @@ def main(model, out):
     print(fused.get_fused_operator_statistics())
     fused.save_model_to_file(str(out / "fused.onnx"))
     for source, name in ((part, "plain-int8"), (out / "fused.onnx", "fused-int8")):
-        quantize_dynamic(str(source), str(out / f"{name}.onnx"), per_channel=True, weight_type=QuantType.QInt8)
+        # The types behind operators of its own domain, as in the fused graph, are not inferred.
+        options = {"DefaultTensorType": TensorProto.FLOAT}
+        target = str(out / f"{name}.onnx")
+        quantize_dynamic(str(source), target, per_channel=True, weight_type=QuantType.QInt8, extra_options=options)
     part.replace(out / "plain.onnx")
 
 

@@ -2,6 +2,7 @@
 """The report as Markdown: who took part, a table for each type and kind of case, bars, lost cases, memory."""
 
 from . import bars, figures, registry
+from .cases import DTYPES, PRECISIONS
 
 KINDS = (
     ("dense", "Dense"),
@@ -88,17 +89,20 @@ def participants(run, names):
 
 
 def reasons(run):
-    """Why a contender has no figure in a case, each reason once, and whose output was wrong."""
+    """Why a contender has no figure in a case, or not one of its ways, each reason once, and whose output was wrong."""
     found = {}
     for result in run["results"]:
         for name, entry in result["contenders"].items():
             if entry["status"] != "ok" and name not in run["missing"]:
                 key = (name, entry["status"], entry["reason"])
                 found.setdefault(key, []).append(result["case"])
+            for refused in entry.get("refused", ()):
+                found.setdefault((name, "refused", refused), []).append(result["case"])
     lines = []
     for (name, status, reason), cases in sorted(found.items()):
         where = f"`{cases[0]}`" + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
-        lines.append(f"- **{name}**, {'wrong' if status == 'wrong' else 'no figure'} in {where}: {escape(reason)}")
+        what = {"wrong": "wrong", "refused": "one of its ways failed"}.get(status, "no figure")
+        lines.append(f"- **{name}**, {what} in {where}: {escape(reason)}")
     return ["## Gaps", "", *lines, ""] if lines else []
 
 
@@ -130,6 +134,24 @@ def lost_lines(run):
         for r, name, ratio in sorted(lost, key=lambda item: item[2])
     ]
     return ["## Where a peer wins", ""] + table(["case", "libattn", "ratio", "peer", "its way"], rows) + [""]
+
+
+def way_lines(run):
+    """In which way each computed what has precisions: nobody has to guess what bf16 or int8 meant."""
+    rows = [
+        [f"`{escape(result['case'])}`", name, escape(entry.get("way", "")), f"{entry['difference']:.1e}"]
+        for result in run["results"]
+        if result.get("suite", "attention") != "attention"
+        for name, entry in figures.agreeing(result).items()
+        if entry.get("difference") is not None
+    ]
+    if not rows:
+        return []
+    text = (
+        "Of several ways the fastest was taken; all of them with their times are in the JSON. The difference is from"
+        " the float64 reference: of the worst row, relative to its size, or 1 - cosine of the worst sentence."
+    )
+    return ["## Ways", "", text, ""] + table(["case", "who", "way", "difference"], rows) + [""]
 
 
 def memory_lines(run, names):
@@ -173,13 +195,13 @@ def render(run, plots=()):
         "",
     ]
     lines += participants(run, names)
-    for dtype in ("f32", "bf16", "f16"):
+    for dtype in dict.fromkeys((*DTYPES, *PRECISIONS)):
         for kind, title in KINDS:
             results = [r for r in run["results"] if r["dtype"] == dtype and r["kind"] == kind]
             if results:
                 lines += [f"## {dtype}: {title}, {figures.unit(results[0])}", ""]
                 lines += [*case_table(results, present), ""]
-    lines += bar_lines(run) + lost_lines(run) + memory_lines(run, present) + reasons(run)
+    lines += bar_lines(run) + lost_lines(run) + way_lines(run) + memory_lines(run, present) + reasons(run)
     for plot in plots:
         lines += [f"![{plot}]({plot})", ""]
     return "\n".join(lines)

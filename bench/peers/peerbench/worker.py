@@ -6,6 +6,7 @@ line by line on standard input, and answers each line with one of JSON.
     {"do": "load", "case": {...}, "folder": "..."}   prepare, choose the way, calibrate
     {"do": "time"}                                   one untimed call, then one timed sample; of the parts, too
     {"do": "output", "rows": [[b, h, i], ...], "file": "..."}  those rows as float32, as the suite counts them
+    {"do": "reject", "reason": "..."}                what the chosen way computes is wrong: go on with the next fastest
     {"do": "drop"}                                   forget the case
     {"do": "memory", "case": {...}, "folder": "..."} how far one call raises the resident set
 
@@ -88,6 +89,7 @@ class Worker:
         self.name, self.threads = name, threads
         self.suites = {"attention": registry.make(name, threads)}
         self.way = None
+        self.tried, self.refused = [], []  # (seconds, way) of those that work, and what is wrong with the others
         self.result = None
         self.calls = 1
 
@@ -106,26 +108,38 @@ class Worker:
         case = from_json(request["case"])
         contender = self.contender(case)
         ways = contender.ways(case, contender.layout(case, tensors.read(request["folder"])))
-        tried, refused = [], []
+        self.tried, self.refused = [], []
         for way in ways:
             try:
                 way.run()  # the first call compiles, packs or allocates
                 seconds = fastest_probe(way.run, PROBES if len(ways) > 1 else 1)
-                tried.append((seconds, way))
+                self.tried.append((seconds, way))
             except Exception as error:  # pylint: disable=broad-except
-                refused.append(f"{way.label}: {sentence(error)}")
-        if not tried:
-            raise Unsupported("; ".join(refused))
-        seconds, self.way = min(tried, key=lambda pair: pair[0])
+                self.refused.append(f"{way.label}: {sentence(error)}")
+        self.tried.sort(key=lambda pair: pair[0])
+        return self.choose()
+
+    def choose(self):
+        """What a reply says about the fastest way that is left."""
+        if not self.tried:
+            raise Unsupported("; ".join(self.refused))
+        seconds, self.way = self.tried[0]
+        self.result = None
         self.calls = max(1, int(np.ceil(SAMPLE_SECONDS / seconds)))
         return {
             "way": self.way.label,
             "detail": getattr(self.way, "detail", ""),
-            "ways": {way.label: s for s, way in tried},
-            "refused": refused,
+            "ways": {way.label: s for s, way in self.tried},
+            "refused": self.refused,
             "calls": self.calls,
             "seconds": seconds,
         }
+
+    def reject(self, request):
+        """Goes on with the next way, because the output of this one is wrong."""
+        self.refused.append(f"{self.way.label}: {request['reason']}")
+        del self.tried[0]
+        return self.choose()
 
     def time(self, _request):
         self.result = self.way.run()  # puts threads and data back where they were before another contender's turn
@@ -147,6 +161,7 @@ class Worker:
 
     def drop(self, _request):
         self.way = self.result = None
+        self.tried = []
         gc.collect()
         return {}
 

@@ -7,11 +7,15 @@ the run's threads, in the precision of the case.
             in the graph. q, k and v as one product and as three.
     embed   the graph that convert_minilm.py has exported
 
-bf16 is asked for by its hint for inference precision. For int8 NNCF quantises the graph after
-training, on the case's own x, or on its sentences, as calibration: weights and activations in int8,
-with scales that are known before. Where NNCF is missing there is no int8.
+bf16 is asked for by its hint for inference precision. For int8 NNCF makes two graphs, and where it
+is missing there is none:
+
+    quantised   after training, on the case's own x, or on its sentences, as calibration: weights and
+                activations in int8, with scales that are known before; what is not quantised in f32, and in bf16
+    weights     in int8 with a scale for each output; OpenVINO quantises activations in the run, in groups
 """
 
+import functools
 import os
 from pathlib import Path
 
@@ -39,26 +43,56 @@ class OpenVinoLayers(OpenVino):
                 refuse(True, f"int8 needs NNCF, which is not there: {error}")
         return self._mha(case, arrays) if case.suite == "mha" else self._embed(case, arrays)
 
-    def _quantised(self, model, inputs):
+    def _forms(self, case, make, inputs):
+        """{label: compiled model} of a graph that `make` makes; `inputs` gives what NNCF calibrates with."""
+        if case.dtype != "int8":
+            compiled = self._compile(make(), case.dtype)
+            return {f"computed in {self._precision(compiled)}": compiled}
         import nncf
 
         nncf.set_log_level(40)
-        dataset = nncf.Dataset(inputs)
-        return nncf.quantize(
-            model, dataset, subset_size=len(inputs), model_type=nncf.ModelType.TRANSFORMER, fast_bias_correction=True
-        )
-
-    def _hint(self, case):
-        """int8 leaves what is not quantised in f32."""
-        return "f32" if case.dtype == "int8" else case.dtype
+        data = inputs()
+        options = {"subset_size": len(data), "model_type": nncf.ModelType.TRANSFORMER, "fast_bias_correction": True}
+        quantised = nncf.quantize(make(), nncf.Dataset(data), **options)
+        compressed = nncf.compress_weights(make(), mode=nncf.CompressWeightsMode.INT8_SYM)
+        graphs = {
+            "NNCF quantised": (quantised, "f32"),
+            "NNCF quantised, the rest in bf16": (quantised, "bf16"),
+            "NNCF weights": (compressed, "f32"),
+        }
+        found = {}
+        for label, (graph, rest) in graphs.items():
+            compiled = self._compile(graph, rest)
+            if rest == "bf16" and self._precision(compiled) != "bf16":
+                continue  # the processor has none: it would be the first once more
+            found[label] = compiled
+        return found
 
     # ---------------------------------------------------------------- mha --
 
     def _mha(self, case, arrays):
         wide = {name: widen(a, case.dtype if a.dtype == np.uint16 else "f32") for name, a in arrays.items()}
-        return [self._layer(case, wide, products) for products in (1, 3)]
+        ways = []
+        for count, products in (("one product", 1), ("three products", 3)):
+            forms = self._forms(case, functools.partial(self._layer, case, wide, products), lambda: [wide["x"]])
+            ways += [self._way_of(f"{count}, {label}", compiled, wide) for label, compiled in forms.items()]
+        return ways
+
+    def _way_of(self, label, compiled, arrays):
+        request = compiled.create_infer_request()
+        request.set_input_tensor(0, self.ov.Tensor(arrays["x"], shared_memory=True))
+
+        def run():
+            request.infer()
+            return arrays, compiled, request
+
+        def picked(_, wanted):
+            return request.get_output_tensor(0).data[wanted[:, 0], wanted[:, 1]]
+
+        return Way(label, run, picked)
 
     def _layer(self, case, arrays, products):
+        """The graph of a layer."""
         ov, ops = self.ov, self.ops
         x = ops.parameter(list(arrays["x"].shape), ov.Type.f32, name="x")
 
@@ -87,23 +121,7 @@ class OpenVinoLayers(OpenVino):
         order = ops.constant(np.array([0, 2, 1, 3], np.int64))
         merged = ops.constant(np.array([case.batch, case.t, case.d_model], np.int64))
         joined = ops.reshape(ops.transpose(attended, order), merged, False)
-        model = ov.Model([linear(joined, arrays["w_o"], layer.bias(arrays, "o"))], [x])
-        if case.dtype == "int8":
-            model = self._quantised(model, [arrays["x"]])
-        compiled = self._compile(model, self._hint(case))
-        request = compiled.create_infer_request()
-        request.set_input_tensor(0, ov.Tensor(arrays["x"], shared_memory=True))
-
-        def run():
-            request.infer()
-            return arrays, compiled, request
-
-        def picked(_, wanted):
-            return request.get_output_tensor(0).data[wanted[:, 0], wanted[:, 1]]
-
-        count = "one product" if products == 1 else "three products"
-        label = "NNCF int8" if case.dtype == "int8" else f"computed in {self._precision(compiled)}"
-        return Way(f"{count}, {label}", run, picked)
+        return ov.Model([linear(joined, arrays["w_o"], layer.bias(arrays, "o"))], [x])
 
     def _repeat(self, node, case):
         ops, shape = self.ops, [case.batch, case.kv_heads, case.group, case.t, case.head_dim]
@@ -122,25 +140,29 @@ class OpenVinoLayers(OpenVino):
             feeds.append({"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)})
         return feeds
 
-    def _encoder(self, case, arrays):
-        model = self.core.read_model(Path(os.environ["PEERS_MINILM_ONNX"]) / "plain.onnx")
-        if case.dtype == "int8":
+    def _encoders(self, case, arrays):
+        def calibration():
             count = len(arrays["offsets"]) - 1
             each = max(1, count // CALIBRATION)
-            model = self._quantised(model, self._feeds([(i, i + 1) for i in range(0, count, each)], arrays))
-        return self._compile(model, self._hint(case))
+            return self._feeds([(i, i + 1) for i in range(0, count, each)], arrays)
+
+        path = Path(os.environ["PEERS_MINILM_ONNX"]) / "plain.onnx"
+        return self._forms(case, lambda: self.core.read_model(path), calibration)
 
     def _embed(self, case, arrays):
         if case.dtype not in self.encoders:
-            self.encoders[case.dtype] = self._encoder(case, arrays)
-        compiled = self.encoders[case.dtype]
-        feeds, request = self._feeds(embedding.batches(case, arrays), arrays), compiled.create_infer_request()
+            self.encoders[case.dtype] = self._encoders(case, arrays)
+        feeds = self._feeds(embedding.batches(case, arrays), arrays)
 
-        def run():
-            return [request.infer(feed)[0].copy() for feed in feeds]
+        def way(label, compiled):
+            request = compiled.create_infer_request()
 
-        label = "NNCF int8" if case.dtype == "int8" else f"computed in {self._precision(compiled)}"
-        return [Way(f"exported graph, {label}", run, lambda out, _: np.concatenate(out))]
+            def run():
+                return [request.infer(feed)[0].copy() for feed in feeds]
+
+            return Way(f"exported graph, {label}", run, lambda out, _: np.concatenate(out))
+
+        return [way(label, compiled) for label, compiled in self.encoders[case.dtype].items()]
 
 
 CONTENDERS = {"openvino": OpenVinoLayers}

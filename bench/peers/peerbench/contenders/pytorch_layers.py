@@ -11,7 +11,8 @@ them, of which the fastest is kept.
             normalisation follow, as in sentence-transformers.
 
 In bf16 each of these is run with all tensors in bf16, and in f32 under autocast. In int8 the linear layers are
-quantised dynamically (torch.ao.quantization), weights with a scale for each output.
+quantised dynamically (torch.ao.quantization), weights with a scale for each output: as modules, whose activations have 7
+bits, and by the operator below them with 8.
 """
 
 import os
@@ -46,15 +47,20 @@ class PytorchLayers(Contender):
 
     def _mha(self, case, arrays):
         torch = self.torch
-        tensors = {name: torch.from_numpy(widen(a, case.dtype if a.dtype == np.uint16 else "f32")) for name, a in arrays.items()}
+        wide = {name: widen(a, case.dtype if a.dtype == np.uint16 else "f32") for name, a in arrays.items()}
+        tensors = {name: torch.from_numpy(a) for name, a in wide.items()}
 
         def rows(output, wanted):
             b, i = wanted.T.tolist()
             return output[b, i].float().numpy()
 
         if case.dtype == "int8":
-            forms = {"three products": self._quantised(case, tensors, 3), "one product": self._quantised(case, tensors, 1)}
-            return [Way(f"dynamic int8 linear, sdpa; {label}", run, rows) for label, run in forms.items()]
+            kinds = {"dynamic int8 linear": False, "dynamic int8 of 8 bits": True}
+            return [
+                Way(f"{kind}, sdpa; {count}", self._quantised(case, tensors, products, packed), rows)
+                for kind, packed in kinds.items()
+                for count, products in (("three products", 3), ("one product", 1))
+            ]
         forms = [("", tensors, lambda run: run)]
         if case.dtype == "bf16":
             narrow = {name: tensor.bfloat16() for name, tensor in tensors.items()}
@@ -85,34 +91,36 @@ class PytorchLayers(Contender):
             warnings.simplefilter("ignore")
             return quantization.quantize_dynamic(module, spec)
 
-    def _quantised(self, case, tensors, products):
+    def _quantised(self, case, tensors, products, packed):
+        """With modules, or as _packed_linear() has it."""
         torch = self.torch
         names = ("q", "k", "v") if products == 3 else ("qkv",)
         weights = {part: (tensors[f"w_{part}"], layer.bias(tensors, part)) for part in layer.PARTS}
         joined = [torch.cat([weights[p][0] for p in "qkv"])]
         joined.append(torch.cat([weights[p][1] for p in "qkv"]) if case.bias else None)
         weights["qkv"] = joined
-        modules = torch.nn.ModuleDict()
-        for name in (*names, "o"):
-            weight, bias = weights[name]
-            linear = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
-            linear.weight.copy_(weight)
-            if bias is not None:
-                linear.bias.copy_(bias)
-            modules[name] = linear
-        modules = self._quantise(modules.eval())
+        if packed:
+            products_of = {name: self._packed_linear(*weights[name]) for name in (*names, "o")}
+        else:
+            products_of = self._quantise(
+                torch.nn.ModuleDict({name: self._linear_module(*weights[name]) for name in (*names, "o")}).eval()
+            )
         heads = [case.heads, case.kv_heads, case.kv_heads]
+        project = {name: products_of[name] for name in (*names, "o")}
 
         def run():
-            x = tensors["x"]
-            rows = torch.cat([modules[n](x) for n in names], 2) if products == 1 else None
-            if products == 1:
-                q, k, v = rows.view(case.batch, case.t, -1, case.head_dim).split(heads, dim=2)
-            else:
-                q, k, v = (modules[n](x).view(case.batch, case.t, -1, case.head_dim) for n in names)
-            return modules["o"](self._attend(case, q, k, v))
+            rows = [project[n](tensors["x"]).view(case.batch, case.t, -1, case.head_dim) for n in names]
+            q, k, v = rows if products == 3 else rows[0].split(heads, dim=2)
+            return project["o"](self._attend(case, q, k, v))
 
         return run
+
+    def _linear_module(self, weight, bias):
+        module = self.torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+        module.weight.copy_(weight)
+        if bias is not None:
+            module.bias.copy_(bias)
+        return module
 
     def _module(self, case, tensors):
         torch = self.torch
@@ -205,7 +213,10 @@ class PytorchLayers(Contender):
         """{label: function of ids and mask} of a precision."""
         torch = self.torch
         if precision == "int8":
-            return {"dynamic int8, BertModel, sdpa": self._transformers(change=self._quantise)}
+            return {
+                "dynamic int8, BertModel, sdpa": self._transformers(change=self._quantise),
+                "dynamic int8 of 8 bits, functions, sdpa": self._functions(linear=self._packed_linear),
+            }
         if precision == "f32":
             return {"BertModel, sdpa": self._transformers(), "functions, sdpa": self._functions()}
 
@@ -236,7 +247,24 @@ class PytorchLayers(Contender):
 
         return run
 
-    def _functions(self, dtype=None):
+    def _packed_linear(self, weight, bias):
+        """
+        A product in int8 without a module, weights with a scale for each output. The modules give activations 7
+        bits, for processors whose sums of two products may overflow 16 bits; with VNNI none does.
+        """
+        torch = self.torch
+        observer = torch.ao.quantization.default_per_channel_weight_observer()
+        observer(weight)
+        scales, zeros = observer.calculate_qparams()
+        integers = torch.quantize_per_channel(weight, scales, zeros, observer.ch_axis, torch.qint8)
+        packed = torch.ops.quantized.linear_prepack(integers, bias)
+        return lambda x: torch.ops.quantized.linear_dynamic(x, packed, reduce_range=False)
+
+    def _plain_linear(self, weight, bias):
+        linear = self.torch.nn.functional.linear
+        return lambda x: linear(x, weight, bias)
+
+    def _functions(self, dtype=None, linear=None):
         from safetensors.torch import load_file
 
         torch, sizes = self.torch, embedding.config()
@@ -245,7 +273,8 @@ class PytorchLayers(Contender):
         width, heads, eps = sizes["hidden_size"], sizes["num_attention_heads"], sizes["layer_norm_eps"]
         types = w["embeddings.token_type_embeddings.weight"][0]
         positions = w["embeddings.position_embeddings.weight"] + types
-        layers = [self._bert_layer(w, f"encoder.layer.{i}") for i in range(sizes["num_hidden_layers"])]
+        names = [f"encoder.layer.{i}" for i in range(sizes["num_hidden_layers"])]
+        layers = [self._bert_layer(w, name, linear or self._plain_linear) for name in names]
 
         def norm(x, parameters):
             return f.layer_norm(x, (width,), *parameters, eps)
@@ -257,23 +286,25 @@ class PytorchLayers(Contender):
             live = None if mask is None else mask[:, None, None, :].bool()
             x = norm(f.embedding(ids, w["embeddings.word_embeddings.weight"]) + positions[:tokens], first_norm)
             for qkv, out, norm_1, up, down, norm_2 in layers:
-                q, k, v = f.linear(x, *qkv).view(batch, tokens, 3, heads, -1).permute(2, 0, 3, 1, 4)
+                q, k, v = qkv(x).view(batch, tokens, 3, heads, -1).permute(2, 0, 3, 1, 4)
                 y = f.scaled_dot_product_attention(q, k, v, attn_mask=live)
-                x = norm(x + f.linear(y.transpose(1, 2).reshape(batch, tokens, width), *out), norm_1)
-                x = norm(x + f.linear(f.gelu(f.linear(x, *up)), *down), norm_2)
+                x = norm(x + out(y.transpose(1, 2).reshape(batch, tokens, width)), norm_1)
+                x = norm(x + down(f.gelu(up(x))), norm_2)
             return x
 
         return run
 
-    def _bert_layer(self, w, name):
-        """The weights of a layer as (weight, bias) pairs, queries, keys and values in one."""
-        inner = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
-        qkv = [self.torch.cat([w[f"{n}.{kind}"] for n in inner]) for kind in ("weight", "bias")]
-        others = (
-            "attention.output.dense", "attention.output.LayerNorm",
-            "intermediate.dense", "output.dense", "output.LayerNorm",
-        )  # fmt: skip
-        return [qkv, *([w[f"{name}.{other}.{kind}"] for kind in ("weight", "bias")] for other in others)]
+    def _bert_layer(self, w, name, linear):
+        """A layer's products, queries, keys and values in one, as functions, and its norms as (weight, bias)."""
+
+        def pair(part):
+            return [w[f"{name}.{part}.{kind}"] for kind in ("weight", "bias")]
+
+        inner = [pair(f"attention.self.{part}") for part in ("query", "key", "value")]
+        qkv = [self.torch.cat(parts) for parts in zip(*inner, strict=True)]
+        out, norm_1 = linear(*pair("attention.output.dense")), pair("attention.output.LayerNorm")
+        up, down = linear(*pair("intermediate.dense")), linear(*pair("output.dense"))
+        return linear(*qkv), out, norm_1, up, down, pair("output.LayerNorm")
 
 
 CONTENDERS = {"torch": PytorchLayers, "torch-mkl": PytorchLayers}
