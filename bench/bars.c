@@ -71,17 +71,19 @@ const char *bench_processor_name(unsigned processor)
 }
 
 enum bar_kind {
-    FRACTION,    /* of the peak; with `of`, of that case's fraction */
-    TIMES_FASTER /* than `of`, both relative to the peak samples of their turns */
+    FRACTION,     /* of the peak; with `of`, of that case's fraction */
+    TIMES_FASTER, /* than `of`, both relative to the peak samples of their turns */
+    OF_BANDWIDTH  /* fraction of the read bandwidth of the run */
 };
 
 /* A bar of 0 is none. */
 struct bar {
     const char *id; /* of the case */
     enum bar_kind kind;
-    const char *of;                             /* another case or NULL */
-    unsigned processor;                         /* bits that a processor must have */
-    double avx512, avx2, avx512_bf16, amx_bf16; /* by the kernels that ran */
+    const char *of;                        /* another case or NULL */
+    unsigned processor;                    /* bits that a processor must have */
+    double avx512, avx2, avx512_bf16, amx; /* by the kernels that ran */
+    double any;                            /* whatever kernels ran */
 };
 
 #define BAR(processor_, id_, avx512_, avx2_)                                                                           \
@@ -106,13 +108,25 @@ struct bar {
         .id = id_, .of = of_, .avx512_bf16 = avx512_bf16_                                                              \
     }
 /* Of the peak of matrix registers, which only one set has. */
-#define BAR_AMX(id_, amx_bf16_)                                                                                        \
+#define BAR_AMX(id_, amx_)                                                                                             \
     {                                                                                                                  \
-        .id = id_, .amx_bf16 = amx_bf16_                                                                               \
+        .id = id_, .amx = amx_                                                                                         \
     }
+/* Layers with narrow weights from memory: one row reads them as fast as they can be read, ... */
+#define BAR_READS(id_)                                                                                                 \
+    {                                                                                                                  \
+        .id = id_ "-1x4096x4096", .kind = OF_BANDWIDTH, .any = 0.9                                                     \
+    }
+/* ... and more rows are no slower than with weights of f32. */
+#define BAR_NO_SLOWER(id_, m)                                                                                          \
+    {                                                                                                                  \
+        .id = id_ "-" m "x4096x4096", .kind = TIMES_FASTER, .of = "linear-" m "x4096x4096", .any = 1.0                 \
+    }
+#define BARS_NO_SLOWER(id_)                                                                                            \
+    BAR_NO_SLOWER(id_, "8"), BAR_NO_SLOWER(id_, "24"), BAR_NO_SLOWER(id_, "128"), BAR_NO_SLOWER(id_, "1300")
 /* Where products of bf16 are slower than those of floats the kernels without them run, on AVX-512. */
 #define BAR_BF16_AS_FAST(id_, of_)                                                                                     \
-    {.id = id_, .kind = TIMES_FASTER, .of = of_, .avx512_bf16 = 1.0, .amx_bf16 = 1.0},                                 \
+    {.id = id_, .kind = TIMES_FASTER, .of = of_, .avx512_bf16 = 1.0, .amx = 1.0},                                      \
     {                                                                                                                  \
         .id = id_, .kind = TIMES_FASTER, .of = of_, .processor = BENCH_INTEL, .avx512 = 1.0                            \
     }
@@ -169,7 +183,7 @@ static const struct bar bars[] = {
     BAR_AMX("bf16-encoder", 0.22),
     BAR_AMX("bf16-gqa4-d128-causal", 0.36),
     /* Or int8 would not be worth its errors. */
-    {.id = "int8-bf16-t4096-d128", .of = "bf16-t4096-d128", .avx512_bf16 = 1.0, .amx_bf16 = 1.15},
+    {.id = "int8-bf16-t4096-d128", .of = "bf16-t4096-d128", .avx512_bf16 = 1.0, .amx = 1.15},
     BAR_OF("f16-t2048-d128", "t2048-d128", 0.93),
     BAR_OF("f16-t2048-d64", "h8-t2048", 0.93),
     BAR_OF("f16-t2048-d128-causal", "t2048-d128-causal", 0.93),
@@ -187,6 +201,16 @@ static const struct bar bars[] = {
     BAR(BENCH_AMD, "linear-4096x768x768", 0.85, 0.85),
     BAR(BENCH_AMD, "linear-4096x3072x2048", 0.85, 0.85),
     BAR(BENCH_AMD, "linear-4096x2048x2048", 0.85, 0.85),
+    BAR_READS("linear-bf16"),
+    BAR_READS("linear-pairs"),
+    BAR_READS("linear-int8"),
+    BAR_READS("linear-int4"),
+    BARS_NO_SLOWER("linear-bf16"),
+    BARS_NO_SLOWER("linear-pairs"),
+    BARS_NO_SLOWER("linear-int8"),
+    BAR_AMX("linear-pairs-1300x4096x4096", 0.40),
+    BAR_AMX("linear-int8-1300x4096x4096", 0.40),
+    BAR_BF16(BENCH_AMD, "linear-pairs-1300x4096x4096", 0.85),
 };
 
 #define NUM_BARS (sizeof bars / sizeof *bars)
@@ -196,8 +220,10 @@ static double own_value(const struct bar *bar, unsigned processor, const char *i
 {
     if ((bar->processor & processor) != bar->processor)
         return 0.0;
-    if (bench_same_isa(isa, "amx_bf16"))
-        return bar->amx_bf16;
+    if (bar->any > 0.0)
+        return bar->any;
+    if (bench_same_isa(isa, "amx_bf16") || bench_same_isa(isa, "amx_int8"))
+        return bar->amx;
     if (bench_same_isa(isa, "avx512_bf16"))
         return bar->avx512_bf16;
     if (bench_same_isa(isa, "avx512"))
@@ -306,6 +332,15 @@ static int check_cost(const struct bench_results *results, struct bench_result *
     return add_check(checks, row, what, token_cost(row) / token_cost(least), COST_SPREAD, true);
 }
 
+/* NULL where it has not been measured. */
+static const struct bench_result *find_bandwidth(const struct bench_results *results)
+{
+    for (int i = 0; i < results->count; i++)
+        if (results->rows[i].kind == BENCH_BANDWIDTH)
+            return &results->rows[i];
+    return NULL;
+}
+
 static int check_forward(struct bench_results *results, struct bench_result *row, unsigned processor,
                          struct bench_checks *checks)
 {
@@ -315,6 +350,13 @@ static int check_forward(struct bench_results *results, struct bench_result *row
         const double value = bar_value(&bars[i], processor, row->isa);
         if (value == 0.0 || strcmp(bars[i].id, row->bcase->id) != 0)
             continue;
+        if (bars[i].kind == OF_BANDWIDTH) {
+            const struct bench_result *read = find_bandwidth(results);
+            if (read != NULL && add_check(checks, row, "fraction of the read bandwidth",
+                                          row->gb_per_second / read->gb_per_second, value, false) != 0)
+                return -1;
+            continue;
+        }
         if (bars[i].of == NULL) {
             if (add_check(checks, row, "fraction of the peak", row->fraction, value, false) != 0)
                 return -1;

@@ -148,6 +148,42 @@ static void test_bars_of_matrix_registers(void **state)
     }
 }
 
+/* Layers with narrow weights, on any set: one row by the bandwidth of the run, more by the layer in f32. */
+static void test_bars_of_narrow_layers(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"avx512", "avx512_int8", "avx512_bf16", "neon", "amx_int8"};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        for (int met = 0; met < 2; met++) {
+            struct bench_results results = {.count = 0};
+            add_fraction(&results, "linear-int8-1x4096x4096", sets[i], 0.01);
+            results.rows[0].gb_per_second = met ? 91.0 : 89.0;
+            add_fraction(&results, "linear-24x4096x4096", "avx512", 0.5);
+            add_fraction(&results, "linear-pairs-24x4096x4096", sets[i], 0.5);
+            results.rows[2].gflops = results.rows[1].gflops * (met ? 1.01 : 0.99);
+            results.rows[2].fraction = results.rows[1].fraction * (met ? 1.01 : 0.99);
+            struct bench_result *read = bench_results_add(&results);
+            assert_non_null(read);
+            read->kind = BENCH_BANDWIDTH;
+            read->gb_per_second = 100.0;
+            struct bench_checks checks = check_all(&results, BENCH_ANY_PROCESSOR);
+            const struct bench_check *const row =
+                find_check(&checks, "linear-int8-1x4096x4096", "fraction of the read bandwidth");
+            const struct bench_check *const rows =
+                find_check(&checks, "linear-pairs-24x4096x4096", "times faster than case linear-24x4096x4096");
+            assert_non_null(row);
+            assert_non_null(rows);
+            assert_int_equal(row->met, met);
+            assert_int_equal(rows->met, met);
+            bench_checks_destroy(&checks);
+            bench_results_destroy(&results);
+        }
+    assert_int_equal(fraction_met("linear-int8-1300x4096x4096", "amx_int8", BENCH_INTEL, 0.39), 0);
+    assert_int_equal(fraction_met("linear-pairs-1300x4096x4096", "amx_bf16", BENCH_INTEL, 0.41), 1);
+    assert_int_equal(fraction_met("linear-pairs-1300x4096x4096", "avx512_bf16", BENCH_AMD, 0.84), 0);
+    assert_int_equal(fraction_met("linear-pairs-1300x4096x4096", "avx512", BENCH_INTEL, 0.1), -1);
+}
+
 /* What int8 scores must be worth, relative to bf16 on the same set. */
 static void test_bars_of_int8_scores(void **state)
 {
@@ -427,6 +463,7 @@ int main(void)
         cmocka_unit_test(test_bars_of_processors),
         cmocka_unit_test(test_bars_of_matrix_registers),
         cmocka_unit_test(test_bars_of_int8_scores),
+        cmocka_unit_test(test_bars_of_narrow_layers),
         cmocka_unit_test(test_bars_across_peaks),
         cmocka_unit_test(test_peaks_of_sets),
         cmocka_unit_test(test_operations_of_peaks),
