@@ -86,8 +86,8 @@ static void run_panels(const struct product *product, const struct linear_part *
         base->linear(work);
 }
 
-/** One block of rows, made integers if there is room for them, and a run of panels. */
-static void run_task(const struct product *product, int64_t task, struct nn_integer_rows *quants)
+/** One block of rows, made integers in quants if there is room for them, unless they are there; and a run of panels. */
+static void run_task(const struct product *product, int64_t task, struct nn_integer_rows *quants, int ready)
 {
     const struct attn_linear *linear = product->linear;
     const int64_t chunk = task % product->chunks, block = task / product->chunks;
@@ -102,7 +102,7 @@ static void run_task(const struct product *product, int64_t task, struct nn_inte
         .activation = product->activation,
         .finish = linear->products.base->finish,
     };
-    if (quants) {
+    if (quants && !ready) {
         const struct nn_quantize_work quantize = {
             .x = work.x,
             .rows = work.rows,
@@ -128,7 +128,7 @@ static void run_task(const struct product *product, int64_t task, struct nn_inte
 static void run_tasks(const void *context, int64_t first, int64_t end)
 {
     for (int64_t task = first; task < end; task++)
-        run_task(context, task, NULL);
+        run_task(context, task, NULL, 0);
 }
 
 static void run_integer_tasks(const void *context, int64_t first, int64_t end)
@@ -139,7 +139,7 @@ static void run_integer_tasks(const void *context, int64_t first, int64_t end)
     quants.bytes = bytes;
     quants.pitch = (ptrdiff_t)lay_out_row(product->linear, &quants);
     for (int64_t task = first; task < end; task++)
-        run_task(product, task, &quants);
+        run_task(product, task, &quants, task > first && task % product->chunks != 0);
 }
 
 /* Rows of x that are read where they lie, by each panel again, should stay in L2. */
@@ -160,8 +160,9 @@ static int64_t rows_of_a_task(const struct attn_linear *linear)
     return room < 16 ? room : room > NN_LINEAR_ROWS ? NN_LINEAR_ROWS : room / 16 * 16;
 }
 
-/* Tasks of each thread, so that none waits long for the last. */
+/* Tasks of each thread, so that none waits long for the last; of integers fewer, as each makes its rows ready first. */
 #define TASKS_OF_A_THREAD 4
+#define INTEGER_TASKS     2
 
 static void run_product(struct product *product, const attn_tensor *x, int num_threads)
 {
@@ -192,7 +193,8 @@ static void run_product(struct product *product, const attn_tensor *x, int num_t
     const int64_t all_blocks = product->grid.batch * product->blocks;
     const int integers = linear->multiply == ATTN_MULTIPLY_INT8;
     /* A task makes its rows of x ready, integers once for all its panels, others for each run of them. */
-    const int64_t needed = (TASKS_OF_A_THREAD * threads + all_blocks - 1) / all_blocks;
+    const int64_t each = integers ? INTEGER_TASKS : TASKS_OF_A_THREAD;
+    const int64_t needed = (each * threads + all_blocks - 1) / all_blocks;
     const int64_t runs = integers ? 1 : (linear->panels + NN_LINEAR_RUN - 1) / NN_LINEAR_RUN;
     product->chunks = needed > runs ? needed : runs;
     product->chunks = product->chunks < linear->panels ? product->chunks : linear->panels;

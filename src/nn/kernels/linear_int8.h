@@ -184,6 +184,19 @@ ATTN_INLINE int32_t int8_elements(const attn_dtype dtype, const char *row, int64
     return vs_sum(sum);
 }
 
+/** The sizes of a row's groups where their scales will stand; returns the largest, NaN if not all of it is finite. */
+ATTN_INLINE float int8_group_sizes(const attn_dtype dtype, const char *row, int64_t inputs, int64_t group, float *sizes)
+{
+    float largest = 0, check = 0;
+    for (int64_t first = 0, g = 0; first < inputs; first += group, g++) {
+        const int64_t n = inputs - first < group ? inputs - first : group;
+        sizes[g] = int8_row_size(dtype, row + first * attn_element_size(dtype), n);
+        largest = sizes[g] > largest ? sizes[g] : largest;
+        check += sizes[g] * 0; /* NaN stays */
+    }
+    return largest + check;
+}
+
 ATTN_INLINE void int8_quantize_body(const attn_dtype dtype, const struct nn_quantize_work *work)
 {
     struct nn_integer_rows *to = work->to;
@@ -192,20 +205,19 @@ ATTN_INLINE void int8_quantize_body(const attn_dtype dtype, const struct nn_quan
         const char *const row = row_at(&work->x, r);
         int8_t *const bytes = to->bytes + r * to->pitch;
         int32_t *const starts = (int32_t *)(void *)(bytes + to->starts);
-        const float size = int8_row_size(dtype, row, inputs);
+        float *const sizes = work->group ? int8_scales(to, bytes) : &to->scale[r];
+        const float size = int8_group_sizes(dtype, row, inputs, group, sizes);
         if (!(size > 0)) { /* zeros, or NaN */
             memset(bytes, 0, (size_t)to->pitch);
             to->scale[r] = size;
             continue;
         }
-        to->scale[r] = 1;
         for (int64_t first = 0, g = 0; first < inputs; first += group, g++) {
             const int64_t n = inputs - first < group ? inputs - first : group;
-            const char *const part = row + first * attn_element_size(dtype);
-            const float of_group = work->group ? int8_row_size(dtype, part, n) : size;
-            float *const scale = work->group ? int8_scales(to, bytes) + g : &to->scale[r];
-            starts[g] = -work->offset * int8_elements(dtype, row, first, n, of_group, bytes, scale);
+            starts[g] = -work->offset * int8_elements(dtype, row, first, n, sizes[g], bytes, &sizes[g]);
         }
+        if (work->group)
+            to->scale[r] = 1;
         memset(bytes + inputs, 0, (size_t)(to->starts - inputs));
     }
 }
