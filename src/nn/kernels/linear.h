@@ -172,6 +172,8 @@ ATTN_INLINE void linear_rows(const int nr, const enum nn_panel kind, const int n
         }
         for (; c < to; c += unit, at += nv * step)
             linear_words(kind, nr, nv, at, x + c, pitch, acc);
+        if (kind != NN_PANEL_F32 && work->group)
+            linear_ask_scales(kind, nv, work, block->c0 + from);
         ATTN_UNROLL
         for (int i = 0; i < nr; i++) {
             ATTN_UNROLL

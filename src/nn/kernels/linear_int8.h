@@ -87,6 +87,8 @@ ATTN_INLINE void int8_rows(const int nr, const enum nn_panel kind, const int nv,
             if (kind == NN_PANEL_NIBBLES)
                 int8_words(nr, nv, 1, kind, at, x, c + 4, acc);
         }
+        if (ask && work->group)
+            linear_ask_scales(kind, nv, work, block->c0 + from);
         ATTN_UNROLL
         for (int i = 0; i < nr; i++) {
             ATTN_UNROLL

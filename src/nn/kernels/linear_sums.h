@@ -73,6 +73,15 @@ ATTN_INLINE int linear_tile_rows(int64_t left)
             body(1, __VA_ARGS__);                                                                                      \
     } while (0)
 
+/** Asks for the scales of a panel that belong to weights LINEAR_AHEAD behind those of input c. */
+ATTN_INLINE void linear_ask_scales(const enum nn_panel kind, const int nv, const struct nn_linear_work *work, int64_t c)
+{
+    const int64_t inputs = LINEAR_AHEAD / (nv * VF_LEN * nn_panel_word(kind)) * nn_panel_inputs(kind);
+    const char *const scales = work->scale;
+    const ptrdiff_t row = (ptrdiff_t)nv * VF_LEN * 2;
+    linear_ask(scales + (c + inputs) / work->group * row, row);
+}
+
 /** A vector of scales of the group that holds input c. */
 ATTN_INLINE vf linear_scale(const int nv, const struct nn_linear_work *work, int64_t c, int v)
 {
