@@ -22,7 +22,7 @@
  * are; where groups of inputs have scales, the sums of each group begin at 0, and are added to those before them times
  * the scale.
  *
- * What a row has of its sums between two blocks waits in `unfinished`. The order of
+ * What a row has of its sums between two blocks waits in `sums`. The order of
  * summation of an output is that of the inputs, whatever the tile's shape, so
  * neither other rows nor the cut of the work change a bit.
  */
