@@ -98,12 +98,18 @@ if [ "$nn" = nn ]; then
     for format in bf16/.*/multiply:bf16 int8/.*/multiply:int8 int4/.*/multiply:int8; do
         [ "$("$bench" --list | grep -c "^linear/$format")" -eq 5 ] || fail "there are not 5 linear layers of $format"
     done
-    # Those with 4096 inputs, whose weights come from memory, are held against nothing.
+    # Those with 4096 inputs, whose weights come from memory, are not held against OpenBLAS.
     "$bench" --list | sed -n '/K4096/d; s/^linear\(.f32\)/\1/p' >"$dir/linear"
     "$bench" --list --compare naive | sed -n 's/^sgemm//p' | diff - "$dir/linear" ||
         fail 'a linear layer has no row of OpenBLAS'
-    "$bench" --list --check | sed -n 's/^linear\(.f32\)/\1/p' | diff - "$dir/linear" ||
+    "$bench" --list --check | sed -n '/K4096/d; s/^linear\(.f32\)/\1/p' | diff - "$dir/linear" ||
         fail 'a linear layer has no promise'
+    # Narrow weights from memory are held against the bandwidth and against those of f32.
+    [ "$("$bench" --list --check | grep -c '^linear/f32/.*K4096')" -eq 4 ] || fail 'there are not 4 layers to compare with'
+    for format in bf16/.*K4096/matrices bf16/.*/multiply:bf16/matrices int8/.*/multiply:int8/matrices; do
+        [ "$("$bench" --list --check | grep -c "^linear/$format")" -eq 3 ] || fail "not all layers of $format have a promise"
+    done
+    [ "$("$bench" --list --check | grep -c '^linear/int4/.*K4096')" -eq 1 ] || fail 'a layer of int4 has no promise'
     "$bench" --list --filter '^linear/.*/M24/' | grep -vq '/matrices:[1-9]' && fail 'few rows have one matrix only'
     "$bench" --list --filter '^linear/.*/M(1300|4096)/' | grep -q '/matrices:' && fail 'many rows have several matrices'
     ATTN_MAX_CPU_ISA=scalar "$bench" --list | grep -q '^linear/' || fail 'scalar code has no linear layers'
