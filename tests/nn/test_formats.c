@@ -336,8 +336,8 @@ static void test_products(void **state)
         f.group = i == 2 ? 32 : 0;
         assert_int_equal(attn_linear_quantize(&linear, &f, 1, &w, NULL), ATTN_OK);
         const char *const isa = attn_linear_isa(linear);
-        if (i == 0)
-            assert_true(strcmp(isa, active) == 0);
+        if (i == 0 && (matrix || strstr(active, "avx512_bf16"))) /* layers have no BFDOT */
+            assert_string_equal(isa, active);
         else if (i == 1 && matrix && (strstr(active, "emulated") || attn_cpu_has("amxint8")))
             assert_non_null(strstr(isa, "amx_int8"));
         else
