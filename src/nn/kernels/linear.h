@@ -80,7 +80,7 @@ ATTN_INLINE vf linear_input(const enum nn_panel kind, const char *p, const int k
     }
 }
 
-/** Adds the products of the words at p, of which one row is the inputs from c on, to the sums of a tile. */
+/** Adds the products of the words at p, of which one row is the inputs at x, to the sums of a tile. */
 ATTN_INLINE void linear_words(const enum nn_panel kind, const int nr, const int nv, const char *p, const float *x,
                               const ptrdiff_t pitch, vf acc[VF_KEYS][VF_STRIP])
 {

@@ -87,51 +87,24 @@ static void matrix_stage(char *to, int rows, ptrdiff_t width, const char *from, 
     }
 }
 
-/** Sums of a span of inputs: from where they stopped, or from 0. */
-ATTN_INLINE void matrix_begin(const int two, const int nv, int fresh, const char *sums)
-{
-    const ptrdiff_t row = (ptrdiff_t)nv * STEP_BYTES;
-    const char *const second = sums + MATRIX_ROWS * row;
-    if (fresh) {
-        matrix_zero(0);
-        matrix_zero(1);
-        matrix_zero(2);
-        matrix_zero(3);
-        matrix_zero(4);
-        matrix_zero(5);
-        return;
-    }
-    matrix_load(0, sums, row);
-    if (nv > 1)
-        matrix_load(1, sums + STEP_BYTES, row);
-    if (nv > 2)
-        matrix_load(2, sums + 2 * STEP_BYTES, row);
-    if (!two)
-        return;
-    matrix_load(3, second, row);
-    if (nv > 1)
-        matrix_load(4, second + STEP_BYTES, row);
-    if (nv > 2)
-        matrix_load(5, second + 2 * STEP_BYTES, row);
-}
+/** Loads or stores the registers of sums that are in use; at sums lie rows of nv vectors. */
+#define MATRIX_EACH_SUM(move, two, nv, sums)                                                                           \
+    do {                                                                                                               \
+        move(0, sums, (nv)*STEP_BYTES);                                                                                \
+        if ((nv) > 1)                                                                                                  \
+            move(1, (sums) + STEP_BYTES, (nv)*STEP_BYTES);                                                             \
+        if ((nv) > 2)                                                                                                  \
+            move(2, (sums) + 2 * STEP_BYTES, (nv)*STEP_BYTES);                                                         \
+        if (two)                                                                                                       \
+            move(3, (sums) + MATRIX_ROWS * (nv)*STEP_BYTES, (nv)*STEP_BYTES);                                          \
+        if ((two) && (nv) > 1)                                                                                         \
+            move(4, (sums) + (MATRIX_ROWS * (nv) + 1) * STEP_BYTES, (nv)*STEP_BYTES);                                  \
+        if ((two) && (nv) > 2)                                                                                         \
+            move(5, (sums) + (MATRIX_ROWS * (nv) + 2) * STEP_BYTES, (nv)*STEP_BYTES);                                  \
+    } while (0)
 
-ATTN_INLINE void matrix_end(const int two, const int nv, char *sums)
-{
-    const ptrdiff_t row = (ptrdiff_t)nv * STEP_BYTES;
-    char *const second = sums + MATRIX_ROWS * row;
-    matrix_store(0, sums, row);
-    if (nv > 1)
-        matrix_store(1, sums + STEP_BYTES, row);
-    if (nv > 2)
-        matrix_store(2, sums + 2 * STEP_BYTES, row);
-    if (!two)
-        return;
-    matrix_store(3, second, row);
-    if (nv > 1)
-        matrix_store(4, second + STEP_BYTES, row);
-    if (nv > 2)
-        matrix_store(5, second + 2 * STEP_BYTES, row);
-}
+/** A register of sums at 0, where nothing has been summed. */
+#define MATRIX_FRESH(r, at, stride) matrix_zero(r)
 
 /** Adds the products of a span of inputs to the sums of 32 or 16 rows; ask: for weights that lie behind these. */
 ATTN_INLINE void matrix_span(const int two, const int nv, int ask, const struct matrix_rows *x, const char *weights,
@@ -141,7 +114,10 @@ ATTN_INLINE void matrix_span(const int two, const int nv, int ask, const struct 
     char last[STEP_WORDS * VF_STRIP * STEP_BYTES] __attribute__((aligned(64)));
     const int rows = two ? PAIR_ROWS : MATRIX_ROWS;
     const ptrdiff_t step = (ptrdiff_t)nv * STEP_WORDS * STEP_BYTES;
-    matrix_begin(two, nv, fresh, sums);
+    if (fresh)
+        MATRIX_EACH_SUM(MATRIX_FRESH, two, nv, sums);
+    else
+        MATRIX_EACH_SUM(matrix_load, two, nv, sums);
     for (int64_t at = 0; at < x->bytes; at += STEP_BYTES, weights += step) {
         const ptrdiff_t left = x->bytes - at < STEP_BYTES ? (ptrdiff_t)(x->bytes - at) : STEP_BYTES;
         const char *from = x->at + at, *words = weights;
@@ -160,7 +136,7 @@ ATTN_INLINE void matrix_span(const int two, const int nv, int ask, const struct 
         }
         matrix_step(two, nv, from, pitch, words);
     }
-    matrix_end(two, nv, sums);
+    MATRIX_EACH_SUM(matrix_store, two, nv, sums);
 }
 
 /** The same for all rows of a task. */
