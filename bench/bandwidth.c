@@ -10,13 +10,15 @@
  * 1 GiB nothing is gained.
  */
 #include "peak.h"
-#include "numbers.h"
 #include "problem.h"
 #include "timing.h"
 
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
 
 /* Parts are multiples of this many floats, as the read loop wants them. */
 #define GRAIN 1024
@@ -34,12 +36,15 @@ int bench_bandwidth_init(struct bench_bandwidth *b, const struct bench_isa_kerne
     const size_t bytes = cached < least ? least : cached > most ? most : cached;
     *b = (struct bench_bandwidth){.kernels = kernels, .threads = threads};
     b->num_floats = (int64_t)(bytes / sizeof(float)) / GRAIN * GRAIN;
-    b->data = bench_alloc_floats(b->num_floats);
+    b->data = aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
     if (b->data == NULL) {
         fprintf(stderr, "attn-bench: there is not enough memory for the %zu MiB that measure the bandwidth\n",
                 bytes >> 20);
         return -1;
     }
+#ifdef MADV_HUGEPAGE
+    madvise(b->data, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* as the weights of large layers */
+#endif
     float *data = b->data;
 #pragma omp parallel num_threads(threads)
     {

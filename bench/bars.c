@@ -73,7 +73,7 @@ const char *bench_processor_name(unsigned processor)
 enum bar_kind {
     FRACTION,     /* of the peak; with `of`, of that case's fraction */
     TIMES_FASTER, /* than `of`, both relative to the peak samples of their turns */
-    OF_BANDWIDTH  /* fraction of the read bandwidth of the run */
+    OF_BANDWIDTH  /* fraction of the read bandwidth */
 };
 
 /* A bar of 0 is none. */
@@ -332,15 +332,6 @@ static int check_cost(const struct bench_results *results, struct bench_result *
     return add_check(checks, row, what, token_cost(row) / token_cost(least), COST_SPREAD, true);
 }
 
-/* NULL where it has not been measured. */
-static const struct bench_result *find_bandwidth(const struct bench_results *results)
-{
-    for (int i = 0; i < results->count; i++)
-        if (results->rows[i].kind == BENCH_BANDWIDTH)
-            return &results->rows[i];
-    return NULL;
-}
-
 static int check_forward(struct bench_results *results, struct bench_result *row, unsigned processor,
                          struct bench_checks *checks)
 {
@@ -351,9 +342,7 @@ static int check_forward(struct bench_results *results, struct bench_result *row
         if (value == 0.0 || strcmp(bars[i].id, row->bcase->id) != 0)
             continue;
         if (bars[i].kind == OF_BANDWIDTH) {
-            const struct bench_result *read = find_bandwidth(results);
-            if (read != NULL && add_check(checks, row, "fraction of the read bandwidth",
-                                          row->gb_per_second / read->gb_per_second, value, false) != 0)
+            if (add_check(checks, row, "fraction of the read bandwidth", row->bandwidth_fraction, value, false) != 0)
                 return -1;
             continue;
         }

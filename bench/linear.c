@@ -295,6 +295,7 @@ int bench_linear_run(struct bench_machine *machine, const struct bench_options *
     struct side layer = {.layers = &layers}, blas = {.layers = &layers};
     struct bench_variant variants[BENCH_MAX_VARIANTS];
     int count = 0, status = -1;
+    const bool far = bench_case_far(c) && bench_case_matrices(c) > 1;
     if (create_layers(&layers, c, options->threads) != 0)
         goto done;
     struct bench_peak *const own = bench_machine_peak(machine, attn_linear_isa(layers.packed[0])),
@@ -305,7 +306,7 @@ int bench_linear_run(struct bench_machine *machine, const struct bench_options *
     if (selection.naive)
         variants[count++] = make_variant(&layers, BENCH_NAIVE, &blas, options->isa);
     if ((selection.library && check_layers(&layers, &variants[0]) != 0) ||
-        bench_turns_take(variants, count, peak, options) != 0 ||
+        bench_turns_take(variants, count, peak, far ? &machine->bandwidth : NULL, options) != 0 ||
         (selection.library && check_layers(&layers, &variants[0]) != 0))
         goto done;
     status = bench_turns_report(variants, count, results);

@@ -59,8 +59,8 @@ static void print_context(FILE *file, const struct bench_options *options)
 static void print_table(FILE *file, const struct bench_results *results)
 {
     const int width = name_width(results);
-    fprintf(file, "%-*s %12s %9s %9s %8s %8s %8s %8s %9s %8s\n", width, "name", "time", "GFLOP/s", "peak", "fraction",
-            "median", "of loads", "GB/s", "max diff", "vs naive");
+    fprintf(file, "%-*s %12s %9s %9s %8s %8s %8s %8s %8s %9s %8s\n", width, "name", "time", "GFLOP/s", "peak",
+            "fraction", "median", "of loads", "GB/s", "of read", "max diff", "vs naive");
     for (int i = 0; i < results->count; i++) {
         const struct bench_result *r = &results->rows[i];
         fprintf(file, "%-*s", width, r->name);
@@ -71,6 +71,7 @@ static void print_table(FILE *file, const struct bench_results *results)
         print_figure(file, 8, 3, r->fraction_median);
         print_figure(file, 8, 3, r->fraction_of_loads);
         print_figure(file, 8, 1, r->gb_per_second);
+        print_figure(file, 8, 3, r->bandwidth_fraction);
         if (bench_result_of_library(r))
             fprintf(file, " %9.1e", r->max_abs_diff);
         else

@@ -154,6 +154,8 @@ static json_t *make_row(const struct bench_result *r, int index)
     failed |= set_figure(row, "fraction_of_loads", r->fraction_of_loads);
     failed |= set_figure(row, "ns_per_token", r->token_time * 1e9);
     failed |= set_figure(row, "bytes_per_second", r->gb_per_second * 1e9);
+    failed |= set_figure(row, "read_bytes_per_second", r->bandwidth_gb_per_second * 1e9);
+    failed |= set_figure(row, "fraction_of_read", r->bandwidth_fraction);
     if (bench_result_of_library(r))
         failed |= json_object_set_new(row, "max_abs_diff", json_real(r->max_abs_diff));
     failed |= set_figure(row, "speedup_over_naive", r->speedup);

@@ -27,6 +27,7 @@ struct bench_result {
     double gflops, peak_gflops, fraction, fraction_median;
     double peak_loads_gflops, fraction_of_loads; /**< the same with the loads of a product beside the multiply-adds */
     double gb_per_second;
+    double bandwidth_gb_per_second, bandwidth_fraction; /**< of reading memory, beside it; its part of that */
     double token_time; /**< seconds for each token, or key of a tree: cases with a cost */
 
     double max_abs_diff;            /**< against the naive result, or the sampled rows */

@@ -161,7 +161,7 @@ static int run_attention(struct bench_machine *machine, struct bench_peak *peak,
         goto done;
     if (selection.naive)
         prepare_naive(&variants[count++], &naive, &problem, options);
-    if (bench_turns_take(variants, count, peak, options) != 0)
+    if (bench_turns_take(variants, count, peak, NULL, options) != 0)
         goto done;
     if (selection.library && check_library(&variants[0]) != 0)
         goto done;

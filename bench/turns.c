@@ -9,7 +9,10 @@
  * of them alike. Of a variant's samples the fastest is reported, relative to
  * the fastest peak sample of the same case; see the help text for why. Peak
  * samples are as long as the sample before them, within limits, so that both
- * have the same chance to find an undisturbed moment.
+ * have the same chance to find an undisturbed moment. Where a case is bound by
+ * memory, samples of the read bandwidth come behind those of the peak. What
+ * neighbours leave of it may change by half from one minute to the next, so the
+ * median of the ratios of each turn is reported.
  */
 #include "turns.h"
 
@@ -30,6 +33,7 @@
 /* One for each repetition. */
 struct samples {
     double *real, *cpu, *ratio;
+    double *read; /* the rate at which bytes are read, over the read bandwidth behind it */
 };
 
 int bench_variant_error(const struct bench_variant *v)
@@ -39,7 +43,7 @@ int bench_variant_error(const struct bench_variant *v)
 }
 
 static int take_samples(struct bench_variant *variants, const struct samples *samples, int count,
-                        struct bench_peak *peak, const struct bench_options *options)
+                        struct bench_peak *peak, struct bench_bandwidth *bandwidth, const struct bench_options *options)
 {
     for (int i = 0; i < count; i++)
         if (bench_calibrate(variants[i].body, variants[i].context, options->min_time, &variants[i].row.iterations) != 0)
@@ -63,6 +67,9 @@ static int take_samples(struct bench_variant *variants, const struct samples *sa
             v->row.peak_gflops = fmax(v->row.peak_gflops, fmax(before.registers, after.registers));
             v->row.peak_loads_gflops = fmax(v->row.peak_loads_gflops, fmax(before.loads, after.loads));
             before = after;
+            const double read = bandwidth != NULL ? bench_bandwidth_sample(bandwidth) : 0.0;
+            samples[i].read[r] = read > 0.0 ? 1e-9 * v->row.bytes / sample.real / read : 0.0;
+            v->row.bandwidth_gb_per_second = fmax(v->row.bandwidth_gb_per_second, read);
         }
     return 0;
 }
@@ -104,24 +111,26 @@ static void summarise(struct bench_result *row, struct samples *s, const struct 
     if (row->bcase->cost != NULL)
         row->token_time = row->real_time / (double)row->bcase->tk;
     row->gb_per_second = 1e-9 * row->bytes / row->real_time;
+    row->bandwidth_fraction = bench_median(s->read, n);
 }
 
 int bench_turns_take(struct bench_variant *variants, int count, struct bench_peak *peak,
-                     const struct bench_options *options)
+                     struct bench_bandwidth *bandwidth, const struct bench_options *options)
 {
     const int n = options->repetitions;
     struct samples samples[BENCH_MAX_VARIANTS];
-    double *memory = malloc((3 * (size_t)count + 1) * (size_t)n * sizeof *memory), *scratch = memory;
+    double *memory = malloc((4 * (size_t)count + 1) * (size_t)n * sizeof *memory), *scratch = memory;
     if (memory == NULL) {
         fputs("attn-bench: there is not enough memory for the samples\n", stderr);
         return -1;
     }
     for (int i = 0; i < count; i++) {
-        samples[i].real = scratch + n + (ptrdiff_t)3 * i * n;
+        samples[i].real = scratch + n + (ptrdiff_t)4 * i * n;
         samples[i].cpu = samples[i].real + n;
         samples[i].ratio = samples[i].cpu + n;
+        samples[i].read = samples[i].ratio + n;
     }
-    const int status = take_samples(variants, samples, count, peak, options);
+    const int status = take_samples(variants, samples, count, peak, bandwidth, options);
     if (status == 0) {
         const int last = count - 1;
         struct bench_peak_sample best = {0.0, 0.0};
