@@ -51,11 +51,6 @@ static inline float vf_max_across(vf a)
     return a;
 }
 
-static inline vf vf_abs(vf a)
-{
-    return fabsf(a);
-}
-
 static inline vf vs_float(vs a)
 {
     return (float)a;

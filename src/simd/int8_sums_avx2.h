@@ -58,11 +58,6 @@ static inline float vf_max_across(vf a)
     return _mm_cvtss_f32(top);
 }
 
-static inline vf vf_abs(vf a)
-{
-    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
-}
-
 static inline vf vs_float(vs a)
 {
     return _mm256_cvtepi32_ps(a);

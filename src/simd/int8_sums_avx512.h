@@ -8,7 +8,6 @@
  *   vs_set1, vs_add      of int32 lanes
  *   vs_sum               of all lanes
  *   vf_max_across        the largest of all lanes, none of which is NaN
- *   vf_abs               sizes
  *   vs_float             sums as floats
  *   vs_quantize          VF_LEN floats in [-127, 127] to the nearest int8, stored; returned as sums
  */
@@ -59,11 +58,6 @@ static inline int32_t vs_sum(vs a)
 static inline float vf_max_across(vf a)
 {
     return _mm512_reduce_max_ps(a);
-}
-
-static inline vf vf_abs(vf a)
-{
-    return _mm512_abs_ps(a);
 }
 
 static inline vf vs_float(vs a)

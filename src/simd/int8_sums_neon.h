@@ -52,11 +52,6 @@ static inline float vf_max_across(vf a)
     return vmaxvq_f32(a);
 }
 
-static inline vf vf_abs(vf a)
-{
-    return vabsq_f32(a);
-}
-
 static inline vf vs_float(vs a)
 {
     return vcvtq_f32_s32(a);

@@ -122,6 +122,11 @@ static inline vf vf_floor(vf a)
     return _mm256_floor_ps(a);
 }
 
+static inline vf vf_abs(vf a)
+{
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+
 static inline vf vf_max(vf a, vf b)
 {
     return _mm256_max_ps(a, b);
@@ -183,11 +188,6 @@ static inline vf vf_log(vf x)
 static inline vf vf_exp(vf x)
 {
     return Sleef_expf8_u10avx2(x);
-}
-
-static inline vf vf_erf(vf x)
-{
-    return Sleef_erff8_u10avx2(x);
 }
 
 static inline vf vf_tanh(vf x)

@@ -135,6 +135,11 @@ static inline vf vf_floor(vf a)
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
 
+static inline vf vf_abs(vf a)
+{
+    return _mm512_abs_ps(a);
+}
+
 /** The larger; b when a is NaN. */
 static inline vf vf_max(vf a, vf b)
 {
@@ -200,12 +205,6 @@ static inline vf vf_log(vf x)
 static inline vf vf_exp(vf x)
 {
     return Sleef_expf16_u10avx512f(x);
-}
-
-/** Error function by SLEEF, at most 1.0 ULP. */
-static inline vf vf_erf(vf x)
-{
-    return Sleef_erff16_u10avx512f(x);
 }
 
 /** Hyperbolic tangent by SLEEF, at most 1.0 ULP. */

@@ -120,6 +120,11 @@ static inline vf vf_floor(vf a)
     return vrndmq_f32(a);
 }
 
+static inline vf vf_abs(vf a)
+{
+    return vabsq_f32(a);
+}
+
 static inline vf vf_max(vf a, vf b)
 {
     return vbslq_f32(vcgtq_f32(a, b), a, b);
@@ -183,11 +188,6 @@ static inline vf vf_log(vf x)
 static inline vf vf_exp(vf x)
 {
     return Sleef_expf4_u10advsimd(x);
-}
-
-static inline vf vf_erf(vf x)
-{
-    return Sleef_erff4_u10advsimd(x);
 }
 
 static inline vf vf_tanh(vf x)

@@ -112,6 +112,11 @@ static inline vf vf_floor(vf a)
     return floorf(a);
 }
 
+static inline vf vf_abs(vf a)
+{
+    return fabsf(a);
+}
+
 static inline vf vf_max(vf a, vf b)
 {
     return a > b ? a : b;
@@ -178,11 +183,6 @@ static inline vf vf_log(vf x)
 static inline vf vf_exp(vf x)
 {
     return Sleef_expf1_u10purec(x);
-}
-
-static inline vf vf_erf(vf x)
-{
-    return Sleef_erff1_u10purec(x);
 }
 
 static inline vf vf_tanh(vf x)

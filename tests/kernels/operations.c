@@ -223,7 +223,7 @@ static int near_enough(const struct operation *operation, float got, double exac
         return error <= operation->limit * fabs(exact) + 0x1p-149;
     int exponent;
     frexp(exact, &exponent);
-    return error <= operation->limit * ldexp(1, exponent > -125 ? exponent - 24 : -149) + operation->floor;
+    return error <= operation->limit * ldexp(1, exponent > -125 ? exponent - 24 : -149);
 }
 
 static int same_narrow(uint16_t got, uint16_t expected, attn_dtype dtype)

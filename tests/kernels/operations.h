@@ -45,7 +45,7 @@ struct operand {
 struct operation {
     struct operand in[MAX_INPUTS], out[MAX_OUTPUTS];
     enum comparison compare;
-    double limit, floor; /**< the error may be limit, in its unit, and floor */
+    double limit; /**< of the error, in its unit */
     void (*reference)(const struct call *call);
 };
 

@@ -65,6 +65,7 @@ RUN(vf_mul, PUT(vf_mul(A, B)))
 RUN(vf_div, PUT(vf_div(A, B)))
 RUN(vf_fma, PUT(vf_fma(A, B, C)))
 RUN(vf_floor, PUT(vf_floor(A)))
+RUN(vf_abs, PUT(vf_abs(A)))
 RUN(vf_max, PUT(vf_max(A, B)))
 RUN(vf_gt, PUTM(vf_gt(A, B)))
 RUN(vf_ge, PUTM(vf_ge(A, B)))
@@ -75,7 +76,6 @@ RUN(vm_any, *(uint32_t *)c->out[0] = vm_any(vm_from_bytes(c->in[0])) != 0)
 RUN(vf_exp2, PUT(vf_exp2(A)))
 RUN(vf_exp, PUT(vf_exp(A)))
 RUN(vf_log, PUT(vf_log(A)))
-RUN(vf_erf, PUT(vf_erf(A)))
 RUN(vf_tanh, PUT(vf_tanh(A)))
 RUN(vf_tanh_fast, PUT(vf_tanh_fast(A)))
 
@@ -162,7 +162,6 @@ RUN(vs_dot_nibbles, uint32_t words[VF_LEN]; memcpy(words, c->in[1], sizeof words
     for (int i = 0; i < VF_LEN; i++) words[i] &= 0x0f0f0f0fu;
     store_sums(c->out[0], vs_dot_nibbles(vq_load(c->in[0]), vq_load(words), load_sums(c->in[2]))))
 RUN(vf_max_across, *(float *)c->out[0] = vf_max_across(A))
-RUN(vf_abs, PUT(vf_abs(A)))
 #endif
 
 #if VF_GROUP == 2
@@ -255,6 +254,7 @@ static const struct set_operation operations[] = {
     ROW(vf_div),
     ROW(vf_fma),
     ROW(vf_floor),
+    ROW(vf_abs),
     ROW(vf_max),
     ROW(vf_gt),
     ROW(vf_ge),
@@ -265,7 +265,6 @@ static const struct set_operation operations[] = {
     ROW(vf_exp2),
     ROW(vf_exp),
     ROW(vf_log),
-    ROW(vf_erf),
     ROW(vf_tanh),
     ROW(vf_tanh_fast),
     ROW(vf_deinterleave),
@@ -318,7 +317,6 @@ static const struct set_operation operations[] = {
     ROW(vs_quantize),
     ROW(vs_dot_nibbles),
     ROW(vf_max_across),
-    ROW(vf_abs),
 #endif
 #if VF_GROUP == 2
     ROW(vf_mm),

@@ -207,7 +207,6 @@ static void nibbles(const struct call *c)
 FUNCTION(exact_exp2, exp2)
 FUNCTION(exact_exp, exp)
 FUNCTION(exact_log, log)
-FUNCTION(exact_erf, erf)
 FUNCTION(exact_tanh, tanh)
 
 /* A function within so many ULP of the exact result. */
@@ -234,6 +233,7 @@ static const struct row rows[] = {
     {"vf_div", 0, PLAIN(SAME_NUMBERS, 2, F32, F32, divide)},
     {"vf_fma", 0, PLAIN(SAME_NUMBERS, 3, F32, F32, fused)},
     {"vf_floor", 0, PLAIN(SAME_NUMBERS, 1, F32, F32, floor_of)},
+    {"vf_abs", 0, PLAIN(SAME_BITS, 1, F32, F32, size)},
     {"vf_max", 0, PLAIN(SAME_BITS, 2, F32, F32, larger)},
     {"vf_gt", 0, PLAIN(SAME_BITS, 2, F32, F32, greater)},
     {"vf_ge", 0, PLAIN(SAME_BITS, 2, F32, F32, greater_equal)},
@@ -255,9 +255,6 @@ static const struct row rows[] = {
      WITHIN(WITHIN_RELATIVE_OR_FLUSHED, EXP2_BF16_MAX_RELATIVE, F32_NOT_ABOVE_0, exact_exp2)},
     {"vf_exp", 0, WITHIN(WITHIN_ULP, SLEEF_U10_MAX_ULP, F32, exact_exp)},
     {"vf_log", 0, WITHIN(WITHIN_ULP, SLEEF_U10_MAX_ULP, F32, exact_log)},
-    {"vf_erf", 0,
-     OPERATION(.in = {{F32, VECTOR}}, .out = {{F32, VECTOR}}, .compare = WITHIN_ULP, .limit = SLEEF_U10_MAX_ULP,
-               .floor = SLEEF_ERF_FLOOR, .reference = exact_erf)},
     {"vf_tanh", 0, WITHIN(WITHIN_ULP, SLEEF_U10_MAX_ULP, F32, exact_tanh)},
     {"vf_tanh_fast", 0, WITHIN(WITHIN_ULP, SLEEF_U35_MAX_ULP, F32, exact_tanh)},
 
@@ -280,7 +277,6 @@ static const struct row rows[] = {
     {"vu_mul_wide", 0, OPERATION(.in = {VECTORS_2(U32)}, .out = {VECTORS_2(U32)}, .reference = multiply_wide)},
     {"vf_max_across", HAS_INT8,
      OPERATION(.in = {{F32_NUMBER, VECTOR}}, .out = {{F32, ONE}}, .compare = SAME_VALUES, .reference = largest_lane)},
-    {"vf_abs", HAS_INT8, PLAIN(SAME_BITS, 1, F32, F32, size)},
 };
 
 const struct group group_vector_operations = {

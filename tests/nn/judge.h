@@ -51,7 +51,7 @@ struct nn_tolerance {
 };
 
 static const struct nn_tolerance nn_tolerances[NN_KINDS] = {
-    [NN_LINEAR] = {"linear", 6, "product 1, bias 1, activation 3 (SLEEF 1 ULP, two operations), residual 1"},
+    [NN_LINEAR] = {"linear", 6, "product 1, bias 1, activation 3 (1 ULP, two operations), residual 1"},
     [NN_LINEAR_INTEGERS] =
         {"integers", 9,
          "sum 1, scale of the weights 1, scale of the row 1, bias 1, activation 3, residual 1, 1 for "

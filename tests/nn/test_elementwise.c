@@ -189,9 +189,48 @@ static void test_activation_limits(void **state)
             assert_true(y[2] == -1 && y[4] == -1);
         else
             assert_true(y[4] == 0);
-        if (activation == ATTN_ACTIVATION_RELU || activation == ATTN_ACTIVATION_SIGMOID)
+        if (activation == ATTN_ACTIVATION_RELU || activation == ATTN_ACTIVATION_GELU ||
+            activation == ATTN_ACTIVATION_SIGMOID)
             assert_true(y[2] == 0);
         assert_true(y[5] == (activation == ATTN_ACTIVATION_SIGMOID ? 0.5f : 0));
+    }
+}
+
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/** Some hundred thousand floats from 2^-60 to 13: GELU of negative ones keeps its digits. */
+static void test_gelu_digits(void **state)
+{
+    (void)state;
+    enum { COUNT = 1024, STEP = 2003 };
+    float x[COUNT], y[COUNT];
+    const attn_tensor tx = attn_btc(x, 1, 1, COUNT), ty = attn_btc(y, 1, 1, COUNT);
+    const uint32_t end = bits_of(13.0f);
+    for (uint32_t bits = bits_of(0x1p-60f); bits < end;) {
+        for (int i = 0; i < COUNT; i++, bits += i % 2 ? 0 : STEP)
+            x[i] = (i % 2 ? -1.0f : 1.0f) * float_of(bits < end ? bits : end);
+        OK(attn_activate(ATTN_ACTIVATION_GELU, &tx, &ty, 1));
+        for (int i = 0; i < COUNT; i++) {
+            const double exact = (double)x[i] * 0.5 * erfc(-(double)x[i] * M_SQRT1_2);
+            int exponent;
+            frexp(exact, &exponent);
+            const double ulp = ldexp(1, exponent > -125 ? exponent - 24 : -149);
+            const double allowed = x[i] > 0 ? 2 : 4 + (double)x[i] * (double)x[i];
+            if (!(fabs((double)y[i] - exact) <= allowed * ulp))
+                fail_msg("gelu(%a) is %a, off by %g ULP", (double)x[i], (double)y[i], fabs((double)y[i] - exact) / ulp);
+        }
     }
 }
 
@@ -512,11 +551,17 @@ static void test_refuses(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_norms),       cmocka_unit_test(test_norm_special),
-                                       cmocka_unit_test(test_activations), cmocka_unit_test(test_activation_limits),
-                                       cmocka_unit_test(test_gates),       cmocka_unit_test(test_row_bits),
-                                       cmocka_unit_test(test_embed),       cmocka_unit_test(test_sinusoidal),
-                                       cmocka_unit_test(test_types),       cmocka_unit_test(test_accumulate_types),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_norms),
+                                       cmocka_unit_test(test_norm_special),
+                                       cmocka_unit_test(test_activations),
+                                       cmocka_unit_test(test_activation_limits),
+                                       cmocka_unit_test(test_gelu_digits),
+                                       cmocka_unit_test(test_gates),
+                                       cmocka_unit_test(test_row_bits),
+                                       cmocka_unit_test(test_embed),
+                                       cmocka_unit_test(test_sinusoidal),
+                                       cmocka_unit_test(test_types),
+                                       cmocka_unit_test(test_accumulate_types),
                                        cmocka_unit_test(test_refuses)};
     return NN_MAIN(tests);
 }

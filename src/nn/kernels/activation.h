@@ -7,6 +7,7 @@
 #ifndef ATTN_NN_ACTIVATION_H
 #define ATTN_NN_ACTIVATION_H
 
+#include "nn/kernels/gelu.h"
 #include "nn/kernels/typed.h"
 
 #define NN_BY_ACTIVATION(activation, body, ...)                                                                        \
@@ -44,23 +45,22 @@ static inline vf one_plus_exp_minus(vf x)
 
 ATTN_INLINE vf activated(const attn_activation activation, vf x)
 {
-    const vf half = vf_mul(vf_set1(0.5f), x), one = vf_set1(1.0f);
     switch (activation) {
     case ATTN_ACTIVATION_RELU: /* a NaN compares false and stays */
         return vf_select(vf_gt(vf_zero(), x), vf_zero(), x);
     case ATTN_ACTIVATION_GELU:
-        return vf_fma(half, vf_erf(vf_mul(x, vf_set1(0.70710678f))), half);
+        return vf_gelu(x);
     case ATTN_ACTIVATION_GELU_TANH: {
         const vf cube = vf_mul(vf_mul(x, x), x);
-        const vf inner = vf_mul(vf_set1(0.79788456f), vf_fma(vf_set1(0.044715f), cube, x));
-        return vf_mul(half, vf_add(one, vf_tanh(inner)));
+        const vf twice = vf_mul(vf_set1(1.5957691f), vf_fma(vf_set1(0.044715f), cube, x));
+        return vf_div(x, one_plus_exp_minus(twice)); /* (1 + tanh a) / 2 = 1 / (1 + exp(-2 a)) */
     }
     case ATTN_ACTIVATION_SILU:
         return vf_div(x, one_plus_exp_minus(x));
     case ATTN_ACTIVATION_TANH:
         return vf_tanh(x);
     case ATTN_ACTIVATION_SIGMOID:
-        return vf_div(one, one_plus_exp_minus(x));
+        return vf_div(vf_set1(1.0f), one_plus_exp_minus(x));
     default:
         return x;
     }
