@@ -17,6 +17,7 @@
  */
 #include "nn/check.h"
 #include "nn/linear_layer.h"
+#include "nn/memory.h"
 #include "simd/half.h"
 
 #include <inttypes.h>
@@ -390,7 +391,7 @@ attn_status attn_linear_quantize(attn_linear **linear_out, const attn_linear_for
         free(linear);
         return attn_fail(ATTN_SIZE_OVERFLOW, "the packed weights would exceed 2^63 bytes");
     }
-    linear->memory = aligned_alloc(ATTN_ALIGN, (size_t)nn_rounded_up(bytes + 1, ATTN_ALIGN));
+    linear->memory = nn_alloc(bytes);
     if (!linear->memory) {
         free(linear);
         return attn_fail(ATTN_OUT_OF_MEMORY, "%" PRId64 " bytes of packed weights could not be allocated", bytes);
