@@ -14,6 +14,12 @@ int attn_cpu_has(const char *features);
  */
 int attn_cpu_gains_by_pairs(void);
 
+/**
+ * Whether a core that reads from end to end keeps memory busy without being told what comes next: telling it takes time
+ * then.
+ */
+int attn_cpu_fetches_ahead(void);
+
 /** Whether the system lets this process use matrix registers (AMX's tiles). Asks it, the first time. */
 int attn_cpu_permits_matrix(void);
 

@@ -5,6 +5,7 @@
 #include "nn/linear.h"
 
 #include "api/executor.h"
+#include "cpu/cpu.h"
 #include "driver/ranges.h"
 #include "driver/threads.h"
 #include "nn/check.h"
@@ -97,6 +98,7 @@ static void run_task(const struct product *product, int64_t task, struct nn_inte
         .round_x = linear->multiply == ATTN_MULTIPLY_BF16,
         .quants = quants,
         .rows = product->grid.tokens - first < product->block_rows ? product->grid.tokens - first : product->block_rows,
+        .fetches_ahead = attn_cpu_fetches_ahead(),
         .inputs = linear->inputs,
         .group = linear->group,
         .activation = product->activation,

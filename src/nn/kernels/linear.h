@@ -211,6 +211,10 @@ ATTN_INLINE void linear_few_sums(const int nv, const enum nn_panel kind, const s
         }
         if (kind != NN_PANEL_F32)
             block.next = block.at + LINEAR_AHEAD;
+        if (linear_is_fetched(work)) {
+            linear_rows(1, kind, nv, 0, work, x, pitch, &block, sums);
+            continue;
+        }
         for (int64_t r = 0; r < work->rows;) {
             const int nr = linear_tile_rows(work->rows - r);
             LINEAR_BY_ROWS(nr, linear_rows, kind, nv, nv, work, x + r * pitch, pitch, &block, sums + r * nv * VF_LEN);

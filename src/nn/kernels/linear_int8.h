@@ -109,13 +109,13 @@ ATTN_INLINE void int8_rows(const int nr, const enum nn_panel kind, const int nv,
     } while (from < n);
 }
 
-/** All rows of a block of inputs; the first tile asks for what comes next. */
+/** All rows of a block of inputs; the first tile asks for what comes next, unless the processor does so by itself. */
 ATTN_INLINE void int8_block(const enum nn_panel kind, const int nv, const struct nn_linear_work *work,
                             const struct linear_weights *block, float *unfinished)
 {
     for (int64_t r = 0; r < work->rows;) {
         const int nr = linear_tile_rows(work->rows - r);
-        LINEAR_BY_ROWS(nr, int8_rows, kind, nv, r == 0, work, r, block, unfinished);
+        LINEAR_BY_ROWS(nr, int8_rows, kind, nv, r == 0 && !linear_is_fetched(work), work, r, block, unfinished);
         r += nr;
     }
 }

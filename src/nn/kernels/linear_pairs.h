@@ -17,10 +17,10 @@
 #include ATTN_DOT
 
 /** Inputs c..c+n-1 of all rows as bf16: rows of LINEAR_INPUTS in room, with a zero behind an odd n. */
-static void pairs_take_x(const struct nn_linear_work *work, int64_t c, int64_t n, uint16_t *room)
+static void pairs_take_x(const struct nn_linear_work *work, int64_t c, int64_t n, int64_t pitch, uint16_t *room)
 {
     const attn_dtype dtype = work->x.dtype;
-    for (int64_t r = 0; r < work->rows; r++, room += LINEAR_INPUTS) {
+    for (int64_t r = 0; r < work->rows; r++, room += pitch) {
         const char *const row = row_at(&work->x, r) + c * attn_element_size(dtype);
         for (int64_t i = 0; i < n; i += VF_LEN) {
             const int left = n - i < VF_LEN ? (int)(n - i) : VF_LEN;
@@ -69,29 +69,38 @@ ATTN_INLINE void pairs_rows(const int nr, const int nv, int ask, const char *x, 
     }
 }
 
-/** All rows of a block of inputs; the first tile asks for what comes next. */
+/** All rows of a block of inputs; the first tile asks for what comes next, unless the processor does so by itself. */
 ATTN_INLINE void pairs_block(const int nv, const struct nn_linear_work *work, const char *x, const ptrdiff_t pitch,
                              const struct linear_weights *block, float *sums)
 {
     for (int64_t r = 0; r < work->rows;) {
         const int nr = linear_tile_rows(work->rows - r);
-        LINEAR_BY_ROWS(nr, pairs_rows, nv, r == 0, x + r * pitch, pitch, block, sums + r * nv * VF_LEN);
+        LINEAR_BY_ROWS(nr, pairs_rows, nv, r == 0 && !linear_is_fetched(work), x + r * pitch, pitch, block,
+                       sums + r * nv * VF_LEN);
         r += nr;
     }
 }
 
+/* Elements of x that are made pairs at a time. */
+#define PAIRS_ROOM (NN_LINEAR_ROWS * LINEAR_INPUTS)
+
+/** Rows times the panels of a run: one panel after the other if all of x fits, else block of inputs by block. */
 static void linear_pairs_panels(const struct nn_linear_work *work)
 {
-    uint16_t room[NN_LINEAR_ROWS * LINEAR_INPUTS] __attribute__((aligned(ATTN_ALIGN)));
+    uint16_t room[PAIRS_ROOM] __attribute__((aligned(ATTN_ALIGN)));
     float sums[NN_LINEAR_RUN][NN_LINEAR_ROWS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    for (int64_t c = 0; c == 0 || c < work->inputs; c += LINEAR_INPUTS) {
-        const int64_t n = work->inputs - c < LINEAR_INPUTS ? work->inputs - c : LINEAR_INPUTS;
-        pairs_take_x(work, c, n, room);
+    const int64_t blocks = work->inputs / LINEAR_INPUTS + (work->inputs % LINEAR_INPUTS != 0);
+    const int64_t span = blocks <= PAIRS_ROOM / LINEAR_INPUTS / work->rows ? blocks * LINEAR_INPUTS : LINEAR_INPUTS;
+    for (int64_t first = 0; first == 0 || first < work->inputs; first += span) {
+        const int64_t n = work->inputs - first < span ? work->inputs - first : span;
+        pairs_take_x(work, first, n, span, room);
         for (int p = 0; p < work->panels; p++) {
             const struct nn_linear_work panel = linear_panel_of(work, p);
-            struct linear_weights block = linear_block_at(NN_PANEL_PAIRS, panel.vectors, &panel, c);
-            block.next = block.at + LINEAR_AHEAD;
-            ATTN_BY_WIDTH(panel.vectors, pairs_block, &panel, (const char *)room, LINEAR_INPUTS * 2, &block, sums[p]);
+            for (int64_t c = 0; c == 0 || c < n; c += LINEAR_INPUTS) {
+                struct linear_weights block = linear_block_at(NN_PANEL_PAIRS, panel.vectors, &panel, first + c);
+                block.next = block.at + LINEAR_AHEAD;
+                ATTN_BY_WIDTH(panel.vectors, pairs_block, &panel, (const char *)(room + c), span * 2, &block, sums[p]);
+            }
         }
     }
     for (int p = 0; p < work->panels; p++) {

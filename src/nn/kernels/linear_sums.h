@@ -54,6 +54,12 @@ ATTN_INLINE void linear_ask(const char *next, const ptrdiff_t bytes)
         __builtin_prefetch(next + b, 0, 2);
 }
 
+/** Whether the weights of a call come without being asked for. */
+ATTN_INLINE int linear_is_fetched(const struct nn_linear_work *work)
+{
+    return work->rows == 1 && work->fetches_ahead;
+}
+
 /** Rows of a tile: as many as are left, of 1, 2, 4 and VF_KEYS. */
 ATTN_INLINE int linear_tile_rows(int64_t left)
 {
