@@ -97,9 +97,11 @@ class Attn(Contender):
         way.detail = detail
         return [way]
 
-    def plan(self, tensors, causal):
-        """A call of the core on views of q, k, v and out; whoever owns their memory keeps it alive."""
-        params = Params(num_threads=self.threads)
+    def plan(self, tensors, causal, inputs=0):
+        """
+        A call of the core on views of q, k, v and out; whoever owns their memory keeps it alive. inputs: attn_inputs.
+        """
+        params = Params(num_threads=self.threads, inputs=inputs)
         if causal:
             params.causal = CAUSAL_TOP_LEFT
         return self._planned(tensors, params, [tensors, params])[0]

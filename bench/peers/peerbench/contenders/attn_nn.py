@@ -31,8 +31,19 @@ from attn_structs import (  # isort: skip  pylint: disable=wrong-import-order
 )
 
 F32, BF16 = DTYPE["f32"], DTYPE["bf16"]
-# attn_weight_format, attn_multiply and group of each precision; what lies between products is f32 but for bf16.
-FORMATS = {"f32": (0, 0, 0), "bf16": (2, 1, 0), "int8": (3, 2, 64)}
+# attn_weight_format and attn_multiply of each precision.
+FORMATS = {"f32": (0, 0), "bf16": (2, 1), "int8": (3, 2)}
+# Each precision's ways: the group of inputs with a scale, what lies between products, and the name. Integers have the
+# scales that the examples take and everything else in f32 or bf16, or a scale for each output, as the peers have.
+WAYS = {
+    "f32": ((0, F32, ""),),
+    "bf16": ((0, BF16, ""),),
+    "int8": (
+        (64, F32, ", scales of 64 inputs, the rest in f32"),
+        (64, BF16, ", scales of 64 inputs, the rest in bf16"),
+        (0, BF16, ", scales of outputs, the rest in bf16"),
+    ),
+}
 ACTIVATION = {"gelu": 2, "gelu_new": 3, "relu": 1}
 
 
@@ -98,8 +109,8 @@ def unwritten(*shape, precision="f32"):
     return np.full(shape, 0xFFFF, np.uint16) if precision == "bf16" else np.full(shape, np.nan, np.float32)
 
 
-def format_of(precision):
-    weights, multiply, group = FORMATS[precision]
+def format_of(precision, group):
+    weights, multiply = FORMATS[precision]
     return LinearFormat(weights=weights, multiply=multiply, group=group)
 
 
@@ -135,23 +146,24 @@ class AttnLayers(Contender):
         return Handle(handle, self._function(destroy))
 
     def ways(self, case, arrays):
-        return [self._mha(case, arrays) if case.suite == "mha" else self._embed(case, arrays)]
+        compute = self._mha if case.suite == "mha" else self._embed
+        return [compute(case, arrays, *way) for way in WAYS[case.dtype]]
 
     # ---------------------------------------------------------------- mha --
 
-    def _mha(self, case, arrays):
+    def _mha(self, case, arrays, group, between, name):
         weights = MhaWeights()
         for part in layer.PARTS:
             setattr(weights, f"w_{part}", matrix(arrays[f"w_{part}"]))
             setattr(weights, f"b_{part}", vector(layer.bias(arrays, part)))
-        form = format_of(case.dtype)
+        form = format_of(case.dtype, group)
         config = MhaConfig(
             d_model=case.d_model, heads=case.heads, kv_heads=case.kv_heads, format=c.addressof(form)
         )
         mha = self._make("attn_mha_create", "attn_mha_destroy", c.byref(config), c.byref(weights))
         out = unwritten(case.batch, case.t, case.d_model, precision=case.dtype)
         x_view, out_view = activations(arrays["x"]), activations(out)
-        params = Params(num_threads=self.threads)
+        params = Params(num_threads=self.threads, inputs=int(case.dtype == "int8" and between == BF16))
         if case.causal:
             params.causal = CAUSAL_TOP_LEFT
         size = self._function("attn_mha_workspace_size")(mha.pointer, case.batch, case.t, case.t, c.byref(params))
@@ -169,11 +181,11 @@ class AttnLayers(Contender):
         def rows(_, wanted):
             return widen(out[wanted[:, 0], wanted[:, 1]], case.dtype)
 
-        way = Way("attn_mha_forward", run, rows, self._parts(case, arrays, form))
+        way = Way("attn_mha_forward" + name, run, rows, self._parts(case, arrays, form, params.inputs))
         way.detail = f"workspace {size} bytes"
         return way
 
-    def _parts(self, case, arrays, form):
+    def _parts(self, case, arrays, form, inputs):
         """The products alone, on the same x, and the core alone, on what they have written."""
         weights = (Tensor * 3)(*(matrix(arrays[f"w_{p}"]) for p in "qkv"))
         biases = (Tensor * 3)(*(vector(layer.bias(arrays, p)) for p in "qkv"))
@@ -197,7 +209,7 @@ class AttnLayers(Contender):
         options = LinearOptions(num_threads=self.threads)
         split = [heads_of(q, case.heads), heads_of(k, case.kv_heads), heads_of(v, case.kv_heads)]
         split.append(heads_of(attended, case.heads))
-        plan_way = self.core.plan(split, causal=case.causal)
+        plan_way = self.core.plan(split, causal=case.causal, inputs=inputs)
         project, multiply = self._function("attn_linear_forward_parts"), self._function("attn_linear_forward")
         keep = (arrays, qkv, attended, out, views, weights, biases, split)
 
@@ -212,11 +224,11 @@ class AttnLayers(Contender):
 
     # -------------------------------------------------------------- embed --
 
-    def _load_bert(self, precision):
-        sizes, form = embedding.config(), format_of(precision)
+    def _load_bert(self, precision, group, between):
+        sizes, form = embedding.config(), format_of(precision, group)
         config = BertConfig(
             format=c.addressof(form),
-            activations=BF16 if precision == "bf16" else F32,
+            activations=between,
             layers=sizes["num_hidden_layers"],
             d_model=sizes["hidden_size"],
             heads=sizes["num_attention_heads"],
@@ -230,10 +242,11 @@ class AttnLayers(Contender):
         weights = self._make("attn_weights_open", "attn_weights_destroy", path)
         return self._make("attn_bert_load", "attn_bert_destroy", c.byref(config), weights.pointer, b"")
 
-    def _embed(self, case, arrays):
-        if case.dtype not in self.berts:
-            self.berts[case.dtype] = self._load_bert(case.dtype)
-        bert, width = self.berts[case.dtype], embedding.config()["hidden_size"]
+    def _embed(self, case, arrays, group, between, name):
+        key = case.dtype, group, between
+        if key not in self.berts:
+            self.berts[key] = self._load_bert(*key)
+        bert, width = self.berts[key], embedding.config()["hidden_size"]
         forward, pool = self._function("attn_bert_forward"), self._function("attn_mean_pool")
         workspace_size = self._function("attn_bert_workspace_size")
         ids, offsets = arrays["ids"], arrays["offsets"]
@@ -266,7 +279,7 @@ class AttnLayers(Contender):
                 self._check(pool(*reduce))
             return keep
 
-        way = Way("attn_bert_forward, ragged", run, lambda _, wanted: out[0])
+        way = Way("attn_bert_forward, ragged" + name, run, lambda _, wanted: out[0])
         way.detail = f"workspace {most_bytes} bytes"
         return way
 
