@@ -20,6 +20,12 @@ int attn_cpu_gains_by_pairs(void);
  */
 int attn_cpu_fetches_ahead(void);
 
+/**
+ * Whether shifts and conversions, which widen narrow weights in registers, take little time from multiply-adds: units
+ * of their own compute them.
+ */
+int attn_cpu_widens_beside(void);
+
 /** Whether the system lets this process use matrix registers (AMX's tiles). Asks it, the first time. */
 int attn_cpu_permits_matrix(void);
 

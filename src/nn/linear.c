@@ -99,6 +99,7 @@ static void run_task(const struct product *product, int64_t task, struct nn_inte
         .quants = quants,
         .rows = product->grid.tokens - first < product->block_rows ? product->grid.tokens - first : product->block_rows,
         .fetches_ahead = attn_cpu_fetches_ahead(),
+        .widens_beside = attn_cpu_widens_beside(),
         .inputs = linear->inputs,
         .group = linear->group,
         .activation = product->activation,

@@ -17,10 +17,10 @@
  * They lie in the order in which they are read, and while one block is used the next is asked for: by each tile of rows
  * a part of it, so that memory is kept busy all the time.
  *
- * Narrow weights and rows of x are widened, which is exact: where rows are few, as they are loaded; for many rows a
- * block at a time, into copies, that of x for a run of panels. The bits are the same. Integers are multiplied as they
- * are; where groups of inputs have scales, the sums of each group begin at 0, and are added to those before them times
- * the scale.
+ * Narrow weights and rows of x are widened, which is exact: where rows are few, and where the processor does so beside
+ * multiply-adds, as they are loaded; else for many rows a block at a time, into copies, that of x for a run of panels.
+ * The bits are the same. Integers are multiplied as they are; where groups of inputs have scales, the sums of each
+ * group begin at 0, and are added to those before them times the scale.
  *
  * What a row has of its sums between two blocks waits in `sums`. The order of
  * summation of an output is that of the inputs, whatever the tile's shape, so
@@ -33,7 +33,7 @@
 #include "nn/kernels/linear_sums.h"
 #include "nn/kernels/typed.h"
 
-/** Rows up to which narrow weights are widened as they are loaded, once for each tile of rows. */
+/** Rows up to which narrow weights are widened as they are loaded on any processor. */
 #define LINEAR_FEW_ROWS VF_KEYS
 
 /** The bf16 nearest to each of n floats. */
@@ -192,10 +192,10 @@ ATTN_INLINE void linear_rows(const int nr, const enum nn_panel kind, const int n
 
 /* ----------------------------------------------------------------- few rows -- */
 
-/** The sums of few rows: weights are widened as they are loaded, once for each tile of rows. */
+/** The sums of rows whose weights are widened as they are loaded, once for each tile of rows. */
 ATTN_INLINE void linear_few_sums(const int nv, const enum nn_panel kind, const struct nn_linear_work *work, float *sums)
 {
-    float room[LINEAR_FEW_ROWS * LINEAR_INPUTS] __attribute__((aligned(ATTN_ALIGN)));
+    float room[NN_LINEAR_ROWS * LINEAR_INPUTS] __attribute__((aligned(ATTN_ALIGN)));
     const int unit = nn_panel_inputs(kind);
     for (int64_t c = 0; c == 0 || c < work->inputs; c += LINEAR_INPUTS) {
         struct linear_weights block = linear_block_at(kind, nv, work, c);
@@ -223,10 +223,10 @@ ATTN_INLINE void linear_few_sums(const int nv, const enum nn_panel kind, const s
     }
 }
 
-/** Few rows times one panel, which is full if it is narrow. */
+/** Rows times one panel, which is full if it is narrow. */
 static void linear_few(const struct nn_linear_work *work)
 {
-    float sums[LINEAR_FEW_ROWS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    float sums[NN_LINEAR_ROWS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
     switch (work->kind) {
     case NN_PANEL_F16:
         linear_few_sums(VF_STRIP, NN_PANEL_F16, work, sums);
@@ -358,9 +358,10 @@ static void linear_many(const struct nn_linear_work *work)
 
 static void linear_panels(const struct nn_linear_work *work)
 {
-    const int wide = work->kind == NN_PANEL_F32;
-    const int few = work->rows <= LINEAR_FEW_ROWS && (wide || work->vectors == VF_STRIP);
-    if (!few && !(wide && work->x.dtype == ATTN_F32 && !work->round_x)) {
+    const int wide = work->kind == NN_PANEL_F32, in_place = work->x.dtype == ATTN_F32 && !work->round_x;
+    const int as_loaded = work->rows <= LINEAR_FEW_ROWS || (!wide && in_place && work->widens_beside);
+    const int few = as_loaded && (wide || work->vectors == VF_STRIP);
+    if (!few && !(wide && in_place)) {
         linear_many(work);
         return;
     }

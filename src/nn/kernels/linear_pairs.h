@@ -16,7 +16,7 @@
 #endif
 #include ATTN_DOT
 
-/** Inputs c..c+n-1 of all rows as bf16: rows of LINEAR_INPUTS in room, with a zero behind an odd n. */
+/** Inputs c..c+n-1 of all rows as bf16: rows of pitch elements in room, with a zero behind an odd n. */
 static void pairs_take_x(const struct nn_linear_work *work, int64_t c, int64_t n, int64_t pitch, uint16_t *room)
 {
     const attn_dtype dtype = work->x.dtype;

@@ -77,6 +77,7 @@ struct nn_linear_work {
     const struct nn_integer_rows *quants; /**< x for products of integers, else NULL */
     int64_t rows;                         /**< at most NN_LINEAR_ROWS */
     int fetches_ahead;                    /**< of one row, weights need not be asked for (cpu/cpu.h) */
+    int widens_beside;                    /**< narrow weights may be widened in registers for any rows */
     int64_t inputs;                       /**< columns of x */
     enum nn_panel kind;
     int panels;                         /**< of the run; if more than one, all are full */
