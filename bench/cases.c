@@ -76,8 +76,10 @@
 #define LINEAR_FAR(m, n, k)  LAYER("", m, n, k, .compare = false)
 #define LINEAR_BF16(m, n, k) LAYER("bf16-", m, n, k, .dtype = ATTN_BF16)
 /* The same weights in other formats: products of f32, or as narrow as the weights. */
-#define LINEAR_PAIRS(m, n, k)    LAYER("pairs-", m, n, k, .dtype = ATTN_BF16, .narrow_products = true)
-#define LINEAR_INT8(m, n, k)     LAYER("int8-", m, n, k, .weights = BENCH_WEIGHTS_INT8, .narrow_products = true)
+#define LINEAR_PAIRS(m, n, k) LAYER("pairs-", m, n, k, .dtype = ATTN_BF16, .narrow_products = true)
+#define LINEAR_INT8(m, n, k)  LAYER("int8-", m, n, k, .weights = BENCH_WEIGHTS_INT8, .narrow_products = true)
+#define LINEAR_GROUPS(m, n, k)                                                                                         \
+    LAYER("int8-64-", m, n, k, .weights = BENCH_WEIGHTS_INT8, .group = 64, .narrow_products = true)
 #define LINEAR_INT4(m, n, k)     LAYER("int4-", m, n, k, .weights = BENCH_WEIGHTS_INT4, .narrow_products = true)
 #define LINEAR_INT8_F32(m, n, k) LAYER("int8-f32-", m, n, k, .weights = BENCH_WEIGHTS_INT8)
 #define LINEAR_INT4_F32(m, n, k) LAYER("int4-f32-", m, n, k, .weights = BENCH_WEIGHTS_INT4)
@@ -203,6 +205,15 @@ const struct bench_case bench_cases[] = {
     LINEAR_ROWS_OF(LINEAR_INT4, 4096, 4096),
     LINEAR_ROWS_OF(LINEAR_INT8_F32, 4096, 4096),
     LINEAR_ROWS_OF(LINEAR_INT4_F32, 4096, 4096),
+    /* What scales of groups cost, in an encoder's layers. */
+    LINEAR_INT8(24, 1536, 384),
+    LINEAR_GROUPS(24, 1536, 384),
+    LINEAR_INT8(24, 384, 1536),
+    LINEAR_GROUPS(24, 384, 1536),
+    LINEAR_INT8(1300, 1536, 384),
+    LINEAR_GROUPS(1300, 1536, 384),
+    LINEAR_INT8(1300, 384, 1536),
+    LINEAR_GROUPS(1300, 384, 1536),
 };
 
 const int bench_num_cases = (int)(sizeof bench_cases / sizeof *bench_cases);
@@ -341,11 +352,13 @@ static void write_linear_name(const struct bench_case *c, const char *kind, char
     static const char *const integers[] = {[BENCH_WEIGHTS_INT8] = "int8", [BENCH_WEIGHTS_INT4] = "int4"};
     const char *const weights = c->weights ? integers[c->weights] : attn_dtype_name(c->dtype);
     const char *const products = !c->narrow_products ? "" : c->weights ? "/multiply:int8" : "/multiply:bf16";
-    char matrices[32] = "";
+    char group[32] = "", matrices[32] = "";
+    if (c->group > 0)
+        snprintf(group, sizeof group, "/group:%lld", (long long)c->group);
     if (bench_case_matrices(c) > 1)
         snprintf(matrices, sizeof matrices, "/matrices:%lld", (long long)bench_case_matrices(c));
-    snprintf(name, BENCH_NAME_SIZE, "%s/%s/M%lld/N%lld/K%lld%s%s", kind, weights, (long long)c->rows,
-             (long long)c->outputs, (long long)c->inputs, products, matrices);
+    snprintf(name, BENCH_NAME_SIZE, "%s/%s/M%lld/N%lld/K%lld%s%s%s", kind, weights, (long long)c->rows,
+             (long long)c->outputs, (long long)c->inputs, products, group, matrices);
 }
 
 void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])

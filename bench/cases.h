@@ -58,6 +58,7 @@ struct bench_case {
     const char *cost; /**< cases of this name differ in length only, and must not in time per token; or NULL */
     int64_t rows, outputs, inputs; /**< a linear layer instead of attention: x is rows by inputs; otherwise 0 */
     enum bench_weights weights;    /**< of the layer */
+    int64_t group;                 /**< inputs of an output with a scale of their own, in int8; 0: all */
     bool narrow_products;          /**< of bf16 with weights in bf16, of int8 with integers; else of f32 */
 };
 
@@ -121,7 +122,7 @@ bool bench_int8_scores_by(const char *set, const char *isa);
 /**
  * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/layout:bhtd", then
  * /kv_heads, /mask, /padded, /qk, /form, /block or /size, /listed and /cost; or "linear/f32/M24/N1152/K384" (or
- * bf16, int8, int4: the weights), then /multiply:bf16 or int8 and /matrices.
+ * bf16, int8, int4: the weights), then /multiply:bf16 or int8, /group and /matrices.
  */
 void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE]);
 

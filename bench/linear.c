@@ -168,6 +168,7 @@ static attn_linear_format format_of(const struct bench_case *c)
     format.weights = c->weights == BENCH_WEIGHTS_INT8   ? ATTN_WEIGHTS_INT8
                      : c->weights == BENCH_WEIGHTS_INT4 ? ATTN_WEIGHTS_INT4
                                                         : ATTN_WEIGHTS_AS_GIVEN;
+    format.group = c->group;
     if (c->narrow_products)
         format.multiply = c->weights ? ATTN_MULTIPLY_INT8 : ATTN_MULTIPLY_BF16;
     return format;

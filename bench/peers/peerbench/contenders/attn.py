@@ -97,11 +97,12 @@ class Attn(Contender):
         way.detail = detail
         return [way]
 
-    def plan(self, tensors, causal, inputs=0):
+    def plan(self, tensors, causal, **options):
         """
-        A call of the core on views of q, k, v and out; whoever owns their memory keeps it alive. inputs: attn_inputs.
+        A call of the core on views of q, k, v and out; whoever owns their memory keeps it alive. options: fields of
+        attn_params.
         """
-        params = Params(num_threads=self.threads, inputs=inputs)
+        params = Params(num_threads=self.threads, **options)
         if causal:
             params.causal = CAUSAL_TOP_LEFT
         return self._planned(tensors, params, [tensors, params])[0]

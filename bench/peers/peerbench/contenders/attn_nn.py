@@ -44,6 +44,8 @@ WAYS = {
         (0, BF16, ", scales of outputs, the rest in bf16"),
     ),
 }
+# attn_qk, and what the name of a way says of it: scores of layers alone.
+INT8_SCORES = 1, ", int8 scores"
 ACTIVATION = {"gelu": 2, "gelu_new": 3, "relu": 1}
 
 
@@ -146,12 +148,16 @@ class AttnLayers(Contender):
         return Handle(handle, self._function(destroy))
 
     def ways(self, case, arrays):
-        compute = self._mha if case.suite == "mha" else self._embed
-        return [compute(case, arrays, *way) for way in WAYS[case.dtype]]
+        if case.suite == "embed":
+            return [self._embed(case, arrays, *way) for way in WAYS[case.dtype]]
+        ways = [self._mha(case, arrays, *way) for way in WAYS[case.dtype]]
+        if case.dtype == "int8":
+            ways.append(self._mha(case, arrays, *WAYS["int8"][-1], *INT8_SCORES))
+        return ways
 
     # ---------------------------------------------------------------- mha --
 
-    def _mha(self, case, arrays, group, between, name):
+    def _mha(self, case, arrays, group, between, name, scores=0, of_scores=""):
         weights = MhaWeights()
         for part in layer.PARTS:
             setattr(weights, f"w_{part}", matrix(arrays[f"w_{part}"]))
@@ -163,7 +169,8 @@ class AttnLayers(Contender):
         mha = self._make("attn_mha_create", "attn_mha_destroy", c.byref(config), c.byref(weights))
         out = unwritten(case.batch, case.t, case.d_model, precision=case.dtype)
         x_view, out_view = activations(arrays["x"]), activations(out)
-        params = Params(num_threads=self.threads, inputs=int(case.dtype == "int8" and between == BF16))
+        options = {"inputs": int(case.dtype == "int8" and between == BF16), "qk": scores}
+        params = Params(num_threads=self.threads, **options)
         if case.causal:
             params.causal = CAUSAL_TOP_LEFT
         size = self._function("attn_mha_workspace_size")(mha.pointer, case.batch, case.t, case.t, c.byref(params))
@@ -181,12 +188,12 @@ class AttnLayers(Contender):
         def rows(_, wanted):
             return widen(out[wanted[:, 0], wanted[:, 1]], case.dtype)
 
-        way = Way("attn_mha_forward" + name, run, rows, self._parts(case, arrays, form, params.inputs))
+        way = Way("attn_mha_forward" + name + of_scores, run, rows, self._parts(case, arrays, form, options))
         way.detail = f"workspace {size} bytes"
         return way
 
-    def _parts(self, case, arrays, form, inputs):
-        """The products alone, on the same x, and the core alone, on what they have written."""
+    def _parts(self, case, arrays, form, options):
+        """The products alone, on the same x, and the core alone, with these options, on what they have written."""
         weights = (Tensor * 3)(*(matrix(arrays[f"w_{p}"]) for p in "qkv"))
         biases = (Tensor * 3)(*(vector(layer.bias(arrays, p)) for p in "qkv"))
         inner = self._make("attn_linear_quantize", "attn_linear_destroy", c.byref(form), 3, weights, biases)
@@ -206,19 +213,19 @@ class AttnLayers(Contender):
         views = [activations(a) for a in (arrays["x"], q, k, v, attended, out)]
         pointers = [c.addressof(view) for view in views]
         outs = (POINTER * 3)(*pointers[1:4])
-        options = LinearOptions(num_threads=self.threads)
+        products = LinearOptions(num_threads=self.threads)
         split = [heads_of(q, case.heads), heads_of(k, case.kv_heads), heads_of(v, case.kv_heads)]
         split.append(heads_of(attended, case.heads))
-        plan_way = self.core.plan(split, causal=case.causal, inputs=inputs)
+        plan_way = self.core.plan(split, causal=case.causal, **options)
         project, multiply = self._function("attn_linear_forward_parts"), self._function("attn_linear_forward")
         keep = (arrays, qkv, attended, out, views, weights, biases, split)
 
         def projections():
-            self._check(project(inner.pointer, pointers[0], outs, c.addressof(options)))
-            self._check(multiply(outer.pointer, pointers[4], pointers[5], c.addressof(options)))
+            self._check(project(inner.pointer, pointers[0], outs, c.addressof(products)))
+            self._check(multiply(outer.pointer, pointers[4], pointers[5], c.addressof(products)))
             return keep
 
-        self._check(project(inner.pointer, pointers[0], outs, c.addressof(options)))
+        self._check(project(inner.pointer, pointers[0], outs, c.addressof(products)))
         plan_way()
         return {"projections": projections, "attention": plan_way}
 
