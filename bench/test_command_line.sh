@@ -95,9 +95,12 @@ done
 if [ "$nn" = nn ]; then
     [ "$("$bench" --list | grep -c '^linear/f32/')" -eq 19 ] || fail 'there are not 19 linear layers'
     [ "$("$bench" --list | grep -c '^linear/bf16/')" -eq 15 ] || fail 'there are not 15 linear layers with weights in bf16'
-    for format in bf16/.*/multiply:bf16 int8/.*/multiply:int8 int4/.*/multiply:int8; do
+    for format in bf16/.*/multiply:bf16 int8/.*/K4096/multiply:int8 int4/.*/multiply:int8; do
         [ "$("$bench" --list | grep -c "^linear/$format")" -eq 5 ] || fail "there are not 5 linear layers of $format"
     done
+    # What scales of groups cost: each beside the same layer without.
+    "$bench" --list | sed -n '/^linear\/int8/s/\/group:64//p' >"$dir/groups"
+    [ "$("$bench" --list | grep -cxFf "$dir/groups")" -eq 4 ] || fail 'a layer with groups has none without beside it'
     # Those with 4096 inputs, whose weights come from memory, are not held against OpenBLAS.
     "$bench" --list | sed -n '/K4096/d; s/^linear\(.f32\)/\1/p' >"$dir/linear"
     "$bench" --list --compare naive | sed -n 's/^sgemm//p' | diff - "$dir/linear" ||
