@@ -66,13 +66,13 @@ static const char *const slow_pairs[] = {"GenuineIntel"};
 /**
  * Vendors whose prefetchers do better alone. Measured (attn-bench, linear layers of one row, 4096 by 4096, one thread,
  * part of the read bandwidth with prefetch instructions and without): AMD, Zen 4: bf16 0.73 and 1.04, its pairs 0.78
- * and 0.82, int8 0.77 and 0.99, int4 0.76 and 0.86.
+ * and 0.99, int8 0.77 and 0.99, int4 0.76 and 0.86.
  */
 static const char *const own_prefetch[] = {"AuthenticAMD"};
 
 /**
  * Vendors where weights in bf16, widened in registers for each 8 rows, meet more multiply-adds than widened once for
- * 128 rows. Measured (attn-bench, 4096 by 4096, part of the peak with 24, 128 and 1300 rows): AMD, Zen 4: 0.95, 0.96,
+ * 128 rows. Measured (attn-bench, 4096 by 4096, part of the peak with 24, 128 and 1300 rows): AMD, Zen 4: 0.93, 0.95,
  * 0.92 against 0.83, 0.91, 0.88; Intel, Granite Rapids class, 1300 rows: 0.68 against 0.78.
  */
 static const char *const own_widening[] = {"AuthenticAMD"};

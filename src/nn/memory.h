@@ -21,8 +21,8 @@
 
 /**
  * Memory for numbers that calls read from end to end, aligned to 64 bytes; for free(). NULL if there is not as much.
- * From 2 MiB on it lies in huge pages where the system has some to give: behind the border of a small page a processor
- * may stop fetching ahead, and one row of activations is multiplied no faster than weights come (docs/layers.md).
+ * From 2 MiB on it lies in huge pages where the system has some to give: one row of activations is multiplied no faster
+ * than weights come, and they come faster from there (docs/layers.md).
  */
 void *nn_alloc(int64_t bytes);
 

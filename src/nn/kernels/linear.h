@@ -190,12 +190,13 @@ ATTN_INLINE void linear_rows(const int nr, const enum nn_panel kind, const int n
     } while (from < n);
 }
 
-/* ----------------------------------------------------------------- few rows -- */
+/* ------------------------------------------------------- weights as loaded -- */
 
 /** The sums of rows whose weights are widened as they are loaded, once for each tile of rows. */
-ATTN_INLINE void linear_few_sums(const int nv, const enum nn_panel kind, const struct nn_linear_work *work, float *sums)
+ATTN_INLINE void linear_as_loaded_sums(const int nv, const enum nn_panel kind, const struct nn_linear_work *work,
+                                       float *sums)
 {
-    float room[NN_LINEAR_ROWS * LINEAR_INPUTS] __attribute__((aligned(ATTN_ALIGN)));
+    float room[LINEAR_FEW_ROWS * LINEAR_INPUTS] __attribute__((aligned(ATTN_ALIGN)));
     const int unit = nn_panel_inputs(kind);
     for (int64_t c = 0; c == 0 || c < work->inputs; c += LINEAR_INPUTS) {
         struct linear_weights block = linear_block_at(kind, nv, work, c);
@@ -224,29 +225,29 @@ ATTN_INLINE void linear_few_sums(const int nv, const enum nn_panel kind, const s
 }
 
 /** Rows times one panel, which is full if it is narrow. */
-static void linear_few(const struct nn_linear_work *work)
+static void linear_as_loaded(const struct nn_linear_work *work)
 {
     float sums[NN_LINEAR_ROWS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
     switch (work->kind) {
     case NN_PANEL_F16:
-        linear_few_sums(VF_STRIP, NN_PANEL_F16, work, sums);
+        linear_as_loaded_sums(VF_STRIP, NN_PANEL_F16, work, sums);
         break;
     case NN_PANEL_PAIRS:
-        linear_few_sums(VF_STRIP, NN_PANEL_PAIRS, work, sums);
+        linear_as_loaded_sums(VF_STRIP, NN_PANEL_PAIRS, work, sums);
         break;
     case NN_PANEL_INT8:
-        linear_few_sums(VF_STRIP, NN_PANEL_INT8, work, sums);
+        linear_as_loaded_sums(VF_STRIP, NN_PANEL_INT8, work, sums);
         break;
     case NN_PANEL_NIBBLES:
-        linear_few_sums(VF_STRIP, NN_PANEL_NIBBLES, work, sums);
+        linear_as_loaded_sums(VF_STRIP, NN_PANEL_NIBBLES, work, sums);
         break;
     default:
-        ATTN_BY_WIDTH(work->vectors, linear_few_sums, NN_PANEL_F32, work, sums);
+        ATTN_BY_WIDTH(work->vectors, linear_as_loaded_sums, NN_PANEL_F32, work, sums);
     }
     linear_end(work, sums);
 }
 
-/* ---------------------------------------------------------------- many rows -- */
+/* ----------------------------------------------------- weights made floats -- */
 
 /** A block's weights as floats. */
 ATTN_INLINE void linear_widen(const int nv, const enum nn_panel kind, const struct linear_weights *block, float *wide)
@@ -356,19 +357,25 @@ static void linear_many(const struct nn_linear_work *work)
         linear_end(&panel[p], sums[p]);
 }
 
+/** Whether x can be read where it lies, through whole words of weights. */
+static int linear_is_in_place(const struct nn_linear_work *work)
+{
+    return work->x.dtype == ATTN_F32 && !work->round_x && work->inputs % nn_panel_inputs(work->kind) == 0;
+}
+
 static void linear_panels(const struct nn_linear_work *work)
 {
-    const int wide = work->kind == NN_PANEL_F32, in_place = work->x.dtype == ATTN_F32 && !work->round_x;
-    const int as_loaded = work->rows <= LINEAR_FEW_ROWS || (!wide && in_place && work->widens_beside);
-    const int few = as_loaded && (wide || work->vectors == VF_STRIP);
-    if (!few && !(wide && in_place)) {
+    const int wide = work->kind == NN_PANEL_F32, in_place = linear_is_in_place(work);
+    const int few = work->rows <= LINEAR_FEW_ROWS, beside = !wide && in_place && work->widens_beside;
+    const int as_loaded = (few || beside) && (wide || work->vectors == VF_STRIP);
+    if (!as_loaded && !(wide && in_place)) {
         linear_many(work);
         return;
     }
     for (int p = 0; p < work->panels; p++) {
         const struct nn_linear_work panel = linear_panel_of(work, p);
-        if (few)
-            linear_few(&panel);
+        if (as_loaded)
+            linear_as_loaded(&panel);
         else
             linear_in_place(&panel);
     }
