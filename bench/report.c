@@ -164,7 +164,7 @@ static void print_csv(FILE *file, const struct bench_results *results)
     fputs("name,isa,threads,repetitions,iterations,time_unit,real_time,real_time_median,cpu_time,gflops,"
           "peak_gflops,fraction,fraction_median,gb_per_second,max_abs_diff,speedup,speedup_median,strategy,"
           "workspace_bytes,peak_rss_bytes,rss_beyond_tensors_bytes,rss_growth_bytes,peak_loads_gflops,fraction_of_"
-          "loads,ns_per_token,"
+          "loads,ns_per_token,fraction_of_read,"
           "check\n",
           file);
     for (int i = 0; i < results->count; i++) {
@@ -192,6 +192,7 @@ static void print_csv(FILE *file, const struct bench_results *results)
         csv_figure(file, r->peak_loads_gflops);
         csv_figure(file, r->fraction_of_loads);
         csv_figure(file, r->token_time * 1e9);
+        csv_figure(file, r->bandwidth_fraction);
         fprintf(file, ",%s\n", verdict_name(r->verdict));
     }
 }

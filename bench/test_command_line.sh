@@ -187,6 +187,8 @@ if [ "$nn" = nn ]; then
              END {if (rows != 3) exit 1}' "$dir/out" || fail "a figure of a linear layer is wrong: $(cat "$dir/out")"
     # shellcheck disable=SC2086
     expect 0 '"bytes_per_second"' $tiny --filter '^linear/.*/M1/N1152/' --format json
+    # shellcheck disable=SC2086
+    expect 0 '"fraction_of_read":' $tiny --filter '^linear/int8/M1/N4096/.*multiply' --format json
     # Whether it is met is not for a test to say.
     # shellcheck disable=SC2086
     "$bench" $tiny --check --filter '^linear/.*/M(1|1300)/N(1152|384)/' >"$dir/out" 2>"$dir/err"

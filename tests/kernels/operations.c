@@ -6,6 +6,7 @@
  * operation with a tail is called with every length from 0 to all lanes.
  */
 #include "operations.h"
+#include "floats.h"
 #include "dtype.h"
 #include "guard.h"
 #include "timing.h"
@@ -16,20 +17,6 @@
 #include <string.h>
 
 #define MAX_BYTES (MAX_LANES * MAX_LANES * 4)
-
-static float float_of(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
 
 /** What an element is in this set. */
 static enum element resolved(const struct kernel_set *set, enum element element)
@@ -221,9 +208,7 @@ static int near_enough(const struct operation *operation, float got, double exac
     const double error = fabs((isinf(got) ? copysign(0x1p128, (double)got) : (double)got) - exact);
     if (operation->compare == WITHIN_RELATIVE_OR_FLUSHED)
         return error <= operation->limit * fabs(exact) + 0x1p-149;
-    int exponent;
-    frexp(exact, &exponent);
-    return error <= operation->limit * ldexp(1, exponent > -125 ? exponent - 24 : -149);
+    return error <= operation->limit * ulp_of(exact);
 }
 
 static int same_narrow(uint16_t got, uint16_t expected, attn_dtype dtype)
