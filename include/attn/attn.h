@@ -358,8 +358,8 @@ ATTN_API int attn_dropout_keeps(const attn_dropout *dropout, int64_t batch, int6
  *     scalar        portable C
  *     avx2          AVX2, FMA and F16C
  *     avx512        AVX-512 F, BW, DQ and VL
- *     avx512_bf16   and AVX512-BF16, for q, k and v that are all bf16
- *     amx_bf16      and AVX512-VBMI, AMX-TILE and AMX-BF16, for the same
+ *     avx512_bf16   and AVX512-BF16 and AVX512-VBMI, for q, k and v that are all bf16
+ *     amx_bf16      and AMX-TILE and AMX-BF16, for the same
  *
  * on AArch64 scalar, neon (Advanced SIMD), neon_bf16 (and FEAT_BF16) and
  * neon_bf16mm (the same, by BFMMLA), and elsewhere scalar alone. A later version

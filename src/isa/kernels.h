@@ -9,6 +9,7 @@
  *     ATTN_VECTORS, ATTN_SCORES, ATTN_VALUES
  *                   defined for the tables that it has: the first by itself, the others as the header of
  *                   the words, e.g. "kernels/scores_f32.h"
+ *     ATTN_WEIGHTS  for values_bf16.h: the header of its exponentials, by a polynomial or a table
  *     ATTN_MATRIX   its matrix registers, where these headers use some;  ATTN_EMULATED  they are none
  */
 #ifndef ATTN_ISA_KERNELS_H

@@ -1,24 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * P V in pairs of bf16 (v is bf16): pairs of keys. Two rows of V are
- * interleaved once per block of keys, and P is written as pairs, each weight
- * rounded to bf16. The denominator is summed from the rounded weights, by the
- * same instruction that multiplies them with V, so rounding does not bias the
- * quotient. The polynomial for 2^x is as short as that rounding allows.
- *
- * Scores come raw (RAW_SCORES) and are multiplied by the factor of the query
- * before its maximum is subtracted, in two roundings: a fused multiply-add
- * would leave the largest score at what the rounding of the maximum cut off,
- * which is anything for huge scores, instead of at 0.
+ * interleaved once per block of keys, and P is written as pairs, by the header
+ * that ATTN_WEIGHTS names (weights_*.h). The denominator is summed from the
+ * rounded weights, by the same instruction that multiplies them with V, so
+ * rounding does not bias the quotient.
  */
 #ifndef ATTN_VALUES_H
 #define ATTN_VALUES_H
 
 #include "kernels/dropout.h"
-#include "kernels/softmax.h"
-
 #include "kernels/rows.h"
-#include "simd/words.h"
+#include ATTN_WEIGHTS
 
 #include "kernels/value_tile.h"
 
@@ -59,39 +52,6 @@ static void pack_values(float *dst, const struct attn_rows *src, int n, int64_t 
     }
 }
 
-/** One word of weights: keys 2u and, if there are two, 2u + 1, of vectors first..nv-1. */
-ATTN_INLINE void make_word(const int nv, const int first, const int two, int u, const vf *factor, const vf *base,
-                           float *s, vf *sum)
-{
-    ATTN_UNROLL
-    for (int v = first; v < nv; v++) {
-        const float *at = s + ((ptrdiff_t)2 * u * nv + v) * VF_LEN;
-        const vf p0 = vf_exp2_bf16(vf_sub(vf_mul(vf_load(at), factor[v]), base[v]));
-        const vf p1 = two ? vf_exp2_bf16(vf_sub(vf_mul(vf_load(at + nv * VF_LEN), factor[v]), base[v])) : vf_zero();
-        const vw p = vw_pair(p0, p1);
-        vw_store(s + ((ptrdiff_t)u * nv + v) * VF_LEN, p);
-        sum[v] = vf_dot(vw_ones(), p, sum[v]);
-    }
-}
-
-ATTN_INLINE void weights_body(const int nv, const float *m, const int *ends, int n, const float *factor, float *s,
-                              float *l)
-{
-    vf f[VF_STRIP], base[VF_STRIP], sum[VF_STRIP];
-    start_tile(nv, m, factor, f, base, sum);
-    int u = 0;
-    ATTN_UNROLL
-    for (int first = 0; first < nv; first++) { /* along the diagonal the later vectors see more keys */
-        for (; u < (int)key_words(ends[first]) && 2 * u + 1 < n; u++)
-            make_word(nv, first, 1, u, f, base, s, sum);
-        if (u < (int)key_words(ends[first])) {
-            make_word(nv, first, 0, u, f, base, s, sum);
-            u++;
-        }
-    }
-    add_tile(nv, sum, l);
-}
-
 static void make_weights(int nv, const float *m, const int *ends, int n, const float *factor, float *s, float *l)
 {
     ATTN_BY_WIDTH(nv, weights_body, m, ends, n, factor, s, l);
@@ -104,6 +64,7 @@ static void drop_weights(const struct attn_drop *drop, int nv, int n, float *p)
 
 static const struct attn_value_kernels value_kernels = {.name = "bf16",
                                                         .keys_per_word = VF_PACK,
+                                                        .headroom = WEIGHTS_HEADROOM,
                                                         .pack_values = pack_values,
                                                         .weights = make_weights,
                                                         .drop = drop_weights,

@@ -10,9 +10,7 @@
  * other. Groups begin at multiples of 32 keys from the block's first, wherever
  * the run begins or ends: words of keys behind its end are 0, in V and in P.
  *
- * Weights come from weights_table.h. m lies MATRIX_HEADROOM above the first
- * maximum, so that later maxima hardly ever pass it and O is hardly ever
- * rescaled: a weight of 2^-24 has as many bits as one of 1.
+ * Weights come from weights_table.h.
  */
 #ifndef ATTN_VALUES_H
 #define ATTN_VALUES_H
@@ -22,8 +20,6 @@
 #include "kernels/mask.h"
 #include "kernels/rows.h"
 #include "kernels/weights_table.h"
-
-#define MATRIX_HEADROOM 24.0f
 
 /* --------------------------------------------------------------------- V -- */
 
@@ -216,7 +212,7 @@ static const struct attn_value_kernels value_kernels = {.name = "bf16",
                                                         .channel_step = VF_LEN,
                                                         .key_step = GROUP_KEYS,
                                                         .strip_vectors = MATRIX_VECTORS,
-                                                        .headroom = MATRIX_HEADROOM,
+                                                        .headroom = WEIGHTS_HEADROOM,
                                                         .enter = matrix_enter,
                                                         .leave = matrix_leave,
                                                         .pack_values = pack_values,

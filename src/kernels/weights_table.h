@@ -21,6 +21,12 @@
 #include "simd/exp2_table_avx512.h"
 #include "simd/words.h"
 
+/**
+ * m lies this far above the first maximum, so that later maxima hardly ever pass it and O is hardly ever rescaled: a
+ * weight of 2^-24 has as many bits as one of 1.
+ */
+#define WEIGHTS_HEADROOM 24.0f
+
 /** Of the maximum and the factor of a tame lane. */
 #define TAME_MAXIMUM 4096.0f
 #define TAME_FACTOR  0x1p100f

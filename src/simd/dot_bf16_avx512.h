@@ -7,7 +7,6 @@
  *   vw_first, vw_second         the words with the other element set to 0
  *   vw_ones                     words of two ones
  *   vw_negate                   the words with both signs flipped
- *   vf_exp2_bf16                2^x for x <= 0, good enough for what is rounded to bf16
  *
  * VDPBF16PS adds the product of the second elements, then that of the first,
  * each with one rounding to nearest even; it takes denormals for 0.
@@ -89,16 +88,6 @@ static inline vw vw_negate(vw a)
 static inline void vw_store(void *p, vw a)
 {
     _mm512_storeu_si512(p, a);
-}
-
-/** VSCALEF takes the floor of its exponent by itself, so the polynomial is one for [0, 1). */
-static inline vf vf_exp2_bf16(vf x)
-{
-    const vf r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); /* 0 for -inf */
-    vf p = vf_fma(vf_set1(EXP2_BF16_FLOOR_C3), r, vf_set1(EXP2_BF16_FLOOR_C2));
-    p = vf_fma(p, r, vf_set1(EXP2_BF16_FLOOR_C1));
-    p = vf_fma(p, r, vf_set1(EXP2_BF16_FLOOR_C0));
-    return _mm512_scalef_ps(p, x);
 }
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Words of the register tiles as pairs of bf16, for the BFDOT of Armv8.6
- * (FEAT_BF16). The names are those of dot_bf16_avx512.h.
+ * (FEAT_BF16). The names are those of dot_bf16_avx512.h, and
+ *   vf_exp2_bf16  2^x for x <= 0, good enough for what is rounded to bf16
  *
  * BFDOT adds the two products to each other first, with a rounding of its own
  * (to odd, unless FEAT_EBF16 is switched on), and takes denormals for 0.

@@ -34,16 +34,11 @@
  * And of third degree, for weights that are rounded to bf16 (2^-8) anyway: the
  * relative error is 7.5e-5 at most, free at both ends. A second degree would
  * err by 1.7e-3, as much as the rounding. The coefficients are a fit of the
- * relative error by iteratively reweighted least squares, for |r| <= 1/2, and
- * for 0 <= r < 1 where the exponent is a floor.
+ * relative error by iteratively reweighted least squares, for |r| <= 1/2.
  */
-#define EXP2_BF16_C0       0x1.fff692p-1f
-#define EXP2_BF16_C1       0x1.62f31ap-1f
-#define EXP2_BF16_C2       0x1.f0de1ap-3f
-#define EXP2_BF16_C3       0x1.c3f76p-5f
-#define EXP2_BF16_FLOOR_C0 0x1.fff632p-1f
-#define EXP2_BF16_FLOOR_C1 0x1.64444cp-1f
-#define EXP2_BF16_FLOOR_C2 0x1.cefc4cp-3f
-#define EXP2_BF16_FLOOR_C3 0x1.3f96a4p-4f
+#define EXP2_BF16_C0 0x1.fff692p-1f
+#define EXP2_BF16_C1 0x1.62f31ap-1f
+#define EXP2_BF16_C2 0x1.f0de1ap-3f
+#define EXP2_BF16_C3 0x1.c3f76p-5f
 
 #endif

@@ -234,7 +234,7 @@ static void list(void)
     for (int g = 0; g < NUM_GROUPS; g++)
         for (size_t r = 0; r < groups[g]->num_rows; r++)
             printf("%s %s%s\n", groups[g]->name, groups[g]->rows[r].name,
-                   groups[g]->rows[r].needs & HAS_NO_MATRIX ? " (not of matrix registers)" : "");
+                   groups[g]->rows[r].needs & (HAS_NO_MATRIX | HAS_NO_TABLE) ? " (not of all sets)" : "");
 }
 
 int main(int argc, char **argv)

@@ -42,7 +42,8 @@ enum feature {
     HAS_TABLE = 512,         /**< weights by a table (exp2_table_*.h) */
     HAS_VALUE_GROUPS = 1024, /**< VF_GROUP is above 1 (dot_*mm_*.h) */
     HAS_SCORE_GROUPS = 2048, /**< VS_GROUP is (score_*mm_*.h) */
-    HAS_MATRIX_INT8 = 4096   /**< matrix registers multiply int8, too */
+    HAS_MATRIX_INT8 = 4096,  /**< matrix registers multiply int8, too */
+    HAS_NO_TABLE = 8192      /**< weights by a polynomial */
 };
 
 struct kernel_set;

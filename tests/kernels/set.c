@@ -137,7 +137,9 @@ RUN(vw_first, vw_store(c->out[0], vw_first(vw_load(c->in[0]))))
 RUN(vw_second, vw_store(c->out[0], vw_second(vw_load(c->in[0]))))
 RUN(vw_ones, vw_store(c->out[0], vw_ones()))
 RUN(vw_negate, vw_store(c->out[0], vw_negate(vw_load(c->in[0]))))
+#ifndef __AVX512VBMI__
 RUN(vf_exp2_bf16, PUT(vf_exp2_bf16(A)))
+#endif
 #endif
 
 #if VS_PACK == 4
@@ -307,7 +309,9 @@ static const struct set_operation operations[] = {
     ROW(vw_second),
     ROW(vw_ones),
     ROW(vw_negate),
+#ifndef __AVX512VBMI__
     ROW(vf_exp2_bf16),
+#endif
 #endif
 #if VS_PACK == 4
     ROW(vs_set1),
@@ -364,7 +368,7 @@ static const struct set_operation operations[] = {
 #ifdef __AVX512VBMI__
 #define TABLE_FEATURE HAS_TABLE
 #else
-#define TABLE_FEATURE 0
+#define TABLE_FEATURE HAS_NO_TABLE
 #endif
 
 #define EXP2(name, function)                                                                                           \

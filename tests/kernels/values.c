@@ -286,7 +286,7 @@ static void check_values_to_rows(const struct tile_case *c)
 
 static const struct row rows[] = {
     TILE_ROW("pack_values", HAS_VALUES | HAS_NO_MATRIX, check_pack_values),
-    TILE_ROW("weights", HAS_VALUES | HAS_NO_MATRIX, check_weights),
+    TILE_ROW("weights", HAS_VALUES | HAS_NO_TABLE, check_weights),
     TILE_ROW("drop", HAS_VALUES, check_drop),
     TILE_ROW("values", HAS_VALUES | HAS_NO_MATRIX, check_values),
     TILE_ROW("finite", HAS_VALUES | HAS_NO_MATRIX, check_finite),

@@ -251,7 +251,7 @@ static const struct row rows[] = {
     {"vf_transpose_to8", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose_to8)},
 
     {"vf_exp2", 0, WITHIN(WITHIN_ULP, EXP2_SLEEF_MAX_ULP, F32_NOT_ABOVE_0, exact_exp2)},
-    {"vf_exp2_bf16", HAS_PAIRS,
+    {"vf_exp2_bf16", HAS_PAIRS | HAS_NO_TABLE,
      WITHIN(WITHIN_RELATIVE_OR_FLUSHED, EXP2_BF16_MAX_RELATIVE, F32_NOT_ABOVE_0, exact_exp2)},
     {"vf_exp", 0, WITHIN(WITHIN_ULP, SLEEF_U10_MAX_ULP, F32, exact_exp)},
     {"vf_log", 0, WITHIN(WITHIN_ULP, SLEEF_U10_MAX_ULP, F32, exact_log)},

@@ -63,7 +63,7 @@ static inline int test_isa_has_pairs(const char *isa)
 /** Whether a set makes weights by a table (simd/exp2_table_avx512.h). */
 static inline int test_isa_has_table(const char *isa)
 {
-    return isa && strstr(isa, "amx_bf16") != NULL;
+    return isa && (strstr(isa, "amx_bf16") || strstr(isa, "avx512_bf16"));
 }
 
 #endif
