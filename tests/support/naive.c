@@ -9,10 +9,12 @@
  * to the finished dot product, q and k rotated beforehand, no blocks, no fused
  * multiply-add.
  *
- * One order is an exception: it multiplies q by scale * log2(e) first, as the
- * library does. Where channels are alike, each step of their sum rounds to the
- * same side, by as much as their product happens to be off. Without the scale
- * it may be off by nothing, and the sum be exact, however long.
+ * One order is an exception: it multiplies q by scale * log2(e) first and
+ * divides by the sum of the weights last, as the library does. Where channels
+ * are alike, each step of their sum rounds to the same side, by as much as their
+ * product happens to be off. Without the scale it may be off by nothing, and the
+ * sum be exact, however long. So it is with equal values of equal weights, which
+ * are 1 before the division.
  *
  * In bf16 or f16 a framework stores the rotated q and k, the scores, the masked
  * scores and the weights in that type between its steps, each of which works
@@ -94,7 +96,7 @@ static float score(const struct oracle_inputs *inputs, const struct oracle_row *
     const attn_params *p = inputs->params;
     const struct oracle_query *query = &row->query;
     const int64_t dk = inputs->q.shape[3], j = token - query->first_key;
-    const int backwards = order & NAIVE_CHANNELS_BACKWARDS, scaled_first = order & NAIVE_SCALED_FIRST;
+    const int backwards = order & NAIVE_CHANNELS_BACKWARDS, scaled_first = order & NAIVE_LIKE_LIBRARY;
     if (stage == ATTN_SCORES_RAW)
         return dtype_round(steps, dk ? products(inputs, query, token, backwards, 0, 1) : 0);
     const float before = scaled_first ? (float)(scale * LOG2E) : 1,
@@ -147,19 +149,25 @@ void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row,
     }
     sum += p->sinks ? expf(sink - base) : 0;
     *lse = base + logf(sum);
+    /* What is rounded or handed over is a finished weight. */
+    const int divided_last = order & NAIVE_LIKE_LIBRARY && steps == ATTN_F32 && !p->weight_callback && sum > 0;
     for (int64_t c = 0; c < dv; c++)
         out[c] = 0;
     for (int64_t m = 0; m < tk; m++) {
         const int64_t j = order & NAIVE_KEYS_BACKWARDS ? tk - 1 - m : m;
+        const float before = weights[j];
         weights[j] = dtype_round(steps, sum == 0 ? 0 : weights[j] / sum);
         if (!row->live[j])
             continue;
+        const float keep = !p->dropout ? 1 : row->kept[j] > 0 ? 1 / (1 - p->dropout->p) : 0;
         if (p->dropout)
-            weights[j] = dtype_round(steps, weights[j] * (row->kept[j] > 0 ? 1 / (1 - p->dropout->p) : 0));
+            weights[j] = dtype_round(steps, weights[j] * keep);
         if (p->weight_callback)
             weights[j] = dtype_round(steps, oracle_weight_callback(p, query, j - query->first_key, weights[j]));
         const float *value = (const float *)v->data + (dv ? tensor_offset(v, query->b, g, j, 0) : 0);
         for (int64_t c = 0; c < dv; c++)
-            out[c] += weights[j] * value[c];
+            out[c] += (divided_last ? before * keep : weights[j]) * value[c];
     }
+    for (int64_t c = 0; divided_last && c < dv; c++)
+        out[c] /= sum;
 }

@@ -327,14 +327,14 @@ struct naive {
 };
 
 /**
- * Roundings of the order that scales q first, of the factor and of its product with q, that are in the floors of
- * tolerance.h already. They are deducted, so that nothing counts of that order but what it loses in its sums.
+ * Roundings of the order that is like the library's, of the factor and of its product with q, that are in the floors
+ * of tolerance.h already. They are deducted, so that nothing counts of that order but what it loses in its sums.
  */
 #define SCALING_ROUNDINGS 2
 
 static void keep_largest(double *error, float got, double exact, double unit, int order)
 {
-    const double known = order & NAIVE_SCALED_FIRST && isfinite(unit) ? SCALING_ROUNDINGS * unit : 0;
+    const double known = order & NAIVE_LIKE_LIBRARY && isfinite(unit) ? SCALING_ROUNDINGS * unit : 0;
     const double difference = fabs((double)got - exact) - known;
     if (isfinite(difference) && difference > *error)
         *error = difference;

@@ -53,11 +53,11 @@ void oracle_score_row(const struct oracle_inputs *inputs, struct oracle_row *row
 enum {
     NAIVE_KEYS_BACKWARDS = 1,     /**< keys from the last to the first */
     NAIVE_CHANNELS_BACKWARDS = 2, /**< channels likewise */
-    NAIVE_SCALED_FIRST = 4,       /**< q is multiplied by scale * log2(e), and the sum by ln(2) */
+    NAIVE_LIKE_LIBRARY = 4,       /**< q is multiplied by scale * log2(e), and the sum by ln(2); out is divided last */
 };
 
-/** Orders that are tried: both ways of keys and of channels, and the library's way of scaling. */
-#define NAIVE_ORDERS (NAIVE_SCALED_FIRST + 1)
+/** Orders that are tried: both ways of keys and of channels, and the library's way of scaling and dividing. */
+#define NAIVE_ORDERS (NAIVE_LIKE_LIBRARY + 1)
 
 /**
  * One row of the naive computation on tensors of f32, in f32 but for the
