@@ -44,6 +44,13 @@
         SELF(type "-encoder", 8, 12, 128, 64, NONE, .dtype = dtype_),                                                  \
         SELF(type "-h1-t16", 1, 1, 16, 64, NONE, .dtype = dtype_)
 
+/* A token more for each sequence of a batch, whose keys and values are 512 MiB: 4096 keys of 32 or 8 key heads. */
+#define DECODE(type, dtype_, size)                                                                                     \
+    SHAPE(type "-decode", 16 / (size), 32, 32, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,                  \
+          .sampled = true),                                                                                            \
+        SHAPE(type "-decode-gqa", 64 / (size), 32, 8, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,           \
+              .sampled = true)
+
 #define SWEEP(prefix, heads, causal)                                                                                   \
     SELF(prefix "-t4", 1, heads, 4, 64, causal, .compare = true),                                                      \
         SELF(prefix "-t8", 1, heads, 8, 64, causal, .compare = true),                                                  \
@@ -136,6 +143,9 @@ const struct bench_case bench_cases[] = {
     SHAPE("bf16-gqa-d128-causal", 1, 16, 2, 1024, 1024, 128, .dtype = ATTN_BF16, .causal = TOP_LEFT),
     SHAPE("bf16-gqa4-d128-causal", 1, 16, 4, 1024, 1024, 128, .dtype = ATTN_BF16, .causal = TOP_LEFT),
     NARROW("f16", ATTN_F16),
+    DECODE("f32", ATTN_F32, 4),
+    DECODE("bf16", ATTN_BF16, 2),
+    DECODE("f16", ATTN_F16, 2),
     SELF("bf16-t4096-d128", 1, 8, 4096, 128, NONE, .dtype = ATTN_BF16),
     SELF("int8-bf16-t4096-d128", 1, 8, 4096, 128, NONE, .dtype = ATTN_BF16, .qk = ATTN_QK_INT8),
     SELF("int8-bf16-t2048-d64", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .qk = ATTN_QK_INT8),
@@ -263,6 +273,16 @@ bool bench_case_supported(const struct bench_case *c, const char *isa)
         return bench_linear_supported(isa);
     char description[512];
     return plan_of(c, isa, description, sizeof description);
+}
+
+double bench_case_key_bytes(const struct bench_case *c)
+{
+    return 2.0 * (double)(c->batch * c->kv_heads * c->tk * c->d) * (double)attn_dtype_size(c->dtype);
+}
+
+bool bench_case_keys_far(const struct bench_case *c)
+{
+    return c->rows == 0 && c->tq == 1 && bench_case_key_bytes(c) >= (double)FAR_BYTES;
 }
 
 bool bench_case_far(const struct bench_case *c)

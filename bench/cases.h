@@ -89,6 +89,12 @@ int64_t bench_case_matrices(const struct bench_case *c);
 /** Whether its matrices are more than a last level of cache holds; they are copies of one. */
 bool bench_case_far(const struct bench_case *c);
 
+/** Bytes of K and V. */
+double bench_case_key_bytes(const struct bench_case *c);
+
+/** Whether a call is made of reading K and V, which are more than a last level of cache holds. */
+bool bench_case_keys_far(const struct bench_case *c);
+
 /** Bytes of a weight, without scales. */
 double bench_case_weight_size(const struct bench_case *c);
 

@@ -108,6 +108,7 @@ static int prepare_library(struct bench_variant *v, struct planned *l, struct be
     v->row.bcase = c;
     v->row.isa = bench_case_isa(c, options->isa);
     v->row.flops = p->flops;
+    v->row.bytes = bench_case_keys_far(c) ? bench_case_key_bytes(c) : 0.0;
     bench_forward_name(c, v->row.name);
     if (attn_plan_create(&l->plan, &p->typed[0], &p->typed[1], &p->typed[2], &p->out, &l->params) != ATTN_OK)
         return bench_variant_error(v);
@@ -161,7 +162,8 @@ static int run_attention(struct bench_machine *machine, struct bench_peak *peak,
         goto done;
     if (selection.naive)
         prepare_naive(&variants[count++], &naive, &problem, options);
-    if (bench_turns_take(variants, count, peak, NULL, options) != 0)
+    struct bench_bandwidth *const bandwidth = bench_case_keys_far(c) ? &machine->bandwidth : NULL;
+    if (bench_turns_take(variants, count, peak, bandwidth, options) != 0)
         goto done;
     if (selection.library && check_library(&variants[0]) != 0)
         goto done;

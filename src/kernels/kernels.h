@@ -135,6 +135,10 @@ struct attn_score_operands {
     const char *k;  /**< first key's row, in words */
     ptrdiff_t k_stride;
     int64_t words; /**< of a row */
+    /* scores_of_few(): lanes that have a query, the first ones, and what K is: words, called ATTN_F32, or elements that
+     * are widened to words. */
+    int rows;
+    attn_dtype k_dtype;
     const struct attn_tile_mask *mask;
     const float *factor;  /**< [nv * lanes] of raw scores */
     const float *k_scale; /**< [keys] int8, as in struct attn_packed_keys */
@@ -194,6 +198,9 @@ struct attn_score_kernels {
     float (*longest)(const char *k, ptrdiff_t stride, int64_t words, const float *k_scale, int n);
     /** Masked scores of n keys; max[lane] becomes the maximum of what it sees, the factor multiplied in. */
     void (*scores)(int nv, const struct attn_score_operands *x, int n, float *max);
+    /** scores() of one vector, x->rows lanes of which have a query: struct attn_vector_kernels few at most. NULL: none.
+     */
+    void (*scores_of_few)(const struct attn_score_operands *x, int n, float *max);
     /**
      * All steps of the softmax for some blocks, with the same bits as these and the values of its own set, or of the
      * one that this one extends: those, of so many, that leave m where it is for certain, up to the first one that may
@@ -221,6 +228,17 @@ struct attn_value_operands {
     float *o;        /**< [dv][nv * lanes] */
     enum attn_accumulate mode;
     const float *alpha; /**< [nv * lanes] */
+};
+
+/** The same of few queries, with V as it is in memory. */
+struct attn_few_values {
+    const float *p; /**< [words of keys][lanes] */
+    struct attn_rows v;
+    int64_t dv;
+    int rows, keys; /**< queries, the first lanes; keys that they see */
+    float *o;       /**< [rows][dv] */
+    enum attn_accumulate mode;
+    const float *alpha; /**< [rows] */
 };
 
 /** A strip that is a single tile: its weights, the rows of V that they meet, and the rows that the sums go to. */
@@ -269,6 +287,8 @@ struct attn_value_kernels {
     void (*drop)(const struct attn_drop *drop, int nv, int n, float *p);
     /** Adds the tile to o. */
     void (*values)(int nv, const struct attn_value_operands *x);
+    /** The same of few queries, struct attn_vector_kernels few at most. NULL: none. */
+    void (*values_of_few)(const struct attn_few_values *x);
     /** values() from 0 and write_rows() of the sums, with the same bits. NULL: words are no floats. */
     void (*values_to_rows)(const struct attn_value_rows *x);
     /** Whether n rows of words hold only finite numbers. */
@@ -314,12 +334,15 @@ struct attn_merge_work {
 struct attn_vector_kernels {
     int lanes; /**< queries of a vector */
     int strip; /**< queries that a full strip covers, for these functions */
+    int few;   /**< queries up to which keys and channels are better lanes than queries are; less than lanes */
     /** dst[c * pitch + r] = rows[r][c] * factor for r < width, whole vectors, c < cols; rows from n on are 0. */
     void (*read_rows)(float *dst, ptrdiff_t pitch, int width, const char *const *rows, attn_dtype dtype, int n,
                       int64_t cols, float factor);
     /** rows[r][c] = src[c * width + r] * factor[r] for r < n, c < cols. A result of -0 becomes +0. */
     void (*write_rows)(char *const *rows, attn_dtype dtype, const float *src, int width, int n, int64_t cols,
                        const float *factor);
+    /** The same of few queries, from src[r * cols + c]. */
+    void (*write_few)(char *const *rows, attn_dtype dtype, const float *src, int n, int64_t cols, const float *factor);
     /** bias[j][r] of n keys: natural units (NULL: 0) to base 2, the distances' row added (NULL: none), -inf where live
      * (NULL: everywhere) is 0. Returns whether some lane sees some key. */
     int (*join_bias)(int nv, int n, float *bias, int natural, const float *distances, const uint8_t *live,

@@ -8,6 +8,7 @@
 
 #define RAW_SCORES 1
 #include "kernels/pack_bf16.h"
+#include "kernels/score_few.h"
 #include "kernels/score_tile.h"
 
 static const struct attn_score_kernels score_kernels = {.name = "bf16",
@@ -16,6 +17,7 @@ static const struct attn_score_kernels score_kernels = {.name = "bf16",
                                                         .query_block = 288,
                                                         .pack_queries = pack_queries,
                                                         .pack_keys = pack_keys,
-                                                        .scores = score_tile};
+                                                        .scores = score_tile,
+                                                        .scores_of_few = SCORES_OF_FEW};
 
 #endif

@@ -6,6 +6,7 @@
 #ifndef ATTN_SCORES_H
 #define ATTN_SCORES_H
 
+#include "kernels/score_few.h"
 #include "kernels/score_tile.h"
 #include "kernels/transpose.h"
 
@@ -28,6 +29,7 @@ static const struct attn_score_kernels score_kernels = {.name = "f32",
                                                         .query_block = 288,
                                                         .pack_queries = pack_queries,
                                                         .pack_keys = pack_keys,
-                                                        .scores = score_tile};
+                                                        .scores = score_tile,
+                                                        .scores_of_few = SCORES_OF_FEW};
 
 #endif

@@ -117,6 +117,28 @@ ATTN_INLINE void write_rows_body(const attn_dtype dtype, char *const *rows, cons
     }
 }
 
+ATTN_INLINE void write_few_body(const attn_dtype dtype, char *const *rows, const float *src, int n, int64_t cols,
+                                const float *factor)
+{
+    for (int r = 0; r < n; r++, src += cols) {
+        const vf f = vf_set1(factor[r]);
+        for (int64_t c = 0; c < cols; c += VF_LEN) {
+            const int rest = cols - c < VF_LEN ? (int)(cols - c) : VF_LEN;
+            char *const at = rows[r] + c * attn_element_size(dtype);
+            if (rest == VF_LEN)
+                row_store(dtype, at, vf_fma(vf_load(src + c), f, vf_zero()));
+            else
+                row_store_tail(dtype, at, vf_fma(vf_load_tail(src + c, rest), f, vf_zero()), rest);
+        }
+    }
+}
+
+/** struct attn_vector_kernels, write_few. */
+static void write_few(char *const *rows, attn_dtype dtype, const float *src, int n, int64_t cols, const float *factor)
+{
+    ATTN_BY_DTYPE(dtype, write_few_body, rows, src, n, cols, factor);
+}
+
 static void write_rows(char *const *rows, attn_dtype dtype, const float *src, int width, int n, int64_t cols,
                        const float *factor)
 {

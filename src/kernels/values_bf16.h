@@ -13,6 +13,7 @@
 #include "kernels/rows.h"
 #include ATTN_WEIGHTS
 
+#include "kernels/value_few.h"
 #include "kernels/value_tile.h"
 
 /** n elements of two rows as words; second NULL: 0. */
@@ -66,6 +67,7 @@ static const struct attn_value_kernels value_kernels = {.name = "bf16",
                                                         .keys_per_word = VF_PACK,
                                                         .headroom = WEIGHTS_HEADROOM,
                                                         .pack_values = pack_values,
+                                                        .values_of_few = VALUES_OF_FEW,
                                                         .weights = make_weights,
                                                         .drop = drop_weights,
                                                         .values = value_tile,

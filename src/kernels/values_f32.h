@@ -9,6 +9,7 @@
 #include "kernels/dropout.h"
 #include "kernels/rows.h"
 #include "kernels/softmax.h"
+#include "kernels/value_few.h"
 #include "kernels/value_rows.h"
 #include "kernels/value_tile.h"
 
@@ -62,6 +63,7 @@ static void drop_weights(const struct attn_drop *drop, int nv, int n, float *p)
 static const struct attn_value_kernels value_kernels = {.name = "f32",
                                                         .keys_per_word = VF_PACK,
                                                         .pack_values = pack_values,
+                                                        .values_of_few = VALUES_OF_FEW,
                                                         .weights = make_weights,
                                                         .drop = drop_weights,
                                                         .values = value_tile,

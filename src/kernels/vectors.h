@@ -16,8 +16,10 @@ static void rotate(const struct attn_rotation *work)
 
 static const struct attn_vector_kernels vector_kernels = {.lanes = VF_LEN,
                                                           .strip = STRIP,
+                                                          .few = FEW,
                                                           .read_rows = read_rows,
                                                           .write_rows = write_rows,
+                                                          .write_few = write_few,
                                                           .join_bias = join_bias,
                                                           .finish_scores = finish_scores,
                                                           .multiply = multiply,

@@ -36,6 +36,12 @@
  */
 #define TILE_ROWS(nv, rows) ((nv) == 1 ? 2 * (rows) : (rows))
 
+/**
+ * Queries up to which they are few: most lanes would have none, and keys (score_few.h) and channels (value_few.h) are
+ * the lanes instead. 0: never.
+ */
+#define FEW (VF_LEN / 2)
+
 /** Calls a body with a constant number of vectors. */
 #if VF_STRIP != 3 && VF_STRIP != 4
 #error "ATTN_BY_WIDTH has no case for this VF_STRIP"

@@ -47,6 +47,7 @@ static struct strip strip_in(const struct pass *pass, int64_t i, int rows)
                           .rows = rows,
                           .nv = (rows + lanes - 1) / lanes};
     strip.width = strip.nv * lanes;
+    strip.few = rows <= pass->vectors->few && pass->values->values_of_few;
     return strip;
 }
 
@@ -111,6 +112,7 @@ void attn_begin_pass(struct pass *pass, const struct attn_work *work)
     for (int64_t i = 0; i < pass->num_strips; i++)
         pass->strips[i] = strip_at(pass, i);
     gather_global_queries(pass);
+    pass->few = pass->num_strips == 1 && pass->strips[0].few;
 }
 
 /** Asks for rows of width elements that will be read (or, with write, written) soon; L2 has room for them. */
@@ -199,12 +201,69 @@ static enum attn_accumulate unit_weights(const struct pass *pass, const struct k
     return !strip->started ? ACCUMULATE_FIRST : grew ? ACCUMULATE_RESCALE : ACCUMULATE_ADD;
 }
 
+/** Whether no value of a block is NaN or Inf: looked at once. */
+static int values_are_finite(const struct pass *pass, struct key_block *keys)
+{
+    const int per_word = pass->values->keys_per_word;
+    if (keys->v_finite < 0) {
+        if (!keys->v)
+            attn_pack_values(pass, keys, 0);
+        keys->v_finite = pass->values->finite(keys->v + keys->lo / per_word * keys->v_stride, keys->v_stride,
+                                              (keys->hi - keys->lo + per_word - 1) / per_word, pass->work->dv);
+    }
+    return keys->v_finite;
+}
+
+/** The values of few queries. Where some would meet what they must not see, O goes to lane order and back. */
+static void few_values(const struct pass *pass, struct key_block *keys, const struct unit *unit, const int *ends,
+                       enum attn_accumulate mode, const float *alpha)
+{
+    const struct attn_work *work = pass->work;
+    const struct strip *strip = unit->strip;
+    const int rows = strip->rows, width = strip->width;
+    if (unit->mask.kind == MASK_NONE || values_are_finite(pass, keys)) {
+        const struct attn_few_values few = {
+            .p = pass->scratch.s,
+            .v = {row_of(&work->v, keys->first + unit->run.lo), work->v.stride, work->v.dtype},
+            .dv = work->dv,
+            .rows = rows,
+            .keys = ends[0],
+            .o = strip->o,
+            .mode = mode,
+            .alpha = alpha};
+        pass->values->values_of_few(&few);
+        return;
+    }
+    float *const lanes = strip->o + (ptrdiff_t)rows * work->dv; /* o has room for a whole strip */
+    for (int c = 0; c < work->dv; c++)
+        for (int r = 0; r < width; r++)
+            lanes[c * width + r] = mode == ACCUMULATE_FIRST || r >= rows ? 0.0f : strip->o[r * work->dv + c];
+    const struct attn_value_operands operands = {.p = pass->scratch.s,
+                                                 .v = keys->v +
+                                                      unit->run.lo / pass->values->keys_per_word * keys->v_stride,
+                                                 .v_stride = keys->v_stride,
+                                                 .dv = work->dv,
+                                                 .ends = ends,
+                                                 .o = lanes,
+                                                 .mode = mode,
+                                                 .alpha = alpha};
+    pass->values->values_seen(strip->nv, &unit->mask, &operands, unit->n);
+    for (int c = 0; c < work->dv; c++)
+        for (int r = 0; r < rows; r++)
+            strip->o[r * work->dv + c] = lanes[c * width + r];
+}
+
 void attn_unit_values(const struct pass *pass, struct key_block *keys, const struct unit *unit, int *ends,
                       enum attn_accumulate mode, const float *alpha)
 {
     struct strip *strip = unit->strip;
     const int per_word = pass->values->keys_per_word, n = unit->n;
     const int together = pass->values->key_step ? pass->values->key_step : per_word; /* keys that are multiplied so */
+    strip->started = 1;
+    if (strip->few) {
+        few_values(pass, keys, unit, ends, mode, alpha);
+        return;
+    }
     const struct attn_value_operands operands = {.p = pass->scratch.s,
                                                  .v = keys->v + unit->run.lo / per_word * keys->v_stride,
                                                  .v_stride = keys->v_stride,
@@ -213,13 +272,9 @@ void attn_unit_values(const struct pass *pass, struct key_block *keys, const str
                                                  .o = strip->o,
                                                  .mode = mode,
                                                  .alpha = alpha};
-    strip->started = 1;
     /* Without a mask the strip sees all keys of the run; with its last ones it may multiply some that it does not. */
     const int hides = unit->mask.kind != MASK_NONE || (n % together && unit->run.hi < keys->hi);
-    if (hides && keys->v_finite < 0)
-        keys->v_finite = pass->values->finite(keys->v + keys->lo / per_word * keys->v_stride, keys->v_stride,
-                                              (keys->hi - keys->lo + per_word - 1) / per_word, pass->work->dv);
-    if (hides && !keys->v_finite) {
+    if (hides && !values_are_finite(pass, keys)) {
         pass->values->values_seen(strip->nv, &unit->mask, &operands, n);
         return;
     }
@@ -391,7 +446,9 @@ static void write_out(const struct pass *pass, const struct strip *strip, const 
     const struct attn_work *work = pass->work;
     char *rows[ATTN_MAX_STRIP];
     strip_rows(&work->out, strip, 0, strip->rows, rows);
-    if (strip->started) {
+    if (strip->started && strip->few) {
+        pass->vectors->write_few(rows, work->out.dtype, strip->o, strip->rows, work->dv, factor);
+    } else if (strip->started) {
         pass->vectors->write_rows(rows, work->out.dtype, strip->o, strip->width, strip->rows, work->dv, factor);
     } else {
         for (int r = 0; r < strip->rows; r++)

@@ -23,6 +23,7 @@ struct strip {
     int64_t first;                                            /**< its first query within the block of queries */
     const int64_t *gathered;         /**< [rows] its queries, rising; NULL: those from first on */
     int rows, nv, width;             /**< queries, vectors, lanes */
+    int few;                         /**< o lies row by row, for values_of_few() */
     int started;                     /**< o holds something */
     int32_t first_label, last_label; /**< smallest and largest of its rows' documents */
 };
@@ -39,6 +40,7 @@ struct pass {
     int64_t num_strips;
     /* Global queries see all keys: they have a strip of their own, the last one, so that their neighbours need not. */
     int64_t gathered[ATTN_MAX_STRIP];
+    int few;          /**< all queries are few: K and V need not become words */
     int num_gathered; /**< 0: none, or they stay with their neighbours */
 };
 
@@ -133,8 +135,10 @@ void attn_hide_by_rules(const struct pass *pass, const struct strip *strip, int6
 
 /** A block of keys: rows of words of K and of V. */
 struct key_block {
-    const char *k, *v; /**< rows of the block's first key, of which only those of lo..hi-1 are there */
+    const char *k,
+        *v; /**< rows of the block's first key, of which only those of lo..hi-1 are there; v NULL: no words yet */
     ptrdiff_t k_stride, v_stride;
+    attn_dtype k_dtype; /**< ATTN_F32: words; else elements, for scores_of_few() */
     int64_t first;
     int size;
     int lo, hi;           /**< keys that some strip sees; lo is a multiple of run_step */
@@ -160,6 +164,9 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip, float s
 /** The block of keys of a span, of which keys lo..hi-1 are wanted, in the place of a number of scratch memory. */
 struct key_block attn_key_block_at(const struct pass *pass, const struct span *span, int lo, int hi, int number,
                                    int with_values);
+
+/** Makes words of the block's values, in the place of a number. */
+void attn_pack_values(const struct pass *pass, struct key_block *keys, int number);
 
 /** The mask of a strip's rows and the keys of a run, of which first is the first. */
 struct attn_tile_mask attn_mask_of(const struct pass *pass, const struct strip *strip, int64_t first, int n,

@@ -95,6 +95,26 @@ static void copy_keys(const struct pass *pass, struct key_block *keys, int numbe
     keys->k_start = scratch->k_start + before;
 }
 
+void attn_pack_values(const struct pass *pass, struct key_block *keys, int number)
+{
+    const struct attn_work *work = pass->work;
+    const struct attn_rows rows = {row_of(&work->v, keys->first + keys->lo), work->v.stride, work->v.dtype};
+    const ptrdiff_t row = attn_value_channels(pass->values, work->dv);
+    float *const words = pass->scratch.v + number * work->shape->key_words * row;
+    pass->values->pack_values(words + keys->lo / pass->values->keys_per_word * row, &rows, keys->hi - keys->lo,
+                              work->dv);
+    keys->v = (const char *)words;
+    keys->v_stride = row * ATTN_WORD;
+}
+
+/** Whether K is read as it is in memory, though its elements are no words. */
+static int takes_elements(const struct pass *pass)
+{
+    const struct attn_work *work = pass->work;
+    return pass->few && pass->scores->scores_of_few && pass->scores->channels_per_word == 1 && !work->rope.k.data &&
+           !has_relative(work);
+}
+
 struct key_block attn_key_block_at(const struct pass *pass, const struct span *span, int lo, int hi, int number,
                                    int with_values)
 {
@@ -104,6 +124,7 @@ struct key_block attn_key_block_at(const struct pass *pass, const struct span *s
                              .v = row_of(&work->v, span->first),
                              .k_stride = work->k.stride,
                              .v_stride = work->v.stride,
+                             .k_dtype = ATTN_F32,
                              .first = span->first,
                              .size = span->size,
                              .lo = lo,
@@ -112,16 +133,14 @@ struct key_block attn_key_block_at(const struct pass *pass, const struct span *s
                              .k_scale = scratch->k_scale,
                              .k_start = scratch->k_start,
                              .longest = -1.0f};
-    if (scratch->k)
+    if (scratch->k && takes_elements(pass))
+        keys.k_dtype = work->k.dtype;
+    else if (scratch->k)
         copy_keys(pass, &keys, number);
-    if (scratch->v && with_values) {
-        const struct attn_rows rows = {row_of(&work->v, span->first + lo), work->v.stride, work->v.dtype};
-        const ptrdiff_t row = attn_value_channels(pass->values, work->dv);
-        float *const words = scratch->v + number * work->shape->key_words * row;
-        pass->values->pack_values(words + lo / pass->values->keys_per_word * row, &rows, hi - lo, work->dv);
-        keys.v = (const char *)words;
-        keys.v_stride = row * ATTN_WORD;
-    }
+    if (scratch->v && pass->few)
+        keys.v = NULL;
+    else if (scratch->v && with_values)
+        attn_pack_values(pass, &keys, number);
     return keys;
 }
 
@@ -168,11 +187,22 @@ static struct attn_score_operands operands_at(const struct pass *pass, const str
                                         .k = keys->k + lo * keys->k_stride,
                                         .k_stride = keys->k_stride,
                                         .words = attn_channel_words(pass->scores, pass->work->dk),
+                                        .rows = strip->rows,
+                                        .k_dtype = keys->k_dtype,
                                         .mask = &none,
                                         .factor = strip->factor,
                                         .k_scale = keys->k_scale + lo,
                                         .start = keys->k_start + lo,
                                         .s = pass->scratch.s};
+}
+
+static void tile_scores(const struct pass *pass, const struct strip *strip, const struct attn_score_operands *operands,
+                        int n, float *max)
+{
+    if (pass->scores->scores_of_few && strip->rows <= pass->vectors->few)
+        pass->scores->scores_of_few(operands, n, max);
+    else
+        pass->scores->scores(strip->nv, operands, n, max);
 }
 
 void attn_unmasked_scores(const struct pass *pass, const struct key_block *keys, const struct strip *strip, int n,
@@ -182,7 +212,7 @@ void attn_unmasked_scores(const struct pass *pass, const struct key_block *keys,
     const struct attn_score_operands operands = operands_at(pass, keys, strip, 0);
     const float cap = stage >= ATTN_SCORES_CAPPED ? work->softcap * ATTN_LOG2E : 0.0f;
     float max[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    pass->scores->scores(strip->nv, &operands, n, max);
+    tile_scores(pass, strip, &operands, n, max);
     if (stage >= ATTN_SCORES_SCALED && has_relative(work))
         attn_add_relative(pass, strip, keys->first, keys->k, keys->k_stride, n, pass->scratch.s);
     if (strip->factor || cap != 0.0f)
@@ -224,7 +254,7 @@ void attn_unit_scores(const struct pass *pass, const struct key_block *keys, str
         operands.mask = &unit->mask;
     if (leads(work, strip))
         ask_for_next(pass, strip, first, n, &operands);
-    pass->scores->scores(strip->nv, &operands, n, unit->max);
+    tile_scores(pass, strip, &operands, n, unit->max);
     if (!terms)
         return;
     if (has_relative(work))
