@@ -115,7 +115,7 @@ static double milliseconds(void)
 }
 
 /** Runs all phases of what has begun. */
-static void execute(struct attn_run *run)
+static void execute(struct attn_run *run, const struct attn_problem *problem)
 {
     if (!attn_environment()->verbose) {
         attn_run_parallel(run);
@@ -125,7 +125,7 @@ static void execute(struct attn_run *run)
     const double start = milliseconds();
     attn_run_parallel(run);
     const double time = milliseconds() - start;
-    attn_describe(run->problem, run->geometry, text, sizeof text);
+    attn_describe(problem, run->geometry, text, sizeof text);
     fprintf(stderr, "attn: %s, %.3f ms\n", text, time);
 }
 
@@ -135,13 +135,13 @@ attn_status attn_call_run(const struct attn_call *call, void *workspace, size_t 
     if (!workspace)
         return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", attn_call_size(call));
     if (size >= attn_call_size(call)) {
-        execute(attn_run_begin(workspace, &call->problem, &call->geometry));
+        execute(attn_run_begin(workspace, &call->problem, &call->geometry), &call->problem);
         return ATTN_OK;
     }
     if (!fit(call, size, &geometry))
         return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size,
                          attn_call_least_size(call));
-    execute(attn_run_begin(workspace, &call->problem, &geometry));
+    execute(attn_run_begin(workspace, &call->problem, &geometry), &call->problem);
     return ATTN_OK;
 }
 
@@ -318,7 +318,7 @@ attn_status attn_plan_run(const attn_plan *plan, const attn_tensor *q, const att
     struct attn_problem problem;
     CHECK(begin(plan, q, k, v, out, params, workspace, size, &problem));
     struct attn_run *run = attn_run_in(workspace);
-    execute(run);
+    execute(run, &problem);
     run->owner = NULL; /* the problem ends here */
     return ATTN_OK;
 }

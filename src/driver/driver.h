@@ -54,8 +54,9 @@ struct attn_phase {
 /** How a problem's shape is cut, decided once per plan. */
 struct attn_geometry {
     struct attn_kernels kernels;
-    int64_t group;          /**< rows that no strip reaches across the multiples of: the blocks of a pattern; or 0 */
-    int gathers;            /**< global queries have a strip of their own */
+    int64_t group;    /**< rows that no strip reaches across the multiples of: the blocks of a pattern; or 0 */
+    int gathers;      /**< global queries have a strip of their own */
+    int64_t together; /**< query heads that are queries of one head: the problem is cut as attn_fold_heads() has it */
     int64_t rows_per_block; /**< queries of a task */
     int64_t unit, pieces;   /**< a sequence is cut into units of rows, and these into pieces: the blocks */
     int64_t blocks;         /**< of a head: of one sequence, or of all those of a ragged batch, some of them empty */
@@ -79,6 +80,12 @@ struct attn_geometry {
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
                                       int threads);
 
+/** Query heads of a key head that may be queries of one head: as many as leave work for all threads, 1 at least. */
+int64_t attn_heads_together(const struct attn_problem *problem, int threads);
+
+/** Makes them so. */
+void attn_fold_heads(struct attn_problem *problem, int64_t together);
+
 /** Whether any output has an element: without, there may be more heads or tokens than can be counted through. */
 int attn_writes_anything(const struct attn_problem *problem);
 
@@ -92,7 +99,7 @@ struct attn_run {
     const struct attn_geometry *geometry;
     struct attn_label_range *labels; /**< what attn_summarise_labels() makes; NULL without documents */
     char *scratch;                   /**< scratch_size bytes a thread */
-    struct attn_problem kept;        /**< by attn_run_keep() */
+    struct attn_problem kept;        /**< by attn_run_keep(), and where heads are together */
     struct {
         _Alignas(ATTN_ALIGN) atomic_llong task; /**< the next one to be handed out; all threads write here */
     } next[ATTN_MAX_PHASES];

@@ -175,6 +175,15 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
                                       int threads)
 {
-    return attn_is_single(problem, kernels) ? cut_heads(problem, kernels, threads)
-                                            : cut_blocks(problem, kernels, threads);
+    struct attn_problem folded;
+    const int64_t together = attn_heads_together(problem, threads_worth(problem, threads));
+    if (together > 1) {
+        folded = *problem;
+        attn_fold_heads(&folded, together);
+        problem = &folded;
+    }
+    struct attn_geometry geometry =
+        attn_is_single(problem, kernels) ? cut_heads(problem, kernels, threads) : cut_blocks(problem, kernels, threads);
+    geometry.together = together;
+    return geometry;
 }

@@ -36,6 +36,11 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
     char *shared = (char *)run + rounded_up(sizeof *run);
     run->problem = problem;
     run->geometry = geometry;
+    if (geometry->together > 1) {
+        run->kept = *problem;
+        attn_fold_heads(&run->kept, geometry->together);
+        run->problem = &run->kept;
+    }
     run->labels = geometry->shared_size > 0 ? (struct attn_label_range *)shared : NULL;
     run->scratch = shared + rounded_up(geometry->shared_size);
     run->owner = NULL;
@@ -46,7 +51,8 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
 
 void attn_run_keep(struct attn_run *run)
 {
-    run->kept = *run->problem;
+    if (run->problem != &run->kept)
+        run->kept = *run->problem;
     run->problem = &run->kept;
 }
 
