@@ -7,8 +7,9 @@ Which instruction sets a header is compiled for follows from its name: of its wo
 are in names of sets choose the sets that have them all; the word mm is in names that end in it (neon_bf16mm). Without
 such a word templates are compiled for every set that extends no other, and the rest for the scalar one. The macros of a
 set come from src/isa/SET.c, or src/nn/isa/SET.c for headers of src/nn, and the compiler's flags from the build's
-compile_commands.json. Headers of another processor's sets are skipped. What is about matrix registers, or the table of
-exponentials that their tiles take, is compiled for the sets that have such registers.
+compile_commands.json. Headers of another processor's sets are skipped. Templates that some sets name (ATTN_VALUES and so
+on) are compiled for these. What else is about matrix registers, or the table of exponentials that their tiles take, is
+compiled for the sets that have such registers.
 
 Usage: check_headers.py SOURCE_FOLDER BUILD_FOLDER
 """
@@ -58,6 +59,7 @@ def main():
         commands[(build / entry["file"]).resolve()] = without_files(shlex.split(entry["command"]))
     core = sets_of("src/isa", source, commands)
     layers = sets_of("src/nn/isa", source, commands)
+    stubs = {path.stem: path.read_text(encoding="utf-8") for path in (source / "src/isa").glob("*.c")}
     names = {word for path in (source / "src/isa").glob("*.c") for word in words_of(path.stem)}
 
     compiled = skipped = failed = 0
@@ -69,7 +71,11 @@ def main():
         sets = layers if of_nn else core
         words = set(re.split(r"[_.]", header.name))
         wanted = words & names
-        if header.parent.name in ("simd", "kernels") and words & {"matrix", "table"}:
+        include = re.sub(r"^(include|src)/", "", name)
+        naming = {s for s, text in stubs.items() if f'"{include}"' in text and header.parent.name == "kernels"}
+        if naming:
+            sets = {s: of for s, of in sets.items() if s in naming}
+        elif header.parent.name in ("simd", "kernels") and words & {"matrix", "table"}:
             sets = {s: of for s, of in sets.items() if "ATTN_MATRIX" in of[0]}
         elif wanted:
             sets = {s: of for s, of in sets.items() if wanted <= words_of(s)}
@@ -78,7 +84,6 @@ def main():
         else:
             sets = {"scalar": sets["scalar"]}
         skipped += not sets
-        include = re.sub(r"^(include|src)/", "", name)
         for isa, (macros, command) in sets.items():
             run = subprocess.run(
                 [*command, "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-fdiagnostics-color=never", "-fsyntax-only", "-x", "c", "-"],
