@@ -9,7 +9,8 @@
  * The third sweeps the sequence length in powers of two against the naive
  * implementation, where fused attention is most often caught being slower: at
  * short lengths, and when there is one head only. The fourth group is what the
- * speed in bf16, f16 and with int8 scores is stated on. The fifth holds the forms
+ * speed in bf16, f16 and with int8 scores is stated on, and calls of one token,
+ * which read all keys and values from memory. The fifth holds the forms
  * of attention, and what their time is compared with. The sixth are forms whose
  * queries see 192 keys, or all of them, however long the sequence is: their time
  * per token must not grow with it. The last are linear layers of libattn_nn: a
