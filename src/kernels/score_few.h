@@ -13,7 +13,7 @@
  * There is one multiply-add for each word, query and VF_LEN keys, so time is
  * that of reading K. K is read a column of rows after the other, which
  * processors do not fetch ahead. So every line of a group of rows is touched
- * first, in the order of memory, and while a group is multiplied the next one is
+ * first, in the order of memory, and while it is multiplied one further on is
  * asked for: 18 GB/s where there were 11 (docs/performance.md).
  */
 #ifndef ATTN_SCORE_FEW_H
@@ -41,13 +41,16 @@ ATTN_INLINE void touch_rows(const struct few_rows *rows, ptrdiff_t bytes)
             (void)*(const volatile char *)(rows->at + i * rows->stride + c);
 }
 
-/** Asks for the part of the group behind rows that belongs to words c..c+VF_LEN-1, of words. */
+/** Rows from a group to that which is asked for meanwhile. */
+#define ROWS_AHEAD    16
+
+/** Asks for a part of that group: words c..c+VF_LEN-1, of words, are multiplied now. */
 ATTN_INLINE void ask_for_part(const struct few_rows *rows, int64_t c, int64_t words, ptrdiff_t bytes)
 {
     const int64_t parts = words / VF_LEN, part = c / VF_LEN;
     for (int64_t i = VF_LEN * part / parts; i < VF_LEN * (part + 1) / parts; i++)
         for (ptrdiff_t b = 0; b < bytes; b += ATTN_ALIGN)
-            __builtin_prefetch(rows->at + (rows->n + i) * rows->stride + b, 0, 2);
+            __builtin_prefetch(rows->at + (ROWS_AHEAD + i) * rows->stride + b, 0, 2);
 }
 
 /** Words c.. of a group as columns: lane i has row i, or 0 where there is none. count: words that are there. */
@@ -103,7 +106,10 @@ ATTN_INLINE void score_group(const attn_dtype dtype, const int nr, const struct 
         for (; c < words; c++)
             add_columns(nr, 1, x->q + c * VF_LEN, &t[c % VF_LEN], acc);
     }
-    vf_transpose(acc);
+    if (nr <= 4)
+        vf_transpose_from4(acc);
+    else
+        vf_transpose(acc);
     score_sums sums;
     ATTN_UNROLL
     for (int i = 0; i < VF_LEN; i++)
