@@ -21,6 +21,7 @@ struct attn_problem {
     attn_params params;
     int isa;                                          /**< the set that params.isa named (dispatch.h); 0: none */
     float scale;                                      /**< the final factor of q·k */
+    int64_t together;                                 /**< heads that attn_fold_heads() has put together; 0: none */
     int plain;                                        /**< params ask for causality and the log-sum-exp at most; 0 may
                                                          be said of such, too */
     int64_t num_sequences;                            /**< the batch, or the sequences of a ragged one */

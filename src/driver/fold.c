@@ -4,17 +4,21 @@
  * of one head, so that each byte of K and V is read once for all of them.
  *
  * (B, H, 1, d) is (B, H / f, f, d) with other strides, and so is everything that
- * belongs to a query. The last of all tokens sees every live key, so causality
- * can be left out. Lanes do not depend on each other: no bit changes.
+ * belongs to a query. All of them stand at one position (struct attn_view,
+ * together). The last of all tokens sees every live key, so causality can be left
+ * out. Lanes do not depend on each other: no bit changes.
  */
 #include "driver/driver.h"
 
 #include <string.h>
 
+/** Heads that share what is read of K and V: a block of queries, about. There may be more heads than can be counted. */
+#define MOST_TOGETHER 256
+
 /**
- * Whether nothing is asked for that heads have of their own beside a mask and a log-sum-exp, or that counts queries.
- * Fields are not listed, so that a further option is not forgotten here; what padding holds may make it say no, which
- * costs time and nothing else.
+ * Whether nothing is asked for that heads have of their own beside masks, sinks and log-sum-exps, or that counts
+ * queries. Fields are not listed, so that a further option is not forgotten here; what padding holds may make it say
+ * no, which costs time and nothing else.
  */
 static int is_same_for_heads(const attn_params *params)
 {
@@ -27,6 +31,8 @@ static int is_same_for_heads(const attn_params *params)
     rest.executor = NULL;
     rest.lse = rest.mask = NULL;
     rest.kv_len = rest.kv_start = NULL;
+    rest.sinks = NULL;
+    rest.window = NULL;
     rest.qk = ATTN_QK_DEFAULT;
     rest.inputs = (attn_inputs)0;
     uint64_t any = 0, word;
@@ -41,11 +47,12 @@ static int is_same_for_heads(const attn_params *params)
 int64_t attn_heads_together(const struct attn_problem *problem, int threads)
 {
     const int64_t batch = problem->q.shape[0], heads = problem->q.shape[1], kv_heads = problem->k.shape[1];
-    if (problem->q.shape[2] != 1 || kv_heads == 0 || heads == kv_heads || !is_same_for_heads(&problem->params))
+    if (problem->q.shape[2] != 1 || kv_heads == 0 || heads <= kv_heads || !is_same_for_heads(&problem->params))
         return 1;
     /* Work for all threads comes first: a second one finds K and V in the last level of cache. */
-    int64_t together = heads / kv_heads;
-    while (together > 1 && (heads / kv_heads % together || batch * (heads / together) < threads))
+    int64_t together = heads / kv_heads < MOST_TOGETHER ? heads / kv_heads : MOST_TOGETHER;
+    const int64_t wanted = batch > 0 ? (threads + batch - 1) / batch : 0; /* of each sequence */
+    while (together > 1 && (heads / kv_heads % together || heads / together < wanted))
         together--;
     return together;
 }
@@ -58,7 +65,7 @@ static void fold(attn_tensor *t, int64_t together)
     t->shape[1] /= together;
     t->shape[2] = together;
     t->stride[2] = t->stride[1];
-    t->stride[1] *= together;
+    t->stride[1] = (int64_t)((uint64_t)t->stride[1] * (uint64_t)together); /* of an empty tensor it may be anything */
 }
 
 void attn_fold_heads(struct attn_problem *problem, int64_t together)
@@ -67,5 +74,7 @@ void attn_fold_heads(struct attn_problem *problem, int64_t together)
     fold(&problem->out, together);
     fold(&problem->lse, together);
     fold(&problem->mask, together);
-    problem->params.causal = ATTN_CAUSAL_NONE;
+    problem->together = together;
+    if (!problem->params.window) /* which is counted from the query's place */
+        problem->params.causal = ATTN_CAUSAL_NONE;
 }

@@ -20,7 +20,7 @@ static int gathers(const struct attn_problem *problem)
     const attn_params *p = &problem->params;
     const int neighbours = p->alibi_slopes || p->relative_bias || p->disentangled || p->callback || p->dropout ||
                            p->weights || p->key_sums || p->scores || p->weight_callback || p->block_mask;
-    return p->window && p->window->num_global > 0 && !neighbours;
+    return p->window && p->window->num_global > 0 && !neighbours && !problem->together;
 }
 
 static struct attn_scratch_shape scratch_shape(const struct attn_problem *problem, const struct attn_kernels *kernels,

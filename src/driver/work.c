@@ -99,7 +99,7 @@ static int64_t position_of(const struct attn_problem *problem, const struct attn
 {
     const attn_params *params = &problem->params;
     if (params->causal == ATTN_CAUSAL_BOTTOM_RIGHT)
-        return sequence->end - sequence->queries;
+        return sequence->end - (problem->together ? 1 : sequence->queries);
     return params->query_offset ? params->query_offset[s] : 0;
 }
 
@@ -110,10 +110,11 @@ static struct attn_view view_of(const struct attn_run *run, const struct attn_se
     const attn_params *params = &problem->params;
     const int64_t key = sequence->begin;
     const int64_t query_token = sequence->q_first + first, key_token = sequence->k_first + key;
-    struct attn_view view = {.diagonal = ATTN_FAR, .window_first = -ATTN_FAR, .window_last = ATTN_FAR};
+    struct attn_view view = {
+        .together = problem->together > 0, .diagonal = ATTN_FAR, .window_first = -ATTN_FAR, .window_last = ATTN_FAR};
     if (s == problem->num_sequences) /* there are no keys that anything could hide */
         return view;
-    const __int128 position = (__int128)position_of(problem, sequence, s) + first - key;
+    const __int128 position = (__int128)position_of(problem, sequence, s) + (view.together ? 0 : first) - key;
     view.position = within(INT64_MAX - 2 * INDEX_LIMIT, position);
     if (params->causal != ATTN_CAUSAL_NONE)
         view.diagonal = within(ATTN_FAR, position);
@@ -189,7 +190,8 @@ static void set_numbers(const struct attn_problem *problem, const struct attn_se
     const double factor = params->head_scale ? (double)params->head_scale[h] : 1.0;
     work->scale = (float)((double)problem->scale * factor * ATTN_LOG2E_DOUBLE);
     work->softcap = params->softcap;
-    work->sink = params->sinks && s < problem->num_sequences ? params->sinks[h] : -INFINITY;
+    if (params->sinks && s < problem->num_sequences)
+        work->sinks = problem->together ? params->sinks + h * problem->together + first : params->sinks + h;
     if (params->alibi_slopes)
         work->distance_bias.slope = params->alibi_slopes[h];
     if (params->relative_bias) {

@@ -129,16 +129,26 @@ static void prefetch(const struct attn_rows *rows, int64_t first, int64_t end, i
     }
 }
 
+/** The sink of a lane; -inf: none. */
+static float sink_of(const struct attn_work *work, const struct strip *strip, int lane)
+{
+    if (!work->sinks || lane >= strip->rows)
+        return -INFINITY;
+    return work->sinks[work->view.together ? query_of(strip, lane) : 0];
+}
+
 /** m and l of a strip before its first key; with a sink, as if it were a key whose value is 0. */
 static void start_strip(const struct pass *pass, struct strip *strip)
 {
     const struct attn_work *work = pass->work;
-    const int sinks = work->sink != -INFINITY;
-    const float sink = attn_in_base2(work->sink), headroom = pass->values->headroom;
+    const float headroom = pass->values->headroom;
+    int sinks = 0;
     for (int r = 0; r < strip->width; r++) {
-        const float m = sink - (strip->shift ? strip->shift[r] : 0.0f);
+        const float sink = sink_of(work, strip, r);
+        const float m = attn_in_base2(sink) - (strip->shift ? strip->shift[r] : 0.0f);
         strip->m[r] = headroom == 0.0f ? m : floorf(m) + headroom; /* on the grid */
-        strip->l[r] = headroom == 0.0f ? 0.0f : m - floorf(m);     /* NaN without a sink */
+        strip->l[r] = sink == -INFINITY ? -INFINITY : headroom == 0.0f ? 0.0f : m - floorf(m);
+        sinks |= sink != -INFINITY;
     }
     if (sinks) {
         pass->vectors->exp2(strip->l, strip->l, strip->width);

@@ -59,6 +59,12 @@ static inline int64_t query_of(const struct strip *strip, int lane)
     return strip->gathered ? strip->gathered[lane] : strip->first + lane;
 }
 
+/** The same less the position of row 0: rows that are heads stand together. */
+static inline int64_t token_of(const struct attn_view *view, const struct strip *strip, int lane)
+{
+    return view->together ? 0 : query_of(strip, lane);
+}
+
 /** Pointers to n rows of a strip, from lane first on. */
 static inline void strip_rows(const struct attn_rows *rows, const struct strip *strip, int first, int n,
                               char **pointers)

@@ -53,8 +53,9 @@ int64_t attn_global_queries(const struct attn_work *work, int64_t gathered[ATTN_
 static int has_global_rows(const struct pass *pass, const struct strip *strip)
 {
     const struct attn_view *view = &pass->work->view;
-    const int64_t position = view->position + strip->first;
-    return strip->gathered || (!pass->num_gathered && any_global(view, position, position + strip->rows));
+    const int64_t position = view->position + (view->together ? 0 : strip->first);
+    const int64_t rows = view->together ? 1 : strip->rows;
+    return strip->gathered || (!pass->num_gathered && any_global(view, position, position + rows));
 }
 
 struct span attn_span_at(const struct attn_work *work, int64_t first, int size)
@@ -166,7 +167,7 @@ int attn_next_run(const struct pass *pass, const struct strip *strip, const stru
 {
     const struct attn_work *work = pass->work;
     const struct attn_view *view = &work->view;
-    const int64_t row = query_of(strip, 0), last = query_of(strip, strip->rows - 1);
+    const int64_t row = token_of(view, strip, 0), last = token_of(view, strip, strip->rows - 1);
     int64_t lo = span->first + from, hi = span->first + span->size;
     int mixed = 0;
     if (view->k_labels) {
@@ -195,6 +196,7 @@ int attn_next_run(const struct pass *pass, const struct strip *strip, const stru
     const int hides_causal = row + view->diagonal < hi - 1;
     const int hides_window =
         has_window(view) && !strip->gathered && (last + view->window_first > lo || row + view->window_last < hi - 1);
+    mixed |= view->together && (hides_causal || hides_window);
     mixed |= (prefix && hides_causal) || (lifted && hides_window) || (strip->gathered && hides_causal);
     run->kind = mixed ? RUN_MIXED : hides_window ? RUN_DISTANCE : hides_causal ? RUN_DIAGONAL : RUN_WHOLE;
     run->lo = (int)(lo - span->first);
@@ -227,12 +229,18 @@ static int64_t next_labelled(const struct attn_view *view, const struct strip *s
     return end;
 }
 
+/** The position of the last row, counted from row 0. */
+static int64_t last_token(const struct attn_work *work)
+{
+    return work->view.together ? 0 : work->num_queries - 1;
+}
+
 /** The first block from first on with a key of the window of some row, a first token or a global one. */
 static int64_t next_in_window(const struct attn_work *work, int64_t first, int64_t size)
 {
     const struct attn_view *view = &work->view;
     int64_t key = view->window_first > first ? view->window_first : first;
-    if (key > work->num_queries - 1 + view->window_last)
+    if (key > last_token(work) + view->window_last)
         key = work->num_keys;
     if (first < view->first_tokens)
         return first;
@@ -276,7 +284,7 @@ int64_t attn_next_block(const struct pass *pass, const struct strip *strips, int
 int64_t attn_visible_end(const struct attn_work *work)
 {
     const struct attn_view *view = &work->view;
-    const int64_t last = work->num_queries - 1, seen = last + view->diagonal + 1;
+    const int64_t last = last_token(work), seen = last + view->diagonal + 1;
     const int64_t causal = seen > view->prefix ? seen : view->prefix;
     int64_t end = causal < work->num_keys ? causal : work->num_keys;
     const int64_t window = last + view->window_last + 1;
@@ -301,6 +309,11 @@ static void hide_by_window(const struct attn_view *view, int64_t row, int64_t j,
     uint8_t before[ATTN_MAX_STRIP];
     if (j < view->first_tokens || any_global(view, j, j + 1))
         return;
+    if (view->together) {
+        if (!(global_rows && global_rows[0]) && (j < view->window_first || j > view->window_last))
+            memset(live, 0, (size_t)width);
+        return;
+    }
     if (global_rows)
         memcpy(before, live, (size_t)width);
     hide_lanes(live, j - view->window_first - row + 1, width, width);
@@ -314,14 +327,15 @@ void attn_hide_by_rules(const struct pass *pass, const struct strip *strip, int6
 {
     const struct attn_view *view = &pass->work->view;
     const int width = strip->width, window = has_window(view) && !strip->gathered;
-    const int64_t position = view->position + strip->first;
+    const int64_t position = view->position + (view->together ? 0 : strip->first);
     uint8_t global_rows[ATTN_MAX_STRIP];
     const int any_global_row = window && has_global_rows(pass, strip);
     for (int r = 0; any_global_row && r < width; r++)
         global_rows[r] = (uint8_t)-any_global(view, position + r, position + r + 1);
     for (int64_t j = first; j < first + n; j++, live += pitch) {
         if (j >= view->prefix && !strip->gathered)
-            hide_lanes(live, 0, j - view->diagonal - strip->first, width);
+            hide_lanes(live, 0, view->together ? (j > view->diagonal ? width : 0) : j - view->diagonal - strip->first,
+                       width);
         for (int r = 0; j >= view->prefix && strip->gathered && r < strip->rows; r++)
             live[r] &= (uint8_t) - (j <= strip->gathered[r] + view->diagonal);
         if (window)

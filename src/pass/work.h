@@ -33,6 +33,7 @@ struct attn_label_range {
  * no row or key reaches are at ATTN_FAR, of either sign.
  */
 struct attn_view {
+    int together; /**< all rows stand where row 0 does: they are heads */
     int64_t position;
     int64_t diagonal;                 /**< row r does not see the keys j > r + diagonal ... */
     int64_t prefix;                   /**< ... except for j < prefix */
@@ -87,9 +88,10 @@ struct attn_work {
     int64_t known_keys; /**< of these, the first that the last query of the call sees, 0 if that takes more than
                            causality: no garbage there */
     int dk, dv;
-    float scale;   /**< multiplies q·k; base 2: the user's scale times log2(e) */
-    float softcap; /**< 0: none; natural units */
-    float sink;    /**< a logit without a value, -inf: none; natural units */
+    float scale;        /**< multiplies q·k; base 2: the user's scale times log2(e) */
+    float softcap;      /**< 0: none; natural units */
+    const float *sinks; /**< a logit without a value for each row, or one for all unless rows stand together, -inf:
+                           none; natural units. NULL: none at all */
     struct attn_view view;
     struct attn_distance_bias distance_bias;
     struct attn_relative_rows relative;

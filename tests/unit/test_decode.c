@@ -9,13 +9,25 @@
 #include "random.h"
 #include "dtype.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { BATCH = 2, CHANNELS = 37, VALUES = 64 };
 
 /** What hides or moves scores. */
-enum masked { NO_MASK, BOOL_OF_HEADS, FLOAT_OF_HEADS, FLOAT_OF_ALL, PADDING, MANY_MASKS };
+enum masked {
+    NO_MASK,
+    BOOL_OF_HEADS,
+    FLOAT_OF_HEADS,
+    FLOAT_OF_ALL,
+    PADDING,
+    SINKS,             /**< some heads have none */
+    WINDOW,            /**< of positions counted from 0, as there is no causality */
+    WINDOW_AND_TOKENS, /**< with first and global tokens, and sinks */
+    GLOBAL_QUERY,      /**< whose position is global: it sees all keys */
+    MANY_MASKS
+};
 
 static attn_tensor tensor_of(attn_dtype dtype, int64_t heads, int64_t tokens, int64_t channels)
 {
@@ -69,6 +81,7 @@ static void check_head(struct decoded *x, int64_t h)
     const attn_tensor mask = x->mask.shape[1] > 1 ? part(&x->mask, 1, h, 1) : x->mask;
     params.lse = &x->one_lse;
     params.mask = params.mask ? &mask : NULL;
+    params.sinks = params.sinks ? params.sinks + h : NULL;
     assert_int_equal(attn_forward(&q, &k, &v, &x->one, &params), ATTN_OK);
     expect_same(&x->out, &x->one, h, "out");
     expect_same(&x->lse, &x->one_lse, h, "lse");
@@ -78,7 +91,15 @@ static void check_heads(const char *isa, attn_dtype dtype, int64_t heads, int64_
                         enum masked masked)
 {
     static const int64_t lengths[BATCH] = {1, 4};
+    const int64_t global[] = {tokens / 3, tokens - 1};
+    const int last_is_global = masked == GLOBAL_QUERY;
+    const attn_window window = {.left = 70,
+                                .right = masked == WINDOW ? 90 : 0,
+                                .first_tokens = masked == WINDOW_AND_TOKENS ? 3 : 0,
+                                .global = global + last_is_global,
+                                .num_global = masked == WINDOW ? 0 : 1};
     int64_t ends[BATCH];
+    float sinks[40];
     struct rng rng = rng_for_case(0xdec0de, (uint64_t)(heads * 1024 + tokens));
     struct decoded x = {.q = tensor_of(dtype, heads, 1, CHANNELS),
                         .k = tensor_of(dtype, kv_heads, tokens, CHANNELS),
@@ -96,10 +117,14 @@ static void check_heads(const char *isa, attn_dtype dtype, int64_t heads, int64_
     fill(&rng, &x.mask);
     for (int b = 0; b < BATCH; b++)
         ends[b] = tokens > 4 ? tokens - b : tokens;
+    for (int h = 0; h < 40; h++)
+        sinks[h] = h % 3 == 1 ? -INFINITY : 2 * rng_normal(&rng);
     x.params.isa = isa;
-    x.params.causal = masked % 2 ? ATTN_CAUSAL_BOTTOM_RIGHT : ATTN_CAUSAL_NONE;
+    x.params.causal = masked % 2 || masked == GLOBAL_QUERY ? ATTN_CAUSAL_BOTTOM_RIGHT : ATTN_CAUSAL_NONE;
     x.params.lse = &x.lse;
-    x.params.mask = masked == NO_MASK || masked == PADDING ? NULL : &x.mask;
+    x.params.mask = masked == BOOL_OF_HEADS || masked == FLOAT_OF_HEADS || masked == FLOAT_OF_ALL ? &x.mask : NULL;
+    x.params.sinks = masked == SINKS || masked == WINDOW_AND_TOKENS ? sinks : NULL;
+    x.params.window = masked >= WINDOW ? &window : NULL;
     x.params.kv_len = masked == PADDING ? ends : NULL;
     x.params.kv_start = masked == PADDING && tokens > 4 ? lengths : NULL;
     x.params.softcap = masked == FLOAT_OF_ALL ? 3.0f : 0.0f;
