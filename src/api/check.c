@@ -144,9 +144,21 @@ static attn_status check_choices(struct attn_problem *problem)
 }
 
 /**
- * Whether causality, a scale and the log-sum-exp are all that is asked for. Fields are not listed, so that a further
- * option is not forgotten here; what padding holds may make it say no, which costs time and nothing else.
+ * Whether no field asks for anything. Fields are not listed, so that a further option is not forgotten; what padding
+ * holds may make it say no, which costs time and nothing else.
  */
+static int asks_for_nothing(const attn_params *rest)
+{
+    uint64_t any = 0, word;
+    _Static_assert(sizeof *rest % sizeof word == 0, "words are all there is of it");
+    for (size_t at = 0; at < sizeof *rest; at += sizeof word) {
+        memcpy(&word, (const char *)rest + at, sizeof word);
+        any |= word;
+    }
+    return any == 0;
+}
+
+/** Whether causality, a scale and the log-sum-exp are all that is asked for. */
 static int is_plain(const attn_params *params)
 {
     attn_params rest = *params;
@@ -156,13 +168,29 @@ static int is_plain(const attn_params *params)
     rest.num_threads = 0;
     rest.executor = NULL;
     rest.lse = NULL;
-    uint64_t any = 0, word;
-    _Static_assert(sizeof rest % sizeof word == 0, "words are all there is of it");
-    for (size_t at = 0; at < sizeof rest; at += sizeof word) {
-        memcpy(&word, (const char *)&rest + at, sizeof word);
-        any |= word;
-    }
-    return any == 0;
+    return asks_for_nothing(&rest);
+}
+
+/**
+ * Whether nothing is asked for that heads have of their own beside masks, sinks and log-sum-exps, or that counts
+ * queries otherwise than from the last key.
+ */
+static int has_equal_heads(const attn_params *params)
+{
+    attn_params rest = *params;
+    if (rest.causal == ATTN_CAUSAL_BOTTOM_RIGHT)
+        rest.causal = ATTN_CAUSAL_NONE;
+    rest.struct_size = 0;
+    rest.scale = rest.temperature = rest.softcap = 0.0f;
+    rest.num_threads = 0;
+    rest.executor = NULL;
+    rest.lse = rest.mask = NULL;
+    rest.kv_len = rest.kv_start = NULL;
+    rest.sinks = NULL;
+    rest.window = NULL;
+    rest.qk = ATTN_QK_DEFAULT;
+    rest.inputs = (attn_inputs)0;
+    return asks_for_nothing(&rest);
 }
 
 attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
@@ -182,6 +210,7 @@ attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const
     CHECK(check_scale(problem));
     CHECK(attn_check_sequences(problem, depth));
     problem->plain = is_plain(&problem->params);
+    problem->equal_heads = has_equal_heads(&problem->params);
     if (!problem->plain) {
         CHECK(attn_check_scores(problem, depth));
         CHECK(attn_check_masks(problem, depth));

@@ -24,6 +24,9 @@ struct attn_problem {
     int64_t together;                                 /**< heads that attn_fold_heads() has put together; 0: none */
     int plain;                                        /**< params ask for causality and the log-sum-exp at most; 0 may
                                                          be said of such, too */
+    int equal_heads;                                  /**< params ask for nothing of a head alone but masks, sinks and
+                                                         log-sum-exps, and give no query a place but by the last key;
+                                                         0 may be said of such, too */
     int64_t num_sequences;                            /**< the batch, or the sequences of a ragged one */
     attn_tensor mask, lse, weights, key_sums, scores; /**< copies; data NULL when absent */
     attn_tensor rope_q, rope_k, rel_k, rel_q;         /**< the same, of rope and disentangled */

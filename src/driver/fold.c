@@ -10,44 +10,13 @@
  */
 #include "driver/driver.h"
 
-#include <string.h>
-
 /** Heads that share what is read of K and V: a block of queries, about. There may be more heads than can be counted. */
 #define MOST_TOGETHER 256
-
-/**
- * Whether nothing is asked for that heads have of their own beside masks, sinks and log-sum-exps, or that counts
- * queries. Fields are not listed, so that a further option is not forgotten here; what padding holds may make it say
- * no, which costs time and nothing else.
- */
-static int is_same_for_heads(const attn_params *params)
-{
-    attn_params rest = *params;
-    if (rest.causal == ATTN_CAUSAL_BOTTOM_RIGHT)
-        rest.causal = ATTN_CAUSAL_NONE;
-    rest.struct_size = 0;
-    rest.scale = rest.temperature = rest.softcap = 0.0f;
-    rest.num_threads = 0;
-    rest.executor = NULL;
-    rest.lse = rest.mask = NULL;
-    rest.kv_len = rest.kv_start = NULL;
-    rest.sinks = NULL;
-    rest.window = NULL;
-    rest.qk = ATTN_QK_DEFAULT;
-    rest.inputs = (attn_inputs)0;
-    uint64_t any = 0, word;
-    _Static_assert(sizeof rest % sizeof word == 0, "words are all there is of it");
-    for (size_t at = 0; at < sizeof rest; at += sizeof word) {
-        memcpy(&word, (const char *)&rest + at, sizeof word);
-        any |= word;
-    }
-    return any == 0;
-}
 
 int64_t attn_heads_together(const struct attn_problem *problem, int threads)
 {
     const int64_t batch = problem->q.shape[0], heads = problem->q.shape[1], kv_heads = problem->k.shape[1];
-    if (problem->q.shape[2] != 1 || kv_heads == 0 || heads <= kv_heads || !is_same_for_heads(&problem->params))
+    if (problem->q.shape[2] != 1 || kv_heads == 0 || heads <= kv_heads || !problem->equal_heads)
         return 1;
     /* Work for all threads comes first: a second one finds K and V in the last level of cache. */
     int64_t together = heads / kv_heads < MOST_TOGETHER ? heads / kv_heads : MOST_TOGETHER;

@@ -198,8 +198,8 @@ struct attn_score_kernels {
     float (*longest)(const char *k, ptrdiff_t stride, int64_t words, const float *k_scale, int n);
     /** Masked scores of n keys; max[lane] becomes the maximum of what it sees, the factor multiplied in. */
     void (*scores)(int nv, const struct attn_score_operands *x, int n, float *max);
-    /** scores() of one vector, x->rows lanes of which have a query: struct attn_vector_kernels few at most. NULL: none.
-     */
+    /** scores() of one vector, x->rows lanes of which have a query: struct attn_vector_kernels few at most. x->next is
+     * not looked at. NULL: none. */
     void (*scores_of_few)(const struct attn_score_operands *x, int n, float *max);
     /**
      * All steps of the softmax for some blocks, with the same bits as these and the values of its own set, or of the

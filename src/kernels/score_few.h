@@ -50,7 +50,9 @@ ATTN_INLINE void ask_for_part(const struct few_rows *rows, int64_t c, int64_t wo
     const int64_t parts = words / VF_LEN, part = c / VF_LEN;
     for (int64_t i = VF_LEN * part / parts; i < VF_LEN * (part + 1) / parts; i++)
         for (ptrdiff_t b = 0; b < bytes; b += ATTN_ALIGN)
-            __builtin_prefetch(rows->at + (ROWS_AHEAD + i) * rows->stride + b, 0, 2);
+            /* an address behind K does no harm */
+            __builtin_prefetch((const void *)((uintptr_t)rows->at + (uintptr_t)((ROWS_AHEAD + i) * rows->stride + b)),
+                               0, 2);
 }
 
 /** Words c.. of a group as columns: lane i has row i, or 0 where there is none. count: words that are there. */

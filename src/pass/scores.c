@@ -196,10 +196,16 @@ static struct attn_score_operands operands_at(const struct pass *pass, const str
                                         .s = pass->scratch.s};
 }
 
+/** Whether keys are the lanes of a strip's scores. */
+static int scores_are_of_few(const struct pass *pass, const struct strip *strip)
+{
+    return pass->scores->scores_of_few && strip->rows <= pass->vectors->few;
+}
+
 static void tile_scores(const struct pass *pass, const struct strip *strip, const struct attn_score_operands *operands,
                         int n, float *max)
 {
-    if (pass->scores->scores_of_few && strip->rows <= pass->vectors->few)
+    if (scores_are_of_few(pass, strip))
         pass->scores->scores_of_few(operands, n, max);
     else
         pass->scores->scores(strip->nv, operands, n, max);
@@ -252,7 +258,7 @@ void attn_unit_scores(const struct pass *pass, const struct key_block *keys, str
     struct attn_score_operands operands = operands_at(pass, keys, strip, lo);
     if (!terms)
         operands.mask = &unit->mask;
-    if (leads(work, strip))
+    if (leads(work, strip) && !scores_are_of_few(pass, strip)) /* these ask for themselves */
         ask_for_next(pass, strip, first, n, &operands);
     tile_scores(pass, strip, &operands, n, unit->max);
     if (!terms)
