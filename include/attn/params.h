@@ -210,7 +210,7 @@ typedef struct attn_rope_tables {
 typedef struct attn_ragged {
     int64_t num_sequences;       /**< 0 or more */
     const int64_t *cu_seqlens_q; /**< [num_sequences + 1] */
-    const int64_t *cu_seqlens_k; /**< [num_sequences + 1] */
+    const int64_t *cu_seqlens_k; /**< [num_sequences + 1]; NULL with attn_params.block_table */
 } attn_ragged;
 
 /* ----------------------------------------------------------------- dropout -- */
@@ -398,11 +398,34 @@ typedef struct attn_params {
     const struct attn_executor *executor; /**< NULL: the process's (attn_set_executor()), else OpenMP */
     /**@}*/
 
+    /** @name Pages of keys and values */
+    /**@{*/
+    /**
+     * NULL, or [S][block_table_stride] where the keys of each sequence lie. k and v
+     * are then pools of pages, of shape (pages, Hkv, page_size, dk) and (pages,
+     * Hkv, page_size, dv) with any strides: key j of sequence s is row j % page_size
+     * of page block_table[s * block_table_stride + j / page_size]. Sequences may
+     * share pages, and the result has the bits that keys and values side by side
+     * give.
+     *
+     * Tk is block_table_stride * page_size, and kv_len says how many of these keys
+     * there are. Entries of pages without a key from kv_start to kv_len - 1 are not
+     * looked at. Nor are those of pages that a window without global tokens hides
+     * from query 0, and so from all of a sequence: their memory may serve others.
+     *
+     * In a ragged batch q alone has its sequences one after the other.
+     * ragged->cu_seqlens_k is NULL, and key j of any sequence is at j of axes of Tk:
+     * of masks, tables, weights and scores. Not with segments or key_sums then.
+     *
+     * Head sizes dk and dv go up to 1024. With ATTN_QK_INT8 k keeps its mean.
+     */
+    const int32_t *block_table;
+    int64_t block_table_stride; /**< entries from one row of block_table to the next, all of them pages; 0 or more */
+    int64_t page_size;          /**< tokens in a page, 1 or more; only valid with block_table */
+    /**@}*/
+
     /** @name Reserved: refused with ATTN_UNSUPPORTED when set, until a version implements them */
     /**@{*/
-    const int32_t *block_table; /**< [B][block_table_stride] pages of a paged KV cache */
-    int64_t block_table_stride; /**< entries from one row of block_table to the next */
-    int64_t page_size;          /**< tokens per page */
     const attn_tensor *q_scale; /**< quantisation scales of q */
     const attn_tensor *k_scale; /**< quantisation scales of k */
     const attn_tensor *v_scale; /**< quantisation scales of v */

@@ -38,10 +38,18 @@ static attn_status check_operands(const struct attn_problem *p, enum check_depth
         if (depth & CHECK_TENSORS)
             CHECK(attn_check_contiguous(names[i], tensors[i]));
     }
-    CHECK(attn_check_axis("k", &p->k, 0, p->q.shape[0], "the batch of q"));
-    CHECK(attn_check_axis("v", &p->v, 0, p->q.shape[0], "the batch of q"));
+    return ATTN_OK;
+}
+
+/** That the operands fit together. */
+static attn_status check_shapes(const struct attn_problem *p, enum check_depth depth)
+{
+    if (!p->params.block_table) { /* which is in the place of a batch and tokens */
+        CHECK(attn_check_axis("k", &p->k, 0, p->q.shape[0], "the batch of q"));
+        CHECK(attn_check_axis("v", &p->v, 0, p->q.shape[0], "the batch of q"));
+        CHECK(attn_check_axis("v", &p->v, 2, p->k.shape[2], "the tokens of k"));
+    }
     CHECK(attn_check_axis("v", &p->v, 1, p->k.shape[1], "the heads of k"));
-    CHECK(attn_check_axis("v", &p->v, 2, p->k.shape[2], "the tokens of k"));
     CHECK(attn_check_axis("k", &p->k, 3, p->q.shape[3], "the head size of q"));
     CHECK(attn_check_axis("out", &p->out, 0, p->q.shape[0], "the batch of q"));
     CHECK(attn_check_axis("out", &p->out, 1, p->q.shape[1], "the heads of q"));
@@ -62,9 +70,9 @@ static attn_status check_reserved(const attn_params *p)
         const char *name;
         int set;
     } reserved[] = {
-        {"block_table", p->block_table != NULL}, {"block_table_stride", p->block_table_stride != 0},
-        {"page_size", p->page_size != 0},        {"q_scale", p->q_scale != NULL},
-        {"k_scale", p->k_scale != NULL},         {"v_scale", p->v_scale != NULL},
+        {"q_scale", p->q_scale != NULL},
+        {"k_scale", p->k_scale != NULL},
+        {"v_scale", p->v_scale != NULL},
     };
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         if (reserved[i].set)
@@ -188,6 +196,8 @@ static int has_equal_heads(const attn_params *params)
     rest.kv_len = rest.kv_start = NULL;
     rest.sinks = NULL;
     rest.window = NULL;
+    rest.block_table = NULL;
+    rest.block_table_stride = rest.page_size = 0;
     rest.qk = ATTN_QK_DEFAULT;
     rest.inputs = (attn_inputs)0;
     return asks_for_nothing(&rest);
@@ -205,6 +215,8 @@ attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const
     problem->q = *q, problem->k = *k, problem->v = *v, problem->out = *out;
     CHECK(check_operands(problem, depth));
     CHECK(attn_take_params(&problem->params, params));
+    CHECK(attn_check_pages(problem));
+    CHECK(check_shapes(problem, depth));
     CHECK(check_reserved(&problem->params));
     CHECK(check_choices(problem));
     CHECK(check_scale(problem));
@@ -214,6 +226,7 @@ attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const
     if (!problem->plain) {
         CHECK(attn_check_scores(problem, depth));
         CHECK(attn_check_masks(problem, depth));
+        CHECK(attn_check_block_table(problem, depth));
     }
     return attn_check_outputs(problem, depth);
 }

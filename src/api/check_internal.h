@@ -10,12 +10,16 @@
 
 /** @name Groups of options, in the order of the checks; each relies on those before it */
 /**@{*/
+/** page_size, block_table_stride; makes k and v what they are to all others, and keeps the pools. */
+attn_status attn_check_pages(struct attn_problem *problem);
 /** ragged, query_offset, kv_len, kv_start, prefix_len; sets num_sequences. */
 attn_status attn_check_sequences(struct attn_problem *problem, enum check_depth depth);
 /** head_scale to callback, dropout and weight_callback: what changes numbers. Needs scale. Copies the tensors. */
 attn_status attn_check_scores(struct attn_problem *problem, enum check_depth depth);
 /** window, block_mask, segments, tree, mask. Copies the mask. */
 attn_status attn_check_masks(struct attn_problem *problem, enum check_depth depth);
+/** What is in block_table: needs the sequences, and the window. */
+attn_status attn_check_block_table(const struct attn_problem *problem, enum check_depth depth);
 /** lse, weights, key_sums, scores. Copies them. Then, as all is known, that no output overlaps anything. */
 attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth depth);
 /**@}*/

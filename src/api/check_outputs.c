@@ -136,6 +136,7 @@ static attn_status check_arrays_of_sequences(const struct written *all, const st
     CHECK(check_array(all, "params.kv_len", p->kv_len, n, sizeof *p->kv_len));
     CHECK(check_array(all, "params.kv_start", p->kv_start, n, sizeof *p->kv_start));
     CHECK(check_array(all, "params.prefix_len", p->prefix_len, n, sizeof *p->prefix_len));
+    CHECK(check_array(all, "params.block_table", p->block_table, n * p->block_table_stride, sizeof *p->block_table));
     if (p->ragged) {
         const attn_ragged *ragged = p->ragged;
         CHECK(check_array(all, "params.ragged->cu_seqlens_q", ragged->cu_seqlens_q, n + 1, sizeof(int64_t)));
@@ -175,8 +176,8 @@ static attn_status check_apart(const struct attn_problem *problem)
     const attn_params *p = &problem->params;
     const struct written all = written_by(problem);
     CHECK(check_input(&all, "q", &problem->q));
-    CHECK(check_input(&all, "k", &problem->k));
-    CHECK(check_input(&all, "v", &problem->v));
+    CHECK(check_input(&all, "k", p->block_table ? &problem->k_pool : &problem->k));
+    CHECK(check_input(&all, "v", p->block_table ? &problem->v_pool : &problem->v));
     if (problem->plain && all.count == 1)
         return ATTN_OK;
     if (p->mask)

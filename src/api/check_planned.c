@@ -148,6 +148,8 @@ attn_status attn_check_planned(const struct attn_problem *now, const struct attn
         {"tree", !p->tree != !w->tree},
         {"mask", !p->mask != !w->mask || (p->mask && now->mask.dtype != was->mask.dtype)},
         {"ragged", !p->ragged != !w->ragged},
+        {"block_table", !p->block_table != !w->block_table},
+        {"page_size", p->page_size != w->page_size},
         {"ragged->num_sequences", p->ragged && now->num_sequences != was->num_sequences},
         {"dropout", !p->dropout != !w->dropout},
         {"weight_callback", !p->weight_callback != !w->weight_callback},

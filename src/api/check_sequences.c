@@ -27,6 +27,7 @@ static attn_status check_ragged(const struct attn_problem *problem, enum check_d
     const attn_ragged *ragged = problem->params.ragged;
     const int64_t *const arrays[] = {ragged->cu_seqlens_q, ragged->cu_seqlens_k};
     static const char *const names[] = {"cu_seqlens_q", "cu_seqlens_k"};
+    const int wanted = problem->params.block_table ? 1 : 2; /* keys in pages have none */
     CHECK(attn_check_axis("q", &problem->q, 0, 1, "as a ragged batch has its sequences along the tokens"));
     if (ragged->num_sequences < 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.ragged->num_sequences is %" PRId64 "; expected 0 or more",
@@ -34,14 +35,14 @@ static attn_status check_ragged(const struct attn_problem *problem, enum check_d
     /* The sequences as a padded batch: what is counted for each of them, heads and queries, can be counted. */
     CHECK(attn_check_count("params.ragged->num_sequences with the heads and tokens of q", sizeof(int64_t),
                            ragged->num_sequences, problem->q.shape[1], problem->q.shape[2]));
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < wanted; i++)
         if (!arrays[i])
             return attn_fail(ATTN_INVALID_ARGUMENT, "params.ragged->%s is NULL; expected %" PRId64 " offsets", names[i],
                              ragged->num_sequences + 1);
     if (!(depth & CHECK_ARRAYS))
         return ATTN_OK;
     CHECK(check_offsets(names[0], arrays[0], ragged->num_sequences, problem->q.shape[2]));
-    return check_offsets(names[1], arrays[1], ragged->num_sequences, problem->k.shape[2]);
+    return wanted == 1 ? ATTN_OK : check_offsets(names[1], arrays[1], ragged->num_sequences, problem->k.shape[2]);
 }
 
 /** That query_offset and prefix_len go with the causality. */

@@ -28,6 +28,7 @@ static void list_options(const attn_params *p, char *text, size_t size)
         {"tree", p->tree != NULL},
         {"mask", p->mask != NULL},
         {"ragged", p->ragged != NULL},
+        {"block_table", p->block_table != NULL},
         {"dropout", p->dropout != NULL},
         {"weight_callback", p->weight_callback != NULL},
     };

@@ -17,7 +17,9 @@
 
 /** A request whose arguments have all been checked; params is the caller's, completed. */
 struct attn_problem {
-    attn_tensor q, k, v, out;
+    attn_tensor q, k, v, out;   /**< k and v as sequences have them, also where they are in pages,
+                                   data and strides of which mean nothing here: */
+    attn_tensor k_pool, v_pool; /**< with a block table, what the caller gave */
     attn_params params;
     int isa;                                          /**< the set that params.isa named (dispatch.h); 0: none */
     float scale;                                      /**< the final factor of q·k */

@@ -28,7 +28,7 @@ static struct attn_scratch_shape scratch_shape(const struct attn_problem *proble
 {
     return attn_scratch_shape_of(kernels, strips + gathers(problem), problem->q.shape[3], problem->v.shape[3],
                                  problem->k.shape[2], problem->k.dtype, problem->v.dtype, problem->params.rope != NULL,
-                                 problem->params.disentangled != NULL);
+                                 problem->params.disentangled != NULL, problem->params.block_table != NULL);
 }
 
 static size_t scratch_size(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t strips)

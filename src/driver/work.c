@@ -72,14 +72,15 @@ struct attn_sequence attn_sequence_of(const struct attn_problem *problem, int64_
     if (ragged) {
         sequence.batch = 0;
         sequence.q_first = ragged->cu_seqlens_q[s];
-        sequence.k_first = ragged->cu_seqlens_k[s];
-        if (s == ragged->num_sequences) { /* what belongs to none */
+        sequence.k_first = ragged->cu_seqlens_k ? ragged->cu_seqlens_k[s] : 0; /* keys in pages */
+        if (s == ragged->num_sequences) {                                      /* what belongs to none */
             sequence.queries = problem->q.shape[2] - sequence.q_first;
             sequence.keys = 0;
             return sequence;
         }
         sequence.queries = ragged->cu_seqlens_q[s + 1] - sequence.q_first;
-        sequence.keys = ragged->cu_seqlens_k[s + 1] - sequence.k_first;
+        if (ragged->cu_seqlens_k)
+            sequence.keys = ragged->cu_seqlens_k[s + 1] - sequence.k_first;
     }
     sequence.begin = p->kv_start ? p->kv_start[s] : 0;
     sequence.end = p->kv_len ? p->kv_len[s] : sequence.keys;
@@ -165,7 +166,7 @@ static int hides_more(const struct attn_problem *problem)
 static int64_t known_keys(const struct attn_problem *problem, const struct attn_work *work, int64_t last)
 {
     const attn_params *params = &problem->params;
-    if (hides_more(problem) || params->softcap != 0.0f || params->sinks || params->rope)
+    if (hides_more(problem) || params->block_table || params->softcap != 0.0f || params->sinks || params->rope)
         return 0;
     const int64_t visible = work->view.diagonal + last + 1;
     return visible < work->num_keys ? visible : work->num_keys;
@@ -225,6 +226,28 @@ static void set_numbers(const struct attn_problem *problem, const struct attn_se
     work->weight_callback_user = params->weight_callback_user;
 }
 
+/** Bytes from page to page. */
+static ptrdiff_t page_step(const attn_tensor *pool)
+{
+    return (ptrdiff_t)stride_of(pool, 0) * attn_element_size(pool->dtype);
+}
+
+/** Keys and values in pages. */
+static void set_pages(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s,
+                      int64_t group, struct attn_work *work)
+{
+    const attn_params *params = &problem->params;
+    work->k = rows_of(&problem->k_pool, 0, group, 0);
+    work->v = rows_of(&problem->v_pool, 0, group, 0);
+    /* s may be that of queries without a sequence, which has no keys and no row */
+    work->pages = (struct attn_pages){.table = params->block_table + s * params->block_table_stride,
+                                      .size = params->page_size,
+                                      .count = problem->k_pool.shape[0],
+                                      .first = sequence->begin,
+                                      .k_step = page_step(&problem->k_pool),
+                                      .v_step = page_step(&problem->v_pool)};
+}
+
 /** Where results go. row counts on the axis of all tokens. */
 static void set_outputs(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t h,
                         int64_t row, struct attn_work *work)
@@ -269,8 +292,6 @@ void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t bl
     const int boolean = problem->mask.dtype == ATTN_BOOL;
     struct attn_work work = {
         .q = rows_of(&problem->q, b, h, row),
-        .k = rows_of(&problem->k, b, group, key),
-        .v = rows_of(&problem->v, b, group, key),
         .num_queries = rows,
         .num_keys = keys_of(problem, &sequence),
         .dk = (int)problem->q.shape[3],
@@ -285,6 +306,12 @@ void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t bl
         .shape = &geometry->scratch,
         .scratch = scratch,
     };
+    if (problem->params.block_table) {
+        set_pages(problem, &sequence, s, group, &work);
+    } else {
+        work.k = rows_of(&problem->k, b, group, key);
+        work.v = rows_of(&problem->v, b, group, key);
+    }
     set_numbers(problem, &sequence, s, h, first, &work);
     set_outputs(problem, &sequence, h, row, &work);
     work.known_keys = known_keys(problem, &work, sequence.queries - 1 - first);

@@ -139,6 +139,7 @@ struct attn_score_operands {
      * are widened to words. */
     int rows;
     attn_dtype k_dtype;
+    const char *k_behind; /**< rows that will be wanted behind the n-th: they are asked for meanwhile */
     const struct attn_tile_mask *mask;
     const float *factor;  /**< [nv * lanes] of raw scores */
     const float *k_scale; /**< [keys] int8, as in struct attn_packed_keys */

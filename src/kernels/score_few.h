@@ -28,7 +28,7 @@
 
 /** A group of rows, of which n are there. */
 struct few_rows {
-    const char *at;
+    const char *at, *ahead; /**< ahead: rows to ask for meanwhile */
     ptrdiff_t stride;
     int n;
 };
@@ -51,8 +51,7 @@ ATTN_INLINE void ask_for_part(const struct few_rows *rows, int64_t c, int64_t wo
     for (int64_t i = VF_LEN * part / parts; i < VF_LEN * (part + 1) / parts; i++)
         for (ptrdiff_t b = 0; b < bytes; b += ATTN_ALIGN)
             /* an address behind K does no harm */
-            __builtin_prefetch((const void *)((uintptr_t)rows->at + (uintptr_t)((ROWS_AHEAD + i) * rows->stride + b)),
-                               0, 2);
+            __builtin_prefetch((const void *)((uintptr_t)rows->ahead + (uintptr_t)(i * rows->stride + b)), 0, 2);
 }
 
 /** Words c.. of a group as columns: lane i has row i, or 0 where there is none. count: words that are there. */
@@ -130,9 +129,11 @@ ATTN_INLINE void score_few_body(const attn_dtype dtype, const int nr, const stru
                                 float *max_out)
 {
     vf max = vf_set1(-INFINITY);
-    struct few_rows rows = {x->k, x->k_stride, VF_LEN};
+    struct few_rows rows = {.at = x->k, .stride = x->k_stride, .n = VF_LEN};
     for (int j = 0; j < n; j += VF_LEN, rows.at += VF_LEN * rows.stride) {
         rows.n = n - j < VF_LEN ? n - j : VF_LEN;
+        const int ahead = j + ROWS_AHEAD;
+        rows.ahead = ahead < n ? rows.at + ROWS_AHEAD * rows.stride : x->k_behind + (ahead - n) * rows.stride;
         score_group(dtype, nr, x, &rows, j, &max);
     }
     if (RAW_SCORES && x->mask->kind != MASK_BIAS)

@@ -167,8 +167,11 @@ static void prefetch_keys(const struct pass *pass, const struct strip *strip, in
     int64_t end = work->num_keys;
     if (work->view.pattern_size)
         attn_next_listed(work, strip, 0, &first, &end);
-    const int64_t step = first + pass->scratch.key_block;
-    prefetch(&work->k, first, step < end ? step : end, work->dk, 0);
+    end = first + pass->scratch.key_block < end ? first + pass->scratch.key_block : end;
+    if (first < end) {
+        const struct attn_piece piece = attn_keys_at(work, first, (int)(end - first));
+        prefetch(&piece.rows, 0, piece.n, work->dk, 0);
+    }
 }
 
 /** The queries of all strips, made ready. first is the first block of keys that one of them sees. */
@@ -224,6 +227,32 @@ static int values_are_finite(const struct pass *pass, struct key_block *keys)
     return keys->v_finite;
 }
 
+/** Adds the values of few queries, which lie in pages: piece by piece, or brought together where one cuts a word. */
+static void few_values_at(const struct pass *pass, struct key_block *keys, const struct unit *unit,
+                          struct attn_few_values *few, int n)
+{
+    const struct attn_work *work = pass->work;
+    const int per_word = pass->values->keys_per_word, lo = unit->run.lo;
+    const int64_t first = keys->first + lo;
+    if (work->pages.size && (work->pages.size % per_word || work->pages.first % per_word)) {
+        few->v = attn_value_rows(pass, keys);
+        few->v.data = row_of(&few->v, lo);
+        few->keys = n;
+        pass->values->values_of_few(few);
+        return;
+    }
+    int at = 0;
+    do {
+        const struct attn_piece piece = attn_values_at(work, first + at, n - at);
+        few->v = piece.rows;
+        few->keys = piece.n;
+        pass->values->values_of_few(few);
+        few->p += (ptrdiff_t)piece.n / per_word * unit->strip->width;
+        few->mode = ACCUMULATE_ADD;
+        at += piece.n;
+    } while (at < n);
+}
+
 /** The values of few queries. Where some would meet what they must not see, O goes to lane order and back. */
 static void few_values(const struct pass *pass, struct key_block *keys, const struct unit *unit, const int *ends,
                        enum attn_accumulate mode, const float *alpha)
@@ -232,16 +261,9 @@ static void few_values(const struct pass *pass, struct key_block *keys, const st
     const struct strip *strip = unit->strip;
     const int rows = strip->rows, width = strip->width;
     if (unit->mask.kind == MASK_NONE || values_are_finite(pass, keys)) {
-        const struct attn_few_values few = {
-            .p = pass->scratch.s,
-            .v = {row_of(&work->v, keys->first + unit->run.lo), work->v.stride, work->v.dtype},
-            .dv = work->dv,
-            .rows = rows,
-            .keys = ends[0],
-            .o = strip->o,
-            .mode = mode,
-            .alpha = alpha};
-        pass->values->values_of_few(&few);
+        struct attn_few_values few = {
+            .p = pass->scratch.s, .dv = work->dv, .rows = rows, .o = strip->o, .mode = mode, .alpha = alpha};
+        few_values_at(pass, keys, unit, &few, ends[0]);
         return;
     }
     float *const lanes = strip->o + (ptrdiff_t)rows * work->dv; /* o has room for a whole strip */
@@ -362,8 +384,10 @@ static int whole_blocks(const struct pass *pass, const struct stretch *stretch, 
     int n = 0;
     while (first + n < stretch->num_blocks) {
         const struct run *run = &stretch->runs[first + n][i];
+        const struct key_block *next = &stretch->keys[first + n], *begin = &stretch->keys[first];
         if (run->kind != RUN_WHOLE || run->lo > 0 || run->hi < size ||
-            stretch->keys[first + n].first != stretch->keys[first].first + (int64_t)n * size)
+            next->first != begin->first + (int64_t)n * size ||
+            next->k != begin->k + (int64_t)n * size * begin->k_stride)
             break;
         n++;
     }

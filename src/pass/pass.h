@@ -12,6 +12,7 @@
 #ifndef ATTN_PASS_H
 #define ATTN_PASS_H
 
+#include "pass/pages.h"
 #include "pass/scratch.h"
 #include "pass/work.h"
 
@@ -141,8 +142,8 @@ void attn_hide_by_rules(const struct pass *pass, const struct strip *strip, int6
 
 /** A block of keys: rows of words of K and of V. */
 struct key_block {
-    const char *k,
-        *v; /**< rows of the block's first key, of which only those of lo..hi-1 are there; v NULL: no words yet */
+    const char *k; /**< rows of the block's first key, of which only those of lo..hi-1 are there; NULL: in pages */
+    const char *v; /**< the same; NULL: no words yet */
     ptrdiff_t k_stride, v_stride;
     attn_dtype k_dtype; /**< ATTN_F32: words; else elements, for scores_of_few() */
     int64_t first;
@@ -171,7 +172,10 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip, float s
 struct key_block attn_key_block_at(const struct pass *pass, const struct span *span, int lo, int hi, int number,
                                    int with_values);
 
-/** Makes words of the block's values, in the place of a number. */
+/** The block's rows of V side by side, counted from its first key; of those only lo..hi-1 are there. */
+struct attn_rows attn_value_rows(const struct pass *pass, const struct key_block *keys);
+
+/** Makes words of the block's values, in the place of a number, or finds them in memory. */
 void attn_pack_values(const struct pass *pass, struct key_block *keys, int number);
 
 /** The mask of a strip's rows and the keys of a run, of which first is the first. */

@@ -69,8 +69,27 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip, float s
     }
 }
 
+/** Of a block's rows of K or V, lo..hi-1, counted from its first; memory is for rows that are not side by side. */
+static struct attn_rows rows_together(const struct attn_pages *pages, const struct attn_rows *rows, ptrdiff_t step,
+                                      const struct key_block *keys, ptrdiff_t width, char *memory)
+{
+    const int n = keys->hi - keys->lo;
+    struct attn_piece piece = attn_piece_at(pages, rows, step, keys->first + keys->lo, n);
+    if (piece.n < n) {
+        for (int at = 0; at < n; at += piece.n) {
+            piece = attn_piece_at(pages, rows, step, keys->first + keys->lo + at, n - at);
+            for (int i = 0; i < piece.n; i++)
+                memcpy(memory + (keys->lo + at + i) * width, row_of(&piece.rows, i), (size_t)width);
+        }
+        return (struct attn_rows){memory, width, rows->dtype};
+    }
+    /* no pointer, if lo is more than there is before the first live key of a pool */
+    piece.rows.data = (void *)((uintptr_t)piece.rows.data - (uintptr_t)(keys->lo * piece.rows.stride));
+    return piece.rows;
+}
+
 /** Copies keys lo..hi-1 of a block as words, rotated where that is asked for. */
-static void copy_keys(const struct pass *pass, struct key_block *keys, int number)
+static void copy_keys(const struct pass *pass, struct key_block *keys, const struct attn_rows *k, int number)
 {
     const struct attn_work *work = pass->work;
     const struct attn_scratch *scratch = &pass->scratch;
@@ -82,7 +101,7 @@ static void copy_keys(const struct pass *pass, struct key_block *keys, int numbe
         const int n = keys->hi - at < step ? keys->hi - at : step;
         const struct attn_packed_keys dst = {(char *)scratch->k + (before + at) * pitch, scratch->k_scale + before + at,
                                              scratch->k_start + before + at};
-        struct attn_rows rows = {row_of(&work->k, keys->first + at), work->k.stride, work->k.dtype};
+        struct attn_rows rows = {row_of(k, at), k->stride, k->dtype};
         if (rotates) /* floats go where they are wanted */
             rows = rotated_rows(pass, &work->rope.k, keys->first + at, &rows, n,
                                 in_place ? scratch->k + (before + at) * (ptrdiff_t)work->dk : scratch->rotated);
@@ -95,24 +114,38 @@ static void copy_keys(const struct pass *pass, struct key_block *keys, int numbe
     keys->k_start = scratch->k_start + before;
 }
 
+struct attn_rows attn_value_rows(const struct pass *pass, const struct key_block *keys)
+{
+    const struct attn_work *work = pass->work;
+    return rows_together(&work->pages, &work->v, work->pages.v_step, keys, work->dv * attn_element_size(work->v.dtype),
+                         pass->scratch.piece_v);
+}
+
 void attn_pack_values(const struct pass *pass, struct key_block *keys, int number)
 {
     const struct attn_work *work = pass->work;
-    const struct attn_rows rows = {row_of(&work->v, keys->first + keys->lo), work->v.stride, work->v.dtype};
+    const struct attn_scratch *scratch = &pass->scratch;
+    const struct attn_rows rows = attn_value_rows(pass, keys);
+    keys->v = rows.data;
+    keys->v_stride = rows.stride;
+    if (!scratch->v)
+        return;
     const ptrdiff_t row = attn_value_channels(pass->values, work->dv);
-    float *const words = pass->scratch.v + number * work->shape->key_words * row;
-    pass->values->pack_values(words + keys->lo / pass->values->keys_per_word * row, &rows, keys->hi - keys->lo,
+    float *const words = scratch->v + number * work->shape->key_words * row;
+    const struct attn_rows some = {row_of(&rows, keys->lo), rows.stride, rows.dtype};
+    pass->values->pack_values(words + keys->lo / pass->values->keys_per_word * row, &some, keys->hi - keys->lo,
                               work->dv);
     keys->v = (const char *)words;
     keys->v_stride = row * ATTN_WORD;
 }
 
-/** Whether K is read as it is in memory, though its elements are no words. */
-static int takes_elements(const struct pass *pass)
+/** Whether scores_of_few() takes K as it is in memory. */
+static int takes_rows(const struct pass *pass)
 {
     const struct attn_work *work = pass->work;
-    return pass->few && pass->scores->scores_of_few && pass->scores->channels_per_word == 1 && !work->rope.k.data &&
-           !has_relative(work);
+    if (!pass->few || !pass->scores->scores_of_few || has_relative(work))
+        return 0;
+    return !pass->scratch.k || (pass->scores->channels_per_word == 1 && !work->rope.k.data);
 }
 
 struct key_block attn_key_block_at(const struct pass *pass, const struct span *span, int lo, int hi, int number,
@@ -120,11 +153,7 @@ struct key_block attn_key_block_at(const struct pass *pass, const struct span *s
 {
     const struct attn_work *work = pass->work;
     const struct attn_scratch *scratch = &pass->scratch;
-    struct key_block keys = {.k = row_of(&work->k, span->first),
-                             .v = row_of(&work->v, span->first),
-                             .k_stride = work->k.stride,
-                             .v_stride = work->v.stride,
-                             .k_dtype = ATTN_F32,
+    struct key_block keys = {.k_dtype = ATTN_F32,
                              .first = span->first,
                              .size = span->size,
                              .lo = lo,
@@ -133,13 +162,21 @@ struct key_block attn_key_block_at(const struct pass *pass, const struct span *s
                              .k_scale = scratch->k_scale,
                              .k_start = scratch->k_start,
                              .longest = -1.0f};
-    if (scratch->k && takes_elements(pass))
-        keys.k_dtype = work->k.dtype;
-    else if (scratch->k)
-        copy_keys(pass, &keys, number);
-    if (scratch->v && pass->few)
-        keys.v = NULL;
-    else if (scratch->v && with_values)
+    if (takes_rows(pass)) {
+        keys.k_dtype = scratch->k ? work->k.dtype : ATTN_F32;
+        keys.k = work->pages.size ? NULL : row_of(&work->k, span->first);
+        keys.k_stride = work->k.stride;
+    } else {
+        const ptrdiff_t width = work->dk * attn_element_size(work->k.dtype);
+        char *const memory =
+            scratch->piece_k ? scratch->piece_k + (scratch->k ? 0 : number * scratch->key_block * width) : NULL;
+        const struct attn_rows rows = rows_together(&work->pages, &work->k, work->pages.k_step, &keys, width, memory);
+        keys.k = rows.data;
+        keys.k_stride = rows.stride;
+        if (scratch->k)
+            copy_keys(pass, &keys, &rows, number);
+    }
+    if (with_values && !pass->few)
         attn_pack_values(pass, &keys, number);
     return keys;
 }
@@ -184,7 +221,7 @@ static struct attn_score_operands operands_at(const struct pass *pass, const str
                                               const struct strip *strip, int lo)
 {
     return (struct attn_score_operands){.q = strip->q,
-                                        .k = keys->k + lo * keys->k_stride,
+                                        .k = keys->k ? keys->k + lo * keys->k_stride : NULL,
                                         .k_stride = keys->k_stride,
                                         .words = attn_channel_words(pass->scores, pass->work->dk),
                                         .rows = strip->rows,
@@ -202,10 +239,50 @@ static int scores_are_of_few(const struct pass *pass, const struct strip *strip)
     return pass->scores->scores_of_few && strip->rows <= pass->vectors->few;
 }
 
-static void tile_scores(const struct pass *pass, const struct strip *strip, const struct attn_score_operands *operands,
-                        int n, float *max)
+/** The mask of a tile from key j of another one on. */
+static struct attn_tile_mask mask_from(const struct attn_tile_mask *mask, int j)
 {
-    if (scores_are_of_few(pass, strip))
+    struct attn_tile_mask rest = *mask;
+    rest.diagonal -= j;
+    if (mask->kind == MASK_LIVE)
+        rest.live += j * mask->live_pitch;
+    if (mask->kind == MASK_BIAS)
+        rest.bias += j * mask->bias_pitch;
+    return rest;
+}
+
+/** The scores of few queries and n keys from key first on, in pages: piece by piece. */
+static void scores_in_pieces(const struct pass *pass, const struct strip *strip,
+                             const struct attn_score_operands *operands, int64_t first, int n, float *max)
+{
+    const struct attn_work *work = pass->work;
+    float most[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    struct attn_piece piece = attn_keys_at(work, first, n), next;
+    for (int r = 0; r < strip->width; r++)
+        max[r] = -INFINITY;
+    for (int at = 0; at < n; at += piece.n, piece = next) {
+        const int64_t behind = first + at + piece.n;
+        next = behind < work->unmasked_keys ? attn_keys_at(work, behind, n - at - piece.n) : piece;
+        const struct attn_tile_mask mask = mask_from(operands->mask, at);
+        struct attn_score_operands some = *operands;
+        some.k = piece.rows.data;
+        some.k_behind = next.rows.data;
+        some.mask = &mask;
+        some.s += (ptrdiff_t)at * strip->width;
+        pass->scores->scores_of_few(&some, piece.n, most);
+        for (int r = 0; r < strip->width; r++)
+            max[r] = most[r] > max[r] ? most[r] : max[r];
+    }
+}
+
+/** Scores of a strip and n keys from key first on, to which the operands belong. */
+static void tile_scores(const struct pass *pass, const struct strip *strip, struct attn_score_operands *operands,
+                        int64_t first, int n, float *max)
+{
+    operands->k_behind = operands->k ? operands->k + n * operands->k_stride : NULL;
+    if (!operands->k)
+        scores_in_pieces(pass, strip, operands, first, n, max);
+    else if (scores_are_of_few(pass, strip))
         pass->scores->scores_of_few(operands, n, max);
     else
         pass->scores->scores(strip->nv, operands, n, max);
@@ -215,10 +292,10 @@ void attn_unmasked_scores(const struct pass *pass, const struct key_block *keys,
                           attn_score_stage stage)
 {
     const struct attn_work *work = pass->work;
-    const struct attn_score_operands operands = operands_at(pass, keys, strip, 0);
+    struct attn_score_operands operands = operands_at(pass, keys, strip, 0);
     const float cap = stage >= ATTN_SCORES_CAPPED ? work->softcap * ATTN_LOG2E : 0.0f;
     float max[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    tile_scores(pass, strip, &operands, n, max);
+    tile_scores(pass, strip, &operands, keys->first, n, max);
     if (stage >= ATTN_SCORES_SCALED && has_relative(work))
         attn_add_relative(pass, strip, keys->first, keys->k, keys->k_stride, n, pass->scratch.s);
     if (strip->factor || cap != 0.0f)
@@ -234,12 +311,18 @@ static void ask_for_next(const struct pass *pass, const struct strip *strip, int
     if (work->view.pattern_size)
         attn_next_listed(work, strip, first + n, &next, &end);
     const int64_t values = pass->scratch.v ? next : first;
-    operands->next[0] = work->v;
-    operands->next[0].data = values + n <= work->num_keys ? row_of(&work->v, values) : NULL;
-    operands->next_width[0] = work->dv;
-    operands->next[1] = work->k;
-    operands->next[1].data = next + n <= work->num_keys ? row_of(&work->k, next) : NULL;
-    operands->next_width[1] = work->dk;
+    if (values + n <= work->num_keys) {
+        const struct attn_piece v = attn_values_at(work, values, n);
+        operands->next[0] = v.rows;
+        operands->next[0].data = v.n == n ? v.rows.data : NULL;
+        operands->next_width[0] = work->dv;
+    }
+    if (next + n <= work->num_keys) {
+        const struct attn_piece k = attn_keys_at(work, next, n);
+        operands->next[1] = k.rows;
+        operands->next[1].data = k.n == n ? k.rows.data : NULL;
+        operands->next_width[1] = work->dk;
+    }
 }
 
 void attn_unit_scores(const struct pass *pass, const struct key_block *keys, struct unit *unit)
@@ -260,7 +343,7 @@ void attn_unit_scores(const struct pass *pass, const struct key_block *keys, str
         operands.mask = &unit->mask;
     if (leads(work, strip) && !scores_are_of_few(pass, strip)) /* these ask for themselves */
         ask_for_next(pass, strip, first, n, &operands);
-    tile_scores(pass, strip, &operands, n, unit->max);
+    tile_scores(pass, strip, &operands, first, n, unit->max);
     if (!terms)
         return;
     if (has_relative(work))

@@ -17,7 +17,7 @@ static int64_t copied_bytes(const struct attn_scratch_shape *shape)
 
 struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kernels, int64_t strips, int64_t dk,
                                                 int64_t dv, int64_t keys_at_most, attn_dtype k, attn_dtype v,
-                                                int rotates, int relative)
+                                                int rotates, int relative, int paged)
 {
     const int channels = kernels->scores->channels_per_word, keys = kernels->values->keys_per_word;
     struct attn_scratch_shape shape = {
@@ -50,6 +50,10 @@ struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kerne
     while (shape.walks && shape.blocks < ATTN_MAX_STRETCH && shape.blocks * shape.key_block < keys_at_most &&
            2 * shape.blocks * copied_bytes(&shape) <= STRETCH_LIMIT)
         shape.blocks *= 2;
+    if (paged) { /* beside the limits: they may not move the borders of blocks */
+        shape.piece_k = (shape.copies_keys ? 1 : shape.blocks) * shape.key_block * dk * attn_element_size(k);
+        shape.piece_v = shape.key_block * dv * attn_element_size(v);
+    }
     return shape;
 }
 
@@ -94,6 +98,8 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     TAKE(relative_q, shape->relative ? dk * strip : 0);
     TAKE(relative_s, shape->relative ? (strip + key_block) * strip : 0);
     TAKE(live, key_block * attn_live_pitch(strip));
+    TAKE(piece_k, shape->piece_k);
+    TAKE(piece_v, shape->piece_v);
 #undef TAKE
     scratch->key_block = (int)key_block;
     scratch->blocks = (int)shape->blocks;

@@ -25,6 +25,7 @@ struct attn_scratch_shape {
     int copies_keys, copies_values; /**< blocks of K, V are not read where they lie */
     int int8, raw;                  /**< of the scores */
     int rotates, relative;          /**< rope, disentangled terms */
+    int64_t piece_k, piece_v;       /**< bytes of rows in pages, brought together */
 };
 
 struct attn_scratch {
@@ -49,9 +50,12 @@ struct attn_scratch {
     float *relative_rows;         /**< [strip][dk] rows of a table, by distance */
     float *relative_q;            /**< [dk][strip] the same as queries, transposed */
     float *relative_s;            /**< [strip + key_block][strip] their scores */
-    int key_block;                /**< keys of a block */
-    int blocks;                   /**< of keys that are there at once */
-    uint8_t *live;                /**< [key_block][attn_live_pitch(strip)] boolean mask of one tile */
+    char *piece_k; /**< [blocks, or 1 if they are made into words at once][key_block][dk] elements of K in
+                      pages */
+    char *piece_v; /**< [key_block][dv] the same of V */
+    int key_block; /**< keys of a block */
+    int blocks;    /**< of keys that are there at once */
+    uint8_t *live; /**< [key_block][attn_live_pitch(strip)] boolean mask of one tile */
 };
 
 /** Bytes from key to key of a staged boolean mask: whole blocks of 16 x 16. */
@@ -63,11 +67,11 @@ static inline ptrdiff_t attn_live_pitch(int64_t strip)
 /**
  * K is read where it lies if it consists of the words that the tiles multiply, and so is V. The block of keys follows
  * from the kernels, head sizes, types and rotation alone, as its size shapes the bits of the result. keys: how many a
- * sequence has at most.
+ * sequence has at most. paged: rows of a block may lie in several pages.
  */
 struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kernels, int64_t strips, int64_t dk,
                                                 int64_t dv, int64_t keys, attn_dtype k, attn_dtype v, int rotates,
-                                                int relative);
+                                                int relative, int paged);
 
 /** Fills in the pointers (base NULL: none) and returns the size. */
 size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struct attn_scratch_shape *shape);

@@ -76,6 +76,15 @@ struct attn_rope_rows {
     attn_rope_layout layout;
 };
 
+/** Where rows of K and V lie that are in pages. size 0: they are not, row j is at j. */
+struct attn_pages {
+    const int32_t *table;     /**< of the sequence; entries of pages that no query sees may be anything */
+    int64_t size;             /**< rows of a page */
+    int64_t count;            /**< pages there are */
+    int64_t first;            /**< rows of the first page before key 0 */
+    ptrdiff_t k_step, v_step; /**< bytes from page to page */
+};
+
 /**
  * One block of queries of one (batch, head) against all live keys of that
  * sequence. Key 0 is the first live key: the driver has moved k, v, the masks
@@ -83,7 +92,8 @@ struct attn_rope_rows {
  */
 struct attn_work {
     const struct attn_kernels *kernels;
-    struct attn_rows q, k, v, out;
+    struct attn_rows q, k, v, out; /**< k and v in pages: rows of page 0 */
+    struct attn_pages pages;
     int64_t num_queries, num_keys;
     int64_t known_keys; /**< of these, the first that the last query of the call sees, 0 if that takes more than
                            causality: no garbage there */

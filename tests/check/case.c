@@ -278,7 +278,7 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, const cha
 {
     struct rng generator = rng_for_case(seed, index), *rng = &generator;
     struct rng for_types = rng_for_case(seed + 1, index), for_forms = rng_for_case(seed + 2, index);
-    struct rng for_scores = rng_for_case(seed + 3, index);
+    struct rng for_scores = rng_for_case(seed + 3, index), for_pages = rng_for_case(seed + 4, index);
     const struct case_types types = draw_types(&for_types, isa);
     for (int slot = 0; slot < SLOTS; slot++)
         guard_place(&c->guard[slot], 0, 1);
@@ -313,5 +313,6 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, const cha
     draw_scores(c, &for_scores);
     case_fill_terms(c, &for_forms);
     case_fill(c, rng);
+    case_draw_pages(c, &for_pages);
     remember_inputs(c);
 }

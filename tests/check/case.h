@@ -45,6 +45,10 @@ enum case_slot {
     SLOT_REL_Q,
     SLOT_ROPE_Q,
     SLOT_ROPE_K,
+    SLOT_K_POOL,
+    SLOT_V_POOL,
+    SLOT_BLOCK_TABLE,
+    SLOT_PAGED_KV_LEN,
     SLOT_FIRST_OUTPUT,
     SLOT_OUT = SLOT_FIRST_OUTPUT,
     SLOT_LSE,
@@ -135,6 +139,12 @@ struct test_case {
     attn_params params;
     enum case_values values;
     enum case_entry entry;
+    /** What the library is called with: k, v and params, or the same in pages (params.block_table). */
+    struct {
+        attn_tensor k, v;
+        attn_params params;
+        attn_ragged ragged;
+    } called;
     int packed;     /**< q, k and v share one buffer */
     int short_mask; /**< the mask ends before the keys do */
     unsigned forms; /**< bit f: enum case_form f is set */

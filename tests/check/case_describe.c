@@ -63,6 +63,10 @@ int case_check_memory(const struct test_case *c, char *message, size_t size)
         "disentangled->rel_q",
         "rope->q",
         "rope->k",
+        "k (in pages)",
+        "v (in pages)",
+        "block_table",
+        "kv_len (of pages)",
         "out",
         "lse",
         "weights",
@@ -210,6 +214,11 @@ void case_describe(const struct test_case *c, char *buffer, size_t size)
     say_tensor(&line, "k", &c->k);
     say_tensor(&line, "v", &c->v);
     say_tensor(&line, "out", &c->out);
+    if (c->called.params.block_table) {
+        say_tensor(&line, "k-pages", &c->called.k);
+        say_tensor(&line, "v-pages", &c->called.v);
+        say(&line, " columns:%" PRId64, c->called.params.block_table_stride);
+    }
     say_hiding(&line, c);
     say_terms(&line, c);
     say_tensor(&line, "mask", p->mask);

@@ -57,6 +57,9 @@ void case_draw_hiding(struct test_case *c, struct rng *rng);
 /** Options that change scores and weights. */
 void case_draw_terms(struct test_case *c, struct rng *rng);
 
+/** What the library is called with, once everything else stands. */
+void case_draw_pages(struct test_case *c, struct rng *rng);
+
 /** Numbers in what case_draw_terms() has placed with strides. */
 void case_fill_terms(struct test_case *c, struct rng *rng);
 

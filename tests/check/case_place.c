@@ -20,6 +20,8 @@ size_t case_capacity(enum case_slot slot)
     case SLOT_WEIGHTS:
     case SLOT_KEY_SUMS:
     case SLOT_SCORES:
+    case SLOT_K_POOL:
+    case SLOT_V_POOL:
     case SLOT_WORKSPACE:
         return 64u << 20;
     case SLOT_BLOCK_COLUMNS:
@@ -30,6 +32,7 @@ size_t case_capacity(enum case_slot slot)
     case SLOT_REL_Q:
     case SLOT_ROPE_Q:
     case SLOT_ROPE_K:
+    case SLOT_BLOCK_TABLE:
         return 16u << 20;
     default: /* an entry per sequence, head, bucket or row */
         return 64u << 10;

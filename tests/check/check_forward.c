@@ -35,7 +35,7 @@ struct totals {
     int64_t types[TYPES_KINDS], out[3];
     int64_t forms[FORMS], no_form, combined; /**< cases with a form, with none, with two or more */
     int64_t callbacks[CALLBACK_KINDS], weight_callbacks[WEIGHT_KINDS], buckets[3], layouts[2], deltas[2], short_masks;
-    int64_t stages[4];
+    int64_t stages[4], paged;
     int pairs;                        /**< the instruction set is one for pairs of bf16, and draws no other types */
     double worst[TEST_OUTPUTS];       /**< largest error by output, in units */
     double ratio[TEST_OUTPUTS];       /**< largest error as a part of what is allowed */
@@ -44,8 +44,10 @@ struct totals {
 
 static attn_status run_plan(struct test_case *c)
 {
+    const attn_tensor *k = &c->called.k, *v = &c->called.v;
+    const attn_params *params = &c->called.params;
     attn_plan *plan = NULL;
-    attn_status status = attn_plan_create(&plan, &c->q, &c->k, &c->v, &c->out, &c->params);
+    attn_status status = attn_plan_create(&plan, &c->q, k, v, &c->out, params);
     if (status != ATTN_OK)
         return status;
     const size_t size = attn_plan_workspace_size(plan);
@@ -55,10 +57,10 @@ static attn_status run_plan(struct test_case *c)
         exit(1);
     }
     if (c->entry == ENTRY_PLAN_RUN) {
-        status = attn_plan_run(plan, &c->q, &c->k, &c->v, &c->out, &c->params, workspace, size);
+        status = attn_plan_run(plan, &c->q, k, v, &c->out, params, workspace, size);
     } else {
         const int nth = attn_plan_num_threads(plan), phases = attn_plan_num_phases(plan);
-        status = attn_plan_begin(plan, &c->q, &c->k, &c->v, &c->out, &c->params, workspace, size);
+        status = attn_plan_begin(plan, &c->q, k, v, &c->out, params, workspace, size);
         for (int phase = 0; phase < phases; phase++)
             for (int ith = nth - 1; ith >= 0 && status == ATTN_OK; ith--) /* any order will do */
                 status = attn_plan_run_share(plan, workspace, phase, ith, nth);
@@ -83,6 +85,7 @@ static void add_to_totals(struct totals *totals, const struct test_case *c, cons
     if (p->mask)
         totals->masks[p->mask->dtype]++;
     totals->short_masks += c->short_mask;
+    totals->paged += c->called.params.block_table != NULL;
     int forms = 0;
     for (int i = 0; i < FORMS; i++) {
         totals->forms[i] += c->forms >> i & 1u;
@@ -116,8 +119,9 @@ static void add_to_totals(struct totals *totals, const struct test_case *c, cons
 static int run_case(struct test_case *c, int64_t index, struct totals *totals, char *message, size_t size)
 {
     c->callback.watching = c->weight_callback.watching = 1;
-    const attn_status status =
-        c->entry == ENTRY_FORWARD ? attn_forward(&c->q, &c->k, &c->v, &c->out, &c->params) : run_plan(c);
+    const attn_status status = c->entry == ENTRY_FORWARD
+                                   ? attn_forward(&c->q, &c->called.k, &c->called.v, &c->out, &c->called.params)
+                                   : run_plan(c);
     c->callback.watching = c->weight_callback.watching = 0;
     if (status != ATTN_OK) {
         snprintf(message, size, "status is \"%s\": %s", attn_status_string(status), attn_last_error());
@@ -172,7 +176,7 @@ static int totals_trustworthy(const struct totals *totals)
     if (totals->runs < 5000) /* a few large cases decide what a short run is made of */
         return 1;
     const int64_t few = totals->runs / 100;
-    int covered = totals->short_masks >= few && forms_covered(totals, few);
+    int covered = totals->short_masks >= few && totals->paged >= 10 * few && forms_covered(totals, few);
     for (int i = 0; i < 4; i++)
         covered = covered && totals->masks[i] >= few;
     for (int i = 0; i < 3; i++)

@@ -4,8 +4,8 @@
  * the other queries of a call, K and V heads shared or repeated, masks that
  * say what an option says, contents of hidden slots, outputs that are asked
  * for or not, rows of weights chosen or all, factors of two, which move through
- * the arithmetic exactly, narrow types beside the f32 that they stand for, and
- * inputs that are rounded on the way.
+ * the arithmetic exactly, narrow types beside the f32 that they stand for,
+ * inputs that are rounded on the way, and pages.
  */
 #include "dtype.h"
 #include "oracle.h"
@@ -327,6 +327,59 @@ static int rounded_inputs(struct rng *rng, const char *isa)
     return holds;
 }
 
+/** Rows of a tensor in pages of size tokens, page order[b * columns + i] being the ith of batch b. */
+static attn_tensor in_pages(const attn_tensor *t, int64_t size, const int32_t *order)
+{
+    const int64_t columns = t->shape[2] / size, row = t->shape[3] * (int64_t)attn_dtype_size(t->dtype);
+    attn_tensor pool = attn_bhtd(must_allocate(problem_count(t), attn_dtype_size(t->dtype)), t->shape[0] * columns,
+                                 t->shape[1], size, t->shape[3]);
+    pool.dtype = t->dtype;
+    for (int64_t b = 0; b < t->shape[0]; b++)
+        for (int64_t h = 0; h < t->shape[1]; h++)
+            for (int64_t j = 0; j < t->shape[2]; j++)
+                memcpy((char *)pool.data + ((order[b * columns + j / size] * t->shape[1] + h) * size + j % size) * row,
+                       (const char *)t->data + ((b * t->shape[1] + h) * t->shape[2] + j) * row, (size_t)row);
+    return pool;
+}
+
+/** Keys and values in pages, in any order. */
+static int pages(struct rng *rng, const char *isa)
+{
+    struct problem p;
+    problem_random(&p, rng, isa, WITH_ALL);
+    if (rng_percent(rng, 30)) /* as of a decoder */
+        p.q.shape[2] = p.mask.shape[2] = 1;
+    struct result expected = problem_run(&p), r = result_allocate(&p);
+    int64_t size = RNG_PICK(rng, 1, 2, 8, 16, 16, 32, 64, 128);
+    while (p.k.shape[2] % size != 0)
+        size--;
+    const int64_t columns = p.k.shape[2] / size, n = p.k.shape[0] * columns;
+    int32_t *order = must_allocate(n, sizeof *order);
+    for (int64_t i = 0; i < n; i++)
+        order[i] = (int32_t)i;
+    for (int64_t i = n - 1; i > 0; i--) {
+        const int64_t j = rng_range(rng, 0, i);
+        const int32_t swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
+    }
+    const attn_tensor k = in_pages(&p.k, size, order), v = in_pages(&p.v, size, order);
+    struct call call;
+    call_initialize(&call, &p, &r);
+    call.params.block_table = order;
+    call.params.block_table_stride = columns;
+    call.params.page_size = size;
+    must_succeed(attn_forward(&p.q, &k, &v, &call.out, &call.params), "attn_forward with pages");
+    const int holds = results_equal(&expected, &r);
+    free(k.data);
+    free(v.data);
+    free(order);
+    result_free(&r);
+    result_free(&expected);
+    problem_free(&p);
+    return holds;
+}
+
 int main(int argc, char **argv)
 {
     static const struct property properties[] = {
@@ -339,6 +392,7 @@ int main(int argc, char **argv)
         {"factors of two", powers_of_two},
         {"narrow types", narrow_types},
         {"inputs that may be bf16", rounded_inputs},
+        {"pages", pages},
     };
     return properties_run(argc, argv, "test_equivalence", properties, sizeof properties / sizeof *properties);
 }

@@ -129,7 +129,7 @@ static void test_repeats(void **state)
     REPEAT(ATTN_INVALID_ARGUMENT, "params.struct_size is 0", params.struct_size = 0);
     REPEAT(ATTN_INVALID_ARGUMENT, "params.isa is 'mmx'", params.isa = "mmx");
     REPEAT(ATTN_INVALID_ARGUMENT, "params.isa differs", params.isa = "scalar");
-    REPEAT(ATTN_UNSUPPORTED, "params.page_size is set", params.page_size = 16);
+    REPEAT(ATTN_INVALID_ARGUMENT, "params.page_size is set", params.page_size = 16);
     REPEAT(ATTN_INVALID_ARGUMENT, "num_threads is -1", params.num_threads = -1);
     assert_int_equal(attn_plan_run(plan, &t[0], &t[1], &t[2], NULL, NULL, workspace, size), ATTN_INVALID_ARGUMENT);
     assert_true(holds_words(attn_last_error(), "out is NULL"));

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where rows of K and V lie.
+ *
+ * Rows in pages come in pieces: rows that follow each other in memory. What
+ * reads K or V a row after the other takes a piece at a time; tiles, which read
+ * a block of keys many times, want it in one piece, and have its rows brought
+ * together where it is not (attn_key_block_at()).
+ */
+#ifndef ATTN_PAGES_H
+#define ATTN_PAGES_H
+
+#include "pass/work.h"
+
+/** Rows of K or V from a key on, n of them side by side. */
+struct attn_piece {
+    struct attn_rows rows;
+    int n;
+};
+
+/** The piece that begins at key j, of at most n keys. step: bytes from page to page. */
+static inline struct attn_piece attn_piece_at(const struct attn_pages *pages, const struct attn_rows *rows,
+                                              ptrdiff_t step, int64_t j, int n)
+{
+    struct attn_piece piece = {*rows, n};
+    if (pages->size == 0) {
+        piece.rows.data = (char *)rows->data + j * rows->stride;
+        return piece;
+    }
+    const int64_t row = pages->first + j, column = row / pages->size, within = row - column * pages->size;
+    /* Of a page that no query sees, rows may be read beside others, and hidden: those of any page will do. */
+    const int64_t listed = pages->table[column], page = listed >= 0 && listed < pages->count ? listed : 0;
+    piece.rows.data = (char *)rows->data + page * step + within * rows->stride;
+    piece.n = pages->size - within < n ? (int)(pages->size - within) : n;
+    return piece;
+}
+
+static inline struct attn_piece attn_keys_at(const struct attn_work *work, int64_t j, int n)
+{
+    return attn_piece_at(&work->pages, &work->k, work->pages.k_step, j, n);
+}
+
+static inline struct attn_piece attn_values_at(const struct attn_work *work, int64_t j, int n)
+{
+    return attn_piece_at(&work->pages, &work->v, work->pages.v_step, j, n);
+}
+
+#endif
