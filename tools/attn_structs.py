@@ -92,7 +92,30 @@ class RopeConfig(Sized):
     )
 
 
-LIBATTN = {"attn_tensor": Tensor, "attn_params": Params, "attn_rope_config": RopeConfig}
+class CacheConfig(Sized):
+    _fields_ = (
+        _size()
+        + _lengths("layers", "kv_heads", "dk", "dv")
+        + _ints("dtype")
+        + _lengths("max_tokens", "max_sequences", "page_size", "num_pages", "window", "first_tokens")
+        + _pointers("rope")
+        + _ints("rope_layout")
+    )
+
+
+class CacheUsage(Sized):
+    _fields_ = _size() + _lengths(
+        "num_pages", "pages_in_use", "page_size", "page_bytes", "num_sequences", "tokens", "bytes"
+    )
+
+
+LIBATTN = {
+    "attn_tensor": Tensor,
+    "attn_params": Params,
+    "attn_rope_config": RopeConfig,
+    "attn_cache_config": CacheConfig,
+    "attn_cache_usage": CacheUsage,
+}
 
 # ----------------------------------------------------------------- libattn_nn --
 

@@ -415,7 +415,8 @@ typedef struct attn_params {
      *
      * In a ragged batch q alone has its sequences one after the other.
      * ragged->cu_seqlens_k is NULL, and key j of any sequence is at j of axes of Tk:
-     * of masks, tables, weights and scores. Not with segments or key_sums then.
+     * of masks, tables, weights and scores. key_sums are (S, Hq, 1, Tk) then, and
+     * segments are refused.
      *
      * Head sizes dk and dv go up to 1024. With ATTN_QK_INT8 k keeps its mean.
      */

@@ -17,12 +17,12 @@ struct axis {
 
 /** An output on request: f32, with an element for each batch element and head of q, and so many along the other axes.
  */
-static attn_status check_output(const char *name, const attn_tensor *t, struct axis tokens, struct axis channels,
-                                const struct attn_problem *problem, enum check_depth depth)
+static attn_status check_output(const char *name, const attn_tensor *t, struct axis batch, struct axis tokens,
+                                struct axis channels, const struct attn_problem *problem, enum check_depth depth)
 {
     CHECK(attn_check_tensor(name, t, depth));
     CHECK(attn_check_f32(name, t->dtype));
-    CHECK(attn_check_axis(name, t, 0, problem->q.shape[0], "the batch of q"));
+    CHECK(attn_check_axis(name, t, 0, batch.length, batch.meaning));
     CHECK(attn_check_axis(name, t, 1, problem->q.shape[1], "the heads of q"));
     CHECK(attn_check_axis(name, t, 2, tokens.length, tokens.meaning));
     CHECK(attn_check_axis(name, t, 3, channels.length, channels.meaning));
@@ -203,6 +203,7 @@ static attn_status check_apart(const struct attn_problem *problem)
 attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth depth)
 {
     const attn_params *p = &problem->params;
+    const struct axis batch = {problem->q.shape[0], "the batch of q"};
     const struct axis queries = {problem->q.shape[2], "the tokens of q"},
                       keys = {problem->k.shape[2], "the tokens of k"};
     const struct axis chosen = {p->num_weight_rows, "params.num_weight_rows"};
@@ -210,20 +211,24 @@ attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth de
     CHECK(check_score_stage(p));
     if (p->lse) {
         problem->lse = *p->lse;
-        CHECK(check_output("params.lse", p->lse, queries, (struct axis){1, "a number for each query"}, problem, depth));
+        CHECK(check_output("params.lse", p->lse, batch, queries, (struct axis){1, "a number for each query"}, problem,
+                           depth));
     }
     if (p->weights) {
         problem->weights = *p->weights;
-        CHECK(check_output("params.weights", p->weights, p->weight_rows ? chosen : queries, keys, problem, depth));
+        CHECK(
+            check_output("params.weights", p->weights, batch, p->weight_rows ? chosen : queries, keys, problem, depth));
     }
     if (p->key_sums) {
         problem->key_sums = *p->key_sums;
         const struct axis sum = {1, "as queries are summed over"};
-        CHECK(check_output("params.key_sums", p->key_sums, sum, keys, problem, depth));
+        const struct axis sequences = {problem->num_sequences, "the sequences of the batch"};
+        CHECK(check_output("params.key_sums", p->key_sums, attn_sums_by_sequence(problem) ? sequences : batch, sum,
+                           keys, problem, depth));
     }
     if (p->scores) {
         problem->scores = *p->scores;
-        CHECK(check_output("params.scores", p->scores, p->weight_rows ? chosen : queries, keys, problem, depth));
+        CHECK(check_output("params.scores", p->scores, batch, p->weight_rows ? chosen : queries, keys, problem, depth));
     }
     return depth & CHECK_TENSORS ? check_apart(problem) : ATTN_OK;
 }

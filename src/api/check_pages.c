@@ -32,9 +32,8 @@ static attn_status check_ragged(const attn_params *p)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "params.ragged->cu_seqlens_k is set; expected NULL with a block table, as kv_len says how "
                          "many keys there are");
-    if (p->segments || p->key_sums)
-        return attn_fail(ATTN_UNSUPPORTED, "params.%s is set; not in a ragged batch with a block table",
-                         p->segments ? "segments" : "key_sums");
+    if (p->segments)
+        return attn_fail(ATTN_UNSUPPORTED, "params.segments is set; not in a ragged batch with a block table");
     return ATTN_OK;
 }
 

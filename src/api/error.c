@@ -47,6 +47,8 @@ const char *attn_status_string(attn_status status)
         return "workspace too small";
     case ATTN_INVALID_FILE:
         return "invalid file";
+    case ATTN_CACHE_FULL:
+        return "cache full";
     }
     return "unknown status";
 }

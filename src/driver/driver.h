@@ -45,6 +45,12 @@ struct attn_sequence {
 /** Sequence s of a problem whose arrays are right. */
 struct attn_sequence attn_sequence_of(const struct attn_problem *problem, int64_t s);
 
+/** Whether key_sums have a batch of their own: keys of a ragged batch in pages do not lie one after the other. */
+static inline int attn_sums_by_sequence(const struct attn_problem *problem)
+{
+    return problem->params.ragged && problem->params.block_table;
+}
+
 struct attn_run;
 
 /** Phases that a call may have. */
@@ -158,6 +164,17 @@ void attn_run_parallel(struct attn_run *run);
 /** out = the rows of x, turned by those of table. Everything has been checked. */
 void attn_rotate(const struct attn_kernels *kernels, const attn_tensor *x, const attn_tensor *table,
                  attn_rope_layout layout, const attn_tensor *out, int threads);
+
+/** Rows of a store. */
+struct attn_store_work {
+    attn_tensor x, rotations, pool; /**< rotations.shape[3] 0: none */
+    const int64_t *slots;           /**< [tokens of x] */
+    attn_rope_layout layout;
+};
+
+/** Writes them. Everything has been checked. */
+void attn_run_store(const struct attn_kernels *kernels, const struct attn_store_work *store, int threads);
+
 /** Computes the rows of a merge, whose arguments have all been checked, on up to threads threads. */
 void attn_run_merge(const struct attn_kernels *kernels, const struct attn_merge_work *merge, int threads);
 

@@ -53,7 +53,10 @@ void attn_run_task(const struct attn_run *run, int64_t task, void *scratch)
     const struct attn_geometry *geometry = run->geometry;
     const int64_t heads = problem->q.shape[1], sequences = problem->q.shape[0] * heads;
     if (problem->params.key_sums) {
-        clear_key_sums(problem, task / heads, task % heads);
+        const int64_t first = attn_sums_by_sequence(problem) ? 0 : task / heads;
+        const int64_t last = attn_sums_by_sequence(problem) ? problem->num_sequences - 1 : first;
+        for (int64_t b = first; b <= last; b++)
+            clear_key_sums(problem, b, task % heads);
         for (int64_t block = 0; block < geometry->blocks; block++)
             run_block(run, task / heads, task % heads, block, scratch);
     } else if (problem->params.causal == ATTN_CAUSAL_NONE) {

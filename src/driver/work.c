@@ -249,7 +249,7 @@ static void set_pages(const struct attn_problem *problem, const struct attn_sequ
 }
 
 /** Where results go. row counts on the axis of all tokens. */
-static void set_outputs(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t h,
+static void set_outputs(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s, int64_t h,
                         int64_t row, struct attn_work *work)
 {
     const int64_t b = sequence->batch, key = sequence->k_first + sequence->begin;
@@ -269,7 +269,8 @@ static void set_outputs(const struct attn_problem *problem, const struct attn_se
     }
     if (has_elements(&problem->key_sums)) {
         work->key_sums_stride = (ptrdiff_t)stride_of(&problem->key_sums, 3);
-        work->key_sums = (float *)element(&problem->key_sums, b, h, 0) + key * work->key_sums_stride;
+        work->key_sums = (float *)element(&problem->key_sums, attn_sums_by_sequence(problem) ? s : b, h, 0) +
+                         key * work->key_sums_stride; /* of no sequence, nothing is added */
     }
 }
 
@@ -313,7 +314,7 @@ void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t bl
         work.v = rows_of(&problem->v, b, group, key);
     }
     set_numbers(problem, &sequence, s, h, first, &work);
-    set_outputs(problem, &sequence, h, row, &work);
+    set_outputs(problem, &sequence, s, h, row, &work);
     work.known_keys = known_keys(problem, &work, sequence.queries - 1 - first);
     attn_forward_pass(&work);
 }

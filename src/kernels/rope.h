@@ -104,30 +104,26 @@ ATTN_INLINE void rotate_from_to(const attn_dtype from, const attn_dtype to, cons
     }
 }
 
-/** Into rows of the same type, or into floats. */
-ATTN_INLINE void rotate_from(const attn_dtype from, const struct attn_rows *dst, const struct attn_rows *src,
-                             const float *table, ptrdiff_t table_stride, int64_t n, int64_t pairs, int64_t width,
-                             attn_rope_layout layout)
+ATTN_INLINE void rotate_to(const attn_dtype to, const struct attn_rows *dst, const struct attn_rows *src,
+                           const float *table, ptrdiff_t table_stride, int64_t n, int64_t pairs, int64_t width,
+                           attn_rope_layout layout)
 {
-    if (dst->dtype == ATTN_F32)
-        rotate_from_to(from, ATTN_F32, dst, src, table, table_stride, n, pairs, width, layout);
-    else
-        rotate_from_to(from, from, dst, src, table, table_stride, n, pairs, width, layout);
+    ATTN_BY_DTYPE(src->dtype, rotate_from_to, to, dst, src, table, table_stride, n, pairs, width, layout);
 }
 
 /**
  * Rotates n rows of width channels: row i of dst is row i of src turned by row i
  * of the table (table_stride floats apart, 0: all by the same one). Channels
- * behind 2 * pairs are copied. dst is of src's type, and then numbers are rounded
- * once, on their way out; or it is f32. It may be src, but must not overlap it in
+ * behind 2 * pairs are copied. Where dst has another type than f32, numbers are
+ * rounded once, on their way out. It may be src, but must not overlap it in
  * another way.
  */
 static void rotate_rows(const struct attn_rows *dst, const struct attn_rows *src, const float *table,
                         ptrdiff_t table_stride, int64_t n, int64_t pairs, int64_t width, attn_rope_layout layout)
 {
     assert(2 * pairs <= width);
-    assert(dst->dtype == src->dtype || (dst->dtype == ATTN_F32 && dst->data != src->data));
-    ATTN_BY_DTYPE(src->dtype, rotate_from, dst, src, table, table_stride, n, pairs, width, layout);
+    assert(dst->dtype == src->dtype || dst->data != src->data);
+    ATTN_BY_DTYPE(dst->dtype, rotate_to, dst, src, table, table_stride, n, pairs, width, layout);
 }
 
 #endif

@@ -291,7 +291,8 @@ static void check_rotate(const struct tile_case *c)
     const int64_t d = c->shape.d, pairs = c->shape.plain ? d / 2 : rng_range(c->rng, 0, d / 2);
     const ptrdiff_t stride = rng_percent(c->rng, 20) ? 0 : 2 * pairs + rng_range(c->rng, 0, 3);
     const struct drawn_rows x = draw_rows(c, c->shape.dtype, n, d);
-    const attn_dtype to = rng_percent(c->rng, 50) ? ATTN_F32 : c->shape.dtype;
+    const attn_dtype to =
+        rng_percent(c->rng, 40) ? c->shape.dtype : (attn_dtype)RNG_PICK(c->rng, ATTN_F32, ATTN_BF16, ATTN_F16);
     const struct drawn_rows out = in_place ? x : draw_rows(c, to, n, d);
     const float *table = operand_floats(c, (n - 1) * stride + 2 * pairs);
     const struct attn_rotation rotation = {.x = x.rows,

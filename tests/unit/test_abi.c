@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "attn/attn.h"
+#include "attn/cache.h"
 #include "attn/patterns.h"
 #include "attn/rope.h"
 #include "guard.h"
@@ -148,6 +149,30 @@ static const struct place places[] = {
     FIELD(attn_rope_config, short_factor, 96),
     FIELD(attn_rope_config, long_factor, 104),
     FIELD(attn_rope_config, length, 112),
+    SIZE(attn_cache_config, 112),
+    FIELD(attn_cache_config, struct_size, 0),
+    FIELD(attn_cache_config, layers, 8),
+    FIELD(attn_cache_config, kv_heads, 16),
+    FIELD(attn_cache_config, dk, 24),
+    FIELD(attn_cache_config, dv, 32),
+    FIELD(attn_cache_config, dtype, 40),
+    FIELD(attn_cache_config, max_tokens, 48),
+    FIELD(attn_cache_config, max_sequences, 56),
+    FIELD(attn_cache_config, page_size, 64),
+    FIELD(attn_cache_config, num_pages, 72),
+    FIELD(attn_cache_config, window, 80),
+    FIELD(attn_cache_config, first_tokens, 88),
+    FIELD(attn_cache_config, rope, 96),
+    FIELD(attn_cache_config, rope_layout, 104),
+    SIZE(attn_cache_usage, 64),
+    FIELD(attn_cache_usage, struct_size, 0),
+    FIELD(attn_cache_usage, num_pages, 8),
+    FIELD(attn_cache_usage, pages_in_use, 16),
+    FIELD(attn_cache_usage, page_size, 24),
+    FIELD(attn_cache_usage, page_bytes, 32),
+    FIELD(attn_cache_usage, num_sequences, 40),
+    FIELD(attn_cache_usage, tokens, 48),
+    FIELD(attn_cache_usage, bytes, 56),
     SIZE(attn_executor, 32),
     FIELD(attn_executor, struct_size, 0),
     FIELD(attn_executor, num_threads, 8),
@@ -188,6 +213,7 @@ static const struct value values[] = {
     VALUE(ATTN_OUT_OF_MEMORY, 5),
     VALUE(ATTN_WORKSPACE_TOO_SMALL, 6),
     VALUE(ATTN_INVALID_FILE, 7),
+    VALUE(ATTN_CACHE_FULL, 8),
     VALUE(ATTN_F32, 0),
     VALUE(ATTN_BF16, 1),
     VALUE(ATTN_F16, 2),

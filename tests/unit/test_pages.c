@@ -236,10 +236,10 @@ static void test_errors(void **state)
     static struct paged x;
     static const int64_t offsets[2] = {0, 2};
     static const attn_ragged with_keys = {1, offsets, offsets}, without = {1, offsets, NULL};
-    static float sums[HEADS * TOKENS];
+    static float sums[2 * HEADS * TOKENS];
     static const int32_t labels[2 * TOKENS];
     static const attn_segments segments = {labels, labels};
-    const attn_tensor key_sums = attn_bhtd(sums, 1, HEADS, 1, TOKENS);
+    const attn_tensor key_sums = attn_bhtd(sums, 2, HEADS, 1, TOKENS);
     WRONG(ATTN_INVALID_ARGUMENT, "params.block_table[1] is 12|0 to 11|sequence 0", x.table[1] = PAGES);
     WRONG(ATTN_INVALID_ARGUMENT, "params.block_table[5] is -1|sequence 1", x.table[5] = -1);
     WRONG(ATTN_INVALID_ARGUMENT, "params.block_table[2] is -1", x.kv_len[0] = 33);
@@ -260,8 +260,8 @@ static void test_errors(void **state)
           x.params.block_table = memcpy(x.q_data, x.table, sizeof x.table), x.out.data = x.q_data, x.q.data = x.k_data);
     WRONG(ATTN_INVALID_ARGUMENT, "params.ragged->cu_seqlens_k is set", x.params.ragged = &with_keys,
           x.q.shape[0] = x.out.shape[0] = 1);
-    WRONG(ATTN_UNSUPPORTED, "params.key_sums is set", x.params.ragged = &without, x.q.shape[0] = x.out.shape[0] = 1,
-          x.params.key_sums = &key_sums);
+    WRONG(ATTN_SHAPE_MISMATCH, "params.key_sums.shape[0] is 2; expected 1, the sequences", x.params.ragged = &without,
+          x.q.shape[0] = x.out.shape[0] = 1, x.params.key_sums = &key_sums);
     WRONG(ATTN_UNSUPPORTED, "params.segments is set", x.params.ragged = &without, x.q.shape[0] = x.out.shape[0] = 1,
           x.params.segments = &segments);
 }

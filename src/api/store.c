@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows to places of a pool: the checks of attn_store(), in the order of its arguments. */
+#include "attn/cache.h"
+
+#include "api/check_internal.h"
+#include "api/environment.h"
+#include "api/error.h"
+#include "dispatch.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static attn_status check_rows(const char *name, const attn_tensor *t)
+{
+    CHECK(attn_check_tensor(name, t, CHECK_ALL));
+    CHECK(attn_check_float(name, t->dtype));
+    return attn_check_contiguous(name, t);
+}
+
+static attn_status check_rotations(const attn_tensor *rotations, const attn_tensor *x, attn_rope_layout layout)
+{
+    if (!rotations) {
+        if (layout != ATTN_ROPE_HALF_SPLIT)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "layout is %d; expected 0 without rotations", (int)layout);
+        return ATTN_OK;
+    }
+    CHECK(attn_check_tensor("rotations", rotations, CHECK_ALL));
+    CHECK(attn_check_f32("rotations", rotations->dtype));
+    CHECK(attn_check_contiguous("rotations", rotations));
+    CHECK(attn_check_axis("rotations", rotations, 0, 1, "as x has a batch of 1"));
+    CHECK(attn_check_one_or("rotations", rotations, 1, x->shape[1]));
+    CHECK(attn_check_axis("rotations", rotations, 2, x->shape[2], "the tokens of x"));
+    if (rotations->shape[3] % 2 != 0 || rotations->shape[3] > x->shape[3])
+        return attn_fail(ATTN_SHAPE_MISMATCH,
+                         "rotations.shape[3] is %" PRId64 "; expected an even number up to %" PRId64
+                         ", the head size of x",
+                         rotations->shape[3], x->shape[3]);
+    if ((unsigned)layout > ATTN_ROPE_INTERLEAVED)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "layout is %d; expected an attn_rope_layout", (int)layout);
+    return ATTN_OK;
+}
+
+static int by_slot(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/** That no two tokens go to one place. */
+static attn_status check_distinct_slots(const int64_t *slots, int64_t tokens)
+{
+    int rises = 1; /* as where the tokens of one sequence follow each other */
+    for (int64_t t = 1; t < tokens && rises; t++)
+        rises = slots[t] > slots[t - 1];
+    if (rises)
+        return ATTN_OK;
+    int64_t *sorted = malloc((size_t)tokens * sizeof *sorted);
+    if (!sorted)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a list of %" PRId64 " slots", tokens);
+    memcpy(sorted, slots, (size_t)tokens * sizeof *sorted);
+    qsort(sorted, (size_t)tokens, sizeof *sorted, by_slot);
+    int64_t twice = -1;
+    for (int64_t t = 1; t < tokens && twice < 0; t++)
+        if (sorted[t] == sorted[t - 1])
+            twice = sorted[t]; /* -1 may come often */
+    free(sorted);
+    if (twice < 0)
+        return ATTN_OK;
+    return attn_fail(ATTN_INVALID_ARGUMENT, "slots has %" PRId64 " twice; expected places that are all different",
+                     twice);
+}
+
+static attn_status check_slots(const int64_t *slots, const attn_tensor *x, const attn_tensor *pool)
+{
+    int64_t places;
+    if (__builtin_mul_overflow(pool->shape[0], pool->shape[2], &places))
+        return attn_fail(ATTN_SIZE_OVERFLOW, "pool has %" PRId64 " pages of %" PRId64 " rows; expected fewer than 2^63",
+                         pool->shape[0], pool->shape[2]);
+    if (!slots && x->shape[2] > 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "slots is NULL; expected %" PRId64 " places", x->shape[2]);
+    for (int64_t t = 0; t < x->shape[2]; t++)
+        if (slots[t] < -1 || slots[t] >= places)
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "slots[%" PRId64 "] is %" PRId64 "; expected -1, or a place from 0 to %" PRId64, t,
+                             slots[t], places - 1);
+    return check_distinct_slots(slots, x->shape[2]);
+}
+
+attn_status attn_store(const attn_tensor *x, const int64_t *slots, const attn_tensor *rotations,
+                       attn_rope_layout layout, const attn_tensor *pool, int num_threads)
+{
+    CHECK(check_rows("x", x));
+    CHECK(attn_check_axis("x", x, 0, 1, "as its tokens go where slots says"));
+    CHECK(check_rows("pool", pool));
+    CHECK(attn_check_axis("pool", pool, 1, x->shape[1], "the heads of x"));
+    CHECK(attn_check_axis("pool", pool, 3, x->shape[3], "the head size of x"));
+    CHECK(check_rotations(rotations, x, layout));
+    CHECK(attn_check_distinct("pool", pool));
+    CHECK(attn_check_apart("pool", pool, "x", x, 0));
+    if (rotations)
+        CHECK(attn_check_apart("pool", pool, "rotations", rotations, 0));
+    if (slots) {
+        const attn_tensor bytes = {(void *)(uintptr_t)slots, ATTN_U8, {1, 1, x->shape[2], 8}, {0, 0, 8, 1}};
+        CHECK(attn_check_apart("pool", pool, "slots", &bytes, 0));
+    }
+    if (attn_is_empty(x)) /* which any slots do for */
+        return ATTN_OK;
+    CHECK(check_slots(slots, x, pool));
+    if (num_threads < 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "num_threads is %d; expected 0 or more", num_threads);
+    const struct attn_kernels kernels = attn_kernels_plain(attn_environment()->max_isa);
+    const struct attn_store_work work = {.x = *x,
+                                         .rotations = rotations ? *rotations : (attn_tensor){.dtype = ATTN_F32},
+                                         .pool = *pool,
+                                         .slots = slots,
+                                         .layout = layout};
+    attn_run_store(&kernels, &work, num_threads ? num_threads : attn_default_num_threads());
+    return ATTN_OK;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of a cache share. cache.c makes caches and changes sequences,
+ * step.c moves keys and values; book.c knows which page is whose.
+ */
+#ifndef ATTN_CACHE_INTERNAL_H
+#define ATTN_CACHE_INTERNAL_H
+
+#include "attn/cache.h"
+
+#include "cache/book.h"
+
+/** The tokens that all layers are at. */
+struct attn_cache_step {
+    int64_t number;                /**< of the step; 0: there has been none */
+    int64_t num;                   /**< sequences; 0 after a change of one */
+    int64_t tokens;                /**< of all of them */
+    int single;                    /**< each has one */
+    int64_t stride;                /**< columns of the longest one */
+    int64_t *places;               /**< [max_sequences] in the book; only while it begins */
+    int64_t *cu_seqlens;           /**< [max_sequences + 1] */
+    int64_t *lengths;              /**< [max_sequences] with the new tokens */
+    int32_t *table;                /**< [num][stride] */
+    int64_t *slots;                /**< [tokens] places of the new tokens in a pool */
+    int64_t *positions;            /**< [tokens] of the new tokens in their sequences */
+    float *rotations;              /**< [tokens][2 * pairs] */
+    struct attn_page_copy *copies; /**< [max_sequences] */
+    int64_t room;                  /**< tokens that slots, positions and rotations have room for */
+};
+
+struct attn_cache {
+    attn_cache_config config; /**< completed; rope is the next one, or NULL */
+    attn_rope_config rope;
+    double *factors; /**< [2 * pairs] what rope's arrays hold; NULL: it has none */
+    struct attn_book book;
+    char *pools; /**< [layers][k, v][pages][heads][page_size][dk, dv] */
+    size_t pools_bytes;
+    int64_t *appended; /**< [layers] the step whose tokens a layer has last got */
+    struct attn_cache_step step;
+    void *workspace; /**< grows to what the largest call has needed */
+    size_t workspace_size;
+};
+
+/** The pool of keys (or, with values, of values) of a layer. */
+attn_tensor attn_cache_pool(const struct attn_cache *cache, int64_t layer, int values);
+
+/** That there is a cache and that it has such a layer. */
+attn_status attn_cache_check_layer(const struct attn_cache *cache, int64_t layer);
+
+#endif
