@@ -118,6 +118,13 @@ struct bar {
         .id = id_ "-1x4096x4096", .kind = OF_BANDWIDTH, .any = 0.9                                                     \
     }
 /* ... and more rows are no slower than with weights of f32. */
+/* Tokens of decoding, of the bandwidth that a core has: where it is a third more, so is what a key may cost. */
+#define BARS_DECODE(type, one, grouped, pages)                                                                         \
+    {.id = type "-decode", .kind = OF_BANDWIDTH, .processor = BENCH_INTEL, .any = one},                                \
+        {.id = type "-decode-gqa", .kind = OF_BANDWIDTH, .processor = BENCH_INTEL, .any = grouped},                    \
+    {                                                                                                                  \
+        .id = type "-decode-pages", .kind = OF_BANDWIDTH, .processor = BENCH_INTEL, .any = pages                       \
+    }
 #define BAR_NO_SLOWER(id_, m)                                                                                          \
     {                                                                                                                  \
         .id = id_ "-" m "x4096x4096", .kind = TIMES_FASTER, .of = "linear-" m "x4096x4096", .any = 1.0                 \
@@ -184,6 +191,9 @@ static const struct bar bars[] = {
     BAR_AMX("bf16-gqa4-d128-causal", 0.36),
     /* Or int8 would not be worth its errors. */
     {.id = "int8-bf16-t4096-d128", .of = "bf16-t4096-d128", .avx512_bf16 = 1.0, .amx = 1.15},
+    BARS_DECODE("f32", 0.86, 0.73, 0.78),
+    BARS_DECODE("bf16", 0.82, 0.62, 0.72),
+    BARS_DECODE("f16", 0.82, 0.60, 0.0),
     BAR_OF("f16-t2048-d128", "t2048-d128", 0.93),
     BAR_OF("f16-t2048-d64", "h8-t2048", 0.93),
     BAR_OF("f16-t2048-d128-causal", "t2048-d128-causal", 0.93),

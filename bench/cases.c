@@ -50,7 +50,9 @@
     SHAPE(type "-decode", 16 / (size), 32, 32, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,                  \
           .sampled = true),                                                                                            \
         SHAPE(type "-decode-gqa", 64 / (size), 32, 8, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,           \
-              .sampled = true)
+              .sampled = true),                                                                                        \
+        SHAPE(type "-decode-pages", 16 / (size), 32, 32, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,        \
+              .sampled = true, .page = 16)
 
 #define SWEEP(prefix, heads, causal)                                                                                   \
     SELF(prefix "-t4", 1, heads, 4, 64, causal, .compare = true),                                                      \
@@ -354,18 +356,21 @@ static const char *causal_name(attn_causal causal)
 
 static void write_name(const struct bench_case *c, const char *kind, char name[BENCH_NAME_SIZE])
 {
-    char kv_heads[32] = "", size[32] = "", listed[32] = "";
+    char kv_heads[32] = "", page[32] = "", size[32] = "", listed[32] = "";
     if (c->kv_heads != c->heads)
         snprintf(kv_heads, sizeof kv_heads, "/kv_heads:%lld", (long long)c->kv_heads);
+    if (c->page > 0)
+        snprintf(page, sizeof page, "/page:%lld", (long long)c->page);
     if (c->size > 0)
         snprintf(size, sizeof size, "/%s:%lld", c->form == BENCH_BLOCKS ? "block" : "size", (long long)c->size);
     if (c->listed > 0)
         snprintf(listed, sizeof listed, "/listed:%lld", (long long)c->listed);
-    snprintf(name, BENCH_NAME_SIZE, "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s/layout:%s%s%s%s%s%s%s%s%s%s", kind,
-             attn_dtype_name(c->dtype), (long long)c->batch, (long long)c->heads, (long long)c->tq, (long long)c->tk,
-             (long long)c->d, causal_name(c->causal), c->layout == BENCH_BTHD ? "bthd" : "bhtd", kv_heads,
-             c->bool_mask ? "/mask:bool" : "", c->padded ? "/padded" : "", c->qk == ATTN_QK_INT8 ? "/qk:int8" : "",
-             c->form != BENCH_PLAIN ? "/form:" : "", form_name(c->form), size, listed, c->cost != NULL ? "/cost" : "");
+    snprintf(name, BENCH_NAME_SIZE, "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s/layout:%s%s%s%s%s%s%s%s%s%s%s",
+             kind, attn_dtype_name(c->dtype), (long long)c->batch, (long long)c->heads, (long long)c->tq,
+             (long long)c->tk, (long long)c->d, causal_name(c->causal), c->layout == BENCH_BTHD ? "bthd" : "bhtd",
+             kv_heads, page, c->bool_mask ? "/mask:bool" : "", c->padded ? "/padded" : "",
+             c->qk == ATTN_QK_INT8 ? "/qk:int8" : "", c->form != BENCH_PLAIN ? "/form:" : "", form_name(c->form), size,
+             listed, c->cost != NULL ? "/cost" : "");
 }
 
 static void write_linear_name(const struct bench_case *c, const char *kind, char name[BENCH_NAME_SIZE])

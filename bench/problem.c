@@ -125,6 +125,51 @@ static int make_lengths(struct bench_problem *p)
     return 0;
 }
 
+/* The pages of all sequences in random order. */
+static int make_block_table(struct bench_problem *p, int64_t columns)
+{
+    const int64_t pages = p->batch * columns;
+    uint64_t state = 5;
+    p->block_table = malloc((size_t)pages * sizeof *p->block_table);
+    if (p->block_table == NULL)
+        return -1;
+    for (int64_t i = 0; i < pages; i++)
+        p->block_table[i] = (int32_t)i;
+    for (int64_t i = pages - 1; i > 0; i--) {
+        const int64_t j = (int64_t)(bench_random(&state) % (uint64_t)(i + 1));
+        const int32_t swap = p->block_table[i];
+        p->block_table[i] = p->block_table[j];
+        p->block_table[j] = swap;
+    }
+    p->params.block_table = p->block_table;
+    p->params.block_table_stride = columns;
+    p->params.page_size = p->bcase->page;
+    return 0;
+}
+
+/* Copies k or v, which lie head by head, into pages. */
+static int fill_pool(const struct bench_problem *p, const attn_tensor *t, attn_tensor *pool)
+{
+    const int64_t page = p->bcase->page, columns = p->tk / page;
+    const size_t row = (size_t)(page * t->shape[3]) * attn_dtype_size(t->dtype); /* of a head and page */
+    *pool = attn_bhtd(malloc((size_t)(p->batch * columns * t->shape[1]) * row), p->batch * columns, t->shape[1], page,
+                      t->shape[3]);
+    pool->dtype = t->dtype;
+    for (int64_t b = 0; pool->data != NULL && b < p->batch; b++)
+        for (int64_t h = 0; h < t->shape[1]; h++)
+            for (int64_t i = 0; i < columns; i++)
+                memcpy((char *)pool->data + (size_t)(p->block_table[b * columns + i] * t->shape[1] + h) * row,
+                       (const char *)t->data + (size_t)((b * t->shape[1] + h) * columns + i) * row, row);
+    return pool->data != NULL ? 0 : -1;
+}
+
+static int make_pages(struct bench_problem *p)
+{
+    if (make_block_table(p, p->tk / p->bcase->page) != 0)
+        return -1;
+    return fill_pool(p, &p->typed[1], &p->pools[0]) != 0 || fill_pool(p, &p->typed[2], &p->pools[1]) != 0 ? -1 : 0;
+}
+
 int bench_problem_create(struct bench_problem *p, const struct bench_case *c)
 {
     memset(p, 0, sizeof *p);
@@ -142,8 +187,8 @@ int bench_problem_create(struct bench_problem *p, const struct bench_case *c)
     if (!formed || p->q.data == NULL || p->k.data == NULL || p->v.data == NULL || p->out.data == NULL ||
         (whole && p->expected.data == NULL) || fill_input(p, &p->q, &p->typed[0], 1) != 0 ||
         fill_input(p, &p->k, &p->typed[1], 2) != 0 || fill_input(p, &p->v, &p->typed[2], 3) != 0 ||
-        (c->bool_mask && make_mask(p) != 0) || (c->padded && make_lengths(p) != 0) ||
-        bench_count_pairs(p, &p->live_pairs) != 0) {
+        (c->page > 0 && make_pages(p) != 0) || (c->bool_mask && make_mask(p) != 0) ||
+        (c->padded && make_lengths(p) != 0) || bench_count_pairs(p, &p->live_pairs) != 0) {
         fprintf(stderr, "attn-bench: there is not enough memory for the tensors of case %s\n", c->id);
         bench_problem_destroy(p);
         return -1;
@@ -171,6 +216,9 @@ void bench_problem_destroy(struct bench_problem *p)
     free(p->out.data);
     free(p->expected.data);
     free(p->mask.data);
+    free(p->pools[0].data);
+    free(p->pools[1].data);
+    free(p->block_table);
     free(p->kv_len);
     free(p->rows);
     bench_form_destroy(p);

@@ -18,6 +18,8 @@ struct bench_problem {
     attn_tensor expected;  /**< f32, filled by the naive implementation, laid out as out; or rows of it */
     int64_t *rows;         /**< where the rows of expected are in out, counted through its memory; NULL: alike */
     attn_tensor typed[3];  /**< q, k and v in the type of the case, with the same values: for f32 the same memory */
+    attn_tensor pools[2];  /**< k and v in pages; data is NULL where they are side by side */
+    int32_t *block_table;  /**< of the pools, or NULL */
     attn_tensor out;       /**< in the type of the case */
     attn_tensor mask;      /**< data is NULL without a mask */
     int64_t *kv_len;       /**< NULL without padding */
@@ -34,6 +36,12 @@ struct bench_problem {
 int bench_problem_create(struct bench_problem *p, const struct bench_case *c);
 
 void bench_problem_destroy(struct bench_problem *p);
+
+/** What the library is called with: k (1) or v (2). */
+static inline const attn_tensor *bench_problem_keys(const struct bench_problem *p, int which)
+{
+    return p->block_table != NULL ? &p->pools[which - 1] : &p->typed[which];
+}
 
 /** Fills out with NaN: an output that is never written must not look right. */
 void bench_problem_spoil(struct bench_problem *p);

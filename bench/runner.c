@@ -55,8 +55,8 @@ static int run_planned(void *context)
 {
     struct planned *l = context;
     struct bench_problem *p = l->problem;
-    return attn_plan_run(l->plan, &p->typed[0], &p->typed[1], &p->typed[2], &p->out, &l->params, l->workspace,
-                         l->workspace_size) == ATTN_OK;
+    return attn_plan_run(l->plan, &p->typed[0], bench_problem_keys(p, 1), bench_problem_keys(p, 2), &p->out, &l->params,
+                         l->workspace, l->workspace_size) == ATTN_OK;
 }
 
 /* Computes the output afresh and holds it against what is expected. */
@@ -110,7 +110,8 @@ static int prepare_library(struct bench_variant *v, struct planned *l, struct be
     v->row.flops = p->flops;
     v->row.bytes = bench_case_keys_far(c) ? bench_case_key_bytes(c) : 0.0;
     bench_forward_name(c, v->row.name);
-    if (attn_plan_create(&l->plan, &p->typed[0], &p->typed[1], &p->typed[2], &p->out, &l->params) != ATTN_OK)
+    if (attn_plan_create(&l->plan, &p->typed[0], bench_problem_keys(p, 1), bench_problem_keys(p, 2), &p->out,
+                         &l->params) != ATTN_OK)
         return bench_variant_error(v);
     attn_plan_describe(l->plan, v->row.plan, sizeof v->row.plan);
     if (check_kernels(v) != 0)
