@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ggml_flash_attn_ext behind four functions, so that Python needs none of
- * ggml's structures. A case is a graph of one node over tensors that lie in
- * the caller's memory, made once; peers_ggml_run() computes it on a thread pool
- * that lives as long as the case.
+ * ggml_flash_attn_ext behind a few functions, so that Python needs none of
+ * ggml's structures. A case is a graph of one node for each layer over tensors
+ * that lie in the caller's memory, made once; peers_ggml_run() computes it on a
+ * thread pool that lives as long as the case.
  *
- * q and the output are f32, k and v f32 or f16, as ggml's tiled kernel wants
- * them. A mask is f16, added to the scores.
+ * q and the output are f32, k and v of any type that ggml multiplies. A mask is
+ * f16, added to the scores.
  */
 #include <ggml-cpu.h>
 #include <ggml.h>
@@ -14,17 +14,20 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct peers_ggml {
     struct ggml_context *context;
     struct ggml_cgraph *graph;
-    struct ggml_tensor *out;
     struct ggml_threadpool *pool;
     struct ggml_cplan plan;
 };
 
 const char *peers_ggml_version(void);
-struct peers_ggml *peers_ggml_create(int threads, int half, const int64_t *sizes, void *q, void *k, void *v, void *mask,
+int peers_ggml_kind(const char *name);
+int64_t peers_ggml_bytes(int kind, int64_t channels);
+void peers_ggml_convert(int kind, const float *from, void *to, int64_t rows, int64_t channels);
+struct peers_ggml *peers_ggml_create(int threads, int kind, const int64_t *sizes, void *q, void *k, void *v, void *mask,
                                      int64_t mask_batch, void *out);
 int peers_ggml_run(struct peers_ggml *p);
 void peers_ggml_destroy(struct peers_ggml *p);
@@ -32,6 +35,28 @@ void peers_ggml_destroy(struct peers_ggml *p);
 const char *peers_ggml_version(void)
 {
     return ggml_version();
+}
+
+/* The number of the type that ggml calls so, or -1. */
+int peers_ggml_kind(const char *name)
+{
+    for (int kind = 0; kind < GGML_TYPE_COUNT; kind++) {
+        const char *known = ggml_type_name((enum ggml_type)kind);
+        if (known != NULL && strcmp(known, name) == 0)
+            return kind;
+    }
+    return -1;
+}
+
+/* Bytes of a row of so many numbers. */
+int64_t peers_ggml_bytes(int kind, int64_t channels)
+{
+    return (int64_t)ggml_row_size((enum ggml_type)kind, channels);
+}
+
+void peers_ggml_convert(int kind, const float *from, void *to, int64_t rows, int64_t channels)
+{
+    ggml_quantize_chunk((enum ggml_type)kind, from, to, 0, rows, channels, NULL);
 }
 
 void peers_ggml_destroy(struct peers_ggml *p)
@@ -54,31 +79,44 @@ static struct ggml_tensor *wrap(struct ggml_context *context, enum ggml_type typ
     return tensor;
 }
 
-/* sizes: batch, query heads, key heads, queries, keys, head size. The output lies as batch, token, head, channel. */
-struct peers_ggml *peers_ggml_create(int threads, int half, const int64_t *sizes, void *q, void *k, void *v, void *mask,
+/*
+ * sizes: layers, batch, query heads, key heads, queries, keys, head size. Layers lie behind each other in q, k, v and
+ * out. The output of a layer lies as batch, token, head, channel.
+ */
+struct peers_ggml *peers_ggml_create(int threads, int kind, const int64_t *sizes, void *q, void *k, void *v, void *mask,
                                      int64_t mask_batch, void *out)
 {
-    const int64_t b = sizes[0], hq = sizes[1], hkv = sizes[2], tq = sizes[3], tk = sizes[4], d = sizes[5];
-    const enum ggml_type kv = half ? GGML_TYPE_F16 : GGML_TYPE_F32;
+    const int64_t layers = sizes[0], b = sizes[1], hq = sizes[2], hkv = sizes[3], tq = sizes[4], tk = sizes[5],
+                  d = sizes[6];
+    const enum ggml_type kv = (enum ggml_type)kind;
+    const size_t q_bytes = (size_t)(b * hq * tq * d) * sizeof(float),
+                 kv_bytes = (size_t)(b * hkv * tk) * ggml_row_size(kv, d);
     struct peers_ggml *p = calloc(1, sizeof *p);
     if (p == NULL)
         return NULL;
     ggml_cpu_init();
-    p->context = ggml_init((struct ggml_init_params){
-        .mem_size = 16 * ggml_tensor_overhead() + ggml_graph_overhead(), .mem_buffer = NULL, .no_alloc = true});
+    p->context = ggml_init(
+        (struct ggml_init_params){.mem_size = (size_t)(8 * layers) * ggml_tensor_overhead() + ggml_graph_overhead(),
+                                  .mem_buffer = NULL,
+                                  .no_alloc = true});
     struct ggml_threadpool_params pool = ggml_threadpool_params_default(threads);
     p->pool = p->context != NULL ? ggml_threadpool_new(&pool) : NULL;
     if (p->pool == NULL) {
         peers_ggml_destroy(p);
         return NULL;
     }
-    p->out = ggml_flash_attn_ext(p->context, wrap(p->context, GGML_TYPE_F32, d, tq, hq, b, q),
-                                 wrap(p->context, kv, d, tk, hkv, b, k), wrap(p->context, kv, d, tk, hkv, b, v),
-                                 mask != NULL ? wrap(p->context, GGML_TYPE_F16, tk, tq, 1, mask_batch, mask) : NULL,
-                                 1.0f / sqrtf((float)d), 0.0f, 0.0f);
-    p->out->data = out;
     p->graph = ggml_new_graph(p->context);
-    ggml_build_forward_expand(p->graph, p->out);
+    for (int64_t l = 0; l < layers; l++) {
+        struct ggml_context *const c = p->context;
+        struct ggml_tensor *const node =
+            ggml_flash_attn_ext(c, wrap(c, GGML_TYPE_F32, d, tq, hq, b, (char *)q + (size_t)l * q_bytes),
+                                wrap(c, kv, d, tk, hkv, b, (char *)k + (size_t)l * kv_bytes),
+                                wrap(c, kv, d, tk, hkv, b, (char *)v + (size_t)l * kv_bytes),
+                                mask != NULL ? wrap(c, GGML_TYPE_F16, tk, tq, 1, mask_batch, mask) : NULL,
+                                1.0f / sqrtf((float)d), 0.0f, 0.0f);
+        node->data = (char *)out + (size_t)l * q_bytes;
+        ggml_build_forward_expand(p->graph, node);
+    }
     p->plan = ggml_graph_plan(p->graph, threads, p->pool);
     if (p->plan.work_size > 0) {
         p->plan.work_data = malloc(p->plan.work_size);

@@ -7,6 +7,8 @@ A new promise is a row.
 import re
 from dataclasses import dataclass
 
+from .cases import CACHE_BYTES
+
 
 @dataclass(frozen=True)
 class Bar:
@@ -26,6 +28,8 @@ BARS = (
     Bar("bf16 dense", "attn", "dense", ("bf16",), 1.20),
     Bar("bf16 causal", "attn", "causal", ("bf16",), 1.45),
     Bar("padded batch", "attn", "padded", ("f32", "bf16"), 1.80),
+    Bar("decoding", "attn", "decode", tuple(CACHE_BYTES), 1.05),
+    Bar("decoding, grouped heads", "attn", "decode-grouped", tuple(CACHE_BYTES), 1.50),
     Bar("multi-head attention", "attn", "mha", ("f32",), 1.00),
     Bar("sentences, batches of 1", "attn", "embed", ("f32",), 1.00, "batch1$"),
     Bar("sentences, batches of 64", "attn", "embed", ("f32",), 1.00, "batch64$"),

@@ -3,7 +3,8 @@
 What has to be compiled: libattn with attn-bench (for the peak), the preloaded
 library for MKL, the naive implementation as a shared object, and ggml from the
 source package that vendors it; and, for the suite of sentences, the model, its ONNX
-forms and the sentences, from packages that ship them.
+forms and the sentences, from packages that ship them. vLLM's kernels come as
+its package has them.
 
 Each build is kept in the cache and made again when its sources are newer. A
 failure leaves a reason behind; only who needs that build is then missing.
@@ -205,6 +206,10 @@ class Builds:
         libraries = [library, f"-Wl,-rpath,{library.parent}", *pkg_config("--libs", "openblas", "sleef"), "-lm"]
         run_logged([*compiler(), *common, "-shared", *sources, *objects, "-o", target, *libraries], self.log)
         return target
+
+    def _vllm(self):
+        """Its kernels for several instruction sets, in libraries that need nothing but PyTorch."""
+        return self._from_wheel("vllm", "vllm/_C")
 
     def _ggml(self):
         target = self.folder / "libpeers_ggml.so"

@@ -7,8 +7,9 @@ there. Work is counted as there, too: 4 d operations for each pair of query and
 key that is alive, whatever a library computes besides. A layer adds its
 products, 2 operations for each weight and token.
 
-There are three suites: `attention`, `mha` (a layer with its projections) and
-`embed` (sentences through a real encoder).
+There are four suites: `attention`, `decode` (a token more for each sequence, against
+long caches), `mha` (a layer with its projections) and `embed` (sentences through a
+real encoder).
 
 This file needs nothing but the standard library: --list and the tests work
 without the virtual environment.
@@ -24,6 +25,14 @@ PRECISIONS = ("f32", "bf16", "int8")
 
 # One pair in this many is hidden by the boolean mask, at random: no tile is wholly visible or hidden.
 MASK_PERIOD = 64
+
+# What a cache may hold, and the bytes of a number. int8 is whatever a library makes of 8 bits; its scales do not count.
+CACHE_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}
+
+# Keys and values of all layers of a case "from memory": more than a last level of cache, as in attn-bench. And those
+# of a case that stays in one.
+FAR_BYTES = 512 << 20
+NEAR_BYTES = 16 << 20
 
 
 class Saved:
@@ -110,6 +119,64 @@ class Case(Saved):
     @property
     def tokens(self):
         return self.tk
+
+
+@dataclass(frozen=True)
+class DecodeCase(Saved):
+    """
+    A token more for each of `batch` sequences that have `tk` tokens with it, in every one of `layers`: a call
+    computes all layers, as a model does, so that each finds its keys and values where the others have left them.
+    `dtype` is the type of the caches; queries have it, too, and bf16 where that is int8.
+    """
+
+    suite: ClassVar[str] = "decode"
+    series: ClassVar[str] = ""
+    memory: ClassVar[bool] = False
+
+    dtype: str
+    batch: int
+    heads: int
+    kv_heads: int
+    tk: int
+    d: int
+    layers: int
+    quick: bool = False
+
+    @property
+    def name(self):
+        parts = [f"{self.dtype}/decode/B{self.batch}/H{self.heads}/Tk{self.tk}/d{self.d}"]
+        if self.kv_heads != self.heads:
+            parts.append(f"kv_heads:{self.kv_heads}")
+        return "/".join([*parts, f"layers:{self.layers}"])
+
+    @property
+    def kind(self):
+        return "decode" if self.group == 1 else "decode-grouped"
+
+    @property
+    def group(self):
+        return self.heads // self.kv_heads
+
+    @property
+    def tokens(self):
+        return self.tk
+
+    @property
+    def given(self):
+        """The type of the arrays that contenders are given: who has caches in int8 makes them from bf16."""
+        return "bf16" if self.dtype == "int8" else self.dtype
+
+    @property
+    def far(self):
+        """Whether keys and values come from memory."""
+        return self.bytes() >= FAR_BYTES
+
+    def bytes(self):
+        """Keys and values of all layers, as the caches hold them."""
+        return 2 * self.layers * self.batch * self.kv_heads * self.tk * self.d * CACHE_BYTES[self.dtype]
+
+    def flops(self):
+        return 4.0 * self.d * self.layers * self.batch * self.heads * self.tk
 
 
 @dataclass(frozen=True)
@@ -206,7 +273,7 @@ class EmbedCase(Saved):
 def from_json(fields):
     """The case that to_json() was called on."""
     fields = dict(fields)
-    kinds = {kind.suite: kind for kind in (Case, MhaCase, EmbedCase)}
+    kinds = {kind.suite: kind for kind in (Case, DecodeCase, MhaCase, EmbedCase)}
     return kinds[fields.pop("suite")](**fields)
 
 
@@ -288,6 +355,18 @@ def attention_cases():
     return cases
 
 
+def decode_cases():
+    """From memory as many heads of keys as queries, a quarter, a single one, and a batch; a layer that stays in L3."""
+    cases = []
+    for dtype, size in CACHE_BYTES.items():
+        # Sequences, query heads, key heads, tokens.
+        for batch, heads, kv_heads, tk in ((1, 32, 32, 4096), (1, 32, 8, 4096), (1, 1, 1, 131072), (8, 32, 8, 1024)):
+            layers = -(-FAR_BYTES // (2 * batch * kv_heads * tk * 128 * size))
+            cases.append(DecodeCase(dtype, batch, heads, kv_heads, tk, 128, layers, quick=batch == 1 < heads))
+        cases.append(DecodeCase(dtype, 1, 32, 32, NEAR_BYTES // (2 * 32 * 128 * size), 128, 1))
+    return cases
+
+
 def mha_cases(dtype="f32"):
     """An encoder's layer at two sizes of batch, a decoder's at prefill, and one token."""
     encoder = {"d_model": 768, "heads": 12, "kv_heads": 12, "bias": True, "dtype": dtype}
@@ -306,7 +385,10 @@ def embed_cases(dtype="f32"):
     return [EmbedCase(1, quick=True, dtype=dtype), EmbedCase(16, dtype=dtype), EmbedCase(64, quick=True, dtype=dtype)]
 
 
-SUITES = {"attention": attention_cases, "mha": mha_cases, "embed": embed_cases}
+SUITES = {"attention": attention_cases, "decode": decode_cases, "mha": mha_cases, "embed": embed_cases}
+
+# Those whose cases are there in all types anyway; --precision is for the others.
+ALL_TYPES = ("attention", "decode")
 
 
 def all_cases(suite="attention", precisions=("f32",)):
@@ -315,7 +397,7 @@ def all_cases(suite="attention", precisions=("f32",)):
     for name, make in SUITES.items():
         if suite not in (name, "all"):
             continue
-        if name == "attention":
+        if name in ALL_TYPES:
             cases += make()
         else:
             cases += [case for precision in precisions for case in make(precision)]

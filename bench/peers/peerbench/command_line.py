@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from . import registry
-from .cases import PRECISIONS, SUITES, all_cases
+from .cases import ALL_TYPES, PRECISIONS, SUITES, all_cases
 from .install import ALWAYS, HERE, Environment, cache_folder, say
 
 OK, FAILURE, USAGE = 0, 1, 2
@@ -81,7 +81,8 @@ def parser():
         "--suite",
         choices=(*SUITES, "all"),
         default="attention",
-        help="bare attention (default), mha: layers with projections, embed: sentences through a real encoder, or all",
+        help="bare attention (default), decode: a token against long caches, mha: layers with projections, embed:"
+        " sentences through a real encoder, or all",
     )
     p.add_argument(
         "--precision",
@@ -112,8 +113,8 @@ def select(arguments):
 def main(argv):
     p = parser()
     arguments = p.parse_args(argv)
-    if arguments.precision is not None and arguments.suite == "attention":
-        p.error("--precision is given with bare attention; expected --suite mha, embed or all")
+    if arguments.precision is not None and arguments.suite in ALL_TYPES:
+        p.error(f"--precision is given with --suite {arguments.suite}; expected --suite mha, embed or all")
     cases = select(arguments)
     if not cases:
         p.error("--filter leaves no case; see --list for the names")
@@ -163,7 +164,7 @@ def start_again(arguments, cases, argv):
     environment.make()
     groups = [g for name in arguments.peers for g in registry.row(name).groups]
     groups += all_extras(registry.SUITE_GROUPS, arguments.peers, suites_of(cases))
-    if any(c.dtype == "int8" for c in cases):
+    if any(c.dtype == "int8" and c.suite not in ALL_TYPES for c in cases):
         groups += [g for name in arguments.peers for g in registry.OPTIONAL_GROUPS.get(name, ())]
     missing = environment.install_all(dict.fromkeys((*ALWAYS, *groups)))
     if "base" in missing:

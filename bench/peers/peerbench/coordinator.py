@@ -33,17 +33,22 @@ TIMEOUT = 300.0
 PEAK_FILTER = "^forward/f32/B1/H1/Tq16/Tk16/d64/causal:none/layout:bhtd$|^peak/"
 
 
-def measure_peak(attn_bench, threads):
-    """{row: GFLOP/s} of the machine's peaks now, such as {"f32/avx512": 550.0}; empty without attn-bench."""
+def measure_limits(attn_bench, threads):
+    """
+    What the machine can do now: {row: GFLOP/s} of its peaks, such as {"f32/avx512": 550.0}, and the GB/s that it reads
+    from memory. Without attn-bench empty, and None.
+    """
     if attn_bench is None:
-        return {}
+        return {}, None
     command = [str(attn_bench), "--filter", PEAK_FILTER, "--format", "json", "-r", "5", "-t", str(threads)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         rows = json.loads(done.stdout)["benchmarks"]
     except (OSError, subprocess.SubprocessError, ValueError, KeyError):
-        return {}
-    return {r["name"][len("peak/") :]: r["gflops"] for r in rows if r["name"].startswith("peak/")}
+        return {}, None
+    read = [1e-9 * r["bytes_per_second"] for r in rows if r["name"] == "bandwidth/read"]
+    peaks = {r["name"][len("peak/") :]: r["gflops"] for r in rows if r["name"].startswith("peak/")}
+    return peaks, max(read, default=None)
 
 
 def best_peak(samples, dtype):
@@ -76,7 +81,7 @@ class Coordinator:
         self.rounds = rounds
         self.workers = {}
         self.about = {}
-        self.peaks = []
+        self.peaks, self.reads = [], []
         self.scratch = Path(tempfile.mkdtemp(prefix="libattn-peers-"))
         (self.out / "logs").mkdir(parents=True, exist_ok=True)
         # The default lies in the folder where one happens to be, which may be the source tree.
@@ -158,7 +163,7 @@ class Coordinator:
         flops, items = suite.flops(case, arrays), suite.items(case, arrays)
         del arrays
 
-        self._sample_peak()
+        self._sample_limits()
         names = [name for name in self.names if registry.takes_part(name, case.suite)]
         missing = {**self.gaps.get(case.suite, {}), **self.missing}
         entries = {name: {"status": "missing", "reason": missing[name]} for name in names if name in missing}
@@ -184,13 +189,16 @@ class Coordinator:
             "series": case.series,
             "flops": flops,
             "items": items,
+            "bytes": suite.bytes(case),
             "peak_gflops": None,
             "contenders": {name: entries[name] for name in names},
         }
         return figures.summarise(result)
 
-    def _sample_peak(self):
-        self.peaks.append(measure_peak(self.builds.attn_bench, self.threads))
+    def _sample_limits(self):
+        peaks, read = measure_limits(self.builds.attn_bench, self.threads)
+        self.peaks.append(peaks)
+        self.reads += [read] if read is not None else []
 
     def _take_turns(self, entries):
         """Fills in samples; returns the names of those that have any."""
@@ -243,7 +251,7 @@ class Coordinator:
         grown = {}
         for name in self.names:
             grown[name] = None
-            if name in self.missing:
+            if name in self.missing or not registry.takes_part(name, case.suite):
                 continue
             try:
                 worker = self._start(name)
@@ -269,10 +277,12 @@ class Coordinator:
             say(f"[{number}/{len(cases)}] {case.name}")
             results.append(self.run_case(case))
             say(f"    {short(results[-1])}")
-        self._sample_peak()
+        self._sample_limits()
         # The best of the run: a disturbed peak would make the case beside it look too good.
-        for result in results:
+        for case, result in zip(cases, results, strict=True):
             result["peak_gflops"] = best_peak(self.peaks, result["dtype"])
+            if result["bytes"] is not None and case.far:
+                result["read_gb_per_second"] = max(self.reads, default=None)
             figures.summarise(result)
         idle = {name: round(worker.idle_cpu, 2) for name, worker in self.workers.items()}
         # Their memory is wanted back before others' is measured.
@@ -300,6 +310,7 @@ class Coordinator:
             "system": f"{platform.system()} {platform.machine()}",
             "python": platform.python_version(),
             "peaks": {n: max(p[n] for p in self.peaks if n in p) for n in {n for p in self.peaks for n in p}},
+            "read_gb_per_second": max(self.reads, default=None),
             "versions": {name: about["version"] for name, about in self.about.items()},
             "notes": {name: about["notes"] for name, about in self.about.items() if about["notes"]},
         }

@@ -7,7 +7,9 @@ also what is written as JSON.
 A result of a case:
 
     {"case": name, "suite": ..., "kind": ..., "dtype": ..., "flops": ..., "items": sentences or None,
-     "peak_gflops": ... or None, "contenders": {name: entry}}
+     "bytes": of keys and values, in decoding, or None, "peak_gflops": ... or None,
+     "read_gb_per_second": what the machine reads, where keys and values come from memory,
+     "contenders": {name: entry}}
 
 and an entry is one of
 
@@ -43,6 +45,10 @@ def summarise(result):
             entry["gflops"] = 1e-9 * result["flops"] / entry["seconds"]
             if result.get("peak_gflops"):
                 entry["fraction"] = entry["gflops"] / result["peak_gflops"]
+            if result.get("bytes"):
+                entry["gb_per_second"] = 1e-9 * result["bytes"] / entry["seconds"]
+            if result.get("read_gb_per_second"):
+                entry["fraction_of_read"] = entry["gb_per_second"] / result["read_gb_per_second"]
     result["best_peer"] = best(result, own=False)
     result["ratios"] = {}
     result["ratios_median"] = {}
@@ -58,19 +64,25 @@ def summarise(result):
 
 
 # In which unit the speed of a suite's cases is shown.
-UNITS = {"attention": "GFLOP/s", "mha": "ms", "embed": "sentences/s"}
+UNITS = {"attention": "GFLOP/s", "decode": "GB/s of keys and values", "mha": "ms", "embed": "sentences/s"}
 
 
 def unit(result):
     return UNITS[result.get("suite", "attention")]
 
 
+def milliseconds(entry):
+    ms = 1e3 * entry["seconds"]
+    return f"{ms:.0f}" if ms >= 99.95 else f"{ms:#.3g}"
+
+
 def shown(result, entry):
     """An entry's speed as text, in its suite's unit."""
     name = unit(result)
     if name == "ms":
-        ms = 1e3 * entry["seconds"]
-        return f"{ms:.0f}" if ms >= 99.95 else f"{ms:#.3g}"
+        return milliseconds(entry)
+    if name == UNITS["decode"]:
+        return f"{entry['gb_per_second']:.1f}"
     if name == "sentences/s":
         return f"{result['items'] / entry['seconds']:.0f}"
     return f"{entry['gflops']:.0f}"

@@ -69,15 +69,18 @@ def reference_rows(case, arrays, rows):
     return out
 
 
-def disagreement(case, output, expected):
-    """(largest difference, None) or (largest difference, a sentence on what is wrong)."""
+def disagreement(case, output, expected, tolerance=None):
+    """
+    (largest difference, None) or (largest difference, a sentence on what is wrong). tolerance: another than that of
+    the case's type.
+    """
     if output.shape != expected.shape:
         return float("inf"), f"the output has shape {output.shape}; expected {expected.shape}"
     if not np.isfinite(output).all():
         return float("inf"), "the output has NaN or Inf"
     scale = np.sqrt(np.mean(expected**2, axis=1))
     worst = float((np.abs(output.astype(np.float64) - expected).max(axis=1) / scale).max())
-    tolerance = TOLERANCE[case.dtype]
+    tolerance = TOLERANCE[case.dtype] if tolerance is None else tolerance
     if worst > tolerance:
         return worst, (
             f"a row differs by {worst:.2g} of its size from the float64 reference;"

@@ -14,13 +14,15 @@ class Row:
     """
     `own` marks libattn, everyone else is a peer. `groups` are headings of
     requirements.txt, `native` what build_native.py makes; `preload` names one of
-    its files that is put before all other libraries. `layers` is the module
-    with this contender for the suites of layers and models, "" without one.
+    its files that is put before all other libraries. `module` has this contender
+    for bare attention, `decode` for decoding, `layers` for the suites of layers
+    and models; "" without one.
     """
 
     name: str
     title: str
     module: str
+    decode: str = ""
     layers: str = ""
     own: bool = False
     groups: tuple = ()
@@ -30,12 +32,13 @@ class Row:
 
 
 ROWS = (
-    Row("attn", "libattn", "attn", "attn_nn", own=True, native=("libattn",)),
-    Row("torch", "PyTorch", "pytorch", "pytorch_layers", groups=("torch",)),
+    Row("attn", "libattn", "attn", "attn_decode", "attn_nn", own=True, native=("libattn",)),
+    Row("torch", "PyTorch", "pytorch", "pytorch_decode", "pytorch_layers", groups=("torch",)),
     Row(
         "torch-mkl",
         "PyTorch, MKL's Intel path",
         "pytorch",
+        "pytorch_decode",
         "pytorch_layers",
         groups=("torch",),
         native=("mkl_intel",),
@@ -45,14 +48,16 @@ ROWS = (
         "zentorch",
         "zentorch",
         "zen",
+        "pytorch_decode",
         groups=("torch", "zentorch"),
         native=("mkl_intel",),
         preload="mkl_intel",
     ),
-    Row("onnxruntime", "ONNX Runtime", "onnx_runtime", "onnx_layers", groups=("onnxruntime",)),
-    Row("openvino", "OpenVINO", "openvino_sdpa", "openvino_layers", groups=("openvino",)),
+    Row("onnxruntime", "ONNX Runtime", "onnx_runtime", "onnx_decode", "onnx_layers", groups=("onnxruntime",)),
+    Row("openvino", "OpenVINO", "openvino_sdpa", "openvino_decode", "openvino_layers", groups=("openvino",)),
     Row("jax", "JAX", "jax_nn", groups=("jax",), environment={"JAX_PLATFORMS": "cpu"}),
-    Row("ggml", "ggml", "ggml", native=("ggml",)),
+    Row("ggml", "ggml", "ggml", "ggml_decode", native=("ggml",)),
+    Row("vllm", "vLLM's kernel for CPUs", "", "vllm_decode", groups=("torch",), native=("vllm",)),
     Row("naive", "OpenBLAS, unfused", "naive", native=("libattn", "naive")),
 )
 
@@ -86,8 +91,19 @@ def row(name):
     return ROWS[NAMES.index(name)]
 
 
+def module(name, suite):
+    """The file in contenders/ with this contender for a suite; "" if it takes no part."""
+    r = row(name)
+    return {"attention": r.module, "decode": r.decode}.get(suite, r.layers)
+
+
 def takes_part(name, suite):
-    return suite == "attention" or bool(row(name).layers)
+    return bool(module(name, suite))
+
+
+def home(name):
+    """The suite whose module knows a contender's version: that of bare attention, where it takes part in it."""
+    return "attention" if row(name).module else "decode"
 
 
 def extras(table, name, suite):
@@ -98,6 +114,5 @@ def extras(table, name, suite):
 
 def make(name, threads, suite="attention"):
     """The contender itself; imports its library."""
-    file = row(name).module if suite == "attention" else row(name).layers
-    module = importlib.import_module(f".contenders.{file}", __package__)
-    return module.CONTENDERS[name](threads)
+    file = importlib.import_module(f".contenders.{module(name, suite)}", __package__)
+    return file.CONTENDERS[name](threads)

@@ -9,6 +9,8 @@ KINDS = (
     ("causal", "Causal"),
     ("padded", "Padded batch, half of the keys masked"),
     ("mask", "Boolean mask"),
+    ("decode", "Decoding"),
+    ("decode-grouped", "Decoding, grouped heads"),
     ("mha", "Multi-head attention with its projections"),
     ("mha-small", "Multi-head attention with its projections, short"),
     ("embed", "Sentences through all-MiniLM-L6-v2"),
@@ -42,7 +44,9 @@ def case_table(results, names):
     own = [n for n in figures.OWN if n in names]
     entries = [figures.agreeing(r).get(n) for r in results for n in own]
     parts = list(dict.fromkeys(part for e in entries if e for part in e.get("shares", {})))
-    header = ["case", *names, *(f"x {n}" for n in own), "of peak", *(f"{part} %" for part in parts)]
+    reading = results[0].get("bytes") is not None
+    limit = ["of read", "ms", "ms, best peer"] if reading else ["of peak"]
+    header = ["case", *names, *(f"x {n}" for n in own), *limit, *(f"{part} %" for part in parts)]
     return table(header, case_rows(results, names, parts))
 
 
@@ -54,8 +58,11 @@ def case_rows(results, names, parts=()):
         row += [figure(result, n, n == fastest) for n in names]
         row += [f"{result['ratios'][n]:.2f}" if n in result["ratios"] else "–" for n in figures.OWN if n in names]
         own = figures.best(result, own=True)
-        fraction = result["contenders"][own].get("fraction") if own else None
+        reading = result.get("bytes") is not None
+        fraction = result["contenders"][own].get("fraction_of_read" if reading else "fraction") if own else None
         row.append(f"{fraction:.2f}" if fraction else "–")
+        if reading:
+            row += [figures.milliseconds(result["contenders"][n]) if n else "–" for n in (own, result["best_peer"])]
         shares = result["contenders"][own].get("shares", {}) if own else {}
         row += [f"{100 * shares[part]:.0f}" if part in shares else "–" for part in parts]
         rows.append(row)
@@ -180,17 +187,20 @@ def render(run, plots=()):
     names = [n for n in registry.NAMES if any(n in r["contenders"] for r in run["results"]) or n in run["missing"]]
     present = [n for n in names if n not in run["missing"]]
     peaks = ", ".join(f"{n} {g:.0f}" for n, g in sorted(context["peaks"].items())) or "not measured"
+    read = f" Memory is read at {context['read_gb_per_second']:.1f} GB/s." if context.get("read_gb_per_second") else ""
     lines = [
         "# libattn beside other libraries",
         "",
         f"{context['date']}, {context['cpu']}, {context['threads']} threads on {context['cores']} cores,"
-        f" {context['system']}, {context['rounds']} rounds. Peaks of this run in GFLOP/s: {peaks}.",
+        f" {context['system']}, {context['rounds']} rounds. Peaks of this run in GFLOP/s: {peaks}.{read}",
         "",
         "Figures are of the fastest sample, in the unit of each heading; operations are 4 d for each live pair of query"
         " and key, and 2 for each weight and token of a product. **Bold** is the fastest of the case; `x` columns are"
         " libattn's speed over that of the best peer; *of peak* is the better libattn figure as a fraction of the"
         " multiply-add peak, the best that was measured between the cases; where a type has no peak of its own it is"
-        " that of f32, so that the fraction may exceed 1. Columns with % are times of parts of libattn's work, run"
+        " that of f32, so that the fraction may exceed 1. In decoding *of read* has the best read bandwidth that was"
+        " measured between the cases in its place, where keys and values come from memory, and *ms* is the time of a"
+        " token in all layers. Columns with % are times of parts of libattn's work, run"
         " alone in the same turns, over that of the whole.",
         "",
     ]

@@ -35,6 +35,10 @@ def draw(run, out):
 
     # Layers and models have their tables and a place in the plot of ratios.
     attention = [r for r in run["results"] if r.get("suite", "attention") == "attention"]
+    for dtype in dict.fromkeys(r["dtype"] for r in run["results"] if r.get("bytes")):
+        results = [r for r in run["results"] if r["dtype"] == dtype and r.get("bytes") and figures.agreeing(r)]
+        if results:
+            save(bandwidth(pyplot, results, dtype), f"bandwidth-{dtype}")
     for dtype in DTYPES:
         results = [r for r in attention if r["dtype"] == dtype and figures.agreeing(r)]
         if results:
@@ -64,13 +68,38 @@ def contenders_of(results, wanted=figures.agreeing):
 
 
 def throughput(pyplot, results, dtype):
-    """A row for each case, a dot for each contender: ten bars in each of forty rows could not be read."""
+    return dots(
+        pyplot,
+        results,
+        "gflops",
+        ("peak_gflops", "multiply-add peak"),
+        f"Throughput, {dtype}",
+        "GFLOP/s (further right is faster)",
+    )
+
+
+def bandwidth(pyplot, results, dtype):
+    return dots(
+        pyplot,
+        results,
+        "gb_per_second",
+        ("read_gb_per_second", "read bandwidth"),
+        f"Decoding, {dtype}",
+        "GB/s of keys and values (further right is faster)",
+    )
+
+
+def dots(pyplot, results, key, limit, title, unit):
+    """
+    A row for each case, a dot for each contender: ten bars in each of forty rows could not be read. `key` is what is
+    drawn of an entry, `limit` a result's key of what the machine can do, and the text for it.
+    """
     height = 1.2 + 0.3 * len(results)
     chart, axes = pyplot.subplots(figsize=(8.5, height))
     names = contenders_of(results)
     for name in names:
         points = [
-            (figures.agreeing(r)[name]["gflops"], y) for y, r in enumerate(results) if name in figures.agreeing(r)
+            (figures.agreeing(r)[name][key], y) for y, r in enumerate(results) if name in figures.agreeing(r)
         ]
         own = registry.row(name).own
         axes.scatter(
@@ -81,10 +110,10 @@ def throughput(pyplot, results, dtype):
             marker="D" if own else "o",
             zorder=4 if own else 3,
         )
-    peaks = [(r["peak_gflops"], y) for y, r in enumerate(results) if r["peak_gflops"]]
-    if peaks:
-        axes.scatter(*zip(*peaks), color="black", marker="|", s=80, label="multiply-add peak", zorder=2)
-    rows(axes, results, f"Throughput, {dtype}", "GFLOP/s (further right is faster)")
+    limits = [(r[limit[0]], y) for y, r in enumerate(results) if r.get(limit[0])]
+    if limits:
+        axes.scatter(*zip(*limits), color="black", marker="|", s=80, label=limit[1], zorder=2)
+    rows(axes, results, title, unit)
     axes.set_xlim(left=0)
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     return chart

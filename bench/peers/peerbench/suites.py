@@ -8,7 +8,7 @@ to be, and in which unit a report shows speed.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import embedding, layer, reference, tensors
+from . import decode, embedding, layer, reference, tensors
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class Suite:
     """
     make(case) gives {name: array}; pick_rows(case) an array of indices, a row each; expect(case, arrays, rows)
     what stands there; disagree(case, output, expected) (difference, None or what is wrong); flops(case, arrays)
-    the work; items(case, arrays) how many things a call computes, for rates, or None.
+    the work; items(case, arrays) how many things a call computes, for rates, or None; bytes(case) how much it has to
+    read where that is what its time is made of, or None.
     """
 
     make: Callable
@@ -25,6 +26,7 @@ class Suite:
     disagree: Callable
     flops: Callable
     items: Callable = lambda case, arrays: None
+    bytes: Callable = lambda case: None
 
 
 SUITES = {
@@ -34,6 +36,14 @@ SUITES = {
         reference.reference_rows,
         reference.disagreement,
         lambda case, arrays: case.flops(tensors.mask_sum(case, arrays)),
+    ),
+    "decode": Suite(
+        decode.make,
+        decode.pick_rows,
+        decode.reference_rows,
+        decode.disagreement,
+        lambda case, arrays: case.flops(),
+        bytes=lambda case: case.bytes(),
     ),
     "mha": Suite(
         layer.make,

@@ -109,9 +109,13 @@ class Attn(Contender):
 
     def _planned(self, tensors, params, keep):
         """(a call that runs a plan, what the plan says about itself). `keep` is what has to live as long."""
+        return self._planned_over([tensors], params, keep)
+
+    def _planned_over(self, calls, params, keep):
+        """The same for calls of one shape after each other, each on its own q, k, v and out, with one workspace."""
         plan = c.c_void_p()
-        pointers = [c.addressof(t) for t in tensors]
-        status = self.lib.attn_plan_create(c.byref(plan), *map(c.c_void_p, pointers), c.byref(params))
+        pointers = [[c.addressof(t) for t in tensors] for tensors in calls]
+        status = self.lib.attn_plan_create(c.byref(plan), *map(c.c_void_p, pointers[0]), c.byref(params))
         if status != ATTN_OK:
             self._fail(status)
         size = self.lib.attn_plan_workspace_size(plan)
@@ -120,18 +124,14 @@ class Attn(Contender):
         keep += [workspace, _Plan(self.lib, plan)]
         text = c.create_string_buffer(512)
         self.lib.attn_plan_describe(plan, text, len(text))
-        run_plan, arguments = self.lib.attn_plan_run, (
-            plan,
-            *pointers,
-            c.addressof(params),
-            workspace.ctypes.data,
-            size,
-        )
+        run_plan = self.lib.attn_plan_run
+        arguments = [(plan, *p, c.addressof(params), workspace.ctypes.data, size) for p in pointers]
 
         def run():
-            status = run_plan(*arguments)
-            if status != ATTN_OK:
-                self._fail(status)
+            for call in arguments:
+                status = run_plan(*call)
+                if status != ATTN_OK:
+                    self._fail(status)
             return keep
 
         return run, text.value.decode()

@@ -22,13 +22,16 @@ class Way:
     nobody is charged for a transpose that its users would not make. `parts`
     maps names to calls of no argument which do a part of the work alone: they
     are timed in the same turns, and a report shows them as shares of the whole.
+    `before`, if not None, is called before each sample and is not timed: it puts
+    back what calls change.
     """
 
-    def __init__(self, label, run, rows, parts=None):
+    def __init__(self, label, run, rows, parts=None, before=None):
         self.label = label
         self.run = run
         self.rows = rows
         self.parts = parts or {}
+        self.before = before
 
 
 class Contender:

@@ -23,6 +23,10 @@ class Ggml(Contender):
         self.lib.peers_ggml_create.restype = c.c_void_p
         pointers = [c.c_void_p] * 4
         self.lib.peers_ggml_create.argtypes = [c.c_int, c.c_int, c.POINTER(c.c_int64), *pointers, c.c_int64, c.c_void_p]
+        self.lib.peers_ggml_kind.argtypes = [c.c_char_p]
+        self.lib.peers_ggml_bytes.argtypes = [c.c_int, c.c_int64]
+        self.lib.peers_ggml_bytes.restype = c.c_int64
+        self.lib.peers_ggml_convert.argtypes = [c.c_int, c.c_void_p, c.c_void_p, c.c_int64, c.c_int64]
         self.lib.peers_ggml_run.argtypes = [c.c_void_p]
         self.lib.peers_ggml_destroy.argtypes = [c.c_void_p]
 
@@ -41,11 +45,23 @@ class Ggml(Contender):
         q, k, v = (arrays[n] for n in ("q", "k", "v"))
         mask = self._mask(case, arrays)
         out = np.full((case.batch, case.tq, case.heads, case.d), np.nan, np.float32)
-        sizes = (c.c_int64 * 6)(case.batch, case.heads, case.kv_heads, case.tq, case.tk, case.d)
+        sizes = (1, case.batch, case.heads, case.kv_heads, case.tq, case.tk, case.d)
+        run = self.graph(case.dtype, sizes, q, k, v, mask, out)
+        return [Way("flash_attn_ext" if mask is None else "flash_attn_ext, f16 mask", run, bthd_rows)]
+
+    def kind(self, name):
+        """ggml's number of a type by ggml's name of it."""
+        number = self.lib.peers_ggml_kind(name.encode())
+        if number < 0:
+            raise RuntimeError(f"ggml knows no type '{name}'")
+        return number
+
+    def graph(self, kind, sizes, q, k, v, mask, out):
+        """A call that computes `out`. sizes: layers, batch, heads, heads of keys, queries, keys, head size."""
         handle = self.lib.peers_ggml_create(
             self.threads,
-            case.dtype == "f16",
-            sizes,
+            self.kind(kind),
+            (c.c_int64 * len(sizes))(*sizes),
             *(a.ctypes.data for a in (q, k, v)),
             None if mask is None else mask.ctypes.data,
             0 if mask is None else mask.shape[0],
@@ -60,7 +76,7 @@ class Ggml(Contender):
                 raise RuntimeError("ggml_graph_compute failed")
             return out
 
-        return [Way("flash_attn_ext" if mask is None else "flash_attn_ext, f16 mask", run, bthd_rows)]
+        return run
 
     @staticmethod
     def _mask(case, arrays):

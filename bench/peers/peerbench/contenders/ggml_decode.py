@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+ggml's flash_attn_ext for a token of decoding: a graph with a node for each
+layer. Queries and output are f32; keys and values are of the case's type, and q8_0 where that is int8:
+blocks of 32 numbers with a scale in f16, made by ggml's own function.
+"""
+
+import ctypes as c
+
+import numpy as np
+
+from .. import decode
+from ..tensors import widen
+from .base import Way, bthd_rows
+from .ggml import Ggml
+
+KINDS = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "q8_0"}
+
+
+class GgmlDecode(Ggml):
+    def layout(self, case, arrays):
+        arrays = {**arrays, "q": widen(arrays["q"], case.given)}
+        if case.dtype == "int8":
+            for name in ("k", "v"):
+                # One at a time, and the original goes, which may be the only reference to it.
+                arrays[name] = self._quantised(arrays[name], case)
+        return arrays
+
+    def ways(self, case, arrays):
+        q, k, v = (arrays[n] for n in ("q", "k", "v"))
+        out = np.full((case.layers * case.batch, 1, case.heads, case.d), np.nan, np.float32)
+        sizes = (case.layers, case.batch, case.heads, case.kv_heads, 1, case.tk, case.d)
+        run = self.graph(KINDS[case.dtype], sizes, q, k, v, None, out)
+        return [Way(f"flash_attn_ext, {KINDS[case.dtype]}", run, bthd_rows)]
+
+    def _quantised(self, x, case):
+        """The blocks of q8_0 as bytes, of one sequence of one layer after the other."""
+        size = self.lib.peers_ggml_bytes(self.kind("q8_0"), case.d)
+        out = np.empty((*x.shape[:3], size), np.uint8)
+        for part, target in zip(x, out, strict=True):
+            numbers = widen(part, case.given)
+            self.lib.peers_ggml_convert(
+                self.kind("q8_0"), numbers.ctypes.data, target.ctypes.data, numbers.size // case.d, case.d
+            )
+        return out
+
+
+CONTENDERS = {"ggml": GgmlDecode}

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The tensors of a token of decoding, and their float64 reference.
+
+    q       layers * batch x heads x 1 x d
+    k, v    layers * batch x kv_heads x tk x d; the token's own key and value are the last ones
+
+Layers are put behind each other, as a larger batch is, so that rows are chosen and computed as those of bare
+attention are. Contenders take them apart: nobody may compute two layers in one call.
+"""
+
+import zlib
+
+import numpy as np
+
+from . import reference
+from .cases import Case
+from .tensors import store
+
+# Where a type's tolerance is not that of bare attention; see reference.TOLERANCE for what it is a multiple of.
+#
+# int8: a step is 1/127 of the largest of 32 numbers, or 1/255 of the range of a head's channels: 0.02 of a number's
+#       size, of which rounding leaves 0.006. The values' errors pass through the sum as they are, those of the keys
+#       move each weight by as much, and a quantised query does so again: 0.01 together. The largest of a row's 128
+#       errors is three to four times that. fp8 with 4 bits of significand, which is another type, is at 0.03, and
+#       at 0.1 for the largest.
+# f16:  for a single query ggml adds up values in f16, which puts some 4096 of them off by 0.035. It is what its users
+#       have, and the peer to be compared with. The sum of 131072 is off by 0.2, which is no result.
+TOLERANCE = {"int8": 0.06, "f16": 0.05}
+
+
+def as_attention(case):
+    """The same work as a case of bare attention, a sequence for each one of each layer."""
+    return Case(case.given, case.layers * case.batch, case.heads, case.kv_heads, 1, case.tk, case.d)
+
+
+def make(case):
+    flat = as_attention(case)
+    # The seed follows from the shape only, without the layers, whose number is the type's: the types of a shape start
+    # from the same numbers.
+    shape = (case.batch, case.heads, case.kv_heads, case.tk, case.d)
+    rng = np.random.default_rng(zlib.crc32(repr(shape).encode()))
+    heads = {"q": (case.heads, 1), "k": (case.kv_heads, case.tk), "v": (case.kv_heads, case.tk)}
+    kind = store(np.zeros(0, np.float32), case.given).dtype
+    arrays = {n: np.empty((flat.batch, h, t, case.d), kind) for n, (h, t) in heads.items()}
+    # One sequence after the other: drawn at once, the numbers and what rounding needs would take gigabytes.
+    for b in range(flat.batch):
+        for array in arrays.values():
+            array[b] = store(rng.standard_normal(array.shape[1:], dtype=np.float32), case.given)
+    return arrays
+
+
+def pick_rows(case):
+    """(layer * batch + sequence, head, 0)."""
+    return reference.pick_rows(as_attention(case))
+
+
+def reference_rows(case, arrays, rows):
+    """float64 attention of the rows, n x d."""
+    return reference.reference_rows(as_attention(case), arrays, rows)
+
+
+def disagreement(case, output, expected):
+    return reference.disagreement(case, output, expected, TOLERANCE.get(case.dtype))
+
+
+def layers(case, array):
+    """Views of one layer after the other."""
+    return [array[n : n + case.batch] for n in range(0, case.layers * case.batch, case.batch)]
