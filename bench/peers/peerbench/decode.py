@@ -19,14 +19,14 @@ from .tensors import store
 
 # Where a type's tolerance is not that of bare attention; see reference.TOLERANCE for what it is a multiple of.
 #
-# int8: a step is 1/127 of the largest of 32 numbers, or 1/255 of the range of a head's channels: 0.02 of a number's
-#       size, of which rounding leaves 0.006. The values' errors pass through the sum as they are, those of the keys
-#       move each weight by as much, and a quantised query does so again: 0.01 together. The largest of a row's 128
-#       errors is three to four times that. fp8 with 4 bits of significand, which is another type, is at 0.03, and
-#       at 0.1 for the largest.
+# int8: a step is 1/127 of the largest of 32 numbers, of a token's, or of all those of a channel: 0.02 to 0.04 of a
+#       number's size, of which rounding leaves 0.006 to 0.011. The values' errors pass through the sum as they are,
+#       those of the keys move each weight by as much, and a quantised query does so again: 0.01 to 0.016 together.
+#       The largest of a row's 128 errors is three to four times that. fp8 with 4 bits of significand, which is
+#       another type, is at 0.03, and at 0.1 for the largest.
 # f16:  for a single query ggml adds up values in f16, which puts some 4096 of them off by 0.035. It is what its users
 #       have, and the peer to be compared with. The sum of 131072 is off by 0.2, which is no result.
-TOLERANCE = {"int8": 0.06, "f16": 0.05}
+TOLERANCE = {"int8": 0.08, "f16": 0.05}
 
 
 def as_attention(case):

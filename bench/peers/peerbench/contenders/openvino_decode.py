@@ -12,15 +12,15 @@ which is not timed, where it would be off by more than 1 in 64. Outputs are thos
 of a further call on the case's own keys.
 
 What the state holds is asked for by KV_CACHE_PRECISION: the type of the case, and
-u8, OpenVINO's own default, for int8. What is computed in is tried in f32 and, but
-in f32 cases, in the type itself; where f16 would become bf16 it is f32 alone, as in
-bare attention.
+u8, OpenVINO's own default, for int8. The model is written in f32, as exported ones
+are, and the precision in which it is computed is a hint: f32 and, but in f32 cases,
+the type itself; where f16 would become bf16 it is f32 alone, as in bare attention.
 """
 
 import numpy as np
 
 from .. import decode
-from ..tensors import from_bf16
+from ..tensors import widen
 from .base import Way, bhtd_rows
 from .openvino_sdpa import OpenVino
 
@@ -30,36 +30,34 @@ SLACK = 64
 
 class OpenVinoDecode(OpenVino):
     def ways(self, case, arrays):
-        hints = ["f32"] if case.dtype == "f32" else ["f32", case.given]
-        element = getattr(self.ov.Type, case.given)
-        ways = {}
-        for hint in hints:
-            compiled = self._stateful(case, element, hint)
+        ways = []
+        for hint in dict.fromkeys(("f32", case.given)):
+            compiled = self._stateful(case, hint)
             precision = self._precision(compiled)
             if not (case.dtype == "f16" and precision == "bf16"):
                 held = compiled.get_property("KV_CACHE_PRECISION").get_type_name()
-                label = f"state of {held}, computed in {precision}"
-                ways.setdefault(label, _State(self, case, arrays, element, compiled).way(label))
-        return list(ways.values())
+                state = _State(self, case, arrays, compiled)
+                ways.append(state.way(f"state of {held}, computed in {precision}"))
+        return ways
 
-    def _stateful(self, case, element, hint):
-        cache = self.ov.Type.u8 if case.dtype == "int8" else element
+    def _stateful(self, case, hint):
+        cache = self.ov.Type.u8 if case.dtype == "int8" else getattr(self.ov.Type, case.dtype)
         options = {
             "INFERENCE_PRECISION_HINT": hint,
             "INFERENCE_NUM_THREADS": self.threads,
             "PERFORMANCE_HINT": "LATENCY",
             "KV_CACHE_PRECISION": cache,
         }
-        compiled = self.core.compile_model(self._model(case, element), "CPU", options)
+        compiled = self.core.compile_model(self._model(case), "CPU", options)
         kinds = [n.get_rt_info()["layerType"].astype(str) for n in compiled.get_runtime_model().get_ops()]
         found = kinds.count("ScaledDotProductAttention")
         if found != case.layers or "Softmax" in kinds:
             raise RuntimeError(f"the plugin made {found} attention nodes of {case.layers} layers")
         return compiled
 
-    def _model(self, case, element):
+    def _model(self, case):
         """Inputs: the beam, then q, k and v of each layer."""
-        ov, ops = self.ov, self.ops
+        ov, ops, element = self.ov, self.ops, self.ov.Type.f32
         beam = ops.parameter(ov.PartialShape([-1]), ov.Type.i32, name="beam")
         parameters, results, sinks = [beam], [], []
         for n in range(case.layers):
@@ -68,41 +66,41 @@ class OpenVinoDecode(OpenVino):
             parameters += token.values()
             caches = []
             for part in ("k", "v"):
-                joined = self._remembered(case, element, f"{part}{n}", token[part], beam)
+                joined = self._remembered(case, f"{part}{n}", token[part], beam)
                 sinks.append(ops.assign(joined, f"{part}{n}"))
-                caches.append(self._repeated(case, element, joined))
+                caches.append(self._repeated(case, joined))
             results.append(ops.result(ops.scaled_dot_product_attention(token["q"], *caches, causal=False)))
         return ov.Model(results, sinks, parameters, "token")
 
     def _integers(self, *values):
         return self.ops.constant(np.array(values, np.int64))
 
-    def _remembered(self, case, element, name, new, beam):
+    def _remembered(self, case, name, new, beam):
         """The state, which begins without tokens, and the new one behind it."""
         ops, first = self.ops, self._integers(0)
         batch = ops.gather(ops.shape_of(new), first, self.ops.constant(np.int64(0)))
         shape = ops.concat([batch, self._integers(case.kv_heads, 0, case.d)], 0)
-        nothing = ops.broadcast(ops.convert(ops.constant(np.zeros((1, 1, 1, 1), np.float32)), element), shape)
+        nothing = ops.broadcast(ops.constant(np.zeros((1, 1, 1, 1), np.float32)), shape)
         dims = self.ov.PartialShape([-1, case.kv_heads, -1, case.d])
-        past = ops.gather(ops.read_value(nothing, name, element, dims), beam, ops.constant(np.int64(0)))
+        past = ops.gather(ops.read_value(nothing, name, self.ov.Type.f32, dims), beam, ops.constant(np.int64(0)))
         return ops.concat([past, new], 2)
 
-    def _repeated(self, case, element, node):
+    def _repeated(self, case, node):
         if case.group == 1:
             return node
-        ones = np.ones((1, 1, case.group, 1, 1), np.float32)
-        ones = (ones.view(np.uint32) >> 16).astype(np.uint16) if element == self.ov.Type.bf16 else ones
-        ones = ones.astype(np.float16) if element == self.ov.Type.f16 else ones
-        ones = self.ops.constant(self.ov.Tensor(ones, list(ones.shape), element))
+        ones = self.ops.constant(np.ones((1, 1, case.group, 1, 1), np.float32))
         wide = self.ops.multiply(self.ops.unsqueeze(node, self._integers(2)), ones)
         return self.ops.reshape(wide, self._integers(0, case.heads, -1, case.d), True)
 
 
 class _State:
-    """A request with its state: how many tokens it has, and how many it should have before a sample."""
+    """
+    A request with its state: how many tokens it has, and how many it should have before a sample. What goes in and
+    comes out is f32.
+    """
 
-    def __init__(self, owner, case, arrays, element, compiled):
-        self.owner, self.case, self.element, self.compiled = owner, case, element, compiled
+    def __init__(self, owner, case, arrays, compiled):
+        self.owner, self.case, self.compiled = owner, case, compiled
         self.request = compiled.create_infer_request()
         self.layers = [decode.layers(case, arrays[n]) for n in ("q", "k", "v")]
         self.keep = [arrays, np.arange(case.batch, dtype=np.int32)]
@@ -114,8 +112,8 @@ class _State:
         self.fill(case.tk - 1)
 
     def _tensor(self, x):
-        self.keep.append(x := np.ascontiguousarray(x))
-        return self.owner._tensor(x, self.element)
+        self.keep.append(x := np.ascontiguousarray(widen(x, self.case.given)))
+        return self.owner.ov.Tensor(x, shared_memory=True)
 
     def fill(self, tokens):
         """Puts the first tokens of the case into the state."""
@@ -146,9 +144,7 @@ class _State:
         self.request.infer()
         self.length += 1
         data = [self.request.get_output_tensor(n).data for n in range(self.case.layers)]
-        if self.element == self.owner.ov.Type.bf16:
-            data = [from_bf16(x.view(np.uint16)) for x in data]
-        return bhtd_rows(np.concatenate(data), wanted).astype(np.float32)
+        return bhtd_rows(np.concatenate(data), wanted)
 
     def way(self, label):
         return Way(label, self.run, self.rows, before=self.before)
