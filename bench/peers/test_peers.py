@@ -479,7 +479,7 @@ class Requirements(unittest.TestCase):
         for table in registry.SUITE_GROUPS.values():
             for group in (g for needs in table.values() for g in needs):
                 self.assertTrue(groups[group] and all("==" in line for line in groups[group]), group)
-        for source in ("ggml", "minilm", "sentences"):
+        for source in ("ggml", "minilm", "sentences", "smollm", "vllm"):
             self.assertRegex(install.source_of(source), r"^[a-z0-9-]+==")
 
     def test_missing_peers_carry_their_reason(self):

@@ -7,7 +7,7 @@ A new promise is a row.
 import re
 from dataclasses import dataclass
 
-from .cases import CACHE_BYTES
+from .cases import CACHE_BYTES, PRECISIONS
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ BARS = (
     Bar("multi-head attention", "attn", "mha", ("f32",), 1.00),
     Bar("sentences, batches of 1", "attn", "embed", ("f32",), 1.00, "batch1$"),
     Bar("sentences, batches of 64", "attn", "embed", ("f32",), 1.00, "batch64$"),
+    Bar("prompts", "attn", "prompt", PRECISIONS, 1.00),
+    Bar("tokens behind a prompt", "attn", "generate", PRECISIONS, 1.00),
     Bar("multi-head attention, bf16", "attn", "mha", ("bf16",), 1.30),
     Bar("multi-head attention, int8", "attn", "mha", ("int8",), 1.30),
     Bar("sentences, bf16", "attn", "embed", ("bf16",), 1.30),

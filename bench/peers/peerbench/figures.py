@@ -6,7 +6,7 @@ also what is written as JSON.
 
 A result of a case:
 
-    {"case": name, "suite": ..., "kind": ..., "dtype": ..., "flops": ..., "items": sentences or None,
+    {"case": name, "suite": ..., "kind": ..., "dtype": ..., "flops": ..., "items": sentences, tokens or None,
      "bytes": of keys and values, in decoding, or None, "peak_gflops": ... or None,
      "read_gb_per_second": what the machine reads, where keys and values come from memory,
      "contenders": {name: entry}}
@@ -64,7 +64,13 @@ def summarise(result):
 
 
 # In which unit the speed of a suite's cases is shown.
-UNITS = {"attention": "GFLOP/s", "decode": "GB/s of keys and values", "mha": "ms", "embed": "sentences/s"}
+UNITS = {
+    "attention": "GFLOP/s",
+    "decode": "GB/s of keys and values",
+    "mha": "ms",
+    "embed": "sentences/s",
+    "generate": "tokens/s",
+}
 
 
 def unit(result):
@@ -83,7 +89,7 @@ def shown(result, entry):
         return milliseconds(entry)
     if name == UNITS["decode"]:
         return f"{entry['gb_per_second']:.1f}"
-    if name == "sentences/s":
+    if result.get("items"):
         return f"{result['items'] / entry['seconds']:.0f}"
     return f"{entry['gflops']:.0f}"
 

@@ -21,6 +21,11 @@ REQUIREMENTS = HERE / "requirements.txt"
 # Headings that every run needs.
 ALWAYS = ("base", "build")
 
+# What pip is told besides: llama.cpp is compiled for this machine, and nothing but the library.
+ENVIRONMENT = {
+    "llama": {"CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_CURL=OFF"},
+}
+
 
 def cache_folder():
     """Where the environment and the builds live, outside of the source tree."""
@@ -111,7 +116,8 @@ class Environment:
             return None
         say(f"installing {', '.join(wanted)}")
         try:
-            run_logged([self.python, "-m", "pip", "install", "--disable-pip-version-check", *wanted], self.log)
+            pip = [self.python, "-m", "pip", "install", "--disable-pip-version-check"]
+            run_logged([*pip, *wanted], self.log, env={**os.environ, **ENVIRONMENT.get(name, {})})
         except RuntimeError as error:
             return str(error)
         stamp.write_text(digest + "\n")

@@ -15,8 +15,8 @@ class Row:
     `own` marks libattn, everyone else is a peer. `groups` are headings of
     requirements.txt, `native` what build_native.py makes; `preload` names one of
     its files that is put before all other libraries. `module` has this contender
-    for bare attention, `decode` for decoding, `layers` for the suites of layers
-    and models; "" without one.
+    for bare attention, `decode` for decoding, `layers` for layers and encoders,
+    `generate` for language models; "" without one.
     """
 
     name: str
@@ -24,6 +24,7 @@ class Row:
     module: str
     decode: str = ""
     layers: str = ""
+    generate: str = ""
     own: bool = False
     groups: tuple = ()
     native: tuple = ()
@@ -32,14 +33,15 @@ class Row:
 
 
 ROWS = (
-    Row("attn", "libattn", "attn", "attn_decode", "attn_nn", own=True, native=("libattn",)),
-    Row("torch", "PyTorch", "pytorch", "pytorch_decode", "pytorch_layers", groups=("torch",)),
+    Row("attn", "libattn", "attn", "attn_decode", "attn_nn", "attn_generate", own=True, native=("libattn",)),
+    Row("torch", "PyTorch", "pytorch", "pytorch_decode", "pytorch_layers", "pytorch_generate", groups=("torch",)),
     Row(
         "torch-mkl",
         "PyTorch, MKL's Intel path",
         "pytorch",
         "pytorch_decode",
         "pytorch_layers",
+        "pytorch_generate",
         groups=("torch",),
         native=("mkl_intel",),
         preload="mkl_intel",
@@ -58,6 +60,7 @@ ROWS = (
     Row("jax", "JAX", "jax_nn", groups=("jax",), environment={"JAX_PLATFORMS": "cpu"}),
     Row("ggml", "ggml", "ggml", "ggml_decode", native=("ggml",)),
     Row("vllm", "vLLM's kernel for CPUs", "", "vllm_decode", groups=("torch",), native=("vllm",)),
+    Row("llama.cpp", "llama.cpp", "", generate="llama_generate", groups=("llama",)),
     Row("naive", "OpenBLAS, unfused", "naive", native=("libattn", "naive")),
 )
 
@@ -72,6 +75,7 @@ SUITE_GROUPS = {
         "onnxruntime": ("torch", "transformers"),
         "openvino": ("torch", "transformers", "onnxruntime"),
     },
+    "generate": {"": ("embed", "gguf"), "torch": ("transformers",), "torch-mkl": ("transformers",)},
 }
 
 # What is taken if it can be had: without it a contender does what it can, and says what it cannot.
@@ -84,6 +88,7 @@ SUITE_NATIVE = {
         "onnxruntime": ("minilm_onnx",),
         "openvino": ("minilm_onnx",),
     },
+    "generate": {"": ("smollm", "sentences", "smollm_files"), "attn": ("libattn_nn",)},
 }
 
 
@@ -94,7 +99,7 @@ def row(name):
 def module(name, suite):
     """The file in contenders/ with this contender for a suite; "" if it takes no part."""
     r = row(name)
-    return {"attention": r.module, "decode": r.decode}.get(suite, r.layers)
+    return {"attention": r.module, "decode": r.decode, "generate": r.generate}.get(suite, r.layers)
 
 
 def takes_part(name, suite):
@@ -103,7 +108,7 @@ def takes_part(name, suite):
 
 def home(name):
     """The suite whose module knows a contender's version: that of bare attention, where it takes part in it."""
-    return "attention" if row(name).module else "decode"
+    return next(suite for suite in ("attention", "decode", "generate") if module(name, suite))
 
 
 def extras(table, name, suite):

@@ -14,6 +14,8 @@ KINDS = (
     ("mha", "Multi-head attention with its projections"),
     ("mha-small", "Multi-head attention with its projections, short"),
     ("embed", "Sentences through all-MiniLM-L6-v2"),
+    ("prompt", "Prompts of SmolLM2-135M-Instruct"),
+    ("generate", "Tokens behind a prompt, SmolLM2-135M-Instruct"),
 )
 
 

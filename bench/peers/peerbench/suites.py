@@ -8,7 +8,7 @@ to be, and in which unit a report shows speed.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import decode, embedding, layer, reference, tensors
+from . import decode, embedding, generate, layer, reference, tensors
 
 
 @dataclass(frozen=True)
@@ -59,5 +59,13 @@ SUITES = {
         embedding.disagreement,
         embedding.flops,
         lambda case, arrays: len(arrays["offsets"]) - 1,
+    ),
+    "generate": Suite(
+        generate.make,
+        generate.pick_rows,
+        generate.reference_rows,
+        generate.disagreement,
+        generate.flops,
+        generate.items,
     ),
 }

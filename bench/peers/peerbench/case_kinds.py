@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What a case of each suite is: its fields, its name, and how much work it is. The
+cases themselves stand in cases.py.
+
+Needs nothing but the standard library, like that file.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+DTYPES = ("f32", "bf16", "f16")
+
+# What a layer or model may be asked to multiply; bare attention has DTYPES.
+PRECISIONS = ("f32", "bf16", "int8")
+
+# One pair in this many is hidden by the boolean mask, at random: no tile is wholly visible or hidden.
+MASK_PERIOD = 64
+
+# What a cache may hold, and the bytes of a number. int8 is whatever a library makes of 8 bits; its scales do not count.
+CACHE_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}
+
+# Keys and values of all layers of a case "from memory": more than a last level of cache, as in attn-bench. And those
+# of a case that stays in one.
+FAR_BYTES = 512 << 20
+NEAR_BYTES = 16 << 20
+
+
+class Saved:
+    """What all cases have: a name of its suite, and fields that travel as JSON."""
+
+    suite: ClassVar[str]
+
+    def to_json(self):
+        return {"suite": self.suite, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Case(Saved):
+    """One shape of attention with its options. `quick` cases make up --quick, `series` names a curve over T."""
+
+    suite: ClassVar[str] = "attention"
+
+    dtype: str
+    batch: int
+    heads: int
+    kv_heads: int
+    tq: int
+    tk: int
+    d: int
+    causal: bool = False
+    mask: bool = False
+    padded: bool = False
+    quick: bool = False
+    series: str = ""
+    memory: bool = False
+
+    @property
+    def name(self):
+        parts = [
+            f"{self.dtype}/B{self.batch}/H{self.heads}/Tq{self.tq}/Tk{self.tk}/d{self.d}",
+            f"causal:{'top-left' if self.causal else 'none'}",
+        ]
+        if self.kv_heads != self.heads:
+            parts.append(f"kv_heads:{self.kv_heads}")
+        if self.mask:
+            parts.append("mask:bool")
+        if self.padded:
+            parts.append("padded")
+        return "/".join(parts)
+
+    @property
+    def kind(self):
+        """The heading under which the report shows it, and by which a bar finds it."""
+        if self.padded:
+            return "padded"
+        if self.mask:
+            return "mask"
+        return "causal" if self.causal else "dense"
+
+    @property
+    def group(self):
+        """Query heads that share one key head."""
+        return self.heads // self.kv_heads
+
+    @property
+    def lengths(self):
+        """Live keys of each sequence: with padding the middles of B equal parts of 0..Tk, half of Tk on average."""
+        if not self.padded:
+            return [self.tk] * self.batch
+        return [self.tk * (2 * b + 1) // (2 * self.batch) for b in range(self.batch)]
+
+    def live_pairs(self, mask_sum=None):
+        """(query, key) pairs that take part. `mask_sum` is the number of true elements of the boolean mask."""
+        if self.mask:
+            if mask_sum is None:
+                raise ValueError("a case with a boolean mask needs the number of pairs that it leaves alive")
+            return self.heads * mask_sum
+        pairs = 0
+        for length in self.lengths:
+            if self.causal:
+                pairs += sum(min(i + 1, length) for i in range(self.tq))
+            else:
+                pairs += self.tq * length
+        return self.heads * pairs
+
+    def flops(self, mask_sum=None):
+        return 4.0 * self.d * self.live_pairs(mask_sum)
+
+    @property
+    def tokens(self):
+        return self.tk
+
+
+@dataclass(frozen=True)
+class DecodeCase(Saved):
+    """
+    A token more for each of `batch` sequences that have `tk` tokens with it, in every one of `layers`: a call
+    computes all layers, as a model does, so that each finds its keys and values where the others have left them.
+    `dtype` is the type of the caches; queries have it, too, and bf16 where that is int8.
+    """
+
+    suite: ClassVar[str] = "decode"
+    series: ClassVar[str] = ""
+    memory: ClassVar[bool] = False
+
+    dtype: str
+    batch: int
+    heads: int
+    kv_heads: int
+    tk: int
+    d: int
+    layers: int
+    quick: bool = False
+
+    @property
+    def name(self):
+        parts = [f"{self.dtype}/decode/B{self.batch}/H{self.heads}/Tk{self.tk}/d{self.d}"]
+        if self.kv_heads != self.heads:
+            parts.append(f"kv_heads:{self.kv_heads}")
+        return "/".join([*parts, f"layers:{self.layers}"])
+
+    @property
+    def kind(self):
+        return "decode" if self.group == 1 else "decode-grouped"
+
+    @property
+    def group(self):
+        return self.heads // self.kv_heads
+
+    @property
+    def tokens(self):
+        return self.tk
+
+    @property
+    def given(self):
+        """The type of the arrays that contenders are given: who has caches in int8 makes them from bf16."""
+        return "bf16" if self.dtype == "int8" else self.dtype
+
+    @property
+    def far(self):
+        """Whether keys and values come from memory."""
+        return self.bytes() >= FAR_BYTES
+
+    def bytes(self):
+        """Keys and values of all layers, as the caches hold them."""
+        return 2 * self.layers * self.batch * self.kv_heads * self.tk * self.d * CACHE_BYTES[self.dtype]
+
+    def flops(self):
+        return 4.0 * self.d * self.layers * self.batch * self.heads * self.tk
+
+
+@dataclass(frozen=True)
+class MhaCase(Saved):
+    """
+    Self-attention of `batch` sequences of `t` tokens with its four projections. `promised` cases are those that a
+    bar speaks of. `dtype` is a precision: in bf16 x and the weights are bf16, in int8 both are f32, and everybody
+    quantises them.
+    """
+
+    suite: ClassVar[str] = "mha"
+    series: ClassVar[str] = ""
+    memory: ClassVar[bool] = False
+
+    batch: int
+    t: int
+    d_model: int
+    heads: int
+    kv_heads: int
+    bias: bool = False
+    causal: bool = False
+    promised: bool = False
+    quick: bool = False
+    dtype: str = "f32"
+
+    @property
+    def name(self):
+        parts = [f"{self.dtype}/mha/B{self.batch}/T{self.t}/C{self.d_model}/H{self.heads}"]
+        if self.kv_heads != self.heads:
+            parts.append(f"kv_heads:{self.kv_heads}")
+        parts.append(f"causal:{'top-left' if self.causal else 'none'}")
+        if self.bias:
+            parts.append("bias")
+        return "/".join(parts)
+
+    @property
+    def kind(self):
+        return "mha" if self.promised else "mha-small"
+
+    @property
+    def group(self):
+        return self.heads // self.kv_heads
+
+    @property
+    def head_dim(self):
+        return self.d_model // self.heads
+
+    @property
+    def tokens(self):
+        return self.t
+
+    @property
+    def widths(self):
+        """Outputs of the projections of queries, keys, values, and of the last one; all have d_model inputs."""
+        kv = self.kv_heads * self.head_dim
+        return {"q": self.d_model, "k": kv, "v": kv, "o": self.d_model}
+
+    def projection_flops(self):
+        return 2.0 * self.batch * self.t * self.d_model * sum(self.widths.values())
+
+    def attention_flops(self):
+        pairs = self.t * (self.t + 1) // 2 if self.causal else self.t * self.t
+        return 4.0 * self.head_dim * self.batch * self.heads * pairs
+
+    def flops(self, _sum=None):
+        return self.projection_flops() + self.attention_flops()
+
+
+@dataclass(frozen=True)
+class EmbedCase(Saved):
+    """
+    All sentences through the encoder, sorted by length and `batch` at a time. `tokens` is the batch, for plots. `dtype`
+    is a precision: everybody is given the model in f32 and rounds or quantises it before.
+    """
+
+    suite: ClassVar[str] = "embed"
+    series: ClassVar[str] = ""
+    memory: ClassVar[bool] = False
+    kind: ClassVar[str] = "embed"
+
+    batch: int
+    quick: bool = False
+    dtype: str = "f32"
+
+    @property
+    def name(self):
+        return f"{self.dtype}/embed/all-MiniLM-L6-v2/batch{self.batch}"
+
+    @property
+    def tokens(self):
+        return self.batch
+
+
+@dataclass(frozen=True)
+class GenerateCase(Saved):
+    """
+    SmolLM2-135M-Instruct: the prompts of `batch` sequences, or `new` tokens one after the other behind them. `dtype` is
+    the precision of the weights.
+    """
+
+    suite: ClassVar[str] = "generate"
+    series: ClassVar[str] = ""
+    memory: ClassVar[bool] = False
+
+    batch: int
+    prompt: int
+    new: int = 0
+    quick: bool = False
+    dtype: str = "f32"
+
+    @property
+    def name(self):
+        what = f"after{self.prompt}/new{self.new}" if self.new else f"prompt{self.prompt}"
+        return f"{self.dtype}/generate/SmolLM2-135M/B{self.batch}/{what}"
+
+    @property
+    def kind(self):
+        return "generate" if self.new else "prompt"
+
+    @property
+    def tokens(self):
+        return self.batch
+
+
+def from_json(fields):
+    """The case that to_json() was called on."""
+    fields = dict(fields)
+    kinds = {kind.suite: kind for kind in (Case, DecodeCase, MhaCase, EmbedCase, GenerateCase)}
+    return kinds[fields.pop("suite")](**fields)
