@@ -21,10 +21,10 @@ import numpy as np
 NEW = 128
 
 # Root mean square of the differences over the standard deviation of a row of logits. f32 in any order, with caches in
-# f32, stays below 1e-5. bf16 has 2^-9 in each weight and in all that lies between the products of 30 layers, whose
-# errors add up; activations in int8 have outliers, after which the rest has few steps. Another token in the prompt's place
-# gives 1 and more.
-TOLERANCE = {"f32": 1e-3, "bf16": 0.1, "int8": 0.4}
+# f32, stays below 1e-5; llama.cpp, which approximates some functions, is at 1e-3. bf16 has 2^-9 in each weight and in
+# all that lies between the products of 30 layers, whose errors add up; activations in int8 have outliers, beside which
+# the rest has few steps.
+TOLERANCE = {"f32": 5e-3, "bf16": 0.1, "int8": 0.4}
 
 
 def folder():
