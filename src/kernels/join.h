@@ -5,11 +5,11 @@
  *     M = max(m, m');  a = 2^(m - M);  b = 2^(m' - M)
  *     l = l a + l' b;  O = O a + O' b
  *
- * A maximum of -inf stands for no key: its factor is exactly 0 and the other one
- * exactly 1, so a query that sees nothing of a split keeps the bits that it has,
- * and one that has seen nothing before takes those of the split, but for the
- * sign of zeros, which write_rows() levels. What is no number stays none. A
- * headroom of the maxima is part of both and needs no care.
+ * A maximum of -inf stands for no key: then l and O are 0 on that side, and the
+ * factor of the other one is exactly 1. So a query that sees nothing of a split
+ * keeps the bits that it has, and one that has seen nothing before takes those of
+ * the split, but for the sign of zeros, which write_rows() levels. What is no
+ * number stays none. A headroom of the maxima is part of both and needs no care.
  *
  * O lies in lane order, or row by row where queries are few; the operations on
  * an element are the same, and so are its bits.
@@ -58,7 +58,9 @@ static void join(int nv, const struct attn_join *x)
     for (int i = 0; i < nv * VF_LEN; i += VF_LEN) {
         const vf old = vf_load(x->m + i), next = vf_load(x->next_m + i);
         const vf higher = vf_max(old, next), base = softmax_base(higher);
-        const vf a = vf_exp2(vf_sub(old, base)), b = vf_exp2(vf_sub(next, base));
+        const vf none = vf_set1(-INFINITY), one = vf_set1(1.0f); /* also beside a maximum of +inf */
+        const vf a = vf_select(vf_eq(next, none), one, vf_exp2(vf_sub(old, base)));
+        const vf b = vf_select(vf_eq(old, none), one, vf_exp2(vf_sub(next, base)));
         vf_store(before + i, a);
         vf_store(after + i, b);
         vf_store(x->m + i, higher);
