@@ -28,7 +28,7 @@ enum kind {
     BOOL_MASK,     /**< of which a query sees nothing in the second split */
     FLOAT_MASK,    /**< with softcap */
     NAN_KEY,       /**< in a slot that some queries see, and NaN values in one that others do */
-    WINDOW,        /**< whose keys lie in one split or two */
+    WINDOW,        /**< that begins in the second split for some queries and in the third for others, with sinks */
     WINDOW_TOKENS, /**< with first and global tokens, sinks: splits that nobody sees lie between */
     PATTERN,
     SEGMENTS, /**< in any order, with one that no query has */
@@ -145,7 +145,7 @@ static void fill_terms(struct split_case *c, struct rng *rng, enum kind kind)
     const int64_t tq = c->q.shape[2], tk = c->k.shape[2], pairs = c->q.shape[3] / 2;
     for (int h = 0; h < MOST_HEADS; h++)
         c->numbers[h] = kind == ALIBI ? 0.001f * (float)(h + 1) : h == 1 ? -INFINITY : 2 * rng_normal(rng);
-    if (kind == SINKS || kind == WINDOW_TOKENS)
+    if (kind == SINKS || kind == WINDOW || kind == WINDOW_TOKENS)
         p->sinks = c->numbers;
     if (kind == ALIBI)
         p->alibi_slopes = c->numbers;
@@ -183,7 +183,7 @@ static void fill_places(struct split_case *c, struct rng *rng, enum kind kind)
     p->prefix_len = kind == PREFIX ? c->prefix : NULL;
     c->globals[0] = SPLIT / 2;
     c->globals[1] = tk - 1;
-    c->window = (attn_window){.left = kind == WINDOW ? tk - 2 * SPLIT + 20 : 200,
+    c->window = (attn_window){.left = kind == WINDOW ? tk - 2 * SPLIT - tq / 2 : 200,
                               .right = ATTN_UNLIMITED,
                               .first_tokens = kind == WINDOW ? 0 : 4,
                               .global = c->globals,
@@ -292,6 +292,39 @@ static void run_in_less(struct split_case *c, enum kind kind, const attn_params 
     free(workspace);
 }
 
+/** Row i of the third axis. */
+static attn_tensor row_of(const attn_tensor *t, int64_t i)
+{
+    attn_tensor row = *t;
+    if (t->data)
+        row.data = (char *)t->data + (size_t)(i * t->stride[2]) * attn_dtype_size(t->dtype);
+    row.shape[2] = 1;
+    return row;
+}
+
+/** Every query by itself, where it can be told its position. */
+static void run_alone(struct split_case *c, enum kind kind)
+{
+    if (c->params.block_mask || c->params.segments || c->params.tree || c->params.rope || c->params.dropout ||
+        c->params.callback || c->params.alibi_slopes || kind == INT8)
+        return;
+    const int64_t tq = c->q.shape[2];
+    for (int64_t i = 0; i < tq; i++) {
+        attn_params params = c->params;
+        const attn_tensor q = row_of(&c->q, i), out = row_of(&c->out[1], i), lse = row_of(&c->lse[1], i);
+        const attn_tensor mask = row_of(&c->mask, i);
+        const int from_end = params.causal == ATTN_CAUSAL_BOTTOM_RIGHT;
+        const int64_t offset = i + (from_end ? c->k.shape[2] - tq : c->offset[0]), offsets[2] = {offset, offset};
+        params.causal = from_end ? ATTN_CAUSAL_OFFSET : params.causal;
+        params.query_offset = params.causal == ATTN_CAUSAL_OFFSET ? offsets : NULL;
+        params.mask = params.mask ? &mask : NULL;
+        params.lse = &lse;
+        params.num_threads = i % 2 ? 1 : 3;
+        assert_int_equal(attn_forward(&q, &c->k, &c->v, &out, &params), ATTN_OK);
+    }
+    expect_same(c, kind, "a query by itself", 3);
+}
+
 static void check_case(const char *isa, attn_dtype dtype, enum kind kind, const int64_t shape[5], uint64_t number)
 {
     struct split_case *c = make_case(isa, dtype, kind, shape, number);
@@ -323,6 +356,7 @@ static void check_case(const char *isa, attn_dtype dtype, enum kind kind, const 
     if (!splits && kind != WINDOW && shape[2] < 50) /* which narrow strips make many tasks of */
         fail_msg("%s, kind %d: a plan for 3 threads does not split keys", isa, (int)kind);
     run_in_less(c, kind, &params, splits);
+    run_alone(c, kind);
     free_case(c);
 }
 
@@ -373,8 +407,47 @@ static void test_what_is_not_shared(void **state)
     }
 }
 
+/** What a plan says of its keys: they are split where there are too few heads and queries for the threads. */
+static void test_described(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t batch, heads, kv_heads, queries, keys, left;
+        int threads;
+        const char *says;
+    } cases[] = {{1, 1, 1, 1, 131072, ATTN_UNLIMITED, 2, "8 tasks of some splits for one query block on 2 threads"},
+                 {1, 1, 1, 1, 131072, ATTN_UNLIMITED, 2, ", 32 key splits of 4096 in 8 tasks"},
+                 {1, 32, 1, 1, 131072, ATTN_UNLIMITED, 2, " of 32 heads together on 2 threads, 32 key splits"},
+                 {1, 8, 2, 1, 131072, ATTN_UNLIMITED, 4, " of 4 heads together on 4 threads, 32 key splits"},
+                 {1, 1, 1, 1, 4097, ATTN_UNLIMITED, 2, ", no key splits"}, /* not worth a thread */
+                 {1, 1, 1, 9, 4097, ATTN_UNLIMITED, 2, ", 2 key splits of 4096 in 2 tasks"},
+                 {1, 1, 1, 9, 4096, ATTN_UNLIMITED, 2, ", no key splits"},
+                 {1, 1, 1, 1, 131072, ATTN_UNLIMITED, 1, ", no key splits"},
+                 {2, 4, 4, 1, 131072, ATTN_UNLIMITED, 2, ", no key splits"}, /* enough of other tasks */
+                 {1, 1, 1, 9, 131072, 300, 2, ", no key splits"},
+                 {1, 1, 1, 1, 131072, 70000, 2, ", 32 key splits of 4096 in 8 tasks"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const attn_tensor q = attn_bhtd(NULL, cases[i].batch, cases[i].heads, cases[i].queries, 64), out = q,
+                          k = attn_bhtd(NULL, cases[i].batch, cases[i].kv_heads, cases[i].keys, 64);
+        const attn_window window = {.left = cases[i].left, .right = ATTN_UNLIMITED};
+        attn_params params = attn_params_default();
+        params.num_threads = cases[i].threads;
+        params.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
+        params.window = cases[i].left == ATTN_UNLIMITED ? NULL : &window;
+        attn_plan *plan;
+        char text[512];
+        assert_int_equal(attn_plan_create(&plan, &q, &k, &k, &out, &params), ATTN_OK);
+        attn_plan_describe(plan, text, sizeof text);
+        if (!strstr(text, cases[i].says))
+            fail_msg("'%s' should say '%s'", text, cases[i].says);
+        assert_int_equal(attn_plan_num_phases(plan), strstr(text, "no key splits") ? 1 : 2);
+        attn_plan_destroy(plan);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_what_is_not_shared)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_what_is_not_shared),
+                                       cmocka_unit_test(test_described)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
