@@ -51,10 +51,10 @@ size_t attn_describe(const struct attn_problem *problem, const struct attn_geome
     char together[64] = "";
     if (g->together > 1)
         snprintf(together, sizeof together, " of %" PRId64 " heads together", g->together);
-    const char *const task = g->parts > 1                                      ? "some splits for one query block"
+    const char *const task = g->parts > 1                                         ? "some splits for one query block"
                              : problem->params.key_sums || g->heads_per_task == 1 ? "one head"
-                             : g->heads_per_task > 1                            ? "some heads"
-                                                                                : "one query block";
+                             : g->heads_per_task > 1                              ? "some heads"
+                                                                                  : "one query block";
     list_options(&problem->params, options, sizeof options);
     char scores[64] = "exact scores";
     if (g->kernels.qk == ATTN_QK_INT8)

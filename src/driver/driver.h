@@ -75,7 +75,7 @@ struct attn_geometry {
     struct attn_scratch_shape scratch; /**< of a thread */
     size_t scratch_size;               /**< bytes a thread, a multiple of ATTN_ALIGN */
     size_t labels_size;                /**< of what attn_summarise_labels() makes, a multiple of ATTN_ALIGN */
-    size_t shared_size;                /**< bytes that phases hand on, a multiple of ATTN_ALIGN: labels, then partials */
+    size_t shared_size; /**< bytes that phases hand on, a multiple of ATTN_ALIGN: labels, then partials */
     int num_phases;
     struct attn_phase phases[ATTN_MAX_PHASES];
 };

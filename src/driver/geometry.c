@@ -198,8 +198,8 @@ static void add_blocks(struct attn_geometry *geometry, int parallel, double valu
     geometry->parallel = geometry->tasks >= parallel ? parallel : geometry->tasks > 0 ? (int)geometry->tasks : 1;
     add_phase(geometry, geometry->tasks, geometry->parallel, geometry->parts > 1 ? attn_run_part : attn_run_task);
     if (geometry->parts > 1)
-        add_phase(geometry, blocks, attn_threads_worth((double)geometry->splits * values, ATTN_WORTH_COPY,
-                                                       geometry->parallel),
+        add_phase(geometry, blocks,
+                  attn_threads_worth((double)geometry->splits * values, ATTN_WORTH_COPY, geometry->parallel),
                   attn_run_join);
 }
 

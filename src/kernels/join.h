@@ -44,8 +44,8 @@ ATTN_INLINE void join_rows(const struct attn_join *x, const float *before, const
             if (rest == VF_LEN)
                 vf_store(o + c, vf_fma(vf_load(next + c), b, vf_mul(vf_load(o + c), a)));
             else
-                vf_store_tail(o + c,
-                              vf_fma(vf_load_tail(next + c, rest), b, vf_mul(vf_load_tail(o + c, rest), a)), rest);
+                vf_store_tail(o + c, vf_fma(vf_load_tail(next + c, rest), b, vf_mul(vf_load_tail(o + c, rest), a)),
+                              rest);
         }
     }
 }

@@ -313,7 +313,7 @@ struct attn_finish {
 struct attn_join {
     float *m, *l;                 /**< [nv * lanes] of the keys before; become those of all */
     const float *next_m, *next_l; /**< [nv * lanes] of the split */
-    float *o;                     /**< [channels][nv * lanes], or of few queries [rows][channels]; NULL: there is none */
+    float *o; /**< [channels][nv * lanes], or of few queries [rows][channels]; NULL: there is none */
     const float *next_o;
     int64_t channels;
     int rows; /**< of few queries; 0: o is in lane order */

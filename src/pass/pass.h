@@ -26,12 +26,12 @@ struct sums {
 struct strip {
     float *q, *o, *m, *l, *factor, *validity, *shift, *reach; /**< its parts of what struct attn_scratch describes */
     int64_t first;                                            /**< its first query within the block of queries */
-    const int64_t *gathered;         /**< [rows] its queries, rising; NULL: those from first on */
-    int rows, nv, width;             /**< queries, vectors, lanes */
-    int few;                         /**< o lies row by row, for values_of_few() */
-    int started;                     /**< o holds something */
-    struct sums whole, next;         /**< where o, m and l are: of all splits, and of one that is to be joined to those */
-    int joined;                      /**< whole holds what earlier splits have given */
+    const int64_t *gathered; /**< [rows] its queries, rising; NULL: those from first on */
+    int rows, nv, width;     /**< queries, vectors, lanes */
+    int few;                 /**< o lies row by row, for values_of_few() */
+    int started;             /**< o holds something */
+    struct sums whole, next; /**< where o, m and l are: of all splits, and of one that is to be joined to those */
+    int joined;              /**< whole holds what earlier splits have given */
     int32_t first_label, last_label; /**< smallest and largest of its rows' documents */
 };
 
@@ -149,8 +149,8 @@ void attn_hide_by_rules(const struct pass *pass, const struct strip *strip, int6
 
 /**
  * The first split of the keys, from number split on, of which some strip may see something, and the first such block of
- * keys from its first one on; -1: none. The first split is there even if it is not seen at all: a sink stands before its
- * keys, and of every block of queries something is left.
+ * keys from its first one on; -1: none. The first split is there even if it is not seen at all: a sink stands before
+ * its keys, and of every block of queries something is left.
  */
 int64_t attn_next_split(const struct pass *pass, int64_t split, int64_t *first);
 

@@ -29,18 +29,18 @@ struct attn_scratch_shape {
 };
 
 struct attn_scratch {
-    float *q;                     /**< [strips][words of dk][strip] queries, transposed */
-    float *o;                     /**< [strips][dv][strip] output, transposed, not yet normalised */
-    float *m;                     /**< [strips][strip] running maximum, base 2 */
-    float *l;                     /**< [strips][strip] running sum */
-    float *next_o;                /**< like o, [1 or strips]: of a split of the keys that is joined to o; NULL: none is */
-    float *next_m, *next_l;       /**< like m and l, the same */
-    float *factor;                /**< [strips][strip] what raw scores are multiplied by; NULL: they come whole */
-    float *s;                     /**< [key_block][strip] scores, then words of weights */
-    float *p;                     /**< [words of key_block][strip] words of weights where blocks are walked over */
-    float *reach;                 /**< [strips][strip] bounds of the queries' scores for that; NULL: none */
-    float *validity;              /**< [strips][strip] of int8 scores: 1, or NaN; NULL: all 1 */
-    float *shift;                 /**< [strips][strip] of int8 scores: what they have lost, base 2; NULL: nothing */
+    float *q;               /**< [strips][words of dk][strip] queries, transposed */
+    float *o;               /**< [strips][dv][strip] output, transposed, not yet normalised */
+    float *m;               /**< [strips][strip] running maximum, base 2 */
+    float *l;               /**< [strips][strip] running sum */
+    float *next_o;          /**< like o, [1 or strips]: of a split of the keys that is joined to o; NULL: none is */
+    float *next_m, *next_l; /**< like m and l, the same */
+    float *factor;          /**< [strips][strip] what raw scores are multiplied by; NULL: they come whole */
+    float *s;               /**< [key_block][strip] scores, then words of weights */
+    float *p;               /**< [words of key_block][strip] words of weights where blocks are walked over */
+    float *reach;           /**< [strips][strip] bounds of the queries' scores for that; NULL: none */
+    float *validity;        /**< [strips][strip] of int8 scores: 1, or NaN; NULL: all 1 */
+    float *shift;           /**< [strips][strip] of int8 scores: what they have lost, base 2; NULL: nothing */
     struct attn_int8_memory int8; /**< of int8 scores */
     float *k_scale;               /**< [blocks * key_block] of int8 scores: the step of each key */
     int32_t *k_start;             /**< [blocks * key_block] of int8 scores: where the sum of each key starts */

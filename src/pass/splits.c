@@ -56,15 +56,15 @@ void attn_begin_split(const struct pass *pass, struct strip *strip)
 static void join(const struct pass *pass, const struct strip *strip, const struct sums *next)
 {
     const struct attn_work *work = pass->work;
-    const struct attn_join join = {
-        .m = strip->whole.m,
-        .l = strip->whole.l,
-        .next_m = next->m,
-        .next_l = next->l,
-        .o = work->weight_callback ? NULL : strip->whole.o, /* which is made from final weights */
-        .next_o = next->o,
-        .channels = strip->few ? work->dv : attn_value_channels(pass->values, work->dv),
-        .rows = strip->few ? strip->rows : 0};
+    const struct attn_join join = {.m = strip->whole.m,
+                                   .l = strip->whole.l,
+                                   .next_m = next->m,
+                                   .next_l = next->l,
+                                   .o = work->weight_callback ? NULL
+                                                              : strip->whole.o, /* which is made from final weights */
+                                   .next_o = next->o,
+                                   .channels = strip->few ? work->dv : attn_value_channels(pass->values, work->dv),
+                                   .rows = strip->few ? strip->rows : 0};
     pass->vectors->join(strip->nv, &join);
 }
 

@@ -123,9 +123,9 @@ struct attn_work {
 
     /* Splits of the keys: all of them and the results, or one part of parts and what each split gives, in the order of
      * those that the block sees. The last pass of such a block, attn_join_pass(), finds it there. */
-    int64_t part, parts;  /**< parts 0: all */
-    char *partials;       /**< a partial for each split: m, l and o of the strips */
-    size_t partial_size;  /**< attn_partial_size() bytes */
+    int64_t part, parts; /**< parts 0: all */
+    char *partials;      /**< a partial for each split: m, l and o of the strips */
+    size_t partial_size; /**< attn_partial_size() bytes */
 
     const struct attn_scratch_shape *shape; /**< of scratch: of as many strips at least */
     void *scratch;                          /**< ATTN_ALIGN-aligned, as many bytes as attn_scratch_layout() says */

@@ -35,7 +35,7 @@ struct totals {
     int64_t types[TYPES_KINDS], out[3];
     int64_t forms[FORMS], no_form, combined; /**< cases with a form, with none, with two or more */
     int64_t callbacks[CALLBACK_KINDS], weight_callbacks[WEIGHT_KINDS], buckets[3], layouts[2], deltas[2], short_masks;
-    int64_t stages[4], long_rows; /**< cases of more keys than a split of 4096 */
+    int64_t stages[4], long_rows;     /**< cases of more keys than a split of 4096 */
     int pairs;                        /**< the instruction set is one for pairs of bf16, and draws no other types */
     double worst[TEST_OUTPUTS];       /**< largest error by output, in units */
     double ratio[TEST_OUTPUTS];       /**< largest error as a part of what is allowed */
@@ -228,8 +228,8 @@ int main(int argc, char **argv)
         printf("%s %s %" PRId64, i ? "," : "", case_form_name((enum case_form)i), totals.forms[i]);
     printf("\n%" PRId64 " cases right, of which q, k, v are f32 in %" PRId64 ", bf16 in %" PRId64 ", f16 in %" PRId64
            "; %" PRId64 " of more keys than a split; %d failures\n",
-           totals.runs, totals.types[ATTN_F32], totals.types[ATTN_BF16], totals.types[ATTN_F16],
-           totals.long_rows, failures);
+           totals.runs, totals.types[ATTN_F32], totals.types[ATTN_BF16], totals.types[ATTN_F16], totals.long_rows,
+           failures);
     case_release(&c);
     return failures != 0;
 }
