@@ -16,7 +16,8 @@
  * Kernels for scalar code, AVX2, AVX-512, AMX and NEON stream over blocks of
  * keys with an online softmax (Milakov & Gimelshein 2018; Dao et al. 2022), so
  * memory beyond the inputs and outputs stays below 2 MiB a thread, whatever
- * the sequence length.
+ * the sequence length, and 8 MiB more where threads share the keys of few
+ * queries.
  *
  * What stays from version to version, and how structs grow, is in docs/abi.md.
  *
@@ -244,7 +245,8 @@ ATTN_API void attn_plan_destroy(attn_plan *plan);
 /** The number of threads the plan was made for, 1 to ATTN_MAX_THREADS; 0 for NULL. @since 0.1 */
 ATTN_API int attn_plan_num_threads(const attn_plan *plan);
 
-/** The number of phases of a run, 1 or more, for attn_plan_run_share(); 0 for NULL. @since 0.1, experimental */
+/** The number of phases of a run, 1 or more, for attn_plan_run_share(): one more where threads share the keys of few
+ * queries. 0 for NULL. @since 0.1, experimental */
 ATTN_API int attn_plan_num_phases(const attn_plan *plan);
 
 /** Bytes of workspace that a run needs; no alignment is asked of it. SIZE_MAX for NULL. @since 0.1 */
@@ -298,8 +300,8 @@ ATTN_API attn_status attn_plan_begin(const attn_plan *plan, const attn_tensor *q
 ATTN_API attn_status attn_plan_run_share(const attn_plan *plan, void *workspace, int phase, int ith, int nth);
 
 /**
- * Describes a plan in one line: instruction set, tiles, tasks, threads and
- * why. Writes at most size bytes to buffer, the terminator among them, and returns
+ * Describes a plan in one line: instruction set, tiles, tasks, threads, how keys
+ * are split among them, and why. Writes at most size bytes to buffer, the terminator among them, and returns
  * the length of the whole text, as snprintf does. A buffer of NULL counts as a
  * size of 0; the text of a plan that is NULL is empty.
  * @since 0.1

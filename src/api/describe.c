@@ -52,22 +52,27 @@ size_t attn_describe(const struct attn_problem *problem, const struct attn_geome
     char together[64] = "";
     if (g->together > 1)
         snprintf(together, sizeof together, " of %" PRId64 " heads together", g->together);
-    const char *const task = problem->params.key_sums || g->heads_per_task == 1 ? "one head"
-                             : g->heads_per_task > 1                            ? "some heads"
-                                                                                : "one query block";
+    const char *const task = g->parts > 1                                         ? "some splits for one query block"
+                             : problem->params.key_sums || g->heads_per_task == 1 ? "one head"
+                             : g->heads_per_task > 1                              ? "some heads"
+                                                                                  : "one query block";
     list_options(&problem->params, options, sizeof options);
     char scores[64] = "exact scores";
     if (g->kernels.qk == ATTN_QK_INT8)
         snprintf(scores, sizeof scores, "int8 scores (%s)", g->kernels.score_isa);
+    char keys[64] = "no key splits";
+    if (g->parts > 1)
+        snprintf(keys, sizeof keys, "%" PRId64 " key splits of %d in %" PRId64 " tasks", g->splits, ATTN_SPLIT_KEYS,
+                 g->parts);
     const int n = snprintf(
         buffer, size,
         "forward q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hkv=%" PRId64 " Tq=%" PRId64 " Tk=%" PRId64
         " dk=%" PRId64 " dv=%" PRId64
         " causal=%s%s: %s kernel, %s, %s weights, strips of %d queries, blocks of %d queries x %d keys, "
-        "%" PRId64 " tasks of %s%s on %d thread%s, no key splits",
+        "%" PRId64 " tasks of %s%s on %d thread%s, %s",
         attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype), out, q->shape[0], q->shape[1],
         k->shape[1], q->shape[2], k->shape[2], q->shape[3], v->shape[3], causal[problem->params.causal], options,
         g->kernels.isa, scores, g->kernels.values->name, g->kernels.strip, rows, g->key_block, g->tasks, task, together,
-        g->parallel, g->parallel == 1 ? "" : "s");
+        g->parallel, g->parallel == 1 ? "" : "s", keys);
     return n > 0 ? (size_t)n : 0;
 }

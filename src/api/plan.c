@@ -74,16 +74,21 @@ size_t attn_call_size(const struct attn_call *call)
     return attn_run_size(&call->geometry, call->geometry.threads);
 }
 
-/** Fewer queries in a block, as many threads would have them, take less scratch. */
+/** Fewer queries in a block, as many threads would have them, take less scratch, and keys that are not split less of
+ * what threads share. */
 static struct attn_geometry smaller(const struct attn_call *call, int threads)
 {
-    return attn_geometry_of(&call->problem, &call->geometry.kernels, threads);
+    struct attn_geometry geometry = attn_geometry_of(&call->problem, &call->geometry.kernels, threads);
+    attn_geometry_unsplit(&geometry);
+    return geometry;
 }
 
 size_t attn_call_least_size(const struct attn_call *call)
 {
     const struct attn_geometry least = smaller(call, ATTN_MAX_THREADS);
-    const size_t size = attn_run_size(&least, 1), own = attn_run_size(&call->geometry, 1);
+    struct attn_geometry unsplit = call->geometry;
+    attn_geometry_unsplit(&unsplit);
+    const size_t size = attn_run_size(&least, 1), own = attn_run_size(&unsplit, 1);
     return size < own ? size : own;
 }
 
@@ -94,6 +99,8 @@ size_t attn_call_least_size(const struct attn_call *call)
 static int fit(const struct attn_call *call, size_t size, struct attn_geometry *geometry)
 {
     *geometry = call->geometry;
+    if (attn_run_size(geometry, 1) > size)
+        attn_geometry_unsplit(geometry);
     for (int threads = call->geometry.parallel; attn_run_size(geometry, 1) > size; *geometry = smaller(call, threads)) {
         if (threads == ATTN_MAX_THREADS)
             return 0;
@@ -217,14 +224,15 @@ attn_status attn_plan_create(attn_plan **plan, const attn_tensor *q, const attn_
 static attn_status keep_labels(attn_plan *plan, const struct attn_problem *problem)
 {
     struct attn_geometry *geometry = &plan->call.geometry;
-    struct attn_label_range *labels = malloc(geometry->shared_size);
+    struct attn_label_range *labels = malloc(geometry->labels_size);
     if (!labels)
-        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for %zu bytes about documents", geometry->shared_size);
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for %zu bytes about documents", geometry->labels_size);
     const struct attn_run run = {.problem = problem, .geometry = geometry, .labels = labels};
     for (int64_t s = 0; s < problem->num_sequences; s++)
         attn_summarise_labels(&run, s, NULL);
     plan->labels = labels;
-    geometry->shared_size = 0;
+    geometry->shared_size -= geometry->labels_size;
+    geometry->labels_size = 0;
     geometry->num_phases--; /* the first one goes */
     memmove(geometry->phases, geometry->phases + 1, (size_t)geometry->num_phases * sizeof *geometry->phases);
     return ATTN_OK;
@@ -240,7 +248,7 @@ attn_status attn_plan_keep(attn_plan *plan, const attn_params *params)
     const struct attn_problem *was = &plan->call.problem;
     CHECK(attn_check(&problem, &was->q, &was->k, &was->v, &was->out, params, CHECK_ARRAYS));
     CHECK(attn_check_planned(&problem, was, &plan->planned));
-    if (plan->call.geometry.shared_size > 0)
+    if (plan->call.geometry.labels_size > 0)
         CHECK(keep_labels(plan, &problem));
     plan->keeps = 1;
     return ATTN_OK;

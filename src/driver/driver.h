@@ -77,9 +77,13 @@ struct attn_geometry {
     int threads;                       /**< that there is scratch for */
     int parallel;                      /**< of these, how many are worth starting */
     int key_block;                     /**< keys per step */
+    int64_t splits;                    /**< of the keys that a sequence has at most */
+    int64_t parts;                     /**< tasks that share the splits of a block of queries; 1: a task takes all */
+    size_t partial_size;               /**< bytes of what a split gives to a block of queries */
     struct attn_scratch_shape scratch; /**< of a thread */
     size_t scratch_size;               /**< bytes a thread, a multiple of ATTN_ALIGN */
-    size_t shared_size;                /**< bytes that phases hand on, a multiple of ATTN_ALIGN */
+    size_t labels_size;                /**< of what attn_summarise_labels() makes, a multiple of ATTN_ALIGN */
+    size_t shared_size; /**< bytes that phases hand on, a multiple of ATTN_ALIGN: labels, then partials */
     int num_phases;
     struct attn_phase phases[ATTN_MAX_PHASES];
 };
@@ -91,6 +95,9 @@ struct attn_geometry {
 /** Cuts a problem for at most threads threads. Looks at shapes and at which outputs are wanted, not at data. */
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
                                       int threads);
+
+/** The same with the keys of a block of queries in one task: less memory, perhaps for fewer threads. */
+void attn_geometry_unsplit(struct attn_geometry *geometry);
 
 /** Query heads of a key head that may be queries of one head: as many as leave work for all threads, 1 at least. */
 int64_t attn_heads_together(const struct attn_problem *problem, int threads);
@@ -110,6 +117,7 @@ struct attn_run {
     const struct attn_problem *problem; /**< the arrays that params point to are the caller's */
     const struct attn_geometry *geometry;
     struct attn_label_range *labels; /**< what attn_summarise_labels() makes; NULL without documents */
+    char *partials;                  /**< [batch][heads][blocks][splits] what attn_run_part() leaves */
     char *scratch;                   /**< scratch_size bytes a thread */
     struct attn_problem kept;        /**< by attn_run_keep(), and where heads are together */
     struct {
@@ -124,14 +132,22 @@ void attn_summarise_labels(const struct attn_run *run, int64_t s, void *scratch)
 /** Points a view to the summary of sequence s. */
 void attn_view_labels(const struct attn_run *run, int64_t s, struct attn_view *view);
 
+/** What is done with a block of queries: all of it or, in turn, parts 0 to geometry->parts - 1 of its keys and the join
+ * of what they have given. */
+enum { ATTN_ALL_KEYS = -1, ATTN_JOIN_PARTS = -2 };
+
 /**
  * Hands a block of queries of sequence s and head h, if it holds any, to the kernel. s == num_sequences: queries that
  * belong to none.
  */
-void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t block, void *scratch);
+void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t block, int64_t part, void *scratch);
 
 /** Runs task number task in a thread's scratch. */
 void attn_run_task(const struct attn_run *run, int64_t task, void *scratch);
+
+/** The same where a task is a part of the keys of a block of queries, and where it joins what all parts have given. */
+void attn_run_part(const struct attn_run *run, int64_t task, void *scratch);
+void attn_run_join(const struct attn_run *run, int64_t task, void *scratch);
 
 /** Whether each head is a single tile, with nothing but causality to it: attn_run_singles() does. */
 int attn_is_single(const struct attn_problem *problem, const struct attn_kernels *kernels);

@@ -18,9 +18,12 @@ int64_t attn_heads_together(const struct attn_problem *problem, int threads)
     const int64_t batch = problem->q.shape[0], heads = problem->q.shape[1], kv_heads = problem->k.shape[1];
     if (problem->q.shape[2] != 1 || kv_heads == 0 || heads <= kv_heads || !problem->equal_heads)
         return 1;
-    /* Work for all threads comes first: a second one finds K and V in the last level of cache. */
+    /* Work for all threads comes first: a second one finds K and V in the last level of cache. Many splits of the keys
+     * are such work as well. */
     int64_t together = heads / kv_heads < MOST_TOGETHER ? heads / kv_heads : MOST_TOGETHER;
-    const int64_t wanted = batch > 0 ? (threads + batch - 1) / batch : 0; /* of each sequence */
+    int64_t wanted = batch > 0 ? (threads + batch - 1) / batch : 0; /* of each sequence */
+    if (!problem->params.window && kv_heads * (problem->k.shape[2] / ATTN_SPLIT_KEYS) >= 2 * wanted)
+        wanted = 1;
     while (together > 1 && (heads / kv_heads % together || heads / together < wanted))
         together--;
     return together;

@@ -11,6 +11,12 @@
 /* Tasks a thread should find where kernels have no number of their own. */
 #define TASKS_PER_THREAD 16
 
+/* The same where the keys of a block of queries are split to have that many: each takes long. */
+#define PARTS_PER_THREAD 4
+
+/* What splits of the keys may leave for the threads to share, in bytes a thread. */
+#define PARTIALS_LIMIT ((double)(8 << 20))
+
 /**
  * Whether global queries are taken out of their strips, into one of their own. What follows from the distance, counts
  * queries, or shows them to the caller wants those of a strip to be neighbours.
@@ -49,6 +55,16 @@ static int64_t strips_of_block(const struct attn_problem *problem, const struct 
     while (strips > 1 && scratch_size(problem, kernels, strips) > ATTN_SCRATCH_LIMIT)
         strips--;
     return strips;
+}
+
+/** Whether a strip is too wide for the scratch of a thread. Where sums over queries are wanted, which follow from the
+ * strips, that must not depend on how many keys there may be. */
+static int is_too_wide(const struct attn_problem *problem, const struct attn_kernels *kernels)
+{
+    struct attn_scratch scratch;
+    struct attn_scratch_shape shape = scratch_shape(problem, kernels, 1);
+    shape.joins |= problem->params.key_sums != NULL;
+    return kernels->strip > kernels->vectors->lanes && attn_scratch_layout(&scratch, NULL, &shape) > ATTN_SCRATCH_LIMIT;
 }
 
 /** Whether a block of queries has room for a whole block of the pattern; otherwise the latter is cut into pieces. */
@@ -112,6 +128,8 @@ static struct attn_geometry cut_heads(const struct attn_problem *problem, const 
                                      .unit = problem->q.shape[2],
                                      .pieces = 1,
                                      .blocks = 1,
+                                     .splits = 1,
+                                     .parts = 1,
                                      .heads_per_task = share > 0 ? share : 1,
                                      .threads = threads,
                                      .key_block = ATTN_KEY_BLOCK,
@@ -122,10 +140,88 @@ static struct attn_geometry cut_heads(const struct attn_problem *problem, const 
     return geometry;
 }
 
+/**
+ * Whether parts of the keys may be computed on several threads. Weights and scores on request need the final sums of
+ * their strip, and more passes over the keys; a block of queries in a ragged batch has as many splits as its sequence,
+ * of which shapes say nothing.
+ */
+static int may_split(const struct attn_problem *problem)
+{
+    const attn_params *p = &problem->params;
+    return !p->weights && !p->key_sums && !p->scores && !p->weight_callback && !p->ragged;
+}
+
+/** Splits of the keys of a sequence. */
+static int64_t count_splits(const struct attn_problem *problem)
+{
+    return problem->k.shape[2] / ATTN_SPLIT_KEYS + (problem->k.shape[2] % ATTN_SPLIT_KEYS > 0);
+}
+
+/** Splits that a block of queries sees at once, about: of a window of keys as many as it has room for. */
+static int64_t count_seen_splits(const struct attn_problem *problem)
+{
+    const int64_t splits = count_splits(problem);
+    const attn_window *window = problem->params.window;
+    if (!window || window->num_global > 0 || window->left == ATTN_UNLIMITED ||
+        (window->right == ATTN_UNLIMITED && problem->params.causal == ATTN_CAUSAL_NONE))
+        return splits;
+    const int64_t right = problem->params.causal == ATTN_CAUSAL_NONE ? window->right : 0;
+    const int64_t seen = window->left / ATTN_SPLIT_KEYS + right / ATTN_SPLIT_KEYS;
+    return seen < 1 ? 1 : seen < splits ? seen : splits;
+}
+
+/** Cuts tasks into parts of the keys where there are too few tasks for the threads. */
+static void cut_keys(const struct attn_problem *problem, int parallel, struct attn_geometry *geometry)
+{
+    const struct attn_scratch_shape *shape = &geometry->scratch;
+    const int64_t lanes = geometry->kernels.vectors->lanes, seen = count_seen_splits(problem);
+    const int64_t wanted = (int64_t)PARTS_PER_THREAD * parallel, tasks = geometry->tasks;
+    geometry->splits = count_splits(problem);
+    geometry->parts = 1;
+    if (parallel <= 1 || tasks == 0 || tasks >= wanted || seen <= 1 || !may_split(problem))
+        return;
+    const int64_t rows = (problem->q.shape[2] + lanes - 1) / lanes * lanes;
+    const size_t size = attn_partial_size(shape, shape->strips > 1 || rows > shape->strip ? shape->strip : rows);
+    if ((double)tasks * (double)geometry->splits * (double)size > PARTIALS_LIMIT * parallel)
+        return;
+    const int64_t parts = (wanted + tasks - 1) / tasks;
+    geometry->parts = parts < seen ? parts : seen;
+    geometry->partial_size = size;
+    geometry->shared_size += (size_t)(tasks * geometry->splits) * size;
+}
+
+/** The last phases: those of the blocks of queries. */
+static void add_blocks(struct attn_geometry *geometry, int parallel, double values)
+{
+    const int64_t blocks = geometry->tasks;
+    geometry->tasks *= geometry->parts;
+    geometry->parallel = geometry->tasks >= parallel ? parallel : geometry->tasks > 0 ? (int)geometry->tasks : 1;
+    add_phase(geometry, geometry->tasks, geometry->parallel, geometry->parts > 1 ? attn_run_part : attn_run_task);
+    if (geometry->parts > 1)
+        add_phase(geometry, blocks,
+                  attn_threads_worth((double)geometry->splits * values, ATTN_WORTH_COPY, geometry->parallel),
+                  attn_run_join);
+}
+
+void attn_geometry_unsplit(struct attn_geometry *geometry)
+{
+    if (geometry->parts <= 1)
+        return;
+    geometry->tasks /= geometry->parts;
+    geometry->parts = 1;
+    geometry->shared_size = geometry->labels_size;
+    geometry->num_phases -= 2;
+    add_blocks(geometry, geometry->parallel, 0);
+}
+
 /** Tasks of blocks of queries. */
-static struct attn_geometry cut_blocks(const struct attn_problem *problem, const struct attn_kernels *kernels,
+static struct attn_geometry cut_blocks(const struct attn_problem *problem, const struct attn_kernels *given,
                                        int threads)
 {
+    struct attn_kernels narrowed = *given;
+    const struct attn_kernels *const kernels = &narrowed;
+    while (is_too_wide(problem, kernels)) /* lanes do not depend on each other: no bit changes */
+        narrowed.strip -= kernels->vectors->lanes;
     const int64_t tq = problem->q.shape[2], heads = count_elements(problem) * problem->q.shape[1];
     /* Strips come in units: one, or those of a group. No block of queries reaches across a pattern's blocks that it
      * has no room for: what a query's sums are made of would depend on the other rows. */
@@ -157,18 +253,18 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
     geometry.tasks = !attn_writes_anything(problem) ? 0 : problem->params.key_sums ? heads : heads * geometry.blocks;
     geometry.gathers = gathers(problem);
     geometry.threads = threads;
-    geometry.parallel = geometry.tasks >= parallel ? parallel : geometry.tasks > 0 ? (int)geometry.tasks : 1;
     struct attn_scratch scratch;
     geometry.scratch = scratch_shape(problem, kernels, per_task * unit_strips);
     geometry.key_block = (int)geometry.scratch.key_block;
     geometry.scratch_size = attn_scratch_layout(&scratch, NULL, &geometry.scratch);
-    geometry.shared_size = attn_labels_size(problem, geometry.key_block);
-    if (geometry.shared_size > 0) {
+    geometry.shared_size = geometry.labels_size = attn_labels_size(problem, geometry.key_block);
+    if (geometry.labels_size > 0) {
         const double labels = (double)problem->q.shape[0] * (double)problem->k.shape[2];
         add_phase(&geometry, problem->num_sequences, attn_threads_worth(labels, ATTN_WORTH_COPY, threads),
                   attn_summarise_labels);
     }
-    add_phase(&geometry, geometry.tasks, geometry.parallel, attn_run_task);
+    cut_keys(problem, parallel, &geometry);
+    add_blocks(&geometry, parallel, (double)heads * (double)tq * (double)problem->v.shape[3]);
     return geometry;
 }
 

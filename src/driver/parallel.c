@@ -41,7 +41,8 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
         attn_fold_heads(&run->kept, geometry->together);
         run->problem = &run->kept;
     }
-    run->labels = geometry->shared_size > 0 ? (struct attn_label_range *)shared : NULL;
+    run->labels = geometry->labels_size > 0 ? (struct attn_label_range *)shared : NULL;
+    run->partials = shared + geometry->labels_size;
     run->scratch = shared + rounded_up(geometry->shared_size);
     run->owner = NULL;
     for (int phase = 0; phase < geometry->num_phases; phase++)

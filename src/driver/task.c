@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tasks: which blocks of queries of which sequence and head a number stands
- * for.
+ * for, and which of their keys.
  */
 #include "driver/driver.h"
 
@@ -36,7 +36,7 @@ static void run_ragged_block(const struct attn_run *run, int64_t h, int64_t bloc
         else
             high = middle - 1;
     }
-    attn_run_block(run, low, h, block - first_block(run, low), scratch);
+    attn_run_block(run, low, h, block - first_block(run, low), ATTN_ALL_KEYS, scratch);
 }
 
 static void run_block(const struct attn_run *run, int64_t b, int64_t h, int64_t block, void *scratch)
@@ -44,26 +44,50 @@ static void run_block(const struct attn_run *run, int64_t b, int64_t h, int64_t 
     if (run->problem->params.ragged)
         run_ragged_block(run, h, block, scratch);
     else
-        attn_run_block(run, b, h, block, scratch);
+        attn_run_block(run, b, h, block, ATTN_ALL_KEYS, scratch);
+}
+
+/** The block of queries that a number stands for. */
+struct place {
+    int64_t b, h, block;
+};
+
+static struct place place_of(const struct attn_run *run, int64_t number)
+{
+    const int64_t heads = run->problem->q.shape[1], blocks = run->geometry->blocks;
+    if (run->problem->params.causal == ATTN_CAUSAL_NONE)
+        return (struct place){number / blocks / heads, number / blocks % heads, number % blocks};
+    /* The last queries see most keys: longest first. */
+    const int64_t all = run->problem->q.shape[0] * heads;
+    return (struct place){number % all / heads, number % all % heads, blocks - 1 - number / all};
 }
 
 void attn_run_task(const struct attn_run *run, int64_t task, void *scratch)
 {
     const struct attn_problem *problem = run->problem;
-    const struct attn_geometry *geometry = run->geometry;
-    const int64_t heads = problem->q.shape[1], sequences = problem->q.shape[0] * heads;
+    const int64_t heads = problem->q.shape[1];
     if (problem->params.key_sums) {
         const int64_t first = attn_sums_by_sequence(problem) ? 0 : task / heads;
         const int64_t last = attn_sums_by_sequence(problem) ? problem->num_sequences - 1 : first;
         for (int64_t b = first; b <= last; b++)
             clear_key_sums(problem, b, task % heads);
-        for (int64_t block = 0; block < geometry->blocks; block++)
+        for (int64_t block = 0; block < run->geometry->blocks; block++)
             run_block(run, task / heads, task % heads, block, scratch);
-    } else if (problem->params.causal == ATTN_CAUSAL_NONE) {
-        const int64_t sequence = task / geometry->blocks;
-        run_block(run, sequence / heads, sequence % heads, task % geometry->blocks, scratch);
-    } else { /* the last queries see most keys: longest first */
-        const int64_t sequence = task % sequences, block = geometry->blocks - 1 - task / sequences;
-        run_block(run, sequence / heads, sequence % heads, block, scratch);
+        return;
     }
+    const struct place at = place_of(run, task);
+    run_block(run, at.b, at.h, at.block, scratch);
+}
+
+void attn_run_part(const struct attn_run *run, int64_t task, void *scratch)
+{
+    const int64_t parts = run->geometry->parts;
+    const struct place at = place_of(run, task / parts);
+    attn_run_block(run, at.b, at.h, at.block, task % parts, scratch);
+}
+
+void attn_run_join(const struct attn_run *run, int64_t task, void *scratch)
+{
+    const struct place at = place_of(run, task);
+    attn_run_block(run, at.b, at.h, at.block, ATTN_JOIN_PARTS, scratch);
 }

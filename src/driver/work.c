@@ -274,7 +274,7 @@ static void set_outputs(const struct attn_problem *problem, const struct attn_se
     }
 }
 
-void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t block, void *scratch)
+void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t block, int64_t part, void *scratch)
 {
     const struct attn_problem *problem = run->problem;
     const struct attn_geometry *geometry = run->geometry;
@@ -316,5 +316,15 @@ void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t bl
     set_numbers(problem, &sequence, s, h, first, &work);
     set_outputs(problem, &sequence, s, h, row, &work);
     work.known_keys = known_keys(problem, &work, sequence.queries - 1 - first);
-    attn_forward_pass(&work);
+    if (part != ATTN_ALL_KEYS) {
+        const int64_t number = (s * problem->q.shape[1] + h) * geometry->blocks + block;
+        work.part = part;
+        work.parts = geometry->parts;
+        work.partials = run->partials + (size_t)(number * geometry->splits) * geometry->partial_size;
+        work.partial_size = geometry->partial_size;
+    }
+    if (part == ATTN_JOIN_PARTS)
+        attn_join_pass(&work);
+    else
+        attn_forward_pass(&work);
 }

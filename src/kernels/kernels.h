@@ -310,6 +310,16 @@ struct attn_finish {
     float *lse;                    /**< [nv * lanes] becomes the log-sum-exp; NULL: not wanted */
 };
 
+/** What the softmax of some keys has given, and that of a split of the keys behind them. */
+struct attn_join {
+    float *m, *l;                 /**< [nv * lanes] of the keys before; become those of all */
+    const float *next_m, *next_l; /**< [nv * lanes] of the split */
+    float *o; /**< [channels][nv * lanes], or of few queries [rows][channels]; NULL: there is none */
+    const float *next_o;
+    int64_t channels;
+    int rows; /**< of few queries; 0: o is in lane order */
+};
+
 /** Rows to be turned by a table of cosines and sines: row i of x by row i of the table. */
 struct attn_rotation {
     struct attn_rows x, out; /**< out of x's type or f32; the same rows, or rows without a byte in common */
@@ -360,6 +370,9 @@ struct attn_vector_kernels {
      * Where one grew alpha = 2^(m - m'), l *= alpha, m = m' for all. Returns whether one grew.
      */
     int (*raise_maximum)(int nv, float headroom, const float *max, float *m, float *l, float *alpha);
+    /** Joins the results of a split to what there is. A lane that has no key on one side takes the other's bits, but
+     * for the sign of zeros. */
+    void (*join)(int nv, const struct attn_join *x);
     void (*finish)(int nv, const struct attn_finish *x);
     /** p *= inverse, and 0 where the mask hides, for n keys. */
     void (*normalise)(int nv, const struct attn_tile_mask *mask, int n, const float *inverse, float *p);
@@ -384,6 +397,13 @@ struct attn_isa_kernels {
 
 /** Keys in a step of the online softmax: as it shapes every bit of the result it is one number for all. */
 #define ATTN_KEY_BLOCK 128
+
+/**
+ * Keys of a split, counted from the first live key: m, l and O start anew at its first key, in every pass, and what a
+ * split gives is joined to what the splits before have given, in their order. So splits can be computed on several
+ * threads; as it shapes every bit of longer rows it is one number for all. A multiple of any block of keys.
+ */
+#define ATTN_SPLIT_KEYS 4096
 
 /** Runs start at multiples of this from the block's first key, so that a lane's sums have their terms in the same
  * places whichever other rows the strip holds, and keys come in whole words. */

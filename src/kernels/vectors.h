@@ -3,6 +3,7 @@
 #ifndef ATTN_VECTORS_H
 #define ATTN_VECTORS_H
 
+#include "kernels/join.h"
 #include "kernels/merge.h"
 #include "kernels/rope.h"
 #include "kernels/softmax.h"
@@ -25,6 +26,7 @@ static const struct attn_vector_kernels vector_kernels = {.lanes = VF_LEN,
                                                           .multiply = multiply,
                                                           .hide_again = hide_again,
                                                           .raise_maximum = raise_maximum,
+                                                          .join = join,
                                                           .finish = finish,
                                                           .normalise = normalise,
                                                           .rotate = rotate,

@@ -47,6 +47,11 @@ static struct strip strip_in(const struct pass *pass, int64_t i, int rows)
                           .rows = rows,
                           .nv = (rows + lanes - 1) / lanes};
     strip.width = strip.nv * lanes;
+    strip.whole = (struct sums){strip.o, strip.m, strip.l};
+    const int64_t next = scratch->next_strips == 1 ? 0 : at;
+    if (scratch->next_strips > 0)
+        strip.next = (struct sums){scratch->next_o + next * attn_value_channels(pass->values, work->dv),
+                                   scratch->next_m + next, scratch->next_l + next};
     strip.few = rows <= pass->vectors->few && pass->values->values_of_few;
     return strip;
 }
@@ -112,6 +117,7 @@ void attn_begin_pass(struct pass *pass, const struct attn_work *work)
     for (int64_t i = 0; i < pass->num_strips; i++)
         pass->strips[i] = strip_at(pass, i);
     gather_global_queries(pass);
+    pass->end = attn_visible_end(work);
     pass->few = pass->num_strips == 1 && pass->strips[0].few;
 }
 
@@ -340,6 +346,8 @@ static void run_unit(const struct pass *pass, struct key_block *keys, struct str
  */
 struct stretch {
     int num_blocks;
+    int begins, ends; /**< it is the first, the last one of a split of the keys */
+    char *partial;    /**< where that is left; NULL: it is joined to the ones before */
     struct key_block keys[ATTN_MAX_STRETCH];
     struct span spans[ATTN_MAX_STRETCH];
     struct run runs[ATTN_MAX_STRETCH][ATTN_MAX_STRIPS + 1]; /**< the first of each strip; lo == hi: none */
@@ -443,6 +451,8 @@ static void run_stretch(struct pass *pass, struct stretch *stretch, int last)
     const int walks = work->shape->walks && is_plain(work);
     for (int64_t i = 0; i < pass->num_strips; i++) {
         struct strip *strip = &pass->strips[i];
+        if (stretch->begins)
+            attn_begin_split(pass, strip);
         if (last) /* the strip's rows of out are written next */
             prefetch(&work->out, strip->first, strip->first + strip->rows, work->dv, 1);
         for (int b = 0; b < stretch->num_blocks; b++) {
@@ -452,75 +462,63 @@ static void run_stretch(struct pass *pass, struct stretch *stretch, int last)
             if (b < stretch->num_blocks)
                 run_units(pass, stretch, b, i, strip);
         }
+        if (stretch->ends && stretch->partial)
+            attn_keep_partial(pass, i, stretch->partial);
+        else if (stretch->ends)
+            attn_end_split(pass, strip);
     }
-    stretch->num_blocks = 0;
+    stretch->num_blocks = stretch->begins = 0;
 }
 
-/** Writes a strip's rows of lse; leaves 1/l (0 without a live key), with the scale of dropout, in inverse. */
-static void finish_strip(const struct pass *pass, const struct strip *strip, float *inverse)
+/** Goes over the keys of a split, of which block first is the first that some strip sees. anew: sums begin here. */
+static void run_split(struct pass *pass, struct stretch *stretch, int64_t split, int64_t first, int anew)
 {
-    const struct attn_work *work = pass->work;
-    float lse[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    const struct attn_finish finish = {.m = strip->m,
-                                       .l = strip->l,
-                                       .validity = strip->validity,
-                                       .shift = strip->shift,
-                                       .headroom = pass->values->headroom,
-                                       .keep_scale = work->drop.wanted ? work->drop.keep_scale : 1.0f,
-                                       .inverse = inverse,
-                                       .lse = work->lse ? lse : NULL};
-    pass->vectors->finish(strip->nv, &finish);
-    for (int r = 0; work->lse && r < strip->rows; r++)
-        work->lse[query_of(strip, r) * work->lse_stride] = lse[r];
+    const int64_t size = pass->scratch.key_block, end = pass->end, next_split = (split + 1) * ATTN_SPLIT_KEYS;
+    stretch->begins = anew;
+    do {
+        if (first < next_split && first < end) {
+            const struct span span = attn_span_at(pass->work, first, (int)(end - first < size ? end - first : size));
+            add_block(pass, stretch, &span);
+            first = attn_next_block(pass, pass->strips, pass->num_strips, first + size);
+        }
+        stretch->ends = first >= next_split || first >= end;
+        if (stretch->num_blocks == pass->scratch.blocks || stretch->ends)
+            run_stretch(pass, stretch, first >= end);
+    } while (!stretch->ends);
 }
 
-/** Writes a strip's rows of out: its sums times a factor for each lane. */
-static void write_out(const struct pass *pass, const struct strip *strip, const float *factor)
+/** All splits of the keys, or those of a part, of which each leaves a partial. */
+static void run_splits(struct pass *pass)
 {
     const struct attn_work *work = pass->work;
-    char *rows[ATTN_MAX_STRIP];
-    strip_rows(&work->out, strip, 0, strip->rows, rows);
-    if (strip->started && strip->few) {
-        pass->vectors->write_few(rows, work->out.dtype, strip->o, strip->rows, work->dv, factor);
-    } else if (strip->started) {
-        pass->vectors->write_rows(rows, work->out.dtype, strip->o, strip->width, strip->rows, work->dv, factor);
-    } else {
-        for (int r = 0; r < strip->rows; r++)
-            memset(rows[r], 0, (size_t)(work->dv * attn_element_size(work->out.dtype)));
+    struct stretch stretch;
+    int64_t first, from = 0, to = INT64_MAX, number = 0;
+    stretch.num_blocks = 0;
+    if (work->parts) {
+        const int64_t seen = attn_count_splits(pass);
+        from = work->part * seen / work->parts;
+        to = (work->part + 1) * seen / work->parts;
+    }
+    for (int64_t split = attn_next_split(pass, 0, &first); split >= 0 && number < to;
+         split = attn_next_split(pass, split + 1, &first), number++) {
+        if (number < from)
+            continue;
+        if (number == from)
+            start_strips(pass, first);
+        stretch.partial = work->parts ? work->partials + (size_t)number * work->partial_size : NULL;
+        run_split(pass, &stretch, split, first, number > 0);
     }
 }
 
 void attn_forward_pass(const struct attn_work *work)
 {
     struct pass pass;
-    struct stretch stretch;
-    stretch.num_blocks = 0;
     attn_begin_pass(&pass, work);
     attn_enter(work->kernels);
     if (pass.scores->survey)
         pass.scores->survey(&work->k, work->known_keys, work->dk, &pass.scratch.int8);
-    const int size = pass.scratch.key_block;
-    const int64_t end = attn_visible_end(work);
-    int64_t first = attn_next_block(&pass, pass.strips, pass.num_strips, 0);
-    start_strips(&pass, first);
-    for (; first < end; first = attn_next_block(&pass, pass.strips, pass.num_strips, first + size)) {
-        const struct span span = attn_span_at(work, first, (int)(end - first < size ? end - first : size));
-        add_block(&pass, &stretch, &span);
-        if (stretch.num_blocks == pass.scratch.blocks)
-            run_stretch(&pass, &stretch, first + size >= end);
-    }
-    if (stretch.num_blocks > 0)
-        run_stretch(&pass, &stretch, 1);
-    float inverse[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    float one[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    for (int r = 0; r < ATTN_MAX_STRIP; r++)
-        one[r] = 1.0f;
-    for (int64_t i = 0; i < pass.num_strips; i++) {
-        struct strip *strip = &pass.strips[i];
-        finish_strip(&pass, strip, inverse);
-        attn_strip_weights(&pass, strip, inverse);
-        write_out(&pass, strip, work->weight_callback ? one : inverse);
-        attn_strip_scores(&pass, strip);
-    }
+    run_splits(&pass);
+    if (!work->parts)
+        attn_finish_strips(&pass);
     attn_leave(work->kernels);
 }

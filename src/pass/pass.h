@@ -18,14 +18,21 @@
 
 #include <string.h>
 
+/** What a softmax over keys leaves of a strip, and goes on from. */
+struct sums {
+    float *o, *m, *l;
+};
+
 /** A strip of queries. */
 struct strip {
     float *q, *o, *m, *l, *factor, *validity, *shift, *reach; /**< its parts of what struct attn_scratch describes */
     int64_t first;                                            /**< its first query within the block of queries */
-    const int64_t *gathered;         /**< [rows] its queries, rising; NULL: those from first on */
-    int rows, nv, width;             /**< queries, vectors, lanes */
-    int few;                         /**< o lies row by row, for values_of_few() */
-    int started;                     /**< o holds something */
+    const int64_t *gathered; /**< [rows] its queries, rising; NULL: those from first on */
+    int rows, nv, width;     /**< queries, vectors, lanes */
+    int few;                 /**< o lies row by row, for values_of_few() */
+    int started;             /**< o holds something */
+    struct sums whole, next; /**< where o, m and l are: of all splits, and of one that is to be joined to those */
+    int joined;              /**< whole holds what earlier splits have given */
     int32_t first_label, last_label; /**< smallest and largest of its rows' documents */
 };
 
@@ -39,6 +46,7 @@ struct pass {
     int run_step; /**< runs begin at multiples of it from the first key of a block */
     struct strip strips[ATTN_MAX_STRIPS + 1];
     int64_t num_strips;
+    int64_t end; /**< behind the last key that some strip sees */
     /* Global queries see all keys: they have a strip of their own, the last one, so that their neighbours need not. */
     int64_t gathered[ATTN_MAX_STRIP];
     int few;          /**< all queries are few: K and V need not become words */
@@ -137,6 +145,30 @@ int64_t attn_visible_end(const struct attn_work *work);
  * strip's last keep theirs or lose them; nobody looks. */
 void attn_hide_by_rules(const struct pass *pass, const struct strip *strip, int64_t first, int n, uint8_t *live,
                         ptrdiff_t pitch);
+
+/* ------------------------------------------------------------- splits -- */
+
+/**
+ * The first split of the keys, from number split on, of which some strip may see something, and the first such block of
+ * keys from its first one on; -1: none. The first split is there even if it is not seen at all: a sink stands before
+ * its keys, and of every block of queries something is left.
+ */
+int64_t attn_next_split(const struct pass *pass, int64_t split, int64_t *first);
+
+/** How many attn_next_split() goes through. */
+int64_t attn_count_splits(const struct pass *pass);
+
+/** Points a strip to where its next split's sums go, and clears them. */
+void attn_begin_split(const struct pass *pass, struct strip *strip);
+
+/** Joins what a split has given to what there was; o, m and l are of all keys so far then. */
+void attn_end_split(const struct pass *pass, struct strip *strip);
+
+/** Puts what a split has given to strip i into a partial of it. */
+void attn_keep_partial(const struct pass *pass, int64_t i, char *partial);
+
+/** Writes the results of all strips, whose sums are of all keys. */
+void attn_finish_strips(struct pass *pass);
 
 /* -------------------------------------------------------------- tiles -- */
 

@@ -8,6 +8,8 @@
 /* The same of the blocks of keys that are there at once. */
 #define STRETCH_LIMIT (512 * 1024)
 
+_Static_assert(ATTN_SPLIT_KEYS % ATTN_KEY_BLOCK == 0, "no block of keys lies in two splits");
+
 static int64_t copied_bytes(const struct attn_scratch_shape *shape)
 {
     return 4 * ((shape->copies_keys ? shape->key_block * shape->channel_words : 0) +
@@ -47,6 +49,7 @@ struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kerne
     /* A strip goes over several blocks while its own rows stay in the nearest cache. */
     shape.walks = kernels->scores->walk && shape.key_block == ATTN_KEY_BLOCK;
     shape.blocks = 1;
+    shape.joins = keys_at_most > ATTN_SPLIT_KEYS;
     while (shape.walks && shape.blocks < ATTN_MAX_STRETCH && shape.blocks * shape.key_block < keys_at_most &&
            2 * shape.blocks * copied_bytes(&shape) <= STRETCH_LIMIT)
         shape.blocks *= 2;
@@ -69,6 +72,8 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
 {
     const int64_t strips = shape->strips, strip = shape->strip, key_block = shape->key_block;
     const int64_t dk = shape->dk;
+    /* Where a strip goes over a whole split before the next strip does, one has all that is at work. */
+    const int64_t next_strips = !shape->joins ? 0 : shape->blocks * key_block >= ATTN_SPLIT_KEYS ? 1 : strips;
     size_t used = 0;
 #define TAKE(member, count) scratch->member = take(base, &used, count, sizeof *scratch->member)
     TAKE(s, key_block * strip);
@@ -76,6 +81,8 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     TAKE(reach, shape->walks ? strips * strip : 0);
     TAKE(m, strips * strip);
     TAKE(l, strips * strip);
+    TAKE(next_m, next_strips * strip);
+    TAKE(next_l, next_strips * strip);
     TAKE(factor, shape->raw ? strips * strip : 0);
     TAKE(validity, shape->int8 ? strips * strip : 0);
     TAKE(shift, shape->int8 ? strips * strip : 0);
@@ -88,6 +95,7 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     TAKE(k_start, shape->int8 ? shape->blocks * key_block : 0);
     TAKE(q, strips * strip * shape->channel_words);
     TAKE(o, strips * strip * shape->value_channels);
+    TAKE(next_o, next_strips * strip * shape->value_channels);
     TAKE(k, shape->copies_keys ? shape->blocks * key_block * shape->channel_words + ATTN_ALIGN
                                : 0); /* rows end in whole vectors */
     TAKE(v, shape->copies_values ? shape->blocks * shape->key_words * shape->value_channels : 0);
@@ -103,6 +111,9 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
 #undef TAKE
     scratch->key_block = (int)key_block;
     scratch->blocks = (int)shape->blocks;
+    scratch->next_strips = (int)next_strips;
+    if (!shape->joins)
+        scratch->next_o = scratch->next_m = scratch->next_l = NULL;
     if (!shape->walks)
         scratch->p = scratch->reach = NULL;
     if (!shape->raw)

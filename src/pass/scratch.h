@@ -21,6 +21,7 @@ struct attn_scratch_shape {
     int64_t value_channels;         /**< rows of o, words in a row of V */
     int64_t blocks;                 /**< of keys that are there at once */
     int walks;                      /**< over several of them without a pause */
+    int joins;                      /**< there may be several splits of the keys */
     int64_t key_words;              /**< in a block of keys */
     int copies_keys, copies_values; /**< blocks of K, V are not read where they lie */
     int int8, raw;                  /**< of the scores */
@@ -29,16 +30,18 @@ struct attn_scratch_shape {
 };
 
 struct attn_scratch {
-    float *q;                     /**< [strips][words of dk][strip] queries, transposed */
-    float *o;                     /**< [strips][dv][strip] output, transposed, not yet normalised */
-    float *m;                     /**< [strips][strip] running maximum, base 2 */
-    float *l;                     /**< [strips][strip] running sum */
-    float *factor;                /**< [strips][strip] what raw scores are multiplied by; NULL: they come whole */
-    float *s;                     /**< [key_block][strip] scores, then words of weights */
-    float *p;                     /**< [words of key_block][strip] words of weights where blocks are walked over */
-    float *reach;                 /**< [strips][strip] bounds of the queries' scores for that; NULL: none */
-    float *validity;              /**< [strips][strip] of int8 scores: 1, or NaN; NULL: all 1 */
-    float *shift;                 /**< [strips][strip] of int8 scores: what they have lost, base 2; NULL: nothing */
+    float *q;               /**< [strips][words of dk][strip] queries, transposed */
+    float *o;               /**< [strips][dv][strip] output, transposed, not yet normalised */
+    float *m;               /**< [strips][strip] running maximum, base 2 */
+    float *l;               /**< [strips][strip] running sum */
+    float *next_o;          /**< like o, [1 or strips]: of a split of the keys that is joined to o; NULL: none is */
+    float *next_m, *next_l; /**< like m and l, the same */
+    float *factor;          /**< [strips][strip] what raw scores are multiplied by; NULL: they come whole */
+    float *s;               /**< [key_block][strip] scores, then words of weights */
+    float *p;               /**< [words of key_block][strip] words of weights where blocks are walked over */
+    float *reach;           /**< [strips][strip] bounds of the queries' scores for that; NULL: none */
+    float *validity;        /**< [strips][strip] of int8 scores: 1, or NaN; NULL: all 1 */
+    float *shift;           /**< [strips][strip] of int8 scores: what they have lost, base 2; NULL: nothing */
     struct attn_int8_memory int8; /**< of int8 scores */
     float *k_scale;               /**< [blocks * key_block] of int8 scores: the step of each key */
     int32_t *k_start;             /**< [blocks * key_block] of int8 scores: where the sum of each key starts */
@@ -50,12 +53,13 @@ struct attn_scratch {
     float *relative_rows;         /**< [strip][dk] rows of a table, by distance */
     float *relative_q;            /**< [dk][strip] the same as queries, transposed */
     float *relative_s;            /**< [strip + key_block][strip] their scores */
-    char *piece_k; /**< [blocks, or 1 if they are made into words at once][key_block][dk] elements of K in
-                      pages */
-    char *piece_v; /**< [key_block][dv] the same of V */
-    int key_block; /**< keys of a block */
-    int blocks;    /**< of keys that are there at once */
-    uint8_t *live; /**< [key_block][attn_live_pitch(strip)] boolean mask of one tile */
+    char *piece_k;   /**< [blocks, or 1 if they are made into words at once][key_block][dk] elements of K in
+                        pages */
+    char *piece_v;   /**< [key_block][dv] the same of V */
+    int key_block;   /**< keys of a block */
+    int blocks;      /**< of keys that are there at once */
+    int next_strips; /**< strips that next_o, next_m and next_l have room for */
+    uint8_t *live;   /**< [key_block][attn_live_pitch(strip)] boolean mask of one tile */
 };
 
 /** Bytes from key to key of a staged boolean mask: whole blocks of 16 x 16. */
@@ -72,6 +76,10 @@ static inline ptrdiff_t attn_live_pitch(int64_t strip)
 struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kernels, int64_t strips, int64_t dk,
                                                 int64_t dv, int64_t keys, attn_dtype k, attn_dtype v, int rotates,
                                                 int relative, int paged);
+
+/** Bytes that hold what a split of the keys has given to a block of queries, whose strips have so many lanes at most: a
+ * multiple of ATTN_ALIGN for each strip. */
+size_t attn_partial_size(const struct attn_scratch_shape *shape, int64_t lanes);
 
 /** Fills in the pointers (base NULL: none) and returns the size. */
 size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struct attn_scratch_shape *shape);

@@ -131,6 +131,12 @@ struct attn_work {
     float *key_sums;
     ptrdiff_t key_sums_stride;
 
+    /* Splits of the keys: all of them and the results, or one part of parts and what each split gives, in the order of
+     * those that the block sees. The last pass of such a block, attn_join_pass(), finds it there. */
+    int64_t part, parts; /**< parts 0: all */
+    char *partials;      /**< a partial for each split: m, l and o of the strips */
+    size_t partial_size; /**< attn_partial_size() bytes */
+
     const struct attn_scratch_shape *shape; /**< of scratch: of as many strips at least */
     void *scratch;                          /**< ATTN_ALIGN-aligned, as many bytes as attn_scratch_layout() says */
 };
@@ -159,7 +165,10 @@ static inline int64_t attn_num_strips(int64_t strip, int64_t lanes, int64_t grou
     return whole * attn_group_strips(strip, lanes, group) + (rest + rows - 1) / rows;
 }
 
-/** Attention of one block of queries: out, and what else is asked for. */
+/** Attention of one block of queries: out, and what else is asked for; or a part of it. */
 void attn_forward_pass(const struct attn_work *work);
+
+/** Joins what the parts of a block of queries have left, and writes out and lse. */
+void attn_join_pass(const struct attn_work *work);
 
 #endif

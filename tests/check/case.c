@@ -105,7 +105,7 @@ struct lengths {
     int64_t num, queries[CASE_MAX_SEQUENCES], keys[CASE_MAX_SEQUENCES];
 };
 
-static struct lengths draw_lengths(const struct test_case *c, struct rng *rng)
+static struct lengths draw_lengths(const struct test_case *c, int long_rows, struct rng *rng)
 {
     struct lengths l = {.num = RNG_PICK(rng, 1, 1, 1, 2, 2, 3, 5)};
     l.keys[0] = draw_length(rng, 1);
@@ -118,15 +118,18 @@ static struct lengths draw_lengths(const struct test_case *c, struct rng *rng)
             l.queries[s] = kind == 1 || kind == 2 ? 0 : rng_percent(rng, 40) ? l.keys[s] : draw_length(rng, 0);
         }
     }
+    if (long_rows) /* around splits of 4096 */
+        l.keys[0] = RNG_PICK(rng, 4095, 4096, 4097, 4100, 4225, 5000, 8192, 8193, 8500);
     return l;
 }
 
 static void draw_shapes(struct test_case *c, const struct case_types *types, struct rng *rng)
 {
-    const double budget = pow(10, 3.5 + 3 * rng_uniform(rng));
+    const int long_rows = rng_percent(rng, 2);
+    const double budget = pow(10, (long_rows ? 5.9 : 3.5) + (long_rows ? 0.6 : 3) * rng_uniform(rng));
     const int64_t products = case_has(c, FORM_DISENTANGLED) ? 4 : case_has(c, FORM_ROPE) ? 2 : 1;
     for (;;) {
-        const struct lengths l = draw_lengths(c, rng);
+        const struct lengths l = draw_lengths(c, long_rows, rng);
         const int64_t kv_heads = RNG_PICK(rng, 1, 1, 1, 2, 3), group = RNG_PICK(rng, 1, 1, 1, 2, 3, 4, 8);
         const int64_t dk = draw_head_size(rng), dv = rng_percent(rng, 60) ? dk : draw_head_size(rng);
         const int64_t heads = kv_heads * group;

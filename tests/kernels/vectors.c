@@ -228,6 +228,73 @@ static void check_raise_maximum(const struct tile_case *c)
     }
 }
 
+/** What the softmax of some keys may leave: a maximum that is no NaN, and -inf with nothing where there was no key, or
+ * with NaN where scores were. */
+static void draw_sums(const struct tile_case *c, float *m, float *l, float *o, int64_t channels, ptrdiff_t lane_step,
+                      ptrdiff_t channel_step, int lanes)
+{
+    for (int r = 0; r < lanes; r++) {
+        const int empty = isnan(m[r]) || m[r] == -INFINITY || (!c->shape.plain && rng_percent(c->rng, 30));
+        const float left = c->shape.wild && rng_percent(c->rng, 10) ? NAN : 0.0f;
+        m[r] = empty ? -INFINITY : m[r];
+        l[r] = empty ? left : fabsf(l[r]);
+        for (int64_t i = 0; i < channels && empty; i++)
+            o[r * lane_step + i * channel_step] = left;
+    }
+}
+
+static void check_join(const struct tile_case *c)
+{
+    const struct attn_vector_kernels *kernels = c->set->kernels->vectors;
+    const int few = !c->shape.plain && kernels->few > 0 && rng_percent(c->rng, 50);
+    const int nv = few ? 1 : c->shape.nv, lanes = c->set->lanes, width = nv * lanes;
+    const int rows = few ? (int)rng_range(c->rng, 1, kernels->few) : width;
+    const int64_t d = c->shape.d, lane_step = few ? d : 1, channel_step = few ? 1 : width;
+    float *m = operand_floats(c, width), *l = operand_floats(c, width), *o = operand_floats(c, rows * d);
+    float *next_m = operand_floats(c, width), *next_l = operand_floats(c, width);
+    float *next_o = operand_floats(c, rows * d);
+    draw_sums(c, m, l, o, d, lane_step, channel_step, rows);
+    draw_sums(c, next_m, next_l, next_o, d, lane_step, channel_step, rows);
+    const int without = !c->shape.plain && rng_percent(c->rng, 10);
+    const struct attn_join x = {.m = m,
+                                .l = l,
+                                .next_m = next_m,
+                                .next_l = next_l,
+                                .o = without ? NULL : o,
+                                .next_o = next_o,
+                                .channels = d,
+                                .rows = few ? rows : 0};
+    for (int r = rows; r < width; r++) /* lanes that hold no query */
+        m[r] = next_m[r] = -INFINITY;
+    TIME_IF_WANTED(c, kernels->join(nv, &x));
+    const float *m0 = operand_copy(m, (size_t)width * 4), *l0 = operand_copy(l, (size_t)width * 4);
+    const float *o0 = operand_copy(o, (size_t)(rows * d) * 4);
+    kernels->join(nv, &x);
+    for (int v = 0; v < nv; v++) {
+        float to_old[MAX_LANES], to_next[MAX_LANES], a[MAX_LANES], b[MAX_LANES];
+        for (int i = 0; i < lanes; i++) {
+            const int r = v * lanes + i;
+            const float top = m0[r] > next_m[r] ? m0[r] : next_m[r], base = top == -INFINITY ? 0.0f : top;
+            to_old[i] = m0[r] - base;
+            to_next[i] = next_m[r] - base;
+        }
+        apply(c->set, "vf_exp2", a, to_old);
+        apply(c->set, "vf_exp2", b, to_next);
+        for (int i = 0; i < lanes && v * lanes + i < rows; i++) {
+            const int r = v * lanes + i, none = next_m[r] == -INFINITY && next_l[r] == 0;
+            a[i] = next_m[r] == -INFINITY ? 1.0f : a[i];
+            b[i] = m0[r] == -INFINITY ? 1.0f : b[i];
+            expect_float(c, "m", 0, r, m[r], m0[r] > next_m[r] ? m0[r] : next_m[r]);
+            expect_float(c, "l", 0, r, l[r], none ? l0[r] : fma_of(c->set, next_l[r], b[i], l0[r] * a[i]));
+            for (int64_t j = 0; j < d; j++) {
+                const ptrdiff_t at = r * lane_step + j * channel_step;
+                const float all = none ? o0[at] : fma_of(c->set, next_o[at], b[i], o0[at] * a[i]);
+                expect_float(c, "o", j, r, without ? o[at] : o[at] + 0.0f, without ? o0[at] : all + 0.0f);
+            }
+        }
+    }
+}
+
 static void check_finish(const struct tile_case *c)
 {
     const struct attn_vector_kernels *kernels = c->set->kernels->vectors;
@@ -402,6 +469,7 @@ static const struct row rows[] = {
     TILE_ROW("multiply", HAS_VECTORS, check_multiply),
     TILE_ROW("hide_again", HAS_VECTORS, check_hide_again),
     TILE_ROW("raise_maximum", HAS_VECTORS, check_raise_maximum),
+    TILE_ROW("join", HAS_VECTORS, check_join),
     TILE_ROW("finish", HAS_VECTORS, check_finish),
     TILE_ROW("normalise", HAS_VECTORS, check_normalise),
     TILE_ROW("rotate", HAS_VECTORS, check_rotate),
@@ -414,7 +482,7 @@ static int has_code(const struct row *row, const struct kernel_set *set)
     const struct attn_vector_kernels *k = set->kernels->vectors;
     (void)row;
     return k->read_rows && k->write_rows && k->join_bias && k->finish_scores && k->multiply && k->hide_again &&
-           k->raise_maximum && k->finish && k->normalise && k->rotate && k->merge && k->exp2;
+           k->raise_maximum && k->join && k->finish && k->normalise && k->rotate && k->merge && k->exp2;
 }
 
 const struct group group_vectors = {

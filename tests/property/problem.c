@@ -99,12 +99,11 @@ void problem_bind(struct problem *p, int kv_len, int kv_start, int query_offset)
     p->params.mask = p->mask.data ? &p->mask : NULL;
 }
 
-void problem_random(struct problem *p, struct rng *rng, const char *isa, int features)
+/** Everything but the number of tokens. */
+static void random_problem(struct problem *p, struct rng *rng, const char *isa, int features, int64_t tq, int64_t tk)
 {
     memset(p, 0, sizeof *p);
     const int64_t batch = rng_range(rng, 1, 3), kv_heads = rng_range(rng, 1, 2), group = RNG_PICK(rng, 1, 1, 2, 3);
-    const int64_t tq = rng_percent(rng, 20) ? RNG_PICK(rng, 96, 97, 192, 193, 240) : rng_range(rng, 1, 70);
-    const int64_t tk = rng_percent(rng, 40) ? RNG_PICK(rng, 127, 128, 129, 256, 257, 300) : rng_range(rng, 1, 90);
     const int64_t dk = RNG_PICK(rng, 1, 3, 8, 15, 16, 20, 32), dv = rng_percent(rng, 60) ? dk : rng_range(rng, 1, 40);
     attn_dtype types[3];
     random_types(types, &p->out, rng, isa);
@@ -127,6 +126,20 @@ void problem_random(struct problem *p, struct rng *rng, const char *isa, int fea
         random_mask(p, rng);
     const int lengths = features & WITH_LENGTHS ? (int)RNG_PICK(rng, 0, 0, 1, 2, 3) : 0;
     problem_bind(p, lengths > 0, lengths > 1, p->params.causal == ATTN_CAUSAL_OFFSET);
+}
+
+void problem_random(struct problem *p, struct rng *rng, const char *isa, int features)
+{
+    const int64_t tq = rng_percent(rng, 20) ? RNG_PICK(rng, 96, 97, 192, 193, 240) : rng_range(rng, 1, 70);
+    const int64_t tk = rng_percent(rng, 40) ? RNG_PICK(rng, 127, 128, 129, 256, 257, 300) : rng_range(rng, 1, 90);
+    random_problem(p, rng, isa, features, tq, tk);
+}
+
+void problem_long(struct problem *p, struct rng *rng, const char *isa, int features)
+{
+    const int64_t tq = RNG_PICK(rng, 1, 1, 2, 3, 7, 17, 50);
+    const int64_t tk = tq > 7 ? rng_range(rng, 4097, 4800) : rng_range(rng, 4097, 14000);
+    random_problem(p, rng, isa, features, tq, tk);
 }
 
 void problem_for_threads(struct problem *p, struct rng *rng, const char *isa, int num_threads)

@@ -42,6 +42,8 @@ size_t result_row_size(const struct result *r);
 const char *result_row(const struct result *r, int64_t row);
 
 void problem_random(struct problem *p, struct rng *rng, const char *isa, int features);
+/** The same with few queries, and more keys than a split of them has. */
+void problem_long(struct problem *p, struct rng *rng, const char *isa, int features);
 /**
  * A problem that is worth as many threads as are asked for: small ones are
  * computed on the calling thread, and would show nothing about threads.

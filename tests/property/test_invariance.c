@@ -23,6 +23,15 @@ static int same_as(const struct result *expected, const struct problem *changed)
     return same;
 }
 
+/** A problem, one of long rows now and then. */
+static void draw(struct problem *p, struct rng *rng, const char *isa, int features)
+{
+    if (rng_percent(rng, 5))
+        problem_long(p, rng, isa, features);
+    else
+        problem_random(p, rng, isa, features);
+}
+
 static int thread_counts(struct rng *rng, const char *isa)
 {
     static const int counts[] = {1, 2, 3, 7}; /* 1 again: a repeated run */
@@ -104,7 +113,7 @@ static void narrow(attn_tensor *t, int axis, int64_t first, int64_t n)
 static int alone(struct rng *rng, const char *isa)
 {
     struct problem p;
-    problem_random(&p, rng, isa, WITH_ALL);
+    draw(&p, rng, isa, WITH_ALL);
     struct result whole = problem_run(&p);
     const int64_t b = rng_range(rng, 0, whole.batch - 1), h = rng_range(rng, 0, whole.heads - 1);
     const int64_t group = p.q.shape[1] / p.k.shape[1];
@@ -157,7 +166,7 @@ static attn_tensor padded(const attn_tensor *t, const int64_t *before, int64_t t
 static int padding(struct rng *rng, const char *isa)
 {
     struct problem p;
-    problem_random(&p, rng, isa, WITH_CAUSAL);
+    draw(&p, rng, isa, WITH_CAUSAL);
     struct result plain = problem_run(&p);
     struct problem wide = p;
     const int left = rng_percent(rng, 70);
@@ -199,7 +208,7 @@ static int padding(struct rng *rng, const char *isa)
 static int chunks(struct rng *rng, const char *isa)
 {
     struct problem p;
-    problem_random(&p, rng, isa, WITH_MASK | WITH_CAUSAL);
+    draw(&p, rng, isa, WITH_MASK | WITH_CAUSAL);
     const int64_t tq = p.q.shape[2], tk = p.k.shape[2], batch = p.q.shape[0];
     const attn_causal causal = p.params.causal;
     struct result whole = problem_run(&p);
@@ -247,7 +256,7 @@ static int chunks(struct rng *rng, const char *isa)
 static int decode(struct rng *rng, const char *isa)
 {
     struct problem p;
-    problem_random(&p, rng, isa, 0);
+    draw(&p, rng, isa, 0);
     p.params.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
     struct result whole = problem_run(&p);
     struct problem last = p;
@@ -340,6 +349,34 @@ static int scores_and_called_back(struct rng *rng, const char *isa)
     return holds;
 }
 
+/** Splits of the keys that several threads share: with nothing asked for that keeps them on one. */
+static int split_keys(struct rng *rng, const char *isa)
+{
+    struct problem p;
+    problem_long(&p, rng, isa, WITH_ALL);
+    struct result expected = problem_run(&p), r = result_allocate(&p);
+    const size_t rows = (size_t)(r.batch * r.heads * r.tq);
+    int holds = 1;
+    for (int threads = 1; threads <= 7; threads += 2) {
+        struct call call;
+        call_initialize(&call, &p, &r);
+        call.params.weights = call.params.key_sums = NULL;
+        call.params.num_threads = threads;
+        memset(r.out, 0xA5, rows * result_row_size(&r));
+        memset(r.lse, 0xA5, rows * sizeof *r.lse);
+        must_succeed(attn_forward(&p.q, &p.k, &p.v, &call.out, &call.params), "attn_forward");
+        if (memcmp(expected.out, r.out, rows * result_row_size(&r)) != 0 ||
+            memcmp(expected.lse, r.lse, rows * sizeof *r.lse) != 0) {
+            printf("  with %d threads the bits differ from those of a call that asks for weights\n", threads);
+            holds = 0;
+        }
+    }
+    result_free(&r);
+    result_free(&expected);
+    problem_free(&p);
+    return holds;
+}
+
 enum { SINGLE_MOST = 40000 }; /* elements of a tensor of single_tiles() */
 
 /** A tensor with gaps, of one of two layouts. */
@@ -412,6 +449,7 @@ int main(int argc, char **argv)
         {"decode is the last causal row", decode},
         {"scores and a callback of weights", scores_and_called_back},
         {"heads of a single tile", single_tiles},
+        {"splits of the keys", split_keys},
     };
     return properties_run(argc, argv, "test_invariance", properties, sizeof properties / sizeof *properties);
 }
