@@ -89,12 +89,6 @@ int32_t wordpiece_id(const struct wordpiece *tokenizer, const char *token)
     return vocabulary_find(&tokenizer->vocabulary, token, strlen(token));
 }
 
-void token_ids_free(struct token_ids *ids)
-{
-    free(ids->ids);
-    *ids = (struct token_ids){.ids = NULL};
-}
-
 struct encoder {
     const struct wordpiece *tokenizer;
     struct token_ids *ids;
@@ -104,19 +98,8 @@ struct encoder {
 
 static bool append(struct encoder *e, int32_t id)
 {
-    struct token_ids *ids = e->ids;
-    if (ids->count == ids->capacity) {
-        size_t capacity = ids->capacity > 0 ? 2 * ids->capacity : 64;
-        int32_t *more = capacity <= SIZE_MAX / sizeof *more ? realloc(ids->ids, capacity * sizeof *more) : NULL;
-        if (more == NULL) {
-            e->out_of_memory = true;
-            return false;
-        }
-        ids->ids = more;
-        ids->capacity = capacity;
-    }
-    ids->ids[ids->count++] = id;
-    return true;
+    e->out_of_memory = !token_ids_add(e->ids, id);
+    return !e->out_of_memory;
 }
 
 /* Appends an id if there is room; false when it is the first that there is none for, or when memory is short. */

@@ -23,21 +23,12 @@
 #include <stdint.h>
 
 #include "io/error.h"
+#include "token_ids.h"
 
 /* What all-MiniLM-L6-v2 is used with; its table of positions would allow 512. */
 enum { WORDPIECE_DEFAULT_TOKENS = 256 };
 
 struct wordpiece;
-
-/* An array of the caller's that grows as needed and can be used again; begins as {0}. */
-struct token_ids {
-    int32_t *ids;
-    size_t count;
-    size_t capacity;
-    bool cut; /* the text had more tokens than there may be */
-};
-
-void token_ids_free(struct token_ids *ids);
 
 /*
  * Opens a vocabulary file: one token a line, in UTF-8, each once, with [PAD],
