@@ -63,8 +63,9 @@ static attn_status check_off(const struct reader *r, const json_t *object, const
 static attn_status check_settings(const struct reader *r, const json_t *root)
 {
     static const char *const outer[] = {"normalizer", "truncation", "padding", NULL};
-    static const char *const inner[] = {"dropout",     "unk_token",     "continuing_subword_prefix", "end_of_word_suffix",
-                                        "fuse_unk",    "byte_fallback", "ignore_merges",             NULL};
+    static const char *const inner[] = {
+        "dropout",       "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback",
+        "ignore_merges", NULL};
     const json_t *model = json_object_get(root, "model"), *pre = json_object_get(root, "pre_tokenizer");
     const json_t *steps = json_object_get(pre, "pretokenizers"), *digits = json_array_get(steps, 0),
                  *bytes = json_array_get(steps, 1), *post = json_object_get(root, "post_processor");
@@ -72,9 +73,11 @@ static attn_status check_settings(const struct reader *r, const json_t *root)
     if (strcmp(type_of(model), "BPE") != 0)
         return io_fail(ATTN_UNSUPPORTED, "%s: model.type is '%s'; expected BPE", r->name, type_of(model));
     CHECK(check_off(r, model, "model.", inner));
-    if (strcmp(type_of(pre), "Sequence") != 0 || json_array_size(steps) != 2 || strcmp(type_of(digits), "Digits") != 0 ||
-        strcmp(type_of(bytes), "ByteLevel") != 0 || !json_is_true(json_object_get(digits, "individual_digits")) ||
-        !json_is_false(json_object_get(bytes, "add_prefix_space")) || json_is_false(json_object_get(bytes, "use_regex")))
+    if (strcmp(type_of(pre), "Sequence") != 0 || json_array_size(steps) != 2 ||
+        strcmp(type_of(digits), "Digits") != 0 || strcmp(type_of(bytes), "ByteLevel") != 0 ||
+        !json_is_true(json_object_get(digits, "individual_digits")) ||
+        !json_is_false(json_object_get(bytes, "add_prefix_space")) ||
+        json_is_false(json_object_get(bytes, "use_regex")))
         return io_fail(ATTN_UNSUPPORTED,
                        "%s: pre_tokenizer is not what SmolLM2 has; expected Digits with individual_digits, then "
                        "ByteLevel without add_prefix_space and with use_regex",
@@ -94,8 +97,8 @@ static attn_status enter(struct reader *r, const char *text, const json_t *id, j
     struct byte_pairs *t = r->tokenizer;
     const json_int_t value = json_is_integer(id) ? json_integer_value(id) : -1;
     if (value < 0 || value >= end)
-        return io_fail(ATTN_INVALID_FILE, "%s: the id of token '%s' is not a whole number from 0 to %lld", r->name, text,
-                       (long long)end - 1);
+        return io_fail(ATTN_INVALID_FILE, "%s: the id of token '%s' is not a whole number from 0 to %lld", r->name,
+                       text, (long long)end - 1);
     struct byte_pairs_token *token = &t->tokens[value];
     if (token->text != NULL && strcmp(token->text, text) != 0)
         return io_fail(ATTN_INVALID_FILE, "%s: tokens '%s' and '%s' have the same id, %lld", r->name, token->text, text,
@@ -128,7 +131,8 @@ static attn_status enter_all(struct reader *r, const json_t *added)
     }
     for (int32_t id = 0; id < r->tokenizer->count; id++)
         if (r->tokenizer->tokens[id].text == NULL)
-            return io_fail(ATTN_INVALID_FILE, "%s: no token has the id %d; expected ids without gaps", r->name, (int)id);
+            return io_fail(ATTN_INVALID_FILE, "%s: no token has the id %d; expected ids without gaps", r->name,
+                           (int)id);
     return r->tokenizer->count > 0 ? ATTN_OK : io_fail(ATTN_INVALID_FILE, "%s: the vocabulary is empty", r->name);
 }
 
@@ -194,8 +198,8 @@ static attn_status enter_merge(struct reader *r, const char *left, const char *r
                        r->name, rank, left, right);
     struct byte_pairs_merge *slot = &t->merges[byte_pairs_slot(t, merge.left, merge.right)];
     if (slot->left >= 0)
-        return io_fail(ATTN_INVALID_FILE, "%s: model.merges[%zu] is '%s' and '%s', as model.merges[%d] is", r->name, rank,
-                       left, right, (int)slot->rank);
+        return io_fail(ATTN_INVALID_FILE, "%s: model.merges[%zu] is '%s' and '%s', as model.merges[%d] is", r->name,
+                       rank, left, right, (int)slot->rank);
     *slot = merge;
     return ATTN_OK;
 }

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opens a language model, writes its chat template, and reads tokens. */
+#include "language_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "config.h"
+#include "settings.h"
+
+struct language_model {
+    struct settings settings;
+    struct byte_pairs *tokenizer;
+    int32_t turn_start, turn_end; /* of the chat template, which may be missing */
+    attn_llama *llama;
+    attn_llama_session *session;
+    float *logits;
+};
+
+/* ----------------------------------------------------------------- opening -- */
+
+static attn_status check_tokens(struct language_model *m, const char *path)
+{
+    const int64_t tokens = byte_pairs_size(m->tokenizer), expected = m->settings.llama.vocabulary;
+    if (tokens != expected)
+        return io_fail(ATTN_INVALID_FILE, "%s has %lld tokens; expected %lld, the model's vocab_size", path,
+                       (long long)tokens, (long long)expected);
+    if (m->settings.end_of_turn >= tokens)
+        return io_fail(ATTN_INVALID_FILE, "%s: there is no token %lld, the model's eos_token_id", path,
+                       (long long)m->settings.end_of_turn);
+    m->turn_start = byte_pairs_special(m->tokenizer, "<|im_start|>");
+    m->turn_end = byte_pairs_special(m->tokenizer, "<|im_end|>");
+    if (m->settings.chats && (m->turn_start < 0 || m->turn_end < 0))
+        return io_fail(ATTN_INVALID_FILE,
+                       "%s: %s is no special token; expected it to be one, as it is in the chat template", path,
+                       m->turn_start < 0 ? "<|im_start|>" : "<|im_end|>");
+    return ATTN_OK;
+}
+
+static attn_status load(struct language_model *m, const char *path, const attn_linear_format *format,
+                        attn_dtype activations)
+{
+    attn_weights *weights;
+    attn_llama_config config = m->settings.llama;
+    config.format = format;
+    config.activations = activations;
+    CHECK(attn_weights_open(&weights, path));
+    const attn_status status = attn_llama_load(&m->llama, &config, weights);
+    attn_weights_destroy(weights);
+    return status;
+}
+
+static attn_status open_files(struct language_model *m, const char *folder, const attn_linear_format *format,
+                              attn_dtype activations)
+{
+    char *tokenizer = config_beside(folder, "tokenizer.json"), *weights = config_beside(folder, "model.safetensors");
+    attn_status status = tokenizer && weights ? settings_read(&m->settings, folder) : ATTN_OUT_OF_MEMORY;
+    if (status == ATTN_OK)
+        status = byte_pairs_open(&m->tokenizer, tokenizer);
+    if (status == ATTN_OK)
+        status = check_tokens(m, tokenizer);
+    if (status == ATTN_OK)
+        status = load(m, weights, format, activations);
+    free(tokenizer);
+    free(weights);
+    return status;
+}
+
+attn_status language_model_open(struct language_model **out, const char *folder, const attn_linear_format *format,
+                                attn_dtype activations)
+{
+    *out = NULL;
+    struct language_model *m = calloc(1, sizeof *m);
+    if (!m)
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", folder);
+    attn_status status = open_files(m, folder, format, activations);
+    if (status == ATTN_OK) {
+        m->logits = malloc((size_t)m->settings.llama.vocabulary * sizeof *m->logits);
+        status = m->logits ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", folder);
+    }
+    if (status != ATTN_OK) {
+        language_model_close(m);
+        return status;
+    }
+    *out = m;
+    return ATTN_OK;
+}
+
+void language_model_close(struct language_model *m)
+{
+    if (!m)
+        return;
+    attn_llama_session_destroy(m->session);
+    attn_llama_destroy(m->llama);
+    byte_pairs_close(m->tokenizer);
+    free(m->logits);
+    free(m);
+}
+
+const struct byte_pairs *language_model_tokenizer(const struct language_model *m)
+{
+    return m->tokenizer;
+}
+
+int64_t language_model_vocabulary(const struct language_model *m)
+{
+    return m->settings.llama.vocabulary;
+}
+
+int64_t language_model_positions(const struct language_model *m)
+{
+    return m->settings.positions;
+}
+
+bool language_model_ends(const struct language_model *m, int32_t id)
+{
+    return id == m->settings.end_of_turn;
+}
+
+/* -------------------------------------------------------------------- chat -- */
+
+static attn_status put_token(struct token_ids *ids, int32_t id)
+{
+    return token_ids_add(ids, id) ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for the tokens of the prompt");
+}
+
+/* <|im_start|>role\ncontent, as one piece of text: tokens may go over the line break. */
+static attn_status put_turn(const struct language_model *m, const char *role, const char *content,
+                            struct token_ids *ids)
+{
+    const size_t head = strlen(role), size = head + 1 + strlen(content);
+    char *text = malloc(size + 1);
+    if (!text)
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for a text of %zu bytes", size);
+    memcpy(text, role, head);
+    text[head] = '\n';
+    strcpy(text + head + 1, content);
+    attn_status status = put_token(ids, m->turn_start);
+    if (status == ATTN_OK)
+        status = byte_pairs_encode(m->tokenizer, text, size, ids);
+    free(text);
+    return status;
+}
+
+static attn_status end_turn(const struct language_model *m, struct token_ids *ids)
+{
+    CHECK(put_token(ids, m->turn_end));
+    return byte_pairs_encode(m->tokenizer, "\n", 1, ids);
+}
+
+attn_status language_model_chat(const struct language_model *m, const char *system, const char *prompt,
+                                struct token_ids *ids)
+{
+    if (!m->settings.chats)
+        return io_fail(ATTN_UNSUPPORTED, "the model's folder has no chat template in tokenizer_config.json; expected "
+                                         "one, or --raw for a text to go on with");
+    if (!system)
+        system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face";
+    CHECK(put_turn(m, "system", system, ids));
+    CHECK(end_turn(m, ids));
+    CHECK(put_turn(m, "user", prompt, ids));
+    CHECK(end_turn(m, ids));
+    return put_turn(m, "assistant", "", ids);
+}
+
+/* ------------------------------------------------------------------ reading -- */
+
+attn_status language_model_start(struct language_model *m, int64_t capacity)
+{
+    attn_llama_session_destroy(m->session);
+    return attn_llama_session_create(&m->session, m->llama, 1, capacity);
+}
+
+attn_status language_model_read(struct language_model *m, const int32_t *ids, int64_t count, int threads,
+                                const float **logits)
+{
+    const attn_tensor out = attn_btc(m->logits, 1, 1, m->settings.llama.vocabulary);
+    *logits = m->logits;
+    return attn_llama_forward(m->session, count, ids, &out, threads);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A language model of the kind of SmolLM2: byte-pair tokens, a Llama, and the
+ * session that keeps the keys and values of what it has read.
+ *
+ *     struct language_model *model;
+ *     language_model_open(&model, "folder", &format, ATTN_F32);
+ *     language_model_chat(model, NULL, "What is a cache?", &ids);
+ *     language_model_start(model, ids.count + 100);
+ *     language_model_read(model, ids.ids, ids.count, threads, &logits);      prefill
+ *     ... choose an id by the logits ...
+ *     language_model_read(model, &id, 1, threads, &logits);                  decoding
+ */
+#ifndef ATTN_EXAMPLES_SMOLLM_LANGUAGE_MODEL_H
+#define ATTN_EXAMPLES_SMOLLM_LANGUAGE_MODEL_H
+
+#include <attn/nn.h>
+
+#include "byte_pairs.h"
+
+struct language_model;
+
+/* Opens a folder with config.json, tokenizer.json and model.safetensors, and perhaps tokenizer_config.json. */
+attn_status language_model_open(struct language_model **model, const char *folder, const attn_linear_format *format,
+                                attn_dtype activations);
+/* NULL is fine. */
+void language_model_close(struct language_model *model);
+
+const struct byte_pairs *language_model_tokenizer(const struct language_model *model);
+int64_t language_model_vocabulary(const struct language_model *model);
+/* Tokens of a text at most. */
+int64_t language_model_positions(const struct language_model *model);
+/* Whether an id ends what the model says. */
+bool language_model_ends(const struct language_model *model, int32_t id);
+
+/*
+ * Appends the tokens of a conversation up to where the model's answer begins: system (NULL: what the model was tuned
+ * with), then the user's prompt. Fails if the folder has no chat template.
+ */
+attn_status language_model_chat(const struct language_model *model, const char *system, const char *prompt,
+                                struct token_ids *ids);
+
+/* Begins a text of at most capacity tokens. */
+attn_status language_model_start(struct language_model *model, int64_t capacity);
+/* Reads count tokens behind those before; *logits[vocabulary] are those after the last, valid until the next call. */
+attn_status language_model_read(struct language_model *model, const int32_t *ids, int64_t count, int threads,
+                                const float **logits);
+
+#endif

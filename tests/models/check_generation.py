@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares what examples/smollm generates with a computation in double precision, token by token.
+
+The program answers some prompts greedily and says which tokens it took, and by
+which logits. reference_llama.py computes the logits for these texts from the
+same weights. If at every place the token taken is the one with the greatest
+logit there, a greedy generation in double precision takes the same tokens: it
+does for the first, so it reads the same text, so it does for the next.
+
+PRECISIONS says what is expected of each way to run the program. Where numbers
+between products are rounded to bf16 logits are off by more than some of the
+margins between the two likeliest tokens, so that equal tokens are no promise;
+held there are the error, and that a token other than the likeliest is taken only
+where the likeliest leads by no more than the error allows.
+
+Also compared are the tokens of the prompts with the model's own chat template,
+as Jinja renders and the package tokenizers encodes it; and the printed text with
+what that package decodes. Tokens come from runs on one thread, the text from others on
+all, so that the number of threads is compared, too.
+"""
+
+import argparse
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import jinja2
+import numpy
+import tokenizers
+
+import reference_llama
+
+TOKENS = 64
+PROMPTS = ("Write a short story about a lighthouse keeper.",
+           "Explain what a hash table is, with an example in Python.",
+           "Zwei Fragen: Was ist Naïveté? 你好吗？ 🙂 And list 12 things to pack for a trip to the mountains in winter.")
+
+
+@dataclasses.dataclass
+class Precision:
+    name: str
+    options: list
+    rounding: str  # of the reference's weights
+    error: float   # of a logit at most
+    equal: bool    # whether every token has to be the reference's
+
+
+PRECISIONS = (
+    Precision("f32", [], "f32", 1e-3, True),
+    Precision("weights in bf16", ["--weights", "bf16"], "bf16", 1e-3, True),
+    Precision("activations and cache in bf16", ["--activations", "bf16"], "f32", 10, False),
+)
+
+
+def fail(sentence):
+    sys.exit(f"check_generation: {sentence}")
+
+
+class Program:
+    def __init__(self, path, model):
+        self.command = [path, "--model", str(model), "--tokens", str(TOKENS)]
+
+    def run(self, *arguments):
+        run = subprocess.run([*self.command, *arguments], capture_output=True, check=False)
+        if run.returncode != 0:
+            fail(f"{' '.join(self.command)} ended with {run.returncode}: {run.stderr.decode()}")
+        return run.stdout.decode()
+
+    def generate(self, prompt, options):
+        """The tokens of the prompt, those that were made, and the logits (token, vocabulary) that they were taken by."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "logits.npy"
+            lines = self.run("--ids", "--logits", str(path), "--threads", "1", *options, "--", prompt).splitlines()
+            logits = numpy.load(path)
+        before, made = ([int(token) for token in line.split()] for line in lines)
+        if len(made) != TOKENS or logits.shape[0] != TOKENS:
+            fail(f"'{prompt}' was answered by {len(made)} tokens and {len(logits)} rows; expected {TOKENS} of both")
+        return before, made, logits
+
+
+def check_text(program, folder, generated):
+    """The prompts' tokens, and the text of what was made."""
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    template = jinja2.Template(settings["chat_template"])
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    good = True
+    for prompt, (before, made, _) in zip(PROMPTS, generated):
+        chat = template.render(messages=[{"role": "user", "content": prompt}], add_generation_prompt=True)
+        if before != tokenizer.encode(chat).ids:
+            print(f"FAILED '{prompt}': the tokens are {before}; expected {tokenizer.encode(chat).ids}")
+            good = False
+        text, expected = program.run("--", prompt), tokenizer.decode(made) + "\n"
+        if text != expected:
+            print(f"FAILED '{prompt}': the text is {text!r}; expected {expected!r}")
+            good = False
+    print(f"{'ok    ' if good else 'FAILED'} tokens of the chat template and text of the answers, "
+          f"{len(PROMPTS)} prompts")
+    return good
+
+
+def check_numbers(precision, generated, reference):
+    error, least, others, worst = 0.0, numpy.inf, 0, 0.0
+    for (_, made, logits), exact in zip(generated, reference):
+        places = numpy.arange(len(made))
+        two, likeliest = numpy.sort(exact, -1)[:, -2:], exact.argmax(-1)
+        error = max(error, numpy.abs(logits - exact).max())
+        least = min(least, (two[:, 1] - two[:, 0]).min())
+        others += (likeliest != made).sum()
+        worst = max(worst, (exact.max(-1) - exact[places, made]).max())
+        # The program's own claim: it took the greatest, the first of equals.
+        if list(logits.argmax(-1)) != made:
+            fail(f"{precision.name}: the tokens are not those with the greatest logits")
+    good = error <= precision.error and (others == 0 if precision.equal else worst <= 2 * error)
+    print(f"{'ok    ' if good else 'FAILED'} {precision.name}: {others} of {TOKENS * len(generated)} tokens are not the "
+          f"likeliest in double precision; logits are off by {error:.2g} at most (allowed: {precision.error:g}); "
+          f"the least lead of a likeliest token is {least:.2g}"
+          + (f", the largest that was overturned {worst:.2g}" if others else ""))
+    return good
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", help="the example program smollm")
+    parser.add_argument("--model", type=Path, required=True, help="the folder that examples/train/run makes of it")
+    options = parser.parse_args()
+    program = Program(options.program, options.model)
+    generated = [[program.generate(prompt, precision.options) for prompt in PROMPTS] for precision in PRECISIONS]
+    results = [check_text(program, options.model, generated[0])]
+    for rounding in reference_llama.ROUNDINGS:
+        chosen = [(p, g) for p, g in zip(PRECISIONS, generated) if p.rounding == rounding]
+        texts = [(before + made[:-1], len(before) - 1) for _, three in chosen for before, made, _ in three]
+        exact = reference_llama.Llama(options.model, rounding).logits(*zip(*texts))
+        for i, (precision, three) in enumerate(chosen):
+            results.append(check_numbers(precision, three, exact[i * len(PROMPTS):(i + 1) * len(PROMPTS)]))
+    print(f"{sum(results)} of {len(results)} comparisons passed")
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
