@@ -40,7 +40,9 @@ enum {
 };
 
 struct request {
-    const char *model, *system, *prompt, *logits;
+    const char *model, *system, *prompt;
+    struct output_set outputs; /* of the logits, if they are wanted */
+    struct array kept;         /* those logits, once there is room */
     bool raw, ids;
     long long tokens, threads, seed;
     double temperature, top_p;
@@ -160,21 +162,19 @@ static attn_status take_prompt(struct language_model *model, const struct reques
     return ATTN_OK;
 }
 
-static attn_status run_model(struct language_model *model, const struct request *r, struct sampler *sampler,
-                             struct array *kept, struct output_set *outputs, struct progress *p)
+static attn_status run_model(struct language_model *model, struct request *r, struct sampler *sampler,
+                             struct progress *p)
 {
     int64_t most = 0;
     CHECK(take_prompt(model, r, p, &most));
     const int64_t vocabulary = language_model_vocabulary(model);
     const struct array_shape room = {ARRAY_F32, 2, {most, vocabulary}};
-    if (r->logits) {
-        CHECK(array_allocate(kept, "the logits", &room));
-        CHECK(output_add(outputs, "--logits", r->logits, kept));
-    }
+    if (r->outputs.count > 0)
+        CHECK(array_allocate(&r->kept, "the logits", &room));
     CHECK(sampler_open(sampler, vocabulary, r->temperature, r->top_p, (uint64_t)r->seed));
     /* The last token that is made is not read. */
     CHECK(language_model_start(model, p->prompt + most - 1));
-    CHECK(generate(model, sampler, r, most, kept->data, p));
+    CHECK(generate(model, sampler, r, most, r->kept.data, p));
     const int64_t made = (int64_t)p->ids.count - p->prompt;
     p->full = made == most && most < r->tokens && !language_model_ends(model, p->ids.ids[p->ids.count - 1]);
     if (r->ids) {
@@ -182,24 +182,20 @@ static attn_status run_model(struct language_model *model, const struct request 
         CHECK(flush());
     }
     print_speed(p, r);
-    if (!r->logits)
+    if (r->outputs.count == 0)
         return ATTN_OK;
-    kept->is.shape[0] = made;
-    kept->size = (size_t)(made * vocabulary) * sizeof(float);
-    return output_write(outputs);
+    r->kept.is.shape[0] = made;
+    r->kept.size = (size_t)(made * vocabulary) * sizeof(float);
+    return output_write(&r->outputs);
 }
 
-static attn_status run(const struct request *r)
+static attn_status run(struct request *r)
 {
     struct language_model *model;
     struct sampler sampler = {.candidates = NULL};
-    struct array kept = {.data = NULL};
-    struct output_set outputs = {0};
     struct progress progress = {.prompt = 0};
     CHECK(language_model_open(&model, r->model, &r->format, r->activations));
-    const attn_status status = run_model(model, r, &sampler, &kept, &outputs, &progress);
-    output_free(&outputs);
-    array_free(&kept);
+    const attn_status status = run_model(model, r, &sampler, &progress);
     sampler_close(&sampler);
     token_ids_free(&progress.ids);
     language_model_close(model);
@@ -251,7 +247,6 @@ static attn_status read_request(struct request *r, const struct option *options,
     *r = (struct request){.model = options[MODEL].value,
                           .system = options[SYSTEM].value,
                           .prompt = operands->values[0],
-                          .logits = options[LOGITS].value,
                           .raw = options[RAW].value != NULL,
                           .ids = options[IDS].value != NULL,
                           .tokens = 256};
@@ -264,7 +259,7 @@ static attn_status read_request(struct request *r, const struct option *options,
         return io_fail(ATTN_INVALID_ARGUMENT, "no prompt is given; expected one, in quotation marks");
     if (r->raw && r->system)
         return io_fail(ATTN_INVALID_ARGUMENT, "--system is given with --raw, which has no place for it");
-    return ATTN_OK;
+    return options[LOGITS].value ? output_add(&r->outputs, "--logits", options[LOGITS].value, &r->kept) : ATTN_OK;
 }
 
 static void print_help(const struct option *options)
@@ -316,8 +311,11 @@ int main(int argc, char **argv)
     if (status == ATTN_OK)
         status = read_request(&request, options, &operands);
     const int failure = status != ATTN_OK ? 2 : EXIT_FAILURE;
-    if (status == ATTN_OK)
+    if (status == ATTN_OK) {
         status = run(&request);
+        output_free(&request.outputs);
+        array_free(&request.kept);
+    }
     if (status == ATTN_OK)
         return EXIT_SUCCESS;
     fprintf(stderr, "smollm: %s\n", attn_last_error());

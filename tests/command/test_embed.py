@@ -15,7 +15,7 @@ import unittest
 
 from support import Array, CommandTest, normal, npy, read_npy, safetensors
 
-EMBED = os.environ["ATTN_EMBED"]
+EMBED = os.environ["ATTN_EXAMPLE"]
 WIDTH, HEADS, FF, POSITIONS = 8, 2, 12, 10
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "A", "e", "é"]
 CONFIG = {

@@ -8,14 +8,14 @@ logit there, a greedy generation in double precision takes the same tokens: it
 does for the first, so it reads the same text, so it does for the next.
 
 PRECISIONS says what is expected of each way to run the program. Where numbers
-between products are rounded to bf16 logits are off by more than some of the
-margins between the two likeliest tokens, so that equal tokens are no promise;
-held there are the error, and that a token other than the likeliest is taken only
-where the likeliest leads by no more than the error allows.
+between products are rounded to bf16, or products are of int8, logits are off by
+more than some of the leads of a likeliest token, so that equal tokens are no promise. Held
+there are the error, how often another token is taken, and the lead of the
+likeliest where that happens.
 
 Also compared are the tokens of the prompts with the model's own chat template,
 as Jinja renders and the package tokenizers encodes it; and the printed text with
-what that package decodes. Tokens come from runs on one thread, the text from others on
+what that package decodes. Tokens come from runs on one thread, the text from one on
 all, so that the number of threads is compared, too.
 """
 
@@ -36,7 +36,7 @@ import reference_llama
 TOKENS = 64
 PROMPTS = ("Write a short story about a lighthouse keeper.",
            "Explain what a hash table is, with an example in Python.",
-           "Zwei Fragen: Was ist Naïveté? 你好吗？ 🙂 And list 12 things to pack for a trip to the mountains in winter.")
+           "What does the French word naïveté mean? Explain it in 3 paragraphs.")
 
 
 @dataclasses.dataclass
@@ -45,13 +45,15 @@ class Precision:
     options: list
     rounding: str  # of the reference's weights
     error: float   # of a logit at most
-    equal: bool    # whether every token has to be the reference's
+    others: int    # tokens at most that are not the reference's
+    lead: float    # of the reference's there, in logits, at most
 
 
 PRECISIONS = (
-    Precision("f32", [], "f32", 1e-3, True),
-    Precision("weights in bf16", ["--weights", "bf16"], "bf16", 1e-3, True),
-    Precision("activations and cache in bf16", ["--activations", "bf16"], "f32", 10, False),
+    Precision("f32", [], "f32", 1e-3, 0, 0),
+    Precision("weights in bf16", ["--weights", "bf16"], "bf16", 1e-3, 0, 0),
+    Precision("activations and cache in bf16", ["--activations", "bf16"], "f32", 1.5, 6, 0.25),
+    Precision("products of int8", ["--weights", "int8", "--group", "64", "--multiply", "int8"], "f32", 8, 20, 1),
 )
 
 
@@ -87,17 +89,17 @@ def check_text(program, folder, generated):
     template = jinja2.Template(settings["chat_template"])
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     good = True
-    for prompt, (before, made, _) in zip(PROMPTS, generated):
+    for prompt, (before, _, _) in zip(PROMPTS, generated):
         chat = template.render(messages=[{"role": "user", "content": prompt}], add_generation_prompt=True)
         if before != tokenizer.encode(chat).ids:
             print(f"FAILED '{prompt}': the tokens are {before}; expected {tokenizer.encode(chat).ids}")
             good = False
-        text, expected = program.run("--", prompt), tokenizer.decode(made) + "\n"
-        if text != expected:
-            print(f"FAILED '{prompt}': the text is {text!r}; expected {expected!r}")
-            good = False
-    print(f"{'ok    ' if good else 'FAILED'} tokens of the chat template and text of the answers, "
-          f"{len(PROMPTS)} prompts")
+    # The last one is answered with letters of two bytes, which may come in two tokens.
+    text, expected = program.run("--", PROMPTS[-1]), tokenizer.decode(generated[-1][1]) + "\n"
+    if text != expected:
+        print(f"FAILED '{PROMPTS[-1]}': the text is {text!r}; expected {expected!r}")
+        good = False
+    print(f"{'ok    ' if good else 'FAILED'} tokens of the chat template, {len(PROMPTS)} prompts, and the text of an answer")
     return good
 
 
@@ -113,11 +115,11 @@ def check_numbers(precision, generated, reference):
         # The program's own claim: it took the greatest, the first of equals.
         if list(logits.argmax(-1)) != made:
             fail(f"{precision.name}: the tokens are not those with the greatest logits")
-    good = error <= precision.error and (others == 0 if precision.equal else worst <= 2 * error)
-    print(f"{'ok    ' if good else 'FAILED'} {precision.name}: {others} of {TOKENS * len(generated)} tokens are not the "
-          f"likeliest in double precision; logits are off by {error:.2g} at most (allowed: {precision.error:g}); "
-          f"the least lead of a likeliest token is {least:.2g}"
-          + (f", the largest that was overturned {worst:.2g}" if others else ""))
+    good = error <= precision.error and others <= precision.others and worst <= precision.lead
+    print(f"{'ok    ' if good else 'FAILED'} {precision.name}: logits are off by {error:.2g} at most "
+          f"(allowed: {precision.error:g}); {others} of {TOKENS * len(generated)} tokens are not the likeliest in double "
+          f"precision (allowed: {precision.others}), which leads there by {worst:.2g} at most (allowed: "
+          f"{precision.lead:g}), and by {least:.2g} at least anywhere")
     return good
 
 

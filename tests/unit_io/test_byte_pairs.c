@@ -225,7 +225,7 @@ static void knows_tokens(void **state)
 static void encodes_long_pieces(void **state)
 {
     (void)state;
-    enum { LENGTH = 1 << 21 };
+    enum { LENGTH = 1 << 19 };
     struct byte_pairs *tokenizer = opened();
     struct token_ids ids = {0};
     char *text = malloc(LENGTH);
