@@ -404,12 +404,22 @@ typedef struct attn_params {
     int64_t block_table_stride; /**< entries from one row of block_table to the next */
     int64_t page_size;          /**< tokens per page */
     const attn_tensor *q_scale; /**< quantisation scales of q */
-    const attn_tensor *k_scale; /**< quantisation scales of k */
-    const attn_tensor *v_scale; /**< quantisation scales of v */
     /**@}*/
 
     /**
-     * Permission to take q, k and v of f32 and f16 as bf16, wherever tensors of bf16
+     * Scales of a quantised k, ATTN_I8 or ATTN_F8_E4M3: f32 (B|1, Hkv|1, Tk, 1), any
+     * strides; NULL for other types. An element of k is its number times the scale
+     * of its token and head, rounded to f32, and everything else is as if k were
+     * the f32 tensor of these elements: every option, and for head sizes whose sum
+     * dk + dv is up to 512 every bit of the result. attn_quantise() makes such
+     * tensors (attn/quantise.h). Scales of live keys (kv_start to kv_len) must be
+     * finite and not negative; those of padding are not read.
+     */
+    const attn_tensor *k_scale;
+    const attn_tensor *v_scale; /**< the same of v */
+
+    /**
+     * Permission to take q, k and v of f32, f16 and quantised ones as bf16, wherever tensors of bf16
      * would be multiplied in pairs: the result is that of tensors that have been
      * rounded so beforehand, but for the type of out. Elsewhere nothing is rounded;
      * attn_plan_describe() names the values that are multiplied. Rows that rope turns

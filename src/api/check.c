@@ -33,7 +33,8 @@ static attn_status check_operands(const struct attn_problem *p, enum check_depth
     static const char *const names[] = {"q", "k", "v", "out"};
     for (int i = 0; i < 4; i++) {
         CHECK(attn_check_tensor(names[i], tensors[i], depth));
-        CHECK(attn_check_float(names[i], tensors[i]->dtype));
+        const int stored = i == 1 || i == 2; /* k and v may be quantised */
+        CHECK(stored ? attn_check_stored(names[i], tensors[i]->dtype) : attn_check_float(names[i], tensors[i]->dtype));
         CHECK(check_head_size(names[i], tensors[i]));
         if (depth & CHECK_TENSORS)
             CHECK(attn_check_contiguous(names[i], tensors[i]));
@@ -62,9 +63,10 @@ static attn_status check_reserved(const attn_params *p)
         const char *name;
         int set;
     } reserved[] = {
-        {"block_table", p->block_table != NULL}, {"block_table_stride", p->block_table_stride != 0},
-        {"page_size", p->page_size != 0},        {"q_scale", p->q_scale != NULL},
-        {"k_scale", p->k_scale != NULL},         {"v_scale", p->v_scale != NULL},
+        {"block_table", p->block_table != NULL},
+        {"block_table_stride", p->block_table_stride != 0},
+        {"page_size", p->page_size != 0},
+        {"q_scale", p->q_scale != NULL},
     };
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         if (reserved[i].set)
@@ -190,6 +192,7 @@ static int has_equal_heads(const attn_params *params)
     rest.window = NULL;
     rest.qk = ATTN_QK_DEFAULT;
     rest.inputs = (attn_inputs)0;
+    rest.k_scale = rest.v_scale = NULL; /* they belong to heads of k and v */
     return asks_for_nothing(&rest);
 }
 
@@ -209,6 +212,7 @@ attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const
     CHECK(check_choices(problem));
     CHECK(check_scale(problem));
     CHECK(attn_check_sequences(problem, depth));
+    CHECK(attn_check_quantised(problem, depth));
     problem->plain = is_plain(&problem->params);
     problem->equal_heads = has_equal_heads(&problem->params);
     if (!problem->plain) {

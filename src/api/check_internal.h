@@ -12,6 +12,8 @@
 /**@{*/
 /** ragged, query_offset, kv_len, kv_start, prefix_len; sets num_sequences. */
 attn_status attn_check_sequences(struct attn_problem *problem, enum check_depth depth);
+/** k_scale, v_scale. Copies them. */
+attn_status attn_check_quantised(struct attn_problem *problem, enum check_depth depth);
 /** head_scale to callback, dropout and weight_callback: what changes numbers. Needs scale. Copies the tensors. */
 attn_status attn_check_scores(struct attn_problem *problem, enum check_depth depth);
 /** window, block_mask, segments, tree, mask. Copies the mask. */
@@ -24,6 +26,8 @@ attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth de
 /**@{*/
 /** Whether a tensor of a checked shape has all that a run checks but its data, and has elements; 0 says nothing. */
 int attn_is_sound(const attn_tensor *t, int written);
+/** That the type is one that k and v may have. */
+attn_status attn_check_stored(const char *name, attn_dtype dtype);
 /** That the type is one of numbers. */
 attn_status attn_check_float(const char *name, attn_dtype dtype);
 /** That the type is f32. */

@@ -30,6 +30,7 @@ struct attn_problem {
     int64_t num_sequences;                            /**< the batch, or the sequences of a ragged one */
     attn_tensor mask, lse, weights, key_sums, scores; /**< copies; data NULL when absent */
     attn_tensor rope_q, rope_k, rel_k, rel_q;         /**< the same, of rope and disentangled */
+    attn_tensor k_scale, v_scale;                     /**< the same, of a quantised k and v */
 };
 
 /** A sequence: a batch element, or one of a ragged batch. */
@@ -156,6 +157,11 @@ void attn_run_parallel(struct attn_run *run);
 /** out = the rows of x, turned by those of table. Everything has been checked. */
 void attn_rotate(const struct attn_kernels *kernels, const attn_tensor *x, const attn_tensor *table,
                  attn_rope_layout layout, const attn_tensor *out, int threads);
+
+/** out and scale = the rows of x in 8 bits. Everything has been checked. */
+void attn_run_quantise(const struct attn_kernels *kernels, const attn_tensor *x, const attn_tensor *out,
+                       const attn_tensor *scale, int threads);
+
 /** Computes the rows of a merge, whose arguments have all been checked, on up to threads threads. */
 void attn_run_merge(const struct attn_kernels *kernels, const struct attn_merge_work *merge, int threads);
 

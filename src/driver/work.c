@@ -44,9 +44,9 @@ static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t h, int6
 {
     static float nothing; /* for rows without channels, and no rows: data may be NULL, no address is computed from it */
     if (!has_elements(t))
-        return (struct attn_rows){&nothing, 0, t->dtype};
+        return (struct attn_rows){&nothing, 0, t->dtype, NULL, 0};
     const int64_t step = stride_of(t, 2) * attn_element_size(t->dtype);
-    return (struct attn_rows){element(t, b, h, row), (ptrdiff_t)step, t->dtype};
+    return (struct attn_rows){element(t, b, h, row), (ptrdiff_t)step, t->dtype, NULL, 0};
 }
 
 /** The (query, key) grid of a tensor from element (query, key) on; axes of length 1 are broadcast. */
@@ -61,7 +61,18 @@ static struct attn_grid grid_of(const attn_tensor *t, int64_t b, int64_t h, int6
 /** Rows of a table, or none where it is absent; axes of length 1 are broadcast. */
 static struct attn_rows table_rows(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
 {
-    return t->data ? rows_of(t, b, h, row) : (struct attn_rows){NULL, 0, ATTN_F32};
+    return t->data ? rows_of(t, b, h, row) : (struct attn_rows){NULL, 0, ATTN_F32, NULL, 0};
+}
+
+/** Rows of k or v, with their scales if they have some. */
+static struct attn_rows stored_rows(const attn_tensor *t, const attn_tensor *scale, int64_t b, int64_t h, int64_t row)
+{
+    struct attn_rows rows = rows_of(t, b, h, row);
+    if (has_elements(scale)) {
+        rows.scale = element(scale, b, h, row);
+        rows.scale_stride = (ptrdiff_t)stride_of(scale, 2);
+    }
+    return rows;
 }
 
 struct attn_sequence attn_sequence_of(const struct attn_problem *problem, int64_t s)
@@ -269,8 +280,8 @@ void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t bl
     const int boolean = problem->mask.dtype == ATTN_BOOL;
     struct attn_work work = {
         .q = rows_of(&problem->q, b, h, row),
-        .k = rows_of(&problem->k, b, group, key),
-        .v = rows_of(&problem->v, b, group, key),
+        .k = stored_rows(&problem->k, &problem->k_scale, b, group, key),
+        .v = stored_rows(&problem->v, &problem->v_scale, b, group, key),
         .num_queries = rows,
         .num_keys = keys_of(problem, &sequence),
         .dk = (int)problem->q.shape[3],

@@ -19,7 +19,7 @@ static void pack_keys(const struct attn_rows *src, int n, int64_t dk, const stru
                       const struct attn_packed_keys *dst)
 {
     (void)memory;
-    ATTN_BY_DTYPE(src->dtype, widen_rows, (float *)(void *)dst->words, src, n, dk);
+    widen_stored((float *)(void *)dst->words, src, n, dk);
 }
 
 /* The strips of a block share each block of K and V that comes from a far cache; more queries gain nothing. */

@@ -4,6 +4,7 @@
 #define ATTN_VECTORS_H
 
 #include "kernels/merge.h"
+#include "kernels/quantise.h"
 #include "kernels/rope.h"
 #include "kernels/softmax.h"
 #include "kernels/transpose.h"
@@ -18,6 +19,7 @@ static const struct attn_vector_kernels vector_kernels = {.lanes = VF_LEN,
                                                           .strip = STRIP,
                                                           .few = FEW,
                                                           .read_rows = read_rows,
+                                                          .widen = widen_stored,
                                                           .write_rows = write_rows,
                                                           .write_few = write_few,
                                                           .join_bias = join_bias,
@@ -28,6 +30,7 @@ static const struct attn_vector_kernels vector_kernels = {.lanes = VF_LEN,
                                                           .finish = finish,
                                                           .normalise = normalise,
                                                           .rotate = rotate,
+                                                          .quantise = quantise_rows,
                                                           .merge = merge_rows,
                                                           .exp2 = exp2_array};
 

@@ -232,15 +232,14 @@ static void few_values(const struct pass *pass, struct key_block *keys, const st
     const struct strip *strip = unit->strip;
     const int rows = strip->rows, width = strip->width;
     if (unit->mask.kind == MASK_NONE || values_are_finite(pass, keys)) {
-        const struct attn_few_values few = {
-            .p = pass->scratch.s,
-            .v = {row_of(&work->v, keys->first + unit->run.lo), work->v.stride, work->v.dtype},
-            .dv = work->dv,
-            .rows = rows,
-            .keys = ends[0],
-            .o = strip->o,
-            .mode = mode,
-            .alpha = alpha};
+        const struct attn_few_values few = {.p = pass->scratch.s,
+                                            .v = attn_rows_from(&work->v, keys->first + unit->run.lo),
+                                            .dv = work->dv,
+                                            .rows = rows,
+                                            .keys = ends[0],
+                                            .o = strip->o,
+                                            .mode = mode,
+                                            .alpha = alpha};
         pass->values->values_of_few(&few);
         return;
     }

@@ -22,7 +22,11 @@ static struct attn_rows rotated_rows(const struct pass *pass, const struct attn_
                                      const struct attn_rows *rows, int n, float *dst)
 {
     const struct attn_rope_rows *rope = &pass->work->rope;
-    const struct attn_rows rotated = {dst, (ptrdiff_t)sizeof(float) * pass->work->dk, ATTN_F32};
+    const struct attn_rows rotated = {dst, (ptrdiff_t)sizeof(float) * pass->work->dk, ATTN_F32, NULL, 0};
+    if (attn_is_quantised(rows->dtype)) { /* turned where they have been widened */
+        pass->vectors->widen(dst, rows, n, pass->work->dk);
+        rows = &rotated;
+    }
     const struct attn_rotation rotation = {.x = *rows,
                                            .out = rotated,
                                            .table = (const float *)(const void *)row_of(table, first),
@@ -46,7 +50,7 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip, float s
         strip_rows(&work->q, strip, r, n, pointers);
         const int together = strip->gathered ? 1 : n; /* rows that lie as their table's rows do */
         for (int i = 0; rotates && i < n; i += together) {
-            const struct attn_rows some = {pointers[i], work->q.stride, work->q.dtype};
+            const struct attn_rows some = {pointers[i], work->q.stride, work->q.dtype, NULL, 0};
             rows = rotated_rows(pass, &work->rope.q, query_of(strip, r + i), &some, together,
                                 pass->scratch.rotated + i * (ptrdiff_t)work->dk);
             row_pointers(&rows, 0, together, pointers + i);
@@ -82,7 +86,7 @@ static void copy_keys(const struct pass *pass, struct key_block *keys, int numbe
         const int n = keys->hi - at < step ? keys->hi - at : step;
         const struct attn_packed_keys dst = {(char *)scratch->k + (before + at) * pitch, scratch->k_scale + before + at,
                                              scratch->k_start + before + at};
-        struct attn_rows rows = {row_of(&work->k, keys->first + at), work->k.stride, work->k.dtype};
+        struct attn_rows rows = attn_rows_from(&work->k, keys->first + at);
         if (rotates) /* floats go where they are wanted */
             rows = rotated_rows(pass, &work->rope.k, keys->first + at, &rows, n,
                                 in_place ? scratch->k + (before + at) * (ptrdiff_t)work->dk : scratch->rotated);
@@ -98,7 +102,7 @@ static void copy_keys(const struct pass *pass, struct key_block *keys, int numbe
 void attn_pack_values(const struct pass *pass, struct key_block *keys, int number)
 {
     const struct attn_work *work = pass->work;
-    const struct attn_rows rows = {row_of(&work->v, keys->first + keys->lo), work->v.stride, work->v.dtype};
+    const struct attn_rows rows = attn_rows_from(&work->v, keys->first + keys->lo);
     const ptrdiff_t row = attn_value_channels(pass->values, work->dv);
     float *const words = pass->scratch.v + number * work->shape->key_words * row;
     pass->values->pack_values(words + keys->lo / pass->values->keys_per_word * row, &rows, keys->hi - keys->lo,
@@ -133,9 +137,12 @@ struct key_block attn_key_block_at(const struct pass *pass, const struct span *s
                              .k_scale = scratch->k_scale,
                              .k_start = scratch->k_start,
                              .longest = -1.0f};
-    if (scratch->k && takes_elements(pass))
-        keys.k_dtype = work->k.dtype;
-    else if (scratch->k)
+    if (scratch->k && takes_elements(pass)) {
+        const struct attn_rows elements = attn_rows_from(&work->k, span->first);
+        keys.k_dtype = elements.dtype;
+        keys.row_scale = elements.scale;
+        keys.row_scale_stride = elements.scale_stride;
+    } else if (scratch->k)
         copy_keys(pass, &keys, number);
     if (scratch->v && pass->few)
         keys.v = NULL;
@@ -189,6 +196,9 @@ static struct attn_score_operands operands_at(const struct pass *pass, const str
                                         .words = attn_channel_words(pass->scores, pass->work->dk),
                                         .rows = strip->rows,
                                         .k_dtype = keys->k_dtype,
+                                        .row_scale =
+                                            keys->row_scale ? keys->row_scale + lo * keys->row_scale_stride : NULL,
+                                        .row_scale_stride = keys->row_scale_stride,
                                         .mask = &none,
                                         .factor = strip->factor,
                                         .k_scale = keys->k_scale + lo,

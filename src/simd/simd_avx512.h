@@ -400,8 +400,11 @@ static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
  * Bits and small integers of narrow weights:
  *   vu_shift_left, vu_shift_right   by n < 32 bits, zeros come in
  *   vf_of_bits, vf_of_ints          lanes as the floats of these bits, and as signed integers
+ *   vu_bits_of                      the way back to the bits
  *   vf_load_int8                    VF_LEN floats from as many int8
+ *   vf_load_f8                      the same of numbers in E4M3, exact
  *   vf_nibble(words, shift)         the four bits from shift on, less 8
+ *   vu_store_bytes                  the lowest byte of each lane
  */
 static inline vu vu_shift_left(vu a, int n)
 {
@@ -418,6 +421,11 @@ static inline vf vf_of_bits(vu a)
     return _mm512_castsi512_ps(a);
 }
 
+static inline vu vu_bits_of(vf a)
+{
+    return _mm512_castps_si512(a);
+}
+
 static inline vf vf_of_ints(vu a)
 {
     return _mm512_cvtepi32_ps(a);
@@ -426,6 +434,21 @@ static inline vf vf_of_ints(vu a)
 static inline vf vf_load_int8(const int8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+
+/** As f16 with the bias of E4M3, 7 instead of 15; all ones, which is NaN there, get an exponent that is so here. */
+static inline vf vf_load_f8(const uint8_t *p)
+{
+    const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)), ones = _mm256_set1_epi16(0x3f80);
+    const __m256i size = _mm256_and_si256(_mm256_slli_epi16(wide, 7), ones);
+    const __m256i half = _mm256_or_si256(size, _mm256_and_si256(wide, _mm256_set1_epi16((short)0x8000)));
+    const __m256i nan = _mm256_maskz_set1_epi16(_mm256_cmpeq_epi16_mask(size, ones), 0x4000);
+    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(half, nan)), _mm512_set1_ps(256.0f));
+}
+
+static inline void vu_store_bytes(uint8_t *p, vu a)
+{
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(a));
 }
 
 /** VPERMPS looks at the four bits alone: a table in a register instead of a conversion. */

@@ -34,7 +34,7 @@ static struct drawn_keys draw_keys(const struct tile_case *c, int64_t words)
 {
     const int pack = c->set->score_pack;
     if (pack == 1) {
-        const struct drawn_rows rows = draw_rows(c, c->shape.dtype, c->shape.n, words);
+        const struct drawn_rows rows = draw_rows(c, draw_stored_type(c, c->shape.dtype), c->shape.n, words);
         return (struct drawn_keys){rows.rows.data, rows.rows.stride, rows.rows.dtype, rows};
     }
     const struct drawn_words k = draw_words(c, pack, c->shape.n, words);
@@ -63,6 +63,8 @@ static void check_scores_of_few(const struct tile_case *any)
                                           .words = words,
                                           .rows = rows,
                                           .k_dtype = k.dtype,
+                                          .row_scale = k.rows.rows.scale,
+                                          .row_scale_stride = k.rows.rows.scale_stride,
                                           .mask = &mask,
                                           .factor = factor,
                                           .s = s};
@@ -94,7 +96,7 @@ static void check_values_of_few(const struct tile_case *any)
     const struct attn_value_kernels *kernels = c->set->kernels->values;
     const int n = c->shape.n, pack = c->set->value_pack, width = c->set->lanes;
     const int64_t d = c->shape.d;
-    const struct drawn_rows v = draw_rows(c, c->shape.dtype, n, d);
+    const struct drawn_rows v = draw_rows(c, draw_stored_type(c, c->shape.dtype), n, d);
     const int words = (n + pack - 1) / pack;
     const struct attn_few_values x = {.p = operand_floats(c, (int64_t)words * width),
                                       .v = v.rows,

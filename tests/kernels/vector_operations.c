@@ -83,6 +83,24 @@ static void narrow_f16(const struct call *c)
     narrow(c, ATTN_F16);
 }
 
+static void widen_f8(const struct call *c)
+{
+    const uint8_t *in = c->in[0];
+    float *out = c->out[0];
+    for
+        LANES(i)
+    out[i] = dtype_of_f8(in[i]);
+}
+
+static void lowest_bytes(const struct call *c)
+{
+    const uint32_t *in = c->in[0];
+    uint8_t *out = c->out[0];
+    for
+        LANES(i)
+    out[i] = (uint8_t)in[i];
+}
+
 static void mask_from_bytes(const struct call *c)
 {
     const uint8_t *in = c->in[0];
@@ -273,6 +291,9 @@ static const struct row rows[] = {
     {"vf_of_bits", 0, PLAIN(SAME_BITS, 1, U32, F32, copy)},
     {"vf_of_ints", 0, PLAIN(SAME_BITS, 1, I32, F32, to_float)},
     {"vf_load_int8", 0, PLAIN(SAME_BITS, 1, INT8, F32, bytes_to_float)},
+    {"vf_load_f8", 0, PLAIN(SAME_NUMBERS, 1, INT8, F32, widen_f8)},
+    {"vu_bits_of", 0, PLAIN(SAME_BITS, 1, F32, U32, copy)},
+    {"vu_store_bytes", 0, PLAIN(SAME_BITS, 1, U32, INT8, lowest_bytes)},
     {"vf_nibble", 0, OPERATION(.in = {{U32, VECTOR}}, .out = {VECTORS_2(F32)}, .reference = nibbles)},
     {"vu_mul_wide", 0, OPERATION(.in = {VECTORS_2(U32)}, .out = {VECTORS_2(U32)}, .reference = multiply_wide)},
     {"vf_max_across", HAS_INT8,
