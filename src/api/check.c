@@ -137,6 +137,8 @@ static attn_status check_choices(struct attn_problem *problem)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.qk is %d; expected an attn_qk", (int)p->qk);
     if ((unsigned)p->inputs > ATTN_INPUTS_MAY_BE_BF16)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.inputs is %d; expected an attn_inputs", (int)p->inputs);
+    if ((unsigned)p->sums > ATTN_SUMS_FREE)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.sums is %d; expected an attn_sums", (int)p->sums);
     CHECK(check_isa(problem));
     if (p->qk == ATTN_QK_INT8)
         CHECK(check_int8(problem));
@@ -192,6 +194,7 @@ static int has_equal_heads(const attn_params *params)
     rest.window = NULL;
     rest.qk = ATTN_QK_DEFAULT;
     rest.inputs = (attn_inputs)0;
+    rest.sums = ATTN_SUMS_ORDERED;
     rest.k_scale = rest.v_scale = NULL; /* they belong to heads of k and v */
     return asks_for_nothing(&rest);
 }

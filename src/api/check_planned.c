@@ -164,6 +164,7 @@ attn_status attn_check_planned(const struct attn_problem *now, const struct attn
         {"score_stage", p->score_stage != w->score_stage},
         {"qk", p->qk != w->qk},
         {"inputs", p->inputs != w->inputs},
+        {"sums", p->sums != w->sums},
         {"isa", now->isa != was->isa},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)

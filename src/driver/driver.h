@@ -91,6 +91,9 @@ int64_t attn_heads_together(const struct attn_problem *problem, int threads);
 /** Makes them so. */
 void attn_fold_heads(struct attn_problem *problem, int64_t together);
 
+/** Whether the options of a problem, and how many queries a sequence has, leave its sums free, if they are few. */
+int attn_sums_are_free(const struct attn_problem *problem, int64_t queries);
+
 /** Whether any output has an element: without, there may be more heads or tokens than can be counted through. */
 int attn_writes_anything(const struct attn_problem *problem);
 

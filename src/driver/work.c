@@ -192,6 +192,27 @@ static int64_t keys_of(const struct attn_problem *problem, const struct attn_seq
     return masked < 0 ? 0 : masked < live ? masked : live;
 }
 
+/** Queries of a sequence with all heads that share a key head, beyond which no set calls them few. */
+#define MOST_FREE 8
+
+/* Nothing here may follow from the number of threads, nor from what a task holds: results would. */
+int attn_sums_are_free(const struct attn_problem *problem, int64_t queries)
+{
+    const attn_params *p = &problem->params;
+    const int64_t kv_heads = problem->k.shape[1];
+    if (p->sums != ATTN_SUMS_FREE || p->qk == ATTN_QK_INT8 || p->rope || p->disentangled || p->block_mask ||
+        (p->window && p->window->num_global > 0) || kv_heads == 0)
+        return 0;
+    return queries <= MOST_FREE && queries * (problem->q.shape[1] / kv_heads) <= MOST_FREE;
+}
+
+/** The same of a sequence, with kernels that may have such sums. */
+static int frees_sums(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t queries)
+{
+    return attn_sums_are_free(problem, queries) && kernels->scores->scores_free &&
+           queries * (problem->q.shape[1] / problem->k.shape[1]) <= kernels->vectors->few;
+}
+
 /** What changes scores and weights. */
 static void set_numbers(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s, int64_t h,
                         int64_t first, struct attn_work *work)
@@ -290,6 +311,7 @@ void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t bl
         .mask = boolean ? mask : none,
         .bias = boolean ? none : mask,
         .kernels = &geometry->kernels,
+        .free_sums = frees_sums(problem, &geometry->kernels, sequence.queries),
         .drop = {.batch = s, .head = h, .query_index = first, .first = sequence.begin},
         .group = geometry->group,
         .gathers = geometry->gathers,

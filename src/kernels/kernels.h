@@ -221,6 +221,9 @@ struct attn_score_kernels {
     /** scores() of one vector, x->rows lanes of which have a query: struct attn_vector_kernels few at most. x->next is
      * not looked at. NULL: none. */
     void (*scores_of_few)(const struct attn_score_operands *x, int n, float *max);
+    /** scores_of_few() whose sums add their channels in an order of their own; x->q is [rows][words], and x->next is
+     * asked for. NULL: none. */
+    void (*scores_free)(const struct attn_score_operands *x, int n, float *max);
     /**
      * All steps of the softmax for some blocks, with the same bits as these and the values of its own set, or of the
      * one that this one extends: those, of so many, that leave m where it is for certain, up to the first one that may

@@ -7,6 +7,7 @@
 #define ATTN_SCORES_H
 
 #include "kernels/score_few.h"
+#include "kernels/score_free.h"
 #include "kernels/score_tile.h"
 #include "kernels/transpose.h"
 
@@ -30,6 +31,7 @@ static const struct attn_score_kernels score_kernels = {.name = "f32",
                                                         .pack_queries = pack_queries,
                                                         .pack_keys = pack_keys,
                                                         .scores = score_tile,
-                                                        .scores_of_few = SCORES_OF_FEW};
+                                                        .scores_of_few = SCORES_OF_FEW,
+                                                        .scores_free = SCORES_FREE};
 
 #endif

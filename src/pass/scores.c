@@ -15,6 +15,7 @@
  */
 #include "pass/pass.h"
 
+#include <assert.h>
 #include <math.h>
 
 /** n rows turned by rows first.. of a table, in dst, [n][dk] floats. */
@@ -37,6 +38,23 @@ static struct attn_rows rotated_rows(const struct pass *pass, const struct attn_
                                            .layout = rope->layout};
     pass->vectors->rotate(&rotation);
     return rotated;
+}
+
+/** Where the words of a strip's queries lie row by row, for scores_free(): behind those in lane order, where a full
+ * strip would have more. */
+static float *query_rows(const struct pass *pass, const struct strip *strip)
+{
+    return strip->q + pass->vectors->lanes * attn_channel_words(pass->scores, pass->work->dk);
+}
+
+static void turn_queries(const struct pass *pass, const struct strip *strip)
+{
+    const int64_t words = attn_channel_words(pass->scores, pass->work->dk);
+    float *const rows = query_rows(pass, strip);
+    assert(strip->nv == 1 && 2 * pass->vectors->lanes <= pass->work->kernels->strip);
+    for (int r = 0; r < strip->rows; r++)
+        for (int64_t c = 0; c < words; c++)
+            memcpy(rows + r * words + c, strip->q + c * strip->width + r, sizeof *rows);
 }
 
 void attn_pack_strip(const struct pass *pass, const struct strip *strip, float scale)
@@ -71,6 +89,8 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip, float s
                                             .shift = strip->shift};
         pass->scores->pack_queries(&x);
     }
+    if (work->free_sums)
+        turn_queries(pass, strip);
 }
 
 /** Copies keys lo..hi-1 of a block as words, rotated where that is asked for. */
@@ -190,7 +210,7 @@ static const struct attn_tile_mask none = {.kind = MASK_NONE};
 static struct attn_score_operands operands_at(const struct pass *pass, const struct key_block *keys,
                                               const struct strip *strip, int lo)
 {
-    return (struct attn_score_operands){.q = strip->q,
+    return (struct attn_score_operands){.q = pass->work->free_sums ? query_rows(pass, strip) : strip->q,
                                         .k = keys->k + lo * keys->k_stride,
                                         .k_stride = keys->k_stride,
                                         .words = attn_channel_words(pass->scores, pass->work->dk),
@@ -215,7 +235,9 @@ static int scores_are_of_few(const struct pass *pass, const struct strip *strip)
 static void tile_scores(const struct pass *pass, const struct strip *strip, const struct attn_score_operands *operands,
                         int n, float *max)
 {
-    if (scores_are_of_few(pass, strip))
+    if (pass->work->free_sums)
+        pass->scores->scores_free(operands, n, max);
+    else if (scores_are_of_few(pass, strip))
         pass->scores->scores_of_few(operands, n, max);
     else
         pass->scores->scores(strip->nv, operands, n, max);
@@ -243,12 +265,13 @@ static void ask_for_next(const struct pass *pass, const struct strip *strip, int
     int64_t next = first + pass->scratch.key_block, end;
     if (work->view.pattern_size)
         attn_next_listed(work, strip, first + n, &next, &end);
-    const int64_t values = pass->scratch.v ? next : first;
+    const int64_t values = pass->scratch.v && !work->free_sums ? next : first;
     operands->next[0] = work->v;
     operands->next[0].data = values + n <= work->num_keys ? row_of(&work->v, values) : NULL;
     operands->next_width[0] = work->dv;
     operands->next[1] = work->k;
-    operands->next[1].data = next + n <= work->num_keys ? row_of(&work->k, next) : NULL;
+    /* Free sums read K in streams, which a request further on in the same rows would disturb. */
+    operands->next[1].data = !work->free_sums && next + n <= work->num_keys ? row_of(&work->k, next) : NULL;
     operands->next_width[1] = work->dk;
 }
 
@@ -268,7 +291,7 @@ void attn_unit_scores(const struct pass *pass, const struct key_block *keys, str
     struct attn_score_operands operands = operands_at(pass, keys, strip, lo);
     if (!terms)
         operands.mask = &unit->mask;
-    if (leads(work, strip) && !scores_are_of_few(pass, strip)) /* these ask for themselves */
+    if (leads(work, strip) && (work->free_sums || !scores_are_of_few(pass, strip))) /* these ask for themselves */
         ask_for_next(pass, strip, first, n, &operands);
     tile_scores(pass, strip, &operands, n, unit->max);
     if (!terms)

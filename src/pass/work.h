@@ -88,6 +88,8 @@ struct attn_work {
     int64_t known_keys; /**< of these, the first that the last query of the call sees, 0 if that takes more than
                            causality: no garbage there */
     int dk, dv;
+    int free_sums;      /**< the queries are one strip of few, K is read in place or has been packed for all alike, and
+                           scores_free() adds */
     float scale;        /**< multiplies q·k; base 2: the user's scale times log2(e) */
     float softcap;      /**< 0: none; natural units */
     const float *sinks; /**< a logit without a value for each row, or one for all unless rows stand together, -inf:

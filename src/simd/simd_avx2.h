@@ -216,6 +216,17 @@ static inline void vf_interleave(vf even, vf odd, vf *a, vf *b)
     *b = _mm256_permute2f128_ps(low, high, 0x31);
 }
 
+static inline vf vf_sum_across(vf a[VF_LEN])
+{
+    for (int i = 0; i < 4; i++)
+        a[i] = vf_add(_mm256_unpacklo_ps(a[2 * i], a[2 * i + 1]), _mm256_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+    for (int i = 0; i < 2; i++) {
+        const __m256d x = _mm256_castps_pd(a[2 * i]), y = _mm256_castps_pd(a[2 * i + 1]);
+        a[i] = vf_add(_mm256_castpd_ps(_mm256_unpacklo_pd(x, y)), _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)));
+    }
+    return vf_add(_mm256_permute2f128_ps(a[0], a[1], 0x20), _mm256_permute2f128_ps(a[0], a[1], 0x31));
+}
+
 static inline void vf_transpose(vf a[VF_LEN])
 {
     vf t[VF_LEN];

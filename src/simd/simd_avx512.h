@@ -266,6 +266,24 @@ static inline void vf_transpose(vf a[VF_LEN])
     }
 }
 
+/**
+ * Lane i: all lanes of a[i] added up, in one order. Of the four lanes of a quarter (l0 + l2) + (l1 + l3); of four
+ * quarters likewise, of two their sum. a is overwritten.
+ */
+static inline vf vf_sum_across(vf a[VF_LEN])
+{
+    for (int i = 0; i < 8; i++)
+        a[i] = vf_add(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]), _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+    for (int i = 0; i < 4; i++) { /* quarters of four vectors each */
+        const __m512d x = _mm512_castps_pd(a[2 * i]), y = _mm512_castps_pd(a[2 * i + 1]);
+        a[i] = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+    }
+    for (int i = 0; i < 2; i++)
+        a[i] = vf_add(_mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0x44),
+                      _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0xee));
+    return vf_add(_mm512_shuffle_f32x4(a[0], a[1], 0x88), _mm512_shuffle_f32x4(a[0], a[1], 0xdd));
+}
+
 /** a[0..3] transposed in each of their 128-bit quarters: a[c] then holds columns c, 4 + c, 8 + c, 12 + c. */
 static inline void transpose_quarters(vf a[4])
 {
@@ -441,9 +459,10 @@ static inline vf vf_load_f8(const uint8_t *p)
 {
     const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)), ones = _mm256_set1_epi16(0x3f80);
     const __m256i size = _mm256_and_si256(_mm256_slli_epi16(wide, 7), ones);
-    const __m256i half = _mm256_or_si256(size, _mm256_and_si256(wide, _mm256_set1_epi16((short)0x8000)));
-    const __m256i nan = _mm256_maskz_set1_epi16(_mm256_cmpeq_epi16_mask(size, ones), 0x4000);
-    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(half, nan)), _mm512_set1_ps(256.0f));
+    const __m256i carry = _mm256_add_epi16(size, _mm256_set1_epi16(0x80)); /* all ones: into the next bit */
+    const __m256i half = _mm256_ternarylogic_epi32(size, carry, _mm256_set1_epi16(0x4000), 0xf8); /* a | (b & c) */
+    const __m256i bits = _mm256_ternarylogic_epi32(half, wide, _mm256_set1_epi16((short)0x8000), 0xf8);
+    return _mm512_mul_ps(_mm512_cvtph_ps(bits), _mm512_set1_ps(256.0f));
 }
 
 static inline void vu_store_bytes(uint8_t *p, vu a)

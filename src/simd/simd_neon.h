@@ -213,6 +213,13 @@ static inline void vf_interleave(vf even, vf odd, vf *a, vf *b)
     *b = vzip2q_f32(even, odd);
 }
 
+static inline vf vf_sum_across(vf a[VF_LEN])
+{
+    const float64x2_t x = vreinterpretq_f64_f32(vaddq_f32(vzip1q_f32(a[0], a[1]), vzip2q_f32(a[0], a[1])));
+    const float64x2_t y = vreinterpretq_f64_f32(vaddq_f32(vzip1q_f32(a[2], a[3]), vzip2q_f32(a[2], a[3])));
+    return vaddq_f32(vreinterpretq_f32_f64(vzip1q_f64(x, y)), vreinterpretq_f32_f64(vzip2q_f64(x, y)));
+}
+
 static inline void vf_transpose(vf a[VF_LEN])
 {
     const float32x4x2_t p = vtrnq_f32(a[0], a[1]), q = vtrnq_f32(a[2], a[3]);

@@ -208,6 +208,11 @@ static inline void vf_interleave(vf even, vf odd, vf *a, vf *b)
     *b = odd;
 }
 
+static inline vf vf_sum_across(vf a[VF_LEN])
+{
+    return a[0];
+}
+
 static inline void vf_transpose(vf a[VF_LEN])
 {
     (void)a;

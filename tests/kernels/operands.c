@@ -143,13 +143,22 @@ struct drawn_rows draw_rows(const struct tile_case *c, attn_dtype dtype, int n, 
     return rows;
 }
 
-float element_of(const struct drawn_rows *rows, int r, int64_t i)
+float number_of(const struct drawn_rows *rows, int r, int64_t i)
 {
     if (!attn_is_quantised(rows->rows.dtype))
         return dtype_load(rows->rows.dtype, rows->pointers[r], i);
     const uint8_t byte = (uint8_t)rows->pointers[r][i];
-    const float number = rows->rows.dtype == ATTN_I8 ? (float)(int8_t)byte : dtype_of_f8(byte);
-    return number * rows->rows.scale[r * rows->rows.scale_stride];
+    return rows->rows.dtype == ATTN_I8 ? (float)(int8_t)byte : dtype_of_f8(byte);
+}
+
+float scale_of(const struct drawn_rows *rows, int r)
+{
+    return attn_is_quantised(rows->rows.dtype) ? rows->rows.scale[r * rows->rows.scale_stride] : 1.0f;
+}
+
+float element_of(const struct drawn_rows *rows, int r, int64_t i)
+{
+    return attn_is_quantised(rows->rows.dtype) ? number_of(rows, r, i) * scale_of(rows, r) : number_of(rows, r, i);
 }
 
 struct drawn_words draw_words(const struct tile_case *c, int pack, int n, int64_t words)

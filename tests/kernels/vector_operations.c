@@ -142,6 +142,23 @@ static void transpose_part(const struct call *c, int from, int to)
         out[j * c->set->lanes + i] = i < from && j < to ? in[i * c->set->lanes + j] : 0;
 }
 
+/** Of rows of a block: quarters first, then these, in the order of the contract. */
+static void sum_across(const struct call *c)
+{
+    const float *in = c->in[0];
+    float *out = c->out[0];
+    const int lanes = c->set->lanes, quarters = lanes < 4 ? 1 : lanes / 4;
+    for
+        LANES(i)
+        {
+            const float *x = in + i * lanes;
+            float q[4] = {x[0]};
+            for (int k = 0; k < quarters && lanes >= 4; k++)
+                q[k] = (x[4 * k] + x[4 * k + 2]) + (x[4 * k + 1] + x[4 * k + 3]);
+            out[i] = quarters == 1 ? q[0] : quarters == 2 ? q[0] + q[1] : (q[0] + q[2]) + (q[1] + q[3]);
+        }
+}
+
 static void transpose(const struct call *c)
 {
     transpose_part(c, MAX_LANES, MAX_LANES);
@@ -262,6 +279,8 @@ static const struct row rows[] = {
     {"vm_any", 0, OPERATION(.in = {{BYTE, VECTOR}}, .out = {{U32, ONE}}, .reference = any)},
     {"vf_deinterleave", 0, OPERATION(.in = {VECTORS_2(F32)}, .out = {VECTORS_2(F32)}, .reference = deinterleave)},
     {"vf_interleave", 0, OPERATION(.in = {VECTORS_2(F32)}, .out = {VECTORS_2(F32)}, .reference = interleave)},
+    {"vf_sum_across", 0,
+     OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, VECTOR}}, .compare = SAME_NUMBERS, .reference = sum_across)},
     {"vf_transpose", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose)},
     {"vf_transpose_from4", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose_from4)},
     {"vf_transpose_to4", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose_to4)},

@@ -39,51 +39,6 @@ static void check_read_rows(const struct tile_case *c)
         }
 }
 
-static void check_widen(const struct tile_case *c)
-{
-    const struct attn_vector_kernels *kernels = c->set->kernels->vectors;
-    const int n = c->shape.n;
-    const int64_t d = c->shape.d;
-    const struct drawn_rows rows = draw_rows(c, draw_stored_type(c, c->shape.dtype), n, d);
-    float *dst = operand_place(c, (size_t)(n * d) * 4);
-    TIME_IF_WANTED(c, kernels->widen(dst, &rows.rows, n, d));
-    kernels->widen(dst, &rows.rows, n, d);
-    for (int r = 0; r < n; r++)
-        for (int64_t i = 0; i < d; i++)
-            expect_float(c, "dst", r, i, dst[r * d + i], element_of(&rows, r, i));
-}
-
-static void check_quantise(const struct tile_case *c)
-{
-    const struct attn_vector_kernels *kernels = c->set->kernels->vectors;
-    const int n = c->shape.n, to_int8 = c->shape.plain || rng_percent(c->rng, 50);
-    const int64_t d = c->shape.d;
-    const struct drawn_rows x = draw_rows(c, c->shape.dtype, n, d);
-    const struct drawn_rows out = draw_rows(c, to_int8 ? ATTN_I8 : ATTN_F8_E4M3, n, d);
-    float *const scale = (float *)(uintptr_t)out.rows.scale;
-    const struct attn_quantisation work = {
-        .x = x.rows, .out = out.rows, .scale = scale, .scale_stride = out.rows.scale_stride, .num_rows = n, .width = d};
-    TIME_IF_WANTED(c, kernels->quantise(&work));
-    kernels->quantise(&work);
-    const float most = to_int8 ? 127.0f : 448.0f;
-    for (int r = 0; r < n; r++) {
-        float top = 0;
-        int finite = 1;
-        for (int64_t i = 0; i < d; i++) {
-            const float size = fabsf(element_of(&x, r, i));
-            finite &= isfinite(size) != 0;
-            top = size > top ? size : top;
-        }
-        const int zeros = !finite || !isfinite(most / top);
-        expect_float(c, "scale", 0, r, scale[r * work.scale_stride], !finite ? NAN : zeros ? 0.0f : top / most);
-        for (int64_t i = 0; i < d; i++) {
-            const float number = element_of(&x, r, i) * (most / top);
-            const uint8_t expected = zeros ? 0 : to_int8 ? (uint8_t)(int8_t)rintf(number) : dtype_to_f8(number);
-            expect_word(c, "out", r, i, (uint8_t)out.pointers[r][i], expected);
-        }
-    }
-}
-
 static void check_write_rows(const struct tile_case *c)
 {
     const struct attn_vector_kernels *kernels = c->set->kernels->vectors;
@@ -440,7 +395,6 @@ static void check_exp2(const struct tile_case *c)
 
 static const struct row rows[] = {
     TILE_ROW("read_rows", HAS_VECTORS, check_read_rows),
-    TILE_ROW("widen", HAS_VECTORS, check_widen),
     TILE_ROW("write_rows", HAS_VECTORS, check_write_rows),
     TILE_ROW("join_bias", HAS_VECTORS, check_join_bias),
     TILE_ROW("finish_scores", HAS_VECTORS, check_finish_scores),
@@ -450,7 +404,6 @@ static const struct row rows[] = {
     TILE_ROW("finish", HAS_VECTORS, check_finish),
     TILE_ROW("normalise", HAS_VECTORS, check_normalise),
     TILE_ROW("rotate", HAS_VECTORS, check_rotate),
-    TILE_ROW("quantise", HAS_VECTORS, check_quantise),
     TILE_ROW("merge", HAS_VECTORS, check_merge),
     TILE_ROW("exp2", HAS_VECTORS, check_exp2),
 };
@@ -459,9 +412,8 @@ static int has_code(const struct row *row, const struct kernel_set *set)
 {
     const struct attn_vector_kernels *k = set->kernels->vectors;
     (void)row;
-    return k->read_rows && k->widen && k->write_rows && k->join_bias && k->finish_scores && k->multiply &&
-           k->hide_again && k->raise_maximum && k->finish && k->normalise && k->rotate && k->quantise && k->merge &&
-           k->exp2;
+    return k->read_rows && k->write_rows && k->join_bias && k->finish_scores && k->multiply && k->hide_again &&
+           k->raise_maximum && k->finish && k->normalise && k->rotate && k->merge && k->exp2;
 }
 
 const struct group group_vectors = {
