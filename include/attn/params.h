@@ -417,7 +417,7 @@ typedef struct attn_params {
      * strides; NULL for other types. An element of k is its number times the scale
      * of its token and head, rounded to f32, and everything else is as if k were
      * the f32 tensor of these elements: every option, and for head sizes whose sum
-     * dk + dv is up to 512 every bit of the result. attn_quantise() makes such
+     * dk + dv is up to 512 every bit, unless sums are free. attn_quantise() makes such
      * tensors (attn/quantise.h). Scales of live keys (kv_start to kv_len) must be
      * finite and not negative; those of padding are not read.
      */
