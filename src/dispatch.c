@@ -73,6 +73,11 @@ static int has_pairs(int row)
     return rows[row].kernels->values && rows[row].kernels->values->keys_per_word == 2;
 }
 
+static int has_free_pairs(int row)
+{
+    return has_pairs(row) && rows[row].kernels->scores && rows[row].kernels->scores->scores_free;
+}
+
 /** Whether callers may name a row: it changes more than int8 scores. */
 static int has_name(int row)
 {
@@ -150,7 +155,7 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
                                          .scores = own->scores,
                                          .values = own->values,
                                          .plain = own->values};
-        int pairs = demand->pairs ? extension(base, cap, has_pairs) : -1;
+        int pairs = demand->pairs ? extension(base, cap, demand->free ? has_free_pairs : has_pairs) : -1;
         if (pairs >= 0 && !has_matrix(pairs) && !demand->insists && !attn_cpu_gains_by_pairs())
             pairs = -1;
         if (pairs >= 0) {

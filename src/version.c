@@ -17,7 +17,7 @@ const char *attn_version_string(void)
 
 const char *attn_dtype_name(attn_dtype dtype)
 {
-    static const char *const names[] = {"f32", "bf16", "f16", "bool", "i8", "u8"};
+    static const char *const names[] = {"f32", "bf16", "f16", "bool", "i8", "u8", "f8_e4m3"};
     return (unsigned)dtype < sizeof names / sizeof *names ? names[dtype] : "unknown";
 }
 
@@ -32,6 +32,7 @@ size_t attn_dtype_size(attn_dtype dtype)
     case ATTN_BOOL:
     case ATTN_I8:
     case ATTN_U8:
+    case ATTN_F8_E4M3:
         return 1;
     }
     return 0;

@@ -73,7 +73,7 @@ class Params(Sized):
         + _pointers("executor", "block_table")
         + _lengths("block_table_stride", "page_size")
         + _pointers("q_scale", "k_scale", "v_scale")
-        + _ints("inputs")
+        + _ints("inputs", "sums")
     )
 
 

@@ -234,7 +234,9 @@ ATTN_API attn_status attn_plan_create(attn_plan **plan, const attn_tensor *q, co
  * other contents does is undefined.
  *
  * Called once, by one thread, before any run. Of tensors in params only the shapes
- * are looked at. On an error the plan is as it was.
+ * are looked at; so the scales of a quantised k and v may change, but runs no longer
+ * look at their numbers: one that is NaN or infinite gives results that are NaN. On
+ * an error the plan is as it was.
  * @since 0.1, experimental
  */
 ATTN_API attn_status attn_plan_keep(attn_plan *plan, const attn_params *params);

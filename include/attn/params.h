@@ -56,6 +56,12 @@ typedef enum attn_inputs {
     ATTN_INPUTS_MAY_BE_BF16 = 1 /**< to bf16, to nearest even, where that is faster; docs/numerics.md has the errors */
 } attn_inputs;
 
+/** In which order the channels of a score are added. @since 0.1 */
+typedef enum attn_sums {
+    ATTN_SUMS_ORDERED = 0, /**< from the first to the last: a token is decoded with the bits of prefill */
+    ATTN_SUMS_FREE = 1     /**< in any, where that is faster; attn_params.sums */
+} attn_sums;
+
 /* ------------------------------------------------- which keys a query sees -- */
 
 /** No limit: a value of attn_window.left and right. */
@@ -428,12 +434,23 @@ typedef struct attn_params {
     /** @name Reserved: refused with ATTN_UNSUPPORTED when set, until a version implements them */
     /**@{*/
     const attn_tensor *q_scale; /**< quantisation scales of q */
-    const attn_tensor *k_scale; /**< quantisation scales of k */
-    const attn_tensor *v_scale; /**< quantisation scales of v */
     /**@}*/
 
     /**
-     * Permission to take q, k and v of f32 and f16 as bf16, wherever tensors of bf16
+     * Scales of a quantised k, ATTN_I8 or ATTN_F8_E4M3: f32 (B|1, Hkv|1, Tk, 1), any
+     * strides; NULL for other types. An element of k is its number times the scale
+     * of its token and head, rounded to f32, and everything else is as if k were
+     * the f32 tensor of these elements: every option, and for head sizes whose sum
+     * dk + dv is up to 512 every bit, unless sums are free. attn_quantise() makes such
+     * tensors (attn/quantise.h). Scales of live keys (kv_start to kv_len) must be
+     * finite and not negative; those of padding are not read. With a block table
+     * they are in pages as k is: (pages|1, Hkv|1, page_size, 1).
+     */
+    const attn_tensor *k_scale;
+    const attn_tensor *v_scale; /**< the same of v */
+
+    /**
+     * Permission to take q, k and v of f32, f16 and quantised ones as bf16, wherever tensors of bf16
      * would be multiplied in pairs: the result is that of tensors that have been
      * rounded so beforehand, but for the type of out. Elsewhere nothing is rounded;
      * attn_plan_describe() names the values that are multiplied. Rows that rope turns
@@ -441,6 +458,17 @@ typedef struct attn_params {
      * bf16's largest number becomes an infinity.
      */
     attn_inputs inputs;
+    /**
+     * ATTN_SUMS_FREE permits the scores of few queries to add their channels in
+     * another order, which reads keys faster. Errors are as small, but a token is
+     * not decoded with the bits of prefill. Results still do not depend on threads,
+     * on other sequences or on other heads: sums are free for sequences whose
+     * queries times q's heads for each head of k are up to half the lanes of a
+     * vector (8 on AVX-512, 4 on AVX2, 2 on NEON), without rope, disentangled,
+     * block_mask, global tokens of a window, and int8 scores. Elsewhere the field
+     * changes nothing.
+     */
+    attn_sums sums;
 } attn_params;
 
 /** Parameters with every field at its default. @since 0.1 */

@@ -72,12 +72,17 @@ typedef enum attn_dtype {
     ATTN_F16 = 2,  /**< IEEE 754 binary16: 11 bits of significand, up to 65504 */
     ATTN_BOOL = 3, /**< one byte, non-zero is true (boolean masks: attend) */
     ATTN_I8 = 4,
-    ATTN_U8 = 5
+    ATTN_U8 = 5,
+    /**
+     * One byte, 8-bit floating point as OCP defines E4M3 (E4M3FN elsewhere): 4 bits of significand, 1 of them implicit,
+     * up to 448, no infinities; 0x7f and 0xff are NaN. For k and v with scales: attn_params.k_scale. @since 0.1
+     */
+    ATTN_F8_E4M3 = 6
 } attn_dtype;
 
 /** Bytes of one element, or 0 for an unknown type. @since 0.1 */
 ATTN_API size_t attn_dtype_size(attn_dtype dtype);
-/** "f32", "bf16", "f16", "bool", "i8" or "u8"; "unknown" for other values. Static storage. @since 0.1 */
+/** "f32", "bf16", "f16", "bool", "i8", "u8" or "f8_e4m3"; "unknown" for other values. Static storage. @since 0.1 */
 ATTN_API const char *attn_dtype_name(attn_dtype dtype);
 
 /**

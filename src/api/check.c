@@ -33,7 +33,8 @@ static attn_status check_operands(const struct attn_problem *p, enum check_depth
     static const char *const names[] = {"q", "k", "v", "out"};
     for (int i = 0; i < 4; i++) {
         CHECK(attn_check_tensor(names[i], tensors[i], depth));
-        CHECK(attn_check_float(names[i], tensors[i]->dtype));
+        const int stored = i == 1 || i == 2; /* k and v may be quantised */
+        CHECK(stored ? attn_check_stored(names[i], tensors[i]->dtype) : attn_check_float(names[i], tensors[i]->dtype));
         CHECK(check_head_size(names[i], tensors[i]));
         if (depth & CHECK_TENSORS)
             CHECK(attn_check_contiguous(names[i], tensors[i]));
@@ -71,8 +72,6 @@ static attn_status check_reserved(const attn_params *p)
         int set;
     } reserved[] = {
         {"q_scale", p->q_scale != NULL},
-        {"k_scale", p->k_scale != NULL},
-        {"v_scale", p->v_scale != NULL},
     };
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         if (reserved[i].set)
@@ -143,6 +142,8 @@ static attn_status check_choices(struct attn_problem *problem)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.qk is %d; expected an attn_qk", (int)p->qk);
     if ((unsigned)p->inputs > ATTN_INPUTS_MAY_BE_BF16)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.inputs is %d; expected an attn_inputs", (int)p->inputs);
+    if ((unsigned)p->sums > ATTN_SUMS_FREE)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.sums is %d; expected an attn_sums", (int)p->sums);
     CHECK(check_isa(problem));
     if (p->qk == ATTN_QK_INT8)
         CHECK(check_int8(problem));
@@ -200,6 +201,8 @@ static int has_equal_heads(const attn_params *params)
     rest.block_table_stride = rest.page_size = 0;
     rest.qk = ATTN_QK_DEFAULT;
     rest.inputs = (attn_inputs)0;
+    rest.sums = ATTN_SUMS_ORDERED;
+    rest.k_scale = rest.v_scale = NULL; /* they belong to heads of k and v */
     return asks_for_nothing(&rest);
 }
 
@@ -228,5 +231,6 @@ attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const
         CHECK(attn_check_masks(problem, depth));
         CHECK(attn_check_block_table(problem, depth));
     }
+    CHECK(attn_check_quantised(problem, depth));
     return attn_check_outputs(problem, depth);
 }

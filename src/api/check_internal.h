@@ -14,10 +14,22 @@
 attn_status attn_check_pages(struct attn_problem *problem);
 /** ragged, query_offset, kv_len, kv_start, prefix_len; sets num_sequences. */
 attn_status attn_check_sequences(struct attn_problem *problem, enum check_depth depth);
+/** k_scale, v_scale. Copies them. */
+attn_status attn_check_quantised(struct attn_problem *problem, enum check_depth depth);
 /** head_scale to callback, dropout and weight_callback: what changes numbers. Needs scale. Copies the tensors. */
 attn_status attn_check_scores(struct attn_problem *problem, enum check_depth depth);
 /** window, block_mask, segments, tree, mask. Copies the mask. */
 attn_status attn_check_masks(struct attn_problem *problem, enum check_depth depth);
+/** The keys of a sequence in pages that some query may see: those before kept, and those from hidden on. */
+struct attn_seen_keys {
+    int64_t kept, hidden;
+};
+struct attn_seen_keys attn_seen_keys_of(const struct attn_problem *problem, int64_t s);
+/** Whether a page of size keys has one of them; column of the row of block_table. */
+static inline int attn_is_seen_page(const struct attn_seen_keys *seen, int64_t size, int64_t column)
+{
+    return column * size < seen->kept || (column + 1) * size > seen->hidden;
+}
 /** What is in block_table: needs the sequences, and the window. */
 attn_status attn_check_block_table(const struct attn_problem *problem, enum check_depth depth);
 /** lse, weights, key_sums, scores. Copies them. Then, as all is known, that no output overlaps anything. */
@@ -28,6 +40,8 @@ attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth de
 /**@{*/
 /** Whether a tensor of a checked shape has all that a run checks but its data, and has elements; 0 says nothing. */
 int attn_is_sound(const attn_tensor *t, int written);
+/** That the type is one that k and v may have. */
+attn_status attn_check_stored(const char *name, attn_dtype dtype);
 /** That the type is one of numbers. */
 attn_status attn_check_float(const char *name, attn_dtype dtype);
 /** That the type is f32. */

@@ -180,6 +180,8 @@ static attn_status check_apart(const struct attn_problem *problem)
     CHECK(check_input(&all, "v", p->block_table ? &problem->v_pool : &problem->v));
     if (problem->plain && all.count == 1)
         return ATTN_OK;
+    CHECK(check_input(&all, "params.k_scale", &problem->k_scale));
+    CHECK(check_input(&all, "params.v_scale", &problem->v_scale));
     if (p->mask)
         CHECK(check_input(&all, "params.mask", &problem->mask));
     if (p->disentangled) {

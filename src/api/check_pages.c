@@ -94,14 +94,23 @@ static attn_status check_entry(const struct attn_problem *problem, int64_t s, in
                      at, page, pages - 1, s);
 }
 
+struct attn_seen_keys attn_seen_keys_of(const struct attn_problem *problem, int64_t s)
+{
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    const int64_t tokens = problem->params.window ? problem->params.window->first_tokens : 0;
+    return (struct attn_seen_keys){
+        .kept = tokens < sequence.end - sequence.begin ? sequence.begin + tokens : sequence.end,
+        .hidden = hidden_before(problem, &sequence, s),
+    };
+}
+
 static attn_status check_row(const struct attn_problem *problem, int64_t s)
 {
     const struct attn_sequence sequence = attn_sequence_of(problem, s);
-    const int64_t size = problem->params.page_size, hidden = hidden_before(problem, &sequence, s);
-    int64_t kept = problem->params.window ? problem->params.window->first_tokens : 0; /* of hidden ones */
-    kept = kept < sequence.end - sequence.begin ? sequence.begin + kept : sequence.end;
+    const struct attn_seen_keys seen = attn_seen_keys_of(problem, s);
+    const int64_t size = problem->params.page_size;
     for (int64_t column = sequence.begin / size; column * size < sequence.end; column++)
-        if (column * size < kept || (column + 1) * size > hidden)
+        if (attn_is_seen_page(&seen, size, column))
             CHECK(check_entry(problem, s, column));
     return ATTN_OK;
 }

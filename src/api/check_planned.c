@@ -31,6 +31,11 @@ static attn_status same_operands(const struct attn_problem *now, const struct at
         {"q", &now->q, &was->q}, {"k", &now->k, &was->k}, {"v", &now->v, &was->v}, {"out", &now->out, &was->out}};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         CHECK(same_shape(tensors[i].name, tensors[i].now, tensors[i].was));
+    /* The types of k and v are the same now, so both have scales or neither. */
+    if (now->params.k_scale)
+        CHECK(same_shape("params.k_scale", &now->k_scale, &was->k_scale));
+    if (now->params.v_scale)
+        CHECK(same_shape("params.v_scale", &now->v_scale, &was->v_scale));
     return ATTN_OK;
 }
 
@@ -161,6 +166,7 @@ attn_status attn_check_planned(const struct attn_problem *now, const struct attn
         {"score_stage", p->score_stage != w->score_stage},
         {"qk", p->qk != w->qk},
         {"inputs", p->inputs != w->inputs},
+        {"sums", p->sums != w->sums},
         {"isa", now->isa != was->isa},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)

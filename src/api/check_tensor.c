@@ -73,7 +73,7 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *t, enum check
 {
     if (!t)
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected a tensor", name);
-    if ((unsigned)t->dtype > ATTN_U8)
+    if ((unsigned)t->dtype > ATTN_F8_E4M3)
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s.dtype is %d; expected an attn_dtype", name, (int)t->dtype);
     const int small = is_small(t);
     if (!small)

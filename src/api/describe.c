@@ -31,6 +31,7 @@ static void list_options(const attn_params *p, char *text, size_t size)
         {"block_table", p->block_table != NULL},
         {"dropout", p->dropout != NULL},
         {"weight_callback", p->weight_callback != NULL},
+        {"free sums", p->sums == ATTN_SUMS_FREE},
     };
     size_t length = 0;
     text[0] = '\0';

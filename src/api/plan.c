@@ -41,6 +41,7 @@ static struct attn_kernels choose_kernels(const struct attn_problem *problem)
     const struct attn_demand demand = {.isa = problem->isa ? problem->isa : attn_environment()->max_isa,
                                        .insists = problem->isa != 0,
                                        .qk = params->qk,
+                                       .free = !params->ragged && attn_sums_are_free(problem, problem->q.shape[2]),
                                        .pairs = pairs};
     struct attn_kernels kernels;
     attn_kernels_choose(&kernels, &demand);

@@ -32,6 +32,7 @@ struct attn_problem {
     int64_t num_sequences;                            /**< the batch, or the sequences of a ragged one */
     attn_tensor mask, lse, weights, key_sums, scores; /**< copies; data NULL when absent */
     attn_tensor rope_q, rope_k, rel_k, rel_q;         /**< the same, of rope and disentangled */
+    attn_tensor k_scale, v_scale;                     /**< the same, of a quantised k and v */
 };
 
 /** A sequence: a batch element, or one of a ragged batch. */
@@ -104,6 +105,9 @@ int64_t attn_heads_together(const struct attn_problem *problem, int threads);
 
 /** Makes them so. */
 void attn_fold_heads(struct attn_problem *problem, int64_t together);
+
+/** Whether the options of a problem, and how many queries a sequence has, leave its sums free, if they are few. */
+int attn_sums_are_free(const struct attn_problem *problem, int64_t queries);
 
 /** Whether any output has an element: without, there may be more heads or tokens than can be counted through. */
 int attn_writes_anything(const struct attn_problem *problem);
@@ -190,6 +194,10 @@ struct attn_store_work {
 
 /** Writes them. Everything has been checked. */
 void attn_run_store(const struct attn_kernels *kernels, const struct attn_store_work *store, int threads);
+
+/** out and scale = the rows of x in 8 bits. Everything has been checked. */
+void attn_run_quantise(const struct attn_kernels *kernels, const attn_tensor *x, const attn_tensor *out,
+                       const attn_tensor *scale, int threads);
 
 /** Computes the rows of a merge, whose arguments have all been checked, on up to threads threads. */
 void attn_run_merge(const struct attn_kernels *kernels, const struct attn_merge_work *merge, int threads);

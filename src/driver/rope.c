@@ -33,7 +33,7 @@ static void *element(const attn_tensor *t, int64_t b, int64_t far, int64_t near)
 static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t far, int64_t near)
 {
     return (struct attn_rows){element(t, b, far, near), (ptrdiff_t)(t->stride[2] * attn_element_size(t->dtype)),
-                              t->dtype};
+                              t->dtype, NULL, 0};
 }
 
 /** Pieces first to end - 1, block after block of each row along the far axis. */

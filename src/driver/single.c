@@ -48,7 +48,7 @@ static ptrdiff_t row_stride(const attn_tensor *t)
 
 static struct attn_rows rows_of(const attn_tensor *t)
 {
-    return (struct attn_rows){NULL, row_stride(t) * attn_element_size(t->dtype), t->dtype};
+    return (struct attn_rows){NULL, row_stride(t) * attn_element_size(t->dtype), t->dtype, NULL, 0};
 }
 
 /** The first row of a head; axes of length 1 have no stride. */

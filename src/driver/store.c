@@ -31,8 +31,8 @@ static void store_tokens(const void *context, int64_t first, int64_t end)
         const ptrdiff_t place = page * step(&w->pool, 0) + row * step(&w->pool, 2);
         const int rotates = w->rotations.shape[3] > 0;
         const struct attn_rotation rotation = {
-            .x = {(char *)w->x.data + t * step(&w->x, 2) * x_size, step(&w->x, 1) * x_size, w->x.dtype},
-            .out = {(char *)w->pool.data + place * pool_size, step(&w->pool, 1) * pool_size, w->pool.dtype},
+            .x = {(char *)w->x.data + t * step(&w->x, 2) * x_size, step(&w->x, 1) * x_size, w->x.dtype, NULL, 0},
+            .out = {(char *)w->pool.data + place * pool_size, step(&w->pool, 1) * pool_size, w->pool.dtype, NULL, 0},
             .table = rotates ? (const float *)w->rotations.data + t * step(&w->rotations, 2) : &nothing,
             .table_stride = rotates ? step(&w->rotations, 1) : 0,
             .num_rows = w->x.shape[1],

@@ -44,9 +44,9 @@ static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t h, int6
 {
     static float nothing; /* for rows without channels, and no rows: data may be NULL, no address is computed from it */
     if (!has_elements(t))
-        return (struct attn_rows){&nothing, 0, t->dtype};
+        return (struct attn_rows){&nothing, 0, t->dtype, NULL, 0};
     const int64_t step = stride_of(t, 2) * attn_element_size(t->dtype);
-    return (struct attn_rows){element(t, b, h, row), (ptrdiff_t)step, t->dtype};
+    return (struct attn_rows){element(t, b, h, row), (ptrdiff_t)step, t->dtype, NULL, 0};
 }
 
 /** The (query, key) grid of a tensor from element (query, key) on; axes of length 1 are broadcast. */
@@ -61,7 +61,18 @@ static struct attn_grid grid_of(const attn_tensor *t, int64_t b, int64_t h, int6
 /** Rows of a table, or none where it is absent; axes of length 1 are broadcast. */
 static struct attn_rows table_rows(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
 {
-    return t->data ? rows_of(t, b, h, row) : (struct attn_rows){NULL, 0, ATTN_F32};
+    return t->data ? rows_of(t, b, h, row) : (struct attn_rows){NULL, 0, ATTN_F32, NULL, 0};
+}
+
+/** Rows of k or v, with their scales if they have some. */
+static struct attn_rows stored_rows(const attn_tensor *t, const attn_tensor *scale, int64_t b, int64_t h, int64_t row)
+{
+    struct attn_rows rows = rows_of(t, b, h, row);
+    if (has_elements(scale)) {
+        rows.scale = element(scale, b, h, row);
+        rows.scale_stride = (ptrdiff_t)stride_of(scale, 2);
+    }
+    return rows;
 }
 
 struct attn_sequence attn_sequence_of(const struct attn_problem *problem, int64_t s)
@@ -182,6 +193,27 @@ static int64_t keys_of(const struct attn_problem *problem, const struct attn_seq
     return masked < 0 ? 0 : masked < live ? masked : live;
 }
 
+/** Queries of a sequence with all heads that share a key head, beyond which no set calls them few. */
+#define MOST_FREE 8
+
+/* Nothing here may follow from the number of threads, nor from what a task holds: results would. */
+int attn_sums_are_free(const struct attn_problem *problem, int64_t queries)
+{
+    const attn_params *p = &problem->params;
+    const int64_t kv_heads = problem->k.shape[1];
+    if (p->sums != ATTN_SUMS_FREE || p->qk == ATTN_QK_INT8 || p->rope || p->disentangled || p->block_mask ||
+        (p->window && p->window->num_global > 0) || kv_heads == 0)
+        return 0;
+    return queries <= MOST_FREE && queries * (problem->q.shape[1] / kv_heads) <= MOST_FREE;
+}
+
+/** The same of a sequence, with kernels that may have such sums. */
+static int frees_sums(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t queries)
+{
+    return attn_sums_are_free(problem, queries) && kernels->scores->scores_free &&
+           queries * (problem->q.shape[1] / problem->k.shape[1]) <= kernels->vectors->few;
+}
+
 /** What changes scores and weights. */
 static void set_numbers(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s, int64_t h,
                         int64_t first, struct attn_work *work)
@@ -226,26 +258,27 @@ static void set_numbers(const struct attn_problem *problem, const struct attn_se
     work->weight_callback_user = params->weight_callback_user;
 }
 
-/** Bytes from page to page. */
-static ptrdiff_t page_step(const attn_tensor *pool)
+/** From page to page of a pool and of its scales, if it has some. */
+static struct attn_page_step page_step(const attn_tensor *pool, const attn_tensor *scales)
 {
-    return (ptrdiff_t)stride_of(pool, 0) * attn_element_size(pool->dtype);
+    return (struct attn_page_step){(ptrdiff_t)stride_of(pool, 0) * attn_element_size(pool->dtype),
+                                   has_elements(scales) ? (ptrdiff_t)stride_of(scales, 0) : 0};
 }
 
 /** Keys and values in pages. */
-static void set_pages(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s,
-                      int64_t group, struct attn_work *work)
+static void set_pages(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s, int64_t group,
+                      struct attn_work *work)
 {
     const attn_params *params = &problem->params;
-    work->k = rows_of(&problem->k_pool, 0, group, 0);
-    work->v = rows_of(&problem->v_pool, 0, group, 0);
+    work->k = stored_rows(&problem->k_pool, &problem->k_scale, 0, group, 0);
+    work->v = stored_rows(&problem->v_pool, &problem->v_scale, 0, group, 0);
     /* s may be that of queries without a sequence, which has no keys and no row */
     work->pages = (struct attn_pages){.table = params->block_table + s * params->block_table_stride,
                                       .size = params->page_size,
                                       .count = problem->k_pool.shape[0],
                                       .first = sequence->begin,
-                                      .k_step = page_step(&problem->k_pool),
-                                      .v_step = page_step(&problem->v_pool)};
+                                      .k_step = page_step(&problem->k_pool, &problem->k_scale),
+                                      .v_step = page_step(&problem->v_pool, &problem->v_scale)};
 }
 
 /** Where results go. row counts on the axis of all tokens. */
@@ -301,6 +334,7 @@ void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t bl
         .mask = boolean ? mask : none,
         .bias = boolean ? none : mask,
         .kernels = &geometry->kernels,
+        .free_sums = frees_sums(problem, &geometry->kernels, sequence.queries),
         .drop = {.batch = s, .head = h, .query_index = first, .first = sequence.begin},
         .group = geometry->group,
         .gathers = geometry->gathers,
@@ -310,8 +344,8 @@ void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t bl
     if (problem->params.block_table) {
         set_pages(problem, &sequence, s, group, &work);
     } else {
-        work.k = rows_of(&problem->k, b, group, key);
-        work.v = rows_of(&problem->v, b, group, key);
+        work.k = stored_rows(&problem->k, &problem->k_scale, b, group, key);
+        work.v = stored_rows(&problem->v, &problem->v_scale, b, group, key);
     }
     set_numbers(problem, &sequence, s, h, first, &work);
     set_outputs(problem, &sequence, s, h, row, &work);

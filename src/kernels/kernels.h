@@ -47,12 +47,30 @@ static inline ptrdiff_t attn_element_size(attn_dtype dtype)
 #define ATTN_LOG2E_DOUBLE 0x1.71547652b82fep+0
 #define ATTN_LN2          0x1.62e43p-1f
 
-/** A strided matrix of f32, bf16 or f16 whose columns are contiguous. */
+/** A strided matrix of f32, bf16 or f16 whose columns are contiguous; or, of K and V, of what is quantised. */
 struct attn_rows {
     void *data;
     ptrdiff_t stride; /**< in bytes */
     attn_dtype dtype;
+    const float *scale;     /**< of quantised rows: what the numbers of row 0 are multiplied by; */
+    ptrdiff_t scale_stride; /**< that many floats on, those of the next row */
 };
+
+/** Whether rows of a type have scales: an element is its number times that of its row, rounded to f32. */
+static inline int attn_is_quantised(attn_dtype dtype)
+{
+    return dtype == ATTN_I8 || dtype == ATTN_F8_E4M3;
+}
+
+/** The rows from row i on. */
+static inline struct attn_rows attn_rows_from(const struct attn_rows *rows, int64_t i)
+{
+    struct attn_rows from = *rows;
+    from.data = (char *)rows->data + i * rows->stride;
+    if (rows->scale)
+        from.scale += i * rows->scale_stride;
+    return from;
+}
 
 /** A strided matrix of any element, (query, key). data is NULL when absent. */
 struct attn_grid {
@@ -140,6 +158,8 @@ struct attn_score_operands {
     int rows;
     attn_dtype k_dtype;
     const char *k_behind; /**< rows that will be wanted behind the n-th: they are asked for meanwhile */
+    const float *row_scale;     /**< of quantised elements, as in struct attn_rows */
+    ptrdiff_t row_scale_stride; /**< the same */
     const struct attn_tile_mask *mask;
     const float *factor;  /**< [nv * lanes] of raw scores */
     const float *k_scale; /**< [keys] int8, as in struct attn_packed_keys */
@@ -202,6 +222,9 @@ struct attn_score_kernels {
     /** scores() of one vector, x->rows lanes of which have a query: struct attn_vector_kernels few at most. x->next is
      * not looked at. NULL: none. */
     void (*scores_of_few)(const struct attn_score_operands *x, int n, float *max);
+    /** scores_of_few() whose sums add their channels in an order of their own; x->q is [rows][words], and x->next is
+     * asked for. NULL: none. */
+    void (*scores_free)(const struct attn_score_operands *x, int n, float *max);
     /**
      * All steps of the softmax for some blocks, with the same bits as these and the values of its own set, or of the
      * one that this one extends: those, of so many, that leave m where it is for certain, up to the first one that may
@@ -330,6 +353,14 @@ struct attn_rotation {
     attn_rope_layout layout;
 };
 
+/** Rows to be rounded to 8 bits (attn_quantise()): out is of a type with scales, which go where scale says. */
+struct attn_quantisation {
+    struct attn_rows x, out;
+    float *scale;
+    ptrdiff_t scale_stride; /**< in floats */
+    int64_t num_rows, width;
+};
+
 /**
  * Some rows of a merge (attn_merge()), of all rows in the order batch, head,
  * token. No row has been read or written before; out and lse may lie on a part.
@@ -349,6 +380,8 @@ struct attn_vector_kernels {
     /** dst[c * pitch + r] = rows[r][c] * factor for r < width, whole vectors, c < cols; rows from n on are 0. */
     void (*read_rows)(float *dst, ptrdiff_t pitch, int width, const char *const *rows, attn_dtype dtype, int n,
                       int64_t cols, float factor);
+    /** dst[r * cols + c] = rows[r][c] for r < n, c < cols, of any type that K and V may have. */
+    void (*widen)(float *dst, const struct attn_rows *src, int n, int64_t cols);
     /** rows[r][c] = src[c * width + r] * factor[r] for r < n, c < cols. A result of -0 becomes +0. */
     void (*write_rows)(char *const *rows, attn_dtype dtype, const float *src, int width, int n, int64_t cols,
                        const float *factor);
@@ -377,6 +410,7 @@ struct attn_vector_kernels {
     /** p *= inverse, and 0 where the mask hides, for n keys. */
     void (*normalise)(int nv, const struct attn_tile_mask *mask, int n, const float *inverse, float *p);
     void (*rotate)(const struct attn_rotation *work);
+    void (*quantise)(const struct attn_quantisation *work);
     void (*merge)(const struct attn_merge_work *work);
     void (*exp2)(float *dst, const float *src, int64_t n); /**< what the kernels use, for tests */
 };

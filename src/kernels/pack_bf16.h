@@ -46,7 +46,7 @@ ATTN_INLINE vf query_words(const struct attn_pack_queries *x, int r, int64_t c)
     if (left >= 2 * VF_LEN && x->dtype == ATTN_BF16)
         return vf_load((const void *)(x->rows[r] + c * ATTN_WORD));
     float t[VF_LEN] = {0};
-    bf16_elements(x->dtype, x->rows[r], 2 * c, left < 2 * VF_LEN ? left : 2 * VF_LEN, (char *)t);
+    bf16_elements(x->dtype, x->rows[r], 1.0f, 2 * c, left < 2 * VF_LEN ? left : 2 * VF_LEN, (char *)t);
     return vf_load(t);
 }
 
@@ -85,7 +85,7 @@ static void pack_keys(const struct attn_rows *src, int n, int64_t dk, const stru
     (void)memory;
     for (int j = 0; j < n; j++) {
         char *row = dst->words + j * pitch;
-        bf16_elements(src->dtype, row_at(src, j), 0, dk, row);
+        bf16_of_row(src, j, 0, dk, row);
         memset(row + dk * 2, 0, (size_t)(pitch - dk * 2));
     }
 }

@@ -36,14 +36,15 @@ ATTN_INLINE int64_t row_pitch(int64_t n)
     return (n + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
 }
 
-ATTN_INLINE void centre_body(const attn_dtype dtype, const char *row, const float *mean, int64_t n, float *centred,
-                             float *largest)
+ATTN_INLINE void centre_body(const attn_dtype dtype, const char *row, float scale, const float *mean, int64_t n,
+                             float *centred, float *largest)
 {
     vf top = vf_zero(), check = vf_zero();
     for (int64_t c = 0; c < n; c += VF_LEN) {
         const char *at = row + c * attn_element_size(dtype);
         const vf x =
-            vf_sub(n - c < VF_LEN ? row_load_tail(dtype, at, (int)(n - c)) : row_load(dtype, at), vf_load(mean + c));
+            vf_sub(n - c < VF_LEN ? element_load_tail(dtype, at, (int)(n - c), scale) : element_load(dtype, at, scale),
+                   vf_load(mean + c));
         vf_store(centred + c, x);
         check = vf_fma(x, vf_zero(), check); /* NaN for Inf and NaN */
         top = vf_max(vf_abs(x), top);
@@ -53,10 +54,10 @@ ATTN_INLINE void centre_body(const attn_dtype dtype, const char *row, const floa
 }
 
 /** centred[c] = row[c] - mean[c]; returns the largest size of the n differences, NaN if one is not finite. */
-static float centre_row(attn_dtype dtype, const char *row, const float *mean, int64_t n, float *centred)
+static float centre_row(attn_dtype dtype, const char *row, float scale, const float *mean, int64_t n, float *centred)
 {
     float largest;
-    ATTN_BY_DTYPE(dtype, centre_body, row, mean, n, centred, &largest);
+    ATTN_BY_STORED(dtype, centre_body, row, scale, mean, n, centred, &largest);
     return largest;
 }
 
@@ -82,13 +83,14 @@ ATTN_INLINE void sum_columns(const attn_dtype dtype, const struct attn_rows *row
     for (int64_t c = 0; c < cols; c += 4 * VF_LEN) {
         vf total[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
         for (int64_t j = 0; j < n; j++) {
+            const float scale = scale_at(dtype, rows, j);
             ATTN_UNROLL
             for (int i = 0; i < 4; i++) {
                 const int64_t at = c + i * VF_LEN, rest = cols - at;
                 const char *p = row_at(rows, j) + at * attn_element_size(dtype);
                 if (rest > 0)
-                    total[i] =
-                        vf_add(total[i], rest < VF_LEN ? row_load_tail(dtype, p, (int)rest) : row_load(dtype, p));
+                    total[i] = vf_add(total[i], rest < VF_LEN ? element_load_tail(dtype, p, (int)rest, scale)
+                                                              : element_load(dtype, p, scale));
             }
         }
         for (int i = 0; i < 4 && c + i * VF_LEN < cols; i++)
@@ -104,12 +106,12 @@ static void survey_keys(const struct attn_rows *k, int64_t known, int64_t dk, co
     int64_t count = keys;
     memset(mean, 0, (size_t)pitch * sizeof *mean);
     memset(memory->zeros, 0, (size_t)pitch * sizeof *mean);
-    ATTN_BY_DTYPE(k->dtype, sum_columns, k, keys, dk, mean);
-    if (isnan(centre_row(ATTN_F32, (const char *)mean, memory->zeros, dk, memory->row))) { /* row by row then */
+    ATTN_BY_STORED(k->dtype, sum_columns, k, keys, dk, mean);
+    if (isnan(centre_row(ATTN_F32, (const char *)mean, 1.0f, memory->zeros, dk, memory->row))) { /* row by row then */
         memset(mean, 0, (size_t)pitch * sizeof *mean);
         count = 0;
         for (int64_t j = 0; j < keys; j++) {
-            if (isnan(centre_row(k->dtype, row_at(k, j), memory->zeros, dk, memory->row)))
+            if (isnan(centre_row(k->dtype, row_at(k, j), scale_at(k->dtype, k, j), memory->zeros, dk, memory->row)))
                 continue;
             count++;
             for (int64_t c = 0; c < dk; c += VF_LEN)
@@ -149,7 +151,7 @@ static void pack_queries(const struct attn_pack_queries *x)
         x->shift[lane] = 0.0f;
         memset(memory->bytes, 0, (size_t)row_pitch(dk));
         if (r < x->n) {
-            const float top = centre_row(x->dtype, x->rows[r], memory->zeros, dk, memory->row);
+            const float top = centre_row(x->dtype, x->rows[r], 1.0f, memory->zeros, dk, memory->row);
             const float step = top / INT8_MAX_F * fabsf(x->scale);
             if (isfinite(step)) {
                 x->factor[lane] = fmaxf(step, FLT_MIN);
@@ -177,7 +179,8 @@ static void pack_keys(const struct attn_rows *src, int n, int64_t dk, const stru
     for (int j = 0; j < n; j++) {
         /* There is room for floats; what is stored behind a row is overwritten by the next one. */
         int8_t *row = (int8_t *)dst->words + j * pitch;
-        const float top = centre_row(src->dtype, row_at(src, j), memory->mean, dk, memory->row);
+        const float top =
+            centre_row(src->dtype, row_at(src, j), scale_at(src->dtype, src, j), memory->mean, dk, memory->row);
         dst->scale[j] = top / INT8_MAX_F;
         dst->start[j] = -VS_OFFSET * quantize_row(row, memory->row, inverse_step(top), dk);
         if (pitch > stored) /* a set that multiplies several words at once */

@@ -2,10 +2,12 @@
 /*
  * Rows of f32, bf16 and f16 as vectors of floats. Arithmetic is in f32
  * throughout: what is narrower is widened, exactly, on its way in, and what
- * goes out is rounded once.
+ * goes out is rounded once. Rows of K and V may be quantised: then a number is
+ * multiplied by the scale of its row, and the product, rounded to f32, is the
+ * element.
  *
  * The bodies take the type as a constant; ATTN_BY_DTYPE calls them with one
- * that is known at run time.
+ * that is known at run time, and ATTN_BY_STORED with one of K or V.
  */
 #ifndef ATTN_ROWS_H
 #define ATTN_ROWS_H
@@ -25,16 +27,30 @@
             body(ATTN_F16, __VA_ARGS__);                                                                               \
     } while (0)
 
+#define ATTN_BY_STORED(dtype, body, ...)                                                                               \
+    do {                                                                                                               \
+        if ((dtype) == ATTN_I8)                                                                                        \
+            body(ATTN_I8, __VA_ARGS__);                                                                                \
+        else if ((dtype) == ATTN_F8_E4M3)                                                                              \
+            body(ATTN_F8_E4M3, __VA_ARGS__);                                                                           \
+        else                                                                                                           \
+            ATTN_BY_DTYPE(dtype, body, __VA_ARGS__);                                                                   \
+    } while (0)
+
 /** Row i. */
 ATTN_INLINE char *row_at(const struct attn_rows *rows, int64_t i)
 {
     return (char *)rows->data + i * rows->stride;
 }
 
-/** VF_LEN elements. */
+/** VF_LEN elements; of quantised rows the numbers, without their scale. */
 ATTN_INLINE vf row_load(const attn_dtype dtype, const void *p)
 {
-    return dtype == ATTN_F32 ? vf_load(p) : dtype == ATTN_BF16 ? vf_load_bf16(p) : vf_load_f16(p);
+    return dtype == ATTN_F32    ? vf_load(p)
+           : dtype == ATTN_BF16 ? vf_load_bf16(p)
+           : dtype == ATTN_F16  ? vf_load_f16(p)
+           : dtype == ATTN_I8   ? vf_load_int8(p)
+                                : vf_load_f8(p);
 }
 
 /** The first n elements, the rest 0; reads no byte behind them. */
@@ -43,8 +59,26 @@ ATTN_INLINE vf row_load_tail(const attn_dtype dtype, const void *p, int n)
     if (dtype == ATTN_F32)
         return vf_load_tail(p, n);
     uint16_t t[VF_LEN] = {0};
-    memcpy(t, p, (size_t)n * sizeof *t);
+    memcpy(t, p, (size_t)(n * attn_element_size(dtype)));
     return row_load(dtype, t);
+}
+
+/** What the numbers of row i are multiplied by, of rows that have scales. */
+ATTN_INLINE float scale_at(const attn_dtype dtype, const struct attn_rows *rows, int64_t i)
+{
+    return attn_is_quantised(dtype) ? rows->scale[i * rows->scale_stride] : 1.0f;
+}
+
+/** VF_LEN elements of any row of K or V. */
+ATTN_INLINE vf element_load(const attn_dtype dtype, const void *p, float scale)
+{
+    return attn_is_quantised(dtype) ? vf_mul(row_load(dtype, p), vf_set1(scale)) : row_load(dtype, p);
+}
+
+/** The same of the first n, the rest 0 or NaN. */
+ATTN_INLINE vf element_load_tail(const attn_dtype dtype, const void *p, int n, float scale)
+{
+    return attn_is_quantised(dtype) ? vf_mul(row_load_tail(dtype, p, n), vf_set1(scale)) : row_load_tail(dtype, p, n);
 }
 
 ATTN_INLINE void row_store(const attn_dtype dtype, void *p, vf a)
@@ -82,36 +116,49 @@ ATTN_INLINE void widen_rows(const attn_dtype dtype, float *dst, const struct att
 {
     for (int j = 0; j < n; j++) {
         const char *row = row_at(src, j);
+        const float scale = scale_at(dtype, src, j);
         int64_t c = 0;
         for (; c + VF_LEN <= cols; c += VF_LEN)
-            vf_store(dst + j * cols + c, row_load(dtype, row + c * attn_element_size(dtype)));
+            vf_store(dst + j * cols + c, element_load(dtype, row + c * attn_element_size(dtype), scale));
         if (c < cols) {
             const int rest = (int)(cols - c);
-            vf_store_tail(dst + j * cols + c, row_load_tail(dtype, row + c * attn_element_size(dtype), rest), rest);
+            vf_store_tail(dst + j * cols + c, element_load_tail(dtype, row + c * attn_element_size(dtype), rest, scale),
+                          rest);
         }
     }
 }
 
+/** Rows of K or V as floats, one behind the other. */
+static inline void widen_stored(float *dst, const struct attn_rows *src, int n, int64_t cols)
+{
+    ATTN_BY_STORED(src->dtype, widen_rows, dst, src, n, cols);
+}
+
 /** n elements of a row, from element c on, in bf16. */
-ATTN_INLINE void round_body(const attn_dtype dtype, const char *row, int64_t c, int64_t n, char *dst)
+ATTN_INLINE void round_body(const attn_dtype dtype, const char *row, float scale, int64_t c, int64_t n, char *dst)
 {
     for (int64_t i = 0; i < n; i += VF_LEN) {
         const char *at = row + (c + i) * attn_element_size(dtype);
         if (n - i >= VF_LEN)
-            row_store(ATTN_BF16, dst + 2 * i, row_load(dtype, at));
+            row_store(ATTN_BF16, dst + 2 * i, element_load(dtype, at, scale));
         else
-            row_store_tail(ATTN_BF16, dst + 2 * i, row_load_tail(dtype, at, (int)(n - i)), (int)(n - i));
+            row_store_tail(ATTN_BF16, dst + 2 * i, element_load_tail(dtype, at, (int)(n - i), scale), (int)(n - i));
     }
 }
 
-static inline void bf16_elements(attn_dtype dtype, const char *row, int64_t c, int64_t n, char *dst)
+/** The same of a row of any type; scale as of scale_at(). */
+static inline void bf16_elements(attn_dtype dtype, const char *row, float scale, int64_t c, int64_t n, char *dst)
 {
     if (dtype == ATTN_BF16)
         memcpy(dst, row + 2 * c, (size_t)n * 2);
-    else if (dtype == ATTN_F32)
-        round_body(ATTN_F32, row, c, n, dst);
     else
-        round_body(ATTN_F16, row, c, n, dst);
+        ATTN_BY_STORED(dtype, round_body, row, scale, c, n, dst);
+}
+
+/** The same of row i. */
+static inline void bf16_of_row(const struct attn_rows *rows, int64_t i, int64_t c, int64_t n, char *dst)
+{
+    bf16_elements(rows->dtype, row_at(rows, i), scale_at(rows->dtype, rows, i), c, n, dst);
 }
 
 /** Asks for rows first..end-1 that will be read (or, with write, written) soon; L2 has room for them. */

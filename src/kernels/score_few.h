@@ -30,8 +30,15 @@
 struct few_rows {
     const char *at, *ahead; /**< ahead: rows to ask for meanwhile */
     ptrdiff_t stride;
+    const float *scale; /**< of quantised rows */
+    ptrdiff_t scale_stride;
     int n;
 };
+
+ATTN_INLINE float few_scale(const attn_dtype dtype, const struct few_rows *rows, int i)
+{
+    return attn_is_quantised(dtype) ? rows->scale[i * rows->scale_stride] : 1.0f;
+}
 
 /** Reads something of each line of a group, in the order of memory. */
 ATTN_INLINE void touch_rows(const struct few_rows *rows, ptrdiff_t bytes)
@@ -63,10 +70,11 @@ ATTN_INLINE void load_columns(const attn_dtype dtype, const int whole, const str
     if (whole && rows->n == VF_LEN) {
         ATTN_UNROLL
         for (int i = 0; i < VF_LEN; i++)
-            t[i] = row_load(dtype, at + i * stride);
+            t[i] = element_load(dtype, at + i * stride, few_scale(dtype, rows, i));
     } else {
         for (int i = 0; i < VF_LEN; i++)
-            t[i] = i < rows->n ? row_load_tail(dtype, at + i * stride, count) : vf_zero();
+            t[i] =
+                i < rows->n ? element_load_tail(dtype, at + i * stride, count, few_scale(dtype, rows, i)) : vf_zero();
     }
     vf_transpose(t);
 }
@@ -129,11 +137,14 @@ ATTN_INLINE void score_few_body(const attn_dtype dtype, const int nr, const stru
                                 float *max_out)
 {
     vf max = vf_set1(-INFINITY);
-    struct few_rows rows = {.at = x->k, .stride = x->k_stride, .n = VF_LEN};
+    struct few_rows rows = {.at = x->k, .stride = x->k_stride, .scale = x->row_scale, .n = VF_LEN};
+    rows.scale_stride = x->row_scale_stride;
     for (int j = 0; j < n; j += VF_LEN, rows.at += VF_LEN * rows.stride) {
         rows.n = n - j < VF_LEN ? n - j : VF_LEN;
         const int ahead = j + ROWS_AHEAD;
         rows.ahead = ahead < n ? rows.at + ROWS_AHEAD * rows.stride : x->k_behind + (ahead - n) * rows.stride;
+        if (attn_is_quantised(dtype))
+            rows.scale = x->row_scale + j * rows.scale_stride;
         score_group(dtype, nr, x, &rows, j, &max);
     }
     if (RAW_SCORES && x->mask->kind != MASK_BIAS)
@@ -157,7 +168,7 @@ ATTN_INLINE void score_few_rows(const attn_dtype dtype, const struct attn_score_
 static void score_few(const struct attn_score_operands *x, int n, float *max)
 {
 #if VS_PACK == 1
-    ATTN_BY_DTYPE(x->k_dtype, score_few_rows, x, n, max);
+    ATTN_BY_STORED(x->k_dtype, score_few_rows, x, n, max);
 #else
     score_few_rows(ATTN_F32, x, n, max); /* a word has the size of a float */
 #endif

@@ -9,6 +9,7 @@
 #define RAW_SCORES 1
 #include "kernels/pack_bf16.h"
 #include "kernels/score_few.h"
+#include "kernels/score_free.h"
 #include "kernels/score_tile.h"
 
 static const struct attn_score_kernels score_kernels = {.name = "bf16",
@@ -18,6 +19,7 @@ static const struct attn_score_kernels score_kernels = {.name = "bf16",
                                                         .pack_queries = pack_queries,
                                                         .pack_keys = pack_keys,
                                                         .scores = score_tile,
-                                                        .scores_of_few = SCORES_OF_FEW};
+                                                        .scores_of_few = SCORES_OF_FEW,
+                                                        .scores_free = SCORES_FREE};
 
 #endif

@@ -7,6 +7,7 @@
 #define ATTN_SCORES_H
 
 #include "kernels/score_few.h"
+#include "kernels/score_free.h"
 #include "kernels/score_tile.h"
 #include "kernels/transpose.h"
 
@@ -19,7 +20,7 @@ static void pack_keys(const struct attn_rows *src, int n, int64_t dk, const stru
                       const struct attn_packed_keys *dst)
 {
     (void)memory;
-    ATTN_BY_DTYPE(src->dtype, widen_rows, (float *)(void *)dst->words, src, n, dk);
+    widen_stored((float *)(void *)dst->words, src, n, dk);
 }
 
 /* The strips of a block share each block of K and V that comes from a far cache; more queries gain nothing. */
@@ -30,6 +31,7 @@ static const struct attn_score_kernels score_kernels = {.name = "f32",
                                                         .pack_queries = pack_queries,
                                                         .pack_keys = pack_keys,
                                                         .scores = score_tile,
-                                                        .scores_of_few = SCORES_OF_FEW};
+                                                        .scores_of_few = SCORES_OF_FEW,
+                                                        .scores_free = SCORES_FREE};
 
 #endif

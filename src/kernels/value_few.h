@@ -30,7 +30,8 @@ ATTN_INLINE vf value_elements(const attn_dtype dtype, const int whole, const str
                               int n)
 {
     const char *const at = row_at(v, j) + c * attn_element_size(dtype);
-    return whole ? row_load(dtype, at) : row_load_tail(dtype, at, n);
+    const float scale = scale_at(dtype, v, j);
+    return whole ? element_load(dtype, at, scale) : element_load_tail(dtype, at, n, scale);
 }
 
 /** Word u of such elements; keys: those that there are. */
@@ -128,7 +129,7 @@ ATTN_INLINE void value_few_body(const attn_dtype dtype, const struct attn_few_va
 /** struct attn_value_kernels, values_of_few. */
 static void value_few(const struct attn_few_values *x)
 {
-    ATTN_BY_DTYPE(x->v.dtype, value_few_body, x);
+    ATTN_BY_STORED(x->v.dtype, value_few_body, x);
 }
 
 #endif

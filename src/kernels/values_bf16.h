@@ -45,9 +45,9 @@ static void pack_values(float *dst, const struct attn_rows *src, int n, int64_t 
         }
         for (int64_t c = 0; c < dv; c += ROUNDED) {
             const int64_t count = dv - c < ROUNDED ? dv - c : ROUNDED;
-            bf16_elements(src->dtype, first, c, count, (char *)rounded[0]);
+            bf16_of_row(src, j, c, count, (char *)rounded[0]);
             if (second)
-                bf16_elements(src->dtype, second, c, count, (char *)rounded[1]);
+                bf16_of_row(src, j + 1, c, count, (char *)rounded[1]);
             pack_pair(dst + c, rounded[0], second ? rounded[1] : NULL, count);
         }
     }

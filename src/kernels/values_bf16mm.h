@@ -141,7 +141,7 @@ static void pack_values(float *dst, const struct attn_rows *src, int n, int64_t 
             for (int i = 0; i < 4 && j + i < n; i++) {
                 row[i] = src->dtype == ATTN_BF16 ? (const uint16_t *)(const void *)row_at(src, j + i) : rounded[i];
                 if (src->dtype != ATTN_BF16)
-                    bf16_elements(src->dtype, row_at(src, j + i), c, count, (char *)rounded[i]);
+                    bf16_of_row(src, j + i, c, count, (char *)rounded[i]);
             }
             pack_rows(dst + 2 * c, row, count);
         }

@@ -15,7 +15,7 @@
 
 static void pack_values(float *dst, const struct attn_rows *src, int n, int64_t dv)
 {
-    ATTN_BY_DTYPE(src->dtype, widen_rows, dst, src, n, dv);
+    widen_stored(dst, src, n, dv);
 }
 
 /** Exponentials of the first ends[v] rows of S in vector v; those of vectors before first end where they ended. */

@@ -39,7 +39,7 @@ ATTN_INLINE void pack_piece(const attn_dtype dtype, const struct attn_rows *src,
         }
         memset(pair, 0, sizeof pair);
         for (int i = 0; i < 2 && key + i < n; i++)
-            bf16_elements(dtype, row_at(src, key + i), c, channels, (char *)pair[i]);
+            bf16_of_row(src, key + i, c, channels, (char *)pair[i]);
         words[u] = _mm512_castsi512_ps(vw_interleave(pair[0], pair[1]));
     }
     vf_transpose(words);

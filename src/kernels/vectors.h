@@ -5,6 +5,7 @@
 
 #include "kernels/join.h"
 #include "kernels/merge.h"
+#include "kernels/quantise.h"
 #include "kernels/rope.h"
 #include "kernels/softmax.h"
 #include "kernels/transpose.h"
@@ -19,6 +20,7 @@ static const struct attn_vector_kernels vector_kernels = {.lanes = VF_LEN,
                                                           .strip = STRIP,
                                                           .few = FEW,
                                                           .read_rows = read_rows,
+                                                          .widen = widen_stored,
                                                           .write_rows = write_rows,
                                                           .write_few = write_few,
                                                           .join_bias = join_bias,
@@ -30,6 +32,7 @@ static const struct attn_vector_kernels vector_kernels = {.lanes = VF_LEN,
                                                           .finish = finish,
                                                           .normalise = normalise,
                                                           .rotate = rotate,
+                                                          .quantise = quantise_rows,
                                                           .merge = merge_rows,
                                                           .exp2 = exp2_array};
 

@@ -65,7 +65,7 @@ static inline struct nn_grid_rows nn_rows_in_grid(const struct nn_row_grid *grid
 static inline struct attn_rows nn_rows_from(const struct nn_grid_rows *rows, int64_t batch, int64_t token)
 {
     return (struct attn_rows){rows->data + batch * rows->batch_stride + token * rows->token_stride,
-                              (ptrdiff_t)rows->token_stride, rows->dtype};
+                              (ptrdiff_t)rows->token_stride, rows->dtype, NULL, 0};
 }
 
 #endif

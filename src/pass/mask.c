@@ -126,7 +126,7 @@ static void stage_bias(const struct pass *pass, float *bias, const struct strip 
     const int width = strip->width, rows = strip->rows;
     const ptrdiff_t size = attn_element_size(mask->dtype);
     if (mask->query_stride != 0 && mask->key_stride == 1 && !strip->gathered) {
-        const struct attn_rows src = {mask->data, mask->query_stride * size, mask->dtype};
+        const struct attn_rows src = {mask->data, mask->query_stride * size, mask->dtype, NULL, 0};
         char *pointers[ATTN_MAX_STRIP];
         row_pointers(&src, 0, rows, pointers);
         pass->vectors->read_rows(bias, width, width, (const char *const *)pointers, mask->dtype, rows, n, 1.0f);

@@ -18,31 +18,34 @@ struct attn_piece {
     int n;
 };
 
-/** The piece that begins at key j, of at most n keys. step: bytes from page to page. */
+/** The piece that begins at key j, of at most n keys. */
 static inline struct attn_piece attn_piece_at(const struct attn_pages *pages, const struct attn_rows *rows,
-                                              ptrdiff_t step, int64_t j, int n)
+                                              const struct attn_page_step *step, int64_t j, int n)
 {
     struct attn_piece piece = {*rows, n};
     if (pages->size == 0) {
-        piece.rows.data = (char *)rows->data + j * rows->stride;
+        piece.rows = attn_rows_from(rows, j);
         return piece;
     }
     const int64_t row = pages->first + j, column = row / pages->size, within = row - column * pages->size;
     /* Of a page that no query sees, rows may be read beside others, and hidden: those of any page will do. */
     const int64_t listed = pages->table[column], page = listed >= 0 && listed < pages->count ? listed : 0;
-    piece.rows.data = (char *)rows->data + page * step + within * rows->stride;
+    piece.rows = attn_rows_from(rows, within);
+    piece.rows.data = (char *)piece.rows.data + page * step->bytes;
+    if (rows->scale)
+        piece.rows.scale += page * step->scales;
     piece.n = pages->size - within < n ? (int)(pages->size - within) : n;
     return piece;
 }
 
 static inline struct attn_piece attn_keys_at(const struct attn_work *work, int64_t j, int n)
 {
-    return attn_piece_at(&work->pages, &work->k, work->pages.k_step, j, n);
+    return attn_piece_at(&work->pages, &work->k, &work->pages.k_step, j, n);
 }
 
 static inline struct attn_piece attn_values_at(const struct attn_work *work, int64_t j, int n)
 {
-    return attn_piece_at(&work->pages, &work->v, work->pages.v_step, j, n);
+    return attn_piece_at(&work->pages, &work->v, &work->pages.v_step, j, n);
 }
 
 #endif

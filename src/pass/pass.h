@@ -177,7 +177,9 @@ struct key_block {
     const char *k; /**< rows of the block's first key, of which only those of lo..hi-1 are there; NULL: in pages */
     const char *v; /**< the same; NULL: no words yet */
     ptrdiff_t k_stride, v_stride;
-    attn_dtype k_dtype; /**< ATTN_F32: words; else elements, for scores_of_few() */
+    attn_dtype k_dtype;     /**< ATTN_F32: words; else elements, for scores_of_few() */
+    const float *row_scale; /**< of quantised elements, of the block's first key */
+    ptrdiff_t row_scale_stride;
     int64_t first;
     int size;
     int lo, hi;           /**< keys that some strip sees; lo is a multiple of run_step */

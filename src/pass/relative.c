@@ -67,7 +67,7 @@ static void add_position_to_content(const struct pass *pass, const struct strip 
     const int sign = work->relative.delta == ATTN_DELTA_KEY_QUERY ? -1 : 1;
     for (int t = 0; t < distances; t += full) {
         const int count = distances - t < full ? distances - t : full, lanes = pass->vectors->lanes;
-        const struct attn_rows rows = {scratch->relative_rows, (ptrdiff_t)sizeof(float) * work->dk, ATTN_F32};
+        const struct attn_rows rows = {scratch->relative_rows, (ptrdiff_t)sizeof(float) * work->dk, ATTN_F32, NULL, 0};
         gather_rows(&work->relative.q, work->relative.span, sign * (distance + t), sign, count, work->dk,
                     scratch->relative_rows);
         const int nv = (count + lanes - 1) / lanes;

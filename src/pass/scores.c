@@ -15,6 +15,7 @@
  */
 #include "pass/pass.h"
 
+#include <assert.h>
 #include <math.h>
 
 /** n rows turned by rows first.. of a table, in dst, [n][dk] floats. */
@@ -22,7 +23,11 @@ static struct attn_rows rotated_rows(const struct pass *pass, const struct attn_
                                      const struct attn_rows *rows, int n, float *dst)
 {
     const struct attn_rope_rows *rope = &pass->work->rope;
-    const struct attn_rows rotated = {dst, (ptrdiff_t)sizeof(float) * pass->work->dk, ATTN_F32};
+    const struct attn_rows rotated = {dst, (ptrdiff_t)sizeof(float) * pass->work->dk, ATTN_F32, NULL, 0};
+    if (attn_is_quantised(rows->dtype)) { /* turned where they have been widened */
+        pass->vectors->widen(dst, rows, n, pass->work->dk);
+        rows = &rotated;
+    }
     const struct attn_rotation rotation = {.x = *rows,
                                            .out = rotated,
                                            .table = (const float *)(const void *)row_of(table, first),
@@ -33,6 +38,23 @@ static struct attn_rows rotated_rows(const struct pass *pass, const struct attn_
                                            .layout = rope->layout};
     pass->vectors->rotate(&rotation);
     return rotated;
+}
+
+/** Where the words of a strip's queries lie row by row, for scores_free(): behind those in lane order, where a full
+ * strip would have more. */
+static float *query_rows(const struct pass *pass, const struct strip *strip)
+{
+    return strip->q + pass->vectors->lanes * attn_channel_words(pass->scores, pass->work->dk);
+}
+
+static void turn_queries(const struct pass *pass, const struct strip *strip)
+{
+    const int64_t words = attn_channel_words(pass->scores, pass->work->dk);
+    float *const rows = query_rows(pass, strip);
+    assert(strip->nv == 1 && 2 * pass->vectors->lanes <= pass->work->kernels->strip);
+    for (int r = 0; r < strip->rows; r++)
+        for (int64_t c = 0; c < words; c++)
+            memcpy(rows + r * words + c, strip->q + c * strip->width + r, sizeof *rows);
 }
 
 void attn_pack_strip(const struct pass *pass, const struct strip *strip, float scale)
@@ -46,7 +68,7 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip, float s
         strip_rows(&work->q, strip, r, n, pointers);
         const int together = strip->gathered ? 1 : n; /* rows that lie as their table's rows do */
         for (int i = 0; rotates && i < n; i += together) {
-            const struct attn_rows some = {pointers[i], work->q.stride, work->q.dtype};
+            const struct attn_rows some = {pointers[i], work->q.stride, work->q.dtype, NULL, 0};
             rows = rotated_rows(pass, &work->rope.q, query_of(strip, r + i), &some, together,
                                 pass->scratch.rotated + i * (ptrdiff_t)work->dk);
             row_pointers(&rows, 0, together, pointers + i);
@@ -67,24 +89,40 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip, float s
                                             .shift = strip->shift};
         pass->scores->pack_queries(&x);
     }
+    if (work->free_sums)
+        turn_queries(pass, strip);
 }
 
-/** Of a block's rows of K or V, lo..hi-1, counted from its first; memory is for rows that are not side by side. */
-static struct attn_rows rows_together(const struct attn_pages *pages, const struct attn_rows *rows, ptrdiff_t step,
-                                      const struct key_block *keys, ptrdiff_t width, char *memory)
+/** Where rows of a block are brought together. */
+struct place {
+    char *rows;
+    ptrdiff_t width; /**< bytes of a row */
+    float *scales;   /**< [key_block] */
+};
+
+/** Of a block's rows of K or V, lo..hi-1, counted from its first; the place is for rows that are not side by side. */
+static struct attn_rows rows_together(const struct attn_pages *pages, const struct attn_rows *rows,
+                                      const struct attn_page_step *step, const struct key_block *keys,
+                                      const struct place *place)
 {
-    const int n = keys->hi - keys->lo;
-    struct attn_piece piece = attn_piece_at(pages, rows, step, keys->first + keys->lo, n);
+    const int lo = keys->lo, n = keys->hi - lo;
+    struct attn_piece piece = attn_piece_at(pages, rows, step, keys->first + lo, n);
     if (piece.n < n) {
-        for (int at = 0; at < n; at += piece.n) {
-            piece = attn_piece_at(pages, rows, step, keys->first + keys->lo + at, n - at);
-            for (int i = 0; i < piece.n; i++)
-                memcpy(memory + (keys->lo + at + i) * width, row_of(&piece.rows, i), (size_t)width);
+        for (int at = lo; at < keys->hi; at += piece.n) {
+            piece = attn_piece_at(pages, rows, step, keys->first + at, keys->hi - at);
+            for (int i = 0; i < piece.n; i++) {
+                memcpy(place->rows + (at + i) * place->width, row_of(&piece.rows, i), (size_t)place->width);
+                if (rows->scale)
+                    place->scales[at + i] = piece.rows.scale[i * piece.rows.scale_stride];
+            }
         }
-        return (struct attn_rows){memory, width, rows->dtype};
+        return (struct attn_rows){place->rows, place->width, rows->dtype, rows->scale ? place->scales : NULL, 1};
     }
     /* no pointer, if lo is more than there is before the first live key of a pool */
-    piece.rows.data = (void *)((uintptr_t)piece.rows.data - (uintptr_t)(keys->lo * piece.rows.stride));
+    piece.rows.data = (void *)((uintptr_t)piece.rows.data - (uintptr_t)(lo * piece.rows.stride));
+    if (rows->scale)
+        piece.rows.scale = (const float *)((uintptr_t)piece.rows.scale -
+                                           (uintptr_t)(lo * piece.rows.scale_stride * (ptrdiff_t)sizeof(float)));
     return piece.rows;
 }
 
@@ -101,7 +139,7 @@ static void copy_keys(const struct pass *pass, struct key_block *keys, const str
         const int n = keys->hi - at < step ? keys->hi - at : step;
         const struct attn_packed_keys dst = {(char *)scratch->k + (before + at) * pitch, scratch->k_scale + before + at,
                                              scratch->k_start + before + at};
-        struct attn_rows rows = {row_of(k, at), k->stride, k->dtype};
+        struct attn_rows rows = attn_rows_from(k, at);
         if (rotates) /* floats go where they are wanted */
             rows = rotated_rows(pass, &work->rope.k, keys->first + at, &rows, n,
                                 in_place ? scratch->k + (before + at) * (ptrdiff_t)work->dk : scratch->rotated);
@@ -117,8 +155,9 @@ static void copy_keys(const struct pass *pass, struct key_block *keys, const str
 struct attn_rows attn_value_rows(const struct pass *pass, const struct key_block *keys)
 {
     const struct attn_work *work = pass->work;
-    return rows_together(&work->pages, &work->v, work->pages.v_step, keys, work->dv * attn_element_size(work->v.dtype),
-                         pass->scratch.piece_v);
+    const struct place place = {pass->scratch.piece_v, work->dv * attn_element_size(work->v.dtype),
+                                pass->scratch.piece_scales};
+    return rows_together(&work->pages, &work->v, &work->pages.v_step, keys, &place);
 }
 
 void attn_pack_values(const struct pass *pass, struct key_block *keys, int number)
@@ -132,7 +171,7 @@ void attn_pack_values(const struct pass *pass, struct key_block *keys, int numbe
         return;
     const ptrdiff_t row = attn_value_channels(pass->values, work->dv);
     float *const words = scratch->v + number * work->shape->key_words * row;
-    const struct attn_rows some = {row_of(&rows, keys->lo), rows.stride, rows.dtype};
+    const struct attn_rows some = attn_rows_from(&rows, keys->lo);
     pass->values->pack_values(words + keys->lo / pass->values->keys_per_word * row, &some, keys->hi - keys->lo,
                               work->dv);
     keys->v = (const char *)words;
@@ -164,13 +203,18 @@ struct key_block attn_key_block_at(const struct pass *pass, const struct span *s
                              .longest = -1.0f};
     if (takes_rows(pass)) {
         keys.k_dtype = scratch->k ? work->k.dtype : ATTN_F32;
-        keys.k = work->pages.size ? NULL : row_of(&work->k, span->first);
         keys.k_stride = work->k.stride;
+        if (work->pages.size == 0) {
+            const struct attn_rows rows = attn_rows_from(&work->k, span->first);
+            keys.k = rows.data;
+            keys.row_scale = rows.scale;
+            keys.row_scale_stride = rows.scale_stride;
+        }
     } else {
-        const ptrdiff_t width = work->dk * attn_element_size(work->k.dtype);
-        char *const memory =
-            scratch->piece_k ? scratch->piece_k + (scratch->k ? 0 : number * scratch->key_block * width) : NULL;
-        const struct attn_rows rows = rows_together(&work->pages, &work->k, work->pages.k_step, &keys, width, memory);
+        struct place place = {scratch->piece_k, work->dk * attn_element_size(work->k.dtype), scratch->piece_scales};
+        if (scratch->piece_k && !scratch->k) /* the rows of other blocks are wanted, too */
+            place.rows += number * scratch->key_block * place.width;
+        const struct attn_rows rows = rows_together(&work->pages, &work->k, &work->pages.k_step, &keys, &place);
         keys.k = rows.data;
         keys.k_stride = rows.stride;
         if (scratch->k)
@@ -220,12 +264,15 @@ static const struct attn_tile_mask none = {.kind = MASK_NONE};
 static struct attn_score_operands operands_at(const struct pass *pass, const struct key_block *keys,
                                               const struct strip *strip, int lo)
 {
-    return (struct attn_score_operands){.q = strip->q,
+    return (struct attn_score_operands){.q = pass->work->free_sums ? query_rows(pass, strip) : strip->q,
                                         .k = keys->k ? keys->k + lo * keys->k_stride : NULL,
                                         .k_stride = keys->k_stride,
                                         .words = attn_channel_words(pass->scores, pass->work->dk),
                                         .rows = strip->rows,
                                         .k_dtype = keys->k_dtype,
+                                        .row_scale =
+                                            keys->row_scale ? keys->row_scale + lo * keys->row_scale_stride : NULL,
+                                        .row_scale_stride = keys->row_scale_stride,
                                         .mask = &none,
                                         .factor = strip->factor,
                                         .k_scale = keys->k_scale + lo,
@@ -267,9 +314,14 @@ static void scores_in_pieces(const struct pass *pass, const struct strip *strip,
         struct attn_score_operands some = *operands;
         some.k = piece.rows.data;
         some.k_behind = next.rows.data;
+        some.row_scale = piece.rows.scale;
+        some.row_scale_stride = piece.rows.scale_stride;
         some.mask = &mask;
         some.s += (ptrdiff_t)at * strip->width;
-        pass->scores->scores_of_few(&some, piece.n, most);
+        if (work->free_sums)
+            pass->scores->scores_free(&some, piece.n, most);
+        else
+            pass->scores->scores_of_few(&some, piece.n, most);
         for (int r = 0; r < strip->width; r++)
             max[r] = most[r] > max[r] ? most[r] : max[r];
     }
@@ -282,6 +334,8 @@ static void tile_scores(const struct pass *pass, const struct strip *strip, stru
     operands->k_behind = operands->k ? operands->k + n * operands->k_stride : NULL;
     if (!operands->k)
         scores_in_pieces(pass, strip, operands, first, n, max);
+    else if (pass->work->free_sums)
+        pass->scores->scores_free(operands, n, max);
     else if (scores_are_of_few(pass, strip))
         pass->scores->scores_of_few(operands, n, max);
     else
@@ -310,14 +364,15 @@ static void ask_for_next(const struct pass *pass, const struct strip *strip, int
     int64_t next = first + pass->scratch.key_block, end;
     if (work->view.pattern_size)
         attn_next_listed(work, strip, first + n, &next, &end);
-    const int64_t values = pass->scratch.v ? next : first;
+    const int64_t values = pass->scratch.v && !work->free_sums ? next : first;
     if (values + n <= work->num_keys) {
         const struct attn_piece v = attn_values_at(work, values, n);
         operands->next[0] = v.rows;
         operands->next[0].data = v.n == n ? v.rows.data : NULL;
         operands->next_width[0] = work->dv;
     }
-    if (next + n <= work->num_keys) {
+    /* Free sums read K in streams, which a request further on in the same rows would disturb. */
+    if (!work->free_sums && next + n <= work->num_keys) {
         const struct attn_piece k = attn_keys_at(work, next, n);
         operands->next[1] = k.rows;
         operands->next[1].data = k.n == n ? k.rows.data : NULL;
@@ -341,7 +396,7 @@ void attn_unit_scores(const struct pass *pass, const struct key_block *keys, str
     struct attn_score_operands operands = operands_at(pass, keys, strip, lo);
     if (!terms)
         operands.mask = &unit->mask;
-    if (leads(work, strip) && !scores_are_of_few(pass, strip)) /* these ask for themselves */
+    if (leads(work, strip) && (work->free_sums || !scores_are_of_few(pass, strip))) /* these ask for themselves */
         ask_for_next(pass, strip, first, n, &operands);
     tile_scores(pass, strip, &operands, first, n, unit->max);
     if (!terms)

@@ -108,6 +108,7 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     TAKE(live, key_block * attn_live_pitch(strip));
     TAKE(piece_k, shape->piece_k);
     TAKE(piece_v, shape->piece_v);
+    TAKE(piece_scales, shape->piece_v > 0 ? key_block : 0);
 #undef TAKE
     scratch->key_block = (int)key_block;
     scratch->blocks = (int)shape->blocks;

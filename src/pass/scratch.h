@@ -56,6 +56,7 @@ struct attn_scratch {
     char *piece_k;   /**< [blocks, or 1 if they are made into words at once][key_block][dk] elements of K in
                         pages */
     char *piece_v;   /**< [key_block][dv] the same of V */
+    float *piece_scales; /**< [key_block] the scales of such rows of K until they are words, then of V */
     int key_block;   /**< keys of a block */
     int blocks;      /**< of keys that are there at once */
     int next_strips; /**< strips that next_o, next_m and next_l have room for */

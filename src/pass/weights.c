@@ -59,7 +59,7 @@ static void write_tile(const struct pass *pass, const struct strip *strip, const
         float one[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
         char *pointers[ATTN_MAX_STRIP];
         const struct attn_rows rows = {(float *)output->data + begin * output->query_stride + first_key,
-                                       output->query_stride * (ptrdiff_t)sizeof(float), ATTN_F32};
+                                       output->query_stride * (ptrdiff_t)sizeof(float), ATTN_F32, NULL, 0};
         for (int r = 0; r < width; r++)
             one[r] = 1.0f;
         row_pointers(&rows, 0, strip->rows, pointers);

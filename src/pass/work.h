@@ -76,13 +76,19 @@ struct attn_rope_rows {
     attn_rope_layout layout;
 };
 
+/** From page to page of K or V. */
+struct attn_page_step {
+    ptrdiff_t bytes;
+    ptrdiff_t scales; /**< of quantised rows: floats */
+};
+
 /** Where rows of K and V lie that are in pages. size 0: they are not, row j is at j. */
 struct attn_pages {
-    const int32_t *table;     /**< of the sequence; entries of pages that no query sees may be anything */
-    int64_t size;             /**< rows of a page */
-    int64_t count;            /**< pages there are */
-    int64_t first;            /**< rows of the first page before key 0 */
-    ptrdiff_t k_step, v_step; /**< bytes from page to page */
+    const int32_t *table; /**< of the sequence; entries of pages that no query sees may be anything */
+    int64_t size;         /**< rows of a page */
+    int64_t count;        /**< pages there are */
+    int64_t first;        /**< rows of the first page before key 0 */
+    struct attn_page_step k_step, v_step;
 };
 
 /**
@@ -98,6 +104,8 @@ struct attn_work {
     int64_t known_keys; /**< of these, the first that the last query of the call sees, 0 if that takes more than
                            causality: no garbage there */
     int dk, dv;
+    int free_sums;      /**< the queries are one strip of few, K is read in place or has been packed for all alike, and
+                           scores_free() adds */
     float scale;        /**< multiplies q·k; base 2: the user's scale times log2(e) */
     float softcap;      /**< 0: none; natural units */
     const float *sinks; /**< a logit without a value for each row, or one for all unless rows stand together, -inf:

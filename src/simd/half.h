@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Single 16-bit floats in portable C. To f32 both conversions are exact; from
+ * Single narrow floats in portable C. To f32 both conversions are exact; from
  * f32 they round to nearest, ties to even, and a NaN stays a NaN, made quiet.
  *
  *   bf16: sign 1, exponent 8, significand 7: the upper half of an f32
  *   f16:  sign 1, exponent 5, significand 10 (IEEE 754 binary16)
+ *   f8:   sign 1, exponent 4, significand 3, no infinities (OCP's E4M3); only to f32
  */
 #ifndef ATTN_HALF_H
 #define ATTN_HALF_H
@@ -61,6 +62,12 @@ static inline uint16_t f16_from_f32(float x)
         return (uint16_t)(sign | ((magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13));
     /* A sum with 1/2 leaves the multiple of 2^-24 in the low bits of the sum, rounded to even. */
     return (uint16_t)(sign | (half_to_bits(half_from_bits(magnitude) + 0.5f) - half_to_bits(0.5f)));
+}
+
+static inline float f8_to_f32(uint8_t x)
+{
+    const uint16_t size = (uint16_t)((x & 0x7f) << 7), nan = size == 0x3f80 ? 0x4000 : 0;
+    return f16_to_f32((uint16_t)((x & 0x80) << 8 | size | nan)) * 256.0f;
 }
 
 #endif

@@ -216,6 +216,17 @@ static inline void vf_interleave(vf even, vf odd, vf *a, vf *b)
     *b = _mm256_permute2f128_ps(low, high, 0x31);
 }
 
+static inline vf vf_sum_across(vf a[VF_LEN])
+{
+    for (int i = 0; i < 4; i++)
+        a[i] = vf_add(_mm256_unpacklo_ps(a[2 * i], a[2 * i + 1]), _mm256_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+    for (int i = 0; i < 2; i++) {
+        const __m256d x = _mm256_castps_pd(a[2 * i]), y = _mm256_castps_pd(a[2 * i + 1]);
+        a[i] = vf_add(_mm256_castpd_ps(_mm256_unpacklo_pd(x, y)), _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)));
+    }
+    return vf_add(_mm256_permute2f128_ps(a[0], a[1], 0x20), _mm256_permute2f128_ps(a[0], a[1], 0x31));
+}
+
 static inline void vf_transpose(vf a[VF_LEN])
 {
     vf t[VF_LEN];
@@ -341,6 +352,11 @@ static inline vf vf_of_bits(vu a)
     return _mm256_castsi256_ps(a);
 }
 
+static inline vu vu_bits_of(vf a)
+{
+    return _mm256_castps_si256(a);
+}
+
 static inline vf vf_of_ints(vu a)
 {
     return _mm256_cvtepi32_ps(a);
@@ -349,6 +365,22 @@ static inline vf vf_of_ints(vu a)
 static inline vf vf_load_int8(const int8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+static inline vf vf_load_f8(const uint8_t *p)
+{
+    const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p)), ones = _mm_set1_epi16(0x3f80);
+    const __m128i size = _mm_and_si128(_mm_slli_epi16(wide, 7), ones);
+    const __m128i half = _mm_or_si128(size, _mm_and_si128(wide, _mm_set1_epi16((short)0x8000)));
+    const __m128i nan = _mm_and_si128(_mm_cmpeq_epi16(size, ones), _mm_set1_epi16(0x4000));
+    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(half, nan)), _mm256_set1_ps(256.0f));
+}
+
+static inline void vu_store_bytes(uint8_t *p, vu a)
+{
+    const __m256i low = _mm256_and_si256(a, _mm256_set1_epi32(0xff));
+    const __m128i halves = _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+    _mm_storel_epi64((__m128i *)p, _mm_packus_epi16(halves, halves));
 }
 
 static inline vf vf_nibble(vu words, int shift)

@@ -266,6 +266,24 @@ static inline void vf_transpose(vf a[VF_LEN])
     }
 }
 
+/**
+ * Lane i: all lanes of a[i] added up, in one order. Of the four lanes of a quarter (l0 + l2) + (l1 + l3); of four
+ * quarters likewise, of two their sum. a is overwritten.
+ */
+static inline vf vf_sum_across(vf a[VF_LEN])
+{
+    for (int i = 0; i < 8; i++)
+        a[i] = vf_add(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]), _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+    for (int i = 0; i < 4; i++) { /* quarters of four vectors each */
+        const __m512d x = _mm512_castps_pd(a[2 * i]), y = _mm512_castps_pd(a[2 * i + 1]);
+        a[i] = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+    }
+    for (int i = 0; i < 2; i++)
+        a[i] = vf_add(_mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0x44),
+                      _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0xee));
+    return vf_add(_mm512_shuffle_f32x4(a[0], a[1], 0x88), _mm512_shuffle_f32x4(a[0], a[1], 0xdd));
+}
+
 /** a[0..3] transposed in each of their 128-bit quarters: a[c] then holds columns c, 4 + c, 8 + c, 12 + c. */
 static inline void transpose_quarters(vf a[4])
 {
@@ -400,8 +418,11 @@ static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
  * Bits and small integers of narrow weights:
  *   vu_shift_left, vu_shift_right   by n < 32 bits, zeros come in
  *   vf_of_bits, vf_of_ints          lanes as the floats of these bits, and as signed integers
+ *   vu_bits_of                      the way back to the bits
  *   vf_load_int8                    VF_LEN floats from as many int8
+ *   vf_load_f8                      the same of numbers in E4M3, exact
  *   vf_nibble(words, shift)         the four bits from shift on, less 8
+ *   vu_store_bytes                  the lowest byte of each lane
  */
 static inline vu vu_shift_left(vu a, int n)
 {
@@ -418,6 +439,11 @@ static inline vf vf_of_bits(vu a)
     return _mm512_castsi512_ps(a);
 }
 
+static inline vu vu_bits_of(vf a)
+{
+    return _mm512_castps_si512(a);
+}
+
 static inline vf vf_of_ints(vu a)
 {
     return _mm512_cvtepi32_ps(a);
@@ -426,6 +452,22 @@ static inline vf vf_of_ints(vu a)
 static inline vf vf_load_int8(const int8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+
+/** As f16 with the bias of E4M3, 7 instead of 15; all ones, which is NaN there, get an exponent that is so here. */
+static inline vf vf_load_f8(const uint8_t *p)
+{
+    const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)), ones = _mm256_set1_epi16(0x3f80);
+    const __m256i size = _mm256_and_si256(_mm256_slli_epi16(wide, 7), ones);
+    const __m256i carry = _mm256_add_epi16(size, _mm256_set1_epi16(0x80)); /* all ones: into the next bit */
+    const __m256i half = _mm256_ternarylogic_epi32(size, carry, _mm256_set1_epi16(0x4000), 0xf8); /* a | (b & c) */
+    const __m256i bits = _mm256_ternarylogic_epi32(half, wide, _mm256_set1_epi16((short)0x8000), 0xf8);
+    return _mm512_mul_ps(_mm512_cvtph_ps(bits), _mm512_set1_ps(256.0f));
+}
+
+static inline void vu_store_bytes(uint8_t *p, vu a)
+{
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(a));
 }
 
 /** VPERMPS looks at the four bits alone: a table in a register instead of a conversion. */

@@ -213,6 +213,13 @@ static inline void vf_interleave(vf even, vf odd, vf *a, vf *b)
     *b = vzip2q_f32(even, odd);
 }
 
+static inline vf vf_sum_across(vf a[VF_LEN])
+{
+    const float64x2_t x = vreinterpretq_f64_f32(vaddq_f32(vzip1q_f32(a[0], a[1]), vzip2q_f32(a[0], a[1])));
+    const float64x2_t y = vreinterpretq_f64_f32(vaddq_f32(vzip1q_f32(a[2], a[3]), vzip2q_f32(a[2], a[3])));
+    return vaddq_f32(vreinterpretq_f32_f64(vzip1q_f64(x, y)), vreinterpretq_f32_f64(vzip2q_f64(x, y)));
+}
+
 static inline void vf_transpose(vf a[VF_LEN])
 {
     const float32x4x2_t p = vtrnq_f32(a[0], a[1]), q = vtrnq_f32(a[2], a[3]);
@@ -298,6 +305,11 @@ static inline vf vf_of_bits(vu a)
     return vreinterpretq_f32_u32(a);
 }
 
+static inline vu vu_bits_of(vf a)
+{
+    return vreinterpretq_u32_f32(a);
+}
+
 static inline vf vf_of_ints(vu a)
 {
     return vcvtq_f32_s32(vreinterpretq_s32_u32(a));
@@ -309,6 +321,26 @@ static inline vf vf_load_int8(const int8_t *p)
     memcpy(&word, p, sizeof word);
     const int16x8_t wide = vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(word)));
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
+}
+
+static inline vf vf_load_f8(const uint8_t *p)
+{
+    int32_t word;
+    memcpy(&word, p, sizeof word);
+    const uint16x8_t wide = vreinterpretq_u16_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(word))));
+    const uint16x4_t number = vget_low_u16(wide), ones = vdup_n_u16(0x3f80);
+    const uint16x4_t size = vand_u16(vshl_n_u16(number, 7), ones);
+    const uint16x4_t half = vorr_u16(size, vand_u16(number, vdup_n_u16(0x8000)));
+    const uint16x4_t nan = vand_u16(vceq_u16(size, ones), vdup_n_u16(0x4000));
+    return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(vorr_u16(half, nan))), 256.0f);
+}
+
+static inline void vu_store_bytes(uint8_t *p, vu a)
+{
+    const uint16x4_t halves = vmovn_u32(a);
+    const uint8x8_t bytes = vmovn_u16(vcombine_u16(halves, halves));
+    const uint32_t word = vget_lane_u32(vreinterpret_u32_u8(bytes), 0);
+    memcpy(p, &word, sizeof word);
 }
 
 static inline vf vf_nibble(vu words, int shift)

@@ -208,6 +208,11 @@ static inline void vf_interleave(vf even, vf odd, vf *a, vf *b)
     *b = odd;
 }
 
+static inline vf vf_sum_across(vf a[VF_LEN])
+{
+    return a[0];
+}
+
 static inline void vf_transpose(vf a[VF_LEN])
 {
     (void)a;
@@ -289,6 +294,11 @@ static inline vf vf_of_bits(vu a)
     return half_from_bits(a);
 }
 
+static inline vu vu_bits_of(vf a)
+{
+    return half_to_bits(a);
+}
+
 static inline vf vf_of_ints(vu a)
 {
     return (float)(int32_t)a;
@@ -297,6 +307,16 @@ static inline vf vf_of_ints(vu a)
 static inline vf vf_load_int8(const int8_t *p)
 {
     return (float)*p;
+}
+
+static inline vf vf_load_f8(const uint8_t *p)
+{
+    return f8_to_f32(*p);
+}
+
+static inline void vu_store_bytes(uint8_t *p, vu a)
+{
+    *p = (uint8_t)a;
 }
 
 static inline vf vf_nibble(vu words, int shift)

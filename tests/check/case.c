@@ -282,11 +282,14 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, const cha
     struct rng generator = rng_for_case(seed, index), *rng = &generator;
     struct rng for_types = rng_for_case(seed + 1, index), for_forms = rng_for_case(seed + 2, index);
     struct rng for_scores = rng_for_case(seed + 3, index), for_pages = rng_for_case(seed + 4, index);
+    struct rng for_sums = rng_for_case(seed + 5, index);
     const struct case_types types = draw_types(&for_types, isa);
     for (int slot = 0; slot < SLOTS; slot++)
         guard_place(&c->guard[slot], 0, 1);
     c->params = attn_params_default();
     c->params.isa = isa;
+    if (rng_percent(&for_sums, 30))
+        c->params.sums = ATTN_SUMS_FREE;
     c->short_mask = 0;
     c->callback = (struct case_callback){.kind = CALLBACK_NOTHING};
     c->weight_callback = (struct case_weight_callback){.kind = WEIGHT_NOTHING};

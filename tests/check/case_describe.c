@@ -173,6 +173,8 @@ static void say_terms(struct line *line, const struct test_case *c)
     static const char *const weight_callback[] = {"nothing", "clear", "steer", "overwrite"};
     const attn_params *p = &c->params;
     const int64_t heads = c->q.shape[1];
+    if (p->sums)
+        say(line, " sums:free");
     say_floats(line, "head_scale", p->head_scale, heads);
     if (p->softcap != 0)
         say(line, " softcap:%g", (double)p->softcap);

@@ -33,8 +33,8 @@ static const struct kernel_set *const sets[] = {KERNEL_SETS};
 #define NUM_SETS ((int)(sizeof sets / sizeof *sets))
 
 static const struct group *const groups[] = {
-    &group_vector_operations, &group_word_operations,   &group_exp2,          &group_scores, &group_values,
-    &group_vectors,           &group_matrix_operations, &group_weights_table, &group_matrix, &group_few};
+    &group_vector_operations, &group_word_operations, &group_exp2,   &group_scores, &group_values, &group_vectors,
+    &group_matrix_operations, &group_weights_table,   &group_matrix, &group_few,    &group_stored};
 
 #define NUM_GROUPS   ((int)(sizeof groups / sizeof *groups))
 #define MAX_REPORTED 5

@@ -34,7 +34,7 @@ static struct drawn_keys draw_keys(const struct tile_case *c, int64_t words)
 {
     const int pack = c->set->score_pack;
     if (pack == 1) {
-        const struct drawn_rows rows = draw_rows(c, c->shape.dtype, c->shape.n, words);
+        const struct drawn_rows rows = draw_rows(c, draw_stored_type(c, c->shape.dtype), c->shape.n, words);
         return (struct drawn_keys){rows.rows.data, rows.rows.stride, rows.rows.dtype, rows};
     }
     const struct drawn_words k = draw_words(c, pack, c->shape.n, words);
@@ -63,6 +63,8 @@ static void check_scores_of_few(const struct tile_case *any)
                                           .words = words,
                                           .rows = rows,
                                           .k_dtype = k.dtype,
+                                          .row_scale = k.rows.rows.scale,
+                                          .row_scale_stride = k.rows.rows.scale_stride,
                                           .mask = &mask,
                                           .factor = factor,
                                           .s = s};
@@ -87,6 +89,69 @@ static void check_scores_of_few(const struct tile_case *any)
     }
 }
 
+/** The lanes of a sum added up as vf_sum_across() does. */
+static float sum_of_lanes(const struct tile_case *c, const float *lanes)
+{
+    float square[MAX_LANES * MAX_LANES] = {0}, sums[MAX_LANES];
+    memcpy(square, lanes, (size_t)c->set->lanes * sizeof *lanes);
+    const struct call call = {.set = c->set, .in = {square}, .out = {sums}};
+    call_operation(c->set, "vf_sum_across", &call);
+    return sums[0];
+}
+
+static void check_scores_free(const struct tile_case *any)
+{
+    int rows;
+    const struct tile_case few = of_few(any, &rows), *c = &few;
+    const struct attn_score_kernels *kernels = c->set->kernels->scores;
+    const int n = c->shape.n, pack = c->set->score_pack, width = c->set->lanes;
+    const int64_t words = (c->shape.d + pack - 1) / pack;
+    const struct attn_tile_mask mask = draw_mask(c);
+    const struct drawn_keys k = draw_keys(c, words);
+    const struct drawn_words q =
+        draw_words(&(struct tile_case){.set = c->set, .rng = c->rng, .shape = {.plain = 1, .wild = c->shape.wild}},
+                   pack, rows, words);
+    float *factor = operand_floats(c, width), *max = operand_place(c, (size_t)width * 4);
+    float *s = operand_place(c, (size_t)(n * width * 4));
+    for (int i = 0; i < width; i++)
+        factor[i] = fabsf(factor[i]) + 0.125f;
+    const struct attn_score_operands x = {.q = (const float *)(const void *)q.at,
+                                          .k = k.at,
+                                          .k_stride = k.stride,
+                                          .words = words,
+                                          .rows = rows,
+                                          .k_dtype = k.dtype,
+                                          .row_scale = k.rows.rows.scale,
+                                          .row_scale_stride = k.rows.rows.scale_stride,
+                                          .mask = &mask,
+                                          .factor = factor,
+                                          .s = s,
+                                          .next = {{.data = (void *)(uintptr_t)k.at, .stride = k.stride}},
+                                          .next_width = {words}};
+    TIME_IF_WANTED(c, kernels->scores_free(&x, n, max));
+    kernels->scores_free(&x, n, max);
+    for (int lane = 0; lane < rows; lane++) {
+        float top = -INFINITY;
+        for (int j = 0; j < n; j++) {
+            float partial[MAX_LANES] = {0};
+            for (int64_t w = 0; w < words; w++) {
+                const float element = pack == 1 ? number_of(&k.rows, j, w) : 0.0f;
+                const void *const word = pack == 1 ? (const void *)&element : k.at + j * k.stride + w * 4;
+                partial[w % width] = dot_of(c->set, pack, word, q.at + lane * q.stride + w * 4, partial[w % width]);
+            }
+            float raw = sum_of_lanes(c, partial);
+            if (pack == 1 && attn_is_quantised(k.dtype))
+                raw *= scale_of(&k.rows, j);
+            const float score = masked(c->set, &mask, j, lane, kernels->raw, factor[lane], raw);
+            top = score > top ? score : top;
+            expect_float(c, "s", j, lane, s[j * width + lane], score);
+        }
+        if (kernels->raw && mask.kind != MASK_BIAS)
+            top *= factor[lane];
+        expect_float(c, "max", 0, lane, max[lane], top);
+    }
+}
+
 static void check_values_of_few(const struct tile_case *any)
 {
     int rows;
@@ -94,7 +159,7 @@ static void check_values_of_few(const struct tile_case *any)
     const struct attn_value_kernels *kernels = c->set->kernels->values;
     const int n = c->shape.n, pack = c->set->value_pack, width = c->set->lanes;
     const int64_t d = c->shape.d;
-    const struct drawn_rows v = draw_rows(c, c->shape.dtype, n, d);
+    const struct drawn_rows v = draw_rows(c, draw_stored_type(c, c->shape.dtype), n, d);
     const int words = (n + pack - 1) / pack;
     const struct attn_few_values x = {.p = operand_floats(c, (int64_t)words * width),
                                       .v = v.rows,
@@ -141,13 +206,14 @@ static void check_write_few(const struct tile_case *any)
 
 static const struct row rows[] = {
     TILE_ROW("scores_of_few", HAS_SCORES | HAS_FEW_SCORES, check_scores_of_few),
+    TILE_ROW("scores_free", HAS_SCORES | HAS_FEW_SCORES, check_scores_free),
     TILE_ROW("values_of_few", HAS_VALUES | HAS_FEW_VALUES, check_values_of_few),
     TILE_ROW("write_few", HAS_VECTORS | HAS_FEW, check_write_few),
 };
 
 static int has_code(const struct row *row, const struct kernel_set *set)
 {
-    return row->needs & HAS_SCORES   ? set->kernels->scores->scores_of_few != NULL
+    return row->needs & HAS_SCORES   ? set->kernels->scores->scores_of_few && set->kernels->scores->scores_free
            : row->needs & HAS_VALUES ? set->kernels->values->values_of_few != NULL
                                      : set->kernels->vectors->write_few != NULL && set->kernels->vectors->few > 0;
 }

@@ -85,9 +85,43 @@ float *operand_floats(const struct tile_case *c, int64_t n)
     return x;
 }
 
+/** A number of a quantised row; NaN only if the case has such. */
+static char draw_byte(const struct tile_case *c, attn_dtype dtype)
+{
+    uint8_t byte = (uint8_t)rng_bits(c->rng);
+    if (dtype == ATTN_F8_E4M3 && (byte & 0x7f) == 0x7f && !c->shape.wild)
+        byte ^= 1;
+    return (char)byte;
+}
+
+/** Scales of n rows, in any order and with gaps. */
+static void draw_scales(const struct tile_case *c, int n, struct drawn_rows *rows)
+{
+    ptrdiff_t stride = c->shape.plain ? 1 : (ptrdiff_t)rng_range(c->rng, 1, 3);
+    const size_t count = n > 0 ? (size_t)((n - 1) * stride + 1) : 0;
+    float *at = operand_place(c, count * sizeof *at);
+    for (size_t i = 0; i < count; i++)
+        at[i] = NAN;
+    if (n > 0 && !c->shape.plain && rng_percent(c->rng, 20)) {
+        at += (n - 1) * stride;
+        stride = -stride;
+    }
+    for (int r = 0; r < n; r++)
+        at[r * stride] = fabsf(draw_number(c)) / 64.0f;
+    rows->rows.scale = at;
+    rows->rows.scale_stride = stride;
+}
+
+attn_dtype draw_stored_type(const struct tile_case *c, attn_dtype otherwise)
+{
+    if (c->shape.plain || rng_percent(c->rng, 60))
+        return otherwise;
+    return rng_percent(c->rng, 50) ? ATTN_I8 : ATTN_F8_E4M3;
+}
+
 struct drawn_rows draw_rows(const struct tile_case *c, attn_dtype dtype, int n, int64_t width)
 {
-    const ptrdiff_t element = dtype == ATTN_F32 ? 4 : 2;
+    const ptrdiff_t element = attn_element_size(dtype);
     ptrdiff_t stride = (width + (c->shape.plain ? 0 : rng_range(c->rng, 0, 9))) * element;
     const size_t size = n > 0 ? (size_t)((n - 1) * stride + width * element) : 0;
     char *at = operand_place(c, size);
@@ -96,18 +130,35 @@ struct drawn_rows draw_rows(const struct tile_case *c, attn_dtype dtype, int n, 
         at += (n - 1) * stride;
         stride = -stride;
     }
-    struct drawn_rows rows = {.rows = {at, stride, dtype}};
+    struct drawn_rows rows = {.rows = {.data = at, .stride = stride, .dtype = dtype}};
+    if (attn_is_quantised(dtype))
+        draw_scales(c, n, &rows);
     for (int r = 0; r < n; r++) {
         rows.pointers[r] = at + r * stride;
-        for (int64_t i = 0; i < width; i++)
+        for (int64_t i = 0; i < width && attn_is_quantised(dtype); i++)
+            at[r * stride + i] = draw_byte(c, dtype);
+        for (int64_t i = 0; i < width && !attn_is_quantised(dtype); i++)
             dtype_store(dtype, at + r * stride, i, draw_number(c));
     }
     return rows;
 }
 
+float number_of(const struct drawn_rows *rows, int r, int64_t i)
+{
+    if (!attn_is_quantised(rows->rows.dtype))
+        return dtype_load(rows->rows.dtype, rows->pointers[r], i);
+    const uint8_t byte = (uint8_t)rows->pointers[r][i];
+    return rows->rows.dtype == ATTN_I8 ? (float)(int8_t)byte : dtype_of_f8(byte);
+}
+
+float scale_of(const struct drawn_rows *rows, int r)
+{
+    return attn_is_quantised(rows->rows.dtype) ? rows->rows.scale[r * rows->rows.scale_stride] : 1.0f;
+}
+
 float element_of(const struct drawn_rows *rows, int r, int64_t i)
 {
-    return dtype_load(rows->rows.dtype, rows->pointers[r], i);
+    return attn_is_quantised(rows->rows.dtype) ? number_of(rows, r, i) * scale_of(rows, r) : number_of(rows, r, i);
 }
 
 struct drawn_words draw_words(const struct tile_case *c, int pack, int n, int64_t words)

@@ -66,7 +66,7 @@ static void check_survey(const struct tile_case *c)
     const struct attn_score_kernels *kernels = c->set->kernels->scores;
     const struct attn_int8_memory memory = draw_int8_memory(c);
     const int64_t d = c->shape.d, known = c->shape.plain ? c->shape.n : rng_range(c->rng, 0, c->shape.n);
-    const struct drawn_rows k = draw_rows(c, row_dtype(c), c->shape.n, d);
+    const struct drawn_rows k = draw_rows(c, draw_stored_type(c, row_dtype(c)), c->shape.n, d);
     float sum[MAX_CHANNELS], row[MAX_CHANNELS];
     int plain_sum = 1;
     int64_t count = known;
@@ -183,7 +183,7 @@ static void check_pack_keys(const struct tile_case *c)
     const struct attn_score_kernels *kernels = c->set->kernels->scores;
     const int n = c->shape.n, pack = c->set->score_pack;
     const int64_t d = c->shape.d, words = score_words(c);
-    const struct drawn_rows k = draw_rows(c, row_dtype(c), n, d);
+    const struct drawn_rows k = draw_rows(c, draw_stored_type(c, row_dtype(c)), n, d);
     const struct attn_int8_memory memory = kernels->int8 ? draw_int8_memory(c) : (struct attn_int8_memory){0};
     /* Rows of int8 are stored in whole vectors: there is room behind the last one. */
     const size_t room = (size_t)(n * words * 4) + (kernels->int8 ? ATTN_ALIGN : 0);
@@ -203,7 +203,8 @@ static void check_pack_keys(const struct tile_case *c)
                 sum += byte;
                 expect_word(c, "k", j, i, (uint8_t)bytes[i], (uint8_t)byte);
             } else {
-                expect_float(c, "k", j, i, dtype_load(pack == 2 ? ATTN_BF16 : ATTN_F32, bytes, i), element);
+                const attn_dtype word = pack == 2 ? ATTN_BF16 : ATTN_F32;
+                expect_float(c, "k", j, i, dtype_load(word, bytes, i), dtype_round(word, element));
             }
         }
         if (pack == 4) {

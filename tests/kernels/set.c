@@ -111,6 +111,11 @@ RUN(vu_shift_right, PUTU(vu_shift_right(UA, 9)); vu_store(c->out[1], vu_shift_ri
 RUN(vf_of_bits, PUT(vf_of_bits(UA)))
 RUN(vf_of_ints, PUT(vf_of_ints(UA)))
 RUN(vf_load_int8, PUT(vf_load_int8(c->in[0])))
+RUN(vf_sum_across, vf a[VF_LEN]; for (int i = 0; i < VF_LEN; i++) a[i] = vf_load((const float *)c->in[0] + i * VF_LEN);
+    PUT(vf_sum_across(a)))
+RUN(vf_load_f8, PUT(vf_load_f8(c->in[0])))
+RUN(vu_bits_of, PUTU(vu_bits_of(A)))
+RUN(vu_store_bytes, vu_store_bytes(c->out[0], UA))
 RUN(vf_nibble, PUT(vf_nibble(UA, 0)); vf_store(c->out[1], vf_nibble(UA, 20)))
 RUN(vu_mul_wide, vu high, low; vu_mul_wide(UA, UB, &high, &low); PUTU(high); vu_store(c->out[1], low))
 
@@ -291,6 +296,10 @@ static const struct set_operation operations[] = {
     ROW(vf_of_bits),
     ROW(vf_of_ints),
     ROW(vf_load_int8),
+    ROW(vf_sum_across),
+    ROW(vf_load_f8),
+    ROW(vu_bits_of),
+    ROW(vu_store_bytes),
     ROW(vf_nibble),
     ROW(vu_mul_wide),
     ROW(vw_load),

@@ -60,16 +60,15 @@ static void check_pack_values(const struct tile_case *c)
     const struct attn_value_kernels *kernels = c->set->kernels->values;
     const int n = c->shape.n, pack = c->set->value_pack;
     const int64_t d = c->shape.d;
-    const struct drawn_rows v = draw_rows(c, pack == 2 ? ATTN_BF16 : c->shape.dtype, n, d);
+    const struct drawn_rows v = draw_rows(c, draw_stored_type(c, pack == 2 ? ATTN_BF16 : c->shape.dtype), n, d);
+    const attn_dtype word = pack == 2 ? ATTN_BF16 : ATTN_F32;
     float *dst = operand_place(c, (size_t)(words_in_groups(c, n) * d) * 4);
     TIME_IF_WANTED(c, kernels->pack_values(dst, &v.rows, n, d));
     kernels->pack_values(dst, &v.rows, n, d);
     for (int j = 0; j < words_in_groups(c, n) * pack; j++)
         for (int64_t i = 0; i < d; i++)
-            expect_float(
-                c, "v", j, i,
-                dtype_load(pack == 2 ? ATTN_BF16 : ATTN_F32, dst, place_of(c, j / pack, i, d) * pack + j % pack),
-                j < n ? element_of(&v, j, i) : 0.0f);
+            expect_float(c, "v", j, i, dtype_load(word, dst, place_of(c, j / pack, i, d) * pack + j % pack),
+                         j < n ? dtype_round(word, element_of(&v, j, i)) : 0.0f);
 }
 
 static void check_weights(const struct tile_case *c)

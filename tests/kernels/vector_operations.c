@@ -83,6 +83,24 @@ static void narrow_f16(const struct call *c)
     narrow(c, ATTN_F16);
 }
 
+static void widen_f8(const struct call *c)
+{
+    const uint8_t *in = c->in[0];
+    float *out = c->out[0];
+    for
+        LANES(i)
+    out[i] = dtype_of_f8(in[i]);
+}
+
+static void lowest_bytes(const struct call *c)
+{
+    const uint32_t *in = c->in[0];
+    uint8_t *out = c->out[0];
+    for
+        LANES(i)
+    out[i] = (uint8_t)in[i];
+}
+
 static void mask_from_bytes(const struct call *c)
 {
     const uint8_t *in = c->in[0];
@@ -122,6 +140,23 @@ static void transpose_part(const struct call *c, int from, int to)
         for
             LANES(j)
         out[j * c->set->lanes + i] = i < from && j < to ? in[i * c->set->lanes + j] : 0;
+}
+
+/** Of rows of a block: quarters first, then these, in the order of the contract. */
+static void sum_across(const struct call *c)
+{
+    const float *in = c->in[0];
+    float *out = c->out[0];
+    const int lanes = c->set->lanes, quarters = lanes < 4 ? 1 : lanes / 4;
+    for
+        LANES(i)
+        {
+            const float *x = in + i * lanes;
+            float q[4] = {x[0]};
+            for (int k = 0; k < quarters && lanes >= 4; k++)
+                q[k] = (x[4 * k] + x[4 * k + 2]) + (x[4 * k + 1] + x[4 * k + 3]);
+            out[i] = quarters == 1 ? q[0] : quarters == 2 ? q[0] + q[1] : (q[0] + q[2]) + (q[1] + q[3]);
+        }
 }
 
 static void transpose(const struct call *c)
@@ -244,6 +279,8 @@ static const struct row rows[] = {
     {"vm_any", 0, OPERATION(.in = {{BYTE, VECTOR}}, .out = {{U32, ONE}}, .reference = any)},
     {"vf_deinterleave", 0, OPERATION(.in = {VECTORS_2(F32)}, .out = {VECTORS_2(F32)}, .reference = deinterleave)},
     {"vf_interleave", 0, OPERATION(.in = {VECTORS_2(F32)}, .out = {VECTORS_2(F32)}, .reference = interleave)},
+    {"vf_sum_across", 0,
+     OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, VECTOR}}, .compare = SAME_NUMBERS, .reference = sum_across)},
     {"vf_transpose", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose)},
     {"vf_transpose_from4", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose_from4)},
     {"vf_transpose_to4", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose_to4)},
@@ -273,6 +310,9 @@ static const struct row rows[] = {
     {"vf_of_bits", 0, PLAIN(SAME_BITS, 1, U32, F32, copy)},
     {"vf_of_ints", 0, PLAIN(SAME_BITS, 1, I32, F32, to_float)},
     {"vf_load_int8", 0, PLAIN(SAME_BITS, 1, INT8, F32, bytes_to_float)},
+    {"vf_load_f8", 0, PLAIN(SAME_NUMBERS, 1, INT8, F32, widen_f8)},
+    {"vu_bits_of", 0, PLAIN(SAME_BITS, 1, F32, U32, copy)},
+    {"vu_store_bytes", 0, PLAIN(SAME_BITS, 1, U32, INT8, lowest_bytes)},
     {"vf_nibble", 0, OPERATION(.in = {{U32, VECTOR}}, .out = {VECTORS_2(F32)}, .reference = nibbles)},
     {"vu_mul_wide", 0, OPERATION(.in = {VECTORS_2(U32)}, .out = {VECTORS_2(U32)}, .reference = multiply_wide)},
     {"vf_max_across", HAS_INT8,

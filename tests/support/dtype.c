@@ -73,6 +73,28 @@ uint16_t dtype_narrow(attn_dtype dtype, double x)
     return (uint16_t)(sign | (units + ((exponent - 1 - f.lowest) << shift)));
 }
 
+float dtype_of_f8(uint8_t bits)
+{
+    const int exponent = bits >> 3 & 15, fraction = bits & 7;
+    double size = exponent ? ldexp(1.0 + fraction / 8.0, exponent - 7) : ldexp(fraction / 8.0, -6);
+    if (exponent == 15 && fraction == 7)
+        size = (double)NAN;
+    return (float)(bits & 0x80 ? -size : size);
+}
+
+/** By looking at all of them: of two that are equally near, that with an even last bit. */
+uint8_t dtype_to_f8(float x)
+{
+    uint8_t best = 0;
+    for (uint8_t i = 0; i < 0x7f; i++) {
+        const double now = fabs((double)dtype_of_f8(i) - fabs((double)x));
+        const double before = fabs((double)dtype_of_f8(best) - fabs((double)x));
+        if (now < before || (now == before && i % 2 == 0))
+            best = i;
+    }
+    return (uint8_t)(best | (signbit(x) ? 0x80 : 0));
+}
+
 float dtype_round(attn_dtype dtype, float x)
 {
     return dtype == ATTN_F32 ? x : dtype_widen(dtype, dtype_narrow(dtype, (double)x));

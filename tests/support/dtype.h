@@ -17,6 +17,12 @@ float dtype_widen(attn_dtype dtype, uint16_t bits);
 /** The pattern nearest to x, ties to even; beyond the largest number Inf. A NaN gives the quiet one of its sign. */
 uint16_t dtype_narrow(attn_dtype dtype, double x);
 
+/** The value of a number of E4M3, exact. */
+float dtype_of_f8(uint8_t bits);
+
+/** The number of E4M3 nearest to x, of at most 448 in size, ties to even. */
+uint8_t dtype_to_f8(float x);
+
 /** x rounded to a type, as a float. */
 float dtype_round(attn_dtype dtype, float x);
 

@@ -62,7 +62,8 @@ static const struct wrong wrongs[] = {
     {ATTN_UNSUPPORTED, "q.dtype|i8|f32", {INT(q.dtype, ATTN_I8)}},
     {ATTN_UNSUPPORTED, "q.dtype|bool|f32", {INT(q.dtype, ATTN_BOOL)}},
     {ATTN_UNSUPPORTED, "k.dtype|u8|f32", {INT(k.dtype, ATTN_U8)}},
-    {ATTN_UNSUPPORTED, "v.dtype|i8|bf16", {INT(v.dtype, ATTN_I8)}},
+    {ATTN_UNSUPPORTED, "v.dtype|bool|f8_e4m3", {INT(v.dtype, ATTN_BOOL)}},
+    {ATTN_INVALID_ARGUMENT, "params.v_scale is NULL and v.dtype is i8", {INT(v.dtype, ATTN_I8)}},
     {ATTN_UNSUPPORTED, "v.dtype|bool|bf16", {INT(v.dtype, ATTN_BOOL)}},
     {ATTN_UNSUPPORTED, "out.dtype|u8|f16", {INT(out.dtype, ATTN_U8)}},
     {ATTN_UNSUPPORTED, "out.dtype|bool|f16", {INT(out.dtype, ATTN_BOOL)}},
@@ -135,6 +136,7 @@ static const struct wrong wrongs[] = {
      {FLOAT(params.scale, -3e38f), FLOAT(params.temperature, 1)}},
     {ATTN_INVALID_ARGUMENT, "causal|9", {INT(params.causal, 9)}},
     {ATTN_INVALID_ARGUMENT, "qk|9", {INT(params.qk, 9)}},
+    {ATTN_INVALID_ARGUMENT, "params.sums is 2; expected an attn_sums", {INT(params.sums, 2)}},
     {ATTN_INVALID_ARGUMENT,
      "params.isa is 'auto'; expected NULL or one of scalar, |or ",
      {POINTER(params.isa, "auto")}},
@@ -174,8 +176,12 @@ static const struct wrong wrongs[] = {
     {ATTN_INVALID_ARGUMENT, "block_table_stride|set|without a block table", {INT64(params.block_table_stride, 4)}},
     {ATTN_INVALID_ARGUMENT, "page_size|set|without a block table", {INT64(params.page_size, 16)}},
     {ATTN_UNSUPPORTED, "q_scale", {POINTER(params.q_scale, &some_tensor)}},
-    {ATTN_UNSUPPORTED, "k_scale", {POINTER(params.k_scale, &some_tensor)}},
-    {ATTN_UNSUPPORTED, "v_scale", {POINTER(params.v_scale, &some_tensor)}},
+    {ATTN_INVALID_ARGUMENT,
+     "params.k_scale is set and k.dtype is f32; expected NULL",
+     {POINTER(params.k_scale, &some_tensor)}},
+    {ATTN_INVALID_ARGUMENT,
+     "params.v_scale is set and v.dtype is f32; expected NULL",
+     {POINTER(params.v_scale, &some_tensor)}},
 };
 
 static attn_status run_valid_plan(const struct fixture *f)

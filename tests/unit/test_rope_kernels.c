@@ -91,8 +91,8 @@ static void run_case(struct buffers *b, struct rng *rng, const struct kernel_cas
         table[i] = rng_normal(rng);
     for (int64_t row = 0; row < c->rows; row++)
         memcpy(copy_x + row * 128, x + (size_t)(row * x_step) * from, (size_t)c->width * from);
-    const struct attn_rotation work = {{x, x_step * (ptrdiff_t)from, c->from},
-                                       {out, out_step * (ptrdiff_t)to, c->to},
+    const struct attn_rotation work = {{x, x_step * (ptrdiff_t)from, c->from, NULL, 0},
+                                       {out, out_step * (ptrdiff_t)to, c->to, NULL, 0},
                                        table,
                                        c->table_stride,
                                        c->rows,
@@ -161,13 +161,15 @@ static void test_bits_of_a_pair(void **state)
             rng_fill_normal(&rng, table, WIDTH);
             for (int i = 0; i < WIDTH; i++)
                 dtype_store(type, x, i, values[i]);
-            struct attn_rotation work = {{x, 0, type}, {out, 0, type}, table, 0, 1, PAIRS, WIDTH, layout};
+            struct attn_rotation work = {
+                {x, 0, type, NULL, 0}, {out, 0, type, NULL, 0}, table, 0, 1, PAIRS, WIDTH, layout};
             list[k].vectors->rotate(&work);
             for (int i = 0; i < PAIRS; i++) {
                 const float angle[2] = {table[i], table[PAIRS + i]};
                 for (int part = 0; part < 2; part++)
                     dtype_store(type, alone, part, dtype_load(type, x, channel_of(layout, PAIRS, i, part)));
-                const struct attn_rotation one = {{alone, 0, type}, {alone, 0, type}, angle, 0, 1, 1, 2, layout};
+                const struct attn_rotation one = {
+                    {alone, 0, type, NULL, 0}, {alone, 0, type, NULL, 0}, angle, 0, 1, 1, 2, layout};
                 list[k].vectors->rotate(&one);
                 for (int part = 0; part < 2; part++)
                     assert_memory_equal((const char *)alone + (size_t)part * size,
@@ -193,8 +195,8 @@ static void test_bits_that_are_copied(void **state)
             for (int i = 0; i < 40; i++)
                 x[i] = i == 1 ? 0x7fff : odd[i % 8];
             x[0] = 0;
-            const struct attn_rotation work = {{x, 0, types[t]},    {out, 0, types[t]}, table, 0, 1, 1, 40,
-                                               ATTN_ROPE_HALF_SPLIT};
+            const struct attn_rotation work = {
+                {x, 0, types[t], NULL, 0}, {out, 0, types[t], NULL, 0}, table, 0, 1, 1, 40, ATTN_ROPE_HALF_SPLIT};
             list[k].vectors->rotate(&work);
             assert_memory_equal(out + 2, x + 2, 38 * sizeof *x);
             assert_true(isnan(dtype_load(types[t], out, 0)) && isnan(dtype_load(types[t], out, 1)));

@@ -86,8 +86,8 @@ ATTN_INLINE void by_chunks(void (*const body)(const struct nn_row_work *), const
 {
     float x[NN_CHUNK], up[NN_CHUNK];
     struct nn_row_work chunk = *work;
-    chunk.x = chunk.out = (struct attn_rows){x, 0, ATTN_F32};
-    chunk.up = (struct attn_rows){up, 0, ATTN_F32};
+    chunk.x = chunk.out = (struct attn_rows){x, 0, ATTN_F32, NULL, 0};
+    chunk.up = (struct attn_rows){up, 0, ATTN_F32, NULL, 0};
     chunk.rows = 1;
     for (int64_t r = 0; r < work->rows; r++)
         for (int64_t c = 0; c < work->n; c += NN_CHUNK) {

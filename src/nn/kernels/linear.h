@@ -54,7 +54,7 @@ static void linear_take_x(const struct nn_linear_work *work, int64_t c, int64_t 
 {
     const attn_dtype dtype = work->x.dtype;
     for (int64_t r = 0; r < work->rows; r++, room += LINEAR_INPUTS) {
-        const struct attn_rows row = {row_at(&work->x, r) + c * attn_element_size(dtype), 0, dtype};
+        const struct attn_rows row = {row_at(&work->x, r) + c * attn_element_size(dtype), 0, dtype, NULL, 0};
         ATTN_BY_DTYPE(dtype, widen_rows, room, &row, 1, n);
         for (int64_t i = n; i < padded; i++)
             room[i] = -0.0f;

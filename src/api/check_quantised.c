@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checks of the scales of a quantised k and v. Their numbers are looked at
+ * where keys are live: a scale that is NaN is more likely a slot that was never
+ * filled than a value, and nothing has been written yet.
+ */
+#include "api/check_internal.h"
+
+#include "api/error.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+attn_status attn_check_stored(const char *name, attn_dtype dtype)
+{
+    if (attn_is_quantised(dtype))
+        return ATTN_OK;
+    if (dtype != ATTN_F32 && dtype != ATTN_BF16 && dtype != ATTN_F16)
+        return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; expected f32, bf16, f16, i8 or f8_e4m3", name,
+                         attn_dtype_name(dtype));
+    return ATTN_OK;
+}
+
+/** Whether one of n floats, step apart, may be negative or not finite: of their bits, so that nothing branches. */
+static int may_be_wrong(const float *numbers, int64_t n, int64_t step)
+{
+    uint32_t any = 0;
+    if (step == 1) {
+        for (int64_t i = 0; i < n; i++) {
+            uint32_t bits;
+            memcpy(&bits, &numbers[i], sizeof bits);
+            any |= bits | (bits + 0x00800000u); /* Inf and NaN carry into the sign */
+        }
+    } else {
+        for (int64_t i = 0; i < n; i++) {
+            uint32_t bits;
+            memcpy(&bits, &numbers[i * step], sizeof bits);
+            any |= bits | (bits + 0x00800000u);
+        }
+    }
+    return any >> 31 != 0;
+}
+
+/** Scales of a head, n rows of index 0 of the tensor from row first on: (b, h) of it. */
+static attn_status check_numbers(const char *name, const attn_tensor *t, int64_t b, int64_t h, int64_t first, int64_t n)
+{
+    const int64_t step = t->shape[2] > 1 ? t->stride[2] : 0;
+    const float *numbers = (const float *)t->data + (b > 0 ? b * t->stride[0] : 0) + (h > 0 ? h * t->stride[1] : 0);
+    if (n <= 0 || !may_be_wrong(numbers + first * step, n, step))
+        return ATTN_OK;
+    for (int64_t i = first; i < first + n; i++)
+        if (!isfinite(numbers[i * step]) || numbers[i * step] < 0)
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "%s[%" PRId64 "][%" PRId64 "][%" PRId64 "] is %g; expected a finite number, 0 or more",
+                             name, b, h, i, (double)numbers[i * step]);
+    return ATTN_OK;
+}
+
+/** The same of a sequence whose keys are in pages. What no query sees may be no page. */
+static attn_status check_pages(const char *name, const attn_tensor *t, int64_t s, int64_t h,
+                               const struct attn_problem *problem, const struct attn_sequence *sequence)
+{
+    const int64_t size = problem->params.page_size;
+    const int32_t *table = problem->params.block_table + s * problem->params.block_table_stride;
+    const struct attn_seen_keys seen = attn_seen_keys_of(problem, s);
+    for (int64_t j = sequence->begin; j < sequence->end;) {
+        const int64_t page = table[j / size], row = j % size, left = sequence->end - j;
+        const int64_t n = size - row < left ? size - row : left;
+        if (attn_is_seen_page(&seen, size, j / size))
+            CHECK(check_numbers(name, t, t->shape[0] > 1 ? page : 0, h, row, n));
+        j += n;
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_live(const char *name, const attn_tensor *t, const struct attn_problem *problem)
+{
+    for (int64_t s = 0; s < problem->num_sequences && !attn_is_empty(t); s++) {
+        const struct attn_sequence sequence = attn_sequence_of(problem, s);
+        for (int64_t h = 0; h < t->shape[1]; h++) {
+            if (problem->params.block_table)
+                CHECK(check_pages(name, t, s, h, problem, &sequence));
+            else
+                CHECK(check_numbers(name, t, t->shape[0] > 1 ? sequence.batch : 0, h,
+                                    sequence.k_first + sequence.begin, sequence.end - sequence.begin));
+        }
+    }
+    return ATTN_OK;
+}
+
+/** The scales of x, which is k or v. Copies them. */
+static attn_status check_scales(const char *x_name, const attn_tensor *x, const char *name, const attn_tensor *t,
+                                attn_tensor *copy, const struct attn_problem *problem, enum check_depth depth)
+{
+    if (!attn_is_quantised(x->dtype)) {
+        if (t)
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "%s is set and %s.dtype is %s; expected NULL unless it is i8 or f8_e4m3", name, x_name,
+                             attn_dtype_name(x->dtype));
+        return ATTN_OK;
+    }
+    if (!t)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "%s is NULL and %s.dtype is %s; expected a scale for each token and head", name, x_name,
+                         attn_dtype_name(x->dtype));
+    *copy = *t;
+    CHECK(attn_check_tensor(name, t, depth));
+    CHECK(attn_check_f32(name, t->dtype));
+    const attn_tensor *k = problem->params.block_table ? &problem->k_pool : &problem->k;
+    CHECK(attn_check_one_or(name, t, 0, k->shape[0]));
+    CHECK(attn_check_one_or(name, t, 1, k->shape[1]));
+    CHECK(attn_check_axis(name, t, 2, k->shape[2], "the tokens of k"));
+    CHECK(attn_check_axis(name, t, 3, 1, "a scale for each token"));
+    return depth == CHECK_ALL ? check_live(name, t, problem) : ATTN_OK;
+}
+
+attn_status attn_check_quantised(struct attn_problem *problem, enum check_depth depth)
+{
+    const attn_params *p = &problem->params;
+    CHECK(check_scales("k", &problem->k, "params.k_scale", p->k_scale, &problem->k_scale, problem, depth));
+    return check_scales("v", &problem->v, "params.v_scale", p->v_scale, &problem->v_scale, problem, depth);
+}

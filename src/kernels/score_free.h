@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scores of few queries where a sum may add its channels in any order
+ * (attn_params.sums): channels are the lanes.
+ *
+ *     S[query][key] = sum over lanes of sum_c Q[query][c] * K[key][c]
+ *
+ * K is read as it lies, a vector of words at a time, against the same words of
+ * every query, whose rows are not turned. What is left of a key and query is a
+ * vector of partial sums, and VF_LEN of these vectors become one vector of scores
+ * (vf_sum_across). score_few.h turns all of K instead, to keep the order of a
+ * tile.
+ *
+ * Keys are taken from the four quarters of the tile in turns: memory is faster
+ * with four streams than with one. The scale of a quantised key multiplies the
+ * finished sum. The order of a sum follows from its words alone, so a score does
+ * not depend on what else is computed.
+ */
+#ifndef ATTN_SCORE_FREE_H
+#define ATTN_SCORE_FREE_H
+
+#include "kernels/score_few.h"
+
+#if VF_LEN == 1 || defined(ATTN_SCORE_PRODUCTS)
+#define SCORES_FREE NULL
+#else
+#define SCORES_FREE score_free
+
+/** Streams, and the keys of each in a group. */
+#define STREAMS     4
+#define STREAM_KEYS (VF_LEN / STREAMS)
+
+/** Queries at a time: STREAMS sums for each of them, as many operands and one more fit into registers. */
+#define FREE_ROWS   (VF_STRIP * VF_CHANNELS > 16 && FEW >= 4 ? 4 : 2)
+
+/** VF_LEN keys, STREAM_KEYS of them next to each other; of the last ones of a tile some may be there twice. */
+struct free_keys {
+    int first[STREAMS];
+    int last; /**< of the tile: what would lie behind it is this one */
+};
+
+static inline int free_key(const struct free_keys *keys, int stream, int i)
+{
+    const int key = keys->first[stream] + i;
+    return key < keys->last ? key : keys->last;
+}
+
+/** Partial sums: of a query and a key of a group VF_LEN floats. */
+typedef float free_parts[FEW][VF_LEN][VF_LEN];
+
+/** Words of K at an address; n: those that are there, if not whole. */
+ATTN_INLINE vq free_words(const attn_dtype dtype, const int whole, const char *at, int n)
+{
+#if VS_PACK == 1
+    return whole ? row_load(dtype, at) : row_load_tail(dtype, at, n);
+#else
+    (void)dtype;
+    return whole ? vw_load(at) : vw_load_tail(at, n);
+#endif
+}
+
+/** Adds words c.. of nr queries and a key of each stream. */
+ATTN_INLINE void free_step(const attn_dtype dtype, const int nr, const int whole, const float *q, int64_t words,
+                           const char *const *rows, int64_t c, int n, vs acc[STREAMS][FREE_ROWS])
+{
+    vq k[STREAMS];
+    ATTN_UNROLL
+    for (int s = 0; s < STREAMS; s++)
+        k[s] = free_words(dtype, whole, rows[s] + c * attn_element_size(dtype), n);
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++) {
+        const vq a = whole ? vq_load(q + r * words + c) : vw_load_tail(q + r * words + c, n);
+        ATTN_UNROLL
+        for (int s = 0; s < STREAMS; s++)
+            acc[s][r] = vs_dot(k[s], a, acc[s][r]);
+    }
+}
+
+/** The ith key of each stream of a group, against queries r..r+nr-1. */
+ATTN_INLINE void free_products(const attn_dtype dtype, const int nr, const struct attn_score_operands *x,
+                               const char *const *rows, int i, int r, free_parts parts)
+{
+    const int64_t words = x->words;
+    const float *const q = x->q + r * words;
+    vs acc[STREAMS][FREE_ROWS];
+    ATTN_UNROLL
+    for (int s = 0; s < STREAMS; s++) {
+        ATTN_UNROLL
+        for (int row = 0; row < nr; row++)
+            acc[s][row] = vs_zero();
+    }
+    int64_t c = 0;
+#pragma GCC unroll 2
+    for (; c + VF_LEN <= words; c += VF_LEN)
+        free_step(dtype, nr, 1, q, words, rows, c, VF_LEN, acc);
+    if (c < words)
+        free_step(dtype, nr, 0, q, words, rows, c, (int)(words - c), acc);
+    ATTN_UNROLL
+    for (int s = 0; s < STREAMS; s++) {
+        ATTN_UNROLL
+        for (int row = 0; row < nr; row++)
+            vf_store(parts[r + row][s * STREAM_KEYS + i], acc[s][row]);
+    }
+}
+
+/** Scales of a group of quantised keys. */
+ATTN_INLINE vf free_scales(const struct attn_score_operands *x, const struct free_keys *keys)
+{
+    float scales[VF_LEN];
+    ATTN_UNROLL
+    for (int u = 0; u < VF_LEN; u++)
+        scales[u] = x->row_scale[free_key(keys, u / STREAM_KEYS, u % STREAM_KEYS) * x->row_scale_stride];
+    return vf_load(scales);
+}
+
+/** Scores of a group of keys, of which the first there are there. */
+ATTN_INLINE void free_group(const attn_dtype dtype, const struct attn_score_operands *x, const struct free_keys *keys,
+                            int there, vf *max)
+{
+    free_parts parts;
+    vf t[VF_LEN];
+    for (int i = 0; i < STREAM_KEYS; i++) {
+        const char *rows[STREAMS];
+        ATTN_UNROLL
+        for (int s = 0; s < STREAMS; s++) {
+            const int j = free_key(keys, s, i);
+            rows[s] = x->k + j * x->k_stride;
+            for (int next = 0; next < 2 && x->next[next].data; next++)
+                prefetch_rows(&x->next[next], j, j + 1, x->next_width[next], 0);
+        }
+        int r = 0;
+        for (; r + FREE_ROWS <= x->rows; r += FREE_ROWS)
+            free_products(dtype, FREE_ROWS, x, rows, i, r, parts);
+        if (FREE_ROWS > 2 && r + 2 <= x->rows) {
+            free_products(dtype, 2, x, rows, i, r, parts);
+            r += 2;
+        }
+        if (r < x->rows)
+            free_products(dtype, 1, x, rows, i, r, parts);
+    }
+    const vf scale = attn_is_quantised(dtype) ? free_scales(x, keys) : vf_zero();
+    ATTN_UNROLL
+    for (int r = 0; r < FEW; r++) {
+        vf lanes[VF_LEN];
+        if (r >= x->rows) {
+            t[r] = vf_zero();
+            continue;
+        }
+        ATTN_UNROLL
+        for (int u = 0; u < VF_LEN; u++)
+            lanes[u] = vf_load(parts[r][u]);
+        t[r] = vf_sum_across(lanes);
+        if (attn_is_quantised(dtype))
+            t[r] = vf_mul(t[r], scale);
+    }
+    ATTN_UNROLL
+    for (int r = FEW; r < VF_LEN; r++)
+        t[r] = vf_zero();
+    if (x->rows <= 4)
+        vf_transpose_from4(t);
+    else
+        vf_transpose(t);
+    score_sums sums;
+    ATTN_UNROLL
+    for (int u = 0; u < VF_LEN; u++)
+        sums[u][0] = t[u];
+#define STORE_SCORES(kind)                                                                                             \
+    if (there == VF_LEN)                                                                                               \
+        for (int s = 0; s < STREAMS; s++)                                                                              \
+            store_scores(kind, STREAM_KEYS, 0, 1, x, keys->first[s], sums + s * STREAM_KEYS, max);                     \
+    else                                                                                                               \
+        for (int u = 0; u < there; u++)                                                                                \
+        store_scores(kind, 1, 0, 1, x, keys->first[0] + u, sums + u, max)
+    ATTN_BY_MASK(x->mask->kind, STORE_SCORES);
+#undef STORE_SCORES
+}
+
+ATTN_INLINE void score_free_body(const attn_dtype dtype, const struct attn_score_operands *x, int n, float *max_out)
+{
+    const int quarter = n / VF_LEN * STREAM_KEYS;
+    vf max = vf_set1(-INFINITY);
+    struct free_keys keys = {.last = n - 1};
+    for (int at = 0; at < quarter; at += STREAM_KEYS) {
+        for (int s = 0; s < STREAMS; s++)
+            keys.first[s] = s * quarter + at;
+        free_group(dtype, x, &keys, VF_LEN, &max);
+    }
+    if (STREAMS * quarter < n) {
+        for (int s = 0; s < STREAMS; s++)
+            keys.first[s] = STREAMS * quarter + s * STREAM_KEYS;
+        free_group(dtype, x, &keys, n - STREAMS * quarter, &max);
+    }
+    if (RAW_SCORES && x->mask->kind != MASK_BIAS)
+        max = vf_mul(max, vf_load(x->factor));
+    vf_store(max_out, max);
+}
+
+/** struct attn_score_kernels, scores_free. */
+static void score_free(const struct attn_score_operands *x, int n, float *max)
+{
+#if VS_PACK == 1
+    ATTN_BY_STORED(x->k_dtype, score_free_body, x, n, max);
+#else
+    score_free_body(ATTN_F32, x, n, max); /* a word has the size of a float */
+#endif
+}
+
+#endif
+
+#endif

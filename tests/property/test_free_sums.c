@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where the order of sums is free (attn_params.sums), few queries have bits of
+ * their own. They do not depend on threads, on the other sequences and heads of
+ * the call, on padding, or on the run; they are as near to the exact result as
+ * those of ordered sums; and calls that the option does not reach are left alone.
+ */
+#include "close.h"
+#include "dtype.h"
+#include "properties.h"
+#include "test_isa.h"
+
+#include "attn/quantise.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/** Most queries of all heads of a key head that a set calls few; 0: none. */
+static int few_of(const char *isa)
+{
+    return strcmp(isa, "scalar") == 0 ? 0 : strncmp(isa, "neon", 4) == 0 ? 2 : strcmp(isa, "avx2") == 0 ? 4 : 8;
+}
+
+/** What a problem's k is quantised to: its numbers and their scales. */
+struct small_keys {
+    uint8_t *bytes;
+    float *scales;
+    attn_tensor scale;
+};
+
+static void random_floats(struct rng *rng, attn_tensor *t, attn_dtype dtype, int64_t b, int64_t h, int64_t n, int64_t c)
+{
+    *t = attn_bhtd(must_allocate(b * h * n * c, attn_dtype_size(dtype)), b, h, n, c);
+    t->dtype = dtype;
+    for (int64_t i = 0; i < b * h * n * c; i++)
+        dtype_store(dtype, t->data, i, rng_normal(rng));
+}
+
+static attn_dtype draw_type(struct rng *rng, const char *isa)
+{
+    return test_isa_has_pairs(isa) ? ATTN_BF16 : (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_BF16, ATTN_F16);
+}
+
+/** A problem whose sums the set frees, and that is worth some threads; k may be quantised. */
+static void draw(struct rng *rng, const char *isa, struct problem *p, struct small_keys *small)
+{
+    const int most = few_of(isa) ? few_of(isa) : 4;
+    const int64_t group = rng_range(rng, 1, most), tq = rng_range(rng, 1, most / group);
+    const int64_t batch = rng_range(rng, 1, 3), kv_heads = rng_range(rng, 1, 3), tk = rng_range(rng, 1, 1500);
+    const int64_t dk = RNG_PICK(rng, 1, 16, 31, 64, 100, 128), dv = rng_range(rng, 1, 70);
+    memset(p, 0, sizeof *p);
+    memset(small, 0, sizeof *small);
+    random_floats(rng, &p->q, draw_type(rng, isa), batch, kv_heads * group, tq, dk);
+    random_floats(rng, &p->k, draw_type(rng, isa), batch, kv_heads, tk, dk);
+    random_floats(rng, &p->v, draw_type(rng, isa), batch, kv_heads, tk, dv);
+    p->out = draw_type(rng, isa);
+    p->params = attn_params_default();
+    p->params.isa = isa;
+    p->params.num_threads = 1;
+    p->params.sums = ATTN_SUMS_FREE;
+    p->params.causal = rng_percent(rng, 50) ? ATTN_CAUSAL_BOTTOM_RIGHT : ATTN_CAUSAL_NONE;
+    for (int64_t b = 0; b < batch; b++) {
+        p->kv_len[b] = rng_range(rng, 0, tk);
+        p->kv_start[b] = rng_range(rng, 0, p->kv_len[b]);
+    }
+    problem_bind(p, rng_percent(rng, 50), rng_percent(rng, 50), 0);
+    if (test_isa_has_pairs(isa) || rng_percent(rng, 60))
+        return;
+    const attn_tensor wide = p->k;
+    small->bytes = must_allocate(problem_count(&wide), 1);
+    small->scales = must_allocate(batch * kv_heads * tk, sizeof(float));
+    small->scale = attn_bhtd(small->scales, batch, kv_heads, tk, 1);
+    p->k = attn_bhtd(small->bytes, batch, kv_heads, tk, dk);
+    p->k.dtype = rng_percent(rng, 50) ? ATTN_I8 : ATTN_F8_E4M3;
+    must_succeed(attn_quantise(&wide, &p->k, &small->scale, 1), "attn_quantise");
+    p->params.k_scale = &small->scale;
+    free(wide.data);
+}
+
+static void drop(struct problem *p, struct small_keys *small)
+{
+    problem_free(p);
+    free(small->scales);
+}
+
+static int threads(struct rng *rng, const char *isa)
+{
+    static const int counts[] = {1, 2, 3, 7};
+    struct problem p;
+    struct small_keys small;
+    draw(rng, isa, &p, &small);
+    struct result expected = problem_run(&p);
+    int holds = 1;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        p.params.num_threads = counts[i];
+        struct result r = problem_run(&p);
+        holds &= results_equal(&expected, &r);
+        result_free(&r);
+    }
+    result_free(&expected);
+    drop(&p, &small);
+    return holds;
+}
+
+/** Element (b, h, t, 0) on of a tensor, with so many heads and tokens. */
+static attn_tensor part_of(const attn_tensor *t, int64_t b, int64_t h, int64_t first, int64_t heads, int64_t tokens)
+{
+    attn_tensor part = *t;
+    part.data = (char *)t->data + (size_t)tensor_offset(t, b, h, first, 0) * attn_dtype_size(t->dtype);
+    part.shape[0] = 1;
+    part.shape[1] = heads;
+    part.shape[2] = tokens;
+    return part;
+}
+
+/** A key head by itself, with its live keys alone. */
+static int alone(struct rng *rng, const char *isa)
+{
+    struct problem p;
+    struct small_keys small;
+    draw(rng, isa, &p, &small);
+    struct result whole = problem_run(&p);
+    const int64_t b = rng_range(rng, 0, p.q.shape[0] - 1), head = rng_range(rng, 0, p.k.shape[1] - 1);
+    const int64_t group = p.q.shape[1] / p.k.shape[1];
+    const int64_t begin = p.params.kv_start ? p.kv_start[b] : 0;
+    const int64_t end = p.params.kv_len ? p.kv_len[b] : p.k.shape[2];
+    struct problem part = p;
+    problem_bind(&part, 0, 0, 0);
+    attn_tensor scale;
+    int holds = 1;
+    if (begin < end) {
+        part.q = part_of(&p.q, b, head * group, 0, group, p.q.shape[2]);
+        part.k = part_of(&p.k, b, head, begin, 1, end - begin);
+        part.v = part_of(&p.v, b, head, begin, 1, end - begin);
+        if (p.params.k_scale) {
+            scale = part_of(&small.scale, b, head, begin, 1, end - begin);
+            part.params.k_scale = &scale;
+        }
+        struct result r = problem_run(&part);
+        for (int64_t h = 0; h < group; h++)
+            for (int64_t i = 0; i < r.tq; i++) {
+                const int64_t row = (b * whole.heads + head * group + h) * whole.tq + i, own = h * r.tq + i;
+                holds &= memcmp(result_row(&whole, row), result_row(&r, own), result_row_size(&r)) == 0;
+                holds &= memcmp(&whole.lse[row], &r.lse[own], sizeof(float)) == 0;
+                holds &= memcmp(whole.weights + row * whole.tk + begin, r.weights + own * r.tk,
+                                (size_t)r.tk * sizeof(float)) == 0;
+            }
+        result_free(&r);
+    }
+    result_free(&whole);
+    drop(&p, &small);
+    return holds;
+}
+
+/** Within rounding of ordered sums; k is f32 to the oracle where it is quantised. */
+static int close_to_ordered(struct rng *rng, const char *isa)
+{
+    struct problem p, wide;
+    struct small_keys small;
+    draw(rng, isa, &p, &small);
+    struct result r = problem_run(&p);
+    wide = p;
+    problem_bind(&wide, p.params.kv_len != NULL, p.params.kv_start != NULL, 0);
+    if (p.params.k_scale) {
+        wide.k = attn_bhtd(must_allocate(problem_count(&p.k), sizeof(float)), p.k.shape[0], p.k.shape[1], p.k.shape[2],
+                           p.k.shape[3]);
+        for (int64_t i = 0; i < problem_count(&p.k); i++) {
+            const float number = p.k.dtype == ATTN_I8 ? (float)(int8_t)small.bytes[i] : dtype_of_f8(small.bytes[i]);
+            ((float *)wide.k.data)[i] = number * small.scales[i / p.k.shape[3]];
+        }
+        wide.params.k_scale = NULL;
+    }
+    wide.params.sums = ATTN_SUMS_ORDERED;
+    struct result expected = problem_run(&wide);
+    const int holds = close_results(&wide, &expected, &r, 0);
+    result_free(&expected);
+    result_free(&r);
+    if (p.params.k_scale)
+        free(wide.k.data);
+    drop(&p, &small);
+    return holds;
+}
+
+/** Scores of many channels are added otherwise if there are few queries, and as ever if there are more. */
+static int reaches_few(struct rng *rng, const char *isa)
+{
+    const int few = few_of(isa);
+    int holds = 1;
+    for (int64_t tq = 1; tq <= few + 1; tq += few ? few : 1) { /* few, and one more */
+        struct problem p = {.params = attn_params_default()};
+        const attn_dtype type = draw_type(rng, isa);
+        random_floats(rng, &p.q, type, 1, 2, tq, 128);
+        random_floats(rng, &p.k, type, 1, 2, 300, 128);
+        random_floats(rng, &p.v, type, 1, 2, 300, 16);
+        p.params.isa = isa;
+        p.out = ATTN_F32;
+        struct result ordered = problem_run(&p);
+        p.params.sums = ATTN_SUMS_FREE;
+        struct result r = problem_run(&p);
+        if (results_equal(&ordered, &r) != (tq > few)) {
+            printf("  %d queries of %d that are few: bits are %s\n", (int)tq, few, tq > few ? "others" : "the same");
+            holds = 0;
+        }
+        result_free(&ordered);
+        result_free(&r);
+        problem_free(&p);
+    }
+    return holds;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct property properties[] = {
+        {"threads", threads},
+        {"a head alone", alone},
+        {"close to ordered sums", close_to_ordered},
+        {"few queries alone", reaches_few},
+    };
+    return properties_run(argc, argv, "test_free_sums", properties, sizeof properties / sizeof *properties);
+}
