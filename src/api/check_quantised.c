@@ -81,8 +81,8 @@ static attn_status check_live(const char *name, const attn_tensor *t, const stru
             if (problem->params.block_table)
                 CHECK(check_pages(name, t, s, h, problem, &sequence));
             else
-                CHECK(check_numbers(name, t, t->shape[0] > 1 ? sequence.batch : 0, h,
-                                    sequence.k_first + sequence.begin, sequence.end - sequence.begin));
+                CHECK(check_numbers(name, t, t->shape[0] > 1 ? sequence.batch : 0, h, sequence.k_first + sequence.begin,
+                                    sequence.end - sequence.begin));
         }
     }
     return ATTN_OK;

@@ -87,23 +87,56 @@ static attn_status check_slots(const int64_t *slots, const attn_tensor *x, const
     return check_distinct_slots(slots, x->shape[2]);
 }
 
+/** The pool, and its scales if its type has some. */
+static attn_status check_pool(const attn_tensor *pool, const attn_tensor *scales, const attn_tensor *x)
+{
+    CHECK(attn_check_tensor("pool", pool, CHECK_ALL));
+    CHECK(attn_check_stored("pool", pool->dtype));
+    CHECK(attn_check_contiguous("pool", pool));
+    CHECK(attn_check_axis("pool", pool, 1, x->shape[1], "the heads of x"));
+    CHECK(attn_check_axis("pool", pool, 3, x->shape[3], "the head size of x"));
+    CHECK(attn_check_distinct("pool", pool));
+    if (!attn_is_quantised(pool->dtype)) {
+        if (scales)
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "scales is set and pool.dtype is %s; expected NULL unless it is i8 "
+                             "or f8_e4m3",
+                             attn_dtype_name(pool->dtype));
+        return ATTN_OK;
+    }
+    if (pool->shape[3] > ATTN_MAX_STORED)
+        return attn_fail(ATTN_UNSUPPORTED, "pool.shape[3] is %" PRId64 "; in 8 bits head sizes go up to %d",
+                         pool->shape[3], ATTN_MAX_STORED);
+    CHECK(attn_check_tensor("scales", scales, CHECK_ALL));
+    CHECK(attn_check_f32("scales", scales->dtype));
+    for (int axis = 0; axis < 3; axis++)
+        CHECK(attn_check_axis("scales", scales, axis, pool->shape[axis], "as pool has"));
+    CHECK(attn_check_axis("scales", scales, 3, 1, "a scale for each row"));
+    CHECK(attn_check_distinct("scales", scales));
+    return attn_check_apart("scales", scales, "pool", pool, 0);
+}
+
+/** That what is written lies on nothing that is read. */
+static attn_status check_apart(const char *name, const attn_tensor *out, const attn_tensor *x, const int64_t *slots,
+                               const attn_tensor *rotations)
+{
+    CHECK(attn_check_apart(name, out, "x", x, 0));
+    if (rotations)
+        CHECK(attn_check_apart(name, out, "rotations", rotations, 0));
+    const attn_tensor bytes = {(void *)(uintptr_t)slots, ATTN_U8, {1, 1, x->shape[2], 8}, {0, 0, 8, 1}};
+    return slots ? attn_check_apart(name, out, "slots", &bytes, 0) : ATTN_OK;
+}
+
 attn_status attn_store(const attn_tensor *x, const int64_t *slots, const attn_tensor *rotations,
-                       attn_rope_layout layout, const attn_tensor *pool, int num_threads)
+                       attn_rope_layout layout, const attn_tensor *pool, const attn_tensor *scales, int num_threads)
 {
     CHECK(check_rows("x", x));
     CHECK(attn_check_axis("x", x, 0, 1, "as its tokens go where slots says"));
-    CHECK(check_rows("pool", pool));
-    CHECK(attn_check_axis("pool", pool, 1, x->shape[1], "the heads of x"));
-    CHECK(attn_check_axis("pool", pool, 3, x->shape[3], "the head size of x"));
     CHECK(check_rotations(rotations, x, layout));
-    CHECK(attn_check_distinct("pool", pool));
-    CHECK(attn_check_apart("pool", pool, "x", x, 0));
-    if (rotations)
-        CHECK(attn_check_apart("pool", pool, "rotations", rotations, 0));
-    if (slots) {
-        const attn_tensor bytes = {(void *)(uintptr_t)slots, ATTN_U8, {1, 1, x->shape[2], 8}, {0, 0, 8, 1}};
-        CHECK(attn_check_apart("pool", pool, "slots", &bytes, 0));
-    }
+    CHECK(check_pool(pool, scales, x));
+    CHECK(check_apart("pool", pool, x, slots, rotations));
+    if (scales)
+        CHECK(check_apart("scales", scales, x, slots, rotations));
     if (attn_is_empty(x)) /* which any slots do for */
         return ATTN_OK;
     CHECK(check_slots(slots, x, pool));
@@ -113,6 +146,7 @@ attn_status attn_store(const attn_tensor *x, const int64_t *slots, const attn_te
     const struct attn_store_work work = {.x = *x,
                                          .rotations = rotations ? *rotations : (attn_tensor){.dtype = ATTN_F32},
                                          .pool = *pool,
+                                         .scales = scales ? *scales : (attn_tensor){.dtype = ATTN_F32},
                                          .slots = slots,
                                          .layout = layout};
     attn_run_store(&kernels, &work, num_threads ? num_threads : attn_default_num_threads());

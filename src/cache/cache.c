@@ -69,7 +69,7 @@ static attn_status complete(attn_cache_config *c, const attn_cache_config *their
     CHECK(check_range("kv_heads", c->kv_heads, INT32_MAX));
     CHECK(check_range("dk", c->dk, MAX_HEAD_SIZE));
     CHECK(check_range("dv", c->dv, MAX_HEAD_SIZE));
-    CHECK(attn_check_float("config", c->dtype));
+    CHECK(attn_check_stored("config", c->dtype));
     CHECK(check_range("max_tokens", c->max_tokens, (int64_t)1 << 40));
     CHECK(check_range("max_sequences", c->max_sequences, INT32_MAX));
     c->page_size = c->page_size ? c->page_size : c->max_tokens;
@@ -90,14 +90,46 @@ static int64_t page_bytes(const attn_cache_config *c, int values)
     return c->kv_heads * c->page_size * (values ? c->dv : c->dk) * (int64_t)attn_dtype_size(c->dtype);
 }
 
-attn_tensor attn_cache_pool(const struct attn_cache *cache, int64_t layer, int values)
+/** The same of their scales. */
+static int64_t scale_bytes(const attn_cache_config *c)
+{
+    return attn_is_quantised(c->dtype) ? c->kv_heads * c->page_size * (int64_t)sizeof(float) : 0;
+}
+
+int attn_cache_parts(const struct attn_cache *cache)
+{
+    return attn_is_quantised(cache->config.dtype) ? 4 : 2;
+}
+
+attn_tensor attn_cache_pool(const struct attn_cache *cache, int64_t layer, int part)
 {
     const attn_cache_config *c = &cache->config;
+    if (part >= CACHE_KEY_SCALES) {
+        const int64_t number = 2 * layer + part - CACHE_KEY_SCALES;
+        return attn_bhtd(cache->scales + number * c->num_pages * scale_bytes(c), c->num_pages, c->kv_heads,
+                         c->page_size, 1);
+    }
     const int64_t keys = c->num_pages * page_bytes(c, 0), both = keys + c->num_pages * page_bytes(c, 1);
-    attn_tensor pool = attn_bhtd(cache->pools + layer * both + (values ? keys : 0), c->num_pages, c->kv_heads,
-                                 c->page_size, values ? c->dv : c->dk);
+    attn_tensor pool = attn_bhtd(cache->pools + layer * both + (part == CACHE_VALUES ? keys : 0), c->num_pages,
+                                 c->kv_heads, c->page_size, part == CACHE_VALUES ? c->dv : c->dk);
     pool.dtype = c->dtype;
     return pool;
+}
+
+/** Scales as tensors that calls can point to. */
+static attn_status allocate_scales(struct attn_cache *cache)
+{
+    const attn_cache_config *c = &cache->config;
+    if (!attn_is_quantised(c->dtype))
+        return ATTN_OK;
+    cache->scales_bytes = (size_t)(2 * c->layers * c->num_pages * scale_bytes(c)); /* less than 8 pools */
+    cache->scales = malloc(cache->scales_bytes);
+    cache->scale_pools = malloc((size_t)(2 * c->layers) * sizeof *cache->scale_pools);
+    if (!cache->scales || !cache->scale_pools)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for %zu bytes of scales", cache->scales_bytes);
+    for (int64_t i = 0; i < 2 * c->layers; i++)
+        cache->scale_pools[i] = attn_cache_pool(cache, i / 2, CACHE_KEY_SCALES + (int)(i % 2));
+    return ATTN_OK;
 }
 
 static attn_status allocate_pools(struct attn_cache *cache)
@@ -107,10 +139,10 @@ static attn_status allocate_pools(struct attn_cache *cache)
     if (__builtin_mul_overflow(c->kv_heads, c->page_size, &bytes) ||
         __builtin_mul_overflow(bytes, (c->dk + c->dv) * (int64_t)attn_dtype_size(c->dtype), &bytes) ||
         __builtin_mul_overflow(bytes, c->num_pages, &bytes) || __builtin_mul_overflow(bytes, c->layers, &bytes) ||
-        bytes > INT64_MAX / 2)
+        bytes > INT64_MAX / 16)
         return attn_fail(ATTN_SIZE_OVERFLOW,
                          "config asks for %" PRId64 " pages of %" PRId64
-                         " tokens; expected a cache of fewer than 2^62 bytes",
+                         " tokens; expected a cache of fewer than 2^59 bytes",
                          c->num_pages, c->page_size);
     cache->pools_bytes = ((size_t)bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
     cache->pools = aligned_alloc(ATTN_ALIGN, cache->pools_bytes);
@@ -170,6 +202,7 @@ static attn_status build(struct attn_cache *cache)
                              .first_tokens = c->first_tokens};
     CHECK(copy_rope(cache));
     CHECK(allocate_pools(cache));
+    CHECK(allocate_scales(cache));
     CHECK(attn_book_create(&book));
     cache->book = book;
     return allocate_step(cache);
@@ -274,8 +307,8 @@ static void move_rows(const struct attn_cache *cache, const int32_t *pages, int6
 {
     const int64_t size = cache->config.page_size;
     for (int64_t layer = 0; layer < cache->config.layers; layer++)
-        for (int values = 0; values < 2; values++) {
-            const attn_tensor pool = attn_cache_pool(cache, layer, values);
+        for (int part = 0; part < attn_cache_parts(cache); part++) {
+            const attn_tensor pool = attn_cache_pool(cache, layer, part);
             const int64_t element = (int64_t)attn_dtype_size(pool.dtype);
             for (int64_t i = first_moved(length, num, tokens); i < num; i++) {
                 const int64_t to = length + i, from = tokens[i];
@@ -354,7 +387,7 @@ attn_status attn_cache_get_usage(const attn_cache *cache, attn_cache_usage *usag
     ours.num_pages = c->num_pages;
     ours.pages_in_use = c->num_pages - book->num_free;
     ours.page_size = c->page_size;
-    ours.page_bytes = c->layers * (page_bytes(c, 0) + page_bytes(c, 1));
+    ours.page_bytes = c->layers * (page_bytes(c, 0) + page_bytes(c, 1) + 2 * scale_bytes(c));
     ours.num_sequences = book->num_sequences;
     ours.tokens = 0;
     for (int64_t i = 0; i < c->max_sequences; i++)
@@ -365,7 +398,8 @@ attn_status attn_cache_get_usage(const attn_cache *cache, attn_cache_usage *usag
     const size_t sequence = sizeof *book->sequences + sizeof *book->free_places + sizeof *cache->step.places +
                             sizeof *cache->step.cu_seqlens + sizeof *cache->step.lengths + sizeof *cache->step.copies +
                             (size_t)book->max_columns * (sizeof *book->columns + sizeof *cache->step.table);
-    ours.bytes = (int64_t)(cache->pools_bytes + cache->workspace_size + step + (size_t)c->max_sequences * sequence +
+    ours.bytes = (int64_t)(cache->pools_bytes + cache->scales_bytes + cache->workspace_size + step +
+                           (size_t)c->max_sequences * sequence +
                            (size_t)c->num_pages * (sizeof *book->uses + sizeof *book->free) + sizeof *cache);
     ours.struct_size = size;
     memcpy(usage, &ours, size < sizeof ours ? size : sizeof ours);

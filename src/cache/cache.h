@@ -33,16 +33,24 @@ struct attn_cache {
     attn_rope_config rope;
     double *factors; /**< [2 * pairs] what rope's arrays hold; NULL: it has none */
     struct attn_book book;
-    char *pools; /**< [layers][k, v][pages][heads][page_size][dk, dv] */
-    size_t pools_bytes;
+    char *pools;              /**< [layers][k, v][pages][heads][page_size][dk, dv] */
+    char *scales;             /**< [layers][k, v][pages][heads][page_size] floats, of 8 bits; else NULL */
+    attn_tensor *scale_pools; /**< [layers][k, v] the same as attn_params wants them */
+    size_t pools_bytes, scales_bytes;
     int64_t *appended; /**< [layers] the step whose tokens a layer has last got */
     struct attn_cache_step step;
     void *workspace; /**< grows to what the largest call has needed */
     size_t workspace_size;
 };
 
-/** The pool of keys (or, with values, of values) of a layer. */
-attn_tensor attn_cache_pool(const struct attn_cache *cache, int64_t layer, int values);
+/** What a layer keeps of each token. */
+enum attn_cache_part { CACHE_KEYS, CACHE_VALUES, CACHE_KEY_SCALES, CACHE_VALUE_SCALES };
+
+/** Parts that a cache has: 4 in 8 bits, else 2. */
+int attn_cache_parts(const struct attn_cache *cache);
+
+/** The pool of a part of a layer, (pages, heads, page_size, channels). */
+attn_tensor attn_cache_pool(const struct attn_cache *cache, int64_t layer, int part);
 
 /** That there is a cache and that it has such a layer. */
 attn_status attn_cache_check_layer(const struct attn_cache *cache, int64_t layer);

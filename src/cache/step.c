@@ -101,8 +101,8 @@ static attn_status make_room(struct attn_cache *cache, int64_t tokens)
 static void copy_pages(const struct attn_cache *cache, int64_t num_copies)
 {
     for (int64_t layer = 0; layer < cache->config.layers; layer++)
-        for (int values = 0; values < 2; values++) {
-            const attn_tensor pool = attn_cache_pool(cache, layer, values);
+        for (int part = 0; part < attn_cache_parts(cache); part++) {
+            const attn_tensor pool = attn_cache_pool(cache, layer, part);
             const int64_t size = (int64_t)attn_dtype_size(pool.dtype);
             for (int64_t i = 0; i < num_copies; i++) {
                 const struct attn_page_copy *copy = &cache->step.copies[i];
@@ -203,18 +203,26 @@ attn_status attn_cache_append(attn_cache *cache, int64_t layer, const attn_tenso
         return attn_fail(ATTN_INVALID_ARGUMENT, "num_threads is %d; expected 0 or more", num_threads);
     if (cache->appended[layer] == cache->step.number && cache->step.num > 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "layer is %" PRId64 ", which has the keys of this step already", layer);
+    const int quantised = attn_is_quantised(cache->config.dtype);
     struct attn_store_work keys = {.x = *k,
                                    .rotations = {.dtype = ATTN_F32},
-                                   .pool = attn_cache_pool(cache, layer, 0),
+                                   .pool = attn_cache_pool(cache, layer, CACHE_KEYS),
                                    .slots = cache->step.slots,
                                    .layout = cache->config.rope_layout};
     struct attn_store_work values = keys;
     values.x = *v;
-    values.pool = attn_cache_pool(cache, layer, 1);
+    values.pool = attn_cache_pool(cache, layer, CACHE_VALUES);
+    if (quantised) {
+        keys.scales = attn_cache_pool(cache, layer, CACHE_KEY_SCALES);
+        values.scales = attn_cache_pool(cache, layer, CACHE_VALUE_SCALES);
+    }
     CHECK(attn_cache_rotations(cache, &keys.rotations));
     const attn_tensor *const inputs[] = {k, v}, *const pools[] = {&keys.pool, &values.pool};
     for (int i = 0; i < 4; i++)
         CHECK(attn_check_apart("the cache", pools[i / 2], i % 2 ? "v" : "k", inputs[i % 2], 0));
+    for (int i = 0; quantised && i < 4; i++)
+        CHECK(
+            attn_check_apart("the cache", i < 2 ? &keys.scales : &values.scales, i % 2 ? "v" : "k", inputs[i % 2], 0));
     const struct attn_kernels kernels = attn_kernels_plain(attn_environment()->max_isa);
     const int threads = num_threads ? num_threads : attn_default_num_threads();
     attn_run_store(&kernels, &keys, threads);
@@ -254,6 +262,8 @@ static attn_status check_left_to_cache(const struct attn_cache *cache, const att
                {"block_table", p->block_table != NULL},
                {"block_table_stride", p->block_table_stride != 0},
                {"page_size", p->page_size != 0},
+               {"k_scale", p->k_scale != NULL},
+               {"v_scale", p->v_scale != NULL},
                {"block_mask", p->block_mask != NULL},
                {"segments", p->segments != NULL},
                {"rope", p->rope != NULL},
@@ -282,13 +292,15 @@ static attn_tensor by_sequence(const attn_tensor *t)
     return b;
 }
 
-static void set_pages(const struct attn_cache *cache, attn_params *params)
+static void set_pages(const struct attn_cache *cache, int64_t layer, attn_params *params)
 {
     static const int32_t nothing = 0; /* a table without entries is one, too */
     params->block_table = cache->step.stride > 0 ? cache->step.table : &nothing;
     params->block_table_stride = cache->step.stride;
     params->page_size = cache->book.page_size;
     params->kv_len = cache->step.lengths;
+    params->k_scale = cache->scale_pools ? &cache->scale_pools[2 * layer] : NULL;
+    params->v_scale = cache->scale_pools ? &cache->scale_pools[2 * layer + 1] : NULL;
 }
 
 /** Runs a call in the cache's memory. */
@@ -320,11 +332,11 @@ attn_status attn_cache_attend(attn_cache *cache, int64_t layer, const attn_tenso
     if (cache->appended[layer] != step->number && step->tokens > 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "layer is %" PRId64 ", to which the step's keys have not been appended",
                          layer);
-    const attn_tensor k = attn_cache_pool(cache, layer, 0), v = attn_cache_pool(cache, layer, 1);
+    const attn_tensor k = attn_cache_pool(cache, layer, CACHE_KEYS), v = attn_cache_pool(cache, layer, CACHE_VALUES);
     const attn_window window = {
         .left = cache->config.window, .right = ATTN_UNLIMITED, .first_tokens = cache->config.first_tokens};
     const attn_ragged ragged = {.num_sequences = step->num, .cu_seqlens_q = step->cu_seqlens};
-    set_pages(cache, &p);
+    set_pages(cache, layer, &p);
     p.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
     if (cache->config.window > 0)
         p.window = &window;
@@ -354,11 +366,11 @@ attn_status attn_cache_pools(const attn_cache *cache, int64_t layer, attn_tensor
                          : !v ? "v"
                               : "params",
                          params ? "a tensor" : "the block table");
-    if (params->struct_size < offsetof(attn_params, page_size) + sizeof params->page_size)
+    if (params->struct_size < offsetof(attn_params, v_scale) + sizeof params->v_scale)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.struct_size is %zu; expected what attn_params_default() sets",
                          params->struct_size);
-    *k = attn_cache_pool(cache, layer, 0);
-    *v = attn_cache_pool(cache, layer, 1);
-    set_pages(cache, params);
+    *k = attn_cache_pool(cache, layer, CACHE_KEYS);
+    *v = attn_cache_pool(cache, layer, CACHE_VALUES);
+    set_pages(cache, layer, params);
     return ATTN_OK;
 }

@@ -185,9 +185,13 @@ void attn_run_parallel(struct attn_run *run);
 void attn_rotate(const struct attn_kernels *kernels, const attn_tensor *x, const attn_tensor *table,
                  attn_rope_layout layout, const attn_tensor *out, int threads);
 
+/** Channels of a row that is quantised as it is stored. */
+#define ATTN_MAX_STORED 4096
+
 /** Rows of a store. */
 struct attn_store_work {
     attn_tensor x, rotations, pool; /**< rotations.shape[3] 0: none */
+    attn_tensor scales;             /**< of a quantised pool, whose rows have up to ATTN_MAX_STORED channels */
     const int64_t *slots;           /**< [tokens of x] */
     attn_rope_layout layout;
 };

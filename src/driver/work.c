@@ -266,8 +266,8 @@ static struct attn_page_step page_step(const attn_tensor *pool, const attn_tenso
 }
 
 /** Keys and values in pages. */
-static void set_pages(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s, int64_t group,
-                      struct attn_work *work)
+static void set_pages(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s,
+                      int64_t group, struct attn_work *work)
 {
     const attn_params *params = &problem->params;
     work->k = stored_rows(&problem->k_pool, &problem->k_scale, 0, group, 0);

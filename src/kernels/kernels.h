@@ -157,7 +157,7 @@ struct attn_score_operands {
      * are widened to words. */
     int rows;
     attn_dtype k_dtype;
-    const char *k_behind; /**< rows that will be wanted behind the n-th: they are asked for meanwhile */
+    const char *k_behind;       /**< rows that will be wanted behind the n-th: they are asked for meanwhile */
     const float *row_scale;     /**< of quantised elements, as in struct attn_rows */
     ptrdiff_t row_scale_stride; /**< the same */
     const struct attn_tile_mask *mask;

@@ -53,14 +53,14 @@ struct attn_scratch {
     float *relative_rows;         /**< [strip][dk] rows of a table, by distance */
     float *relative_q;            /**< [dk][strip] the same as queries, transposed */
     float *relative_s;            /**< [strip + key_block][strip] their scores */
-    char *piece_k;   /**< [blocks, or 1 if they are made into words at once][key_block][dk] elements of K in
-                        pages */
-    char *piece_v;   /**< [key_block][dv] the same of V */
+    char *piece_k;       /**< [blocks, or 1 if they are made into words at once][key_block][dk] elements of K in
+                            pages */
+    char *piece_v;       /**< [key_block][dv] the same of V */
     float *piece_scales; /**< [key_block] the scales of such rows of K until they are words, then of V */
-    int key_block;   /**< keys of a block */
-    int blocks;      /**< of keys that are there at once */
-    int next_strips; /**< strips that next_o, next_m and next_l have room for */
-    uint8_t *live;   /**< [key_block][attn_live_pitch(strip)] boolean mask of one tile */
+    int key_block;       /**< keys of a block */
+    int blocks;          /**< of keys that are there at once */
+    int next_strips;     /**< strips that next_o, next_m and next_l have room for */
+    uint8_t *live;       /**< [key_block][attn_live_pitch(strip)] boolean mask of one tile */
 };
 
 /** Bytes from key to key of a staged boolean mask: whole blocks of 16 x 16. */

@@ -8,6 +8,7 @@
 #include "properties.h"
 
 #include "attn/cache.h"
+#include "attn/quantise.h"
 #include "dtype.h"
 
 #include <inttypes.h>
@@ -52,8 +53,15 @@ static float element(int64_t token, int64_t layer, int values, int64_t head, int
     return (float)(int64_t)(x >> 44) / 0x1p19f - 1.0f;
 }
 
-/** Keys or values of a sequence side by side, as the cache should have them, (1, kv_heads, length, channels). */
-static attn_tensor expected_rows(const struct world *w, const struct sequence *s, int64_t layer, int values)
+static int is_quantised(const struct world *w)
+{
+    return w->config.dtype == ATTN_I8 || w->config.dtype == ATTN_F8_E4M3;
+}
+
+/** Keys or values of a sequence side by side, as the cache should have them, (1, kv_heads, length, channels). scale
+ * becomes their scales in 8 bits, (1, kv_heads, length, 1); else its data is NULL. */
+static attn_tensor expected_rows(const struct world *w, const struct sequence *s, int64_t layer, int values,
+                                 attn_tensor *scale)
 {
     const attn_cache_config *c = &w->config;
     const int64_t channels = values ? c->dv : c->dk, n = s->length;
@@ -70,7 +78,16 @@ static attn_tensor expected_rows(const struct world *w, const struct sequence *s
         must_succeed(attn_rope(&t, &rotations, c->rope_layout, &t, 1), "attn_rope");
         free(table);
     }
-    if (c->dtype != ATTN_F32) {
+    *scale = attn_bhtd(NULL, 1, c->kv_heads, n, 1);
+    if (is_quantised(w)) {
+        attn_tensor small = t;
+        small.data = must_allocate(c->kv_heads * n * channels + 1, 1);
+        small.dtype = c->dtype;
+        scale->data = must_allocate(c->kv_heads * n + 1, sizeof(float));
+        must_succeed(attn_quantise(&t, &small, scale, 1), "attn_quantise");
+        free(t.data);
+        t = small;
+    } else if (c->dtype != ATTN_F32) {
         const attn_tensor narrow = problem_converted(&t, c->dtype);
         free(t.data);
         t = narrow;
@@ -84,22 +101,42 @@ static int is_kept(const struct world *w, const struct sequence *s, int64_t key)
     return w->config.window == 0 || key < w->config.first_tokens || key >= s->length - w->config.window;
 }
 
-/** The rows of a sequence in the pools are its tokens'; table is its row of block_table. */
+/** The bytes of a row. */
+static const char *row_of(const attn_tensor *t, int64_t b, int64_t h, int64_t token)
+{
+    return (const char *)t->data +
+           (size_t)(b * t->stride[0] + h * t->stride[1] + token * t->stride[2]) * attn_dtype_size(t->dtype);
+}
+
+/** Whether a sequence's rows in a pool are those of a tensor; table is its row of block_table. */
+static int same_rows(const struct world *w, const struct sequence *s, const int32_t *table, const attn_tensor *pool,
+                     const attn_tensor *t)
+{
+    const int64_t size = w->config.page_size;
+    int same = 1;
+    for (int64_t j = 0; j < s->length; j++)
+        for (int64_t h = 0; h < t->shape[1] && is_kept(w, s, j); h++)
+            same = same && memcmp(row_of(pool, table[j / size], h, j % size), row_of(t, 0, h, j),
+                                  (size_t)t->shape[3] * attn_dtype_size(t->dtype)) == 0;
+    return same;
+}
+
+/** The rows of a sequence in the pools are its tokens'. */
 static int has_rows(const struct world *w, const struct sequence *s, const int32_t *table)
 {
     for (int64_t layer = 0; layer < w->config.layers; layer++) {
         attn_tensor pools[2];
         attn_params params = attn_params_default();
         must_succeed(attn_cache_pools(w->cache, layer, &pools[0], &pools[1], &params), "attn_cache_pools");
+        const attn_tensor *const scales[] = {params.k_scale, params.v_scale};
         for (int values = 0; values < 2; values++) {
-            const attn_tensor t = expected_rows(w, s, layer, values), *pool = &pools[values];
-            const int64_t size = w->config.page_size;
-            int same = 1;
-            for (int64_t j = 0; j < s->length; j++)
-                for (int64_t h = 0; h < t.shape[1] && is_kept(w, s, j); h++)
-                    for (int64_t i = 0; i < t.shape[3]; i++)
-                        same = same && tensor_get(pool, table[j / size], h, j % size, i) == tensor_get(&t, 0, h, j, i);
+            attn_tensor scale;
+            const attn_tensor t = expected_rows(w, s, layer, values, &scale);
+            const int same = same_rows(w, s, table, &pools[values], &t) &&
+                             (!scales[values] || same_rows(w, s, table, scales[values], &scale));
             free(t.data);
+            free(scale.data);
+            EXPECT(!scales[values] == !is_quantised(w));
             EXPECT(same);
         }
     }
@@ -145,7 +182,7 @@ static int run_layer(struct world *w, int64_t layer, int num, const int *which, 
 {
     const attn_cache_config *c = &w->config;
     const int64_t heads = c->kv_heads * (int64_t)RNG_PICK(w->rng, 1, 2, 3);
-    const attn_dtype given = rng_percent(w->rng, 70) ? ATTN_F32 : c->dtype;
+    const attn_dtype given = rng_percent(w->rng, 70) || is_quantised(w) ? ATTN_F32 : c->dtype;
     static float rows[2][MOST_HEADS * MOST_SEQUENCES * MOST_TOKENS * MOST_CHANNELS];
     attn_tensor kv[2];
     for (int values = 0; values < 2; values++) {
@@ -175,7 +212,7 @@ static int run_layer(struct world *w, int64_t layer, int num, const int *which, 
     attn_tensor out = attn_bthd(must_allocate(total * heads * c->dv + 1, sizeof(float)), 1, total, heads, c->dv);
     for (int64_t i = 0; i < total * heads * c->dk; i++)
         ((float *)q.data)[i] = rng_normal(w->rng);
-    if (rng_percent(w->rng, 50)) { /* as sets for pairs of bf16 want it */
+    if (rng_percent(w->rng, 50) && !is_quantised(w)) { /* as sets for pairs of bf16 want it */
         const attn_tensor flat = attn_bhtd(q.data, 1, 1, total * heads, c->dk),
                           narrow = problem_converted(&flat, c->dtype);
         free(q.data);
@@ -193,7 +230,10 @@ static int run_layer(struct world *w, int64_t layer, int num, const int *which, 
     int64_t first = 0;
     for (int i = 0; i < num; first += grown[i++]) {
         const struct sequence *s = &w->sequences[which[i]];
-        const attn_tensor k = expected_rows(w, s, layer, 0), v = expected_rows(w, s, layer, 1);
+        attn_tensor scales[2];
+        const attn_tensor k = expected_rows(w, s, layer, 0, &scales[0]), v = expected_rows(w, s, layer, 1, &scales[1]);
+        params.k_scale = is_quantised(w) ? &scales[0] : NULL;
+        params.v_scale = is_quantised(w) ? &scales[1] : NULL;
         attn_tensor some_q = q, some_out = attn_bhtd(must_allocate(grown[i] * heads * c->dv + 1, sizeof(float)), 1,
                                                      heads, grown[i], c->dv);
         some_q.data = (char *)q.data + (size_t)(first * heads * c->dk) * attn_dtype_size(q.dtype);
@@ -206,6 +246,8 @@ static int run_layer(struct world *w, int64_t layer, int num, const int *which, 
                               (float *)some_out.data + (h * grown[i] + t) * c->dv, (size_t)c->dv * sizeof(float)) == 0;
         free(k.data);
         free(v.data);
+        free(scales[0].data);
+        free(scales[1].data);
         free(some_out.data);
     }
     free(q.data);
@@ -423,11 +465,17 @@ static int operations_narrow(struct rng *rng, const char *isa)
     return operations(rng, isa, rng_percent(rng, 50) ? ATTN_BF16 : ATTN_F16);
 }
 
+static int operations_quantised(struct rng *rng, const char *isa)
+{
+    return operations(rng, isa, rng_percent(rng, 50) ? ATTN_I8 : ATTN_F8_E4M3);
+}
+
 int main(int argc, char **argv)
 {
     static const struct property properties[] = {
         {"operations on caches of f32", operations_f32},
         {"operations on caches of bf16 and f16", operations_narrow},
+        {"operations on caches of 8 bits", operations_quantised},
     };
     return properties_run(argc, argv, "test_cache", properties, sizeof properties / sizeof *properties);
 }

@@ -208,7 +208,7 @@ static void test_cache(void **state)
         attn_tensor k, v;
         attn_params params = attn_params_default();
         TRY(attn_cache_pools(cache, 0, &k, &v, &params));
-        TRY(attn_store(&x, slots, NULL, ATTN_ROPE_HALF_SPLIT, &k, 1));
+        TRY(attn_store(&x, slots, NULL, ATTN_ROPE_HALF_SPLIT, &k, NULL, 1));
         assert_int_equal(attn_cache_length(cache, id), N);
         attn_cache_destroy(cache);
         ledger.active = 0;

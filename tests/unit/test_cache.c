@@ -229,6 +229,32 @@ static void test_layers(void **state)
     attn_cache_destroy(cache);
 }
 
+/** In 8 bits a row that has no scale is refused when it is to be seen, and no earlier. */
+static void test_scales(void **state)
+{
+    (void)state;
+    static struct step_rows x;
+    attn_cache_config c = small_config();
+    c.dtype = ATTN_F8_E4M3;
+    attn_cache *cache = make(&c);
+    const int64_t id = add(cache), tokens = 2;
+    attn_params p = attn_params_default();
+    attn_tensor k, v;
+    draw_rows(&x, 2, 7);
+    x.v_data[KV_HEADS * DV] = INFINITY; /* of token 1, head 0 */
+    assert_int_equal(attn_cache_step(cache, 1, &id, &tokens, NULL), ATTN_OK);
+    assert_int_equal(attn_cache_append(cache, 0, &x.k, &x.v, 0), ATTN_OK);
+    FAILS(ATTN_INVALID_ARGUMENT, "params.v_scale[0][0][1] is", attn_cache_attend(cache, 0, &x.q, &x.out, NULL));
+    assert_true(all_canary(x.out_data, sizeof x.out_data));
+    assert_int_equal(attn_cache_pools(cache, 0, &k, &v, &p), ATTN_OK);
+    p.sums = ATTN_SUMS_FREE;
+    p.v_scale = NULL;
+    FAILS(ATTN_INVALID_ARGUMENT, "params.k_scale is set; a cache says itself",
+          (p.block_table = NULL, p.block_table_stride = p.page_size = 0, p.kv_len = NULL,
+           attn_cache_attend(cache, 0, &x.q, &x.out, &p)));
+    attn_cache_destroy(cache);
+}
+
 /** Sums of weights per key, by which keys may be chosen that go: those of a call over keys side by side. */
 static void test_key_sums(void **state)
 {
@@ -354,7 +380,7 @@ static void test_store(void **state)
             pool.dtype = (attn_dtype)dtype;
             memset(memory, CANARY, sizeof memory);
             assert_int_equal(attn_store(&x, slots, rotates ? &rotations : NULL,
-                                        rotates ? ATTN_ROPE_INTERLEAVED : ATTN_ROPE_HALF_SPLIT, &pool, 2),
+                                        rotates ? ATTN_ROPE_INTERLEAVED : ATTN_ROPE_HALF_SPLIT, &pool, NULL, 2),
                              ATTN_OK);
             size_t written = 0;
             for (int t = 0; t < TOKENS; t++)
@@ -381,16 +407,17 @@ static void test_store_errors(void **state)
     static float table[TOKENS * 6];
     attn_tensor rotations = attn_bhtd(table, 1, 1, TOKENS, 6);
     memset(pool_data, CANARY, sizeof pool_data);
-#define STORE(x, slots, rotations, pool) attn_store(x, slots, rotations, ATTN_ROPE_HALF_SPLIT, pool, 0)
+#define STORE(x, slots, rotations, pool) attn_store(x, slots, rotations, ATTN_ROPE_HALF_SPLIT, pool, NULL, 0)
     FAILS(ATTN_INVALID_ARGUMENT, "slots has 4 twice", STORE(&x, twice, NULL, &pool));
     FAILS(ATTN_INVALID_ARGUMENT, "slots[3] is 12|0 to 11", STORE(&x, far, NULL, &pool));
     FAILS(ATTN_INVALID_ARGUMENT, "slots[1] is -2", STORE(&x, low, NULL, &pool));
     FAILS(ATTN_INVALID_ARGUMENT, "slots is NULL", STORE(&x, NULL, NULL, &pool));
     FAILS(ATTN_INVALID_ARGUMENT, "x is NULL", STORE(NULL, good, NULL, &pool));
     FAILS(ATTN_INVALID_ARGUMENT, "pool is NULL", STORE(&x, good, NULL, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "layout is 1", attn_store(&x, good, NULL, ATTN_ROPE_INTERLEAVED, &pool, 0));
-    FAILS(ATTN_INVALID_ARGUMENT, "layout is 7", attn_store(&x, good, &rotations, (attn_rope_layout)7, &pool, 0));
-    FAILS(ATTN_INVALID_ARGUMENT, "num_threads is -2", attn_store(&x, good, NULL, ATTN_ROPE_HALF_SPLIT, &pool, -2));
+    FAILS(ATTN_INVALID_ARGUMENT, "layout is 1", attn_store(&x, good, NULL, ATTN_ROPE_INTERLEAVED, &pool, NULL, 0));
+    FAILS(ATTN_INVALID_ARGUMENT, "layout is 7", attn_store(&x, good, &rotations, (attn_rope_layout)7, &pool, NULL, 0));
+    FAILS(ATTN_INVALID_ARGUMENT, "num_threads is -2",
+          attn_store(&x, good, NULL, ATTN_ROPE_HALF_SPLIT, &pool, NULL, -2));
     t = x, t.shape[0] = 2, t.stride[0] = 0;
     FAILS(ATTN_SHAPE_MISMATCH, "x.shape[0] is 2; expected 1", STORE(&t, good, NULL, &pool));
     t = pool, t.shape[1] = 1;
@@ -409,6 +436,25 @@ static void test_store_errors(void **state)
     FAILS(ATTN_SHAPE_MISMATCH, "rotations.shape[2] is 3; expected 4", STORE(&x, good, &t, &pool));
     t = rotations, t.dtype = ATTN_BF16;
     FAILS(ATTN_UNSUPPORTED, "rotations.dtype is bf16", STORE(&x, good, &t, &pool));
+    /* In 8 bits there are scales. */
+    static float scale_data[PAGES * KV_HEADS * SIZE];
+    attn_tensor scales = attn_bhtd(scale_data, PAGES, KV_HEADS, SIZE, 1), small = pool;
+    small.dtype = ATTN_I8;
+#define STORE_8(scales) attn_store(&x, good, NULL, ATTN_ROPE_HALF_SPLIT, &small, scales, 0)
+    FAILS(ATTN_INVALID_ARGUMENT, "scales is NULL", STORE_8(NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "scales is set and pool.dtype is f32",
+          attn_store(&x, good, NULL, ATTN_ROPE_HALF_SPLIT, &pool, &scales, 0));
+    t = scales, t.shape[0] = 1;
+    FAILS(ATTN_SHAPE_MISMATCH, "scales.shape[0] is 1; expected 3", STORE_8(&t));
+    t = scales, t.shape[3] = 2;
+    FAILS(ATTN_SHAPE_MISMATCH, "scales.shape[3] is 2; expected 1", STORE_8(&t));
+    t = scales, t.dtype = ATTN_F16;
+    FAILS(ATTN_UNSUPPORTED, "scales.dtype is f16", STORE_8(&t));
+    t = scales, t.data = pool_data;
+    FAILS(ATTN_INVALID_ARGUMENT, "scales overlaps pool", STORE_8(&t));
+    t = scales, t.data = x_data;
+    FAILS(ATTN_INVALID_ARGUMENT, "scales overlaps x", STORE_8(&t));
+#undef STORE_8
     assert_true(all_canary(pool_data, sizeof pool_data));
     x.shape[2] = 0;
     assert_int_equal(STORE(&x, NULL, NULL, &pool), ATTN_OK);
@@ -418,9 +464,9 @@ static void test_store_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_configs),      cmocka_unit_test(test_steps), cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_key_sums),     cmocka_unit_test(test_tree),  cmocka_unit_test(test_store),
-        cmocka_unit_test(test_store_errors),
+        cmocka_unit_test(test_configs), cmocka_unit_test(test_steps),        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_scales),  cmocka_unit_test(test_key_sums),     cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_store),   cmocka_unit_test(test_store_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
