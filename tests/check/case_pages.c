@@ -77,7 +77,9 @@ void case_draw_pages(struct test_case *c, struct rng *rng)
     const int64_t size = rng_percent(rng, 30) ? draw_size(c, rng) : 0, sequences = case_sequences(c);
     if (size == 0)
         return;
-    int64_t columns = p->ragged ? 0 : (c->k.shape[2] + size - 1) / size, needed = 0;
+    /* A ragged batch has as many columns as its longest sequence needs, unless its global tokens are further on. */
+    const int longest = p->ragged && !(p->window && p->window->num_global > 0);
+    int64_t columns = longest ? 0 : (c->k.shape[2] + size - 1) / size, needed = 0;
     for (int64_t s = 0; s < sequences; s++) {
         const int64_t n = (case_keys(c, s) + size - 1) / size;
         columns = n > columns ? n : columns;
