@@ -160,7 +160,8 @@ class BlockInputs(Sized):
         + _lengths("cached")
         + _pointers("rotation")
         + _ints("rope", "num_threads")
-        + _pointers("executor")
+        + _pointers("executor", "kv_cache")
+        + _lengths("kv_layer")
     )
 
 

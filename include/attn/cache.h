@@ -29,6 +29,7 @@
  *     for (layer = 0; layer < 30; layer++) {
  *         // q, k, v of the step's tokens, (1, heads, 100, 64)
  *         attn_cache_append(cache, layer, &k, &v, 0);
+ *         attn_cache_rotate(cache, &q, &q, 0);             // with config.rope
  *         attn_cache_attend(cache, layer, &q, &out, NULL); // causal, each query at its place
  *     }
  *     attn_cache_truncate(cache, id, 98);                  // two tokens were drafts, and rejected
@@ -221,6 +222,17 @@ ATTN_API attn_status attn_cache_attend(attn_cache *cache, int64_t layer, const a
                                        const attn_params *params);
 /** Tk of the step: its longest sequence, in whole pages. @since 0.1, experimental */
 ATTN_API int64_t attn_cache_keys(const attn_cache *cache);
+/**
+ * out = q, the queries of the step's tokens, rotated as the keys are; a copy without config.rope.
+ *
+ * @param cache       the cache
+ * @param q           f32, bf16 or f16 (1, Hq, tokens of the step, dk)
+ * @param out         the same type and shape, written; may be q, must not otherwise overlap it
+ * @param num_threads as in attn_params
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_cache_rotate(const attn_cache *cache, const attn_tensor *q, const attn_tensor *out,
+                                       int num_threads);
 /**
  * Rotations of the step's tokens, f32 (1, 1, tokens of the step, 2 * pairs), for attn_rope() of their queries. Valid
  * until the next step. Without config.rope it has no channels.

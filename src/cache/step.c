@@ -241,6 +241,17 @@ attn_status attn_cache_rotations(const attn_cache *cache, attn_tensor *rotations
     return ATTN_OK;
 }
 
+attn_status attn_cache_rotate(const attn_cache *cache, const attn_tensor *q, const attn_tensor *out, int num_threads)
+{
+    attn_tensor rotations;
+    CHECK(attn_cache_rotations(cache, &rotations));
+    CHECK(attn_check_tensor("q", q, CHECK_ALL));
+    CHECK(attn_check_axis("q", q, 0, 1, "as sequences follow each other"));
+    CHECK(attn_check_axis("q", q, 2, cache->step.tokens, "the tokens of the step"));
+    CHECK(attn_check_axis("q", q, 3, cache->config.dk, "the head size of the cache"));
+    return attn_rope(q, &rotations, cache->config.rope_layout, out, num_threads);
+}
+
 /* ------------------------------------------------------------------ attention -- */
 
 int64_t attn_cache_keys(const attn_cache *cache)

@@ -52,8 +52,8 @@ static void take_pieces(struct nn_arena *arena, struct block_call *call, int64_t
     const attn_block *block = call->block;
     const attn_block_config *c = &block->config;
     const int64_t keys = inputs->cache ? inputs->cached + tokens : tokens;
-    const struct nn_mha_shape self = {call->dtype, batch, tokens, keys, inputs->cache};
-    const struct nn_mha_shape cross = {call->dtype, batch, tokens, memory_tokens(inputs), inputs->cross_kv};
+    const struct nn_mha_shape self = {call->dtype, batch, tokens, keys, inputs->cache, inputs->kv_cache != NULL};
+    const struct nn_mha_shape cross = {call->dtype, batch, tokens, memory_tokens(inputs), inputs->cross_kv, 0};
     call->normed = take_rows(arena, call, batch, tokens, block->attention.d_model);
     call->hidden = take_rows(arena, call, batch, tokens, c->d_ff);
     if (c->gated)
@@ -126,6 +126,29 @@ static attn_status check_cache(const attn_block *block, const attn_block_inputs 
     return attn_check_apart("out", out, "inputs.cache", inputs->cache, 0);
 }
 
+static attn_status check_kv_cache(const attn_block_inputs *inputs, const attn_tensor *x)
+{
+    attn_tensor step;
+    if (!inputs->kv_cache) {
+        if (inputs->kv_layer)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "inputs.kv_layer is %" PRId64 "; expected 0 without a kv_cache",
+                             inputs->kv_layer);
+        return ATTN_OK;
+    }
+    if (inputs->cache || inputs->rotation)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "inputs.%s and inputs.kv_cache are both set; expected one of them",
+                         inputs->cache ? "cache" : "rotation");
+    CHECK(attn_cache_rotations(inputs->kv_cache, &step));
+    if (x->shape[0] != 1)
+        return attn_fail(ATTN_SHAPE_MISMATCH, "x.shape[0] is %" PRId64 "; expected 1, as sequences follow each other",
+                         x->shape[0]);
+    if (x->shape[2] != step.shape[2])
+        return attn_fail(ATTN_SHAPE_MISMATCH,
+                         "x.shape[2] is %" PRId64 "; expected %" PRId64 ", the tokens of the cache's step", x->shape[2],
+                         step.shape[2]);
+    return ATTN_OK;
+}
+
 static attn_status check_rotation(const attn_block *block, const attn_block_inputs *inputs, const attn_tensor *x,
                                   const attn_tensor *out)
 {
@@ -156,6 +179,7 @@ static attn_status check_call(const attn_block *block, const attn_tensor *x, con
     CHECK(attn_check_apart("out", out, "x", x, 1));
     CHECK(check_cross(block, inputs, x, out));
     CHECK(check_cache(block, inputs, x, out));
+    CHECK(check_kv_cache(inputs, x));
     return check_rotation(block, inputs, x, out);
 }
 
@@ -238,6 +262,8 @@ static void describe_attentions(struct block_call *call, const attn_tensor *x, c
 {
     call->self = (struct nn_mha_call){
         .x = x,
+        .kv_cache = inputs->kv_cache,
+        .layer = inputs->kv_layer,
         .rotation = inputs->rotation,
         .layout = inputs->rope,
         .params = &call->self_params,

@@ -8,24 +8,15 @@
  */
 #include "attn/nn/models.h"
 
-#include "nn/block.h"
 #include "nn/check.h"
 #include "nn/linear.h"
+#include "nn/llama.h"
 #include "nn/memory.h"
 #include "nn/names.h"
 #include "nn/tensor_rows.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-
-struct attn_llama {
-    attn_llama_config config; /* completed; its rope is the next one */
-    attn_rope_config rope;    /* completed */
-    attn_tensor embedding;    /* (vocabulary, d_model), of the type that it came in */
-    struct nn_norm norm;
-    attn_linear *head;
-    attn_block *blocks[];
-};
 
 struct attn_llama_session {
     const attn_llama *llama;
@@ -307,17 +298,23 @@ static attn_tensor cache_of(const attn_llama_session *session, int64_t layer)
     return cache;
 }
 
-/** The last norm, in place, and the product with the output matrix, of as many tokens as logits has. */
-static attn_status generate(const attn_llama *llama, const attn_tensor *hidden, const attn_tensor *logits,
+attn_status nn_llama_logits(const attn_llama *llama, const attn_tensor *hidden, const attn_tensor *logits,
                             int num_threads)
 {
     const attn_tensor gamma = attn_vector(llama->norm.gamma, llama->config.d_model);
     const attn_linear_options options = nn_linear_threads(num_threads);
+    CHECK(attn_normalise(ATTN_NORM_RMS, hidden, &gamma, NULL, llama->config.eps, hidden, num_threads));
+    return attn_linear_forward(llama->head, hidden, logits, &options);
+}
+
+/** The logits of the last tokens, of as many as logits has. */
+static attn_status generate(const attn_llama *llama, const attn_tensor *hidden, const attn_tensor *logits,
+                            int num_threads)
+{
     attn_tensor wanted = *hidden;
     wanted.shape[2] = logits->shape[2];
     wanted.data = nn_row_address(hidden, 0, hidden->shape[2] - logits->shape[2]);
-    CHECK(attn_normalise(ATTN_NORM_RMS, &wanted, &gamma, NULL, llama->config.eps, &wanted, num_threads));
-    return attn_linear_forward(llama->head, &wanted, logits, &options);
+    return nn_llama_logits(llama, &wanted, logits, num_threads);
 }
 
 attn_status attn_llama_forward(attn_llama_session *session, int64_t tokens, const int32_t *ids,

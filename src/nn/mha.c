@@ -241,7 +241,7 @@ struct nn_mha_pieces nn_mha_take(struct nn_arena *arena, const attn_mha *mha, co
     pieces.heads = nn_take(arena, shape->batch, shape->q_tokens, c->heads * c->value_dim, size);
     pieces.kv = shape->kv ? NULL : nn_take(arena, shape->batch, shape->k_tokens, kv_channels(mha), size);
     struct nn_need need = {0};
-    if (!arena->status && !arena->base)
+    if (!arena->status && !arena->base && !shape->elsewhere)
         arena->status = measure_core(&need, mha, shape, params);
     pieces.core = nn_take_workspace(arena, need, &pieces.core_size);
     return pieces;
@@ -256,7 +256,7 @@ size_t attn_mha_workspace_size(const attn_mha *mha, int64_t batch, int64_t q_tok
     for (attn_dtype x = ATTN_F32; x <= ATTN_F16; x++)
         for (attn_dtype keys = ATTN_F32; keys <= ATTN_F16; keys++) {
             const attn_tensor kv = {.dtype = keys};
-            const struct nn_mha_shape shape = {x, batch, q_tokens, k_tokens, keys == x ? NULL : &kv};
+            const struct nn_mha_shape shape = {x, batch, q_tokens, k_tokens, keys == x ? NULL : &kv, 0};
             struct nn_arena arena = {0};
             nn_mha_take(&arena, mha, &shape, params);
             const size_t size = nn_arena_size(&arena);
@@ -307,9 +307,22 @@ static attn_tensor kv_of(const attn_mha *mha, const struct nn_mha_call *call, co
 
 attn_status nn_mha_check(const attn_mha *mha, struct nn_mha_call *call, const struct nn_mha_pieces *pieces)
 {
+    if (call->kv_cache) /* which checks what it is given when the keys are there */
+        return ATTN_OK;
     const attn_tensor kv = kv_of(mha, call, pieces);
     const struct core_tensors t = core_tensors_of(mha, pieces, call->x->shape[0], call->x->shape[2], &kv);
     return attn_call_make(&call->core, &t.q, &t.k, &t.v, &t.out, call->params, CHECK_ALL);
+}
+
+/** The attention of what has been projected, in a cache: its step is that of x. */
+static attn_status attend_in_cache(const attn_mha *mha, const struct nn_mha_call *call, const struct core_tensors *t,
+                                   const attn_tensor *kv)
+{
+    const int num_threads = call->params->num_threads;
+    const attn_tensor k = attn_mha_keys(mha, kv), v = attn_mha_values(mha, kv);
+    CHECK(attn_cache_append(call->kv_cache, call->layer, &k, &v, num_threads));
+    CHECK(attn_cache_rotate(call->kv_cache, &t->q, &t->q, num_threads));
+    return attn_cache_attend(call->kv_cache, call->layer, &t->q, &t->out, call->params);
 }
 
 static attn_status run(const attn_mha *mha, const struct nn_mha_call *call, const struct nn_mha_pieces *pieces)
@@ -326,7 +339,8 @@ static attn_status run(const attn_mha *mha, const struct nn_mha_call *call, cons
             CHECK(attn_rope(&keys, call->rotation, call->layout, &keys, num_threads));
         }
     }
-    CHECK(attn_call_run(&call->core, pieces->core, pieces->core_size));
+    CHECK(call->kv_cache ? attend_in_cache(mha, call, &t, &kv)
+                         : attn_call_run(&call->core, pieces->core, pieces->core_size));
     attn_linear_options options = nn_linear_threads(num_threads);
     options.residual = call->residual;
     return attn_linear_forward(mha->o, &t.heads_rows, call->out, &options);
@@ -348,7 +362,7 @@ static attn_status run_public(const attn_mha *mha, struct nn_mha_call *call, int
     CHECK(attn_take_params(&completed, params));
     CHECK(nn_check_threads(completed.num_threads));
     call->params = &completed;
-    const struct nn_mha_shape shape = {call->x->dtype, call->x->shape[0], call->x->shape[2], k_tokens, call->kv};
+    const struct nn_mha_shape shape = {call->x->dtype, call->x->shape[0], call->x->shape[2], k_tokens, call->kv, 0};
     struct nn_arena measured = {0};
     nn_mha_take(&measured, mha, &shape, &completed);
     struct nn_workspace w;

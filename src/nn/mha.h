@@ -8,6 +8,7 @@
 #define ATTN_NN_MHA_INTERNAL_H
 
 #include "api/call.h"
+#include "attn/cache.h"
 #include "attn/nn/mha.h"
 #include "attn/rope.h"
 #include "nn/memory.h"
@@ -25,6 +26,8 @@ struct nn_mha_call {
     const attn_tensor *memory;   /**< cross-attention: what to project; NULL: x, or kv */
     const attn_tensor *kv;       /**< keys and values that are attended to, projected before; NULL: none */
     const attn_tensor *new_kv;   /**< with kv: the part of it that x's own keys and values go to; NULL: none */
+    attn_cache *kv_cache;        /**< NULL, or where x's keys and values go, as those of its step, and are attended to */
+    int64_t layer;               /**< of kv_cache */
     const attn_tensor *rotation; /**< NULL or a rope table for q, and for the new keys */
     attn_rope_layout layout;
     const attn_tensor *residual; /**< NULL or added to out; may be out */
@@ -46,6 +49,7 @@ struct nn_mha_shape {
     attn_dtype dtype; /**< of x */
     int64_t batch, q_tokens, k_tokens;
     const attn_tensor *kv; /**< keys and values that the call brings, for their type; NULL: there is room for its own */
+    int elsewhere;         /**< the attention has memory of its own: that of an attn_cache */
 };
 
 /** Takes the pieces for a shape. The arena's status tells if the options do not fit it. */

@@ -127,6 +127,135 @@ static void test_llama(void **state)
     attn_llama_destroy(NULL);
 }
 
+/** Logits of each token of each sequence, (sequences, 1, CAPACITY, VOCABULARY): a session for each. */
+static attn_tensor logits_by_session(struct memory *m, const struct llama *l, int64_t sequences, const int32_t *ids)
+{
+    const attn_tensor all = place_dense(m, sequences, 1, CAPACITY, VOCABULARY);
+    for (int64_t s = 0; s < sequences; s++) {
+        attn_llama_session *session;
+        const attn_tensor its = slice(&all, s, 0, CAPACITY);
+        OK(attn_llama_session_create(&session, l->llama, 1, CAPACITY));
+        OK(attn_llama_forward(session, CAPACITY, ids + s * CAPACITY, &its, 2));
+        attn_llama_session_destroy(session);
+    }
+    return all;
+}
+
+/** Steps over a cache, of prompts, chunks and single tokens of any sequences together, have the bits of sessions. */
+static void test_llama_steps(void **state)
+{
+    (void)state;
+    enum { SEQUENCES = 3 };
+    for (uint64_t n = 0; n < cases(20); n++) {
+        struct memory *m = memory_create("llama steps", n);
+        run_in(m, random_activations(m));
+        struct llama l;
+        llama_create(&l, m, (int)(n % 2));
+        const int32_t *ids = random_ids(m, SEQUENCES * CAPACITY, VOCABULARY);
+        const attn_tensor expected = logits_by_session(m, &l, SEQUENCES, ids);
+        attn_cache_config config = attn_cache_config_default();
+        config.max_tokens = CAPACITY, config.max_sequences = SEQUENCES;
+        config.page_size = n % 3 ? rng_range(&m->rng, 1, CAPACITY) : 0;
+        OK(attn_llama_cache_config(l.llama, &config));
+        attn_cache *cache;
+        OK(attn_cache_create(&cache, &config));
+        int64_t sequences[SEQUENCES], done[SEQUENCES] = {0}, left = SEQUENCES * CAPACITY;
+        for (int s = 0; s < SEQUENCES; s++)
+            OK(attn_cache_add(cache, &sequences[s]));
+        while (left > 0) {
+            int64_t some[SEQUENCES], tokens[SEQUENCES], rows[SEQUENCES], total = 0, num = 0;
+            int which[SEQUENCES];
+            int32_t *its = bytes(m, SEQUENCES * CAPACITY * sizeof *its);
+            for (int s = 0; s < SEQUENCES; s++) {
+                const int64_t room = CAPACITY - done[s];
+                if (room == 0 || (rng_percent(&m->rng, 30) && left > room))
+                    continue;
+                which[num] = s;
+                some[num] = sequences[s];
+                tokens[num] = rng_percent(&m->rng, 60) ? 1 : rng_range(&m->rng, 1, room);
+                for (int64_t i = 0; i < tokens[num]; i++)
+                    its[total++] = ids[s * CAPACITY + done[s] + i];
+                done[s] += tokens[num];
+                left -= tokens[num];
+                rows[num++] = total - 1;
+            }
+            if (num == 0)
+                continue;
+            OK(attn_cache_step(cache, num, some, tokens, NULL));
+            const attn_tensor last = place_dense(m, 1, 1, num, VOCABULARY);
+            const int all = total <= 4;
+            OK(attn_llama_step(l.llama, cache, its, num, rows, &last, (int)(n % 3)));
+            for (int64_t i = 0; i < num; i++) {
+                const attn_tensor got = slice(&last, 0, i, 1), wanted = slice(&expected, which[i], done[which[i]] - 1, 1);
+                assert_true(equal_bits(&got, &wanted));
+            }
+            if (all && n % 4 == 0) { /* once more, and all of their logits */
+                for (int64_t i = 0; i < num; i++)
+                    OK(attn_cache_truncate(cache, some[i], done[which[i]] - tokens[i]));
+                OK(attn_cache_step(cache, num, some, tokens, NULL));
+                const attn_tensor every = place_dense(m, 1, 1, total, VOCABULARY);
+                OK(attn_llama_step(l.llama, cache, its, 0, NULL, &every, 1));
+                for (int64_t i = 0; i < num; i++) {
+                    const attn_tensor got = slice(&every, 0, rows[i], 1), same = slice(&last, 0, i, 1);
+                    assert_true(equal_bits(&got, &same));
+                }
+            }
+        }
+        attn_cache_destroy(cache);
+        attn_llama_destroy(l.llama);
+        memory_destroy(m);
+    }
+}
+
+#define STEP_REFUSES(status, words, call)                                                                              \
+    do {                                                                                                               \
+        assert_int_equal(call, status);                                                                                \
+        if (!strstr(attn_last_error(), words))                                                                         \
+            fail_msg("'%s' lacks '%s'", attn_last_error(), words);                                                     \
+    } while (0)
+
+static void test_llama_steps_refuse(void **state)
+{
+    (void)state;
+    struct memory *m = memory_create("llama steps refuse", 0);
+    run_in(m, ATTN_F32);
+    struct llama l;
+    llama_create(&l, m, 0);
+    attn_cache_config config = attn_cache_config_default(), other;
+    config.max_tokens = 8, config.max_sequences = 1;
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "llama is NULL", attn_llama_cache_config(NULL, &config));
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "config is NULL", attn_llama_cache_config(l.llama, NULL));
+    OK(attn_llama_cache_config(l.llama, &config));
+    other = config;
+    other.kv_heads = 1;
+    attn_cache *cache, *narrow;
+    OK(attn_cache_create(&cache, &config));
+    OK(attn_cache_create(&narrow, &other));
+    int64_t id, id_of_other;
+    const int64_t two = 2, rows[2] = {1, 2};
+    const int32_t ids[2] = {3, VOCABULARY};
+    OK(attn_cache_add(cache, &id));
+    OK(attn_cache_add(narrow, &id_of_other));
+    OK(attn_cache_step(cache, 1, &id, &two, NULL));
+    OK(attn_cache_step(narrow, 1, &id_of_other, &two, NULL));
+    const attn_tensor logits = place_dense(m, 1, 1, 2, VOCABULARY);
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "ids[1] is 41", attn_llama_step(l.llama, cache, ids, 0, NULL, &logits, 0));
+    const int32_t good[2] = {3, 4};
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "rows[1] is 2; expected 0 to 1",
+                 attn_llama_step(l.llama, cache, good, 2, rows, &logits, 0));
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "num_rows is -1", attn_llama_step(l.llama, cache, good, -1, rows, &logits, 0));
+    STEP_REFUSES(ATTN_SHAPE_MISMATCH, "logits.shape[2] is 2", attn_llama_step(l.llama, cache, good, 1, rows, &logits, 0));
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "cache is NULL", attn_llama_step(l.llama, NULL, good, 0, NULL, &logits, 0));
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "llama is NULL", attn_llama_step(NULL, cache, good, 0, NULL, &logits, 0));
+    STEP_REFUSES(ATTN_SHAPE_MISMATCH, "k.shape[1] is 2; expected 1",
+                 attn_llama_step(l.llama, narrow, good, 0, NULL, &logits, 0));
+    OK(attn_llama_step(l.llama, cache, good, 0, NULL, &logits, 0));
+    attn_cache_destroy(cache);
+    attn_cache_destroy(narrow);
+    attn_llama_destroy(l.llama);
+    memory_destroy(m);
+}
+
 static attn_status load_llama(const attn_weights *weights, void *user)
 {
     const struct llama *l = user;
@@ -203,6 +332,7 @@ static void test_llama_refuses(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama), cmocka_unit_test(test_llama_refuses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama), cmocka_unit_test(test_llama_refuses),
+                                       cmocka_unit_test(test_llama_steps), cmocka_unit_test(test_llama_steps_refuse)};
     return NN_MAIN(tests);
 }

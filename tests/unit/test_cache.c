@@ -229,6 +229,38 @@ static void test_layers(void **state)
     attn_cache_destroy(cache);
 }
 
+/** Queries are turned as keys are: by their place, or by the positions that a step was given. */
+static void test_rotate(void **state)
+{
+    (void)state;
+    static struct step_rows x;
+    static float table[3 * D], expected[3 * HEADS * D];
+    attn_cache_config c = small_config();
+    attn_rope_config rope = attn_rope_config_default();
+    rope.pairs = 3;
+    c.rope = &rope;
+    c.rope_layout = ATTN_ROPE_INTERLEAVED;
+    attn_cache *cache = make(&c);
+    rope.pairs = 1; /* the cache has a copy */
+    const int64_t id = add(cache), tokens = 3, positions[3] = {7, 7, 100};
+    for (int given = 0; given < 2; given++) {
+        draw_rows(&x, 3, 9);
+        assert_int_equal(attn_cache_step(cache, 1, &id, &tokens, given ? positions : NULL), ATTN_OK);
+        const attn_tensor turned = attn_bthd(expected, 1, 3, HEADS, D), rows = attn_bhtd(table, 1, 1, 3, 6);
+        rope.pairs = 3;
+        assert_int_equal(attn_rope_table(&rope, given ? positions : NULL, 3, table), ATTN_OK);
+        assert_int_equal(attn_rope(&x.q, &rows, ATTN_ROPE_INTERLEAVED, &turned, 1), ATTN_OK);
+        assert_int_equal(attn_cache_rotate(cache, &x.q, &x.q, 1), ATTN_OK);
+        assert_memory_equal(x.q_data, expected, sizeof expected);
+        attn_tensor t = x.q;
+        t.shape[2] = 2;
+        FAILS(ATTN_SHAPE_MISMATCH, "q.shape[2] is 2; expected 3", attn_cache_rotate(cache, &t, &t, 1));
+        assert_int_equal(attn_cache_truncate(cache, id, 0), ATTN_OK);
+    }
+    FAILS(ATTN_INVALID_ARGUMENT, "cache is NULL", attn_cache_rotate(NULL, &x.q, &x.q, 1));
+    attn_cache_destroy(cache);
+}
+
 /** In 8 bits a row that has no scale is refused when it is to be seen, and no earlier. */
 static void test_scales(void **state)
 {
@@ -465,7 +497,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_configs), cmocka_unit_test(test_steps),        cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_scales),  cmocka_unit_test(test_key_sums),     cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_scales), cmocka_unit_test(test_rotate),  cmocka_unit_test(test_key_sums),     cmocka_unit_test(test_tree),
         cmocka_unit_test(test_store),   cmocka_unit_test(test_store_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,6 +12,7 @@
 #define ATTN_NN_BLOCK_H
 
 #include "attn/nn/elementwise.h"
+#include "attn/cache.h"
 #include "attn/nn/mha.h"
 #include "attn/rope.h"
 
@@ -92,6 +93,14 @@ typedef struct attn_block_inputs {
      * attention and its projections, and nothing else of the layer.
      */
     const attn_executor *executor;
+    /**
+     * NULL, or a cache of attn/cache.h whose step has the T tokens of x, B = 1: their keys and values go to layer
+     * kv_layer of it, and x sees those of its sequences, each its own. It rotates, too: not with cache or rotation. self
+     * has options as attn_cache_attend() takes them. What that refuses is found when the keys have been appended; out is
+     * not written then. @since 0.1, experimental
+     */
+    attn_cache *kv_cache;
+    int64_t kv_layer; /**< only with kv_cache */
 } attn_block_inputs;
 
 /** Inputs with every field at its default. @since 0.1 */

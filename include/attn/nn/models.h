@@ -213,6 +213,31 @@ ATTN_API attn_status attn_llama_session_truncate(attn_llama_session *session, in
 ATTN_API attn_status attn_llama_forward(attn_llama_session *session, int64_t tokens, const int32_t *ids,
                                         const attn_tensor *logits, int num_threads);
 
+/**
+ * Completes the config of a cache for a decoder's keys and values: layers, kv_heads, dk, dv, rope and rope_layout, and
+ * dtype, which is that of the activations; it may be set to another type afterwards. max_tokens, max_sequences,
+ * page_size and num_pages are the caller's. llama must outlive the config, but not the cache.
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_llama_cache_config(const attn_llama *llama, attn_cache_config *config);
+/**
+ * Runs the tokens of a cache's step: prompts, chunks of them, and single tokens of any number of sequences together.
+ *
+ * @param llama a decoder
+ * @param cache one of attn_llama_cache_config(), in which attn_cache_step() has begun a step; kept in all layers
+ * @param ids   [tokens of the step] those of the first sequence first
+ * @param num_rows tokens whose logits are wanted; not looked at if rows is NULL
+ * @param rows  [num_rows] these, 0 to tokens of the step - 1, in any order; NULL: all
+ * @param logits f32 (1, 1, num_rows or tokens of the step, vocabulary)
+ * @param num_threads as in attn_params
+ *
+ * Allocates working memory for the call. ATTN_OUT_OF_MEMORY, or an error in a later layer, may find keys in some layers
+ * already: the step cannot be repeated, but its tokens be taken back with attn_cache_truncate().
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_llama_step(const attn_llama *llama, attn_cache *cache, const int32_t *ids, int64_t num_rows,
+                                     const int64_t *rows, const attn_tensor *logits, int num_threads);
+
 /* ---------------------------------------------------------- encoder-decoder -- */
 
 /** Sizes of an encoder-decoder Transformer (Vaswani et al. 2017), PyTorch's nn.Transformer with embeddings. */
