@@ -13,7 +13,8 @@ struct language_model {
     struct byte_pairs *tokenizer;
     int32_t turn_start, turn_end; /* of the chat template, which may be missing */
     attn_llama *llama;
-    attn_llama_session *session;
+    attn_cache *cache;
+    int64_t text; /* its sequence */
     float *logits;
 };
 
@@ -90,7 +91,7 @@ void language_model_close(struct language_model *m)
 {
     if (!m)
         return;
-    attn_llama_session_destroy(m->session);
+    attn_cache_destroy(m->cache);
     attn_llama_destroy(m->llama);
     byte_pairs_close(m->tokenizer);
     free(m->logits);
@@ -165,16 +166,25 @@ attn_status language_model_chat(const struct language_model *m, const char *syst
 
 /* ------------------------------------------------------------------ reading -- */
 
-attn_status language_model_start(struct language_model *m, int64_t capacity)
+attn_status language_model_start(struct language_model *m, int64_t capacity, const struct kept_keys *kept)
 {
-    attn_llama_session_destroy(m->session);
-    return attn_llama_session_create(&m->session, m->llama, 1, capacity);
+    attn_cache_config config = attn_cache_config_default();
+    config.max_tokens = capacity;
+    config.max_sequences = 1;
+    config.page_size = kept->page < capacity ? kept->page : 0;
+    CHECK(attn_llama_cache_config(m->llama, &config));
+    config.dtype = kept->dtype;
+    attn_cache_destroy(m->cache);
+    CHECK(attn_cache_create(&m->cache, &config));
+    return attn_cache_add(m->cache, &m->text);
 }
 
 attn_status language_model_read(struct language_model *m, const int32_t *ids, int64_t count, int threads,
                                 const float **logits)
 {
     const attn_tensor out = attn_btc(m->logits, 1, 1, m->settings.llama.vocabulary);
+    const int64_t last = count - 1;
     *logits = m->logits;
-    return attn_llama_forward(m->session, count, ids, &out, threads);
+    CHECK(attn_cache_step(m->cache, 1, &m->text, &count, NULL));
+    return attn_llama_step(m->llama, m->cache, ids, 1, &last, &out, threads);
 }

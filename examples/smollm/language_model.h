@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A language model of the kind of SmolLM2: byte-pair tokens, a Llama, and the
- * session that keeps the keys and values of what it has read.
+ * cache that keeps the keys and values of what it has read.
  *
  *     struct language_model *model;
  *     language_model_open(&model, "folder", &format, ATTN_F32);
  *     language_model_chat(model, NULL, "What is a cache?", &ids);
- *     language_model_start(model, ids.count + 100);
+ *     language_model_start(model, ids.count + 100, &kept);
  *     language_model_read(model, ids.ids, ids.count, threads, &logits);      prefill
  *     ... choose an id by the logits ...
  *     language_model_read(model, &id, 1, threads, &logits);                  decoding
@@ -40,8 +40,14 @@ bool language_model_ends(const struct language_model *model, int32_t id);
 attn_status language_model_chat(const struct language_model *model, const char *system, const char *prompt,
                                 struct token_ids *ids);
 
+/* How keys and values are kept: their type, and the tokens of a page; 0: all of a text side by side. */
+struct kept_keys {
+    attn_dtype dtype;
+    int64_t page;
+};
+
 /* Begins a text of at most capacity tokens. */
-attn_status language_model_start(struct language_model *model, int64_t capacity);
+attn_status language_model_start(struct language_model *model, int64_t capacity, const struct kept_keys *kept);
 /* Reads count tokens behind those before; *logits[vocabulary] are those after the last, valid until the next call. */
 attn_status language_model_read(struct language_model *model, const int32_t *ids, int64_t count, int threads,
                                 const float **logits);

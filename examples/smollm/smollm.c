@@ -4,8 +4,8 @@
  * is its page.
  *
  * The prompt's tokens are read in one call (prefill). Then each token that is
- * chosen is printed and read in a call of its own (decoding), in which the
- * session has the keys and values of all that came before.
+ * chosen is printed and read in a call of its own (decoding), for which a cache
+ * has the keys and values of all that came before.
  */
 #include <errno.h>
 #include <math.h>
@@ -32,6 +32,8 @@ enum {
     MULTIPLY,
     GROUP,
     ACTIVATIONS,
+    CACHE,
+    PAGE,
     THREADS,
     IDS,
     LOGITS,
@@ -48,6 +50,7 @@ struct request {
     double temperature, top_p;
     attn_linear_format format;
     attn_dtype activations;
+    struct kept_keys keys;
 };
 
 /* What a text was made of, and how long that took. */
@@ -173,7 +176,7 @@ static attn_status run_model(struct language_model *model, struct request *r, st
         CHECK(array_allocate(&r->kept, "the logits", &room));
     CHECK(sampler_open(sampler, vocabulary, r->temperature, r->top_p, (uint64_t)r->seed));
     /* The last token that is made is not read. */
-    CHECK(language_model_start(model, p->prompt + most - 1));
+    CHECK(language_model_start(model, p->prompt + most - 1, &r->keys));
     CHECK(generate(model, sampler, r, most, r->kept.data, p));
     const int64_t made = (int64_t)p->ids.count - p->prompt;
     p->full = made == most && most < r->tokens && !language_model_ends(model, p->ids.ids[p->ids.count - 1]);
@@ -226,19 +229,23 @@ static attn_status read_precision(struct request *r, const struct option *option
 {
     static const char *const weights[] = {"file", "f32", "bf16", "int8", "int4"};
     static const char *const multiply[] = {"f32", "bf16", "int8"};
-    static const char *const types[] = {"f32", "bf16", "f16"};
-    static const attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_F16};
-    int format = 0, product = 0, type = 0;
-    long long group = 0;
+    static const char *const types[] = {"f32", "bf16", "f16", "int8", "fp8"};
+    static const attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8, ATTN_F8_E4M3};
+    int format = 0, product = 0, type = 0, kept = 0;
+    long long group = 0, page = 0;
     CHECK(option_choice(&options[WEIGHTS], weights, 5, &format));
     CHECK(option_choice(&options[MULTIPLY], multiply, 3, &product));
     CHECK(option_integer(&options[GROUP], 0, 128, &group));
     CHECK(option_choice(&options[ACTIVATIONS], types, 3, &type));
+    kept = type;
+    CHECK(option_choice(&options[CACHE], types, 5, &kept));
+    CHECK(option_integer(&options[PAGE], 0, 1000000, &page));
     r->format = attn_linear_format_default();
     r->format.weights = (attn_weight_format)format;
     r->format.multiply = (attn_multiply)product;
     r->format.group = group;
     r->activations = dtypes[type];
+    r->keys = (struct kept_keys){dtypes[kept], page};
     return ATTN_OK;
 }
 
@@ -291,8 +298,11 @@ int main(int argc, char **argv)
                       NULL},
         [GROUP] = {"group", 0, "N", "int8: inputs that share a scale, 32, 64 or 128 (default 0: all of an output)",
                    NULL},
-        [ACTIVATIONS] = {"activations", 'a', "TYPE",
-                         "what lies between products, keys and values among it: f32 (the\ndefault), bf16 or f16", NULL},
+        [ACTIVATIONS] = {"activations", 'a', "TYPE", "what lies between products: f32 (the default), bf16 or f16",
+                         NULL},
+        [CACHE] = {"cache", 'c', "TYPE",
+                   "keep keys and values in f32, bf16, f16, int8 or fp8 (default: the type of activations)", NULL},
+        [PAGE] = {"page", 0, "N", "keep them in pages of N tokens (default 0: side by side)", NULL},
         [THREADS] = {"threads", 0, "N", "default: all", NULL},
         [IDS] = {"ids", 0, NULL, "print token ids, not text: those of the prompt, then those made, a line each", NULL},
         [LOGITS] = {"logits", 0, "FILE",

@@ -19,8 +19,9 @@ attn_status attn_llama_cache_config(const attn_llama *llama, attn_cache_config *
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected %s", llama ? "config" : "llama",
                          llama ? "one of attn_cache_config_default()" : "a decoder");
     if (config->struct_size < sizeof *config)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "config.struct_size is %zu; expected what attn_cache_config_default() "
-                                                "sets",
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "config.struct_size is %zu; expected what attn_cache_config_default() "
+                         "sets",
                          config->struct_size);
     const attn_llama_config *c = &llama->config;
     config->layers = c->layers;

@@ -23,11 +23,11 @@ attn_status nn_mha_load(attn_mha **mha, const attn_mha_config *config, struct nn
 /** One pass through a layer. Exactly one of these is where keys and values are from: x, memory, kv. */
 struct nn_mha_call {
     const attn_tensor *x;
-    const attn_tensor *memory;   /**< cross-attention: what to project; NULL: x, or kv */
-    const attn_tensor *kv;       /**< keys and values that are attended to, projected before; NULL: none */
-    const attn_tensor *new_kv;   /**< with kv: the part of it that x's own keys and values go to; NULL: none */
-    attn_cache *kv_cache;        /**< NULL, or where x's keys and values go, as those of its step, and are attended to */
-    int64_t layer;               /**< of kv_cache */
+    const attn_tensor *memory; /**< cross-attention: what to project; NULL: x, or kv */
+    const attn_tensor *kv;     /**< keys and values that are attended to, projected before; NULL: none */
+    const attn_tensor *new_kv; /**< with kv: the part of it that x's own keys and values go to; NULL: none */
+    attn_cache *kv_cache;      /**< NULL, or where x's keys and values go, as those of its step, and are attended to */
+    int64_t layer;             /**< of kv_cache */
     const attn_tensor *rotation; /**< NULL or a rope table for q, and for the new keys */
     attn_rope_layout layout;
     const attn_tensor *residual; /**< NULL or added to out; may be out */

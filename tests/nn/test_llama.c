@@ -186,7 +186,8 @@ static void test_llama_steps(void **state)
             const int all = total <= 4;
             OK(attn_llama_step(l.llama, cache, its, num, rows, &last, (int)(n % 3)));
             for (int64_t i = 0; i < num; i++) {
-                const attn_tensor got = slice(&last, 0, i, 1), wanted = slice(&expected, which[i], done[which[i]] - 1, 1);
+                const attn_tensor got = slice(&last, 0, i, 1),
+                                  wanted = slice(&expected, which[i], done[which[i]] - 1, 1);
                 assert_true(equal_bits(&got, &wanted));
             }
             if (all && n % 4 == 0) { /* once more, and all of their logits */
@@ -244,7 +245,8 @@ static void test_llama_steps_refuse(void **state)
     STEP_REFUSES(ATTN_INVALID_ARGUMENT, "rows[1] is 2; expected 0 to 1",
                  attn_llama_step(l.llama, cache, good, 2, rows, &logits, 0));
     STEP_REFUSES(ATTN_INVALID_ARGUMENT, "num_rows is -1", attn_llama_step(l.llama, cache, good, -1, rows, &logits, 0));
-    STEP_REFUSES(ATTN_SHAPE_MISMATCH, "logits.shape[2] is 2", attn_llama_step(l.llama, cache, good, 1, rows, &logits, 0));
+    STEP_REFUSES(ATTN_SHAPE_MISMATCH, "logits.shape[2] is 2",
+                 attn_llama_step(l.llama, cache, good, 1, rows, &logits, 0));
     STEP_REFUSES(ATTN_INVALID_ARGUMENT, "cache is NULL", attn_llama_step(l.llama, NULL, good, 0, NULL, &logits, 0));
     STEP_REFUSES(ATTN_INVALID_ARGUMENT, "llama is NULL", attn_llama_step(NULL, cache, good, 0, NULL, &logits, 0));
     STEP_REFUSES(ATTN_SHAPE_MISMATCH, "k.shape[1] is 2; expected 1",

@@ -496,9 +496,9 @@ static void test_store_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_configs), cmocka_unit_test(test_steps),        cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_scales), cmocka_unit_test(test_rotate),  cmocka_unit_test(test_key_sums),     cmocka_unit_test(test_tree),
-        cmocka_unit_test(test_store),   cmocka_unit_test(test_store_errors),
+        cmocka_unit_test(test_configs), cmocka_unit_test(test_steps),  cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_scales),  cmocka_unit_test(test_rotate), cmocka_unit_test(test_key_sums),
+        cmocka_unit_test(test_tree),    cmocka_unit_test(test_store),  cmocka_unit_test(test_store_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

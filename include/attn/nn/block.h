@@ -95,9 +95,9 @@ typedef struct attn_block_inputs {
     const attn_executor *executor;
     /**
      * NULL, or a cache of attn/cache.h whose step has the T tokens of x, B = 1: their keys and values go to layer
-     * kv_layer of it, and x sees those of its sequences, each its own. It rotates, too: not with cache or rotation. self
-     * has options as attn_cache_attend() takes them. What that refuses is found when the keys have been appended; out is
-     * not written then. @since 0.1, experimental
+     * kv_layer of it, and x sees those of its sequences, each its own. It rotates, too: not with cache or rotation.
+     * self has options as attn_cache_attend() takes them. What that refuses is found when the keys have been appended;
+     * out is not written then. @since 0.1, experimental
      */
     attn_cache *kv_cache;
     int64_t kv_layer; /**< only with kv_cache */
