@@ -76,7 +76,7 @@ attn_status language_model_open(struct language_model **out, const char *folder,
         return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", folder);
     attn_status status = open_files(m, folder, format, activations);
     if (status == ATTN_OK) {
-        m->logits = malloc((size_t)m->settings.llama.vocabulary * sizeof *m->logits);
+        m->logits = malloc((size_t)m->settings.llama.vocabulary * (DRAFTS_MOST + 1) * sizeof *m->logits);
         status = m->logits ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", folder);
     }
     if (status != ATTN_OK) {
@@ -169,7 +169,7 @@ attn_status language_model_chat(const struct language_model *m, const char *syst
 attn_status language_model_start(struct language_model *m, int64_t capacity, const struct kept_keys *kept)
 {
     attn_cache_config config = attn_cache_config_default();
-    config.max_tokens = capacity;
+    config.max_tokens = capacity + DRAFTS_MOST;
     config.max_sequences = 1;
     config.page_size = kept->page < capacity ? kept->page : 0;
     CHECK(attn_llama_cache_config(m->llama, &config));
@@ -186,5 +186,32 @@ attn_status language_model_read(struct language_model *m, const int32_t *ids, in
     const int64_t last = count - 1;
     *logits = m->logits;
     CHECK(attn_cache_step(m->cache, 1, &m->text, &count, NULL));
-    return attn_llama_step(m->llama, m->cache, ids, 1, &last, &out, threads);
+    return attn_llama_step(m->llama, m->cache, ids, NULL, 1, &last, &out, threads);
+}
+
+attn_status language_model_verify(struct language_model *m, const struct drafts *drafts, int threads,
+                                  const float **logits)
+{
+    const int64_t count = drafts->count, before = attn_cache_length(m->cache, m->text);
+    const attn_tensor out = attn_btc(m->logits, 1, count, m->settings.llama.vocabulary);
+    int64_t positions[DRAFTS_MOST + 1];
+    uint64_t ancestors[DRAFTS_MOST + 1];
+    for (int i = 0; i < drafts->count; i++) {
+        positions[i] = before + drafts->depths[i];
+        ancestors[i] = UINT64_C(1) << i | (i > 0 ? ancestors[drafts->parents[i]] : 0);
+    }
+    const attn_tree tree = {count, ancestors};
+    *logits = m->logits;
+    CHECK(attn_cache_step(m->cache, 1, &m->text, &count, positions));
+    return attn_llama_step(m->llama, m->cache, drafts->ids, &tree, 0, NULL, &out, threads);
+}
+
+attn_status language_model_accept(struct language_model *m, const struct drafts *drafts, int node)
+{
+    const int64_t before = attn_cache_length(m->cache, m->text) - drafts->count;
+    const int64_t accepted = drafts->depths[node] + 1;
+    int64_t kept[DRAFTS_MOST + 1];
+    for (int64_t i = accepted - 1; i >= 0; i--, node = drafts->parents[node])
+        kept[i] = before + node;
+    return attn_cache_keep(m->cache, m->text, before, accepted, kept);
 }

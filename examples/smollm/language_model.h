@@ -17,6 +17,7 @@
 #include <attn/nn.h>
 
 #include "byte_pairs.h"
+#include "drafts.h"
 
 struct language_model;
 
@@ -46,10 +47,15 @@ struct kept_keys {
     int64_t page;
 };
 
-/* Begins a text of at most capacity tokens. */
+/* Begins a text of at most capacity tokens, and drafts. */
 attn_status language_model_start(struct language_model *model, int64_t capacity, const struct kept_keys *kept);
 /* Reads count tokens behind those before; *logits[vocabulary] are those after the last, valid until the next call. */
 attn_status language_model_read(struct language_model *model, const int32_t *ids, int64_t count, int threads,
                                 const float **logits);
+/* Reads a tree behind the tokens before; *logits[drafts->count][vocabulary] are those after each node. */
+attn_status language_model_verify(struct language_model *model, const struct drafts *drafts, int threads,
+                                  const float **logits);
+/* Of the tree that was read last, keeps the nodes from the root to one; the others have never been there. */
+attn_status language_model_accept(struct language_model *model, const struct drafts *drafts, int node);
 
 #endif

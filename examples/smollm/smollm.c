@@ -14,6 +14,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "drafts.h"
 #include "io/output.h"
 #include "language_model.h"
 #include "options.h"
@@ -34,6 +35,7 @@ enum {
     ACTIVATIONS,
     CACHE,
     PAGE,
+    DRAFTS,
     THREADS,
     IDS,
     LOGITS,
@@ -46,7 +48,7 @@ struct request {
     struct output_set outputs; /* of the logits, if they are wanted */
     struct array kept;         /* those logits, once there is room */
     bool raw, ids;
-    long long tokens, threads, seed;
+    long long tokens, threads, seed, drafts;
     double temperature, top_p;
     attn_linear_format format;
     attn_dtype activations;
@@ -55,11 +57,15 @@ struct request {
 
 /* What a text was made of, and how long that took. */
 struct progress {
-    struct token_ids ids;     /* the prompt, then what was made */
-    int64_t prompt;           /* tokens */
-    int64_t decoded;          /* tokens that were read one at a time */
-    double prefill, decoding; /* seconds */
-    bool full;                /* the model's positions have come to an end */
+    struct token_ids ids;              /* the prompt, then what was made */
+    int64_t prompt;                    /* tokens */
+    int64_t decoded;                   /* tokens that were read one at a time */
+    double prefill, decoding;          /* seconds */
+    struct drafts drafts;              /* that were read last */
+    int node;                          /* of these, where the text has come to */
+    int64_t steps, drafted;            /* calls that read drafts, and how many of these */
+    int64_t accepted[DRAFTS_MOST + 1]; /* calls by how many drafts the text went on with */
+    bool full;                         /* the model's positions have come to an end */
 };
 
 static double now(void)
@@ -84,6 +90,41 @@ static attn_status read_timed(struct language_model *model, const int32_t *ids, 
     const double begin = now();
     CHECK(language_model_read(model, ids, count, threads, logits));
     *seconds += now() - begin;
+    return ATTN_OK;
+}
+
+/* Ends with the drafts that were read last: what the text went on with stays. */
+static attn_status accept_drafts(struct language_model *model, struct progress *p)
+{
+    if (p->drafts.count == 0)
+        return ATTN_OK;
+    p->accepted[p->drafts.depths[p->node]]++;
+    return language_model_accept(model, &p->drafts, p->node);
+}
+
+/* The logits after the last token: of a draft that has come true, or by reading the token, with new drafts behind it.
+ */
+static attn_status read_last(struct language_model *model, const struct request *r, struct progress *p,
+                             const float **logits)
+{
+    const int32_t *last = &p->ids.ids[p->ids.count - 1];
+    const double begin = now();
+    p->decoded++;
+    if (r->drafts == 0)
+        return read_timed(model, last, 1, (int)r->threads, logits, &p->decoding);
+    const int child = p->drafts.count > 0 ? drafts_child(&p->drafts, p->node, *last) : -1;
+    if (child >= 0) {
+        *logits += (child - p->node) * language_model_vocabulary(model);
+        p->node = child;
+        return ATTN_OK;
+    }
+    CHECK(accept_drafts(model, p));
+    drafts_make(&p->drafts, p->ids.ids, (int64_t)p->ids.count, (int)r->drafts);
+    p->node = 0;
+    p->steps++;
+    p->drafted += p->drafts.count - 1;
+    CHECK(language_model_verify(model, &p->drafts, (int)r->threads, logits));
+    p->decoding += now() - begin;
     return ATTN_OK;
 }
 
@@ -112,11 +153,10 @@ static attn_status generate(struct language_model *model, struct sampler *sample
             text_stream_put(&stream, bytes, length, stdout);
             CHECK(flush());
         }
-        if (made + 1 < most) {
-            CHECK(read_timed(model, &id, 1, (int)r->threads, &logits, &p->decoding));
-            p->decoded++;
-        }
+        if (made + 1 < most)
+            CHECK(read_last(model, r, p, &logits));
     }
+    CHECK(accept_drafts(model, p));
     if (!r->ids) {
         text_stream_end(&stream, stdout);
         putchar('\n');
@@ -142,6 +182,12 @@ static void print_speed(const struct progress *p, const struct request *r)
     if (p->decoded > 0)
         fprintf(stderr, "; decoding: %lld tokens, %.1f tokens/s", (long long)p->decoded,
                 (double)p->decoded / p->decoding);
+    if (p->steps > 0) {
+        fprintf(stderr, "\nsmollm: drafts: %lld in %lld calls; accepted", (long long)p->drafted, (long long)p->steps);
+        for (int n = 0; n <= DRAFTS_MOST; n++)
+            if (p->accepted[n] > 0)
+                fprintf(stderr, " %d: %lldx", n, (long long)p->accepted[n]);
+    }
     fprintf(stderr, r->temperature > 0 ? "; seed %lld\n" : "\n", r->seed);
 }
 
@@ -260,6 +306,7 @@ static attn_status read_request(struct request *r, const struct option *options,
     CHECK(option_require(&options[MODEL]));
     CHECK(option_integer(&options[NUM_TOKENS], 1, 1000000, &r->tokens));
     CHECK(option_integer(&options[THREADS], 0, 1024, &r->threads));
+    CHECK(option_integer(&options[DRAFTS], 0, DRAFTS_MOST, &r->drafts));
     CHECK(read_sampling(r, options));
     CHECK(read_precision(r, options));
     if (operands->count != 1)
@@ -303,6 +350,10 @@ int main(int argc, char **argv)
         [CACHE] = {"cache", 'c', "TYPE",
                    "keep keys and values in f32, bf16, f16, int8 or fp8 (default: the type of activations)", NULL},
         [PAGE] = {"page", 0, "N", "keep them in pages of N tokens (default 0: side by side)", NULL},
+        [DRAFTS] = {"drafts", 'd', "N",
+                    "guess up to N tokens, 63 at most, by what the text has said before, and\n"
+                    "verify them in the call that reads a token (default 0)",
+                    NULL},
         [THREADS] = {"threads", 0, "N", "default: all", NULL},
         [IDS] = {"ids", 0, NULL, "print token ids, not text: those of the prompt, then those made, a line each", NULL},
         [LOGITS] = {"logits", 0, "FILE",

@@ -90,8 +90,8 @@ static attn_status run_layers(const attn_llama *llama, const int32_t *ids, const
     return ATTN_OK;
 }
 
-attn_status attn_llama_step(const attn_llama *llama, attn_cache *cache, const int32_t *ids, int64_t num_rows,
-                            const int64_t *rows, const attn_tensor *logits, int num_threads)
+attn_status attn_llama_step(const attn_llama *llama, attn_cache *cache, const int32_t *ids, const attn_tree *tree,
+                            int64_t num_rows, const int64_t *rows, const attn_tensor *logits, int num_threads)
 {
     int64_t tokens;
     if (!llama)
@@ -100,7 +100,10 @@ attn_status attn_llama_step(const attn_llama *llama, attn_cache *cache, const in
     CHECK(check_step(llama, tokens, ids, num_rows, rows, logits, num_threads));
     const attn_llama_config *c = &llama->config;
     const int64_t wanted = rows ? num_rows : 0;
+    attn_params params = attn_params_default();
     attn_block_inputs inputs = attn_block_inputs_default();
+    params.tree = tree;
+    inputs.self = &params;
     inputs.kv_cache = cache;
     inputs.num_threads = num_threads;
     struct nn_arena measured = {0};

@@ -52,6 +52,7 @@ class Precision:
 PRECISIONS = (
     Precision("f32", [], "f32", 1e-3, 0, 0),
     Precision("f32 in pages", ["--page", "16"], "f32", 1e-3, 0, 0),
+    Precision("drafts, verified", ["--drafts", "12", "--page", "16"], "f32", 1e-3, 0, 0),
     Precision("cache in bf16", ["--cache", "bf16", "--page", "64"], "f32", 0.5, 0, 0),
     Precision("cache in int8", ["--cache", "int8", "--page", "16"], "f32", 3, 12, 0.25),
     Precision("cache in fp8", ["--cache", "fp8"], "f32", 7, 20, 0.25),

@@ -184,7 +184,7 @@ static void test_llama_steps(void **state)
             OK(attn_cache_step(cache, num, some, tokens, NULL));
             const attn_tensor last = place_dense(m, 1, 1, num, VOCABULARY);
             const int all = total <= 4;
-            OK(attn_llama_step(l.llama, cache, its, num, rows, &last, (int)(n % 3)));
+            OK(attn_llama_step(l.llama, cache, its, NULL, num, rows, &last, (int)(n % 3)));
             for (int64_t i = 0; i < num; i++) {
                 const attn_tensor got = slice(&last, 0, i, 1),
                                   wanted = slice(&expected, which[i], done[which[i]] - 1, 1);
@@ -195,7 +195,7 @@ static void test_llama_steps(void **state)
                     OK(attn_cache_truncate(cache, some[i], done[which[i]] - tokens[i]));
                 OK(attn_cache_step(cache, num, some, tokens, NULL));
                 const attn_tensor every = place_dense(m, 1, 1, total, VOCABULARY);
-                OK(attn_llama_step(l.llama, cache, its, 0, NULL, &every, 1));
+                OK(attn_llama_step(l.llama, cache, its, NULL, 0, NULL, &every, 1));
                 for (int64_t i = 0; i < num; i++) {
                     const attn_tensor got = slice(&every, 0, rows[i], 1), same = slice(&last, 0, i, 1);
                     assert_true(equal_bits(&got, &same));
@@ -240,18 +240,21 @@ static void test_llama_steps_refuse(void **state)
     OK(attn_cache_step(cache, 1, &id, &two, NULL));
     OK(attn_cache_step(narrow, 1, &id_of_other, &two, NULL));
     const attn_tensor logits = place_dense(m, 1, 1, 2, VOCABULARY);
-    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "ids[1] is 41", attn_llama_step(l.llama, cache, ids, 0, NULL, &logits, 0));
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "ids[1] is 41",
+                 attn_llama_step(l.llama, cache, ids, NULL, 0, NULL, &logits, 0));
     const int32_t good[2] = {3, 4};
     STEP_REFUSES(ATTN_INVALID_ARGUMENT, "rows[1] is 2; expected 0 to 1",
-                 attn_llama_step(l.llama, cache, good, 2, rows, &logits, 0));
-    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "num_rows is -1", attn_llama_step(l.llama, cache, good, -1, rows, &logits, 0));
+                 attn_llama_step(l.llama, cache, good, NULL, 2, rows, &logits, 0));
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "num_rows is -1",
+                 attn_llama_step(l.llama, cache, good, NULL, -1, rows, &logits, 0));
     STEP_REFUSES(ATTN_SHAPE_MISMATCH, "logits.shape[2] is 2",
-                 attn_llama_step(l.llama, cache, good, 1, rows, &logits, 0));
-    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "cache is NULL", attn_llama_step(l.llama, NULL, good, 0, NULL, &logits, 0));
-    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "llama is NULL", attn_llama_step(NULL, cache, good, 0, NULL, &logits, 0));
+                 attn_llama_step(l.llama, cache, good, NULL, 1, rows, &logits, 0));
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "cache is NULL",
+                 attn_llama_step(l.llama, NULL, good, NULL, 0, NULL, &logits, 0));
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "llama is NULL", attn_llama_step(NULL, cache, good, NULL, 0, NULL, &logits, 0));
     STEP_REFUSES(ATTN_SHAPE_MISMATCH, "k.shape[1] is 2; expected 1",
-                 attn_llama_step(l.llama, narrow, good, 0, NULL, &logits, 0));
-    OK(attn_llama_step(l.llama, cache, good, 0, NULL, &logits, 0));
+                 attn_llama_step(l.llama, narrow, good, NULL, 0, NULL, &logits, 0));
+    OK(attn_llama_step(l.llama, cache, good, NULL, 0, NULL, &logits, 0));
     attn_cache_destroy(cache);
     attn_cache_destroy(narrow);
     attn_llama_destroy(l.llama);

@@ -226,6 +226,8 @@ ATTN_API attn_status attn_llama_cache_config(const attn_llama *llama, attn_cache
  * @param llama a decoder
  * @param cache one of attn_llama_cache_config(), in which attn_cache_step() has begun a step; kept in all layers
  * @param ids   [tokens of the step] those of the first sequence first
+ * @param tree  NULL, or drafts that are verified: the last tokens of each sequence, of which each sees its ancestors
+ * alone. Their positions go to attn_cache_step()
  * @param num_rows tokens whose logits are wanted; not looked at if rows is NULL
  * @param rows  [num_rows] these, 0 to tokens of the step - 1, in any order; NULL: all
  * @param logits f32 (1, 1, num_rows or tokens of the step, vocabulary)
@@ -235,8 +237,9 @@ ATTN_API attn_status attn_llama_cache_config(const attn_llama *llama, attn_cache
  * already: the step cannot be repeated, but its tokens be taken back with attn_cache_truncate().
  * @since 0.1, experimental
  */
-ATTN_API attn_status attn_llama_step(const attn_llama *llama, attn_cache *cache, const int32_t *ids, int64_t num_rows,
-                                     const int64_t *rows, const attn_tensor *logits, int num_threads);
+ATTN_API attn_status attn_llama_step(const attn_llama *llama, attn_cache *cache, const int32_t *ids,
+                                     const attn_tree *tree, int64_t num_rows, const int64_t *rows,
+                                     const attn_tensor *logits, int num_threads);
 
 /* ---------------------------------------------------------- encoder-decoder -- */
 
