@@ -28,7 +28,8 @@
 
 /** A group of rows, of which n are there. */
 struct few_rows {
-    const char *at, *ahead; /**< ahead: rows to ask for meanwhile */
+    const char *at;
+    uintptr_t ahead; /**< rows to ask for meanwhile */
     ptrdiff_t stride;
     const float *scale; /**< of quantised rows */
     ptrdiff_t scale_stride;
@@ -58,7 +59,7 @@ ATTN_INLINE void ask_for_part(const struct few_rows *rows, int64_t c, int64_t wo
     for (int64_t i = VF_LEN * part / parts; i < VF_LEN * (part + 1) / parts; i++)
         for (ptrdiff_t b = 0; b < bytes; b += ATTN_ALIGN)
             /* an address behind K does no harm */
-            __builtin_prefetch((const void *)((uintptr_t)rows->ahead + (uintptr_t)(i * rows->stride + b)), 0, 2);
+            __builtin_prefetch((const void *)(rows->ahead + (uintptr_t)(i * rows->stride + b)), 0, 2);
 }
 
 /** Words c.. of a group as columns: lane i has row i, or 0 where there is none. count: words that are there. */
@@ -142,7 +143,9 @@ ATTN_INLINE void score_few_body(const attn_dtype dtype, const int nr, const stru
     for (int j = 0; j < n; j += VF_LEN, rows.at += VF_LEN * rows.stride) {
         rows.n = n - j < VF_LEN ? n - j : VF_LEN;
         const int ahead = j + ROWS_AHEAD;
-        rows.ahead = ahead < n ? rows.at + ROWS_AHEAD * rows.stride : x->k_behind + (ahead - n) * rows.stride;
+        /* no pointer perhaps, but an address that may be asked for */
+        rows.ahead = (uintptr_t)(ahead < n ? rows.at : x->k_behind) +
+                     (uintptr_t)((ahead < n ? ROWS_AHEAD : ahead - n) * rows.stride);
         if (attn_is_quantised(dtype))
             rows.scale = x->row_scale + j * rows.scale_stride;
         score_group(dtype, nr, x, &rows, j, &max);
