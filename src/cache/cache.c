@@ -232,9 +232,10 @@ void attn_cache_destroy(attn_cache *cache)
     if (!cache)
         return;
     attn_book_destroy(&cache->book);
-    void *const memory[] = {cache->factors, cache->scales, cache->scale_pools,     cache->pools,        cache->appended,        cache->workspace,
-                            cache->step.places, cache->step.lengths, cache->step.cu_seqlens, cache->step.copies,
-                            cache->step.table,  cache->step.slots,   cache->step.positions,  cache->step.rotations};
+    void *const memory[] = {cache->factors,         cache->scales,        cache->scale_pools, cache->pools,
+                            cache->appended,        cache->workspace,     cache->step.places, cache->step.lengths,
+                            cache->step.cu_seqlens, cache->step.copies,   cache->step.table,  cache->step.slots,
+                            cache->step.positions,  cache->step.rotations};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         free(memory[i]);
     free(cache);
