@@ -237,7 +237,7 @@ class Coordinator:
         file.unlink(missing_ok=True)
         if self._try(name, entries, "output", rows=rows.tolist(), file=str(file)) is None:
             return
-        worst, wrong = disagree(case, np.load(file), expected)
+        worst, wrong = disagree(case, np.load(file), expected, registry.tolerance(name, case.suite, case.dtype))
         entries[name]["difference"] = worst if np.isfinite(worst) else None
         if wrong:
             entries[name].update(status="wrong", reason=wrong)

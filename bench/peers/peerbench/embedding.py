@@ -156,8 +156,9 @@ def encode(ids, offsets):
     return np.array(out)
 
 
-def disagreement(case, output, expected):
-    """(largest 1 - cosine, None) or (that, a sentence on what is wrong)."""
+def disagreement(case, output, expected, tolerance=None):
+    """(largest 1 - cosine, None) or (that, a sentence on what is wrong). tolerance: another than that of the type."""
+    tolerance = TOLERANCE[case.dtype] if tolerance is None else tolerance
     if output.shape != expected.shape:
         return float("inf"), f"the output has shape {output.shape}; expected {expected.shape}"
     if not np.isfinite(output).all():
@@ -165,8 +166,8 @@ def disagreement(case, output, expected):
     output = output.astype(np.float64)
     lengths = np.linalg.norm(output, axis=1)
     worst = float((1 - (output * expected).sum(axis=1) / np.maximum(lengths, 1e-30)).max())
-    least = 1 - TOLERANCE[case.dtype]
-    if worst > TOLERANCE[case.dtype]:
+    least = 1 - tolerance
+    if worst > tolerance:
         return worst, f"a sentence's cosine with the float64 embedding is {1 - worst:.6f}; {least} is accepted"
     if np.abs(lengths - 1).max() > LENGTH_TOLERANCE[case.dtype]:
         return worst, "an embedding does not have length 1"

@@ -21,10 +21,10 @@ import numpy as np
 NEW = 128
 
 # Root mean square of the differences over the standard deviation of a row of logits. f32 in any order, with caches in
-# f32, stays below 1e-5; llama.cpp, which approximates some functions, is at 1e-3. bf16 has 2^-9 in each weight and in
-# all that lies between the products of 30 layers, whose errors add up; activations in int8 have outliers, beside which
-# the rest has few steps.
-TOLERANCE = {"f32": 5e-3, "bf16": 0.1, "int8": 0.4}
+# f32, stays below 1e-5. bf16 has 2^-9 in each weight and in all that lies between the products of 30 layers, whose
+# errors add up. int8 has outliers in its activations, beside which the rest has few steps: a way that is off by more
+# than this, as some with a scale for a whole output are, is no answer, and takes no part.
+TOLERANCE = {"f32": 1e-3, "bf16": 0.1, "int8": 0.2}
 
 
 def folder():
@@ -114,14 +114,17 @@ def forward(weight, sizes, ids, wanted):
     return norm(x[wanted], "model.norm") @ embedding.T.astype(np.float64)
 
 
-def disagreement(case, output, expected):
-    """(largest difference, None) or (largest difference, a sentence on what is wrong)."""
+def disagreement(case, output, expected, tolerance=None):
+    """
+    (largest difference, None) or (largest difference, a sentence on what is wrong). tolerance: another than that of
+    the type.
+    """
     if output.shape != expected.shape:
         return float("inf"), f"the logits have shape {output.shape}; expected {expected.shape}"
     if not np.isfinite(output).all():
         return float("inf"), "the logits have NaN or Inf"
     errors = np.sqrt(np.mean((output.astype(np.float64) - expected) ** 2, axis=1)) / expected.std(axis=1)
-    worst, tolerance = float(errors.max()), TOLERANCE[case.dtype]
+    worst, tolerance = float(errors.max()), TOLERANCE[case.dtype] if tolerance is None else tolerance
     if worst > tolerance:
         return worst, (
             f"logits differ by {worst:.2g} of their deviation from the float64 reference;"

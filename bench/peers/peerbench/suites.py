@@ -15,7 +15,8 @@ from . import decode, embedding, generate, layer, reference, tensors
 class Suite:
     """
     make(case) gives {name: array}; pick_rows(case) an array of indices, a row each; expect(case, arrays, rows)
-    what stands there; disagree(case, output, expected) (difference, None or what is wrong); flops(case, arrays)
+    what stands there; disagree(case, output, expected, tolerance=None) (difference, None or what is wrong), with
+    another tolerance than that of the case's type; flops(case, arrays)
     the work; items(case, arrays) how many things a call computes, for rates, or None; bytes(case) how much it has to
     read where that is what its time is made of, or None.
     """

@@ -109,13 +109,16 @@ class Attn(Contender):
 
     def _planned(self, tensors, params, keep):
         """(a call that runs a plan, what the plan says about itself). `keep` is what has to live as long."""
-        return self._planned_over([tensors], params, keep)
+        return self._planned_over([tensors], [params], keep)
 
     def _planned_over(self, calls, params, keep):
-        """The same for calls of one shape after each other, each on its own q, k, v and out, with one workspace."""
+        """
+        The same for calls of one shape after each other, each on its own q, k, v and out, and with its own params, with
+        one workspace.
+        """
         plan = c.c_void_p()
         pointers = [[c.addressof(t) for t in tensors] for tensors in calls]
-        status = self.lib.attn_plan_create(c.byref(plan), *map(c.c_void_p, pointers[0]), c.byref(params))
+        status = self.lib.attn_plan_create(c.byref(plan), *map(c.c_void_p, pointers[0]), c.byref(params[0]))
         if status != ATTN_OK:
             self._fail(status)
         size = self.lib.attn_plan_workspace_size(plan)
@@ -125,7 +128,9 @@ class Attn(Contender):
         text = c.create_string_buffer(512)
         self.lib.attn_plan_describe(plan, text, len(text))
         run_plan = self.lib.attn_plan_run
-        arguments = [(plan, *p, c.addressof(params), workspace.ctypes.data, size) for p in pointers]
+        arguments = [
+            (plan, *p, c.addressof(q), workspace.ctypes.data, size) for p, q in zip(pointers, params, strict=True)
+        ]
 
         def run():
             for call in arguments:

@@ -2,33 +2,73 @@
 """
 libattn's decoding: one plan for the shape, run on each layer's queries, keys
 and values where they lie. Without a causal option, as the newest token sees all keys.
+int8 has a scale for each token and head, as attn_quantise() makes them, and a q of
+f32. Sums of few queries may have any order: it is an option that any user has.
 """
+
+import ctypes as c
 
 import numpy as np
 
 from .. import decode
 from ..tensors import widen
-from .attn import DTYPE, Attn, Params, tensor_of
-from .base import Way, bhtd_rows, refuse
+from .attn import ATTN_OK, DTYPE, Attn, Params, tensor_of
+from .base import Way, bhtd_rows
+
+F32, I8 = DTYPE["f32"], 4
+
+# attn_params.sums
+SUMS = {"the bits of prefill": 0, "sums in any order": 1}
 
 
 class AttnDecode(Attn):
+    def layout(self, case, arrays):
+        if case.dtype != "int8":
+            return arrays
+        arrays = {**arrays, "q": widen(arrays["q"], case.given)}
+        for name in ("k", "v"):
+            # One at a time, and the original goes, which may be the only reference to it.
+            arrays[name], arrays[f"{name}_scale"] = self._quantised(arrays[name], case)
+        return arrays
+
+    def _quantised(self, x, case):
+        """x in int8 and its scales, one sequence of one layer after the other."""
+        small, scale = np.empty(x.shape, np.int8), np.empty((*x.shape[:3], 1), np.float32)
+        for b in range(len(x)):
+            numbers = np.ascontiguousarray(widen(x[b : b + 1], case.given))
+            views = [tensor_of(numbers, F32), tensor_of(small[b : b + 1], I8), tensor_of(scale[b : b + 1], F32)]
+            status = self.lib.attn_quantise(*(c.byref(view) for view in views), c.c_int(self.threads))
+            if status != ATTN_OK:
+                self._fail(status)
+        return small, scale
+
     def ways(self, case, arrays):
-        refuse(case.dtype == "int8", "this version of libattn has no keys and values in 8 bits")
+        return [self._plan(case, arrays, label) for label in SUMS]
+
+    def _plan(self, case, arrays, label):
         out = np.empty(arrays["q"].shape, arrays["q"].dtype)
         # An output that is never written must not look right, and its pages must exist before anything is timed.
         out.view(np.uint8).fill(0xFF)
         parts = [decode.layers(case, a) for a in (arrays["q"], arrays["k"], arrays["v"], out)]
-        calls = [[tensor_of(a, DTYPE[case.dtype]) for a in layer] for layer in zip(*parts, strict=True)]
-        params = Params(num_threads=self.threads)
-        run, detail = self._planned_over(calls, params, [arrays, out, calls, params])
+        small = case.dtype == "int8"
+        kinds = (F32, I8, I8, F32) if small else (DTYPE[case.dtype],) * 4
+        calls = [[tensor_of(a, kind) for a, kind in zip(layer, kinds)] for layer in zip(*parts, strict=True)]
+        scales = []
+        if small:
+            layers = (decode.layers(case, arrays[f"{name}_scale"]) for name in ("k", "v"))
+            scales = [[tensor_of(a, F32) for a in layer] for layer in zip(*layers, strict=True)]
+        params = [
+            Params(num_threads=self.threads, sums=SUMS[label], k_scale=k, v_scale=v)
+            for k, v in ([c.addressof(t) for t in pair] for pair in scales)
+        ] or [Params(num_threads=self.threads, sums=SUMS[label])] * len(calls)
+        run, detail = self._planned_over(calls, params, [arrays, out, calls, scales, params])
 
         def rows(_, wanted):
-            return widen(bhtd_rows(out, wanted), case.dtype)
+            return widen(bhtd_rows(out, wanted), "f32" if small else case.dtype)
 
-        way = Way("plan", run, rows)
+        way = Way(label, run, rows)
         way.detail = detail
-        return [way]
+        return way
 
 
 CONTENDERS = {"attn": AttnDecode}
