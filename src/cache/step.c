@@ -351,11 +351,14 @@ attn_status attn_cache_attend(attn_cache *cache, int64_t layer, const attn_tenso
     p.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
     if (cache->config.window > 0)
         p.window = &window;
-    /* The tensors are checked as what the caller sees; a batch is the same numbers. */
     p.ragged = &ragged;
-    CHECK(attn_call_make(&call, q, &k, &v, out, &p, CHECK_ALL));
-    if (!step->single || !may_be_batch(&p))
+    if (!step->single || !may_be_batch(&p)) {
+        CHECK(attn_call_make(&call, q, &k, &v, out, &p, CHECK_ALL));
         return run_call(cache, &call);
+    }
+    /* The tensors are checked as what the caller sees; arrays, scales among them, with the batch of the same numbers.
+     */
+    CHECK(attn_call_make(&call, q, &k, &v, out, &p, CHECK_TENSORS));
     const attn_tensor q_batch = by_sequence(q), out_batch = by_sequence(out);
     attn_tensor lse;
     if (p.lse) {
