@@ -6,6 +6,7 @@
  */
 #include "driver/driver.h"
 
+#include "driver/tensors.h"
 #include "driver/threads.h"
 
 /* Rows of a piece, so that there are enough pieces for any number of threads. */
@@ -17,19 +18,6 @@ struct quantisation {
     int64_t blocks;            /**< of ROWS along that axis */
 };
 
-static char *element(const attn_tensor *t, int64_t b, int64_t far, int64_t near)
-{
-    return (char *)t->data +
-           (b * t->stride[0] + far * t->stride[1] + near * t->stride[2]) * attn_element_size(t->dtype);
-}
-
-static struct attn_rows rows_at(const attn_tensor *t, int64_t b, int64_t far, int64_t near)
-{
-    return (struct attn_rows){.data = element(t, b, far, near),
-                              .stride = (ptrdiff_t)t->stride[2] * attn_element_size(t->dtype),
-                              .dtype = t->dtype};
-}
-
 /** Pieces first to end - 1. */
 static void quantise_pieces(const void *context, int64_t first, int64_t end)
 {
@@ -39,27 +27,15 @@ static void quantise_pieces(const void *context, int64_t first, int64_t end)
         const int64_t near = piece % all->blocks * ROWS, far = piece / all->blocks % num_far;
         const int64_t b = piece / all->blocks / num_far;
         const struct attn_quantisation work = {
-            .x = rows_at(&all->x, b, far, near),
-            .out = rows_at(&all->out, b, far, near),
-            .scale = (float *)(void *)element(&all->scale, b, far, near),
+            .x = attn_rows_at(&all->x, b, far, near),
+            .out = attn_rows_at(&all->out, b, far, near),
+            .scale = attn_row_at(&all->scale, b, far, near),
             .scale_stride = (ptrdiff_t)all->scale.stride[2],
             .num_rows = num_near - near < ROWS ? num_near - near : ROWS,
             .width = all->x.shape[3],
         };
         all->kernels->vectors->quantise(&work);
     }
-}
-
-/** Axes 1 and 2 in the order asked for, with strides that may be multiplied by any index. */
-static attn_tensor in_order(const attn_tensor *t, int swapped)
-{
-    attn_tensor r = *t;
-    for (int axis = 0; axis < 3; axis++) {
-        const int from = swapped && axis > 0 ? 3 - axis : axis;
-        r.shape[axis] = t->shape[from];
-        r.stride[axis] = t->shape[from] > 1 ? t->stride[from] : 0;
-    }
-    return r;
 }
 
 void attn_run_quantise(const struct attn_kernels *kernels, const attn_tensor *x, const attn_tensor *out,
@@ -72,7 +48,8 @@ void attn_run_quantise(const struct attn_kernels *kernels, const attn_tensor *x,
     const int64_t by_head = out->stride[1] < 0 ? -out->stride[1] : out->stride[1];
     const int64_t by_token = out->stride[2] < 0 ? -out->stride[2] : out->stride[2];
     const int swapped = heads > 1 && (tokens == 1 || by_head < by_token);
-    struct quantisation all = {kernels, in_order(x, swapped), in_order(out, swapped), in_order(scale, swapped), 0};
+    struct quantisation all = {kernels, attn_arranged(x, swapped), attn_arranged(out, swapped),
+                               attn_arranged(scale, swapped), 0};
     if (x->shape[3] == 0) {
         all.x.data = all.out.data = &nothing;
         for (int axis = 0; axis < 3; axis++)

@@ -12,6 +12,7 @@
  */
 #include "driver/driver.h"
 
+#include "driver/tensors.h"
 #include "driver/threads.h"
 
 /* Rows of a piece, so that there are enough pieces for any number of threads. */
@@ -24,18 +25,6 @@ struct rotation {
     int64_t blocks; /**< of ROWS along axis 2 */
 };
 
-static void *element(const attn_tensor *t, int64_t b, int64_t far, int64_t near)
-{
-    return (char *)t->data +
-           (b * t->stride[0] + far * t->stride[1] + near * t->stride[2]) * attn_element_size(t->dtype);
-}
-
-static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t far, int64_t near)
-{
-    return (struct attn_rows){element(t, b, far, near), (ptrdiff_t)(t->stride[2] * attn_element_size(t->dtype)),
-                              t->dtype, NULL, 0};
-}
-
 /** Pieces first to end - 1, block after block of each row along the far axis. */
 static void rotate_pieces(const void *context, int64_t first, int64_t end)
 {
@@ -45,9 +34,9 @@ static void rotate_pieces(const void *context, int64_t first, int64_t end)
         const int64_t near = piece % r->blocks * ROWS, far = piece / r->blocks % num_far;
         const int64_t b = piece / r->blocks / num_far;
         const struct attn_rotation work = {
-            .x = rows_of(&r->x, b, far, near),
-            .out = rows_of(&r->out, b, far, near),
-            .table = element(&r->table, b, far, near),
+            .x = attn_rows_at(&r->x, b, far, near),
+            .out = attn_rows_at(&r->out, b, far, near),
+            .table = attn_row_at(&r->table, b, far, near),
             .table_stride = (ptrdiff_t)r->table.stride[2],
             .num_rows = num_near - near < ROWS ? num_near - near : ROWS,
             .pairs = r->table.shape[3] / 2,
@@ -63,18 +52,6 @@ static int64_t step(const attn_tensor *t, int axis)
     return t->stride[axis] < 0 ? -t->stride[axis] : t->stride[axis];
 }
 
-/** With strides that may be multiplied by any index, and with axes 1 and 2 in the order asked for. */
-static attn_tensor arranged(const attn_tensor *t, int swapped)
-{
-    attn_tensor a = *t;
-    for (int axis = 0; axis < 3; axis++) {
-        const int from = swapped && axis > 0 ? 3 - axis : axis;
-        a.shape[axis] = t->shape[from];
-        a.stride[axis] = t->shape[from] > 1 ? t->stride[from] : 0;
-    }
-    return a;
-}
-
 void attn_rotate(const struct attn_kernels *kernels, const attn_tensor *x, const attn_tensor *table,
                  attn_rope_layout layout, const attn_tensor *out, int threads)
 {
@@ -82,7 +59,8 @@ void attn_rotate(const struct attn_kernels *kernels, const attn_tensor *x, const
     if (x->shape[0] == 0 || heads == 0 || tokens == 0 || x->shape[3] == 0)
         return;
     const int swapped = heads > 1 && (tokens == 1 || step(out, 1) < step(out, 2));
-    struct rotation r = {kernels, arranged(x, swapped), arranged(table, swapped), arranged(out, swapped), layout, 0};
+    struct rotation r = {
+        kernels, attn_arranged(x, swapped), attn_arranged(table, swapped), attn_arranged(out, swapped), layout, 0};
     if (table->shape[3] == 0) { /* its data may be NULL: no address is computed from that */
         static float nothing;
         r.table.data = &nothing;

@@ -6,6 +6,7 @@
  */
 #include "driver/driver.h"
 
+#include "driver/tensors.h"
 #include "driver/threads.h"
 
 struct store {
@@ -13,19 +14,14 @@ struct store {
     const struct attn_store_work *work;
 };
 
-static ptrdiff_t step(const attn_tensor *t, int axis)
-{
-    return t->shape[axis] > 1 ? (ptrdiff_t)t->stride[axis] : 0;
-}
-
 /** A row of each head of token t of a pool, or of its scales, from head h on. */
 static struct attn_rows place_of(const attn_tensor *pool, int64_t slot, int64_t h)
 {
     const int64_t page = slot / pool->shape[2], row = slot % pool->shape[2];
     const ptrdiff_t size = attn_element_size(pool->dtype);
-    const ptrdiff_t at = page * step(pool, 0) + h * step(pool, 1) + row * step(pool, 2);
+    const ptrdiff_t at = page * attn_step_of(pool, 0) + h * attn_step_of(pool, 1) + row * attn_step_of(pool, 2);
     return (struct attn_rows){
-        .data = (char *)pool->data + at * size, .stride = step(pool, 1) * size, .dtype = pool->dtype};
+        .data = (char *)pool->data + at * size, .stride = attn_step_of(pool, 1) * size, .dtype = pool->dtype};
 }
 
 /** How n heads of token t, from head h on, are rotated, or copied, to out. */
@@ -36,13 +32,14 @@ static struct attn_rotation rotation_of(const struct attn_store_work *w, int64_t
     const ptrdiff_t size = attn_element_size(w->x.dtype);
     const int rotates = w->rotations.shape[3] > 0;
     return (struct attn_rotation){
-        .x = {.data = (char *)w->x.data + (t * step(&w->x, 2) + h * step(&w->x, 1)) * size,
-              .stride = step(&w->x, 1) * size,
+        .x = {.data = (char *)w->x.data + (t * attn_step_of(&w->x, 2) + h * attn_step_of(&w->x, 1)) * size,
+              .stride = attn_step_of(&w->x, 1) * size,
               .dtype = w->x.dtype},
         .out = *out,
-        .table = rotates ? (const float *)w->rotations.data + t * step(&w->rotations, 2) + h * step(&w->rotations, 1)
+        .table = rotates ? (const float *)w->rotations.data + t * attn_step_of(&w->rotations, 2) +
+                               h * attn_step_of(&w->rotations, 1)
                          : &nothing,
-        .table_stride = rotates ? step(&w->rotations, 1) : 0,
+        .table_stride = rotates ? attn_step_of(&w->rotations, 1) : 0,
         .num_rows = n,
         .pairs = w->rotations.shape[3] / 2,
         .width = w->x.shape[3],

@@ -11,6 +11,8 @@
  */
 #include "driver/driver.h"
 
+#include "driver/tensors.h"
+
 #include "kernels/philox.h"
 
 #include <math.h>
@@ -22,11 +24,6 @@
 static int64_t offset(const attn_tensor *t, int axis, int64_t i)
 {
     return i < t->shape[axis] ? i * t->stride[axis] : 0;
-}
-
-static int64_t stride_of(const attn_tensor *t, int axis)
-{
-    return t->shape[axis] > 1 ? t->stride[axis] : 0;
 }
 
 static int has_elements(const attn_tensor *t)
@@ -45,7 +42,7 @@ static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t h, int6
     static float nothing; /* for rows without channels, and no rows: data may be NULL, no address is computed from it */
     if (!has_elements(t))
         return (struct attn_rows){&nothing, 0, t->dtype, NULL, 0};
-    const int64_t step = stride_of(t, 2) * attn_element_size(t->dtype);
+    const int64_t step = attn_step_of(t, 2) * attn_element_size(t->dtype);
     return (struct attn_rows){element(t, b, h, row), (ptrdiff_t)step, t->dtype, NULL, 0};
 }
 
@@ -54,8 +51,8 @@ static struct attn_grid grid_of(const attn_tensor *t, int64_t b, int64_t h, int6
 {
     if (!has_elements(t))
         return (struct attn_grid){NULL, 0, 0, t->dtype};
-    return (struct attn_grid){(char *)element(t, b, h, query) + key * stride_of(t, 3) * attn_element_size(t->dtype),
-                              (ptrdiff_t)stride_of(t, 2), (ptrdiff_t)stride_of(t, 3), t->dtype};
+    return (struct attn_grid){(char *)element(t, b, h, query) + key * attn_step_of(t, 3) * attn_element_size(t->dtype),
+                              (ptrdiff_t)attn_step_of(t, 2), (ptrdiff_t)attn_step_of(t, 3), t->dtype};
 }
 
 /** Rows of a table, or none where it is absent; axes of length 1 are broadcast. */
@@ -70,7 +67,7 @@ static struct attn_rows stored_rows(const attn_tensor *t, const attn_tensor *sca
     struct attn_rows rows = rows_of(t, b, h, row);
     if (has_elements(scale)) {
         rows.scale = element(scale, b, h, row);
-        rows.scale_stride = (ptrdiff_t)stride_of(scale, 2);
+        rows.scale_stride = (ptrdiff_t)attn_step_of(scale, 2);
     }
     return rows;
 }
@@ -261,8 +258,8 @@ static void set_numbers(const struct attn_problem *problem, const struct attn_se
 /** From page to page of a pool and of its scales, if it has some. */
 static struct attn_page_step page_step(const attn_tensor *pool, const attn_tensor *scales)
 {
-    return (struct attn_page_step){(ptrdiff_t)stride_of(pool, 0) * attn_element_size(pool->dtype),
-                                   has_elements(scales) ? (ptrdiff_t)stride_of(scales, 0) : 0};
+    return (struct attn_page_step){(ptrdiff_t)attn_step_of(pool, 0) * attn_element_size(pool->dtype),
+                                   has_elements(scales) ? (ptrdiff_t)attn_step_of(scales, 0) : 0};
 }
 
 /** Keys and values in pages. */
@@ -298,10 +295,10 @@ static void set_outputs(const struct attn_problem *problem, const struct attn_se
     work->keys_after = problem->k.shape[2] - (key + work->num_keys);
     if (has_elements(&problem->lse)) {
         work->lse = element(&problem->lse, b, h, row);
-        work->lse_stride = (ptrdiff_t)stride_of(&problem->lse, 2);
+        work->lse_stride = (ptrdiff_t)attn_step_of(&problem->lse, 2);
     }
     if (has_elements(&problem->key_sums)) {
-        work->key_sums_stride = (ptrdiff_t)stride_of(&problem->key_sums, 3);
+        work->key_sums_stride = (ptrdiff_t)attn_step_of(&problem->key_sums, 3);
         work->key_sums = (float *)element(&problem->key_sums, attn_sums_by_sequence(problem) ? s : b, h, 0) +
                          key * work->key_sums_stride; /* of no sequence, nothing is added */
     }
