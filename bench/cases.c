@@ -52,7 +52,13 @@
         SHAPE(type "-decode-gqa", 64 / (size), 32, 8, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,           \
               .sampled = true),                                                                                        \
         SHAPE(type "-decode-pages", 16 / (size), 32, 32, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,        \
-              .sampled = true, .page = 16)
+              .sampled = true, .page = 16),                                                                            \
+        SHAPE(type "-decode-free", 16 / (size), 32, 32, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,         \
+              .sampled = true, .free_sums = true),                                                                     \
+        SHAPE(type "-decode-gqa-free", 64 / (size), 32, 8, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,      \
+              .sampled = true, .free_sums = true),                                                                     \
+        SHAPE(type "-decode-pages-free", 16 / (size), 32, 32, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,   \
+              .sampled = true, .page = 16, .free_sums = true)
 
 #define SWEEP(prefix, heads, causal)                                                                                   \
     SELF(prefix "-t4", 1, heads, 4, 64, causal, .compare = true),                                                      \

@@ -54,6 +54,7 @@ struct bench_case {
     enum bench_form form;
     /** Tokens of a window, of a document, of each sequence, along the side of a block; 0 where forms.c has its own. */
     int64_t size;
+    bool free_sums;   /**< ATTN_SUMS_FREE */
     int64_t page;     /**< keys and values are in pages of so many tokens, in random order; 0: side by side */
     int64_t listed;   /**< blocks in a row of BENCH_BLOCKS; 0: one in ten */
     const char *cost; /**< cases of this name differ in length only, and must not in time per token; or NULL */
@@ -128,8 +129,8 @@ bool bench_int8_scores_by(const char *set, const char *isa);
 
 /**
  * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/layout:bhtd", then
- * /kv_heads, /page, /mask, /padded, /qk, /form, /block or /size, /listed and /cost; or "linear/f32/M24/N1152/K384" (or
- * bf16, int8, int4: the weights), then /multiply:bf16 or int8, /group and /matrices.
+ * /kv_heads, /page, /sums:free, /mask, /padded, /qk, /form, /block or /size, /listed and /cost; or
+ * "linear/f32/M24/N1152/K384" (or bf16, int8, int4: the weights), then /multiply:bf16 or int8, /group and /matrices.
  */
 void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE]);
 

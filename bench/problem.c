@@ -177,6 +177,7 @@ int bench_problem_create(struct bench_problem *p, const struct bench_case *c)
     p->batch = c->batch, p->tq = c->tq, p->tk = c->tk;
     p->params = attn_params_default();
     p->params.causal = c->causal;
+    p->params.sums = c->free_sums ? ATTN_SUMS_FREE : ATTN_SUMS_ORDERED;
     const bool formed = bench_form_create(p) == 0, whole = !bench_case_sampled(c);
     p->q = make_tensor(p, ATTN_F32, c->heads, p->tq);
     p->k = make_tensor(p, ATTN_F32, c->kv_heads, p->tk);

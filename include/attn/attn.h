@@ -303,9 +303,10 @@ ATTN_API attn_status attn_plan_run_share(const attn_plan *plan, void *workspace,
 
 /**
  * Describes a plan in one line: instruction set, tiles, tasks, threads, how keys
- * are split among them, and why. Writes at most size bytes to buffer, the terminator among them, and returns
- * the length of the whole text, as snprintf does. A buffer of NULL counts as a
- * size of 0; the text of a plan that is NULL is empty.
+ * are split among them, and why. Writes at most size bytes to buffer, the
+ * terminator among them, and returns the length of the whole text, as snprintf
+ * does. A buffer of NULL counts as a size of 0; the text of a plan that is NULL is
+ * empty.
  * @since 0.1
  */
 ATTN_API size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size);

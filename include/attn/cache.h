@@ -64,7 +64,7 @@ typedef struct attn_cache_config {
     int64_t max_sequences; /**< sequences at once, 1 or more */
     /**
      * Tokens in a page. 0: max_tokens, so that each sequence lies side by side. 16
-     * to 256 are usual; multiples of 16 are fastest.
+     * to 256 are usual; other numbers than multiples of 16 cut register tiles.
      */
     int64_t page_size;
     int64_t num_pages; /**< pages of all sequences together; 0: as many as max_sequences full ones need */

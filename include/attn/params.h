@@ -59,7 +59,7 @@ typedef enum attn_inputs {
 /** In which order the channels of a score are added. @since 0.1 */
 typedef enum attn_sums {
     ATTN_SUMS_ORDERED = 0, /**< from the first to the last: a token is decoded with the bits of prefill */
-    ATTN_SUMS_FREE = 1     /**< in any, where that is faster; attn_params.sums */
+    ATTN_SUMS_FREE = 1     /**< in any that kernels of few queries choose; attn_params.sums */
 } attn_sums;
 
 /* ------------------------------------------------- which keys a query sees -- */
