@@ -371,12 +371,12 @@ static void write_name(const struct bench_case *c, const char *kind, char name[B
         snprintf(size, sizeof size, "/%s:%lld", c->form == BENCH_BLOCKS ? "block" : "size", (long long)c->size);
     if (c->listed > 0)
         snprintf(listed, sizeof listed, "/listed:%lld", (long long)c->listed);
-    snprintf(name, BENCH_NAME_SIZE, "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s/layout:%s%s%s%s%s%s%s%s%s%s%s",
+    snprintf(name, BENCH_NAME_SIZE, "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s/layout:%s%s%s%s%s%s%s%s%s%s%s%s",
              kind, attn_dtype_name(c->dtype), (long long)c->batch, (long long)c->heads, (long long)c->tq,
              (long long)c->tk, (long long)c->d, causal_name(c->causal), c->layout == BENCH_BTHD ? "bthd" : "bhtd",
-             kv_heads, page, c->bool_mask ? "/mask:bool" : "", c->padded ? "/padded" : "",
-             c->qk == ATTN_QK_INT8 ? "/qk:int8" : "", c->form != BENCH_PLAIN ? "/form:" : "", form_name(c->form), size,
-             listed, c->cost != NULL ? "/cost" : "");
+             kv_heads, page, c->free_sums ? "/sums:free" : "", c->bool_mask ? "/mask:bool" : "",
+             c->padded ? "/padded" : "", c->qk == ATTN_QK_INT8 ? "/qk:int8" : "",
+             c->form != BENCH_PLAIN ? "/form:" : "", form_name(c->form), size, listed, c->cost != NULL ? "/cost" : "");
 }
 
 static void write_linear_name(const struct bench_case *c, const char *kind, char name[BENCH_NAME_SIZE])

@@ -414,6 +414,21 @@ static void test_pairs(void **state)
 }
 
 /* Each query sees what the case's size says, and no more when there are more tokens. */
+/* Rows of a report are told apart by their names, and bars find cases by their ids. */
+static void test_names_differ(void **state)
+{
+    (void)state;
+    for (int i = 0; i < bench_num_cases; i++) {
+        char name[BENCH_NAME_SIZE], other[BENCH_NAME_SIZE];
+        bench_forward_name(&bench_cases[i], name);
+        for (int j = 0; j < i; j++) {
+            bench_forward_name(&bench_cases[j], other);
+            assert_string_not_equal(name, other);
+            assert_string_not_equal(bench_cases[i].id, bench_cases[j].id);
+        }
+    }
+}
+
 static void test_cost_cases(void **state)
 {
     (void)state;
@@ -467,6 +482,7 @@ int main(void)
         cmocka_unit_test(test_not_slower_than_naive),
         cmocka_unit_test(test_costs),
         cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_names_differ),
         cmocka_unit_test(test_cost_cases),
         cmocka_unit_test(test_blocks),
     };
