@@ -41,52 +41,81 @@ static struct drawn_keys draw_keys(const struct tile_case *c, int64_t words)
     return (struct drawn_keys){.at = k.at, .stride = k.stride, .dtype = ATTN_F32};
 }
 
+/** What the scores of few queries are made of. */
+struct drawn_scores {
+    int64_t words; /**< of a row */
+    struct attn_tile_mask mask;
+    struct drawn_keys k;
+    struct drawn_words q; /**< in lane order, or row by row */
+    float *factor, *s, *max;
+    struct attn_score_operands x; /**< that point to these; but for mask, which the caller's copy has to have */
+};
+
+static struct drawn_scores draw_scores(const struct tile_case *c, int rows, int by_row)
+{
+    const int n = c->shape.n, pack = c->set->score_pack, width = c->set->lanes;
+    const int64_t words = (c->shape.d + pack - 1) / pack;
+    const struct tile_case queries = {.set = c->set, .rng = c->rng, .shape = {.plain = 1, .wild = c->shape.wild}};
+    struct drawn_scores d = {.words = words, .mask = draw_mask(c), .k = draw_keys(c, words)};
+    d.q = by_row ? draw_words(&queries, pack, rows, words) : draw_words(&queries, pack, (int)words, width);
+    d.factor = operand_floats(c, width);
+    d.max = operand_place(c, (size_t)width * 4);
+    d.s = operand_place(c, (size_t)(n * width * 4));
+    for (int i = 0; i < width; i++)
+        d.factor[i] = fabsf(d.factor[i]) + 0.125f;
+    d.x = (struct attn_score_operands){.q = (const float *)(const void *)d.q.at,
+                                       .k = d.k.at,
+                                       .k_stride = d.k.stride,
+                                       .words = words,
+                                       .rows = rows,
+                                       .k_dtype = d.k.dtype,
+                                       .row_scale = d.k.rows.rows.scale,
+                                       .row_scale_stride = d.k.rows.rows.scale_stride,
+                                       .factor = d.factor,
+                                       .s = d.s};
+    return d;
+}
+
+/** That a lane has its scores, which a function gives before factor and mask, and their maximum. */
+static void expect_scores(const struct tile_case *c, const struct drawn_scores *d, int lane,
+                          float (*raw_of)(const struct tile_case *c, const struct drawn_scores *d, int lane, int j))
+{
+    const int raw_scores = c->set->kernels->scores->raw, width = c->set->lanes;
+    float top = -INFINITY;
+    for (int j = 0; j < c->shape.n; j++) {
+        const float score = masked(c->set, &d->mask, j, lane, raw_scores, d->factor[lane], raw_of(c, d, lane, j));
+        top = score > top ? score : top;
+        expect_float(c, "s", j, lane, d->s[j * width + lane], score);
+    }
+    if (raw_scores && d->mask.kind != MASK_BIAS)
+        top *= d->factor[lane];
+    expect_float(c, "max", 0, lane, d->max[lane], top);
+}
+
+/** One chain of sums over the channels. */
+static float ordered_sum(const struct tile_case *c, const struct drawn_scores *d, int lane, int j)
+{
+    const int pack = c->set->score_pack;
+    float raw = 0;
+    for (int64_t w = 0; w < d->words; w++) {
+        const float element = pack == 1 ? element_of(&d->k.rows, j, w) : 0.0f;
+        const void *const word = pack == 1 ? (const void *)&element : d->k.at + j * d->k.stride + w * 4;
+        raw = dot_of(c->set, pack, word, d->q.at + w * d->q.stride + lane * 4, raw);
+    }
+    return raw;
+}
+
 static void check_scores_of_few(const struct tile_case *any)
 {
     int rows;
     const struct tile_case few = of_few(any, &rows), *c = &few;
     const struct attn_score_kernels *kernels = c->set->kernels->scores;
-    const int n = c->shape.n, pack = c->set->score_pack, width = c->set->lanes;
-    const int64_t words = (c->shape.d + pack - 1) / pack;
-    const struct attn_tile_mask mask = draw_mask(c);
-    const struct drawn_keys k = draw_keys(c, words);
-    const struct drawn_words q =
-        draw_words(&(struct tile_case){.set = c->set, .rng = c->rng, .shape = {.plain = 1, .wild = c->shape.wild}},
-                   pack, (int)words, width);
-    float *factor = operand_floats(c, width), *max = operand_place(c, (size_t)width * 4);
-    float *s = operand_place(c, (size_t)(n * width * 4));
-    for (int i = 0; i < width; i++)
-        factor[i] = fabsf(factor[i]) + 0.125f;
-    const struct attn_score_operands x = {.q = (const float *)(const void *)q.at,
-                                          .k = k.at,
-                                          .k_stride = k.stride,
-                                          .words = words,
-                                          .rows = rows,
-                                          .k_dtype = k.dtype,
-                                          .row_scale = k.rows.rows.scale,
-                                          .row_scale_stride = k.rows.rows.scale_stride,
-                                          .mask = &mask,
-                                          .factor = factor,
-                                          .s = s};
-    TIME_IF_WANTED(c, kernels->scores_of_few(&x, n, max));
-    kernels->scores_of_few(&x, n, max);
-    for (int lane = 0; lane < rows; lane++) {
-        float top = -INFINITY;
-        for (int j = 0; j < n; j++) {
-            float raw = 0;
-            for (int64_t w = 0; w < words; w++) {
-                const float element = pack == 1 ? element_of(&k.rows, j, w) : 0.0f;
-                const void *const word = pack == 1 ? (const void *)&element : k.at + j * k.stride + w * 4;
-                raw = dot_of(c->set, pack, word, q.at + w * q.stride + lane * 4, raw);
-            }
-            const float score = masked(c->set, &mask, j, lane, kernels->raw, factor[lane], raw);
-            top = score > top ? score : top;
-            expect_float(c, "s", j, lane, s[j * width + lane], score);
-        }
-        if (kernels->raw && mask.kind != MASK_BIAS)
-            top *= factor[lane];
-        expect_float(c, "max", 0, lane, max[lane], top);
-    }
+    struct drawn_scores d = draw_scores(c, rows, 0);
+    d.x.mask = &d.mask;
+    TIME_IF_WANTED(c, kernels->scores_of_few(&d.x, c->shape.n, d.max));
+    kernels->scores_of_few(&d.x, c->shape.n, d.max);
+    for (int lane = 0; lane < rows; lane++)
+        expect_scores(c, &d, lane, ordered_sum);
 }
 
 /** The lanes of a sum added up as vf_sum_across() does. */
@@ -99,57 +128,33 @@ static float sum_of_lanes(const struct tile_case *c, const float *lanes)
     return sums[0];
 }
 
+/** A sum in each lane, and then these. */
+static float free_sum(const struct tile_case *c, const struct drawn_scores *d, int lane, int j)
+{
+    const int pack = c->set->score_pack, width = c->set->lanes;
+    float partial[MAX_LANES] = {0};
+    for (int64_t w = 0; w < d->words; w++) {
+        const float element = pack == 1 ? number_of(&d->k.rows, j, w) : 0.0f;
+        const void *const word = pack == 1 ? (const void *)&element : d->k.at + j * d->k.stride + w * 4;
+        partial[w % width] = dot_of(c->set, pack, word, d->q.at + lane * d->q.stride + w * 4, partial[w % width]);
+    }
+    const float raw = sum_of_lanes(c, partial);
+    return pack == 1 && attn_is_quantised(d->k.dtype) ? raw * scale_of(&d->k.rows, j) : raw;
+}
+
 static void check_scores_free(const struct tile_case *any)
 {
     int rows;
     const struct tile_case few = of_few(any, &rows), *c = &few;
     const struct attn_score_kernels *kernels = c->set->kernels->scores;
-    const int n = c->shape.n, pack = c->set->score_pack, width = c->set->lanes;
-    const int64_t words = (c->shape.d + pack - 1) / pack;
-    const struct attn_tile_mask mask = draw_mask(c);
-    const struct drawn_keys k = draw_keys(c, words);
-    const struct drawn_words q =
-        draw_words(&(struct tile_case){.set = c->set, .rng = c->rng, .shape = {.plain = 1, .wild = c->shape.wild}},
-                   pack, rows, words);
-    float *factor = operand_floats(c, width), *max = operand_place(c, (size_t)width * 4);
-    float *s = operand_place(c, (size_t)(n * width * 4));
-    for (int i = 0; i < width; i++)
-        factor[i] = fabsf(factor[i]) + 0.125f;
-    const struct attn_score_operands x = {.q = (const float *)(const void *)q.at,
-                                          .k = k.at,
-                                          .k_stride = k.stride,
-                                          .words = words,
-                                          .rows = rows,
-                                          .k_dtype = k.dtype,
-                                          .row_scale = k.rows.rows.scale,
-                                          .row_scale_stride = k.rows.rows.scale_stride,
-                                          .mask = &mask,
-                                          .factor = factor,
-                                          .s = s,
-                                          .next = {{.data = (void *)(uintptr_t)k.at, .stride = k.stride}},
-                                          .next_width = {words}};
-    TIME_IF_WANTED(c, kernels->scores_free(&x, n, max));
-    kernels->scores_free(&x, n, max);
-    for (int lane = 0; lane < rows; lane++) {
-        float top = -INFINITY;
-        for (int j = 0; j < n; j++) {
-            float partial[MAX_LANES] = {0};
-            for (int64_t w = 0; w < words; w++) {
-                const float element = pack == 1 ? number_of(&k.rows, j, w) : 0.0f;
-                const void *const word = pack == 1 ? (const void *)&element : k.at + j * k.stride + w * 4;
-                partial[w % width] = dot_of(c->set, pack, word, q.at + lane * q.stride + w * 4, partial[w % width]);
-            }
-            float raw = sum_of_lanes(c, partial);
-            if (pack == 1 && attn_is_quantised(k.dtype))
-                raw *= scale_of(&k.rows, j);
-            const float score = masked(c->set, &mask, j, lane, kernels->raw, factor[lane], raw);
-            top = score > top ? score : top;
-            expect_float(c, "s", j, lane, s[j * width + lane], score);
-        }
-        if (kernels->raw && mask.kind != MASK_BIAS)
-            top *= factor[lane];
-        expect_float(c, "max", 0, lane, max[lane], top);
-    }
+    struct drawn_scores d = draw_scores(c, rows, 1);
+    d.x.mask = &d.mask;
+    d.x.next[0] = (struct attn_rows){.data = (void *)(uintptr_t)d.k.at, .stride = d.k.stride};
+    d.x.next_width[0] = d.words;
+    TIME_IF_WANTED(c, kernels->scores_free(&d.x, c->shape.n, d.max));
+    kernels->scores_free(&d.x, c->shape.n, d.max);
+    for (int lane = 0; lane < rows; lane++)
+        expect_scores(c, &d, lane, free_sum);
 }
 
 static void check_values_of_few(const struct tile_case *any)

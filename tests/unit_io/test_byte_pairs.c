@@ -2,9 +2,7 @@
 /*
  * The byte-pair tokenizer of the examples on a vocabulary of some thirty tokens: the
  * expected ids follow by hand from the rules in pre_tokens.c and byte_pairs.c.
- * tests/models/check_byte_pairs.py compares with a real model's tokenizer. The
- * linker puts the functions below between the tokenizer and malloc (--wrap), so that
- * every allocation can be made to fail.
+ * tests/models/check_byte_pairs.py compares with a real model's tokenizer.
  */
 #include "cmocka_all.h"
 
@@ -12,38 +10,8 @@
 #include <string.h>
 
 #include "byte_pairs.h"
+#include "failing_memory.h"
 #include "pre_tokens.h"
-
-static struct {
-    int made, fails_at; /* 0: none fails */
-} allocations;
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-
-static bool refused(void)
-{
-    return ++allocations.made == allocations.fails_at;
-}
-
-void *__wrap_malloc(size_t size)
-{
-    return refused() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return refused() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t size)
-{
-    return refused() ? NULL : __real_realloc(p, size);
-}
 
 /* In the order of their ids. U+0120 stands for a space, U+00C3 and U+00A9 for the bytes of é. */
 enum { A, B, C, D, SP, E1, E2, QUOTE, S, ONE, AB, BC, ABC, SPA, AA, AAAA, E_ACUTE, SPAB, END, START, COUNT };

@@ -3,14 +3,14 @@
  * The tokenizer of the encoder examples on a vocabulary of some forty tokens:
  * the expected ids follow by hand from the rules in basic_tokens.c and
  * wordpiece.c. tests/models/check_wordpiece.py compares with a real model's
- * tokenizer. The linker puts the functions below between the tokenizer and
- * malloc (--wrap), so that every allocation can be made to fail.
+ * tokenizer.
  */
 #include "cmocka_all.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "failing_memory.h"
 #include "wordpiece.h"
 
 /* In the order of their ids. E2 is at the end of the file without a newline. */
@@ -66,37 +66,6 @@ static const char vocabulary[] =
     "##\U000e0fff\n€\n#\nee";
 
 static char path[] = "/tmp/attn-test-vocab-XXXXXX";
-
-static struct {
-    int made, fails_at; /* 0: none fails */
-} allocations;
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-
-static bool refused(void)
-{
-    return ++allocations.made == allocations.fails_at;
-}
-
-void *__wrap_malloc(size_t size)
-{
-    return refused() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return refused() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t size)
-{
-    return refused() ? NULL : __real_realloc(p, size);
-}
 
 static void put(const char *bytes, size_t size)
 {
