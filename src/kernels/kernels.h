@@ -147,19 +147,27 @@ struct attn_packed_keys {
     int32_t *start; /**< [keys] int8: where the sum of each row starts */
 };
 
+/** Rows of K or V that few queries meet, each anywhere in memory. */
+struct attn_listed_rows {
+    const char *const *at;     /**< [n] */
+    const float *const *scale; /**< [n] of quantised rows: what the numbers of each are multiplied by */
+    attn_dtype dtype;
+    /* Rows that will be wanted after these: fetched into L2 meanwhile, one beside each of these. */
+    const char *const *next; /**< [num_next] */
+    int num_next;
+    ptrdiff_t next_bytes; /**< of each */
+};
+
 /** Where a tile of scores comes from and goes to. */
 struct attn_score_operands {
     const float *q; /**< [words][nv * lanes] */
     const char *k;  /**< first key's row, in words */
     ptrdiff_t k_stride;
     int64_t words; /**< of a row */
-    /* scores_of_few(): lanes that have a query, the first ones, and what K is: words, called ATTN_F32, or elements that
-     * are widened to words. */
+    /* scores_of_few(), scores_free(): lanes that have a query, the first ones, and K: words, called ATTN_F32, or
+     * elements that are widened to words. */
     int rows;
-    attn_dtype k_dtype;
-    const char *k_behind;       /**< rows that will be wanted behind the n-th: they are asked for meanwhile */
-    const float *row_scale;     /**< of quantised elements, as in struct attn_rows */
-    ptrdiff_t row_scale_stride; /**< the same */
+    struct attn_listed_rows listed;
     const struct attn_tile_mask *mask;
     const float *factor;  /**< [nv * lanes] of raw scores */
     const float *k_scale; /**< [keys] int8, as in struct attn_packed_keys */
@@ -219,11 +227,10 @@ struct attn_score_kernels {
     float (*longest)(const char *k, ptrdiff_t stride, int64_t words, const float *k_scale, int n);
     /** Masked scores of n keys; max[lane] becomes the maximum of what it sees, the factor multiplied in. */
     void (*scores)(int nv, const struct attn_score_operands *x, int n, float *max);
-    /** scores() of one vector, x->rows lanes of which have a query: struct attn_vector_kernels few at most. x->next is
-     * not looked at. NULL: none. */
+    /** scores() of one vector, x->rows lanes of which have a query: struct attn_vector_kernels few at most. K is
+     * x->listed; x->k and x->next are not looked at. NULL: none. */
     void (*scores_of_few)(const struct attn_score_operands *x, int n, float *max);
-    /** scores_of_few() whose sums add their channels in an order of their own; x->q is [rows][words], and x->next is
-     * asked for. NULL: none. */
+    /** scores_of_few() whose sums add their channels in an order of their own; x->q is [rows][words]. NULL: none. */
     void (*scores_free)(const struct attn_score_operands *x, int n, float *max);
     /**
      * All steps of the softmax for some blocks, with the same bits as these and the values of its own set, or of the
@@ -257,9 +264,10 @@ struct attn_value_operands {
 /** The same of few queries, with V as it is in memory. */
 struct attn_few_values {
     const float *p; /**< [words of keys][lanes] */
-    struct attn_rows v;
+    struct attn_listed_rows v;
     int64_t dv;
     int rows, keys; /**< queries, the first lanes; keys that they see */
+    int free;       /**< scales of quantised rows may multiply their weights instead of their elements */
     float *o;       /**< [rows][dv] */
     enum attn_accumulate mode;
     const float *alpha; /**< [rows] */

@@ -175,4 +175,13 @@ ATTN_INLINE void prefetch_rows(const struct attn_rows *rows, int64_t first, int6
     }
 }
 
+/** Asks for what is to be fetched beside rows first..end-1 of a list. */
+ATTN_INLINE void ask_for_rows(const struct attn_listed_rows *listed, int first, int end)
+{
+    end = end < listed->num_next ? end : listed->num_next;
+    for (int i = first; i < end; i++)
+        for (ptrdiff_t c = 0; c < listed->next_bytes; c += ATTN_ALIGN)
+            __builtin_prefetch(listed->next[i] + c, 0, 2);
+}
+
 #endif

@@ -11,10 +11,9 @@
  * own.
  *
  * There is one multiply-add for each word, query and VF_LEN keys, so time is
- * that of reading K. K is read a column of rows after the other, which
- * processors do not fetch ahead. So every line of a group of rows is touched
- * first, in the order of memory, and while it is multiplied one further on is
- * asked for: 18 GB/s where there were 11 (docs/performance.md).
+ * that of reading K: a column of rows after the other, which processors do not
+ * fetch ahead. K has been asked for while the tile before was at work, and what
+ * comes after it is asked for meanwhile (struct attn_listed_rows).
  */
 #ifndef ATTN_SCORE_FEW_H
 #define ATTN_SCORE_FEW_H
@@ -26,56 +25,36 @@
 #else
 #define SCORES_OF_FEW score_few
 
-/** A group of rows, of which n are there. */
+/** VF_LEN of the rows, of which n are there. */
 struct few_rows {
-    const char *at;
-    uintptr_t ahead; /**< rows to ask for meanwhile */
-    ptrdiff_t stride;
-    const float *scale; /**< of quantised rows */
-    ptrdiff_t scale_stride;
+    const char *const *at;
+    const float *const *scale; /**< of quantised rows */
     int n;
 };
 
+ATTN_INLINE struct few_rows few_rows_at(const attn_dtype dtype, const struct attn_listed_rows *listed, int j, int n)
+{
+    return (struct few_rows){listed->at + j, attn_is_quantised(dtype) ? listed->scale + j : NULL, n};
+}
+
 ATTN_INLINE float few_scale(const attn_dtype dtype, const struct few_rows *rows, int i)
 {
-    return attn_is_quantised(dtype) ? rows->scale[i * rows->scale_stride] : 1.0f;
-}
-
-/** Reads something of each line of a group, in the order of memory. */
-ATTN_INLINE void touch_rows(const struct few_rows *rows, ptrdiff_t bytes)
-{
-    for (int i = 0; i < rows->n; i++)
-        for (ptrdiff_t c = 0; c < bytes; c += ATTN_ALIGN)
-            (void)*(const volatile char *)(rows->at + i * rows->stride + c);
-}
-
-/** Rows from a group to that which is asked for meanwhile. */
-#define ROWS_AHEAD    16
-
-/** Asks for a part of that group: words c..c+VF_LEN-1, of words, are multiplied now. */
-ATTN_INLINE void ask_for_part(const struct few_rows *rows, int64_t c, int64_t words, ptrdiff_t bytes)
-{
-    const int64_t parts = words / VF_LEN, part = c / VF_LEN;
-    for (int64_t i = VF_LEN * part / parts; i < VF_LEN * (part + 1) / parts; i++)
-        for (ptrdiff_t b = 0; b < bytes; b += ATTN_ALIGN)
-            /* an address behind K does no harm */
-            __builtin_prefetch((const void *)(rows->ahead + (uintptr_t)(i * rows->stride + b)), 0, 2);
+    return attn_is_quantised(dtype) ? *rows->scale[i] : 1.0f;
 }
 
 /** Words c.. of a group as columns: lane i has row i, or 0 where there is none. count: words that are there. */
 ATTN_INLINE void load_columns(const attn_dtype dtype, const int whole, const struct few_rows *rows, int64_t c,
                               int count, vf *t)
 {
-    const char *const at = rows->at + c * attn_element_size(dtype);
-    const ptrdiff_t stride = rows->stride;
+    const ptrdiff_t at = c * attn_element_size(dtype);
     if (whole && rows->n == VF_LEN) {
         ATTN_UNROLL
         for (int i = 0; i < VF_LEN; i++)
-            t[i] = element_load(dtype, at + i * stride, few_scale(dtype, rows, i));
+            t[i] = element_load(dtype, rows->at[i] + at, few_scale(dtype, rows, i));
     } else {
         for (int i = 0; i < VF_LEN; i++)
             t[i] =
-                i < rows->n ? element_load_tail(dtype, at + i * stride, count, few_scale(dtype, rows, i)) : vf_zero();
+                i < rows->n ? element_load_tail(dtype, rows->at[i] + at, count, few_scale(dtype, rows, i)) : vf_zero();
     }
     vf_transpose(t);
 }
@@ -98,17 +77,17 @@ ATTN_INLINE void score_group(const attn_dtype dtype, const int nr, const struct 
                              const struct few_rows *rows, int j, vf *max)
 {
     const int64_t words = x->words;
-    const ptrdiff_t bytes = words * attn_element_size(dtype);
+    const int parts = (int)(words / VF_LEN);
     vf t[VF_LEN];
     vs acc[VF_LEN];
     ATTN_UNROLL
     for (int i = 0; i < VF_LEN; i++)
         acc[i] = vs_zero();
-    touch_rows(rows, bytes);
     int64_t c = 0;
     for (; c + VF_LEN <= words; c += VF_LEN) {
         load_columns(dtype, 1, rows, c, VF_LEN, t);
-        ask_for_part(rows, c, words, bytes);
+        const int part = (int)(c / VF_LEN);
+        ask_for_rows(&x->listed, j + VF_LEN * part / parts, j + VF_LEN * (part + 1) / parts);
         add_columns(nr, VF_LEN, x->q + c * VF_LEN, t, acc);
     }
     if (c < words) {
@@ -138,16 +117,8 @@ ATTN_INLINE void score_few_body(const attn_dtype dtype, const int nr, const stru
                                 float *max_out)
 {
     vf max = vf_set1(-INFINITY);
-    struct few_rows rows = {.at = x->k, .stride = x->k_stride, .scale = x->row_scale, .n = VF_LEN};
-    rows.scale_stride = x->row_scale_stride;
-    for (int j = 0; j < n; j += VF_LEN, rows.at += VF_LEN * rows.stride) {
-        rows.n = n - j < VF_LEN ? n - j : VF_LEN;
-        const int ahead = j + ROWS_AHEAD;
-        /* no pointer perhaps, but an address that may be asked for */
-        rows.ahead = (uintptr_t)(ahead < n ? rows.at : x->k_behind) +
-                     (uintptr_t)((ahead < n ? ROWS_AHEAD : ahead - n) * rows.stride);
-        if (attn_is_quantised(dtype))
-            rows.scale = x->row_scale + j * rows.scale_stride;
+    for (int j = 0; j < n; j += VF_LEN) {
+        const struct few_rows rows = few_rows_at(dtype, &x->listed, j, n - j < VF_LEN ? n - j : VF_LEN);
         score_group(dtype, nr, x, &rows, j, &max);
     }
     if (RAW_SCORES && x->mask->kind != MASK_BIAS)
@@ -171,7 +142,7 @@ ATTN_INLINE void score_few_rows(const attn_dtype dtype, const struct attn_score_
 static void score_few(const struct attn_score_operands *x, int n, float *max)
 {
 #if VS_PACK == 1
-    ATTN_BY_STORED(x->k_dtype, score_few_rows, x, n, max);
+    ATTN_BY_STORED(x->listed.dtype, score_few_rows, x, n, max);
 #else
     score_few_rows(ATTN_F32, x, n, max); /* a word has the size of a float */
 #endif

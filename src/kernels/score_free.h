@@ -109,7 +109,7 @@ ATTN_INLINE vf free_scales(const struct attn_score_operands *x, const struct fre
     float scales[VF_LEN];
     ATTN_UNROLL
     for (int u = 0; u < VF_LEN; u++)
-        scales[u] = x->row_scale[free_key(keys, u / STREAM_KEYS, u % STREAM_KEYS) * x->row_scale_stride];
+        scales[u] = *x->listed.scale[free_key(keys, u / STREAM_KEYS, u % STREAM_KEYS)];
     return vf_load(scales);
 }
 
@@ -124,9 +124,8 @@ ATTN_INLINE void free_group(const attn_dtype dtype, const struct attn_score_oper
         ATTN_UNROLL
         for (int s = 0; s < STREAMS; s++) {
             const int j = free_key(keys, s, i);
-            rows[s] = x->k + j * x->k_stride;
-            for (int next = 0; next < 2 && x->next[next].data; next++)
-                prefetch_rows(&x->next[next], j, j + 1, x->next_width[next], 0);
+            rows[s] = x->listed.at[j];
+            ask_for_rows(&x->listed, j, j + 1);
         }
         int r = 0;
         for (; r + FREE_ROWS <= x->rows; r += FREE_ROWS)
@@ -199,7 +198,7 @@ ATTN_INLINE void score_free_body(const attn_dtype dtype, const struct attn_score
 static void score_free(const struct attn_score_operands *x, int n, float *max)
 {
 #if VS_PACK == 1
-    ATTN_BY_STORED(x->k_dtype, score_free_body, x, n, max);
+    ATTN_BY_STORED(x->listed.dtype, score_free_body, x, n, max);
 #else
     score_free_body(ATTN_F32, x, n, max); /* a word has the size of a float */
 #endif

@@ -6,7 +6,9 @@
  *
  * A word of weights is broadcast against vectors of V, which becomes words in
  * registers. The order of summation is that of j, as in value_tile.h, so the
- * bits are the same.
+ * bits are the same. Where that order is free (attn_params.sums), the scale of a
+ * quantised row multiplies its weights instead of its elements, of which there
+ * are more.
  */
 #ifndef ATTN_VALUE_FEW_H
 #define ATTN_VALUE_FEW_H
@@ -25,35 +27,57 @@
 /** Vectors of channels that nr queries take at once. */
 #define FEW_VECTORS(nr) (FEW_SUMS / (nr) < 8 ? FEW_SUMS / (nr) : 8)
 
-/** n elements from element c of row j on, VF_LEN if whole. */
-ATTN_INLINE vf value_elements(const attn_dtype dtype, const int whole, const struct attn_rows *v, int j, int64_t c,
-                              int n)
+/** Whether weights bring the scales of a type's rows: where a word is a float. */
+ATTN_INLINE int scales_weights(const attn_dtype dtype, const int free)
 {
-    const char *const at = row_at(v, j) + c * attn_element_size(dtype);
-    const float scale = scale_at(dtype, v, j);
+    return free && VF_PACK == 1 && attn_is_quantised(dtype);
+}
+
+/** n elements from element c of row j on, VF_LEN if whole; without its scale, if its weights bring that. */
+ATTN_INLINE vf value_elements(const attn_dtype dtype, const int free, const int whole, const struct attn_listed_rows *v,
+                              int j, int64_t c, int n)
+{
+    const char *const at = v->at[j] + c * attn_element_size(dtype);
+    if (scales_weights(dtype, free))
+        return whole ? row_load(dtype, at) : row_load_tail(dtype, at, n);
+    const float scale = attn_is_quantised(dtype) ? *v->scale[j] : 1.0f;
     return whole ? element_load(dtype, at, scale) : element_load_tail(dtype, at, n, scale);
 }
 
 /** Word u of such elements; keys: those that there are. */
-ATTN_INLINE vw value_words(const attn_dtype dtype, const int whole, const struct attn_few_values *x, int u, int64_t c,
-                           int n)
+ATTN_INLINE vw value_words(const attn_dtype dtype, const int free, const int whole, const struct attn_few_values *x,
+                           int u, int64_t c, int n)
 {
 #if VF_PACK == 1
-    return value_elements(dtype, whole, &x->v, u, c, n);
+    return value_elements(dtype, free, whole, &x->v, u, c, n);
 #else
     const int j = VF_PACK * u, two = j + 1 < x->keys;
     if (dtype == ATTN_BF16 && whole && two)
-        return vw_interleave((const uint16_t *)(const void *)row_at(&x->v, j) + c,
-                             (const uint16_t *)(const void *)row_at(&x->v, j + 1) + c);
-    const vf first = value_elements(dtype, whole, &x->v, j, c, n);
-    return vw_pair(first, two ? value_elements(dtype, whole, &x->v, j + 1, c, n) : vf_zero());
+        return vw_interleave((const uint16_t *)(const void *)x->v.at[j] + c,
+                             (const uint16_t *)(const void *)x->v.at[j + 1] + c);
+    const vf first = value_elements(dtype, free, whole, &x->v, j, c, n);
+    return vw_pair(first, two ? value_elements(dtype, free, whole, &x->v, j + 1, c, n) : vf_zero());
 #endif
 }
 
-/** Channels c.. of nw vectors, the last of which has n if it is not whole, for queries r..r+nr-1. */
-ATTN_INLINE void value_few_tile(const attn_dtype dtype, const int nr, const int nw, const int whole,
+/** The uth word of weights of query r. */
+ATTN_INLINE vw weight_word(const attn_dtype dtype, const int free, const struct attn_few_values *x, int u, int r)
+{
+    const float *const p = x->p + (ptrdiff_t)u * VF_LEN + r;
+#if VF_PACK == 1
+    return scales_weights(dtype, free) ? vf_set1(*p * *x->v.scale[u]) : vw_set1((const char *)p);
+#else
+    (void)dtype, (void)free;
+    return vw_set1((const char *)p);
+#endif
+}
+
+/** Channels c.. of nw vectors, the last of which has n if it is not whole, for queries r..r+nr-1. The first of all
+ * channels and queries ask for what is wanted next. */
+ATTN_INLINE void value_few_tile(const attn_dtype dtype, const int free, const int nr, const int nw, const int whole,
                                 const struct attn_few_values *x, int r, int64_t c, int n)
 {
+    const int asks = r == 0 && c == 0;
     vf acc[4][8];
     float *const o = x->o + r * x->dv + c;
     const int64_t dv = x->dv;
@@ -72,12 +96,14 @@ ATTN_INLINE void value_few_tile(const attn_dtype dtype, const int nr, const int 
     const int words = (x->keys + VF_PACK - 1) / VF_PACK;
     for (int u = 0; u < words; u++) {
         vw b[8];
+        if (asks)
+            ask_for_rows(&x->v, VF_PACK * u, VF_PACK * (u + 1));
         ATTN_UNROLL
         for (int w = 0; w < nw; w++)
-            b[w] = value_words(dtype, whole, x, u, c + w * VF_LEN, n);
+            b[w] = value_words(dtype, free, whole, x, u, c + w * VF_LEN, n);
         ATTN_UNROLL
         for (int i = 0; i < nr; i++) {
-            const vw a = vw_set1((const char *)(x->p + (ptrdiff_t)u * VF_LEN + r + i));
+            const vw a = weight_word(dtype, free, x, u, r + i);
             ATTN_UNROLL
             for (int w = 0; w < nw; w++)
                 acc[i][w] = vf_dot(b[w], a, acc[i][w]);
@@ -97,33 +123,42 @@ ATTN_INLINE void value_few_tile(const attn_dtype dtype, const int nr, const int 
 }
 
 /** All channels of queries r..r+nr-1. */
-ATTN_INLINE void value_few_rows(const attn_dtype dtype, const int nr, const struct attn_few_values *x, int r)
+ATTN_INLINE void value_few_rows(const attn_dtype dtype, const int free, const int nr, const struct attn_few_values *x,
+                                int r)
 {
     const int64_t dv = x->dv, wide = (int64_t)FEW_VECTORS(nr) * VF_LEN;
     int64_t c = 0;
     for (; c + wide <= dv; c += wide)
-        value_few_tile(dtype, nr, FEW_VECTORS(nr), 1, x, r, c, VF_LEN);
+        value_few_tile(dtype, free, nr, FEW_VECTORS(nr), 1, x, r, c, VF_LEN);
     if (FEW_VECTORS(nr) > 4 && c + 4 * VF_LEN <= dv) {
-        value_few_tile(dtype, nr, 4, 1, x, r, c, VF_LEN);
+        value_few_tile(dtype, free, nr, 4, 1, x, r, c, VF_LEN);
         c += 4 * VF_LEN;
     }
     for (; c + VF_LEN <= dv; c += VF_LEN)
-        value_few_tile(dtype, nr, 1, 1, x, r, c, VF_LEN);
+        value_few_tile(dtype, free, nr, 1, 1, x, r, c, VF_LEN);
     if (c < dv)
-        value_few_tile(dtype, nr, 1, 0, x, r, c, (int)(dv - c));
+        value_few_tile(dtype, free, nr, 1, 0, x, r, c, (int)(dv - c));
+}
+
+ATTN_INLINE void value_few_queries(const attn_dtype dtype, const int free, const struct attn_few_values *x)
+{
+    int r = 0;
+    for (; FEW >= 4 && r + 4 <= x->rows; r += 4)
+        value_few_rows(dtype, free, 4, x, r);
+    if (r + 2 <= x->rows) {
+        value_few_rows(dtype, free, 2, x, r);
+        r += 2;
+    }
+    if (r < x->rows)
+        value_few_rows(dtype, free, 1, x, r);
 }
 
 ATTN_INLINE void value_few_body(const attn_dtype dtype, const struct attn_few_values *x)
 {
-    int r = 0;
-    for (; FEW >= 4 && r + 4 <= x->rows; r += 4)
-        value_few_rows(dtype, 4, x, r);
-    if (r + 2 <= x->rows) {
-        value_few_rows(dtype, 2, x, r);
-        r += 2;
-    }
-    if (r < x->rows)
-        value_few_rows(dtype, 1, x, r);
+    if (scales_weights(dtype, x->free))
+        value_few_queries(dtype, 1, x);
+    else
+        value_few_queries(dtype, 0, x);
 }
 
 /** struct attn_value_kernels, values_of_few. */

@@ -233,32 +233,6 @@ static int values_are_finite(const struct pass *pass, struct key_block *keys)
     return keys->v_finite;
 }
 
-/** Adds the values of few queries, which lie in pages: piece by piece, or brought together where one cuts a word. */
-static void few_values_at(const struct pass *pass, struct key_block *keys, const struct unit *unit,
-                          struct attn_few_values *few, int n)
-{
-    const struct attn_work *work = pass->work;
-    const int per_word = pass->values->keys_per_word, lo = unit->run.lo;
-    const int64_t first = keys->first + lo;
-    if (work->pages.size && (work->pages.size % per_word || work->pages.first % per_word)) {
-        few->v = attn_value_rows(pass, keys);
-        few->v.data = row_of(&few->v, lo);
-        few->keys = n;
-        pass->values->values_of_few(few);
-        return;
-    }
-    int at = 0;
-    do {
-        const struct attn_piece piece = attn_values_at(work, first + at, n - at);
-        few->v = piece.rows;
-        few->keys = piece.n;
-        pass->values->values_of_few(few);
-        few->p += (ptrdiff_t)piece.n / per_word * unit->strip->width;
-        few->mode = ACCUMULATE_ADD;
-        at += piece.n;
-    } while (at < n);
-}
-
 /** The values of few queries. Where some would meet what they must not see, O goes to lane order and back. */
 static void few_values(const struct pass *pass, struct key_block *keys, const struct unit *unit, const int *ends,
                        enum attn_accumulate mode, const float *alpha)
@@ -267,9 +241,7 @@ static void few_values(const struct pass *pass, struct key_block *keys, const st
     const struct strip *strip = unit->strip;
     const int rows = strip->rows, width = strip->width;
     if (unit->mask.kind == MASK_NONE || values_are_finite(pass, keys)) {
-        struct attn_few_values few = {
-            .p = pass->scratch.s, .dv = work->dv, .rows = rows, .o = strip->o, .mode = mode, .alpha = alpha};
-        few_values_at(pass, keys, unit, &few, ends[0]);
+        attn_few_values(pass, keys, unit, ends[0], mode, alpha);
         return;
     }
     float *const lanes = strip->o + (ptrdiff_t)rows * work->dv; /* o has room for a whole strip */

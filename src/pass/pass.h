@@ -174,12 +174,10 @@ void attn_finish_strips(struct pass *pass);
 
 /** A block of keys: rows of words of K and of V. */
 struct key_block {
-    const char *k; /**< rows of the block's first key, of which only those of lo..hi-1 are there; NULL: in pages */
+    const char *k; /**< rows of the block's first key, of which only those of lo..hi-1 are there; NULL: no words, the
+                        queries are few and read K where it lies */
     const char *v; /**< the same; NULL: no words yet */
     ptrdiff_t k_stride, v_stride;
-    attn_dtype k_dtype;     /**< ATTN_F32: words; else elements, for scores_of_few() */
-    const float *row_scale; /**< of quantised elements, of the block's first key */
-    ptrdiff_t row_scale_stride;
     int64_t first;
     int size;
     int lo, hi;           /**< keys that some strip sees; lo is a multiple of run_step */
@@ -206,11 +204,22 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip, float s
 struct key_block attn_key_block_at(const struct pass *pass, const struct span *span, int lo, int hi, int number,
                                    int with_values);
 
-/** The block's rows of V side by side, counted from its first key; of those only lo..hi-1 are there. */
-struct attn_rows attn_value_rows(const struct pass *pass, const struct key_block *keys);
-
 /** Makes words of the block's values, in the place of a number, or finds them in memory. */
 void attn_pack_values(const struct pass *pass, struct key_block *keys, int number);
+
+/** Whether the scores of few queries are made from K where it lies. */
+int attn_few_take_rows(const struct pass *pass);
+
+/** Writes a strip's packed queries row by row, for scores_free(). */
+void attn_turn_queries(const struct pass *pass, const struct strip *strip);
+
+/** Scores of a strip of few queries and keys lo..lo+n-1 of a block, as the operands say but for K. */
+void attn_few_scores(const struct pass *pass, const struct strip *strip, const struct key_block *keys, int lo, int n,
+                     struct attn_score_operands *operands, float *max);
+
+/** attn_unit_values() of few queries, which must see every key of ends[0] or meet finite values only. */
+void attn_few_values(const struct pass *pass, const struct key_block *keys, const struct unit *unit, int n,
+                     enum attn_accumulate mode, const float *alpha);
 
 /** The mask of a strip's rows and the keys of a run, of which first is the first. */
 struct attn_tile_mask attn_mask_of(const struct pass *pass, const struct strip *strip, int64_t first, int n,

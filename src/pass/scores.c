@@ -40,23 +40,6 @@ static struct attn_rows rotated_rows(const struct pass *pass, const struct attn_
     return rotated;
 }
 
-/** Where the words of a strip's queries lie row by row, for scores_free(): behind those in lane order, where a full
- * strip would have more. */
-static float *query_rows(const struct pass *pass, const struct strip *strip)
-{
-    return strip->q + pass->vectors->lanes * attn_channel_words(pass->scores, pass->work->dk);
-}
-
-static void turn_queries(const struct pass *pass, const struct strip *strip)
-{
-    const int64_t words = attn_channel_words(pass->scores, pass->work->dk);
-    float *const rows = query_rows(pass, strip);
-    assert(strip->nv == 1 && 2 * pass->vectors->lanes <= pass->work->kernels->strip);
-    for (int r = 0; r < strip->rows; r++)
-        for (int64_t c = 0; c < words; c++)
-            memcpy(rows + r * words + c, strip->q + c * strip->width + r, sizeof *rows);
-}
-
 void attn_pack_strip(const struct pass *pass, const struct strip *strip, float scale)
 {
     const struct attn_work *work = pass->work;
@@ -90,7 +73,7 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip, float s
         pass->scores->pack_queries(&x);
     }
     if (work->free_sums)
-        turn_queries(pass, strip);
+        attn_turn_queries(pass, strip);
 }
 
 /** Where rows of a block are brought together. */
@@ -152,7 +135,8 @@ static void copy_keys(const struct pass *pass, struct key_block *keys, const str
     keys->k_start = scratch->k_start + before;
 }
 
-struct attn_rows attn_value_rows(const struct pass *pass, const struct key_block *keys)
+/** The block's rows of V side by side, counted from its first key; of those only lo..hi-1 are there. */
+static struct attn_rows value_rows(const struct pass *pass, const struct key_block *keys)
 {
     const struct attn_work *work = pass->work;
     const struct place place = {pass->scratch.piece_v, work->dv * attn_element_size(work->v.dtype),
@@ -164,7 +148,7 @@ void attn_pack_values(const struct pass *pass, struct key_block *keys, int numbe
 {
     const struct attn_work *work = pass->work;
     const struct attn_scratch *scratch = &pass->scratch;
-    const struct attn_rows rows = attn_value_rows(pass, keys);
+    const struct attn_rows rows = value_rows(pass, keys);
     keys->v = rows.data;
     keys->v_stride = rows.stride;
     if (!scratch->v)
@@ -178,22 +162,12 @@ void attn_pack_values(const struct pass *pass, struct key_block *keys, int numbe
     keys->v_stride = row * ATTN_WORD;
 }
 
-/** Whether scores_of_few() takes K as it is in memory. */
-static int takes_rows(const struct pass *pass)
-{
-    const struct attn_work *work = pass->work;
-    if (!pass->few || !pass->scores->scores_of_few || has_relative(work))
-        return 0;
-    return !pass->scratch.k || (pass->scores->channels_per_word == 1 && !work->rope.k.data);
-}
-
 struct key_block attn_key_block_at(const struct pass *pass, const struct span *span, int lo, int hi, int number,
                                    int with_values)
 {
     const struct attn_work *work = pass->work;
     const struct attn_scratch *scratch = &pass->scratch;
-    struct key_block keys = {.k_dtype = ATTN_F32,
-                             .first = span->first,
+    struct key_block keys = {.first = span->first,
                              .size = span->size,
                              .lo = lo,
                              .hi = hi,
@@ -201,16 +175,7 @@ struct key_block attn_key_block_at(const struct pass *pass, const struct span *s
                              .k_scale = scratch->k_scale,
                              .k_start = scratch->k_start,
                              .longest = -1.0f};
-    if (takes_rows(pass)) {
-        keys.k_dtype = scratch->k ? work->k.dtype : ATTN_F32;
-        keys.k_stride = work->k.stride;
-        if (work->pages.size == 0) {
-            const struct attn_rows rows = attn_rows_from(&work->k, span->first);
-            keys.k = rows.data;
-            keys.row_scale = rows.scale;
-            keys.row_scale_stride = rows.scale_stride;
-        }
-    } else {
+    if (!attn_few_take_rows(pass)) {
         struct place place = {scratch->piece_k, work->dk * attn_element_size(work->k.dtype), scratch->piece_scales};
         if (scratch->piece_k && !scratch->k) /* the rows of other blocks are wanted, too */
             place.rows += number * scratch->key_block * place.width;
@@ -264,15 +229,11 @@ static const struct attn_tile_mask none = {.kind = MASK_NONE};
 static struct attn_score_operands operands_at(const struct pass *pass, const struct key_block *keys,
                                               const struct strip *strip, int lo)
 {
-    return (struct attn_score_operands){.q = pass->work->free_sums ? query_rows(pass, strip) : strip->q,
+    return (struct attn_score_operands){.q = strip->q,
                                         .k = keys->k ? keys->k + lo * keys->k_stride : NULL,
                                         .k_stride = keys->k_stride,
                                         .words = attn_channel_words(pass->scores, pass->work->dk),
                                         .rows = strip->rows,
-                                        .k_dtype = keys->k_dtype,
-                                        .row_scale =
-                                            keys->row_scale ? keys->row_scale + lo * keys->row_scale_stride : NULL,
-                                        .row_scale_stride = keys->row_scale_stride,
                                         .mask = &none,
                                         .factor = strip->factor,
                                         .k_scale = keys->k_scale + lo,
@@ -286,58 +247,12 @@ static int scores_are_of_few(const struct pass *pass, const struct strip *strip)
     return pass->scores->scores_of_few && strip->rows <= pass->vectors->few;
 }
 
-/** The mask of a tile from key j of another one on. */
-static struct attn_tile_mask mask_from(const struct attn_tile_mask *mask, int j)
+/** Scores of a strip and keys lo..lo+n-1 of a block, to which the operands belong. */
+static void tile_scores(const struct pass *pass, const struct strip *strip, const struct key_block *keys, int lo, int n,
+                        struct attn_score_operands *operands, float *max)
 {
-    struct attn_tile_mask rest = *mask;
-    rest.diagonal -= j;
-    if (mask->kind == MASK_LIVE)
-        rest.live += j * mask->live_pitch;
-    if (mask->kind == MASK_BIAS)
-        rest.bias += j * mask->bias_pitch;
-    return rest;
-}
-
-/** The scores of few queries and n keys from key first on, in pages: piece by piece. */
-static void scores_in_pieces(const struct pass *pass, const struct strip *strip,
-                             const struct attn_score_operands *operands, int64_t first, int n, float *max)
-{
-    const struct attn_work *work = pass->work;
-    float most[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    struct attn_piece piece = attn_keys_at(work, first, n), next;
-    for (int r = 0; r < strip->width; r++)
-        max[r] = -INFINITY;
-    for (int at = 0; at < n; at += piece.n, piece = next) {
-        const int64_t behind = first + at + piece.n;
-        next = behind < work->unmasked_keys ? attn_keys_at(work, behind, n - at - piece.n) : piece;
-        const struct attn_tile_mask mask = mask_from(operands->mask, at);
-        struct attn_score_operands some = *operands;
-        some.k = piece.rows.data;
-        some.k_behind = next.rows.data;
-        some.row_scale = piece.rows.scale;
-        some.row_scale_stride = piece.rows.scale_stride;
-        some.mask = &mask;
-        some.s += (ptrdiff_t)at * strip->width;
-        if (work->free_sums)
-            pass->scores->scores_free(&some, piece.n, most);
-        else
-            pass->scores->scores_of_few(&some, piece.n, most);
-        for (int r = 0; r < strip->width; r++)
-            max[r] = most[r] > max[r] ? most[r] : max[r];
-    }
-}
-
-/** Scores of a strip and n keys from key first on, to which the operands belong. */
-static void tile_scores(const struct pass *pass, const struct strip *strip, struct attn_score_operands *operands,
-                        int64_t first, int n, float *max)
-{
-    operands->k_behind = operands->k ? operands->k + n * operands->k_stride : NULL;
-    if (!operands->k)
-        scores_in_pieces(pass, strip, operands, first, n, max);
-    else if (pass->work->free_sums)
-        pass->scores->scores_free(operands, n, max);
-    else if (scores_are_of_few(pass, strip))
-        pass->scores->scores_of_few(operands, n, max);
+    if (scores_are_of_few(pass, strip))
+        attn_few_scores(pass, strip, keys, lo, n, operands, max);
     else
         pass->scores->scores(strip->nv, operands, n, max);
 }
@@ -349,7 +264,7 @@ void attn_unmasked_scores(const struct pass *pass, const struct key_block *keys,
     struct attn_score_operands operands = operands_at(pass, keys, strip, 0);
     const float cap = stage >= ATTN_SCORES_CAPPED ? work->softcap * ATTN_LOG2E : 0.0f;
     float max[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    tile_scores(pass, strip, &operands, keys->first, n, max);
+    tile_scores(pass, strip, keys, 0, n, &operands, max);
     if (stage >= ATTN_SCORES_SCALED && has_relative(work))
         attn_add_relative(pass, strip, keys->first, keys->k, keys->k_stride, n, pass->scratch.s);
     if (strip->factor || cap != 0.0f)
@@ -364,15 +279,14 @@ static void ask_for_next(const struct pass *pass, const struct strip *strip, int
     int64_t next = first + pass->scratch.key_block, end;
     if (work->view.pattern_size)
         attn_next_listed(work, strip, first + n, &next, &end);
-    const int64_t values = pass->scratch.v && !work->free_sums ? next : first;
+    const int64_t values = pass->scratch.v ? next : first;
     if (values + n <= work->num_keys) {
         const struct attn_piece v = attn_values_at(work, values, n);
         operands->next[0] = v.rows;
         operands->next[0].data = v.n == n ? v.rows.data : NULL;
         operands->next_width[0] = work->dv;
     }
-    /* Free sums read K in streams, which a request further on in the same rows would disturb. */
-    if (!work->free_sums && next + n <= work->num_keys) {
+    if (next + n <= work->num_keys) {
         const struct attn_piece k = attn_keys_at(work, next, n);
         operands->next[1] = k.rows;
         operands->next[1].data = k.n == n ? k.rows.data : NULL;
@@ -396,9 +310,9 @@ void attn_unit_scores(const struct pass *pass, const struct key_block *keys, str
     struct attn_score_operands operands = operands_at(pass, keys, strip, lo);
     if (!terms)
         operands.mask = &unit->mask;
-    if (leads(work, strip) && (work->free_sums || !scores_are_of_few(pass, strip))) /* these ask for themselves */
+    if (leads(work, strip) && !scores_are_of_few(pass, strip)) /* these ask for themselves */
         ask_for_next(pass, strip, first, n, &operands);
-    tile_scores(pass, strip, &operands, first, n, unit->max);
+    tile_scores(pass, strip, keys, lo, n, &operands, unit->max);
     if (!terms)
         return;
     if (has_relative(work))

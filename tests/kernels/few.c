@@ -41,6 +41,25 @@ static struct drawn_keys draw_keys(const struct tile_case *c, int64_t words)
     return (struct drawn_keys){.at = k.at, .stride = k.stride, .dtype = ATTN_F32};
 }
 
+/** Where n rows are, and their scales; with others to ask for meanwhile, some rows that are not there among them. */
+static struct attn_listed_rows list_rows(const struct tile_case *c, const char *at, ptrdiff_t stride,
+                                         const struct drawn_rows *rows)
+{
+    const int n = c->shape.n;
+    const char **list = operand_place(c, (size_t)n * sizeof *list);
+    const float **scale = operand_place(c, (size_t)n * sizeof *scale);
+    for (int j = 0; j < n; j++) {
+        list[j] = at + j * stride;
+        scale[j] = rows->rows.scale ? rows->rows.scale + j * rows->rows.scale_stride : NULL;
+    }
+    return (struct attn_listed_rows){.at = list,
+                                     .scale = scale,
+                                     .dtype = rows->rows.data ? rows->rows.dtype : ATTN_F32,
+                                     .next = list,
+                                     .num_next = (int)rng_range(c->rng, 0, n),
+                                     .next_bytes = rng_range(c->rng, 0, 4 * c->shape.d)};
+}
+
 /** What the scores of few queries are made of. */
 struct drawn_scores {
     int64_t words; /**< of a row */
@@ -64,13 +83,9 @@ static struct drawn_scores draw_scores(const struct tile_case *c, int rows, int 
     for (int i = 0; i < width; i++)
         d.factor[i] = fabsf(d.factor[i]) + 0.125f;
     d.x = (struct attn_score_operands){.q = (const float *)(const void *)d.q.at,
-                                       .k = d.k.at,
-                                       .k_stride = d.k.stride,
                                        .words = words,
                                        .rows = rows,
-                                       .k_dtype = d.k.dtype,
-                                       .row_scale = d.k.rows.rows.scale,
-                                       .row_scale_stride = d.k.rows.rows.scale_stride,
+                                       .listed = list_rows(c, d.k.at, d.k.stride, &d.k.rows),
                                        .factor = d.factor,
                                        .s = d.s};
     return d;
@@ -149,8 +164,6 @@ static void check_scores_free(const struct tile_case *any)
     const struct attn_score_kernels *kernels = c->set->kernels->scores;
     struct drawn_scores d = draw_scores(c, rows, 1);
     d.x.mask = &d.mask;
-    d.x.next[0] = (struct attn_rows){.data = (void *)(uintptr_t)d.k.at, .stride = d.k.stride};
-    d.x.next_width[0] = d.words;
     TIME_IF_WANTED(c, kernels->scores_free(&d.x, c->shape.n, d.max));
     kernels->scores_free(&d.x, c->shape.n, d.max);
     for (int lane = 0; lane < rows; lane++)
@@ -167,13 +180,15 @@ static void check_values_of_few(const struct tile_case *any)
     const struct drawn_rows v = draw_rows(c, draw_stored_type(c, c->shape.dtype), n, d);
     const int words = (n + pack - 1) / pack;
     const struct attn_few_values x = {.p = operand_floats(c, (int64_t)words * width),
-                                      .v = v.rows,
+                                      .v = list_rows(c, v.rows.data, v.rows.stride, &v),
                                       .dv = d,
                                       .rows = rows,
                                       .keys = n,
+                                      .free = (int)rng_range(c->rng, 0, 1),
                                       .o = operand_floats(c, rows * d),
                                       .mode = draw_mode(c),
                                       .alpha = operand_floats(c, rows)};
+    const int by_weight = x.free && pack == 1 && attn_is_quantised(v.rows.dtype);
     TIME_IF_WANTED(c, kernels->values_of_few(&x));
     const float *before = operand_copy(x.o, (size_t)(rows * d) * 4);
     kernels->values_of_few(&x);
@@ -182,11 +197,12 @@ static void check_values_of_few(const struct tile_case *any)
             const float at = before[r * d + i];
             float sum = x.mode == ACCUMULATE_FIRST ? 0 : x.mode == ACCUMULATE_ADD ? at : at * x.alpha[r];
             for (int u = 0; u < words; u++) {
-                const float element = element_of(&v, pack * u, i);
+                const float element = by_weight ? number_of(&v, u, i) : element_of(&v, pack * u, i);
+                const float weight = by_weight ? x.p[u * width + r] * scale_of(&v, u) : x.p[u * width + r];
                 const float next = pack == 2 && 2 * u + 1 < n ? element_of(&v, 2 * u + 1, i) : 0.0f;
                 const uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)element),
                                           dtype_narrow(ATTN_BF16, (double)next)};
-                sum = dot_of(c->set, pack, pack == 1 ? (const void *)&element : pair, x.p + u * width + r, sum);
+                sum = dot_of(c->set, pack, pack == 1 ? (const void *)&element : pair, &weight, sum);
             }
             expect_float(c, "o", r, i, x.o[r * d + i], sum);
         }

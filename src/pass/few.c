@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tiles of few queries: their kernels take lists of rows.
+ *
+ * Every row of K and V is read once, so time is that of memory, and nothing is
+ * made of K and V beforehand. A list says where each row is, in pages or not.
+ * Beside it goes a second one, of what is wanted after it: while the scores of a
+ * tile are computed its V is on its way into L2, and while its values are added
+ * the K of the next tile is. Processors fetch rows ahead where they follow each
+ * other, but begin anew with every page.
+ */
+#include "pass/pass.h"
+
+#include <assert.h>
+
+/** Where the rows of a tile are. */
+struct row_list {
+    const char *at[ATTN_KEY_BLOCK];
+    const float *scale[ATTN_KEY_BLOCK];
+};
+
+/** Lists n rows from key first on. */
+static void list_rows(const struct attn_pages *pages, const struct attn_rows *rows, const struct attn_page_step *step,
+                      int64_t first, int n, struct row_list *list)
+{
+    assert(n <= ATTN_KEY_BLOCK);
+    for (int at = 0; at < n;) {
+        const struct attn_piece piece = attn_piece_at(pages, rows, step, first + at, n - at);
+        const char *row = piece.rows.data;
+        const float *scale = piece.rows.scale;
+        for (int i = 0; i < piece.n; i++, row += piece.rows.stride)
+            list->at[at + i] = row;
+        for (int i = 0; scale && i < piece.n; i++, scale += piece.rows.scale_stride)
+            list->scale[at + i] = scale;
+        at += piece.n;
+    }
+}
+
+/** Lists n rows from key first on, of width elements, to be asked for while others are at work; and asks for their
+ * scales. */
+static void list_next(const struct attn_pages *pages, const struct attn_rows *rows, const struct attn_page_step *step,
+                      int64_t first, int n, int64_t width, const char **list, struct attn_listed_rows *others)
+{
+    assert(n <= ATTN_KEY_BLOCK);
+    for (int at = 0; at < n;) {
+        const struct attn_piece piece = attn_piece_at(pages, rows, step, first + at, n - at);
+        for (int i = 0; rows->scale && i < piece.n; i += 16)
+            __builtin_prefetch(piece.rows.scale + i * piece.rows.scale_stride, 0, 2);
+        const char *row = piece.rows.data;
+        for (int i = 0; i < piece.n; i++, row += piece.rows.stride)
+            list[at + i] = row;
+        at += piece.n;
+    }
+    others->next = list;
+    others->num_next = n;
+    others->next_bytes = width * attn_element_size(rows->dtype);
+}
+
+int attn_few_take_rows(const struct pass *pass)
+{
+    const struct attn_work *work = pass->work;
+    if (!pass->few || !pass->scores->scores_of_few || has_relative(work))
+        return 0;
+    return !pass->scratch.k || (pass->scores->channels_per_word == 1 && !work->rope.k.data);
+}
+
+/** Where the words of a strip's queries lie row by row: behind those in lane order, where a full strip would have
+ * more. */
+static float *query_rows(const struct pass *pass, const struct strip *strip)
+{
+    return strip->q + pass->vectors->lanes * attn_channel_words(pass->scores, pass->work->dk);
+}
+
+void attn_turn_queries(const struct pass *pass, const struct strip *strip)
+{
+    const int64_t words = attn_channel_words(pass->scores, pass->work->dk);
+    float *const rows = query_rows(pass, strip);
+    assert(strip->nv == 1 && 2 * pass->vectors->lanes <= pass->work->kernels->strip);
+    for (int r = 0; r < strip->rows; r++)
+        for (int64_t c = 0; c < words; c++)
+            memcpy(rows + r * words + c, strip->q + c * strip->width + r, sizeof *rows);
+}
+
+void attn_few_scores(const struct pass *pass, const struct strip *strip, const struct key_block *keys, int lo, int n,
+                     struct attn_score_operands *operands, float *max)
+{
+    const struct attn_work *work = pass->work;
+    const struct attn_pages in_words = {.size = 0};
+    const struct attn_rows words = {(void *)(uintptr_t)operands->k, keys->k_stride, ATTN_F32, NULL, 0};
+    struct row_list list;
+    const char *next[ATTN_KEY_BLOCK];
+    struct attn_listed_rows *const listed = &operands->listed;
+    if (keys->k)
+        list_rows(&in_words, &words, NULL, 0, n, &list);
+    else
+        list_rows(&work->pages, &work->k, &work->pages.k_step, keys->first + lo, n, &list);
+    *listed =
+        (struct attn_listed_rows){.at = list.at, .scale = list.scale, .dtype = keys->k ? ATTN_F32 : work->k.dtype};
+    if (pass->few && !work->weight_callback)
+        list_next(&work->pages, &work->v, &work->pages.v_step, keys->first + lo, n, work->dv, next, listed);
+    if (work->free_sums) {
+        operands->q = query_rows(pass, strip);
+        pass->scores->scores_free(operands, n, max);
+    } else {
+        pass->scores->scores_of_few(operands, n, max);
+    }
+}
+
+void attn_few_values(const struct pass *pass, const struct key_block *keys, const struct unit *unit, int n,
+                     enum attn_accumulate mode, const float *alpha)
+{
+    const struct attn_work *work = pass->work;
+    const struct strip *strip = unit->strip;
+    struct row_list list;
+    const char *next_keys[ATTN_KEY_BLOCK];
+    struct attn_few_values few = {.p = pass->scratch.s,
+                                  .dv = work->dv,
+                                  .rows = strip->rows,
+                                  .keys = n,
+                                  .free = work->free_sums,
+                                  .o = strip->o,
+                                  .mode = mode,
+                                  .alpha = alpha};
+    list_rows(&work->pages, &work->v, &work->pages.v_step, keys->first + unit->run.lo, n, &list);
+    few.v = (struct attn_listed_rows){.at = list.at, .scale = list.scale, .dtype = work->v.dtype};
+    int64_t next = keys->first + pass->scratch.key_block, end;
+    if (work->view.pattern_size)
+        attn_next_listed(work, strip, keys->first + unit->run.hi, &next, &end);
+    if (pass->few && next < pass->end) {
+        const int ahead = pass->end - next < n ? (int)(pass->end - next) : n;
+        list_next(&work->pages, &work->k, &work->pages.k_step, next, ahead, work->dk, next_keys, &few.v);
+    }
+    pass->values->values_of_few(&few);
+}
