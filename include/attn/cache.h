@@ -191,8 +191,7 @@ ATTN_API attn_status attn_cache_step(attn_cache *cache, int64_t num, const int64
 /**
  * Keeps the keys and values of the step's tokens in a layer, those of the first
  * sequence first, rounded to the cache's type. Once for each layer and step. In 8
- * bits a row with a NaN or an infinity gets a scale that attn_cache_attend() then
- * refuses.
+ * bits a row with a NaN or an infinity becomes one of NaN.
  *
  * @param cache       the cache
  * @param layer       0 to config.layers - 1

@@ -13,7 +13,8 @@ enum check_depth {
     CHECK_SHAPES = 0,  /**< attn_plan_create: shapes and options */
     CHECK_ARRAYS = 1,  /**< attn_plan_keep: the contents of arrays as well */
     CHECK_TENSORS = 2, /**< a run whose arrays have been looked at before: data and strides as well */
-    CHECK_ALL = CHECK_ARRAYS | CHECK_TENSORS
+    CHECK_SCALES = 4,  /**< the scales of live keys as well, unless the library has made them itself */
+    CHECK_ALL = CHECK_ARRAYS | CHECK_TENSORS | CHECK_SCALES
 };
 
 /** Checks a request and fills problem, or returns the status of the first thing that is wrong. */

@@ -111,7 +111,7 @@ static attn_status check_scales(const char *x_name, const attn_tensor *x, const 
     CHECK(attn_check_one_or(name, t, 1, k->shape[1]));
     CHECK(attn_check_axis(name, t, 2, k->shape[2], "the tokens of k"));
     CHECK(attn_check_axis(name, t, 3, 1, "a scale for each token"));
-    return depth == CHECK_ALL ? check_live(name, t, problem) : ATTN_OK;
+    return depth & CHECK_SCALES ? check_live(name, t, problem) : ATTN_OK;
 }
 
 attn_status attn_check_quantised(struct attn_problem *problem, enum check_depth depth)

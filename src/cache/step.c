@@ -329,6 +329,9 @@ static attn_status run_call(struct attn_cache *cache, const struct attn_call *ca
     return attn_call_run(call, cache->workspace, cache->workspace_size);
 }
 
+/** The cache's own scales are not looked at. One that is NaN stands for a row of NaN, which its sequence alone sees. */
+#define CHECK_STEP (CHECK_ARRAYS | CHECK_TENSORS)
+
 attn_status attn_cache_attend(attn_cache *cache, int64_t layer, const attn_tensor *q, const attn_tensor *out,
                               const attn_params *params)
 {
@@ -353,11 +356,10 @@ attn_status attn_cache_attend(attn_cache *cache, int64_t layer, const attn_tenso
         p.window = &window;
     p.ragged = &ragged;
     if (!step->single || !may_be_batch(&p)) {
-        CHECK(attn_call_make(&call, q, &k, &v, out, &p, CHECK_ALL));
+        CHECK(attn_call_make(&call, q, &k, &v, out, &p, CHECK_STEP));
         return run_call(cache, &call);
     }
-    /* The tensors are checked as what the caller sees; arrays, scales among them, with the batch of the same numbers.
-     */
+    /* The tensors are checked as what the caller sees; arrays with the batch of the same numbers. */
     CHECK(attn_call_make(&call, q, &k, &v, out, &p, CHECK_TENSORS));
     const attn_tensor q_batch = by_sequence(q), out_batch = by_sequence(out);
     attn_tensor lse;
@@ -366,7 +368,7 @@ attn_status attn_cache_attend(attn_cache *cache, int64_t layer, const attn_tenso
         p.lse = &lse;
     }
     p.ragged = NULL;
-    CHECK(attn_call_make(&call, &q_batch, &k, &v, &out_batch, &p, CHECK_ALL));
+    CHECK(attn_call_make(&call, &q_batch, &k, &v, &out_batch, &p, CHECK_STEP));
     return run_call(cache, &call);
 }
 

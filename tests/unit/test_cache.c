@@ -262,28 +262,46 @@ static void test_rotate(void **state)
 }
 
 /** In 8 bits a row that has no scale is refused when it is to be seen, and no earlier. */
+/** A row that 8 bits cannot hold is a row of NaN, seen by the queries of its sequence and head from its place on. */
 static void test_scales(void **state)
 {
     (void)state;
-    static struct step_rows x;
+    static struct step_rows x, right;
     attn_cache_config c = small_config();
     c.dtype = ATTN_F8_E4M3;
     attn_cache *cache = make(&c);
-    const int64_t id = add(cache), tokens = 2;
+    const int64_t ids[2] = {add(cache), add(cache)}, tokens[2] = {2, 2};
     attn_params p = attn_params_default();
     attn_tensor k, v;
-    draw_rows(&x, 2, 7);
-    x.v_data[KV_HEADS * DV] = INFINITY; /* of token 1, head 0 */
-    assert_int_equal(attn_cache_step(cache, 1, &id, &tokens, NULL), ATTN_OK);
-    assert_int_equal(attn_cache_append(cache, 0, &x.k, &x.v, 0), ATTN_OK);
-    FAILS(ATTN_INVALID_ARGUMENT, "params.v_scale[0][0][1] is", attn_cache_attend(cache, 0, &x.q, &x.out, NULL));
+    draw_rows(&x, 4, 7);
+    draw_rows(&right, 4, 7);
+    assert_int_equal(attn_cache_step(cache, 2, ids, tokens, NULL), ATTN_OK);
+    assert_int_equal(attn_cache_append(cache, 0, &right.k, &right.v, 0), ATTN_OK);
+    assert_int_equal(attn_cache_attend(cache, 0, &right.q, &right.out, NULL), ATTN_OK);
+    x.v_data[KV_HEADS * DV] = INFINITY; /* of the first sequence token 1, key head 0 */
+    assert_int_equal(attn_cache_append(cache, 1, &x.k, &x.v, 0), ATTN_OK);
+    assert_int_equal(attn_cache_attend(cache, 1, &x.q, &x.out, NULL), ATTN_OK);
+    for (int token = 0; token < 4; token++)
+        for (int h = 0; h < HEADS; h++) {
+            const float *found = x.out_data + (token * HEADS + h) * DV,
+                        *expected = right.out_data + (found - x.out_data);
+            if (token == 1 && h < HEADS / KV_HEADS)
+                for (int i = 0; i < DV; i++)
+                    assert_true(isnan(found[i]));
+            else
+                assert_memory_equal(found, expected, DV * sizeof *found);
+        }
+    /* Called with the pools as a caller's own, which may have slots that were never filled. */
+    assert_int_equal(attn_cache_pools(cache, 1, &k, &v, &p), ATTN_OK);
+    draw_rows(&x, 2, 8);
+    attn_tensor q = attn_bthd(x.q_data, 2, 1, HEADS, D), out = attn_bthd(x.out_data, 2, 1, HEADS, DV);
+    FAILS(ATTN_INVALID_ARGUMENT, "params.v_scale[0][0][1] is", attn_forward(&q, &k, &v, &out, &p));
     assert_true(all_canary(x.out_data, sizeof x.out_data));
-    assert_int_equal(attn_cache_pools(cache, 0, &k, &v, &p), ATTN_OK);
     p.sums = ATTN_SUMS_FREE;
     p.v_scale = NULL;
     FAILS(ATTN_INVALID_ARGUMENT, "params.k_scale is set; a cache says itself",
           (p.block_table = NULL, p.block_table_stride = p.page_size = 0, p.kv_len = NULL,
-           attn_cache_attend(cache, 0, &x.q, &x.out, &p)));
+           attn_cache_attend(cache, 1, &right.q, &right.out, &p)));
     attn_cache_destroy(cache);
 }
 
