@@ -315,6 +315,9 @@ struct attn_value_kernels {
      * fall. l[lane] grows by their sum. factor NULL: scores come whole.
      */
     void (*weights)(int nv, const float *m, const int *ends, int n, const float *factor, float *s, float *l);
+    /** weights() of one vector, rows lanes of which have a query, 4 or struct attn_vector_kernels few at most; the
+     * other lanes may become anything. NULL: none. */
+    void (*weights_of_few)(int rows, const float *m, int n, const float *factor, float *s, float *l);
     /** Clears the dropped ones of n weights in words. */
     void (*drop)(const struct attn_drop *drop, int nv, int n, float *p);
     /** Adds the tile to o. */

@@ -55,6 +55,69 @@ static void make_weights(int nv, const float *m, const int *ends, int n, const f
         ATTN_BY_WIDTH(nv, weights_body, 0, m, ends, factor, s, l);
 }
 
+#if VF_LEN == 1
+#define WEIGHTS_OF_FEW NULL
+#else
+#define WEIGHTS_OF_FEW weights_of_few
+
+/** Queries at most: with more of them there would be as many exponentials, and the ways there and back. */
+#define FEW_WEIGHTS    (FEW < 4 ? FEW : 4)
+
+/** Weights of VF_LEN keys, which become the lanes while they are made. */
+ATTN_INLINE void few_weights(const int raw, int rows, const float *factor, const vf *base, float *s, vf *sum)
+{
+    vf a[VF_LEN];
+    ATTN_UNROLL
+    for (int j = 0; j < VF_LEN; j++)
+        a[j] = vf_load(s + j * VF_LEN);
+#if VF_LEN == 4
+    vf_transpose(a);
+#else
+    vf_transpose_to4(a);
+#endif
+    ATTN_UNROLL
+    for (int r = 0; r < FEW_WEIGHTS; r++)
+        if (r < rows)
+            a[r] = vf_exp2(vf_sub(raw ? vf_mul(a[r], vf_set1(factor[r])) : a[r], base[r]));
+#if VF_LEN == 4
+    vf_transpose(a);
+#else
+    vf_transpose_from4(a);
+#endif
+    ATTN_UNROLL
+    for (int j = 0; j < VF_LEN; j++) {
+        vf_store(s + j * VF_LEN, a[j]);
+        *sum = vf_add(*sum, a[j]);
+    }
+}
+
+/** struct attn_value_kernels, weights_of_few. */
+static void weights_of_few(int rows, const float *m, int n, const float *factor, float *s, float *l)
+{
+    const vf lanes = softmax_base(vf_load(m));
+    float lane[VF_LEN];
+    vf base[FEW_WEIGHTS], sum = vf_zero();
+    vf_store(lane, lanes);
+    for (int r = 0; r < FEW_WEIGHTS; r++)
+        base[r] = vf_set1(lane[r]);
+    int j = 0;
+    for (; j + VF_LEN <= n; j += VF_LEN) {
+        if (factor)
+            few_weights(1, rows, factor, base, s + j * VF_LEN, &sum);
+        else
+            few_weights(0, rows, NULL, base, s + j * VF_LEN, &sum);
+    }
+    for (; j < n; j++) {
+        float *const at = s + j * VF_LEN;
+        const vf score = factor ? vf_mul(vf_load(at), vf_load(factor)) : vf_load(at);
+        const vf p = vf_exp2(vf_sub(score, lanes));
+        vf_store(at, p);
+        sum = vf_add(sum, p);
+    }
+    add_tile(1, &sum, l);
+}
+#endif
+
 static void drop_weights(const struct attn_drop *drop, int nv, int n, float *p)
 {
     drop_words(1, drop, nv, n, p);
@@ -65,6 +128,7 @@ static const struct attn_value_kernels value_kernels = {.name = "f32",
                                                         .pack_values = pack_values,
                                                         .values_of_few = VALUES_OF_FEW,
                                                         .weights = make_weights,
+                                                        .weights_of_few = WEIGHTS_OF_FEW,
                                                         .drop = drop_weights,
                                                         .values = value_tile,
                                                         .values_to_rows = values_to_rows,

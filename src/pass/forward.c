@@ -210,7 +210,10 @@ static enum attn_accumulate unit_weights(const struct pass *pass, const struct k
         pass->vectors->raise_maximum(strip->nv, pass->values->headroom, unit->max, strip->m, strip->l, alpha);
     for (int v = 0; v < strip->nv; v++) /* keys that some lane of a vector sees */
         ends[v] = unit->mask.kind == MASK_DIAGONAL ? attn_visible_before(unit->mask.diagonal, (v + 1) * lanes, n) : n;
-    pass->values->weights(strip->nv, strip->m, ends, n, unit->factor, pass->scratch.s, strip->l);
+    if (strip->few && strip->rows <= 4 && pass->values->weights_of_few)
+        pass->values->weights_of_few(strip->rows, strip->m, ends[0], unit->factor, pass->scratch.s, strip->l);
+    else
+        pass->values->weights(strip->nv, strip->m, ends, n, unit->factor, pass->scratch.s, strip->l);
     if (pass->work->drop.wanted && !pass->work->weight_callback) {
         struct attn_drop drop = pass->work->drop;
         drop.query_index += strip->first;

@@ -170,6 +170,40 @@ static void check_scores_free(const struct tile_case *any)
         expect_scores(c, &d, lane, free_sum);
 }
 
+static void check_weights_of_few(const struct tile_case *any)
+{
+    int rows;
+    const struct tile_case few = of_few(any, &rows), *c = &few;
+    const struct attn_value_kernels *kernels = c->set->kernels->values;
+    const int n = c->shape.n, width = c->set->lanes;
+    float *s = operand_floats(c, (int64_t)n * width), *m = operand_floats(c, width), *l = operand_floats(c, width);
+    float *factor = operand_floats(c, width);
+    const int whole = c->shape.plain || rng_percent(c->rng, 50);
+    rows = rows < 4 ? rows : 4;
+    for (int r = 0; r < width; r++) {
+        factor[r] = fabsf(factor[r]) + 0.125f;
+        m[r] = !c->shape.plain && rng_percent(c->rng, 5) ? -INFINITY : fabsf(m[r]) + 8;
+        for (int j = 0; j < n; j++) /* what a lane does not see has been masked */
+            if (!c->shape.plain && rng_percent(c->rng, 5))
+                s[j * width + r] = -INFINITY;
+    }
+    TIME_IF_WANTED(c, kernels->weights_of_few(rows, m, n, whole ? NULL : factor, s, l));
+    const float *scores = operand_copy(s, (size_t)(n * width) * 4), *sums = operand_copy(l, (size_t)width * 4);
+    kernels->weights_of_few(rows, m, n, whole ? NULL : factor, s, l);
+    float total[MAX_LANES] = {0}, x[MAX_LANES] = {0}, p[MAX_LANES];
+    for (int j = 0; j < n; j++) {
+        for (int r = 0; r < rows; r++)
+            x[r] = scores[j * width + r] * (whole ? 1.0f : factor[r]) - (m[r] == -INFINITY ? 0.0f : m[r]);
+        apply(c->set, "vf_exp2", p, x);
+        for (int r = 0; r < rows; r++) {
+            expect_float(c, "p", j, r, s[j * width + r], p[r]);
+            total[r] += p[r];
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        expect_float(c, "l", 0, r, l[r], sums[r] + total[r]);
+}
+
 static void check_values_of_few(const struct tile_case *any)
 {
     int rows;
@@ -228,15 +262,17 @@ static void check_write_few(const struct tile_case *any)
 static const struct row rows[] = {
     TILE_ROW("scores_of_few", HAS_SCORES | HAS_FEW_SCORES, check_scores_of_few),
     TILE_ROW("scores_free", HAS_SCORES | HAS_FEW_SCORES, check_scores_free),
+    TILE_ROW("weights_of_few", HAS_FLOAT_VALUES | HAS_FEW_VALUES, check_weights_of_few),
     TILE_ROW("values_of_few", HAS_VALUES | HAS_FEW_VALUES, check_values_of_few),
     TILE_ROW("write_few", HAS_VECTORS | HAS_FEW, check_write_few),
 };
 
 static int has_code(const struct row *row, const struct kernel_set *set)
 {
-    return row->needs & HAS_SCORES   ? set->kernels->scores->scores_of_few && set->kernels->scores->scores_free
-           : row->needs & HAS_VALUES ? set->kernels->values->values_of_few != NULL
-                                     : set->kernels->vectors->write_few != NULL && set->kernels->vectors->few > 0;
+    return row->needs & HAS_SCORES         ? set->kernels->scores->scores_of_few && set->kernels->scores->scores_free
+           : row->needs & HAS_FLOAT_VALUES ? set->kernels->values->weights_of_few != NULL
+           : row->needs & HAS_VALUES       ? set->kernels->values->values_of_few != NULL
+                                           : set->kernels->vectors->write_few != NULL && set->kernels->vectors->few > 0;
 }
 
 const struct group group_few = {
