@@ -181,22 +181,26 @@ static int is_plain(const attn_params *params)
 }
 
 /**
- * Whether nothing is asked for that heads have of their own beside masks, sinks and log-sum-exps, or that counts
- * queries otherwise than from the last key.
+ * Whether rows of a block of queries may be of several heads: nothing is asked for that is shown to the caller tile by
+ * tile or summed over queries, that follows from a lane's number, or that one number for a strip says.
  */
-static int has_equal_heads(const attn_params *params)
+static int is_pairable(const attn_params *params)
 {
     attn_params rest = *params;
-    if (rest.causal == ATTN_CAUSAL_BOTTOM_RIGHT)
-        rest.causal = ATTN_CAUSAL_NONE;
+    rest.causal = ATTN_CAUSAL_NONE;
     rest.struct_size = 0;
     rest.scale = rest.temperature = rest.softcap = 0.0f;
     rest.num_threads = 0;
     rest.executor = NULL;
     rest.lse = rest.mask = NULL;
-    rest.kv_len = rest.kv_start = NULL;
-    rest.sinks = NULL;
+    rest.query_offset = rest.kv_len = rest.kv_start = rest.prefix_len = NULL;
+    rest.sinks = rest.alibi_slopes = NULL;
+    rest.relative_bias = NULL;
+    rest.rope = NULL;
     rest.window = NULL;
+    rest.segments = NULL;
+    rest.tree = NULL;
+    rest.ragged = NULL;
     rest.block_table = NULL;
     rest.block_table_stride = rest.page_size = 0;
     rest.qk = ATTN_QK_DEFAULT;
@@ -225,7 +229,7 @@ attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const
     CHECK(check_scale(problem));
     CHECK(attn_check_sequences(problem, depth));
     problem->plain = is_plain(&problem->params);
-    problem->equal_heads = has_equal_heads(&problem->params);
+    problem->pairable = is_pairable(&problem->params);
     if (!problem->plain) {
         CHECK(attn_check_scores(problem, depth));
         CHECK(attn_check_masks(problem, depth));

@@ -2,9 +2,9 @@
 /*
  * The driver: cuts a checked problem into tasks and runs them.
  *
- * A task is a block of queries of one (batch, head), or, when sums over all
- * queries are wanted, a whole (batch, head), so that no two tasks write one
- * number. Blocks get smaller when there are few of them; that moves no bit of
+ * A task is a block of queries of one (batch, head), or of some heads that
+ * share a key head and have few (fold.c), or, when sums over all queries are
+ * wanted, a whole (batch, head), so that no two tasks write one number. Blocks get smaller when there are few of them; that moves no bit of
  * the result, as lanes do not depend on each other.
  */
 #ifndef ATTN_DRIVER_H
@@ -23,12 +23,10 @@ struct attn_problem {
     attn_params params;
     int isa;                                          /**< the set that params.isa named (dispatch.h); 0: none */
     float scale;                                      /**< the final factor of q·k */
-    int64_t together;                                 /**< heads that attn_fold_heads() has put together; 0: none */
     int plain;                                        /**< params ask for causality and the log-sum-exp at most; 0 may
                                                          be said of such, too */
-    int equal_heads;                                  /**< params ask for nothing of a head alone but masks, sinks and
-                                                         log-sum-exps, and give no query a place but by the last key;
-                                                         0 may be said of such, too */
+    int pairable;                                     /**< params ask for nothing that wants a head by itself; 0 may be
+                                                         said of such, too */
     int64_t num_sequences;                            /**< the batch, or the sequences of a ragged one */
     attn_tensor mask, lse, weights, key_sums, scores; /**< copies; data NULL when absent */
     attn_tensor rope_q, rope_k, rel_k, rel_q;         /**< the same, of rope and disentangled */
@@ -69,8 +67,10 @@ struct attn_geometry {
     struct attn_kernels kernels;
     int64_t group;    /**< rows that no strip reaches across the multiples of: the blocks of a pattern; or 0 */
     int gathers;      /**< global queries have a strip of their own */
-    int64_t together; /**< query heads that are queries of one head: the problem is cut as attn_fold_heads() has it */
-    int64_t rows_per_block; /**< queries of a task */
+    int64_t together; /**< query heads of a key head whose queries may be rows of one block of queries; 1: they are not */
+    int64_t pairs;    /**< rows that such a block may have: attn_heads_of() */
+    int64_t heads;    /**< that tasks count: those of q or, where all sequences have them together, so many fewer */
+    int64_t rows_per_block; /**< of a task: queries, or pairs */
     int64_t unit, pieces;   /**< a sequence is cut into units of rows, and these into pieces: the blocks */
     int64_t blocks;         /**< of a head: of one sequence, or of all those of a ragged batch, some of them empty */
     int64_t tasks;
@@ -100,11 +100,15 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
 /** The same with the keys of a block of queries in one task: less memory, perhaps for fewer threads. */
 void attn_geometry_unsplit(struct attn_geometry *geometry);
 
-/** Query heads of a key head that may be queries of one head: as many as leave work for all threads, 1 at least. */
-int64_t attn_heads_together(const struct attn_problem *problem, int threads);
+/** Rows that a block of pairs may have where there is room for so many. */
+int64_t attn_most_pairs(int64_t rows);
 
-/** Makes them so. */
-void attn_fold_heads(struct attn_problem *problem, int64_t together);
+/** Query heads of a key head that are together in one block of queries, of so many rows at most: as many as leave work
+ * for all threads, 1 at least. splits: those of the keys are such work. */
+int64_t attn_heads_together(const struct attn_problem *problem, int64_t pairs, int threads, int splits);
+
+/** The same of a sequence that has so many queries: all they are in one block if it is not 1. */
+int64_t attn_heads_of(const struct attn_geometry *geometry, int64_t tokens);
 
 /** Whether the options of a problem, and how many queries a sequence has, leave its sums free, if they are few. */
 int attn_sums_are_free(const struct attn_problem *problem, int64_t queries);
@@ -121,9 +125,9 @@ struct attn_run {
     const struct attn_problem *problem; /**< the arrays that params point to are the caller's */
     const struct attn_geometry *geometry;
     struct attn_label_range *labels; /**< what attn_summarise_labels() makes; NULL without documents */
-    char *partials;                  /**< [batch][heads][blocks][splits] what attn_run_part() leaves */
+    char *partials;                  /**< [batch][heads that tasks count][blocks][splits] what attn_run_part() leaves */
     char *scratch;                   /**< scratch_size bytes a thread */
-    struct attn_problem kept;        /**< by attn_run_keep(), and where heads are together */
+    struct attn_problem kept;        /**< by attn_run_keep() */
     struct {
         _Alignas(ATTN_ALIGN) atomic_llong task; /**< the next one to be handed out; all threads write here */
     } next[ATTN_MAX_PHASES];
@@ -141,10 +145,11 @@ void attn_view_labels(const struct attn_run *run, int64_t s, struct attn_view *v
 enum { ATTN_ALL_KEYS = -1, ATTN_JOIN_PARTS = -2 };
 
 /**
- * Hands a block of queries of sequence s and head h, if it holds any, to the kernel. s == num_sequences: queries that
- * belong to none.
+ * Hands a block of queries of sequence s and a head, as tasks count them, to the kernel, if it holds any. Where a
+ * ragged batch has a sequence's heads together, block 0 of the first of them holds all. s == num_sequences: queries
+ * that belong to none.
  */
-void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t block, int64_t part, void *scratch);
+void attn_run_block(const struct attn_run *run, int64_t s, int64_t counted, int64_t block, int64_t part, void *scratch);
 
 /** Runs task number task in a thread's scratch. */
 void attn_run_task(const struct attn_run *run, int64_t task, void *scratch);
@@ -157,7 +162,7 @@ void attn_run_join(const struct attn_run *run, int64_t task, void *scratch);
 int attn_is_single(const struct attn_problem *problem, const struct attn_kernels *kernels);
 
 /** Bytes of scratch for that, a multiple of ATTN_ALIGN. */
-size_t attn_single_size(const struct attn_problem *problem, const struct attn_kernels *kernels);
+size_t attn_single_size(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t together);
 
 /** Runs a task of heads_per_task heads. */
 void attn_run_singles(const struct attn_run *run, int64_t task, void *scratch);

@@ -1,52 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Grouped heads of a single token: the query heads of a key head become queries
- * of one head, so that each byte of K and V is read once for all of them.
+ * Pairs: the query heads of a key head, in sequences of few queries, are rows of
+ * one block of queries, so that each byte of K and V is read once for all of them.
  *
- * (B, H, 1, d) is (B, H / f, f, d) with other strides, and so is everything that
- * belongs to a query. All of them stand at one position (struct attn_view,
- * together). The last of all tokens sees every live key, so causality can be left
- * out. Lanes do not depend on each other: no bit changes.
+ * Row r of such a block is head r % heads of token r / heads (struct attn_view).
+ * In this order the tokens of a strip follow each other, so that what hides keys
+ * by their place hides them from lanes that follow each other, too. Lanes do not
+ * depend on each other: no bit changes.
+ *
+ * Which heads are together follows from shapes, but for ragged batches, where
+ * each sequence has its own number of queries: there the task of the first of
+ * some heads has the rows of all, and the others find nothing to do.
  */
 #include "driver/driver.h"
 
-/** Heads that share what is read of K and V: a block of queries, about. There may be more heads than can be counted. */
-#define MOST_TOGETHER 256
+/* A block of queries, about: its strips find the keys in a near cache that the first one has read. There may be more
+ * heads than can be counted. */
+#define MOST_PAIRS 256
 
-int64_t attn_heads_together(const struct attn_problem *problem, int threads)
+/* With more queries a head by itself is bound by its products: each number of K then serves 16 multiply-adds or more
+ * for the 4 bytes, at most, that it has. Nothing would be gained, and a diagonal costs less where lanes are tokens. */
+#define MOST_TOKENS 16
+
+int64_t attn_most_pairs(int64_t rows)
 {
-    const int64_t batch = problem->q.shape[0], heads = problem->q.shape[1], kv_heads = problem->k.shape[1];
-    if (problem->q.shape[2] != 1 || kv_heads == 0 || heads <= kv_heads || !problem->equal_heads)
+    return rows < MOST_PAIRS ? rows : MOST_PAIRS;
+}
+
+/** The most heads, of those given, that are together in equal numbers and have no more rows than that. */
+static int64_t heads_within(int64_t heads, int64_t tokens, int64_t pairs)
+{
+    int64_t together = heads < pairs ? heads : pairs;
+    while (together > 1 && (heads % together || together * tokens > pairs))
+        together--;
+    return together;
+}
+
+int64_t attn_heads_together(const struct attn_problem *problem, int64_t pairs, int threads, int splits)
+{
+    const int64_t heads = problem->q.shape[1], kv_heads = problem->k.shape[1], sequences = problem->num_sequences;
+    const int64_t tokens = problem->params.ragged ? 1 : problem->q.shape[2];
+    if (tokens == 0 || tokens > MOST_TOKENS || kv_heads == 0 || heads <= kv_heads || !problem->pairable)
         return 1;
     /* Work for all threads comes first: a second one finds K and V in the last level of cache. Many splits of the keys
      * are such work as well. */
-    int64_t together = heads / kv_heads < MOST_TOGETHER ? heads / kv_heads : MOST_TOGETHER;
-    int64_t wanted = batch > 0 ? (threads + batch - 1) / batch : 0; /* of each sequence */
-    if (!problem->params.window && kv_heads * (problem->k.shape[2] / ATTN_SPLIT_KEYS) >= 2 * wanted)
+    int64_t wanted = sequences > 0 ? (threads + sequences - 1) / sequences : 0; /* of each sequence */
+    if (splits && !problem->params.window && kv_heads * (problem->k.shape[2] / ATTN_SPLIT_KEYS) >= 2 * wanted)
         wanted = 1;
+    int64_t together = heads_within(heads / kv_heads, tokens, pairs);
     while (together > 1 && (heads / kv_heads % together || heads / together < wanted))
         together--;
     return together;
 }
 
-/** A tensor, unless it is absent, whose axes 1 and 2 are heads and the one query. Of one head: the same for all. */
-static void fold(attn_tensor *t, int64_t together)
+int64_t attn_heads_of(const struct attn_geometry *geometry, int64_t tokens)
 {
-    if (t->shape[2] == 0 || t->shape[1] == 1)
-        return;
-    t->shape[1] /= together;
-    t->shape[2] = together;
-    t->stride[2] = t->stride[1];
-    t->stride[1] = (int64_t)((uint64_t)t->stride[1] * (uint64_t)together); /* of an empty tensor it may be anything */
-}
-
-void attn_fold_heads(struct attn_problem *problem, int64_t together)
-{
-    fold(&problem->q, together);
-    fold(&problem->out, together);
-    fold(&problem->lse, together);
-    fold(&problem->mask, together);
-    problem->together = together;
-    if (!problem->params.window) /* which is counted from the query's place */
-        problem->params.causal = ATTN_CAUSAL_NONE;
+    return tokens > MOST_TOKENS ? 1 : heads_within(geometry->together, tokens, geometry->pairs);
 }

@@ -26,7 +26,7 @@ static int gathers(const struct attn_problem *problem)
     const attn_params *p = &problem->params;
     const int neighbours = p->alibi_slopes || p->relative_bias || p->disentangled || p->callback || p->dropout ||
                            p->weights || p->key_sums || p->scores || p->weight_callback || p->block_mask;
-    return p->window && p->window->num_global > 0 && !neighbours && !problem->together;
+    return p->window && p->window->num_global > 0 && !neighbours;
 }
 
 static struct attn_scratch_shape scratch_shape(const struct attn_problem *problem, const struct attn_kernels *kernels,
@@ -120,12 +120,18 @@ static int threads_worth(const struct attn_problem *problem, int threads)
 static struct attn_geometry cut_heads(const struct attn_problem *problem, const struct attn_kernels *kernels,
                                       int threads)
 {
-    const int64_t heads = problem->q.shape[0] * problem->q.shape[1];
     const int parallel = threads_worth(problem, threads);
+    /* of several queries of a head one may see more than another */
+    const int64_t together =
+        problem->q.shape[2] == 1 ? attn_heads_together(problem, kernels->strip, parallel, 0) : 1;
+    const int64_t heads = problem->q.shape[0] * (problem->q.shape[1] / together);
     const int64_t share = parallel > 1 ? heads / (TASKS_PER_THREAD * (int64_t)parallel) : heads;
     struct attn_geometry geometry = {.kernels = *kernels,
-                                     .rows_per_block = problem->q.shape[2],
-                                     .unit = problem->q.shape[2],
+                                     .together = together,
+                                     .pairs = kernels->strip,
+                                     .heads = problem->q.shape[1] / together,
+                                     .rows_per_block = problem->q.shape[2] * together,
+                                     .unit = problem->q.shape[2] * together,
                                      .pieces = 1,
                                      .blocks = 1,
                                      .splits = 1,
@@ -133,7 +139,7 @@ static struct attn_geometry cut_heads(const struct attn_problem *problem, const 
                                      .heads_per_task = share > 0 ? share : 1,
                                      .threads = threads,
                                      .key_block = ATTN_KEY_BLOCK,
-                                     .scratch_size = attn_single_size(problem, kernels)};
+                                     .scratch_size = attn_single_size(problem, kernels, together)};
     geometry.tasks = share > 1 ? (heads + share - 1) / share : heads;
     geometry.parallel = geometry.tasks >= parallel ? parallel : geometry.tasks > 0 ? (int)geometry.tasks : 1;
     add_phase(&geometry, geometry.tasks, geometry.parallel, attn_run_singles);
@@ -170,8 +176,8 @@ static int64_t count_seen_splits(const struct attn_problem *problem)
     return seen < 1 ? 1 : seen < splits ? seen : splits;
 }
 
-/** Cuts tasks into parts of the keys where there are too few tasks for the threads. */
-static void cut_keys(const struct attn_problem *problem, int parallel, struct attn_geometry *geometry)
+/** Cuts tasks, of heads with so many queries or pairs, into parts of the keys where there are too few tasks for the threads. */
+static void cut_keys(const struct attn_problem *problem, int parallel, int64_t queries, struct attn_geometry *geometry)
 {
     const struct attn_scratch_shape *shape = &geometry->scratch;
     const int64_t lanes = geometry->kernels.vectors->lanes, seen = count_seen_splits(problem);
@@ -180,7 +186,7 @@ static void cut_keys(const struct attn_problem *problem, int parallel, struct at
     geometry->parts = 1;
     if (parallel <= 1 || tasks == 0 || tasks >= wanted || seen <= 1 || !may_split(problem))
         return;
-    const int64_t rows = (problem->q.shape[2] + lanes - 1) / lanes * lanes;
+    const int64_t rows = (queries + lanes - 1) / lanes * lanes;
     const size_t size = attn_partial_size(shape, shape->strips > 1 || rows > shape->strip ? shape->strip : rows);
     if ((double)tasks * (double)geometry->splits * (double)size > PARTIALS_LIMIT * parallel)
         return;
@@ -214,15 +220,23 @@ void attn_geometry_unsplit(struct attn_geometry *geometry)
     add_blocks(geometry, geometry->parallel, 0);
 }
 
-/** Tasks of blocks of queries. */
+/** Tasks of blocks of queries. splits: heads may be together because those of the keys are work for the threads. */
 static struct attn_geometry cut_blocks(const struct attn_problem *problem, const struct attn_kernels *given,
-                                       int threads)
+                                       int threads, int splits)
 {
     struct attn_kernels narrowed = *given;
     const struct attn_kernels *const kernels = &narrowed;
     while (is_too_wide(problem, kernels)) /* lanes do not depend on each other: no bit changes */
         narrowed.strip -= kernels->vectors->lanes;
-    const int64_t tq = problem->q.shape[2], heads = count_elements(problem) * problem->q.shape[1];
+    const int parallel = threads_worth(problem, threads), ragged = problem->params.ragged != NULL;
+    const int may_pair = problem->pairable && problem->q.shape[1] > problem->k.shape[1];
+    const int64_t room = may_pair ? strips_of_block(problem, kernels, kernels->strip, INT64_MAX) : 0;
+    const int64_t pairs = attn_most_pairs(room * kernels->strip);
+    const int64_t together = attn_heads_together(problem, pairs, parallel, splits && may_split(problem));
+    const int pairs_alone = together > 1 && !ragged; /* the only block of a head has all of its pairs */
+    const int64_t tq = pairs_alone ? problem->q.shape[2] * together : problem->q.shape[2];
+    const int64_t heads_of_task = pairs_alone ? together : 1;
+    const int64_t heads = count_elements(problem) * (problem->q.shape[1] / heads_of_task);
     /* Strips come in units: one, or those of a group. No block of queries reaches across a pattern's blocks that it
      * has no room for: what a query's sums are made of would depend on the other rows. */
     const attn_block_mask *pattern = problem->params.block_mask;
@@ -234,27 +248,37 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
         problem, kernels, attn_strip_rows(kernels->strip, kernels->vectors->lanes, group), units * unit_strips);
     int64_t per_task = per_block / unit_strips;
 
-    const int parallel = threads_worth(problem, threads);
     const int each = kernels->scores->tasks_per_thread ? kernels->scores->tasks_per_thread : TASKS_PER_THREAD;
     const int64_t wanted = (int64_t)each * parallel;
-    while (per_task > 1 && parallel > 1 && heads * ((units + per_task - 1) / per_task) < wanted)
+    while (per_task > 1 && parallel > 1 && !pairs_alone && heads * ((units + per_task - 1) / per_task) < wanted)
         per_task--;
     if (per_task < units && group == size) /* blocks of equal size */
         per_task = (units + (units + per_task - 1) / per_task - 1) / ((units + per_task - 1) / per_task);
 
-    struct attn_geometry geometry = {
-        .kernels = *kernels, .group = group, .rows_per_block = per_task * unit_rows, .pieces = 1};
+    struct attn_geometry geometry = {.kernels = *kernels,
+                                     .group = group,
+                                     .together = together,
+                                     .pairs = pairs,
+                                     .heads = problem->q.shape[1] / heads_of_task,
+                                     .rows_per_block = pairs_alone ? tq : per_task * unit_rows,
+                                     .pieces = 1};
     geometry.unit = geometry.rows_per_block;
     if (group != size) {
         geometry.unit = size;
         geometry.pieces = size / geometry.rows_per_block + (size % geometry.rows_per_block > 0);
     }
-    geometry.blocks = count_blocks(problem, geometry.unit, geometry.pieces);
+    geometry.blocks = pairs_alone ? 1 : count_blocks(problem, geometry.unit, geometry.pieces);
     geometry.tasks = !attn_writes_anything(problem) ? 0 : problem->params.key_sums ? heads : heads * geometry.blocks;
     geometry.gathers = gathers(problem);
     geometry.threads = threads;
+    int64_t strips = per_task * unit_strips;
+    if (together > 1 && ragged) { /* a sequence has no more pairs than all of them, and than a block may have */
+        const int64_t most = tq < pairs / together ? tq * together : pairs;
+        const int64_t of_pairs = (most + kernels->strip - 1) / kernels->strip;
+        strips = strips > of_pairs ? strips : of_pairs;
+    }
     struct attn_scratch scratch;
-    geometry.scratch = scratch_shape(problem, kernels, per_task * unit_strips);
+    geometry.scratch = scratch_shape(problem, kernels, strips);
     geometry.key_block = (int)geometry.scratch.key_block;
     geometry.scratch_size = attn_scratch_layout(&scratch, NULL, &geometry.scratch);
     geometry.shared_size = geometry.labels_size = attn_labels_size(problem, geometry.key_block);
@@ -263,7 +287,7 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
         add_phase(&geometry, problem->num_sequences, attn_threads_worth(labels, ATTN_WORTH_COPY, threads),
                   attn_summarise_labels);
     }
-    cut_keys(problem, parallel, &geometry);
+    cut_keys(problem, parallel, tq, &geometry);
     add_blocks(&geometry, parallel, (double)heads * (double)tq * (double)problem->v.shape[3]);
     return geometry;
 }
@@ -271,15 +295,10 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
 struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const struct attn_kernels *kernels,
                                       int threads)
 {
-    struct attn_problem folded;
-    const int64_t together = attn_heads_together(problem, threads_worth(problem, threads));
-    if (together > 1) {
-        folded = *problem;
-        attn_fold_heads(&folded, together);
-        problem = &folded;
-    }
-    struct attn_geometry geometry =
-        attn_is_single(problem, kernels) ? cut_heads(problem, kernels, threads) : cut_blocks(problem, kernels, threads);
-    geometry.together = together;
-    return geometry;
+    if (attn_is_single(problem, kernels))
+        return cut_heads(problem, kernels, threads);
+    const struct attn_geometry geometry = cut_blocks(problem, kernels, threads, 1);
+    /* Heads were perhaps put together for the sake of splits that need more memory than there may be. */
+    const int idle = geometry.together > 1 && geometry.tasks < threads_worth(problem, threads);
+    return idle ? cut_blocks(problem, kernels, threads, 0) : geometry;
 }

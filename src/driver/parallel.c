@@ -36,11 +36,6 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
     char *shared = (char *)run + rounded_up(sizeof *run);
     run->problem = problem;
     run->geometry = geometry;
-    if (geometry->together > 1) {
-        run->kept = *problem;
-        attn_fold_heads(&run->kept, geometry->together);
-        run->problem = &run->kept;
-    }
     run->labels = geometry->labels_size > 0 ? (struct attn_label_range *)shared : NULL;
     run->partials = shared + geometry->labels_size;
     run->scratch = shared + rounded_up(geometry->shared_size);

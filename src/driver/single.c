@@ -25,30 +25,33 @@ int attn_is_single(const struct attn_problem *problem, const struct attn_kernels
            diagonal_of(problem) >= 0;
 }
 
-/** Vectors of the strip that holds all queries of a head; here and below, a division takes longer than a few steps. */
-static int vectors_of(const struct attn_problem *problem, const struct attn_kernels *kernels)
+/** Vectors of the strip that holds so many rows; here and below, a division takes longer than a few steps. */
+static int vectors_of(int64_t rows, const struct attn_kernels *kernels)
 {
     int nv = 1;
-    while (nv * kernels->vectors->lanes < problem->q.shape[2])
+    while (nv * kernels->vectors->lanes < rows)
         nv++;
     return nv;
 }
 
-size_t attn_single_size(const struct attn_problem *problem, const struct attn_kernels *kernels)
+size_t attn_single_size(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t together)
 {
     const int64_t rows = problem->k.shape[2] + problem->q.shape[3] + problem->v.shape[3] + 2;
-    const size_t bytes = (size_t)(rows * vectors_of(problem, kernels) * kernels->vectors->lanes) * sizeof(float);
+    const int nv = vectors_of(problem->q.shape[2] * together, kernels);
+    const size_t bytes = (size_t)(rows * nv * kernels->vectors->lanes) * sizeof(float);
     return (bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
 }
 
-static ptrdiff_t row_stride(const attn_tensor *t)
+/** From row to row of a strip: those of a head or, where heads are together, the only one of each head. */
+static ptrdiff_t row_stride(const attn_tensor *t, int64_t together)
 {
-    return t->shape[2] > 1 ? (ptrdiff_t)t->stride[2] : 0;
+    const int axis = together > 1 ? 1 : 2;
+    return t->shape[axis] > 1 ? (ptrdiff_t)t->stride[axis] : 0;
 }
 
-static struct attn_rows rows_of(const attn_tensor *t)
+static struct attn_rows rows_of(const attn_tensor *t, int64_t together)
 {
-    return (struct attn_rows){NULL, row_stride(t) * attn_element_size(t->dtype), t->dtype, NULL, 0};
+    return (struct attn_rows){NULL, row_stride(t, together) * attn_element_size(t->dtype), t->dtype, NULL, 0};
 }
 
 /** The first row of a head; axes of length 1 have no stride. */
@@ -62,12 +65,13 @@ void attn_run_singles(const struct attn_run *run, int64_t task, void *scratch)
 {
     const struct attn_problem *problem = run->problem;
     const struct attn_geometry *geometry = run->geometry;
-    const int64_t heads = problem->q.shape[1], kv_heads = problem->k.shape[1];
-    const int64_t per_kv = heads == kv_heads ? 1 : heads / kv_heads;
+    const int64_t heads = geometry->heads, kv_heads = problem->k.shape[1], together = geometry->together;
+    const int64_t per_kv = heads == kv_heads ? 1 : heads / kv_heads; /* of those that are together one */
     const int64_t all = problem->q.shape[0] * heads, first = task * geometry->heads_per_task;
     const int64_t end = all - first < geometry->heads_per_task ? all : first + geometry->heads_per_task;
-    const int nv = vectors_of(problem, &geometry->kernels), width = nv * geometry->kernels.vectors->lanes;
-    const int tq = (int)problem->q.shape[2], keys = (int)problem->k.shape[2];
+    const int tq = (int)problem->q.shape[2], rows = tq * (int)together;
+    const int nv = vectors_of(rows, &geometry->kernels), width = nv * geometry->kernels.vectors->lanes;
+    const int keys = (int)problem->k.shape[2];
     const int dk = (int)problem->q.shape[3], dv = (int)problem->v.shape[3];
     float *const q_words = scratch, *const o = q_words + dk * width, *const s = o + dv * width;
     float *const m = s + keys * width;
@@ -77,13 +81,13 @@ void attn_run_singles(const struct attn_run *run, int64_t task, void *scratch)
                             .s = s,
                             .m = m,
                             .l = m + width,
-                            .q = rows_of(&problem->q),
-                            .k = rows_of(&problem->k),
-                            .v = rows_of(&problem->v),
-                            .out = rows_of(&problem->out),
+                            .q = rows_of(&problem->q, together),
+                            .k = rows_of(&problem->k, 1),
+                            .v = rows_of(&problem->v, 1),
+                            .out = rows_of(&problem->out, together),
                             .lse = NULL,
-                            .lse_stride = problem->lse.data ? row_stride(&problem->lse) : 0,
-                            .rows = tq,
+                            .lse_stride = problem->lse.data ? row_stride(&problem->lse, together) : 0,
+                            .rows = rows,
                             .keys = keys,
                             .nv = nv,
                             .width = width,
@@ -93,6 +97,8 @@ void attn_run_singles(const struct attn_run *run, int64_t task, void *scratch)
                             .diagonal = diagonal_of(problem)};
     if (x.diagonal < x.keys - tq)
         x.keys = (int)x.diagonal + tq;
+    if (together > 1) /* all rows are one token, which sees these keys */
+        x.diagonal = ATTN_FAR;
     int64_t b = 0, h = 0, kv = 0, within = 0;
     if (first > 0) {
         b = first / heads;
@@ -101,11 +107,11 @@ void attn_run_singles(const struct attn_run *run, int64_t task, void *scratch)
         within = h % per_kv;
     }
     for (int64_t i = first; i < end; i++) {
-        x.q.data = head_of(&problem->q, b, h);
+        x.q.data = head_of(&problem->q, b, h * together);
         x.k.data = head_of(&problem->k, b, kv);
         x.v.data = head_of(&problem->v, b, kv);
-        x.out.data = head_of(&problem->out, b, h);
-        x.lse = problem->lse.data ? head_of(&problem->lse, b, h) : NULL;
+        x.out.data = head_of(&problem->out, b, h * together);
+        x.lse = problem->lse.data ? head_of(&problem->lse, b, h * together) : NULL;
         attn_single_pass(&x);
         if (++within == per_kv) {
             within = 0;

@@ -54,7 +54,7 @@ struct place {
 
 static struct place place_of(const struct attn_run *run, int64_t number)
 {
-    const int64_t heads = run->problem->q.shape[1], blocks = run->geometry->blocks;
+    const int64_t heads = run->geometry->heads, blocks = run->geometry->blocks;
     if (run->problem->params.causal == ATTN_CAUSAL_NONE)
         return (struct place){number / blocks / heads, number / blocks % heads, number % blocks};
     /* The last queries see most keys: longest first. */

@@ -108,22 +108,22 @@ static int64_t position_of(const struct attn_problem *problem, const struct attn
 {
     const attn_params *params = &problem->params;
     if (params->causal == ATTN_CAUSAL_BOTTOM_RIGHT)
-        return sequence->end - (problem->together ? 1 : sequence->queries);
+        return sequence->end - sequence->queries;
     return params->query_offset ? params->query_offset[s] : 0;
 }
 
 static struct attn_view view_of(const struct attn_run *run, const struct attn_sequence *sequence, int64_t s, int64_t h,
-                                int64_t first)
+                                int64_t heads, int64_t first)
 {
     const struct attn_problem *problem = run->problem;
     const attn_params *params = &problem->params;
     const int64_t key = sequence->begin;
     const int64_t query_token = sequence->q_first + first, key_token = sequence->k_first + key;
     struct attn_view view = {
-        .together = problem->together > 0, .diagonal = ATTN_FAR, .window_first = -ATTN_FAR, .window_last = ATTN_FAR};
+        .heads = heads, .diagonal = ATTN_FAR, .window_first = -ATTN_FAR, .window_last = ATTN_FAR};
     if (s == problem->num_sequences) /* there are no keys that anything could hide */
         return view;
-    const __int128 position = (__int128)position_of(problem, sequence, s) + (view.together ? 0 : first) - key;
+    const __int128 position = (__int128)position_of(problem, sequence, s) + first - key;
     view.position = within(INT64_MAX - 2 * INDEX_LIMIT, position);
     if (params->causal != ATTN_CAUSAL_NONE)
         view.diagonal = within(ATTN_FAR, position);
@@ -211,6 +211,15 @@ static int frees_sums(const struct attn_problem *problem, const struct attn_kern
            queries * (problem->q.shape[1] / problem->k.shape[1]) <= kernels->vectors->few;
 }
 
+/** Whether one of some numbers is not 0. */
+static int any_number(const float *numbers, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (numbers[i] != 0.0f)
+            return 1;
+    return 0;
+}
+
 /** What changes scores and weights. */
 static void set_numbers(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s, int64_t h,
                         int64_t first, struct attn_work *work)
@@ -221,9 +230,9 @@ static void set_numbers(const struct attn_problem *problem, const struct attn_se
     work->scale = (float)((double)problem->scale * factor * ATTN_LOG2E_DOUBLE);
     work->softcap = params->softcap;
     if (params->sinks && s < problem->num_sequences)
-        work->sinks = problem->together ? params->sinks + h * problem->together + first : params->sinks + h;
-    if (params->alibi_slopes)
-        work->distance_bias.slope = params->alibi_slopes[h];
+        work->sinks = params->sinks + h;
+    if (params->alibi_slopes && any_number(params->alibi_slopes + h, work->view.heads))
+        work->distance_bias.slopes = params->alibi_slopes + h;
     if (params->relative_bias) {
         const attn_relative_bias *bias = params->relative_bias;
         work->distance_bias.kind = bias->kind;
@@ -278,6 +287,17 @@ static void set_pages(const struct attn_problem *problem, const struct attn_sequ
                                       .v_step = page_step(&problem->v_pool, &problem->v_scale)};
 }
 
+/** From head to head of a token. */
+static struct attn_head_steps head_steps(const struct attn_problem *problem)
+{
+    return (struct attn_head_steps){
+        .q = (ptrdiff_t)attn_step_of(&problem->q, 1) * attn_element_size(problem->q.dtype),
+        .out = (ptrdiff_t)attn_step_of(&problem->out, 1) * attn_element_size(problem->out.dtype),
+        .rope_q = (ptrdiff_t)attn_step_of(&problem->rope_q, 1) * (ptrdiff_t)sizeof(float),
+        .lse = (ptrdiff_t)attn_step_of(&problem->lse, 1),
+        .mask = (ptrdiff_t)attn_step_of(&problem->mask, 1)};
+}
+
 /** Where results go. row counts on the axis of all tokens. */
 static void set_outputs(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s, int64_t h,
                         int64_t row, struct attn_work *work)
@@ -304,37 +324,58 @@ static void set_outputs(const struct attn_problem *problem, const struct attn_se
     }
 }
 
-void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t block, int64_t part, void *scratch)
+/** Rows of a sequence's queries: those from token first on, of heads from h on. */
+struct block_rows {
+    int64_t h, heads;
+    int64_t first, tokens; /**< tokens 0 or less: none */
+};
+
+/** The rows of a block of a head, as tasks count them. */
+static struct block_rows rows_of_block(const struct attn_run *run, const struct attn_sequence *sequence, int64_t h,
+                                       int64_t block)
 {
-    const struct attn_problem *problem = run->problem;
     const struct attn_geometry *geometry = run->geometry;
-    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    const int64_t heads = attn_heads_of(geometry, sequence->queries);
+    if (heads > 1 && !run->problem->params.ragged)
+        return (struct block_rows){h * heads, heads, 0, sequence->queries};
+    if (heads > 1)
+        return (struct block_rows){h, heads, 0, h % heads == 0 && block == 0 ? sequence->queries : 0};
     const int64_t piece = block % geometry->pieces * geometry->rows_per_block;
     const int64_t first = block / geometry->pieces * geometry->unit + piece;
     int64_t rows =
         geometry->unit - piece < geometry->rows_per_block ? geometry->unit - piece : geometry->rows_per_block;
-    rows = sequence.queries - first < rows ? sequence.queries - first : rows;
-    if (rows <= 0)
+    rows = sequence->queries - first < rows ? sequence->queries - first : rows;
+    return (struct block_rows){h, 1, first, rows};
+}
+
+void attn_run_block(const struct attn_run *run, int64_t s, int64_t counted, int64_t block, int64_t part, void *scratch)
+{
+    const struct attn_problem *problem = run->problem;
+    const struct attn_geometry *geometry = run->geometry;
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    const struct block_rows rows = rows_of_block(run, &sequence, counted, block);
+    if (rows.tokens <= 0)
         return;
-    const int64_t b = sequence.batch;
+    const int64_t b = sequence.batch, h = rows.h, first = rows.first;
     const int64_t row = sequence.q_first + first, key = sequence.k_first + sequence.begin;
     const int64_t group = h / (problem->q.shape[1] / problem->k.shape[1]);
     const struct attn_grid mask = grid_of(&problem->mask, b, h, row, key), none = {NULL, 0, 0, ATTN_F32};
     const int boolean = problem->mask.dtype == ATTN_BOOL;
     struct attn_work work = {
         .q = rows_of(&problem->q, b, h, row),
-        .num_queries = rows,
+        .num_queries = rows.tokens * rows.heads,
         .num_keys = keys_of(problem, &sequence),
         .dk = (int)problem->q.shape[3],
         .dv = (int)problem->v.shape[3],
-        .view = view_of(run, &sequence, s, h, first),
+        .view = view_of(run, &sequence, s, h, rows.heads, first),
+        .head_step = head_steps(problem),
         .mask = boolean ? mask : none,
         .bias = boolean ? none : mask,
         .kernels = &geometry->kernels,
         .free_sums = frees_sums(problem, &geometry->kernels, sequence.queries),
         .drop = {.batch = s, .head = h, .query_index = first, .first = sequence.begin},
         .group = geometry->group,
-        .gathers = geometry->gathers,
+        .gathers = geometry->gathers && rows.heads == 1,
         .shape = &geometry->scratch,
         .scratch = scratch,
     };
@@ -348,7 +389,7 @@ void attn_run_block(const struct attn_run *run, int64_t s, int64_t h, int64_t bl
     set_outputs(problem, &sequence, s, h, row, &work);
     work.known_keys = known_keys(problem, &work, sequence.queries - 1 - first);
     if (part != ATTN_ALL_KEYS) {
-        const int64_t number = (s * problem->q.shape[1] + h) * geometry->blocks + block;
+        const int64_t number = (s * geometry->heads + counted) * geometry->blocks + block;
         work.part = part;
         work.parts = geometry->parts;
         work.partials = run->partials + (size_t)(number * geometry->splits) * geometry->partial_size;

@@ -20,7 +20,7 @@ static void finish_strip(const struct pass *pass, const struct strip *strip, flo
                                        .lse = work->lse ? lse : NULL};
     pass->vectors->finish(strip->nv, &finish);
     for (int r = 0; work->lse && r < strip->rows; r++)
-        work->lse[query_of(strip, r) * work->lse_stride] = lse[r];
+        work->lse[query_offset(&work->view, work->lse_stride, work->head_step.lse, query_of(strip, r))] = lse[r];
 }
 
 /** Writes a strip's rows of out: its sums times a factor for each lane. */
@@ -28,7 +28,7 @@ static void write_out(const struct pass *pass, const struct strip *strip, const 
 {
     const struct attn_work *work = pass->work;
     char *rows[ATTN_MAX_STRIP];
-    strip_rows(&work->out, strip, 0, strip->rows, rows);
+    strip_rows(&work->view, &work->out, work->head_step.out, strip, 0, strip->rows, rows);
     if (strip->started && strip->few) {
         pass->vectors->write_few(rows, work->out.dtype, strip->o, strip->rows, work->dv, factor);
     } else if (strip->started) {

@@ -61,7 +61,7 @@ static void find_labels(const struct attn_work *work, struct strip *strip)
 {
     const int32_t *labels = work->view.q_labels;
     for (int r = 0; labels && r < strip->rows; r++) {
-        const int32_t label = labels[query_of(strip, r)];
+        const int32_t label = labels[token_in(&work->view, strip, r)];
         strip->first_label = r == 0 || label < strip->first_label ? label : strip->first_label;
         strip->last_label = r == 0 || label > strip->last_label ? label : strip->last_label;
     }
@@ -121,18 +121,24 @@ void attn_begin_pass(struct pass *pass, const struct attn_work *work)
     pass->few = pass->num_strips == 1 && pass->strips[0].few;
 }
 
-/** Asks for rows of width elements that will be read (or, with write, written) soon; L2 has room for them. */
-static void prefetch(const struct attn_rows *rows, int64_t first, int64_t end, int64_t width, const int write)
+/** Asks for a row of so many bytes that will be read (or, with write, written) soon; L2 has room for it. */
+static void prefetch_row(const char *row, ptrdiff_t bytes, const int write)
 {
-    const ptrdiff_t bytes = width * attn_element_size(rows->dtype);
-    for (int64_t r = first; r < end; r++) {
-        for (ptrdiff_t c = 0; c < bytes; c += ATTN_ALIGN) {
-            if (write)
-                __builtin_prefetch(row_of(rows, r) + c, 1, 2);
-            else
-                __builtin_prefetch(row_of(rows, r) + c, 0, 2);
-        }
+    for (ptrdiff_t c = 0; c < bytes; c += ATTN_ALIGN) {
+        if (write)
+            __builtin_prefetch(row + c, 1, 2);
+        else
+            __builtin_prefetch(row + c, 0, 2);
     }
+}
+
+/** The same of rows of queries, which q or out holds. */
+static void prefetch_queries(const struct attn_work *work, const int write, int64_t first, int64_t end)
+{
+    const struct attn_rows *rows = write ? &work->out : &work->q;
+    const ptrdiff_t bytes = (write ? work->dv : work->dk) * attn_element_size(rows->dtype);
+    for (int64_t r = first; r < end; r++)
+        prefetch_row(query_row(&work->view, rows, write ? work->head_step.out : work->head_step.q, r), bytes, write);
 }
 
 /** The sink of a lane; -inf: none. */
@@ -140,7 +146,7 @@ static float sink_of(const struct attn_work *work, const struct strip *strip, in
 {
     if (!work->sinks || lane >= strip->rows)
         return -INFINITY;
-    return work->sinks[work->view.together ? query_of(strip, lane) : 0];
+    return work->sinks[head_of(&work->view, query_of(strip, lane))];
 }
 
 /** m and l of a strip before its first key; with a sink, as if it were a key whose value is 0. */
@@ -176,7 +182,8 @@ static void prefetch_keys(const struct pass *pass, const struct strip *strip, in
     end = first + pass->scratch.key_block < end ? first + pass->scratch.key_block : end;
     if (first < end) {
         const struct attn_piece piece = attn_keys_at(work, first, (int)(end - first));
-        prefetch(&piece.rows, 0, piece.n, work->dk, 0);
+        for (int i = 0; i < piece.n; i++)
+            prefetch_row(row_of(&piece.rows, i), work->dk * attn_element_size(piece.rows.dtype), 0);
     }
 }
 
@@ -185,13 +192,13 @@ static void start_strips(struct pass *pass, int64_t first)
 {
     const struct attn_work *work = pass->work;
     const int64_t full = pass->work->kernels->strip, all = work->num_queries;
-    prefetch(&work->q, 0, all < full ? all : full, work->dk, 0);
+    prefetch_queries(work, 0, 0, all < full ? all : full);
     for (int64_t i = 0; i < pass->num_strips; i++) {
         struct strip *strip = &pass->strips[i];
         if (leads(work, strip))
             prefetch_keys(pass, strip, first);
         const int64_t behind = strip->first + 2 * full;
-        prefetch(&work->q, strip->first + full, behind < all ? behind : all, work->dk, 0);
+        prefetch_queries(work, 0, strip->first + full, behind < all ? behind : all);
         attn_pack_strip(pass, strip, work->scale);
         if (strip->reach)
             pass->scores->reach(strip->nv, attn_channel_words(pass->scores, work->dk), strip->q, strip->factor,
@@ -355,7 +362,7 @@ static void add_block(const struct pass *pass, struct stretch *stretch, const st
 /** Whether nothing but the place of keys hides them, and nothing is done to a score or a weight. */
 static int is_plain(const struct attn_work *work)
 {
-    return !work->mask.data && !work->bias.data && work->distance_bias.slope == 0.0f && !work->distance_bias.table &&
+    return !work->mask.data && !work->bias.data && !work->distance_bias.slopes && !work->distance_bias.table &&
            work->softcap == 0.0f && !work->callback && !work->weight_callback && !has_relative(work) &&
            !work->drop.wanted;
 }
@@ -429,7 +436,7 @@ static void run_stretch(struct pass *pass, struct stretch *stretch, int last)
         if (stretch->begins)
             attn_begin_split(pass, strip);
         if (last) /* the strip's rows of out are written next */
-            prefetch(&work->out, strip->first, strip->first + strip->rows, work->dv, 1);
+            prefetch_queries(work, 1, strip->first, strip->first + strip->rows);
         for (int b = 0; b < stretch->num_blocks; b++) {
             const int whole = walks && strip->started ? whole_blocks(pass, stretch, b, i) : 0;
             if (whole > 0)

@@ -10,7 +10,8 @@
  * distance (Shaw et al. 2018), and, as a bias of -inf, what causality and a
  * window hide. Lane r of a strip at position p and key j have the distance
  * p + r - j, so a tile of n keys needs width + n - 1 numbers, of which key j
- * takes those from n - 1 - j on: a bias of pitch -1.
+ * takes those from n - 1 - j on: a bias of pitch -1. Where lanes are pairs of a
+ * token and a head, each head has such a row, and its lanes take theirs from it.
  */
 #include "pass/pass.h"
 
@@ -58,13 +59,29 @@ struct extent {
     int any, all; /**< some, every element is live */
 };
 
-/** live[j * pitch + r] = mask(r, j); rows behind the last repeat it. */
-static struct extent stage_live(uint8_t *live, ptrdiff_t pitch, const struct strip *strip, struct attn_grid mask, int n)
+/** Whether all lanes have the same row of a mask. */
+static int is_one_row(const struct attn_work *work, const struct attn_grid *mask)
 {
-    const int width = strip->width, rows = strip->rows;
+    return mask->query_stride == 0 && (work->view.heads == 1 || work->head_step.mask == 0);
+}
+
+/** Where a mask has the row of each lane, in elements; lanes behind the last row have that of the last. */
+static void mask_rows(const struct attn_work *work, const struct strip *strip, const struct attn_grid *mask,
+                      ptrdiff_t at[ATTN_MAX_STRIP])
+{
+    for (int r = 0; r < strip->width; r++)
+        at[r] = query_offset(&work->view, mask->query_stride, work->head_step.mask,
+                             query_of(strip, r < strip->rows ? r : strip->rows - 1));
+}
+
+/** live[j * pitch + r] = mask(r, j); rows behind the last repeat it. */
+static struct extent stage_live(uint8_t *live, ptrdiff_t pitch, const struct attn_work *work, const struct strip *strip,
+                                struct attn_grid mask, int n)
+{
+    const int width = strip->width;
     const uint8_t *src = mask.data;
     vb any = {0}, zero = {0};
-    if (mask.query_stride == 0) {
+    if (is_one_row(work, &mask)) {
         for (int j = 0; j < n; j++) {
             const uint8_t byte = src[j * mask.key_stride];
             any[0] |= byte;
@@ -73,11 +90,12 @@ static struct extent stage_live(uint8_t *live, ptrdiff_t pitch, const struct str
         }
         return (struct extent){any_byte(any), !any_byte(zero)};
     }
-    if (mask.key_stride != 1 || strip->gathered) {
+    ptrdiff_t at[ATTN_MAX_STRIP];
+    mask_rows(work, strip, &mask, at);
+    if (mask.key_stride != 1) {
         for (int j = 0; j < n; j++) {
             for (int r = 0; r < width; r++) {
-                const int64_t query = query_of(strip, r < rows ? r : rows - 1) - strip->first;
-                const uint8_t byte = src[query * mask.query_stride + j * mask.key_stride];
+                const uint8_t byte = src[at[r] + j * mask.key_stride];
                 any[0] |= byte;
                 zero[0] |= byte == 0;
                 live[(ptrdiff_t)j * pitch + r] = byte;
@@ -90,7 +108,7 @@ static struct extent stage_live(uint8_t *live, ptrdiff_t pitch, const struct str
         for (int r = 0; r < width; r += 16) {
             vb x[16];
             for (int i = 0; i < 16; i++) {
-                const uint8_t *row = src + (r + i < rows ? r + i : rows - 1) * mask.query_stride + j;
+                const uint8_t *row = src + at[r + i < width ? r + i : width - 1] + j;
                 if (j % ATTN_ALIGN == 0) /* a line of the next tile; an address behind the mask does no harm */
                     __builtin_prefetch((const void *)((uintptr_t)row + ATTN_KEY_BLOCK), 0, 2);
                 if (size == 16) {
@@ -123,22 +141,21 @@ static float element_of(attn_dtype dtype, const void *p, ptrdiff_t i)
 static void stage_bias(const struct pass *pass, float *bias, const struct strip *strip, const struct attn_grid *mask,
                        int n)
 {
-    const int width = strip->width, rows = strip->rows;
-    const ptrdiff_t size = attn_element_size(mask->dtype);
-    if (mask->query_stride != 0 && mask->key_stride == 1 && !strip->gathered) {
-        const struct attn_rows src = {mask->data, mask->query_stride * size, mask->dtype, NULL, 0};
-        char *pointers[ATTN_MAX_STRIP];
-        row_pointers(&src, 0, rows, pointers);
-        pass->vectors->read_rows(bias, width, width, (const char *const *)pointers, mask->dtype, rows, n, 1.0f);
+    const int width = strip->width, rows = strip->rows, one_row = is_one_row(pass->work, mask);
+    ptrdiff_t at[ATTN_MAX_STRIP];
+    mask_rows(pass->work, strip, mask, at);
+    if (!one_row && mask->key_stride == 1) {
+        const char *pointers[ATTN_MAX_STRIP];
+        for (int r = 0; r < rows; r++)
+            pointers[r] = (const char *)mask->data + at[r] * attn_element_size(mask->dtype);
+        pass->vectors->read_rows(bias, width, width, pointers, mask->dtype, rows, n, 1.0f);
         return;
     }
     for (int j = 0; j < n; j++, bias += width)
         for (int r = 0; r < width; r++)
-            bias[r] = mask->query_stride != 0 && r >= rows ? 0.0f
-                      : r > 0 && mask->query_stride == 0
-                          ? bias[0]
-                          : element_of(mask->dtype, mask->data,
-                                       (query_of(strip, r) - strip->first) * mask->query_stride + j * mask->key_stride);
+            bias[r] = !one_row && r >= rows ? 0.0f
+                      : one_row && r > 0    ? bias[0]
+                                            : element_of(mask->dtype, mask->data, at[r] + j * mask->key_stride);
 }
 
 /* -------------------------------------------------------- biases by distance -- */
@@ -178,21 +195,23 @@ float attn_in_base2(float natural)
 
 static int has_distance_bias(const struct attn_work *work)
 {
-    return work->distance_bias.slope != 0.0f || work->distance_bias.table;
+    return work->distance_bias.slopes || work->distance_bias.table;
 }
 
-/** row[t] becomes the bias, in base 2, of a query that stands first + t behind its key, for n of them. */
-static void stage_distance_bias(const struct attn_work *work, int64_t first, int n, float *row)
+/** row[t] becomes the bias of a head, in base 2, for a query that stands first + t behind its key, for n of them. */
+static void stage_distance_bias(const struct attn_work *work, int64_t head, int64_t first, int n, float *row)
 {
     const struct attn_distance_bias *bias = &work->distance_bias;
-    const double slope = -(double)bias->slope * ATTN_LOG2E_DOUBLE;
+    const float *const table = bias->table ? bias->table + head * bias->buckets : NULL;
+    const float given = bias->slopes ? bias->slopes[head] : 0.0f;
+    const double slope = -(double)given * ATTN_LOG2E_DOUBLE;
     for (int t = 0; t < n; t++) {
         const int64_t distance = first + t;
-        row[t] = bias->slope != 0.0f ? (float)(slope * (double)(distance < 0 ? -distance : distance)) : 0.0f;
+        row[t] = given != 0.0f ? (float)(slope * (double)(distance < 0 ? -distance : distance)) : 0.0f;
     }
-    for (int t = 0; bias->table && t < n;) {
+    for (int t = 0; table && t < n;) {
         const int64_t bucket = distance_bucket(bias, first + t);
-        const float natural = bias->table[bucket];
+        const float natural = table[bucket];
         do /* the far buckets are wide, and asking for one takes a logarithm */
             row[t] += attn_in_base2(natural);
         while (++t < n && (first + t > bias->max_distance || first + t < -bias->max_distance) &&
@@ -237,8 +256,8 @@ static enum attn_mask_kind stage_bytes(const struct pass *pass, const struct str
     int staged = 0;
     if (work->mask.data) {
         struct attn_grid grid = work->mask;
-        grid.data = (uint8_t *)grid.data + strip->first * grid.query_stride + first * grid.key_stride;
-        const struct extent extent = stage_live(live, pitch, strip, grid, n);
+        grid.data = (uint8_t *)grid.data + first * grid.key_stride;
+        const struct extent extent = stage_live(live, pitch, work, strip, grid, n);
         if (!extent.any)
             return MASK_DEAD;
         staged = !extent.all;
@@ -259,13 +278,44 @@ static enum attn_mask_kind stage_floats(const struct pass *pass, const struct st
     const struct attn_work *work = pass->work;
     if (work->bias.data) {
         struct attn_grid grid = work->bias;
-        grid.data = (char *)grid.data +
-                    (strip->first * grid.query_stride + first * grid.key_stride) * attn_element_size(grid.dtype);
+        grid.data = (char *)grid.data + first * grid.key_stride * attn_element_size(grid.dtype);
         stage_bias(pass, pass->scratch.bias, strip, &grid, n);
     }
     const int sees =
         pass->vectors->join_bias(strip->nv, n, pass->scratch.bias, work->bias.data != NULL, distances,
                                  bytes ? pass->scratch.live : NULL, attn_live_pitch(pass->work->kernels->strip));
+    return sees ? MASK_BIAS : MASK_DEAD;
+}
+
+/**
+ * The same where lanes are pairs: each head has its own bias of the distance, added to what floats hold then. No run of
+ * such a strip is one of distances, so nothing is hidden by them.
+ */
+static enum attn_mask_kind stage_pairs(const struct pass *pass, const struct strip *strip, int64_t first, int n,
+                                       int bytes)
+{
+    const struct attn_work *work = pass->work;
+    const struct attn_view *view = &work->view;
+    const int width = strip->width;
+    const int64_t token = token_in(view, strip, 0);
+    const int distances = (int)(token_in(view, strip, strip->rows - 1) - token) + n;
+    float *const row = pass->scratch.distances, *const bias = pass->scratch.bias;
+    int sees = 0;
+    if (stage_floats(pass, strip, first, n, NULL, bytes) == MASK_DEAD)
+        return MASK_DEAD;
+    for (int begin = 0; begin < view->heads && begin < strip->rows; begin++) { /* the first lane of a head */
+        stage_distance_bias(work, head_of(view, query_of(strip, begin)), view->position + token - first - n + 1,
+                            distances, row);
+        for (int r = begin; r < strip->rows; r += (int)view->heads) {
+            const float *const own = row + (token_in(view, strip, r) - token) + n - 1;
+            for (int j = 0; j < n; j++) {
+                float *const sum = bias + (ptrdiff_t)j * width + r;
+                if (*sum != -INFINITY) /* nothing may undo that */
+                    *sum = own[-j] == -INFINITY ? -INFINITY : *sum + own[-j];
+                sees |= !(*sum == -INFINITY);
+            }
+        }
+    }
     return sees ? MASK_BIAS : MASK_DEAD;
 }
 
@@ -285,9 +335,13 @@ struct attn_tile_mask attn_mask_of(const struct pass *pass, const struct strip *
     if (mask.kind == MASK_DEAD)
         return mask;
     const int biased = has_distance_bias(work), bytes = mask.kind == MASK_LIVE;
+    if (biased && work->view.heads > 1) {
+        mask.kind = stage_pairs(pass, strip, first, n, bytes);
+        return mask;
+    }
     const int by_distance = !bytes && (run == RUN_DISTANCE || (run == RUN_DIAGONAL && (biased || work->bias.data)));
     if (biased || by_distance) {
-        stage_distance_bias(work, work->view.position + row - n + 1, width + n - 1, distances);
+        stage_distance_bias(work, 0, work->view.position + row - n + 1, width + n - 1, distances);
         if (by_distance)
             hide_distances(work, row - n + 1, width + n - 1, distances);
         if (!bytes && !work->bias.data) {

@@ -68,18 +68,43 @@ static inline int64_t query_of(const struct strip *strip, int lane)
     return strip->gathered ? strip->gathered[lane] : strip->first + lane;
 }
 
-/** The same less the position of row 0: rows that are heads stand together. */
-static inline int64_t token_of(const struct attn_view *view, const struct strip *strip, int lane)
+/** Token of a query, counted from that of row 0, and its head. */
+static inline int64_t token_of(const struct attn_view *view, int64_t query)
 {
-    return view->together ? 0 : query_of(strip, lane);
+    return view->heads == 1 ? query : query / view->heads;
+}
+
+static inline int64_t head_of(const struct attn_view *view, int64_t query)
+{
+    return view->heads == 1 ? 0 : query % view->heads;
+}
+
+/** Token of a lane. */
+static inline int64_t token_in(const struct attn_view *view, const struct strip *strip, int lane)
+{
+    return token_of(view, query_of(strip, lane));
+}
+
+/** How far a query's place is from that of row 0, where tokens and heads are so far apart. */
+static inline ptrdiff_t query_offset(const struct attn_view *view, ptrdiff_t token_step, ptrdiff_t head_step,
+                                     int64_t query)
+{
+    return token_of(view, query) * token_step + head_of(view, query) * head_step;
+}
+
+/** A query's row. */
+static inline char *query_row(const struct attn_view *view, const struct attn_rows *rows, ptrdiff_t head_step,
+                              int64_t query)
+{
+    return (char *)rows->data + query_offset(view, rows->stride, head_step, query);
 }
 
 /** Pointers to n rows of a strip, from lane first on. */
-static inline void strip_rows(const struct attn_rows *rows, const struct strip *strip, int first, int n,
-                              char **pointers)
+static inline void strip_rows(const struct attn_view *view, const struct attn_rows *rows, ptrdiff_t head_step,
+                              const struct strip *strip, int first, int n, char **pointers)
 {
     for (int i = 0; i < n; i++)
-        pointers[i] = row_of(rows, query_of(strip, first + i));
+        pointers[i] = query_row(view, rows, head_step, query_of(strip, first + i));
 }
 
 /** Pointers to n rows from row first on. */

@@ -48,12 +48,14 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip, float s
         const int n = strip->rows - r < step ? strip->rows - r : step;
         char *pointers[ATTN_MAX_STRIP];
         struct attn_rows rows = work->q;
-        strip_rows(&work->q, strip, r, n, pointers);
-        const int together = strip->gathered ? 1 : n; /* rows that lie as their table's rows do */
+        strip_rows(&work->view, &work->q, work->head_step.q, strip, r, n, pointers);
+        /* rows that lie as their table's rows do */
+        const int together = strip->gathered || work->view.heads > 1 ? 1 : n;
         for (int i = 0; rotates && i < n; i += together) {
             const struct attn_rows some = {pointers[i], work->q.stride, work->q.dtype, NULL, 0};
-            rows = rotated_rows(pass, &work->rope.q, query_of(strip, r + i), &some, together,
-                                pass->scratch.rotated + i * (ptrdiff_t)work->dk);
+            struct attn_rows table = work->rope.q;
+            table.data = query_row(&work->view, &table, work->head_step.rope_q, query_of(strip, r + i));
+            rows = rotated_rows(pass, &table, 0, &some, together, pass->scratch.rotated + i * (ptrdiff_t)work->dk);
             row_pointers(&rows, 0, together, pointers + i);
         }
         const struct attn_pack_queries x = {.rows = (const char *const *)pointers,

@@ -53,9 +53,11 @@ int64_t attn_global_queries(const struct attn_work *work, int64_t gathered[ATTN_
 static int has_global_rows(const struct pass *pass, const struct strip *strip)
 {
     const struct attn_view *view = &pass->work->view;
-    const int64_t position = view->position + (view->together ? 0 : strip->first);
-    const int64_t rows = view->together ? 1 : strip->rows;
-    return strip->gathered || (!pass->num_gathered && any_global(view, position, position + rows));
+    if (strip->gathered)
+        return 1;
+    const int64_t first = view->position + token_in(view, strip, 0);
+    const int64_t last = view->position + token_in(view, strip, strip->rows - 1);
+    return !pass->num_gathered && any_global(view, first, last + 1);
 }
 
 struct span attn_span_at(const struct attn_work *work, int64_t first, int size)
@@ -167,7 +169,7 @@ int attn_next_run(const struct pass *pass, const struct strip *strip, const stru
 {
     const struct attn_work *work = pass->work;
     const struct attn_view *view = &work->view;
-    const int64_t row = token_of(view, strip, 0), last = token_of(view, strip, strip->rows - 1);
+    const int64_t row = token_in(view, strip, 0), last = token_in(view, strip, strip->rows - 1);
     int64_t lo = span->first + from, hi = span->first + span->size;
     int mixed = 0;
     if (view->k_labels) {
@@ -196,7 +198,7 @@ int attn_next_run(const struct pass *pass, const struct strip *strip, const stru
     const int hides_causal = row + view->diagonal < hi - 1;
     const int hides_window =
         has_window(view) && !strip->gathered && (last + view->window_first > lo || row + view->window_last < hi - 1);
-    mixed |= view->together && (hides_causal || hides_window);
+    mixed |= view->heads > 1 && (hides_causal || hides_window); /* lanes are no distances */
     mixed |= (prefix && hides_causal) || (lifted && hides_window) || (strip->gathered && hides_causal);
     run->kind = mixed ? RUN_MIXED : hides_window ? RUN_DISTANCE : hides_causal ? RUN_DIAGONAL : RUN_WHOLE;
     run->lo = (int)(lo - span->first);
@@ -229,10 +231,10 @@ static int64_t next_labelled(const struct attn_view *view, const struct strip *s
     return end;
 }
 
-/** The position of the last row, counted from row 0. */
+/** The token of the last row. */
 static int64_t last_token(const struct attn_work *work)
 {
-    return work->view.together ? 0 : work->num_queries - 1;
+    return token_of(&work->view, work->num_queries - 1);
 }
 
 /** The first block from first on with a key of the window of some row, a first token or a global one. */
@@ -302,22 +304,28 @@ static void hide_lanes(uint8_t *live, int64_t from, int64_t to, int width)
         memset(live + from, 0, (size_t)(to - from));
 }
 
-/** The window's part of a row of bytes, for key j; lanes that hold global queries (NULL: none does) see it anyway. */
-static void hide_by_window(const struct attn_view *view, int64_t row, int64_t j, const uint8_t *global_rows, int width,
-                           uint8_t *live)
+/** The first lane of a strip whose token is that one or a later one, as if it had a lane for every row there is. */
+static int64_t lane_of(const struct attn_view *view, const struct strip *strip, int64_t token)
 {
+    if (view->heads == 1)
+        return token - strip->first;
+    const int64_t first = token_in(view, strip, 0), end = first + strip->width; /* none further on has a lane */
+    token = token < first ? first : token > end ? end : token;
+    return token * view->heads - strip->first;
+}
+
+/** The window's part of a row of bytes, for key j; lanes that hold global queries (NULL: none does) see it anyway. */
+static void hide_by_window(const struct attn_view *view, const struct strip *strip, int64_t j,
+                           const uint8_t *global_rows, uint8_t *live)
+{
+    const int width = strip->width;
     uint8_t before[ATTN_MAX_STRIP];
     if (j < view->first_tokens || any_global(view, j, j + 1))
         return;
-    if (view->together) {
-        if (!(global_rows && global_rows[0]) && (j < view->window_first || j > view->window_last))
-            memset(live, 0, (size_t)width);
-        return;
-    }
     if (global_rows)
         memcpy(before, live, (size_t)width);
-    hide_lanes(live, j - view->window_first - row + 1, width, width);
-    hide_lanes(live, 0, j - view->window_last - row, width);
+    hide_lanes(live, lane_of(view, strip, j - view->window_first + 1), width, width);
+    hide_lanes(live, 0, lane_of(view, strip, j - view->window_last), width);
     for (int r = 0; global_rows && r < width; r++)
         live[r] |= before[r] & global_rows[r];
 }
@@ -327,19 +335,19 @@ void attn_hide_by_rules(const struct pass *pass, const struct strip *strip, int6
 {
     const struct attn_view *view = &pass->work->view;
     const int width = strip->width, window = has_window(view) && !strip->gathered;
-    const int64_t position = view->position + (view->together ? 0 : strip->first);
     uint8_t global_rows[ATTN_MAX_STRIP];
     const int any_global_row = window && has_global_rows(pass, strip);
-    for (int r = 0; any_global_row && r < width; r++)
-        global_rows[r] = (uint8_t)-any_global(view, position + r, position + r + 1);
+    for (int r = 0; any_global_row && r < width; r++) {
+        const int64_t position = view->position + token_in(view, strip, r);
+        global_rows[r] = (uint8_t)-any_global(view, position, position + 1);
+    }
     for (int64_t j = first; j < first + n; j++, live += pitch) {
         if (j >= view->prefix && !strip->gathered)
-            hide_lanes(live, 0, view->together ? (j > view->diagonal ? width : 0) : j - view->diagonal - strip->first,
-                       width);
+            hide_lanes(live, 0, lane_of(view, strip, j - view->diagonal), width);
         for (int r = 0; j >= view->prefix && strip->gathered && r < strip->rows; r++)
             live[r] &= (uint8_t) - (j <= strip->gathered[r] + view->diagonal);
         if (window)
-            hide_by_window(view, strip->first, j, any_global_row ? global_rows : NULL, width, live);
+            hide_by_window(view, strip, j, any_global_row ? global_rows : NULL, live);
         if (view->pattern_size) {
             int64_t lo, hi;
             listed_keys(view, (view->pattern_row + strip->first) / view->pattern_size, j, j + 1, &lo, &hi);
@@ -347,11 +355,11 @@ void attn_hide_by_rules(const struct pass *pass, const struct strip *strip, int6
                 memset(live, 0, (size_t)width);
         }
         for (int r = 0; view->k_labels && r < strip->rows; r++)
-            live[r] &= (uint8_t) - (view->q_labels[query_of(strip, r)] == view->k_labels[j]);
+            live[r] &= (uint8_t) - (view->q_labels[token_in(view, strip, r)] == view->k_labels[j]);
         if (view->tree && j >= view->tree_first) {
             const int64_t bit = j - view->tree_first;
             for (int r = 0; r < strip->rows; r++)
-                if (!(view->tree[query_of(strip, r) * view->tree_words + bit / 64] >> (bit % 64) & 1))
+                if (!(view->tree[token_in(view, strip, r) * view->tree_words + bit / 64] >> (bit % 64) & 1))
                     live[r] = 0;
         }
     }

@@ -27,39 +27,40 @@ struct attn_label_range {
 #define ATTN_LABEL_LEVELS 12
 
 /**
- * What hides keys from queries by their indices alone. Row r of the block of
- * queries stands at position + r, key j at j; all counts are from the first
- * live key. The pointers are to the entries of row 0, or of key 0. Limits that
- * no row or key reaches are at ATTN_FAR, of either sign.
+ * What hides keys from queries by their indices alone. Rows of the block of
+ * queries are pairs: row r is head r % heads of token t = r / heads. Token t
+ * stands at position + t, key j at j; all counts are from the first live key.
+ * The pointers are to the entries of token 0, or of key 0. Limits that no token
+ * or key reaches are at ATTN_FAR, of either sign.
  */
 struct attn_view {
-    int together; /**< all rows stand where row 0 does: they are heads */
+    int64_t heads; /**< rows of a token: query heads that share the key head; 1: a row is a token */
     int64_t position;
-    int64_t diagonal;                 /**< row r does not see the keys j > r + diagonal ... */
+    int64_t diagonal;                 /**< token t does not see the keys j > t + diagonal ... */
     int64_t prefix;                   /**< ... except for j < prefix */
-    int64_t window_first;             /**< row r does not see the keys before r + window_first ... */
-    int64_t window_last;              /**< ... or behind r + window_last ... */
+    int64_t window_first;             /**< token t does not see the keys before t + window_first ... */
+    int64_t window_last;              /**< ... or behind t + window_last ... */
     int64_t first_tokens;             /**< ... except for j < first_tokens */
-    const int64_t *global;            /**< ... and for keys and rows at these positions, which rise */
+    const int64_t *global;            /**< ... and for keys and tokens at these positions, which rise */
     int64_t num_global, global_shift; /**< position g of the list is key g - global_shift */
     int64_t pattern_size;             /**< tokens along a side of a pattern's blocks; 0: no pattern */
-    int64_t pattern_row;              /**< rows of the sequence before row 0 */
+    int64_t pattern_row;              /**< tokens of the sequence before row 0; with a pattern heads is 1 */
     int64_t pattern_shift;            /**< key 0 is that many keys behind the start of its column */
     const int64_t *pattern_offsets;   /**< of the head */
     const int32_t *pattern_columns;
     const int32_t *q_labels, *k_labels;                             /**< of documents; NULL: none */
     const struct attn_label_range *label_levels[ATTN_LABEL_LEVELS]; /**< of the key blocks; unused ones are NULL */
     int64_t label_block;                                            /**< keys of a block of level 0 */
-    const uint64_t *tree;                                           /**< [rows][tree_words] NULL: no tree */
+    const uint64_t *tree;                                           /**< [tokens][tree_words] NULL: no tree */
     int64_t tree_words, tree_first;                                 /**< bit 0 stands for key tree_first */
 };
 
 /** Biases that follow from the distance between query and key. */
 struct attn_distance_bias {
-    float slope; /**< of ALiBi, 0: none */
+    const float *slopes; /**< [heads of the view] of ALiBi, NULL: none */
     attn_buckets kind;
     int64_t buckets, max_distance;
-    const float *table; /**< [buckets] of the head, NULL: none */
+    const float *table; /**< [heads of the view][buckets], NULL: none */
 };
 
 /** DeBERTa's terms. data NULL: absent. */
@@ -69,7 +70,7 @@ struct attn_relative_rows {
     attn_delta delta; /**< which way the distance counts for a row of q; for k it is query minus key */
 };
 
-/** Rows of cosines and sines for the rows of q and k. data NULL: no rotation. */
+/** Rows of cosines and sines for the tokens of q, of each head, and the rows of k. data NULL: no rotation. */
 struct attn_rope_rows {
     struct attn_rows q, k; /**< f32 */
     int64_t pairs;
@@ -91,9 +92,17 @@ struct attn_pages {
     struct attn_page_step k_step, v_step;
 };
 
+/** From head to head of a token, where rows are pairs. */
+struct attn_head_steps {
+    ptrdiff_t q, out, rope_q; /**< bytes */
+    ptrdiff_t lse, mask;      /**< elements; mask: of the additive one, too */
+};
+
 /**
- * One block of queries of one (batch, head) against all live keys of that
- * sequence. Key 0 is the first live key: the driver has moved k, v, the masks
+ * One block of queries of one (batch, head), or of some heads that share a key
+ * head, against all live keys of that sequence. Rows are those of struct
+ * attn_view: what has a row for each query says where head 0 of token 0 is, and
+ * how far the next token; head_step says how far the next head. Key 0 is the first live key: the driver has moved k, v, the masks
  * and the weights there, so that padding on the left changes no bit.
  */
 struct attn_work {
@@ -108,9 +117,10 @@ struct attn_work {
                            scores_free() adds */
     float scale;        /**< multiplies q·k; base 2: the user's scale times log2(e) */
     float softcap;      /**< 0: none; natural units */
-    const float *sinks; /**< a logit without a value for each row, or one for all unless rows stand together, -inf:
-                           none; natural units. NULL: none at all */
+    const float *sinks; /**< [heads of the view] a logit without a value, -inf: none; natural units. NULL: none at
+                           all */
     struct attn_view view;
+    struct attn_head_steps head_step;
     struct attn_distance_bias distance_bias;
     struct attn_relative_rows relative;
     struct attn_rope_rows rope;
@@ -126,7 +136,8 @@ struct attn_work {
     float *lse;            /**< NULL when not wanted */
     ptrdiff_t lse_stride;
 
-    /* Softmax rows and scores on request: row weight_rows[i] of the whole query axis (NULL: row i), where this block
+    /* What follows is of one head: then a row is a token.
+     * Softmax rows and scores on request: row weight_rows[i] of the whole query axis (NULL: row i), where this block
      * starts at query first_query, goes to row i of weights, and of scores. */
     struct attn_grid weights, scores; /**< float */
     attn_score_stage score_stage;
