@@ -50,9 +50,10 @@ size_t attn_describe(const struct attn_problem *problem, const struct attn_geome
     char options[256];
     static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
     const int rows = (int)g->rows_per_block;
-    char together[64] = "";
+    char together[96] = "";
     if (g->together > 1)
-        snprintf(together, sizeof together, " of %" PRId64 " heads together", g->together);
+        snprintf(together, sizeof together, " of %" PRId64 " heads together%s", g->together,
+                 problem->params.ragged ? " where a sequence has few queries" : "");
     const char *const task = g->parts > 1                                         ? "some splits for one query block"
                              : problem->params.key_sums || g->heads_per_task == 1 ? "one head"
                              : g->heads_per_task > 1                              ? "some heads"

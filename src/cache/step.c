@@ -4,8 +4,9 @@
  * and the attention of their queries.
  *
  * A step is a ragged batch of queries over pages. Where each sequence has one
- * token it is a batch, (num, Hq, 1, d), with the same numbers at other strides:
- * then query heads that share a key head are computed together (driver/fold.c).
+ * token it is a batch, (num, Hq, 1, d), with the same numbers at other strides,
+ * whose shapes say that queries are few and how many keys they have: kernels are
+ * chosen for that, and threads may share the splits of the keys.
  */
 #include "cache/cache.h"
 

@@ -18,9 +18,10 @@
  * heads than can be counted. */
 #define MOST_PAIRS 256
 
-/* With more queries a head by itself is bound by its products: each number of K then serves 16 multiply-adds or more
- * for the 4 bytes, at most, that it has. Nothing would be gained, and a diagonal costs less where lanes are tokens. */
-#define MOST_TOKENS 16
+/* With more queries, about a strip of them, a head fills its lanes by itself and is bound by its products, not by
+ * reading. Nothing would be gained, and a diagonal costs less where lanes are tokens. Up to here a group gains, most
+ * where its heads would leave lanes of their vectors empty. */
+#define MOST_TOKENS 32
 
 int64_t attn_most_pairs(int64_t rows)
 {

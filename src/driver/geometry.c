@@ -122,8 +122,7 @@ static struct attn_geometry cut_heads(const struct attn_problem *problem, const 
 {
     const int parallel = threads_worth(problem, threads);
     /* of several queries of a head one may see more than another */
-    const int64_t together =
-        problem->q.shape[2] == 1 ? attn_heads_together(problem, kernels->strip, parallel, 0) : 1;
+    const int64_t together = problem->q.shape[2] == 1 ? attn_heads_together(problem, kernels->strip, parallel, 0) : 1;
     const int64_t heads = problem->q.shape[0] * (problem->q.shape[1] / together);
     const int64_t share = parallel > 1 ? heads / (TASKS_PER_THREAD * (int64_t)parallel) : heads;
     struct attn_geometry geometry = {.kernels = *kernels,
@@ -176,7 +175,8 @@ static int64_t count_seen_splits(const struct attn_problem *problem)
     return seen < 1 ? 1 : seen < splits ? seen : splits;
 }
 
-/** Cuts tasks, of heads with so many queries or pairs, into parts of the keys where there are too few tasks for the threads. */
+/** Cuts tasks, of heads with so many queries or pairs, into parts of the keys where there are too few tasks for the
+ * threads. */
 static void cut_keys(const struct attn_problem *problem, int parallel, int64_t queries, struct attn_geometry *geometry)
 {
     const struct attn_scratch_shape *shape = &geometry->scratch;

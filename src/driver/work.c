@@ -119,8 +119,7 @@ static struct attn_view view_of(const struct attn_run *run, const struct attn_se
     const attn_params *params = &problem->params;
     const int64_t key = sequence->begin;
     const int64_t query_token = sequence->q_first + first, key_token = sequence->k_first + key;
-    struct attn_view view = {
-        .heads = heads, .diagonal = ATTN_FAR, .window_first = -ATTN_FAR, .window_last = ATTN_FAR};
+    struct attn_view view = {.heads = heads, .diagonal = ATTN_FAR, .window_first = -ATTN_FAR, .window_last = ATTN_FAR};
     if (s == problem->num_sequences) /* there are no keys that anything could hide */
         return view;
     const __int128 position = (__int128)position_of(problem, sequence, s) + first - key;
@@ -290,12 +289,12 @@ static void set_pages(const struct attn_problem *problem, const struct attn_sequ
 /** From head to head of a token. */
 static struct attn_head_steps head_steps(const struct attn_problem *problem)
 {
-    return (struct attn_head_steps){
-        .q = (ptrdiff_t)attn_step_of(&problem->q, 1) * attn_element_size(problem->q.dtype),
-        .out = (ptrdiff_t)attn_step_of(&problem->out, 1) * attn_element_size(problem->out.dtype),
-        .rope_q = (ptrdiff_t)attn_step_of(&problem->rope_q, 1) * (ptrdiff_t)sizeof(float),
-        .lse = (ptrdiff_t)attn_step_of(&problem->lse, 1),
-        .mask = (ptrdiff_t)attn_step_of(&problem->mask, 1)};
+    return (struct attn_head_steps){.q = (ptrdiff_t)attn_step_of(&problem->q, 1) * attn_element_size(problem->q.dtype),
+                                    .out = (ptrdiff_t)attn_step_of(&problem->out, 1) *
+                                           attn_element_size(problem->out.dtype),
+                                    .rope_q = (ptrdiff_t)attn_step_of(&problem->rope_q, 1) * (ptrdiff_t)sizeof(float),
+                                    .lse = (ptrdiff_t)attn_step_of(&problem->lse, 1),
+                                    .mask = (ptrdiff_t)attn_step_of(&problem->mask, 1)};
 }
 
 /** Where results go. row counts on the axis of all tokens. */

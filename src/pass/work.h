@@ -102,8 +102,8 @@ struct attn_head_steps {
  * One block of queries of one (batch, head), or of some heads that share a key
  * head, against all live keys of that sequence. Rows are those of struct
  * attn_view: what has a row for each query says where head 0 of token 0 is, and
- * how far the next token; head_step says how far the next head. Key 0 is the first live key: the driver has moved k, v, the masks
- * and the weights there, so that padding on the left changes no bit.
+ * how far the next token; head_step says how far the next head. Key 0 is the first live key: the driver has moved k, v,
+ * the masks and the weights there, so that padding on the left changes no bit.
  */
 struct attn_work {
     const struct attn_kernels *kernels;

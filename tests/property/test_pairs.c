@@ -56,11 +56,11 @@ static attn_tensor tensor(struct rng *rng, attn_dtype dtype, int64_t b, int64_t 
 /** Lengths of the sequences; ragged ones have their own, of which some are prompts. */
 static void draw_lengths(struct grouped *g, struct rng *rng, int ragged)
 {
-    const int64_t queries = RNG_PICK(rng, 1, 1, 2, 3, 4, 5, 8, 9, 15, 16, 17);
+    const int64_t queries = RNG_PICK(rng, 1, 1, 2, 3, 4, 5, 8, 9, 15, 16, 32, 33);
     const int64_t keys = rng_percent(rng, 5) ? rng_range(rng, 4090, 8300) : rng_range(rng, 1, 300);
     g->num = ragged ? rng_range(rng, 1, MOST_SEQUENCES) : rng_range(rng, 1, 2);
     for (int64_t s = 0; s < g->num; s++) {
-        g->queries[s] = ragged ? RNG_PICK(rng, 0, 1, 1, 1, 2, 3, 7, 16, 17, 60) : queries;
+        g->queries[s] = ragged ? RNG_PICK(rng, 0, 1, 1, 1, 2, 3, 7, 16, 32, 33, 60) : queries;
         g->keys[s] = ragged && rng_percent(rng, 80) ? rng_range(rng, 1, 300) : keys;
         g->cu_q[s + 1] = g->cu_q[s] + g->queries[s];
         g->cu_k[s + 1] = g->cu_k[s] + g->keys[s];
@@ -145,7 +145,8 @@ static void draw_terms(struct grouped *g, struct rng *rng, int64_t tq, int64_t t
         g->mask.stride[1] = 1;
     }
     const int64_t pairs = rng_range(rng, 1, dk / 2);
-    g->rope_q = tensor(rng, ATTN_F32, rng_percent(rng, 50) ? batch : 1, rng_percent(rng, 50) ? heads : 1, tq, 2 * pairs);
+    g->rope_q =
+        tensor(rng, ATTN_F32, rng_percent(rng, 50) ? batch : 1, rng_percent(rng, 50) ? heads : 1, tq, 2 * pairs);
     g->rope_k =
         tensor(rng, ATTN_F32, rng_percent(rng, 50) ? batch : 1, rng_percent(rng, 50) ? kv_heads : 1, tk, 2 * pairs);
     g->rope = (attn_rope_tables){(attn_rope_layout)rng_range(rng, 0, 1), &g->rope_q, &g->rope_k};
@@ -227,8 +228,9 @@ static void draw(struct grouped *g, struct rng *rng, const char *isa)
 
 static void free_grouped(struct grouped *g)
 {
-    void *const data[] = {g->q.data,    g->k.data,   g->v.data,   g->out.data, g->lse.data, g->mask.data, g->rope_q.data,
-                          g->rope_k.data, g->labels_q, g->labels_k, g->table,    g->pages,    g->ancestors};
+    void *const data[] = {g->q.data,    g->k.data,      g->v.data,      g->out.data, g->lse.data,
+                          g->mask.data, g->rope_q.data, g->rope_k.data, g->labels_q, g->labels_k,
+                          g->table,     g->pages,       g->ancestors};
     for (size_t i = 0; i < sizeof data / sizeof *data; i++)
         free(data[i]);
 }
@@ -252,8 +254,8 @@ static int same_head(const attn_tensor *all, int64_t h, const attn_tensor *one, 
             for (int64_t c = 0; c < one->shape[3]; c++) {
                 const float x = tensor_get(all, b, h, i, c), y = tensor_get(one, b, 0, i, c);
                 if (memcmp(&x, &y, sizeof x) != 0 && !(isnan(x) && isnan(y))) {
-                    printf("  %s[%d,%d,%d,%d] is %.9g, and %.9g otherwise\n", what, (int)b, (int)h, (int)i,
-                           (int)c, (double)x, (double)y);
+                    printf("  %s[%d,%d,%d,%d] is %.9g, and %.9g otherwise\n", what, (int)b, (int)h, (int)i, (int)c,
+                           (double)x, (double)y);
                     return 0;
                 }
             }
