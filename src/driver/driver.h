@@ -4,8 +4,9 @@
  *
  * A task is a block of queries of one (batch, head), or of some heads that
  * share a key head and have few (fold.c), or, when sums over all queries are
- * wanted, a whole (batch, head), so that no two tasks write one number. Blocks get smaller when there are few of them;
- * that moves no bit of the result, as lanes do not depend on each other.
+ * wanted, a whole (batch, head), so that no two tasks write one number. Blocks
+ * get smaller when there are few of them; that moves no bit of the result, as
+ * lanes do not depend on each other.
  */
 #ifndef ATTN_DRIVER_H
 #define ATTN_DRIVER_H
@@ -65,12 +66,11 @@ struct attn_phase {
 /** How a problem's shape is cut, decided once per plan. */
 struct attn_geometry {
     struct attn_kernels kernels;
-    int64_t group; /**< rows that no strip reaches across the multiples of: the blocks of a pattern; or 0 */
-    int gathers;   /**< global queries have a strip of their own */
-    int64_t
-        together;  /**< query heads of a key head whose queries may be rows of one block of queries; 1: they are not */
-    int64_t pairs; /**< rows that such a block may have: attn_heads_of() */
-    int64_t heads; /**< that tasks count: those of q or, where all sequences have them together, so many fewer */
+    int64_t group;    /**< rows that no strip reaches across the multiples of: the blocks of a pattern; or 0 */
+    int gathers;      /**< global queries have a strip of their own */
+    int64_t together; /**< query heads of a key head that may be in one block of queries: attn_heads_of() */
+    int64_t pairs;    /**< rows that such a block may have */
+    int64_t heads;    /**< that tasks count: those of q or, where all sequences have them together, so many fewer */
     int64_t rows_per_block; /**< of a task: queries, or pairs */
     int64_t unit, pieces;   /**< a sequence is cut into units of rows, and these into pieces: the blocks */
     int64_t blocks;         /**< of a head: of one sequence, or of all those of a ragged batch, some of them empty */
