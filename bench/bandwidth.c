@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Measures read bandwidth: all threads sum a buffer that is several times as
- * large as the last level of cache. Each thread reads one contiguous part, the
- * part that it touched first, so that on a machine with several memory nodes
- * each reads from its own. Reads only: attention reads far more than it writes.
+ * Measures how fast memory is read and written: all threads go through some regions
+ * at once, each through a part of its own, in several streams. The buffer that stands
+ * for memory is several times as large as the last level of cache, and each thread's
+ * part is the one that it touched first, so that on a machine with several memory
+ * nodes each uses its own. Its size is bounded on both sides. Below 256 MiB a cache
+ * that the system under-reports (virtual machines often do) would be measured instead;
+ * above 1 GiB nothing is gained.
  *
- * The size is bounded on both sides. Below 256 MiB a cache that the system
- * under-reports (virtual machines often do) would be measured instead; above
- * 1 GiB nothing is gained.
+ * Keys and values of a case are regions, too. What lies in a cache is read as often as
+ * makes a sample that the start of the threads does not shorten.
+ *
+ * Plain stores take twice the traffic that they are counted as, where a processor fetches
+ * each line before it is written. Attention reads far more than it writes.
  */
+#include "numbers.h"
 #include "peak.h"
-#include "problem.h"
 #include "timing.h"
 
 #include <omp.h>
@@ -20,54 +25,75 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Parts are multiples of this many floats, as the read loop wants them. */
+/* Parts are multiples of this many words, as the loops want them. */
 #define GRAIN 1024
 
-/* First float of part i of n. */
-static int64_t part_begin(const struct bench_bandwidth *b, int i)
+/* Bytes that a sample goes through at least. */
+#define SAMPLE_BYTES ((int64_t)256 << 20)
+
+/* First word of part i of n. */
+static int64_t part_begin(const struct bench_region *region, int i, int threads)
 {
-    const int64_t grains = b->num_floats / GRAIN;
-    return (grains * i / b->threads) * GRAIN;
+    return region->count / GRAIN * i / threads * GRAIN;
 }
 
-int bench_bandwidth_init(struct bench_bandwidth *b, const struct bench_isa_kernels *kernels, int threads)
+int bench_bandwidth_buffer(struct bench_region *buffer, int threads)
 {
     const size_t least = (size_t)256 << 20, most = (size_t)1 << 30, cached = 4 * attn_cache_size(3);
     const size_t bytes = cached < least ? least : cached > most ? most : cached;
-    *b = (struct bench_bandwidth){.kernels = kernels, .threads = threads};
-    b->num_floats = (int64_t)(bytes / sizeof(float)) / GRAIN * GRAIN;
-    b->data = aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
-    if (b->data == NULL) {
+    *buffer = (struct bench_region){.count = (int64_t)(bytes / sizeof *buffer->words) / GRAIN * GRAIN};
+    buffer->words = aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+    if (buffer->words == NULL) {
         fprintf(stderr, "attn-bench: there is not enough memory for the %zu MiB that measure the bandwidth\n",
                 bytes >> 20);
         return -1;
     }
 #ifdef MADV_HUGEPAGE
-    madvise(b->data, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* as the weights of large layers */
+    madvise(buffer->words, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* as the weights of large layers */
 #endif
-    float *data = b->data;
 #pragma omp parallel num_threads(threads)
     {
         const int i = omp_get_thread_num();
-        for (int64_t at = part_begin(b, i); at < part_begin(b, i + 1); at++)
-            data[at] = 1.0f;
+        for (int64_t at = part_begin(buffer, i, threads); at < part_begin(buffer, i + 1, threads); at++)
+            buffer->words[at] = 1;
+    }
+    return 0;
+}
+
+/* One thread's part of a region; returns the sum of what it has read. */
+static uint32_t go_through(const struct bench_bandwidth *b, const struct bench_region *region, int i)
+{
+    const int64_t from = part_begin(region, i, b->threads), to = part_begin(region, i + 1, b->threads);
+    switch (b->access) {
+    case BENCH_READ:
+        return b->kernels->read(region->words + from, to - from);
+    case BENCH_WRITE:
+        b->kernels->write(region->words + from, to - from);
+        break;
+    case BENCH_STREAM:
+        b->kernels->stream(region->words + from, to - from);
+        break;
     }
     return 0;
 }
 
 double bench_bandwidth_sample(struct bench_bandwidth *b)
 {
-    float sink = 0.0f;
+    int64_t bytes = 0;
+    for (int n = 0; n < b->num_regions; n++)
+        bytes += b->regions[n].count / GRAIN * GRAIN * (int64_t)sizeof(uint32_t);
+    if (bytes == 0)
+        return 0.0;
+    const int64_t passes = (SAMPLE_BYTES + bytes - 1) / bytes;
+    uint32_t sum = 0;
     const double start = bench_now();
-#pragma omp parallel num_threads(b->threads) reduction(+ : sink)
-    {
-        const int i = omp_get_thread_num();
-        const int64_t from = part_begin(b, i), to = part_begin(b, i + 1);
-        sink += b->kernels->read(b->data + from, to - from);
-    }
+#pragma omp parallel num_threads(b->threads) reduction(+ : sum)
+    for (int64_t pass = 0; pass < passes; pass++)
+        for (int n = 0; n < b->num_regions; n++)
+            sum += go_through(b, &b->regions[n], omp_get_thread_num());
     const double took = bench_now() - start;
-    /* All elements are 1; the test keeps the loop alive and would show a part that nobody read. */
-    const double rate = sink > 0.0f ? 1e-9 * (double)b->num_floats * sizeof(float) / took : 0.0;
+    b->sum = sum; /* which keeps the loop alive */
+    const double rate = 1e-9 * (double)(passes * bytes) / took;
     b->samples++;
     if (rate > b->best) {
         b->best = rate;
@@ -76,8 +102,7 @@ double bench_bandwidth_sample(struct bench_bandwidth *b)
     return rate;
 }
 
-void bench_bandwidth_destroy(struct bench_bandwidth *b)
+const char *bench_access_name(enum bench_access access)
 {
-    free(b->data);
-    b->data = NULL;
+    return access == BENCH_READ ? "read" : access == BENCH_WRITE ? "write" : "write-streaming";
 }

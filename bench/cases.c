@@ -9,8 +9,9 @@
  * The third sweeps the sequence length in powers of two against the naive
  * implementation, where fused attention is most often caught being slower: at
  * short lengths, and when there is one head only. The fourth group is what the
- * speed in bf16, f16 and with int8 scores is stated on, and calls of one token,
- * which read all keys and values from memory. The fifth holds the forms
+ * speed in bf16, f16 and with int8 scores is stated on; calls of one token,
+ * which read all keys and values from memory or a cache; new rows that are kept;
+ * and long calls over pages, beside those without. The fifth holds the forms
  * of attention, and what their time is compared with. The sixth are forms whose
  * queries see 192 keys, or all of them, however long the sequence is: their time
  * per token must not grow with it. The last are linear layers of libattn_nn: a
@@ -18,8 +19,10 @@
  * encoders, and two wide ones.
  */
 #include "cases.h"
+#include "append.h"
 #include "isa_kernels.h"
 #include "linear.h"
+#include "rounding.h"
 
 #include <stdio.h>
 
@@ -45,20 +48,35 @@
         SELF(type "-encoder", 8, 12, 128, 64, NONE, .dtype = dtype_),                                                  \
         SELF(type "-h1-t16", 1, 1, 16, 64, NONE, .dtype = dtype_)
 
-/* A token more for each sequence of a batch, whose keys and values are 512 MiB: 4096 keys of 32 or 8 key heads. */
-#define DECODE(type, dtype_, size)                                                                                     \
-    SHAPE(type "-decode", 16 / (size), 32, 32, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,                  \
-          .sampled = true),                                                                                            \
-        SHAPE(type "-decode-gqa", 64 / (size), 32, 8, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,           \
-              .sampled = true),                                                                                        \
-        SHAPE(type "-decode-pages", 16 / (size), 32, 32, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,        \
-              .sampled = true, .page = 16),                                                                            \
-        SHAPE(type "-decode-free", 16 / (size), 32, 32, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,         \
-              .sampled = true, .free_sums = true),                                                                     \
-        SHAPE(type "-decode-gqa-free", 64 / (size), 32, 8, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,      \
-              .sampled = true, .free_sums = true),                                                                     \
-        SHAPE(type "-decode-pages-free", 16 / (size), 32, 32, 1, 4096, 128, .dtype = dtype_, .causal = BOTTOM_RIGHT,   \
-              .sampled = true, .page = 16, .free_sums = true)
+/* A row of decoding in both orders of sums. */
+#define ONE_TOKEN(id, batch, heads, kv_heads, tk, d, ...)                                                              \
+    SHAPE(id, batch, heads, kv_heads, 1, tk, d, .causal = BOTTOM_RIGHT, .sampled = true, __VA_ARGS__),                 \
+        SHAPE(id "-free", batch, heads, kv_heads, 1, tk, d, .causal = BOTTOM_RIGHT, .sampled = true,                   \
+              .free_sums = true, __VA_ARGS__)
+
+/*
+ * A token more for each sequence of a batch, whose keys and values are 512 MiB: 4096 keys of 32 or 8 key heads. size is
+ * that of an element of K and V.
+ */
+#define DECODE(type, size, ...)                                                                                        \
+    ONE_TOKEN(type "-decode", 16 / (size), 32, 32, 4096, 128, __VA_ARGS__),                                            \
+        ONE_TOKEN(type "-decode-gqa", 64 / (size), 32, 8, 4096, 128, __VA_ARGS__),                                     \
+        ONE_TOKEN(type "-decode-gqa8", 64 / (size), 64, 8, 4096, 128, __VA_ARGS__),                                    \
+        ONE_TOKEN(type "-decode-pages", 16 / (size), 32, 32, 4096, 128, .page = 16, __VA_ARGS__)
+
+/* One sequence: 16 MiB of 8 heads; 131072 keys of one head, and as many as make 512 MiB, which threads share. */
+#define DECODE_ONE(type, size, ...)                                                                                    \
+    ONE_TOKEN(type "-decode-16mib", 1, 8, 8, 8192 / (size), 128, __VA_ARGS__),                                         \
+        ONE_TOKEN(type "-decode-t131072", 1, 1, 1, 131072, 128, __VA_ARGS__),                                          \
+        ONE_TOKEN(type "-decode-split", 1, 1, 1, 2097152 / (size), 128, __VA_ARGS__)
+
+/* Latent attention: one key head, whose values are the first 512 channels of its keys. 513 to 522 MiB. */
+#define LATENT(id_, heads_, size, ...)                                                                                 \
+    SHAPE(id_, 228 / (size), heads_, 1, 1, 4096, 576, .causal = BOTTOM_RIGHT, .sampled = true, .values_in_keys = 512,  \
+          __VA_ARGS__)
+
+/* A token of each of 256 sequences goes to pages that have 512 MiB. */
+#define APPEND(id_, size, ...) SHAPE(id_, 256, 8, 8, 1, 1024 / (size), 128, .append = true, .page = 16, __VA_ARGS__)
 
 #define SWEEP(prefix, heads, causal)                                                                                   \
     SELF(prefix "-t4", 1, heads, 4, 64, causal, .compare = true),                                                      \
@@ -152,9 +170,28 @@ const struct bench_case bench_cases[] = {
     SHAPE("bf16-gqa-d128-causal", 1, 16, 2, 1024, 1024, 128, .dtype = ATTN_BF16, .causal = TOP_LEFT),
     SHAPE("bf16-gqa4-d128-causal", 1, 16, 4, 1024, 1024, 128, .dtype = ATTN_BF16, .causal = TOP_LEFT),
     NARROW("f16", ATTN_F16),
-    DECODE("f32", ATTN_F32, 4),
-    DECODE("bf16", ATTN_BF16, 2),
-    DECODE("f16", ATTN_F16, 2),
+    DECODE("f32", 4, .dtype = ATTN_F32),
+    DECODE("bf16", 2, .dtype = ATTN_BF16),
+    DECODE("f16", 2, .dtype = ATTN_F16),
+    DECODE("int8", 1, .dtype = ATTN_BF16, .kept = ATTN_I8),
+    DECODE("e4m3", 1, .dtype = ATTN_BF16, .kept = ATTN_F8_E4M3),
+    DECODE_ONE("f32", 4, .dtype = ATTN_F32),
+    DECODE_ONE("bf16", 2, .dtype = ATTN_BF16),
+    DECODE_ONE("f16", 2, .dtype = ATTN_F16),
+    DECODE_ONE("int8", 1, .dtype = ATTN_BF16, .kept = ATTN_I8),
+    LATENT("f32-latent", 16, 4, .dtype = ATTN_F32),
+    LATENT("f32-latent-h128", 128, 4, .dtype = ATTN_F32),
+    LATENT("bf16-latent", 16, 2, .dtype = ATTN_BF16),
+    LATENT("bf16-latent-h128", 128, 2, .dtype = ATTN_BF16),
+    LATENT("bf16-latent-pages", 16, 2, .dtype = ATTN_BF16, .page = 64),
+    APPEND("f32-append", 4, .dtype = ATTN_F32),
+    APPEND("bf16-append", 2, .dtype = ATTN_BF16),
+    APPEND("f32-append-bf16", 2, .dtype = ATTN_F32, .kept = ATTN_BF16),
+    APPEND("bf16-append-int8", 1, .dtype = ATTN_BF16, .kept = ATTN_I8),
+    APPEND("bf16-append-e4m3", 1, .dtype = ATTN_BF16, .kept = ATTN_F8_E4M3),
+    SELF("t2048-d128-causal-pages", 1, 8, 2048, 128, TOP_LEFT, .page = 16),
+    SHAPE("chunk-d128-causal-pages", 1, 8, 8, 512, 2048, 128, .causal = BOTTOM_RIGHT, .page = 16),
+    SELF("bf16-t2048-d128-causal-pages", 1, 8, 2048, 128, TOP_LEFT, .dtype = ATTN_BF16, .page = 16),
     SELF("bf16-t4096-d128", 1, 8, 4096, 128, NONE, .dtype = ATTN_BF16),
     SELF("int8-bf16-t4096-d128", 1, 8, 4096, 128, NONE, .dtype = ATTN_BF16, .qk = ATTN_QK_INT8),
     SELF("int8-bf16-t2048-d64", 1, 8, 2048, 64, NONE, .dtype = ATTN_BF16, .qk = ATTN_QK_INT8),
@@ -245,16 +282,26 @@ const struct bench_case *bench_case_find(const char *id)
     return NULL;
 }
 
-/* Whether a plan for the smallest problem of the case's types can be made, and whose kernels it names. */
+/*
+ * Whether a plan for one sequence of the case can be made, and whose kernels it names: they follow from types, from
+ * int8 scores, and from how many queries share keys where sums are free.
+ */
 static bool plan_of(const struct bench_case *c, const char *isa, char *description, size_t size)
 {
-    attn_tensor t = attn_bhtd(NULL, 1, 1, 1, 1);
+    const int64_t dv = bench_case_dv(c);
+    attn_tensor q = attn_bhtd(NULL, 1, c->heads, c->tq, c->d), k = attn_bhtd(NULL, 1, c->kv_heads, c->tk, c->d);
+    attn_tensor v = attn_bhtd(NULL, 1, c->kv_heads, c->tk, dv), out = attn_bhtd(NULL, 1, c->heads, c->tq, dv);
+    attn_tensor scale = attn_bhtd(NULL, 1, 1, c->tk, 1);
     attn_params params = attn_params_default();
     attn_plan *plan;
-    t.dtype = c->dtype;
+    q.dtype = out.dtype = c->dtype;
+    k.dtype = v.dtype = bench_case_kept(c);
+    if (bench_quantised(k.dtype))
+        params.k_scale = params.v_scale = &scale;
     params.qk = c->qk;
+    params.sums = c->free_sums ? ATTN_SUMS_FREE : ATTN_SUMS_ORDERED;
     params.isa = isa;
-    const bool made = attn_plan_create(&plan, &t, &t, &t, &t, &params) == ATTN_OK;
+    const bool made = attn_plan_create(&plan, &q, &k, &v, &out, &params) == ATTN_OK;
     if (made)
         attn_plan_describe(plan, description, size);
     attn_plan_destroy(plan);
@@ -270,7 +317,8 @@ bool bench_plan_names(const char *description, const char *isa)
 
 bool bench_int8_scores_by(const char *set, const char *isa)
 {
-    const struct bench_case smallest = {.dtype = ATTN_BF16, .qk = ATTN_QK_INT8};
+    const struct bench_case smallest = {
+        .dtype = ATTN_BF16, .qk = ATTN_QK_INT8, .heads = 1, .kv_heads = 1, .tq = 1, .tk = 1, .d = 1};
     char description[512], wanted[64];
     snprintf(wanted, sizeof wanted, "int8 scores (%s)", set);
     return plan_of(&smallest, isa, description, sizeof description) && strstr(description, wanted) != NULL;
@@ -280,18 +328,47 @@ bool bench_case_supported(const struct bench_case *c, const char *isa)
 {
     if (bench_case_linear(c))
         return bench_linear_supported(isa);
+    if (c->append)
+        return bench_append_supported(isa);
     char description[512];
     return plan_of(c, isa, description, sizeof description);
 }
 
-double bench_case_key_bytes(const struct bench_case *c)
+const char *bench_case_isa(const struct bench_case *c, const char *isa)
 {
-    return 2.0 * (double)(c->batch * c->kv_heads * c->tk * c->d) * (double)attn_dtype_size(c->dtype);
+    char description[512];
+    if (c->dtype != ATTN_BF16 || bench_case_linear(c) || c->append)
+        return bench_f32_isa(isa);
+    if (!plan_of(c, isa, description, sizeof description))
+        return isa;
+    for (int i = 0; attn_isa_name(i) != NULL; i++)
+        if (bench_plan_names(description, attn_isa_name(i)))
+            return attn_isa_name(i);
+    return isa;
 }
 
-bool bench_case_keys_far(const struct bench_case *c)
+attn_dtype bench_case_kept(const struct bench_case *c)
 {
-    return c->rows == 0 && c->tq == 1 && bench_case_key_bytes(c) >= (double)FAR_BYTES;
+    return c->kept != ATTN_F32 ? c->kept : c->dtype;
+}
+
+int64_t bench_case_dv(const struct bench_case *c)
+{
+    return c->values_in_keys > 0 ? c->values_in_keys : c->d;
+}
+
+double bench_case_key_bytes(const struct bench_case *c)
+{
+    const attn_dtype kept = bench_case_kept(c);
+    const double scale = bench_quantised(kept) ? (double)sizeof(float) : 0.0;
+    const double row = (double)c->d * (double)attn_dtype_size(kept) + scale;
+    const double tensors = c->values_in_keys > 0 ? 1.0 : 2.0;
+    return tensors * row * (double)(c->batch * c->kv_heads) * (double)(c->append ? c->tq : c->tk);
+}
+
+bool bench_case_reads_keys(const struct bench_case *c)
+{
+    return c->rows == 0 && !c->append && c->tq == 1;
 }
 
 bool bench_case_far(const struct bench_case *c)
@@ -311,100 +388,4 @@ int64_t bench_case_matrices(const struct bench_case *c)
     const int64_t bytes = (int64_t)((double)(c->outputs * c->inputs) * bench_case_weight_size(c)),
                   far = bench_case_far(c) ? FAR_BYTES : WEIGHT_BYTES, enough = (far + bytes - 1) / bytes;
     return c->rows > FEW_ROWS ? 1 : enough > 2 ? enough : 2;
-}
-
-const char *bench_case_isa(const struct bench_case *c, const char *isa)
-{
-    char description[512];
-    const bool widened =
-        c->dtype != ATTN_BF16 || bench_case_linear(c) ||
-        (plan_of(c, isa, description, sizeof description) && bench_plan_names(description, bench_f32_isa(isa)));
-    return widened ? bench_f32_isa(isa) : isa;
-}
-
-static const char *form_name(enum bench_form form)
-{
-    static const char *const names[] = {
-        [BENCH_PLAIN] = "",
-        [BENCH_WINDOW] = "window",
-        [BENCH_WINDOW_GLOBAL] = "window-global",
-        [BENCH_BLOCKS] = "blocks",
-        [BENCH_SEGMENTS] = "segments",
-        [BENCH_TREE] = "tree",
-        [BENCH_PREFIX] = "prefix",
-        [BENCH_ALIBI] = "alibi",
-        [BENCH_T5] = "t5",
-        [BENCH_DISENTANGLED] = "disentangled",
-        [BENCH_ROPE] = "rope",
-        [BENCH_SOFTCAP] = "softcap",
-        [BENCH_SINKS] = "sinks",
-        [BENCH_RAGGED] = "ragged",
-        [BENCH_DROPOUT] = "dropout",
-        [BENCH_CALLBACK] = "callback",
-    };
-    return names[form];
-}
-
-static const char *causal_name(attn_causal causal)
-{
-    switch (causal) {
-    case ATTN_CAUSAL_NONE:
-        return "none";
-    case ATTN_CAUSAL_TOP_LEFT:
-        return "top-left";
-    case ATTN_CAUSAL_BOTTOM_RIGHT:
-        return "bottom-right";
-    case ATTN_CAUSAL_OFFSET:
-        return "offset";
-    }
-    return "unknown";
-}
-
-static void write_name(const struct bench_case *c, const char *kind, char name[BENCH_NAME_SIZE])
-{
-    char kv_heads[32] = "", page[32] = "", size[32] = "", listed[32] = "";
-    if (c->kv_heads != c->heads)
-        snprintf(kv_heads, sizeof kv_heads, "/kv_heads:%lld", (long long)c->kv_heads);
-    if (c->page > 0)
-        snprintf(page, sizeof page, "/page:%lld", (long long)c->page);
-    if (c->size > 0)
-        snprintf(size, sizeof size, "/%s:%lld", c->form == BENCH_BLOCKS ? "block" : "size", (long long)c->size);
-    if (c->listed > 0)
-        snprintf(listed, sizeof listed, "/listed:%lld", (long long)c->listed);
-    snprintf(name, BENCH_NAME_SIZE, "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s/layout:%s%s%s%s%s%s%s%s%s%s%s%s",
-             kind, attn_dtype_name(c->dtype), (long long)c->batch, (long long)c->heads, (long long)c->tq,
-             (long long)c->tk, (long long)c->d, causal_name(c->causal), c->layout == BENCH_BTHD ? "bthd" : "bhtd",
-             kv_heads, page, c->free_sums ? "/sums:free" : "", c->bool_mask ? "/mask:bool" : "",
-             c->padded ? "/padded" : "", c->qk == ATTN_QK_INT8 ? "/qk:int8" : "",
-             c->form != BENCH_PLAIN ? "/form:" : "", form_name(c->form), size, listed, c->cost != NULL ? "/cost" : "");
-}
-
-static void write_linear_name(const struct bench_case *c, const char *kind, char name[BENCH_NAME_SIZE])
-{
-    static const char *const integers[] = {[BENCH_WEIGHTS_INT8] = "int8", [BENCH_WEIGHTS_INT4] = "int4"};
-    const char *const weights = c->weights ? integers[c->weights] : attn_dtype_name(c->dtype);
-    const char *const products = !c->narrow_products ? "" : c->weights ? "/multiply:int8" : "/multiply:bf16";
-    char group[32] = "", matrices[32] = "";
-    if (c->group > 0)
-        snprintf(group, sizeof group, "/group:%lld", (long long)c->group);
-    if (bench_case_matrices(c) > 1)
-        snprintf(matrices, sizeof matrices, "/matrices:%lld", (long long)bench_case_matrices(c));
-    snprintf(name, BENCH_NAME_SIZE, "%s/%s/M%lld/N%lld/K%lld%s%s%s", kind, weights, (long long)c->rows,
-             (long long)c->outputs, (long long)c->inputs, products, group, matrices);
-}
-
-void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
-{
-    if (bench_case_linear(c))
-        write_linear_name(c, "linear", name);
-    else
-        write_name(c, "forward", name);
-}
-
-void bench_naive_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
-{
-    if (bench_case_linear(c))
-        write_linear_name(c, "sgemm", name);
-    else
-        write_name(c, "naive", name);
 }

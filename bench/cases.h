@@ -42,7 +42,7 @@ enum bench_weights {
 
 struct bench_case {
     const char *id;   /**< short and unique; bars.c refers to it */
-    attn_dtype dtype; /**< of q, k, v and out */
+    attn_dtype dtype; /**< of q, k, v and out; see kept */
     attn_qk qk;       /**< how scores are computed */
     int64_t batch, heads, kv_heads, tq, tk, d;
     attn_causal causal;
@@ -54,10 +54,13 @@ struct bench_case {
     enum bench_form form;
     /** Tokens of a window, of a document, of each sequence, along the side of a block; 0 where forms.c has its own. */
     int64_t size;
-    bool free_sums;   /**< ATTN_SUMS_FREE */
-    int64_t page;     /**< keys and values are in pages of so many tokens, in random order; 0: side by side */
-    int64_t listed;   /**< blocks in a row of BENCH_BLOCKS; 0: one in ten */
-    const char *cost; /**< cases of this name differ in length only, and must not in time per token; or NULL */
+    attn_dtype kept;        /**< of k and v where that is not dtype: narrower, in 8 bits with scales; else ATTN_F32 */
+    int64_t values_in_keys; /**< latent attention: v is so many first channels of k, in its memory; 0: v has its own */
+    bool append;            /**< attn_store(): tq new tokens of each sequence go to pages, which have room for tk */
+    bool free_sums;         /**< ATTN_SUMS_FREE */
+    int64_t page;           /**< keys and values are in pages of so many tokens, in random order; 0: side by side */
+    int64_t listed;         /**< blocks in a row of BENCH_BLOCKS; 0: one in ten */
+    const char *cost;       /**< cases of this name differ in length only, and must not in time per token; or NULL */
     int64_t rows, outputs, inputs; /**< a linear layer instead of attention: x is rows by inputs; otherwise 0 */
     enum bench_weights weights;    /**< of the layer */
     int64_t group;                 /**< inputs of an output with a scale of their own, in int8; 0: all */
@@ -91,17 +94,23 @@ int64_t bench_case_matrices(const struct bench_case *c);
 /** Whether its matrices are more than a last level of cache holds; they are copies of one. */
 bool bench_case_far(const struct bench_case *c);
 
-/** Bytes of K and V. */
+/** The type of k and v. */
+attn_dtype bench_case_kept(const struct bench_case *c);
+
+/** Channels of v. */
+int64_t bench_case_dv(const struct bench_case *c);
+
+/** Bytes of K and V with their scales, once where V is in K; of the rows that a call keeps, if it appends. */
 double bench_case_key_bytes(const struct bench_case *c);
 
-/** Whether a call is made of reading K and V, which are more than a last level of cache holds. */
-bool bench_case_keys_far(const struct bench_case *c);
+/** Whether a call is made of reading K and V: one token. */
+bool bench_case_reads_keys(const struct bench_case *c);
 
 /** Bytes of a weight, without scales. */
 double bench_case_weight_size(const struct bench_case *c);
 
 /** Longest name with its terminator. */
-#define BENCH_NAME_SIZE 160
+#define BENCH_NAME_SIZE 192
 
 /** Whether two names are of the same instruction set. */
 static inline bool bench_same_isa(const char *a, const char *b)
@@ -111,7 +120,7 @@ static inline bool bench_same_isa(const char *a, const char *b)
 
 /**
  * Whether the library can run the case where isa is asked for: int8 scores need instructions of their own, linear
- * layers libattn_nn, and there isa must be the active one.
+ * layers libattn_nn, and there as for appending isa must be the active one.
  */
 bool bench_case_supported(const struct bench_case *c, const char *isa);
 
@@ -129,7 +138,8 @@ bool bench_int8_scores_by(const char *set, const char *isa);
 
 /**
  * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/layout:bhtd", then
- * /kv_heads, /page, /sums:free, /mask, /padded, /qk, /form, /block or /size, /listed and /cost; or
+ * /kv_heads, /kv, /v_in_k, /page, /sums:free, /mask, /padded, /qk, /form, /block or /size, /listed and /cost;
+ * "append/f32/B256/H8/T1/Tk512/d128", then /kv and /page; or
  * "linear/f32/M24/N1152/K384" (or bf16, int8, int4: the weights), then /multiply:bf16 or int8, /group and /matrices.
  */
 void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Peak, read and softmax loops, compiled once per instruction set with that
+ * Peak, read, write and softmax loops, compiled once per instruction set with that
  * set's flags and BENCH_ISA_<SET> defined; see isa_kernels.h.
  *
  * Peak. Each of ACCUMULATORS registers is updated as acc = acc * a + b. Every
@@ -42,6 +42,7 @@
 #define BROADCAST(p)           _mm512_set1_ps(*(p))
 #define MAXIMUM(a, b)          _mm512_max_ps(a, b)
 #define EXP2(a)                Sleef_exp2f16_u10avx512f(a)
+#define STREAM(p, x)           _mm512_stream_ps(p, x)
 typedef __m512 vec;
 #elif defined(BENCH_ISA_AVX2)
 #include <immintrin.h>
@@ -56,6 +57,7 @@ typedef __m512 vec;
 #define BROADCAST(p)           _mm256_broadcast_ss(p)
 #define MAXIMUM(a, b)          _mm256_max_ps(a, b)
 #define EXP2(a)                Sleef_exp2f8_u10avx2(a)
+#define STREAM(p, x)           _mm256_stream_ps(p, x)
 typedef __m256 vec;
 #elif defined(BENCH_ISA_NEON) || (defined(BENCH_ISA_SCALAR) && defined(__aarch64__))
 #include <arm_neon.h>
@@ -89,6 +91,7 @@ typedef float32x4_t vec;
 #define BROADCAST(p)           _mm_set1_ps(*(p))
 #define MAXIMUM(a, b)          _mm_max_ps(a, b)
 #define EXP2(a)                Sleef_exp2f4_u10sse2(a)
+#define STREAM(p, x)           _mm_stream_ps(p, x)
 typedef __m128 vec;
 #elif defined(BENCH_ISA_SCALAR)
 #define ISA                    "scalar"
@@ -110,8 +113,12 @@ typedef float vec;
 /* Steps along the inner dimension, the head size of most models: 14 KiB of operands on AVX-512. */
 #define DEPTH 64
 
-/* Independent sums of the read loop: enough loads in flight to cover the latency of the additions. */
-#define READ_SUMS 8
+/*
+ * Places that the read loop reads from in turn, and independent sums of each. What is fetched ahead is decided for each
+ * stream, so that one of them need not use all of a core's bandwidth.
+ */
+#define READ_STREAMS 4
+#define READ_SUMS    2
 
 #include "isa_vectors.h"
 
@@ -179,23 +186,53 @@ static float loads_loop(int64_t steps)
     return vec_sum(total);
 }
 
-static float read_loop(const float *p, int64_t n)
+/* Bits of any kind are added as integers, as NaN and denormals may take longer than other floats. */
+typedef uint32_t words __attribute__((vector_size(sizeof(vec))));
+
+/* Some words of each stream in turn, and the next ones. */
+static uint32_t read_loop(const uint32_t *p, int64_t n)
 {
-    vec sums[READ_SUMS];
+    const int64_t apart = n / READ_STREAMS;
+    words sums[READ_STREAMS * READ_SUMS] = {{0}};
+    for (int64_t at = 0; at < apart; at += (int64_t)READ_SUMS * LANES) {
 #pragma GCC unroll 8
-    for (int i = 0; i < READ_SUMS; i++)
-        sums[i] = vec_set(0.0f);
-    for (int64_t at = 0; at < n; at += (int64_t)READ_SUMS * LANES) {
-#pragma GCC unroll 8
-        for (int i = 0; i < READ_SUMS; i++)
-            sums[i] = sums[i] + vec_load(p + at + (int64_t)i * LANES);
+        for (int i = 0; i < READ_STREAMS * READ_SUMS; i++) {
+            words read;
+            memcpy(&read, p + (i / READ_SUMS) * apart + at + (int64_t)(i % READ_SUMS) * LANES, sizeof read);
+            sums[i] += read;
+        }
     }
-    vec total = sums[0];
-#pragma GCC unroll 8
-    for (int i = 1; i < READ_SUMS; i++)
-        total = total + sums[i];
-    return vec_sum(total);
+    uint32_t total = 0;
+    for (int i = 0; i < READ_STREAMS * READ_SUMS; i++)
+        for (int lane = 0; lane < LANES; lane++)
+            total += sums[i][lane];
+    return total;
 }
+
+/* As a copy of short rows writes: a cache fetches each line that it does not hold, and writes it back later. */
+static void write_loop(uint32_t *p, int64_t n)
+{
+    const words ones = {0};
+    for (int64_t at = 0; at < n; at += LANES) {
+        const words x = ones + 1;
+        memcpy(p + at, &x, sizeof x);
+    }
+}
+
+#if defined(STREAM)
+/* Past the caches, without fetching anything. */
+static void stream_loop(uint32_t *p, int64_t n)
+{
+    const words ones = {0}, x = ones + 1;
+    vec v;
+    memcpy(&v, &x, sizeof v);
+    for (int64_t at = 0; at < n; at += LANES)
+        STREAM((float *)p + at, v);
+    _mm_sfence();
+}
+#else
+#define stream_loop NULL
+#endif
 
 /*
  * Three sweeps over a row that the cache holds: maximum, exponentials and
@@ -263,5 +300,7 @@ const struct bench_isa_kernels TABLE = {
     .registers = {.flops_per_step = 2 * LANES * ACCUMULATORS, .run = registers_loop},
     .loads = {.flops_per_step = 2 * LANES * TILE_ROWS * TILE_VECTORS * DEPTH, .run = loads_loop},
     .read = read_loop,
+    .write = write_loop,
+    .stream = stream_loop,
     .softmax_row = softmax_row,
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the bench itself needs of an instruction set: a loop that reaches the
- * arithmetic peak, one that does so with the loads of a product beside it, a
- * loop that reads memory as fast as it comes, and the softmax of the naive
+ * arithmetic peak, one that does so with the loads of a product beside it,
+ * loops that read and write memory as fast as it goes, and the softmax of the naive
  * baseline. isa_kernels.c is compiled once per instruction set and each copy
  * exports one of the tables that are declared here. So does isa_dot_kernels.c,
  * for the sets that multiply pairs of bf16, and isa_matrix_kernels.c, for
@@ -34,9 +34,14 @@ struct bench_isa_kernels {
     /** The peaks: of registers alone, and of a product's register tile with its loads, which come from L1. */
     struct bench_peak_loop registers, loads;
 
-    /** NULL in a table for bf16, as softmax_row is. Sums n floats at p, in any order; p is aligned to 64 bytes and n a
-     * multiple of 1024. */
-    float (*read)(const float *p, int64_t n);
+    /**
+     * Loops on n words of 32 bits at p, n being a multiple of 1024. All are NULL in a table for bf16, as softmax_row
+     * is. read returns the sum of the words, modulo 2^32; the other two set them to 1. stream leaves out the caches,
+     * wants p aligned to 64 bytes, and is NULL where an instruction set has no such store.
+     */
+    uint32_t (*read)(const uint32_t *p, int64_t n);
+    void (*write)(uint32_t *p, int64_t n);
+    void (*stream)(uint32_t *p, int64_t n);
 
     /**
      * Softmax in base 2 of the n scores at row, in place. live is NULL or n

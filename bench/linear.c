@@ -307,7 +307,7 @@ int bench_linear_run(struct bench_machine *machine, const struct bench_options *
     if (selection.naive)
         variants[count++] = make_variant(&layers, BENCH_NAIVE, &blas, options->isa);
     if ((selection.library && check_layers(&layers, &variants[0]) != 0) ||
-        bench_turns_take(variants, count, peak, far ? &machine->bandwidth : NULL, options) != 0 ||
+        bench_turns_take(variants, count, peak, far ? &machine->memory[BENCH_READ] : NULL, options) != 0 ||
         (selection.library && check_layers(&layers, &variants[0]) != 0))
         goto done;
     status = bench_turns_report(variants, count, results);

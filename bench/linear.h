@@ -33,7 +33,7 @@ static inline int bench_linear_run(struct bench_machine *machine, const struct b
                                    const struct bench_case *c, struct bench_selection selection,
                                    struct bench_results *results)
 {
-    (void)peak, (void)options, (void)c, (void)selection, (void)results;
+    (void)machine, (void)options, (void)c, (void)selection, (void)results;
     return -1;
 }
 

@@ -92,7 +92,15 @@ int bench_machine_init(struct bench_machine *m, const struct bench_options *opti
         fprintf(stderr, "attn-bench: this machine cannot run the instruction set %s\n", options->isa);
         return -1;
     }
-    return bench_bandwidth_init(&m->bandwidth, m->f32->kernels, options->threads);
+    for (int access = 0; access < BENCH_NUM_ACCESSES; access++)
+        m->memory[access] = (struct bench_bandwidth){
+            .kernels = m->f32->kernels, .threads = options->threads, .access = (enum bench_access)access};
+    if (bench_bandwidth_buffer(&m->buffer, options->threads) != 0)
+        return -1;
+    for (int access = 0; access < BENCH_NUM_ACCESSES; access++)
+        if (access != BENCH_STREAM || m->f32->kernels->stream != NULL)
+            m->memory[access].regions[m->memory[access].num_regions++] = m->buffer;
+    return 0;
 }
 
 struct bench_peak *bench_machine_peak(struct bench_machine *m, const char *isa)
@@ -107,7 +115,8 @@ void bench_machine_sample(struct bench_machine *m)
 {
     for (int i = 0; i < m->num_peaks; i++)
         bench_peak_take(&m->peaks[i], PEAK_SECONDS);
-    bench_bandwidth_sample(&m->bandwidth);
+    for (int access = 0; access < BENCH_NUM_ACCESSES; access++)
+        bench_bandwidth_sample(&m->memory[access]);
 }
 
 static int report_limit(const struct bench_peak *peak, const struct bench_limit *limit, const char *kind,
@@ -137,23 +146,28 @@ int bench_machine_report(const struct bench_machine *m, struct bench_results *re
         if (report_limit(&m->peaks[i], &m->peaks[i].registers, "peak", results) != 0 ||
             report_limit(&m->peaks[i], &m->peaks[i].loads, "peak-loads", results) != 0)
             return -1;
-    struct bench_result *row = bench_results_add(results);
-    if (row == NULL)
-        return -1;
-    row->kind = BENCH_BANDWIDTH;
-    snprintf(row->name, sizeof row->name, "bandwidth/read");
-    row->isa = m->bandwidth.kernels->isa;
-    row->threads = m->bandwidth.threads;
-    row->repetitions = m->bandwidth.samples;
-    row->iterations = 1;
-    row->real_time = m->bandwidth.best_seconds;
-    row->gb_per_second = m->bandwidth.best;
+    for (int access = 0; access < BENCH_NUM_ACCESSES; access++) {
+        const struct bench_bandwidth *memory = &m->memory[access];
+        if (memory->samples == 0)
+            continue;
+        struct bench_result *row = bench_results_add(results);
+        if (row == NULL)
+            return -1;
+        row->kind = BENCH_BANDWIDTH;
+        snprintf(row->name, sizeof row->name, "bandwidth/%s", bench_access_name(memory->access));
+        row->isa = memory->kernels->isa;
+        row->threads = memory->threads;
+        row->repetitions = memory->samples;
+        row->iterations = 1;
+        row->real_time = memory->best_seconds;
+        row->gb_per_second = memory->best;
+    }
     return 0;
 }
 
 void bench_machine_destroy(struct bench_machine *m)
 {
-    bench_bandwidth_destroy(&m->bandwidth);
+    free(m->buffer.words);
 }
 
 struct bench_result *bench_results_add(struct bench_results *results)

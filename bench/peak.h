@@ -36,23 +36,43 @@ int bench_peak_init(struct bench_peak *peak, const struct bench_isa_kernels *ker
 /** Runs each of the two loops on all threads for about that many seconds. */
 struct bench_peak_sample bench_peak_take(struct bench_peak *peak, double seconds);
 
-/** Read bandwidth of memory: a buffer that no cache holds, each thread reading a part of its own. */
+/** What is done to memory. */
+enum bench_access {
+    BENCH_READ,
+    BENCH_WRITE, /**< by plain stores, which fetch a line before they change it */
+    BENCH_STREAM /**< by stores past the caches */
+};
+
+#define BENCH_NUM_ACCESSES 3
+
+/** Words of 32 bits. */
+struct bench_region {
+    uint32_t *words;
+    int64_t count;
+};
+
+#define BENCH_MAX_REGIONS 4 /* keys, values and their scales */
+
+/** How fast all threads read or write some memory, each thread a part of its own. */
 struct bench_bandwidth {
     const struct bench_isa_kernels *kernels;
     int threads;
-    float *data;
-    int64_t num_floats;
+    enum bench_access access;
+    struct bench_region regions[BENCH_MAX_REGIONS];
+    int num_regions;
     double best; /**< GB/s of all threads, over every sample so far */
     double best_seconds;
     int samples;
+    uint32_t sum; /**< of the words that the last sample has read */
 };
 
-/** Allocates and touches the buffer. 0, or -1 after a sentence on stderr. */
-int bench_bandwidth_init(struct bench_bandwidth *bandwidth, const struct bench_isa_kernels *kernels, int threads);
+/** Allocates a buffer that no cache holds, and touches it: all words are 1. 0, or -1 after a sentence on stderr. */
+int bench_bandwidth_buffer(struct bench_region *buffer, int threads);
 
-/** Reads the buffer once; returns GB/s. */
+/** Goes through the regions once, or through small ones as often as makes a sample of some length; returns GB/s. */
 double bench_bandwidth_sample(struct bench_bandwidth *bandwidth);
 
-void bench_bandwidth_destroy(struct bench_bandwidth *bandwidth);
+/** "read", "write" or "write-streaming". */
+const char *bench_access_name(enum bench_access access);
 
 #endif

@@ -4,15 +4,14 @@
  * projection roughly are: uniform or constant inputs would make the maximum of
  * a row settle in the first block of keys and so hide the cost of rescaling.
  *
- * For a 16-bit type the numbers are rounded to it, and the f32 tensors get the
- * rounded values too, so that both sides compute with the same inputs. The
- * conversions are arithmetic on exponents, not the library's bit patterns: a
- * mistake there must not hide itself here.
+ * For a narrow type the numbers are rounded to it, and the f32 tensors get the
+ * rounded values too, so that both sides compute with the same inputs.
  */
 #include "problem.h"
 #include "forms.h"
 #include "numbers.h"
 #include "pairs.h"
+#include "rounding.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,53 +20,20 @@
 /* One pair in this many is hidden by the boolean mask. */
 #define MASK_PERIOD 64
 
-/* The significand's bits with the implicit one, the exponent's bias, and the bits stored of the significand. */
-struct half_format {
-    int precision, bias;
-};
-
-static struct half_format half_format(attn_dtype dtype)
-{
-    return dtype == ATTN_BF16 ? (struct half_format){8, 127} : (struct half_format){11, 15};
-}
-
 /*
- * x = n * 2^e with |n| <= 2^precision, rounded to even. Numbers of one exponent
- * are neighbours in their encoding, and so are the largest of one and the
- * smallest of the next, so a carry needs no care. x is finite and in range.
+ * Rows whose numbers are drawn, as that takes longer than anything else; those behind them repeat the numbers, in
+ * memory of their own. A period that no length of a sequence divides lets sequences and heads differ.
  */
-static uint16_t to_half(float x, attn_dtype dtype)
-{
-    const struct half_format f = half_format(dtype);
-    const int least = 2 - f.bias - f.precision; /* exponent of the smallest denormal */
-    int e;
-    frexpf(x, &e);
-    e = x != 0.0f && e - f.precision > least ? e - f.precision : least;
-    const int n = (int)nearbyintf(ldexpf(fabsf(x), -e));
-    return (uint16_t)(((e - least) << (f.precision - 1)) + n + (signbit(x) ? 0x8000 : 0));
-}
-
-static float from_half(uint16_t bits, attn_dtype dtype)
-{
-    const struct half_format f = half_format(dtype);
-    const int one = 1 << (f.precision - 1), exponent = (bits & 0x7fff) / one, n = bits % one;
-    const int least = 2 - f.bias - f.precision;
-    float x;
-    if (exponent == 2 * f.bias + 1)
-        x = n != 0 ? NAN : INFINITY;
-    else
-        x = exponent == 0 ? ldexpf((float)n, least) : ldexpf((float)(n + one), least + exponent - 1);
-    return (bits & 0x8000) != 0 ? -x : x;
-}
+#define DRAWN_ROWS 100003
 
 /* A tensor in the layout of the case; data is NULL when there is no memory. */
-static attn_tensor make_tensor(const struct bench_problem *p, attn_dtype dtype, int64_t heads, int64_t tokens)
+static attn_tensor make_tensor(const struct bench_problem *p, attn_dtype dtype, int64_t heads, int64_t tokens,
+                               int64_t d)
 {
-    const struct bench_case *c = p->bcase;
-    const int64_t n = p->batch * heads * tokens * c->d;
-    float *data = bench_alloc_floats(dtype == ATTN_F32 ? n : (n + 1) / 2);
-    attn_tensor t = c->layout == BENCH_BTHD ? attn_bthd(data, p->batch, tokens, heads, c->d)
-                                            : attn_bhtd(data, p->batch, heads, tokens, c->d);
+    const int64_t bytes = p->batch * heads * tokens * d * (int64_t)attn_dtype_size(dtype);
+    float *data = bench_alloc_floats((bytes + 3) / 4);
+    attn_tensor t = p->bcase->layout == BENCH_BTHD ? attn_bthd(data, p->batch, tokens, heads, d)
+                                                   : attn_bhtd(data, p->batch, heads, tokens, d);
     t.dtype = dtype;
     return t;
 }
@@ -77,23 +43,55 @@ static int64_t count_of(const attn_tensor *t)
     return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
 }
 
-/* Fills t with the numbers of a seed and makes typed of it, in the type of the case. */
-static int fill_input(const struct bench_problem *p, attn_tensor *t, attn_tensor *typed, uint64_t seed)
+/* The rest of n bytes repeats the first so many. */
+static void repeat(void *data, size_t first, size_t n)
 {
-    const attn_dtype dtype = p->bcase->dtype;
-    const int64_t n = count_of(t);
-    float *x = t->data;
-    bench_fill_normal(x, n, seed);
+    for (size_t at = first; at < n; at += first)
+        memcpy((char *)data + at, data, at + first < n ? first : n - at);
+}
+
+/* Fills t with the numbers of a seed and makes typed of it, in a type of the case, with scales if that has some. */
+static int fill_input(const struct bench_problem *p, attn_tensor *t, attn_dtype dtype, attn_tensor *typed,
+                      attn_tensor *scale, uint64_t seed)
+{
+    const int64_t d = t->shape[3], rows = count_of(t) / d, drawn = rows < DRAWN_ROWS ? rows : DRAWN_ROWS;
+    const size_t size = attn_dtype_size(dtype);
+    bench_fill_normal(t->data, drawn * d, seed);
     *typed = *t;
-    if (dtype == ATTN_F32)
-        return 0;
-    *typed = make_tensor(p, dtype, t->shape[1], t->shape[2]);
-    uint16_t *h = typed->data;
-    for (int64_t i = 0; h != NULL && i < n; i++) {
-        h[i] = to_half(x[i], dtype);
-        x[i] = from_half(h[i], dtype);
+    if (dtype != ATTN_F32) {
+        const bool scaled = bench_quantised(dtype);
+        *typed = make_tensor(p, dtype, t->shape[1], t->shape[2], d);
+        if (scaled)
+            *scale = make_tensor(p, ATTN_F32, t->shape[1], t->shape[2], 1);
+        if (typed->data == NULL || (scaled && scale->data == NULL))
+            return -1;
+        bench_round_rows(t->data, typed->data, dtype, scaled ? scale->data : NULL, drawn, d);
+        repeat(typed->data, (size_t)(drawn * d) * size, (size_t)(rows * d) * size);
+        if (scaled)
+            repeat(scale->data, (size_t)drawn * sizeof(float), (size_t)rows * sizeof(float));
     }
-    return h != NULL ? 0 : -1;
+    repeat(t->data, (size_t)(drawn * d) * sizeof(float), (size_t)(rows * d) * sizeof(float));
+    return 0;
+}
+
+/* q, k and v, and what they are in the types of the case. */
+static int make_inputs(struct bench_problem *p)
+{
+    const struct bench_case *c = p->bcase;
+    const attn_dtype kept = bench_case_kept(c);
+    p->q = make_tensor(p, ATTN_F32, c->heads, p->tq, c->d);
+    p->k = make_tensor(p, ATTN_F32, c->kv_heads, p->tk, c->d);
+    if (p->q.data == NULL || p->k.data == NULL || fill_input(p, &p->q, c->dtype, &p->typed[0], NULL, 1) != 0 ||
+        fill_input(p, &p->k, kept, &p->typed[1], &p->scales[0], 2) != 0)
+        return -1;
+    if (c->values_in_keys > 0) {
+        p->v = p->k;
+        p->typed[2] = p->typed[1];
+        p->v.shape[3] = p->typed[2].shape[3] = c->values_in_keys;
+        return 0;
+    }
+    p->v = make_tensor(p, ATTN_F32, c->kv_heads, p->tk, c->d);
+    return p->v.data != NULL ? fill_input(p, &p->v, kept, &p->typed[2], &p->scales[1], 3) : -1;
 }
 
 static int make_mask(struct bench_problem *p)
@@ -147,13 +145,14 @@ static int make_block_table(struct bench_problem *p, int64_t columns)
     return 0;
 }
 
-/* Copies k or v, which lie head by head, into pages. */
+/* Copies rows that lie head by head into pages. */
 static int fill_pool(const struct bench_problem *p, const attn_tensor *t, attn_tensor *pool)
 {
     const int64_t page = p->bcase->page, columns = p->tk / page;
     const size_t row = (size_t)(page * t->shape[3]) * attn_dtype_size(t->dtype); /* of a head and page */
-    *pool = attn_bhtd(malloc((size_t)(p->batch * columns * t->shape[1]) * row), p->batch * columns, t->shape[1], page,
-                      t->shape[3]);
+    const size_t bytes = (size_t)(p->batch * columns * t->shape[1]) * row;
+    *pool =
+        attn_bhtd(bench_alloc_floats((int64_t)((bytes + 3) / 4)), p->batch * columns, t->shape[1], page, t->shape[3]);
     pool->dtype = t->dtype;
     for (int64_t b = 0; pool->data != NULL && b < p->batch; b++)
         for (int64_t h = 0; h < t->shape[1]; h++)
@@ -165,9 +164,27 @@ static int fill_pool(const struct bench_problem *p, const attn_tensor *t, attn_t
 
 static int make_pages(struct bench_problem *p)
 {
-    if (make_block_table(p, p->tk / p->bcase->page) != 0)
+    if (make_block_table(p, p->tk / p->bcase->page) != 0 || fill_pool(p, &p->typed[1], &p->pools[0]) != 0)
         return -1;
-    return fill_pool(p, &p->typed[1], &p->pools[0]) != 0 || fill_pool(p, &p->typed[2], &p->pools[1]) != 0 ? -1 : 0;
+    if (p->bcase->values_in_keys > 0) {
+        p->pools[1] = p->pools[0];
+        p->pools[1].shape[3] = p->bcase->values_in_keys;
+    } else if (fill_pool(p, &p->typed[2], &p->pools[1]) != 0) {
+        return -1;
+    }
+    for (int i = 0; i < 2; i++)
+        if (p->scales[i].data != NULL && fill_pool(p, &p->scales[i], &p->scale_pools[i]) != 0)
+            return -1;
+    return 0;
+}
+
+static void take_scales(struct bench_problem *p)
+{
+    const attn_tensor *scales = p->block_table != NULL ? p->scale_pools : p->scales;
+    if (p->scales[0].data == NULL)
+        return;
+    p->params.k_scale = &scales[0];
+    p->params.v_scale = &scales[1];
 }
 
 int bench_problem_create(struct bench_problem *p, const struct bench_case *c)
@@ -178,28 +195,43 @@ int bench_problem_create(struct bench_problem *p, const struct bench_case *c)
     p->params = attn_params_default();
     p->params.causal = c->causal;
     p->params.sums = c->free_sums ? ATTN_SUMS_FREE : ATTN_SUMS_ORDERED;
+    const int64_t dv = bench_case_dv(c);
     const bool formed = bench_form_create(p) == 0, whole = !bench_case_sampled(c);
-    p->q = make_tensor(p, ATTN_F32, c->heads, p->tq);
-    p->k = make_tensor(p, ATTN_F32, c->kv_heads, p->tk);
-    p->v = make_tensor(p, ATTN_F32, c->kv_heads, p->tk);
-    p->out = make_tensor(p, c->dtype, c->heads, p->tq);
+    p->out = make_tensor(p, c->dtype, c->heads, p->tq, dv);
     if (whole)
-        p->expected = make_tensor(p, ATTN_F32, c->heads, p->tq);
-    if (!formed || p->q.data == NULL || p->k.data == NULL || p->v.data == NULL || p->out.data == NULL ||
-        (whole && p->expected.data == NULL) || fill_input(p, &p->q, &p->typed[0], 1) != 0 ||
-        fill_input(p, &p->k, &p->typed[1], 2) != 0 || fill_input(p, &p->v, &p->typed[2], 3) != 0 ||
+        p->expected = make_tensor(p, ATTN_F32, c->heads, p->tq, dv);
+    if (!formed || p->out.data == NULL || (whole && p->expected.data == NULL) || make_inputs(p) != 0 ||
         (c->page > 0 && make_pages(p) != 0) || (c->bool_mask && make_mask(p) != 0) ||
         (c->padded && make_lengths(p) != 0) || bench_count_pairs(p, &p->live_pairs) != 0) {
         fprintf(stderr, "attn-bench: there is not enough memory for the tensors of case %s\n", c->id);
         bench_problem_destroy(p);
         return -1;
     }
+    take_scales(p);
     /* An output that is never written must not look right, and its pages must exist before anything is timed. */
     bench_problem_spoil(p);
     if (whole)
         memset(p->expected.data, 0xff, (size_t)count_of(&p->expected) * sizeof(float));
-    p->flops = 4.0 * p->live_pairs * (double)c->d;
+    p->flops = 2.0 * p->live_pairs * (double)(c->d + dv);
     return 0;
+}
+
+static void add_region(struct bench_bandwidth *memory, const attn_tensor *t)
+{
+    if (t->data == NULL)
+        return;
+    const int64_t bytes = count_of(t) * (int64_t)attn_dtype_size(t->dtype);
+    memory->regions[memory->num_regions++] = (struct bench_region){.words = t->data, .count = bytes / 4};
+}
+
+void bench_problem_memory(const struct bench_problem *p, struct bench_bandwidth *memory)
+{
+    const attn_tensor *const scales = p->block_table != NULL ? p->scale_pools : p->scales;
+    add_region(memory, bench_problem_keys(p, 1));
+    if (p->bcase->values_in_keys == 0)
+        add_region(memory, bench_problem_keys(p, 2));
+    add_region(memory, &scales[0]);
+    add_region(memory, &scales[1]);
 }
 
 void bench_problem_spoil(struct bench_problem *p)
@@ -209,16 +241,22 @@ void bench_problem_spoil(struct bench_problem *p)
 
 void bench_problem_destroy(struct bench_problem *p)
 {
-    for (int i = 0; i < 3 && p->bcase->dtype != ATTN_F32; i++)
-        free(p->typed[i].data);
+    const bool own = p->bcase->values_in_keys == 0;
+    for (int i = 0; i < (own ? 3 : 2); i++)
+        if (p->typed[i].dtype != ATTN_F32)
+            free(p->typed[i].data);
     free(p->q.data);
     free(p->k.data);
-    free(p->v.data);
+    free(own ? p->v.data : NULL);
     free(p->out.data);
     free(p->expected.data);
     free(p->mask.data);
     free(p->pools[0].data);
-    free(p->pools[1].data);
+    free(own ? p->pools[1].data : NULL);
+    for (int i = 0; i < 2; i++) {
+        free(p->scales[i].data);
+        free(p->scale_pools[i].data);
+    }
     free(p->block_table);
     free(p->kv_len);
     free(p->rows);
@@ -229,9 +267,7 @@ void bench_problem_destroy(struct bench_problem *p)
 /* Element n of out, counted through its memory. */
 static double output(const struct bench_problem *p, int64_t n)
 {
-    const void *data = p->out.data;
-    return p->out.dtype == ATTN_F32 ? (double)((const float *)data)[n]
-                                    : (double)from_half(((const uint16_t *)data)[n], p->out.dtype);
+    return (double)bench_element(p->out.data, p->out.dtype, n);
 }
 
 /* Rows that nothing is known of must have been written at least. */

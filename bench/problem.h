@@ -8,6 +8,7 @@
 #define BENCH_PROBLEM_H
 
 #include "cases.h"
+#include "peak.h"
 
 struct bench_form_data; /* what a form has in memory: forms.c */
 
@@ -17,16 +18,18 @@ struct bench_problem {
     attn_tensor q, k, v;   /**< f32, as the naive implementation reads them */
     attn_tensor expected;  /**< f32, filled by the naive implementation, laid out as out; or rows of it */
     int64_t *rows;         /**< where the rows of expected are in out, counted through its memory; NULL: alike */
-    attn_tensor typed[3];  /**< q, k and v in the type of the case, with the same values: for f32 the same memory */
+    attn_tensor typed[3];  /**< q, k and v in the types of the case, with the same values: for f32 the same memory */
+    attn_tensor scales[2]; /**< of k and v in 8 bits; data is NULL where they have none */
     attn_tensor pools[2];  /**< k and v in pages; data is NULL where they are side by side */
-    int32_t *block_table;  /**< of the pools, or NULL */
-    attn_tensor out;       /**< in the type of the case */
-    attn_tensor mask;      /**< data is NULL without a mask */
-    int64_t *kv_len;       /**< NULL without padding */
+    attn_tensor scale_pools[2];
+    int32_t *block_table;         /**< of the pools, or NULL */
+    attn_tensor out;              /**< in the type of the case */
+    attn_tensor mask;             /**< data is NULL without a mask */
+    int64_t *kv_len;              /**< NULL without padding */
     struct bench_form_data *form; /**< NULL for a plain case */
     attn_params params;           /**< everything but exp, isa and num_threads */
     double live_pairs;            /**< over all batches and heads */
-    double flops;                 /**< 4 d for each live pair: two for each product of QK^T and of PV */
+    double flops;                 /**< for each live pair: two for each product of QK^T and of PV */
 };
 
 /**
@@ -42,6 +45,9 @@ static inline const attn_tensor *bench_problem_keys(const struct bench_problem *
 {
     return p->block_table != NULL ? &p->pools[which - 1] : &p->typed[which];
 }
+
+/** Adds the memory of keys, values and scales that the library reads to the regions of memory. */
+void bench_problem_memory(const struct bench_problem *p, struct bench_bandwidth *memory);
 
 /** Fills out with NaN: an output that is never written must not look right. */
 void bench_problem_spoil(struct bench_problem *p);

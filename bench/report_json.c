@@ -121,7 +121,9 @@ static json_t *make_context(const struct bench_options *options, const struct be
     }
     failed |= json_object_set_new(context, "peak_gflops", peaks);
     failed |= json_object_set_new(context, "peak_loads_gflops", loads);
-    failed |= set_figure(context, "read_gb_per_second", machine->bandwidth.best);
+    failed |= set_figure(context, "read_gb_per_second", machine->memory[BENCH_READ].best);
+    failed |= set_figure(context, "write_gb_per_second", machine->memory[BENCH_WRITE].best);
+    failed |= set_figure(context, "write_streaming_gb_per_second", machine->memory[BENCH_STREAM].best);
     if (failed != 0) {
         json_decref(context);
         return NULL;
@@ -154,8 +156,9 @@ static json_t *make_row(const struct bench_result *r, int index)
     failed |= set_figure(row, "fraction_of_loads", r->fraction_of_loads);
     failed |= set_figure(row, "ns_per_token", r->token_time * 1e9);
     failed |= set_figure(row, "bytes_per_second", r->gb_per_second * 1e9);
-    failed |= set_figure(row, "read_bytes_per_second", r->bandwidth_gb_per_second * 1e9);
-    failed |= set_figure(row, "fraction_of_read", r->bandwidth_fraction);
+    failed |= set_figure(row, r->written ? "write_bytes_per_second" : "read_bytes_per_second",
+                         r->bandwidth_gb_per_second * 1e9);
+    failed |= set_figure(row, r->written ? "fraction_of_write" : "fraction_of_read", r->bandwidth_fraction);
     if (bench_result_of_library(r))
         failed |= json_object_set_new(row, "max_abs_diff", json_real(r->max_abs_diff));
     failed |= set_figure(row, "speedup_over_naive", r->speedup);

@@ -23,11 +23,12 @@ struct bench_result {
 
     double real_time, real_time_median, cpu_time;
     double flops; /**< of one iteration: forward and naive rows */
-    double bytes; /**< of weights that one iteration reads: linear layers with few rows */
+    double bytes; /**< that one iteration reads, weights or keys and values, or writes */
+    bool written; /**< bytes are written: rows of appending */
     double gflops, peak_gflops, fraction, fraction_median;
     double peak_loads_gflops, fraction_of_loads; /**< the same with the loads of a product beside the multiply-adds */
     double gb_per_second;
-    double bandwidth_gb_per_second, bandwidth_fraction; /**< of reading memory, beside it; its part of that */
+    double bandwidth_gb_per_second, bandwidth_fraction; /**< of reading or writing, beside it; its part of that */
     double token_time; /**< seconds for each token, or key of a tree: cases with a cost */
 
     double max_abs_diff;            /**< against the naive result, or the sampled rows */

@@ -22,7 +22,7 @@
 struct row {
     const struct bench_problem *p;
     int64_t sequence, head, query; /**< indices as in attn_params */
-    double *q, *k, *sum;           /**< d channels each; q and k are rotated */
+    double *q, *k, *sum;           /**< d channels, and of values in sum; q and k are rotated */
 };
 
 /* Element (b,h,t,0) of a tensor of floats, whose axes of length 1 go for any index. */
@@ -155,9 +155,9 @@ static void compute(const struct row *r, float *out)
 {
     const struct bench_problem *p = r->p;
     const attn_params *o = &p->params;
-    const int64_t d = p->bcase->d, kv_head = r->head / (p->bcase->heads / p->bcase->kv_heads);
+    const int64_t dv = bench_case_dv(p->bcase), kv_head = r->head / (p->bcase->heads / p->bcase->kv_heads);
     double top = o->sinks != NULL ? (double)o->sinks[r->head] : -INFINITY, total = o->sinks != NULL ? 1.0 : 0.0;
-    for (int64_t c = 0; c < d; c++)
+    for (int64_t c = 0; c < dv; c++)
         r->sum[c] = 0.0;
     load(r->q, &p->q, o->rope != NULL ? o->rope->q : NULL, o->rope != NULL ? o->rope->layout : ATTN_ROPE_HALF_SPLIT,
          batch_of(r), r->head, query_token(r));
@@ -168,17 +168,17 @@ static void compute(const struct row *r, float *out)
         if (s > top) {
             const double shrink = exp(top - s);
             total *= shrink;
-            for (int64_t c = 0; c < d; c++)
+            for (int64_t c = 0; c < dv; c++)
                 r->sum[c] *= shrink;
             top = s;
         }
         const double weight = exp(s - top), kept = weight * dropout_factor(r, j);
         const float *v = element(&p->v, batch_of(r), kv_head, key_token(r, j));
         total += weight;
-        for (int64_t c = 0; c < d; c++)
+        for (int64_t c = 0; c < dv; c++)
             r->sum[c] += kept * (double)v[c];
     }
-    for (int64_t c = 0; c < d; c++)
+    for (int64_t c = 0; c < dv; c++)
         out[c] = total > 0.0 ? (float)(r->sum[c] / total) : 0.0f;
 }
 
@@ -199,10 +199,10 @@ static void choose(struct row *r, int64_t n, uint64_t *state)
 
 int bench_rows_create(struct bench_problem *p)
 {
-    const int64_t d = p->bcase->d;
-    double *scratch = malloc(3 * (size_t)d * sizeof *scratch);
+    const int64_t d = p->bcase->d, dv = bench_case_dv(p->bcase);
+    double *scratch = malloc((size_t)(2 * d + dv) * sizeof *scratch);
     p->rows = malloc(SAMPLED_ROWS * sizeof *p->rows);
-    p->expected = attn_bhtd(bench_alloc_floats(SAMPLED_ROWS * d), 1, 1, SAMPLED_ROWS, d);
+    p->expected = attn_bhtd(bench_alloc_floats(SAMPLED_ROWS * dv), 1, 1, SAMPLED_ROWS, dv);
     if (scratch == NULL || p->rows == NULL || p->expected.data == NULL) {
         fprintf(stderr, "attn-bench: there is not enough memory for the rows that case %s is checked by\n",
                 p->bcase->id);
@@ -213,9 +213,9 @@ int bench_rows_create(struct bench_problem *p)
     uint64_t state = SEED_ROWS;
     for (int64_t n = 0; n < SAMPLED_ROWS; n++) {
         choose(&r, n, &state);
-        compute(&r, (float *)p->expected.data + n * d);
+        compute(&r, (float *)p->expected.data + n * dv);
         const int64_t *stride = p->out.stride;
-        p->rows[n] = (batch_of(&r) * stride[0] + r.head * stride[1] + query_token(&r) * stride[2]) / d;
+        p->rows[n] = (batch_of(&r) * stride[0] + r.head * stride[1] + query_token(&r) * stride[2]) / dv;
     }
     free(scratch);
     return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Measures one case of attention; those of linear layers are handed to linear.c.
+ * Measures one case of attention; those of linear layers are handed to linear.c, those of appending to append.c.
  *
  * The variants are the library and the naive implementation. turns.c says how
  * they take turns with samples of the peak: that of the kernels that
@@ -15,6 +15,7 @@
  * are compared in some rows with the definition in double, of the same values.
  */
 #include "runner.h"
+#include "append.h"
 #include "linear.h"
 #include "naive.h"
 #include "numbers.h"
@@ -108,7 +109,7 @@ static int prepare_library(struct bench_variant *v, struct planned *l, struct be
     v->row.bcase = c;
     v->row.isa = bench_case_isa(c, options->isa);
     v->row.flops = p->flops;
-    v->row.bytes = bench_case_keys_far(c) ? bench_case_key_bytes(c) : 0.0;
+    v->row.bytes = bench_case_reads_keys(c) ? bench_case_key_bytes(c) : 0.0;
     bench_forward_name(c, v->row.name);
     if (attn_plan_create(&l->plan, &p->typed[0], bench_problem_keys(p, 1), bench_problem_keys(p, 2), &p->out,
                          &l->params) != ATTN_OK)
@@ -163,8 +164,11 @@ static int run_attention(struct bench_machine *machine, struct bench_peak *peak,
         goto done;
     if (selection.naive)
         prepare_naive(&variants[count++], &naive, &problem, options);
-    struct bench_bandwidth *const bandwidth = bench_case_keys_far(c) ? &machine->bandwidth : NULL;
-    if (bench_turns_take(variants, count, peak, bandwidth, options) != 0)
+    /* Of the same bytes, wherever they are: in memory, or in a cache that the last call has left them in. */
+    struct bench_bandwidth reading = {
+        .kernels = machine->f32->kernels, .threads = options->threads, .access = BENCH_READ};
+    bench_problem_memory(&problem, &reading);
+    if (bench_turns_take(variants, count, peak, bench_case_reads_keys(c) ? &reading : NULL, options) != 0)
         goto done;
     if (selection.library && check_library(&variants[0]) != 0)
         goto done;
@@ -188,5 +192,6 @@ int bench_run_case(struct bench_machine *machine, const struct bench_options *op
     }
     bench_machine_sample(machine);
     return bench_case_linear(c) ? bench_linear_run(machine, options, c, selection, results)
+           : c->append          ? bench_append_run(machine, options, c, results)
                                 : run_attention(machine, peak, options, c, selection, results);
 }

@@ -16,7 +16,8 @@ struct bench_machine {
     struct bench_peak peaks[BENCH_MAX_PEAKS];
     int num_peaks;
     struct bench_peak *f32; /**< that of f32 in the instruction set in use */
-    struct bench_bandwidth bandwidth;
+    struct bench_region buffer;
+    struct bench_bandwidth memory[BENCH_NUM_ACCESSES]; /**< of the buffer, which no cache holds */
 };
 
 /** 0, or -1 after a sentence on stderr. */
@@ -28,7 +29,7 @@ struct bench_peak *bench_machine_peak(struct bench_machine *machine, const char 
 /** Takes one sample of each limit. */
 void bench_machine_sample(struct bench_machine *machine);
 
-/** Adds the rows peak/TYPE/ISA, peak-loads/TYPE/ISA and bandwidth/read. 0, or -1 after a sentence on stderr. */
+/** Adds the rows peak/TYPE/ISA, peak-loads/TYPE/ISA and bandwidth/ACCESS. 0, or -1 after a sentence on stderr. */
 int bench_machine_report(const struct bench_machine *machine, struct bench_results *results);
 
 void bench_machine_destroy(struct bench_machine *machine);

@@ -164,6 +164,24 @@ awk -F, 'NR == 1 {for (i = 1; i <= NF; i++) column[$i] = i}
          /^peak/ {if ($column["ns_per_token"] != "") exit 1}
          END {if (rows != 6) exit 1}' "$dir/out" || fail "the costs are wrong: $(cat "$dir/out")"
 
+# A token of decoding from a cache is held against reading the same bytes, new rows against writing them.
+# shellcheck disable=SC2086
+expect 0 'fraction_of_read' $tiny --filter '^(forward/bf16/B1/H8/Tq1/.*/kv:i8|append/f32/.*/kv:bf16)' --format csv
+awk -F, 'NR == 1 {for (i = 1; i <= NF; i++) column[$i] = i}
+         /^forward/ {reads++; if (!($column["fraction_of_read"] > 0) || $column["fraction_of_write"] != "") exit 1}
+         /^append/ {writes++; if (!($column["fraction_of_write"] > 0) || $column["fraction_of_read"] != "") exit 1
+                   if ($column["gflops"] != "" || !($column["gb_per_second"] > 0)) exit 1}
+         $1 ~ /^bandwidth\/(read|write)$/ {limits++; if (!($column["gb_per_second"] > 0)) exit 1}
+         END {if (reads != 2 || writes != 1 || limits != 2) exit 1}' "$dir/out" ||
+    fail "the rows of decoding are wrong: $(cat "$dir/out")"
+# shellcheck disable=SC2086
+expect 0 '"fraction_of_write":' $tiny --filter '^append/f32/.*/kv:bf16' --format json
+for isa in scalar avx2; do # where there is a better set, rows are stored by that one
+    env -u ATTN_MAX_CPU_ISA "$bench" --list --isa avx512 >/dev/null 2>&1 &&
+        env -u ATTN_MAX_CPU_ISA "$bench" --list --isa $isa | grep -q '^append/' &&
+        fail "rows that $isa does not store are measured as such"
+done
+
 # A linear layer beside OpenBLAS, with few rows and so several matrices: all figures, and what is promised.
 if [ "$nn" = nn ]; then
     # shellcheck disable=SC2086

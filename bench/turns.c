@@ -10,7 +10,7 @@
  * the fastest peak sample of the same case; see the help text for why. Peak
  * samples are as long as the sample before them, within limits, so that both
  * have the same chance to find an undisturbed moment. Where a case is bound by
- * memory, samples of the read bandwidth come behind those of the peak. What
+ * memory, samples of the bandwidth come behind those of the peak. What
  * neighbours leave of it may change by half from one minute to the next, so the
  * median of the ratios of each turn is reported.
  */
@@ -33,7 +33,7 @@
 /* One for each repetition. */
 struct samples {
     double *real, *cpu, *ratio;
-    double *read; /* the rate at which bytes are read, over the read bandwidth behind it */
+    double *moved; /* the rate at which bytes are read or written, over the bandwidth behind it */
 };
 
 int bench_variant_error(const struct bench_variant *v)
@@ -67,9 +67,9 @@ static int take_samples(struct bench_variant *variants, const struct samples *sa
             v->row.peak_gflops = fmax(v->row.peak_gflops, fmax(before.registers, after.registers));
             v->row.peak_loads_gflops = fmax(v->row.peak_loads_gflops, fmax(before.loads, after.loads));
             before = after;
-            const double read = bandwidth != NULL ? bench_bandwidth_sample(bandwidth) : 0.0;
-            samples[i].read[r] = read > 0.0 ? 1e-9 * v->row.bytes / sample.real / read : 0.0;
-            v->row.bandwidth_gb_per_second = fmax(v->row.bandwidth_gb_per_second, read);
+            const double possible = bandwidth != NULL ? bench_bandwidth_sample(bandwidth) : 0.0;
+            samples[i].moved[r] = possible > 0.0 ? 1e-9 * v->row.bytes / sample.real / possible : 0.0;
+            v->row.bandwidth_gb_per_second = fmax(v->row.bandwidth_gb_per_second, possible);
         }
     return 0;
 }
@@ -111,7 +111,7 @@ static void summarise(struct bench_result *row, struct samples *s, const struct 
     if (row->bcase->cost != NULL)
         row->token_time = row->real_time / (double)row->bcase->tk;
     row->gb_per_second = 1e-9 * row->bytes / row->real_time;
-    row->bandwidth_fraction = bench_median(s->read, n);
+    row->bandwidth_fraction = bench_median(s->moved, n);
 }
 
 int bench_turns_take(struct bench_variant *variants, int count, struct bench_peak *peak,
@@ -128,7 +128,7 @@ int bench_turns_take(struct bench_variant *variants, int count, struct bench_pea
         samples[i].real = scratch + n + (ptrdiff_t)4 * i * n;
         samples[i].cpu = samples[i].real + n;
         samples[i].ratio = samples[i].cpu + n;
-        samples[i].read = samples[i].ratio + n;
+        samples[i].moved = samples[i].ratio + n;
     }
     const int status = take_samples(variants, samples, count, peak, bandwidth, options);
     if (status == 0) {

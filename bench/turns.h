@@ -28,8 +28,8 @@ int bench_variant_error(const struct bench_variant *v);
 /**
  * Takes the samples and puts times, rates and fractions into the variants'
  * rows; speedups too when the last variant is a baseline, of kind BENCH_NAIVE.
- * bandwidth: samples of it take turns as well, for variants that read memory
- * from end to end; or NULL. 0, or -1 after a sentence on stderr.
+ * bandwidth: samples of it take turns as well, for variants that read or write
+ * memory from end to end; or NULL. 0, or -1 after a sentence on stderr.
  */
 int bench_turns_take(struct bench_variant *variants, int count, struct bench_peak *peak,
                      struct bench_bandwidth *bandwidth, const struct bench_options *options);
