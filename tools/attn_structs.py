@@ -99,7 +99,7 @@ class CacheConfig(Sized):
         + _ints("dtype")
         + _lengths("max_tokens", "max_sequences", "page_size", "num_pages", "window", "first_tokens")
         + _pointers("rope")
-        + _ints("rope_layout")
+        + _ints("rope_layout", "v_in_k")
     )
 
 

@@ -172,6 +172,11 @@ ATTN_API int attn_default_num_threads(void);
  * ATTN_INVALID_ARGUMENT. Interleaved slices of one buffer, such as packed
  * projections, are fine.
  *
+ * What is only read may share memory. In latent attention (DeepSeek's MLA) values
+ * are the first channels of the keys: v is k with a smaller shape[3], and with k_scale
+ * as v_scale where k is quantised. Such rows are read from memory once;
+ * docs/caches.md has an example.
+ *
  * Each of q, k, v and out is ATTN_F32, ATTN_BF16 or ATTN_F16, in any mix.
  * Scores, the softmax and the sums are f32 whatever the types; out is rounded
  * once, to nearest even. Where q, k and v are all bf16, or params->inputs permits

@@ -82,6 +82,13 @@ typedef struct attn_cache_config {
      */
     const attn_rope_config *rope;
     attn_rope_layout rope_layout; /**< which channels make a pair; only with rope */
+    /**
+     * Not 0: the values of a token are the first dv channels of its key (latent
+     * attention, DeepSeek-AI 2024), and are kept once, in the memory of keys. dv is at
+     * most dk, and attn_cache_append() takes no v. Without rope, which would turn
+     * values: turn the channels behind them beforehand (docs/caches.md).
+     */
+    int v_in_k;
 } attn_cache_config;
 
 /** A config with every field at its default; set layers to max_sequences. @since 0.1 */
@@ -102,7 +109,7 @@ typedef struct attn_cache_usage {
     int64_t num_pages;     /**< pages there are */
     int64_t pages_in_use;  /**< of these, those that some sequence has */
     int64_t page_size;     /**< tokens of a page */
-    int64_t page_bytes;    /**< bytes of a page, in all layers, keys and values with their scales */
+    int64_t page_bytes;    /**< bytes of a page, in all layers, keys and values with their scales, each byte once */
     int64_t num_sequences; /**< sequences there are */
     int64_t tokens;        /**< of all sequences together, shared ones once for each */
     int64_t bytes;         /**< that the cache has allocated */
@@ -196,7 +203,7 @@ ATTN_API attn_status attn_cache_step(attn_cache *cache, int64_t num, const int64
  * @param cache       the cache
  * @param layer       0 to config.layers - 1
  * @param k           f32, bf16 or f16 (1, kv_heads, tokens of the step, dk), before rotation
- * @param v           f32, bf16 or f16 (1, kv_heads, tokens of the step, dv)
+ * @param v           f32, bf16 or f16 (1, kv_heads, tokens of the step, dv); NULL with config.v_in_k
  * @param num_threads as in attn_params
  * @since 0.1, experimental
  */
@@ -240,7 +247,8 @@ ATTN_API attn_status attn_cache_rotate(const attn_cache *cache, const attn_tenso
 ATTN_API attn_status attn_cache_rotations(const attn_cache *cache, attn_tensor *rotations);
 /**
  * The pools of a layer, (num_pages, kv_heads, page_size, dk) and (..., dv), and where the step's sequences are in them,
- * for attn_params.block_table of a call of one's own. Valid until the next change of the cache.
+ * for attn_params.block_table of a call of one's own. With config.v_in_k the second is a view of the first. Valid until
+ * the next change of the cache.
  *
  * @param cache  the cache
  * @param layer  0 to config.layers - 1

@@ -58,12 +58,27 @@ static attn_status check_rope(const attn_cache_config *c)
     return attn_rope_table(c->rope, NULL, 0, NULL); /* its other fields: a table without rows checks them */
 }
 
+/** Values that are channels of keys are not longer than these, and stay as they are. */
+static attn_status check_v_in_k(const attn_cache_config *c)
+{
+    if (!c->v_in_k)
+        return ATTN_OK;
+    if (c->dv > c->dk)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "config.dv is %" PRId64 "; expected at most %" PRId64 ", config.dk, with v_in_k", c->dv,
+                         c->dk);
+    if (c->rope)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config.rope is set; expected NULL with v_in_k, as it would turn %s",
+                         "values, which are the first channels of keys");
+    return ATTN_OK;
+}
+
 /** Fills in what is 0, and checks the rest. */
 static attn_status complete(attn_cache_config *c, const attn_cache_config *theirs)
 {
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_cache_config");
-    CHECK(attn_take_struct("config", c, sizeof *c, ATTN_FIRST_SIZE(attn_cache_config, rope_layout), theirs));
+    CHECK(attn_take_struct("config", c, sizeof *c, ATTN_FIRST_SIZE(attn_cache_config, v_in_k), theirs));
     c->dv = c->dv ? c->dv : c->dk;
     CHECK(check_range("layers", c->layers, INT32_MAX));
     CHECK(check_range("kv_heads", c->kv_heads, INT32_MAX));
@@ -79,15 +94,23 @@ static attn_status complete(attn_cache_config *c, const attn_cache_config *their
     c->num_pages = c->num_pages ? c->num_pages : c->max_sequences * columns;
     CHECK(check_range("num_pages", c->num_pages, INT32_MAX));
     CHECK(check_window(c));
-    return check_rope(c);
+    CHECK(check_rope(c));
+    return check_v_in_k(c);
 }
 
 /* -------------------------------------------------------------------- memory -- */
 
-/** Bytes of a page of one layer: keys, or values. */
+/** Bytes of a page of one layer: keys, or values with memory of their own. */
 static int64_t page_bytes(const attn_cache_config *c, int values)
 {
-    return c->kv_heads * c->page_size * (values ? c->dv : c->dk) * (int64_t)attn_dtype_size(c->dtype);
+    const int64_t channels = !values ? c->dk : c->v_in_k ? 0 : c->dv;
+    return c->kv_heads * c->page_size * channels * (int64_t)attn_dtype_size(c->dtype);
+}
+
+/** Sides of a cache with memory of their own: keys and values, or keys. */
+static int64_t sides_of(const attn_cache_config *c)
+{
+    return c->v_in_k ? 1 : 2;
 }
 
 /** The same of their scales. */
@@ -96,23 +119,27 @@ static int64_t scale_bytes(const attn_cache_config *c)
     return attn_is_quantised(c->dtype) ? c->kv_heads * c->page_size * (int64_t)sizeof(float) : 0;
 }
 
-int attn_cache_parts(const struct attn_cache *cache)
+int attn_cache_has(const struct attn_cache *cache, int part)
 {
-    return attn_is_quantised(cache->config.dtype) ? 4 : 2;
+    const int scales = part >= CACHE_KEY_SCALES, values = part == CACHE_VALUES || part == CACHE_VALUE_SCALES;
+    return (!scales || attn_is_quantised(cache->config.dtype)) && (!values || !cache->config.v_in_k);
 }
 
 attn_tensor attn_cache_pool(const struct attn_cache *cache, int64_t layer, int part)
 {
     const attn_cache_config *c = &cache->config;
     if (part >= CACHE_KEY_SCALES) {
-        const int64_t number = 2 * layer + part - CACHE_KEY_SCALES;
+        const int64_t number = c->v_in_k ? layer : 2 * layer + part - CACHE_KEY_SCALES;
         return attn_bhtd(cache->scales + number * c->num_pages * scale_bytes(c), c->num_pages, c->kv_heads,
                          c->page_size, 1);
     }
     const int64_t keys = c->num_pages * page_bytes(c, 0), both = keys + c->num_pages * page_bytes(c, 1);
-    attn_tensor pool = attn_bhtd(cache->pools + layer * both + (part == CACHE_VALUES ? keys : 0), c->num_pages,
-                                 c->kv_heads, c->page_size, part == CACHE_VALUES ? c->dv : c->dk);
+    const int apart = part == CACHE_VALUES && !c->v_in_k;
+    attn_tensor pool = attn_bhtd(cache->pools + layer * both + (apart ? keys : 0), c->num_pages, c->kv_heads,
+                                 c->page_size, apart ? c->dv : c->dk);
     pool.dtype = c->dtype;
+    if (part == CACHE_VALUES)
+        pool.shape[3] = c->dv;
     return pool;
 }
 
@@ -122,7 +149,7 @@ static attn_status allocate_scales(struct attn_cache *cache)
     const attn_cache_config *c = &cache->config;
     if (!attn_is_quantised(c->dtype))
         return ATTN_OK;
-    cache->scales_bytes = (size_t)(2 * c->layers * c->num_pages * scale_bytes(c)); /* less than 8 pools */
+    cache->scales_bytes = (size_t)(sides_of(c) * c->layers * c->num_pages * scale_bytes(c)); /* less than 8 pools */
     cache->scales = malloc(cache->scales_bytes);
     cache->scale_pools = malloc((size_t)(2 * c->layers) * sizeof *cache->scale_pools);
     if (!cache->scales || !cache->scale_pools)
@@ -137,7 +164,7 @@ static attn_status allocate_pools(struct attn_cache *cache)
     const attn_cache_config *c = &cache->config;
     int64_t bytes;
     if (__builtin_mul_overflow(c->kv_heads, c->page_size, &bytes) ||
-        __builtin_mul_overflow(bytes, (c->dk + c->dv) * (int64_t)attn_dtype_size(c->dtype), &bytes) ||
+        __builtin_mul_overflow(bytes, (c->dk + (c->v_in_k ? 0 : c->dv)) * (int64_t)attn_dtype_size(c->dtype), &bytes) ||
         __builtin_mul_overflow(bytes, c->num_pages, &bytes) || __builtin_mul_overflow(bytes, c->layers, &bytes) ||
         bytes > INT64_MAX / 16)
         return attn_fail(ATTN_SIZE_OVERFLOW,
@@ -308,7 +335,9 @@ static void move_rows(const struct attn_cache *cache, const int32_t *pages, int6
 {
     const int64_t size = cache->config.page_size;
     for (int64_t layer = 0; layer < cache->config.layers; layer++)
-        for (int part = 0; part < attn_cache_parts(cache); part++) {
+        for (int part = 0; part < CACHE_PARTS; part++) {
+            if (!attn_cache_has(cache, part))
+                continue;
             const attn_tensor pool = attn_cache_pool(cache, layer, part);
             const int64_t element = (int64_t)attn_dtype_size(pool.dtype);
             for (int64_t i = first_moved(length, num, tokens); i < num; i++) {
@@ -388,7 +417,7 @@ attn_status attn_cache_get_usage(const attn_cache *cache, attn_cache_usage *usag
     ours.num_pages = c->num_pages;
     ours.pages_in_use = c->num_pages - book->num_free;
     ours.page_size = c->page_size;
-    ours.page_bytes = c->layers * (page_bytes(c, 0) + page_bytes(c, 1) + 2 * scale_bytes(c));
+    ours.page_bytes = c->layers * (page_bytes(c, 0) + page_bytes(c, 1) + sides_of(c) * scale_bytes(c));
     ours.num_sequences = book->num_sequences;
     ours.tokens = 0;
     for (int64_t i = 0; i < c->max_sequences; i++)

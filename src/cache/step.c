@@ -102,7 +102,9 @@ static attn_status make_room(struct attn_cache *cache, int64_t tokens)
 static void copy_pages(const struct attn_cache *cache, int64_t num_copies)
 {
     for (int64_t layer = 0; layer < cache->config.layers; layer++)
-        for (int part = 0; part < attn_cache_parts(cache); part++) {
+        for (int part = 0; part < CACHE_PARTS; part++) {
+            if (!attn_cache_has(cache, part))
+                continue;
             const attn_tensor pool = attn_cache_pool(cache, layer, part);
             const int64_t size = (int64_t)attn_dtype_size(pool.dtype);
             for (int64_t i = 0; i < num_copies; i++) {
@@ -194,40 +196,59 @@ static attn_status check_rows(const struct attn_cache *cache, const char *name, 
     return attn_check_axis(name, t, 3, channels, "the head size of the cache");
 }
 
+/** What a layer gets of a side, keys or values, from x. */
+static struct attn_store_work store_of(const struct attn_cache *cache, int64_t layer, int values, const attn_tensor *x)
+{
+    struct attn_store_work work = {
+        .x = *x,
+        .rotations = {.dtype = ATTN_F32},
+        .pool = attn_cache_pool(cache, layer, values ? CACHE_VALUES : CACHE_KEYS),
+        .scales = {.dtype = ATTN_F32},
+        .slots = cache->step.slots,
+        .layout = cache->config.rope_layout,
+    };
+    if (attn_is_quantised(cache->config.dtype))
+        work.scales = attn_cache_pool(cache, layer, values ? CACHE_VALUE_SCALES : CACHE_KEY_SCALES);
+    return work;
+}
+
+/** That what is written lies on neither of the inputs; v may be none. */
+static attn_status check_cache_apart(const struct attn_store_work *work, const attn_tensor *k, const attn_tensor *v)
+{
+    const attn_tensor *const written[] = {&work->pool, &work->scales};
+    for (int i = 0; i < (attn_is_quantised(work->pool.dtype) ? 2 : 1); i++) {
+        CHECK(attn_check_apart("the cache", written[i], "k", k, 0));
+        if (v)
+            CHECK(attn_check_apart("the cache", written[i], "v", v, 0));
+    }
+    return ATTN_OK;
+}
+
 attn_status attn_cache_append(attn_cache *cache, int64_t layer, const attn_tensor *k, const attn_tensor *v,
                               int num_threads)
 {
     CHECK(attn_cache_check_layer(cache, layer));
     CHECK(check_rows(cache, "k", k, cache->config.dk));
-    CHECK(check_rows(cache, "v", v, cache->config.dv));
+    if (!cache->config.v_in_k)
+        CHECK(check_rows(cache, "v", v, cache->config.dv));
+    else if (v)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "v is set; expected NULL, as config.v_in_k has values in keys");
     if (num_threads < 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "num_threads is %d; expected 0 or more", num_threads);
     if (cache->appended[layer] == cache->step.number && cache->step.num > 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "layer is %" PRId64 ", which has the keys of this step already", layer);
-    const int quantised = attn_is_quantised(cache->config.dtype);
-    struct attn_store_work keys = {.x = *k,
-                                   .rotations = {.dtype = ATTN_F32},
-                                   .pool = attn_cache_pool(cache, layer, CACHE_KEYS),
-                                   .slots = cache->step.slots,
-                                   .layout = cache->config.rope_layout};
-    struct attn_store_work values = keys;
-    values.x = *v;
-    values.pool = attn_cache_pool(cache, layer, CACHE_VALUES);
-    if (quantised) {
-        keys.scales = attn_cache_pool(cache, layer, CACHE_KEY_SCALES);
-        values.scales = attn_cache_pool(cache, layer, CACHE_VALUE_SCALES);
-    }
+    struct attn_store_work keys = store_of(cache, layer, 0, k), values = {.x = {.dtype = ATTN_F32}};
     CHECK(attn_cache_rotations(cache, &keys.rotations));
-    const attn_tensor *const inputs[] = {k, v}, *const pools[] = {&keys.pool, &values.pool};
-    for (int i = 0; i < 4; i++)
-        CHECK(attn_check_apart("the cache", pools[i / 2], i % 2 ? "v" : "k", inputs[i % 2], 0));
-    for (int i = 0; quantised && i < 4; i++)
-        CHECK(
-            attn_check_apart("the cache", i < 2 ? &keys.scales : &values.scales, i % 2 ? "v" : "k", inputs[i % 2], 0));
+    CHECK(check_cache_apart(&keys, k, v));
+    if (v) {
+        values = store_of(cache, layer, 1, v);
+        CHECK(check_cache_apart(&values, k, v));
+    }
     const struct attn_kernels kernels = attn_kernels_plain(attn_environment()->max_isa);
     const int threads = num_threads ? num_threads : attn_default_num_threads();
     attn_run_store(&kernels, &keys, threads);
-    attn_run_store(&kernels, &values, threads);
+    if (v)
+        attn_run_store(&kernels, &values, threads);
     cache->appended[layer] = cache->step.number;
     return ATTN_OK;
 }

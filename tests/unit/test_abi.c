@@ -165,6 +165,7 @@ static const struct place places[] = {
     FIELD(attn_cache_config, first_tokens, 88),
     FIELD(attn_cache_config, rope, 96),
     FIELD(attn_cache_config, rope_layout, 104),
+    FIELD(attn_cache_config, v_in_k, 108),
     SIZE(attn_cache_usage, 64),
     FIELD(attn_cache_usage, struct_size, 0),
     FIELD(attn_cache_usage, num_pages, 8),
