@@ -24,6 +24,12 @@ int64_t arguments_number(const char *name, const char *text, int64_t lowest)
     return (int64_t)value;
 }
 
+int surroundings_are_slow(void)
+{
+    const char *cases = getenv("ATTN_CHECK_CASES");
+    return cases && *cases && arguments_number("ATTN_CHECK_CASES", cases, 1) < 2000;
+}
+
 struct arguments arguments_parse(int argc, char **argv, int64_t default_cases)
 {
     struct arguments a = {.isa = NULL, .cases = default_cases, .only = -1};

@@ -23,6 +23,10 @@ struct arguments {
 /** A number that an option or variable of this name has; ends the program with a sentence where it is none. */
 int64_t arguments_number(const char *name, const char *text, int64_t lowest);
 
+/** Whether ATTN_CHECK_CASES is below 2000, as on emulated processors and under valgrind: each kind of case once will
+ * do. */
+int surroundings_are_slow(void);
+
 /** Reads the options and prints the seed; ends the program with a sentence at a wrong one. */
 struct arguments arguments_parse(int argc, char **argv, int64_t default_cases);
 

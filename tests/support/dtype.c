@@ -9,6 +9,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 struct format {
     int bits, lowest, highest; /**< normal numbers are 2^lowest up to less than 2^(highest + 1) */
@@ -54,22 +55,41 @@ float dtype_widen(attn_dtype dtype, uint16_t bits)
     return table[which][bits];
 }
 
+/** 2^e, of a normal double. */
+static double power_of_two(int e)
+{
+    const uint64_t bits = (uint64_t)(e + 1023) << 52;
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/** The exponent that frexp() gives, of a normal double; far below those of any type for 0 and denormal ones. */
+static int exponent_of(double size)
+{
+    uint64_t bits;
+    memcpy(&bits, &size, sizeof bits);
+    return (int)(bits >> 52) - 1022;
+}
+
+/* Most of the tests' numbers pass through here, on emulated processors too: no calls of libm. */
 uint16_t dtype_narrow(attn_dtype dtype, double x)
 {
     const struct format f = format_of(dtype);
     const int shift = exponent_shift(dtype), top = f.highest - f.lowest + 2;
     const int sign = signbit(x) ? 0x8000 : 0;
     const double size = fabs(x);
-    int exponent;
+    int exponent = exponent_of(size);
     if (isnan(x))
         return (uint16_t)(sign | top << shift | 1 << (shift - 1));
-    frexp(size, &exponent);
-    if (size == 0 || exponent - 1 < f.lowest)
+    if (exponent - 1 < f.lowest)
         exponent = f.lowest + 1;
-    /* rint() of an exact quotient rounds to even; a carry runs into the exponent field, and there to Inf. */
     if (isinf(size) || exponent - 1 > f.highest)
         return (uint16_t)(sign | top << shift);
-    const int units = (int)rint(ldexp(size, shift - (exponent - 1))); /* below 2^(shift + 1), or just that */
+    /* An exact quotient below 2^(shift + 1), or just that, rounded to even by a sum whose last place is 1; a carry runs
+     * into the exponent field, and there to Inf. */
+    const double one = 0x1p52, quotient = size * power_of_two(shift - (exponent - 1));
+    const int units = (int)(quotient + one - one);
     return (uint16_t)(sign | (units + ((exponent - 1 - f.lowest) << shift)));
 }
 

@@ -124,27 +124,29 @@ void naive_scores(const struct oracle_inputs *inputs, const struct oracle_row *r
         scores[j] = row->stage[j] == -INFINITY ? -INFINITY : score(inputs, row, steps, j, scale, order, p->score_stage);
 }
 
-void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int order,
-               float *out, float *lse, float *weights)
+void naive_live_scores(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int order,
+                       float *scores)
+{
+    const double scale = oracle_head_scale(inputs->params, inputs->q.shape[3], row->query.h);
+    for (int64_t j = 0; j < row->query.tk; j++)
+        scores[j] = row->live[j] ? score(inputs, row, steps, j, scale, order, ATTN_SCORES_MASKED) : -INFINITY;
+}
+
+void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row, const float *scores, attn_dtype steps,
+               int order, float *out, float *lse, float *weights)
 {
     const attn_params *p = inputs->params;
     const struct oracle_query *query = &row->query;
     const attn_tensor *v = &inputs->v;
     const int64_t tk = query->tk, dv = v->shape[3], g = query->h / (inputs->q.shape[1] / inputs->k.shape[1]);
-    const double scale = oracle_head_scale(p, inputs->q.shape[3], query->h);
     const float sink = p->sinks ? p->sinks[query->h] : -INFINITY;
     float max = sink, sum = 0;
-    for (int64_t j = 0; j < tk; j++) {
-        weights[j] = -INFINITY;
-        if (!row->live[j])
-            continue;
-        weights[j] = score(inputs, row, steps, j, scale, order, ATTN_SCORES_MASKED);
-        max = weights[j] > max ? weights[j] : max;
-    }
+    for (int64_t j = 0; j < tk; j++)
+        max = scores[j] > max ? scores[j] : max;
     const float base = max == -INFINITY ? 0 : max;
     for (int64_t m = 0; m < tk; m++) {
         const int64_t j = order & NAIVE_KEYS_BACKWARDS ? tk - 1 - m : m;
-        weights[j] = expf(weights[j] - base);
+        weights[j] = expf(scores[j] - base);
         sum += weights[j];
     }
     sum += p->sinks ? expf(sink - base) : 0;
@@ -165,8 +167,9 @@ void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row,
         if (p->weight_callback)
             weights[j] = dtype_round(steps, oracle_weight_callback(p, query, j - query->first_key, weights[j]));
         const float *value = (const float *)v->data + (dv ? tensor_offset(v, query->b, g, j, 0) : 0);
+        const float weight = divided_last ? before * keep : weights[j];
         for (int64_t c = 0; c < dv; c++)
-            out[c] += (divided_last ? before * keep : weights[j]) * value[c];
+            out[c] += weight * value[c];
     }
     for (int64_t c = 0; divided_last && c < dv; c++)
         out[c] /= sum;

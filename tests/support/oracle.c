@@ -193,13 +193,23 @@ static void output_row(struct reference *ref, int64_t r, const struct oracle_row
         const float *value = (const float *)v->data + (ref->dv ? tensor_offset(v, b, g, j, 0) : 0);
         const double d = row->kept[j], weight = d * p[j], bottom = fmax(d, 1);
         const double roundings = d > 1 ? 2 : 1; /* of the product, and of d */
+        const double product = roundings * U * weight, flushed = p[j] < SAFE_WEIGHT ? (double)FLT_MIN * bottom : 0;
+        int finite = 1;
+        for (int64_t c = 0; c < ref->dv; c++)
+            finite &= fabsf(value[c]) <= FLT_MAX;
+        if (finite && !ref->rounds_weights) { /* the rule: the same without a branch */
+            for (int64_t c = 0; c < ref->dv; c++) {
+                out[c] += weight * (double)value[c];
+                unit[c] += product * fabs((double)value[c]) + 0x1p-149 * bottom + flushed * fabs((double)value[c]);
+            }
+            continue;
+        }
         for (int64_t c = 0; c < ref->dv; c++) {
             const double x = (double)value[c];
             if (isfinite(x)) {
                 out[c] += weight * x;
                 /* Roundings at the bottom of f32's range: each product, and weights that are flushed to 0. */
-                unit[c] += roundings * U * weight * fabs(x) + 0x1p-149 * bottom +
-                           (p[j] < SAFE_WEIGHT ? (double)FLT_MIN * bottom * fabs(x) : 0);
+                unit[c] += product * fabs(x) + 0x1p-149 * bottom + flushed * fabs(x);
                 if (ref->rounds_weights) /* the instruction flushes products and sums that are denormal */
                     slack[c] += (double)FLT_MIN * bottom * (ref->uses_table ? TABLE_HEADROOM : 1);
                 if (ref->uses_table && p[j] < (double)FLT_MIN * TABLE_HEADROOM)
@@ -323,7 +333,7 @@ void *oracle_allocate(int64_t n, size_t size)
 
 /** Space for one naive computation of a row, and for its sums per key, [NAIVE_ORDERS][batch][heads][tk]. */
 struct naive {
-    float *out, *weights, *key_sums, *scores;
+    float *out, *weights, *key_sums, *scores, *live_scores;
 };
 
 /**
@@ -347,7 +357,9 @@ static void measure_naive_row(struct reference *ref, const struct naive *naive, 
     const int64_t head = row->query.b * ref->heads + row->query.h, r = head * ref->tq + row->query.token;
     for (int order = 0; order < NAIVE_ORDERS; order++) {
         float lse, *sums = naive->key_sums + (order * ref->batch * ref->heads + head) * ref->tk;
-        naive_row(inputs, row, types.steps, order, naive->out, &lse, naive->weights);
+        if (!(order & NAIVE_KEYS_BACKWARDS)) /* which changes nothing about scores */
+            naive_live_scores(inputs, row, types.steps, order, naive->live_scores);
+        naive_row(inputs, row, naive->live_scores, types.steps, order, naive->out, &lse, naive->weights);
         keep_largest(&ref->naive_lse_error[r], lse, ref->lse[r], ref->lse_unit[r], order);
         for (int64_t c = 0; c < ref->dv; c++)
             keep_largest(&ref->naive_out_error[r * ref->dv + c], dtype_round(types.out, naive->out[c]),
@@ -470,7 +482,7 @@ struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, c
     oracle_turn(&inputs, naive_types.steps);
     const struct naive naive = {oracle_allocate(ref.dv, sizeof(float)), oracle_allocate(ref.tk, sizeof(float)),
                                 oracle_allocate(NAIVE_ORDERS * keys, sizeof(float)),
-                                oracle_allocate(ref.tk, sizeof(float))};
+                                oracle_allocate(ref.tk, sizeof(float)), oracle_allocate(ref.tk, sizeof(float))};
     struct oracle_row row = row_allocate(ref.tk);
     for (int64_t b = 0; b < ref.batch; b++) {
         for (int64_t h = 0; h < ref.heads; h++) {
@@ -505,6 +517,7 @@ struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, c
     free(naive.weights);
     free(naive.key_sums);
     free(naive.scores);
+    free(naive.live_scores);
     row_free(&row);
     return ref;
 }

@@ -62,10 +62,15 @@ enum {
 /**
  * One row of the naive computation on tensors of f32, in f32 but for the
  * rounding of scores and of finished weights to steps. Writes dv values, the
- * lse and tk weights. Which keys are live and kept is taken from the row.
+ * lse and tk weights. Which keys are live and kept is taken from the row, scores
+ * from naive_live_scores(): they do not depend on the order of the keys.
  */
-void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int order,
-               float *out, float *lse, float *weights);
+void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row, const float *scores, attn_dtype steps,
+               int order, float *out, float *lse, float *weights);
+
+/** Scores of the row's live keys, of others -inf. */
+void naive_live_scores(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int order,
+                       float *scores);
 
 /** Scores of a row at params->score_stage, where those of the row are above -inf, else -inf. */
 void naive_scores(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int order,
