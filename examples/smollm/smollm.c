@@ -275,8 +275,8 @@ static attn_status read_precision(struct request *r, const struct option *option
 {
     static const char *const weights[] = {"file", "f32", "bf16", "int8", "int4"};
     static const char *const multiply[] = {"f32", "bf16", "int8"};
-    static const char *const types[] = {"f32", "bf16", "f16", "int8", "fp8"};
-    static const attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8, ATTN_F8_E4M3};
+    static const char *const types[] = {"f32", "bf16", "f16", "int8", "fp8", "int4"};
+    static const attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8, ATTN_F8_E4M3, ATTN_I4};
     int format = 0, product = 0, type = 0, kept = 0;
     long long group = 0, page = 0;
     CHECK(option_choice(&options[WEIGHTS], weights, 5, &format));
@@ -284,7 +284,7 @@ static attn_status read_precision(struct request *r, const struct option *option
     CHECK(option_integer(&options[GROUP], 0, 128, &group));
     CHECK(option_choice(&options[ACTIVATIONS], types, 3, &type));
     kept = type;
-    CHECK(option_choice(&options[CACHE], types, 5, &kept));
+    CHECK(option_choice(&options[CACHE], types, 6, &kept));
     CHECK(option_integer(&options[PAGE], 0, 1000000, &page));
     r->format = attn_linear_format_default();
     r->format.weights = (attn_weight_format)format;
@@ -348,7 +348,9 @@ int main(int argc, char **argv)
         [ACTIVATIONS] = {"activations", 'a', "TYPE", "what lies between products: f32 (the default), bf16 or f16",
                          NULL},
         [CACHE] = {"cache", 'c', "TYPE",
-                   "keep keys and values in f32, bf16, f16, int8 or fp8 (default: the type of activations)", NULL},
+                   "keep keys and values in f32, bf16, f16, int8, fp8 or int4 (default: the type of\n"
+                   "activations)",
+                   NULL},
         [PAGE] = {"page", 0, "N", "keep them in pages of N tokens (default 0: side by side)", NULL},
         [DRAFTS] = {"drafts", 'd', "N",
                     "guess up to N tokens, 63 at most, by what the text has said before, and\n"

@@ -54,12 +54,13 @@ extern "C" {
 
 /** Sizes of a cache. Those without a default have to be set. */
 typedef struct attn_cache_config {
-    size_t struct_size;    /**< sizeof(attn_cache_config) as the caller compiled it */
-    int64_t layers;        /**< 1 or more */
-    int64_t kv_heads;      /**< heads of keys and values of a layer, 1 or more */
-    int64_t dk;            /**< head size of keys, 1 to 1024 */
-    int64_t dv;            /**< head size of values, 1 to 1024; 0: dk */
-    attn_dtype dtype;      /**< of what is kept: ATTN_F32, ATTN_BF16, ATTN_F16; ATTN_I8 or ATTN_F8_E4M3, quantised */
+    size_t struct_size; /**< sizeof(attn_cache_config) as the caller compiled it */
+    int64_t layers;     /**< 1 or more */
+    int64_t kv_heads;   /**< heads of keys and values of a layer, 1 or more */
+    int64_t dk;         /**< head size of keys, 1 to 1024 */
+    int64_t dv;         /**< head size of values, 1 to 1024; 0: dk */
+    attn_dtype
+        dtype; /**< of what is kept: ATTN_F32, ATTN_BF16, ATTN_F16; ATTN_I8, ATTN_F8_E4M3 or ATTN_I4, quantised */
     int64_t max_tokens;    /**< tokens of a sequence at most, 1 or more */
     int64_t max_sequences; /**< sequences at once, 1 or more */
     /**
@@ -198,7 +199,8 @@ ATTN_API attn_status attn_cache_step(attn_cache *cache, int64_t num, const int64
 /**
  * Keeps the keys and values of the step's tokens in a layer, those of the first
  * sequence first, rounded to the cache's type. Once for each layer and step. In 8
- * bits a row with a NaN or an infinity becomes one of NaN.
+ * bits a row with a NaN or an infinity becomes one of NaN, in 4 bits its 32
+ * channels do.
  *
  * @param cache       the cache
  * @param layer       0 to config.layers - 1
@@ -255,7 +257,7 @@ ATTN_API attn_status attn_cache_rotations(const attn_cache *cache, attn_tensor *
  * @param k      set to the pool of keys
  * @param v      set to the pool of values
  * @param params block_table, block_table_stride, page_size and kv_len are set; k_scale and v_scale, too, if the cache
- *               has 8 bits, else they are NULL
+ *               has 8 or 4 bits, else they are NULL
  * @since 0.1, experimental
  */
 ATTN_API attn_status attn_cache_pools(const attn_cache *cache, int64_t layer, attn_tensor *k, attn_tensor *v,
@@ -271,9 +273,10 @@ ATTN_API attn_status attn_cache_pools(const attn_cache *cache, int64_t layer, at
  * @param slots       [T] -1, or 0 to pages * page_size - 1, each at most once
  * @param rotations   NULL, or f32 (1, H|1, T, 2*pairs), rows of attn_rope_table(): channels are rotated on their way
  * @param layout      which channels make a pair; 0 without rotations
- * @param pool        (pages, H, page_size, d) of any strides but that of its channels: f32, bf16 or f16; or ATTN_I8 or
- *                    ATTN_F8_E4M3, rows of which are quantised as attn_quantise() does it
- * @param scales      of an 8-bit pool: f32 (pages, H, page_size, 1), written; NULL for other types
+ * @param pool        (pages, H, page_size, d) of any strides but that of its channels: f32, bf16 or f16; or ATTN_I8,
+ *                    ATTN_F8_E4M3 or ATTN_I4, rows of which are quantised as attn_quantise() does it
+ * @param scales      of a quantised pool: f32 (pages, H, page_size, 1), for ATTN_I4 (..., ceil(d / 32)), written; NULL
+ *                    for other types
  * @param num_threads as in attn_params
  *
  * ATTN_OUT_OF_MEMORY: a list of the slots, by which those that come twice are found, could not be made.

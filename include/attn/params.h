@@ -438,13 +438,15 @@ typedef struct attn_params {
 
     /**
      * Scales of a quantised k, ATTN_I8 or ATTN_F8_E4M3: f32 (B|1, Hkv|1, Tk, 1), any
-     * strides; NULL for other types. An element of k is its number times the scale
-     * of its token and head, rounded to f32, and everything else is as if k were
-     * the f32 tensor of these elements: every option, and for head sizes whose sum
-     * dk + dv is up to 512 every bit, unless sums are free. attn_quantise() makes such
-     * tensors (attn/quantise.h). Scales of live keys (kv_start to kv_len) must be
-     * finite and not negative; those of padding are not read. With a block table
-     * they are in pages as k is: (pages|1, Hkv|1, page_size, 1).
+     * strides; of ATTN_I4 (B|1, Hkv|1, Tk, ceil(dk / 32)), those of a token side by
+     * side; NULL for other types. An element of k is its number times the scale of its
+     * token and head, or of its 32 channels, rounded to f32, and everything else is as
+     * if k were the f32 tensor of these elements: every option, and for head sizes
+     * whose sum dk + dv is up to 512 every bit, unless sums are free. attn_quantise()
+     * makes such tensors (attn/quantise.h). Scales of live keys (kv_start to kv_len)
+     * must be finite and, but for those of ATTN_I4, not negative; those of padding are
+     * not read. With a block table they are in pages as k is: (pages|1, Hkv|1,
+     * page_size, ...).
      */
     const attn_tensor *k_scale;
     const attn_tensor *v_scale; /**< the same of v */

@@ -77,12 +77,29 @@ typedef enum attn_dtype {
      * One byte, 8-bit floating point as OCP defines E4M3 (E4M3FN elsewhere): 4 bits of significand, 1 of them implicit,
      * up to 448, no infinities; 0x7f and 0xff are NaN. For k and v with scales: attn_params.k_scale. @since 0.1
      */
-    ATTN_F8_E4M3 = 6
+    ATTN_F8_E4M3 = 6,
+    /**
+     * Four bits, two's complement, -8 to 7, for k and v with a scale for each ATTN_I4_GROUP channels:
+     * attn_params.k_scale. A group is 16 bytes: byte i has channel i of the group in its low four bits and channel
+     * i + 16 in the others. A row begins with a whole group and ends with one, of which the numbers behind the last
+     * channel are not looked at. Strides count channels, two to a byte, and those of batch, head and token are
+     * multiples of ATTN_I4_GROUP. @since 0.1
+     */
+    ATTN_I4 = 7
 } attn_dtype;
 
-/** Bytes of one element, or 0 for an unknown type. @since 0.1 */
+/** Channels of an ATTN_I4 tensor that have one scale. */
+#define ATTN_I4_GROUP 32
+
+/** Bytes of one element; 0 for ATTN_I4, two of which are a byte, and for an unknown type. @since 0.1 */
 ATTN_API size_t attn_dtype_size(attn_dtype dtype);
-/** "f32", "bf16", "f16", "bool", "i8", "u8" or "f8_e4m3"; "unknown" for other values. Static storage. @since 0.1 */
+/**
+ * Bytes of a row of so many channels side by side: of ATTN_I4 16 for each group that has begun. 0 for an unknown type
+ * and for less than one channel. @since 0.1
+ */
+ATTN_API size_t attn_row_size(attn_dtype dtype, int64_t channels);
+/** "f32", "bf16", "f16", "bool", "i8", "u8", "f8_e4m3" or "i4"; "unknown" for other values. Static storage.
+ * @since 0.1 */
 ATTN_API const char *attn_dtype_name(attn_dtype dtype);
 
 /**

@@ -36,8 +36,10 @@ static attn_status check_operands(const struct attn_problem *p, enum check_depth
         const int stored = i == 1 || i == 2; /* k and v may be quantised */
         CHECK(stored ? attn_check_stored(names[i], tensors[i]->dtype) : attn_check_float(names[i], tensors[i]->dtype));
         CHECK(check_head_size(names[i], tensors[i]));
-        if (depth & CHECK_TENSORS)
+        if (depth & CHECK_TENSORS) {
             CHECK(attn_check_contiguous(names[i], tensors[i]));
+            CHECK(attn_check_groups(names[i], tensors[i]));
+        }
     }
     return ATTN_OK;
 }

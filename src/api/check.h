@@ -80,6 +80,9 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *t, enum check
 /** That channels lie next to each other. */
 attn_status attn_check_contiguous(const char *name, const attn_tensor *t);
 
+/** That rows of a tensor begin at whole groups, if it is of ATTN_I4. */
+attn_status attn_check_groups(const char *name, const attn_tensor *t);
+
 /** That no element of an output is stored twice. */
 attn_status attn_check_distinct(const char *name, const attn_tensor *t);
 

@@ -42,6 +42,8 @@ attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth de
 int attn_is_sound(const attn_tensor *t, int written);
 /** That the type is one that k and v may have. */
 attn_status attn_check_stored(const char *name, attn_dtype dtype);
+/** What the last axis of the scales of a quantised type is, for sentences. */
+const char *attn_scales_meaning(attn_dtype dtype);
 /** That the type is one of numbers. */
 attn_status attn_check_float(const char *name, attn_dtype dtype);
 /** That the type is f32. */

@@ -16,37 +16,64 @@ attn_status attn_check_stored(const char *name, attn_dtype dtype)
     if (attn_is_quantised(dtype))
         return ATTN_OK;
     if (dtype != ATTN_F32 && dtype != ATTN_BF16 && dtype != ATTN_F16)
-        return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; expected f32, bf16, f16, i8 or f8_e4m3", name,
+        return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; expected f32, bf16, f16, i8, f8_e4m3 or i4", name,
                          attn_dtype_name(dtype));
     return ATTN_OK;
 }
 
-/** Whether one of n floats, step apart, may be negative or not finite: of their bits, so that nothing branches. */
-static int may_be_wrong(const float *numbers, int64_t n, int64_t step)
+const char *attn_scales_meaning(attn_dtype dtype)
+{
+    return dtype == ATTN_I4 ? "a scale for each 32 channels of a row" : "a scale for each token and head";
+}
+
+/** What is wrong with a scale, in the highest bit: it is not finite, or it has the sign. */
+static uint32_t wrong_bits(const float *scale, uint32_t sign)
+{
+    uint32_t bits;
+    memcpy(&bits, scale, sizeof bits);
+    return (bits & sign) | ((bits & 0x7fffffffu) + 0x00800000u); /* Inf and NaN carry into the sign */
+}
+
+/** Whether one of n floats, step apart, may be not finite, or have the sign: of bits, so that nothing branches. */
+static int may_be_wrong(const float *numbers, int64_t n, int64_t step, uint32_t sign)
 {
     uint32_t any = 0;
     if (step == 1) {
-        for (int64_t i = 0; i < n; i++) {
-            uint32_t bits;
-            memcpy(&bits, &numbers[i], sizeof bits);
-            any |= bits | (bits + 0x00800000u); /* Inf and NaN carry into the sign */
-        }
+        for (int64_t i = 0; i < n; i++)
+            any |= wrong_bits(&numbers[i], sign);
     } else {
-        for (int64_t i = 0; i < n; i++) {
-            uint32_t bits;
-            memcpy(&bits, &numbers[i * step], sizeof bits);
-            any |= bits | (bits + 0x00800000u);
-        }
+        for (int64_t i = 0; i < n; i++)
+            any |= wrong_bits(&numbers[i * step], sign);
     }
     return any >> 31 != 0;
 }
 
+/** Scales of groups of a head, which may be negative: rows as below. */
+static attn_status check_groups(const char *name, const attn_tensor *t, int64_t b, int64_t h, const float *numbers,
+                                int64_t step, int64_t first, int64_t n)
+{
+    const int64_t groups = t->shape[3];
+    if (step == groups && !may_be_wrong(numbers + first * step, n * groups, 1, 0))
+        return ATTN_OK;
+    for (int64_t i = first; i < first + n; i++)
+        for (int64_t g = 0; g < groups && may_be_wrong(numbers + i * step, groups, 1, 0); g++)
+            if (!isfinite(numbers[i * step + g]))
+                return attn_fail(ATTN_INVALID_ARGUMENT,
+                                 "%s[%" PRId64 "][%" PRId64 "][%" PRId64 "][%" PRId64
+                                 "] is %g; expected a finite number",
+                                 name, b, h, i, g, (double)numbers[i * step + g]);
+    return ATTN_OK;
+}
+
 /** Scales of a head, n rows of index 0 of the tensor from row first on: (b, h) of it. */
-static attn_status check_numbers(const char *name, const attn_tensor *t, int64_t b, int64_t h, int64_t first, int64_t n)
+static attn_status check_numbers(const char *name, attn_dtype dtype, const attn_tensor *t, int64_t b, int64_t h,
+                                 int64_t first, int64_t n)
 {
     const int64_t step = t->shape[2] > 1 ? t->stride[2] : 0;
     const float *numbers = (const float *)t->data + (b > 0 ? b * t->stride[0] : 0) + (h > 0 ? h * t->stride[1] : 0);
-    if (n <= 0 || !may_be_wrong(numbers + first * step, n, step))
+    if (n > 0 && dtype == ATTN_I4)
+        return check_groups(name, t, b, h, numbers, step, first, n);
+    if (n <= 0 || !may_be_wrong(numbers + first * step, n, step, 0x80000000u))
         return ATTN_OK;
     for (int64_t i = first; i < first + n; i++)
         if (!isfinite(numbers[i * step]) || numbers[i * step] < 0)
@@ -57,7 +84,7 @@ static attn_status check_numbers(const char *name, const attn_tensor *t, int64_t
 }
 
 /** The same of a sequence whose keys are in pages. What no query sees may be no page. */
-static attn_status check_pages(const char *name, const attn_tensor *t, int64_t s, int64_t h,
+static attn_status check_pages(const char *name, attn_dtype dtype, const attn_tensor *t, int64_t s, int64_t h,
                                const struct attn_problem *problem, const struct attn_sequence *sequence)
 {
     const int64_t size = problem->params.page_size;
@@ -67,22 +94,24 @@ static attn_status check_pages(const char *name, const attn_tensor *t, int64_t s
         const int64_t page = table[j / size], row = j % size, left = sequence->end - j;
         const int64_t n = size - row < left ? size - row : left;
         if (attn_is_seen_page(&seen, size, j / size))
-            CHECK(check_numbers(name, t, t->shape[0] > 1 ? page : 0, h, row, n));
+            CHECK(check_numbers(name, dtype, t, t->shape[0] > 1 ? page : 0, h, row, n));
         j += n;
     }
     return ATTN_OK;
 }
 
-static attn_status check_live(const char *name, const attn_tensor *t, const struct attn_problem *problem)
+/** The scales of a tensor of such a type. */
+static attn_status check_live(const char *name, attn_dtype dtype, const attn_tensor *t,
+                              const struct attn_problem *problem)
 {
     for (int64_t s = 0; s < problem->num_sequences && !attn_is_empty(t); s++) {
         const struct attn_sequence sequence = attn_sequence_of(problem, s);
         for (int64_t h = 0; h < t->shape[1]; h++) {
             if (problem->params.block_table)
-                CHECK(check_pages(name, t, s, h, problem, &sequence));
+                CHECK(check_pages(name, dtype, t, s, h, problem, &sequence));
             else
-                CHECK(check_numbers(name, t, t->shape[0] > 1 ? sequence.batch : 0, h, sequence.k_first + sequence.begin,
-                                    sequence.end - sequence.begin));
+                CHECK(check_numbers(name, dtype, t, t->shape[0] > 1 ? sequence.batch : 0, h,
+                                    sequence.k_first + sequence.begin, sequence.end - sequence.begin));
         }
     }
     return ATTN_OK;
@@ -95,14 +124,14 @@ static attn_status check_scales(const char *x_name, const attn_tensor *x, const 
     if (!attn_is_quantised(x->dtype)) {
         if (t)
             return attn_fail(ATTN_INVALID_ARGUMENT,
-                             "%s is set and %s.dtype is %s; expected NULL unless it is i8 or f8_e4m3", name, x_name,
+                             "%s is set and %s.dtype is %s; expected NULL unless it is i8, f8_e4m3 or i4", name, x_name,
                              attn_dtype_name(x->dtype));
         return ATTN_OK;
     }
+    const char *const meaning = attn_scales_meaning(x->dtype);
     if (!t)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "%s is NULL and %s.dtype is %s; expected a scale for each token and head", name, x_name,
-                         attn_dtype_name(x->dtype));
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL and %s.dtype is %s; expected %s", name, x_name,
+                         attn_dtype_name(x->dtype), meaning);
     *copy = *t;
     CHECK(attn_check_tensor(name, t, depth));
     CHECK(attn_check_f32(name, t->dtype));
@@ -110,8 +139,10 @@ static attn_status check_scales(const char *x_name, const attn_tensor *x, const 
     CHECK(attn_check_one_or(name, t, 0, k->shape[0]));
     CHECK(attn_check_one_or(name, t, 1, k->shape[1]));
     CHECK(attn_check_axis(name, t, 2, k->shape[2], "the tokens of k"));
-    CHECK(attn_check_axis(name, t, 3, 1, "a scale for each token"));
-    return depth & CHECK_SCALES ? check_live(name, t, problem) : ATTN_OK;
+    CHECK(attn_check_axis(name, t, 3, attn_row_scales(x->dtype, x->shape[3]), meaning));
+    if (x->dtype == ATTN_I4 && (depth & CHECK_TENSORS))
+        CHECK(attn_check_contiguous(name, t));
+    return depth & CHECK_SCALES ? check_live(name, x->dtype, t, problem) : ATTN_OK;
 }
 
 attn_status attn_check_quantised(struct attn_problem *problem, enum check_depth depth)

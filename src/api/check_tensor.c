@@ -73,7 +73,7 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *t, enum check
 {
     if (!t)
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected a tensor", name);
-    if ((unsigned)t->dtype > ATTN_F8_E4M3)
+    if ((unsigned)t->dtype > ATTN_I4)
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s.dtype is %d; expected an attn_dtype", name, (int)t->dtype);
     const int small = is_small(t);
     if (!small)
@@ -147,6 +147,19 @@ attn_status attn_check_contiguous(const char *name, const attn_tensor *t)
     if (!is_contiguous(t))
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s.stride[3] is %" PRId64 "; expected 1, as channels are contiguous",
                          name, t->stride[3]);
+    return ATTN_OK;
+}
+
+attn_status attn_check_groups(const char *name, const attn_tensor *t)
+{
+    if (t->dtype != ATTN_I4 || attn_is_empty(t))
+        return ATTN_OK;
+    for (int axis = 0; axis < 3; axis++)
+        if (t->shape[axis] > 1 && t->stride[axis] % ATTN_I4_GROUP != 0)
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "%s.stride[%d] is %" PRId64
+                             "; expected a multiple of %d, as rows of i4 begin with a group",
+                             name, axis, t->stride[axis], ATTN_I4_GROUP);
     return ATTN_OK;
 }
 

@@ -46,13 +46,24 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a / b - (a % b < 0);
 }
 
+/** Axes whose elements have addresses of their own: channels of ATTN_I4 do not. */
+static int axes_of(const attn_tensor *t)
+{
+    return t->dtype == ATTN_I4 ? AXES - 1 : AXES;
+}
+
+/** Bytes of what lies at such an address. */
+static int64_t unit_of(const attn_tensor *t)
+{
+    return t->dtype == ATTN_I4 ? attn_row_bytes(t->dtype, t->shape[3]) : attn_element_size(t->dtype);
+}
+
 /* check_strides() has bounded it. */
 struct attn_span attn_span_of(const attn_tensor *t)
 {
-    const int64_t size = attn_element_size(t->dtype);
-    struct attn_span all = {0, size};
-    for (int i = 0; i < 4; i++) {
-        const int64_t span = t->shape[i] > 1 ? (t->shape[i] - 1) * t->stride[i] * size : 0;
+    struct attn_span all = {0, unit_of(t)};
+    for (int i = 0; i < axes_of(t); i++) {
+        const int64_t span = t->shape[i] > 1 ? attn_bytes_of(t->dtype, (t->shape[i] - 1) * t->stride[i]) : 0;
         all.below += span < 0 ? span : 0;
         all.bytes += span < 0 ? -span : span;
     }
@@ -95,17 +106,16 @@ static void add_axis(struct lattice *rows, int64_t step, int64_t count)
 /** The rows of a tensor that is not empty; those that an axis of stride 0 repeats count once. */
 static struct lattice lattice_of(const attn_tensor *t)
 {
-    const int64_t size = attn_element_size(t->dtype);
-    struct lattice rows = {.bytes = size};
+    struct lattice rows = {.bytes = unit_of(t)};
     span_of(t, &rows.start);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < axes_of(t); i++) {
         const int64_t step = t->stride[i] < 0 ? -t->stride[i] : t->stride[i];
         if (t->shape[i] <= 1 || step == 0)
             continue;
         if (i == 3 && step == 1)
-            rows.bytes = t->shape[i] * size;
+            rows.bytes = attn_row_bytes(t->dtype, t->shape[i]);
         else
-            add_axis(&rows, step * size, t->shape[i]);
+            add_axis(&rows, attn_bytes_of(t->dtype, step), t->shape[i]);
     }
     return rows;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys and values rounded to 8 bits: the checks of attn_quantise(), in the order of its arguments. */
+/* Keys and values rounded to 8 or 4 bits: the checks of attn_quantise(), in the order of its arguments. */
 #include "attn/quantise.h"
 
 #include "api/check_internal.h"
@@ -30,8 +30,9 @@ static attn_status check_out(const attn_tensor *out, const attn_tensor *x)
 {
     CHECK(attn_check_tensor("out", out, CHECK_ALL));
     if (!attn_is_quantised(out->dtype))
-        return attn_fail(ATTN_UNSUPPORTED, "out.dtype is %s; expected i8 or f8_e4m3", attn_dtype_name(out->dtype));
+        return attn_fail(ATTN_UNSUPPORTED, "out.dtype is %s; expected i8, f8_e4m3 or i4", attn_dtype_name(out->dtype));
     CHECK(attn_check_contiguous("out", out));
+    CHECK(attn_check_groups("out", out));
     return check_output("out", out, x, x->shape[3], "the channels of x");
 }
 
@@ -41,7 +42,9 @@ attn_status attn_quantise(const attn_tensor *x, const attn_tensor *out, const at
     CHECK(check_out(out, x));
     CHECK(attn_check_tensor("scale", scale, CHECK_ALL));
     CHECK(attn_check_f32("scale", scale->dtype));
-    CHECK(check_output("scale", scale, x, 1, "a scale for each row"));
+    CHECK(check_output("scale", scale, x, attn_row_scales(out->dtype, x->shape[3]), attn_scales_meaning(out->dtype)));
+    if (out->dtype == ATTN_I4)
+        CHECK(attn_check_contiguous("scale", scale));
     CHECK(attn_check_apart("scale", scale, "out", out, 0));
     if (num_threads < 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "num_threads is %d; expected 0 or more", num_threads);

@@ -93,25 +93,28 @@ static attn_status check_pool(const attn_tensor *pool, const attn_tensor *scales
     CHECK(attn_check_tensor("pool", pool, CHECK_ALL));
     CHECK(attn_check_stored("pool", pool->dtype));
     CHECK(attn_check_contiguous("pool", pool));
+    CHECK(attn_check_groups("pool", pool));
     CHECK(attn_check_axis("pool", pool, 1, x->shape[1], "the heads of x"));
     CHECK(attn_check_axis("pool", pool, 3, x->shape[3], "the head size of x"));
     CHECK(attn_check_distinct("pool", pool));
     if (!attn_is_quantised(pool->dtype)) {
         if (scales)
             return attn_fail(ATTN_INVALID_ARGUMENT,
-                             "scales is set and pool.dtype is %s; expected NULL unless it is i8 "
-                             "or f8_e4m3",
+                             "scales is set and pool.dtype is %s; expected NULL unless it is i8, f8_e4m3 or i4",
                              attn_dtype_name(pool->dtype));
         return ATTN_OK;
     }
     if (pool->shape[3] > ATTN_MAX_STORED)
-        return attn_fail(ATTN_UNSUPPORTED, "pool.shape[3] is %" PRId64 "; in 8 bits head sizes go up to %d",
-                         pool->shape[3], ATTN_MAX_STORED);
+        return attn_fail(ATTN_UNSUPPORTED, "pool.shape[3] is %" PRId64 "; of %s head sizes go up to %d", pool->shape[3],
+                         attn_dtype_name(pool->dtype), ATTN_MAX_STORED);
     CHECK(attn_check_tensor("scales", scales, CHECK_ALL));
     CHECK(attn_check_f32("scales", scales->dtype));
     for (int axis = 0; axis < 3; axis++)
         CHECK(attn_check_axis("scales", scales, axis, pool->shape[axis], "as pool has"));
-    CHECK(attn_check_axis("scales", scales, 3, 1, "a scale for each row"));
+    CHECK(attn_check_axis("scales", scales, 3, attn_row_scales(pool->dtype, pool->shape[3]),
+                          attn_scales_meaning(pool->dtype)));
+    if (pool->dtype == ATTN_I4)
+        CHECK(attn_check_contiguous("scales", scales));
     CHECK(attn_check_distinct("scales", scales));
     return attn_check_apart("scales", scales, "pool", pool, 0);
 }

@@ -67,6 +67,10 @@ static attn_status check_v_in_k(const attn_cache_config *c)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "config.dv is %" PRId64 "; expected at most %" PRId64 ", config.dk, with v_in_k", c->dv,
                          c->dk);
+    if (c->dtype == ATTN_I4 && c->dv < c->dk && c->dv % ATTN_I4_GROUP)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "config.dv is %" PRId64 "; expected a multiple of %d in 4 bits with v_in_k", c->dv,
+                         ATTN_I4_GROUP);
     if (c->rope)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config.rope is set; expected NULL with v_in_k, as it would turn %s",
                          "values, which are the first channels of keys");
@@ -103,20 +107,24 @@ static attn_status complete(attn_cache_config *c, const attn_cache_config *their
 /** Bytes of a page of one layer: keys, or values with memory of their own. */
 static int64_t page_bytes(const attn_cache_config *c, int values)
 {
-    const int64_t channels = !values ? c->dk : c->v_in_k ? 0 : c->dv;
-    return c->kv_heads * c->page_size * channels * (int64_t)attn_dtype_size(c->dtype);
-}
-
-/** Sides of a cache with memory of their own: keys and values, or keys. */
-static int64_t sides_of(const attn_cache_config *c)
-{
-    return c->v_in_k ? 1 : 2;
+    return values && c->v_in_k ? 0 : c->kv_heads * c->page_size * attn_row_bytes(c->dtype, values ? c->dv : c->dk);
 }
 
 /** The same of their scales. */
-static int64_t scale_bytes(const attn_cache_config *c)
+static int64_t scale_bytes(const attn_cache_config *c, int values)
 {
-    return attn_is_quantised(c->dtype) ? c->kv_heads * c->page_size * (int64_t)sizeof(float) : 0;
+    if (!attn_is_quantised(c->dtype) || (values && c->v_in_k))
+        return 0;
+    const int64_t scales = attn_row_scales(c->dtype, values ? c->dv : c->dk);
+    return c->kv_heads * c->page_size * scales * (int64_t)sizeof(float);
+}
+
+/** Keys or values of a layer, of the pages of all layers; values lie behind keys. */
+static attn_tensor pool_at(const attn_cache_config *c, char *pools, int64_t layer, int values, int64_t key_bytes,
+                           int64_t value_bytes, int64_t channels)
+{
+    char *const at = pools + c->num_pages * (layer * (key_bytes + value_bytes) + (values ? key_bytes : 0));
+    return attn_bhtd(at, c->num_pages, c->kv_heads, c->page_size, channels);
 }
 
 int attn_cache_has(const struct attn_cache *cache, int part)
@@ -128,18 +136,19 @@ int attn_cache_has(const struct attn_cache *cache, int part)
 attn_tensor attn_cache_pool(const struct attn_cache *cache, int64_t layer, int part)
 {
     const attn_cache_config *c = &cache->config;
+    const int values = part == CACHE_VALUES || part == CACHE_VALUE_SCALES, apart = values && !c->v_in_k;
+    const int64_t channels = values ? c->dv : c->dk, kept = apart ? c->dv : c->dk; /* of a row as it lies */
     if (part >= CACHE_KEY_SCALES) {
-        const int64_t number = c->v_in_k ? layer : 2 * layer + part - CACHE_KEY_SCALES;
-        return attn_bhtd(cache->scales + number * c->num_pages * scale_bytes(c), c->num_pages, c->kv_heads,
-                         c->page_size, 1);
+        attn_tensor scales = pool_at(c, cache->scales, layer, apart, scale_bytes(c, 0), scale_bytes(c, 1),
+                                     attn_row_scales(c->dtype, kept));
+        scales.shape[3] = attn_row_scales(c->dtype, channels);
+        return scales;
     }
-    const int64_t keys = c->num_pages * page_bytes(c, 0), both = keys + c->num_pages * page_bytes(c, 1);
-    const int apart = part == CACHE_VALUES && !c->v_in_k;
-    attn_tensor pool = attn_bhtd(cache->pools + layer * both + (apart ? keys : 0), c->num_pages, c->kv_heads,
-                                 c->page_size, apart ? c->dv : c->dk);
+    /* rows of whole groups */
+    const int64_t width = c->dtype == ATTN_I4 ? attn_groups_of(kept) * ATTN_I4_GROUP : kept;
+    attn_tensor pool = pool_at(c, cache->pools, layer, apart, page_bytes(c, 0), page_bytes(c, 1), width);
     pool.dtype = c->dtype;
-    if (part == CACHE_VALUES)
-        pool.shape[3] = c->dv;
+    pool.shape[3] = channels;
     return pool;
 }
 
@@ -149,7 +158,8 @@ static attn_status allocate_scales(struct attn_cache *cache)
     const attn_cache_config *c = &cache->config;
     if (!attn_is_quantised(c->dtype))
         return ATTN_OK;
-    cache->scales_bytes = (size_t)(sides_of(c) * c->layers * c->num_pages * scale_bytes(c)); /* less than 8 pools */
+    cache->scales_bytes =
+        (size_t)(c->layers * c->num_pages * (scale_bytes(c, 0) + scale_bytes(c, 1))); /* at most 4 pools */
     cache->scales = malloc(cache->scales_bytes);
     cache->scale_pools = malloc((size_t)(2 * c->layers) * sizeof *cache->scale_pools);
     if (!cache->scales || !cache->scale_pools)
@@ -164,7 +174,8 @@ static attn_status allocate_pools(struct attn_cache *cache)
     const attn_cache_config *c = &cache->config;
     int64_t bytes;
     if (__builtin_mul_overflow(c->kv_heads, c->page_size, &bytes) ||
-        __builtin_mul_overflow(bytes, (c->dk + (c->v_in_k ? 0 : c->dv)) * (int64_t)attn_dtype_size(c->dtype), &bytes) ||
+        __builtin_mul_overflow(
+            bytes, attn_row_bytes(c->dtype, c->dk) + (c->v_in_k ? 0 : attn_row_bytes(c->dtype, c->dv)), &bytes) ||
         __builtin_mul_overflow(bytes, c->num_pages, &bytes) || __builtin_mul_overflow(bytes, c->layers, &bytes) ||
         bytes > INT64_MAX / 16)
         return attn_fail(ATTN_SIZE_OVERFLOW,
@@ -339,16 +350,15 @@ static void move_rows(const struct attn_cache *cache, const int32_t *pages, int6
             if (!attn_cache_has(cache, part))
                 continue;
             const attn_tensor pool = attn_cache_pool(cache, layer, part);
-            const int64_t element = (int64_t)attn_dtype_size(pool.dtype);
+            const int64_t page = attn_bytes_of(pool.dtype, pool.stride[0]);
+            const int64_t head = attn_bytes_of(pool.dtype, pool.stride[1]);
+            const int64_t row = attn_bytes_of(pool.dtype, pool.stride[2]);
             for (int64_t i = first_moved(length, num, tokens); i < num; i++) {
                 const int64_t to = length + i, from = tokens[i];
-                char *dst =
-                    (char *)pool.data + (pages[to / size] * pool.stride[0] + to % size * pool.stride[2]) * element;
-                const char *src =
-                    (char *)pool.data + (pages[from / size] * pool.stride[0] + from % size * pool.stride[2]) * element;
+                char *dst = (char *)pool.data + pages[to / size] * page + to % size * row;
+                const char *src = (char *)pool.data + pages[from / size] * page + from % size * row;
                 for (int64_t h = 0; h < pool.shape[1]; h++)
-                    memcpy(dst + h * pool.stride[1] * element, src + h * pool.stride[1] * element,
-                           (size_t)(pool.shape[3] * element));
+                    memcpy(dst + h * head, src + h * head, (size_t)row);
             }
         }
 }
@@ -417,7 +427,7 @@ attn_status attn_cache_get_usage(const attn_cache *cache, attn_cache_usage *usag
     ours.num_pages = c->num_pages;
     ours.pages_in_use = c->num_pages - book->num_free;
     ours.page_size = c->page_size;
-    ours.page_bytes = c->layers * (page_bytes(c, 0) + page_bytes(c, 1) + sides_of(c) * scale_bytes(c));
+    ours.page_bytes = c->layers * (page_bytes(c, 0) + page_bytes(c, 1) + scale_bytes(c, 0) + scale_bytes(c, 1));
     ours.num_sequences = book->num_sequences;
     ours.tokens = 0;
     for (int64_t i = 0; i < c->max_sequences; i++)

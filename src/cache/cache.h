@@ -33,8 +33,8 @@ struct attn_cache {
     attn_rope_config rope;
     double *factors; /**< [2 * pairs] what rope's arrays hold; NULL: it has none */
     struct attn_book book;
-    char *pools;              /**< [layers][k, v][pages][heads][page_size][dk, dv]; of k alone if v is in k */
-    char *scales;             /**< [layers][k, v][pages][heads][page_size] floats, of 8 bits; likewise; else NULL */
+    char *pools;  /**< [layers][k, v][pages][heads][page_size][dk, dv]; of k alone if v is in k */
+    char *scales; /**< [layers][k, v][pages][heads][page_size][of a row] floats, if quantised; likewise; else NULL */
     attn_tensor *scale_pools; /**< [layers][k, v] the same as attn_params wants them */
     size_t pools_bytes, scales_bytes;
     int64_t *appended; /**< [layers] the step whose tokens a layer has last got */
@@ -46,7 +46,7 @@ struct attn_cache {
 /** What a layer keeps of each token. */
 enum attn_cache_part { CACHE_KEYS, CACHE_VALUES, CACHE_KEY_SCALES, CACHE_VALUE_SCALES, CACHE_PARTS };
 
-/** Whether a part has memory of its own: scales in 8 bits, values unless they are in keys. */
+/** Whether a part has memory of its own: scales if it is quantised, values unless they are in keys. */
 int attn_cache_has(const struct attn_cache *cache, int part);
 
 /** The pool of a part of a layer, (pages, heads, page_size, channels); of values in keys a view of those. */

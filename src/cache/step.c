@@ -106,13 +106,14 @@ static void copy_pages(const struct attn_cache *cache, int64_t num_copies)
             if (!attn_cache_has(cache, part))
                 continue;
             const attn_tensor pool = attn_cache_pool(cache, layer, part);
-            const int64_t size = (int64_t)attn_dtype_size(pool.dtype);
+            const int64_t page = attn_bytes_of(pool.dtype, pool.stride[0]);
+            const int64_t head = attn_bytes_of(pool.dtype, pool.stride[1]);
+            const int64_t row = attn_bytes_of(pool.dtype, pool.stride[2]);
             for (int64_t i = 0; i < num_copies; i++) {
                 const struct attn_page_copy *copy = &cache->step.copies[i];
                 for (int64_t h = 0; h < pool.shape[1]; h++)
-                    memcpy((char *)pool.data + (copy->to * pool.stride[0] + h * pool.stride[1]) * size,
-                           (char *)pool.data + (copy->from * pool.stride[0] + h * pool.stride[1]) * size,
-                           (size_t)(copy->rows * pool.stride[2] * size));
+                    memcpy((char *)pool.data + copy->to * page + h * head,
+                           (char *)pool.data + copy->from * page + h * head, (size_t)(copy->rows * row));
             }
         }
 }

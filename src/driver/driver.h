@@ -205,7 +205,7 @@ struct attn_store_work {
 /** Writes them. Everything has been checked. */
 void attn_run_store(const struct attn_kernels *kernels, const struct attn_store_work *store, int threads);
 
-/** out and scale = the rows of x in 8 bits. Everything has been checked. */
+/** out and scale = the rows of x in 8 or 4 bits. Everything has been checked. */
 void attn_run_quantise(const struct attn_kernels *kernels, const attn_tensor *x, const attn_tensor *out,
                        const attn_tensor *scale, int threads);
 

@@ -43,7 +43,7 @@ void attn_run_quantise(const struct attn_kernels *kernels, const attn_tensor *x,
 {
     static char nothing; /* rows without channels have scales, and data may be NULL */
     const int64_t heads = x->shape[1], tokens = x->shape[2];
-    if (x->shape[0] == 0 || heads == 0 || tokens == 0)
+    if (x->shape[0] == 0 || heads == 0 || tokens == 0 || scale->shape[3] == 0)
         return;
     const int64_t by_head = out->stride[1] < 0 ? -out->stride[1] : out->stride[1];
     const int64_t by_token = out->stride[2] < 0 ? -out->stride[2] : out->stride[2];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows that go to places of a pool: all heads of a token at once, which are rows
- * a step apart in the tensor and in the page. Rows of 8 bits are rotated in f32
- * first, one by one.
+ * a step apart in the tensor and in the page. Rows of 8 or 4 bits are rotated
+ * in f32 first, one by one.
  */
 #include "driver/driver.h"
 
@@ -18,10 +18,10 @@ struct store {
 static struct attn_rows place_of(const attn_tensor *pool, int64_t slot, int64_t h)
 {
     const int64_t page = slot / pool->shape[2], row = slot % pool->shape[2];
-    const ptrdiff_t size = attn_element_size(pool->dtype);
-    const ptrdiff_t at = page * attn_step_of(pool, 0) + h * attn_step_of(pool, 1) + row * attn_step_of(pool, 2);
-    return (struct attn_rows){
-        .data = (char *)pool->data + at * size, .stride = attn_step_of(pool, 1) * size, .dtype = pool->dtype};
+    const int64_t at = page * attn_step_of(pool, 0) + h * attn_step_of(pool, 1) + row * attn_step_of(pool, 2);
+    return (struct attn_rows){.data = (char *)pool->data + attn_bytes_of(pool->dtype, at),
+                              .stride = (ptrdiff_t)attn_bytes_of(pool->dtype, attn_step_of(pool, 1)),
+                              .dtype = pool->dtype};
 }
 
 /** How n heads of token t, from head h on, are rotated, or copied, to out. */
@@ -47,7 +47,7 @@ static struct attn_rotation rotation_of(const struct attn_store_work *w, int64_t
     };
 }
 
-/** A head of token t, rotated in f32 and then rounded to 8 bits. */
+/** A head of token t, rotated in f32 and then quantised. */
 static void quantise_row(const struct store *store, int64_t t, int64_t h)
 {
     const struct attn_store_work *w = store->work;

@@ -29,15 +29,14 @@ static inline attn_tensor attn_arranged(const attn_tensor *t, int swapped)
 /** The address of a row of an arranged tensor. */
 static inline void *attn_row_at(const attn_tensor *t, int64_t b, int64_t far, int64_t near)
 {
-    return (char *)t->data +
-           (b * t->stride[0] + far * t->stride[1] + near * t->stride[2]) * attn_element_size(t->dtype);
+    return (char *)t->data + attn_bytes_of(t->dtype, b * t->stride[0] + far * t->stride[1] + near * t->stride[2]);
 }
 
 /** Its rows from there on, along axis 2. */
 static inline struct attn_rows attn_rows_at(const attn_tensor *t, int64_t b, int64_t far, int64_t near)
 {
     return (struct attn_rows){.data = attn_row_at(t, b, far, near),
-                              .stride = (ptrdiff_t)t->stride[2] * attn_element_size(t->dtype),
+                              .stride = (ptrdiff_t)attn_bytes_of(t->dtype, t->stride[2]),
                               .dtype = t->dtype};
 }
 

@@ -34,7 +34,7 @@ static int has_elements(const attn_tensor *t)
 /** The first element of a row of a tensor that has elements. */
 static void *element(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
 {
-    return (char *)t->data + (offset(t, 0, b) + offset(t, 1, h) + offset(t, 2, row)) * attn_element_size(t->dtype);
+    return (char *)t->data + attn_bytes_of(t->dtype, offset(t, 0, b) + offset(t, 1, h) + offset(t, 2, row));
 }
 
 static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
@@ -42,7 +42,7 @@ static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t h, int6
     static float nothing; /* for rows without channels, and no rows: data may be NULL, no address is computed from it */
     if (!has_elements(t))
         return (struct attn_rows){&nothing, 0, t->dtype, NULL, 0};
-    const int64_t step = attn_step_of(t, 2) * attn_element_size(t->dtype);
+    const int64_t step = attn_bytes_of(t->dtype, attn_step_of(t, 2));
     return (struct attn_rows){element(t, b, h, row), (ptrdiff_t)step, t->dtype, NULL, 0};
 }
 
@@ -266,7 +266,7 @@ static void set_numbers(const struct attn_problem *problem, const struct attn_se
 /** From page to page of a pool and of its scales, if it has some. */
 static struct attn_page_step page_step(const attn_tensor *pool, const attn_tensor *scales)
 {
-    return (struct attn_page_step){(ptrdiff_t)attn_step_of(pool, 0) * attn_element_size(pool->dtype),
+    return (struct attn_page_step){(ptrdiff_t)attn_bytes_of(pool->dtype, attn_step_of(pool, 0)),
                                    has_elements(scales) ? (ptrdiff_t)attn_step_of(scales, 0) : 0};
 }
 

@@ -29,10 +29,34 @@
 /** Alignment of working memory: a cache line, and the widest vector. */
 #define ATTN_ALIGN 64
 
-/** attn_dtype_size() of a type that has been checked, without a call. */
+/** attn_dtype_size() of a type that has been checked, without a call; not of ATTN_I4, whose rows have bytes alone. */
 static inline ptrdiff_t attn_element_size(attn_dtype dtype)
 {
     return dtype == ATTN_F32 ? 4 : dtype == ATTN_BF16 || dtype == ATTN_F16 ? 2 : 1;
+}
+
+/** Bytes that n elements of a stride are: of ATTN_I4 a number of whole groups. */
+static inline int64_t attn_bytes_of(attn_dtype dtype, int64_t n)
+{
+    return dtype == ATTN_I4 ? n / 2 : n * attn_element_size(dtype);
+}
+
+/** Groups of n channels that a type has a scale for, where that is not each row. */
+static inline int64_t attn_groups_of(int64_t n)
+{
+    return n / ATTN_I4_GROUP + (n % ATTN_I4_GROUP != 0);
+}
+
+/** Bytes of a row of n channels. */
+static inline int64_t attn_row_bytes(attn_dtype dtype, int64_t n)
+{
+    return dtype == ATTN_I4 ? attn_groups_of(n) * (ATTN_I4_GROUP / 2) : n * attn_element_size(dtype);
+}
+
+/** Scales of a row of n channels, of a type that has scales. */
+static inline int64_t attn_row_scales(attn_dtype dtype, int64_t n)
+{
+    return dtype == ATTN_I4 ? attn_groups_of(n) : 1;
 }
 
 /** Bytes of a word. */
@@ -52,14 +76,14 @@ struct attn_rows {
     void *data;
     ptrdiff_t stride; /**< in bytes */
     attn_dtype dtype;
-    const float *scale;     /**< of quantised rows: what the numbers of row 0 are multiplied by; */
+    const float *scale;     /**< of quantised rows: what the numbers of row 0 are multiplied by, attn_row_scales(); */
     ptrdiff_t scale_stride; /**< that many floats on, those of the next row */
 };
 
-/** Whether rows of a type have scales: an element is its number times that of its row, rounded to f32. */
+/** Whether rows of a type have scales: an element is its number times that of its row or group, rounded to f32. */
 static inline int attn_is_quantised(attn_dtype dtype)
 {
-    return dtype == ATTN_I8 || dtype == ATTN_F8_E4M3;
+    return dtype == ATTN_I8 || dtype == ATTN_F8_E4M3 || dtype == ATTN_I4;
 }
 
 /** The rows from row i on. */
@@ -364,7 +388,7 @@ struct attn_rotation {
     attn_rope_layout layout;
 };
 
-/** Rows to be rounded to 8 bits (attn_quantise()): out is of a type with scales, which go where scale says. */
+/** Rows to be rounded to 8 or 4 bits (attn_quantise()): out is of a type with scales, which go where scale says. */
 struct attn_quantisation {
     struct attn_rows x, out;
     float *scale;

@@ -46,7 +46,7 @@ ATTN_INLINE vf query_words(const struct attn_pack_queries *x, int r, int64_t c)
     if (left >= 2 * VF_LEN && x->dtype == ATTN_BF16)
         return vf_load((const void *)(x->rows[r] + c * ATTN_WORD));
     float t[VF_LEN] = {0};
-    bf16_elements(x->dtype, x->rows[r], 1.0f, 2 * c, left < 2 * VF_LEN ? left : 2 * VF_LEN, (char *)t);
+    bf16_elements(x->dtype, x->rows[r], NULL, 2 * c, left < 2 * VF_LEN ? left : 2 * VF_LEN, (char *)t);
     return vf_load(t);
 }
 

@@ -36,15 +36,14 @@ ATTN_INLINE int64_t row_pitch(int64_t n)
     return (n + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
 }
 
-ATTN_INLINE void centre_body(const attn_dtype dtype, const char *row, float scale, const float *mean, int64_t n,
+ATTN_INLINE void centre_body(const attn_dtype dtype, const char *row, const float *scales, const float *mean, int64_t n,
                              float *centred, float *largest)
 {
     vf top = vf_zero(), check = vf_zero();
     for (int64_t c = 0; c < n; c += VF_LEN) {
-        const char *at = row + c * attn_element_size(dtype);
-        const vf x =
-            vf_sub(n - c < VF_LEN ? element_load_tail(dtype, at, (int)(n - c), scale) : element_load(dtype, at, scale),
-                   vf_load(mean + c));
+        const vf x = vf_sub(n - c < VF_LEN ? stored_load_tail(dtype, row, c, (int)(n - c), scales)
+                                           : stored_load(dtype, row, c, scales),
+                            vf_load(mean + c));
         vf_store(centred + c, x);
         check = vf_fma(x, vf_zero(), check); /* NaN for Inf and NaN */
         top = vf_max(vf_abs(x), top);
@@ -54,10 +53,11 @@ ATTN_INLINE void centre_body(const attn_dtype dtype, const char *row, float scal
 }
 
 /** centred[c] = row[c] - mean[c]; returns the largest size of the n differences, NaN if one is not finite. */
-static float centre_row(attn_dtype dtype, const char *row, float scale, const float *mean, int64_t n, float *centred)
+static float centre_row(attn_dtype dtype, const char *row, const float *scales, const float *mean, int64_t n,
+                        float *centred)
 {
     float largest;
-    ATTN_BY_STORED(dtype, centre_body, row, scale, mean, n, centred, &largest);
+    ATTN_BY_STORED(dtype, centre_body, row, scales, mean, n, centred, &largest);
     return largest;
 }
 
@@ -83,14 +83,14 @@ ATTN_INLINE void sum_columns(const attn_dtype dtype, const struct attn_rows *row
     for (int64_t c = 0; c < cols; c += 4 * VF_LEN) {
         vf total[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
         for (int64_t j = 0; j < n; j++) {
-            const float scale = scale_at(dtype, rows, j);
+            const float *const scales = scales_at(dtype, rows, j);
             ATTN_UNROLL
             for (int i = 0; i < 4; i++) {
                 const int64_t at = c + i * VF_LEN, rest = cols - at;
-                const char *p = row_at(rows, j) + at * attn_element_size(dtype);
+                const char *row = row_at(rows, j);
                 if (rest > 0)
-                    total[i] = vf_add(total[i], rest < VF_LEN ? element_load_tail(dtype, p, (int)rest, scale)
-                                                              : element_load(dtype, p, scale));
+                    total[i] = vf_add(total[i], rest < VF_LEN ? stored_load_tail(dtype, row, at, (int)rest, scales)
+                                                              : stored_load(dtype, row, at, scales));
             }
         }
         for (int i = 0; i < 4 && c + i * VF_LEN < cols; i++)
@@ -107,11 +107,11 @@ static void survey_keys(const struct attn_rows *k, int64_t known, int64_t dk, co
     memset(mean, 0, (size_t)pitch * sizeof *mean);
     memset(memory->zeros, 0, (size_t)pitch * sizeof *mean);
     ATTN_BY_STORED(k->dtype, sum_columns, k, keys, dk, mean);
-    if (isnan(centre_row(ATTN_F32, (const char *)mean, 1.0f, memory->zeros, dk, memory->row))) { /* row by row then */
+    if (isnan(centre_row(ATTN_F32, (const char *)mean, NULL, memory->zeros, dk, memory->row))) { /* row by row then */
         memset(mean, 0, (size_t)pitch * sizeof *mean);
         count = 0;
         for (int64_t j = 0; j < keys; j++) {
-            if (isnan(centre_row(k->dtype, row_at(k, j), scale_at(k->dtype, k, j), memory->zeros, dk, memory->row)))
+            if (isnan(centre_row(k->dtype, row_at(k, j), scales_at(k->dtype, k, j), memory->zeros, dk, memory->row)))
                 continue;
             count++;
             for (int64_t c = 0; c < dk; c += VF_LEN)
@@ -151,7 +151,7 @@ static void pack_queries(const struct attn_pack_queries *x)
         x->shift[lane] = 0.0f;
         memset(memory->bytes, 0, (size_t)row_pitch(dk));
         if (r < x->n) {
-            const float top = centre_row(x->dtype, x->rows[r], 1.0f, memory->zeros, dk, memory->row);
+            const float top = centre_row(x->dtype, x->rows[r], NULL, memory->zeros, dk, memory->row);
             const float step = top / INT8_MAX_F * fabsf(x->scale);
             if (isfinite(step)) {
                 x->factor[lane] = fmaxf(step, FLT_MIN);
@@ -180,7 +180,7 @@ static void pack_keys(const struct attn_rows *src, int n, int64_t dk, const stru
         /* There is room for floats; what is stored behind a row is overwritten by the next one. */
         int8_t *row = (int8_t *)dst->words + j * pitch;
         const float top =
-            centre_row(src->dtype, row_at(src, j), scale_at(src->dtype, src, j), memory->mean, dk, memory->row);
+            centre_row(src->dtype, row_at(src, j), scales_at(src->dtype, src, j), memory->mean, dk, memory->row);
         dst->scale[j] = top / INT8_MAX_F;
         dst->start[j] = -VS_OFFSET * quantize_row(row, memory->row, inverse_step(top), dk);
         if (pitch > stored) /* a set that multiplies several words at once */

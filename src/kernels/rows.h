@@ -3,8 +3,8 @@
  * Rows of f32, bf16 and f16 as vectors of floats. Arithmetic is in f32
  * throughout: what is narrower is widened, exactly, on its way in, and what
  * goes out is rounded once. Rows of K and V may be quantised: then a number is
- * multiplied by the scale of its row, and the product, rounded to f32, is the
- * element.
+ * multiplied by the scale of its row or group, and the product, rounded to f32,
+ * is the element.
  *
  * The bodies take the type as a constant; ATTN_BY_DTYPE calls them with one
  * that is known at run time, and ATTN_BY_STORED with one of K or V.
@@ -33,6 +33,8 @@
             body(ATTN_I8, __VA_ARGS__);                                                                                \
         else if ((dtype) == ATTN_F8_E4M3)                                                                              \
             body(ATTN_F8_E4M3, __VA_ARGS__);                                                                           \
+        else if ((dtype) == ATTN_I4)                                                                                   \
+            body(ATTN_I4, __VA_ARGS__);                                                                                \
         else                                                                                                           \
             ATTN_BY_DTYPE(dtype, body, __VA_ARGS__);                                                                   \
     } while (0)
@@ -61,24 +63,6 @@ ATTN_INLINE vf row_load_tail(const attn_dtype dtype, const void *p, int n)
     uint16_t t[VF_LEN] = {0};
     memcpy(t, p, (size_t)(n * attn_element_size(dtype)));
     return row_load(dtype, t);
-}
-
-/** What the numbers of row i are multiplied by, of rows that have scales. */
-ATTN_INLINE float scale_at(const attn_dtype dtype, const struct attn_rows *rows, int64_t i)
-{
-    return attn_is_quantised(dtype) ? rows->scale[i * rows->scale_stride] : 1.0f;
-}
-
-/** VF_LEN elements of any row of K or V. */
-ATTN_INLINE vf element_load(const attn_dtype dtype, const void *p, float scale)
-{
-    return attn_is_quantised(dtype) ? vf_mul(row_load(dtype, p), vf_set1(scale)) : row_load(dtype, p);
-}
-
-/** The same of the first n, the rest 0 or NaN. */
-ATTN_INLINE vf element_load_tail(const attn_dtype dtype, const void *p, int n, float scale)
-{
-    return attn_is_quantised(dtype) ? vf_mul(row_load_tail(dtype, p, n), vf_set1(scale)) : row_load_tail(dtype, p, n);
 }
 
 ATTN_INLINE void row_store(const attn_dtype dtype, void *p, vf a)
@@ -111,19 +95,81 @@ static inline float element_at(attn_dtype dtype, const void *p, ptrdiff_t i)
     return dtype == ATTN_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
 }
 
+/** The scales of row i; NULL if the type has none. */
+ATTN_INLINE const float *scales_at(const attn_dtype dtype, const struct attn_rows *rows, int64_t i)
+{
+    return attn_is_quantised(dtype) ? rows->scale + i * rows->scale_stride : NULL;
+}
+
+/** Where channel c of a row lies: of ATTN_I4 the byte that has it. */
+ATTN_INLINE const char *stored_at(const attn_dtype dtype, const char *row, int64_t c)
+{
+    const int64_t half = ATTN_I4_GROUP / 2;
+    return row + (dtype == ATTN_I4 ? c / ATTN_I4_GROUP * half + c % half : c * attn_element_size(dtype));
+}
+
+/** The scale of channel c and its neighbours; 1 if the type has none. */
+ATTN_INLINE float stored_scale(const attn_dtype dtype, const float *scales, int64_t c)
+{
+    return dtype == ATTN_I4 ? scales[c / ATTN_I4_GROUP] : attn_is_quantised(dtype) ? *scales : 1.0f;
+}
+
+/** The scales from channel c on, where a group begins; scales may be NULL. */
+ATTN_INLINE const float *scales_in(const attn_dtype dtype, const float *scales, int64_t c)
+{
+    return dtype == ATTN_I4 ? scales + c / ATTN_I4_GROUP : scales;
+}
+
+/** The bit at which a number of ATTN_I4 begins in its byte. */
+ATTN_INLINE int stored_bit(int64_t c)
+{
+    return c % ATTN_I4_GROUP < ATTN_I4_GROUP / 2 ? 0 : 4;
+}
+
+/** VF_LEN numbers of a row of K or V from channel c on, a multiple of VF_LEN, without their scales. */
+ATTN_INLINE vf stored_numbers(const attn_dtype dtype, const char *row, int64_t c)
+{
+    const char *const at = stored_at(dtype, row, c);
+    return dtype == ATTN_I4 ? vf_load_int4((const uint8_t *)at, stored_bit(c)) : row_load(dtype, at);
+}
+
+/** The same of the first n, the rest 0. */
+ATTN_INLINE vf stored_numbers_tail(const attn_dtype dtype, const char *row, int64_t c, int n)
+{
+    const char *const at = stored_at(dtype, row, c);
+    if (dtype != ATTN_I4)
+        return row_load_tail(dtype, at, n);
+    uint8_t numbers[VF_LEN] = {0}; /* whatever lies behind the last channel */
+    memcpy(numbers, at, (size_t)n);
+    return vf_load_int4(numbers, stored_bit(c));
+}
+
+/** The elements. */
+ATTN_INLINE vf stored_load(const attn_dtype dtype, const char *row, int64_t c, const float *scales)
+{
+    const vf numbers = stored_numbers(dtype, row, c);
+    return attn_is_quantised(dtype) ? vf_mul(numbers, vf_set1(stored_scale(dtype, scales, c))) : numbers;
+}
+
+/** The same of the first n, the rest 0 or NaN. */
+ATTN_INLINE vf stored_load_tail(const attn_dtype dtype, const char *row, int64_t c, int n, const float *scales)
+{
+    const vf numbers = stored_numbers_tail(dtype, row, c, n);
+    return attn_is_quantised(dtype) ? vf_mul(numbers, vf_set1(stored_scale(dtype, scales, c))) : numbers;
+}
+
 /** n rows of cols elements as floats, one behind the other. */
 ATTN_INLINE void widen_rows(const attn_dtype dtype, float *dst, const struct attn_rows *src, int n, int64_t cols)
 {
     for (int j = 0; j < n; j++) {
         const char *row = row_at(src, j);
-        const float scale = scale_at(dtype, src, j);
+        const float *scales = scales_at(dtype, src, j);
         int64_t c = 0;
         for (; c + VF_LEN <= cols; c += VF_LEN)
-            vf_store(dst + j * cols + c, element_load(dtype, row + c * attn_element_size(dtype), scale));
+            vf_store(dst + j * cols + c, stored_load(dtype, row, c, scales));
         if (c < cols) {
             const int rest = (int)(cols - c);
-            vf_store_tail(dst + j * cols + c, element_load_tail(dtype, row + c * attn_element_size(dtype), rest, scale),
-                          rest);
+            vf_store_tail(dst + j * cols + c, stored_load_tail(dtype, row, c, rest, scales), rest);
         }
     }
 }
@@ -135,36 +181,38 @@ static inline void widen_stored(float *dst, const struct attn_rows *src, int n, 
 }
 
 /** n elements of a row, from element c on, in bf16. */
-ATTN_INLINE void round_body(const attn_dtype dtype, const char *row, float scale, int64_t c, int64_t n, char *dst)
+ATTN_INLINE void round_body(const attn_dtype dtype, const char *row, const float *scales, int64_t c, int64_t n,
+                            char *dst)
 {
     for (int64_t i = 0; i < n; i += VF_LEN) {
-        const char *at = row + (c + i) * attn_element_size(dtype);
-        if (n - i >= VF_LEN)
-            row_store(ATTN_BF16, dst + 2 * i, element_load(dtype, at, scale));
+        const int rest = n - i < VF_LEN ? (int)(n - i) : VF_LEN;
+        if (rest == VF_LEN)
+            row_store(ATTN_BF16, dst + 2 * i, stored_load(dtype, row, c + i, scales));
         else
-            row_store_tail(ATTN_BF16, dst + 2 * i, element_load_tail(dtype, at, (int)(n - i), scale), (int)(n - i));
+            row_store_tail(ATTN_BF16, dst + 2 * i, stored_load_tail(dtype, row, c + i, rest, scales), rest);
     }
 }
 
-/** The same of a row of any type; scale as of scale_at(). */
-static inline void bf16_elements(attn_dtype dtype, const char *row, float scale, int64_t c, int64_t n, char *dst)
+/** The same of a row of any type, c being a multiple of VF_LEN; scales as of scales_at(). */
+static inline void bf16_elements(attn_dtype dtype, const char *row, const float *scales, int64_t c, int64_t n,
+                                 char *dst)
 {
     if (dtype == ATTN_BF16)
         memcpy(dst, row + 2 * c, (size_t)n * 2);
     else
-        ATTN_BY_STORED(dtype, round_body, row, scale, c, n, dst);
+        ATTN_BY_STORED(dtype, round_body, row, scales, c, n, dst);
 }
 
 /** The same of row i. */
 static inline void bf16_of_row(const struct attn_rows *rows, int64_t i, int64_t c, int64_t n, char *dst)
 {
-    bf16_elements(rows->dtype, row_at(rows, i), scale_at(rows->dtype, rows, i), c, n, dst);
+    bf16_elements(rows->dtype, row_at(rows, i), scales_at(rows->dtype, rows, i), c, n, dst);
 }
 
 /** Asks for rows first..end-1 that will be read (or, with write, written) soon; L2 has room for them. */
 ATTN_INLINE void prefetch_rows(const struct attn_rows *rows, int64_t first, int64_t end, int64_t width, const int write)
 {
-    const ptrdiff_t bytes = width * attn_element_size(rows->dtype);
+    const ptrdiff_t bytes = (ptrdiff_t)attn_row_bytes(rows->dtype, width);
     for (int64_t r = first; r < end; r++) {
         for (ptrdiff_t c = 0; c < bytes; c += ATTN_ALIGN) {
             if (write)

@@ -37,24 +37,35 @@ ATTN_INLINE struct few_rows few_rows_at(const attn_dtype dtype, const struct att
     return (struct few_rows){listed->at + j, attn_is_quantised(dtype) ? listed->scale + j : NULL, n};
 }
 
-ATTN_INLINE float few_scale(const attn_dtype dtype, const struct few_rows *rows, int i)
+ATTN_INLINE const float *few_scales(const attn_dtype dtype, const struct few_rows *rows, int i)
 {
-    return attn_is_quantised(dtype) ? *rows->scale[i] : 1.0f;
+    return attn_is_quantised(dtype) ? rows->scale[i] : NULL;
+}
+
+/** VF_LEN words of row i from word c on; bit: of ATTN_I4 that of c, as a constant. */
+ATTN_INLINE vf few_words(const attn_dtype dtype, const int bit, const struct few_rows *rows, int i, int64_t c)
+{
+    if (dtype != ATTN_I4)
+        return stored_load(dtype, rows->at[i], c, few_scales(dtype, rows, i));
+    const vf numbers = vf_load_int4((const uint8_t *)stored_at(dtype, rows->at[i], c), bit);
+    return vf_mul(numbers, vf_set1(stored_scale(dtype, rows->scale[i], c)));
 }
 
 /** Words c.. of a group as columns: lane i has row i, or 0 where there is none. count: words that are there. */
 ATTN_INLINE void load_columns(const attn_dtype dtype, const int whole, const struct few_rows *rows, int64_t c,
                               int count, vf *t)
 {
-    const ptrdiff_t at = c * attn_element_size(dtype);
-    if (whole && rows->n == VF_LEN) {
+    if (whole && rows->n == VF_LEN && dtype == ATTN_I4 && stored_bit(c)) {
         ATTN_UNROLL
         for (int i = 0; i < VF_LEN; i++)
-            t[i] = element_load(dtype, rows->at[i] + at, few_scale(dtype, rows, i));
+            t[i] = few_words(dtype, 4, rows, i, c);
+    } else if (whole && rows->n == VF_LEN) {
+        ATTN_UNROLL
+        for (int i = 0; i < VF_LEN; i++)
+            t[i] = few_words(dtype, 0, rows, i, c);
     } else {
         for (int i = 0; i < VF_LEN; i++)
-            t[i] =
-                i < rows->n ? element_load_tail(dtype, rows->at[i] + at, count, few_scale(dtype, rows, i)) : vf_zero();
+            t[i] = i < rows->n ? stored_load_tail(dtype, rows->at[i], c, count, few_scales(dtype, rows, i)) : vf_zero();
     }
     vf_transpose(t);
 }

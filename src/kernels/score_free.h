@@ -12,9 +12,9 @@
  * tile.
  *
  * Keys are taken from the four quarters of the tile in turns: memory is faster
- * with four streams than with one. The scale of a quantised key multiplies the
- * finished sum. The order of a sum follows from its words alone, so a score does
- * not depend on what else is computed.
+ * with four streams than with one. A scale of a whole key multiplies the finished
+ * sum, those of groups their numbers. The order of a sum follows from its words
+ * alone, so a score does not depend on what else is computed.
  */
 #ifndef ATTN_SCORE_FREE_H
 #define ATTN_SCORE_FREE_H
@@ -48,25 +48,40 @@ static inline int free_key(const struct free_keys *keys, int stream, int i)
 /** Partial sums: of a query and a key of a group VF_LEN floats. */
 typedef float free_parts[FEW][VF_LEN][VF_LEN];
 
-/** Words of K at an address; n: those that are there, if not whole. */
-ATTN_INLINE vq free_words(const attn_dtype dtype, const int whole, const char *at, int n)
+/** A key of each stream, with its scales if those are of groups. */
+struct free_rows {
+    const char *at[STREAMS];
+    const float *scales[STREAMS];
+};
+
+/** Words c + u.. of a key; n: those that are there, if not whole. c: where a group begins, which u need not be in. */
+ATTN_INLINE vq free_words(const attn_dtype dtype, const int whole, const struct free_rows *rows, int s, int64_t c,
+                          int64_t u, int n)
 {
+    const char *const at = stored_at(dtype, rows->at[s], c);
 #if VS_PACK == 1
-    return whole ? row_load(dtype, at) : row_load_tail(dtype, at, n);
+    if (dtype != ATTN_I4)
+        return whole ? stored_numbers(dtype, at, u) : stored_numbers_tail(dtype, at, u, n);
+    const float *const scales = scales_in(dtype, rows->scales[s], c);
+    if (whole)
+        return stored_load(dtype, at, u, scales);
+    float tail[VF_LEN]; /* behind it zeros, whatever the scale is */
+    vf_store(tail, stored_load_tail(dtype, at, u, n, scales));
+    return vf_load_tail(tail, n);
 #else
-    (void)dtype;
-    return whole ? vw_load(at) : vw_load_tail(at, n);
+    return whole ? vw_load(at + u * ATTN_WORD) : vw_load_tail(at + u * ATTN_WORD, n);
 #endif
 }
 
-/** Adds words c.. of nr queries and a key of each stream. */
+/** Adds words c + u.. of nr queries and a key of each stream. */
 ATTN_INLINE void free_step(const attn_dtype dtype, const int nr, const int whole, const float *q, int64_t words,
-                           const char *const *rows, int64_t c, int n, vs acc[STREAMS][FREE_ROWS])
+                           const struct free_rows *rows, int64_t c, int64_t u, int n, vs acc[STREAMS][FREE_ROWS])
 {
     vq k[STREAMS];
     ATTN_UNROLL
     for (int s = 0; s < STREAMS; s++)
-        k[s] = free_words(dtype, whole, rows[s] + c * attn_element_size(dtype), n);
+        k[s] = free_words(dtype, whole, rows, s, c, u, n);
+    c += u;
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
         const vq a = whole ? vq_load(q + r * words + c) : vw_load_tail(q + r * words + c, n);
@@ -78,7 +93,7 @@ ATTN_INLINE void free_step(const attn_dtype dtype, const int nr, const int whole
 
 /** The ith key of each stream of a group, against queries r..r+nr-1. */
 ATTN_INLINE void free_products(const attn_dtype dtype, const int nr, const struct attn_score_operands *x,
-                               const char *const *rows, int i, int r, free_parts parts)
+                               const struct free_rows *rows, int i, int r, free_parts parts)
 {
     const int64_t words = x->words;
     const float *const q = x->q + r * words;
@@ -90,11 +105,17 @@ ATTN_INLINE void free_products(const attn_dtype dtype, const int nr, const struc
             acc[s][row] = vs_zero();
     }
     int64_t c = 0;
+    for (; dtype == ATTN_I4 && c + ATTN_I4_GROUP <= words; c += ATTN_I4_GROUP) {
+        ATTN_UNROLL
+        for (int u = 0; u < ATTN_I4_GROUP; u += VF_LEN)
+            free_step(dtype, nr, 1, q, words, rows, c, u, VF_LEN, acc);
+    }
+    const int64_t begin = c;
 #pragma GCC unroll 2
     for (; c + VF_LEN <= words; c += VF_LEN)
-        free_step(dtype, nr, 1, q, words, rows, c, VF_LEN, acc);
+        free_step(dtype, nr, 1, q, words, rows, begin, c - begin, VF_LEN, acc);
     if (c < words)
-        free_step(dtype, nr, 0, q, words, rows, c, (int)(words - c), acc);
+        free_step(dtype, nr, 0, q, words, rows, begin, c - begin, (int)(words - c), acc);
     ATTN_UNROLL
     for (int s = 0; s < STREAMS; s++) {
         ATTN_UNROLL
@@ -120,24 +141,26 @@ ATTN_INLINE void free_group(const attn_dtype dtype, const struct attn_score_oper
     free_parts parts;
     vf t[VF_LEN];
     for (int i = 0; i < STREAM_KEYS; i++) {
-        const char *rows[STREAMS];
+        struct free_rows rows;
         ATTN_UNROLL
         for (int s = 0; s < STREAMS; s++) {
             const int j = free_key(keys, s, i);
-            rows[s] = x->listed.at[j];
+            rows.at[s] = x->listed.at[j];
+            rows.scales[s] = dtype == ATTN_I4 ? x->listed.scale[j] : NULL;
             ask_for_rows(&x->listed, j, j + 1);
         }
         int r = 0;
         for (; r + FREE_ROWS <= x->rows; r += FREE_ROWS)
-            free_products(dtype, FREE_ROWS, x, rows, i, r, parts);
+            free_products(dtype, FREE_ROWS, x, &rows, i, r, parts);
         if (FREE_ROWS > 2 && r + 2 <= x->rows) {
-            free_products(dtype, 2, x, rows, i, r, parts);
+            free_products(dtype, 2, x, &rows, i, r, parts);
             r += 2;
         }
         if (r < x->rows)
-            free_products(dtype, 1, x, rows, i, r, parts);
+            free_products(dtype, 1, x, &rows, i, r, parts);
     }
-    const vf scale = attn_is_quantised(dtype) ? free_scales(x, keys) : vf_zero();
+    const int scaled = attn_is_quantised(dtype) && dtype != ATTN_I4;
+    const vf scale = scaled ? free_scales(x, keys) : vf_zero();
     ATTN_UNROLL
     for (int r = 0; r < FEW; r++) {
         vf lanes[VF_LEN];
@@ -149,7 +172,7 @@ ATTN_INLINE void free_group(const attn_dtype dtype, const struct attn_score_oper
         for (int u = 0; u < VF_LEN; u++)
             lanes[u] = vf_load(parts[r][u]);
         t[r] = vf_sum_across(lanes);
-        if (attn_is_quantised(dtype))
+        if (scaled)
             t[r] = vf_mul(t[r], scale);
     }
     ATTN_UNROLL

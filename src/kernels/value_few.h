@@ -7,8 +7,8 @@
  * A word of weights is broadcast against vectors of V, which becomes words in
  * registers. The order of summation is that of j, as in value_tile.h, so the
  * bits are the same. Where that order is free (attn_params.sums), the scale of a
- * quantised row multiplies its weights instead of its elements, of which there
- * are more.
+ * quantised row, if it has one, multiplies its weights instead of its elements,
+ * of which there are more.
  */
 #ifndef ATTN_VALUE_FEW_H
 #define ATTN_VALUE_FEW_H
@@ -30,33 +30,34 @@
 /** Whether weights bring the scales of a type's rows: where a word is a float. */
 ATTN_INLINE int scales_weights(const attn_dtype dtype, const int free)
 {
-    return free && VF_PACK == 1 && attn_is_quantised(dtype);
+    return free && VF_PACK == 1 && attn_is_quantised(dtype) && dtype != ATTN_I4;
 }
 
-/** n elements from element c of row j on, VF_LEN if whole; without its scale, if its weights bring that. */
+/** n elements from element c + u of row j on, VF_LEN if whole; without its scale, if its weights bring that. c: where
+ * a group begins. */
 ATTN_INLINE vf value_elements(const attn_dtype dtype, const int free, const int whole, const struct attn_listed_rows *v,
-                              int j, int64_t c, int n)
+                              int j, int64_t c, int64_t u, int n)
 {
-    const char *const at = v->at[j] + c * attn_element_size(dtype);
+    const char *const at = stored_at(dtype, v->at[j], c);
     if (scales_weights(dtype, free))
-        return whole ? row_load(dtype, at) : row_load_tail(dtype, at, n);
-    const float scale = attn_is_quantised(dtype) ? *v->scale[j] : 1.0f;
-    return whole ? element_load(dtype, at, scale) : element_load_tail(dtype, at, n, scale);
+        return whole ? stored_numbers(dtype, at, u) : stored_numbers_tail(dtype, at, u, n);
+    const float *const scales = scales_in(dtype, attn_is_quantised(dtype) ? v->scale[j] : NULL, c);
+    return whole ? stored_load(dtype, at, u, scales) : stored_load_tail(dtype, at, u, n, scales);
 }
 
-/** Word u of such elements; keys: those that there are. */
+/** Word i of such elements; keys: those that there are. */
 ATTN_INLINE vw value_words(const attn_dtype dtype, const int free, const int whole, const struct attn_few_values *x,
-                           int u, int64_t c, int n)
+                           int i, int64_t c, int64_t u, int n)
 {
 #if VF_PACK == 1
-    return value_elements(dtype, free, whole, &x->v, u, c, n);
+    return value_elements(dtype, free, whole, &x->v, i, c, u, n);
 #else
-    const int j = VF_PACK * u, two = j + 1 < x->keys;
+    const int j = VF_PACK * i, two = j + 1 < x->keys;
     if (dtype == ATTN_BF16 && whole && two)
-        return vw_interleave((const uint16_t *)(const void *)x->v.at[j] + c,
-                             (const uint16_t *)(const void *)x->v.at[j + 1] + c);
-    const vf first = value_elements(dtype, free, whole, &x->v, j, c, n);
-    return vw_pair(first, two ? value_elements(dtype, free, whole, &x->v, j + 1, c, n) : vf_zero());
+        return vw_interleave((const uint16_t *)(const void *)x->v.at[j] + c + u,
+                             (const uint16_t *)(const void *)x->v.at[j + 1] + c + u);
+    const vf first = value_elements(dtype, free, whole, &x->v, j, c, u, n);
+    return vw_pair(first, two ? value_elements(dtype, free, whole, &x->v, j + 1, c, u, n) : vf_zero());
 #endif
 }
 
@@ -78,6 +79,7 @@ ATTN_INLINE void value_few_tile(const attn_dtype dtype, const int free, const in
                                 const struct attn_few_values *x, int r, int64_t c, int n)
 {
     const int asks = r == 0 && c == 0;
+    const int64_t group = nw * VF_LEN % ATTN_I4_GROUP == 0 ? c : 0; /* then c is a multiple of it, too */
     vf acc[4][8];
     float *const o = x->o + r * x->dv + c;
     const int64_t dv = x->dv;
@@ -100,7 +102,7 @@ ATTN_INLINE void value_few_tile(const attn_dtype dtype, const int free, const in
             ask_for_rows(&x->v, VF_PACK * u, VF_PACK * (u + 1));
         ATTN_UNROLL
         for (int w = 0; w < nw; w++)
-            b[w] = value_words(dtype, free, whole, x, u, c + w * VF_LEN, n);
+            b[w] = value_words(dtype, free, whole, x, u, group, c - group + w * VF_LEN, n);
         ATTN_UNROLL
         for (int i = 0; i < nr; i++) {
             const vw a = weight_word(dtype, free, x, u, r + i);

@@ -63,7 +63,7 @@ attn_status nn_check_layer_type(const char *name, attn_dtype dtype)
 {
     if (dtype == ATTN_F32 || dtype == ATTN_BF16 || dtype == ATTN_F16)
         return ATTN_OK;
-    if ((unsigned)dtype > ATTN_F8_E4M3)
+    if ((unsigned)dtype > ATTN_I4)
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s is %d; expected ATTN_F32, ATTN_BF16 or ATTN_F16", name, (int)dtype);
     return attn_fail(ATTN_UNSUPPORTED, "%s is %s; expected f32, bf16 or f16", name, attn_dtype_name(dtype));
 }

@@ -42,10 +42,12 @@ static void list_next(const struct attn_pages *pages, const struct attn_rows *ro
                       int64_t first, int n, int64_t width, const char **list, struct attn_listed_rows *others)
 {
     assert(n <= ATTN_KEY_BLOCK);
+    const int64_t scales = attn_row_scales(rows->dtype, width), line = scales < 16 ? 16 / (scales ? scales : 1) : 1;
     for (int at = 0; at < n;) {
         const struct attn_piece piece = attn_piece_at(pages, rows, step, first + at, n - at);
-        for (int i = 0; rows->scale && i < piece.n; i += 16)
-            __builtin_prefetch(piece.rows.scale + i * piece.rows.scale_stride, 0, 2);
+        for (int64_t i = 0; rows->scale && i < piece.n; i += line)
+            for (int64_t g = 0; g < scales; g += 16)
+                __builtin_prefetch(piece.rows.scale + i * piece.rows.scale_stride + g, 0, 2);
         const char *row = piece.rows.data;
         for (int i = 0; i < piece.n; i++, row += piece.rows.stride)
             list[at + i] = row;
@@ -53,7 +55,7 @@ static void list_next(const struct attn_pages *pages, const struct attn_rows *ro
     }
     others->next = list;
     others->num_next = n;
-    others->next_bytes = width * attn_element_size(rows->dtype);
+    others->next_bytes = (ptrdiff_t)attn_row_bytes(rows->dtype, width);
 }
 
 int attn_few_take_rows(const struct pass *pass)

@@ -183,7 +183,7 @@ static void prefetch_keys(const struct pass *pass, const struct strip *strip, in
     if (first < end) {
         const struct attn_piece piece = attn_keys_at(work, first, (int)(end - first));
         for (int i = 0; i < piece.n; i++)
-            prefetch_row(row_of(&piece.rows, i), work->dk * attn_element_size(piece.rows.dtype), 0);
+            prefetch_row(row_of(&piece.rows, i), (ptrdiff_t)attn_row_bytes(piece.rows.dtype, work->dk), 0);
     }
 }
 

@@ -82,8 +82,16 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip, float s
 struct place {
     char *rows;
     ptrdiff_t width; /**< bytes of a row */
-    float *scales;   /**< [key_block] */
+    float *scales;   /**< [key_block][per_row] */
+    ptrdiff_t per_row;
 };
+
+/** The place of rows of so many channels. */
+static struct place place_of(const struct pass *pass, const struct attn_rows *rows, char *at, int channels)
+{
+    return (struct place){at, (ptrdiff_t)attn_row_bytes(rows->dtype, channels), pass->scratch.piece_scales,
+                          (ptrdiff_t)attn_row_scales(rows->dtype, channels)};
+}
 
 /** Of a block's rows of K or V, lo..hi-1, counted from its first; the place is for rows that are not side by side. */
 static struct attn_rows rows_together(const struct attn_pages *pages, const struct attn_rows *rows,
@@ -98,10 +106,12 @@ static struct attn_rows rows_together(const struct attn_pages *pages, const stru
             for (int i = 0; i < piece.n; i++) {
                 memcpy(place->rows + (at + i) * place->width, row_of(&piece.rows, i), (size_t)place->width);
                 if (rows->scale)
-                    place->scales[at + i] = piece.rows.scale[i * piece.rows.scale_stride];
+                    memcpy(place->scales + (at + i) * place->per_row, piece.rows.scale + i * piece.rows.scale_stride,
+                           (size_t)place->per_row * sizeof *place->scales);
             }
         }
-        return (struct attn_rows){place->rows, place->width, rows->dtype, rows->scale ? place->scales : NULL, 1};
+        return (struct attn_rows){place->rows, place->width, rows->dtype, rows->scale ? place->scales : NULL,
+                                  place->per_row};
     }
     /* no pointer, if lo is more than there is before the first live key of a pool */
     piece.rows.data = (void *)((uintptr_t)piece.rows.data - (uintptr_t)(lo * piece.rows.stride));
@@ -141,8 +151,7 @@ static void copy_keys(const struct pass *pass, struct key_block *keys, const str
 static struct attn_rows value_rows(const struct pass *pass, const struct key_block *keys)
 {
     const struct attn_work *work = pass->work;
-    const struct place place = {pass->scratch.piece_v, work->dv * attn_element_size(work->v.dtype),
-                                pass->scratch.piece_scales};
+    const struct place place = place_of(pass, &work->v, pass->scratch.piece_v, work->dv);
     return rows_together(&work->pages, &work->v, &work->pages.v_step, keys, &place);
 }
 
@@ -178,7 +187,7 @@ struct key_block attn_key_block_at(const struct pass *pass, const struct span *s
                              .k_start = scratch->k_start,
                              .longest = -1.0f};
     if (!attn_few_take_rows(pass)) {
-        struct place place = {scratch->piece_k, work->dk * attn_element_size(work->k.dtype), scratch->piece_scales};
+        struct place place = place_of(pass, &work->k, scratch->piece_k, work->dk);
         if (scratch->piece_k && !scratch->k) /* the rows of other blocks are wanted, too */
             place.rows += number * scratch->key_block * place.width;
         const struct attn_rows rows = rows_together(&work->pages, &work->k, &work->pages.k_step, &keys, &place);

@@ -54,8 +54,10 @@ struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kerne
            2 * shape.blocks * copied_bytes(&shape) <= STRETCH_LIMIT)
         shape.blocks *= 2;
     if (paged) { /* beside the limits: they may not move the borders of blocks */
-        shape.piece_k = (shape.copies_keys ? 1 : shape.blocks) * shape.key_block * dk * attn_element_size(k);
-        shape.piece_v = shape.key_block * dv * attn_element_size(v);
+        shape.piece_k = (shape.copies_keys ? 1 : shape.blocks) * shape.key_block * attn_row_bytes(k, dk);
+        shape.piece_v = shape.key_block * attn_row_bytes(v, dv);
+        const int64_t k_scales = attn_row_scales(k, dk), v_scales = attn_row_scales(v, dv);
+        shape.piece_scales = shape.key_block * (k_scales > v_scales ? k_scales : v_scales);
     }
     return shape;
 }
@@ -108,7 +110,7 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     TAKE(live, key_block * attn_live_pitch(strip));
     TAKE(piece_k, shape->piece_k);
     TAKE(piece_v, shape->piece_v);
-    TAKE(piece_scales, shape->piece_v > 0 ? key_block : 0);
+    TAKE(piece_scales, shape->piece_scales);
 #undef TAKE
     scratch->key_block = (int)key_block;
     scratch->blocks = (int)shape->blocks;

@@ -27,6 +27,7 @@ struct attn_scratch_shape {
     int int8, raw;                  /**< of the scores */
     int rotates, relative;          /**< rope, disentangled terms */
     int64_t piece_k, piece_v;       /**< bytes of rows in pages, brought together */
+    int64_t piece_scales;           /**< and their scales */
 };
 
 struct attn_scratch {
@@ -56,7 +57,7 @@ struct attn_scratch {
     char *piece_k;       /**< [blocks, or 1 if they are made into words at once][key_block][dk] elements of K in
                             pages */
     char *piece_v;       /**< [key_block][dv] the same of V */
-    float *piece_scales; /**< [key_block] the scales of such rows of K until they are words, then of V */
+    float *piece_scales; /**< [key_block][of a row] the scales of such rows of K until they are words, then of V */
     int key_block;       /**< keys of a block */
     int blocks;          /**< of keys that are there at once */
     int next_strips;     /**< strips that next_o, next_m and next_l have room for */

@@ -376,6 +376,12 @@ static inline vf vf_load_f8(const uint8_t *p)
     return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(half, nan)), _mm256_set1_ps(256.0f));
 }
 
+static inline vf vf_load_int4(const uint8_t *p, int bit)
+{
+    const vu bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(vu_shift_left(bytes, 28 - bit), 28));
+}
+
 static inline void vu_store_bytes(uint8_t *p, vu a)
 {
     const __m256i low = _mm256_and_si256(a, _mm256_set1_epi32(0xff));

@@ -421,6 +421,7 @@ static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
  *   vu_bits_of                      the way back to the bits
  *   vf_load_int8                    VF_LEN floats from as many int8
  *   vf_load_f8                      the same of numbers in E4M3, exact
+ *   vf_load_int4(p, bit)            the same of four bits of each byte, from bit 0 or 4 on, two's complement
  *   vf_nibble(words, shift)         the four bits from shift on, less 8
  *   vu_store_bytes                  the lowest byte of each lane
  */
@@ -463,6 +464,13 @@ static inline vf vf_load_f8(const uint8_t *p)
     const __m256i half = _mm256_ternarylogic_epi32(size, carry, _mm256_set1_epi16(0x4000), 0xf8); /* a | (b & c) */
     const __m256i bits = _mm256_ternarylogic_epi32(half, wide, _mm256_set1_epi16((short)0x8000), 0xf8);
     return _mm512_mul_ps(_mm512_cvtph_ps(bits), _mm512_set1_ps(256.0f));
+}
+
+/** VPERMPS looks at the four lowest bits alone: a table in a register instead of a sign and a conversion. */
+static inline vf vf_load_int4(const uint8_t *p, int bit)
+{
+    const vf table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    return _mm512_permutexvar_ps(vu_shift_right(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)), bit), table);
 }
 
 static inline void vu_store_bytes(uint8_t *p, vu a)

@@ -335,6 +335,14 @@ static inline vf vf_load_f8(const uint8_t *p)
     return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(vorr_u16(half, nan))), 256.0f);
 }
 
+static inline vf vf_load_int4(const uint8_t *p, int bit)
+{
+    int32_t word;
+    memcpy(&word, p, sizeof word);
+    const int8x8_t bytes = vshl_s8(vreinterpret_s8_s32(vdup_n_s32(word)), vdup_n_s8((int8_t)(4 - bit)));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vshr_n_s8(bytes, 4)))));
+}
+
 static inline void vu_store_bytes(uint8_t *p, vu a)
 {
     const uint16x4_t halves = vmovn_u32(a);

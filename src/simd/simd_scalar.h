@@ -314,6 +314,11 @@ static inline vf vf_load_f8(const uint8_t *p)
     return f8_to_f32(*p);
 }
 
+static inline vf vf_load_int4(const uint8_t *p, int bit)
+{
+    return (float)(((*p >> bit & 15) ^ 8) - 8);
+}
+
 static inline void vu_store_bytes(uint8_t *p, vu a)
 {
     *p = (uint8_t)a;

@@ -143,18 +143,18 @@ static float sum_of_lanes(const struct tile_case *c, const float *lanes)
     return sums[0];
 }
 
-/** A sum in each lane, and then these. */
+/** A sum in each lane, and then these. A scale of a whole row multiplies what comes of it. */
 static float free_sum(const struct tile_case *c, const struct drawn_scores *d, int lane, int j)
 {
-    const int pack = c->set->score_pack, width = c->set->lanes;
+    const int pack = c->set->score_pack, width = c->set->lanes, groups = d->k.dtype == ATTN_I4;
     float partial[MAX_LANES] = {0};
     for (int64_t w = 0; w < d->words; w++) {
-        const float element = pack == 1 ? number_of(&d->k.rows, j, w) : 0.0f;
+        const float element = pack != 1 ? 0.0f : groups ? element_of(&d->k.rows, j, w) : number_of(&d->k.rows, j, w);
         const void *const word = pack == 1 ? (const void *)&element : d->k.at + j * d->k.stride + w * 4;
         partial[w % width] = dot_of(c->set, pack, word, d->q.at + lane * d->q.stride + w * 4, partial[w % width]);
     }
     const float raw = sum_of_lanes(c, partial);
-    return pack == 1 && attn_is_quantised(d->k.dtype) ? raw * scale_of(&d->k.rows, j) : raw;
+    return pack == 1 && attn_is_quantised(d->k.dtype) && !groups ? raw * scale_of(&d->k.rows, j, 0) : raw;
 }
 
 static void check_scores_free(const struct tile_case *any)
@@ -222,7 +222,7 @@ static void check_values_of_few(const struct tile_case *any)
                                       .o = operand_floats(c, rows * d),
                                       .mode = draw_mode(c),
                                       .alpha = operand_floats(c, rows)};
-    const int by_weight = x.free && pack == 1 && attn_is_quantised(v.rows.dtype);
+    const int by_weight = x.free && pack == 1 && attn_is_quantised(v.rows.dtype) && v.rows.dtype != ATTN_I4;
     TIME_IF_WANTED(c, kernels->values_of_few(&x));
     const float *before = operand_copy(x.o, (size_t)(rows * d) * 4);
     kernels->values_of_few(&x);
@@ -232,7 +232,7 @@ static void check_values_of_few(const struct tile_case *any)
             float sum = x.mode == ACCUMULATE_FIRST ? 0 : x.mode == ACCUMULATE_ADD ? at : at * x.alpha[r];
             for (int u = 0; u < words; u++) {
                 const float element = by_weight ? number_of(&v, u, i) : element_of(&v, pack * u, i);
-                const float weight = by_weight ? x.p[u * width + r] * scale_of(&v, u) : x.p[u * width + r];
+                const float weight = by_weight ? x.p[u * width + r] * scale_of(&v, u, 0) : x.p[u * width + r];
                 const float next = pack == 2 && 2 * u + 1 < n ? element_of(&v, 2 * u + 1, i) : 0.0f;
                 const uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)element),
                                           dtype_narrow(ATTN_BF16, (double)next)};

@@ -95,10 +95,12 @@ static char draw_byte(const struct tile_case *c, attn_dtype dtype)
 }
 
 /** Scales of n rows, in any order and with gaps. */
-static void draw_scales(const struct tile_case *c, int n, struct drawn_rows *rows)
+static void draw_scales(const struct tile_case *c, int n, int64_t width, struct drawn_rows *rows)
 {
-    ptrdiff_t stride = c->shape.plain ? 1 : (ptrdiff_t)rng_range(c->rng, 1, 3);
-    const size_t count = n > 0 ? (size_t)((n - 1) * stride + 1) : 0;
+    const int groups = rows->rows.dtype == ATTN_I4;
+    const ptrdiff_t each = groups ? (ptrdiff_t)(width + 31) / 32 : 1;
+    ptrdiff_t stride = each + (c->shape.plain ? 0 : (ptrdiff_t)rng_range(c->rng, 0, 2));
+    const size_t count = n > 0 ? (size_t)((n - 1) * stride + each) : 0;
     float *at = operand_place(c, count * sizeof *at);
     for (size_t i = 0; i < count; i++)
         at[i] = NAN;
@@ -107,7 +109,8 @@ static void draw_scales(const struct tile_case *c, int n, struct drawn_rows *row
         stride = -stride;
     }
     for (int r = 0; r < n; r++)
-        at[r * stride] = fabsf(draw_number(c)) / 64.0f;
+        for (ptrdiff_t g = 0; g < each; g++) /* those of groups may be negative */
+            at[r * stride + g] = (groups ? draw_number(c) : fabsf(draw_number(c))) / 64.0f;
     rows->rows.scale = at;
     rows->rows.scale_stride = stride;
 }
@@ -116,14 +119,15 @@ attn_dtype draw_stored_type(const struct tile_case *c, attn_dtype otherwise)
 {
     if (c->shape.plain || rng_percent(c->rng, 60))
         return otherwise;
-    return rng_percent(c->rng, 50) ? ATTN_I8 : ATTN_F8_E4M3;
+    return (attn_dtype[]){ATTN_I8, ATTN_F8_E4M3, ATTN_I4}[rng_range(c->rng, 0, 2)];
 }
 
 struct drawn_rows draw_rows(const struct tile_case *c, attn_dtype dtype, int n, int64_t width)
 {
-    const ptrdiff_t element = attn_element_size(dtype);
-    ptrdiff_t stride = (width + (c->shape.plain ? 0 : rng_range(c->rng, 0, 9))) * element;
-    const size_t size = n > 0 ? (size_t)((n - 1) * stride + width * element) : 0;
+    const ptrdiff_t element = dtype == ATTN_I4 ? 16 : attn_element_size(dtype);
+    const ptrdiff_t bytes = (ptrdiff_t)(dtype == ATTN_I4 ? (width + 31) / 32 : width) * element;
+    ptrdiff_t stride = bytes + (c->shape.plain ? 0 : (ptrdiff_t)rng_range(c->rng, 0, 9)) * element;
+    const size_t size = n > 0 ? (size_t)((n - 1) * stride + bytes) : 0;
     char *at = operand_place(c, size);
     memset(at, 0xff, size); /* NaN in each type */
     if (n > 0 && !c->shape.plain && rng_percent(c->rng, 20)) {
@@ -132,11 +136,11 @@ struct drawn_rows draw_rows(const struct tile_case *c, attn_dtype dtype, int n, 
     }
     struct drawn_rows rows = {.rows = {.data = at, .stride = stride, .dtype = dtype}};
     if (attn_is_quantised(dtype))
-        draw_scales(c, n, &rows);
+        draw_scales(c, n, width, &rows);
     for (int r = 0; r < n; r++) {
         rows.pointers[r] = at + r * stride;
-        for (int64_t i = 0; i < width && attn_is_quantised(dtype); i++)
-            at[r * stride + i] = draw_byte(c, dtype);
+        for (int64_t i = 0; i < bytes && attn_is_quantised(dtype); i++)
+            at[r * stride + i] = draw_byte(c, dtype); /* behind the last number of a group, too */
         for (int64_t i = 0; i < width && !attn_is_quantised(dtype); i++)
             dtype_store(dtype, at + r * stride, i, draw_number(c));
     }
@@ -147,18 +151,21 @@ float number_of(const struct drawn_rows *rows, int r, int64_t i)
 {
     if (!attn_is_quantised(rows->rows.dtype))
         return dtype_load(rows->rows.dtype, rows->pointers[r], i);
+    if (rows->rows.dtype == ATTN_I4)
+        return dtype_i4_at(rows->pointers[r], i);
     const uint8_t byte = (uint8_t)rows->pointers[r][i];
     return rows->rows.dtype == ATTN_I8 ? (float)(int8_t)byte : dtype_of_f8(byte);
 }
 
-float scale_of(const struct drawn_rows *rows, int r)
+float scale_of(const struct drawn_rows *rows, int r, int64_t i)
 {
-    return attn_is_quantised(rows->rows.dtype) ? rows->rows.scale[r * rows->rows.scale_stride] : 1.0f;
+    const int64_t group = rows->rows.dtype == ATTN_I4 ? i / 32 : 0;
+    return attn_is_quantised(rows->rows.dtype) ? rows->rows.scale[r * rows->rows.scale_stride + group] : 1.0f;
 }
 
 float element_of(const struct drawn_rows *rows, int r, int64_t i)
 {
-    return attn_is_quantised(rows->rows.dtype) ? number_of(rows, r, i) * scale_of(rows, r) : number_of(rows, r, i);
+    return attn_is_quantised(rows->rows.dtype) ? number_of(rows, r, i) * scale_of(rows, r, i) : number_of(rows, r, i);
 }
 
 struct drawn_words draw_words(const struct tile_case *c, int pack, int n, int64_t words)

@@ -78,12 +78,12 @@ struct drawn_rows draw_rows(const struct tile_case *c, attn_dtype dtype, int n, 
 /** A type that K and V may have: a quantised one, or the one that is given. */
 attn_dtype draw_stored_type(const struct tile_case *c, attn_dtype otherwise);
 
-/** Element i of row r, as a float: of quantised rows the product with their scale. */
+/** Element i of row r, as a float: of quantised rows the product with its scale. */
 float element_of(const struct drawn_rows *rows, int r, int64_t i);
 
 /** The two factors, of rows that are quantised; else the element and 1. */
 float number_of(const struct drawn_rows *rows, int r, int64_t i);
-float scale_of(const struct drawn_rows *rows, int r);
+float scale_of(const struct drawn_rows *rows, int r, int64_t i);
 
 /** n rows of words, for K or V: their address and stride. pack as in struct kernel_set. */
 struct drawn_words {

@@ -114,6 +114,7 @@ RUN(vf_load_int8, PUT(vf_load_int8(c->in[0])))
 RUN(vf_sum_across, vf a[VF_LEN]; for (int i = 0; i < VF_LEN; i++) a[i] = vf_load((const float *)c->in[0] + i * VF_LEN);
     PUT(vf_sum_across(a)))
 RUN(vf_load_f8, PUT(vf_load_f8(c->in[0])))
+RUN(vf_load_int4, PUT(vf_load_int4(c->in[0], 0)); vf_store(c->out[1], vf_load_int4(c->in[0], 4)))
 RUN(vu_bits_of, PUTU(vu_bits_of(A)))
 RUN(vu_store_bytes, vu_store_bytes(c->out[0], UA))
 RUN(vf_nibble, PUT(vf_nibble(UA, 0)); vf_store(c->out[1], vf_nibble(UA, 20)))
@@ -298,6 +299,7 @@ static const struct set_operation operations[] = {
     ROW(vf_load_int8),
     ROW(vf_sum_across),
     ROW(vf_load_f8),
+    ROW(vf_load_int4),
     ROW(vu_bits_of),
     ROW(vu_store_bytes),
     ROW(vf_nibble),

@@ -92,6 +92,19 @@ static void widen_f8(const struct call *c)
     out[i] = dtype_of_f8(in[i]);
 }
 
+/** The four lowest bits of bytes, and the others. */
+static void halves_of_bytes(const struct call *c)
+{
+    const uint8_t *in = c->in[0];
+    float *out = c->out[0], *out2 = c->out[1];
+    for
+        LANES(i)
+        {
+            out[i] = dtype_of_i4(in[i], 0);
+            out2[i] = dtype_of_i4(in[i], 1);
+        }
+}
+
 static void lowest_bytes(const struct call *c)
 {
     const uint32_t *in = c->in[0];
@@ -311,6 +324,7 @@ static const struct row rows[] = {
     {"vf_of_ints", 0, PLAIN(SAME_BITS, 1, I32, F32, to_float)},
     {"vf_load_int8", 0, PLAIN(SAME_BITS, 1, INT8, F32, bytes_to_float)},
     {"vf_load_f8", 0, PLAIN(SAME_NUMBERS, 1, INT8, F32, widen_f8)},
+    {"vf_load_int4", 0, OPERATION(.in = {{INT8, VECTOR}}, .out = {VECTORS_2(F32)}, .reference = halves_of_bytes)},
     {"vu_bits_of", 0, PLAIN(SAME_BITS, 1, F32, U32, copy)},
     {"vu_store_bytes", 0, PLAIN(SAME_BITS, 1, U32, INT8, lowest_bytes)},
     {"vf_nibble", 0, OPERATION(.in = {{U32, VECTOR}}, .out = {VECTORS_2(F32)}, .reference = nibbles)},

@@ -56,6 +56,7 @@ PRECISIONS = (
     Precision("cache in bf16", ["--cache", "bf16", "--page", "64"], "f32", 0.5, 0, 0),
     Precision("cache in int8", ["--cache", "int8", "--page", "16"], "f32", 3, 12, 0.25),
     Precision("cache in fp8", ["--cache", "fp8"], "f32", 7, 20, 0.25),
+    Precision("cache in int4", ["--cache", "int4", "--page", "16"], "f32", 25, 60, 7),
     Precision("weights in bf16", ["--weights", "bf16"], "bf16", 1e-3, 0, 0),
     Precision("activations and cache in bf16", ["--activations", "bf16"], "f32", 1.5, 6, 0.25),
     Precision("products of int8", ["--weights", "int8", "--group", "64", "--multiply", "int8"], "f32", 8, 20, 1),

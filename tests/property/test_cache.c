@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPERATIONS = 500, MOST_SEQUENCES = 8, MOST_TOKENS = 80, MOST_CHANNELS = 12, MOST_HEADS = 4 };
+enum { OPERATIONS = 500, MOST_SEQUENCES = 8, MOST_TOKENS = 80, MOST_CHANNELS = 40, MOST_HEADS = 4 };
 
 struct sequence {
     int64_t id, length;
@@ -55,11 +55,11 @@ static float element(int64_t token, int64_t layer, int values, int64_t head, int
 
 static int is_quantised(const struct world *w)
 {
-    return w->config.dtype == ATTN_I8 || w->config.dtype == ATTN_F8_E4M3;
+    return w->config.dtype == ATTN_I8 || w->config.dtype == ATTN_F8_E4M3 || w->config.dtype == ATTN_I4;
 }
 
 /** Keys or values of a sequence side by side, as the cache should have them, (1, kv_heads, length, channels). scale
- * becomes their scales in 8 bits, (1, kv_heads, length, 1); else its data is NULL. */
+ * becomes their scales in 8 or 4 bits, (1, kv_heads, length, 1 or groups); else its data is NULL. */
 static attn_tensor expected_rows(const struct world *w, const struct sequence *s, int64_t layer, int values,
                                  attn_tensor *scale)
 {
@@ -78,12 +78,15 @@ static attn_tensor expected_rows(const struct world *w, const struct sequence *s
         must_succeed(attn_rope(&t, &rotations, c->rope_layout, &t, 1), "attn_rope");
         free(table);
     }
-    *scale = attn_bhtd(NULL, 1, c->kv_heads, n, 1);
+    const int64_t groups = c->dtype == ATTN_I4 ? (channels + 31) / 32 : 1;
+    *scale = attn_bhtd(NULL, 1, c->kv_heads, n, groups);
     if (is_quantised(w)) {
-        attn_tensor small = t;
-        small.data = must_allocate(c->kv_heads * n * channels + 1, 1);
+        const int64_t bytes = (int64_t)attn_row_size(c->dtype, channels);
+        attn_tensor small = attn_bhtd(must_allocate(c->kv_heads * n * bytes + 1, 1), 1, c->kv_heads, n,
+                                      c->dtype == ATTN_I4 ? 32 * groups : channels);
         small.dtype = c->dtype;
-        scale->data = must_allocate(c->kv_heads * n + 1, sizeof(float));
+        small.shape[3] = channels;
+        scale->data = must_allocate(c->kv_heads * n * groups + 1, sizeof(float));
         must_succeed(attn_quantise(&t, &small, scale, 1), "attn_quantise");
         free(t.data);
         t = small;
@@ -104,8 +107,8 @@ static int is_kept(const struct world *w, const struct sequence *s, int64_t key)
 /** The bytes of a row. */
 static const char *row_of(const attn_tensor *t, int64_t b, int64_t h, int64_t token)
 {
-    return (const char *)t->data +
-           (size_t)(b * t->stride[0] + h * t->stride[1] + token * t->stride[2]) * attn_dtype_size(t->dtype);
+    const int64_t at = b * t->stride[0] + h * t->stride[1] + token * t->stride[2];
+    return (const char *)t->data + (t->dtype == ATTN_I4 ? at / 2 : at * (int64_t)attn_dtype_size(t->dtype));
 }
 
 /** Whether a sequence's rows in a pool are those of a tensor; table is its row of block_table. */
@@ -117,7 +120,7 @@ static int same_rows(const struct world *w, const struct sequence *s, const int3
     for (int64_t j = 0; j < s->length; j++)
         for (int64_t h = 0; h < t->shape[1] && is_kept(w, s, j); h++)
             same = same && memcmp(row_of(pool, table[j / size], h, j % size), row_of(t, 0, h, j),
-                                  (size_t)t->shape[3] * attn_dtype_size(t->dtype)) == 0;
+                                  attn_row_size(t->dtype, t->shape[3])) == 0;
     return same;
 }
 
@@ -409,8 +412,9 @@ static void draw_world(struct world *w, struct rng *rng, const char *isa, attn_d
     attn_cache_config *c = &w->config;
     c->layers = rng_range(rng, 1, 2);
     c->kv_heads = rng_range(rng, 1, 2);
-    c->dk = rng_range(rng, 2, MOST_CHANNELS);
-    c->dv = rng_percent(rng, 50) ? c->dk : rng_range(rng, 1, MOST_CHANNELS);
+    const int most = dtype == ATTN_I4 ? MOST_CHANNELS : 12; /* more than a group */
+    c->dk = rng_range(rng, 2, most);
+    c->dv = rng_percent(rng, 50) ? c->dk : rng_range(rng, 1, most);
     c->dtype = dtype;
     c->max_tokens = rng_range(rng, 1, MOST_TOKENS);
     c->max_sequences = rng_range(rng, 1, MOST_SEQUENCES);
@@ -467,7 +471,7 @@ static int operations_narrow(struct rng *rng, const char *isa)
 
 static int operations_quantised(struct rng *rng, const char *isa)
 {
-    return operations(rng, isa, rng_percent(rng, 50) ? ATTN_I8 : ATTN_F8_E4M3);
+    return operations(rng, isa, (attn_dtype[]){ATTN_I8, ATTN_F8_E4M3, ATTN_I4}[rng_range(rng, 0, 2)]);
 }
 
 int main(int argc, char **argv)
@@ -475,7 +479,7 @@ int main(int argc, char **argv)
     static const struct property properties[] = {
         {"operations on caches of f32", operations_f32},
         {"operations on caches of bf16 and f16", operations_narrow},
-        {"operations on caches of 8 bits", operations_quantised},
+        {"operations on caches of 8 and 4 bits", operations_quantised},
     };
     return properties_run(argc, argv, "test_cache", properties, sizeof properties / sizeof *properties);
 }

@@ -68,11 +68,14 @@ static void draw(struct rng *rng, const char *isa, struct problem *p, struct sma
     if (test_isa_has_pairs(isa) || rng_percent(rng, 60))
         return;
     const attn_tensor wide = p->k;
-    small->bytes = must_allocate(problem_count(&wide), 1);
-    small->scales = must_allocate(batch * kv_heads * tk, sizeof(float));
-    small->scale = attn_bhtd(small->scales, batch, kv_heads, tk, 1);
-    p->k = attn_bhtd(small->bytes, batch, kv_heads, tk, dk);
-    p->k.dtype = rng_percent(rng, 50) ? ATTN_I8 : ATTN_F8_E4M3;
+    const attn_dtype dtype = (attn_dtype[]){ATTN_I8, ATTN_F8_E4M3, ATTN_I4}[rng_range(rng, 0, 2)];
+    const int64_t groups = dtype == ATTN_I4 ? (dk + 31) / 32 : 1;
+    small->bytes = must_allocate(batch * kv_heads * tk * (int64_t)attn_row_size(dtype, dk), 1);
+    small->scales = must_allocate(batch * kv_heads * tk * groups, sizeof(float));
+    small->scale = attn_bhtd(small->scales, batch, kv_heads, tk, groups);
+    p->k = attn_bhtd(small->bytes, batch, kv_heads, tk, dtype == ATTN_I4 ? 32 * groups : dk);
+    p->k.dtype = dtype;
+    p->k.shape[3] = dk;
     must_succeed(attn_quantise(&wide, &p->k, &small->scale, 1), "attn_quantise");
     p->params.k_scale = &small->scale;
     free(wide.data);
@@ -106,8 +109,9 @@ static int threads(struct rng *rng, const char *isa)
 /** Element (b, h, t, 0) on of a tensor, with so many heads and tokens. */
 static attn_tensor part_of(const attn_tensor *t, int64_t b, int64_t h, int64_t first, int64_t heads, int64_t tokens)
 {
+    const int64_t at = tensor_offset(t, b, h, first, 0);
     attn_tensor part = *t;
-    part.data = (char *)t->data + (size_t)tensor_offset(t, b, h, first, 0) * attn_dtype_size(t->dtype);
+    part.data = (char *)t->data + (t->dtype == ATTN_I4 ? at / 2 : at * (int64_t)attn_dtype_size(t->dtype));
     part.shape[0] = 1;
     part.shape[1] = heads;
     part.shape[2] = tokens;
@@ -165,9 +169,13 @@ static int close_to_ordered(struct rng *rng, const char *isa)
     if (p.params.k_scale) {
         wide.k = attn_bhtd(must_allocate(problem_count(&p.k), sizeof(float)), p.k.shape[0], p.k.shape[1], p.k.shape[2],
                            p.k.shape[3]);
+        const int64_t d = p.k.shape[3], groups = small.scale.shape[3];
         for (int64_t i = 0; i < problem_count(&p.k); i++) {
-            const float number = p.k.dtype == ATTN_I8 ? (float)(int8_t)small.bytes[i] : dtype_of_f8(small.bytes[i]);
-            ((float *)wide.k.data)[i] = number * small.scales[i / p.k.shape[3]];
+            const uint8_t *row = small.bytes + i / d * (int64_t)attn_row_size(p.k.dtype, d);
+            const float number = p.k.dtype == ATTN_I4   ? dtype_i4_at(row, i % d)
+                                 : p.k.dtype == ATTN_I8 ? (float)(int8_t)row[i % d]
+                                                        : dtype_of_f8(row[i % d]);
+            ((float *)wide.k.data)[i] = number * small.scales[i / d * groups + (groups > 1 ? i % d / 32 : 0)];
         }
         wide.params.k_scale = NULL;
     }

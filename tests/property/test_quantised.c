@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A quantised k and v have the bits of the f32 tensors that they stand for: an
- * element is its number times the scale of its token and head, rounded once.
+ * element is its number times the scale of its token and head, or of its group of
+ * 32 channels, rounded once.
  * Nothing else may tell the two calls apart, whatever the other options are,
  * in prefill as in decoding.
  */
@@ -16,15 +17,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-/** K or V in 8 bits with its scales, and in f32. */
+/** K or V in 8 or 4 bits with its scales, and in f32. */
 struct stored {
     attn_tensor small, scale, wide;
-    int64_t gap; /**< floats from a scale to the next one */
+    int64_t gap; /**< floats from the scales of a row to those of the next one */
 };
 
-static float number_of(attn_dtype dtype, uint8_t byte)
+/** Number c of a row. */
+static float number_of(attn_dtype dtype, const uint8_t *row, int64_t c)
 {
-    return dtype == ATTN_I8 ? (float)(int8_t)byte : dtype_of_f8(byte);
+    return dtype == ATTN_I4 ? dtype_i4_at(row, c) : dtype == ATTN_I8 ? (float)(int8_t)row[c] : dtype_of_f8(row[c]);
+}
+
+static attn_dtype any_type(struct rng *rng)
+{
+    return (attn_dtype[]){ATTN_I8, ATTN_F8_E4M3, ATTN_I4}[rng_range(rng, 0, 2)];
+}
+
+/** The tensor without data, its rows side by side. */
+static attn_tensor in_type(const attn_tensor *t, attn_dtype dtype)
+{
+    const int64_t d = t->shape[3], width = dtype == ATTN_I4 ? (d + 31) / 32 * 32 : d;
+    attn_tensor small = attn_bhtd(NULL, t->shape[0], t->shape[1], t->shape[2], width);
+    small.dtype = dtype;
+    small.shape[3] = d;
+    return small;
 }
 
 static float any_scale(struct rng *rng)
@@ -36,25 +53,30 @@ static float any_scale(struct rng *rng)
 /** Replaces what a tensor of a problem holds. Scales are there for each batch element and head, or shared. */
 static struct stored draw_stored(struct rng *rng, const attn_tensor *t)
 {
-    struct stored x = {.small = *t, .gap = rng_range(rng, 1, 3)};
+    struct stored x = {.small = in_type(t, any_type(rng))};
     const int64_t batch = rng_percent(rng, 70) ? t->shape[0] : 1, heads = rng_percent(rng, 70) ? t->shape[1] : 1;
     const int64_t tokens = t->shape[2], d = t->shape[3];
-    x.small.dtype = rng_percent(rng, 50) ? ATTN_I8 : ATTN_F8_E4M3;
-    uint8_t *bytes = must_allocate(problem_count(t), 1);
+    const int groups = x.small.dtype == ATTN_I4;
+    const int64_t each = groups ? (d + 31) / 32 : 1, rows = t->shape[0] * t->shape[1] * tokens;
+    const int64_t width = (int64_t)attn_row_size(x.small.dtype, d);
+    x.gap = each + rng_range(rng, 0, 2);
+    uint8_t *bytes = must_allocate(rows * width, 1);
     float *scales = must_allocate(batch * heads * tokens * x.gap, sizeof(float));
     float *wide = must_allocate(problem_count(t), sizeof(float));
     for (int64_t i = 0; i < batch * heads * tokens * x.gap; i++)
-        scales[i] = i % x.gap ? NAN : any_scale(rng);
-    x.scale = attn_bhtd(scales, batch, heads, tokens, 1);
+        scales[i] = i % x.gap >= each ? NAN : groups && rng_percent(rng, 50) ? -any_scale(rng) : any_scale(rng);
+    x.scale = attn_bhtd(scales, batch, heads, tokens, each);
     x.scale.stride[2] = x.gap;
-    x.scale.stride[1] *= x.gap;
-    x.scale.stride[0] *= x.gap;
-    for (int64_t i = 0; i < problem_count(t); i++) {
-        const int64_t row = i / d, head = row / tokens % t->shape[1], b = row / tokens / t->shape[1];
+    x.scale.stride[1] = tokens * x.gap;
+    x.scale.stride[0] = heads * tokens * x.gap;
+    for (int64_t i = 0; i < rows * width; i++)
         do
             bytes[i] = (uint8_t)rng_bits(rng);
         while ((bytes[i] & 0x7f) == 0x7f && x.small.dtype == ATTN_F8_E4M3);
-        wide[i] = number_of(x.small.dtype, bytes[i]) * scales[tensor_offset(&x.scale, b, head, row % tokens, 0)];
+    for (int64_t i = 0; i < problem_count(t); i++) {
+        const int64_t row = i / d, head = row / tokens % t->shape[1], b = row / tokens / t->shape[1], c = i % d;
+        wide[i] = number_of(x.small.dtype, bytes + row * width, c) *
+                  scales[tensor_offset(&x.scale, b, head, row % tokens, groups ? c / 32 : 0)];
     }
     x.small.data = bytes;
     x.wide = attn_bhtd(wide, t->shape[0], t->shape[1], tokens, d);
@@ -75,8 +97,9 @@ static void spoil_padding(const struct problem *p, struct stored *x)
     for (int64_t b = 0; p->params.kv_len && x->scale.shape[0] == p->q.shape[0] && b < p->q.shape[0]; b++)
         for (int64_t h = 0; h < x->scale.shape[1]; h++)
             for (int64_t j = 0; j < x->scale.shape[2]; j++)
-                if (j >= p->kv_len[b] || (p->params.kv_start && j < p->kv_start[b]))
-                    scales[tensor_offset(&x->scale, b, h, j, 0)] = j % 2 ? NAN : -1.0f;
+                for (int64_t g = 0; g < x->scale.shape[3]; g++)
+                    if (j >= p->kv_len[b] || (p->params.kv_start && j < p->kv_start[b]))
+                        scales[tensor_offset(&x->scale, b, h, j, g)] = j % 2 ? NAN : -1.0f;
 }
 
 /** Options that a problem does not have by itself, and what they point to. */
@@ -202,25 +225,28 @@ static int with_int8_scores(struct rng *rng, const char *isa)
     return holds_for(rng, &p);
 }
 
-/** What the library has quantised itself is near what it was, by half a step of each row. */
+/** What the library has quantised itself is near what it was, by half a step of each row or group. */
 static int round_trip(struct rng *rng, const char *isa)
 {
     struct problem p;
     problem_random(&p, rng, isa, 0);
     const int64_t n = problem_count(&p.k), rows = n / p.k.shape[3], d = p.k.shape[3];
-    const int to_int8 = rng_percent(rng, 50);
-    uint8_t *bytes = must_allocate(n, 1);
-    float *scales = must_allocate(rows, sizeof(float));
-    attn_tensor small = p.k, scale = attn_bhtd(scales, p.k.shape[0], p.k.shape[1], p.k.shape[2], 1);
-    small.dtype = to_int8 ? ATTN_I8 : ATTN_F8_E4M3;
+    const attn_dtype dtype = any_type(rng);
+    const int64_t each = dtype == ATTN_I4 ? (d + 31) / 32 : 1, width = (int64_t)attn_row_size(dtype, d);
+    uint8_t *bytes = must_allocate(rows * width, 1);
+    float *scales = must_allocate(rows * each, sizeof(float));
+    attn_tensor small = in_type(&p.k, dtype);
+    const attn_tensor scale = attn_bhtd(scales, p.k.shape[0], p.k.shape[1], p.k.shape[2], each);
     small.data = bytes;
     must_succeed(attn_quantise(&p.k, &small, &scale, 1), "attn_quantise");
     int holds = 1;
     for (int64_t i = 0; i < n; i++) {
-        const float x = dtype_load(p.k.dtype, p.k.data, i), got = number_of(small.dtype, bytes[i]) * scales[i / d];
-        /* Half a step of int8; of E4M3 half of 2^-3 of the number, or of its smallest step. */
-        const float step = to_int8 ? 0.5f : fmaxf(fabsf(x) / scales[i / d] / 16.0f, 0x1p-10f);
-        holds &= fabsf(got - x) <= step * scales[i / d] * 1.0001f;
+        const float x = dtype_load(p.k.dtype, p.k.data, i);
+        const float of_row = scales[i / d * each + (dtype == ATTN_I4 ? i % d / 32 : 0)], of_size = fabsf(of_row);
+        const float got = number_of(dtype, bytes + i / d * width, i % d) * of_row;
+        /* Half a step of integers; of E4M3 half of 2^-3 of the number, or of its smallest step. */
+        const float step = dtype != ATTN_F8_E4M3 ? 0.5f : fmaxf(fabsf(x) / of_size / 16.0f, 0x1p-10f);
+        holds &= fabsf(got - x) <= step * of_size * 1.0001f;
     }
     free(bytes);
     free(scales);

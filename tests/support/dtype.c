@@ -115,6 +115,18 @@ uint8_t dtype_to_f8(float x)
     return (uint8_t)(best | (signbit(x) ? 0x80 : 0));
 }
 
+float dtype_of_i4(uint8_t bits, int upper)
+{
+    const int number = upper ? bits / 16 : bits % 16;
+    return (float)(number < 8 ? number : number - 16);
+}
+
+float dtype_i4_at(const void *row, int64_t c)
+{
+    const int64_t group = c / 32, within = c % 32;
+    return dtype_of_i4(((const uint8_t *)row)[group * 16 + within % 16], within >= 16);
+}
+
 float dtype_round(attn_dtype dtype, float x)
 {
     return dtype == ATTN_F32 ? x : dtype_widen(dtype, dtype_narrow(dtype, (double)x));

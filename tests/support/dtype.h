@@ -23,6 +23,12 @@ float dtype_of_f8(uint8_t bits);
 /** The number of E4M3 nearest to x, of at most 448 in size, ties to even. */
 uint8_t dtype_to_f8(float x);
 
+/** The lower or the upper number of a byte of ATTN_I4. */
+float dtype_of_i4(uint8_t bits, int upper);
+
+/** Number c of a row of ATTN_I4. */
+float dtype_i4_at(const void *row, int64_t c);
+
 /** x rounded to a type, as a float. */
 float dtype_round(attn_dtype dtype, float x);
 

@@ -223,6 +223,7 @@ static const struct value values[] = {
     VALUE(ATTN_I8, 4),
     VALUE(ATTN_U8, 5),
     VALUE(ATTN_F8_E4M3, 6),
+    VALUE(ATTN_I4, 7),
     VALUE(ATTN_CAUSAL_NONE, 0),
     VALUE(ATTN_CAUSAL_TOP_LEFT, 1),
     VALUE(ATTN_CAUSAL_BOTTOM_RIGHT, 2),

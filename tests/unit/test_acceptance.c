@@ -400,15 +400,15 @@ static void test_names_and_numbers(void **state)
         for (int b = 0; b < a; b++)
             assert_string_not_equal(attn_status_string((attn_status)a), attn_status_string((attn_status)b));
     assert_string_equal(attn_status_string((attn_status)99), "unknown status");
-    static const size_t sizes[] = {4, 2, 2, 1, 1, 1, 1};
-    static const char *const dtypes[] = {"f32", "bf16", "f16", "bool", "i8", "u8", "f8_e4m3"};
-    for (int dtype = 0; dtype < 7; dtype++) {
+    static const size_t sizes[] = {4, 2, 2, 1, 1, 1, 1, 0};
+    static const char *const dtypes[] = {"f32", "bf16", "f16", "bool", "i8", "u8", "f8_e4m3", "i4"};
+    for (int dtype = 0; dtype < 8; dtype++) {
         assert_int_equal(attn_dtype_size((attn_dtype)dtype), sizes[dtype]);
         assert_string_equal(attn_dtype_name((attn_dtype)dtype), dtypes[dtype]);
     }
-    assert_int_equal(attn_dtype_size((attn_dtype)7), 0);
+    assert_int_equal(attn_dtype_size((attn_dtype)8), 0);
     assert_int_equal(attn_dtype_size((attn_dtype)-1), 0);
-    assert_string_equal(attn_dtype_name((attn_dtype)7), "unknown");
+    assert_string_equal(attn_dtype_name((attn_dtype)8), "unknown");
     assert_string_equal(attn_dtype_name((attn_dtype)-1), "unknown");
     assert_int_equal(attn_version(), ATTN_VERSION);
     assert_string_equal(attn_version_string(), "0.1.0");

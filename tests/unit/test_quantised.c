@@ -66,8 +66,8 @@ static void test_wrong_scales(void **state)
     REFUSES(ATTN_UNSUPPORTED, "q_scale", c.f.params.q_scale = &c.k_scale);
     REFUSES(ATTN_UNSUPPORTED, "q.dtype|i8|f32, bf16 or f16", c.f.q.dtype = ATTN_I8);
     REFUSES(ATTN_UNSUPPORTED, "out.dtype|f8_e4m3|f32, bf16 or f16", c.f.out.dtype = ATTN_F8_E4M3);
-    REFUSES(ATTN_UNSUPPORTED, "k.dtype|u8|i8 or f8_e4m3", c.f.k.dtype = ATTN_U8);
-    REFUSES(ATTN_INVALID_ARGUMENT, "v.dtype|7", c.f.v.dtype = (attn_dtype)7);
+    REFUSES(ATTN_UNSUPPORTED, "k.dtype|u8|i8, f8_e4m3 or i4", c.f.k.dtype = ATTN_U8);
+    REFUSES(ATTN_INVALID_ARGUMENT, "v.dtype|8", c.f.v.dtype = (attn_dtype)8);
     REFUSES(ATTN_UNSUPPORTED, "params.k_scale.dtype is bf16; expected f32", c.k_scale.dtype = ATTN_BF16);
     REFUSES(ATTN_SHAPE_MISMATCH, "params.v_scale.shape[0] is 3; expected 1 or 2", c.v_scale.shape[0] = 3);
     REFUSES(ATTN_SHAPE_MISMATCH, "params.v_scale.shape[1] is 4; expected 1 or 2", c.v_scale.shape[1] = 4);
@@ -210,7 +210,7 @@ static void test_wrong_roundings(void **state)
     WRONG(ATTN_INVALID_ARGUMENT, "out is NULL", r.out_arg = NULL);
     WRONG(ATTN_INVALID_ARGUMENT, "scale is NULL", r.scale_arg = NULL);
     WRONG(ATTN_UNSUPPORTED, "x.dtype|i8|f32, bf16 or f16", r.x.dtype = ATTN_I8);
-    WRONG(ATTN_UNSUPPORTED, "out.dtype is u8; expected i8 or f8_e4m3", r.out.dtype = ATTN_U8);
+    WRONG(ATTN_UNSUPPORTED, "out.dtype is u8; expected i8, f8_e4m3 or i4", r.out.dtype = ATTN_U8);
     WRONG(ATTN_UNSUPPORTED, "scale.dtype is f16; expected f32", r.scale.dtype = ATTN_F16);
     WRONG(ATTN_SHAPE_MISMATCH, "out.shape[1] is 3; expected 2, the heads of x", r.out.shape[1] = 3);
     WRONG(ATTN_SHAPE_MISMATCH, "out.shape[3] is 3; expected 4, the channels of x", r.out.shape[3] = 3);
