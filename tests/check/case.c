@@ -282,7 +282,7 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, const cha
     struct rng generator = rng_for_case(seed, index), *rng = &generator;
     struct rng for_types = rng_for_case(seed + 1, index), for_forms = rng_for_case(seed + 2, index);
     struct rng for_scores = rng_for_case(seed + 3, index), for_pages = rng_for_case(seed + 4, index);
-    struct rng for_sums = rng_for_case(seed + 5, index);
+    struct rng for_sums = rng_for_case(seed + 5, index), for_stored = rng_for_case(seed + 6, index);
     const struct case_types types = draw_types(&for_types, isa);
     for (int slot = 0; slot < SLOTS; slot++)
         guard_place(&c->guard[slot], 0, 1);
@@ -320,5 +320,6 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, const cha
     case_fill_terms(c, &for_forms);
     case_fill(c, rng);
     case_draw_pages(c, &for_pages);
+    case_draw_stored(c, &for_stored);
     remember_inputs(c);
 }

@@ -49,6 +49,10 @@ enum case_slot {
     SLOT_V_POOL,
     SLOT_BLOCK_TABLE,
     SLOT_PAGED_KV_LEN,
+    SLOT_K_NUMBERS,
+    SLOT_V_NUMBERS,
+    SLOT_K_SCALE,
+    SLOT_V_SCALE,
     SLOT_FIRST_OUTPUT,
     SLOT_OUT = SLOT_FIRST_OUTPUT,
     SLOT_LSE,
@@ -139,14 +143,15 @@ struct test_case {
     attn_params params;
     enum case_values values;
     enum case_entry entry;
-    /** What the library is called with: k, v and params, or the same in pages (params.block_table). */
+    /** What the library is called with: k, v and params, or the same in pages (params.block_table), or quantised. */
     struct {
-        attn_tensor k, v;
+        attn_tensor k, v, k_scale, v_scale;
         attn_params params;
         attn_ragged ragged;
     } called;
     int packed;     /**< q, k and v share one buffer */
     int short_mask; /**< the mask ends before the keys do */
+    int stored;     /**< of k and v, so many are quantised */
     unsigned forms; /**< bit f: enum case_form f is set */
 
     attn_window window;

@@ -67,6 +67,10 @@ int case_check_memory(const struct test_case *c, char *message, size_t size)
         "v (in pages)",
         "block_table",
         "kv_len (of pages)",
+        "k (quantised)",
+        "v (quantised)",
+        "k_scale",
+        "v_scale",
         "out",
         "lse",
         "weights",
@@ -220,6 +224,14 @@ void case_describe(const struct test_case *c, char *buffer, size_t size)
         say_tensor(&line, "k-pages", &c->called.k);
         say_tensor(&line, "v-pages", &c->called.v);
         say(&line, " columns:%" PRId64, c->called.params.block_table_stride);
+    }
+    if (c->called.params.k_scale) {
+        say_tensor(&line, "k-stored", &c->called.k);
+        say_tensor(&line, "k_scale", c->called.params.k_scale);
+    }
+    if (c->called.params.v_scale) {
+        say_tensor(&line, "v-stored", &c->called.v);
+        say_tensor(&line, "v_scale", c->called.params.v_scale);
     }
     say_hiding(&line, c);
     say_terms(&line, c);

@@ -60,6 +60,9 @@ void case_draw_terms(struct test_case *c, struct rng *rng);
 /** What the library is called with, once everything else stands. */
 void case_draw_pages(struct test_case *c, struct rng *rng);
 
+/** k and v in 8 or 4 bits, for a call without pages. */
+void case_draw_stored(struct test_case *c, struct rng *rng);
+
 /** Numbers in what case_draw_terms() has placed with strides. */
 void case_fill_terms(struct test_case *c, struct rng *rng);
 

@@ -22,6 +22,10 @@ size_t case_capacity(enum case_slot slot)
     case SLOT_SCORES:
     case SLOT_K_POOL:
     case SLOT_V_POOL:
+    case SLOT_K_NUMBERS:
+    case SLOT_V_NUMBERS:
+    case SLOT_K_SCALE:
+    case SLOT_V_SCALE:
     case SLOT_WORKSPACE:
         return 64u << 20;
     case SLOT_BLOCK_COLUMNS:
