@@ -131,8 +131,8 @@ static void check_heads(struct decoded *x, const char *isa, enum masked masked)
     int64_t ends[BATCH];
     float sinks[40];
     struct rng rng = rng_for_case(0x3a5c, (uint64_t)((queries * 64 + heads) * 1024 + tokens));
-    x->mask = tensor_of(masked == BOOL_OF_HEADS ? ATTN_BOOL : ATTN_F32, masked == FLOAT_OF_ALL ? 1 : heads, queries,
-                        tokens);
+    x->mask =
+        tensor_of(masked == BOOL_OF_HEADS ? ATTN_BOOL : ATTN_F32, masked == FLOAT_OF_ALL ? 1 : heads, queries, tokens);
     x->params = attn_params_default();
     fill(&rng, &x->mask);
     for (int b = 0; b < BATCH; b++)
