@@ -173,8 +173,9 @@ ATTN_API int attn_default_num_threads(void);
  * projections, are fine.
  *
  * What is only read may share memory. In latent attention (DeepSeek's MLA) values
- * are the first channels of the keys: v is k with a smaller shape[3], and with k_scale
- * as v_scale where k is quantised. Such rows are read from memory once;
+ * are the first channels of the keys: v is k with a smaller shape[3], and where k is
+ * quantised v_scale is k_scale, of ATTN_I4 with the scales of v's groups as shape[3].
+ * Such rows are read from memory once;
  * docs/caches.md has an example.
  *
  * Each of q, k, v and out is ATTN_F32, ATTN_BF16 or ATTN_F16, in any mix.

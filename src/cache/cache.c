@@ -67,10 +67,6 @@ static attn_status check_v_in_k(const attn_cache_config *c)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "config.dv is %" PRId64 "; expected at most %" PRId64 ", config.dk, with v_in_k", c->dv,
                          c->dk);
-    if (c->dtype == ATTN_I4 && c->dv < c->dk && c->dv % ATTN_I4_GROUP)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "config.dv is %" PRId64 "; expected a multiple of %d in 4 bits with v_in_k", c->dv,
-                         ATTN_I4_GROUP);
     if (c->rope)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config.rope is set; expected NULL with v_in_k, as it would turn %s",
                          "values, which are the first channels of keys");

@@ -18,19 +18,27 @@ enum { BATCH = 2, SIZE = 16 };
 
 struct latent {
     attn_tensor q, k, scale, out, lse;
-    attn_tensor values;      /**< the view */
-    attn_tensor copy, other; /**< values in memory of their own, and their scales */
+    attn_tensor values, value_scale; /**< the view */
+    attn_tensor copy, other;         /**< values in memory of their own, and their scales */
     int64_t lengths[BATCH];
     int32_t *table;
     attn_params params;
 };
 
+/** Groups of channels that have a scale each in 4 bits. */
+static int64_t groups_of(int64_t channels)
+{
+    return (channels + ATTN_I4_GROUP - 1) / ATTN_I4_GROUP;
+}
+
 static attn_tensor allocate(attn_dtype dtype, int64_t batch, int64_t heads, int64_t tokens, int64_t channels)
 {
-    attn_tensor t = attn_bhtd(calloc((size_t)(batch * heads * tokens * channels), attn_dtype_size(dtype)), batch, heads,
-                              tokens, channels);
+    const int64_t width = dtype == ATTN_I4 ? groups_of(channels) * ATTN_I4_GROUP : channels;
+    void *const data = calloc((size_t)(batch * heads * tokens), attn_row_size(dtype, channels));
+    attn_tensor t = attn_bhtd(data, batch, heads, tokens, width);
     assert_non_null(t.data);
     t.dtype = dtype;
+    t.shape[3] = channels;
     return t;
 }
 
@@ -43,18 +51,19 @@ static void fill(struct rng *rng, const attn_tensor *t)
 
 static int is_quantised(attn_dtype dtype)
 {
-    return dtype == ATTN_I8 || dtype == ATTN_F8_E4M3;
+    return dtype == ATTN_I8 || dtype == ATTN_F8_E4M3 || dtype == ATTN_I4;
 }
 
 /** Keys of all sequences, or all pages of them: batch is what they are counted by. */
 static void make_keys(struct latent *x, struct rng *rng, attn_dtype dtype, int64_t batch, int64_t tokens, int64_t dk,
                       int64_t dv)
 {
-    const size_t size = attn_dtype_size(dtype);
+    const size_t k_row = attn_row_size(dtype, dk), v_row = attn_row_size(dtype, dv);
+    const int64_t k_scales = dtype == ATTN_I4 ? groups_of(dk) : 1, v_scales = dtype == ATTN_I4 ? groups_of(dv) : 1;
     x->k = allocate(dtype, batch, 1, tokens, dk);
-    x->scale = allocate(ATTN_F32, batch, 1, tokens, 1);
+    x->scale = allocate(ATTN_F32, batch, 1, tokens, k_scales);
     x->copy = allocate(dtype, batch, 1, tokens, dv);
-    x->other = allocate(ATTN_F32, batch, 1, tokens, 1);
+    x->other = allocate(ATTN_F32, batch, 1, tokens, v_scales);
     if (is_quantised(dtype)) {
         const attn_tensor floats = allocate(ATTN_F32, batch, 1, tokens, dk);
         fill(rng, &floats);
@@ -65,10 +74,13 @@ static void make_keys(struct latent *x, struct rng *rng, attn_dtype dtype, int64
     }
     x->values = x->k;
     x->values.shape[3] = dv;
-    for (int64_t row = 0; row < batch * tokens; row++)
-        memcpy((char *)x->copy.data + (size_t)(row * dv) * size, (char *)x->k.data + (size_t)(row * dk) * size,
-               (size_t)dv * size);
-    memcpy(x->other.data, x->scale.data, (size_t)(batch * tokens) * sizeof(float));
+    x->value_scale = x->scale;
+    x->value_scale.shape[3] = v_scales;
+    for (int64_t row = 0; row < batch * tokens; row++) {
+        memcpy((char *)x->copy.data + (size_t)row * v_row, (char *)x->k.data + (size_t)row * k_row, v_row);
+        memcpy((float *)x->other.data + row * v_scales, (float *)x->scale.data + row * k_scales,
+               (size_t)v_scales * sizeof(float));
+    }
 }
 
 /** A call with those values; returns its outputs, to be freed. */
@@ -121,7 +133,8 @@ static void check(const char *isa, const struct shape *s, attn_dtype queries, at
         size_t bytes;
         x.params.num_threads = way % 2 ? 3 : 1;
         x.params.sums = way / 2 ? ATTN_SUMS_FREE : ATTN_SUMS_ORDERED;
-        char *const inside = run(&x, &x.values, &x.scale, &bytes), *const apart = run(&x, &x.copy, &x.other, &bytes);
+        char *const inside = run(&x, &x.values, &x.value_scale, &bytes), *const apart =
+                                                                             run(&x, &x.copy, &x.other, &bytes);
         if (memcmp(inside, apart, bytes) != 0)
             fail_msg("%s, %d heads of %d queries, keys of %s%s: values in keys give other bits than a copy of them",
                      isa, (int)s->heads, (int)s->queries, attn_dtype_name(keys), paged ? " in pages" : "");
@@ -137,11 +150,8 @@ static void check(const char *isa, const struct shape *s, attn_dtype queries, at
 static void test_values_in_keys(void **state)
 {
     (void)state;
-    static const attn_dtype types[][2] = {{ATTN_F32, ATTN_F32},
-                                          {ATTN_BF16, ATTN_BF16},
-                                          {ATTN_F16, ATTN_F16},
-                                          {ATTN_BF16, ATTN_I8},
-                                          {ATTN_F32, ATTN_F8_E4M3}};
+    static const attn_dtype types[][2] = {{ATTN_F32, ATTN_F32}, {ATTN_BF16, ATTN_BF16},   {ATTN_F16, ATTN_F16},
+                                          {ATTN_BF16, ATTN_I8}, {ATTN_F32, ATTN_F8_E4M3}, {ATTN_F32, ATTN_I4}};
     static const struct shape shapes[] = {
         {1, 1, 130, 72, 64}, {5, 1, 300, 72, 64}, {16, 1, 130, 37, 21}, {128, 1, 130, 72, 64}, {16, 3, 70, 40, 40},
     };

@@ -2,7 +2,7 @@
 /*
  * A cache whose values are channels of its keys (config.v_in_k): through prompts, single tokens,
  * forks, truncation and drafts that are kept, it gives the bits of a cache that has the same
- * values in memory of their own, with less of it. In 8 bits, where a value has the scale of its
+ * values in memory of their own, with less of it. In 8 and 4 bits, where a value has the scale of its
  * key, the other cache is one of the floats that these stand for.
  */
 #include "fixture.h"
@@ -25,7 +25,7 @@ struct twins {
 
 static int is_quantised(attn_dtype dtype)
 {
-    return dtype == ATTN_I8 || dtype == ATTN_F8_E4M3;
+    return dtype == ATTN_I8 || dtype == ATTN_F8_E4M3 || dtype == ATTN_I4;
 }
 
 static attn_cache_config config_of(attn_dtype dtype, int v_in_k)
@@ -61,21 +61,37 @@ static attn_tensor draw(struct twins *x, int64_t heads, int64_t tokens, int64_t 
     return attn_bthd(data, 1, tokens, heads, channels);
 }
 
+/** Scales of a row of keys. */
+static int64_t scales_of(attn_dtype dtype)
+{
+    return dtype == ATTN_I4 ? (DK + ATTN_I4_GROUP - 1) / ATTN_I4_GROUP : 1;
+}
+
+/** Channel c of a quantised row, without its scale. */
+static float number_at(attn_dtype dtype, const uint8_t *row, int c)
+{
+    return dtype == ATTN_I4 ? dtype_i4_at(row, c) : dtype == ATTN_I8 ? (float)(int8_t)row[c] : dtype_of_f8(row[c]);
+}
+
 /** Keys as they are once they have been quantised; of other types the same again, which is rounded as it is kept. */
 static attn_tensor kept(const struct twins *x, const attn_tensor *k)
 {
-    const int64_t tokens = k->shape[2];
-    float *data = malloc((size_t)(tokens * DK) * sizeof *data), scales[MOST];
+    const int64_t tokens = k->shape[2], groups = scales_of(x->dtype);
+    float *data = malloc((size_t)(tokens * DK) * sizeof *data), scales[2 * MOST];
     uint8_t bytes[MOST * DK];
-    attn_tensor small = attn_bhtd(bytes, 1, 1, tokens, DK);
-    const attn_tensor scale = attn_bhtd(scales, 1, 1, tokens, 1);
+    attn_tensor small = attn_bhtd(bytes, 1, 1, tokens, x->dtype == ATTN_I4 ? groups * ATTN_I4_GROUP : DK);
+    const attn_tensor scale = attn_bhtd(scales, 1, 1, tokens, groups);
     assert_non_null(data);
+    small.shape[3] = DK;
     small.dtype = x->dtype;
     memcpy(data, k->data, (size_t)(tokens * DK) * sizeof *data);
     if (is_quantised(x->dtype)) {
+        const int64_t row = (int64_t)attn_row_size(x->dtype, DK);
         assert_int_equal(attn_quantise(k, &small, &scale, 1), ATTN_OK);
-        for (int64_t i = 0; i < tokens * DK; i++)
-            data[i] = (x->dtype == ATTN_I8 ? (float)(int8_t)bytes[i] : dtype_of_f8(bytes[i])) * scales[i / DK];
+        for (int64_t j = 0; j < tokens; j++)
+            for (int c = 0; c < DK; c++)
+                data[j * DK + c] = number_at(x->dtype, bytes + j * row, c) *
+                                   scales[j * groups + (x->dtype == ATTN_I4 ? c / ATTN_I4_GROUP : 0)];
     }
     return attn_bthd(data, 1, tokens, 1, DK);
 }
@@ -107,7 +123,7 @@ static void step(struct twins *x, int64_t num, const int64_t *ids, const int64_t
 static void test_same_bits(void **state)
 {
     (void)state;
-    static const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8, ATTN_F8_E4M3};
+    static const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8, ATTN_F8_E4M3, ATTN_I4};
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         struct twins x = make_twins(types[t]);
         int64_t ids[3], others[3];
@@ -136,17 +152,18 @@ static void test_same_bits(void **state)
 static void test_memory(void **state)
 {
     (void)state;
-    static const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_I8};
+    static const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_I8, ATTN_I4};
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         const attn_cache_config c = config_of(types[t], 1);
-        const int64_t size = (int64_t)attn_dtype_size(types[t]), row = DK * size + (is_quantised(types[t]) ? 4 : 0);
+        const int64_t row = (int64_t)attn_row_size(types[t], DK),
+                      scales = is_quantised(types[t]) ? scales_of(types[t]) : 0;
         attn_cache *cache;
         attn_cache_usage usage = attn_cache_usage_default();
         attn_tensor k[LAYERS], v[LAYERS];
         attn_params p[LAYERS] = {attn_params_default(), attn_params_default()};
         assert_int_equal(attn_cache_create(&cache, &c), ATTN_OK);
         assert_int_equal(attn_cache_get_usage(cache, &usage), ATTN_OK);
-        assert_int_equal(usage.page_bytes, LAYERS * SIZE * row);
+        assert_int_equal(usage.page_bytes, LAYERS * SIZE * (row + 4 * scales));
         for (int layer = 0; layer < LAYERS; layer++) {
             assert_int_equal(attn_cache_pools(cache, layer, &k[layer], &v[layer], &p[layer]), ATTN_OK);
             assert_ptr_equal(k[layer].data, v[layer].data);
@@ -156,9 +173,9 @@ static void test_memory(void **state)
             if (is_quantised(types[t]))
                 assert_ptr_equal(p[layer].k_scale->data, p[layer].v_scale->data);
         }
-        assert_int_equal((char *)k[1].data - (char *)k[0].data, c.num_pages * SIZE * DK * size);
+        assert_int_equal((char *)k[1].data - (char *)k[0].data, c.num_pages * SIZE * row);
         if (is_quantised(types[t]))
-            assert_int_equal((char *)p[1].k_scale->data - (char *)p[0].k_scale->data, c.num_pages * SIZE * 4);
+            assert_int_equal((char *)p[1].k_scale->data - (char *)p[0].k_scale->data, c.num_pages * SIZE * 4 * scales);
         attn_cache_destroy(cache);
     }
 }
