@@ -85,6 +85,26 @@ int fixture_outputs_untouched(const struct fixture *f)
            all_canary(f->weights_data, sizeof f->weights_data) && all_canary(f->key_sums_data, sizeof f->key_sums_data);
 }
 
+void fixture_expect_refused(struct fixture *f, attn_status status, const char *words)
+{
+    const attn_status got = fixture_forward(f);
+    if (got != status || !holds_words(attn_last_error(), words))
+        fail_msg("expected status %d and %s; got %d, \"%s\"", (int)status, words, (int)got, attn_last_error());
+    assert_true(fixture_outputs_untouched(f));
+}
+
+void fixture_keep_scores(const attn_score_tile *tile, void *user)
+{
+    (void)tile;
+    (void)user;
+}
+
+void fixture_keep_weights(const attn_weight_tile *tile, void *user)
+{
+    (void)tile;
+    (void)user;
+}
+
 int fixture_outputs_equal(const struct fixture *a, const struct fixture *b)
 {
     return memcmp(a->out_data, b->out_data, sizeof a->out_data) == 0 &&

@@ -46,6 +46,13 @@ int all_canary(const void *data, size_t size);
 /** Whether no output has been written since fixture_initialize(). */
 int fixture_outputs_untouched(const struct fixture *f);
 
+/** Fails the test unless the call has that status, its sentence holds the words, and no output is written. */
+void fixture_expect_refused(struct fixture *f, attn_status status, const char *words);
+
+/** Callbacks that leave everything as it is. */
+void fixture_keep_scores(const attn_score_tile *tile, void *user);
+void fixture_keep_weights(const attn_weight_tile *tile, void *user);
+
 /** A copy of the outputs' bits equals those of the other fixture. */
 int fixture_outputs_equal(const struct fixture *a, const struct fixture *b);
 

@@ -7,18 +7,6 @@
 
 #include <string.h>
 
-static void keep_scores(const attn_score_tile *tile, void *user)
-{
-    (void)tile;
-    (void)user;
-}
-
-static void keep_weights(const attn_weight_tile *tile, void *user)
-{
-    (void)tile;
-    (void)user;
-}
-
 static void fill_operands(struct forms *c, struct rng *rng, int64_t batch)
 {
     rng_fill_normal(rng, c->q_data, sizeof c->q_data / sizeof(float));
@@ -103,7 +91,7 @@ static void set_forms(struct forms *c, unsigned forms)
     p->relative_bias = forms & FORM_BIAS ? &c->bias : NULL;
     p->disentangled = forms & FORM_DISENTANGLED ? &c->disentangled : NULL;
     p->rope = forms & FORM_ROPE ? &c->rope : NULL;
-    p->callback = forms & FORM_CALLBACK ? keep_scores : NULL;
+    p->callback = forms & FORM_CALLBACK ? fixture_keep_scores : NULL;
     p->callback_user = forms & FORM_CALLBACK ? c : NULL;
     p->causal = forms & FORM_PREFIX ? ATTN_CAUSAL_TOP_LEFT : ATTN_CAUSAL_NONE;
     p->query_offset = forms & FORM_POSITIONS ? c->query_offset : NULL;
@@ -116,7 +104,7 @@ static void set_forms(struct forms *c, unsigned forms)
     p->tree = forms & FORM_TREE ? &c->tree : NULL;
     p->ragged = forms & FORM_RAGGED ? &c->ragged : NULL;
     p->dropout = forms & FORM_DROPOUT ? &c->dropout : NULL;
-    p->weight_callback = forms & FORM_WEIGHT_CALLBACK ? keep_weights : NULL;
+    p->weight_callback = forms & FORM_WEIGHT_CALLBACK ? fixture_keep_weights : NULL;
     p->weight_callback_user = forms & FORM_WEIGHT_CALLBACK ? c : NULL;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A token more for each sequence, or some. Query heads that share a key head are
- * computed together (src/driver/fold.c), and each has the bits of a call of its
+ * computed together (src/driver/heads.c), and each has the bits of a call of its
  * own. Of 20 heads together that is what tiles compute (score_tile.h), of few or
  * of one by itself what other kernels do (score_few.h, value_few.h). More of that,
- * with options drawn at random, is a property (tests/property/test_pairs.c).
+ * with options drawn at random, is a property (tests/property/test_heads_together.c).
  */
 #include "fixture.h"
 #include "arguments.h"
@@ -284,18 +284,6 @@ static void test_described(void **state)
     expect_words(text, " of 4 heads together where a sequence has few queries on");
 }
 
-static void keep_scores(const attn_score_tile *tile, void *user)
-{
-    (void)tile;
-    (void)user;
-}
-
-static void keep_weights(const attn_weight_tile *tile, void *user)
-{
-    (void)tile;
-    (void)user;
-}
-
 /** What wants a head by itself has it. */
 static void test_apart(void **state)
 {
@@ -320,8 +308,8 @@ static void test_apart(void **state)
         params.weights = i == 4 ? &weights : NULL;
         params.scores = i == 5 ? &weights : NULL;
         params.key_sums = i == 6 ? &sums : NULL;
-        params.callback = i == 7 ? keep_scores : NULL;
-        params.weight_callback = i == 8 ? keep_weights : NULL;
+        params.callback = i == 7 ? fixture_keep_scores : NULL;
+        params.weight_callback = i == 8 ? fixture_keep_weights : NULL;
         describe(32, 8, QUERIES, &params, text, sizeof text);
         expect_words(text, NULL);
     }

@@ -234,10 +234,7 @@ static void call_initialize(struct call *c)
     do {                                                                                                               \
         call_initialize(&c);                                                                                           \
         __VA_ARGS__;                                                                                                   \
-        const attn_status got = fixture_forward(&c.f);                                                                 \
-        if (got != (status) || !holds_words(attn_last_error(), words))                                                 \
-            fail_msg("expected status %d and %s; got %d, \"%s\"", (int)(status), words, (int)got, attn_last_error());  \
-        assert_true(fixture_outputs_untouched(&c.f));                                                                  \
+        fixture_expect_refused(&c.f, status, words);                                                                   \
     } while (0)
 
 static void test_wrong_calls(void **state)
