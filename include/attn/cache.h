@@ -59,8 +59,8 @@ typedef struct attn_cache_config {
     int64_t kv_heads;   /**< heads of keys and values of a layer, 1 or more */
     int64_t dk;         /**< head size of keys, 1 to 1024 */
     int64_t dv;         /**< head size of values, 1 to 1024; 0: dk */
-    attn_dtype
-        dtype; /**< of what is kept: ATTN_F32, ATTN_BF16, ATTN_F16; ATTN_I8, ATTN_F8_E4M3 or ATTN_I4, quantised */
+    /** Of what is kept: ATTN_F32, ATTN_BF16, ATTN_F16; quantised ATTN_I8, ATTN_F8_E4M3, ATTN_I4 */
+    attn_dtype dtype;
     int64_t max_tokens;    /**< tokens of a sequence at most, 1 or more */
     int64_t max_sequences; /**< sequences at once, 1 or more */
     /**

@@ -182,6 +182,9 @@ struct attn_listed_rows {
     ptrdiff_t next_bytes; /**< of each */
 };
 
+/** Queries of weights_of_few() at most: of more there are as many exponentials as of a vector with a query per lane. */
+#define ATTN_FEW_WEIGHTS 4
+
 /** Where a tile of scores comes from and goes to. */
 struct attn_score_operands {
     const float *q; /**< [words][nv * lanes] */
@@ -339,8 +342,8 @@ struct attn_value_kernels {
      * fall. l[lane] grows by their sum. factor NULL: scores come whole.
      */
     void (*weights)(int nv, const float *m, const int *ends, int n, const float *factor, float *s, float *l);
-    /** weights() of one vector, rows lanes of which have a query, 4 or struct attn_vector_kernels few at most; the
-     * other lanes may become anything. NULL: none. */
+    /** weights() of one vector, rows lanes of which have a query, at most ATTN_FEW_WEIGHTS and struct
+     * attn_vector_kernels few; the other lanes may become anything. NULL: none. */
     void (*weights_of_few)(int rows, const float *m, int n, const float *factor, float *s, float *l);
     /** Clears the dropped ones of n weights in words. */
     void (*drop)(const struct attn_drop *drop, int nv, int n, float *p);

@@ -60,8 +60,7 @@ static void make_weights(int nv, const float *m, const int *ends, int n, const f
 #else
 #define WEIGHTS_OF_FEW weights_of_few
 
-/** Queries at most: with more of them there would be as many exponentials, and the ways there and back. */
-#define FEW_WEIGHTS    (FEW < 4 ? FEW : 4)
+#define FEW_WEIGHTS    (FEW < ATTN_FEW_WEIGHTS ? FEW : ATTN_FEW_WEIGHTS)
 
 /** Weights of VF_LEN keys, which become the lanes while they are made. */
 ATTN_INLINE void few_weights(const int raw, int rows, const float *factor, const vf *base, float *s, vf *sum)

@@ -42,11 +42,14 @@ static void list_next(const struct attn_pages *pages, const struct attn_rows *ro
                       int64_t first, int n, int64_t width, const char **list, struct attn_listed_rows *others)
 {
     assert(n <= ATTN_KEY_BLOCK);
-    const int64_t scales = attn_row_scales(rows->dtype, width), line = scales < 16 ? 16 / (scales ? scales : 1) : 1;
+    enum { LINE = ATTN_ALIGN / sizeof(float) };
+    const int64_t scales = attn_row_scales(rows->dtype, width);
+    const int64_t line =
+        scales > 0 && scales < LINE ? LINE / scales : 1; /* rows whose scales have a line, if side by side */
     for (int at = 0; at < n;) {
         const struct attn_piece piece = attn_piece_at(pages, rows, step, first + at, n - at);
         for (int64_t i = 0; rows->scale && i < piece.n; i += line)
-            for (int64_t g = 0; g < scales; g += 16)
+            for (int64_t g = 0; g < scales; g += LINE)
                 __builtin_prefetch(piece.rows.scale + i * piece.rows.scale_stride + g, 0, 2);
         const char *row = piece.rows.data;
         for (int i = 0; i < piece.n; i++, row += piece.rows.stride)

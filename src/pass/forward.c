@@ -217,7 +217,7 @@ static enum attn_accumulate unit_weights(const struct pass *pass, const struct k
         pass->vectors->raise_maximum(strip->nv, pass->values->headroom, unit->max, strip->m, strip->l, alpha);
     for (int v = 0; v < strip->nv; v++) /* keys that some lane of a vector sees */
         ends[v] = unit->mask.kind == MASK_DIAGONAL ? attn_visible_before(unit->mask.diagonal, (v + 1) * lanes, n) : n;
-    if (strip->few && strip->rows <= 4 && pass->values->weights_of_few)
+    if (strip->few && strip->rows <= ATTN_FEW_WEIGHTS && pass->values->weights_of_few)
         pass->values->weights_of_few(strip->rows, strip->m, ends[0], unit->factor, pass->scratch.s, strip->l);
     else
         pass->values->weights(strip->nv, strip->m, ends, n, unit->factor, pass->scratch.s, strip->l);

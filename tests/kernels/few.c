@@ -179,7 +179,7 @@ static void check_weights_of_few(const struct tile_case *any)
     float *s = operand_floats(c, (int64_t)n * width), *m = operand_floats(c, width), *l = operand_floats(c, width);
     float *factor = operand_floats(c, width);
     const int whole = c->shape.plain || rng_percent(c->rng, 50);
-    rows = rows < 4 ? rows : 4;
+    rows = rows < ATTN_FEW_WEIGHTS ? rows : ATTN_FEW_WEIGHTS;
     for (int r = 0; r < width; r++) {
         factor[r] = fabsf(factor[r]) + 0.125f;
         m[r] = !c->shape.plain && rng_percent(c->rng, 5) ? -INFINITY : fabsf(m[r]) + 8;
