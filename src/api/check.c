@@ -186,7 +186,7 @@ static int is_plain(const attn_params *params)
  * Whether rows of a block of queries may be of several heads: nothing is asked for that is shown to the caller tile by
  * tile or summed over queries, that follows from a lane's number, or that one number for a strip says.
  */
-static int is_pairable(const attn_params *params)
+static int heads_may_be_together(const attn_params *params)
 {
     attn_params rest = *params;
     rest.causal = ATTN_CAUSAL_NONE;
@@ -231,7 +231,7 @@ attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const
     CHECK(check_scale(problem));
     CHECK(attn_check_sequences(problem, depth));
     problem->plain = is_plain(&problem->params);
-    problem->pairable = is_pairable(&problem->params);
+    problem->may_be_together = heads_may_be_together(&problem->params);
     if (!problem->plain) {
         CHECK(attn_check_scores(problem, depth));
         CHECK(attn_check_masks(problem, depth));

@@ -26,8 +26,8 @@ struct attn_problem {
     float scale;                                      /**< the final factor of q·k */
     int plain;                                        /**< params ask for causality and the log-sum-exp at most; 0 may
                                                          be said of such, too */
-    int pairable;                                     /**< params ask for nothing that wants a head by itself; 0 may be
-                                                         said of such, too */
+    int may_be_together;                              /**< params ask for nothing that wants a head by itself; 0 may be
+                                                  said of such, too */
     int64_t num_sequences;                            /**< the batch, or the sequences of a ragged one */
     attn_tensor mask, lse, weights, key_sums, scores; /**< copies; data NULL when absent */
     attn_tensor rope_q, rope_k, rel_k, rel_q;         /**< the same, of rope and disentangled */
@@ -66,12 +66,12 @@ struct attn_phase {
 /** How a problem's shape is cut, decided once per plan. */
 struct attn_geometry {
     struct attn_kernels kernels;
-    int64_t group;    /**< rows that no strip reaches across the multiples of: the blocks of a pattern; or 0 */
-    int gathers;      /**< global queries have a strip of their own */
-    int64_t together; /**< query heads of a key head that may be in one block of queries: attn_heads_of() */
-    int64_t pairs;    /**< rows that such a block may have */
-    int64_t heads;    /**< that tasks count: those of q or, where all sequences have them together, so many fewer */
-    int64_t rows_per_block; /**< of a task: queries, or pairs */
+    int64_t group;         /**< rows that no strip reaches across the multiples of: the blocks of a pattern; or 0 */
+    int gathers;           /**< global queries have a strip of their own */
+    int64_t together;      /**< query heads of a key head that may be in one block of queries: attn_heads_of() */
+    int64_t rows_together; /**< rows that such a block may have */
+    int64_t heads; /**< that tasks count: those of q or, where all sequences have them together, so many fewer */
+    int64_t rows_per_block; /**< of a task: queries, of each head that is together */
     int64_t unit, pieces;   /**< a sequence is cut into units of rows, and these into pieces: the blocks */
     int64_t blocks;         /**< of a head: of one sequence, or of all those of a ragged batch, some of them empty */
     int64_t tasks;
@@ -101,12 +101,12 @@ struct attn_geometry attn_geometry_of(const struct attn_problem *problem, const 
 /** The same with the keys of a block of queries in one task: less memory, perhaps for fewer threads. */
 void attn_geometry_unsplit(struct attn_geometry *geometry);
 
-/** Rows that a block of pairs may have where there is room for so many. */
-int64_t attn_most_pairs(int64_t rows);
+/** Rows that a block of heads together may have where there is room for so many. */
+int64_t attn_most_rows_together(int64_t rows);
 
 /** Query heads of a key head that are together in one block of queries, of so many rows at most: as many as leave work
  * for all threads, 1 at least. splits: those of the keys are such work. */
-int64_t attn_heads_together(const struct attn_problem *problem, int64_t pairs, int threads, int splits);
+int64_t attn_heads_together(const struct attn_problem *problem, int64_t most_rows, int threads, int splits);
 
 /** The same of a sequence that has so many queries: all they are in one block if it is not 1. */
 int64_t attn_heads_of(const struct attn_geometry *geometry, int64_t tokens);

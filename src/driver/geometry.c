@@ -127,7 +127,7 @@ static struct attn_geometry cut_heads(const struct attn_problem *problem, const 
     const int64_t share = parallel > 1 ? heads / (TASKS_PER_THREAD * (int64_t)parallel) : heads;
     struct attn_geometry geometry = {.kernels = *kernels,
                                      .together = together,
-                                     .pairs = kernels->strip,
+                                     .rows_together = kernels->strip,
                                      .heads = problem->q.shape[1] / together,
                                      .rows_per_block = problem->q.shape[2] * together,
                                      .unit = problem->q.shape[2] * together,
@@ -175,7 +175,7 @@ static int64_t count_seen_splits(const struct attn_problem *problem)
     return seen < 1 ? 1 : seen < splits ? seen : splits;
 }
 
-/** Cuts tasks, of heads with so many queries or pairs, into parts of the keys where there are too few tasks for the
+/** Cuts tasks, of so many rows each, into parts of the keys where there are too few tasks for the
  * threads. */
 static void cut_keys(const struct attn_problem *problem, int parallel, int64_t queries, struct attn_geometry *geometry)
 {
@@ -229,13 +229,13 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
     while (is_too_wide(problem, kernels)) /* lanes do not depend on each other: no bit changes */
         narrowed.strip -= kernels->vectors->lanes;
     const int parallel = threads_worth(problem, threads), ragged = problem->params.ragged != NULL;
-    const int may_pair = problem->pairable && problem->q.shape[1] > problem->k.shape[1];
-    const int64_t room = may_pair ? strips_of_block(problem, kernels, kernels->strip, INT64_MAX) : 0;
-    const int64_t pairs = attn_most_pairs(room * kernels->strip);
-    const int64_t together = attn_heads_together(problem, pairs, parallel, splits && may_split(problem));
-    const int pairs_alone = together > 1 && !ragged; /* the only block of a head has all of its pairs */
-    const int64_t tq = pairs_alone ? problem->q.shape[2] * together : problem->q.shape[2];
-    const int64_t heads_of_task = pairs_alone ? together : 1;
+    const int may_be_together = problem->may_be_together && problem->q.shape[1] > problem->k.shape[1];
+    const int64_t room = may_be_together ? strips_of_block(problem, kernels, kernels->strip, INT64_MAX) : 0;
+    const int64_t most_rows = attn_most_rows_together(room * kernels->strip);
+    const int64_t together = attn_heads_together(problem, most_rows, parallel, splits && may_split(problem));
+    const int one_block = together > 1 && !ragged; /* all rows of heads that are together are in it */
+    const int64_t tq = one_block ? problem->q.shape[2] * together : problem->q.shape[2];
+    const int64_t heads_of_task = one_block ? together : 1;
     const int64_t heads = count_elements(problem) * (problem->q.shape[1] / heads_of_task);
     /* Strips come in units: one, or those of a group. No block of queries reaches across a pattern's blocks that it
      * has no room for: what a query's sums are made of would depend on the other rows. */
@@ -250,7 +250,7 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
 
     const int each = kernels->scores->tasks_per_thread ? kernels->scores->tasks_per_thread : TASKS_PER_THREAD;
     const int64_t wanted = (int64_t)each * parallel;
-    while (per_task > 1 && parallel > 1 && !pairs_alone && heads * ((units + per_task - 1) / per_task) < wanted)
+    while (per_task > 1 && parallel > 1 && !one_block && heads * ((units + per_task - 1) / per_task) < wanted)
         per_task--;
     if (per_task < units && group == size) /* blocks of equal size */
         per_task = (units + (units + per_task - 1) / per_task - 1) / ((units + per_task - 1) / per_task);
@@ -258,24 +258,24 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
     struct attn_geometry geometry = {.kernels = *kernels,
                                      .group = group,
                                      .together = together,
-                                     .pairs = pairs,
+                                     .rows_together = most_rows,
                                      .heads = problem->q.shape[1] / heads_of_task,
-                                     .rows_per_block = pairs_alone ? tq : per_task * unit_rows,
+                                     .rows_per_block = one_block ? tq : per_task * unit_rows,
                                      .pieces = 1};
     geometry.unit = geometry.rows_per_block;
     if (group != size) {
         geometry.unit = size;
         geometry.pieces = size / geometry.rows_per_block + (size % geometry.rows_per_block > 0);
     }
-    geometry.blocks = pairs_alone ? 1 : count_blocks(problem, geometry.unit, geometry.pieces);
+    geometry.blocks = one_block ? 1 : count_blocks(problem, geometry.unit, geometry.pieces);
     geometry.tasks = !attn_writes_anything(problem) ? 0 : problem->params.key_sums ? heads : heads * geometry.blocks;
     geometry.gathers = gathers(problem);
     geometry.threads = threads;
     int64_t strips = per_task * unit_strips;
-    if (together > 1 && ragged) { /* a sequence has no more pairs than all of them, and than a block may have */
-        const int64_t most = tq < pairs / together ? tq * together : pairs;
-        const int64_t of_pairs = (most + kernels->strip - 1) / kernels->strip;
-        strips = strips > of_pairs ? strips : of_pairs;
+    if (together > 1 && ragged) { /* a sequence has no more rows than all of them, and than a block may have */
+        const int64_t most = tq < most_rows / together ? tq * together : most_rows;
+        const int64_t of_rows = (most + kernels->strip - 1) / kernels->strip;
+        strips = strips > of_rows ? strips : of_rows;
     }
     struct attn_scratch scratch;
     geometry.scratch = scratch_shape(problem, kernels, strips);

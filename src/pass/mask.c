@@ -10,8 +10,8 @@
  * distance (Shaw et al. 2018), and, as a bias of -inf, what causality and a
  * window hide. Lane r of a strip at position p and key j have the distance
  * p + r - j, so a tile of n keys needs width + n - 1 numbers, of which key j
- * takes those from n - 1 - j on: a bias of pitch -1. Where lanes are pairs of a
- * token and a head, each head has such a row, and its lanes take theirs from it.
+ * takes those from n - 1 - j on: a bias of pitch -1. Where heads are
+ * together, each has such a row, and its lanes take theirs from it.
  */
 #include "pass/pass.h"
 
@@ -288,10 +288,10 @@ static enum attn_mask_kind stage_floats(const struct pass *pass, const struct st
 }
 
 /**
- * The same where lanes are pairs: each head has its own bias of the distance, added to what floats hold then. No run of
+ * The same where heads are together: each has its own bias of the distance, added to what floats hold then. No run of
  * such a strip is one of distances, so nothing is hidden by them.
  */
-static enum attn_mask_kind stage_pairs(const struct pass *pass, const struct strip *strip, int64_t first, int n,
+static enum attn_mask_kind stage_heads(const struct pass *pass, const struct strip *strip, int64_t first, int n,
                                        int bytes)
 {
     const struct attn_work *work = pass->work;
@@ -336,7 +336,7 @@ struct attn_tile_mask attn_mask_of(const struct pass *pass, const struct strip *
         return mask;
     const int biased = has_distance_bias(work), bytes = mask.kind == MASK_LIVE;
     if (biased && work->view.heads > 1) {
-        mask.kind = stage_pairs(pass, strip, first, n, bytes);
+        mask.kind = stage_heads(pass, strip, first, n, bytes);
         return mask;
     }
     const int by_distance = !bytes && (run == RUN_DISTANCE || (run == RUN_DIAGONAL && (biased || work->bias.data)));

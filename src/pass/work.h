@@ -28,7 +28,7 @@ struct attn_label_range {
 
 /**
  * What hides keys from queries by their indices alone. Rows of the block of
- * queries are pairs: row r is head r % heads of token t = r / heads. Token t
+ * queries are tokens of heads: row r is head r % heads of token t = r / heads. Token t
  * stands at position + t, key j at j; all counts are from the first live key.
  * The pointers are to the entries of token 0, or of key 0. Limits that no token
  * or key reaches are at ATTN_FAR, of either sign.
@@ -92,7 +92,7 @@ struct attn_pages {
     struct attn_page_step k_step, v_step;
 };
 
-/** From head to head of a token, where rows are pairs. */
+/** From head to head of a token, where heads are together. */
 struct attn_head_steps {
     ptrdiff_t q, out, rope_q; /**< bytes */
     ptrdiff_t lse, mask;      /**< elements; mask: of the additive one, too */
@@ -102,8 +102,9 @@ struct attn_head_steps {
  * One block of queries of one (batch, head), or of some heads that share a key
  * head, against all live keys of that sequence. Rows are those of struct
  * attn_view: what has a row for each query says where head 0 of token 0 is, and
- * how far the next token; head_step says how far the next head. Key 0 is the first live key: the driver has moved k, v,
- * the masks and the weights there, so that padding on the left changes no bit.
+ * how far the next token; head_step says how far the next head. Key 0 is the
+ * first live key: the driver has moved k, v, the masks and the weights there, so
+ * that padding on the left changes no bit.
  */
 struct attn_work {
     const struct attn_kernels *kernels;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Query heads that share a key head are rows of one block of queries where
- * sequences have few queries (src/driver/fold.c). Whatever hides keys or moves
+ * sequences have few queries (src/driver/heads.c). Whatever hides keys or moves
  * scores, each head has the bits of a call for itself: in batches and in ragged
  * ones of prompts beside single tokens, over keys side by side or in pages.
  */
@@ -360,5 +360,5 @@ int main(int argc, char **argv)
 {
     static const struct property properties[] = {{"heads of a group, each alone", heads_of_a_group},
                                                  {"threads and shares", threads_and_shares}};
-    return properties_run(argc, argv, "test_pairs", properties, sizeof properties / sizeof *properties);
+    return properties_run(argc, argv, "test_heads_together", properties, sizeof properties / sizeof *properties);
 }
