@@ -5,6 +5,7 @@
  */
 #include "driver/driver.h"
 
+#include "driver/tensors.h"
 #include "driver/threads.h"
 #include "pass/scratch.h"
 
@@ -90,15 +91,11 @@ static int64_t count_blocks(const struct attn_problem *problem, int64_t unit, in
     return (problem->params.ragged ? tq / unit + problem->num_sequences + 1 : tq / unit + (tq % unit > 0)) * pieces;
 }
 
-static int has_elements(const attn_tensor *t)
-{
-    return t->shape[0] && t->shape[1] && t->shape[2] && t->shape[3];
-}
-
 int attn_writes_anything(const struct attn_problem *problem)
 {
-    return has_elements(&problem->out) || has_elements(&problem->lse) || has_elements(&problem->weights) ||
-           has_elements(&problem->key_sums) || has_elements(&problem->scores);
+    return attn_has_elements(&problem->out) || attn_has_elements(&problem->lse) ||
+           attn_has_elements(&problem->weights) || attn_has_elements(&problem->key_sums) ||
+           attn_has_elements(&problem->scores);
 }
 
 static void add_phase(struct attn_geometry *geometry, int64_t tasks, int parallel,

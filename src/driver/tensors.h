@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tensors of which rows are handed to kernels. The stride of an axis of length 1
- * may be anything: here it is 0, so that it can be multiplied by any index.
+ * Tensors of which rows are handed to kernels. The stride of an axis of length 1, and
+ * those of tensors without elements, may be anything: here they are 0, so that they can
+ * be multiplied by any index.
  */
 #ifndef ATTN_DRIVER_TENSORS_H
 #define ATTN_DRIVER_TENSORS_H
 
 #include "kernels/kernels.h"
 
+static inline int attn_has_elements(const attn_tensor *t)
+{
+    return t->shape[0] && t->shape[1] && t->shape[2] && t->shape[3];
+}
+
 /** Elements from one index of an axis to the next. */
 static inline int64_t attn_step_of(const attn_tensor *t, int axis)
 {
-    return t->shape[axis] > 1 ? t->stride[axis] : 0;
+    return t->shape[axis] > 1 && attn_has_elements(t) ? t->stride[axis] : 0;
 }
 
 /** The same tensor with such steps for strides, and with axes 1 and 2 exchanged if they are to be. */

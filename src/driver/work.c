@@ -26,11 +26,6 @@ static int64_t offset(const attn_tensor *t, int axis, int64_t i)
     return i < t->shape[axis] ? i * t->stride[axis] : 0;
 }
 
-static int has_elements(const attn_tensor *t)
-{
-    return t->shape[0] && t->shape[1] && t->shape[2] && t->shape[3];
-}
-
 /** The first element of a row of a tensor that has elements. */
 static void *element(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
 {
@@ -40,7 +35,7 @@ static void *element(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
 static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
 {
     static float nothing; /* for rows without channels, and no rows: data may be NULL, no address is computed from it */
-    if (!has_elements(t))
+    if (!attn_has_elements(t))
         return (struct attn_rows){&nothing, 0, t->dtype, NULL, 0};
     const int64_t step = attn_bytes_of(t->dtype, attn_step_of(t, 2));
     return (struct attn_rows){element(t, b, h, row), (ptrdiff_t)step, t->dtype, NULL, 0};
@@ -49,7 +44,7 @@ static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t h, int6
 /** The (query, key) grid of a tensor from element (query, key) on; axes of length 1 are broadcast. */
 static struct attn_grid grid_of(const attn_tensor *t, int64_t b, int64_t h, int64_t query, int64_t key)
 {
-    if (!has_elements(t))
+    if (!attn_has_elements(t))
         return (struct attn_grid){NULL, 0, 0, t->dtype};
     return (struct attn_grid){(char *)element(t, b, h, query) + key * attn_step_of(t, 3) * attn_element_size(t->dtype),
                               (ptrdiff_t)attn_step_of(t, 2), (ptrdiff_t)attn_step_of(t, 3), t->dtype};
@@ -65,7 +60,7 @@ static struct attn_rows table_rows(const attn_tensor *t, int64_t b, int64_t h, i
 static struct attn_rows stored_rows(const attn_tensor *t, const attn_tensor *scale, int64_t b, int64_t h, int64_t row)
 {
     struct attn_rows rows = rows_of(t, b, h, row);
-    if (has_elements(scale)) {
+    if (attn_has_elements(scale)) {
         rows.scale = element(scale, b, h, row);
         rows.scale_stride = (ptrdiff_t)attn_step_of(scale, 2);
     }
@@ -267,7 +262,7 @@ static void set_numbers(const struct attn_problem *problem, const struct attn_se
 static struct attn_page_step page_step(const attn_tensor *pool, const attn_tensor *scales)
 {
     return (struct attn_page_step){(ptrdiff_t)attn_bytes_of(pool->dtype, attn_step_of(pool, 0)),
-                                   has_elements(scales) ? (ptrdiff_t)attn_step_of(scales, 0) : 0};
+                                   (ptrdiff_t)attn_step_of(scales, 0)};
 }
 
 /** Keys and values in pages. */
@@ -312,11 +307,11 @@ static void set_outputs(const struct attn_problem *problem, const struct attn_se
     work->first_query = row;
     work->keys_before = key;
     work->keys_after = problem->k.shape[2] - (key + work->num_keys);
-    if (has_elements(&problem->lse)) {
+    if (attn_has_elements(&problem->lse)) {
         work->lse = element(&problem->lse, b, h, row);
         work->lse_stride = (ptrdiff_t)attn_step_of(&problem->lse, 2);
     }
-    if (has_elements(&problem->key_sums)) {
+    if (attn_has_elements(&problem->key_sums)) {
         work->key_sums_stride = (ptrdiff_t)attn_step_of(&problem->key_sums, 3);
         work->key_sums = (float *)element(&problem->key_sums, attn_sums_by_sequence(problem) ? s : b, h, 0) +
                          key * work->key_sums_stride; /* of no sequence, nothing is added */
