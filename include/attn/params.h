@@ -412,7 +412,8 @@ typedef struct attn_params {
      * Hkv, page_size, dv) with any strides: key j of sequence s is row j % page_size
      * of page block_table[s * block_table_stride + j / page_size]. Sequences may
      * share pages, and the result has the bits that keys and values side by side
-     * give.
+     * give. Where neighbours of few queries begin with the same pages, these are
+     * read once for all of them.
      *
      * Tk is block_table_stride * page_size, and kv_len says how many of these keys
      * there are. Entries of pages without a key from kv_start to kv_len - 1 are not

@@ -54,6 +54,9 @@ size_t attn_describe(const struct attn_problem *problem, const struct attn_geome
     if (g->together > 1)
         snprintf(together, sizeof together, " of %" PRId64 " heads together%s", g->together,
                  problem->params.ragged ? " where a sequence has few queries" : "");
+    char shared[80] = "";
+    if (g->shared_rows > 0)
+        snprintf(shared, sizeof shared, ", up to %" PRId64 " queries together over shared pages", g->shared_rows);
     const char *const task = g->parts > 1                                         ? "some splits for one query block"
                              : problem->params.key_sums || g->heads_per_task == 1 ? "one head"
                              : g->heads_per_task > 1                              ? "some heads"
@@ -71,10 +74,10 @@ size_t attn_describe(const struct attn_problem *problem, const struct attn_geome
         "forward q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hkv=%" PRId64 " Tq=%" PRId64 " Tk=%" PRId64
         " dk=%" PRId64 " dv=%" PRId64
         " causal=%s%s: %s kernel, %s, %s weights, strips of %d queries, blocks of %d queries x %d keys, "
-        "%" PRId64 " tasks of %s%s on %d thread%s, %s",
+        "%" PRId64 " tasks of %s%s on %d thread%s, %s%s",
         attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype), out, q->shape[0], q->shape[1],
         k->shape[1], q->shape[2], k->shape[2], q->shape[3], v->shape[3], causal[problem->params.causal], options,
         g->kernels.isa, scores, g->kernels.values->name, g->kernels.strip, rows, g->key_block, g->tasks, task, together,
-        g->parallel, g->parallel == 1 ? "" : "s", keys);
+        g->parallel, g->parallel == 1 ? "" : "s", keys, shared);
     return n > 0 ? (size_t)n : 0;
 }

@@ -3,7 +3,7 @@
  * The driver: cuts a checked problem into tasks and runs them.
  *
  * A task is a block of queries of one (batch, head), or of some heads that
- * share a key head and have few (fold.c), or, when sums over all queries are
+ * share a key head and have few (heads.c), or, when sums over all queries are
  * wanted, a whole (batch, head), so that no two tasks write one number. Blocks
  * get smaller when there are few of them; that moves no bit of the result, as
  * lanes do not depend on each other.
@@ -45,6 +45,9 @@ struct attn_sequence {
 /** Sequence s of a problem whose arrays are right. */
 struct attn_sequence attn_sequence_of(const struct attn_problem *problem, int64_t s);
 
+/** Keys, from the first live one on, that causality leaves to the first query of a sequence. */
+int64_t attn_keys_of_first_query(const struct attn_problem *problem, int64_t s);
+
 /** Whether key_sums have a batch of their own: keys of a ragged batch in pages do not lie one after the other. */
 static inline int attn_sums_by_sequence(const struct attn_problem *problem)
 {
@@ -84,8 +87,11 @@ struct attn_geometry {
     size_t partial_size;               /**< bytes of what a split gives to a block of queries */
     struct attn_scratch_shape scratch; /**< of a thread */
     size_t scratch_size;               /**< bytes a thread, a multiple of ATTN_ALIGN */
+    int64_t shared_rows;               /**< queries that may go together over keys that sequences share; 0: none do */
+    size_t sums_at;                    /**< in a thread's scratch: the sums of these */
     size_t labels_size;                /**< of what attn_summarise_labels() makes, a multiple of ATTN_ALIGN */
-    size_t shared_size; /**< bytes that phases hand on, a multiple of ATTN_ALIGN: labels, then partials */
+    size_t shared_size; /**< bytes that phases hand on, a multiple of ATTN_ALIGN: labels, then partials or what
+                           attn_find_shared() makes */
     int num_phases;
     struct attn_phase phases[ATTN_MAX_PHASES];
 };
@@ -120,12 +126,31 @@ int attn_writes_anything(const struct attn_problem *problem);
 /** Bytes that attn_summarise_labels() needs, a multiple of ATTN_ALIGN; 0 without documents. */
 size_t attn_labels_size(const struct attn_problem *problem, int key_block);
 
+/** Sequences that follow each other and whose keys begin with the same pages. */
+struct attn_sharers {
+    int64_t first, end; /**< of them */
+    int64_t keys;       /**< from the first live one on, that all their queries see; 0: the sequence is by itself */
+};
+
+/** Queries that may go together over keys that sequences share, if there is room for most; 0: none do. */
+int64_t attn_shared_rows(const struct attn_problem *problem, int64_t together, int64_t most);
+
+/** The only task of the first phase, if sequences may share keys: looks which do. */
+void attn_find_shared(const struct attn_run *run, int64_t task, void *scratch);
+
+/**
+ * A block of queries of a sequence that shares keys: the first of its sharers has the blocks of all, and the others
+ * find nothing to do. Returns 0 if the sequence is by itself.
+ */
+int attn_run_shared(const struct attn_run *run, int64_t s, int64_t counted, int64_t block, void *scratch);
+
 /** A checked call at work, at the start of its workspace. */
 struct attn_run {
     const void *owner;                  /**< of whoever has begun it, to be known again; NULL: not begun */
     const struct attn_problem *problem; /**< the arrays that params point to are the caller's */
     const struct attn_geometry *geometry;
     struct attn_label_range *labels; /**< what attn_summarise_labels() makes; NULL without documents */
+    struct attn_sharers *sharers;    /**< of each sequence; NULL: none share keys */
     char *partials;                  /**< [batch][heads that tasks count][blocks][splits] what attn_run_part() leaves */
     char *scratch;                   /**< scratch_size bytes a thread */
     struct attn_problem kept;        /**< by attn_run_keep() */
@@ -146,10 +171,17 @@ void attn_view_labels(const struct attn_run *run, int64_t s, struct attn_view *v
 enum { ATTN_ALL_KEYS = -1, ATTN_JOIN_PARTS = -2 };
 
 /**
- * Hands a block of queries of sequence s and a head, as tasks count them, to the kernel, if it holds any. Where a
+ * A block of queries of sequence s and a head, as tasks count them, for a pass. Returns 0 if it holds none. Where a
  * ragged batch has a sequence's heads together, block 0 of the first of them holds all. s == num_sequences: queries
  * that belong to none.
  */
+int attn_work_of(const struct attn_run *run, int64_t s, int64_t counted, int64_t block, void *scratch,
+                 struct attn_work *work);
+
+/** Whether the sums of a sequence of so many queries are free, with the kernels that there are. */
+int attn_frees_sums(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t queries);
+
+/** Hands such a block, or a part of its keys, to the kernel, if it holds any. */
 void attn_run_block(const struct attn_run *run, int64_t s, int64_t counted, int64_t block, int64_t part, void *scratch);
 
 /** Runs task number task in a thread's scratch. */

@@ -104,6 +104,13 @@ static void add_phase(struct attn_geometry *geometry, int64_t tasks, int paralle
     geometry->phases[geometry->num_phases++] = (struct attn_phase){tasks, parallel, run_task};
 }
 
+/** Bytes of the sums of so many queries. */
+static size_t sums_size(const struct attn_problem *problem, int64_t rows)
+{
+    const size_t size = (size_t)(rows * attn_sums_row(problem->v.shape[3])) * sizeof(float);
+    return (size + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+}
+
 /** Threads, of so many, that a problem is worth. */
 static int threads_worth(const struct attn_problem *problem, int threads)
 {
@@ -217,6 +224,31 @@ void attn_geometry_unsplit(struct attn_geometry *geometry)
     add_blocks(geometry, geometry->parallel, 0);
 }
 
+/** Queries that may go together over keys that sequences share, beside the strips that blocks of queries have anyway.
+ */
+static int64_t most_shared_rows(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t strips)
+{
+    int64_t rows = attn_most_rows_together(ATTN_MAX_STRIPS * kernels->strip);
+    for (; rows > 0; rows -= kernels->vectors->lanes) {
+        const int64_t of_rows = (rows + kernels->strip - 1) / kernels->strip;
+        const size_t size = scratch_size(problem, kernels, of_rows > strips ? of_rows : strips);
+        if (size + sums_size(problem, rows) <= ATTN_SCRATCH_LIMIT)
+            break;
+    }
+    return rows > 0 ? rows : 0;
+}
+
+/** The first phase and the memory of sequences that share keys. */
+static void add_sharing(const struct attn_problem *problem, int64_t rows, struct attn_geometry *geometry)
+{
+    const size_t size = (size_t)problem->num_sequences * sizeof(struct attn_sharers);
+    geometry->shared_rows = rows;
+    geometry->sums_at = geometry->scratch_size;
+    geometry->scratch_size += sums_size(problem, rows);
+    geometry->shared_size += (size + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+    add_phase(geometry, 1, 1, attn_find_shared);
+}
+
 /** Tasks of blocks of queries. splits: heads may be together because those of the keys are work for the threads. */
 static struct attn_geometry cut_blocks(const struct attn_problem *problem, const struct attn_kernels *given,
                                        int threads, int splits)
@@ -274,8 +306,10 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
         const int64_t of_rows = (most + kernels->strip - 1) / kernels->strip;
         strips = strips > of_rows ? strips : of_rows;
     }
+    const int64_t shared_rows = attn_shared_rows(problem, together, most_shared_rows(problem, kernels, strips));
+    const int64_t shared_strips = (shared_rows + kernels->strip - 1) / kernels->strip;
     struct attn_scratch scratch;
-    geometry.scratch = scratch_shape(problem, kernels, strips);
+    geometry.scratch = scratch_shape(problem, kernels, strips > shared_strips ? strips : shared_strips);
     geometry.key_block = (int)geometry.scratch.key_block;
     geometry.scratch_size = attn_scratch_layout(&scratch, NULL, &geometry.scratch);
     geometry.shared_size = geometry.labels_size = attn_labels_size(problem, geometry.key_block);
@@ -285,6 +319,8 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
                   attn_summarise_labels);
     }
     cut_keys(problem, parallel, tq, &geometry);
+    if (geometry.parts == 1 && geometry.tasks > 0 && shared_rows > 0)
+        add_sharing(problem, shared_rows, &geometry);
     add_blocks(&geometry, parallel, (double)heads * (double)tq * (double)problem->v.shape[3]);
     return geometry;
 }

@@ -28,13 +28,13 @@ int64_t attn_most_rows_together(int64_t rows)
     return rows < MOST_ROWS ? rows : MOST_ROWS;
 }
 
-/** The most heads, of those given, that are together in equal numbers and have no more rows than that. */
+/** The most heads, of those given, that are together in equal numbers and have no more rows than that; 1 at least. */
 static int64_t heads_within(int64_t heads, int64_t tokens, int64_t most_rows)
 {
     int64_t together = heads < most_rows ? heads : most_rows;
     while (together > 1 && (heads % together || together * tokens > most_rows))
         together--;
-    return together;
+    return together > 1 ? together : 1;
 }
 
 int64_t attn_heads_together(const struct attn_problem *problem, int64_t most_rows, int threads, int splits)

@@ -37,7 +37,8 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
     run->problem = problem;
     run->geometry = geometry;
     run->labels = geometry->labels_size > 0 ? (struct attn_label_range *)shared : NULL;
-    run->partials = shared + geometry->labels_size;
+    run->sharers = geometry->shared_rows > 0 ? (struct attn_sharers *)(void *)(shared + geometry->labels_size) : NULL;
+    run->partials = shared + geometry->labels_size; /* there are no sharers where keys are split */
     run->scratch = shared + rounded_up(geometry->shared_size);
     run->owner = NULL;
     for (int phase = 0; phase < geometry->num_phases; phase++)

@@ -15,6 +15,13 @@ static void clear_key_sums(const struct attn_problem *problem, int64_t b, int64_
         sums[j * t->stride[3]] = 0.0f;
 }
 
+/** A block of queries with all its keys, in the company of sequences that share some. */
+static void run_whole_block(const struct attn_run *run, int64_t s, int64_t h, int64_t block, void *scratch)
+{
+    if (!attn_run_shared(run, s, h, block, scratch))
+        attn_run_block(run, s, h, block, ATTN_ALL_KEYS, scratch);
+}
+
 /** The number of the first block of sequence s of a ragged batch; that of the queries behind the last one follows. */
 static int64_t first_block(const struct attn_run *run, int64_t s)
 {
@@ -36,7 +43,7 @@ static void run_ragged_block(const struct attn_run *run, int64_t h, int64_t bloc
         else
             high = middle - 1;
     }
-    attn_run_block(run, low, h, block - first_block(run, low), ATTN_ALL_KEYS, scratch);
+    run_whole_block(run, low, h, block - first_block(run, low), scratch);
 }
 
 static void run_block(const struct attn_run *run, int64_t b, int64_t h, int64_t block, void *scratch)
@@ -44,7 +51,7 @@ static void run_block(const struct attn_run *run, int64_t b, int64_t h, int64_t 
     if (run->problem->params.ragged)
         run_ragged_block(run, h, block, scratch);
     else
-        attn_run_block(run, b, h, block, ATTN_ALL_KEYS, scratch);
+        run_whole_block(run, b, h, block, scratch);
 }
 
 /** The block of queries that a number stands for. */

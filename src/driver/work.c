@@ -107,6 +107,16 @@ static int64_t position_of(const struct attn_problem *problem, const struct attn
     return params->query_offset ? params->query_offset[s] : 0;
 }
 
+int64_t attn_keys_of_first_query(const struct attn_problem *problem, int64_t s)
+{
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    const int64_t live = sequence.end - sequence.begin;
+    if (problem->params.causal == ATTN_CAUSAL_NONE)
+        return live;
+    const int64_t seen = within(INDEX_LIMIT, (__int128)position_of(problem, &sequence, s) - sequence.begin) + 1;
+    return seen < 0 ? 0 : seen < live ? seen : live;
+}
+
 static struct attn_view view_of(const struct attn_run *run, const struct attn_sequence *sequence, int64_t s, int64_t h,
                                 int64_t heads, int64_t first)
 {
@@ -198,8 +208,7 @@ int attn_sums_are_free(const struct attn_problem *problem, int64_t queries)
     return queries <= MOST_FREE && queries * (problem->q.shape[1] / kv_heads) <= MOST_FREE;
 }
 
-/** The same of a sequence, with kernels that may have such sums. */
-static int frees_sums(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t queries)
+int attn_frees_sums(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t queries)
 {
     return attn_sums_are_free(problem, queries) && kernels->scores->scores_free &&
            queries * (problem->q.shape[1] / problem->k.shape[1]) <= kernels->vectors->few;
@@ -342,20 +351,21 @@ static struct block_rows rows_of_block(const struct attn_run *run, const struct 
     return (struct block_rows){h, 1, first, rows};
 }
 
-void attn_run_block(const struct attn_run *run, int64_t s, int64_t counted, int64_t block, int64_t part, void *scratch)
+int attn_work_of(const struct attn_run *run, int64_t s, int64_t counted, int64_t block, void *scratch,
+                 struct attn_work *work)
 {
     const struct attn_problem *problem = run->problem;
     const struct attn_geometry *geometry = run->geometry;
     const struct attn_sequence sequence = attn_sequence_of(problem, s);
     const struct block_rows rows = rows_of_block(run, &sequence, counted, block);
     if (rows.tokens <= 0)
-        return;
+        return 0;
     const int64_t b = sequence.batch, h = rows.h, first = rows.first;
     const int64_t row = sequence.q_first + first, key = sequence.k_first + sequence.begin;
     const int64_t group = h / (problem->q.shape[1] / problem->k.shape[1]);
     const struct attn_grid mask = grid_of(&problem->mask, b, h, row, key), none = {NULL, 0, 0, ATTN_F32};
     const int boolean = problem->mask.dtype == ATTN_BOOL;
-    struct attn_work work = {
+    *work = (struct attn_work){
         .q = rows_of(&problem->q, b, h, row),
         .num_queries = rows.tokens * rows.heads,
         .num_keys = keys_of(problem, &sequence),
@@ -366,7 +376,7 @@ void attn_run_block(const struct attn_run *run, int64_t s, int64_t counted, int6
         .mask = boolean ? mask : none,
         .bias = boolean ? none : mask,
         .kernels = &geometry->kernels,
-        .free_sums = frees_sums(problem, &geometry->kernels, sequence.queries),
+        .free_sums = attn_frees_sums(problem, &geometry->kernels, sequence.queries),
         .drop = {.batch = s, .head = h, .query_index = first, .first = sequence.begin},
         .group = geometry->group,
         .gathers = geometry->gathers && rows.heads == 1,
@@ -374,14 +384,23 @@ void attn_run_block(const struct attn_run *run, int64_t s, int64_t counted, int6
         .scratch = scratch,
     };
     if (problem->params.block_table) {
-        set_pages(problem, &sequence, s, group, &work);
+        set_pages(problem, &sequence, s, group, work);
     } else {
-        work.k = stored_rows(&problem->k, &problem->k_scale, b, group, key);
-        work.v = stored_rows(&problem->v, &problem->v_scale, b, group, key);
+        work->k = stored_rows(&problem->k, &problem->k_scale, b, group, key);
+        work->v = stored_rows(&problem->v, &problem->v_scale, b, group, key);
     }
-    set_numbers(problem, &sequence, s, h, first, &work);
-    set_outputs(problem, &sequence, s, h, row, &work);
-    work.known_keys = known_keys(problem, &work, sequence.queries - 1 - first);
+    set_numbers(problem, &sequence, s, h, first, work);
+    set_outputs(problem, &sequence, s, h, row, work);
+    work->known_keys = known_keys(problem, work, sequence.queries - 1 - first);
+    return 1;
+}
+
+void attn_run_block(const struct attn_run *run, int64_t s, int64_t counted, int64_t block, int64_t part, void *scratch)
+{
+    const struct attn_geometry *geometry = run->geometry;
+    struct attn_work work;
+    if (!attn_work_of(run, s, counted, block, scratch, &work))
+        return;
     if (part != ATTN_ALL_KEYS) {
         const int64_t number = (s * geometry->heads + counted) * geometry->blocks + block;
         work.part = part;

@@ -329,6 +329,7 @@ static void run_unit(const struct pass *pass, struct key_block *keys, struct str
 struct stretch {
     int num_blocks;
     int begins, ends; /**< it is the first, the last one of a split of the keys */
+    int resumes;      /**< it is the first one behind keys whose sums are there */
     char *partial;    /**< where that is left; NULL: it is joined to the ones before */
     struct key_block keys[ATTN_MAX_STRETCH];
     struct span spans[ATTN_MAX_STRETCH];
@@ -433,9 +434,11 @@ static void run_stretch(struct pass *pass, struct stretch *stretch, int last)
     const int walks = work->shape->walks && is_plain(work);
     for (int64_t i = 0; i < pass->num_strips; i++) {
         struct strip *strip = &pass->strips[i];
+        if (stretch->resumes)
+            attn_take_sums(pass, i);
         if (stretch->begins)
             attn_begin_split(pass, strip);
-        if (last) /* the strip's rows of out are written next */
+        if (last && !leaves_sums(work)) /* the strip's rows of out are written next */
             prefetch_queries(work, 1, strip->first, strip->first + strip->rows);
         for (int b = 0; b < stretch->num_blocks; b++) {
             const int whole = walks && strip->started ? whole_blocks(pass, stretch, b, i) : 0;
@@ -446,10 +449,12 @@ static void run_stretch(struct pass *pass, struct stretch *stretch, int last)
         }
         if (stretch->ends && stretch->partial)
             attn_keep_partial(pass, i, stretch->partial);
+        else if (stretch->ends && last && leaves_sums(work))
+            attn_leave_sums(pass, i);
         else if (stretch->ends)
             attn_end_split(pass, strip);
     }
-    stretch->num_blocks = stretch->begins = 0;
+    stretch->num_blocks = stretch->begins = stretch->resumes = 0;
 }
 
 /** Goes over the keys of a split, of which block first is the first that some strip sees. anew: sums begin here. */
@@ -469,6 +474,15 @@ static void run_split(struct pass *pass, struct stretch *stretch, int64_t split,
     } while (!stretch->ends);
 }
 
+/** The first split to be gone over, as attn_next_split() says. */
+static int64_t first_split(const struct pass *pass, int64_t *first)
+{
+    if (pass->work->sums_keys == 0)
+        return attn_next_split(pass, 0, first);
+    *first = pass->work->sums_keys;
+    return *first / ATTN_SPLIT_KEYS;
+}
+
 /** All splits of the keys, or those of a part, of which each leaves a partial. */
 static void run_splits(struct pass *pass)
 {
@@ -476,19 +490,20 @@ static void run_splits(struct pass *pass)
     struct stretch stretch;
     int64_t first, from = 0, to = INT64_MAX, number = 0;
     stretch.num_blocks = 0;
+    stretch.resumes = work->sums_keys > 0;
     if (work->parts) {
         const int64_t seen = attn_count_splits(pass);
         from = work->part * seen / work->parts;
         to = (work->part + 1) * seen / work->parts;
     }
-    for (int64_t split = attn_next_split(pass, 0, &first); split >= 0 && number < to;
+    for (int64_t split = first_split(pass, &first); split >= 0 && number < to;
          split = attn_next_split(pass, split + 1, &first), number++) {
         if (number < from)
             continue;
         if (number == from)
             start_strips(pass, first);
         stretch.partial = work->parts ? work->partials + (size_t)number * work->partial_size : NULL;
-        run_split(pass, &stretch, split, first, number > 0);
+        run_split(pass, &stretch, split, first, number > 0 || is_split_end(work->sums_keys));
     }
 }
 
@@ -500,7 +515,7 @@ void attn_forward_pass(const struct attn_work *work)
     if (pass.scores->survey)
         pass.scores->survey(&work->k, work->known_keys, work->dk, &pass.scratch.int8);
     run_splits(&pass);
-    if (!work->parts)
+    if (!work->parts && !leaves_sums(work))
         attn_finish_strips(&pass);
     attn_leave(work->kernels);
 }

@@ -192,6 +192,27 @@ void attn_end_split(const struct pass *pass, struct strip *strip);
 /** Puts what a split has given to strip i into a partial of it. */
 void attn_keep_partial(const struct pass *pass, int64_t i, char *partial);
 
+/* --------------------------------------------------- sums of shared keys -- */
+
+/** Whether a pass leaves its sums to others, which go on from them. */
+static inline int leaves_sums(const struct attn_work *work)
+{
+    return work->sums && work->sums_keys == 0;
+}
+
+/** Whether so many keys are some splits, and nothing of a further one. */
+static inline int is_split_end(int64_t keys)
+{
+    return keys > 0 && keys % ATTN_SPLIT_KEYS == 0;
+}
+
+/** Leaves the sums of strip i, which has gone over all keys, in work->sums; ends its last split if no key of it is left
+ * to others. */
+void attn_leave_sums(struct pass *pass, int64_t i);
+
+/** Begins strip i with the sums that are there. */
+void attn_take_sums(struct pass *pass, int64_t i);
+
 /** Writes the results of all strips, whose sums are of all keys. */
 void attn_finish_strips(struct pass *pass);
 

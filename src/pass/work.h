@@ -157,9 +157,20 @@ struct attn_work {
     char *partials;      /**< a partial for each split: m, l and o of the strips */
     size_t partial_size; /**< attn_partial_size() bytes */
 
+    /* Keys that sequences share (attn_sums_row()): of a block without sums_keys the sums are left in sums, and nothing
+     * else; a block with them goes on from there. Every query sees all these keys. */
+    float *sums;       /**< [num_queries] rows; NULL: none */
+    int64_t sums_keys; /**< a multiple of a block of keys, less than any query sees */
+
     const struct attn_scratch_shape *shape; /**< of scratch: of as many strips at least */
     void *scratch;                          /**< ATTN_ALIGN-aligned, as many bytes as attn_scratch_layout() says */
 };
+
+/** Floats of a row of sums: m, l and o of all splits that have ended, and of the one that goes on. */
+static inline int64_t attn_sums_row(int64_t dv)
+{
+    return 2 * (2 + dv);
+}
 
 /** Rows of a strip: groups are cut into equal strips of whole vectors. group 0: strips follow each other. */
 static inline int64_t attn_strip_rows(int64_t strip, int64_t lanes, int64_t group)
@@ -185,7 +196,7 @@ static inline int64_t attn_num_strips(int64_t strip, int64_t lanes, int64_t grou
     return whole * attn_group_strips(strip, lanes, group) + (rest + rows - 1) / rows;
 }
 
-/** Attention of one block of queries: out, and what else is asked for; or a part of it. */
+/** Attention of one block of queries: out, and what else is asked for; or a part of it; or sums alone. */
 void attn_forward_pass(const struct attn_work *work);
 
 /** Joins what the parts of a block of queries have left, and writes out and lse. */
