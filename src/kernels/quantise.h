@@ -40,6 +40,12 @@ ATTN_INLINE vf row_part(const attn_dtype from, const char *row, int64_t c, int64
     return n >= VF_LEN ? row_load(from, at) : row_load_tail(from, at, (int)n);
 }
 
+/** Whether no lane is NaN. */
+ATTN_INLINE int is_nan_free(vf a)
+{
+    return !vm_any(vf_gt(vf_select(vf_eq(a, a), vf_zero(), vf_set1(1.0f)), vf_zero()));
+}
+
 /** The largest size in a row; NaN if one is not finite. */
 ATTN_INLINE float largest_size(const attn_dtype from, const char *row, int64_t width)
 {
@@ -49,15 +55,7 @@ ATTN_INLINE float largest_size(const attn_dtype from, const char *row, int64_t w
         check = vf_fma(x, vf_zero(), check); /* NaN for Inf and NaN */
         top = vf_max(vf_abs(x), top);
     }
-    float tops[VF_LEN], checks[VF_LEN], largest = 0.0f;
-    vf_store(tops, top);
-    vf_store(checks, check);
-    for (int i = 0; i < VF_LEN; i++) {
-        if (checks[i] != 0.0f)
-            return NAN;
-        largest = tops[i] > largest ? tops[i] : largest;
-    }
-    return largest;
+    return is_nan_free(check) ? vf_max_across(top) : NAN;
 }
 
 /** Codes of numbers up to the type's largest, in the low bytes of lanes. */
@@ -80,7 +78,7 @@ ATTN_INLINE float quantise_row(const attn_dtype from, const attn_dtype to, uint8
 {
     const float top = largest_size(from, row, width), most = quantised_most(to), inverse = most / top;
     if (!isfinite(inverse)) { /* nothing but zeros, or so small that they are as good as zeros; or a NaN */
-        memset(dst, 0, (size_t)width);
+        memset(dst, 0, width > 0 ? (size_t)width : 0);
         return isnan(top) ? NAN : 0.0f;
     }
     const vf factor = vf_set1(inverse);
@@ -105,19 +103,8 @@ ATTN_INLINE void group_ends(const attn_dtype from, const char *row, int64_t c, i
         below = vf_max(vf_sub(vf_zero(), x), below);
         above = vf_max(x, above);
     }
-    float lows[VF_LEN], highs[VF_LEN], checks[VF_LEN];
-    vf_store(lows, below);
-    vf_store(highs, above);
-    vf_store(checks, check);
-    *low = *high = 0.0f;
-    for (int i = 0; i < VF_LEN; i++) {
-        if (checks[i] != 0.0f) {
-            *low = NAN;
-            return;
-        }
-        *low = lows[i] > *low ? lows[i] : *low;
-        *high = highs[i] > *high ? highs[i] : *high;
-    }
+    *low = is_nan_free(check) ? vf_max_across(below) : NAN;
+    *high = vf_max_across(above);
 }
 
 /** A group from channel c on to 16 bytes; returns its scale. */

@@ -158,6 +158,16 @@ ATTN_INLINE vf stored_load_tail(const attn_dtype dtype, const char *row, int64_t
     return attn_is_quantised(dtype) ? vf_mul(numbers, vf_set1(stored_scale(dtype, scales, c))) : numbers;
 }
 
+/** The elements of a whole group of ATTN_I4, from channel c on. */
+ATTN_INLINE void stored_group(const char *row, int64_t c, const float *scales, vf *elements)
+{
+    const uint8_t *const at = (const uint8_t *)stored_at(ATTN_I4, row, c);
+    const float *const scale = scales_in(ATTN_I4, scales, c);
+    ATTN_UNROLL
+    for (int u = 0; u < ATTN_I4_GROUP / 2 / VF_LEN; u++)
+        vf_scaled_int4(at + u * VF_LEN, scale, &elements[u], &elements[ATTN_I4_GROUP / 2 / VF_LEN + u]);
+}
+
 /** n rows of cols elements as floats, one behind the other. */
 ATTN_INLINE void widen_rows(const attn_dtype dtype, float *dst, const struct attn_rows *src, int n, int64_t cols)
 {

@@ -91,6 +91,25 @@ ATTN_INLINE void free_step(const attn_dtype dtype, const int nr, const int whole
     }
 }
 
+#if VS_PACK == 1
+/** Adds the group of ATTN_I4 from word c on of nr queries and a key of each stream. */
+ATTN_INLINE void free_step_of_group(const int nr, const float *q, int64_t words, const struct free_rows *rows,
+                                    int64_t c, vs acc[STREAMS][FREE_ROWS])
+{
+    ATTN_UNROLL
+    for (int s = 0; s < STREAMS; s++) {
+        vf k[ATTN_I4_GROUP / VF_LEN];
+        stored_group(rows->at[s], c, rows->scales[s], k);
+        ATTN_UNROLL
+        for (int u = 0; u < ATTN_I4_GROUP / VF_LEN; u++) {
+            ATTN_UNROLL
+            for (int r = 0; r < nr; r++)
+                acc[s][r] = vf_fma(k[u], vf_load(q + r * words + c + u * VF_LEN), acc[s][r]);
+        }
+    }
+}
+#endif
+
 /** The ith key of each stream of a group, against queries r..r+nr-1. */
 ATTN_INLINE void free_products(const attn_dtype dtype, const int nr, const struct attn_score_operands *x,
                                const struct free_rows *rows, int i, int r, free_parts parts)
@@ -105,11 +124,10 @@ ATTN_INLINE void free_products(const attn_dtype dtype, const int nr, const struc
             acc[s][row] = vs_zero();
     }
     int64_t c = 0;
-    for (; dtype == ATTN_I4 && c + ATTN_I4_GROUP <= words; c += ATTN_I4_GROUP) {
-        ATTN_UNROLL
-        for (int u = 0; u < ATTN_I4_GROUP; u += VF_LEN)
-            free_step(dtype, nr, 1, q, words, rows, c, u, VF_LEN, acc);
-    }
+#if VS_PACK == 1
+    for (; dtype == ATTN_I4 && c + ATTN_I4_GROUP <= words; c += ATTN_I4_GROUP)
+        free_step_of_group(nr, q, words, rows, c, acc);
+#endif
     const int64_t begin = c;
 #pragma GCC unroll 2
     for (; c + VF_LEN <= words; c += VF_LEN)

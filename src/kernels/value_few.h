@@ -61,6 +61,25 @@ ATTN_INLINE vw value_words(const attn_dtype dtype, const int free, const int who
 #endif
 }
 
+/** Words c.. of nw vectors of keys i, the last of which has n if it is not whole. */
+ATTN_INLINE void value_vectors(const attn_dtype dtype, const int free, const int nw, const int whole,
+                               const struct attn_few_values *x, int i, int64_t c, int n, vw *b)
+{
+#if VF_PACK == 1
+    const int group = ATTN_I4_GROUP / VF_LEN;
+    if (dtype == ATTN_I4 && whole && nw % group == 0) { /* then c is a multiple of one, too */
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w += group)
+            stored_group(x->v.at[i], c + w * VF_LEN, x->v.scale[i], b + w);
+        return;
+    }
+#endif
+    const int64_t begin = nw * VF_LEN % ATTN_I4_GROUP == 0 ? c : 0; /* of a group, for constant bits */
+    ATTN_UNROLL
+    for (int w = 0; w < nw; w++)
+        b[w] = value_words(dtype, free, whole, x, i, begin, c - begin + w * VF_LEN, n);
+}
+
 /** The uth word of weights of query r. */
 ATTN_INLINE vw weight_word(const attn_dtype dtype, const int free, const struct attn_few_values *x, int u, int r)
 {
@@ -79,7 +98,6 @@ ATTN_INLINE void value_few_tile(const attn_dtype dtype, const int free, const in
                                 const struct attn_few_values *x, int r, int64_t c, int n)
 {
     const int asks = r == 0 && c == 0;
-    const int64_t group = nw * VF_LEN % ATTN_I4_GROUP == 0 ? c : 0; /* then c is a multiple of it, too */
     vf acc[4][8];
     float *const o = x->o + r * x->dv + c;
     const int64_t dv = x->dv;
@@ -100,9 +118,7 @@ ATTN_INLINE void value_few_tile(const attn_dtype dtype, const int free, const in
         vw b[8];
         if (asks)
             ask_for_rows(&x->v, VF_PACK * u, VF_PACK * (u + 1));
-        ATTN_UNROLL
-        for (int w = 0; w < nw; w++)
-            b[w] = value_words(dtype, free, whole, x, u, group, c - group + w * VF_LEN, n);
+        value_vectors(dtype, free, nw, whole, x, u, c, n, b);
         ATTN_UNROLL
         for (int i = 0; i < nr; i++) {
             const vw a = weight_word(dtype, free, x, u, r + i);

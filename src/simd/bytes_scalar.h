@@ -46,11 +46,6 @@ static inline int32_t vs_sum(vs a)
     return a;
 }
 
-static inline float vf_max_across(vf a)
-{
-    return a;
-}
-
 static inline vf vs_float(vs a)
 {
     return (float)a;

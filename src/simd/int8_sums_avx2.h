@@ -50,14 +50,6 @@ static inline int32_t vs_sum(vs a)
     return _mm_cvtsi128_si32(sum);
 }
 
-static inline float vf_max_across(vf a)
-{
-    __m128 top = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    top = _mm_max_ps(top, _mm_movehl_ps(top, top));
-    top = _mm_max_ss(top, _mm_movehdup_ps(top));
-    return _mm_cvtss_f32(top);
-}
-
 static inline vf vs_float(vs a)
 {
     return _mm256_cvtepi32_ps(a);

@@ -7,7 +7,6 @@
  *   vs, vs_zero          a vector of VF_LEN sums, int32
  *   vs_set1, vs_add      of int32 lanes
  *   vs_sum               of all lanes
- *   vf_max_across        the largest of all lanes, none of which is NaN
  *   vs_float             sums as floats
  *   vs_quantize          VF_LEN floats in [-127, 127] to the nearest int8, stored; returned as sums
  */
@@ -53,11 +52,6 @@ static inline vs vs_add(vs a, vs b)
 static inline int32_t vs_sum(vs a)
 {
     return _mm512_reduce_add_epi32(a);
-}
-
-static inline float vf_max_across(vf a)
-{
-    return _mm512_reduce_max_ps(a);
 }
 
 static inline vf vs_float(vs a)

@@ -47,11 +47,6 @@ static inline int32_t vs_sum(vs a)
     return vaddvq_s32(a);
 }
 
-static inline float vf_max_across(vf a)
-{
-    return vmaxvq_f32(a);
-}
-
 static inline vf vs_float(vs a)
 {
     return vcvtq_f32_s32(a);

@@ -227,6 +227,14 @@ static inline vf vf_sum_across(vf a[VF_LEN])
     return vf_add(_mm256_permute2f128_ps(a[0], a[1], 0x20), _mm256_permute2f128_ps(a[0], a[1], 0x31));
 }
 
+static inline float vf_max_across(vf a)
+{
+    __m128 top = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    top = _mm_max_ps(top, _mm_movehl_ps(top, top));
+    top = _mm_max_ss(top, _mm_movehdup_ps(top));
+    return _mm_cvtss_f32(top);
+}
+
 static inline void vf_transpose(vf a[VF_LEN])
 {
     vf t[VF_LEN];
@@ -380,6 +388,14 @@ static inline vf vf_load_int4(const uint8_t *p, int bit)
 {
     const vu bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
     return _mm256_cvtepi32_ps(_mm256_srai_epi32(vu_shift_left(bytes, 28 - bit), 28));
+}
+
+static inline void vf_scaled_int4(const uint8_t *p, const float *scale, vf *low, vf *high)
+{
+    const vu bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    const vf factor = vf_set1(*scale);
+    *low = vf_mul(_mm256_cvtepi32_ps(_mm256_srai_epi32(vu_shift_left(bytes, 28), 28)), factor);
+    *high = vf_mul(_mm256_cvtepi32_ps(_mm256_srai_epi32(vu_shift_left(bytes, 24), 28)), factor);
 }
 
 static inline void vu_store_bytes(uint8_t *p, vu a)

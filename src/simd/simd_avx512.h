@@ -284,6 +284,12 @@ static inline vf vf_sum_across(vf a[VF_LEN])
     return vf_add(_mm512_shuffle_f32x4(a[0], a[1], 0x88), _mm512_shuffle_f32x4(a[0], a[1], 0xdd));
 }
 
+/** The largest of all lanes, none of which is NaN. */
+static inline float vf_max_across(vf a)
+{
+    return _mm512_reduce_max_ps(a);
+}
+
 /** a[0..3] transposed in each of their 128-bit quarters: a[c] then holds columns c, 4 + c, 8 + c, 12 + c. */
 static inline void transpose_quarters(vf a[4])
 {
@@ -422,6 +428,7 @@ static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
  *   vf_load_int8                    VF_LEN floats from as many int8
  *   vf_load_f8                      the same of numbers in E4M3, exact
  *   vf_load_int4(p, bit)            the same of four bits of each byte, from bit 0 or 4 on, two's complement
+ *   vf_scaled_int4(p, scale, low, high)  both at once, times a scale
  *   vf_nibble(words, shift)         the four bits from shift on, less 8
  *   vu_store_bytes                  the lowest byte of each lane
  */
@@ -471,6 +478,16 @@ static inline vf vf_load_int4(const uint8_t *p, int bit)
 {
     const vf table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
     return _mm512_permutexvar_ps(vu_shift_right(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)), bit), table);
+}
+
+/** The table is multiplied instead of the numbers: the products are the same. */
+static inline void vf_scaled_int4(const uint8_t *p, const float *scale, vf *low, vf *high)
+{
+    const vf table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    const vf scaled = vf_mul(table, vf_set1(*scale));
+    const vu bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    *low = _mm512_permutexvar_ps(bytes, scaled);
+    *high = _mm512_permutexvar_ps(vu_shift_right(bytes, 4), scaled);
 }
 
 static inline void vu_store_bytes(uint8_t *p, vu a)

@@ -220,6 +220,11 @@ static inline vf vf_sum_across(vf a[VF_LEN])
     return vaddq_f32(vreinterpretq_f32_f64(vzip1q_f64(x, y)), vreinterpretq_f32_f64(vzip2q_f64(x, y)));
 }
 
+static inline float vf_max_across(vf a)
+{
+    return vmaxvq_f32(a);
+}
+
 static inline void vf_transpose(vf a[VF_LEN])
 {
     const float32x4x2_t p = vtrnq_f32(a[0], a[1]), q = vtrnq_f32(a[2], a[3]);
@@ -341,6 +346,13 @@ static inline vf vf_load_int4(const uint8_t *p, int bit)
     memcpy(&word, p, sizeof word);
     const int8x8_t bytes = vshl_s8(vreinterpret_s8_s32(vdup_n_s32(word)), vdup_n_s8((int8_t)(4 - bit)));
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vshr_n_s8(bytes, 4)))));
+}
+
+static inline void vf_scaled_int4(const uint8_t *p, const float *scale, vf *low, vf *high)
+{
+    const vf factor = vf_set1(*scale);
+    *low = vf_mul(vf_load_int4(p, 0), factor);
+    *high = vf_mul(vf_load_int4(p, 4), factor);
 }
 
 static inline void vu_store_bytes(uint8_t *p, vu a)

@@ -213,6 +213,11 @@ static inline vf vf_sum_across(vf a[VF_LEN])
     return a[0];
 }
 
+static inline float vf_max_across(vf a)
+{
+    return a;
+}
+
 static inline void vf_transpose(vf a[VF_LEN])
 {
     (void)a;
@@ -317,6 +322,12 @@ static inline vf vf_load_f8(const uint8_t *p)
 static inline vf vf_load_int4(const uint8_t *p, int bit)
 {
     return (float)(((*p >> bit & 15) ^ 8) - 8);
+}
+
+static inline void vf_scaled_int4(const uint8_t *p, const float *scale, vf *low, vf *high)
+{
+    *low = vf_load_int4(p, 0) * *scale;
+    *high = vf_load_int4(p, 4) * *scale;
 }
 
 static inline void vu_store_bytes(uint8_t *p, vu a)

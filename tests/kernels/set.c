@@ -113,8 +113,10 @@ RUN(vf_of_ints, PUT(vf_of_ints(UA)))
 RUN(vf_load_int8, PUT(vf_load_int8(c->in[0])))
 RUN(vf_sum_across, vf a[VF_LEN]; for (int i = 0; i < VF_LEN; i++) a[i] = vf_load((const float *)c->in[0] + i * VF_LEN);
     PUT(vf_sum_across(a)))
+RUN(vf_max_across, *(float *)c->out[0] = vf_max_across(A))
 RUN(vf_load_f8, PUT(vf_load_f8(c->in[0])))
 RUN(vf_load_int4, PUT(vf_load_int4(c->in[0], 0)); vf_store(c->out[1], vf_load_int4(c->in[0], 4)))
+RUN(vf_scaled_int4, vf low, high; vf_scaled_int4(c->in[0], c->in[1], &low, &high); PUT(low); vf_store(c->out[1], high))
 RUN(vu_bits_of, PUTU(vu_bits_of(A)))
 RUN(vu_store_bytes, vu_store_bytes(c->out[0], UA))
 RUN(vf_nibble, PUT(vf_nibble(UA, 0)); vf_store(c->out[1], vf_nibble(UA, 20)))
@@ -169,7 +171,6 @@ RUN(vs_quantize, store_sums(c->out[1], vs_quantize(c->out[0], A)))
 RUN(vs_dot_nibbles, uint32_t words[VF_LEN]; memcpy(words, c->in[1], sizeof words);
     for (int i = 0; i < VF_LEN; i++) words[i] &= 0x0f0f0f0fu;
     store_sums(c->out[0], vs_dot_nibbles(vq_load(c->in[0]), vq_load(words), load_sums(c->in[2]))))
-RUN(vf_max_across, *(float *)c->out[0] = vf_max_across(A))
 #endif
 
 #if VF_GROUP == 2
@@ -298,8 +299,10 @@ static const struct set_operation operations[] = {
     ROW(vf_of_ints),
     ROW(vf_load_int8),
     ROW(vf_sum_across),
+    ROW(vf_max_across),
     ROW(vf_load_f8),
     ROW(vf_load_int4),
+    ROW(vf_scaled_int4),
     ROW(vu_bits_of),
     ROW(vu_store_bytes),
     ROW(vf_nibble),
@@ -331,7 +334,6 @@ static const struct set_operation operations[] = {
     ROW(vs_float),
     ROW(vs_quantize),
     ROW(vs_dot_nibbles),
-    ROW(vf_max_across),
 #endif
 #if VF_GROUP == 2
     ROW(vf_mm),

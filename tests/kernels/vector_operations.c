@@ -105,6 +105,19 @@ static void halves_of_bytes(const struct call *c)
         }
 }
 
+static void scaled_halves_of_bytes(const struct call *c)
+{
+    const float *scale = c->in[1];
+    float *out = c->out[0], *out2 = c->out[1];
+    halves_of_bytes(c);
+    for
+        LANES(i)
+        {
+            out[i] *= *scale;
+            out2[i] *= *scale;
+        }
+}
+
 static void lowest_bytes(const struct call *c)
 {
     const uint32_t *in = c->in[0];
@@ -294,6 +307,8 @@ static const struct row rows[] = {
     {"vf_interleave", 0, OPERATION(.in = {VECTORS_2(F32)}, .out = {VECTORS_2(F32)}, .reference = interleave)},
     {"vf_sum_across", 0,
      OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, VECTOR}}, .compare = SAME_NUMBERS, .reference = sum_across)},
+    {"vf_max_across", 0,
+     OPERATION(.in = {{F32_NUMBER, VECTOR}}, .out = {{F32, ONE}}, .compare = SAME_VALUES, .reference = largest_lane)},
     {"vf_transpose", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose)},
     {"vf_transpose_from4", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose_from4)},
     {"vf_transpose_to4", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose_to4)},
@@ -325,12 +340,13 @@ static const struct row rows[] = {
     {"vf_load_int8", 0, PLAIN(SAME_BITS, 1, INT8, F32, bytes_to_float)},
     {"vf_load_f8", 0, PLAIN(SAME_NUMBERS, 1, INT8, F32, widen_f8)},
     {"vf_load_int4", 0, OPERATION(.in = {{INT8, VECTOR}}, .out = {VECTORS_2(F32)}, .reference = halves_of_bytes)},
+    {"vf_scaled_int4", 0,
+     OPERATION(.in = {{INT8, VECTOR}, {F32, ONE}}, .out = {VECTORS_2(F32)}, .compare = SAME_NUMBERS,
+               .reference = scaled_halves_of_bytes)},
     {"vu_bits_of", 0, PLAIN(SAME_BITS, 1, F32, U32, copy)},
     {"vu_store_bytes", 0, PLAIN(SAME_BITS, 1, U32, INT8, lowest_bytes)},
     {"vf_nibble", 0, OPERATION(.in = {{U32, VECTOR}}, .out = {VECTORS_2(F32)}, .reference = nibbles)},
     {"vu_mul_wide", 0, OPERATION(.in = {VECTORS_2(U32)}, .out = {VECTORS_2(U32)}, .reference = multiply_wide)},
-    {"vf_max_across", HAS_INT8,
-     OPERATION(.in = {{F32_NUMBER, VECTOR}}, .out = {{F32, ONE}}, .compare = SAME_VALUES, .reference = largest_lane)},
 };
 
 const struct group group_vector_operations = {
