@@ -73,7 +73,8 @@ const char *bench_processor_name(unsigned processor)
 enum bar_kind {
     FRACTION,     /* of the peak; with `of`, of that case's fraction */
     TIMES_FASTER, /* than `of`, both relative to the peak samples of their turns */
-    OF_BANDWIDTH  /* fraction of the read bandwidth */
+    TIMES_TOKENS, /* of `of`, of decoding, both relative to the read bandwidth of their turns */
+    OF_BANDWIDTH  /* fraction of the bandwidth, of writing where bytes are written, else of reading */
 };
 
 /* A bar of 0 is none. */
@@ -118,19 +119,32 @@ struct bar {
         .id = id_ "-1x4096x4096", .kind = OF_BANDWIDTH, .any = 0.9                                                     \
     }
 /* ... and more rows are no slower than with weights of f32. */
-/* Tokens of decoding, of the bandwidth that a core has: where it is a third more, so is what a key may cost. */
-#define BARS_DECODE(type, one, grouped, pages, order)                                                                  \
-    {.id = type "-decode" order, .kind = OF_BANDWIDTH, .processor = BENCH_INTEL, .any = one},                          \
-        {.id = type "-decode-gqa" order, .kind = OF_BANDWIDTH, .processor = BENCH_INTEL, .any = grouped},              \
-    {                                                                                                                  \
-        .id = type "-decode-pages" order, .kind = OF_BANDWIDTH, .processor = BENCH_INTEL, .any = pages                 \
-    }
 #define BAR_NO_SLOWER(id_, m)                                                                                          \
     {                                                                                                                  \
         .id = id_ "-" m "x4096x4096", .kind = TIMES_FASTER, .of = "linear-" m "x4096x4096", .any = 1.0                 \
     }
 #define BARS_NO_SLOWER(id_)                                                                                            \
     BAR_NO_SLOWER(id_, "8"), BAR_NO_SLOWER(id_, "24"), BAR_NO_SLOWER(id_, "128"), BAR_NO_SLOWER(id_, "1300")
+/* Tokens of decoding, of the bandwidth that a core has: where it is a third more, so is what a key may cost. */
+#define BAR_MOVES(id_, fraction)                                                                                       \
+    {                                                                                                                  \
+        .id = id_, .kind = OF_BANDWIDTH, .processor = BENCH_DECODES, .any = fraction                                   \
+    }
+#define BARS_DECODE(type, one, grouped, pages, order)                                                                  \
+    BAR_MOVES(type "-decode" order, one), BAR_MOVES(type "-decode-gqa" order, grouped),                                \
+        BAR_MOVES(type "-decode-pages" order, pages)
+/* The same of one sequence, of the cache level in which its keys and values lie. */
+#define BARS_DECODE_ONE(type, head, near, order)                                                                       \
+    BAR_MOVES(type "-decode-t131072" order, head), BAR_MOVES(type "-decode-16mib" order, near)
+#define BAR_TOKENS(id_, of_, times)                                                                                    \
+    {                                                                                                                  \
+        .id = id_, .kind = TIMES_TOKENS, .of = of_, .processor = BENCH_DECODES, .any = times                           \
+    }
+/* Pages that sequences have in common cost no more than pages of each. */
+#define BAR_COMMON(order)                                                                                              \
+    {                                                                                                                  \
+        .id = "bf16-decode-common" order, .kind = TIMES_FASTER, .of = "bf16-decode-own" order, .any = 1.0              \
+    }
 /* Where products of bf16 are slower than those of floats the kernels without them run, on AVX-512. */
 #define BAR_BF16_AS_FAST(id_, of_)                                                                                     \
     {.id = id_, .kind = TIMES_FASTER, .of = of_, .avx512_bf16 = 1.0, .amx = 1.0},                                      \
@@ -197,6 +211,25 @@ static const struct bar bars[] = {
     BARS_DECODE("f32", 0.96, 0.82, 0.82, "-free"),
     BARS_DECODE("bf16", 0.92, 0.80, 0.78, "-free"),
     BARS_DECODE("f16", 0.92, 0.78, 0.0, "-free"),
+    BAR_MOVES("f32-decode-gqa8", 0.64),
+    BAR_MOVES("f32-decode-gqa8-free", 0.78),
+    BAR_MOVES("int8-decode-free", 0.80),
+    BAR_MOVES("int4-decode-free", 0.62),
+    BAR_TOKENS("int8-decode-free", "bf16-decode-free", 1.7), /* of 1.94, as it has so many fewer bytes */
+    BAR_TOKENS("int4-decode-free", "bf16-decode-free", 2.6), /* of 3.2 */
+    BARS_DECODE_ONE("f32", 0.80, 0.85, ""),
+    BARS_DECODE_ONE("bf16", 0.80, 0.85, ""),
+    BARS_DECODE_ONE("f16", 0.80, 0.85, ""),
+    BARS_DECODE_ONE("f32", 0.92, 0.85, "-free"),
+    BARS_DECODE_ONE("bf16", 0.92, 0.85, "-free"),
+    BARS_DECODE_ONE("f16", 0.92, 0.85, "-free"),
+    BAR_COMMON(""),
+    BAR_COMMON("-free"),
+    BAR_MOVES("f32-append", 0.80),
+    BAR_MOVES("bf16-append", 0.80),
+    BAR_MOVES("f32-append-bf16", 0.80),
+    BAR_MOVES("bf16-append-int8", 0.80),
+    BAR_MOVES("bf16-append-e4m3", 0.80),
     BAR_OF("f16-t2048-d128", "t2048-d128", 0.93),
     BAR_OF("f16-t2048-d64", "h8-t2048", 0.93),
     BAR_OF("f16-t2048-d128-causal", "t2048-d128-causal", 0.93),
@@ -322,6 +355,13 @@ static double times_faster(const struct bench_result *row, const struct bench_re
     return relative_speed(row, other) * (other->flops / row->flops);
 }
 
+/* How many more tokens than another row of decoding in the time in which as many bytes are read, in their turns. */
+static double times_tokens(const struct bench_result *row, const struct bench_result *other)
+{
+    return row->bandwidth_fraction / row->bytes * (double)row->bcase->batch /
+           (other->bandwidth_fraction / other->bytes * (double)other->bcase->batch);
+}
+
 /* Time per token, in units of what the peak of the row's own turns would have taken for something. */
 static double token_cost(const struct bench_result *row)
 {
@@ -355,7 +395,9 @@ static int check_forward(struct bench_results *results, struct bench_result *row
         if (value == 0.0 || strcmp(bars[i].id, row->bcase->id) != 0)
             continue;
         if (bars[i].kind == OF_BANDWIDTH) {
-            if (add_check(checks, row, "fraction of the read bandwidth", row->bandwidth_fraction, value, false) != 0)
+            const char *const what =
+                row->written ? "fraction of the write bandwidth" : "fraction of the read bandwidth";
+            if (add_check(checks, row, what, row->bandwidth_fraction, value, false) != 0)
                 return -1;
             continue;
         }
@@ -366,11 +408,17 @@ static int check_forward(struct bench_results *results, struct bench_result *row
         }
         const struct bench_result *other = find_row(results, bars[i].of);
         char what[BENCH_NAME_SIZE];
-        const bool faster = bars[i].kind == TIMES_FASTER;
-        snprintf(what, sizeof what, "%s case %s", faster ? "times faster than" : "fraction relative to", bars[i].of);
-        if (other != NULL &&
-            add_check(checks, row, what, faster ? times_faster(row, other) : relative_speed(row, other), value,
-                      false) != 0)
+        const enum bar_kind kind = bars[i].kind;
+        snprintf(what, sizeof what, "%s case %s",
+                 kind == TIMES_FASTER   ? "times faster than"
+                 : kind == TIMES_TOKENS ? "times the tokens of"
+                                        : "fraction relative to",
+                 bars[i].of);
+        if (other != NULL && add_check(checks, row, what,
+                                       kind == TIMES_FASTER   ? times_faster(row, other)
+                                       : kind == TIMES_TOKENS ? times_tokens(row, other)
+                                                              : relative_speed(row, other),
+                                       value, false) != 0)
             return -1;
     }
     if (row->speedup > 0.0)

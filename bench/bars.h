@@ -24,9 +24,10 @@ struct bench_checks {
 /** What bars know of processors: the bits of every group that one belongs to. */
 enum bench_processor {
     BENCH_ANY_PROCESSOR = 0,
+    BENCH_DECODES = 8, /**< what a token of decoding reaches was measured there */
     BENCH_AMD = 1,
-    BENCH_ZEN4 = BENCH_AMD | 2, /**< multiply-adds of 256 bits, with AVX-512 too */
-    BENCH_INTEL = 4
+    BENCH_ZEN4 = BENCH_AMD | BENCH_DECODES | 2, /**< multiply-adds of 256 bits, with AVX-512 too */
+    BENCH_INTEL = BENCH_DECODES | 4
 };
 
 /** The processor of that vendor and family, as CPUID gives them. */

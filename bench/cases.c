@@ -55,20 +55,26 @@
               .free_sums = true, __VA_ARGS__)
 
 /*
- * A token more for each sequence of a batch, whose keys and values are 512 MiB: 4096 keys of 32 or 8 key heads. size is
- * that of an element of K and V.
+ * A token more for each sequence of a batch, whose keys and values are 512 MiB: 4096 keys of 32 or 8 key heads. bits
+ * are those of an element of K and V.
  */
-#define DECODE(type, size, ...)                                                                                        \
-    ONE_TOKEN(type "-decode", 16 / (size), 32, 32, 4096, 128, __VA_ARGS__),                                            \
-        ONE_TOKEN(type "-decode-gqa", 64 / (size), 32, 8, 4096, 128, __VA_ARGS__),                                     \
-        ONE_TOKEN(type "-decode-gqa8", 64 / (size), 64, 8, 4096, 128, __VA_ARGS__),                                    \
-        ONE_TOKEN(type "-decode-pages", 16 / (size), 32, 32, 4096, 128, .page = 16, __VA_ARGS__)
+#define DECODE(type, bits, ...)                                                                                        \
+    ONE_TOKEN(type "-decode", 128 / (bits), 32, 32, 4096, 128, __VA_ARGS__),                                           \
+        ONE_TOKEN(type "-decode-gqa", 512 / (bits), 32, 8, 4096, 128, __VA_ARGS__),                                    \
+        ONE_TOKEN(type "-decode-gqa8", 512 / (bits), 64, 8, 4096, 128, __VA_ARGS__),                                   \
+        ONE_TOKEN(type "-decode-pages", 128 / (bits), 32, 32, 4096, 128, .page = 16, __VA_ARGS__)
 
 /* One sequence: 16 MiB of 8 heads; 131072 keys of one head, and as many as make 512 MiB, which threads share. */
-#define DECODE_ONE(type, size, ...)                                                                                    \
-    ONE_TOKEN(type "-decode-16mib", 1, 8, 8, 8192 / (size), 128, __VA_ARGS__),                                         \
+#define DECODE_ONE(type, bits, ...)                                                                                    \
+    ONE_TOKEN(type "-decode-16mib", 1, 8, 8, 65536 / (bits), 128, __VA_ARGS__),                                        \
         ONE_TOKEN(type "-decode-t131072", 1, 1, 1, 131072, 128, __VA_ARGS__),                                          \
-        ONE_TOKEN(type "-decode-split", 1, 1, 1, 2097152 / (size), 128, __VA_ARGS__)
+        ONE_TOKEN(type "-decode-split", 1, 1, 1, 16777216 / (bits), 128, __VA_ARGS__)
+
+/* 16 sequences that begin with the same prompt: all but the last 128 of 2048 keys are in pages of all, or in own ones.
+ */
+#define DECODE_PREFIX(type, ...)                                                                                       \
+    ONE_TOKEN(type "-decode-common", 16, 32, 8, 2048, 128, .page = 16, .common = 1920, __VA_ARGS__),                   \
+        ONE_TOKEN(type "-decode-own", 16, 32, 8, 2048, 128, .page = 16, __VA_ARGS__)
 
 /* Latent attention: one key head, whose values are the first 512 channels of its keys. 513 to 522 MiB. */
 #define LATENT(id_, heads_, size, ...)                                                                                 \
@@ -170,15 +176,17 @@ const struct bench_case bench_cases[] = {
     SHAPE("bf16-gqa-d128-causal", 1, 16, 2, 1024, 1024, 128, .dtype = ATTN_BF16, .causal = TOP_LEFT),
     SHAPE("bf16-gqa4-d128-causal", 1, 16, 4, 1024, 1024, 128, .dtype = ATTN_BF16, .causal = TOP_LEFT),
     NARROW("f16", ATTN_F16),
-    DECODE("f32", 4, .dtype = ATTN_F32),
-    DECODE("bf16", 2, .dtype = ATTN_BF16),
-    DECODE("f16", 2, .dtype = ATTN_F16),
-    DECODE("int8", 1, .dtype = ATTN_BF16, .kept = ATTN_I8),
-    DECODE("e4m3", 1, .dtype = ATTN_BF16, .kept = ATTN_F8_E4M3),
-    DECODE_ONE("f32", 4, .dtype = ATTN_F32),
-    DECODE_ONE("bf16", 2, .dtype = ATTN_BF16),
-    DECODE_ONE("f16", 2, .dtype = ATTN_F16),
-    DECODE_ONE("int8", 1, .dtype = ATTN_BF16, .kept = ATTN_I8),
+    DECODE("f32", 32, .dtype = ATTN_F32),
+    DECODE("bf16", 16, .dtype = ATTN_BF16),
+    DECODE("f16", 16, .dtype = ATTN_F16),
+    DECODE("int8", 8, .dtype = ATTN_BF16, .kept = ATTN_I8),
+    DECODE("e4m3", 8, .dtype = ATTN_BF16, .kept = ATTN_F8_E4M3),
+    DECODE("int4", 4, .dtype = ATTN_BF16, .kept = ATTN_I4),
+    DECODE_ONE("f32", 32, .dtype = ATTN_F32),
+    DECODE_ONE("bf16", 16, .dtype = ATTN_BF16),
+    DECODE_ONE("f16", 16, .dtype = ATTN_F16),
+    DECODE_ONE("int8", 8, .dtype = ATTN_BF16, .kept = ATTN_I8),
+    DECODE_PREFIX("bf16", .dtype = ATTN_BF16),
     LATENT("f32-latent", 16, 4, .dtype = ATTN_F32),
     LATENT("f32-latent-h128", 128, 4, .dtype = ATTN_F32),
     LATENT("bf16-latent", 16, 2, .dtype = ATTN_BF16),
@@ -291,7 +299,7 @@ static bool plan_of(const struct bench_case *c, const char *isa, char *descripti
     const int64_t dv = bench_case_dv(c);
     attn_tensor q = attn_bhtd(NULL, 1, c->heads, c->tq, c->d), k = attn_bhtd(NULL, 1, c->kv_heads, c->tk, c->d);
     attn_tensor v = attn_bhtd(NULL, 1, c->kv_heads, c->tk, dv), out = attn_bhtd(NULL, 1, c->heads, c->tq, dv);
-    attn_tensor scale = attn_bhtd(NULL, 1, 1, c->tk, 1);
+    attn_tensor scale = attn_bhtd(NULL, 1, 1, c->tk, bench_scales(bench_case_kept(c), c->d));
     attn_params params = attn_params_default();
     attn_plan *plan;
     q.dtype = out.dtype = c->dtype;
@@ -360,10 +368,10 @@ int64_t bench_case_dv(const struct bench_case *c)
 double bench_case_key_bytes(const struct bench_case *c)
 {
     const attn_dtype kept = bench_case_kept(c);
-    const double scale = bench_quantised(kept) ? (double)sizeof(float) : 0.0;
-    const double row = (double)c->d * (double)attn_dtype_size(kept) + scale;
-    const double tensors = c->values_in_keys > 0 ? 1.0 : 2.0;
-    return tensors * row * (double)(c->batch * c->kv_heads) * (double)(c->append ? c->tq : c->tk);
+    const double scales = (double)bench_scales(kept, c->d) * (double)sizeof(float);
+    const double row = (double)attn_row_size(kept, c->d) + scales, tensors = c->values_in_keys > 0 ? 1.0 : 2.0;
+    const int64_t tokens = c->append ? c->batch * c->tq : c->common + c->batch * (c->tk - c->common);
+    return tensors * row * (double)c->kv_heads * (double)tokens;
 }
 
 bool bench_case_reads_keys(const struct bench_case *c)

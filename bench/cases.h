@@ -59,6 +59,7 @@ struct bench_case {
     bool append;            /**< attn_store(): tq new tokens of each sequence go to pages, which have room for tk */
     bool free_sums;         /**< ATTN_SUMS_FREE */
     int64_t page;           /**< keys and values are in pages of so many tokens, in random order; 0: side by side */
+    int64_t common;         /**< first keys, whole pages, that all sequences have in the same pages */
     int64_t listed;         /**< blocks in a row of BENCH_BLOCKS; 0: one in ten */
     const char *cost;       /**< cases of this name differ in length only, and must not in time per token; or NULL */
     int64_t rows, outputs, inputs; /**< a linear layer instead of attention: x is rows by inputs; otherwise 0 */
@@ -100,10 +101,13 @@ attn_dtype bench_case_kept(const struct bench_case *c);
 /** Channels of v. */
 int64_t bench_case_dv(const struct bench_case *c);
 
-/** Bytes of K and V with their scales, once where V is in K; of the rows that a call keeps, if it appends. */
+/**
+ * Bytes of K and V with their scales, once where V is in K or a page is of several sequences; of the rows that a call
+ * keeps, if it appends.
+ */
 double bench_case_key_bytes(const struct bench_case *c);
 
-/** Whether a call is made of reading K and V: one token. */
+/** Whether a call is made of reading K and V: one token of each sequence. */
 bool bench_case_reads_keys(const struct bench_case *c);
 
 /** Bytes of a weight, without scales. */
@@ -138,7 +142,7 @@ bool bench_int8_scores_by(const char *set, const char *isa);
 
 /**
  * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/layout:bhtd", then
- * /kv_heads, /kv, /v_in_k, /page, /sums:free, /mask, /padded, /qk, /form, /block or /size, /listed and /cost;
+ * /kv_heads, /kv, /v_in_k, /page, /common, /sums:free, /mask, /padded, /qk, /form, /block or /size, /listed and /cost;
  * "append/f32/B256/H8/T1/Tk512/d128", then /kv and /page; or
  * "linear/f32/M24/N1152/K384" (or bf16, int8, int4: the weights), then /multiply:bf16 or int8, /group and /matrices.
  */

@@ -46,7 +46,8 @@ static const char *causal_name(attn_causal causal)
 
 static void write_name(const struct bench_case *c, const char *kind, char name[BENCH_NAME_SIZE])
 {
-    char kv_heads[32] = "", kept[32] = "", inside[32] = "", page[32] = "", size[32] = "", listed[32] = "";
+    char kv_heads[32] = "", kept[32] = "", inside[32] = "", page[32] = "", common[32] = "", size[32] = "",
+         listed[32] = "";
     if (c->kv_heads != c->heads)
         snprintf(kv_heads, sizeof kv_heads, "/kv_heads:%lld", (long long)c->kv_heads);
     if (bench_case_kept(c) != c->dtype)
@@ -55,17 +56,19 @@ static void write_name(const struct bench_case *c, const char *kind, char name[B
         snprintf(inside, sizeof inside, "/v_in_k:%lld", (long long)c->values_in_keys);
     if (c->page > 0)
         snprintf(page, sizeof page, "/page:%lld", (long long)c->page);
+    if (c->common > 0)
+        snprintf(common, sizeof common, "/common:%lld", (long long)c->common);
     if (c->size > 0)
         snprintf(size, sizeof size, "/%s:%lld", c->form == BENCH_BLOCKS ? "block" : "size", (long long)c->size);
     if (c->listed > 0)
         snprintf(listed, sizeof listed, "/listed:%lld", (long long)c->listed);
     snprintf(name, BENCH_NAME_SIZE,
-             "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s/layout:%s%s%s%s%s%s%s%s%s%s%s%s%s%s", kind,
+             "%s/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/causal:%s/layout:%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s", kind,
              attn_dtype_name(c->dtype), (long long)c->batch, (long long)c->heads, (long long)c->tq, (long long)c->tk,
              (long long)c->d, causal_name(c->causal), c->layout == BENCH_BTHD ? "bthd" : "bhtd", kv_heads, kept, inside,
-             page, c->free_sums ? "/sums:free" : "", c->bool_mask ? "/mask:bool" : "", c->padded ? "/padded" : "",
-             c->qk == ATTN_QK_INT8 ? "/qk:int8" : "", c->form != BENCH_PLAIN ? "/form:" : "", form_name(c->form), size,
-             listed, c->cost != NULL ? "/cost" : "");
+             page, common, c->free_sums ? "/sums:free" : "", c->bool_mask ? "/mask:bool" : "",
+             c->padded ? "/padded" : "", c->qk == ATTN_QK_INT8 ? "/qk:int8" : "",
+             c->form != BENCH_PLAIN ? "/form:" : "", form_name(c->form), size, listed, c->cost != NULL ? "/cost" : "");
 }
 
 /* New tokens of a batch go to pages that have tk tokens of each sequence. */

@@ -26,21 +26,33 @@
  */
 #define DRAWN_ROWS 100003
 
+/* What strides count from one row to the next: rows in 4 bits are whole groups. */
+static int64_t row_steps(attn_dtype dtype, int64_t d)
+{
+    return dtype == ATTN_I4 ? bench_scales(dtype, d) * ATTN_I4_GROUP : d;
+}
+
 /* A tensor in the layout of the case; data is NULL when there is no memory. */
 static attn_tensor make_tensor(const struct bench_problem *p, attn_dtype dtype, int64_t heads, int64_t tokens,
                                int64_t d)
 {
-    const int64_t bytes = p->batch * heads * tokens * d * (int64_t)attn_dtype_size(dtype);
+    const int64_t bytes = p->batch * heads * tokens * (int64_t)attn_row_size(dtype, d), steps = row_steps(dtype, d);
     float *data = bench_alloc_floats((bytes + 3) / 4);
-    attn_tensor t = p->bcase->layout == BENCH_BTHD ? attn_bthd(data, p->batch, tokens, heads, d)
-                                                   : attn_bhtd(data, p->batch, heads, tokens, d);
+    attn_tensor t = p->bcase->layout == BENCH_BTHD ? attn_bthd(data, p->batch, tokens, heads, steps)
+                                                   : attn_bhtd(data, p->batch, heads, tokens, steps);
     t.dtype = dtype;
+    t.shape[3] = d;
     return t;
 }
 
 static int64_t count_of(const attn_tensor *t)
 {
     return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
+}
+
+static int64_t bytes_of(const attn_tensor *t)
+{
+    return t->shape[0] * t->shape[1] * t->shape[2] * (int64_t)attn_row_size(t->dtype, t->shape[3]);
 }
 
 /* The rest of n bytes repeats the first so many. */
@@ -55,23 +67,32 @@ static int fill_input(const struct bench_problem *p, attn_tensor *t, attn_dtype 
                       attn_tensor *scale, uint64_t seed)
 {
     const int64_t d = t->shape[3], rows = count_of(t) / d, drawn = rows < DRAWN_ROWS ? rows : DRAWN_ROWS;
-    const size_t size = attn_dtype_size(dtype);
+    const size_t size = attn_row_size(dtype, d);
+    const int64_t scales = bench_scales(dtype, d);
     bench_fill_normal(t->data, drawn * d, seed);
     *typed = *t;
     if (dtype != ATTN_F32) {
-        const bool scaled = bench_quantised(dtype);
         *typed = make_tensor(p, dtype, t->shape[1], t->shape[2], d);
-        if (scaled)
-            *scale = make_tensor(p, ATTN_F32, t->shape[1], t->shape[2], 1);
-        if (typed->data == NULL || (scaled && scale->data == NULL))
+        if (scales > 0)
+            *scale = make_tensor(p, ATTN_F32, t->shape[1], t->shape[2], scales);
+        if (typed->data == NULL || (scales > 0 && scale->data == NULL))
             return -1;
-        bench_round_rows(t->data, typed->data, dtype, scaled ? scale->data : NULL, drawn, d);
-        repeat(typed->data, (size_t)(drawn * d) * size, (size_t)(rows * d) * size);
-        if (scaled)
-            repeat(scale->data, (size_t)drawn * sizeof(float), (size_t)rows * sizeof(float));
+        bench_round_rows(t->data, typed->data, dtype, scales > 0 ? scale->data : NULL, drawn, d);
+        repeat(typed->data, (size_t)drawn * size, (size_t)rows * size);
+        if (scales > 0)
+            repeat(scale->data, (size_t)(drawn * scales) * sizeof(float), (size_t)(rows * scales) * sizeof(float));
     }
     repeat(t->data, (size_t)(drawn * d) * sizeof(float), (size_t)(rows * d) * sizeof(float));
     return 0;
+}
+
+/* The first keys of every sequence become those of the first one. Heads lie one after the other: bhtd. */
+static void make_common(const struct bench_problem *p, const attn_tensor *t)
+{
+    const size_t row = attn_row_size(t->dtype, t->shape[3]), head = (size_t)t->shape[2] * row;
+    for (int64_t n = t->shape[1]; t->data != NULL && n < t->shape[0] * t->shape[1]; n++)
+        memcpy((char *)t->data + (size_t)n * head, (const char *)t->data + (size_t)(n % t->shape[1]) * head,
+               (size_t)p->bcase->common * row);
 }
 
 /* q, k and v, and what they are in the types of the case. */
@@ -123,22 +144,34 @@ static int make_lengths(struct bench_problem *p)
     return 0;
 }
 
-/* The pages of all sequences in random order. */
+static int64_t num_pages(const struct bench_case *c)
+{
+    return (c->common + c->batch * (c->tk - c->common)) / c->page;
+}
+
+/* The pages of all sequences in random order: the common ones first, then those of one sequence after the other. */
 static int make_block_table(struct bench_problem *p, int64_t columns)
 {
-    const int64_t pages = p->batch * columns;
+    const int64_t pages = num_pages(p->bcase), common = p->bcase->common / p->bcase->page;
     uint64_t state = 5;
-    p->block_table = malloc((size_t)pages * sizeof *p->block_table);
-    if (p->block_table == NULL)
+    int32_t *order = malloc((size_t)pages * sizeof *order);
+    p->block_table = malloc((size_t)(p->batch * columns) * sizeof *p->block_table);
+    if (order == NULL || p->block_table == NULL) {
+        free(order);
         return -1;
+    }
     for (int64_t i = 0; i < pages; i++)
-        p->block_table[i] = (int32_t)i;
+        order[i] = (int32_t)i;
     for (int64_t i = pages - 1; i > 0; i--) {
         const int64_t j = (int64_t)(bench_random(&state) % (uint64_t)(i + 1));
-        const int32_t swap = p->block_table[i];
-        p->block_table[i] = p->block_table[j];
-        p->block_table[j] = swap;
+        const int32_t swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
     }
+    for (int64_t b = 0; b < p->batch; b++)
+        for (int64_t i = 0; i < columns; i++)
+            p->block_table[b * columns + i] = order[i < common ? i : b * (columns - common) + i];
+    free(order);
     p->params.block_table = p->block_table;
     p->params.block_table_stride = columns;
     p->params.page_size = p->bcase->page;
@@ -149,11 +182,13 @@ static int make_block_table(struct bench_problem *p, int64_t columns)
 static int fill_pool(const struct bench_problem *p, const attn_tensor *t, attn_tensor *pool)
 {
     const int64_t page = p->bcase->page, columns = p->tk / page;
-    const size_t row = (size_t)(page * t->shape[3]) * attn_dtype_size(t->dtype); /* of a head and page */
-    const size_t bytes = (size_t)(p->batch * columns * t->shape[1]) * row;
-    *pool =
-        attn_bhtd(bench_alloc_floats((int64_t)((bytes + 3) / 4)), p->batch * columns, t->shape[1], page, t->shape[3]);
+    const size_t row = (size_t)page * attn_row_size(t->dtype, t->shape[3]); /* of a head and page */
+    const int64_t pages = num_pages(p->bcase);
+    const size_t bytes = (size_t)(pages * t->shape[1]) * row;
+    *pool = attn_bhtd(bench_alloc_floats((int64_t)((bytes + 3) / 4)), pages, t->shape[1], page,
+                      row_steps(t->dtype, t->shape[3]));
     pool->dtype = t->dtype;
+    pool->shape[3] = t->shape[3];
     for (int64_t b = 0; pool->data != NULL && b < p->batch; b++)
         for (int64_t h = 0; h < t->shape[1]; h++)
             for (int64_t i = 0; i < columns; i++)
@@ -164,6 +199,11 @@ static int fill_pool(const struct bench_problem *p, const attn_tensor *t, attn_t
 
 static int make_pages(struct bench_problem *p)
 {
+    if (p->bcase->common > 0) {
+        const attn_tensor *const alike[] = {&p->k, &p->v, &p->typed[1], &p->typed[2], &p->scales[0], &p->scales[1]};
+        for (size_t i = 0; i < sizeof alike / sizeof *alike; i++)
+            make_common(p, alike[i]);
+    }
     if (make_block_table(p, p->tk / p->bcase->page) != 0 || fill_pool(p, &p->typed[1], &p->pools[0]) != 0)
         return -1;
     if (p->bcase->values_in_keys > 0) {
@@ -220,8 +260,7 @@ static void add_region(struct bench_bandwidth *memory, const attn_tensor *t)
 {
     if (t->data == NULL)
         return;
-    const int64_t bytes = count_of(t) * (int64_t)attn_dtype_size(t->dtype);
-    memory->regions[memory->num_regions++] = (struct bench_region){.words = t->data, .count = bytes / 4};
+    memory->regions[memory->num_regions++] = (struct bench_region){.words = t->data, .count = bytes_of(t) / 4};
 }
 
 void bench_problem_memory(const struct bench_problem *p, struct bench_bandwidth *memory)
@@ -236,7 +275,7 @@ void bench_problem_memory(const struct bench_problem *p, struct bench_bandwidth 
 
 void bench_problem_spoil(struct bench_problem *p)
 {
-    memset(p->out.data, 0xff, (size_t)count_of(&p->out) * attn_dtype_size(p->out.dtype));
+    memset(p->out.data, 0xff, (size_t)bytes_of(&p->out));
 }
 
 void bench_problem_destroy(struct bench_problem *p)

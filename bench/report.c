@@ -59,8 +59,8 @@ static void print_context(FILE *file, const struct bench_options *options)
 static void print_table(FILE *file, const struct bench_results *results)
 {
     const int width = name_width(results);
-    fprintf(file, "%-*s %12s %9s %9s %8s %8s %8s %8s %8s %8s %9s %8s\n", width, "name", "time", "GFLOP/s", "peak",
-            "fraction", "median", "of loads", "GB/s", "of read", "of write", "max diff", "vs naive");
+    fprintf(file, "%-*s %12s %9s %9s %8s %8s %8s %8s %8s %8s %9s %9s %8s\n", width, "name", "time", "GFLOP/s", "peak",
+            "fraction", "median", "of loads", "GB/s", "of read", "of write", "tokens/s", "max diff", "vs naive");
     for (int i = 0; i < results->count; i++) {
         const struct bench_result *r = &results->rows[i];
         fprintf(file, "%-*s", width, r->name);
@@ -73,6 +73,7 @@ static void print_table(FILE *file, const struct bench_results *results)
         print_figure(file, 8, 1, r->gb_per_second);
         print_figure(file, 8, 3, r->written ? 0.0 : r->bandwidth_fraction);
         print_figure(file, 8, 3, r->written ? r->bandwidth_fraction : 0.0);
+        print_figure(file, 9, 1, r->tokens_per_second);
         if (bench_result_of_library(r))
             fprintf(file, " %9.1e", r->max_abs_diff);
         else
@@ -165,7 +166,7 @@ static void print_csv(FILE *file, const struct bench_results *results)
     fputs("name,isa,threads,repetitions,iterations,time_unit,real_time,real_time_median,cpu_time,gflops,"
           "peak_gflops,fraction,fraction_median,gb_per_second,max_abs_diff,speedup,speedup_median,strategy,"
           "workspace_bytes,peak_rss_bytes,rss_beyond_tensors_bytes,rss_growth_bytes,peak_loads_gflops,fraction_of_"
-          "loads,ns_per_token,fraction_of_read,fraction_of_write,"
+          "loads,ns_per_token,fraction_of_read,fraction_of_write,tokens_per_second,"
           "check\n",
           file);
     for (int i = 0; i < results->count; i++) {
@@ -195,6 +196,7 @@ static void print_csv(FILE *file, const struct bench_results *results)
         csv_figure(file, r->token_time * 1e9);
         csv_figure(file, r->written ? 0.0 : r->bandwidth_fraction);
         csv_figure(file, r->written ? r->bandwidth_fraction : 0.0);
+        csv_figure(file, r->tokens_per_second);
         fprintf(file, ",%s\n", verdict_name(r->verdict));
     }
 }

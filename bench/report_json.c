@@ -155,6 +155,7 @@ static json_t *make_row(const struct bench_result *r, int index)
     failed |= set_figure(row, "peak_loads_gflops", r->peak_loads_gflops);
     failed |= set_figure(row, "fraction_of_loads", r->fraction_of_loads);
     failed |= set_figure(row, "ns_per_token", r->token_time * 1e9);
+    failed |= set_figure(row, "tokens_per_second", r->tokens_per_second);
     failed |= set_figure(row, "bytes_per_second", r->gb_per_second * 1e9);
     failed |= set_figure(row, r->written ? "write_bytes_per_second" : "read_bytes_per_second",
                          r->bandwidth_gb_per_second * 1e9);

@@ -29,7 +29,8 @@ struct bench_result {
     double peak_loads_gflops, fraction_of_loads; /**< the same with the loads of a product beside the multiply-adds */
     double gb_per_second;
     double bandwidth_gb_per_second, bandwidth_fraction; /**< of reading or writing, beside it; its part of that */
-    double token_time; /**< seconds for each token, or key of a tree: cases with a cost */
+    double token_time;        /**< seconds for each token, or key of a tree: cases with a cost */
+    double tokens_per_second; /**< of decoding and appending, all sequences together */
 
     double max_abs_diff;            /**< against the naive result, or the sampled rows */
     double speedup, speedup_median; /**< naive time / this time, when both were measured */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rounding to 16 and 8 bits by arithmetic on exponents, not by the library's bit patterns: a
+ * Rounding to 16, 8 and 4 bits by arithmetic on exponents, not by the library's bit patterns: a
  * mistake there must not hide itself here.
  */
 #include "rounding.h"
 
 #include <math.h>
+#include <string.h>
 
 /* The significand's bits with the implicit one, the exponent's bias, the bit of the sign. */
 struct format {
@@ -71,8 +72,51 @@ static float round_row(float *x, uint8_t *out, attn_dtype dtype, int64_t width)
     return scale;
 }
 
+/* One group in 4 bits, of which width channels exist; returns its scale. */
+static float round_group(float *x, uint8_t *out, int64_t width)
+{
+    float low = 0.0f, high = 0.0f;
+    for (int64_t c = 0; c < width; c++) {
+        low = fmaxf(low, -x[c]);
+        high = fmaxf(high, x[c]);
+    }
+    /* The wider side has the eight steps below zero. */
+    const float wide = fmaxf(low, high), narrow = fminf(low, high), sign = low >= high ? 1.0f : -1.0f;
+    const float scale = sign * fmaxf(wide / 8.0f, narrow / 7.0f), factor = sign * fminf(8.0f / wide, 7.0f / narrow);
+    memset(out, 0, ATTN_I4_GROUP / 2);
+    for (int64_t c = 0; c < width; c++) {
+        const int n = (int)nearbyintf(x[c] * factor);
+        out[c % (ATTN_I4_GROUP / 2)] |= (uint8_t)((unsigned)n % 16 << (c < ATTN_I4_GROUP / 2 ? 0 : 4));
+        x[c] = (float)n * scale;
+    }
+    return scale;
+}
+
+static void round_groups(float *x, uint8_t *out, float *scales, int64_t n, int64_t width)
+{
+    const int64_t groups = bench_scales(ATTN_I4, width);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t g = 0; g < groups; g++) {
+            const int64_t left = width - g * ATTN_I4_GROUP, at = i * groups + g;
+            scales[at] = round_group(x + i * width + g * ATTN_I4_GROUP, out + at * (ATTN_I4_GROUP / 2),
+                                     left < ATTN_I4_GROUP ? left : ATTN_I4_GROUP);
+        }
+}
+
+/* The low four bits of each byte are a channel of the first half of a group, the high ones one of the second. */
+static float element_of_group(const uint8_t *data, int64_t n)
+{
+    const int64_t half = ATTN_I4_GROUP / 2, c = n % ATTN_I4_GROUP;
+    const int bits = data[n / ATTN_I4_GROUP * half + c % half] >> (c < half ? 0 : 4) & 15;
+    return (float)(bits < 8 ? bits : bits - 16);
+}
+
 void bench_round_rows(float *x, void *out, attn_dtype dtype, float *scales, int64_t n, int64_t width)
 {
+    if (dtype == ATTN_I4) {
+        round_groups(x, out, scales, n, width);
+        return;
+    }
     if (bench_quantised(dtype)) {
         for (int64_t i = 0; i < n; i++)
             scales[i] = round_row(x + i * width, (uint8_t *)out + i * width, dtype, width);
@@ -93,6 +137,8 @@ float bench_element(const void *data, attn_dtype dtype, int64_t n)
         return ((const float *)data)[n];
     case ATTN_I8:
         return (float)((const int8_t *)data)[n];
+    case ATTN_I4:
+        return element_of_group(data, n);
     case ATTN_F8_E4M3:
         return from_bits(((const uint8_t *)data)[n], format_of(dtype));
     default:

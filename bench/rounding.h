@@ -9,16 +9,25 @@
 
 #include <stdbool.h>
 
-/** Whether rows of that type have a scale each. */
-static inline bool bench_quantised(attn_dtype dtype)
+/** Scales of a row of so many channels; 0 where the type has none. */
+static inline int64_t bench_scales(attn_dtype dtype, int64_t width)
 {
-    return dtype == ATTN_I8 || dtype == ATTN_F8_E4M3;
+    return dtype == ATTN_I4 ? (width + ATTN_I4_GROUP - 1) / ATTN_I4_GROUP : dtype == ATTN_I8 || dtype == ATTN_F8_E4M3;
 }
 
-/** Rounds n rows of width floats to out, of any type but f32, and x to what out stands for. scales: [n], of 8 bits. */
+/** Whether rows of that type have scales. */
+static inline bool bench_quantised(attn_dtype dtype)
+{
+    return bench_scales(dtype, 1) > 0;
+}
+
+/**
+ * Rounds n rows of width floats to out, of any type but f32, and x to what out stands for. scales: [n][bench_scales()],
+ * where the type has some.
+ */
 void bench_round_rows(float *x, void *out, attn_dtype dtype, float *scales, int64_t n, int64_t width);
 
-/** Element n of an array, in 8 bits without its scale. */
+/** Element n of an array, in 8 bits without its scale; in 4 bits of an array of whole groups. */
 float bench_element(const void *data, attn_dtype dtype, int64_t n);
 
 #endif

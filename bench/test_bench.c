@@ -9,6 +9,7 @@
 #include "pairs.h"
 #include "runner.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -178,6 +179,80 @@ static void test_bars_of_narrow_layers(void **state)
     assert_int_equal(fraction_met("linear-pairs-1300x4096x4096", "amx_bf16", BENCH_INTEL, 0.41), 1);
     assert_int_equal(fraction_met("linear-pairs-1300x4096x4096", "avx512_bf16", BENCH_AMD, 0.84), 0);
     assert_int_equal(fraction_met("linear-pairs-1300x4096x4096", "avx512", BENCH_INTEL, 0.1), -1);
+}
+
+/* Decoding is held against what its own turns read or write, where that was measured. */
+static void test_bars_of_decoding(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id;
+        double bar;
+    } expected[] = {{"f32-decode", 0.86},
+                    {"f32-decode-free", 0.96},
+                    {"bf16-decode-gqa", 0.62},
+                    {"bf16-decode-gqa-free", 0.80},
+                    {"f16-decode-gqa-free", 0.78},
+                    {"bf16-decode-pages-free", 0.78},
+                    {"f32-decode-gqa8", 0.64},
+                    {"f32-decode-gqa8-free", 0.78},
+                    {"int8-decode-free", 0.80},
+                    {"int4-decode-free", 0.62},
+                    {"bf16-decode-t131072-free", 0.92},
+                    {"f16-decode-16mib", 0.85},
+                    {"f32-append", 0.80},
+                    {"bf16-append-int8", 0.80},
+                    {"f16-decode-pages", 0.0},
+                    {"e4m3-decode", 0.0}};
+    static const unsigned processors[] = {BENCH_ZEN4, BENCH_INTEL, BENCH_AMD, BENCH_ANY_PROCESSOR};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        for (int n = 0; n < 4; n++)
+            for (int met = 0; met < 2; met++) {
+                struct bench_results results = {.count = 0};
+                struct bench_result *row = add_row(&results, expected[i].id, "avx512");
+                row->bandwidth_fraction = expected[i].bar + (met ? 0.001 : -0.001);
+                row->written = row->bcase->append;
+                struct bench_checks checks = check_all(&results, processors[n]);
+                assert_int_equal(checks.count, n < 2 && expected[i].bar > 0.0);
+                if (checks.count > 0) {
+                    assert_int_equal(checks.items[0].met, met);
+                    assert_string_equal(checks.items[0].what, row->written ? "fraction of the write bandwidth"
+                                                                           : "fraction of the read bandwidth");
+                }
+                bench_checks_destroy(&checks);
+                bench_results_destroy(&results);
+            }
+}
+
+/* Tokens in narrow types: as many sequences as have the bytes, so twice the tokens in the same time at the same rate.
+ */
+static void test_bars_of_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id;
+        double bytes, bar; /* of a token and head; of 256 in bf16 */
+    } rows[] = {{"int8-decode-free", 132.0, 1.7}, {"int4-decode-free", 80.0, 2.6}};
+    for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
+        for (int met = 0; met < 2; met++) {
+            struct bench_results results = {.count = 0};
+            add_row(&results, "bf16-decode-free", "avx512_bf16");
+            add_row(&results, rows[n].id, "avx512");
+            for (int i = 0; i < 2; i++)
+                results.rows[i].bytes = bench_case_key_bytes(results.rows[i].bcase);
+            /* A minute in which less can be read changes nothing: only fractions count. */
+            results.rows[0].bandwidth_fraction = 0.9;
+            results.rows[1].bandwidth_fraction = 0.9 * rows[n].bytes / 256.0 * (rows[n].bar + (met ? 0.01 : -0.01));
+            struct bench_checks checks = check_all(&results, BENCH_ZEN4);
+            const struct bench_check *const check =
+                find_check(&checks, rows[n].id, "times the tokens of case bf16-decode-free");
+            assert_non_null(check);
+            assert_true(fabs(check->measured - rows[n].bar - (met ? 0.01 : -0.01)) < 1e-9);
+            assert_int_equal(check->met, met);
+            bench_checks_destroy(&checks);
+            bench_results_destroy(&results);
+        }
+    assert_true(bench_bars_need(bench_case_find("bf16-decode-own-free"), "avx2", BENCH_ANY_PROCESSOR));
 }
 
 /* What int8 scores must be worth, relative to bf16 on the same set. */
@@ -475,6 +550,8 @@ int main(void)
         cmocka_unit_test(test_bars_of_matrix_registers),
         cmocka_unit_test(test_bars_of_int8_scores),
         cmocka_unit_test(test_bars_of_narrow_layers),
+        cmocka_unit_test(test_bars_of_decoding),
+        cmocka_unit_test(test_bars_of_tokens),
         cmocka_unit_test(test_bars_across_peaks),
         cmocka_unit_test(test_peaks_of_sets),
         cmocka_unit_test(test_operations_of_peaks),

@@ -91,26 +91,32 @@ static void test_regions(void **state)
     free(second);
 }
 
-/* Rounding to 8 bits is what attn/quantise.h says. */
+/* Rounding to 8 and 4 bits is what attn/quantise.h says. In 4 bits rows are whole groups. */
 static void test_rounding(void **state)
 {
     (void)state;
-    enum { ROWS = 50, WIDTH = 37 };
-    static const attn_dtype types[] = {ATTN_I8, ATTN_F8_E4M3};
-    for (int n = 0; n < 2; n++) {
-        float x[ROWS * WIDTH], scales[ROWS], expected_scales[ROWS];
+    enum { ROWS = 50, WIDTH = 37, STEPS = 64 };
+    static const attn_dtype types[] = {ATTN_I8, ATTN_F8_E4M3, ATTN_I4};
+    for (int n = 0; n < 3; n++) {
+        const int64_t groups = bench_scales(types[n], WIDTH), steps = types[n] == ATTN_I4 ? STEPS : WIDTH;
+        const size_t size = ROWS * attn_row_size(types[n], WIDTH);
+        float x[ROWS * WIDTH], scales[ROWS * 2], expected_scales[ROWS * 2];
         uint8_t bytes[ROWS * WIDTH], expected[ROWS * WIDTH];
+        assert_int_equal(groups, types[n] == ATTN_I4 ? 2 : 1);
         for (int i = 0; i < ROWS * WIDTH; i++)
             x[i] = (float)((i * 7919) % 2003 - 1001) * 1e-3f * (float)(i % 5 == 0 ? 1e-3 : 1.0);
-        attn_tensor from = attn_bhtd(x, 1, 1, ROWS, WIDTH), to = attn_bhtd(expected, 1, 1, ROWS, WIDTH),
-                    scale = attn_bhtd(expected_scales, 1, 1, ROWS, 1);
+        attn_tensor from = attn_bhtd(x, 1, 1, ROWS, WIDTH), to = attn_bhtd(expected, 1, 1, ROWS, steps),
+                    scale = attn_bhtd(expected_scales, 1, 1, ROWS, groups);
         to.dtype = types[n];
+        to.shape[3] = WIDTH;
         assert_int_equal(attn_quantise(&from, &to, &scale, 1), ATTN_OK);
         bench_round_rows(x, bytes, types[n], scales, ROWS, WIDTH);
-        assert_memory_equal(bytes, expected, sizeof bytes);
-        assert_memory_equal(scales, expected_scales, sizeof scales);
-        for (int i = 0; i < ROWS * WIDTH; i++)
-            assert_true(x[i] == bench_element(bytes, types[n], i) * scales[i / WIDTH]);
+        assert_memory_equal(bytes, expected, size);
+        assert_memory_equal(scales, expected_scales, (size_t)(ROWS * groups) * sizeof *scales);
+        for (int i = 0; i < ROWS * WIDTH; i++) {
+            const int64_t row = i / WIDTH, c = i % WIDTH, group = groups == 1 ? 0 : c / ATTN_I4_GROUP;
+            assert_true(x[i] == bench_element(bytes, types[n], row * steps + c) * scales[row * groups + group]);
+        }
     }
 }
 
@@ -119,17 +125,18 @@ static void test_rounding(void **state)
 static void test_bytes(void **state)
 {
     (void)state;
-    static const char *const types[] = {"f32", "bf16", "f16", "int8", "e4m3"};
+    static const char *const types[] = {"f32", "bf16", "f16", "int8", "e4m3", "int4"};
     static const char *const kinds[] = {"", "-gqa", "-gqa8", "-pages", "-16mib", "-t131072", "-split"};
-    for (int t = 0; t < 5; t++)
+    for (int t = 0; t < 6; t++)
         for (int k = 0; k < (t < 4 ? 7 : 4); k++)
             for (int order = 0; order < 2; order++) {
                 char id[64];
                 snprintf(id, sizeof id, "%s-decode%s%s", types[t], kinds[k], order == 0 ? "" : "-free");
                 const struct bench_case *c = find(id);
-                const double size = t == 0 ? 4.0 : t < 3 ? 2.0 : 1.0 + 4.0 / 128.0;
-                const double mib = k == 4 ? 16.0 : k == 5 ? 32.0 * (t == 0 ? 4.0 : t < 3 ? 2.0 : 1.0) : 512.0;
-                assert_true(bench_case_key_bytes(c) / MIB == (t < 3 ? mib : mib * size));
+                const double bytes[] = {4.0, 2.0, 2.0, 1.0, 1.0, 0.5}, scales[] = {0.0, 0.0, 0.0, 4.0, 4.0, 16.0};
+                const double size = 1.0 + scales[t] / (128.0 * bytes[t]);
+                const double mib = k == 4 ? 16.0 : k == 5 ? 32.0 * bytes[t] : 512.0;
+                assert_true(bench_case_key_bytes(c) / MIB == mib * size);
                 assert_true(bench_case_reads_keys(c));
                 assert_int_equal(c->free_sums, order);
             }
@@ -140,6 +147,9 @@ static void test_bytes(void **state)
         assert_true(bench_case_key_bytes(c) == bytes && bytes >= 512.0 * MIB);
         assert_int_equal(bench_case_dv(c), 512);
     }
+    /* Pages that all sequences have count once. */
+    assert_true(bench_case_key_bytes(find("bf16-decode-own-free")) == 2.0 * 16 * 2048 * 8 * 128 * 2);
+    assert_true(bench_case_key_bytes(find("bf16-decode-common-free")) == 2.0 * (1920 + 16 * 128) * 8 * 128 * 2);
     assert_true(bench_case_key_bytes(find("bf16-append")) == 2.0 * 256 * 8 * 128 * 2);
     assert_true(bench_case_key_bytes(find("bf16-append-int8")) == 2.0 * 256 * 8 * (128 + 4));
     assert_false(bench_case_reads_keys(find("bf16-append")));
@@ -149,7 +159,7 @@ static void test_bytes(void **state)
 static void check_small(struct bench_case c, double tolerance)
 {
     struct bench_problem p;
-    c.id = "test", c.batch = 2, c.tk = 96, c.sampled = true, c.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
+    c.id = "test", c.batch = 3, c.tk = 96, c.sampled = true, c.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
     assert_int_equal(bench_problem_create(&p, &c), 0);
     assert_int_equal(bench_rows_create(&p), 0);
     assert_int_equal(attn_forward(&p.typed[0], bench_problem_keys(&p, 1), bench_problem_keys(&p, 2), &p.out, &p.params),
@@ -170,22 +180,67 @@ static void check_small(struct bench_case c, double tolerance)
 static void test_small_cases(void **state)
 {
     (void)state;
-    static const attn_dtype types[][2] = {{ATTN_F32, ATTN_F32},
-                                          {ATTN_BF16, ATTN_F32},
-                                          {ATTN_F16, ATTN_F32},
-                                          {ATTN_BF16, ATTN_I8},
-                                          {ATTN_F32, ATTN_F8_E4M3}};
-    for (int t = 0; t < 5; t++)
+    static const attn_dtype types[][2] = {{ATTN_F32, ATTN_F32}, {ATTN_BF16, ATTN_F32},    {ATTN_F16, ATTN_F32},
+                                          {ATTN_BF16, ATTN_I8}, {ATTN_F32, ATTN_F8_E4M3}, {ATTN_F32, ATTN_I4},
+                                          {ATTN_BF16, ATTN_I4}};
+    for (int t = 0; t < 7; t++)
         for (int paged = 0; paged < 2; paged++) {
             struct bench_case c = {.dtype = types[t][0], .kept = types[t][1], .tq = 1, .page = paged ? 16 : 0};
             const double tolerance = c.dtype == ATTN_F32 ? 1e-5 : c.dtype == ATTN_BF16 ? 0x1p-6 : 0x1p-10;
             c.heads = 6, c.kv_heads = 2, c.d = 32;
             check_small(c, tolerance);
+            if (bench_quantised(bench_case_kept(&c))) {
+                c.d = 40; /* a group and a part of one */
+                check_small(c, tolerance);
+            }
+            if (paged) {
+                c.common = 80;
+                check_small(c, tolerance);
+                c.common = 0;
+            }
             if (bench_quantised(bench_case_kept(&c)))
                 continue;
             c.heads = 16, c.kv_heads = 1, c.d = 40, c.values_in_keys = 24;
             check_small(c, tolerance);
         }
+}
+
+/* What all sequences have is the same memory, and the same numbers, and nothing else is. */
+static void test_common_pages(void **state)
+{
+    (void)state;
+    enum { BATCH = 3, COLUMNS = 6, COMMON = 4 };
+    const struct bench_case c = {.id = "test",
+                                 .dtype = ATTN_BF16,
+                                 .kept = ATTN_I4,
+                                 .batch = BATCH,
+                                 .heads = 4,
+                                 .kv_heads = 2,
+                                 .tq = 1,
+                                 .tk = COLUMNS * 16,
+                                 .d = 32,
+                                 .page = 16,
+                                 .common = COMMON * 16,
+                                 .sampled = true};
+    struct bench_problem p;
+    assert_int_equal(bench_problem_create(&p, &c), 0);
+    bool seen[COMMON + BATCH * (COLUMNS - COMMON)] = {false};
+    assert_int_equal(p.pools[0].shape[0], sizeof seen);
+    for (int b = 0; b < BATCH; b++)
+        for (int i = 0; i < COLUMNS; i++) {
+            const int32_t page = p.block_table[b * COLUMNS + i];
+            assert_true(page >= 0 && page < (int32_t)sizeof seen);
+            assert_true(seen[page] == (b > 0 && i < COMMON));
+            assert_int_equal(page == p.block_table[i], b == 0 || i < COMMON);
+            seen[page] = true;
+        }
+    const float *k = p.k.data;
+    for (int n = 2; n < 2 * BATCH; n++) { /* heads of the other sequences */
+        const float *const first = k + n % 2 * p.k.stride[1], *const other = k + n * p.k.stride[1];
+        assert_memory_equal(first, other, sizeof(float) * 32 * 16 * COMMON);
+        assert_memory_not_equal(first + 32 * 16 * COMMON, other + 32 * 16 * COMMON, sizeof(float) * 32);
+    }
+    bench_problem_destroy(&p);
 }
 
 /* Sequences and heads have rows of their own, though numbers repeat. */
@@ -212,6 +267,9 @@ static void test_names(void **state)
          "forward/bf16/B64/H32/Tq1/Tk4096/d128/causal:bottom-right/layout:bhtd/kv_heads:8/kv:i8/sums:free"},
         {"e4m3-decode-pages",
          "forward/bf16/B16/H32/Tq1/Tk4096/d128/causal:bottom-right/layout:bhtd/kv:f8_e4m3/page:16"},
+        {"int4-decode-free", "forward/bf16/B32/H32/Tq1/Tk4096/d128/causal:bottom-right/layout:bhtd/kv:i4/sums:free"},
+        {"bf16-decode-common-free", "forward/bf16/B16/H32/Tq1/Tk2048/d128/causal:bottom-right/layout:bhtd/kv_heads:8/"
+                                    "page:16/common:1920/sums:free"},
         {"bf16-latent", "forward/bf16/B114/H16/Tq1/Tk4096/d576/causal:bottom-right/layout:bhtd/kv_heads:1/v_in_k:512"},
         {"f32-append-bf16", "append/f32/B256/H8/T1/Tk512/d128/kv:bf16/page:16"},
     };
@@ -236,9 +294,15 @@ static void test_set_of_free_sums(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loops), cmocka_unit_test(test_regions),          cmocka_unit_test(test_rounding),
-        cmocka_unit_test(test_bytes), cmocka_unit_test(test_small_cases),      cmocka_unit_test(test_sequences_differ),
-        cmocka_unit_test(test_names), cmocka_unit_test(test_set_of_free_sums),
+        cmocka_unit_test(test_loops),
+        cmocka_unit_test(test_regions),
+        cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_small_cases),
+        cmocka_unit_test(test_sequences_differ),
+        cmocka_unit_test(test_common_pages),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_set_of_free_sums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
