@@ -17,13 +17,19 @@ PRECISIONS = ("f32", "bf16", "int8")
 # One pair in this many is hidden by the boolean mask, at random: no tile is wholly visible or hidden.
 MASK_PERIOD = 64
 
-# What a cache may hold, and the bytes of a number. int8 is whatever a library makes of 8 bits; its scales do not count.
-CACHE_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}
+# What a cache may hold, and the bytes of a number. int8 and int4 are whatever a library makes of as many bits, e4m3 is
+# fp8 with 4 bits of significand; scales do not count.
+CACHE_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1, "e4m3": 1, "int4": 0.5}
 
-# Keys and values of all layers of a case "from memory": more than a last level of cache, as in attn-bench. And those
-# of a case that stays in one.
+# Keys and values of all layers of a case "from memory": more than a last level of cache, as in attn-bench, but half of
+# that in 4 bits, as every worker is given four times as much in bf16. And those of a case that stays in one.
 FAR_BYTES = 512 << 20
 NEAR_BYTES = 16 << 20
+
+
+def far_bytes(dtype):
+    """What a case of that type has at least to come from memory."""
+    return FAR_BYTES // 2 if dtype == "int4" else FAR_BYTES
 
 
 class Saved:
@@ -117,7 +123,7 @@ class DecodeCase(Saved):
     """
     A token more for each of `batch` sequences that have `tk` tokens with it, in every one of `layers`: a call
     computes all layers, as a model does, so that each finds its keys and values where the others have left them.
-    `dtype` is the type of the caches; queries have it, too, and bf16 where that is int8.
+    `dtype` is the type of the caches; queries have it, too, and bf16 where that is quantised.
     """
 
     suite: ClassVar[str] = "decode"
@@ -154,17 +160,22 @@ class DecodeCase(Saved):
 
     @property
     def given(self):
-        """The type of the arrays that contenders are given: who has caches in int8 makes them from bf16."""
-        return "bf16" if self.dtype == "int8" else self.dtype
+        """The type of the arrays that contenders are given: who has quantised caches makes them from bf16."""
+        return "bf16" if self.quantised else self.dtype
+
+    @property
+    def quantised(self):
+        """Whether the caches have less than 16 bits for a number."""
+        return self.dtype not in DTYPES
 
     @property
     def far(self):
         """Whether keys and values come from memory."""
-        return self.bytes() >= FAR_BYTES
+        return self.bytes() >= far_bytes(self.dtype)
 
     def bytes(self):
         """Keys and values of all layers, as the caches hold them."""
-        return 2 * self.layers * self.batch * self.kv_heads * self.tk * self.d * CACHE_BYTES[self.dtype]
+        return int(2 * self.layers * self.batch * self.kv_heads * self.tk * self.d * CACHE_BYTES[self.dtype])
 
     def flops(self):
         return 4.0 * self.d * self.layers * self.batch * self.heads * self.tk

@@ -18,7 +18,6 @@ without the virtual environment.
 from .case_kinds import (
     CACHE_BYTES,
     DTYPES,
-    FAR_BYTES,
     MASK_PERIOD,
     NEAR_BYTES,
     PRECISIONS,
@@ -27,6 +26,7 @@ from .case_kinds import (
     EmbedCase,
     GenerateCase,
     MhaCase,
+    far_bytes,
     from_json,
 )
 
@@ -114,9 +114,9 @@ def decode_cases():
     for dtype, size in CACHE_BYTES.items():
         # Sequences, query heads, key heads, tokens.
         for batch, heads, kv_heads, tk in ((1, 32, 32, 4096), (1, 32, 8, 4096), (1, 1, 1, 131072), (8, 32, 8, 1024)):
-            layers = -(-FAR_BYTES // (2 * batch * kv_heads * tk * 128 * size))
+            layers = -(-far_bytes(dtype) // int(2 * batch * kv_heads * tk * 128 * size))
             cases.append(DecodeCase(dtype, batch, heads, kv_heads, tk, 128, layers, quick=batch == 1 < heads))
-        cases.append(DecodeCase(dtype, 1, 32, 32, NEAR_BYTES // (2 * 32 * 128 * size), 128, 1))
+        cases.append(DecodeCase(dtype, 1, 32, 32, NEAR_BYTES // int(2 * 32 * 128 * size), 128, 1))
     return cases
 
 

@@ -108,6 +108,7 @@ class Worker:
         self.drop({})
         case = from_json(request["case"])
         contender = self.contender(case)
+        contender.check(case)
         ways = contender.ways(case, contender.layout(case, tensors.read(request["folder"])))
         self.tried, self.refused = [], []
         for way in ways:

@@ -2,8 +2,8 @@
 """
 libattn's decoding: one plan for the shape, run on each layer's queries, keys
 and values where they lie. Without a causal option, as the newest token sees all keys.
-int8 has a scale for each token and head, as attn_quantise() makes them, and a q of
-f32. Sums of few queries may have any order: it is an option that any user has.
+int8 and E4M3 have a scale for each token and head, int4 has one for each 32 channels,
+as attn_quantise() makes them, and a q of f32. Sums of few queries may have any order: it is an option that any user has.
 """
 
 import ctypes as c
@@ -15,7 +15,11 @@ from ..tensors import widen
 from .attn import ATTN_OK, DTYPE, Attn, Params, tensor_of
 from .base import Way, bhtd_rows
 
-F32, I8 = DTYPE["f32"], 4
+F32 = DTYPE["f32"]
+
+# Quantised types: attn_dtype, and numbers in a byte.
+QUANTISED = {"int8": (4, 1), "e4m3": (6, 1), "int4": (7, 2)}
+GROUP = 32  # channels of int4 with one scale
 
 # attn_params.sums
 SUMS = {"the bits of prefill": 0, "sums in any order": 1}
@@ -23,7 +27,7 @@ SUMS = {"the bits of prefill": 0, "sums in any order": 1}
 
 class AttnDecode(Attn):
     def layout(self, case, arrays):
-        if case.dtype != "int8":
+        if not case.quantised:
             return arrays
         arrays = {**arrays, "q": widen(arrays["q"], case.given)}
         for name in ("k", "v"):
@@ -32,15 +36,29 @@ class AttnDecode(Attn):
         return arrays
 
     def _quantised(self, x, case):
-        """x in int8 and its scales, one sequence of one layer after the other."""
-        small, scale = np.empty(x.shape, np.int8), np.empty((*x.shape[:3], 1), np.float32)
+        """x in the case's type as bytes, and its scales, one sequence of one layer after the other."""
+        _, packed = QUANTISED[case.dtype]
+        small = np.empty((*x.shape[:3], case.d // packed), np.uint8)
+        scale = np.empty((*x.shape[:3], 1 if packed == 1 else case.d // GROUP), np.float32)
         for b in range(len(x)):
             numbers = np.ascontiguousarray(widen(x[b : b + 1], case.given))
-            views = [tensor_of(numbers, F32), tensor_of(small[b : b + 1], I8), tensor_of(scale[b : b + 1], F32)]
+            views = [tensor_of(numbers, F32), self._view(case, small[b : b + 1]), tensor_of(scale[b : b + 1], F32)]
             status = self.lib.attn_quantise(*(c.byref(view) for view in views), c.c_int(self.threads))
             if status != ATTN_OK:
                 self._fail(status)
         return small, scale
+
+    @staticmethod
+    def _view(case, array):
+        """A view of keys, values, queries or outputs; of bytes with several numbers in each, strides count these."""
+        if array.dtype != np.uint8:
+            return tensor_of(array, F32 if case.quantised else DTYPE[case.dtype])
+        kind, packed = QUANTISED[case.dtype]
+        view = tensor_of(array, kind)
+        view.shape[3] *= packed
+        for axis in range(3):
+            view.stride[axis] *= packed
+        return view
 
     def ways(self, case, arrays):
         return [self._plan(case, arrays, label) for label in SUMS]
@@ -50,11 +68,9 @@ class AttnDecode(Attn):
         # An output that is never written must not look right, and its pages must exist before anything is timed.
         out.view(np.uint8).fill(0xFF)
         parts = [decode.layers(case, a) for a in (arrays["q"], arrays["k"], arrays["v"], out)]
-        small = case.dtype == "int8"
-        kinds = (F32, I8, I8, F32) if small else (DTYPE[case.dtype],) * 4
-        calls = [[tensor_of(a, kind) for a, kind in zip(layer, kinds)] for layer in zip(*parts, strict=True)]
+        calls = [[self._view(case, a) for a in layer] for layer in zip(*parts, strict=True)]
         scales = []
-        if small:
+        if case.quantised:
             layers = (decode.layers(case, arrays[f"{name}_scale"]) for name in ("k", "v"))
             scales = [[tensor_of(a, F32) for a in layer] for layer in zip(*layers, strict=True)]
         params = [
@@ -64,7 +80,7 @@ class AttnDecode(Attn):
         run, detail = self._planned_over(calls, params, [arrays, out, calls, scales, params])
 
         def rows(_, wanted):
-            return widen(bhtd_rows(out, wanted), "f32" if small else case.dtype)
+            return widen(bhtd_rows(out, wanted), "f32" if case.quantised else case.dtype)
 
         way = Way(label, run, rows)
         way.detail = detail

@@ -47,6 +47,9 @@ class Contender:
         """A sentence on what was chosen, for the report."""
         return ""
 
+    def check(self, case):
+        """Unsupported where the library has no means to compute the case: before anybody reads its arrays."""
+
     def layout(self, case, arrays):
         """
         q, k and v as the library's users would have them anyway. What this

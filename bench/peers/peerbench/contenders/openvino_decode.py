@@ -21,7 +21,7 @@ import numpy as np
 
 from .. import decode
 from ..tensors import widen
-from .base import Way, bhtd_rows
+from .base import Way, bhtd_rows, refuse
 from .openvino_sdpa import OpenVino
 
 # A state may be off by a token in so many of the case's, before a sample.
@@ -29,6 +29,10 @@ SLACK = 64
 
 
 class OpenVinoDecode(OpenVino):
+    def check(self, case):
+        refuse(case.dtype == "e4m3", "its state for attention has no fp8")
+        refuse(case.dtype == "int4", "its state in u4 cannot be set from outside: the process ends")
+
     def ways(self, case, arrays):
         ways = []
         for hint in dict.fromkeys(("f32", case.given)):

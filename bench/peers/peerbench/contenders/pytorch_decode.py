@@ -49,9 +49,14 @@ def forms(case, attend, grouped):
     return {"enable_gqa": grouped, "heads repeated in the call": repeated, "heads as queries": folded}
 
 
+NARROWEST = "its attention has no keys and values of less than 16 bits"
+
+
 class PytorchDecode(Pytorch):
+    def check(self, case):
+        refuse(case.quantised, NARROWEST)
+
     def ways(self, case, arrays):
-        refuse(case.dtype == "int8", "its attention has no keys and values in 8 bits")
         attend = self.torch.nn.functional.scaled_dot_product_attention
         return decode_ways(
             case,
@@ -61,9 +66,10 @@ class PytorchDecode(Pytorch):
 
 
 class ZentorchDecode(Zentorch):
-    def ways(self, case, arrays):
-        refuse(case.dtype == "int8", "its attention has no keys and values in 8 bits")
+    def check(self, case):
+        refuse(case.quantised, NARROWEST)
 
+    def ways(self, case, arrays):
         def attend(q, k, v):
             return self.attend(q, k, v, 0.0, False)[0]
 
