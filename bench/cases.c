@@ -355,16 +355,6 @@ const char *bench_case_isa(const struct bench_case *c, const char *isa)
     return isa;
 }
 
-attn_dtype bench_case_kept(const struct bench_case *c)
-{
-    return c->kept != ATTN_F32 ? c->kept : c->dtype;
-}
-
-int64_t bench_case_dv(const struct bench_case *c)
-{
-    return c->values_in_keys > 0 ? c->values_in_keys : c->d;
-}
-
 double bench_case_key_bytes(const struct bench_case *c)
 {
     const attn_dtype kept = bench_case_kept(c);

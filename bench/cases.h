@@ -96,10 +96,16 @@ int64_t bench_case_matrices(const struct bench_case *c);
 bool bench_case_far(const struct bench_case *c);
 
 /** The type of k and v. */
-attn_dtype bench_case_kept(const struct bench_case *c);
+static inline attn_dtype bench_case_kept(const struct bench_case *c)
+{
+    return c->kept != ATTN_F32 ? c->kept : c->dtype;
+}
 
 /** Channels of v. */
-int64_t bench_case_dv(const struct bench_case *c);
+static inline int64_t bench_case_dv(const struct bench_case *c)
+{
+    return c->values_in_keys > 0 ? c->values_in_keys : c->d;
+}
 
 /**
  * Bytes of K and V with their scales, once where V is in K or a page is of several sequences; of the rows that a call

@@ -194,7 +194,8 @@ class Builds:
         if library is None:
             raise RuntimeError("it links with libattn, which could not be built")
         target = self.folder / f"libpeers_naive-{self.checkout}-{short_hash(library)}.so"
-        sources = [BENCH / f"{name}.c" for name in ("naive", "numbers", "problem", "pairs", "forms", "timing", "peak")] + [NATIVE / "naive_shim.c"]
+        names = ("naive", "numbers", "problem", "rounding", "pairs", "forms", "timing", "peak")
+        sources = [*(BENCH / f"{name}.c" for name in names), NATIVE / "naive_shim.c"]
         if is_fresh(target, BENCH, NATIVE, library):
             return target
         say("building the naive implementation")
@@ -222,6 +223,8 @@ class Builds:
             ]
             run_logged(command, self.log)
         libraries = [library, f"-Wl,-rpath,{library.parent}", *pkg_config("--libs", "openblas", "sleef"), "-lm"]
+        # What a source needs of one that is not listed shows here, and not when the contender is loaded.
+        common.append("-Wl,--no-undefined")
         run_logged([*compiler(), *common, "-shared", *sources, *objects, "-o", target, *libraries], self.log)
         return target
 

@@ -22,9 +22,10 @@ NEW = 128
 
 # Root mean square of the differences over the standard deviation of a row of logits. f32 in any order, with caches in
 # f32, stays below 1e-5. bf16 has 2^-9 in each weight and in all that lies between the products of 30 layers, whose
-# errors add up. int8 has outliers in its activations, beside which the rest has few steps: a way that is off by more
-# than this, as some with a scale for a whole output are, is no answer, and takes no part.
-TOLERANCE = {"f32": 1e-3, "bf16": 0.1, "int8": 0.2}
+# errors add up: 0.01 to 0.035 of everybody's. int8 has outliers in its activations, beside which the rest has few steps:
+# 0.06 to 0.19 with a scale for a row of them or for 32 numbers. A way that is off by more than this, as PyTorch's with a
+# scale for all rows is by 0.6 to 2.9, is no answer, and takes no part.
+TOLERANCE = {"f32": 1e-3, "bf16": 0.06, "int8": 0.2}
 
 
 def folder():

@@ -109,7 +109,8 @@ def quantise(x, bits=8):
     most = 2 ** (bits - 1) - 1
     scale = np.maximum(np.abs(x).max(axis=(0, 2)), np.finfo(np.float32).tiny) / np.float32(most)
     if bits == 4:
-        scale = np.minimum(scale, np.float32(NORMAL_STEP) * np.sqrt(np.mean(x * x, axis=(0, 2))) + np.finfo(np.float32).tiny)
+        deviation = np.sqrt(np.mean(x * x, axis=(0, 2))) + np.finfo(np.float32).tiny
+        scale = np.minimum(scale, np.float32(NORMAL_STEP) * deviation)
     numbers = np.clip(np.rint(x / scale[None, :, None, :]), -most - 1, most).astype(np.int8)
     if bits == 4:
         shifted = (numbers + np.int8(8)).view(np.uint8)
