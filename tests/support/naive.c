@@ -9,12 +9,15 @@
  * to the finished dot product, q and k rotated beforehand, no blocks, no fused
  * multiply-add.
  *
- * One order is an exception: it multiplies q by scale * log2(e) first and
- * divides by the sum of the weights last, as the library does. Where channels
- * are alike, each step of their sum rounds to the same side, by as much as their
- * product happens to be off. Without the scale it may be off by nothing, and the
- * sum be exact, however long. So it is with equal values of equal weights, which
- * are 1 before the division.
+ * One order is an exception: it multiplies q by scale * log2(e) first, adds up
+ * the weights in lanes, and divides by their sum last, as the library does. Where
+ * channels are alike, each step of their sum rounds to the same side, by as much
+ * as their product happens to be off. Without the scale it may be off by nothing,
+ * and the sum be exact, however long. So it is with equal values of equal weights,
+ * which are 1 before the division. And where values are equal and most weights
+ * small, a chain of additions loses as much of the weights' sum as the same chain
+ * loses of out, so that their quotient is right, however far off both are. Lanes
+ * lose less, as each is a shorter sum.
  *
  * In bf16 or f16 a framework stores the rotated q and k, the scores, the masked
  * scores and the weights in that type between its steps, each of which works
@@ -27,6 +30,9 @@
 #include <math.h>
 
 #define LOG2E 1.4426950408889634
+
+/** Partial sums of weights where they are added up as in a vector. */
+#define LANES 16
 
 attn_tensor naive_turned(const attn_tensor *t, const attn_tensor *table, attn_rope_layout layout, attn_dtype steps,
                          float *data)
@@ -140,15 +146,17 @@ void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row,
     const attn_tensor *v = &inputs->v;
     const int64_t tk = query->tk, dv = v->shape[3], g = query->h / (inputs->q.shape[1] / inputs->k.shape[1]);
     const float sink = p->sinks ? p->sinks[query->h] : -INFINITY;
-    float max = sink, sum = 0;
+    float max = sink, sum = 0, lanes[LANES] = {0};
     for (int64_t j = 0; j < tk; j++)
         max = scores[j] > max ? scores[j] : max;
     const float base = max == -INFINITY ? 0 : max;
     for (int64_t m = 0; m < tk; m++) {
         const int64_t j = order & NAIVE_KEYS_BACKWARDS ? tk - 1 - m : m;
         weights[j] = expf(scores[j] - base);
-        sum += weights[j];
+        lanes[order & NAIVE_LIKE_LIBRARY ? m % LANES : 0] += weights[j];
     }
+    for (int i = 0; i < LANES; i++)
+        sum += lanes[i];
     sum += p->sinks ? expf(sink - base) : 0;
     *lse = base + logf(sum);
     /* What is rounded or handed over is a finished weight. */

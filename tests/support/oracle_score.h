@@ -53,10 +53,12 @@ void oracle_score_row(const struct oracle_inputs *inputs, struct oracle_row *row
 enum {
     NAIVE_KEYS_BACKWARDS = 1,     /**< keys from the last to the first */
     NAIVE_CHANNELS_BACKWARDS = 2, /**< channels likewise */
-    NAIVE_LIKE_LIBRARY = 4,       /**< q is multiplied by scale * log2(e), and the sum by ln(2); out is divided last */
+    /** q is multiplied by scale * log2(e), and the sum by ln(2); weights are added up in lanes; out is divided last. */
+    NAIVE_LIKE_LIBRARY = 4,
 };
 
-/** Orders that are tried: both ways of keys and of channels, and the library's way of scaling and dividing. */
+/** Orders that are tried: both ways of keys and of channels, and the library's way of scaling, adding up and dividing.
+ */
 #define NAIVE_ORDERS (NAIVE_LIKE_LIBRARY + 1)
 
 /**

@@ -2,6 +2,7 @@
 /*
  * The judge of the random checks, where a callback of weights meets a V that is
  * not finite: what it asks for, and what it lets pass because rounding decides.
+ * And the yardstick where sums round to one side, all their lives.
  */
 #include "fixture.h"
 
@@ -86,8 +87,44 @@ static void infinite_values(void **state)
     }
 }
 
+/** Keys with the weight 2^-25 behind one of 1, all with the same value: added to 1 one by one, they are lost. */
+static void small_weights_of_equal_values(void **state)
+{
+    (void)state;
+    enum { KEYS = 4097 };
+    static float keys[KEYS];
+    float query = 1, value = 1, out;
+    const char *isa;
+    for (int j = 1; j < KEYS; j++)
+        keys[j] = -25 * 0.69314718f;
+    const attn_tensor q = attn_bhtd(&query, 1, 1, 1, 1), k = attn_bhtd(keys, 1, 1, KEYS, 1);
+    attn_tensor v = attn_bhtd(&value, 1, 1, KEYS, 1);
+    v.stride[2] = 0;
+    const attn_tensor result = attn_bhtd(&out, 1, 1, 1, 1);
+    attn_params p = attn_params_default();
+    struct reference ref = reference_compute(&q, &k, &v, &p, NAIVE_F32);
+    /* What is lost is 2^-13 in all, 2^11 units. Divided by a sum that has lost as much it would not show. */
+    const double lost = ref.naive_out_error[0] / ref.out_unit[0];
+    if (!(lost > 0x1p10 && lost < 0x1p11))
+        fail_msg("the naive computation is off by %g units; expected 1024 to 2048", lost);
+    struct comparison comparison;
+    char message[512];
+    for (int i = 0; (isa = attn_isa_name(i)) != NULL; i++) {
+        p.isa = isa;
+        if (!attn_isa_supported(isa))
+            continue;
+        assert_int_equal(attn_forward(&q, &k, &v, &result, &p), ATTN_OK);
+        if (!compare_with_reference(&ref, &result, &p, &comparison, message, sizeof message))
+            fail_msg("%s: %s", isa, message);
+    }
+    out = 1 - 0x1p-10f; /* 8 times as much */
+    assert_false(compare_with_reference(&ref, &result, &p, &comparison, message, sizeof message));
+    reference_free(&ref);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(infinite_values)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(infinite_values),
+                                       cmocka_unit_test(small_weights_of_equal_values)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
