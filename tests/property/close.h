@@ -18,7 +18,7 @@ double close_units(enum test_output kind, const double *expected, const double *
 /** Half a unit in the last place of x, at most. */
 double close_rounding(attn_dtype dtype, double x);
 
-/** Whether a and b differ by no more than that; otherwise says so. */
+/** Whether a and b differ by no more than that; otherwise says so, unless what is NULL. */
 int close_enough(const char *what, int64_t at, double a, double b, double difference);
 
 /** Compares out and lse of two results; shift is what the second lse has more. */

@@ -378,7 +378,7 @@ static void measure_naive_row(struct reference *ref, const struct naive *naive, 
     }
 }
 
-/** Sums over queries, per key. */
+/** Sums over queries, per key; naive: NULL, or what the naive computation made of them. */
 static void add_key_sums(struct reference *ref, const struct naive *naive)
 {
     const int64_t keys = ref->batch * ref->heads * ref->tk;
@@ -389,7 +389,7 @@ static void add_key_sums(struct reference *ref, const struct naive *naive)
             ref->key_sums_unit[at] += ref->weights_unit[(head * ref->tq + i) * ref->tk + j];
             ref->key_sums_slack[at] += ref->weights_slack[(head * ref->tq + i) * ref->tk + j];
         }
-        for (int order = 0; order < NAIVE_ORDERS; order++)
+        for (int order = 0; naive && order < NAIVE_ORDERS; order++)
             keep_largest(&ref->naive_key_sums_error[at], naive->key_sums[order * keys + at], ref->key_sums[at],
                          ref->key_sums_unit[at], order);
     }
@@ -457,8 +457,9 @@ static void row_free(struct oracle_row *row)
             &(ref)->naive_scores_error                                                                                 \
     }
 
-struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
-                                   const attn_params *params, struct naive_types naive_types)
+/** What reference_compute() does; without the naive computation if its types are NULL. */
+static struct reference compute(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                const attn_params *params, const struct naive_types *naive_types)
 {
     struct reference ref = {.batch = q->shape[0],
                             .heads = q->shape[1],
@@ -479,7 +480,7 @@ struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, c
     attn_tensor *const wide[] = {&inputs.q, &inputs.k, &inputs.v};
     for (int i = 0; i < 3; i++)
         *wide[i] = widened(given[i], ref.rounds_weights);
-    oracle_turn(&inputs, naive_types.steps);
+    oracle_turn(&inputs, naive_types ? naive_types->steps : ATTN_F32);
     const struct naive naive = {oracle_allocate(ref.dv, sizeof(float)), oracle_allocate(ref.tk, sizeof(float)),
                                 oracle_allocate(NAIVE_ORDERS * keys, sizeof(float)),
                                 oracle_allocate(ref.tk, sizeof(float)), oracle_allocate(ref.tk, sizeof(float))};
@@ -503,12 +504,12 @@ struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, c
                     call_back(&ref, r, &row, params);
                     output_called_back(&ref, r, &row, &inputs.v, g);
                 }
-                if (!row.query.outside)
-                    measure_naive_row(&ref, &naive, &inputs, &row, naive_types);
+                if (naive_types && !row.query.outside)
+                    measure_naive_row(&ref, &naive, &inputs, &row, *naive_types);
             }
         }
     }
-    add_key_sums(&ref, &naive);
+    add_key_sums(&ref, naive_types ? &naive : NULL);
     oracle_turned_free(&inputs);
     for (int i = 0; i < 3; i++)
         if (wide[i]->data != given[i]->data)
@@ -520,6 +521,18 @@ struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, c
     free(naive.live_scores);
     row_free(&row);
     return ref;
+}
+
+struct reference reference_compute(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                   const attn_params *params, struct naive_types naive_types)
+{
+    return compute(q, k, v, params, &naive_types);
+}
+
+struct reference reference_compute_alone(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                         const attn_params *params)
+{
+    return compute(q, k, v, params, NULL);
 }
 
 void reference_free(struct reference *ref)
