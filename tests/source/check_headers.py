@@ -11,7 +11,9 @@ compile_commands.json. Headers of another processor's sets are skipped. Template
 on) are compiled for these. What else is about matrix registers, or the table of exponentials that their tiles take, is
 compiled for the sets that have such registers.
 
-Usage: check_headers.py SOURCE_FOLDER BUILD_FOLDER
+With --other-sets, for a second processor, nothing is compiled for the scalar set, which is the same on all.
+
+Usage: check_headers.py SOURCE_FOLDER BUILD_FOLDER [--other-sets]
 """
 
 import json
@@ -50,10 +52,11 @@ def without_files(words):
 
 
 def main():
-    if len(sys.argv) != 3:
-        print("usage: check_headers.py SOURCE_FOLDER BUILD_FOLDER", file=sys.stderr)
+    other_sets = sys.argv[3:] == ["--other-sets"]
+    if len(sys.argv) != 3 + other_sets:
+        print("usage: check_headers.py SOURCE_FOLDER BUILD_FOLDER [--other-sets]", file=sys.stderr)
         return 2
-    source, build = (Path(argument).resolve() for argument in sys.argv[1:])
+    source, build = (Path(argument).resolve() for argument in sys.argv[1:3])
     commands = {}
     for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
         commands[(build / entry["file"]).resolve()] = without_files(shlex.split(entry["command"]))
@@ -83,6 +86,8 @@ def main():
             sets = {s: of for s, of in sets.items() if "_" not in s}
         else:
             sets = {"scalar": sets["scalar"]}
+        if other_sets:
+            sets = {s: of for s, of in sets.items() if s != "scalar"}
         skipped += not sets
         for isa, (macros, command) in sets.items():
             run = subprocess.run(

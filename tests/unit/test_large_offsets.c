@@ -8,6 +8,7 @@
  * is computed in 32 bits anywhere lands on a page of zeros or faults.
  */
 #include "fixture.h"
+#include "arguments.h"
 #include "guard.h"
 
 #include <stdio.h>
@@ -124,7 +125,8 @@ static void test_far_apart(void **state)
                 if ((axis == 3 && !any_stride) || (which == 5 && axis == 3) || (which == 7 && axis == 2))
                     continue;
                 for (int dtype = ATTN_F32; dtype <= ATTN_F16; dtype++)
-                    check_axis(attn_isa_name(isa), (attn_dtype)dtype, which, axis);
+                    if (!surroundings_are_slow() || dtype == (which + axis) % 3)
+                        check_axis(attn_isa_name(isa), (attn_dtype)dtype, which, axis);
             }
 }
 
