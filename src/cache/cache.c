@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Caches: their sizes, their memory, and the sequences in them.
+ * Caches: their memory, and how much of it is in use.
  *
  * All pages of a layer are one tensor, (pages, heads, tokens of a page,
  * channels), keys and values apart, so that a head's rows of a page lie side by
@@ -15,90 +15,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MAX_HEAD_SIZE 1024
-
-/* ------------------------------------------------------------------ config -- */
-
-static attn_status check_range(const char *name, int64_t value, int64_t most)
-{
-    if (value >= 1 && value <= most)
-        return ATTN_OK;
-    return attn_fail(ATTN_INVALID_ARGUMENT, "config.%s is %" PRId64 "; expected 1 to %" PRId64, name, value, most);
-}
-
-static attn_status check_window(const attn_cache_config *c)
-{
-    if (c->window < 0 || c->first_tokens < 0)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "config.%s is %" PRId64 "; expected 0 or more",
-                         c->window < 0 ? "window" : "first_tokens", c->window < 0 ? c->window : c->first_tokens);
-    if (c->first_tokens > 0 && c->window == 0)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "config.first_tokens is %" PRId64 "; expected 0 without a window",
-                         c->first_tokens);
-    return ATTN_OK;
-}
-
-static attn_status check_rope(const attn_cache_config *c)
-{
-    attn_rope_config rope;
-    if (!c->rope) {
-        if (c->rope_layout != ATTN_ROPE_HALF_SPLIT)
-            return attn_fail(ATTN_INVALID_ARGUMENT, "config.rope_layout is %d; expected 0 without rope",
-                             (int)c->rope_layout);
-        return ATTN_OK;
-    }
-    CHECK(attn_take_struct("config.rope", &rope, sizeof rope, ATTN_FIRST_SIZE(attn_rope_config, length), c->rope));
-    if (rope.pairs < 1 || rope.pairs > c->dk / 2)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "config.rope->pairs is %" PRId64 "; expected 1 to %" PRId64 ", half of the head size",
-                         rope.pairs, c->dk / 2);
-    if ((unsigned)c->rope_layout > ATTN_ROPE_INTERLEAVED)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "config.rope_layout is %d; expected an attn_rope_layout",
-                         (int)c->rope_layout);
-    return attn_rope_table(c->rope, NULL, 0, NULL); /* its other fields: a table without rows checks them */
-}
-
-/** Values that are channels of keys are not longer than these, and stay as they are. */
-static attn_status check_v_in_k(const attn_cache_config *c)
-{
-    if (!c->v_in_k)
-        return ATTN_OK;
-    if (c->dv > c->dk)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "config.dv is %" PRId64 "; expected at most %" PRId64 ", config.dk, with v_in_k", c->dv,
-                         c->dk);
-    if (c->rope)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "config.rope is set; expected NULL with v_in_k, as it would turn %s",
-                         "values, which are the first channels of keys");
-    return ATTN_OK;
-}
-
-/** Fills in what is 0, and checks the rest. */
-static attn_status complete(attn_cache_config *c, const attn_cache_config *theirs)
-{
-    if (!theirs)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_cache_config");
-    CHECK(attn_take_struct("config", c, sizeof *c, ATTN_FIRST_SIZE(attn_cache_config, v_in_k), theirs));
-    c->dv = c->dv ? c->dv : c->dk;
-    CHECK(check_range("layers", c->layers, INT32_MAX));
-    CHECK(check_range("kv_heads", c->kv_heads, INT32_MAX));
-    CHECK(check_range("dk", c->dk, MAX_HEAD_SIZE));
-    CHECK(check_range("dv", c->dv, MAX_HEAD_SIZE));
-    CHECK(attn_check_stored("config", c->dtype));
-    CHECK(check_range("max_tokens", c->max_tokens, (int64_t)1 << 40));
-    CHECK(check_range("max_sequences", c->max_sequences, INT32_MAX));
-    c->page_size = c->page_size ? c->page_size : c->max_tokens;
-    CHECK(check_range("page_size", c->page_size, c->max_tokens));
-    const int64_t columns = (c->max_tokens + c->page_size - 1) / c->page_size;
-    CHECK(attn_check_count("config.max_sequences with their pages", sizeof(int32_t), c->max_sequences, columns, 1));
-    c->num_pages = c->num_pages ? c->num_pages : c->max_sequences * columns;
-    CHECK(check_range("num_pages", c->num_pages, INT32_MAX));
-    CHECK(check_window(c));
-    CHECK(check_rope(c));
-    return check_v_in_k(c);
-}
-
-/* -------------------------------------------------------------------- memory -- */
 
 /** Bytes of a page of one layer: keys, or values with memory of their own. */
 static int64_t page_bytes(const attn_cache_config *c, int values)
@@ -248,7 +164,7 @@ attn_status attn_cache_create(attn_cache **cache, const attn_cache_config *confi
     if (!cache)
         return attn_fail(ATTN_INVALID_ARGUMENT, "cache is NULL; expected the address of a pointer");
     *cache = NULL;
-    CHECK(complete(&completed, config));
+    CHECK(attn_cache_complete(&completed, config));
     struct attn_cache *made = calloc(1, sizeof *made);
     if (!made)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a cache");
@@ -275,145 +191,24 @@ void attn_cache_destroy(attn_cache *cache)
     free(cache);
 }
 
-/* ------------------------------------------------------------------ sequences -- */
-
-static attn_status check_cache(const struct attn_cache *cache)
+attn_status attn_cache_check(const struct attn_cache *cache)
 {
     return cache ? ATTN_OK : attn_fail(ATTN_INVALID_ARGUMENT, "cache is NULL; expected one of attn_cache_create()");
 }
 
 attn_status attn_cache_check_layer(const struct attn_cache *cache, int64_t layer)
 {
-    CHECK(check_cache(cache));
+    CHECK(attn_cache_check(cache));
     if (layer < 0 || layer >= cache->config.layers)
         return attn_fail(ATTN_INVALID_ARGUMENT, "layer is %" PRId64 "; expected 0 to %" PRId64, layer,
                          cache->config.layers - 1);
     return ATTN_OK;
 }
 
-/** The step is over: what it said of its sequences is no longer so. */
-static void end_step(struct attn_cache *cache)
-{
-    cache->step.num = cache->step.tokens = cache->step.stride = 0;
-    cache->step.number++;
-}
-
-attn_status attn_cache_add(attn_cache *cache, int64_t *id)
-{
-    CHECK(check_cache(cache));
-    if (!id)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "id is NULL; expected where to put one");
-    return attn_book_add(&cache->book, id); /* which no step knows of */
-}
-
-attn_status attn_cache_fork(attn_cache *cache, int64_t id, int64_t *fork)
-{
-    CHECK(check_cache(cache));
-    if (!fork)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "fork is NULL; expected where to put an id");
-    CHECK(attn_book_fork(&cache->book, id, fork));
-    end_step(cache);
-    return ATTN_OK;
-}
-
-attn_status attn_cache_truncate(attn_cache *cache, int64_t id, int64_t length)
-{
-    int64_t place;
-    CHECK(check_cache(cache));
-    CHECK(attn_book_find(&cache->book, "id", id, &place));
-    CHECK(attn_book_check_length(&cache->book, place, length));
-    attn_book_truncate(&cache->book, place, length);
-    end_step(cache);
-    return ATTN_OK;
-}
-
-/** The first token of those that are kept that does not stay where it is; num if all of them do. */
-static int64_t first_moved(int64_t length, int64_t num, const int64_t *tokens)
-{
-    int64_t i = 0;
-    while (i < num && tokens[i] == length + i)
-        i++;
-    return i;
-}
-
-/** Moves rows of a sequence towards its beginning. */
-static void move_rows(const struct attn_cache *cache, const int32_t *pages, int64_t length, int64_t num,
-                      const int64_t *tokens)
-{
-    const int64_t size = cache->config.page_size;
-    for (int64_t layer = 0; layer < cache->config.layers; layer++)
-        for (int part = 0; part < CACHE_PARTS; part++) {
-            if (!attn_cache_has(cache, part))
-                continue;
-            const attn_tensor pool = attn_cache_pool(cache, layer, part);
-            const int64_t page = attn_bytes_of(pool.dtype, pool.stride[0]);
-            const int64_t head = attn_bytes_of(pool.dtype, pool.stride[1]);
-            const int64_t row = attn_bytes_of(pool.dtype, pool.stride[2]);
-            for (int64_t i = first_moved(length, num, tokens); i < num; i++) {
-                const int64_t to = length + i, from = tokens[i];
-                char *dst = (char *)pool.data + pages[to / size] * page + to % size * row;
-                const char *src = (char *)pool.data + pages[from / size] * page + from % size * row;
-                for (int64_t h = 0; h < pool.shape[1]; h++)
-                    memcpy(dst + h * head, src + h * head, (size_t)row);
-            }
-        }
-}
-
-attn_status attn_cache_keep(attn_cache *cache, int64_t id, int64_t length, int64_t num, const int64_t *tokens)
-{
-    int64_t place;
-    CHECK(check_cache(cache));
-    CHECK(attn_book_find(&cache->book, "id", id, &place));
-    struct attn_book *book = &cache->book;
-    const int64_t all = book->sequences[place].length, released = book->sequences[place].released * book->page_size;
-    if (length < 0 || length > all)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "length is %" PRId64 "; expected 0 to %" PRId64 ", the tokens there are", length, all);
-    if (num < 0 || num > all - length)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "num is %" PRId64 "; expected 0 to %" PRId64 ", the tokens behind the first %" PRId64, num,
-                         all - length, length);
-    if (num > 0 && !tokens)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "tokens is NULL; expected %" PRId64 " of them", num);
-    for (int64_t i = 0; i < num; i++)
-        if (tokens[i] < (i > 0 ? tokens[i - 1] + 1 : length) || tokens[i] >= all)
-            return attn_fail(ATTN_INVALID_ARGUMENT,
-                             "tokens[%" PRId64 "] is %" PRId64 "; expected %" PRId64 " to %" PRId64 ", ascending", i,
-                             tokens[i], i > 0 ? tokens[i - 1] + 1 : length, all - 1);
-    const int64_t moved = first_moved(length, num, tokens);
-    if (moved < num && (tokens[moved] < released || !attn_book_is_alone(book, place, length + moved, length + num)))
-        return attn_fail(ATTN_UNSUPPORTED,
-                         "tokens[%" PRId64 "] is %" PRId64
-                         ", which would move from or to a page that the sequence does "
-                         "not have alone",
-                         moved, tokens[moved]);
-    CHECK(attn_book_check_length(book, place, length + num));
-    move_rows(cache, attn_book_columns(book, place), length, num, tokens);
-    attn_book_truncate(book, place, length + num);
-    end_step(cache);
-    return ATTN_OK;
-}
-
-attn_status attn_cache_remove(attn_cache *cache, int64_t id)
-{
-    CHECK(check_cache(cache));
-    CHECK(attn_book_remove(&cache->book, id));
-    end_step(cache);
-    return ATTN_OK;
-}
-
-int64_t attn_cache_length(const attn_cache *cache, int64_t id)
-{
-    int64_t place;
-    if (check_cache(cache) || attn_book_find(&cache->book, "id", id, &place))
-        return -1;
-    return cache->book.sequences[place].length;
-}
-
 attn_status attn_cache_get_usage(const attn_cache *cache, attn_cache_usage *usage)
 {
     attn_cache_usage ours;
-    CHECK(check_cache(cache));
+    CHECK(attn_cache_check(cache));
     if (!usage)
         return attn_fail(ATTN_INVALID_ARGUMENT, "usage is NULL; expected where to put it");
     const size_t size = usage->struct_size;

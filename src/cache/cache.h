@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of a cache share. cache.c makes caches and changes sequences,
- * step.c moves keys and values; book.c knows which page is whose.
+ * What the files of a cache share. config.c checks its sizes, cache.c has its
+ * memory, sequences.c their life, step.c the places of new tokens, append.c
+ * their keys and values, attend.c the attention; book.c knows which page is whose.
  */
 #ifndef ATTN_CACHE_INTERNAL_H
 #define ATTN_CACHE_INTERNAL_H
@@ -51,6 +52,12 @@ int attn_cache_has(const struct attn_cache *cache, int part);
 
 /** The pool of a part of a layer, (pages, heads, page_size, channels); of values in keys a view of those. */
 attn_tensor attn_cache_pool(const struct attn_cache *cache, int64_t layer, int part);
+
+/** Fills in what is 0 of a config, and checks the rest; theirs is the caller's. */
+attn_status attn_cache_complete(attn_cache_config *c, const attn_cache_config *theirs);
+
+/** That there is a cache. */
+attn_status attn_cache_check(const struct attn_cache *cache);
 
 /** That there is a cache and that it has such a layer. */
 attn_status attn_cache_check_layer(const struct attn_cache *cache, int64_t layer);
