@@ -8,6 +8,7 @@ with the tokens.
 
 import json
 import os
+import re
 import subprocess
 import unittest
 
@@ -113,6 +114,27 @@ class SmolLMTest(CommandTest):
         self.assertEqual(self.ids("--raw", "-n", "1", "ab")[1], made[:1])
         said = self.run_well("--raw", "-n", "1", "ab")[1]
         self.assertRegex(said, r"^smollm: prefill: 1 tokens, [0-9.]+ tokens/s\n$")
+
+    def test_drafts(self):
+        """With drafts the tokens are those without, however many of the drafts come true; and what is said of them adds up."""
+        accepted = drafted = 0
+        for prompt in ("ab ab ab a", "the lab, the lab, the", "ab"):
+            for how in ((), ("-t", "0.3", "--seed", "5"), ("--page", "16"), ("--cache", "int8"), ("--activations", "bf16")):
+                plain = self.ids("--raw", "-n", "24", *how, prompt)
+                for most in ("1", "4", "12"):
+                    with self.subTest(prompt=prompt, how=how, drafts=most):
+                        drawing = ("--raw", "-n", "24", *how, "--drafts", most, "--threads", "1", prompt)
+                        self.assertEqual(self.ids(*drawing), plain)
+                        said = re.search(r"drafts: (\d+) in (\d+) calls; accepted((?: \d+: \d+x)*)", self.run_well(*drawing)[1])
+                        if said is None:
+                            continue
+                        counts = {int(n): int(times) for n, times in re.findall(r"(\d+): (\d+)x", said[3])}
+                        self.assertEqual(sum(counts.values()), int(said[2]))
+                        self.assertLessEqual(max(counts), int(most))
+                        accepted += sum(n * times for n, times in counts.items())
+                        drafted += int(said[1])
+        self.assertGreater(accepted, 0)
+        self.assertLess(accepted, drafted)  # some were rejected, too
 
     def test_positions_end(self):
         self.put("config.json", CONFIG | {"eos_token_id": 0})

@@ -174,10 +174,9 @@ static void test_keep(void **state)
         }                                                                                                              \
     } while (0)
 
-/** A cache goes on from where it was: what failed for want of memory works when it is tried again. */
-static void test_cache(void **state)
+/** A step of the type of cache, and a longer one after a fork while the first goes on; queries of each. */
+static void run_cache(attn_dtype dtype, int v_in_k)
 {
-    (void)state;
     enum { N = 6, D = 8 };
     static float numbers[4][N * D], expected[N * D];
     static const int64_t slots[N] = {3, 2, 1, 0, 5, 4};
@@ -191,25 +190,54 @@ static void test_cache(void **state)
     rope.short_factor = rope.long_factor = factors;
     attn_cache_config config = attn_cache_config_default();
     config.layers = config.kv_heads = 1;
-    config.dk = D, config.max_tokens = 16, config.max_sequences = 2, config.page_size = 4;
-    config.rope = &rope;
+    config.dk = D, config.max_tokens = 512, config.max_sequences = 2, config.page_size = 4;
+    config.rope = v_in_k ? NULL : &rope;
+    config.dtype = dtype;
+    config.v_in_k = v_in_k;
     for (int n = 0, failed = 1; failed; n++) { /* 0: none fails */
         failed = n == 0;
         attn_cache *cache = NULL;
-        int64_t id;
-        const int64_t tokens = N;
+        int64_t ids[2];
+        const int64_t few[2] = {2, 0}, more[2] = {4, 2};
         const attn_tensor x = attn_bhtd(numbers[0], 1, 1, N, D), out = attn_bhtd(numbers[3], 1, 1, N, D);
+        attn_tensor some = x, some_out = out;
+        some.shape[2] = some_out.shape[2] = 2;
         ledger_begin(n, 0);
         TRY(attn_cache_create(&cache, &config));
-        TRY(attn_cache_add(cache, &id));
-        TRY(attn_cache_step(cache, 1, &id, &tokens, NULL));
-        TRY(attn_cache_append(cache, 0, &x, &x, 1));
+        TRY(attn_cache_add(cache, &ids[0]));
+        TRY(attn_cache_step(cache, 1, ids, few, NULL));
+        TRY(attn_cache_append(cache, 0, &some, v_in_k ? NULL : &some, 1));
+        TRY(attn_cache_attend(cache, 0, &some, &some_out, NULL));
+        TRY(attn_cache_fork(cache, ids[0], &ids[1]));
+        TRY(attn_cache_step(cache, 1, ids, (int64_t[]){0}, NULL));
+        /* A longer step, for which there may be no memory: the one that goes on is as it was. */
+        attn_tensor before, after;
+        assert_int_equal(attn_cache_rotations(cache, &before), ATTN_OK);
+        const attn_status grown = attn_cache_step(cache, 2, ids, more, NULL);
+        if (grown != ATTN_OK) {
+            assert_int_equal(grown, ATTN_OUT_OF_MEMORY);
+            failed++;
+            assert_int_equal(attn_cache_length(cache, ids[0]), 2);
+            assert_int_equal(attn_cache_length(cache, ids[1]), 2);
+            assert_int_equal(attn_cache_rotations(cache, &after), ATTN_OK);
+            assert_ptr_equal(before.data, after.data);
+            assert_int_equal(before.shape[2], after.shape[2]);
+            assert_int_equal(attn_cache_step(cache, 2, ids, more, NULL), ATTN_OK);
+        }
+        TRY(attn_cache_append(cache, 0, &x, v_in_k ? NULL : &x, 1));
         TRY(attn_cache_attend(cache, 0, &x, &out, NULL));
         attn_tensor k, v;
         attn_params params = attn_params_default();
         TRY(attn_cache_pools(cache, 0, &k, &v, &params));
-        TRY(attn_store(&x, slots, NULL, ATTN_ROPE_HALF_SPLIT, &k, NULL, 1));
-        assert_int_equal(attn_cache_length(cache, id), N);
+        TRY(attn_store(&x, slots, NULL, ATTN_ROPE_HALF_SPLIT, &k, params.k_scale, 1));
+        assert_int_equal(attn_cache_length(cache, ids[0]), N);
+        if (n == 0) {
+            attn_cache_usage usage = attn_cache_usage_default();
+            assert_int_equal(attn_cache_get_usage(cache, &usage), ATTN_OK);
+            /* What malloc has given, which rounds up; the tensors and factors that are left out are some 100 bytes. */
+            if (!(usage.bytes <= ledger.bytes && usage.bytes > ledger.bytes - 1024))
+                fail_msg("usage.bytes is %lld; %lld are allocated", (long long)usage.bytes, ledger.bytes);
+        }
         attn_cache_destroy(cache);
         ledger.active = 0;
         assert_int_equal(ledger.live, 0);
@@ -220,6 +248,16 @@ static void test_cache(void **state)
         assert_memory_equal(expected, numbers[3], sizeof expected);
         assert_true(n < 1000);
     }
+}
+
+/** A cache goes on from where it was: what failed for want of memory works when it is tried again. */
+static void test_cache(void **state)
+{
+    (void)state;
+    static const attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_I8, ATTN_I4};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        for (int v_in_k = 0; v_in_k < 2; v_in_k++)
+            run_cache(dtypes[i], v_in_k);
 }
 
 int main(void)
