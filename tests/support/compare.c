@@ -94,6 +94,21 @@ static int compare_view(const struct view *view, struct comparison *comparison, 
     return 0;
 }
 
+int compare_call(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                 const attn_params *params, char *message, size_t message_size)
+{
+    struct comparison comparison;
+    struct reference ref = reference_compute_alone(q, k, v, params);
+    int passes = compare_with_reference(&ref, out, params, &comparison, message, message_size);
+    reference_free(&ref);
+    if (passes)
+        return 1;
+    ref = reference_compute(q, k, v, params, NAIVE_F32);
+    passes = compare_with_reference(&ref, out, params, &comparison, message, message_size);
+    reference_free(&ref);
+    return passes;
+}
+
 int compare_with_reference(const struct reference *ref, const attn_tensor *out, const attn_params *params,
                            struct comparison *comparison, char *message, size_t message_size)
 {

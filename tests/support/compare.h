@@ -24,4 +24,8 @@ struct comparison {
 int compare_with_reference(const struct reference *ref, const attn_tensor *out, const attn_params *params,
                            struct comparison *comparison, char *message, size_t message_size);
 
+/** The same of a call by its arguments. Computes naively only what is not within the floors anyway. */
+int compare_call(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                 const attn_params *params, char *message, size_t message_size);
+
 #endif
