@@ -307,6 +307,10 @@ class Report(unittest.TestCase):
         text = report_markdown.render({"context": context, "missing": {}, "results": results, "memory": []})
         self.assertIn("## int8: Decoding, GB/s of keys and values", text)
         self.assertIn("Memory is read at 50.0 GB/s.", text)
+        for dtype in cases.CACHE_BYTES:
+            shown = [{**results[0], "dtype": dtype}]
+            text = report_markdown.render({"context": context, "missing": {}, "results": shown, "memory": []})
+            self.assertIn(f"## {dtype}: Decoding, GB/s of keys and values", text)
         for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
             self.assertEqual(len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}), 1, block)
 

@@ -2,7 +2,7 @@
 """The report as Markdown: who took part, a table for each type and kind of case, bars, lost cases, memory."""
 
 from . import bars, figures, registry
-from .cases import DTYPES, PRECISIONS
+from .cases import CACHE_BYTES, DTYPES, PRECISIONS
 
 KINDS = (
     ("dense", "Dense"),
@@ -207,7 +207,7 @@ def render(run, plots=()):
         "",
     ]
     lines += participants(run, names)
-    for dtype in dict.fromkeys((*DTYPES, *PRECISIONS)):
+    for dtype in dict.fromkeys((*DTYPES, *PRECISIONS, *CACHE_BYTES)):
         for kind, title in KINDS:
             results = [r for r in run["results"] if r["dtype"] == dtype and r["kind"] == kind]
             if results:
