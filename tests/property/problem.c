@@ -39,6 +39,23 @@ int64_t problem_count(const attn_tensor *t)
     return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
 }
 
+attn_tensor problem_tensor(struct rng *rng, attn_dtype dtype, int64_t b, int64_t h, int64_t t, int64_t c)
+{
+    attn_tensor x = attn_bhtd(NULL, b, h, t, c);
+    x.dtype = dtype;
+    if (rng_percent(rng, 50)) {
+        x.stride[1] = c;
+        x.stride[2] = h * c;
+    }
+    x.data = must_allocate(b * h * t * c, attn_dtype_size(dtype));
+    for (int64_t i = 0; i < b * h * t * c; i++)
+        if (dtype == ATTN_BOOL)
+            ((uint8_t *)x.data)[i] = (uint8_t)rng_percent(rng, 70);
+        else
+            dtype_store(dtype, x.data, i, rng_normal(rng));
+    return x;
+}
+
 static attn_tensor random_tensor(struct rng *rng, attn_dtype dtype, int64_t b, int64_t h, int64_t t, int64_t c)
 {
     void *data = must_allocate(b * h * t * c, attn_dtype_size(dtype));
@@ -284,4 +301,21 @@ int rows_equal(const struct result *whole, int64_t b, int64_t h, int64_t first, 
                 return 0;
     }
     return 1;
+}
+
+void problem_run_shares(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                        const attn_params *params)
+{
+    attn_plan *plan;
+    must_succeed(attn_plan_create(&plan, q, k, v, out, params), "attn_plan_create");
+    const size_t size = attn_plan_workspace_size(plan);
+    char *workspace = must_allocate((int64_t)size, 1);
+    memset(workspace, 0xff, size);
+    must_succeed(attn_plan_begin(plan, q, k, v, out, params, workspace, size), "attn_plan_begin");
+    const int nth = attn_plan_num_threads(plan);
+    for (int phase = 0; phase < attn_plan_num_phases(plan); phase++)
+        for (int i = 0; i < nth; i++)
+            must_succeed(attn_plan_run_share(plan, workspace, phase, nth - 1 - i, nth), "attn_plan_run_share");
+    attn_plan_destroy(plan);
+    free(workspace);
 }

@@ -57,6 +57,8 @@ void problem_bind(struct problem *p, int kv_len, int kv_start, int query_offset)
 
 /** Elements of a tensor of a problem. */
 int64_t problem_count(const attn_tensor *t);
+/** A tensor of normal numbers, or of a boolean mask, whose heads may lie beside each other; data is to be freed. */
+attn_tensor problem_tensor(struct rng *rng, attn_dtype dtype, int64_t b, int64_t h, int64_t t, int64_t c);
 /** A contiguous copy of a tensor of a problem in another type, to be freed. */
 attn_tensor problem_converted(const attn_tensor *t, attn_dtype dtype);
 
@@ -73,6 +75,10 @@ void call_initialize(struct call *call, const struct problem *p, const struct re
 
 /** Runs a problem with all outputs; ends the program with a sentence when the call fails. */
 struct result problem_run(const struct problem *p);
+
+/** Runs a call by a plan, whose shares are taken by several callers in turns. */
+void problem_run_shares(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                        const attn_params *params);
 
 /** Ends the program with the library's sentence unless status is ATTN_OK. */
 void must_succeed(attn_status status, const char *what);

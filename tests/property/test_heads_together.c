@@ -36,23 +36,6 @@ struct grouped {
     attn_rope_tables rope;
 };
 
-static attn_tensor tensor(struct rng *rng, attn_dtype dtype, int64_t b, int64_t h, int64_t t, int64_t c)
-{
-    attn_tensor x = attn_bhtd(NULL, b, h, t, c);
-    x.dtype = dtype;
-    if (rng_percent(rng, 50)) { /* heads beside each other */
-        x.stride[1] = c;
-        x.stride[2] = h * c;
-    }
-    x.data = must_allocate(b * h * t * c, attn_dtype_size(dtype));
-    for (int64_t i = 0; i < b * h * t * c; i++)
-        if (dtype == ATTN_BOOL)
-            ((uint8_t *)x.data)[i] = (uint8_t)rng_percent(rng, 70);
-        else
-            dtype_store(dtype, x.data, i, rng_normal(rng));
-    return x;
-}
-
 /** Lengths of the sequences; ragged ones have their own, of which some are prompts. */
 static void draw_lengths(struct grouped *g, struct rng *rng, int ragged)
 {
@@ -136,8 +119,8 @@ static void draw_terms(struct grouped *g, struct rng *rng, int64_t tq, int64_t t
     p->relative_bias = rng_percent(rng, 20) ? &g->bias : NULL;
     const int kind = (int)rng_range(rng, 0, 9);
     const attn_dtype dtype = kind < 5 ? ATTN_BOOL : kind < 8 ? ATTN_F32 : kind < 9 ? ATTN_BF16 : ATTN_F16;
-    g->mask = tensor(rng, dtype, rng_percent(rng, 50) ? batch : 1, rng_percent(rng, 60) ? heads : 1,
-                     rng_percent(rng, 60) ? tq : 1, rng_percent(rng, 80) ? tk : 1);
+    g->mask = problem_tensor(rng, dtype, rng_percent(rng, 50) ? batch : 1, rng_percent(rng, 60) ? heads : 1,
+                             rng_percent(rng, 60) ? tq : 1, rng_percent(rng, 80) ? tk : 1);
     p->mask = rng_percent(rng, 30) ? &g->mask : NULL;
     if (p->mask && rng_percent(rng, 20)) { /* elements of a key beside each other */
         g->mask.stride[3] = g->mask.shape[2] * g->mask.shape[1];
@@ -145,10 +128,10 @@ static void draw_terms(struct grouped *g, struct rng *rng, int64_t tq, int64_t t
         g->mask.stride[1] = 1;
     }
     const int64_t pairs = rng_range(rng, 1, dk / 2);
-    g->rope_q =
-        tensor(rng, ATTN_F32, rng_percent(rng, 50) ? batch : 1, rng_percent(rng, 50) ? heads : 1, tq, 2 * pairs);
-    g->rope_k =
-        tensor(rng, ATTN_F32, rng_percent(rng, 50) ? batch : 1, rng_percent(rng, 50) ? kv_heads : 1, tk, 2 * pairs);
+    g->rope_q = problem_tensor(rng, ATTN_F32, rng_percent(rng, 50) ? batch : 1, rng_percent(rng, 50) ? heads : 1, tq,
+                               2 * pairs);
+    g->rope_k = problem_tensor(rng, ATTN_F32, rng_percent(rng, 50) ? batch : 1, rng_percent(rng, 50) ? kv_heads : 1, tk,
+                               2 * pairs);
     g->rope = (attn_rope_tables){(attn_rope_layout)rng_range(rng, 0, 1), &g->rope_q, &g->rope_k};
     p->rope = rng_percent(rng, 15) ? &g->rope : NULL;
 }
@@ -209,11 +192,11 @@ static void draw(struct grouped *g, struct rng *rng, const char *isa)
     const int64_t tk = ragged ? g->cu_k[g->num] : g->keys[0], batch = ragged ? 1 : g->num;
     const attn_dtype dtype =
         test_isa_has_pairs(isa) ? ATTN_BF16 : (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_F32, ATTN_BF16, ATTN_F16);
-    g->q = tensor(rng, dtype, batch, heads, tq, dk);
-    g->k = tensor(rng, dtype, batch, kv_heads, tk, dk);
-    g->v = tensor(rng, dtype, batch, kv_heads, tk, dv);
-    g->out = tensor(rng, dtype, batch, heads, tq, dv);
-    g->lse = tensor(rng, ATTN_F32, batch, heads, tq, 1);
+    g->q = problem_tensor(rng, dtype, batch, heads, tq, dk);
+    g->k = problem_tensor(rng, dtype, batch, kv_heads, tk, dk);
+    g->v = problem_tensor(rng, dtype, batch, kv_heads, tk, dv);
+    g->out = problem_tensor(rng, dtype, batch, heads, tq, dv);
+    g->lse = problem_tensor(rng, ATTN_F32, batch, heads, tq, 1);
     g->params.lse = rng_percent(rng, 70) ? &g->lse : NULL;
     if (rng_percent(rng, 70)) {
         draw_places(g, rng, tq, tk);
@@ -267,8 +250,8 @@ static int head_alone_is_same(const struct grouped *g, struct rng *rng, int64_t 
     const int64_t kv = h / (g->q.shape[1] / g->k.shape[1]);
     const attn_tensor q = head_of(&g->q, h), k = head_of(&g->k, kv), v = head_of(&g->v, kv);
     const attn_tensor mask = head_of(&g->mask, h), rope_q = head_of(&g->rope_q, h), rope_k = head_of(&g->rope_k, kv);
-    attn_tensor out = tensor(rng, g->out.dtype, q.shape[0], 1, q.shape[2], v.shape[3]);
-    attn_tensor lse = tensor(rng, ATTN_F32, q.shape[0], 1, q.shape[2], 1);
+    attn_tensor out = problem_tensor(rng, g->out.dtype, q.shape[0], 1, q.shape[2], v.shape[3]);
+    attn_tensor lse = problem_tensor(rng, ATTN_F32, q.shape[0], 1, q.shape[2], 1);
     attn_params p = g->params;
     attn_relative_bias bias = g->bias;
     attn_rope_tables rope = {g->rope.layout, &rope_q, &rope_k};
@@ -307,23 +290,6 @@ static int heads_of_a_group(struct rng *rng, const char *isa)
     return holds;
 }
 
-/** Runs a call by a plan, whose shares are taken by several callers in turns. */
-static void run_shares(const struct grouped *g, const attn_tensor *out, const attn_params *params)
-{
-    attn_plan *plan;
-    must_succeed(attn_plan_create(&plan, &g->q, &g->k, &g->v, out, params), "attn_plan_create");
-    const size_t size = attn_plan_workspace_size(plan);
-    char *workspace = must_allocate((int64_t)size, 1);
-    memset(workspace, 0xff, size);
-    must_succeed(attn_plan_begin(plan, &g->q, &g->k, &g->v, out, params, workspace, size), "attn_plan_begin");
-    const int nth = attn_plan_num_threads(plan);
-    for (int phase = 0; phase < attn_plan_num_phases(plan); phase++)
-        for (int i = 0; i < nth; i++)
-            must_succeed(attn_plan_run_share(plan, workspace, phase, nth - 1 - i, nth), "attn_plan_run_share");
-    attn_plan_destroy(plan);
-    free(workspace);
-}
-
 /** How many heads are together follows from the threads. Here sums may be free: they are, or not, for all alike. */
 static int threads_and_shares(struct rng *rng, const char *isa)
 {
@@ -334,15 +300,15 @@ static int threads_and_shares(struct rng *rng, const char *isa)
     must_succeed(attn_forward(&g.q, &g.k, &g.v, &g.out, &g.params), "attn_forward");
     int holds = 1;
     for (int threads = 2; threads <= 9 && holds; threads += 7) {
-        attn_tensor out = tensor(rng, g.out.dtype, g.q.shape[0], g.q.shape[1], g.q.shape[2], g.v.shape[3]);
-        attn_tensor lse = tensor(rng, ATTN_F32, g.q.shape[0], g.q.shape[1], g.q.shape[2], 1);
+        attn_tensor out = problem_tensor(rng, g.out.dtype, g.q.shape[0], g.q.shape[1], g.q.shape[2], g.v.shape[3]);
+        attn_tensor lse = problem_tensor(rng, ATTN_F32, g.q.shape[0], g.q.shape[1], g.q.shape[2], 1);
         attn_params p = g.params;
         p.num_threads = threads;
         p.lse = p.lse ? &lse : NULL;
         if (threads == 2)
             must_succeed(attn_forward(&g.q, &g.k, &g.v, &out, &p), "attn_forward");
         else
-            run_shares(&g, &out, &p);
+            problem_run_shares(&g.q, &g.k, &g.v, &out, &p);
         for (int64_t h = 0; h < g.q.shape[1] && holds; h++) {
             const attn_tensor one = head_of(&out, h), one_lse = head_of(&lse, h);
             holds = same_head(&g.out, h, &one, "out") && (!p.lse || same_head(&g.lse, h, &one_lse, "lse"));

@@ -29,20 +29,6 @@ struct paged {
     attn_ragged ragged;
 };
 
-static attn_tensor tensor(struct rng *rng, attn_dtype dtype, int64_t b, int64_t h, int64_t t, int64_t c)
-{
-    attn_tensor x = attn_bhtd(NULL, b, h, t, c);
-    x.dtype = dtype;
-    if (rng_percent(rng, 50)) { /* heads beside each other */
-        x.stride[1] = c;
-        x.stride[2] = h * c;
-    }
-    x.data = must_allocate(b * h * t * c, attn_dtype_size(dtype));
-    for (int64_t i = 0; i < b * h * t * c; i++)
-        dtype_store(dtype, x.data, i, rng_normal(rng));
-    return x;
-}
-
 /** The lengths of the sequences, of which most have few queries. */
 static void draw_lengths(struct paged *p, struct rng *rng, int ragged, int64_t most_keys)
 {
@@ -106,11 +92,11 @@ static void draw(struct paged *p, struct rng *rng, const char *isa)
     const int64_t tq = ragged ? p->cu_q[p->num] + rng_range(rng, 0, 3) : 1, batch = ragged ? 1 : p->num;
     const attn_dtype dtype =
         test_isa_has_pairs(isa) ? ATTN_BF16 : (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_F32, ATTN_BF16, ATTN_F16);
-    p->q = tensor(rng, dtype, batch, heads, tq, dk);
-    p->k = tensor(rng, dtype, pages, kv_heads, size, dk);
-    p->v = tensor(rng, dtype, pages, kv_heads, size, dv);
-    p->out = tensor(rng, dtype, batch, heads, tq, dv);
-    p->lse = tensor(rng, ATTN_F32, batch, heads, tq, 1);
+    p->q = problem_tensor(rng, dtype, batch, heads, tq, dk);
+    p->k = problem_tensor(rng, dtype, pages, kv_heads, size, dk);
+    p->v = problem_tensor(rng, dtype, pages, kv_heads, size, dv);
+    p->out = problem_tensor(rng, dtype, batch, heads, tq, dv);
+    p->lse = problem_tensor(rng, ATTN_F32, batch, heads, tq, 1);
     p->params.lse = rng_percent(rng, 70) ? &p->lse : NULL;
     if (!test_isa_has_pairs(isa) && rng_percent(rng, 20)) {
         quantise(rng, &p->k, &p->k_scale);
@@ -171,8 +157,8 @@ static int sequence_alone_is_same(const struct paged *p, struct rng *rng, int64_
 {
     const attn_tensor q = queries_of(p, &p->q, s), all_out = queries_of(p, &p->out, s);
     const attn_tensor all_lse = queries_of(p, &p->lse, s);
-    attn_tensor out = tensor(rng, p->out.dtype, 1, q.shape[1], q.shape[2], p->v.shape[3]);
-    attn_tensor lse = tensor(rng, ATTN_F32, 1, q.shape[1], q.shape[2], 1);
+    attn_tensor out = problem_tensor(rng, p->out.dtype, 1, q.shape[1], q.shape[2], p->v.shape[3]);
+    attn_tensor lse = problem_tensor(rng, ATTN_F32, 1, q.shape[1], q.shape[2], 1);
     attn_params params = p->params;
     const int64_t cu_q[] = {0, p->queries[s]};
     const attn_ragged one = {.num_sequences = 1, .cu_seqlens_q = cu_q};
@@ -195,24 +181,12 @@ static int sequence_alone_is_same(const struct paged *p, struct rng *rng, int64_
 /** Runs the call, by shares of a plan if that is asked for; fills the results with something else first. */
 static void run(struct paged *p, int shares)
 {
-    attn_plan *plan;
     memset(p->out.data, 0x55, (size_t)problem_count(&p->out) * attn_dtype_size(p->out.dtype));
     memset(p->lse.data, 0x55, (size_t)problem_count(&p->lse) * sizeof(float));
-    if (!shares) {
+    if (shares)
+        problem_run_shares(&p->q, &p->k, &p->v, &p->out, &p->params);
+    else
         must_succeed(attn_forward(&p->q, &p->k, &p->v, &p->out, &p->params), "attn_forward");
-        return;
-    }
-    must_succeed(attn_plan_create(&plan, &p->q, &p->k, &p->v, &p->out, &p->params), "attn_plan_create");
-    const size_t size = attn_plan_workspace_size(plan);
-    char *workspace = must_allocate((int64_t)size, 1);
-    memset(workspace, 0xff, size);
-    must_succeed(attn_plan_begin(plan, &p->q, &p->k, &p->v, &p->out, &p->params, workspace, size), "attn_plan_begin");
-    const int nth = attn_plan_num_threads(plan);
-    for (int phase = 0; phase < attn_plan_num_phases(plan); phase++)
-        for (int i = 0; i < nth; i++)
-            must_succeed(attn_plan_run_share(plan, workspace, phase, nth - 1 - i, nth), "attn_plan_run_share");
-    attn_plan_destroy(plan);
-    free(workspace);
 }
 
 static int holds_for_all(struct paged *p, struct rng *rng)
