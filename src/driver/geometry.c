@@ -306,7 +306,9 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
         const int64_t of_rows = (most + kernels->strip - 1) / kernels->strip;
         strips = strips > of_rows ? strips : of_rows;
     }
-    const int64_t shared_rows = attn_shared_rows(problem, together, most_shared_rows(problem, kernels, strips));
+    const int64_t shared_rows = problem->params.block_table
+                                    ? attn_shared_rows(problem, together, most_shared_rows(problem, kernels, strips))
+                                    : 0;
     const int64_t shared_strips = (shared_rows + kernels->strip - 1) / kernels->strip;
     struct attn_scratch scratch;
     geometry.scratch = scratch_shape(problem, kernels, strips > shared_strips ? strips : shared_strips);
