@@ -7,6 +7,7 @@
 #include "fixture.h"
 
 #include "api/call.h"
+#include "api/describe.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,8 @@ struct shared {
     attn_params params;
     attn_ragged ragged;
     struct attn_sharers found[SEQUENCES];
-    int looked; /**< whether there was anything to find */
+    int looked;  /**< whether there was anything to find */
+    int says_so; /**< the description of the call tells that it will look */
 };
 
 /** All sequences have their own pages and 600 keys. */
@@ -72,6 +74,9 @@ static void look(struct shared *c, int ragged)
     if (attn_call_make(&call, &tq_tensor, &tk, &tv, &to, &c->params, CHECK_ALL) != ATTN_OK)
         fail_msg("%s", attn_last_error());
     call.geometry.threads = call.geometry.parallel = (int)c->threads; /* it may not be worth so many */
+    char text[512];
+    attn_describe(&call.problem, &call.geometry, text, sizeof text);
+    c->says_so = strstr(text, "queries together over shared pages") != NULL;
     const size_t size = attn_call_size(&call);
     void *workspace = malloc(size);
     assert_non_null(workspace);
@@ -81,6 +86,7 @@ static void look(struct shared *c, int ragged)
     if (found)
         memcpy(c->found, found, sizeof c->found);
     free(workspace);
+    assert_int_equal(c->says_so, c->looked);
 }
 
 /** Sequences first to end - 1 share the whole blocks of so many keys. */
