@@ -182,6 +182,13 @@ struct attn_listed_rows {
     ptrdiff_t next_bytes; /**< of each */
 };
 
+/** Whether turning keys of a type takes less time than adding up sums across lanes, as they are widened faster in
+ * columns than in rows: where sums are free, they are ordered ones. scores_free() does not take such keys. */
+static inline int attn_turns_faster(attn_dtype dtype)
+{
+    return dtype == ATTN_F8_E4M3 || dtype == ATTN_I4;
+}
+
 /** Queries of weights_of_few() at most: of more there are as many exponentials as of a vector with a query per lane. */
 #define ATTN_FEW_WEIGHTS 4
 

@@ -10,6 +10,11 @@
  * Then the scores are turned to a query per lane, and what follows is the tile's
  * own.
  *
+ * Numbers of 8 and 4 bits are turned as they lie, 4 or 8 channels in 32 bits,
+ * and widened behind that (narrow.h): shuffles are what turning costs. Where a
+ * number of E4M3 is NaN, or denormals are taken for 0, a group is widened before
+ * it is turned; the bits are the same.
+ *
  * There is one multiply-add for each word, query and VF_LEN keys, so time is
  * that of reading K: a column of rows after the other, which processors do not
  * fetch ahead. K has been asked for while the tile before was at work, and what
@@ -18,6 +23,7 @@
 #ifndef ATTN_SCORE_FEW_H
 #define ATTN_SCORE_FEW_H
 
+#include "kernels/narrow.h"
 #include "kernels/score_tile.h"
 
 #if VF_LEN == 1 || defined(ATTN_SCORE_PRODUCTS)
@@ -40,6 +46,19 @@ ATTN_INLINE struct few_rows few_rows_at(const attn_dtype dtype, const struct att
 ATTN_INLINE const float *few_scales(const attn_dtype dtype, const struct few_rows *rows, int i)
 {
     return attn_is_quantised(dtype) ? rows->scale[i] : NULL;
+}
+
+/** Where row i of a group is in its list: the last one stands for those behind it. */
+ATTN_INLINE int few_row(const struct few_rows *rows, int i)
+{
+    return i < rows->n ? i : rows->n - 1;
+}
+
+/** Asks for what is wanted next beside step of the words of keys j..j+n-1, from word c on. */
+ATTN_INLINE void ask_beside(const struct attn_score_operands *x, int j, int n, int64_t c, int64_t step)
+{
+    const int64_t whole = x->words - x->words % step;
+    ask_for_rows(&x->listed, j + (int)(n * c / whole), j + (int)(n * (c + step) / whole));
 }
 
 /** VF_LEN words of row i from word c on; bit: of ATTN_I4 that of c, as a constant. */
@@ -83,22 +102,99 @@ ATTN_INLINE void add_columns(const int nr, const int count, const float *q, cons
     }
 }
 
-/** Scores of a group of rows, from key j on, for nr queries; those behind the last one are 0. */
-ATTN_INLINE void score_group(const attn_dtype dtype, const int nr, const struct attn_score_operands *x,
-                             const struct few_rows *rows, int j, vf *max)
+#if VS_PACK == 1
+/** Scales of the rows of a group: of ATTN_I4 those of the groups of channels from group on, VF_LEN / 4 of them. */
+ATTN_INLINE void load_scales(const attn_dtype dtype, const struct few_rows *rows, int64_t group, vf t[VF_LEN])
+{
+    if (dtype == ATTN_I4) {
+        ATTN_UNROLL
+        for (int i = 0; i < VF_LEN; i++)
+            t[i] = vf_load_tail(rows->scale[few_row(rows, i)] + group, VF_LEN / 4);
+        vf_transpose_to4(t);
+    } else {
+        float scales[VF_LEN];
+        ATTN_UNROLL
+        for (int i = 0; i < VF_LEN; i++)
+            scales[i] = *rows->scale[few_row(rows, i)];
+        t[0] = vf_load(scales);
+    }
+}
+
+/** Adds the channels from c on that VF_LEN words have. Returns whether all numbers have been finite. */
+ATTN_INLINE int add_narrow(const attn_dtype dtype, const int nr, const int ng, const float *q,
+                           const struct few_rows *rows, int64_t c, vs acc[][FEW])
+{
+    vf columns[2][VF_LEN], scales[2][VF_LEN];
+    vu seen = vu_set1(0);
+    ATTN_UNROLL
+    for (int g = 0; g < ng; g++) {
+        vf t[VF_LEN];
+        ATTN_UNROLL
+        for (int i = 0; i < VF_LEN; i++) {
+            const vu words = vu_load(stored_at(dtype, rows[g].at[few_row(&rows[g], i)], c));
+            if (dtype == ATTN_F8_E4M3)
+                seen = note_nan(seen, words);
+            t[i] = vf_of_bits(words);
+        }
+        vf_transpose(t);
+        ATTN_UNROLL
+        for (int i = 0; i < VF_LEN; i++)
+            columns[g][i] = t[i];
+        ATTN_LOAD_NO_FURTHER(); /* there is room for one square */
+        if (dtype == ATTN_I4 || c == 0)
+            load_scales(dtype, &rows[g], c / ATTN_I4_GROUP, scales[g]);
+    }
+    vs sum[2][FEW];
+    ATTN_UNROLL
+    for (int g = 0; g < ng; g++) {
+        ATTN_UNROLL
+        for (int r = 0; r < nr; r++)
+            sum[g][r] = acc[g][r];
+    }
+    /* A group of ATTN_I4 is four words, and the lower halves of its bytes come first. */
+    const int run = ATTN_I4_GROUP / 8, halves = narrow_numbers(dtype) / 4;
+#pragma GCC unroll 1
+    for (int first = 0; first < VF_LEN; first += run) {
+        ATTN_UNROLL
+        for (int half = 0; half < halves; half++) {
+            for (int w = first; w < first + run; w++, q += 4 * VF_LEN) {
+                ATTN_UNROLL
+                for (int m = 0; m < 4; m++) {
+                    vf k[2];
+                    ATTN_UNROLL
+                    for (int g = 0; g < ng; g++)
+                        k[g] = vf_mul(narrow_number(dtype, vu_bits_of(columns[g][w]), 4 * half + m),
+                                      scales[g][dtype == ATTN_I4 ? first / run : 0]);
+                    ATTN_UNROLL
+                    for (int r = 0; r < nr; r++) {
+                        const vf a = vf_set1(q[m * VF_LEN + r]);
+                        ATTN_UNROLL
+                        for (int g = 0; g < ng; g++)
+                            sum[g][r] = vf_fma(k[g], a, sum[g][r]);
+                    }
+                }
+            }
+        }
+    }
+    ATTN_UNROLL
+    for (int g = 0; g < ng; g++) {
+        ATTN_UNROLL
+        for (int r = 0; r < nr; r++)
+            acc[g][r] = sum[g][r];
+    }
+    return dtype != ATTN_F8_E4M3 || words_are_finite(seen);
+}
+#endif
+
+/** Scores of a group of rows, from key j on, that have been summed up to word c; those behind the last one are 0. */
+ATTN_INLINE void finish_group(const attn_dtype dtype, const int nr, const struct attn_score_operands *x,
+                              const struct few_rows *rows, int j, int64_t c, vs acc[FEW], vf *max)
 {
     const int64_t words = x->words;
-    const int parts = (int)(words / VF_LEN);
     vf t[VF_LEN];
-    vs acc[VF_LEN];
-    ATTN_UNROLL
-    for (int i = 0; i < VF_LEN; i++)
-        acc[i] = vs_zero();
-    int64_t c = 0;
     for (; c + VF_LEN <= words; c += VF_LEN) {
         load_columns(dtype, 1, rows, c, VF_LEN, t);
-        const int part = (int)(c / VF_LEN);
-        ask_for_rows(&x->listed, j + VF_LEN * part / parts, j + VF_LEN * (part + 1) / parts);
+        ask_beside(x, j, VF_LEN, c, VF_LEN);
         add_columns(nr, VF_LEN, x->q + c * VF_LEN, t, acc);
     }
     if (c < words) {
@@ -106,14 +202,18 @@ ATTN_INLINE void score_group(const attn_dtype dtype, const int nr, const struct 
         for (; c < words; c++)
             add_columns(nr, 1, x->q + c * VF_LEN, &t[c % VF_LEN], acc);
     }
+    vs all[VF_LEN];
+    ATTN_UNROLL
+    for (int i = 0; i < VF_LEN; i++)
+        all[i] = i < nr ? acc[i] : vs_zero();
     if (nr <= 4)
-        vf_transpose_from4(acc);
+        vf_transpose_from4(all);
     else
-        vf_transpose(acc);
+        vf_transpose(all);
     score_sums sums;
     ATTN_UNROLL
     for (int i = 0; i < VF_LEN; i++)
-        sums[i][0] = acc[i];
+        sums[i][0] = all[i];
 #define STORE_SCORES(kind)                                                                                             \
     if (rows->n == VF_LEN)                                                                                             \
         store_scores(kind, VF_LEN, 0, 1, x, j, sums, max);                                                             \
@@ -124,14 +224,56 @@ ATTN_INLINE void score_group(const attn_dtype dtype, const int nr, const struct 
 #undef STORE_SCORES
 }
 
+/** Scores of up to ng groups of rows, from key j on, n of them, for nr queries; the first stands for one that is not
+ * there. */
+ATTN_INLINE void score_groups(const attn_dtype dtype, const int nr, const int ng, const struct attn_score_operands *x,
+                              int j, int n, vf *max)
+{
+    struct few_rows rows[2];
+    vs acc[2][FEW];
+    const int there = (n + VF_LEN - 1) / VF_LEN;
+    ATTN_UNROLL
+    for (int g = 0; g < ng; g++) {
+        const int first = g < there ? g * VF_LEN : 0;
+        rows[g] = few_rows_at(dtype, &x->listed, j + first, n - first < VF_LEN ? n - first : VF_LEN);
+        ATTN_UNROLL
+        for (int r = 0; r < nr; r++)
+            acc[g][r] = vs_zero();
+    }
+    int64_t c = 0;
+#if VS_PACK == 1
+    if (is_narrow(dtype)) {
+        const int64_t step = narrow_numbers(dtype) * VF_LEN;
+        int finite = dtype != ATTN_F8_E4M3 || keeps_denormals();
+        for (; c + step <= x->words && finite; c += step) {
+            finite = add_narrow(dtype, nr, ng, x->q + c * VF_LEN, rows, c, acc);
+            ask_beside(x, j, ng * VF_LEN, c, step);
+        }
+        if (!finite) {
+            c = 0;
+            ATTN_UNROLL
+            for (int g = 0; g < ng; g++) {
+                ATTN_UNROLL
+                for (int r = 0; r < nr; r++)
+                    acc[g][r] = vs_zero();
+            }
+        }
+    }
+#endif
+    for (int g = 0; g < there; g++)
+        finish_group(dtype, nr, x, &rows[g], j + g * VF_LEN, c, acc[g], max);
+}
+
+/** Groups at a time: few chains of sums would wait for their multiply-adds. */
+#define FEW_GROUPS(dtype, nr) (VS_PACK == 1 && is_narrow(dtype) && (nr) <= 4 ? 2 : 1)
+
 ATTN_INLINE void score_few_body(const attn_dtype dtype, const int nr, const struct attn_score_operands *x, int n,
                                 float *max_out)
 {
+    const int ng = FEW_GROUPS(dtype, nr);
     vf max = vf_set1(-INFINITY);
-    for (int j = 0; j < n; j += VF_LEN) {
-        const struct few_rows rows = few_rows_at(dtype, &x->listed, j, n - j < VF_LEN ? n - j : VF_LEN);
-        score_group(dtype, nr, x, &rows, j, &max);
-    }
+    for (int j = 0; j < n; j += ng * VF_LEN)
+        score_groups(dtype, nr, ng, x, j, n - j < ng * VF_LEN ? n - j : ng * VF_LEN, &max);
     if (RAW_SCORES && x->mask->kind != MASK_BIAS)
         max = vf_mul(max, vf_load(x->factor));
     vf_store(max_out, max);

@@ -12,9 +12,10 @@
  * tile.
  *
  * Keys are taken from the four quarters of the tile in turns: memory is faster
- * with four streams than with one. A scale of a whole key multiplies the finished
- * sum, those of groups their numbers. The order of a sum follows from its words
- * alone, so a score does not depend on what else is computed.
+ * with four streams than with one. The scale of a key multiplies the finished sum.
+ * The order of a sum follows from its words alone, so a score does not depend on
+ * what else is computed. Types that are turned at less cost (attn_turns_faster())
+ * never come here.
  */
 #ifndef ATTN_SCORE_FREE_H
 #define ATTN_SCORE_FREE_H
@@ -48,40 +49,30 @@ static inline int free_key(const struct free_keys *keys, int stream, int i)
 /** Partial sums: of a query and a key of a group VF_LEN floats. */
 typedef float free_parts[FEW][VF_LEN][VF_LEN];
 
-/** A key of each stream, with its scales if those are of groups. */
+/** A key of each stream. */
 struct free_rows {
     const char *at[STREAMS];
-    const float *scales[STREAMS];
 };
 
-/** Words c + u.. of a key; n: those that are there, if not whole. c: where a group begins, which u need not be in. */
-ATTN_INLINE vq free_words(const attn_dtype dtype, const int whole, const struct free_rows *rows, int s, int64_t c,
-                          int64_t u, int n)
+/** Words c.. of a key; n: those that are there, if not whole. */
+ATTN_INLINE vq free_words(const attn_dtype dtype, const int whole, const char *row, int64_t c, int n)
 {
-    const char *const at = stored_at(dtype, rows->at[s], c);
 #if VS_PACK == 1
-    if (dtype != ATTN_I4)
-        return whole ? stored_numbers(dtype, at, u) : stored_numbers_tail(dtype, at, u, n);
-    const float *const scales = scales_in(dtype, rows->scales[s], c);
-    if (whole)
-        return stored_load(dtype, at, u, scales);
-    float tail[VF_LEN]; /* behind it zeros, whatever the scale is */
-    vf_store(tail, stored_load_tail(dtype, at, u, n, scales));
-    return vf_load_tail(tail, n);
+    return whole ? stored_numbers(dtype, row, c) : stored_numbers_tail(dtype, row, c, n);
 #else
-    return whole ? vw_load(at + u * ATTN_WORD) : vw_load_tail(at + u * ATTN_WORD, n);
+    const char *const at = stored_at(dtype, row, c);
+    return whole ? vw_load(at) : vw_load_tail(at, n);
 #endif
 }
 
-/** Adds words c + u.. of nr queries and a key of each stream. */
+/** Adds words c.. of nr queries and a key of each stream. */
 ATTN_INLINE void free_step(const attn_dtype dtype, const int nr, const int whole, const float *q, int64_t words,
-                           const struct free_rows *rows, int64_t c, int64_t u, int n, vs acc[STREAMS][FREE_ROWS])
+                           const struct free_rows *rows, int64_t c, int n, vs acc[STREAMS][FREE_ROWS])
 {
     vq k[STREAMS];
     ATTN_UNROLL
     for (int s = 0; s < STREAMS; s++)
-        k[s] = free_words(dtype, whole, rows, s, c, u, n);
-    c += u;
+        k[s] = free_words(dtype, whole, rows->at[s], c, n);
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
         const vq a = whole ? vq_load(q + r * words + c) : vw_load_tail(q + r * words + c, n);
@@ -90,25 +81,6 @@ ATTN_INLINE void free_step(const attn_dtype dtype, const int nr, const int whole
             acc[s][r] = vs_dot(k[s], a, acc[s][r]);
     }
 }
-
-#if VS_PACK == 1
-/** Adds the group of ATTN_I4 from word c on of nr queries and a key of each stream. */
-ATTN_INLINE void free_step_of_group(const int nr, const float *q, int64_t words, const struct free_rows *rows,
-                                    int64_t c, vs acc[STREAMS][FREE_ROWS])
-{
-    ATTN_UNROLL
-    for (int s = 0; s < STREAMS; s++) {
-        vf k[ATTN_I4_GROUP / VF_LEN];
-        stored_group(rows->at[s], c, rows->scales[s], k);
-        ATTN_UNROLL
-        for (int u = 0; u < ATTN_I4_GROUP / VF_LEN; u++) {
-            ATTN_UNROLL
-            for (int r = 0; r < nr; r++)
-                acc[s][r] = vf_fma(k[u], vf_load(q + r * words + c + u * VF_LEN), acc[s][r]);
-        }
-    }
-}
-#endif
 
 /** The ith key of each stream of a group, against queries r..r+nr-1. */
 ATTN_INLINE void free_products(const attn_dtype dtype, const int nr, const struct attn_score_operands *x,
@@ -124,16 +96,11 @@ ATTN_INLINE void free_products(const attn_dtype dtype, const int nr, const struc
             acc[s][row] = vs_zero();
     }
     int64_t c = 0;
-#if VS_PACK == 1
-    for (; dtype == ATTN_I4 && c + ATTN_I4_GROUP <= words; c += ATTN_I4_GROUP)
-        free_step_of_group(nr, q, words, rows, c, acc);
-#endif
-    const int64_t begin = c;
 #pragma GCC unroll 2
     for (; c + VF_LEN <= words; c += VF_LEN)
-        free_step(dtype, nr, 1, q, words, rows, begin, c - begin, VF_LEN, acc);
+        free_step(dtype, nr, 1, q, words, rows, c, VF_LEN, acc);
     if (c < words)
-        free_step(dtype, nr, 0, q, words, rows, begin, c - begin, (int)(words - c), acc);
+        free_step(dtype, nr, 0, q, words, rows, c, (int)(words - c), acc);
     ATTN_UNROLL
     for (int s = 0; s < STREAMS; s++) {
         ATTN_UNROLL
@@ -164,7 +131,6 @@ ATTN_INLINE void free_group(const attn_dtype dtype, const struct attn_score_oper
         for (int s = 0; s < STREAMS; s++) {
             const int j = free_key(keys, s, i);
             rows.at[s] = x->listed.at[j];
-            rows.scales[s] = dtype == ATTN_I4 ? x->listed.scale[j] : NULL;
             ask_for_rows(&x->listed, j, j + 1);
         }
         int r = 0;
@@ -177,7 +143,7 @@ ATTN_INLINE void free_group(const attn_dtype dtype, const struct attn_score_oper
         if (r < x->rows)
             free_products(dtype, 1, x, &rows, i, r, parts);
     }
-    const int scaled = attn_is_quantised(dtype) && dtype != ATTN_I4;
+    const int scaled = attn_is_quantised(dtype);
     const vf scale = scaled ? free_scales(x, keys) : vf_zero();
     ATTN_UNROLL
     for (int r = 0; r < FEW; r++) {
@@ -239,7 +205,10 @@ ATTN_INLINE void score_free_body(const attn_dtype dtype, const struct attn_score
 static void score_free(const struct attn_score_operands *x, int n, float *max)
 {
 #if VS_PACK == 1
-    ATTN_BY_STORED(x->listed.dtype, score_free_body, x, n, max);
+    if (x->listed.dtype == ATTN_I8)
+        score_free_body(ATTN_I8, x, n, max);
+    else
+        ATTN_BY_DTYPE(x->listed.dtype, score_free_body, x, n, max);
 #else
     score_free_body(ATTN_F32, x, n, max); /* a word has the size of a float */
 #endif

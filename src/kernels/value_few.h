@@ -13,6 +13,7 @@
 #ifndef ATTN_VALUE_FEW_H
 #define ATTN_VALUE_FEW_H
 
+#include "kernels/narrow.h"
 #include "kernels/rows.h"
 #include "simd/words.h"
 
@@ -140,12 +141,98 @@ ATTN_INLINE void value_few_tile(const attn_dtype dtype, const int free, const in
     }
 }
 
+#if VF_PACK == 1
+/**
+ * The same of 4 nh VF_LEN channels of E4M3, which are taken out of words where they lie (narrow.h): lanes of O change
+ * places, and its sums stay what they are. Returns 0 and has changed nothing if a number is not finite.
+ */
+ATTN_INLINE int value_f8_tile(const int free, const int nr, const int nh, const struct attn_few_values *x, int r,
+                              int64_t c)
+{
+    const int asks = r == 0 && c == 0, rescales = x->mode == ACCUMULATE_RESCALE;
+    vf acc[4][8];
+    float *const o = x->o + r * x->dv + c;
+    const int64_t dv = x->dv;
+    ATTN_UNROLL
+    for (int i = 0; i < nr; i++) {
+        ATTN_UNROLL
+        for (int w = 0; w < 4 * nh; w++) {
+            acc[i][w] = x->mode == ACCUMULATE_FIRST ? vf_zero() : vf_load(o + i * dv + w * VF_LEN);
+            if (rescales)
+                acc[i][w] = vf_mul(acc[i][w], vf_set1(x->alpha[r + i]));
+        }
+        ATTN_UNROLL
+        for (int h = 0; h < nh; h++)
+            to_bytes(acc[i] + 4 * h);
+    }
+    vu seen = vu_set1(0);
+    for (int u = 0; u < x->keys; u++) {
+        vf b[8];
+        if (asks)
+            ask_for_rows(&x->v, u, u + 1);
+        ATTN_UNROLL
+        for (int h = 0; h < nh; h++) {
+            const vu words = vu_load(x->v.at[u] + c + 4 * h * VF_LEN);
+            seen = note_nan(seen, words);
+            ATTN_UNROLL
+            for (int m = 0; m < 4; m++)
+                b[4 * h + m] = narrow_f8(words, m);
+        }
+        if (!free) {
+            ATTN_UNROLL
+            for (int w = 0; w < 4 * nh; w++)
+                b[w] = vf_mul(b[w], vf_set1(*x->v.scale[u]));
+        }
+        ATTN_UNROLL
+        for (int i = 0; i < nr; i++) {
+            const vw a = weight_word(ATTN_F8_E4M3, free, x, u, r + i);
+            ATTN_UNROLL
+            for (int w = 0; w < 4 * nh; w++)
+                acc[i][w] = vf_dot(b[w], a, acc[i][w]);
+        }
+    }
+    if (!words_are_finite(seen))
+        return 0;
+    ATTN_UNROLL
+    for (int i = 0; i < nr; i++) {
+        ATTN_UNROLL
+        for (int h = 0; h < nh; h++)
+            from_bytes(acc[i] + 4 * h);
+        ATTN_UNROLL
+        for (int w = 0; w < 4 * nh; w++)
+            vf_store(o + i * dv + w * VF_LEN, acc[i][w]);
+    }
+    return 1;
+}
+
+/** Channels of E4M3 that whole words have, of queries r..r+nr-1, up to the first number that is not finite. Returns
+ * how many. */
+ATTN_INLINE int64_t value_f8_rows(const int free, const int nr, const struct attn_few_values *x, int r)
+{
+    const int nh = FEW_VECTORS(nr) >= 8 ? 2 : 1;
+    int64_t c = 0;
+    if (!keeps_denormals())
+        return 0;
+    for (; nh == 2 && c + 8 * VF_LEN <= x->dv; c += 8 * VF_LEN)
+        if (!value_f8_tile(free, nr, 2, x, r, c))
+            return c;
+    for (; c + 4 * VF_LEN <= x->dv; c += 4 * VF_LEN)
+        if (!value_f8_tile(free, nr, 1, x, r, c))
+            return c;
+    return c;
+}
+#endif
+
 /** All channels of queries r..r+nr-1. */
 ATTN_INLINE void value_few_rows(const attn_dtype dtype, const int free, const int nr, const struct attn_few_values *x,
                                 int r)
 {
     const int64_t dv = x->dv, wide = (int64_t)FEW_VECTORS(nr) * VF_LEN;
     int64_t c = 0;
+#if VF_PACK == 1
+    if (dtype == ATTN_F8_E4M3)
+        c = value_f8_rows(free, nr, x, r);
+#endif
     for (; c + wide <= dv; c += wide)
         value_few_tile(dtype, free, nr, FEW_VECTORS(nr), 1, x, r, c, VF_LEN);
     if (FEW_VECTORS(nr) > 4 && c + 4 * VF_LEN <= dv) {

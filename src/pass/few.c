@@ -28,10 +28,15 @@ static void list_rows(const struct attn_pages *pages, const struct attn_rows *ro
         const struct attn_piece piece = attn_piece_at(pages, rows, step, first + at, n - at);
         const char *row = piece.rows.data;
         const float *scale = piece.rows.scale;
-        for (int i = 0; i < piece.n; i++, row += piece.rows.stride)
-            list->at[at + i] = row;
-        for (int i = 0; scale && i < piece.n; i++, scale += piece.rows.scale_stride)
-            list->scale[at + i] = scale;
+        if (scale) {
+            for (int i = 0; i < piece.n; i++, row += piece.rows.stride, scale += piece.rows.scale_stride) {
+                list->at[at + i] = row;
+                list->scale[at + i] = scale;
+            }
+        } else {
+            for (int i = 0; i < piece.n; i++, row += piece.rows.stride)
+                list->at[at + i] = row;
+        }
         at += piece.n;
     }
 }
@@ -103,7 +108,7 @@ void attn_few_scores(const struct pass *pass, const struct strip *strip, const s
         (struct attn_listed_rows){.at = list.at, .scale = list.scale, .dtype = keys->k ? ATTN_F32 : work->k.dtype};
     if (pass->few && !work->weight_callback)
         list_next(&work->pages, &work->v, &work->pages.v_step, keys->first + lo, n, work->dv, next, listed);
-    if (work->free_sums) {
+    if (work->free_sums && !attn_turns_faster(listed->dtype)) {
         operands->q = query_rows(pass, strip);
         pass->scores->scores_free(operands, n, max);
     } else {

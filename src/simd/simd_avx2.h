@@ -355,6 +355,16 @@ static inline vu vu_shift_right(vu a, int n)
     return (vu)((__v8su)a >> n);
 }
 
+static inline vu vu_shift_right_signed(vu a, int n)
+{
+    return (vu)((__v8si)a >> n);
+}
+
+static inline vu vu_and_xor(vu a, vu mask, vu b)
+{
+    return vu_xor(vu_and(a, mask), b);
+}
+
 static inline vf vf_of_bits(vu a)
 {
     return _mm256_castsi256_ps(a);

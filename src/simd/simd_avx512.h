@@ -423,6 +423,8 @@ static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
 /*
  * Bits and small integers of narrow weights:
  *   vu_shift_left, vu_shift_right   by n < 32 bits, zeros come in
+ *   vu_shift_right_signed           the same, copies of the highest bit come in
+ *   vu_and_xor(a, mask, b)          (a & mask) ^ b
  *   vf_of_bits, vf_of_ints          lanes as the floats of these bits, and as signed integers
  *   vu_bits_of                      the way back to the bits
  *   vf_load_int8                    VF_LEN floats from as many int8
@@ -440,6 +442,16 @@ static inline vu vu_shift_left(vu a, int n)
 static inline vu vu_shift_right(vu a, int n)
 {
     return (vu)((__v16su)a >> n);
+}
+
+static inline vu vu_shift_right_signed(vu a, int n)
+{
+    return (vu)((__v16si)a >> n);
+}
+
+static inline vu vu_and_xor(vu a, vu mask, vu b)
+{
+    return _mm512_ternarylogic_epi32(a, mask, b, 0x6a);
 }
 
 static inline vf vf_of_bits(vu a)
@@ -494,6 +506,9 @@ static inline void vu_store_bytes(uint8_t *p, vu a)
 {
     _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(a));
 }
+
+/** vf_nibble() is a look into a table, and faster than arithmetic. */
+#define VF_NIBBLE_BY_TABLE
 
 /** VPERMPS looks at the four bits alone: a table in a register instead of a conversion. */
 static inline vf vf_nibble(vu words, int shift)

@@ -305,6 +305,16 @@ static inline vu vu_shift_right(vu a, int n)
     return vshlq_u32(a, vdupq_n_s32(-n));
 }
 
+static inline vu vu_shift_right_signed(vu a, int n)
+{
+    return vreinterpretq_u32_s32(vshlq_s32(vreinterpretq_s32_u32(a), vdupq_n_s32(-n)));
+}
+
+static inline vu vu_and_xor(vu a, vu mask, vu b)
+{
+    return vu_xor(vu_and(a, mask), b);
+}
+
 static inline vf vf_of_bits(vu a)
 {
     return vreinterpretq_f32_u32(a);

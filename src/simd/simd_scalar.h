@@ -294,6 +294,16 @@ static inline vu vu_shift_right(vu a, int n)
     return a >> n;
 }
 
+static inline vu vu_shift_right_signed(vu a, int n)
+{
+    return a >> n | (a >> 31 ? ~(UINT32_MAX >> n) : 0u);
+}
+
+static inline vu vu_and_xor(vu a, vu mask, vu b)
+{
+    return (a & mask) ^ b;
+}
+
 static inline vf vf_of_bits(vu a)
 {
     return half_from_bits(a);

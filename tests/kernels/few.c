@@ -18,6 +18,10 @@ static struct tile_case of_few(const struct tile_case *c, int *rows)
     struct tile_case few = *c;
     const int most = c->set->lanes / 2;
     few.shape.nv = 1;
+    if (!c->shape.plain && rng_percent(c->rng, 30)) { /* words of narrow numbers hold many channels */
+        few.shape.n = (int)rng_range(c->rng, 1, ATTN_KEY_BLOCK);
+        few.shape.d = rng_range(c->rng, 1, 300);
+    }
     *rows = c->shape.plain ? 1 : (int)rng_range(c->rng, 1, most);
     return few;
 }
@@ -30,11 +34,12 @@ struct drawn_keys {
     struct drawn_rows rows;
 };
 
-static struct drawn_keys draw_keys(const struct tile_case *c, int64_t words)
+static struct drawn_keys draw_keys(const struct tile_case *c, int64_t words, int free)
 {
     const int pack = c->set->score_pack;
     if (pack == 1) {
-        const struct drawn_rows rows = draw_rows(c, draw_stored_type(c, c->shape.dtype), c->shape.n, words);
+        const attn_dtype any = draw_stored_type(c, c->shape.dtype);
+        const struct drawn_rows rows = draw_rows(c, free && attn_turns_faster(any) ? ATTN_I8 : any, c->shape.n, words);
         return (struct drawn_keys){rows.rows.data, rows.rows.stride, rows.rows.dtype, rows};
     }
     const struct drawn_words k = draw_words(c, pack, c->shape.n, words);
@@ -75,7 +80,7 @@ static struct drawn_scores draw_scores(const struct tile_case *c, int rows, int 
     const int n = c->shape.n, pack = c->set->score_pack, width = c->set->lanes;
     const int64_t words = (c->shape.d + pack - 1) / pack;
     const struct tile_case queries = {.set = c->set, .rng = c->rng, .shape = {.plain = 1, .wild = c->shape.wild}};
-    struct drawn_scores d = {.words = words, .mask = draw_mask(c), .k = draw_keys(c, words)};
+    struct drawn_scores d = {.words = words, .mask = draw_mask(c), .k = draw_keys(c, words, by_row)};
     d.q = by_row ? draw_words(&queries, pack, rows, words) : draw_words(&queries, pack, (int)words, width);
     d.factor = operand_floats(c, width);
     d.max = operand_place(c, (size_t)width * 4);
@@ -146,15 +151,15 @@ static float sum_of_lanes(const struct tile_case *c, const float *lanes)
 /** A sum in each lane, and then these. A scale of a whole row multiplies what comes of it. */
 static float free_sum(const struct tile_case *c, const struct drawn_scores *d, int lane, int j)
 {
-    const int pack = c->set->score_pack, width = c->set->lanes, groups = d->k.dtype == ATTN_I4;
+    const int pack = c->set->score_pack, width = c->set->lanes;
     float partial[MAX_LANES] = {0};
     for (int64_t w = 0; w < d->words; w++) {
-        const float element = pack != 1 ? 0.0f : groups ? element_of(&d->k.rows, j, w) : number_of(&d->k.rows, j, w);
+        const float element = pack == 1 ? number_of(&d->k.rows, j, w) : 0.0f;
         const void *const word = pack == 1 ? (const void *)&element : d->k.at + j * d->k.stride + w * 4;
         partial[w % width] = dot_of(c->set, pack, word, d->q.at + lane * d->q.stride + w * 4, partial[w % width]);
     }
     const float raw = sum_of_lanes(c, partial);
-    return pack == 1 && attn_is_quantised(d->k.dtype) && !groups ? raw * scale_of(&d->k.rows, j, 0) : raw;
+    return pack == 1 && attn_is_quantised(d->k.dtype) ? raw * scale_of(&d->k.rows, j, 0) : raw;
 }
 
 static void check_scores_free(const struct tile_case *any)

@@ -108,6 +108,8 @@ RUN(vu_xor3, PUTU(vu_xor3(UA, UB, UC)))
 RUN(vu_at_least, PUTU(vu_at_least(UA, UB)))
 RUN(vu_shift_left, PUTU(vu_shift_left(UA, 9)); vu_store(c->out[1], vu_shift_left(UA, 31)))
 RUN(vu_shift_right, PUTU(vu_shift_right(UA, 9)); vu_store(c->out[1], vu_shift_right(UA, 31)))
+RUN(vu_shift_right_signed, PUTU(vu_shift_right_signed(UA, 4)); vu_store(c->out[1], vu_shift_right_signed(UA, 28)))
+RUN(vu_and_xor, PUTU(vu_and_xor(UA, UB, UC)))
 RUN(vf_of_bits, PUT(vf_of_bits(UA)))
 RUN(vf_of_ints, PUT(vf_of_ints(UA)))
 RUN(vf_load_int8, PUT(vf_load_int8(c->in[0])))
@@ -295,6 +297,8 @@ static const struct set_operation operations[] = {
     ROW(vu_at_least),
     ROW(vu_shift_left),
     ROW(vu_shift_right),
+    ROW(vu_shift_right_signed),
+    ROW(vu_and_xor),
     ROW(vf_of_bits),
     ROW(vf_of_ints),
     ROW(vf_load_int8),

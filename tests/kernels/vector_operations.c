@@ -30,6 +30,9 @@ LANEWISE(xor3_integer, uint32_t, a[i] ^ b[i] ^ d[i])
 LANEWISE(at_least, uint32_t, a[i] >= b[i] ? UINT32_MAX : 0)
 LANEWISE(shifted_left, uint32_t, (out2[i] = a[i] << 31, a[i] << 9))
 LANEWISE(shifted_right, uint32_t, (out2[i] = a[i] >> 31, a[i] >> 9))
+LANEWISE(shifted_right_signed, int32_t,
+         (out2[i] = a[i] < 0 ? ~(~a[i] >> 28) : a[i] >> 28, a[i] < 0 ? ~(~a[i] >> 4) : a[i] >> 4))
+LANEWISE(and_xor_integer, uint32_t, (a[i] & b[i]) ^ d[i])
 LANEWISE(size, uint32_t, a[i] & 0x7fffffffu)
 
 static void store_tail(const struct call *c)
@@ -335,6 +338,9 @@ static const struct row rows[] = {
     {"vu_at_least", 0, PLAIN(SAME_BITS, 2, U32, U32, at_least)},
     {"vu_shift_left", 0, OPERATION(.in = {{U32, VECTOR}}, .out = {VECTORS_2(U32)}, .reference = shifted_left)},
     {"vu_shift_right", 0, OPERATION(.in = {{U32, VECTOR}}, .out = {VECTORS_2(U32)}, .reference = shifted_right)},
+    {"vu_shift_right_signed", 0,
+     OPERATION(.in = {{U32, VECTOR}}, .out = {VECTORS_2(U32)}, .reference = shifted_right_signed)},
+    {"vu_and_xor", 0, PLAIN(SAME_BITS, 3, U32, U32, and_xor_integer)},
     {"vf_of_bits", 0, PLAIN(SAME_BITS, 1, U32, F32, copy)},
     {"vf_of_ints", 0, PLAIN(SAME_BITS, 1, I32, F32, to_float)},
     {"vf_load_int8", 0, PLAIN(SAME_BITS, 1, INT8, F32, bytes_to_float)},
