@@ -41,10 +41,16 @@ static attn_status check_rotations(const attn_tensor *rotations, const attn_tens
     return ATTN_OK;
 }
 
-static int by_slot(const void *a, const void *b)
+/** Puts a slot into a table of 2^bits, at least half of which are 0; returns whether it was not there. */
+static int take(int64_t *table, int bits, int64_t slot)
 {
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
+    const size_t mask = ((size_t)1 << bits) - 1;
+    size_t at = (size_t)((uint64_t)slot * 0x9e3779b97f4a7c15u >> (64 - bits)); /* neighbours lie far from each other */
+    for (; table[at]; at = (at + 1) & mask)
+        if (table[at] == slot + 1)
+            return 0;
+    table[at] = slot + 1;
+    return 1;
 }
 
 /** That no two tokens go to one place. */
@@ -55,16 +61,20 @@ static attn_status check_distinct_slots(const int64_t *slots, int64_t tokens)
         rises = slots[t] > slots[t - 1];
     if (rises)
         return ATTN_OK;
-    int64_t *sorted = malloc((size_t)tokens * sizeof *sorted);
-    if (!sorted)
-        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a list of %" PRId64 " slots", tokens);
-    memcpy(sorted, slots, (size_t)tokens * sizeof *sorted);
-    qsort(sorted, (size_t)tokens, sizeof *sorted, by_slot);
+    int bits = 4;
+    while (bits < 62 && (int64_t)1 << bits < 2 * tokens)
+        bits++;
+    int64_t few[1024], *const table = (int64_t)1 << bits > 1024 ? calloc((size_t)1 << bits, sizeof *table) : few;
+    if (!table)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a table of %" PRId64 " slots", tokens);
+    if (table == few)
+        memset(few, 0, sizeof *few << bits);
     int64_t twice = -1;
-    for (int64_t t = 1; t < tokens && twice < 0; t++)
-        if (sorted[t] == sorted[t - 1])
-            twice = sorted[t]; /* -1 may come often */
-    free(sorted);
+    for (int64_t t = 0; t < tokens && twice < 0; t++)
+        if (slots[t] >= 0 && !take(table, bits, slots[t])) /* -1 may come often */
+            twice = slots[t];
+    if (table != few)
+        free(table);
     if (twice < 0)
         return ATTN_OK;
     return attn_fail(ATTN_INVALID_ARGUMENT, "slots has %" PRId64 " twice; expected places that are all different",

@@ -396,6 +396,7 @@ struct attn_rotation {
     int64_t num_rows;
     int64_t pairs, width; /**< channels behind 2 * pairs are copied */
     attn_rope_layout layout;
+    int streams; /**< out goes past the caches: its rows are whole lines of ATTN_ALIGN, and none is turned */
 };
 
 /** Rows to be rounded to 8 or 4 bits (attn_quantise()): out is of a type with scales, which go where scale says. */
@@ -404,6 +405,7 @@ struct attn_quantisation {
     float *scale;
     ptrdiff_t scale_stride; /**< in floats */
     int64_t num_rows, width;
+    int streams; /**< out goes past the caches: its rows are whole lines of ATTN_ALIGN, not of ATTN_I4 */
 };
 
 /**
@@ -456,6 +458,8 @@ struct attn_vector_kernels {
     void (*normalise)(int nv, const struct attn_tile_mask *mask, int n, const float *inverse, float *p);
     void (*rotate)(const struct attn_rotation *work);
     void (*quantise)(const struct attn_quantisation *work);
+    /** After calls that stream: what this thread has written is there for others, too. NULL: the set cannot stream. */
+    void (*stream_end)(void);
     void (*merge)(const struct attn_merge_work *work);
     void (*exp2)(float *dst, const float *src, int64_t n); /**< what the kernels use, for tests */
 };

@@ -78,6 +78,59 @@ ATTN_INLINE void rope_copy(const attn_dtype from, const attn_dtype to, char *dst
         row_store_tail(to, dst + c * out, row_load_tail(from, src + c * in, (int)(width - c)), (int)(width - c));
 }
 
+/** To memory, or past the caches where streams. */
+ATTN_INLINE void copy_store(char *p, vu a, const int streams)
+{
+    if (streams)
+        vu_stream(p, a);
+    else
+        vu_store(p, a);
+}
+
+/** A row of whole vectors, as many as are written; the same bytes where types are the same. */
+ATTN_INLINE void copy_vectors(const attn_dtype from, const attn_dtype to, char *dst, const char *src, int64_t width,
+                              const int streams)
+{
+    const ptrdiff_t in = attn_element_size(from), out = attn_element_size(to), bytes = VF_LEN * ATTN_WORD;
+    for (ptrdiff_t at = 0; at < width * out; at += bytes) {
+        const char *const some = src + at / out * in;
+        if (from == to) {
+            copy_store(dst + at, vu_load(some), streams);
+        } else if (to == ATTN_F32) {
+            copy_store(dst + at, vu_bits_of(row_load(from, some)), streams);
+        } else {
+            const vf a = row_load(from, some), b = row_load(from, some + VF_LEN * in);
+            copy_store(dst + at, to == ATTN_BF16 ? vf_narrow_bf16(a, b) : vf_narrow_f16(a, b), streams);
+        }
+    }
+}
+
+ATTN_INLINE void copy_from_to(const attn_dtype from, const attn_dtype to, const struct attn_rows *dst,
+                              const struct attn_rows *src, int64_t n, int64_t width, int streams)
+{
+    const int whole = width * attn_element_size(to) % (VF_LEN * ATTN_WORD) == 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (streams)
+            copy_vectors(from, to, row_at(dst, i), row_at(src, i), width, 1);
+        else if (whole && from != to)
+            copy_vectors(from, to, row_at(dst, i), row_at(src, i), width, 0);
+        else
+            rope_copy(from, to, row_at(dst, i), row_at(src, i), 0, width);
+    }
+}
+
+ATTN_INLINE void copy_to(const attn_dtype to, const struct attn_rows *dst, const struct attn_rows *src, int64_t n,
+                         int64_t width, int streams)
+{
+    ATTN_BY_DTYPE(src->dtype, copy_from_to, to, dst, src, n, width, streams);
+}
+
+/** rotate_rows() of rows without pairs, which are copied, or rounded to dst's type. */
+static void copy_rows(const struct attn_rows *dst, const struct attn_rows *src, int64_t n, int64_t width, int streams)
+{
+    ATTN_BY_DTYPE(dst->dtype, copy_to, dst, src, n, width, streams);
+}
+
 ATTN_INLINE void rotate_row(const attn_dtype from, const attn_dtype to, const attn_rope_layout layout, char *dst,
                             const char *src, const float *table, int64_t pairs, int64_t width)
 {

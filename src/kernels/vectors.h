@@ -12,8 +12,16 @@
 
 static void rotate(const struct attn_rotation *work)
 {
-    rotate_rows(&work->out, &work->x, work->table, work->table_stride, work->num_rows, work->pairs, work->width,
-                work->layout);
+    if (work->pairs == 0)
+        copy_rows(&work->out, &work->x, work->num_rows, work->width, work->streams);
+    else
+        rotate_rows(&work->out, &work->x, work->table, work->table_stride, work->num_rows, work->pairs, work->width,
+                    work->layout);
+}
+
+static void stream_end(void)
+{
+    vu_stream_end();
 }
 
 static const struct attn_vector_kernels vector_kernels = {.lanes = VF_LEN,
@@ -33,6 +41,7 @@ static const struct attn_vector_kernels vector_kernels = {.lanes = VF_LEN,
                                                           .normalise = normalise,
                                                           .rotate = rotate,
                                                           .quantise = quantise_rows,
+                                                          .stream_end = VU_STREAMS ? stream_end : NULL,
                                                           .merge = merge_rows,
                                                           .exp2 = exp2_array};
 

@@ -337,6 +337,21 @@ static inline vu vu_at_least(vu a, vu b)
     return _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a);
 }
 
+static inline vu vu_max(vu a, vu b)
+{
+    return _mm256_max_epu32(a, b);
+}
+
+static inline vu vu_max_halves(vu a, vu b)
+{
+    return _mm256_max_epu16(a, b);
+}
+
+static inline vu vu_choose(vu mask, vu a, vu b)
+{
+    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
+}
+
 static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
 {
     const __m256i even = _mm256_mul_epu32(a, b);
@@ -380,6 +395,11 @@ static inline vf vf_of_ints(vu a)
     return _mm256_cvtepi32_ps(a);
 }
 
+static inline vu vu_rounded(vf a)
+{
+    return _mm256_cvtps_epi32(a);
+}
+
 static inline vf vf_load_int8(const int8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
@@ -413,6 +433,59 @@ static inline void vu_store_bytes(uint8_t *p, vu a)
     const __m256i low = _mm256_and_si256(a, _mm256_set1_epi32(0xff));
     const __m128i halves = _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
     _mm_storel_epi64((__m128i *)p, _mm_packus_epi16(halves, halves));
+}
+
+static inline vu vu_bytes_of4(vu a, vu b, vu c, vu d)
+{
+    const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)); /* in halves */
+    return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+static inline void vf_load_pair_bf16(const uint16_t *p, vf *a, vf *b)
+{
+    const __m256i both = _mm256_loadu_si256((const __m256i *)p), zero = _mm256_setzero_si256();
+    *a = _mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, both));
+    *b = _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, both));
+}
+
+static inline vu vu_bytes_of_pairs(vu a, vu b, vu c, vu d)
+{
+    const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)); /* in halves */
+    return _mm256_permute4x64_epi64(packed, 0xd8);
+}
+
+static inline vu vf_narrow_f16(vf a, vf b)
+{
+    const __m128i low = _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(low),
+                                   _mm256_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), 1);
+}
+
+static inline __m256i rounded_to_bf16(vf a)
+{
+    const __m256i bits = _mm256_castps_si256(a);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, odd), _mm256_set1_epi32(0x7fff));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    return _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+}
+
+static inline vu vf_narrow_bf16(vf a, vf b)
+{
+    return _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded_to_bf16(a), rounded_to_bf16(b)), 0xd8);
+}
+
+#define VU_STREAMS 1
+
+static inline void vu_stream(void *p, vu a)
+{
+    _mm256_stream_si256((__m256i *)p, a);
+}
+
+static inline void vu_stream_end(void)
+{
+    _mm_sfence();
 }
 
 static inline vf vf_nibble(vu words, int shift)

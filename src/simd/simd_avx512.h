@@ -358,6 +358,8 @@ static inline void vf_transpose_to8(vf a[VF_LEN])
  * Unsigned integers, VF_LEN of 32 bits: for random numbers and bits of floats.
  *   vu_mul_wide   the upper and lower halves of products
  *   vu_at_least   all bits of the lanes where a >= b, none of the others
+ *   vu_max, vu_max_halves   the larger ones of 32 bits, and of 16
+ *   vu_choose     the bits of a where those of mask are set, else of b
  */
 typedef __m512i vu;
 
@@ -412,6 +414,21 @@ static inline vu vu_at_least(vu a, vu b)
     return _mm512_movm_epi32(_mm512_cmpge_epu32_mask(a, b));
 }
 
+static inline vu vu_max(vu a, vu b)
+{
+    return _mm512_max_epu32(a, b);
+}
+
+static inline vu vu_max_halves(vu a, vu b)
+{
+    return _mm512_max_epu16(a, b);
+}
+
+static inline vu vu_choose(vu mask, vu a, vu b)
+{
+    return _mm512_ternarylogic_epi32(mask, a, b, 0xca);
+}
+
 static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
 {
     const __m512i even = _mm512_mul_epu32(a, b),
@@ -427,12 +444,18 @@ static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
  *   vu_and_xor(a, mask, b)          (a & mask) ^ b
  *   vf_of_bits, vf_of_ints          lanes as the floats of these bits, and as signed integers
  *   vu_bits_of                      the way back to the bits
+ *   vu_rounded                      the nearest integers of floats up to 2^22 in size, ties to even
  *   vf_load_int8                    VF_LEN floats from as many int8
  *   vf_load_f8                      the same of numbers in E4M3, exact
  *   vf_load_int4(p, bit)            the same of four bits of each byte, from bit 0 or 4 on, two's complement
  *   vf_scaled_int4(p, scale, low, high)  both at once, times a scale
  *   vf_nibble(words, shift)         the four bits from shift on, less 8
  *   vu_store_bytes                  the lowest byte of each lane
+ *   vu_bytes_of4                    lanes of -128 to 127 as bytes, four vectors one behind the other
+ *   vf_load_pair_bf16, vu_bytes_of_pairs  the same of pairs of vectors, loaded in an order that suits both
+ *   vf_narrow_bf16, vf_narrow_f16   two vectors as vf_store_bf16() and vf_store_f16() would round them, side by side
+ *   vu_stream                       vu_store() to an aligned address, past the caches where VU_STREAMS
+ *   vu_stream_end                   what has been streamed is there for other threads, too
  */
 static inline vu vu_shift_left(vu a, int n)
 {
@@ -467,6 +490,11 @@ static inline vu vu_bits_of(vf a)
 static inline vf vf_of_ints(vu a)
 {
     return _mm512_cvtepi32_ps(a);
+}
+
+static inline vu vu_rounded(vf a)
+{
+    return _mm512_cvtps_epi32(a);
 }
 
 static inline vf vf_load_int8(const int8_t *p)
@@ -509,6 +537,63 @@ static inline void vu_store_bytes(uint8_t *p, vu a)
 
 /** vf_nibble() is a look into a table, and faster than arithmetic. */
 #define VF_NIBBLE_BY_TABLE
+static inline vu vu_bytes_of4(vu a, vu b, vu c, vu d)
+{
+    const __m512i packed = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d)); /* in quarters */
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_permutexvar_epi32(order, packed);
+}
+
+/** With zeros for the lower halves of floats, so that each quarter of the one vector has a quarter of both. */
+static inline void vf_load_pair_bf16(const uint16_t *p, vf *a, vf *b)
+{
+    const __m512i both = _mm512_loadu_si512(p), zero = _mm512_setzero_si512();
+    *a = _mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, both));
+    *b = _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, both));
+}
+
+static inline vu vu_bytes_of_pairs(vu a, vu b, vu c, vu d)
+{
+    const __m512i packed = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d)); /* in quarters */
+    return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), packed);
+}
+
+static inline vu vf_narrow_f16(vf a, vf b)
+{
+    const __m256i low = _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m256i high = _mm512_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+/** In the upper halves of lanes. */
+static inline __m512i rounded_to_bf16(vf a)
+{
+    const __m512i bits = _mm512_castps_si512(a);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff));
+    return _mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), bits, _mm512_set1_epi32(0x400000));
+}
+
+static inline vu vf_narrow_bf16(vf a, vf b)
+{
+    const __m512i order = /* 1, 3, 5, ...: the upper halves */
+        _mm512_setr_epi32(0x00030001, 0x00070005, 0x000b0009, 0x000f000d, 0x00130011, 0x00170015, 0x001b0019,
+                          0x001f001d, 0x00230021, 0x00270025, 0x002b0029, 0x002f002d, 0x00330031, 0x00370035,
+                          0x003b0039, 0x003f003d);
+    return _mm512_permutex2var_epi16(rounded_to_bf16(a), order, rounded_to_bf16(b));
+}
+
+#define VU_STREAMS 1
+
+static inline void vu_stream(void *p, vu a)
+{
+    _mm512_stream_si512(p, a);
+}
+
+static inline void vu_stream_end(void)
+{
+    _mm_sfence();
+}
 
 /** VPERMPS looks at the four bits alone: a table in a register instead of a conversion. */
 static inline vf vf_nibble(vu words, int shift)

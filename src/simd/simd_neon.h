@@ -287,6 +287,21 @@ static inline vu vu_at_least(vu a, vu b)
     return vcgeq_u32(a, b);
 }
 
+static inline vu vu_max(vu a, vu b)
+{
+    return vmaxq_u32(a, b);
+}
+
+static inline vu vu_max_halves(vu a, vu b)
+{
+    return vreinterpretq_u32_u16(vmaxq_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b)));
+}
+
+static inline vu vu_choose(vu mask, vu a, vu b)
+{
+    return vbslq_u32(mask, a, b);
+}
+
 static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
 {
     const uint32x4_t first = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(a), vget_low_u32(b)));
@@ -330,6 +345,11 @@ static inline vf vf_of_ints(vu a)
     return vcvtq_f32_s32(vreinterpretq_s32_u32(a));
 }
 
+static inline vu vu_rounded(vf a)
+{
+    return vreinterpretq_u32_s32(vcvtnq_s32_f32(a));
+}
+
 static inline vf vf_load_int8(const int8_t *p)
 {
     int32_t word;
@@ -371,6 +391,49 @@ static inline void vu_store_bytes(uint8_t *p, vu a)
     const uint8x8_t bytes = vmovn_u16(vcombine_u16(halves, halves));
     const uint32_t word = vget_lane_u32(vreinterpret_u32_u8(bytes), 0);
     memcpy(p, &word, sizeof word);
+}
+
+static inline vu vu_bytes_of4(vu a, vu b, vu c, vu d)
+{
+    const uint16x8_t ab = vuzp1q_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b));
+    const uint16x8_t cd = vuzp1q_u16(vreinterpretq_u16_u32(c), vreinterpretq_u16_u32(d));
+    return vreinterpretq_u32_u8(vuzp1q_u8(vreinterpretq_u8_u16(ab), vreinterpretq_u8_u16(cd)));
+}
+
+static inline void vf_load_pair_bf16(const uint16_t *p, vf *a, vf *b)
+{
+    const uint16x8_t both = vld1q_u16(p);
+    *a = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(both), 16));
+    *b = vreinterpretq_f32_u32(vshll_high_n_u16(both, 16));
+}
+
+static inline vu vu_bytes_of_pairs(vu a, vu b, vu c, vu d)
+{
+    return vu_bytes_of4(a, b, c, d);
+}
+
+static inline vu vf_narrow_f16(vf a, vf b)
+{
+    return vreinterpretq_u32_f16(vcombine_f16(vcvt_f16_f32(a), vcvt_f16_f32(b)));
+}
+
+static inline vu vf_narrow_bf16(vf a, vf b)
+{
+    uint16_t both[8];
+    vf_store_bf16(both, a);
+    vf_store_bf16(both + 4, b);
+    return vreinterpretq_u32_u16(vld1q_u16(both));
+}
+
+#define VU_STREAMS 0
+
+static inline void vu_stream(void *p, vu a)
+{
+    vu_store(p, a);
+}
+
+static inline void vu_stream_end(void)
+{
 }
 
 static inline vf vf_nibble(vu words, int shift)

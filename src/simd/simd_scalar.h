@@ -277,6 +277,21 @@ static inline vu vu_at_least(vu a, vu b)
     return a >= b ? UINT32_MAX : 0;
 }
 
+static inline vu vu_max(vu a, vu b)
+{
+    return a > b ? a : b;
+}
+
+static inline vu vu_max_halves(vu a, vu b)
+{
+    return vu_max(a & 0xffff0000u, b & 0xffff0000u) | vu_max(a & 0xffffu, b & 0xffffu);
+}
+
+static inline vu vu_choose(vu mask, vu a, vu b)
+{
+    return (mask & a) | (~mask & b);
+}
+
 static inline void vu_mul_wide(vu a, vu b, vu *high, vu *low)
 {
     const uint64_t product = (uint64_t)a * b;
@@ -319,6 +334,12 @@ static inline vf vf_of_ints(vu a)
     return (float)(int32_t)a;
 }
 
+/** The sum has a unit of 1, and the integer in its low bits. */
+static inline vu vu_rounded(vf a)
+{
+    return half_to_bits(a + 0x1.8p23f) - half_to_bits(0x1.8p23f);
+}
+
 static inline vf vf_load_int8(const int8_t *p)
 {
     return (float)*p;
@@ -343,6 +364,46 @@ static inline void vf_scaled_int4(const uint8_t *p, const float *scale, vf *low,
 static inline void vu_store_bytes(uint8_t *p, vu a)
 {
     *p = (uint8_t)a;
+}
+
+static inline vu vu_bytes_of4(vu a, vu b, vu c, vu d)
+{
+    const uint8_t bytes[] = {(uint8_t)a, (uint8_t)b, (uint8_t)c, (uint8_t)d};
+    return vu_load(bytes);
+}
+
+static inline void vf_load_pair_bf16(const uint16_t *p, vf *a, vf *b)
+{
+    *a = bf16_to_f32(p[0]);
+    *b = bf16_to_f32(p[1]);
+}
+
+static inline vu vu_bytes_of_pairs(vu a, vu b, vu c, vu d)
+{
+    return vu_bytes_of4(a, b, c, d);
+}
+
+static inline vu vf_narrow_f16(vf a, vf b)
+{
+    const uint16_t both[] = {f16_from_f32(a), f16_from_f32(b)};
+    return vu_load(both);
+}
+
+static inline vu vf_narrow_bf16(vf a, vf b)
+{
+    const uint16_t both[] = {bf16_from_f32(a), bf16_from_f32(b)};
+    return vu_load(both);
+}
+
+#define VU_STREAMS 0
+
+static inline void vu_stream(void *p, vu a)
+{
+    vu_store(p, a);
+}
+
+static inline void vu_stream_end(void)
+{
 }
 
 static inline vf vf_nibble(vu words, int shift)

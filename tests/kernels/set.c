@@ -48,6 +48,31 @@
 /* A mask as floats: 1 where it is set, else 0. */
 #define PUTM(m) vf_store(c->out[0], vf_select(m, vf_set1(1.0f), vf_zero()))
 
+/** A vector of halves to two outputs. */
+static inline void store_halves(const struct call *c, vu halves)
+{
+    unsigned char both[VF_LEN * 4];
+    vu_store(both, halves);
+    memcpy(c->out[0], both, sizeof both / 2);
+    memcpy(c->out[1], both + sizeof both / 2, sizeof both / 2);
+}
+
+/** The upper or the lower (left: 8) bytes of two vectors of bf16, loaded in pairs. Other bits than theirs would show.
+ */
+static inline vu bytes_of_bf16(const struct call *c, int left)
+{
+    vu x[4];
+    for (int i = 0; i < 4; i += 2) {
+        vf a, b;
+        vf_load_pair_bf16(c->in[i / 2], &a, &b);
+        x[i] = vu_bits_of(a);
+        x[i + 1] = vu_bits_of(b);
+    }
+    for (int i = 0; i < 4; i++)
+        x[i] = vu_or(vu_shift_right_signed(vu_shift_left(x[i], left), 24), vu_shift_left(x[i], 16));
+    return vu_bytes_of_pairs(x[0], x[1], x[2], x[3]);
+}
+
 RUN(vf_zero, PUT(vf_zero()))
 RUN(vf_set1, PUT(vf_set1(*(const float *)c->in[0])))
 RUN(vf_iota, PUT(vf_iota()))
@@ -106,9 +131,11 @@ RUN(vu_or, PUTU(vu_or(UA, UB)))
 RUN(vu_xor, PUTU(vu_xor(UA, UB)))
 RUN(vu_xor3, PUTU(vu_xor3(UA, UB, UC)))
 RUN(vu_at_least, PUTU(vu_at_least(UA, UB)))
+RUN(vu_max, PUTU(vu_max(UA, UB)))
+RUN(vu_max_halves, PUTU(vu_max_halves(UA, UB)))
+RUN(vu_choose, PUTU(vu_choose(UA, UB, UC)))
 RUN(vu_shift_left, PUTU(vu_shift_left(UA, 9)); vu_store(c->out[1], vu_shift_left(UA, 31)))
 RUN(vu_shift_right, PUTU(vu_shift_right(UA, 9)); vu_store(c->out[1], vu_shift_right(UA, 31)))
-RUN(vu_shift_right_signed, PUTU(vu_shift_right_signed(UA, 4)); vu_store(c->out[1], vu_shift_right_signed(UA, 28)))
 RUN(vu_and_xor, PUTU(vu_and_xor(UA, UB, UC)))
 RUN(vf_of_bits, PUT(vf_of_bits(UA)))
 RUN(vf_of_ints, PUT(vf_of_ints(UA)))
@@ -121,6 +148,19 @@ RUN(vf_load_int4, PUT(vf_load_int4(c->in[0], 0)); vf_store(c->out[1], vf_load_in
 RUN(vf_scaled_int4, vf low, high; vf_scaled_int4(c->in[0], c->in[1], &low, &high); PUT(low); vf_store(c->out[1], high))
 RUN(vu_bits_of, PUTU(vu_bits_of(A)))
 RUN(vu_store_bytes, vu_store_bytes(c->out[0], UA))
+RUN(vu_shift_right_signed, PUTU(vu_shift_right_signed(UA, 9)); vu_store(c->out[1], vu_shift_right_signed(UA, 31)))
+RUN(vu_rounded, PUTU(vu_rounded(A)))
+RUN(vf_narrow_bf16, store_halves(c, vf_narrow_bf16(A, B)))
+RUN(vf_narrow_f16, store_halves(c, vf_narrow_f16(A, B)))
+RUN(vu_bytes_of4, vu x[4]; for (int i = 0; i < 4; i++) x[i] = vu_rounded(vf_load_int8(c->in[i]));
+    PUTU(vu_bytes_of4(x[0], x[1], x[2], x[3])))
+/* Their order is undone, so the one is tested by the other. */
+RUN(vf_load_pair_bf16, PUTU(bytes_of_bf16(c, 0)); vu_store(c->out[1], bytes_of_bf16(c, 8)))
+RUN(vu_bytes_of_pairs, PUTU(bytes_of_bf16(c, 0)); vu_store(c->out[1], bytes_of_bf16(c, 8)))
+/* To addresses that are aligned. */
+RUN(vu_stream, _Alignas(64) unsigned char line[VF_LEN * 4]; vu_stream(line, UA); vu_stream_end();
+    memcpy(c->out[0], line, sizeof line))
+RUN(vu_stream_end, PUTU(UA); vu_stream_end())
 RUN(vf_nibble, PUT(vf_nibble(UA, 0)); vf_store(c->out[1], vf_nibble(UA, 20)))
 RUN(vu_mul_wide, vu high, low; vu_mul_wide(UA, UB, &high, &low); PUTU(high); vu_store(c->out[1], low))
 
@@ -295,9 +335,11 @@ static const struct set_operation operations[] = {
     ROW(vu_xor),
     ROW(vu_xor3),
     ROW(vu_at_least),
+    ROW(vu_max),
+    ROW(vu_max_halves),
+    ROW(vu_choose),
     ROW(vu_shift_left),
     ROW(vu_shift_right),
-    ROW(vu_shift_right_signed),
     ROW(vu_and_xor),
     ROW(vf_of_bits),
     ROW(vf_of_ints),
@@ -309,6 +351,15 @@ static const struct set_operation operations[] = {
     ROW(vf_scaled_int4),
     ROW(vu_bits_of),
     ROW(vu_store_bytes),
+    ROW(vu_shift_right_signed),
+    ROW(vu_rounded),
+    ROW(vf_narrow_bf16),
+    ROW(vf_narrow_f16),
+    ROW(vu_bytes_of4),
+    ROW(vf_load_pair_bf16),
+    ROW(vu_bytes_of_pairs),
+    ROW(vu_stream),
+    ROW(vu_stream_end),
     ROW(vf_nibble),
     ROW(vu_mul_wide),
     ROW(vw_load),

@@ -28,12 +28,49 @@ LANEWISE(or_integer, uint32_t, a[i] | b[i])
 LANEWISE(xor_integer, uint32_t, a[i] ^ b[i])
 LANEWISE(xor3_integer, uint32_t, a[i] ^ b[i] ^ d[i])
 LANEWISE(at_least, uint32_t, a[i] >= b[i] ? UINT32_MAX : 0)
+LANEWISE(larger_integer, uint32_t, a[i] > b[i] ? a[i] : b[i])
+LANEWISE(chosen_bits, uint32_t, (a[i] & b[i]) | (~a[i] & d[i]))
 LANEWISE(shifted_left, uint32_t, (out2[i] = a[i] << 31, a[i] << 9))
 LANEWISE(shifted_right, uint32_t, (out2[i] = a[i] >> 31, a[i] >> 9))
-LANEWISE(shifted_right_signed, int32_t,
-         (out2[i] = a[i] < 0 ? ~(~a[i] >> 28) : a[i] >> 28, a[i] < 0 ? ~(~a[i] >> 4) : a[i] >> 4))
 LANEWISE(and_xor_integer, uint32_t, (a[i] & b[i]) ^ d[i])
+LANEWISE(shifted_right_signed, int32_t, (out2[i] = a[i] < 0 ? -1 : 0, (int32_t)floor((double)a[i] / 512)))
 LANEWISE(size, uint32_t, a[i] & 0x7fffffffu)
+
+static void larger_halves(const struct call *c)
+{
+    const uint16_t *a = c->in[0], *b = c->in[1];
+    uint16_t *out = c->out[0];
+    for (int i = 0; i < 2 * c->set->lanes; i++)
+        out[i] = a[i] > b[i] ? a[i] : b[i];
+}
+
+static void nearest_integers(const struct call *c)
+{
+    const float *in = c->in[0];
+    int32_t *out = c->out[0];
+    for
+        LANES(i)
+    out[i] = (int32_t)rintf(in[i]);
+}
+
+static void four_of_bytes(const struct call *c)
+{
+    const size_t lanes = (size_t)c->set->lanes;
+    for (size_t i = 0; i < 4; i++)
+        memcpy((char *)c->out[0] + i * lanes, c->in[i], lanes);
+}
+
+/** The upper and the lower bytes of two vectors of halves. */
+static void bytes_of_halves(const struct call *c)
+{
+    uint8_t *upper = c->out[0], *lower = c->out[1];
+    const int halves = 2 * c->set->lanes;
+    for (int i = 0; i < 2 * halves; i++) {
+        const uint16_t half = ((const uint16_t *)c->in[i / halves])[i % halves];
+        upper[i] = (uint8_t)(half >> 8);
+        lower[i] = (uint8_t)half;
+    }
+}
 
 static void store_tail(const struct call *c)
 {
@@ -64,6 +101,24 @@ static void narrow(const struct call *c, attn_dtype dtype)
     for
         LANES(i)
     out[i] = dtype_narrow(dtype, (double)in[i]);
+}
+
+static void narrow_two(const struct call *c, attn_dtype dtype)
+{
+    for (int k = 0; k < 2; k++) {
+        const struct call one = {.set = c->set, .in = {c->in[k]}, .out = {c->out[k]}};
+        narrow(&one, dtype);
+    }
+}
+
+static void narrow_two_bf16(const struct call *c)
+{
+    narrow_two(c, ATTN_BF16);
+}
+
+static void narrow_two_f16(const struct call *c)
+{
+    narrow_two(c, ATTN_F16);
 }
 
 static void widen_bf16(const struct call *c)
@@ -336,10 +391,11 @@ static const struct row rows[] = {
     {"vu_xor", 0, PLAIN(SAME_BITS, 2, U32, U32, xor_integer)},
     {"vu_xor3", 0, PLAIN(SAME_BITS, 3, U32, U32, xor3_integer)},
     {"vu_at_least", 0, PLAIN(SAME_BITS, 2, U32, U32, at_least)},
+    {"vu_max", 0, PLAIN(SAME_BITS, 2, U32, U32, larger_integer)},
+    {"vu_max_halves", 0, PLAIN(SAME_BITS, 2, U32, U32, larger_halves)},
+    {"vu_choose", 0, PLAIN(SAME_BITS, 3, U32, U32, chosen_bits)},
     {"vu_shift_left", 0, OPERATION(.in = {{U32, VECTOR}}, .out = {VECTORS_2(U32)}, .reference = shifted_left)},
     {"vu_shift_right", 0, OPERATION(.in = {{U32, VECTOR}}, .out = {VECTORS_2(U32)}, .reference = shifted_right)},
-    {"vu_shift_right_signed", 0,
-     OPERATION(.in = {{U32, VECTOR}}, .out = {VECTORS_2(U32)}, .reference = shifted_right_signed)},
     {"vu_and_xor", 0, PLAIN(SAME_BITS, 3, U32, U32, and_xor_integer)},
     {"vf_of_bits", 0, PLAIN(SAME_BITS, 1, U32, F32, copy)},
     {"vf_of_ints", 0, PLAIN(SAME_BITS, 1, I32, F32, to_float)},
@@ -351,6 +407,20 @@ static const struct row rows[] = {
                .reference = scaled_halves_of_bytes)},
     {"vu_bits_of", 0, PLAIN(SAME_BITS, 1, F32, U32, copy)},
     {"vu_store_bytes", 0, PLAIN(SAME_BITS, 1, U32, INT8, lowest_bytes)},
+    {"vu_shift_right_signed", 0,
+     OPERATION(.in = {{I32, VECTOR}}, .out = {VECTORS_2(I32)}, .reference = shifted_right_signed)},
+    {"vu_rounded", 0, PLAIN(SAME_BITS, 1, F32_BYTE, I32, nearest_integers)},
+    {"vf_narrow_bf16", 0,
+     OPERATION(.in = {VECTORS_2(F32)}, .out = {VECTORS_2(BF16)}, .compare = SAME_NUMBERS,
+               .reference = narrow_two_bf16)},
+    {"vf_narrow_f16", 0,
+     OPERATION(.in = {VECTORS_2(F32)}, .out = {VECTORS_2(F16)}, .compare = SAME_NUMBERS, .reference = narrow_two_f16)},
+    {"vu_bytes_of4", 0,
+     OPERATION(.in = {VECTORS_3(INT8), {INT8, VECTOR}}, .out = {{U32, VECTOR}}, .reference = four_of_bytes)},
+    {"vf_load_pair_bf16", 0, OPERATION(.in = {VECTORS_2(U32)}, .out = {VECTORS_2(U32)}, .reference = bytes_of_halves)},
+    {"vu_bytes_of_pairs", 0, OPERATION(.in = {VECTORS_2(U32)}, .out = {VECTORS_2(U32)}, .reference = bytes_of_halves)},
+    {"vu_stream", 0, PLAIN(SAME_BITS, 1, U32, U32, copy)},
+    {"vu_stream_end", 0, PLAIN(SAME_BITS, 1, U32, U32, copy)},
     {"vf_nibble", 0, OPERATION(.in = {{U32, VECTOR}}, .out = {VECTORS_2(F32)}, .reference = nibbles)},
     {"vu_mul_wide", 0, OPERATION(.in = {VECTORS_2(U32)}, .out = {VECTORS_2(U32)}, .reference = multiply_wide)},
 };
