@@ -27,93 +27,97 @@ struct store {
     int streams;      /**< rows go past the caches */
 };
 
-/** Rows of all heads in one place of a pool, or of its scales, from head h on. */
-static struct attn_rows place_of(const attn_tensor *pool, int64_t page, int64_t row, int64_t h)
+/**
+ * What kernels are handed. Of it, only addresses and the number of rows differ from call to call: a struct that is
+ * copied just after its parts have been written waits for these to leave the store buffer, behind all rows in it.
+ */
+struct pieces {
+    struct attn_rotation turn, copy; /**< to out where nothing is rotated, or to be rounded; and from there to out */
+    struct attn_quantisation quantise;
+    _Alignas(ATTN_ALIGN) float turned[ATTN_MAX_STORED];
+};
+
+/** Bytes of an address from the beginning of a tensor on, of any type. */
+static ptrdiff_t bytes_to(const attn_tensor *t, int64_t i, int64_t h, int64_t row)
 {
-    const int64_t at = page * attn_step_of(pool, 0) + h * attn_step_of(pool, 1) + row * attn_step_of(pool, 2);
-    return (struct attn_rows){.data = (char *)pool->data + attn_bytes_of(pool->dtype, at),
-                              .stride = (ptrdiff_t)attn_bytes_of(pool->dtype, attn_step_of(pool, 1)),
-                              .dtype = pool->dtype};
+    const int64_t at = i * attn_step_of(t, 0) + h * attn_step_of(t, 1) + row * attn_step_of(t, 2);
+    return (ptrdiff_t)attn_bytes_of(t->dtype, at);
 }
 
-/** n heads of token t of x, from head h on. */
-static struct attn_rows rows_of(const struct attn_store_work *w, int64_t t, int64_t h)
+/** All heads of a token, or of a row of a page. */
+static struct attn_rows heads_of(const attn_tensor *t)
 {
-    const ptrdiff_t size = attn_element_size(w->x.dtype);
-    return (struct attn_rows){.data =
-                                  (char *)w->x.data + (t * attn_step_of(&w->x, 2) + h * attn_step_of(&w->x, 1)) * size,
-                              .stride = attn_step_of(&w->x, 1) * size,
-                              .dtype = w->x.dtype};
+    return (struct attn_rows){.stride = bytes_to(t, 0, 1, 0), .dtype = t->dtype};
 }
 
-/** Rotates n heads of token t, from head h on, to out. */
-static void rotate(const struct store *store, int64_t t, int64_t h, int64_t n, const struct attn_rows *out)
+static void begin(struct pieces *p, const struct store *store)
 {
     const struct attn_store_work *w = store->work;
-    const struct attn_rotation rotation = {
-        .x = rows_of(w, t, h),
-        .out = *out,
-        .table =
-            (const float *)w->rotations.data + t * attn_step_of(&w->rotations, 2) + h * attn_step_of(&w->rotations, 1),
-        .table_stride = attn_step_of(&w->rotations, 1),
-        .num_rows = n,
-        .pairs = w->rotations.shape[3] / 2,
-        .width = w->x.shape[3],
-        .layout = w->layout,
-    };
-    store->kernels->vectors->rotate(&rotation);
+    const int64_t width = w->x.shape[3];
+    const struct attn_rows x = heads_of(&w->x), out = heads_of(&w->pool);
+    const struct attn_rows turned = {.data = p->turned, .stride = (ptrdiff_t)width * ATTN_WORD, .dtype = ATTN_F32};
+    p->turn = (struct attn_rotation){.x = x,
+                                     .out = store->turns_first ? turned : out,
+                                     .table_stride = attn_step_of(&w->rotations, 1),
+                                     .pairs = w->rotations.shape[3] / 2,
+                                     .width = width,
+                                     .layout = w->layout};
+    p->copy = (struct attn_rotation){
+        .x = store->turns_first ? turned : x, .out = out, .width = width, .streams = store->streams};
+    p->quantise = (struct attn_quantisation){.x = p->copy.x,
+                                             .out = out,
+                                             .scale_stride = attn_step_of(&w->scales, 1),
+                                             .width = width,
+                                             .streams = store->streams};
 }
 
-/** n heads of token t, from head h on, to their place in row row of a page. */
-static void store_heads(const struct store *store, int64_t t, int64_t page, int64_t row, int64_t h, int64_t n)
+/** n heads of token t, from head h on, to row row of a page. */
+static void store_heads(const struct store *store, struct pieces *p, int64_t t, int64_t page, int64_t row, int64_t h,
+                        int64_t n)
 {
     const struct attn_store_work *w = store->work;
     const struct attn_vector_kernels *kernels = store->kernels->vectors;
-    const int64_t width = w->x.shape[3];
-    _Alignas(ATTN_ALIGN) float turned[ATTN_MAX_STORED];
-    const struct attn_rows out = place_of(&w->pool, page, row, h);
-    struct attn_rows x = rows_of(w, t, h);
-    if (w->rotations.shape[3] > 0 && !store->turns_first) {
-        rotate(store, t, h, n, &out);
-        return;
-    }
-    if (store->turns_first) {
-        x = (struct attn_rows){
-            .data = turned, .stride = (ptrdiff_t)width * (ptrdiff_t)sizeof(float), .dtype = ATTN_F32};
-        rotate(store, t, h, n, &x);
+    char *x = (char *)w->x.data + bytes_to(&w->x, 0, h, t), *const out =
+                                                                (char *)w->pool.data + bytes_to(&w->pool, page, h, row);
+    if (w->rotations.shape[3] > 0) {
+        p->turn.x.data = x;
+        p->turn.table =
+            (const float *)(const void *)((const char *)w->rotations.data + bytes_to(&w->rotations, 0, h, t));
+        p->turn.num_rows = n;
+        if (!store->turns_first)
+            p->turn.out.data = out;
+        kernels->rotate(&p->turn);
+        if (!store->turns_first)
+            return;
+        x = (char *)p->turned;
     }
     if (attn_is_quantised(w->pool.dtype)) {
-        const struct attn_rows scales = place_of(&w->scales, page, row, h);
-        const struct attn_quantisation quantisation = {.x = x,
-                                                       .out = out,
-                                                       .scale = scales.data,
-                                                       .scale_stride = scales.stride / (ptrdiff_t)sizeof(float),
-                                                       .num_rows = n,
-                                                       .width = width,
-                                                       .streams = store->streams};
-        kernels->quantise(&quantisation);
+        p->quantise.x.data = x;
+        p->quantise.out.data = out;
+        p->quantise.scale = (float *)(void *)((char *)w->scales.data + bytes_to(&w->scales, page, h, row));
+        p->quantise.num_rows = n;
+        kernels->quantise(&p->quantise);
     } else {
-        const struct attn_rotation copy = {
-            .x = x, .out = out, .num_rows = n, .width = width, .streams = store->streams};
-        kernels->rotate(&copy);
+        p->copy.x.data = x;
+        p->copy.out.data = out;
+        p->copy.num_rows = n;
+        kernels->rotate(&p->copy);
     }
-}
-
-static void store_token(const struct store *store, int64_t t)
-{
-    const struct attn_store_work *w = store->work;
-    const int64_t heads = w->x.shape[1], slot = w->slots[t];
-    const int64_t page = slot / w->pool.shape[2], row = slot % w->pool.shape[2];
-    for (int64_t h = 0; h < heads; h += store->together)
-        store_heads(store, t, page, row, h, heads - h < store->together ? heads - h : store->together);
 }
 
 static void store_tokens(const void *context, int64_t first, int64_t end)
 {
     const struct store *store = context;
-    for (int64_t t = first; t < end; t++)
-        if (store->work->slots[t] >= 0)
-            store_token(store, t);
+    const struct attn_store_work *w = store->work;
+    const int64_t heads = w->x.shape[1], rows = w->pool.shape[2];
+    struct pieces pieces;
+    begin(&pieces, store);
+    for (int64_t t = first; t < end; t++) {
+        const int64_t slot = w->slots[t];
+        for (int64_t h = 0; slot >= 0 && h < heads; h += store->together)
+            store_heads(store, &pieces, t, slot / rows, slot % rows, h,
+                        heads - h < store->together ? heads - h : store->together);
+    }
     if (store->streams)
         store->kernels->vectors->stream_end();
 }
