@@ -131,6 +131,17 @@ static int has_whole_lines(const attn_tensor *pool)
     return together % ATTN_ALIGN == 0;
 }
 
+/**
+ * Whether rows that are rotated may lie in f32 before they are rounded: there is room for one, and channels that are
+ * only copied stay as they are, where a NaN would become a quiet one.
+ */
+static int may_turn_first(const struct attn_store_work *work)
+{
+    const int64_t turned = work->rotations.shape[3], width = work->x.shape[3];
+    const int copies = turned < width && work->x.dtype == work->pool.dtype && work->x.dtype != ATTN_F32;
+    return turned == 0 || (width <= ATTN_MAX_STORED && !copies);
+}
+
 /** Bytes of the cache of a level, 2 or 3; 0 if unknown. */
 static double cache_size(int level)
 {
@@ -161,7 +172,7 @@ static int is_streamed(const struct attn_kernels *kernels, const struct attn_sto
     const double row = (double)attn_row_bytes(pool->dtype, pool->shape[3]) * (double)pool->shape[1];
     const double bytes = row * (double)work->x.shape[2];
     if (!kernels->vectors->stream_end || pool->dtype == ATTN_I4 || bytes < LEAST_STREAMED || !has_whole_lines(pool) ||
-        (work->rotations.shape[3] > 0 && pool->shape[3] > ATTN_MAX_STORED))
+        !may_turn_first(work))
         return 0;
     const double last = cache_size(3);
     if (last > 0 && 2 * bytes >= last)
