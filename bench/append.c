@@ -6,8 +6,10 @@
  * that it always writes to what no cache holds any more. What it reads, a model
  * has just computed: the same rows each time, which are in a cache.
  *
- * Its limit is how fast plain stores write the same pools, as attn_store() uses no
- * others: bandwidth/write-streaming shows what stores past the caches would do.
+ * Its limit is how fast plain stores write the same pools from end to end, so that a
+ * processor sees what comes next. Rows that are far from each other take plain stores
+ * two to three times as long; attn_store() writes those of so large a step past the
+ * caches, whose limit is bandwidth/write-streaming.
  */
 #include "append.h"
 #include "attn/cache.h"

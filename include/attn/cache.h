@@ -279,7 +279,7 @@ ATTN_API attn_status attn_cache_pools(const attn_cache *cache, int64_t layer, at
  *                    for other types
  * @param num_threads as in attn_params
  *
- * ATTN_OUT_OF_MEMORY: a list of the slots, by which those that come twice are found, could not be made.
+ * ATTN_OUT_OF_MEMORY: a table of many slots, by which those that come twice are found, could not be made.
  * @since 0.1, experimental
  */
 ATTN_API attn_status attn_store(const attn_tensor *x, const int64_t *slots, const attn_tensor *rotations,
