@@ -98,7 +98,8 @@ static void run_case(struct buffers *b, struct rng *rng, const struct kernel_cas
                                        c->rows,
                                        c->pairs,
                                        c->width,
-                                       c->layout};
+                                       c->layout,
+                                       0};
     memcpy(kept, table, (size_t)(2 * c->pairs) * sizeof *table);
     c->kernels->vectors->rotate(&work);
     for (int64_t row = 0; row < c->rows; row++) {
@@ -162,14 +163,14 @@ static void test_bits_of_a_pair(void **state)
             for (int i = 0; i < WIDTH; i++)
                 dtype_store(type, x, i, values[i]);
             struct attn_rotation work = {
-                {x, 0, type, NULL, 0}, {out, 0, type, NULL, 0}, table, 0, 1, PAIRS, WIDTH, layout};
+                {x, 0, type, NULL, 0}, {out, 0, type, NULL, 0}, table, 0, 1, PAIRS, WIDTH, layout, 0};
             list[k].vectors->rotate(&work);
             for (int i = 0; i < PAIRS; i++) {
                 const float angle[2] = {table[i], table[PAIRS + i]};
                 for (int part = 0; part < 2; part++)
                     dtype_store(type, alone, part, dtype_load(type, x, channel_of(layout, PAIRS, i, part)));
                 const struct attn_rotation one = {
-                    {alone, 0, type, NULL, 0}, {alone, 0, type, NULL, 0}, angle, 0, 1, 1, 2, layout};
+                    {alone, 0, type, NULL, 0}, {alone, 0, type, NULL, 0}, angle, 0, 1, 1, 2, layout, 0};
                 list[k].vectors->rotate(&one);
                 for (int part = 0; part < 2; part++)
                     assert_memory_equal((const char *)alone + (size_t)part * size,
@@ -196,7 +197,7 @@ static void test_bits_that_are_copied(void **state)
                 x[i] = i == 1 ? 0x7fff : odd[i % 8];
             x[0] = 0;
             const struct attn_rotation work = {
-                {x, 0, types[t], NULL, 0}, {out, 0, types[t], NULL, 0}, table, 0, 1, 1, 40, ATTN_ROPE_HALF_SPLIT};
+                {x, 0, types[t], NULL, 0}, {out, 0, types[t], NULL, 0}, table, 0, 1, 1, 40, ATTN_ROPE_HALF_SPLIT, 0};
             list[k].vectors->rotate(&work);
             assert_memory_equal(out + 2, x + 2, 38 * sizeof *x);
             assert_true(isnan(dtype_load(types[t], out, 0)) && isnan(dtype_load(types[t], out, 1)));
