@@ -171,7 +171,7 @@ static int is_streamed(const struct attn_kernels *kernels, const struct attn_sto
     const attn_tensor *pool = &work->pool;
     const double row = (double)attn_row_bytes(pool->dtype, pool->shape[3]) * (double)pool->shape[1];
     const double bytes = row * (double)work->x.shape[2];
-    if (!kernels->vectors->stream_end || pool->dtype == ATTN_I4 || bytes < LEAST_STREAMED || !has_whole_lines(pool) ||
+    if (!kernels->vectors->streams || pool->dtype == ATTN_I4 || bytes < LEAST_STREAMED || !has_whole_lines(pool) ||
         !may_turn_first(work))
         return 0;
     const double last = cache_size(3);

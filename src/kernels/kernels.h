@@ -458,7 +458,8 @@ struct attn_vector_kernels {
     void (*normalise)(int nv, const struct attn_tile_mask *mask, int n, const float *inverse, float *p);
     void (*rotate)(const struct attn_rotation *work);
     void (*quantise)(const struct attn_quantisation *work);
-    /** After calls that stream: what this thread has written is there for others, too. NULL: the set cannot stream. */
+    int streams; /**< rows that are to go past the caches do so; else they are written as others are */
+    /** After calls that stream: what this thread has written is there for others, too. */
     void (*stream_end)(void);
     void (*merge)(const struct attn_merge_work *work);
     void (*exp2)(float *dst, const float *src, int64_t n); /**< what the kernels use, for tests */

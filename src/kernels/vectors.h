@@ -41,7 +41,8 @@ static const struct attn_vector_kernels vector_kernels = {.lanes = VF_LEN,
                                                           .normalise = normalise,
                                                           .rotate = rotate,
                                                           .quantise = quantise_rows,
-                                                          .stream_end = VU_STREAMS ? stream_end : NULL,
+                                                          .streams = VU_STREAMS,
+                                                          .stream_end = stream_end,
                                                           .merge = merge_rows,
                                                           .exp2 = exp2_array};
 

@@ -7,6 +7,7 @@
 #include "dtype.h"
 
 #include <math.h>
+#include <string.h>
 
 static void check_widen(const struct tile_case *c)
 {
@@ -83,15 +84,54 @@ static void check_quantise(const struct tile_case *c)
     }
 }
 
+/** Rows of whole lines that go past the caches, copied and rounded to 8 bits: the bytes that others have. */
+static void check_stream_end(const struct tile_case *c)
+{
+    const struct attn_vector_kernels *kernels = c->set->kernels->vectors;
+    enum { MOST = 3, WIDTH = 128 };
+    static _Alignas(64) char copies[2][MOST][WIDTH * 4], bytes[2][MOST][WIDTH];
+    float scales[2][MOST];
+    const int n = (int)rng_range(c->rng, 1, MOST);
+    const struct drawn_rows x = draw_rows(c, c->shape.dtype, n, WIDTH);
+    const attn_dtype to = (attn_dtype)RNG_PICK(c->rng, ATTN_F32, ATTN_BF16, ATTN_F16);
+    const attn_dtype small = rng_percent(c->rng, 50) ? ATTN_I8 : ATTN_F8_E4M3;
+    for (int streams = 0; streams < 2; streams++) {
+        const struct attn_rotation copy = {.x = x.rows,
+                                           .out = {.data = copies[streams], .stride = WIDTH * 4, .dtype = to},
+                                           .num_rows = n,
+                                           .width = WIDTH,
+                                           .streams = streams};
+        const struct attn_quantisation work = {.x = x.rows,
+                                               .out = {.data = bytes[streams], .stride = WIDTH, .dtype = small},
+                                               .scale = scales[streams],
+                                               .scale_stride = 1,
+                                               .num_rows = n,
+                                               .width = WIDTH,
+                                               .streams = streams};
+        kernels->rotate(&copy);
+        kernels->quantise(&work);
+    }
+    TIME_IF_WANTED(c, kernels->stream_end());
+    kernels->stream_end();
+    for (int r = 0; r < n; r++) {
+        expect_word(c, "scale", r, 0, memcmp(&scales[0][r], &scales[1][r], sizeof(float)) != 0, 0);
+        for (int i = 0; i < WIDTH * (to == ATTN_F32 ? 4 : 2); i++)
+            expect_word(c, "copy", r, i, (uint8_t)copies[1][r][i], (uint8_t)copies[0][r][i]);
+        for (int i = 0; i < WIDTH; i++)
+            expect_word(c, "bytes", r, i, (uint8_t)bytes[1][r][i], (uint8_t)bytes[0][r][i]);
+    }
+}
+
 static const struct row rows[] = {
     TILE_ROW("widen", HAS_VECTORS, check_widen),
     TILE_ROW("quantise", HAS_VECTORS, check_quantise),
+    TILE_ROW("stream_end", HAS_VECTORS, check_stream_end),
 };
 
 static int has_code(const struct row *row, const struct kernel_set *set)
 {
     (void)row;
-    return set->kernels->vectors->widen && set->kernels->vectors->quantise;
+    return set->kernels->vectors->widen && set->kernels->vectors->quantise && set->kernels->vectors->stream_end;
 }
 
 const struct group group_stored = {
