@@ -154,7 +154,8 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
                                          .vectors = own->vectors,
                                          .scores = own->scores,
                                          .values = own->values,
-                                         .plain = own->values};
+                                         .plain = own->values,
+                                         .gradients = own->gradients};
         int pairs = demand->pairs ? extension(base, cap, demand->free ? has_free_pairs : has_pairs) : -1;
         if (pairs >= 0 && !has_matrix(pairs) && !demand->insists && !attn_cpu_gains_by_pairs())
             pairs = -1;

@@ -34,6 +34,9 @@ static inline int attn_is_seen_page(const struct attn_seen_keys *seen, int64_t s
 attn_status attn_check_block_table(const struct attn_problem *problem, enum check_depth depth);
 /** lse, weights, key_sums, scores. Copies them. Then, as all is known, that no output overlaps anything. */
 attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth depth);
+struct attn_backward;
+/** That no gradient that a backward call writes lies on anything that it reads, or on another one. */
+attn_status attn_check_gradients_apart(const struct attn_backward *backward);
 /**@}*/
 
 /** @name Of one tensor or array, by name */

@@ -6,6 +6,7 @@
 #include "api/check_internal.h"
 
 #include "api/error.h"
+#include "driver/backward.h"
 
 #include <inttypes.h>
 
@@ -71,14 +72,11 @@ struct written {
     struct attn_extent extent; /**< of all together */
 };
 
-static struct written written_by(const struct attn_problem *problem)
+/** Those of n tensors that have data and elements. */
+static struct written written_by(const char *const *names, const attn_tensor *const *views, int n)
 {
-    static const char *const names[MOST_OUTPUTS] = {"out", "params.lse", "params.weights", "params.key_sums",
-                                                    "params.scores"};
-    const attn_tensor *const views[MOST_OUTPUTS] = {&problem->out, &problem->lse, &problem->weights, &problem->key_sums,
-                                                    &problem->scores};
     struct written all = {.extent = {INT64_MAX, INT64_MIN}};
-    for (int i = 0; i < MOST_OUTPUTS; i++) {
+    for (int i = 0; i < n; i++) {
         if (!views[i]->data)
             continue;
         const struct attn_extent extent = attn_extent_of(views[i]);
@@ -170,36 +168,70 @@ static attn_status check_arrays_of_masks(const struct written *all, const struct
     return ATTN_OK;
 }
 
-/** That no output lies on anything that is read, all of which has been checked, or on another output. */
-static attn_status check_apart(const struct attn_problem *problem)
+/** That no output lies on anything that options point to and a call reads, all of which has been checked. */
+static attn_status check_options(const struct written *all, const struct attn_problem *problem)
 {
     const attn_params *p = &problem->params;
-    const struct written all = written_by(problem);
-    CHECK(check_input(&all, "q", &problem->q));
-    CHECK(check_input(&all, "k", p->block_table ? &problem->k_pool : &problem->k));
-    CHECK(check_input(&all, "v", p->block_table ? &problem->v_pool : &problem->v));
-    if (problem->plain && all.count == 1)
-        return ATTN_OK;
-    CHECK(check_input(&all, "params.k_scale", &problem->k_scale));
-    CHECK(check_input(&all, "params.v_scale", &problem->v_scale));
+    CHECK(check_input(all, "params.k_scale", &problem->k_scale));
+    CHECK(check_input(all, "params.v_scale", &problem->v_scale));
     if (p->mask)
-        CHECK(check_input(&all, "params.mask", &problem->mask));
+        CHECK(check_input(all, "params.mask", &problem->mask));
     if (p->disentangled) {
-        CHECK(check_input(&all, "params.disentangled->rel_k", &problem->rel_k));
-        CHECK(check_input(&all, "params.disentangled->rel_q", &problem->rel_q));
+        CHECK(check_input(all, "params.disentangled->rel_k", &problem->rel_k));
+        CHECK(check_input(all, "params.disentangled->rel_q", &problem->rel_q));
     }
     if (p->rope) {
-        CHECK(check_input(&all, "params.rope->q", &problem->rope_q));
-        CHECK(check_input(&all, "params.rope->k", &problem->rope_k));
+        CHECK(check_input(all, "params.rope->q", &problem->rope_q));
+        CHECK(check_input(all, "params.rope->k", &problem->rope_k));
     }
-    CHECK(check_array(&all, "params.weight_rows", p->weight_rows, p->num_weight_rows, sizeof *p->weight_rows));
-    CHECK(check_arrays_of_heads(&all, problem));
-    CHECK(check_arrays_of_sequences(&all, problem));
-    CHECK(check_arrays_of_masks(&all, problem));
-    for (int i = 1; i < all.count; i++)
+    CHECK(check_array(all, "params.weight_rows", p->weight_rows, p->num_weight_rows, sizeof *p->weight_rows));
+    CHECK(check_arrays_of_heads(all, problem));
+    CHECK(check_arrays_of_sequences(all, problem));
+    return check_arrays_of_masks(all, problem);
+}
+
+/** That no output lies on another one. */
+static attn_status check_each_other(const struct written *all)
+{
+    for (int i = 1; i < all->count; i++)
         for (int other = 0; other < i; other++)
-            CHECK(attn_check_apart(all.names[i], all.views[i], all.names[other], all.views[other], 0));
+            CHECK(attn_check_apart(all->names[i], all->views[i], all->names[other], all->views[other], 0));
     return ATTN_OK;
+}
+
+/** That no output of a forward call lies on anything that is read, or on another output. */
+static attn_status check_apart(const struct attn_problem *problem)
+{
+    static const char *const names[MOST_OUTPUTS] = {"out", "params.lse", "params.weights", "params.key_sums",
+                                                    "params.scores"};
+    const attn_tensor *const views[MOST_OUTPUTS] = {&problem->out, &problem->lse, &problem->weights, &problem->key_sums,
+                                                    &problem->scores};
+    const struct written all = written_by(names, views, MOST_OUTPUTS);
+    const int pages = problem->params.block_table != NULL;
+    CHECK(check_input(&all, "q", &problem->q));
+    CHECK(check_input(&all, "k", pages ? &problem->k_pool : &problem->k));
+    CHECK(check_input(&all, "v", pages ? &problem->v_pool : &problem->v));
+    if (problem->plain && all.count == 1)
+        return ATTN_OK;
+    CHECK(check_options(&all, problem));
+    return check_each_other(&all);
+}
+
+attn_status attn_check_gradients_apart(const struct attn_backward *b)
+{
+    static const char *const names[] = {"gradients.q", "gradients.k", "gradients.v"};
+    const attn_tensor *const views[] = {&b->dq, &b->dk, &b->dv};
+    const struct attn_problem *problem = &b->forward;
+    const struct written all = written_by(names, views, 3);
+    CHECK(check_input(&all, "q", &problem->q));
+    CHECK(check_input(&all, "k", &problem->k));
+    CHECK(check_input(&all, "v", &problem->v));
+    CHECK(check_input(&all, "out", &problem->out));
+    CHECK(check_input(&all, "params.lse", &problem->lse));
+    CHECK(check_input(&all, "gradients.out", &b->dout));
+    CHECK(check_input(&all, "gradients.lse", &b->dlse));
+    CHECK(check_options(&all, problem));
+    return check_each_other(&all);
 }
 
 attn_status attn_check_outputs(struct attn_problem *problem, enum check_depth depth)

@@ -22,13 +22,14 @@ struct attn_problem {
                                    data and strides of which mean nothing here: */
     attn_tensor k_pool, v_pool; /**< with a block table, what the caller gave */
     attn_params params;
-    int isa;                                          /**< the set that params.isa named (dispatch.h); 0: none */
-    float scale;                                      /**< the final factor of q·k */
-    int plain;                                        /**< params ask for causality and the log-sum-exp at most; 0 may
-                                                         be said of such, too */
-    int may_be_together;                              /**< params ask for nothing that wants a head by itself; 0 may be
-                                                  said of such, too */
-    int64_t num_sequences;                            /**< the batch, or the sequences of a ragged one */
+    int isa;               /**< the set that params.isa named (dispatch.h); 0: none */
+    float scale;           /**< the final factor of q·k */
+    int plain;             /**< params ask for causality and the log-sum-exp at most; 0 may
+                              be said of such, too */
+    size_t reserved;       /**< bytes of a thread's scratch that are wanted for something else */
+    int may_be_together;   /**< params ask for nothing that wants a head by itself; 0 may be
+                       said of such, too */
+    int64_t num_sequences; /**< the batch, or the sequences of a ragged one */
     attn_tensor mask, lse, weights, key_sums, scores; /**< copies; data NULL when absent */
     attn_tensor rope_q, rope_k, rel_k, rel_q;         /**< the same, of rope and disentangled */
     attn_tensor k_scale, v_scale;                     /**< the same, of a quantised k and v */
@@ -149,11 +150,12 @@ struct attn_run {
     const void *owner;                  /**< of whoever has begun it, to be known again; NULL: not begun */
     const struct attn_problem *problem; /**< the arrays that params point to are the caller's */
     const struct attn_geometry *geometry;
-    struct attn_label_range *labels; /**< what attn_summarise_labels() makes; NULL without documents */
-    struct attn_sharers *sharers;    /**< of each sequence; NULL: none share keys */
-    char *partials;                  /**< [batch][heads that tasks count][blocks][splits] what attn_run_part() leaves */
-    char *scratch;                   /**< scratch_size bytes a thread */
-    struct attn_problem kept;        /**< by attn_run_keep() */
+    struct attn_label_range *labels;      /**< what attn_summarise_labels() makes; NULL without documents */
+    const struct attn_backward *backward; /**< of a backward call (driver/backward.h); NULL: of a forward one */
+    struct attn_sharers *sharers;         /**< of each sequence; NULL: none share keys */
+    char *partials;           /**< [batch][heads that tasks count][blocks][splits] what attn_run_part() leaves */
+    char *scratch;            /**< scratch_size bytes a thread */
+    struct attn_problem kept; /**< by attn_run_keep() */
     struct {
         _Alignas(ATTN_ALIGN) atomic_llong task; /**< the next one to be handed out; all threads write here */
     } next[ATTN_MAX_PHASES];
@@ -180,6 +182,17 @@ int attn_work_of(const struct attn_run *run, int64_t s, int64_t counted, int64_t
 
 /** Whether the sums of a sequence of so many queries are free, with the kernels that there are. */
 int attn_frees_sums(const struct attn_problem *problem, const struct attn_kernels *kernels, int64_t queries);
+
+/**
+ * The sequence of a ragged batch that piece number *number belongs to, and *number as it counts its own. Tokens are cut
+ * into pieces of unit from each sequence's first one on, and sequence s has those from offsets[s] / unit + s to
+ * offsets[s + 1] / unit + s: enough for its tokens wherever they begin, and found without a table; the last of them may
+ * be empty. What lies behind the last sequence counts as one more.
+ */
+int64_t attn_piece_of(const int64_t *offsets, int64_t sequences, int64_t unit, int64_t *number);
+
+/** The sequence that block number *block of a head of a ragged batch belongs to, and *block as it counts its own. */
+int64_t attn_ragged_block(const struct attn_run *run, int64_t *block);
 
 /** Hands such a block, or a part of its keys, to the kernel, if it holds any. */
 void attn_run_block(const struct attn_run *run, int64_t s, int64_t counted, int64_t block, int64_t part, void *scratch);

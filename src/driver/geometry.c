@@ -53,7 +53,7 @@ static int64_t strips_of_block(const struct attn_problem *problem, const struct 
     strips = strips > ATTN_MAX_STRIPS ? ATTN_MAX_STRIPS : strips;
     strips = strips > most ? most : strips;
     strips = strips < 1 ? 1 : strips;
-    while (strips > 1 && scratch_size(problem, kernels, strips) > ATTN_SCRATCH_LIMIT)
+    while (strips > 1 && scratch_size(problem, kernels, strips) + problem->reserved > ATTN_SCRATCH_LIMIT)
         strips--;
     return strips;
 }
@@ -65,7 +65,8 @@ static int is_too_wide(const struct attn_problem *problem, const struct attn_ker
     struct attn_scratch scratch;
     struct attn_scratch_shape shape = scratch_shape(problem, kernels, 1);
     shape.joins |= problem->params.key_sums != NULL;
-    return kernels->strip > kernels->vectors->lanes && attn_scratch_layout(&scratch, NULL, &shape) > ATTN_SCRATCH_LIMIT;
+    return kernels->strip > kernels->vectors->lanes &&
+           attn_scratch_layout(&scratch, NULL, &shape) + problem->reserved > ATTN_SCRATCH_LIMIT;
 }
 
 /** Whether a block of queries has room for a whole block of the pattern; otherwise the latter is cut into pieces. */

@@ -35,6 +35,7 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
     struct attn_run *run = attn_run_in(workspace);
     char *shared = (char *)run + rounded_up(sizeof *run);
     run->problem = problem;
+    run->backward = NULL;
     run->geometry = geometry;
     run->labels = geometry->labels_size > 0 ? (struct attn_label_range *)shared : NULL;
     run->sharers = geometry->shared_rows > 0 ? (struct attn_sharers *)(void *)(shared + geometry->labels_size) : NULL;

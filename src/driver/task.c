@@ -22,28 +22,34 @@ static void run_whole_block(const struct attn_run *run, int64_t s, int64_t h, in
         attn_run_block(run, s, h, block, ATTN_ALL_KEYS, scratch);
 }
 
-/** The number of the first block of sequence s of a ragged batch; that of the queries behind the last one follows. */
-static int64_t first_block(const struct attn_run *run, int64_t s)
+int64_t attn_piece_of(const int64_t *offsets, int64_t sequences, int64_t unit, int64_t *number)
 {
-    return (run->problem->params.ragged->cu_seqlens_q[s] / run->geometry->unit + s) * run->geometry->pieces;
-}
-
-/**
- * Runs block number block of a head of a ragged batch. Sequence s has the blocks from first_block(s) to
- * first_block(s + 1) - 1: enough for its queries wherever they begin, and found without a table; the last of them
- * may be empty.
- */
-static void run_ragged_block(const struct attn_run *run, int64_t h, int64_t block, void *scratch)
-{
-    int64_t low = 0, high = run->problem->num_sequences; /* of those that begin at block or before, the last */
+    int64_t low = 0, high = sequences; /* of those that begin at number or before, the last */
     while (low < high) {
         const int64_t middle = low + (high - low + 1) / 2;
-        if (first_block(run, middle) <= block)
+        if (offsets[middle] / unit + middle <= *number)
             low = middle;
         else
             high = middle - 1;
     }
-    run_whole_block(run, low, h, block - first_block(run, low), scratch);
+    *number -= offsets[low] / unit + low;
+    return low;
+}
+
+int64_t attn_ragged_block(const struct attn_run *run, int64_t *block)
+{
+    const int64_t pieces = run->geometry->pieces;
+    int64_t unit = *block / pieces;
+    const int64_t s = attn_piece_of(run->problem->params.ragged->cu_seqlens_q, run->problem->num_sequences,
+                                    run->geometry->unit, &unit);
+    *block = unit * pieces + *block % pieces;
+    return s;
+}
+
+static void run_ragged_block(const struct attn_run *run, int64_t h, int64_t block, void *scratch)
+{
+    const int64_t s = attn_ragged_block(run, &block);
+    run_whole_block(run, s, h, block, scratch);
 }
 
 static void run_block(const struct attn_run *run, int64_t b, int64_t h, int64_t block, void *scratch)

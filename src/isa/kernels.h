@@ -24,6 +24,7 @@
 #include ATTN_VALUES
 #endif
 #ifdef ATTN_VECTORS
+#include "kernels/gradients.h"
 #include "kernels/vectors.h"
 #endif
 
@@ -32,6 +33,7 @@ extern const struct attn_isa_kernels VF_NAME(attn_kernels);
 const struct attn_isa_kernels VF_NAME(attn_kernels) = {
 #ifdef ATTN_VECTORS
     .vectors = &vector_kernels,
+    .gradients = &gradient_kernels,
 #endif
 #ifdef ATTN_SCORES
     .scores = &score_kernels,

@@ -465,6 +465,47 @@ struct attn_vector_kernels {
     void (*exp2)(float *dst, const float *src, int64_t n); /**< what the kernels use, for tests */
 };
 
+/* -------------------------------------------------------------- gradients -- */
+
+/** Weights of a tile and the rows that they meet: sums over queries go to rows of keys. */
+struct attn_row_sums {
+    const float *p;   /**< [keys][pitch] a query per lane */
+    ptrdiff_t pitch;  /**< lanes of the strip */
+    int keys, rows;   /**< rows: queries, the first lanes */
+    int64_t diagonal; /**< lane r meets key j when j <= r + diagonal; ATTN_NO_DIAGONAL: all do */
+    const char *x;    /**< floats: the first query's row */
+    ptrdiff_t x_stride;
+    int64_t channels;
+    float *sum; /**< [keys][channels] */
+};
+
+/** A diagonal that hides nothing of a tile. */
+#define ATTN_NO_DIAGONAL ((int64_t)1 << 40)
+
+/** A tile between its weights and the gradients of its scores. */
+struct attn_score_gradients {
+    const struct attn_tile_mask *mask;
+    int keys;
+    const float *p;      /**< [keys][nv * lanes] weights of the softmax */
+    const float *kept;   /**< the same less those that dropout clears; NULL: none */
+    float keep_scale;    /**< of dropout */
+    const float *capped; /**< scores behind softcap, base 2; NULL: none */
+    float cap;           /**< of these */
+    const float *delta;  /**< [nv * lanes] what is taken from the gradient of a weight */
+    float *dp;           /**< [keys][nv * lanes] gradients of what v is multiplied by; become those of scores, 0 where
+                            hidden */
+};
+
+/** What the backward pass needs besides. */
+struct attn_gradient_kernels {
+    void (*score_gradients)(int nv, const struct attn_score_gradients *x);
+    void (*add_rows)(const struct attn_row_sums *x);
+    /** add_rows() for rows that are not all finite: adds to each key only the queries that see it. */
+    void (*add_rows_seen)(const struct attn_tile_mask *mask, const struct attn_row_sums *x);
+    /** dst[i] = the product of row i of a and row i of b, for n rows of f32, bf16 or f16. */
+    void (*dot_rows)(float *dst, const struct attn_rows *a, const struct attn_rows *b, int n, int64_t channels);
+};
+
 /* ------------------------------------------------------- instruction sets -- */
 
 /** What the file of an instruction set exports. A set that extends another one leaves out what it shares with it. */
@@ -472,6 +513,7 @@ struct attn_isa_kernels {
     const struct attn_vector_kernels *vectors;
     const struct attn_score_kernels *scores;
     const struct attn_value_kernels *values;
+    const struct attn_gradient_kernels *gradients;
     int emulated; /**< slowly, for tests: chosen only by its name */
 };
 
@@ -503,6 +545,7 @@ struct attn_kernels {
     const struct attn_score_kernels *scores;
     const struct attn_value_kernels *values;
     const struct attn_value_kernels *plain; /**< values in f32: for weights that are handed out */
+    const struct attn_gradient_kernels *gradients;
 };
 
 /** Words of a row of Q or K. */

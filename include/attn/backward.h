@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file backward.h
+ * @brief Gradients of attention: what training needs beside attn_forward().
+ *
+ * @code
+ *     params.lse = &lse;                                   // (B, H, T, 1): kept between the two calls
+ *     attn_forward(&q, &k, &v, &out, &params);
+ *     ...                                                  // the loss, and its gradient with respect to out
+ *     attn_gradients g = attn_gradients_default();
+ *     g.out = &d_out;                                      // read
+ *     g.q = &d_q, g.k = &d_k, g.v = &d_v;                  // written
+ *     attn_backward(&q, &k, &v, &out, &params, &g);
+ * @endcode
+ *
+ * Weights are computed again from the log-sum-exp that the forward call has
+ * left, tile by tile, so nothing of size Tq x Tk is stored (Dao et al. 2022,
+ * "FlashAttention", appendix B). With S the scores, P their softmax and D the sum of
+ * dO * O over a row's channels:
+ *
+ *     dV = P^T dO,   dS = P * (dO V^T - D + dLSE),   dQ = scale dS K,   dK = scale dS^T Q
+ *
+ * docs/training.md has the formulas of every option.
+ */
+#ifndef ATTN_BACKWARD_H
+#define ATTN_BACKWARD_H
+
+#include "attn/params.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * Gradients that attn_backward() reads and writes: of the loss, with respect to
+ * what the field is named after. NULL is every field's default, except
+ * struct_size: start from attn_gradients_default(). It grows at its end, as
+ * attn_params does.
+ */
+typedef struct attn_gradients {
+    size_t struct_size; /**< sizeof(attn_gradients) as the caller compiled it */
+
+    /** @name Read */
+    /**@{*/
+    const attn_tensor *out; /**< (B, Hq, Tq, dv), required; channels side by side */
+    const attn_tensor *lse; /**< f32 (B, Hq, Tq, 1) or NULL, where the loss depends on lse, too; any strides */
+    /**@}*/
+
+    /** @name Written: every element, with 0 where nothing depends on it; NULL: not wanted */
+    /**@{*/
+    const attn_tensor *q; /**< the shape of q; channels side by side */
+    const attn_tensor *k; /**< the shape of k; channels side by side. Summed over the query heads of a key head */
+    const attn_tensor *v; /**< the shape of v; the same */
+    /**@}*/
+} attn_gradients;
+
+/** Gradients with struct_size set and everything else NULL. @since 0.2 */
+static inline attn_gradients attn_gradients_default(void)
+{
+    attn_gradients g;
+    memset(&g, 0, sizeof g);
+    g.struct_size = sizeof g;
+    return g;
+}
+
+/**
+ * Gradients of a forward call.
+ *
+ * @param q, k, v  as attn_forward() has read them
+ * @param out      (B, Hq, Tq, dv) as it has written it; read here
+ * @param params   its options. Its log-sum-exp, params->lse, is required, and read here
+ * @param gradients what is read and written besides
+ *
+ * Each tensor is ATTN_F32, ATTN_BF16 or ATTN_F16, in any mix; sums are f32 whatever
+ * the types, and gradients are rounded once, to nearest even.
+ *
+ * Rows without a live key have the gradient 0. What stands in a slot that is
+ * hidden (NaN, Inf, uninitialised memory), of k and v or of rows of q, out and
+ * gradients->out that see no key, reaches no gradient. On one instruction set
+ * gradients of a sequence have the same bits for any number of threads, and
+ * whatever else is in the call.
+ *
+ * Memory beside the tensors: up to 2 MiB a thread, and dq once more in f32.
+ *
+ * What has no gradient, or none yet, is ATTN_UNSUPPORTED: block_table, quantised k and
+ * v, ATTN_QK_INT8, callbacks, disentangled. Outputs on request other than lse
+ * are ATTN_INVALID_ARGUMENT. inputs and sums are permissions, of which no use is made.
+ *
+ * @return ATTN_OK or an error; on an error nothing has been written.
+ * @since 0.2, experimental
+ */
+ATTN_API attn_status attn_backward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                   const attn_tensor *out, const attn_params *params, const attn_gradients *gradients);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTN_BACKWARD_H */

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Geometry and tasks of the backward pass. Its phases:
+ *
+ *     labels     of documents, as in the forward pass
+ *     begin      delta, 0 in the sums of dQ, and in rows of dK and dV that no task owns
+ *     keys       the tasks of backward.h
+ *     end        rows of dQ from their sums
+ *
+ * What threads share, behind the labels:
+ *
+ *     sums of dQ [heads][blocks of queries] | delta [batch][heads][tokens of q] | what each task has reached
+ */
+#include "driver/backward.h"
+
+#include "driver/tensors.h"
+#include "driver/threads.h"
+
+#include <sched.h>
+#include <string.h>
+
+/* Keys of a task at most, and bytes of its sums of dK and dV. */
+#define TASK_KEYS  256
+#define SUMS_LIMIT (512 * 1024)
+
+/* What a task has reached when nothing is left of it. */
+#define ALL_STEPS INT64_MAX
+
+/* Looks at a counter before a thread that waits lets others run. */
+#define PATIENCE 256
+
+static size_t rounded_up(size_t size)
+{
+    return (size + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+}
+
+/** Query heads of a key head. */
+static int64_t heads_of_group(const struct attn_problem *problem)
+{
+    return problem->k.shape[1] > 0 ? problem->q.shape[1] / problem->k.shape[1] : 0;
+}
+
+/** Batch elements whose heads are cut one by one: all sequences of a ragged batch are one. */
+static int64_t count_elements(const struct attn_problem *problem)
+{
+    return problem->params.ragged ? 1 : problem->q.shape[0];
+}
+
+/* ---------------------------------------------------------------- geometry -- */
+
+static struct attn_gradient_shape shape_of(const struct attn_backward *b, const struct attn_kernels *kernels)
+{
+    const struct attn_problem *problem = &b->forward;
+    const attn_params *params = &problem->params;
+    const int64_t dk = problem->q.shape[3], dv = problem->v.shape[3];
+    int64_t keys = TASK_KEYS;
+    while (keys > ATTN_RUN_STEP && keys * (dk + dv) * (int64_t)sizeof(float) > SUMS_LIMIT)
+        keys /= 2;
+    return (struct attn_gradient_shape){.strip = kernels->strip,
+                                        .key_block = keys < ATTN_KEY_BLOCK ? keys : ATTN_KEY_BLOCK,
+                                        .keys = keys,
+                                        .dk = dk,
+                                        .dv = dv,
+                                        .pairs = params->rope ? problem->rope_q.shape[3] / 2 : 0,
+                                        .drops = params->dropout && params->dropout->p > 0.0f,
+                                        .caps = params->softcap != 0.0f,
+                                        .copies_q = problem->q.dtype != ATTN_F32 || params->rope || params->head_scale,
+                                        .copies_dout = b->dout.dtype != ATTN_F32};
+}
+
+static void add_phase(struct attn_geometry *geometry, int64_t tasks, int parallel,
+                      void (*run_task)(const struct attn_run *run, int64_t task, void *scratch))
+{
+    geometry->phases[geometry->num_phases++] = (struct attn_phase){tasks, parallel, run_task};
+}
+
+static void begin_task(const struct attn_run *run, int64_t task, void *scratch);
+static void key_task(const struct attn_run *run, int64_t task, void *scratch);
+static void end_task(const struct attn_run *run, int64_t task, void *scratch);
+
+/** Where the sums of dQ lie, and the rest of what threads share. */
+static void cut_shared(struct attn_backward *b)
+{
+    const struct attn_problem *problem = &b->forward;
+    struct attn_geometry *geometry = &b->geometry;
+    const int64_t heads = count_elements(problem) * problem->q.shape[1], lanes = geometry->kernels.vectors->lanes;
+    /* Strips of a block are full but for the last, if no pattern cuts them: then sequences lie one after the other. */
+    const int full = geometry->group == 0 && geometry->pieces == 1 && geometry->unit == geometry->rows_per_block;
+    int64_t rows = geometry->blocks * geometry->scratch.strips * geometry->kernels.strip;
+    b->dq_block = geometry->scratch.strips * geometry->kernels.strip * problem->q.shape[3];
+    if (full && problem->params.ragged) {
+        rows = problem->q.shape[2] + (problem->num_sequences + 1) * lanes;
+        b->dq_block = 0;
+    }
+    b->dq_head = b->dq.data ? rows * problem->q.shape[3] : 0;
+    size_t at = geometry->labels_size + rounded_up((size_t)(heads * b->dq_head) * sizeof(float));
+    b->delta_at = at;
+    at += rounded_up((size_t)(heads * problem->q.shape[2]) * sizeof(float));
+    b->reached_at = at;
+    geometry->shared_size = at + rounded_up((size_t)b->key_tasks * sizeof(atomic_llong));
+}
+
+void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given, int threads)
+{
+    struct attn_problem *problem = &b->forward;
+    struct attn_gradient_scratch scratch;
+    struct attn_kernels kernels = *given;
+    b->scores = *kernels.scores;
+    b->values = *kernels.values;
+    b->scores.scores_of_few = b->scores.scores_free = NULL;
+    b->values.values_of_few = NULL;
+    kernels.scores = &b->scores;
+    kernels.values = &b->values;
+    problem->plain = problem->may_be_together = 0;
+    b->shape = shape_of(b, &kernels);
+    problem->reserved = attn_gradient_layout(&scratch, NULL, &b->shape);
+    b->geometry = attn_geometry_of(problem, &kernels, 1);
+    struct attn_geometry *geometry = &b->geometry;
+    geometry->gathers = 0;
+    b->shape = shape_of(b, &geometry->kernels); /* strips are perhaps narrower */
+    b->scratch_at = geometry->scratch_size;
+    geometry->scratch_size += attn_gradient_layout(&scratch, NULL, &b->shape);
+
+    const int64_t elements = count_elements(problem), tk = problem->k.shape[2];
+    const int64_t extra = problem->params.ragged ? problem->num_sequences + 1 : 0;
+    const int64_t key_blocks = tk / b->shape.keys + (tk % b->shape.keys > 0 && !extra) + extra;
+    const int writes_keys = attn_has_elements(&b->dk) || attn_has_elements(&b->dv);
+    const int wanted = writes_keys || attn_has_elements(&b->dq);
+    b->query_blocks = geometry->blocks;
+    b->query_tasks = elements * problem->q.shape[1] * geometry->blocks;
+    b->key_tasks = wanted ? elements * problem->k.shape[1] * key_blocks : 0;
+    cut_shared(b);
+
+    const double pairs = (double)(elements * problem->q.shape[1]) * (double)problem->q.shape[2] * (double)tk;
+    const double rows = (double)(elements * problem->q.shape[1]) * (double)problem->q.shape[2];
+    const double size = (double)(problem->q.shape[3] + problem->v.shape[3]);
+    const int parallel = attn_threads_worth(2.5 * pairs * size, ATTN_WORTH_ATTENTION, threads);
+    const int copies = attn_threads_worth(rows * size, ATTN_WORTH_COPY, parallel);
+    geometry->threads = geometry->parallel = parallel;
+    geometry->num_phases = geometry->labels_size > 0; /* the first one stays */
+    add_phase(geometry, wanted ? b->query_tasks + problem->num_sequences + 1 : 0, copies, begin_task);
+    add_phase(geometry, b->key_tasks, parallel, key_task);
+    add_phase(geometry, attn_has_elements(&b->dq) ? b->query_tasks : 0, copies, end_task);
+}
+
+/* ------------------------------------------------------------------- memory -- */
+
+static float *shared_floats(const struct attn_run *run, size_t at)
+{
+    return (float *)(void *)(run->partials - run->geometry->labels_size + at);
+}
+
+/** What each task of keys has reached: steps that are done, a step for each block of queries of each head. */
+static atomic_llong *reached_by(const struct attn_run *run)
+{
+    return (atomic_llong *)(void *)(run->partials - run->geometry->labels_size + run->backward->reached_at);
+}
+
+/** Row row of a head of a tensor, and those behind it. */
+static struct attn_rows rows_at(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
+{
+    static float nothing; /* for rows without channels, and no rows: data may be NULL */
+    if (!attn_has_elements(t))
+        return (struct attn_rows){&nothing, 0, t->dtype, NULL, 0};
+    const int64_t at = b * attn_step_of(t, 0) + h * attn_step_of(t, 1) + row * attn_step_of(t, 2);
+    return (struct attn_rows){(char *)t->data + at * attn_element_size(t->dtype),
+                              (ptrdiff_t)(attn_step_of(t, 2) * attn_element_size(t->dtype)), t->dtype, NULL, 0};
+}
+
+static void clear_rows(const attn_tensor *t, int64_t b, int64_t first, int64_t end)
+{
+    for (int64_t h = 0; h < t->shape[1] && attn_has_elements(t); h++) {
+        const struct attn_rows rows = rows_at(t, b, h, 0);
+        for (int64_t i = first; i < end; i++)
+            memset((char *)rows.data + i * rows.stride, 0, (size_t)(t->shape[3] * attn_element_size(t->dtype)));
+    }
+}
+
+/** A block of queries with what the backward pass has of it. */
+struct block {
+    struct attn_work work;
+    struct attn_gradient_block gradients;
+    struct attn_gradient_scratch scratch;
+    int64_t batch, first; /**< the place of its first query on the tensors' axes */
+    float *delta;
+};
+
+/** Block number block of a head of sequence s. Returns 0 if it holds none. */
+static int block_of(const struct attn_run *run, int64_t s, int64_t h, int64_t number, void *scratch,
+                    struct block *block)
+{
+    const struct attn_backward *b = run->backward;
+    const struct attn_problem *problem = run->problem;
+    if (!attn_work_of(run, s, h, number, scratch, &block->work))
+        return 0;
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    const struct attn_work *work = &block->work;
+    attn_gradient_layout(&block->scratch, (char *)scratch + b->scratch_at, &b->shape);
+    block->batch = sequence.batch;
+    block->first = work->first_query;
+    const int64_t head = sequence.batch * problem->q.shape[1] + h;
+    block->delta = shared_floats(run, b->delta_at) + head * problem->q.shape[2] + block->first;
+    block->gradients = (struct attn_gradient_block){
+        .dout = rows_at(&b->dout, block->batch, h, block->first),
+        .delta = block->delta,
+        .dq_strip = run->geometry->group ? run->geometry->kernels.strip * problem->q.shape[3] : 0,
+        .factor = problem->params.head_scale ? problem->params.head_scale[h] : 1.0f,
+        .scratch = &block->scratch};
+    if (!attn_has_elements(&b->dq))
+        return 1;
+    if (problem->params.ragged) /* blocks of all sequences count on */
+        number += (problem->params.ragged->cu_seqlens_q[s] / run->geometry->unit + s) * run->geometry->pieces;
+    const int64_t at = b->dq_block ? number * b->dq_block
+                                   : (block->first + s * run->geometry->kernels.vectors->lanes) * problem->q.shape[3];
+    block->gradients.dq = shared_floats(run, run->geometry->labels_size) + head * b->dq_head + at;
+    return 1;
+}
+
+/** The same of a task of the phases around the main one. */
+static int block_of_task(const struct attn_run *run, int64_t task, void *scratch, int64_t *h, struct block *block)
+{
+    const int64_t heads = run->problem->q.shape[1];
+    int64_t number = task % run->backward->query_blocks, s = task / run->backward->query_blocks / heads;
+    *h = task / run->backward->query_blocks % heads;
+    if (run->problem->params.ragged)
+        s = attn_ragged_block(run, &number);
+    return block_of(run, s, *h, number, scratch, block);
+}
+
+/* -------------------------------------------------------------------- tasks -- */
+
+/** Rows of dK and dV that no query can see: around the live keys of a sequence, or behind the last one. */
+static void clear_unseen(const struct attn_run *run, int64_t s)
+{
+    const struct attn_backward *b = run->backward;
+    const struct attn_problem *problem = run->problem;
+    if (s == problem->num_sequences && !problem->params.ragged)
+        return;
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    int64_t first = sequence.k_first, begin = first + sequence.begin, end = first + sequence.end,
+            last = first + sequence.keys;
+    if (s == problem->num_sequences) {
+        first = problem->params.ragged->cu_seqlens_k[s];
+        begin = end = last = problem->k.shape[2];
+    }
+    const attn_tensor *const tensors[] = {&b->dk, &b->dv};
+    for (int i = 0; i < 2; i++) {
+        if (!tensors[i]->data)
+            continue;
+        clear_rows(tensors[i], sequence.batch, first, begin);
+        clear_rows(tensors[i], sequence.batch, end, last);
+    }
+}
+
+static void begin_task(const struct attn_run *run, int64_t task, void *scratch)
+{
+    const struct attn_backward *b = run->backward;
+    struct block block;
+    int64_t h;
+    if (task >= b->query_tasks) {
+        clear_unseen(run, task - b->query_tasks);
+        return;
+    }
+    if (!block_of_task(run, task, scratch, &h, &block))
+        return;
+    const attn_tensor *dlse = &b->dlse;
+    const float *const given = attn_has_elements(dlse)
+                                   ? (const float *)dlse->data + block.batch * attn_step_of(dlse, 0) +
+                                         h * attn_step_of(dlse, 1) + block.first * attn_step_of(dlse, 2)
+                                   : NULL;
+    attn_delta_pass(&block.work, &block.gradients.dout, given, (ptrdiff_t)attn_step_of(dlse, 2), block.delta);
+    if (!block.gradients.dq)
+        return;
+    const int64_t lanes = run->geometry->kernels.vectors->lanes;
+    const int64_t rows = (block.work.num_queries + lanes - 1) / lanes * lanes;
+    const int64_t floats = b->dq_block ? b->dq_block : rows * run->problem->q.shape[3];
+    memset(block.gradients.dq, 0, (size_t)floats * sizeof(float));
+}
+
+static void end_task(const struct attn_run *run, int64_t task, void *scratch)
+{
+    const struct attn_backward *b = run->backward;
+    struct block block;
+    int64_t h;
+    if (!block_of_task(run, task, scratch, &h, &block))
+        return;
+    const struct attn_rows rows = rows_at(&b->dq, block.batch, h, block.first);
+    attn_query_gradients(&block.work, &block.gradients, &rows, run->problem->scale * block.gradients.factor);
+}
+
+/** A task of keys. */
+struct keys {
+    int64_t task, stride;        /**< its number; that of the task of the keys before is so much less */
+    int64_t before;              /**< tasks of keys before */
+    int64_t open;                /**< of these, how many have been seen to be done, from the first on */
+    int64_t s, head, first, end; /**< sequence, key head, keys counted from the first live one */
+};
+
+/** Waits until the tasks of earlier keys have done step number step. */
+static void wait_for(const struct attn_run *run, struct keys *keys, int64_t step)
+{
+    atomic_llong *const reached = reached_by(run);
+    for (int64_t i = keys->open; i < keys->before; i++) {
+        atomic_llong *const other = &reached[keys->task - (keys->before - i) * keys->stride];
+        long long at;
+        for (int looks = 0; (at = atomic_load_explicit(other, memory_order_acquire)) <= step; looks++)
+            if (looks >= PATIENCE)
+                sched_yield();
+        if (at == ALL_STEPS && i == keys->open)
+            keys->open++;
+    }
+}
+
+static void set_reached(const struct attn_run *run, const struct keys *keys, int64_t steps)
+{
+    atomic_store_explicit(&reached_by(run)[keys->task], steps, memory_order_release);
+}
+
+static struct keys keys_of_task(const struct attn_run *run, int64_t task)
+{
+    const struct attn_problem *problem = run->problem;
+    const int64_t size = run->backward->shape.keys, heads = problem->k.shape[1];
+    const int64_t stride = count_elements(problem) * heads;
+    int64_t number = task / stride, s = task % stride / heads;
+    if (problem->params.ragged)
+        s = attn_piece_of(problem->params.ragged->cu_seqlens_k, problem->num_sequences, size, &number);
+    struct keys keys = {.task = task, .stride = stride, .before = number, .s = s, .head = task % heads};
+    if (s == problem->num_sequences)
+        return keys;
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    const int64_t live = sequence.end - sequence.begin;
+    keys.first = number * size;
+    keys.end = keys.first + size < live ? keys.first + size : live;
+    return keys;
+}
+
+/** Writes what a task has summed up. */
+static void write_keys(const struct attn_run *run, const struct keys *keys, const struct attn_work *work,
+                       const struct attn_gradient_scratch *sums)
+{
+    const struct attn_backward *b = run->backward;
+    const struct attn_sequence sequence = attn_sequence_of(run->problem, keys->s);
+    const int64_t row = sequence.k_first + sequence.begin;
+    const attn_dropout *dropout = run->problem->params.dropout;
+    const float keep = dropout ? (float)(1.0 / (1.0 - (double)dropout->p)) : 1.0f;
+    if (attn_has_elements(&b->dk)) {
+        const struct attn_rows rows = rows_at(&b->dk, sequence.batch, keys->head, row);
+        attn_key_gradients(work, &work->rope.k, keys->first, keys->end - keys->first, sums->dk, b->shape.dk,
+                           run->problem->scale, sums, &rows);
+    }
+    if (attn_has_elements(&b->dv)) {
+        const struct attn_rows rows = rows_at(&b->dv, sequence.batch, keys->head, row);
+        attn_key_gradients(work, NULL, keys->first, keys->end - keys->first, sums->dv, b->shape.dv, keep, sums, &rows);
+    }
+}
+
+static void key_task(const struct attn_run *run, int64_t task, void *scratch)
+{
+    const struct attn_backward *b = run->backward;
+    const struct attn_problem *problem = run->problem;
+    struct keys keys = keys_of_task(run, task);
+    if (keys.first >= keys.end) {
+        set_reached(run, &keys, ALL_STEPS);
+        return;
+    }
+    const int64_t group = heads_of_group(problem);
+    const int64_t queries = attn_sequence_of(problem, keys.s).queries, unit = run->geometry->unit;
+    const int64_t blocks = (queries / unit + (queries % unit > 0)) * run->geometry->pieces;
+    struct block block;
+    struct attn_gradient_scratch sums;
+    attn_gradient_layout(&sums, (char *)scratch + b->scratch_at, &b->shape);
+    memset(sums.dk, 0, (size_t)(b->shape.keys * b->shape.dk) * sizeof(float));
+    memset(sums.dv, 0, (size_t)(b->shape.keys * b->shape.dv) * sizeof(float));
+    int any = 0;
+    for (int64_t step = 0; step < group * blocks; step++) {
+        const int64_t h = keys.head * group + step / blocks;
+        if (block_of(run, keys.s, h, step % blocks, scratch, &block)) {
+            any = 1;
+            block.gradients.first = keys.first;
+            block.gradients.end = keys.end;
+            block.scratch.dk = attn_has_elements(&b->dk) ? sums.dk : NULL;
+            block.scratch.dv = attn_has_elements(&b->dv) ? sums.dv : NULL;
+            if (block.gradients.dq)
+                wait_for(run, &keys, step);
+            attn_gradient_pass(&block.work, &block.gradients);
+        }
+        set_reached(run, &keys, step + 1);
+    }
+    set_reached(run, &keys, ALL_STEPS);
+    if (!any) { /* no query: nothing to turn back */
+        block.work = (struct attn_work){.kernels = &run->geometry->kernels, .dk = (int)b->shape.dk};
+    }
+    write_keys(run, &keys, &block.work, &sums);
+}
+
+void attn_backward_run(const struct attn_backward *b, void *workspace)
+{
+    struct attn_run *run = attn_run_begin(workspace, &b->forward, &b->geometry);
+    run->backward = b;
+    atomic_llong *const reached = reached_by(run);
+    for (int64_t i = 0; i < b->key_tasks; i++)
+        atomic_init(&reached[i], 0);
+    attn_run_parallel(run);
+}

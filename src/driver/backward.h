@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The driver of the backward pass: cuts a checked call into tasks and runs them.
+ *
+ * A task owns some keys of a key head: it walks over the blocks of queries of
+ * all heads that share it, in order, and has the sums of dK and dV to itself.
+ * dQ is a sum over keys: tasks of earlier keys add their part to a block of
+ * queries before those of later ones do, in memory that all threads share. So
+ * every sum has one order, whoever computes it, and nothing is stored twice.
+ *
+ * Tasks are handed out in the order of the keys, so one that waits does so for
+ * tasks that have begun: it follows them from block to block.
+ */
+#ifndef ATTN_DRIVER_BACKWARD_H
+#define ATTN_DRIVER_BACKWARD_H
+
+#include "driver/driver.h"
+#include "pass/gradients.h"
+
+/** A backward call whose arguments have all been checked. It may not move once it has been cut. */
+struct attn_backward {
+    struct attn_problem forward;      /**< of which out and lse are read */
+    attn_tensor dout, dlse;           /**< read; dlse: data NULL if it is absent */
+    attn_tensor dq, dk, dv;           /**< written; data NULL, and no elements, where they are not wanted */
+    struct attn_geometry geometry;    /**< of the forward call, with the phases of this one */
+    struct attn_score_kernels scores; /**< those of the geometry without what is of few queries */
+    struct attn_value_kernels values;
+    struct attn_gradient_shape shape;
+    size_t scratch_at;    /**< in a thread's scratch: what shape describes */
+    int64_t query_blocks; /**< of a head: tasks of the phases around the main one */
+    int64_t query_tasks;  /**< of all heads */
+    int64_t key_tasks;
+    int64_t dq_head,
+        dq_block; /**< floats of dq's sums: of a head; of a block of queries, 0: as many as its rows have */
+    size_t delta_at, reached_at; /**< in what threads share, behind the sums of dq */
+};
+
+/** Cuts a call for at most threads threads, with the f32 functions of a set. */
+void attn_backward_cut(struct attn_backward *backward, const struct attn_kernels *kernels, int threads);
+
+/** Runs a call that has been cut, in a workspace of attn_run_size() bytes. */
+void attn_backward_run(const struct attn_backward *backward, void *workspace);
+
+#endif
