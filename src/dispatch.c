@@ -78,6 +78,11 @@ static int has_free_pairs(int row)
     return has_pairs(row) && rows[row].kernels->scores && rows[row].kernels->scores->scores_free;
 }
 
+static int has_pair_gradients(int row)
+{
+    return has_pairs(row) && rows[row].kernels->gradients;
+}
+
 /** Whether callers may name a row: it changes more than int8 scores. */
 static int has_name(int row)
 {
@@ -156,13 +161,16 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
                                          .values = own->values,
                                          .plain = own->values,
                                          .gradients = own->gradients};
-        int pairs = demand->pairs ? extension(base, cap, demand->free ? has_free_pairs : has_pairs) : -1;
+        int (*const has)(int row) = demand->gradients ? has_pair_gradients : demand->free ? has_free_pairs : has_pairs;
+        int pairs = demand->pairs ? extension(base, cap, has) : -1;
         if (pairs >= 0 && !has_matrix(pairs) && !demand->insists && !attn_cpu_gains_by_pairs())
             pairs = -1;
         if (pairs >= 0) {
             kernels->isa = kernels->score_isa = rows[pairs].name;
             kernels->scores = rows[pairs].kernels->scores;
             kernels->values = rows[pairs].kernels->values;
+            if (rows[pairs].kernels->gradients)
+                kernels->gradients = rows[pairs].kernels->gradients;
             kernels->strip = narrowest_strip(kernels);
         }
         if (demand->qk != ATTN_QK_INT8)

@@ -109,6 +109,21 @@ static attn_status check_gradients(struct attn_backward *b, const attn_gradients
     return attn_check_gradients_apart(b);
 }
 
+/** Pairs of bf16 are multiplied where all that is multiplied is bf16 as it comes. */
+static struct attn_kernels choose_kernels(const struct attn_backward *b)
+{
+    const struct attn_problem *p = &b->forward;
+    const attn_tensor *const operands[] = {&p->q, &p->k, &p->v, &b->dout};
+    int pairs = !p->params.rope && !p->params.head_scale;
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
+        pairs &= operands[i]->dtype == ATTN_BF16;
+    const struct attn_demand demand = {
+        .isa = p->isa ? p->isa : attn_environment()->max_isa, .insists = p->isa != 0, .gradients = 1, .pairs = pairs};
+    struct attn_kernels kernels;
+    attn_kernels_choose(&kernels, &demand);
+    return kernels;
+}
+
 /** Runs a call that has been checked and cut. */
 static attn_status run(const struct attn_backward *b)
 {
@@ -133,7 +148,7 @@ attn_status attn_backward(const attn_tensor *q, const attn_tensor *k, const attn
     const attn_params *p = &b.forward.params;
     const int asked = attn_threads_asked(p->executor, p->num_threads);
     const int most = attn_most_threads(attn_executor_of(p->executor));
-    const struct attn_kernels kernels = attn_kernels_plain(b.forward.isa ? b.forward.isa : attn_environment()->max_isa);
+    const struct attn_kernels kernels = choose_kernels(&b);
     attn_backward_cut(&b, &kernels, asked < most ? asked : most);
     return run(&b);
 }

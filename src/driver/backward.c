@@ -48,11 +48,20 @@ static int64_t count_elements(const struct attn_problem *problem)
 
 /* ---------------------------------------------------------------- geometry -- */
 
+/** Whether rows of channels are words of a set as they lie in memory. */
+static int are_words(const struct attn_kernels *kernels, attn_dtype dtype, int64_t channels)
+{
+    const int pairs = kernels->scores->channels_per_word == 2;
+    return pairs ? dtype == ATTN_BF16 && attn_channel_words(kernels->scores, channels) * 2 == channels
+                 : dtype == ATTN_F32;
+}
+
 static struct attn_gradient_shape shape_of(const struct attn_backward *b, const struct attn_kernels *kernels)
 {
     const struct attn_problem *problem = &b->forward;
     const attn_params *params = &problem->params;
     const int64_t dk = problem->q.shape[3], dv = problem->v.shape[3];
+    const int per_word = kernels->gradients->queries_per_word;
     int64_t keys = TASK_KEYS;
     while (keys > ATTN_RUN_STEP && keys * (dk + dv) * (int64_t)sizeof(float) > SUMS_LIMIT)
         keys /= 2;
@@ -62,10 +71,16 @@ static struct attn_gradient_shape shape_of(const struct attn_backward *b, const 
                                         .dk = dk,
                                         .dv = dv,
                                         .pairs = params->rope ? problem->rope_q.shape[3] / 2 : 0,
+                                        .k_words = attn_channel_words(kernels->scores, dk),
+                                        .v_words = attn_channel_words(kernels->scores, dv),
+                                        .per_word = per_word,
                                         .drops = params->dropout && params->dropout->p > 0.0f,
                                         .caps = params->softcap != 0.0f,
-                                        .copies_q = problem->q.dtype != ATTN_F32 || params->rope || params->head_scale,
-                                        .copies_dout = b->dout.dtype != ATTN_F32};
+                                        .copies_q = per_word > 1 || problem->q.dtype != ATTN_F32 || params->rope ||
+                                                    params->head_scale,
+                                        .copies_dout = per_word > 1 || b->dout.dtype != ATTN_F32,
+                                        .copies_k = params->rope || !are_words(kernels, problem->k.dtype, dk),
+                                        .copies_v = !are_words(kernels, problem->v.dtype, dv)};
 }
 
 static void add_phase(struct attn_geometry *geometry, int64_t tasks, int parallel,
@@ -368,6 +383,7 @@ static void key_task(const struct attn_run *run, int64_t task, void *scratch)
     const int64_t blocks = (queries / unit + (queries % unit > 0)) * run->geometry->pieces;
     struct block block;
     struct attn_gradient_scratch sums;
+    struct attn_gradient_keys words;
     attn_gradient_layout(&sums, (char *)scratch + b->scratch_at, &b->shape);
     memset(sums.dk, 0, (size_t)(b->shape.keys * b->shape.dk) * sizeof(float));
     memset(sums.dv, 0, (size_t)(b->shape.keys * b->shape.dv) * sizeof(float));
@@ -375,14 +391,14 @@ static void key_task(const struct attn_run *run, int64_t task, void *scratch)
     for (int64_t step = 0; step < group * blocks; step++) {
         const int64_t h = keys.head * group + step / blocks;
         if (block_of(run, keys.s, h, step % blocks, scratch, &block)) {
+            if (!any)
+                words = attn_gradient_keys_of(&block.work, keys.first, keys.end, &sums);
             any = 1;
-            block.gradients.first = keys.first;
-            block.gradients.end = keys.end;
             block.scratch.dk = attn_has_elements(&b->dk) ? sums.dk : NULL;
             block.scratch.dv = attn_has_elements(&b->dv) ? sums.dv : NULL;
             if (block.gradients.dq)
                 wait_for(run, &keys, step);
-            attn_gradient_pass(&block.work, &block.gradients);
+            attn_gradient_pass(&block.work, &block.gradients, &words);
         }
         set_reached(run, &keys, step + 1);
     }

@@ -6,4 +6,5 @@
 #define ATTN_SCORES  "kernels/scores_bf16.h"
 #define ATTN_VALUES  "kernels/values_bf16.h"
 #define ATTN_WEIGHTS "kernels/weights_table.h"
+#define ATTN_GRADIENTS
 #include "isa/kernels.h"

@@ -419,6 +419,20 @@ struct attn_merge_work {
     int64_t first_row, num_rows;
 };
 
+/** A tile between its weights and the gradients of its scores. */
+struct attn_score_gradients {
+    const struct attn_tile_mask *mask;
+    int keys;
+    const float *p;      /**< [keys][nv * lanes] weights of the softmax */
+    const float *kept;   /**< the same less those that dropout clears; NULL: none */
+    float keep_scale;    /**< of dropout */
+    const float *capped; /**< scores behind softcap, base 2; NULL: none */
+    float cap;           /**< of these */
+    const float *delta;  /**< [nv * lanes] what is taken from the gradient of a weight */
+    float *dp;           /**< [keys][nv * lanes] gradients of what v is multiplied by; become those of scores, 0 where
+                            hidden */
+};
+
 /** What does not depend on the words of tiles. Lengths in lanes are nv * lanes. */
 struct attn_vector_kernels {
     int lanes; /**< queries of a vector */
@@ -462,18 +476,21 @@ struct attn_vector_kernels {
     /** After calls that stream: what this thread has written is there for others, too. */
     void (*stream_end)(void);
     void (*merge)(const struct attn_merge_work *work);
+    void (*score_gradients)(int nv, const struct attn_score_gradients *x);
+    /** dst[i] = the product of row i of a and row i of b, for n rows of f32, bf16 or f16. */
+    void (*dot_rows)(float *dst, const struct attn_rows *a, const struct attn_rows *b, int64_t n, int64_t channels);
     void (*exp2)(float *dst, const float *src, int64_t n); /**< what the kernels use, for tests */
 };
 
-/* -------------------------------------------------------------- gradients -- */
+/* -------------------------------------------------------- sums over queries -- */
 
-/** Weights of a tile and the rows that they meet: sums over queries go to rows of keys. */
+/** Weights of a tile, or gradients of its scores, and the rows of dO or Q that they meet. */
 struct attn_row_sums {
-    const float *p;   /**< [keys][pitch] a query per lane */
-    ptrdiff_t pitch;  /**< lanes of the strip */
+    const char *p; /**< [keys] words of queries, pitch bytes apart */
+    ptrdiff_t pitch;
     int keys, rows;   /**< rows: queries, the first lanes */
     int64_t diagonal; /**< lane r meets key j when j <= r + diagonal; ATTN_NO_DIAGONAL: all do */
-    const char *x;    /**< floats: the first query's row */
+    const char *x;    /**< first word's row */
     ptrdiff_t x_stride;
     int64_t channels;
     float *sum; /**< [keys][channels] */
@@ -482,28 +499,15 @@ struct attn_row_sums {
 /** A diagonal that hides nothing of a tile. */
 #define ATTN_NO_DIAGONAL ((int64_t)1 << 40)
 
-/** A tile between its weights and the gradients of its scores. */
-struct attn_score_gradients {
-    const struct attn_tile_mask *mask;
-    int keys;
-    const float *p;      /**< [keys][nv * lanes] weights of the softmax */
-    const float *kept;   /**< the same less those that dropout clears; NULL: none */
-    float keep_scale;    /**< of dropout */
-    const float *capped; /**< scores behind softcap, base 2; NULL: none */
-    float cap;           /**< of these */
-    const float *delta;  /**< [nv * lanes] what is taken from the gradient of a weight */
-    float *dp;           /**< [keys][nv * lanes] gradients of what v is multiplied by; become those of scores, 0 where
-                            hidden */
-};
-
-/** What the backward pass needs besides. */
+/** How weights become words of queries, and their sums. */
 struct attn_gradient_kernels {
-    void (*score_gradients)(int nv, const struct attn_score_gradients *x);
+    int queries_per_word;
+    /** A tile of n keys by nv vectors, rows lanes of which have a query, rounded: [keys][lanes], and as words of keys
+     * (NULL: not wanted; may be tile). NULL: words are floats. */
+    void (*round_tile)(int nv, int rows, int n, const float *tile, uint16_t *by_query, float *by_key);
     void (*add_rows)(const struct attn_row_sums *x);
     /** add_rows() for rows that are not all finite: adds to each key only the queries that see it. */
-    void (*add_rows_seen)(const struct attn_tile_mask *mask, const struct attn_row_sums *x);
-    /** dst[i] = the product of row i of a and row i of b, for n rows of f32, bf16 or f16. */
-    void (*dot_rows)(float *dst, const struct attn_rows *a, const struct attn_rows *b, int n, int64_t channels);
+    void (*add_rows_seen)(const struct attn_tile_mask *mask, int nv, const struct attn_row_sums *x);
 };
 
 /* ------------------------------------------------------- instruction sets -- */
@@ -544,8 +548,8 @@ struct attn_kernels {
     const struct attn_vector_kernels *vectors;
     const struct attn_score_kernels *scores;
     const struct attn_value_kernels *values;
-    const struct attn_value_kernels *plain; /**< values in f32: for weights that are handed out */
-    const struct attn_gradient_kernels *gradients;
+    const struct attn_value_kernels *plain;        /**< values in f32: for weights that are handed out */
+    const struct attn_gradient_kernels *gradients; /**< of the words of values; of f32 where those have none */
 };
 
 /** Words of a row of Q or K. */

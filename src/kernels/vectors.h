@@ -7,6 +7,7 @@
 #include "kernels/merge.h"
 #include "kernels/quantise.h"
 #include "kernels/rope.h"
+#include "kernels/score_gradients.h"
 #include "kernels/softmax.h"
 #include "kernels/transpose.h"
 
@@ -44,6 +45,8 @@ static const struct attn_vector_kernels vector_kernels = {.lanes = VF_LEN,
                                                           .streams = VU_STREAMS,
                                                           .stream_end = stream_end,
                                                           .merge = merge_rows,
+                                                          .score_gradients = score_gradients,
+                                                          .dot_rows = dot_rows,
                                                           .exp2 = exp2_array};
 
 #endif

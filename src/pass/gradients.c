@@ -8,7 +8,7 @@
  *           S  = K Q^T       scores, with their mask
  *           dP = V dO^T      the same kernel on other operands
  *           P  = 2^(S - lse),  dS = P (dP - D)
- *           dV += P dO,  dK += dS Q     channels are the lanes (kernels/gradients.h)
+ *           dV += P dO,  dK += dS Q     channels are the lanes (kernels/row_sums.h)
  *           dQ += K^T dS                the second product of the forward pass
  *
  * Five products, each once. Sums over queries go on in the order of the queries,
@@ -16,7 +16,7 @@
  * hidden adds 0: no bit follows from where blocks, strips and runs begin. So a
  * caller may hand in any keys and any queries, as long as they come in order.
  *
- * Rows of K and V are words of the f32 sets: floats, in place or widened.
+ * Weights are made in f32, and rounded where words are pairs of bf16.
  */
 #include "pass/gradients.h"
 
@@ -36,46 +36,107 @@ struct gradient_strip {
     float delta[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN))); /**< of struct attn_gradient_block */
 };
 
-/** The next count floats; NULL while only the size is wanted. */
-static float *take(char *base, size_t *used, int64_t count)
+/** The next count elements of so many bytes; NULL while only the size is wanted. */
+static void *take(char *base, size_t *used, int64_t count, size_t size)
 {
     void *taken = base ? base + *used : NULL;
-    *used += ((size_t)count * sizeof(float) + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+    *used += ((size_t)count * size + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
     return taken;
 }
 
 size_t attn_gradient_layout(struct attn_gradient_scratch *scratch, void *base, const struct attn_gradient_shape *shape)
 {
-    const int64_t tile = shape->key_block * shape->strip;
+    const int64_t tile = shape->key_block * shape->strip, keys = shape->keys, per_word = shape->per_word;
+    const int64_t query_words = (shape->strip + per_word - 1) / per_word, key_words = (keys + per_word - 1) / per_word;
     size_t used = 0;
     *scratch = (struct attn_gradient_scratch){0};
-    scratch->dp = take(base, &used, tile);
-    if (shape->drops)
-        scratch->kept = take(base, &used, tile);
-    if (shape->caps)
-        scratch->capped = take(base, &used, tile);
-    scratch->dout = take(base, &used, shape->dv * shape->strip);
-    if (shape->copies_q)
-        scratch->q_rows = take(base, &used, shape->strip * shape->dk);
-    if (shape->copies_dout)
-        scratch->do_rows = take(base, &used, shape->strip * shape->dv);
-    scratch->table = take(base, &used, 2 * shape->pairs);
-    scratch->dk = take(base, &used, shape->keys * shape->dk);
-    scratch->dv = take(base, &used, shape->keys * shape->dv);
+#define TAKE(wanted, member, count)                                                                                    \
+    if (wanted)                                                                                                        \
+    scratch->member = take(base, &used, count, sizeof *scratch->member)
+    TAKE(1, dp, tile);
+    TAKE(shape->drops, kept, tile);
+    TAKE(shape->caps, capped, tile);
+    TAKE(per_word > 1, by_query, tile);
+    TAKE(1, dout, shape->v_words * shape->strip);
+    TAKE(shape->copies_q, q_rows, query_words * shape->dk);
+    TAKE(shape->copies_dout, do_rows, query_words * shape->dv);
+    TAKE(shape->pairs > 0, table, 2 * shape->pairs);
+    TAKE(shape->copies_k, k, keys * shape->k_words + ATTN_ALIGN); /* rows end in whole vectors */
+    TAKE(shape->copies_v, v, keys * shape->v_words + ATTN_ALIGN);
+    TAKE(per_word > 1, k_sums, key_words * shape->dk);
+    TAKE(1, dk, keys * shape->dk);
+    TAKE(1, dv, keys * shape->dv);
+#undef TAKE
     return used;
+}
+
+/* ---------------------------------------------------------------- the keys -- */
+
+/** n rows turned by rows of a table from row first on, as floats. */
+static struct attn_rows turned_rows(const struct attn_work *work, const struct attn_rows *table, int64_t first,
+                                    const struct attn_rows *rows, int64_t n, float *dst)
+{
+    const struct attn_rows turned = {dst, work->dk * (ptrdiff_t)sizeof(float), ATTN_F32, NULL, 0};
+    const struct attn_rotation rotation = {.x = *rows,
+                                           .out = turned,
+                                           .table = (const float *)(const void *)row_of(table, first),
+                                           .table_stride = table->stride / (ptrdiff_t)sizeof(float),
+                                           .num_rows = n,
+                                           .pairs = work->rope.pairs,
+                                           .width = work->dk,
+                                           .layout = work->rope.layout};
+    work->kernels->vectors->rotate(&rotation);
+    return turned;
+}
+
+/** Rows as words of channels, where they lie or in dst (NULL: they are words already). */
+static const char *channel_words_of(const struct attn_work *work, const struct attn_rows *rows, int n, int64_t channels,
+                                    float *dst, ptrdiff_t *stride)
+{
+    *stride = rows->stride;
+    if (!dst)
+        return rows->data;
+    const struct attn_int8_memory memory = {NULL, NULL, NULL, NULL};
+    const struct attn_packed_keys packed = {(char *)dst, NULL, NULL};
+    work->kernels->scores->pack_keys(rows, n, channels, &memory, &packed);
+    *stride = attn_channel_words(work->kernels->scores, channels) * ATTN_WORD;
+    return packed.words;
+}
+
+struct attn_gradient_keys attn_gradient_keys_of(const struct attn_work *work, int64_t first, int64_t end,
+                                                const struct attn_gradient_scratch *scratch)
+{
+    struct attn_gradient_keys keys = {.first = first, .end = end, .finite = -1};
+    const struct attn_rows k = attn_rows_from(&work->k, first), v = attn_rows_from(&work->v, first);
+    const int n = (int)(end - first);
+    if (work->rope.k.data) { /* floats */
+        keys.k = turned_rows(work, &work->rope.k, first, &k, n, scratch->k).data;
+        keys.k_stride = work->dk * (ptrdiff_t)sizeof(float);
+    } else {
+        keys.k = channel_words_of(work, &k, n, work->dk, scratch->k, &keys.k_stride);
+    }
+    keys.v = channel_words_of(work, &v, n, work->dv, scratch->v, &keys.v_stride);
+    keys.sums = keys.k;
+    keys.sums_stride = keys.k_stride;
+    if (scratch->k_sums) {
+        work->kernels->values->pack_values(scratch->k_sums, &k, n, work->dk);
+        keys.sums = (const char *)scratch->k_sums;
+        keys.sums_stride = work->dk * ATTN_WORD;
+    }
+    return keys;
 }
 
 /* ------------------------------------------------------- what a strip brings -- */
 
-/** Rows of a strip, which follow each other, as floats: where they lie, or in dst. */
-static struct attn_rows float_rows(const struct pass *pass, const struct attn_rows *rows, int64_t first, int n,
-                                   int64_t channels, float *dst)
+/** Rows of a strip, which follow each other, as words of queries: where they lie, or in dst. */
+static struct attn_rows query_words_of(const struct pass *pass, const struct attn_rows *rows, int64_t first, int n,
+                                       int64_t channels, float *dst)
 {
     const struct attn_rows some = attn_rows_from(rows, first);
-    if (rows->dtype == ATTN_F32)
+    if (!dst || (some.dtype == ATTN_F32 && pass->values->keys_per_word == 1))
         return some;
-    pass->vectors->widen(dst, &some, n, channels);
-    return (struct attn_rows){dst, channels * (ptrdiff_t)sizeof(float), ATTN_F32, NULL, 0};
+    pass->values->pack_values(dst, &some, n, channels);
+    return (struct attn_rows){dst, channels * ATTN_WORD, ATTN_F32, NULL, 0};
 }
 
 /** Rows of Q as dK meets them: turned, and multiplied by the factor of the head. */
@@ -84,27 +145,15 @@ static struct attn_rows query_rows(const struct pass *pass, const struct attn_gr
 {
     const struct attn_work *work = pass->work;
     float *const dst = block->scratch->q_rows;
-    struct attn_rows rows = float_rows(pass, &work->q, strip->first, strip->rows, work->dk, dst);
-    const struct attn_rows copy = {dst, work->dk * (ptrdiff_t)sizeof(float), ATTN_F32, NULL, 0};
-    if (work->rope.q.data) {
-        const struct attn_rotation rotation = {.x = rows,
-                                               .out = copy,
-                                               .table =
-                                                   (const float *)(const void *)row_of(&work->rope.q, strip->first),
-                                               .table_stride = work->rope.q.stride / (ptrdiff_t)sizeof(float),
-                                               .num_rows = strip->rows,
-                                               .pairs = work->rope.pairs,
-                                               .width = work->dk,
-                                               .layout = work->rope.layout};
-        pass->vectors->rotate(&rotation);
-        rows = copy;
-    }
+    struct attn_rows rows = query_words_of(pass, &work->q, strip->first, strip->rows, work->dk, dst);
+    if (work->rope.q.data)
+        rows = turned_rows(work, &work->rope.q, strip->first, &rows, strip->rows, dst);
     if (block->factor == 1.0f)
         return rows;
     for (int r = 0; r < strip->rows; r++)
         for (int c = 0; c < work->dk; c++)
             dst[r * (ptrdiff_t)work->dk + c] = ((const float *)(const void *)row_of(&rows, r))[c] * block->factor;
-    return copy;
+    return (struct attn_rows){dst, work->dk * (ptrdiff_t)sizeof(float), ATTN_F32, NULL, 0};
 }
 
 /** The log-sum-exp of a lane in base 2; +inf where it has no live key or no query, so that weights are 0. */
@@ -116,18 +165,33 @@ static float base_of(const struct attn_work *work, const struct strip *strip, in
     return lse == -INFINITY ? INFINITY : (float)((double)lse * ATTN_LOG2E_DOUBLE);
 }
 
-/** dO in lane order, and what else a strip needs before its first unit. */
+/** dO in lane order. */
+static void pack_dout(const struct pass *pass, const struct attn_gradient_block *block, const struct strip *strip)
+{
+    const char *pointers[ATTN_MAX_STRIP];
+    float factor[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN))); /* becomes 1 */
+    for (int r = 0; r < strip->rows; r++)
+        pointers[r] = row_of(&block->dout, strip->first + r);
+    const struct attn_pack_queries x = {.rows = pointers,
+                                        .dtype = block->dout.dtype,
+                                        .n = strip->rows,
+                                        .fill = strip->width,
+                                        .width = strip->width,
+                                        .dk = pass->work->dv,
+                                        .scale = 1.0f,
+                                        .q = block->scratch->dout,
+                                        .factor = factor};
+    pass->scores->pack_queries(&x);
+}
+
+/** What a strip needs before its first unit. */
 static void start_strip(const struct pass *pass, const struct attn_gradient_block *block, struct gradient_strip *g)
 {
     const struct attn_work *work = pass->work;
     const struct strip *strip = g->strip;
-    const char *pointers[ATTN_MAX_STRIP];
     attn_pack_strip(pass, strip, work->scale);
-    for (int r = 0; r < strip->rows; r++)
-        pointers[r] = row_of(&block->dout, strip->first + r);
-    pass->vectors->read_rows(block->scratch->dout, strip->width, strip->width, pointers, block->dout.dtype, strip->rows,
-                             work->dv, 1.0f);
-    g->dout = float_rows(pass, &block->dout, strip->first, strip->rows, work->dv, block->scratch->do_rows);
+    pack_dout(pass, block, strip);
+    g->dout = query_words_of(pass, &block->dout, strip->first, strip->rows, work->dv, block->scratch->do_rows);
     if (block->scratch->dk)
         g->q = query_rows(pass, block, strip);
     g->q_finite = g->dout_finite = -1;
@@ -142,21 +206,23 @@ static void start_strip(const struct pass *pass, const struct attn_gradient_bloc
 
 /* ------------------------------------------------------------------- units -- */
 
-/** Whether n rows of floats are all finite; known: -1 until they have been looked at. */
+/** Whether n rows of words are all finite; known: -1 until they have been looked at. */
 static int are_finite(const struct pass *pass, const char *rows, ptrdiff_t stride, int n, int64_t channels, int *known)
 {
+    const int per_word = pass->values->keys_per_word;
     if (*known < 0)
-        *known = pass->values->finite(rows, stride, n, channels);
+        *known = pass->values->finite(rows, stride, (n + per_word - 1) / per_word, channels);
     return *known;
 }
 
-/** Adds a tile of weights times rows of queries to rows of keys. */
-static void add_rows(const struct pass *pass, const struct unit *unit, const float *p, const struct attn_rows *rows,
+/** Adds a tile in words of queries, times rows of queries, to rows of keys. */
+static void add_rows(const struct pass *pass, const struct unit *unit, const void *p, const struct attn_rows *rows,
                      int64_t channels, int *finite, float *sum)
 {
     const struct strip *strip = unit->strip;
+    const struct attn_gradient_kernels *kernels = pass->work->kernels->gradients;
     const struct attn_row_sums sums = {.p = p,
-                                       .pitch = strip->width,
+                                       .pitch = strip->width * ATTN_WORD / kernels->queries_per_word,
                                        .keys = unit->n,
                                        .rows = strip->rows,
                                        .diagonal =
@@ -165,47 +231,58 @@ static void add_rows(const struct pass *pass, const struct unit *unit, const flo
                                        .x_stride = rows->stride,
                                        .channels = channels,
                                        .sum = sum};
-    const struct attn_gradient_kernels *kernels = pass->work->kernels->gradients;
     if (unit->mask.kind != MASK_NONE && !are_finite(pass, rows->data, rows->stride, strip->rows, channels, finite))
-        kernels->add_rows_seen(&unit->mask, &sums);
+        kernels->add_rows_seen(&unit->mask, strip->nv, &sums);
     else
         kernels->add_rows(&sums);
 }
 
-/** Adds a tile's gradients of scores times rows of K to those of Q. */
-static void add_keys(const struct pass *pass, const struct key_block *keys, const struct unit *unit, const float *ds,
-                     int *finite, float *dq)
+/** Adds a tile's gradients of scores, in words of keys, times rows of K to those of Q. */
+static void add_keys(const struct pass *pass, struct attn_gradient_keys *keys, const struct unit *unit, int64_t at,
+                     const float *ds, float *dq)
 {
     const struct attn_work *work = pass->work;
-    const int lanes = pass->vectors->lanes, n = unit->n, nv = unit->strip->nv;
-    const char *const k = keys->k + unit->run.lo * keys->k_stride;
-    int ends[ATTN_MAX_VECTORS];
-    for (int v = 0; v < nv; v++)
+    const int lanes = pass->vectors->lanes, n = unit->n, nv = unit->strip->nv, per_word = pass->values->keys_per_word;
+    int ends[ATTN_MAX_VECTORS], words[ATTN_MAX_VECTORS];
+    for (int v = 0; v < nv; v++) {
         ends[v] = unit->mask.kind == MASK_DIAGONAL ? attn_visible_before(unit->mask.diagonal, (v + 1) * lanes, n) : n;
-    const struct attn_value_operands operands = {
-        .p = ds, .v = k, .v_stride = keys->k_stride, .dv = work->dk, .ends = ends, .o = dq, .mode = ACCUMULATE_ADD};
-    const char *const all = keys->k + keys->lo * keys->k_stride;
-    if (unit->mask.kind != MASK_NONE && !are_finite(pass, all, keys->k_stride, keys->hi - keys->lo, work->dk, finite))
+        words[v] = (ends[v] + per_word - 1) / per_word;
+    }
+    struct attn_value_operands operands = {.p = ds,
+                                           .v = keys->sums + at / per_word * keys->sums_stride,
+                                           .v_stride = keys->sums_stride,
+                                           .dv = work->dk,
+                                           .ends = words,
+                                           .o = dq,
+                                           .mode = ACCUMULATE_ADD};
+    /* The last word of an odd run may hold a key that the strip does not see. */
+    const int hides = unit->mask.kind != MASK_NONE || n % per_word;
+    if (hides &&
+        !are_finite(pass, keys->sums, keys->sums_stride, (int)(keys->end - keys->first), work->dk, &keys->finite)) {
+        operands.ends = ends;
         pass->values->values_seen(nv, &unit->mask, &operands, n);
-    else
+    } else {
         pass->values->values(nv, &operands);
+    }
 }
 
 /** Scores behind softcap of a unit, without its mask. */
-static void capped_scores(const struct pass *pass, const struct key_block *keys, const struct unit *unit, float *dst)
+static void capped_scores(const struct pass *pass, const struct attn_gradient_keys *keys, const struct unit *unit,
+                          int64_t at, float *dst)
 {
     const struct attn_work *work = pass->work;
     const struct strip *strip = unit->strip;
     float max[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
     const struct attn_score_operands operands = {.q = strip->q,
-                                                 .k = keys->k + unit->run.lo * keys->k_stride,
+                                                 .k = keys->k + at * keys->k_stride,
                                                  .k_stride = keys->k_stride,
-                                                 .words = work->dk,
+                                                 .words = attn_channel_words(pass->scores, work->dk),
                                                  .rows = strip->rows,
                                                  .mask = &none,
+                                                 .factor = strip->factor,
                                                  .s = dst};
     pass->scores->scores(strip->nv, &operands, unit->n, max);
-    pass->vectors->finish_scores(strip->nv, &none, unit->n, NULL, work->softcap * ATTN_LOG2E, dst, max);
+    pass->vectors->finish_scores(strip->nv, &none, unit->n, strip->factor, work->softcap * ATTN_LOG2E, dst, max);
 }
 
 /** Weights of a unit from its scores, in their place: those of the softmax, less what dropout clears. */
@@ -213,50 +290,46 @@ static void unit_weights(const struct pass *pass, const struct key_block *keys, 
                          const struct gradient_strip *g, float *softmax)
 {
     float l[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN))) = {0}; /* known already */
+    const struct attn_value_kernels *plain = pass->work->kernels->plain;
     const struct strip *strip = unit->strip;
     const int n = unit->n;
     const int ends[ATTN_MAX_VECTORS] = {n, n, n, n};
     float *const s = pass->scratch.s;
-    pass->values->weights(strip->nv, g->base, ends, n, unit->factor, s, l);
+    plain->weights(strip->nv, g->base, ends, n, unit->factor, s, l);
     if (!softmax)
         return;
     memcpy(softmax, s, (size_t)n * (size_t)strip->width * sizeof *s);
     struct attn_drop drop = pass->work->drop;
     drop.query_index += strip->first;
     drop.first += keys->first + unit->run.lo;
-    pass->values->drop(&drop, strip->nv, n, s);
+    plain->drop(&drop, strip->nv, n, s);
 }
 
-/** Everything that a strip and a run of keys give. */
-static void run_unit(const struct pass *pass, const struct attn_gradient_block *block, struct key_block *keys,
-                     struct gradient_strip *g, const struct run *run, int *k_finite)
+/** Gradients of a unit's scores in scratch->dp, from its weights. */
+static void unit_gradients(const struct pass *pass, const struct attn_gradient_block *block,
+                           const struct attn_gradient_keys *keys, const struct unit *unit,
+                           const struct gradient_strip *g, int64_t at)
 {
     const struct attn_work *work = pass->work;
     const struct attn_gradient_scratch *scratch = block->scratch;
-    const struct strip *strip = g->strip;
+    const struct strip *strip = unit->strip;
     float max[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    struct unit unit = {.strip = g->strip, .run = *run, .n = run->hi - run->lo};
-    const int64_t at = keys->first + run->lo - block->first; /* among the keys of the task */
-    attn_unit_scores(pass, keys, &unit);
-    if (unit.mask.kind == MASK_DEAD)
-        return;
-    unit_weights(pass, keys, &unit, g, scratch->kept);
-    if (scratch->dv)
-        add_rows(pass, &unit, pass->scratch.s, &g->dout, work->dv, &g->dout_finite, scratch->dv + at * work->dv);
-    if (!scratch->dk && !g->dq)
-        return;
+    float one[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
+    for (int r = 0; r < strip->width; r++)
+        one[r] = 1.0f;
     const struct attn_score_operands operands = {.q = scratch->dout,
-                                                 .k = keys->v + run->lo * keys->v_stride,
+                                                 .k = keys->v + at * keys->v_stride,
                                                  .k_stride = keys->v_stride,
-                                                 .words = work->dv,
+                                                 .words = attn_channel_words(pass->scores, work->dv),
                                                  .rows = strip->rows,
                                                  .mask = &none,
+                                                 .factor = one,
                                                  .s = scratch->dp};
-    pass->scores->scores(strip->nv, &operands, unit.n, max);
+    pass->scores->scores(strip->nv, &operands, unit->n, max);
     if (work->softcap != 0.0f)
-        capped_scores(pass, keys, &unit, scratch->capped);
-    const struct attn_score_gradients gradients = {.mask = &unit.mask,
-                                                   .keys = unit.n,
+        capped_scores(pass, keys, unit, at, scratch->capped);
+    const struct attn_score_gradients gradients = {.mask = &unit->mask,
+                                                   .keys = unit->n,
                                                    .p = scratch->kept ? scratch->kept : pass->scratch.s,
                                                    .kept = scratch->kept ? pass->scratch.s : NULL,
                                                    .keep_scale = work->drop.keep_scale,
@@ -264,42 +337,86 @@ static void run_unit(const struct pass *pass, const struct attn_gradient_block *
                                                    .cap = work->softcap * ATTN_LOG2E,
                                                    .delta = g->delta,
                                                    .dp = scratch->dp};
-    work->kernels->gradients->score_gradients(strip->nv, &gradients);
-    if (scratch->dk)
-        add_rows(pass, &unit, scratch->dp, &g->q, work->dk, &g->q_finite, scratch->dk + at * work->dk);
-    if (g->dq)
-        add_keys(pass, keys, &unit, scratch->dp, k_finite, g->dq);
+    pass->vectors->score_gradients(strip->nv, &gradients);
 }
 
-/** The keys of a strip's block, from first on, size of them. */
-static void run_keys(const struct pass *pass, const struct attn_gradient_block *block, struct gradient_strip *g,
-                     int *started, int64_t first, int size)
+/** A tile as words of queries, and of keys (by_key NULL: not wanted): itself where words are floats. */
+static const void *words_of_queries(const struct pass *pass, const struct attn_gradient_block *block,
+                                    const struct unit *unit, const float *tile, float *by_key)
+{
+    const struct attn_gradient_kernels *kernels = pass->work->kernels->gradients;
+    const struct strip *strip = unit->strip;
+    uint16_t *const words = block->scratch->by_query;
+    if (!kernels->round_tile)
+        return tile;
+    kernels->round_tile(strip->nv, strip->rows, unit->n, tile, words, by_key);
+    return words;
+}
+
+/** Everything that a strip and a run of keys give. */
+static void run_unit(const struct pass *pass, const struct attn_gradient_block *block, struct attn_gradient_keys *keys,
+                     const struct key_block *tile_keys, struct gradient_strip *g, const struct run *run)
+{
+    const struct attn_work *work = pass->work;
+    const struct attn_gradient_scratch *scratch = block->scratch;
+    struct unit unit = {.strip = g->strip, .run = *run, .n = run->hi - run->lo};
+    const int64_t at = tile_keys->first + run->lo - keys->first; /* among the keys of the task */
+    attn_unit_scores(pass, tile_keys, &unit);
+    if (unit.mask.kind == MASK_DEAD)
+        return;
+    unit_weights(pass, tile_keys, &unit, g, scratch->kept);
+    if (scratch->dk || g->dq)
+        unit_gradients(pass, block, keys, &unit, g, at);
+    if (scratch->dv) {
+        const void *p = words_of_queries(pass, block, &unit, pass->scratch.s, NULL);
+        add_rows(pass, &unit, p, &g->dout, work->dv, &g->dout_finite, scratch->dv + at * work->dv);
+    }
+    if (!scratch->dk && !g->dq)
+        return;
+    const void *ds = words_of_queries(pass, block, &unit, scratch->dp, scratch->dp);
+    if (scratch->dk)
+        add_rows(pass, &unit, ds, &g->q, work->dk, &g->q_finite, scratch->dk + at * work->dk);
+    if (g->dq)
+        add_keys(pass, keys, &unit, at, scratch->dp, g->dq);
+}
+
+/** The keys from first on, size of them, of those of the task. */
+static void run_keys(const struct pass *pass, const struct attn_gradient_block *block, struct attn_gradient_keys *keys,
+                     struct gradient_strip *g, int *started, int64_t first, int size)
 {
     const struct span span = attn_span_at(pass->work, first, size);
+    const struct attn_scratch *scratch = &pass->scratch;
     struct run run = {.hi = 0};
     while (attn_next_run(pass, g->strip, &span, run.hi, &run)) {
         if (!*started)
             start_strip(pass, block, g);
         *started = 1;
-        struct key_block keys = attn_key_block_at(pass, &span, run.lo, run.hi, 0, 1);
-        int k_finite = -1;
-        run_unit(pass, block, &keys, g, &run, &k_finite);
+        const struct key_block tile_keys = {.k = keys->k + (first - keys->first) * keys->k_stride,
+                                            .k_stride = keys->k_stride,
+                                            .first = first,
+                                            .size = size,
+                                            .lo = run.lo,
+                                            .hi = run.hi,
+                                            .k_scale = scratch->k_scale,
+                                            .k_start = scratch->k_start};
+        run_unit(pass, block, keys, &tile_keys, g, &run);
         if (!pass->work->view.pattern_size)
             return;
     }
 }
 
-void attn_gradient_pass(const struct attn_work *work, const struct attn_gradient_block *block)
+void attn_gradient_pass(const struct attn_work *work, const struct attn_gradient_block *block,
+                        struct attn_gradient_keys *keys)
 {
     struct pass pass;
     attn_begin_pass(&pass, work);
-    const int64_t size = pass.scratch.key_block, end = block->end < pass.end ? block->end : pass.end;
+    const int64_t size = pass.scratch.key_block, end = keys->end < pass.end ? keys->end : pass.end;
     attn_enter(work->kernels);
     for (int64_t i = 0; i < pass.num_strips; i++) {
         struct gradient_strip g = {.strip = &pass.strips[i]};
         int started = 0;
-        for (int64_t first = block->first; first < end; first += size)
-            run_keys(&pass, block, &g, &started, first, (int)(end - first < size ? end - first : size));
+        for (int64_t first = keys->first; first < end; first += size)
+            run_keys(&pass, block, keys, &g, &started, first, (int)(end - first < size ? end - first : size));
     }
     attn_leave(work->kernels);
 }
@@ -309,7 +426,7 @@ void attn_gradient_pass(const struct attn_work *work, const struct attn_gradient
 void attn_delta_pass(const struct attn_work *work, const struct attn_rows *dout, const float *dlse,
                      ptrdiff_t dlse_stride, float *delta)
 {
-    work->kernels->gradients->dot_rows(delta, dout, &work->out, (int)work->num_queries, work->dv);
+    work->kernels->vectors->dot_rows(delta, dout, &work->out, work->num_queries, work->dv);
     for (int64_t i = 0; i < work->num_queries; i++) {
         if (work->lse[i * work->lse_stride] == -INFINITY) /* its rows may hold anything */
             delta[i] = 0.0f;

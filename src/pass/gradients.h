@@ -11,25 +11,42 @@
 
 /** A thread's working memory beside that of struct attn_scratch; NULL: not wanted. */
 struct attn_gradient_scratch {
-    float *dp;      /**< [key_block][strip] gradients of weights, then of scores */
-    float *kept;    /**< [key_block][strip] weights of the softmax where dropout clears some */
-    float *capped;  /**< [key_block][strip] scores behind softcap */
-    float *dout;    /**< [words of dv][strip] rows of dO, transposed */
-    float *q_rows;  /**< [strip][dk] rows of Q as floats, turned and scaled */
-    float *do_rows; /**< [strip][dv] rows of dO as floats */
-    float *table;   /**< [2 * pairs] a row of cosines and sines */
-    float *dk, *dv; /**< [keys of a task][channels] */
+    float *dp;          /**< [key_block][strip] gradients of weights, then of scores */
+    float *kept;        /**< [key_block][strip] weights of the softmax where dropout clears some */
+    float *capped;      /**< [key_block][strip] scores behind softcap */
+    uint16_t *by_query; /**< [key_block][strip] a tile as words of queries, where these are no floats */
+    float *dout;        /**< [words of dv][strip] rows of dO, transposed */
+    float *q_rows;      /**< [words of strip][dk] rows of Q, turned and scaled */
+    float *do_rows;     /**< [words of strip][dv] rows of dO */
+    float *table;       /**< [2 * pairs] a row of cosines and sines */
+    float *k, *v;       /**< [keys of a task][words of dk, dv] rows of K and V as words of channels */
+    float *k_sums;      /**< [words of keys of a task][dk] rows of K as words of keys */
+    float *dk, *dv;     /**< [keys of a task][channels] */
 };
 
 /** What the sizes follow from. */
 struct attn_gradient_shape {
     int64_t strip, key_block, keys; /**< keys: of a task */
     int64_t dk, dv, pairs;          /**< pairs: of rope */
-    int drops, caps, copies_q, copies_dout;
+    int64_t k_words, v_words;       /**< of rows of K and V */
+    int per_word;                   /**< queries or keys in a word */
+    int drops, caps, copies_q, copies_dout, copies_k, copies_v;
 };
 
 /** Fills in the pointers (base NULL: none) and returns the size, a multiple of ATTN_ALIGN. */
 size_t attn_gradient_layout(struct attn_gradient_scratch *scratch, void *base, const struct attn_gradient_shape *shape);
+
+/** The keys of a task, as words. */
+struct attn_gradient_keys {
+    int64_t first, end;       /**< counted from the first live one */
+    const char *k, *v, *sums; /**< row first of K and V as words of channels, and of K as words of keys */
+    ptrdiff_t k_stride, v_stride, sums_stride;
+    int finite; /**< whether no element of K is NaN or Inf; -1: not looked at yet */
+};
+
+/** The keys from first to end - 1, made ready for all blocks of queries of a key head; work is one of them. */
+struct attn_gradient_keys attn_gradient_keys_of(const struct attn_work *work, int64_t first, int64_t end,
+                                                const struct attn_gradient_scratch *scratch);
 
 /** A block of queries in the backward pass. */
 struct attn_gradient_block {
@@ -37,17 +54,16 @@ struct attn_gradient_block {
     const float *delta;    /**< [queries] rowsum(dO * O) less the gradient of lse */
     float *dq;             /**< its sums, strip by strip in lane order; NULL: not wanted */
     int64_t dq_strip;      /**< floats from strip to strip where strips are not full; 0: they are */
-    int64_t first, end;    /**< keys, counted from the first live one */
     float factor;          /**< of the head: what rows of Q are multiplied by in dK */
     const struct attn_gradient_scratch *scratch; /**< dk or dv NULL: not wanted */
 };
 
 /**
- * Adds what the block's queries and keys first..end-1 give to dq, dk and dv. work->lse is read. Rows of dk and dv are
- * those of key first on, of dq in the lanes of strips; all of them are still to be multiplied by the scale, dv by that
- * of dropout.
+ * Adds what a block of queries and some keys give to dq, dk and dv. work->lse is read. Rows of dk and dv are those of
+ * the keys, of dq in the lanes of strips; all of them are still to be multiplied by the scale, dv by that of dropout.
  */
-void attn_gradient_pass(const struct attn_work *work, const struct attn_gradient_block *block);
+void attn_gradient_pass(const struct attn_work *work, const struct attn_gradient_block *block,
+                        struct attn_gradient_keys *keys);
 
 /** delta[i] = rowsum(dO * O) of the block's queries, 0 of those that have no live key; dlse (NULL: 0) taken away. */
 void attn_delta_pass(const struct attn_work *work, const struct attn_rows *dout, const float *dlse,

@@ -5,6 +5,7 @@
  *   vw_pair(first, second)      words of two vectors of floats, rounded to nearest even
  *   vw_interleave(first, second)  words of VF_LEN bf16 each
  *   vw_first, vw_second         the words with the other element set to 0
+ *   vw_round                    stores a vector of floats, rounded likewise
  *   vw_ones                     words of two ones
  *   vw_negate                   the words with both signs flipped
  *
@@ -83,6 +84,12 @@ static inline vw vw_ones(void)
 static inline vw vw_negate(vw a)
 {
     return _mm512_xor_si512(a, _mm512_set1_epi32((int)0x80008000u));
+}
+
+/** VF_LEN floats rounded to bf16, one behind the other. */
+static inline void vw_round(uint16_t *p, vf a)
+{
+    _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(a));
 }
 
 static inline void vw_store(void *p, vw a)

@@ -54,6 +54,11 @@ static inline vw vw_pair(vf first, vf second)
     return vreinterpretq_u32_u16(vcombine_u16(zipped.val[0], zipped.val[1]));
 }
 
+static inline void vw_round(uint16_t *p, vf a)
+{
+    vst1_u16(p, vreinterpret_u16_bf16(vcvt_bf16_f32(a)));
+}
+
 static inline vw vw_interleave(const uint16_t *first, const uint16_t *second)
 {
     const uint16x4x2_t zipped = vzip_u16(vld1_u16(first), vld1_u16(second));
