@@ -112,7 +112,7 @@ extern "C" {
  * run() calls share(context, ith) once for each ith from 0 to shares - 1 and
  * returns when all of these calls have returned. It may do so in any order, on
  * any threads, several at once or all on one, the calling thread among them:
- * no share waits for another. When run() returns, the calling thread must see
+ * no share waits for one that has not begun. When run() returns, the calling thread must see
  * what the shares have written. shares is 2 to num_threads: work that is too
  * small for two threads never comes here. A share calls neither run() nor
  * anything of OpenMP.

@@ -6,7 +6,7 @@
  * @code
  *     params.lse = &lse;                                   // (B, H, T, 1): kept between the two calls
  *     attn_forward(&q, &k, &v, &out, &params);
- *     ...                                                  // the loss, and its gradient with respect to out
+ *                                                          // the loss, and its gradient with respect to out
  *     attn_gradients g = attn_gradients_default();
  *     g.out = &d_out;                                      // read
  *     g.q = &d_q, g.k = &d_k, g.v = &d_v;                  // written
@@ -91,6 +91,87 @@ static inline attn_gradients attn_gradients_default(void)
  */
 ATTN_API attn_status attn_backward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                                    const attn_tensor *out, const attn_params *params, const attn_gradients *gradients);
+
+/**
+ * Sets *size to the bytes of workspace that attn_backward_in() can use for tensors
+ * of these shapes and types. Their data may be NULL.
+ * @since 0.2, experimental
+ */
+ATTN_API attn_status attn_backward_workspace_size(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                                  const attn_tensor *out, const attn_params *params,
+                                                  const attn_gradients *gradients, size_t *size);
+
+/**
+ * attn_backward() in the caller's memory, of any alignment: allocates nothing.
+ *
+ * Takes part as many threads as the workspace has room for.
+ * ATTN_WORKSPACE_TOO_SMALL: there is no room for one.
+ * @since 0.2, experimental
+ */
+ATTN_API attn_status attn_backward_in(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                      const attn_tensor *out, const attn_params *params,
+                                      const attn_gradients *gradients, void *workspace, size_t workspace_size);
+
+/* ------------------------------------------------------------------- plans -- */
+
+/** The backward pass of one shape and set of options, as attn_plan is of the forward pass: runs do not change it.
+ * @since 0.2, experimental */
+typedef struct attn_backward_plan attn_backward_plan;
+
+/**
+ * Makes a plan. It keeps the options, the dtypes and shapes of the tensors, and which gradients are wanted; data may be
+ * NULL, and strides are not looked at. The caller destroys *plan. On an error *plan is set to NULL.
+ * @since 0.2, experimental
+ */
+ATTN_API attn_status attn_backward_plan_create(attn_backward_plan **plan, const attn_tensor *q, const attn_tensor *k,
+                                               const attn_tensor *v, const attn_tensor *out, const attn_params *params,
+                                               const attn_gradients *gradients);
+
+/** Frees a plan that no thread is running; NULL is fine. @since 0.2, experimental */
+ATTN_API void attn_backward_plan_destroy(attn_backward_plan *plan);
+
+/** Threads that a plan has scratch memory for: the most that may run shares. 0 for NULL. @since 0.2, experimental */
+ATTN_API int attn_backward_plan_num_threads(const attn_backward_plan *plan);
+
+/** Phases of a run; all shares of one end before a share of the next begins. 0 for NULL. @since 0.2, experimental */
+ATTN_API int attn_backward_plan_num_phases(const attn_backward_plan *plan);
+
+/** Bytes of workspace that a run needs; SIZE_MAX for NULL. @since 0.2, experimental */
+ATTN_API size_t attn_backward_plan_workspace_size(const attn_backward_plan *plan);
+
+/**
+ * Runs a plan in the caller's workspace, of any alignment, without any allocation. Everything that was not planned is
+ * checked as attn_backward() does; what differs from the plan is an error, and nothing has been written then. Several
+ * threads may run one plan at once, each with a workspace of its own.
+ * @since 0.2, experimental
+ */
+ATTN_API attn_status attn_backward_plan_run(const attn_backward_plan *plan, const attn_tensor *q, const attn_tensor *k,
+                                            const attn_tensor *v, const attn_tensor *out, const attn_params *params,
+                                            const attn_gradients *gradients, void *workspace, size_t workspace_size);
+
+/**
+ * Prepares a run for the caller's own threads: checks everything and lays the workspace out. Arrays that params points
+ * to must stay until the last share has returned.
+ * @since 0.2, experimental
+ */
+ATTN_API attn_status attn_backward_plan_begin(const attn_backward_plan *plan, const attn_tensor *q,
+                                              const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                                              const attn_params *params, const attn_gradients *gradients,
+                                              void *workspace, size_t workspace_size);
+
+/**
+ * Share ith of nth of a phase, as attn_plan_run_share() of the forward pass: called once for each ith, in any order, on
+ * any threads. A share may wait for others of its phase that have begun, never for one that has not.
+ * @since 0.2, experimental
+ */
+ATTN_API attn_status attn_backward_plan_run_share(const attn_backward_plan *plan, void *workspace, int phase, int ith,
+                                                  int nth);
+
+/**
+ * Writes a line about a plan to a buffer of size bytes, as attn_plan_describe() does. Returns its length.
+ * @since 0.2, experimental
+ */
+ATTN_API size_t attn_backward_plan_describe(const attn_backward_plan *plan, char *buffer, size_t size);
 
 #ifdef __cplusplus
 }

@@ -6,17 +6,18 @@
 #include "attn/backward.h"
 
 #include "api/check_internal.h"
+#include "api/describe.h"
 #include "api/environment.h"
 #include "api/error.h"
+#include "api/execute.h"
 #include "api/executor.h"
 #include "dispatch.h"
 #include "driver/backward.h"
-#include "driver/tensors.h"
 #include "driver/threads.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /** Options that have no gradient, or none yet. */
 static attn_status check_supported(const struct attn_problem *problem)
@@ -67,16 +68,18 @@ static attn_status check_shape(const char *name, const attn_tensor *t, const cha
 
 /** A gradient of rows: read, or written. */
 static attn_status check_rows(const char *name, const attn_tensor *t, const char *of, const attn_tensor *shape,
-                              int written)
+                              int written, enum check_depth depth)
 {
-    CHECK(attn_check_tensor(name, t, CHECK_ALL));
+    CHECK(attn_check_tensor(name, t, depth));
     CHECK(attn_check_float(name, t->dtype));
     CHECK(check_shape(name, t, of, shape));
+    if (!(depth & CHECK_TENSORS))
+        return ATTN_OK;
     CHECK(attn_check_contiguous(name, t));
     return written ? attn_check_distinct(name, t) : ATTN_OK;
 }
 
-static attn_status check_gradients(struct attn_backward *b, const attn_gradients *theirs)
+static attn_status check_gradients(struct attn_backward *b, const attn_gradients *theirs, enum check_depth depth)
 {
     const struct attn_problem *forward = &b->forward;
     attn_gradients g;
@@ -86,10 +89,10 @@ static attn_status check_gradients(struct attn_backward *b, const attn_gradients
     if (!g.out)
         return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.out is NULL; expected a tensor");
     b->dout = *g.out;
-    CHECK(check_rows("gradients.out", g.out, "out", &forward->out, 0));
+    CHECK(check_rows("gradients.out", g.out, "out", &forward->out, 0, depth));
     if (g.lse) {
         b->dlse = *g.lse;
-        CHECK(attn_check_tensor("gradients.lse", g.lse, CHECK_ALL));
+        CHECK(attn_check_tensor("gradients.lse", g.lse, depth));
         CHECK(attn_check_f32("gradients.lse", g.lse->dtype));
         CHECK(check_shape("gradients.lse", g.lse, "params.lse", &forward->lse));
     }
@@ -104,9 +107,21 @@ static attn_status check_gradients(struct attn_backward *b, const attn_gradients
         if (!written[i].given)
             continue;
         *written[i].kept = *written[i].given;
-        CHECK(check_rows(written[i].name, written[i].given, written[i].of, written[i].shape, 1));
+        CHECK(check_rows(written[i].name, written[i].given, written[i].of, written[i].shape, 1, depth));
     }
-    return attn_check_gradients_apart(b);
+    return depth & CHECK_TENSORS ? attn_check_gradients_apart(b) : ATTN_OK;
+}
+
+/** Checks a request and fills b, or returns the status of the first thing that is wrong. */
+static attn_status check(struct attn_backward *b, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                         const attn_tensor *out, const attn_params *params, const attn_gradients *gradients,
+                         enum check_depth depth)
+{
+    memset(b, 0, sizeof *b);
+    CHECK(attn_check(&b->forward, q, k, v, out, params, depth));
+    CHECK(check_supported(&b->forward));
+    CHECK(check_requests(&b->forward.params));
+    return check_gradients(b, gradients, depth);
 }
 
 /** Pairs of bf16 are multiplied where all that is multiplied is bf16 as it comes. */
@@ -124,15 +139,50 @@ static struct attn_kernels choose_kernels(const struct attn_backward *b)
     return kernels;
 }
 
-/** Runs a call that has been checked and cut. */
-static attn_status run(const struct attn_backward *b)
+/** Cuts a checked call for as many threads as can start now. */
+static void cut(struct attn_backward *b)
 {
-    const size_t size = attn_run_size(&b->geometry, b->geometry.threads);
-    void *workspace = malloc(size);
+    const attn_params *p = &b->forward.params;
+    const struct attn_kernels kernels = choose_kernels(b);
+    const int asked = attn_threads_asked(p->executor, p->num_threads);
+    const int most = attn_most_threads(attn_executor_of(p->executor));
+    attn_backward_cut(b, &kernels, asked < most ? asked : most);
+}
+
+/* ---------------------------------------------------------- the simple call -- */
+
+attn_status attn_backward_workspace_size(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                         const attn_tensor *out, const attn_params *params,
+                                         const attn_gradients *gradients, size_t *size)
+{
+    struct attn_backward b;
+    if (!size)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "size is NULL; expected where to put the number of bytes");
+    CHECK(check(&b, q, k, v, out, params, gradients, CHECK_SHAPES));
+    cut(&b);
+    *size = attn_run_size(&b.geometry, b.geometry.threads);
+    return ATTN_OK;
+}
+
+attn_status attn_backward_in(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                             const attn_params *params, const attn_gradients *gradients, void *workspace,
+                             size_t workspace_size)
+{
+    struct attn_backward b;
+    CHECK(check(&b, q, k, v, out, params, gradients, CHECK_ALL));
+    cut(&b);
+    struct attn_geometry *geometry = &b.geometry;
+    const size_t least = attn_run_size(geometry, 1);
     if (!workspace)
-        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a workspace of %zu bytes", size);
-    attn_backward_run(b, workspace);
-    free(workspace);
+        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes",
+                         attn_run_size(geometry, geometry->threads));
+    if (workspace_size < least)
+        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", workspace_size,
+                         least);
+    const size_t room = (workspace_size - attn_run_size(geometry, 0)) / geometry->scratch_size;
+    if (room < (size_t)geometry->threads)
+        geometry->threads = geometry->parallel = (int)room;
+    attn_execute(attn_backward_begin(workspace, &b));
     return ATTN_OK;
 }
 
@@ -140,15 +190,147 @@ attn_status attn_backward(const attn_tensor *q, const attn_tensor *k, const attn
                           const attn_params *params, const attn_gradients *gradients)
 {
     struct attn_backward b;
-    memset(&b, 0, sizeof b);
-    CHECK(attn_check(&b.forward, q, k, v, out, params, CHECK_ALL));
-    CHECK(check_supported(&b.forward));
-    CHECK(check_requests(&b.forward.params));
-    CHECK(check_gradients(&b, gradients));
+    CHECK(check(&b, q, k, v, out, params, gradients, CHECK_ALL));
+    cut(&b);
+    const size_t size = attn_run_size(&b.geometry, b.geometry.threads);
+    void *workspace = malloc(size);
+    if (!workspace)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a workspace of %zu bytes", size);
+    attn_execute(attn_backward_begin(workspace, &b));
+    free(workspace);
+    return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------- plans -- */
+
+struct attn_backward_plan {
+    struct attn_backward backward; /**< shapes, options and geometry; its pointers are only compared with NULL */
+    struct attn_planned planned;   /**< what else is needed to know a run again */
+};
+
+attn_status attn_backward_plan_create(attn_backward_plan **plan, const attn_tensor *q, const attn_tensor *k,
+                                      const attn_tensor *v, const attn_tensor *out, const attn_params *params,
+                                      const attn_gradients *gradients)
+{
+    if (!plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected the address of a pointer");
+    *plan = NULL;
+    struct attn_backward b;
+    CHECK(check(&b, q, k, v, out, params, gradients, CHECK_SHAPES));
+    struct attn_backward_plan *made = malloc(sizeof *made);
+    if (!made)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a plan of %zu bytes", sizeof *made);
+    made->backward = b;
+    made->planned = attn_planned_of(&b.forward);
     const attn_params *p = &b.forward.params;
-    const int asked = attn_threads_asked(p->executor, p->num_threads);
-    const int most = attn_most_threads(attn_executor_of(p->executor));
     const struct attn_kernels kernels = choose_kernels(&b);
-    attn_backward_cut(&b, &kernels, asked < most ? asked : most);
-    return run(&b);
+    attn_backward_cut(&made->backward, &kernels, attn_threads_asked(p->executor, p->num_threads));
+    *plan = made;
+    return ATTN_OK;
+}
+
+void attn_backward_plan_destroy(attn_backward_plan *plan)
+{
+    free(plan);
+}
+
+int attn_backward_plan_num_threads(const attn_backward_plan *plan)
+{
+    return plan ? plan->backward.geometry.threads : 0;
+}
+
+int attn_backward_plan_num_phases(const attn_backward_plan *plan)
+{
+    return plan ? plan->backward.geometry.num_phases : 0;
+}
+
+size_t attn_backward_plan_workspace_size(const attn_backward_plan *plan)
+{
+    return plan ? attn_run_size(&plan->backward.geometry, plan->backward.geometry.threads) : SIZE_MAX;
+}
+
+size_t attn_backward_plan_describe(const attn_backward_plan *plan, char *buffer, size_t size)
+{
+    if (!buffer)
+        size = 0;
+    if (plan)
+        return attn_describe_backward(&plan->backward, buffer, size);
+    if (size > 0)
+        buffer[0] = '\0';
+    return 0;
+}
+
+/** That a run reads and writes the gradients that were planned. */
+static attn_status check_same_gradients(const struct attn_backward *now, const struct attn_backward *was)
+{
+    const struct {
+        const char *name;
+        const attn_tensor *now, *was;
+    } tensors[] = {{"out", &now->dout, &was->dout},
+                   {"lse", &now->dlse, &was->dlse},
+                   {"q", &now->dq, &was->dq},
+                   {"k", &now->dk, &was->dk},
+                   {"v", &now->dv, &was->dv}};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        if (tensors[i].now->dtype != tensors[i].was->dtype ||
+            memcmp(tensors[i].now->shape, tensors[i].was->shape, sizeof tensors[i].now->shape) != 0)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.%s differs from what the plan was made with",
+                             tensors[i].name);
+    return ATTN_OK;
+}
+
+/** Checks a run against its plan and fills b, cut as the plan is. */
+static attn_status begin(const attn_backward_plan *plan, const attn_tensor *q, const attn_tensor *k,
+                         const attn_tensor *v, const attn_tensor *out, const attn_params *params,
+                         const attn_gradients *gradients, const void *workspace, size_t size, struct attn_backward *b)
+{
+    if (!plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_backward_plan_create()");
+    const size_t needed = attn_backward_plan_workspace_size(plan);
+    CHECK(check(b, q, k, v, out, params, gradients, CHECK_ALL));
+    /* What cutting has said of the plan's problem is said of this one, too. */
+    b->forward.plain = plan->backward.forward.plain;
+    b->forward.may_be_together = plan->backward.forward.may_be_together;
+    b->forward.reserved = plan->backward.forward.reserved;
+    CHECK(attn_check_planned(&b->forward, &plan->backward.forward, &plan->planned));
+    CHECK(check_same_gradients(b, &plan->backward));
+    if (!workspace)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", needed);
+    if (size < needed)
+        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size, needed);
+    attn_backward_adopt(b, &plan->backward);
+    return ATTN_OK;
+}
+
+attn_status attn_backward_plan_run(const attn_backward_plan *plan, const attn_tensor *q, const attn_tensor *k,
+                                   const attn_tensor *v, const attn_tensor *out, const attn_params *params,
+                                   const attn_gradients *gradients, void *workspace, size_t workspace_size)
+{
+    struct attn_backward b;
+    CHECK(begin(plan, q, k, v, out, params, gradients, workspace, workspace_size, &b));
+    attn_execute(attn_backward_begin(workspace, &b));
+    return ATTN_OK;
+}
+
+attn_status attn_backward_plan_begin(const attn_backward_plan *plan, const attn_tensor *q, const attn_tensor *k,
+                                     const attn_tensor *v, const attn_tensor *out, const attn_params *params,
+                                     const attn_gradients *gradients, void *workspace, size_t workspace_size)
+{
+    struct attn_backward b;
+    CHECK(begin(plan, q, k, v, out, params, gradients, workspace, workspace_size, &b));
+    struct attn_run *run = attn_backward_begin(workspace, &b);
+    attn_backward_keep(run);
+    run->owner = plan;
+    return ATTN_OK;
+}
+
+attn_status attn_backward_plan_run_share(const attn_backward_plan *plan, void *workspace, int phase, int ith, int nth)
+{
+    if (!plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_backward_plan_create()");
+    if (!workspace || attn_run_in(workspace)->owner != plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "workspace is %s; expected one that attn_backward_plan_begin() has prepared for this plan",
+                         workspace ? "not prepared" : "NULL");
+    return attn_run_checked_share(attn_run_in(workspace), phase, ith, nth);
 }

@@ -2,9 +2,14 @@
 /* A problem and how it is cut, in one line for people. */
 #include "api/describe.h"
 
+#include "driver/backward.h"
+#include "driver/tensors.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
 
 /** The options that are set, but for those that have places of their own in the line: " with window, dropout". */
 static void list_options(const attn_params *p, char *text, size_t size)
@@ -48,7 +53,6 @@ size_t attn_describe(const struct attn_problem *problem, const struct attn_geome
     const attn_tensor *q = &problem->q, *k = &problem->k, *v = &problem->v;
     const char *const out = attn_dtype_name(problem->out.dtype);
     char options[256];
-    static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
     const int rows = (int)g->rows_per_block;
     char together[96] = "";
     if (g->together > 1)
@@ -79,5 +83,26 @@ size_t attn_describe(const struct attn_problem *problem, const struct attn_geome
         k->shape[1], q->shape[2], k->shape[2], q->shape[3], v->shape[3], causal[problem->params.causal], options,
         g->kernels.isa, scores, g->kernels.values->name, g->kernels.strip, rows, g->key_block, g->tasks, task, together,
         g->parallel, g->parallel == 1 ? "" : "s", keys, shared);
+    return n > 0 ? (size_t)n : 0;
+}
+
+size_t attn_describe_backward(const struct attn_backward *b, char *buffer, size_t size)
+{
+    const struct attn_problem *p = &b->forward;
+    const struct attn_geometry *g = &b->geometry;
+    const attn_tensor *q = &p->q, *k = &p->k, *v = &p->v;
+    char options[256], wanted[24];
+    list_options(&p->params, options, sizeof options);
+    snprintf(wanted, sizeof wanted, "%s%s%s", attn_has_elements(&b->dq) ? " dq" : "",
+             attn_has_elements(&b->dk) ? " dk" : "", attn_has_elements(&b->dv) ? " dv" : "");
+    const int n = snprintf(
+        buffer, size,
+        "backward%s q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hkv=%" PRId64 " Tq=%" PRId64 " Tk=%" PRId64
+        " dk=%" PRId64 " dv=%" PRId64 " causal=%s%s: %s kernel, %s weights, strips of %d queries, blocks of %d keys, "
+        "%" PRId64 " tasks of %" PRId64 " keys on %d thread%s",
+        wanted, attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype),
+        attn_dtype_name(p->out.dtype), q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3],
+        v->shape[3], causal[p->params.causal], options, g->kernels.isa, g->kernels.values->name, g->kernels.strip,
+        g->key_block, b->key_tasks, b->shape.keys, g->parallel, g->parallel == 1 ? "" : "s");
     return n > 0 ? (size_t)n : 0;
 }

@@ -9,4 +9,9 @@
 size_t attn_describe(const struct attn_problem *problem, const struct attn_geometry *geometry, char *buffer,
                      size_t size);
 
+struct attn_backward;
+
+/** What attn_backward_plan_describe() writes. */
+size_t attn_describe_backward(const struct attn_backward *backward, char *buffer, size_t size);
+
 #endif

@@ -11,15 +11,14 @@
 #include "api/describe.h"
 #include "api/environment.h"
 #include "api/error.h"
+#include "api/execute.h"
 #include "api/executor.h"
 #include "dispatch.h"
 #include "driver/threads.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct attn_plan {
     struct attn_call call;           /**< shapes, options and geometry; its pointers are only compared with NULL */
@@ -115,41 +114,19 @@ static int fit(const struct attn_call *call, size_t size, struct attn_geometry *
     return 1;
 }
 
-static double milliseconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
-/** Runs all phases of what has begun. */
-static void execute(struct attn_run *run, const struct attn_problem *problem)
-{
-    if (!attn_environment()->verbose) {
-        attn_run_parallel(run);
-        return;
-    }
-    char text[512];
-    const double start = milliseconds();
-    attn_run_parallel(run);
-    const double time = milliseconds() - start;
-    attn_describe(problem, run->geometry, text, sizeof text);
-    fprintf(stderr, "attn: %s, %.3f ms\n", text, time);
-}
-
 attn_status attn_call_run(const struct attn_call *call, void *workspace, size_t size)
 {
     struct attn_geometry geometry;
     if (!workspace)
         return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", attn_call_size(call));
     if (size >= attn_call_size(call)) {
-        execute(attn_run_begin(workspace, &call->problem, &call->geometry), &call->problem);
+        attn_execute(attn_run_begin(workspace, &call->problem, &call->geometry));
         return ATTN_OK;
     }
     if (!fit(call, size, &geometry))
         return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size,
                          attn_call_least_size(call));
-    execute(attn_run_begin(workspace, &call->problem, &geometry), &call->problem);
+    attn_execute(attn_run_begin(workspace, &call->problem, &geometry));
     return ATTN_OK;
 }
 
@@ -327,7 +304,7 @@ attn_status attn_plan_run(const attn_plan *plan, const attn_tensor *q, const att
     struct attn_problem problem;
     CHECK(begin(plan, q, k, v, out, params, workspace, size, &problem));
     struct attn_run *run = attn_run_in(workspace);
-    execute(run, &problem);
+    attn_execute(run);
     run->owner = NULL; /* the problem ends here */
     return ATTN_OK;
 }
@@ -336,19 +313,10 @@ attn_status attn_plan_run_share(const attn_plan *plan, void *workspace, int phas
 {
     if (!plan)
         return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_plan_create()");
-    const struct attn_geometry *geometry = &plan->call.geometry;
     if (!workspace || attn_run_in(workspace)->owner != plan)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "workspace is %s; expected one that attn_plan_begin() has prepared for "
                          "this plan",
                          workspace ? "not prepared" : "NULL");
-    if (phase < 0 || phase >= geometry->num_phases)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "phase is %d; expected 0 to %d", phase, geometry->num_phases - 1);
-    if (nth < 1 || nth > geometry->threads)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "nth is %d; expected 1 to %d, the threads of the plan", nth,
-                         geometry->threads);
-    if (ith < 0 || ith >= nth)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "ith is %d; expected 0 to %d", ith, nth - 1);
-    attn_run_share(attn_run_in(workspace), phase, ith);
-    return ATTN_OK;
+    return attn_run_checked_share(attn_run_in(workspace), phase, ith, nth);
 }

@@ -74,7 +74,7 @@ static struct attn_gradient_shape shape_of(const struct attn_backward *b, const 
                                         .k_words = attn_channel_words(kernels->scores, dk),
                                         .v_words = attn_channel_words(kernels->scores, dv),
                                         .per_word = per_word,
-                                        .drops = params->dropout && params->dropout->p > 0.0f,
+                                        .drops = params->dropout != NULL,
                                         .caps = params->softcap != 0.0f,
                                         .copies_q = per_word > 1 || problem->q.dtype != ATTN_F32 || params->rope ||
                                                     params->head_scale,
@@ -107,12 +107,14 @@ static void cut_shared(struct attn_backward *b)
         rows = problem->q.shape[2] + (problem->num_sequences + 1) * lanes;
         b->dq_block = 0;
     }
-    b->dq_head = b->dq.data ? rows * problem->q.shape[3] : 0;
+    b->dq_head = attn_has_elements(&b->dq) ? rows * problem->q.shape[3] : 0;
     size_t at = geometry->labels_size + rounded_up((size_t)(heads * b->dq_head) * sizeof(float));
     b->delta_at = at;
     at += rounded_up((size_t)(heads * problem->q.shape[2]) * sizeof(float));
     b->reached_at = at;
-    geometry->shared_size = at + rounded_up((size_t)b->key_tasks * sizeof(atomic_llong));
+    at += rounded_up((size_t)b->key_tasks * sizeof(atomic_llong));
+    b->kept_at = at;
+    geometry->shared_size = at + rounded_up(sizeof *b);
 }
 
 void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given, int threads)
@@ -158,6 +160,18 @@ void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given
     add_phase(geometry, attn_has_elements(&b->dq) ? b->query_tasks : 0, copies, end_task);
 }
 
+void attn_backward_adopt(struct attn_backward *b, const struct attn_backward *plan)
+{
+    const struct attn_backward given = *b;
+    *b = *plan;
+    b->forward = given.forward;
+    b->dout = given.dout;
+    b->dlse = given.dlse;
+    b->dq = given.dq;
+    b->dk = given.dk;
+    b->dv = given.dv;
+}
+
 /* ------------------------------------------------------------------- memory -- */
 
 static float *shared_floats(const struct attn_run *run, size_t at)
@@ -184,7 +198,7 @@ static struct attn_rows rows_at(const attn_tensor *t, int64_t b, int64_t h, int6
 
 static void clear_rows(const attn_tensor *t, int64_t b, int64_t first, int64_t end)
 {
-    for (int64_t h = 0; h < t->shape[1] && attn_has_elements(t); h++) {
+    for (int64_t h = 0; h < t->shape[1]; h++) {
         const struct attn_rows rows = rows_at(t, b, h, 0);
         for (int64_t i = first; i < end; i++)
             memset((char *)rows.data + i * rows.stride, 0, (size_t)(t->shape[3] * attn_element_size(t->dtype)));
@@ -260,7 +274,7 @@ static void clear_unseen(const struct attn_run *run, int64_t s)
     }
     const attn_tensor *const tensors[] = {&b->dk, &b->dv};
     for (int i = 0; i < 2; i++) {
-        if (!tensors[i]->data)
+        if (!attn_has_elements(tensors[i]))
             continue;
         clear_rows(tensors[i], sequence.batch, first, begin);
         clear_rows(tensors[i], sequence.batch, end, last);
@@ -409,12 +423,21 @@ static void key_task(const struct attn_run *run, int64_t task, void *scratch)
     write_keys(run, &keys, &block.work, &sums);
 }
 
-void attn_backward_run(const struct attn_backward *b, void *workspace)
+struct attn_run *attn_backward_begin(void *workspace, const struct attn_backward *b)
 {
     struct attn_run *run = attn_run_begin(workspace, &b->forward, &b->geometry);
     run->backward = b;
     atomic_llong *const reached = reached_by(run);
     for (int64_t i = 0; i < b->key_tasks; i++)
         atomic_init(&reached[i], 0);
-    attn_run_parallel(run);
+    return run;
+}
+
+void attn_backward_keep(struct attn_run *run)
+{
+    struct attn_backward *kept = (void *)(run->partials - run->geometry->labels_size + run->backward->kept_at);
+    *kept = *run->backward;
+    run->backward = kept;
+    run->problem = &kept->forward;
+    run->geometry = &kept->geometry;
 }

@@ -17,7 +17,8 @@
 #include "driver/driver.h"
 #include "pass/gradients.h"
 
-/** A backward call whose arguments have all been checked. It may not move once it has been cut. */
+/** A backward call whose arguments have all been checked. It may not move once it has been cut; copies belong to the
+ * original. */
 struct attn_backward {
     struct attn_problem forward;      /**< of which out and lse are read */
     attn_tensor dout, dlse;           /**< read; dlse: data NULL if it is absent */
@@ -32,13 +33,19 @@ struct attn_backward {
     int64_t key_tasks;
     int64_t dq_head,
         dq_block; /**< floats of dq's sums: of a head; of a block of queries, 0: as many as its rows have */
-    size_t delta_at, reached_at; /**< in what threads share, behind the sums of dq */
+    size_t delta_at, reached_at, kept_at; /**< in what threads share, behind the sums of dq */
 };
 
 /** Cuts a call for at most threads threads, with the f32 functions of a set. */
 void attn_backward_cut(struct attn_backward *backward, const struct attn_kernels *kernels, int threads);
 
-/** Runs a call that has been cut, in a workspace of attn_run_size() bytes. */
-void attn_backward_run(const struct attn_backward *backward, void *workspace);
+/** A checked call cut as a plan is, whose shapes and options it has: the plan has to outlive its runs. */
+void attn_backward_adopt(struct attn_backward *backward, const struct attn_backward *plan);
+
+/** Lays a run out in a workspace of attn_run_size() bytes, for so many threads; backward has to outlive it. */
+struct attn_run *attn_backward_begin(void *workspace, const struct attn_backward *backward);
+
+/** Takes a copy of the call into the workspace: what was given need not outlive this. */
+void attn_backward_keep(struct attn_run *run);
 
 #endif

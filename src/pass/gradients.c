@@ -330,8 +330,8 @@ static void unit_gradients(const struct pass *pass, const struct attn_gradient_b
         capped_scores(pass, keys, unit, at, scratch->capped);
     const struct attn_score_gradients gradients = {.mask = &unit->mask,
                                                    .keys = unit->n,
-                                                   .p = scratch->kept ? scratch->kept : pass->scratch.s,
-                                                   .kept = scratch->kept ? pass->scratch.s : NULL,
+                                                   .p = work->drop.wanted ? scratch->kept : pass->scratch.s,
+                                                   .kept = work->drop.wanted ? pass->scratch.s : NULL,
                                                    .keep_scale = work->drop.keep_scale,
                                                    .capped = work->softcap != 0.0f ? scratch->capped : NULL,
                                                    .cap = work->softcap * ATTN_LOG2E,
@@ -364,7 +364,7 @@ static void run_unit(const struct pass *pass, const struct attn_gradient_block *
     attn_unit_scores(pass, tile_keys, &unit);
     if (unit.mask.kind == MASK_DEAD)
         return;
-    unit_weights(pass, tile_keys, &unit, g, scratch->kept);
+    unit_weights(pass, tile_keys, &unit, g, work->drop.wanted ? scratch->kept : NULL);
     if (scratch->dk || g->dq)
         unit_gradients(pass, block, keys, &unit, g, at);
     if (scratch->dv) {

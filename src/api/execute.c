@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/execute.h"
+
+#include "api/describe.h"
+#include "api/environment.h"
+#include "api/error.h"
+
+#include <stdio.h>
+#include <time.h>
+
+static double milliseconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+void attn_execute(struct attn_run *run)
+{
+    if (!attn_environment()->verbose) {
+        attn_run_parallel(run);
+        return;
+    }
+    char text[512];
+    const double start = milliseconds();
+    attn_run_parallel(run);
+    const double time = milliseconds() - start;
+    if (run->backward)
+        attn_describe_backward(run->backward, text, sizeof text);
+    else
+        attn_describe(run->problem, run->geometry, text, sizeof text);
+    fprintf(stderr, "attn: %s, %.3f ms\n", text, time);
+}
+
+attn_status attn_run_checked_share(struct attn_run *run, int phase, int ith, int nth)
+{
+    const struct attn_geometry *geometry = run->geometry;
+    if (phase < 0 || phase >= geometry->num_phases)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "phase is %d; expected 0 to %d", phase, geometry->num_phases - 1);
+    if (nth < 1 || nth > geometry->threads)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "nth is %d; expected 1 to %d, the threads of the plan", nth,
+                         geometry->threads);
+    if (ith < 0 || ith >= nth)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "ith is %d; expected 0 to %d", ith, nth - 1);
+    attn_run_share(run, phase, ith);
+    return ATTN_OK;
+}
