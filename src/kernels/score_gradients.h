@@ -30,7 +30,7 @@ ATTN_INLINE void score_gradient_tile(const enum attn_mask_kind kind, const int k
             else
                 ds = vf_mul(p, vf_sub(dp, delta));
             if (capped) {
-                const vf t = vf_mul(vf_load(x->capped + at), vf_set1(1.0f / x->cap));
+                const vf t = vf_div(vf_load(x->capped + at), vf_set1(x->cap));
                 ds = vf_mul(ds, vf_fma(vf_sub(vf_zero(), t), t, vf_set1(1.0f)));
             }
             if (kind != MASK_NONE)

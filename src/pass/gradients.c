@@ -435,10 +435,21 @@ void attn_delta_pass(const struct attn_work *work, const struct attn_rows *dout,
     }
 }
 
+/** Whether a row is 0, as one is that nothing depends on: then its row of a table may hold anything. */
+static int is_zero(const float *row, int64_t channels)
+{
+    int64_t c = 0;
+    while (c < channels && row[c] == 0.0f)
+        c++;
+    return c == channels;
+}
+
 /** Turns a row of floats back, as a row of a table has turned it. */
 static void turn_back(const struct attn_work *work, const float *table, float *row, float *inverse)
 {
     const int64_t pairs = work->rope.pairs;
+    if (is_zero(row, work->dk))
+        return;
     for (int64_t i = 0; i < pairs; i++) {
         inverse[i] = table[i];
         inverse[pairs + i] = -table[pairs + i];
