@@ -52,6 +52,18 @@ typedef struct attn_gradients {
     const attn_tensor *k; /**< the shape of k; channels side by side. Summed over the query heads of a key head */
     const attn_tensor *v; /**< the shape of v; the same */
     /**@}*/
+
+    /**
+     * @name Written likewise, of options that are set: sums over all queries that have the number
+     * A further pass over the keys makes those that are marked *, at two fifths of the work of q, k and v.
+     */
+    /**@{*/
+    float *head_scale;       /**< [Hq] of params->head_scale */
+    float *sinks;            /**< [Hq] of params->sinks */
+    float *alibi_slopes;     /**< [Hq] of params->alibi_slopes * */
+    float *relative_bias;    /**< [Hq][buckets] of params->relative_bias->table * */
+    const attn_tensor *mask; /**< f32, the shape of an additive params->mask, any strides * */
+    /**@}*/
 } attn_gradients;
 
 /** Gradients with struct_size set and everything else NULL. @since 0.2 */

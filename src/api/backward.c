@@ -79,6 +79,38 @@ static attn_status check_rows(const char *name, const attn_tensor *t, const char
     return written ? attn_check_distinct(name, t) : ATTN_OK;
 }
 
+/** Gradients of options, which have to be set. */
+static attn_status check_options(struct attn_backward *b, const attn_gradients *g, enum check_depth depth)
+{
+    const struct attn_problem *forward = &b->forward;
+    const attn_params *p = &forward->params;
+    const struct {
+        const char *name;
+        int wanted, set;
+    } options[] = {{"head_scale", g->head_scale != NULL, p->head_scale != NULL},
+                   {"sinks", g->sinks != NULL, p->sinks != NULL},
+                   {"alibi_slopes", g->alibi_slopes != NULL, p->alibi_slopes != NULL},
+                   {"relative_bias", g->relative_bias != NULL, p->relative_bias != NULL},
+                   {"mask", g->mask != NULL, p->mask != NULL}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].wanted && !options[i].set)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.%s is set; expected NULL, as params.%s is",
+                             options[i].name, options[i].name);
+    b->dhead_scale = g->head_scale;
+    b->dsinks = g->sinks;
+    b->dslopes = g->alibi_slopes;
+    b->dtable = g->relative_bias;
+    if (!g->mask)
+        return ATTN_OK;
+    b->dmask = *g->mask;
+    if (forward->mask.dtype == ATTN_BOOL)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.mask is set; expected NULL for a mask of type bool");
+    CHECK(attn_check_tensor("gradients.mask", g->mask, depth));
+    CHECK(attn_check_f32("gradients.mask", g->mask->dtype));
+    CHECK(check_shape("gradients.mask", g->mask, "params.mask", &forward->mask));
+    return depth & CHECK_TENSORS ? attn_check_distinct("gradients.mask", g->mask) : ATTN_OK;
+}
+
 static attn_status check_gradients(struct attn_backward *b, const attn_gradients *theirs, enum check_depth depth)
 {
     const struct attn_problem *forward = &b->forward;
@@ -109,6 +141,7 @@ static attn_status check_gradients(struct attn_backward *b, const attn_gradients
         *written[i].kept = *written[i].given;
         CHECK(check_rows(written[i].name, written[i].given, written[i].of, written[i].shape, 1, depth));
     }
+    CHECK(check_options(b, &g, depth));
     return depth & CHECK_TENSORS ? attn_check_gradients_apart(b) : ATTN_OK;
 }
 
@@ -266,16 +299,30 @@ static attn_status check_same_gradients(const struct attn_backward *now, const s
     const struct {
         const char *name;
         const attn_tensor *now, *was;
-    } tensors[] = {{"out", &now->dout, &was->dout},
-                   {"lse", &now->dlse, &was->dlse},
-                   {"q", &now->dq, &was->dq},
-                   {"k", &now->dk, &was->dk},
-                   {"v", &now->dv, &was->dv}};
+    } tensors[] = {{"out", &now->dout, &was->dout}, {"lse", &now->dlse, &was->dlse},
+                   {"q", &now->dq, &was->dq},       {"k", &now->dk, &was->dk},
+                   {"v", &now->dv, &was->dv},       {"mask", &now->dmask, &was->dmask}};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         if (tensors[i].now->dtype != tensors[i].was->dtype ||
             memcmp(tensors[i].now->shape, tensors[i].was->shape, sizeof tensors[i].now->shape) != 0)
             return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.%s differs from what the plan was made with",
                              tensors[i].name);
+    const attn_relative_bias *bias = now->forward.params.relative_bias;
+    if (bias && bias->buckets != was->buckets)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.relative_bias->buckets is %" PRId64 "; the plan was made for %" PRId64, bias->buckets,
+                         was->buckets);
+    const struct {
+        const char *name;
+        const float *now, *was;
+    } arrays[] = {{"head_scale", now->dhead_scale, was->dhead_scale},
+                  {"sinks", now->dsinks, was->dsinks},
+                  {"alibi_slopes", now->dslopes, was->dslopes},
+                  {"relative_bias", now->dtable, was->dtable}};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        if (!arrays[i].now != !arrays[i].was)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.%s differs from what the plan was made with",
+                             arrays[i].name);
     return ATTN_OK;
 }
 

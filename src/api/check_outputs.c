@@ -62,7 +62,7 @@ static attn_status check_score_stage(const attn_params *p)
     return ATTN_OK;
 }
 
-enum { MOST_OUTPUTS = 5 };
+enum { MOST_OUTPUTS = 8 };
 
 /** Memory that a call writes: those of its outputs that have some. */
 struct written {
@@ -202,11 +202,10 @@ static attn_status check_each_other(const struct written *all)
 /** That no output of a forward call lies on anything that is read, or on another output. */
 static attn_status check_apart(const struct attn_problem *problem)
 {
-    static const char *const names[MOST_OUTPUTS] = {"out", "params.lse", "params.weights", "params.key_sums",
-                                                    "params.scores"};
-    const attn_tensor *const views[MOST_OUTPUTS] = {&problem->out, &problem->lse, &problem->weights, &problem->key_sums,
-                                                    &problem->scores};
-    const struct written all = written_by(names, views, MOST_OUTPUTS);
+    static const char *const names[] = {"out", "params.lse", "params.weights", "params.key_sums", "params.scores"};
+    const attn_tensor *const views[] = {&problem->out, &problem->lse, &problem->weights, &problem->key_sums,
+                                        &problem->scores};
+    const struct written all = written_by(names, views, sizeof views / sizeof *views);
     const int pages = problem->params.block_table != NULL;
     CHECK(check_input(&all, "q", &problem->q));
     CHECK(check_input(&all, "k", pages ? &problem->k_pool : &problem->k));
@@ -217,12 +216,30 @@ static attn_status check_apart(const struct attn_problem *problem)
     return check_each_other(&all);
 }
 
+/** Numbers of heads as a tensor. */
+static attn_tensor numbers_of(float *data, int64_t count)
+{
+    return (attn_tensor){data, ATTN_F32, {1, 1, 1, count}, {0, 0, 0, 1}};
+}
+
 attn_status attn_check_gradients_apart(const struct attn_backward *b)
 {
-    static const char *const names[] = {"gradients.q", "gradients.k", "gradients.v"};
-    const attn_tensor *const views[] = {&b->dq, &b->dk, &b->dv};
+    static const char *const names[MOST_OUTPUTS] = {"gradients.q",
+                                                    "gradients.k",
+                                                    "gradients.v",
+                                                    "gradients.mask",
+                                                    "gradients.head_scale",
+                                                    "gradients.sinks",
+                                                    "gradients.alibi_slopes",
+                                                    "gradients.relative_bias"};
     const struct attn_problem *problem = &b->forward;
-    const struct written all = written_by(names, views, 3);
+    const int64_t heads = problem->q.shape[1];
+    const attn_tensor head_scale = numbers_of(b->dhead_scale, heads), sinks = numbers_of(b->dsinks, heads);
+    const attn_tensor slopes = numbers_of(b->dslopes, heads);
+    const attn_tensor table = numbers_of(b->dtable, b->dtable ? heads * problem->params.relative_bias->buckets : 0);
+    const attn_tensor *const views[MOST_OUTPUTS] = {&b->dq,      &b->dk, &b->dv,  &b->dmask,
+                                                    &head_scale, &sinks, &slopes, &table};
+    const struct written all = written_by(names, views, MOST_OUTPUTS);
     CHECK(check_input(&all, "q", &problem->q));
     CHECK(check_input(&all, "k", &problem->k));
     CHECK(check_input(&all, "v", &problem->v));

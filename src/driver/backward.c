@@ -6,16 +6,19 @@
  *     begin      delta, 0 in the sums of dQ, and in rows of dK and dV that no task owns
  *     keys       the tasks of backward.h
  *     end        rows of dQ from their sums
+ *     options    gradients of options: sums over all queries of a head, or over what a mask's number is for
  *
  * What threads share, behind the labels:
  *
- *     sums of dQ [heads][blocks of queries] | delta [batch][heads][tokens of q] | what each task has reached
+ *     sums of dQ [heads][blocks of queries] | delta [batch][heads][tokens of q] | products of q and dQ, the same |
+ *     what each task has reached | the call, for those who run shares
  */
 #include "driver/backward.h"
 
 #include "driver/tensors.h"
 #include "driver/threads.h"
 
+#include <math.h>
 #include <sched.h>
 #include <string.h>
 
@@ -92,6 +95,27 @@ static void add_phase(struct attn_geometry *geometry, int64_t tasks, int paralle
 static void begin_task(const struct attn_run *run, int64_t task, void *scratch);
 static void key_task(const struct attn_run *run, int64_t task, void *scratch);
 static void end_task(const struct attn_run *run, int64_t task, void *scratch);
+static void option_task(const struct attn_run *run, int64_t task, void *scratch);
+
+/** Whether sums of dQ are wanted. */
+static int sums_queries(const struct attn_backward *b)
+{
+    return attn_has_elements(&b->dq) || b->dhead_scale;
+}
+
+/** Tasks of the last phase: heads whose options have gradients, then what of a mask is summed by one task. */
+static int64_t count_head_tasks(const struct attn_backward *b)
+{
+    return b->dhead_scale || b->dsinks || b->dslopes || b->dtable ? b->forward.q.shape[1] : 0;
+}
+
+static int64_t count_mask_tasks(const struct attn_backward *b)
+{
+    const attn_tensor *mask = &b->dmask;
+    if (!attn_has_elements(mask))
+        return 0;
+    return mask->shape[0] * mask->shape[1] * (mask->shape[2] > 1 ? b->query_blocks : 1);
+}
 
 /** Where the sums of dQ lie, and the rest of what threads share. */
 static void cut_shared(struct attn_backward *b)
@@ -107,10 +131,12 @@ static void cut_shared(struct attn_backward *b)
         rows = problem->q.shape[2] + (problem->num_sequences + 1) * lanes;
         b->dq_block = 0;
     }
-    b->dq_head = attn_has_elements(&b->dq) ? rows * problem->q.shape[3] : 0;
+    b->dq_head = sums_queries(b) ? rows * problem->q.shape[3] : 0;
     size_t at = geometry->labels_size + rounded_up((size_t)(heads * b->dq_head) * sizeof(float));
     b->delta_at = at;
     at += rounded_up((size_t)(heads * problem->q.shape[2]) * sizeof(float));
+    b->dots_at = at;
+    at += b->dhead_scale ? rounded_up((size_t)(heads * problem->q.shape[2]) * sizeof(float)) : 0;
     b->reached_at = at;
     at += rounded_up((size_t)b->key_tasks * sizeof(atomic_llong));
     b->kept_at = at;
@@ -137,12 +163,15 @@ void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given
     b->shape = shape_of(b, &geometry->kernels); /* strips are perhaps narrower */
     b->scratch_at = geometry->scratch_size;
     geometry->scratch_size += attn_gradient_layout(&scratch, NULL, &b->shape);
+    b->table_at = geometry->scratch_size;
+    b->buckets = problem->params.relative_bias ? problem->params.relative_bias->buckets : 0;
+    if (b->dtable)
+        geometry->scratch_size += rounded_up((size_t)b->buckets * sizeof(double));
 
     const int64_t elements = count_elements(problem), tk = problem->k.shape[2];
     const int64_t extra = problem->params.ragged ? problem->num_sequences + 1 : 0;
     const int64_t key_blocks = tk / b->shape.keys + (tk % b->shape.keys > 0 && !extra) + extra;
-    const int writes_keys = attn_has_elements(&b->dk) || attn_has_elements(&b->dv);
-    const int wanted = writes_keys || attn_has_elements(&b->dq);
+    const int wanted = attn_has_elements(&b->dk) || attn_has_elements(&b->dv) || sums_queries(b);
     b->query_blocks = geometry->blocks;
     b->query_tasks = elements * problem->q.shape[1] * geometry->blocks;
     b->key_tasks = wanted ? elements * problem->k.shape[1] * key_blocks : 0;
@@ -155,9 +184,12 @@ void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given
     const int copies = attn_threads_worth(rows * size, ATTN_WORTH_COPY, parallel);
     geometry->threads = geometry->parallel = parallel;
     geometry->num_phases = geometry->labels_size > 0; /* the first one stays */
-    add_phase(geometry, wanted ? b->query_tasks + problem->num_sequences + 1 : 0, copies, begin_task);
+    const int64_t options = count_head_tasks(b) + count_mask_tasks(b);
+    add_phase(geometry, wanted || options ? b->query_tasks + problem->num_sequences + 1 : 0, copies, begin_task);
     add_phase(geometry, b->key_tasks, parallel, key_task);
-    add_phase(geometry, attn_has_elements(&b->dq) ? b->query_tasks : 0, copies, end_task);
+    add_phase(geometry, sums_queries(b) ? b->query_tasks : 0, copies, end_task);
+    if (options > 0)
+        add_phase(geometry, options, parallel, option_task);
 }
 
 void attn_backward_adopt(struct attn_backward *b, const struct attn_backward *plan)
@@ -170,6 +202,11 @@ void attn_backward_adopt(struct attn_backward *b, const struct attn_backward *pl
     b->dq = given.dq;
     b->dk = given.dk;
     b->dv = given.dv;
+    b->dmask = given.dmask;
+    b->dhead_scale = given.dhead_scale;
+    b->dsinks = given.dsinks;
+    b->dslopes = given.dslopes;
+    b->dtable = given.dtable;
 }
 
 /* ------------------------------------------------------------------- memory -- */
@@ -235,7 +272,7 @@ static int block_of(const struct attn_run *run, int64_t s, int64_t h, int64_t nu
         .dq_strip = run->geometry->group ? run->geometry->kernels.strip * problem->q.shape[3] : 0,
         .factor = problem->params.head_scale ? problem->params.head_scale[h] : 1.0f,
         .scratch = &block->scratch};
-    if (!attn_has_elements(&b->dq))
+    if (!sums_queries(b))
         return 1;
     if (problem->params.ragged) /* blocks of all sequences count on */
         number += (problem->params.ragged->cu_seqlens_q[s] / run->geometry->unit + s) * run->geometry->pieces;
@@ -254,6 +291,13 @@ static int block_of_task(const struct attn_run *run, int64_t task, void *scratch
     if (run->problem->params.ragged)
         s = attn_ragged_block(run, &number);
     return block_of(run, s, *h, number, scratch, block);
+}
+
+/** Blocks of queries of a sequence. */
+static int64_t blocks_of(const struct attn_run *run, int64_t s)
+{
+    const int64_t queries = attn_sequence_of(run->problem, s).queries, unit = run->geometry->unit;
+    return (queries / unit + (queries % unit > 0)) * run->geometry->pieces;
 }
 
 /* -------------------------------------------------------------------- tasks -- */
@@ -313,8 +357,11 @@ static void end_task(const struct attn_run *run, int64_t task, void *scratch)
     int64_t h;
     if (!block_of_task(run, task, scratch, &h, &block))
         return;
-    const struct attn_rows rows = rows_at(&b->dq, block.batch, h, block.first);
-    attn_query_gradients(&block.work, &block.gradients, &rows, run->problem->scale * block.gradients.factor);
+    const struct attn_rows none = {.data = NULL};
+    const struct attn_rows rows = attn_has_elements(&b->dq) ? rows_at(&b->dq, block.batch, h, block.first) : none;
+    float *const dots =
+        b->dhead_scale ? shared_floats(run, b->dots_at) + (block.delta - shared_floats(run, b->delta_at)) : NULL;
+    attn_query_gradients(&block.work, &block.gradients, &rows, run->problem->scale * block.gradients.factor, dots);
 }
 
 /** A task of keys. */
@@ -393,8 +440,7 @@ static void key_task(const struct attn_run *run, int64_t task, void *scratch)
         return;
     }
     const int64_t group = heads_of_group(problem);
-    const int64_t queries = attn_sequence_of(problem, keys.s).queries, unit = run->geometry->unit;
-    const int64_t blocks = (queries / unit + (queries % unit > 0)) * run->geometry->pieces;
+    const int64_t blocks = blocks_of(run, keys.s);
     struct block block;
     struct attn_gradient_scratch sums;
     struct attn_gradient_keys words;
@@ -421,6 +467,144 @@ static void key_task(const struct attn_run *run, int64_t task, void *scratch)
         block.work = (struct attn_work){.kernels = &run->geometry->kernels, .dk = (int)b->shape.dk};
     }
     write_keys(run, &keys, &block.work, &sums);
+}
+
+/* ------------------------------------------------------ gradients of options -- */
+
+/** The gradients of scores of a block of queries and all its keys, added to those of biases. */
+static void add_biases(const struct attn_run *run, struct block *block, int64_t s, struct attn_bias_gradients *biases)
+{
+    const struct attn_sequence sequence = attn_sequence_of(run->problem, s);
+    const int64_t live = sequence.end - sequence.begin, size = run->backward->shape.keys;
+    block->gradients.biases = biases;
+    block->gradients.dq = NULL;
+    const struct attn_gradient_scratch all = block->scratch;
+    for (int64_t first = 0; s < run->problem->num_sequences && first < live; first += size) {
+        struct attn_gradient_keys keys =
+            attn_gradient_keys_of(&block->work, first, first + size < live ? first + size : live, &all);
+        block->scratch.dk = block->scratch.dv = NULL;
+        attn_gradient_pass(&block->work, &block->gradients, &keys);
+    }
+}
+
+/** What a row gives to the gradient of its head's sink. */
+static double sink_part(const struct attn_work *work, const struct block *block, int64_t i)
+{
+    const float sink = *work->sinks, lse = work->lse[i * work->lse_stride];
+    if (sink == -INFINITY)
+        return 0.0;
+    return -exp((double)sink - (double)lse) * (double)block->delta[i];
+}
+
+/** The gradients of a head's options: over all sequences, in their order. */
+static void head_options(const struct attn_run *run, int64_t h, void *scratch)
+{
+    const struct attn_backward *b = run->backward;
+    const struct attn_problem *problem = run->problem;
+    const int64_t buckets = b->dtable ? b->buckets : 0;
+    double *const table = (double *)(void *)((char *)scratch + run->backward->table_at);
+    struct attn_bias_gradients biases = {.distances = b->dslopes || b->dtable, .table = b->dtable ? table : NULL};
+    double sink = 0.0, factor = 0.0;
+    for (int64_t i = 0; i < buckets; i++)
+        table[i] = 0.0;
+    for (int64_t s = 0; s < problem->num_sequences; s++) {
+        struct block block;
+        for (int64_t number = 0; number < blocks_of(run, s); number++) {
+            if (!block_of(run, s, h, number, scratch, &block))
+                continue;
+            const int64_t rows = block.work.num_queries;
+            for (int64_t i = 0; b->dsinks && i < rows; i++)
+                sink += sink_part(&block.work, &block, i);
+            const float *dots = shared_floats(run, b->dots_at) + (block.delta - shared_floats(run, b->delta_at));
+            for (int64_t i = 0; b->dhead_scale && i < rows; i++)
+                factor += (double)dots[i];
+            if (biases.distances)
+                add_biases(run, &block, s, &biases);
+        }
+    }
+    if (b->dhead_scale)
+        b->dhead_scale[h] = (float)(factor * (double)problem->scale);
+    if (b->dsinks)
+        b->dsinks[h] = (float)sink;
+    if (b->dslopes)
+        b->dslopes[h] = (float)biases.slope;
+    for (int64_t i = 0; i < buckets; i++)
+        b->dtable[h * buckets + i] = (float)table[i];
+}
+
+/** Elements from index 0 to index i of an axis that may be broadcast. */
+static int64_t broadcast_offset(const attn_tensor *t, int axis, int64_t i)
+{
+    return t->shape[axis] > 1 ? i * t->stride[axis] : 0;
+}
+
+/** The gradient of some rows of a mask for a block of queries. */
+static void add_mask(const struct attn_run *run, int64_t s, int64_t h, int64_t number, void *scratch)
+{
+    const attn_tensor *mask = &run->backward->dmask;
+    struct block block;
+    if (!block_of(run, s, h, number, scratch, &block) || s == run->problem->num_sequences)
+        return;
+    const struct attn_sequence sequence = attn_sequence_of(run->problem, s);
+    const int64_t key = sequence.k_first + sequence.begin;
+    float *const data = mask->data;
+    struct attn_bias_gradients biases = {
+        .mask = {.data = data + broadcast_offset(mask, 0, block.batch) + broadcast_offset(mask, 1, h) +
+                         broadcast_offset(mask, 2, block.first) + broadcast_offset(mask, 3, key),
+                 .query_stride = (ptrdiff_t)attn_step_of(mask, 2),
+                 .key_stride = (ptrdiff_t)attn_step_of(mask, 3),
+                 .dtype = ATTN_F32}};
+    add_biases(run, &block, s, &biases);
+}
+
+/** 0 in rows first..end-1 of a head of a mask's gradient. */
+static void clear_mask(const attn_tensor *mask, int64_t b, int64_t h, int64_t first, int64_t end)
+{
+    float *const data = (float *)mask->data + broadcast_offset(mask, 0, b) + broadcast_offset(mask, 1, h);
+    for (int64_t i = first; i < end; i++)
+        for (int64_t j = 0; j < mask->shape[3]; j++)
+            data[broadcast_offset(mask, 2, i) + broadcast_offset(mask, 3, j)] = 0.0f;
+}
+
+/** All that is summed up in one number of a mask, for those of a head and, if it has rows, of a block of queries. */
+static void mask_option(const struct attn_run *run, int64_t task, void *scratch)
+{
+    const struct attn_problem *problem = run->problem;
+    const attn_tensor *mask = &run->backward->dmask;
+    const int has_rows = mask->shape[2] > 1, ragged = problem->params.ragged != NULL;
+    const int64_t blocks = has_rows ? run->backward->query_blocks : 1;
+    const int64_t mh = task / blocks % mask->shape[1], mb = task / blocks / mask->shape[1];
+    const int64_t first_head = mask->shape[1] > 1 ? mh : 0,
+                  end_head = mask->shape[1] > 1 ? mh + 1 : problem->q.shape[1];
+    if (problem->q.shape[1] == 0 || problem->q.shape[0] == 0) { /* there are no queries */
+        clear_mask(mask, mb, mh, 0, task % blocks == 0 ? mask->shape[2] : 0);
+        return;
+    }
+    int64_t number = task % blocks, first = mask->shape[0] > 1 ? mb : 0;
+    int64_t end = mask->shape[0] > 1 ? mb + 1 : problem->num_sequences;
+    if (ragged) {
+        first = has_rows ? attn_ragged_block(run, &number) : 0;
+        end = has_rows ? first + 1 : problem->num_sequences;
+    }
+    if (!has_rows)
+        clear_mask(mask, mb, mh, 0, 1);
+    struct block block;
+    const int64_t some = ragged ? first : 0;
+    if (has_rows && block_of(run, some, 0, number, scratch, &block))
+        clear_mask(mask, mb, mh, block.first, block.first + block.work.num_queries);
+    for (int64_t s = first; s < end; s++)
+        for (int64_t h = first_head; h < end_head; h++)
+            for (int64_t i = has_rows ? number : 0; i < (has_rows ? number + 1 : blocks_of(run, s)); i++)
+                add_mask(run, s, h, i, scratch);
+}
+
+static void option_task(const struct attn_run *run, int64_t task, void *scratch)
+{
+    const int64_t heads = count_head_tasks(run->backward);
+    if (task < heads)
+        head_options(run, task, scratch);
+    else
+        mask_option(run, task - heads, scratch);
 }
 
 struct attn_run *attn_backward_begin(void *workspace, const struct attn_backward *b)

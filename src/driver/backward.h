@@ -20,20 +20,23 @@
 /** A backward call whose arguments have all been checked. It may not move once it has been cut; copies belong to the
  * original. */
 struct attn_backward {
-    struct attn_problem forward;      /**< of which out and lse are read */
-    attn_tensor dout, dlse;           /**< read; dlse: data NULL if it is absent */
-    attn_tensor dq, dk, dv;           /**< written; data NULL, and no elements, where they are not wanted */
-    struct attn_geometry geometry;    /**< of the forward call, with the phases of this one */
-    struct attn_score_kernels scores; /**< those of the geometry without what is of few queries */
+    struct attn_problem forward;   /**< of which out and lse are read */
+    attn_tensor dout, dlse;        /**< read; dlse: data NULL if it is absent */
+    attn_tensor dq, dk, dv, dmask; /**< written; data NULL, and no elements, where they are not wanted */
+    float *dhead_scale, *dsinks, *dslopes, *dtable; /**< written; NULL: not wanted */
+    struct attn_geometry geometry;                  /**< of the forward call, with the phases of this one */
+    struct attn_score_kernels scores;               /**< those of the geometry without what is of few queries */
     struct attn_value_kernels values;
     struct attn_gradient_shape shape;
+    int64_t buckets;      /**< of params.relative_bias */
+    size_t table_at;      /**< in a thread\'s scratch: a table of doubles */
     size_t scratch_at;    /**< in a thread's scratch: what shape describes */
     int64_t query_blocks; /**< of a head: tasks of the phases around the main one */
     int64_t query_tasks;  /**< of all heads */
     int64_t key_tasks;
     int64_t dq_head,
         dq_block; /**< floats of dq's sums: of a head; of a block of queries, 0: as many as its rows have */
-    size_t delta_at, reached_at, kept_at; /**< in what threads share, behind the sums of dq */
+    size_t delta_at, dots_at, reached_at, kept_at; /**< in what threads share, behind the sums of dq */
 };
 
 /** Cuts a call for at most threads threads, with the f32 functions of a set. */

@@ -326,14 +326,15 @@ static void unit_gradients(const struct pass *pass, const struct attn_gradient_b
                                                  .factor = one,
                                                  .s = scratch->dp};
     pass->scores->scores(strip->nv, &operands, unit->n, max);
-    if (work->softcap != 0.0f)
+    const int caps = work->softcap != 0.0f && !block->biases; /* biases are added behind it */
+    if (caps)
         capped_scores(pass, keys, unit, at, scratch->capped);
     const struct attn_score_gradients gradients = {.mask = &unit->mask,
                                                    .keys = unit->n,
                                                    .p = work->drop.wanted ? scratch->kept : pass->scratch.s,
                                                    .kept = work->drop.wanted ? pass->scratch.s : NULL,
                                                    .keep_scale = work->drop.keep_scale,
-                                                   .capped = work->softcap != 0.0f ? scratch->capped : NULL,
+                                                   .capped = caps ? scratch->capped : NULL,
                                                    .cap = work->softcap * ATTN_LOG2E,
                                                    .delta = g->delta,
                                                    .dp = scratch->dp};
@@ -365,8 +366,12 @@ static void run_unit(const struct pass *pass, const struct attn_gradient_block *
     if (unit.mask.kind == MASK_DEAD)
         return;
     unit_weights(pass, tile_keys, &unit, g, work->drop.wanted ? scratch->kept : NULL);
-    if (scratch->dk || g->dq)
+    if (scratch->dk || g->dq || block->biases)
         unit_gradients(pass, block, keys, &unit, g, at);
+    if (block->biases) {
+        attn_add_bias_gradients(pass, &unit, tile_keys->first + run->lo, scratch->dp, block->biases);
+        return;
+    }
     if (scratch->dv) {
         const void *p = words_of_queries(pass, block, &unit, pass->scratch.s, NULL);
         add_rows(pass, &unit, p, &g->dout, work->dv, &g->dout_finite, scratch->dv + at * work->dv);
@@ -428,9 +433,12 @@ void attn_delta_pass(const struct attn_work *work, const struct attn_rows *dout,
 {
     work->kernels->vectors->dot_rows(delta, dout, &work->out, work->num_queries, work->dv);
     for (int64_t i = 0; i < work->num_queries; i++) {
-        if (work->lse[i * work->lse_stride] == -INFINITY) /* its rows may hold anything */
+        const float lse = work->lse[i * work->lse_stride];
+        /* Rows without a live key may hold anything. Of those that have a sink, lse is that, about. */
+        const int sink_alone = work->sinks && !isfinite(delta[i]) && fabsf(lse - *work->sinks) <= 1e-6f * fabsf(lse);
+        if (lse == -INFINITY || sink_alone)
             delta[i] = 0.0f;
-        else if (dlse)
+        if (lse != -INFINITY && dlse)
             delta[i] -= dlse[i * dlse_stride];
     }
 }
@@ -477,26 +485,49 @@ void attn_key_gradients(const struct attn_work *work, const struct attn_rows *ta
     }
 }
 
+/** A strip's rows of dq in f32, from its sums, in q_rows: without the scale, turned back. */
+static struct attn_rows query_sums(const struct pass *pass, const struct attn_gradient_block *block,
+                                   const struct strip *strip, const float *sums)
+{
+    const struct attn_work *work = pass->work;
+    const struct attn_rows floats = {block->scratch->q_rows, work->dk * (ptrdiff_t)sizeof(float), ATTN_F32, NULL, 0};
+    float one[ATTN_MAX_STRIP];
+    char *rows[ATTN_MAX_STRIP];
+    for (int r = 0; r < strip->rows; r++)
+        one[r] = 1.0f;
+    row_pointers(&floats, 0, strip->rows, rows);
+    pass->vectors->write_rows(rows, ATTN_F32, sums, strip->width, strip->rows, work->dk, one);
+    for (int r = 0; work->rope.q.data && r < strip->rows; r++)
+        turn_back(work, (const float *)(const void *)row_of(&work->rope.q, strip->first + r), (float *)(void *)rows[r],
+                  block->scratch->table);
+    return floats;
+}
+
 void attn_query_gradients(const struct attn_work *work, const struct attn_gradient_block *block,
-                          const struct attn_rows *dq, float factor)
+                          const struct attn_rows *dq, float factor, float *dots)
 {
     struct pass pass;
     float factors[ATTN_MAX_STRIP];
     char *rows[ATTN_MAX_STRIP];
     attn_begin_pass(&pass, work);
     for (int r = 0; r < ATTN_MAX_STRIP; r++)
-        factors[r] = work->rope.q.data ? 1.0f : factor;
+        factors[r] = factor;
     for (int64_t i = 0; i < pass.num_strips; i++) {
         const struct strip *strip = &pass.strips[i];
         const float *sums = block->dq + (block->dq_strip ? i * block->dq_strip : strip->first * work->dk);
-        const struct attn_rows floats = {block->scratch->q_rows, work->dk * (ptrdiff_t)sizeof(float), ATTN_F32, NULL,
-                                         0};
         const int turns = work->rope.q.data != NULL;
-        row_pointers(turns ? &floats : dq, turns ? 0 : strip->first, strip->rows, rows);
-        pass.vectors->write_rows(rows, turns ? ATTN_F32 : dq->dtype, sums, strip->width, strip->rows, work->dk,
-                                 factors);
+        const struct attn_rows floats =
+            turns || dots ? query_sums(&pass, block, strip, sums) : (struct attn_rows){.data = NULL};
+        if (dots) {
+            const struct attn_rows q = attn_rows_from(&work->q, strip->first);
+            pass.vectors->dot_rows(dots + strip->first, &q, &floats, strip->rows, work->dk);
+        }
+        if (!dq->data)
+            continue;
+        row_pointers(dq, strip->first, strip->rows, rows);
         if (turns)
-            attn_key_gradients(work, &work->rope.q, strip->first, strip->rows, block->scratch->q_rows, work->dk, factor,
-                               block->scratch, dq);
+            pass.vectors->write_few(rows, dq->dtype, floats.data, strip->rows, work->dk, factors);
+        else
+            pass.vectors->write_rows(rows, dq->dtype, sums, strip->width, strip->rows, work->dk, factors);
     }
 }

@@ -48,6 +48,14 @@ struct attn_gradient_keys {
 struct attn_gradient_keys attn_gradient_keys_of(const struct attn_work *work, int64_t first, int64_t end,
                                                 const struct attn_gradient_scratch *scratch);
 
+/** Gradients of what is added to scores, of which tiles become part one after the other. */
+struct attn_bias_gradients {
+    int distances;         /**< slope and table are wanted */
+    double slope;          /**< of ALiBi */
+    double *table;         /**< [buckets] NULL: not wanted */
+    struct attn_grid mask; /**< floats, from the block's first query and the first live key on; data NULL: not wanted */
+};
+
 /** A block of queries in the backward pass. */
 struct attn_gradient_block {
     struct attn_rows dout; /**< rows of dO */
@@ -56,6 +64,7 @@ struct attn_gradient_block {
     int64_t dq_strip;      /**< floats from strip to strip where strips are not full; 0: they are */
     float factor;          /**< of the head: what rows of Q are multiplied by in dK */
     const struct attn_gradient_scratch *scratch; /**< dk or dv NULL: not wanted */
+    struct attn_bias_gradients *biases;          /**< instead of dq, dk and dv; NULL: these */
 };
 
 /**
@@ -69,9 +78,16 @@ void attn_gradient_pass(const struct attn_work *work, const struct attn_gradient
 void attn_delta_pass(const struct attn_work *work, const struct attn_rows *dout, const float *dlse,
                      ptrdiff_t dlse_stride, float *delta);
 
-/** Writes the block's rows of dq from its sums, times a factor; turned back where q was turned. */
+/** Writes the block's rows of dq (data NULL: not wanted) from its sums, times a factor; turned back where q was turned.
+ * dots[i] (NULL: not wanted) becomes the product of row i of q and that of the sums. */
 void attn_query_gradients(const struct attn_work *work, const struct attn_gradient_block *block,
-                          const struct attn_rows *dq, float factor);
+                          const struct attn_rows *dq, float factor, float *dots);
+
+/** Adds a unit's gradients of scores, before softcap has a part in them, to those of biases. first: its first key. */
+struct pass;
+struct unit;
+void attn_add_bias_gradients(const struct pass *pass, const struct unit *unit, int64_t first, const float *ds,
+                             struct attn_bias_gradients *biases);
 
 /** Writes n rows of dk or dv from sums, times a factor; turned back by the rows of a table, from key first on, if it
  * has data. */

@@ -173,8 +173,7 @@ static int64_t t5_side(int64_t n, int64_t buckets, int64_t max_distance)
     return bucket < buckets - 1 ? bucket : buckets - 1;
 }
 
-/** The bucket of a query that stands distance behind its key. */
-static int64_t distance_bucket(const struct attn_distance_bias *bias, int64_t distance)
+int64_t attn_distance_bucket(const struct attn_distance_bias *bias, int64_t distance)
 {
     if (bias->kind == ATTN_BUCKETS_CLIPPED) {
         const int64_t max = bias->max_distance, ahead = -distance;
@@ -210,7 +209,7 @@ static void stage_distance_bias(const struct attn_work *work, int64_t head, int6
         row[t] = given != 0.0f ? (float)(slope * (double)(distance < 0 ? -distance : distance)) : 0.0f;
     }
     for (int t = 0; table && t < n;) {
-        const int64_t bucket = distance_bucket(bias, first + t);
+        const int64_t bucket = attn_distance_bucket(bias, first + t);
         const float natural = table[bucket];
         do /* the far buckets are wide, and asking for one takes a logarithm */
             row[t] += attn_in_base2(natural);

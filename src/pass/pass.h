@@ -117,6 +117,9 @@ static inline void row_pointers(const struct attn_rows *rows, int64_t first, int
 /** A number of natural units in base 2; what is finite stays finite. */
 float attn_in_base2(float natural);
 
+/** The bucket of a query that stands distance behind its key. */
+int64_t attn_distance_bucket(const struct attn_distance_bias *bias, int64_t distance);
+
 /* ---------------------------------------------------- what a strip sees -- */
 
 enum run_kind {
