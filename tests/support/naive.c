@@ -130,6 +130,13 @@ void naive_scores(const struct oracle_inputs *inputs, const struct oracle_row *r
         scores[j] = row->stage[j] == -INFINITY ? -INFINITY : score(inputs, row, steps, j, scale, order, p->score_stage);
 }
 
+void naive_products(const struct oracle_inputs *inputs, const struct oracle_row *row, int order, float *products)
+{
+    const double scale = oracle_head_scale(inputs->params, inputs->q.shape[3], row->query.h);
+    for (int64_t j = 0; j < row->query.tk; j++)
+        products[j] = row->live[j] ? score(inputs, row, ATTN_F32, j, scale, order, ATTN_SCORES_SCALED) : 0;
+}
+
 void naive_live_scores(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int order,
                        float *scores)
 {

@@ -395,11 +395,8 @@ static void add_key_sums(struct reference *ref, const struct naive *naive)
     }
 }
 
-/**
- * An input as f32: itself, or a contiguous copy whose data is to be freed. With
- * flush, what is denormal is 0, as it is to the instructions that multiply bf16.
- */
-static attn_tensor widened(const attn_tensor *t, int flush)
+/* What is denormal is 0 to the instructions that multiply bf16, too. */
+attn_tensor oracle_widened(const attn_tensor *t, int flush)
 {
     if (t->dtype == ATTN_F32)
         return *t;
@@ -416,11 +413,13 @@ static attn_tensor widened(const attn_tensor *t, int flush)
     return wide;
 }
 
-static struct oracle_row row_allocate(int64_t tk)
+struct oracle_row oracle_row_allocate(int64_t tk)
 {
     return (struct oracle_row){.live = oracle_allocate(tk + 1, 1),
                                .score = oracle_allocate(tk + 1, sizeof(double)),
                                .size = oracle_allocate(tk + 1, sizeof(double)),
+                               .product = oracle_allocate(tk + 1, sizeof(double)),
+                               .product_size = oracle_allocate(tk + 1, sizeof(double)),
                                .p = oracle_allocate(tk + 1, sizeof(double)),
                                .kept = oracle_allocate(tk + 1, sizeof(double)),
                                .shift = oracle_allocate(tk + 1, sizeof(double)),
@@ -432,11 +431,13 @@ static struct oracle_row row_allocate(int64_t tk)
                                .stage_unit = oracle_allocate(tk, sizeof(double))};
 }
 
-static void row_free(struct oracle_row *row)
+void oracle_row_free(struct oracle_row *row)
 {
     free(row->live);
     free(row->score);
     free(row->size);
+    free(row->product);
+    free(row->product_size);
     free(row->p);
     free(row->kept);
     free(row->shift);
@@ -479,12 +480,12 @@ static struct reference compute(const attn_tensor *q, const attn_tensor *k, cons
     struct oracle_inputs inputs = {.params = params, .flushes = ref.rounds_weights};
     attn_tensor *const wide[] = {&inputs.q, &inputs.k, &inputs.v};
     for (int i = 0; i < 3; i++)
-        *wide[i] = widened(given[i], ref.rounds_weights);
+        *wide[i] = oracle_widened(given[i], ref.rounds_weights);
     oracle_turn(&inputs, naive_types ? naive_types->steps : ATTN_F32);
     const struct naive naive = {oracle_allocate(ref.dv, sizeof(float)), oracle_allocate(ref.tk, sizeof(float)),
                                 oracle_allocate(NAIVE_ORDERS * keys, sizeof(float)),
                                 oracle_allocate(ref.tk, sizeof(float)), oracle_allocate(ref.tk, sizeof(float))};
-    struct oracle_row row = row_allocate(ref.tk);
+    struct oracle_row row = oracle_row_allocate(ref.tk);
     for (int64_t b = 0; b < ref.batch; b++) {
         for (int64_t h = 0; h < ref.heads; h++) {
             for (int64_t i = 0; i < ref.tq; i++) {
@@ -519,7 +520,7 @@ static struct reference compute(const attn_tensor *q, const attn_tensor *k, cons
     free(naive.key_sums);
     free(naive.scores);
     free(naive.live_scores);
-    row_free(&row);
+    oracle_row_free(&row);
     return ref;
 }
 

@@ -106,6 +106,9 @@ int oracle_key_is_live(const attn_params *params, int64_t tq, int64_t tk, int64_
 /** The additive mask's element for (b, h, i, j), 0 without one. */
 float oracle_bias(const attn_params *params, int64_t b, int64_t h, int64_t i, int64_t j);
 
+/** The bucket of key j of the query's sequence. */
+int64_t oracle_relative_bucket(const attn_relative_bias *bias, const struct oracle_query *query, int64_t j);
+
 /** The element of relative_bias for key j of the query's sequence, 0 without one. */
 float oracle_relative_bias(const attn_params *params, const struct oracle_query *query, int64_t j);
 

@@ -74,21 +74,21 @@ static int64_t t5_bucket(int64_t distance, int64_t n, int64_t max_distance)
     return bucket < (double)(n - 1) ? (int64_t)bucket : n - 1;
 }
 
+int64_t oracle_relative_bucket(const attn_relative_bias *bias, const struct oracle_query *query, int64_t j)
+{
+    const int64_t distance = oracle_distance(query, j), half = bias->buckets / 2;
+    if (bias->kind == ATTN_BUCKETS_CLIPPED)
+        return clip(distance, -bias->max_distance, bias->max_distance) + bias->max_distance;
+    if (bias->kind == ATTN_BUCKETS_T5)
+        return t5_bucket(distance < 0 ? -distance : 0, bias->buckets, bias->max_distance);
+    return distance > 0 ? half + t5_bucket(distance, half, bias->max_distance)
+                        : t5_bucket(-distance, half, bias->max_distance);
+}
+
 float oracle_relative_bias(const attn_params *params, const struct oracle_query *query, int64_t j)
 {
     const attn_relative_bias *bias = params->relative_bias;
-    if (!bias)
-        return 0;
-    const int64_t distance = oracle_distance(query, j), half = bias->buckets / 2;
-    int64_t bucket;
-    if (bias->kind == ATTN_BUCKETS_CLIPPED)
-        bucket = clip(distance, -bias->max_distance, bias->max_distance) + bias->max_distance;
-    else if (bias->kind == ATTN_BUCKETS_T5)
-        bucket = t5_bucket(distance < 0 ? -distance : 0, bias->buckets, bias->max_distance);
-    else
-        bucket = distance > 0 ? half + t5_bucket(distance, half, bias->max_distance)
-                              : t5_bucket(-distance, half, bias->max_distance);
-    return bias->table[query->h * bias->buckets + bucket];
+    return bias ? bias->table[query->h * bias->buckets + oracle_relative_bucket(bias, query, j)] : 0;
 }
 
 float oracle_callback(const attn_params *params, const struct oracle_query *query, int64_t j, float score)
@@ -121,8 +121,7 @@ float oracle_weight_callback(const attn_params *params, const struct oracle_quer
     return weight;
 }
 
-/** The two channels that pair c turns. */
-static void pair_channels(attn_rope_layout layout, int64_t pairs, int64_t c, int64_t channels[2])
+void oracle_pair_channels(attn_rope_layout layout, int64_t pairs, int64_t c, int64_t channels[2])
 {
     channels[0] = layout == ATTN_ROPE_INTERLEAVED ? 2 * c : c;
     channels[1] = layout == ATTN_ROPE_INTERLEAVED ? 2 * c + 1 : c + pairs;
@@ -138,7 +137,7 @@ static void turn_row(const float *x, const float *table, int64_t pairs, attn_rop
     for (int64_t c = 0; c < pairs; c++) {
         const double cosine = (double)table[c], sine = (double)table[pairs + c];
         int64_t at[2];
-        pair_channels(layout, pairs, c, at);
+        oracle_pair_channels(layout, pairs, c, at);
         const double a = (double)x[at[0]], b = (double)x[at[1]];
         value[at[0]] = a * cosine - b * sine;
         value[at[1]] = b * cosine + a * sine;
@@ -349,6 +348,8 @@ void oracle_score_row(const struct oracle_inputs *inputs, struct oracle_row *row
             continue;
         struct sized s = content(inputs, query, g, j, 1);
         s = dk ? (struct sized){scale * s.value, fabs(scale) * s.size} : s;
+        row->product[token] = s.value;
+        row->product_size[token] = s.size;
         if (p->softcap != 0)
             s = capped(s, (double)p->softcap);
         if (p->alibi_slopes)

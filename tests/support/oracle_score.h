@@ -31,22 +31,30 @@ struct oracle_inputs {
 struct oracle_row {
     struct oracle_query query;
     unsigned char *live;
-    double *score, *size; /**< s_j and a_j of the live keys */
-    double *p;            /**< the softmax, before dropout */
-    double *kept;         /**< d_j: what dropout multiplies p_j by; 0 for the sink, which has no value */
-    double *shift;        /**< w_j */
-    double *lowest;       /**< p_j when its score is off by SCORE_ROUNDINGS */
-    double *least, *most; /**< what a callback leaves of weights that are off by SCORE_ROUNDINGS units */
-    float *relative;      /**< element of relative_bias */
-    double *stage;        /**< the score at params->score_stage; -inf: hidden, or padding */
-    double *stage_unit;   /**< what one rounding does to it; infinite: f32 can have no such number on the way to it */
+    double *score, *size;           /**< s_j and a_j of the live keys */
+    double *product, *product_size; /**< the same of scale * q·k, before softcap */
+    double *p;                      /**< the softmax, before dropout */
+    double *kept;                   /**< d_j: what dropout multiplies p_j by; 0 for the sink, which has no value */
+    double *shift;                  /**< w_j */
+    double *lowest;                 /**< p_j when its score is off by SCORE_ROUNDINGS */
+    double *least, *most;           /**< what a callback leaves of weights that are off by SCORE_ROUNDINGS units */
+    float *relative;                /**< element of relative_bias */
+    double *stage;                  /**< the score at params->score_stage; -inf: hidden, or padding */
+    double *stage_unit; /**< what one rounding does to it; infinite: f32 can have no such number on the way to it */
 };
 
 /** Makes the rotated forms; types.steps is what the naive one is rounded to. They need q and k in place. */
 void oracle_turn(struct oracle_inputs *inputs, attn_dtype steps);
 void oracle_turned_free(struct oracle_inputs *inputs);
 
-/** Fills live, score, size, kept and relative of a row whose query is set. */
+/** An input as f32: itself, or a contiguous copy whose data is to be freed. With flush, what is denormal is 0. */
+attn_tensor oracle_widened(const attn_tensor *t, int flush);
+
+/** Space for a query with tk keys. */
+struct oracle_row oracle_row_allocate(int64_t tk);
+void oracle_row_free(struct oracle_row *row);
+
+/** Fills live, score, size, product, kept and relative of a row whose query is set. */
 void oracle_score_row(const struct oracle_inputs *inputs, struct oracle_row *row);
 
 /** Bits of an order in which naive_row() can work. */
@@ -70,6 +78,9 @@ enum {
 void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row, const float *scores, attn_dtype steps,
                int order, float *out, float *lse, float *weights);
 
+/** scale * q·k of the row's live keys, before softcap; of others 0. */
+void naive_products(const struct oracle_inputs *inputs, const struct oracle_row *row, int order, float *products);
+
 /** Scores of the row's live keys, of others -inf. */
 void naive_live_scores(const struct oracle_inputs *inputs, const struct oracle_row *row, attn_dtype steps, int order,
                        float *scores);
@@ -81,6 +92,9 @@ void naive_scores(const struct oracle_inputs *inputs, const struct oracle_row *r
 /** Rotates the rows of t, f32, in f32, and rounds to steps. Writes a contiguous tensor of the same shape to data. */
 attn_tensor naive_turned(const attn_tensor *t, const attn_tensor *table, attn_rope_layout layout, attn_dtype steps,
                          float *data);
+
+/** The two channels that pair c of a rotation turns. */
+void oracle_pair_channels(attn_rope_layout layout, int64_t pairs, int64_t c, int64_t channels[2]);
 
 /** Memory that is there, or the end of the program. */
 void *oracle_allocate(int64_t n, size_t size);
