@@ -31,7 +31,7 @@ void case_release(struct test_case *c)
 {
     for (int slot = 0; slot < SLOTS; slot++)
         guard_destroy(&c->guard[slot]);
-    for (int slot = 0; slot < SLOT_FIRST_OUTPUT; slot++)
+    for (int slot = 0; slot < SLOTS; slot++)
         free(c->snapshot[slot]);
 }
 
@@ -54,7 +54,7 @@ static void place_packed(struct test_case *c, struct rng *rng)
     }
 }
 
-static attn_dtype any_float(struct rng *rng)
+attn_dtype case_any_float(struct rng *rng)
 {
     return (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_BF16, ATTN_F16);
 }
@@ -66,11 +66,12 @@ static struct case_types draw_types(struct rng *rng, const char *isa)
     const attn_dtype one = pairs ? ATTN_BF16 : kind < 50 ? ATTN_F32 : kind < 70 ? ATTN_BF16 : ATTN_F16;
     struct case_types types = {one, one, one, one, one};
     if (!pairs && kind >= 90)
-        types = (struct case_types){any_float(rng), any_float(rng), any_float(rng), any_float(rng), any_float(rng)};
+        types = (struct case_types){case_any_float(rng), case_any_float(rng), case_any_float(rng), case_any_float(rng),
+                                    case_any_float(rng)};
     if (one != ATTN_F32 && rng_percent(rng, 30))
-        types.out = any_float(rng);
+        types.out = case_any_float(rng);
     if (one != ATTN_F32 && rng_percent(rng, 50))
-        types.mask = any_float(rng);
+        types.mask = case_any_float(rng);
     return types;
 }
 
@@ -259,9 +260,9 @@ static void draw_outputs(struct test_case *c, struct rng *rng)
     }
 }
 
-static void remember_inputs(struct test_case *c)
+void case_remember_inputs(struct test_case *c)
 {
-    for (int slot = 0; slot < SLOT_FIRST_OUTPUT; slot++) {
+    for (int slot = 0; slot < SLOTS && case_reads(c, slot); slot++) {
         const struct guard *g = &c->guard[slot];
         if (g->used > c->snapshot_capacity[slot]) {
             free(c->snapshot[slot]);
@@ -294,6 +295,8 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, const cha
     c->callback = (struct case_callback){.kind = CALLBACK_NOTHING};
     c->weight_callback = (struct case_weight_callback){.kind = WEIGHT_NOTHING};
     c->forms = case_draw_forms(&for_forms);
+    if (c->backward)
+        c->forms &= ~(1u << FORM_DISENTANGLED | 1u << FORM_CALLBACK | 1u << FORM_WEIGHT_CALLBACK);
     c->params.num_threads = rng_percent(rng, 80) ? 1 : (int)rng_range(rng, 2, 3);
     c->entry = (enum case_entry)(rng_percent(rng, 60) ? ENTRY_FORWARD : rng_range(rng, 0, ENTRIES - 1));
     c->values = (enum case_values)(rng_percent(rng, 60) ? VALUES_NORMAL : rng_range(rng, 0, VALUES_KINDS - 1));
@@ -319,7 +322,9 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, const cha
     draw_scores(c, &for_scores);
     case_fill_terms(c, &for_forms);
     case_fill(c, rng);
+    if (c->backward) /* which remembers them later */
+        return;
     case_draw_pages(c, &for_pages);
     case_draw_stored(c, &for_stored);
-    remember_inputs(c);
+    case_remember_inputs(c);
 }

@@ -11,6 +11,7 @@
 #define CHECK_CASE_H
 
 #include "attn/attn.h"
+#include "attn/backward.h"
 #include "guard.h"
 #include "random.h"
 
@@ -53,13 +54,18 @@ enum case_slot {
     SLOT_V_NUMBERS,
     SLOT_K_SCALE,
     SLOT_V_SCALE,
+    SLOT_D_OUT,
+    SLOT_D_LSE,
     SLOT_FIRST_OUTPUT,
     SLOT_OUT = SLOT_FIRST_OUTPUT,
     SLOT_LSE,
     SLOT_WEIGHTS,
     SLOT_KEY_SUMS,
     SLOT_SCORES,
-    SLOT_LAST_OUTPUT = SLOT_SCORES,
+    SLOT_D_Q,
+    SLOT_D_K,
+    SLOT_D_V,
+    SLOT_LAST_OUTPUT = SLOT_D_V,
     SLOT_WORKSPACE,
     SLOTS
 };
@@ -136,8 +142,9 @@ struct case_weight_callback {
 
 struct test_case {
     struct guard guard[SLOTS];
-    unsigned char *snapshot[SLOT_FIRST_OUTPUT]; /**< the inputs as they were */
-    size_t snapshot_capacity[SLOT_FIRST_OUTPUT];
+    unsigned char *snapshot[SLOTS]; /**< the inputs as they were */
+    size_t snapshot_capacity[SLOTS];
+    int backward; /**< set before a case is made: it is one of the backward pass, with nothing that this refuses */
 
     attn_tensor q, k, v, out, mask, lse, weights, key_sums, scores;
     attn_params params;
@@ -149,10 +156,12 @@ struct test_case {
         attn_params params;
         attn_ragged ragged;
     } called;
-    int packed;     /**< q, k and v share one buffer */
-    int short_mask; /**< the mask ends before the keys do */
-    int stored;     /**< of k and v, so many are quantised */
-    unsigned forms; /**< bit f: enum case_form f is set */
+    int packed;                              /**< q, k and v share one buffer */
+    int short_mask;                          /**< the mask ends before the keys do */
+    int stored;                              /**< of k and v, so many are quantised */
+    attn_tensor d_out, d_lse, d_q, d_k, d_v; /**< of the backward pass */
+    attn_gradients gradients;                /**< those of them that are in the call */
+    unsigned forms;                          /**< bit f: enum case_form f is set */
 
     attn_window window;
     attn_block_mask block_mask;
@@ -174,6 +183,21 @@ void case_release(struct test_case *c);
 
 /** Makes case index of the run that seed started, for one instruction set. */
 void case_generate(struct test_case *c, uint64_t seed, uint64_t index, const char *isa);
+
+/** The tensors of a backward pass, once the case is made; attn_forward() is to be called next. */
+void case_draw_gradients(struct test_case *c, uint64_t seed, uint64_t index);
+
+/** Overwrites what the backward pass may not look at, once out and lse stand, and remembers its inputs. */
+void case_begin_backward(struct test_case *c, uint64_t seed, uint64_t index);
+
+/** Keeps the inputs' bytes for case_check_memory(). */
+void case_remember_inputs(struct test_case *c);
+
+/** Values of dO and dL. */
+void case_fill_gradients(struct test_case *c, struct rng *rng);
+
+/** Puts NaN, Inf or a huge number into a row, unless it is one of several by a stride of 0. */
+void case_poison_row(const attn_tensor *t, int64_t b, int64_t h, int64_t i, struct rng *rng);
 
 /** The name of a form in attn_params. */
 const char *case_form_name(enum case_form form);

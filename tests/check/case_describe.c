@@ -71,26 +71,31 @@ int case_check_memory(const struct test_case *c, char *message, size_t size)
         "v (quantised)",
         "k_scale",
         "v_scale",
+        "gradients.out",
+        "gradients.lse",
         "out",
         "lse",
         "weights",
         "key_sums",
         "scores",
+        "gradients.q",
+        "gradients.k",
+        "gradients.v",
         "workspace",
     };
-    const attn_tensor *const outputs[] = {&c->out, c->params.lse, c->params.weights, c->params.key_sums,
-                                          c->params.scores};
+    const attn_tensor *const outputs[] = {&c->out,          c->params.lse,  c->params.weights, c->params.key_sums,
+                                          c->params.scores, c->gradients.q, c->gradients.k,    c->gradients.v};
     for (int slot = 0; slot < SLOTS; slot++) {
         const struct guard *guard = &c->guard[slot];
         if (!guard_intact(guard)) {
             snprintf(message, size, "memory beside %s was written", names[slot]);
             return 0;
         }
-        if (slot < SLOT_FIRST_OUTPUT && guard->used && memcmp(guard->data, c->snapshot[slot], guard->used) != 0) {
+        if (case_reads(c, slot) && guard->used && memcmp(guard->data, c->snapshot[slot], guard->used) != 0) {
             snprintf(message, size, "the input %s was changed", names[slot]);
             return 0;
         }
-        if (slot >= SLOT_FIRST_OUTPUT && slot <= SLOT_LAST_OUTPUT && outputs[slot - SLOT_FIRST_OUTPUT] &&
+        if (!case_reads(c, slot) && slot <= SLOT_LAST_OUTPUT && outputs[slot - SLOT_FIRST_OUTPUT] &&
             !gaps_intact(guard, outputs[slot - SLOT_FIRST_OUTPUT])) {
             snprintf(message, size, "a gap between the rows of %s was written", names[slot]);
             return 0;
@@ -240,4 +245,9 @@ void case_describe(const struct test_case *c, char *buffer, size_t size)
     say_tensor(&line, p->weight_rows ? "weight-rows" : "weights", p->weights);
     say_tensor(&line, "key_sums", p->key_sums);
     say_tensor(&line, stage[p->score_stage], p->scores);
+    say_tensor(&line, "dout", c->gradients.out);
+    say_tensor(&line, "dlse", c->gradients.lse);
+    say_tensor(&line, "dq", c->gradients.q);
+    say_tensor(&line, "dk", c->gradients.k);
+    say_tensor(&line, "dv", c->gradients.v);
 }

@@ -45,6 +45,14 @@ static inline int case_has(const struct test_case *c, enum case_form form)
     return (int)(c->forms >> form & 1u);
 }
 
+/** Whether a slot holds what the call reads: those before outputs; out and lse, too, in a backward pass. */
+static inline int case_reads(const struct test_case *c, int slot)
+{
+    return slot < SLOT_FIRST_OUTPUT || (c->backward && slot <= SLOT_LSE);
+}
+
+attn_dtype case_any_float(struct rng *rng);
+
 /** Which options a case has; those that exclude each other do not come together. */
 unsigned case_draw_forms(struct rng *rng);
 

@@ -123,8 +123,10 @@ static int is_broadcast(const attn_tensor *t)
     return 0;
 }
 
-static void poison_row(const attn_tensor *t, int64_t b, int64_t g, int64_t j, struct rng *rng)
+void case_poison_row(const attn_tensor *t, int64_t b, int64_t g, int64_t j, struct rng *rng)
 {
+    if (is_broadcast(t))
+        return;
     const float poison = rng_percent(rng, 60) ? NAN : rng_percent(rng, 50) ? INFINITY : dtype_max(t->dtype);
     for (int64_t c = 0; c < t->shape[3]; c++)
         tensor_set(t, b, g, j, c, poison);
@@ -158,15 +160,15 @@ static void poison_hidden_keys(struct test_case *c, struct rng *rng)
                 mark_seen(c, b, h, i, seen);
         for (int64_t j = 0; j < tk; j++) {
             seen_by_any[j] |= seen[j];
-            if (!seen[j] && !is_broadcast(&c->k))
-                poison_row(&c->k, b, g, j, rng);
-            if (!seen[j] && !is_broadcast(&c->v))
-                poison_row(&c->v, b, g, j, rng);
+            if (!seen[j])
+                case_poison_row(&c->k, b, g, j, rng);
+            if (!seen[j])
+                case_poison_row(&c->v, b, g, j, rng);
         }
     }
     for (int64_t j = 0; j < tk && c->params.rope && !is_broadcast(&c->rope_k); j++)
         for (int64_t bg = 0; bg < c->rope_k.shape[0] * c->rope_k.shape[1] && !seen_by_any[j]; bg++)
-            poison_row(&c->rope_k, bg / c->rope_k.shape[1], bg % c->rope_k.shape[1], j, rng);
+            case_poison_row(&c->rope_k, bg / c->rope_k.shape[1], bg % c->rope_k.shape[1], j, rng);
     free(seen);
 }
 
@@ -175,7 +177,7 @@ static void poison_outside_queries(struct test_case *c, struct rng *rng)
     const int64_t end = c->ragged.cu_seqlens_q[c->ragged.num_sequences];
     for (int64_t h = 0; h < c->q.shape[1] && !is_broadcast(&c->q); h++)
         for (int64_t i = end; i < c->q.shape[2]; i++)
-            poison_row(&c->q, 0, h, i, rng);
+            case_poison_row(&c->q, 0, h, i, rng);
 }
 
 void case_fill(struct test_case *c, struct rng *rng)
@@ -197,4 +199,18 @@ void case_fill(struct test_case *c, struct rng *rng)
         poison_hidden_keys(c, rng);
     if (c->params.ragged && rng_percent(rng, 70))
         poison_outside_queries(c, rng);
+}
+
+void case_fill_gradients(struct test_case *c, struct rng *rng)
+{
+    for (int slot = SLOT_D_OUT; slot <= SLOT_D_LSE; slot++)
+        if (c->guard[slot].used)
+            memset(c->guard[slot].data, 0xff, c->guard[slot].used); /* a NaN in every gap */
+    const int constant = c->values == VALUES_CONSTANT;              /* not here, too: terms would be equal */
+    const enum case_values values = constant || rng_percent(rng, 30) ? VALUES_NORMAL : c->values;
+    struct distribution d = draw_distribution(values, c->d_out.dtype, 0, rng);
+    fill_tensor(&c->d_out, d, rng);
+    d = draw_distribution(values, ATTN_F32, 0, rng);
+    if (c->gradients.lse)
+        fill_tensor(&c->d_lse, d, rng);
 }

@@ -20,6 +20,11 @@ size_t case_capacity(enum case_slot slot)
     case SLOT_WEIGHTS:
     case SLOT_KEY_SUMS:
     case SLOT_SCORES:
+    case SLOT_D_OUT:
+    case SLOT_D_LSE:
+    case SLOT_D_Q:
+    case SLOT_D_K:
+    case SLOT_D_V:
     case SLOT_K_POOL:
     case SLOT_V_POOL:
     case SLOT_K_NUMBERS:

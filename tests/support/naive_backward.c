@@ -127,6 +127,15 @@ static void add_query(struct naive_pass *pass, const struct oracle_row *row)
         pass->of[GRADIENT_Q][at * dk + c] *= after;
 }
 
+/** Whether nothing was added to a row: then its rotation may be anything. */
+static int is_zero(const float *row, int64_t n)
+{
+    for (int64_t c = 0; c < n; c++)
+        if (row[c] != 0)
+            return 0;
+    return 1;
+}
+
 /** The transpose of a rotation. */
 static void turn_back(float *row, const attn_tensor *t, const attn_tensor *table, attn_rope_layout layout)
 {
@@ -134,7 +143,7 @@ static void turn_back(float *row, const attn_tensor *t, const attn_tensor *table
     for (int64_t b = 0; b < t->shape[0]; b++)
         for (int64_t h = 0; h < t->shape[1]; h++)
             for (int64_t i = 0; i < t->shape[2]; i++, row += d)
-                for (int64_t c = 0; c < pairs; c++) {
+                for (int64_t c = 0; c < pairs && !is_zero(row, d); c++) {
                     int64_t pair[2];
                     oracle_pair_channels(layout, pairs, c, pair);
                     const float x = row[pair[0]], y = row[pair[1]];

@@ -52,6 +52,9 @@
 /** Scores that are so far below the log-sum-exp have no weight in f32, denormals counted. */
 #define NO_WEIGHT (-110)
 
+/** Sums of terms below this have room in f32. */
+#define LARGE ((double)FLT_MAX * 0x1p-20)
+
 /** Weights below this may be 0. */
 #define SAFE_WEIGHT 1e-30
 
@@ -109,9 +112,13 @@ static void add_row(struct backward *work, enum gradient_of of, int64_t at, stru
     /* Roundings of the rotation; and products of a factor and of numbers that are denormal. */
     for (int64_t c = 0; sizes && c < n; c++)
         unit[c] += 2 * U * fabs(f) * sizes[c];
-    if (isfinite(f))
-        for (int64_t c = 0; c < n; c++)
-            unit[c] += 0x1p-149 * (fabs(f) + fabs(x.value));
+    if (!isfinite(x.value))
+        return;
+    for (int64_t c = 0; c < n; c++) {
+        unit[c] += 0x1p-149 * (fabs(f) + fabs(x.value));
+        if (isfinite(row[c]) && fabs(x.value * row[c]) > LARGE) /* the factor comes too late */
+            unit[c] = INFINITY;
+    }
 }
 
 /** Row i of a tensor of f32, in double. */
@@ -133,20 +140,22 @@ struct row_gradient {
 static struct uncertain weight_of(double score, double size, double lse)
 {
     const double log_p = score - lse, p = exp(log_p), x = U * (size + fabs(lse));
-    if (isnan(p) || score == -INFINITY || log_p + SCORE_ROUNDINGS * x < NO_WEIGHT)
+    if (isnan(p) || score == -INFINITY)
         return (struct uncertain){p, 0};
-    if (!(x < 0.1))
-        return (struct uncertain){p, INFINITY};
+    if (log_p + SCORE_ROUNDINGS * x < NO_WEIGHT)
+        return (struct uncertain){p, exp(log_p + SCORE_ROUNDINGS * x)};
+    if (!(x < 0.1)) /* of a score and a log-sum-exp that are both off, exp() may be anything */
+        return (struct uncertain){fmin(p, 1), INFINITY};
     return (struct uncertain){p, p * (expm1(x) + U) + (p < SAFE_WEIGHT ? (double)FLT_MIN : 0)};
 }
 
 static struct uncertain product(struct uncertain a, struct uncertain b)
 {
     const double value = a.value * b.value;
-    if (!isfinite(value))
-        return (struct uncertain){value, 0};
     if (isinf(a.error) || isinf(b.error))
         return (struct uncertain){value, INFINITY};
+    if (!isfinite(value))
+        return (struct uncertain){value, 0};
     return (struct uncertain){value, a.error * fabs(b.value) + (fabs(a.value) + a.error) * b.error + U * fabs(value) +
                                          0x1p-149};
 }

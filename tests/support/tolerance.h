@@ -40,7 +40,7 @@
 #ifndef TEST_TOLERANCE_H
 #define TEST_TOLERANCE_H
 
-#include "attn/attn.h"
+#include "oracle_backward.h"
 
 #define TOLERANCE_FACTOR 2.0
 
@@ -69,6 +69,30 @@ static const struct tolerance tolerance_table[TEST_OUTPUTS] = {
 static inline double tolerance_floor(enum test_output output, int64_t terms)
 {
     return tolerance_table[output].floor + tolerance_table[output].per_term * (double)terms;
+}
+
+/**
+ * Gradients: the same rule with another factor, since weights are computed twice, by each side in its own way, and
+ * errors of the log-sum-exp that both are given count in neither. Units are those of oracle_backward.c, in which sizes
+ * of terms add up.
+ */
+#define TOLERANCE_GRADIENT_FACTOR 3.0
+
+static const struct tolerance tolerance_gradient_table[GRADIENTS] = {
+    [GRADIENT_Q] = {"dq", 8, 0, "as v, with dP - D 1, its product with P 1, the scale 1; less what v has of its own"},
+    [GRADIENT_K] = {"dk", 8, 0, "as q"},
+    [GRADIENT_V] = {"dv", 6, 0, "scale*log2(e) 1, its product with q 1, lse*log2(e) 1, exp2 2 (1 ULP), 1/(1-p) 1"},
+    [GRADIENT_MASK] = {"dmask", 7, 0, "as q, without the scale"},
+    [GRADIENT_ALIBI_SLOPES] = {"dslopes", 8, 0, "as q, with the distance in the place of the scale"},
+    [GRADIENT_RELATIVE_BIAS] = {"dtable", 7, 0, "as the mask"},
+    [GRADIENT_SINKS] = {"dsinks", 7, 0, "as the mask"},
+    [GRADIENT_HEAD_SCALE] = {"dhead_scale", 8, 0, "as q, with q·k in the place of k"},
+};
+
+/** Units of error allowed beside the naive computation's. */
+static inline double tolerance_gradient_floor(enum gradient_of of)
+{
+    return tolerance_gradient_table[of].floor;
 }
 
 /**

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a case of the backward pass has beside that of the forward pass:
+ * gradients that are read and written, in any layout, and NaN where it must not
+ * look.
+ */
+#include "case_draw.h"
+#include "dtype.h"
+#include "oracle.h"
+
+#include <string.h>
+
+/** A gradient that is written, of the type of its tensor as a rule. */
+static void draw_written(struct test_case *c, enum case_slot slot, const attn_tensor *of, attn_tensor *t,
+                         const attn_tensor **wanted, struct rng *rng)
+{
+    *t = tensor_of_shape(rng_percent(rng, 75) ? of->dtype : case_any_float(rng), of->shape[0], of->shape[1],
+                         of->shape[2], of->shape[3]);
+    *wanted = NULL;
+    if (!rng_percent(rng, 80))
+        return;
+    case_place_tensor(c, slot, t, 0, rng);
+    *wanted = t;
+}
+
+void case_draw_gradients(struct test_case *c, uint64_t seed, uint64_t index)
+{
+    struct rng generator = rng_for_case(seed + 7, index), *rng = &generator;
+    attn_params *p = &c->params;
+    const attn_tensor *const outputs[] = {p->weights, p->key_sums, p->scores};
+    for (int i = 0; i < 3; i++)
+        if (outputs[i])
+            guard_place(&c->guard[SLOT_WEIGHTS + i], 0, 1);
+    guard_place(&c->guard[SLOT_WEIGHT_ROWS], 0, 1);
+    p->weights = p->key_sums = p->scores = NULL;
+    p->weight_rows = NULL;
+    p->num_weight_rows = 0;
+    p->score_stage = (attn_score_stage)0;
+    const int64_t *n = c->out.shape;
+    if (!p->lse) {
+        c->lse = tensor_of_shape(ATTN_F32, n[0], n[1], n[2], 1);
+        case_place_tensor(c, SLOT_LSE, &c->lse, FREE_CHANNELS, rng);
+        p->lse = &c->lse;
+    }
+    c->gradients = attn_gradients_default();
+    c->d_out = tensor_of_shape(rng_percent(rng, 75) ? c->out.dtype : case_any_float(rng), n[0], n[1], n[2], n[3]);
+    /* Not where weights may be alike, too: equal terms, added one after the other, round the same way each time. */
+    const int alike = c->values != VALUES_NORMAL || (c->q.shape[2] > 1 && c->q.stride[2] == 0);
+    case_place_tensor(c, SLOT_D_OUT, &c->d_out, alike ? 0 : MAY_BROADCAST, rng);
+    c->gradients.out = &c->d_out;
+    if (rng_percent(rng, 50)) {
+        c->d_lse = tensor_of_shape(ATTN_F32, n[0], n[1], n[2], 1);
+        case_place_tensor(c, SLOT_D_LSE, &c->d_lse, FREE_CHANNELS | MAY_BROADCAST, rng);
+        c->gradients.lse = &c->d_lse;
+    }
+    draw_written(c, SLOT_D_Q, &c->q, &c->d_q, &c->gradients.q, rng);
+    draw_written(c, SLOT_D_K, &c->k, &c->d_k, &c->gradients.k, rng);
+    draw_written(c, SLOT_D_V, &c->v, &c->d_v, &c->gradients.v, rng);
+    case_fill_gradients(c, rng);
+}
+
+/** Whether a query sees any key. */
+static int sees_any(const struct test_case *c, int64_t b, int64_t h, int64_t i)
+{
+    const struct oracle_query query = oracle_query_at(&c->params, c->q.shape[2], c->k.shape[2], b, h, i);
+    for (int64_t j = query.start; j < query.end; j++)
+        if (oracle_sees(&c->params, &query, j))
+            return 1;
+    return 0;
+}
+
+void case_begin_backward(struct test_case *c, uint64_t seed, uint64_t index)
+{
+    struct rng rng = rng_for_case(seed + 8, index);
+    const attn_tensor *const rows[] = {&c->q, &c->out, &c->d_out};
+    for (int64_t b = 0; b < c->q.shape[0]; b++)
+        for (int64_t h = 0; h < c->q.shape[1]; h++)
+            for (int64_t i = 0; i < c->q.shape[2]; i++) {
+                if (sees_any(c, b, h, i))
+                    continue;
+                for (int which = 0; which < 3; which++)
+                    if (rng_percent(&rng, 70))
+                        case_poison_row(rows[which], b, h, i, &rng);
+            }
+    case_remember_inputs(c);
+}
