@@ -75,6 +75,9 @@ struct backward {
     double *out, *lse; /**< [batch][heads][tq][dv], [batch][heads][tq] */
     struct backward_reference *result;
     struct terms terms[GRADIENTS];
+    unsigned char *sees; /**< [batch][heads][tq] whether a query sees a key */
+    unsigned char *seen,
+        *odd;    /**< [batch][heads of k][tk] whether a key is seen; whether it, or its value, is not finite */
     double tiny; /**< what the rounding of a product at the bottom of the range can be */
 };
 
@@ -88,7 +91,9 @@ static void add_term(struct backward *work, enum gradient_of of, int64_t at, dou
     struct gradient *g = &work->result->of[of];
     const double term = factor * x.value;
     g->value[at] += term;
-    g->unit[at] += fabs(factor) * x.error + U * fabs(term) + work->tiny;
+    g->unit[at] += isinf(x.error)   ? INFINITY
+                   : isfinite(term) ? fabs(factor) * x.error + U * fabs(term) + work->tiny
+                                    : 0;
     work->terms[of].size[at] += fabs(term);
     work->terms[of].square[at] += term * term;
 }
@@ -105,13 +110,15 @@ static void add_row(struct backward *work, enum gradient_of of, int64_t at, stru
     for (int64_t c = 0; c < n; c++) {
         const double term = f * row[c];
         value[c] += term;
-        unit[c] += error * fabs(row[c]) + U * fabs(term) + tiny;
+        unit[c] += isfinite(term) ? error * fabs(row[c]) + U * fabs(term) + tiny : 0;
         size[c] += fabs(term);
         square[c] += term * term;
     }
+    for (int64_t c = 0; c < n && isinf(x.error); c++)
+        unit[c] = INFINITY;
     /* Roundings of the rotation; and products of a factor and of numbers that are denormal. */
     for (int64_t c = 0; sizes && c < n; c++)
-        unit[c] += 2 * U * fabs(f) * sizes[c];
+        unit[c] += isfinite(f * sizes[c]) ? 2 * U * fabs(f) * sizes[c] : 0;
     if (!isfinite(x.value))
         return;
     for (int64_t c = 0; c < n; c++) {
@@ -229,6 +236,9 @@ static void add_pair(struct backward *work, const struct oracle_row *row, const 
     const struct uncertain ds = product(weight, score_gradient(work, r, kept));
     const struct uncertain dropped = product(weight, (struct uncertain){kept, kept > 1 ? U * kept : 0});
     add_row(work, GRADIENT_V, key * dv, dropped, r->d_out, NULL, 1, dv);
+    for (int64_t c = 0; c < dv && kept == 0; c++) /* 0 * Inf, or the choice not to multiply */
+        if (!isfinite(weight.value * r->d_out[c]))
+            work->result->of[GRADIENT_V].unit[key * dv + c] = INFINITY;
     add_options(work, query, token, ds);
     if (dk == 0)
         return;
@@ -281,6 +291,7 @@ static void add_query(struct backward *work, struct oracle_row *row, struct row_
         add_term(work, GRADIENT_SINKS, query->h, 1,
                  product(weight_of(row->score[query->tk], row->size[query->tk], r->lse),
                          (struct uncertain){r->d_lse - r->d, U * (fabs(r->d_lse) + r->d_size)}));
+    work->sees[at] = live > 0;
     if (!live)
         return;
     if (p->rope)
@@ -290,6 +301,7 @@ static void add_query(struct backward *work, struct oracle_row *row, struct row_
     for (int64_t j = 0; j < query->tk; j++) {
         if (!row->live[j])
             continue;
+        work->seen[(query->b * inputs->k.shape[1] + g) * query->tk + j] = 1;
         if (p->rope)
             load_turned(&inputs->k_exact, ((query->b * inputs->k.shape[1] + g) * query->tk + j) * dk, dk, r->k,
                         r->k_size);
@@ -298,6 +310,60 @@ static void add_query(struct backward *work, struct oracle_row *row, struct row_
         load_row(&inputs->v, query->b, g, j, r->v);
         add_pair(work, row, r, j, g);
     }
+}
+
+static int is_finite_row(const attn_tensor *t, int64_t b, int64_t h, int64_t i)
+{
+    int finite = 1;
+    for (int64_t c = 0; c < t->shape[3]; c++)
+        finite &= isfinite(((const float *)t->data)[tensor_offset(t, b, h, i, c)]) != 0;
+    return finite;
+}
+
+static void forget_row(struct gradient *g, int64_t row, int64_t n)
+{
+    for (int64_t c = 0; c < n; c++)
+        g->unit[row * n + c] = INFINITY;
+}
+
+/**
+ * What attn_backward() does not promise: a key that one query sees and another one does not, where either of them is
+ * not finite. Their product with the weight 0 may be NaN, in dQ of that query or in dK and dV of that key.
+ */
+static void forget_hidden_pairs(struct backward *work)
+{
+    const struct oracle_inputs *inputs = &work->inputs;
+    const attn_tensor *q = &inputs->q, *k = &inputs->k;
+    const int64_t heads = q->shape[1], tq = q->shape[2], tk = k->shape[2],
+                  group = k->shape[1] ? heads / k->shape[1] : 1;
+    for (int64_t at = 0; at < q->shape[0] * heads * tq; at++) {
+        const int64_t b = at / tq / heads, h = at / tq % heads, i = at % tq, g = h / group;
+        if (!work->sees[at])
+            continue;
+        int finite = is_finite_row(q, b, h, i) && is_finite_row(&work->d_out, b, h, i) && isfinite(work->lse[at]);
+        for (int64_t c = 0; c < inputs->v.shape[3]; c++)
+            finite &= isfinite(work->out[at * inputs->v.shape[3] + c]) != 0;
+        if (work->in->d_lse)
+            finite &= isfinite(tensor_get(work->in->d_lse, b, h, i, 0)) != 0;
+        const struct oracle_query query = oracle_query_at(work->in->params, tq, tk, b, h, i);
+        for (int64_t j = query.start; j < query.end; j++) {
+            const int64_t key = (b * k->shape[1] + g) * tk + query.first_key + j;
+            if ((finite && !(work->seen[key] && work->odd[key])) || oracle_sees(work->in->params, &query, j))
+                continue;
+            if (!finite) {
+                forget_row(&work->result->of[GRADIENT_K], key, k->shape[3]);
+                forget_row(&work->result->of[GRADIENT_V], key, inputs->v.shape[3]);
+            }
+            if (work->seen[key] && work->odd[key])
+                forget_row(&work->result->of[GRADIENT_Q], at, q->shape[3]);
+        }
+    }
+}
+
+/** The rounding of a number, 0 of one that is not finite. */
+static double relative(double x)
+{
+    return isfinite(x) ? U * fabs(x) : 0;
 }
 
 /** The transpose of a rotation, for rows that something was added to. */
@@ -318,15 +384,15 @@ static void turn_back(struct gradient *g, const attn_tensor *t, const attn_tenso
                     double *x_unit = &g->unit[at + pair[0]], *y_unit = &g->unit[at + pair[1]];
                     const double cosine = (double)tensor_get(table, b, h, i, c);
                     const double sine = (double)tensor_get(table, b, h, i, pairs + c);
-                    const double a = *x, e = *y, a_unit = *x_unit + U * fabs(a), e_unit = *y_unit + U * fabs(e);
+                    const double a = *x, e = *y, a_unit = *x_unit + relative(a), e_unit = *y_unit + relative(e);
                     *x = a * cosine + e * sine;
                     *y = e * cosine - a * sine;
                     *x_unit = isinf(a_unit) || isinf(e_unit)
                                   ? INFINITY
-                                  : fabs(cosine) * a_unit + fabs(sine) * e_unit + U * fabs(*x);
+                                  : fabs(cosine) * a_unit + fabs(sine) * e_unit + relative(*x);
                     *y_unit = isinf(a_unit) || isinf(e_unit)
                                   ? INFINITY
-                                  : fabs(cosine) * e_unit + fabs(sine) * a_unit + U * fabs(*y);
+                                  : fabs(cosine) * e_unit + fabs(sine) * a_unit + relative(*y);
                 }
             }
 }
@@ -392,6 +458,9 @@ static void allocate(struct backward *work)
         [GRADIENT_SINKS] = p->sinks ? heads : 0,
         [GRADIENT_HEAD_SCALE] = p->head_scale ? heads : 0,
     };
+    work->sees = oracle_allocate(in->q->shape[0] * heads * in->q->shape[2], 1);
+    work->seen = oracle_allocate(in->k->shape[0] * in->k->shape[1] * in->k->shape[2], 1);
+    work->odd = oracle_allocate(in->k->shape[0] * in->k->shape[1] * in->k->shape[2], 1);
     for (int of = 0; of < GRADIENTS; of++) {
         const int64_t n = counts[of];
         work->result->of[of] =
@@ -436,6 +505,12 @@ static struct backward_reference compute(const struct backward_inputs *given, in
         oracle_score_row(&work.inputs, &row);
         add_query(&work, &row, &r);
     }
+    for (int64_t key = 0; key < in.k->shape[0] * in.k->shape[1] * tk; key++) {
+        const int64_t b = key / tk / in.k->shape[1], g = key / tk % in.k->shape[1];
+        work.odd[key] =
+            !is_finite_row(&work.inputs.k, b, g, key % tk) || !is_finite_row(&work.inputs.v, b, g, key % tk);
+    }
+    forget_hidden_pairs(&work);
     if (params.rope) {
         turn_back(&result.of[GRADIENT_Q], in.q, params.rope->q, params.rope->layout);
         turn_back(&result.of[GRADIENT_K], in.k, params.rope->k, params.rope->layout);
@@ -454,7 +529,8 @@ static struct backward_reference compute(const struct backward_inputs *given, in
         free(work.terms[of].size);
         free(work.terms[of].square);
     }
-    double *const rows[] = {work.out, work.lse, r.d_out, r.q, r.q_size, r.k, r.k_size, r.v};
+    void *const rows[] = {work.out, work.lse, work.sees, work.seen, work.odd, r.d_out,
+                          r.q,      r.q_size, r.k,       r.k_size,  r.v};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         free(rows[i]);
     oracle_row_free(&row);
