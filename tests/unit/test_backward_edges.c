@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The backward pass where there is nothing to compute, whatever the lengths of
+ * the other axes, and in a child made by fork(), which has none of its parent's
+ * threads.
+ */
+#include "fixture.h"
+#include "large.h"
+
+#include "attn/backward.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { THREADS = 3, TIME_LIMIT = 60, ELEMENTS = LARGE_HEADS * LARGE_TOKENS * LARGE_CHANNELS };
+
+#define HUGE ((int64_t)1 << 40)
+
+/* ------------------------------------------------------------------- nothing -- */
+
+/** A call whose tensors have no elements. */
+static void must_do_nothing(int64_t batch, int64_t heads, int64_t tq, int64_t tk, int64_t dk, int64_t dv)
+{
+    const attn_tensor q = attn_bhtd(NULL, batch, heads, tq, dk), k = attn_bhtd(NULL, batch, heads, tk, dk);
+    const attn_tensor v = attn_bhtd(NULL, batch, heads, tk, dv), out = attn_bhtd(NULL, batch, heads, tq, dv);
+    const attn_tensor lse = attn_bhtd(NULL, batch, heads, tq, 1);
+    attn_params params = attn_params_default();
+    params.lse = &lse;
+    attn_gradients g = attn_gradients_default();
+    g.out = &out;
+    g.lse = &lse;
+    g.q = &q;
+    g.k = &k;
+    g.v = &v;
+    alarm(TIME_LIMIT); /* a loop over HUGE would never end */
+    assert_int_equal(attn_backward(&q, &k, &v, &out, &params, &g), ATTN_OK);
+    alarm(0);
+}
+
+static void test_nothing(void **state)
+{
+    (void)state;
+    must_do_nothing(0, 1, 1, 1, 1, 1);
+    must_do_nothing(0, 2, HUGE >> 8, HUGE >> 8, 64, 64);
+    must_do_nothing(1, 0, 1, 1, 1, 1);
+    must_do_nothing(HUGE, 0, 5, 7, 64, 64);
+    must_do_nothing(1, 1, 0, 0, 8, 8);
+    must_do_nothing(2, 3, 0, 0, 0, 0);
+}
+
+/** Without queries dk and dv are 0, without keys dq is; without channels of v nothing depends on a score. */
+static void test_one_side(void **state)
+{
+    (void)state;
+    enum { T = 5, D = 4 };
+    static const float ones[T * D] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    for (int which = 0; which < 3; which++) {
+        float d_q[T * D], d_k[T * D], d_v[T * D], lse_data[T], out_data[T * D];
+        const int64_t tq = which == 0 ? 0 : T, tk = which == 1 ? 0 : T, dv = which == 2 ? 0 : D;
+        const attn_tensor q = attn_bhtd((void *)(uintptr_t)ones, 1, 1, tq, D);
+        const attn_tensor k = attn_bhtd((void *)(uintptr_t)ones, 1, 1, tk, D);
+        const attn_tensor v = attn_bhtd((void *)(uintptr_t)ones, 1, 1, tk, dv);
+        const attn_tensor d_out = attn_bhtd((void *)(uintptr_t)ones, 1, 1, tq, dv);
+        const attn_tensor out = attn_bhtd(out_data, 1, 1, tq, dv), lse = attn_bhtd(lse_data, 1, 1, tq, 1);
+        const attn_tensor dq = attn_bhtd(d_q, 1, 1, tq, D), dk = attn_bhtd(d_k, 1, 1, tk, D);
+        const attn_tensor dv_tensor = attn_bhtd(d_v, 1, 1, tk, dv);
+        attn_params params = attn_params_default();
+        params.lse = &lse;
+        assert_int_equal(attn_forward(&q, &k, &v, &out, &params), ATTN_OK);
+        attn_gradients g = attn_gradients_default();
+        g.out = &d_out;
+        g.q = &dq;
+        g.k = &dk;
+        g.v = &dv_tensor;
+        memset(d_q, CANARY, sizeof d_q);
+        memset(d_k, CANARY, sizeof d_k);
+        memset(d_v, CANARY, sizeof d_v);
+        assert_int_equal(attn_backward(&q, &k, &v, &out, &params, &g), ATTN_OK);
+        for (int i = 0; i < T * D; i++) {
+            assert_true(which == 0 ? all_canary(&d_q[i], sizeof(float)) : d_q[i] == 0);
+            assert_true(which == 1 ? all_canary(&d_k[i], sizeof(float)) : d_k[i] == 0);
+            assert_true(which == 0 ? d_v[i] == 0 : all_canary(&d_v[i], sizeof(float)));
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------- fork -- */
+
+/** Exit codes of a child. */
+enum { SAME = 0, CALL_FAILED = 10, OTHER_BITS = 11 };
+
+struct backward {
+    struct large l;
+    float of[3][ELEMENTS];
+};
+
+/** Forward and backward by num_threads; compares with expected unless that is NULL. */
+static int compute(struct backward *b, const struct backward *expected, int num_threads)
+{
+    large_initialize(&b->l, num_threads);
+    const attn_tensor d[3] = {attn_bhtd(b->of[0], 1, LARGE_HEADS, LARGE_TOKENS, LARGE_CHANNELS),
+                              attn_bhtd(b->of[1], 1, LARGE_HEADS, LARGE_TOKENS, LARGE_CHANNELS),
+                              attn_bhtd(b->of[2], 1, LARGE_HEADS, LARGE_TOKENS, LARGE_CHANNELS)};
+    attn_gradients g = attn_gradients_default();
+    g.out = &b->l.v; /* any numbers will do */
+    g.q = &d[0];
+    g.k = &d[1];
+    g.v = &d[2];
+    if (large_forward(&b->l) != ATTN_OK ||
+        attn_backward(&b->l.q, &b->l.k, &b->l.v, &b->l.out, &b->l.params, &g) != ATTN_OK)
+        return CALL_FAILED;
+    return expected && memcmp(b->of, expected->of, sizeof b->of) != 0 ? OTHER_BITS : SAME;
+}
+
+/** The result of a child that computes with num_threads; 1014: it hung until the alarm. */
+static int result_in_child(const struct backward *expected, int num_threads)
+{
+    static struct backward b;
+    int status = 0;
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(TIME_LIMIT);
+        _exit(compute(&b, expected, num_threads));
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+static void test_fork(void **state)
+{
+    (void)state;
+    static struct backward expected, again;
+    assert_int_equal(compute(&expected, NULL, 1), SAME);
+    assert_int_equal(result_in_child(&expected, THREADS), SAME);
+    assert_int_equal(compute(&again, &expected, THREADS), SAME);
+    for (int threads = 0; threads <= THREADS; threads++) /* 0: the default */
+        assert_int_equal(result_in_child(&expected, threads), SAME);
+    assert_int_equal(compute(&again, &expected, THREADS), SAME); /* the parent's threads are still there */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_one_side),
+        cmocka_unit_test(test_fork),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
