@@ -77,6 +77,12 @@ class Params(Sized):
     )
 
 
+class Gradients(Sized):
+    _fields_ = _size() + _pointers(
+        "out", "lse", "q", "k", "v", "head_scale", "sinks", "alibi_slopes", "relative_bias", "mask"
+    )
+
+
 class RopeConfig(Sized):
     _fields_ = (
         _size()
@@ -112,6 +118,7 @@ class CacheUsage(Sized):
 LIBATTN = {
     "attn_tensor": Tensor,
     "attn_params": Params,
+    "attn_gradients": Gradients,
     "attn_rope_config": RopeConfig,
     "attn_cache_config": CacheConfig,
     "attn_cache_usage": CacheUsage,

@@ -66,7 +66,7 @@ typedef struct attn_gradients {
     /**@}*/
 } attn_gradients;
 
-/** Gradients with struct_size set and everything else NULL. @since 0.2 */
+/** Gradients with struct_size set and everything else NULL. @since 0.1 */
 static inline attn_gradients attn_gradients_default(void)
 {
     attn_gradients g;
@@ -92,14 +92,21 @@ static inline attn_gradients attn_gradients_default(void)
  * gradients of a sequence have the same bits for any number of threads, and
  * whatever else is in the call.
  *
- * Memory beside the tensors: up to 2 MiB a thread, and dq once more in f32.
+ * Memory beside the tensors: up to 2 MiB a thread, dq once more in f32, and two numbers
+ * for each query and head.
+ *
+ * Where q, k, v and the gradient of out are all bf16, without rope and head_scale, and the
+ * kernels that run multiply pairs of bf16 (the sets avx512_bf16 and neon_bf16), weights and
+ * gradients of scores are rounded to bf16 before they are multiplied. Otherwise bf16 and
+ * f16 are widened, exactly, to f32.
  *
  * What has no gradient, or none yet, is ATTN_UNSUPPORTED: block_table, quantised k and
- * v, ATTN_QK_INT8, callbacks, disentangled. Outputs on request other than lse
- * are ATTN_INVALID_ARGUMENT. inputs and sums are permissions, of which no use is made.
+ * v, ATTN_QK_INT8, callbacks, disentangled. Outputs on request other than lse, and
+ * gradients of options that are not set, are ATTN_INVALID_ARGUMENT. inputs and sums are
+ * permissions, of which no use is made.
  *
  * @return ATTN_OK or an error; on an error nothing has been written.
- * @since 0.2, experimental
+ * @since 0.1, experimental
  */
 ATTN_API attn_status attn_backward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                                    const attn_tensor *out, const attn_params *params, const attn_gradients *gradients);
@@ -107,7 +114,7 @@ ATTN_API attn_status attn_backward(const attn_tensor *q, const attn_tensor *k, c
 /**
  * Sets *size to the bytes of workspace that attn_backward_in() can use for tensors
  * of these shapes and types. Their data may be NULL.
- * @since 0.2, experimental
+ * @since 0.1, experimental
  */
 ATTN_API attn_status attn_backward_workspace_size(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                                                   const attn_tensor *out, const attn_params *params,
@@ -118,7 +125,7 @@ ATTN_API attn_status attn_backward_workspace_size(const attn_tensor *q, const at
  *
  * Takes part as many threads as the workspace has room for.
  * ATTN_WORKSPACE_TOO_SMALL: there is no room for one.
- * @since 0.2, experimental
+ * @since 0.1, experimental
  */
 ATTN_API attn_status attn_backward_in(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                                       const attn_tensor *out, const attn_params *params,
@@ -127,35 +134,35 @@ ATTN_API attn_status attn_backward_in(const attn_tensor *q, const attn_tensor *k
 /* ------------------------------------------------------------------- plans -- */
 
 /** The backward pass of one shape and set of options, as attn_plan is of the forward pass: runs do not change it.
- * @since 0.2, experimental */
+ * @since 0.1, experimental */
 typedef struct attn_backward_plan attn_backward_plan;
 
 /**
  * Makes a plan. It keeps the options, the dtypes and shapes of the tensors, and which gradients are wanted; data may be
  * NULL, and strides are not looked at. The caller destroys *plan. On an error *plan is set to NULL.
- * @since 0.2, experimental
+ * @since 0.1, experimental
  */
 ATTN_API attn_status attn_backward_plan_create(attn_backward_plan **plan, const attn_tensor *q, const attn_tensor *k,
                                                const attn_tensor *v, const attn_tensor *out, const attn_params *params,
                                                const attn_gradients *gradients);
 
-/** Frees a plan that no thread is running; NULL is fine. @since 0.2, experimental */
+/** Frees a plan that no thread is running; NULL is fine. @since 0.1, experimental */
 ATTN_API void attn_backward_plan_destroy(attn_backward_plan *plan);
 
-/** Threads that a plan has scratch memory for: the most that may run shares. 0 for NULL. @since 0.2, experimental */
+/** Threads that a plan has scratch memory for: the most that may run shares. 0 for NULL. @since 0.1, experimental */
 ATTN_API int attn_backward_plan_num_threads(const attn_backward_plan *plan);
 
-/** Phases of a run; all shares of one end before a share of the next begins. 0 for NULL. @since 0.2, experimental */
+/** Phases of a run; all shares of one end before a share of the next begins. 0 for NULL. @since 0.1, experimental */
 ATTN_API int attn_backward_plan_num_phases(const attn_backward_plan *plan);
 
-/** Bytes of workspace that a run needs; SIZE_MAX for NULL. @since 0.2, experimental */
+/** Bytes of workspace that a run needs; SIZE_MAX for NULL. @since 0.1, experimental */
 ATTN_API size_t attn_backward_plan_workspace_size(const attn_backward_plan *plan);
 
 /**
  * Runs a plan in the caller's workspace, of any alignment, without any allocation. Everything that was not planned is
  * checked as attn_backward() does; what differs from the plan is an error, and nothing has been written then. Several
  * threads may run one plan at once, each with a workspace of its own.
- * @since 0.2, experimental
+ * @since 0.1, experimental
  */
 ATTN_API attn_status attn_backward_plan_run(const attn_backward_plan *plan, const attn_tensor *q, const attn_tensor *k,
                                             const attn_tensor *v, const attn_tensor *out, const attn_params *params,
@@ -164,7 +171,7 @@ ATTN_API attn_status attn_backward_plan_run(const attn_backward_plan *plan, cons
 /**
  * Prepares a run for the caller's own threads: checks everything and lays the workspace out. Arrays that params points
  * to must stay until the last share has returned.
- * @since 0.2, experimental
+ * @since 0.1, experimental
  */
 ATTN_API attn_status attn_backward_plan_begin(const attn_backward_plan *plan, const attn_tensor *q,
                                               const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
@@ -174,14 +181,14 @@ ATTN_API attn_status attn_backward_plan_begin(const attn_backward_plan *plan, co
 /**
  * Share ith of nth of a phase, as attn_plan_run_share() of the forward pass: called once for each ith, in any order, on
  * any threads. A share may wait for others of its phase that have begun, never for one that has not.
- * @since 0.2, experimental
+ * @since 0.1, experimental
  */
 ATTN_API attn_status attn_backward_plan_run_share(const attn_backward_plan *plan, void *workspace, int phase, int ith,
                                                   int nth);
 
 /**
  * Writes a line about a plan to a buffer of size bytes, as attn_plan_describe() does. Returns its length.
- * @since 0.2, experimental
+ * @since 0.1, experimental
  */
 ATTN_API size_t attn_backward_plan_describe(const attn_backward_plan *plan, char *buffer, size_t size);
 

@@ -117,7 +117,7 @@ static attn_status check_gradients(struct attn_backward *b, const attn_gradients
     attn_gradients g;
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "gradients is NULL; expected a struct with the gradient of out");
-    CHECK(attn_take_struct("gradients", &g, sizeof g, ATTN_FIRST_SIZE(attn_gradients, v), theirs));
+    CHECK(attn_take_struct("gradients", &g, sizeof g, ATTN_FIRST_SIZE(attn_gradients, mask), theirs));
     if (!g.out)
         return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.out is NULL; expected a tensor");
     b->dout = *g.out;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Running what has begun: the whole of it, or a share that a caller asks for. */
 #include "api/execute.h"
 
 #include "api/describe.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Running what has begun, and saying so. */
+/* Running what has begun, and with ATTN_VERBOSE a line about it. */
 #ifndef ATTN_EXECUTE_H
 #define ATTN_EXECUTE_H
 

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "attn/attn.h"
+#include "attn/backward.h"
 #include "attn/cache.h"
 #include "attn/patterns.h"
 #include "attn/rope.h"
@@ -88,6 +89,18 @@ static const struct place places[] = {
     FIELD(attn_weight_tile, num_keys, 40),
     FIELD(attn_weight_tile, key_stride, 48),
     FIELD(attn_weight_tile, weights, 56),
+    SIZE(attn_gradients, 88),
+    FIELD(attn_gradients, struct_size, 0),
+    FIELD(attn_gradients, out, 8),
+    FIELD(attn_gradients, lse, 16),
+    FIELD(attn_gradients, q, 24),
+    FIELD(attn_gradients, k, 32),
+    FIELD(attn_gradients, v, 40),
+    FIELD(attn_gradients, head_scale, 48),
+    FIELD(attn_gradients, sinks, 56),
+    FIELD(attn_gradients, alibi_slopes, 64),
+    FIELD(attn_gradients, relative_bias, 72),
+    FIELD(attn_gradients, mask, 80),
     SIZE(attn_params, 336),
     FIELD(attn_params, struct_size, 0),
     FIELD(attn_params, scale, 8),
