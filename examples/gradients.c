@@ -32,7 +32,7 @@ static void fill(float *x, size_t n, unsigned state)
 /* One step of Adam on a slope. */
 static void update(float *x, float gradient, float mean[2], int step)
 {
-    const float rate = 0.02f;
+    const float rate = 0.02f * (1.0f - (float)step / (float)(STEPS + 1));
     mean[0] = 0.9f * mean[0] + 0.1f * gradient;
     mean[1] = 0.99f * mean[1] + 0.01f * gradient * gradient;
     const float first = mean[0] / (1.0f - powf(0.9f, (float)step));
@@ -86,7 +86,7 @@ int main(void)
         printf("head %d: slope %.6f, the teacher's %.6f\n", h, (double)slopes[h], (double)teacher[h]);
         worst = fmax(worst, fabs((double)slopes[h] - (double)teacher[h]));
     }
-    if (worst > 1e-3) {
+    if (worst > 1e-4) {
         fprintf(stderr, "a slope is off by %g\n", worst);
         return 1;
     }
