@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plans of the backward pass, its calls in a caller's memory, and its shares on
+ * threads that are not OpenMP's: the bits of attn_backward(), whoever runs them;
+ * workspaces one byte too small, arguments of a share, and runs that are not what
+ * was planned.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "attn/attn.h"
+#include "attn/backward.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { B = 2, HQ = 4, HKV = 2, TQ = 150, TK = 600, DK = 40, DV = 24, THREADS = 3, BUCKETS = 9 };
+enum { Q_SIZE = B * HQ * TQ * DK, K_SIZE = B * HKV * TK * DK, V_SIZE = B * HKV * TK * DV, OUT_SIZE = B * HQ * TQ * DV };
+
+/** What a backward call writes. */
+struct written {
+    float q[Q_SIZE], k[K_SIZE], v[V_SIZE], mask[TQ * TK], slopes[HQ], sinks[HQ], head_scale[HQ], table[HQ * BUCKETS];
+};
+
+/** A forward call that has been made, and its gradients. */
+struct training {
+    float q_data[Q_SIZE], k_data[K_SIZE], v_data[V_SIZE], out_data[OUT_SIZE], d_out_data[OUT_SIZE];
+    float lse_data[B * HQ * TQ], d_lse_data[B * HQ * TQ], mask_data[TQ * TK], numbers[3][HQ], table[HQ * BUCKETS];
+    attn_tensor q, k, v, out, lse, mask, d_out, d_lse, d_q, d_k, d_v, d_mask;
+    attn_relative_bias bias;
+    attn_params params;
+    attn_gradients gradients;
+    struct written written;
+};
+
+static void fill(float *x, size_t n, unsigned state)
+{
+    for (size_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        x[i] = (float)(state >> 8) / 8388608.0f - 1.0f;
+    }
+}
+
+/** Points the gradients to where they go. */
+static void write_to(struct training *t, struct written *to)
+{
+    t->d_q.data = to->q, t->d_k.data = to->k, t->d_v.data = to->v, t->d_mask.data = to->mask;
+    t->gradients.alibi_slopes = to->slopes;
+    t->gradients.sinks = to->sinks;
+    t->gradients.head_scale = to->head_scale;
+    t->gradients.relative_bias = to->table;
+    memset(to, 0x5A, sizeof *to);
+}
+
+static struct training *training_of(int threads)
+{
+    struct training *t = calloc(1, sizeof *t);
+    assert_non_null(t);
+    float *const data[] = {t->q_data, t->k_data, t->v_data, t->d_out_data, t->d_lse_data, t->mask_data, t->table};
+    const size_t sizes[] = {Q_SIZE, K_SIZE, V_SIZE, OUT_SIZE, B * HQ * TQ, TQ * TK, HQ * BUCKETS};
+    for (unsigned i = 0; i < sizeof data / sizeof *data; i++)
+        fill(data[i], sizes[i], i + 1);
+    fill(t->numbers[0], 3 * HQ, 20);
+    t->q = attn_bhtd(t->q_data, B, HQ, TQ, DK), t->d_q = attn_bhtd(NULL, B, HQ, TQ, DK);
+    t->k = attn_bhtd(t->k_data, B, HKV, TK, DK), t->d_k = attn_bhtd(NULL, B, HKV, TK, DK);
+    t->v = attn_bhtd(t->v_data, B, HKV, TK, DV), t->d_v = attn_bhtd(NULL, B, HKV, TK, DV);
+    t->out = attn_bhtd(t->out_data, B, HQ, TQ, DV), t->d_out = attn_bhtd(t->d_out_data, B, HQ, TQ, DV);
+    t->lse = attn_bhtd(t->lse_data, B, HQ, TQ, 1), t->d_lse = attn_bhtd(t->d_lse_data, B, HQ, TQ, 1);
+    t->mask = attn_bhtd(t->mask_data, 1, 1, TQ, TK), t->d_mask = attn_bhtd(NULL, 1, 1, TQ, TK);
+    t->bias = (attn_relative_bias){ATTN_BUCKETS_CLIPPED, BUCKETS, (BUCKETS - 1) / 2, t->table};
+    t->params = attn_params_default();
+    t->params.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
+    t->params.alibi_slopes = t->numbers[0];
+    t->params.sinks = t->numbers[1];
+    t->params.head_scale = t->numbers[2];
+    t->params.relative_bias = &t->bias;
+    t->params.mask = &t->mask;
+    t->params.lse = &t->lse;
+    t->params.num_threads = threads;
+    t->gradients = attn_gradients_default();
+    t->gradients.out = &t->d_out, t->gradients.lse = &t->d_lse;
+    t->gradients.q = &t->d_q, t->gradients.k = &t->d_k, t->gradients.v = &t->d_v, t->gradients.mask = &t->d_mask;
+    write_to(t, &t->written);
+    assert_int_equal(attn_forward(&t->q, &t->k, &t->v, &t->out, &t->params), ATTN_OK);
+    return t;
+}
+
+/** What attn_backward() gives on one thread. */
+static struct written *expected_of(struct training *t)
+{
+    struct written *expected = malloc(sizeof *expected);
+    assert_non_null(expected);
+    const int threads = t->params.num_threads;
+    write_to(t, expected);
+    t->params.num_threads = 1;
+    assert_int_equal(attn_backward(&t->q, &t->k, &t->v, &t->out, &t->params, &t->gradients), ATTN_OK);
+    t->params.num_threads = threads;
+    write_to(t, &t->written);
+    return expected;
+}
+
+static attn_backward_plan *plan_of(const struct training *t)
+{
+    attn_backward_plan *plan = NULL;
+    assert_int_equal(attn_backward_plan_create(&plan, &t->q, &t->k, &t->v, &t->out, &t->params, &t->gradients),
+                     ATTN_OK);
+    assert_non_null(plan);
+    return plan;
+}
+
+static attn_status run(const attn_backward_plan *plan, const struct training *t, void *workspace, size_t size)
+{
+    return attn_backward_plan_run(plan, &t->q, &t->k, &t->v, &t->out, &t->params, &t->gradients, workspace, size);
+}
+
+static attn_status begin(const attn_backward_plan *plan, const struct training *t, void *workspace, size_t size)
+{
+    return attn_backward_plan_begin(plan, &t->q, &t->k, &t->v, &t->out, &t->params, &t->gradients, workspace, size);
+}
+
+static int is_untouched(const struct written *w)
+{
+    const unsigned char *const bytes = (const unsigned char *)w;
+    for (size_t i = 0; i < sizeof *w; i++)
+        if (bytes[i] != 0x5A)
+            return 0;
+    return 1;
+}
+
+static void test_run(void **state)
+{
+    (void)state;
+    struct training *t = training_of(THREADS);
+    struct written *expected = expected_of(t);
+    attn_backward_plan *plan = plan_of(t);
+    const size_t size = attn_backward_plan_workspace_size(plan);
+    char *workspace = malloc(size + 1);
+    assert_non_null(workspace);
+    assert_int_equal(run(plan, t, workspace + 1, size - 1), ATTN_WORKSPACE_TOO_SMALL);
+    assert_int_equal(run(plan, t, NULL, size), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(run(NULL, t, workspace, size), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(begin(plan, t, workspace, size - 1), ATTN_WORKSPACE_TOO_SMALL);
+    assert_true(is_untouched(&t->written));
+    for (int i = 0; i < 2; i++) {
+        write_to(t, &t->written);
+        assert_int_equal(run(plan, t, workspace + 1, size), ATTN_OK);
+        assert_memory_equal(&t->written, expected, sizeof *expected);
+    }
+    attn_backward_plan_destroy(plan);
+    attn_backward_plan_destroy(NULL);
+    free(workspace), free(expected), free(t);
+}
+
+/** A call in a workspace for all threads, and for one. */
+static void test_in(void **state)
+{
+    (void)state;
+    struct training *t = training_of(THREADS);
+    struct written *expected = expected_of(t);
+    size_t size = 0, least = 0;
+    assert_int_equal(attn_backward_workspace_size(&t->q, &t->k, &t->v, &t->out, &t->params, &t->gradients, &size),
+                     ATTN_OK);
+    t->params.num_threads = 1;
+    assert_int_equal(attn_backward_workspace_size(&t->q, &t->k, &t->v, &t->out, &t->params, &t->gradients, &least),
+                     ATTN_OK);
+    t->params.num_threads = THREADS;
+    assert_true(least > 0 && least <= size);
+    char *workspace = malloc(size);
+    assert_non_null(workspace);
+    const size_t sizes[] = {size, least, least - 1};
+    for (int i = 0; i < 3; i++) {
+        write_to(t, &t->written);
+        const attn_status status = attn_backward_in(&t->q, &t->k, &t->v, &t->out, &t->params, &t->gradients,
+                                                    workspace + (size - sizes[i]), sizes[i]);
+        assert_int_equal(status, i < 2 ? ATTN_OK : ATTN_WORKSPACE_TOO_SMALL);
+        if (i < 2)
+            assert_memory_equal(&t->written, expected, sizeof *expected);
+        else
+            assert_true(is_untouched(&t->written));
+    }
+    assert_int_equal(attn_backward_in(&t->q, &t->k, &t->v, &t->out, &t->params, &t->gradients, NULL, size),
+                     ATTN_INVALID_ARGUMENT);
+    assert_int_equal(attn_backward_workspace_size(&t->q, &t->k, &t->v, &t->out, &t->params, &t->gradients, NULL),
+                     ATTN_INVALID_ARGUMENT);
+    free(workspace), free(expected), free(t);
+}
+
+/** A thread of a pool: its shares of all phases. */
+struct worker {
+    const attn_backward_plan *plan;
+    void *workspace;
+    pthread_barrier_t *barrier;
+    int ith, failures;
+};
+
+static void *work(void *argument)
+{
+    struct worker *w = argument;
+    for (int phase = 0; phase < attn_backward_plan_num_phases(w->plan); phase++) {
+        w->failures += attn_backward_plan_run_share(w->plan, w->workspace, phase, w->ith, THREADS) != ATTN_OK;
+        pthread_barrier_wait(w->barrier);
+    }
+    return NULL;
+}
+
+static void test_shares(void **state)
+{
+    (void)state;
+    struct training *t = training_of(THREADS);
+    struct written *expected = expected_of(t);
+    attn_backward_plan *plan = plan_of(t);
+    const size_t size = attn_backward_plan_workspace_size(plan);
+    void *workspace = calloc(1, size);
+    assert_non_null(workspace);
+    assert_int_equal(attn_backward_plan_num_threads(plan), THREADS);
+    assert_int_equal(attn_backward_plan_run_share(plan, workspace, 0, 0, 1), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(begin(plan, t, workspace, size), ATTN_OK);
+    static const int wrong[][3] = {{-1, 0, 1}, {9, 0, 1}, {0, -1, 1}, {0, 1, 1}, {0, 0, 0}, {0, 0, THREADS + 1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(attn_backward_plan_run_share(plan, workspace, wrong[i][0], wrong[i][1], wrong[i][2]),
+                         ATTN_INVALID_ARGUMENT);
+    assert_int_equal(attn_backward_plan_run_share(NULL, workspace, 0, 0, 1), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(attn_backward_plan_run_share(plan, NULL, 0, 0, 1), ATTN_INVALID_ARGUMENT);
+    /* One after the other, in falling order: no share waits for one that has not begun. */
+    for (int phase = 0; phase < attn_backward_plan_num_phases(plan); phase++)
+        for (int ith = THREADS - 1; ith >= 0; ith--)
+            assert_int_equal(attn_backward_plan_run_share(plan, workspace, phase, ith, THREADS), ATTN_OK);
+    assert_memory_equal(&t->written, expected, sizeof *expected);
+    for (int round = 0; round < 5; round++) {
+        struct worker workers[THREADS];
+        pthread_t threads[THREADS];
+        pthread_barrier_t barrier;
+        pthread_barrier_init(&barrier, NULL, THREADS);
+        write_to(t, &t->written);
+        assert_int_equal(begin(plan, t, workspace, size), ATTN_OK);
+        for (int i = 0; i < THREADS; i++) {
+            workers[i] = (struct worker){plan, workspace, &barrier, i, 0};
+            assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+        }
+        for (int i = 0; i < THREADS; i++) {
+            pthread_join(threads[i], NULL);
+            assert_int_equal(workers[i].failures, 0);
+        }
+        pthread_barrier_destroy(&barrier);
+        assert_memory_equal(&t->written, expected, sizeof *expected);
+    }
+    attn_backward_plan_destroy(plan);
+    free(workspace), free(expected), free(t);
+}
+
+static void test_other_runs(void **state)
+{
+    (void)state;
+    struct training *t = training_of(THREADS);
+    attn_backward_plan *plan = plan_of(t);
+    const size_t size = attn_backward_plan_workspace_size(plan);
+    void *workspace = malloc(size);
+    assert_non_null(workspace);
+    const struct training was = *t;
+#define EXPECT_REFUSAL(status, word)                                                                                   \
+    do {                                                                                                               \
+        assert_int_equal(run(plan, t, workspace, size), status);                                                       \
+        assert_non_null(strstr(attn_last_error(), word));                                                              \
+        assert_true(is_untouched(&t->written));                                                                        \
+        *t = was;                                                                                                      \
+    } while (0)
+    t->gradients.v = NULL;
+    EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "gradients.v");
+    t->gradients.lse = NULL;
+    EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "gradients.lse");
+    t->gradients.sinks = NULL;
+    EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "gradients.sinks");
+    t->gradients.mask = NULL;
+    EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "gradients.mask");
+    t->params.softcap = 3.0f;
+    EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "params.softcap");
+    t->params.causal = ATTN_CAUSAL_NONE;
+    EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "params.causal");
+    t->bias.buckets = BUCKETS - 2, t->bias.max_distance = (BUCKETS - 3) / 2;
+    EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "params.relative_bias->buckets");
+    t->params.lse = NULL;
+    EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "params.lse");
+#undef EXPECT_REFUSAL
+    attn_backward_plan *none = plan;
+    t->q.shape[3] = DK - 1;
+    assert_int_equal(attn_backward_plan_create(&none, &t->q, &t->k, &t->v, &t->out, &t->params, &t->gradients),
+                     ATTN_SHAPE_MISMATCH);
+    assert_null(none);
+    *t = was;
+    assert_int_equal(attn_backward_plan_create(NULL, &t->q, &t->k, &t->v, &t->out, &t->params, &t->gradients),
+                     ATTN_INVALID_ARGUMENT);
+    assert_int_equal(run(plan, t, workspace, size), ATTN_OK);
+    attn_backward_plan_destroy(plan);
+    free(workspace), free(t);
+}
+
+static void test_describe(void **state)
+{
+    (void)state;
+    struct training *t = training_of(THREADS);
+    attn_backward_plan *plan = plan_of(t);
+    char whole[1024], part[24];
+    memset(part, '#', sizeof part);
+    const size_t length = attn_backward_plan_describe(plan, whole, sizeof whole);
+    assert_int_equal(length, strlen(whole));
+    assert_non_null(strstr(whole, "backward dq dk dv q=f32"));
+    assert_non_null(strstr(whole, "with head_scale, sinks, alibi_slopes, relative_bias, mask"));
+    assert_non_null(strstr(whole, "on 3 threads"));
+    assert_int_equal(attn_backward_plan_describe(plan, part, 10), length);
+    assert_int_equal(strlen(part), 9);
+    assert_memory_equal(part, whole, 9);
+    assert_true(part[10] == '#');
+    assert_int_equal(attn_backward_plan_describe(plan, NULL, 0), length);
+    assert_int_equal(attn_backward_plan_describe(NULL, part, sizeof part), 0);
+    assert_int_equal(attn_backward_plan_num_threads(NULL), 0);
+    assert_int_equal(attn_backward_plan_num_phases(NULL), 0);
+    assert_true(attn_backward_plan_workspace_size(NULL) == SIZE_MAX);
+    attn_backward_plan_destroy(plan);
+    free(t);
+}
+
+/** Memory of a long sequence: linear in its length, and 2 MiB a thread. */
+static void test_memory(void **state)
+{
+    (void)state;
+    const int64_t length = 65536;
+    attn_tensor q = attn_bhtd(NULL, 1, 2, length, 64), lse = attn_bhtd(NULL, 1, 2, length, 1);
+    attn_params params = attn_params_default();
+    attn_gradients gradients = attn_gradients_default();
+    size_t size;
+    params.lse = &lse;
+    params.num_threads = THREADS;
+    gradients.out = gradients.q = gradients.k = gradients.v = &q;
+    assert_int_equal(attn_backward_workspace_size(&q, &q, &q, &q, &params, &gradients, &size), ATTN_OK);
+    const size_t sums = 2 * (size_t)length * (64 + 1) * sizeof(float); /* of dq, and delta */
+    assert_true(size <= sums + sums / 50 + (THREADS << 21));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run),        cmocka_unit_test(test_in),       cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_other_runs), cmocka_unit_test(test_describe), cmocka_unit_test(test_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
