@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gradients of options: sums over all queries of a head, or over whatever a
+ * number of a mask is for. A task makes the whole of a sum, in the order of
+ * sequences, heads, queries and keys.
+ */
+#include "driver/backward_tasks.h"
+
+#include "driver/tensors.h"
+
+#include <math.h>
+
+/** The gradients of scores of a block of queries and all its keys, added to those of biases. */
+static void add_biases(const struct attn_run *run, struct attn_backward_block *block, int64_t s,
+                       struct attn_bias_gradients *biases)
+{
+    const struct attn_sequence sequence = attn_sequence_of(run->problem, s);
+    const int64_t live = sequence.end - sequence.begin, size = run->backward->shape.keys;
+    block->gradients.biases = biases;
+    block->gradients.dq = NULL;
+    const struct attn_gradient_scratch all = block->scratch;
+    for (int64_t first = 0; s < run->problem->num_sequences && first < live; first += size) {
+        struct attn_gradient_keys keys =
+            attn_gradient_keys_of(&block->work, first, first + size < live ? first + size : live, &all);
+        block->scratch.dk = block->scratch.dv = NULL;
+        attn_gradient_pass(&block->work, &block->gradients, &keys);
+    }
+}
+
+/** What a row gives to the gradient of its head's sink. */
+static double sink_part(const struct attn_work *work, const struct attn_backward_block *block, int64_t i)
+{
+    const float sink = *work->sinks, lse = work->lse[i * work->lse_stride];
+    if (sink == -INFINITY)
+        return 0.0;
+    return -exp((double)sink - (double)lse) * (double)block->delta[i];
+}
+
+/** The gradients of a head's options: over all sequences, in their order. */
+static void head_options(const struct attn_run *run, int64_t h, void *scratch)
+{
+    const struct attn_backward *b = run->backward;
+    const struct attn_problem *problem = run->problem;
+    const int64_t buckets = b->dtable ? b->buckets : 0;
+    double *const table = (double *)(void *)((char *)scratch + run->backward->table_at);
+    struct attn_bias_gradients biases = {.distances = b->dslopes || b->dtable, .table = b->dtable ? table : NULL};
+    double sink = 0.0, factor = 0.0;
+    for (int64_t i = 0; i < buckets; i++)
+        table[i] = 0.0;
+    for (int64_t s = 0; s < problem->num_sequences; s++) {
+        struct attn_backward_block block;
+        for (int64_t number = 0; number < attn_backward_blocks(run, s); number++) {
+            if (!attn_backward_block_of(run, s, h, number, scratch, &block))
+                continue;
+            const int64_t rows = block.work.num_queries;
+            for (int64_t i = 0; b->dsinks && i < rows; i++)
+                sink += sink_part(&block.work, &block, i);
+            const float *dots =
+                attn_backward_floats(run, b->dots_at) + (block.delta - attn_backward_floats(run, b->delta_at));
+            for (int64_t i = 0; b->dhead_scale && i < rows; i++)
+                factor += (double)dots[i];
+            if (biases.distances)
+                add_biases(run, &block, s, &biases);
+        }
+    }
+    if (b->dhead_scale)
+        b->dhead_scale[h] = (float)(factor * (double)problem->scale);
+    if (b->dsinks)
+        b->dsinks[h] = (float)sink;
+    if (b->dslopes)
+        b->dslopes[h] = (float)biases.slope;
+    for (int64_t i = 0; i < buckets; i++)
+        b->dtable[h * buckets + i] = (float)table[i];
+}
+
+/** Elements from index 0 to index i of an axis that may be broadcast. */
+static int64_t broadcast_offset(const attn_tensor *t, int axis, int64_t i)
+{
+    return t->shape[axis] > 1 ? i * t->stride[axis] : 0;
+}
+
+/** The gradient of some rows of a mask for a block of queries. */
+static void add_mask(const struct attn_run *run, int64_t s, int64_t h, int64_t number, void *scratch)
+{
+    const attn_tensor *mask = &run->backward->dmask;
+    struct attn_backward_block block;
+    if (!attn_backward_block_of(run, s, h, number, scratch, &block) || s == run->problem->num_sequences)
+        return;
+    const struct attn_sequence sequence = attn_sequence_of(run->problem, s);
+    const int64_t key = sequence.k_first + sequence.begin;
+    float *const data = mask->data;
+    struct attn_bias_gradients biases = {
+        .mask = {.data = data + broadcast_offset(mask, 0, block.batch) + broadcast_offset(mask, 1, h) +
+                         broadcast_offset(mask, 2, block.first) + broadcast_offset(mask, 3, key),
+                 .query_stride = (ptrdiff_t)attn_step_of(mask, 2),
+                 .key_stride = (ptrdiff_t)attn_step_of(mask, 3),
+                 .dtype = ATTN_F32}};
+    add_biases(run, &block, s, &biases);
+}
+
+/** 0 in rows first..end-1 of a head of a mask's gradient. */
+static void clear_mask(const attn_tensor *mask, int64_t b, int64_t h, int64_t first, int64_t end)
+{
+    float *const data = (float *)mask->data + broadcast_offset(mask, 0, b) + broadcast_offset(mask, 1, h);
+    for (int64_t i = first; i < end; i++)
+        for (int64_t j = 0; j < mask->shape[3]; j++)
+            data[broadcast_offset(mask, 2, i) + broadcast_offset(mask, 3, j)] = 0.0f;
+}
+
+/** All that is summed up in one number of a mask, for those of a head and, if it has rows, of a block of queries. */
+static void mask_option(const struct attn_run *run, int64_t task, void *scratch)
+{
+    const struct attn_problem *problem = run->problem;
+    const attn_tensor *mask = &run->backward->dmask;
+    const int has_rows = mask->shape[2] > 1, ragged = problem->params.ragged != NULL;
+    const int64_t blocks = has_rows ? run->backward->query_blocks : 1;
+    const int64_t mh = task / blocks % mask->shape[1], mb = task / blocks / mask->shape[1];
+    const int64_t first_head = mask->shape[1] > 1 ? mh : 0,
+                  end_head = mask->shape[1] > 1 ? mh + 1 : problem->q.shape[1];
+    if (problem->q.shape[1] == 0 || problem->q.shape[0] == 0) { /* there are no queries */
+        clear_mask(mask, mb, mh, 0, task % blocks == 0 ? mask->shape[2] : 0);
+        return;
+    }
+    int64_t number = task % blocks, first = mask->shape[0] > 1 ? mb : 0;
+    int64_t end = mask->shape[0] > 1 ? mb + 1 : problem->num_sequences;
+    if (ragged) {
+        first = has_rows ? attn_ragged_block(run, &number) : 0;
+        end = has_rows ? first + 1 : problem->num_sequences;
+    }
+    if (!has_rows)
+        clear_mask(mask, mb, mh, 0, 1);
+    struct attn_backward_block block;
+    const int64_t some = ragged ? first : 0;
+    if (has_rows && attn_backward_block_of(run, some, 0, number, scratch, &block))
+        clear_mask(mask, mb, mh, block.first, block.first + block.work.num_queries);
+    for (int64_t s = first; s < end; s++)
+        for (int64_t h = first_head; h < end_head; h++)
+            for (int64_t i = has_rows ? number : 0; i < (has_rows ? number + 1 : attn_backward_blocks(run, s)); i++)
+                add_mask(run, s, h, i, scratch);
+}
+
+void attn_backward_option_task(const struct attn_run *run, int64_t task, void *scratch)
+{
+    const int64_t heads = attn_backward_head_tasks(run->backward);
+    if (task < heads)
+        head_options(run, task, scratch);
+    else
+        mask_option(run, task - heads, scratch);
+}

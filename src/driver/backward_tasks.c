@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tasks of the backward pass: what comes before the sums over keys and
+ * queries, these sums, and the rows that they become.
+ */
+#include "driver/backward_tasks.h"
+
+#include "driver/tensors.h"
+
+#include <sched.h>
+#include <string.h>
+
+/* What a task has reached when nothing is left of it. */
+#define ALL_STEPS INT64_MAX
+
+/* Looks at a counter before a thread that waits lets others run. */
+#define PATIENCE 256
+
+/** Query heads of a key head. */
+static int64_t heads_of_group(const struct attn_problem *problem)
+{
+    return problem->k.shape[1] > 0 ? problem->q.shape[1] / problem->k.shape[1] : 0;
+}
+
+/* ------------------------------------------------------------------- memory -- */
+
+float *attn_backward_floats(const struct attn_run *run, size_t at)
+{
+    return (float *)(void *)(run->partials - run->geometry->labels_size + at);
+}
+
+/** Row row of a head of a tensor, and those behind it. */
+static struct attn_rows rows_at(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
+{
+    static float nothing; /* for rows without channels, and no rows: data may be NULL */
+    if (!attn_has_elements(t))
+        return (struct attn_rows){&nothing, 0, t->dtype, NULL, 0};
+    const int64_t at = b * attn_step_of(t, 0) + h * attn_step_of(t, 1) + row * attn_step_of(t, 2);
+    return (struct attn_rows){(char *)t->data + at * attn_element_size(t->dtype),
+                              (ptrdiff_t)(attn_step_of(t, 2) * attn_element_size(t->dtype)), t->dtype, NULL, 0};
+}
+
+static void clear_rows(const attn_tensor *t, int64_t b, int64_t first, int64_t end)
+{
+    for (int64_t h = 0; h < t->shape[1]; h++) {
+        const struct attn_rows rows = rows_at(t, b, h, 0);
+        for (int64_t i = first; i < end; i++)
+            memset((char *)rows.data + i * rows.stride, 0, (size_t)(t->shape[3] * attn_element_size(t->dtype)));
+    }
+}
+
+int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int64_t number, void *scratch,
+                           struct attn_backward_block *block)
+{
+    const struct attn_backward *b = run->backward;
+    const struct attn_problem *problem = run->problem;
+    if (!attn_work_of(run, s, h, number, scratch, &block->work))
+        return 0;
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    const struct attn_work *work = &block->work;
+    attn_gradient_layout(&block->scratch, (char *)scratch + b->scratch_at, &b->shape);
+    block->batch = sequence.batch;
+    block->first = work->first_query;
+    const int64_t head = sequence.batch * problem->q.shape[1] + h;
+    block->delta = attn_backward_floats(run, b->delta_at) + head * problem->q.shape[2] + block->first;
+    block->gradients = (struct attn_gradient_block){
+        .dout = rows_at(&b->dout, block->batch, h, block->first),
+        .delta = block->delta,
+        .dq_strip = run->geometry->group ? run->geometry->kernels.strip * problem->q.shape[3] : 0,
+        .factor = problem->params.head_scale ? problem->params.head_scale[h] : 1.0f,
+        .scratch = &block->scratch};
+    if (!attn_backward_sums_queries(b))
+        return 1;
+    if (problem->params.ragged) /* blocks of all sequences count on */
+        number += (problem->params.ragged->cu_seqlens_q[s] / run->geometry->unit + s) * run->geometry->pieces;
+    const int64_t at = b->dq_block ? number * b->dq_block
+                                   : (block->first + s * run->geometry->kernels.vectors->lanes) * problem->q.shape[3];
+    block->gradients.dq = attn_backward_floats(run, run->geometry->labels_size) + head * b->dq_head + at;
+    return 1;
+}
+
+/** The same of a task of the phases around the main one. */
+static int block_of_task(const struct attn_run *run, int64_t task, void *scratch, int64_t *h,
+                         struct attn_backward_block *block)
+{
+    const int64_t heads = run->problem->q.shape[1];
+    int64_t number = task % run->backward->query_blocks, s = task / run->backward->query_blocks / heads;
+    *h = task / run->backward->query_blocks % heads;
+    if (run->problem->params.ragged)
+        s = attn_ragged_block(run, &number);
+    return attn_backward_block_of(run, s, *h, number, scratch, block);
+}
+
+int64_t attn_backward_blocks(const struct attn_run *run, int64_t s)
+{
+    const int64_t queries = attn_sequence_of(run->problem, s).queries, unit = run->geometry->unit;
+    return (queries / unit + (queries % unit > 0)) * run->geometry->pieces;
+}
+
+/* -------------------------------------------------------------------- tasks -- */
+
+/** Rows of dK and dV that no query can see: around the live keys of a sequence, or behind the last one. */
+static void clear_unseen(const struct attn_run *run, int64_t s)
+{
+    const struct attn_backward *b = run->backward;
+    const struct attn_problem *problem = run->problem;
+    if (s == problem->num_sequences && !problem->params.ragged)
+        return;
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    int64_t first = sequence.k_first, begin = first + sequence.begin, end = first + sequence.end,
+            last = first + sequence.keys;
+    if (s == problem->num_sequences) {
+        first = problem->params.ragged->cu_seqlens_k[s];
+        begin = end = last = problem->k.shape[2];
+    }
+    const attn_tensor *const tensors[] = {&b->dk, &b->dv};
+    for (int i = 0; i < 2; i++) {
+        if (!attn_has_elements(tensors[i]))
+            continue;
+        clear_rows(tensors[i], sequence.batch, first, begin);
+        clear_rows(tensors[i], sequence.batch, end, last);
+    }
+}
+
+void attn_backward_begin_task(const struct attn_run *run, int64_t task, void *scratch)
+{
+    const struct attn_backward *b = run->backward;
+    struct attn_backward_block block;
+    int64_t h;
+    if (task >= b->query_tasks) {
+        clear_unseen(run, task - b->query_tasks);
+        return;
+    }
+    if (!block_of_task(run, task, scratch, &h, &block))
+        return;
+    const attn_tensor *dlse = &b->dlse;
+    const float *const given = attn_has_elements(dlse)
+                                   ? (const float *)dlse->data + block.batch * attn_step_of(dlse, 0) +
+                                         h * attn_step_of(dlse, 1) + block.first * attn_step_of(dlse, 2)
+                                   : NULL;
+    attn_delta_pass(&block.work, &block.gradients.dout, given, (ptrdiff_t)attn_step_of(dlse, 2), block.delta);
+    if (!block.gradients.dq)
+        return;
+    const int64_t lanes = run->geometry->kernels.vectors->lanes;
+    const int64_t rows = (block.work.num_queries + lanes - 1) / lanes * lanes;
+    const int64_t floats = b->dq_block ? b->dq_block : rows * run->problem->q.shape[3];
+    memset(block.gradients.dq, 0, (size_t)floats * sizeof(float));
+}
+
+void attn_backward_end_task(const struct attn_run *run, int64_t task, void *scratch)
+{
+    const struct attn_backward *b = run->backward;
+    struct attn_backward_block block;
+    int64_t h;
+    if (!block_of_task(run, task, scratch, &h, &block))
+        return;
+    const struct attn_rows none = {.data = NULL};
+    const struct attn_rows rows = attn_has_elements(&b->dq) ? rows_at(&b->dq, block.batch, h, block.first) : none;
+    float *const dots =
+        b->dhead_scale ? attn_backward_floats(run, b->dots_at) + (block.delta - attn_backward_floats(run, b->delta_at))
+                       : NULL;
+    attn_query_gradients(&block.work, &block.gradients, &rows, run->problem->scale * block.gradients.factor, dots);
+}
+
+/** A task of keys. */
+struct keys {
+    int64_t task, stride;        /**< its number; that of the task of the keys before is so much less */
+    int64_t before;              /**< tasks of keys before */
+    int64_t open;                /**< of these, how many have been seen to be done, from the first on */
+    int64_t s, head, first, end; /**< sequence, key head, keys counted from the first live one */
+};
+
+/** Waits until the tasks of earlier keys have done step number step. */
+static void wait_for(const struct attn_run *run, struct keys *keys, int64_t step)
+{
+    atomic_llong *const reached = attn_backward_reached(run);
+    for (int64_t i = keys->open; i < keys->before; i++) {
+        atomic_llong *const other = &reached[keys->task - (keys->before - i) * keys->stride];
+        long long at;
+        for (int looks = 0; (at = atomic_load_explicit(other, memory_order_acquire)) <= step; looks++)
+            if (looks >= PATIENCE)
+                sched_yield();
+        if (at == ALL_STEPS && i == keys->open)
+            keys->open++;
+    }
+}
+
+static void set_reached(const struct attn_run *run, const struct keys *keys, int64_t steps)
+{
+    atomic_store_explicit(&attn_backward_reached(run)[keys->task], steps, memory_order_release);
+}
+
+static struct keys keys_of_task(const struct attn_run *run, int64_t task)
+{
+    const struct attn_problem *problem = run->problem;
+    const int64_t size = run->backward->shape.keys, heads = problem->k.shape[1];
+    const int64_t stride = attn_backward_elements(problem) * heads;
+    int64_t number = task / stride, s = task % stride / heads;
+    if (problem->params.ragged)
+        s = attn_piece_of(problem->params.ragged->cu_seqlens_k, problem->num_sequences, size, &number);
+    struct keys keys = {.task = task, .stride = stride, .before = number, .s = s, .head = task % heads};
+    if (s == problem->num_sequences)
+        return keys;
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    const int64_t live = sequence.end - sequence.begin;
+    keys.first = number * size;
+    keys.end = keys.first + size < live ? keys.first + size : live;
+    return keys;
+}
+
+/** Writes what a task has summed up. */
+static void write_keys(const struct attn_run *run, const struct keys *keys, const struct attn_work *work,
+                       const struct attn_gradient_scratch *sums)
+{
+    const struct attn_backward *b = run->backward;
+    const struct attn_sequence sequence = attn_sequence_of(run->problem, keys->s);
+    const int64_t row = sequence.k_first + sequence.begin;
+    const attn_dropout *dropout = run->problem->params.dropout;
+    const float keep = dropout ? (float)(1.0 / (1.0 - (double)dropout->p)) : 1.0f;
+    if (attn_has_elements(&b->dk)) {
+        const struct attn_rows rows = rows_at(&b->dk, sequence.batch, keys->head, row);
+        attn_key_gradients(work, &work->rope.k, keys->first, keys->end - keys->first, sums->dk, b->shape.dk,
+                           run->problem->scale, sums, &rows);
+    }
+    if (attn_has_elements(&b->dv)) {
+        const struct attn_rows rows = rows_at(&b->dv, sequence.batch, keys->head, row);
+        attn_key_gradients(work, NULL, keys->first, keys->end - keys->first, sums->dv, b->shape.dv, keep, sums, &rows);
+    }
+}
+
+void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scratch)
+{
+    const struct attn_backward *b = run->backward;
+    const struct attn_problem *problem = run->problem;
+    struct keys keys = keys_of_task(run, task);
+    if (keys.first >= keys.end) {
+        set_reached(run, &keys, ALL_STEPS);
+        return;
+    }
+    const int64_t group = heads_of_group(problem);
+    const int64_t blocks = attn_backward_blocks(run, keys.s);
+    struct attn_backward_block block;
+    struct attn_gradient_scratch sums;
+    struct attn_gradient_keys words;
+    attn_gradient_layout(&sums, (char *)scratch + b->scratch_at, &b->shape);
+    memset(sums.dk, 0, (size_t)(b->shape.keys * b->shape.dk) * sizeof(float));
+    memset(sums.dv, 0, (size_t)(b->shape.keys * b->shape.dv) * sizeof(float));
+    int any = 0;
+    for (int64_t step = 0; step < group * blocks; step++) {
+        const int64_t h = keys.head * group + step / blocks;
+        if (attn_backward_block_of(run, keys.s, h, step % blocks, scratch, &block)) {
+            if (!any)
+                words = attn_gradient_keys_of(&block.work, keys.first, keys.end, &sums);
+            any = 1;
+            block.scratch.dk = attn_has_elements(&b->dk) ? sums.dk : NULL;
+            block.scratch.dv = attn_has_elements(&b->dv) ? sums.dv : NULL;
+            if (block.gradients.dq)
+                wait_for(run, &keys, step);
+            attn_gradient_pass(&block.work, &block.gradients, &words);
+        }
+        set_reached(run, &keys, step + 1);
+    }
+    set_reached(run, &keys, ALL_STEPS);
+    if (!any) { /* no query: nothing to turn back */
+        block.work = (struct attn_work){.kernels = &run->geometry->kernels, .dk = (int)b->shape.dk};
+    }
+    write_keys(run, &keys, &block.work, &sums);
+}

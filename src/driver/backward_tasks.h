@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tasks of the backward pass, and what they find in the memory of a run.
+ * driver/backward.c says which phases there are and what threads share.
+ */
+#ifndef ATTN_DRIVER_BACKWARD_TASKS_H
+#define ATTN_DRIVER_BACKWARD_TASKS_H
+
+#include "driver/backward.h"
+
+/** Batch elements whose heads are cut one by one: all sequences of a ragged batch are one. */
+static inline int64_t attn_backward_elements(const struct attn_problem *problem)
+{
+    return problem->params.ragged ? 1 : problem->q.shape[0];
+}
+
+/** Whether sums of dQ are wanted. */
+int attn_backward_sums_queries(const struct attn_backward *b);
+
+/** Tasks of the last phase: heads whose options have gradients; what of a mask is summed by one task follows. */
+int64_t attn_backward_head_tasks(const struct attn_backward *b);
+
+/** Floats that threads share, by their place in that memory. */
+float *attn_backward_floats(const struct attn_run *run, size_t at);
+
+/** What each task of keys has reached: steps that are done, a step for each block of queries of each head. */
+static inline atomic_llong *attn_backward_reached(const struct attn_run *run)
+{
+    return (atomic_llong *)(void *)(run->partials - run->geometry->labels_size + run->backward->reached_at);
+}
+
+/** A block of queries with what the backward pass has of it. */
+struct attn_backward_block {
+    struct attn_work work;
+    struct attn_gradient_block gradients;
+    struct attn_gradient_scratch scratch;
+    int64_t batch, first; /**< the place of its first query on the tensors' axes */
+    float *delta;
+};
+
+/** Block number number of a head of sequence s. Returns 0 if it holds none. */
+int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int64_t number, void *scratch,
+                           struct attn_backward_block *block);
+
+/** Blocks of queries of a sequence. */
+int64_t attn_backward_blocks(const struct attn_run *run, int64_t s);
+
+/** @name A task of each phase */
+/**@{*/
+void attn_backward_begin_task(const struct attn_run *run, int64_t task, void *scratch);
+void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scratch);
+void attn_backward_end_task(const struct attn_run *run, int64_t task, void *scratch);
+void attn_backward_option_task(const struct attn_run *run, int64_t task, void *scratch);
+/**@}*/
+
+#endif
