@@ -158,6 +158,8 @@ struct bar {
 #define DROPOUT (1.0 / 1.35)
 /* ... and sequences of any length a tenth more than their share of the work. */
 #define RAGGED (1.0 / 1.1)
+/* Keys of a single head are shared among threads, for a tenth of the speed at most. */
+#define ONE_HEAD 0.9
 
 /* Of bars that are alike but for the processor the last that fits counts. */
 static const struct bar bars[] = {
@@ -242,6 +244,17 @@ static const struct bar bars[] = {
     BAR_FASTER("form-blocks-10", "dense-t16384", 7.0, 0.0), /* of about 10, as one block in ten is live */
     BAR_FASTER("bf16-form-blocks-10", "bf16-dense-t16384", 0.0, 7.0),
     BAR_FASTER("linear-bf16-1x1152x384", "linear-1x1152x384", 1.3, 0.0), /* of 2, as it has half the bytes */
+    BAR(BENCH_AMD, "backward-t2048-d128", 0.78, 0.78),
+    BAR(BENCH_AMD, "backward-t2048-d64", 0.70, 0.70),
+    BAR(BENCH_AMD, "backward-t2048-d128-causal", 0.70, 0.70),
+    BAR(BENCH_AMD, "backward-t2048-d64-causal", 0.62, 0.62),
+    BAR(BENCH_INTEL, "backward-t2048-d128", 0.78, 0.0),
+    BAR(BENCH_INTEL, "backward-t2048-d64", 0.70, 0.0),
+    BAR(BENCH_INTEL, "backward-t2048-d128-causal", 0.70, 0.0),
+    BAR(BENCH_INTEL, "backward-t2048-d64-causal", 0.62, 0.0),
+    BAR_BF16(BENCH_AMD, "backward-bf16-t2048-d128", 0.62),
+    BAR_OF("backward-h1-t4096", "backward-h8-t4096", ONE_HEAD),
+    BAR_FASTER("backward-blocks-10", "backward-dense-t16384", 7.0, 0.0),
     BAR(BENCH_AMD, "linear-1300x1152x384", 0.85, 0.85),
     BAR(BENCH_AMD, "linear-1300x1536x384", 0.85, 0.85),
     BAR(BENCH_AMD, "linear-1300x384x1536", 0.85, 0.85),

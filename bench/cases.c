@@ -14,7 +14,8 @@
  * and long calls over pages, beside those without. The fifth holds the forms
  * of attention, and what their time is compared with. The sixth are forms whose
  * queries see 192 keys, or all of them, however long the sequence is: their time
- * per token must not grow with it. The last are linear layers of libattn_nn: a
+ * per token must not grow with it. Then gradients, alone and with the forward call.
+ * The last are linear layers of libattn_nn: a
  * token, a short and a long sentence or batch in the widths of small and base
  * encoders, and two wide ones.
  */
@@ -83,6 +84,19 @@
 
 /* A token of each of 256 sequences goes to pages that have 512 MiB. */
 #define APPEND(id_, size, ...) SHAPE(id_, 256, 8, 8, 1, 1024 / (size), 128, .append = true, .page = 16, __VA_ARGS__)
+
+/* Gradients, and the forward call with them: checked by rows. */
+#define BACKWARD(id_, batch, heads, t, d, causal_, ...)                                                                \
+    SELF("backward-" id_, batch, heads, t, d, causal_, .pass = BENCH_PASS_BACKWARD, .sampled = true, __VA_ARGS__)
+#define BOTH(id_, batch, heads, t, d, causal_, ...)                                                                    \
+    SELF("both-" id_, batch, heads, t, d, causal_, .pass = BENCH_PASS_BOTH, .sampled = true, __VA_ARGS__)
+
+/* The shapes of NARROW that training has, in one type. */
+#define GRADIENTS(type, pass_, dtype_)                                                                                 \
+    pass_(type "t2048-d128", 1, 8, 2048, 128, NONE, .dtype = dtype_),                                                  \
+        pass_(type "t2048-d64", 1, 8, 2048, 64, NONE, .dtype = dtype_),                                                \
+        pass_(type "t2048-d128-causal", 1, 8, 2048, 128, TOP_LEFT, .dtype = dtype_),                                   \
+        pass_(type "t2048-d64-causal", 1, 8, 2048, 64, TOP_LEFT, .dtype = dtype_)
 
 #define SWEEP(prefix, heads, causal)                                                                                   \
     SELF(prefix "-t4", 1, heads, 4, 64, causal, .compare = true),                                                      \
@@ -242,6 +256,22 @@ const struct bench_case bench_cases[] = {
     COST_TREE(65536),
     COST_TREE(262144),
     COST_TREE(1048576),
+
+    GRADIENTS("", BACKWARD, ATTN_F32),
+    BACKWARD("t2048-d96", 1, 8, 2048, 96, NONE, .dtype = ATTN_F32),
+    BACKWARD("t2048-d32", 1, 8, 2048, 32, NONE, .dtype = ATTN_F32),
+    BACKWARD("encoder", 8, 12, 128, 64, NONE, .dtype = ATTN_F32),
+    SHAPE("backward-gqa4-d128-causal", 1, 32, 8, 2048, 2048, 128, .causal = TOP_LEFT, .pass = BENCH_PASS_BACKWARD,
+          .sampled = true),
+    BACKWARD("h8-t4096", 1, 8, 4096, 64, NONE, .dtype = ATTN_F32),
+    BACKWARD("h1-t4096", 1, 1, 4096, 64, NONE, .dtype = ATTN_F32),
+    BACKWARD("dense-t16384", 1, 2, 16384, 64, NONE, .dtype = ATTN_F32),
+    BACKWARD("blocks-10", 1, 2, 16384, 64, NONE, .form = BENCH_BLOCKS, .size = 64),
+    GRADIENTS("bf16-", BACKWARD, ATTN_BF16),
+    BACKWARD("bf16-encoder", 8, 12, 128, 64, NONE, .dtype = ATTN_BF16),
+    GRADIENTS("", BOTH, ATTN_F32),
+    BOTH("encoder", 8, 12, 128, 64, NONE, .dtype = ATTN_F32),
+    GRADIENTS("bf16-", BOTH, ATTN_BF16),
 
     LINEAR(1, 1152, 384),
     LINEAR(8, 1152, 384),

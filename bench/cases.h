@@ -40,6 +40,13 @@ enum bench_weights {
     BENCH_WEIGHTS_INT4   /**< with a scale for each group of 32 inputs */
 };
 
+/** What is computed and timed. */
+enum bench_pass {
+    BENCH_PASS_FORWARD,
+    BENCH_PASS_BACKWARD, /**< attn_backward() on what a forward call has left */
+    BENCH_PASS_BOTH      /**< the forward call, too */
+};
+
 struct bench_case {
     const char *id;   /**< short and unique; bars.c refers to it */
     attn_dtype dtype; /**< of q, k, v and out; see kept */
@@ -47,10 +54,11 @@ struct bench_case {
     int64_t batch, heads, kv_heads, tq, tk, d;
     attn_causal causal;
     enum bench_layout layout;
-    bool bool_mask; /**< boolean (B,1,Tq,Tk), one pair in 64 hidden: no tile can be skipped or run without it */
-    bool padded;    /**< kv_len spread evenly over the batch, half of Tk on average */
-    bool compare;   /**< measured against the naive implementation */
-    bool sampled;   /**< checked by some rows in double, as forms are: the naive one's scores would take gigabytes */
+    enum bench_pass pass; /**< gradients: plain attention, or a form that hides pairs and does nothing else */
+    bool bool_mask;       /**< boolean (B,1,Tq,Tk), one pair in 64 hidden: no tile can be skipped or run without it */
+    bool padded;          /**< kv_len spread evenly over the batch, half of Tk on average */
+    bool compare;         /**< measured against the naive implementation */
+    bool sampled; /**< checked by some rows in double, as forms are: the naive one's scores would take gigabytes */
     enum bench_form form;
     /** Tokens of a window, of a document, of each sequence, along the side of a block; 0 where forms.c has its own. */
     int64_t size;
@@ -149,8 +157,8 @@ bool bench_int8_scores_by(const char *set, const char *isa);
 /**
  * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/layout:bhtd", then
  * /kv_heads, /kv, /v_in_k, /page, /common, /sums:free, /mask, /padded, /qk, /form, /block or /size, /listed and /cost;
- * "append/f32/B256/H8/T1/Tk512/d128", then /kv and /page; or
- * "linear/f32/M24/N1152/K384" (or bf16, int8, int4: the weights), then /multiply:bf16 or int8, /group and /matrices.
+ * the same with "backward" or "forward-backward", by the pass; "append/f32/B256/H8/T1/Tk512/d128", then /kv and /page;
+ * or "linear/f32/M24/N1152/K384" (or bf16, int8, int4: the weights), then /multiply:bf16 or int8, /group and /matrices.
  */
 void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE]);
 

@@ -44,6 +44,13 @@ static const char *causal_name(attn_causal causal)
     return "unknown";
 }
 
+static const char *pass_name(enum bench_pass pass)
+{
+    static const char *const names[] = {
+        [BENCH_PASS_FORWARD] = "forward", [BENCH_PASS_BACKWARD] = "backward", [BENCH_PASS_BOTH] = "forward-backward"};
+    return names[pass];
+}
+
 static void write_name(const struct bench_case *c, const char *kind, char name[BENCH_NAME_SIZE])
 {
     char kv_heads[32] = "", kept[32] = "", inside[32] = "", page[32] = "", common[32] = "", size[32] = "",
@@ -103,7 +110,7 @@ void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
     else if (c->append)
         write_append_name(c, "append", name);
     else
-        write_name(c, "forward", name);
+        write_name(c, pass_name(c->pass), name);
 }
 
 void bench_naive_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])

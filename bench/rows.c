@@ -15,8 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SAMPLED_ROWS 48
-#define SEED_ROWS    13
+#define SEED_ROWS 13
 
 /* A row while it is computed. */
 struct row {
@@ -24,13 +23,6 @@ struct row {
     int64_t sequence, head, query; /**< indices as in attn_params */
     double *q, *k, *sum;           /**< d channels, and of values in sum; q and k are rotated */
 };
-
-/* Element (b,h,t,0) of a tensor of floats, whose axes of length 1 go for any index. */
-static const float *element(const attn_tensor *x, int64_t b, int64_t h, int64_t t)
-{
-    return (const float *)x->data + (x->shape[0] > 1 ? b * x->stride[0] : 0) +
-           (x->shape[1] > 1 ? h * x->stride[1] : 0) + t * x->stride[2];
-}
 
 static int64_t batch_of(const struct row *r)
 {
@@ -53,13 +45,13 @@ static int64_t key_token(const struct row *r, int64_t j)
 static void load(double *x, const attn_tensor *tensor, const attn_tensor *table, attn_rope_layout layout, int64_t b,
                  int64_t h, int64_t t)
 {
-    const float *from = element(tensor, b, h, t);
+    const float *from = bench_row_floats(tensor, b, h, t);
     for (int64_t c = 0; c < tensor->shape[3]; c++)
         x[c] = (double)from[c];
     if (table == NULL)
         return;
     const int64_t pairs = table->shape[3] / 2;
-    const float *cosines = element(table, b, h, t), *sines = cosines + pairs;
+    const float *cosines = bench_row_floats(table, b, h, t), *sines = cosines + pairs;
     for (int64_t n = 0; n < pairs; n++) {
         double *first = layout == ATTN_ROPE_INTERLEAVED ? x + 2 * n : x + n;
         double *second = layout == ATTN_ROPE_INTERLEAVED ? x + 2 * n + 1 : x + n + pairs;
@@ -81,7 +73,7 @@ static double dot(const double *a, const double *b, int64_t n)
 static double dot_relative(const struct row *r, const double *x, const attn_tensor *table, int64_t distance)
 {
     const int64_t span = r->p->params.disentangled->span, at = distance + span;
-    const float *y = element(table, 0, r->head, at < 0 ? 0 : at < 2 * span ? at : 2 * span - 1);
+    const float *y = bench_row_floats(table, 0, r->head, at < 0 ? 0 : at < 2 * span ? at : 2 * span - 1);
     double sum = 0.0;
     for (int64_t c = 0; c < table->shape[3]; c++)
         sum += x[c] * (double)y[c];
@@ -173,7 +165,7 @@ static void compute(const struct row *r, float *out)
             top = s;
         }
         const double weight = exp(s - top), kept = weight * dropout_factor(r, j);
-        const float *v = element(&p->v, batch_of(r), kv_head, key_token(r, j));
+        const float *v = bench_row_floats(&p->v, batch_of(r), kv_head, key_token(r, j));
         total += weight;
         for (int64_t c = 0; c < dv; c++)
             r->sum[c] += kept * (double)v[c];
@@ -182,27 +174,28 @@ static void compute(const struct row *r, float *out)
         out[c] = total > 0.0 ? (float)(r->sum[c] / total) : 0.0f;
 }
 
-/* Row n of so many: the first and the last one there are, the others from as many parts of a sequence, head by head. */
-static void choose(struct row *r, int64_t n, uint64_t *state)
+struct bench_row bench_row_choose(const struct bench_problem *p, bool keys, int64_t n, uint64_t *state)
 {
-    const struct bench_problem *p = r->p;
-    const int64_t sequences = bench_num_sequences(p), heads = p->bcase->heads;
-    const bool first = n == 0, last = n == SAMPLED_ROWS - 1;
+    const int64_t sequences = bench_num_sequences(p), heads = keys ? p->bcase->kv_heads : p->bcase->heads;
+    const bool first = n == 0, last = n == BENCH_SAMPLED_ROWS - 1;
     const uint64_t any = bench_random(state);
-    r->sequence = first ? 0 : last ? sequences - 1 : (int64_t)(any % (uint64_t)sequences);
-    r->head = last ? heads - 1 : n % heads;
-    const int64_t queries = bench_num_queries(p, r->sequence);
+    const int64_t sequence = first ? 0 : last ? sequences - 1 : (int64_t)(any % (uint64_t)sequences);
+    const int64_t tokens = keys ? bench_num_keys(p, sequence) : bench_num_queries(p, sequence);
     const double share = (double)(bench_random(state) >> 11) * 0x1p-53;
-    const int64_t inside = (int64_t)(((double)n + share) / SAMPLED_ROWS * (double)queries);
-    r->query = first ? 0 : last || inside >= queries ? queries - 1 : inside;
+    const int64_t inside = (int64_t)(((double)n + share) / BENCH_SAMPLED_ROWS * (double)tokens);
+    return (struct bench_row){.sequence = sequence,
+                              .head = last ? heads - 1 : n % heads,
+                              .token = first                      ? 0
+                                       : last || inside >= tokens ? tokens - 1
+                                                                  : inside};
 }
 
 int bench_rows_create(struct bench_problem *p)
 {
     const int64_t d = p->bcase->d, dv = bench_case_dv(p->bcase);
     double *scratch = malloc((size_t)(2 * d + dv) * sizeof *scratch);
-    p->rows = malloc(SAMPLED_ROWS * sizeof *p->rows);
-    p->expected = attn_bhtd(bench_alloc_floats(SAMPLED_ROWS * dv), 1, 1, SAMPLED_ROWS, dv);
+    p->rows = malloc(BENCH_SAMPLED_ROWS * sizeof *p->rows);
+    p->expected = attn_bhtd(bench_alloc_floats(BENCH_SAMPLED_ROWS * dv), 1, 1, BENCH_SAMPLED_ROWS, dv);
     if (scratch == NULL || p->rows == NULL || p->expected.data == NULL) {
         fprintf(stderr, "attn-bench: there is not enough memory for the rows that case %s is checked by\n",
                 p->bcase->id);
@@ -211,8 +204,9 @@ int bench_rows_create(struct bench_problem *p)
     }
     struct row r = {.p = p, .q = scratch, .k = scratch + d, .sum = scratch + 2 * d};
     uint64_t state = SEED_ROWS;
-    for (int64_t n = 0; n < SAMPLED_ROWS; n++) {
-        choose(&r, n, &state);
+    for (int64_t n = 0; n < BENCH_SAMPLED_ROWS; n++) {
+        const struct bench_row chosen = bench_row_choose(p, false, n, &state);
+        r.sequence = chosen.sequence, r.head = chosen.head, r.query = chosen.token;
         compute(&r, (float *)p->expected.data + n * dv);
         const int64_t *stride = p->out.stride;
         p->rows[n] = (batch_of(&r) * stride[0] + r.head * stride[1] + query_token(&r) * stride[2]) / dv;

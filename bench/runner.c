@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Measures one case of attention; those of linear layers are handed to linear.c, those of appending to append.c.
+ * Measures one case of attention; those of linear layers are handed to linear.c, those of appending to append.c, and
+ * those with gradients to backward.c.
  *
  * The variants are the library and the naive implementation. turns.c says how
  * they take turns with samples of the peak: that of the kernels that
@@ -16,6 +17,7 @@
  */
 #include "runner.h"
 #include "append.h"
+#include "backward.h"
 #include "linear.h"
 #include "naive.h"
 #include "numbers.h"
@@ -191,7 +193,8 @@ int bench_run_case(struct bench_machine *machine, const struct bench_options *op
         return -1;
     }
     bench_machine_sample(machine);
-    return bench_case_linear(c) ? bench_linear_run(machine, options, c, selection, results)
-           : c->append          ? bench_append_run(machine, options, c, results)
-                                : run_attention(machine, peak, options, c, selection, results);
+    return bench_case_linear(c)            ? bench_linear_run(machine, options, c, selection, results)
+           : c->append                     ? bench_append_run(machine, options, c, results)
+           : c->pass != BENCH_PASS_FORWARD ? bench_backward_run(peak, options, c, results)
+                                           : run_attention(machine, peak, options, c, selection, results);
 }

@@ -276,6 +276,45 @@ static void test_bars_of_tokens(void **state)
     assert_true(bench_bars_need(bench_case_find("bf16-decode-own-free"), "avx2", BENCH_ANY_PROCESSOR));
 }
 
+/* Gradients: fractions of the peak, one head beside eight, and a pattern beside all pairs. */
+static void test_bars_of_gradients(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id, *isa;
+        double amd, intel; /* 0: nothing is promised */
+    } expected[] = {
+        {"backward-t2048-d128", "avx512", 0.78, 0.78},       {"backward-t2048-d128", "avx2", 0.78, 0.0},
+        {"backward-t2048-d64", "avx512", 0.70, 0.70},        {"backward-t2048-d128-causal", "avx512", 0.70, 0.70},
+        {"backward-t2048-d64-causal", "avx512", 0.62, 0.62}, {"backward-bf16-t2048-d128", "avx512_bf16", 0.62, 0.0},
+        {"backward-bf16-t2048-d128", "avx512", 0.0, 0.0},    {"both-t2048-d128", "avx512", 0.0, 0.0},
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        for (int met = 0; met < 2; met++) {
+            const double off = met ? 0.001 : -0.001, amd = expected[i].amd, intel = expected[i].intel;
+            const char *const id = expected[i].id, *const isa = expected[i].isa;
+            assert_int_equal(fraction_met(id, isa, BENCH_ZEN4, amd + off), amd > 0.0 ? met : -1);
+            assert_int_equal(fraction_met(id, isa, BENCH_INTEL, intel + off), intel > 0.0 ? met : -1);
+        }
+    for (int met = 0; met < 2; met++) {
+        struct bench_results results = {.count = 0};
+        add_fraction(&results, "backward-h8-t4096", "avx512", 0.8);
+        add_fraction(&results, "backward-h1-t4096", "avx512", 0.8 * (met ? 0.91 : 0.89));
+        add_fraction(&results, "backward-dense-t16384", "avx512", 0.8);
+        add_fraction(&results, "backward-blocks-10", "avx512", 0.8 * (met ? 0.71 : 0.69));
+        results.rows[2].flops = 10.0 * results.rows[3].flops;
+        struct bench_checks checks = check_all(&results, BENCH_ANY_PROCESSOR);
+        assert_int_equal(checks.count, 2);
+        assert_string_equal(checks.items[0].what, "fraction relative to case backward-h8-t4096");
+        assert_string_equal(checks.items[1].what, "times faster than case backward-dense-t16384");
+        assert_true(checks.items[0].met == met && checks.items[1].met == met);
+        bench_checks_destroy(&checks);
+        bench_results_destroy(&results);
+    }
+    assert_true(bench_bars_need(bench_case_find("backward-h8-t4096"), "avx2", BENCH_ANY_PROCESSOR));
+    assert_false(bench_bars_need(bench_case_find("both-t2048-d128"), "avx512", BENCH_ZEN4));
+}
+
 /* What int8 scores must be worth, relative to bf16 on the same set. */
 static void test_bars_of_int8_scores(void **state)
 {
@@ -569,6 +608,7 @@ int main(void)
         cmocka_unit_test(test_processors),
         cmocka_unit_test(test_bars_of_processors),
         cmocka_unit_test(test_bars_of_matrix_registers),
+        cmocka_unit_test(test_bars_of_gradients),
         cmocka_unit_test(test_bars_of_int8_scores),
         cmocka_unit_test(test_bars_of_narrow_layers),
         cmocka_unit_test(test_bars_of_decoding),

@@ -182,6 +182,28 @@ for isa in scalar avx2; do # where there is a better set, rows are stored by tha
         fail "rows that $isa does not store are measured as such"
 done
 
+# Gradients: their rows, five products of a pair in the one and seven in the other, checked by definition.
+for row in 'f32/B1/H8/.*/d128/causal:none' 'f32/B1/H8/.*/d64/causal:top-left' 'f32/.*/d96' 'f32/.*/d32' \
+    'f32/B1/H32/.*/kv_heads:8' 'f32/B1/H1/Tq4096' 'f32/.*/form:blocks/block:64' 'bf16/B1/H8/.*/d64/causal:top-left'; do
+    "$bench" --list | grep -q "^backward/$row" || fail "there is no row of gradients $row"
+done
+"$bench" --list | grep -q '^forward-backward/bf16/.*/d128/causal:top-left' || fail 'the two passes have no row together'
+# shellcheck disable=SC2086
+expect 0 'name,isa,threads' $tiny --filter '^(forward-)?backward/b?f16/B8/|^(forward-)?backward/f32/B8/' --format csv
+awk -F, 'NR == 1 {for (i = 1; i <= NF; i++) column[$i] = i}
+         /backward\// {
+             rows++
+             products = 96 * 128 * 128 * 2 * 64 * ($1 ~ /^forward/ ? 7 : 5)
+             counted = $column["gflops"] * $column["real_time"]
+             if (counted < 0.999 * products || counted > 1.001 * products) exit 1
+             if (!($column["fraction"] > 0) || !($column["max_abs_diff"] > 0) || $column["speedup"] != "") exit 1
+         }
+         END {if (rows != 3) exit 1}' "$dir/out" || fail "the rows of gradients are wrong: $(cat "$dir/out")"
+# shellcheck disable=SC2086
+expect 0 'peak/f32/scalar' $tiny --isa scalar --filter '^backward/f32/B8/'
+"$bench" --list --check --isa scalar --filter '^(forward-)?backward/' 2>&1 | grep -q 'leaves no row' ||
+    fail "something is promised of gradients on scalar code"
+
 # A linear layer beside OpenBLAS, with few rows and so several matrices: all figures, and what is promised.
 if [ "$nn" = nn ]; then
     # shellcheck disable=SC2086
