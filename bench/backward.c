@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients of attention. A row of the backward pass is attn_backward() on what one forward call has left; a row of
- * both runs that call, too, from a plan, as a step of training does. Gradients of q, k and v are
- * all asked for.
+ * Gradients of attention. A row of the backward pass runs a plan of it on what one forward call has left; a row of
+ * both runs that call, too, as a step of training does, each from a plan and a workspace made before. Gradients of
+ * q, k and v are all asked for.
  *
  * Each live pair counts five products of a row of d channels, whatever is computed again: S = QK^T, dO V^T, and those
  * of dV, dQ and dK. A product of the forward pass is one of two.
@@ -24,32 +24,35 @@
 /* Operations of the backward pass for each one of the forward pass. */
 #define BACKWARD_WORK 2.5
 
+/* Memory of a plan. */
+struct room {
+    void *memory;
+    size_t size;
+};
+
 struct trained {
     struct bench_problem problem;
     struct bench_gradients gradients;
     attn_params params;
-    attn_plan *plan; /**< of the forward call */
-    void *workspace;
-    size_t workspace_size;
+    attn_gradients asked;
+    attn_plan *forward;
+    attn_backward_plan *backward;
+    struct room rooms[2]; /**< of the two */
 };
 
 static int run_forward(struct trained *t)
 {
     struct bench_problem *p = &t->problem;
-    return attn_plan_run(t->plan, &p->typed[0], &p->typed[1], &p->typed[2], &p->out, &t->params, t->workspace,
-                         t->workspace_size) == ATTN_OK;
+    return attn_plan_run(t->forward, &p->typed[0], &p->typed[1], &p->typed[2], &p->out, &t->params, t->rooms[0].memory,
+                         t->rooms[0].size) == ATTN_OK;
 }
 
 static int run_backward(void *context)
 {
     struct trained *t = context;
     struct bench_problem *p = &t->problem;
-    attn_gradients g = attn_gradients_default();
-    g.out = &t->gradients.out;
-    g.q = &t->gradients.of[0];
-    g.k = &t->gradients.of[1];
-    g.v = &t->gradients.of[2];
-    return attn_backward(&p->typed[0], &p->typed[1], &p->typed[2], &p->out, &t->params, &g) == ATTN_OK;
+    return attn_backward_plan_run(t->backward, &p->typed[0], &p->typed[1], &p->typed[2], &p->out, &t->params, &t->asked,
+                                  t->rooms[1].memory, t->rooms[1].size) == ATTN_OK;
 }
 
 static int run_both(void *context)
@@ -94,26 +97,44 @@ static int create(struct trained *t, const struct bench_options *options, const 
     t->params.isa = options->isa;
     t->params.num_threads = options->threads;
     t->params.lse = &t->gradients.lse;
+    t->asked = attn_gradients_default();
+    t->asked.out = &t->gradients.out;
+    t->asked.q = &t->gradients.of[0];
+    t->asked.k = &t->gradients.of[1];
+    t->asked.v = &t->gradients.of[2];
     return 0;
 }
 
-static int make_plan(struct trained *t, struct bench_variant *v)
+static int make_room(struct room *room, size_t size)
 {
-    struct bench_problem *p = &t->problem;
-    if (attn_plan_create(&t->plan, &p->typed[0], &p->typed[1], &p->typed[2], &p->out, &t->params) != ATTN_OK)
-        return bench_variant_error(v);
-    t->workspace_size = attn_plan_workspace_size(t->plan);
-    t->workspace = bench_alloc_floats((int64_t)(t->workspace_size / sizeof(float) + 1));
-    if (t->workspace != NULL)
+    room->size = size;
+    room->memory = bench_alloc_floats((int64_t)(size / sizeof(float) + 1));
+    if (room->memory != NULL)
         return 0;
-    fprintf(stderr, "attn-bench: there is not enough memory for a workspace of %zu bytes\n", t->workspace_size);
+    fprintf(stderr, "attn-bench: there is not enough memory for a workspace of %zu bytes\n", size);
     return -1;
+}
+
+static int make_plans(struct trained *t, struct bench_variant *v)
+{
+    const struct bench_problem *p = &t->problem;
+    if (attn_plan_create(&t->forward, &p->typed[0], &p->typed[1], &p->typed[2], &p->out, &t->params) != ATTN_OK ||
+        attn_backward_plan_create(&t->backward, &p->typed[0], &p->typed[1], &p->typed[2], &p->out, &t->params,
+                                  &t->asked) != ATTN_OK)
+        return bench_variant_error(v);
+    attn_backward_plan_describe(t->backward, v->row.plan, sizeof v->row.plan);
+    v->row.workspace_bytes = attn_backward_plan_workspace_size(t->backward);
+    if (bench_check_kernels(&v->row) != 0 || make_room(&t->rooms[0], attn_plan_workspace_size(t->forward)) != 0)
+        return -1;
+    return make_room(&t->rooms[1], v->row.workspace_bytes);
 }
 
 static void destroy(struct trained *t)
 {
-    attn_plan_destroy(t->plan);
-    free(t->workspace);
+    attn_plan_destroy(t->forward);
+    attn_backward_plan_destroy(t->backward);
+    free(t->rooms[0].memory);
+    free(t->rooms[1].memory);
     bench_gradients_destroy(&t->gradients);
     if (t->problem.bcase != NULL)
         bench_problem_destroy(&t->problem);
@@ -122,14 +143,14 @@ static void destroy(struct trained *t)
 int bench_backward_run(struct bench_peak *peak, const struct bench_options *options, const struct bench_case *c,
                        struct bench_results *results)
 {
-    struct trained t = {.plan = NULL};
+    struct trained t = {.forward = NULL};
     struct bench_variant v = {.body = c->pass == BENCH_PASS_BOTH ? run_both : run_backward, .context = &t};
     int status = -1;
     v.row.kind = BENCH_FORWARD;
     v.row.bcase = c;
     v.row.isa = bench_case_isa(c, options->isa);
     bench_forward_name(c, v.row.name);
-    if (create(&t, options, c) != 0 || make_plan(&t, &v) != 0 || check(&v, &t) != 0)
+    if (create(&t, options, c) != 0 || make_plans(&t, &v) != 0 || check(&v, &t) != 0)
         goto done;
     v.row.flops = (BACKWARD_WORK + (c->pass == BENCH_PASS_BOTH)) * t.problem.flops;
     if (bench_turns_take(&v, 1, peak, NULL, options) != 0 || check(&v, &t) != 0)

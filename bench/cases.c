@@ -21,6 +21,7 @@
  */
 #include "cases.h"
 #include "append.h"
+#include "attn/backward.h"
 #include "isa_kernels.h"
 #include "linear.h"
 #include "rounding.h"
@@ -320,9 +321,26 @@ const struct bench_case *bench_case_find(const char *id)
     return NULL;
 }
 
+/* A plan of all gradients of a call: the operands and what is written have the case's type. */
+static bool backward_plan_of(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                             attn_params *params, char *description, size_t size)
+{
+    attn_tensor lse = attn_bhtd(NULL, 1, q->shape[1], q->shape[2], 1);
+    attn_gradients gradients = attn_gradients_default();
+    attn_backward_plan *plan;
+    params->lse = &lse;
+    gradients.out = out, gradients.q = q, gradients.k = k, gradients.v = v;
+    const bool made = attn_backward_plan_create(&plan, q, k, v, out, params, &gradients) == ATTN_OK;
+    if (made)
+        attn_backward_plan_describe(plan, description, size);
+    attn_backward_plan_destroy(plan);
+    return made;
+}
+
 /*
  * Whether a plan for one sequence of the case can be made, and whose kernels it names: they follow from types, from
- * int8 scores, and from how many queries share keys where sums are free.
+ * int8 scores, and from how many queries share keys where sums are free. With gradients it is that of the backward
+ * pass, which is most of the work.
  */
 static bool plan_of(const struct bench_case *c, const char *isa, char *description, size_t size)
 {
@@ -339,6 +357,8 @@ static bool plan_of(const struct bench_case *c, const char *isa, char *descripti
     params.qk = c->qk;
     params.sums = c->free_sums ? ATTN_SUMS_FREE : ATTN_SUMS_ORDERED;
     params.isa = isa;
+    if (c->pass != BENCH_PASS_FORWARD)
+        return backward_plan_of(&q, &k, &v, &out, &params, description, size);
     const bool made = attn_plan_create(&plan, &q, &k, &v, &out, &params) == ATTN_OK;
     if (made)
         attn_plan_describe(plan, description, size);

@@ -143,8 +143,8 @@ static inline bool bench_same_isa(const char *a, const char *b)
 bool bench_case_supported(const struct bench_case *c, const char *isa);
 
 /**
- * The instruction set whose kernels run the case where isa is asked for: only bf16 makes use of products of bf16, and
- * where they are no faster than those of floats the library does without them.
+ * The instruction set whose kernels run the case, its backward pass if it has one, where isa is asked for: only bf16
+ * makes use of products of bf16, and where they are no faster than those of floats the library does without them.
  */
 const char *bench_case_isa(const struct bench_case *c, const char *isa);
 

@@ -89,12 +89,11 @@ static int check_library(struct bench_variant *v)
 }
 
 /* A fraction of another set's peak would mean nothing, so the plan is asked what it will run. */
-static int check_kernels(const struct bench_variant *v)
+int bench_check_kernels(const struct bench_result *row)
 {
-    if (bench_plan_names(v->row.plan, v->row.isa))
+    if (bench_plan_names(row->plan, row->isa))
         return 0;
-    fprintf(stderr, "attn-bench: %s: the plan is '%s'; expected the kernels of %s\n", v->row.name, v->row.plan,
-            v->row.isa);
+    fprintf(stderr, "attn-bench: %s: the plan is '%s'; expected the kernels of %s\n", row->name, row->plan, row->isa);
     return -1;
 }
 
@@ -117,7 +116,7 @@ static int prepare_library(struct bench_variant *v, struct planned *l, struct be
                          &l->params) != ATTN_OK)
         return bench_variant_error(v);
     attn_plan_describe(l->plan, v->row.plan, sizeof v->row.plan);
-    if (check_kernels(v) != 0)
+    if (bench_check_kernels(&v->row) != 0)
         return -1;
     l->workspace_size = v->row.workspace_bytes = attn_plan_workspace_size(l->plan);
     l->workspace = bench_alloc_floats((int64_t)(l->workspace_size / sizeof(float) + 1));

@@ -37,6 +37,9 @@ void bench_machine_destroy(struct bench_machine *machine);
 /** The processor that this runs on, as bars.h knows them. */
 unsigned bench_processor(void);
 
+/** Whether the row's plan names the kernels of its instruction set: 0, or -1 after a sentence on stderr. */
+int bench_check_kernels(const struct bench_result *row);
+
 /** Which rows of a case are wanted: the library's and the baseline's. */
 struct bench_selection {
     bool library, naive;
