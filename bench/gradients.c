@@ -10,8 +10,8 @@
  * definitions, in as many rows.
  *
  * A row may be much smaller than its terms: a query that sees one key has dO.v = D, and what is left of
- * the gradient is rounding. So its error is judged by the terms: their root of the sum of squares, with |dO.v| + |D|
- * for the difference, which is what a sum of independent terms of these sizes comes to.
+ * the gradient is rounding. So its error is judged by what the terms would come to if none of them cancelled: the root
+ * of the sum of their squares, where dO.v - D counts as |dO| (|v| + |O|) / sqrt(channels), whatever the two are.
  */
 #include "gradients.h"
 #include "numbers.h"
@@ -121,36 +121,45 @@ static int64_t group_of(const struct bench_problem *p)
     return p->bcase->heads / p->bcase->kv_heads;
 }
 
-/* D of row t of out. */
-static double delta(const struct bench_gradients *g, const struct bench_problem *p, int64_t b, int64_t h, int64_t t)
+/* What all pairs of a query have in common. */
+struct query {
+    double delta, out, dout; /* D; |O| and |dO| */
+};
+
+static struct query query_of(const struct bench_gradients *g, const struct bench_problem *p, int64_t b, int64_t h,
+                             int64_t i)
 {
-    const float *dout = bench_row_floats(&g->wide, b, h, t);
-    const int64_t at = b * p->out.stride[0] + h * p->out.stride[1] + t * p->out.stride[2];
-    double sum = 0.0;
-    for (int64_t c = 0; c < p->out.shape[3]; c++)
-        sum += (double)dout[c] * (double)bench_element(p->out.data, p->out.dtype, at + c);
-    return sum;
+    const float *dout = bench_row_floats(&g->wide, b, h, i);
+    const int64_t at = b * p->out.stride[0] + h * p->out.stride[1] + i * p->out.stride[2], d = p->out.shape[3];
+    double sum = 0.0, squares = 0.0;
+    for (int64_t c = 0; c < d; c++) {
+        const double out = (double)bench_element(p->out.data, p->out.dtype, at + c);
+        sum += (double)dout[c] * out;
+        squares += out * out;
+    }
+    return (struct query){.delta = sum, .out = sqrt(squares), .dout = sqrt(dot(dout, dout, d))};
 }
 
 /* A live pair. */
 struct pair {
-    double score, weight;
-    double ds, ds_size; /* with the scale; the second with |dO.v| + |D| */
+    double weight;
+    double ds, ds_size; /* with the scale; the second as if nothing cancelled */
 };
 
 static struct pair pair_of(const struct bench_gradients *g, const struct bench_problem *p, int64_t b, int64_t h,
-                           int64_t i, int64_t j, double d_of_row)
+                           int64_t i, int64_t j, const struct query *query)
 {
     const int64_t kv_head = h / group_of(p);
     const double scale = scale_of(p);
     const double score =
         scale * dot(bench_row_floats(&p->q, b, h, i), bench_row_floats(&p->k, b, kv_head, j), p->bcase->d);
-    const double dp = dot(bench_row_floats(&g->wide, b, h, i), bench_row_floats(&p->v, b, kv_head, j), p->v.shape[3]);
+    const float *v = bench_row_floats(&p->v, b, kv_head, j);
+    const int64_t dv = p->v.shape[3];
+    const double dp = dot(bench_row_floats(&g->wide, b, h, i), v, dv);
+    const double dp_size = query->dout * (sqrt(dot(v, v, dv)) + query->out) / sqrt((double)dv);
     const double weight = exp(score - (double)*bench_row_floats(&g->lse, b, h, i));
-    return (struct pair){.score = score,
-                         .weight = weight,
-                         .ds = scale * weight * (dp - d_of_row),
-                         .ds_size = scale * weight * (fabs(dp) + fabs(d_of_row))};
+    return (struct pair){
+        .weight = weight, .ds = scale * weight * (dp - query->delta), .ds_size = scale * weight * dp_size};
 }
 
 /* sum += factor x; returns the square of the length of size x. */
@@ -177,12 +186,12 @@ static double *begin_row(struct bench_gradients *g, int which, int64_t n, struct
 static double expect_query(struct bench_gradients *g, const struct bench_problem *p, int64_t n, struct bench_row row)
 {
     const int64_t b = row.sequence, h = row.head, i = row.token, d = p->bcase->d;
-    const double d_of_row = delta(g, p, b, h, i);
+    const struct query query = query_of(g, p, b, h, i);
     double *dq = begin_row(g, OF_Q, n, row), squares = 0.0, total = 0.0;
     for (int64_t j = 0; j < bench_num_keys(p, b); j++) {
         if (!bench_pair_live(p, b, h, i, j))
             continue;
-        const struct pair pair = pair_of(g, p, b, h, i, j, d_of_row);
+        const struct pair pair = pair_of(g, p, b, h, i, j, &query);
         total += pair.weight; /* 1 if the log-sum-exp is right */
         squares += add(dq, pair.ds, pair.ds_size, bench_row_floats(&p->k, b, h / group_of(p), j), d);
     }
@@ -190,9 +199,9 @@ static double expect_query(struct bench_gradients *g, const struct bench_problem
     return total > 0.0 ? fabs(log(total)) : isnan(total) ? NAN : 0.0;
 }
 
-/* deltas: D of all rows, [B][H][Tq]. */
+/* queries: all of them, [B][H][Tq]. */
 static void expect_key(struct bench_gradients *g, const struct bench_problem *p, int64_t n, struct bench_row row,
-                       const double *deltas)
+                       const struct query *queries)
 {
     const int64_t b = row.sequence, j = row.token, group = group_of(p), d = p->bcase->d, tq = p->bcase->tq;
     double *dk = begin_row(g, OF_K, n, row), *dv = begin_row(g, OF_V, n, row), squares[2] = {0.0, 0.0};
@@ -200,7 +209,7 @@ static void expect_key(struct bench_gradients *g, const struct bench_problem *p,
         for (int64_t i = 0; i < bench_num_queries(p, b); i++) {
             if (!bench_pair_live(p, b, h, i, j))
                 continue;
-            const struct pair pair = pair_of(g, p, b, h, i, j, deltas[(b * p->bcase->heads + h) * tq + i]);
+            const struct pair pair = pair_of(g, p, b, h, i, j, &queries[(b * p->bcase->heads + h) * tq + i]);
             squares[0] += add(dk, pair.ds, pair.ds_size, bench_row_floats(&p->q, b, h, i), d);
             squares[1] += add(dv, pair.weight, pair.weight, bench_row_floats(&g->wide, b, h, i), p->v.shape[3]);
         }
@@ -211,20 +220,21 @@ static void expect_key(struct bench_gradients *g, const struct bench_problem *p,
 double bench_gradients_expect(struct bench_gradients *g, const struct bench_problem *p)
 {
     const struct bench_case *c = p->bcase;
-    double *deltas = malloc((size_t)(c->batch * c->heads * c->tq) * sizeof *deltas), worst = 0.0;
+    struct query *queries = malloc((size_t)(c->batch * c->heads * c->tq) * sizeof *queries);
+    double worst = 0.0;
     uint64_t state = SEED_ROWS;
-    if (deltas == NULL)
+    if (queries == NULL)
         return NAN;
     for (int64_t b = 0; b < c->batch; b++)
         for (int64_t h = 0; h < c->heads; h++)
             for (int64_t t = 0; t < c->tq; t++)
-                deltas[(b * c->heads + h) * c->tq + t] = delta(g, p, b, h, t);
+                queries[(b * c->heads + h) * c->tq + t] = query_of(g, p, b, h, t);
     for (int64_t n = 0; n < BENCH_SAMPLED_ROWS; n++) {
         const double difference = expect_query(g, p, n, bench_row_choose(p, false, n, &state));
         worst = isnan(difference) || isnan(worst) ? NAN : fmax(worst, difference);
-        expect_key(g, p, n, bench_row_choose(p, true, n, &state), deltas);
+        expect_key(g, p, n, bench_row_choose(p, true, n, &state), queries);
     }
-    free(deltas);
+    free(queries);
     return worst;
 }
 

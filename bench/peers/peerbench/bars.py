@@ -12,7 +12,10 @@ from .cases import CACHE_BYTES, PRECISIONS
 
 @dataclass(frozen=True)
 class Bar:
-    """Every case of the kind and dtypes whose name has `pattern` reaches `least` times the best peer's speed."""
+    """
+    Every case of the kind and dtypes whose name has `pattern` reaches `least` times the best peer's speed; with
+    `machine`, on those whose description has that.
+    """
 
     text: str
     contender: str
@@ -20,6 +23,12 @@ class Bar:
     dtypes: tuple
     least: float
     pattern: str = ""
+    machine: str = ""
+
+
+# The description of a machine, of machine_of(): its processor, and what peaks it has.
+AMD, INTEL = r"^AMD\b", r"^Intel\b"
+AMX, NO_AMX = r" bf16/amx_bf16\b", r"^(?!.* bf16/amx_bf16\b)"
 
 
 BARS = (
@@ -30,6 +39,14 @@ BARS = (
     Bar("padded batch", "attn", "padded", ("f32", "bf16"), 1.80),
     Bar("decoding", "attn", "decode", tuple(CACHE_BYTES), 1.05),
     Bar("decoding, grouped heads", "attn", "decode-grouped", tuple(CACHE_BYTES), 1.50),
+    Bar("gradients, f32, AMD", "attn", "backward", ("f32",), 1.80, machine=AMD),
+    Bar("gradients, f32 causal, AMD", "attn", "backward-causal", ("f32",), 1.80, machine=AMD),
+    Bar("gradients, f32, Intel", "attn", "backward", ("f32",), 1.30, machine=INTEL),
+    Bar("gradients, f32 causal, Intel", "attn", "backward-causal", ("f32",), 1.45, machine=INTEL),
+    Bar("gradients, bf16", "attn", "backward", ("bf16",), 1.50, machine=NO_AMX),
+    Bar("gradients, bf16 causal", "attn", "backward-causal", ("bf16",), 1.50, machine=NO_AMX),
+    Bar("gradients, bf16, AMX", "attn", "backward", ("bf16",), 2.50, machine=AMX),
+    Bar("gradients, bf16 causal, AMX", "attn", "backward-causal", ("bf16",), 2.50, machine=AMX),
     Bar("multi-head attention", "attn", "mha", ("f32",), 1.00),
     Bar("sentences, batches of 1", "attn", "embed", ("f32",), 1.00, "batch1$"),
     Bar("sentences, batches of 64", "attn", "embed", ("f32",), 1.00, "batch64$"),
@@ -42,7 +59,12 @@ BARS = (
 )
 
 
-def check(results, bars=BARS):
+def machine_of(context):
+    """What bars know a machine by: the processor's name, and the peaks of the run."""
+    return " ".join([context["cpu"], *sorted(context["peaks"])])
+
+
+def check(results, bars=BARS, machine=""):
     """
     One verdict for each bar and each case that it speaks of:
     {"bar", "case", "least", "ratio" or None, "best_peer", "met", "reason"}.
@@ -51,6 +73,8 @@ def check(results, bars=BARS):
     """
     verdicts = []
     for bar in bars:
+        if not re.search(bar.machine, machine):
+            continue
         for result in results:
             if result["kind"] != bar.kind or result["dtype"] not in bar.dtypes:
                 continue

@@ -182,6 +182,56 @@ class DecodeCase(Saved):
 
 
 @dataclass(frozen=True)
+class BackwardCase(Saved):
+    """
+    Gradients of self-attention with respect to q, k and v, of what a forward call has left; with `both` the
+    forward call is computed and timed, too.
+    """
+
+    suite: ClassVar[str] = "backward"
+    series: ClassVar[str] = ""
+    memory: ClassVar[bool] = False
+
+    dtype: str
+    batch: int
+    heads: int
+    kv_heads: int
+    t: int
+    d: int
+    causal: bool = False
+    both: bool = False
+    quick: bool = False
+
+    @property
+    def name(self):
+        parts = [
+            f"{self.dtype}/{'forward-backward' if self.both else 'backward'}",
+            f"B{self.batch}/H{self.heads}/T{self.t}/d{self.d}",
+            f"causal:{'top-left' if self.causal else 'none'}",
+        ]
+        if self.kv_heads != self.heads:
+            parts.append(f"kv_heads:{self.kv_heads}")
+        return "/".join(parts)
+
+    @property
+    def kind(self):
+        return ("both" if self.both else "backward") + ("-causal" if self.causal else "")
+
+    @property
+    def group(self):
+        return self.heads // self.kv_heads
+
+    @property
+    def tokens(self):
+        return self.t
+
+    def flops(self):
+        """Five products for each live pair, as in attn-bench, whatever is computed again; seven with the forward's."""
+        pairs = self.t * (self.t + 1) // 2 if self.causal else self.t * self.t
+        return (14.0 if self.both else 10.0) * self.d * self.batch * self.heads * pairs
+
+
+@dataclass(frozen=True)
 class MhaCase(Saved):
     """
     Self-attention of `batch` sequences of `t` tokens with its four projections. `promised` cases are those that a
@@ -306,5 +356,5 @@ class GenerateCase(Saved):
 def from_json(fields):
     """The case that to_json() was called on."""
     fields = dict(fields)
-    kinds = {kind.suite: kind for kind in (Case, DecodeCase, MhaCase, EmbedCase, GenerateCase)}
+    kinds = {kind.suite: kind for kind in (Case, DecodeCase, BackwardCase, MhaCase, EmbedCase, GenerateCase)}
     return kinds[fields.pop("suite")](**fields)

@@ -7,9 +7,10 @@ there. Work is counted as there, too: 4 d operations for each pair of query and
 key that is alive, whatever a library computes besides. A layer adds its
 products, 2 operations for each weight and token.
 
-There are five suites: `attention`, `decode` (a token more for each sequence, against
-long caches), `mha` (a layer with its projections), `embed` (sentences through a
-real encoder) and `generate` (text by a real language model).
+There are six suites: `attention`, `decode` (a token more for each sequence, against
+long caches), `backward` (gradients, alone and with the forward call), `mha` (a layer
+with its projections), `embed` (sentences through a real encoder) and `generate` (text
+by a real language model).
 
 This file needs nothing but the standard library: --list and the tests work
 without the virtual environment.
@@ -21,6 +22,7 @@ from .case_kinds import (
     MASK_PERIOD,
     NEAR_BYTES,
     PRECISIONS,
+    BackwardCase,
     Case,
     DecodeCase,
     EmbedCase,
@@ -120,6 +122,17 @@ def decode_cases():
     return cases
 
 
+def backward_cases():
+    """The usual shapes of training, in the two types that it has; the gradients alone, then with the forward call."""
+    return [
+        BackwardCase(dtype, 1, 8, 8, 2048, d, causal=causal, both=both, quick=d == 64 and not both)
+        for dtype in ("f32", "bf16")
+        for both in (False, True)
+        for causal in (False, True)
+        for d in (64, 128)
+    ]
+
+
 def mha_cases(dtype="f32"):
     """An encoder's layer at two sizes of batch, a decoder's at prefill, and one token."""
     encoder = {"d_model": 768, "heads": 12, "kv_heads": 12, "bias": True, "dtype": dtype}
@@ -150,13 +163,14 @@ def generate_cases(dtype="f32"):
 SUITES = {
     "attention": attention_cases,
     "decode": decode_cases,
+    "backward": backward_cases,
     "mha": mha_cases,
     "embed": embed_cases,
     "generate": generate_cases,
 }
 
 # Those whose cases are there in all types anyway; --precision is for the others.
-ALL_TYPES = ("attention", "decode")
+ALL_TYPES = ("attention", "decode", "backward")
 
 
 def all_cases(suite="attention", precisions=("f32",)):

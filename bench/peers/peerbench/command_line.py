@@ -81,8 +81,8 @@ def parser():
         "--suite",
         choices=(*SUITES, "all"),
         default="attention",
-        help="bare attention (default), decode: a token against long caches, mha: layers with projections, embed:"
-        " sentences through a real encoder, generate: text by a real language model, or all",
+        help="bare attention (default), decode: a token against long caches, backward: gradients, mha: layers with"
+        " projections, embed: sentences through a real encoder, generate: text by a real language model, or all",
     )
     p.add_argument(
         "--precision",
@@ -269,7 +269,9 @@ def report(arguments):
         say(f"libattn itself is missing: {run['missing']['attn']}")
         return FAILURE
     if arguments.check:
-        lines, met = bars.lines(bars.check(run["results"]), run["context"]["threads"])
+        lines, met = bars.lines(
+            bars.check(run["results"], machine=bars.machine_of(run["context"])), run["context"]["threads"]
+        )
         print("\n".join(lines))
         return OK if met else FAILURE
     return OK

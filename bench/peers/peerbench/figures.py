@@ -67,6 +67,7 @@ def summarise(result):
 UNITS = {
     "attention": "GFLOP/s",
     "decode": "GB/s of keys and values",
+    "backward": "GFLOP/s",
     "mha": "ms",
     "embed": "sentences/s",
     "generate": "tokens/s",

@@ -11,6 +11,10 @@ KINDS = (
     ("mask", "Boolean mask"),
     ("decode", "Decoding"),
     ("decode-grouped", "Decoding, grouped heads"),
+    ("backward", "Gradients"),
+    ("backward-causal", "Gradients, causal"),
+    ("both", "Forward call and gradients"),
+    ("both-causal", "Forward call and gradients, causal"),
     ("mha", "Multi-head attention with its projections"),
     ("mha-small", "Multi-head attention with its projections, short"),
     ("embed", "Sentences through all-MiniLM-L6-v2"),
@@ -116,7 +120,7 @@ def reasons(run):
 
 
 def bar_lines(run):
-    verdicts = bars.check(run["results"])
+    verdicts = bars.check(run["results"], machine=bars.machine_of(run["context"]))
     if not verdicts:
         return []
     rows = []
@@ -197,8 +201,8 @@ def render(run, plots=()):
         f" {context['system']}, {context['rounds']} rounds. Peaks of this run in GFLOP/s: {peaks}.{read}",
         "",
         "Figures are of the fastest sample, in the unit of each heading; operations are 4 d for each live pair of query"
-        " and key, and 2 for each weight and token of a product. **Bold** is the fastest of the case; `x` columns are"
-        " libattn's speed over that of the best peer; *of peak* is the better libattn figure as a fraction of the"
+        " and key, 10 d for gradients, 14 d for both, and 2 for each weight and token of a product. **Bold** is the"
+        " fastest of the case; `x` columns are libattn's speed over that of the best peer; *of peak* is the better libattn figure as a fraction of the"
         " multiply-add peak, the best that was measured between the cases; where a type has no peak of its own it is"
         " that of f32, so that the fraction may exceed 1. In decoding *of read* has the best read bandwidth that was"
         " measured between the cases in its place, where keys and values come from memory, and *ms* is the time of a"

@@ -8,7 +8,7 @@ to be, and in which unit a report shows speed.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import decode, embedding, generate, layer, reference, tensors
+from . import backward, decode, embedding, generate, layer, reference, tensors
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,13 @@ SUITES = {
         decode.disagreement,
         lambda case, arrays: case.flops(),
         bytes=lambda case: case.bytes(),
+    ),
+    "backward": Suite(
+        backward.make,
+        backward.pick_rows,
+        backward.reference_rows,
+        backward.disagreement,
+        lambda case, arrays: case.flops(),
     ),
     "mha": Suite(
         layer.make,
