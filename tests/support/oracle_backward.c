@@ -233,10 +233,14 @@ static void add_pair(struct backward *work, const struct oracle_row *row, const 
     struct uncertain weight = weight_of(row->score[token], row->size[token], r->lse);
     if (r->lse == -INFINITY) /* all scores are -Inf, and what they weigh is a matter of taste */
         weight = (struct uncertain){0, INFINITY};
-    const struct uncertain ds = product(weight, score_gradient(work, r, kept));
+    struct uncertain g_ij = score_gradient(work, r, kept);
+    const int may_be_zero = weight.value < SAFE_WEIGHT; /* then 0 * Inf, or the choice not to multiply */
+    if (may_be_zero && !isfinite(g_ij.value))
+        g_ij.error = INFINITY;
+    const struct uncertain ds = product(weight, g_ij);
     const struct uncertain dropped = product(weight, (struct uncertain){kept, kept > 1 ? U * kept : 0});
     add_row(work, GRADIENT_V, key * dv, dropped, r->d_out, NULL, 1, dv);
-    for (int64_t c = 0; c < dv && kept == 0; c++) /* 0 * Inf, or the choice not to multiply */
+    for (int64_t c = 0; c < dv && (kept == 0 || may_be_zero); c++)
         if (!isfinite(weight.value * r->d_out[c]))
             work->result->of[GRADIENT_V].unit[key * dv + c] = INFINITY;
     add_options(work, query, token, ds);
