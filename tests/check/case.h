@@ -13,6 +13,7 @@
 #include "attn/attn.h"
 #include "attn/backward.h"
 #include "guard.h"
+#include "oracle_backward.h"
 #include "random.h"
 
 #include <stdint.h>
@@ -65,7 +66,12 @@ enum case_slot {
     SLOT_D_Q,
     SLOT_D_K,
     SLOT_D_V,
-    SLOT_LAST_OUTPUT = SLOT_D_V,
+    SLOT_D_MASK, /* these in the order of enum gradient_of, too */
+    SLOT_D_ALIBI_SLOPES,
+    SLOT_D_RELATIVE_BIAS,
+    SLOT_D_SINKS,
+    SLOT_D_HEAD_SCALE,
+    SLOT_LAST_OUTPUT = SLOT_D_HEAD_SCALE,
     SLOT_WORKSPACE,
     SLOTS
 };
@@ -159,8 +165,10 @@ struct test_case {
     int packed;                              /**< q, k and v share one buffer */
     int short_mask;                          /**< the mask ends before the keys do */
     int stored;                              /**< of k and v, so many are quantised */
-    attn_tensor d_out, d_lse, d_q, d_k, d_v; /**< of the backward pass */
-    attn_gradients gradients;                /**< those of them that are in the call */
+    attn_tensor d_out, d_lse;                /**< of the backward pass */
+    attn_tensor d_of[GRADIENTS];             /**< what it writes; arrays as one row */
+    const attn_tensor *d_written[GRADIENTS]; /**< those of them that are wanted, else NULL */
+    attn_gradients gradients;                /**< the same, as the call gets them */
     unsigned forms;                          /**< bit f: enum case_form f is set */
 
     attn_window window;

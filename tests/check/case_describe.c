@@ -6,6 +6,7 @@
 #include "case_draw.h"
 
 #include "dtype.h"
+#include "tolerance.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -81,10 +82,17 @@ int case_check_memory(const struct test_case *c, char *message, size_t size)
         "gradients.q",
         "gradients.k",
         "gradients.v",
+        "gradients.mask",
+        "gradients.alibi_slopes",
+        "gradients.relative_bias",
+        "gradients.sinks",
+        "gradients.head_scale",
         "workspace",
     };
-    const attn_tensor *const outputs[] = {&c->out,          c->params.lse,  c->params.weights, c->params.key_sums,
-                                          c->params.scores, c->gradients.q, c->gradients.k,    c->gradients.v};
+    const attn_tensor *outputs[SLOT_LAST_OUTPUT - SLOT_FIRST_OUTPUT + 1] = {&c->out, c->params.lse, c->params.weights,
+                                                                            c->params.key_sums, c->params.scores};
+    for (int of = 0; of < GRADIENTS; of++)
+        outputs[SLOT_D_Q - SLOT_FIRST_OUTPUT + of] = c->d_written[of];
     for (int slot = 0; slot < SLOTS; slot++) {
         const struct guard *guard = &c->guard[slot];
         if (!guard_intact(guard)) {
@@ -247,7 +255,6 @@ void case_describe(const struct test_case *c, char *buffer, size_t size)
     say_tensor(&line, stage[p->score_stage], p->scores);
     say_tensor(&line, "dout", c->gradients.out);
     say_tensor(&line, "dlse", c->gradients.lse);
-    say_tensor(&line, "dq", c->gradients.q);
-    say_tensor(&line, "dk", c->gradients.k);
-    say_tensor(&line, "dv", c->gradients.v);
+    for (int of = 0; of < GRADIENTS; of++)
+        say_tensor(&line, tolerance_gradient_table[of].output, c->d_written[of]);
 }

@@ -10,17 +10,55 @@
 
 #include <string.h>
 
-/** A gradient that is written, of the type of its tensor as a rule. */
-static void draw_written(struct test_case *c, enum case_slot slot, const attn_tensor *of, attn_tensor *t,
-                         const attn_tensor **wanted, struct rng *rng)
+/** Whether a gradient that is written is wanted; then it has memory. */
+static int place_written(struct test_case *c, enum gradient_of of, int liberties, struct rng *rng)
 {
-    *t = tensor_of_shape(rng_percent(rng, 75) ? of->dtype : case_any_float(rng), of->shape[0], of->shape[1],
-                         of->shape[2], of->shape[3]);
-    *wanted = NULL;
+    c->d_written[of] = NULL;
     if (!rng_percent(rng, 80))
+        return 0;
+    case_place_tensor(c, (enum case_slot)(SLOT_D_Q + (int)of), &c->d_of[of], liberties, rng);
+    c->d_written[of] = &c->d_of[of];
+    return 1;
+}
+
+/** The gradient of rows, of the type of its tensor as a rule. */
+static void draw_rows(struct test_case *c, enum gradient_of of, const attn_tensor *rows, const attn_tensor **wanted,
+                      struct rng *rng)
+{
+    c->d_of[of] = *rows;
+    c->d_of[of].dtype = rng_percent(rng, 75) ? rows->dtype : case_any_float(rng);
+    *wanted = place_written(c, of, 0, rng) ? &c->d_of[of] : NULL;
+}
+
+/** The gradient of an option that is an array of n numbers, where it is set. */
+static void draw_array(struct test_case *c, enum gradient_of of, int set, int64_t n, float **wanted, struct rng *rng)
+{
+    c->d_of[of] = attn_bhtd(NULL, 1, 1, 1, n);
+    c->d_written[of] = NULL;
+    *wanted = NULL;
+    if (!set || !rng_percent(rng, 80))
         return;
-    case_place_tensor(c, slot, t, 0, rng);
-    *wanted = t;
+    c->d_of[of].data = *wanted = CASE_PLACE(c, (enum case_slot)(SLOT_D_Q + (int)of), float, n, rng);
+    c->d_written[of] = &c->d_of[of];
+}
+
+static void draw_options(struct test_case *c, struct rng *rng)
+{
+    const attn_params *p = &c->params;
+    attn_gradients *g = &c->gradients;
+    const int64_t heads = c->q.shape[1];
+    draw_array(c, GRADIENT_ALIBI_SLOPES, p->alibi_slopes != NULL, heads, &g->alibi_slopes, rng);
+    draw_array(c, GRADIENT_RELATIVE_BIAS, p->relative_bias != NULL,
+               p->relative_bias ? heads * p->relative_bias->buckets : 0, &g->relative_bias, rng);
+    draw_array(c, GRADIENT_SINKS, p->sinks != NULL, heads, &g->sinks, rng);
+    draw_array(c, GRADIENT_HEAD_SCALE, p->head_scale != NULL, heads, &g->head_scale, rng);
+    c->d_written[GRADIENT_MASK] = NULL;
+    if (!p->mask || p->mask->dtype == ATTN_BOOL)
+        return;
+    c->d_of[GRADIENT_MASK] = *p->mask;
+    c->d_of[GRADIENT_MASK].dtype = ATTN_F32;
+    if (place_written(c, GRADIENT_MASK, FREE_CHANNELS, rng))
+        g->mask = &c->d_of[GRADIENT_MASK];
 }
 
 void case_draw_gradients(struct test_case *c, uint64_t seed, uint64_t index)
@@ -53,9 +91,10 @@ void case_draw_gradients(struct test_case *c, uint64_t seed, uint64_t index)
         case_place_tensor(c, SLOT_D_LSE, &c->d_lse, FREE_CHANNELS | MAY_BROADCAST, rng);
         c->gradients.lse = &c->d_lse;
     }
-    draw_written(c, SLOT_D_Q, &c->q, &c->d_q, &c->gradients.q, rng);
-    draw_written(c, SLOT_D_K, &c->k, &c->d_k, &c->gradients.k, rng);
-    draw_written(c, SLOT_D_V, &c->v, &c->d_v, &c->gradients.v, rng);
+    draw_rows(c, GRADIENT_Q, &c->q, &c->gradients.q, rng);
+    draw_rows(c, GRADIENT_K, &c->k, &c->gradients.k, rng);
+    draw_rows(c, GRADIENT_V, &c->v, &c->gradients.v, rng);
+    draw_options(c, rng);
     case_fill_gradients(c, rng);
 }
 

@@ -25,6 +25,7 @@ size_t case_capacity(enum case_slot slot)
     case SLOT_D_Q:
     case SLOT_D_K:
     case SLOT_D_V:
+    case SLOT_D_MASK:
     case SLOT_K_POOL:
     case SLOT_V_POOL:
     case SLOT_K_NUMBERS:

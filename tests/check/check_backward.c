@@ -6,11 +6,10 @@
  *
  *     check_backward --isa avx2 --cases 20000 [--seed N] [--case N]
  *
- * Any of the three gradients may not be wanted; half of the losses depend on lse,
- * too. Where nobody may look, NaN stands: in keys and values that are hidden, and
- * in rows of q, out and dO that see no key. A failure prints the case and the
- * command that repeats just it. A run of many cases is distrusted when an option
- * was hardly ever drawn, or too much of what it expects is 0 or may be anything.
+ * Any of the gradients may not be wanted; those of options are, as a rule, where the option is set. Half of the losses
+ * depend on lse, too. Where nobody may look, NaN stands: in keys and values that are hidden, and in rows of q, out and
+ * dO that see no key. A failure prints the case and the command that repeats just it. A run of many cases is distrusted
+ * when an option was hardly ever drawn, or too much of what it expects is 0 or may be anything.
  */
 #include "arguments.h"
 #include "case.h"
@@ -21,43 +20,45 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /** Failures after which a run stops. */
 #define MAX_FAILURES 10
 
-/** Gradients that the library writes: q, k, v. */
-enum { WRITTEN = 3 };
+/** Gradients of tensors: q, k, v. The others are of options. */
+enum { ROWS = 3 };
 
 /** What a whole run has seen. */
 struct totals {
     int64_t runs, elements, zeros, unknown;
     int64_t empty; /**< cases more than half of which are 0, or may be anything */
-    int64_t wanted[1 << WRITTEN], with_lse, types[3], mixed, narrowed; /**< narrowed: of another type than what of */
+    int64_t wanted[1 << ROWS], written[GRADIENTS], entries[ENTRIES];
+    int64_t with_lse, types[3], mixed, narrowed; /**< narrowed: of another type than what of */
     int64_t seen[VALUES_KINDS], causal[4], forms[FORMS], no_form, combined, masks, long_rows;
     int pairs;
-    double worst[WRITTEN], ratio[WRITTEN]; /**< largest error in units, and as a part of what is allowed */
-    int64_t ratio_case[WRITTEN];
+    double worst[GRADIENTS], ratio[GRADIENTS]; /**< largest error in units, and as a part of what is allowed */
+    int64_t ratio_case[GRADIENTS];
 };
 
 static void add_to_totals(struct totals *totals, const struct test_case *c,
                           const struct gradient_comparison comparison[GRADIENTS], int64_t index)
 {
     const attn_params *p = &c->params;
-    const attn_tensor *const written[WRITTEN] = {c->gradients.q, c->gradients.k, c->gradients.v};
-    const attn_tensor *const of[WRITTEN] = {&c->q, &c->k, &c->v};
+    const attn_tensor *const of[ROWS] = {&c->q, &c->k, &c->v};
     unsigned wanted = 0;
     int64_t elements = 0, told = 0;
-    for (unsigned i = 0; i < WRITTEN; i++) {
-        if (!written[i])
+    for (int i = 0; i < GRADIENTS; i++) {
+        if (!c->d_written[i])
             continue;
-        wanted |= 1u << i;
+        totals->written[i]++;
+        wanted |= i < ROWS ? 1u << i : 0;
         elements += comparison[i].elements;
         told += comparison[i].elements - comparison[i].zeros - comparison[i].unknown;
         totals->elements += comparison[i].elements;
         totals->zeros += comparison[i].zeros;
         totals->unknown += comparison[i].unknown;
-        totals->narrowed += written[i]->dtype != of[i]->dtype;
+        totals->narrowed += i < ROWS && c->d_written[i]->dtype != of[i]->dtype;
         totals->worst[i] = fmax(totals->worst[i], comparison[i].error);
         if (comparison[i].error > totals->ratio[i] * comparison[i].allowed) {
             totals->ratio[i] = comparison[i].error / comparison[i].allowed;
@@ -67,6 +68,7 @@ static void add_to_totals(struct totals *totals, const struct test_case *c,
     totals->runs++;
     totals->empty += 2 * told < elements;
     totals->wanted[wanted]++;
+    totals->entries[c->entry]++;
     totals->with_lse += c->gradients.lse != NULL;
     const int mixed = c->q.dtype != c->k.dtype || c->q.dtype != c->v.dtype || c->q.dtype != c->d_out.dtype;
     totals->mixed += mixed;
@@ -85,6 +87,33 @@ static void add_to_totals(struct totals *totals, const struct test_case *c,
     totals->combined += forms >= 2;
 }
 
+/** A plan, run as a whole or in shares, in any order. */
+static attn_status run_plan(struct test_case *c)
+{
+    attn_backward_plan *plan = NULL;
+    attn_status status = attn_backward_plan_create(&plan, &c->q, &c->k, &c->v, &c->out, &c->params, &c->gradients);
+    if (status != ATTN_OK)
+        return status;
+    const size_t size = attn_backward_plan_workspace_size(plan);
+    void *workspace = guard_place(&c->guard[SLOT_WORKSPACE], size, 1);
+    if (!workspace) {
+        fprintf(stderr, "a plan asks for %zu bytes of workspace, more than this test can guard\n", size);
+        exit(1);
+    }
+    if (c->entry == ENTRY_PLAN_RUN) {
+        status = attn_backward_plan_run(plan, &c->q, &c->k, &c->v, &c->out, &c->params, &c->gradients, workspace, size);
+    } else {
+        const int nth = attn_backward_plan_num_threads(plan), phases = attn_backward_plan_num_phases(plan);
+        status =
+            attn_backward_plan_begin(plan, &c->q, &c->k, &c->v, &c->out, &c->params, &c->gradients, workspace, size);
+        for (int phase = 0; phase < phases; phase++)
+            for (int ith = nth - 1; ith >= 0 && status == ATTN_OK; ith--)
+                status = attn_backward_plan_run_share(plan, workspace, phase, ith, nth);
+    }
+    attn_backward_plan_destroy(plan);
+    return status;
+}
+
 /** Runs one case; on a failure message says what is wrong. */
 static int run_case(struct test_case *c, uint64_t seed, int64_t index, struct totals *totals, char *message,
                     size_t size)
@@ -92,7 +121,8 @@ static int run_case(struct test_case *c, uint64_t seed, int64_t index, struct to
     attn_status status = attn_forward(&c->q, &c->k, &c->v, &c->out, &c->params);
     if (status == ATTN_OK) {
         case_begin_backward(c, seed, (uint64_t)index);
-        status = attn_backward(&c->q, &c->k, &c->v, &c->out, &c->params, &c->gradients);
+        status = c->entry == ENTRY_FORWARD ? attn_backward(&c->q, &c->k, &c->v, &c->out, &c->params, &c->gradients)
+                                           : run_plan(c);
     }
     if (status != ATTN_OK) {
         snprintf(message, size, "status is \"%s\": %s", attn_status_string(status), attn_last_error());
@@ -103,7 +133,7 @@ static int run_case(struct test_case *c, uint64_t seed, int64_t index, struct to
     const struct backward_inputs inputs = {
         &c->q, &c->k, &c->v, &c->params, &c->out, c->params.lse, c->gradients.out, c->gradients.lse};
     struct gradient_comparison comparison[GRADIENTS];
-    if (!compare_backward_call(&inputs, c->gradients.q, c->gradients.k, c->gradients.v, comparison, message, size))
+    if (!compare_backward_call(&inputs, c->d_written, comparison, message, size))
         return 0;
     add_to_totals(totals, c, comparison, index);
     return 1;
@@ -133,7 +163,11 @@ static int totals_trustworthy(const struct totals *t)
     for (int i = 0; i < FORMS; i++)
         if (!(refused >> i & 1u))
             rare += is_rare(case_form_name((enum case_form)i), t->forms[i], few);
-    for (int i = 1; i < 1 << WRITTEN; i++)
+    for (int i = 0; i < ENTRIES; i++)
+        rare += is_rare("some entry point", t->entries[i], few);
+    for (int i = 0; i < GRADIENTS; i++)
+        rare += is_rare(tolerance_gradient_table[i].output, t->written[i], few);
+    for (int i = 1; i < 1 << ROWS; i++)
         rare += is_rare("some set of wanted gradients", t->wanted[i], few);
     for (int i = 0; i < VALUES_KINDS; i++)
         rare += is_rare("some kind of values", t->seen[i], few);
@@ -176,8 +210,8 @@ int main(int argc, char **argv)
         printf("%s: case %" PRId64 ": %s\n  %s\n", message[0] ? "FAILED" : "right", i, message, guard_case_line);
         fflush(stdout);
     }
-    for (int i = 0; i < WRITTEN; i++)
-        printf("%-3s largest error %.2f units; nearest to its limit: case %" PRId64 ", %.0f %% of it\n",
+    for (int i = 0; i < GRADIENTS; i++)
+        printf("%-11s largest error %.2f units; nearest to its limit: case %" PRId64 ", %.0f %% of it\n",
                tolerance_gradient_table[i].output, totals.worst[i], totals.ratio_case[i], 100 * totals.ratio[i]);
     failures += !totals_trustworthy(&totals);
     printf("%" PRId64 " cases right, of which q, k, v and dout are f32 in %" PRId64 ", bf16 in %" PRId64

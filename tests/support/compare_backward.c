@@ -73,17 +73,15 @@ int compare_gradient(const struct backward_reference *reference, enum gradient_o
     return 0;
 }
 
-int compare_backward_call(const struct backward_inputs *inputs, const attn_tensor *d_q, const attn_tensor *d_k,
-                          const attn_tensor *d_v, struct gradient_comparison comparison[GRADIENTS], char *message,
-                          size_t message_size)
+int compare_backward_call(const struct backward_inputs *inputs, const attn_tensor *const got[GRADIENTS],
+                          struct gradient_comparison comparison[GRADIENTS], char *message, size_t message_size)
 {
-    const attn_tensor *const got[] = {d_q, d_k, d_v};
     int passes = 0;
     for (int naively = 0; naively < 2 && !passes; naively++) {
         struct backward_reference reference =
             naively ? backward_reference_compute(inputs) : backward_reference_compute_alone(inputs);
         passes = 1;
-        for (int of = GRADIENT_Q; of <= GRADIENT_V && passes; of++)
+        for (int of = 0; of < GRADIENTS && passes; of++)
             if (got[of])
                 passes =
                     compare_gradient(&reference, (enum gradient_of)of, got[of], &comparison[of], message, message_size);

@@ -24,9 +24,11 @@ struct gradient_comparison {
 int compare_gradient(const struct backward_reference *reference, enum gradient_of of, const attn_tensor *got,
                      struct gradient_comparison *comparison, char *message, size_t message_size);
 
-/** The three gradients of a call by its arguments. Computes naively only what is not within the floors anyway. */
-int compare_backward_call(const struct backward_inputs *inputs, const attn_tensor *d_q, const attn_tensor *d_k,
-                          const attn_tensor *d_v, struct gradient_comparison comparison[GRADIENTS], char *message,
-                          size_t message_size);
+/**
+ * All gradients of a call by its arguments; got: NULL where one was not wanted. Computes naively only what is not
+ * within the floors anyway.
+ */
+int compare_backward_call(const struct backward_inputs *inputs, const attn_tensor *const got[GRADIENTS],
+                          struct gradient_comparison comparison[GRADIENTS], char *message, size_t message_size);
 
 #endif

@@ -414,7 +414,7 @@ static void settle(struct backward *work)
             }
             if (isnan(g->unit[at]) || !(terms->size[at] < (double)FLT_MAX / 4))
                 g->unit[at] = INFINITY;
-            if (work->result->rounds_weights && of <= GRADIENT_V)
+            if (work->result->rounds_weights && (of <= GRADIENT_V || of == GRADIENT_HEAD_SCALE))
                 g->slack[at] =
                     WEIGHT_ROUNDING * fmin(terms->size[at], HOEFFDING * sqrt(terms->square[at]) + fabs(g->value[at]));
         }
