@@ -20,8 +20,10 @@ struct backward {
     struct fixture f;
     float d_out_data[FIX_B * FIX_HQ * FIX_TQ * FIX_DV], d_lse_data[FIX_B * FIX_HQ * FIX_TQ];
     float d_q_data[FIX_B * FIX_HQ * FIX_TQ * FIX_DK], d_k_data[FIX_B * FIX_HKV * FIX_TK * FIX_DK];
-    float d_v_data[FIX_B * FIX_HKV * FIX_TK * FIX_DV];
-    attn_tensor d_out, d_lse, d_q, d_k, d_v;
+    float d_v_data[FIX_B * FIX_HKV * FIX_TK * FIX_DV], d_mask_data[FIX_B * FIX_HQ * FIX_TQ * FIX_TK];
+    float numbers[FIX_HQ * 5], written[4][FIX_HQ * 5]; /**< options, and their gradients */
+    attn_tensor d_out, d_lse, d_q, d_k, d_v, d_mask;
+    attn_relative_bias bias;
     attn_gradients g;
     const attn_gradients *g_arg;
     char larger[2 * sizeof(attn_gradients)]; /**< gradients of a later version */
@@ -49,6 +51,10 @@ static void initialize(struct backward *b)
     memset(b->d_q_data, CANARY, sizeof b->d_q_data);
     memset(b->d_k_data, CANARY, sizeof b->d_k_data);
     memset(b->d_v_data, CANARY, sizeof b->d_v_data);
+    memset(b->d_mask_data, CANARY, sizeof b->d_mask_data);
+    memset(b->written, CANARY, sizeof b->written);
+    b->bias = (attn_relative_bias){ATTN_BUCKETS_CLIPPED, 5, 2, b->numbers};
+    b->d_mask = attn_bhtd(b->d_mask_data, FIX_B, FIX_HQ, FIX_TQ, FIX_TK);
     b->d_out = attn_bhtd(b->d_out_data, FIX_B, FIX_HQ, FIX_TQ, FIX_DV);
     b->d_lse = attn_bhtd(b->d_lse_data, FIX_B, FIX_HQ, FIX_TQ, 1);
     b->d_q = attn_bhtd(b->d_q_data, FIX_B, FIX_HQ, FIX_TQ, FIX_DK);
@@ -60,6 +66,7 @@ static void initialize(struct backward *b)
     b->g.q = &b->d_q;
     b->g.k = &b->d_k;
     b->g.v = &b->d_v;
+    b->g.mask = &b->d_mask;
     b->g_arg = &b->g;
 }
 
@@ -129,6 +136,22 @@ static const struct wrong wrongs[] = {
     {ATTN_UNSUPPORTED, "gradients.q.dtype is i8|f16", {INT(d_q.dtype, ATTN_I8)}},
     {ATTN_UNSUPPORTED, "gradients.k.dtype is u8|f16", {INT(d_k.dtype, ATTN_U8)}},
     {ATTN_UNSUPPORTED, "gradients.v.dtype is i4|f16", {INT(d_v.dtype, ATTN_I4)}},
+
+    {ATTN_INVALID_ARGUMENT, "gradients.mask.dtype is 99", {INT(d_mask.dtype, 99)}},
+    {ATTN_UNSUPPORTED, "gradients.mask.dtype is f16|f32", {INT(d_mask.dtype, ATTN_F16)}},
+    {ATTN_INVALID_ARGUMENT, "gradients.mask.data is NULL", {POINTER(d_mask.data, NULL)}},
+    {ATTN_SHAPE_MISMATCH, "gradients.mask.shape[0] is 1; expected 2, that of params.mask", {INT64(d_mask.shape[0], 1)}},
+    {ATTN_SHAPE_MISMATCH, "gradients.mask.shape[3] is 6; expected 7, that of params.mask", {INT64(d_mask.shape[3], 6)}},
+    {ATTN_INVALID_ARGUMENT, "gradients.mask.stride[3]|0", {INT64(d_mask.stride[3], 0)}},
+    {ATTN_SIZE_OVERFLOW, "gradients.mask|4611686018427387903", {INT64(d_mask.stride[3], INT64_MAX / 2)}},
+    {ATTN_INVALID_ARGUMENT,
+     "gradients.mask is set; expected NULL for a mask of type bool",
+     {INT(f.mask.dtype, ATTN_BOOL)}},
+    {ATTN_INVALID_ARGUMENT, "gradients.mask is set; expected NULL, as params.mask is", {POINTER(f.params.mask, NULL)}},
+    {ATTN_INVALID_ARGUMENT, "gradients.sinks is set; expected NULL", {POINTER(g.sinks, some_float)}},
+    {ATTN_INVALID_ARGUMENT, "gradients.head_scale is set; expected NULL", {POINTER(g.head_scale, some_float)}},
+    {ATTN_INVALID_ARGUMENT, "gradients.alibi_slopes is set; expected NULL", {POINTER(g.alibi_slopes, some_float)}},
+    {ATTN_INVALID_ARGUMENT, "gradients.relative_bias is set; expected NULL", {POINTER(g.relative_bias, some_float)}},
 
     /* shapes */
     {ATTN_INVALID_ARGUMENT, "gradients.q.shape[2] is -5", {INT64(d_q.shape[2], -5)}},
@@ -254,6 +277,9 @@ static void test_overlaps(void **state)
         PAIR(d_v, d_lse, "gradients.v overlaps gradients.lse"),
         PAIR(d_v, d_q, "gradients.v overlaps gradients.q"),
         PAIR(d_v, d_k, "gradients.v overlaps gradients.k"),
+        PAIR(d_mask, f.mask, "gradients.mask overlaps params.mask"),
+        PAIR(d_mask, d_q, "gradients.mask overlaps gradients.q"),
+        PAIR(d_mask, d_out, "gradients.mask overlaps gradients.out"),
 #undef PAIR
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
@@ -269,6 +295,30 @@ static void test_overlaps(void **state)
     initialize(&b); /* an array that is read */
     b.d_v.data = b.f.kv_len;
     expect_refused(&b, ATTN_INVALID_ARGUMENT, "gradients.v overlaps params.kv_len", "kv_len");
+}
+
+/** The gradients of options that are arrays, each in turn on an option, and on the others. */
+static void test_overlapping_options(void **state)
+{
+    (void)state;
+    static struct backward b;
+    static const char *const names[] = {"head_scale", "sinks", "alibi_slopes", "relative_bias"};
+    for (int i = 0; i < 4; i++)
+        for (int other = -1; other < 4; other++) {
+            char words[64];
+            if (other == i)
+                continue;
+            initialize(&b);
+            b.f.params.head_scale = b.f.params.sinks = b.f.params.alibi_slopes = b.numbers;
+            b.f.params.relative_bias = &b.bias;
+            float **const written[] = {&b.g.head_scale, &b.g.sinks, &b.g.alibi_slopes, &b.g.relative_bias};
+            for (int n = 0; n < 4; n++)
+                *written[n] = b.written[n];
+            assert_int_equal(call(&b), ATTN_OK);
+            *written[i] = other < 0 ? b.numbers : b.written[other] + 1;
+            snprintf(words, sizeof words, "gradients.%s|overlaps|%s", names[i], other < 0 ? "params." : names[other]);
+            expect_refused(&b, ATTN_INVALID_ARGUMENT, words, words);
+        }
 }
 
 /** Any set of them may be wanted, structs of other versions are taken, and inputs may be one. */
@@ -324,9 +374,8 @@ static void test_accepted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_without_gradient),
-        cmocka_unit_test(test_overlaps),
+        cmocka_unit_test(test_wrong),    cmocka_unit_test(test_without_gradient),
+        cmocka_unit_test(test_overlaps), cmocka_unit_test(test_overlapping_options),
         cmocka_unit_test(test_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
