@@ -409,7 +409,7 @@ static int homogeneous(struct rng *rng, const char *isa)
     for (int g = 0; g < WRITTEN; g++)
         for (int64_t at = 0; at < problem_count(&once.of[g]) && holds; at++) {
             const float x = ((const float *)once.of[g].data)[at], y = ((const float *)twice.of[g].data)[at];
-            holds = y == -2 * x || fabsf(x) < 0x1p-100f;
+            holds = y == -2 * x || fabsf(x) < 0x1p-90f; /* products that are denormal round otherwise */
             if (!holds)
                 printf("  %s[%d] is %.9g, and %.9g for -2 times the loss\n", names[g], (int)at, (double)x, (double)y);
         }
