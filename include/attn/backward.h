@@ -88,9 +88,9 @@ static inline attn_gradients attn_gradients_default(void)
  *
  * Rows without a live key have the gradient 0. What stands in a slot that is
  * hidden (NaN, Inf, uninitialised memory), of k and v or of rows of q, out and
- * gradients->out that see no key, reaches no gradient. On one instruction set
- * gradients of a sequence have the same bits for any number of threads, and
- * whatever else is in the call.
+ * gradients->out that see no key, reaches no gradient; what is seen by some queries
+ * reaches none by way of others. On one instruction set gradients of a sequence have
+ * the same bits for any number of threads, and whatever else is in the call.
  *
  * Memory beside the tensors: up to 2 MiB a thread, dq once more in f32, and two numbers
  * for each query and head.

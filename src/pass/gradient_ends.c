@@ -9,17 +9,66 @@
 
 #include <math.h>
 
+/** Marks the lanes of a strip that see one of n keys. */
+static void mark_seen(const struct attn_tile_mask *mask, int lanes, int n, uint8_t *sees)
+{
+    for (int r = 0; r < lanes; r++) {
+        int any = mask->kind == MASK_NONE || (mask->kind == MASK_DIAGONAL && r + mask->diagonal >= 0);
+        for (int j = 0; j < n && !any; j++)
+            any = mask->kind == MASK_LIVE   ? mask->live[j * mask->live_pitch + r] != 0
+                  : mask->kind == MASK_BIAS ? !(mask->bias[j * mask->bias_pitch + r] == -INFINITY)
+                                            : 0;
+        sees[r] |= (uint8_t)any;
+    }
+}
+
+/** Marks the queries of a block that see a key: sees[i] is 0 for the others. */
+static void find_seeing(const struct attn_work *work, uint8_t *sees)
+{
+    struct pass pass;
+    attn_begin_pass(&pass, work);
+    const int64_t size = pass.scratch.key_block;
+    memset(sees, 0, (size_t)work->num_queries);
+    for (int64_t i = 0; i < pass.num_strips; i++) {
+        const struct strip *strip = &pass.strips[i];
+        for (int64_t first = attn_next_block(&pass, strip, 1, 0); first < pass.end;
+             first = attn_next_block(&pass, strip, 1, first + size)) {
+            const struct span span =
+                attn_span_at(work, first, (int)(pass.end - first < size ? pass.end - first : size));
+            struct run run = {.hi = 0};
+            while (attn_next_run(&pass, strip, &span, run.hi, &run)) {
+                const int n = run.hi - run.lo;
+                const struct attn_tile_mask mask = attn_mask_of(&pass, strip, first + run.lo, n, run.kind);
+                mark_seen(&mask, strip->rows, n, sees + strip->first);
+                if (!work->view.pattern_size)
+                    break;
+            }
+        }
+    }
+}
+
+/** Whether a row may have nothing but its sink: lse is that, about. */
+static int may_see_nothing(const struct attn_work *work, int64_t i)
+{
+    const float lse = work->lse[i * work->lse_stride];
+    return work->sinks && fabsf(lse - *work->sinks) <= 1e-5f * (1.0f + fabsf(lse));
+}
+
 void attn_delta_pass(const struct attn_work *work, const struct attn_rows *dout, const float *dlse,
                      ptrdiff_t dlse_stride, float *delta)
 {
+    uint8_t sees[ATTN_MAX_STRIPS * ATTN_MAX_STRIP];
+    int looked = 0;
     work->kernels->vectors->dot_rows(delta, dout, &work->out, work->num_queries, work->dv);
     for (int64_t i = 0; i < work->num_queries; i++) {
-        const float lse = work->lse[i * work->lse_stride];
-        /* Rows without a live key may hold anything. Of those that have a sink, lse is that, about. */
-        const int sink_alone = work->sinks && !isfinite(delta[i]) && fabsf(lse - *work->sinks) <= 1e-6f * fabsf(lse);
-        if (lse == -INFINITY || sink_alone)
+        const int unseeing = work->lse[i * work->lse_stride] == -INFINITY;
+        if (!unseeing && !looked && may_see_nothing(work, i)) {
+            find_seeing(work, sees);
+            looked = 1;
+        }
+        if (unseeing || (looked && !sees[i])) /* its rows may hold anything */
             delta[i] = 0.0f;
-        if (lse != -INFINITY && dlse)
+        if (!unseeing && dlse)
             delta[i] -= dlse[i * dlse_stride];
     }
 }
@@ -102,6 +151,9 @@ void attn_query_gradients(const struct attn_work *work, const struct attn_gradie
         if (dots) {
             const struct attn_rows q = attn_rows_from(&work->q, strip->first);
             pass.vectors->dot_rows(dots + strip->first, &q, &floats, strip->rows, work->dk);
+            for (int r = 0; r < strip->rows; r++) /* a row of q that sees no key may hold anything */
+                if (is_zero((const float *)(const void *)row_of(&floats, r), work->dk))
+                    dots[strip->first + r] = 0.0f;
         }
         if (!dq->data)
             continue;

@@ -29,8 +29,9 @@ static const struct attn_tile_mask none = {.kind = MASK_NONE};
 /** A strip of the backward pass. */
 struct gradient_strip {
     struct strip *strip;
-    struct attn_rows q, dout;                                         /**< its rows, floats */
+    struct attn_rows q, dout;                                         /**< its rows, as words of queries */
     int q_finite, dout_finite;                                        /**< -1: not looked at yet */
+    int any_nan;                                                      /**< the lse of a row is NaN */
     float *dq;                                                        /**< [dk][width] */
     float base[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));  /**< lse in base 2; +inf: no live key */
     float delta[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN))); /**< of struct attn_gradient_block */
@@ -195,8 +196,10 @@ static void start_strip(const struct pass *pass, const struct attn_gradient_bloc
     if (block->scratch->dk)
         g->q = query_rows(pass, block, strip);
     g->q_finite = g->dout_finite = -1;
+    g->any_nan = 0;
     for (int r = 0; r < strip->width; r++) {
         g->base[r] = base_of(work, strip, r);
+        g->any_nan |= isnan(g->base[r]) != 0;
         g->delta[r] = r < strip->rows ? block->delta[strip->first + r] : 0.0f;
     }
     const int64_t i = strip - pass->strips;
@@ -296,6 +299,12 @@ static void unit_weights(const struct pass *pass, const struct key_block *keys, 
     const int ends[ATTN_MAX_VECTORS] = {n, n, n, n};
     float *const s = pass->scratch.s;
     plain->weights(strip->nv, g->base, ends, n, unit->factor, s, l);
+    if (g->any_nan && unit->mask.kind != MASK_NONE) { /* -inf less NaN is no weight of 0 */
+        float one[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
+        for (int r = 0; r < strip->width; r++)
+            one[r] = 1.0f;
+        pass->vectors->normalise(strip->nv, &unit->mask, n, one, s);
+    }
     if (!softmax)
         return;
     memcpy(softmax, s, (size_t)n * (size_t)strip->width * sizeof *s);

@@ -182,6 +182,7 @@ RUN(vs_dot, vs sum; memcpy(&sum, c->in[2], sizeof sum);
 #if VF_PACK == 2
 RUN(vw_store, vw_store(c->out[0], vw_load(c->in[0])))
 RUN(vw_pair, vw_store(c->out[0], vw_pair(A, B)))
+RUN(vw_round, vw_round(c->out[0], A))
 RUN(vw_interleave, vw_store(c->out[0], vw_interleave(c->in[0], c->in[1])))
 RUN(vw_first, vw_store(c->out[0], vw_first(vw_load(c->in[0]))))
 RUN(vw_second, vw_store(c->out[0], vw_second(vw_load(c->in[0]))))
@@ -373,6 +374,7 @@ static const struct set_operation operations[] = {
 #if VF_PACK == 2
     ROW(vw_store),
     ROW(vw_pair),
+    ROW(vw_round),
     ROW(vw_interleave),
     ROW(vw_first),
     ROW(vw_second),

@@ -104,6 +104,15 @@ static void two_rows(const struct call *c)
     memcpy((char *)c->out[0] + half, c->in[c->in[1] ? 1 : 0], half);
 }
 
+static void rounded_row(const struct call *c)
+{
+    const float *in = c->in[0];
+    uint16_t *out = c->out[0];
+    for
+        LANES(i)
+    out[i] = dtype_narrow(ATTN_BF16, (double)(c->set->narrow_flushes ? flushed(in[i]) : in[i]));
+}
+
 static void pair(const struct call *c)
 {
     const float *first = c->in[0], *second = c->in[1];
@@ -172,6 +181,7 @@ static const struct row rows[] = {
     {"vw_set1", 0, OPERATION(.in = {{WORD, ONE}}, .out = {{U32, VECTOR}}, .reference = broadcast)},
     {"vw_store", HAS_PAIRS, PLAIN(SAME_BITS, 1, WORD, WORD, copy)},
     {"vw_pair", HAS_PAIRS, PLAIN(SAME_NUMBERS, 2, F32, WORD, pair)},
+    {"vw_round", HAS_PAIRS, PLAIN(SAME_NUMBERS, 1, F32, BF16, rounded_row)},
     {"vw_interleave", HAS_PAIRS, PLAIN(SAME_BITS, 2, BF16, WORD, interleave_words)},
     {"vw_first", HAS_PAIRS, PLAIN(SAME_BITS, 1, WORD, WORD, first_half)},
     {"vw_second", HAS_PAIRS, PLAIN(SAME_BITS, 1, WORD, WORD, second_half)},

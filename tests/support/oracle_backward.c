@@ -76,9 +76,7 @@ struct backward {
     struct backward_reference *result;
     struct terms terms[GRADIENTS];
     unsigned char *sees; /**< [batch][heads][tq] whether a query sees a key */
-    unsigned char *seen,
-        *odd;    /**< [batch][heads of k][tk] whether a key is seen; whether it, or its value, is not finite */
-    double tiny; /**< what the rounding of a product at the bottom of the range can be */
+    double tiny;         /**< what the rounding of a product at the bottom of the range can be */
 };
 
 /** An addend, with what one rounding at each place before it does to it. */
@@ -305,7 +303,6 @@ static void add_query(struct backward *work, struct oracle_row *row, struct row_
     for (int64_t j = 0; j < query->tk; j++) {
         if (!row->live[j])
             continue;
-        work->seen[(query->b * inputs->k.shape[1] + g) * query->tk + j] = 1;
         if (p->rope)
             load_turned(&inputs->k_exact, ((query->b * inputs->k.shape[1] + g) * query->tk + j) * dk, dk, r->k,
                         r->k_size);
@@ -313,54 +310,6 @@ static void add_query(struct backward *work, struct oracle_row *row, struct row_
             load_row(&inputs->k, query->b, g, j, r->k);
         load_row(&inputs->v, query->b, g, j, r->v);
         add_pair(work, row, r, j, g);
-    }
-}
-
-static int is_finite_row(const attn_tensor *t, int64_t b, int64_t h, int64_t i)
-{
-    int finite = 1;
-    for (int64_t c = 0; c < t->shape[3]; c++)
-        finite &= isfinite(((const float *)t->data)[tensor_offset(t, b, h, i, c)]) != 0;
-    return finite;
-}
-
-static void forget_row(struct gradient *g, int64_t row, int64_t n)
-{
-    for (int64_t c = 0; c < n; c++)
-        g->unit[row * n + c] = INFINITY;
-}
-
-/**
- * What attn_backward() does not promise: a key that one query sees and another one does not, where either of them is
- * not finite. Their product with the weight 0 may be NaN, in dQ of that query or in dK and dV of that key.
- */
-static void forget_hidden_pairs(struct backward *work)
-{
-    const struct oracle_inputs *inputs = &work->inputs;
-    const attn_tensor *q = &inputs->q, *k = &inputs->k;
-    const int64_t heads = q->shape[1], tq = q->shape[2], tk = k->shape[2],
-                  group = k->shape[1] ? heads / k->shape[1] : 1;
-    for (int64_t at = 0; at < q->shape[0] * heads * tq; at++) {
-        const int64_t b = at / tq / heads, h = at / tq % heads, i = at % tq, g = h / group;
-        if (!work->sees[at])
-            continue;
-        int finite = is_finite_row(q, b, h, i) && is_finite_row(&work->d_out, b, h, i) && isfinite(work->lse[at]);
-        for (int64_t c = 0; c < inputs->v.shape[3]; c++)
-            finite &= isfinite(work->out[at * inputs->v.shape[3] + c]) != 0;
-        if (work->in->d_lse)
-            finite &= isfinite(tensor_get(work->in->d_lse, b, h, i, 0)) != 0;
-        const struct oracle_query query = oracle_query_at(work->in->params, tq, tk, b, h, i);
-        for (int64_t j = query.start; j < query.end; j++) {
-            const int64_t key = (b * k->shape[1] + g) * tk + query.first_key + j;
-            if ((finite && !(work->seen[key] && work->odd[key])) || oracle_sees(work->in->params, &query, j))
-                continue;
-            if (!finite) {
-                forget_row(&work->result->of[GRADIENT_K], key, k->shape[3]);
-                forget_row(&work->result->of[GRADIENT_V], key, inputs->v.shape[3]);
-            }
-            if (work->seen[key] && work->odd[key])
-                forget_row(&work->result->of[GRADIENT_Q], at, q->shape[3]);
-        }
     }
 }
 
@@ -463,8 +412,6 @@ static void allocate(struct backward *work)
         [GRADIENT_HEAD_SCALE] = p->head_scale ? heads : 0,
     };
     work->sees = oracle_allocate(in->q->shape[0] * heads * in->q->shape[2], 1);
-    work->seen = oracle_allocate(in->k->shape[0] * in->k->shape[1] * in->k->shape[2], 1);
-    work->odd = oracle_allocate(in->k->shape[0] * in->k->shape[1] * in->k->shape[2], 1);
     for (int of = 0; of < GRADIENTS; of++) {
         const int64_t n = counts[of];
         work->result->of[of] =
@@ -509,12 +456,6 @@ static struct backward_reference compute(const struct backward_inputs *given, in
         oracle_score_row(&work.inputs, &row);
         add_query(&work, &row, &r);
     }
-    for (int64_t key = 0; key < in.k->shape[0] * in.k->shape[1] * tk; key++) {
-        const int64_t b = key / tk / in.k->shape[1], g = key / tk % in.k->shape[1];
-        work.odd[key] =
-            !is_finite_row(&work.inputs.k, b, g, key % tk) || !is_finite_row(&work.inputs.v, b, g, key % tk);
-    }
-    forget_hidden_pairs(&work);
     if (params.rope) {
         turn_back(&result.of[GRADIENT_Q], in.q, params.rope->q, params.rope->layout);
         turn_back(&result.of[GRADIENT_K], in.k, params.rope->k, params.rope->layout);
@@ -533,8 +474,7 @@ static struct backward_reference compute(const struct backward_inputs *given, in
         free(work.terms[of].size);
         free(work.terms[of].square);
     }
-    void *const rows[] = {work.out, work.lse, work.sees, work.seen, work.odd, r.d_out,
-                          r.q,      r.q_size, r.k,       r.k_size,  r.v};
+    void *const rows[] = {work.out, work.lse, work.sees, r.d_out, r.q, r.q_size, r.k, r.k_size, r.v};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         free(rows[i]);
     oracle_row_free(&row);
