@@ -458,6 +458,28 @@ static int additive(struct rng *rng, const char *isa)
     return holds;
 }
 
+/** The largest size of a number that is finite. */
+static double largest_of(const attn_tensor *t)
+{
+    double most = 0;
+    for (int64_t at = 0; at < problem_count(t); at++) {
+        const double size = fabs((double)dtype_load(t->dtype, t->data, at));
+        most = isfinite(size) && size > most ? size : most;
+    }
+    return most;
+}
+
+/** What a gradient may come to if all of its terms are of their largest size and none cancel: roundings of out and lse
+ * are in proportion to that. */
+static double size_of_terms(const struct training *t, int of)
+{
+    const struct problem *p = &t->p;
+    const double queries = (double)(p->q.shape[2] * (p->q.shape[1] / p->k.shape[1])), d_out = largest_of(&t->d_out);
+    const double factor = p->params.scale == 0.0f ? 1.0 : fabs((double)p->params.scale);
+    const double score = factor * d_out * largest_of(&p->v) * (double)p->v.shape[3];
+    return of == DV ? queries * d_out : of == DQ ? score * largest_of(&p->k) : queries * score * largest_of(&p->q);
+}
+
 /** A vector added to all keys shifts the scores of a row alike: dq and dv stay, and dk, as long as lse has no part. */
 static int shifted_keys(struct rng *rng, const char *isa)
 {
@@ -484,6 +506,8 @@ static int shifted_keys(struct rng *rng, const char *isa)
     const int rounds = reference_rounds_weights(&t.p.q, &t.p.k, &t.p.v, &t.p.params);
     const double rounding = t.p.out == ATTN_BF16 || rounds ? 0x1p16 : t.p.out == ATTN_F16 ? 0x1p13 : 1;
     struct gradients a = run(&t, ALL), b = run(&shifted, ALL);
+    const double largest[WRITTEN] = {size_of_terms(&shifted, DQ), size_of_terms(&shifted, DK),
+                                     size_of_terms(&shifted, DV)};
     int holds = 0;
     for (int naively = 0; naively < 2 && !holds; naively++) {
         struct backward_reference first = reference_of(&t, naively), second = reference_of(&shifted, naively);
@@ -493,7 +517,8 @@ static int shifted_keys(struct rng *rng, const char *isa)
                 const double x = (double)((float *)a.of[g].data)[at], y = (double)((float *)b.of[g].data)[at];
                 /* How far the references of both are apart is a matter of out and lse, which have been rounded. */
                 const double exact = fabs(first.of[g].value[at] - second.of[g].value[at]);
-                holds = exact <= 16 * rounding * (first.of[g].unit[at] + second.of[g].unit[at]) &&
+                const double size = largest[g] * 0x1p-22 * rounding;
+                holds = exact <= 16 * rounding * (first.of[g].unit[at] + second.of[g].unit[at]) + size &&
                         fabs(x - y) <= exact + distance_allowed(&first, g, at) + distance_allowed(&second, g, at);
                 if (!holds && naively)
                     printf("  shifted keys: %s[%d] is %.9g and %.9g\n", names[g], (int)at, x, y);
