@@ -145,6 +145,21 @@ static attn_status check_gradients(struct attn_backward *b, const attn_gradients
     return depth & CHECK_TENSORS ? attn_check_gradients_apart(b) : ATTN_OK;
 }
 
+/** That what is kept for each query and key can be counted: nothing of shapes alone says that it has memory. */
+static attn_status check_sizes(const struct attn_backward *b)
+{
+    const struct attn_problem *p = &b->forward;
+    const double heads = (double)p->q.shape[0] * (double)p->q.shape[1], most_rows = ATTN_MAX_STRIPS * ATTN_MAX_STRIP;
+    const double ends = p->params.ragged ? (double)p->num_sequences + 1 : 1; /* of sequences along the tokens */
+    const double rows = (double)p->q.shape[2] + ends * most_rows;
+    const double keys = (double)p->k.shape[0] * (double)p->k.shape[1] * ((double)p->k.shape[2] + ends);
+    const double bytes = heads * rows * ((double)p->q.shape[3] + 2) * sizeof(float) + keys * sizeof(int64_t);
+    if (bytes < 0x1p62)
+        return ATTN_OK;
+    return attn_fail(ATTN_INVALID_ARGUMENT,
+                     "q and k have shapes for which %g bytes of memory are kept; expected less than 2^62", bytes);
+}
+
 /** Checks a request and fills b, or returns the status of the first thing that is wrong. */
 static attn_status check(struct attn_backward *b, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                          const attn_tensor *out, const attn_params *params, const attn_gradients *gradients,
@@ -154,7 +169,8 @@ static attn_status check(struct attn_backward *b, const attn_tensor *q, const at
     CHECK(attn_check(&b->forward, q, k, v, out, params, depth));
     CHECK(check_supported(&b->forward));
     CHECK(check_requests(&b->forward.params));
-    return check_gradients(b, gradients, depth);
+    CHECK(check_gradients(b, gradients, depth));
+    return check_sizes(b);
 }
 
 /** Pairs of bf16 are multiplied where all that is multiplied is bf16 as it comes. */

@@ -146,7 +146,8 @@ void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given
     const int64_t elements = attn_backward_elements(problem), tk = problem->k.shape[2];
     const int64_t extra = problem->params.ragged ? problem->num_sequences + 1 : 0;
     const int64_t key_blocks = tk / b->shape.keys + (tk % b->shape.keys > 0 && !extra) + extra;
-    const int wanted = attn_has_elements(&b->dk) || attn_has_elements(&b->dv) || attn_backward_sums_queries(b);
+    const int of_keys = attn_has_elements(&b->dk) || attn_has_elements(&b->dv);
+    const int wanted = of_keys || attn_backward_sums_queries(b);
     b->query_blocks = geometry->blocks;
     b->query_tasks = elements * problem->q.shape[1] * geometry->blocks;
     b->key_tasks = wanted ? elements * problem->k.shape[1] * key_blocks : 0;
@@ -160,8 +161,8 @@ void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given
     geometry->threads = geometry->parallel = parallel;
     geometry->num_phases = geometry->labels_size > 0; /* the first one stays */
     const int64_t options = attn_backward_head_tasks(b) + count_mask_tasks(b);
-    add_phase(geometry, wanted || options ? b->query_tasks + problem->num_sequences + 1 : 0, copies,
-              attn_backward_begin_task);
+    const int64_t unseen = of_keys ? problem->num_sequences + 1 : 0; /* tasks that clear rows which nobody sees */
+    add_phase(geometry, wanted || options ? b->query_tasks + unseen : 0, copies, attn_backward_begin_task);
     add_phase(geometry, b->key_tasks, parallel, attn_backward_key_task);
     add_phase(geometry, attn_backward_sums_queries(b) ? b->query_tasks : 0, copies, attn_backward_end_task);
     if (options > 0)

@@ -208,6 +208,33 @@ static struct keys keys_of_task(const struct attn_run *run, int64_t task)
     return keys;
 }
 
+/** Blocks of queries of a head: from first to end - 1. */
+struct blocks {
+    int64_t first, end;
+};
+
+/**
+ * Those, of so many, whose queries may see some of the keys, by causality and a window alone; view is that of the first
+ * block. So a task does not look at each block of a long row of which it sees little.
+ */
+static struct blocks seeing_blocks(const struct attn_run *run, const struct keys *keys, const struct attn_view *view,
+                                   int64_t blocks)
+{
+    const int64_t unit = run->geometry->unit, pieces = run->geometry->pieces;
+    int64_t first = keys->first < view->prefix ? 0 : keys->first - view->diagonal, last = ATTN_FAR; /* queries */
+    if (view->num_global == 0 && keys->first >= view->first_tokens) {
+        const int64_t behind = keys->first - view->window_last;
+        first = behind > first ? behind : first;
+        last = keys->end - 1 - view->window_first;
+    }
+    return (struct blocks){
+        .first = first > 0 ? first / unit * pieces : 0,
+        .end = last < 0                        ? 0
+               : last / unit < blocks / pieces ? (last / unit + 1) * pieces
+                                               : blocks,
+    };
+}
+
 /** Writes what a task has summed up. */
 static void write_keys(const struct attn_run *run, const struct keys *keys, const struct attn_work *work,
                        const struct attn_gradient_scratch *sums)
@@ -245,24 +272,27 @@ void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scra
     attn_gradient_layout(&sums, (char *)scratch + b->scratch_at, &b->shape);
     memset(sums.dk, 0, (size_t)(b->shape.keys * b->shape.dk) * sizeof(float));
     memset(sums.dv, 0, (size_t)(b->shape.keys * b->shape.dv) * sizeof(float));
-    int any = 0;
-    for (int64_t step = 0; step < group * blocks; step++) {
-        const int64_t h = keys.head * group + step / blocks;
-        if (attn_backward_block_of(run, keys.s, h, step % blocks, scratch, &block)) {
-            if (!any)
-                words = attn_gradient_keys_of(&block.work, keys.first, keys.end, &sums);
-            any = 1;
+    const int any = group > 0 && attn_backward_block_of(run, keys.s, keys.head * group, 0, scratch, &block);
+    struct blocks seeing = {0, 0};
+    if (any) {
+        words = attn_gradient_keys_of(&block.work, keys.first, keys.end, &sums);
+        seeing = seeing_blocks(run, &keys, &block.work.view, blocks);
+    }
+    for (int64_t h = 0; h < group; h++) {
+        for (int64_t number = seeing.first; number < seeing.end; number++) {
+            const int64_t step = h * blocks + number;
+            set_reached(run, &keys, step); /* all before it are done, or not wanted */
+            if (!attn_backward_block_of(run, keys.s, keys.head * group + h, number, scratch, &block))
+                continue;
             block.scratch.dk = attn_has_elements(&b->dk) ? sums.dk : NULL;
             block.scratch.dv = attn_has_elements(&b->dv) ? sums.dv : NULL;
             if (block.gradients.dq)
                 wait_for(run, &keys, step);
             attn_gradient_pass(&block.work, &block.gradients, &words);
         }
-        set_reached(run, &keys, step + 1);
     }
     set_reached(run, &keys, ALL_STEPS);
-    if (!any) { /* no query: nothing to turn back */
+    if (!any) /* no query: nothing to turn back */
         block.work = (struct attn_work){.kernels = &run->geometry->kernels, .dk = (int)b->shape.dk};
-    }
     write_keys(run, &keys, &block.work, &sums);
 }
