@@ -92,8 +92,8 @@ static inline attn_gradients attn_gradients_default(void)
  * reaches none by way of others. On one instruction set gradients of a sequence have
  * the same bits for any number of threads, and whatever else is in the call.
  *
- * Memory beside the tensors: up to 2 MiB a thread, dq once more in f32, and two numbers
- * for each query and head.
+ * Memory beside the tensors: up to 2 MiB a thread, dq once more in f32, two numbers for
+ * each query and head, and gradients.relative_bias once more in double.
  *
  * Where q, k, v and the gradient of out are all bf16, without rope and head_scale, and the
  * kernels that run multiply pairs of bf16 (the sets avx512_bf16 and neon_bf16), weights and
@@ -123,7 +123,8 @@ ATTN_API attn_status attn_backward_workspace_size(const attn_tensor *q, const at
 /**
  * attn_backward() in the caller's memory, of any alignment: allocates nothing.
  *
- * Takes part as many threads as the workspace has room for.
+ * The size that attn_backward_workspace_size() has given for these shapes is always
+ * enough, for however many threads: as many take part as the workspace has room for.
  * ATTN_WORKSPACE_TOO_SMALL: there is no room for one.
  * @since 0.1, experimental
  */

@@ -94,7 +94,7 @@ static attn_status allocate_pools(struct attn_cache *cache)
                          "config asks for %" PRId64 " pages of %" PRId64
                          " tokens; expected a cache of fewer than 2^59 bytes",
                          c->num_pages, c->page_size);
-    cache->pools_bytes = ((size_t)bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+    cache->pools_bytes = attn_aligned((size_t)bytes);
     cache->pools = aligned_alloc(ATTN_ALIGN, cache->pools_bytes);
     if (!cache->pools)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a cache of %" PRId64 " bytes", bytes);

@@ -11,7 +11,7 @@
  * What threads share, behind the labels:
  *
  *     sums of dQ [heads][blocks of queries] | delta [batch][heads][tokens of q] | products of q and dQ, the same |
- *     what each task has reached | the call, for those who run shares
+ *     sums of tables of biases [heads of q][buckets] | what each task has reached | the call, for those who run shares
  */
 #include "driver/backward_tasks.h"
 
@@ -24,11 +24,6 @@
 #define TASK_KEYS  256
 #define SUMS_LIMIT (512 * 1024)
 
-static size_t rounded_up(size_t size)
-{
-    return (size + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
-}
-
 /* ---------------------------------------------------------------- geometry -- */
 
 /** Whether rows of channels are words of a set as they lie in memory. */
@@ -39,13 +34,14 @@ static int are_words(const struct attn_kernels *kernels, attn_dtype dtype, int64
                  : dtype == ATTN_F32;
 }
 
-static struct attn_gradient_shape shape_of(const struct attn_backward *b, const struct attn_kernels *kernels)
+/** For tasks of so many keys at most. */
+static struct attn_gradient_shape shape_of(const struct attn_backward *b, const struct attn_kernels *kernels,
+                                           int64_t keys)
 {
     const struct attn_problem *problem = &b->forward;
     const attn_params *params = &problem->params;
     const int64_t dk = problem->q.shape[3], dv = problem->v.shape[3];
     const int per_word = kernels->gradients->queries_per_word;
-    int64_t keys = TASK_KEYS;
     while (keys > ATTN_RUN_STEP && keys * (dk + dv) * (int64_t)sizeof(float) > SUMS_LIMIT)
         keys /= 2;
     return (struct attn_gradient_shape){.strip = kernels->strip,
@@ -107,21 +103,39 @@ static void cut_shared(struct attn_backward *b)
         b->dq_block = 0;
     }
     b->dq_head = attn_backward_sums_queries(b) ? rows * problem->q.shape[3] : 0;
-    size_t at = geometry->labels_size + rounded_up((size_t)(heads * b->dq_head) * sizeof(float));
+    size_t at = geometry->labels_size + attn_aligned((size_t)(heads * b->dq_head) * sizeof(float));
     b->delta_at = at;
-    at += rounded_up((size_t)(heads * problem->q.shape[2]) * sizeof(float));
+    at += attn_aligned((size_t)(heads * problem->q.shape[2]) * sizeof(float));
     b->dots_at = at;
-    at += b->dhead_scale ? rounded_up((size_t)(heads * problem->q.shape[2]) * sizeof(float)) : 0;
+    at += b->dhead_scale ? attn_aligned((size_t)(heads * problem->q.shape[2]) * sizeof(float)) : 0;
+    b->table_at = at;
+    at += b->dtable ? attn_aligned((size_t)(problem->q.shape[1] * b->buckets) * sizeof(double)) : 0;
     b->reached_at = at;
-    at += rounded_up((size_t)b->key_tasks * sizeof(atomic_llong));
+    at += attn_aligned((size_t)b->key_tasks * sizeof(atomic_llong));
     b->kept_at = at;
-    geometry->shared_size = at + rounded_up(sizeof *b);
+    geometry->shared_size = at + attn_aligned(sizeof *b);
+}
+
+/** The forward call's geometry for strips of a width, and what a thread needs besides for tasks of so many keys at
+ * most. Returns whether a thread has room for both. */
+static int fits(struct attn_backward *b, const struct attn_kernels *kernels, int64_t keys)
+{
+    struct attn_gradient_scratch scratch;
+    struct attn_scratch forward;
+    b->shape = shape_of(b, kernels, keys);
+    b->forward.reserved = attn_gradient_layout(&scratch, NULL, &b->shape);
+    b->geometry = attn_geometry_of(&b->forward, kernels, 1);
+    struct attn_scratch_shape *shape = &b->geometry.scratch; /* O, and blocks of keys, are not wanted here */
+    shape->copies_keys = shape->copies_values = 0;
+    shape->value_channels = 0;
+    b->geometry.scratch_size = attn_scratch_layout(&forward, NULL, shape);
+    return b->geometry.kernels.strip == kernels->strip &&
+           b->geometry.scratch_size + b->forward.reserved <= ATTN_SCRATCH_LIMIT;
 }
 
 void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given, int threads)
 {
     struct attn_problem *problem = &b->forward;
-    struct attn_gradient_scratch scratch;
     struct attn_kernels kernels = *given;
     b->scores = *kernels.scores;
     b->values = *kernels.values;
@@ -130,18 +144,17 @@ void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given
     kernels.scores = &b->scores;
     kernels.values = &b->values;
     problem->plain = problem->may_be_together = 0;
-    b->shape = shape_of(b, &kernels);
-    problem->reserved = attn_gradient_layout(&scratch, NULL, &b->shape);
-    b->geometry = attn_geometry_of(problem, &kernels, 1);
+    b->buckets = problem->params.relative_bias ? problem->params.relative_bias->buckets : 0;
+    for (int64_t keys = TASK_KEYS; !fits(b, &kernels, keys) && keys > ATTN_RUN_STEP;) {
+        if (kernels.strip > kernels.vectors->lanes)
+            kernels.strip -= kernels.vectors->lanes;
+        else
+            keys = b->shape.keys / 2;
+    }
     struct attn_geometry *geometry = &b->geometry;
     geometry->gathers = 0;
-    b->shape = shape_of(b, &geometry->kernels); /* strips are perhaps narrower */
     b->scratch_at = geometry->scratch_size;
-    geometry->scratch_size += attn_gradient_layout(&scratch, NULL, &b->shape);
-    b->table_at = geometry->scratch_size;
-    b->buckets = problem->params.relative_bias ? problem->params.relative_bias->buckets : 0;
-    if (b->dtable)
-        geometry->scratch_size += rounded_up((size_t)b->buckets * sizeof(double));
+    geometry->scratch_size += problem->reserved;
 
     const int64_t elements = attn_backward_elements(problem), tk = problem->k.shape[2];
     const int64_t extra = problem->params.ragged ? problem->num_sequences + 1 : 0;

@@ -29,17 +29,16 @@ struct attn_backward {
     struct attn_value_kernels values;
     struct attn_gradient_shape shape;
     int64_t buckets;      /**< of params.relative_bias */
-    size_t table_at;      /**< in a thread\'s scratch: a table of doubles */
     size_t scratch_at;    /**< in a thread's scratch: what shape describes */
     int64_t query_blocks; /**< of a head: tasks of the phases around the main one */
     int64_t query_tasks;  /**< of all heads */
     int64_t key_tasks;
-    int64_t dq_head,
-        dq_block; /**< floats of dq's sums: of a head; of a block of queries, 0: as many as its rows have */
-    size_t delta_at, dots_at, reached_at, kept_at; /**< in what threads share, behind the sums of dq */
+    int64_t dq_head;                                         /**< floats of dq's sums: of a head; */
+    int64_t dq_block;                                        /**< of a block of queries, 0: as many as its rows have */
+    size_t delta_at, dots_at, table_at, reached_at, kept_at; /**< in what threads share, behind the sums of dq */
 };
 
-/** Cuts a call for at most threads threads, with the f32 functions of a set. */
+/** Cuts a call for at most threads threads. */
 void attn_backward_cut(struct attn_backward *backward, const struct attn_kernels *kernels, int threads);
 
 /** A checked call cut as a plan is, whose shapes and options it has: the plan has to outlive its runs. */

@@ -42,7 +42,7 @@ static void head_options(const struct attn_run *run, int64_t h, void *scratch)
     const struct attn_backward *b = run->backward;
     const struct attn_problem *problem = run->problem;
     const int64_t buckets = b->dtable ? b->buckets : 0;
-    double *const table = (double *)(void *)((char *)scratch + run->backward->table_at);
+    double *const table = (double *)(void *)attn_backward_floats(run, b->table_at) + h * buckets;
     struct attn_bias_gradients biases = {.distances = b->dslopes || b->dtable, .table = b->dtable ? table : NULL};
     double sink = 0.0, factor = 0.0;
     for (int64_t i = 0; i < buckets; i++)

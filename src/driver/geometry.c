@@ -109,7 +109,7 @@ static void add_phase(struct attn_geometry *geometry, int64_t tasks, int paralle
 static size_t sums_size(const struct attn_problem *problem, int64_t rows)
 {
     const size_t size = (size_t)(rows * attn_sums_row(problem->v.shape[3])) * sizeof(float);
-    return (size + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+    return attn_aligned(size);
 }
 
 /** Threads, of so many, that a problem is worth. */
@@ -246,7 +246,7 @@ static void add_sharing(const struct attn_problem *problem, int64_t rows, struct
     geometry->shared_rows = rows;
     geometry->sums_at = geometry->scratch_size;
     geometry->scratch_size += sums_size(problem, rows);
-    geometry->shared_size += (size + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+    geometry->shared_size += attn_aligned(size);
     add_phase(geometry, 1, 1, attn_find_shared);
 }
 

@@ -49,7 +49,7 @@ size_t attn_labels_size(const struct attn_problem *problem, int key_block)
             break;
     }
     const size_t bytes = (size_t)entries * sizeof(struct attn_label_range);
-    return (bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+    return attn_aligned(bytes);
 }
 
 static struct attn_label_range range_of_labels(const int32_t *labels, int64_t n)

@@ -13,14 +13,9 @@
 
 #include "driver/threads.h"
 
-static size_t rounded_up(size_t size)
-{
-    return (size + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
-}
-
 size_t attn_run_size(const struct attn_geometry *geometry, int threads)
 {
-    return ATTN_ALIGN - 1 + rounded_up(sizeof(struct attn_run)) + rounded_up(geometry->shared_size) +
+    return ATTN_ALIGN - 1 + attn_aligned(sizeof(struct attn_run)) + attn_aligned(geometry->shared_size) +
            (size_t)threads * geometry->scratch_size;
 }
 
@@ -33,14 +28,14 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
                                 const struct attn_geometry *geometry)
 {
     struct attn_run *run = attn_run_in(workspace);
-    char *shared = (char *)run + rounded_up(sizeof *run);
+    char *shared = (char *)run + attn_aligned(sizeof *run);
     run->problem = problem;
     run->backward = NULL;
     run->geometry = geometry;
     run->labels = geometry->labels_size > 0 ? (struct attn_label_range *)shared : NULL;
     run->sharers = geometry->shared_rows > 0 ? (struct attn_sharers *)(void *)(shared + geometry->labels_size) : NULL;
     run->partials = shared + geometry->labels_size; /* there are no sharers where keys are split */
-    run->scratch = shared + rounded_up(geometry->shared_size);
+    run->scratch = shared + attn_aligned(geometry->shared_size);
     run->owner = NULL;
     for (int phase = 0; phase < geometry->num_phases; phase++)
         atomic_init(&run->next[phase].task, 0);

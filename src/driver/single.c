@@ -39,7 +39,7 @@ size_t attn_single_size(const struct attn_problem *problem, const struct attn_ke
     const int64_t rows = problem->k.shape[2] + problem->q.shape[3] + problem->v.shape[3] + 2;
     const int nv = vectors_of(problem->q.shape[2] * together, kernels);
     const size_t bytes = (size_t)(rows * nv * kernels->vectors->lanes) * sizeof(float);
-    return (bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+    return attn_aligned(bytes);
 }
 
 /** From row to row of a strip: those of a head or, where heads are together, the only one of each head. */

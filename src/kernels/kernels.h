@@ -29,6 +29,12 @@
 /** Alignment of working memory: a cache line, and the widest vector. */
 #define ATTN_ALIGN 64
 
+/** So many bytes, up to a multiple of that. */
+static inline size_t attn_aligned(size_t bytes)
+{
+    return (bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+}
+
 /** attn_dtype_size() of a type that has been checked, without a call; not of ATTN_I4, whose rows have bytes alone. */
 static inline ptrdiff_t attn_element_size(attn_dtype dtype)
 {

@@ -37,14 +37,6 @@ struct gradient_strip {
     float delta[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN))); /**< of struct attn_gradient_block */
 };
 
-/** The next count elements of so many bytes; NULL while only the size is wanted. */
-static void *take(char *base, size_t *used, int64_t count, size_t size)
-{
-    void *taken = base ? base + *used : NULL;
-    *used += ((size_t)count * size + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
-    return taken;
-}
-
 size_t attn_gradient_layout(struct attn_gradient_scratch *scratch, void *base, const struct attn_gradient_shape *shape)
 {
     const int64_t tile = shape->key_block * shape->strip, keys = shape->keys, per_word = shape->per_word;
@@ -53,7 +45,7 @@ size_t attn_gradient_layout(struct attn_gradient_scratch *scratch, void *base, c
     *scratch = (struct attn_gradient_scratch){0};
 #define TAKE(wanted, member, count)                                                                                    \
     if (wanted)                                                                                                        \
-    scratch->member = take(base, &used, count, sizeof *scratch->member)
+    scratch->member = attn_take(base, &used, count, sizeof *scratch->member)
     TAKE(1, dp, tile);
     TAKE(shape->drops, kept, tile);
     TAKE(shape->caps, capped, tile);
@@ -72,23 +64,6 @@ size_t attn_gradient_layout(struct attn_gradient_scratch *scratch, void *base, c
 }
 
 /* ---------------------------------------------------------------- the keys -- */
-
-/** n rows turned by rows of a table from row first on, as floats. */
-static struct attn_rows turned_rows(const struct attn_work *work, const struct attn_rows *table, int64_t first,
-                                    const struct attn_rows *rows, int64_t n, float *dst)
-{
-    const struct attn_rows turned = {dst, work->dk * (ptrdiff_t)sizeof(float), ATTN_F32, NULL, 0};
-    const struct attn_rotation rotation = {.x = *rows,
-                                           .out = turned,
-                                           .table = (const float *)(const void *)row_of(table, first),
-                                           .table_stride = table->stride / (ptrdiff_t)sizeof(float),
-                                           .num_rows = n,
-                                           .pairs = work->rope.pairs,
-                                           .width = work->dk,
-                                           .layout = work->rope.layout};
-    work->kernels->vectors->rotate(&rotation);
-    return turned;
-}
 
 /** Rows as words of channels, where they lie or in dst (NULL: they are words already). */
 static const char *channel_words_of(const struct attn_work *work, const struct attn_rows *rows, int n, int64_t channels,
@@ -111,7 +86,7 @@ struct attn_gradient_keys attn_gradient_keys_of(const struct attn_work *work, in
     const struct attn_rows k = attn_rows_from(&work->k, first), v = attn_rows_from(&work->v, first);
     const int n = (int)(end - first);
     if (work->rope.k.data) { /* floats */
-        keys.k = turned_rows(work, &work->rope.k, first, &k, n, scratch->k).data;
+        keys.k = attn_rotated_rows(work, &work->rope.k, first, &k, n, scratch->k).data;
         keys.k_stride = work->dk * (ptrdiff_t)sizeof(float);
     } else {
         keys.k = channel_words_of(work, &k, n, work->dk, scratch->k, &keys.k_stride);
@@ -148,7 +123,7 @@ static struct attn_rows query_rows(const struct pass *pass, const struct attn_gr
     float *const dst = block->scratch->q_rows;
     struct attn_rows rows = query_words_of(pass, &work->q, strip->first, strip->rows, work->dk, dst);
     if (work->rope.q.data)
-        rows = turned_rows(work, &work->rope.q, strip->first, &rows, strip->rows, dst);
+        rows = attn_rotated_rows(work, &work->rope.q, strip->first, &rows, strip->rows, dst);
     if (block->factor == 1.0f)
         return rows;
     for (int r = 0; r < strip->rows; r++)

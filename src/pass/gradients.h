@@ -9,6 +9,9 @@
 
 #include "pass/work.h"
 
+struct pass;
+struct unit;
+
 /** A thread's working memory beside that of struct attn_scratch; NULL: not wanted. */
 struct attn_gradient_scratch {
     float *dp;          /**< [key_block][strip] gradients of weights, then of scores */
@@ -84,8 +87,6 @@ void attn_query_gradients(const struct attn_work *work, const struct attn_gradie
                           const struct attn_rows *dq, float factor, float *dots);
 
 /** Adds a unit's gradients of scores, before softcap has a part in them, to those of biases. first: its first key. */
-struct pass;
-struct unit;
 void attn_add_bias_gradients(const struct pass *pass, const struct unit *unit, int64_t first, const float *ds,
                              struct attn_bias_gradients *biases);
 

@@ -246,6 +246,10 @@ struct unit {
     float max[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
 };
 
+/** n rows turned by rows of a table from row first on, as floats in dst, [n][dk]; where rows lie there, in place. */
+struct attn_rows attn_rotated_rows(const struct attn_work *work, const struct attn_rows *table, int64_t first,
+                                   const struct attn_rows *rows, int n, float *dst);
+
 /** Makes Q^T of a strip times a scale, rotated where that is asked for. */
 void attn_pack_strip(const struct pass *pass, const struct strip *strip, float scale);
 

@@ -18,14 +18,13 @@
 #include <assert.h>
 #include <math.h>
 
-/** n rows turned by rows first.. of a table, in dst, [n][dk] floats. */
-static struct attn_rows rotated_rows(const struct pass *pass, const struct attn_rows *table, int64_t first,
-                                     const struct attn_rows *rows, int n, float *dst)
+struct attn_rows attn_rotated_rows(const struct attn_work *work, const struct attn_rows *table, int64_t first,
+                                   const struct attn_rows *rows, int n, float *dst)
 {
-    const struct attn_rope_rows *rope = &pass->work->rope;
-    const struct attn_rows rotated = {dst, (ptrdiff_t)sizeof(float) * pass->work->dk, ATTN_F32, NULL, 0};
+    const struct attn_rope_rows *rope = &work->rope;
+    const struct attn_rows rotated = {dst, (ptrdiff_t)sizeof(float) * work->dk, ATTN_F32, NULL, 0};
     if (attn_is_quantised(rows->dtype)) { /* turned where they have been widened */
-        pass->vectors->widen(dst, rows, n, pass->work->dk);
+        work->kernels->vectors->widen(dst, rows, n, work->dk);
         rows = &rotated;
     }
     const struct attn_rotation rotation = {.x = *rows,
@@ -34,9 +33,9 @@ static struct attn_rows rotated_rows(const struct pass *pass, const struct attn_
                                            .table_stride = table->stride / (ptrdiff_t)sizeof(float),
                                            .num_rows = n,
                                            .pairs = rope->pairs,
-                                           .width = pass->work->dk,
+                                           .width = work->dk,
                                            .layout = rope->layout};
-    pass->vectors->rotate(&rotation);
+    work->kernels->vectors->rotate(&rotation);
     return rotated;
 }
 
@@ -55,7 +54,7 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip, float s
             const struct attn_rows some = {pointers[i], work->q.stride, work->q.dtype, NULL, 0};
             struct attn_rows table = work->rope.q;
             table.data = query_row(&work->view, &table, work->head_step.rope_q, query_of(strip, r + i));
-            rows = rotated_rows(pass, &table, 0, &some, together, pass->scratch.rotated + i * (ptrdiff_t)work->dk);
+            rows = attn_rotated_rows(work, &table, 0, &some, together, pass->scratch.rotated + i * (ptrdiff_t)work->dk);
             row_pointers(&rows, 0, together, pointers + i);
         }
         const struct attn_pack_queries x = {.rows = (const char *const *)pointers,
@@ -136,8 +135,8 @@ static void copy_keys(const struct pass *pass, struct key_block *keys, const str
                                              scratch->k_start + before + at};
         struct attn_rows rows = attn_rows_from(k, at);
         if (rotates) /* floats go where they are wanted */
-            rows = rotated_rows(pass, &work->rope.k, keys->first + at, &rows, n,
-                                in_place ? scratch->k + (before + at) * (ptrdiff_t)work->dk : scratch->rotated);
+            rows = attn_rotated_rows(work, &work->rope.k, keys->first + at, &rows, n,
+                                     in_place ? scratch->k + (before + at) * (ptrdiff_t)work->dk : scratch->rotated);
         if (!in_place)
             pass->scores->pack_keys(&rows, n, work->dk, &scratch->int8, &dst);
     }

@@ -62,14 +62,6 @@ struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kerne
     return shape;
 }
 
-/** The next count elements of size bytes each; NULL while only the size is wanted. */
-static void *take(char *base, size_t *used, int64_t count, size_t size)
-{
-    void *taken = base ? base + *used : NULL;
-    *used += ((size_t)count * size + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
-    return taken;
-}
-
 size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struct attn_scratch_shape *shape)
 {
     const int64_t strips = shape->strips, strip = shape->strip, key_block = shape->key_block;
@@ -77,7 +69,7 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     /* Where a strip goes over a whole split before the next strip does, one has all that is at work. */
     const int64_t next_strips = !shape->joins ? 0 : shape->blocks * key_block >= ATTN_SPLIT_KEYS ? 1 : strips;
     size_t used = 0;
-#define TAKE(member, count) scratch->member = take(base, &used, count, sizeof *scratch->member)
+#define TAKE(member, count) scratch->member = attn_take(base, &used, count, sizeof *scratch->member)
     TAKE(s, key_block * strip);
     TAKE(p, shape->walks ? shape->key_words * strip : 0);
     TAKE(reach, shape->walks ? strips * strip : 0);

@@ -64,6 +64,15 @@ struct attn_scratch {
     uint8_t *live;       /**< [key_block][attn_live_pitch(strip)] boolean mask of one tile */
 };
 
+/** The next count elements of size bytes each of a thread's memory, of which so much is used; NULL while only the size
+ * is wanted (base NULL). */
+static inline void *attn_take(char *base, size_t *used, int64_t count, size_t size)
+{
+    void *taken = base ? base + *used : NULL;
+    *used += attn_aligned((size_t)count * size);
+    return taken;
+}
+
 /** Bytes from key to key of a staged boolean mask: whole blocks of 16 x 16. */
 static inline ptrdiff_t attn_live_pitch(int64_t strip)
 {

@@ -90,7 +90,7 @@ struct partial {
 size_t attn_partial_size(const struct attn_scratch_shape *shape, int64_t lanes)
 {
     const size_t bytes = (size_t)(lanes * (shape->value_channels + NUMBERS_OF_LANE)) * sizeof(float);
-    return (size_t)shape->strips * (sizeof(struct partial) + (bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN);
+    return (size_t)shape->strips * (sizeof(struct partial) + attn_aligned(bytes));
 }
 
 static struct partial *partial_of(const struct pass *pass, int64_t i, char *partial)

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { B = 2, HQ = 4, HKV = 2, TQ = 150, TK = 600, DK = 40, DV = 24, THREADS = 3, BUCKETS = 9 };
+enum { B = 2, HQ = 4, HKV = 2, TQ = 60, TK = 520, DK = 10, DV = 6, THREADS = 3, BUCKETS = 9 };
 enum { Q_SIZE = B * HQ * TQ * DK, K_SIZE = B * HKV * TK * DK, V_SIZE = B * HKV * TK * DV, OUT_SIZE = B * HQ * TQ * DV };
 
 /** What a backward call writes. */
@@ -325,21 +325,52 @@ static void test_describe(void **state)
     free(t);
 }
 
-/** Memory of a long sequence: linear in its length, and 2 MiB a thread. */
+/** Bytes of workspace for a long sequence on so many threads. */
+static size_t workspace_of(attn_dtype dtype, int64_t length, int64_t dk, int64_t dv, attn_params params, int threads)
+{
+    attn_tensor q = attn_bhtd(NULL, 1, 2, length, dk), v = attn_bhtd(NULL, 1, 2, length, dv);
+    const attn_tensor lse = attn_bhtd(NULL, 1, 2, length, 1);
+    attn_gradients gradients = attn_gradients_default();
+    size_t size = 0;
+    q.dtype = v.dtype = dtype;
+    params.lse = &lse;
+    params.num_threads = threads;
+    gradients.out = gradients.v = &v;
+    gradients.q = gradients.k = &q;
+    assert_int_equal(attn_backward_workspace_size(&q, &q, &v, &v, &params, &gradients, &size), ATTN_OK);
+    return size;
+}
+
+/** Memory is linear in the length, and 2 MiB a thread at most. */
 static void test_memory(void **state)
 {
     (void)state;
     const int64_t length = 65536;
-    attn_tensor q = attn_bhtd(NULL, 1, 2, length, 64), lse = attn_bhtd(NULL, 1, 2, length, 1);
-    attn_params params = attn_params_default();
-    attn_gradients gradients = attn_gradients_default();
-    size_t size;
-    params.lse = &lse;
-    params.num_threads = THREADS;
-    gradients.out = gradients.q = gradients.k = gradients.v = &q;
-    assert_int_equal(attn_backward_workspace_size(&q, &q, &q, &q, &params, &gradients, &size), ATTN_OK);
     const size_t sums = 2 * (size_t)length * (64 + 1) * sizeof(float); /* of dq, and delta */
-    assert_true(size <= sums + sums / 50 + (THREADS << 21));
+    assert_true(workspace_of(ATTN_F32, length, 64, 64, attn_params_default(), THREADS) <=
+                sums + sums / 50 + (THREADS << 21));
+    static const int64_t sizes[] = {1, 17, 64, 96, 128, 192, 256, 320, 512, 576, 1000, 1024, 2048, 3000, 4096};
+    const int64_t num_sizes = sizeof sizes / sizeof *sizes;
+    const attn_tensor table = attn_bhtd(NULL, 1, 1, length, 2);
+    const attn_rope_tables rope = {ATTN_ROPE_INTERLEAVED, &table, &table};
+    const attn_dropout dropout = {0.1f, 1, 2};
+    for (int64_t i = 0; i < 3 * num_sizes * num_sizes; i++) {
+        const int64_t dk = sizes[i / 3 % num_sizes], dv = sizes[i / 3 / num_sizes];
+        const attn_dtype dtype = i % 3 == 0 ? ATTN_F32 : i % 3 == 1 ? ATTN_BF16 : ATTN_F16;
+        for (int forms = 0; forms < 2; forms++) {
+            attn_params params = attn_params_default();
+            params.softcap = forms ? 5.0f : 0.0f;
+            params.dropout = forms ? &dropout : NULL;
+            params.rope = forms && dk > 1 && dk <= 2048 ? &rope : NULL;
+            const size_t one = workspace_of(dtype, length, dk, dv, params, 1);
+            const size_t two = workspace_of(dtype, length, dk, dv, params, 2);
+            if (attn_default_num_threads() > 1)
+                assert_true(two > one);
+            if (two - one > (size_t)2 << 20)
+                fail_msg("a thread has %zu bytes for heads of %d and %d in %s", two - one, (int)dk, (int)dv,
+                         attn_dtype_name(dtype));
+        }
+    }
 }
 
 int main(void)
