@@ -34,6 +34,14 @@ void must_succeed(attn_status status, const char *what)
     exit(1);
 }
 
+void problem_narrow(attn_tensor *t, int axis, int64_t first, int64_t n)
+{
+    if (!t->data)
+        return;
+    t->data = (char *)t->data + first * t->stride[axis] * (int64_t)attn_dtype_size(t->dtype);
+    t->shape[axis] = n;
+}
+
 int64_t problem_count(const attn_tensor *t)
 {
     return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];

@@ -55,6 +55,9 @@ void problem_free(struct problem *p);
 /** Points params at the arrays and the mask of this struct. */
 void problem_bind(struct problem *p, int kv_len, int kv_start, int query_offset);
 
+/** Makes a tensor a view of n of its own from index first of an axis on; nothing where it has no data. */
+void problem_narrow(attn_tensor *t, int axis, int64_t first, int64_t n);
+
 /** Elements of a tensor of a problem. */
 int64_t problem_count(const attn_tensor *t);
 /** A tensor of normal numbers, or of a boolean mask, whose heads may lie beside each other; data is to be freed. */

@@ -101,14 +101,6 @@ static int entry_points(struct rng *rng, const char *isa)
     return holds;
 }
 
-static void narrow(attn_tensor *t, int axis, int64_t first, int64_t n)
-{
-    if (!t->data)
-        return;
-    t->data = (char *)t->data + first * t->stride[axis] * (int64_t)attn_dtype_size(t->dtype);
-    t->shape[axis] = n;
-}
-
 /** One sequence, and one head, alone. */
 static int alone(struct rng *rng, const char *isa)
 {
@@ -122,9 +114,9 @@ static int alone(struct rng *rng, const char *isa)
         struct problem part = p; /* a view: not freed */
         attn_tensor *const all[] = {&part.q, &part.k, &part.v, &part.mask};
         for (int i = 0; i < 4; i++) {
-            narrow(all[i], 0, b, 1);
+            problem_narrow(all[i], 0, b, 1);
             if (one_head)
-                narrow(all[i], 1, i == 1 || i == 2 ? h / group : h, 1);
+                problem_narrow(all[i], 1, i == 1 || i == 2 ? h / group : h, 1);
         }
         part.kv_len[0] = p.kv_len[b];
         part.kv_start[0] = p.kv_start[b];
@@ -219,8 +211,8 @@ static int chunks(struct rng *rng, const char *isa)
         n = rng_range(rng, 1, largest);
         n = n < tq - first ? n : tq - first;
         struct problem part = p;
-        narrow(&part.q, 2, first, n);
-        narrow(&part.mask, 2, first, n);
+        problem_narrow(&part.q, 2, first, n);
+        problem_narrow(&part.mask, 2, first, n);
         int64_t needed = 0;
         for (int64_t b = 0; b < batch; b++) {
             part.query_offset[b] = first + (causal == ATTN_CAUSAL_OFFSET         ? p.query_offset[b]
@@ -260,7 +252,7 @@ static int decode(struct rng *rng, const char *isa)
     p.params.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
     struct result whole = problem_run(&p);
     struct problem last = p;
-    narrow(&last.q, 2, whole.tq - 1, 1);
+    problem_narrow(&last.q, 2, whole.tq - 1, 1);
     last.params.causal = (attn_causal)(rng_percent(rng, 50) ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_BOTTOM_RIGHT);
     problem_bind(&last, 0, 0, 0);
     struct result r = problem_run(&last);
@@ -320,8 +312,8 @@ static int scores_and_called_back(struct rng *rng, const char *isa)
     }
     const int64_t first = rng_range(rng, 0, tq - 1), n = rng_range(rng, 1, tq - first);
     struct problem part = p;
-    narrow(&part.q, 2, first, n);
-    narrow(&part.mask, 2, first, n);
+    problem_narrow(&part.q, 2, first, n);
+    problem_narrow(&part.mask, 2, first, n);
     for (int64_t b = 0; b < p.q.shape[0]; b++) {
         const int64_t end = p.params.kv_len ? p.kv_len[b] : tk;
         part.query_offset[b] = first + (p.params.causal == ATTN_CAUSAL_OFFSET         ? p.query_offset[b]
