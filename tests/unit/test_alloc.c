@@ -260,12 +260,44 @@ static void test_cache(void **state)
             run_cache(dtypes[i], v_in_k);
 }
 
+/** Many places in no order are compared by a table: without memory for it nothing is stored. In order they need none. */
+static void test_store(void **state)
+{
+    (void)state;
+    enum { TOKENS = 700, SIZE = 4 };
+    static float rows[TOKENS * SIZE], stored[TOKENS * SIZE];
+    int64_t slots[TOKENS];
+    for (int i = 0; i < TOKENS * SIZE; i++)
+        rows[i] = (float)(i + 1);
+    const attn_tensor x = attn_bhtd(rows, 1, 1, TOKENS, SIZE), pool = attn_bhtd(stored, 1, 1, TOKENS, SIZE);
+    for (int backwards = 0; backwards < 2; backwards++) {
+        for (int t = 0; t < TOKENS; t++)
+            slots[t] = backwards ? TOKENS - 1 - t : t;
+        for (int n = 1; n >= 0; n--) { /* the first allocation fails, then none */
+            memset(stored, 0, sizeof stored);
+            ledger_begin(n, 1);
+            const attn_status status = attn_store(&x, slots, NULL, ATTN_ROPE_HALF_SPLIT, &pool, NULL, 1);
+            ledger.active = 0;
+            assert_int_equal(ledger.made, backwards);
+            assert_int_equal(ledger.live, 0);
+            assert_int_equal(status, n && backwards ? ATTN_OUT_OF_MEMORY : ATTN_OK);
+            if (status != ATTN_OK)
+                assert_true(holds_words(attn_last_error(), "table of 700 slots"));
+            for (int t = 0; t < TOKENS; t++) {
+                const float expected = status == ATTN_OK ? rows[SIZE * t] : 0.0f;
+                assert_true(stored[SIZE * slots[t]] == expected);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation),        cmocka_unit_test(test_keep),
         cmocka_unit_test(test_run_allocates_nothing),   cmocka_unit_test(test_patterns),
         cmocka_unit_test(test_merge_allocates_nothing), cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
