@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { H = 4, T = 96, D = 16, N = H * T * D, STEPS = 400 };
+enum { H = 4, T = 32, D = 16, N = H * T * D, STEPS = 300 };
 
 static float q_data[N], k_data[N], v_data[N], target[N], out_data[N], d_out_data[N], lse_data[H * T];
 
