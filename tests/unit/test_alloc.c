@@ -260,7 +260,8 @@ static void test_cache(void **state)
             run_cache(dtypes[i], v_in_k);
 }
 
-/** Many places in no order are compared by a table: without memory for it nothing is stored. In order they need none. */
+/** Many places in no order are compared by a table: without memory for it nothing is stored. In order they need none.
+ */
 static void test_store(void **state)
 {
     (void)state;
@@ -294,9 +295,12 @@ static void test_store(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_allocation),        cmocka_unit_test(test_keep),
-        cmocka_unit_test(test_run_allocates_nothing),   cmocka_unit_test(test_patterns),
-        cmocka_unit_test(test_merge_allocates_nothing), cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_every_allocation),
+        cmocka_unit_test(test_keep),
+        cmocka_unit_test(test_run_allocates_nothing),
+        cmocka_unit_test(test_patterns),
+        cmocka_unit_test(test_merge_allocates_nothing),
+        cmocka_unit_test(test_cache),
         cmocka_unit_test(test_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
