@@ -131,6 +131,12 @@ class LinearFormat(Sized):
     _fields_ = _size() + _ints("weights", "multiply") + _lengths("group") + _pointers("isa")
 
 
+class LinearGradients(Sized):
+    _fields_ = (
+        _size() + _pointers("x", "weights", "bias") + _ints("accumulate", "num_threads") + _pointers("executor")
+    )
+
+
 class LinearOptions(Sized):
     _fields_ = _size() + _ints("activation") + _pointers("residual") + _ints("num_threads") + _pointers("executor")
 
@@ -235,6 +241,7 @@ class TransformerConfig(Sized):
 
 LIBATTN_NN = {
     "attn_linear_format": LinearFormat,
+    "attn_linear_gradients": LinearGradients,
     "attn_linear_options": LinearOptions,
     "attn_mha_config": MhaConfig,
     "attn_mha_weights": MhaWeights,

@@ -25,6 +25,7 @@ enum nn_first_size {
     NN_BLOCK_INPUTS_FIRST = ATTN_FIRST_SIZE(attn_block_inputs, num_threads),
     NN_DECODING_FIRST = ATTN_FIRST_SIZE(attn_decoding, num_threads),
     NN_LINEAR_FORMAT_FIRST = ATTN_FIRST_SIZE(attn_linear_format, isa),
+    NN_LINEAR_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_linear_gradients, executor),
     NN_LINEAR_OPTIONS_FIRST = ATTN_FIRST_SIZE(attn_linear_options, num_threads),
     NN_LLAMA_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_llama_config, tied),
     NN_LSTM_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_lstm_config, bidirectional),

@@ -30,6 +30,7 @@
 enum nn_kind {
     NN_LINEAR,
     NN_LINEAR_INTEGERS,
+    NN_LINEAR_BACKWARD,
     NN_ACTIVATION,
     NN_NORM,
     NN_GATE,
@@ -56,6 +57,8 @@ static const struct nn_tolerance nn_tolerances[NN_KINDS] = {
         {"integers", 9,
          "sum 1, scale of the weights 1, scale of the row 1, bias 1, activation 3, residual 1, 1 for "
          "the float of a sum of integers"},
+    [NN_LINEAR_BACKWARD] = {"linear_backward", 4,
+                            "product 1, sum of spans 1, what was there 1, 1 for both orders of a span"},
     [NN_ACTIVATION] = {"activation", 6,
                        "SLEEF 1 ULP (2 u), its argument 1, two more operations 2, 1 for the slope of gelu (1.13)"},
     [NN_NORM] = {"norm", 6, "mean 1, difference 1, square root 1, division 1, gamma 1, beta 1"},

@@ -8,6 +8,8 @@ float square[D * D];
 
 void make_configs(void)
 {
+    static float sums[D];
+    static attn_tensor bias;
     for (int i = 0; i < D * D; i++)
         square[i] = (float)(i % 5 - 2) * 0.125f;
     const attn_tensor w = attn_matrix(square, D, D);
@@ -43,6 +45,9 @@ void make_configs(void)
     good.bahdanau = attn_bahdanau_config_default();
     good.bahdanau.embedding = good.bahdanau.annotation = good.bahdanau.hidden = D;
     good.linear = attn_linear_options_default();
+    good.linear_gradients = attn_linear_gradients_default();
+    bias = attn_vector(sums, D);
+    good.linear_gradients.bias = &bias;
     good.format = attn_linear_format_default();
 }
 

@@ -26,6 +26,7 @@ extern struct small {
     attn_alignment_config alignment;
     attn_bahdanau_config bahdanau;
     attn_linear_options linear;
+    attn_linear_gradients linear_gradients; /**< of the bias alone */
     attn_linear_format format;
 } good;
 

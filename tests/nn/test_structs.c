@@ -98,6 +98,12 @@ static attn_status take_linear_options(const void *s)
     return attn_linear_forward(made.linear, &x, &out, s);
 }
 
+static attn_status take_linear_gradients(const void *s)
+{
+    const attn_tensor w = attn_matrix(square, D, D), d_out = rows_of(data, PLACES, D);
+    return attn_linear_backward(&w, NULL, &d_out, s, NULL, 0);
+}
+
 static attn_status take_linear_format(const void *s)
 {
     const attn_tensor w = attn_matrix(square, D, D);
@@ -153,6 +159,7 @@ static const struct versioned {
     {"inputs", 72, sizeof good.inputs, &good.inputs, take_inputs},
     {"options", 32, sizeof good.linear, &good.linear, take_linear_options},
     {"options", 32, sizeof good.linear, &good.linear, take_linear_parts},
+    {"gradients", 48, sizeof good.linear_gradients, &good.linear_gradients, take_linear_gradients},
     {"format", 32, sizeof good.format, &good.format, take_linear_format},
     {"config", 80, sizeof good.bert, &good.bert, take_bert},
     {"outputs", 16, sizeof good.outputs, &good.outputs, take_outputs},

@@ -182,6 +182,52 @@ ATTN_API attn_status attn_linear_forward(const attn_linear *linear, const attn_t
 ATTN_API attn_status attn_linear_forward_parts(const attn_linear *linear, const attn_tensor *x,
                                                const attn_tensor *const *outs, const attn_linear_options *options);
 
+/** What attn_linear_backward() writes, each NULL where it is not wanted. Zero is every field's default. */
+typedef struct attn_linear_gradients {
+    size_t struct_size;                   /**< sizeof of this struct as the caller compiled it */
+    const attn_tensor *x;                 /**< f32, bf16 or f16 (B, 1, T, in), channels contiguous */
+    const attn_tensor *weights;           /**< f32 (1, 1, out, in), columns contiguous */
+    const attn_tensor *bias;              /**< f32 (1, 1, 1, out), contiguous */
+    int accumulate;                       /**< not 0: those of weights and bias are added to what they hold */
+    int num_threads;                      /**< as in attn_params */
+    const struct attn_executor *executor; /**< NULL: the process's (attn_set_executor()), else OpenMP */
+} attn_linear_gradients;
+
+/** Gradients with every field at its default; set at least one tensor. @since 0.1, experimental */
+static inline attn_linear_gradients attn_linear_gradients_default(void)
+{
+    attn_linear_gradients g;
+    memset(&g, 0, sizeof g);
+    g.struct_size = sizeof g;
+    return g;
+}
+
+/**
+ * The gradients of a product y = x Wᵀ + b from that of y:
+ *
+ *     d_x = d_out W        d_weights = d_outᵀ x        d_bias = the sum of the rows of d_out
+ *
+ * Weights are read as they lie, not from a layer that has packed them, for training changes them between any two calls.
+ * An activation behind the product has a backward pass of its own (attn_activate_backward()).
+ *
+ * Arithmetic is in f32, and a result is rounded once. Sums are those of 1024 terms each, in their order, added up: a
+ * row of d_x depends on its row of d_out alone, and no gradient on the number of threads.
+ *
+ * @param weights   f32, bf16 or f16 (1, 1, out, in), any strides
+ * @param x         f32, bf16 or f16 (B, 1, T, in), as in the forward pass, channels contiguous; NULL if the gradient of
+ *                  the weights is not wanted
+ * @param d_out     f32, bf16 or f16 (B, 1, T, out), channels contiguous
+ * @param gradients what to write; none may overlap an input or another
+ * @param workspace attn_linear_backward_workspace_size() bytes, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_linear_backward(const attn_tensor *weights, const attn_tensor *x, const attn_tensor *d_out,
+                                          const attn_linear_gradients *gradients, void *workspace,
+                                          size_t workspace_size);
+/** Bytes that attn_linear_backward() needs, whatever the shapes. @since 0.1, experimental */
+ATTN_API size_t attn_linear_backward_workspace_size(const attn_linear_gradients *gradients);
+
 #ifdef __cplusplus
 }
 #endif

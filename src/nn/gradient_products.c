@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sums of products over rows. They are computed by the function that sums over
+ * queries in attention's backward pass (kernels/row_sums.h): columns are the
+ * lanes, and an element of the left factor is broadcast against vectors of a row
+ * of the right one. So neither factor is packed, and of the two gradients of a
+ * product only one needs its left factor turned:
+ *
+ *     d_x       = d_out W          left: rows of d_out as they lie      right: rows of W as they lie
+ *     d_weights = d_outᵀ x         left: d_out turned, DEPTH rows at a time; right: rows of x as they lie
+ *
+ *     for each task: ROWS rows by some columns of the result                sums: L2
+ *         for each SPAN terms                                               sums from 0, joined to those before
+ *             for each DEPTH terms                                          its part of the left factor: L2
+ *                 all rows and columns of the task, by register tiles
+ *
+ * What is narrower than f32, or does not lie in rows of one distance, is copied
+ * for each DEPTH terms.
+ */
+#include "nn/gradient_products.h"
+
+#include "api/environment.h"
+#include "dispatch.h"
+#include "driver/ranges.h"
+#include "nn/check.h"
+#include "nn/tensor_rows.h"
+
+#include <string.h>
+
+/** SPAN: a short sum loses less than a long one. COLUMNS are halved where there are few tasks; no bit follows from it.
+ */
+enum { ROWS = 96, COLUMNS = 256, LEAST_COLUMNS = 64, DEPTH = 128, SPAN = 1024 };
+
+/** What a thread works in. */
+struct scratch {
+    float total[ROWS * COLUMNS], sums[ROWS * COLUMNS], left[ROWS * DEPTH], right[DEPTH * COLUMNS];
+};
+
+/** A product and its cut. */
+struct work {
+    const struct nn_gradient_product *product;
+    const struct attn_nn_kernels *layers;
+    struct attn_kernels kernels;
+    int64_t columns, tasks_of_rows, tasks;
+    int shares;
+    struct scratch *scratch;
+};
+
+static int64_t least_of(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ------------------------------------------------------------------ factors -- */
+
+static const char *row_of(const struct nn_factor *factor, int64_t row)
+{
+    const attn_tensor *t = factor->tensor;
+    return factor->is_weights ? nn_weight_address(t, row, 0) : nn_row_address(t, row / t->shape[2], row % t->shape[2]);
+}
+
+/** How many of the rows from one on lie at one distance. */
+static int64_t rows_together(const struct nn_factor *factor, int64_t row, int64_t n)
+{
+    const attn_tensor *t = factor->tensor;
+    return factor->is_weights || nn_rows_join(t) ? n : least_of(n, t->shape[2] - row % t->shape[2]);
+}
+
+static ptrdiff_t distance(const struct nn_factor *factor)
+{
+    const attn_tensor *t = factor->tensor;
+    const int axis = t->shape[2] > 1 || factor->is_weights ? 2 : 0;
+    return t->shape[axis] > 1 ? (ptrdiff_t)(t->stride[axis] * attn_element_size(t->dtype)) : 0;
+}
+
+/** Whether channels of a factor are neighbours. */
+static int has_rows(const struct nn_factor *factor)
+{
+    return factor->tensor->shape[3] <= 1 || factor->tensor->stride[3] == 1;
+}
+
+/** Columns c.. of rows first.. as floats: where they lie, or in room. Sets their distance in bytes. */
+static const char *take_rows(const struct work *w, const struct nn_factor *factor, int64_t first, int64_t n, int64_t c,
+                             int64_t columns, float *room, ptrdiff_t *stride)
+{
+    const attn_tensor *t = factor->tensor;
+    *stride = (ptrdiff_t)(columns * (int64_t)sizeof(float));
+    if (!t) {
+        for (int64_t i = 0; i < n * columns; i++)
+            room[i] = 1.0f;
+        return (const char *)room;
+    }
+    const int64_t at = c * attn_element_size(t->dtype);
+    if (!has_rows(factor)) {
+        for (int64_t i = 0; i < n * columns; i++)
+            room[i] = nn_weight_at(t, first + i / columns, c + i % columns);
+        return (const char *)room;
+    }
+    if (t->dtype == ATTN_F32 && rows_together(factor, first, n) == n) {
+        *stride = distance(factor);
+        return row_of(factor, first) + at;
+    }
+    for (int64_t i = 0; i < n;) {
+        const int64_t some = rows_together(factor, first + i, n - i);
+        const struct attn_rows rows = {(char *)row_of(factor, first + i) + at, distance(factor), t->dtype, NULL, 0};
+        w->kernels.vectors->widen(room + i * columns, &rows, (int)some, columns);
+        i += some;
+    }
+    return (const char *)room;
+}
+
+/** Rows j.. of the left factor turned, terms first..: [n][DEPTH]. */
+static void turn_rows(const struct work *w, const struct nn_factor *factor, int64_t first, int terms, int64_t j,
+                      int64_t n, float *room)
+{
+    const attn_tensor *t = factor->tensor;
+    const int lanes = w->kernels.vectors->lanes, width = (terms + lanes - 1) / lanes * lanes;
+    const char *rows[DEPTH];
+    for (int i = 0; i < terms; i++)
+        rows[i] = row_of(factor, first + i) + j * attn_element_size(t->dtype);
+    w->kernels.vectors->read_rows(room, DEPTH, width, rows, t->dtype, terms, n, 1.0f);
+}
+
+/* --------------------------------------------------------------------- sums -- */
+
+/** Adds n terms from first on to the sums of rows j.. and columns c... */
+static void add_terms(const struct work *w, struct scratch *s, int64_t first, int64_t n, int64_t j, int64_t rows,
+                      int64_t c, int64_t columns)
+{
+    const struct nn_gradient_product *p = w->product;
+    struct attn_row_sums sums = {
+        .keys = (int)rows, .rows = (int)n, .diagonal = ATTN_NO_DIAGONAL, .channels = columns, .sum = s->sums};
+    sums.x = take_rows(w, &p->right, first, n, c, columns, s->right, &sums.x_stride);
+    if (p->turned) {
+        turn_rows(w, &p->left, first, (int)n, j, rows, s->left);
+        sums.p = (const char *)s->left;
+        sums.pitch = DEPTH * (ptrdiff_t)sizeof(float);
+    } else
+        sums.p = take_rows(w, &p->left, j, rows, first, n, s->left, &sums.pitch);
+    w->kernels.gradients->add_rows(&sums);
+}
+
+static void run_task(const struct work *w, int64_t task, struct scratch *s)
+{
+    const struct nn_gradient_product *p = w->product;
+    const attn_tensor *to = p->to;
+    const int64_t j = task % w->tasks_of_rows * ROWS, c = task / w->tasks_of_rows * w->columns;
+    const int64_t rows = least_of(ROWS, p->rows - j), columns = least_of(w->columns, p->columns - c);
+    const size_t bytes = (size_t)(rows * columns) * sizeof(float);
+    memset(s->total, 0, bytes);
+    for (int64_t first = 0; first < p->terms; first += SPAN) {
+        const int64_t end = least_of(first + SPAN, p->terms);
+        memset(s->sums, 0, bytes);
+        for (int64_t at = first; at < end; at += DEPTH)
+            add_terms(w, s, at, least_of(DEPTH, end - at), j, rows, c, columns);
+        for (int64_t i = 0; i < rows * columns; i++)
+            s->total[i] = first ? s->total[i] + s->sums[i] : s->sums[i];
+    }
+    for (int64_t i = 0; i < rows; i++)
+        w->layers->embed(&(struct nn_embed_work){
+            .row = {s->total + i * columns, ATTN_F32},
+            .scale = 1,
+            .accumulate = p->accumulate,
+            .n = columns,
+            .out = (char *)nn_row_address(to, (j + i) / to->shape[2], (j + i) % to->shape[2]) +
+                   c * attn_element_size(to->dtype),
+            .out_dtype = to->dtype,
+        });
+}
+
+/** Every so manieth task: they are alike. */
+static void run_shares(const void *context, int64_t first, int64_t end)
+{
+    const struct work *w = context;
+    for (int64_t share = first; share < end; share++)
+        for (int64_t task = share; task < w->tasks; task += w->shares)
+            run_task(w, task, &w->scratch[share]);
+}
+
+struct nn_need nn_gradient_product_need(int threads)
+{
+    return (struct nn_need){ATTN_ALIGN + (size_t)threads * sizeof(struct scratch), ATTN_ALIGN + sizeof(struct scratch)};
+}
+
+void nn_gradient_product(const struct nn_gradient_product *product, int threads, void *scratch, size_t size)
+{
+    const size_t skip = (size_t)(-(uintptr_t)scratch % ATTN_ALIGN);
+    const int64_t room = (int64_t)((size - skip) / sizeof(struct scratch));
+    struct work w = {.product = product,
+                     .layers = attn_nn_kernels_active(),
+                     .kernels = attn_kernels_plain(attn_environment()->max_isa),
+                     .columns = COLUMNS,
+                     .tasks_of_rows = (product->rows + ROWS - 1) / ROWS,
+                     .scratch = (struct scratch *)(void *)((char *)scratch + skip)};
+    if (!product->rows || !product->columns)
+        return;
+    const double operations = (double)product->rows * (double)product->columns * (double)(product->terms + 1) / 8;
+    w.shares = (int)least_of(room, nn_threads(threads, operations));
+    while (w.columns > LEAST_COLUMNS &&
+           w.tasks_of_rows * ((product->columns + w.columns - 1) / w.columns) < 4 * (int64_t)w.shares && w.shares > 1)
+        w.columns /= 2;
+    w.tasks = w.tasks_of_rows * ((product->columns + w.columns - 1) / w.columns);
+    w.shares = (int)least_of(w.shares, w.tasks);
+    attn_run_ranges(w.shares, w.shares, run_shares, &w);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sums of products over rows, of which the gradients of a linear layer are made. */
+#ifndef ATTN_NN_GRADIENT_PRODUCTS_H
+#define ATTN_NN_GRADIENT_PRODUCTS_H
+
+#include "nn/memory.h"
+
+/** The rows of a tensor, in any batch of it, or the rows of a matrix of weights with any strides. */
+struct nn_factor {
+    const attn_tensor *tensor; /**< NULL: every element is 1, for sums of the other factor alone */
+    int is_weights;            /**< strides of its columns may be anything */
+};
+
+/**
+ * to[j][c] = sum_r left[j][r] * right[r][c], or with turned sum_r left[r][j] * right[r][c]; f32 sums of SPAN terms each
+ * in the order of r, which are added in their order.
+ */
+struct nn_gradient_product {
+    struct nn_factor left, right;
+    int turned;
+    int64_t rows, columns, terms; /**< of to; of a sum */
+    const attn_tensor *to;        /**< (B, 1, T, columns) with B * T = rows */
+    int accumulate;               /**< adds to what it holds, which is f32 */
+};
+
+/** Workspace that a product can make use of with so many threads, and the least. */
+struct nn_need nn_gradient_product_need(int threads);
+
+/** Computes a product on up to threads threads, for which scratch has room. */
+void nn_gradient_product(const struct nn_gradient_product *product, int threads, void *scratch, size_t size);
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The gradients of y = x Wᵀ + b: checks, and the three products that they are.
+ * That of the bias is a product with ones, by the same functions in the same
+ * order as that of the weights.
+ */
+#include "nn/linear_backward.h"
+
+#include "api/executor.h"
+#include "driver/threads.h"
+#include "nn/check.h"
+#include "nn/gradient_products.h"
+
+#include <inttypes.h>
+
+static int threads_of(int num_threads)
+{
+    return num_threads ? num_threads : attn_default_num_threads();
+}
+
+struct nn_need nn_linear_backward_need(int num_threads)
+{
+    return nn_gradient_product_need(threads_of(num_threads));
+}
+
+/** (1, 1, n, 1): the elements of a vector as rows. */
+static attn_tensor vector_rows(const attn_tensor *vector)
+{
+    attn_tensor t = *vector;
+    t.shape[2] = vector->shape[3];
+    t.stride[2] = vector->stride[3];
+    t.shape[3] = t.stride[3] = 1;
+    return t;
+}
+
+void nn_linear_backward(const attn_tensor *weights, const attn_tensor *x, const attn_tensor *d_out,
+                        const attn_linear_gradients *gradients, void *scratch, size_t size)
+{
+    const int threads = threads_of(gradients->num_threads);
+    const int64_t rows = d_out->shape[0] * d_out->shape[2], outputs = d_out->shape[3];
+    if (gradients->x) {
+        const struct nn_gradient_product product = {
+            .left = {d_out, 0},
+            .right = {weights, 1},
+            .rows = rows,
+            .columns = weights->shape[3],
+            .terms = outputs,
+            .to = gradients->x,
+        };
+        nn_gradient_product(&product, threads, scratch, size);
+    }
+    if (gradients->weights) {
+        const struct nn_gradient_product product = {
+            .left = {d_out, 0},
+            .right = {x, 0},
+            .turned = 1,
+            .rows = outputs,
+            .columns = x->shape[3],
+            .terms = rows,
+            .to = gradients->weights,
+            .accumulate = gradients->accumulate,
+        };
+        nn_gradient_product(&product, threads, scratch, size);
+    }
+    if (gradients->bias) {
+        const attn_tensor to = vector_rows(gradients->bias);
+        const struct nn_gradient_product product = {
+            .left = {d_out, 0},
+            .turned = 1,
+            .rows = outputs,
+            .columns = 1,
+            .terms = rows,
+            .to = &to,
+            .accumulate = gradients->accumulate,
+        };
+        nn_gradient_product(&product, threads, scratch, size);
+    }
+}
+
+/* ------------------------------------------------------------------- checks -- */
+
+static attn_status take_gradients(attn_linear_gradients *ours, const attn_linear_gradients *gradients)
+{
+    if (!gradients)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "gradients is NULL; expected what to write");
+    CHECK(attn_take_struct("gradients", ours, sizeof *ours, NN_LINEAR_GRADIENTS_FIRST, gradients));
+    CHECK(attn_check_executor("gradients.executor", ours->executor));
+    return nn_check_threads(ours->num_threads);
+}
+
+/** f32 and contiguous: what sums over all rows go to. */
+static attn_status check_sums(const char *name, const attn_tensor *t, int64_t rows, int64_t columns)
+{
+    CHECK(rows < 0 ? nn_check_vector(name, t, columns) : nn_check_matrix(name, t, rows, columns));
+    if (t->dtype != ATTN_F32)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s.dtype is %s; expected f32", name, attn_dtype_name(t->dtype));
+    CHECK(attn_check_contiguous(name, t));
+    return attn_check_distinct(name, t);
+}
+
+/** Outputs are apart from what is read, and from each other. */
+static attn_status check_apart(const attn_linear_gradients *g, const attn_tensor *const inputs[3])
+{
+    static const char *const input_names[] = {"weights", "x", "d_out"};
+    static const char *const names[] = {"gradients.x", "gradients.weights", "gradients.bias"};
+    const attn_tensor *const outputs[] = {g->x, g->weights, g->bias};
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; outputs[i] && j < 3; j++) {
+            if (inputs[j])
+                CHECK(attn_check_apart(names[i], outputs[i], input_names[j], inputs[j], 0));
+            if (j < i && outputs[j])
+                CHECK(attn_check_apart(names[i], outputs[i], names[j], outputs[j], 0));
+        }
+    return ATTN_OK;
+}
+
+static attn_status check_all(const attn_tensor *weights, const attn_tensor *x, const attn_tensor *d_out,
+                             const attn_linear_gradients *g)
+{
+    CHECK(nn_check_matrix("weights", weights, NN_ANY, NN_ANY));
+    CHECK(nn_check_typed_activations("d_out", d_out, NN_ANY, NN_ANY, weights->shape[2]));
+    if (!g->x && !g->weights && !g->bias)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "gradients has no tensor; expected x, weights or bias");
+    if (g->weights && !x)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "x is NULL; expected the input, for gradients.weights");
+    if (x)
+        CHECK(nn_check_typed_activations("x", x, d_out->shape[0], d_out->shape[2], weights->shape[3]));
+    if (g->x)
+        CHECK(nn_check_typed_output("gradients.x", g->x, d_out->shape[0], d_out->shape[2], weights->shape[3]));
+    if (g->weights)
+        CHECK(check_sums("gradients.weights", g->weights, weights->shape[2], weights->shape[3]));
+    if (g->bias)
+        CHECK(check_sums("gradients.bias", g->bias, -1, weights->shape[2]));
+    const attn_tensor *const inputs[] = {weights, x, d_out};
+    return check_apart(g, inputs);
+}
+
+size_t attn_linear_backward_workspace_size(const attn_linear_gradients *gradients)
+{
+    attn_linear_gradients ours;
+    if (take_gradients(&ours, gradients))
+        return SIZE_MAX;
+    const attn_executor *before = attn_executor_enter(ours.executor);
+    struct nn_arena arena = {0};
+    size_t size;
+    nn_take_workspace(&arena, nn_linear_backward_need(ours.num_threads), &size);
+    attn_executor_leave(before);
+    return nn_arena_size(&arena);
+}
+
+attn_status attn_linear_backward(const attn_tensor *weights, const attn_tensor *x, const attn_tensor *d_out,
+                                 const attn_linear_gradients *gradients, void *workspace, size_t workspace_size)
+{
+    attn_linear_gradients ours;
+    CHECK(take_gradients(&ours, gradients));
+    CHECK(check_all(weights, x, d_out, &ours));
+    const attn_executor *before = attn_executor_enter(ours.executor);
+    struct nn_arena measured = {0};
+    struct nn_workspace w;
+    size_t size;
+    nn_take_workspace(&measured, nn_linear_backward_need(ours.num_threads), &size);
+    const attn_status status = nn_workspace_open(&w, workspace, workspace_size, &measured);
+    if (status == ATTN_OK) {
+        void *scratch = nn_take_workspace(&w.arena, (struct nn_need){0}, &size);
+        nn_linear_backward(weights, x, d_out, &ours, scratch, size);
+        nn_workspace_close(&w);
+    }
+    attn_executor_leave(before);
+    return status;
+}
