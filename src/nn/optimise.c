@@ -211,12 +211,12 @@ static void update(const void *context, const attn_parameter *p, int64_t first, 
     float *restrict const values = p->values, *restrict const mean = p->mean, *restrict const square = p->square;
     const float *restrict const gradients = p->gradients;
     for (int64_t i = first; i < end; i++) {
-        const float g = gradients[i], w = decays ? values[i] - a.decay * values[i] : values[i];
+        const float g = gradients[i], lost = decays ? a.decay * values[i] : 0.0f;
         const float m = mean[i] + a.new_mean * (g - mean[i]);
         const float v = a.old_square * square[i] + a.new_square * g * g;
         mean[i] = m;
         square[i] = v;
-        values[i] = w - a.rate * (m / (sqrtf(v) / a.root + a.eps));
+        values[i] -= lost + a.rate * (m / (sqrtf(v) / a.root + a.eps)); /* rounded once */
     }
 }
 

@@ -44,6 +44,8 @@ void make_configs(void)
     good.bahdanau.embedding = good.bahdanau.annotation = good.bahdanau.hidden = D;
     good.linear = attn_linear_options_default();
     good.format = attn_linear_format_default();
+    good.adamw = attn_adamw_options_default();
+    good.schedule = attn_schedule_default();
 }
 
 void add_lstm(struct named *n, struct memory *m, const char *prefix, int64_t layer, const char *direction)

@@ -27,6 +27,8 @@ extern struct small {
     attn_bahdanau_config bahdanau;
     attn_linear_options linear;
     attn_linear_format format;
+    attn_adamw_options adamw;
+    attn_schedule schedule;
 } good;
 
 /** A matrix of weights, for those that have no names. */

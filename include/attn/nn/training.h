@@ -97,15 +97,16 @@ static inline attn_adamw_options attn_adamw_options_default(void)
 }
 
 /**
- * One step of AdamW (Loshchilov & Hutter 2019, algorithm 2) in the order of PyTorch's torch.optim.AdamW: for the
+ * One step of AdamW (Loshchilov & Hutter 2019, algorithm 2), with the factors of PyTorch's torch.optim.AdamW: for the
  * gradient g of each value w, with mean m and square v,
  *
- *     w = w - learning_rate weight_decay w             if the parameter decays
  *     m = m + (1 - beta1) (g - m)
  *     v = beta2 v + (1 - beta2) g²
- *     w = w - learning_rate / (1 - beta1^step) m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
+ *     w = w - (learning_rate weight_decay w + learning_rate / (1 - beta1^step) m / (sqrt(v) / sqrt(1 - beta2^step) +
+ * eps))
  *
- * in f32, with factors that are computed in double and rounded once. The bits are the same on all processors.
+ * without the first product if the parameter does not decay; in f32, with factors that are computed in double and
+ * rounded once. The bits are the same on all processors.
  *
  * @param parameters [num]; values, mean and square are replaced
  * @param num        0 or more
