@@ -102,11 +102,11 @@ static inline attn_adamw_options attn_adamw_options_default(void)
  *
  *     m = m + (1 - beta1) (g - m)
  *     v = beta2 v + (1 - beta2) g²
- *     w = w - (learning_rate weight_decay w + learning_rate / (1 - beta1^step) m / (sqrt(v) / sqrt(1 - beta2^step) +
- * eps))
+ *     u = m / (1 - beta1^step) / (sqrt(v) / sqrt(1 - beta2^step) + eps)
+ *     w = w - (learning_rate weight_decay w + learning_rate u)
  *
  * without the first product if the parameter does not decay; in f32, with factors that are computed in double and
- * rounded once. The bits are the same on all processors.
+ * rounded once. The bits are the same on all instruction sets.
  *
  * @param parameters [num]; values, mean and square are replaced
  * @param num        0 or more
