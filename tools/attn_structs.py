@@ -239,6 +239,22 @@ class TransformerConfig(Sized):
     )
 
 
+class Parameter(ctypes.Structure):
+    _fields_ = _pointers("values", "gradients", "mean", "square") + _lengths("count") + _ints("decays")
+
+
+class AdamwOptions(Sized):
+    _fields_ = (
+        _size()
+        + [(name, c_float) for name in ("learning_rate", "beta1", "beta2", "eps", "weight_decay")]
+        + _ints("num_threads")
+    )
+
+
+class Schedule(Sized):
+    _fields_ = _size() + _ints("kind") + _doubles("peak", "final") + _lengths("warmup", "steps")
+
+
 LIBATTN_NN = {
     "attn_linear_format": LinearFormat,
     "attn_linear_gradients": LinearGradients,
@@ -253,4 +269,7 @@ LIBATTN_NN = {
     "attn_bert_config": BertConfig,
     "attn_llama_config": LlamaConfig,
     "attn_transformer_config": TransformerConfig,
+    "attn_parameter": Parameter,
+    "attn_adamw_options": AdamwOptions,
+    "attn_schedule": Schedule,
 }

@@ -4,7 +4,7 @@
  * @brief libattn_nn: the layers around attention.
  *
  * A library of its own on top of libattn: link with attn_nn. Plain C objects that hold packed copies of their weights,
- * are immutable once made, and may be used by any number of threads at once. Everything is forward only. Activations
+ * are immutable once made, and may be used by any number of threads at once. Layers are forward only. Activations
  * are f32, and in most layers bf16 or f16 as well; norms, statistics and sums are f32 in any case. Weights are f32,
  * bf16 or f16, and can be kept in int8 or int4 (attn_linear_format).
  *
@@ -19,12 +19,14 @@
  * | attn/nn/recurrent.h | LSTM; the step of Bahdanau's decoder |
  * | attn/nn/block.h | encoder and decoder layers |
  * | attn/nn/models.h | BERT, Llama, encoder-decoder with greedy and beam decoding |
+ * | attn/nn/training.h | cross-entropy, clipping of gradients, AdamW, learning rates |
  *
  * **Structs.** A struct that begins with struct_size grows at its end, and zero is the default of what is added: begin
  * with its _default() function. Any size from the first version's on is accepted, and fields that the caller's version
  * lacks count as zero; one from a newer version is accepted as long as nothing is set that this library does not know.
  * A struct that grows holds no other such struct by value, but points to it. Structs without struct_size (attn_tensor,
- * attn_lstm_weights, attn_hypothesis) are frozen: what is needed besides becomes a new pointer in a struct that grows.
+ * attn_lstm_weights, attn_hypothesis, attn_parameter) are frozen: what is needed besides becomes a new pointer in a
+ * struct that grows.
  *
  * As in the core, functions return an attn_status, attn_last_error() has the sentence, nothing is written before all
  * arguments have been checked, and a row's bits do not depend on the number of threads or on what else is in the call.
@@ -39,7 +41,7 @@
  * one in its options: attn_params.executor (attn/nn/mha.h, alignment.h), attn_linear_options.executor,
  * attn_block_inputs.executor, attn_decoding.executor. Calls without such a struct, whose argument is num_threads alone,
  * have the process's: embeddings, norms, projections of keys, pooling, LSTM, the step of Bahdanau's decoder, BERT,
- * Llama, and the encoder-decoder but for decoding.
+ * Llama, the encoder-decoder but for decoding, and training.h.
  */
 #ifndef ATTN_NN_H
 #define ATTN_NN_H
@@ -52,6 +54,7 @@
 #include "attn/nn/models.h"
 #include "attn/nn/recurrent.h"
 #include "attn/nn/tensors.h"
+#include "attn/nn/training.h"
 #include "attn/nn/weights.h"
 
 #endif /* ATTN_NN_H */

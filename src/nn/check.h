@@ -17,6 +17,7 @@
  * unset.
  */
 enum nn_first_size {
+    NN_ADAMW_OPTIONS_FIRST = ATTN_FIRST_SIZE(attn_adamw_options, num_threads),
     NN_ALIGNMENT_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_alignment_config, v),
     NN_BAHDANAU_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_bahdanau_config, b_hh),
     NN_BERT_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_bert_config, first_position),
@@ -32,6 +33,7 @@ enum nn_first_size {
     NN_MHA_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_mha_config, d_out),
     NN_MHA_WEIGHTS_FIRST = ATTN_FIRST_SIZE(attn_mha_weights, b_o),
     NN_ROPE_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_rope_config, high_freq_factor),
+    NN_SCHEDULE_FIRST = ATTN_FIRST_SIZE(attn_schedule, steps),
     NN_TRANSFORMER_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_transformer_config, eos)
 };
 

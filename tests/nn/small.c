@@ -49,6 +49,8 @@ void make_configs(void)
     bias = attn_vector(sums, D);
     good.linear_gradients.bias = &bias;
     good.format = attn_linear_format_default();
+    good.adamw = attn_adamw_options_default();
+    good.schedule = attn_schedule_default();
 }
 
 void add_lstm(struct named *n, struct memory *m, const char *prefix, int64_t layer, const char *direction)

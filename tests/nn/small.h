@@ -28,6 +28,8 @@ extern struct small {
     attn_linear_options linear;
     attn_linear_gradients linear_gradients; /**< of the bias alone */
     attn_linear_format format;
+    attn_adamw_options adamw;
+    attn_schedule schedule;
 } good;
 
 /** A matrix of weights, for those that have no names. */

@@ -177,6 +177,28 @@ static const struct place places[] = {
     FIELD(attn_decoding, length_penalty, 24),
     FIELD(attn_decoding, num_threads, 28),
     FIELD(attn_decoding, executor, 32),
+    SIZE(attn_parameter, 48),
+    FIELD(attn_parameter, values, 0),
+    FIELD(attn_parameter, gradients, 8),
+    FIELD(attn_parameter, mean, 16),
+    FIELD(attn_parameter, square, 24),
+    FIELD(attn_parameter, count, 32),
+    FIELD(attn_parameter, decays, 40),
+    SIZE(attn_adamw_options, 32),
+    FIELD(attn_adamw_options, struct_size, 0),
+    FIELD(attn_adamw_options, learning_rate, 8),
+    FIELD(attn_adamw_options, beta1, 12),
+    FIELD(attn_adamw_options, beta2, 16),
+    FIELD(attn_adamw_options, eps, 20),
+    FIELD(attn_adamw_options, weight_decay, 24),
+    FIELD(attn_adamw_options, num_threads, 28),
+    SIZE(attn_schedule, 48),
+    FIELD(attn_schedule, struct_size, 0),
+    FIELD(attn_schedule, kind, 8),
+    FIELD(attn_schedule, peak, 16),
+    FIELD(attn_schedule, final, 24),
+    FIELD(attn_schedule, warmup, 32),
+    FIELD(attn_schedule, steps, 40),
 };
 
 static const struct {
@@ -209,6 +231,10 @@ static const struct {
     {"ATTN_SCORE_GENERAL", ATTN_SCORE_GENERAL, 2},
     {"ATTN_SCORE_ADDITIVE", ATTN_SCORE_ADDITIVE, 3},
     {"ATTN_ANY", ATTN_ANY, -1},
+    {"ATTN_SCHEDULE_CONSTANT", ATTN_SCHEDULE_CONSTANT, 0},
+    {"ATTN_SCHEDULE_LINEAR", ATTN_SCHEDULE_LINEAR, 1},
+    {"ATTN_SCHEDULE_COSINE", ATTN_SCHEDULE_COSINE, 2},
+    {"ATTN_SCHEDULE_INVERSE_SQRT", ATTN_SCHEDULE_INVERSE_SQRT, 3},
 };
 
 static void test_places(void **state)
@@ -266,6 +292,8 @@ static void test_defaults(void **state)
     DEFAULT_IS_ZERO(attn_llama_config);
     DEFAULT_IS_ZERO(attn_transformer_config);
     DEFAULT_IS_ZERO(attn_decoding);
+    DEFAULT_IS_ZERO(attn_adamw_options);
+    DEFAULT_IS_ZERO(attn_schedule);
 }
 
 int main(int argc, char **argv)

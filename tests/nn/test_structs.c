@@ -135,6 +135,17 @@ static attn_status take_decoding(const void *s)
     return attn_transformer_decode(made.transformer, &memory, NULL, s, &best);
 }
 
+static attn_status take_adamw(const void *s)
+{
+    return attn_adamw_step(NULL, 0, 1, s);
+}
+
+static attn_status take_schedule(const void *s)
+{
+    double rate;
+    return attn_schedule_rate(s, 1, &rate);
+}
+
 static attn_status take_sizes(const void *s)
 {
     return attn_mha_sizes(made.mha, (attn_mha_config *)(uintptr_t)s);
@@ -171,6 +182,8 @@ static const struct versioned {
     {"config", 40, sizeof good.lstm, &good.lstm, take_lstm_create},
     {"config", 368, sizeof good.alignment, &good.alignment, take_alignment},
     {"config", 360, sizeof good.bahdanau, &good.bahdanau, take_bahdanau},
+    {"options", 32, sizeof good.adamw, &good.adamw, take_adamw},
+    {"schedule", 48, sizeof good.schedule, &good.schedule, take_schedule},
 };
 
 static void *placed(struct guard *guard, const struct versioned *v, size_t room, size_t struct_size)

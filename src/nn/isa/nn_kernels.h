@@ -16,11 +16,12 @@
 #include "nn/kernels/cell.h"
 #include "nn/kernels/linear.h"
 #include "nn/kernels/linear_int8.h"
+#include "nn/kernels/loss.h"
 #include "nn/kernels/norm.h"
 #define ATTN_NN_TABLE                                                                                                  \
     .linear = linear_panels, .finish = linear_finish, ATTN_NN_INT8_TABLE, .normalise = normalise_rows,                 \
     .activate = activate_rows, .gate = gate_rows, .embed = embed_row, .additive = additive_rows,                       \
-    .lstm_cell = lstm_cell, .gru_cell = gru_cell
+    .cross_entropy = cross_entropy_row, .lstm_cell = lstm_cell, .gru_cell = gru_cell
 #endif
 #define ATTN_NN_INT8_TABLE .linear_int8 = linear_int8_panels, .quantize = quantize_rows, .int8_offset = VS_OFFSET
 

@@ -150,6 +150,17 @@ struct nn_cell_work {
     int64_t n;
 };
 
+/** A row of logits, its targets, and where its gradient goes. */
+struct nn_loss_work {
+    const void *x;
+    attn_dtype dtype, out_dtype; /**< without out the same */
+    int64_t n;                   /**< classes, 1 or more */
+    int64_t label;
+    double other, more; /**< the target of each class; what that of the label is more */
+    double factor;      /**< of the gradient */
+    void *out;          /**< the gradient; may be x, if of one type; NULL: not wanted */
+};
+
 /**
  * The kernels of an instruction set. A set that extends another one has the products that it brings, and NULL for all
  * else.
@@ -168,6 +179,7 @@ struct attn_nn_kernels {
     void (*gate)(const struct nn_row_work *work);
     void (*embed)(const struct nn_embed_work *work);
     void (*additive)(const struct nn_additive_work *work);
+    double (*cross_entropy)(const struct nn_loss_work *work); /**< the loss of the row */
     void (*lstm_cell)(const struct nn_cell_work *work);
     void (*gru_cell)(const struct nn_cell_work *work);
 };
