@@ -8,6 +8,9 @@ float square[D * D];
 
 void make_configs(void)
 {
+    static float sums[D];
+    static attn_tensor d_gamma;
+    d_gamma = attn_vector(sums, D);
     for (int i = 0; i < D * D; i++)
         square[i] = (float)(i % 5 - 2) * 0.125f;
     const attn_tensor w = attn_matrix(square, D, D);
@@ -44,6 +47,8 @@ void make_configs(void)
     good.bahdanau.embedding = good.bahdanau.annotation = good.bahdanau.hidden = D;
     good.linear = attn_linear_options_default();
     good.format = attn_linear_format_default();
+    good.norm = attn_norm_gradients_default();
+    good.norm.gamma = &d_gamma;
 }
 
 void add_lstm(struct named *n, struct memory *m, const char *prefix, int64_t layer, const char *direction)

@@ -27,6 +27,7 @@ extern struct small {
     attn_bahdanau_config bahdanau;
     attn_linear_options linear;
     attn_linear_format format;
+    attn_norm_gradients norm;
 } good;
 
 /** A matrix of weights, for those that have no names. */
