@@ -141,6 +141,10 @@ class LinearOptions(Sized):
     _fields_ = _size() + _ints("activation") + _pointers("residual") + _ints("num_threads") + _pointers("executor")
 
 
+class NormGradients(Sized):
+    _fields_ = _size() + _pointers("x", "gamma", "beta") + _ints("accumulate", "num_threads")
+
+
 class MhaConfig(Sized):
     _fields_ = (
         _size()
@@ -259,6 +263,7 @@ LIBATTN_NN = {
     "attn_linear_format": LinearFormat,
     "attn_linear_gradients": LinearGradients,
     "attn_linear_options": LinearOptions,
+    "attn_norm_gradients": NormGradients,
     "attn_mha_config": MhaConfig,
     "attn_mha_weights": MhaWeights,
     "attn_block_config": BlockConfig,

@@ -147,6 +147,25 @@ attn_status nn_check_ids(const int32_t *ids, int64_t first, int64_t end, int64_t
     return ATTN_OK;
 }
 
+attn_status nn_check_row_numbers(const char *table, int64_t rows, const int32_t *ids, int64_t count)
+{
+    if (!ids && count)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "ids is NULL; expected %" PRId64 " row numbers", count);
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids[i] >= rows)
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "ids[%" PRId64 "] is %" PRId32 "; expected 0 to %" PRId64 ", the rows of %s", i, ids[i],
+                             rows - 1, table);
+    return ATTN_OK;
+}
+
+attn_status nn_check_scale(const char *name, float scale)
+{
+    if (!isfinite(scale))
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s is %g; expected a finite number", name, (double)scale);
+    return ATTN_OK;
+}
+
 int nn_threads(int num_threads, double operations)
 {
     return attn_threads_worth(operations + ATTN_WORTH_LAYER, ATTN_WORTH_LAYER,

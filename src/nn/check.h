@@ -32,6 +32,7 @@ enum nn_first_size {
     NN_LSTM_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_lstm_config, bidirectional),
     NN_MHA_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_mha_config, d_out),
     NN_MHA_WEIGHTS_FIRST = ATTN_FIRST_SIZE(attn_mha_weights, b_o),
+    NN_NORM_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_norm_gradients, num_threads),
     NN_ROPE_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_rope_config, high_freq_factor),
     NN_SCHEDULE_FIRST = ATTN_FIRST_SIZE(attn_schedule, steps),
     NN_TRANSFORMER_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_transformer_config, eos)
@@ -74,6 +75,12 @@ attn_status nn_check_offsets(int64_t num_sequences, const int64_t *offsets);
 
 /** That ids[first] to ids[end - 1] are 0 to vocabulary - 1. */
 attn_status nn_check_ids(const int32_t *ids, int64_t first, int64_t end, int64_t vocabulary);
+
+/** That each of count ids is the number of one of a table's rows. */
+attn_status nn_check_row_numbers(const char *table, int64_t rows, const int32_t *ids, int64_t count);
+
+/** The factor of a lookup: finite. */
+attn_status nn_check_scale(const char *name, float scale);
 
 /** The threads that a call with num_threads may use for so many elementary operations. */
 int nn_threads(int num_threads, double operations);

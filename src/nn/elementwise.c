@@ -174,16 +174,8 @@ attn_status attn_embed(const attn_tensor *table, const int32_t *ids, float scale
     CHECK(attn_check_contiguous("table", table));
     CHECK(nn_check_typed_output("out", out, NN_ANY, NN_ANY, table->shape[3]));
     CHECK(attn_check_apart("out", out, "table", table, 0));
-    const int64_t count = out->shape[0] * out->shape[2];
-    if (!ids && count)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "ids is NULL; expected %" PRId64 " row numbers", count);
-    for (int64_t i = 0; i < count; i++)
-        if (ids[i] < 0 || ids[i] >= table->shape[2])
-            return attn_fail(ATTN_INVALID_ARGUMENT,
-                             "ids[%" PRId64 "] is %" PRId32 "; expected 0 to %" PRId64 ", the rows of table", i, ids[i],
-                             table->shape[2] - 1);
-    if (!isfinite(scale))
-        return attn_fail(ATTN_INVALID_ARGUMENT, "scale is %g; expected a finite number", (double)scale);
+    CHECK(nn_check_row_numbers("table", table->shape[2], ids, out->shape[0] * out->shape[2]));
+    CHECK(nn_check_scale("scale", scale));
     CHECK(nn_check_threads(num_threads));
     const struct nn_lookup lookup = {.table = table, .ids = ids, .scale = scale == 0 ? 1.0f : scale};
     look_up(&lookup, accumulate, out, num_threads);

@@ -9,7 +9,8 @@ float square[D * D];
 void make_configs(void)
 {
     static float sums[D];
-    static attn_tensor bias;
+    static attn_tensor vector;
+    vector = attn_vector(sums, D);
     for (int i = 0; i < D * D; i++)
         square[i] = (float)(i % 5 - 2) * 0.125f;
     const attn_tensor w = attn_matrix(square, D, D);
@@ -46,11 +47,12 @@ void make_configs(void)
     good.bahdanau.embedding = good.bahdanau.annotation = good.bahdanau.hidden = D;
     good.linear = attn_linear_options_default();
     good.linear_gradients = attn_linear_gradients_default();
-    bias = attn_vector(sums, D);
-    good.linear_gradients.bias = &bias;
+    good.linear_gradients.bias = &vector;
     good.format = attn_linear_format_default();
     good.adamw = attn_adamw_options_default();
     good.schedule = attn_schedule_default();
+    good.norm = attn_norm_gradients_default();
+    good.norm.gamma = &vector;
 }
 
 void add_lstm(struct named *n, struct memory *m, const char *prefix, int64_t layer, const char *direction)

@@ -30,6 +30,7 @@ extern struct small {
     attn_linear_format format;
     attn_adamw_options adamw;
     attn_schedule schedule;
+    attn_norm_gradients norm;
 } good;
 
 /** A matrix of weights, for those that have no names. */

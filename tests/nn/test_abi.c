@@ -38,6 +38,13 @@ static const struct place places[] = {
     FIELD(attn_linear_options, residual, 16),
     FIELD(attn_linear_options, num_threads, 24),
     FIELD(attn_linear_options, executor, 32),
+    SIZE(attn_norm_gradients, 40),
+    FIELD(attn_norm_gradients, struct_size, 0),
+    FIELD(attn_norm_gradients, x, 8),
+    FIELD(attn_norm_gradients, gamma, 16),
+    FIELD(attn_norm_gradients, beta, 24),
+    FIELD(attn_norm_gradients, accumulate, 32),
+    FIELD(attn_norm_gradients, num_threads, 36),
     SIZE(attn_mha_config, 72),
     FIELD(attn_mha_config, struct_size, 0),
     FIELD(attn_mha_config, d_model, 8),
@@ -280,6 +287,7 @@ static void test_defaults(void **state)
     (void)state;
     DEFAULT_IS_ZERO(attn_linear_format);
     DEFAULT_IS_ZERO(attn_linear_options);
+    DEFAULT_IS_ZERO(attn_norm_gradients);
     DEFAULT_IS_ZERO(attn_mha_config);
     DEFAULT_IS_ZERO(attn_mha_weights);
     DEFAULT_IS_ZERO(attn_block_config);

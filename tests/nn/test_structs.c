@@ -113,6 +113,12 @@ static attn_status take_linear_format(const void *s)
     return status;
 }
 
+static attn_status take_norm_gradients(const void *s)
+{
+    const attn_tensor x = rows_of(data, PLACES, D), d_out = rows_of(more, PLACES, D);
+    return attn_normalise_backward(ATTN_NORM_LAYER, &x, NULL, 1e-5f, &d_out, s, NULL, 0);
+}
+
 static attn_status take_linear_parts(const void *s)
 {
     const attn_tensor x = rows_of(data, PLACES, D), out = rows_of(more, PLACES, D), *const outs[] = {&out};
@@ -171,6 +177,7 @@ static const struct versioned {
     {"options", 32, sizeof good.linear, &good.linear, take_linear_options},
     {"options", 32, sizeof good.linear, &good.linear, take_linear_parts},
     {"gradients", 48, sizeof good.linear_gradients, &good.linear_gradients, take_linear_gradients},
+    {"gradients", 40, sizeof good.norm, &good.norm, take_norm_gradients},
     {"format", 32, sizeof good.format, &good.format, take_linear_format},
     {"config", 80, sizeof good.bert, &good.bert, take_bert},
     {"outputs", 16, sizeof good.outputs, &good.outputs, take_outputs},

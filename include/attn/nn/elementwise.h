@@ -76,6 +76,98 @@ ATTN_API attn_status attn_embed(const attn_tensor *table, const int32_t *ids, fl
  */
 ATTN_API attn_status attn_sinusoidal(const int64_t *positions, int64_t num, int64_t channels, float *table);
 
+/** @name Backward passes
+ * Gradients of what the functions above compute, from that of out (d_out) and from what they were given. d_out is f32,
+ * bf16 or f16 as well, and each tensor has a type of its own. Nothing of the forward call needs to be kept but its
+ * inputs: statistics of rows are computed again. Sums over rows do not depend on the number of threads, to the last
+ * bit. A product with d_out is one of IEEE 754: where that is infinite, 0 times it is NaN.
+ */
+/**@{*/
+/**
+ * d_x = d_out * activation'(x). The derivative has its limit where x is large or infinite; that of ReLU at 0 is 0.
+ *
+ * @param activation of the forward call
+ * @param x     (B, 1, T, C) that it was given
+ * @param d_out (B, 1, T, C)
+ * @param d_x   (B, 1, T, C), written; may be d_out or x (of one type then), else apart from both
+ * @param num_threads as in attn_params
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_activate_backward(attn_activation activation, const attn_tensor *x, const attn_tensor *d_out,
+                                            const attn_tensor *d_x, int num_threads);
+
+/**
+ * d_gate = d_out * up * activation'(gate) and d_up = d_out * activation(gate). All have one shape.
+ *
+ * @param d_gate, d_up written; either may be NULL if it is not wanted. Each may be gate, up or d_out (of one type
+ *                     then), and is apart from the other one
+ * @param activation, gate, up, d_out, num_threads as in attn_activate_backward()
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_gate_backward(attn_activation activation, const attn_tensor *gate, const attn_tensor *up,
+                                        const attn_tensor *d_out, const attn_tensor *d_gate, const attn_tensor *d_up,
+                                        int num_threads);
+
+/**
+ * Which gradients attn_normalise_backward() computes: those that are not NULL, at least one. Zero is every field's
+ * default except struct_size.
+ */
+typedef struct attn_norm_gradients {
+    size_t struct_size;       /**< sizeof of this struct as the caller compiled it */
+    const attn_tensor *x;     /**< (B, 1, T, C) f32, bf16 or f16; may be d_out (of one type then) */
+    const attn_tensor *gamma; /**< (1, 1, 1, C) f32; also without gamma, which then is that of ones */
+    const attn_tensor *beta;  /**< the same; not with ATTN_NORM_RMS */
+    int accumulate;           /**< whether gamma's and beta's are added to what they hold, which they replace else */
+    int num_threads;          /**< as in attn_params */
+} attn_norm_gradients;
+
+/** Gradients with every field at its default. @since 0.1, experimental */
+static inline attn_norm_gradients attn_norm_gradients_default(void)
+{
+    attn_norm_gradients g;
+    memset(&g, 0, sizeof g);
+    g.struct_size = sizeof g;
+    return g;
+}
+
+/**
+ * Gradients of attn_normalise(). Those of gamma and beta are sums over all rows: of at most 64 equal parts of them,
+ * each in the order of its rows, and then over the parts.
+ *
+ * @param norm, x, gamma, eps of the forward call
+ * @param d_out     (B, 1, T, C)
+ * @param gradients where to put what is wanted
+ * @param workspace of attn_normalise_backward_workspace_size() bytes, or NULL
+ * @param workspace_size its size
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_normalise_backward(attn_norm norm, const attn_tensor *x, const attn_tensor *gamma, float eps,
+                                             const attn_tensor *d_out, const attn_norm_gradients *gradients,
+                                             void *workspace, size_t workspace_size);
+
+/**
+ * Bytes of workspace for gradients of batch sequences of so many tokens; of gradients only matters which are NULL.
+ * SIZE_MAX on an error. @since 0.1, experimental
+ */
+ATTN_API size_t attn_normalise_backward_workspace_size(int64_t batch, int64_t tokens, int64_t channels,
+                                                       const attn_norm_gradients *gradients);
+
+/**
+ * Gradient of the table of attn_embed(): d_table[n] = scale * sum of the rows of d_out whose id is n, each multiplied
+ * and added in the order of the tokens. Rows that no id names become 0, or stay as they are if accumulate is not 0.
+ *
+ * @param ids     [B*T], 0 to N-1; checked before anything is written
+ * @param scale   of the forward call; 0 means 1
+ * @param d_out   (B, 1, T, C)
+ * @param d_table (1, 1, N, C) f32, contiguous channels, written
+ * @param accumulate whether to add to what d_table holds
+ * @param num_threads as in attn_params
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_embed_backward(const int32_t *ids, float scale, const attn_tensor *d_out,
+                                         const attn_tensor *d_table, int accumulate, int num_threads);
+/**@}*/
+
 #ifdef __cplusplus
 }
 #endif

@@ -12,15 +12,18 @@
 #include ATTN_NN_PRODUCTS
 #else
 #include "nn/kernels/activation.h"
+#include "nn/kernels/activation_backward.h"
 #include "nn/kernels/additive.h"
 #include "nn/kernels/cell.h"
 #include "nn/kernels/linear.h"
 #include "nn/kernels/linear_int8.h"
 #include "nn/kernels/loss.h"
 #include "nn/kernels/norm.h"
+#include "nn/kernels/norm_backward.h"
 #define ATTN_NN_TABLE                                                                                                  \
     .linear = linear_panels, .finish = linear_finish, ATTN_NN_INT8_TABLE, .normalise = normalise_rows,                 \
-    .activate = activate_rows, .gate = gate_rows, .embed = embed_row, .additive = additive_rows,                       \
+    .activate = activate_rows, .gate = gate_rows, .embed = embed_row, .normalise_backward = normalise_backward_rows,   \
+    .activate_backward = activate_backward_rows, .gate_backward = gate_backward_rows, .additive = additive_rows,       \
     .cross_entropy = cross_entropy_row, .lstm_cell = lstm_cell, .gru_cell = gru_cell
 #endif
 #define ATTN_NN_INT8_TABLE .linear_int8 = linear_int8_panels, .quantize = quantize_rows, .int8_offset = VS_OFFSET

@@ -28,10 +28,16 @@
 #define GELU_C8 -0x1.82895ep-4f
 #define GELU_C9 -0x1.c36b44p-6f
 
-/** x Phi(x) of any x; 0 for -inf. */
-static inline vf vf_gelu(vf x)
+/** What x Phi(x) and its derivative are made from. */
+struct gelu_parts {
+    vf b; /**< -a, at least -16, where nothing is left of e */
+    vf q; /**< q(a) */
+    vf e; /**< exp(-a^2 / 2) */
+};
+
+static inline struct gelu_parts vf_gelu_parts(vf x)
 {
-    /* b = -a. Maxima whose second operand is NaN are NaN. */
+    /* Maxima whose second operand is NaN are NaN. */
     const vf b = vf_max(vf_set1(-16.0f), vf_sub(vf_zero(), vf_abs(x)));
     const vf s = vf_div(b, vf_sub(vf_set1(3.0f), b));
     vf q = vf_fma(vf_set1(GELU_C9), s, vf_set1(GELU_C8));
@@ -44,7 +50,22 @@ static inline vf vf_gelu(vf x)
     q = vf_fma(q, s, vf_set1(GELU_C1));
     q = vf_fma(q, s, vf_set1(0.5f));
     const vf e = vf_exp2(vf_mul(vf_mul(b, b), vf_set1(-0.72134752f))); /* log2(e) / 2 */
-    return vf_fma(vf_mul(b, q), e, vf_max(vf_zero(), x));
+    return (struct gelu_parts){b, q, e};
+}
+
+/** x Phi(x) of any x; 0 for -inf. */
+static inline vf vf_gelu(vf x)
+{
+    const struct gelu_parts p = vf_gelu_parts(x);
+    return vf_fma(vf_mul(p.b, p.q), p.e, vf_max(vf_zero(), x));
+}
+
+/** Its derivative Phi(x) + x phi(x): below 0 it is e (q - a / sqrt(2 pi)), above 0 what that lacks of 1. */
+static inline vf vf_gelu_slope(vf x)
+{
+    const struct gelu_parts p = vf_gelu_parts(x);
+    const vf below = vf_mul(p.e, vf_fma(p.b, vf_set1(0.39894228f), p.q));
+    return vf_select(vf_gt(x, vf_zero()), vf_sub(vf_set1(1.0f), below), below);
 }
 
 #endif

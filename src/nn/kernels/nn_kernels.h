@@ -106,6 +106,21 @@ struct nn_row_work {
     struct nn_vector gamma, beta;
 };
 
+/** Gradients of element-wise work: rows of n elements, each tensor of a type of its own; data NULL where not wanted. */
+struct nn_gradient_work {
+    struct attn_rows x;      /**< what the forward pass was given; gate: the first factor */
+    struct attn_rows up;     /**< gate: the second */
+    struct attn_rows d_out;  /**< the gradient of what it gave */
+    struct attn_rows d_x;    /**< may be any of those that are read, but in normalise x */
+    struct attn_rows d_up;   /**< gate: the same */
+    float *d_gamma, *d_beta; /**< normalise: [n], added to */
+    int64_t rows, n;
+    attn_activation activation;
+    attn_norm norm;
+    float eps;
+    struct nn_vector gamma;
+};
+
 /** out = scale * row, and what is added to it, rounded once. */
 struct nn_embed_work {
     struct nn_vector row;
@@ -178,6 +193,9 @@ struct attn_nn_kernels {
     void (*activate)(const struct nn_row_work *work);
     void (*gate)(const struct nn_row_work *work);
     void (*embed)(const struct nn_embed_work *work);
+    void (*normalise_backward)(const struct nn_gradient_work *work);
+    void (*activate_backward)(const struct nn_gradient_work *work);
+    void (*gate_backward)(const struct nn_gradient_work *work);
     void (*additive)(const struct nn_additive_work *work);
     double (*cross_entropy)(const struct nn_loss_work *work); /**< the loss of the row */
     void (*lstm_cell)(const struct nn_cell_work *work);

@@ -53,17 +53,34 @@ ATTN_INLINE float row_squares(const attn_dtype dtype, const char *x, int64_t n, 
     return total;
 }
 
+/** A row is (x - mean) * scale before gamma. */
+struct row_moments {
+    float mean, scale;
+};
+
+ATTN_INLINE struct row_moments moments_of_row(const attn_dtype dtype, const char *x, int64_t n, attn_norm norm,
+                                              float eps)
+{
+    const float mean = norm == ATTN_NORM_LAYER ? row_sum(dtype, x, n) / (float)n : 0.0f;
+    return (struct row_moments){mean, 1.0f / sqrtf(row_squares(dtype, x, n, mean) / (float)n + eps)};
+}
+
+/** Elements c.. of a normalised row, left of them. */
+ATTN_INLINE vf normalised(const attn_dtype dtype, const char *x, int64_t c, int left, struct row_moments moments)
+{
+    return vf_mul(vf_sub(typed_load(dtype, x, c, left), vf_set1(moments.mean)), vf_set1(moments.scale));
+}
+
 ATTN_INLINE void normalise_body(const attn_dtype from, const attn_dtype to, const struct nn_row_work *work)
 {
     const int64_t n = work->n;
     for (int64_t r = 0; r < work->rows; r++) {
         const char *x = row_at(&work->x, r);
         char *out = row_at(&work->out, r);
-        const float mean = work->norm == ATTN_NORM_LAYER ? row_sum(from, x, n) / (float)n : 0.0f;
-        const float scale = 1.0f / sqrtf(row_squares(from, x, n, mean) / (float)n + work->eps);
+        const struct row_moments moments = moments_of_row(from, x, n, work->norm, work->eps);
         for (int64_t c = 0; c < n; c += VF_LEN) {
             const int left = n - c < VF_LEN ? (int)(n - c) : VF_LEN;
-            vf y = vf_mul(vf_sub(typed_load(from, x, c, left), vf_set1(mean)), vf_set1(scale));
+            vf y = normalised(from, x, c, left, moments);
             if (work->gamma.data)
                 y = vf_mul(y, typed_load(work->gamma.dtype, work->gamma.data, c, left));
             if (work->beta.data)
