@@ -38,6 +38,7 @@ from attn_structs import (  # noqa: E402  pylint: disable=wrong-import-position
     LlamaConfig,
     LstmConfig,
     MhaConfig,
+    NormGradients,
     Params,
     RopeConfig,
     Tensor,
@@ -267,6 +268,60 @@ def check_activations(lib):
         compare(f"activation {number}", out, function(x.double()), function(x))
 
 
+def gradients_of(function, d_out, *inputs):
+    """Gradients of inputs where function's result has d_out, by autograd in float64 and in float32."""
+    for dtype in (torch.float64, torch.float32):
+        with torch.enable_grad():
+            leaves = [x.to(dtype).clone().requires_grad_() for x in inputs]
+            yield torch.autograd.grad(function(*leaves), leaves, d_out.to(dtype))
+
+
+def check_norm_backward(lib, rms):
+    channels, eps = 37, 1e-5
+    x, d_out = torch.randn(3, 50, channels) * 3 + 1, torch.randn(3, 50, channels)
+    gamma, beta = torch.rand(channels) + 0.5, torch.randn(channels)
+    if rms:
+        exact, naive = gradients_of(lambda *a: nn.functional.rms_norm(a[0], (channels,), a[1], eps), d_out, x, gamma)
+    else:
+        exact, naive = gradients_of(lambda *a: nn.functional.layer_norm(a[0], (channels,), a[1], a[2], eps), d_out, x,
+                                    gamma, beta)
+    got = [torch.full_like(e, 7.0, dtype=torch.float32) for e in exact]
+    tx, tg, td = view(x), view(gamma), view(d_out)
+    wanted = [view(g) for g in got]
+    gradients = NormGradients(**{name: address(t) for name, t in zip(("x", "gamma", "beta"), wanted)})
+    lib("attn_normalise_backward", c_int(1 if rms else 0), byref(tx), byref(tg), eps, byref(td), byref(gradients), None,
+        c_size_t(0))
+    for name, *three in zip(("x", "gamma", "beta"), got, exact, naive):
+        compare(f"gradient of {name}", *three)
+
+
+def check_activations_backward(lib):
+    functions = {0: lambda x: x * 1, 1: nn.functional.relu, 2: nn.functional.gelu,
+                 3: lambda x: nn.functional.gelu(x, approximate="tanh"), 4: nn.functional.silu, 5: torch.tanh,
+                 6: torch.sigmoid}
+    x, up, d_out = torch.randn(2, 9, 45) * 4, torch.randn(2, 9, 45), torch.randn(2, 9, 45)
+    tx, tu, td = view(x), view(up), view(d_out)
+    for number, function in functions.items():
+        first, second = torch.empty_like(x), torch.empty_like(x)
+        t1, t2 = view(first), view(second)
+        exact, naive = gradients_of(function, d_out, x)
+        lib("attn_activate_backward", c_int(number), byref(tx), byref(td), byref(t1), c_int(0))
+        compare(f"activation {number}", first, exact[0], naive[0])
+        exact, naive = gradients_of(lambda g, u, f=function: f(g) * u, d_out, x, up)
+        lib("attn_gate_backward", c_int(number), byref(tx), byref(tu), byref(td), byref(t1), byref(t2), c_int(0))
+        compare(f"gate {number}", first, exact[0], naive[0])
+        compare(f"up {number}", second, exact[1], naive[1])
+
+
+def check_embed_backward(lib):
+    table, ids, d_out = torch.randn(30, 45), torch.randint(0, 25, (2, 40)), torch.randn(2, 40, 45)
+    exact, naive = gradients_of(lambda t: nn.functional.embedding(ids, t) * 0.7, d_out, table)
+    got = torch.full_like(table, 7.0)
+    td, tt, numbers = view(d_out), view(got), int32s(ids)
+    lib("attn_embed_backward", numbers, 0.7, byref(td), byref(tt), c_int(0), c_int(0))
+    compare("table", got, exact[0], naive[0])
+
+
 def check_bahdanau(lib):
     batch, tokens, embedding, annotation, hidden, width = 3, 8, 6, 10, 14, 12
     cell = nn.GRUCell(embedding + annotation, hidden)
@@ -451,6 +506,10 @@ def all_checks():
     yield "LayerNorm", check_norm, (False,)
     yield "RMSNorm", check_norm, (True,)
     yield "activations", check_activations, ()
+    yield "gradients of LayerNorm", check_norm_backward, (False,)
+    yield "gradients of RMSNorm", check_norm_backward, (True,)
+    yield "gradients of activations and gates", check_activations_backward, ()
+    yield "gradient of Embedding", check_embed_backward, ()
     yield "GRUCell after additive attention", check_bahdanau, ()
     for norm_first in (False, True):
         for activation in ("relu", "gelu"):
