@@ -27,8 +27,8 @@ enum { CHARACTERS = 128, T = 64, B = 16, N = B * T, D = 64, H = 4, FF = 256, STE
 
 /* Parameters, [rows][columns], in this order in memory. */
 enum { TABLE, NORM_1, QKV, OUTPUT, NORM_2, UP, DOWN, NORM_3, HEAD, PARAMETERS };
-static const int64_t shapes[PARAMETERS][2] = {{CHARACTERS, D}, {1, D}, {3 * D, D}, {D, D},         {1, D},
-                                              {FF, D},         {D, FF}, {1, D},    {CHARACTERS, D}};
+static const int64_t shapes[PARAMETERS][2] = {{CHARACTERS, D}, {1, D},  {3 * D, D}, {D, D},         {1, D},
+                                              {FF, D},         {D, FF}, {1, D},     {CHARACTERS, D}};
 static attn_parameter parameters[PARAMETERS];
 static attn_tensor weights[PARAMETERS], d_weights[PARAMETERS];
 
@@ -97,7 +97,8 @@ static attn_tensor heads_of(float *data, int64_t pitch)
 /* y = x Wᵀ + residual. The weights of this step are packed for this product. */
 static void multiply(int p, float *x, float *y, float *residual)
 {
-    const attn_tensor from = rows_of(x, shapes[p][1]), to = rows_of(y, shapes[p][0]), add = rows_of(residual, shapes[p][0]);
+    const attn_tensor from = rows_of(x, shapes[p][1]), to = rows_of(y, shapes[p][0]),
+                      add = rows_of(residual, shapes[p][0]);
     attn_linear *linear;
     attn_linear_options options = attn_linear_options_default();
     options.residual = residual ? &add : NULL;
@@ -108,7 +109,8 @@ static void multiply(int p, float *x, float *y, float *residual)
 
 static void multiply_back(int p, float *x, float *d_y, float *d_out)
 {
-    const attn_tensor from = rows_of(x, shapes[p][1]), to = rows_of(d_out, shapes[p][1]), d = rows_of(d_y, shapes[p][0]);
+    const attn_tensor from = rows_of(x, shapes[p][1]), to = rows_of(d_out, shapes[p][1]),
+                      d = rows_of(d_y, shapes[p][0]);
     attn_linear_gradients gradients = attn_linear_gradients_default();
     gradients.x = &to;
     gradients.weights = &d_weights[p];
@@ -170,8 +172,8 @@ static void backward(void)
 {
     const attn_tensor q = heads_of(qkv, 3 * D), k = heads_of(qkv + D, 3 * D), v = heads_of(qkv + 2 * D, 3 * D),
                       out = heads_of(heads, D), lse_rows = attn_bhtd(lse, B, H, T, 1);
-    const attn_tensor d_q = heads_of(d_qkv, 3 * D), d_k = heads_of(d_qkv + D, 3 * D), d_v = heads_of(d_qkv + 2 * D, 3 * D),
-                      d_out = heads_of(d_heads, D);
+    const attn_tensor d_q = heads_of(d_qkv, 3 * D), d_k = heads_of(d_qkv + D, 3 * D),
+                      d_v = heads_of(d_qkv + 2 * D, 3 * D), d_out = heads_of(d_heads, D);
     const attn_tensor before = rows_of(up, FF), d_after = rows_of(d_hidden, FF), d_embedded = rows_of(d_x, D);
     const attn_params params = attention_params(&lse_rows);
     for (int i = 0; i < N * D; i++)

@@ -4,9 +4,10 @@
  * @brief libattn_nn: the layers around attention.
  *
  * A library of its own on top of libattn: link with attn_nn. Plain C objects that hold packed copies of their weights,
- * are immutable once made, and may be used by any number of threads at once. Layers are forward only. Activations
- * are f32, and in most layers bf16 or f16 as well; norms, statistics and sums are f32 in any case. Weights are f32,
- * bf16 or f16, and can be kept in int8 or int4 (attn_linear_format).
+ * are immutable once made, and may be used by any number of threads at once. Layers and models run forwards; products,
+ * norms, activations, gates and lookups have backward passes beside their forward ones, and attn/nn/training.h has the
+ * loss and the optimiser. Activations are f32, and in most layers bf16 or f16 as well; norms, statistics and sums are
+ * f32 in any case. Weights are f32, bf16 or f16, and can be kept in int8 or int4 (attn_linear_format).
  *
  * | header | what |
  * |---|---|
