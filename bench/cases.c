@@ -127,9 +127,10 @@
     {                                                                                                                  \
         .id = "linear-" kind #m "x" #n "x" #k, .rows = m, .outputs = n, .inputs = k, __VA_ARGS__                       \
     }
-#define LINEAR(m, n, k)      LAYER("", m, n, k, .compare = true)
-#define LINEAR_FAR(m, n, k)  LAYER("", m, n, k, .compare = false)
-#define LINEAR_BF16(m, n, k) LAYER("bf16-", m, n, k, .dtype = ATTN_BF16)
+#define LINEAR(m, n, k)          LAYER("", m, n, k, .compare = true)
+#define LINEAR_BACKWARD(m, n, k) LAYER("backward-", m, n, k, .compare = true, .pass = BENCH_PASS_BACKWARD)
+#define LINEAR_FAR(m, n, k)      LAYER("", m, n, k, .compare = false)
+#define LINEAR_BF16(m, n, k)     LAYER("bf16-", m, n, k, .dtype = ATTN_BF16)
 /* The same weights in other formats: products of f32, or as narrow as the weights. */
 #define LINEAR_PAIRS(m, n, k) LAYER("pairs-", m, n, k, .dtype = ATTN_BF16, .narrow_products = true)
 #define LINEAR_INT8(m, n, k)  LAYER("int8-", m, n, k, .weights = BENCH_WEIGHTS_INT8, .narrow_products = true)
@@ -282,6 +283,9 @@ const struct bench_case bench_cases[] = {
     LINEAR(24, 384, 1536),
     LINEAR(24, 2304, 768),
     LINEAR(1300, 1152, 384),
+    LINEAR_BACKWARD(1300, 1152, 384),
+    LINEAR_BACKWARD(4096, 768, 768),
+    LINEAR_BACKWARD(4096, 3072, 2048),
     LINEAR(1300, 1536, 384),
     LINEAR(1300, 384, 1536),
     LINEAR(4096, 2304, 768),

@@ -21,6 +21,11 @@ bool bench_linear_supported(const char *isa);
 int bench_linear_run(struct bench_machine *machine, const struct bench_options *options, const struct bench_case *c,
                      struct bench_selection selection, struct bench_results *results);
 
+/** The same for the gradients of a linear layer, those of x and of the weights together. */
+int bench_linear_backward_run(struct bench_machine *machine, const struct bench_options *options,
+                              const struct bench_case *c, struct bench_selection selection,
+                              struct bench_results *results);
+
 #else
 
 static inline bool bench_linear_supported(const char *isa)
@@ -35,6 +40,13 @@ static inline int bench_linear_run(struct bench_machine *machine, const struct b
 {
     (void)machine, (void)options, (void)c, (void)selection, (void)results;
     return -1;
+}
+
+static inline int bench_linear_backward_run(struct bench_machine *machine, const struct bench_options *options,
+                                            const struct bench_case *c, struct bench_selection selection,
+                                            struct bench_results *results)
+{
+    return bench_linear_run(machine, options, c, selection, results);
 }
 
 #endif

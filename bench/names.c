@@ -106,7 +106,7 @@ static void write_linear_name(const struct bench_case *c, const char *kind, char
 void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
 {
     if (bench_case_linear(c))
-        write_linear_name(c, "linear", name);
+        write_linear_name(c, c->pass == BENCH_PASS_FORWARD ? "linear" : "linear-backward", name);
     else if (c->append)
         write_append_name(c, "append", name);
     else
@@ -116,7 +116,7 @@ void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
 void bench_naive_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
 {
     if (bench_case_linear(c))
-        write_linear_name(c, "sgemm", name);
+        write_linear_name(c, c->pass == BENCH_PASS_FORWARD ? "sgemm" : "sgemm-backward", name);
     else
         write_name(c, "naive", name);
 }

@@ -192,6 +192,8 @@ int bench_run_case(struct bench_machine *machine, const struct bench_options *op
         return -1;
     }
     bench_machine_sample(machine);
+    if (bench_case_linear(c) && c->pass != BENCH_PASS_FORWARD)
+        return bench_linear_backward_run(machine, options, c, selection, results);
     return bench_case_linear(c)            ? bench_linear_run(machine, options, c, selection, results)
            : c->append                     ? bench_append_run(machine, options, c, results)
            : c->pass != BENCH_PASS_FORWARD ? bench_backward_run(peak, options, c, results)

@@ -102,10 +102,10 @@ if [ "$nn" = nn ]; then
     "$bench" --list | sed -n '/^linear\/int8/s/\/group:64//p' >"$dir/groups"
     [ "$("$bench" --list | grep -cxFf "$dir/groups")" -eq 4 ] || fail 'a layer with groups has none without beside it'
     # Those with 4096 inputs, whose weights come from memory, are not held against OpenBLAS.
-    "$bench" --list | sed -n '/K4096/d; s/^linear\(.f32\)/\1/p' >"$dir/linear"
+    "$bench" --list | sed -n '/K4096/d; s/^linear\(-backward\)\?\(.f32\)/\1\2/p' >"$dir/linear"
     "$bench" --list --compare naive | sed -n 's/^sgemm//p' | diff - "$dir/linear" ||
         fail 'a linear layer has no row of OpenBLAS'
-    "$bench" --list --check | sed -n '/K4096/d; s/^linear\(.f32\)/\1/p' | diff - "$dir/linear" ||
+    "$bench" --list --check | sed -n '/K4096/d; s/^linear\(-backward\)\?\(.f32\)/\1\2/p' | diff - "$dir/linear" ||
         fail 'a linear layer has no promise'
     # Narrow weights from memory are held against the bandwidth and against those of f32.
     [ "$("$bench" --list --check | grep -c '^linear/f32/.*K4096')" -eq 4 ] || fail 'there are not 4 layers to compare with'
