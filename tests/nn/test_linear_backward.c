@@ -210,6 +210,55 @@ static void test_bits(void **state)
     memory_destroy(m);
 }
 
+/** Counts how often it was asked, and runs all shares on the calling thread. */
+static void run_in_turn(void *user, int shares, void (*share)(void *context, int ith), void *context)
+{
+    ++*(int *)user;
+    for (int ith = shares - 1; ith >= 0; ith--)
+        share(context, ith);
+}
+
+/** The executor of the call, or of the process, has all products; one that cannot run is refused. */
+static void test_executors(void **state)
+{
+    (void)state;
+    enum { T = 150, IN = 300, OUT = 210 };
+    struct memory *m = memory_create("linear_backward executors", 0);
+    const attn_tensor weights = random_matrix(m, ATTN_F32, OUT, IN, 0.3), x = random_rows(m, 1, T, IN),
+                      d_out = random_rows(m, 1, T, OUT);
+    int asked = 0;
+    attn_executor executor = attn_executor_default();
+    executor.num_threads = 4;
+    executor.run = run_in_turn;
+    executor.user = &asked;
+    attn_tensor d_x[3], d_weights[3];
+    for (int i = 0; i < 3; i++) {
+        d_x[i] = place_rows(m, 1, T, IN);
+        d_weights[i] = place_sums(m, OUT, IN);
+        attn_linear_gradients gradients = attn_linear_gradients_default();
+        gradients.x = &d_x[i];
+        gradients.weights = &d_weights[i];
+        gradients.num_threads = i == 0;
+        gradients.executor = i == 1 ? &executor : NULL;
+        OK(attn_set_executor(i == 2 ? &executor : NULL));
+        OK(attn_linear_backward(&weights, &x, &d_out, &gradients, NULL, 0));
+        assert_int_equal(asked, 2 * i);
+        assert_true(equal_bits(&d_x[0], &d_x[i]));
+        assert_true(equal_bits(&d_weights[0], &d_weights[i]));
+    }
+    OK(attn_set_executor(NULL));
+    attn_linear_gradients gradients = attn_linear_gradients_default();
+    gradients.x = &d_x[0];
+    gradients.executor = &executor;
+    executor.num_threads = 0;
+    memory_seal(m);
+    REFUSES(m, attn_linear_backward(&weights, &x, &d_out, &gradients, NULL, 0), ATTN_INVALID_ARGUMENT,
+            "gradients.executor.num_threads is 0");
+    assert_true(attn_linear_backward_workspace_size(&gradients) == SIZE_MAX);
+    nn_end_refusals();
+    memory_destroy(m);
+}
+
 /** A row of d_out that is not finite reaches its own row of d_x, and no column of d_weights but its own outputs'. */
 static void test_not_finite(void **state)
 {
@@ -284,9 +333,9 @@ static void test_wrong_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_oracle), cmocka_unit_test(test_long_sums),
-        cmocka_unit_test(test_by_hand),        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_wrong_arguments),
+        cmocka_unit_test(test_against_oracle),  cmocka_unit_test(test_long_sums), cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_executors),       cmocka_unit_test(test_bits),      cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_wrong_arguments),
     };
     return NN_MAIN(tests);
 }
