@@ -23,7 +23,7 @@ static struct {
 
 int64_t tokens;
 static float x_data[MOST_TOKENS * D], matrix[8 * D * D];
-static int32_t ids[2 * MOST_TOKENS];
+static int32_t ids[2 * MOST_TOKENS], small_ids[MOST_TOKENS]; /* the second below D */
 
 static void make_blocks(struct named *n, attn_mha_config *a)
 {
@@ -112,6 +112,8 @@ void make_models(void)
         x_data[i] = rng_normal(&made.memory->rng);
     for (int i = 0; i < 2 * MOST_TOKENS; i++)
         ids[i] = i * 7 % MOST_TOKENS;
+    for (int i = 0; i < MOST_TOKENS; i++)
+        small_ids[i] = ids[i] % D;
     make_blocks(n, &attention);
     make_named(n);
     make_others();
@@ -158,6 +160,63 @@ static attn_status run_elementwise(const struct how *how, float *to)
     if (!status)
         status = attn_gate(ATTN_ACTIVATION_SILU, &out, &x, &out, how->num_threads);
     return status ? status : attn_embed(&table, ids, 1, 1, &twice, how->num_threads);
+}
+
+/** The gradients of a product, in to behind each other: those of x and of the weights; those of the bias are few. */
+static attn_linear_gradients linear_gradients_of(const struct how *how, const attn_tensor *d_x, const attn_tensor *d_w)
+{
+    attn_linear_gradients gradients = attn_linear_gradients_default();
+    gradients.x = d_x, gradients.weights = d_w;
+    gradients.num_threads = how->num_threads, gradients.executor = how->executor;
+    return gradients;
+}
+
+static attn_status run_linear_backward(const struct how *how, float *to)
+{
+    const attn_tensor x = x_rows(), d_x = attn_btc(to, 1, tokens, D), d_w = attn_matrix(to + tokens * D, D, D);
+    const attn_tensor weights = attn_matrix(matrix, D, D);
+    const attn_linear_gradients gradients = linear_gradients_of(how, &d_x, &d_w);
+    return attn_linear_backward(&weights, &x, &x, &gradients, how->workspace, how->size);
+}
+
+static size_t linear_backward_size(const struct how *how)
+{
+    const attn_linear_gradients gradients = linear_gradients_of(how, NULL, NULL);
+    return attn_linear_backward_workspace_size(&gradients);
+}
+
+static attn_norm_gradients norm_gradients_of(const struct how *how, const attn_tensor *d_x, const attn_tensor *d_gamma)
+{
+    attn_norm_gradients gradients = attn_norm_gradients_default();
+    gradients.x = d_x, gradients.gamma = d_gamma;
+    gradients.num_threads = how->num_threads;
+    return gradients;
+}
+
+static attn_status run_elementwise_backward(const struct how *how, float *to)
+{
+    const attn_tensor x = x_rows(), d = attn_btc(to, 1, tokens, D), d_gamma = attn_vector(to + tokens * D, D);
+    const attn_tensor d_table = attn_matrix(to, D, D);
+    const attn_norm_gradients gradients = norm_gradients_of(how, &d, &d_gamma);
+    double loss;
+    attn_status status =
+        attn_normalise_backward(ATTN_NORM_LAYER, &x, NULL, 1e-5f, &x, &gradients, how->workspace, how->size);
+    if (!status)
+        status = attn_activate_backward(ATTN_ACTIVATION_GELU, &x, &d, &d, how->num_threads);
+    if (!status)
+        status = attn_gate_backward(ATTN_ACTIVATION_SILU, &x, &x, &d, &d, NULL, how->num_threads);
+    if (!status)
+        status = attn_cross_entropy(&d, small_ids, 0, &loss, &d, how->num_threads);
+    if (!status)
+        status = attn_embed_backward(small_ids, 1, &x, &d_table, 0, how->num_threads);
+    return status;
+}
+
+static size_t elementwise_backward_size(const struct how *how)
+{
+    const attn_tensor d = attn_btc(NULL, 1, tokens, D), d_gamma = attn_vector(NULL, D);
+    const attn_norm_gradients gradients = norm_gradients_of(how, &d, &d_gamma);
+    return attn_normalise_backward_workspace_size(1, tokens, D, &gradients);
 }
 
 /** The options of a layer without cross-attention. */
@@ -325,7 +384,10 @@ static attn_status run_project(const struct how *how, float *to)
 
 const struct call calls[] = {
     {"linear", run_linear, NULL, "options", 1},
+    {"linear backward", run_linear_backward, linear_backward_size, "gradients", 2},
     {"elementwise", run_elementwise, NULL, NULL, 4},
+    /* normalise, activate, gate, cross-entropy; the lookup is too little for a second thread */
+    {"elementwise backward", run_elementwise_backward, elementwise_backward_size, NULL, 4},
     /* q, k and v, attention, out; norm; up, down; norm */
     {"post-norm layer", run_post_norm, post_norm_size, "inputs", 7},
     /* and a gate */
