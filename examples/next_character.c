@@ -23,7 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { CHARACTERS = 128, T = 64, B = 16, N = B * T, D = 64, H = 4, FF = 256, STEPS = 300 };
+enum { CHARACTERS = 128, T = 64, B = 8, N = B * T, D = 64, H = 4, FF = 128, STEPS = 300 };
 
 /* Parameters, [rows][columns], in this order in memory. */
 enum { TABLE, NORM_1, QKV, OUTPUT, NORM_2, UP, DOWN, NORM_3, HEAD, PARAMETERS };
