@@ -29,7 +29,7 @@
 
 /** SPAN: a short sum loses less than a long one. COLUMNS are halved where there are few tasks; no bit follows from it.
  */
-enum { ROWS = 96, COLUMNS = 256, LEAST_COLUMNS = 64, DEPTH = 128, SPAN = 1024 };
+enum { ROWS = 96, COLUMNS = 256, LEAST_COLUMNS = 64, DEPTH = 256, SPAN = 1024 };
 
 /** What a thread works in. */
 struct scratch {

@@ -158,6 +158,11 @@ void mark_input(struct memory *m, const attn_tensor *t)
     buffer_of(m, t)->is_input = 1;
 }
 
+void mark_output(struct memory *m, const attn_tensor *t)
+{
+    buffer_of(m, t)->is_input = 0;
+}
+
 void fill(struct memory *m, const attn_tensor *t, double scale)
 {
     mark_input(m, t);

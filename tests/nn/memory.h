@@ -65,6 +65,8 @@ attn_tensor place_matrix(struct memory *m, attn_dtype dtype, int64_t rows, int64
 void fill(struct memory *m, const attn_tensor *t, double scale);
 /** Marks a tensor whose values a test has set as an input. */
 void mark_input(struct memory *m, const attn_tensor *t);
+/** Marks a tensor whose values a call reads and replaces. */
+void mark_output(struct memory *m, const attn_tensor *t);
 /** place and fill. */
 attn_tensor random_rows(struct memory *m, int64_t batch, int64_t tokens, int64_t channels);
 attn_tensor random_matrix(struct memory *m, attn_dtype dtype, int64_t rows, int64_t columns, double scale);

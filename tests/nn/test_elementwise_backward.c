@@ -385,9 +385,7 @@ static void test_norm_bits(void **state)
     }
     attn_norm_gradients gradients = attn_norm_gradients_default();
     gradients.x = &d_out;
-    for (int i = 0; i < m->num_buffers; i++)
-        if (m->buffers[i].tensor.data == d_out.data)
-            m->buffers[i].is_input = 0;
+    mark_output(m, &d_out);
     OK(attn_normalise_backward(ATTN_NORM_LAYER, &x, NULL, 1e-5f, &d_out, &gradients, NULL, 0));
     assert_true(equal_bits(&d_out, &d_x[0]));
     nn_end_refusals();

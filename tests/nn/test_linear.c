@@ -89,9 +89,7 @@ static void test_against_oracle(void **state)
             residual_values = read_all(m, &residual);
             options.residual = residual.data == outs[0].data ? &outs[0] : &residual;
         }
-        for (int i = 0; i < m->num_buffers; i++)
-            if (num_parts == 1 && m->buffers[i].tensor.data == outs[0].data)
-                m->buffers[i].is_input = 0;
+        mark_output(m, &outs[0]);
         memory_seal(m);
         if (num_parts == 1 && rng_percent(&m->rng, 70))
             OK(attn_linear_forward(l.linear, &x, &outs[0], &options));

@@ -86,9 +86,8 @@ static void check(struct memory *m, struct product *p)
         fill(m, &p->d_bias, 1);
         weights_before = read_all(m, &p->d_weights);
         bias_before = read_all(m, &p->d_bias);
-        for (int i = 0; i < m->num_buffers; i++)
-            if (m->buffers[i].tensor.data == p->d_weights.data || m->buffers[i].tensor.data == p->d_bias.data)
-                m->buffers[i].is_input = 0;
+        mark_output(m, &p->d_weights);
+        mark_output(m, &p->d_bias);
     }
     memory_seal(m);
     OK(attn_linear_backward(&p->weights, p->gradients.weights || rng_percent(&m->rng, 50) ? &p->x : NULL, &p->d_out,

@@ -81,7 +81,7 @@ static void test_lstm(void **state)
             place_rows_of(m, rng_percent(&m->rng, 50) ? m->dtype : ATTN_F32, 2, parts * batch, hidden);
         if (has_state) {
             fill(m, &its_state, 0.5);
-            m->buffers[m->num_buffers - 1].is_input = 0;
+            mark_output(m, &its_state);
         }
         struct trio h = trio(m, parts * batch * hidden), c = trio(m, parts * batch * hidden);
         const struct trio y = trio(m, batch * tokens * directions * hidden);
@@ -394,9 +394,7 @@ static void test_bahdanau(void **state)
                 for (int64_t i = 0; i < c->annotation; i++)
                     tensor_set(&annotations, b, 0, t, i, i % 2 ? NAN : INFINITY);
         fill(m, &its_state, 0.5);
-        for (int i = 0; i < m->num_buffers; i++)
-            if (m->buffers[i].tensor.data == its_state.data)
-                m->buffers[i].is_input = 0;
+        mark_output(m, &its_state);
         struct trio st = trio(m, batch * c->hidden);
         const struct trio co = trio(m, batch * c->annotation), we = trio(m, batch * tokens);
         const double *words = read_all(m, &word), *an = read_all(m, &annotations);
