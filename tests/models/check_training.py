@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares gradients, the loss and the optimiser of libattn_nn with PyTorch's on random numbers.
+
+Usage: check_training.py LIBATTN_NN [--seed N] [WORD ...]
+
+LIBATTN_NN is libattn_nn.so; with WORDs only the checks whose names hold one of
+them run. A result passes when its largest error against float64 is at most twice
+that of float32 plus a floor. Exit code: 0 all passed, 1 some failed, 2 wrong
+usage, 77 without torch.
+"""
+import ctypes
+import sys
+from ctypes import byref, c_int, c_int64, c_size_t
+
+try:
+    import torch
+    from torch import nn
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+sys.dont_write_bytecode = True
+
+from layer_library import address, compare, int32s, run_checks, view  # noqa: E402  pylint: disable=wrong-import-position
+from attn_structs import (  # noqa: E402  pylint: disable=wrong-import-position
+    AdamwOptions,
+    LinearGradients,
+    NormGradients,
+    Parameter,
+)
+
+
+def gradients_of(function, d_out, *inputs):
+    """Gradients of inputs where function's result has d_out, by autograd in float64 and in float32."""
+    for dtype in (torch.float64, torch.float32):
+        with torch.enable_grad():
+            leaves = [x.to(dtype).clone().requires_grad_() for x in inputs]
+            yield torch.autograd.grad(function(*leaves), leaves, d_out.to(dtype))
+
+
+def check_linear_backward(lib):
+    x, d_out, weight, bias = (torch.randn(*shape) for shape in ((3, 700, 45), (3, 700, 130), (130, 45), (130,)))
+    exact, naive = gradients_of(nn.functional.linear, d_out, x, weight, bias)
+    got = [torch.full_like(e, 7.0, dtype=torch.float32) for e in exact]
+    tw, tx, td = view(weight), view(x), view(d_out)
+    wanted = [view(g) for g in got]
+    gradients = LinearGradients(**{name: address(t) for name, t in zip(("x", "weights", "bias"), wanted)})
+    lib("attn_linear_backward", byref(tw), byref(tx), byref(td), byref(gradients), None, c_size_t(0))
+    for name, *three in zip(("x", "weights", "bias"), got, exact, naive):
+        compare(f"gradient of {name}", *three)
+
+
+def check_cross_entropy(lib, smoothing):
+    classes = 70
+    logits, labels = torch.randn(2, 40, classes) * 4, torch.randint(0, classes, (2, 40))
+    labels[0, 3] = labels[1, 7] = -100
+    losses, gradients = [], []
+    for dtype in (torch.float64, torch.float32):
+        with torch.enable_grad():
+            leaf = logits.to(dtype).clone().requires_grad_()
+            loss = nn.functional.cross_entropy(leaf.reshape(-1, classes), labels.reshape(-1), ignore_index=-100,
+                                               label_smoothing=smoothing)
+            losses.append(loss.detach().reshape(1))
+            gradients.append(torch.autograd.grad(loss, leaf)[0])
+    got, loss = torch.full_like(logits, 7.0), ctypes.c_double()
+    tl, tg = view(logits), view(got)
+    lib("attn_cross_entropy", byref(tl), int32s(labels), smoothing, byref(loss), byref(tg), c_int(0))
+    compare("loss", torch.tensor([loss.value]), *losses)
+    compare("gradient", got, *gradients)
+
+
+def check_adamw(lib):
+    """Ten steps on two tensors, of which one does not decay, with gradients that are clipped together."""
+    starts, rate, decay, most = [torch.randn(7, 9), torch.randn(31)], 0.01, 0.1, 2.0
+    gradients = [[torch.randn_like(s) for s in starts] for _ in range(10)]
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        values = [s.to(dtype).clone().requires_grad_() for s in starts]
+        optimiser = torch.optim.AdamW([{"params": values[:1], "weight_decay": decay},
+                                       {"params": values[1:], "weight_decay": 0.0}], lr=rate)
+        for step in gradients:
+            for value, gradient in zip(values, step):
+                value.grad = gradient.to(dtype).clone()
+            nn.utils.clip_grad_norm_(values, most)
+            optimiser.step()
+        results.append([v.detach() for v in values])
+    got = [s.clone() for s in starts]
+    means, squares = [torch.zeros_like(s) for s in starts], [torch.zeros_like(s) for s in starts]
+    options = AdamwOptions(learning_rate=rate, weight_decay=decay)
+    for number, step in enumerate(gradients, 1):
+        current = [g.clone() for g in step]
+        parameters = (Parameter * 2)(*(
+            Parameter(values=v.data_ptr(), gradients=g.data_ptr(), mean=m.data_ptr(), square=q.data_ptr(),
+                      count=v.numel(), decays=i == 0)
+            for i, (v, g, m, q) in enumerate(zip(got, current, means, squares))))
+        lib("attn_clip_gradients", parameters, c_int64(2), ctypes.c_double(most), None, c_int(0))
+        lib("attn_adamw_step", parameters, c_int64(2), c_int64(number), byref(options))
+    for i, name in enumerate(("with decay", "without decay")):
+        compare(name, got[i], results[0][i], results[1][i])
+
+
+def check_norm_backward(lib, rms):
+    channels, eps = 37, 1e-5
+    x, d_out = torch.randn(3, 50, channels) * 3 + 1, torch.randn(3, 50, channels)
+    gamma, beta = torch.rand(channels) + 0.5, torch.randn(channels)
+    if rms:
+        exact, naive = gradients_of(lambda *a: nn.functional.rms_norm(a[0], (channels,), a[1], eps), d_out, x, gamma)
+    else:
+        exact, naive = gradients_of(lambda *a: nn.functional.layer_norm(a[0], (channels,), a[1], a[2], eps), d_out, x,
+                                    gamma, beta)
+    got = [torch.full_like(e, 7.0, dtype=torch.float32) for e in exact]
+    tx, tg, td = view(x), view(gamma), view(d_out)
+    wanted = [view(g) for g in got]
+    gradients = NormGradients(**{name: address(t) for name, t in zip(("x", "gamma", "beta"), wanted)})
+    lib("attn_normalise_backward", c_int(1 if rms else 0), byref(tx), byref(tg), eps, byref(td), byref(gradients), None,
+        c_size_t(0))
+    for name, *three in zip(("x", "gamma", "beta"), got, exact, naive):
+        compare(f"gradient of {name}", *three)
+
+
+def check_activations_backward(lib):
+    functions = {0: lambda x: x * 1, 1: nn.functional.relu, 2: nn.functional.gelu,
+                 3: lambda x: nn.functional.gelu(x, approximate="tanh"), 4: nn.functional.silu, 5: torch.tanh,
+                 6: torch.sigmoid}
+    x, up, d_out = torch.randn(2, 9, 45) * 4, torch.randn(2, 9, 45), torch.randn(2, 9, 45)
+    tx, tu, td = view(x), view(up), view(d_out)
+    for number, function in functions.items():
+        first, second = torch.empty_like(x), torch.empty_like(x)
+        t1, t2 = view(first), view(second)
+        exact, naive = gradients_of(function, d_out, x)
+        lib("attn_activate_backward", c_int(number), byref(tx), byref(td), byref(t1), c_int(0))
+        compare(f"activation {number}", first, exact[0], naive[0])
+        exact, naive = gradients_of(lambda g, u, f=function: f(g) * u, d_out, x, up)
+        lib("attn_gate_backward", c_int(number), byref(tx), byref(tu), byref(td), byref(t1), byref(t2), c_int(0))
+        compare(f"gate {number}", first, exact[0], naive[0])
+        compare(f"up {number}", second, exact[1], naive[1])
+
+
+def check_embed_backward(lib):
+    table, ids, d_out = torch.randn(30, 45), torch.randint(0, 25, (2, 40)), torch.randn(2, 40, 45)
+    exact, naive = gradients_of(lambda t: nn.functional.embedding(ids, t) * 0.7, d_out, table)
+    got = torch.full_like(table, 7.0)
+    td, tt, numbers = view(d_out), view(got), int32s(ids)
+    lib("attn_embed_backward", numbers, 0.7, byref(td), byref(tt), c_int(0), c_int(0))
+    compare("table", got, exact[0], naive[0])
+
+
+def all_checks():
+    yield "gradients of Linear", check_linear_backward, ()
+    for smoothing in (0.0, 0.1):
+        yield f"cross-entropy with label smoothing {smoothing}", check_cross_entropy, (smoothing,)
+    yield "AdamW with clipped gradients", check_adamw, ()
+    yield "gradients of LayerNorm", check_norm_backward, (False,)
+    yield "gradients of RMSNorm", check_norm_backward, (True,)
+    yield "gradients of activations and gates", check_activations_backward, ()
+    yield "gradient of Embedding", check_embed_backward, ()
+
+
+if __name__ == "__main__":
+    run_checks(__doc__, all_checks())
