@@ -12,8 +12,8 @@ struct nn_factor {
 };
 
 /**
- * to[j][c] = sum_r left[j][r] * right[r][c], or with turned sum_r left[r][j] * right[r][c]; f32 sums of SPAN terms each
- * in the order of r, which are added in their order.
+ * to[j][c] = sum_r left[j][r] * right[r][c], or with turned sum_r left[r][j] * right[r][c]: in f32, 1024 terms in the
+ * order of r, then the next 1024 from 0 and added, and so on.
  */
 struct nn_gradient_product {
     struct nn_factor left, right;

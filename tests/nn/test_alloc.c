@@ -189,6 +189,24 @@ static attn_status run_transformer(struct made *made)
     return status;
 }
 
+static attn_status run_linear_backward(struct made *made)
+{
+    attn_linear_gradients gradients = attn_linear_gradients_default();
+    const attn_tensor weights = attn_matrix(made->x_data, TOKENS, D), d_out = attn_btc(made->x_data, 1, TOKENS, TOKENS);
+    gradients.x = &made->out;
+    gradients.num_threads = 2;
+    return attn_linear_backward(&weights, NULL, &d_out, &gradients, NULL, 0);
+}
+
+static attn_status run_normalise_backward(struct made *made)
+{
+    attn_norm_gradients gradients = attn_norm_gradients_default();
+    const attn_tensor d_gamma = attn_vector(made->out_data, D);
+    gradients.gamma = &d_gamma;
+    gradients.num_threads = 2;
+    return attn_normalise_backward(ATTN_NORM_LAYER, &made->x, NULL, 1e-5f, &made->x, &gradients, NULL, 0);
+}
+
 static void make(struct made *made, struct memory *m)
 {
     attn_mha_config attention = attn_mha_config_default();
@@ -259,8 +277,16 @@ static int nth_fails(int n, int persistent, run_function *run, struct made *made
 static void test_every_allocation(void **state)
 {
     (void)state;
-    static run_function *const runs[] = {run_weights,   run_bert,   run_lstm,  run_pool,
-                                         run_alignment, run_linear, run_llama, run_transformer};
+    static run_function *const runs[] = {run_weights,
+                                         run_bert,
+                                         run_lstm,
+                                         run_pool,
+                                         run_alignment,
+                                         run_linear,
+                                         run_llama,
+                                         run_transformer,
+                                         run_linear_backward,
+                                         run_normalise_backward};
     static struct made made;
     static float expected[TOKENS * D];
     struct memory *m = memory_create("alloc", 0);

@@ -225,7 +225,10 @@ static inline attn_linear_gradients attn_linear_gradients_default(void)
 ATTN_API attn_status attn_linear_backward(const attn_tensor *weights, const attn_tensor *x, const attn_tensor *d_out,
                                           const attn_linear_gradients *gradients, void *workspace,
                                           size_t workspace_size);
-/** Bytes that attn_linear_backward() needs, whatever the shapes. @since 0.1, experimental */
+/**
+ * Bytes that attn_linear_backward() can make use of, whatever the shapes: some 550 KiB for each thread. SIZE_MAX after
+ * an error. @since 0.1, experimental
+ */
 ATTN_API size_t attn_linear_backward_workspace_size(const attn_linear_gradients *gradients);
 
 #ifdef __cplusplus
