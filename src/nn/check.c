@@ -85,6 +85,34 @@ attn_status nn_check_vector(const char *name, const attn_tensor *t, int64_t n)
     return nn_check_matrix(name, t, 1, n);
 }
 
+attn_status nn_check_sums(const char *name, const attn_tensor *t, int64_t rows, int64_t columns)
+{
+    CHECK(nn_check_matrix(name, t, rows, columns));
+    if (t->dtype != ATTN_F32)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s.dtype is %s; expected f32", name, attn_dtype_name(t->dtype));
+    CHECK(attn_check_contiguous(name, t));
+    return attn_check_distinct(name, t);
+}
+
+static attn_status check_pair(const struct nn_argument *output, const struct nn_argument *other)
+{
+    if (!output->tensor || !other->tensor)
+        return ATTN_OK;
+    return attn_check_apart(output->name, output->tensor, other->name, other->tensor, 0);
+}
+
+attn_status nn_check_apart(const struct nn_argument *outputs, int num_outputs, const struct nn_argument *inputs,
+                           int num_inputs)
+{
+    for (int i = 0; i < num_outputs; i++) {
+        for (int j = 0; j < num_inputs; j++)
+            CHECK(check_pair(&outputs[i], &inputs[j]));
+        for (int j = 0; j < i; j++)
+            CHECK(check_pair(&outputs[i], &outputs[j]));
+    }
+    return ATTN_OK;
+}
+
 attn_status nn_check_threads(int num_threads)
 {
     if (num_threads < 0)
@@ -166,10 +194,14 @@ attn_status nn_check_scale(const char *name, float scale)
     return ATTN_OK;
 }
 
+int nn_all_threads(int num_threads)
+{
+    return num_threads ? num_threads : attn_default_num_threads();
+}
+
 int nn_threads(int num_threads, double operations)
 {
-    return attn_threads_worth(operations + ATTN_WORTH_LAYER, ATTN_WORTH_LAYER,
-                              num_threads ? num_threads : attn_default_num_threads());
+    return attn_threads_worth(operations + ATTN_WORTH_LAYER, ATTN_WORTH_LAYER, nn_all_threads(num_threads));
 }
 
 const void *nn_weight_address(const attn_tensor *t, int64_t row, int64_t column)
@@ -185,6 +217,13 @@ float nn_weight_at(const attn_tensor *t, int64_t row, int64_t column)
         return *(const float *)at;
     const uint16_t half = *(const uint16_t *)at;
     return t->dtype == ATTN_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
+}
+
+void nn_turn_weights(const attn_tensor *weights, float *to)
+{
+    for (int64_t c = 0; c < weights->shape[3]; c++)
+        for (int64_t r = 0; r < weights->shape[2]; r++)
+            *to++ = nn_weight_at(weights, r, c);
 }
 
 struct nn_name nn_name_of(const char *array, int64_t i, const char *member)

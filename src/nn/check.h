@@ -30,9 +30,11 @@ enum nn_first_size {
     NN_LINEAR_OPTIONS_FIRST = ATTN_FIRST_SIZE(attn_linear_options, num_threads),
     NN_LLAMA_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_llama_config, tied),
     NN_LSTM_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_lstm_config, bidirectional),
+    NN_LSTM_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_lstm_gradients, num_threads),
     NN_MHA_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_mha_config, d_out),
     NN_MHA_WEIGHTS_FIRST = ATTN_FIRST_SIZE(attn_mha_weights, b_o),
     NN_NORM_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_norm_gradients, num_threads),
+    NN_POOL_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_pool_gradients, num_threads),
     NN_ROPE_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_rope_config, high_freq_factor),
     NN_SCHEDULE_FIRST = ATTN_FIRST_SIZE(attn_schedule, steps),
     NN_TRANSFORMER_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_transformer_config, eos)
@@ -58,6 +60,17 @@ attn_status nn_check_layer_type(const char *name, attn_dtype dtype);
 attn_status nn_check_matrix(const char *name, const attn_tensor *t, int64_t rows, int64_t columns);
 /** A vector of weights (1, 1, 1, n), any stride. */
 attn_status nn_check_vector(const char *name, const attn_tensor *t, int64_t n);
+/** A gradient of weights (1, 1, rows, columns), which all rows of activations add to: f32 and contiguous. */
+attn_status nn_check_sums(const char *name, const attn_tensor *t, int64_t rows, int64_t columns);
+
+/** A tensor of a call, under the name that sentences have for it; tensor NULL: not there. */
+struct nn_argument {
+    const char *name;
+    const attn_tensor *tensor;
+};
+/** That no output overlaps an input or another output. */
+attn_status nn_check_apart(const struct nn_argument *outputs, int num_outputs, const struct nn_argument *inputs,
+                           int num_inputs);
 /** That num_threads is not negative. */
 attn_status nn_check_threads(int num_threads);
 /** That a length is at least least. */
@@ -82,11 +95,17 @@ attn_status nn_check_row_numbers(const char *table, int64_t rows, const int32_t 
 /** The factor of a lookup: finite. */
 attn_status nn_check_scale(const char *name, float scale);
 
+/** The threads that a call with num_threads may use. */
+int nn_all_threads(int num_threads);
+
 /** The threads that a call with num_threads may use for so many elementary operations. */
 int nn_threads(int num_threads, double operations);
 
 /** Where element (row, column) of checked weights lies. */
 const void *nn_weight_address(const attn_tensor *t, int64_t row, int64_t column);
+
+/** Writes checked weights in f32 with rows and columns exchanged, to[columns][rows]. */
+void nn_turn_weights(const attn_tensor *weights, float *to);
 
 /** An element of a matrix of weights, of any type and strides. */
 float nn_weight_at(const attn_tensor *t, int64_t row, int64_t column);

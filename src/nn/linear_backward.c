@@ -13,14 +13,9 @@
 
 #include <inttypes.h>
 
-static int threads_of(int num_threads)
-{
-    return num_threads ? num_threads : attn_default_num_threads();
-}
-
 struct nn_need nn_linear_backward_need(int num_threads)
 {
-    return nn_gradient_product_need(threads_of(num_threads));
+    return nn_gradient_product_need(nn_all_threads(num_threads));
 }
 
 /** (1, 1, n, 1): the elements of a vector as rows. */
@@ -36,7 +31,7 @@ static attn_tensor vector_rows(const attn_tensor *vector)
 void nn_linear_backward(const attn_tensor *weights, const attn_tensor *x, const attn_tensor *d_out,
                         const attn_linear_gradients *gradients, void *scratch, size_t size)
 {
-    const int threads = threads_of(gradients->num_threads);
+    const int threads = nn_all_threads(gradients->num_threads);
     const int64_t rows = d_out->shape[0] * d_out->shape[2], outputs = d_out->shape[3];
     if (gradients->x) {
         const struct nn_gradient_product product = {
@@ -88,32 +83,6 @@ static attn_status take_gradients(attn_linear_gradients *ours, const attn_linear
     return nn_check_threads(ours->num_threads);
 }
 
-/** f32 and contiguous: what sums over all rows go to. */
-static attn_status check_sums(const char *name, const attn_tensor *t, int64_t rows, int64_t columns)
-{
-    CHECK(rows < 0 ? nn_check_vector(name, t, columns) : nn_check_matrix(name, t, rows, columns));
-    if (t->dtype != ATTN_F32)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "%s.dtype is %s; expected f32", name, attn_dtype_name(t->dtype));
-    CHECK(attn_check_contiguous(name, t));
-    return attn_check_distinct(name, t);
-}
-
-/** Outputs are apart from what is read, and from each other. */
-static attn_status check_apart(const attn_linear_gradients *g, const attn_tensor *const inputs[3])
-{
-    static const char *const input_names[] = {"weights", "x", "d_out"};
-    static const char *const names[] = {"gradients.x", "gradients.weights", "gradients.bias"};
-    const attn_tensor *const outputs[] = {g->x, g->weights, g->bias};
-    for (int i = 0; i < 3; i++)
-        for (int j = 0; outputs[i] && j < 3; j++) {
-            if (inputs[j])
-                CHECK(attn_check_apart(names[i], outputs[i], input_names[j], inputs[j], 0));
-            if (j < i && outputs[j])
-                CHECK(attn_check_apart(names[i], outputs[i], names[j], outputs[j], 0));
-        }
-    return ATTN_OK;
-}
-
 static attn_status check_all(const attn_tensor *weights, const attn_tensor *x, const attn_tensor *d_out,
                              const attn_linear_gradients *g)
 {
@@ -128,11 +97,13 @@ static attn_status check_all(const attn_tensor *weights, const attn_tensor *x, c
     if (g->x)
         CHECK(nn_check_typed_output("gradients.x", g->x, d_out->shape[0], d_out->shape[2], weights->shape[3]));
     if (g->weights)
-        CHECK(check_sums("gradients.weights", g->weights, weights->shape[2], weights->shape[3]));
+        CHECK(nn_check_sums("gradients.weights", g->weights, weights->shape[2], weights->shape[3]));
     if (g->bias)
-        CHECK(check_sums("gradients.bias", g->bias, -1, weights->shape[2]));
-    const attn_tensor *const inputs[] = {weights, x, d_out};
-    return check_apart(g, inputs);
+        CHECK(nn_check_sums("gradients.bias", g->bias, 1, weights->shape[2]));
+    const struct nn_argument inputs[] = {{"weights", weights}, {"x", x}, {"d_out", d_out}};
+    const struct nn_argument outputs[] = {
+        {"gradients.x", g->x}, {"gradients.weights", g->weights}, {"gradients.bias", g->bias}};
+    return nn_check_apart(outputs, 3, inputs, 3);
 }
 
 size_t attn_linear_backward_workspace_size(const attn_linear_gradients *gradients)

@@ -133,16 +133,7 @@ static void *state_of(const struct group *g, int64_t which, int64_t sequence)
 static void copy_row(const struct group *g, void *to, attn_dtype to_dtype, const void *from, attn_dtype from_dtype)
 {
     const struct attn_lstm *lstm = g->pass->lstm;
-    if (to_dtype == from_dtype)
-        memcpy(to, from, (size_t)lstm->hidden * attn_dtype_size(to_dtype));
-    else
-        lstm->kernels->embed(&(struct nn_embed_work){
-            .row = {from, from_dtype},
-            .scale = 1,
-            .n = lstm->hidden,
-            .out = to,
-            .out_dtype = to_dtype,
-        });
+    nn_copy_row(lstm->kernels, to, to_dtype, from, from_dtype, lstm->hidden);
 }
 
 static int64_t length_of(const struct pass *p, int64_t sequence)

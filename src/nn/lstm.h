@@ -21,4 +21,10 @@ struct attn_lstm {
 /** A config whose sizes are those of an LSTM, and can be multiplied. */
 attn_status nn_take_lstm_config(attn_lstm_config *ours, const attn_lstm_config *config);
 
+/** Weights of the shapes that a config says. */
+attn_status nn_check_lstm_weights(const attn_lstm_config *config, const attn_lstm_weights *weights);
+
+/** The sums of both biases of each direction, sums[directions][gates]. */
+void nn_add_lstm_biases(const attn_lstm_weights *weights, int64_t directions, int64_t gates, float *sums);
+
 #endif

@@ -33,7 +33,7 @@ attn_status nn_take_lstm_config(attn_lstm_config *c, const attn_lstm_config *the
     return attn_check_count("config.layers", sizeof(attn_lstm_weights), layers_of(c), 2, 1);
 }
 
-static attn_status check_weights(const attn_lstm_config *c, const attn_lstm_weights *weights)
+attn_status nn_check_lstm_weights(const attn_lstm_config *c, const attn_lstm_weights *weights)
 {
     const int64_t count = layers_of(c) * directions_of(c), gates = 4 * c->hidden;
     if (!weights)
@@ -50,8 +50,7 @@ static attn_status check_weights(const attn_lstm_config *c, const attn_lstm_weig
     return ATTN_OK;
 }
 
-/** The sums of both biases of each direction go to sums. */
-static void add_biases(const attn_lstm_weights *weights, int64_t directions, int64_t gates, float *sums)
+void nn_add_lstm_biases(const attn_lstm_weights *weights, int64_t directions, int64_t gates, float *sums)
 {
     for (int64_t d = 0; d < directions; d++)
         for (int64_t i = 0; i < gates; i++) {
@@ -66,7 +65,7 @@ static attn_status pack_layer(struct nn_lstm_layer *layer, const attn_linear_for
     const int64_t gates = weights[0].w_hh.shape[2];
     const attn_tensor from_x[2] = {weights[0].w_ih, weights[directions - 1].w_ih};
     const attn_tensor biases[2] = {attn_vector(sums, gates), attn_vector(sums + (directions - 1) * gates, gates)};
-    add_biases(weights, directions, gates, sums);
+    nn_add_lstm_biases(weights, directions, gates, sums);
     CHECK(attn_linear_quantize(&layer->from_x, format, directions, from_x, biases));
     for (int64_t d = 0; d < directions; d++)
         CHECK(attn_linear_quantize(&layer->from_h[d], format, 1, &weights[d].w_hh, NULL));
@@ -92,7 +91,7 @@ attn_status attn_lstm_create(attn_lstm **lstm_out, const attn_lstm_config *confi
     *lstm_out = NULL;
     attn_lstm_config ours;
     CHECK(nn_take_lstm_config(&ours, config));
-    CHECK(check_weights(&ours, weights));
+    CHECK(nn_check_lstm_weights(&ours, weights));
     const int64_t layers = layers_of(&ours);
     struct attn_lstm *lstm = calloc(1, sizeof *lstm + (size_t)layers * sizeof *lstm->layers);
     if (!lstm)

@@ -9,6 +9,24 @@
 
 #include "nn/kernels/nn_kernels.h"
 
+#include <string.h>
+
+/** Copies n elements, from one type to another. */
+static inline void nn_copy_row(const struct attn_nn_kernels *kernels, void *to, attn_dtype to_dtype, const void *from,
+                               attn_dtype from_dtype, int64_t n)
+{
+    if (to_dtype == from_dtype)
+        memcpy(to, from, (size_t)(n * attn_element_size(to_dtype)));
+    else
+        kernels->embed(&(struct nn_embed_work){
+            .row = {from, from_dtype},
+            .scale = 1,
+            .n = n,
+            .out = to,
+            .out_dtype = to_dtype,
+        });
+}
+
 struct nn_row_grid {
     int64_t batch, tokens;
     int64_t sequences, length; /* before joining */

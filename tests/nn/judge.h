@@ -40,6 +40,8 @@ enum nn_kind {
     NN_WEIGHTS,
     NN_ALIGNMENT,
     NN_RECURRENT,
+    NN_RECURRENT_BACKWARD,
+    NN_POOL_BACKWARD,
     NN_BLOCK,
     NN_MODEL,
     NN_KINDS
@@ -71,6 +73,9 @@ static const struct nn_tolerance nn_tolerances[NN_KINDS] = {
     [NN_WEIGHTS] = {"weights", 12, "products of 2 each on q and k, the core's floor of 6, score 2"},
     [NN_ALIGNMENT] = {"alignment", 16, "products 2 each on q and k, tanh 2, sum 2, temperature 1, the core's floor 6"},
     [NN_RECURRENT] = {"recurrent", 12, "gates 2 each, sigmoid 3, tanh 2, cell 3, output 2"},
+    [NN_RECURRENT_BACKWARD] = {"recurrent_backward", 20, "the forward pass 12, cell 5, product 2, sum of spans 1"},
+    [NN_POOL_BACKWARD] = {"pool_backward", 16,
+                          "product 2, tanh 2, score 1, exponential 2, sums of softmax 2, slope 3, product 2, sums 2"},
     [NN_BLOCK] = {"block", 24, "mha 16, product with its activation 5, residual 1, norm 2"},
     [NN_MODEL] = {"model", 48, "two layers at least"},
 };

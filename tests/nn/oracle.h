@@ -66,6 +66,23 @@ struct oracle_lstm {
     const struct oracle_lstm_weights *weights; /**< [layers][directions] */
 };
 
+/** A gradient that is a sum, over tokens or channels. */
+struct oracle_sum {
+    double *sum;
+    double *size; /**< what its terms are sums of is added to it; NULL: not wanted */
+};
+
+/** What a backward pass adds to; h and c as of the last step, replaced. */
+struct oracle_lstm_gradients {
+    double *h, *c;
+    struct oracle_sum x, w_ih[2], w_hh[2], bias[2];
+};
+
+/** What a backward pass adds to, but x, which is written. */
+struct oracle_pool_gradients {
+    struct oracle_sum x, w, bias, v;
+};
+
 struct oracle_gru {
     int64_t input, hidden;
     const double *w_ih, *w_hh, *b_ih, *b_hh;
@@ -139,6 +156,12 @@ typedef void oracle_pool_fn(const struct oracle_alignment *a, int64_t batch, int
 /** h and c: [layers][directions][batch][hidden], replaced. */
 typedef void oracle_lstm_fn(const struct oracle_lstm *lstm, int64_t batch, int64_t tokens, const double *x,
                             const int64_t *lengths, double *h, double *c, double *out);
+/** Of one layer; h and c as before the forward pass. */
+typedef void oracle_lstm_backward_fn(const struct oracle_lstm *lstm, int64_t batch, int64_t tokens, const double *x,
+                                     const int64_t *lengths, const double *h, const double *c, const double *d_out,
+                                     struct oracle_lstm_gradients *to);
+typedef void oracle_pool_backward_fn(const struct oracle_alignment *a, int64_t batch, int64_t tokens, const double *x,
+                                     const int64_t *lengths, const double *d_out, struct oracle_pool_gradients *to);
 typedef void oracle_gru_fn(const struct oracle_gru *gru, const double *x, double *state);
 typedef void oracle_bahdanau_fn(const struct oracle_alignment *a, const struct oracle_gru *gru, int64_t batch,
                                 int64_t tokens, int64_t annotation, const double *word, const double *annotations,
@@ -174,6 +197,8 @@ struct oracle {
     oracle_align_fn *align;
     oracle_pool_fn *pool;
     oracle_lstm_fn *lstm;
+    oracle_lstm_backward_fn *lstm_backward;
+    oracle_pool_backward_fn *pool_backward;
     oracle_gru_fn *gru;
     oracle_bahdanau_fn *bahdanau;
     oracle_block_forward_fn *block;

@@ -135,6 +135,56 @@ ATTN_API attn_status attn_pool_forward(const attn_pool *pool, const attn_tensor 
                                        const attn_tensor *out, const attn_tensor *weights, int num_threads,
                                        void *workspace, size_t workspace_size);
 
+/** What attn_pool_backward() writes, each NULL where it is not wanted. Zero is every field's default. */
+typedef struct attn_pool_gradients {
+    size_t struct_size;      /**< sizeof of this struct as the caller compiled it */
+    const attn_tensor *x;    /**< f32 (B, 1, T, C), channels contiguous; rows behind a length become 0 */
+    const attn_tensor *w;    /**< f32 (1, 1, A, C), contiguous */
+    const attn_tensor *bias; /**< f32 (1, 1, 1, A), contiguous */
+    const attn_tensor *v;    /**< f32 (1, 1, 1, A), contiguous */
+    int accumulate;          /**< not 0: those of w, bias and v are added to what they hold */
+    int num_threads;         /**< as in attn_params */
+} attn_pool_gradients;
+
+/** Gradients with every field at its default; set at least one tensor. @since 0.1, experimental */
+static inline attn_pool_gradients attn_pool_gradients_default(void)
+{
+    attn_pool_gradients g;
+    memset(&g, 0, sizeof g);
+    g.struct_size = sizeof g;
+    return g;
+}
+
+/**
+ * The gradients of attention pooling. With u_t = tanh(W x_t + b), weights p = softmax(v·u) and d_p_t = d_out·x_t,
+ *
+ *     d_s_t = p_t (d_p_t - sum_j p_j d_p_j)            d_z_t = d_s_t v (1 - u_t²)
+ *     d_v = sum_t d_s_t u_t,  d_W = sum_t d_z_t x_tᵀ,  d_b = sum_t d_z_t,  d_x_t = p_t d_out + Wᵀ d_z_t
+ *
+ * All of it is computed from x: nothing has to be kept in the forward pass. Tokens behind the lengths are not read. No
+ * gradient depends on the number of threads, and one of x depends on its own sequence alone. A sequence without a live
+ * token has no part in any.
+ *
+ * @param w, bias, v as for attn_pool_create()
+ * @param x       f32 (B, 1, T, C), as in the forward pass
+ * @param lengths as in the forward pass
+ * @param d_out   f32 (B, 1, 1, C)
+ * @param gradients what to write; none may overlap an input or another
+ * @param workspace attn_pool_backward_workspace_size() bytes, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_pool_backward(const attn_tensor *w, const attn_tensor *bias, const attn_tensor *v,
+                                        const attn_tensor *x, const int64_t *lengths, const attn_tensor *d_out,
+                                        const attn_pool_gradients *gradients, void *workspace, size_t workspace_size);
+/**
+ * Bytes that attn_pool_backward() can make use of for x of (B, 1, T, channels) and w of A = inner rows: 4 * (channels +
+ * inner + 2) for each token, and some 550 KiB for each thread. SIZE_MAX if that overflows, or after an error.
+ * @since 0.1, experimental
+ */
+ATTN_API size_t attn_pool_backward_workspace_size(int64_t channels, int64_t inner, int64_t batch, int64_t tokens,
+                                                  const attn_pool_gradients *gradients);
+
 #ifdef __cplusplus
 }
 #endif

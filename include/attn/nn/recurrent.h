@@ -94,6 +94,76 @@ ATTN_API attn_status attn_lstm_forward(const attn_lstm *lstm, const attn_tensor 
                                        const attn_tensor *state, const attn_tensor *out, int num_threads,
                                        void *workspace, size_t workspace_size);
 
+/** What attn_lstm_backward() writes, each NULL where it is not wanted. Zero is every field's default. */
+typedef struct attn_lstm_gradients {
+    size_t struct_size;   /**< sizeof of this struct as the caller compiled it */
+    const attn_tensor *x; /**< f32, bf16 or f16 (B, 1, T, input), channels contiguous; rows behind a length become 0 */
+    /**
+     * [directions], those of weights: f32, contiguous, of the same shapes; data NULL where one is not wanted. The two
+     * biases of a direction have one gradient, which goes to each that is there.
+     */
+    const attn_lstm_weights *weights;
+    /**
+     * f32, bf16 or f16 (2, 1, directions*B, hidden), rows as those of state in the forward pass: holds the gradient of
+     * h and c after the last live token (zeros, where only what came before matters), replaced by that of h and c
+     * before the first one.
+     */
+    const attn_tensor *state;
+    int accumulate;  /**< not 0: those of weights are added to what they hold */
+    int num_threads; /**< as in attn_params */
+} attn_lstm_gradients;
+
+/** Gradients with every field at its default; set at least one. @since 0.1, experimental */
+static inline attn_lstm_gradients attn_lstm_gradients_default(void)
+{
+    attn_lstm_gradients g;
+    memset(&g, 0, sizeof g);
+    g.struct_size = sizeof g;
+    return g;
+}
+
+/**
+ * The gradients of an LSTM of one layer, through time (Werbos 1990): from the last step to the first, with the gates
+ * after their functions,
+ *
+ *     d_h  = d_out_t + Uᵀ d_gates_t+1                  d_c = d_c_t+1 f_t+1 + d_h o (1 - tanh(c)²)
+ *     d_i  = d_c g i (1 - i)                           d_f = d_c c_t-1 f (1 - f)
+ *     d_g  = d_c i (1 - g²)                            d_o = d_h tanh(c) o (1 - o)
+ *     d_W  = sum_t d_gates_t x_tᵀ,  d_U = sum_t d_gates_t h_t-1ᵀ,  d_b = sum_t d_gates_t,  d_x_t = Wᵀ d_gates_t
+ *
+ * Nothing has to be kept in the forward pass but out: the gates follow from x and out in two products for all tokens at
+ * once, and c from them. An LSTM of several layers is trained as that many of one layer each, the gradient of x of one
+ * being that of out of the one below. Weights are read as they lie, not from an LSTM that has packed them, for training
+ * changes them between any two calls.
+ *
+ * Arithmetic is in f32, and a result is rounded once; rounding of h between the steps, where x is bf16 or f16, counts
+ * as no operation. Tokens behind the lengths are not read. No gradient depends on the number of threads, and one of x
+ * or of a state depends on its own sequence alone.
+ *
+ * @param config  as of attn_lstm_create(), with one layer and without format
+ * @param weights [directions], with any strides
+ * @param x       as in the forward pass
+ * @param lengths as in the forward pass
+ * @param state   NULL, or h and c before the first token: the forward pass replaces its own, so keep a copy of it
+ * @param out     what the forward pass wrote
+ * @param d_out   f32, bf16 or f16 (B, 1, T, directions*hidden); NULL: zeros, if only gradients.state matters
+ * @param gradients what to write; none may overlap an input or another
+ * @param workspace attn_lstm_backward_workspace_size() bytes, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_lstm_backward(const attn_lstm_config *config, const attn_lstm_weights *weights,
+                                        const attn_tensor *x, const int64_t *lengths, const attn_tensor *state,
+                                        const attn_tensor *out, const attn_tensor *d_out,
+                                        const attn_lstm_gradients *gradients, void *workspace, size_t workspace_size);
+/**
+ * Bytes that attn_lstm_backward() can make use of: for each token of B*T some 4 * (input + 6 * directions * hidden),
+ * and some 550 KiB for each thread. SIZE_MAX if that overflows, or after an error.
+ * @since 0.1, experimental
+ */
+ATTN_API size_t attn_lstm_backward_workspace_size(const attn_lstm_config *config, int64_t batch, int64_t tokens,
+                                                  const attn_lstm_gradients *gradients);
+
 /* ------------------------------------------------------- Bahdanau's decoder -- */
 
 /**

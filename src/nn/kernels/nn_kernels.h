@@ -165,6 +165,33 @@ struct nn_cell_work {
     int64_t n;
 };
 
+/** One row of the backward pass of an LSTM's cell (kernels/cell_backward.h): [n] floats, unless it says more. */
+struct nn_cell_gradient_work {
+    /** [4][n]. lstm_gates(): their sums without bias, replaced by the gates; lstm_cell_backward(): these, replaced by
+     * the gradients of the sums. */
+    float *gates;
+    const float *bias;      /**< [4][n], for lstm_gates() */
+    const float *c_before;  /**< c of the step before */
+    float *c;               /**< written by lstm_gates() */
+    struct nn_vector d_out; /**< of the layer above; data NULL: zeros */
+    const float *d_h;       /**< the gradient of h that the step behind gives */
+    float *d_c;             /**< that of c, replaced by what this step gives to the one before */
+    int64_t n;
+};
+
+/**
+ * The backward pass of attention pooling for one sequence (kernels/pool_backward.h), by its steps: scores, projections,
+ * values.
+ */
+struct nn_pool_gradient_work {
+    /** [tokens][inner]: W x, replaced in the first step by tanh(W x + bias), in the second by the gradient of W x. */
+    float *u;
+    const float *bias, *v, *d_out; /**< [inner], [inner], [channels] */
+    float *x;                      /**< [tokens][channels], replaced in the third step by weight * d_out */
+    float *p, *d_s;                /**< [tokens], written in the first step: weights, and gradients of scores */
+    int64_t tokens, inner, channels;
+};
+
 /** A row of logits, its targets, and where its gradient goes. */
 struct nn_loss_work {
     const void *x;
@@ -200,6 +227,11 @@ struct attn_nn_kernels {
     double (*cross_entropy)(const struct nn_loss_work *work); /**< the loss of the row */
     void (*lstm_cell)(const struct nn_cell_work *work);
     void (*gru_cell)(const struct nn_cell_work *work);
+    void (*lstm_gates)(const struct nn_cell_gradient_work *work);
+    void (*lstm_cell_backward)(const struct nn_cell_gradient_work *work);
+    void (*pool_scores_backward)(const struct nn_pool_gradient_work *work);
+    void (*pool_projections_backward)(const struct nn_pool_gradient_work *work);
+    void (*pool_values_backward)(const struct nn_pool_gradient_work *work);
 };
 
 /** The kernels for attn_isa_active(). */
