@@ -145,6 +145,10 @@ class NormGradients(Sized):
     _fields_ = _size() + _pointers("x", "gamma", "beta") + _ints("accumulate", "num_threads")
 
 
+class PoolGradients(Sized):
+    _fields_ = _size() + _pointers("x", "w", "bias", "v") + _ints("accumulate", "num_threads")
+
+
 class MhaConfig(Sized):
     _fields_ = (
         _size()
@@ -194,6 +198,14 @@ class AlignmentConfig(Sized):
 
 class LstmConfig(Sized):
     _fields_ = _size() + _lengths("input", "hidden", "layers") + _ints("bidirectional") + _pointers("format")
+
+
+class LstmWeights(ctypes.Structure):
+    _fields_ = _tensors("w_ih", "w_hh", "b_ih", "b_hh")
+
+
+class LstmGradients(Sized):
+    _fields_ = _size() + _pointers("x", "weights", "state") + _ints("accumulate", "num_threads")
 
 
 class BahdanauConfig(Sized):

@@ -22,12 +22,16 @@ except ImportError as error:
 
 sys.dont_write_bytecode = True
 
-from layer_library import address, compare, int32s, run_checks, view  # noqa: E402  pylint: disable=wrong-import-position
+from layer_library import address, compare, int32s, int64s, run_checks, view  # noqa: E402  pylint: disable=wrong-import-position
 from attn_structs import (  # noqa: E402  pylint: disable=wrong-import-position
     AdamwOptions,
     LinearGradients,
+    LstmConfig,
+    LstmGradients,
+    LstmWeights,
     NormGradients,
     Parameter,
+    PoolGradients,
 )
 
 
@@ -146,6 +150,58 @@ def check_embed_backward(lib):
     compare("table", got, exact[0], naive[0])
 
 
+def check_lstm_backward(lib, bidirectional):
+    input_size, hidden, batch, tokens = 10, 17, 4, 12
+    directions, lengths = 2 if bidirectional else 1, [12, 5, 1, 8]
+    module = nn.LSTM(input_size, hidden, bidirectional=bidirectional, batch_first=True)
+    names = [name for name, _ in module.named_parameters()]
+    x, d_out = torch.randn(batch, tokens, input_size), torch.randn(batch, tokens, directions * hidden)
+    state, d_state = (torch.randn(2, directions, batch, hidden) for _ in range(2))
+
+    def run(rows, first, *weights):
+        packed = nn.utils.rnn.pack_padded_sequence(rows, lengths, batch_first=True, enforce_sorted=False)
+        given = module.to(rows.dtype)
+        out, last = torch.func.functional_call(given, dict(zip(names, weights)), (packed, (first[0], first[1])))
+        padded = nn.utils.rnn.pad_packed_sequence(out, batch_first=True, total_length=tokens)[0]
+        return torch.cat([padded.flatten(), torch.stack(last).flatten()])
+
+    values = [p.detach().clone() for p in module.parameters()]
+    exact, naive = gradients_of(run, torch.cat([d_out.flatten(), d_state.flatten()]), x, state, *values)
+    out = run(x, state, *values)[: d_out.numel()].reshape(d_out.shape).contiguous()
+    got = [torch.full_like(e, 7.0, dtype=torch.float32) for e in exact]
+    got[1].copy_(d_state)
+    tensors = [view(t) for t in (x, state.reshape(2, -1, hidden), out, d_out, got[0], got[1].reshape(2, -1, hidden))]
+    weights, sums = ((LstmWeights * directions)(*(LstmWeights(*map(view, of[4 * d : 4 * d + 4]))
+                                                  for d in range(directions))) for of in (values, got[2:]))
+    gradients = LstmGradients(x=address(tensors[4]), weights=address(sums), state=address(tensors[5]))
+    config = LstmConfig(input=input_size, hidden=hidden, bidirectional=int(bidirectional))
+    lib("attn_lstm_backward", byref(config), weights, byref(tensors[0]), int64s(lengths), byref(tensors[1]),
+        byref(tensors[2]), byref(tensors[3]), byref(gradients), None, c_size_t(0))
+    for name, *three in zip(["x", "state", *names], got, exact, naive):
+        compare(f"gradient of {name}", *three)
+
+
+def check_pool_backward(lib):
+    batch, tokens, channels, inner, lengths = 3, 20, 33, 25, [20, 7, 1]
+    x, d_out = torch.randn(batch, tokens, channels), torch.randn(batch, channels)
+    w, bias, v = torch.randn(inner, channels) * 0.2, torch.randn(inner), torch.randn(inner)
+    live = torch.arange(tokens) < torch.tensor(lengths)[:, None]
+
+    def run(rows, matrix, shift, query):
+        scores = torch.tanh(nn.functional.linear(rows, matrix, shift)) @ query
+        return (scores.masked_fill(~live, -torch.inf).softmax(1)[:, None] @ rows).squeeze(1)
+
+    exact, naive = gradients_of(run, d_out, x, w, bias, v)
+    got = [torch.full_like(e, 7.0, dtype=torch.float32) for e in exact]
+    tensors = [view(t) for t in (w, bias, v, x, d_out.reshape(batch, 1, channels))]
+    wanted = [view(g) for g in got]
+    gradients = PoolGradients(**{name: address(t) for name, t in zip(("x", "w", "bias", "v"), wanted)})
+    lib("attn_pool_backward", *map(byref, tensors[:4]), int64s(lengths), byref(tensors[4]), byref(gradients), None,
+        c_size_t(0))
+    for name, *three in zip(("x", "w", "bias", "v"), got, exact, naive):
+        compare(f"gradient of {name}", *three)
+
+
 def all_checks():
     yield "gradients of Linear", check_linear_backward, ()
     for smoothing in (0.0, 0.1):
@@ -155,6 +211,9 @@ def all_checks():
     yield "gradients of RMSNorm", check_norm_backward, (True,)
     yield "gradients of activations and gates", check_activations_backward, ()
     yield "gradient of Embedding", check_embed_backward, ()
+    for both in (False, True):
+        yield f"gradients of LSTM{' bidirectional' * both}", check_lstm_backward, (both,)
+    yield "gradients of attention pooling", check_pool_backward, ()
 
 
 if __name__ == "__main__":

@@ -350,6 +350,44 @@ static size_t lstm_size(const struct how *how)
     return attn_lstm_workspace_size(made.lstm, BATCH, tokens / BATCH);
 }
 
+/** The gradients of one direction, in to behind each other: those of x and of w_ih. What was written is x. */
+struct lstm_calls {
+    attn_lstm_config config;
+    attn_lstm_weights weights, sums;
+    attn_tensor d_x;
+    attn_lstm_gradients gradients;
+};
+
+static void lstm_calls_of(struct lstm_calls *c, const struct how *how, float *to)
+{
+    memset(c, 0, sizeof *c);
+    c->config = attn_lstm_config_default();
+    c->config.input = D, c->config.hidden = HIDDEN;
+    c->weights.w_ih = attn_matrix(matrix, 4 * HIDDEN, D), c->weights.w_hh = attn_matrix(matrix, 4 * HIDDEN, HIDDEN);
+    c->gradients = attn_lstm_gradients_default();
+    c->gradients.num_threads = how->num_threads;
+    if (!to)
+        return;
+    c->d_x = attn_btc(to, BATCH, tokens / BATCH, D);
+    c->sums.w_ih = attn_matrix(to + tokens * D, 4 * HIDDEN, D);
+    c->gradients.x = &c->d_x, c->gradients.weights = &c->sums;
+}
+
+static attn_status run_lstm_backward(const struct how *how, float *to)
+{
+    const attn_tensor x = attn_btc(x_data, BATCH, tokens / BATCH, D);
+    struct lstm_calls c;
+    lstm_calls_of(&c, how, to);
+    return attn_lstm_backward(&c.config, &c.weights, &x, NULL, NULL, &x, &x, &c.gradients, how->workspace, how->size);
+}
+
+static size_t lstm_backward_size(const struct how *how)
+{
+    struct lstm_calls c;
+    lstm_calls_of(&c, how, NULL);
+    return attn_lstm_backward_workspace_size(&c.config, BATCH, tokens / BATCH, &c.gradients);
+}
+
 static attn_status run_step(const struct how *how, float *to)
 {
     const attn_tensor word = attn_btc(x_data, BATCH, 1, D), keys = attn_btc(x_data, BATCH, tokens / BATCH, D);
@@ -374,6 +412,23 @@ static size_t pool_size(const struct how *how)
 {
     (void)how;
     return attn_pool_workspace_size(made.pool, BATCH, tokens / BATCH);
+}
+
+static attn_status run_pool_backward(const struct how *how, float *to)
+{
+    const attn_tensor x = attn_btc(x_data, BATCH, tokens / BATCH, D), d_out = attn_btc(x_data, BATCH, 1, D);
+    const attn_tensor d_x = attn_btc(to, BATCH, tokens / BATCH, D), d_w = attn_matrix(to + tokens * D, D, D);
+    const attn_tensor w = attn_matrix(matrix, D, D), v = attn_vector(matrix, D);
+    attn_pool_gradients gradients = attn_pool_gradients_default();
+    gradients.x = &d_x, gradients.w = &d_w, gradients.num_threads = how->num_threads;
+    return attn_pool_backward(&w, NULL, &v, &x, NULL, &d_out, &gradients, how->workspace, how->size);
+}
+
+static size_t pool_backward_size(const struct how *how)
+{
+    attn_pool_gradients gradients = attn_pool_gradients_default();
+    gradients.num_threads = how->num_threads;
+    return attn_pool_backward_workspace_size(D, D, BATCH, tokens / BATCH, &gradients);
 }
 
 static attn_status run_project(const struct how *how, float *to)
@@ -405,8 +460,12 @@ const struct call calls[] = {
     /* keys and values of the memory; attention to it in all steps but the first; the last product in each */
     {"decode", run_decode, NULL, "decoding", 6},
     {"lstm", run_lstm, lstm_size, NULL, 1},
+    /* the gates from x and from h, the gradients of w_ih and of x; eight sequences are one group */
+    {"lstm backward", run_lstm_backward, lstm_backward_size, NULL, 4},
     {"bahdanau", run_step, step_size, NULL, 1},
     {"pool", run_pool, pool_size, NULL, 2},
+    /* W x, scores, their gradients, those of W; values, and what W x adds to them */
+    {"pool backward", run_pool_backward, pool_backward_size, NULL, 6},
     {"project", run_project, NULL, NULL, 1},
 };
 const int num_calls = sizeof calls / sizeof *calls;

@@ -8,8 +8,10 @@ float square[D * D];
 
 void make_configs(void)
 {
-    static float sums[D];
+    static float sums[D], biases[4 * HIDDEN];
     static attn_tensor vector;
+    static attn_lstm_weights of_biases;
+    of_biases.b_ih = attn_vector(biases, 4 * HIDDEN);
     vector = attn_vector(sums, D);
     for (int i = 0; i < D * D; i++)
         square[i] = (float)(i % 5 - 2) * 0.125f;
@@ -53,6 +55,10 @@ void make_configs(void)
     good.schedule = attn_schedule_default();
     good.norm = attn_norm_gradients_default();
     good.norm.gamma = &vector;
+    good.lstm_gradients = attn_lstm_gradients_default();
+    good.lstm_gradients.weights = &of_biases;
+    good.pool = attn_pool_gradients_default();
+    good.pool.v = &vector;
 }
 
 void add_lstm(struct named *n, struct memory *m, const char *prefix, int64_t layer, const char *direction)

@@ -31,6 +31,8 @@ extern struct small {
     attn_adamw_options adamw;
     attn_schedule schedule;
     attn_norm_gradients norm;
+    attn_lstm_gradients lstm_gradients; /**< of a bias alone */
+    attn_pool_gradients pool;
 } good;
 
 /** A matrix of weights, for those that have no names. */

@@ -38,6 +38,21 @@ static const struct place places[] = {
     FIELD(attn_linear_options, residual, 16),
     FIELD(attn_linear_options, num_threads, 24),
     FIELD(attn_linear_options, executor, 32),
+    SIZE(attn_lstm_gradients, 40),
+    FIELD(attn_lstm_gradients, struct_size, 0),
+    FIELD(attn_lstm_gradients, x, 8),
+    FIELD(attn_lstm_gradients, weights, 16),
+    FIELD(attn_lstm_gradients, state, 24),
+    FIELD(attn_lstm_gradients, accumulate, 32),
+    FIELD(attn_lstm_gradients, num_threads, 36),
+    SIZE(attn_pool_gradients, 48),
+    FIELD(attn_pool_gradients, struct_size, 0),
+    FIELD(attn_pool_gradients, x, 8),
+    FIELD(attn_pool_gradients, w, 16),
+    FIELD(attn_pool_gradients, bias, 24),
+    FIELD(attn_pool_gradients, v, 32),
+    FIELD(attn_pool_gradients, accumulate, 40),
+    FIELD(attn_pool_gradients, num_threads, 44),
     SIZE(attn_norm_gradients, 40),
     FIELD(attn_norm_gradients, struct_size, 0),
     FIELD(attn_norm_gradients, x, 8),
@@ -288,6 +303,8 @@ static void test_defaults(void **state)
     DEFAULT_IS_ZERO(attn_linear_format);
     DEFAULT_IS_ZERO(attn_linear_options);
     DEFAULT_IS_ZERO(attn_norm_gradients);
+    DEFAULT_IS_ZERO(attn_lstm_gradients);
+    DEFAULT_IS_ZERO(attn_pool_gradients);
     DEFAULT_IS_ZERO(attn_mha_config);
     DEFAULT_IS_ZERO(attn_mha_weights);
     DEFAULT_IS_ZERO(attn_block_config);

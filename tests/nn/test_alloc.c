@@ -274,6 +274,31 @@ static int nth_fails(int n, int persistent, run_function *run, struct made *made
     return ledger.made < n;
 }
 
+static attn_status run_lstm_backward(struct made *made)
+{
+    attn_lstm_config config = attn_lstm_config_default();
+    static float matrix[4 * TOKENS * D];
+    const attn_tensor x = attn_btc(made->x_data, 1, TOKENS, TOKENS);
+    attn_lstm_gradients gradients = attn_lstm_gradients_default();
+    attn_lstm_weights weights = {0};
+    config.input = D, config.hidden = TOKENS;
+    weights.w_ih = attn_matrix(matrix, 4 * TOKENS, D), weights.w_hh = attn_matrix(matrix, 4 * TOKENS, TOKENS);
+    gradients.x = &made->out;
+    gradients.num_threads = 2;
+    return attn_lstm_backward(&config, &weights, &made->x, NULL, NULL, &x, &x, &gradients, NULL, 0);
+}
+
+static attn_status run_pool_backward(struct made *made)
+{
+    static float matrix[D * D];
+    const attn_tensor w = attn_matrix(matrix, D, D), v = attn_vector(matrix, D),
+                      d_out = attn_btc(made->x_data, 1, 1, D);
+    attn_pool_gradients gradients = attn_pool_gradients_default();
+    gradients.x = &made->out;
+    gradients.num_threads = 2;
+    return attn_pool_backward(&w, NULL, &v, &made->x, NULL, &d_out, &gradients, NULL, 0);
+}
+
 static void test_every_allocation(void **state)
 {
     (void)state;
@@ -286,7 +311,9 @@ static void test_every_allocation(void **state)
                                          run_llama,
                                          run_transformer,
                                          run_linear_backward,
-                                         run_normalise_backward};
+                                         run_normalise_backward,
+                                         run_lstm_backward,
+                                         run_pool_backward};
     static struct made made;
     static float expected[TOKENS * D];
     struct memory *m = memory_create("alloc", 0);

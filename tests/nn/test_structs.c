@@ -119,6 +119,21 @@ static attn_status take_norm_gradients(const void *s)
     return attn_normalise_backward(ATTN_NORM_LAYER, &x, NULL, 1e-5f, &d_out, s, NULL, 0);
 }
 
+static attn_status take_lstm_gradients(const void *s)
+{
+    const attn_tensor x = rows_of(data, PLACES, D), out = rows_of(more, PLACES, HIDDEN);
+    attn_lstm_weights w = {0};
+    w.w_ih = attn_matrix(square, 4 * HIDDEN, D), w.w_hh = attn_matrix(square, 4 * HIDDEN, HIDDEN);
+    return attn_lstm_backward(&good.lstm, &w, &x, NULL, NULL, &out, &out, s, NULL, 0);
+}
+
+static attn_status take_pool_gradients(const void *s)
+{
+    const attn_tensor w = attn_matrix(square, D, D), v = attn_vector(square, D), x = rows_of(data, PLACES, D),
+                      d_out = rows_of(more, 1, D);
+    return attn_pool_backward(&w, NULL, &v, &x, NULL, &d_out, s, NULL, 0);
+}
+
 static attn_status take_linear_parts(const void *s)
 {
     const attn_tensor x = rows_of(data, PLACES, D), out = rows_of(more, PLACES, D), *const outs[] = {&out};
@@ -178,6 +193,8 @@ static const struct versioned {
     {"options", 32, sizeof good.linear, &good.linear, take_linear_parts},
     {"gradients", 48, sizeof good.linear_gradients, &good.linear_gradients, take_linear_gradients},
     {"gradients", 40, sizeof good.norm, &good.norm, take_norm_gradients},
+    {"gradients", 40, sizeof good.lstm_gradients, &good.lstm_gradients, take_lstm_gradients},
+    {"gradients", 48, sizeof good.pool, &good.pool, take_pool_gradients},
     {"format", 32, sizeof good.format, &good.format, take_linear_format},
     {"config", 80, sizeof good.bert, &good.bert, take_bert},
     {"outputs", 16, sizeof good.outputs, &good.outputs, take_outputs},
