@@ -12,6 +12,7 @@
 #define ATTN_NN_ELEMENTWISE_H
 
 #include "attn/nn/linear.h"
+#include "attn/params.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,6 +38,21 @@ typedef enum attn_norm {
  */
 ATTN_API attn_status attn_normalise(attn_norm norm, const attn_tensor *x, const attn_tensor *gamma,
                                     const attn_tensor *beta, float eps, const attn_tensor *out, int num_threads);
+
+/**
+ * Dropout of activations (Srivastava et al. 2014): each element is multiplied by 0 with probability p, else by
+ * 1 / (1 - p). Which ones are dropped follows from seed, offset and the element's indices alone, on every instruction
+ * set and for any number of threads: element (b, 0, t, c) is kept where attn_dropout_keeps(dropout, b, 0, t, c). The
+ * backward pass is the same call with the gradient of out as x. A dropped element is 0 whatever it was, NaN included.
+ *
+ * @param dropout p, seed and offset: another offset for each place in a model and each step. NULL: nothing is dropped
+ * @param x       f32, bf16 or f16 (B, 1, T, C), channels contiguous
+ * @param out     f32, bf16 or f16 (B, 1, T, C); may be x, of one type then
+ * @param num_threads as in attn_params
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_drop_activations(const attn_dropout *dropout, const attn_tensor *x, const attn_tensor *out,
+                                           int num_threads);
 
 /** out = activation(x), element by element. @since 0.1 */
 ATTN_API attn_status attn_activate(attn_activation activation, const attn_tensor *x, const attn_tensor *out,

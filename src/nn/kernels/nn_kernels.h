@@ -132,6 +132,16 @@ struct nn_embed_work {
     attn_dtype out_dtype;
 };
 
+/** Dropout of one row (kernels/drop.h). */
+struct nn_drop_work {
+    const void *x;
+    void *out; /**< may be x, of one type then */
+    attn_dtype dtype, out_dtype;
+    int64_t batch, token, n;
+    uint32_t key[2], threshold;
+    float scale; /**< of what is kept */
+};
+
 /** Additive attention of some queries of one sequence; key 0 is the first live one. */
 struct nn_additive_work {
     struct nn_rows q;   /**< W_q q; a stride of 0 repeats a row */
@@ -220,6 +230,7 @@ struct attn_nn_kernels {
     void (*activate)(const struct nn_row_work *work);
     void (*gate)(const struct nn_row_work *work);
     void (*embed)(const struct nn_embed_work *work);
+    void (*drop)(const struct nn_drop_work *work);
     void (*normalise_backward)(const struct nn_gradient_work *work);
     void (*activate_backward)(const struct nn_gradient_work *work);
     void (*gate_backward)(const struct nn_gradient_work *work);
