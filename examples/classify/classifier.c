@@ -8,12 +8,10 @@
 
 #include "config.h"
 
-enum { UNKNOWN = 1 }; /* line of vocab.txt; line 0 is padding */
-
 struct classifier {
-    int64_t vocabulary, embedding, hidden, attention, classes;
-    struct lines words, names;
-    int32_t *sorted;       /* ids in the order of their words */
+    int64_t vocabulary_size, embedding, hidden, attention, classes;
+    struct vocabulary words;
+    struct lines names;
     attn_weights *weights; /* what table is a view of */
     attn_tensor table;     /* (1, 1, vocabulary, embedding) */
     attn_lstm *lstm;
@@ -23,31 +21,20 @@ struct classifier {
 
 /* ----------------------------------------------------------------- opening -- */
 
-static int compare_words(const void *a, const void *b, void *lines)
-{
-    char *const *text = ((const struct lines *)lines)->text;
-    return strcmp(text[*(const int32_t *)a], text[*(const int32_t *)b]);
-}
-
 static attn_status read_names(struct classifier *c, const char *folder)
 {
     char *vocabulary = config_beside(folder, "vocab.txt"), *classes = config_beside(folder, "classes.txt");
-    attn_status status = vocabulary && classes ? lines_read(&c->words, vocabulary) : ATTN_OUT_OF_MEMORY;
+    attn_status status = vocabulary && classes ? lines_read(&c->words.words, vocabulary) : ATTN_OUT_OF_MEMORY;
     if (status == ATTN_OK)
         status = lines_read(&c->names, classes);
-    if (status == ATTN_OK && c->words.count != c->vocabulary)
+    if (status == ATTN_OK && c->words.words.count != c->vocabulary_size)
         status = io_fail(ATTN_INVALID_FILE, "%s has %lld lines; expected %lld, the vocab_size", vocabulary,
-                         (long long)c->words.count, (long long)c->vocabulary);
+                         (long long)c->words.words.count, (long long)c->vocabulary_size);
     if (status == ATTN_OK && c->names.count != c->classes)
         status = io_fail(ATTN_INVALID_FILE, "%s has %lld lines; expected %lld, the classes", classes,
                          (long long)c->names.count, (long long)c->classes);
-    c->sorted = status == ATTN_OK ? malloc((size_t)c->vocabulary * sizeof *c->sorted) : NULL;
-    if (status == ATTN_OK && !c->sorted)
-        status = io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", vocabulary);
-    for (int64_t i = 0; status == ATTN_OK && i < c->vocabulary; i++)
-        c->sorted[i] = (int32_t)i;
     if (status == ATTN_OK)
-        qsort_r(c->sorted, (size_t)c->vocabulary, sizeof *c->sorted, compare_words, &c->words);
+        status = vocabulary_sort(&c->words);
     free(vocabulary);
     free(classes);
     return status;
@@ -59,7 +46,7 @@ static attn_status read_config(struct classifier *c, const char *folder)
     bool bidirectional;
     int64_t layers;
     CHECK(config_open(&config, folder));
-    attn_status status = config_integer(&config, "vocab_size", UNKNOWN + 1, &c->vocabulary);
+    attn_status status = config_integer(&config, "vocab_size", WORD_UNKNOWN + 1, &c->vocabulary_size);
     if (status == ATTN_OK)
         status = config_integer(&config, "embedding_size", 1, &c->embedding);
     if (status == ATTN_OK)
@@ -103,7 +90,7 @@ static attn_status load_layers(struct classifier *c, const attn_weights *weights
     if (!status)
         status = attn_linear_create(&c->head, 1, &head, &head_bias);
     if (!status)
-        status = attn_weights_get(weights, "embedding.weight", c->vocabulary, c->embedding, &c->table);
+        status = attn_weights_get(weights, "embedding.weight", c->vocabulary_size, c->embedding, &c->table);
     return status;
 }
 
@@ -140,13 +127,12 @@ void classifier_close(struct classifier *c)
 {
     if (!c)
         return;
-    lines_free(&c->words);
+    vocabulary_free(&c->words);
     lines_free(&c->names);
     attn_lstm_destroy(c->lstm);
     attn_pool_destroy(c->pool);
     attn_linear_destroy(c->head);
     attn_weights_destroy(c->weights);
-    free(c->sorted);
     free(c);
 }
 
@@ -155,73 +141,14 @@ int64_t classifier_classes(const struct classifier *c)
     return c->classes;
 }
 
+const struct vocabulary *classifier_vocabulary(const struct classifier *c)
+{
+    return &c->words;
+}
+
 const char *classifier_class(const struct classifier *c, int64_t i)
 {
     return c->names.text[i];
-}
-
-/* ------------------------------------------------------------------- words -- */
-
-static int32_t find(const struct classifier *c, const char *word)
-{
-    int64_t low = 0, high = c->vocabulary;
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        const int order = strcmp(word, c->words.text[c->sorted[middle]]);
-        if (order == 0)
-            return c->sorted[middle];
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return UNKNOWN;
-}
-
-static attn_status add_word(const struct classifier *c, const char *word, size_t size, struct words *words)
-{
-    if (words->text.count == words->room) {
-        const int64_t room = words->room ? 2 * words->room : 32;
-        int32_t *ids = realloc(words->ids, (size_t)room * sizeof *ids);
-        if (!ids)
-            return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for the words of a text");
-        words->ids = ids;
-        words->room = room;
-    }
-    CHECK(lines_add(&words->text, word, size));
-    char *copy = words->text.text[words->text.count - 1];
-    for (char *p = copy; *p; p++)
-        if (*p >= 'A' && *p <= 'Z')
-            *p = (char)(*p - 'A' + 'a');
-    words->ids[words->text.count - 1] = find(c, copy);
-    return ATTN_OK;
-}
-
-static bool belongs_to_a_word(char byte)
-{
-    const unsigned char b = (unsigned char)byte;
-    return (b >= 'a' && b <= 'z') || (b >= 'A' && b <= 'Z') || (b >= '0' && b <= '9') || b == '\'' || b >= 0x80;
-}
-
-attn_status classifier_words(const struct classifier *c, const char *text, size_t size, struct words *words)
-{
-    lines_free(&words->text);
-    for (size_t i = 0; i < size;) {
-        size_t end = i;
-        while (end < size && belongs_to_a_word(text[end]))
-            end++;
-        if (end > i)
-            CHECK(add_word(c, text + i, end - i, words));
-        i = end + 1;
-    }
-    return words->text.count > 0 ? ATTN_OK : add_word(c, "<unk>", 5, words);
-}
-
-void words_free(struct words *words)
-{
-    lines_free(&words->text);
-    free(words->ids);
-    *words = (struct words){0};
 }
 
 /* ----------------------------------------------------------------- running -- */

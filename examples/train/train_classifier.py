@@ -24,6 +24,7 @@ Written to the folder:
                           attention.bias (b) and attention.score (v)
   vocab.txt, classes.txt  line n, from 0, is word n or class n
   config.json             the sizes; max_length is the longest test in words
+  train.tsv, test.tsv     the texts of both splits with their classes, a line CLASS TAB TEXT for each
   test.txt                the texts of the test split, one per line
   reference.safetensors   logits [N, classes] and labels [N] of all of them;
                           weights [20, T] of the first 20, 0 behind the last
@@ -133,11 +134,11 @@ def pad(rows):
     return ids, lengths
 
 
-def train_model(rows, labels, words_known):
+def train_model(rows, labels, words_known, seed):
     """Adam on batches of texts of like length; a word of the batch is hidden now and then, so that <unk> is learnt."""
     model = Classifier(words_known)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=WEIGHT_DECAY, fused=True)
-    rng = random.Random(SEED)
+    rng = random.Random(seed)
     steps = EPOCHS * -(-len(rows) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.1)
     model.train()
@@ -194,10 +195,12 @@ def main():
     vader.add_argument(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER",
                         help="folder for the weights, texts and references")
+    parser.add_argument("--seed", type=int, default=SEED, metavar="N",
+                        help=f"of weights, order and dropout; the split stays (default: {SEED})")
     common.add_threads(parser)
     arguments = parser.parse_args()
     common.make_folder(arguments.out)
-    common.prepare(SEED, arguments.threads)
+    common.prepare(arguments.seed, arguments.threads)
 
     pairs, test = split(vader.read_texts(arguments.data))
     vocabulary = make_vocabulary([text for text, _ in pairs])
@@ -209,7 +212,7 @@ def main():
     majority, regression = baselines(pairs, test)
     start = time.monotonic()
     model = train_model([encode(text) for text, _ in pairs], torch.tensor([label for _, label in pairs]),
-                        len(vocabulary))
+                        len(vocabulary), arguments.seed)
     seconds = time.monotonic() - start
 
     rows = [encode(text) for text, _ in test]
@@ -243,6 +246,8 @@ def main():
         "vocab.txt": common.lines_bytes(vocabulary),
         "classes.txt": common.lines_bytes(CLASSES),
         "config.json": common.json_bytes(config),
+        "train.tsv": common.lines_bytes([f"{CLASSES[label]}\t{text}" for text, label in pairs]),
+        "test.tsv": common.lines_bytes([f"{CLASSES[label]}\t{text}" for text, label in test]),
         "test.txt": common.lines_bytes([text for text, _ in test]),
         "reference.safetensors": common.safetensors_bytes(reference, {**MEANING, "tools": versions}),
     })
