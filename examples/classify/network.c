@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The layers of the classifier that is trained, forwards and backwards. */
 #include "network.h"
 
 #include <math.h>

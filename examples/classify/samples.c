@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reading labelled texts, counting their words, and the order of batches. */
 #include "samples.h"
 
 #include <stdlib.h>

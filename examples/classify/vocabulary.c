@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Texts are taken apart into words, and words looked up by halving. */
 #include "vocabulary.h"
 
 #include <stdlib.h>

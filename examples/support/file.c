@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Files by temporary files that are renamed, and folders. */
 #include "file.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Parameters of a training in memory and in safetensors files. */
 #include "parameters.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The line on the terminal, log.csv, curve.png, and what a checkpoint keeps of them. */
 #include "training_log.h"
 
 #include <math.h>

@@ -5,16 +5,17 @@
  *
  * A library of its own on top of libattn: link with attn_nn. Plain C objects that hold packed copies of their weights,
  * are immutable once made, and may be used by any number of threads at once. Layers and models run forwards; products,
- * norms, activations, gates and lookups have backward passes beside their forward ones, and attn/nn/training.h has the
- * loss and the optimiser. Activations are f32, and in most layers bf16 or f16 as well; norms, statistics and sums are
- * f32 in any case. Weights are f32, bf16 or f16, and can be kept in int8 or int4 (attn_linear_format).
+ * norms, activations, gates, lookups, LSTM and pooling have backward passes beside their forward ones, and
+ * attn/nn/training.h has the loss and the optimiser. Activations are f32, and in most layers bf16 or f16 as well;
+ * norms, statistics and sums are f32 in any case. Weights are f32, bf16 or f16, and can be kept in int8 or int4
+ * (attn_linear_format).
  *
  * | header | what |
  * |---|---|
  * | attn/nn/tensors.h | views: activations, matrices, vectors |
  * | attn/nn/weights.h | safetensors files |
  * | attn/nn/linear.h | products with weights packed once, activations |
- * | attn/nn/elementwise.h | LayerNorm, RMSNorm, activations, gates, embeddings, sinusoidal positions |
+ * | attn/nn/elementwise.h | LayerNorm, RMSNorm, activations, gates, dropout, embeddings, sinusoidal positions |
  * | attn/nn/mha.h | multi-head attention, fused QKV, GQA, cached keys and values |
  * | attn/nn/alignment.h | dot, general and additive scores; attention pooling |
  * | attn/nn/recurrent.h | LSTM; the step of Bahdanau's decoder |

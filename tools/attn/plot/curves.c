@@ -11,7 +11,7 @@
 #include "layout.h"
 #include "viridis.h"
 
-enum { LEFT = 70, RIGHT = 24, TOP = 66, BOTTOM = 58, GAP = 34, PANEL_WIDTH = 640, PANEL_HEIGHT = 180, MARK = 3 };
+enum { LEFT = 70, RIGHT = 24, TOP = 78, BOTTOM = 58, GAP = 34, PANEL_WIDTH = 640, PANEL_HEIGHT = 180, MARK = 3 };
 
 static const double title_cap = 11, label_cap = 8;
 
