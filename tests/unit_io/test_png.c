@@ -10,6 +10,7 @@
 #include <png.h>
 #include <stdlib.h>
 
+#include "plot/curves.h"
 #include "plot/font.h"
 #include "plot/layout.h"
 #include "plot/picture.h"
@@ -272,20 +273,68 @@ static void draws_cells_in_place(void **state)
     canvas_free(&canvas);
 }
 
+/* The rows of a column that have the colour of curves, from top to bottom. */
+static void coloured(const struct canvas *canvas, int x, int *top, int *count)
+{
+    const struct rgb colour = viridis(0.35);
+    *top = -1;
+    *count = 0;
+    for (int y = 0; y < canvas->height; y++) {
+        const unsigned char *p = canvas->pixels + 3 * ((size_t)y * (size_t)canvas->width + (size_t)x);
+        if (p[0] != colour.r || p[1] != colour.g || p[2] != colour.b)
+            continue;
+        if (*top < 0)
+            *top = y;
+        ++*count;
+    }
+}
+
+/* A curve that rises goes up, has no gaps between its ends and none beyond; what is not finite is bridged. */
+static void draws_curves(void **state)
+{
+    (void)state;
+    static const double x[] = {0, 2, 4, 6, 8}, y[] = {0, 2, NAN, INFINITY, 8}, single[] = {3};
+    const struct curve curves[] = {{.name = "rises", .x = x, .y = y, .count = 5},
+                                   {.name = "one", .x = x + 2, .y = single, .count = 1, .marks = true},
+                                   {.name = "none", .x = x, .y = y, .count = 0}};
+    struct canvas canvas;
+    int top, count, before, left = -1, right = -1;
+    assert_int_equal(plot_curves(&canvas, &(struct curves){"Title", "subtitle", "step", curves, 1, 10}), ATTN_OK);
+    before = canvas.height;
+    for (int c = 0; c < canvas.width; c++) {
+        coloured(&canvas, c, &top, &count);
+        if (count == 0)
+            continue;
+        left = left < 0 ? c : left;
+        assert_true(right < 0 || right == c - 1);
+        right = c;
+        assert_true(top <= before);
+        before = top;
+    }
+    assert_true(left >= 0 && right - left > (canvas.width - 120) * 7 / 10);
+    canvas_free(&canvas);
+    for (int i = 1; i < 3; i++) {
+        int all = 0;
+        assert_int_equal(plot_curves(&canvas, &(struct curves){"Title", "subtitle", "step", &curves[i], 1, 10}),
+                         ATTN_OK);
+        for (int c = 0; c < canvas.width; c++) {
+            coloured(&canvas, c, &top, &count);
+            all += count;
+        }
+        assert_int_equal(all, i == 1 ? 49 : 0);
+        canvas_free(&canvas);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reduces_by_area),
-        cmocka_unit_test(reduces_nan_locally),
-        cmocka_unit_test(takes_maxima),
-        cmocka_unit_test(chooses_round_ticks),
-        cmocka_unit_test(has_the_ends_of_viridis),
-        cmocka_unit_test(decodes_utf8),
-        cmocka_unit_test(has_all_of_ascii),
-        cmocka_unit_test(clips_what_is_outside),
-        cmocka_unit_test(draws_text_of_the_stated_width),
-        cmocka_unit_test(encodes_what_is_drawn),
-        cmocka_unit_test(draws_cells_in_place),
+        cmocka_unit_test(draws_curves),          cmocka_unit_test(reduces_by_area),
+        cmocka_unit_test(reduces_nan_locally),   cmocka_unit_test(takes_maxima),
+        cmocka_unit_test(chooses_round_ticks),   cmocka_unit_test(has_the_ends_of_viridis),
+        cmocka_unit_test(decodes_utf8),          cmocka_unit_test(has_all_of_ascii),
+        cmocka_unit_test(clips_what_is_outside), cmocka_unit_test(draws_text_of_the_stated_width),
+        cmocka_unit_test(encodes_what_is_drawn), cmocka_unit_test(draws_cells_in_place),
     };
     return cmocka_run_group_tests_name("png", tests, NULL, NULL);
 }
