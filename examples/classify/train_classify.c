@@ -317,7 +317,6 @@ static attn_status write_model(const struct training *t)
 
 static attn_status prepare(struct training *t)
 {
-    CHECK(file_make_folder(t->options.out));
     t->checkpoint = config_beside(t->options.out, "checkpoint.safetensors");
     if (!t->checkpoint)
         return io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
@@ -325,6 +324,7 @@ static attn_status prepare(struct training *t)
         return io_fail(ATTN_INVALID_FILE, "%s is there: --resume goes on from it; remove it to begin anew",
                        t->checkpoint);
     CHECK(read_data(t));
+    CHECK(file_make_folder(t->options.out));
     const int64_t longest = t->test.longest > t->train.longest ? t->test.longest : t->train.longest;
     const int64_t most = t->test.count > t->train.count ? t->test.count : t->train.count;
     t->order = calloc((size_t)most, sizeof *t->order);
