@@ -32,6 +32,7 @@ enum nn_first_size {
     NN_LSTM_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_lstm_config, bidirectional),
     NN_LSTM_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_lstm_gradients, num_threads),
     NN_MHA_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_mha_config, d_out),
+    NN_MHA_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_mha_gradients, accumulate),
     NN_MHA_WEIGHTS_FIRST = ATTN_FIRST_SIZE(attn_mha_weights, b_o),
     NN_NORM_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_norm_gradients, num_threads),
     NN_POOL_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_pool_gradients, num_threads),

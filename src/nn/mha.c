@@ -72,7 +72,7 @@ attn_status nn_complete_mha_config(attn_mha_config *c, const char *name, const a
     return ATTN_OK;
 }
 
-static attn_status check_weights(const attn_mha_config *c, const attn_mha_weights *w)
+attn_status nn_check_mha_weights(const attn_mha_config *c, const attn_mha_weights *w)
 {
     const int64_t q = c->heads * c->head_dim, k = c->kv_heads * c->head_dim, v = c->kv_heads * c->value_dim;
     const struct {
@@ -116,7 +116,7 @@ attn_status attn_mha_create(attn_mha **mha_out, const attn_mha_config *config, c
     if (!weights)
         return attn_fail(ATTN_INVALID_ARGUMENT, "weights is NULL; expected an attn_mha_weights");
     CHECK(attn_take_struct("weights", &ours, sizeof ours, NN_MHA_WEIGHTS_FIRST, weights));
-    CHECK(check_weights(&completed, &ours));
+    CHECK(nn_check_mha_weights(&completed, &ours));
     attn_mha *mha = calloc(1, sizeof *mha);
     if (!mha)
         return attn_fail(ATTN_OUT_OF_MEMORY, "a layer of multi-head attention could not be allocated");
@@ -167,33 +167,21 @@ static int64_t kv_channels(const attn_mha *mha)
     return mha->config.kv_heads * (mha->config.head_dim + mha->config.value_dim);
 }
 
-/** Channels first.. of a (B, 1, T, C) tensor as heads of width channels. */
-static attn_tensor heads_of(const attn_tensor *t, int64_t first, int64_t heads, int64_t width)
-{
-    attn_tensor view = *t;
-    view.data = t->data ? (char *)t->data + first * attn_element_size(t->dtype) : NULL;
-    view.shape[1] = heads;
-    view.shape[3] = width;
-    view.stride[1] = width;
-    view.stride[3] = 1;
-    return view;
-}
-
 /** Channels first.. to first + n - 1 of a (B, 1, T, C) tensor. */
 static attn_tensor channels_of(const attn_tensor *t, int64_t first, int64_t n)
 {
-    return heads_of(t, first, 1, n);
+    return nn_heads_of(t, first, 1, n);
 }
 
 attn_tensor attn_mha_keys(const attn_mha *mha, const attn_tensor *kv)
 {
-    return heads_of(kv, 0, mha->config.kv_heads, mha->config.head_dim);
+    return nn_heads_of(kv, 0, mha->config.kv_heads, mha->config.head_dim);
 }
 
 attn_tensor attn_mha_values(const attn_mha *mha, const attn_tensor *kv)
 {
     const attn_mha_config *c = &mha->config;
-    return heads_of(kv, c->kv_heads * c->head_dim, c->kv_heads, c->value_dim);
+    return nn_heads_of(kv, c->kv_heads * c->head_dim, c->kv_heads, c->value_dim);
 }
 
 /** What the core is given. */
@@ -210,8 +198,8 @@ static struct core_tensors core_tensors_of(const attn_mha *mha, const struct nn_
     t.q_rows = attn_btc(pieces->q, batch, q_tokens, c->heads * c->head_dim);
     t.heads_rows = attn_btc(pieces->heads, batch, q_tokens, c->heads * c->value_dim);
     t.q_rows.dtype = t.heads_rows.dtype = pieces->dtype;
-    t.q = heads_of(&t.q_rows, 0, c->heads, c->head_dim);
-    t.out = heads_of(&t.heads_rows, 0, c->heads, c->value_dim);
+    t.q = nn_heads_of(&t.q_rows, 0, c->heads, c->head_dim);
+    t.out = nn_heads_of(&t.heads_rows, 0, c->heads, c->value_dim);
     t.k = attn_mha_keys(mha, kv);
     t.v = attn_mha_values(mha, kv);
     return t;

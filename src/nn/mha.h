@@ -14,6 +14,21 @@
 #include "nn/memory.h"
 #include "nn/names.h"
 
+/** Weights of the shapes that a completed config says. */
+attn_status nn_check_mha_weights(const attn_mha_config *config, const attn_mha_weights *weights);
+
+/** Channels first.. of a (B, 1, T, C) tensor as heads of width channels. */
+static inline attn_tensor nn_heads_of(const attn_tensor *t, int64_t first, int64_t heads, int64_t width)
+{
+    attn_tensor view = *t;
+    view.data = t->data ? (char *)t->data + first * attn_element_size(t->dtype) : NULL;
+    view.shape[1] = heads;
+    view.shape[3] = width;
+    view.stride[1] = width;
+    view.stride[3] = 1;
+    return view;
+}
+
 /** The sizes of a layer with defaults filled in. */
 const attn_mha_config *nn_mha_config(const attn_mha *mha);
 

@@ -14,6 +14,7 @@
 #define ATTN_NN_MHA_H
 
 #include "attn/attn.h"
+#include "attn/backward.h"
 #include "attn/nn/linear.h"
 #include "attn/nn/weights.h"
 
@@ -140,6 +141,63 @@ ATTN_API attn_tensor attn_mha_values(const attn_mha *mha, const attn_tensor *kv)
 ATTN_API attn_status attn_mha_attend(const attn_mha *mha, const attn_tensor *x, const attn_tensor *kv,
                                      const attn_tensor *out, const attn_params *params, void *workspace,
                                      size_t workspace_size);
+
+/** What attn_mha_backward() writes, each NULL where it is not wanted. Zero is every field's default. */
+typedef struct attn_mha_gradients {
+    size_t struct_size;        /**< sizeof of this struct as the caller compiled it */
+    const attn_tensor *x;      /**< f32, bf16 or f16 (B, 1, Tq, d_model), channels contiguous */
+    const attn_tensor *memory; /**< f32, bf16 or f16 (B, 1, Tk, d_memory), channels contiguous; with memory alone */
+    /** Those of weights: f32, contiguous, of the same shapes; data NULL where one is not wanted. */
+    const attn_mha_weights *weights;
+    /** Those of options in params, of which out, lse, q, k and v are NULL. They replace what was there. */
+    const attn_gradients *options;
+    int accumulate; /**< not 0: those of weights are added to what they hold */
+} attn_mha_gradients;
+
+/** Gradients with every field at its default; set at least one. @since 0.1, experimental */
+static inline attn_mha_gradients attn_mha_gradients_default(void)
+{
+    attn_mha_gradients g;
+    memset(&g, 0, sizeof g);
+    g.struct_size = sizeof g;
+    return g;
+}
+
+/**
+ * The gradients of multi-head attention from that of out: attn_backward() between the backward passes of the
+ * projections (attn_linear_backward()).
+ *
+ * Nothing has to be kept in the forward pass: queries, keys, values, heads and their log-sum-exp are computed again
+ * from x and memory, in the type of x. Weights are read as they lie, not from a layer that has packed them, for
+ * training changes them between any two calls. Gradients between the steps are f32, and a result is rounded once. No
+ * gradient depends on the number of threads.
+ *
+ * All rows of x, memory and d_out are multiplied, those that lengths hide, too: they have to be finite, and a row of
+ * d_out that belongs to no token has to be 0.
+ *
+ * @param config  as of attn_mha_create(), without format
+ * @param weights with any strides
+ * @param x, memory as in the forward pass
+ * @param params  as in the forward pass, without outputs on request; num_threads and executor are those of all parts.
+ *                What attn_backward() has no gradient for is refused.
+ * @param d_out   f32, bf16 or f16 (B, 1, Tq, d_out)
+ * @param gradients what to write; none may overlap an input or another
+ * @param workspace attn_mha_backward_workspace_size() bytes, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_mha_backward(const attn_mha_config *config, const attn_mha_weights *weights,
+                                       const attn_tensor *x, const attn_tensor *memory, const attn_params *params,
+                                       const attn_tensor *d_out, const attn_mha_gradients *gradients, void *workspace,
+                                       size_t workspace_size);
+/**
+ * Bytes that attn_mha_backward() can make use of for batch x q_tokens and k_tokens keys under params (NULL: defaults),
+ * whatever the types. SIZE_MAX if that overflows, or after an error.
+ * @since 0.1, experimental
+ */
+ATTN_API size_t attn_mha_backward_workspace_size(const attn_mha_config *config, int64_t batch, int64_t q_tokens,
+                                                 int64_t k_tokens, const attn_params *params,
+                                                 const attn_mha_gradients *gradients);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gradients of multi-head attention: against differences of the oracle's forward
+ * pass in double, under random options; the same bits on any threads and in any
+ * workspace; gradients of options; wrong arguments.
+ */
+#include "options.h"
+
+/** A layer with its input, and where its gradients go. */
+struct layer {
+    attn_mha_config config;
+    attn_mha_weights weights, d_weights;
+    struct oracle_mha oracle;
+    int64_t batch, tq, tk, d_model, d_memory, d_out;
+    int self;
+    attn_tensor x, memory, out_gradient, d_x, d_memory_rows;
+    struct options *options;
+    attn_mha_gradients gradients;
+};
+
+static attn_tensor place_sums(struct memory *m, int64_t rows, int64_t columns)
+{
+    return place_rows_of(m, ATTN_F32, 1, rows, columns);
+}
+
+static struct oracle_dense random_dense(struct memory *m, int64_t out, int64_t in, attn_tensor *w, attn_tensor *b,
+                                        attn_tensor *d_w, attn_tensor *d_b)
+{
+    struct oracle_dense dense = {out, in, NULL, NULL};
+    *w = random_matrix(m, random_dtype(m), out, in, 1 / sqrt((double)in));
+    *d_w = place_sums(m, out, in);
+    *d_b = place_sums(m, 1, out);
+    dense.w = read_all(m, w);
+    if (rng_percent(&m->rng, 70)) {
+        *b = random_vector(m, random_dtype(m), out, 0.3, 0);
+        dense.b = read_all(m, b);
+    }
+    return dense;
+}
+
+static void layer_create(struct layer *l, struct memory *m, int self, int64_t batch, int64_t tq, int64_t tk)
+{
+    struct rng *rng = &m->rng;
+    memset(l, 0, sizeof *l);
+    l->self = self;
+    l->batch = batch;
+    l->tq = tq;
+    l->tk = self ? tq : tk;
+    l->config = attn_mha_config_default();
+    l->weights = l->d_weights = attn_mha_weights_default();
+    struct oracle_mha *o = &l->oracle;
+    o->kv_heads = rng_range(rng, 1, 3);
+    o->heads = o->kv_heads * rng_range(rng, 1, 2);
+    o->dk = RNG_PICK(rng, 1, 2, 7, 8, 16, 17, 24);
+    o->dv = rng_percent(rng, 40) ? RNG_PICK(rng, 1, 3, 8, 15, 16, 25) : o->dk;
+    l->d_model = RNG_PICK(rng, 8, 9, 15, 16, 24, 31);
+    l->d_memory = self ? l->d_model : RNG_PICK(rng, 8, 11, 16, 48);
+    l->d_out = rng_percent(rng, 30) ? RNG_PICK(rng, 8, 13, 32) : l->d_model;
+    attn_mha_config *c = &l->config;
+    c->d_model = l->d_model, c->heads = o->heads, c->kv_heads = o->kv_heads;
+    c->head_dim = o->dk, c->value_dim = o->dv, c->d_memory = l->d_memory, c->d_out = l->d_out;
+    attn_mha_weights *w = &l->weights, *d = &l->d_weights;
+    o->q = random_dense(m, o->heads * o->dk, l->d_model, &w->w_q, &w->b_q, &d->w_q, &d->b_q);
+    o->k = random_dense(m, o->kv_heads * o->dk, l->d_memory, &w->w_k, &w->b_k, &d->w_k, &d->b_k);
+    o->v = random_dense(m, o->kv_heads * o->dv, l->d_memory, &w->w_v, &w->b_v, &d->w_v, &d->b_v);
+    o->o = random_dense(m, l->d_out, o->heads * o->dv, &w->w_o, &w->b_o, &d->w_o, &d->b_o);
+    const struct options_for of = {batch, o->heads, o->kv_heads, tq, l->tk, o->dk, 0};
+    l->options = random_options(m, &of);
+    l->options->params.weights = NULL;
+    l->options->params.qk = ATTN_QK_DEFAULT;
+    l->x = random_rows(m, batch, tq, l->d_model);
+    l->memory = random_rows(m, batch, l->tk, l->d_memory);
+    l->out_gradient = place_rows_of(m, random_dtype(m), batch, tq, l->d_out);
+    fill(m, &l->out_gradient, 1);
+    l->d_x = place_rows_of(m, ATTN_F32, batch, tq, l->d_model);
+    l->d_memory_rows = place_rows_of(m, ATTN_F32, batch, l->tk, l->d_memory);
+    l->gradients = attn_mha_gradients_default();
+    l->gradients.x = &l->d_x;
+    l->gradients.memory = self ? NULL : &l->d_memory_rows;
+    l->gradients.weights = &l->d_weights;
+}
+
+static attn_status run_backward(const struct layer *l, void *workspace, size_t size)
+{
+    return attn_mha_backward(&l->config, &l->weights, &l->x, l->self ? NULL : &l->memory, &l->options->params,
+                             &l->out_gradient, &l->gradients, workspace, size);
+}
+
+static size_t workspace_of(const struct layer *l)
+{
+    return attn_mha_backward_workspace_size(&l->config, l->batch, l->tq, l->tk, &l->options->params, &l->gradients);
+}
+
+/* ------------------------------------------------------------------- values -- */
+
+/** A linear function of out: d_out are its factors. */
+static double loss_of(const struct layer *l, const double *x, const double *memory, const double *d_out, double *out)
+{
+    double sum = 0;
+    oracle_take(0)->mha(&l->oracle, l->batch, l->tq, x, l->tk, l->self ? NULL : memory, &l->options->params, out, NULL);
+    for (int64_t i = 0; i < l->batch * l->tq * l->d_out; i++)
+        sum += out[i] * d_out[i];
+    return sum;
+}
+
+static double root_mean_square(const double *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    return n > 0 ? sqrt(sum / (double)n) : 0;
+}
+
+/** Differences of the oracle in double, at some elements of everything that has a gradient. */
+static void test_against_differences(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(160); n++) {
+        struct memory *m = memory_create("mha_backward against_differences", n);
+        run_in(m, random_activations(m));
+        struct layer l;
+        layer_create(&l, m, rng_percent(&m->rng, 50), RNG_PICK(&m->rng, 1, 2, 3, 0),
+                     RNG_PICK(&m->rng, 0, 1, 2, 5, 17, 25), RNG_PICK(&m->rng, 0, 1, 3, 16, 30));
+        double *x = read_all(m, &l.x), *memory = read_all(m, &l.memory), *d_out = read_all(m, &l.out_gradient);
+        double *out = zeros(m, l.batch * l.tq * l.d_out);
+        l.options->params.num_threads = (int)(n % 4);
+        memory_seal(m);
+        const size_t size = workspace_of(&l);
+        void *workspace = n % 2 ? place_workspace(m, size) : NULL;
+        OK(run_backward(&l, workspace, workspace ? size : 0));
+        const struct oracle_mha *o = &l.oracle;
+        const attn_mha_weights *d = &l.d_weights;
+        const struct {
+            const char *name;
+            double *values;
+            const attn_tensor *gradient;
+        } all[] = {
+            {"x", x, &l.d_x},
+            {"memory", l.self ? NULL : memory, &l.d_memory_rows},
+            {"w_q", (double *)o->q.w, &d->w_q},
+            {"w_k", (double *)o->k.w, &d->w_k},
+            {"w_v", (double *)o->v.w, &d->w_v},
+            {"w_o", (double *)o->o.w, &d->w_o},
+            {"b_q", (double *)o->q.b, &d->b_q},
+            {"b_k", (double *)o->k.b, &d->b_k},
+            {"b_v", (double *)o->v.b, &d->b_v},
+            {"b_o", (double *)o->o.b, &d->b_o},
+        };
+        /* Scores that all keys of a query share move no weight: what depends on them alone is the rounding of terms,
+         * whose size is that of what values get. */
+        const double of_values = root_mean_square(read_all(m, &d->w_v), l.oracle.v.out * l.d_memory);
+        const double rounding = m->dtype == ATTN_F32 ? 3e-5 : m->dtype == ATTN_F16 ? 2e-2 : 1.5e-1;
+        for (size_t a = 0; a < sizeof all / sizeof *all; a++) {
+            const attn_tensor *g = all[a].gradient;
+            const int64_t count = g->shape[0] * g->shape[2] * g->shape[3];
+            if (!all[a].values || count == 0)
+                continue;
+            const double *got = read_all(m, g);
+            const double scale = fmax(root_mean_square(got, count), of_values) + 1e-3;
+            for (int some = 0; some < 6; some++) {
+                const int64_t i = rng_range(&m->rng, 0, count - 1);
+                const double was = all[a].values[i], step = 1e-4;
+                double at[4];
+                for (int p = 0; p < 4; p++) {
+                    all[a].values[i] = was + step * (p < 2 ? p - 2 : p - 1);
+                    at[p] = loss_of(&l, x, memory, d_out, out);
+                }
+                all[a].values[i] = was;
+                const double slope = (8 * (at[2] - at[1]) - (at[3] - at[0])) / (12 * step);
+                if (!(fabs(got[i] - slope) <= rounding * (fabs(slope) + 3 * scale)))
+                    fail_msg("%s: the gradient of %s[%d] is %.9g; expected %.9g, and %.3g is usual", guard_case_line,
+                             all[a].name, (int)i, got[i], slope, scale);
+            }
+        }
+        memory_destroy(m);
+    }
+}
+
+/* --------------------------------------------------------------------- bits -- */
+
+static void test_bits(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(12); n++) {
+        struct memory *m = memory_create("mha_backward bits", n);
+        run_in(m, random_activations(m));
+        struct layer l;
+        layer_create(&l, m, n % 2 == 0, 3, 40, 50);
+        l.options->params.num_threads = 1;
+        OK(run_backward(&l, NULL, 0));
+        const struct layer first = l;
+        for (int threads = 1; threads <= 4; threads++) {
+            l.d_x = place_rows_of(m, ATTN_F32, 3, 40, l.d_model);
+            l.d_weights.w_k = place_sums(m, l.oracle.k.out, l.d_memory);
+            l.d_weights.w_o = place_sums(m, l.d_out, l.oracle.o.in);
+            l.options->params.num_threads = threads;
+            char byte;
+            memory_seal(m);
+            REFUSES(m, run_backward(&l, &byte, 1), ATTN_WORKSPACE_TOO_SMALL, "workspace_size is 1");
+            const size_t least = said_least(), told = workspace_of(&l);
+            assert_true(least <= told);
+            for (int some = 0; some < 2; some++) {
+                const size_t size = some ? told : least;
+                struct guard guard = guard_create(size);
+                OK(run_backward(&l, guard_place(&guard, size, 1), size));
+                assert_true(guard_intact(&guard));
+                guard_destroy(&guard);
+                assert_true(equal_bits(&first.d_x, &l.d_x));
+                assert_true(equal_bits(&first.d_weights.w_k, &l.d_weights.w_k));
+                assert_true(equal_bits(&first.d_weights.w_o, &l.d_weights.w_o));
+            }
+        }
+        const attn_tensor narrow = place_rows_of(m, ATTN_BF16, 3, 40, l.d_model),
+                          narrow_memory = place_rows_of(m, ATTN_F16, 3, l.tk, l.d_memory);
+        l.gradients.x = &narrow;
+        l.gradients.memory = l.self ? NULL : &narrow_memory;
+        l.gradients.weights = NULL;
+        OK(run_backward(&l, NULL, 0));
+        assert_rounded("d_x", &narrow, &first.d_x);
+        if (!l.self)
+            assert_rounded("d_memory", &narrow_memory, &first.d_memory_rows);
+        memory_destroy(m);
+    }
+    nn_end_refusals();
+}
+
+/** Sums that are added, and the gradient of the slopes: that of attention between the projections. */
+static void test_options(void **state)
+{
+    (void)state;
+    struct memory *m = memory_create("mha_backward options", 0);
+    struct layer l;
+    float slopes[8], d_slopes[8];
+    layer_create(&l, m, 1, 2, 9, 9);
+    const int64_t heads = l.oracle.heads;
+    for (int h = 0; h < heads; h++)
+        slopes[h] = 0.1f * (float)(h + 1);
+    l.options->params = attn_params_default();
+    l.options->params.alibi_slopes = slopes;
+    attn_gradients options = attn_gradients_default();
+    options.alibi_slopes = d_slopes;
+    l.gradients.options = &options;
+    OK(run_backward(&l, NULL, 0));
+    double *x = read_all(m, &l.x), *d_out = read_all(m, &l.out_gradient), *out = zeros(m, 2 * 9 * l.d_out);
+    for (int h = 0; h < heads; h++) {
+        const float was = slopes[h], step = 0x1p-10f;
+        slopes[h] = was + step;
+        const double above = loss_of(&l, x, NULL, d_out, out);
+        slopes[h] = was - step;
+        const double below = loss_of(&l, x, NULL, d_out, out);
+        slopes[h] = was;
+        const double slope = (above - below) / (2 * (double)step);
+        assert_true(fabs((double)d_slopes[h] - slope) < 1e-3 * (1 + fabs(slope)));
+    }
+    const double *once = read_all(m, &l.d_weights.w_v);
+    l.gradients.accumulate = 1;
+    OK(run_backward(&l, NULL, 0));
+    const double *twice = read_all(m, &l.d_weights.w_v);
+    for (int64_t i = 0; i < l.oracle.v.out * l.d_memory; i++)
+        assert_true(twice[i] == 2 * once[i]);
+    memory_destroy(m);
+}
+
+/* ------------------------------------------------------------------ refusals -- */
+
+static void test_wrong_arguments(void **state)
+{
+    (void)state;
+    struct memory *m = memory_create("mha_backward wrong_arguments", 0);
+    struct layer l;
+    layer_create(&l, m, 0, 2, 5, 7);
+    l.options->params = attn_params_default();
+    const attn_linear_format format = attn_linear_format_default();
+    const attn_mha_config *c = &l.config;
+    const attn_mha_weights *w = &l.weights;
+    const attn_mha_gradients *g = &l.gradients;
+    const attn_tensor *x = &l.x, *memory = &l.memory, *d = &l.out_gradient;
+    const attn_params params = attn_params_default();
+    const attn_tensor lse = place_dense(m, 2, l.oracle.heads, 5, 1);
+    attn_gradients options = attn_gradients_default();
+    float slopes[8];
+    memory_seal(m);
+#define BACKWARD(c, w, x, memory, params, d, g) attn_mha_backward(c, w, x, memory, params, d, g, NULL, 0)
+    REFUSES(m, BACKWARD(NULL, w, x, memory, NULL, d, g), ATTN_INVALID_ARGUMENT, "config is NULL");
+    REFUSES(m, BACKWARD(CHANGED(attn_mha_config, *c, format = &format), w, x, memory, NULL, d, g),
+            ATTN_INVALID_ARGUMENT, "config.format is set");
+    REFUSES(m, BACKWARD(c, NULL, x, memory, NULL, d, g), ATTN_INVALID_ARGUMENT, "weights is NULL");
+    REFUSES(m, BACKWARD(c, CHANGED(attn_mha_weights, *w, w_k.shape[2]++), x, memory, NULL, d, g), ATTN_SHAPE_MISMATCH,
+            "weights.w_k.shape[2]");
+    REFUSES(m, BACKWARD(c, w, NULL, memory, NULL, d, g), ATTN_INVALID_ARGUMENT, "x is NULL");
+    REFUSES(m, BACKWARD(c, w, x, CHANGED(attn_tensor, *memory, shape[0] = 1), NULL, d, g), ATTN_SHAPE_MISMATCH,
+            "memory.shape[0] is 1");
+    REFUSES(m, BACKWARD(c, w, x, memory, NULL, NULL, g), ATTN_INVALID_ARGUMENT, "d_out is NULL");
+    REFUSES(m, BACKWARD(c, w, x, memory, NULL, CHANGED(attn_tensor, *d, shape[2] = 4), g), ATTN_SHAPE_MISMATCH,
+            "d_out.shape[2] is 4");
+    REFUSES(m, BACKWARD(c, w, x, memory, CHANGED(attn_params, params, lse = &lse), d, g), ATTN_INVALID_ARGUMENT,
+            "params has an output on request");
+    REFUSES(m, BACKWARD(c, w, x, memory, CHANGED(attn_params, params, num_threads = -1), d, g), ATTN_INVALID_ARGUMENT,
+            "num_threads is -1");
+    REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, NULL), ATTN_INVALID_ARGUMENT, "gradients is NULL");
+    const attn_mha_gradients none = attn_mha_gradients_default();
+    REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, &none), ATTN_INVALID_ARGUMENT, "gradients has nothing to write");
+    REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, CHANGED(attn_mha_gradients, *g, x = x)), ATTN_INVALID_ARGUMENT,
+            "gradients.x|overlaps x");
+    REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, CHANGED(attn_mha_gradients, *g, memory = memory)),
+            ATTN_INVALID_ARGUMENT, "gradients.memory|overlaps memory");
+    attn_mha_weights wrong = l.d_weights;
+    const attn_mha_gradients of_weights = *CHANGED(attn_mha_gradients, *g, weights = &wrong);
+    wrong.w_q.dtype = ATTN_BF16;
+    REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, &of_weights), ATTN_INVALID_ARGUMENT,
+            "gradients.weights.w_q.dtype is bf16; expected f32");
+    wrong.w_q = l.weights.w_q;
+    wrong.w_q.dtype = ATTN_F32;
+    options.q = x;
+    REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, CHANGED(attn_mha_gradients, *g, options = &options)),
+            ATTN_INVALID_ARGUMENT, "gradients.options has out, lse, q, k or v");
+    options.q = NULL;
+    options.alibi_slopes = slopes;
+    REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, CHANGED(attn_mha_gradients, *g, options = &options)),
+            ATTN_INVALID_ARGUMENT, "alibi_slopes");
+    if (l.d_model == l.d_memory)
+        REFUSES(m, BACKWARD(c, w, x, NULL, NULL, d, g), ATTN_INVALID_ARGUMENT, "gradients.memory is set");
+    else
+        REFUSES(m, BACKWARD(c, w, x, NULL, NULL, d, g), ATTN_INVALID_ARGUMENT, "memory is NULL");
+    assert_true(attn_mha_backward_workspace_size(NULL, 1, 1, 1, NULL, g) == SIZE_MAX);
+    assert_true(attn_mha_backward_workspace_size(c, -1, 1, 1, NULL, g) == SIZE_MAX);
+    assert_true(attn_mha_backward_workspace_size(c, 1, 1, 1, NULL, NULL) == SIZE_MAX);
+    assert_true(attn_mha_backward_workspace_size(c, INT64_MAX, 2, 2, NULL, g) == SIZE_MAX);
+    nn_end_refusals();
+    memory_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_differences),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_wrong_arguments),
+    };
+    return NN_MAIN(tests);
+}
