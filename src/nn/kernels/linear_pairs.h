@@ -89,7 +89,7 @@ static void linear_pairs_panels(const struct nn_linear_work *work)
 {
     uint16_t room[PAIRS_ROOM] __attribute__((aligned(ATTN_ALIGN)));
     float sums[NN_LINEAR_RUN][NN_LINEAR_ROWS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    const int64_t blocks = work->inputs / LINEAR_INPUTS + (work->inputs % LINEAR_INPUTS != 0);
+    const int64_t blocks = work->inputs > 0 ? (work->inputs - 1) / LINEAR_INPUTS + 1 : 1;
     const int64_t span = blocks <= PAIRS_ROOM / LINEAR_INPUTS / work->rows ? blocks * LINEAR_INPUTS : LINEAR_INPUTS;
     for (int64_t first = 0; first == 0 || first < work->inputs; first += span) {
         const int64_t n = work->inputs - first < span ? work->inputs - first : span;
