@@ -161,6 +161,10 @@ class MhaWeights(Sized):
     _fields_ = _size() + _tensors("w_q", "b_q", "w_k", "b_k", "w_v", "b_v", "w_o", "b_o")
 
 
+class MhaGradients(Sized):
+    _fields_ = _size() + _pointers("x", "memory", "weights", "options") + _ints("accumulate")
+
+
 class BlockConfig(Sized):
     _fields_ = (
         _size()

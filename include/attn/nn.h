@@ -5,9 +5,9 @@
  *
  * A library of its own on top of libattn: link with attn_nn. Plain C objects that hold packed copies of their weights,
  * are immutable once made, and may be used by any number of threads at once. Layers and models run forwards; products,
- * norms, activations, gates, lookups, LSTM and pooling have backward passes beside their forward ones, and
- * attn/nn/training.h has the loss and the optimiser. Activations are f32, and in most layers bf16 or f16 as well;
- * norms, statistics and sums are f32 in any case. Weights are f32, bf16 or f16, and can be kept in int8 or int4
+ * norms, activations, gates, lookups, multi-head attention, LSTM and pooling have backward passes beside their forward
+ * ones, and attn/nn/training.h has the loss and the optimiser. Activations are f32, and in most layers bf16 or f16 as
+ * well; norms, statistics and sums are f32 in any case. Weights are f32, bf16 or f16, and can be kept in int8 or int4
  * (attn_linear_format).
  *
  * | header | what |

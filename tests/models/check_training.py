@@ -29,8 +29,12 @@ from attn_structs import (  # noqa: E402  pylint: disable=wrong-import-position
     LstmConfig,
     LstmGradients,
     LstmWeights,
+    MhaConfig,
+    MhaGradients,
+    MhaWeights,
     NormGradients,
     Parameter,
+    Params,
     PoolGradients,
 )
 
@@ -181,6 +185,45 @@ def check_lstm_backward(lib, bidirectional):
         compare(f"gradient of {name}", *three)
 
 
+def check_mha_backward(lib, cross):
+    d, heads, batch, tq, tk = 24, 4, 3, 9, 13 if cross else 9
+    module = nn.MultiheadAttention(d, heads, batch_first=True)
+    x, memory, d_out = (torch.randn(batch, t, d) for t in (tq, tk, tq))
+    lengths = [tk, 1, tk // 2]
+    padding = torch.arange(tk)[None, :] >= torch.tensor(lengths)[:, None]
+    names = [name for name, _ in module.named_parameters()]
+    values = [torch.randn_like(p) * 0.3 for p in module.parameters()]
+
+    def run(rows, others, *weights):
+        keys = others if cross else rows
+        return torch.func.functional_call(module.to(rows.dtype), dict(zip(names, weights)), (rows, keys, keys),
+                                          {"key_padding_mask": padding, "need_weights": False})[0]
+
+    inputs = (x, memory) if cross else (x, x * 0 + 1)
+    exact, naive = [[*g] for g in gradients_of(lambda a, b, *w: run(a, b, *w) + 0 * b.sum(), d_out, *inputs, *values)]
+    of = dict(zip(names, values))
+    parts = [*of["in_proj_weight"].split(d), of["out_proj.weight"], *of["in_proj_bias"].split(d), of["out_proj.bias"]]
+    members = ("w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o")
+    got = {name: torch.full_like(part, 7.0) for name, part in zip(members, parts)}
+    d_x, d_memory, kv_len = torch.full_like(x, 7.0), torch.full_like(memory, 7.0), int64s(lengths)
+    weights = MhaWeights(**{name: view(part.contiguous()) for name, part in zip(members, parts)})
+    sums = MhaWeights(**{name: view(part) for name, part in got.items()})
+    tx, tm, td, t1, t2 = map(view, (x, memory, d_out, d_x, d_memory))
+    gradients = MhaGradients(x=address(t1), weights=address(sums))
+    if cross:
+        gradients.memory = address(t2)
+    config, params = MhaConfig(d_model=d, heads=heads), Params(kv_len=address(kv_len))
+    lib("attn_mha_backward", byref(config), byref(weights), byref(tx), byref(tm) if cross else None, byref(params),
+        byref(td), byref(gradients), None, c_size_t(0))
+    results = {"in_proj_weight": torch.cat([got[n] for n in ("w_q", "w_k", "w_v")]), "out_proj.weight": got["w_o"],
+               "in_proj_bias": torch.cat([got[n] for n in ("b_q", "b_k", "b_v")]), "out_proj.bias": got["b_o"]}
+    compare("gradient of x", d_x, exact[0], naive[0])
+    if cross:
+        compare("gradient of the memory", d_memory, exact[1], naive[1])
+    for name, *two in zip(names, exact[2:], naive[2:]):
+        compare(f"gradient of {name}", results[name], *two)
+
+
 def check_pool_backward(lib):
     batch, tokens, channels, inner, lengths = 3, 20, 33, 25, [20, 7, 1]
     x, d_out = torch.randn(batch, tokens, channels), torch.randn(batch, channels)
@@ -213,6 +256,8 @@ def all_checks():
     yield "gradient of Embedding", check_embed_backward, ()
     for both in (False, True):
         yield f"gradients of LSTM{' bidirectional' * both}", check_lstm_backward, (both,)
+    for cross in (False, True):
+        yield f"gradients of MultiheadAttention{' cross' * cross}", check_mha_backward, (cross,)
     yield "gradients of attention pooling", check_pool_backward, ()
 
 

@@ -414,6 +414,32 @@ static size_t pool_size(const struct how *how)
     return attn_pool_workspace_size(made.pool, BATCH, tokens / BATCH);
 }
 
+/** Four heads on one matrix; to has the gradients of x and of w_k. */
+static attn_status run_mha_backward(const struct how *how, float *to)
+{
+    const attn_tensor x = attn_btc(x_data, BATCH, tokens / BATCH, D), d_x = attn_btc(to, BATCH, tokens / BATCH, D);
+    attn_mha_config config = attn_mha_config_default();
+    attn_mha_weights weights = attn_mha_weights_default(), sums = attn_mha_weights_default();
+    attn_mha_gradients gradients = attn_mha_gradients_default();
+    attn_params params = attn_params_default();
+    config.d_model = D, config.heads = HEADS;
+    weights.w_q = weights.w_k = weights.w_v = weights.w_o = attn_matrix(matrix, D, D);
+    sums.w_k = attn_matrix(to + tokens * D, D, D);
+    gradients.x = &d_x, gradients.weights = &sums;
+    params.num_threads = how->num_threads, params.executor = how->executor;
+    return attn_mha_backward(&config, &weights, &x, NULL, &params, &x, &gradients, how->workspace, how->size);
+}
+
+static size_t mha_backward_size(const struct how *how)
+{
+    attn_mha_config config = attn_mha_config_default();
+    const attn_mha_gradients gradients = attn_mha_gradients_default();
+    attn_params params = attn_params_default();
+    config.d_model = D, config.heads = HEADS;
+    params.num_threads = how->num_threads, params.executor = how->executor;
+    return attn_mha_backward_workspace_size(&config, BATCH, tokens / BATCH, tokens / BATCH, &params, &gradients);
+}
+
 static attn_status run_pool_backward(const struct how *how, float *to)
 {
     const attn_tensor x = attn_btc(x_data, BATCH, tokens / BATCH, D), d_out = attn_btc(x_data, BATCH, 1, D);
@@ -462,6 +488,8 @@ const struct call calls[] = {
     {"lstm", run_lstm, lstm_size, NULL, 1},
     /* the gates from x and from h, the gradients of w_ih and of x; eight sequences are one group */
     {"lstm backward", run_lstm_backward, lstm_backward_size, NULL, 4},
+    /* q, k and v, attention; heads, three phases of its backward pass; w_k, and what q, k and v give to x */
+    {"mha backward", run_mha_backward, mha_backward_size, "params", 12},
     {"bahdanau", run_step, step_size, NULL, 1},
     {"pool", run_pool, pool_size, NULL, 2},
     /* W x, scores, their gradients, those of W; values, and what W x adds to them */

@@ -11,6 +11,9 @@ void make_configs(void)
     static float sums[D], biases[4 * HIDDEN];
     static attn_tensor vector;
     static attn_lstm_weights of_biases;
+    static float rows[PLACES * D];
+    static attn_tensor of_rows;
+    of_rows = attn_btc(rows, 1, PLACES, D);
     of_biases.b_ih = attn_vector(biases, 4 * HIDDEN);
     vector = attn_vector(sums, D);
     for (int i = 0; i < D * D; i++)
@@ -59,6 +62,8 @@ void make_configs(void)
     good.lstm_gradients.weights = &of_biases;
     good.pool = attn_pool_gradients_default();
     good.pool.v = &vector;
+    good.mha_gradients = attn_mha_gradients_default();
+    good.mha_gradients.x = &of_rows;
 }
 
 void add_lstm(struct named *n, struct memory *m, const char *prefix, int64_t layer, const char *direction)

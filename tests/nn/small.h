@@ -33,6 +33,7 @@ extern struct small {
     attn_norm_gradients norm;
     attn_lstm_gradients lstm_gradients; /**< of a bias alone */
     attn_pool_gradients pool;
+    attn_mha_gradients mha_gradients; /**< of x alone */
 } good;
 
 /** A matrix of weights, for those that have no names. */

@@ -70,6 +70,13 @@ static const struct place places[] = {
     FIELD(attn_mha_config, d_memory, 48),
     FIELD(attn_mha_config, d_out, 56),
     FIELD(attn_mha_config, format, 64),
+    SIZE(attn_mha_gradients, 48),
+    FIELD(attn_mha_gradients, struct_size, 0),
+    FIELD(attn_mha_gradients, x, 8),
+    FIELD(attn_mha_gradients, memory, 16),
+    FIELD(attn_mha_gradients, weights, 24),
+    FIELD(attn_mha_gradients, options, 32),
+    FIELD(attn_mha_gradients, accumulate, 40),
     SIZE(attn_mha_weights, 648),
     FIELD(attn_mha_weights, struct_size, 0),
     FIELD(attn_mha_weights, w_q, 8),
@@ -304,6 +311,7 @@ static void test_defaults(void **state)
     DEFAULT_IS_ZERO(attn_linear_options);
     DEFAULT_IS_ZERO(attn_norm_gradients);
     DEFAULT_IS_ZERO(attn_lstm_gradients);
+    DEFAULT_IS_ZERO(attn_mha_gradients);
     DEFAULT_IS_ZERO(attn_pool_gradients);
     DEFAULT_IS_ZERO(attn_mha_config);
     DEFAULT_IS_ZERO(attn_mha_weights);

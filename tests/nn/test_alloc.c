@@ -288,6 +288,20 @@ static attn_status run_lstm_backward(struct made *made)
     return attn_lstm_backward(&config, &weights, &made->x, NULL, NULL, &x, &x, &gradients, NULL, 0);
 }
 
+static attn_status run_mha_backward(struct made *made)
+{
+    static float matrix[D * D];
+    attn_mha_config config = attn_mha_config_default();
+    attn_mha_weights weights = attn_mha_weights_default();
+    attn_mha_gradients gradients = attn_mha_gradients_default();
+    attn_params params = attn_params_default();
+    config.d_model = D, config.heads = HEADS;
+    weights.w_q = weights.w_k = weights.w_v = weights.w_o = attn_matrix(matrix, D, D);
+    gradients.x = &made->out;
+    params.num_threads = 2;
+    return attn_mha_backward(&config, &weights, &made->x, NULL, &params, &made->x, &gradients, NULL, 0);
+}
+
 static attn_status run_pool_backward(struct made *made)
 {
     static float matrix[D * D];
@@ -313,6 +327,7 @@ static void test_every_allocation(void **state)
                                          run_linear_backward,
                                          run_normalise_backward,
                                          run_lstm_backward,
+                                         run_mha_backward,
                                          run_pool_backward};
     static struct made made;
     static float expected[TOKENS * D];

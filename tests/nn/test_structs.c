@@ -127,6 +127,12 @@ static attn_status take_lstm_gradients(const void *s)
     return attn_lstm_backward(&good.lstm, &w, &x, NULL, NULL, &out, &out, s, NULL, 0);
 }
 
+static attn_status take_mha_gradients(const void *s)
+{
+    const attn_tensor x = rows_of(data, PLACES, D), d_out = rows_of(more, PLACES, D);
+    return attn_mha_backward(&good.mha, &good.mha_weights, &x, NULL, NULL, &d_out, s, NULL, 0);
+}
+
 static attn_status take_pool_gradients(const void *s)
 {
     const attn_tensor w = attn_matrix(square, D, D), v = attn_vector(square, D), x = rows_of(data, PLACES, D),
@@ -194,6 +200,7 @@ static const struct versioned {
     {"gradients", 48, sizeof good.linear_gradients, &good.linear_gradients, take_linear_gradients},
     {"gradients", 40, sizeof good.norm, &good.norm, take_norm_gradients},
     {"gradients", 40, sizeof good.lstm_gradients, &good.lstm_gradients, take_lstm_gradients},
+    {"gradients", 48, sizeof good.mha_gradients, &good.mha_gradients, take_mha_gradients},
     {"gradients", 48, sizeof good.pool, &good.pool, take_pool_gradients},
     {"format", 32, sizeof good.format, &good.format, take_linear_format},
     {"config", 80, sizeof good.bert, &good.bert, take_bert},
