@@ -122,8 +122,9 @@ static attn_status take_norm_gradients(const void *s)
 static attn_status take_lstm_gradients(const void *s)
 {
     const attn_tensor x = rows_of(data, PLACES, D), out = rows_of(more, PLACES, HIDDEN);
+    static float matrix[4 * HIDDEN * D];
     attn_lstm_weights w = {0};
-    w.w_ih = attn_matrix(square, 4 * HIDDEN, D), w.w_hh = attn_matrix(square, 4 * HIDDEN, HIDDEN);
+    w.w_ih = attn_matrix(matrix, 4 * HIDDEN, D), w.w_hh = attn_matrix(matrix, 4 * HIDDEN, HIDDEN);
     return attn_lstm_backward(&good.lstm, &w, &x, NULL, NULL, &out, &out, s, NULL, 0);
 }
 
