@@ -21,20 +21,28 @@ struct classifier {
 
 /* ----------------------------------------------------------------- opening -- */
 
+static attn_status read_words(struct classifier *c, const char *path)
+{
+    char *bytes;
+    size_t size;
+    CHECK(vocabulary_read(&bytes, &size, path));
+    const attn_status status = vocabulary_parse(&c->words, bytes, size, path);
+    free(bytes);
+    if (status == ATTN_OK && c->words.count != c->vocabulary_size)
+        return io_fail(ATTN_INVALID_FILE, "%s has %lld lines; expected %lld, the vocab_size", path,
+                       (long long)c->words.count, (long long)c->vocabulary_size);
+    return status;
+}
+
 static attn_status read_names(struct classifier *c, const char *folder)
 {
     char *vocabulary = config_beside(folder, "vocab.txt"), *classes = config_beside(folder, "classes.txt");
-    attn_status status = vocabulary && classes ? lines_read(&c->words.words, vocabulary) : ATTN_OUT_OF_MEMORY;
+    attn_status status = vocabulary && classes ? read_words(c, vocabulary) : ATTN_OUT_OF_MEMORY;
     if (status == ATTN_OK)
         status = lines_read(&c->names, classes);
-    if (status == ATTN_OK && c->words.words.count != c->vocabulary_size)
-        status = io_fail(ATTN_INVALID_FILE, "%s has %lld lines; expected %lld, the vocab_size", vocabulary,
-                         (long long)c->words.words.count, (long long)c->vocabulary_size);
     if (status == ATTN_OK && c->names.count != c->classes)
         status = io_fail(ATTN_INVALID_FILE, "%s has %lld lines; expected %lld, the classes", classes,
                          (long long)c->names.count, (long long)c->classes);
-    if (status == ATTN_OK)
-        status = vocabulary_sort(&c->words);
     free(vocabulary);
     free(classes);
     return status;

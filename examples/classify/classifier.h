@@ -8,7 +8,7 @@
 
 #include <attn/nn.h>
 
-#include "vocabulary.h"
+#include "words.h"
 
 struct classifier;
 

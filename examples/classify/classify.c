@@ -97,7 +97,7 @@ static attn_status show(const struct classifier *classifier, const struct lines 
     float *logits = calloc((size_t)classes, sizeof *logits);
     attn_status status = logits ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
     for (int64_t i = 0; status == ATTN_OK && i < lines->count; i++) {
-        status = vocabulary_words(classifier_vocabulary(classifier), lines->text[i], lines->size[i], &words);
+        status = words_split(classifier_vocabulary(classifier), lines->text[i], lines->size[i], &words);
         float *weights = status == ATTN_OK ? calloc((size_t)words.text.count, sizeof *weights) : NULL;
         if (status == ATTN_OK && !weights)
             status = io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
@@ -165,8 +165,8 @@ static attn_status compare_batch(const struct classifier *classifier, const stru
     float *weights[BATCH] = {NULL}, *logits = calloc((size_t)(BATCH * classes), sizeof *logits);
     attn_status status = logits ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
     for (int64_t i = 0; status == ATTN_OK && i < count; i++) {
-        status = vocabulary_words(classifier_vocabulary(classifier), lines->text[first + i], lines->size[first + i],
-                                  &words[i]);
+        status =
+            words_split(classifier_vocabulary(classifier), lines->text[first + i], lines->size[first + i], &words[i]);
         weights[i] = status == ATTN_OK ? calloc((size_t)words[i].text.count, sizeof *weights[i]) : NULL;
         if (status == ATTN_OK && !weights[i])
             status = io_fail(ATTN_OUT_OF_MEMORY, "out of memory");

@@ -2,6 +2,7 @@
 /* Reading labelled texts, counting their words, and the order of batches. */
 #include "samples.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +40,7 @@ static attn_status take_line(struct samples *s, const char *line, size_t size, c
     }
     s->labels[s->count] = (int32_t)class_of(classes, line, name);
     struct words *words = &s->texts[s->count++];
-    CHECK(vocabulary_words(NULL, tab + 1, size - name - 1, words));
+    CHECK(words_split(NULL, tab + 1, size - name - 1, words));
     s->longest = words->text.count > s->longest ? words->text.count : s->longest;
     s->digest = digest(s->digest, line, size + 1);
     return ATTN_OK;
@@ -67,7 +68,7 @@ attn_status samples_read(struct samples *s, const char *path, struct lines *clas
 void samples_number(struct samples *s, const struct vocabulary *vocabulary)
 {
     for (int64_t i = 0; i < s->count; i++)
-        vocabulary_number(vocabulary, &s->texts[i]);
+        words_number(vocabulary, &s->texts[i]);
 }
 
 void samples_free(struct samples *s)
@@ -109,6 +110,23 @@ static int64_t join(struct counted *all, int64_t count)
     return different;
 }
 
+/* A vocabulary of those that occur often enough. */
+static attn_status list_words(const struct counted *all, int64_t count, int64_t least, struct vocabulary *v)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *memory = open_memstream(&text, &size);
+    if (!memory)
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for a vocabulary");
+    fputs("<pad>\n<unk>\n", memory);
+    for (int64_t i = 0; i < count && all[i].count >= least; i++)
+        fprintf(memory, "%s\n", all[i].word);
+    attn_status status = fclose(memory) == 0 ? vocabulary_parse(v, text, size, "the training texts")
+                                             : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for a vocabulary");
+    free(text);
+    return status;
+}
+
 attn_status samples_vocabulary(const struct samples *s, int64_t least, struct vocabulary *v)
 {
     int64_t count = 0;
@@ -124,13 +142,9 @@ attn_status samples_vocabulary(const struct samples *s, int64_t least, struct vo
     qsort(all, (size_t)count, sizeof *all, by_word);
     count = join(all, count);
     qsort(all, (size_t)count, sizeof *all, by_count);
-    attn_status status = lines_add(&v->words, "<pad>", 5);
-    if (status == ATTN_OK)
-        status = lines_add(&v->words, "<unk>", 5);
-    for (int64_t i = 0; status == ATTN_OK && i < count && all[i].count >= least; i++)
-        status = lines_add(&v->words, all[i].word, strlen(all[i].word));
+    attn_status status = list_words(all, count, least, v);
     free(all);
-    return status == ATTN_OK ? vocabulary_sort(v) : status;
+    return status;
 }
 
 /* ------------------------------------------------------------------ batches -- */

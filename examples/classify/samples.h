@@ -4,7 +4,7 @@
 #define ATTN_EXAMPLES_SAMPLES_H
 
 #include "random.h"
-#include "vocabulary.h"
+#include "words.h"
 
 /* Begins as {0}. */
 struct samples {

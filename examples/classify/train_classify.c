@@ -257,13 +257,13 @@ static attn_status train(struct training *t)
 
 /* ---------------------------------------------------------------- the model -- */
 
-static attn_status write_lines(const char *folder, const char *name, const struct lines *lines)
+static attn_status write_lines(const char *folder, const char *name, const char *const *lines, int64_t count)
 {
     char *path = config_beside(folder, name), *text = NULL;
     size_t size = 0;
     FILE *memory = path ? open_memstream(&text, &size) : NULL;
-    for (int64_t i = 0; memory && i < lines->count; i++)
-        fprintf(memory, "%s\n", lines->text[i]);
+    for (int64_t i = 0; memory && i < count; i++)
+        fprintf(memory, "%s\n", lines[i]);
     attn_status status =
         memory && fclose(memory) == 0 ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", name);
     if (status == ATTN_OK)
@@ -307,9 +307,9 @@ static attn_status write_model(const struct training *t)
     attn_status status = path ? parameters_write(&t->network.parameters, path, false, NULL, 0) : ATTN_OUT_OF_MEMORY;
     free(path);
     if (status == ATTN_OK)
-        status = write_lines(t->options.out, "vocab.txt", &t->vocabulary.words);
+        status = write_lines(t->options.out, "vocab.txt", t->vocabulary.tokens, t->vocabulary.count);
     if (status == ATTN_OK)
-        status = write_lines(t->options.out, "classes.txt", &t->classes);
+        status = write_lines(t->options.out, "classes.txt", (const char *const *)t->classes.text, t->classes.count);
     return status == ATTN_OK ? write_config(t) : status;
 }
 
@@ -332,8 +332,8 @@ static attn_status prepare(struct training *t)
         return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for an order of %lld texts", (long long)most);
     t->ordered = -1;
     CHECK(batch_create(&t->batch, BATCH, longest));
-    t->network.sizes = (struct network_sizes){t->vocabulary.words.count, EMBEDDING, HIDDEN, ATTENTION,
-                                              t->classes.count,          BATCH,     longest};
+    t->network.sizes =
+        (struct network_sizes){t->vocabulary.count, EMBEDDING, HIDDEN, ATTENTION, t->classes.count, BATCH, longest};
     t->network.dropout = dropout;
     t->network.seed = (uint64_t)t->options.seed;
     CHECK(network_create(&t->network));

@@ -53,12 +53,12 @@ static void takes_words_apart(void **state)
     (void)state;
     struct words words = {0};
     static const char text[] = "  It's GREAT--really, 100%\xc3\xa9t\xc3\xa9!";
-    assert_int_equal(vocabulary_words(NULL, text, sizeof text - 1, &words), ATTN_OK);
+    assert_int_equal(words_split(NULL, text, sizeof text - 1, &words), ATTN_OK);
     static const char *const expected[] = {"it's", "great", "really", "100", "\xc3\xa9t\xc3\xa9"};
     assert_int_equal(words.text.count, 5);
     for (int i = 0; i < 5; i++)
         assert_string_equal(words.text.text[i], expected[i]);
-    assert_int_equal(vocabulary_words(NULL, "...", 3, &words), ATTN_OK);
+    assert_int_equal(words_split(NULL, "...", 3, &words), ATTN_OK);
     assert_int_equal(words.text.count, 1);
     assert_string_equal(words.text.text[0], "<unk>");
     assert_int_equal(words.ids[0], WORD_UNKNOWN);
@@ -80,9 +80,9 @@ static void counts_words(void **state)
     assert_int_equal(samples_vocabulary(&samples, 2, &vocabulary), ATTN_OK);
     /* b three times; a and d twice, in the order of the alphabet; c and once are too rare. */
     static const char *const expected[] = {"<pad>", "<unk>", "b", "a", "d"};
-    assert_int_equal(vocabulary.words.count, 5);
+    assert_int_equal(vocabulary.count, 5);
     for (int i = 0; i < 5; i++)
-        assert_string_equal(vocabulary.words.text[i], expected[i]);
+        assert_string_equal(vocabulary.tokens[i], expected[i]);
     samples_number(&samples, &vocabulary);
     static const int32_t ids[] = {2, 3, WORD_UNKNOWN, 2};
     assert_memory_equal(samples.texts[0].ids, ids, sizeof ids);

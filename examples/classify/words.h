@@ -5,18 +5,13 @@
  * every other byte only separates. A word that the vocabulary does not have is
  * <unk>, and a text without a word is the one word <unk>.
  */
-#ifndef ATTN_EXAMPLES_VOCABULARY_H
-#define ATTN_EXAMPLES_VOCABULARY_H
+#ifndef ATTN_EXAMPLES_WORDS_H
+#define ATTN_EXAMPLES_WORDS_H
 
 #include "lines.h"
+#include "vocabulary.h"
 
 enum { WORD_PADDING = 0, WORD_UNKNOWN = 1 }; /* the first two words of every vocabulary */
-
-/* Begins as {0}. */
-struct vocabulary {
-    struct lines words;
-    int32_t *sorted; /* numbers in the order of their words */
-};
 
 /* A text as the model sees it; begins as {0}. */
 struct words {
@@ -25,14 +20,10 @@ struct words {
     int64_t room;
 };
 
-/* Sorts the words, which are all there. */
-attn_status vocabulary_sort(struct vocabulary *v);
-void vocabulary_free(struct vocabulary *v);
-
 /* Replaces what is in words by those of a text, with their numbers unless there is no vocabulary yet. */
-attn_status vocabulary_words(const struct vocabulary *v, const char *text, size_t size, struct words *words);
+attn_status words_split(const struct vocabulary *vocabulary, const char *text, size_t size, struct words *words);
 /* Sets the numbers of words that are there. */
-void vocabulary_number(const struct vocabulary *v, struct words *words);
+void words_number(const struct vocabulary *vocabulary, struct words *words);
 void words_free(struct words *words);
 
 #endif
