@@ -10,10 +10,8 @@
 #include "nn/elementwise.h"
 #include "nn/memory.h"
 #include "nn/names.h"
-#include "nn/tensor_rows.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 
 struct attn_bert {
@@ -315,45 +313,4 @@ attn_status attn_bert_forward(const attn_bert *bert, int64_t num_sequences, cons
         run(bert, &ragged, ids, own_states ? &states : hidden, hidden, &wanted, num_threads, &pieces);
     nn_workspace_close(&w);
     return status;
-}
-
-/* ----------------------------------------------------------------- pooling -- */
-
-static void mean_of_rows(const attn_tensor *hidden, int64_t first, int64_t end, int normalise, float *out)
-{
-    const struct attn_nn_kernels *kernels = attn_nn_kernels_active();
-    const int64_t channels = hidden->shape[3];
-    double squares = 0;
-    for (int64_t c = 0; c < channels; c++)
-        out[c] = 0;
-    for (int64_t t = first; t < end; t++)
-        kernels->embed(&(struct nn_embed_work){
-            .row = {nn_row_address(hidden, 0, t), hidden->dtype},
-            .scale = 1,
-            .accumulate = 1,
-            .n = channels,
-            .out = out,
-            .out_dtype = ATTN_F32,
-        });
-    for (int64_t c = 0; c < channels; c++) {
-        out[c] = end > first ? out[c] / (float)(end - first) : 0.0f;
-        squares += (double)out[c] * (double)out[c];
-    }
-    const double length = sqrt(squares);
-    for (int64_t c = 0; c < channels && normalise; c++)
-        out[c] = (float)(out[c] / (length < 1e-12 ? 1e-12 : length)); /* a NaN stays one */
-}
-
-attn_status attn_mean_pool(const attn_tensor *hidden, int64_t num_sequences, const int64_t *offsets, int normalise,
-                           const attn_tensor *out)
-{
-    CHECK(nn_check_length("num_sequences", num_sequences, 0));
-    CHECK(nn_check_offsets(num_sequences, offsets));
-    CHECK(nn_check_typed_activations("hidden", hidden, 1, offsets[num_sequences], NN_ANY));
-    CHECK(nn_check_output("out", out, 1, num_sequences, hidden->shape[3]));
-    CHECK(attn_check_apart("out", out, "hidden", hidden, 0));
-    for (int64_t s = 0; s < num_sequences; s++)
-        mean_of_rows(hidden, offsets[s], offsets[s + 1], normalise,
-                     (float *)out->data + s * (num_sequences > 1 ? out->stride[2] : 0));
-    return ATTN_OK;
 }

@@ -133,6 +133,72 @@ static void test_bert(void **state)
     attn_bert_destroy(NULL);
 }
 
+/** Differences of the oracle in double; a sequence without tokens, one of zeros, and other types. */
+static void test_mean_pool_backward(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(60); n++) {
+        struct memory *m = memory_create("models mean_pool_backward", n);
+        const int64_t channels = RNG_PICK(&m->rng, 1, 2, 17, 255, 256, 257, 600), num = rng_range(&m->rng, 0, 4);
+        const int normalise = n % 2;
+        int64_t offsets[5] = {0};
+        for (int64_t s = 0; s < num; s++)
+            offsets[s + 1] = offsets[s] + rng_range(&m->rng, 0, 5);
+        const int64_t tokens = offsets[num];
+        const attn_tensor hidden = place_rows_of(m, random_dtype(m), 1, tokens, channels),
+                          d_out = random_rows(m, 1, num, channels), d_hidden = place_rows(m, 1, tokens, channels);
+        fill(m, &hidden, 1);
+        double *rows = read_all(m, &hidden), *d = read_all(m, &d_out), *out = zeros(m, channels);
+        memory_seal(m);
+        OK(attn_mean_pool_backward(normalise ? &hidden : NULL, num, offsets, normalise, &d_out, &d_hidden));
+        const double *got = read_all(m, &d_hidden);
+        for (int64_t s = 0; s < num; s++)
+            for (int some = 0; some < 6 && offsets[s + 1] > offsets[s]; some++) {
+                const int64_t at =
+                    offsets[s] * channels + rng_range(&m->rng, 0, (offsets[s + 1] - offsets[s]) * channels - 1);
+                const double was = rows[at], step = 1e-5;
+                double loss[2] = {0, 0};
+                for (int p = 0; p < 2; p++) {
+                    rows[at] = was + (p ? step : -step);
+                    oracle_take(0)->mean_pool(offsets[s + 1] - offsets[s], channels, rows + offsets[s] * channels,
+                                              normalise, out);
+                    for (int64_t c = 0; c < channels; c++)
+                        loss[p] += out[c] * d[s * channels + c];
+                }
+                rows[at] = was;
+                const double slope = (loss[1] - loss[0]) / (2 * step);
+                if (!(fabs(got[at] - slope) <= 1e-5 * (1 + fabs(slope))))
+                    fail_msg("%s: the gradient of hidden[%d] is %.9g; expected %.9g", guard_case_line, (int)at, got[at],
+                             slope);
+            }
+        const attn_tensor narrow = place_rows_of(m, ATTN_F16, 1, tokens, channels);
+        OK(attn_mean_pool_backward(&hidden, num, offsets, normalise, &d_out, &narrow));
+        assert_rounded("d_hidden", &narrow, &d_hidden);
+        memory_destroy(m);
+    }
+    struct memory *m = memory_create("models mean_pool_backward refuses", 0);
+    static const int64_t offsets[] = {0, 2, 3};
+    const attn_tensor zero = place_rows(m, 1, 3, 5), d_out = random_rows(m, 1, 2, 5), d_hidden = place_rows(m, 1, 3, 5);
+    for (int64_t t = 0; t < 3; t++)
+        for (int64_t c = 0; c < 5; c++)
+            tensor_set(&zero, 0, 0, t, c, 0);
+    mark_input(m, &zero);
+    OK(attn_mean_pool_backward(&zero, 2, offsets, 1, &d_out, &d_hidden)); /* the length that counts is 1e-12 */
+    assert_true(fabs(tensor_get(&d_hidden, 0, 0, 2, 0) / tensor_get(&d_out, 0, 0, 1, 0) / 1e12 - 1) < 1e-6);
+    memory_seal(m);
+    REFUSES(m, attn_mean_pool_backward(NULL, 2, offsets, 1, &d_out, &d_hidden), ATTN_INVALID_ARGUMENT,
+            "hidden is NULL");
+    REFUSES(m, attn_mean_pool_backward(&zero, 2, NULL, 1, &d_out, &d_hidden), ATTN_INVALID_ARGUMENT, "offsets|NULL");
+    REFUSES(m, attn_mean_pool_backward(&zero, 2, offsets, 1, &d_hidden, &d_hidden), ATTN_SHAPE_MISMATCH,
+            "d_out.shape[2] is 3");
+    REFUSES(m, attn_mean_pool_backward(&zero, 2, offsets, 1, &d_out, &zero), ATTN_INVALID_ARGUMENT,
+            "d_hidden|overlaps hidden");
+    REFUSES(m, attn_mean_pool_backward(&zero, -1, offsets, 1, &d_out, &d_hidden), ATTN_INVALID_ARGUMENT,
+            "num_sequences is -1");
+    nn_end_refusals();
+    memory_destroy(m);
+}
+
 static attn_status load_bert(const attn_weights *weights, void *user)
 {
     const struct bert *b = user;
@@ -215,6 +281,7 @@ static void test_bert_refuses(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bert), cmocka_unit_test(test_bert_refuses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mean_pool_backward), cmocka_unit_test(test_bert),
+                                       cmocka_unit_test(test_bert_refuses)};
     return NN_MAIN(tests);
 }

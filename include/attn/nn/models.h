@@ -130,6 +130,18 @@ ATTN_API attn_status attn_bert_forward(const attn_bert *bert, int64_t num_sequen
 ATTN_API attn_status attn_mean_pool(const attn_tensor *hidden, int64_t num_sequences, const int64_t *offsets,
                                     int normalise, const attn_tensor *out);
 
+/**
+ * The gradient of attn_mean_pool(): each token of a sequence gets the same.
+ *
+ * @param hidden  as in the forward pass; NULL, or not looked at, if normalise is 0
+ * @param num_sequences, offsets, normalise as in the forward pass
+ * @param d_out   f32 (1, 1, num_sequences, C)
+ * @param d_hidden f32, bf16 or f16 (1, 1, tokens, C), written; rounded once. Must not overlap an input
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_mean_pool_backward(const attn_tensor *hidden, int64_t num_sequences, const int64_t *offsets,
+                                             int normalise, const attn_tensor *d_out, const attn_tensor *d_hidden);
+
 /* ------------------------------------------------------------------- Llama -- */
 
 /** Sizes of a Llama-style decoder (Touvron et al. 2023). */
