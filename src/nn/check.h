@@ -69,6 +69,11 @@ struct nn_argument {
     const char *name;
     const attn_tensor *tensor;
 };
+/** A tensor that a struct holds by value, NULL if it has no data. */
+static inline const attn_tensor *nn_wanted(const attn_tensor *t)
+{
+    return t->data ? t : NULL;
+}
 /** That no output overlaps an input or another output. */
 attn_status nn_check_apart(const struct nn_argument *outputs, int num_outputs, const struct nn_argument *inputs,
                            int num_inputs);

@@ -18,6 +18,11 @@ struct attn_lstm {
     struct nn_lstm_layer layers[];
 };
 
+static inline int64_t nn_lstm_directions(const attn_lstm_config *c)
+{
+    return c->bidirectional ? 2 : 1;
+}
+
 /** A config whose sizes are those of an LSTM, and can be multiplied. */
 attn_status nn_take_lstm_config(attn_lstm_config *ours, const attn_lstm_config *config);
 

@@ -15,11 +15,6 @@ static int64_t layers_of(const attn_lstm_config *c)
     return c->layers ? c->layers : 1;
 }
 
-static int64_t directions_of(const attn_lstm_config *c)
-{
-    return c->bidirectional ? 2 : 1;
-}
-
 attn_status nn_take_lstm_config(attn_lstm_config *c, const attn_lstm_config *theirs)
 {
     if (!theirs)
@@ -35,11 +30,11 @@ attn_status nn_take_lstm_config(attn_lstm_config *c, const attn_lstm_config *the
 
 attn_status nn_check_lstm_weights(const attn_lstm_config *c, const attn_lstm_weights *weights)
 {
-    const int64_t count = layers_of(c) * directions_of(c), gates = 4 * c->hidden;
+    const int64_t count = layers_of(c) * nn_lstm_directions(c), gates = 4 * c->hidden;
     if (!weights)
         return attn_fail(ATTN_INVALID_ARGUMENT, "weights is NULL; expected %" PRId64 " sets of weights", count);
     for (int64_t i = 0; i < count; i++) {
-        const int64_t reads = i < directions_of(c) ? c->input : directions_of(c) * c->hidden;
+        const int64_t reads = i < nn_lstm_directions(c) ? c->input : nn_lstm_directions(c) * c->hidden;
         CHECK(nn_check_matrix(nn_name_of("weights", i, "w_ih").text, &weights[i].w_ih, gates, reads));
         CHECK(nn_check_matrix(nn_name_of("weights", i, "w_hh").text, &weights[i].w_hh, gates, c->hidden));
         if (weights[i].b_ih.data)
@@ -100,7 +95,7 @@ attn_status attn_lstm_create(attn_lstm **lstm_out, const attn_lstm_config *confi
     lstm->input = ours.input;
     lstm->hidden = ours.hidden;
     lstm->num_layers = layers;
-    lstm->directions = directions_of(&ours);
+    lstm->directions = nn_lstm_directions(&ours);
     const attn_status status = pack(lstm, ours.format, weights);
     if (status) {
         attn_lstm_destroy(lstm);

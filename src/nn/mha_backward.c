@@ -258,18 +258,13 @@ static void run_projections(const struct call *call, const struct core_tensors *
 
 /* ------------------------------------------------------------- backward pass -- */
 
-static const attn_tensor *wanted(const attn_tensor *t)
-{
-    return t->data ? t : NULL;
-}
-
 /** The gradients of a matrix and its bias. */
 static void run_weights(const struct call *call, const attn_tensor *w, const attn_tensor *rows, const attn_tensor *d,
                         const attn_tensor *to, const attn_tensor *to_bias)
 {
     attn_linear_gradients gradients = attn_linear_gradients_default();
-    gradients.weights = wanted(to);
-    gradients.bias = wanted(to_bias);
+    gradients.weights = nn_wanted(to);
+    gradients.bias = nn_wanted(to_bias);
     gradients.accumulate = call->gradients.accumulate;
     gradients.num_threads = call->params.num_threads;
     nn_linear_backward(w, rows, d, &gradients, call->pieces.scratch, call->pieces.scratch_size);
@@ -412,7 +407,7 @@ static void name_weights(struct nn_argument named[8], const char *const names[8]
 {
     const attn_tensor *const tensors[] = {&w->w_q, &w->w_k, &w->w_v, &w->w_o, &w->b_q, &w->b_k, &w->b_v, &w->b_o};
     for (int i = 0; i < 8; i++)
-        named[i] = (struct nn_argument){names[i], wanted(tensors[i])};
+        named[i] = (struct nn_argument){names[i], nn_wanted(tensors[i])};
 }
 
 static attn_status check_sums(const struct shape *s, const struct nn_argument sums[8])
