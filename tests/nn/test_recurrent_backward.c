@@ -25,6 +25,15 @@ static attn_tensor place_sums(struct memory *m, int64_t rows, int64_t columns)
     return place_rows_of(m, ATTN_F32, 1, rows, columns);
 }
 
+/** Gives a tensor the values of another of its shape. */
+static void copy_values(const attn_tensor *to, const attn_tensor *from)
+{
+    for (int64_t b = 0; b < to->shape[0]; b++)
+        for (int64_t t = 0; t < to->shape[2]; t++)
+            for (int64_t c = 0; c < to->shape[3]; c++)
+                tensor_set(to, b, 0, t, c, tensor_get(from, b, 0, t, c));
+}
+
 /** Matrices and vectors of a direction, and places for their gradients. */
 static void make_weights(struct layer *l, struct memory *m, int64_t d)
 {
@@ -49,12 +58,14 @@ static void make_weights(struct layer *l, struct memory *m, int64_t d)
     to->b_hh = place_sums(m, 1, 4 * n);
 }
 
-static void layer_create(struct layer *l, struct memory *m, int64_t batch, int64_t tokens, int bidirectional)
+/** hidden 0: any. */
+static void layer_create(struct layer *l, struct memory *m, int64_t batch, int64_t tokens, int bidirectional,
+                         int64_t hidden)
 {
     memset(l, 0, sizeof *l);
     l->config = attn_lstm_config_default();
     l->config.input = RNG_PICK(&m->rng, 1, 3, 8, 15, 17, 24);
-    l->config.hidden = l->hidden = RNG_PICK(&m->rng, 1, 2, 7, 8, 9, 16, 17, 25, 48);
+    l->config.hidden = l->hidden = hidden ? hidden : RNG_PICK(&m->rng, 1, 2, 7, 8, 9, 16, 17, 25, 48);
     l->config.layers = rng_percent(&m->rng, 50);
     l->config.bidirectional = bidirectional ? (int)rng_range(&m->rng, 1, 2) : 0;
     l->directions = bidirectional ? 2 : 1;
@@ -84,10 +95,7 @@ static void run_forward(struct layer *l, struct memory *m)
 {
     attn_lstm *lstm;
     attn_tensor last = place_rows_of(m, l->its_state.dtype, 2, l->directions * l->batch, l->hidden);
-    for (int64_t which = 0; which < 2; which++)
-        for (int64_t r = 0; r < l->directions * l->batch; r++)
-            for (int64_t c = 0; c < l->hidden; c++)
-                tensor_set(&last, which, 0, r, c, tensor_get(&l->its_state, which, 0, r, c));
+    copy_values(&last, &l->its_state);
     OK(attn_lstm_create(&lstm, &l->config, l->weights));
     OK(attn_lstm_forward(lstm, &l->x, l->lengths, l->has_state ? &last : NULL, &l->out, 1, NULL, 0));
     attn_lstm_destroy(lstm);
@@ -173,7 +181,7 @@ static void test_oracle(void **state)
     for (uint64_t n = 0; n < 6; n++) {
         struct memory *m = memory_create("recurrent_backward oracle", n);
         struct layer l;
-        layer_create(&l, m, 2, 3, n % 2 == 1);
+        layer_create(&l, m, 2, 3, n % 2 == 1, 0);
         l.lengths = bytes(m, 2 * sizeof *l.lengths);
         l.lengths[0] = 3;
         l.lengths[1] = (int64_t)n % 3;
@@ -252,7 +260,7 @@ static void test_against_oracle(void **state)
         run_in(m, random_activations(m));
         struct layer l;
         layer_create(&l, m, RNG_PICK(&m->rng, 0, 1, 2, 5, 9, 20), RNG_PICK(&m->rng, 0, 1, 2, 7, 20),
-                     rng_percent(&m->rng, 50));
+                     rng_percent(&m->rng, 50), 0);
         random_lengths(&l, m);
         l.has_state = rng_percent(&m->rng, 60);
         l.has_d_state = rng_percent(&m->rng, 60);
@@ -320,14 +328,14 @@ static void test_against_oracle(void **state)
 
 /* --------------------------------------------------------------------- bits -- */
 
-/** Other threads and workspaces, each sequence alone, and a sequence in two parts. */
+/** Other threads and workspaces. 64 sequences with 64 channels are several groups, from two threads on. */
 static void test_bits(void **state)
 {
     (void)state;
     for (uint64_t n = 0; n < cases(8); n++) {
         struct memory *m = memory_create("recurrent_backward bits", n);
         struct layer l;
-        layer_create(&l, m, 40, 9, n % 2 == 1);
+        layer_create(&l, m, 64, 20, n % 2 == 1, n < 4 ? 64 : 0);
         random_lengths(&l, m);
         run_forward(&l, m);
         const attn_tensor start = place_rows_of(m, ATTN_F32, 2, l.directions * l.batch, l.hidden);
@@ -357,10 +365,7 @@ static void test_bits(void **state)
             for (int some = 0; some < 2; some++) {
                 const size_t size = some ? told : least;
                 struct guard guard = guard_create(size);
-                for (int64_t which = 0; which < 2; which++)
-                    for (int64_t r = 0; r < start.shape[2]; r++)
-                        for (int64_t c = 0; c < l.hidden; c++)
-                            tensor_set(&d_state[i], which, 0, r, c, tensor_get(&start, which, 0, r, c));
+                copy_values(&d_state[i], &start);
                 OK(run_backward(&l, guard_place(&guard, size, 1), size));
                 assert_true(guard_intact(&guard));
                 guard_destroy(&guard);
@@ -384,7 +389,7 @@ static void test_alone(void **state)
     for (uint64_t n = 0; n < cases(10); n++) {
         struct memory *m = memory_create("recurrent_backward alone", n);
         struct layer l;
-        layer_create(&l, m, 9, 8, n % 2 == 1);
+        layer_create(&l, m, 9, 8, n % 2 == 1, 0);
         random_lengths(&l, m);
         l.has_state = 0;
         l.gradients.weights = NULL;
@@ -429,17 +434,13 @@ static void test_parts(void **state)
     for (uint64_t n = 0; n < cases(10); n++) {
         struct memory *m = memory_create("recurrent_backward parts", n);
         struct layer l;
-        layer_create(&l, m, 5, 9, 0);
+        layer_create(&l, m, 5, 9, 0, 0);
         const int64_t first = rng_range(&m->rng, 0, 9);
         run_forward(&l, m);
         const attn_tensor whole = l.d_x, parts = place_rows(m, 5, 9, l.config.input);
         const attn_tensor d_state = place_rows(m, 2, 5, l.hidden), between = place_rows(m, 2, 5, l.hidden);
-        for (int64_t which = 0; which < 2; which++)
-            for (int64_t r = 0; r < 5; r++)
-                for (int64_t c = 0; c < l.hidden; c++) {
-                    tensor_set(&d_state, which, 0, r, c, tensor_get(&l.d_state, which, 0, r, c));
-                    tensor_set(&between, which, 0, r, c, tensor_get(&l.its_state, which, 0, r, c));
-                }
+        copy_values(&d_state, &l.d_state);
+        copy_values(&between, &l.its_state);
         l.gradients.weights = NULL;
         l.gradients.state = &l.d_state;
         OK(run_backward(&l, NULL, 0));
@@ -470,13 +471,45 @@ static void test_parts(void **state)
     }
 }
 
+/** Without d_out, only the state matters: that is a d_out of zeros. */
+static void test_state_alone(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(10); n++) {
+        struct memory *m = memory_create("recurrent_backward state_alone", n);
+        struct layer l;
+        layer_create(&l, m, 4, 6, n % 2 == 1, 0);
+        random_lengths(&l, m);
+        run_forward(&l, m);
+        const attn_tensor start = place_rows(m, 2, l.directions * 4, l.hidden), first = l.d_x,
+                          second = place_rows(m, 4, 6, l.config.input), zero = place_rows(m, 4, 6, l.d_out.shape[3]);
+        copy_values(&start, &l.d_state);
+        for (int64_t b = 0; b < 4; b++)
+            for (int64_t t = 0; t < 6; t++)
+                for (int64_t c = 0; c < zero.shape[3]; c++)
+                    tensor_set(&zero, b, 0, t, c, 0);
+        l.d_out = zero;
+        l.gradients.state = &l.d_state;
+        OK(run_backward(&l, NULL, 0));
+        const attn_tensor before = place_rows(m, 2, l.directions * 4, l.hidden);
+        copy_values(&before, &l.d_state);
+        copy_values(&l.d_state, &start);
+        l.gradients.x = &second;
+        OK(attn_lstm_backward(&l.config, l.weights, &l.x, l.lengths, &l.its_state, &l.out, NULL, &l.gradients, NULL,
+                              0));
+        expect_near("d_x", &second, &first);
+        expect_near("d_state", &l.d_state, &before);
+        memory_destroy(m);
+    }
+}
+
 /** A NaN of one sequence is in its own gradients, and in the sums. */
 static void test_nan(void **state)
 {
     (void)state;
     struct memory *m = memory_create("recurrent_backward nan", 0);
     struct layer l;
-    layer_create(&l, m, 3, 5, 0);
+    layer_create(&l, m, 3, 5, 0, 0);
     l.has_state = 0;
     run_forward(&l, m);
     OK(run_backward(&l, NULL, 0));
@@ -503,7 +536,7 @@ static void test_wrong_arguments(void **state)
     (void)state;
     struct memory *m = memory_create("recurrent_backward wrong_arguments", 0);
     struct layer l;
-    layer_create(&l, m, 3, 4, 1);
+    layer_create(&l, m, 3, 4, 1, 0);
     run_forward(&l, m);
     const attn_linear_format format = attn_linear_format_default();
     const int64_t lengths[] = {4, 5, 0};
@@ -560,9 +593,9 @@ static void test_wrong_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_oracle),          cmocka_unit_test(test_against_oracle), cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_alone),           cmocka_unit_test(test_parts),          cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_wrong_arguments),
+        cmocka_unit_test(test_oracle),      cmocka_unit_test(test_against_oracle),  cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_alone),       cmocka_unit_test(test_parts),           cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_state_alone), cmocka_unit_test(test_wrong_arguments),
     };
     return NN_MAIN(tests);
 }
