@@ -328,14 +328,14 @@ static void test_against_oracle(void **state)
 
 /* --------------------------------------------------------------------- bits -- */
 
-/** Other threads and workspaces. 64 sequences with 64 channels are several groups, from two threads on. */
+/** Other threads and workspaces. 64 sequences with 32 channels are several groups, from two threads on. */
 static void test_bits(void **state)
 {
     (void)state;
     for (uint64_t n = 0; n < cases(8); n++) {
         struct memory *m = memory_create("recurrent_backward bits", n);
         struct layer l;
-        layer_create(&l, m, 64, 20, n % 2 == 1, n < 4 ? 64 : 0);
+        layer_create(&l, m, 64, 12, n % 2 == 1, n < 4 ? 32 : 0);
         random_lengths(&l, m);
         run_forward(&l, m);
         const attn_tensor start = place_rows_of(m, ATTN_F32, 2, l.directions * l.batch, l.hidden);
