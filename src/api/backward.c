@@ -5,6 +5,7 @@
  */
 #include "attn/backward.h"
 
+#include "api/call.h"
 #include "api/check_internal.h"
 #include "api/describe.h"
 #include "api/environment.h"
@@ -171,6 +172,13 @@ static attn_status check(struct attn_backward *b, const attn_tensor *q, const at
     CHECK(check_requests(&b->forward.params));
     CHECK(check_gradients(b, gradients, depth));
     return check_sizes(b);
+}
+
+attn_status attn_backward_check(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                const attn_tensor *out, const attn_params *params, const attn_gradients *gradients)
+{
+    struct attn_backward b;
+    return check(&b, q, k, v, out, params, gradients, CHECK_ALL);
 }
 
 /** Pairs of bf16 are multiplied where all that is multiplied is bf16 as it comes. */

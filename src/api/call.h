@@ -8,6 +8,7 @@
 #define ATTN_CALL_H
 
 #include "api/check.h"
+#include "attn/backward.h"
 
 struct attn_call {
     struct attn_problem problem;
@@ -32,5 +33,9 @@ size_t attn_call_least_size(const struct attn_call *call);
  * as there is room for. Fails, and has written nothing, if workspace is NULL or too small.
  */
 attn_status attn_call_run(const struct attn_call *call, void *workspace, size_t size);
+
+/** All checks of attn_backward(), without the run. */
+attn_status attn_backward_check(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                const attn_tensor *out, const attn_params *params, const attn_gradients *gradients);
 
 #endif

@@ -23,6 +23,10 @@ struct attn_block {
     struct nn_norm self_norm, cross_norm, ff_norm; /**< that of each sublayer */
 };
 
+/** A config with its defaults filled in, and that of its self-attention, or what is wrong with it. */
+attn_status nn_complete_block_config(attn_block_config *completed, attn_mha_config *attention,
+                                     const attn_block_config *config);
+
 /**
  * Workspace of attn_block_forward() for x of a type and batch x tokens; what inputs point to is checked as far as
  * shapes go.

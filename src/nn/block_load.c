@@ -126,7 +126,7 @@ static attn_status load_network(struct attn_block *block, const struct names *na
     return attn_linear_quantize(&block->down, c->format, 1, &down, &down_bias);
 }
 
-static attn_status complete_config(attn_block_config *c, attn_mha_config *attention, const attn_block_config *theirs)
+attn_status nn_complete_block_config(attn_block_config *c, attn_mha_config *attention, const attn_block_config *theirs)
 {
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_block_config");
@@ -195,7 +195,7 @@ attn_status nn_block_load(attn_block **block_out, const attn_block_config *confi
     attn_block_config completed;
     attn_mha_config attention;
     const struct names *names = NULL;
-    CHECK(complete_config(&completed, &attention, config));
+    CHECK(nn_complete_block_config(&completed, &attention, config));
     CHECK(choose_names(&names, &completed, naming));
     attn_block *block = calloc(1, sizeof *block);
     if (!block)

@@ -219,13 +219,6 @@ float nn_weight_at(const attn_tensor *t, int64_t row, int64_t column)
     return t->dtype == ATTN_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
 }
 
-void nn_turn_weights(const attn_tensor *weights, float *to)
-{
-    for (int64_t c = 0; c < weights->shape[3]; c++)
-        for (int64_t r = 0; r < weights->shape[2]; r++)
-            *to++ = nn_weight_at(weights, r, c);
-}
-
 struct nn_name nn_name_of(const char *array, int64_t i, const char *member)
 {
     struct nn_name name;

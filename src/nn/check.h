@@ -23,7 +23,10 @@ enum nn_first_size {
     NN_BERT_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_bert_config, first_position),
     NN_BERT_OUTPUTS_FIRST = ATTN_FIRST_SIZE(attn_bert_outputs, weights),
     NN_BLOCK_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_block_config, d_memory),
+    NN_BLOCK_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_block_gradients, accumulate_memory),
     NN_BLOCK_INPUTS_FIRST = ATTN_FIRST_SIZE(attn_block_inputs, num_threads),
+    NN_BLOCK_PASS_FIRST = ATTN_FIRST_SIZE(attn_block_pass, executor),
+    NN_BLOCK_WEIGHTS_FIRST = ATTN_FIRST_SIZE(attn_block_weights, network_beta),
     NN_DECODING_FIRST = ATTN_FIRST_SIZE(attn_decoding, num_threads),
     NN_LINEAR_FORMAT_FIRST = ATTN_FIRST_SIZE(attn_linear_format, isa),
     NN_LINEAR_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_linear_gradients, executor),
@@ -109,9 +112,6 @@ int nn_threads(int num_threads, double operations);
 
 /** Where element (row, column) of checked weights lies. */
 const void *nn_weight_address(const attn_tensor *t, int64_t row, int64_t column);
-
-/** Writes checked weights in f32 with rows and columns exchanged, to[columns][rows]. */
-void nn_turn_weights(const attn_tensor *weights, float *to);
 
 /** An element of a matrix of weights, of any type and strides. */
 float nn_weight_at(const attn_tensor *t, int64_t row, int64_t column);

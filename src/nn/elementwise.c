@@ -6,9 +6,9 @@
 #include "nn/elementwise.h"
 
 #include "driver/ranges.h"
-#include "kernels/philox.h"
 #include "nn/check.h"
 #include "nn/kernels/nn_kernels.h"
+#include "nn/product_rows.h"
 #include "nn/tensor_rows.h"
 
 #include <inttypes.h>
@@ -104,25 +104,6 @@ attn_status attn_activate(attn_activation activation, const attn_tensor *x, cons
     return ATTN_OK;
 }
 
-/** Dropout of all rows. */
-struct drop_rows {
-    struct nn_drop_work common;
-    const attn_tensor *x, *out;
-};
-
-static void run_drop(const void *context, int64_t first, int64_t end)
-{
-    const struct drop_rows *w = context;
-    for (int64_t r = first; r < end; r++) {
-        struct nn_drop_work work = w->common;
-        work.batch = r / w->x->shape[2];
-        work.token = r % w->x->shape[2];
-        work.x = nn_row_address(w->x, work.batch, work.token);
-        work.out = nn_row_address(w->out, work.batch, work.token);
-        attn_nn_kernels_active()->drop(&work);
-    }
-}
-
 attn_status attn_drop_activations(const attn_dropout *dropout, const attn_tensor *x, const attn_tensor *out,
                                   int num_threads)
 {
@@ -131,16 +112,7 @@ attn_status attn_drop_activations(const attn_dropout *dropout, const attn_tensor
                          (double)dropout->p);
     CHECK(check_pair(x, out));
     CHECK(nn_check_threads(num_threads));
-    struct drop_rows w = {.common = {.scale = 1, .n = x->shape[3]}, .x = x, .out = out};
-    if (dropout) {
-        attn_dropout_key(dropout->seed, dropout->offset, w.common.key);
-        w.common.threshold = attn_dropout_threshold(dropout->p);
-        w.common.scale = (float)(1 / (1 - (double)dropout->p));
-    }
-    w.common.dtype = x->dtype;
-    w.common.out_dtype = out->dtype;
-    const int64_t rows = x->shape[0] * x->shape[2];
-    attn_run_ranges(rows, nn_threads(num_threads, (double)rows * (double)x->shape[3] * 6), run_drop, &w);
+    nn_finish_rows(&(struct nn_finish){.from = x, .to = out, .dropout = dropout}, num_threads);
     return ATTN_OK;
 }
 

@@ -28,6 +28,7 @@
 #include "nn/linear_backward.h"
 #include "nn/lstm_backward.h"
 #include "nn/memory.h"
+#include "nn/product_rows.h"
 #include "nn/tensor_rows.h"
 
 /* Sequences of a task: fewer would read the weights of U for too few rows. */
@@ -383,18 +384,8 @@ static attn_tensor rows_tensor(const struct call *call, float *rows, int64_t dir
 static void multiply(const struct call *call, const attn_tensor *rows, const attn_tensor *weights,
                      const attn_tensor *to, int accumulate)
 {
-    const attn_tensor turned = attn_matrix(call->pieces.turned, weights->shape[3], weights->shape[2]);
-    nn_turn_weights(weights, call->pieces.turned);
-    const struct nn_gradient_product product = {
-        .left = {rows, 0},
-        .right = {&turned, 1},
-        .rows = rows->shape[2],
-        .columns = weights->shape[2],
-        .terms = weights->shape[3],
-        .to = to,
-        .accumulate = accumulate,
-    };
-    nn_gradient_product(&product, call->threads, call->pieces.scratch, call->pieces.scratch_size);
+    const struct nn_product_place place = {call->threads, call->pieces.scratch, call->pieces.scratch_size};
+    nn_multiply_rows(&place, rows, weights, call->pieces.turned, to, accumulate);
 }
 
 /** The sums of the gates, but the biases. */

@@ -72,27 +72,6 @@ attn_status nn_complete_mha_config(attn_mha_config *c, const char *name, const a
     return ATTN_OK;
 }
 
-attn_status nn_check_mha_weights(const attn_mha_config *c, const attn_mha_weights *w)
-{
-    const int64_t q = c->heads * c->head_dim, k = c->kv_heads * c->head_dim, v = c->kv_heads * c->value_dim;
-    const struct {
-        const char *matrix_name, *bias_name;
-        const attn_tensor *matrix, *bias;
-        int64_t rows, columns;
-    } parts[] = {
-        {"weights.w_q", "weights.b_q", &w->w_q, &w->b_q, q, c->d_model},
-        {"weights.w_k", "weights.b_k", &w->w_k, &w->b_k, k, c->d_memory},
-        {"weights.w_v", "weights.b_v", &w->w_v, &w->b_v, v, c->d_memory},
-        {"weights.w_o", "weights.b_o", &w->w_o, &w->b_o, c->d_out, c->heads * c->value_dim},
-    };
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        CHECK(nn_check_matrix(parts[i].matrix_name, parts[i].matrix, parts[i].rows, parts[i].columns));
-        if (parts[i].bias->data)
-            CHECK(nn_check_vector(parts[i].bias_name, parts[i].bias, parts[i].rows));
-    }
-    return ATTN_OK;
-}
-
 static attn_status make_linears(attn_mha *mha, const attn_linear_format *format, const attn_mha_weights *w)
 {
     const attn_tensor matrices[] = {w->w_q, w->w_k, w->w_v}, biases[] = {w->b_q, w->b_k, w->b_v};
@@ -116,7 +95,7 @@ attn_status attn_mha_create(attn_mha **mha_out, const attn_mha_config *config, c
     if (!weights)
         return attn_fail(ATTN_INVALID_ARGUMENT, "weights is NULL; expected an attn_mha_weights");
     CHECK(attn_take_struct("weights", &ours, sizeof ours, NN_MHA_WEIGHTS_FIRST, weights));
-    CHECK(nn_check_mha_weights(&completed, &ours));
+    CHECK(nn_check_mha_weights(&completed, "weights.", &ours));
     attn_mha *mha = calloc(1, sizeof *mha);
     if (!mha)
         return attn_fail(ATTN_OUT_OF_MEMORY, "a layer of multi-head attention could not be allocated");

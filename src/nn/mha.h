@@ -11,11 +11,25 @@
 #include "attn/cache.h"
 #include "attn/nn/mha.h"
 #include "attn/rope.h"
+#include "nn/check.h"
 #include "nn/memory.h"
 #include "nn/names.h"
 
+enum { NN_MHA_TENSORS = 8 };
+
+/** Weights, or gradients of weights, under the names that sentences have for them. */
+struct nn_mha_named {
+    const attn_tensor *tensors[NN_MHA_TENSORS];
+    struct nn_name names[NN_MHA_TENSORS];
+};
+/** Names behind a prefix such as "weights.". */
+struct nn_mha_named nn_mha_name_weights(const char *prefix, const attn_mha_weights *weights);
+/** The same for nn_check_apart(), tensors without data NULL; named has to stay. */
+void nn_mha_list_weights(struct nn_argument list[NN_MHA_TENSORS], const struct nn_mha_named *named);
 /** Weights of the shapes that a completed config says. */
-attn_status nn_check_mha_weights(const attn_mha_config *config, const attn_mha_weights *weights);
+attn_status nn_check_mha_weights(const attn_mha_config *config, const char *prefix, const attn_mha_weights *weights);
+/** The same of gradients, which may have no data. */
+attn_status nn_mha_check_sums(const attn_mha_config *config, const struct nn_mha_named *named);
 
 /** Channels first.. of a (B, 1, T, C) tensor as heads of width channels. */
 static inline attn_tensor nn_heads_of(const attn_tensor *t, int64_t first, int64_t heads, int64_t width)

@@ -18,6 +18,7 @@
 #include "nn/gradient_products.h"
 #include "nn/linear_backward.h"
 #include "nn/memory.h"
+#include "nn/product_rows.h"
 #include "nn/tensor_rows.h"
 
 #include "attn/nn/alignment.h"
@@ -155,16 +156,9 @@ static void multiply(const struct call *call, const struct nn_gradient_product *
 /** u = x Wᵀ. */
 static void project(const struct call *call, const attn_tensor *x, const attn_tensor *u)
 {
-    const attn_tensor turned = attn_matrix(call->pieces.turned, call->channels, call->inner);
-    nn_turn_weights(call->w, call->pieces.turned);
-    multiply(call, &(struct nn_gradient_product){
-                       .left = {x, 0},
-                       .right = {&turned, 1},
-                       .rows = x->shape[2],
-                       .columns = call->inner,
-                       .terms = call->channels,
-                       .to = u,
-                   });
+    const struct nn_product_place place = {call->gradients.num_threads, call->pieces.scratch,
+                                           call->pieces.scratch_size};
+    nn_multiply_rows(&place, x, call->w, call->pieces.turned, u, 0);
 }
 
 /** d_v. */

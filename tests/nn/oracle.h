@@ -104,6 +104,7 @@ struct oracle_block_inputs {
     int64_t tm;
     const attn_tensor *rotation; /**< NULL, or as in attn_block_inputs, for all tokens of x */
     attn_rope_layout rope;
+    const attn_dropout *dropout, *hidden_dropout; /**< NULL, or as in attn_block_pass */
 };
 
 struct oracle_bert {

@@ -11,8 +11,24 @@ struct sublayer {
     double *self_weights, *cross_weights;
 };
 
-static void feed_forward(const struct oracle_block *b, int64_t rows, const double *x, double *y)
+/** Dropout of rows; its counters are those that offset more would have. */
+static void drop(const attn_dropout *dropout, int offset, int64_t batch, int64_t tokens, int64_t channels, double *x)
 {
+    attn_dropout ours;
+    if (!dropout)
+        return;
+    ours = *dropout;
+    ours.offset += (uint64_t)offset;
+    for (int64_t i = 0; i < batch * tokens * channels; i++)
+        x[i] = attn_dropout_keeps(&ours, i / channels / tokens, 0, i / channels % tokens, i % channels)
+                   ? KEPT((real)x[i] / (1 - (real)ours.p))
+                   : 0;
+}
+
+static void feed_forward(const struct sublayer *s, const double *x, double *y)
+{
+    const struct oracle_block *b = s->block;
+    const int64_t rows = s->batch * s->tokens;
     double *up = new_array(rows * b->d_ff);
     ORACLE(oracle_linear)(&b->up, rows, x, b->gated ? ATTN_ACTIVATION_NONE : b->activation, NULL, up);
     if (b->gated) {
@@ -21,6 +37,7 @@ static void feed_forward(const struct oracle_block *b, int64_t rows, const doubl
         ORACLE(oracle_gate)(b->activation, rows * b->d_ff, gate, up, up);
         free(gate);
     }
+    drop(s->inputs->hidden_dropout, 0, s->batch, s->tokens, b->d_ff, up);
     ORACLE(oracle_linear)(&b->down, rows, up, ATTN_ACTIVATION_NONE, NULL, y);
     free(up);
 }
@@ -33,7 +50,7 @@ static void run(const struct sublayer *s, int which, const double *x, double *y)
     (&s->block->self, s->batch, s->tokens, x, s->tokens, NULL, s->self, y, s->self_weights);
     else if (which == 1) ORACLE(oracle_mha_forward)(&s->block->cross, s->batch, s->tokens, x, s->inputs->tm,
                                                     s->inputs->memory, s->inputs->cross, y, s->cross_weights);
-    else feed_forward(s->block, s->batch * s->tokens, x, y);
+    else feed_forward(s, x, y);
 }
 
 void ORACLE(oracle_block_forward)(const struct oracle_block *block, int64_t batch, int64_t tokens, const double *x,
@@ -57,6 +74,7 @@ void ORACLE(oracle_block_forward)(const struct oracle_block *block, int64_t batc
         if (block->norm_first)
             ORACLE(oracle_normalise)(&block->norms[norm], rows, state, normed);
         run(&s, which, block->norm_first ? normed : state, change);
+        drop(inputs->dropout, which, batch, tokens, block->d_model, change);
         for (int64_t i = 0; i < n; i++)
             state[i] = KEPT((real)state[i] + (real)change[i]);
         if (!block->norm_first) {

@@ -4,7 +4,7 @@
  * pass in double, under random options; the same bits on any threads and in any
  * workspace; gradients of options; wrong arguments.
  */
-#include "options.h"
+#include "differences.h"
 
 /** A layer with its input, and where its gradients go. */
 struct layer {
@@ -17,26 +17,6 @@ struct layer {
     struct options *options;
     attn_mha_gradients gradients;
 };
-
-static attn_tensor place_sums(struct memory *m, int64_t rows, int64_t columns)
-{
-    return place_rows_of(m, ATTN_F32, 1, rows, columns);
-}
-
-static struct oracle_dense random_dense(struct memory *m, int64_t out, int64_t in, attn_tensor *w, attn_tensor *b,
-                                        attn_tensor *d_w, attn_tensor *d_b)
-{
-    struct oracle_dense dense = {out, in, NULL, NULL};
-    *w = random_matrix(m, random_dtype(m), out, in, 1 / sqrt((double)in));
-    *d_w = place_sums(m, out, in);
-    *d_b = place_sums(m, 1, out);
-    dense.w = read_all(m, w);
-    if (rng_percent(&m->rng, 70)) {
-        *b = random_vector(m, random_dtype(m), out, 0.3, 0);
-        dense.b = read_all(m, b);
-    }
-    return dense;
-}
 
 static void layer_create(struct layer *l, struct memory *m, int self, int64_t batch, int64_t tq, int64_t tk)
 {
@@ -103,12 +83,17 @@ static double loss_of(const struct layer *l, const double *x, const double *memo
     return sum;
 }
 
-static double root_mean_square(const double *x, int64_t n)
+/** What loss_of() reads. */
+struct variation {
+    const struct layer *layer;
+    const double *x, *memory, *d_out;
+    double *out;
+};
+
+static double vary(void *context)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += x[i] * x[i];
-    return n > 0 ? sqrt(sum / (double)n) : 0;
+    const struct variation *v = context;
+    return loss_of(v->layer, v->x, v->memory, v->d_out, v->out);
 }
 
 /** Differences of the oracle in double, at some elements of everything that has a gradient. */
@@ -130,11 +115,7 @@ static void test_against_differences(void **state)
         OK(run_backward(&l, workspace, workspace ? size : 0));
         const struct oracle_mha *o = &l.oracle;
         const attn_mha_weights *d = &l.d_weights;
-        const struct {
-            const char *name;
-            double *values;
-            const attn_tensor *gradient;
-        } all[] = {
+        const struct varied all[] = {
             {"x", x, &l.d_x},
             {"memory", l.self ? NULL : memory, &l.d_memory_rows},
             {"w_q", (double *)o->q.w, &d->w_q},
@@ -150,28 +131,8 @@ static void test_against_differences(void **state)
          * whose size is that of what values get. */
         const double of_values = root_mean_square(read_all(m, &d->w_v), l.oracle.v.out * l.d_memory);
         const double rounding = m->dtype == ATTN_F32 ? 1e-5 : m->dtype == ATTN_F16 ? 3e-3 : 2.5e-2;
-        for (size_t a = 0; a < sizeof all / sizeof *all; a++) {
-            const attn_tensor *g = all[a].gradient;
-            const int64_t count = g->shape[0] * g->shape[2] * g->shape[3];
-            if (!all[a].values || count == 0)
-                continue;
-            const double *got = read_all(m, g);
-            const double scale = fmax(root_mean_square(got, count), of_values) + 1e-3;
-            for (int some = 0; some < 6; some++) {
-                const int64_t i = rng_range(&m->rng, 0, count - 1);
-                const double was = all[a].values[i], step = 1e-4;
-                double at[4];
-                for (int p = 0; p < 4; p++) {
-                    all[a].values[i] = was + step * (p < 2 ? p - 2 : p - 1);
-                    at[p] = loss_of(&l, x, memory, d_out, out);
-                }
-                all[a].values[i] = was;
-                const double slope = (8 * (at[2] - at[1]) - (at[3] - at[0])) / (12 * step);
-                if (!(fabs(got[i] - slope) <= rounding * (fabs(slope) + 3 * scale)))
-                    fail_msg("%s: the gradient of %s[%d] is %.9g; expected %.9g, and %.3g is usual", guard_case_line,
-                             all[a].name, (int)i, got[i], slope, scale);
-            }
-        }
+        struct variation v = {&l, x, memory, d_out, out};
+        assert_differences(m, all, sizeof all / sizeof *all, vary, &v, (struct closeness){rounding, of_values});
         memory_destroy(m);
     }
 }

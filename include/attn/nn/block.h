@@ -153,6 +153,159 @@ ATTN_API attn_status attn_block_project_memory(const attn_block *block, const at
 ATTN_API attn_status attn_block_forward(const attn_block *block, const attn_tensor *x, const attn_tensor *out,
                                         const attn_block_inputs *inputs, void *workspace, size_t workspace_size);
 
+/* ---------------------------------------------------------------- training -- */
+
+/**
+ * Weights of a layer in PyTorch's orientation, f32, bf16 or f16, any strides. Biases and norms' vectors may have data
+ * NULL: zeros, and ones for a gamma. What the config says that there is not has data NULL, or is not looked at.
+ */
+typedef struct attn_block_weights {
+    size_t struct_size;            /**< sizeof of this struct as the caller compiled it */
+    const attn_mha_weights *self;  /**< of the self-attention */
+    const attn_mha_weights *cross; /**< of the cross-attention; NULL without one */
+    attn_tensor w_gate;            /**< (1, 1, d_ff, d_model), with gated */
+    attn_tensor b_gate;            /**< (1, 1, 1, d_ff) */
+    attn_tensor w_up;              /**< (1, 1, d_ff, d_model) */
+    attn_tensor b_up;              /**< (1, 1, 1, d_ff) */
+    attn_tensor w_down;            /**< (1, 1, d_model, d_ff) */
+    attn_tensor b_down;            /**< (1, 1, 1, d_model) */
+    attn_tensor self_gamma;        /**< (1, 1, 1, d_model): of the norm of the self-attention, contiguous */
+    attn_tensor self_beta;         /**< the same; data NULL with ATTN_NORM_RMS, as the other betas */
+    attn_tensor cross_gamma;       /**< of the norm of the cross-attention */
+    attn_tensor cross_beta;        /**< the same */
+    attn_tensor network_gamma;     /**< of the norm of the feed-forward network */
+    attn_tensor network_beta;      /**< the same */
+} attn_block_weights;
+
+/** Weights without data; set self, the matrices, and what else the layer has. @since 0.1, experimental */
+static inline attn_block_weights attn_block_weights_default(void)
+{
+    attn_block_weights w;
+    memset(&w, 0, sizeof w);
+    w.struct_size = sizeof w;
+    return w;
+}
+
+/**
+ * A pass through a layer in training: what attn_block_train() and the attn_block_backward() that belongs to it are both
+ * given. Zero is every field's default except struct_size.
+ */
+typedef struct attn_block_pass {
+    size_t struct_size;        /**< sizeof of this struct as the caller compiled it */
+    const attn_params *self;   /**< options of the self-attention as in attn_block_inputs, its dropout among them;
+                                    without outputs on request */
+    const attn_params *cross;  /**< those of the cross-attention */
+    const attn_tensor *memory; /**< with cross: (B, 1, Tm, d_memory), f32, bf16 or f16 */
+    /**
+     * NULL, or dropout of what each sublayer adds to the residual (Vaswani et al. 2017, section 5.4), as
+     * attn_drop_activations() has it: that of the self-attention at offset, of the cross-attention at offset + 1, of
+     * the network at offset + 2.
+     */
+    const attn_dropout *dropout;
+    const attn_dropout *hidden_dropout; /**< NULL, or dropout between the network's two products */
+    /**
+     * Memory of the caller's, of attn_block_kept_size() bytes, that attn_block_train() fills and attn_block_backward()
+     * reads, unchanged in between: the sums before each norm, queries, keys, values, heads, and what goes into the
+     * activation. NULL: nothing is kept, and the backward pass runs the forward pass again (gradient checkpointing,
+     * Chen et al. 2016), with the same result bit for bit.
+     */
+    void *kept;
+    size_t kept_size;              /**< bytes of it */
+    int num_threads;               /**< of everything, as in attn_params; that of self and cross is not looked at */
+    const attn_executor *executor; /**< of everything; those of self and cross are not looked at */
+} attn_block_pass;
+
+/** A pass with every field at its default. @since 0.1, experimental */
+static inline attn_block_pass attn_block_pass_default(void)
+{
+    attn_block_pass p;
+    memset(&p, 0, sizeof p);
+    p.struct_size = sizeof p;
+    return p;
+}
+
+/** What attn_block_backward() writes, each NULL where it is not wanted. Zero is every field's default. */
+typedef struct attn_block_gradients {
+    size_t struct_size;        /**< sizeof of this struct as the caller compiled it */
+    const attn_tensor *x;      /**< f32, bf16 or f16 (B, 1, T, d_model); may be d_out, of one type then */
+    const attn_tensor *memory; /**< f32, bf16 or f16 (B, 1, Tm, d_memory) */
+    /** Those of weights: f32, contiguous, of the same shapes; data (or self, cross) NULL where one is not wanted. */
+    const attn_block_weights *weights;
+    const attn_gradients *self_options;  /**< those of options in pass.self, as in attn_mha_gradients */
+    const attn_gradients *cross_options; /**< those of options in pass.cross */
+    int accumulate;                      /**< not 0: those of weights are added to what they hold */
+    int accumulate_memory; /**< not 0: that of memory, f32 then, is added to what it holds: several layers read one */
+} attn_block_gradients;
+
+/** Gradients with every field at its default; set at least one. @since 0.1, experimental */
+static inline attn_block_gradients attn_block_gradients_default(void)
+{
+    attn_block_gradients g;
+    memset(&g, 0, sizeof g);
+    g.struct_size = sizeof g;
+    return g;
+}
+
+/**
+ * Bytes of attn_block_pass.kept for x of batch x tokens of a type and a memory of memory_tokens (0 without one);
+ * SIZE_MAX if that overflows, or after an error. @since 0.1, experimental
+ */
+ATTN_API size_t attn_block_kept_size(const attn_block_config *config, attn_dtype dtype, int64_t batch, int64_t tokens,
+                                     int64_t memory_tokens);
+
+/**
+ * The forward pass in training: attn_block_forward() on weights as they lie, for training changes them between any two
+ * calls, with dropout, and without caches. As there, the type of x is that of all that lies between products; the sums
+ * x + sublayer(x) of pre-norm layers are of it, too. No bit depends on the number of threads.
+ *
+ * All rows of x and memory are multiplied, those that lengths hide, too: they have to be finite.
+ *
+ * @param config  as of attn_block_load(), without formats
+ * @param weights as they are now
+ * @param x       f32, bf16 or f16 (B, 1, T, d_model)
+ * @param pass    NULL or the rest
+ * @param out     f32, bf16 or f16 (B, 1, T, d_model); must not overlap an input
+ * @param workspace attn_block_train_workspace_size() bytes, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_block_train(const attn_block_config *config, const attn_block_weights *weights,
+                                      const attn_tensor *x, const attn_block_pass *pass, const attn_tensor *out,
+                                      void *workspace, size_t workspace_size);
+/**
+ * Bytes that attn_block_train() can make use of, whatever the type of x; memory_tokens 0 without a memory. SIZE_MAX if
+ * that overflows, or after an error. @since 0.1, experimental
+ */
+ATTN_API size_t attn_block_train_workspace_size(const attn_block_config *config, int64_t batch, int64_t tokens,
+                                                int64_t memory_tokens, const attn_block_pass *pass);
+
+/**
+ * The gradients of a layer from that of out: attn_normalise_backward(), attn_activate_backward() or
+ * attn_gate_backward(), attn_linear_backward() and attn_mha_backward(), one behind the other, with residuals and
+ * dropout. Gradients between the steps are f32, and a result is rounded once. No gradient depends on the number of
+ * threads. Normalised rows and hidden states are computed again even if a pass has kept what goes before: they cost
+ * little and would double what is kept.
+ *
+ * All rows are multiplied: those of d_out that belong to no token have to be 0.
+ *
+ * @param config, weights, x, pass as in the forward pass
+ * @param d_out   f32, bf16 or f16 (B, 1, T, d_model)
+ * @param gradients what to write; none may overlap an input or another, but for x and d_out
+ * @param workspace attn_block_backward_workspace_size() bytes, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_block_backward(const attn_block_config *config, const attn_block_weights *weights,
+                                         const attn_tensor *x, const attn_block_pass *pass, const attn_tensor *d_out,
+                                         const attn_block_gradients *gradients, void *workspace, size_t workspace_size);
+/**
+ * Bytes that attn_block_backward() can make use of, whatever the types; memory_tokens 0 without a memory. SIZE_MAX if
+ * that overflows, or after an error. @since 0.1, experimental
+ */
+ATTN_API size_t attn_block_backward_workspace_size(const attn_block_config *config, int64_t batch, int64_t tokens,
+                                                   int64_t memory_tokens, const attn_block_pass *pass,
+                                                   const attn_block_gradients *gradients);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dropout of one row of activations, by the counters of attn_dropout_keeps():
+ * Dropout of one row of activations, between a bias and a residual, by the counters of attn_dropout_keeps():
  * channels are its keys, so that a counter decides on four of them. DROP_GROUPS
  * counters go through the rounds of Philox side by side, in loops that the
  * compiler turns into vectors.
@@ -51,8 +51,13 @@ ATTN_INLINE void drop_body(const attn_dtype of_x, const attn_dtype of_out, const
             const int left = work->n - c < VF_LEN ? (int)(work->n - c) : VF_LEN;
             const vf factor = vf_load(factors + (c - first));
             /* A dropped NaN or infinity is 0 as well. */
-            const vf kept = vf_mul(typed_load(of_x, work->x, c, left), factor);
-            typed_store(of_out, work->out, c, vf_select(vf_gt(factor, vf_zero()), kept, vf_zero()), left);
+            vf x = typed_load(of_x, work->x, c, left);
+            if (work->bias)
+                x = vf_add(x, typed_load(ATTN_F32, work->bias, c, left));
+            vf out = vf_select(vf_gt(factor, vf_zero()), vf_mul(x, factor), vf_zero());
+            if (work->residual)
+                out = vf_add(out, typed_load(of_out, work->residual, c, left));
+            typed_store(of_out, work->out, c, out, left);
         }
     }
 }

@@ -132,10 +132,12 @@ struct nn_embed_work {
     attn_dtype out_dtype;
 };
 
-/** Dropout of one row (kernels/drop.h). */
+/** out = residual + dropout(x + bias) for one row (kernels/drop.h). */
 struct nn_drop_work {
     const void *x;
-    void *out; /**< may be x, of one type then */
+    void *out;            /**< may be x, of one type then */
+    const float *bias;    /**< added before; NULL: none */
+    const void *residual; /**< added afterwards, of the type of out, which it may be; NULL: none */
     attn_dtype dtype, out_dtype;
     int64_t batch, token, n;
     uint32_t key[2], threshold;

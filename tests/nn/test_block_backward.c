@@ -1,0 +1,580 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Transformer layers in training: the forward pass against the oracle, gradients
+ * against its differences in double, with dropout, under random options; the
+ * same bits whether the forward pass is kept or runs again, on any threads and
+ * in any workspace; sequences behind each other; sums; wrong arguments.
+ */
+#include "differences.h"
+#include "judge.h"
+
+/** Where weights, their gradients and the oracle's are. */
+struct layer {
+    attn_block_config config;
+    attn_mha_config attention;
+    attn_mha_weights self, cross, d_self, d_cross;
+    attn_block_weights weights, d_weights;
+    struct oracle_block oracle;
+    attn_dropout dropout, hidden_dropout;
+    struct options *self_options, *cross_options;
+    attn_block_pass pass;
+    struct oracle_block_inputs inputs;
+    int64_t batch, tokens, tm, d_model, d_memory;
+    attn_tensor x, memory, d_out, d_x, d_memory_rows;
+    attn_block_gradients gradients;
+};
+
+static struct oracle_norm random_norm(struct memory *m, const attn_block_config *c, int64_t d, attn_tensor *gamma,
+                                      attn_tensor *beta, attn_tensor *d_gamma, attn_tensor *d_beta)
+{
+    struct oracle_norm norm = {c->norm, d, NULL, NULL, c->eps};
+    *d_gamma = place_sums(m, 1, d);
+    if (rng_percent(&m->rng, 80)) {
+        *gamma = random_vector(m, random_dtype(m), d, 0.3, 1);
+        norm.gamma = read_all(m, gamma);
+    }
+    if (c->norm == ATTN_NORM_RMS)
+        return norm;
+    *d_beta = place_sums(m, 1, d);
+    if (rng_percent(&m->rng, 80)) {
+        *beta = random_vector(m, random_dtype(m), d, 0.3, 0);
+        norm.beta = read_all(m, beta);
+    }
+    return norm;
+}
+
+static void random_attention(struct memory *m, struct oracle_mha *o, const attn_mha_config *c, int64_t d_memory,
+                             attn_mha_weights *w, attn_mha_weights *d)
+{
+    *w = *d = attn_mha_weights_default();
+    o->heads = c->heads, o->kv_heads = c->kv_heads, o->dk = c->head_dim, o->dv = c->value_dim;
+    o->q = random_dense(m, o->heads * o->dk, c->d_model, &w->w_q, &w->b_q, &d->w_q, &d->b_q);
+    o->k = random_dense(m, o->kv_heads * o->dk, d_memory, &w->w_k, &w->b_k, &d->w_k, &d->b_k);
+    o->v = random_dense(m, o->kv_heads * o->dv, d_memory, &w->w_v, &w->b_v, &d->w_v, &d->b_v);
+    o->o = random_dense(m, c->d_model, o->heads * o->dv, &w->w_o, &w->b_o, &d->w_o, &d->b_o);
+}
+
+static void random_weights(struct layer *l, struct memory *m)
+{
+    const attn_block_config *c = &l->config;
+    attn_block_weights *w = &l->weights, *d = &l->d_weights;
+    struct oracle_block *o = &l->oracle;
+    *w = *d = attn_block_weights_default();
+    *o = (struct oracle_block){.d_model = l->d_model,
+                               .d_ff = c->d_ff,
+                               .activation = c->activation,
+                               .gated = c->gated,
+                               .norm_first = c->norm_first,
+                               .has_cross = c->cross};
+    random_attention(m, &o->self, &l->attention, l->d_model, &l->self, &l->d_self);
+    w->self = &l->self, d->self = &l->d_self;
+    int norms = 0;
+    o->norms[norms++] = random_norm(m, c, l->d_model, &w->self_gamma, &w->self_beta, &d->self_gamma, &d->self_beta);
+    if (c->cross) {
+        random_attention(m, &o->cross, &l->attention, l->d_memory, &l->cross, &l->d_cross);
+        w->cross = &l->cross, d->cross = &l->d_cross;
+        o->norms[norms++] =
+            random_norm(m, c, l->d_model, &w->cross_gamma, &w->cross_beta, &d->cross_gamma, &d->cross_beta);
+    }
+    if (c->gated)
+        o->gate = random_dense(m, c->d_ff, l->d_model, &w->w_gate, &w->b_gate, &d->w_gate, &d->b_gate);
+    o->up = random_dense(m, c->d_ff, l->d_model, &w->w_up, &w->b_up, &d->w_up, &d->b_up);
+    o->down = random_dense(m, l->d_model, c->d_ff, &w->w_down, &w->b_down, &d->w_down, &d->b_down);
+    o->norms[norms] =
+        random_norm(m, c, l->d_model, &w->network_gamma, &w->network_beta, &d->network_gamma, &d->network_beta);
+}
+
+static void random_config(struct layer *l, struct memory *m, int cross)
+{
+    struct rng *rng = &m->rng;
+    l->attention = attn_mha_config_default();
+    attn_mha_config *a = &l->attention;
+    a->kv_heads = rng_range(rng, 1, 2);
+    a->heads = a->kv_heads * rng_range(rng, 1, 2);
+    a->head_dim = RNG_PICK(rng, 3, 4, 8, 16);
+    a->value_dim = rng_percent(rng, 30) ? RNG_PICK(rng, 2, 5, 16) : a->head_dim;
+    a->d_model = l->d_model = RNG_PICK(rng, 8, 12, 16, 24, 33);
+    l->config = attn_block_config_default();
+    attn_block_config *c = &l->config;
+    c->attention = a;
+    c->d_ff = RNG_PICK(rng, 8, 17, 31, 48);
+    c->activation = rng_percent(rng, 50) ? ATTN_ACTIVATION_GELU : ATTN_ACTIVATION_SILU;
+    c->gated = rng_percent(rng, 40);
+    c->norm = rng_percent(rng, 30) ? ATTN_NORM_RMS : ATTN_NORM_LAYER;
+    c->eps = 1e-3f;
+    c->norm_first = rng_percent(rng, 50);
+    c->cross = cross;
+    l->d_memory = l->d_model;
+    if (cross && rng_percent(rng, 50))
+        c->d_memory = l->d_memory = RNG_PICK(rng, 8, 11, 32);
+}
+
+static void random_pass(struct layer *l, struct memory *m)
+{
+    const attn_mha_config *a = &l->attention;
+    const struct options_for of_self = {l->batch, a->heads, a->kv_heads, l->tokens, l->tokens, a->head_dim, 0};
+    const struct options_for of_cross = {l->batch, a->heads, a->kv_heads, l->tokens, l->tm, a->head_dim, 0};
+    l->pass = attn_block_pass_default();
+    l->self_options = random_options(m, &of_self);
+    l->cross_options = random_options(m, &of_cross);
+    struct options *const both[] = {l->self_options, l->cross_options};
+    for (int i = 0; i < 2; i++) {
+        both[i]->params.weights = NULL;
+        both[i]->params.qk = ATTN_QK_DEFAULT;
+    }
+    l->inputs = (struct oracle_block_inputs){.self = &l->self_options->params, .tm = l->tm};
+    l->pass.self = l->inputs.self;
+    if (l->config.cross) {
+        l->pass.cross = l->inputs.cross = &l->cross_options->params;
+        l->pass.memory = &l->memory;
+        l->inputs.memory = read_all(m, &l->memory);
+    }
+    if (rng_percent(&m->rng, 50)) {
+        l->dropout = (attn_dropout){0.25f, (uint64_t)rng_range(&m->rng, 0, INT64_MAX - 1), (uint64_t)rng_range(&m->rng, 0, INT64_MAX - 1)};
+        l->pass.dropout = l->inputs.dropout = &l->dropout;
+    }
+    if (rng_percent(&m->rng, 30)) {
+        l->hidden_dropout = (attn_dropout){0.4f, (uint64_t)rng_range(&m->rng, 0, INT64_MAX - 1), 5};
+        l->pass.hidden_dropout = l->inputs.hidden_dropout = &l->hidden_dropout;
+    }
+}
+
+static void layer_create(struct layer *l, struct memory *m, int cross, int64_t batch, int64_t tokens, int64_t tm)
+{
+    memset(l, 0, sizeof *l);
+    l->batch = batch, l->tokens = tokens, l->tm = cross ? tm : 0;
+    random_config(l, m, cross);
+    random_weights(l, m);
+    l->x = random_rows(m, batch, tokens, l->d_model);
+    l->memory = random_rows(m, batch, l->tm, l->d_memory);
+    l->d_out = place_rows_of(m, random_dtype(m), batch, tokens, l->d_model);
+    fill(m, &l->d_out, 1);
+    l->d_x = place_rows_of(m, ATTN_F32, batch, tokens, l->d_model);
+    l->d_memory_rows = place_rows_of(m, ATTN_F32, batch, l->tm, l->d_memory);
+    random_pass(l, m);
+    l->gradients = attn_block_gradients_default();
+    l->gradients.x = &l->d_x;
+    l->gradients.memory = cross ? &l->d_memory_rows : NULL;
+    l->gradients.weights = &l->d_weights;
+}
+
+static size_t kept_of(const struct layer *l)
+{
+    return attn_block_kept_size(&l->config, l->x.dtype, l->batch, l->tokens, l->tm);
+}
+
+static size_t train_size(const struct layer *l)
+{
+    return attn_block_train_workspace_size(&l->config, l->batch, l->tokens, l->tm, &l->pass);
+}
+
+static size_t backward_size(const struct layer *l)
+{
+    return attn_block_backward_workspace_size(&l->config, l->batch, l->tokens, l->tm, &l->pass, &l->gradients);
+}
+
+static attn_status train(const struct layer *l, const attn_tensor *out, void *workspace, size_t size)
+{
+    return attn_block_train(&l->config, &l->weights, &l->x, &l->pass, out, workspace, size);
+}
+
+static attn_status backward(const struct layer *l, void *workspace, size_t size)
+{
+    return attn_block_backward(&l->config, &l->weights, &l->x, &l->pass, &l->d_out, &l->gradients, workspace, size);
+}
+
+/** A pass in workspaces and memory of the caller's, or in none. */
+static void run_both(struct layer *l, struct memory *m, int in_workspace, int keeps)
+{
+    const attn_tensor out = place_rows_of(m, l->x.dtype, l->batch, l->tokens, l->d_model);
+    if (keeps) {
+        l->pass.kept_size = kept_of(l);
+        l->pass.kept = place_workspace(m, l->pass.kept_size);
+    }
+    const size_t sizes[] = {train_size(l), backward_size(l)};
+    void *const forward = in_workspace ? place_workspace(m, sizes[0]) : NULL;
+    void *const back = in_workspace ? place_workspace(m, sizes[1]) : NULL;
+    if (keeps)
+        OK(train(l, &out, forward, sizes[0]));
+    OK(backward(l, back, sizes[1]));
+}
+
+/* ------------------------------------------------------------------- values -- */
+
+static void test_forward(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(100); n++) {
+        struct memory *m = memory_create("block_backward forward", n);
+        run_in(m, random_activations(m));
+        struct layer l;
+        layer_create(&l, m, n % 2, RNG_PICK(&m->rng, 0, 1, 2, 3), RNG_PICK(&m->rng, 0, 1, 5, 17, 33),
+                     RNG_PICK(&m->rng, 0, 1, 7, 20));
+        const struct trio y = trio(m, l.batch * l.tokens * l.d_model);
+        const double *x = read_all(m, &l.x);
+        for (int k = 0; k < ORACLES; k++)
+            oracle_take(k)->block(&l.oracle, l.batch, l.tokens, x, &l.inputs, y.of[k], NULL, NULL);
+        const attn_tensor out = place_rows_of(m, l.x.dtype, l.batch, l.tokens, l.d_model), again = out;
+        attn_tensor second = place_rows_of(m, l.x.dtype, l.batch, l.tokens, l.d_model);
+        l.pass.num_threads = (int)(n % 4);
+        memory_seal(m);
+        OK(train(&l, &again, NULL, 0));
+        judge(NN_BLOCK, "out", &out, y.of, NULL);
+        const size_t size = train_size(&l);
+        l.pass.kept_size = kept_of(&l);
+        l.pass.kept = place_workspace(m, l.pass.kept_size);
+        l.pass.num_threads = 1;
+        OK(train(&l, &second, place_workspace(m, size), size));
+        assert_true(equal_bits(&out, &second));
+        memory_destroy(m);
+    }
+}
+
+/** What a loss is computed from. */
+struct variation {
+    const struct layer *layer;
+    const double *x, *d_out;
+    double *out;
+};
+
+/** A linear function of out: d_out are its factors. */
+static double loss_of(void *context)
+{
+    const struct variation *v = context;
+    const struct layer *l = v->layer;
+    double sum = 0;
+    oracle_take(0)->block(&l->oracle, l->batch, l->tokens, v->x, &l->inputs, v->out, NULL, NULL);
+    for (int64_t i = 0; i < l->batch * l->tokens * l->d_model; i++)
+        sum += v->out[i] * v->d_out[i];
+    return sum;
+}
+
+static void test_against_differences(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(100); n++) {
+        struct memory *m = memory_create("block_backward against_differences", n);
+        run_in(m, random_activations(m));
+        struct layer l;
+        layer_create(&l, m, n % 2, RNG_PICK(&m->rng, 1, 2, 3, 0), RNG_PICK(&m->rng, 0, 1, 2, 5, 17),
+                     RNG_PICK(&m->rng, 0, 1, 3, 16));
+        double *x = read_all(m, &l.x), *d_out = read_all(m, &l.d_out);
+        l.pass.num_threads = (int)(n % 4);
+        run_both(&l, m, n % 3 != 0, n % 4 < 2);
+        const struct oracle_block *o = &l.oracle;
+        const struct oracle_mha *s = &o->self, *c = &o->cross;
+        const attn_block_weights *d = &l.d_weights;
+        const int second = l.config.cross ? 2 : 1;
+#define VARIED(name, values, gradient)                                                                                 \
+    {                                                                                                                  \
+        name, (double *)(values), &(gradient)                                                                          \
+    }
+        const struct varied all[] = {
+            VARIED("x", x, l.d_x),
+            VARIED("memory", l.inputs.memory, l.d_memory_rows),
+            VARIED("self w_q", s->q.w, l.d_self.w_q),
+            VARIED("self w_k", s->k.w, l.d_self.w_k),
+            VARIED("self w_v", s->v.w, l.d_self.w_v),
+            VARIED("self w_o", s->o.w, l.d_self.w_o),
+            VARIED("self b_v", s->v.b, l.d_self.b_v),
+            VARIED("self b_o", s->o.b, l.d_self.b_o),
+            VARIED("cross w_q", c->q.w, l.d_cross.w_q),
+            VARIED("cross w_k", c->k.w, l.d_cross.w_k),
+            VARIED("cross w_v", c->v.w, l.d_cross.w_v),
+            VARIED("cross w_o", c->o.w, l.d_cross.w_o),
+            VARIED("cross b_o", c->o.b, l.d_cross.b_o),
+            VARIED("w_gate", o->gate.w, d->w_gate),
+            VARIED("b_gate", o->gate.b, d->b_gate),
+            VARIED("w_up", o->up.w, d->w_up),
+            VARIED("b_up", o->up.b, d->b_up),
+            VARIED("w_down", o->down.w, d->w_down),
+            VARIED("b_down", o->down.b, d->b_down),
+            VARIED("self_gamma", o->norms[0].gamma, d->self_gamma),
+            VARIED("self_beta", o->norms[0].beta, d->self_beta),
+            VARIED("cross_gamma", l.config.cross ? o->norms[1].gamma : NULL, d->cross_gamma),
+            VARIED("cross_beta", l.config.cross ? o->norms[1].beta : NULL, d->cross_beta),
+            VARIED("network_gamma", o->norms[second].gamma, d->network_gamma),
+            VARIED("network_beta", o->norms[second].beta, d->network_beta),
+        };
+#undef VARIED
+        /* What a norm takes away again is the rounding of terms, whose size is that of what the values of all get. */
+        const double usual = root_mean_square(read_all(m, &l.d_self.w_v), s->v.out * l.d_model) +
+                             root_mean_square(read_all(m, &d->w_down), l.d_model * l.config.d_ff);
+        const double rounding = m->dtype == ATTN_F32 ? 2e-5 : m->dtype == ATTN_F16 ? 1e-2 : 8e-2;
+        struct variation v = {&l, x, d_out, zeros(m, l.batch * l.tokens * l.d_model)};
+        assert_differences(m, all, sizeof all / sizeof *all, loss_of, &v, (struct closeness){rounding, usual});
+        memory_destroy(m);
+    }
+}
+
+/* --------------------------------------------------------------------- bits -- */
+
+/** Gradients of a pass under which others are compared. */
+static void assert_equal_gradients(const struct layer *a, const struct layer *b)
+{
+    assert_true(equal_bits(&a->d_x, &b->d_x));
+    if (a->config.cross)
+        assert_true(equal_bits(&a->d_memory_rows, &b->d_memory_rows));
+    assert_true(equal_bits(&a->d_self.w_k, &b->d_self.w_k));
+    assert_true(equal_bits(&a->d_weights.w_up, &b->d_weights.w_up));
+    assert_true(equal_bits(&a->d_weights.w_down, &b->d_weights.w_down));
+    assert_true(equal_bits(&a->d_weights.self_gamma, &b->d_weights.self_gamma));
+}
+
+/** Other memory for the gradients that are compared. */
+static void place_again(struct layer *l, struct memory *m)
+{
+    l->d_x = place_rows_of(m, ATTN_F32, l->batch, l->tokens, l->d_model);
+    l->d_memory_rows = place_rows_of(m, ATTN_F32, l->batch, l->tm, l->d_memory);
+    l->d_self.w_k = place_sums(m, l->oracle.self.k.out, l->d_model);
+    l->d_weights.w_up = place_sums(m, l->config.d_ff, l->d_model);
+    l->d_weights.w_down = place_sums(m, l->d_model, l->config.d_ff);
+    l->d_weights.self_gamma = place_sums(m, 1, l->d_model);
+}
+
+static void test_bits(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(12); n++) {
+        struct memory *m = memory_create("block_backward bits", n);
+        run_in(m, random_activations(m));
+        struct layer l;
+        layer_create(&l, m, n % 2 == 0, 3, 40, 50);
+        l.pass.num_threads = 1;
+        OK(backward(&l, NULL, 0));
+        const struct layer first = l;
+        for (int threads = 1; threads <= 4; threads++)
+            for (int keeps = 0; keeps < 2; keeps++) {
+                place_again(&l, m);
+                l.pass.num_threads = threads;
+                l.pass.kept = NULL;
+                run_both(&l, m, threads % 2, keeps);
+                assert_equal_gradients(&first, &l);
+            }
+        memory_destroy(m);
+    }
+}
+
+/** The least workspace that a call names is enough; gradients in narrow types are rounded once; x's in place of d_out.
+ */
+static void test_workspaces(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(8); n++) {
+        struct memory *m = memory_create("block_backward workspaces", n);
+        run_in(m, random_activations(m));
+        struct layer l;
+        char byte;
+        layer_create(&l, m, n % 2 == 0, 2, 33, 20);
+        l.pass.num_threads = 3;
+        OK(backward(&l, NULL, 0));
+        const struct layer first = l;
+        place_again(&l, m);
+        memory_seal(m);
+        REFUSES(m, backward(&l, &byte, 1), ATTN_WORKSPACE_TOO_SMALL, "workspace_size is 1");
+        const size_t least = said_least();
+        assert_true(least <= backward_size(&l));
+        struct guard guard = guard_create(least);
+        OK(backward(&l, guard_place(&guard, least, 1), least));
+        assert_true(guard_intact(&guard));
+        guard_destroy(&guard);
+        assert_equal_gradients(&first, &l);
+        const attn_tensor narrow = place_rows_of(m, ATTN_BF16, 2, 33, l.d_model),
+                          narrow_memory = place_rows_of(m, ATTN_F16, 2, l.tm, l.d_memory);
+        l.gradients.x = &narrow;
+        l.gradients.memory = l.config.cross ? &narrow_memory : NULL;
+        l.gradients.weights = NULL;
+        OK(backward(&l, NULL, 0));
+        assert_rounded("d_x", &narrow, &first.d_x);
+        if (l.config.cross)
+            assert_rounded("d_memory", &narrow_memory, &first.d_memory_rows);
+        const attn_tensor in_place = place_rows_of(m, l.d_out.dtype, 2, 33, l.d_model);
+        for (int64_t b = 0; b < 2; b++)
+            for (int64_t t = 0; t < 33; t++)
+                for (int64_t c = 0; c < l.d_model; c++)
+                    tensor_set(&in_place, b, 0, t, c, tensor_get(&l.d_out, b, 0, t, c));
+        l.d_out = in_place;
+        l.gradients.x = &in_place;
+        l.gradients.memory = NULL;
+        OK(backward(&l, NULL, 0));
+        if (in_place.dtype == ATTN_F32)
+            assert_true(equal_bits(&in_place, &first.d_x));
+        else
+            assert_rounded("d_x in place", &in_place, &first.d_x);
+        memory_destroy(m);
+    }
+    nn_end_refusals();
+}
+
+/** Sequences behind each other, as each by itself: d_x has the same bits. */
+static void test_ragged(void **state)
+{
+    (void)state;
+    enum { SEQUENCES = 3, TOKENS = 31 };
+    static const int64_t offsets[SEQUENCES + 1] = {0, 9, 10, TOKENS};
+    for (uint64_t n = 0; n < cases(12); n++) {
+        struct memory *m = memory_create("block_backward ragged", n);
+        run_in(m, random_activations(m));
+        struct layer l;
+        layer_create(&l, m, 0, 1, TOKENS, 0);
+        const attn_ragged ragged = {SEQUENCES, offsets, offsets};
+        l.pass.dropout = l.pass.hidden_dropout = NULL; /* whose counters are those of the batch */
+        l.self_options->params = attn_params_default();
+        l.self_options->params.causal = n % 2 ? ATTN_CAUSAL_TOP_LEFT : ATTN_CAUSAL_NONE;
+        l.self_options->params.ragged = &ragged;
+        OK(backward(&l, NULL, 0));
+        const attn_tensor whole = l.d_x, x = l.x, d_out = l.d_out;
+        l.self_options->params.ragged = NULL;
+        for (int s = 0; s < SEQUENCES; s++) {
+            const int64_t length = offsets[s + 1] - offsets[s];
+            const attn_tensor d_x = place_rows_of(m, ATTN_F32, 1, length, l.d_model),
+                              expected = slice(&whole, 0, offsets[s], length);
+            l.x = slice(&x, 0, offsets[s], length);
+            l.d_out = slice(&d_out, 0, offsets[s], length);
+            l.gradients.x = &d_x;
+            OK(backward(&l, NULL, 0));
+            assert_true(equal_bits(&d_x, &expected));
+        }
+        memory_destroy(m);
+    }
+}
+
+/** Sums that are added: of all weights, and of a memory that several layers read. */
+static void test_accumulate(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < 4; n++) {
+        struct memory *m = memory_create("block_backward accumulate", n);
+        struct layer l;
+        layer_create(&l, m, 1, 2, 9, 7);
+        OK(backward(&l, NULL, 0));
+        const struct layer first = l;
+        const attn_tensor *const sums[] = {
+            &l.d_self.w_v,   &l.d_cross.w_k, &l.d_weights.w_up, &l.d_weights.b_down, &l.d_weights.network_gamma,
+            &l.d_memory_rows};
+        double *once[6];
+        for (int i = 0; i < 6; i++)
+            once[i] = read_all(m, sums[i]);
+        l.gradients.accumulate = l.gradients.accumulate_memory = 1;
+        OK(backward(&l, NULL, 0));
+        for (int i = 0; i < 6; i++) {
+            const double *twice = read_all(m, sums[i]);
+            const int64_t count = sums[i]->shape[0] * sums[i]->shape[2] * sums[i]->shape[3];
+            const double scale = root_mean_square(once[i], count);
+            for (int64_t j = 0; j < count; j++)
+                assert_true(fabs(twice[j] - 2 * once[i][j]) <= 1e-6 * scale);
+        }
+        assert_true(equal_bits(&first.d_x, &l.d_x));
+        memory_destroy(m);
+    }
+}
+
+/* ------------------------------------------------------------------ refusals -- */
+
+static void test_wrong_arguments(void **state)
+{
+    (void)state;
+    struct memory *m = memory_create("block_backward wrong_arguments", 0);
+    struct layer l;
+    layer_create(&l, m, 1, 2, 5, 7);
+    l.config.gated = 0;
+    l.config.norm = ATTN_NORM_LAYER;
+    l.self_options->params = l.cross_options->params = attn_params_default();
+    l.weights.w_gate.data = l.weights.b_gate.data = l.d_weights.w_gate.data = l.d_weights.b_gate.data = NULL;
+    const attn_linear_format format = attn_linear_format_default();
+    const attn_block_config *c = &l.config;
+    const attn_block_weights *w = &l.weights;
+    const attn_block_pass *pass = &l.pass;
+    const attn_block_gradients *g = &l.gradients;
+    const attn_tensor *x = &l.x, *d = &l.d_out;
+    const attn_tensor out = place_rows_of(m, ATTN_F32, 2, 5, l.d_model);
+    const attn_params params = attn_params_default();
+    const attn_tensor lse = place_dense(m, 2, l.attention.heads, 5, 1);
+    const attn_dropout wrong_dropout = {1.0f, 0, 0};
+    const attn_tensor narrow = place_rows_of(m, ATTN_BF16, 2, 7, l.d_memory);
+    char kept[8];
+    attn_block_pass small = *pass;
+    small.kept = kept;
+    small.kept_size = sizeof kept;
+    memory_seal(m);
+#define TRAIN(c, w, x, p, out) attn_block_train(c, w, x, p, out, NULL, 0)
+#define PASS(...)              CHANGED(attn_block_pass, *pass, __VA_ARGS__)
+    REFUSES(m, TRAIN(NULL, w, x, pass, &out), ATTN_INVALID_ARGUMENT, "config is NULL");
+    REFUSES(m, TRAIN(CHANGED(attn_block_config, *c, format = &format), w, x, pass, &out), ATTN_INVALID_ARGUMENT,
+            "config.format is set");
+    REFUSES(m, TRAIN(c, NULL, x, pass, &out), ATTN_INVALID_ARGUMENT, "weights is NULL");
+    REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, self = NULL), x, pass, &out), ATTN_INVALID_ARGUMENT,
+            "weights.self is NULL");
+    REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, w_down.shape[3]++), x, pass, &out), ATTN_SHAPE_MISMATCH,
+            "weights.w_down.shape[3]");
+    REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, w_gate = w->w_up), x, pass, &out), ATTN_INVALID_ARGUMENT,
+            "weights.w_gate has data");
+    const attn_mha_weights wrong_cross = *CHANGED(attn_mha_weights, l.cross, w_k.shape[2]++);
+    REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, cross = &wrong_cross), x, pass, &out), ATTN_SHAPE_MISMATCH,
+            "weights.cross->w_k.shape[2]");
+    REFUSES(m, TRAIN(c, w, NULL, pass, &out), ATTN_INVALID_ARGUMENT, "x is NULL");
+    REFUSES(m, TRAIN(c, w, x, NULL, &out), ATTN_INVALID_ARGUMENT, "pass.memory is NULL");
+    REFUSES(m, TRAIN(c, w, x, PASS(dropout = &wrong_dropout), &out), ATTN_INVALID_ARGUMENT, "pass.dropout->p is 1");
+    REFUSES(m, TRAIN(c, w, x, PASS(hidden_dropout = &wrong_dropout), &out), ATTN_INVALID_ARGUMENT,
+            "pass.hidden_dropout->p is 1");
+    REFUSES(m, TRAIN(c, w, x, PASS(num_threads = -1), &out), ATTN_INVALID_ARGUMENT, "num_threads is -1");
+    REFUSES(m, TRAIN(c, w, x, &small, &out), ATTN_WORKSPACE_TOO_SMALL,
+            "pass.kept_size is 8");
+    const attn_params with_lse = *CHANGED(attn_params, params, lse = &lse);
+    REFUSES(m, TRAIN(c, w, x, PASS(self = &with_lse), &out), ATTN_INVALID_ARGUMENT, "params has an output on request");
+    const attn_params wrong_causal = *CHANGED(attn_params, params, causal = (attn_causal)9);
+    REFUSES(m, TRAIN(c, w, x, PASS(cross = &wrong_causal), &out), ATTN_INVALID_ARGUMENT, "params.causal is 9");
+    REFUSES(m, TRAIN(c, w, x, pass, x), ATTN_INVALID_ARGUMENT, "out|overlaps x");
+    REFUSES(m, TRAIN(c, w, x, pass, NULL), ATTN_INVALID_ARGUMENT, "out is NULL");
+#define BACKWARD(c, w, x, p, d, g) attn_block_backward(c, w, x, p, d, g, NULL, 0)
+    REFUSES(m, BACKWARD(c, w, x, PASS(cross = &wrong_causal), d, g), ATTN_INVALID_ARGUMENT, "params.causal is 9");
+    REFUSES(m, BACKWARD(c, w, x, pass, NULL, g), ATTN_INVALID_ARGUMENT, "d_out is NULL");
+    REFUSES(m, BACKWARD(c, w, x, pass, CHANGED(attn_tensor, *d, shape[2] = 4), g), ATTN_SHAPE_MISMATCH,
+            "d_out.shape[2] is 4");
+    REFUSES(m, BACKWARD(c, w, x, pass, d, NULL), ATTN_INVALID_ARGUMENT, "gradients is NULL");
+    const attn_block_gradients none = attn_block_gradients_default();
+    REFUSES(m, BACKWARD(c, w, x, pass, d, &none), ATTN_INVALID_ARGUMENT, "gradients has nothing to write");
+    REFUSES(m, BACKWARD(c, w, x, pass, d, CHANGED(attn_block_gradients, *g, x = x)), ATTN_INVALID_ARGUMENT,
+            "gradients.x|overlaps x");
+    attn_block_gradients narrow_sums = *CHANGED(attn_block_gradients, *g, memory = &narrow);
+    narrow_sums.accumulate_memory = 1;
+    REFUSES(m, BACKWARD(c, w, x, pass, d, &narrow_sums),
+            ATTN_UNSUPPORTED, "gradients.memory.dtype is bf16; expected f32");
+    attn_block_weights wrong = l.d_weights;
+    const attn_block_gradients of_weights = *CHANGED(attn_block_gradients, *g, weights = &wrong);
+    wrong.w_up = l.d_weights.w_down;
+    REFUSES(m, BACKWARD(c, w, x, pass, d, &of_weights), ATTN_SHAPE_MISMATCH, "gradients.weights->w_up.shape");
+    attn_mha_weights wrong_self = l.d_self;
+    wrong = l.d_weights;
+    wrong.self = &wrong_self;
+    wrong_self.w_q.dtype = ATTN_BF16;
+    REFUSES(m, BACKWARD(c, w, x, pass, d, &of_weights), ATTN_INVALID_ARGUMENT,
+            "gradients.weights->self->w_q.dtype is bf16; expected f32");
+    attn_block_config plain = *c;
+    plain.cross = 0;
+    plain.d_memory = 0;
+    REFUSES(m, BACKWARD(&plain, w, x, pass, d, g), ATTN_INVALID_ARGUMENT, "pass.cross is set");
+    assert_true(attn_block_kept_size(NULL, ATTN_F32, 1, 1, 0) == SIZE_MAX);
+    assert_true(attn_block_kept_size(c, ATTN_I8, 1, 1, 0) == SIZE_MAX);
+    assert_true(attn_block_kept_size(c, ATTN_F32, INT64_MAX, 2, 2) == SIZE_MAX);
+    assert_true(attn_block_train_workspace_size(c, -1, 1, 1, pass) == SIZE_MAX);
+    assert_true(attn_block_train_workspace_size(c, INT64_MAX, 2, 2, pass) == SIZE_MAX);
+    assert_true(attn_block_backward_workspace_size(c, 1, 1, 1, pass, NULL) == SIZE_MAX);
+    assert_true(attn_block_backward_workspace_size(c, 1, 1, INT64_MAX, pass, g) == SIZE_MAX);
+    nn_end_refusals();
+    memory_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forward),
+        cmocka_unit_test(test_against_differences),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_workspaces),
+        cmocka_unit_test(test_ragged),
+        cmocka_unit_test(test_accumulate),
+        cmocka_unit_test(test_wrong_arguments),
+    };
+    return NN_MAIN(tests);
+}
