@@ -178,6 +178,33 @@ class BlockConfig(Sized):
     )
 
 
+class BlockWeights(Sized):
+    _fields_ = (
+        _size()
+        + _pointers("self", "cross")
+        + _tensors("w_gate", "b_gate", "w_up", "b_up", "w_down", "b_down")
+        + _tensors("self_gamma", "self_beta", "cross_gamma", "cross_beta", "network_gamma", "network_beta")
+    )
+
+
+class BlockPass(Sized):
+    _fields_ = (
+        _size()
+        + _pointers("self", "cross", "memory", "dropout", "hidden_dropout", "kept")
+        + [("kept_size", c_size_t)]
+        + _ints("num_threads")
+        + _pointers("executor")
+    )
+
+
+class BlockGradients(Sized):
+    _fields_ = (
+        _size()
+        + _pointers("x", "memory", "weights", "self_options", "cross_options")
+        + _ints("accumulate", "accumulate_memory")
+    )
+
+
 class BlockInputs(Sized):
     _fields_ = (
         _size()
@@ -284,6 +311,9 @@ LIBATTN_NN = {
     "attn_mha_weights": MhaWeights,
     "attn_block_config": BlockConfig,
     "attn_block_inputs": BlockInputs,
+    "attn_block_weights": BlockWeights,
+    "attn_block_pass": BlockPass,
+    "attn_block_gradients": BlockGradients,
     "attn_alignment_config": AlignmentConfig,
     "attn_lstm_config": LstmConfig,
     "attn_bahdanau_config": BahdanauConfig,

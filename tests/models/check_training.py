@@ -25,6 +25,10 @@ sys.dont_write_bytecode = True
 from layer_library import address, compare, int32s, int64s, run_checks, view  # noqa: E402  pylint: disable=wrong-import-position
 from attn_structs import (  # noqa: E402  pylint: disable=wrong-import-position
     AdamwOptions,
+    BlockConfig,
+    BlockGradients,
+    BlockPass,
+    BlockWeights,
     LinearGradients,
     LstmConfig,
     LstmGradients,
@@ -37,6 +41,9 @@ from attn_structs import (  # noqa: E402  pylint: disable=wrong-import-position
     Params,
     PoolGradients,
 )
+
+
+GELU = 2
 
 
 def gradients_of(function, d_out, *inputs):
@@ -185,6 +192,72 @@ def check_lstm_backward(lib, bidirectional):
         compare(f"gradient of {name}", *three)
 
 
+def block_weights(values, attentions, norms, make=lambda t: t):
+    """BlockWeights over the parameters of a layer of PyTorch's, and the tensors that it points to, by their names."""
+    tensors, weights, kept = {}, BlockWeights(), []
+    for member, name in attentions.items():
+        packed, bias = values[f"{name}.in_proj_weight"], values[f"{name}.in_proj_bias"]
+        d = packed.shape[1]
+        parts = dict(zip(("w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o"),
+                         (*packed.split(d), values[f"{name}.out_proj.weight"], *bias.split(d),
+                          values[f"{name}.out_proj.bias"])))
+        parts = {part: make(t.contiguous()) for part, t in parts.items()}
+        tensors[f"{name}.in_proj_weight"] = [parts[p] for p in ("w_q", "w_k", "w_v")]
+        tensors[f"{name}.in_proj_bias"] = [parts[p] for p in ("b_q", "b_k", "b_v")]
+        tensors[f"{name}.out_proj.weight"], tensors[f"{name}.out_proj.bias"] = [parts["w_o"]], [parts["b_o"]]
+        kept.append(MhaWeights(**{part: view(t) for part, t in parts.items()}))
+        setattr(weights, member, address(kept[-1]))
+    others = {"w_up": "linear1.weight", "b_up": "linear1.bias", "w_down": "linear2.weight", "b_down": "linear2.bias"}
+    for i, norm in enumerate(norms):
+        others[f"{norm}_gamma"], others[f"{norm}_beta"] = f"norm{i + 1}.weight", f"norm{i + 1}.bias"
+    for member, name in others.items():
+        tensors[name] = [make(values[name])]
+        setattr(weights, member, view(tensors[name][0]))
+    return weights, tensors, kept
+
+
+def check_block_backward(lib, cross, norm_first):
+    d, heads, d_ff, batch, tq, tk = 24, 4, 40, 3, 9, 13
+    layer = nn.TransformerDecoderLayer if cross else nn.TransformerEncoderLayer
+    module = layer(d, heads, d_ff, dropout=0.0, activation="gelu", batch_first=True, norm_first=norm_first)
+    x, memory, d_out = (torch.randn(batch, t, d) for t in (tq, tk, tq))
+    lengths = [tk, 1, tk // 2] if cross else [tq, 2, tq // 2]
+    padding = torch.arange(tk if cross else tq)[None, :] >= torch.tensor(lengths)[:, None]
+    causal = torch.triu(torch.full((tq, tq), True), 1)
+    names = [name for name, _ in module.named_parameters()]
+    values = [torch.randn_like(p) * 0.3 + (1 if ".weight" in n and "norm" in n else 0)
+              for n, p in module.named_parameters()]
+
+    def run(rows, others, *weights):
+        kind = {"tgt_mask": causal, "memory_key_padding_mask": padding} if cross else {"src_key_padding_mask": padding}
+        inputs = (rows, others) if cross else (rows,)
+        out = torch.func.functional_call(module.to(rows.dtype), dict(zip(names, weights)), inputs, kind)
+        return out + 0 * others.sum()
+
+    exact, naive = [[*g] for g in gradients_of(run, d_out, x, memory, *values)]
+    attentions = {"self": "self_attn", "cross": "multihead_attn"} if cross else {"self": "self_attn"}
+    norms = ["self", "cross", "network"] if cross else ["self", "network"]
+    weights, _, kept1 = block_weights(dict(zip(names, values)), attentions, norms)
+    sums, got, kept2 = block_weights(dict(zip(names, values)), attentions, norms, lambda t: torch.full_like(t, 7.0))
+    d_x, d_memory, kv_len = torch.full_like(x, 7.0), torch.full_like(memory, 7.0), int64s(lengths)
+    tx, tm, td, t1, t2 = map(view, (x, memory, d_out, d_x, d_memory))
+    padded, of_self = Params(kv_len=address(kv_len)), Params(causal=1)
+    attention = MhaConfig(d_model=d, heads=heads)
+    config = BlockConfig(attention=address(attention), d_ff=d_ff, activation=GELU, eps=1e-5,
+                         norm_first=int(norm_first), cross=int(cross))
+    one = BlockPass(self=address(of_self if cross else padded))
+    gradients = BlockGradients(x=address(t1), weights=address(sums))
+    if cross:
+        one.cross, one.memory, gradients.memory = address(padded), address(tm), address(t2)
+    lib("attn_block_backward", byref(config), byref(weights), byref(tx), byref(one), byref(td), byref(gradients), None,
+        c_size_t(0))
+    compare("gradient of x", d_x, exact[0], naive[0])
+    if cross:
+        compare("gradient of the memory", d_memory, exact[1], naive[1])
+    for name, *two in zip(names, exact[2:], naive[2:]):
+        compare(f"gradient of {name}", torch.cat(got[name]), *two)
+
+
 def check_mha_backward(lib, cross):
     d, heads, batch, tq, tk = 24, 4, 3, 9, 13 if cross else 9
     module = nn.MultiheadAttention(d, heads, batch_first=True)
@@ -258,6 +331,9 @@ def all_checks():
         yield f"gradients of LSTM{' bidirectional' * both}", check_lstm_backward, (both,)
     for cross in (False, True):
         yield f"gradients of MultiheadAttention{' cross' * cross}", check_mha_backward, (cross,)
+    for cross, norm_first in ((False, False), (False, True), (True, False), (True, True)):
+        name = f"Transformer{'Decoder' if cross else 'Encoder'}Layer{' norm_first' * norm_first}"
+        yield f"gradients of {name}", check_block_backward, (cross, norm_first)
     yield "gradients of attention pooling", check_pool_backward, ()
 
 

@@ -440,6 +440,51 @@ static size_t mha_backward_size(const struct how *how)
     return attn_mha_backward_workspace_size(&config, BATCH, tokens / BATCH, tokens / BATCH, &params, &gradients);
 }
 
+/** A layer on one matrix; to has the gradients of x and of w_k. */
+struct small_block {
+    attn_mha_config attention;
+    attn_block_config config;
+    attn_mha_weights self, self_sums;
+    attn_block_weights weights, sums;
+    attn_tensor d_x;
+    attn_block_pass pass;
+    attn_block_gradients gradients;
+};
+
+static void make_small_block(struct small_block *b, const struct how *how, float *to)
+{
+    b->attention = attn_mha_config_default();
+    b->attention.d_model = D, b->attention.heads = HEADS;
+    b->config = attn_block_config_default();
+    b->config.attention = &b->attention, b->config.d_ff = D, b->config.eps = 1e-5f;
+    b->self = b->self_sums = attn_mha_weights_default();
+    b->weights = b->sums = attn_block_weights_default();
+    b->self.w_q = b->self.w_k = b->self.w_v = b->self.w_o = attn_matrix(matrix, D, D);
+    b->weights.w_up = b->weights.w_down = b->self.w_q;
+    b->weights.self = &b->self, b->sums.self = &b->self_sums;
+    b->d_x = attn_btc(to, BATCH, tokens / BATCH, D);
+    b->self_sums.w_k = attn_matrix(to ? to + tokens * D : NULL, D, D);
+    b->pass = attn_block_pass_default();
+    b->pass.num_threads = how->num_threads, b->pass.executor = how->executor;
+    b->gradients = attn_block_gradients_default();
+    b->gradients.x = &b->d_x, b->gradients.weights = &b->sums;
+}
+
+static attn_status run_block_backward(const struct how *how, float *to)
+{
+    struct small_block b;
+    make_small_block(&b, how, to);
+    const attn_tensor x = attn_btc(x_data, BATCH, tokens / BATCH, D);
+    return attn_block_backward(&b.config, &b.weights, &x, &b.pass, &x, &b.gradients, how->workspace, how->size);
+}
+
+static size_t block_backward_size(const struct how *how)
+{
+    struct small_block b;
+    make_small_block(&b, how, NULL);
+    return attn_block_backward_workspace_size(&b.config, BATCH, tokens / BATCH, 0, &b.pass, &b.gradients);
+}
+
 static attn_status run_pool_backward(const struct how *how, float *to)
 {
     const attn_tensor x = attn_btc(x_data, BATCH, tokens / BATCH, D), d_out = attn_btc(x_data, BATCH, 1, D);
@@ -490,6 +535,8 @@ const struct call calls[] = {
     {"lstm backward", run_lstm_backward, lstm_backward_size, NULL, 4},
     /* q, k and v, attention; heads, three phases of its backward pass; w_k, and what q, k and v give to x */
     {"mha backward", run_mha_backward, mha_backward_size, "params", 12},
+    /* as above up to the heads, with W_o; the norms; the network there and back; back to q, k, v and W_o */
+    {"block backward", run_block_backward, block_backward_size, "pass", 24},
     {"bahdanau", run_step, step_size, NULL, 1},
     {"pool", run_pool, pool_size, NULL, 2},
     /* W x, scores, their gradients, those of W; values, and what W x adds to them */

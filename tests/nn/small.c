@@ -11,7 +11,7 @@ void make_configs(void)
     static float sums[D], biases[4 * HIDDEN];
     static attn_tensor vector;
     static attn_lstm_weights of_biases;
-    static float rows[PLACES * D];
+    static float rows[PLACES * D], network[FF * D];
     static attn_tensor of_rows;
     of_rows = attn_btc(rows, 1, PLACES, D);
     of_biases.b_ih = attn_vector(biases, 4 * HIDDEN);
@@ -64,6 +64,12 @@ void make_configs(void)
     good.pool.v = &vector;
     good.mha_gradients = attn_mha_gradients_default();
     good.mha_gradients.x = &of_rows;
+    good.block_weights = attn_block_weights_default();
+    good.block_weights.self = &good.mha_weights;
+    good.block_weights.w_up = attn_matrix(network, FF, D), good.block_weights.w_down = attn_matrix(network, D, FF);
+    good.block_pass = attn_block_pass_default();
+    good.block_gradients = attn_block_gradients_default();
+    good.block_gradients.x = &of_rows;
 }
 
 void add_lstm(struct named *n, struct memory *m, const char *prefix, int64_t layer, const char *direction)

@@ -34,6 +34,9 @@ extern struct small {
     attn_lstm_gradients lstm_gradients; /**< of a bias alone */
     attn_pool_gradients pool;
     attn_mha_gradients mha_gradients; /**< of x alone */
+    attn_block_weights block_weights;
+    attn_block_pass block_pass;
+    attn_block_gradients block_gradients; /**< of x alone */
 } good;
 
 /** A matrix of weights, for those that have no names. */

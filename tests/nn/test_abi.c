@@ -60,6 +60,42 @@ static const struct place places[] = {
     FIELD(attn_norm_gradients, beta, 24),
     FIELD(attn_norm_gradients, accumulate, 32),
     FIELD(attn_norm_gradients, num_threads, 36),
+    SIZE(attn_block_gradients, 56),
+    FIELD(attn_block_gradients, struct_size, 0),
+    FIELD(attn_block_gradients, x, 8),
+    FIELD(attn_block_gradients, memory, 16),
+    FIELD(attn_block_gradients, weights, 24),
+    FIELD(attn_block_gradients, self_options, 32),
+    FIELD(attn_block_gradients, cross_options, 40),
+    FIELD(attn_block_gradients, accumulate, 48),
+    FIELD(attn_block_gradients, accumulate_memory, 52),
+    SIZE(attn_block_pass, 80),
+    FIELD(attn_block_pass, struct_size, 0),
+    FIELD(attn_block_pass, self, 8),
+    FIELD(attn_block_pass, cross, 16),
+    FIELD(attn_block_pass, memory, 24),
+    FIELD(attn_block_pass, dropout, 32),
+    FIELD(attn_block_pass, hidden_dropout, 40),
+    FIELD(attn_block_pass, kept, 48),
+    FIELD(attn_block_pass, kept_size, 56),
+    FIELD(attn_block_pass, num_threads, 64),
+    FIELD(attn_block_pass, executor, 72),
+    SIZE(attn_block_weights, 984),
+    FIELD(attn_block_weights, struct_size, 0),
+    FIELD(attn_block_weights, self, 8),
+    FIELD(attn_block_weights, cross, 16),
+    FIELD(attn_block_weights, w_gate, 24),
+    FIELD(attn_block_weights, b_gate, 104),
+    FIELD(attn_block_weights, w_up, 184),
+    FIELD(attn_block_weights, b_up, 264),
+    FIELD(attn_block_weights, w_down, 344),
+    FIELD(attn_block_weights, b_down, 424),
+    FIELD(attn_block_weights, self_gamma, 504),
+    FIELD(attn_block_weights, self_beta, 584),
+    FIELD(attn_block_weights, cross_gamma, 664),
+    FIELD(attn_block_weights, cross_beta, 744),
+    FIELD(attn_block_weights, network_gamma, 824),
+    FIELD(attn_block_weights, network_beta, 904),
     SIZE(attn_mha_config, 72),
     FIELD(attn_mha_config, struct_size, 0),
     FIELD(attn_mha_config, d_model, 8),
@@ -311,6 +347,9 @@ static void test_defaults(void **state)
     DEFAULT_IS_ZERO(attn_linear_options);
     DEFAULT_IS_ZERO(attn_norm_gradients);
     DEFAULT_IS_ZERO(attn_lstm_gradients);
+    DEFAULT_IS_ZERO(attn_block_gradients);
+    DEFAULT_IS_ZERO(attn_block_pass);
+    DEFAULT_IS_ZERO(attn_block_weights);
     DEFAULT_IS_ZERO(attn_mha_gradients);
     DEFAULT_IS_ZERO(attn_pool_gradients);
     DEFAULT_IS_ZERO(attn_mha_config);

@@ -302,6 +302,25 @@ static attn_status run_mha_backward(struct made *made)
     return attn_mha_backward(&config, &weights, &made->x, NULL, &params, &made->x, &gradients, NULL, 0);
 }
 
+/** A layer of either kind: what it keeps, and its attention, lie in one workspace. */
+static attn_status run_block_backward(struct made *made)
+{
+    static float matrix[D * D];
+    attn_mha_config attention = attn_mha_config_default();
+    attn_block_config config = attn_block_config_default();
+    attn_mha_weights self = attn_mha_weights_default();
+    attn_block_weights weights = attn_block_weights_default();
+    attn_block_pass pass = attn_block_pass_default();
+    attn_block_gradients gradients = attn_block_gradients_default();
+    attention.d_model = D, attention.heads = HEADS;
+    config.attention = &attention, config.d_ff = D, config.eps = 1e-5f;
+    self.w_q = self.w_k = self.w_v = self.w_o = weights.w_up = weights.w_down = attn_matrix(matrix, D, D);
+    weights.self = &self;
+    pass.num_threads = 2;
+    gradients.x = &made->out;
+    return attn_block_backward(&config, &weights, &made->x, &pass, &made->x, &gradients, NULL, 0);
+}
+
 static attn_status run_pool_backward(struct made *made)
 {
     static float matrix[D * D];
@@ -328,6 +347,7 @@ static void test_every_allocation(void **state)
                                          run_normalise_backward,
                                          run_lstm_backward,
                                          run_mha_backward,
+                                         run_block_backward,
                                          run_pool_backward};
     static struct made made;
     static float expected[TOKENS * D];

@@ -130,7 +130,8 @@ static void random_pass(struct layer *l, struct memory *m)
         l->inputs.memory = read_all(m, &l->memory);
     }
     if (rng_percent(&m->rng, 50)) {
-        l->dropout = (attn_dropout){0.25f, (uint64_t)rng_range(&m->rng, 0, INT64_MAX - 1), (uint64_t)rng_range(&m->rng, 0, INT64_MAX - 1)};
+        l->dropout = (attn_dropout){0.25f, (uint64_t)rng_range(&m->rng, 0, INT64_MAX - 1),
+                                    (uint64_t)rng_range(&m->rng, 0, INT64_MAX - 1)};
         l->pass.dropout = l->inputs.dropout = &l->dropout;
     }
     if (rng_percent(&m->rng, 30)) {
@@ -518,8 +519,7 @@ static void test_wrong_arguments(void **state)
     REFUSES(m, TRAIN(c, w, x, PASS(hidden_dropout = &wrong_dropout), &out), ATTN_INVALID_ARGUMENT,
             "pass.hidden_dropout->p is 1");
     REFUSES(m, TRAIN(c, w, x, PASS(num_threads = -1), &out), ATTN_INVALID_ARGUMENT, "num_threads is -1");
-    REFUSES(m, TRAIN(c, w, x, &small, &out), ATTN_WORKSPACE_TOO_SMALL,
-            "pass.kept_size is 8");
+    REFUSES(m, TRAIN(c, w, x, &small, &out), ATTN_WORKSPACE_TOO_SMALL, "pass.kept_size is 8");
     const attn_params with_lse = *CHANGED(attn_params, params, lse = &lse);
     REFUSES(m, TRAIN(c, w, x, PASS(self = &with_lse), &out), ATTN_INVALID_ARGUMENT, "params has an output on request");
     const attn_params wrong_causal = *CHANGED(attn_params, params, causal = (attn_causal)9);
@@ -538,8 +538,8 @@ static void test_wrong_arguments(void **state)
             "gradients.x|overlaps x");
     attn_block_gradients narrow_sums = *CHANGED(attn_block_gradients, *g, memory = &narrow);
     narrow_sums.accumulate_memory = 1;
-    REFUSES(m, BACKWARD(c, w, x, pass, d, &narrow_sums),
-            ATTN_UNSUPPORTED, "gradients.memory.dtype is bf16; expected f32");
+    REFUSES(m, BACKWARD(c, w, x, pass, d, &narrow_sums), ATTN_UNSUPPORTED,
+            "gradients.memory.dtype is bf16; expected f32");
     attn_block_weights wrong = l.d_weights;
     const attn_block_gradients of_weights = *CHANGED(attn_block_gradients, *g, weights = &wrong);
     wrong.w_up = l.d_weights.w_down;

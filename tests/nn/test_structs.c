@@ -134,6 +134,28 @@ static attn_status take_mha_gradients(const void *s)
     return attn_mha_backward(&good.mha, &good.mha_weights, &x, NULL, NULL, &d_out, s, NULL, 0);
 }
 
+static attn_status run_block(const attn_block_weights *weights, const attn_block_pass *pass,
+                             const attn_block_gradients *gradients)
+{
+    const attn_tensor x = rows_of(data, PLACES, D), d_out = rows_of(more, PLACES, D);
+    return attn_block_backward(&good.block, weights, &x, pass, &d_out, gradients, NULL, 0);
+}
+
+static attn_status take_block_weights(const void *s)
+{
+    return run_block(s, &good.block_pass, &good.block_gradients);
+}
+
+static attn_status take_block_pass(const void *s)
+{
+    return run_block(&good.block_weights, s, &good.block_gradients);
+}
+
+static attn_status take_block_gradients(const void *s)
+{
+    return run_block(&good.block_weights, &good.block_pass, s);
+}
+
 static attn_status take_pool_gradients(const void *s)
 {
     const attn_tensor w = attn_matrix(square, D, D), v = attn_vector(square, D), x = rows_of(data, PLACES, D),
@@ -202,6 +224,9 @@ static const struct versioned {
     {"gradients", 40, sizeof good.norm, &good.norm, take_norm_gradients},
     {"gradients", 40, sizeof good.lstm_gradients, &good.lstm_gradients, take_lstm_gradients},
     {"gradients", 48, sizeof good.mha_gradients, &good.mha_gradients, take_mha_gradients},
+    {"weights", 984, sizeof good.block_weights, &good.block_weights, take_block_weights},
+    {"pass", 80, sizeof good.block_pass, &good.block_pass, take_block_pass},
+    {"gradients", 56, sizeof good.block_gradients, &good.block_gradients, take_block_gradients},
     {"gradients", 48, sizeof good.pool, &good.pool, take_pool_gradients},
     {"format", 32, sizeof good.format, &good.format, take_linear_format},
     {"config", 80, sizeof good.bert, &good.bert, take_bert},
