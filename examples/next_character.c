@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A language model that is trained from scratch: a Transformer layer that reads
- * the characters of a text and predicts the next one. Every step is the forward
- * passes of libattn and libattn_nn, the backward passes in the opposite order,
- * and AdamW:
+ * the characters of a text and predicts the next one. Every step is a forward
+ * pass, the backward passes in the opposite order, and AdamW:
  *
- *     x1 = x0 + attention(norm(x0)) Woᵀ        causal, with the slopes of ALiBi for positions
- *     x2 = x1 + gelu(norm(x1) W1ᵀ) W2ᵀ
- *     loss = cross-entropy(norm(x2) Whᵀ, the next characters)
+ *     x1 = layer(x0)                           pre-norm; causal, with the slopes of ALiBi for positions
+ *     loss = cross-entropy(norm(x1) Whᵀ, the next characters)
  *
  * Usage: next_character FILE [STEPS]
  *
@@ -15,7 +13,6 @@
  * predicts it better than the frequencies of pairs of characters do, which know
  * one character before.
  */
-#include <attn/backward.h>
 #include <attn/nn.h>
 #include <attn/patterns.h>
 
@@ -26,16 +23,22 @@
 enum { CHARACTERS = 128, T = 64, B = 8, N = B * T, D = 64, H = 4, FF = 128, STEPS = 300 };
 
 /* Parameters, [rows][columns], in this order in memory. */
-enum { TABLE, NORM_1, QKV, OUTPUT, NORM_2, UP, DOWN, NORM_3, HEAD, PARAMETERS };
-static const int64_t shapes[PARAMETERS][2] = {{CHARACTERS, D}, {1, D},  {3 * D, D}, {D, D},         {1, D},
-                                              {FF, D},         {D, FF}, {1, D},     {CHARACTERS, D}};
+enum { TABLE, NORM_1, QUERY, KEY, VALUE, OUTPUT, NORM_2, UP, DOWN, NORM_3, HEAD, PARAMETERS };
+static const int64_t shapes[PARAMETERS][2] = {{CHARACTERS, D}, {1, D},  {D, D},  {D, D}, {D, D},         {D, D},
+                                              {1, D},          {FF, D}, {D, FF}, {1, D}, {CHARACTERS, D}};
 static attn_parameter parameters[PARAMETERS];
 static attn_tensor weights[PARAMETERS], d_weights[PARAMETERS];
 
-/* Activations that the backward pass reads, and gradients of activations. */
-static float x0[N * D], n1[N * D], qkv[N * 3 * D], heads[N * D], lse[N * H], x1[N * D], n2[N * D], up[N * FF],
-    hidden[N * FF], x2[N * D], n3[N * D], logits[N * CHARACTERS];
-static float d_x[N * D], d_n[N * D], d_qkv[N * 3 * D], d_heads[N * D], d_hidden[N * FF];
+/* The layer: its sizes, its weights and their gradients in those of the parameters, and what a pass keeps. */
+static attn_mha_config attention;
+static attn_block_config config;
+static attn_mha_weights of_attention, d_of_attention;
+static attn_block_weights of_layer, d_of_layer;
+static attn_params params;
+static attn_block_pass pass;
+
+/* Rows of activations, and of their gradients. */
+static float x0[N * D], x1[N * D], normed[N * D], logits[N * CHARACTERS], d_x[N * D];
 static float slopes[H];
 static int32_t ids[N], next[N];
 
@@ -85,115 +88,71 @@ static attn_tensor rows_of(float *data, int64_t channels)
     return attn_btc(data, B, T, channels);
 }
 
-/* Heads of rows of D channels that are pitch floats apart. */
-static attn_tensor heads_of(float *data, int64_t pitch)
+/* Weights of the layer, or their gradients, in those of the parameters. */
+static void place_layer(const attn_tensor *of, attn_mha_weights *mha, attn_block_weights *layer)
 {
-    attn_tensor t = attn_bthd(data, B, T, H, D / H);
-    t.stride[0] = T * pitch;
-    t.stride[2] = pitch;
-    return t;
+    *mha = attn_mha_weights_default();
+    mha->w_q = of[QUERY], mha->w_k = of[KEY], mha->w_v = of[VALUE], mha->w_o = of[OUTPUT];
+    *layer = attn_block_weights_default();
+    layer->self = mha;
+    layer->w_up = of[UP], layer->w_down = of[DOWN];
+    layer->self_gamma = of[NORM_1], layer->network_gamma = of[NORM_2];
 }
 
-/* y = x Wᵀ + residual. The weights of this step are packed for this product. */
-static void multiply(int p, float *x, float *y, float *residual)
+static void make_layer(void)
 {
-    const attn_tensor from = rows_of(x, shapes[p][1]), to = rows_of(y, shapes[p][0]),
-                      add = rows_of(residual, shapes[p][0]);
-    attn_linear *linear;
-    attn_linear_options options = attn_linear_options_default();
-    options.residual = residual ? &add : NULL;
-    must(attn_linear_create(&linear, 1, &weights[p], NULL));
-    must(attn_linear_forward(linear, &from, &to, &options));
-    attn_linear_destroy(linear);
-}
-
-static void multiply_back(int p, float *x, float *d_y, float *d_out)
-{
-    const attn_tensor from = rows_of(x, shapes[p][1]), to = rows_of(d_out, shapes[p][1]),
-                      d = rows_of(d_y, shapes[p][0]);
-    attn_linear_gradients gradients = attn_linear_gradients_default();
-    gradients.x = &to;
-    gradients.weights = &d_weights[p];
-    must(attn_linear_backward(&weights[p], &from, &d, &gradients, NULL, 0));
-}
-
-static void normalise(int p, float *x, float *y)
-{
-    const attn_tensor from = rows_of(x, D), to = rows_of(y, D);
-    must(attn_normalise(ATTN_NORM_RMS, &from, &weights[p], NULL, 1e-6f, &to, 0));
-}
-
-/* What comes back through a norm goes to the residual stream. */
-static void normalise_back(int p, float *x, float *d_y)
-{
-    const attn_tensor from = rows_of(x, D), d = rows_of(d_y, D);
-    attn_norm_gradients gradients = attn_norm_gradients_default();
-    gradients.x = &d;
-    gradients.gamma = &d_weights[p];
-    must(attn_normalise_backward(ATTN_NORM_RMS, &from, &weights[p], 1e-6f, &d, &gradients, NULL, 0));
-    for (int i = 0; i < N * D; i++)
-        d_x[i] += d_y[i];
-}
-
-static attn_params attention_params(const attn_tensor *lse_rows)
-{
-    attn_params params = attn_params_default();
+    attention = attn_mha_config_default();
+    attention.d_model = D, attention.heads = H;
+    config = attn_block_config_default();
+    config.attention = &attention, config.d_ff = FF;
+    config.activation = ATTN_ACTIVATION_GELU;
+    config.norm = ATTN_NORM_RMS, config.norm_first = 1, config.eps = 1e-6f;
+    place_layer(weights, &of_attention, &of_layer);
+    place_layer(d_weights, &d_of_attention, &d_of_layer);
+    params = attn_params_default();
     params.causal = ATTN_CAUSAL_TOP_LEFT;
     params.alibi_slopes = slopes;
-    params.lse = lse_rows;
-    return params;
+    must(attn_alibi_slopes(slopes, H));
+    pass = attn_block_pass_default();
+    pass.self = &params;
+    pass.kept_size = attn_block_kept_size(&config, ATTN_F32, B, T, 0);
+    pass.kept = malloc(pass.kept_size); /* without it the backward pass would run the forward pass again */
+    if (!pass.kept)
+        exit(1);
 }
 
 /* The loss of the batch in ids and next; its gradient replaces the logits if it is wanted. */
 static double forward(int wants_gradient)
 {
-    const attn_tensor embedded = rows_of(x0, D), q = heads_of(qkv, 3 * D), k = heads_of(qkv + D, 3 * D),
-                      v = heads_of(qkv + 2 * D, 3 * D), out = heads_of(heads, D), lse_rows = attn_bhtd(lse, B, H, T, 1);
-    const attn_tensor before = rows_of(up, FF), after = rows_of(hidden, FF), scores = rows_of(logits, CHARACTERS);
-    const attn_params params = attention_params(&lse_rows);
+    const attn_tensor embedded = rows_of(x0, D), out = rows_of(x1, D), rows = rows_of(normed, D),
+                      scores = rows_of(logits, CHARACTERS);
+    attn_linear *head;
     double loss;
     must(attn_embed(&weights[TABLE], ids, 0, 0, &embedded, 0));
-    normalise(NORM_1, x0, n1);
-    multiply(QKV, n1, qkv, NULL);
-    must(attn_forward(&q, &k, &v, &out, &params));
-    multiply(OUTPUT, heads, x1, x0);
-    normalise(NORM_2, x1, n2);
-    multiply(UP, n2, up, NULL);
-    must(attn_activate(ATTN_ACTIVATION_GELU, &before, &after, 0));
-    multiply(DOWN, hidden, x2, x1);
-    normalise(NORM_3, x2, n3);
-    multiply(HEAD, n3, logits, NULL);
+    must(attn_block_train(&config, &of_layer, &embedded, &pass, &out, NULL, 0));
+    must(attn_normalise(ATTN_NORM_RMS, &out, &weights[NORM_3], NULL, config.eps, &rows, 0));
+    must(attn_linear_create(&head, 1, &weights[HEAD], NULL)); /* packed for this product: the next step has others */
+    must(attn_linear_forward(head, &rows, &scores, NULL));
+    attn_linear_destroy(head);
     must(attn_cross_entropy(&scores, next, 0, &loss, wants_gradient ? &scores : NULL, 0));
     return loss;
 }
 
-/* The gradients of all parameters; d_x is that of the residual stream. */
+/* The gradients of all parameters; d is that of rows, of out and of embedded, one after the other. */
 static void backward(void)
 {
-    const attn_tensor q = heads_of(qkv, 3 * D), k = heads_of(qkv + D, 3 * D), v = heads_of(qkv + 2 * D, 3 * D),
-                      out = heads_of(heads, D), lse_rows = attn_bhtd(lse, B, H, T, 1);
-    const attn_tensor d_q = heads_of(d_qkv, 3 * D), d_k = heads_of(d_qkv + D, 3 * D),
-                      d_v = heads_of(d_qkv + 2 * D, 3 * D), d_out = heads_of(d_heads, D);
-    const attn_tensor before = rows_of(up, FF), d_after = rows_of(d_hidden, FF), d_embedded = rows_of(d_x, D);
-    const attn_params params = attention_params(&lse_rows);
-    for (int i = 0; i < N * D; i++)
-        d_x[i] = 0;
-    multiply_back(HEAD, n3, logits, d_n);
-    normalise_back(NORM_3, x2, d_n);
-    multiply_back(DOWN, hidden, d_x, d_hidden);
-    must(attn_activate_backward(ATTN_ACTIVATION_GELU, &before, &d_after, &d_after, 0));
-    multiply_back(UP, n2, d_hidden, d_n);
-    normalise_back(NORM_2, x1, d_n);
-    multiply_back(OUTPUT, heads, d_x, d_heads);
-    attn_gradients gradients = attn_gradients_default();
-    gradients.out = &d_out;
-    gradients.q = &d_q;
-    gradients.k = &d_k;
-    gradients.v = &d_v;
-    must(attn_backward(&q, &k, &v, &out, &params, &gradients));
-    multiply_back(QKV, n1, d_qkv, d_n);
-    normalise_back(NORM_1, x0, d_n);
-    must(attn_embed_backward(ids, 0, &d_embedded, &d_weights[TABLE], 0, 0));
+    const attn_tensor embedded = rows_of(x0, D), out = rows_of(x1, D), rows = rows_of(normed, D),
+                      d_scores = rows_of(logits, CHARACTERS), d = rows_of(d_x, D);
+    attn_linear_gradients of_head = attn_linear_gradients_default();
+    of_head.x = &d, of_head.weights = &d_weights[HEAD];
+    must(attn_linear_backward(&weights[HEAD], &rows, &d_scores, &of_head, NULL, 0));
+    attn_norm_gradients of_norm = attn_norm_gradients_default();
+    of_norm.x = &d, of_norm.gamma = &d_weights[NORM_3];
+    must(attn_normalise_backward(ATTN_NORM_RMS, &out, &weights[NORM_3], config.eps, &d, &of_norm, NULL, 0));
+    attn_block_gradients of_block = attn_block_gradients_default();
+    of_block.x = &d, of_block.weights = &d_of_layer;
+    must(attn_block_backward(&config, &of_layer, &embedded, &pass, &d, &of_block, NULL, 0));
+    must(attn_embed_backward(ids, 0, &d, &d_weights[TABLE], 0, 0));
 }
 
 /* ------------------------------------------------------------------- the text -- */
@@ -282,12 +241,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "next_character: %s has %ld bytes; expected %d or more\n", argv[1], length + held, 20 * N);
         return 2;
     }
-    must(attn_alibi_slopes(slopes, H));
     make_parameters();
+    make_layer();
     train(text, length, steps);
     const double model = evaluate(text + length, held), pairs = pairs_predict(text, length, text + length, held);
     printf("held out: %.3f nats a character; frequencies of pairs of characters: %.3f\n", model, pairs);
     for (int p = 0; p < PARAMETERS; p++)
         free(parameters[p].values);
+    free(pass.kept);
     return model < pairs ? 0 : 1;
 }
