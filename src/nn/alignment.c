@@ -57,7 +57,7 @@ static attn_status check_additive(const attn_alignment_config *c)
     return nn_check_vector("config.v", &c->v, c->d_attention);
 }
 
-static attn_status take_config(attn_alignment_config *c, const attn_alignment_config *theirs)
+attn_status nn_take_alignment_config(attn_alignment_config *c, const attn_alignment_config *theirs)
 {
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected a score function");
@@ -102,7 +102,7 @@ attn_status attn_alignment_create(attn_alignment **alignment_out, const attn_ali
         return attn_fail(ATTN_INVALID_ARGUMENT, "alignment is NULL; expected where to put the score function");
     *alignment_out = NULL;
     attn_alignment_config ours;
-    CHECK(take_config(&ours, config));
+    CHECK(nn_take_alignment_config(&ours, config));
     struct attn_alignment *alignment = calloc(1, sizeof *alignment);
     if (!alignment)
         return attn_fail(ATTN_OUT_OF_MEMORY, "a score function of %zu bytes could not be allocated", sizeof *alignment);
@@ -176,8 +176,7 @@ attn_status attn_alignment_project(const attn_alignment *alignment, const attn_t
 
 /* --------------------------------------------------------------- attention -- */
 
-/** The caller's options with the scale of the score function. */
-static attn_status take_params(attn_params *p, const attn_alignment *alignment, const attn_params *params)
+attn_status nn_take_alignment_params(attn_params *p, attn_score score, float temperature, const attn_params *params)
 {
     CHECK(attn_take_params(p, params));
     if (p->scale != 0.0f)
@@ -189,8 +188,8 @@ static attn_status take_params(attn_params *p, const attn_alignment *alignment, 
                          (double)p->temperature);
     if (p->head_scale)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.head_scale is set; expected NULL, as there is one head");
-    p->scale = alignment->score == ATTN_SCORE_SCALED_DOT ? 0.0f : 1.0f;
-    p->temperature = alignment->temperature;
+    p->scale = score == ATTN_SCORE_SCALED_DOT ? 0.0f : 1.0f;
+    p->temperature = temperature;
     return ATTN_OK;
 }
 
@@ -216,7 +215,7 @@ size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t ba
     v.shape[3] = out.shape[3] = d_value;
     attn_params p;
     struct attn_call core;
-    if (take_params(&p, alignment, params) || attn_call_make(&core, &q, &projected, &v, &out, &p, CHECK_SHAPES))
+    if (nn_take_alignment_params(&p, alignment->score, alignment->temperature, params) || attn_call_make(&core, &q, &projected, &v, &out, &p, CHECK_SHAPES))
         return SIZE_MAX;
     nn_take_bytes(&arena, attn_call_size(&core));
     return nn_arena_size(&arena);
@@ -287,7 +286,7 @@ attn_status attn_alignment_forward(const attn_alignment *alignment, const attn_t
 {
     CHECK(check_operands(alignment, q, projected, v, out));
     attn_params p;
-    CHECK(take_params(&p, alignment, params));
+    CHECK(nn_take_alignment_params(&p, alignment->score, alignment->temperature, params));
     if (alignment->score != ATTN_SCORE_ADDITIVE)
         return forward_core(q, projected, v, out, &p, workspace, workspace_size);
     CHECK(attn_check_executor("params.executor", p.executor));
