@@ -83,6 +83,11 @@ struct oracle_pool_gradients {
     struct oracle_sum x, w, bias, v;
 };
 
+/** What the backward pass of an alignment adds to. */
+struct oracle_align_gradients {
+    struct oracle_sum q, projected, v, w_q, score_v; /**< the last two of additive scores */
+};
+
 struct oracle_gru {
     int64_t input, hidden;
     const double *w_ih, *w_hh, *b_ih, *b_hh;
@@ -162,6 +167,11 @@ typedef void oracle_lstm_backward_fn(const struct oracle_lstm *lstm, int64_t bat
                                      struct oracle_lstm_gradients *to);
 typedef void oracle_pool_backward_fn(const struct oracle_alignment *a, int64_t batch, int64_t tokens, const double *x,
                                      const int64_t *lengths, const double *d_out, struct oracle_pool_gradients *to);
+/** params: those that hide keys, or an additive mask. */
+typedef void oracle_align_backward_fn(const struct oracle_alignment *a, int64_t batch, int64_t tq, int64_t tk,
+                                      int64_t dv, const double *q, const double *projected, const double *v,
+                                      const attn_params *params, const double *d_out,
+                                      struct oracle_align_gradients *to);
 typedef void oracle_gru_fn(const struct oracle_gru *gru, const double *x, double *state);
 typedef void oracle_bahdanau_fn(const struct oracle_alignment *a, const struct oracle_gru *gru, int64_t batch,
                                 int64_t tokens, int64_t annotation, const double *word, const double *annotations,
@@ -199,6 +209,7 @@ struct oracle {
     oracle_lstm_fn *lstm;
     oracle_lstm_backward_fn *lstm_backward;
     oracle_pool_backward_fn *pool_backward;
+    oracle_align_backward_fn *align_backward;
     oracle_gru_fn *gru;
     oracle_bahdanau_fn *bahdanau;
     oracle_block_forward_fn *block;

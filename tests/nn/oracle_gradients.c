@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients of an LSTM layer and of attention pooling, by their formulas, one sequence after the other. */
+/* Gradients of an LSTM layer, of attention pooling and of alignments, by their formulas, one sequence after the other. */
 #include "real.h"
+
+#include "oracle_score.h"
 
 /** What a sequence's steps have, in their order: arrays of [length] rows. */
 struct steps {
@@ -177,4 +179,93 @@ void ORACLE(oracle_pool_backward)(const struct oracle_alignment *a, int64_t batc
     free(p);
     free(d_p);
     free(d_u);
+}
+
+/** One query and one key of an alignment, whose score has a gradient. */
+struct pair {
+    int64_t query, key; /* rows of all */
+    real d_s;
+    double d_s_size;
+};
+
+/** What a pair's score gives, where it is v·tanh(part + key). */
+static void pair_additive(const struct oracle_alignment *a, const double *part, const double *q, const double *projected,
+                          const struct pair *pair, struct oracle_align_gradients *to)
+{
+    const int64_t n = a->d_attention;
+    double *d_z = new_array(n), *u = new_array(n);
+    for (int64_t c = 0; c < n; c++) {
+        const real t = tanh((real)part[pair->query * n + c] + (real)projected[pair->key * n + c]);
+        u[c] = (double)t;
+        d_z[c] = (double)(pair->d_s * (real)a->v[c] * (1 - t * t));
+    }
+    const double size = pair->d_s_size * largest(n, a->v), d_s = (double)pair->d_s;
+    const struct oracle_sum projected_sum = {to->projected.sum + pair->key * n,
+                                             to->projected.size ? to->projected.size + pair->key * n : NULL};
+    add_outer(n, 1, d_z, &(double){1}, &projected_sum, size);
+    add_turned(n, a->d_query, d_z, a->w_q, &to->q, pair->query * a->d_query, size);
+    add_outer(n, a->d_query, d_z, q + pair->query * a->d_query, &to->w_q, size);
+    add_outer(1, n, &d_s, u, &to->score_v, pair->d_s_size);
+    free(d_z);
+    free(u);
+}
+
+/** The same where the score is a product. */
+static void pair_dot(const struct oracle_alignment *a, const double *q, const double *projected,
+                     const struct pair *pair, struct oracle_align_gradients *to)
+{
+    const int64_t n = a->d_query, query = pair->query * n, key = pair->key * n;
+    const double scale = a->score == ATTN_SCORE_SCALED_DOT && n ? 1 / sqrt((double)n) : 1;
+    const double d_s = (double)(pair->d_s * (real)scale);
+    const double size = pair->d_s_size * scale * (1 + scale * absolute_dot(n, q + query, projected + key));
+    const struct oracle_sum of_q = {to->q.sum + query, to->q.size ? to->q.size + query : NULL};
+    const struct oracle_sum of_key = {to->projected.sum + key, to->projected.size ? to->projected.size + key : NULL};
+    add_outer(1, n, &d_s, projected + key, &of_q, size);
+    add_outer(1, n, &d_s, q + query, &of_key, size);
+}
+
+void ORACLE(oracle_align_backward)(const struct oracle_alignment *a, int64_t batch, int64_t tq, int64_t tk, int64_t dv,
+                                   const double *q, const double *projected, const double *v,
+                                   const attn_params *params, const double *d_out, struct oracle_align_gradients *to)
+{
+    const int is_additive = a->score == ATTN_SCORE_ADDITIVE;
+    const real temperature = a->temperature != 0 ? (real)a->temperature : 1;
+    double *out = new_array(batch * tq * dv), *weights = new_array(batch * tq * tk), *d_p = new_array(tk);
+    double *part = new_array(batch * tq * a->d_attention);
+    ORACLE(oracle_align)(a, batch, tq, tk, dv, q, projected, v, params, out, weights, NULL);
+    if (is_additive) {
+        const struct oracle_dense dense = {a->d_attention, a->d_query, a->w_q, NULL};
+        ORACLE(oracle_linear)(&dense, batch * tq, q, ATTN_ACTIVATION_NONE, NULL, part);
+    }
+    for (int64_t row = 0; row < batch * tq; row++) {
+        const int64_t b = row / tq, i = row % tq;
+        const double *d = d_out + row * dv, *p = weights + row * tk;
+        real mean = 0;
+        double mean_size = 0;
+        for (int64_t j = 0; j < tk; j++) {
+            if (!oracle_key_is_live(params, tq, tk, b, 0, i, j))
+                continue;
+            d_p[j] = ORACLE(oracle_dot)(dv, d, v + (b * tk + j) * dv);
+            mean += (real)p[j] * (real)d_p[j];
+            mean_size += p[j] * absolute_dot(dv, d, v + (b * tk + j) * dv);
+        }
+        for (int64_t j = 0; j < tk; j++) {
+            const int64_t key = b * tk + j;
+            if (!oracle_key_is_live(params, tq, tk, b, 0, i, j))
+                continue;
+            const struct oracle_sum of_v = {to->v.sum + key * dv, to->v.size ? to->v.size + key * dv : NULL};
+            const struct pair pair = {
+                row, key, (real)p[j] * ((real)d_p[j] - mean) / temperature,
+                p[j] * (absolute_dot(dv, d, v + key * dv) + mean_size) / (double)temperature};
+            add_outer(1, dv, p + j, d, &of_v, p[j]);
+            if (is_additive)
+                pair_additive(a, part, q, projected, &pair, to);
+            else
+                pair_dot(a, q, projected, &pair, to);
+        }
+    }
+    free(out);
+    free(weights);
+    free(d_p);
+    free(part);
 }

@@ -18,6 +18,7 @@ const struct oracle ORACLE(oracle) = {
     .lstm = ORACLE(oracle_lstm),
     .lstm_backward = ORACLE(oracle_lstm_backward),
     .pool_backward = ORACLE(oracle_pool_backward),
+    .align_backward = ORACLE(oracle_align_backward),
     .gru = ORACLE(oracle_gru),
     .bahdanau = ORACLE(oracle_bahdanau),
     .block = ORACLE(oracle_block_forward),

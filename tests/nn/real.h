@@ -40,6 +40,7 @@ oracle_pool_fn ORACLE(oracle_pool);
 oracle_lstm_fn ORACLE(oracle_lstm);
 oracle_lstm_backward_fn ORACLE(oracle_lstm_backward);
 oracle_pool_backward_fn ORACLE(oracle_pool_backward);
+oracle_align_backward_fn ORACLE(oracle_align_backward);
 oracle_gru_fn ORACLE(oracle_gru);
 oracle_bahdanau_fn ORACLE(oracle_bahdanau);
 oracle_block_forward_fn ORACLE(oracle_block_forward);
