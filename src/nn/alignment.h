@@ -41,8 +41,9 @@ attn_status nn_additive_vector(float **score, const char *name, const attn_tenso
 /** A tensor with numbers for keys, whose last axis may have any stride, with that axis where the only head was. */
 attn_tensor nn_by_elements(const attn_tensor *t);
 
-/** A config whose weights are there and of the right shapes, in ours. */
-attn_status nn_take_alignment_config(attn_alignment_config *ours, const attn_alignment_config *config);
+/** A config whose weights are there and of the right shapes, in ours; name is what sentences call it. */
+attn_status nn_take_alignment_config(attn_alignment_config *ours, const char *name,
+                                     const attn_alignment_config *config);
 
 /** The caller's options, with the scale and the temperature of the score function. */
 attn_status nn_take_alignment_params(attn_params *ours, attn_score score, float temperature, const attn_params *params);

@@ -194,7 +194,7 @@ static attn_status backward_additive(const struct call *call, void *workspace, s
 static attn_status take_options(struct call *call, const attn_alignment_config *config, const attn_params *params,
                                 const attn_alignment_gradients *gradients)
 {
-    CHECK(nn_take_alignment_config(&call->config, config));
+    CHECK(nn_take_alignment_config(&call->config, "config", config));
     CHECK(nn_take_alignment_params(&call->params, call->config.score, call->config.temperature, params));
     const attn_params *p = &call->params;
     CHECK(nn_check_threads(p->num_threads));

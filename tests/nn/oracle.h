@@ -93,6 +93,13 @@ struct oracle_gru {
     const double *w_ih, *w_hh, *b_ih, *b_hh;
 };
 
+/** What the backward pass of a decoder's step adds to; state is the gradient behind the step, replaced. */
+struct oracle_bahdanau_gradients {
+    double *state, *word;
+    struct oracle_align_gradients attention; /**< q is not looked at */
+    struct oracle_sum w_ih, w_hh, b_ih, b_hh;
+};
+
 struct oracle_block {
     int64_t d_model, d_ff;
     attn_activation activation;
@@ -176,6 +183,12 @@ typedef void oracle_gru_fn(const struct oracle_gru *gru, const double *x, double
 typedef void oracle_bahdanau_fn(const struct oracle_alignment *a, const struct oracle_gru *gru, int64_t batch,
                                 int64_t tokens, int64_t annotation, const double *word, const double *annotations,
                                 const int64_t *lengths, double *state, double *context, double *weights);
+/** From projected annotations; state as before the step. */
+typedef void oracle_bahdanau_backward_fn(const struct oracle_alignment *a, const struct oracle_gru *gru, int64_t batch,
+                                         int64_t tokens, int64_t annotation, const double *word,
+                                         const double *projected, const double *annotations, const int64_t *lengths,
+                                         const double *state, const double *d_context,
+                                         struct oracle_bahdanau_gradients *to);
 /** self_weights and cross_weights may be NULL. */
 typedef void oracle_block_forward_fn(const struct oracle_block *block, int64_t batch, int64_t tokens, const double *x,
                                      const struct oracle_block_inputs *inputs, double *out, double *self_weights,
@@ -212,6 +225,7 @@ struct oracle {
     oracle_align_backward_fn *align_backward;
     oracle_gru_fn *gru;
     oracle_bahdanau_fn *bahdanau;
+    oracle_bahdanau_backward_fn *bahdanau_backward;
     oracle_block_forward_fn *block;
     oracle_bert_forward_fn *bert;
     oracle_mean_pool_fn *mean_pool;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients of an LSTM layer, of attention pooling and of alignments, by their formulas, one sequence after the other. */
+/*
+ * Gradients of an LSTM layer, of attention pooling, of alignments and of a step of Bahdanau's decoder, by their formulas,
+ * one sequence after the other.
+ */
 #include "real.h"
 
 #include "oracle_score.h"
@@ -268,4 +271,71 @@ void ORACLE(oracle_align_backward)(const struct oracle_alignment *a, int64_t bat
     free(weights);
     free(d_p);
     free(part);
+}
+
+/** Sum number i of a GRU's gates from one side. */
+static real gru_sum(int64_t i, const double *w, int64_t n, const double *x, const double *bias)
+{
+    return (real)ORACLE(oracle_dot)(n, w + i * n, x) + (bias ? (real)bias[i] : 0);
+}
+
+/** Gradients of a GRU's step for one sequence: adds to those of weights and the input, replaces that of the state. */
+static void gru_backward(const struct oracle_gru *g, const double *x, const double *state, double *d_state,
+                         double *d_input, struct oracle_bahdanau_gradients *to)
+{
+    const int64_t n = g->hidden;
+    double *d_x = new_array(3 * n), *d_h = new_array(3 * n);
+    for (int64_t i = 0; i < n; i++) {
+        const real from_h = gru_sum(2 * n + i, g->w_hh, n, state, g->b_hh);
+        const real r = sigmoid(gru_sum(i, g->w_ih, g->input, x, g->b_ih) + gru_sum(i, g->w_hh, n, state, g->b_hh));
+        const real z = sigmoid(gru_sum(n + i, g->w_ih, g->input, x, g->b_ih) +
+                               gru_sum(n + i, g->w_hh, n, state, g->b_hh));
+        const real fresh = tanh(gru_sum(2 * n + i, g->w_ih, g->input, x, g->b_ih) + r * from_h);
+        const real d = (real)d_state[i], d_fresh = d * (1 - z) * (1 - fresh * fresh);
+        d_x[i] = d_h[i] = (double)(d_fresh * from_h * r * (1 - r));
+        d_x[n + i] = d_h[n + i] = (double)(d * ((real)state[i] - fresh) * z * (1 - z));
+        d_x[2 * n + i] = (double)d_fresh;
+        d_h[2 * n + i] = (double)(d_fresh * r);
+        d_state[i] = (double)(d * z);
+    }
+    add_turned(3 * n, g->input, d_x, g->w_ih, &(struct oracle_sum){d_input, NULL}, 0, 0);
+    add_turned(3 * n, n, d_h, g->w_hh, &(struct oracle_sum){d_state, NULL}, 0, 0);
+    add_outer(3 * n, g->input, d_x, x, &to->w_ih, 0);
+    add_outer(3 * n, n, d_h, state, &to->w_hh, 0);
+    add_outer(3 * n, 1, d_x, &(double){1}, &to->b_ih, 0);
+    add_outer(3 * n, 1, d_h, &(double){1}, &to->b_hh, 0);
+    free(d_x);
+    free(d_h);
+}
+
+void ORACLE(oracle_bahdanau_backward)(const struct oracle_alignment *a, const struct oracle_gru *gru, int64_t batch,
+                                      int64_t tokens, int64_t annotation, const double *word, const double *projected,
+                                      const double *annotations, const int64_t *lengths, const double *state,
+                                      const double *d_context, struct oracle_bahdanau_gradients *to)
+{
+    const int64_t embedding = gru->input - annotation, n = gru->hidden;
+    attn_params params = attn_params_default();
+    params.kv_len = lengths;
+    double *context = new_array(batch * annotation), *weights = new_array(batch * tokens);
+    double *input = new_array(gru->input), *d_input = new_array(gru->input), *d_all = new_array(batch * annotation);
+    ORACLE(oracle_align)
+    (a, batch, 1, tokens, annotation, state, projected, annotations, &params, context, weights, NULL);
+    for (int64_t b = 0; b < batch; b++) {
+        memcpy(input, word + b * embedding, (size_t)embedding * sizeof *input);
+        memcpy(input + embedding, context + b * annotation, (size_t)annotation * sizeof *input);
+        memset(d_input, 0, (size_t)gru->input * sizeof *d_input);
+        gru_backward(gru, input, state + b * n, to->state + b * n, d_input, to);
+        memcpy(to->word + b * embedding, d_input, (size_t)embedding * sizeof *d_input);
+        for (int64_t i = 0; i < annotation; i++)
+            d_all[b * annotation + i] =
+                (double)((real)d_input[embedding + i] + (d_context ? (real)d_context[b * annotation + i] : 0));
+    }
+    to->attention.q = (struct oracle_sum){to->state, NULL};
+    ORACLE(oracle_align_backward)
+    (a, batch, 1, tokens, annotation, state, projected, annotations, &params, d_all, &to->attention);
+    free(context);
+    free(weights);
+    free(input);
+    free(d_input);
+    free(d_all);
 }

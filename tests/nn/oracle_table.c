@@ -21,6 +21,7 @@ const struct oracle ORACLE(oracle) = {
     .align_backward = ORACLE(oracle_align_backward),
     .gru = ORACLE(oracle_gru),
     .bahdanau = ORACLE(oracle_bahdanau),
+    .bahdanau_backward = ORACLE(oracle_bahdanau_backward),
     .block = ORACLE(oracle_block_forward),
     .bert = ORACLE(oracle_bert_forward),
     .mean_pool = ORACLE(oracle_mean_pool),

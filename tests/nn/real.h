@@ -43,6 +43,7 @@ oracle_pool_backward_fn ORACLE(oracle_pool_backward);
 oracle_align_backward_fn ORACLE(oracle_align_backward);
 oracle_gru_fn ORACLE(oracle_gru);
 oracle_bahdanau_fn ORACLE(oracle_bahdanau);
+oracle_bahdanau_backward_fn ORACLE(oracle_bahdanau_backward);
 oracle_block_forward_fn ORACLE(oracle_block_forward);
 oracle_bert_forward_fn ORACLE(oracle_bert_forward);
 oracle_mean_pool_fn ORACLE(oracle_mean_pool);

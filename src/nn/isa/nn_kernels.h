@@ -29,7 +29,7 @@
     .normalise_backward = normalise_backward_rows, .activate_backward = activate_backward_rows,                        \
     .gate_backward = gate_backward_rows, .additive = additive_rows, .cross_entropy = cross_entropy_row,                \
     .lstm_cell = lstm_cell, .gru_cell = gru_cell, .lstm_gates = lstm_gates, .lstm_cell_backward = lstm_cell_backward,  \
-    .additive_scores_backward = additive_scores_backward,                                                              \
+    .gru_cell_backward = gru_cell_backward, .additive_scores_backward = additive_scores_backward,                      \
     .additive_projections_backward = additive_projections_backward, .additive_keys_backward = additive_keys_backward
 #endif
 #define ATTN_NN_INT8_TABLE .linear_int8 = linear_int8_panels, .quantize = quantize_rows, .int8_offset = VS_OFFSET

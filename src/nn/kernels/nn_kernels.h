@@ -189,6 +189,15 @@ struct nn_cell_gradient_work {
     int64_t n;
 };
 
+/** One row of the backward pass of a GRU's cell (kernels/cell_backward.h). */
+struct nn_gru_gradient_work {
+    float *x, *h;                 /**< [3][n] sums of the gates without biases, replaced by their gradients */
+    const float *bias_x, *bias_h; /**< [3][n] */
+    const float *state;           /**< [n] h before the step */
+    float *d_state; /**< [n] the gradient of h behind it, replaced by what goes past the gates to that before it */
+    int64_t n;
+};
+
 /** What the softmax of a query's scores has found: the largest, the sum of exp(score - top), and sum_j p_j d_p_j. */
 struct nn_additive_row {
     float top;
@@ -253,6 +262,7 @@ struct attn_nn_kernels {
     void (*gru_cell)(const struct nn_cell_work *work);
     void (*lstm_gates)(const struct nn_cell_gradient_work *work);
     void (*lstm_cell_backward)(const struct nn_cell_gradient_work *work);
+    void (*gru_cell_backward)(const struct nn_gru_gradient_work *work);
     void (*additive_scores_backward)(const struct nn_additive_gradient_work *work);
     void (*additive_projections_backward)(const struct nn_additive_gradient_work *work);
     void (*additive_keys_backward)(const struct nn_additive_gradient_work *work);
