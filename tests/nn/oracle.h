@@ -95,7 +95,7 @@ struct oracle_gru {
 
 /** What the backward pass of a decoder's step adds to; state is the gradient behind the step, replaced. */
 struct oracle_bahdanau_gradients {
-    double *state, *word;
+    struct oracle_sum state, word;
     struct oracle_align_gradients attention; /**< q is not looked at */
     struct oracle_sum w_ih, w_hh, b_ih, b_hh;
 };
@@ -174,10 +174,10 @@ typedef void oracle_lstm_backward_fn(const struct oracle_lstm *lstm, int64_t bat
                                      struct oracle_lstm_gradients *to);
 typedef void oracle_pool_backward_fn(const struct oracle_alignment *a, int64_t batch, int64_t tokens, const double *x,
                                      const int64_t *lengths, const double *d_out, struct oracle_pool_gradients *to);
-/** params: those that hide keys, or an additive mask. */
+/** params: those that hide keys, or an additive mask. d_size: of what elements of d_out are sums, NULL: d_out. */
 typedef void oracle_align_backward_fn(const struct oracle_alignment *a, int64_t batch, int64_t tq, int64_t tk,
                                       int64_t dv, const double *q, const double *projected, const double *v,
-                                      const attn_params *params, const double *d_out,
+                                      const attn_params *params, const double *d_out, const double *d_size,
                                       struct oracle_align_gradients *to);
 typedef void oracle_gru_fn(const struct oracle_gru *gru, const double *x, double *state);
 typedef void oracle_bahdanau_fn(const struct oracle_alignment *a, const struct oracle_gru *gru, int64_t batch,

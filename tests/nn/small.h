@@ -33,8 +33,8 @@ extern struct small {
     attn_norm_gradients norm;
     attn_lstm_gradients lstm_gradients; /**< of a bias alone */
     attn_pool_gradients pool;
-    attn_alignment_gradients alignment_gradients;
-    attn_bahdanau_gradients bahdanau_gradients;
+    attn_alignment_gradients alignment_gradients; /**< of the vector of the score alone */
+    attn_bahdanau_gradients bahdanau_gradients;   /**< of the state alone */
     attn_mha_gradients mha_gradients; /**< of x alone */
 } good;
 

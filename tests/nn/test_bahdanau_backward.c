@@ -125,7 +125,7 @@ static struct inputs read_inputs(struct memory *m, const struct step *s)
 
 static struct oracle_sum no_sum(struct memory *m, int64_t n)
 {
-    return (struct oracle_sum){zeros(m, n), NULL};
+    return (struct oracle_sum){zeros(m, n), zeros(m, n)};
 }
 
 static struct oracle_bahdanau_gradients run_oracle(struct memory *m, const struct step *s, const struct inputs *in,
@@ -133,8 +133,8 @@ static struct oracle_bahdanau_gradients run_oracle(struct memory *m, const struc
 {
     const int64_t n = s->config.hidden, inner = s->alignment.d_attention, rows = s->batch * s->tokens;
     struct oracle_bahdanau_gradients to = {
-        .state = zeros(m, s->batch * n),
-        .word = zeros(m, s->batch * s->config.embedding),
+        .state = no_sum(m, s->batch * n),
+        .word = no_sum(m, s->batch * s->config.embedding),
         .attention = {{NULL, NULL},
                       no_sum(m, rows * inner),
                       no_sum(m, rows * s->config.annotation),
@@ -145,7 +145,7 @@ static struct oracle_bahdanau_gradients run_oracle(struct memory *m, const struc
         .b_ih = no_sum(m, 3 * n),
         .b_hh = no_sum(m, 3 * n),
     };
-    memcpy(to.state, in->d_state, (size_t)(s->batch * n) * sizeof *to.state);
+    memcpy(to.state.sum, in->d_state, (size_t)(s->batch * n) * sizeof *to.state.sum);
     oracle_take(which)->bahdanau_backward(&s->oracle, &s->gru, s->batch, s->tokens, s->config.annotation, in->word,
                                           in->projected, in->annotations, s->lengths, in->state, in->d_context, &to);
     return to;
@@ -191,10 +191,10 @@ static void test_oracle(void **state)
             const double *gradient;
             int64_t count;
         } all[] = {
-            {"word", in.word, g.word, 2 * s.config.embedding},
+            {"word", in.word, g.word.sum, 2 * s.config.embedding},
             {"projected", in.projected, g.attention.projected.sum, 8 * inner},
             {"annotations", in.annotations, g.attention.v.sum, 8 * s.config.annotation},
-            {"state", in.state, g.state, 2 * hidden},
+            {"state", in.state, g.state.sum, 2 * hidden},
             {"w_ih", (double *)s.gru.w_ih, g.w_ih.sum, 3 * hidden * s.gru.input},
             {"w_hh", (double *)s.gru.w_hh, g.w_hh.sum, 3 * hidden * hidden},
             {"b_ih", (double *)s.gru.b_ih, g.b_ih.sum, 3 * hidden},
@@ -222,12 +222,14 @@ static void test_oracle(void **state)
 /* ------------------------------------------------------------------- values -- */
 
 /** What a gradient held before is added to what the oracle says. */
-static void add_before(struct memory *m, const attn_tensor *before, double *const of[ORACLES])
+static void add_before(struct memory *m, const attn_tensor *before, double *const of[ORACLES], double *size)
 {
     const double *values = read_all(m, before);
-    for (int64_t i = 0; i < before->shape[0] * before->shape[2] * before->shape[3]; i++)
+    for (int64_t i = 0; i < before->shape[0] * before->shape[2] * before->shape[3]; i++) {
+        size[i] += fabs(values[i]);
         for (int k = 0; k < ORACLES; k++)
             of[k][i] += values[i];
+    }
 }
 
 static void test_against_oracle(void **state)
@@ -244,20 +246,21 @@ static void test_against_oracle(void **state)
         const struct {
             const char *name;
             const attn_tensor *got;
-            double *of[ORACLES];
+            double *of[ORACLES], *size;
             int accumulates; /* 1 with weights, 2 with keys */
         } all[] = {
-#define ROW(name, got, member, accumulates) {name, got, {g[0].member, g[1].member, g[2].member}, accumulates}
+#define ROW(name, got, member, accumulates)                                                                            \
+    {name, got, {g[0].member.sum, g[1].member.sum, g[2].member.sum}, g[0].member.size, accumulates}
             ROW("d_state", &s.d_state, state, 0),
             ROW("d_word", &s.d_word, word, 0),
-            ROW("d_projected", &s.d_projected, attention.projected.sum, 2),
-            ROW("d_annotations", &s.d_annotations, attention.v.sum, 2),
-            ROW("d_w_ih", &s.sums[0], w_ih.sum, 1),
-            ROW("d_w_hh", &s.sums[1], w_hh.sum, 1),
-            ROW("d_b_ih", &s.sums[2], b_ih.sum, 1),
-            ROW("d_b_hh", &s.sums[3], b_hh.sum, 1),
-            ROW("d_w_q", &s.sums[4], attention.w_q.sum, 1),
-            ROW("d_score_v", &s.sums[5], attention.score_v.sum, 1),
+            ROW("d_projected", &s.d_projected, attention.projected, 2),
+            ROW("d_annotations", &s.d_annotations, attention.v, 2),
+            ROW("d_w_ih", &s.sums[0], w_ih, 1),
+            ROW("d_w_hh", &s.sums[1], w_hh, 1),
+            ROW("d_b_ih", &s.sums[2], b_ih, 1),
+            ROW("d_b_hh", &s.sums[3], b_hh, 1),
+            ROW("d_w_q", &s.sums[4], attention.w_q, 1),
+            ROW("d_score_v", &s.sums[5], attention.score_v, 1),
         };
         s.gradients.accumulate = rng_percent(&m->rng, 40);
         s.gradients.accumulate_keys = rng_percent(&m->rng, 40);
@@ -266,7 +269,7 @@ static void test_against_oracle(void **state)
             if (all[i].accumulates && (all[i].accumulates == 1 ? s.gradients.accumulate : s.gradients.accumulate_keys)) {
                 fill(m, all[i].got, 1);
                 mark_output(m, all[i].got);
-                add_before(m, all[i].got, all[i].of);
+                add_before(m, all[i].got, all[i].of, all[i].size);
             }
         for (int64_t b = 0; b < s.batch && s.lengths; b++) /* padding may hold anything */
             for (int64_t t = s.lengths[b]; t < s.tokens; t++) {
@@ -278,7 +281,7 @@ static void test_against_oracle(void **state)
         void *workspace = n % 2 ? place_workspace(m, size) : NULL;
         OK(run_backward(&s, workspace, workspace ? size : 0));
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-            judge(NN_RECURRENT_BACKWARD, all[i].name, all[i].got, all[i].of, NULL);
+            judge(NN_RECURRENT_BACKWARD, all[i].name, all[i].got, all[i].of, all[i].size);
         memory_destroy(m);
     }
 }

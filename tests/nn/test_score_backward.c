@@ -120,7 +120,8 @@ static void test_oracle(void **state)
         make(&a, m, (attn_score)(n % 4), 2, 3, 5);
         double *const of[4] = {read_all(m, &a.q), read_all(m, &a.projected), read_all(m, &a.v), read_all(m, &a.d_out)};
         struct oracle_align_gradients g = no_gradients(m, &a);
-        oracle_take(0)->align_backward(&a.oracle, 2, 3, 5, a.dv, of[0], of[1], of[2], &a.params, of[3], &g);
+        oracle_take(0)->align_backward(&a.oracle, 2, 3, 5, a.dv, of[0], of[1], of[2], &a.params, of[3], NULL,
+                                       &g);
         const struct {
             const char *name;
             double *values;
@@ -223,7 +224,7 @@ static void test_against_oracle(void **state)
         }
         for (int k = 0; k < ORACLES; k++)
             oracle_take(k)->align_backward(&a.oracle, a.batch, a.tq, a.tk, a.dv, q, projected, v, &a.params, d_out,
-                                           &to[k]);
+                                           NULL, &to[k]);
         spoil_hidden(&a);
         memory_seal(m);
         const size_t size = workspace_of(&a);
