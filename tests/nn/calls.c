@@ -491,7 +491,6 @@ static size_t score_backward_size(const struct how *how)
                                                   &gradients);
 }
 
-/** The step, and its state's gradient before it runs. */
 static attn_bahdanau_config step_of(void)
 {
     attn_bahdanau_config step = attn_bahdanau_config_default();
@@ -509,8 +508,6 @@ static attn_status run_step_backward(const struct how *how, float *to)
     const attn_tensor state = attn_btc(x_data, BATCH, 1, HIDDEN), d_state = attn_btc(to, BATCH, 1, HIDDEN);
     const attn_tensor d_projected = attn_btc(to + BATCH * HIDDEN, BATCH, length, D);
     attn_bahdanau_gradients gradients = attn_bahdanau_gradients_default();
-    for (int i = 0; i < BATCH * HIDDEN; i++)
-        to[i] = x_data[i];
     gradients.state = &d_state, gradients.projected = &d_projected, gradients.num_threads = how->num_threads;
     return attn_bahdanau_backward(&step, &additive, &word, &keys, &keys, NULL, &state, &word, &gradients,
                                   how->workspace, how->size);
@@ -563,9 +560,9 @@ const struct call calls[] = {
     /* W x, scores, their gradients, those of W; values, and what W x adds to them */
     {"pool backward", run_pool_backward, pool_backward_size, NULL, 6},
     {"project", run_project, NULL, NULL, 1},
-    /* W_q q, pairs, and what W_q gives to q; copies of q are too few for a second thread */
-    {"score backward", run_score_backward, score_backward_size, "params", 4},
+    /* W_q q, pairs, and what W_q gives to q */
+    {"score backward", run_score_backward, score_backward_size, "params", 3},
     /* the context, and its pairs */
-    {"bahdanau backward", run_step_backward, step_backward_size, NULL, 4},
+    {"bahdanau backward", run_step_backward, step_backward_size, NULL, 2},
 };
 const int num_calls = sizeof calls / sizeof *calls;

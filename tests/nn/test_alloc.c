@@ -357,7 +357,8 @@ static attn_status run_bahdanau_backward(struct made *made)
     config.w_ih = attn_matrix(gates, 3 * D, 2 * D), config.w_hh = attn_matrix(gates, 3 * D, D);
     gradients.state = &state, gradients.projected = &made->out;
     gradients.num_threads = 2;
-    return attn_bahdanau_backward(&config, &alignment, &one, &made->x, &made->x, NULL, &one, NULL, &gradients, NULL, 0);
+    memset(states, 0, sizeof states);
+    return attn_bahdanau_backward(&config, &alignment, &one, &made->x, &made->x, NULL, &one, &one, &gradients, NULL, 0);
 }
 
 static void test_every_allocation(void **state)
