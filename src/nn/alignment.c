@@ -33,8 +33,8 @@ static struct nn_name member(const char *name, const char *field)
 static attn_status check_absent(const char *name, const char *field, const attn_tensor *t)
 {
     if (t->data)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "%s.%s is set; expected data NULL, as this score has no such weight", name, field);
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s.%s is set; expected data NULL, as this score has no such weight",
+                         name, field);
     return ATTN_OK;
 }
 
@@ -223,7 +223,8 @@ size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t ba
     v.shape[3] = out.shape[3] = d_value;
     attn_params p;
     struct attn_call core;
-    if (nn_take_alignment_params(&p, alignment->score, alignment->temperature, params) || attn_call_make(&core, &q, &projected, &v, &out, &p, CHECK_SHAPES))
+    if (nn_take_alignment_params(&p, alignment->score, alignment->temperature, params) ||
+        attn_call_make(&core, &q, &projected, &v, &out, &p, CHECK_SHAPES))
         return SIZE_MAX;
     nn_take_bytes(&arena, attn_call_size(&core));
     return nn_arena_size(&arena);

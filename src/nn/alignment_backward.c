@@ -54,7 +54,8 @@ static attn_status measure_core(struct nn_need *need, const struct shape *s, con
                                 const attn_alignment_gradients *gradients)
 {
     const attn_tensor q = view(NULL, s->batch, s->q_tokens, s->width), k = view(NULL, s->batch, s->k_tokens, s->width);
-    const attn_tensor v = view(NULL, s->batch, s->k_tokens, s->values), out = view(NULL, s->batch, s->q_tokens, s->values);
+    const attn_tensor v = view(NULL, s->batch, s->k_tokens, s->values),
+                      out = view(NULL, s->batch, s->q_tokens, s->values);
     const attn_tensor lse = view(NULL, s->batch, s->q_tokens, 1);
     struct attn_call forward;
     struct nn_need backward;
@@ -218,8 +219,8 @@ static attn_status check_gradients(const struct call *call)
     if (!g->q && !g->projected && !g->v && !g->w_q && !g->score_v)
         return attn_fail(ATTN_INVALID_ARGUMENT, "gradients has no tensor; expected q, projected, v, w_q or score_v");
     if (!is_additive && (g->w_q || g->score_v))
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "gradients.%s is set; expected NULL, as this score has no such weight", g->w_q ? "w_q" : "score_v");
+        return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.%s is set; expected NULL, as this score has no such weight",
+                         g->w_q ? "w_q" : "score_v");
     if (g->q)
         CHECK(nn_check_output("gradients.q", g->q, batch, call->q->shape[2], c->d_query));
     if (g->projected)

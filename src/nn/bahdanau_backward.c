@@ -235,9 +235,12 @@ static attn_status check_gradients(const struct call *call)
     const struct {
         struct nn_argument argument;
         int64_t rows, columns;
-    } sums[] = {{{"gradients.w_ih", g->w_ih}, gates, width_of(call)}, {{"gradients.w_hh", g->w_hh}, gates, c->hidden},
-                {{"gradients.b_ih", g->b_ih}, 1, gates},              {{"gradients.b_hh", g->b_hh}, 1, gates},
-                {{"gradients.w_q", g->w_q}, inner, c->hidden},        {{"gradients.score_v", g->score_v}, 1, inner}};
+    } sums[] = {{{"gradients.w_ih", g->w_ih}, gates, width_of(call)},
+                {{"gradients.w_hh", g->w_hh}, gates, c->hidden},
+                {{"gradients.b_ih", g->b_ih}, 1, gates},
+                {{"gradients.b_hh", g->b_hh}, 1, gates},
+                {{"gradients.w_q", g->w_q}, inner, c->hidden},
+                {{"gradients.score_v", g->score_v}, 1, inner}};
     CHECK(nn_check_output("gradients.state", g->state, batch, 1, c->hidden));
     if (g->word)
         CHECK(nn_check_output("gradients.word", g->word, batch, 1, c->embedding));
@@ -257,11 +260,16 @@ static attn_status check_apart(const struct call *call)
     const attn_alignment_config *a = &call->alignment;
     const attn_bahdanau_gradients *g = &call->gradients;
     const struct nn_argument outputs[] = {
-        {"gradients.state", g->state},         {"gradients.word", g->word},
-        {"gradients.projected", g->projected}, {"gradients.annotations", g->annotations},
-        {"gradients.w_ih", g->w_ih},           {"gradients.w_hh", g->w_hh},
-        {"gradients.b_ih", g->b_ih},           {"gradients.b_hh", g->b_hh},
-        {"gradients.w_q", g->w_q},             {"gradients.score_v", g->score_v},
+        {"gradients.state", g->state},
+        {"gradients.word", g->word},
+        {"gradients.projected", g->projected},
+        {"gradients.annotations", g->annotations},
+        {"gradients.w_ih", g->w_ih},
+        {"gradients.w_hh", g->w_hh},
+        {"gradients.b_ih", g->b_ih},
+        {"gradients.b_hh", g->b_hh},
+        {"gradients.w_q", g->w_q},
+        {"gradients.score_v", g->score_v},
     };
     const struct nn_argument inputs[] = {
         {"word", call->word},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients of an LSTM layer, of attention pooling, of alignments and of a step of Bahdanau's decoder, by their formulas,
- * one sequence after the other.
+ * Gradients of an LSTM layer, of attention pooling, of alignments and of a step of Bahdanau's decoder, by their
+ * formulas, one sequence after the other.
  */
 #include "real.h"
 
@@ -192,8 +192,8 @@ struct pair {
 };
 
 /** What a pair's score gives, where it is v·tanh(part + key). */
-static void pair_additive(const struct oracle_alignment *a, const double *part, const double *q, const double *projected,
-                          const struct pair *pair, struct oracle_align_gradients *to)
+static void pair_additive(const struct oracle_alignment *a, const double *part, const double *q,
+                          const double *projected, const struct pair *pair, struct oracle_align_gradients *to)
 {
     const int64_t n = a->d_attention;
     double *d_z = new_array(n), *u = new_array(n);
@@ -243,9 +243,8 @@ static double score_size(const struct oracle_alignment *a, const double *part, c
 }
 
 void ORACLE(oracle_align_backward)(const struct oracle_alignment *a, int64_t batch, int64_t tq, int64_t tk, int64_t dv,
-                                   const double *q, const double *projected, const double *v,
-                                   const attn_params *params, const double *d_out, const double *d_size,
-                                   struct oracle_align_gradients *to)
+                                   const double *q, const double *projected, const double *v, const attn_params *params,
+                                   const double *d_out, const double *d_size, struct oracle_align_gradients *to)
 {
     const int is_additive = a->score == ATTN_SCORE_ADDITIVE;
     const real temperature = a->temperature != 0 ? (real)a->temperature : 1;
@@ -318,8 +317,8 @@ static void gru_backward(const struct oracle_gru *g, const double *x, const doub
     for (int64_t i = 0; i < n; i++) {
         const real from_h = gru_sum(2 * n + i, g->w_hh, n, state, g->b_hh);
         const real r = sigmoid(gru_sum(i, g->w_ih, g->input, x, g->b_ih) + gru_sum(i, g->w_hh, n, state, g->b_hh));
-        const real z = sigmoid(gru_sum(n + i, g->w_ih, g->input, x, g->b_ih) +
-                               gru_sum(n + i, g->w_hh, n, state, g->b_hh));
+        const real z =
+            sigmoid(gru_sum(n + i, g->w_ih, g->input, x, g->b_ih) + gru_sum(n + i, g->w_hh, n, state, g->b_hh));
         const real fresh = tanh(gru_sum(2 * n + i, g->w_ih, g->input, x, g->b_ih) + r * from_h);
         const real d = (real)d_state->sum[i], d_fresh = d * (1 - z) * (1 - fresh * fresh);
         d_x[i] = d_h[i] = (double)(d_fresh * from_h * r * (1 - r));

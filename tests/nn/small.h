@@ -35,7 +35,7 @@ extern struct small {
     attn_pool_gradients pool;
     attn_alignment_gradients alignment_gradients; /**< of the vector of the score alone */
     attn_bahdanau_gradients bahdanau_gradients;   /**< of the state alone */
-    attn_mha_gradients mha_gradients; /**< of x alone */
+    attn_mha_gradients mha_gradients;             /**< of x alone */
 } good;
 
 /** A matrix of weights, for those that have no names. */

@@ -46,9 +46,13 @@ static void make_weights(struct step *s, struct memory *m)
         c->b_ih = random_vector(m, random_dtype(m), 3 * n, 0.5, 0);
     if (rng_percent(rng, 70))
         c->b_hh = random_vector(m, random_dtype(m), 3 * n, 0.5, 0);
-    s->oracle = (struct oracle_alignment){ATTN_SCORE_ADDITIVE,  n, c->annotation, inner, (double)a->temperature,
-                                          read_all(m, &a->w_q), read_all(m, &a->w_k), NULL, read_all(m, &a->v)};
-    s->gru = (struct oracle_gru){in, n, read_all(m, &c->w_ih), read_all(m, &c->w_hh),
+    s->oracle = (struct oracle_alignment){
+        ATTN_SCORE_ADDITIVE,  n,    c->annotation,     inner, (double)a->temperature, read_all(m, &a->w_q),
+        read_all(m, &a->w_k), NULL, read_all(m, &a->v)};
+    s->gru = (struct oracle_gru){in,
+                                 n,
+                                 read_all(m, &c->w_ih),
+                                 read_all(m, &c->w_hh),
                                  c->b_ih.data ? read_all(m, &c->b_ih) : NULL,
                                  c->b_hh.data ? read_all(m, &c->b_hh) : NULL};
 }
@@ -58,8 +62,8 @@ static void place_gradients(struct step *s, struct memory *m, const attn_tensor 
 {
     const attn_bahdanau_config *c = &s->config;
     const int64_t n = c->hidden, inner = s->alignment.d_attention;
-    const int64_t shapes[SUMS][2] = {{3 * n, c->embedding + c->annotation}, {3 * n, n}, {1, 3 * n}, {1, 3 * n},
-                                     {inner, n},                            {1, inner}};
+    const int64_t shapes[SUMS][2] = {
+        {3 * n, c->embedding + c->annotation}, {3 * n, n}, {1, 3 * n}, {1, 3 * n}, {inner, n}, {1, inner}};
     s->d_state = place_rows(m, s->batch, 1, n);
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t i = 0; i < n; i++)
@@ -118,9 +122,9 @@ struct inputs {
 
 static struct inputs read_inputs(struct memory *m, const struct step *s)
 {
-    return (struct inputs){read_all(m, &s->word),      read_all(m, &s->projected), read_all(m, &s->annotations),
-                           read_all(m, &s->its_state), read_all(m, &s->d_state),
-                           s->has_context ? read_all(m, &s->d_context) : NULL};
+    return (struct inputs){read_all(m, &s->word),        read_all(m, &s->projected),
+                           read_all(m, &s->annotations), read_all(m, &s->its_state),
+                           read_all(m, &s->d_state),     s->has_context ? read_all(m, &s->d_context) : NULL};
 }
 
 static struct oracle_sum no_sum(struct memory *m, int64_t n)
@@ -266,7 +270,8 @@ static void test_against_oracle(void **state)
         s.gradients.accumulate_keys = rng_percent(&m->rng, 40);
         s.gradients.num_threads = (int)(n % 4);
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-            if (all[i].accumulates && (all[i].accumulates == 1 ? s.gradients.accumulate : s.gradients.accumulate_keys)) {
+            if (all[i].accumulates &&
+                (all[i].accumulates == 1 ? s.gradients.accumulate : s.gradients.accumulate_keys)) {
                 fill(m, all[i].got, 1);
                 mark_output(m, all[i].got);
                 add_before(m, all[i].got, all[i].of, all[i].size);
@@ -360,7 +365,7 @@ static void test_wrong_arguments(void **state)
     mark_output(m, &s.d_state);
     memory_seal(m);
 #define BACKWARD(c, a, w, k, n, l, h, d, g) attn_bahdanau_backward(c, a, w, k, n, l, h, d, g, NULL, 0)
-#define GRADIENTS(change) BACKWARD(c, a, w, k, n, NULL, h, d, CHANGED(attn_bahdanau_gradients, *g, change))
+#define GRADIENTS(change)                   BACKWARD(c, a, w, k, n, NULL, h, d, CHANGED(attn_bahdanau_gradients, *g, change))
     REFUSES(m, BACKWARD(NULL, a, w, k, n, NULL, h, d, g), ATTN_INVALID_ARGUMENT, "config is NULL");
     REFUSES(m, BACKWARD(CHANGED(attn_bahdanau_config, *c, w_hh.data = NULL), a, w, k, n, NULL, h, d, g), ANY_ERROR,
             "config.w_hh");

@@ -28,8 +28,8 @@ static void make_score(struct align *a, struct memory *m, attn_score score)
     c->d_query = RNG_PICK(rng, 1, 3, 8, 17, 33);
     c->d_key = projects ? RNG_PICK(rng, 1, 5, 24) : c->d_query;
     c->temperature = rng_percent(rng, 40) ? 0 : (float)(0.5 + 2 * rng_uniform(rng));
-    a->oracle = (struct oracle_alignment){
-        score, c->d_query, c->d_key, 0, (double)c->temperature, NULL, NULL, NULL, NULL};
+    a->oracle =
+        (struct oracle_alignment){score, c->d_query, c->d_key, 0, (double)c->temperature, NULL, NULL, NULL, NULL};
     if (score == ATTN_SCORE_GENERAL)
         c->w_k = random_matrix(m, random_dtype(m), c->d_query, c->d_key, 1 / sqrt((double)c->d_key));
     if (score != ATTN_SCORE_ADDITIVE)
@@ -95,10 +95,10 @@ static struct oracle_sum no_sum(struct memory *m, int64_t n)
 
 static struct oracle_align_gradients no_gradients(struct memory *m, const struct align *a)
 {
-    return (struct oracle_align_gradients){
-        no_sum(m, a->batch * a->tq * a->config.d_query), no_sum(m, a->batch * a->tk * a->width),
-        no_sum(m, a->batch * a->tk * a->dv), no_sum(m, a->config.d_attention * a->config.d_query),
-        no_sum(m, a->config.d_attention)};
+    return (struct oracle_align_gradients){no_sum(m, a->batch * a->tq * a->config.d_query),
+                                           no_sum(m, a->batch * a->tk * a->width), no_sum(m, a->batch * a->tk * a->dv),
+                                           no_sum(m, a->config.d_attention * a->config.d_query),
+                                           no_sum(m, a->config.d_attention)};
 }
 
 /** A linear function of what comes out: d_out are its factors. */
@@ -120,8 +120,7 @@ static void test_oracle(void **state)
         make(&a, m, (attn_score)(n % 4), 2, 3, 5);
         double *const of[4] = {read_all(m, &a.q), read_all(m, &a.projected), read_all(m, &a.v), read_all(m, &a.d_out)};
         struct oracle_align_gradients g = no_gradients(m, &a);
-        oracle_take(0)->align_backward(&a.oracle, 2, 3, 5, a.dv, of[0], of[1], of[2], &a.params, of[3], NULL,
-                                       &g);
+        oracle_take(0)->align_backward(&a.oracle, 2, 3, 5, a.dv, of[0], of[1], of[2], &a.params, of[3], NULL, &g);
         const struct {
             const char *name;
             double *values;
@@ -451,8 +450,9 @@ static void test_wrong_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_oracle), cmocka_unit_test(test_against_oracle), cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_steps),  cmocka_unit_test(test_nan),            cmocka_unit_test(test_wrong_arguments),
+        cmocka_unit_test(test_oracle), cmocka_unit_test(test_against_oracle),
+        cmocka_unit_test(test_bits),   cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_nan),    cmocka_unit_test(test_wrong_arguments),
     };
     return NN_MAIN(tests);
 }

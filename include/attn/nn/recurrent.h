@@ -228,8 +228,8 @@ ATTN_API attn_status attn_bahdanau_forward(const attn_bahdanau *step, const attn
                                            size_t workspace_size);
 
 /**
- * What attn_bahdanau_backward() reads and writes. All are f32; channels are contiguous, weights without gaps. NULL where
- * it is not wanted. Zero is every field's default.
+ * What attn_bahdanau_backward() reads and writes. All are f32; channels are contiguous, weights without gaps. NULL
+ * where it is not wanted. Zero is every field's default.
  */
 typedef struct attn_bahdanau_gradients {
     size_t struct_size; /**< sizeof of this struct as the caller compiled it */
@@ -260,9 +260,9 @@ static inline attn_bahdanau_gradients attn_bahdanau_gradients_default(void)
 
 /**
  * The gradients of a step of attn_bahdanau_forward(), of weights as they lie, for training changes them between any two
- * calls. Everything but the state before the step is computed again: a decoder keeps its states, calls this for its steps
- * from the last to the first, with accumulate and accumulate_keys in all but the first call, and hands the gradients of
- * projected and annotations to attn_linear_backward() once, as attn_alignment_backward() has it.
+ * calls. Everything but the state before the step is computed again: a decoder keeps its states, calls this for its
+ * steps from the last to the first, with accumulate and accumulate_keys in all but the first call, and hands the
+ * gradients of projected and annotations to attn_linear_backward() once, as attn_alignment_backward() has it.
  *
  * Annotations behind a length are not read, and have gradients of 0. No gradient depends on the number of threads, and
  * those that have a row for a sequence depend on this sequence alone.
@@ -286,9 +286,9 @@ ATTN_API attn_status attn_bahdanau_backward(const attn_bahdanau_config *config, 
                                             const attn_bahdanau_gradients *gradients, void *workspace,
                                             size_t workspace_size);
 /**
- * Bytes that attn_bahdanau_backward() can make use of: those of w_ih, w_hh and w_q in f32, for each sequence some 4 * (2 *
- * (embedding + annotation) + 7 * hidden + 3 * d_attention), and for each thread 4 * (d_attention + 4) for each annotation
- * of a sequence and 550 KiB. SIZE_MAX if that overflows, or after an error.
+ * Bytes that attn_bahdanau_backward() can make use of: those of w_ih, w_hh and w_q in f32, for each sequence some 4 *
+ * (2 * (embedding + annotation) + 7 * hidden + 3 * d_attention), and for each thread 4 * (d_attention + 4) for each
+ * annotation of a sequence and 550 KiB. SIZE_MAX if that overflows, or after an error.
  * @since 0.1, experimental
  */
 ATTN_API size_t attn_bahdanau_backward_workspace_size(const attn_bahdanau_config *config,

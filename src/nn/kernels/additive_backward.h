@@ -94,7 +94,8 @@ static void additive_scores_backward(const struct nn_additive_gradient_work *wor
 /** Terms of a sum before it goes to the sum of all: errors grow with this and the number of such sums. */
 #define ADDITIVE_SPAN 1024
 
-/** The columns of u from one on, for keys first to end - 1: to their gradients, whose sums are added to those of all. */
+/** The columns of u from one on, for keys first to end - 1: to their gradients, whose sums are added to those of all.
+ */
 static void additive_project_span(const struct nn_additive_gradient_work *work, int64_t first, int64_t end, int64_t c,
                                   int left, vf *d_bias, vf *d_v)
 {

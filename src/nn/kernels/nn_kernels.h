@@ -206,20 +206,20 @@ struct nn_additive_row {
 
 /** The backward pass of additive attention for one query (kernels/additive_backward.h), by its steps. */
 struct nn_additive_gradient_work {
-    struct nn_rows k;     /**< W_k k of each key, and b unless it is in bias; read in the first step alone */
-    struct nn_rows x;     /**< the values */
-    const int64_t *live;  /**< [keys] which rows of these the keys are; NULL: 0, 1, 2, ... */
-    const float *bias;    /**< [inner] what the query adds: W_q q, for a pool b */
-    const float *v;       /**< [inner] the vector of the score, by the temperature */
-    const float *d_out;   /**< [channels] */
-    float *u;             /**< [keys][inner] for tanh, then for gradients before it; without live it may be k */
-    float *p, *d_s;       /**< [keys] what masks add to scores, then weights; gradients of scores */
+    struct nn_rows k;    /**< W_k k of each key, and b unless it is in bias; read in the first step alone */
+    struct nn_rows x;    /**< the values */
+    const int64_t *live; /**< [keys] which rows of these the keys are; NULL: 0, 1, 2, ... */
+    const float *bias;   /**< [inner] what the query adds: W_q q, for a pool b */
+    const float *v;      /**< [inner] the vector of the score, by the temperature */
+    const float *d_out;  /**< [channels] */
+    float *u;            /**< [keys][inner] for tanh, then for gradients before it; without live it may be k */
+    float *p, *d_s;      /**< [keys] what masks add to scores, then weights; gradients of scores */
     struct nn_additive_row *row;
-    int is_known;         /**< row is; else the first step writes it */
-    float *d_bias, *d_v;  /**< [inner] sums over these keys, written by the second step; NULL: not wanted */
-    float v_scale;        /**< of d_v: one over the temperature */
-    struct nn_rows d_k;   /**< added to by the third step; data NULL: not wanted */
-    struct nn_rows d_x;   /**< likewise; without adds_to_x it is written, and may be x */
+    int is_known;        /**< row is; else the first step writes it */
+    float *d_bias, *d_v; /**< [inner] sums over these keys, written by the second step; NULL: not wanted */
+    float v_scale;       /**< of d_v: one over the temperature */
+    struct nn_rows d_k;  /**< added to by the third step; data NULL: not wanted */
+    struct nn_rows d_x;  /**< likewise; without adds_to_x it is written, and may be x */
     int adds_to_x;
     int64_t keys, inner, channels;
 };
