@@ -139,14 +139,10 @@ static inline attn_alignment_gradients attn_alignment_gradients_default(void)
  * pass, and no number for each pair of a query and a key is stored.
  *
  * Keys are those that attn_alignment_project() has projected. A decoder goes through its steps backwards, adds to the
- * gradients of projected and v in each (accumulate_keys), and then through the projection once:
- *
- * @code
- *     attn_linear_gradients of = attn_linear_gradients_default();   // ADDITIVE and GENERAL; d_projected is d_keys else
- *     of.x = &d_keys, of.weights = &d_w_k, of.bias = &d_bias;       // a bias is ADDITIVE's
- *     of.accumulate_x = 1;                                          // where keys are values: d_keys holds that of v
- *     attn_linear_backward(&config.w_k, &keys, &d_projected, &of, NULL, 0);
- * @endcode
+ * gradients of projected and v in each (accumulate_keys), and goes through the projection once, with
+ * attn_linear_backward(): config->w_k as its weights, the keys as its x and the gradient of projected as its d_out give
+ * those of w_k, of the bias (ADDITIVE) and of the keys, and with accumulate_x the last is added to that of v, where
+ * keys are values. For the two dot products the gradient of projected is that of the keys.
  *
  * Rows without a live key have the gradient 0. What stands in a key or value that no query sees, in a query that sees
  * no key, or in its row of d_out, reaches no gradient; what some queries see reaches none by way of others. No gradient
