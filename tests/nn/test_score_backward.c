@@ -371,6 +371,33 @@ static void test_nan(void **state)
     memory_destroy(m);
 }
 
+/** What only later queries see reaches no gradient of the earlier ones. */
+static void test_partly_hidden(void **state)
+{
+    (void)state;
+    for (int score = 0; score < 4; score++) {
+        struct memory *m = memory_create("score_backward partly_hidden", (uint64_t)score);
+        struct align a;
+        make(&a, m, (attn_score)score, 2, 6, 6);
+        a.params = attn_params_default();
+        a.params.causal = ATTN_CAUSAL_TOP_LEFT;
+        OK(run_backward(&a, NULL, 0));
+        const attn_tensor clean = a.d_q;
+        place_gradients(&a, m);
+        for (int64_t b = 0; b < 2; b++) {
+            tensor_set(&a.projected, b, 0, 4, 0, NAN);
+            tensor_set(&a.v, b, 0, 4, 0, INFINITY);
+        }
+        OK(run_backward(&a, NULL, 0));
+        for (int64_t b = 0; b < 2; b++) {
+            const attn_tensor before = slice(&clean, b, 0, 4), after = slice(&a.d_q, b, 0, 4);
+            assert_true(equal_bits(&before, &after));
+            assert_true(isnan(tensor_get(&a.d_q, b, 0, 4, 0)));
+        }
+        memory_destroy(m);
+    }
+}
+
 /* ------------------------------------------------------------------ refusals -- */
 
 static attn_status try(const struct align *a, const attn_params *params, const attn_alignment_gradients *gradients)
@@ -450,9 +477,13 @@ static void test_wrong_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_oracle), cmocka_unit_test(test_against_oracle),
-        cmocka_unit_test(test_bits),   cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_nan),    cmocka_unit_test(test_wrong_arguments),
+        cmocka_unit_test(test_oracle),
+        cmocka_unit_test(test_against_oracle),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_partly_hidden),
+        cmocka_unit_test(test_wrong_arguments),
     };
     return NN_MAIN(tests);
 }
