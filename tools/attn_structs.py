@@ -133,7 +133,11 @@ class LinearFormat(Sized):
 
 class LinearGradients(Sized):
     _fields_ = (
-        _size() + _pointers("x", "weights", "bias") + _ints("accumulate", "num_threads") + _pointers("executor")
+        _size()
+        + _pointers("x", "weights", "bias")
+        + _ints("accumulate", "num_threads")
+        + _pointers("executor")
+        + _ints("accumulate_x")
     )
 
 
@@ -227,6 +231,10 @@ class AlignmentConfig(Sized):
     )
 
 
+class AlignmentGradients(Sized):
+    _fields_ = _size() + _pointers("q", "projected", "v", "w_q", "score_v") + _ints("accumulate", "accumulate_keys")
+
+
 class LstmConfig(Sized):
     _fields_ = _size() + _lengths("input", "hidden", "layers") + _ints("bidirectional") + _pointers("format")
 
@@ -245,6 +253,14 @@ class BahdanauConfig(Sized):
         + _pointers("alignment")
         + _lengths("embedding", "annotation", "hidden")
         + _tensors("w_ih", "w_hh", "b_ih", "b_hh")
+    )
+
+
+class BahdanauGradients(Sized):
+    _fields_ = (
+        _size()
+        + _pointers("state", "word", "projected", "annotations", "w_ih", "w_hh", "b_ih", "b_hh", "w_q", "score_v")
+        + _ints("accumulate", "accumulate_keys", "num_threads")
     )
 
 
@@ -315,8 +331,10 @@ LIBATTN_NN = {
     "attn_block_pass": BlockPass,
     "attn_block_gradients": BlockGradients,
     "attn_alignment_config": AlignmentConfig,
+    "attn_alignment_gradients": AlignmentGradients,
     "attn_lstm_config": LstmConfig,
     "attn_bahdanau_config": BahdanauConfig,
+    "attn_bahdanau_gradients": BahdanauGradients,
     "attn_bert_config": BertConfig,
     "attn_llama_config": LlamaConfig,
     "attn_transformer_config": TransformerConfig,

@@ -47,8 +47,7 @@ static struct attn_grid grid_of(const attn_tensor *t, int64_t batch, int64_t que
     };
 }
 
-/** The last key that query 0 of a sequence sees, as causality has it. */
-static int64_t diagonal_of(const attn_params *p, int64_t batch, int64_t queries, int64_t end)
+int64_t nn_additive_diagonal(const attn_params *p, int64_t batch, int64_t queries, int64_t end)
 {
     switch (p->causal) {
     case ATTN_CAUSAL_TOP_LEFT:
@@ -83,7 +82,7 @@ static void run_block(const struct additive_run *run, int64_t task)
         .keys = end - begin,
         .channels = call->k->shape[3],
         .values = call->v->shape[3],
-        .diagonal = diagonal_of(p, batch, queries, end) + query - begin,
+        .diagonal = nn_additive_diagonal(p, batch, queries, end) + query - begin,
         .mask = grid_of(p->mask, batch, query, begin),
         .weights = grid_of(p->weights, batch, query, begin),
         .keys_before = begin,

@@ -99,8 +99,7 @@ static attn_status check_output(const char *name, const attn_tensor *t, const in
     return attn_check_distinct(name, t);
 }
 
-/** A tensor with numbers for keys, whose last axis may have any stride, with that axis where the only head was. */
-static attn_tensor by_elements(const attn_tensor *t)
+attn_tensor nn_by_elements(const attn_tensor *t)
 {
     attn_tensor view = *t;
     view.shape[1] = t->shape[3], view.stride[1] = t->stride[3];
@@ -131,7 +130,7 @@ attn_status nn_check_additive(const attn_params *p, const attn_tensor *q, const 
     attn_tensor mask = {0}; /* an empty tensor touches nothing */
     if (p->mask) {
         CHECK(check_mask(p->mask, full));
-        mask = by_elements(p->mask);
+        mask = nn_by_elements(p->mask);
         CHECK(attn_check_apart("out", out, "params.mask", &mask, 0));
     }
     if (p->lse) {
@@ -141,7 +140,7 @@ attn_status nn_check_additive(const attn_params *p, const attn_tensor *q, const 
     }
     if (p->weights) {
         CHECK(check_output("params.weights", p->weights, full));
-        const attn_tensor weights = by_elements(p->weights);
+        const attn_tensor weights = nn_by_elements(p->weights);
         CHECK(check_apart("params.weights", &weights, operands));
         CHECK(attn_check_apart("params.weights", &weights, "params.mask", &mask, 0));
         if (p->lse)

@@ -16,73 +16,81 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ------------------------------------------------------------------ making -- */
 
+/** "config.w_k" and the like. */
+static struct nn_name member(const char *name, const char *field)
+{
+    struct nn_name full;
+    snprintf(full.text, sizeof full.text, "%s.%s", name, field);
+    return full;
+}
+
 /** That a weight which the score function does not have was not given. */
-static attn_status check_absent(const char *name, const attn_tensor *t)
+static attn_status check_absent(const char *name, const char *field, const attn_tensor *t)
 {
     if (t->data)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "config.%s is set; expected data NULL, as this score has no such weight", name);
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s.%s is set; expected data NULL, as this score has no such weight",
+                         name, field);
     return ATTN_OK;
 }
 
-static attn_status check_dot(const attn_alignment_config *c)
+static attn_status check_dot(const attn_alignment_config *c, const char *name)
 {
     if (c->d_key != c->d_query)
-        return attn_fail(ATTN_SHAPE_MISMATCH, "config.d_key is %" PRId64 "; expected %" PRId64 ", as d_query is",
+        return attn_fail(ATTN_SHAPE_MISMATCH, "%s.d_key is %" PRId64 "; expected %" PRId64 ", as d_query is", name,
                          c->d_key, c->d_query);
-    CHECK(check_absent("w_q", &c->w_q));
-    CHECK(check_absent("w_k", &c->w_k));
-    CHECK(check_absent("bias", &c->bias));
-    return check_absent("v", &c->v);
+    CHECK(check_absent(name, "w_q", &c->w_q));
+    CHECK(check_absent(name, "w_k", &c->w_k));
+    CHECK(check_absent(name, "bias", &c->bias));
+    return check_absent(name, "v", &c->v);
 }
 
-static attn_status check_general(const attn_alignment_config *c)
+static attn_status check_general(const attn_alignment_config *c, const char *name)
 {
-    CHECK(nn_check_matrix("config.w_k", &c->w_k, c->d_query, c->d_key));
-    CHECK(check_absent("w_q", &c->w_q));
-    CHECK(check_absent("bias", &c->bias));
-    return check_absent("v", &c->v);
+    CHECK(nn_check_matrix(member(name, "w_k").text, &c->w_k, c->d_query, c->d_key));
+    CHECK(check_absent(name, "w_q", &c->w_q));
+    CHECK(check_absent(name, "bias", &c->bias));
+    return check_absent(name, "v", &c->v);
 }
 
-static attn_status check_additive(const attn_alignment_config *c)
+static attn_status check_additive(const attn_alignment_config *c, const char *name)
 {
-    CHECK(nn_check_matrix("config.w_q", &c->w_q, c->d_attention, c->d_query));
-    CHECK(nn_check_matrix("config.w_k", &c->w_k, c->d_attention, c->d_key));
+    CHECK(nn_check_matrix(member(name, "w_q").text, &c->w_q, c->d_attention, c->d_query));
+    CHECK(nn_check_matrix(member(name, "w_k").text, &c->w_k, c->d_attention, c->d_key));
     if (c->bias.data)
-        CHECK(nn_check_vector("config.bias", &c->bias, c->d_attention));
-    return nn_check_vector("config.v", &c->v, c->d_attention);
+        CHECK(nn_check_vector(member(name, "bias").text, &c->bias, c->d_attention));
+    return nn_check_vector(member(name, "v").text, &c->v, c->d_attention);
 }
 
-static attn_status take_config(attn_alignment_config *c, const attn_alignment_config *theirs)
+attn_status nn_take_alignment_config(attn_alignment_config *c, const char *name, const attn_alignment_config *theirs)
 {
     if (!theirs)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected a score function");
-    CHECK(attn_take_struct("config", c, sizeof *c, NN_ALIGNMENT_CONFIG_FIRST, theirs));
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected a score function", name);
+    CHECK(attn_take_struct(name, c, sizeof *c, NN_ALIGNMENT_CONFIG_FIRST, theirs));
     if ((unsigned)c->score > ATTN_SCORE_ADDITIVE)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "config.score is %d; expected an attn_score", (int)c->score);
-    CHECK(nn_check_length("config.d_query", c->d_query, 1));
-    CHECK(nn_check_length("config.d_key", c->d_key, 1));
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s.score is %d; expected an attn_score", name, (int)c->score);
+    CHECK(nn_check_length(member(name, "d_query").text, c->d_query, 1));
+    CHECK(nn_check_length(member(name, "d_key").text, c->d_key, 1));
     if (c->score == ATTN_SCORE_ADDITIVE)
-        CHECK(nn_check_length("config.d_attention", c->d_attention, 1));
+        CHECK(nn_check_length(member(name, "d_attention").text, c->d_attention, 1));
     else if (c->d_attention != 0)
         return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "config.d_attention is %" PRId64 "; expected 0 unless score is "
-                         "ATTN_SCORE_ADDITIVE",
+                         "%s.d_attention is %" PRId64 "; expected 0 unless score is ATTN_SCORE_ADDITIVE", name,
                          c->d_attention);
     /* Twice, so that a scale of up to 1 has room for the factor log2(e) of the core. */
     if (!isfinite(c->temperature) || c->temperature < 0 ||
         (c->temperature != 0.0f && !isfinite((float)(2.0 / (double)c->temperature))))
         return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "config.temperature is %g; expected a positive number whose inverse a float can hold, or 0 "
+                         "%s.temperature is %g; expected a positive number whose inverse a float can hold, or 0 "
                          "for 1",
-                         (double)c->temperature);
-    return c->score == ATTN_SCORE_ADDITIVE  ? check_additive(c)
-           : c->score == ATTN_SCORE_GENERAL ? check_general(c)
-                                            : check_dot(c);
+                         name, (double)c->temperature);
+    return c->score == ATTN_SCORE_ADDITIVE  ? check_additive(c, name)
+           : c->score == ATTN_SCORE_GENERAL ? check_general(c, name)
+                                            : check_dot(c, name);
 }
 
 static attn_status pack(struct attn_alignment *alignment, const attn_alignment_config *c)
@@ -102,7 +110,7 @@ attn_status attn_alignment_create(attn_alignment **alignment_out, const attn_ali
         return attn_fail(ATTN_INVALID_ARGUMENT, "alignment is NULL; expected where to put the score function");
     *alignment_out = NULL;
     attn_alignment_config ours;
-    CHECK(take_config(&ours, config));
+    CHECK(nn_take_alignment_config(&ours, "config", config));
     struct attn_alignment *alignment = calloc(1, sizeof *alignment);
     if (!alignment)
         return attn_fail(ATTN_OUT_OF_MEMORY, "a score function of %zu bytes could not be allocated", sizeof *alignment);
@@ -176,8 +184,7 @@ attn_status attn_alignment_project(const attn_alignment *alignment, const attn_t
 
 /* --------------------------------------------------------------- attention -- */
 
-/** The caller's options with the scale of the score function. */
-static attn_status take_params(attn_params *p, const attn_alignment *alignment, const attn_params *params)
+attn_status nn_take_alignment_params(attn_params *p, attn_score score, float temperature, const attn_params *params)
 {
     CHECK(attn_take_params(p, params));
     if (p->scale != 0.0f)
@@ -189,8 +196,8 @@ static attn_status take_params(attn_params *p, const attn_alignment *alignment, 
                          (double)p->temperature);
     if (p->head_scale)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.head_scale is set; expected NULL, as there is one head");
-    p->scale = alignment->score == ATTN_SCORE_SCALED_DOT ? 0.0f : 1.0f;
-    p->temperature = alignment->temperature;
+    p->scale = score == ATTN_SCORE_SCALED_DOT ? 0.0f : 1.0f;
+    p->temperature = temperature;
     return ATTN_OK;
 }
 
@@ -216,7 +223,8 @@ size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t ba
     v.shape[3] = out.shape[3] = d_value;
     attn_params p;
     struct attn_call core;
-    if (take_params(&p, alignment, params) || attn_call_make(&core, &q, &projected, &v, &out, &p, CHECK_SHAPES))
+    if (nn_take_alignment_params(&p, alignment->score, alignment->temperature, params) ||
+        attn_call_make(&core, &q, &projected, &v, &out, &p, CHECK_SHAPES))
         return SIZE_MAX;
     nn_take_bytes(&arena, attn_call_size(&core));
     return nn_arena_size(&arena);
@@ -287,7 +295,7 @@ attn_status attn_alignment_forward(const attn_alignment *alignment, const attn_t
 {
     CHECK(check_operands(alignment, q, projected, v, out));
     attn_params p;
-    CHECK(take_params(&p, alignment, params));
+    CHECK(nn_take_alignment_params(&p, alignment->score, alignment->temperature, params));
     if (alignment->score != ATTN_SCORE_ADDITIVE)
         return forward_core(q, projected, v, out, &p, workspace, workspace_size);
     CHECK(attn_check_executor("params.executor", p.executor));

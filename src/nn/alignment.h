@@ -38,6 +38,19 @@ void nn_additive_run(const struct nn_additive *call);
  */
 attn_status nn_additive_vector(float **score, const char *name, const attn_tensor *v, float temperature);
 
+/** A tensor with numbers for keys, whose last axis may have any stride, with that axis where the only head was. */
+attn_tensor nn_by_elements(const attn_tensor *t);
+
+/** A config whose weights are there and of the right shapes, in ours; name is what sentences call it. */
+attn_status nn_take_alignment_config(attn_alignment_config *ours, const char *name,
+                                     const attn_alignment_config *config);
+
+/** The caller's options, with the scale and the temperature of the score function. */
+attn_status nn_take_alignment_params(attn_params *ours, attn_score score, float temperature, const attn_params *params);
+
+/** The last key that query 0 of a sequence sees, as causality has it; end is that of its live keys. */
+int64_t nn_additive_diagonal(const attn_params *params, int64_t batch, int64_t queries, int64_t end);
+
 /** Options and outputs on request of an additive call with these operands, which have been checked. */
 attn_status nn_check_additive(const attn_params *params, const attn_tensor *q, const attn_tensor *k,
                               const attn_tensor *v, const attn_tensor *out);

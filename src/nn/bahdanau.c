@@ -4,7 +4,8 @@
  * then a gated recurrent unit. The word and the context lie in one row, so that
  * the unit's input is one product; attention writes its part of that row itself.
  */
-#include "attn/nn/recurrent.h"
+#include "nn/bahdanau.h"
+
 #include "driver/ranges.h"
 #include "nn/alignment.h"
 #include "nn/check.h"
@@ -23,7 +24,7 @@ struct attn_bahdanau {
 
 /* ------------------------------------------------------------------ making -- */
 
-static attn_status take_config(attn_bahdanau_config *c, const attn_bahdanau_config *theirs)
+attn_status nn_take_bahdanau_config(attn_bahdanau_config *c, const attn_bahdanau_config *theirs)
 {
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected the weights of a step");
@@ -33,7 +34,22 @@ static attn_status take_config(attn_bahdanau_config *c, const attn_bahdanau_conf
     CHECK(nn_check_length("config.hidden", c->hidden, 1));
     CHECK(attn_check_count("the gates of config.hidden", sizeof(float), 3, c->hidden, 1));
     CHECK(attn_check_count("config.embedding", sizeof(float), c->embedding, 2, 1));
-    CHECK(attn_check_count("config.annotation", sizeof(float), c->annotation, 2, 1));
+    return attn_check_count("config.annotation", sizeof(float), c->annotation, 2, 1);
+}
+
+attn_status nn_check_bahdanau_weights(const attn_bahdanau_config *c)
+{
+    CHECK(nn_check_matrix("config.w_ih", &c->w_ih, 3 * c->hidden, c->embedding + c->annotation));
+    CHECK(nn_check_matrix("config.w_hh", &c->w_hh, 3 * c->hidden, c->hidden));
+    if (c->b_ih.data)
+        CHECK(nn_check_vector("config.b_ih", &c->b_ih, 3 * c->hidden));
+    if (c->b_hh.data)
+        CHECK(nn_check_vector("config.b_hh", &c->b_hh, 3 * c->hidden));
+    return ATTN_OK;
+}
+
+static attn_status check_alignment(const attn_bahdanau_config *c)
+{
     if (!c->alignment)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config.alignment is NULL; expected an additive score function");
     if (c->alignment->score != ATTN_SCORE_ADDITIVE)
@@ -47,12 +63,6 @@ static attn_status take_config(attn_bahdanau_config *c, const attn_bahdanau_conf
         return attn_fail(ATTN_SHAPE_MISMATCH,
                          "config.alignment has keys of %" PRId64 " channels; expected %" PRId64 ", config.annotation",
                          c->alignment->d_key, c->annotation);
-    CHECK(nn_check_matrix("config.w_ih", &c->w_ih, 3 * c->hidden, c->embedding + c->annotation));
-    CHECK(nn_check_matrix("config.w_hh", &c->w_hh, 3 * c->hidden, c->hidden));
-    if (c->b_ih.data)
-        CHECK(nn_check_vector("config.b_ih", &c->b_ih, 3 * c->hidden));
-    if (c->b_hh.data)
-        CHECK(nn_check_vector("config.b_hh", &c->b_hh, 3 * c->hidden));
     return ATTN_OK;
 }
 
@@ -62,7 +72,9 @@ attn_status attn_bahdanau_create(attn_bahdanau **step_out, const attn_bahdanau_c
         return attn_fail(ATTN_INVALID_ARGUMENT, "step is NULL; expected where to put the step");
     *step_out = NULL;
     attn_bahdanau_config ours;
-    CHECK(take_config(&ours, config));
+    CHECK(nn_take_bahdanau_config(&ours, config));
+    CHECK(check_alignment(&ours));
+    CHECK(nn_check_bahdanau_weights(&ours));
     struct attn_bahdanau *step = calloc(1, sizeof *step);
     if (!step)
         return attn_fail(ATTN_OUT_OF_MEMORY, "a step of %zu bytes could not be allocated", sizeof *step);

@@ -19,7 +19,9 @@
 enum nn_first_size {
     NN_ADAMW_OPTIONS_FIRST = ATTN_FIRST_SIZE(attn_adamw_options, num_threads),
     NN_ALIGNMENT_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_alignment_config, v),
+    NN_ALIGNMENT_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_alignment_gradients, accumulate_keys),
     NN_BAHDANAU_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_bahdanau_config, b_hh),
+    NN_BAHDANAU_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_bahdanau_gradients, num_threads),
     NN_BERT_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_bert_config, first_position),
     NN_BERT_OUTPUTS_FIRST = ATTN_FIRST_SIZE(attn_bert_outputs, weights),
     NN_BLOCK_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_block_config, d_memory),

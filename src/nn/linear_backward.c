@@ -41,6 +41,7 @@ void nn_linear_backward(const attn_tensor *weights, const attn_tensor *x, const 
             .columns = weights->shape[3],
             .terms = outputs,
             .to = gradients->x,
+            .accumulate = gradients->accumulate_x,
         };
         nn_gradient_product(&product, threads, scratch, size);
     }
@@ -96,6 +97,9 @@ static attn_status check_all(const attn_tensor *weights, const attn_tensor *x, c
         CHECK(nn_check_typed_activations("x", x, d_out->shape[0], d_out->shape[2], weights->shape[3]));
     if (g->x)
         CHECK(nn_check_typed_output("gradients.x", g->x, d_out->shape[0], d_out->shape[2], weights->shape[3]));
+    if (g->x && g->accumulate_x && g->x->dtype != ATTN_F32)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.x.dtype is %s; expected f32, as accumulate_x is set",
+                         attn_dtype_name(g->x->dtype));
     if (g->weights)
         CHECK(nn_check_sums("gradients.weights", g->weights, weights->shape[2], weights->shape[3]));
     if (g->bias)

@@ -100,19 +100,22 @@ static void scatter_sequences(const void *context, int64_t first, int64_t end)
         }
 }
 
-static struct nn_pool_gradient_work work_of(const struct call *call, int64_t sequence)
+static struct nn_additive_gradient_work work_of(const struct call *call, int64_t sequence)
 {
     const struct pieces *p = &call->pieces;
     const int64_t row = p->start[sequence];
-    return (struct nn_pool_gradient_work){
-        .u = p->u + row * call->inner,
+    float *x = p->x + row * call->channels, *u = p->u + row * call->inner;
+    return (struct nn_additive_gradient_work){
+        .k = {u, (ptrdiff_t)call->inner},
+        .x = {x, (ptrdiff_t)call->channels},
         .bias = p->bias,
         .v = p->v,
         .d_out = p->d_out + sequence * call->channels,
-        .x = p->x + row * call->channels,
+        .u = u,
         .p = p->p + row,
         .d_s = p->d_s + row,
-        .tokens = length_of(call, sequence),
+        .d_x = {x, (ptrdiff_t)call->channels},
+        .keys = length_of(call, sequence),
         .inner = call->inner,
         .channels = call->channels,
     };
@@ -122,8 +125,11 @@ static void run_scores(const void *context, int64_t first, int64_t end)
 {
     const struct call *call = context;
     for (int64_t b = first; b < end; b++) {
-        const struct nn_pool_gradient_work work = work_of(call, b);
-        call->kernels->pool_scores_backward(&work);
+        struct nn_additive_row row;
+        struct nn_additive_gradient_work work = work_of(call, b);
+        work.row = &row;
+        memset(work.p, 0, (size_t)work.keys * sizeof *work.p);
+        call->kernels->additive_scores_backward(&work);
     }
 }
 
@@ -131,8 +137,8 @@ static void run_projections(const void *context, int64_t first, int64_t end)
 {
     const struct call *call = context;
     for (int64_t b = first; b < end; b++) {
-        const struct nn_pool_gradient_work work = work_of(call, b);
-        call->kernels->pool_projections_backward(&work);
+        const struct nn_additive_gradient_work work = work_of(call, b);
+        call->kernels->additive_projections_backward(&work);
     }
 }
 
@@ -140,8 +146,8 @@ static void run_values(const void *context, int64_t first, int64_t end)
 {
     const struct call *call = context;
     for (int64_t b = first; b < end; b++) {
-        const struct nn_pool_gradient_work work = work_of(call, b);
-        call->kernels->pool_values_backward(&work);
+        const struct nn_additive_gradient_work work = work_of(call, b);
+        call->kernels->additive_keys_backward(&work);
     }
 }
 

@@ -25,6 +25,10 @@ sys.dont_write_bytecode = True
 from layer_library import address, compare, int32s, int64s, run_checks, view  # noqa: E402  pylint: disable=wrong-import-position
 from attn_structs import (  # noqa: E402  pylint: disable=wrong-import-position
     AdamwOptions,
+    AlignmentConfig,
+    AlignmentGradients,
+    BahdanauConfig,
+    BahdanauGradients,
     BlockConfig,
     BlockGradients,
     BlockPass,
@@ -318,6 +322,94 @@ def check_pool_backward(lib):
         compare(f"gradient of {name}", *three)
 
 
+def check_additive_backward(lib):
+    batch, queries, keys, d_query, d_key, inner, dv, temperature = 3, 7, 20, 24, 33, 40, 17, 1.5
+    lengths = [20, 7, 1]
+    q, d_out = torch.randn(batch, queries, d_query), torch.randn(batch, queries, dv)
+    rows, values = torch.randn(batch, keys, d_key), torch.randn(batch, keys, dv)
+    w_q, w_k, bias, v = (torch.randn(inner, d_query) * 0.2, torch.randn(inner, d_key) * 0.2, torch.randn(inner),
+                         torch.randn(inner))
+    live = torch.arange(keys) < torch.tensor(lengths)[:, None]
+
+    def run(q, rows, values, w_q, w_k, bias, v):
+        projected = nn.functional.linear(rows, w_k, bias)
+        scores = torch.tanh(nn.functional.linear(q, w_q)[:, :, None] + projected[:, None]) @ v / temperature
+        return scores.masked_fill(~live[:, None], -torch.inf).softmax(2) @ values
+
+    exact, naive = gradients_of(run, d_out, q, rows, values, w_q, w_k, bias, v)
+    got = [torch.full_like(e, 7.0, dtype=torch.float32) for e in exact]
+    projected = nn.functional.linear(rows, w_k, bias)
+    d_projected = torch.full_like(projected, 7.0)
+    config = AlignmentConfig(score=3, d_query=d_query, d_key=d_key, d_attention=inner, temperature=temperature,
+                             w_q=view(w_q), w_k=view(w_k), bias=view(bias), v=view(v))
+    tq, tp, tv, td, of_projected = map(view, (q, projected, values, d_out, d_projected))
+    wanted = [view(g) for g in got]
+    gradients = AlignmentGradients(q=address(wanted[0]), projected=address(of_projected), v=address(wanted[2]),
+                                   w_q=address(wanted[3]), score_v=address(wanted[6]))
+    kv_len = int64s(lengths)
+    params = Params(kv_len=address(kv_len))
+    lib("attn_alignment_backward", byref(config), byref(tq), byref(tp), byref(tv), byref(params), byref(td),
+        byref(gradients), None, c_size_t(0))
+    tw, tx = view(w_k), view(rows)
+    linear = LinearGradients(x=address(wanted[1]), weights=address(wanted[4]), bias=address(wanted[5]))
+    lib("attn_linear_backward", byref(tw), byref(tx), byref(of_projected), byref(linear), None, c_size_t(0))
+    for name, *three in zip(("q", "keys", "v", "w_q", "w_k", "bias", "score_v"), got, exact, naive):
+        compare(f"gradient of {name}", *three)
+
+
+def check_bahdanau_backward(lib):
+    """A decoder of three steps over one set of annotations, which are keys and values."""
+    batch, tokens, steps, embedding, annotation, hidden, inner = 3, 20, 3, 12, 17, 24, 30
+    lengths = [20, 7, 1]
+    words, notes = torch.randn(steps, batch, embedding), torch.randn(batch, tokens, annotation)
+    state, d_state = torch.randn(batch, hidden) * 0.5, torch.randn(batch, hidden)
+    w_q, w_k, bias, v = (torch.randn(inner, hidden) * 0.2, torch.randn(inner, annotation) * 0.2, torch.randn(inner),
+                         torch.randn(inner))
+    gru = [torch.randn(3 * hidden, n) * 0.2 for n in (embedding + annotation, hidden)]
+    gru += [torch.randn(3 * hidden) * 0.2 for _ in range(2)]
+    live = torch.arange(tokens) < torch.tensor(lengths)[:, None]
+    states = []
+
+    def run(words, notes, state, w_q, w_k, bias, v, w_ih, w_hh, b_ih, b_hh):
+        projected = nn.functional.linear(notes, w_k, bias)
+        for word in words:
+            states.append(state.detach().float())
+            scores = torch.tanh(nn.functional.linear(state, w_q)[:, None] + projected) @ v
+            context = (scores.masked_fill(~live, -torch.inf).softmax(1)[:, None] @ notes).squeeze(1)
+            x, h = (nn.functional.linear(torch.cat((word, context), 1), w_ih, b_ih),
+                    nn.functional.linear(state, w_hh, b_hh))
+            (x_r, x_z, x_n), (h_r, h_z, h_n) = x.chunk(3, 1), h.chunk(3, 1)
+            update = torch.sigmoid(x_z + h_z)
+            state = (1 - update) * torch.tanh(x_n + torch.sigmoid(x_r + h_r) * h_n) + update * state
+        return state
+
+    exact, naive = gradients_of(run, d_state, words, notes, state, w_q, w_k, bias, v, *gru)
+    got = [torch.full_like(e, 7.0, dtype=torch.float32) for e in exact]
+    projected = nn.functional.linear(notes, w_k, bias)
+    d_projected, got[2] = torch.full_like(projected, 7.0), d_state.clone()
+    config = BahdanauConfig(embedding=embedding, annotation=annotation, hidden=hidden,
+                            **{name: view(t) for name, t in zip(("w_ih", "w_hh", "b_ih", "b_hh"), gru)})
+    alignment = AlignmentConfig(score=3, d_query=hidden, d_key=annotation, d_attention=inner, w_q=view(w_q),
+                                w_k=view(w_k), bias=view(bias), v=view(v))
+    tp, tn, of_projected, of_notes = view(projected), view(notes), view(d_projected), view(got[1])
+    for step in reversed(range(steps)):
+        tensors = {"word": view(got[0][step][:, None]), "state": view(got[2][:, None]), "projected": of_projected,
+                   "annotations": of_notes, "w_q": view(got[3]), "score_v": view(got[6])}
+        tensors |= {name: view(t) for name, t in zip(("w_ih", "w_hh", "b_ih", "b_hh"), got[7:])}
+        again = int(step < steps - 1)
+        gradients = BahdanauGradients(accumulate=again, accumulate_keys=again,
+                                      **{name: address(t) for name, t in tensors.items()})
+        word, before = view(words[step][:, None]), view(states[step][:, None])
+        lib("attn_bahdanau_backward", byref(config), byref(alignment), byref(word), byref(tp), byref(tn),
+            int64s(lengths), byref(before), None, byref(gradients), None, c_size_t(0))
+    tw, of_w_k, of_bias = view(w_k), view(got[4]), view(got[5])
+    linear = LinearGradients(x=address(of_notes), weights=address(of_w_k), bias=address(of_bias), accumulate_x=1)
+    lib("attn_linear_backward", byref(tw), byref(tn), byref(of_projected), byref(linear), None, c_size_t(0))
+    names = ("words", "annotations", "state", "w_q", "w_k", "bias", "score_v", "w_ih", "w_hh", "b_ih", "b_hh")
+    for name, *three in zip(names, got, exact, naive):
+        compare(f"gradient of {name}", *three)
+
+
 def all_checks():
     yield "gradients of Linear", check_linear_backward, ()
     for smoothing in (0.0, 0.1):
@@ -335,6 +427,8 @@ def all_checks():
         name = f"Transformer{'Decoder' if cross else 'Encoder'}Layer{' norm_first' * norm_first}"
         yield f"gradients of {name}", check_block_backward, (cross, norm_first)
     yield "gradients of attention pooling", check_pool_backward, ()
+    yield "gradients of additive attention", check_additive_backward, ()
+    yield "gradients of Bahdanau's decoder", check_bahdanau_backward, ()
 
 
 if __name__ == "__main__":

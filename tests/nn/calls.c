@@ -502,6 +502,71 @@ static size_t pool_backward_size(const struct how *how)
     return attn_pool_backward_workspace_size(D, D, BATCH, tokens / BATCH, &gradients);
 }
 
+/** Additive scores of keys of D channels. */
+static attn_alignment_config additive_of(int64_t d_query)
+{
+    attn_alignment_config additive = attn_alignment_config_default();
+    additive.score = ATTN_SCORE_ADDITIVE;
+    additive.d_query = d_query, additive.d_key = additive.d_attention = D;
+    additive.w_q = attn_matrix(matrix, D, d_query), additive.w_k = attn_matrix(matrix, D, D);
+    additive.v = attn_vector(matrix, D);
+    return additive;
+}
+
+static attn_status run_score_backward(const struct how *how, float *to)
+{
+    const int64_t length = tokens / BATCH;
+    const attn_alignment_config additive = additive_of(D);
+    const attn_tensor x = attn_btc(x_data, BATCH, length, D), d_q = attn_btc(to, BATCH, length, D);
+    const attn_tensor d_projected = attn_btc(to + tokens * D, BATCH, length, D);
+    attn_alignment_gradients gradients = attn_alignment_gradients_default();
+    attn_params params = attn_params_default();
+    gradients.q = &d_q, gradients.projected = &d_projected;
+    params.num_threads = how->num_threads, params.executor = how->executor;
+    return attn_alignment_backward(&additive, &x, &x, &x, &params, &x, &gradients, how->workspace, how->size);
+}
+
+static size_t score_backward_size(const struct how *how)
+{
+    const attn_alignment_config additive = additive_of(D);
+    const attn_alignment_gradients gradients = attn_alignment_gradients_default();
+    attn_params params = attn_params_default();
+    params.num_threads = how->num_threads, params.executor = how->executor;
+    return attn_alignment_backward_workspace_size(&additive, BATCH, tokens / BATCH, tokens / BATCH, D, &params,
+                                                  &gradients);
+}
+
+static attn_bahdanau_config step_of(void)
+{
+    attn_bahdanau_config step = attn_bahdanau_config_default();
+    step.embedding = step.annotation = D, step.hidden = HIDDEN;
+    step.w_ih = attn_matrix(matrix, 3 * HIDDEN, 2 * D), step.w_hh = attn_matrix(matrix, 3 * HIDDEN, HIDDEN);
+    return step;
+}
+
+static attn_status run_step_backward(const struct how *how, float *to)
+{
+    const int64_t length = tokens / BATCH;
+    const attn_bahdanau_config step = step_of();
+    const attn_alignment_config additive = additive_of(HIDDEN);
+    const attn_tensor word = attn_btc(x_data, BATCH, 1, D), keys = attn_btc(x_data, BATCH, length, D);
+    const attn_tensor state = attn_btc(x_data, BATCH, 1, HIDDEN), d_state = attn_btc(to, BATCH, 1, HIDDEN);
+    const attn_tensor d_projected = attn_btc(to + BATCH * HIDDEN, BATCH, length, D);
+    attn_bahdanau_gradients gradients = attn_bahdanau_gradients_default();
+    gradients.state = &d_state, gradients.projected = &d_projected, gradients.num_threads = how->num_threads;
+    return attn_bahdanau_backward(&step, &additive, &word, &keys, &keys, NULL, &state, &word, &gradients,
+                                  how->workspace, how->size);
+}
+
+static size_t step_backward_size(const struct how *how)
+{
+    const attn_bahdanau_config step = step_of();
+    const attn_alignment_config additive = additive_of(HIDDEN);
+    attn_bahdanau_gradients gradients = attn_bahdanau_gradients_default();
+    gradients.num_threads = how->num_threads;
+    return attn_bahdanau_backward_workspace_size(&step, &additive, BATCH, tokens / BATCH, &gradients);
+}
+
 static attn_status run_project(const struct how *how, float *to)
 {
     const attn_tensor x = x_rows(), projected = attn_btc(to, 1, tokens, D);
@@ -542,5 +607,9 @@ const struct call calls[] = {
     /* W x, scores, their gradients, those of W; values, and what W x adds to them */
     {"pool backward", run_pool_backward, pool_backward_size, NULL, 6},
     {"project", run_project, NULL, NULL, 1},
+    /* W_q q, pairs, and what W_q gives to q */
+    {"score backward", run_score_backward, score_backward_size, "params", 3},
+    /* the context, and its pairs */
+    {"bahdanau backward", run_step_backward, step_backward_size, NULL, 2},
 };
 const int num_calls = sizeof calls / sizeof *calls;

@@ -83,9 +83,21 @@ struct oracle_pool_gradients {
     struct oracle_sum x, w, bias, v;
 };
 
+/** What the backward pass of an alignment adds to. */
+struct oracle_align_gradients {
+    struct oracle_sum q, projected, v, w_q, score_v; /**< the last two of additive scores */
+};
+
 struct oracle_gru {
     int64_t input, hidden;
     const double *w_ih, *w_hh, *b_ih, *b_hh;
+};
+
+/** What the backward pass of a decoder's step adds to; state is the gradient behind the step, replaced. */
+struct oracle_bahdanau_gradients {
+    struct oracle_sum state, word;
+    struct oracle_align_gradients attention; /**< q is not looked at */
+    struct oracle_sum w_ih, w_hh, b_ih, b_hh;
 };
 
 struct oracle_block {
@@ -163,10 +175,21 @@ typedef void oracle_lstm_backward_fn(const struct oracle_lstm *lstm, int64_t bat
                                      struct oracle_lstm_gradients *to);
 typedef void oracle_pool_backward_fn(const struct oracle_alignment *a, int64_t batch, int64_t tokens, const double *x,
                                      const int64_t *lengths, const double *d_out, struct oracle_pool_gradients *to);
+/** params: those that hide keys, or an additive mask. d_size: of what elements of d_out are sums, NULL: d_out. */
+typedef void oracle_align_backward_fn(const struct oracle_alignment *a, int64_t batch, int64_t tq, int64_t tk,
+                                      int64_t dv, const double *q, const double *projected, const double *v,
+                                      const attn_params *params, const double *d_out, const double *d_size,
+                                      struct oracle_align_gradients *to);
 typedef void oracle_gru_fn(const struct oracle_gru *gru, const double *x, double *state);
 typedef void oracle_bahdanau_fn(const struct oracle_alignment *a, const struct oracle_gru *gru, int64_t batch,
                                 int64_t tokens, int64_t annotation, const double *word, const double *annotations,
                                 const int64_t *lengths, double *state, double *context, double *weights);
+/** From projected annotations; state as before the step. */
+typedef void oracle_bahdanau_backward_fn(const struct oracle_alignment *a, const struct oracle_gru *gru, int64_t batch,
+                                         int64_t tokens, int64_t annotation, const double *word,
+                                         const double *projected, const double *annotations, const int64_t *lengths,
+                                         const double *state, const double *d_context,
+                                         struct oracle_bahdanau_gradients *to);
 /** self_weights and cross_weights may be NULL. */
 typedef void oracle_block_forward_fn(const struct oracle_block *block, int64_t batch, int64_t tokens, const double *x,
                                      const struct oracle_block_inputs *inputs, double *out, double *self_weights,
@@ -200,8 +223,10 @@ struct oracle {
     oracle_lstm_fn *lstm;
     oracle_lstm_backward_fn *lstm_backward;
     oracle_pool_backward_fn *pool_backward;
+    oracle_align_backward_fn *align_backward;
     oracle_gru_fn *gru;
     oracle_bahdanau_fn *bahdanau;
+    oracle_bahdanau_backward_fn *bahdanau_backward;
     oracle_block_forward_fn *block;
     oracle_bert_forward_fn *bert;
     oracle_mean_pool_fn *mean_pool;

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients of an LSTM layer and of attention pooling, by their formulas, one sequence after the other. */
+/*
+ * Gradients of an LSTM layer, of attention pooling, of alignments and of a step of Bahdanau's decoder, by their
+ * formulas, one sequence after the other.
+ */
 #include "real.h"
+
+#include "oracle_score.h"
 
 /** What a sequence's steps have, in their order: arrays of [length] rows. */
 struct steps {
@@ -177,4 +182,214 @@ void ORACLE(oracle_pool_backward)(const struct oracle_alignment *a, int64_t batc
     free(p);
     free(d_p);
     free(d_u);
+}
+
+/** One query and one key of an alignment, whose score has a gradient. */
+struct pair {
+    int64_t query, key; /* rows of all */
+    real d_s;
+    double d_s_size;
+};
+
+/** What a pair's score gives, where it is v·tanh(part + key). */
+static void pair_additive(const struct oracle_alignment *a, const double *part, const double *q,
+                          const double *projected, const struct pair *pair, struct oracle_align_gradients *to)
+{
+    const int64_t n = a->d_attention;
+    double *d_z = new_array(n), *u = new_array(n);
+    for (int64_t c = 0; c < n; c++) {
+        const real t = tanh((real)part[pair->query * n + c] + (real)projected[pair->key * n + c]);
+        u[c] = (double)t;
+        d_z[c] = (double)(pair->d_s * (real)a->v[c] * (1 - t * t));
+    }
+    const double size = pair->d_s_size * largest(n, a->v), d_s = (double)pair->d_s;
+    const struct oracle_sum projected_sum = {to->projected.sum + pair->key * n,
+                                             to->projected.size ? to->projected.size + pair->key * n : NULL};
+    add_outer(n, 1, d_z, &(double){1}, &projected_sum, size);
+    add_turned(n, a->d_query, d_z, a->w_q, &to->q, pair->query * a->d_query, size);
+    add_outer(n, a->d_query, d_z, q + pair->query * a->d_query, &to->w_q, size);
+    add_outer(1, n, &d_s, u, &to->score_v, pair->d_s_size);
+    free(d_z);
+    free(u);
+}
+
+/** The same where the score is a product. */
+static void pair_dot(const struct oracle_alignment *a, const double *q, const double *projected,
+                     const struct pair *pair, struct oracle_align_gradients *to)
+{
+    const int64_t n = a->d_query, query = pair->query * n, key = pair->key * n;
+    const double scale = a->score == ATTN_SCORE_SCALED_DOT && n ? 1 / sqrt((double)n) : 1;
+    const double d_s = (double)(pair->d_s * (real)scale);
+    const double size = pair->d_s_size * scale;
+    const struct oracle_sum of_q = {to->q.sum + query, to->q.size ? to->q.size + query : NULL};
+    const struct oracle_sum of_key = {to->projected.sum + key, to->projected.size ? to->projected.size + key : NULL};
+    add_outer(1, n, &d_s, projected + key, &of_q, size);
+    add_outer(1, n, &d_s, q + query, &of_key, size);
+}
+
+/** What the score of a pair is a sum of: one of this size that is off by u of it changes its weight by that part. */
+static double score_size(const struct oracle_alignment *a, const double *part, const double *q, const double *projected,
+                         const struct pair *pair)
+{
+    const int64_t n = a->d_attention;
+    double size = 0;
+    if (a->score != ATTN_SCORE_ADDITIVE) {
+        size = absolute_dot(a->d_query, q + pair->query * a->d_query, projected + pair->key * a->d_query);
+        return a->score == ATTN_SCORE_SCALED_DOT && a->d_query ? size / sqrt((double)a->d_query) : size;
+    }
+    for (int64_t c = 0; c < n; c++)
+        size += fabs(a->v[c] * (double)tanh((real)part[pair->query * n + c] + (real)projected[pair->key * n + c]));
+    return size;
+}
+
+void ORACLE(oracle_align_backward)(const struct oracle_alignment *a, int64_t batch, int64_t tq, int64_t tk, int64_t dv,
+                                   const double *q, const double *projected, const double *v, const attn_params *params,
+                                   const double *d_out, const double *d_size, struct oracle_align_gradients *to)
+{
+    const int is_additive = a->score == ATTN_SCORE_ADDITIVE;
+    const real temperature = a->temperature != 0 ? (real)a->temperature : 1;
+    double *out = new_array(batch * tq * dv), *weights = new_array(batch * tq * tk), *d_p = new_array(tk);
+    double *part = new_array(batch * tq * a->d_attention);
+    ORACLE(oracle_align)(a, batch, tq, tk, dv, q, projected, v, params, out, weights, NULL);
+    if (is_additive) {
+        const struct oracle_dense dense = {a->d_attention, a->d_query, a->w_q, NULL};
+        ORACLE(oracle_linear)(&dense, batch * tq, q, ATTN_ACTIVATION_NONE, NULL, part);
+    }
+    for (int64_t row = 0; row < batch * tq; row++) {
+        const int64_t b = row / tq, i = row % tq;
+        const double *d = d_out + row * dv, *size = d_size ? d_size + row * dv : d, *p = weights + row * tk;
+        real mean = 0;
+        double mean_size = 0;
+        for (int64_t j = 0; j < tk; j++) {
+            if (!oracle_key_is_live(params, tq, tk, b, 0, i, j))
+                continue;
+            d_p[j] = ORACLE(oracle_dot)(dv, d, v + (b * tk + j) * dv);
+            mean += (real)p[j] * (real)d_p[j];
+            mean_size += p[j] * absolute_dot(dv, size, v + (b * tk + j) * dv);
+        }
+        for (int64_t j = 0; j < tk; j++) {
+            const int64_t key = b * tk + j;
+            if (!oracle_key_is_live(params, tq, tk, b, 0, i, j))
+                continue;
+            const struct oracle_sum of_v = {to->v.sum + key * dv, NULL};
+            struct pair pair = {row, key, (real)p[j] * ((real)d_p[j] - mean) / temperature, 0};
+            const double of_score = score_size(a, part, q, projected, &pair) / (double)temperature +
+                                    fabs((double)oracle_bias(params, b, 0, i, j));
+            const double p_size = p[j] * (1 + of_score);
+            pair.d_s_size = p_size * (absolute_dot(dv, size, v + key * dv) + mean_size) / (double)temperature;
+            add_outer(1, dv, p + j, d, &of_v, 0);
+            for (int64_t c = 0; to->v.size && c < dv; c++)
+                to->v.size[key * dv + c] += p_size * fabs(size[c]);
+            if (is_additive)
+                pair_additive(a, part, q, projected, &pair, to);
+            else
+                pair_dot(a, q, projected, &pair, to);
+        }
+    }
+    free(out);
+    free(weights);
+    free(d_p);
+    free(part);
+}
+
+/** Sum number i of a GRU's gates from one side. */
+static real gru_sum(int64_t i, const double *w, int64_t n, const double *x, const double *bias)
+{
+    return (real)ORACLE(oracle_dot)(n, w + i * n, x) + (bias ? (real)bias[i] : 0);
+}
+
+/** Row r of rows of n of a sum. */
+static struct oracle_sum row_of(const struct oracle_sum *sum, int64_t r, int64_t n)
+{
+    return (struct oracle_sum){sum->sum + r * n, sum->size ? sum->size + r * n : NULL};
+}
+
+/**
+ * Gradients of a GRU's step for one sequence: adds to those of weights and the input, replaces that of the state.
+ * Elements of x are sums of terms of x_size.
+ */
+static void gru_backward(const struct oracle_gru *g, const double *x, const double *x_size, const double *state,
+                         const struct oracle_sum *d_state, const struct oracle_sum *d_input,
+                         struct oracle_bahdanau_gradients *to)
+{
+    const int64_t n = g->hidden;
+    double *d_x = new_array(3 * n), *d_h = new_array(3 * n), size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const real from_h = gru_sum(2 * n + i, g->w_hh, n, state, g->b_hh);
+        const real r = sigmoid(gru_sum(i, g->w_ih, g->input, x, g->b_ih) + gru_sum(i, g->w_hh, n, state, g->b_hh));
+        const real z =
+            sigmoid(gru_sum(n + i, g->w_ih, g->input, x, g->b_ih) + gru_sum(n + i, g->w_hh, n, state, g->b_hh));
+        const real fresh = tanh(gru_sum(2 * n + i, g->w_ih, g->input, x, g->b_ih) + r * from_h);
+        const real d = (real)d_state->sum[i], d_fresh = d * (1 - z) * (1 - fresh * fresh);
+        d_x[i] = d_h[i] = (double)(d_fresh * from_h * r * (1 - r));
+        d_x[n + i] = d_h[n + i] = (double)(d * ((real)state[i] - fresh) * z * (1 - z));
+        d_x[2 * n + i] = (double)d_fresh;
+        d_h[2 * n + i] = (double)(d_fresh * r);
+        d_state->sum[i] = (double)(d * z);
+        if (d_state->size)
+            d_state->size[i] += fabs((double)(d * z));
+        /* What is left of a difference may be little: what counts are its terms. */
+        const real of_fresh = fabs(d * (1 - z)), of_update = fabs(d * z * (1 - z)) * (fabs((real)state[i]) + 1);
+        size = fmax(size, (double)fmax(of_update, of_fresh * fmax((real)1, fabs(from_h) * r * (1 - r))));
+    }
+    add_turned(3 * n, g->input, d_x, g->w_ih, d_input, 0, size);
+    add_turned(3 * n, n, d_h, g->w_hh, d_state, 0, size);
+    add_outer(3 * n, g->input, d_x, x, &(struct oracle_sum){to->w_ih.sum, NULL}, 0);
+    for (int64_t i = 0; to->w_ih.size && i < 3 * n * g->input; i++)
+        to->w_ih.size[i] += size * fabs(x_size[i % g->input]);
+    add_outer(3 * n, n, d_h, state, &to->w_hh, size);
+    add_outer(3 * n, 1, d_x, &(double){1}, &to->b_ih, size);
+    add_outer(3 * n, 1, d_h, &(double){1}, &to->b_hh, size);
+    free(d_x);
+    free(d_h);
+}
+
+void ORACLE(oracle_bahdanau_backward)(const struct oracle_alignment *a, const struct oracle_gru *gru, int64_t batch,
+                                      int64_t tokens, int64_t annotation, const double *word, const double *projected,
+                                      const double *annotations, const int64_t *lengths, const double *state,
+                                      const double *d_context, struct oracle_bahdanau_gradients *to)
+{
+    const int64_t embedding = gru->input - annotation, n = gru->hidden;
+    attn_params params = attn_params_default();
+    params.kv_len = lengths;
+    double *context = new_array(batch * annotation), *weights = new_array(batch * tokens);
+    double *d_all = new_array(batch * annotation), *size_all = new_array(batch * annotation);
+    double *input = new_array(gru->input), *input_size = new_array(gru->input);
+    double *absolute = new_array(batch * tokens * annotation), *context_size = new_array(batch * annotation);
+    for (int64_t i = 0; i < batch * tokens * annotation; i++)
+        absolute[i] = fabs(annotations[i]);
+    ORACLE(oracle_align)
+    (a, batch, 1, tokens, annotation, state, projected, absolute, &params, context_size, weights, NULL);
+    ORACLE(oracle_align)
+    (a, batch, 1, tokens, annotation, state, projected, annotations, &params, context, weights, NULL);
+    for (int64_t b = 0; b < batch; b++) {
+        const struct oracle_sum d_input = {new_array(gru->input), new_array(gru->input)};
+        const struct oracle_sum d_state = row_of(&to->state, b, n), d_word = row_of(&to->word, b, embedding);
+        memcpy(input, word + b * embedding, (size_t)embedding * sizeof *input);
+        memcpy(input + embedding, context + b * annotation, (size_t)annotation * sizeof *input);
+        memcpy(input_size, input, (size_t)embedding * sizeof *input);
+        memcpy(input_size + embedding, context_size + b * annotation, (size_t)annotation * sizeof *input);
+        gru_backward(gru, input, input_size, state + b * n, &d_state, &d_input, to);
+        memcpy(d_word.sum, d_input.sum, (size_t)embedding * sizeof *input);
+        if (d_word.size)
+            memcpy(d_word.size, d_input.size, (size_t)embedding * sizeof *input);
+        for (int64_t i = 0; i < annotation; i++) {
+            const double more = d_context ? d_context[b * annotation + i] : 0;
+            d_all[b * annotation + i] = (double)((real)d_input.sum[embedding + i] + (real)more);
+            size_all[b * annotation + i] = d_input.size[embedding + i] + fabs(more);
+        }
+        free(d_input.sum);
+        free(d_input.size);
+    }
+    to->attention.q = to->state;
+    ORACLE(oracle_align_backward)
+    (a, batch, 1, tokens, annotation, state, projected, annotations, &params, d_all, size_all, &to->attention);
+    free(context);
+    free(weights);
+    free(input);
+    free(input_size);
+    free(absolute);
+    free(context_size);
+    free(d_all);
+    free(size_all);
 }

@@ -11,8 +11,9 @@ void make_configs(void)
     static float sums[D], biases[4 * HIDDEN];
     static attn_tensor vector;
     static attn_lstm_weights of_biases;
-    static float rows[PLACES * D], network[FF * D];
-    static attn_tensor of_rows;
+    static float rows[PLACES * D], network[FF * D], states[D];
+    static attn_tensor of_rows, of_state;
+    of_state = attn_btc(states, 1, 1, D);
     of_rows = attn_btc(rows, 1, PLACES, D);
     of_biases.b_ih = attn_vector(biases, 4 * HIDDEN);
     vector = attn_vector(sums, D);
@@ -62,6 +63,10 @@ void make_configs(void)
     good.lstm_gradients.weights = &of_biases;
     good.pool = attn_pool_gradients_default();
     good.pool.v = &vector;
+    good.alignment_gradients = attn_alignment_gradients_default();
+    good.alignment_gradients.score_v = &vector;
+    good.bahdanau_gradients = attn_bahdanau_gradients_default();
+    good.bahdanau_gradients.state = &of_state;
     good.mha_gradients = attn_mha_gradients_default();
     good.mha_gradients.x = &of_rows;
     good.block_weights = attn_block_weights_default();

@@ -33,7 +33,9 @@ extern struct small {
     attn_norm_gradients norm;
     attn_lstm_gradients lstm_gradients; /**< of a bias alone */
     attn_pool_gradients pool;
-    attn_mha_gradients mha_gradients; /**< of x alone */
+    attn_alignment_gradients alignment_gradients; /**< of the vector of the score alone */
+    attn_bahdanau_gradients bahdanau_gradients;   /**< of the state alone */
+    attn_mha_gradients mha_gradients;             /**< of x alone */
     attn_block_weights block_weights;
     attn_block_pass block_pass;
     attn_block_gradients block_gradients; /**< of x alone */

@@ -24,7 +24,7 @@ static const struct place places[] = {
     FIELD(attn_linear_format, multiply, 12),
     FIELD(attn_linear_format, group, 16),
     FIELD(attn_linear_format, isa, 24),
-    SIZE(attn_linear_gradients, 48),
+    SIZE(attn_linear_gradients, 56),
     FIELD(attn_linear_gradients, struct_size, 0),
     FIELD(attn_linear_gradients, x, 8),
     FIELD(attn_linear_gradients, weights, 16),
@@ -32,6 +32,7 @@ static const struct place places[] = {
     FIELD(attn_linear_gradients, accumulate, 32),
     FIELD(attn_linear_gradients, num_threads, 36),
     FIELD(attn_linear_gradients, executor, 40),
+    FIELD(attn_linear_gradients, accumulate_x, 48),
     SIZE(attn_linear_options, 40),
     FIELD(attn_linear_options, struct_size, 0),
     FIELD(attn_linear_options, activation, 8),
@@ -45,6 +46,30 @@ static const struct place places[] = {
     FIELD(attn_lstm_gradients, state, 24),
     FIELD(attn_lstm_gradients, accumulate, 32),
     FIELD(attn_lstm_gradients, num_threads, 36),
+    SIZE(attn_alignment_gradients, 56),
+    FIELD(attn_alignment_gradients, struct_size, 0),
+    FIELD(attn_alignment_gradients, q, 8),
+    FIELD(attn_alignment_gradients, projected, 16),
+    FIELD(attn_alignment_gradients, v, 24),
+    FIELD(attn_alignment_gradients, w_q, 32),
+    FIELD(attn_alignment_gradients, score_v, 40),
+    FIELD(attn_alignment_gradients, accumulate, 48),
+    FIELD(attn_alignment_gradients, accumulate_keys, 52),
+    SIZE(attn_bahdanau_gradients, 104),
+    FIELD(attn_bahdanau_gradients, struct_size, 0),
+    FIELD(attn_bahdanau_gradients, state, 8),
+    FIELD(attn_bahdanau_gradients, word, 16),
+    FIELD(attn_bahdanau_gradients, projected, 24),
+    FIELD(attn_bahdanau_gradients, annotations, 32),
+    FIELD(attn_bahdanau_gradients, w_ih, 40),
+    FIELD(attn_bahdanau_gradients, w_hh, 48),
+    FIELD(attn_bahdanau_gradients, b_ih, 56),
+    FIELD(attn_bahdanau_gradients, b_hh, 64),
+    FIELD(attn_bahdanau_gradients, w_q, 72),
+    FIELD(attn_bahdanau_gradients, score_v, 80),
+    FIELD(attn_bahdanau_gradients, accumulate, 88),
+    FIELD(attn_bahdanau_gradients, accumulate_keys, 92),
+    FIELD(attn_bahdanau_gradients, num_threads, 96),
     SIZE(attn_pool_gradients, 48),
     FIELD(attn_pool_gradients, struct_size, 0),
     FIELD(attn_pool_gradients, x, 8),
@@ -351,6 +376,8 @@ static void test_defaults(void **state)
     DEFAULT_IS_ZERO(attn_block_pass);
     DEFAULT_IS_ZERO(attn_block_weights);
     DEFAULT_IS_ZERO(attn_mha_gradients);
+    DEFAULT_IS_ZERO(attn_alignment_gradients);
+    DEFAULT_IS_ZERO(attn_bahdanau_gradients);
     DEFAULT_IS_ZERO(attn_pool_gradients);
     DEFAULT_IS_ZERO(attn_mha_config);
     DEFAULT_IS_ZERO(attn_mha_weights);

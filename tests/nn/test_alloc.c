@@ -332,6 +332,54 @@ static attn_status run_pool_backward(struct made *made)
     return attn_pool_backward(&w, NULL, &v, &made->x, NULL, &d_out, &gradients, NULL, 0);
 }
 
+static attn_alignment_config small_alignment(attn_score score)
+{
+    static float matrix[D * D];
+    attn_alignment_config config = attn_alignment_config_default();
+    config.score = score;
+    config.d_query = config.d_key = D;
+    if (score == ATTN_SCORE_ADDITIVE) {
+        config.d_attention = D;
+        config.w_q = config.w_k = attn_matrix(matrix, D, D), config.v = attn_vector(matrix, D);
+    }
+    return config;
+}
+
+static attn_status run_score_backward(struct made *made, attn_score score)
+{
+    const attn_alignment_config config = small_alignment(score);
+    attn_alignment_gradients gradients = attn_alignment_gradients_default();
+    attn_params params = attn_params_default();
+    gradients.q = &made->out;
+    params.num_threads = 2;
+    return attn_alignment_backward(&config, &made->x, &made->x, &made->x, &params, &made->x, &gradients, NULL, 0);
+}
+
+static attn_status run_additive_backward(struct made *made)
+{
+    return run_score_backward(made, ATTN_SCORE_ADDITIVE);
+}
+
+static attn_status run_dot_backward(struct made *made)
+{
+    return run_score_backward(made, ATTN_SCORE_DOT);
+}
+
+static attn_status run_bahdanau_backward(struct made *made)
+{
+    static float gates[3 * D * 2 * D], states[D];
+    const attn_alignment_config alignment = small_alignment(ATTN_SCORE_ADDITIVE);
+    attn_bahdanau_config config = attn_bahdanau_config_default();
+    attn_bahdanau_gradients gradients = attn_bahdanau_gradients_default();
+    const attn_tensor one = attn_btc(made->x_data, 1, 1, D), state = attn_btc(states, 1, 1, D);
+    config.embedding = config.annotation = config.hidden = D;
+    config.w_ih = attn_matrix(gates, 3 * D, 2 * D), config.w_hh = attn_matrix(gates, 3 * D, D);
+    gradients.state = &state, gradients.projected = &made->out;
+    gradients.num_threads = 2;
+    memset(states, 0, sizeof states);
+    return attn_bahdanau_backward(&config, &alignment, &one, &made->x, &made->x, NULL, &one, &one, &gradients, NULL, 0);
+}
+
 static void test_every_allocation(void **state)
 {
     (void)state;
@@ -348,7 +396,10 @@ static void test_every_allocation(void **state)
                                          run_lstm_backward,
                                          run_mha_backward,
                                          run_block_backward,
-                                         run_pool_backward};
+                                         run_pool_backward,
+                                         run_additive_backward,
+                                         run_dot_backward,
+                                         run_bahdanau_backward};
     static struct made made;
     static float expected[TOKENS * D];
     struct memory *m = memory_create("alloc", 0);

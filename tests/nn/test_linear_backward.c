@@ -80,7 +80,13 @@ static void check(struct memory *m, struct product *p)
 {
     const int64_t rows = p->batch * p->tokens;
     const double *weights = read_all(m, &p->weights), *x = read_all(m, &p->x), *d_out = read_all(m, &p->d_out);
-    const double *weights_before = NULL, *bias_before = NULL;
+    const double *weights_before = NULL, *bias_before = NULL, *x_before = NULL;
+    p->gradients.accumulate_x = p->gradients.x && p->gradients.x->dtype == ATTN_F32 && rng_percent(&m->rng, 30);
+    if (p->gradients.accumulate_x) {
+        fill(m, &p->d_x, 1);
+        x_before = read_all(m, &p->d_x);
+        mark_output(m, &p->d_x);
+    }
     if (p->gradients.accumulate) {
         fill(m, &p->d_weights, 1);
         fill(m, &p->d_bias, 1);
@@ -94,13 +100,14 @@ static void check(struct memory *m, struct product *p)
                             &p->gradients, NULL, 0));
     const double *d_turned = turned(m, d_out, rows, p->out);
     if (p->gradients.x) {
-        judge_sums(m, "d_x", &p->d_x, rows, p->in, p->out, d_out, turned(m, weights, p->out, p->in), NULL);
+        judge_sums(m, "d_x", &p->d_x, rows, p->in, p->out, d_out, turned(m, weights, p->out, p->in), x_before);
         const attn_tensor narrow =
             place_rows_of(m, rng_percent(&m->rng, 50) ? ATTN_BF16 : ATTN_F16, p->batch, p->tokens, p->in);
         attn_linear_gradients gradients = attn_linear_gradients_default();
         gradients.x = &narrow;
         OK(attn_linear_backward(&p->weights, NULL, &p->d_out, &gradients, NULL, 0));
-        assert_rounded("d_x", &narrow, &p->d_x);
+        if (!x_before)
+            assert_rounded("d_x", &narrow, &p->d_x);
     }
     if (p->gradients.weights)
         judge_sums(m, "d_weights", &p->d_weights, p->out, p->in, rows, d_turned, turned(m, x, rows, p->in),
@@ -253,6 +260,14 @@ static void test_executors(void **state)
     memory_seal(m);
     REFUSES(m, attn_linear_backward(&weights, &x, &d_out, &gradients, NULL, 0), ATTN_INVALID_ARGUMENT,
             "gradients.executor.num_threads is 0");
+    const attn_tensor narrow = place_rows_of(m, ATTN_BF16, d_out.shape[0], d_out.shape[2], weights.shape[3]);
+    gradients.executor = NULL;
+    gradients.x = &narrow;
+    gradients.accumulate_x = 1;
+    memory_seal(m);
+    REFUSES(m, attn_linear_backward(&weights, &x, &d_out, &gradients, NULL, 0), ATTN_INVALID_ARGUMENT,
+            "gradients.x.dtype is bf16|accumulate_x");
+    gradients.executor = &executor;
     assert_true(attn_linear_backward_workspace_size(&gradients) == SIZE_MAX);
     nn_end_refusals();
     memory_destroy(m);

@@ -163,6 +163,21 @@ static attn_status take_pool_gradients(const void *s)
     return attn_pool_backward(&w, NULL, &v, &x, NULL, &d_out, s, NULL, 0);
 }
 
+static attn_status take_alignment_gradients(const void *s)
+{
+    const attn_tensor x = rows_of(data, PLACES, D), d_out = rows_of(more, PLACES, D);
+    return attn_alignment_backward(&good.alignment, &x, &x, &x, NULL, &d_out, s, NULL, 0);
+}
+
+static attn_status take_bahdanau_gradients(const void *s)
+{
+    static float gates[3 * D * 2 * D];
+    const attn_tensor x = rows_of(data, PLACES, D), one = rows_of(more, 1, D);
+    attn_bahdanau_config config = good.bahdanau;
+    config.w_ih = attn_matrix(gates, 3 * D, 2 * D), config.w_hh = attn_matrix(gates, 3 * D, D);
+    return attn_bahdanau_backward(&config, &good.alignment, &one, &x, &x, NULL, &one, NULL, s, NULL, 0);
+}
+
 static attn_status take_linear_parts(const void *s)
 {
     const attn_tensor x = rows_of(data, PLACES, D), out = rows_of(more, PLACES, D), *const outs[] = {&out};
@@ -228,6 +243,8 @@ static const struct versioned {
     {"pass", 80, sizeof good.block_pass, &good.block_pass, take_block_pass},
     {"gradients", 56, sizeof good.block_gradients, &good.block_gradients, take_block_gradients},
     {"gradients", 48, sizeof good.pool, &good.pool, take_pool_gradients},
+    {"gradients", 56, sizeof good.alignment_gradients, &good.alignment_gradients, take_alignment_gradients},
+    {"gradients", 104, sizeof good.bahdanau_gradients, &good.bahdanau_gradients, take_bahdanau_gradients},
     {"format", 32, sizeof good.format, &good.format, take_linear_format},
     {"config", 80, sizeof good.bert, &good.bert, take_bert},
     {"outputs", 16, sizeof good.outputs, &good.outputs, take_outputs},

@@ -103,6 +103,79 @@ ATTN_API attn_status attn_alignment_forward(const attn_alignment *alignment, con
                                             const attn_tensor *projected, const attn_tensor *v, const attn_tensor *out,
                                             const attn_params *params, void *workspace, size_t workspace_size);
 
+/**
+ * What attn_alignment_backward() writes, each NULL where it is not wanted. Zero is every field's default. All are f32;
+ * channels are contiguous, weights without gaps.
+ */
+typedef struct attn_alignment_gradients {
+    size_t struct_size;           /**< sizeof of this struct as the caller compiled it */
+    const attn_tensor *q;         /**< (B, 1, Tq, d_query) */
+    const attn_tensor *projected; /**< (B, 1, Tk, attn_alignment_projected()) */
+    const attn_tensor *v;         /**< (B, 1, Tk, dv): of the values */
+    const attn_tensor *w_q;       /**< ADDITIVE: (1, 1, d_attention, d_query); else NULL */
+    const attn_tensor *score_v;   /**< ADDITIVE: (1, 1, 1, d_attention), of config->v; else NULL */
+    int accumulate;               /**< not 0: those of w_q and score_v are added to what they hold */
+    int accumulate_keys;          /**< not 0: those of projected and v are, for several calls with the same keys */
+} attn_alignment_gradients;
+
+/** Gradients with every field at its default; set at least one tensor. @since 0.1, experimental */
+static inline attn_alignment_gradients attn_alignment_gradients_default(void)
+{
+    attn_alignment_gradients g;
+    memset(&g, 0, sizeof g);
+    g.struct_size = sizeof g;
+    return g;
+}
+
+/**
+ * The gradients of attn_alignment_forward(). With weights p = softmax(s), d_p_ij = d_out_i·v_j and
+ * d_s_ij = p_ij (d_p_ij - sum_k p_ik d_p_ik), d_v_j = sum_i p_ij d_out_i, and for ADDITIVE with the temperature T,
+ * u_ij = tanh(W_q q_i + k_j), k the projected keys, and w = config->v
+ *
+ *     d_z_ij = d_s_ij w (1 - u_ij²) / T        d_w = sum_ij d_s_ij u_ij / T
+ *     d_k_j = sum_i d_z_ij,  d_W_q = sum_ij d_z_ij q_iᵀ,  d_q_i = W_qᵀ sum_j d_z_ij
+ *
+ * The other scores run attn_backward(). All of it is computed from the operands: nothing has to be kept in the forward
+ * pass, and no number for each pair of a query and a key is stored.
+ *
+ * Keys are those that attn_alignment_project() has projected. A decoder goes through its steps backwards, adds to the
+ * gradients of projected and v in each (accumulate_keys), and goes through the projection once, with
+ * attn_linear_backward(): config->w_k as its weights, the keys as its x and the gradient of projected as its d_out give
+ * those of w_k, of the bias (ADDITIVE) and of the keys, and with accumulate_x the last is added to that of v, where
+ * keys are values. For the two dot products the gradient of projected is that of the keys.
+ *
+ * Rows without a live key have the gradient 0. What stands in a key or value that no query sees, in a query that sees
+ * no key, or in its row of d_out, reaches no gradient; what some queries see reaches none by way of others. No gradient
+ * depends on the number of threads, and those of q, projected and v depend on their own sequence alone.
+ *
+ * @param config    as for attn_alignment_create(); weights are read as they lie
+ * @param q, projected, v as in the forward pass
+ * @param params    as in the forward pass, without outputs on request. ADDITIVE refuses what it refuses there; the
+ *                  others what attn_backward() refuses
+ * @param d_out     f32 (B, 1, Tq, dv)
+ * @param gradients what to write; none may overlap an input or another
+ * @param workspace attn_alignment_backward_workspace_size() bytes, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
+ * @return ATTN_OK or an error; on an error nothing has been written.
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_alignment_backward(const attn_alignment_config *config, const attn_tensor *q,
+                                             const attn_tensor *projected, const attn_tensor *v,
+                                             const attn_params *params, const attn_tensor *d_out,
+                                             const attn_alignment_gradients *gradients, void *workspace,
+                                             size_t workspace_size);
+/**
+ * Bytes that attn_alignment_backward() can make use of for these sizes and options. ADDITIVE: for each query some
+ * 4 * (d_query + 3 * d_attention), and for each thread 4 * (d_attention + 4) for each key of a sequence and 550 KiB;
+ * the others out, lse, what attn_backward() takes, and with accumulate_keys gradients of projected and v. SIZE_MAX if
+ * that overflows, or after an error.
+ * @since 0.1, experimental
+ */
+ATTN_API size_t attn_alignment_backward_workspace_size(const attn_alignment_config *config, int64_t batch,
+                                                       int64_t q_tokens, int64_t k_tokens, int64_t d_value,
+                                                       const attn_params *params,
+                                                       const attn_alignment_gradients *gradients);
+
 /* ------------------------------------------------------- attention pooling -- */
 
 /**

@@ -191,6 +191,7 @@ typedef struct attn_linear_gradients {
     int accumulate;                       /**< not 0: those of weights and bias are added to what they hold */
     int num_threads;                      /**< as in attn_params */
     const struct attn_executor *executor; /**< NULL: the process's (attn_set_executor()), else OpenMP */
+    int accumulate_x;                     /**< not 0: x is f32, and added to what it holds */
 } attn_linear_gradients;
 
 /** Gradients with every field at its default; set at least one tensor. @since 0.1, experimental */

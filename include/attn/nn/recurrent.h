@@ -227,6 +227,74 @@ ATTN_API attn_status attn_bahdanau_forward(const attn_bahdanau *step, const attn
                                            const attn_tensor *weights, int num_threads, void *workspace,
                                            size_t workspace_size);
 
+/**
+ * What attn_bahdanau_backward() reads and writes. All are f32; channels are contiguous, weights without gaps. NULL
+ * where it is not wanted. Zero is every field's default.
+ */
+typedef struct attn_bahdanau_gradients {
+    size_t struct_size; /**< sizeof of this struct as the caller compiled it */
+    /** (B, 1, 1, hidden), required: the gradient of the state behind the step, replaced by that of the one before. */
+    const attn_tensor *state;
+    const attn_tensor *word;        /**< (B, 1, 1, embedding) */
+    const attn_tensor *projected;   /**< (B, 1, T, d_attention) */
+    const attn_tensor *annotations; /**< (B, 1, T, annotation): as the values of attention, not by way of projected */
+    const attn_tensor *w_ih;        /**< (1, 1, 3*hidden, embedding + annotation) */
+    const attn_tensor *w_hh;        /**< (1, 1, 3*hidden, hidden) */
+    const attn_tensor *b_ih;        /**< (1, 1, 1, 3*hidden) */
+    const attn_tensor *b_hh;        /**< the same */
+    const attn_tensor *w_q;         /**< (1, 1, d_attention, hidden), of the alignment */
+    const attn_tensor *score_v;     /**< (1, 1, 1, d_attention), of alignment->v */
+    int accumulate;                 /**< not 0: those of weights, w_ih to score_v, are added to what they hold */
+    int accumulate_keys;            /**< not 0: those of projected and annotations are */
+    int num_threads;                /**< as in attn_params */
+} attn_bahdanau_gradients;
+
+/** Gradients with every field at its default; set state. @since 0.1, experimental */
+static inline attn_bahdanau_gradients attn_bahdanau_gradients_default(void)
+{
+    attn_bahdanau_gradients g;
+    memset(&g, 0, sizeof g);
+    g.struct_size = sizeof g;
+    return g;
+}
+
+/**
+ * The gradients of a step of attn_bahdanau_forward(), of weights as they lie, for training changes them between any two
+ * calls. Everything but the state before the step is computed again: a decoder keeps its states, calls this for its
+ * steps from the last to the first, with accumulate and accumulate_keys in all but the first call, and hands the
+ * gradients of projected and annotations to attn_linear_backward() once, as attn_alignment_backward() has it.
+ *
+ * Annotations behind a length are not read, and have gradients of 0. No gradient depends on the number of threads, and
+ * those that have a row for a sequence depend on this sequence alone.
+ *
+ * @param config      as for attn_bahdanau_create(); its alignment is not looked at
+ * @param alignment   ADDITIVE, as for attn_alignment_create(), d_query = hidden, d_key = annotation
+ * @param word, projected, annotations, lengths as in the forward pass
+ * @param state       f32 (B, 1, 1, hidden): as it was before the step
+ * @param d_context   NULL or f32 (B, 1, 1, annotation): the gradient of the context by what else reads it, such as the
+ *                    layer that predicts the word
+ * @param gradients   what to read and write; none may overlap an input or another
+ * @param workspace   attn_bahdanau_backward_workspace_size() bytes, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
+ * @return ATTN_OK or an error; on an error nothing has been written.
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_bahdanau_backward(const attn_bahdanau_config *config, const attn_alignment_config *alignment,
+                                            const attn_tensor *word, const attn_tensor *projected,
+                                            const attn_tensor *annotations, const int64_t *lengths,
+                                            const attn_tensor *state, const attn_tensor *d_context,
+                                            const attn_bahdanau_gradients *gradients, void *workspace,
+                                            size_t workspace_size);
+/**
+ * Bytes that attn_bahdanau_backward() can make use of: those of w_ih, w_hh and w_q in f32, for each sequence some 4 *
+ * (2 * (embedding + annotation) + 7 * hidden + 3 * d_attention), and for each thread 4 * (d_attention + 4) for each
+ * annotation of a sequence and 550 KiB. SIZE_MAX if that overflows, or after an error.
+ * @since 0.1, experimental
+ */
+ATTN_API size_t attn_bahdanau_backward_workspace_size(const attn_bahdanau_config *config,
+                                                      const attn_alignment_config *alignment, int64_t batch,
+                                                      int64_t tokens, const attn_bahdanau_gradients *gradients);
+
 #ifdef __cplusplus
 }
 #endif

@@ -14,6 +14,7 @@
 #include "nn/kernels/activation.h"
 #include "nn/kernels/activation_backward.h"
 #include "nn/kernels/additive.h"
+#include "nn/kernels/additive_backward.h"
 #include "nn/kernels/cell.h"
 #include "nn/kernels/cell_backward.h"
 #include "nn/kernels/drop.h"
@@ -22,15 +23,14 @@
 #include "nn/kernels/loss.h"
 #include "nn/kernels/norm.h"
 #include "nn/kernels/norm_backward.h"
-#include "nn/kernels/pool_backward.h"
 #define ATTN_NN_TABLE                                                                                                  \
     .linear = linear_panels, .finish = linear_finish, ATTN_NN_INT8_TABLE, .normalise = normalise_rows,                 \
     .activate = activate_rows, .gate = gate_rows, .embed = embed_row, .drop = drop_row,                                \
     .normalise_backward = normalise_backward_rows, .activate_backward = activate_backward_rows,                        \
     .gate_backward = gate_backward_rows, .additive = additive_rows, .cross_entropy = cross_entropy_row,                \
     .lstm_cell = lstm_cell, .gru_cell = gru_cell, .lstm_gates = lstm_gates, .lstm_cell_backward = lstm_cell_backward,  \
-    .pool_scores_backward = pool_scores_backward, .pool_projections_backward = pool_projections_backward,              \
-    .pool_values_backward = pool_values_backward
+    .gru_cell_backward = gru_cell_backward, .additive_scores_backward = additive_scores_backward,                      \
+    .additive_projections_backward = additive_projections_backward, .additive_keys_backward = additive_keys_backward
 #endif
 #define ATTN_NN_INT8_TABLE .linear_int8 = linear_int8_panels, .quantize = quantize_rows, .int8_offset = VS_OFFSET
 

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The backward pass of an LSTM's cell, for one row. First the gates and c of the
+ * The backward passes of recurrent cells, for one row. An LSTM's: first the gates and c of the
  * forward pass, again: all tokens' products are there, as h is known. Then the
  * gradients of the sums of the gates, step by step from the last. The formulas
  * are those of attn_lstm_backward(); what stays between the two is the gates
  * after their functions, from which the slopes of these follow:
  * sigmoid' = s (1 - s), tanh' = (1 - t) (1 + t).
+ *
+ * A GRU's, of one step, from the sums of its gates (the names are those of cell.h):
+ *
+ *     d_n = d_h' (1 - z) (1 - n²),  d_z = d_h' (h - n) z (1 - z),  d_r = d_n h_n r (1 - r)
+ *     of what x gives d_r, d_z, d_n;  of what h gives d_r, d_z, d_n r;  past the gates d_h' z
  */
 #ifndef ATTN_NN_CELL_BACKWARD_H
 #define ATTN_NN_CELL_BACKWARD_H
@@ -72,6 +77,39 @@ ATTN_INLINE void lstm_cell_backward_body(const attn_dtype of_d_out, const attn_d
 static void lstm_cell_backward(const struct nn_cell_gradient_work *work)
 {
     NN_BY_TYPES(work->d_out.dtype, work->d_out.dtype, lstm_cell_backward_body, work);
+}
+
+/** The sum of a gate from one of its two sides. */
+ATTN_INLINE vf gru_sum(const float *sums, const float *bias, int64_t at, int left)
+{
+    return vf_add(cell_load(sums + at, left), cell_load(bias + at, left));
+}
+
+static void gru_cell_backward(const struct nn_gru_gradient_work *work)
+{
+    const int64_t n = work->n;
+    for (int64_t j = 0; j < n; j += VF_LEN) {
+        const int left = n - j < VF_LEN ? (int)(n - j) : VF_LEN;
+        const int64_t at[3] = {j, n + j, 2 * n + j};
+        const vf from_h = gru_sum(work->h, work->bias_h, at[2], left);
+        const vf reset = activated(ATTN_ACTIVATION_SIGMOID, vf_add(gru_sum(work->x, work->bias_x, at[0], left),
+                                                                   gru_sum(work->h, work->bias_h, at[0], left)));
+        const vf update = activated(ATTN_ACTIVATION_SIGMOID, vf_add(gru_sum(work->x, work->bias_x, at[1], left),
+                                                                    gru_sum(work->h, work->bias_h, at[1], left)));
+        const vf fresh =
+            activated(ATTN_ACTIVATION_TANH, vf_fma(reset, from_h, gru_sum(work->x, work->bias_x, at[2], left)));
+        const vf d = cell_load(work->d_state + j, left), old = cell_load(work->state + j, left);
+        const vf d_fresh = vf_mul(vf_mul(d, vf_sub(vf_set1(1.0f), update)), tanh_slope(fresh));
+        const vf d_update = vf_mul(vf_mul(d, vf_sub(old, fresh)), sigmoid_slope(update));
+        const vf d_reset = vf_mul(vf_mul(d_fresh, from_h), sigmoid_slope(reset));
+        cell_store(work->x + at[0], d_reset, left);
+        cell_store(work->h + at[0], d_reset, left);
+        cell_store(work->x + at[1], d_update, left);
+        cell_store(work->h + at[1], d_update, left);
+        cell_store(work->x + at[2], d_fresh, left);
+        cell_store(work->h + at[2], vf_mul(d_fresh, reset), left);
+        cell_store(work->d_state + j, vf_mul(d, update), left);
+    }
 }
 
 #endif

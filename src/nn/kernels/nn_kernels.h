@@ -191,17 +191,39 @@ struct nn_cell_gradient_work {
     int64_t n;
 };
 
-/**
- * The backward pass of attention pooling for one sequence (kernels/pool_backward.h), by its steps: scores, projections,
- * values.
- */
-struct nn_pool_gradient_work {
-    /** [tokens][inner]: W x, replaced in the first step by tanh(W x + bias), in the second by the gradient of W x. */
-    float *u;
-    const float *bias, *v, *d_out; /**< [inner], [inner], [channels] */
-    float *x;                      /**< [tokens][channels], replaced in the third step by weight * d_out */
-    float *p, *d_s;                /**< [tokens], written in the first step: weights, and gradients of scores */
-    int64_t tokens, inner, channels;
+/** One row of the backward pass of a GRU's cell (kernels/cell_backward.h). */
+struct nn_gru_gradient_work {
+    float *x, *h;                 /**< [3][n] sums of the gates without biases, replaced by their gradients */
+    const float *bias_x, *bias_h; /**< [3][n] */
+    const float *state;           /**< [n] h before the step */
+    float *d_state; /**< [n] the gradient of h behind it, replaced by what goes past the gates to that before it */
+    int64_t n;
+};
+
+/** What the softmax of a query's scores has found: the largest, the sum of exp(score - top), and sum_j p_j d_p_j. */
+struct nn_additive_row {
+    float top;
+    double sum, mean;
+};
+
+/** The backward pass of additive attention for one query (kernels/additive_backward.h), by its steps. */
+struct nn_additive_gradient_work {
+    struct nn_rows k;    /**< W_k k of each key, and b unless it is in bias; read in the first step alone */
+    struct nn_rows x;    /**< the values */
+    const int64_t *live; /**< [keys] which rows of these the keys are; NULL: 0, 1, 2, ... */
+    const float *bias;   /**< [inner] what the query adds: W_q q, for a pool b */
+    const float *v;      /**< [inner] the vector of the score, by the temperature */
+    const float *d_out;  /**< [channels] */
+    float *u;            /**< [keys][inner] for tanh, then for gradients before it; without live it may be k */
+    float *p, *d_s;      /**< [keys] what masks add to scores, then weights; gradients of scores */
+    struct nn_additive_row *row;
+    int is_known;        /**< row is; else the first step writes it */
+    float *d_bias, *d_v; /**< [inner] sums over these keys, written by the second step; NULL: not wanted */
+    float v_scale;       /**< of d_v: one over the temperature */
+    struct nn_rows d_k;  /**< added to by the third step; data NULL: not wanted */
+    struct nn_rows d_x;  /**< likewise; without adds_to_x it is written, and may be x */
+    int adds_to_x;
+    int64_t keys, inner, channels;
 };
 
 /** A row of logits, its targets, and where its gradient goes. */
@@ -242,9 +264,10 @@ struct attn_nn_kernels {
     void (*gru_cell)(const struct nn_cell_work *work);
     void (*lstm_gates)(const struct nn_cell_gradient_work *work);
     void (*lstm_cell_backward)(const struct nn_cell_gradient_work *work);
-    void (*pool_scores_backward)(const struct nn_pool_gradient_work *work);
-    void (*pool_projections_backward)(const struct nn_pool_gradient_work *work);
-    void (*pool_values_backward)(const struct nn_pool_gradient_work *work);
+    void (*gru_cell_backward)(const struct nn_gru_gradient_work *work);
+    void (*additive_scores_backward)(const struct nn_additive_gradient_work *work);
+    void (*additive_projections_backward)(const struct nn_additive_gradient_work *work);
+    void (*additive_keys_backward)(const struct nn_additive_gradient_work *work);
 };
 
 /** The kernels for attn_isa_active(). */
