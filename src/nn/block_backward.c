@@ -19,7 +19,7 @@ struct gradients {
 };
 
 /** The gradients of the norm of a sublayer, whose input was rows; in place. */
-static attn_status normalise_back(const struct nn_block_run *run, enum nn_sublayer sublayer, const attn_tensor *rows,
+static attn_status normalise_back(const struct nn_block_run *run, int sublayer, const attn_tensor *rows,
                                   const attn_tensor *d_out, const attn_tensor *d)
 {
     const struct nn_norm_tensors sums = nn_block_norm(&run->sums, sublayer);
@@ -34,7 +34,7 @@ static attn_status normalise_back(const struct nn_block_run *run, enum nn_sublay
 }
 
 /** In pre-norm layers: the norm before a sublayer, which has read r, and the residual past it. */
-static attn_status join_residual(const struct nn_block_run *run, enum nn_sublayer sublayer, const attn_tensor *r,
+static attn_status join_residual(const struct nn_block_run *run, int sublayer, const attn_tensor *r,
                                  const struct gradients *g)
 {
     CHECK(normalise_back(run, sublayer, r, &g->rows, &g->rows));
@@ -43,7 +43,7 @@ static attn_status join_residual(const struct nn_block_run *run, enum nn_sublaye
 }
 
 /** The gradient of what a sublayer has added, before its dropout: d, or in memory of its own. */
-static attn_tensor branch_of(const struct nn_block_run *run, enum nn_sublayer sublayer, const attn_tensor *d)
+static attn_tensor branch_of(const struct nn_block_run *run, int sublayer, const attn_tensor *d)
 {
     attn_dropout dropout;
     if (!nn_block_dropout(run, sublayer, &dropout))
@@ -103,8 +103,7 @@ static attn_status network_back(const struct nn_block_run *run, const attn_tenso
 }
 
 /** An attention, which has read rows. */
-static attn_status attention_back(struct nn_block_run *run, enum nn_sublayer s, const attn_tensor *rows,
-                                  const struct gradients *g)
+static attn_status attention_back(struct nn_block_run *run, int s, const attn_tensor *rows, const struct gradients *g)
 {
     struct nn_mha_pass *a = &run->attention[s];
     const attn_tensor branch = branch_of(run, s, &g->d);
@@ -146,7 +145,7 @@ static attn_status run_backward(struct nn_block_run *run)
 {
     const int64_t d_model = run->config.attention->d_model;
     const int norm_first = run->config.norm_first, threads = run->pass.num_threads;
-    const enum nn_sublayer last = nn_block_last_attention(run);
+    const int last = nn_block_last_attention(run);
     struct gradients g = {.d = nn_block_rows(run, run->pieces.d, ATTN_F32, d_model)};
     const attn_tensor sum = nn_block_sum(run, NN_NETWORK), before = nn_block_sum(run, last);
     attn_tensor rows;

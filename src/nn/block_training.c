@@ -17,12 +17,12 @@ attn_tensor nn_block_rows(const struct nn_block_run *run, void *data, attn_dtype
     return t;
 }
 
-attn_tensor nn_block_sum(const struct nn_block_run *run, enum nn_sublayer sublayer)
+attn_tensor nn_block_sum(const struct nn_block_run *run, int sublayer)
 {
     return nn_block_rows(run, run->pieces.kept.sums[sublayer], run->dtype, run->config.attention->d_model);
 }
 
-enum nn_sublayer nn_block_last_attention(const struct nn_block_run *run)
+int nn_block_last_attention(const struct nn_block_run *run)
 {
     return run->config.cross ? NN_CROSS : NN_SELF;
 }
@@ -32,7 +32,7 @@ struct nn_product_place nn_block_place(const struct nn_block_run *run)
     return (struct nn_product_place){run->pass.num_threads, run->pieces.scratch, run->pieces.scratch_size};
 }
 
-const attn_dropout *nn_block_dropout(const struct nn_block_run *run, enum nn_sublayer sublayer, attn_dropout *of)
+const attn_dropout *nn_block_dropout(const struct nn_block_run *run, int sublayer, attn_dropout *of)
 {
     if (!run->pass.dropout)
         return NULL;
@@ -41,7 +41,7 @@ const attn_dropout *nn_block_dropout(const struct nn_block_run *run, enum nn_sub
     return of;
 }
 
-static int64_t keys_of(const struct nn_block_run *run, enum nn_sublayer attention)
+static int64_t keys_of(const struct nn_block_run *run, int attention)
 {
     return attention == NN_CROSS ? run->memory_tokens : run->tokens;
 }
@@ -51,7 +51,7 @@ static struct nn_block_kept take_kept(struct nn_arena *arena, const struct nn_bl
     const attn_block_config *c = &run->config;
     const size_t size = attn_dtype_size(run->dtype);
     struct nn_block_kept kept = {{NULL}, {NULL}, NULL, NULL};
-    for (enum nn_sublayer s = NN_SELF; s < NN_SUBLAYERS; s++) {
+    for (int s = NN_SELF; s < NN_SUBLAYERS; s++) {
         if (s == NN_CROSS && !c->cross)
             continue;
         if (s < NN_NETWORK)
@@ -74,7 +74,7 @@ size_t nn_block_kept_size(const struct nn_block_run *run)
 }
 
 /** A pass through an attention as the run's own; x and others come when it runs. */
-static void set_attention(struct nn_block_run *run, enum nn_sublayer s, int is_backward)
+static void set_attention(struct nn_block_run *run, int s, int is_backward)
 {
     struct nn_mha_pass *a = &run->attention[s];
     a->dtype = run->dtype;
@@ -99,7 +99,7 @@ static attn_status measure_inner(struct nn_block_run *run, struct nn_need *need)
 {
     struct nn_need attention;
     *need = (struct nn_need){0};
-    for (enum nn_sublayer s = NN_SELF; s <= nn_block_last_attention(run); s++)
+    for (int s = NN_SELF; s <= nn_block_last_attention(run); s++)
         for (int backward = !runs_forward(run); backward <= run->is_backward; backward++) {
             set_attention(run, s, backward);
             CHECK(nn_mha_pass_need(&run->attention[s], &attention));
@@ -171,7 +171,7 @@ static attn_status open_kept(struct nn_block_run *run)
 /** Checks the options of the attentions in the memory that they will run in. */
 static attn_status check_attentions(struct nn_block_run *run)
 {
-    for (enum nn_sublayer s = NN_SELF; s <= nn_block_last_attention(run); s++)
+    for (int s = NN_SELF; s <= nn_block_last_attention(run); s++)
         for (int backward = !runs_forward(run); backward <= run->is_backward; backward++) {
             set_attention(run, s, backward);
             CHECK(nn_mha_pass_open(&run->attention[s], run->pieces.inner, run->pieces.inner_size));
@@ -201,7 +201,7 @@ void nn_block_close(struct nn_block_run *run)
 
 /* ------------------------------------------------------------- forward pass -- */
 
-struct nn_norm_tensors nn_block_norm(const attn_block_weights *weights, enum nn_sublayer sublayer)
+struct nn_norm_tensors nn_block_norm(const attn_block_weights *weights, int sublayer)
 {
     const attn_tensor *const norms[NN_SUBLAYERS][2] = {{&weights->self_gamma, &weights->self_beta},
                                                        {&weights->cross_gamma, &weights->cross_beta},
@@ -209,14 +209,14 @@ struct nn_norm_tensors nn_block_norm(const attn_block_weights *weights, enum nn_
     return (struct nn_norm_tensors){nn_wanted(norms[sublayer][0]), nn_wanted(norms[sublayer][1])};
 }
 
-static attn_status normalise(const struct nn_block_run *run, enum nn_sublayer sublayer, const attn_tensor *rows,
+static attn_status normalise(const struct nn_block_run *run, int sublayer, const attn_tensor *rows,
                              const attn_tensor *out)
 {
     const struct nn_norm_tensors n = nn_block_norm(&run->weights, sublayer);
     return attn_normalise(run->config.norm, rows, n.gamma, n.beta, run->config.eps, out, run->pass.num_threads);
 }
 
-attn_status nn_block_normalise(const struct nn_block_run *run, enum nn_sublayer sublayer, const attn_tensor *rows,
+attn_status nn_block_normalise(const struct nn_block_run *run, int sublayer, const attn_tensor *rows,
                                attn_tensor *normed)
 {
     *normed = nn_block_rows(run, run->pieces.normed, run->dtype, run->config.attention->d_model);
@@ -273,8 +273,8 @@ static attn_status run_down(const struct nn_block_run *run, const attn_tensor *r
 }
 
 /** sum = residual + dropout(attention(rows)). */
-static attn_status run_attention(struct nn_block_run *run, enum nn_sublayer s, const attn_tensor *rows,
-                                 const attn_tensor *residual, const attn_tensor *sum)
+static attn_status run_attention(struct nn_block_run *run, int s, const attn_tensor *rows, const attn_tensor *residual,
+                                 const attn_tensor *sum)
 {
     struct nn_mha_pass *a = &run->attention[s];
     attn_dropout dropout;
@@ -295,7 +295,7 @@ attn_status nn_block_run_kept(struct nn_block_run *run)
     const attn_block_weights *w = &run->weights;
     const int norm_first = run->config.norm_first;
     attn_tensor residual = *run->x, rows = residual;
-    for (enum nn_sublayer s = NN_SELF; s <= nn_block_last_attention(run); s++) {
+    for (int s = NN_SELF; s <= nn_block_last_attention(run); s++) {
         const attn_tensor sum = nn_block_sum(run, s);
         if (norm_first)
             CHECK(nn_block_normalise(run, s, &residual, &rows));

@@ -16,8 +16,8 @@
 #include "nn/mha_training.h"
 #include "nn/product_rows.h"
 
-/** Sublayers, in the order of a forward pass. */
-enum nn_sublayer { NN_SELF, NN_CROSS, NN_NETWORK, NN_SUBLAYERS };
+/** Sublayers, in the order of a forward pass: what is called sublayer below. */
+enum { NN_SELF, NN_CROSS, NN_NETWORK, NN_SUBLAYERS };
 
 /** What a backward pass reads besides x. Rows are of the type of x. */
 struct nn_block_kept {
@@ -80,22 +80,22 @@ attn_status nn_block_run_kept(struct nn_block_run *run);
 /** Rows of a run. */
 attn_tensor nn_block_rows(const struct nn_block_run *run, void *data, attn_dtype dtype, int64_t channels);
 /** The sum that a sublayer has left. */
-attn_tensor nn_block_sum(const struct nn_block_run *run, enum nn_sublayer sublayer);
+attn_tensor nn_block_sum(const struct nn_block_run *run, int sublayer);
 /** The last of the attentions. */
-enum nn_sublayer nn_block_last_attention(const struct nn_block_run *run);
+int nn_block_last_attention(const struct nn_block_run *run);
 /** Vectors of the norm of a sublayer in weights, or in sums. */
 struct nn_norm_tensors {
     const attn_tensor *gamma, *beta; /**< NULL: none */
 };
-struct nn_norm_tensors nn_block_norm(const attn_block_weights *weights, enum nn_sublayer sublayer);
+struct nn_norm_tensors nn_block_norm(const attn_block_weights *weights, int sublayer);
 /** What the norm of a sublayer makes of rows, in the run's memory. */
-attn_status nn_block_normalise(const struct nn_block_run *run, enum nn_sublayer sublayer, const attn_tensor *rows,
+attn_status nn_block_normalise(const struct nn_block_run *run, int sublayer, const attn_tensor *rows,
                                attn_tensor *normed);
 /** What the network's second product reads, from what is kept. */
 attn_status nn_block_activate(const struct nn_block_run *run, attn_tensor *activated);
 /** Where products are made. */
 struct nn_product_place nn_block_place(const struct nn_block_run *run);
 /** The dropout of what a sublayer adds: *of, or NULL. */
-const attn_dropout *nn_block_dropout(const struct nn_block_run *run, enum nn_sublayer sublayer, attn_dropout *of);
+const attn_dropout *nn_block_dropout(const struct nn_block_run *run, int sublayer, attn_dropout *of);
 
 #endif

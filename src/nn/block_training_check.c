@@ -48,7 +48,7 @@ attn_status nn_block_take_pass(struct nn_block_run *run, const attn_block_config
                          run->pass.cross ? "cross" : "memory");
     CHECK(nn_mha_take_training_params(&run->attention[NN_SELF], run->pass.self));
     CHECK(nn_mha_take_training_params(&run->attention[NN_CROSS], run->pass.cross));
-    for (enum nn_sublayer s = NN_SELF; s < NN_NETWORK; s++) {
+    for (int s = NN_SELF; s < NN_NETWORK; s++) {
         run->attention[s].params.num_threads = run->pass.num_threads;
         run->attention[s].params.executor = NULL;
     }
@@ -66,7 +66,7 @@ static attn_status take_weights(struct nn_block_run *run, const char *name, attn
         const attn_mha_weights *weights;
     } attentions[NN_NETWORK] = {{sums ? "gradients.weights->self" : "weights.self", ours->self},
                                 {sums ? "gradients.weights->cross" : "weights.cross", ours->cross}};
-    for (enum nn_sublayer s = NN_SELF; s < NN_NETWORK; s++) {
+    for (int s = NN_SELF; s < NN_NETWORK; s++) {
         struct nn_mha_pass *a = &run->attention[s];
         if (s == NN_CROSS && !run->config.cross) {
             if (attentions[s].weights)
@@ -194,7 +194,7 @@ attn_status nn_block_check_inputs(struct nn_block_run *run, const attn_block_wei
     CHECK(take_weights(run, "weights", &run->weights, weights));
     name_weights(&named, "weights.", &run->weights, &run->attention[NN_SELF].weights,
                  &run->attention[NN_CROSS].weights);
-    for (enum nn_sublayer s = NN_SELF; s <= nn_block_last_attention(run); s++)
+    for (int s = NN_SELF; s <= nn_block_last_attention(run); s++)
         CHECK(nn_check_mha_weights(&run->attention[s].config, s == NN_SELF ? "weights.self->" : "weights.cross->",
                                    &run->attention[s].weights));
     CHECK(check_others(run, &named, 0));
@@ -257,7 +257,7 @@ attn_status nn_block_check_gradients(const struct nn_block_run *run, const attn_
         CHECK(attn_check_f32("gradients.memory", g->memory->dtype));
     name_weights(&sums, "gradients.weights->", &run->sums, &run->attention[NN_SELF].sums,
                  &run->attention[NN_CROSS].sums);
-    for (enum nn_sublayer s = NN_SELF; s <= nn_block_last_attention(run); s++)
+    for (int s = NN_SELF; s <= nn_block_last_attention(run); s++)
         CHECK(nn_mha_check_sums(&run->attention[s].config, &sums.attention[s]));
     CHECK(check_others(run, &sums, 1));
     list_weights(outputs, &sums);
