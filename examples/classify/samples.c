@@ -8,61 +8,20 @@
 
 /* ------------------------------------------------------------------ reading -- */
 
-static int64_t class_of(const struct lines *classes, const char *name, size_t size)
-{
-    for (int64_t i = 0; i < classes->count; i++)
-        if (classes->size[i] == size && memcmp(classes->text[i], name, size) == 0)
-            return i;
-    return -1;
-}
-
-/* FNV-1a (Fowler, Noll & Vo). */
-static uint64_t digest(uint64_t hash, const char *bytes, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ (unsigned char)bytes[i]) * 0x100000001B3u;
-    return hash;
-}
-
-static attn_status take_line(struct samples *s, const char *line, size_t size, const char *path, int64_t number,
-                             struct lines *classes, bool may_add)
-{
-    const char *tab = memchr(line, '\t', size);
-    const size_t name = tab ? (size_t)(tab - line) : 0;
-    if (!tab || name == 0)
-        return io_fail(ATTN_INVALID_FILE, "%s: line %lld has no class; expected CLASS TAB TEXT", path,
-                       (long long)number);
-    if (class_of(classes, line, name) < 0) {
-        if (!may_add)
-            return io_fail(ATTN_INVALID_FILE, "%s: line %lld has the class %.*s, which no training text has", path,
-                           (long long)number, (int)name, line);
-        CHECK(lines_add(classes, line, name));
-    }
-    s->labels[s->count] = (int32_t)class_of(classes, line, name);
-    struct words *words = &s->texts[s->count++];
-    CHECK(words_split(NULL, tab + 1, size - name - 1, words));
-    s->longest = words->text.count > s->longest ? words->text.count : s->longest;
-    s->digest = digest(s->digest, line, size + 1);
-    return ATTN_OK;
-}
-
 attn_status samples_read(struct samples *s, const char *path, struct lines *classes, bool may_add)
 {
-    struct lines lines = {0};
-    attn_status status = lines_read(&lines, path);
-    if (status == ATTN_OK && lines.count == 0)
-        status = io_fail(ATTN_INVALID_FILE, "%s is empty; expected lines CLASS TAB TEXT", path);
-    if (status == ATTN_OK) {
-        s->texts = calloc((size_t)lines.count, sizeof *s->texts);
-        s->labels = calloc((size_t)lines.count, sizeof *s->labels);
-        s->digest = 0xCBF29CE484222325u;
-        if (!s->texts || !s->labels)
-            status = io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory for %lld texts", path, (long long)lines.count);
+    CHECK(labelled_texts_read(&s->source, path, classes, may_add));
+    s->texts = calloc((size_t)s->source.count, sizeof *s->texts);
+    s->lengths = calloc((size_t)s->source.count, sizeof *s->lengths);
+    if (!s->texts || !s->lengths)
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory for %lld texts", path, (long long)s->source.count);
+    for (; s->count < s->source.count; s->count++) {
+        struct words *words = &s->texts[s->count];
+        CHECK(words_split(NULL, s->source.text[s->count], s->source.size[s->count], words));
+        s->lengths[s->count] = words->text.count;
+        s->longest = words->text.count > s->longest ? words->text.count : s->longest;
     }
-    for (int64_t i = 0; status == ATTN_OK && i < lines.count; i++)
-        status = take_line(s, lines.text[i], lines.size[i], path, i + 1, classes, may_add);
-    lines_free(&lines);
-    return status;
+    return ATTN_OK;
 }
 
 void samples_number(struct samples *s, const struct vocabulary *vocabulary)
@@ -76,7 +35,8 @@ void samples_free(struct samples *s)
     for (int64_t i = 0; i < s->count; i++)
         words_free(&s->texts[i]);
     free(s->texts);
-    free(s->labels);
+    free(s->lengths);
+    labelled_texts_free(&s->source);
     *s = (struct samples){0};
 }
 
@@ -149,49 +109,9 @@ attn_status samples_vocabulary(const struct samples *s, int64_t least, struct vo
 
 /* ------------------------------------------------------------------ batches -- */
 
-struct place {
-    int64_t length, index;
-    uint64_t chance;
-};
-
-static int by_length(const void *a, const void *b)
-{
-    const struct place *x = a, *y = b;
-    if (x->length != y->length)
-        return x->length < y->length ? -1 : 1;
-    return x->chance != y->chance ? (x->chance < y->chance ? -1 : 1) : (x->index > y->index) - (x->index < y->index);
-}
-
 attn_status samples_shuffle(const struct samples *s, int64_t size, struct stream stream, int64_t *order)
 {
-    const int64_t batches = (s->count + size - 1) / size;
-    struct place *places = calloc((size_t)s->count, sizeof *places);
-    int64_t *turns = calloc((size_t)batches, sizeof *turns);
-    if (!places || !turns) {
-        free(places);
-        free(turns);
-        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for an order of %lld texts", (long long)s->count);
-    }
-    for (int64_t i = 0; i < s->count; i++)
-        places[i] = (struct place){s->texts[i].text.count / 4, i, random_bits(stream, (uint64_t)i)};
-    qsort(places, (size_t)s->count, sizeof *places, by_length);
-    /* Fisher and Yates. The last batch stays the last: it may have fewer texts. */
-    const int64_t full = s->count / size;
-    for (int64_t b = 0; b < batches; b++)
-        turns[b] = b;
-    for (int64_t b = full - 1; b > 0; b--) {
-        const int64_t other = (int64_t)(random_bits(stream, (uint64_t)(s->count + b)) % (uint64_t)(b + 1));
-        const int64_t kept = turns[b];
-        turns[b] = turns[other];
-        turns[other] = kept;
-    }
-    int64_t at = 0;
-    for (int64_t b = 0; b < batches; b++)
-        for (int64_t i = turns[b] * size; i < (turns[b] + 1) * size && i < s->count; i++)
-            order[at++] = places[i].index;
-    free(places);
-    free(turns);
-    return ATTN_OK;
+    return batch_order(s->lengths, s->count, size, stream, order);
 }
 
 attn_status batch_create(struct batch *b, int64_t size, int64_t longest)
@@ -210,8 +130,8 @@ void batch_fill(struct batch *b, const struct samples *s, const int64_t *order, 
     b->count = count;
     b->longest = 0;
     for (int64_t i = 0; i < count; i++) {
-        b->lengths[i] = s->texts[order[i]].text.count;
-        b->labels[i] = s->labels[order[i]];
+        b->lengths[i] = s->lengths[order[i]];
+        b->labels[i] = s->source.labels[order[i]];
         b->longest = b->lengths[i] > b->longest ? b->lengths[i] : b->longest;
     }
     for (int64_t i = 0; i < count; i++) {

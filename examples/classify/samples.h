@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts with their classes, to train and to test with: files with a line CLASS TAB TEXT for each. */
+/* Labelled texts as words, and batches of them. */
 #ifndef ATTN_EXAMPLES_SAMPLES_H
 #define ATTN_EXAMPLES_SAMPLES_H
 
-#include "random.h"
+#include "batch_order.h"
+#include "labelled_texts.h"
 #include "words.h"
 
 /* Begins as {0}. */
 struct samples {
-    struct words *texts;
-    int32_t *labels;
+    struct labelled_texts source;
+    struct words *texts;    /* [count] */
+    int64_t *lengths;       /* [count] in words */
     int64_t count, longest; /* in words */
-    uint64_t digest;        /* of all texts and classes: another one for other samples */
 };
 
-/*
- * Reads a file. Classes that are not among classes yet are added if may_add, and
- * an error if not. Words have no numbers yet.
- */
+/* Reads a file as labelled_texts_read() does. Words have no numbers yet. */
 attn_status samples_read(struct samples *samples, const char *path, struct lines *classes, bool may_add);
 void samples_number(struct samples *samples, const struct vocabulary *vocabulary);
 void samples_free(struct samples *samples);
@@ -25,11 +23,7 @@ void samples_free(struct samples *samples);
 /* The words that occur least times or more, the most frequent first, behind <pad> and <unk>. */
 attn_status samples_vocabulary(const struct samples *samples, int64_t least, struct vocabulary *vocabulary);
 
-/*
- * Puts the samples in an order for batches of size: neighbours in length share
- * one, which saves padding, and chance decides between equals and on the order
- * of the batches. Every order[count] of a stream is another one.
- */
+/* Puts the samples in an order as batch_order() does. */
 attn_status samples_shuffle(const struct samples *samples, int64_t size, struct stream stream, int64_t *order);
 
 /* A batch, padded to its longest text. */

@@ -50,11 +50,6 @@ struct training {
 
 /* ------------------------------------------------------------------ the data -- */
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static attn_status read_samples(struct samples *samples, const char *folder, const char *name, struct lines *classes,
                                 bool may_add)
 {
@@ -64,27 +59,10 @@ static attn_status read_samples(struct samples *samples, const char *folder, con
     return status;
 }
 
-/* Classes are numbered in the order of their names, whichever comes first in the file. */
 static attn_status read_data(struct training *t)
 {
     CHECK(read_samples(&t->train, t->options.data, "train.tsv", &t->classes, true));
-    int32_t numbers[256];
-    char *names[256];
-    if (t->classes.count > 256)
-        return io_fail(ATTN_INVALID_FILE, "%s/train.tsv has %lld classes; expected at most 256", t->options.data,
-                       (long long)t->classes.count);
-    memcpy(names, t->classes.text, (size_t)t->classes.count * sizeof *names);
-    qsort(names, (size_t)t->classes.count, sizeof *names, by_name);
-    for (int64_t i = 0; i < t->classes.count; i++)
-        for (int64_t j = 0; j < t->classes.count; j++)
-            if (t->classes.text[i] == names[j])
-                numbers[i] = (int32_t)j;
-    for (int64_t i = 0; i < t->train.count; i++)
-        t->train.labels[i] = numbers[t->train.labels[i]];
-    for (int64_t i = 0; i < t->classes.count; i++) {
-        t->classes.text[i] = names[i];
-        t->classes.size[i] = strlen(names[i]);
-    }
+    CHECK(labelled_texts_sort_classes(&t->train.source, &t->classes));
     CHECK(read_samples(&t->test, t->options.data, "test.tsv", &t->classes, false));
     CHECK(samples_vocabulary(&t->train, LEAST_COUNT, &t->vocabulary));
     samples_number(&t->train, &t->vocabulary);
@@ -122,42 +100,19 @@ static attn_status test(void *user, double *accuracy)
 {
     struct training *t = user;
     int64_t right = 0;
-    const int64_t classes = t->classes.count;
     CHECK(samples_shuffle(&t->test, BATCH, (struct stream){0}, t->order));
     t->ordered = -1;
     for (int64_t first = 0; first < t->test.count; first += BATCH) {
         const int64_t left = t->test.count - first;
         batch_fill(&t->batch, &t->test, t->order + first, left < BATCH ? left : BATCH);
         CHECK(network_predict(&t->network, &t->batch));
-        for (int64_t i = 0; i < t->batch.count; i++) {
-            const float *logits = t->network.logits + i * classes;
-            int64_t best = 0;
-            for (int64_t c = 1; c < classes; c++)
-                best = logits[c] > logits[best] ? c : best;
-            right += best == t->batch.labels[i];
-        }
+        right += trainer_count_right(t->network.logits, t->batch.labels, t->batch.count, t->classes.count);
     }
     *accuracy = (double)right / (double)t->test.count;
     return ATTN_OK;
 }
 
 /* ---------------------------------------------------------------- the model -- */
-
-static attn_status write_lines(const char *folder, const char *name, const char *const *lines, int64_t count)
-{
-    char *path = config_beside(folder, name), *text = NULL;
-    size_t size = 0;
-    FILE *memory = path ? open_memstream(&text, &size) : NULL;
-    for (int64_t i = 0; memory && i < count; i++)
-        fprintf(memory, "%s\n", lines[i]);
-    attn_status status =
-        memory && fclose(memory) == 0 ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", name);
-    if (status == ATTN_OK)
-        status = file_write(path, &(struct file_part){text, size}, 1);
-    free(text);
-    free(path);
-    return status;
-}
 
 static attn_status write_config(const struct training *t)
 {
@@ -193,9 +148,10 @@ static attn_status write_model(const struct training *t)
     attn_status status = path ? parameters_write(&t->network.parameters, path, false, NULL, 0) : ATTN_OUT_OF_MEMORY;
     free(path);
     if (status == ATTN_OK)
-        status = write_lines(t->options.out, "vocab.txt", t->vocabulary.tokens, t->vocabulary.count);
+        status = file_write_lines(t->options.out, "vocab.txt", t->vocabulary.tokens, t->vocabulary.count);
     if (status == ATTN_OK)
-        status = write_lines(t->options.out, "classes.txt", (const char *const *)t->classes.text, t->classes.count);
+        status =
+            file_write_lines(t->options.out, "classes.txt", (const char *const *)t->classes.text, t->classes.count);
     return status == ATTN_OK ? write_config(t) : status;
 }
 
@@ -233,8 +189,8 @@ static void set_trainer(struct training *t)
     r->schedule.warmup = (int64_t)(warmup * (double)r->schedule.steps);
     r->max_norm = max_norm;
     r->weight_decay = weight_decay;
-    r->settings[0] = (struct trainer_setting){"set of training texts", (int64_t)t->train.digest};
-    r->settings[1] = (struct trainer_setting){"set of test texts", (int64_t)t->test.digest};
+    r->settings[0] = (struct trainer_setting){"set of training texts", (int64_t)t->train.source.digest};
+    r->settings[1] = (struct trainer_setting){"set of test texts", (int64_t)t->test.source.digest};
     r->user = t;
     r->learn = learn;
     r->test = test;

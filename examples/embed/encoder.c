@@ -47,19 +47,10 @@ static attn_status load(struct encoder *encoder, const char *path, enum precisio
 
 static attn_status open_files(struct encoder *encoder, const char *folder, enum precision precision)
 {
-    char *vocabulary = config_beside(folder, "vocab.txt");
+    CHECK(settings_read(&encoder->settings, folder));
+    CHECK(settings_open_tokenizer(&encoder->settings, folder, &encoder->tokenizer));
     char *weights = config_beside(folder, "model.safetensors");
-    attn_status status = vocabulary && weights ? settings_read(&encoder->settings, folder) : ATTN_OUT_OF_MEMORY;
-    if (status == ATTN_OK)
-        status = wordpiece_open(&encoder->tokenizer, vocabulary);
-    if (status == ATTN_OK && wordpiece_size(encoder->tokenizer) != encoder->settings.bert.vocabulary)
-        status = io_fail(ATTN_INVALID_FILE, "%s has %d tokens; expected %lld, the model's vocab_size", vocabulary,
-                         (int)wordpiece_size(encoder->tokenizer), (long long)encoder->settings.bert.vocabulary);
-    if (status == ATTN_OK && encoder->settings.keep_case)
-        wordpiece_keep_case(encoder->tokenizer);
-    if (status == ATTN_OK)
-        status = load(encoder, weights, precision);
-    free(vocabulary);
+    const attn_status status = weights ? load(encoder, weights, precision) : ATTN_OUT_OF_MEMORY;
     free(weights);
     return status;
 }

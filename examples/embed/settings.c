@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "config.h"
-#include "wordpiece.h"
 
 /* Fails unless a switch that would change the numbers is off, or not there. */
 static attn_status expect_off(const struct config *config, const char *name)
@@ -264,4 +263,17 @@ attn_status settings_read(struct settings *s, const char *folder)
     CHECK(read_steps(s, folder));
     CHECK(read_length(s, folder, &lower_first));
     return read_case(s, folder, lower_first);
+}
+
+attn_status settings_open_tokenizer(const struct settings *settings, const char *folder, struct wordpiece **tokenizer)
+{
+    char *vocabulary = config_beside(folder, "vocab.txt");
+    attn_status status = vocabulary ? wordpiece_open(tokenizer, vocabulary) : ATTN_OUT_OF_MEMORY;
+    if (status == ATTN_OK && wordpiece_size(*tokenizer) != settings->bert.vocabulary)
+        status = io_fail(ATTN_INVALID_FILE, "%s has %d tokens; expected %lld, the model's vocab_size", vocabulary,
+                         (int)wordpiece_size(*tokenizer), (long long)settings->bert.vocabulary);
+    if (status == ATTN_OK && settings->keep_case)
+        wordpiece_keep_case(*tokenizer);
+    free(vocabulary);
+    return status;
 }

@@ -16,6 +16,7 @@
 #include <attn/nn.h>
 
 #include "io/error.h"
+#include "wordpiece.h"
 
 struct settings {
     attn_bert_config bert;
@@ -25,5 +26,7 @@ struct settings {
 };
 
 attn_status settings_read(struct settings *settings, const char *folder);
+/* The tokenizer of the folder, whose vocab.txt must have the model's tokens. */
+attn_status settings_open_tokenizer(const struct settings *settings, const char *folder, struct wordpiece **tokenizer);
 
 #endif

@@ -3,10 +3,12 @@
 #include "file.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "config.h"
 #include "io/replace.h"
 
 static attn_status write_parts(struct replacement *file, const struct file_part *parts, int count)
@@ -49,4 +51,20 @@ attn_status file_make_folder(const char *path)
     }
     free(copy);
     return failed ? io_fail(ATTN_INVALID_FILE, "the folder %s could not be made: %s", path, strerror(errno)) : ATTN_OK;
+}
+
+attn_status file_write_lines(const char *folder, const char *name, const char *const *lines, int64_t count)
+{
+    char *path = config_beside(folder, name), *text = NULL;
+    size_t size = 0;
+    FILE *memory = path ? open_memstream(&text, &size) : NULL;
+    for (int64_t i = 0; memory && i < count; i++)
+        fprintf(memory, "%s\n", lines[i]);
+    attn_status status =
+        memory && fclose(memory) == 0 ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", name);
+    if (status == ATTN_OK)
+        status = file_write(path, &(struct file_part){text, size}, 1);
+    free(text);
+    free(path);
+    return status;
 }

@@ -12,7 +12,7 @@
 
 #include "io/array.h"
 
-enum { PARAMETERS_MOST = 64 };
+enum { PARAMETERS_MOST = 256 };
 
 /* Begins as {0}. */
 struct parameters {

@@ -160,3 +160,15 @@ double trainer_seconds(const struct trainer *t)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)(now.tv_sec - t->log.began.tv_sec) + 1e-9 * (double)(now.tv_nsec - t->log.began.tv_nsec);
 }
+
+int64_t trainer_count_right(const float *logits, const int32_t *labels, int64_t rows, int64_t classes)
+{
+    int64_t right = 0;
+    for (int64_t r = 0; r < rows; r++, logits += classes) {
+        int64_t best = 0;
+        for (int64_t c = 1; c < classes; c++)
+            best = logits[c] > logits[best] ? c : best;
+        right += best == labels[r];
+    }
+    return right;
+}

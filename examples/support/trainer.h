@@ -13,14 +13,16 @@
 /* What the command line of a training has; parsed by training_options(). */
 struct training_options {
     const char *data, *out;
+    const char *model; /* the folder of a model to begin with, where takes_model */
+    bool takes_model;  /* set by the program */
     int64_t seed, epochs;
     int64_t every; /* steps from checkpoint to checkpoint; 0: those of an epoch */
     bool resume;
 };
 
 /*
- * Reads --data, --out, --seed, --epochs, --checkpoint-every, --resume and --help, which prints usage and ends the
- * program. What is in options are the defaults.
+ * Reads --data, --out, --model where the program takes one, --seed, --epochs, --checkpoint-every, --resume and --help,
+ * which prints usage and ends the program. What is in options are the defaults.
  */
 attn_status training_options(struct training_options *options, int argc, char **argv, const char *usage);
 /* Lines for the usage of a program, one for each option but --data. */
@@ -58,6 +60,9 @@ struct trainer {
  */
 attn_status trainer_run(struct trainer *trainer);
 void trainer_close(struct trainer *trainer);
+
+/* How many of rows of logits are largest at their labels. */
+int64_t trainer_count_right(const float *logits, const int32_t *labels, int64_t rows, int64_t classes);
 
 /* After trainer_run(): the last accuracy, the steps that this program made, and their seconds. */
 double trainer_accuracy(const struct trainer *trainer);

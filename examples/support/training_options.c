@@ -34,6 +34,12 @@ static attn_status take(struct training_options *o, int option, const char *usag
     case 'o':
         o->out = optarg;
         return ATTN_OK;
+    case 'm':
+        if (!o->takes_model)
+            return io_fail(ATTN_INVALID_ARGUMENT,
+                           "--model is set; expected none, as this training begins from scratch");
+        o->model = optarg;
+        return ATTN_OK;
     case 's':
         return take_number(&o->seed, "seed", optarg, 0);
     case 'e':
@@ -54,21 +60,19 @@ static attn_status take(struct training_options *o, int option, const char *usag
 
 attn_status training_options(struct training_options *o, int argc, char **argv, const char *usage)
 {
-    static const struct option known[] = {{"data", 1, NULL, 'd'},
-                                          {"out", 1, NULL, 'o'},
-                                          {"seed", 1, NULL, 's'},
-                                          {"epochs", 1, NULL, 'e'},
-                                          {"checkpoint-every", 1, NULL, 'c'},
-                                          {"resume", 0, NULL, 'r'},
-                                          {"help", 0, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option known[] = {
+        {"data", 1, NULL, 'd'},   {"out", 1, NULL, 'o'},    {"model", 1, NULL, 'm'},
+        {"seed", 1, NULL, 's'},   {"epochs", 1, NULL, 'e'}, {"checkpoint-every", 1, NULL, 'c'},
+        {"resume", 0, NULL, 'r'}, {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
     int option;
-    while ((option = getopt_long(argc, argv, "d:o:s:e:c:rh", known, NULL)) != -1)
+    while ((option = getopt_long(argc, argv, "d:o:m:s:e:c:rh", known, NULL)) != -1)
         CHECK(take(o, option, usage));
     if (optind < argc)
         return io_fail(ATTN_INVALID_ARGUMENT, "'%s' is too much; see --help", argv[optind]);
     if (!o->data || !o->out)
         return io_fail(ATTN_INVALID_ARGUMENT, "no %s is given; expected --data FOLDER and --out FOLDER",
                        o->data ? "--out" : "--data");
+    if (o->takes_model && !o->model)
+        return io_fail(ATTN_INVALID_ARGUMENT, "no --model is given; expected --model FOLDER");
     return ATTN_OK;
 }

@@ -76,7 +76,7 @@ static void counts_words(void **state)
     assert_int_equal(samples.count, 3);
     assert_int_equal(samples.longest, 4);
     assert_int_equal(classes.count, 2);
-    assert_int_equal(samples.labels[1], 1);
+    assert_int_equal(samples.source.labels[1], 1);
     assert_int_equal(samples_vocabulary(&samples, 2, &vocabulary), ATTN_OK);
     /* b three times; a and d twice, in the order of the alphabet; c and once are too rare. */
     static const char *const expected[] = {"<pad>", "<unk>", "b", "a", "d"};
