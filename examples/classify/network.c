@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "random.h"
+
 /* ----------------------------------------------------------------- creation -- */
 
 static attn_status add(struct network *n, int number, const char *name, int64_t rows, int64_t columns)

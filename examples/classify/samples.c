@@ -109,11 +109,6 @@ attn_status samples_vocabulary(const struct samples *s, int64_t least, struct vo
 
 /* ------------------------------------------------------------------ batches -- */
 
-attn_status samples_shuffle(const struct samples *s, int64_t size, struct stream stream, int64_t *order)
-{
-    return batch_order(s->lengths, s->count, size, stream, order);
-}
-
 attn_status batch_create(struct batch *b, int64_t size, int64_t longest)
 {
     *b = (struct batch){0};

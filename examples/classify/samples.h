@@ -3,7 +3,6 @@
 #ifndef ATTN_EXAMPLES_SAMPLES_H
 #define ATTN_EXAMPLES_SAMPLES_H
 
-#include "batch_order.h"
 #include "labelled_texts.h"
 #include "words.h"
 
@@ -22,9 +21,6 @@ void samples_free(struct samples *samples);
 
 /* The words that occur least times or more, the most frequent first, behind <pad> and <unk>. */
 attn_status samples_vocabulary(const struct samples *samples, int64_t least, struct vocabulary *vocabulary);
-
-/* Puts the samples in an order as batch_order() does. */
-attn_status samples_shuffle(const struct samples *samples, int64_t size, struct stream stream, int64_t *order);
 
 /* A batch, padded to its longest text. */
 struct batch {

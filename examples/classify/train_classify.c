@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "batch_order.h"
 #include "config.h"
 #include "file.h"
 #include "network.h"
@@ -86,8 +87,8 @@ static attn_status learn(void *user, int64_t step, double *loss)
     struct training *t = user;
     const int64_t steps = t->trainer.steps_per_epoch, epoch = step / steps, first = step % steps * BATCH;
     if (t->ordered != epoch)
-        CHECK(samples_shuffle(&t->train, BATCH,
-                              (struct stream){(uint64_t)t->options.seed, STREAM_ORDER + (uint64_t)epoch}, t->order));
+        CHECK(batch_order(t->train.lengths, t->train.count, BATCH,
+                          (struct stream){(uint64_t)t->options.seed, STREAM_ORDER + (uint64_t)epoch}, t->order));
     t->ordered = epoch;
     const int64_t left = t->train.count - first;
     batch_fill(&t->batch, &t->train, t->order + first, left < BATCH ? left : BATCH);
@@ -100,7 +101,7 @@ static attn_status test(void *user, double *accuracy)
 {
     struct training *t = user;
     int64_t right = 0;
-    CHECK(samples_shuffle(&t->test, BATCH, (struct stream){0}, t->order));
+    CHECK(batch_order(t->test.lengths, t->test.count, BATCH, (struct stream){0}, t->order));
     t->ordered = -1;
     for (int64_t first = 0; first < t->test.count; first += BATCH) {
         const int64_t left = t->test.count - first;

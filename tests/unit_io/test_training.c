@@ -13,9 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "batch_order.h"
 #include "file.h"
 #include "parameters.h"
 #include "samples.h"
+#include "token_texts.h"
 #include "training_log.h"
 
 static char folder[] = "/tmp/attn-training-XXXXXX";
@@ -130,14 +132,11 @@ static void shuffles(void **state)
 {
     (void)state;
     enum { COUNT = 203, SIZE = 16 };
-    struct samples samples = {.count = COUNT};
-    samples.texts = calloc(COUNT, sizeof *samples.texts);
-    assert_non_null(samples.texts);
+    int64_t lengths[COUNT], orders[3][COUNT];
     for (int i = 0; i < COUNT; i++)
-        samples.texts[i].text.count = 1 + i * 7 % 40;
-    int64_t orders[3][COUNT];
+        lengths[i] = 1 + i * 7 % 40;
     for (int o = 0; o < 3; o++)
-        assert_int_equal(samples_shuffle(&samples, SIZE, (struct stream){5, (uint64_t)o / 2}, orders[o]), ATTN_OK);
+        assert_int_equal(batch_order(lengths, COUNT, SIZE, (struct stream){5, (uint64_t)o / 2}, orders[o]), ATTN_OK);
     assert_memory_equal(orders[0], orders[1], sizeof orders[0]);
     assert_memory_not_equal(orders[0], orders[2], sizeof orders[0]);
     int seen[COUNT] = {0};
@@ -148,13 +147,43 @@ static void shuffles(void **state)
     for (int first = 0; first < COUNT; first += SIZE) {
         int64_t least = 100, most = 0;
         for (int i = first; i < first + SIZE && i < COUNT; i++) {
-            const int64_t length = samples.texts[orders[2][i]].text.count;
+            const int64_t length = lengths[orders[2][i]];
             least = length < least ? length : least;
             most = length > most ? length : most;
         }
         assert_true(most - least < 8); /* lengths of two fours at most */
     }
-    free(samples.texts);
+}
+
+/* Texts of a sentence encoder: behind each other, without padding, and cut at the most tokens. */
+static void joins_tokens(void **state)
+{
+    (void)state;
+    static const char vocabulary[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\n##c\n";
+    struct wordpiece *tokenizer;
+    struct token_texts texts = {0};
+    struct lines classes = {0};
+    struct token_batch batch;
+    assert_int_equal(wordpiece_parse(&tokenizer, vocabulary, sizeof vocabulary - 1, "words"), ATTN_OK);
+    write_text("tokens.tsv", "good\ta bc\nbad\tb\nbad\ta a a a a\n");
+    assert_int_equal(token_texts_read(&texts, beside("tokens.tsv"), tokenizer, 6, &classes, true), ATTN_OK);
+    assert_int_equal(texts.count, 3);
+    assert_int_equal(texts.longest, 6);
+    static const int64_t order[] = {1, 2, 0};
+    static const int64_t offsets[] = {0, 3, 9, 14};
+    static const int32_t ids[] = {2, 5, 3, 2, 4, 4, 4, 4, 3, 2, 4, 5, 6, 3};
+    static const int32_t positions[] = {0, 1, 2, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4};
+    assert_int_equal(token_batch_create(&batch, 3, texts.longest), ATTN_OK);
+    token_batch_fill(&batch, &texts, order, 3);
+    assert_memory_equal(batch.offsets, offsets, sizeof offsets);
+    assert_memory_equal(batch.ids, ids, sizeof ids);
+    assert_memory_equal(batch.positions, positions, sizeof positions);
+    assert_int_equal(batch.labels[0], 1);
+    assert_int_equal(batch.labels[2], 0);
+    token_batch_free(&batch);
+    token_texts_free(&texts);
+    lines_free(&classes);
+    wordpiece_close(tokenizer);
 }
 
 /* -------------------------------------------------------------------- files -- */
@@ -270,9 +299,9 @@ static void makes_folders(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_words_apart), cmocka_unit_test(counts_words),     cmocka_unit_test(refuses_samples),
-        cmocka_unit_test(shuffles),          cmocka_unit_test(keeps_parameters), cmocka_unit_test(keeps_logs),
-        cmocka_unit_test(makes_folders),
+        cmocka_unit_test(takes_words_apart), cmocka_unit_test(counts_words),  cmocka_unit_test(refuses_samples),
+        cmocka_unit_test(shuffles),          cmocka_unit_test(joins_tokens),  cmocka_unit_test(keeps_parameters),
+        cmocka_unit_test(keeps_logs),        cmocka_unit_test(makes_folders),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
