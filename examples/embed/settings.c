@@ -40,7 +40,7 @@ static attn_status read_type(const struct config *config)
     return strcmp(type, "bert") == 0
                ? ATTN_OK
                : io_fail(ATTN_INVALID_FILE,
-                         "%s: 'model_type' is '%s'; expected bert, the one kind of encoder that embed computes",
+                         "%s: 'model_type' is '%s'; expected bert, the one kind of encoder that there is here",
                          config->path, type);
 }
 
