@@ -27,8 +27,8 @@ static attn_status expect_text(const struct config *config, const char *name, co
     CHECK(config_text(config, name, &text));
     return strcmp(text, expected) == 0
                ? ATTN_OK
-               : io_fail(ATTN_INVALID_FILE, "%s: '%s' is '%s'; expected %s, which is what embed computes", config->path,
-                         name, text, expected);
+               : io_fail(ATTN_INVALID_FILE, "%s: '%s' is '%s'; expected %s, which is what this program computes",
+                         config->path, name, text, expected);
 }
 
 /* ------------------------------------------------------------- config.json -- */
@@ -139,12 +139,13 @@ static attn_status check_pooling(const struct config *config, int64_t width)
     {
         if (strncmp(name, prefix, sizeof prefix - 1) == 0 && strcmp(name, mean) != 0 && !json_is_false(value))
             return io_fail(ATTN_INVALID_FILE,
-                           "%s: '%s' is set; expected mean pooling alone, which is what embed computes", config->path,
-                           name);
+                           "%s: '%s' is set; expected mean pooling alone, which is what this program computes",
+                           config->path, name);
     }
     if (!is_mean)
-        return io_fail(ATTN_INVALID_FILE, "%s: '%s' is not true; expected mean pooling, which is what embed computes",
-                       config->path, mean);
+        return io_fail(ATTN_INVALID_FILE,
+                       "%s: '%s' is not true; expected mean pooling, which is what this program computes", config->path,
+                       mean);
     int64_t given = width;
     if (json_object_get(config->root, "word_embedding_dimension"))
         CHECK(config_integer(config, "word_embedding_dimension", 1, &given));
