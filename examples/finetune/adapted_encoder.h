@@ -15,15 +15,13 @@
 
 enum { ADAPTED_LAYERS = 12 };
 
-/* Parameters behind the embeddings: those of the layers, 16 of each, and of the classifier. */
+/* Parameters of the embeddings. Those of the layers follow, 16 of each, and then the classifier's. */
 enum {
     ADAPTED_WORDS,
     ADAPTED_POSITIONS,
     ADAPTED_TYPES,
     ADAPTED_GAMMA,
     ADAPTED_BETA,
-    ADAPTED_LAYER,
-    ADAPTED_OF_LAYER = 16
 };
 
 /* A layer's parameters as attn_block_train() and attn_block_backward() take them. */

@@ -46,7 +46,6 @@ struct training {
     struct trainer trainer;
     int64_t *order;  /* of the epoch at work, or of the tests */
     int64_t ordered; /* which epoch that is, or -1 */
-    double frozen;   /* the accuracy before; negative: not known, as this goes on from a checkpoint */
 };
 
 /* ----------------------------------------------------------------- training -- */
@@ -121,13 +120,13 @@ static attn_status prepare(struct training *t)
     if (!t->order)
         return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for an order of %lld texts", (long long)most);
     t->ordered = -1;
-    t->frozen = -1;
     CHECK(make_encoder(t));
     if (t->options.resume)
         return ATTN_OK;
-    CHECK(frozen_fit(&t->encoder, &t->batch, &t->train, &t->test, &t->frozen));
+    double frozen;
+    CHECK(frozen_fit(&t->encoder, &t->batch, &t->train, &t->test, &frozen));
     printf("the encoder as it is, with logistic regression: accuracy on %lld test texts %.2f %%\n",
-           (long long)t->test.count, 100 * t->frozen);
+           (long long)t->test.count, 100 * frozen);
     fflush(stdout);
     return ATTN_OK;
 }

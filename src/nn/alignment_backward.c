@@ -14,10 +14,9 @@
 #include "api/call.h"
 #include "api/executor.h"
 #include "attn/backward.h"
-#include "driver/ranges.h"
 #include "driver/threads.h"
 #include "nn/check.h"
-#include "nn/tensor_rows.h"
+#include "nn/product_rows.h"
 
 /** A call. */
 struct call {
@@ -90,32 +89,9 @@ static struct pieces take_pieces(struct nn_arena *arena, const struct shape *s, 
     return p;
 }
 
-/** Rows that are added to others. */
-struct addition {
-    const attn_tensor *from, *to;
-};
-
-static void add_rows(const void *context, int64_t first, int64_t end)
-{
-    const struct addition *w = context;
-    const struct attn_nn_kernels *kernels = attn_nn_kernels_active();
-    const int64_t tokens = w->to->shape[2];
-    for (int64_t r = first; r < end; r++)
-        kernels->embed(&(struct nn_embed_work){
-            .row = {nn_row_address(w->from, r / tokens, r % tokens), ATTN_F32},
-            .scale = 1,
-            .accumulate = 1,
-            .n = w->to->shape[3],
-            .out = nn_row_address(w->to, r / tokens, r % tokens),
-            .out_dtype = ATTN_F32,
-        });
-}
-
 static void add(const struct call *call, const attn_tensor *from, const attn_tensor *to)
 {
-    const int64_t rows = to->shape[0] * to->shape[2];
-    attn_run_ranges(rows, nn_threads(call->params.num_threads, (double)rows * (double)to->shape[3] / 4), add_rows,
-                    &(struct addition){from, to});
+    nn_finish_rows(&(struct nn_finish){.from = from, .to = to, .residual = to}, call->params.num_threads);
 }
 
 static attn_status run_core(const struct call *call, const struct shape *s, const struct pieces *p)
