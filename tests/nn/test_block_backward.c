@@ -227,6 +227,14 @@ static void test_forward(void **state)
         l.pass.num_threads = 1;
         OK(train(&l, &second, place_workspace(m, size), size));
         assert_true(equal_bits(&out, &second));
+
+        /* An output of another type than the rest. */
+        const attn_tensor wide = place_rows_of(m, ATTN_F32, l.batch, l.tokens, l.d_model),
+                          narrow = place_rows_of(m, ATTN_BF16, l.batch, l.tokens, l.d_model);
+        OK(train(&l, &wide, NULL, 0));
+        assert_rounded("out of the type of x", &out, &wide);
+        OK(train(&l, &narrow, NULL, 0));
+        assert_rounded("bf16 out", &narrow, &wide);
         memory_destroy(m);
     }
 }
@@ -304,6 +312,43 @@ static void test_against_differences(void **state)
         const double rounding = m->dtype == ATTN_F32 ? 2e-5 : m->dtype == ATTN_F16 ? 1e-2 : 8e-2;
         struct variation v = {&l, x, d_out, zeros(m, l.batch * l.tokens * l.d_model)};
         assert_differences(m, all, sizeof all / sizeof *all, loss_of, &v, (struct closeness){rounding, usual});
+        memory_destroy(m);
+    }
+}
+
+/** Gradients of options: the slopes of both attentions. */
+static void test_options(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < 4; n++) {
+        struct memory *m = memory_create("block_backward options", n);
+        struct layer l;
+        float slopes[2][4], got[2][4];
+        attn_gradients options[2] = {attn_gradients_default(), attn_gradients_default()};
+        layer_create(&l, m, 1, 2, 9, 7);
+        struct options *const both[] = {l.self_options, l.cross_options};
+        for (int i = 0; i < 2; i++) {
+            for (int h = 0; h < 4; h++)
+                slopes[i][h] = 0.1f * (float)(h + i + 1);
+            both[i]->params = attn_params_default();
+            both[i]->params.alibi_slopes = slopes[i];
+            options[i].alibi_slopes = got[i];
+        }
+        l.gradients.self_options = &options[0];
+        l.gradients.cross_options = &options[1];
+        OK(backward(&l, NULL, 0));
+        struct variation v = {&l, read_all(m, &l.x), read_all(m, &l.d_out), zeros(m, 2 * 9 * l.d_model)};
+        for (int i = 0; i < 2; i++)
+            for (int64_t h = 0; h < l.attention.heads; h++) {
+                const float was = slopes[i][h], step = 0x1p-10f;
+                slopes[i][h] = was + step;
+                const double above = loss_of(&v);
+                slopes[i][h] = was - step;
+                const double below = loss_of(&v);
+                slopes[i][h] = was;
+                const double slope = (above - below) / (2 * (double)step);
+                assert_true(fabs((double)got[i][h] - slope) < 1e-3 * (1 + fabs(slope)));
+            }
         memory_destroy(m);
     }
 }
@@ -568,13 +613,9 @@ static void test_wrong_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward),
-        cmocka_unit_test(test_against_differences),
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_workspaces),
-        cmocka_unit_test(test_ragged),
-        cmocka_unit_test(test_accumulate),
-        cmocka_unit_test(test_wrong_arguments),
+        cmocka_unit_test(test_forward),    cmocka_unit_test(test_against_differences), cmocka_unit_test(test_options),
+        cmocka_unit_test(test_bits),       cmocka_unit_test(test_workspaces),          cmocka_unit_test(test_ragged),
+        cmocka_unit_test(test_accumulate), cmocka_unit_test(test_wrong_arguments),
     };
     return NN_MAIN(tests);
 }

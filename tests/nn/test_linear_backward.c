@@ -5,7 +5,7 @@
  * any workspace and among any other rows; NaN that stays where it belongs; wrong
  * arguments.
  */
-#include "memory.h"
+#include "differences.h"
 
 enum { CASES = 400 };
 
@@ -20,12 +20,6 @@ struct product {
     attn_tensor weights, x, d_out, d_x, d_weights, d_bias;
     attn_linear_gradients gradients;
 };
-
-/** A placed f32 matrix without gaps between its columns. */
-static attn_tensor place_sums(struct memory *m, int64_t rows, int64_t columns)
-{
-    return place_rows_of(m, ATTN_F32, 1, rows, columns);
-}
 
 static void product_create(struct product *p, struct memory *m, int64_t tokens, int64_t in, int64_t out)
 {

@@ -5,7 +5,7 @@
  * against the whole; the same bits on any threads, in any workspace and beside
  * any other sequences; NaN that stays where it belongs; wrong arguments.
  */
-#include "options.h"
+#include "differences.h"
 
 /** An LSTM of one layer with its input, and where its gradients go. */
 struct layer {
@@ -19,11 +19,6 @@ struct layer {
     int has_state, has_d_state;
     attn_lstm_gradients gradients;
 };
-
-static attn_tensor place_sums(struct memory *m, int64_t rows, int64_t columns)
-{
-    return place_rows_of(m, ATTN_F32, 1, rows, columns);
-}
 
 /** Gives a tensor the values of another of its shape. */
 static void copy_values(const attn_tensor *to, const attn_tensor *from)
