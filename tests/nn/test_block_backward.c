@@ -587,7 +587,7 @@ static void test_wrong_arguments(void **state)
             "gradients.memory.dtype is bf16; expected f32");
     attn_block_weights wrong = l.d_weights;
     const attn_block_gradients of_weights = *CHANGED(attn_block_gradients, *g, weights = &wrong);
-    wrong.w_up = l.d_weights.w_down;
+    wrong.w_up.shape[2]++;
     REFUSES(m, BACKWARD(c, w, x, pass, d, &of_weights), ATTN_SHAPE_MISMATCH, "gradients.weights->w_up.shape");
     attn_mha_weights wrong_self = l.d_self;
     wrong = l.d_weights;
