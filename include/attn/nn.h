@@ -53,6 +53,7 @@
 #include "attn/nn/elementwise.h"
 #include "attn/nn/linear.h"
 #include "attn/nn/mha.h"
+#include "attn/nn/model_training.h"
 #include "attn/nn/models.h"
 #include "attn/nn/recurrent.h"
 #include "attn/nn/tensors.h"
