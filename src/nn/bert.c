@@ -3,7 +3,7 @@
  * BERT: embeddings, post-norm layers over a ragged batch; and the pooling of
  * its states to one vector a sequence.
  */
-#include "attn/nn/models.h"
+#include "nn/bert.h"
 
 #include "nn/block.h"
 #include "nn/check.h"
@@ -25,8 +25,7 @@ struct attn_bert {
 
 /* ----------------------------------------------------------------- loading -- */
 
-/** Fills in defaults, and checks what the layers do not check themselves. */
-static attn_status complete_config(attn_bert_config *c, const attn_bert_config *theirs)
+attn_status nn_complete_bert_config(attn_bert_config *c, const attn_bert_config *theirs)
 {
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_bert_config");
@@ -85,18 +84,25 @@ static attn_status load_embeddings(attn_bert *bert, struct nn_reader *reader, co
     return nn_copy_floats(&beta, &bert->norm.beta);
 }
 
-static attn_status load_blocks(attn_bert *bert, struct nn_reader *reader, const char *prefix)
+attn_block_config nn_bert_layer(const attn_bert_config *c, attn_mha_config *attention)
 {
-    const attn_bert_config *c = &bert->config;
     attn_block_config block = attn_block_config_default();
-    attn_mha_config attention = attn_mha_config_default();
-    attention.d_model = c->d_model;
-    attention.heads = c->heads;
-    block.attention = &attention;
+    *attention = attn_mha_config_default();
+    attention->d_model = c->d_model;
+    attention->heads = c->heads;
+    block.attention = attention;
     block.d_ff = c->d_ff;
     block.activation = c->activation;
     block.eps = c->eps;
     block.format = c->format;
+    return block;
+}
+
+static attn_status load_blocks(attn_bert *bert, struct nn_reader *reader, const char *prefix)
+{
+    const attn_bert_config *c = &bert->config;
+    attn_mha_config attention;
+    const attn_block_config block = nn_bert_layer(c, &attention);
     for (int64_t layer = 0; layer < c->layers; layer++) {
         struct nn_prefix name;
         CHECK(nn_numbered(&name, prefix, "encoder.layer.", layer));
@@ -116,7 +122,7 @@ attn_status attn_bert_load(attn_bert **bert_out, const attn_bert_config *config,
     *bert_out = NULL;
     attn_bert_config ours;
     struct nn_reader reader;
-    CHECK(complete_config(&ours, config));
+    CHECK(nn_complete_bert_config(&ours, config));
     CHECK(nn_reader_open(&reader, "attn_bert_load", weights, prefix));
     attn_bert *bert = calloc(1, sizeof *bert + (size_t)ours.layers * sizeof *bert->blocks);
     attn_status status = ATTN_OK;
@@ -209,20 +215,13 @@ size_t attn_bert_workspace_size(const attn_bert *bert, int64_t num_sequences, in
     return nn_arena_size(&arena);
 }
 
-static attn_status check_sequences(const attn_bert *bert, int64_t num_sequences, const int64_t *offsets,
-                                   const int32_t *ids)
+attn_status nn_bert_check_sequences(const attn_bert_config *c, int64_t num_sequences, const int64_t *offsets,
+                                    const int32_t *ids)
 {
-    const attn_bert_config *c = &bert->config;
-    const int64_t most = c->positions - c->first_position;
     CHECK(nn_check_length("num_sequences", num_sequences, 0));
-    CHECK(nn_check_offsets(num_sequences, offsets));
-    for (int64_t s = 0; s < num_sequences; s++)
-        if (offsets[s + 1] - offsets[s] > most)
-            return attn_fail(ATTN_INVALID_ARGUMENT,
-                             "offsets[%" PRId64 "] is %" PRId64 "; expected at most %" PRId64
-                             ", as a sequence has no more than %" PRId64 " tokens",
-                             s + 1, offsets[s + 1], offsets[s] + most, most);
-    return nn_check_ids(ids, 0, offsets[num_sequences], c->vocabulary);
+    CHECK(nn_check_offsets("offsets", num_sequences, offsets));
+    CHECK(nn_check_sequences("offsets", num_sequences, offsets, c->positions - c->first_position));
+    return nn_check_ids("ids", ids, 0, offsets[num_sequences], c->vocabulary);
 }
 
 /** The normalised sums of embeddings; sums are rounded to the type of the states. */
@@ -230,9 +229,7 @@ static attn_status embed(const attn_bert *bert, const attn_ragged *ragged, const
                          const attn_tensor *states, const attn_tensor *out, int num_threads)
 {
     const attn_bert_config *c = &bert->config;
-    for (int64_t s = 0; s < ragged->num_sequences; s++)
-        for (int64_t t = ragged->cu_seqlens_q[s]; t < ragged->cu_seqlens_q[s + 1]; t++)
-            positions[t] = (int32_t)(c->first_position + t - ragged->cu_seqlens_q[s]);
+    nn_count_positions(ragged->num_sequences, ragged->cu_seqlens_q, c->first_position, positions);
     const attn_tensor gamma = attn_vector(bert->norm.gamma, c->d_model),
                       beta = attn_vector(bert->norm.beta, c->d_model);
     const struct nn_lookup lookup = {
@@ -293,7 +290,7 @@ attn_status attn_bert_forward(const attn_bert *bert, int64_t num_sequences, cons
 {
     if (!bert)
         return attn_fail(ATTN_INVALID_ARGUMENT, "bert is NULL; expected an encoder");
-    CHECK(check_sequences(bert, num_sequences, offsets, ids));
+    CHECK(nn_bert_check_sequences(&bert->config, num_sequences, offsets, ids));
     const int64_t tokens = offsets[num_sequences];
     CHECK(nn_check_typed_output("hidden", hidden, 1, tokens, bert->config.d_model));
     attn_bert_outputs wanted;

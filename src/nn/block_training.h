@@ -63,6 +63,10 @@ attn_status nn_block_take_gradients(struct nn_block_run *run, const attn_block_g
 attn_status nn_block_check_inputs(struct nn_block_run *run, const attn_block_weights *weights, const attn_tensor *x);
 /** That out is one, and apart from all inputs. */
 attn_status nn_block_check_out(const struct nn_block_run *run, const attn_tensor *out);
+/** Tensors of weights, or of their gradients, of a layer. */
+enum { NN_BLOCK_TENSORS = 2 * NN_MHA_TENSORS + 12 };
+/** Those that have data, once they have been checked, in tensors[NN_BLOCK_TENSORS]; returns how many. */
+int nn_block_list_tensors(const struct nn_block_run *run, int are_gradients, const attn_tensor *tensors[]);
 /** d_out and gradients. */
 attn_status nn_block_check_gradients(const struct nn_block_run *run, const attn_tensor *d_out);
 

@@ -110,7 +110,7 @@ attn_status nn_block_take_gradients(struct nn_block_run *run, const attn_block_g
 /* -------------------------------------------------------------------- tensors -- */
 
 /** Tensors of weights beside those of attention. */
-enum { OTHERS = 12, ALL = 2 * NN_MHA_TENSORS + OTHERS };
+enum { ALL = NN_BLOCK_TENSORS, OTHERS = ALL - 2 * NN_MHA_TENSORS };
 
 /** All tensors of weights, or of their gradients, under the names that sentences have for them. */
 struct named_weights {
@@ -217,6 +217,21 @@ attn_status nn_block_check_inputs(struct nn_block_run *run, const attn_block_wei
         return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "pass.kept_size is %zu; expected %zu bytes or more",
                          run->pass.kept_size, kept);
     return ATTN_OK;
+}
+
+int nn_block_list_tensors(const struct nn_block_run *run, int are_gradients, const attn_tensor *tensors[])
+{
+    struct named_weights named;
+    struct nn_argument list[ALL];
+    const struct nn_mha_pass *self = &run->attention[NN_SELF], *cross = &run->attention[NN_CROSS];
+    int num = 0;
+    name_weights(&named, "", are_gradients ? &run->sums : &run->weights, are_gradients ? &self->sums : &self->weights,
+                 are_gradients ? &cross->sums : &cross->weights);
+    list_weights(list, &named);
+    for (int i = 0; i < ALL; i++)
+        if (list[i].tensor)
+            tensors[num++] = list[i].tensor;
+    return num;
 }
 
 /** All that a call reads, but d_out. */

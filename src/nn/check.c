@@ -150,28 +150,39 @@ attn_status nn_check_activation(const char *name, attn_activation activation)
     return ATTN_OK;
 }
 
-attn_status nn_check_offsets(int64_t num_sequences, const int64_t *offsets)
+attn_status nn_check_offsets(const char *name, int64_t num_sequences, const int64_t *offsets)
 {
     if (!offsets)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "offsets is NULL; expected %" PRId64 " + 1 offsets", num_sequences);
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected %" PRId64 " + 1 offsets", name, num_sequences);
     if (offsets[0] != 0)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "offsets[0] is %" PRId64 "; expected 0", offsets[0]);
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s[0] is %" PRId64 "; expected 0", name, offsets[0]);
     for (int64_t s = 1; s <= num_sequences; s++)
         if (offsets[s] < offsets[s - 1])
-            return attn_fail(ATTN_INVALID_ARGUMENT, "offsets[%" PRId64 "] is %" PRId64 "; expected %" PRId64 " or more",
-                             s, offsets[s], offsets[s - 1]);
+            return attn_fail(ATTN_INVALID_ARGUMENT, "%s[%" PRId64 "] is %" PRId64 "; expected %" PRId64 " or more",
+                             name, s, offsets[s], offsets[s - 1]);
     return ATTN_OK;
 }
 
-attn_status nn_check_ids(const int32_t *ids, int64_t first, int64_t end, int64_t vocabulary)
+attn_status nn_check_sequences(const char *name, int64_t num_sequences, const int64_t *offsets, int64_t most)
+{
+    for (int64_t s = 0; s < num_sequences; s++)
+        if (offsets[s + 1] - offsets[s] > most)
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "%s[%" PRId64 "] is %" PRId64 "; expected at most %" PRId64
+                             ", as a sequence has no more than %" PRId64 " tokens",
+                             name, s + 1, offsets[s + 1], offsets[s] + most, most);
+    return ATTN_OK;
+}
+
+attn_status nn_check_ids(const char *name, const int32_t *ids, int64_t first, int64_t end, int64_t vocabulary)
 {
     if (!ids && end > first)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "ids is NULL; expected %" PRId64 " tokens", end);
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected %" PRId64 " tokens", name, end);
     for (int64_t t = first; t < end; t++)
         if (ids[t] < 0 || ids[t] >= vocabulary)
             return attn_fail(ATTN_INVALID_ARGUMENT,
-                             "ids[%" PRId64 "] is %" PRId32 "; expected 0 to %" PRId64 ", the tokens known", t, ids[t],
-                             vocabulary - 1);
+                             "%s[%" PRId64 "] is %" PRId32 "; expected 0 to %" PRId64 ", the tokens known", name, t,
+                             ids[t], vocabulary - 1);
     return ATTN_OK;
 }
 

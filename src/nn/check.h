@@ -24,6 +24,7 @@ enum nn_first_size {
     NN_BAHDANAU_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_bahdanau_gradients, num_threads),
     NN_BERT_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_bert_config, first_position),
     NN_BERT_OUTPUTS_FIRST = ATTN_FIRST_SIZE(attn_bert_outputs, weights),
+    NN_BERT_WEIGHTS_FIRST = ATTN_FIRST_SIZE(attn_bert_weights, layers),
     NN_BLOCK_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_block_config, d_memory),
     NN_BLOCK_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_block_gradients, accumulate_memory),
     NN_BLOCK_INPUTS_FIRST = ATTN_FIRST_SIZE(attn_block_inputs, num_threads),
@@ -39,11 +40,14 @@ enum nn_first_size {
     NN_MHA_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_mha_config, d_out),
     NN_MHA_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_mha_gradients, accumulate),
     NN_MHA_WEIGHTS_FIRST = ATTN_FIRST_SIZE(attn_mha_weights, b_o),
+    NN_MODEL_PASS_FIRST = ATTN_FIRST_SIZE(attn_model_pass, executor),
     NN_NORM_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_norm_gradients, num_threads),
     NN_POOL_GRADIENTS_FIRST = ATTN_FIRST_SIZE(attn_pool_gradients, num_threads),
     NN_ROPE_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_rope_config, high_freq_factor),
     NN_SCHEDULE_FIRST = ATTN_FIRST_SIZE(attn_schedule, steps),
-    NN_TRANSFORMER_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_transformer_config, eos)
+    NN_TRANSFORMER_CONFIG_FIRST = ATTN_FIRST_SIZE(attn_transformer_config, eos),
+    NN_TRANSFORMER_PAIRS_FIRST = ATTN_FIRST_SIZE(attn_transformer_pairs, target_ids),
+    NN_TRANSFORMER_WEIGHTS_FIRST = ATTN_FIRST_SIZE(attn_transformer_weights, generator_bias)
 };
 
 /** An expected length that may be anything. */
@@ -95,10 +99,13 @@ attn_status nn_check_eps(const char *name, float eps);
 attn_status nn_check_activation(const char *name, attn_activation activation);
 
 /** offsets[num_sequences + 1] of a ragged batch: from 0, not descending. */
-attn_status nn_check_offsets(int64_t num_sequences, const int64_t *offsets);
+attn_status nn_check_offsets(const char *name, int64_t num_sequences, const int64_t *offsets);
+
+/** That no sequence of such offsets has more than most tokens. */
+attn_status nn_check_sequences(const char *name, int64_t num_sequences, const int64_t *offsets, int64_t most);
 
 /** That ids[first] to ids[end - 1] are 0 to vocabulary - 1. */
-attn_status nn_check_ids(const int32_t *ids, int64_t first, int64_t end, int64_t vocabulary);
+attn_status nn_check_ids(const char *name, const int32_t *ids, int64_t first, int64_t end, int64_t vocabulary);
 
 /** That each of count ids is the number of one of a table's rows. */
 attn_status nn_check_row_numbers(const char *table, int64_t rows, const int32_t *ids, int64_t count);

@@ -180,6 +180,13 @@ void nn_look_up(const struct nn_lookup *lookup, const attn_tensor *out, int num_
     look_up(lookup, 0, out, num_threads);
 }
 
+void nn_count_positions(int64_t num_sequences, const int64_t *offsets, int64_t first, int32_t *positions)
+{
+    for (int64_t s = 0; s < num_sequences; s++)
+        for (int64_t t = offsets[s]; t < offsets[s + 1]; t++)
+            positions[t] = (int32_t)(first + t - offsets[s]);
+}
+
 attn_status attn_embed(const attn_tensor *table, const int32_t *ids, float scale, int accumulate,
                        const attn_tensor *out, int num_threads)
 {

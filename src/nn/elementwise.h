@@ -22,4 +22,7 @@ struct nn_lookup {
 /** out = scale * table[ids] + (places[...] + kind), for every token of out. */
 void nn_look_up(const struct nn_lookup *lookup, const attn_tensor *out, int num_threads);
 
+/** positions[offsets[num_sequences]]: first, first + 1, ... in each sequence of offsets[num_sequences + 1]. */
+void nn_count_positions(int64_t num_sequences, const int64_t *offsets, int64_t first, int32_t *positions);
+
 #endif

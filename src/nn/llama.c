@@ -242,7 +242,7 @@ static attn_status check_forward(const attn_llama_session *session, int64_t toke
                          "tokens is %" PRId64 "; expected 1 to %" PRId64
                          ", what the session has room for behind the %" PRId64 " that it holds",
                          tokens, session->capacity - session->length, session->length);
-    CHECK(nn_check_ids(ids, 0, session->batch * tokens, c->vocabulary));
+    CHECK(nn_check_ids("ids", ids, 0, session->batch * tokens, c->vocabulary));
     CHECK(nn_check_output("logits", logits, session->batch, NN_ANY, c->vocabulary));
     if (logits->shape[2] != 1 && logits->shape[2] != tokens)
         return attn_fail(ATTN_SHAPE_MISMATCH,

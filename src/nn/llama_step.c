@@ -46,7 +46,7 @@ static attn_status check_step(const attn_llama *llama, int64_t tokens, const int
                               const int64_t *rows, const attn_tensor *logits, int num_threads)
 {
     const attn_llama_config *c = &llama->config;
-    CHECK(nn_check_ids(ids, 0, tokens, c->vocabulary));
+    CHECK(nn_check_ids("ids", ids, 0, tokens, c->vocabulary));
     if (rows && num_rows < 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "num_rows is %" PRId64 "; expected 0 or more", num_rows);
     for (int64_t i = 0; rows && i < num_rows; i++)

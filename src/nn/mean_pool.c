@@ -49,7 +49,7 @@ attn_status attn_mean_pool(const attn_tensor *hidden, int64_t num_sequences, con
                            const attn_tensor *out)
 {
     CHECK(nn_check_length("num_sequences", num_sequences, 0));
-    CHECK(nn_check_offsets(num_sequences, offsets));
+    CHECK(nn_check_offsets("offsets", num_sequences, offsets));
     CHECK(nn_check_typed_activations("hidden", hidden, 1, offsets[num_sequences], NN_ANY));
     CHECK(nn_check_output("out", out, 1, num_sequences, hidden->shape[3]));
     CHECK(attn_check_apart("out", out, "hidden", hidden, 0));
@@ -136,7 +136,7 @@ attn_status attn_mean_pool_backward(const attn_tensor *hidden, int64_t num_seque
                                     int normalise, const attn_tensor *d_out, const attn_tensor *d_hidden)
 {
     CHECK(nn_check_length("num_sequences", num_sequences, 0));
-    CHECK(nn_check_offsets(num_sequences, offsets));
+    CHECK(nn_check_offsets("offsets", num_sequences, offsets));
     CHECK(nn_check_typed_output("d_hidden", d_hidden, 1, offsets[num_sequences], NN_ANY));
     CHECK(nn_check_activations("d_out", d_out, 1, num_sequences, d_hidden->shape[3]));
     CHECK(attn_check_apart("d_hidden", d_hidden, "d_out", d_out, 0));

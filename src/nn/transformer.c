@@ -117,7 +117,7 @@ static attn_status check_encode(const attn_transformer *model, int64_t batch, in
     CHECK(attn_check_count("ids", sizeof *ids, batch, tokens, 1));
     CHECK(check_lengths(lengths, batch, 0, tokens, "the tokens"));
     for (int64_t b = 0; b < batch; b++)
-        CHECK(nn_check_ids(ids, b * tokens, b * tokens + (lengths ? lengths[b] : tokens),
+        CHECK(nn_check_ids("ids", ids, b * tokens, b * tokens + (lengths ? lengths[b] : tokens),
                            model->config.source_vocabulary));
     CHECK(nn_check_typed_output("memory", memory, batch, tokens, model->config.d_model));
     return nn_check_threads(num_threads);
@@ -223,7 +223,7 @@ static attn_status check_score(const attn_transformer *model, const attn_tensor 
     CHECK(nn_transformer_check_memory(model, memory, lengths));
     CHECK(check_tokens(model, tokens));
     CHECK(attn_check_count("ids", sizeof *ids, memory->shape[0], tokens, 1));
-    CHECK(nn_check_ids(ids, 0, memory->shape[0] * tokens, model->config.target_vocabulary));
+    CHECK(nn_check_ids("ids", ids, 0, memory->shape[0] * tokens, model->config.target_vocabulary));
     CHECK(nn_check_output("logits", logits, memory->shape[0], tokens, model->config.target_vocabulary));
     CHECK(attn_check_apart("logits", logits, "memory", memory, 0));
     CHECK(check_weights(model, weights, tokens, memory, logits));

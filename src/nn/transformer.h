@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an encoder-decoder holds; transformer.c makes and runs it, decode.c and
- * decode_step.c search with it.
+ * What an encoder-decoder holds; transformer_load.c makes it, transformer.c runs
+ * it, decode.c and decode_step.c search with it, transformer_training.c trains it.
  */
 #ifndef ATTN_NN_TRANSFORMER_INTERNAL_H
 #define ATTN_NN_TRANSFORMER_INTERNAL_H
@@ -18,6 +18,15 @@ struct attn_transformer {
     attn_linear *generator;
     attn_block **encoder, **decoder;
 };
+
+/** A config that has been taken, or what is wrong with it that its layers do not check themselves. */
+attn_status nn_complete_transformer_config(attn_transformer_config *completed, const attn_transformer_config *config);
+
+/** The config of the layers of a decoder, which have cross-attention, or of an encoder. */
+attn_block_config nn_transformer_layer(const attn_transformer_config *config, int cross, attn_mha_config *attention);
+
+/** By which embeddings are multiplied. */
+float nn_transformer_scale(const attn_transformer_config *config);
 
 /** That memory holds the encoder's states, and that each of lengths, if there are some, has 1 to all of its rows. */
 attn_status nn_transformer_check_memory(const attn_transformer *model, const attn_tensor *memory,

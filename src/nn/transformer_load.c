@@ -20,8 +20,7 @@ static attn_status check_id(const char *name, int32_t id, int64_t vocabulary)
     return ATTN_OK;
 }
 
-/** What the layers do not check themselves. */
-static attn_status take_config(attn_transformer_config *c, const attn_transformer_config *theirs)
+attn_status nn_complete_transformer_config(attn_transformer_config *c, const attn_transformer_config *theirs)
 {
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_transformer_config");
@@ -84,21 +83,34 @@ static attn_status load_stack(attn_block ***blocks, const attn_block_config *con
     return ATTN_OK;
 }
 
-static attn_status load_all(attn_transformer *model, struct nn_reader *reader, const char *prefix)
+attn_block_config nn_transformer_layer(const attn_transformer_config *c, int cross, attn_mha_config *attention)
 {
-    const attn_transformer_config *c = &model->config;
     attn_block_config block = attn_block_config_default();
-    attn_mha_config attention = attn_mha_config_default();
-    attention.d_model = c->d_model;
-    attention.heads = c->heads;
-    block.attention = &attention;
+    *attention = attn_mha_config_default();
+    attention->d_model = c->d_model;
+    attention->heads = c->heads;
+    block.attention = attention;
     block.d_ff = c->d_ff;
     block.activation = c->activation;
     block.eps = c->eps;
     block.norm_first = c->norm_first;
     block.format = c->format;
+    block.cross = cross;
+    return block;
+}
+
+float nn_transformer_scale(const attn_transformer_config *config)
+{
+    return (float)sqrt((double)config->d_model);
+}
+
+static attn_status load_all(attn_transformer *model, struct nn_reader *reader, const char *prefix)
+{
+    const attn_transformer_config *c = &model->config;
+    attn_mha_config attention;
+    attn_block_config block = nn_transformer_layer(c, 0, &attention);
     CHECK(load_stack(&model->encoder, &block, c->encoder_layers, reader, prefix, "encoder.layers."));
-    block.cross = 1;
+    block = nn_transformer_layer(c, 1, &attention);
     CHECK(load_stack(&model->decoder, &block, c->decoder_layers, reader, prefix, "decoder.layers."));
     if (c->final_norms) {
         CHECK(load_norm(&model->encoder_norm, reader, prefix, "encoder.norm", c->d_model));
@@ -108,7 +120,7 @@ static attn_status load_all(attn_transformer *model, struct nn_reader *reader, c
                          c->d_model));
     CHECK(load_embedding(&model->target_embedding, reader, prefix, "tgt_embedding.weight", c->target_vocabulary,
                          c->d_model));
-    model->embedding_scale = (float)sqrt((double)c->d_model);
+    model->embedding_scale = nn_transformer_scale(c);
     CHECK(make_positions(model));
     attn_tensor matrix, bias;
     CHECK(nn_get(reader, prefix, "generator.weight", c->target_vocabulary, c->d_model, &matrix));
@@ -124,7 +136,7 @@ attn_status attn_transformer_load(attn_transformer **model_out, const attn_trans
     *model_out = NULL;
     attn_transformer_config ours;
     struct nn_reader reader;
-    CHECK(take_config(&ours, config));
+    CHECK(nn_complete_transformer_config(&ours, config));
     CHECK(nn_reader_open(&reader, "attn_transformer_load", weights, prefix));
     attn_transformer *model = calloc(1, sizeof *model);
     attn_status status = model ? ATTN_OK : attn_fail(ATTN_OUT_OF_MEMORY, "an encoder-decoder could not be allocated");

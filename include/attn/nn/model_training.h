@@ -75,12 +75,12 @@ static inline attn_model_pass attn_model_pass_default(void)
  * is NULL where one is not wanted.
  */
 typedef struct attn_bert_weights {
-    size_t struct_size;    /**< sizeof of this struct as the caller compiled it */
-    attn_tensor words;     /**< (1, 1, vocabulary, d_model) */
-    attn_tensor positions; /**< (1, 1, positions, d_model) */
-    attn_tensor types;     /**< (1, 1, token_types, d_model); all tokens have type 0 */
-    attn_tensor gamma;     /**< (1, 1, 1, d_model): of the norm of the embeddings; data NULL: ones */
-    attn_tensor beta;      /**< the same; data NULL: zeros */
+    size_t struct_size;                      /**< sizeof of this struct as the caller compiled it */
+    attn_tensor words;                       /**< (1, 1, vocabulary, d_model) */
+    attn_tensor positions;                   /**< (1, 1, positions, d_model) */
+    attn_tensor types;                       /**< (1, 1, token_types, d_model); all tokens have type 0 */
+    attn_tensor gamma;                       /**< (1, 1, 1, d_model): of the norm of the embeddings; data NULL: ones */
+    attn_tensor beta;                        /**< the same; data NULL: zeros */
     const attn_block_weights *const *layers; /**< [layers]; as gradients NULL if none is wanted */
 } attn_bert_weights;
 
