@@ -16,19 +16,19 @@
 enum { ADAPTED_LAYERS = 12 };
 
 /* Parameters of the embeddings. Those of the layers follow, 16 of each, and then the classifier's. */
-enum {
-    ADAPTED_WORDS,
-    ADAPTED_POSITIONS,
-    ADAPTED_TYPES,
-    ADAPTED_GAMMA,
-    ADAPTED_BETA,
+enum { ADAPTED_WORDS, ADAPTED_POSITIONS, ADAPTED_TYPES, ADAPTED_GAMMA, ADAPTED_BETA, ADAPTED_OF_LAYER = 16 };
+
+/* A layer's parameters, or their gradients, as attn_bert_weights has them. */
+struct adapted_layer {
+    attn_mha_weights attention;
+    attn_block_weights all;
 };
 
-/* A layer's parameters as attn_block_train() and attn_block_backward() take them. */
-struct adapted_layer {
-    attn_mha_weights attention, d_attention;
-    attn_block_weights weights, gradients;
-    void *kept;
+/* The encoder's. */
+struct adapted_weights {
+    struct adapted_layer layers[ADAPTED_LAYERS];
+    const attn_block_weights *list[ADAPTED_LAYERS];
+    attn_bert_weights all;
 };
 
 struct adapted_encoder {
@@ -40,15 +40,12 @@ struct adapted_encoder {
 
     struct parameters parameters;
     int head; /* the classifier's matrix among them; its bias follows */
-    attn_mha_config attention;
-    attn_block_config block;
-    struct adapted_layer layers[ADAPTED_LAYERS];
-    float *embedded;                   /* [tokens][d_model] sums before the first norm */
-    float *states[ADAPTED_LAYERS + 1]; /* [tokens][d_model] */
-    float *pooled, *logits;            /* [texts][d_model]; [texts][classes] */
-    float *d_states, *d_pooled;
+    struct adapted_weights weights, gradients;
+    float *states, *d_states; /* [tokens][d_model] */
+    float *pooled, *d_pooled; /* [texts][d_model] */
+    float *logits;            /* [texts][classes] */
     size_t kept_size, workspace_size;
-    void *workspace;
+    void *kept, *workspace;
 };
 
 /* Makes one with the weights of a file: BertModel's, behind prefix. */

@@ -60,9 +60,7 @@ attn_status token_batch_create(struct token_batch *b, int64_t size, int64_t long
     b->offsets = calloc((size_t)size + 1, sizeof *b->offsets);
     b->labels = calloc((size_t)size, sizeof *b->labels);
     b->ids = calloc(tokens, sizeof *b->ids);
-    b->positions = calloc(tokens, sizeof *b->positions);
-    b->types = calloc(tokens, sizeof *b->types);
-    if (!b->offsets || !b->labels || !b->ids || !b->positions || !b->types)
+    if (!b->offsets || !b->labels || !b->ids)
         return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for a batch of %lld texts", (long long)size);
     return ATTN_OK;
 }
@@ -73,8 +71,6 @@ void token_batch_fill(struct token_batch *b, const struct token_texts *t, const 
     for (int64_t i = 0; i < count; i++) {
         const int64_t from = order[i], at = b->offsets[i];
         memcpy(b->ids + at, t->ids + t->first[from], (size_t)t->lengths[from] * sizeof *b->ids);
-        for (int64_t p = 0; p < t->lengths[from]; p++)
-            b->positions[at + p] = (int32_t)p;
         b->offsets[i + 1] = at + t->lengths[from];
         b->labels[i] = t->source.labels[from];
     }
@@ -85,7 +81,5 @@ void token_batch_free(struct token_batch *b)
     free(b->offsets);
     free(b->labels);
     free(b->ids);
-    free(b->positions);
-    free(b->types);
     *b = (struct token_batch){0};
 }

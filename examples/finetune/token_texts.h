@@ -23,9 +23,9 @@ void token_texts_free(struct token_texts *texts);
 /* Texts behind each other, without padding. */
 struct token_batch {
     int64_t count;
-    int64_t *offsets;                 /* [count + 1] */
-    int32_t *ids, *positions, *types; /* [offsets[count]] of each token; types are all 0 */
-    int32_t *labels;                  /* [count] */
+    int64_t *offsets; /* [count + 1] */
+    int32_t *ids;     /* [offsets[count]] */
+    int32_t *labels;  /* [count] */
 };
 
 /* Room for size texts of longest tokens. */

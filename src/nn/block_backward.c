@@ -178,14 +178,7 @@ size_t attn_block_backward_workspace_size(const attn_block_config *config, int64
         nn_check_length("memory_tokens", memory_tokens, 0))
         return SIZE_MAX;
     run.narrow_memory = 1;
-    size_t most = 0;
-    const attn_executor *before = attn_executor_enter(run.pass.executor);
-    for (run.dtype = ATTN_F32; run.dtype <= ATTN_F16; run.dtype++) {
-        const size_t size = nn_block_run_need(&run).size;
-        most = size > most ? size : most;
-    }
-    attn_executor_leave(before);
-    return most;
+    return nn_block_most(&run);
 }
 
 attn_status attn_block_backward(const attn_block_config *config, const attn_block_weights *weights,

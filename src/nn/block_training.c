@@ -150,11 +150,25 @@ static struct nn_block_pieces take_pieces(struct nn_arena *arena, struct nn_bloc
     return p;
 }
 
-struct nn_need nn_block_run_need(struct nn_block_run *run)
+attn_status nn_block_run_need(struct nn_block_run *run, struct nn_need *need)
 {
     struct nn_arena arena = {0};
     take_pieces(&arena, run);
-    return nn_arena_need(&arena);
+    *need = nn_arena_need(&arena);
+    return arena.status;
+}
+
+size_t nn_block_most(struct nn_block_run *run)
+{
+    size_t most = 0;
+    const attn_executor *before = attn_executor_enter(run->pass.executor);
+    for (run->dtype = ATTN_F32; run->dtype <= ATTN_F16; run->dtype++) {
+        struct nn_need need;
+        nn_block_run_need(run, &need);
+        most = need.size > most ? need.size : most;
+    }
+    attn_executor_leave(before);
+    return most;
 }
 
 /** Pieces of the caller's memory, whose size has been checked. */
@@ -350,14 +364,7 @@ size_t attn_block_train_workspace_size(const attn_block_config *config, int64_t 
     if (nn_block_take_pass(&run, config, pass) || nn_check_length("batch", batch, 0) ||
         nn_check_length("tokens", tokens, 0) || nn_check_length("memory_tokens", memory_tokens, 0))
         return SIZE_MAX;
-    size_t most = 0;
-    const attn_executor *before = attn_executor_enter(run.pass.executor);
-    for (run.dtype = ATTN_F32; run.dtype <= ATTN_F16; run.dtype++) {
-        const size_t size = nn_block_run_need(&run).size;
-        most = size > most ? size : most;
-    }
-    attn_executor_leave(before);
-    return most;
+    return nn_block_most(&run);
 }
 
 attn_status attn_block_train(const attn_block_config *config, const attn_block_weights *weights, const attn_tensor *x,

@@ -72,8 +72,10 @@ attn_status nn_block_check_gradients(const struct nn_block_run *run, const attn_
 
 /** Bytes of what is kept, of any alignment, or SIZE_MAX. */
 size_t nn_block_kept_size(const struct nn_block_run *run);
-/** Workspace of a pass, whose sizes and types are set. */
-struct nn_need nn_block_run_need(struct nn_block_run *run);
+/** Workspace of a pass, whose sizes and types are set; SIZE_MAX after an error, whose status is returned. */
+attn_status nn_block_run_need(struct nn_block_run *run, struct nn_need *need);
+/** The largest one of all types of x, or SIZE_MAX. */
+size_t nn_block_most(struct nn_block_run *run);
 /** Takes memory, and checks the options of attentions, without writing anything but to the workspace. */
 attn_status nn_block_open(struct nn_block_run *run, void *workspace, size_t workspace_size);
 void nn_block_close(struct nn_block_run *run);

@@ -68,11 +68,13 @@ attn_status nn_stack_need(const struct nn_stack *s, struct nn_need *need)
         return ATTN_OK;
     set_call(&call, s, 0);
     CHECK(nn_block_take_pass(&run, &s->config, &call.pass));
+    if (run.is_backward) {
+        const attn_block_gradients none = attn_block_gradients_default();
+        CHECK(nn_block_take_gradients(&run, &none));
+    }
     run.tokens = s->tokens;
     run.memory_tokens = s->memory_tokens;
-    *need = nn_block_run_need(&run);
-    return need->size == SIZE_MAX ? attn_fail(ATTN_SIZE_OVERFLOW, "the workspace of this call would exceed 2^63 bytes")
-                                  : ATTN_OK;
+    return nn_block_run_need(&run, need);
 }
 
 attn_tensor nn_stack_input(const struct nn_stack *s, int64_t layer)
@@ -80,6 +82,12 @@ attn_tensor nn_stack_input(const struct nn_stack *s, int64_t layer)
     const int64_t d_model = s->config.attention->d_model, at = layer % s->num_inputs;
     const size_t size = (size_t)(s->tokens * d_model) * attn_dtype_size(s->run->dtype);
     return nn_model_rows(s->inputs + (size_t)at * size, s->run->dtype, s->tokens, d_model);
+}
+
+/** Where a layer's output goes in a forward pass. */
+static attn_tensor output_of(const struct nn_stack *s, int64_t layer)
+{
+    return layer < s->layers - 1 ? nn_stack_input(s, layer + 1) : *s->out;
 }
 
 /* -------------------------------------------------------------------- checks -- */
@@ -119,13 +127,14 @@ static attn_status check_layer(const struct nn_stack *s, int64_t layer, const at
     struct nn_block_run run = {.is_backward = s->run->is_backward};
     struct call call;
     const attn_tensor x = nn_stack_input(s, layer);
-    const attn_tensor to = layer < s->layers - 1 ? nn_stack_input(s, layer + 1) : *s->out;
     set_call(&call, s, layer);
     CHECK(nn_block_take_pass(&run, &s->config, &call.pass));
     CHECK(nn_block_check_inputs(&run, s->weights[layer], &x));
     add_arrays(s, &run, layer, 0, arrays);
-    if (!run.is_backward)
+    if (!run.is_backward) {
+        const attn_tensor to = output_of(s, layer);
         return nn_block_check_out(&run, &to);
+    }
     const attn_block_gradients g = gradients_of(s, layer, d);
     CHECK(nn_block_take_gradients(&run, &g));
     CHECK(nn_block_check_gradients(&run, d));
@@ -151,7 +160,7 @@ attn_status nn_stack_forward(const struct nn_stack *s)
 {
     for (int64_t layer = 0; layer < s->layers; layer++) {
         const attn_tensor x = nn_stack_input(s, layer);
-        const attn_tensor to = layer < s->layers - 1 ? nn_stack_input(s, layer + 1) : *s->out;
+        const attn_tensor to = output_of(s, layer);
         struct call call;
         set_call(&call, s, layer);
         CHECK(attn_block_train(&s->config, s->weights[layer], &x, &call.pass, &to, s->run->scratch,

@@ -20,11 +20,12 @@ struct nn_stack {
     attn_causal causal;
     const attn_block_weights *const *weights, *const *gradients; /**< [layers]; gradients may be NULL, or its entries */
 
-    int64_t num_inputs;     /**< set by nn_stack_take(), as are the next three */
-    char *inputs;           /**< [num_inputs][tokens][d_model] of the run's type */
-    char *kept;             /**< [layers][kept_size]; NULL: nothing of it is kept */
-    size_t kept_size;       /**< of one layer */
-    const attn_tensor *out; /**< of the last layer; set before nn_stack_check(), as are the next two */
+    int64_t num_inputs; /**< set by nn_stack_take(), as are the next three */
+    char *inputs;       /**< [num_inputs][tokens][d_model] of the run's type */
+    char *kept;         /**< [layers][kept_size]; NULL: nothing of it is kept */
+    size_t kept_size;   /**< of one layer */
+    const attn_tensor
+        *out; /**< of the last layer in a forward pass; set before nn_stack_check(), as are the next two */
     const attn_tensor *memory, *d_memory;
 };
 

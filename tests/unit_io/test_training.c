@@ -172,12 +172,10 @@ static void joins_tokens(void **state)
     static const int64_t order[] = {1, 2, 0};
     static const int64_t offsets[] = {0, 3, 9, 14};
     static const int32_t ids[] = {2, 5, 3, 2, 4, 4, 4, 4, 3, 2, 4, 5, 6, 3};
-    static const int32_t positions[] = {0, 1, 2, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4};
     assert_int_equal(token_batch_create(&batch, 3, texts.longest), ATTN_OK);
     token_batch_fill(&batch, &texts, order, 3);
     assert_memory_equal(batch.offsets, offsets, sizeof offsets);
     assert_memory_equal(batch.ids, ids, sizeof ids);
-    assert_memory_equal(batch.positions, positions, sizeof positions);
     assert_int_equal(batch.labels[0], 1);
     assert_int_equal(batch.labels[2], 0);
     token_batch_free(&batch);
