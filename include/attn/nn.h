@@ -21,6 +21,7 @@
  * | attn/nn/recurrent.h | LSTM; the step of Bahdanau's decoder |
  * | attn/nn/block.h | encoder and decoder layers |
  * | attn/nn/models.h | BERT, Llama, encoder-decoder with greedy and beam decoding |
+ * | attn/nn/model_training.h | BERT and encoder-decoder in training |
  * | attn/nn/training.h | cross-entropy, clipping of gradients, AdamW, learning rates |
  *
  * **Structs.** A struct that begins with struct_size grows at its end, and zero is the default of what is added: begin
@@ -41,9 +42,10 @@
  * **Threads.** All parts of a call, projections, norms and activations as well as attention, run on the same threads:
  * those of the executor that the call names, else of the process's (attn_set_executor()), else OpenMP's. A call names
  * one in its options: attn_params.executor (attn/nn/mha.h, alignment.h), attn_linear_options.executor,
- * attn_block_inputs.executor, attn_decoding.executor. Calls without such a struct, whose argument is num_threads alone,
- * have the process's: embeddings, norms, projections of keys, pooling, LSTM, the step of Bahdanau's decoder, BERT,
- * Llama, the encoder-decoder but for decoding, and training.h.
+ * attn_block_inputs.executor, attn_block_pass.executor, attn_model_pass.executor, attn_decoding.executor. Calls without
+ * such a struct, whose argument is num_threads alone, have the process's: embeddings, norms, projections of keys,
+ * pooling, LSTM, the step of Bahdanau's decoder, BERT, Llama, the encoder-decoder but for decoding and training, and
+ * training.h.
  */
 #ifndef ATTN_NN_H
 #define ATTN_NN_H
