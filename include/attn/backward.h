@@ -31,6 +31,28 @@
 extern "C" {
 #endif
 
+/** Gradients of the scores of some queries and keys of one head, as attn_score_tile has the scores. */
+typedef struct attn_score_gradient_tile {
+    int64_t batch;       /**< index of the batch element, or of the ragged sequence */
+    int64_t head;        /**< query head */
+    int64_t first_query; /**< index of the first query */
+    int64_t num_queries; /**< 1 or more */
+    int64_t first_key;   /**< index of the first key */
+    int64_t num_keys;    /**< 1 or more */
+    int64_t key_stride;  /**< floats from one key's numbers to the next key's */
+    const float *scores; /**< scores[j * key_stride + i] as params->callback has got them; -inf where a key is hidden */
+    float *gradients;    /**< at the same places: of what it has made of them */
+} attn_score_gradient_tile;
+
+/**
+ * The partner of params->callback: turns gradients with respect to what that gives into gradients with respect to what
+ * it gets, in place. If the callback computes f(s), that is gradients *= f'(s); one that only adds numbers has a
+ * partner that does nothing. Where a key is hidden, by a mask or by the callback, the gradient is 0 whatever is
+ * written. Called from several threads at once, in any order, for tiles of any shape, and again for the same scores:
+ * what it does may depend only on indices, score and gradient.
+ */
+typedef void attn_score_gradient_callback(const attn_score_gradient_tile *tile, void *user);
+
 /**
  * Gradients that attn_backward() reads and writes: of the loss, with respect to
  * what the field is named after. NULL is every field's default, except
@@ -64,6 +86,9 @@ typedef struct attn_gradients {
     float *relative_bias;    /**< [Hq][buckets] of params->relative_bias->table * */
     const attn_tensor *mask; /**< f32, the shape of an additive params->mask, any strides * */
     /**@}*/
+
+    attn_score_gradient_callback *callback; /**< the partner of params->callback: required with it, else NULL */
+    void *callback_user;                    /**< handed to callback; only valid with it */
 } attn_gradients;
 
 /** Gradients with struct_size set and everything else NULL. @since 0.1 */
@@ -89,7 +114,8 @@ static inline attn_gradients attn_gradients_default(void)
  * Rows without a live key have the gradient 0. What stands in a slot that is
  * hidden (NaN, Inf, uninitialised memory), of k and v or of rows of q, out and
  * gradients->out that see no key, reaches no gradient; what is seen by some queries
- * reaches none by way of others. On one instruction set gradients of a sequence have
+ * reaches none by way of others. Where it is a callback that hides all keys of a row
+ * with a sink, gradients->out has to be finite. On one instruction set gradients of a sequence have
  * the same bits for any number of threads, and whatever else is in the call.
  *
  * Memory beside the tensors: up to 2 MiB a thread, dq once more in f32, two numbers for
@@ -101,7 +127,7 @@ static inline attn_gradients attn_gradients_default(void)
  * f16 are widened, exactly, to f32.
  *
  * What has no gradient, or none yet, is ATTN_UNSUPPORTED: block_table, quantised k and
- * v, ATTN_QK_INT8, callbacks, disentangled. Outputs on request other than lse, and
+ * v, ATTN_QK_INT8, weight_callback, disentangled. Outputs on request other than lse, and
  * gradients of options that are not set, are ATTN_INVALID_ARGUMENT. inputs and sums are
  * permissions, of which no use is made.
  *

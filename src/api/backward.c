@@ -30,8 +30,7 @@ static attn_status check_supported(const struct attn_problem *problem)
     } options[] = {
         {"block_table", p->block_table != NULL}, {"k_scale", p->k_scale != NULL},
         {"v_scale", p->v_scale != NULL},         {"disentangled", p->disentangled != NULL},
-        {"callback", p->callback != NULL},       {"weight_callback", p->weight_callback != NULL},
-        {"qk", p->qk != ATTN_QK_DEFAULT},
+        {"qk", p->qk != ATTN_QK_DEFAULT},        {"weight_callback", p->weight_callback != NULL},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].set)
@@ -112,6 +111,22 @@ static attn_status check_options(struct attn_backward *b, const attn_gradients *
     return depth & CHECK_TENSORS ? attn_check_distinct("gradients.mask", g->mask) : ATTN_OK;
 }
 
+/** The partner of a callback. */
+static attn_status check_callback(struct attn_backward *b, const attn_gradients *g)
+{
+    const int calls_back = b->forward.params.callback != NULL;
+    if (calls_back && !g->callback)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.callback is NULL; expected the partner of params.callback");
+    if (!calls_back && g->callback)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.callback is set; expected NULL, as params.callback is");
+    if (g->callback_user && !g->callback)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "gradients.callback_user is set; expected NULL without gradients.callback");
+    b->callback = g->callback;
+    b->callback_user = g->callback_user;
+    return ATTN_OK;
+}
+
 static attn_status check_gradients(struct attn_backward *b, const attn_gradients *theirs, enum check_depth depth)
 {
     const struct attn_problem *forward = &b->forward;
@@ -143,6 +158,7 @@ static attn_status check_gradients(struct attn_backward *b, const attn_gradients
         CHECK(check_rows(written[i].name, written[i].given, written[i].of, written[i].shape, 1, depth));
     }
     CHECK(check_options(b, &g, depth));
+    CHECK(check_callback(b, &g));
     return depth & CHECK_TENSORS ? attn_check_gradients_apart(b) : ATTN_OK;
 }
 

@@ -55,6 +55,7 @@ static struct attn_gradient_shape shape_of(const struct attn_backward *b, const 
                                         .per_word = per_word,
                                         .drops = params->dropout != NULL,
                                         .caps = params->softcap != 0.0f,
+                                        .calls_back = params->callback != NULL,
                                         .copies_q = per_word > 1 || problem->q.dtype != ATTN_F32 || params->rope ||
                                                     params->head_scale,
                                         .copies_dout = per_word > 1 || b->dout.dtype != ATTN_F32,
@@ -197,6 +198,8 @@ void attn_backward_adopt(struct attn_backward *b, const struct attn_backward *pl
     b->dsinks = given.dsinks;
     b->dslopes = given.dslopes;
     b->dtable = given.dtable;
+    b->callback = given.callback;
+    b->callback_user = given.callback_user;
 }
 
 struct attn_run *attn_backward_begin(void *workspace, const struct attn_backward *b)

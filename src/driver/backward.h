@@ -24,8 +24,10 @@ struct attn_backward {
     attn_tensor dout, dlse;        /**< read; dlse: data NULL if it is absent */
     attn_tensor dq, dk, dv, dmask; /**< written; data NULL, and no elements, where they are not wanted */
     float *dhead_scale, *dsinks, *dslopes, *dtable; /**< written; NULL: not wanted */
-    struct attn_geometry geometry;                  /**< of the forward call, with the phases of this one */
-    struct attn_score_kernels scores;               /**< those of the geometry without what is of few queries */
+    attn_score_gradient_callback *callback;         /**< NULL without params.callback */
+    void *callback_user;
+    struct attn_geometry geometry;    /**< of the forward call, with the phases of this one */
+    struct attn_score_kernels scores; /**< those of the geometry without what is of few queries */
     struct attn_value_kernels values;
     struct attn_gradient_shape shape;
     int64_t buckets;      /**< of params.relative_bias */

@@ -68,6 +68,8 @@ int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int
         .delta = block->delta,
         .dq_strip = run->geometry->group ? run->geometry->kernels.strip * problem->q.shape[3] : 0,
         .factor = problem->params.head_scale ? problem->params.head_scale[h] : 1.0f,
+        .callback = b->callback,
+        .callback_user = b->callback_user,
         .scratch = &block->scratch};
     if (!attn_backward_sums_queries(b))
         return 1;

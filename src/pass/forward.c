@@ -109,6 +109,7 @@ void attn_begin_pass(struct pass *pass, const struct attn_work *work)
     pass->vectors = kernels->vectors;
     pass->scores = kernels->scores;
     pass->values = kernels->values;
+    pass->called = NULL;
     pass->run_step = kernels->values->key_step ? kernels->values->key_step : ATTN_RUN_STEP;
     pass->num_strips = attn_num_strips(kernels->strip, kernels->vectors->lanes, work->group, work->num_queries);
     assert(pass->num_strips <= ATTN_MAX_STRIPS);

@@ -49,6 +49,7 @@ size_t attn_gradient_layout(struct attn_gradient_scratch *scratch, void *base, c
     TAKE(1, dp, tile);
     TAKE(shape->drops, kept, tile);
     TAKE(shape->caps, capped, tile);
+    TAKE(shape->calls_back, called, tile);
     TAKE(per_word > 1, by_query, tile);
     TAKE(1, dout, shape->v_words * shape->strip);
     TAKE(shape->copies_q, q_rows, query_words * shape->dk);
@@ -289,6 +290,36 @@ static void unit_weights(const struct pass *pass, const struct key_block *keys, 
     plain->drop(&drop, strip->nv, n, s);
 }
 
+/**
+ * Hands a unit's gradients of what the callback has given, scratch->dp, to its partner, and then takes them through the
+ * softcap. What the unit's mask hides, by now also what the callback has hidden, becomes 0.
+ */
+static void call_back(const struct pass *pass, const struct attn_gradient_block *block, const struct unit *unit,
+                      int64_t first, int caps, const float *one)
+{
+    const struct attn_work *work = pass->work;
+    const struct attn_gradient_scratch *scratch = block->scratch;
+    const struct strip *strip = unit->strip;
+    const attn_score_gradient_tile tile = {.batch = work->drop.batch,
+                                           .head = work->drop.head,
+                                           .first_query = work->drop.query_index + strip->first,
+                                           .num_queries = strip->rows,
+                                           .first_key = work->drop.first + first,
+                                           .num_keys = unit->n,
+                                           .key_stride = strip->width,
+                                           .scores = scratch->called,
+                                           .gradients = scratch->dp};
+    block->callback(&tile, block->callback_user);
+    attn_enter(work->kernels);
+    const float cap = work->softcap * ATTN_LOG2E;
+    for (ptrdiff_t i = 0; caps && i < (ptrdiff_t)unit->n * strip->width; i++) {
+        const float t = scratch->capped[i] / cap;
+        scratch->dp[i] *= 1.0f - t * t;
+    }
+    if (unit->mask.kind != MASK_NONE)
+        pass->vectors->normalise(strip->nv, &unit->mask, unit->n, one, scratch->dp);
+}
+
 /** Gradients of a unit's scores in scratch->dp, from its weights. */
 static void unit_gradients(const struct pass *pass, const struct attn_gradient_block *block,
                            const struct attn_gradient_keys *keys, const struct unit *unit,
@@ -318,11 +349,13 @@ static void unit_gradients(const struct pass *pass, const struct attn_gradient_b
                                                    .p = work->drop.wanted ? scratch->kept : pass->scratch.s,
                                                    .kept = work->drop.wanted ? pass->scratch.s : NULL,
                                                    .keep_scale = work->drop.keep_scale,
-                                                   .capped = caps ? scratch->capped : NULL,
+                                                   .capped = caps && !block->callback ? scratch->capped : NULL,
                                                    .cap = work->softcap * ATTN_LOG2E,
                                                    .delta = g->delta,
                                                    .dp = scratch->dp};
     pass->vectors->score_gradients(strip->nv, &gradients);
+    if (block->callback)
+        call_back(pass, block, unit, keys->first + at, caps, one);
 }
 
 /** A tile as words of queries, and of keys (by_key NULL: not wanted): itself where words are floats. */
@@ -399,6 +432,7 @@ void attn_gradient_pass(const struct attn_work *work, const struct attn_gradient
 {
     struct pass pass;
     attn_begin_pass(&pass, work);
+    pass.called = block->scratch->called;
     const int64_t size = pass.scratch.key_block, end = keys->end < pass.end ? keys->end : pass.end;
     attn_enter(work->kernels);
     for (int64_t i = 0; i < pass.num_strips; i++) {

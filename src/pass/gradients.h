@@ -7,6 +7,7 @@
 #ifndef ATTN_PASS_GRADIENTS_H
 #define ATTN_PASS_GRADIENTS_H
 
+#include "attn/backward.h"
 #include "pass/work.h"
 
 struct pass;
@@ -17,6 +18,7 @@ struct attn_gradient_scratch {
     float *dp;          /**< [key_block][strip] gradients of weights, then of scores */
     float *kept;        /**< [key_block][strip] weights of the softmax where dropout clears some */
     float *capped;      /**< [key_block][strip] scores behind softcap */
+    float *called;      /**< [key_block][strip] scores that a callback is given */
     uint16_t *by_query; /**< [key_block][strip] a tile as words of queries, where these are no floats */
     float *dout;        /**< [words of dv][strip] rows of dO, transposed */
     float *q_rows;      /**< [words of strip][dk] rows of Q, turned and scaled */
@@ -33,7 +35,7 @@ struct attn_gradient_shape {
     int64_t dk, dv, pairs;          /**< pairs: of rope */
     int64_t k_words, v_words;       /**< of rows of K and V */
     int per_word;                   /**< queries or keys in a word */
-    int drops, caps, copies_q, copies_dout, copies_k, copies_v;
+    int drops, caps, calls_back, copies_q, copies_dout, copies_k, copies_v;
 };
 
 /** Fills in the pointers (base NULL: none) and returns the size, a multiple of ATTN_ALIGN. */
@@ -67,7 +69,9 @@ struct attn_gradient_block {
     int64_t dq_strip;      /**< floats from strip to strip where strips are not full; 0: they are */
     float factor;          /**< of the head: what rows of Q are multiplied by in dK */
     const struct attn_gradient_scratch *scratch; /**< dk or dv NULL: not wanted */
-    struct attn_bias_gradients *biases;          /**< instead of dq, dk and dv; NULL: these */
+    attn_score_gradient_callback *callback;      /**< the partner of the forward call's; NULL without one */
+    void *callback_user;
+    struct attn_bias_gradients *biases; /**< instead of dq, dk and dv; NULL: these */
 };
 
 /**

@@ -49,6 +49,7 @@ struct pass {
     int64_t end; /**< behind the last key that some strip sees */
     /* Global queries see all keys: they have a strip of their own, the last one, so that their neighbours need not. */
     int64_t gathered[ATTN_MAX_STRIP];
+    float *called;    /**< where scores go before a callback changes them; NULL: nowhere */
     int few;          /**< all queries are few: K and V need not become words */
     int num_gathered; /**< 0: none, or they stay with their neighbours */
 };

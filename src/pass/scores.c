@@ -227,6 +227,8 @@ static void call_back(const struct pass *pass, struct unit *unit, int64_t first)
                                   .key_stride = strip->width,
                                   .scores = s};
     pass->vectors->multiply(s, (int64_t)unit->n * strip->width, ATTN_LN2);
+    if (pass->called)
+        memcpy(pass->called, s, (size_t)unit->n * (size_t)strip->width * sizeof *s);
     work->callback(&tile, work->callback_user);
     attn_enter(work->kernels);
     if (pass->vectors->hide_again(strip->nv, &unit->mask, unit->n, s, unit->max))

@@ -115,6 +115,7 @@ enum case_callback_kind {
     CALLBACK_HALVE,     /**< halves it first */
     CALLBACK_HIDE,      /**< hides some keys, by their indices */
     CALLBACK_OVERWRITE, /**< writes a function of the indices, also where a key is hidden already */
+    CALLBACK_BEND,      /**< makes s / (1 + |s|) of a score s, and 0 of one that is hidden */
     CALLBACK_KINDS
 };
 

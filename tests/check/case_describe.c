@@ -186,7 +186,7 @@ static void say_hiding(struct line *line, const struct test_case *c)
 static void say_terms(struct line *line, const struct test_case *c)
 {
     static const char *const buckets[] = {"clipped", "t5", "t5-bidirectional"};
-    static const char *const callback[] = {"nothing", "add", "halve", "hide", "overwrite"};
+    static const char *const callback[] = {"nothing", "add", "halve", "hide", "overwrite", "bend"};
     static const char *const weight_callback[] = {"nothing", "clear", "steer", "overwrite"};
     const attn_params *p = &c->params;
     const int64_t heads = c->q.shape[1];

@@ -77,6 +77,9 @@ void case_fill_terms(struct test_case *c, struct rng *rng);
 /** The callback of a case, whose user is &c->callback. */
 attn_score_callback case_callback;
 
+/** Its partner in a backward pass, of the same user. */
+attn_score_gradient_callback case_callback_partner;
+
 /** The same of weights, whose user is &c->weight_callback. */
 attn_weight_callback case_weight_callback;
 

@@ -86,6 +86,10 @@ void case_draw_gradients(struct test_case *c, uint64_t seed, uint64_t index)
     const int alike = c->values != VALUES_NORMAL || (c->q.shape[2] > 1 && c->q.stride[2] == 0);
     case_place_tensor(c, SLOT_D_OUT, &c->d_out, alike ? 0 : MAY_BROADCAST, rng);
     c->gradients.out = &c->d_out;
+    if (p->callback) {
+        c->gradients.callback = case_callback_partner;
+        c->gradients.callback_user = p->callback_user;
+    }
     if (rng_percent(rng, 50)) {
         c->d_lse = tensor_of_shape(ATTN_F32, n[0], n[1], n[2], 1);
         case_place_tensor(c, SLOT_D_LSE, &c->d_lse, FREE_CHANNELS | MAY_BROADCAST, rng);

@@ -211,6 +211,40 @@ void case_callback(const attn_score_tile *tile, void *user)
             case CALLBACK_OVERWRITE:
                 *score = callback->size * x;
                 break;
+            case CALLBACK_BEND:
+                *score = isinf(*score) ? 0 : *score / (1 + fabsf(*score));
+                break;
+            default:
+                break;
+            }
+        }
+    }
+}
+
+void case_callback_partner(const attn_score_gradient_tile *tile, void *user)
+{
+    struct case_callback *callback = user;
+    const attn_score_tile same = {tile->batch,     tile->head,     tile->first_query, tile->num_queries,
+                                  tile->first_key, tile->num_keys, tile->key_stride,  (float *)(uintptr_t)tile->scores};
+    if (callback->watching && !tile_is_right(callback->test_case, &same, -INFINITY))
+        __atomic_store_n(&callback->wrong, 1, __ATOMIC_RELAXED);
+    const int hides = callback->test_case->values == VALUES_NORMAL; /* else there are other scores of -inf */
+    for (int64_t j = 0; j < tile->num_keys; j++) {
+        for (int64_t i = 0; i < tile->num_queries; i++) {
+            const int64_t at = j * tile->key_stride + i;
+            float *gradient = &tile->gradients[at];
+            switch (callback->kind) {
+            case CALLBACK_HALVE:
+                *gradient *= 0.5f;
+                break;
+            case CALLBACK_OVERWRITE: /* hidden ones, too, of which nothing may be seen */
+                *gradient = hides && tile->scores[at] == -INFINITY ? 1 : 0 * *gradient;
+                break;
+            case CALLBACK_BEND: {
+                const float slope = 1 / (1 + fabsf(tile->scores[at]));
+                *gradient *= slope * slope;
+                break;
+            }
             default:
                 break;
             }

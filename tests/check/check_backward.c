@@ -121,8 +121,10 @@ static int run_case(struct test_case *c, uint64_t seed, int64_t index, struct to
     attn_status status = attn_forward(&c->q, &c->k, &c->v, &c->out, &c->params);
     if (status == ATTN_OK) {
         case_begin_backward(c, seed, (uint64_t)index);
+        c->callback.watching = 1;
         status = c->entry == ENTRY_FORWARD ? attn_backward(&c->q, &c->k, &c->v, &c->out, &c->params, &c->gradients)
                                            : run_plan(c);
+        c->callback.watching = 0;
     }
     if (status != ATTN_OK) {
         snprintf(message, size, "status is \"%s\": %s", attn_status_string(status), attn_last_error());
@@ -130,8 +132,22 @@ static int run_case(struct test_case *c, uint64_t seed, int64_t index, struct to
     }
     if (!case_check_memory(c, message, size))
         return 0;
-    const struct backward_inputs inputs = {
-        &c->q, &c->k, &c->v, &c->params, &c->out, c->params.lse, c->gradients.out, c->gradients.lse};
+    if (c->callback.wrong) {
+        snprintf(message, size,
+                 "a tile of the callback or of its partner lies outside the problem, or has a hidden "
+                 "key that is not at -inf");
+        return 0;
+    }
+    const struct backward_inputs inputs = {&c->q,
+                                           &c->k,
+                                           &c->v,
+                                           &c->params,
+                                           &c->out,
+                                           c->params.lse,
+                                           c->gradients.out,
+                                           c->gradients.lse,
+                                           c->gradients.callback,
+                                           c->gradients.callback_user};
     struct gradient_comparison comparison[GRADIENTS];
     if (!compare_backward_call(&inputs, c->d_written, comparison, message, size))
         return 0;
@@ -153,7 +169,7 @@ static int totals_trustworthy(const struct totals *t)
 {
     if (t->runs < 5000) /* a few large cases decide what a short run is made of */
         return 1;
-    static const unsigned refused = 1u << FORM_DISENTANGLED | 1u << FORM_CALLBACK | 1u << FORM_WEIGHT_CALLBACK;
+    static const unsigned refused = 1u << FORM_DISENTANGLED | 1u << FORM_WEIGHT_CALLBACK;
     const int64_t few = t->runs / 100;
     int rare = is_rare("no form", t->no_form, t->runs / 4) + is_rare("several forms", t->combined, t->runs / 12) +
                is_rare("dlse", t->with_lse, t->runs / 3) + is_rare("mask", t->masks, t->runs / 5) +

@@ -109,6 +109,9 @@ static void add_query(struct naive_pass *pass, const struct oracle_row *row)
         const float dp = keep * dot(d_out, row_of(v, query->b, g, j), dv, pass->order & NAIVE_CHANNELS_BACKWARDS);
         float ds = weight * (dp - d);
         add(pass->of[GRADIENT_V] + key * dv, weight * keep, d_out, dv);
+        if (p->callback)
+            ds *= oracle_callback_slope(pass->in->callback, pass->in->callback_user, query, j - query->first_key,
+                                        (float)row->called[j]);
         options_of_pair(pass, query, j, ds);
         if (dk == 0)
             continue;

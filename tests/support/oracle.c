@@ -420,6 +420,8 @@ struct oracle_row oracle_row_allocate(int64_t tk)
                                .size = oracle_allocate(tk + 1, sizeof(double)),
                                .product = oracle_allocate(tk + 1, sizeof(double)),
                                .product_size = oracle_allocate(tk + 1, sizeof(double)),
+                               .called = oracle_allocate(tk, sizeof(double)),
+                               .called_size = oracle_allocate(tk, sizeof(double)),
                                .p = oracle_allocate(tk + 1, sizeof(double)),
                                .kept = oracle_allocate(tk + 1, sizeof(double)),
                                .shift = oracle_allocate(tk + 1, sizeof(double)),
@@ -438,6 +440,8 @@ void oracle_row_free(struct oracle_row *row)
     free(row->size);
     free(row->product);
     free(row->product_size);
+    free(row->called);
+    free(row->called_size);
     free(row->p);
     free(row->kept);
     free(row->shift);

@@ -28,6 +28,7 @@
 #define TEST_ORACLE_H
 
 #include "attn/attn.h"
+#include "attn/backward.h"
 
 #include <stdint.h>
 
@@ -121,6 +122,10 @@ int64_t oracle_distance(const struct oracle_query *query, int64_t j);
 
 /** What the callback makes of one score. It must not magnify differences of scores (oracle_score.c says why). */
 float oracle_callback(const attn_params *params, const struct oracle_query *query, int64_t j, float score);
+
+/** What the partner of the callback makes of a gradient of 1 at one score; it must be proportional to the gradient. */
+float oracle_callback_slope(attn_score_gradient_callback *partner, void *user, const struct oracle_query *query,
+                            int64_t j, float score);
 
 /** What the callback of weights makes of one, as above. It must not magnify differences either. */
 float oracle_weight_callback(const attn_params *params, const struct oracle_query *query, int64_t j, float weight);

@@ -178,6 +178,21 @@ static struct uncertain slope_of(double x, double size, double softcap)
     return (struct uncertain){slope, fmin(moved, 1) + 2 * U * fabs(t)};
 }
 
+/** The slope of the callback, which its partner knows, at a score that may be off. */
+static struct uncertain slope_of_callback(const struct backward *work, const struct oracle_row *row, int64_t token)
+{
+    const struct backward_inputs *in = work->in;
+    if (!in->callback)
+        return (struct uncertain){1, 0};
+    const int64_t j = token - row->query.first_key;
+    const double score = row->called[token], off = SCORE_ROUNDINGS * U * row->called_size[token];
+    double at[3];
+    for (int i = 0; i < 3; i++)
+        at[i] = (double)oracle_callback_slope(in->callback, in->callback_user, &row->query, j,
+                                              (float)(i && isfinite(off) ? score + (i - 1.5) * 2 * off : score));
+    return (struct uncertain){at[0], fmax(fabs(at[1] - at[0]), fabs(at[2] - at[0])) + 2 * U * fabs(at[0])};
+}
+
 /** M dO·v - D + dL. */
 static struct uncertain score_gradient(const struct backward *work, const struct row_gradient *r, double kept)
 {
@@ -241,11 +256,13 @@ static void add_pair(struct backward *work, const struct oracle_row *row, const 
     for (int64_t c = 0; c < dv && (kept == 0 || may_be_zero); c++)
         if (!isfinite(weight.value * r->d_out[c]))
             work->result->of[GRADIENT_V].unit[key * dv + c] = INFINITY;
-    add_options(work, query, token, ds);
+    const struct uncertain given = product(ds, slope_of_callback(work, row, token));
+    add_options(work, query, token, given);
     if (dk == 0)
         return;
     const struct uncertain dx =
-        p->softcap == 0 ? ds : product(ds, slope_of(row->product[token], row->product_size[token], (double)p->softcap));
+        p->softcap == 0 ? given
+                        : product(given, slope_of(row->product[token], row->product_size[token], (double)p->softcap));
     add_row(work, GRADIENT_Q, at_q, dx, r->k, r->k_size, scale, dk);
     add_row(work, GRADIENT_K, key * dk, dx, r->q, r->q_size, scale, dk);
     if (p->head_scale) {
@@ -254,9 +271,19 @@ static void add_pair(struct backward *work, const struct oracle_row *row, const 
             dot += r->q[c] * r->k[c];
             size += fabs(r->q_size ? r->q_size[c] * r->k_size[c] * 3 : r->q[c] * r->k[c]);
         }
-        add_term(work, GRADIENT_HEAD_SCALE, query->h, oracle_scale(p, dk),
-                 product(dx, (struct uncertain){dot, U * (size + fabs(dot)) + (double)dk * work->tiny}));
+        struct uncertain x = product(dx, (struct uncertain){dot, U * (size + fabs(dot)) + (double)dk * work->tiny});
+        if (fabs(dx.value) * size > (double)FLT_MAX / 4) /* the sum may be Inf before it is multiplied by the scale */
+            x.error = INFINITY;
+        add_term(work, GRADIENT_HEAD_SCALE, query->h, oracle_scale(p, dk), x);
     }
+}
+
+static int is_finite_row(const attn_tensor *t, const struct oracle_query *query)
+{
+    int finite = 1;
+    for (int64_t c = 0; c < t->shape[3]; c++)
+        finite &= isfinite(tensor_get(t, query->b, query->h, query->token, c)) != 0;
+    return finite;
 }
 
 static void load_turned(const struct oracle_turned *turned, int64_t at, int64_t n, double *value, double *size)
@@ -289,10 +316,14 @@ static void add_query(struct backward *work, struct oracle_row *row, struct row_
             r->d_size += fabs(x) + work->tiny / U * fmax(1, fabs(work->out[at * dv + c]));
         }
     }
-    if (row->live[query->tk])
-        add_term(work, GRADIENT_SINKS, query->h, 1,
-                 product(weight_of(row->score[query->tk], row->size[query->tk], r->lse),
-                         (struct uncertain){r->d_lse - r->d, U * (fabs(r->d_lse) + r->d_size)}));
+    if (row->live[query->tk]) {
+        struct uncertain ds = product(weight_of(row->score[query->tk], row->size[query->tk], r->lse),
+                                      (struct uncertain){r->d_lse - r->d, U * (fabs(r->d_lse) + r->d_size)});
+        /* Where a callback hides everything, D is 0 * dO. */
+        if (p->callback && !live && !is_finite_row(&work->d_out, query))
+            ds.error = INFINITY;
+        add_term(work, GRADIENT_SINKS, query->h, 1, ds);
+    }
     work->sees[at] = live > 0;
     if (!live)
         return;

@@ -53,7 +53,9 @@ struct backward_inputs {
     const attn_tensor *out;    /**< as the forward pass has written it, or NULL: exact */
     const attn_tensor *lse;    /**< the same */
     const attn_tensor *d_out;
-    const attn_tensor *d_lse; /**< or NULL: 0 */
+    const attn_tensor *d_lse;               /**< or NULL: 0 */
+    attn_score_gradient_callback *callback; /**< the partner of params->callback, or NULL without one */
+    void *callback_user;
 };
 
 /** Computes everything; ends the program when memory is short. Free with backward_reference_free(). */

@@ -106,6 +106,23 @@ float oracle_callback(const attn_params *params, const struct oracle_query *quer
     return score;
 }
 
+float oracle_callback_slope(attn_score_gradient_callback *partner, void *user, const struct oracle_query *query,
+                            int64_t j, float score)
+{
+    float slope = 1;
+    const attn_score_gradient_tile tile = {.batch = query->sequence,
+                                           .head = query->h,
+                                           .first_query = query->index,
+                                           .num_queries = 1,
+                                           .first_key = j,
+                                           .num_keys = 1,
+                                           .key_stride = 1,
+                                           .scores = &score,
+                                           .gradients = &slope};
+    partner(&tile, user);
+    return slope;
+}
+
 float oracle_weight_callback(const attn_params *params, const struct oracle_query *query, int64_t j, float weight)
 {
     const attn_weight_tile tile = {.batch = query->sequence,
@@ -357,6 +374,8 @@ void oracle_score_row(const struct oracle_inputs *inputs, struct oracle_row *row
         row->relative[token] = oracle_relative_bias(p, query, j);
         add(&s, (double)row->relative[token]);
         add(&s, (double)oracle_bias(p, query->b, query->h, query->token, token));
+        row->called[token] = s.value;
+        row->called_size[token] = s.size;
         if (p->callback) {
             const double changed = (double)oracle_callback(p, query, j, (float)s.value);
             s = (struct sized){changed, (isfinite(s.value) ? s.size + fabs(s.value) : 0) + fabs(changed)};

@@ -33,6 +33,7 @@ struct oracle_row {
     unsigned char *live;
     double *score, *size;           /**< s_j and a_j of the live keys */
     double *product, *product_size; /**< the same of scale * q·k, before softcap */
+    double *called, *called_size;   /**< the same of what the callback is given */
     double *p;                      /**< the softmax, before dropout */
     double *kept;                   /**< d_j: what dropout multiplies p_j by; 0 for the sink, which has no value */
     double *shift;                  /**< w_j */

@@ -40,6 +40,13 @@ struct wrong {
     struct change change[MAX_CHANGES];
 };
 
+/** The partner of a callback that keeps scores. */
+static void keep_gradients(const attn_score_gradient_tile *tile, void *user)
+{
+    (void)tile;
+    (void)user;
+}
+
 static void initialize(struct backward *b)
 {
     memset(b, 0, sizeof *b);
@@ -240,7 +247,14 @@ static void test_without_gradient(void **state)
     expect_refused(&b, ATTN_UNSUPPORTED, "params.block_table is set", "block_table");
     initialize(&b);
     b.f.params.callback = fixture_keep_scores;
-    expect_refused(&b, ATTN_UNSUPPORTED, "params.callback is set", "callback");
+    expect_refused(&b, ATTN_INVALID_ARGUMENT, "gradients.callback is NULL; expected the partner of params.callback",
+                   "callback");
+    initialize(&b);
+    b.g.callback = keep_gradients;
+    expect_refused(&b, ATTN_INVALID_ARGUMENT, "gradients.callback is set; expected NULL", "its partner");
+    initialize(&b);
+    b.g.callback_user = &b;
+    expect_refused(&b, ATTN_INVALID_ARGUMENT, "gradients.callback_user is set; expected NULL", "the partner's user");
     initialize(&b);
     b.f.params.weight_callback = fixture_keep_weights;
     expect_refused(&b, ATTN_UNSUPPORTED, "params.weight_callback is set", "weight_callback");
