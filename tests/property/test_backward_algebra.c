@@ -26,7 +26,8 @@ static struct backward_reference reference_of(const struct training *t, int naiv
                                              .out = &t->out,
                                              .lse = &t->lse,
                                              .d_out = &t->d_out,
-                                             .d_lse = t->d_lse.data ? &t->d_lse : NULL});
+                                             .d_lse = t->d_lse.data ? &t->d_lse : NULL,
+                                             .callback = t->p.params.callback ? training_partner : NULL});
 }
 
 /** How far two results may be apart that should be equal, at one element: so many units and slack for each. */
@@ -169,6 +170,7 @@ static int shifted_keys(struct rng *rng, const char *isa)
     t.d_lse.data = NULL;
     t.p.params.sinks = NULL; /* which is not shifted */
     t.p.params.softcap = 0;
+    t.p.params.callback = NULL;
     for (int i = 0; i < GRADIENTS_OF_ROWS; i++)
         t.types[i] = ATTN_F32;
     struct training shifted = t;

@@ -29,6 +29,25 @@ void training_forward(struct training *t)
     must_succeed(attn_forward(&t->p.q, &t->p.k, &t->p.v, &t->out, &params), "attn_forward");
 }
 
+/** s / (1 + |s|). */
+static void bend(const attn_score_tile *tile, void *user)
+{
+    (void)user;
+    for (int64_t j = 0; j < tile->num_keys; j++)
+        for (int64_t i = 0; i < tile->num_queries; i++)
+            tile->scores[j * tile->key_stride + i] /= 1 + fabsf(tile->scores[j * tile->key_stride + i]);
+}
+
+void training_partner(const attn_score_gradient_tile *tile, void *user)
+{
+    (void)user;
+    for (int64_t j = 0; j < tile->num_keys; j++)
+        for (int64_t i = 0; i < tile->num_queries; i++) {
+            const float slope = 1 / (1 + fabsf(tile->scores[j * tile->key_stride + i]));
+            tile->gradients[j * tile->key_stride + i] *= slope * slope;
+        }
+}
+
 void training_begin(struct training *t, struct rng *rng)
 {
     struct problem *p = &t->p;
@@ -47,6 +66,7 @@ void training_begin(struct training *t, struct rng *rng)
     p->params.softcap = rng_percent(rng, 20) ? 5 : 0;
     t->dropout = (attn_dropout){0.2f, rng_bits(rng), 1};
     p->params.dropout = rng_percent(rng, 20) ? &t->dropout : NULL;
+    p->params.callback = rng_percent(rng, 20) ? bend : NULL;
     training_forward(t);
 }
 
@@ -92,6 +112,7 @@ struct gradients training_run(const struct training *t, unsigned wanted)
     call.lse = t->d_lse.data ? &t->d_lse : NULL;
     attn_params params = t->p.params;
     params.lse = &t->lse;
+    call.callback = params.callback ? training_partner : NULL;
     must_succeed(attn_backward(&t->p.q, &t->p.k, &t->p.v, &t->out, &params, &call), "attn_backward");
     return g;
 }

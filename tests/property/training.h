@@ -54,4 +54,7 @@ int gradients_same_part(const char *what, const struct gradients *whole, int64_t
                         const int64_t token[GRADIENTS_OF_ROWS], const struct gradients *part);
 int gradients_same(const char *what, const struct gradients *a, const struct gradients *b);
 
+/** The partner of the callback that a training may have. */
+attn_score_gradient_callback training_partner;
+
 #endif
