@@ -107,15 +107,8 @@ size_t attn_mha_backward_workspace_size(const attn_mha_config *config, int64_t b
     pass.q_tokens = q_tokens;
     pass.k_tokens = k_tokens;
     pass.crosses = pass.narrow_x = pass.narrow_memory = 1;
-    size_t most = 0;
-    const attn_executor *before = attn_executor_enter(pass.params.executor);
-    for (pass.dtype = ATTN_F32; pass.dtype <= ATTN_F16; pass.dtype++) {
-        struct nn_need need;
-        nn_mha_pass_need(&pass, &need);
-        most = need.size > most ? need.size : most;
-    }
-    attn_executor_leave(before);
-    return most;
+    pass.is_kept = pass.gradients.kept != NULL;
+    return nn_mha_pass_most(&pass);
 }
 
 attn_status attn_mha_backward(const attn_mha_config *config, const attn_mha_weights *weights, const attn_tensor *x,
@@ -124,12 +117,11 @@ attn_status attn_mha_backward(const attn_mha_config *config, const attn_mha_weig
 {
     struct nn_mha_pass pass = {.x = x, .d_out = d_out, .is_backward = 1};
     CHECK(nn_mha_take_training_config(&pass.config, config));
-    if (!weights)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "weights is NULL; expected an attn_mha_weights");
-    CHECK(attn_take_struct("weights", &pass.weights, sizeof pass.weights, NN_MHA_WEIGHTS_FIRST, weights));
     CHECK(nn_mha_take_gradients(&pass, gradients));
     CHECK(nn_mha_take_training_params(&pass, params));
-    CHECK(nn_mha_pass_check(&pass, memory));
+    CHECK(nn_mha_check_inputs(&pass, weights, memory, (void *)(uintptr_t)pass.gradients.kept, pass.gradients.kept_size,
+                              "gradients.kept_size"));
+    CHECK(nn_mha_check_gradients(&pass, memory));
     const attn_executor *before = attn_executor_enter(pass.params.executor);
     attn_status status = nn_mha_pass_open(&pass, workspace, workspace_size);
     if (!status) {

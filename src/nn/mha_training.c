@@ -7,6 +7,7 @@
 
 #include "api/call.h"
 #include "attn/backward.h"
+#include "driver/threads.h"
 #include "nn/check.h"
 #include "nn/linear_backward.h"
 #include "nn/product_rows.h"
@@ -146,6 +147,19 @@ attn_status nn_mha_pass_need(const struct nn_mha_pass *pass, struct nn_need *nee
     return arena.status;
 }
 
+size_t nn_mha_pass_most(struct nn_mha_pass *pass)
+{
+    size_t most = 0;
+    const attn_executor *before = attn_executor_enter(pass->params.executor);
+    for (pass->dtype = ATTN_F32; pass->dtype <= ATTN_F16; pass->dtype++) {
+        struct nn_need need;
+        nn_mha_pass_need(pass, &need);
+        most = need.size > most ? need.size : most;
+    }
+    attn_executor_leave(before);
+    return most;
+}
+
 /** Where a caller's memory begins for those who take pieces from it. */
 static struct nn_mha_kept callers_kept(const struct nn_mha_pass *pass)
 {
@@ -238,4 +252,48 @@ attn_status nn_mha_run_forward(const struct nn_mha_pass *pass)
             .from = &sums, .to = pass->out, .bias = bias, .dropout = pass->dropout, .residual = pass->residual},
         place.num_threads);
     return ATTN_OK;
+}
+
+/* ---------------------------------------------------------- the public calls -- */
+
+size_t attn_mha_kept_size(const attn_mha_config *config, attn_dtype dtype, int64_t batch, int64_t q_tokens,
+                          int64_t k_tokens)
+{
+    attn_mha_config ours;
+    if (nn_mha_take_training_config(&ours, config) || nn_check_layer_type("dtype", dtype) ||
+        nn_check_length("batch", batch, 0) || nn_check_length("q_tokens", q_tokens, 0) ||
+        nn_check_length("k_tokens", k_tokens, 0))
+        return SIZE_MAX;
+    return nn_mha_kept_size(&ours, dtype, batch, q_tokens, k_tokens);
+}
+
+size_t attn_mha_train_workspace_size(const attn_mha_config *config, int64_t batch, int64_t q_tokens, int64_t k_tokens,
+                                     const attn_params *params, int keeps)
+{
+    struct nn_mha_pass pass = {.batch = batch, .q_tokens = q_tokens, .k_tokens = k_tokens, .is_kept = keeps != 0};
+    if (nn_mha_take_training_config(&pass.config, config) || nn_mha_take_training_params(&pass, params) ||
+        nn_check_length("batch", batch, 0) || nn_check_length("q_tokens", q_tokens, 0) ||
+        nn_check_length("k_tokens", k_tokens, 0))
+        return SIZE_MAX;
+    pass.crosses = 1;
+    return nn_mha_pass_most(&pass);
+}
+
+attn_status attn_mha_train(const attn_mha_config *config, const attn_mha_weights *weights, const attn_tensor *x,
+                           const attn_tensor *memory, const attn_params *params, const attn_tensor *out, void *kept,
+                           size_t kept_size, void *workspace, size_t workspace_size)
+{
+    struct nn_mha_pass pass = {.x = x, .out = out};
+    CHECK(nn_mha_take_training_config(&pass.config, config));
+    CHECK(nn_mha_take_training_params(&pass, params));
+    CHECK(nn_mha_check_inputs(&pass, weights, memory, kept, kept_size, "kept_size"));
+    CHECK(nn_mha_check_out(&pass, memory));
+    const attn_executor *before = attn_executor_enter(pass.params.executor);
+    attn_status status = nn_mha_pass_open(&pass, workspace, workspace_size);
+    if (!status) {
+        status = nn_mha_run_forward(&pass);
+        nn_mha_pass_close(&pass);
+    }
+    attn_executor_leave(before);
+    return status;
 }

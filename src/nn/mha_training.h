@@ -106,15 +106,21 @@ attn_status nn_mha_take_training_params(struct nn_mha_pass *pass, const attn_par
 attn_status nn_mha_take_gradients(struct nn_mha_pass *pass, const attn_mha_gradients *gradients);
 /** Sets what follows from the tensors of a pass, which have been checked; memory NULL without one. */
 attn_status nn_mha_pass_size(struct nn_mha_pass *pass, const attn_tensor *memory);
-/** nn_mha_pass_size() and all checks: the tensors of a backward pass, memory NULL without one, against its config and
- * each other. */
-attn_status nn_mha_pass_check(struct nn_mha_pass *pass, const attn_tensor *memory);
+/** Weights, x and memory (NULL without one) of a pass, and memory of the caller's; calls nn_mha_pass_size(). */
+attn_status nn_mha_check_inputs(struct nn_mha_pass *pass, const attn_mha_weights *weights, const attn_tensor *memory,
+                                void *kept, size_t kept_size, const char *kept_name);
+/** That out is one, and apart from all inputs. */
+attn_status nn_mha_check_out(const struct nn_mha_pass *pass, const attn_tensor *memory);
+/** d_out and gradients, against the config and each other. */
+attn_status nn_mha_check_gradients(const struct nn_mha_pass *pass, const attn_tensor *memory);
 
 /** Bytes of what is kept, of any alignment, or SIZE_MAX. */
 size_t nn_mha_kept_size(const attn_mha_config *config, attn_dtype dtype, int64_t batch, int64_t q_tokens,
                         int64_t k_tokens);
 /** Workspace of a pass, whose sizes and types are set; or what is wrong with its options. */
 attn_status nn_mha_pass_need(const struct nn_mha_pass *pass, struct nn_need *need);
+/** Its size for the type of x that needs most, or SIZE_MAX. */
+size_t nn_mha_pass_most(struct nn_mha_pass *pass);
 /** Takes memory, and checks the options of attention, without writing anything but to the workspace. */
 attn_status nn_mha_pass_open(struct nn_mha_pass *pass, void *workspace, size_t workspace_size);
 void nn_mha_pass_close(struct nn_mha_pass *pass);

@@ -46,21 +46,6 @@ attn_status nn_mha_take_training_params(struct nn_mha_pass *pass, const attn_par
     return ATTN_OK;
 }
 
-static attn_status check_apart(const struct nn_mha_pass *pass, const attn_tensor *memory,
-                               const struct nn_mha_named *sums)
-{
-    const struct nn_mha_named weights = nn_mha_name_weights("weights.", &pass->weights);
-    struct nn_argument inputs[NN_MHA_TENSORS + 3], outputs[NN_MHA_TENSORS + 2];
-    nn_mha_list_weights(inputs, &weights);
-    inputs[NN_MHA_TENSORS] = (struct nn_argument){"x", pass->x};
-    inputs[NN_MHA_TENSORS + 1] = (struct nn_argument){"memory", memory};
-    inputs[NN_MHA_TENSORS + 2] = (struct nn_argument){"d_out", pass->d_out};
-    nn_mha_list_weights(outputs, sums);
-    outputs[NN_MHA_TENSORS] = (struct nn_argument){"gradients.x", pass->gradients.x};
-    outputs[NN_MHA_TENSORS + 1] = (struct nn_argument){"gradients.memory", pass->gradients.memory};
-    return nn_check_apart(outputs, NN_MHA_TENSORS + 2, inputs, NN_MHA_TENSORS + 3);
-}
-
 attn_status nn_mha_pass_size(struct nn_mha_pass *pass, const attn_tensor *memory)
 {
     const attn_mha_config *c = &pass->config;
@@ -79,15 +64,64 @@ attn_status nn_mha_pass_size(struct nn_mha_pass *pass, const attn_tensor *memory
     return ATTN_OK;
 }
 
-attn_status nn_mha_pass_check(struct nn_mha_pass *pass, const attn_tensor *memory)
+attn_status nn_mha_check_inputs(struct nn_mha_pass *pass, const attn_mha_weights *weights, const attn_tensor *memory,
+                                void *kept, size_t kept_size, const char *kept_name)
 {
     const attn_mha_config *c = &pass->config;
-    const attn_mha_gradients *g = &pass->gradients;
+    if (!weights)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "weights is NULL; expected an attn_mha_weights");
+    CHECK(attn_take_struct("weights", &pass->weights, sizeof pass->weights, NN_MHA_WEIGHTS_FIRST, weights));
     CHECK(nn_check_mha_weights(c, "weights.", &pass->weights));
     CHECK(nn_check_typed_activations("x", pass->x, NN_ANY, NN_ANY, c->d_model));
     if (memory)
         CHECK(nn_check_typed_activations("memory", memory, pass->x->shape[0], NN_ANY, c->d_memory));
     CHECK(nn_mha_pass_size(pass, memory));
+    pass->kept = kept;
+    pass->is_kept = kept != NULL;
+    const size_t size = nn_mha_kept_size(c, pass->dtype, pass->batch, pass->q_tokens, pass->k_tokens);
+    if (kept && kept_size < size)
+        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "%s is %zu; expected %zu bytes or more", kept_name, kept_size, size);
+    return ATTN_OK;
+}
+
+enum { INPUTS = NN_MHA_TENSORS + 2 };
+
+/** All that a call reads, but d_out. */
+static void list_inputs(struct nn_argument list[INPUTS], const struct nn_mha_named *weights,
+                        const struct nn_mha_pass *pass, const attn_tensor *memory)
+{
+    nn_mha_list_weights(list, weights);
+    list[NN_MHA_TENSORS] = (struct nn_argument){"x", pass->x};
+    list[NN_MHA_TENSORS + 1] = (struct nn_argument){"memory", memory};
+}
+
+attn_status nn_mha_check_out(const struct nn_mha_pass *pass, const attn_tensor *memory)
+{
+    const struct nn_mha_named weights = nn_mha_name_weights("weights.", &pass->weights);
+    const struct nn_argument outputs[] = {{"out", pass->out}};
+    struct nn_argument inputs[INPUTS];
+    CHECK(nn_check_typed_output("out", pass->out, pass->batch, pass->q_tokens, pass->config.d_out));
+    list_inputs(inputs, &weights, pass, memory);
+    return nn_check_apart(outputs, 1, inputs, INPUTS);
+}
+
+static attn_status check_apart(const struct nn_mha_pass *pass, const attn_tensor *memory,
+                               const struct nn_mha_named *sums)
+{
+    const struct nn_mha_named weights = nn_mha_name_weights("weights.", &pass->weights);
+    struct nn_argument inputs[INPUTS + 1], outputs[NN_MHA_TENSORS + 2];
+    list_inputs(inputs, &weights, pass, memory);
+    inputs[INPUTS] = (struct nn_argument){"d_out", pass->d_out};
+    nn_mha_list_weights(outputs, sums);
+    outputs[NN_MHA_TENSORS] = (struct nn_argument){"gradients.x", pass->gradients.x};
+    outputs[NN_MHA_TENSORS + 1] = (struct nn_argument){"gradients.memory", pass->gradients.memory};
+    return nn_check_apart(outputs, NN_MHA_TENSORS + 2, inputs, INPUTS + 1);
+}
+
+attn_status nn_mha_check_gradients(const struct nn_mha_pass *pass, const attn_tensor *memory)
+{
+    const attn_mha_config *c = &pass->config;
+    const attn_mha_gradients *g = &pass->gradients;
     CHECK(nn_check_typed_activations("d_out", pass->d_out, pass->batch, pass->q_tokens, c->d_out));
     if (!g->x && !g->memory && !g->weights && !g->options)
         return attn_fail(ATTN_INVALID_ARGUMENT,

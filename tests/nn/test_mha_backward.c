@@ -185,6 +185,55 @@ static void test_bits(void **state)
     nn_end_refusals();
 }
 
+/** The forward pass gives what the packed layer gives, and with what it keeps the backward pass gives the same bits. */
+static void test_kept(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(60); n++) {
+        struct memory *m = memory_create("mha_backward kept", n);
+        run_in(m, random_activations(m));
+        struct layer l;
+        layer_create(&l, m, n % 2 == 0, RNG_PICK(&m->rng, 0, 1, 3), RNG_PICK(&m->rng, 0, 1, 5, 40),
+                     RNG_PICK(&m->rng, 0, 1, 50));
+        const attn_params *params = &l.options->params;
+        const attn_tensor *memory = l.self ? NULL : &l.memory;
+        const attn_tensor out = place_rows_of(m, ATTN_F32, l.batch, l.tq, l.d_out),
+                          again = place_rows_of(m, ATTN_F32, l.batch, l.tq, l.d_out),
+                          packed = place_rows_of(m, ATTN_F32, l.batch, l.tq, l.d_out);
+        const size_t size = attn_mha_kept_size(&l.config, l.x.dtype, l.batch, l.tq, l.tk);
+        void *kept = place_workspace(m, size);
+        l.options->params.num_threads = 1 + (int)(n % 3);
+        OK(attn_mha_train(&l.config, &l.weights, &l.x, memory, params, &out, kept, size, NULL, 0));
+        l.options->params.num_threads = 2;
+        const size_t told = attn_mha_train_workspace_size(&l.config, l.batch, l.tq, l.tk, params, 0);
+        OK(attn_mha_train(&l.config, &l.weights, &l.x, memory, params, &again, NULL, 0, place_workspace(m, told),
+                          told));
+        assert_true(equal_bits(&out, &again));
+        attn_mha *mha;
+        OK(attn_mha_create(&mha, &l.config, &l.weights));
+        OK(attn_mha_forward(mha, &l.x, memory, &packed, params, NULL, 0));
+        attn_mha_destroy(mha);
+        const double *a = read_all(m, &out), *b = read_all(m, &packed);
+        const double near = m->dtype == ATTN_F32 ? 1e-5 : m->dtype == ATTN_F16 ? 2e-3 : 1.5e-2;
+        const int64_t elements = l.batch * l.tq * l.d_out;
+        for (int64_t i = 0; i < elements; i++)
+            assert_true(fabs(a[i] - b[i]) <= near * (fabs(b[i]) + 4 * root_mean_square(b, elements)));
+        OK(run_backward(&l, NULL, 0));
+        const struct layer first = l;
+        l.d_x = place_rows_of(m, ATTN_F32, l.batch, l.tq, l.d_model);
+        l.d_weights.w_k = place_sums(m, l.oracle.k.out, l.d_memory);
+        l.d_weights.b_v = place_sums(m, 1, l.oracle.v.out);
+        l.gradients.kept = kept;
+        l.gradients.kept_size = size;
+        const size_t less = workspace_of(&l);
+        OK(run_backward(&l, place_workspace(m, less), less));
+        assert_true(equal_bits(&first.d_x, &l.d_x));
+        assert_true(equal_bits(&first.d_weights.w_k, &l.d_weights.w_k));
+        assert_true(equal_bits(&first.d_weights.b_v, &l.d_weights.b_v));
+        memory_destroy(m);
+    }
+}
+
 /** Sequences behind each other, as each by itself: d_x has the same bits, and weights the sum. */
 static void test_ragged(void **state)
 {
@@ -321,6 +370,30 @@ static void test_wrong_arguments(void **state)
         REFUSES(m, BACKWARD(c, w, x, NULL, NULL, d, g), ATTN_INVALID_ARGUMENT, "gradients.memory is set");
     else
         REFUSES(m, BACKWARD(c, w, x, NULL, NULL, d, g), ATTN_INVALID_ARGUMENT, "memory is NULL");
+    char kept[8];
+    attn_mha_gradients little = *g;
+    little.kept = kept, little.kept_size = 8;
+    REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, &little), ATTN_WORKSPACE_TOO_SMALL,
+            "gradients.kept_size is 8; expected");
+    const attn_tensor out = place_dense(m, 2, 1, 5, l.d_out);
+#define TRAIN(c, w, x, memory, params, out, kept, size)                                                                \
+    attn_mha_train(c, w, x, memory, params, out, kept, size, NULL, 0)
+    REFUSES(m, TRAIN(NULL, w, x, memory, NULL, &out, NULL, 0), ATTN_INVALID_ARGUMENT, "config is NULL");
+    REFUSES(m, TRAIN(c, NULL, x, memory, NULL, &out, NULL, 0), ATTN_INVALID_ARGUMENT, "weights is NULL");
+    REFUSES(m, TRAIN(c, w, NULL, memory, NULL, &out, NULL, 0), ATTN_INVALID_ARGUMENT, "x is NULL");
+    REFUSES(m, TRAIN(c, w, x, memory, NULL, NULL, NULL, 0), ATTN_INVALID_ARGUMENT, "out is NULL");
+    REFUSES(m, TRAIN(c, w, x, memory, NULL, CHANGED(attn_tensor, out, shape[2] = 4), NULL, 0), ATTN_SHAPE_MISMATCH,
+            "out.shape[2] is 4");
+    REFUSES(m, TRAIN(c, w, x, memory, NULL, CHANGED(attn_tensor, out, data = x->data), NULL, 0), ATTN_INVALID_ARGUMENT,
+            "out|overlaps");
+    REFUSES(m, TRAIN(c, w, x, memory, NULL, &out, kept, 8), ATTN_WORKSPACE_TOO_SMALL, "kept_size is 8; expected");
+    REFUSES(m, TRAIN(c, w, x, memory, CHANGED(attn_params, params, lse = &lse), &out, NULL, 0), ATTN_INVALID_ARGUMENT,
+            "params has an output on request");
+    assert_true(attn_mha_kept_size(NULL, ATTN_F32, 1, 1, 1) == SIZE_MAX);
+    assert_true(attn_mha_kept_size(c, ATTN_I8, 1, 1, 1) == SIZE_MAX);
+    assert_true(attn_mha_kept_size(c, ATTN_F32, INT64_MAX, 2, 2) == SIZE_MAX);
+    assert_true(attn_mha_train_workspace_size(c, 1, -1, 1, NULL, 0) == SIZE_MAX);
+    assert_true(attn_mha_train_workspace_size(c, INT64_MAX, 2, 2, NULL, 1) == SIZE_MAX);
     assert_true(attn_mha_backward_workspace_size(NULL, 1, 1, 1, NULL, g) == SIZE_MAX);
     assert_true(attn_mha_backward_workspace_size(c, -1, 1, 1, NULL, g) == SIZE_MAX);
     assert_true(attn_mha_backward_workspace_size(c, 1, 1, 1, NULL, NULL) == SIZE_MAX);
@@ -334,6 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_differences),
         cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_kept),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_ragged),
         cmocka_unit_test(test_wrong_arguments),

@@ -142,6 +142,43 @@ ATTN_API attn_status attn_mha_attend(const attn_mha *mha, const attn_tensor *x, 
                                      const attn_tensor *out, const attn_params *params, void *workspace,
                                      size_t workspace_size);
 
+/**
+ * Bytes that attn_mha_train() can keep for batch x q_tokens of a type and k_tokens keys; SIZE_MAX if that overflows, or
+ * after an error. @since 0.1, experimental
+ */
+ATTN_API size_t attn_mha_kept_size(const attn_mha_config *config, attn_dtype dtype, int64_t batch, int64_t q_tokens,
+                                   int64_t k_tokens);
+
+/**
+ * The forward pass in training: attn_mha_forward() on weights as they lie, for training changes them between any two
+ * calls. No bit depends on the number of threads, or on what is kept.
+ *
+ * All rows of x and memory are multiplied, those that lengths hide, too: they have to be finite.
+ *
+ * @param config  as of attn_mha_create(), without format
+ * @param weights with any strides
+ * @param x       f32, bf16 or f16 (B, 1, Tq, d_model): its type is that of queries, keys, values and heads
+ * @param memory  NULL or f32, bf16 or f16 (B, 1, Tk, d_memory)
+ * @param params  NULL or options, without outputs on request; num_threads and executor are those of all parts
+ * @param out     f32, bf16 or f16 (B, 1, Tq, d_out); must not overlap an input
+ * @param kept    attn_mha_kept_size() bytes for attn_mha_gradients.kept: queries, keys, values, heads and their
+ *                log-sum-exp; NULL: nothing is kept
+ * @param kept_size bytes of it
+ * @param workspace attn_mha_train_workspace_size() bytes, or NULL: allocated for the call
+ * @param workspace_size bytes of workspace
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_mha_train(const attn_mha_config *config, const attn_mha_weights *weights,
+                                    const attn_tensor *x, const attn_tensor *memory, const attn_params *params,
+                                    const attn_tensor *out, void *kept, size_t kept_size, void *workspace,
+                                    size_t workspace_size);
+/**
+ * Bytes that attn_mha_train() can make use of, whatever the types; keeps: whether there is memory for what is kept.
+ * SIZE_MAX if that overflows, or after an error. @since 0.1, experimental
+ */
+ATTN_API size_t attn_mha_train_workspace_size(const attn_mha_config *config, int64_t batch, int64_t q_tokens,
+                                              int64_t k_tokens, const attn_params *params, int keeps);
+
 /** What attn_mha_backward() writes, each NULL where it is not wanted. Zero is every field's default. */
 typedef struct attn_mha_gradients {
     size_t struct_size;        /**< sizeof of this struct as the caller compiled it */
@@ -152,6 +189,12 @@ typedef struct attn_mha_gradients {
     /** Those of options in params, of which out, lse, q, k and v are NULL. They replace what was there. */
     const attn_gradients *options;
     int accumulate; /**< not 0: those of weights are added to what they hold */
+    /**
+     * What attn_mha_train() has kept for these arguments, read; NULL: it is computed again, with the same result bit
+     * for bit. @since 0.1, experimental
+     */
+    const void *kept;
+    size_t kept_size; /**< bytes of it */
 } attn_mha_gradients;
 
 /** Gradients with every field at its default; set at least one. @since 0.1, experimental */
@@ -167,8 +210,8 @@ static inline attn_mha_gradients attn_mha_gradients_default(void)
  * The gradients of multi-head attention from that of out: attn_backward() between the backward passes of the
  * projections (attn_linear_backward()).
  *
- * Nothing has to be kept in the forward pass: queries, keys, values, heads and their log-sum-exp are computed again
- * from x and memory, in the type of x. Weights are read as they lie, not from a layer that has packed them, for
+ * Without gradients.kept queries, keys, values, heads and their log-sum-exp are computed again from x and memory, in
+ * the type of x. Weights are read as they lie, not from a layer that has packed them, for
  * training changes them between any two calls. Gradients between the steps are f32, and a result is rounded once. No
  * gradient depends on the number of threads.
  *
