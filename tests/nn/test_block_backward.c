@@ -5,16 +5,14 @@
  * same bits whether the forward pass is kept or runs again, on any threads and
  * in any workspace; sequences behind each other; sums; wrong arguments.
  */
-#include "differences.h"
 #include "judge.h"
+#include "random_block.h"
 
 /** Where weights, their gradients and the oracle's are. */
 struct layer {
     attn_block_config config;
     attn_mha_config attention;
-    attn_mha_weights self, cross, d_self, d_cross;
-    attn_block_weights weights, d_weights;
-    struct oracle_block oracle;
+    struct random_block block;
     attn_dropout dropout, hidden_dropout;
     struct options *self_options, *cross_options;
     attn_block_pass pass;
@@ -23,66 +21,6 @@ struct layer {
     attn_tensor x, memory, d_out, d_x, d_memory_rows;
     attn_block_gradients gradients;
 };
-
-static struct oracle_norm random_norm(struct memory *m, const attn_block_config *c, int64_t d, attn_tensor *gamma,
-                                      attn_tensor *beta, attn_tensor *d_gamma, attn_tensor *d_beta)
-{
-    struct oracle_norm norm = {c->norm, d, NULL, NULL, c->eps};
-    *d_gamma = place_sums(m, 1, d);
-    if (rng_percent(&m->rng, 80)) {
-        *gamma = random_vector(m, random_dtype(m), d, 0.3, 1);
-        norm.gamma = read_all(m, gamma);
-    }
-    if (c->norm == ATTN_NORM_RMS)
-        return norm;
-    *d_beta = place_sums(m, 1, d);
-    if (rng_percent(&m->rng, 80)) {
-        *beta = random_vector(m, random_dtype(m), d, 0.3, 0);
-        norm.beta = read_all(m, beta);
-    }
-    return norm;
-}
-
-static void random_attention(struct memory *m, struct oracle_mha *o, const attn_mha_config *c, int64_t d_memory,
-                             attn_mha_weights *w, attn_mha_weights *d)
-{
-    *w = *d = attn_mha_weights_default();
-    o->heads = c->heads, o->kv_heads = c->kv_heads, o->dk = c->head_dim, o->dv = c->value_dim;
-    o->q = random_dense(m, o->heads * o->dk, c->d_model, &w->w_q, &w->b_q, &d->w_q, &d->b_q);
-    o->k = random_dense(m, o->kv_heads * o->dk, d_memory, &w->w_k, &w->b_k, &d->w_k, &d->b_k);
-    o->v = random_dense(m, o->kv_heads * o->dv, d_memory, &w->w_v, &w->b_v, &d->w_v, &d->b_v);
-    o->o = random_dense(m, c->d_model, o->heads * o->dv, &w->w_o, &w->b_o, &d->w_o, &d->b_o);
-}
-
-static void random_weights(struct layer *l, struct memory *m)
-{
-    const attn_block_config *c = &l->config;
-    attn_block_weights *w = &l->weights, *d = &l->d_weights;
-    struct oracle_block *o = &l->oracle;
-    *w = *d = attn_block_weights_default();
-    *o = (struct oracle_block){.d_model = l->d_model,
-                               .d_ff = c->d_ff,
-                               .activation = c->activation,
-                               .gated = c->gated,
-                               .norm_first = c->norm_first,
-                               .has_cross = c->cross};
-    random_attention(m, &o->self, &l->attention, l->d_model, &l->self, &l->d_self);
-    w->self = &l->self, d->self = &l->d_self;
-    int norms = 0;
-    o->norms[norms++] = random_norm(m, c, l->d_model, &w->self_gamma, &w->self_beta, &d->self_gamma, &d->self_beta);
-    if (c->cross) {
-        random_attention(m, &o->cross, &l->attention, l->d_memory, &l->cross, &l->d_cross);
-        w->cross = &l->cross, d->cross = &l->d_cross;
-        o->norms[norms++] =
-            random_norm(m, c, l->d_model, &w->cross_gamma, &w->cross_beta, &d->cross_gamma, &d->cross_beta);
-    }
-    if (c->gated)
-        o->gate = random_dense(m, c->d_ff, l->d_model, &w->w_gate, &w->b_gate, &d->w_gate, &d->b_gate);
-    o->up = random_dense(m, c->d_ff, l->d_model, &w->w_up, &w->b_up, &d->w_up, &d->b_up);
-    o->down = random_dense(m, l->d_model, c->d_ff, &w->w_down, &w->b_down, &d->w_down, &d->b_down);
-    o->norms[norms] =
-        random_norm(m, c, l->d_model, &w->network_gamma, &w->network_beta, &d->network_gamma, &d->network_beta);
-}
 
 static void random_config(struct layer *l, struct memory *m, int cross)
 {
@@ -145,7 +83,7 @@ static void layer_create(struct layer *l, struct memory *m, int cross, int64_t b
     memset(l, 0, sizeof *l);
     l->batch = batch, l->tokens = tokens, l->tm = cross ? tm : 0;
     random_config(l, m, cross);
-    random_weights(l, m);
+    random_block(&l->block, m, &l->config, l->d_memory);
     l->x = random_rows(m, batch, tokens, l->d_model);
     l->memory = random_rows(m, batch, l->tm, l->d_memory);
     l->d_out = place_rows_of(m, random_dtype(m), batch, tokens, l->d_model);
@@ -156,7 +94,7 @@ static void layer_create(struct layer *l, struct memory *m, int cross, int64_t b
     l->gradients = attn_block_gradients_default();
     l->gradients.x = &l->d_x;
     l->gradients.memory = cross ? &l->d_memory_rows : NULL;
-    l->gradients.weights = &l->d_weights;
+    l->gradients.weights = &l->block.gradients;
 }
 
 static size_t kept_of(const struct layer *l)
@@ -176,12 +114,13 @@ static size_t backward_size(const struct layer *l)
 
 static attn_status train(const struct layer *l, const attn_tensor *out, void *workspace, size_t size)
 {
-    return attn_block_train(&l->config, &l->weights, &l->x, &l->pass, out, workspace, size);
+    return attn_block_train(&l->config, &l->block.weights, &l->x, &l->pass, out, workspace, size);
 }
 
 static attn_status backward(const struct layer *l, void *workspace, size_t size)
 {
-    return attn_block_backward(&l->config, &l->weights, &l->x, &l->pass, &l->d_out, &l->gradients, workspace, size);
+    return attn_block_backward(&l->config, &l->block.weights, &l->x, &l->pass, &l->d_out, &l->gradients, workspace,
+                               size);
 }
 
 /** A pass in workspaces and memory of the caller's, or in none. */
@@ -214,7 +153,7 @@ static void test_forward(void **state)
         const struct trio y = trio(m, l.batch * l.tokens * l.d_model);
         const double *x = read_all(m, &l.x);
         for (int k = 0; k < ORACLES; k++)
-            oracle_take(k)->block(&l.oracle, l.batch, l.tokens, x, &l.inputs, y.of[k], NULL, NULL);
+            oracle_take(k)->block(&l.block.oracle, l.batch, l.tokens, x, &l.inputs, y.of[k], NULL, NULL);
         const attn_tensor out = place_rows_of(m, l.x.dtype, l.batch, l.tokens, l.d_model), again = out;
         attn_tensor second = place_rows_of(m, l.x.dtype, l.batch, l.tokens, l.d_model);
         l.pass.num_threads = (int)(n % 4);
@@ -252,7 +191,7 @@ static double loss_of(void *context)
     const struct variation *v = context;
     const struct layer *l = v->layer;
     double sum = 0;
-    oracle_take(0)->block(&l->oracle, l->batch, l->tokens, v->x, &l->inputs, v->out, NULL, NULL);
+    oracle_take(0)->block(&l->block.oracle, l->batch, l->tokens, v->x, &l->inputs, v->out, NULL, NULL);
     for (int64_t i = 0; i < l->batch * l->tokens * l->d_model; i++)
         sum += v->out[i] * v->d_out[i];
     return sum;
@@ -270,9 +209,9 @@ static void test_against_differences(void **state)
         double *x = read_all(m, &l.x), *d_out = read_all(m, &l.d_out);
         l.pass.num_threads = (int)(n % 4);
         run_both(&l, m, n % 3 != 0, n % 4 < 2);
-        const struct oracle_block *o = &l.oracle;
+        const struct oracle_block *o = &l.block.oracle;
         const struct oracle_mha *s = &o->self, *c = &o->cross;
-        const attn_block_weights *d = &l.d_weights;
+        const attn_block_weights *d = &l.block.gradients;
         const int second = l.config.cross ? 2 : 1;
 #define VARIED(name, values, gradient)                                                                                 \
     {                                                                                                                  \
@@ -281,17 +220,17 @@ static void test_against_differences(void **state)
         const struct varied all[] = {
             VARIED("x", x, l.d_x),
             VARIED("memory", l.inputs.memory, l.d_memory_rows),
-            VARIED("self w_q", s->q.w, l.d_self.w_q),
-            VARIED("self w_k", s->k.w, l.d_self.w_k),
-            VARIED("self w_v", s->v.w, l.d_self.w_v),
-            VARIED("self w_o", s->o.w, l.d_self.w_o),
-            VARIED("self b_v", s->v.b, l.d_self.b_v),
-            VARIED("self b_o", s->o.b, l.d_self.b_o),
-            VARIED("cross w_q", c->q.w, l.d_cross.w_q),
-            VARIED("cross w_k", c->k.w, l.d_cross.w_k),
-            VARIED("cross w_v", c->v.w, l.d_cross.w_v),
-            VARIED("cross w_o", c->o.w, l.d_cross.w_o),
-            VARIED("cross b_o", c->o.b, l.d_cross.b_o),
+            VARIED("self w_q", s->q.w, l.block.d_self.w_q),
+            VARIED("self w_k", s->k.w, l.block.d_self.w_k),
+            VARIED("self w_v", s->v.w, l.block.d_self.w_v),
+            VARIED("self w_o", s->o.w, l.block.d_self.w_o),
+            VARIED("self b_v", s->v.b, l.block.d_self.b_v),
+            VARIED("self b_o", s->o.b, l.block.d_self.b_o),
+            VARIED("cross w_q", c->q.w, l.block.d_cross.w_q),
+            VARIED("cross w_k", c->k.w, l.block.d_cross.w_k),
+            VARIED("cross w_v", c->v.w, l.block.d_cross.w_v),
+            VARIED("cross w_o", c->o.w, l.block.d_cross.w_o),
+            VARIED("cross b_o", c->o.b, l.block.d_cross.b_o),
             VARIED("w_gate", o->gate.w, d->w_gate),
             VARIED("b_gate", o->gate.b, d->b_gate),
             VARIED("w_up", o->up.w, d->w_up),
@@ -307,7 +246,7 @@ static void test_against_differences(void **state)
         };
 #undef VARIED
         /* What a norm takes away again is the rounding of terms, whose size is that of what the values of all get. */
-        const double usual = root_mean_square(read_all(m, &l.d_self.w_v), s->v.out * l.d_model) +
+        const double usual = root_mean_square(read_all(m, &l.block.d_self.w_v), s->v.out * l.d_model) +
                              root_mean_square(read_all(m, &d->w_down), l.d_model * l.config.d_ff);
         const double rounding = m->dtype == ATTN_F32 ? 2e-5 : m->dtype == ATTN_F16 ? 1e-2 : 8e-2;
         struct variation v = {&l, x, d_out, zeros(m, l.batch * l.tokens * l.d_model)};
@@ -361,10 +300,10 @@ static void assert_equal_gradients(const struct layer *a, const struct layer *b)
     assert_true(equal_bits(&a->d_x, &b->d_x));
     if (a->config.cross)
         assert_true(equal_bits(&a->d_memory_rows, &b->d_memory_rows));
-    assert_true(equal_bits(&a->d_self.w_k, &b->d_self.w_k));
-    assert_true(equal_bits(&a->d_weights.w_up, &b->d_weights.w_up));
-    assert_true(equal_bits(&a->d_weights.w_down, &b->d_weights.w_down));
-    assert_true(equal_bits(&a->d_weights.self_gamma, &b->d_weights.self_gamma));
+    assert_true(equal_bits(&a->block.d_self.w_k, &b->block.d_self.w_k));
+    assert_true(equal_bits(&a->block.gradients.w_up, &b->block.gradients.w_up));
+    assert_true(equal_bits(&a->block.gradients.w_down, &b->block.gradients.w_down));
+    assert_true(equal_bits(&a->block.gradients.self_gamma, &b->block.gradients.self_gamma));
 }
 
 /** Other memory for the gradients that are compared. */
@@ -372,10 +311,10 @@ static void place_again(struct layer *l, struct memory *m)
 {
     l->d_x = place_rows_of(m, ATTN_F32, l->batch, l->tokens, l->d_model);
     l->d_memory_rows = place_rows_of(m, ATTN_F32, l->batch, l->tm, l->d_memory);
-    l->d_self.w_k = place_sums(m, l->oracle.self.k.out, l->d_model);
-    l->d_weights.w_up = place_sums(m, l->config.d_ff, l->d_model);
-    l->d_weights.w_down = place_sums(m, l->d_model, l->config.d_ff);
-    l->d_weights.self_gamma = place_sums(m, 1, l->d_model);
+    l->block.d_self.w_k = place_sums(m, l->block.oracle.self.k.out, l->d_model);
+    l->block.gradients.w_up = place_sums(m, l->config.d_ff, l->d_model);
+    l->block.gradients.w_down = place_sums(m, l->d_model, l->config.d_ff);
+    l->block.gradients.self_gamma = place_sums(m, 1, l->d_model);
 }
 
 static void test_bits(void **state)
@@ -495,9 +434,12 @@ static void test_accumulate(void **state)
         layer_create(&l, m, 1, 2, 9, 7);
         OK(backward(&l, NULL, 0));
         const struct layer first = l;
-        const attn_tensor *const sums[] = {
-            &l.d_self.w_v,   &l.d_cross.w_k, &l.d_weights.w_up, &l.d_weights.b_down, &l.d_weights.network_gamma,
-            &l.d_memory_rows};
+        const attn_tensor *const sums[] = {&l.block.d_self.w_v,
+                                           &l.block.d_cross.w_k,
+                                           &l.block.gradients.w_up,
+                                           &l.block.gradients.b_down,
+                                           &l.block.gradients.network_gamma,
+                                           &l.d_memory_rows};
         double *once[6];
         for (int i = 0; i < 6; i++)
             once[i] = read_all(m, sums[i]);
@@ -526,10 +468,11 @@ static void test_wrong_arguments(void **state)
     l.config.gated = 0;
     l.config.norm = ATTN_NORM_LAYER;
     l.self_options->params = l.cross_options->params = attn_params_default();
-    l.weights.w_gate.data = l.weights.b_gate.data = l.d_weights.w_gate.data = l.d_weights.b_gate.data = NULL;
+    l.block.weights.w_gate.data = l.block.weights.b_gate.data = l.block.gradients.w_gate.data =
+        l.block.gradients.b_gate.data = NULL;
     const attn_linear_format format = attn_linear_format_default();
     const attn_block_config *c = &l.config;
-    const attn_block_weights *w = &l.weights;
+    const attn_block_weights *w = &l.block.weights;
     const attn_block_pass *pass = &l.pass;
     const attn_block_gradients *g = &l.gradients;
     const attn_tensor *x = &l.x, *d = &l.d_out;
@@ -555,7 +498,7 @@ static void test_wrong_arguments(void **state)
             "weights.w_down.shape[3]");
     REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, w_gate = w->w_up), x, pass, &out), ATTN_INVALID_ARGUMENT,
             "weights.w_gate has data");
-    const attn_mha_weights wrong_cross = *CHANGED(attn_mha_weights, l.cross, w_k.shape[2]++);
+    const attn_mha_weights wrong_cross = *CHANGED(attn_mha_weights, l.block.cross, w_k.shape[2]++);
     REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, cross = &wrong_cross), x, pass, &out), ATTN_SHAPE_MISMATCH,
             "weights.cross->w_k.shape[2]");
     REFUSES(m, TRAIN(c, w, NULL, pass, &out), ATTN_INVALID_ARGUMENT, "x is NULL");
@@ -585,12 +528,12 @@ static void test_wrong_arguments(void **state)
     narrow_sums.accumulate_memory = 1;
     REFUSES(m, BACKWARD(c, w, x, pass, d, &narrow_sums), ATTN_UNSUPPORTED,
             "gradients.memory.dtype is bf16; expected f32");
-    attn_block_weights wrong = l.d_weights;
+    attn_block_weights wrong = l.block.gradients;
     const attn_block_gradients of_weights = *CHANGED(attn_block_gradients, *g, weights = &wrong);
     wrong.w_up.shape[2]++;
     REFUSES(m, BACKWARD(c, w, x, pass, d, &of_weights), ATTN_SHAPE_MISMATCH, "gradients.weights->w_up.shape");
-    attn_mha_weights wrong_self = l.d_self;
-    wrong = l.d_weights;
+    attn_mha_weights wrong_self = l.block.d_self;
+    wrong = l.block.gradients;
     wrong.self = &wrong_self;
     wrong_self.w_q.dtype = ATTN_BF16;
     REFUSES(m, BACKWARD(c, w, x, pass, d, &of_weights), ATTN_INVALID_ARGUMENT,
