@@ -53,7 +53,7 @@ static attn_status take_config(struct bert_run *r, const attn_bert_config *confi
         .tokens = tokens,
         .self = {num_sequences, offsets, offsets},
     };
-    return ATTN_OK;
+    return nn_stack_check_config(&r->stack);
 }
 
 static void take_kept(struct nn_arena *arena, struct bert_run *r, int is_kept)

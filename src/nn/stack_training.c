@@ -46,6 +46,12 @@ static void set_call(struct call *call, const struct nn_stack *s, int64_t layer)
     call->pass.num_threads = p->num_threads;
 }
 
+attn_status nn_stack_check_config(const struct nn_stack *s)
+{
+    struct nn_block_run run = {.batch = 0};
+    return nn_block_take_pass(&run, &s->config, NULL);
+}
+
 /* -------------------------------------------------------------------- memory -- */
 
 void nn_stack_take(struct nn_arena *arena, struct nn_stack *s, int is_kept)

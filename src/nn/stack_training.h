@@ -29,6 +29,9 @@ struct nn_stack {
     const attn_tensor *memory, *d_memory;
 };
 
+/** That the config of the layers is one that can be trained. */
+attn_status nn_stack_check_config(const struct nn_stack *stack);
+
 /** Takes inputs, and what layers keep: of what a backward pass reads (is_kept), or of working memory. */
 void nn_stack_take(struct nn_arena *arena, struct nn_stack *stack, int is_kept);
 /** Whether the pass keeps what layers keep. */

@@ -89,10 +89,11 @@ static attn_status take_config(struct transformer_run *r, const attn_transformer
 }
 
 /** Both sides, of so many tokens. */
-static void set_sides(struct transformer_run *r, int64_t source_tokens, int64_t target_tokens)
+static attn_status set_sides(struct transformer_run *r, int64_t source_tokens, int64_t target_tokens)
 {
     set_side(r, ENCODER, source_tokens, r->pairs.source_offsets);
     set_side(r, DECODER, target_tokens, r->pairs.target_offsets);
+    return nn_stack_check_config(&r->side[DECODER].stack);
 }
 
 static attn_tensor rows_of(const struct transformer_run *r, const struct side *s, void *data, attn_dtype dtype)
@@ -163,9 +164,9 @@ size_t attn_transformer_kept_size(const attn_transformer_config *config, int64_t
     struct nn_arena arena = {0};
     pass.keep = keep;
     if (nn_model_take_pass(&r.model, &pass) || nn_check_length("source_tokens", source_tokens, 0) ||
-        nn_check_length("target_tokens", target_tokens, 0) || take_config(&r, config))
+        nn_check_length("target_tokens", target_tokens, 0) || take_config(&r, config) ||
+        set_sides(&r, source_tokens, target_tokens))
         return SIZE_MAX;
-    set_sides(&r, source_tokens, target_tokens);
     take_kept(&arena, &r, 1);
     return nn_arena_size(&arena);
 }
@@ -178,11 +179,10 @@ size_t attn_transformer_training_workspace_size(const attn_transformer_config *c
     size_t most = 0;
     if (nn_model_take_pass(&r.model, pass) || nn_check_length("num_pairs", num_pairs, 0) ||
         nn_check_length("source_tokens", source_tokens, 0) || nn_check_length("target_tokens", target_tokens, 0) ||
-        take_config(&r, config))
+        take_config(&r, config) || set_sides(&r, source_tokens, target_tokens))
         return SIZE_MAX;
     const int64_t longer = source_tokens > target_tokens ? source_tokens : target_tokens;
     r.num_places = longer < r.config.positions ? longer : r.config.positions;
-    set_sides(&r, source_tokens, target_tokens);
     const attn_executor *before = attn_executor_enter(r.model.pass.executor);
     /* Passes that keep nothing, and those that this one may be. */
     for (int kind = 0; kind < 3; kind++) {
@@ -260,7 +260,7 @@ static attn_status take_call(struct transformer_run *r, const attn_transformer_c
     const int64_t source = longest_of(p->num_pairs, p->source_offsets);
     const int64_t target = longest_of(p->num_pairs, p->target_offsets);
     r->num_places = source > target ? source : target;
-    set_sides(r, p->source_offsets[p->num_pairs], p->target_offsets[p->num_pairs]);
+    CHECK(set_sides(r, p->source_offsets[p->num_pairs], p->target_offsets[p->num_pairs]));
     r->side[ENCODER].ids = p->source_ids;
     r->side[DECODER].ids = p->target_ids;
     place_weights(r);

@@ -62,3 +62,50 @@ void random_block(struct random_block *b, struct memory *m, const attn_block_con
     o->norms[norms] = random_training_norm(m, c->norm, c->eps, a->d_model, &w->network_gamma, &w->network_beta,
                                            &d->network_gamma, &d->network_beta);
 }
+
+size_t random_block_varied(const struct random_block *b, struct varied *list)
+{
+    const struct oracle_block *o = &b->oracle;
+    const struct oracle_mha *s = &o->self, *c = &o->cross;
+    const attn_block_weights *d = &b->gradients;
+    const int last = o->has_cross ? 2 : 1;
+#define VARIED(name, values, gradient)                                                                                 \
+    {                                                                                                                  \
+        name, (double *)(uintptr_t)(values), &(gradient)                                                               \
+    }
+    const struct varied all[BLOCK_VARIED] = {
+        VARIED("self w_q", s->q.w, b->d_self.w_q),
+        VARIED("self w_k", s->k.w, b->d_self.w_k),
+        VARIED("self w_v", s->v.w, b->d_self.w_v),
+        VARIED("self w_o", s->o.w, b->d_self.w_o),
+        VARIED("self b_v", s->v.b, b->d_self.b_v),
+        VARIED("self b_o", s->o.b, b->d_self.b_o),
+        VARIED("cross w_q", c->q.w, b->d_cross.w_q),
+        VARIED("cross w_k", c->k.w, b->d_cross.w_k),
+        VARIED("cross w_v", c->v.w, b->d_cross.w_v),
+        VARIED("cross w_o", c->o.w, b->d_cross.w_o),
+        VARIED("cross b_o", c->o.b, b->d_cross.b_o),
+        VARIED("w_gate", o->gate.w, d->w_gate),
+        VARIED("b_gate", o->gate.b, d->b_gate),
+        VARIED("w_up", o->up.w, d->w_up),
+        VARIED("b_up", o->up.b, d->b_up),
+        VARIED("w_down", o->down.w, d->w_down),
+        VARIED("b_down", o->down.b, d->b_down),
+        VARIED("self_gamma", o->norms[0].gamma, d->self_gamma),
+        VARIED("self_beta", o->norms[0].beta, d->self_beta),
+        VARIED("cross_gamma", o->has_cross ? o->norms[1].gamma : NULL, d->cross_gamma),
+        VARIED("cross_beta", o->has_cross ? o->norms[1].beta : NULL, d->cross_beta),
+        VARIED("network_gamma", o->norms[last].gamma, d->network_gamma),
+        VARIED("network_beta", o->norms[last].beta, d->network_beta),
+    };
+#undef VARIED
+    memcpy(list, all, sizeof all);
+    return BLOCK_VARIED;
+}
+
+double random_block_usual(struct memory *m, const struct random_block *b)
+{
+    const attn_tensor *v = &b->d_self.w_v, *down = &b->gradients.w_down;
+    return root_mean_square(read_all(m, v), v->shape[2] * v->shape[3]) +
+           root_mean_square(read_all(m, down), down->shape[2] * down->shape[3]);
+}

@@ -209,48 +209,13 @@ static void test_against_differences(void **state)
         double *x = read_all(m, &l.x), *d_out = read_all(m, &l.d_out);
         l.pass.num_threads = (int)(n % 4);
         run_both(&l, m, n % 3 != 0, n % 4 < 2);
-        const struct oracle_block *o = &l.block.oracle;
-        const struct oracle_mha *s = &o->self, *c = &o->cross;
-        const attn_block_weights *d = &l.block.gradients;
-        const int second = l.config.cross ? 2 : 1;
-#define VARIED(name, values, gradient)                                                                                 \
-    {                                                                                                                  \
-        name, (double *)(values), &(gradient)                                                                          \
-    }
-        const struct varied all[] = {
-            VARIED("x", x, l.d_x),
-            VARIED("memory", l.inputs.memory, l.d_memory_rows),
-            VARIED("self w_q", s->q.w, l.block.d_self.w_q),
-            VARIED("self w_k", s->k.w, l.block.d_self.w_k),
-            VARIED("self w_v", s->v.w, l.block.d_self.w_v),
-            VARIED("self w_o", s->o.w, l.block.d_self.w_o),
-            VARIED("self b_v", s->v.b, l.block.d_self.b_v),
-            VARIED("self b_o", s->o.b, l.block.d_self.b_o),
-            VARIED("cross w_q", c->q.w, l.block.d_cross.w_q),
-            VARIED("cross w_k", c->k.w, l.block.d_cross.w_k),
-            VARIED("cross w_v", c->v.w, l.block.d_cross.w_v),
-            VARIED("cross w_o", c->o.w, l.block.d_cross.w_o),
-            VARIED("cross b_o", c->o.b, l.block.d_cross.b_o),
-            VARIED("w_gate", o->gate.w, d->w_gate),
-            VARIED("b_gate", o->gate.b, d->b_gate),
-            VARIED("w_up", o->up.w, d->w_up),
-            VARIED("b_up", o->up.b, d->b_up),
-            VARIED("w_down", o->down.w, d->w_down),
-            VARIED("b_down", o->down.b, d->b_down),
-            VARIED("self_gamma", o->norms[0].gamma, d->self_gamma),
-            VARIED("self_beta", o->norms[0].beta, d->self_beta),
-            VARIED("cross_gamma", l.config.cross ? o->norms[1].gamma : NULL, d->cross_gamma),
-            VARIED("cross_beta", l.config.cross ? o->norms[1].beta : NULL, d->cross_beta),
-            VARIED("network_gamma", o->norms[second].gamma, d->network_gamma),
-            VARIED("network_beta", o->norms[second].beta, d->network_beta),
-        };
-#undef VARIED
-        /* What a norm takes away again is the rounding of terms, whose size is that of what the values of all get. */
-        const double usual = root_mean_square(read_all(m, &l.block.d_self.w_v), s->v.out * l.d_model) +
-                             root_mean_square(read_all(m, &d->w_down), l.d_model * l.config.d_ff);
+        struct varied all[2 + BLOCK_VARIED] = {{"x", x, &l.d_x},
+                                               {"memory", (double *)(uintptr_t)l.inputs.memory, &l.d_memory_rows}};
+        const size_t count = 2 + random_block_varied(&l.block, all + 2);
+        const double usual = random_block_usual(m, &l.block);
         const double rounding = m->dtype == ATTN_F32 ? 2e-5 : m->dtype == ATTN_F16 ? 1e-2 : 8e-2;
         struct variation v = {&l, x, d_out, zeros(m, l.batch * l.tokens * l.d_model)};
-        assert_differences(m, all, sizeof all / sizeof *all, loss_of, &v, (struct closeness){rounding, usual});
+        assert_differences(m, all, count, loss_of, &v, (struct closeness){rounding, usual});
         memory_destroy(m);
     }
 }
