@@ -7,7 +7,7 @@ as the compiler has them.
 """
 
 import ctypes
-from ctypes import c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 
 
 class Tensor(ctypes.Structure):
@@ -79,7 +79,8 @@ class Params(Sized):
 
 class Gradients(Sized):
     _fields_ = _size() + _pointers(
-        "out", "lse", "q", "k", "v", "head_scale", "sinks", "alibi_slopes", "relative_bias", "mask"
+        "out", "lse", "q", "k", "v", "head_scale", "sinks", "alibi_slopes", "relative_bias", "mask",
+        "callback", "callback_user"
     )
 
 
@@ -302,6 +303,42 @@ class TransformerConfig(Sized):
     )
 
 
+class ModelPass(Sized):
+    _fields_ = (
+        _size()
+        + [(name, c_float) for name in ("dropout", "attention_dropout", "hidden_dropout")]
+        + [("seed", c_uint64), ("step", c_uint64)]
+        + _ints("keep")
+        + _pointers("kept")
+        + [("kept_size", c_size_t)]
+        + _ints("num_threads")
+        + _pointers("executor")
+    )
+
+
+class BertWeights(Sized):
+    _fields_ = _size() + _tensors("words", "positions", "types", "gamma", "beta") + _pointers("layers")
+
+
+class TransformerWeights(Sized):
+    _fields_ = (
+        _size()
+        + _tensors("source_embedding", "target_embedding")
+        + _pointers("encoder")
+        + _tensors("encoder_gamma", "encoder_beta")
+        + _pointers("decoder")
+        + _tensors("decoder_gamma", "decoder_beta", "generator", "generator_bias")
+    )
+
+
+class TransformerPairs(Sized):
+    _fields_ = (
+        _size()
+        + _lengths("num_pairs")
+        + _pointers("source_offsets", "source_ids", "target_offsets", "target_ids")
+    )
+
+
 class Parameter(ctypes.Structure):
     _fields_ = _pointers("values", "gradients", "mean", "square") + _lengths("count") + _ints("decays")
 
@@ -338,6 +375,10 @@ LIBATTN_NN = {
     "attn_bert_config": BertConfig,
     "attn_llama_config": LlamaConfig,
     "attn_transformer_config": TransformerConfig,
+    "attn_model_pass": ModelPass,
+    "attn_bert_weights": BertWeights,
+    "attn_transformer_weights": TransformerWeights,
+    "attn_transformer_pairs": TransformerPairs,
     "attn_parameter": Parameter,
     "attn_adamw_options": AdamwOptions,
     "attn_schedule": Schedule,

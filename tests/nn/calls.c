@@ -22,7 +22,7 @@ static struct {
 } made;
 
 int64_t tokens;
-static float x_data[MOST_TOKENS * D], matrix[8 * D * D];
+static float x_data[MOST_TOKENS * D], model_data[MOST_TOKENS * D], matrix[8 * D * D];
 static int32_t ids[2 * MOST_TOKENS], small_ids[MOST_TOKENS]; /* the second below D */
 
 static void make_blocks(struct named *n, attn_mha_config *a)
@@ -485,6 +485,56 @@ static size_t block_backward_size(const struct how *how)
     return attn_block_backward_workspace_size(&b.config, BATCH, tokens / BATCH, 0, &b.pass, &b.gradients);
 }
 
+/** Two layers of the same weights, forwards and backwards; to has the gradients of words and of the first w_k. */
+struct small_model {
+    struct small_block layer;
+    attn_bert_config config;
+    attn_bert_weights weights, gradients;
+    const attn_block_weights *layers[2], *sums[2];
+    attn_model_pass pass;
+};
+
+static void make_small_model(struct small_model *x, const struct how *how, float *to)
+{
+    make_small_block(&x->layer, how, to);
+    x->config = attn_bert_config_default();
+    x->config.layers = 2, x->config.d_model = x->config.d_ff = D, x->config.heads = HEADS;
+    x->config.vocabulary = x->config.positions = D, x->config.token_types = 1, x->config.eps = 1e-5f;
+    x->weights = x->gradients = attn_bert_weights_default();
+    x->weights.words = x->weights.positions = x->layer.weights.w_up, x->weights.types = attn_matrix(matrix, 1, D);
+    x->layers[0] = x->layers[1] = &x->layer.weights;
+    x->sums[0] = &x->layer.sums, x->sums[1] = NULL;
+    x->weights.layers = x->layers, x->gradients.layers = x->sums;
+    x->gradients.words = attn_matrix(to, D, D);
+    x->pass = attn_model_pass_default();
+    x->pass.num_threads = how->num_threads, x->pass.executor = how->executor;
+}
+
+static attn_status run_model_backward(const struct how *how, float *to)
+{
+    static char kept[1 << 22];
+    static int64_t offsets[BATCH + 1];
+    struct small_model x;
+    make_small_model(&x, how, to);
+    for (int64_t s = 0; s <= BATCH; s++)
+        offsets[s] = s * (tokens / BATCH);
+    const attn_tensor hidden = attn_btc(x_data, 1, offsets[BATCH], D), out = attn_btc(model_data, 1, offsets[BATCH], D);
+    x.pass.keep = ATTN_KEEP_INPUTS, x.pass.kept = kept, x.pass.kept_size = sizeof kept;
+    const attn_status status =
+        attn_bert_train(&x.config, &x.weights, BATCH, offsets, small_ids, &x.pass, &out, NULL, 0);
+    return status ? status
+                  : attn_bert_backward(&x.config, &x.weights, BATCH, offsets, small_ids, &x.pass, &hidden, &x.gradients,
+                                       0, how->workspace, how->size);
+}
+
+static size_t model_backward_size(const struct how *how)
+{
+    struct small_model x;
+    make_small_model(&x, how, NULL);
+    x.pass.keep = ATTN_KEEP_INPUTS;
+    return attn_bert_training_workspace_size(&x.config, BATCH, tokens / BATCH * BATCH, &x.pass);
+}
+
 static attn_status run_pool_backward(const struct how *how, float *to)
 {
     const attn_tensor x = attn_btc(x_data, BATCH, tokens / BATCH, D), d_out = attn_btc(x_data, BATCH, 1, D);
@@ -602,6 +652,8 @@ const struct call calls[] = {
     {"mha backward", run_mha_backward, mha_backward_size, "params", 12},
     /* as above up to the heads, with W_o; the norms; the network there and back; back to q, k, v and W_o */
     {"block backward", run_block_backward, block_backward_size, "pass", 24},
+    /* the norm of the embeddings and nine of each layer; the layers back, as above; that norm back, and words */
+    {"model backward", run_model_backward, model_backward_size, "pass", 69},
     {"bahdanau", run_step, step_size, NULL, 1},
     {"pool", run_pool, pool_size, NULL, 2},
     /* W x, scores, their gradients, those of W; values, and what W x adds to them */

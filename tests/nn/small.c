@@ -75,6 +75,27 @@ void make_configs(void)
     good.block_pass = attn_block_pass_default();
     good.block_gradients = attn_block_gradients_default();
     good.block_gradients.x = &of_rows;
+    static const attn_block_weights *layers[] = {&good.block_weights, &good.block_weights};
+    static attn_block_weights with_memory;
+    static const attn_block_weights *decoder[] = {&with_memory};
+    static float tables[WORDS * D];
+    const attn_tensor table = attn_matrix(tables, WORDS, D);
+    good.model_pass = attn_model_pass_default();
+    good.bert_weights = attn_bert_weights_default();
+    good.bert_weights.words = table, good.bert_weights.positions = attn_matrix(tables, PLACES, D);
+    good.bert_weights.types = attn_matrix(tables, 2, D), good.bert_weights.layers = layers;
+    with_memory = good.block_weights;
+    with_memory.cross = &good.mha_weights;
+    good.transformer_weights = attn_transformer_weights_default();
+    good.transformer_weights.source_embedding = good.transformer_weights.target_embedding = table;
+    good.transformer_weights.generator = table;
+    good.transformer_weights.encoder = layers, good.transformer_weights.decoder = decoder;
+    static const int64_t offsets[] = {0, 3};
+    static const int32_t ids[] = {1, 2, 3};
+    good.pairs = attn_transformer_pairs_default();
+    good.pairs.num_pairs = 1;
+    good.pairs.source_offsets = good.pairs.target_offsets = offsets;
+    good.pairs.source_ids = good.pairs.target_ids = ids;
 }
 
 void add_lstm(struct named *n, struct memory *m, const char *prefix, int64_t layer, const char *direction)

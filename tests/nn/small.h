@@ -39,6 +39,10 @@ extern struct small {
     attn_block_weights block_weights;
     attn_block_pass block_pass;
     attn_block_gradients block_gradients; /**< of x alone */
+    attn_model_pass model_pass;
+    attn_bert_weights bert_weights;
+    attn_transformer_weights transformer_weights;
+    attn_transformer_pairs pairs;
 } good;
 
 /** A matrix of weights, for those that have no names. */

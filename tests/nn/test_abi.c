@@ -94,6 +94,45 @@ static const struct place places[] = {
     FIELD(attn_block_gradients, cross_options, 40),
     FIELD(attn_block_gradients, accumulate, 48),
     FIELD(attn_block_gradients, accumulate_memory, 52),
+    SIZE(attn_bert_weights, 416),
+    FIELD(attn_bert_weights, struct_size, 0),
+    FIELD(attn_bert_weights, words, 8),
+    FIELD(attn_bert_weights, positions, 88),
+    FIELD(attn_bert_weights, types, 168),
+    FIELD(attn_bert_weights, gamma, 248),
+    FIELD(attn_bert_weights, beta, 328),
+    FIELD(attn_bert_weights, layers, 408),
+    SIZE(attn_model_pass, 80),
+    FIELD(attn_model_pass, struct_size, 0),
+    FIELD(attn_model_pass, dropout, 8),
+    FIELD(attn_model_pass, attention_dropout, 12),
+    FIELD(attn_model_pass, hidden_dropout, 16),
+    FIELD(attn_model_pass, seed, 24),
+    FIELD(attn_model_pass, step, 32),
+    FIELD(attn_model_pass, keep, 40),
+    FIELD(attn_model_pass, kept, 48),
+    FIELD(attn_model_pass, kept_size, 56),
+    FIELD(attn_model_pass, num_threads, 64),
+    FIELD(attn_model_pass, executor, 72),
+    SIZE(attn_transformer_pairs, 48),
+    FIELD(attn_transformer_pairs, struct_size, 0),
+    FIELD(attn_transformer_pairs, num_pairs, 8),
+    FIELD(attn_transformer_pairs, source_offsets, 16),
+    FIELD(attn_transformer_pairs, source_ids, 24),
+    FIELD(attn_transformer_pairs, target_offsets, 32),
+    FIELD(attn_transformer_pairs, target_ids, 40),
+    SIZE(attn_transformer_weights, 664),
+    FIELD(attn_transformer_weights, struct_size, 0),
+    FIELD(attn_transformer_weights, source_embedding, 8),
+    FIELD(attn_transformer_weights, target_embedding, 88),
+    FIELD(attn_transformer_weights, encoder, 168),
+    FIELD(attn_transformer_weights, encoder_gamma, 176),
+    FIELD(attn_transformer_weights, encoder_beta, 256),
+    FIELD(attn_transformer_weights, decoder, 336),
+    FIELD(attn_transformer_weights, decoder_gamma, 344),
+    FIELD(attn_transformer_weights, decoder_beta, 424),
+    FIELD(attn_transformer_weights, generator, 504),
+    FIELD(attn_transformer_weights, generator_bias, 584),
     SIZE(attn_block_pass, 80),
     FIELD(attn_block_pass, struct_size, 0),
     FIELD(attn_block_pass, self, 8),
@@ -377,6 +416,10 @@ static void test_defaults(void **state)
     DEFAULT_IS_ZERO(attn_block_gradients);
     DEFAULT_IS_ZERO(attn_block_pass);
     DEFAULT_IS_ZERO(attn_block_weights);
+    DEFAULT_IS_ZERO(attn_bert_weights);
+    DEFAULT_IS_ZERO(attn_model_pass);
+    DEFAULT_IS_ZERO(attn_transformer_pairs);
+    DEFAULT_IS_ZERO(attn_transformer_weights);
     DEFAULT_IS_ZERO(attn_mha_gradients);
     DEFAULT_IS_ZERO(attn_alignment_gradients);
     DEFAULT_IS_ZERO(attn_bahdanau_gradients);

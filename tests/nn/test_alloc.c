@@ -321,6 +321,28 @@ static attn_status run_block_backward(struct made *made)
     return attn_block_backward(&config, &weights, &made->x, &pass, &made->x, &gradients, NULL, 0);
 }
 
+/** A whole model, whose pass keeps nothing: one workspace for what it is made of. */
+static attn_status run_bert_train(struct made *made)
+{
+    static float matrix[D * D];
+    static const int64_t offsets[] = {0, TOKENS};
+    static const int32_t ids[TOKENS] = {0};
+    attn_bert_config config = attn_bert_config_default();
+    attn_mha_weights self = attn_mha_weights_default();
+    attn_block_weights block = attn_block_weights_default();
+    attn_bert_weights weights = attn_bert_weights_default();
+    attn_model_pass pass = attn_model_pass_default();
+    const attn_block_weights *const layers[] = {&block};
+    config.layers = 1, config.d_model = config.d_ff = D, config.heads = HEADS, config.vocabulary = D;
+    config.positions = TOKENS, config.eps = 1e-5f, config.token_types = 1;
+    self.w_q = self.w_k = self.w_v = self.w_o = block.w_up = block.w_down = attn_matrix(matrix, D, D);
+    block.self = &self;
+    weights.words = block.w_up, weights.positions = attn_matrix(made->x_data, TOKENS, D);
+    weights.types = attn_matrix(matrix, 1, D), weights.layers = layers;
+    pass.num_threads = 2;
+    return attn_bert_train(&config, &weights, 1, offsets, ids, &pass, &made->out, NULL, 0);
+}
+
 static attn_status run_pool_backward(struct made *made)
 {
     static float matrix[D * D];
@@ -396,6 +418,7 @@ static void test_every_allocation(void **state)
                                          run_lstm_backward,
                                          run_mha_backward,
                                          run_block_backward,
+                                         run_bert_train,
                                          run_pool_backward,
                                          run_additive_backward,
                                          run_dot_backward,

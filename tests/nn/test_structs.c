@@ -156,6 +156,39 @@ static attn_status take_block_gradients(const void *s)
     return run_block(&good.block_weights, &good.block_pass, s);
 }
 
+static attn_status run_bert(const attn_bert_weights *weights, const attn_model_pass *pass)
+{
+    const attn_tensor hidden = rows_of(more, 3, D);
+    return attn_bert_train(&good.bert, weights, 1, good.pairs.source_offsets, good.pairs.source_ids, pass, &hidden,
+                           NULL, 0);
+}
+
+static attn_status take_bert_weights(const void *s)
+{
+    return run_bert(s, &good.model_pass);
+}
+
+static attn_status take_model_pass(const void *s)
+{
+    return run_bert(&good.bert_weights, s);
+}
+
+static attn_status run_transformer(const attn_transformer_weights *weights, const attn_transformer_pairs *pairs)
+{
+    const attn_tensor logits = rows_of(more, 3, WORDS);
+    return attn_transformer_train(&good.transformer, weights, pairs, NULL, &logits, NULL, 0);
+}
+
+static attn_status take_transformer_weights(const void *s)
+{
+    return run_transformer(s, &good.pairs);
+}
+
+static attn_status take_pairs(const void *s)
+{
+    return run_transformer(&good.transformer_weights, s);
+}
+
 static attn_status take_pool_gradients(const void *s)
 {
     const attn_tensor w = attn_matrix(square, D, D), v = attn_vector(square, D), x = rows_of(data, PLACES, D),
@@ -247,6 +280,10 @@ static const struct versioned {
     {"gradients", 104, sizeof good.bahdanau_gradients, &good.bahdanau_gradients, take_bahdanau_gradients},
     {"format", 32, sizeof good.format, &good.format, take_linear_format},
     {"config", 80, sizeof good.bert, &good.bert, take_bert},
+    {"weights", 416, sizeof good.bert_weights, &good.bert_weights, take_bert_weights},
+    {"pass", 80, sizeof good.model_pass, &good.model_pass, take_model_pass},
+    {"weights", 664, sizeof good.transformer_weights, &good.transformer_weights, take_transformer_weights},
+    {"pairs", 48, sizeof good.pairs, &good.pairs, take_pairs},
     {"outputs", 16, sizeof good.outputs, &good.outputs, take_outputs},
     {"config", 88, sizeof good.llama, &good.llama, take_llama},
     {"config.rope", 88, sizeof good.rope, &good.rope, take_llama_rope},
