@@ -350,7 +350,7 @@ static void test_wrong_arguments(void **state)
             "weights.layers is NULL; expected 2 layers");
     REFUSES(m, WITH(c, CHANGED(attn_bert_weights, *w, positions.shape[2]++)), ATTN_SHAPE_MISMATCH,
             "weights.positions.shape[2]");
-    REFUSES(m, WITH(c, CHANGED(attn_bert_weights, *w, gamma.shape[3]++)), ATTN_SHAPE_MISMATCH,
+    REFUSES(m, WITH(c, CHANGED(attn_bert_weights, *w, gamma = attn_vector(x.hidden.data, D + 1))), ATTN_SHAPE_MISMATCH,
             "weights.gamma.shape[3]");
     attn_block_weights wrong = *w->layers[1];
     wrong.w_down.shape[3]++;
