@@ -130,7 +130,7 @@ static void add_row(struct backward *work, enum gradient_of of, int64_t at, stru
 static void load_row(const attn_tensor *t, int64_t b, int64_t h, int64_t i, double *row)
 {
     const int64_t n = t->shape[3];
-    const float *from = (const float *)t->data + (n ? tensor_offset(t, b, h, i, 0) : 0);
+    const float *from = n ? (const float *)t->data + tensor_offset(t, b, h, i, 0) : NULL;
     for (int64_t c = 0; c < n; c++)
         row[c] = (double)from[c];
 }
@@ -272,7 +272,10 @@ static void add_pair(struct backward *work, const struct oracle_row *row, const 
             size += fabs(r->q_size ? r->q_size[c] * r->k_size[c] * 3 : r->q[c] * r->k[c]);
         }
         struct uncertain x = product(dx, (struct uncertain){dot, U * (size + fabs(dot)) + (double)dk * work->tiny});
-        if (fabs(dx.value) * size > (double)FLT_MAX / 4) /* the sum may be Inf before it is multiplied by the scale */
+        /* The sum may be Inf before it is multiplied by the scale; where a callback's slope is 0, 0 * NaN is a choice.
+         */
+        if ((fabs(dx.value) + dx.error) * size > (double)FLT_MAX / 4 ||
+            (p->callback && dx.value == 0 && !isfinite(dot)))
             x.error = INFINITY;
         add_term(work, GRADIENT_HEAD_SCALE, query->h, oracle_scale(p, dk), x);
     }
