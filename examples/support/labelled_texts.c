@@ -13,14 +13,6 @@ static int64_t class_of(const struct lines *classes, const char *name, size_t si
     return -1;
 }
 
-/* FNV-1a (Fowler, Noll & Vo). */
-static uint64_t digest(uint64_t hash, const char *bytes, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ (unsigned char)bytes[i]) * 0x100000001B3u;
-    return hash;
-}
-
 static attn_status take_line(struct labelled_texts *t, const char *path, struct lines *classes, bool may_add)
 {
     const int64_t i = t->count;
@@ -38,7 +30,6 @@ static attn_status take_line(struct labelled_texts *t, const char *path, struct 
     t->labels[i] = (int32_t)class_of(classes, line, name);
     t->text[i] = tab + 1;
     t->size[i] = t->lines.size[i] - name - 1;
-    t->digest = digest(t->digest, line, t->lines.size[i] + 1);
     t->count++;
     return ATTN_OK;
 }
@@ -52,7 +43,7 @@ attn_status labelled_texts_read(struct labelled_texts *t, const char *path, stru
     t->text = calloc(count, sizeof *t->text);
     t->size = calloc(count, sizeof *t->size);
     t->labels = calloc(count, sizeof *t->labels);
-    t->digest = 0xCBF29CE484222325u;
+    t->digest = lines_digest(&t->lines);
     if (!t->text || !t->size || !t->labels)
         return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory for %lld texts", path, (long long)count);
     for (size_t i = 0; i < count; i++)

@@ -44,6 +44,16 @@ attn_status lines_add(struct lines *lines, const char *text, size_t size)
     return ATTN_OK;
 }
 
+uint64_t lines_digest(const struct lines *lines)
+{
+    /* FNV-1a (Fowler, Noll & Vo), over the NUL behind each line, too. */
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (int64_t i = 0; i < lines->count; i++)
+        for (size_t c = 0; c <= lines->size[i]; c++)
+            hash = (hash ^ (unsigned char)lines->text[i][c]) * 0x100000001B3u;
+    return hash;
+}
+
 attn_status lines_read(struct lines *lines, const char *path)
 {
     FILE *file = path ? fopen(path, "re") : stdin;

@@ -19,6 +19,8 @@ struct lines {
 attn_status lines_read(struct lines *lines, const char *path);
 /* Adds one. */
 attn_status lines_add(struct lines *lines, const char *text, size_t size);
+/* Another number for other lines, so that a training can tell whether it goes on with the same ones. */
+uint64_t lines_digest(const struct lines *lines);
 void lines_free(struct lines *lines);
 
 #endif

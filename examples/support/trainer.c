@@ -94,6 +94,7 @@ static attn_status make_step(struct trainer *t)
     CHECK(attn_clip_gradients(p->all, p->count, t->max_norm, &norm, 0));
     CHECK(attn_schedule_rate(&t->schedule, step + 1, &rate));
     options.learning_rate = (float)rate;
+    options.beta2 = (float)t->beta2;
     options.weight_decay = (float)t->weight_decay;
     CHECK(attn_adamw_step(p->all, p->count, step + 1, &options));
     training_log_step(&t->log, loss, norm);

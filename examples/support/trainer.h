@@ -44,6 +44,7 @@ struct trainer {
     int64_t steps_per_epoch;
     attn_schedule schedule; /* of steps_per_epoch * epochs steps */
     double max_norm, weight_decay;
+    double beta2;                                      /* of AdamW; 0: 0.999 */
     struct trainer_setting settings[TRAINER_SETTINGS]; /* beside seed and epochs; the last have no meaning */
     void *user;
     attn_status (*learn)(void *user, int64_t step, double *loss); /* gradients of a step, from 0 */

@@ -8,8 +8,8 @@
 
 const char training_options_usage[] =
     "  -o, --out FOLDER   where the model goes, with log.csv, curve.png and checkpoint.safetensors\n"
-    "  -s, --seed N       of weights, order and dropout\n"
-    "  -e, --epochs N     times that everything is read\n"
+    "  -s, --seed N       of all that is random\n"
+    "  -e, --epochs N     rounds of training, with a test at the end of each\n"
     "  -c, --checkpoint-every STEPS  write a checkpoint after so many steps (default: each epoch)\n"
     "  -r, --resume       go on from the checkpoint\n"
     "  -h, --help         print this text\n";

@@ -36,13 +36,16 @@ Written to the folder:
                           <bos> and <eos>, every other is one ASCII character,
                           as it is (one is the space)
   config.json             the sizes
-  test.txt, expected.txt  inputs and true dates, one per line
+  train.tsv, test.tsv     the pairs that it trained on, in their order, and those of the tests, a line
+                          DATE TAB TEXT for each
+  test.txt, expected.txt  inputs and true dates of the tests, one per line
   greedy.txt, beam.txt    what the searches found, without <bos> and <eos>
   reference.safetensors   the same as tokens, with scores, and the layers'
                           outputs for some of the tests; its metadata says what
                           each tensor is
 
-The same machine and packages give the same bytes again.
+The same machine and packages give the same bytes again. Another --seed gives
+other weights and training pairs; the tests stay.
 """
 
 import argparse
@@ -275,6 +278,10 @@ def details(model, source, target):
             "cross_weights": heads.mean(0)}
 
 
+def pairs_bytes(pairs):
+    return common.lines_bytes([f"{date}\t{text}" for text, date in pairs])
+
+
 MEANING = {
     "about": "N tests; S the longest source; E detailed tests, the first of the N; T the target's tokens from <bos> "
              "to the last character; f32 as PyTorch computed them",
@@ -298,16 +305,20 @@ def main():
     parser = argparse.ArgumentParser(prog=common.PROGRAM, description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER",
                         help="folder for the weights, texts and references")
+    parser.add_argument("--seed", type=int, default=SEED, metavar="N",
+                        help=f"of weights, training pairs and their order; the tests stay (default: {SEED})")
     common.add_threads(parser)
     arguments = parser.parse_args()
     common.make_folder(arguments.out)
-    common.prepare(SEED, arguments.threads)
+    common.prepare(arguments.seed, arguments.threads)
     warnings.filterwarnings("ignore", message="enable_nested_tensor is True")
 
     rng = random.Random(SEED)
     days = list(range(dates.FIRST.toordinal(), dates.LAST.toordinal() + 1))
     rng.shuffle(days)
     tests = make_pairs(days[:HELD_OUT], TESTS, rng)
+    if arguments.seed != SEED:
+        rng.seed(arguments.seed)
     batches = make_batches(days[HELD_OUT:], rng)
     alphabet = Alphabet([text for batch in [*batches, tests] for pair in batch for text in pair])
 
@@ -352,6 +363,8 @@ def main():
             "model": "encoder-decoder Transformer, written-out English dates to ISO dates", "tools": versions}),
         "alphabet.txt": common.lines_bytes(alphabet.tokens),
         "config.json": common.json_bytes(config),
+        "train.tsv": pairs_bytes(pair for batch in batches for pair in batch),
+        "test.tsv": pairs_bytes(tests),
         "test.txt": common.lines_bytes([text for text, _ in tests]),
         "expected.txt": common.lines_bytes(expected),
         "greedy.txt": common.lines_bytes(greedy),

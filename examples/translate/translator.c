@@ -9,10 +9,8 @@
 #include "config.h"
 
 struct translator {
-    attn_transformer_config config;
-    int64_t max_output, beams;
-    struct lines alphabet; /* line n is token n */
-    int32_t tokens[256];   /* of a byte, or -1 */
+    struct translator_sizes sizes;
+    struct alphabet alphabet;
     attn_transformer *model;
 };
 
@@ -38,9 +36,9 @@ static attn_status read_activation(const struct config *config, attn_activation 
                : io_fail(ATTN_INVALID_FILE, "%s: 'activation' is '%s'; expected relu or gelu", config->path, text);
 }
 
-static attn_status read_entries(struct translator *t, const struct config *config)
+static attn_status read_entries(struct translator_sizes *sizes, const struct config *config)
 {
-    attn_transformer_config *c = &t->config;
+    attn_transformer_config *c = &sizes->config;
     *c = attn_transformer_config_default();
     int64_t bos, eos;
     double eps;
@@ -52,8 +50,8 @@ static attn_status read_entries(struct translator *t, const struct config *confi
     CHECK(config_integer(config, "d_ff", 1, &c->d_ff));
     CHECK(config_integer(config, "vocab_size", 1, &c->source_vocabulary));
     CHECK(config_integer(config, "max_length", 1, &c->positions));
-    CHECK(config_integer(config, "max_output_length", 1, &t->max_output));
-    CHECK(config_integer(config, "beam", 1, &t->beams));
+    CHECK(config_integer(config, "max_output_length", 1, &sizes->max_output));
+    CHECK(config_integer(config, "beam", 1, &sizes->beams));
     CHECK(config_integer(config, "bos", 0, &bos));
     CHECK(config_integer(config, "eos", 0, &eos));
     CHECK(config_number(config, "layer_norm_eps", &eps));
@@ -74,75 +72,73 @@ static attn_status read_entries(struct translator *t, const struct config *confi
     return ATTN_OK;
 }
 
-static attn_status read_config(struct translator *t, const char *folder)
+static attn_status read_sizes(struct translator_sizes *sizes, const char *folder)
 {
     struct config config;
     CHECK(config_open(&config, folder));
-    attn_status status = read_entries(t, &config);
+    attn_status status = read_entries(sizes, &config);
     config_close(&config);
     return status;
 }
 
-static attn_status read_alphabet(struct translator *t, const char *folder)
-{
-    char *path = config_beside(folder, "alphabet.txt");
-    attn_status status = path ? lines_read(&t->alphabet, path) : ATTN_OUT_OF_MEMORY;
-    if (status == ATTN_OK && t->alphabet.count != t->config.source_vocabulary)
-        status = io_fail(ATTN_INVALID_FILE, "%s has %lld lines; expected %lld, the 'vocab_size'", path,
-                         (long long)t->alphabet.count, (long long)t->config.source_vocabulary);
-    for (int byte = 0; byte < 256; byte++)
-        t->tokens[byte] = -1;
-    /* Longer lines are names of tokens that stand for no character. */
-    for (int64_t i = 0; status == ATTN_OK && i < t->alphabet.count; i++)
-        if (t->alphabet.size[i] == 1)
-            t->tokens[(unsigned char)t->alphabet.text[i][0]] = (int32_t)i;
-    free(path);
-    return status;
-}
-
-static attn_status load(struct translator *t, const char *folder)
-{
-    attn_weights *weights = NULL;
-    char *path = config_beside(folder, "translator.safetensors");
-    attn_status status = path ? attn_weights_open(&weights, path) : ATTN_OUT_OF_MEMORY;
-    if (status == ATTN_OK)
-        status = attn_transformer_load(&t->model, &t->config, weights, "");
-    attn_weights_destroy(weights);
-    free(path);
-    return status;
-}
-
-attn_status translator_open(struct translator **out, const char *folder)
+attn_status translator_create(struct translator **out, const struct translator_sizes *sizes,
+                              const struct alphabet *alphabet, const attn_weights *weights)
 {
     *out = NULL;
     struct translator *t = calloc(1, sizeof *t);
     if (!t)
-        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", folder);
-    attn_status status = read_config(t, folder);
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for a translator");
+    t->sizes = *sizes;
+    attn_status status = alphabet_copy(&t->alphabet, alphabet);
     if (status == ATTN_OK)
-        status = read_alphabet(t, folder);
+        status = attn_transformer_load(&t->model, &sizes->config, weights, "");
     if (status == ATTN_OK)
-        status = load(t, folder);
-    if (status != ATTN_OK) {
+        *out = t;
+    else
         translator_close(t);
-        return status;
-    }
-    *out = t;
-    return ATTN_OK;
+    return status;
+}
+
+static attn_status read_alphabet(struct alphabet *alphabet, const struct translator_sizes *sizes, const char *folder)
+{
+    CHECK(alphabet_read(alphabet, folder));
+    return alphabet->names.count == sizes->config.source_vocabulary
+               ? ATTN_OK
+               : io_fail(ATTN_INVALID_FILE, "%s/alphabet.txt has %lld lines; expected %lld, the 'vocab_size'", folder,
+                         (long long)alphabet->names.count, (long long)sizes->config.source_vocabulary);
+}
+
+attn_status translator_open(struct translator **out, const char *folder)
+{
+    struct translator_sizes sizes;
+    struct alphabet alphabet = {0};
+    attn_weights *weights = NULL;
+    *out = NULL;
+    CHECK(read_sizes(&sizes, folder));
+    char *path = config_beside(folder, "translator.safetensors");
+    attn_status status = path ? read_alphabet(&alphabet, &sizes, folder) : ATTN_OUT_OF_MEMORY;
+    if (status == ATTN_OK)
+        status = attn_weights_open(&weights, path);
+    if (status == ATTN_OK)
+        status = translator_create(out, &sizes, &alphabet, weights);
+    attn_weights_destroy(weights);
+    alphabet_free(&alphabet);
+    free(path);
+    return status;
 }
 
 void translator_close(struct translator *t)
 {
     if (!t)
         return;
-    lines_free(&t->alphabet);
+    alphabet_free(&t->alphabet);
     attn_transformer_destroy(t->model);
     free(t);
 }
 
 int64_t translator_beams(const struct translator *t)
 {
-    return t->beams;
+    return t->sizes.beams;
 }
 
 /* ------------------------------------------------------------- translating -- */
@@ -164,48 +160,37 @@ static void batch_free(struct batch *b)
     free(b->memory);
 }
 
-static attn_status set_ids(const struct translator *t, const char *text, size_t size, int32_t *ids)
-{
-    for (size_t i = 0; i < size; i++) {
-        ids[i] = t->tokens[(unsigned char)text[i]];
-        if (ids[i] < 0)
-            return io_fail(ATTN_INVALID_FILE, "'%s' has a character at place %zu that is not in the alphabet", text,
-                           i + 1);
-    }
-    return ATTN_OK;
-}
-
 static attn_status make_batch(struct batch *b, const struct translator *t, const struct lines *texts, int64_t first)
 {
     for (int64_t i = first; i < first + b->count; i++) {
         const int64_t length = (int64_t)texts->size[i];
-        if (length < 1 || length > t->config.positions)
+        if (length < 1 || length > t->sizes.config.positions)
             return io_fail(ATTN_INVALID_FILE, "'%s' has %lld characters; expected 1 to %lld", texts->text[i],
-                           (long long)length, (long long)t->config.positions);
+                           (long long)length, (long long)t->sizes.config.positions);
         b->longest = length > b->longest ? length : b->longest;
     }
-    const size_t count = (size_t)b->count, longest = (size_t)b->longest, most = (size_t)t->max_output;
+    const size_t count = (size_t)b->count, longest = (size_t)b->longest, most = (size_t)t->sizes.max_output;
     b->lengths = calloc(count, sizeof *b->lengths);
     b->ids = calloc(count * longest, sizeof *b->ids);
     b->output = calloc(count * most, sizeof *b->output);
     b->best = calloc(count, sizeof *b->best);
-    b->memory = calloc(count * longest * (size_t)t->config.d_model, sizeof *b->memory);
+    b->memory = calloc(count * longest * (size_t)t->sizes.config.d_model, sizeof *b->memory);
     if (!b->lengths || !b->ids || !b->output || !b->best || !b->memory)
         return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %zu texts", count);
     for (int64_t i = 0; i < b->count; i++) {
         b->lengths[i] = (int64_t)texts->size[first + i];
-        b->best[i].ids = b->output + i * t->max_output;
-        CHECK(set_ids(t, texts->text[first + i], texts->size[first + i], b->ids + i * b->longest));
+        b->best[i].ids = b->output + i * t->sizes.max_output;
+        CHECK(alphabet_encode(&t->alphabet, texts->text[first + i], texts->size[first + i], b->ids + i * b->longest));
     }
     return ATTN_OK;
 }
 
 static attn_status run_batch(struct batch *b, const struct translator *t, int64_t beams)
 {
-    const attn_tensor memory = attn_btc(b->memory, b->count, b->longest, t->config.d_model);
+    const attn_tensor memory = attn_btc(b->memory, b->count, b->longest, t->sizes.config.d_model);
     attn_decoding decoding = attn_decoding_default();
     decoding.beams = beams;
-    decoding.max_length = t->max_output;
+    decoding.max_length = t->sizes.max_output;
     CHECK(attn_transformer_encode(t->model, b->count, b->longest, b->ids, b->lengths, &memory, 0));
     return attn_transformer_decode(t->model, &memory, b->lengths, &decoding, b->best);
 }
@@ -216,8 +201,8 @@ static attn_status add_text(const struct translator *t, const attn_hypothesis *h
     char *text = calloc((size_t)h->length + 1, 1);
     size_t size = 0;
     for (int64_t i = 0; text && i < h->length; i++)
-        if (t->alphabet.size[h->ids[i]] == 1)
-            text[size++] = t->alphabet.text[h->ids[i]][0];
+        if (t->alphabet.names.size[h->ids[i]] == 1)
+            text[size++] = t->alphabet.names.text[h->ids[i]][0];
     attn_status status =
         text ? lines_add(found, text, size) : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for a translation");
     free(text);
@@ -244,8 +229,9 @@ static attn_status add_labels(const struct translator *t, const int32_t *ids, in
 {
     attn_status status = ATTN_OK;
     for (int64_t i = 0; status == ATTN_OK && i < count; i++) {
-        const char *name = t->alphabet.text[ids[i]];
-        status = strcmp(name, " ") == 0 ? lines_add(labels, "_", 1) : lines_add(labels, name, t->alphabet.size[ids[i]]);
+        const char *name = t->alphabet.names.text[ids[i]];
+        status = strcmp(name, " ") == 0 ? lines_add(labels, "_", 1)
+                                        : lines_add(labels, name, t->alphabet.names.size[ids[i]]);
     }
     return status;
 }
@@ -254,10 +240,10 @@ static attn_status add_labels(const struct translator *t, const int32_t *ids, in
 static attn_status look(const struct translator *t, const struct batch *b, struct translator_view *view)
 {
     const attn_hypothesis *h = &b->best[0];
-    const int64_t rows = h->length, columns = b->longest, heads = t->config.heads;
-    const attn_tensor memory = attn_btc(b->memory, 1, columns, t->config.d_model);
+    const int64_t rows = h->length, columns = b->longest, heads = t->sizes.config.heads;
+    const attn_tensor memory = attn_btc(b->memory, 1, columns, t->sizes.config.d_model);
     int32_t *target = calloc((size_t)rows, sizeof *target);
-    float *logits = calloc((size_t)(rows * t->config.target_vocabulary), sizeof *logits);
+    float *logits = calloc((size_t)(rows * t->sizes.config.target_vocabulary), sizeof *logits);
     float *weights = calloc((size_t)(heads * rows * columns), sizeof *weights);
     view->rows = rows;
     view->columns = columns;
@@ -266,9 +252,9 @@ static attn_status look(const struct translator *t, const struct batch *b, struc
                              ? ATTN_OK
                              : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for attention weights");
     if (status == ATTN_OK) {
-        const attn_tensor scores = attn_btc(logits, 1, rows, t->config.target_vocabulary);
+        const attn_tensor scores = attn_btc(logits, 1, rows, t->sizes.config.target_vocabulary);
         const attn_tensor seen = attn_bhtd(weights, 1, heads, rows, columns);
-        target[0] = t->config.bos;
+        target[0] = t->sizes.config.bos;
         memcpy(target + 1, h->ids, (size_t)(rows - 1) * sizeof *target);
         status = attn_transformer_score(t->model, &memory, NULL, rows, target, &scores, &seen, 0);
     }

@@ -6,13 +6,23 @@
 #ifndef ATTN_EXAMPLES_TRANSLATOR_H
 #define ATTN_EXAMPLES_TRANSLATOR_H
 
+#include "alphabet.h"
 #include "attn/nn.h"
-#include "lines.h"
 
 struct translator;
 
+/* What config.json says. */
+struct translator_sizes {
+    attn_transformer_config config;
+    int64_t max_output; /* tokens of a translation at most, with the end */
+    int64_t beams;
+};
+
 /* Opens FOLDER/config.json, alphabet.txt and translator.safetensors. */
 attn_status translator_open(struct translator **translator, const char *folder);
+/* Makes one of parts, of which nothing has to stay. */
+attn_status translator_create(struct translator **translator, const struct translator_sizes *sizes,
+                              const struct alphabet *alphabet, const attn_weights *weights);
 void translator_close(struct translator *translator);
 
 /* Hypotheses that the model was searched with where it was trained. */

@@ -25,7 +25,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def fail(sentence):
-    sys.exit(f"check_classifier_training: {sentence}")
+    sys.exit(f"{Path(sys.argv[0]).stem}: {sentence}")
 
 
 def expect_refusal(command, words):
