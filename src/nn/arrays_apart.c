@@ -37,7 +37,7 @@ static struct nn_name name_of(const struct nn_array *array)
 
 static int is_shared(const struct nn_array *a, const struct nn_array *b)
 {
-    return a->may_share && b->may_share && a->start == b->start && a->end == b->end;
+    return a->weights && a->weights == b->weights && a->start == b->start && a->end == b->end;
 }
 
 /** Of two arrays, one before the other or NULL, that which reaches further. */

@@ -10,11 +10,13 @@
 
 /** Where a tensor lies, and what it is called. */
 struct nn_array {
-    int64_t start, end;     /**< addresses */
-    const char *owner;      /**< "gradients." and the like, in front of name */
-    const char *name;       /**< "words"; of a layer "encoder" */
-    int64_t layer;          /**< -1: of none */
-    int written, may_share; /**< may_share: the same bytes as another such array's */
+    int64_t start, end; /**< addresses */
+    const char *owner;  /**< "gradients." and the like, in front of name */
+    const char *name;   /**< "words"; of a layer "encoder" */
+    int64_t layer;      /**< -1: of none */
+    int written;
+    const void *weights; /**< of a gradient that is added to what there is: it may lie where that of the same weights
+                              lies; NULL: it shares with none */
 };
 
 /** Begins with a list that has room. */

@@ -65,8 +65,9 @@ attn_status nn_block_check_inputs(struct nn_block_run *run, const attn_block_wei
 attn_status nn_block_check_out(const struct nn_block_run *run, const attn_tensor *out);
 /** Tensors of weights, or of their gradients, of a layer. */
 enum { NN_BLOCK_TENSORS = 2 * NN_MHA_TENSORS + 12 };
-/** Those that have data, once they have been checked, in tensors[NN_BLOCK_TENSORS]; returns how many. */
-int nn_block_list_tensors(const struct nn_block_run *run, int are_gradients, const attn_tensor *tensors[]);
+/** All of them, once they have been checked, at the same place in both lists; data NULL: there is none. */
+void nn_block_list_tensors(const struct nn_block_run *run, const attn_tensor *weights[NN_BLOCK_TENSORS],
+                           const attn_tensor *sums[NN_BLOCK_TENSORS]);
 /** d_out and gradients. */
 attn_status nn_block_check_gradients(const struct nn_block_run *run, const attn_tensor *d_out);
 

@@ -219,19 +219,24 @@ attn_status nn_block_check_inputs(struct nn_block_run *run, const attn_block_wei
     return ATTN_OK;
 }
 
-int nn_block_list_tensors(const struct nn_block_run *run, int are_gradients, const attn_tensor *tensors[])
+static void list_tensors(const attn_block_weights *w, const attn_mha_weights *self, const attn_mha_weights *cross,
+                         const attn_tensor *tensors[NN_BLOCK_TENSORS])
 {
     struct named_weights named;
-    struct nn_argument list[ALL];
+    name_weights(&named, "", w, self, cross);
+    for (int s = NN_SELF; s < NN_NETWORK; s++)
+        for (int i = 0; i < NN_MHA_TENSORS; i++)
+            *tensors++ = named.attention[s].tensors[i];
+    for (int i = 0; i < OTHERS; i++)
+        *tensors++ = named.others[i];
+}
+
+void nn_block_list_tensors(const struct nn_block_run *run, const attn_tensor *weights[NN_BLOCK_TENSORS],
+                           const attn_tensor *sums[NN_BLOCK_TENSORS])
+{
     const struct nn_mha_pass *self = &run->attention[NN_SELF], *cross = &run->attention[NN_CROSS];
-    int num = 0;
-    name_weights(&named, "", are_gradients ? &run->sums : &run->weights, are_gradients ? &self->sums : &self->weights,
-                 are_gradients ? &cross->sums : &cross->weights);
-    list_weights(list, &named);
-    for (int i = 0; i < ALL; i++)
-        if (list[i].tensor)
-            tensors[num++] = list[i].tensor;
-    return num;
+    list_tensors(&run->weights, &self->weights, &cross->weights, weights);
+    list_tensors(&run->sums, &self->sums, &cross->sums, sums);
 }
 
 /** All that a call reads, but d_out. */

@@ -91,10 +91,12 @@ attn_status nn_model_check_tensors(const struct nn_model_run *run, const struct 
             continue;
         snprintf(name, sizeof name, "gradients.%s", t->name);
         CHECK(nn_check_sums(name, t->gradients, t->rows ? t->rows : 1, t->columns));
-        nn_arrays_add(
-            arrays, t->gradients,
-            &(struct nn_array){
-                .owner = "gradients.", .name = t->name, .layer = -1, .written = 1, .may_share = run->accumulate});
+        nn_arrays_add(arrays, t->gradients,
+                      &(struct nn_array){.owner = "gradients.",
+                                         .name = t->name,
+                                         .layer = -1,
+                                         .written = 1,
+                                         .weights = run->accumulate ? t->weights->data : NULL});
     }
     return ATTN_OK;
 }

@@ -106,15 +106,16 @@ int64_t nn_stack_arrays(const struct nn_stack *s)
 static void add_arrays(const struct nn_stack *s, const struct nn_block_run *run, int64_t layer, int are_gradients,
                        struct nn_arrays *arrays)
 {
-    const attn_tensor *tensors[NN_BLOCK_TENSORS];
-    const int num = nn_block_list_tensors(run, are_gradients, tensors);
-    const struct nn_array as = {.owner = are_gradients ? "gradients." : "weights.",
-                                .name = s->name,
-                                .layer = layer,
-                                .written = are_gradients,
-                                .may_share = are_gradients && s->run->accumulate};
-    for (int i = 0; i < num; i++)
-        nn_arrays_add(arrays, tensors[i], &as);
+    const attn_tensor *weights[NN_BLOCK_TENSORS], *sums[NN_BLOCK_TENSORS];
+    struct nn_array as = {
+        .owner = are_gradients ? "gradients." : "weights.", .name = s->name, .layer = layer, .written = are_gradients};
+    nn_block_list_tensors(run, weights, sums);
+    for (int i = 0; i < NN_BLOCK_TENSORS; i++) {
+        /* A vector that is missing is the same one in a layer that is used again. */
+        const void *same = weights[i]->data ? weights[i]->data : (const char *)s->weights[layer] + i;
+        as.weights = are_gradients && s->run->accumulate ? same : NULL;
+        nn_arrays_add(arrays, are_gradients ? sums[i] : weights[i], &as);
+    }
 }
 
 static attn_block_gradients gradients_of(const struct nn_stack *s, int64_t layer, const attn_tensor *d)

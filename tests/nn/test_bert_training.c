@@ -368,6 +368,16 @@ static void test_wrong_arguments(void **state)
             ATTN_INVALID_ARGUMENT, "hidden|overlaps");
     REFUSES(m, TRAIN(c, w, SEQUENCES, x.offsets, x.ids, CHANGED(attn_model_pass, x.pass, kept_size = 3), &x.hidden),
             ATTN_WORKSPACE_TOO_SMALL, "pass.kept_size is 3; expected");
+    /* Only weights that are shared may share their gradients. */
+    REFUSES(m,
+            attn_bert_backward(c, w, SEQUENCES, x.offsets, x.ids, &x.pass, &x.d_hidden,
+                               CHANGED(attn_bert_weights, *g, beta = g->gamma), 1, NULL, 0),
+            ATTN_INVALID_ARGUMENT, "gradients.|overlaps gradients.");
+    const attn_block_weights *twice[LAYERS] = {g->layers[0], g->layers[0]};
+    REFUSES(m,
+            attn_bert_backward(c, w, SEQUENCES, x.offsets, x.ids, &x.pass, &x.d_hidden,
+                               CHANGED(attn_bert_weights, *g, layers = twice), 1, NULL, 0),
+            ATTN_INVALID_ARGUMENT, "gradients.layers[|overlaps gradients.layers[");
 #define BACKWARD(pass, d, g) attn_bert_backward(c, w, SEQUENCES, x.offsets, x.ids, pass, d, g, 0, NULL, 0)
     REFUSES(m, BACKWARD(NULL, &x.d_hidden, g), ATTN_INVALID_ARGUMENT, "pass.kept is NULL");
     REFUSES(m, BACKWARD(&x.pass, NULL, g), ATTN_INVALID_ARGUMENT, "d_hidden is NULL");

@@ -497,6 +497,16 @@ static void test_wrong_arguments(void **state)
     layers[1] = &over;
     REFUSES(m, BACKWARD(pass, d, CHANGED(attn_transformer_weights, *g, decoder = layers)), ATTN_INVALID_ARGUMENT,
             "gradients.decoder[1] overlaps weights.decoder[0]");
+    /* Only weights that are shared may share their gradients. */
+#define ADD(g) attn_transformer_backward(c, w, p, pass, d, g, 1, NULL, 0)
+    REFUSES(m, ADD(CHANGED(attn_transformer_weights, *g, generator = g->target_embedding)), ATTN_INVALID_ARGUMENT,
+            "gradients.|overlaps gradients.");
+    if (c->final_norms) {
+        REFUSES(m, ADD(CHANGED(attn_transformer_weights, *g, decoder_beta = g->decoder_gamma)), ATTN_INVALID_ARGUMENT,
+                "gradients.decoder_|overlaps gradients.decoder_");
+        REFUSES(m, ADD(CHANGED(attn_transformer_weights, *g, encoder_beta = g->encoder_gamma)), ATTN_INVALID_ARGUMENT,
+                "gradients.encoder_|overlaps gradients.encoder_");
+    }
     assert_true(attn_transformer_kept_size(NULL, 1, 1, ATTN_KEEP_ALL) == SIZE_MAX);
     assert_true(attn_transformer_kept_size(c, -1, 1, ATTN_KEEP_ALL) == SIZE_MAX);
     assert_true(attn_transformer_kept_size(c, 1, 1, (attn_keep)2) == SIZE_MAX);
