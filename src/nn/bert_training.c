@@ -5,7 +5,6 @@
  */
 #include "nn/bert.h"
 
-#include "driver/threads.h"
 #include "nn/check.h"
 #include "nn/elementwise.h"
 #include "nn/product_rows.h"
@@ -15,20 +14,17 @@
 enum { WORDS, POSITIONS, TYPES, GAMMA, BETA, TENSORS };
 
 struct bert_run {
-    attn_bert_config config; /* completed */
+    struct nn_model_run model; /* first, see struct nn_model_kind */
+    attn_bert_config config;   /* completed */
     attn_mha_config attention;
     attn_bert_weights weights, gradients;
-    struct nn_model_run model;
     struct nn_stack stack;
     const int64_t *offsets;
     const int32_t *ids;
-    const attn_tensor *hidden;   /* of a forward pass */
-    const attn_tensor *d_hidden; /* of a backward pass */
 
     void *embedded;             /* [tokens][d_model] sums of embeddings; kept */
     int32_t *positions, *types; /* [tokens] */
     float *d;                   /* [tokens][d_model] */
-    struct nn_arrays arrays;
 };
 
 /* ------------------------------------------------------------ config, memory -- */
@@ -39,9 +35,7 @@ static attn_status take_config(struct bert_run *r, const attn_bert_config *confi
 {
     static const int64_t no_offsets[1] = {0}; /* only looked at when a call runs */
     CHECK(nn_complete_bert_config(&r->config, config));
-    if (r->config.format)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "config.format is set; expected NULL: training reads weights as they "
-                                                "are given");
+    CHECK(nn_model_check_format(r->config.format));
     const int64_t *offsets = r->offsets ? r->offsets : no_offsets;
     r->model.layers = r->config.layers;
     r->model.dtype = r->config.activations;
@@ -53,68 +47,35 @@ static attn_status take_config(struct bert_run *r, const attn_bert_config *confi
         .tokens = tokens,
         .self = {num_sequences, offsets, offsets},
     };
+    r->model.most_arrays = nn_stack_arrays(&r->stack) + 2 * TENSORS;
     return nn_stack_check_config(&r->stack);
 }
 
-static void take_kept(struct nn_arena *arena, struct bert_run *r, int is_kept)
+static void take_kept(struct nn_arena *arena, struct nn_model_run *run, int is_kept)
 {
-    r->embedded = nn_take(arena, r->stack.tokens, r->config.d_model, 1, attn_dtype_size(r->model.dtype));
+    struct bert_run *r = (struct bert_run *)run;
+    r->embedded = nn_take(arena, r->stack.tokens, r->config.d_model, 1, attn_dtype_size(run->dtype));
     nn_stack_take(arena, &r->stack, is_kept);
 }
 
-static void take_pieces(struct nn_arena *arena, struct bert_run *r)
+static void take_pieces(struct nn_arena *arena, struct nn_model_run *run)
 {
+    struct bert_run *r = (struct bert_run *)run;
     const int64_t tokens = r->stack.tokens;
-    struct nn_need need = {0};
-    if (!r->model.pass.kept)
-        take_kept(arena, r, 0);
-    r->arrays.list = nn_take(arena, nn_stack_arrays(&r->stack) + 2 * TENSORS, 1, 1, sizeof *r->arrays.list);
     r->positions = nn_take(arena, tokens, 1, 1, sizeof *r->positions);
-    if (r->model.is_backward) {
-        r->types = nn_take(arena, tokens, 1, 1, sizeof *r->types);
-        r->d = nn_take(arena, tokens, r->config.d_model, 1, sizeof *r->d);
-    }
-    if (!arena->status && !arena->base) {
-        const size_t norm = nn_model_norm_need(tokens, r->config.d_model);
-        arena->status = nn_stack_need(&r->stack, &need);
-        need = nn_larger_need(need, (struct nn_need){norm, norm});
-    }
-    r->model.scratch = nn_take_workspace(arena, need, &r->model.scratch_size);
+    if (!run->is_backward)
+        return;
+    r->types = nn_take(arena, tokens, 1, 1, sizeof *r->types);
+    r->d = nn_take(arena, tokens, r->config.d_model, 1, sizeof *r->d);
 }
 
-size_t attn_bert_kept_size(const attn_bert_config *config, int64_t tokens, attn_keep keep)
+static attn_status measure_scratch(const struct nn_model_run *run, struct nn_need *need)
 {
-    struct bert_run r = {.offsets = NULL};
-    attn_model_pass pass = attn_model_pass_default();
-    struct nn_arena arena = {0};
-    pass.keep = keep;
-    if (nn_model_take_pass(&r.model, &pass) || nn_check_length("tokens", tokens, 0) ||
-        take_config(&r, config, 1, tokens))
-        return SIZE_MAX;
-    take_kept(&arena, &r, 1);
-    return nn_arena_size(&arena);
-}
-
-size_t attn_bert_training_workspace_size(const attn_bert_config *config, int64_t num_sequences, int64_t tokens,
-                                         const attn_model_pass *pass)
-{
-    struct bert_run r = {.offsets = NULL};
-    size_t most = 0;
-    if (nn_model_take_pass(&r.model, pass) || nn_check_length("num_sequences", num_sequences, 0) ||
-        nn_check_length("tokens", tokens, 0) || take_config(&r, config, num_sequences, tokens))
-        return SIZE_MAX;
-    const attn_executor *before = attn_executor_enter(r.model.pass.executor);
-    /* Passes that keep nothing, and those that this one may be. */
-    for (int kind = 0; kind < 3; kind++) {
-        struct nn_arena arena = {0};
-        r.model.is_backward = kind == 2;
-        r.model.pass.kept = kind ? &r : NULL;
-        take_pieces(&arena, &r);
-        const size_t size = nn_arena_size(&arena);
-        most = size > most ? size : most;
-    }
-    attn_executor_leave(before);
-    return most;
+    const struct bert_run *r = (const struct bert_run *)run;
+    const size_t norm = nn_model_norm_need(r->stack.tokens, r->config.d_model);
+    CHECK(nn_stack_need(&r->stack, need));
+    *need = nn_larger_need(*need, (struct nn_need){norm, norm});
+    return ATTN_OK;
 }
 
 /* -------------------------------------------------------------------- checks -- */
@@ -137,8 +98,9 @@ static attn_status take_call(struct bert_run *r, const attn_bert_config *config,
     return ATTN_OK;
 }
 
-static attn_status check_tensors(struct bert_run *r, const attn_tensor *d)
+static attn_status check_tensors(struct nn_model_run *run)
 {
+    struct bert_run *r = (struct bert_run *)run;
     const attn_bert_weights *w = &r->weights, *g = &r->gradients;
     const attn_bert_config *c = &r->config;
     const struct nn_model_tensor tensors[TENSORS] = {
@@ -148,45 +110,21 @@ static attn_status check_tensors(struct bert_run *r, const attn_tensor *d)
         [GAMMA] = {"gamma", &w->gamma, &g->gamma, 0, c->d_model, 0},
         [BETA] = {"beta", &w->beta, &g->beta, 0, c->d_model, 0},
     };
-    const int is_backward = r->model.is_backward;
-    CHECK(nn_model_check_tensors(&r->model, tensors, TENSORS, &r->arrays));
-    CHECK(nn_stack_check(&r->stack, d, &r->arrays));
-    nn_arrays_add(&r->arrays, is_backward ? r->d_hidden : r->hidden,
-                  &(struct nn_array){
-                      .owner = "", .name = is_backward ? "d_hidden" : "hidden", .layer = -1, .written = !is_backward});
-    return nn_arrays_check(&r->arrays);
-}
-
-/** Takes memory, and checks what lies in it. */
-static attn_status open_run(struct bert_run *r, void *workspace, size_t workspace_size, struct nn_workspace *w)
-{
-    struct nn_arena measured = {0};
-    struct nn_workspace kept;
-    if (r->model.pass.kept) {
-        take_kept(&measured, r, 1);
-        CHECK(nn_model_open_kept(&r->model, &measured, &kept));
-        take_kept(&kept.arena, r, 1);
-    }
-    measured = (struct nn_arena){0};
-    take_pieces(&measured, r);
-    CHECK(nn_workspace_open(w, workspace, workspace_size, &measured));
-    take_pieces(&w->arena, r);
-    const attn_tensor own = nn_model_rows(r->d, ATTN_F32, r->stack.tokens, r->config.d_model);
-    const attn_status status = check_tensors(r, &own);
-    if (status)
-        nn_workspace_close(w);
-    return status;
+    const attn_tensor d = nn_model_rows(r->d, ATTN_F32, r->stack.tokens, c->d_model);
+    CHECK(nn_model_check_tensors(run, tensors, TENSORS));
+    return nn_stack_check(&r->stack, &d, &run->arrays);
 }
 
 /* -------------------------------------------------------------------- passes -- */
 
-static attn_status run_forward(const struct bert_run *r)
+static attn_status run_forward(struct nn_model_run *run)
 {
+    const struct bert_run *r = (const struct bert_run *)run;
     const attn_bert_weights *w = &r->weights;
     const int64_t tokens = r->stack.tokens, d_model = r->config.d_model;
     const int threads = r->model.pass.num_threads;
     const attn_tensor sums = nn_model_rows(r->embedded, r->model.dtype, tokens, d_model);
-    const attn_tensor first = r->config.layers ? nn_stack_input(&r->stack, 0) : *r->hidden;
+    const attn_tensor first = r->config.layers ? nn_stack_input(&r->stack, 0) : *run->result;
     attn_tensor kind = w->types;
     kind.shape[2] = 1;
     const struct nn_lookup lookup = {
@@ -214,14 +152,15 @@ static attn_status embed_back(const struct bert_run *r, const int32_t *ids, cons
     return to->data ? attn_embed_backward(ids, 1, d, to, r->model.accumulate, r->model.pass.num_threads) : ATTN_OK;
 }
 
-static attn_status run_backward(const struct bert_run *r)
+static attn_status run_backward(struct nn_model_run *run)
 {
+    const struct bert_run *r = (const struct bert_run *)run;
     const attn_bert_weights *w = &r->weights, *g = &r->gradients;
     const int64_t tokens = r->stack.tokens, d_model = r->config.d_model;
     const int embeddings = wants_embeddings(g);
     const attn_tensor sums = nn_model_rows(r->embedded, r->model.dtype, tokens, d_model);
     const attn_tensor d = nn_model_rows(r->d, ATTN_F32, tokens, d_model);
-    nn_finish_rows(&(struct nn_finish){.from = r->d_hidden, .to = &d}, r->model.pass.num_threads);
+    nn_finish_rows(&(struct nn_finish){.from = run->result, .to = &d}, r->model.pass.num_threads);
     CHECK(nn_stack_backward(&r->stack, embeddings ? 0 : nn_stack_lowest(&r->stack), &d));
     if (!embeddings)
         return ATTN_OK;
@@ -234,29 +173,47 @@ static attn_status run_backward(const struct bert_run *r)
     return embed_back(r, r->types, &d, &g->types);
 }
 
-/** A pass whose arguments have been taken. */
-static attn_status run_pass(struct bert_run *r, void *workspace, size_t workspace_size)
+/* ---------------------------------------------------------- the public calls -- */
+
+static const struct nn_model_kind bert = {
+    .take_kept = take_kept,
+    .take_pieces = take_pieces,
+    .measure_scratch = measure_scratch,
+    .check_tensors = check_tensors,
+    .run_forward = run_forward,
+    .run_backward = run_backward,
+};
+
+size_t attn_bert_kept_size(const attn_bert_config *config, int64_t tokens, attn_keep keep)
 {
-    struct nn_workspace w;
-    const attn_executor *before = attn_executor_enter(r->model.pass.executor);
-    attn_status status = open_run(r, workspace, workspace_size, &w);
-    if (!status) {
-        status = r->model.is_backward ? run_backward(r) : run_forward(r);
-        nn_workspace_close(&w);
-    }
-    attn_executor_leave(before);
-    return status;
+    struct bert_run r = {.model = {.kind = &bert}};
+    attn_model_pass pass = attn_model_pass_default();
+    pass.keep = keep;
+    if (nn_model_take_pass(&r.model, &pass) || nn_check_length("tokens", tokens, 0) ||
+        take_config(&r, config, 1, tokens))
+        return SIZE_MAX;
+    return nn_model_kept_size(&r.model);
+}
+
+size_t attn_bert_training_workspace_size(const attn_bert_config *config, int64_t num_sequences, int64_t tokens,
+                                         const attn_model_pass *pass)
+{
+    struct bert_run r = {.model = {.kind = &bert}};
+    if (nn_model_take_pass(&r.model, pass) || nn_check_length("num_sequences", num_sequences, 0) ||
+        nn_check_length("tokens", tokens, 0) || take_config(&r, config, num_sequences, tokens))
+        return SIZE_MAX;
+    return nn_model_workspace_size(&r.model);
 }
 
 attn_status attn_bert_train(const attn_bert_config *config, const attn_bert_weights *weights, int64_t num_sequences,
                             const int64_t *offsets, const int32_t *ids, const attn_model_pass *pass,
                             const attn_tensor *hidden, void *workspace, size_t workspace_size)
 {
-    struct bert_run r = {.hidden = hidden};
+    struct bert_run r = {.model = {.kind = &bert, .result_name = "hidden", .result = hidden}};
     CHECK(take_call(&r, config, weights, num_sequences, offsets, ids, pass));
     CHECK(nn_check_typed_output("hidden", hidden, 1, r.stack.tokens, r.config.d_model));
     r.stack.out = hidden;
-    return run_pass(&r, workspace, workspace_size);
+    return nn_model_run_pass(&r.model, workspace, workspace_size);
 }
 
 attn_status attn_bert_backward(const attn_bert_config *config, const attn_bert_weights *weights, int64_t num_sequences,
@@ -264,7 +221,9 @@ attn_status attn_bert_backward(const attn_bert_config *config, const attn_bert_w
                                const attn_tensor *d_hidden, const attn_bert_weights *gradients, int accumulate,
                                void *workspace, size_t workspace_size)
 {
-    struct bert_run r = {.model = {.is_backward = 1, .accumulate = accumulate}, .d_hidden = d_hidden};
+    struct bert_run r = {
+        .model = {
+            .kind = &bert, .is_backward = 1, .accumulate = accumulate, .result_name = "d_hidden", .result = d_hidden}};
     CHECK(take_call(&r, config, weights, num_sequences, offsets, ids, pass));
     CHECK(nn_model_check_kept(&r.model, "attn_bert_train"));
     CHECK(nn_check_typed_activations("d_hidden", d_hidden, 1, r.stack.tokens, r.config.d_model));
@@ -274,5 +233,5 @@ attn_status attn_bert_backward(const attn_bert_config *config, const attn_bert_w
     r.stack.gradients = r.gradients.layers;
     if (!wants_embeddings(&r.gradients) && nn_stack_lowest(&r.stack) == r.stack.layers)
         return attn_fail(ATTN_INVALID_ARGUMENT, "gradients has nothing to write; expected a tensor or a layer");
-    return run_pass(&r, workspace, workspace_size);
+    return nn_model_run_pass(&r.model, workspace, workspace_size);
 }

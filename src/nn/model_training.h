@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the models have in common in training: the options of a pass, the places
- * of their dropout, and tensors that belong to no layer.
+ * What the models have in common in training: the options of a pass and its
+ * memory, the places of dropout, and tensors that belong to no layer.
  */
 #ifndef ATTN_NN_MODEL_TRAINING_INTERNAL_H
 #define ATTN_NN_MODEL_TRAINING_INTERNAL_H
@@ -20,13 +20,34 @@ enum {
     NN_PLACES_OF_LAYER = 8
 };
 
+struct nn_model_run;
+
+/** What a kind of model does in a pass. Its own run begins with a struct nn_model_run, which all of them are given. */
+struct nn_model_kind {
+    /** Takes what a backward pass reads (is_kept), or what a forward pass needs in its place. */
+    void (*take_kept)(struct nn_arena *arena, struct nn_model_run *run, int is_kept);
+    /** Takes the rest of working memory. */
+    void (*take_pieces)(struct nn_arena *arena, struct nn_model_run *run);
+    /** What layers, norms and products need, one at a time. */
+    attn_status (*measure_scratch)(const struct nn_model_run *run, struct nn_need *need);
+    /** Checks all tensors but the result, and adds them to arrays. */
+    attn_status (*check_tensors)(struct nn_model_run *run);
+    attn_status (*run_forward)(struct nn_model_run *run);
+    attn_status (*run_backward)(struct nn_model_run *run);
+};
+
 /** A pass through a model. */
 struct nn_model_run {
+    const struct nn_model_kind *kind;
     attn_model_pass pass; /**< completed */
     int64_t layers;       /**< of the model in all */
     attn_dtype dtype;     /**< of what lies between products */
     int is_backward, accumulate;
-    void *scratch; /**< of a layer, a norm or a product, one at a time */
+    const char *result_name;   /**< of the next one in sentences */
+    const attn_tensor *result; /**< what a forward pass writes; its gradient, which a backward pass reads */
+    int64_t most_arrays;       /**< that check_tensors() adds */
+    struct nn_arrays arrays;
+    void *scratch; /**< what measure_scratch() asks for */
     size_t scratch_size;
 };
 
@@ -35,9 +56,15 @@ attn_status nn_model_take_pass(struct nn_model_run *run, const attn_model_pass *
 
 /** That a backward pass has what the forward pass, which is called forward, has kept. */
 attn_status nn_model_check_kept(const struct nn_model_run *run, const char *forward);
-/** The memory of what is kept, which has been measured. */
-attn_status nn_model_open_kept(const struct nn_model_run *run, const struct nn_arena *measured,
-                               struct nn_workspace *kept);
+/** That training reads weights as they are given. */
+attn_status nn_model_check_format(const attn_linear_format *format);
+
+/** Bytes of what a pass of this kind keeps, or SIZE_MAX. */
+size_t nn_model_kept_size(struct nn_model_run *run);
+/** Bytes of workspace for passes of this kind, those that keep nothing, too; or SIZE_MAX. */
+size_t nn_model_workspace_size(struct nn_model_run *run);
+/** A pass whose arguments have been taken: memory, checks of what lies in it, and the kind's own part. */
+attn_status nn_model_run_pass(struct nn_model_run *run, void *workspace, size_t workspace_size);
 
 /** Dropout of probability p at a place: *of, or NULL where nothing is dropped. */
 const attn_dropout *nn_model_dropout(const struct nn_model_run *run, float p, int64_t place, attn_dropout *of);
@@ -58,8 +85,7 @@ struct nn_model_tensor {
 };
 
 /** Checks tensors, their gradients in a backward pass, and adds them to arrays. */
-attn_status nn_model_check_tensors(const struct nn_model_run *run, const struct nn_model_tensor *tensors, int num,
-                                   struct nn_arrays *arrays);
+attn_status nn_model_check_tensors(struct nn_model_run *run, const struct nn_model_tensor *tensors, int num);
 
 /** LayerNorm over rows, gamma and beta as they lie. */
 attn_status nn_model_normalise(const struct nn_model_run *run, const attn_tensor *rows, const attn_tensor *gamma,

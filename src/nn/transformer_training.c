@@ -7,7 +7,6 @@
  */
 #include "nn/transformer.h"
 
-#include "driver/threads.h"
 #include "nn/check.h"
 #include "nn/elementwise.h"
 #include "nn/linear_backward.h"
@@ -32,21 +31,18 @@ struct side {
 };
 
 struct transformer_run {
+    struct nn_model_run model;      /* first, see struct nn_model_kind */
     attn_transformer_config config; /* completed */
     attn_mha_config attention[SIDES];
     attn_transformer_weights weights, gradients;
     attn_transformer_pairs pairs;
-    struct nn_model_run model;
     struct side side[SIDES];
     attn_tensor memory, d_memory;
-    const attn_tensor *logits;   /* of a forward pass */
-    const attn_tensor *d_logits; /* of a backward pass */
 
     int32_t *places;  /* [tokens of either side] */
     float *sinusoids; /* [places][d_model] */
     int64_t num_places;
     float *turned, *bias; /* the generator's */
-    struct nn_arrays arrays;
 };
 
 /* ------------------------------------------------------------ config, memory -- */
@@ -80,9 +76,7 @@ static void set_side(struct transformer_run *r, int which, int64_t tokens, const
 static attn_status take_config(struct transformer_run *r, const attn_transformer_config *config)
 {
     CHECK(nn_complete_transformer_config(&r->config, config));
-    if (r->config.format)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "config.format is set; expected NULL: training reads weights as they "
-                                                "are given");
+    CHECK(nn_model_check_format(r->config.format));
     r->model.layers = r->config.encoder_layers + r->config.decoder_layers;
     r->model.dtype = r->config.activations;
     return ATTN_OK;
@@ -93,6 +87,8 @@ static attn_status set_sides(struct transformer_run *r, int64_t source_tokens, i
 {
     set_side(r, ENCODER, source_tokens, r->pairs.source_offsets);
     set_side(r, DECODER, target_tokens, r->pairs.target_offsets);
+    r->model.most_arrays =
+        nn_stack_arrays(&r->side[ENCODER].stack) + nn_stack_arrays(&r->side[DECODER].stack) + 2 * TENSORS;
     return nn_stack_check_config(&r->side[DECODER].stack);
 }
 
@@ -102,8 +98,9 @@ static attn_tensor rows_of(const struct transformer_run *r, const struct side *s
 }
 
 /** A decoder's states after the norm are not kept: the generator alone reads them, and they cost little. */
-static void take_kept(struct nn_arena *arena, struct transformer_run *r, int is_kept)
+static void take_kept(struct nn_arena *arena, struct nn_model_run *run, int is_kept)
 {
+    struct transformer_run *r = (struct transformer_run *)run;
     const int64_t d_model = r->config.d_model;
     const size_t size = attn_dtype_size(r->model.dtype);
     for (int i = ENCODER; i < SIDES; i++) {
@@ -117,9 +114,9 @@ static void take_kept(struct nn_arena *arena, struct transformer_run *r, int is_
     r->memory = rows_of(r, &r->side[ENCODER], r->side[ENCODER].states, r->model.dtype);
 }
 
-/** What layers, norms and products need, one at a time. */
-static attn_status measure_scratch(struct transformer_run *r, struct nn_need *need)
+static attn_status measure_scratch(const struct nn_model_run *run, struct nn_need *need)
 {
+    const struct transformer_run *r = (const struct transformer_run *)run;
     *need = nn_linear_backward_need(r->model.pass.num_threads);
     for (int i = ENCODER; i < SIDES; i++) {
         struct nn_need layer;
@@ -130,19 +127,15 @@ static attn_status measure_scratch(struct transformer_run *r, struct nn_need *ne
     return ATTN_OK;
 }
 
-static void take_pieces(struct nn_arena *arena, struct transformer_run *r)
+static void take_pieces(struct nn_arena *arena, struct nn_model_run *run)
 {
+    struct transformer_run *r = (struct transformer_run *)run;
     const attn_transformer_config *c = &r->config;
     struct side *encoder = &r->side[ENCODER], *decoder = &r->side[DECODER];
     const int64_t source = encoder->stack.tokens, target = decoder->stack.tokens;
-    struct nn_need need = {0};
-    if (!r->model.pass.kept)
-        take_kept(arena, r, 0);
-    r->arrays.list = nn_take(arena, nn_stack_arrays(&encoder->stack) + nn_stack_arrays(&decoder->stack) + 2 * TENSORS,
-                             1, 1, sizeof *r->arrays.list);
     if (c->final_norms)
-        decoder->states = nn_take(arena, target, c->d_model, 1, attn_dtype_size(r->model.dtype));
-    if (r->model.is_backward) {
+        decoder->states = nn_take(arena, target, c->d_model, 1, attn_dtype_size(run->dtype));
+    if (run->is_backward) {
         encoder->d = nn_take(arena, source, c->d_model, 1, sizeof(float));
         decoder->d = nn_take(arena, target, c->d_model, 1, sizeof(float));
     } else {
@@ -151,50 +144,6 @@ static void take_pieces(struct nn_arena *arena, struct transformer_run *r)
         r->turned = nn_take(arena, c->target_vocabulary, c->d_model, 1, sizeof *r->turned);
         r->bias = nn_take(arena, c->target_vocabulary, 1, 1, sizeof *r->bias);
     }
-    if (!arena->status && !arena->base)
-        arena->status = measure_scratch(r, &need);
-    r->model.scratch = nn_take_workspace(arena, need, &r->model.scratch_size);
-}
-
-size_t attn_transformer_kept_size(const attn_transformer_config *config, int64_t source_tokens, int64_t target_tokens,
-                                  attn_keep keep)
-{
-    struct transformer_run r = {.pairs = {.num_pairs = 1}};
-    attn_model_pass pass = attn_model_pass_default();
-    struct nn_arena arena = {0};
-    pass.keep = keep;
-    if (nn_model_take_pass(&r.model, &pass) || nn_check_length("source_tokens", source_tokens, 0) ||
-        nn_check_length("target_tokens", target_tokens, 0) || take_config(&r, config) ||
-        set_sides(&r, source_tokens, target_tokens))
-        return SIZE_MAX;
-    take_kept(&arena, &r, 1);
-    return nn_arena_size(&arena);
-}
-
-size_t attn_transformer_training_workspace_size(const attn_transformer_config *config, int64_t num_pairs,
-                                                int64_t source_tokens, int64_t target_tokens,
-                                                const attn_model_pass *pass)
-{
-    struct transformer_run r = {.pairs = {.num_pairs = num_pairs}};
-    size_t most = 0;
-    if (nn_model_take_pass(&r.model, pass) || nn_check_length("num_pairs", num_pairs, 0) ||
-        nn_check_length("source_tokens", source_tokens, 0) || nn_check_length("target_tokens", target_tokens, 0) ||
-        take_config(&r, config) || set_sides(&r, source_tokens, target_tokens))
-        return SIZE_MAX;
-    const int64_t longer = source_tokens > target_tokens ? source_tokens : target_tokens;
-    r.num_places = longer < r.config.positions ? longer : r.config.positions;
-    const attn_executor *before = attn_executor_enter(r.model.pass.executor);
-    /* Passes that keep nothing, and those that this one may be. */
-    for (int kind = 0; kind < 3; kind++) {
-        struct nn_arena arena = {0};
-        r.model.is_backward = kind == 2;
-        r.model.pass.kept = kind ? &r : NULL;
-        take_pieces(&arena, &r);
-        const size_t size = nn_arena_size(&arena);
-        most = size > most ? size : most;
-    }
-    attn_executor_leave(before);
-    return most;
 }
 
 /* -------------------------------------------------------------------- checks -- */
@@ -281,8 +230,9 @@ static attn_status check_no_norms(const struct transformer_run *r)
     return ATTN_OK;
 }
 
-static attn_status check_tensors(struct transformer_run *r)
+static attn_status check_tensors(struct nn_model_run *run)
 {
+    struct transformer_run *r = (struct transformer_run *)run;
     const attn_transformer_weights *w = &r->weights, *g = &r->gradients;
     const attn_transformer_config *c = &r->config;
     const int64_t d = c->d_model;
@@ -296,40 +246,16 @@ static attn_status check_tensors(struct transformer_run *r)
         {"generator", &w->generator, &g->generator, c->target_vocabulary, d, 0},
         {"generator_bias", &w->generator_bias, &g->generator_bias, 0, c->target_vocabulary, 0},
     };
-    const int is_backward = r->model.is_backward;
     CHECK(check_no_norms(r));
-    CHECK(nn_model_check_tensors(&r->model, tensors, TENSORS, &r->arrays));
+    CHECK(nn_model_check_tensors(run, tensors, TENSORS));
+    r->d_memory = rows_of(r, &r->side[ENCODER], r->side[ENCODER].d, ATTN_F32);
+    if (run->is_backward && wants_side(&r->side[ENCODER]))
+        r->side[DECODER].stack.d_memory = &r->d_memory;
     for (int i = ENCODER; i < SIDES; i++) {
         const attn_tensor d_out = rows_of(r, &r->side[i], r->side[i].d, ATTN_F32);
-        CHECK(nn_stack_check(&r->side[i].stack, &d_out, &r->arrays));
+        CHECK(nn_stack_check(&r->side[i].stack, &d_out, &run->arrays));
     }
-    nn_arrays_add(&r->arrays, is_backward ? r->d_logits : r->logits,
-                  &(struct nn_array){
-                      .owner = "", .name = is_backward ? "d_logits" : "logits", .layer = -1, .written = !is_backward});
-    return nn_arrays_check(&r->arrays);
-}
-
-/** Takes memory, and checks what lies in it. */
-static attn_status open_run(struct transformer_run *r, void *workspace, size_t workspace_size, struct nn_workspace *w)
-{
-    struct nn_arena measured = {0};
-    struct nn_workspace kept;
-    if (r->model.pass.kept) {
-        take_kept(&measured, r, 1);
-        CHECK(nn_model_open_kept(&r->model, &measured, &kept));
-        take_kept(&kept.arena, r, 1);
-    }
-    measured = (struct nn_arena){0};
-    take_pieces(&measured, r);
-    CHECK(nn_workspace_open(w, workspace, workspace_size, &measured));
-    take_pieces(&w->arena, r);
-    r->d_memory = rows_of(r, &r->side[ENCODER], r->side[ENCODER].d, ATTN_F32);
-    if (r->model.is_backward && wants_side(&r->side[ENCODER]))
-        r->side[DECODER].stack.d_memory = &r->d_memory;
-    const attn_status status = check_tensors(r);
-    if (status)
-        nn_workspace_close(w);
-    return status;
+    return ATTN_OK;
 }
 
 /* ------------------------------------------------------------- forward pass -- */
@@ -365,8 +291,9 @@ static struct nn_product_place place_of(const struct transformer_run *r)
     return (struct nn_product_place){r->model.pass.num_threads, r->model.scratch, r->model.scratch_size};
 }
 
-static attn_status run_forward(const struct transformer_run *r)
+static attn_status run_forward(struct nn_model_run *run)
 {
+    const struct transformer_run *r = (const struct transformer_run *)run;
     const struct side *decoder = &r->side[DECODER];
     const attn_tensor states = rows_of(r, decoder, decoder->states, r->model.dtype);
     const struct nn_product_place place = place_of(r);
@@ -374,8 +301,8 @@ static attn_status run_forward(const struct transformer_run *r)
     CHECK(run_side(r, ENCODER));
     CHECK(run_side(r, DECODER));
     nn_take_bias(r->bias, &r->weights.generator_bias, r->config.target_vocabulary);
-    nn_multiply_rows(&place, &states, &r->weights.generator, r->turned, r->logits, 0);
-    nn_finish_rows(&(struct nn_finish){.from = r->logits, .to = r->logits, .bias = r->bias}, place.num_threads);
+    nn_multiply_rows(&place, &states, &r->weights.generator, r->turned, run->result, 0);
+    nn_finish_rows(&(struct nn_finish){.from = run->result, .to = run->result, .bias = r->bias}, place.num_threads);
     return ATTN_OK;
 }
 
@@ -393,8 +320,8 @@ static attn_status generate_back(const struct transformer_run *r, const attn_ten
     g.num_threads = place.num_threads;
     CHECK(normalise(r, decoder));
     if (g.weights || g.bias)
-        nn_linear_backward(&r->weights.generator, &states, r->d_logits, &g, place.scratch, place.size);
-    nn_multiply_back(&place, r->d_logits, &r->weights.generator, d, 0);
+        nn_linear_backward(&r->weights.generator, &states, r->model.result, &g, place.scratch, place.size);
+    nn_multiply_back(&place, r->model.result, &r->weights.generator, d, 0);
     return ATTN_OK;
 }
 
@@ -413,8 +340,9 @@ static attn_status side_back(const struct transformer_run *r, int which, int to_
                                r->model.pass.num_threads);
 }
 
-static attn_status run_backward(struct transformer_run *r)
+static attn_status run_backward(struct nn_model_run *run)
 {
+    struct transformer_run *r = (struct transformer_run *)run;
     struct side *encoder = &r->side[ENCODER], *decoder = &r->side[DECODER];
     const attn_tensor d = rows_of(r, decoder, decoder->d, ATTN_F32);
     const int needs_memory = wants_side(encoder);
@@ -427,28 +355,50 @@ static attn_status run_backward(struct transformer_run *r)
 
 /* ---------------------------------------------------------- the public calls -- */
 
-/** A pass whose arguments have been taken. */
-static attn_status run_pass(struct transformer_run *r, void *workspace, size_t workspace_size)
+static const struct nn_model_kind transformer = {
+    .take_kept = take_kept,
+    .take_pieces = take_pieces,
+    .measure_scratch = measure_scratch,
+    .check_tensors = check_tensors,
+    .run_forward = run_forward,
+    .run_backward = run_backward,
+};
+
+size_t attn_transformer_kept_size(const attn_transformer_config *config, int64_t source_tokens, int64_t target_tokens,
+                                  attn_keep keep)
 {
-    struct nn_workspace w;
-    const attn_executor *before = attn_executor_enter(r->model.pass.executor);
-    attn_status status = open_run(r, workspace, workspace_size, &w);
-    if (!status) {
-        status = r->model.is_backward ? run_backward(r) : run_forward(r);
-        nn_workspace_close(&w);
-    }
-    attn_executor_leave(before);
-    return status;
+    struct transformer_run r = {.model = {.kind = &transformer}, .pairs = {.num_pairs = 1}};
+    attn_model_pass pass = attn_model_pass_default();
+    pass.keep = keep;
+    if (nn_model_take_pass(&r.model, &pass) || nn_check_length("source_tokens", source_tokens, 0) ||
+        nn_check_length("target_tokens", target_tokens, 0) || take_config(&r, config) ||
+        set_sides(&r, source_tokens, target_tokens))
+        return SIZE_MAX;
+    return nn_model_kept_size(&r.model);
+}
+
+size_t attn_transformer_training_workspace_size(const attn_transformer_config *config, int64_t num_pairs,
+                                                int64_t source_tokens, int64_t target_tokens,
+                                                const attn_model_pass *pass)
+{
+    struct transformer_run r = {.model = {.kind = &transformer}, .pairs = {.num_pairs = num_pairs}};
+    if (nn_model_take_pass(&r.model, pass) || nn_check_length("num_pairs", num_pairs, 0) ||
+        nn_check_length("source_tokens", source_tokens, 0) || nn_check_length("target_tokens", target_tokens, 0) ||
+        take_config(&r, config) || set_sides(&r, source_tokens, target_tokens))
+        return SIZE_MAX;
+    const int64_t longer = source_tokens > target_tokens ? source_tokens : target_tokens;
+    r.num_places = longer < r.config.positions ? longer : r.config.positions;
+    return nn_model_workspace_size(&r.model);
 }
 
 attn_status attn_transformer_train(const attn_transformer_config *config, const attn_transformer_weights *weights,
                                    const attn_transformer_pairs *pairs, const attn_model_pass *pass,
                                    const attn_tensor *logits, void *workspace, size_t workspace_size)
 {
-    struct transformer_run r = {.logits = logits};
+    struct transformer_run r = {.model = {.kind = &transformer, .result_name = "logits", .result = logits}};
     CHECK(take_call(&r, config, weights, pairs, pass));
     CHECK(nn_check_output("logits", logits, 1, r.side[DECODER].stack.tokens, r.config.target_vocabulary));
-    return run_pass(&r, workspace, workspace_size);
+    return nn_model_run_pass(&r.model, workspace, workspace_size);
 }
 
 attn_status attn_transformer_backward(const attn_transformer_config *config, const attn_transformer_weights *weights,
@@ -456,7 +406,11 @@ attn_status attn_transformer_backward(const attn_transformer_config *config, con
                                       const attn_tensor *d_logits, const attn_transformer_weights *gradients,
                                       int accumulate, void *workspace, size_t workspace_size)
 {
-    struct transformer_run r = {.model = {.is_backward = 1, .accumulate = accumulate}, .d_logits = d_logits};
+    struct transformer_run r = {.model = {.kind = &transformer,
+                                          .is_backward = 1,
+                                          .accumulate = accumulate,
+                                          .result_name = "d_logits",
+                                          .result = d_logits}};
     const attn_transformer_weights *g = &r.gradients;
     CHECK(take_call(&r, config, weights, pairs, pass));
     CHECK(nn_model_check_kept(&r.model, "attn_transformer_train"));
@@ -467,5 +421,5 @@ attn_status attn_transformer_backward(const attn_transformer_config *config, con
     place_weights(&r);
     if (!g->generator.data && !g->generator_bias.data && !wants_side(&r.side[ENCODER]) && !wants_side(&r.side[DECODER]))
         return attn_fail(ATTN_INVALID_ARGUMENT, "gradients has nothing to write; expected a tensor or a layer");
-    return run_pass(&r, workspace, workspace_size);
+    return nn_model_run_pass(&r.model, workspace, workspace_size);
 }
