@@ -24,6 +24,9 @@
 
 #include <math.h>
 
+/** Inputs of a block: with a full panel of bytes 24 KiB on AVX-512, as LINEAR_INPUTS of floats. */
+#define INT8_INPUTS (4 * LINEAR_INPUTS)
+
 /** Sums of a tile, with the products of one row of words of weights at p and of four inputs of each row at x + c. */
 ATTN_INLINE void int8_words(const int nr, const int nv, const int high, const enum nn_panel kind, const char *p,
                             const int8_t *const x[VF_KEYS], int64_t c, vs acc[VF_KEYS][VF_STRIP])
@@ -51,8 +54,9 @@ ATTN_INLINE float *int8_scales(const struct nn_integer_rows *rows, int8_t *row)
     return (float *)(void *)(row + rows->scales);
 }
 
-/** linear_rows() of integers; sums are int32 without groups, else floats. */
-ATTN_INLINE void int8_rows(const int nr, const enum nn_panel kind, const int nv, int ask,
+/** linear_rows() of integers; sums are int32 without groups, else floats. Of every row of words of what comes next,
+ * asks for the first ahead vectors. */
+ATTN_INLINE void int8_rows(const int nr, const enum nn_panel kind, const int nv, const int ahead,
                            const struct nn_linear_work *work, int64_t r, const struct linear_weights *block,
                            float *unfinished)
 {
@@ -61,7 +65,7 @@ ATTN_INLINE void int8_rows(const int nr, const enum nn_panel kind, const int nv,
     const ptrdiff_t step = (ptrdiff_t)VF_LEN * 4;
     const int64_t n = (block->c1 - block->c0 + unit - 1) / unit * unit, span = work->group ? work->group : n;
     const int8_t *x[VF_KEYS];
-    const char *at = block->at, *next = block->at + LINEAR_AHEAD;
+    const char *at = block->at, *next = block->next;
     ATTN_UNROLL
     for (int i = 0; i < nr; i++)
         x[i] = quants->bytes + (r + i) * quants->pitch + block->c0;
@@ -81,13 +85,12 @@ ATTN_INLINE void int8_rows(const int nr, const enum nn_panel kind, const int nv,
                                                           : (vs)vu_load(unfinished + ((r + i) * nv + v) * VF_LEN);
         }
         for (int64_t c = from; c < to; c += unit, at += nv * step, next += nv * step) {
-            if (ask)
-                linear_ask(next, nv * step);
+            linear_ask(next, ahead * step);
             int8_words(nr, nv, 0, kind, at, x, c, acc);
             if (kind == NN_PANEL_NIBBLES)
                 int8_words(nr, nv, 1, kind, at, x, c + 4, acc);
         }
-        if (ask && work->group)
+        if (ahead && work->group)
             linear_ask_scales(kind, nv, work, block->c0 + from);
         ATTN_UNROLL
         for (int i = 0; i < nr; i++) {
@@ -109,14 +112,30 @@ ATTN_INLINE void int8_rows(const int nr, const enum nn_panel kind, const int nv,
     } while (from < n);
 }
 
-/** All rows of a block of inputs; the first tile asks for what comes next, unless the processor does so by itself. */
+/**
+ * All rows of a block of inputs. A tile that is the only one asks for the weights behind its own, unless the processor
+ * does so by itself; of several each of the first asks for a vector of each row of the next block.
+ */
 ATTN_INLINE void int8_block(const enum nn_panel kind, const int nv, const struct nn_linear_work *work,
-                            const struct linear_weights *block, float *unfinished)
+                            struct linear_weights block, float *unfinished)
 {
-    for (int64_t r = 0; r < work->rows;) {
-        const int nr = linear_tile_rows(work->rows - r);
-        LINEAR_BY_ROWS(nr, int8_rows, kind, nv, r == 0 && !linear_is_fetched(work), work, r, block, unfinished);
-        r += nr;
+    int nr = linear_tile_rows(work->rows);
+    if (linear_is_fetched(work)) {
+        int8_rows(1, kind, nv, 0, work, 0, &block, unfinished);
+        return;
+    }
+    if (nr == work->rows) {
+        block.next = block.at + LINEAR_AHEAD;
+        LINEAR_BY_ROWS(nr, int8_rows, kind, nv, nv, work, 0, &block, unfinished);
+        return;
+    }
+    block.next = block.at + INT8_INPUTS / nn_panel_inputs(kind) * nv * VF_LEN * 4;
+    for (int64_t r = 0, t = 0; r < work->rows; r += nr, t++, block.next += VF_LEN * 4) {
+        nr = linear_tile_rows(work->rows - r);
+        if (t < nv)
+            LINEAR_BY_ROWS(nr, int8_rows, kind, nv, 1, work, r, &block, unfinished);
+        else
+            LINEAR_BY_ROWS(nr, int8_rows, kind, nv, 0, work, r, &block, unfinished);
     }
 }
 
@@ -138,12 +157,12 @@ static void int8_finish(const struct nn_linear_work *work, float *sums)
 ATTN_INLINE void int8_body(const int nv, const struct nn_linear_work *work)
 {
     float sums[NN_LINEAR_ROWS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
-    for (int64_t c = 0; c == 0 || c < work->inputs; c += LINEAR_INPUTS) {
-        const struct linear_weights block = linear_block_at(work->kind, nv, work, c);
+    for (int64_t c = 0; c == 0 || c < work->inputs; c += INT8_INPUTS) {
+        const struct linear_weights block = linear_block_of(work->kind, nv, work, c, INT8_INPUTS);
         if (work->kind == NN_PANEL_QUADS)
-            int8_block(NN_PANEL_QUADS, nv, work, &block, sums);
+            int8_block(NN_PANEL_QUADS, nv, work, block, sums);
         else
-            int8_block(NN_PANEL_NIBBLES, nv, work, &block, sums);
+            int8_block(NN_PANEL_NIBBLES, nv, work, block, sums);
     }
     int8_finish(work, sums);
 }

@@ -21,14 +21,21 @@ struct linear_weights {
     const char *at, *next;
 };
 
-/** The block from input c0 on; behind it lies the next. */
-ATTN_INLINE struct linear_weights linear_block_at(const enum nn_panel kind, const int nv,
-                                                  const struct nn_linear_work *work, int64_t c0)
+/** The block of so many inputs from input c0 on; behind it lies the next. */
+ATTN_INLINE struct linear_weights linear_block_of(const enum nn_panel kind, const int nv,
+                                                  const struct nn_linear_work *work, int64_t c0, const int64_t inputs)
 {
     const ptrdiff_t row = (ptrdiff_t)nv * VF_LEN * nn_panel_word(kind);
     const char *const at = (const char *)work->panel + c0 / nn_panel_inputs(kind) * row;
-    const int64_t c1 = work->inputs - c0 < LINEAR_INPUTS ? work->inputs : c0 + LINEAR_INPUTS;
-    return (struct linear_weights){c0, c1, at, at + LINEAR_INPUTS / nn_panel_inputs(kind) * row};
+    const int64_t c1 = work->inputs - c0 < inputs ? work->inputs : c0 + inputs;
+    const int64_t words = (c1 - c0 + nn_panel_inputs(kind) - 1) / nn_panel_inputs(kind);
+    return (struct linear_weights){c0, c1, at, at + words * row};
+}
+
+ATTN_INLINE struct linear_weights linear_block_at(const enum nn_panel kind, const int nv,
+                                                  const struct nn_linear_work *work, int64_t c0)
+{
+    return linear_block_of(kind, nv, work, c0, LINEAR_INPUTS);
 }
 
 /** The work of panel p of a run. */
