@@ -26,6 +26,13 @@ CACHE_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1, "e4m3": 1, "int4": 0.5}
 FAR_BYTES = 512 << 20
 NEAR_BYTES = 16 << 20
 
+# Weights of all matrices of a product with few rows: four times the last level of cache that two cores of a server
+# usually have to themselves; with more, libraries would take minutes to quantise them. With more rows than these it does
+# not matter where weights come from.
+WEIGHT_BYTES = 128 << 20
+FEW_ROWS = 64
+PRECISION_BYTES = {precision: CACHE_BYTES[precision] for precision in PRECISIONS}
+
 
 def far_bytes(dtype):
     """What a case of that type has at least to come from memory."""
@@ -232,6 +239,58 @@ class BackwardCase(Saved):
 
 
 @dataclass(frozen=True)
+class LinearCase(Saved):
+    """
+    One linear layer, y = x Wt + b, with `outputs` x `inputs` weights. With few rows a call computes the product with
+    each of several matrices, one after the other, which together come from memory, as those of a model do. `dtype` is a
+    precision, as in MhaCase.
+    """
+
+    suite: ClassVar[str] = "linear"
+    series: ClassVar[str] = ""
+    memory: ClassVar[bool] = False
+
+    rows: int
+    outputs: int
+    inputs: int
+    quick: bool = False
+    dtype: str = "f32"
+
+    @property
+    def matrices(self):
+        if self.rows > FEW_ROWS:
+            return 1
+        return max(2, -(-WEIGHT_BYTES // (self.outputs * self.inputs * PRECISION_BYTES[self.dtype])))
+
+    @property
+    def name(self):
+        tail = f"/matrices:{self.matrices}" if self.matrices > 1 else ""
+        return f"{self.dtype}/linear/M{self.rows}/N{self.outputs}/K{self.inputs}{tail}"
+
+    @property
+    def kind(self):
+        return "linear-row" if self.rows == 1 else "linear"
+
+    @property
+    def tokens(self):
+        return self.rows
+
+    @property
+    def far(self):
+        """Whether the weights come from memory."""
+        return self.matrices > 1
+
+    def bytes(self):
+        """The weights of all matrices where reading them is what the time is made of: with one row. Else None."""
+        if self.rows > 1:
+            return None
+        return self.matrices * self.outputs * self.inputs * PRECISION_BYTES[self.dtype]
+
+    def flops(self):
+        return 2.0 * self.matrices * self.rows * self.outputs * self.inputs
+
+
+@dataclass(frozen=True)
 class MhaCase(Saved):
     """
     Self-attention of `batch` sequences of `t` tokens with its four projections. `promised` cases are those that a
@@ -356,5 +415,5 @@ class GenerateCase(Saved):
 def from_json(fields):
     """The case that to_json() was called on."""
     fields = dict(fields)
-    kinds = {kind.suite: kind for kind in (Case, DecodeCase, BackwardCase, MhaCase, EmbedCase, GenerateCase)}
-    return kinds[fields.pop("suite")](**fields)
+    every = (Case, DecodeCase, BackwardCase, LinearCase, MhaCase, EmbedCase, GenerateCase)
+    return {kind.suite: kind for kind in every}[fields.pop("suite")](**fields)

@@ -7,10 +7,10 @@ there. Work is counted as there, too: 4 d operations for each pair of query and
 key that is alive, whatever a library computes besides. A layer adds its
 products, 2 operations for each weight and token.
 
-There are six suites: `attention`, `decode` (a token more for each sequence, against
-long caches), `backward` (gradients, alone and with the forward call), `mha` (a layer
-with its projections), `embed` (sentences through a real encoder) and `generate` (text
-by a real language model).
+There are seven suites: `attention`, `decode` (a token more for each sequence, against
+long caches), `backward` (gradients, alone and with the forward call), `linear` (one
+linear layer), `mha` (a layer with its projections), `embed` (sentences through a real
+encoder) and `generate` (text by a real language model).
 
 This file needs nothing but the standard library: --list and the tests work
 without the virtual environment.
@@ -27,6 +27,7 @@ from .case_kinds import (
     DecodeCase,
     EmbedCase,
     GenerateCase,
+    LinearCase,
     MhaCase,
     far_bytes,
     from_json,
@@ -133,6 +134,21 @@ def backward_cases():
     ]
 
 
+# (outputs, inputs): an encoder's products with 384 channels and with 768, and a language model's.
+LINEAR_SHAPES = ((1152, 384), (384, 1536), (768, 768), (3072, 768), (4096, 4096))
+
+
+def linear_cases(dtype="f32"):
+    """From one row, whose time is that of reading weights, to many."""
+    return [
+        LinearCase(
+            rows, outputs, inputs, quick=rows in (1, 24, 128) and (outputs, inputs) in LINEAR_SHAPES[:4:3], dtype=dtype
+        )
+        for outputs, inputs in LINEAR_SHAPES
+        for rows in (1, 8, 24, 128, 1300)
+    ]
+
+
 def mha_cases(dtype="f32"):
     """An encoder's layer at two sizes of batch, a decoder's at prefill, and one token."""
     encoder = {"d_model": 768, "heads": 12, "kv_heads": 12, "bias": True, "dtype": dtype}
@@ -164,6 +180,7 @@ SUITES = {
     "attention": attention_cases,
     "decode": decode_cases,
     "backward": backward_cases,
+    "linear": linear_cases,
     "mha": mha_cases,
     "embed": embed_cases,
     "generate": generate_cases,
