@@ -15,7 +15,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from peerbench import bars, case_kinds, cases, command_line, figures, registry, report_markdown  # noqa: E402
+from peerbench import bars, cases, command_line, figures, layer_kinds, registry, report_markdown  # noqa: E402
 
 try:
     import numpy as np
@@ -47,7 +47,7 @@ class Cases(unittest.TestCase):
             held = case.matrices * case.outputs * case.inputs * {"f32": 4, "bf16": 2, "int8": 1}[case.dtype]
             self.assertEqual(case.far, case.rows <= 24)
             if case.far:
-                self.assertGreaterEqual(held, case_kinds.WEIGHT_BYTES)
+                self.assertGreaterEqual(held, layer_kinds.WEIGHT_BYTES)
                 self.assertIn(f"/matrices:{case.matrices}", case.name)
             else:
                 self.assertEqual((case.matrices, "matrices" in case.name), (1, False))
@@ -82,7 +82,7 @@ class Reference(unittest.TestCase):
 
     def setUp(self):
         # As many matrices as a test can look at.
-        fewer = unittest.mock.patch.object(case_kinds, "WEIGHT_BYTES", 4 * 5 * 96 * 64)
+        fewer = unittest.mock.patch.object(layer_kinds, "WEIGHT_BYTES", 4 * 5 * 96 * 64)
         fewer.start()
         self.addCleanup(fewer.stop)
 

@@ -16,22 +16,9 @@ This file needs nothing but the standard library: --list and the tests work
 without the virtual environment.
 """
 
-from .case_kinds import (
-    CACHE_BYTES,
-    DTYPES,
-    MASK_PERIOD,
-    NEAR_BYTES,
-    PRECISIONS,
-    BackwardCase,
-    Case,
-    DecodeCase,
-    EmbedCase,
-    GenerateCase,
-    LinearCase,
-    MhaCase,
-    far_bytes,
-    from_json,
-)
+from .case_kinds import CACHE_BYTES, DTYPES, MASK_PERIOD, NEAR_BYTES, BackwardCase, Case, DecodeCase, far_bytes
+from .layer_kinds import PRECISIONS, EmbedCase, GenerateCase, LinearCase, MhaCase
+
 
 def self_attention(dtype, batch, heads, t, d, kv_heads=None, **options):
     """As many keys as queries."""
@@ -201,6 +188,13 @@ def all_cases(suite="attention", precisions=("f32",)):
         else:
             cases += [case for precision in precisions for case in make(precision)]
     return cases
+
+
+def from_json(fields):
+    """The case that to_json() was called on."""
+    fields = dict(fields)
+    every = (Case, DecodeCase, BackwardCase, LinearCase, MhaCase, EmbedCase, GenerateCase)
+    return {kind.suite: kind for kind in every}[fields.pop("suite")](**fields)
 
 
 # Small enough to be over at once, and of the same code path as what follows: pays for first-call costs.
