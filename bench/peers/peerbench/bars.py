@@ -47,6 +47,8 @@ BARS = (
     Bar("gradients, bf16 causal", "attn", "backward-causal", ("bf16",), 1.50, machine=NO_AMX),
     Bar("gradients, bf16, AMX", "attn", "backward", ("bf16",), 2.50, machine=AMX),
     Bar("gradients, bf16 causal, AMX", "attn", "backward-causal", ("bf16",), 2.50, machine=AMX),
+    Bar("linear layer", "attn", "linear", PRECISIONS, 1.00),
+    Bar("linear layer, one row", "attn", "linear-row", PRECISIONS, 1.00),
     Bar("multi-head attention", "attn", "mha", ("f32",), 1.00),
     Bar("sentences, batches of 1", "attn", "embed", ("f32",), 1.00, "batch1$"),
     Bar("sentences, batches of 64", "attn", "embed", ("f32",), 1.00, "batch64$"),

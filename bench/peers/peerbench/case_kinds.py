@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What a case of each suite is: its fields, its name, and how much work it is. The
-cases themselves stand in cases.py.
+What a case of each suite of attention is: its fields, its name, and how much work it is; layer_kinds.py
+has those of layers and models. The cases themselves stand in cases.py.
 
 Needs nothing but the standard library, like that file.
 """
@@ -10,9 +10,6 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 DTYPES = ("f32", "bf16", "f16")
-
-# What a layer or model may be asked to multiply; bare attention has DTYPES.
-PRECISIONS = ("f32", "bf16", "int8")
 
 # One pair in this many is hidden by the boolean mask, at random: no tile is wholly visible or hidden.
 MASK_PERIOD = 64
@@ -229,132 +226,3 @@ class BackwardCase(Saved):
         """Five products for each live pair, as in attn-bench, whatever is computed again; seven with the forward's."""
         pairs = self.t * (self.t + 1) // 2 if self.causal else self.t * self.t
         return (14.0 if self.both else 10.0) * self.d * self.batch * self.heads * pairs
-
-
-@dataclass(frozen=True)
-class MhaCase(Saved):
-    """
-    Self-attention of `batch` sequences of `t` tokens with its four projections. `promised` cases are those that a
-    bar speaks of. `dtype` is a precision: in bf16 x and the weights are bf16, in int8 both are f32, and everybody
-    quantises them.
-    """
-
-    suite: ClassVar[str] = "mha"
-    series: ClassVar[str] = ""
-    memory: ClassVar[bool] = False
-
-    batch: int
-    t: int
-    d_model: int
-    heads: int
-    kv_heads: int
-    bias: bool = False
-    causal: bool = False
-    promised: bool = False
-    quick: bool = False
-    dtype: str = "f32"
-
-    @property
-    def name(self):
-        parts = [f"{self.dtype}/mha/B{self.batch}/T{self.t}/C{self.d_model}/H{self.heads}"]
-        if self.kv_heads != self.heads:
-            parts.append(f"kv_heads:{self.kv_heads}")
-        parts.append(f"causal:{'top-left' if self.causal else 'none'}")
-        if self.bias:
-            parts.append("bias")
-        return "/".join(parts)
-
-    @property
-    def kind(self):
-        return "mha" if self.promised else "mha-small"
-
-    @property
-    def group(self):
-        return self.heads // self.kv_heads
-
-    @property
-    def head_dim(self):
-        return self.d_model // self.heads
-
-    @property
-    def tokens(self):
-        return self.t
-
-    @property
-    def widths(self):
-        """Outputs of the projections of queries, keys, values, and of the last one; all have d_model inputs."""
-        kv = self.kv_heads * self.head_dim
-        return {"q": self.d_model, "k": kv, "v": kv, "o": self.d_model}
-
-    def projection_flops(self):
-        return 2.0 * self.batch * self.t * self.d_model * sum(self.widths.values())
-
-    def attention_flops(self):
-        pairs = self.t * (self.t + 1) // 2 if self.causal else self.t * self.t
-        return 4.0 * self.head_dim * self.batch * self.heads * pairs
-
-    def flops(self, _sum=None):
-        return self.projection_flops() + self.attention_flops()
-
-
-@dataclass(frozen=True)
-class EmbedCase(Saved):
-    """
-    All sentences through the encoder, sorted by length and `batch` at a time. `tokens` is the batch, for plots. `dtype`
-    is a precision: everybody is given the model in f32 and rounds or quantises it before.
-    """
-
-    suite: ClassVar[str] = "embed"
-    series: ClassVar[str] = ""
-    memory: ClassVar[bool] = False
-    kind: ClassVar[str] = "embed"
-
-    batch: int
-    quick: bool = False
-    dtype: str = "f32"
-
-    @property
-    def name(self):
-        return f"{self.dtype}/embed/all-MiniLM-L6-v2/batch{self.batch}"
-
-    @property
-    def tokens(self):
-        return self.batch
-
-
-@dataclass(frozen=True)
-class GenerateCase(Saved):
-    """
-    SmolLM2-135M-Instruct: the prompts of `batch` sequences, or `new` tokens one after the other behind them. `dtype` is
-    the precision of the weights.
-    """
-
-    suite: ClassVar[str] = "generate"
-    series: ClassVar[str] = ""
-    memory: ClassVar[bool] = False
-
-    batch: int
-    prompt: int
-    new: int = 0
-    quick: bool = False
-    dtype: str = "f32"
-
-    @property
-    def name(self):
-        what = f"after{self.prompt}/new{self.new}" if self.new else f"prompt{self.prompt}"
-        return f"{self.dtype}/generate/SmolLM2-135M/B{self.batch}/{what}"
-
-    @property
-    def kind(self):
-        return "generate" if self.new else "prompt"
-
-    @property
-    def tokens(self):
-        return self.batch
-
-
-def from_json(fields):
-    """The case that to_json() was called on."""
-    fields = dict(fields)
-    kinds = {kind.suite: kind for kind in (Case, DecodeCase, BackwardCase, MhaCase, EmbedCase, GenerateCase)}
-    return kinds[fields.pop("suite")](**fields)

@@ -7,30 +7,18 @@ there. Work is counted as there, too: 4 d operations for each pair of query and
 key that is alive, whatever a library computes besides. A layer adds its
 products, 2 operations for each weight and token.
 
-There are six suites: `attention`, `decode` (a token more for each sequence, against
-long caches), `backward` (gradients, alone and with the forward call), `mha` (a layer
-with its projections), `embed` (sentences through a real encoder) and `generate` (text
-by a real language model).
+There are seven suites: `attention`, `decode` (a token more for each sequence, against
+long caches), `backward` (gradients, alone and with the forward call), `linear` (one
+linear layer), `mha` (a layer with its projections), `embed` (sentences through a real
+encoder) and `generate` (text by a real language model).
 
 This file needs nothing but the standard library: --list and the tests work
 without the virtual environment.
 """
 
-from .case_kinds import (
-    CACHE_BYTES,
-    DTYPES,
-    MASK_PERIOD,
-    NEAR_BYTES,
-    PRECISIONS,
-    BackwardCase,
-    Case,
-    DecodeCase,
-    EmbedCase,
-    GenerateCase,
-    MhaCase,
-    far_bytes,
-    from_json,
-)
+from .case_kinds import CACHE_BYTES, DTYPES, MASK_PERIOD, NEAR_BYTES, BackwardCase, Case, DecodeCase, far_bytes
+from .layer_kinds import PRECISIONS, EmbedCase, GenerateCase, LinearCase, MhaCase
+
 
 def self_attention(dtype, batch, heads, t, d, kv_heads=None, **options):
     """As many keys as queries."""
@@ -133,6 +121,21 @@ def backward_cases():
     ]
 
 
+# (outputs, inputs): an encoder's products with 384 channels and with 768, and a language model's.
+LINEAR_SHAPES = ((1152, 384), (384, 1536), (768, 768), (3072, 768), (4096, 4096))
+
+
+def linear_cases(dtype="f32"):
+    """From one row, whose time is that of reading weights, to many."""
+    return [
+        LinearCase(
+            rows, outputs, inputs, quick=rows in (1, 24, 128) and (outputs, inputs) in LINEAR_SHAPES[:4:3], dtype=dtype
+        )
+        for outputs, inputs in LINEAR_SHAPES
+        for rows in (1, 8, 24, 128, 1300)
+    ]
+
+
 def mha_cases(dtype="f32"):
     """An encoder's layer at two sizes of batch, a decoder's at prefill, and one token."""
     encoder = {"d_model": 768, "heads": 12, "kv_heads": 12, "bias": True, "dtype": dtype}
@@ -164,6 +167,7 @@ SUITES = {
     "attention": attention_cases,
     "decode": decode_cases,
     "backward": backward_cases,
+    "linear": linear_cases,
     "mha": mha_cases,
     "embed": embed_cases,
     "generate": generate_cases,
@@ -184,6 +188,13 @@ def all_cases(suite="attention", precisions=("f32",)):
         else:
             cases += [case for precision in precisions for case in make(precision)]
     return cases
+
+
+def from_json(fields):
+    """The case that to_json() was called on."""
+    fields = dict(fields)
+    every = (Case, DecodeCase, BackwardCase, LinearCase, MhaCase, EmbedCase, GenerateCase)
+    return {kind.suite: kind for kind in every}[fields.pop("suite")](**fields)
 
 
 # Small enough to be over at once, and of the same code path as what follows: pays for first-call costs.

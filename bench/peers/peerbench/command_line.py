@@ -81,13 +81,14 @@ def parser():
         "--suite",
         choices=(*SUITES, "all"),
         default="attention",
-        help="bare attention (default), decode: a token against long caches, backward: gradients, mha: layers with"
-        " projections, embed: sentences through a real encoder, generate: text by a real language model, or all",
+        help="bare attention (default), decode: a token against long caches, backward: gradients, linear: one linear"
+        " layer, mha: layers with projections, embed: sentences through a real encoder, generate: text by a real"
+        " language model, or all",
     )
     p.add_argument(
         "--precision",
         choices=(*PRECISIONS, "all"),
-        help="for mha, embed and generate: what is multiplied (default: f32), or all of them",
+        help="for linear, mha, embed and generate: what is multiplied (default: f32), or all of them",
     )
     p.add_argument(
         "--sentences",
@@ -119,7 +120,9 @@ def main(argv):
     p = parser()
     arguments = p.parse_args(argv)
     if arguments.precision is not None and arguments.suite in ALL_TYPES:
-        p.error(f"--precision is given with --suite {arguments.suite}; expected --suite mha, embed, generate or all")
+        p.error(
+            f"--precision is given with --suite {arguments.suite}; expected --suite linear, mha, embed, generate or all"
+        )
     cases = select(arguments)
     if not cases:
         p.error("--filter leaves no case; see --list for the names")

@@ -6,9 +6,9 @@ also what is written as JSON.
 
 A result of a case:
 
-    {"case": name, "suite": ..., "kind": ..., "dtype": ..., "flops": ..., "items": sentences, tokens or None,
-     "bytes": of keys and values, in decoding, or None, "peak_gflops": ... or None,
-     "read_gb_per_second": what the machine reads, where keys and values come from memory,
+    {"case": name, "suite": ..., "kind": ..., "dtype": ..., "flops": ..., "items": sentences, tokens, products or None,
+     "bytes": of keys and values, in decoding, or of the weights of one row, or None, "peak_gflops": ... or None,
+     "read_gb_per_second": what the machine reads, where these come from memory,
      "contenders": {name: entry}}
 
 and an entry is one of
@@ -68,6 +68,7 @@ UNITS = {
     "attention": "GFLOP/s",
     "decode": "GB/s of keys and values",
     "backward": "GFLOP/s",
+    "linear": "µs",
     "mha": "ms",
     "embed": "sentences/s",
     "generate": "tokens/s",
@@ -78,9 +79,28 @@ def unit(result):
     return UNITS[result.get("suite", "attention")]
 
 
+def three_digits(value):
+    return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}"
+
+
 def milliseconds(entry):
-    ms = 1e3 * entry["seconds"]
-    return f"{ms:.0f}" if ms >= 99.95 else f"{ms:#.3g}"
+    return three_digits(1e3 * entry["seconds"])
+
+
+def gigabytes(entry):
+    return f"{entry['gb_per_second']:.1f}"
+
+
+def gigaflops(entry):
+    return three_digits(entry["gflops"])
+
+
+def further(result):
+    """What a report has of libattn and of the best peer besides their speed: {heading: text of an entry}."""
+    reading = result.get("bytes") is not None
+    if result.get("suite", "attention") == "linear":
+        return {"GFLOP/s": gigaflops, **({"GB/s": gigabytes} if reading else {})}
+    return {"ms": milliseconds} if reading else {}
 
 
 def shown(result, entry):
@@ -88,8 +108,10 @@ def shown(result, entry):
     name = unit(result)
     if name == "ms":
         return milliseconds(entry)
+    if name == UNITS["linear"]:
+        return three_digits(1e6 * entry["seconds"] / result["items"])
     if name == UNITS["decode"]:
-        return f"{entry['gb_per_second']:.1f}"
+        return gigabytes(entry)
     if result.get("items"):
         return f"{result['items'] / entry['seconds']:.0f}"
     return f"{entry['gflops']:.0f}"

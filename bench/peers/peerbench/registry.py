@@ -15,8 +15,8 @@ class Row:
     `own` marks libattn, everyone else is a peer. `groups` are headings of
     requirements.txt, `native` what build_native.py makes; `preload` names one of
     its files that is put before all other libraries. `module` has this contender
-    for bare attention, `decode` for decoding, `backward` for gradients, `layers` for layers and encoders,
-    `generate` for language models; "" without one. `tolerance` is by suite and
+    for bare attention, `decode` for decoding, `backward` for gradients, `linear` for linear layers, `layers` for
+    layers of attention and encoders, `generate` for language models; "" without one. `tolerance` is by suite and
     type where a library is rougher than the type is: everybody else is held to
     the suite's own.
     """
@@ -28,6 +28,7 @@ class Row:
     layers: str = ""
     generate: str = ""
     backward: str = ""
+    linear: str = ""
     own: bool = False
     groups: tuple = ()
     native: tuple = ()
@@ -48,6 +49,7 @@ ROWS = (
         "attn_nn",
         "attn_generate",
         "attn_backward",
+        "attn_linear",
         own=True,
         native=("libattn",),
     ),
@@ -59,6 +61,7 @@ ROWS = (
         "pytorch_layers",
         "pytorch_generate",
         "pytorch_backward",
+        "pytorch_linear",
         groups=("torch",),
         tolerance=ROUGH_GRADIENTS,
     ),
@@ -70,6 +73,7 @@ ROWS = (
         "pytorch_layers",
         "pytorch_generate",
         "pytorch_backward",
+        "pytorch_linear",
         groups=("torch",),
         native=("mkl_intel",),
         preload="mkl_intel",
@@ -92,10 +96,19 @@ ROWS = (
         "onnx_runtime",
         "onnx_decode",
         "onnx_layers",
+        linear="onnx_linear",
         groups=("onnxruntime",),
         tolerance={("decode", "int4"): 0.9},
     ),
-    Row("openvino", "OpenVINO", "openvino_sdpa", "openvino_decode", "openvino_layers", groups=("openvino",)),
+    Row(
+        "openvino",
+        "OpenVINO",
+        "openvino_sdpa",
+        "openvino_decode",
+        "openvino_layers",
+        linear="openvino_linear",
+        groups=("openvino",),
+    ),
     Row("jax", "JAX", "jax_nn", backward="jax_backward", groups=("jax",), environment={"JAX_PLATFORMS": "cpu"}),
     # ggml adds the values of a single query up in f16: some 4096 of them are off by up to 0.041. It is what its users have, and
     # the peer to be compared with. The sum of 131072 is off by 0.2, which is no result.
@@ -139,6 +152,7 @@ SUITE_GROUPS = {
 # What is taken if it can be had: without it a contender does what it can, and says what it cannot.
 OPTIONAL_GROUPS = {"openvino": ("nncf",)}
 SUITE_NATIVE = {
+    "linear": {"attn": ("libattn_nn",)},
     "mha": {"attn": ("libattn_nn",)},
     "embed": {
         "": ("minilm", "sentences"),
@@ -157,9 +171,14 @@ def row(name):
 def module(name, suite):
     """The file in contenders/ with this contender for a suite; "" if it takes no part."""
     r = row(name)
-    return {"attention": r.module, "decode": r.decode, "backward": r.backward, "generate": r.generate}.get(
-        suite, r.layers
-    )
+    own = {
+        "attention": r.module,
+        "decode": r.decode,
+        "backward": r.backward,
+        "linear": r.linear,
+        "generate": r.generate,
+    }
+    return own.get(suite, r.layers)
 
 
 def takes_part(name, suite):

@@ -15,6 +15,8 @@ KINDS = (
     ("backward-causal", "Gradients, causal"),
     ("both", "Forward call and gradients"),
     ("both-causal", "Forward call and gradients, causal"),
+    ("linear-row", "Linear layer, one row"),
+    ("linear", "Linear layer"),
     ("mha", "Multi-head attention with its projections"),
     ("mha-small", "Multi-head attention with its projections, short"),
     ("embed", "Sentences through all-MiniLM-L6-v2"),
@@ -50,9 +52,9 @@ def case_table(results, names):
     own = [n for n in figures.OWN if n in names]
     entries = [figures.agreeing(r).get(n) for r in results for n in own]
     parts = list(dict.fromkeys(part for e in entries if e for part in e.get("shares", {})))
-    reading = results[0].get("bytes") is not None
-    limit = ["of read", "ms", "ms, best peer"] if reading else ["of peak"]
-    header = ["case", *names, *(f"x {n}" for n in own), *limit, *(f"{part} %" for part in parts)]
+    limit = "of read" if results[0].get("bytes") is not None else "of peak"
+    more = [heading for name in figures.further(results[0]) for heading in (name, f"{name}, best peer")]
+    header = ["case", *names, *(f"x {n}" for n in own), limit, *more, *(f"{part} %" for part in parts)]
     return table(header, case_rows(results, names, parts))
 
 
@@ -67,8 +69,8 @@ def case_rows(results, names, parts=()):
         reading = result.get("bytes") is not None
         fraction = result["contenders"][own].get("fraction_of_read" if reading else "fraction") if own else None
         row.append(f"{fraction:.2f}" if fraction else "–")
-        if reading:
-            row += [figures.milliseconds(result["contenders"][n]) if n else "–" for n in (own, result["best_peer"])]
+        for text in figures.further(result).values():
+            row += [text(result["contenders"][n]) if n else "–" for n in (own, result["best_peer"])]
         shares = result["contenders"][own].get("shares", {}) if own else {}
         row += [f"{100 * shares[part]:.0f}" if part in shares else "–" for part in parts]
         rows.append(row)
@@ -206,7 +208,8 @@ def render(run, plots=()):
         " multiply-add peak, the best that was measured between the cases; where a type has no peak of its own it is"
         " that of f32, so that the fraction may exceed 1. In decoding *of read* has the best read bandwidth that was"
         " measured between the cases in its place, where keys and values come from memory, and *ms* is the time of a"
-        " token in all layers. Columns with % are times of parts of libattn's work, run"
+        " token in all layers. Of linear layers times are those of a product with one matrix, and *of read* is there where"
+        " they have one row. Columns with % are times of parts of libattn's work, run"
         " alone in the same turns, over that of the whole.",
         "",
     ]

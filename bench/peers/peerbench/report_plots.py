@@ -35,8 +35,9 @@ def draw(run, out):
 
     # Layers and models have their tables and a place in the plot of ratios.
     attention = [r for r in run["results"] if r.get("suite", "attention") == "attention"]
-    for dtype in dict.fromkeys(r["dtype"] for r in run["results"] if r.get("bytes")):
-        results = [r for r in run["results"] if r["dtype"] == dtype and r.get("bytes") and figures.agreeing(r)]
+    decoding = [r for r in run["results"] if r.get("suite") == "decode"]
+    for dtype in dict.fromkeys(r["dtype"] for r in decoding):
+        results = [r for r in decoding if r["dtype"] == dtype and figures.agreeing(r)]
         if results:
             save(bandwidth(pyplot, results, dtype), f"bandwidth-{dtype}")
     for dtype in DTYPES:

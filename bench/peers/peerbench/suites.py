@@ -8,7 +8,7 @@ to be, and in which unit a report shows speed.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import backward, decode, embedding, generate, layer, reference, tensors
+from . import backward, decode, embedding, generate, layer, linear, reference, tensors
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,15 @@ SUITES = {
         backward.reference_rows,
         backward.disagreement,
         lambda case, arrays: case.flops(),
+    ),
+    "linear": Suite(
+        linear.make,
+        linear.pick_rows,
+        linear.reference_rows,
+        linear.disagreement,
+        lambda case, arrays: case.flops(),
+        lambda case, arrays: case.matrices,
+        bytes=lambda case: case.bytes(),
     ),
     "mha": Suite(
         layer.make,

@@ -57,6 +57,7 @@ SIGNATURES = {
     "attn_linear_forward": (c.c_int, [POINTER] * 4),
     "attn_linear_forward_parts": (c.c_int, [POINTER] * 4),
     "attn_linear_destroy": (None, [POINTER]),
+    "attn_linear_isa": (c.c_char_p, [POINTER]),
     "attn_mha_create": (c.c_int, [POINTER] * 3),
     "attn_mha_destroy": (None, [POINTER]),
     "attn_mha_workspace_size": (SIZE, [POINTER, INT64, INT64, INT64, POINTER]),

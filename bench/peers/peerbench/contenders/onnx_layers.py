@@ -50,8 +50,10 @@ class OnnxLayers(OnnxRuntime):
     def layout(self, case, arrays):
         return arrays
 
-    def ways(self, case, arrays):
+    def check(self, case):
         refuse(case.dtype == "bf16", "its operators for CPUs take no bf16")
+
+    def ways(self, case, arrays):
         return self._mha(case, arrays) if case.suite == "mha" else self._embed(case, arrays)
 
     # ---------------------------------------------------------------- mha --
@@ -70,17 +72,10 @@ class OnnxLayers(OnnxRuntime):
 
     def _layer(self, label, case, arrays, build):
         """A way from a function that adds to a graph all up to the last product, and returns that product's input."""
-        graph, helper = Graph(self.onnx), self.onnx.helper
+        graph = Graph(self.onnx)
         attended = build(graph, case, arrays)
         last = graph.linear(attended, arrays["w_o"], layer.bias(arrays, "o"), "o")
-        shape, number = arrays["x"].shape, self.onnx.TensorProto.FLOAT
-        info = [[helper.make_tensor_value_info(name, number, shape)] for name in ("x", last)]
-        weights = [self.onnx.numpy_helper.from_array(array, name) for name, array in graph.weights.items()]
-        imports = [helper.make_opsetid("", 23), helper.make_opsetid(DOMAIN, 1)]
-        model = helper.make_model(
-            helper.make_graph(graph.nodes, "layer", *info, weights), opset_imports=imports, ir_version=10
-        )
-        session = self._open(self._quantised(model) if case.dtype == "int8" else model.SerializeToString())
+        session = self._session_of(case, graph, {"x": arrays["x"].shape}, {last: arrays["x"].shape})
         binding = session.io_binding()
         values = [self.ort.OrtValue.ortvalue_from_numpy(a) for a in (arrays["x"], np.full_like(arrays["x"], np.nan))]
         binding.bind_ortvalue_input("x", values[0])
@@ -94,6 +89,20 @@ class OnnxLayers(OnnxRuntime):
             return result[1].numpy()[wanted[:, 0], wanted[:, 1]]
 
         return Way(label, run, rows)
+
+    def _session_of(self, case, graph, inputs, outputs):
+        """A session of a graph, in the precision of the case; inputs and outputs are {name: shape}, all f32."""
+        helper, number = self.onnx.helper, self.onnx.TensorProto.FLOAT
+        info = [
+            [helper.make_tensor_value_info(name, number, shape) for name, shape in part.items()]
+            for part in (inputs, outputs)
+        ]
+        weights = [self.onnx.numpy_helper.from_array(array, name) for name, array in graph.weights.items()]
+        imports = [helper.make_opsetid("", 23), helper.make_opsetid(DOMAIN, 1)]
+        model = helper.make_model(
+            helper.make_graph(graph.nodes, "layer", *info, weights), opset_imports=imports, ir_version=10
+        )
+        return self._open(self._quantised(model) if case.dtype == "int8" else model.SerializeToString())
 
     @staticmethod
     def _quantised(model):

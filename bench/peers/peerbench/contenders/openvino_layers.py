@@ -35,12 +35,14 @@ class OpenVinoLayers(OpenVino):
         super().__init__(threads)
         self.encoders = {}
 
-    def ways(self, case, arrays):
+    def check(self, case):
         if case.dtype == "int8":
             try:
                 import nncf  # noqa: F401  pylint: disable=unused-import
             except ImportError as error:
                 refuse(True, f"int8 needs NNCF, which is not there: {error}")
+
+    def ways(self, case, arrays):
         return self._mha(case, arrays) if case.suite == "mha" else self._embed(case, arrays)
 
     def _forms(self, case, make, inputs):
