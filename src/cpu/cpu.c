@@ -56,33 +56,51 @@ static void note(const char *name, int there)
 }
 
 #if defined(__x86_64__)
+/** Processors of a maker: of one family, or ANY_FAMILY. */
+struct processors {
+    const char *vendor; /**< as CPUID names it, 12 letters */
+    unsigned family;
+};
+
+enum { ANY_FAMILY = 0, AMD_ZEN_3_AND_4 = 0x19 };
+
 /**
- * Vendors whose VDPBF16PS has less than the rate of multiply-adds, that is half of it, and so no gain from its pairs.
+ * Whose VDPBF16PS has less than the rate of multiply-adds, that is half of it, and so no gain from its pairs.
  * Measured (bench/README.md, peaks): Intel, Granite Rapids class: 247 against 495 GFLOP/s on two cores; AMD, Zen 4 and
  * Zen 5: twice the rate of f32 in operations.
  */
-static const char *const slow_pairs[] = {"GenuineIntel"};
+static const struct processors slow_pairs[] = {{"GenuineIntel", ANY_FAMILY}};
 
 /**
- * Vendors whose prefetchers do better alone. Measured (attn-bench, linear layers of one row, 4096 by 4096, one thread,
- * part of the read bandwidth with prefetch instructions and without): AMD, Zen 4: bf16 0.73 and 1.04, its pairs 0.78
- * and 0.99, int8 0.77 and 0.99, int4 0.76 and 0.86.
+ * Whose prefetchers do better alone. Measured (attn-bench, linear layers of one row, 4096 by 4096, one thread,
+ * part of the read bandwidth with prefetch instructions and without): Zen 4: bf16 0.73 and 1.04, its pairs 0.78
+ * and 0.99, int8 0.77 and 0.99, int4 0.76 and 0.86. On Zen 5 it is the other way round (GB/s, the best of three runs of
+ * both in turns, a program written for the question): f32 59 and 56, bf16 50 and 43, its pairs 52 and 53, int8 55 and
+ * 52, int4 49 and 38.
  */
-static const char *const own_prefetch[] = {"AuthenticAMD"};
+static const struct processors own_prefetch[] = {{"AuthenticAMD", AMD_ZEN_3_AND_4}};
 
 /**
- * Vendors where weights in bf16, widened in registers for each 8 rows, meet more multiply-adds than widened once for
- * 128 rows. Measured (attn-bench, 4096 by 4096, part of the peak with 24, 128 and 1300 rows): AMD, Zen 4: 0.93, 0.95,
- * 0.92 against 0.83, 0.91, 0.88; Intel, Granite Rapids class, 1300 rows: 0.68 against 0.78.
+ * Where weights in bf16, widened in registers for each 8 rows, meet more multiply-adds than widened once for
+ * 128 rows. Measured (attn-bench, 4096 by 4096, part of the peak with 24, 128 and 1300 rows): Zen 4: 0.93, 0.95,
+ * 0.92 against 0.83, 0.91, 0.88; Intel, Granite Rapids class, 1300 rows: 0.68 against 0.78. Zen 5 has 0.94 with 128 and
+ * 1300 rows.
  */
-static const char *const own_widening[] = {"AuthenticAMD"};
+static const struct processors own_widening[] = {{"AuthenticAMD", ANY_FAMILY}};
 
-static int is_one_of(const char *const *vendors, size_t count, const uint32_t vendor[4])
+static int is_one_of(const struct processors *list, size_t count, const uint32_t vendor[4], unsigned family)
 {
     for (size_t i = 0; i < count; i++)
-        if (memcmp(vendor, vendors[i], 12) == 0)
+        if (memcmp(vendor, list[i].vendor, 12) == 0 && (list[i].family == ANY_FAMILY || list[i].family == family))
             return 1;
     return 0;
+}
+
+/** The family of the processor, by the first number of CPUID's leaf 1. */
+static unsigned family_of(unsigned signature)
+{
+    const unsigned base = signature >> 8 & 0xf;
+    return base == 0xf ? base + (signature >> 20 & 0xff) : base;
 }
 
 /** Whether the operating system saves registers: bits of XCR0. */
@@ -121,9 +139,10 @@ static void ask(void)
     note("amxint8", known && (d & (1u << 25)) != 0);
     uint32_t vendor[4] = {0};
     __get_cpuid(0, &a, &vendor[0], &vendor[2], &vendor[1]);
-    pairs_gain = !is_one_of(slow_pairs, sizeof slow_pairs / sizeof *slow_pairs, vendor);
-    fetches_ahead = is_one_of(own_prefetch, sizeof own_prefetch / sizeof *own_prefetch, vendor);
-    widens_beside = is_one_of(own_widening, sizeof own_widening / sizeof *own_widening, vendor);
+    const unsigned family = __get_cpuid(1, &a, &b, &c, &d) ? family_of(a) : 0;
+    pairs_gain = !is_one_of(slow_pairs, sizeof slow_pairs / sizeof *slow_pairs, vendor, family);
+    fetches_ahead = is_one_of(own_prefetch, sizeof own_prefetch / sizeof *own_prefetch, vendor, family);
+    widens_beside = is_one_of(own_widening, sizeof own_widening / sizeof *own_widening, vendor, family);
 }
 #else
 static void ask(void)
