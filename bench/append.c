@@ -67,7 +67,7 @@ static void shuffle(int32_t *pages, int64_t n)
 static attn_tensor make_rows(attn_dtype dtype, int64_t batch, int64_t heads, int64_t tokens, int64_t d)
 {
     const int64_t bytes = batch * heads * tokens * d * (int64_t)attn_dtype_size(dtype);
-    attn_tensor t = attn_bhtd(bench_alloc_floats((bytes + 3) / 4), batch, heads, tokens, d);
+    attn_tensor t = attn_bhtd(bench_alloc_large((size_t)bytes), batch, heads, tokens, d);
     t.dtype = dtype;
     if (t.data != NULL)
         memset(t.data, 0, (size_t)bytes); /* pages must exist before anything is timed */

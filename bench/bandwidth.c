@@ -21,9 +21,6 @@
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-
-#define HUGE_PAGE ((size_t)2 << 20)
 
 /* Parts are multiples of this many words, as the loops want them. */
 #define GRAIN 1024
@@ -42,15 +39,12 @@ int bench_bandwidth_buffer(struct bench_region *buffer, int threads)
     const size_t least = (size_t)256 << 20, most = (size_t)1 << 30, cached = 4 * attn_cache_size(3);
     const size_t bytes = cached < least ? least : cached > most ? most : cached;
     *buffer = (struct bench_region){.count = (int64_t)(bytes / sizeof *buffer->words) / GRAIN * GRAIN};
-    buffer->words = aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+    buffer->words = bench_alloc_large(bytes); /* as the weights of large layers */
     if (buffer->words == NULL) {
         fprintf(stderr, "attn-bench: there is not enough memory for the %zu MiB that measure the bandwidth\n",
                 bytes >> 20);
         return -1;
     }
-#ifdef MADV_HUGEPAGE
-    madvise(buffer->words, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* as the weights of large layers */
-#endif
 #pragma omp parallel num_threads(threads)
     {
         const int i = omp_get_thread_num();

@@ -7,6 +7,9 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
 
 uint64_t bench_random(uint64_t *state)
 {
@@ -22,6 +25,16 @@ float *bench_alloc_floats(int64_t n)
     /* aligned_alloc wants a multiple of the alignment, and a length of 0 is no request. */
     const size_t bytes = ((size_t)(n > 0 ? n : 1) * sizeof(float) + 63u) / 64u * 64u;
     return aligned_alloc(64, bytes);
+}
+
+void *bench_alloc_large(size_t bytes)
+{
+    void *memory = aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+#ifdef MADV_HUGEPAGE
+    if (memory != NULL)
+        madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+#endif
+    return memory;
 }
 
 void bench_fill_normal(float *x, int64_t n, uint64_t seed)

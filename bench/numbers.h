@@ -6,10 +6,14 @@
 #ifndef BENCH_NUMBERS_H
 #define BENCH_NUMBERS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /** n floats aligned to 64 bytes, or NULL. Freed by free(). */
 float *bench_alloc_floats(int64_t n);
+
+/** So many bytes in huge pages, where the system gives some, or NULL. Freed by free(). */
+void *bench_alloc_large(size_t bytes);
 
 /** The next 64 random bits of a stream, which starts with any number in state. */
 uint64_t bench_random(uint64_t *state);

@@ -37,7 +37,9 @@ static attn_tensor make_tensor(const struct bench_problem *p, attn_dtype dtype, 
                                int64_t d)
 {
     const int64_t bytes = p->batch * heads * tokens * (int64_t)attn_row_size(dtype, d), steps = row_steps(dtype, d);
-    float *data = bench_alloc_floats((bytes + 3) / 4);
+    /* Keys and values of decoding lie as those of an attn_cache do. */
+    float *data = p->tq == 1 && tokens > 1 && bytes > 0 ? bench_alloc_large((size_t)bytes)
+                                                        : bench_alloc_floats((bytes + 3) / 4);
     attn_tensor t = p->bcase->layout == BENCH_BTHD ? attn_bthd(data, p->batch, tokens, heads, steps)
                                                    : attn_bhtd(data, p->batch, heads, tokens, steps);
     t.dtype = dtype;
@@ -185,8 +187,7 @@ static int fill_pool(const struct bench_problem *p, const attn_tensor *t, attn_t
     const size_t row = (size_t)page * attn_row_size(t->dtype, t->shape[3]); /* of a head and page */
     const int64_t pages = num_pages(p->bcase);
     const size_t bytes = (size_t)(pages * t->shape[1]) * row;
-    *pool = attn_bhtd(bench_alloc_floats((int64_t)((bytes + 3) / 4)), pages, t->shape[1], page,
-                      row_steps(t->dtype, t->shape[3]));
+    *pool = attn_bhtd(bench_alloc_large(bytes), pages, t->shape[1], page, row_steps(t->dtype, t->shape[3]));
     pool->dtype = t->dtype;
     pool->shape[3] = t->shape[3];
     for (int64_t b = 0; pool->data != NULL && b < p->batch; b++)

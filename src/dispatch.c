@@ -156,6 +156,7 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
                                          .score_isa = rows[base].name,
                                          .qk = demand->qk,
                                          .strip = own->vectors->strip,
+                                         .fetches_near = attn_cpu_fetches_near(),
                                          .vectors = own->vectors,
                                          .scores = own->scores,
                                          .values = own->values,

@@ -11,6 +11,7 @@
 
 #include "api/check_internal.h"
 #include "api/error.h"
+#include "cpu/large.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -72,7 +73,7 @@ static attn_status allocate_scales(struct attn_cache *cache)
         return ATTN_OK;
     cache->scales_bytes =
         (size_t)(c->layers * c->num_pages * (scale_bytes(c, 0) + scale_bytes(c, 1))); /* at most 4 pools */
-    cache->scales = malloc(cache->scales_bytes);
+    cache->scales = attn_alloc_large(cache->scales_bytes);
     cache->scale_pools = malloc((size_t)(2 * c->layers) * sizeof *cache->scale_pools);
     if (!cache->scales || !cache->scale_pools)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for %zu bytes of scales", cache->scales_bytes);
@@ -95,7 +96,7 @@ static attn_status allocate_pools(struct attn_cache *cache)
                          " tokens; expected a cache of fewer than 2^59 bytes",
                          c->num_pages, c->page_size);
     cache->pools_bytes = attn_aligned((size_t)bytes);
-    cache->pools = aligned_alloc(ATTN_ALIGN, cache->pools_bytes);
+    cache->pools = attn_alloc_large(cache->pools_bytes);
     if (!cache->pools)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a cache of %" PRId64 " bytes", bytes);
     return ATTN_OK;

@@ -20,6 +20,9 @@ int attn_cpu_gains_by_pairs(void);
  */
 int attn_cpu_fetches_ahead(void);
 
+/** Whether rows that few queries will read are best asked for into the nearest cache, not just the one behind it. */
+int attn_cpu_fetches_near(void);
+
 /**
  * Whether shifts and conversions, which widen narrow weights in registers, take little time from multiply-adds: units
  * of their own compute them.

@@ -182,9 +182,9 @@ struct attn_listed_rows {
     const char *const *at;     /**< [n] */
     const float *const *scale; /**< [n] of quantised rows: what the numbers of each are multiplied by */
     attn_dtype dtype;
-    /* Rows that will be wanted after these: fetched into L2 meanwhile, one beside each of these. */
+    /* Rows that will be wanted after these: fetched into L2, or L1 (near), meanwhile, one beside each of these. */
     const char *const *next; /**< [num_next] */
-    int num_next;
+    int num_next, near;
     ptrdiff_t next_bytes; /**< of each */
 };
 
@@ -551,6 +551,7 @@ struct attn_kernels {
     const char *score_isa; /**< of that whose scores they are: another one with int8 scores */
     attn_qk qk;            /**< how scores are multiplied */
     int strip;             /**< queries that a full strip covers: what its functions take at most */
+    int fetches_near;      /**< struct attn_listed_rows near, as this processor has it */
     const struct attn_vector_kernels *vectors;
     const struct attn_score_kernels *scores;
     const struct attn_value_kernels *values;

@@ -233,13 +233,26 @@ ATTN_INLINE void prefetch_rows(const struct attn_rows *rows, int64_t first, int6
     }
 }
 
+/** Asks for rows first..end-1 of those that are wanted next. */
+ATTN_INLINE void ask_for_next(const struct attn_listed_rows *listed, int first, int end, const int near)
+{
+    for (int i = first; i < end; i++)
+        for (ptrdiff_t c = 0; c < listed->next_bytes; c += ATTN_ALIGN) {
+            if (near)
+                __builtin_prefetch(listed->next[i] + c, 0, 3);
+            else
+                __builtin_prefetch(listed->next[i] + c, 0, 2);
+        }
+}
+
 /** Asks for what is to be fetched beside rows first..end-1 of a list. */
 ATTN_INLINE void ask_for_rows(const struct attn_listed_rows *listed, int first, int end)
 {
     end = end < listed->num_next ? end : listed->num_next;
-    for (int i = first; i < end; i++)
-        for (ptrdiff_t c = 0; c < listed->next_bytes; c += ATTN_ALIGN)
-            __builtin_prefetch(listed->next[i] + c, 0, 2);
+    if (listed->near)
+        ask_for_next(listed, first, end, 1);
+    else
+        ask_for_next(listed, first, end, 0);
 }
 
 #endif

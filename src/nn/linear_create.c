@@ -15,9 +15,9 @@
  * and gives no promise that a row's bits stay the same among other rows.
  * docs/layers.md has the figures.
  */
+#include "cpu/large.h"
 #include "nn/check.h"
 #include "nn/linear_layer.h"
-#include "nn/memory.h"
 #include "simd/half.h"
 
 #include <inttypes.h>
@@ -391,7 +391,7 @@ attn_status attn_linear_quantize(attn_linear **linear_out, const attn_linear_for
         free(linear);
         return attn_fail(ATTN_SIZE_OVERFLOW, "the packed weights would exceed 2^63 bytes");
     }
-    linear->memory = nn_alloc(bytes);
+    linear->memory = attn_alloc_large((size_t)bytes);
     if (!linear->memory) {
         free(linear);
         return attn_fail(ATTN_OUT_OF_MEMORY, "%" PRId64 " bytes of packed weights could not be allocated", bytes);

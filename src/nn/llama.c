@@ -8,6 +8,7 @@
  */
 #include "attn/nn/models.h"
 
+#include "cpu/large.h"
 #include "nn/check.h"
 #include "nn/linear.h"
 #include "nn/llama.h"
@@ -166,7 +167,7 @@ static attn_status allocate_session(attn_llama_session *session)
     const size_t size = attn_dtype_size(c->activations);
     CHECK(attn_check_count("capacity", size, session->batch, session->capacity, channels));
     CHECK(attn_check_count("capacity", sizeof(float), session->capacity, 2 * c->rope->pairs, 1));
-    session->cache = malloc((size_t)(session->batch * session->capacity * channels) * size);
+    session->cache = attn_alloc_large((size_t)(session->batch * session->capacity * channels) * size);
     session->rotations = malloc((size_t)(session->capacity * 2 * c->rope->pairs) * sizeof(float));
     if (!session->cache || !session->rotations)
         return attn_fail(ATTN_OUT_OF_MEMORY,

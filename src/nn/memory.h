@@ -19,13 +19,6 @@
 
 #include "attn/types.h"
 
-/**
- * Memory for numbers that calls read from end to end, aligned to 64 bytes; for free(). NULL if there is not as much.
- * From 2 MiB on it lies in huge pages where the system has some to give: one row of activations is multiplied no faster
- * than weights come, and they come faster from there (docs/layers.md).
- */
-void *nn_alloc(int64_t bytes);
-
 /** Workspace of a call. */
 struct nn_need {
     size_t size;  /**< bytes that it can make use of; SIZE_MAX after an error */

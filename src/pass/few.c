@@ -5,7 +5,7 @@
  * Every row of K and V is read once, so time is that of memory, and nothing is
  * made of K and V beforehand. A list says where each row is, in pages or not.
  * Beside it goes a second one, of what is wanted after it: while the scores of a
- * tile are computed its V is on its way into L2, and while its values are added
+ * tile are computed its V is on its way into L2 or L1, and while its values are added
  * the K of the next tile is. Processors fetch rows ahead where they follow each
  * other, but begin anew with every page.
  */
@@ -44,7 +44,7 @@ static void list_rows(const struct attn_pages *pages, const struct attn_rows *ro
 /** Lists n rows from key first on, of width elements, to be asked for while others are at work; and asks for their
  * scales. */
 static void list_next(const struct attn_pages *pages, const struct attn_rows *rows, const struct attn_page_step *step,
-                      int64_t first, int n, int64_t width, const char **list, struct attn_listed_rows *others)
+                      int64_t first, int n, int64_t width, int near, const char **list, struct attn_listed_rows *others)
 {
     assert(n <= ATTN_KEY_BLOCK);
     enum { LINE = ATTN_ALIGN / sizeof(float) };
@@ -63,6 +63,7 @@ static void list_next(const struct attn_pages *pages, const struct attn_rows *ro
     }
     others->next = list;
     others->num_next = n;
+    others->near = near;
     others->next_bytes = (ptrdiff_t)attn_row_bytes(rows->dtype, width);
 }
 
@@ -107,7 +108,8 @@ void attn_few_scores(const struct pass *pass, const struct strip *strip, const s
     *listed =
         (struct attn_listed_rows){.at = list.at, .scale = list.scale, .dtype = keys->k ? ATTN_F32 : work->k.dtype};
     if (pass->few && !work->weight_callback)
-        list_next(&work->pages, &work->v, &work->pages.v_step, keys->first + lo, n, work->dv, next, listed);
+        list_next(&work->pages, &work->v, &work->pages.v_step, keys->first + lo, n, work->dv,
+                  work->kernels->fetches_near, next, listed);
     if (work->free_sums && !attn_turns_faster(listed->dtype)) {
         operands->q = query_rows(pass, strip);
         pass->scores->scores_free(operands, n, max);
@@ -138,7 +140,8 @@ void attn_few_values(const struct pass *pass, const struct key_block *keys, cons
         attn_next_listed(work, strip, keys->first + unit->run.hi, &next, &end);
     if (pass->few && next < pass->end) {
         const int ahead = pass->end - next < n ? (int)(pass->end - next) : n;
-        list_next(&work->pages, &work->k, &work->pages.k_step, next, ahead, work->dk, next_keys, &few.v);
+        list_next(&work->pages, &work->k, &work->pages.k_step, next, ahead, work->dk, work->kernels->fetches_near,
+                  next_keys, &few.v);
     }
     pass->values->values_of_few(&few);
 }

@@ -62,7 +62,8 @@ def main():
         commands[(build / entry["file"]).resolve()] = without_files(shlex.split(entry["command"]))
     core = sets_of("src/isa", source, commands)
     layers = sets_of("src/nn/isa", source, commands)
-    stubs = {path.stem: path.read_text(encoding="utf-8") for path in (source / "src/isa").glob("*.c")}
+    stubs = {folder: {path.stem: path.read_text(encoding="utf-8") for path in (source / folder).glob("*.c")}
+             for folder in ("src/isa", "src/nn/isa")}
     names = {word for path in (source / "src/isa").glob("*.c") for word in words_of(path.stem)}
 
     compiled = skipped = failed = 0
@@ -75,8 +76,9 @@ def main():
         words = set(re.split(r"[_.]", header.name))
         wanted = words & names
         include = re.sub(r"^(include|src)/", "", name)
-        naming = {s for s, text in stubs.items() if f'"{include}"' in text and header.parent.name == "kernels"}
-        if naming:
+        naming = {s for s, text in stubs["src/nn/isa" if of_nn else "src/isa"].items()
+                  if f'"{include}"' in text and header.parent.name == "kernels"}
+        if naming and not (of_nn and wanted):
             sets = {s: of for s, of in sets.items() if s in naming}
         elif header.parent.name in ("simd", "kernels") and words & {"matrix", "table"}:
             sets = {s: of for s, of in sets.items() if "ATTN_MATRIX" in of[0]}

@@ -3,7 +3,7 @@
  * Rows of x times a panel of packed weights, both as pairs of bf16: a word of
  * weights holds two inputs of an output, the broadcast word of x the same two
  * inputs. So a panel is what matrix units want as their second operand, too.
- * The walk is that of linear.h.
+ * The walk is that of linear.h. ATTN_DOT names the header with the words.
  */
 #ifndef ATTN_NN_LINEAR_PAIRS_H
 #define ATTN_NN_LINEAR_PAIRS_H
@@ -11,9 +11,6 @@
 #include "nn/kernels/linear_sums.h"
 #include "nn/kernels/typed.h"
 
-#ifndef ATTN_DOT
-#define ATTN_DOT "simd/dot_f32.h"
-#endif
 #include ATTN_DOT
 
 /** Inputs of a block: with a full panel 24 KiB, which stay in L1 while rows of x pass by, as LINEAR_INPUTS of floats.
