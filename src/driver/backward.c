@@ -61,27 +61,27 @@ static struct attn_gradient_shape shape_of(const struct attn_backward *b, const 
     const int per_word = kernels->gradients->queries_per_word;
     while (keys > least_keys(kernels) && keys * (dk + dv) * (int64_t)sizeof(float) > SUMS_LIMIT)
         keys /= 2;
-    return (struct attn_gradient_shape){.strip = kernels->strip,
-                                        .key_block = keys < ATTN_KEY_BLOCK ? keys : ATTN_KEY_BLOCK,
-                                        .keys = keys,
-                                        .dk = dk,
-                                        .dv = dv,
-                                        .pairs = params->rope ? problem->rope_q.shape[3] / 2 : 0,
-                                        .k_words = attn_channel_words(kernels->scores, dk),
-                                        .v_words = attn_channel_words(kernels->scores, dv),
-                                        .query_words = attn_query_words(kernels->gradients, kernels->strip),
-                                        .dk_sums = attn_sum_channels(kernels->gradients, dk),
-                                        .dv_sums = attn_sum_channels(kernels->gradients, dv),
-                                        .dq_channels = attn_value_channels(kernels->values, dk),
-                                        .per_word = per_word,
-                                        .drops = params->dropout != NULL,
-                                        .caps = params->softcap != 0.0f,
-                                        .calls_back = params->callback != NULL,
-                                        .copies_q = per_word > 1 || problem->q.dtype != ATTN_F32 || params->rope ||
-                                                    params->head_scale,
-                                        .copies_dout = per_word > 1 || b->dout.dtype != ATTN_F32,
-                                        .copies_k = params->rope || !are_words(kernels, problem->k.dtype, dk),
-                                        .copies_v = !are_words(kernels, problem->v.dtype, dv)};
+    return (struct attn_gradient_shape){
+        .strip = kernels->strip,
+        .key_block = attn_in_steps(keys < ATTN_KEY_BLOCK ? keys : ATTN_KEY_BLOCK, kernels->gradients->row_step),
+        .keys = keys,
+        .dk = dk,
+        .dv = dv,
+        .pairs = params->rope ? problem->rope_q.shape[3] / 2 : 0,
+        .k_words = attn_channel_words(kernels->scores, dk),
+        .v_words = attn_channel_words(kernels->scores, dv),
+        .query_words = attn_query_words(kernels->gradients, kernels->strip),
+        .dk_sums = attn_sum_channels(kernels->gradients, dk),
+        .dv_sums = attn_sum_channels(kernels->gradients, dv),
+        .dq_channels = attn_value_channels(kernels->values, dk),
+        .per_word = per_word,
+        .drops = params->dropout != NULL,
+        .caps = params->softcap != 0.0f,
+        .calls_back = params->callback != NULL,
+        .copies_q = per_word > 1 || problem->q.dtype != ATTN_F32 || params->rope || params->head_scale,
+        .copies_dout = per_word > 1 || b->dout.dtype != ATTN_F32,
+        .copies_k = params->rope || !are_words(kernels, problem->k.dtype, dk),
+        .copies_v = !are_words(kernels, problem->v.dtype, dv)};
 }
 
 static void add_phase(struct attn_geometry *geometry, int64_t tasks, int parallel,
