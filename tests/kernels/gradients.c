@@ -163,8 +163,8 @@ static void check_add_rows_seen(const struct tile_case *c)
     }
 }
 
-/** Words of weights [16 keys' multiple][32 queries], 0 where a query is not among rows, or hidden; behind the last key
- * NaN, which reaches nothing. */
+/** Words of weights [keys, up to a multiple of 16][32 queries], 0 where a query is not among rows, or hidden; behind
+ * them NaN, which reaches nothing. */
 static char *draw_group(const struct tile_case *c, int rows, const struct attn_tile_mask *mask)
 {
     const int n = c->shape.n, keys = rounded_up(n, ROWS);
