@@ -83,6 +83,13 @@ static int has_pair_gradients(int row)
     return has_pairs(row) && rows[row].kernels->gradients;
 }
 
+/** Whether a backward pass of a row has room for so many channels. */
+static int has_room(int row, int64_t channels)
+{
+    const struct attn_gradient_kernels *gradients = rows[row].kernels->gradients;
+    return !gradients || !gradients->most_channels || channels <= gradients->most_channels;
+}
+
 /** Whether callers may name a row: it changes more than int8 scores. */
 static int has_name(int row)
 {
@@ -124,12 +131,12 @@ static int has_matrix(int row)
     return rows[row].kernels->values && rows[row].kernels->values->enter;
 }
 
-/** The last row up to last that extends a base, has what is asked for, and runs; -1 if there is none. What is emulated
- * is asked for by its own name, or extends what is. */
-static int extension(int base, int last, int (*has)(int row))
+/** The last row up to last that extends a base, has what is asked for, with room for so many channels, and runs; -1 if
+ * there is none. What is emulated is asked for by its own name, or extends what is. */
+static int extension(int base, int last, int (*has)(int row), int64_t channels)
 {
     for (int i = last; i > base; i--)
-        if (known[i].base == base && has(i) && runs(i) &&
+        if (known[i].base == base && has(i) && has_room(i, channels) && runs(i) &&
             (i == last || !rows[i].kernels->emulated || rows[base].kernels->emulated))
             return i;
     return -1;
@@ -163,7 +170,7 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
                                          .plain = own->values,
                                          .gradients = own->gradients};
         int (*const has)(int row) = demand->gradients ? has_pair_gradients : demand->free ? has_free_pairs : has_pairs;
-        int pairs = demand->pairs ? extension(base, cap, has) : -1;
+        int pairs = demand->pairs ? extension(base, cap, has, demand->gradients ? demand->channels : 0) : -1;
         if (pairs >= 0 && !has_matrix(pairs) && !demand->insists && !attn_cpu_gains_by_pairs())
             pairs = -1;
         if (pairs >= 0) {
@@ -176,9 +183,9 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
         }
         if (demand->qk != ATTN_QK_INT8)
             return 1;
-        int int8 = pairs >= 0 ? extension(pairs, NUM_ROWS - 1, has_int8) : -1;
+        int int8 = pairs >= 0 ? extension(pairs, NUM_ROWS - 1, has_int8, 0) : -1;
         if (int8 < 0)
-            int8 = extension(base, NUM_ROWS - 1, has_int8);
+            int8 = extension(base, NUM_ROWS - 1, has_int8, 0);
         if (int8 >= 0) {
             kernels->score_isa = rows[int8].name;
             kernels->scores = rows[int8].kernels->scores;

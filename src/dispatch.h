@@ -23,9 +23,10 @@ struct attn_demand {
     int isa;     /**< no set above this row; 0: no limit */
     int insists; /**< pairs of bf16 are multiplied if isa has them, even where that is slower */
     attn_qk qk;
-    int free;      /**< queries are few, and their sums free: of sets for pairs those that have scores_free() */
-    int gradients; /**< a backward pass: of sets for pairs those that have sums over queries */
-    int pairs;     /**< v is bf16, and so are q and k if qk does not make them int8: pairs may be multiplied */
+    int free;         /**< queries are few, and their sums free: of sets for pairs those that have scores_free() */
+    int gradients;    /**< a backward pass: of sets for pairs those that have sums over queries, */
+    int64_t channels; /**< of so many channels of a row of K and one of V together */
+    int pairs;        /**< v is bf16, and so are q and k if qk does not make them int8: pairs may be multiplied */
 };
 
 /**

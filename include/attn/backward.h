@@ -122,9 +122,10 @@ static inline attn_gradients attn_gradients_default(void)
  * each query and head, and gradients.relative_bias once more in double.
  *
  * Where q, k, v and the gradient of out are all bf16, without rope and head_scale, and the
- * kernels that run multiply pairs of bf16 (the sets avx512_bf16 and neon_bf16), weights and
- * gradients of scores are rounded to bf16 before they are multiplied. Otherwise bf16 and
- * f16 are widened, exactly, to f32.
+ * kernels that run multiply pairs of bf16 (the sets avx512_bf16 and neon_bf16, and amx_bf16
+ * where k and v have at most 2048 channels together), weights and gradients of scores are
+ * rounded to bf16 before they are multiplied. Otherwise bf16 and f16 are widened, exactly, to
+ * f32. attn_backward_plan_describe() says which set runs.
  *
  * What has no gradient, or none yet, is ATTN_UNSUPPORTED: block_table, quantised k and
  * v, ATTN_QK_INT8, weight_callback, disentangled. Outputs on request other than lse, and

@@ -170,7 +170,8 @@ static attn_status check_sizes(const struct attn_backward *b)
     const double ends = p->params.ragged ? (double)p->num_sequences + 1 : 1; /* of sequences along the tokens */
     const double rows = (double)p->q.shape[2] + ends * most_rows;
     const double keys = (double)p->k.shape[0] * (double)p->k.shape[1] * ((double)p->k.shape[2] + ends);
-    const double bytes = heads * rows * ((double)p->q.shape[3] + 2) * sizeof(float) + keys * sizeof(int64_t);
+    const double channels = (double)p->q.shape[3] + ATTN_ALIGN; /* with what fills the last register */
+    const double bytes = heads * rows * (channels + 2) * sizeof(float) + keys * sizeof(int64_t);
     if (bytes < 0x1p62)
         return ATTN_OK;
     return attn_fail(ATTN_INVALID_ARGUMENT,
@@ -205,8 +206,11 @@ static struct attn_kernels choose_kernels(const struct attn_backward *b)
     int pairs = !p->params.rope && !p->params.head_scale;
     for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
         pairs &= operands[i]->dtype == ATTN_BF16;
-    const struct attn_demand demand = {
-        .isa = p->isa ? p->isa : attn_environment()->max_isa, .insists = p->isa != 0, .gradients = 1, .pairs = pairs};
+    const struct attn_demand demand = {.isa = p->isa ? p->isa : attn_environment()->max_isa,
+                                       .insists = p->isa != 0,
+                                       .gradients = 1,
+                                       .channels = p->q.shape[3] + p->v.shape[3],
+                                       .pairs = pairs};
     struct attn_kernels kernels;
     attn_kernels_choose(&kernels, &demand);
     return kernels;

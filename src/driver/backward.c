@@ -18,11 +18,15 @@
 #include "driver/tensors.h"
 #include "driver/threads.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Keys of a task at most, and bytes of its sums of dK and dV. */
 #define TASK_KEYS  256
 #define SUMS_LIMIT (512 * 1024)
+
+/* Queries of a block at most: a task of later keys follows a block behind. */
+#define BLOCK_QUERIES 288
 
 /* ---------------------------------------------------------------- geometry -- */
 
@@ -34,6 +38,19 @@ static int are_words(const struct attn_kernels *kernels, attn_dtype dtype, int64
                  : dtype == ATTN_F32;
 }
 
+/** Keys of a task at least: runs begin at its first one. */
+static int64_t least_keys(const struct attn_kernels *kernels)
+{
+    return kernels->values->key_step > ATTN_RUN_STEP ? kernels->values->key_step : ATTN_RUN_STEP;
+}
+
+/** Queries of a strip at least: sums over queries have a step of words at a time. */
+static int64_t least_strip(const struct attn_kernels *kernels)
+{
+    const int64_t queries = attn_query_words(kernels->gradients, 1) * kernels->gradients->queries_per_word;
+    return queries > kernels->vectors->lanes ? queries : kernels->vectors->lanes;
+}
+
 /** For tasks of so many keys at most. */
 static struct attn_gradient_shape shape_of(const struct attn_backward *b, const struct attn_kernels *kernels,
                                            int64_t keys)
@@ -42,25 +59,29 @@ static struct attn_gradient_shape shape_of(const struct attn_backward *b, const 
     const attn_params *params = &problem->params;
     const int64_t dk = problem->q.shape[3], dv = problem->v.shape[3];
     const int per_word = kernels->gradients->queries_per_word;
-    while (keys > ATTN_RUN_STEP && keys * (dk + dv) * (int64_t)sizeof(float) > SUMS_LIMIT)
+    while (keys > least_keys(kernels) && keys * (dk + dv) * (int64_t)sizeof(float) > SUMS_LIMIT)
         keys /= 2;
-    return (struct attn_gradient_shape){.strip = kernels->strip,
-                                        .key_block = keys < ATTN_KEY_BLOCK ? keys : ATTN_KEY_BLOCK,
-                                        .keys = keys,
-                                        .dk = dk,
-                                        .dv = dv,
-                                        .pairs = params->rope ? problem->rope_q.shape[3] / 2 : 0,
-                                        .k_words = attn_channel_words(kernels->scores, dk),
-                                        .v_words = attn_channel_words(kernels->scores, dv),
-                                        .per_word = per_word,
-                                        .drops = params->dropout != NULL,
-                                        .caps = params->softcap != 0.0f,
-                                        .calls_back = params->callback != NULL,
-                                        .copies_q = per_word > 1 || problem->q.dtype != ATTN_F32 || params->rope ||
-                                                    params->head_scale,
-                                        .copies_dout = per_word > 1 || b->dout.dtype != ATTN_F32,
-                                        .copies_k = params->rope || !are_words(kernels, problem->k.dtype, dk),
-                                        .copies_v = !are_words(kernels, problem->v.dtype, dv)};
+    return (struct attn_gradient_shape){
+        .strip = kernels->strip,
+        .key_block = attn_in_steps(keys < ATTN_KEY_BLOCK ? keys : ATTN_KEY_BLOCK, kernels->gradients->row_step),
+        .keys = keys,
+        .dk = dk,
+        .dv = dv,
+        .pairs = params->rope ? problem->rope_q.shape[3] / 2 : 0,
+        .k_words = attn_channel_words(kernels->scores, dk),
+        .v_words = attn_channel_words(kernels->scores, dv),
+        .query_words = attn_query_words(kernels->gradients, kernels->strip),
+        .dk_sums = attn_sum_channels(kernels->gradients, dk),
+        .dv_sums = attn_sum_channels(kernels->gradients, dv),
+        .dq_channels = attn_value_channels(kernels->values, dk),
+        .per_word = per_word,
+        .drops = params->dropout != NULL,
+        .caps = params->softcap != 0.0f,
+        .calls_back = params->callback != NULL,
+        .copies_q = per_word > 1 || problem->q.dtype != ATTN_F32 || params->rope || params->head_scale,
+        .copies_dout = per_word > 1 || b->dout.dtype != ATTN_F32,
+        .copies_k = params->rope || !are_words(kernels, problem->k.dtype, dk),
+        .copies_v = !are_words(kernels, problem->v.dtype, dv)};
 }
 
 static void add_phase(struct attn_geometry *geometry, int64_t tasks, int parallel,
@@ -98,12 +119,12 @@ static void cut_shared(struct attn_backward *b)
     /* Strips of a block are full but for the last, if no pattern cuts them: then sequences lie one after the other. */
     const int full = geometry->group == 0 && geometry->pieces == 1 && geometry->unit == geometry->rows_per_block;
     int64_t rows = geometry->blocks * geometry->scratch.strips * geometry->kernels.strip;
-    b->dq_block = geometry->scratch.strips * geometry->kernels.strip * problem->q.shape[3];
+    b->dq_block = geometry->scratch.strips * geometry->kernels.strip * b->shape.dq_channels;
     if (full && problem->params.ragged) {
         rows = problem->q.shape[2] + (problem->num_sequences + 1) * lanes;
         b->dq_block = 0;
     }
-    b->dq_head = attn_backward_sums_queries(b) ? rows * problem->q.shape[3] : 0;
+    b->dq_head = attn_backward_sums_queries(b) ? rows * b->shape.dq_channels : 0;
     size_t at = geometry->labels_size + attn_aligned((size_t)(heads * b->dq_head) * sizeof(float));
     b->delta_at = at;
     at += attn_aligned((size_t)(heads * problem->q.shape[2]) * sizeof(float));
@@ -141,18 +162,22 @@ void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given
     b->scores = *kernels.scores;
     b->values = *kernels.values;
     b->scores.scores_of_few = b->scores.scores_free = NULL;
+    b->scores.walk = NULL;
+    if (b->scores.query_block > BLOCK_QUERIES)
+        b->scores.query_block = BLOCK_QUERIES;
     b->values.values_of_few = NULL;
     kernels.scores = &b->scores;
     kernels.values = &b->values;
     problem->plain = problem->may_be_together = 0;
     b->buckets = problem->params.relative_bias ? problem->params.relative_bias->buckets : 0;
-    for (int64_t keys = TASK_KEYS; !fits(b, &kernels, keys) && keys > ATTN_RUN_STEP;) {
-        if (kernels.strip > kernels.vectors->lanes)
+    for (int64_t keys = TASK_KEYS; !fits(b, &kernels, keys) && keys > least_keys(&kernels);) {
+        if (kernels.strip > least_strip(&kernels))
             kernels.strip -= kernels.vectors->lanes;
         else
             keys = b->shape.keys / 2;
     }
     struct attn_geometry *geometry = &b->geometry;
+    assert(geometry->kernels.strip >= least_strip(&kernels)); /* most_channels */
     geometry->gathers = 0;
     b->scratch_at = geometry->scratch_size;
     geometry->scratch_size += problem->reserved;

@@ -66,7 +66,7 @@ int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int
     block->gradients = (struct attn_gradient_block){
         .dout = rows_at(&b->dout, block->batch, h, block->first),
         .delta = block->delta,
-        .dq_strip = run->geometry->group ? run->geometry->kernels.strip * problem->q.shape[3] : 0,
+        .dq_strip = run->geometry->group ? run->geometry->kernels.strip * b->shape.dq_channels : 0,
         .factor = problem->params.head_scale ? problem->params.head_scale[h] : 1.0f,
         .callback = b->callback,
         .callback_user = b->callback_user,
@@ -76,7 +76,7 @@ int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int
     if (problem->params.ragged) /* blocks of all sequences count on */
         number += (problem->params.ragged->cu_seqlens_q[s] / run->geometry->unit + s) * run->geometry->pieces;
     const int64_t at = b->dq_block ? number * b->dq_block
-                                   : (block->first + s * run->geometry->kernels.vectors->lanes) * problem->q.shape[3];
+                                   : (block->first + s * run->geometry->kernels.vectors->lanes) * b->shape.dq_channels;
     block->gradients.dq = attn_backward_floats(run, run->geometry->labels_size) + head * b->dq_head + at;
     return 1;
 }
@@ -145,7 +145,7 @@ void attn_backward_begin_task(const struct attn_run *run, int64_t task, void *sc
         return;
     const int64_t lanes = run->geometry->kernels.vectors->lanes;
     const int64_t rows = (block.work.num_queries + lanes - 1) / lanes * lanes;
-    const int64_t floats = b->dq_block ? b->dq_block : rows * run->problem->q.shape[3];
+    const int64_t floats = b->dq_block ? b->dq_block : rows * b->shape.dq_channels;
     memset(block.gradients.dq, 0, (size_t)floats * sizeof(float));
 }
 
@@ -272,8 +272,8 @@ void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scra
     struct attn_gradient_scratch sums;
     struct attn_gradient_keys words;
     attn_gradient_layout(&sums, (char *)scratch + b->scratch_at, &b->shape);
-    memset(sums.dk, 0, (size_t)(b->shape.keys * b->shape.dk) * sizeof(float));
-    memset(sums.dv, 0, (size_t)(b->shape.keys * b->shape.dv) * sizeof(float));
+    memset(sums.dk, 0, (size_t)(b->shape.keys * b->shape.dk_sums) * sizeof(float));
+    memset(sums.dv, 0, (size_t)(b->shape.keys * b->shape.dv_sums) * sizeof(float));
     const int any = group > 0 && attn_backward_block_of(run, keys.s, keys.head * group, 0, scratch, &block);
     struct blocks seeing = {0, 0};
     if (any) {

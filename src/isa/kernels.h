@@ -6,9 +6,9 @@
  *     VF_NAME(x)    x with the name of the set behind it
  *     ATTN_SIMD     its vectors;  ATTN_DOT, ATTN_SCORE  its words, where they are not floats
  *     ATTN_SCORE_PRODUCTS  the header of score_products(), where words are multiplied in groups (score_tile.h)
- *     ATTN_VECTORS, ATTN_GRADIENTS, ATTN_SCORES, ATTN_VALUES
- *                   defined for the tables that it has: the first two by themselves, the others as the header of
- *                   the words, e.g. "kernels/scores_f32.h"
+ *     ATTN_VECTORS, ATTN_SCORES, ATTN_VALUES, ATTN_GRADIENTS
+ *                   defined for the tables that it has: the first one by itself, the others as the header of the
+ *                   words, e.g. "kernels/scores_f32.h"
  *     ATTN_WEIGHTS  for values_bf16.h: the header of its exponentials, by a polynomial or a table
  *     ATTN_MATRIX   its matrix registers, where these headers use some;  ATTN_EMULATED  they are none
  */
@@ -24,7 +24,7 @@
 #include ATTN_VALUES
 #endif
 #ifdef ATTN_GRADIENTS
-#include "kernels/row_sums.h"
+#include ATTN_GRADIENTS
 #endif
 #ifdef ATTN_VECTORS
 #include "kernels/vectors.h"

@@ -3,7 +3,7 @@
 #define VF_NAME(x) x##_neon
 #define ATTN_SIMD  "simd/simd_neon.h"
 #define ATTN_VECTORS
-#define ATTN_GRADIENTS
-#define ATTN_SCORES "kernels/scores_f32.h"
-#define ATTN_VALUES "kernels/values_f32.h"
+#define ATTN_GRADIENTS "kernels/row_sums.h"
+#define ATTN_SCORES    "kernels/scores_f32.h"
+#define ATTN_VALUES    "kernels/values_f32.h"
 #include "isa/kernels.h"

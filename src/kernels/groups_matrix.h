@@ -26,6 +26,26 @@
 #define GROUP_WORDS 16
 #define PIECE_BYTES 1024
 
+/** 1 for elements of bf16 that are NaN or Inf, of 32. */
+ATTN_INLINE __mmask32 not_finite(const void *p)
+{
+    const __m512i exponent = _mm512_set1_epi16(0x7f80);
+    return _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_loadu_si512(p), exponent), exponent);
+}
+
+/** What a register would load, stride bytes from row to row, as a piece, with 0 for what is not finite; returns whether
+ * there was any. */
+static inline int clean_piece(char *dst, const char *src, ptrdiff_t stride)
+{
+    __mmask32 found = 0;
+    for (int i = 0; i < MATRIX_ROWS; i++, src += stride) {
+        const __mmask32 bad = not_finite(src);
+        _mm512_store_si512(dst + i * CHUNK_BYTES, _mm512_maskz_loadu_epi16((__mmask32)~bad, src));
+        found |= bad;
+    }
+    return found != 0;
+}
+
 /** A product, and weights of other keys that are made while it is under way. */
 #define MULTIPLY(dot, c, a, b)                                                                                         \
     do {                                                                                                               \

@@ -13,12 +13,20 @@
  * word is a float. Register tiles are SUM_KEYS keys by SUM_VECTORS vectors of
  * channels; the order of a sum is that of the queries, whatever their blocks.
  */
+
 #ifndef ATTN_ROW_SUMS_H
 #define ATTN_ROW_SUMS_H
 
 #include "kernels/mask.h"
+#include "kernels/round_tile.h"
 #include "kernels/rows.h"
 #include "simd/words.h"
+
+/* Words of queries are made as those of keys are. */
+#ifndef ATTN_VALUES
+#define ATTN_VALUES "kernels/values_f32.h"
+#endif
+#include ATTN_VALUES
 
 /** Vectors of channels of a register tile, and its keys: sums, operands and a broadcast fill the register file. */
 #define SUM_VECTORS (VF_STRIP * VF_CHANNELS > 16 ? 4 : 2)
@@ -137,16 +145,9 @@ ATTN_INLINE void add_word(const struct attn_row_sums *x, int j, int u, const flo
 /** struct attn_gradient_kernels, add_rows_seen. */
 static void add_rows_seen(const struct attn_tile_mask *mask, int nv, const struct attn_row_sums *x)
 {
-    const int width = nv * VF_LEN;
     float sees[ATTN_MAX_STRIP + 1];
     for (int j = 0; j < x->keys; j++) {
-#define SEES(kind)                                                                                                     \
-    for (int v = 0; v < nv; v++)                                                                                       \
-    vf_store(sees + v * VF_LEN, vf_select(mask_lanes(kind, mask, width, j, v), vf_set1(1.0f), vf_zero()))
-        ATTN_BY_MASK(mask->kind, SEES);
-#undef SEES
-        for (int r = x->rows; r <= width; r++)
-            sees[r] = 0.0f;
+        lanes_seeing(mask, nv, x->rows, j, sees);
         for (int r = 0; r < x->rows; r += VF_PACK)
             if (sees[r] != 0.0f || (VF_PACK == 2 && sees[r + 1] != 0.0f))
                 add_word(x, j, r / VF_PACK, sees + r);
@@ -157,32 +158,17 @@ static void add_rows_seen(const struct attn_tile_mask *mask, int nv, const struc
 /** struct attn_gradient_kernels, round_tile. */
 static void round_tile(int nv, int rows, int n, const float *tile, uint16_t *by_query, float *by_key)
 {
-    const int width = nv * VF_LEN;
-    const vf last = vf_set1((float)rows);
-    for (int j = 0; j < n; j += 2) {
-        const int two = j + 1 < n;
-        for (int v = 0; v < nv; v++) {
-            const float *const at = tile + (ptrdiff_t)j * width + v * VF_LEN;
-            vf first = vf_load(at), second = two ? vf_load(at + width) : vf_zero();
-            if ((v + 1) * VF_LEN > rows) { /* lanes without a query may hold NaN */
-                const vm is_query = vf_gt(last, vf_add(vf_iota(), vf_set1((float)(v * VF_LEN))));
-                first = vf_select(is_query, first, vf_zero());
-                second = vf_select(is_query, second, vf_zero());
-            }
-            vw_round(by_query + (ptrdiff_t)j * width + v * VF_LEN, first);
-            if (two)
-                vw_round(by_query + (ptrdiff_t)(j + 1) * width + v * VF_LEN, second);
-            if (by_key)
-                vw_store(by_key + ((ptrdiff_t)(j / 2) * nv + v) * VF_LEN, vw_pair(first, second));
-        }
-    }
+    round_keys(nv, nv * VF_LEN, rows, n, tile, by_query, by_key);
 }
 #define ROUND_TILE round_tile
 #else
 #define ROUND_TILE NULL
 #endif
 
-static const struct attn_gradient_kernels gradient_kernels = {
-    .queries_per_word = VF_PACK, .round_tile = ROUND_TILE, .add_rows = add_rows, .add_rows_seen = add_rows_seen};
+static const struct attn_gradient_kernels gradient_kernels = {.queries_per_word = VF_PACK,
+                                                              .pack_rows = pack_values,
+                                                              .round_tile = ROUND_TILE,
+                                                              .add_rows = add_rows,
+                                                              .add_rows_seen = add_rows_seen};
 
 #endif

@@ -60,13 +60,6 @@ static void pack_values(float *dst, const struct attn_rows *src, int n, int64_t 
                 pack_piece(src->dtype, src, j, n, c, dv, piece);
 }
 
-/** 1 for elements of bf16 that are NaN or Inf, of 32. */
-ATTN_INLINE __mmask32 not_finite(const void *p)
-{
-    const __m512i exponent = _mm512_set1_epi16(0x7f80);
-    return _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_loadu_si512(p), exponent), exponent);
-}
-
 /** struct attn_value_kernels, finite. */
 static int values_finite(const char *v, ptrdiff_t stride, int n, int64_t dv)
 {
@@ -157,18 +150,6 @@ static void add_seen(int nv, const struct attn_tile_mask *mask, const struct att
     }
 }
 
-/** A piece with 0 for what is not finite; returns whether there was any. */
-static int clean_piece(char *dst, const char *src)
-{
-    __mmask32 found = 0;
-    for (int i = 0; i < PIECE_BYTES; i += ATTN_ALIGN) {
-        const __mmask32 bad = not_finite(src + i);
-        _mm512_store_si512(dst + i, _mm512_maskz_loadu_epi16((__mmask32)~bad, src + i));
-        found |= bad;
-    }
-    return found != 0;
-}
-
 /**
  * struct attn_value_kernels, values_seen: what is finite as in values(), so that lanes that do not see the rest have
  * the same bits; then the rest, element by element.
@@ -189,7 +170,7 @@ static void values_seen(int nv, const struct attn_tile_mask *mask, const struct 
         const char *const pieces = x->v + c / VF_LEN * PIECE_BYTES;
         int found[ATTN_KEY_BLOCK / GROUP_KEYS];
         for (int g = 0; g < all; g++)
-            found[g] = clean_piece(clean + g * PIECE_BYTES, pieces + g * stride);
+            found[g] = clean_piece(clean + g * PIECE_BYTES, pieces + g * stride, PIECE_BYTES / VF_LEN);
         if (nv == MATRIX_VECTORS)
             add_values(MATRIX_VECTORS, &seen, clean, PIECE_BYTES, c, c + VF_LEN);
         else

@@ -107,11 +107,12 @@ void attn_key_gradients(const struct attn_work *work, const struct attn_rows *ta
                         float *sums, int64_t channels, float factor, const struct attn_gradient_scratch *scratch,
                         const struct attn_rows *rows)
 {
+    const int64_t stride = attn_sum_channels(work->kernels->gradients, channels);
     for (int64_t i = 0; i < n; i++) {
         char *row = row_of(rows, first + i);
         if (table && table->data)
-            turn_back(work, (const float *)(const void *)row_of(table, first + i), sums + i * channels, scratch->table);
-        work->kernels->vectors->write_few(&row, rows->dtype, sums + i * channels, 1, channels, &factor);
+            turn_back(work, (const float *)(const void *)row_of(table, first + i), sums + i * stride, scratch->table);
+        work->kernels->vectors->write_few(&row, rows->dtype, sums + i * stride, 1, channels, &factor);
     }
 }
 
@@ -144,7 +145,8 @@ void attn_query_gradients(const struct attn_work *work, const struct attn_gradie
         factors[r] = factor;
     for (int64_t i = 0; i < pass.num_strips; i++) {
         const struct strip *strip = &pass.strips[i];
-        const float *sums = block->dq + (block->dq_strip ? i * block->dq_strip : strip->first * work->dk);
+        const float *sums = block->dq + (block->dq_strip ? i * block->dq_strip
+                                                         : strip->first * attn_value_channels(pass.values, work->dk));
         const int turns = work->rope.q.data != NULL;
         const struct attn_rows floats =
             turns || dots ? query_sums(&pass, block, strip, sums) : (struct attn_rows){.data = NULL};

@@ -15,6 +15,9 @@
  * sums over keys in the order of the keys, one term at a time, and what is
  * hidden adds 0: no bit follows from where blocks, strips and runs begin. So a
  * caller may hand in any keys and any queries, as long as they come in order.
+ * Matrix registers add 32 terms at a time: there strips begin at every 32nd query
+ * of a sequence, or of a block row of a pattern, and keys are handed in from
+ * a 32nd live one on, where runs begin, too.
  *
  * Weights are made in f32, and rounded where words are pairs of bf16.
  */
@@ -40,7 +43,7 @@ struct gradient_strip {
 size_t attn_gradient_layout(struct attn_gradient_scratch *scratch, void *base, const struct attn_gradient_shape *shape)
 {
     const int64_t tile = shape->key_block * shape->strip, keys = shape->keys, per_word = shape->per_word;
-    const int64_t query_words = (shape->strip + per_word - 1) / per_word, key_words = (keys + per_word - 1) / per_word;
+    const int64_t query_words = shape->query_words, key_words = (keys + per_word - 1) / per_word;
     size_t used = 0;
     *scratch = (struct attn_gradient_scratch){0};
 #define TAKE(wanted, member, count)                                                                                    \
@@ -50,16 +53,16 @@ size_t attn_gradient_layout(struct attn_gradient_scratch *scratch, void *base, c
     TAKE(shape->drops, kept, tile);
     TAKE(shape->caps, capped, tile);
     TAKE(shape->calls_back, called, tile);
-    TAKE(per_word > 1, by_query, tile);
+    TAKE(per_word > 1, by_query, shape->key_block * query_words * per_word);
     TAKE(1, dout, shape->v_words * shape->strip);
-    TAKE(shape->copies_q, q_rows, query_words * shape->dk);
-    TAKE(shape->copies_dout, do_rows, query_words * shape->dv);
+    TAKE(shape->copies_q, q_rows, query_words * shape->dk_sums);
+    TAKE(shape->copies_dout, do_rows, query_words * shape->dv_sums);
     TAKE(shape->pairs > 0, table, 2 * shape->pairs);
     TAKE(shape->copies_k, k, keys * shape->k_words + ATTN_ALIGN); /* rows end in whole vectors */
     TAKE(shape->copies_v, v, keys * shape->v_words + ATTN_ALIGN);
-    TAKE(per_word > 1, k_sums, key_words * shape->dk);
-    TAKE(1, dk, keys * shape->dk);
-    TAKE(1, dv, keys * shape->dv);
+    TAKE(per_word > 1, k_sums, key_words * shape->dq_channels);
+    TAKE(1, dk, keys * shape->dk_sums);
+    TAKE(1, dv, keys * shape->dv_sums);
 #undef TAKE
     return used;
 }
@@ -98,7 +101,7 @@ struct attn_gradient_keys attn_gradient_keys_of(const struct attn_work *work, in
     if (scratch->k_sums) {
         work->kernels->values->pack_values(scratch->k_sums, &k, n, work->dk);
         keys.sums = (const char *)scratch->k_sums;
-        keys.sums_stride = work->dk * ATTN_WORD;
+        keys.sums_stride = attn_value_channels(work->kernels->values, work->dk) * ATTN_WORD;
     }
     return keys;
 }
@@ -112,8 +115,9 @@ static struct attn_rows query_words_of(const struct pass *pass, const struct att
     const struct attn_rows some = attn_rows_from(rows, first);
     if (!dst || (some.dtype == ATTN_F32 && pass->values->keys_per_word == 1))
         return some;
-    pass->values->pack_values(dst, &some, n, channels);
-    return (struct attn_rows){dst, channels * ATTN_WORD, ATTN_F32, NULL, 0};
+    const struct attn_gradient_kernels *kernels = pass->work->kernels->gradients;
+    kernels->pack_rows(dst, &some, n, channels);
+    return (struct attn_rows){dst, attn_sum_channels(kernels, channels) * ATTN_WORD, ATTN_F32, NULL, 0};
 }
 
 /** Rows of Q as dK meets them: turned, and multiplied by the factor of the head. */
@@ -180,7 +184,8 @@ static void start_strip(const struct pass *pass, const struct attn_gradient_bloc
     }
     const int64_t i = strip - pass->strips;
     if (block->dq)
-        g->dq = block->dq + (block->dq_strip ? i * block->dq_strip : strip->first * work->dk);
+        g->dq = block->dq +
+                (block->dq_strip ? i * block->dq_strip : strip->first * attn_value_channels(pass->values, work->dk));
 }
 
 /* ------------------------------------------------------------------- units -- */
@@ -201,7 +206,7 @@ static void add_rows(const struct pass *pass, const struct unit *unit, const voi
     const struct strip *strip = unit->strip;
     const struct attn_gradient_kernels *kernels = pass->work->kernels->gradients;
     const struct attn_row_sums sums = {.p = p,
-                                       .pitch = strip->width * ATTN_WORD / kernels->queries_per_word,
+                                       .pitch = attn_query_words(kernels, strip->width) * ATTN_WORD,
                                        .keys = unit->n,
                                        .rows = strip->rows,
                                        .diagonal =
@@ -222,6 +227,7 @@ static void add_keys(const struct pass *pass, struct attn_gradient_keys *keys, c
 {
     const struct attn_work *work = pass->work;
     const int lanes = pass->vectors->lanes, n = unit->n, nv = unit->strip->nv, per_word = pass->values->keys_per_word;
+    const int together = pass->values->key_step ? pass->values->key_step : per_word;
     int ends[ATTN_MAX_VECTORS], words[ATTN_MAX_VECTORS];
     for (int v = 0; v < nv; v++) {
         ends[v] = unit->mask.kind == MASK_DIAGONAL ? attn_visible_before(unit->mask.diagonal, (v + 1) * lanes, n) : n;
@@ -234,8 +240,8 @@ static void add_keys(const struct pass *pass, struct attn_gradient_keys *keys, c
                                            .ends = words,
                                            .o = dq,
                                            .mode = ACCUMULATE_ADD};
-    /* The last word of an odd run may hold a key that the strip does not see. */
-    const int hides = unit->mask.kind != MASK_NONE || n % per_word;
+    /* What is multiplied with the last keys of a run may hold some that the strip does not see. */
+    const int hides = unit->mask.kind != MASK_NONE || n % together;
     if (hides &&
         !are_finite(pass, keys->sums, keys->sums_stride, (int)(keys->end - keys->first), work->dk, &keys->finite)) {
         operands.ends = ends;
@@ -391,13 +397,15 @@ static void run_unit(const struct pass *pass, const struct attn_gradient_block *
     }
     if (scratch->dv) {
         const void *p = words_of_queries(pass, block, &unit, pass->scratch.s, NULL);
-        add_rows(pass, &unit, p, &g->dout, work->dv, &g->dout_finite, scratch->dv + at * work->dv);
+        add_rows(pass, &unit, p, &g->dout, work->dv, &g->dout_finite,
+                 scratch->dv + at * attn_sum_channels(work->kernels->gradients, work->dv));
     }
     if (!scratch->dk && !g->dq)
         return;
     const void *ds = words_of_queries(pass, block, &unit, scratch->dp, scratch->dp);
     if (scratch->dk)
-        add_rows(pass, &unit, ds, &g->q, work->dk, &g->q_finite, scratch->dk + at * work->dk);
+        add_rows(pass, &unit, ds, &g->q, work->dk, &g->q_finite,
+                 scratch->dk + at * attn_sum_channels(work->kernels->gradients, work->dk));
     if (g->dq)
         add_keys(pass, keys, &unit, at, scratch->dp, g->dq);
 }

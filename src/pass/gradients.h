@@ -21,12 +21,12 @@ struct attn_gradient_scratch {
     float *called;      /**< [key_block][strip] scores that a callback is given */
     uint16_t *by_query; /**< [key_block][strip] a tile as words of queries, where these are no floats */
     float *dout;        /**< [words of dv][strip] rows of dO, transposed */
-    float *q_rows;      /**< [words of strip][dk] rows of Q, turned and scaled */
-    float *do_rows;     /**< [words of strip][dv] rows of dO */
+    float *q_rows;      /**< [words of strip][dk_sums] rows of Q, turned and scaled */
+    float *do_rows;     /**< [words of strip][dv_sums] rows of dO */
     float *table;       /**< [2 * pairs] a row of cosines and sines */
     float *k, *v;       /**< [keys of a task][words of dk, dv] rows of K and V as words of channels */
-    float *k_sums;      /**< [words of keys of a task][dk] rows of K as words of keys */
-    float *dk, *dv;     /**< [keys of a task][channels] */
+    float *k_sums;      /**< [words of keys of a task][dq_channels] rows of K as words of keys */
+    float *dk, *dv;     /**< [keys of a task][dk_sums, dv_sums] */
 };
 
 /** What the sizes follow from. */
@@ -34,6 +34,9 @@ struct attn_gradient_shape {
     int64_t strip, key_block, keys; /**< keys: of a task */
     int64_t dk, dv, pairs;          /**< pairs: of rope */
     int64_t k_words, v_words;       /**< of rows of K and V */
+    int64_t query_words;            /**< of queries of a strip */
+    int64_t dk_sums, dv_sums;       /**< floats in rows of sums over queries, words in rows of words of queries */
+    int64_t dq_channels;            /**< rows of a strip's dq, words in rows of K as words of keys */
     int per_word;                   /**< queries or keys in a word */
     int drops, caps, calls_back, copies_q, copies_dout, copies_k, copies_v;
 };

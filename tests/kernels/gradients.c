@@ -2,10 +2,12 @@
 /*
  * What the backward pass adds: the functions of struct attn_gradient_kernels, and
  * those of struct attn_vector_kernels that it alone calls. Sums run from the
- * first word of queries to the last, whatever the shape of the tile.
+ * first word of queries to the last, whatever the shape of the tile; on matrix
+ * registers they change once, by the product of a whole group.
  */
 #include "operands.h"
 #include "dtype.h"
+#include "matrix.h"
 
 #include <math.h>
 #include <string.h>
@@ -161,24 +163,152 @@ static void check_add_rows_seen(const struct tile_case *c)
     }
 }
 
+/** Words of weights [keys, up to a multiple of 16][32 queries], 0 where a query is not among rows, or hidden; behind
+ * them NaN, which reaches nothing. */
+static char *draw_group(const struct tile_case *c, int rows, const struct attn_tile_mask *mask)
+{
+    const int n = c->shape.n, keys = rounded_up(n, ROWS);
+    char *p = operand_place(c, (size_t)(keys * PAIRED) * 2);
+    for (int j = 0; j < keys; j++)
+        for (int r = 0; r < PAIRED; r++) {
+            const float x = draw_number(c);
+            dtype_store(ATTN_BF16, p, j * PAIRED + r, j >= n ? NAN : r < rows && mask_sees(mask, j, r) ? x : 0.0f);
+        }
+    return p;
+}
+
+/** What a group on matrix registers adds to: rows of whole vectors of channels, of which the last ones are 0. */
+static struct attn_row_sums draw_group_sums(const struct tile_case *c, const struct attn_tile_mask *mask)
+{
+    const int n = c->shape.n, width = width_of(c);
+    const int rows = c->shape.plain ? width : (int)rng_range(c->rng, 1, width);
+    const int64_t d = c->shape.d, channels = rounded_up(d, ROWS), gap = c->shape.plain ? 0 : rng_range(c->rng, 0, 9);
+    const ptrdiff_t stride = (ptrdiff_t)(channels + gap) * 4;
+    char *x = operand_place(c, (size_t)(WORDS - 1) * (size_t)stride + (size_t)channels * 4);
+    memset(x, 0xff, (size_t)(WORDS - 1) * (size_t)stride + (size_t)channels * 4);
+    for (int r = 0; r < PAIRED; r++)
+        for (int64_t i = 0; i < channels; i++) {
+            const float number = draw_number(c);
+            dtype_store(ATTN_BF16, x + r / 2 * stride, 2 * i + r % 2, r < rows && i < d ? number : 0.0f);
+        }
+    return (struct attn_row_sums){.p = draw_group(c, rows, mask),
+                                  .pitch = PAIRED * 2,
+                                  .keys = n,
+                                  .rows = rows,
+                                  .diagonal = mask->kind == MASK_DIAGONAL ? mask->diagonal : ATTN_NO_DIAGONAL,
+                                  .x = x,
+                                  .x_stride = stride,
+                                  .channels = d,
+                                  .sum = operand_floats(c, n * channels)};
+}
+
+/** The sum of key j and channel i, as it was before, with the group's product; finite: without what of x is not. */
+static float group_sum(const struct attn_row_sums *x, const float *before, int j, int64_t i, int finite)
+{
+    uint16_t row[PAIRED], column[PAIRED];
+    memcpy(row, x->p + j * x->pitch, sizeof row);
+    for (int r = 0; r < PAIRED; r++) {
+        memcpy(&column[r], x->x + r / 2 * x->x_stride + 4 * i + r % 2 * 2, sizeof *column);
+        if (finite && !isfinite(widened(column[r])))
+            column[r] = 0;
+    }
+    return product(row, column, before[j * rounded_up(x->channels, ROWS) + i]);
+}
+
+/** A key that no query sees may keep its bits, of which those of a denormal sum are others. */
+static int seen_by_some(const struct attn_row_sums *x, int j)
+{
+    return j <= x->rows - 1 + x->diagonal;
+}
+
+static void check_add_group(const struct tile_case *c)
+{
+    const struct attn_gradient_kernels *kernels = c->set->kernels->gradients;
+    const int n = c->shape.n, stride = rounded_up(c->shape.d, ROWS);
+    struct attn_tile_mask mask = {.kind = MASK_NONE};
+    if (!c->shape.plain && !c->shape.wild && rng_percent(c->rng, 50))
+        mask = (struct attn_tile_mask){.kind = MASK_DIAGONAL, .diagonal = rng_range(c->rng, -n, width_of(c))};
+    const struct attn_row_sums x = draw_group_sums(c, &mask);
+    TIME_IF_WANTED(c, kernels->add_rows(&x));
+    const float *before = operand_copy(x.sum, (size_t)(n * stride) * 4);
+    kernels->add_rows(&x);
+    for (int j = 0; j < n; j++)
+        for (int64_t i = 0; i < c->shape.d; i++)
+            expect_float(c, "sum", j, i, x.sum[j * stride + i],
+                         seen_by_some(&x, j) ? group_sum(&x, before, j, i, 0) : before[j * stride + i]);
+}
+
+static void check_add_group_seen(const struct tile_case *c)
+{
+    const struct attn_gradient_kernels *kernels = c->set->kernels->gradients;
+    const int n = c->shape.n, stride = rounded_up(c->shape.d, ROWS);
+    const struct attn_tile_mask mask = draw_mask(c);
+    const struct attn_row_sums x = draw_group_sums(c, &mask);
+    TIME_IF_WANTED(c, kernels->add_rows_seen(&mask, c->shape.nv, &x));
+    const float *before = operand_copy(x.sum, (size_t)(n * stride) * 4);
+    kernels->add_rows_seen(&mask, c->shape.nv, &x);
+    for (int j = 0; j < n; j++)
+        for (int64_t i = 0; i < c->shape.d; i++) {
+            float sum = seen_by_some(&x, j) ? group_sum(&x, before, j, i, 1) : before[j * stride + i];
+            for (int u = 0; u < WORDS; u++) {
+                uint16_t word[2], weights[2];
+                memcpy(word, x.x + u * x.x_stride + 4 * i, sizeof word);
+                memcpy(weights, x.p + j * x.pitch + 4 * u, sizeof weights);
+                for (int k = 0; k < 2; k++)
+                    if (isfinite(widened(word[k])) || 2 * u + k >= x.rows || !mask_sees(&mask, j, 2 * u + k))
+                        word[k] = weights[k] = 0;
+                if (word[0] || word[1])
+                    sum = dot_of(c->set, 2, word, weights, sum);
+            }
+            expect_float(c, "sum", j, i, x.sum[j * stride + i], sum);
+        }
+}
+
+static void check_pack_rows(const struct tile_case *c)
+{
+    const struct attn_gradient_kernels *kernels = c->set->kernels->gradients;
+    const int pack = c->set->value_pack, width = width_of(c);
+    const int n = c->shape.plain ? width : (int)rng_range(c->rng, 1, width);
+    const int words = (int)attn_query_words(kernels, n);
+    const int64_t d = c->shape.d, channels = attn_sum_channels(kernels, d);
+    const attn_dtype word = pack == 2 ? ATTN_BF16 : ATTN_F32;
+    const struct drawn_rows rows = draw_rows(c, pack == 2 ? ATTN_BF16 : c->shape.dtype, n, d);
+    float *dst = operand_place(c, (size_t)(words * channels) * 4);
+    TIME_IF_WANTED(c, kernels->pack_rows(dst, &rows.rows, n, d));
+    kernels->pack_rows(dst, &rows.rows, n, d);
+    for (int r = 0; r < words * pack; r++)
+        for (int64_t i = 0; i < channels; i++)
+            expect_float(c, "rows", r, i, dtype_load(word, dst + r / pack * channels, i * pack + r % pack),
+                         r < n && i < d ? dtype_round(word, element_of(&rows, r, i)) : 0.0f);
+}
+
+/** Keys of whole words, or on matrix registers of whole groups. */
+static int keys_in_words(const struct tile_case *c)
+{
+    return rounded_up(c->shape.n, c->set->features & HAS_MATRIX ? PAIRED : 2);
+}
+
 static void check_round_tile(const struct tile_case *c)
 {
     const struct attn_gradient_kernels *kernels = c->set->kernels->gradients;
-    const int n = c->shape.n, width = width_of(c);
+    const int n = c->shape.n, width = width_of(c), pitch = 2 * (int)attn_query_words(kernels, width);
     const int rows = c->shape.plain ? width : (int)rng_range(c->rng, 1, width);
     const int with_keys = c->shape.plain || rng_percent(c->rng, 50);
     const float *tile = operand_floats(c, (int64_t)n * width);
-    uint16_t *by_query = operand_place(c, (size_t)(n * width) * 2);
-    float *by_key = operand_place(c, (size_t)((n + 1) / 2 * width) * 4);
+    uint16_t *by_query = operand_place(c, (size_t)(n * pitch) * 2);
+    float *by_key = operand_place(c, (size_t)(keys_in_words(c) / 2 * width) * 4);
     TIME_IF_WANTED(c, kernels->round_tile(c->shape.nv, rows, n, tile, by_query, by_key));
     kernels->round_tile(c->shape.nv, rows, n, tile, by_query, with_keys ? by_key : NULL);
-    for (int j = 0; j < n + n % 2; j++) {
+    for (int j = 0; j < n; j++)
+        for (int r = width; r < pitch; r++)
+            expect_float(c, "by query", j, r, dtype_load(ATTN_BF16, by_query, j * pitch + r), 0.0f);
+    for (int j = 0; j < keys_in_words(c); j++) {
         for (int r = 0; r < width; r++) {
             const float x = j < n && r < rows ? tile[j * width + r] : 0.0f;
             const int flushed = c->set->narrow_flushes && fabsf(x) < 0x1p-126f;
             const float expected = flushed ? copysignf(0.0f, x) : dtype_round(ATTN_BF16, x);
             if (j < n)
-                expect_float(c, "by query", j, r, dtype_load(ATTN_BF16, by_query, j * width + r), expected);
+                expect_float(c, "by query", j, r, dtype_load(ATTN_BF16, by_query, j * pitch + r), expected);
             if (with_keys)
                 expect_float(c, "by key", j, r, dtype_load(ATTN_BF16, by_key, 2 * (j / 2 * width + r) + j % 2),
                              expected);
@@ -189,8 +319,11 @@ static void check_round_tile(const struct tile_case *c)
 static const struct row rows[] = {
     TILE_ROW("score_gradients", HAS_VECTORS, check_score_gradients),
     TILE_ROW("dot_rows", HAS_VECTORS, check_dot_rows),
-    TILE_ROW("add_rows", HAS_GRADIENTS, check_add_rows),
-    TILE_ROW("add_rows_seen", HAS_GRADIENTS, check_add_rows_seen),
+    TILE_ROW("pack_rows", HAS_GRADIENTS, check_pack_rows),
+    TILE_ROW("add_rows", HAS_GRADIENTS | HAS_NO_MATRIX, check_add_rows),
+    TILE_ROW("add_rows_seen", HAS_GRADIENTS | HAS_NO_MATRIX, check_add_rows_seen),
+    TILE_ROW("add_rows", HAS_GRADIENTS | HAS_MATRIX, check_add_group),
+    TILE_ROW("add_rows_seen", HAS_GRADIENTS | HAS_MATRIX, check_add_group_seen),
     TILE_ROW("round_tile", HAS_GRADIENTS | HAS_PAIRS, check_round_tile),
 };
 
@@ -199,7 +332,7 @@ static int has_code(const struct row *row, const struct kernel_set *set)
     if (row->needs & HAS_VECTORS)
         return set->kernels->vectors->score_gradients && set->kernels->vectors->dot_rows;
     const struct attn_gradient_kernels *k = set->kernels->gradients;
-    return k->add_rows && k->add_rows_seen && (k->round_tile || !(row->needs & HAS_PAIRS));
+    return k->pack_rows && k->add_rows && k->add_rows_seen && (k->round_tile || !(row->needs & HAS_PAIRS));
 }
 
 const struct group group_gradients = {

@@ -8,6 +8,7 @@
 #include "dtype.h"
 #include "properties.h"
 #include "test_isa.h"
+#include "training.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -97,6 +98,38 @@ static int int8_scores(struct rng *rng, const char *isa)
     return same_and_free(&p, isa);
 }
 
+/** All gradients of rows: sums over queries and over keys, with threads, and with numbers that are not usual. */
+static int gradients(struct rng *rng, const char *isa)
+{
+    struct training t;
+    training_draw(&t, rng, isa, WITH_ALL);
+    const attn_window window = {.left = rng_range(rng, 0, 60), .right = rng_range(rng, 0, 20)};
+    t.p.params.window = rng_percent(rng, 30) ? &window : NULL;
+    t.p.params.num_threads = (int)rng_range(rng, 1, 3);
+    attn_tensor *const tensors[] = {&t.p.q, &t.p.k, &t.p.v, &t.d_out};
+    for (int i = 0; i < 4 && rng_percent(rng, 20); i++)
+        for (int64_t at = 0, n = problem_count(tensors[i]); at < n; at++)
+            if (rng_percent(rng, 1))
+                dtype_store(tensors[i]->dtype, tensors[i]->data, at, rng_percent(rng, 50) ? 1e-38f : NAN);
+    struct gradients expected = training_run(&t, ALL_GRADIENTS);
+    t.p.params.isa = emulation;
+    struct gradients emulated = training_run(&t, ALL_GRADIENTS);
+    int same = 1;
+    for (int g = 0; g < GRADIENTS_OF_ROWS; g++)
+        for (int64_t at = 0; at < problem_count(&expected.of[g]); at++) {
+            const attn_tensor *x = &expected.of[g], *y = &emulated.of[g];
+            const float a = dtype_load(x->dtype, x->data, at), b = dtype_load(y->dtype, y->data, at);
+            same &= isnan(a) ? isnan(b) : memcmp(&a, &b, sizeof a) == 0; /* payloads of NaN are not promised */
+        }
+    if (!same)
+        printf("  Tq=%d Tk=%d dk=%d dv=%d: the emulation has gradients of other bits\n", (int)t.p.q.shape[2],
+               (int)t.p.k.shape[2], (int)t.p.q.shape[3], (int)t.p.v.shape[3]);
+    gradients_free(&expected);
+    gradients_free(&emulated);
+    training_free(&t);
+    return same;
+}
+
 int main(int argc, char **argv)
 {
     static const struct property properties[] = {
@@ -105,6 +138,7 @@ int main(int argc, char **argv)
         {"unusual numbers", unusual_numbers},
         {"forms", forms},
         {"int8 scores", int8_scores},
+        {"gradients", gradients},
     };
     for (int i = 1; i + 1 < argc; i++)
         if (strcmp(argv[i], "--isa") == 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The backward pass where there is nothing to compute, whatever the lengths of
- * the other axes, and in a child made by fork(), which has none of its parent's
- * threads.
+ * the other axes; in a child made by fork(), which has none of its parent's
+ * threads; and from inside a callback of another one.
  */
 #include "fixture.h"
 #include "large.h"
@@ -143,12 +143,90 @@ static void test_fork(void **state)
     assert_int_equal(compute(&again, &expected, THREADS), SAME); /* the parent's threads are still there */
 }
 
+/* ------------------------------------------------------------ calls inside -- */
+
+enum { INSIDE_TOKENS = 70, INSIDE_CHANNELS = 20, INSIDE = INSIDE_TOKENS * INSIDE_CHANNELS };
+
+/** A small call in bf16, whose callbacks do nothing, or the same once more. */
+struct inside {
+    uint16_t in[4][INSIDE]; /**< q, k, v and the gradient of out */
+    float out[INSIDE], lse[INSIDE_TOKENS], of[3][INSIDE];
+    const char *isa;
+    struct inside *other; /**< NULL: nothing */
+};
+
+static void run_inside(struct inside *c);
+
+static void call_inside(const attn_score_tile *tile, void *user)
+{
+    const struct inside *c = user;
+    (void)tile;
+    if (c->other)
+        run_inside(c->other);
+}
+
+static void call_inside_back(const attn_score_gradient_tile *tile, void *user)
+{
+    const struct inside *c = user;
+    (void)tile;
+    if (c->other)
+        run_inside(c->other);
+}
+
+static void run_inside(struct inside *c)
+{
+    attn_tensor t[4], d[3];
+    for (int i = 0; i < 4; i++) {
+        t[i] = attn_bhtd(c->in[i], 1, 1, INSIDE_TOKENS, INSIDE_CHANNELS);
+        t[i].dtype = ATTN_BF16;
+        for (int n = 0; n < INSIDE; n++) /* 1 to 2, or less than -1 */
+            c->in[i][n] = (uint16_t)(0x3f80 + (n * 37 + i * 11) % 128 + (n * 13 + i) % 2 * 0x8000);
+    }
+    for (int i = 0; i < 3; i++)
+        d[i] = attn_bhtd(c->of[i], 1, 1, INSIDE_TOKENS, INSIDE_CHANNELS);
+    const attn_tensor out = attn_bhtd(c->out, 1, 1, INSIDE_TOKENS, INSIDE_CHANNELS);
+    const attn_tensor lse = attn_bhtd(c->lse, 1, 1, INSIDE_TOKENS, 1);
+    attn_params params = attn_params_default();
+    params.isa = c->isa;
+    params.causal = ATTN_CAUSAL_TOP_LEFT;
+    params.lse = &lse;
+    params.callback = call_inside;
+    params.callback_user = c;
+    attn_gradients g = attn_gradients_default();
+    g.out = &t[3];
+    g.q = &d[0];
+    g.k = &d[1];
+    g.v = &d[2];
+    g.callback = call_inside_back;
+    g.callback_user = c;
+    assert_int_equal(attn_forward(&t[0], &t[1], &t[2], &out, &params), ATTN_OK);
+    assert_int_equal(attn_backward(&t[0], &t[1], &t[2], &out, &params, &g), ATTN_OK);
+}
+
+/** Registers that a call inside has released are there again: on every set the bits are those without it. */
+static void test_inside(void **state)
+{
+    (void)state;
+    static struct inside alone, around, other;
+    for (int n = 0; attn_isa_name(n); n++) {
+        if (!attn_isa_supported(attn_isa_name(n)))
+            continue;
+        alone.isa = around.isa = other.isa = attn_isa_name(n);
+        around.other = &other;
+        run_inside(&alone);
+        run_inside(&around);
+        assert_memory_equal(alone.of, around.of, sizeof alone.of);
+        assert_memory_equal(alone.of, other.of, sizeof alone.of);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_one_side),
         cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_inside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

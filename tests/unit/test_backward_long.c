@@ -2,7 +2,8 @@
 /*
  * Gradients of rows that are long beside a task: causality, prefixes and windows
  * with first and global tokens leave blocks of queries out, and give the bits of
- * a boolean mask that hides the same keys, of which every block is looked at.
+ * a boolean mask that hides the same keys, of which every block is looked at: in
+ * f32, and on each instruction set that multiplies pairs of bf16.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -67,9 +68,26 @@ static int sees(const struct hidden *h, int64_t query, int64_t key)
            (h->window.right == ATTN_UNLIMITED || key <= position + h->window.right);
 }
 
-static void test_masks(void **state)
+/** A tensor's numbers in bf16, cut off, and the tensor of these. */
+static attn_tensor narrowed(const attn_tensor *t)
 {
-    (void)state;
+    const int64_t n = t->shape[2] * t->shape[3];
+    uint16_t *halves = malloc((size_t)n * sizeof *halves);
+    assert_non_null(halves);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, (const float *)t->data + i, sizeof bits);
+        halves[i] = (uint16_t)(bits >> 16);
+    }
+    attn_tensor r = *t;
+    r.data = halves;
+    r.dtype = ATTN_BF16;
+    return r;
+}
+
+/** Cases on a set, in pairs of bf16; NULL: the default one, in f32. */
+static void compare_masks(const char *isa)
+{
     struct rng rng = rng_for_case(15, 1);
     for (int i = 0; i < CASES; i++) {
         struct hidden h = draw(&rng);
@@ -83,13 +101,17 @@ static void test_masks(void **state)
         for (int64_t a = 0; a < h.tq; a++)
             for (int64_t b = 0; b < h.tk; b++)
                 mask[a * h.tk + b] = (uint8_t)sees(&h, a, b);
-        const attn_tensor tq = attn_bhtd(q, 1, 1, h.tq, D), tk = attn_bhtd(k, 1, 1, h.tk, D);
-        const attn_tensor tv = attn_bhtd(v, 1, 1, h.tk, D), to = attn_bhtd(out, 1, 1, h.tq, D);
-        const attn_tensor tl = attn_bhtd(lse, 1, 1, h.tq, 1), td = attn_bhtd(d_out, 1, 1, h.tq, D);
+        attn_tensor tq = attn_bhtd(q, 1, 1, h.tq, D), tk = attn_bhtd(k, 1, 1, h.tk, D);
+        attn_tensor tv = attn_bhtd(v, 1, 1, h.tk, D), td = attn_bhtd(d_out, 1, 1, h.tq, D);
+        const attn_tensor to = attn_bhtd(out, 1, 1, h.tq, D), tl = attn_bhtd(lse, 1, 1, h.tq, 1);
+        attn_tensor *const inputs[] = {&tq, &tk, &tv, &td};
+        for (int n = 0; isa && n < 4; n++)
+            *inputs[n] = narrowed(inputs[n]);
         attn_tensor tm = attn_bhtd(mask, 1, 1, h.tq, h.tk);
         tm.dtype = ATTN_BOOL;
         attn_params masked = attn_params_default(), ruled;
         masked.lse = &tl;
+        masked.isa = isa;
         masked.kv_start = &h.start;
         ruled = masked;
         masked.mask = &tm;
@@ -108,10 +130,21 @@ static void test_masks(void **state)
             assert_int_equal(attn_backward(&tq, &tk, &tv, &to, rules ? &ruled : &masked, &gradients), ATTN_OK);
         }
         assert_memory_equal(got, expected, (size_t)(nq + 2 * nk) * sizeof *got);
+        for (int n = 0; isa && n < 4; n++)
+            free(inputs[n]->data);
         void *const all[] = {q, k, v, d_out, out, lse, got, expected, mask};
         for (size_t n = 0; n < sizeof all / sizeof *all; n++)
             free(all[n]);
     }
+}
+
+static void test_masks(void **state)
+{
+    (void)state;
+    compare_masks(NULL);
+    for (int n = 0; attn_isa_name(n); n++)
+        if (strstr(attn_isa_name(n), "bf16") && attn_isa_supported(attn_isa_name(n)))
+            compare_masks(attn_isa_name(n));
 }
 
 /** Shapes for which more would be kept than can be counted. */

@@ -325,6 +325,48 @@ static void test_describe(void **state)
     free(t);
 }
 
+/** Heads of so many channels in bf16 on a set: whether its plan says what text says. */
+static int bf16_plan_says(const char *isa, int64_t dk, int64_t dv, const char *text)
+{
+    attn_tensor q = attn_bhtd(NULL, 1, 2, 65536, dk), v = attn_bhtd(NULL, 1, 2, 65536, dv);
+    const attn_tensor lse = attn_bhtd(NULL, 1, 2, 65536, 1);
+    const attn_dropout dropout = {0.1f, 1, 2};
+    attn_gradients gradients = attn_gradients_default();
+    attn_params params = attn_params_default();
+    attn_backward_plan *plan = NULL;
+    char described[1024];
+    q.dtype = v.dtype = ATTN_BF16;
+    params.lse = &lse;
+    params.isa = isa;
+    params.softcap = 5.0f;
+    params.dropout = &dropout;
+    gradients.out = gradients.v = &v;
+    gradients.q = gradients.k = &q;
+    assert_int_equal(attn_backward_plan_create(&plan, &q, &q, &v, &v, &params, &gradients), ATTN_OK);
+    attn_backward_plan_describe(plan, described, sizeof described);
+    attn_backward_plan_destroy(plan);
+    return strstr(described, text) != NULL;
+}
+
+/** A set of matrix registers is the one that is named, as far as a thread has room for whole strips and groups of keys.
+ */
+static void test_matrix(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][2] = {{1, 1}, {64, 64}, {128, 128}, {1024, 1024}, {2047, 1}, {1, 2047}};
+    for (int n = 0; attn_isa_name(n); n++) {
+        const char *isa = attn_isa_name(n);
+        char kernel[64];
+        if (!strstr(isa, "amx") || !attn_isa_supported(isa))
+            continue;
+        snprintf(kernel, sizeof kernel, ": %s kernel, bf16 weights, strips of 32 queries", isa);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            assert_true(bf16_plan_says(isa, sizes[i][0], sizes[i][1], kernel));
+        assert_true(bf16_plan_says(isa, 1024, 1025, ": avx512_bf16 kernel"));
+        assert_true(bf16_plan_says(isa, 4096, 4096, ": avx512_bf16 kernel"));
+    }
+}
+
 /** Bytes of workspace for a long sequence on so many threads. */
 static size_t workspace_of(attn_dtype dtype, int64_t length, int64_t dk, int64_t dv, attn_params params, int threads)
 {
@@ -362,13 +404,18 @@ static void test_memory(void **state)
             params.softcap = forms ? 5.0f : 0.0f;
             params.dropout = forms ? &dropout : NULL;
             params.rope = forms && dk > 1 && dk <= 2048 ? &rope : NULL;
-            const size_t one = workspace_of(dtype, length, dk, dv, params, 1);
-            const size_t two = workspace_of(dtype, length, dk, dv, params, 2);
-            if (attn_default_num_threads() > 1)
-                assert_true(two > one);
-            if (two - one > (size_t)2 << 20)
-                fail_msg("a thread has %zu bytes for heads of %d and %d in %s", two - one, (int)dk, (int)dv,
-                         attn_dtype_name(dtype));
+            for (int n = -1; n < 0 || attn_isa_name(n); n++) { /* -1: NULL */
+                params.isa = n < 0 ? NULL : attn_isa_name(n);
+                if (n >= 0 && (!strstr(params.isa, "amx") || !attn_isa_supported(params.isa)))
+                    continue;
+                const size_t one = workspace_of(dtype, length, dk, dv, params, 1);
+                const size_t two = workspace_of(dtype, length, dk, dv, params, 2);
+                if (attn_default_num_threads() > 1)
+                    assert_true(two > one);
+                if (two - one > (size_t)2 << 20)
+                    fail_msg("a thread has %zu bytes for heads of %d and %d in %s", two - one, (int)dk, (int)dv,
+                             attn_dtype_name(dtype));
+            }
         }
     }
 }
@@ -378,6 +425,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run),        cmocka_unit_test(test_in),       cmocka_unit_test(test_shares),
         cmocka_unit_test(test_other_runs), cmocka_unit_test(test_describe), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_matrix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
