@@ -13,7 +13,6 @@
  * word is a float. Register tiles are SUM_KEYS keys by SUM_VECTORS vectors of
  * channels; the order of a sum is that of the queries, whatever their blocks.
  */
-
 #ifndef ATTN_ROW_SUMS_H
 #define ATTN_ROW_SUMS_H
 

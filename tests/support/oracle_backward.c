@@ -174,8 +174,11 @@ static struct uncertain slope_of(double x, double size, double softcap)
     if (isinf(x))
         return (struct uncertain){0, 2 * U};
     const double nearest = fmax(fabs(x) - SCORE_ROUNDINGS * U * size, 0) / softcap;
-    const double moved = 2 * fmin(U * (size + fabs(x)) / softcap / cosh(nearest) / cosh(nearest), 1);
-    return (struct uncertain){slope, fmin(moved, 1) + 2 * U * fabs(t)};
+    /* Near the smallest number a rounding is no longer a share of what it rounds: product, cap and capped score. */
+    const double lost = 0x1p-149 / softcap;
+    const double off = U * (size + fabs(x)) / softcap + lost * (1 + fabs(x) / softcap);
+    const double moved = 2 * fmin(off / cosh(nearest) / cosh(nearest), 1);
+    return (struct uncertain){slope, fmin(moved, 1) + 2 * (U + lost) * fabs(t)};
 }
 
 /** The slope of the callback, which its partner knows, at a score that may be off. */
