@@ -134,7 +134,7 @@ static inline attn_gradients attn_gradients_default(void)
  * twice, up to three numbers more for each query and each key of a head, and gradients.rel_k and rel_q once more for
  * each query head.
  *
- * Where q, k, v and the gradient of out are all bf16, without rope and head_scale, and the
+ * Where q, k, v and the gradient of out are all bf16, without rope, disentangled and head_scale, and the
  * kernels that run multiply pairs of bf16 (the sets avx512_bf16 and neon_bf16), weights and
  * gradients of scores are rounded to bf16 before they are multiplied. Otherwise bf16 and
  * f16 are widened, exactly, to f32.

@@ -235,7 +235,7 @@ static struct attn_kernels choose_kernels(const struct attn_backward *b)
 {
     const struct attn_problem *p = &b->forward;
     const attn_tensor *const operands[] = {&p->q, &p->k, &p->v, &b->dout};
-    int pairs = !p->params.rope && !p->params.head_scale;
+    int pairs = !p->params.rope && !p->params.head_scale && !p->params.disentangled;
     for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
         pairs &= operands[i]->dtype == ATTN_BF16;
     const struct attn_demand demand = {
