@@ -372,9 +372,14 @@ static attn_status check_same_gradients(const struct attn_backward *now, const s
     const struct {
         const char *name;
         const attn_tensor *now, *was;
-    } tensors[] = {{"out", &now->dout, &was->dout}, {"lse", &now->dlse, &was->dlse},
-                   {"q", &now->dq, &was->dq},       {"k", &now->dk, &was->dk},
-                   {"v", &now->dv, &was->dv},       {"mask", &now->dmask, &was->dmask}};
+    } tensors[] = {{"out", &now->dout, &was->dout},
+                   {"lse", &now->dlse, &was->dlse},
+                   {"q", &now->dq, &was->dq},
+                   {"k", &now->dk, &was->dk},
+                   {"v", &now->dv, &was->dv},
+                   {"mask", &now->dmask, &was->dmask},
+                   {"rel_k", &now->drel_k, &was->drel_k},
+                   {"rel_q", &now->drel_q, &was->drel_q}};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         if (tensors[i].now->dtype != tensors[i].was->dtype ||
             memcmp(tensors[i].now->shape, tensors[i].was->shape, sizeof tensors[i].now->shape) != 0)
