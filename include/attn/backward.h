@@ -123,16 +123,16 @@ static inline attn_gradients attn_gradients_default(void)
  * the types, and gradients are rounded once, to nearest even.
  *
  * Rows without a live key have the gradient 0. What stands in a slot that is
- * hidden (NaN, Inf, uninitialised memory), of k and v or of rows of q, out and
- * gradients->out that see no key, reaches no gradient; what is seen by some queries
+ * hidden (NaN, Inf, uninitialised memory), of k and v, of rows of q, out and
+ * gradients->out that see no key, or of rows of tables that only hidden pairs have, reaches no gradient; what is seen by some queries
  * reaches none by way of others. Where it is a callback that hides all keys of a row
  * with a sink, gradients->out has to be finite. On one instruction set gradients of a sequence have
  * the same bits for any number of threads, and whatever else is in the call.
  *
  * Memory beside the tensors: up to 2 MiB a thread, dq once more in f32, two numbers for
  * each query and head, and gradients.relative_bias once more in double. With params->disentangled dq
- * twice, up to three numbers more for each query and each key of a head, and gradients.rel_k and rel_q once more for
- * each query head.
+ * twice, two numbers more for each query and head, up to three for each key and head, and gradients.rel_k and
+ * rel_q once more for each query head.
  *
  * Where q, k, v and the gradient of out are all bf16, without rope, disentangled and head_scale, and the
  * kernels that run multiply pairs of bf16 (the sets avx512_bf16 and neon_bf16), weights and
