@@ -124,10 +124,10 @@ static inline attn_gradients attn_gradients_default(void)
  *
  * Rows without a live key have the gradient 0. What stands in a slot that is
  * hidden (NaN, Inf, uninitialised memory), of k and v, of rows of q, out and
- * gradients->out that see no key, or of rows of tables that only hidden pairs have, reaches no gradient; what is seen by some queries
- * reaches none by way of others. Where it is a callback that hides all keys of a row
- * with a sink, gradients->out has to be finite. On one instruction set gradients of a sequence have
- * the same bits for any number of threads, and whatever else is in the call.
+ * gradients->out that see no key, or of rows of tables that only hidden pairs have, reaches no gradient; what is seen
+ * by some queries reaches none by way of others. Where it is a callback that hides all keys of a row with a sink,
+ * gradients->out has to be finite. On one instruction set gradients of a sequence have the same bits for any number of
+ * threads, and whatever else is in the call.
  *
  * Memory beside the tensors: up to 2 MiB a thread, dq once more in f32, two numbers for
  * each query and head, and gradients.relative_bias once more in double. With params->disentangled dq

@@ -149,6 +149,9 @@ void attn_query_gradients(const struct attn_work *work, const struct attn_gradie
 void attn_add_bias_gradients(const struct pass *pass, const struct unit *unit, int64_t first, const float *ds,
                              struct attn_bias_gradients *biases);
 
+/** What an end holds as long as no pair that is seen has come to it: -0, which no sum that has begun is. */
+#define ATTN_NO_PAIR (-0.0f)
+
 /** A unit and what it meets. */
 struct attn_relative_unit {
     const float *ds;    /**< [keys][lanes] gradients of its scores behind softcap, 0 where hidden */
