@@ -80,7 +80,7 @@ class Params(Sized):
 class Gradients(Sized):
     _fields_ = _size() + _pointers(
         "out", "lse", "q", "k", "v", "head_scale", "sinks", "alibi_slopes", "relative_bias", "mask",
-        "callback", "callback_user"
+        "callback", "callback_user", "rel_k", "rel_q"
     )
 
 

@@ -77,7 +77,8 @@ typedef struct attn_gradients {
 
     /**
      * @name Written likewise, of options that are set: sums over all queries that have the number
-     * A further pass over the keys makes those that are marked *, at two fifths of the work of q, k and v.
+     * A further pass over the keys makes those that are marked *, at two fifths of the work of q, k and v; those of
+     * tables of rows (rel_k, rel_q) have one to themselves, with a product more for each.
      */
     /**@{*/
     float *head_scale;       /**< [Hq] of params->head_scale */
@@ -89,6 +90,16 @@ typedef struct attn_gradients {
 
     attn_score_gradient_callback *callback; /**< the partner of params->callback: required with it, else NULL */
     void *callback_user;                    /**< handed to callback; only valid with it */
+
+    /**
+     * @name Written, of the tables of params->disentangled that are set: sums over all pairs at a row's distances
+     * f32, the shape of the table: (1, Hq, 2*span, dk), or (1, 1, 2*span, dk) where all heads share it, whose sums it
+     * then has; channels side by side.
+     */
+    /**@{*/
+    const attn_tensor *rel_k; /**< of params->disentangled->rel_k * */
+    const attn_tensor *rel_q; /**< of params->disentangled->rel_q * */
+    /**@}*/
 } attn_gradients;
 
 /** Gradients with struct_size set and everything else NULL. @since 0.1 */
@@ -112,23 +123,25 @@ static inline attn_gradients attn_gradients_default(void)
  * the types, and gradients are rounded once, to nearest even.
  *
  * Rows without a live key have the gradient 0. What stands in a slot that is
- * hidden (NaN, Inf, uninitialised memory), of k and v or of rows of q, out and
- * gradients->out that see no key, reaches no gradient; what is seen by some queries
- * reaches none by way of others. Where it is a callback that hides all keys of a row
- * with a sink, gradients->out has to be finite. On one instruction set gradients of a sequence have
- * the same bits for any number of threads, and whatever else is in the call.
+ * hidden (NaN, Inf, uninitialised memory), of k and v, of rows of q, out and
+ * gradients->out that see no key, or of rows of tables that only hidden pairs have, reaches no gradient; what is seen
+ * by some queries reaches none by way of others. Where it is a callback that hides all keys of a row with a sink,
+ * gradients->out has to be finite. On one instruction set gradients of a sequence have the same bits for any number of
+ * threads, and whatever else is in the call.
  *
  * Memory beside the tensors: up to 2 MiB a thread, dq once more in f32, two numbers for
- * each query and head, and gradients.relative_bias once more in double.
+ * each query and head, and gradients.relative_bias once more in double. With params->disentangled dq
+ * twice, two numbers more for each query and head, up to three for each key and head, and gradients.rel_k and
+ * rel_q once more for each query head.
  *
- * Where q, k, v and the gradient of out are all bf16, without rope and head_scale, and the
+ * Where q, k, v and the gradient of out are all bf16, without rope, disentangled and head_scale, and the
  * kernels that run multiply pairs of bf16 (the sets avx512_bf16 and neon_bf16, and amx_bf16
  * where k and v have at most 2048 channels together), weights and gradients of scores are
  * rounded to bf16 before they are multiplied. Otherwise bf16 and f16 are widened, exactly, to
  * f32. attn_backward_plan_describe() says which set runs.
  *
  * What has no gradient, or none yet, is ATTN_UNSUPPORTED: block_table, quantised k and
- * v, ATTN_QK_INT8, weight_callback, disentangled. Outputs on request other than lse, and
+ * v, ATTN_QK_INT8, weight_callback. Outputs on request other than lse, and
  * gradients of options that are not set, are ATTN_INVALID_ARGUMENT. inputs and sums are
  * permissions, of which no use is made.
  *

@@ -28,9 +28,11 @@ static attn_status check_supported(const struct attn_problem *problem)
         const char *name;
         int set;
     } options[] = {
-        {"block_table", p->block_table != NULL}, {"k_scale", p->k_scale != NULL},
-        {"v_scale", p->v_scale != NULL},         {"disentangled", p->disentangled != NULL},
-        {"qk", p->qk != ATTN_QK_DEFAULT},        {"weight_callback", p->weight_callback != NULL},
+        {"block_table", p->block_table != NULL},
+        {"k_scale", p->k_scale != NULL},
+        {"v_scale", p->v_scale != NULL},
+        {"qk", p->qk != ATTN_QK_DEFAULT},
+        {"weight_callback", p->weight_callback != NULL},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].set)
@@ -111,6 +113,31 @@ static attn_status check_options(struct attn_backward *b, const attn_gradients *
     return depth & CHECK_TENSORS ? attn_check_distinct("gradients.mask", g->mask) : ATTN_OK;
 }
 
+/** Gradients of tables of rows, which have to be set. */
+static attn_status check_tables(struct attn_backward *b, const attn_gradients *g, enum check_depth depth)
+{
+    const attn_disentangled *terms = b->forward.params.disentangled;
+    const struct {
+        const char *name, *of;
+        const attn_tensor *given, *table, *shape;
+        attn_tensor *kept;
+    } tables[] = {{"gradients.rel_k", "params.disentangled->rel_k", g->rel_k, terms ? terms->rel_k : NULL,
+                   &b->forward.rel_k, &b->drel_k},
+                  {"gradients.rel_q", "params.disentangled->rel_q", g->rel_q, terms ? terms->rel_q : NULL,
+                   &b->forward.rel_q, &b->drel_q}};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        if (!tables[i].given)
+            continue;
+        if (!tables[i].table)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "%s is set; expected NULL, as %s is", tables[i].name,
+                             terms ? tables[i].of : "params.disentangled");
+        *tables[i].kept = *tables[i].given;
+        CHECK(check_rows(tables[i].name, tables[i].given, tables[i].of, tables[i].shape, 1, depth));
+        CHECK(attn_check_f32(tables[i].name, tables[i].given->dtype));
+    }
+    return ATTN_OK;
+}
+
 /** The partner of a callback. */
 static attn_status check_callback(struct attn_backward *b, const attn_gradients *g)
 {
@@ -158,6 +185,7 @@ static attn_status check_gradients(struct attn_backward *b, const attn_gradients
         CHECK(check_rows(written[i].name, written[i].given, written[i].of, written[i].shape, 1, depth));
     }
     CHECK(check_options(b, &g, depth));
+    CHECK(check_tables(b, &g, depth));
     CHECK(check_callback(b, &g));
     return depth & CHECK_TENSORS ? attn_check_gradients_apart(b) : ATTN_OK;
 }
@@ -171,7 +199,12 @@ static attn_status check_sizes(const struct attn_backward *b)
     const double rows = (double)p->q.shape[2] + ends * most_rows;
     const double keys = (double)p->k.shape[0] * (double)p->k.shape[1] * ((double)p->k.shape[2] + ends);
     const double channels = (double)p->q.shape[3] + ATTN_ALIGN; /* with what fills the last register */
-    const double bytes = heads * rows * (channels + 2) * sizeof(float) + keys * sizeof(int64_t);
+    double bytes = heads * rows * (channels + 2) * sizeof(float) + keys * sizeof(int64_t);
+    if (p->params.disentangled) /* what driver/backward.c has for that */
+        bytes +=
+            heads * rows * (channels + 2) * sizeof(float) +
+            (double)p->q.shape[1] * 3 * ((double)p->k.shape[0] * (double)p->k.shape[2]) * sizeof(float) +
+            (double)p->q.shape[1] * 4 * (double)p->params.disentangled->span * (double)p->q.shape[3] * sizeof(float);
     if (bytes < 0x1p62)
         return ATTN_OK;
     return attn_fail(ATTN_INVALID_ARGUMENT,
@@ -203,7 +236,7 @@ static struct attn_kernels choose_kernels(const struct attn_backward *b)
 {
     const struct attn_problem *p = &b->forward;
     const attn_tensor *const operands[] = {&p->q, &p->k, &p->v, &b->dout};
-    int pairs = !p->params.rope && !p->params.head_scale;
+    int pairs = !p->params.rope && !p->params.head_scale && !p->params.disentangled;
     for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
         pairs &= operands[i]->dtype == ATTN_BF16;
     const struct attn_demand demand = {.isa = p->isa ? p->isa : attn_environment()->max_isa,
@@ -343,9 +376,14 @@ static attn_status check_same_gradients(const struct attn_backward *now, const s
     const struct {
         const char *name;
         const attn_tensor *now, *was;
-    } tensors[] = {{"out", &now->dout, &was->dout}, {"lse", &now->dlse, &was->dlse},
-                   {"q", &now->dq, &was->dq},       {"k", &now->dk, &was->dk},
-                   {"v", &now->dv, &was->dv},       {"mask", &now->dmask, &was->dmask}};
+    } tensors[] = {{"out", &now->dout, &was->dout},
+                   {"lse", &now->dlse, &was->dlse},
+                   {"q", &now->dq, &was->dq},
+                   {"k", &now->dk, &was->dk},
+                   {"v", &now->dv, &was->dv},
+                   {"mask", &now->dmask, &was->dmask},
+                   {"rel_k", &now->drel_k, &was->drel_k},
+                   {"rel_q", &now->drel_q, &was->drel_q}};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         if (tensors[i].now->dtype != tensors[i].was->dtype ||
             memcmp(tensors[i].now->shape, tensors[i].was->shape, sizeof tensors[i].now->shape) != 0)

@@ -62,7 +62,7 @@ static attn_status check_score_stage(const attn_params *p)
     return ATTN_OK;
 }
 
-enum { MOST_OUTPUTS = 8 };
+enum { MOST_OUTPUTS = 10 };
 
 /** Memory that a call writes: those of its outputs that have some. */
 struct written {
@@ -231,14 +231,16 @@ attn_status attn_check_gradients_apart(const struct attn_backward *b)
                                                     "gradients.head_scale",
                                                     "gradients.sinks",
                                                     "gradients.alibi_slopes",
-                                                    "gradients.relative_bias"};
+                                                    "gradients.relative_bias",
+                                                    "gradients.rel_k",
+                                                    "gradients.rel_q"};
     const struct attn_problem *problem = &b->forward;
     const int64_t heads = problem->q.shape[1];
     const attn_tensor head_scale = numbers_of(b->dhead_scale, heads), sinks = numbers_of(b->dsinks, heads);
     const attn_tensor slopes = numbers_of(b->dslopes, heads);
     const attn_tensor table = numbers_of(b->dtable, b->dtable ? heads * problem->params.relative_bias->buckets : 0);
-    const attn_tensor *const views[MOST_OUTPUTS] = {&b->dq,      &b->dk, &b->dv,  &b->dmask,
-                                                    &head_scale, &sinks, &slopes, &table};
+    const attn_tensor *const views[MOST_OUTPUTS] = {&b->dq, &b->dk,  &b->dv, &b->dmask,  &head_scale,
+                                                    &sinks, &slopes, &table, &b->drel_k, &b->drel_q};
     const struct written all = written_by(names, views, MOST_OUTPUTS);
     CHECK(check_input(&all, "q", &problem->q));
     CHECK(check_input(&all, "k", &problem->k));

@@ -7,11 +7,18 @@
  *     keys       the tasks of backward.h
  *     end        rows of dQ from their sums
  *     options    gradients of options: sums over all queries of a head, or over what a mask's number is for
+ *     rows       of tables by distance, from the sums that each head has
  *
  * What threads share, behind the labels:
  *
  *     sums of dQ [heads][blocks of queries] | delta [batch][heads][tokens of q] | products of q and dQ, the same |
  *     sums of tables of biases [heads of q][buckets] | what each task has reached | the call, for those who run shares
+ *
+ * and before what tasks have reached, of terms by distance (pass/relative_gradients.c):
+ *
+ *     sums of dQ of rel_k, like those of dQ | ends of queries [batch][heads][2][tokens of q] |
+ *     ends of keys [heads of q][2][tokens of k] | products of k and its rows [batch][heads of q][tokens of k] |
+ *     sums of rows of rel_k and rel_q [heads of q][rows][dk], in f32 as the kernels add them, a term at a time
  */
 #include "driver/backward_tasks.h"
 
@@ -59,7 +66,8 @@ static struct attn_gradient_shape shape_of(const struct attn_backward *b, const 
     const attn_params *params = &problem->params;
     const int64_t dk = problem->q.shape[3], dv = problem->v.shape[3];
     const int per_word = kernels->gradients->queries_per_word;
-    while (keys > least_keys(kernels) && keys * (dk + dv) * (int64_t)sizeof(float) > SUMS_LIMIT)
+    const int relative = params->disentangled != NULL;
+    while (keys > least_keys(kernels) && keys * (dk + dv + (relative ? dk : 0)) * (int64_t)sizeof(float) > SUMS_LIMIT)
         keys /= 2;
     return (struct attn_gradient_shape){
         .strip = kernels->strip,
@@ -81,7 +89,8 @@ static struct attn_gradient_shape shape_of(const struct attn_backward *b, const 
         .copies_q = per_word > 1 || problem->q.dtype != ATTN_F32 || params->rope || params->head_scale,
         .copies_dout = per_word > 1 || b->dout.dtype != ATTN_F32,
         .copies_k = params->rope || !are_words(kernels, problem->k.dtype, dk),
-        .copies_v = !are_words(kernels, problem->v.dtype, dv)};
+        .copies_v = !are_words(kernels, problem->v.dtype, dv),
+        .relative = relative};
 }
 
 static void add_phase(struct attn_geometry *geometry, int64_t tasks, int parallel,
@@ -97,7 +106,13 @@ int attn_backward_sums_queries(const struct attn_backward *b)
 
 int64_t attn_backward_head_tasks(const struct attn_backward *b)
 {
-    return b->dhead_scale || b->dsinks || b->dslopes || b->dtable ? b->forward.q.shape[1] : 0;
+    const int rows = attn_has_elements(&b->drel_k) || attn_has_elements(&b->drel_q);
+    return b->dhead_scale || b->dsinks || b->dslopes || b->dtable || rows ? b->forward.q.shape[1] : 0;
+}
+
+int attn_backward_sums_positions(const struct attn_backward *b)
+{
+    return attn_has_elements(&b->forward.rel_q) && (attn_has_elements(&b->dk) || b->dhead_scale);
 }
 
 /** The same of a mask: what one task sums. */
@@ -107,6 +122,30 @@ static int64_t count_mask_tasks(const struct attn_backward *b)
     if (!attn_has_elements(mask))
         return 0;
     return mask->shape[0] * mask->shape[1] * (mask->shape[2] > 1 ? b->query_blocks : 1);
+}
+
+/** Where so many floats of what threads share are, behind *at bytes; moves it. */
+static size_t take_floats(size_t *at, int wanted, int64_t count)
+{
+    const size_t taken = *at;
+    *at += wanted ? attn_aligned((size_t)count * sizeof(float)) : 0;
+    return taken;
+}
+
+/** What terms by distance have of it. */
+static void cut_relative(struct attn_backward *b, int64_t heads, size_t *at)
+{
+    const struct attn_problem *problem = &b->forward;
+    const int64_t q_heads = problem->q.shape[1], tq = problem->q.shape[2], tk = problem->k.shape[2];
+    const int64_t rows = q_heads * b->table_rows * problem->q.shape[3];
+    const int k_rows = attn_has_elements(&b->drel_k), q_rows = attn_has_elements(&b->drel_q);
+    const int of_queries = attn_has_elements(&problem->rel_k) && attn_backward_sums_queries(b);
+    b->relative_dq_at = take_floats(at, of_queries, heads * b->dq_head);
+    b->query_ends_at = take_floats(at, of_queries || k_rows, heads * 2 * tq);
+    b->key_ends_at = take_floats(at, q_rows, q_heads * 2 * tk);
+    b->key_dots_at = take_floats(at, attn_has_elements(&problem->rel_q) && b->dhead_scale, heads * tk);
+    b->k_rows_at = take_floats(at, k_rows, rows);
+    b->q_rows_at = take_floats(at, q_rows, rows);
 }
 
 /** Where the sums of dQ lie, and the rest of what threads share. */
@@ -132,6 +171,7 @@ static void cut_shared(struct attn_backward *b)
     at += b->dhead_scale ? attn_aligned((size_t)(heads * problem->q.shape[2]) * sizeof(float)) : 0;
     b->table_at = at;
     at += b->dtable ? attn_aligned((size_t)(problem->q.shape[1] * b->buckets) * sizeof(double)) : 0;
+    cut_relative(b, heads, &at);
     b->reached_at = at;
     at += attn_aligned((size_t)b->key_tasks * sizeof(atomic_llong));
     b->kept_at = at;
@@ -170,6 +210,7 @@ void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given
     kernels.values = &b->values;
     problem->plain = problem->may_be_together = 0;
     b->buckets = problem->params.relative_bias ? problem->params.relative_bias->buckets : 0;
+    b->table_rows = problem->params.disentangled ? 2 * problem->params.disentangled->span : 0;
     for (int64_t keys = TASK_KEYS; !fits(b, &kernels, keys) && keys > least_keys(&kernels);) {
         if (kernels.strip > least_strip(&kernels))
             kernels.strip -= kernels.vectors->lanes;
@@ -206,6 +247,10 @@ void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given
     add_phase(geometry, attn_backward_sums_queries(b) ? b->query_tasks : 0, copies, attn_backward_end_task);
     if (options > 0)
         add_phase(geometry, options, parallel, attn_backward_option_task);
+    const int64_t tables = attn_backward_row_tasks(b);
+    const double numbers = (double)problem->q.shape[1] * (double)b->table_rows * (double)problem->q.shape[3];
+    if (tables > 0)
+        add_phase(geometry, tables, attn_threads_worth(numbers, ATTN_WORTH_COPY, parallel), attn_backward_row_task);
 }
 
 void attn_backward_adopt(struct attn_backward *b, const struct attn_backward *plan)
@@ -219,6 +264,8 @@ void attn_backward_adopt(struct attn_backward *b, const struct attn_backward *pl
     b->dk = given.dk;
     b->dv = given.dv;
     b->dmask = given.dmask;
+    b->drel_k = given.drel_k;
+    b->drel_q = given.drel_q;
     b->dhead_scale = given.dhead_scale;
     b->dsinks = given.dsinks;
     b->dslopes = given.dslopes;

@@ -23,6 +23,7 @@ struct attn_backward {
     struct attn_problem forward;   /**< of which out and lse are read */
     attn_tensor dout, dlse;        /**< read; dlse: data NULL if it is absent */
     attn_tensor dq, dk, dv, dmask; /**< written; data NULL, and no elements, where they are not wanted */
+    attn_tensor drel_k, drel_q;    /**< the same, of the tables of params.disentangled */
     float *dhead_scale, *dsinks, *dslopes, *dtable; /**< written; NULL: not wanted */
     attn_score_gradient_callback *callback;         /**< NULL without params.callback */
     void *callback_user;
@@ -31,6 +32,7 @@ struct attn_backward {
     struct attn_value_kernels values;
     struct attn_gradient_shape shape;
     int64_t buckets;      /**< of params.relative_bias */
+    int64_t table_rows;   /**< of params.disentangled's tables */
     size_t scratch_at;    /**< in a thread's scratch: what shape describes */
     int64_t query_blocks; /**< of a head: tasks of the phases around the main one */
     int64_t query_tasks;  /**< of all heads */
@@ -38,6 +40,7 @@ struct attn_backward {
     int64_t dq_head;                                         /**< floats of dq's sums: of a head; */
     int64_t dq_block;                                        /**< of a block of queries, 0: as many as its rows have */
     size_t delta_at, dots_at, table_at, reached_at, kept_at; /**< in what threads share, behind the sums of dq */
+    size_t relative_dq_at, query_ends_at, key_ends_at, key_dots_at, k_rows_at, q_rows_at; /**< the same */
 };
 
 /** Cuts a call for at most threads threads. */

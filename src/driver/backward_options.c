@@ -10,21 +10,43 @@
 
 #include <math.h>
 
-/** The gradients of scores of a block of queries and all its keys, added to those of biases. */
-static void add_biases(const struct attn_run *run, struct attn_backward_block *block, int64_t s,
-                       struct attn_bias_gradients *biases)
+void attn_backward_walk(const struct attn_run *run, struct attn_backward_block *block, int64_t s)
 {
     const struct attn_sequence sequence = attn_sequence_of(run->problem, s);
     const int64_t live = sequence.end - sequence.begin, size = run->backward->shape.keys;
-    block->gradients.biases = biases;
-    block->gradients.dq = NULL;
+    block->gradients.dq = block->gradients.relative.dq = NULL;
     const struct attn_gradient_scratch all = block->scratch;
+    float *const ends[2] = {block->gradients.relative.key_ends[0], block->gradients.relative.key_ends[1]};
     for (int64_t first = 0; s < run->problem->num_sequences && first < live; first += size) {
         struct attn_gradient_keys keys =
             attn_gradient_keys_of(&block->work, first, first + size < live ? first + size : live, &all);
         block->scratch.dk = block->scratch.dv = NULL;
+        for (int side = 0; side < 2 && ends[side]; side++)
+            block->gradients.relative.key_ends[side] = ends[side] + first;
         attn_gradient_pass(&block->work, &block->gradients, &keys);
     }
+}
+
+/** The gradients of scores of a block of queries and all its keys, added to those of biases. */
+static void add_biases(const struct attn_run *run, struct attn_backward_block *block, int64_t s,
+                       struct attn_bias_gradients *biases)
+{
+    block->gradients.biases = biases;
+    attn_backward_walk(run, block, s);
+}
+
+/** What keys of a sequence give to the gradient of a head's factor by way of rel_q. */
+static double position_part(const struct attn_run *run, int64_t s, int64_t h)
+{
+    const struct attn_problem *problem = run->problem;
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    if (!attn_has_elements(&problem->rel_q) || sequence.queries == 0)
+        return 0.0;
+    const float *const dots = attn_backward_key_dots(run, &sequence, h);
+    double sum = 0.0;
+    for (int64_t j = 0; j < sequence.end - sequence.begin; j++)
+        sum += (double)dots[j];
+    return sum;
 }
 
 /** What a row gives to the gradient of its head's sink. */
@@ -44,6 +66,7 @@ static void head_options(const struct attn_run *run, int64_t h, void *scratch)
     const int64_t buckets = b->dtable ? b->buckets : 0;
     double *const table = (double *)(void *)attn_backward_floats(run, b->table_at) + h * buckets;
     struct attn_bias_gradients biases = {.distances = b->dslopes || b->dtable, .table = b->dtable ? table : NULL};
+    struct attn_backward_rows rows = attn_backward_begin_rows(run, h);
     double sink = 0.0, factor = 0.0;
     for (int64_t i = 0; i < buckets; i++)
         table[i] = 0.0;
@@ -52,16 +75,19 @@ static void head_options(const struct attn_run *run, int64_t h, void *scratch)
         for (int64_t number = 0; number < attn_backward_blocks(run, s); number++) {
             if (!attn_backward_block_of(run, s, h, number, scratch, &block))
                 continue;
-            const int64_t rows = block.work.num_queries;
-            for (int64_t i = 0; b->dsinks && i < rows; i++)
+            const int64_t queries = block.work.num_queries;
+            for (int64_t i = 0; b->dsinks && i < queries; i++)
                 sink += sink_part(&block.work, &block, i);
             const float *dots =
                 attn_backward_floats(run, b->dots_at) + (block.delta - attn_backward_floats(run, b->delta_at));
-            for (int64_t i = 0; b->dhead_scale && i < rows; i++)
+            for (int64_t i = 0; b->dhead_scale && i < queries; i++)
                 factor += (double)dots[i];
             if (biases.distances)
                 add_biases(run, &block, s, &biases);
         }
+        if (b->dhead_scale)
+            factor += position_part(run, s, h);
+        attn_backward_add_rows(run, &rows, s, scratch);
     }
     if (b->dhead_scale)
         b->dhead_scale[h] = (float)(factor * (double)problem->scale);

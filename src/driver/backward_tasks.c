@@ -29,6 +29,14 @@ float *attn_backward_floats(const struct attn_run *run, size_t at)
     return (float *)(void *)(run->partials - run->geometry->labels_size + at);
 }
 
+float *attn_backward_key_dots(const struct attn_run *run, const struct attn_sequence *sequence, int64_t h)
+{
+    const struct attn_problem *problem = run->problem;
+    const int64_t head = sequence->batch * problem->q.shape[1] + h;
+    return attn_backward_floats(run, run->backward->key_dots_at) + head * problem->k.shape[2] + sequence->k_first +
+           sequence->begin;
+}
+
 /** Row row of a head of a tensor, and those behind it. */
 static struct attn_rows rows_at(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
 {
@@ -47,6 +55,14 @@ static void clear_rows(const attn_tensor *t, int64_t b, int64_t first, int64_t e
         for (int64_t i = first; i < end; i++)
             memset((char *)rows.data + i * rows.stride, 0, (size_t)(t->shape[3] * attn_element_size(t->dtype)));
     }
+}
+
+void attn_backward_query_ends(const struct attn_run *run, int64_t head, struct attn_backward_block *block)
+{
+    float **const ends = block->gradients.relative.query_ends;
+    const int64_t tokens = run->problem->q.shape[2];
+    ends[0] = attn_backward_floats(run, run->backward->query_ends_at) + 2 * head * tokens + block->first;
+    ends[1] = ends[0] + tokens;
 }
 
 int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int64_t number, void *scratch,
@@ -78,6 +94,10 @@ int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int
     const int64_t at = b->dq_block ? number * b->dq_block
                                    : (block->first + s * run->geometry->kernels.vectors->lanes) * b->shape.dq_channels;
     block->gradients.dq = attn_backward_floats(run, run->geometry->labels_size) + head * b->dq_head + at;
+    if (!attn_has_elements(&problem->rel_k))
+        return 1;
+    block->gradients.relative.dq = attn_backward_floats(run, b->relative_dq_at) + head * b->dq_head + at;
+    attn_backward_query_ends(run, head, block);
     return 1;
 }
 
@@ -147,6 +167,10 @@ void attn_backward_begin_task(const struct attn_run *run, int64_t task, void *sc
     const int64_t rows = (block.work.num_queries + lanes - 1) / lanes * lanes;
     const int64_t floats = b->dq_block ? b->dq_block : rows * b->shape.dq_channels;
     memset(block.gradients.dq, 0, (size_t)floats * sizeof(float));
+    if (!block.gradients.relative.dq)
+        return;
+    memset(block.gradients.relative.dq, 0, (size_t)floats * sizeof(float));
+    attn_clear_ends(block.gradients.relative.query_ends, 0, block.work.num_queries);
 }
 
 void attn_backward_end_task(const struct attn_run *run, int64_t task, void *scratch)
@@ -257,6 +281,35 @@ static void write_keys(const struct attn_run *run, const struct keys *keys, cons
     }
 }
 
+/** Points the sums of rows of rel_q to a task's memory, if they are wanted, and clears them. */
+static void begin_positions(const struct attn_backward *b, const struct attn_gradient_scratch *scratch,
+                            struct attn_relative_sums *sums)
+{
+    const int64_t keys = b->shape.keys;
+    *sums = (struct attn_relative_sums){.keys = NULL};
+    if (!attn_backward_sums_positions(b))
+        return;
+    sums->keys = scratch->relative_dk;
+    sums->key_ends[0] = scratch->key_ends;
+    sums->key_ends[1] = scratch->key_ends + keys;
+    memset(sums->keys, 0, (size_t)(keys * b->shape.dk) * sizeof(float));
+    attn_clear_ends(sums->key_ends, 0, keys);
+}
+
+/** Adds these sums of a head to dK, once all of its queries have been there. */
+static void end_positions(const struct attn_run *run, const struct keys *keys, int64_t h,
+                          const struct attn_relative_sums *sums, const struct attn_gradient_keys *words, void *scratch)
+{
+    const struct attn_backward *b = run->backward;
+    struct attn_backward_block block;
+    if (!sums->keys || !attn_backward_block_of(run, keys->s, h, 0, scratch, &block))
+        return;
+    const struct attn_sequence sequence = attn_sequence_of(run->problem, keys->s);
+    float *const dots = b->dhead_scale ? attn_backward_key_dots(run, &sequence, h) + keys->first : NULL;
+    attn_join_relative_keys(&block.work, words, sums, block.gradients.factor,
+                            attn_has_elements(&b->dk) ? block.scratch.dk : NULL, dots);
+}
+
 void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scratch)
 {
     const struct attn_backward *b = run->backward;
@@ -280,7 +333,9 @@ void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scra
         words = attn_gradient_keys_of(&block.work, keys.first, keys.end, &sums);
         seeing = seeing_blocks(run, &keys, &block.work.view, blocks);
     }
-    for (int64_t h = 0; h < group; h++) {
+    for (int64_t h = 0; h < group && any; h++) {
+        struct attn_relative_sums positions;
+        begin_positions(b, &sums, &positions);
         for (int64_t number = seeing.first; number < seeing.end; number++) {
             const int64_t step = h * blocks + number;
             set_reached(run, &keys, step); /* all before it are done, or not wanted */
@@ -288,10 +343,14 @@ void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scra
                 continue;
             block.scratch.dk = attn_has_elements(&b->dk) ? sums.dk : NULL;
             block.scratch.dv = attn_has_elements(&b->dv) ? sums.dv : NULL;
+            block.gradients.relative.keys = positions.keys;
+            block.gradients.relative.key_ends[0] = positions.key_ends[0];
+            block.gradients.relative.key_ends[1] = positions.key_ends[1];
             if (block.gradients.dq)
                 wait_for(run, &keys, step);
             attn_gradient_pass(&block.work, &block.gradients, &words);
         }
+        end_positions(run, &keys, keys.head * group + h, &positions, &words, scratch);
     }
     set_reached(run, &keys, ALL_STEPS);
     if (!any) /* no query: nothing to turn back */

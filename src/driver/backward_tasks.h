@@ -17,17 +17,26 @@ static inline int64_t attn_backward_elements(const struct attn_problem *problem)
 /** Whether sums of dQ are wanted. */
 int attn_backward_sums_queries(const struct attn_backward *b);
 
-/** Tasks of the last phase: heads whose options have gradients; what of a mask is summed by one task follows. */
+/** Whether sums of rows of rel_q are wanted, for dK or for the gradient of a head's factor. */
+int attn_backward_sums_positions(const struct attn_backward *b);
+
+/** Tasks of the options: heads whose options have gradients; what of a mask is summed by one task follows. */
 int64_t attn_backward_head_tasks(const struct attn_backward *b);
 
 /** Floats that threads share, by their place in that memory. */
 float *attn_backward_floats(const struct attn_run *run, size_t at);
+
+/** The products of the live keys of a sequence with the sums of rows of rel_q that query head h has given them. */
+float *attn_backward_key_dots(const struct attn_run *run, const struct attn_sequence *sequence, int64_t h);
 
 /** What each task of keys has reached: steps that are done, a step for each block of queries of each head. */
 static inline atomic_llong *attn_backward_reached(const struct attn_run *run)
 {
     return (atomic_llong *)(void *)(run->partials - run->geometry->labels_size + run->backward->reached_at);
 }
+
+/** Tasks that write the gradients of tables of rows. */
+int64_t attn_backward_row_tasks(const struct attn_backward *b);
 
 /** A block of queries with what the backward pass has of it. */
 struct attn_backward_block {
@@ -42,6 +51,24 @@ struct attn_backward_block {
 int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int64_t number, void *scratch,
                            struct attn_backward_block *block);
 
+/** The pass over a block of queries and all keys of its sequence, for what block->gradients is told to sum up. */
+void attn_backward_walk(const struct attn_run *run, struct attn_backward_block *block, int64_t s);
+
+/** The sums of a head's rows of tables by distance, over all sequences. */
+struct attn_backward_rows {
+    struct attn_relative_sums sums;
+    int64_t h;
+};
+
+/** Zeros in the sums of head h; all of them are NULL where no table's gradient is wanted. */
+struct attn_backward_rows attn_backward_begin_rows(const struct attn_run *run, int64_t h);
+
+/** Adds sequence s to them. */
+void attn_backward_add_rows(const struct attn_run *run, struct attn_backward_rows *rows, int64_t s, void *scratch);
+
+/** Points a block of a head, which counts on through the batch, to the ends of its queries. */
+void attn_backward_query_ends(const struct attn_run *run, int64_t head, struct attn_backward_block *block);
+
 /** Blocks of queries of a sequence. */
 int64_t attn_backward_blocks(const struct attn_run *run, int64_t s);
 
@@ -51,6 +78,7 @@ void attn_backward_begin_task(const struct attn_run *run, int64_t task, void *sc
 void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scratch);
 void attn_backward_end_task(const struct attn_run *run, int64_t task, void *scratch);
 void attn_backward_option_task(const struct attn_run *run, int64_t task, void *scratch);
+void attn_backward_row_task(const struct attn_run *run, int64_t task, void *scratch);
 /**@}*/
 
 #endif

@@ -73,20 +73,11 @@ void attn_delta_pass(const struct attn_work *work, const struct attn_rows *dout,
     }
 }
 
-/** Whether a row is 0, as one is that nothing depends on: then its row of a table may hold anything. */
-static int is_zero(const float *row, int64_t channels)
-{
-    int64_t c = 0;
-    while (c < channels && row[c] == 0.0f)
-        c++;
-    return c == channels;
-}
-
 /** Turns a row of floats back, as a row of a table has turned it. */
 static void turn_back(const struct attn_work *work, const float *table, float *row, float *inverse)
 {
     const int64_t pairs = work->rope.pairs;
-    if (is_zero(row, work->dk))
+    if (attn_is_zero(row, work->dk))
         return;
     for (int64_t i = 0; i < pairs; i++) {
         inverse[i] = table[i];
@@ -145,8 +136,11 @@ void attn_query_gradients(const struct attn_work *work, const struct attn_gradie
         factors[r] = factor;
     for (int64_t i = 0; i < pass.num_strips; i++) {
         const struct strip *strip = &pass.strips[i];
-        const float *sums = block->dq + (block->dq_strip ? i * block->dq_strip
-                                                         : strip->first * attn_value_channels(pass.values, work->dk));
+        const ptrdiff_t at = attn_strip_sums(work, block, strip->first, i);
+        float *const sums = block->dq + at;
+        if (block->relative.dq)
+            attn_join_relative_queries(work, strip->first, strip->rows, strip->width, &block->relative,
+                                       block->relative.dq + at, sums);
         const int turns = work->rope.q.data != NULL;
         const struct attn_rows floats =
             turns || dots ? query_sums(&pass, block, strip, sums) : (struct attn_rows){.data = NULL};
@@ -154,7 +148,7 @@ void attn_query_gradients(const struct attn_work *work, const struct attn_gradie
             const struct attn_rows q = attn_rows_from(&work->q, strip->first);
             pass.vectors->dot_rows(dots + strip->first, &q, &floats, strip->rows, work->dk);
             for (int r = 0; r < strip->rows; r++) /* a row of q that sees no key may hold anything */
-                if (is_zero((const float *)(const void *)row_of(&floats, r), work->dk))
+                if (attn_is_zero((const float *)(const void *)row_of(&floats, r), work->dk))
                     dots[strip->first + r] = 0.0f;
         }
         if (!dq->data)

@@ -35,7 +35,7 @@ struct gradient_strip {
     struct attn_rows q, dout;                                         /**< its rows, as words of queries */
     int q_finite, dout_finite;                                        /**< -1: not looked at yet */
     int any_nan;                                                      /**< the lse of a row is NaN */
-    float *dq;                                                        /**< [dk][width] */
+    float *dq, *relative_dq;                                          /**< [dk][width] NULL: not wanted */
     float base[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));  /**< lse in base 2; +inf: no live key */
     float delta[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN))); /**< of struct attn_gradient_block */
 };
@@ -63,6 +63,10 @@ size_t attn_gradient_layout(struct attn_gradient_scratch *scratch, void *base, c
     TAKE(per_word > 1, k_sums, key_words * shape->dq_channels);
     TAKE(1, dk, keys * shape->dk_sums);
     TAKE(1, dv, keys * shape->dv_sums);
+    TAKE(shape->relative, relative_dk, keys * shape->dk);
+    TAKE(shape->relative, key_ends, 2 * keys);
+    TAKE(shape->relative, skewed, attn_skewed_size(shape->strip, shape->key_block));
+    TAKE(shape->relative, seen, attn_skewed_size(shape->strip, shape->key_block));
 #undef TAKE
     return used;
 }
@@ -173,7 +177,7 @@ static void start_strip(const struct pass *pass, const struct attn_gradient_bloc
     attn_pack_strip(pass, strip, work->scale);
     pack_dout(pass, block, strip);
     g->dout = query_words_of(pass, &block->dout, strip->first, strip->rows, work->dv, block->scratch->do_rows);
-    if (block->scratch->dk)
+    if (block->scratch->dk || block->relative.k_rows)
         g->q = query_rows(pass, block, strip);
     g->q_finite = g->dout_finite = -1;
     g->any_nan = 0;
@@ -182,10 +186,11 @@ static void start_strip(const struct pass *pass, const struct attn_gradient_bloc
         g->any_nan |= isnan(g->base[r]) != 0;
         g->delta[r] = r < strip->rows ? block->delta[strip->first + r] : 0.0f;
     }
-    const int64_t i = strip - pass->strips;
+    const ptrdiff_t at = attn_strip_sums(work, block, strip->first, strip - pass->strips);
     if (block->dq)
-        g->dq = block->dq +
-                (block->dq_strip ? i * block->dq_strip : strip->first * attn_value_channels(pass->values, work->dk));
+        g->dq = block->dq + at;
+    if (block->relative.dq)
+        g->relative_dq = block->relative.dq + at;
 }
 
 /* ------------------------------------------------------------------- units -- */
@@ -267,6 +272,8 @@ static void capped_scores(const struct pass *pass, const struct attn_gradient_ke
                                                  .factor = strip->factor,
                                                  .s = dst};
     pass->scores->scores(strip->nv, &operands, unit->n, max);
+    if (has_relative(work))
+        attn_add_relative(pass, strip, keys->first + at, operands.k, operands.k_stride, unit->n, dst);
     pass->vectors->finish_scores(strip->nv, &none, unit->n, strip->factor, work->softcap * ATTN_LOG2E, dst, max);
 }
 
@@ -377,6 +384,28 @@ static const void *words_of_queries(const struct pass *pass, const struct attn_g
     return words;
 }
 
+/** What terms by distance have of a unit. */
+static void add_relative(const struct pass *pass, const struct attn_gradient_block *block,
+                         struct attn_gradient_keys *keys, const struct unit *unit, struct gradient_strip *g, int64_t at)
+{
+    const struct attn_work *work = pass->work;
+    const struct attn_relative_sums *sums = &block->relative;
+    struct attn_relative_unit x = {.ds = block->scratch->dp,
+                                   .first = keys->first + at,
+                                   .at = at,
+                                   .dq = g->relative_dq,
+                                   .k = keys->k + at * keys->k_stride,
+                                   .k_stride = keys->k_stride,
+                                   .scratch = block->scratch};
+    if (sums->k_rows) {
+        x.q = g->q;
+        x.q_finite = are_finite(pass, g->q.data, g->q.stride, g->strip->rows, work->dk, &g->q_finite);
+    }
+    if (sums->q_rows)
+        x.k_finite = are_finite(pass, keys->k, keys->k_stride, (int)(keys->end - keys->first), work->dk, &keys->finite);
+    attn_add_relative_gradients(pass, unit, &x, sums);
+}
+
 /** Everything that a strip and a run of keys give. */
 static void run_unit(const struct pass *pass, const struct attn_gradient_block *block, struct attn_gradient_keys *keys,
                      const struct key_block *tile_keys, struct gradient_strip *g, const struct run *run)
@@ -389,12 +418,17 @@ static void run_unit(const struct pass *pass, const struct attn_gradient_block *
     if (unit.mask.kind == MASK_DEAD)
         return;
     unit_weights(pass, tile_keys, &unit, g, work->drop.wanted ? scratch->kept : NULL);
-    if (scratch->dk || g->dq || block->biases)
+    const int relative = g->relative_dq || block->relative.keys || attn_sums_rows(block);
+    if (scratch->dk || g->dq || block->biases || relative)
         unit_gradients(pass, block, keys, &unit, g, at);
     if (block->biases) {
         attn_add_bias_gradients(pass, &unit, tile_keys->first + run->lo, scratch->dp, block->biases);
         return;
     }
+    if (relative)
+        add_relative(pass, block, keys, &unit, g, at);
+    if (attn_sums_rows(block))
+        return;
     if (scratch->dv) {
         const void *p = words_of_queries(pass, block, &unit, pass->scratch.s, NULL);
         add_rows(pass, &unit, p, &g->dout, work->dv, &g->dout_finite,

@@ -27,6 +27,10 @@ struct attn_gradient_scratch {
     float *k, *v;       /**< [keys of a task][words of dk, dv] rows of K and V as words of channels */
     float *k_sums;      /**< [words of keys of a task][dq_channels] rows of K as words of keys */
     float *dk, *dv;     /**< [keys of a task][dk_sums, dv_sums] */
+    float *relative_dk; /**< [keys of a task][dk] what rows of rel_q give to a head's dK */
+    float *key_ends;    /**< [2][keys of a task] of struct attn_relative_sums */
+    float *skewed;      /**< [attn_skewed_size()] a tile with distances along an axis */
+    uint8_t *seen;      /**< the same: what is seen of it */
 };
 
 /** What the sizes follow from. */
@@ -39,7 +43,23 @@ struct attn_gradient_shape {
     int64_t dq_channels;            /**< rows of a strip's dq, words in rows of K as words of keys */
     int per_word;                   /**< queries or keys in a word */
     int drops, caps, calls_back, copies_q, copies_dout, copies_k, copies_v;
+    int relative; /**< there are terms by distance */
 };
+
+/** Keys that are skewed at once where distances take the place of queries: each has but a strip of them. */
+#define ATTN_SKEWED_KEYS 16
+
+/** From row to row of a skewed tile that has distances for lanes. */
+static inline int64_t attn_skewed_pitch(int64_t strip)
+{
+    return strip + ATTN_SKEWED_KEYS;
+}
+
+/** Elements of a skewed tile, whichever axis it is. */
+static inline int64_t attn_skewed_size(int64_t strip, int64_t key_block)
+{
+    return (strip + key_block + ATTN_SKEWED_KEYS) * attn_skewed_pitch(strip);
+}
 
 /** Fills in the pointers (base NULL: none) and returns the size, a multiple of ATTN_ALIGN. */
 size_t attn_gradient_layout(struct attn_gradient_scratch *scratch, void *base, const struct attn_gradient_shape *shape);
@@ -64,6 +84,18 @@ struct attn_bias_gradients {
     struct attn_grid mask; /**< floats, from the block's first query and the first live key on; data NULL: not wanted */
 };
 
+/**
+ * Sums of the terms by distance; NULL: not wanted. An end is the sum of the gradients of scores of a query, or of a
+ * key, over the pairs whose distance has the table's first row, [0], or its last one, [1].
+ */
+struct attn_relative_sums {
+    float *dq;              /**< like that of the block, of rows of rel_k but for its first and its last */
+    float *keys;            /**< [keys of the task][dk] the same of one head's dK and of rel_q */
+    float *query_ends[2];   /**< [queries of the block] of rel_k */
+    float *key_ends[2];     /**< [keys of the task] of rel_q */
+    float *k_rows, *q_rows; /**< [2 * span][dk] of rows of rel_k and rel_q but for their first and last */
+};
+
 /** A block of queries in the backward pass. */
 struct attn_gradient_block {
     struct attn_rows dout; /**< rows of dO */
@@ -75,7 +107,31 @@ struct attn_gradient_block {
     attn_score_gradient_callback *callback;      /**< the partner of the forward call's; NULL without one */
     void *callback_user;
     struct attn_bias_gradients *biases; /**< instead of dq, dk and dv; NULL: these */
+    struct attn_relative_sums relative; /**< with rows of tables: instead of dq, dk and dv, too */
 };
+
+/** Whether a block's pass is for tables of rows alone. */
+static inline int attn_sums_rows(const struct attn_gradient_block *block)
+{
+    return block->relative.k_rows || block->relative.q_rows;
+}
+
+/** Where the sums of dQ of strip number i of a block begin, whose first query is first. */
+static inline ptrdiff_t attn_strip_sums(const struct attn_work *work, const struct attn_gradient_block *block,
+                                        int64_t first, int64_t i)
+{
+    return (ptrdiff_t)(block->dq_strip ? i * block->dq_strip
+                                       : first * attn_value_channels(work->kernels->values, work->dk));
+}
+
+/** Whether nothing has been added to a row: then what it is multiplied by may be anything. */
+static inline int attn_is_zero(const float *row, int64_t channels)
+{
+    int64_t c = 0;
+    while (c < channels && row[c] == 0.0f)
+        c++;
+    return c == channels;
+}
 
 /**
  * Adds what a block of queries and some keys give to dq, dk and dv. work->lse is read. Rows of dk and dv are those of
@@ -96,6 +152,44 @@ void attn_query_gradients(const struct attn_work *work, const struct attn_gradie
 /** Adds a unit's gradients of scores, before softcap has a part in them, to those of biases. first: its first key. */
 void attn_add_bias_gradients(const struct pass *pass, const struct unit *unit, int64_t first, const float *ds,
                              struct attn_bias_gradients *biases);
+
+/** What an end holds as long as no pair that is seen has come to it: -0, which no sum that has begun is. */
+#define ATTN_NO_PAIR (-0.0f)
+
+/** A unit and what it meets. */
+struct attn_relative_unit {
+    const float *ds;    /**< [keys][lanes] gradients of its scores behind softcap, 0 where hidden */
+    int64_t first, at;  /**< its first key, counted from the first live one, and from the task's first */
+    float *dq;          /**< the strip's sums of rows of rel_k; NULL: not wanted */
+    struct attn_rows q; /**< rows of the strip in f32, where rows of rel_k are wanted */
+    const char *k;      /**< the first key's row in f32 */
+    ptrdiff_t k_stride;
+    int q_finite, k_finite;
+    const struct attn_gradient_scratch *scratch;
+};
+
+/** Adds what the terms by distance get of a unit. */
+void attn_add_relative_gradients(const struct pass *pass, const struct unit *unit, const struct attn_relative_unit *x,
+                                 const struct attn_relative_sums *sums);
+
+/** Ends first..first+n-1 before anything has come to them. */
+void attn_clear_ends(float *const ends[2], int64_t first, int64_t n);
+
+/** Adds the sums of a strip of so many queries from query first on, relative and ends, to those that it has of keys. */
+void attn_join_relative_queries(const struct attn_work *work, int64_t first, int rows, int width,
+                                const struct attn_relative_sums *sums, const float *relative, float *dq);
+
+/**
+ * Adds what a head's queries have given to keys by way of rel_q, times the factor of the head, to dk (NULL: not
+ * wanted). dots[j] (NULL: not wanted) becomes the product of key j and these sums, which have their ends then.
+ */
+void attn_join_relative_keys(const struct attn_work *work, const struct attn_gradient_keys *keys,
+                             const struct attn_relative_sums *sums, float factor, float *dk, float *dots);
+
+/** Adds n rows of Q, or of K, times their ends, to the first and the last row of sums. row: memory for one, if rows are
+ * not f32. */
+void attn_add_ends_to_rows(const struct attn_work *work, const struct attn_rows *rows, int64_t n, float *const ends[2],
+                           float *row, float *sums);
 
 /** Writes n rows of dk or dv from sums, times a factor; turned back by the rows of a table, from key first on, if it
  * has data. */

@@ -296,7 +296,7 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, const cha
     c->weight_callback = (struct case_weight_callback){.kind = WEIGHT_NOTHING};
     c->forms = case_draw_forms(&for_forms);
     if (c->backward)
-        c->forms &= ~(1u << FORM_DISENTANGLED | 1u << FORM_WEIGHT_CALLBACK);
+        c->forms &= ~(1u << FORM_WEIGHT_CALLBACK);
     c->params.num_threads = rng_percent(rng, 80) ? 1 : (int)rng_range(rng, 2, 3);
     c->entry = (enum case_entry)(rng_percent(rng, 60) ? ENTRY_FORWARD : rng_range(rng, 0, ENTRIES - 1));
     c->values = (enum case_values)(rng_percent(rng, 60) ? VALUES_NORMAL : rng_range(rng, 0, VALUES_KINDS - 1));

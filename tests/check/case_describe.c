@@ -87,6 +87,8 @@ int case_check_memory(const struct test_case *c, char *message, size_t size)
         "gradients.relative_bias",
         "gradients.sinks",
         "gradients.head_scale",
+        "gradients.rel_k",
+        "gradients.rel_q",
         "workspace",
     };
     const attn_tensor *outputs[SLOT_LAST_OUTPUT - SLOT_FIRST_OUTPUT + 1] = {&c->out, c->params.lse, c->params.weights,

@@ -8,6 +8,8 @@
 #include "dtype.h"
 #include "oracle.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /** Whether a gradient that is written is wanted; then it has memory. */
@@ -42,6 +44,18 @@ static void draw_array(struct test_case *c, enum gradient_of of, int set, int64_
     c->d_written[of] = &c->d_of[of];
 }
 
+/** The gradient of a table of rows, where it is set. */
+static void draw_table(struct test_case *c, enum gradient_of of, const attn_tensor *table, const attn_tensor **wanted,
+                       struct rng *rng)
+{
+    c->d_written[of] = NULL;
+    if (!table)
+        return;
+    c->d_of[of] = *table;
+    if (place_written(c, of, 0, rng))
+        *wanted = &c->d_of[of];
+}
+
 static void draw_options(struct test_case *c, struct rng *rng)
 {
     const attn_params *p = &c->params;
@@ -52,6 +66,9 @@ static void draw_options(struct test_case *c, struct rng *rng)
                p->relative_bias ? heads * p->relative_bias->buckets : 0, &g->relative_bias, rng);
     draw_array(c, GRADIENT_SINKS, p->sinks != NULL, heads, &g->sinks, rng);
     draw_array(c, GRADIENT_HEAD_SCALE, p->head_scale != NULL, heads, &g->head_scale, rng);
+    const attn_disentangled *terms = p->disentangled;
+    draw_table(c, GRADIENT_REL_K, terms ? terms->rel_k : NULL, &g->rel_k, rng);
+    draw_table(c, GRADIENT_REL_Q, terms ? terms->rel_q : NULL, &g->rel_q, rng);
     c->d_written[GRADIENT_MASK] = NULL;
     if (!p->mask || p->mask->dtype == ATTN_BOOL)
         return;
@@ -112,6 +129,38 @@ static int sees_any(const struct test_case *c, int64_t b, int64_t h, int64_t i)
     return 0;
 }
 
+/** Marks the rows of a table, of content or of position, that a query's live keys have. */
+static void mark_rows(const struct test_case *c, const attn_tensor *table, int of_content, int64_t b, int64_t h,
+                      int64_t i, unsigned char *used)
+{
+    const attn_params *p = &c->params;
+    const struct oracle_query query = oracle_query_at(p, c->q.shape[2], c->k.shape[2], b, h, i);
+    for (int64_t j = query.start; j < query.end; j++) {
+        if (!oracle_sees(p, &query, j) || oracle_callback(p, &query, j, 0) == -INFINITY)
+            continue;
+        const int64_t distance = oracle_distance(&query, j);
+        const int64_t row = of_content ? oracle_content_row(p->disentangled->span, distance)
+                                       : oracle_position_row(p->disentangled, distance);
+        used[(table->shape[1] > 1 ? h : 0) * table->shape[2] + row] = 1;
+    }
+}
+
+/** Overwrites the rows of a table that no live pair has. */
+static void poison_table(struct test_case *c, const attn_tensor *table, int of_content, struct rng *rng)
+{
+    unsigned char *used = table ? calloc((size_t)(table->shape[1] * table->shape[2]), 1) : NULL;
+    if (!used)
+        return;
+    for (int64_t b = 0; b < c->q.shape[0]; b++)
+        for (int64_t h = 0; h < c->q.shape[1]; h++)
+            for (int64_t i = 0; i < c->q.shape[2]; i++)
+                mark_rows(c, table, of_content, b, h, i, used);
+    for (int64_t at = 0; at < table->shape[1] * table->shape[2]; at++)
+        if (!used[at] && rng_percent(rng, 70))
+            case_poison_row(table, 0, at / table->shape[2], at % table->shape[2], rng);
+    free(used);
+}
+
 void case_begin_backward(struct test_case *c, uint64_t seed, uint64_t index)
 {
     struct rng rng = rng_for_case(seed + 8, index);
@@ -125,5 +174,8 @@ void case_begin_backward(struct test_case *c, uint64_t seed, uint64_t index)
                     if (rng_percent(&rng, 70))
                         case_poison_row(rows[which], b, h, i, &rng);
             }
+    const attn_disentangled *terms = c->params.disentangled;
+    poison_table(c, terms ? terms->rel_k : NULL, 1, &rng);
+    poison_table(c, terms ? terms->rel_q : NULL, 0, &rng);
     case_remember_inputs(c);
 }

@@ -42,6 +42,8 @@ size_t case_capacity(enum case_slot slot)
     case SLOT_REL_Q:
     case SLOT_ROPE_Q:
     case SLOT_ROPE_K:
+    case SLOT_D_REL_K:
+    case SLOT_D_REL_Q:
     case SLOT_BLOCK_TABLE:
         return 16u << 20;
     default: /* an entry per sequence, head, bucket or row */

@@ -7,9 +7,10 @@
  *     check_backward --isa avx2 --cases 20000 [--seed N] [--case N]
  *
  * Any of the gradients may not be wanted; those of options are, as a rule, where the option is set. Half of the losses
- * depend on lse, too. Where nobody may look, NaN stands: in keys and values that are hidden, and in rows of q, out and
- * dO that see no key. A failure prints the case and the command that repeats just it. A run of many cases is distrusted
- * when an option was hardly ever drawn, or too much of what it expects is 0 or may be anything.
+ * depend on lse, too. Where nobody may look, NaN stands: in keys and values that are hidden, in rows of q, out and
+ * dO that see no key, and in rows of tables whose distances only hidden pairs have. A failure prints the case and the
+ * command that repeats just it. A run of many cases is distrusted when an option was hardly ever drawn, or too much of
+ * what it expects is 0 or may be anything.
  */
 #include "arguments.h"
 #include "case.h"
@@ -169,7 +170,7 @@ static int totals_trustworthy(const struct totals *t)
 {
     if (t->runs < 5000) /* a few large cases decide what a short run is made of */
         return 1;
-    static const unsigned refused = 1u << FORM_DISENTANGLED | 1u << FORM_WEIGHT_CALLBACK;
+    static const unsigned refused = 1u << FORM_WEIGHT_CALLBACK;
     const int64_t few = t->runs / 100;
     int rare = is_rare("no form", t->no_form, t->runs / 4) + is_rare("several forms", t->combined, t->runs / 12) +
                is_rare("dlse", t->with_lse, t->runs / 3) + is_rare("mask", t->masks, t->runs / 5) +

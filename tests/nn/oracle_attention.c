@@ -2,7 +2,7 @@
 /*
  * Attention on rows of projected heads. The options that the layers' tests use
  * are here: scale, temperature, head_scale, softcap, sinks, rope, ALiBi,
- * relative biases, additive masks, whatever hides keys, dropout, ragged batches. The units of
+ * terms and biases by distance, additive masks, whatever hides keys, dropout, ragged batches. The units of
  * tests/support's oracle need q, k and v in f32, which projections in double
  * are not; its answers about visibility are used as they are.
  */
@@ -88,6 +88,30 @@ static void turn(const attn_tensor *table, attn_rope_layout layout, int64_t b, i
     }
 }
 
+/** The product of a row with that of a table by distance. */
+static real relative_product(const attn_tensor *table, int64_t h, int64_t row, int64_t d, const double *x)
+{
+    real sum = 0;
+    for (int64_t c = 0; c < d; c++)
+        sum += (real)x[c] * (real)tensor_get(table, 0, h, row, c);
+    return sum;
+}
+
+/** The terms by distance of query i and key j. */
+static real relative_terms(const struct oracle_heads *s, const attn_params *p, int64_t b, int64_t h, int64_t i,
+                           int64_t j, const double *query, const double *key)
+{
+    const attn_disentangled *terms = p->disentangled;
+    const struct oracle_query at = oracle_query_at(p, s->tq, s->tk, b, h, i);
+    const int64_t distance = oracle_distance(&at, j - at.first_key);
+    real sum = 0;
+    if (terms && terms->rel_k)
+        sum += relative_product(terms->rel_k, h, oracle_content_row(terms->span, distance), s->dk, query);
+    if (terms && terms->rel_q)
+        sum += relative_product(terms->rel_q, h, oracle_position_row(terms, distance), s->dk, key);
+    return sum;
+}
+
 void ORACLE(oracle_attention)(const struct oracle_heads *s, const double *q, const double *k, const double *v,
                               const attn_params *params, double *out, double *weights)
 {
@@ -106,7 +130,8 @@ void ORACLE(oracle_attention)(const struct oracle_heads *s, const double *q, con
                 for (int64_t j = 0; j < s->tk; j++) {
                     turn(rope ? rope->k : NULL, rope ? rope->layout : 0, b, g, j, s->dk,
                          k + ((b * s->tk + j) * s->kv_heads + g) * s->dk, key);
-                    real score = scale * (real)ORACLE(oracle_dot)(s->dk, query, key);
+                    real score = scale * ((real)ORACLE(oracle_dot)(s->dk, query, key) +
+                                          relative_terms(s, p, b, h, i, j, query, key));
                     if (p->softcap != 0)
                         score = (real)p->softcap * tanh(score / (real)p->softcap);
                     scores[((b * s->heads + h) * s->tq + i) * s->tk + j] = score;

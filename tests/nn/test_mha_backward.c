@@ -309,6 +309,46 @@ static void test_options(void **state)
     memory_destroy(m);
 }
 
+/** The gradients of tables by distance, which are handed on as they are. */
+static void test_tables(void **state)
+{
+    (void)state;
+    enum { SPAN = 3 };
+    struct memory *m = memory_create("mha_backward tables", 0);
+    struct layer l;
+    layer_create(&l, m, 1, 2, 9, 9);
+    const int64_t heads = l.oracle.heads, dk = l.oracle.dk;
+    const attn_tensor tables[] = {place_dense(m, 1, heads, 2 * SPAN, dk), place_dense(m, 1, 1, 2 * SPAN, dk)};
+    const attn_tensor gradients[] = {place_dense(m, 1, heads, 2 * SPAN, dk), place_dense(m, 1, 1, 2 * SPAN, dk)};
+    for (int which = 0; which < 2; which++)
+        fill(m, &tables[which], 1);
+    const attn_disentangled terms = {.span = SPAN, .rel_k = &tables[0], .rel_q = &tables[1]};
+    l.options->params = attn_params_default();
+    l.options->params.disentangled = &terms;
+    attn_gradients options = attn_gradients_default();
+    options.rel_k = &gradients[0];
+    options.rel_q = &gradients[1];
+    l.gradients.options = &options;
+    OK(run_backward(&l, NULL, 0));
+    double *x = read_all(m, &l.x), *d_out = read_all(m, &l.out_gradient), *out = zeros(m, 2 * 9 * l.d_out);
+    for (int which = 0; which < 2; which++) {
+        float *const table = tables[which].data;
+        const float *const gradient = gradients[which].data;
+        const int64_t n = (which ? 1 : heads) * 2 * SPAN * dk;
+        for (int64_t at = 0; at < n; at += 1 + n / 20) {
+            const float was = table[at], step = 0x1p-10f;
+            table[at] = was + step;
+            const double above = loss_of(&l, x, NULL, d_out, out);
+            table[at] = was - step;
+            const double below = loss_of(&l, x, NULL, d_out, out);
+            table[at] = was;
+            const double slope = (above - below) / (2 * (double)step);
+            assert_true(fabs((double)gradient[at] - slope) < 1e-3 * (1 + fabs(slope)));
+        }
+    }
+    memory_destroy(m);
+}
+
 /* ------------------------------------------------------------------ refusals -- */
 
 static void test_wrong_arguments(void **state)
@@ -409,6 +449,7 @@ int main(void)
         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_kept),
         cmocka_unit_test(test_options),
+        cmocka_unit_test(test_tables),
         cmocka_unit_test(test_ragged),
         cmocka_unit_test(test_wrong_arguments),
     };

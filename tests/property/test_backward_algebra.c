@@ -92,6 +92,14 @@ static int homogeneous(struct rng *rng, const char *isa)
                 printf("  %s[%d] is %.9g, and %.9g for -2 times the loss\n", gradient_names[g], (int)at, (double)x,
                        (double)y);
         }
+    for (int i = 0; i < 2 && once.tables[i].data; i++)
+        for (int64_t at = 0; at < problem_count(&once.tables[i]) && holds; at++) {
+            const float x = ((const float *)once.tables[i].data)[at], y = ((const float *)twice.tables[i].data)[at];
+            holds = y == -2 * x;
+            if (!holds)
+                printf("  drel_%c[%d] is %.9g, and %.9g for -2 times the loss\n", i ? 'q' : 'k', (int)at, (double)x,
+                       (double)y);
+        }
     gradients_free(&once);
     gradients_free(&twice);
     training_free(&t);
@@ -171,6 +179,7 @@ static int shifted_keys(struct rng *rng, const char *isa)
     t.p.params.sinks = NULL; /* which is not shifted */
     t.p.params.softcap = 0;
     t.p.params.callback = NULL;
+    t.p.params.disentangled = NULL; /* whose products with keys are not shifted alike */
     for (int i = 0; i < GRADIENTS_OF_ROWS; i++)
         t.types[i] = ATTN_F32;
     struct training shifted = t;

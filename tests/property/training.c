@@ -48,6 +48,27 @@ void training_partner(const attn_score_gradient_tile *tile, void *user)
         }
 }
 
+void training_bind_tables(struct training *t)
+{
+    t->disentangled.rel_k = t->rel_k.data ? &t->rel_k : NULL;
+    t->disentangled.rel_q = t->rel_q.data ? &t->rel_q : NULL;
+    t->p.params.disentangled = t->rel_k.data || t->rel_q.data ? &t->disentangled : NULL;
+}
+
+void training_draw_tables(struct training *t, struct rng *rng)
+{
+    const int64_t heads = t->p.q.shape[1], dk = t->p.q.shape[3], span = RNG_PICK(rng, 1, 2, 5, 16, 40, 200);
+    const int which = (int)RNG_PICK(rng, 1, 2, 3, 3);
+    t->disentangled = (attn_disentangled){.span = span};
+    if (which & 1)
+        t->rel_k = problem_tensor(rng, ATTN_F32, 1, rng_percent(rng, 50) ? heads : 1, 2 * span, dk);
+    if (which & 2) {
+        t->rel_q = problem_tensor(rng, ATTN_F32, 1, rng_percent(rng, 50) ? heads : 1, 2 * span, dk);
+        t->disentangled.delta = (attn_delta)rng_range(rng, 0, 1);
+    }
+    training_bind_tables(t);
+}
+
 void training_begin(struct training *t, struct rng *rng)
 {
     struct problem *p = &t->p;
@@ -67,6 +88,9 @@ void training_begin(struct training *t, struct rng *rng)
     t->dropout = (attn_dropout){0.2f, rng_bits(rng), 1};
     p->params.dropout = rng_percent(rng, 20) ? &t->dropout : NULL;
     p->params.callback = rng_percent(rng, 20) ? bend : NULL;
+    t->rel_k = t->rel_q = (attn_tensor){0};
+    if (rng_percent(rng, 30))
+        training_draw_tables(t, rng);
     training_forward(t);
 }
 
@@ -86,12 +110,16 @@ void training_free(struct training *t)
     free(t->lse.data);
     free(t->d_out.data);
     free(t->d_lse.data);
+    free(t->rel_k.data);
+    free(t->rel_q.data);
 }
 
 void gradients_free(struct gradients *g)
 {
     for (int i = 0; i < GRADIENTS_OF_ROWS; i++)
         free(g->of[i].data);
+    for (int i = 0; i < 2; i++)
+        free(g->tables[i].data);
 }
 
 struct gradients training_run(const struct training *t, unsigned wanted)
@@ -107,6 +135,16 @@ struct gradients training_run(const struct training *t, unsigned wanted)
         g.of[i] = training_tensor(t->types[i], of[i]->shape, of[i]->shape[3]);
         memset(g.of[i].data, 0xA5, (size_t)problem_count(&g.of[i]) * attn_dtype_size(t->types[i]));
         *fields[i] = &g.of[i];
+    }
+    const attn_tensor *const tables[] = {&t->rel_k, &t->rel_q};
+    const attn_tensor **const table_fields[] = {&call.rel_k, &call.rel_q};
+    for (int i = 0; i < 2; i++) {
+        g.tables[i] = (attn_tensor){0};
+        if (!(wanted >> OF_TABLES & 1u) || !t->p.params.disentangled || !tables[i]->data)
+            continue;
+        g.tables[i] = training_tensor(ATTN_F32, tables[i]->shape, tables[i]->shape[3]);
+        memset(g.tables[i].data, 0xA5, (size_t)problem_count(&g.tables[i]) * sizeof(float));
+        *table_fields[i] = &g.tables[i];
     }
     call.out = &t->d_out;
     call.lse = t->d_lse.data ? &t->d_lse : NULL;
@@ -146,5 +184,12 @@ int gradients_same_part(const char *what, const struct gradients *whole, int64_t
 int gradients_same(const char *what, const struct gradients *a, const struct gradients *b)
 {
     static const int64_t start[GRADIENTS_OF_ROWS] = {0, 0, 0};
+    for (int i = 0; i < 2; i++) {
+        const attn_tensor *x = &a->tables[i], *y = &b->tables[i];
+        if (!x->data || !y->data || memcmp(x->data, y->data, (size_t)problem_count(x) * sizeof(float)) == 0)
+            continue;
+        printf("  %s: drel_%c has other bits\n", what, i ? 'q' : 'k');
+        return 0;
+    }
     return gradients_same_part(what, a, 0, start, start, b);
 }

@@ -10,8 +10,8 @@
 
 #include "attn/backward.h"
 
-/** Gradients of rows, by number, and the bits of all of them. */
-enum { DQ, DK, DV, GRADIENTS_OF_ROWS, ALL_GRADIENTS = 7, MAX_HEADS = 8 };
+/** Gradients of rows, by number, that of tables by distance, and the bits of all of them. */
+enum { DQ, DK, DV, GRADIENTS_OF_ROWS, OF_TABLES = GRADIENTS_OF_ROWS, ALL_GRADIENTS = 15, MAX_HEADS = 8 };
 
 extern const char *const gradient_names[GRADIENTS_OF_ROWS];
 
@@ -22,11 +22,14 @@ struct training {
     attn_dtype types[GRADIENTS_OF_ROWS]; /**< of the gradients */
     float sinks[MAX_HEADS], slopes[MAX_HEADS];
     attn_dropout dropout;
+    attn_tensor rel_k, rel_q; /**< f32; data NULL where there is none */
+    attn_disentangled disentangled;
 };
 
 /** Gradients, contiguous; data NULL where one is not wanted. */
 struct gradients {
     attn_tensor of[GRADIENTS_OF_ROWS];
+    attn_tensor tables[2]; /**< those of rel_k and rel_q */
 };
 
 /** A contiguous tensor of the batch, heads and tokens of a shape. */
@@ -37,6 +40,12 @@ void training_forward(struct training *t);
 
 /** Gradients of out and lse, and options that a problem has not; then the forward pass. */
 void training_begin(struct training *t, struct rng *rng);
+
+/** Terms by distance, some with tables that all heads share. */
+void training_draw_tables(struct training *t, struct rng *rng);
+
+/** Points params to the tables of this struct, after an assignment. */
+void training_bind_tables(struct training *t);
 
 /** A random problem, some of them with long rows, begun. */
 void training_draw(struct training *t, struct rng *rng, const char *isa, int features);
@@ -52,6 +61,7 @@ void gradients_free(struct gradients *g);
  */
 int gradients_same_part(const char *what, const struct gradients *whole, int64_t b, const int64_t h[GRADIENTS_OF_ROWS],
                         const int64_t token[GRADIENTS_OF_ROWS], const struct gradients *part);
+/** The same of all of them, tables included where both have them. */
 int gradients_same(const char *what, const struct gradients *a, const struct gradients *b);
 
 /** The partner of the callback that a training may have. */

@@ -76,6 +76,17 @@ static void options_of_pair(struct naive_pass *pass, const struct oracle_query *
                 [query->h * p->relative_bias->buckets + oracle_relative_bucket(p->relative_bias, query, j)] += ds;
 }
 
+/** A term by distance: a row of the table t, which row is multiplied by. Returns their product. */
+static float relative_of_pair(struct naive_pass *pass, const attn_tensor *t, enum gradient_of of_table, int64_t h,
+                              int64_t i, const float *row, float *d_row, float row_factor, float table_factor)
+{
+    const int64_t n = t->shape[3];
+    const float *table_row = row_of(t, 0, h, i);
+    add(d_row, row_factor, table_row, n);
+    add(pass->of[of_table] + ((t->shape[1] > 1 ? h : 0) * t->shape[2] + i) * n, table_factor, row, n);
+    return dot(row, table_row, n, pass->order & NAIVE_CHANNELS_BACKWARDS);
+}
+
 /** One query's part of everything; row has its live keys. */
 static void add_query(struct naive_pass *pass, const struct oracle_row *row)
 {
@@ -122,9 +133,19 @@ static void add_query(struct naive_pass *pass, const struct oracle_row *row)
         const float *key_row = row_of(k, query->b, g, j);
         add(pass->of[GRADIENT_Q] + at * dk, before * ds, key_row, dk);
         add(pass->of[GRADIENT_K] + key * dk, scale * ds, query_row, dk);
+        float product = dot(query_row, key_row, dk, pass->order & NAIVE_CHANNELS_BACKWARDS);
+        const attn_disentangled *terms = p->disentangled;
+        const int64_t distance = oracle_distance(query, j - query->first_key);
+        if (terms && terms->rel_k)
+            product += relative_of_pair(pass, terms->rel_k, GRADIENT_REL_K, query->h,
+                                        oracle_content_row(terms->span, distance), query_row,
+                                        pass->of[GRADIENT_Q] + at * dk, before * ds, scale * ds);
+        if (terms && terms->rel_q)
+            product +=
+                relative_of_pair(pass, terms->rel_q, GRADIENT_REL_Q, query->h, oracle_position_row(terms, distance),
+                                 key_row, pass->of[GRADIENT_K] + key * dk, scale * ds, scale * ds);
         if (p->head_scale)
-            pass->of[GRADIENT_HEAD_SCALE][query->h] +=
-                (float)oracle_scale(p, dk) * ds * dot(query_row, key_row, dk, pass->order & NAIVE_CHANNELS_BACKWARDS);
+            pass->of[GRADIENT_HEAD_SCALE][query->h] += (float)oracle_scale(p, dk) * ds * product;
     }
     for (int64_t c = 0; c < dk; c++)
         pass->of[GRADIENT_Q][at * dk + c] *= after;

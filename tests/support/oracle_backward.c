@@ -13,6 +13,9 @@
  *     dX_ij = dS_ij (1 - tanh^2(x_ij / softcap))    with respect to x_ij
  *     dV_j += M_ij P_ij dO_i,   dQ_i += scale dX_ij k_j,   dK_j += scale dX_ij q_i
  *
+ * With terms by distance q_i·a + k_j·b is added to q_i·k_j, a and b rows of tables:
+ * each of the four has the gradient scale dX_ij times what it is multiplied by.
+ *
  * A sink is a key whose value is 0: dS = exp(sink - L_i) (dL_i - D_i). Rotated q
  * and k stand for q and k, and their gradients are rotated back at the end.
  *
@@ -235,6 +238,35 @@ static void add_options(struct backward *work, const struct oracle_query *query,
                  query->h * p->relative_bias->buckets + oracle_relative_bucket(p->relative_bias, query, j), 1, ds);
 }
 
+/** A product of two rows beside q·k, before its scale. */
+struct relative_product {
+    double value, size;
+};
+
+/**
+ * What a term by distance adds, the product of a row of the table t with that of q or k, whose gradients are at at. An
+ * end of the table is multiplied by the sum of dX of all that have it: that must have room in f32, too.
+ */
+static struct relative_product add_relative(struct backward *work, const attn_tensor *t, enum gradient_of of_table,
+                                            int64_t h, int64_t i, enum gradient_of of_row, int64_t at,
+                                            const double *row, struct uncertain dx, double scale)
+{
+    struct relative_product product = {0, 0};
+    const int64_t n = t->shape[3], place = ((t->shape[1] > 1 ? h : 0) * t->shape[2] + i) * n;
+    double *table_row = oracle_allocate(n, sizeof(double));
+    load_row(t, 0, h, i, table_row);
+    if (fabs(dx.value) > LARGE)
+        dx.error = INFINITY;
+    add_row(work, of_row, at, dx, table_row, NULL, scale, n);
+    add_row(work, of_table, place, dx, row, NULL, scale, n);
+    for (int64_t c = 0; c < n; c++) {
+        product.value += table_row[c] * row[c];
+        product.size += fabs(table_row[c] * row[c]);
+    }
+    free(table_row);
+    return product;
+}
+
 /** Everything that a query and a key add to gradients. g: the head of k. */
 static void add_pair(struct backward *work, const struct oracle_row *row, const struct row_gradient *r, int64_t token,
                      int64_t g)
@@ -268,16 +300,26 @@ static void add_pair(struct backward *work, const struct oracle_row *row, const 
                         : product(given, slope_of(row->product[token], row->product_size[token], (double)p->softcap));
     add_row(work, GRADIENT_Q, at_q, dx, r->k, r->k_size, scale, dk);
     add_row(work, GRADIENT_K, key * dk, dx, r->q, r->q_size, scale, dk);
+    const attn_disentangled *terms = p->disentangled;
+    const int64_t distance = oracle_distance(query, token - query->first_key);
+    struct relative_product of_q = {0, 0}, of_k = {0, 0};
+    if (terms && terms->rel_k)
+        of_q = add_relative(work, terms->rel_k, GRADIENT_REL_K, query->h, oracle_content_row(terms->span, distance),
+                            GRADIENT_Q, at_q, r->q, dx, scale);
+    if (terms && terms->rel_q)
+        of_k = add_relative(work, terms->rel_q, GRADIENT_REL_Q, query->h, oracle_position_row(terms, distance),
+                            GRADIENT_K, key * dk, r->k, dx, scale);
     if (p->head_scale) {
-        double dot = 0, size = 0;
+        double dot = of_q.value + of_k.value, size = of_q.size + of_k.size;
         for (int64_t c = 0; c < dk; c++) {
             dot += r->q[c] * r->k[c];
             size += fabs(r->q_size ? r->q_size[c] * r->k_size[c] * 3 : r->q[c] * r->k[c]);
         }
-        struct uncertain x = product(dx, (struct uncertain){dot, U * (size + fabs(dot)) + (double)dk * work->tiny});
+        const double tiny = (double)dk * work->tiny * (terms ? 3 : 1);
+        struct uncertain x = product(dx, (struct uncertain){dot, U * (size + fabs(dot)) + tiny});
         /* The sum may be Inf before it is multiplied by the scale; where a callback's slope is 0, 0 * NaN is a choice.
          */
-        if ((fabs(dx.value) + dx.error) * size > (double)FLT_MAX / 4 ||
+        if ((fabs(dx.value) + dx.error) * size > (double)FLT_MAX / 4 || (terms && fabs(dx.value) > LARGE) ||
             (p->callback && dx.value == 0 && !isfinite(dot)))
             x.error = INFINITY;
         add_term(work, GRADIENT_HEAD_SCALE, query->h, oracle_scale(p, dk), x);
@@ -447,6 +489,8 @@ static void allocate(struct backward *work)
         [GRADIENT_RELATIVE_BIAS] = p->relative_bias ? heads * p->relative_bias->buckets : 0,
         [GRADIENT_SINKS] = p->sinks ? heads : 0,
         [GRADIENT_HEAD_SCALE] = p->head_scale ? heads : 0,
+        [GRADIENT_REL_K] = p->disentangled && p->disentangled->rel_k ? elements(p->disentangled->rel_k) : 0,
+        [GRADIENT_REL_Q] = p->disentangled && p->disentangled->rel_q ? elements(p->disentangled->rel_q) : 0,
     };
     work->sees = oracle_allocate(in->q->shape[0] * heads * in->q->shape[2], 1);
     for (int of = 0; of < GRADIENTS; of++) {

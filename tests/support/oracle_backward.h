@@ -11,7 +11,7 @@
  * differences of the forward oracle say so (tests/unit/test_oracle_backward.c).
  *
  * It also has the gradients of what else is learned: masks, slopes, tables,
- * sinks, factors of heads.
+ * sinks, factors of heads, rows by distance.
  */
 #ifndef TEST_ORACLE_BACKWARD_H
 #define TEST_ORACLE_BACKWARD_H
@@ -28,6 +28,8 @@ enum gradient_of {
     GRADIENT_RELATIVE_BIAS, /**< [Hq][buckets] */
     GRADIENT_SINKS,         /**< [Hq] */
     GRADIENT_HEAD_SCALE,    /**< [Hq] */
+    GRADIENT_REL_K,         /**< the shape of params->disentangled->rel_k */
+    GRADIENT_REL_Q,         /**< the same of rel_q */
     GRADIENTS
 };
 

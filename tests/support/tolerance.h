@@ -87,6 +87,8 @@ static const struct tolerance tolerance_gradient_table[GRADIENTS] = {
     [GRADIENT_RELATIVE_BIAS] = {"dtable", 7, 0, "as the mask"},
     [GRADIENT_SINKS] = {"dsinks", 7, 0, "as the mask"},
     [GRADIENT_HEAD_SCALE] = {"dhead_scale", 8, 0, "as q, with q·k in the place of k"},
+    [GRADIENT_REL_K] = {"drel_k", 8, 0, "as q"},
+    [GRADIENT_REL_Q] = {"drel_q", 8, 0, "as q"},
 };
 
 /** Units of error allowed beside the naive computation's. */

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FIX_SPAN = 2 };
+
 /** The valid call: what the fixture's forward pass reads and has written, and all gradients. */
 struct backward {
     struct fixture f;
@@ -22,6 +24,9 @@ struct backward {
     float d_q_data[FIX_B * FIX_HQ * FIX_TQ * FIX_DK], d_k_data[FIX_B * FIX_HKV * FIX_TK * FIX_DK];
     float d_v_data[FIX_B * FIX_HKV * FIX_TK * FIX_DV], d_mask_data[FIX_B * FIX_HQ * FIX_TQ * FIX_TK];
     float numbers[FIX_HQ * 5], written[4][FIX_HQ * 5]; /**< options, and their gradients */
+    float table_data[2][FIX_HQ * 2 * FIX_SPAN * FIX_DK], d_table_data[2][FIX_HQ * 2 * FIX_SPAN * FIX_DK];
+    attn_tensor rel_k, rel_q, d_rel_k, d_rel_q;
+    attn_disentangled disentangled;
     attn_tensor d_out, d_lse, d_q, d_k, d_v, d_mask;
     attn_relative_bias bias;
     attn_gradients g;
@@ -75,6 +80,21 @@ static void initialize(struct backward *b)
     b->g.v = &b->d_v;
     b->g.mask = &b->d_mask;
     b->g_arg = &b->g;
+}
+
+/** The same call with terms by distance and the gradients of their tables. */
+static void initialize_tables(struct backward *b)
+{
+    initialize(b);
+    memset(b->d_table_data, CANARY, sizeof b->d_table_data);
+    b->rel_k = attn_bhtd(b->table_data[0], 1, FIX_HQ, 2 * FIX_SPAN, FIX_DK);
+    b->rel_q = attn_bhtd(b->table_data[1], 1, 1, 2 * FIX_SPAN, FIX_DK); /* that all heads share */
+    b->d_rel_k = attn_bhtd(b->d_table_data[0], 1, FIX_HQ, 2 * FIX_SPAN, FIX_DK);
+    b->d_rel_q = attn_bhtd(b->d_table_data[1], 1, 1, 2 * FIX_SPAN, FIX_DK);
+    b->disentangled = (attn_disentangled){.span = FIX_SPAN, .rel_k = &b->rel_k, .rel_q = &b->rel_q};
+    b->f.params.disentangled = &b->disentangled;
+    b->g.rel_k = &b->d_rel_k;
+    b->g.rel_q = &b->d_rel_q;
 }
 
 static attn_status call(const struct backward *b)
@@ -213,13 +233,8 @@ static void test_without_gradient(void **state)
 {
     (void)state;
     static struct backward b;
-    static float table[FIX_HQ * 2 * FIX_DK], scales[FIX_B * FIX_HKV * FIX_TK];
+    static float scales[FIX_B * FIX_HKV * FIX_TK];
     static float scores_data[FIX_B * FIX_HQ * FIX_TQ * FIX_TK];
-    const attn_tensor rel_k = attn_bhtd(table, 1, FIX_HQ, 2, FIX_DK);
-    const attn_disentangled disentangled = {.span = 1, .rel_k = &rel_k};
-    initialize(&b);
-    b.f.params.disentangled = &disentangled;
-    expect_refused(&b, ATTN_UNSUPPORTED, "params.disentangled is set", "disentangled");
     initialize(&b);
     const attn_tensor scores = attn_bhtd(scores_data, FIX_B, FIX_HQ, FIX_TQ, FIX_TK);
     b.f.params.weights = &b.f.weights;
@@ -264,6 +279,55 @@ static void test_without_gradient(void **state)
         expect_refused(&b, ATTN_UNSUPPORTED, "params.qk is", "qk");
 }
 
+/** Gradients of tables by distance. */
+static const struct wrong wrong_tables[] = {
+    {ATTN_INVALID_ARGUMENT,
+     "gradients.rel_k is set; expected NULL, as params.disentangled is",
+     {POINTER(f.params.disentangled, NULL)}},
+    {ATTN_INVALID_ARGUMENT,
+     "gradients.rel_k is set; expected NULL, as params.disentangled->rel_k is",
+     {POINTER(disentangled.rel_k, NULL)}},
+    {ATTN_INVALID_ARGUMENT,
+     "gradients.rel_q is set; expected NULL, as params.disentangled->rel_q is",
+     {POINTER(disentangled.rel_q, NULL)}},
+    {ATTN_INVALID_ARGUMENT, "gradients.rel_k.data is NULL", {POINTER(d_rel_k.data, NULL)}},
+    {ATTN_INVALID_ARGUMENT, "gradients.rel_q|align", {POINTER(d_rel_q.data, MISALIGNED)}},
+    {ATTN_INVALID_ARGUMENT, "gradients.rel_q.dtype is 99", {INT(d_rel_q.dtype, 99)}},
+    {ATTN_UNSUPPORTED, "gradients.rel_k.dtype is bf16|f32", {INT(d_rel_k.dtype, ATTN_BF16)}},
+    {ATTN_UNSUPPORTED, "gradients.rel_q.dtype is u8", {INT(d_rel_q.dtype, ATTN_U8)}},
+    {ATTN_SHAPE_MISMATCH,
+     "gradients.rel_k.shape[1] is 1; expected 4, that of params.disentangled->rel_k",
+     {INT64(d_rel_k.shape[1], 1)}},
+    {ATTN_SHAPE_MISMATCH,
+     "gradients.rel_q.shape[1] is 4; expected 1, that of params.disentangled->rel_q",
+     {INT64(d_rel_q.shape[1], FIX_HQ)}},
+    {ATTN_SHAPE_MISMATCH,
+     "gradients.rel_q.shape[2] is 3; expected 4, that of params.disentangled->rel_q",
+     {INT64(d_rel_q.shape[2], 3)}},
+    {ATTN_SHAPE_MISMATCH, "gradients.rel_k.shape[0] is 2; expected 1", {INT64(d_rel_k.shape[0], 2)}},
+    {ATTN_INVALID_ARGUMENT, "gradients.rel_k.stride[3] is 2; expected 1", {INT64(d_rel_k.stride[3], 2)}},
+    {ATTN_INVALID_ARGUMENT, "gradients.rel_k.stride[1]|0", {INT64(d_rel_k.stride[1], 0)}},
+    {ATTN_INVALID_ARGUMENT, "gradients.rel_q.stride[2]|0", {INT64(d_rel_q.stride[2], 0)}},
+    {ATTN_SIZE_OVERFLOW, "gradients.rel_q|4611686018427387903", {INT64(d_rel_q.stride[2], INT64_MAX / 2)}},
+    {ATTN_INVALID_ARGUMENT, "params.disentangled->span is 0", {INT64(disentangled.span, 0)}},
+    {ATTN_SHAPE_MISMATCH, "params.disentangled->rel_k.shape[2]", {INT64(disentangled.span, 1)}},
+};
+
+static void test_wrong_tables(void **state)
+{
+    (void)state;
+    static struct backward b;
+    initialize_tables(&b);
+    assert_int_equal(call(&b), ATTN_OK);
+    assert_false(all_canary(b.d_table_data[0], sizeof b.d_table_data[0]));
+    for (size_t i = 0; i < sizeof wrong_tables / sizeof *wrong_tables; i++) {
+        initialize_tables(&b);
+        for (int n = 0; n < MAX_CHANGES; n++)
+            change_make(&b, &wrong_tables[i].change[n]);
+        expect_refused(&b, wrong_tables[i].status, wrong_tables[i].words, wrong_tables[i].words);
+    }
+}
+
 /** What is written may lie on nothing that is read or written. */
 static void test_overlaps(void **state)
 {
@@ -302,6 +366,27 @@ static void test_overlaps(void **state)
         const attn_tensor *other = (const attn_tensor *)(const void *)((const char *)&b + pairs[i].other);
         written->data = other->data;
         expect_refused(&b, ATTN_INVALID_ARGUMENT, pairs[i].sentence, pairs[i].sentence);
+    }
+    const struct {
+        size_t written, other;
+        const char *sentence;
+    } tables[] = {
+#define PAIR(w, o, names) {offsetof(struct backward, w), offsetof(struct backward, o), names}
+        PAIR(d_rel_k, f.q, "gradients.rel_k overlaps q"),
+        PAIR(d_rel_k, rel_k, "gradients.rel_k overlaps params.disentangled->rel_k"),
+        PAIR(d_rel_q, rel_k, "gradients.rel_q overlaps params.disentangled->rel_k"),
+        PAIR(d_rel_q, rel_q, "gradients.rel_q overlaps params.disentangled->rel_q"),
+        PAIR(d_rel_k, d_out, "gradients.rel_k overlaps gradients.out"),
+        PAIR(d_rel_k, d_q, "gradients.rel_k overlaps gradients.q"),
+        PAIR(d_rel_q, d_rel_k, "gradients.rel_q overlaps gradients.rel_k"),
+        PAIR(d_q, rel_q, "gradients.q overlaps params.disentangled->rel_q"),
+#undef PAIR
+    };
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        initialize_tables(&b);
+        attn_tensor *written = (attn_tensor *)(void *)((char *)&b + tables[i].written);
+        written->data = ((const attn_tensor *)(const void *)((const char *)&b + tables[i].other))->data;
+        expect_refused(&b, ATTN_INVALID_ARGUMENT, tables[i].sentence, tables[i].sentence);
     }
     initialize(&b); /* one byte of it */
     b.d_out.data = b.d_q_data + sizeof b.d_q_data / sizeof(float) - 1;
@@ -376,6 +461,11 @@ static void test_accepted(void **state)
     b.larger[sizeof b.g] = 1;
     b.g_arg = (const attn_gradients *)(const void *)b.larger;
     expect_refused(&b, ATTN_UNSUPPORTED, "gradients", "a field of a later version");
+    initialize(&b); /* of a version without tables */
+    b.g.struct_size = offsetof(attn_gradients, rel_k);
+    b.g.rel_k = b.g.rel_q = &b.d_q; /* not looked at */
+    assert_int_equal(call(&b), ATTN_OK);
+    assert_memory_equal(b.d_q_data, all.d_q_data, sizeof all.d_q_data);
     initialize(&b); /* what is only read may overlap */
     b.d_out.data = b.f.out_data;
     assert_int_equal(call(&b), ATTN_OK);
@@ -388,8 +478,11 @@ static void test_accepted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong),    cmocka_unit_test(test_without_gradient),
-        cmocka_unit_test(test_overlaps), cmocka_unit_test(test_overlapping_options),
+        cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_without_gradient),
+        cmocka_unit_test(test_wrong_tables),
+        cmocka_unit_test(test_overlaps),
+        cmocka_unit_test(test_overlapping_options),
         cmocka_unit_test(test_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

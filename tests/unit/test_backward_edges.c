@@ -58,7 +58,7 @@ static void test_one_side(void **state)
     enum { T = 5, D = 4 };
     static const float ones[T * D] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     for (int which = 0; which < 3; which++) {
-        float d_q[T * D], d_k[T * D], d_v[T * D], lse_data[T], out_data[T * D];
+        float d_q[T * D], d_k[T * D], d_v[T * D], lse_data[T], out_data[T * D], d_table[2][T * D];
         const int64_t tq = which == 0 ? 0 : T, tk = which == 1 ? 0 : T, dv = which == 2 ? 0 : D;
         const attn_tensor q = attn_bhtd((void *)(uintptr_t)ones, 1, 1, tq, D);
         const attn_tensor k = attn_bhtd((void *)(uintptr_t)ones, 1, 1, tk, D);
@@ -67,18 +67,27 @@ static void test_one_side(void **state)
         const attn_tensor out = attn_bhtd(out_data, 1, 1, tq, dv), lse = attn_bhtd(lse_data, 1, 1, tq, 1);
         const attn_tensor dq = attn_bhtd(d_q, 1, 1, tq, D), dk = attn_bhtd(d_k, 1, 1, tk, D);
         const attn_tensor dv_tensor = attn_bhtd(d_v, 1, 1, tk, dv);
+        const attn_tensor table = attn_bhtd((void *)(uintptr_t)ones, 1, 1, 4, D); /* which nothing depends on, too */
+        const attn_tensor d_rel_k = attn_bhtd(d_table[0], 1, 1, 4, D), d_rel_q = attn_bhtd(d_table[1], 1, 1, 4, D);
+        const attn_disentangled terms = {.span = 2, .rel_k = &table, .rel_q = &table};
         attn_params params = attn_params_default();
         params.lse = &lse;
+        params.disentangled = &terms;
         assert_int_equal(attn_forward(&q, &k, &v, &out, &params), ATTN_OK);
         attn_gradients g = attn_gradients_default();
         g.out = &d_out;
         g.q = &dq;
         g.k = &dk;
         g.v = &dv_tensor;
+        g.rel_k = &d_rel_k;
+        g.rel_q = &d_rel_q;
+        memset(d_table, CANARY, sizeof d_table);
         memset(d_q, CANARY, sizeof d_q);
         memset(d_k, CANARY, sizeof d_k);
         memset(d_v, CANARY, sizeof d_v);
         assert_int_equal(attn_backward(&q, &k, &v, &out, &params, &g), ATTN_OK);
+        for (int i = 0; i < 4 * D; i++)
+            assert_true(d_table[0][i] == 0 && d_table[1][i] == 0);
         for (int i = 0; i < T * D; i++) {
             assert_true(which == 0 ? all_canary(&d_q[i], sizeof(float)) : d_q[i] == 0);
             assert_true(which == 1 ? all_canary(&d_k[i], sizeof(float)) : d_k[i] == 0);

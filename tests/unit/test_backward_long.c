@@ -3,7 +3,7 @@
  * Gradients of rows that are long beside a task: causality, prefixes and windows
  * with first and global tokens leave blocks of queries out, and give the bits of
  * a boolean mask that hides the same keys, of which every block is looked at: in
- * f32, and on each instruction set that multiplies pairs of bf16.
+ * f32, and on each instruction set that multiplies pairs of bf16. So do those of tables by distance.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CASES = 12, D = 8, MOST = 1200 };
+enum { CASES = 16, D = 8, MOST = 1200, SPAN = 90 };
 
 /** A long row, and what hides its keys. */
 struct hidden {
@@ -95,7 +95,8 @@ static void compare_masks(const char *isa)
         const int64_t nq = h.tq * D, nk = h.tk * D;
         float *q = floats(&rng, nq), *k = floats(&rng, nk), *v = floats(&rng, nk), *d_out = floats(&rng, nq);
         float *out = floats(&rng, nq), *lse = floats(&rng, h.tq);
-        float *got = floats(&rng, nq + 2 * nk), *expected = floats(&rng, nq + 2 * nk);
+        const int64_t nt = 2 * SPAN * D, all_numbers = nq + 2 * nk + 2 * nt;
+        float *got = floats(&rng, all_numbers), *expected = floats(&rng, all_numbers), *tables = floats(&rng, 2 * nt);
         uint8_t *mask = malloc((size_t)(h.tq * h.tk));
         assert_non_null(mask);
         for (int64_t a = 0; a < h.tq; a++)
@@ -113,10 +114,15 @@ static void compare_masks(const char *isa)
         masked.lse = &tl;
         masked.isa = isa;
         masked.kv_start = &h.start;
+        masked.query_offset = &h.offset;
+        const attn_tensor rel_k = attn_bhtd(tables, 1, 1, 2 * SPAN, D);
+        const attn_tensor rel_q = attn_bhtd(tables + nt, 1, 1, 2 * SPAN, D);
+        const attn_disentangled terms = {.span = SPAN, .rel_k = &rel_k, .rel_q = &rel_q};
+        const int relative = !isa && i % 2; /* terms of tables are computed in f32 */
+        masked.disentangled = relative ? &terms : NULL;
         ruled = masked;
         masked.mask = &tm;
         ruled.causal = h.causal;
-        ruled.query_offset = &h.offset;
         ruled.prefix_len = h.prefix ? &h.prefix : NULL;
         ruled.window = h.windowed ? &h.window : NULL;
         assert_int_equal(attn_forward(&tq, &tk, &tv, &to, &masked), ATTN_OK);
@@ -127,12 +133,16 @@ static void compare_masks(const char *isa)
             attn_gradients gradients = attn_gradients_default();
             gradients.out = &td;
             gradients.q = &dq, gradients.k = &dk, gradients.v = &dv;
+            const attn_tensor d_rel_k = attn_bhtd(at + nq + 2 * nk, 1, 1, 2 * SPAN, D);
+            const attn_tensor d_rel_q = attn_bhtd(at + nq + 2 * nk + nt, 1, 1, 2 * SPAN, D);
+            gradients.rel_k = relative ? &d_rel_k : NULL;
+            gradients.rel_q = relative ? &d_rel_q : NULL;
             assert_int_equal(attn_backward(&tq, &tk, &tv, &to, rules ? &ruled : &masked, &gradients), ATTN_OK);
         }
-        assert_memory_equal(got, expected, (size_t)(nq + 2 * nk) * sizeof *got);
+        assert_memory_equal(got, expected, (size_t)(relative ? all_numbers : nq + 2 * nk) * sizeof *got);
         for (int n = 0; isa && n < 4; n++)
             free(inputs[n]->data);
-        void *const all[] = {q, k, v, d_out, out, lse, got, expected, mask};
+        void *const all[] = {q, k, v, d_out, out, lse, got, expected, mask, tables};
         for (size_t n = 0; n < sizeof all / sizeof *all; n++)
             free(all[n]);
     }

@@ -20,11 +20,13 @@
 #include <string.h>
 
 enum { B = 2, HQ = 4, HKV = 2, TQ = 60, TK = 520, DK = 10, DV = 6, THREADS = 3, BUCKETS = 9 };
+enum { SPAN = 20, TABLE_SIZE = 2 * SPAN * DK };
 enum { Q_SIZE = B * HQ * TQ * DK, K_SIZE = B * HKV * TK * DK, V_SIZE = B * HKV * TK * DV, OUT_SIZE = B * HQ * TQ * DV };
 
 /** What a backward call writes. */
 struct written {
     float q[Q_SIZE], k[K_SIZE], v[V_SIZE], mask[TQ * TK], slopes[HQ], sinks[HQ], head_scale[HQ], table[HQ * BUCKETS];
+    float rel_k[HQ * TABLE_SIZE], rel_q[TABLE_SIZE];
 };
 
 /** A forward call that has been made, and its gradients. */
@@ -32,7 +34,10 @@ struct training {
     float q_data[Q_SIZE], k_data[K_SIZE], v_data[V_SIZE], out_data[OUT_SIZE], d_out_data[OUT_SIZE];
     float lse_data[B * HQ * TQ], d_lse_data[B * HQ * TQ], mask_data[TQ * TK], numbers[3][HQ], table[HQ * BUCKETS];
     attn_tensor q, k, v, out, lse, mask, d_out, d_lse, d_q, d_k, d_v, d_mask;
+    float rel_k_data[HQ * TABLE_SIZE], rel_q_data[TABLE_SIZE];
+    attn_tensor rel_k, rel_q, d_rel_k, d_rel_q;
     attn_relative_bias bias;
+    attn_disentangled disentangled;
     attn_params params;
     attn_gradients gradients;
     struct written written;
@@ -54,6 +59,7 @@ static void write_to(struct training *t, struct written *to)
     t->gradients.sinks = to->sinks;
     t->gradients.head_scale = to->head_scale;
     t->gradients.relative_bias = to->table;
+    t->d_rel_k.data = to->rel_k, t->d_rel_q.data = to->rel_q;
     memset(to, 0x5A, sizeof *to);
 }
 
@@ -61,8 +67,10 @@ static struct training *training_of(int threads)
 {
     struct training *t = calloc(1, sizeof *t);
     assert_non_null(t);
-    float *const data[] = {t->q_data, t->k_data, t->v_data, t->d_out_data, t->d_lse_data, t->mask_data, t->table};
-    const size_t sizes[] = {Q_SIZE, K_SIZE, V_SIZE, OUT_SIZE, B * HQ * TQ, TQ * TK, HQ * BUCKETS};
+    float *const data[] = {t->q_data,    t->k_data, t->v_data,     t->d_out_data, t->d_lse_data,
+                           t->mask_data, t->table,  t->rel_k_data, t->rel_q_data};
+    const size_t sizes[] = {Q_SIZE,  K_SIZE,       V_SIZE,          OUT_SIZE,  B * HQ * TQ,
+                            TQ * TK, HQ * BUCKETS, HQ * TABLE_SIZE, TABLE_SIZE};
     for (unsigned i = 0; i < sizeof data / sizeof *data; i++)
         fill(data[i], sizes[i], i + 1);
     fill(t->numbers[0], 3 * HQ, 20);
@@ -73,7 +81,11 @@ static struct training *training_of(int threads)
     t->lse = attn_bhtd(t->lse_data, B, HQ, TQ, 1), t->d_lse = attn_bhtd(t->d_lse_data, B, HQ, TQ, 1);
     t->mask = attn_bhtd(t->mask_data, 1, 1, TQ, TK), t->d_mask = attn_bhtd(NULL, 1, 1, TQ, TK);
     t->bias = (attn_relative_bias){ATTN_BUCKETS_CLIPPED, BUCKETS, (BUCKETS - 1) / 2, t->table};
+    t->rel_k = attn_bhtd(t->rel_k_data, 1, HQ, 2 * SPAN, DK), t->d_rel_k = attn_bhtd(NULL, 1, HQ, 2 * SPAN, DK);
+    t->rel_q = attn_bhtd(t->rel_q_data, 1, 1, 2 * SPAN, DK), t->d_rel_q = attn_bhtd(NULL, 1, 1, 2 * SPAN, DK);
+    t->disentangled = (attn_disentangled){.span = SPAN, .rel_k = &t->rel_k, .rel_q = &t->rel_q};
     t->params = attn_params_default();
+    t->params.disentangled = &t->disentangled;
     t->params.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
     t->params.alibi_slopes = t->numbers[0];
     t->params.sinks = t->numbers[1];
@@ -85,6 +97,7 @@ static struct training *training_of(int threads)
     t->gradients = attn_gradients_default();
     t->gradients.out = &t->d_out, t->gradients.lse = &t->d_lse;
     t->gradients.q = &t->d_q, t->gradients.k = &t->d_k, t->gradients.v = &t->d_v, t->gradients.mask = &t->d_mask;
+    t->gradients.rel_k = &t->d_rel_k, t->gradients.rel_q = &t->d_rel_q;
     write_to(t, &t->written);
     assert_int_equal(attn_forward(&t->q, &t->k, &t->v, &t->out, &t->params), ATTN_OK);
     return t;
@@ -278,6 +291,12 @@ static void test_other_runs(void **state)
     EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "gradients.sinks");
     t->gradients.mask = NULL;
     EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "gradients.mask");
+    t->gradients.rel_q = NULL;
+    EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "gradients.rel_q differs");
+    t->gradients.rel_k = NULL;
+    EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "gradients.rel_k differs");
+    t->disentangled.delta = ATTN_DELTA_KEY_QUERY;
+    EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "params.disentangled->delta");
     t->params.softcap = 3.0f;
     EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "params.softcap");
     t->params.causal = ATTN_CAUSAL_NONE;
@@ -310,7 +329,7 @@ static void test_describe(void **state)
     const size_t length = attn_backward_plan_describe(plan, whole, sizeof whole);
     assert_int_equal(length, strlen(whole));
     assert_non_null(strstr(whole, "backward dq dk dv q=f32"));
-    assert_non_null(strstr(whole, "with head_scale, sinks, alibi_slopes, relative_bias, mask"));
+    assert_non_null(strstr(whole, "with head_scale, sinks, alibi_slopes, relative_bias, disentangled, mask"));
     assert_non_null(strstr(whole, "on 3 threads"));
     assert_int_equal(attn_backward_plan_describe(plan, part, 10), length);
     assert_int_equal(strlen(part), 9);
@@ -399,11 +418,14 @@ static void test_memory(void **state)
     for (int64_t i = 0; i < 3 * num_sizes * num_sizes; i++) {
         const int64_t dk = sizes[i / 3 % num_sizes], dv = sizes[i / 3 / num_sizes];
         const attn_dtype dtype = i % 3 == 0 ? ATTN_F32 : i % 3 == 1 ? ATTN_BF16 : ATTN_F16;
-        for (int forms = 0; forms < 2; forms++) {
+        const attn_tensor rows = attn_bhtd(NULL, 1, 1, 512, dk);
+        const attn_disentangled terms = {.span = 256, .rel_k = &rows, .rel_q = &rows};
+        for (int forms = 0; forms < 3; forms++) {
             attn_params params = attn_params_default();
             params.softcap = forms ? 5.0f : 0.0f;
             params.dropout = forms ? &dropout : NULL;
-            params.rope = forms && dk > 1 && dk <= 2048 ? &rope : NULL;
+            params.rope = forms == 1 && dk > 1 && dk <= 2048 ? &rope : NULL;
+            params.disentangled = forms == 2 && dk <= 1024 ? &terms : NULL;
             for (int n = -1; n < 0 || attn_isa_name(n); n++) { /* -1: NULL */
                 params.isa = n < 0 ? NULL : attn_isa_name(n);
                 if (n >= 0 && (!strstr(params.isa, "amx") || !attn_isa_supported(params.isa)))

@@ -29,6 +29,9 @@ struct problem {
     attn_tensor q, k, v, mask, rope_q, rope_k, d_out, d_lse;
     float q_data[MAX_ELEMENTS], k_data[MAX_ELEMENTS], v_data[MAX_ELEMENTS], mask_data[MAX_ELEMENTS];
     float rope_q_data[MAX_ELEMENTS], rope_k_data[MAX_ELEMENTS], d_out_data[MAX_ELEMENTS], d_lse_data[MAX_ELEMENTS];
+    float rel_k_data[MAX_ELEMENTS], rel_q_data[MAX_ELEMENTS];
+    attn_tensor rel_k, rel_q;
+    attn_disentangled disentangled;
     float slopes[8], sinks[8], head_scale[8], table[8 * 16];
     uint8_t booleans[MAX_ELEMENTS];
     int64_t kv_len[MAX_SEQUENCES], kv_start[MAX_SEQUENCES], offset[MAX_SEQUENCES], prefix[MAX_SEQUENCES];
@@ -174,6 +177,17 @@ static void draw_terms(struct problem *p, struct rng *rng)
         p->rope = (attn_rope_tables){(attn_rope_layout)rng_range(rng, 0, 1), &p->rope_q, &p->rope_k};
         params->rope = &p->rope;
     }
+    if (!params->rope && rng_percent(rng, 30)) {
+        const int64_t span = rng_range(rng, 1, 4);
+        const int which = (int)rng_range(rng, 1, 3);
+        p->rel_k = draw_tensor(p->rel_k_data, rng, 1, rng_percent(rng, 50) ? n[1] : 1, 2 * span, n[3]);
+        p->rel_q = draw_tensor(p->rel_q_data, rng, 1, rng_percent(rng, 50) ? n[1] : 1, 2 * span, n[3]);
+        p->disentangled = (attn_disentangled){.span = span,
+                                              .rel_k = which & 1 ? &p->rel_k : NULL,
+                                              .rel_q = which & 2 ? &p->rel_q : NULL,
+                                              .delta = (attn_delta)(which & 2 ? rng_range(rng, 0, 1) : 0)};
+        params->disentangled = &p->disentangled;
+    }
     if (rng_percent(rng, 25)) {
         p->dropout = (attn_dropout){0.25f, rng_bits(rng), 7};
         params->dropout = &p->dropout;
@@ -252,7 +266,8 @@ static void test_differences(void **state)
 {
     (void)state;
     static struct problem p;
-    static const char *const names[GRADIENTS] = {"q", "k", "v", "mask", "slopes", "table", "sinks", "head_scale"};
+    static const char *const names[GRADIENTS] = {"q",     "k",     "v",          "mask",  "slopes",
+                                                 "table", "sinks", "head_scale", "rel_k", "rel_q"};
     const uint64_t seed = rng_seed_of_run(NULL);
     int64_t compared[GRADIENTS] = {0}, not_zero[GRADIENTS] = {0};
     double worst_naive = 0;
@@ -262,8 +277,8 @@ static void test_differences(void **state)
         const int with_lse = rng_percent(&rng, 50);
         const double tolerance = p.params.callback ? TOLERANCE_CALLBACK : TOLERANCE;
         struct backward_reference got = backward(&p, with_lse);
-        float *const inputs[GRADIENTS] = {p.q_data, p.k_data, p.v_data, p.mask_data,
-                                          p.slopes, p.table,  p.sinks,  p.head_scale};
+        float *const inputs[GRADIENTS] = {p.q_data, p.k_data, p.v_data,     p.mask_data,  p.slopes,
+                                          p.table,  p.sinks,  p.head_scale, p.rel_k_data, p.rel_q_data};
         for (int of = 0; of < GRADIENTS; of++) {
             for (int64_t at = 0; at < got.of[of].count; at++) {
                 const double expected = isinf(inputs[of][at]) ? 0 : difference(&p, &inputs[of][at], with_lse);
