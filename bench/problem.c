@@ -38,8 +38,8 @@ static attn_tensor make_tensor(const struct bench_problem *p, attn_dtype dtype, 
 {
     const int64_t bytes = p->batch * heads * tokens * (int64_t)attn_row_size(dtype, d), steps = row_steps(dtype, d);
     /* Keys and values of decoding lie as those of an attn_cache do. */
-    float *data = p->tq == 1 && tokens > 1 && bytes > 0 ? bench_alloc_large((size_t)bytes)
-                                                        : bench_alloc_floats((bytes + 3) / 4);
+    float *data =
+        p->tq == 1 && tokens > 1 && bytes > 0 ? bench_alloc_large((size_t)bytes) : bench_alloc_floats((bytes + 3) / 4);
     attn_tensor t = p->bcase->layout == BENCH_BTHD ? attn_bthd(data, p->batch, tokens, heads, steps)
                                                    : attn_bhtd(data, p->batch, heads, tokens, steps);
     t.dtype = dtype;
