@@ -491,8 +491,9 @@ static void test_session_memory(void **state)
         attn_llama_destroy(llama);
     }
     const long long cache = 2LL * CAPACITY * 2 * D * (long long)sizeof(float); /* layers, tokens, keys and values */
-    assert_true(llabs(taken[ATTN_F32] - taken[ATTN_BF16] - cache / 2) < 64);
-    assert_int_equal(taken[ATTN_F16], taken[ATTN_BF16]);
+    enum { ALIGNED = 64 }; /* what an aligned piece of memory may have besides, from one time to the next */
+    assert_true(llabs(taken[ATTN_F32] - taken[ATTN_BF16] - cache / 2) < ALIGNED);
+    assert_true(llabs(taken[ATTN_F16] - taken[ATTN_BF16]) < ALIGNED);
     free_sets(&sets);
     memory_destroy(m);
 }
