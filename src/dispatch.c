@@ -168,7 +168,8 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
                                          .scores = own->scores,
                                          .values = own->values,
                                          .plain = own->values,
-                                         .gradients = own->gradients};
+                                         .gradients = own->gradients,
+                                         .states = own->states};
         int (*const has)(int row) = demand->gradients ? has_pair_gradients : demand->free ? has_free_pairs : has_pairs;
         int pairs = demand->pairs ? extension(base, cap, has, demand->gradients ? demand->channels : 0) : -1;
         if (pairs >= 0 && !has_matrix(pairs) && !demand->insists && !attn_cpu_gains_by_pairs())

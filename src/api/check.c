@@ -104,17 +104,15 @@ static attn_status check_scale(struct attn_problem *problem)
                      (double)p->temperature, scale, (double)(FLT_MAX / 2));
 }
 
-/** The name is read here and kept as the number of a row. */
-static attn_status check_isa(struct attn_problem *problem)
+attn_status attn_check_isa(const char *name, int *row)
 {
-    const char *const name = problem->params.isa;
-    problem->params.isa = NULL;
+    *row = 0;
     if (!name)
         return ATTN_OK;
-    problem->isa = attn_isa_row(name);
-    if (problem->isa && attn_isa_supported(name))
+    *row = attn_isa_row(name);
+    if (*row && attn_isa_supported(name))
         return ATTN_OK;
-    if (problem->isa)
+    if (*row)
         return attn_fail(ATTN_UNSUPPORTED, "params.isa is %s, which this processor does not have", name);
     char names[128];
     attn_isa_list(names, sizeof names);
@@ -146,7 +144,8 @@ static attn_status check_choices(struct attn_problem *problem)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.inputs is %d; expected an attn_inputs", (int)p->inputs);
     if ((unsigned)p->sums > ATTN_SUMS_FREE)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.sums is %d; expected an attn_sums", (int)p->sums);
-    CHECK(check_isa(problem));
+    CHECK(attn_check_isa(p->isa, &problem->isa));
+    problem->params.isa = NULL; /* read now, and kept as the number of a row */
     if (p->qk == ATTN_QK_INT8)
         CHECK(check_int8(problem));
     if (p->num_threads < 0)

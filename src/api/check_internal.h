@@ -43,6 +43,8 @@ attn_status attn_check_gradients_apart(const struct attn_backward *backward);
 /**@{*/
 /** Whether a tensor of a checked shape has all that a run checks but its data, and has elements; 0 says nothing. */
 int attn_is_sound(const attn_tensor *t, int written);
+/** That params.isa, if it is given, is a set that this processor has: its row (dispatch.h), or 0. */
+attn_status attn_check_isa(const char *isa, int *row);
 /** That the type is one that k and v may have. */
 attn_status attn_check_stored(const char *name, attn_dtype dtype);
 /** What the last axis of the scales of a quantised type is, for sentences. */

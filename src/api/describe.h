@@ -14,4 +14,9 @@ struct attn_backward;
 /** What attn_backward_plan_describe() writes. */
 size_t attn_describe_backward(const struct attn_backward *backward, char *buffer, size_t size);
 
+struct attn_linear_attention;
+
+/** What attn_linear_attention_plan_describe() writes. */
+size_t attn_describe_linear_attention(const struct attn_linear_attention *call, char *buffer, size_t size);
+
 #endif

@@ -26,7 +26,9 @@ void attn_execute(struct attn_run *run)
     const double start = milliseconds();
     attn_run_parallel(run);
     const double time = milliseconds() - start;
-    if (run->backward)
+    if (run->linear)
+        attn_describe_linear_attention(run->linear, text, sizeof text);
+    else if (run->backward)
         attn_describe_backward(run->backward, text, sizeof text);
     else
         attn_describe(run->problem, run->geometry, text, sizeof text);

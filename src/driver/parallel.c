@@ -31,6 +31,8 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
     char *shared = (char *)run + attn_aligned(sizeof *run);
     run->problem = problem;
     run->backward = NULL;
+    run->linear = NULL;
+    run->executor = problem ? problem->params.executor : NULL;
     run->geometry = geometry;
     run->labels = geometry->labels_size > 0 ? (struct attn_label_range *)shared : NULL;
     run->sharers = geometry->shared_rows > 0 ? (struct attn_sharers *)(void *)(shared + geometry->labels_size) : NULL;
@@ -82,7 +84,7 @@ void attn_run_parallel(struct attn_run *run)
                 what->run_task(run, task, run->scratch);
             continue;
         }
-        const struct attn_team team = attn_team_of(run->problem->params.executor, threads);
+        const struct attn_team team = attn_team_of(run->executor, threads);
         attn_run_shares(&team, run_share, &(struct step){run, phase});
     }
 }

@@ -27,6 +27,7 @@
 #include ATTN_GRADIENTS
 #endif
 #ifdef ATTN_VECTORS
+#include "kernels/state_kernels.h"
 #include "kernels/vectors.h"
 #endif
 
@@ -35,6 +36,7 @@ extern const struct attn_isa_kernels VF_NAME(attn_kernels);
 const struct attn_isa_kernels VF_NAME(attn_kernels) = {
 #ifdef ATTN_VECTORS
     .vectors = &vector_kernels,
+    .states = &state_kernels,
 #endif
 #ifdef ATTN_GRADIENTS
     .gradients = &gradient_kernels,

@@ -527,9 +527,12 @@ struct attn_gradient_kernels {
 
 /* ------------------------------------------------------- instruction sets -- */
 
+struct attn_state_kernels; /* linear attention: states.h */
+
 /** What the file of an instruction set exports. A set that extends another one leaves out what it shares with it. */
 struct attn_isa_kernels {
     const struct attn_vector_kernels *vectors;
+    const struct attn_state_kernels *states;
     const struct attn_score_kernels *scores;
     const struct attn_value_kernels *values;
     const struct attn_gradient_kernels *gradients;
@@ -566,6 +569,7 @@ struct attn_kernels {
     const struct attn_value_kernels *values;
     const struct attn_value_kernels *plain;        /**< values in f32: for weights that are handed out */
     const struct attn_gradient_kernels *gradients; /**< of the words of values; of f32 where those have none */
+    const struct attn_state_kernels *states;
 };
 
 /** A number, up to a multiple of a step of the tables. */

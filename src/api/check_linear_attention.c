@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checks of linear attention, in the order of its arguments and options; then that no output lies on anything else, and
+ * last what decays hold. */
+#include "api/check_linear_attention.h"
+
+#include "api/check_internal.h"
+#include "api/error.h"
+#include "api/executor.h"
+#include "driver/ranges.h"
+#include "driver/tensors.h"
+#include "driver/threads.h"
+#include "simd/half.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdatomic.h>
+
+/** Channels of a head at most. */
+#define MOST_CHANNELS 4096
+
+/* ----------------------------------------------------------------- tensors -- */
+
+static attn_status check_rows(const char *name, const attn_tensor *t, enum check_depth depth)
+{
+    CHECK(attn_check_tensor(name, t, depth));
+    CHECK(attn_check_float(name, t->dtype));
+    if (t->shape[3] > MOST_CHANNELS)
+        return attn_fail(ATTN_UNSUPPORTED, "%s.shape[3] is %" PRId64 "; expected at most %d channels", name,
+                         t->shape[3], MOST_CHANNELS);
+    return depth & CHECK_TENSORS ? attn_check_contiguous(name, t) : ATTN_OK;
+}
+
+static attn_status check_operands(const struct attn_linear_attention *c, enum check_depth depth)
+{
+    const int64_t heads = c->v.shape[1], q_heads = c->q.shape[1], k_heads = c->k.shape[1];
+    CHECK(check_rows("q", &c->q, depth));
+    CHECK(check_rows("k", &c->k, depth));
+    CHECK(check_rows("v", &c->v, depth));
+    CHECK(check_rows("out", &c->out, depth));
+    CHECK(attn_check_axis("k", &c->k, 0, c->q.shape[0], "the batch of q"));
+    CHECK(attn_check_axis("v", &c->v, 0, c->q.shape[0], "the batch of q"));
+    CHECK(attn_check_axis("k", &c->k, 2, c->q.shape[2], "the tokens of q"));
+    CHECK(attn_check_axis("v", &c->v, 2, c->q.shape[2], "the tokens of q"));
+    CHECK(attn_check_axis("k", &c->k, 3, c->q.shape[3], "the channels of q"));
+    if (heads == 0 ? q_heads != 0 : q_heads == 0 || (q_heads % heads != 0 && heads % q_heads != 0))
+        return attn_fail(ATTN_SHAPE_MISMATCH,
+                         "q.shape[1] is %" PRId64 "; expected a multiple or a divisor of %" PRId64 ", the heads of v",
+                         q_heads, heads);
+    if (heads == 0 ? k_heads != 0 : k_heads == 0 || heads % k_heads != 0)
+        return attn_fail(ATTN_SHAPE_MISMATCH,
+                         "k.shape[1] is %" PRId64 "; expected a divisor of %" PRId64 ", the heads of v", k_heads,
+                         heads);
+    CHECK(attn_check_axis("out", &c->out, 0, c->q.shape[0], "the batch of q"));
+    CHECK(attn_check_axis("out", &c->out, 1, q_heads > heads ? q_heads : heads, "the heads of q and v"));
+    CHECK(attn_check_axis("out", &c->out, 2, c->q.shape[2], "the tokens of q"));
+    CHECK(attn_check_axis("out", &c->out, 3, c->v.shape[3], "the channels of v"));
+    return depth & CHECK_TENSORS ? attn_check_distinct("out", &c->out) : ATTN_OK;
+}
+
+/** An option with a number for each token, whose other axes may be 1. Copies it as the tensor that it stands for. */
+static attn_status check_gate(const char *name, const attn_tensor *t, const struct attn_linear_attention *c,
+                              attn_tensor *kept, enum check_depth depth)
+{
+    *kept = (attn_tensor){0};
+    if (!t)
+        return ATTN_OK;
+    CHECK(attn_check_tensor(name, t, depth));
+    const int64_t expected[3] = {c->v.shape[0], c->v.shape[1], c->v.shape[2]};
+    for (int axis = 0; axis < 3; axis++)
+        CHECK(attn_check_one_or(name, t, axis, expected[axis]));
+    *kept = *t;
+    for (int axis = 0; axis < 3; axis++) {
+        kept->stride[axis] = t->shape[axis] == expected[axis] ? t->stride[axis] : 0;
+        kept->shape[axis] = expected[axis];
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_gates(struct attn_linear_attention *c, enum check_depth depth)
+{
+    const attn_linear_attention_params *p = &c->params;
+    const int64_t dk = c->q.shape[3];
+    CHECK(check_gate("params.decay", p->decay, c, &c->decay, depth));
+    if (p->decay) {
+        CHECK(attn_check_float("params.decay", c->decay.dtype));
+        if (c->decay.shape[3] != 1 && c->decay.shape[3] != dk)
+            return attn_fail(ATTN_SHAPE_MISMATCH,
+                             "params.decay.shape[3] is %" PRId64 "; expected 1 or %" PRId64 ", the channels of q",
+                             c->decay.shape[3], dk);
+    }
+    CHECK(check_gate("params.beta", p->beta, c, &c->beta, depth));
+    if (p->beta) {
+        CHECK(attn_check_float("params.beta", c->beta.dtype));
+        CHECK(attn_check_axis("params.beta", &c->beta, 3, 1, "a number for each head"));
+    }
+    CHECK(check_gate("params.resets", p->resets, c, &c->resets, depth));
+    if (p->resets) {
+        if (c->resets.dtype != ATTN_BOOL)
+            return attn_fail(ATTN_UNSUPPORTED, "params.resets.dtype is %s; expected bool",
+                             attn_dtype_name(c->resets.dtype));
+        CHECK(attn_check_axis("params.resets", &c->resets, 3, 1, "a mark for each token"));
+    }
+    return ATTN_OK;
+}
+
+/** A state: input, or output. */
+static attn_status check_state(const char *name, const attn_tensor *t, const struct attn_linear_attention *c,
+                               attn_tensor *kept, int written, enum check_depth depth)
+{
+    *kept = (attn_tensor){0};
+    if (!t)
+        return ATTN_OK;
+    CHECK(attn_check_tensor(name, t, depth));
+    CHECK(attn_check_f32(name, t->dtype));
+    CHECK(attn_check_axis(name, t, 0, c->num_sequences, c->params.cu_seqlens ? "the sequences" : "the batch of q"));
+    CHECK(attn_check_axis(name, t, 1, c->v.shape[1], "the heads of v"));
+    CHECK(attn_check_axis(name, t, 2, c->q.shape[3], "the channels of q"));
+    CHECK(attn_check_axis(name, t, 3, c->v.shape[3], "the channels of v"));
+    *kept = *t;
+    if (!(depth & CHECK_TENSORS))
+        return ATTN_OK;
+    CHECK(attn_check_contiguous(name, t));
+    return written ? attn_check_distinct(name, t) : ATTN_OK;
+}
+
+/* ----------------------------------------------------------------- options -- */
+
+static attn_status check_sequences(struct attn_linear_attention *c, enum check_depth depth)
+{
+    const attn_linear_attention_params *p = &c->params;
+    c->num_sequences = c->q.shape[0];
+    if (!p->cu_seqlens) {
+        if (p->num_sequences != 0)
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "params.num_sequences is %" PRId64 "; expected 0 without params.cu_seqlens",
+                             p->num_sequences);
+        return ATTN_OK;
+    }
+    if (p->num_sequences < 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_sequences is %" PRId64 "; expected 0 or more",
+                         p->num_sequences);
+    CHECK(attn_check_count("params.cu_seqlens", sizeof(int64_t), p->num_sequences, 1, 1));
+    CHECK(attn_check_axis("q", &c->q, 0, 1, "the batch of a ragged call"));
+    c->num_sequences = p->num_sequences;
+    if (!(depth & CHECK_ARRAYS))
+        return ATTN_OK;
+    for (int64_t s = 0; s <= p->num_sequences; s++) {
+        const int64_t least = s == 0 ? 0 : p->cu_seqlens[s - 1], most = s == 0 ? 0 : c->q.shape[2];
+        if (p->cu_seqlens[s] < least || p->cu_seqlens[s] > most)
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "params.cu_seqlens[%" PRId64 "] is %" PRId64 "; expected %" PRId64 " to %" PRId64
+                             ", the tokens of q",
+                             s, p->cu_seqlens[s], least, most);
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_choices(struct attn_linear_attention *c)
+{
+    attn_linear_attention_params *p = &c->params;
+    const int64_t dk = c->q.shape[3];
+    if (!isfinite(p->scale))
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.scale is %g; expected a finite number", (double)p->scale);
+    c->scale = p->scale != 0.0f ? p->scale : dk > 0 ? (float)(1.0 / sqrt((double)dk)) : 1.0f;
+    if (p->num_threads < 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_threads is %d; expected 0 or more", p->num_threads);
+    CHECK(attn_check_isa(p->isa, &c->isa));
+    p->isa = NULL; /* read now, and kept as the number of a row */
+    return attn_check_executor("params.executor", p->executor);
+}
+
+/* ------------------------------------------------------------------ memory -- */
+
+static attn_status check_apart(const struct attn_linear_attention *c)
+{
+    const int64_t bytes = (c->num_sequences + 1) * (int64_t)sizeof(int64_t);
+    const attn_tensor offsets = {(void *)(uintptr_t)c->params.cu_seqlens, ATTN_U8,
+                                 {1, 1, 1, c->params.cu_seqlens ? bytes : 0}, {0, 0, 0, 1}};
+    const struct {
+        const char *name;
+        const attn_tensor *t;
+    } inputs[] = {{"q", &c->q},
+                  {"k", &c->k},
+                  {"v", &c->v},
+                  {"params.decay", &c->decay},
+                  {"params.beta", &c->beta},
+                  {"params.resets", &c->resets},
+                  {"params.cu_seqlens", &offsets},
+                  {"params.state_in", &c->state_in}};
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+        CHECK(attn_check_apart("out", &c->out, inputs[i].name, inputs[i].t, 0));
+        CHECK(attn_check_apart("params.state_out", &c->state_out, inputs[i].name, inputs[i].t,
+                               inputs[i].t == &c->state_in));
+    }
+    return attn_check_apart("params.state_out", &c->state_out, "out", &c->out, 0);
+}
+
+/* ------------------------------------------------------------------ decays -- */
+
+static float number_at(const attn_tensor *t, int64_t at)
+{
+    if (t->dtype == ATTN_F32)
+        return ((const float *)t->data)[at];
+    const uint16_t half = ((const uint16_t *)t->data)[at];
+    return t->dtype == ATTN_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
+}
+
+/** Elements of a tensor as the axes (0, 1), 2, 3, and whether one of a range of the first is no decay. */
+struct decays {
+    attn_tensor t;
+    atomic_int *wrong;
+};
+
+static int64_t place_of(const attn_tensor *t, int64_t i, int64_t token)
+{
+    return i / t->shape[1] * attn_step_of(t, 0) + i % t->shape[1] * attn_step_of(t, 1) + token * attn_step_of(t, 2);
+}
+
+/** Whether n numbers, step apart, are no decays. */
+static int are_wrong(const attn_tensor *t, int64_t at, int64_t n, int64_t step)
+{
+    int wrong = 0;
+    if (t->dtype == ATTN_F32 && step == 1) {
+        const float *const x = (const float *)t->data + at;
+        for (int64_t i = 0; i < n; i++)
+            wrong |= !(x[i] <= 0.0f);
+        return wrong;
+    }
+    for (int64_t i = 0; i < n; i++)
+        wrong |= !(number_at(t, at + i * step) <= 0.0f);
+    return wrong;
+}
+
+static void look_at_decays(const void *context, int64_t first, int64_t end)
+{
+    const struct decays *d = context;
+    const attn_tensor *t = &d->t;
+    const int64_t tokens = t->shape[2], channel = attn_step_of(t, 3);
+    for (int64_t i = first; i < end; i++) {
+        const int64_t head = i / tokens, token = i % tokens;
+        if (are_wrong(t, place_of(t, head, token), t->shape[3], channel)) {
+            atomic_store_explicit(d->wrong, 1, memory_order_relaxed);
+            return;
+        }
+    }
+}
+
+/** Says which one it is. */
+static attn_status fail_at_decay(const attn_tensor *t)
+{
+    for (int64_t i = 0; i < t->shape[0] * t->shape[1]; i++)
+        for (int64_t token = 0; token < t->shape[2]; token++)
+            for (int64_t c = 0; c < t->shape[3]; c++) {
+                const float x = number_at(t, place_of(t, i, token) + c * attn_step_of(t, 3));
+                if (!(x <= 0.0f))
+                    return attn_fail(ATTN_INVALID_ARGUMENT,
+                                     "params.decay[%" PRId64 "][%" PRId64 "][%" PRId64 "][%" PRId64
+                                     "] is %g; expected a number up to 0",
+                                     i / t->shape[1], i % t->shape[1], token, c, (double)x);
+            }
+    return ATTN_OK;
+}
+
+/** That decays are up to 0, of which each is looked at once. */
+static attn_status check_decays(const struct attn_linear_attention *c)
+{
+    if (!c->decay.data || !attn_has_elements(&c->decay))
+        return ATTN_OK;
+    struct decays d = {.t = *c->params.decay};
+    atomic_int wrong;
+    atomic_init(&wrong, 0);
+    d.wrong = &wrong;
+    const int64_t rows = d.t.shape[0] * d.t.shape[1] * d.t.shape[2];
+    const int threads = attn_threads_worth((double)rows * (double)d.t.shape[3], ATTN_WORTH_COPY,
+                                           attn_threads_asked(c->params.executor, c->params.num_threads));
+    const attn_executor *const before = attn_executor_enter(c->params.executor);
+    attn_run_ranges(rows, threads, look_at_decays, &d);
+    attn_executor_leave(before);
+    return atomic_load_explicit(&wrong, memory_order_relaxed) ? fail_at_decay(&d.t) : ATTN_OK;
+}
+
+/* -------------------------------------------------------------------- call -- */
+
+attn_status attn_check_linear_attention(struct attn_linear_attention *c, const attn_tensor *q, const attn_tensor *k,
+                                        const attn_tensor *v, const attn_tensor *out,
+                                        const attn_linear_attention_params *params, enum check_depth depth)
+{
+    const struct {
+        const char *name;
+        const attn_tensor *given;
+        attn_tensor *kept;
+    } operands[] = {{"q", q, &c->q}, {"k", k, &c->k}, {"v", v, &c->v}, {"out", out, &c->out}};
+    memset(c, 0, sizeof *c);
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++) {
+        if (!operands[i].given)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected a tensor", operands[i].name);
+        *operands[i].kept = *operands[i].given;
+    }
+    CHECK(attn_take_struct("params", &c->params, sizeof c->params,
+                           ATTN_FIRST_SIZE(attn_linear_attention_params, executor), params));
+    CHECK(check_operands(c, depth));
+    CHECK(check_sequences(c, depth));
+    CHECK(check_gates(c, depth));
+    CHECK(check_state("params.state_in", c->params.state_in, c, &c->state_in, 0, depth));
+    CHECK(check_state("params.state_out", c->params.state_out, c, &c->state_out, 1, depth));
+    CHECK(check_choices(c));
+    if (!(depth & CHECK_TENSORS))
+        return ATTN_OK;
+    CHECK(check_apart(c));
+    return check_decays(c);
+}
+
+/** That a tensor has the type and shape of the planned one. */
+static attn_status check_same(const char *name, const attn_tensor *now, const attn_tensor *was)
+{
+    if (now->dtype != was->dtype || memcmp(now->shape, was->shape, sizeof now->shape) != 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s differs from what the plan was made with", name);
+    return ATTN_OK;
+}
+
+/** That an option is given, or not, as it was. */
+static attn_status check_given(const char *name, const void *now, const void *was)
+{
+    if (!now != !was)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.%s differs from what the plan was made with", name);
+    return ATTN_OK;
+}
+
+attn_status attn_check_planned_linear_attention(const struct attn_linear_attention *now,
+                                                const struct attn_linear_attention *was)
+{
+    const attn_linear_attention_params *p = &now->params, *planned = &was->params;
+    CHECK(check_same("q", &now->q, &was->q));
+    CHECK(check_same("k", &now->k, &was->k));
+    CHECK(check_same("v", &now->v, &was->v));
+    CHECK(check_same("out", &now->out, &was->out));
+    CHECK(check_given("decay", p->decay, planned->decay));
+    CHECK(check_given("beta", p->beta, planned->beta));
+    CHECK(check_given("resets", p->resets, planned->resets));
+    CHECK(check_given("state_in", p->state_in, planned->state_in));
+    CHECK(check_given("state_out", p->state_out, planned->state_out));
+    CHECK(check_given("cu_seqlens", p->cu_seqlens, planned->cu_seqlens));
+    CHECK(check_same("params.decay", &now->decay, &was->decay));
+    CHECK(check_same("params.beta", &now->beta, &was->beta));
+    if (now->num_sequences != was->num_sequences)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_sequences is %" PRId64 "; the plan was made for %" PRId64,
+                         now->num_sequences, was->num_sequences);
+    if (now->scale != was->scale)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.scale gives %g; the plan was made for %g", (double)now->scale,
+                         (double)was->scale);
+    if (now->isa != was->isa)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.isa differs from what the plan was made with");
+    return ATTN_OK;
+}

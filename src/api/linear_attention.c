@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn_linear_attention(): the simple call, and plans. */
+#include "attn/linear_attention.h"
+
+#include "api/check_linear_attention.h"
+#include "api/describe.h"
+#include "api/environment.h"
+#include "api/error.h"
+#include "api/execute.h"
+#include "api/executor.h"
+#include "dispatch.h"
+#include "driver/threads.h"
+
+#include <stdlib.h>
+
+/** Cuts a checked call for so many threads. */
+static void cut(struct attn_linear_attention *call, int threads)
+{
+    const struct attn_kernels kernels = attn_kernels_plain(call->isa ? call->isa : attn_environment()->max_isa);
+    attn_linear_attention_cut(call, &kernels, threads);
+}
+
+/** For as many as can start now. */
+static void cut_now(struct attn_linear_attention *call)
+{
+    const attn_linear_attention_params *p = &call->params;
+    const int asked = attn_threads_asked(p->executor, p->num_threads);
+    const int most = attn_most_threads(attn_executor_of(p->executor));
+    cut(call, asked < most ? asked : most);
+}
+
+/* ---------------------------------------------------------- the simple call -- */
+
+attn_status attn_linear_attention_workspace_size(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                                 const attn_tensor *out, const attn_linear_attention_params *params,
+                                                 size_t *size)
+{
+    struct attn_linear_attention call;
+    if (!size)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "size is NULL; expected where to put the number of bytes");
+    CHECK(attn_check_linear_attention(&call, q, k, v, out, params, CHECK_SHAPES));
+    cut_now(&call);
+    *size = attn_run_size(&call.geometry, call.geometry.threads);
+    return ATTN_OK;
+}
+
+/**
+ * Cuts a call to what a workspace has room for. For fewer threads columns are cut into wider parts: for more, a thread
+ * may need less. Returns whether there is room for one thread.
+ */
+static int fit(struct attn_linear_attention *call, size_t size)
+{
+    for (int threads = call->geometry.threads; attn_run_size(&call->geometry, 1) > size; cut(call, threads)) {
+        if (threads >= ATTN_MAX_THREADS)
+            return 0;
+        threads *= 2;
+    }
+    const size_t room = (size - attn_run_size(&call->geometry, 0)) / call->geometry.scratch_size;
+    if (room < (size_t)call->geometry.threads)
+        call->geometry.threads = call->geometry.parallel = (int)room;
+    return 1;
+}
+
+attn_status attn_linear_attention_in(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                     const attn_tensor *out, const attn_linear_attention_params *params,
+                                     void *workspace, size_t workspace_size)
+{
+    struct attn_linear_attention call;
+    CHECK(attn_check_linear_attention(&call, q, k, v, out, params, CHECK_ALL));
+    cut_now(&call);
+    const size_t wanted = attn_run_size(&call.geometry, call.geometry.threads);
+    const size_t least = attn_run_size(&call.geometry, 1);
+    if (!workspace)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", wanted);
+    if (!fit(&call, workspace_size))
+        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", workspace_size,
+                         least);
+    attn_execute(attn_linear_attention_begin(workspace, &call));
+    return ATTN_OK;
+}
+
+attn_status attn_linear_attention(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                  const attn_tensor *out, const attn_linear_attention_params *params)
+{
+    struct attn_linear_attention call;
+    CHECK(attn_check_linear_attention(&call, q, k, v, out, params, CHECK_ALL));
+    cut_now(&call);
+    const size_t size = attn_run_size(&call.geometry, call.geometry.threads);
+    void *workspace = malloc(size);
+    if (!workspace)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a workspace of %zu bytes", size);
+    attn_execute(attn_linear_attention_begin(workspace, &call));
+    free(workspace);
+    return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------- plans -- */
+
+struct attn_linear_attention_plan {
+    struct attn_linear_attention call; /**< shapes, options and geometry; its pointers are only compared with NULL */
+};
+
+attn_status attn_linear_attention_plan_create(attn_linear_attention_plan **plan, const attn_tensor *q,
+                                              const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                                              const attn_linear_attention_params *params)
+{
+    if (!plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected the address of a pointer");
+    *plan = NULL;
+    struct attn_linear_attention call;
+    CHECK(attn_check_linear_attention(&call, q, k, v, out, params, CHECK_SHAPES));
+    struct attn_linear_attention_plan *made = malloc(sizeof *made);
+    if (!made)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a plan of %zu bytes", sizeof *made);
+    cut(&call, attn_threads_asked(call.params.executor, call.params.num_threads));
+    made->call = call;
+    *plan = made;
+    return ATTN_OK;
+}
+
+void attn_linear_attention_plan_destroy(attn_linear_attention_plan *plan)
+{
+    free(plan);
+}
+
+int attn_linear_attention_plan_num_threads(const attn_linear_attention_plan *plan)
+{
+    return plan ? plan->call.geometry.threads : 0;
+}
+
+int attn_linear_attention_plan_num_phases(const attn_linear_attention_plan *plan)
+{
+    return plan ? plan->call.geometry.num_phases : 0;
+}
+
+size_t attn_linear_attention_plan_workspace_size(const attn_linear_attention_plan *plan)
+{
+    return plan ? attn_run_size(&plan->call.geometry, plan->call.geometry.threads) : SIZE_MAX;
+}
+
+size_t attn_linear_attention_plan_describe(const attn_linear_attention_plan *plan, char *buffer, size_t size)
+{
+    if (!buffer)
+        size = 0;
+    if (plan)
+        return attn_describe_linear_attention(&plan->call, buffer, size);
+    if (size > 0)
+        buffer[0] = '\0';
+    return 0;
+}
+
+/** Checks a run against its plan and fills call, cut as the plan is. */
+static attn_status begin(const attn_linear_attention_plan *plan, const attn_tensor *q, const attn_tensor *k,
+                         const attn_tensor *v, const attn_tensor *out, const attn_linear_attention_params *params,
+                         const void *workspace, size_t size, struct attn_linear_attention *call)
+{
+    if (!plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "plan is NULL; expected one made by attn_linear_attention_plan_create()");
+    const size_t needed = attn_linear_attention_plan_workspace_size(plan);
+    CHECK(attn_check_linear_attention(call, q, k, v, out, params, CHECK_ALL));
+    CHECK(attn_check_planned_linear_attention(call, &plan->call));
+    if (!workspace)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", needed);
+    if (size < needed)
+        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size, needed);
+    call->geometry = plan->call.geometry;
+    call->shape = plan->call.shape;
+    call->parts = plan->call.parts;
+    return ATTN_OK;
+}
+
+attn_status attn_linear_attention_plan_run(const attn_linear_attention_plan *plan, const attn_tensor *q,
+                                           const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                                           const attn_linear_attention_params *params, void *workspace,
+                                           size_t workspace_size)
+{
+    struct attn_linear_attention call;
+    CHECK(begin(plan, q, k, v, out, params, workspace, workspace_size, &call));
+    attn_execute(attn_linear_attention_begin(workspace, &call));
+    return ATTN_OK;
+}
+
+attn_status attn_linear_attention_plan_begin(const attn_linear_attention_plan *plan, const attn_tensor *q,
+                                             const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                                             const attn_linear_attention_params *params, void *workspace,
+                                             size_t workspace_size)
+{
+    struct attn_linear_attention call;
+    CHECK(begin(plan, q, k, v, out, params, workspace, workspace_size, &call));
+    struct attn_run *run = attn_linear_attention_begin(workspace, &call);
+    attn_linear_attention_keep(run);
+    run->owner = plan;
+    return ATTN_OK;
+}
+
+attn_status attn_linear_attention_plan_run_share(const attn_linear_attention_plan *plan, void *workspace, int phase,
+                                                 int ith, int nth)
+{
+    if (!plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "plan is NULL; expected one made by attn_linear_attention_plan_create()");
+    if (!workspace || attn_run_in(workspace)->owner != plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "workspace is %s; expected one that attn_linear_attention_plan_begin() has prepared for this "
+                         "plan",
+                         workspace ? "not prepared" : "NULL");
+    return attn_run_checked_share(attn_run_in(workspace), phase, ith, nth);
+}

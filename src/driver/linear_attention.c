@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "driver/linear_attention.h"
+
+#include "driver/tensors.h"
+#include "driver/threads.h"
+
+#include <string.h>
+
+/* Bytes of S that a task has at most: half of a small L2. */
+#define STATE_LIMIT (256 * 1024)
+
+/* A part of some columns computes scores anew, in about this part of the time of all columns. */
+#define SCORES_SHARE 0.15
+
+int64_t attn_state_part(const struct attn_state_shape *shape, int64_t columns, int64_t parts, int64_t i)
+{
+    const int64_t vectors = (columns + shape->lanes - 1) / shape->lanes, start = vectors * i / parts * shape->lanes;
+    return start < columns ? start : columns;
+}
+
+/** The parts with which threads are done first, each of as many columns as there is room for. */
+static int64_t choose_parts(const struct attn_state_shape *shape, int64_t columns, double states, int threads)
+{
+    const int64_t vectors = (columns + shape->lanes - 1) / shape->lanes;
+    int64_t least = (vectors * shape->lanes * shape->dk * (int64_t)sizeof(float) + STATE_LIMIT - 1) / STATE_LIMIT;
+    least = least < 1 ? 1 : least > vectors ? vectors : least;
+    int64_t best = least > 0 ? least : 1;
+    double best_time = 0;
+    for (int64_t parts = best; parts <= vectors && parts <= best * ATTN_MAX_THREADS; parts++) {
+        const double rounds = (double)(int64_t)((states * (double)parts + threads - 1) / threads);
+        const double widest = (double)((vectors + parts - 1) / parts) / (double)vectors;
+        const double time = rounds * (widest + SCORES_SHARE);
+        if (best_time == 0 || time < best_time) {
+            best_time = time;
+            best = parts;
+        }
+        if (states * (double)parts >= 4.0 * threads)
+            break;
+    }
+    return best;
+}
+
+/* ------------------------------------------------------------------- tasks -- */
+
+/** Row 0 of a head on the channels from one on; no row for an empty tensor. */
+static struct attn_rows head_of(const attn_tensor *t, int64_t batch, int64_t head, int64_t token, int64_t channel)
+{
+    if (!attn_has_elements(t))
+        return (struct attn_rows){NULL, 0, t->dtype, NULL, 0};
+    const int64_t at = batch * attn_step_of(t, 0) + head * attn_step_of(t, 1) + token * attn_step_of(t, 2) + channel;
+    return (struct attn_rows){.data = (char *)t->data + at * attn_element_size(t->dtype),
+                              .stride = (ptrdiff_t)(attn_step_of(t, 2) * attn_element_size(t->dtype)),
+                              .dtype = t->dtype};
+}
+
+static float *state_of(const attn_tensor *t, int64_t sequence, int64_t head, int64_t column)
+{
+    if (!t->data || !attn_has_elements(t))
+        return NULL;
+    return (float *)t->data + sequence * attn_step_of(t, 0) + head * attn_step_of(t, 1) + column;
+}
+
+/** Rows of out behind the last sequence. */
+static void clear_rest(const struct attn_linear_attention *call)
+{
+    const attn_tensor *out = &call->out;
+    const int64_t from = call->params.cu_seqlens[call->num_sequences];
+    for (int64_t h = 0; h < out->shape[1]; h++) {
+        const struct attn_rows rows = head_of(out, 0, h, from, 0);
+        for (int64_t t = from; rows.data && t < out->shape[2]; t++)
+            memset((char *)rows.data + (t - from) * rows.stride, 0,
+                   (size_t)(out->shape[3] * attn_element_size(out->dtype)));
+    }
+}
+
+/** Task: part by part of the heads of a sequence; the last one of a ragged call clears. */
+static void run_task(const struct attn_run *run, int64_t task, void *scratch)
+{
+    const struct attn_linear_attention *call = run->linear;
+    const int64_t heads = call->v.shape[1], columns = call->v.shape[3];
+    const int64_t part = task % call->parts, head = task / call->parts % heads, s = task / call->parts / heads;
+    if (s == call->num_sequences) {
+        clear_rest(call);
+        return;
+    }
+    const int64_t *const offsets = call->params.cu_seqlens;
+    const int64_t batch = offsets ? 0 : s, token = offsets ? offsets[s] : 0;
+    const int64_t first = attn_state_part(&call->shape, columns, call->parts, part);
+    const int64_t end = attn_state_part(&call->shape, columns, call->parts, part + 1);
+    const int64_t q_heads = call->q.shape[1], k_heads = call->k.shape[1];
+    const int64_t q_head = q_heads >= heads ? head * (q_heads / heads) : head / (heads / q_heads);
+    const int64_t out_head = q_heads >= heads ? q_head : head;
+    struct attn_state_work work = {
+        .kernels = &call->geometry.kernels,
+        .shape = &call->shape,
+        .tokens = offsets ? offsets[s + 1] - token : call->v.shape[2],
+        .columns = end - first,
+        .q = head_of(&call->q, batch, q_head, token, 0),
+        .k = head_of(&call->k, batch, head / (heads / k_heads), token, 0),
+        .v = head_of(&call->v, batch, head, token, first),
+        .out = head_of(&call->out, batch, out_head, token, first),
+        .q_head = (ptrdiff_t)(attn_step_of(&call->q, 1) * attn_element_size(call->q.dtype)),
+        .out_head = (ptrdiff_t)(attn_step_of(&call->out, 1) * attn_element_size(call->out.dtype)),
+        .decay = head_of(&call->decay, batch, head, token, 0),
+        .beta = head_of(&call->beta, batch, head, token, 0),
+        .scale = call->scale,
+        .state_in = state_of(&call->state_in, s, head, first),
+        .in_pitch = (ptrdiff_t)attn_step_of(&call->state_in, 2),
+        .state_out = state_of(&call->state_out, s, head, first),
+        .out_pitch = (ptrdiff_t)attn_step_of(&call->state_out, 2),
+    };
+    const struct attn_rows resets = head_of(&call->resets, batch, head, token, 0);
+    work.resets = resets.data;
+    work.resets_stride = resets.stride;
+    attn_state_layout(&work.scratch, scratch, &call->shape);
+    attn_state_pass(&work);
+}
+
+/* ---------------------------------------------------------------- geometry -- */
+
+void attn_linear_attention_cut(struct attn_linear_attention *call, const struct attn_kernels *kernels, int threads)
+{
+    const attn_tensor *v = &call->v;
+    struct attn_geometry *geometry = &call->geometry;
+    const int64_t heads = v->shape[1], q_heads = call->q.shape[1], dk = call->q.shape[3], columns = v->shape[3];
+    const double states = (double)call->num_sequences * (double)heads;
+    const double tokens = (double)v->shape[0] * (double)v->shape[2] * (double)heads;
+    const int readers = heads && q_heads > heads ? (int)(q_heads / heads) : 1;
+    memset(geometry, 0, sizeof *geometry);
+    geometry->kernels = *kernels;
+    call->shape = (struct attn_state_shape){.dk = dk,
+                                            .heads = readers,
+                                            .lanes = kernels->states->lanes,
+                                            .panel = kernels->states->panel,
+                                            .corrects = call->params.beta != NULL,
+                                            .decays = call->params.decay != NULL,
+                                            .rows = call->params.decay && call->decay.shape[3] != 1};
+    /* Of a state at least reading and writing it, of a token two products or three. */
+    const double work = ((double)(1 + readers) * tokens + states) * (double)dk * (double)columns;
+    const int parallel = attn_threads_worth(work, ATTN_WORTH_ATTENTION, threads);
+    call->parts = choose_parts(&call->shape, columns, states, parallel);
+    for (int64_t i = 0; i < call->parts; i++) {
+        const int64_t wide = attn_state_part(&call->shape, columns, call->parts, i + 1) -
+                             attn_state_part(&call->shape, columns, call->parts, i);
+        call->shape.columns = wide > call->shape.columns ? wide : call->shape.columns;
+    }
+    struct attn_state_scratch scratch;
+    geometry->scratch_size = attn_state_layout(&scratch, NULL, &call->shape);
+    geometry->threads = geometry->parallel = parallel;
+    geometry->shared_size = attn_aligned(sizeof *call);
+    const int writes = attn_has_elements(&call->out) || (call->state_out.data && attn_has_elements(&call->state_out));
+    geometry->tasks = writes ? call->num_sequences * heads * call->parts + (call->params.cu_seqlens != NULL) : 0;
+    geometry->num_phases = 1;
+    geometry->phases[0] = (struct attn_phase){geometry->tasks, parallel, run_task};
+}
+
+struct attn_run *attn_linear_attention_begin(void *workspace, const struct attn_linear_attention *call)
+{
+    struct attn_run *run = attn_run_begin(workspace, NULL, &call->geometry);
+    run->linear = call;
+    run->executor = call->params.executor;
+    return run;
+}
+
+void attn_linear_attention_keep(struct attn_run *run)
+{
+    struct attn_linear_attention *kept = (void *)run->partials;
+    *kept = *run->linear;
+    run->linear = kept;
+    run->geometry = &kept->geometry;
+}

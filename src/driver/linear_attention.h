@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The driver of linear attention. A task is some columns of the state of one
+ * head of one sequence: it goes through all tokens in their order. Columns do
+ * not meet, so where there are fewer states than threads they are cut; what
+ * a chunk's keys and queries give to each other is computed by each part then.
+ */
+#ifndef ATTN_DRIVER_LINEAR_ATTENTION_H
+#define ATTN_DRIVER_LINEAR_ATTENTION_H
+
+#include "attn/linear_attention.h"
+#include "driver/driver.h"
+#include "pass/states.h"
+
+/** A call whose arguments have all been checked. */
+struct attn_linear_attention {
+    attn_tensor q, k, v, out;
+    attn_tensor decay, beta, resets, state_in, state_out; /**< copies; data NULL, and no elements, when absent */
+    attn_linear_attention_params params;                  /**< the caller's, completed */
+    int isa;                                              /**< the set that params.isa named (dispatch.h); 0: none */
+    float scale;
+    int64_t num_sequences;
+    struct attn_geometry geometry; /**< its phases, threads and sizes */
+    struct attn_state_shape shape;
+    int64_t parts; /**< that the columns of a state are cut into */
+};
+
+/** Cuts a call for at most threads threads. */
+void attn_linear_attention_cut(struct attn_linear_attention *call, const struct attn_kernels *kernels, int threads);
+
+/** Lays a run out in a workspace of attn_run_size() bytes, for so many threads; call has to outlive it. */
+struct attn_run *attn_linear_attention_begin(void *workspace, const struct attn_linear_attention *call);
+
+/** Takes a copy of the call into the workspace: what was given need not outlive this. */
+void attn_linear_attention_keep(struct attn_run *run);
+
+/** Where number i of parts of so many columns begins. */
+int64_t attn_state_part(const struct attn_state_shape *shape, int64_t columns, int64_t parts, int64_t i);
+
+#endif

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A chunk of linear attention as products of matrices.
+ *
+ * Within a chunk of n tokens, with S the state before it, u_j what token j writes,
+ * and D_ij the product of the decays of tokens j+1..i (Yang et al. 2024, "Gated
+ * linear attention", section 4; "Parallelizing linear transformers with the delta
+ * rule", section 3; Yang et al. 2025, "Gated delta networks", section 3.3):
+ *
+ *     o_i = D_i S'q_i + sum over j <= i of D_ij (q_i k_j) u_j            read
+ *     u_i = beta_i (v_i - D_i S'k_i - sum over j < i of D_ij (k_i k_j) u_j)    solve; without beta u_i = v_i
+ *     S   = D_n S + sum over j of D_nj k_j u_j'                           write
+ *
+ * The equations of u are a triangular system: rows are solved in their order, a
+ * register tile of them at a time, for a panel of columns that stays in L1. All of
+ * it is one product: elements of a row of the left factor, broadcast one by one,
+ * against vectors of a row of the right one, and neither is packed. Only scores
+ * want keys for lanes, for which keys are turned once per chunk.
+ *
+ * Where the left factor is a triangle, the last tile takes for each of its rows
+ * what that row has, in registers: nothing of a token reaches those before it, not
+ * even times 0.
+ */
+#ifndef ATTN_STATE_CHUNK_H
+#define ATTN_STATE_CHUNK_H
+
+#include "kernels/rows.h"
+#include "kernels/states.h"
+
+/** Vectors of a panel at most, and the rows of a register tile with so many: sums, operands and a broadcast fill the
+ * register file. */
+#define PANEL_VECTORS   (VF_STRIP * VF_CHANNELS > 16 ? 4 : 2)
+#define PANEL           (PANEL_VECTORS * VF_LEN)
+#define PANEL_ROWS(nw)  ((nw) == 4 ? 6 : (nw) == 3 ? 8 : PANEL_VECTORS > 2 ? 12 : (nw) == 2 ? 6 : 12)
+#define MOST_PANEL_ROWS 12
+
+typedef vf panel_tile[MOST_PANEL_ROWS][PANEL_VECTORS];
+
+/** acc[i] += the sum over t of a[i][t] b[t], for nr rows of nw vectors. */
+ATTN_INLINE void tile_products(const int nr, const int nw, panel_tile acc, const float *a, ptrdiff_t a_pitch,
+                               const float *b, ptrdiff_t b_pitch, int64_t n)
+{
+    for (int64_t t = 0; t < n; t++, a++, b += b_pitch) {
+        vf x[PANEL_VECTORS];
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            x[w] = vf_load(b + w * VF_LEN);
+        ATTN_UNROLL
+        for (int i = 0; i < nr; i++) {
+            const vf y = vf_set1(a[i * a_pitch]);
+            ATTN_UNROLL
+            for (int w = 0; w < nw; w++)
+                acc[i][w] = vf_fma(y, x[w], acc[i][w]);
+        }
+    }
+}
+
+/** Calls body with constants for rows first..end-1 in tiles of most rows, then of 4 and 1. */
+#define BY_ROWS(most, first, end, body, ...)                                                                           \
+    do {                                                                                                               \
+        int64_t row = (first);                                                                                         \
+        for (; row + (most) <= (end); row += (most))                                                                   \
+            body(most, __VA_ARGS__, row);                                                                              \
+        for (; (most) > 4 && row + 4 <= (end); row += 4)                                                               \
+            body(4, __VA_ARGS__, row);                                                                                 \
+        for (; row < (end); row++)                                                                                     \
+            body(1, __VA_ARGS__, row);                                                                                 \
+    } while (0)
+
+/** Calls body with a constant number of vectors, up to those of a panel. */
+#define BY_VECTORS(nw, body, ...)                                                                                      \
+    do {                                                                                                               \
+        if (PANEL_VECTORS > 2 && (nw) == 4)                                                                            \
+            body(4, __VA_ARGS__);                                                                                      \
+        else if (PANEL_VECTORS > 2 && (nw) == 3)                                                                       \
+            body(3, __VA_ARGS__);                                                                                      \
+        else if ((nw) == 2)                                                                                            \
+            body(2, __VA_ARGS__);                                                                                      \
+        else                                                                                                           \
+            body(1, __VA_ARGS__);                                                                                      \
+    } while (0)
+
+ATTN_INLINE void clear_tile(const int nr, const int nw, panel_tile acc)
+{
+    ATTN_UNROLL
+    for (int i = 0; i < nr; i++) {
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            acc[i][w] = vf_zero();
+    }
+}
+
+/* ------------------------------------------------------------------ scores -- */
+
+/** Rows i.. of x, keys j.. of nw vectors. */
+ATTN_INLINE void score_tile_of(const int nr, const int nw, const struct attn_chunk_scores *x, int64_t j, int64_t i)
+{
+    panel_tile acc;
+    clear_tile(nr, nw, acc);
+    tile_products(nr, nw, acc, x->a + i * x->dk, x->dk, x->kt + j, x->kt_pitch, x->dk);
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++) {
+        const vf factor = vf_set1(x->factor ? x->factor[i + r] : 1.0f);
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++) {
+            const int64_t at = (i + r) * ATTN_CHUNK + j + w * VF_LEN;
+            const vf s = x->factor ? vf_mul(acc[r][w], factor) : acc[r][w];
+            vf_store(x->to + at, x->within ? vf_mul(s, vf_load(x->within + at)) : s);
+        }
+    }
+}
+
+/** Keys j.. of nw vectors: rows from..end-1. */
+ATTN_INLINE void score_columns(const int nw, const struct attn_chunk_scores *x, int64_t j, int64_t from, int64_t end)
+{
+    BY_ROWS(PANEL_ROWS(nw), from, end, score_tile_of, nw, x, j);
+}
+
+/** struct attn_state_kernels, scores. */
+static void chunk_scores(const struct attn_chunk_scores *x)
+{
+    const int64_t keys = x->keys ? x->keys : x->n;
+    for (int64_t j = 0; j < keys; j += VF_LEN) {
+        int64_t vectors = (keys - j + VF_LEN - 1) / VF_LEN;
+        if (!x->keys) { /* rows that meet some of these keys begin at j: a column of vectors after the other */
+            score_columns(1, x, j, j, x->n);
+            continue;
+        }
+        vectors = vectors < PANEL_VECTORS ? vectors : PANEL_VECTORS;
+        BY_VECTORS(vectors, score_columns, x, j, 0, x->n);
+        j += (vectors - 1) * VF_LEN;
+    }
+}
+
+/** struct attn_state_kernels, near_scores. */
+static void near_scores(const struct attn_near_scores *x)
+{
+    const int64_t dk = x->dk;
+    for (int64_t c = 0; c < dk; c++)
+        vf_store(x->faded + c * VF_LEN, vf_load(x->kt + c * ATTN_CHUNK + x->first));
+    for (int i = 0; i < x->n; i++) {
+        const float *const a = x->a + (x->first + i) * dk, *const decay = x->decay + (x->first + i) * dk;
+        const vm before = vf_gt(vf_set1((float)i), vf_iota()); /* keys that this token's decays meet */
+        vf sums[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+        int64_t c = 0;
+        for (; c + 4 <= dk; c += 4) {
+            ATTN_UNROLL
+            for (int u = 0; u < 4; u++) {
+                const vf k = vf_load(x->faded + (c + u) * VF_LEN);
+                const vf faded = vf_select(before, vf_mul(k, vf_set1(decay[c + u])), k);
+                vf_store(x->faded + (c + u) * VF_LEN, faded);
+                sums[u] = vf_fma(faded, vf_set1(a[c + u]), sums[u]);
+            }
+        }
+        for (; c < dk; c++) {
+            const vf k = vf_load(x->faded + c * VF_LEN);
+            const vf faded = vf_select(before, vf_mul(k, vf_set1(decay[c])), k);
+            vf_store(x->faded + c * VF_LEN, faded);
+            sums[0] = vf_fma(faded, vf_set1(a[c]), sums[0]);
+        }
+        const vf sum = vf_add(vf_add(sums[0], sums[1]), vf_add(sums[2], sums[3]));
+        const int64_t row = x->first + i;
+        vf_store(x->to + row * ATTN_CHUNK + x->first, x->factor ? vf_mul(sum, vf_set1(x->factor[row])) : sum);
+    }
+}
+
+/* ------------------------------------------------------------------ panels -- */
+
+/** acc = the products of rows i.. with S, and what they are multiplied by. */
+ATTN_INLINE void meet_state(const int nr, const int nw, panel_tile acc, const struct attn_chunk_panel *x, int64_t i)
+{
+    clear_tile(nr, nw, acc);
+    tile_products(nr, nw, acc, x->a + i * x->dk, x->dk, x->s, x->width, x->dk);
+    if (!x->factor)
+        return;
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++) {
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            acc[r][w] = vf_mul(acc[r][w], vf_set1(x->factor[i + r]));
+    }
+}
+
+ATTN_INLINE void solve_tile(const int nr, const int nw, const struct attn_chunk_panel *x, int64_t i)
+{
+    panel_tile acc;
+    const float *const scores = x->scores + i * ATTN_CHUNK;
+    float *const u = x->u + i * x->width;
+    meet_state(nr, nw, acc, x, i);
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++) {
+        const vf beta = vf_set1(x->beta[i + r]);
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            acc[r][w] = vf_mul(beta, vf_sub(vf_load(u + r * x->width + w * VF_LEN), acc[r][w]));
+    }
+    tile_products(nr, nw, acc, scores, ATTN_CHUNK, x->u, x->width, i);
+    ATTN_UNROLL
+    for (int j = 0; j < nr; j++) {
+        ATTN_UNROLL
+        for (int r = j + 1; r < nr; r++) {
+            const vf y = vf_set1(scores[r * ATTN_CHUNK + i + j]);
+            ATTN_UNROLL
+            for (int w = 0; w < nw; w++)
+                acc[r][w] = vf_fma(y, acc[j][w], acc[r][w]);
+        }
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            vf_store(u + j * x->width + w * VF_LEN, acc[j][w]);
+    }
+}
+
+ATTN_INLINE void solve_rows(const int nw, const struct attn_chunk_panel *x)
+{
+    BY_ROWS(PANEL_ROWS(nw), 0, x->n, solve_tile, nw, x);
+}
+
+/** struct attn_state_kernels, solve. */
+static void chunk_solve(const struct attn_chunk_panel *x)
+{
+    BY_VECTORS(x->width / VF_LEN, solve_rows, x);
+}
+
+ATTN_INLINE void read_tile(const int nr, const int nw, const struct attn_chunk_panel *x, int64_t i)
+{
+    panel_tile acc;
+    const float *const scores = x->scores + i * ATTN_CHUNK, *const u = x->u + i * x->width;
+    meet_state(nr, nw, acc, x, i);
+    tile_products(nr, nw, acc, scores, ATTN_CHUNK, x->u, x->width, i);
+    ATTN_UNROLL
+    for (int j = 0; j < nr; j++) {
+        vf b[PANEL_VECTORS];
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            b[w] = vf_load(u + j * x->width + w * VF_LEN);
+        ATTN_UNROLL
+        for (int r = j; r < nr; r++) {
+            const vf y = vf_set1(scores[r * ATTN_CHUNK + i + j]);
+            ATTN_UNROLL
+            for (int w = 0; w < nw; w++)
+                acc[r][w] = vf_fma(y, b[w], acc[r][w]);
+        }
+    }
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++) {
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            vf_store(x->o + (i + r) * x->width + w * VF_LEN, acc[r][w]);
+    }
+}
+
+ATTN_INLINE void read_rows_of(const int nw, const struct attn_chunk_panel *x)
+{
+    BY_ROWS(PANEL_ROWS(nw), 0, x->n, read_tile, nw, x);
+}
+
+/** struct attn_state_kernels, read. */
+static void chunk_read(const struct attn_chunk_panel *x)
+{
+    BY_VECTORS(x->width / VF_LEN, read_rows_of, x);
+}
+
+ATTN_INLINE void write_tile(const int nr, const int nw, const struct attn_chunk_panel *x, int64_t c)
+{
+    panel_tile acc;
+    float *const s = x->s + c * x->width;
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++) {
+        const vf by = vf_set1(x->decay.by ? x->decay.by[x->decay.rows ? c + r : 0] : 1.0f);
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++) {
+            const vf before = vf_load(s + r * x->width + w * VF_LEN);
+            acc[r][w] = x->decay.by ? vf_mul(before, by) : before;
+        }
+    }
+    tile_products(nr, nw, acc, x->kt + c * ATTN_CHUNK, ATTN_CHUNK, x->u, x->width, x->n);
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++) {
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            vf_store(s + r * x->width + w * VF_LEN, acc[r][w]);
+    }
+}
+
+ATTN_INLINE void write_rows_of(const int nw, const struct attn_chunk_panel *x)
+{
+    BY_ROWS(PANEL_ROWS(nw), 0, x->dk, write_tile, nw, x);
+}
+
+/** struct attn_state_kernels, write. */
+static void chunk_write(const struct attn_chunk_panel *x)
+{
+    BY_VECTORS(x->width / VF_LEN, write_rows_of, x);
+}
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of linear attention on their way into a chunk, and their decays.
+ *
+ * A decay is a factor between 0 and 1. What several of them make together is
+ * their product, one factor after the other, as the recurrence has it: never a
+ * quotient of products, which underflow, nor the exponential of a difference
+ * of sums, which forgets small decays beside large ones.
+ */
+#ifndef ATTN_STATE_ROWS_H
+#define ATTN_STATE_ROWS_H
+
+#include "kernels/rows.h"
+#include "kernels/states.h"
+
+ATTN_INLINE void take_rows_body(const attn_dtype dtype, float *dst, ptrdiff_t pitch, const struct attn_rows *src, int n,
+                                int64_t cols, float factor)
+{
+    const vf f = vf_set1(factor);
+    for (int i = 0; i < n; i++, dst += pitch) {
+        const char *row = row_at(src, i);
+        int64_t c = 0;
+        for (; c + VF_LEN <= cols; c += VF_LEN)
+            vf_store(dst + c, vf_mul(row_load(dtype, row + c * attn_element_size(dtype)), f));
+        if (c < cols)
+            vf_store(dst + c, vf_mul(row_load_tail(dtype, row + c * attn_element_size(dtype), (int)(cols - c)), f));
+    }
+}
+
+/** struct attn_state_kernels, take_rows. */
+static void take_state_rows(float *dst, ptrdiff_t pitch, const struct attn_rows *src, int n, int64_t cols, float factor)
+{
+    ATTN_BY_DTYPE(src->dtype, take_rows_body, dst, pitch, src, n, cols, factor);
+}
+
+ATTN_INLINE void take_decays_body(const attn_dtype dtype, float *dst, ptrdiff_t pitch, const struct attn_rows *src,
+                                  int n, int64_t cols)
+{
+    for (int i = 0; i < n; i++, dst += pitch) {
+        const char *row = row_at(src, i);
+        int64_t c = 0;
+        for (; c + VF_LEN <= cols; c += VF_LEN)
+            vf_store(dst + c, vf_exp(row_load(dtype, row + c * attn_element_size(dtype))));
+        if (c < cols)
+            vf_store(dst + c, vf_exp(row_load_tail(dtype, row + c * attn_element_size(dtype), (int)(cols - c))));
+    }
+}
+
+/** struct attn_state_kernels, take_decays. */
+static void take_decays(float *dst, ptrdiff_t pitch, const struct attn_rows *src, int n, int64_t cols)
+{
+    ATTN_BY_DTYPE(src->dtype, take_decays_body, dst, pitch, src, n, cols);
+}
+
+/** struct attn_state_kernels, within. */
+static void decays_within(float *within, const float *decay, int n)
+{
+    for (int i = 0; i < n; i++) {
+        float *const row = within + i * ATTN_CHUNK;
+        const vf by = vf_set1(decay[i]);
+        for (int j = 0; j < i; j += VF_LEN)
+            vf_store(row + j, vf_mul(vf_load(row + j - ATTN_CHUNK), by));
+        if (i % VF_LEN == 0)
+            vf_store(row + i, vf_zero());
+        row[i] = 1.0f;
+    }
+}
+
+/** struct attn_state_kernels, scale_keys. */
+static void scale_keys(float *kt, int64_t rows, const float *by, int n)
+{
+    for (int j = 0; j < n; j += VF_LEN) {
+        const vf factor = vf_load(by + j);
+        for (int64_t c = 0; c < rows; c++)
+            vf_store(kt + c * ATTN_CHUNK + j, vf_mul(vf_load(kt + c * ATTN_CHUNK + j), factor));
+    }
+}
+
+/** struct attn_state_kernels, decay_since. */
+static void decay_since(float *dst, const float *src, const float *decay, int first, int n, int64_t dk)
+{
+    for (int64_t c = 0; c < dk; c += VF_LEN) {
+        const int rest = dk - c < VF_LEN ? (int)(dk - c) : VF_LEN;
+        vf product = vf_set1(1.0f);
+        for (int i = 0; i < n; i++) {
+            if (i >= first)
+                product = vf_mul(product, vf_load_tail(decay + i * dk + c, rest));
+            vf_store_tail(dst + i * dk + c, vf_mul(vf_load_tail(src + i * dk + c, rest), product), rest);
+        }
+    }
+}
+
+/** struct attn_state_kernels, decay_until. */
+static void decay_until(float *dst, const float *src, const float *decay, int n, int64_t dk, float *whole)
+{
+    for (int64_t c = 0; c < dk; c += VF_LEN) {
+        const int rest = dk - c < VF_LEN ? (int)(dk - c) : VF_LEN;
+        vf product = vf_set1(1.0f);
+        for (int i = n - 1; i >= 0; i--) {
+            vf_store_tail(dst + i * dk + c, vf_mul(vf_load_tail(src + i * dk + c, rest), product), rest);
+            product = vf_mul(product, vf_load_tail(decay + i * dk + c, rest));
+        }
+        if (whole)
+            vf_store_tail(whole + c, product, rest);
+    }
+}
+
+#endif

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Linear attention token by token:
+ *
+ *     u   = beta_t (v_t - S'kept_t)               kept_t = decay_t k_t
+ *     S   = decay_t S + k_t u'
+ *     o_t = S'q_t
+ *
+ * S is what takes time: a row of it has a multiply-add or three. So all tokens go
+ * over a panel of columns while it is in L1, the first of them from where S lies
+ * before the call, and a token's pass that writes S has beside the heads that read
+ * it one more reader: the sum for the u of the next token. Each sum has its
+ * terms in the order of the rows, whatever reads beside it.
+ */
+#ifndef ATTN_STATE_STEPS_H
+#define ATTN_STATE_STEPS_H
+
+#include "kernels/state_chunk.h"
+
+/** Readers of a pass: their sums, and the row that is read. */
+#define STEP_READERS (PANEL_VECTORS > 2 ? 5 : 4)
+
+/** Rows of S that are read once, and whose products with some vectors are summed up. */
+struct reader {
+    const float *by; /**< [dk] */
+    float *sum;      /**< columns of it */
+};
+
+/** What a pass does to S: of a token, if it writes. */
+struct step {
+    const float *k, *decay; /**< [dk]; decay NULL: none, decay_step 0: one for all rows */
+    int decay_step;
+    const float *u; /**< columns of it; NULL: the pass only reads */
+};
+
+ATTN_INLINE void step_pass(const int nr, const int nw, const int writes, const struct step *step,
+                           const struct reader *readers, int64_t dk, const float *from, ptrdiff_t from_pitch, float *to,
+                           ptrdiff_t to_pitch, const int whole, int n)
+{
+    vf sums[STEP_READERS][PANEL_VECTORS], u[PANEL_VECTORS];
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++) {
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            sums[r][w] = vf_zero();
+    }
+    if (writes) {
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            u[w] = vf_load(step->u + w * VF_LEN);
+    }
+    const float *decay = step->decay;
+    for (int64_t c = 0; c < dk; c++, from += from_pitch, to += to_pitch) {
+        vf s[PANEL_VECTORS];
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            s[w] = whole || w < nw - 1 ? vf_load(from + w * VF_LEN) : vf_load_tail(from + w * VF_LEN, n);
+        if (writes) {
+            const vf k = vf_set1(step->k[c]);
+            if (decay) {
+                const vf by = vf_set1(decay[c * step->decay_step]);
+                ATTN_UNROLL
+                for (int w = 0; w < nw; w++)
+                    s[w] = vf_mul(s[w], by);
+            }
+            ATTN_UNROLL
+            for (int w = 0; w < nw; w++) {
+                s[w] = vf_fma(k, u[w], s[w]);
+                if (whole || w < nw - 1)
+                    vf_store(to + w * VF_LEN, s[w]);
+                else
+                    vf_store_tail(to + w * VF_LEN, s[w], n);
+            }
+        }
+        ATTN_UNROLL
+        for (int r = 0; r < nr; r++) {
+            const vf by = vf_set1(readers[r].by[c]);
+            ATTN_UNROLL
+            for (int w = 0; w < nw; w++)
+                sums[r][w] = vf_fma(by, s[w], sums[r][w]);
+        }
+    }
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++) {
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            vf_store(readers[r].sum + w * VF_LEN, sums[r][w]);
+    }
+}
+
+/** Calls step_pass() with a constant number of readers, up to STEP_READERS. */
+ATTN_INLINE void step_by_readers(const int nw, const int writes, const struct step *step, int nr,
+                                 const struct reader *readers, int64_t dk, const float *from, ptrdiff_t from_pitch,
+                                 float *to, ptrdiff_t to_pitch, const int whole, int n)
+{
+#define STEP_CASE(count)                                                                                               \
+    case count:                                                                                                        \
+        step_pass(count, nw, writes, step, readers, dk, from, from_pitch, to, to_pitch, whole, n);                     \
+        break
+    switch (nr) {
+        STEP_CASE(0);
+        STEP_CASE(1);
+        STEP_CASE(2);
+        STEP_CASE(3);
+        STEP_CASE(4);
+#if PANEL_VECTORS > 2
+        STEP_CASE(5);
+#endif
+    }
+#undef STEP_CASE
+}
+
+/** All tokens, columns e.. of nw vectors, the last of which has n columns unless they are whole. */
+ATTN_INLINE void step_columns(const int nw, const int whole, const struct attn_state_steps *x, int64_t e, int n)
+{
+    float next[PANEL] = {0};
+    const float *from = x->from + e;
+    ptrdiff_t from_pitch = x->from_pitch;
+    float *const to = x->to + e;
+    if (x->beta) {
+        const struct reader first = {x->kept, next};
+        step_by_readers(nw, 0, &(struct step){0}, 1, &first, x->dk, from, from_pitch, to, x->to_pitch, whole, n);
+    }
+    for (int t = 0; t < x->n; t++) {
+        float *const u = x->u + t * x->pitch + e;
+        if (x->beta) {
+            const vf beta = vf_set1(x->beta[t]);
+            for (int w = 0; w < nw; w++)
+                vf_store(u + w * VF_LEN,
+                         vf_mul(beta, vf_sub(vf_load(u + w * VF_LEN), vf_load(next + w * VF_LEN))));
+        }
+        const float *const by = x->decay.by;
+        struct step step = {.k = x->k + t * x->dk,
+                            .decay = by ? by + (x->decay.rows ? t * x->dk : t) : NULL,
+                            .decay_step = x->decay.rows,
+                            .u = u};
+        struct reader readers[STEP_READERS];
+        int count = 0, writes = 1;
+        if (x->beta && t + 1 < x->n)
+            readers[count++] = (struct reader){x->kept + (t + 1) * x->dk, next};
+        for (int h = 0; h < x->heads || writes; writes = 0) {
+            for (; h < x->heads && count < STEP_READERS; h++) {
+                const int64_t row = (int64_t)h * x->n + t;
+                readers[count++] = (struct reader){x->q + row * x->dk, x->o + row * x->pitch + e};
+            }
+            if (writes)
+                step_by_readers(nw, 1, &step, count, readers, x->dk, from, from_pitch, to, x->to_pitch, whole, n);
+            else
+                step_by_readers(nw, 0, &step, count, readers, x->dk, to, x->to_pitch, to, x->to_pitch, whole, n);
+            count = 0;
+        }
+        from = to;
+        from_pitch = x->to_pitch;
+    }
+}
+
+/** struct attn_state_kernels, steps. */
+static void state_steps(const struct attn_state_steps *x)
+{
+    int64_t e = 0;
+    for (; e + PANEL <= x->columns; e += PANEL)
+        step_columns(PANEL_VECTORS, 1, x, e, VF_LEN);
+    for (; e + VF_LEN <= x->columns; e += VF_LEN)
+        step_columns(1, 1, x, e, VF_LEN);
+    if (e < x->columns)
+        step_columns(1, 0, x, e, (int)(x->columns - e));
+}
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The functions of linear attention that an instruction set exports, and what
+ * they are handed. As those of kernels.h they compute on the pointers that they
+ * are given, and nothing else.
+ *
+ * S is a matrix of dk rows, one for each channel of a key, and dv columns. No
+ * column of it meets another one, so columns are the lanes: they are cut into
+ * panels of some vectors, and a panel of S, of what tokens write and of what they
+ * read lies by itself, row after row, its last vector filled with zeros.
+ *
+ * All numbers are floats here, whatever the tensors hold.
+ */
+#ifndef ATTN_STATES_H
+#define ATTN_STATES_H
+
+#include "attn/linear_attention.h"
+#include "kernels/kernels.h"
+
+/** Tokens of a chunk at most. */
+#define ATTN_CHUNK ATTN_LINEAR_ATTENTION_CHUNK
+
+/** Tokens that are computed one by one where no more of them follow each other. */
+#define ATTN_FEW_TOKENS 8
+
+/** Decays of a chunk: what S is multiplied by before each of its tokens writes. */
+struct attn_chunk_decays {
+    const float *by; /**< [n], or [n][dk] of rows; NULL: none */
+    int rows;        /**< whether each row of S has its own */
+};
+
+/** Products of the rows of a chunk with its keys. */
+struct attn_chunk_scores {
+    int first, n;  /**< rows first..first+n-1 of the chunk */
+    int keys;      /**< 0: row i meets the keys up to i; else the first so many, whole vectors, are before all of them */
+    int64_t dk;
+    const float *a;      /**< [n][dk] the rows: of queries, or keys */
+    const float *kt;     /**< [dk][kt_pitch] keys turned: lanes are keys */
+    ptrdiff_t kt_pitch;
+    const float *within; /**< [ATTN_CHUNK][ATTN_CHUNK] what they are multiplied by; NULL: 1 */
+    const float *factor; /**< [n] the same of each row; NULL: 1 */
+    float *to; /**< [n][ATTN_CHUNK]: key 0 first. Of keys behind its own a row has anything, up to whole panels */
+};
+
+/** The same of VF_LEN neighbours with decays of rows, where every pair of a row and a key has another one. */
+struct attn_near_scores {
+    int first, n; /**< tokens first..first+n-1 of the chunk, at most as many as lanes */
+    int64_t dk;
+    const float *a;      /**< [ATTN_CHUNK][dk] */
+    const float *kt;     /**< [dk][ATTN_CHUNK] */
+    const float *decay;  /**< [ATTN_CHUNK][dk] */
+    const float *factor; /**< [ATTN_CHUNK] of each row; NULL: 1 */
+    float *faded;        /**< [dk][lanes] to work in */
+    float *to;           /**< [ATTN_CHUNK][ATTN_CHUNK] */
+};
+
+/** A panel of columns and a chunk. */
+struct attn_chunk_panel {
+    int n;     /**< tokens */
+    int width; /**< columns: whole vectors, at most a panel */
+    int64_t dk;
+    const float *a;      /**< [n][dk] rows that meet S: keys for solve(), queries for read() */
+    const float *factor; /**< [n] what their products are multiplied by; NULL: 1 */
+    const float *scores; /**< [n][ATTN_CHUNK] what a row takes of the tokens up to its own, for solve() before it */
+    const float *beta;   /**< [n] for solve() */
+    float *u;            /**< [n][width] what tokens write; before solve() the values */
+    float *o;            /**< [n][width] what they read */
+    const float *kt;     /**< [dk][ATTN_CHUNK] keys turned, for write() */
+    struct attn_chunk_decays decay; /**< for write(): [1] or [dk] of the whole chunk */
+    float *s;                       /**< [dk][width] */
+};
+
+/** Tokens one by one, and some columns of S. */
+struct attn_state_steps {
+    int n; /**< tokens, 1 to ATTN_FEW_TOKENS */
+    int64_t dk, columns;
+    int heads;          /**< of queries that read S */
+    const float *k;     /**< [n][dk] */
+    const float *kept;  /**< [n][dk] k times the decays; k itself without */
+    const float *q;     /**< [heads][n][dk] */
+    float *u;           /**< [n][pitch] the values; becomes what is written */
+    float *o;           /**< [heads][n][pitch] */
+    ptrdiff_t pitch;    /**< columns, up to whole vectors */
+    const float *beta;  /**< [n]; NULL: u is written as it is */
+    struct attn_chunk_decays decay; /**< [n] or [n][dk] */
+    const float *from; /**< S before: rows from_pitch floats apart; may be to */
+    ptrdiff_t from_pitch;
+    float *to; /**< S after */
+    ptrdiff_t to_pitch;
+};
+
+/** What an instruction set brings for linear attention. */
+struct attn_state_kernels {
+    int lanes;
+    int panel; /**< columns of a panel at most, whole vectors */
+    /** dst[i * pitch + c] = factor times element c of row i, n rows in their order; 0 for c from cols up to whole vectors,
+     * where the next row may begin before. */
+    void (*take_rows)(float *dst, ptrdiff_t pitch, const struct attn_rows *src, int n, int64_t cols, float factor);
+    /** The same of e to the power of elements, without a factor; 1 for c from cols on. */
+    void (*take_decays)(float *dst, ptrdiff_t pitch, const struct attn_rows *src, int n, int64_t cols);
+    /** within[i][j] = the product of decays j+1..i for j <= i < n, a decay for each token; 0 behind, up to whole vectors. */
+    void (*within)(float *within, const float *decay, int n);
+    /** kt[c][j] *= by[j] for n keys, up to whole vectors, of rows rows. */
+    void (*scale_keys)(float *kt, int64_t rows, const float *by, int n);
+    /** dst[i] = src[i] times decays first..i of the n tokens, channel by channel. */
+    void (*decay_since)(float *dst, const float *src, const float *decay, int first, int n, int64_t dk);
+    /** dst[i] = src[i] times decays i+1..n-1; the product of all n in whole, unless that is NULL. */
+    void (*decay_until)(float *dst, const float *src, const float *decay, int n, int64_t dk, float *whole);
+    void (*scores)(const struct attn_chunk_scores *x);
+    void (*near_scores)(const struct attn_near_scores *x);
+    /** u_i = beta_i (u_i - factor_i S'a_i) + the sum over j < i of scores_ij u_j: what tokens write with beta. */
+    void (*solve)(const struct attn_chunk_panel *x);
+    /** o_i = factor_i S'a_i + the sum over j <= i of scores_ij u_j. */
+    void (*read)(const struct attn_chunk_panel *x);
+    /** S = decay S + the sum over tokens of k_j u_j'. */
+    void (*write)(const struct attn_chunk_panel *x);
+    void (*steps)(const struct attn_state_steps *x);
+};
+
+#endif

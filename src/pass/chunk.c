@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A chunk of linear attention, whose formulas kernels/state_chunk.h has:
+ *
+ *     keys, turned; decays and their products
+ *     with beta  scores of keys with keys; for each panel  u = the solution
+ *     for each head of queries  scores of queries with keys; for each panel  o
+ *     for each panel  S
+ *
+ * With a decay for each row of S a pair of tokens has another one for each channel.
+ * It is split at a token between the two: q fades from there on, k up to there, and
+ * both factors are products of decays (Yang et al. 2024, section 4.3, whose second
+ * level of chunks is the first of these halves). So for halves, quarters, ... of a chunk
+ * the later tokens meet the earlier ones as in a product without decays, down to as
+ * many neighbours as there are lanes, where every pair is computed by itself.
+ */
+#include "pass/states.h"
+
+/** A chunk under way. */
+struct chunk {
+    const struct attn_state_work *work;
+    const struct attn_state_kernels *states;
+    const struct attn_state_scratch *scratch;
+    int64_t first, dk;
+    int n;
+};
+
+static struct attn_rows rows_of(const struct chunk *c, const struct attn_rows *rows)
+{
+    return attn_rows_from(rows, c->first);
+}
+
+/** Rows of floats turned, up to whole vectors. */
+static void turn(const struct chunk *c, float *dst, ptrdiff_t pitch, const float *rows, int n)
+{
+    const char *at[ATTN_CHUNK];
+    for (int i = 0; i < n; i++)
+        at[i] = (const char *)(rows + i * c->dk);
+    c->work->kernels->vectors->read_rows(dst, pitch, (int)attn_in_steps(n, c->states->lanes), at, ATTN_F32, n, c->dk,
+                                         1.0f);
+}
+
+/** Decays, beta and v of the chunk, and its keys both ways. */
+static void take_chunk(const struct chunk *c)
+{
+    const struct attn_state_work *w = c->work;
+    const struct attn_state_scratch *scratch = c->scratch;
+    const struct attn_rows k = rows_of(c, &w->k), v = rows_of(c, &w->v);
+    const int64_t panels = attn_state_panels(w->shape, w->columns);
+    c->states->take_rows(scratch->k, c->dk, &k, c->n, c->dk, 1.0f);
+    turn(c, scratch->kt, ATTN_CHUNK, scratch->k, c->n);
+    for (int64_t i = 0; i < panels; i++) {
+        const int64_t start = attn_panel_start(w->shape, w->columns, i);
+        const int64_t width = attn_panel_start(w->shape, w->columns, i + 1) - start;
+        struct attn_rows columns = v;
+        columns.data = (char *)columns.data + start * attn_element_size(v.dtype);
+        c->states->take_rows(scratch->u + ATTN_CHUNK * start, width, &columns, c->n,
+                             w->columns - start < width ? w->columns - start : width, 1.0f);
+    }
+    if (w->beta.data) {
+        const struct attn_rows beta = rows_of(c, &w->beta);
+        c->states->take_rows(scratch->beta, 1, &beta, c->n, 1, 1.0f);
+    }
+    if (!w->decay.data)
+        return;
+    attn_state_take_decays(w, c->first, c->n);
+    if (w->shape->rows)
+        return;
+    float product = 1.0f;
+    for (int i = 0; i < c->n; i++)
+        scratch->since[i] = product *= scratch->decay[i];
+    product = 1.0f;
+    for (int i = c->n - 1; i >= 0; i--) {
+        scratch->until[i] = product;
+        product *= scratch->decay[i];
+    }
+    for (int i = c->n; i < ATTN_CHUNK; i++)
+        scratch->until[i] = 0.0f;
+    c->states->within(scratch->within, scratch->decay, c->n);
+}
+
+/* ------------------------------------------------------------------ scores -- */
+
+/** Scores of n tokens from first on with those before them among the same, halves first. */
+static void split_scores(const struct chunk *c, const float *a, const float *factor, float *to, int first, int n)
+{
+    const struct attn_state_scratch *scratch = c->scratch;
+    const int64_t dk = c->dk;
+    const int lanes = c->states->lanes;
+    if (n <= lanes) {
+        const struct attn_near_scores near = {first, n, dk, a, scratch->kt, scratch->decay, factor, scratch->near, to};
+        c->states->near_scores(&near);
+        return;
+    }
+    int half = lanes;
+    while (2 * half < n)
+        half *= 2;
+    const int later = n - half, middle = first + half;
+    /* The later ones fade from the middle on, the earlier ones up to there. */
+    c->states->decay_until(scratch->faded, scratch->k + first * dk, scratch->decay + first * dk, half, dk, NULL);
+    turn(c, scratch->turned, half, scratch->faded, half);
+    c->states->decay_since(scratch->faded, a + middle * dk, scratch->decay + middle * dk, 0, later, dk);
+    const struct attn_chunk_scores scores = {.n = later,
+                                             .keys = half,
+                                             .dk = dk,
+                                             .a = scratch->faded,
+                                             .kt = scratch->turned,
+                                             .kt_pitch = half,
+                                             .factor = factor ? factor + middle : NULL,
+                                             .to = to + middle * ATTN_CHUNK + first};
+    c->states->scores(&scores);
+    split_scores(c, a, factor, to, first, half);
+    split_scores(c, a, factor, to, middle, later);
+}
+
+/** Scores of rows a with the keys up to their own. */
+static void score(const struct chunk *c, const float *a, const float *factor, float *to)
+{
+    if (c->work->shape->rows) {
+        split_scores(c, a, factor, to, 0, c->n);
+        return;
+    }
+    const struct attn_chunk_scores scores = {.n = c->n,
+                                             .dk = c->dk,
+                                             .a = a,
+                                             .kt = c->scratch->kt,
+                                             .kt_pitch = ATTN_CHUNK,
+                                             .within = c->work->shape->decays ? c->scratch->within : NULL,
+                                             .factor = factor,
+                                             .to = to};
+    c->states->scores(&scores);
+}
+
+/* ------------------------------------------------------------------ panels -- */
+
+/** Rows as S before the chunk meets them: with decays of rows they are another array. */
+static const float *fade(const struct chunk *c, const float *rows)
+{
+    if (!c->work->shape->rows)
+        return rows;
+    c->states->decay_since(c->scratch->faded, rows, c->scratch->decay, 0, c->n, c->dk);
+    return c->scratch->faded;
+}
+
+/** Panel number i of S and u, and the column at which it begins. */
+static struct attn_chunk_panel panel_of(const struct chunk *c, int64_t i, int64_t *start)
+{
+    const struct attn_state_work *w = c->work;
+    const int64_t from = attn_panel_start(w->shape, w->columns, i);
+    *start = from;
+    return (struct attn_chunk_panel){
+        .n = c->n,
+        .width = (int)(attn_panel_start(w->shape, w->columns, i + 1) - from),
+        .dk = c->dk,
+        .factor = w->shape->decays && !w->shape->rows ? c->scratch->since : NULL,
+        .u = c->scratch->u + ATTN_CHUNK * from,
+        .s = c->scratch->s + c->dk * from,
+    };
+}
+
+/** What tokens write with beta: u from the values. */
+static void solve(const struct chunk *c)
+{
+    const int64_t panels = attn_state_panels(c->work->shape, c->work->columns);
+    float minus[ATTN_CHUNK];
+    int64_t start;
+    for (int i = 0; i < c->n; i++)
+        minus[i] = -c->scratch->beta[i];
+    score(c, c->scratch->k, minus, c->scratch->keys);
+    const float *const a = fade(c, c->scratch->k);
+    for (int64_t i = 0; i < panels; i++) {
+        struct attn_chunk_panel panel = panel_of(c, i, &start);
+        panel.a = a;
+        panel.scores = c->scratch->keys;
+        panel.beta = c->scratch->beta;
+        c->states->solve(&panel);
+    }
+}
+
+/** What a head of queries reads. */
+static void read(const struct chunk *c, int head)
+{
+    const struct attn_state_work *w = c->work;
+    const int64_t panels = attn_state_panels(w->shape, w->columns);
+    struct attn_rows q = rows_of(c, &w->q);
+    q.data = (char *)q.data + head * w->q_head;
+    c->states->take_rows(c->scratch->q, c->dk, &q, c->n, c->dk, w->scale);
+    score(c, c->scratch->q, NULL, c->scratch->scores);
+    const float *const a = fade(c, c->scratch->q);
+    for (int64_t i = 0; i < panels; i++) {
+        int64_t start;
+        struct attn_chunk_panel panel = panel_of(c, i, &start);
+        panel.a = a;
+        panel.scores = c->scratch->scores;
+        panel.o = c->scratch->o;
+        c->states->read(&panel);
+        attn_state_write_out(w, head, c->first, c->n, start, panel.width, panel.o);
+    }
+}
+
+/** S behind the chunk. */
+static void write(const struct chunk *c)
+{
+    const struct attn_state_work *w = c->work;
+    const struct attn_state_scratch *scratch = c->scratch;
+    const int64_t panels = attn_state_panels(w->shape, w->columns);
+    struct attn_chunk_decays decay = {0};
+    if (w->shape->rows) {
+        c->states->decay_until(scratch->faded, scratch->k, scratch->decay, c->n, c->dk, scratch->whole);
+        turn(c, scratch->kt, ATTN_CHUNK, scratch->faded, c->n);
+        decay = (struct attn_chunk_decays){scratch->whole, 1};
+    } else if (w->shape->decays) {
+        c->states->scale_keys(scratch->kt, c->dk, scratch->until, c->n);
+        decay = (struct attn_chunk_decays){&scratch->since[c->n - 1], 0};
+    }
+    for (int64_t i = 0; i < panels; i++) {
+        int64_t start;
+        struct attn_chunk_panel panel = panel_of(c, i, &start);
+        panel.kt = scratch->kt;
+        panel.decay = decay;
+        c->states->write(&panel);
+    }
+}
+
+void attn_state_chunk(const struct attn_state_work *w, int64_t first, int n)
+{
+    const struct chunk chunk = {w, w->kernels->states, &w->scratch, first, w->shape->dk, n};
+    take_chunk(&chunk);
+    if (w->beta.data)
+        solve(&chunk);
+    for (int head = 0; head < w->shape->heads; head++)
+        read(&chunk, head);
+    write(&chunk);
+}
