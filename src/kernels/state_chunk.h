@@ -97,14 +97,14 @@ ATTN_INLINE void score_tile_of(const int nr, const int nw, const struct attn_chu
 {
     panel_tile acc;
     clear_tile(nr, nw, acc);
-    tile_products(nr, nw, acc, x->a + i * x->dk, x->dk, x->kt + j, x->kt_pitch, x->dk);
+    tile_products(nr, nw, acc, x->a + i * x->a_pitch, x->a_pitch, x->kt + j, x->kt_pitch, x->dk);
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
-        const vf factor = vf_set1(x->factor ? x->factor[i + r] : 1.0f);
+        const vf factor = vf_set1(x->factor ? x->scale * x->factor[i + r] : x->scale);
         ATTN_UNROLL
         for (int w = 0; w < nw; w++) {
             const int64_t at = (i + r) * ATTN_CHUNK + j + w * VF_LEN;
-            const vf s = x->factor ? vf_mul(acc[r][w], factor) : acc[r][w];
+            const vf s = vf_mul(acc[r][w], factor);
             vf_store(x->to + at, x->within ? vf_mul(s, vf_load(x->within + at)) : s);
         }
     }
@@ -139,7 +139,7 @@ static void near_scores(const struct attn_near_scores *x)
     for (int64_t c = 0; c < dk; c++)
         vf_store(x->faded + c * VF_LEN, vf_load(x->kt + c * ATTN_CHUNK + x->first));
     for (int i = 0; i < x->n; i++) {
-        const float *const a = x->a + (x->first + i) * dk, *const decay = x->decay + (x->first + i) * dk;
+        const float *const a = x->a + (x->first + i) * x->a_pitch, *const decay = x->decay + (x->first + i) * dk;
         const vm before = vf_gt(vf_set1((float)i), vf_iota()); /* keys that this token's decays meet */
         vf sums[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
         int64_t c = 0;
@@ -160,24 +160,58 @@ static void near_scores(const struct attn_near_scores *x)
         }
         const vf sum = vf_add(vf_add(sums[0], sums[1]), vf_add(sums[2], sums[3]));
         const int64_t row = x->first + i;
-        vf_store(x->to + row * ATTN_CHUNK + x->first, x->factor ? vf_mul(sum, vf_set1(x->factor[row])) : sum);
+        vf_store(x->to + row * ATTN_CHUNK + x->first, vf_mul(sum, vf_set1(x->factor ? x->scale * x->factor[row] : x->scale)));
     }
 }
 
 /* ------------------------------------------------------------------ panels -- */
 
+/** The part begin..end, of total, of the lines that are to come. */
+ATTN_INLINE void ask_ahead(const struct attn_chunk_panel *x, int64_t begin, int64_t end, int64_t total)
+{
+    for (int a = 0; a < ATTN_AHEAD; a++) {
+        const struct attn_ahead *ahead = &x->ahead[a];
+        if (ahead->n == 0)
+            continue;
+        const int64_t lines = (attn_row_bytes(ahead->rows.dtype, ahead->width) + ATTN_ALIGN - 1) / ATTN_ALIGN;
+        const int64_t last = end * ahead->n * lines / total;
+        for (int64_t line = begin * ahead->n * lines / total; line < last; line++) {
+            const char *const at = row_at(&ahead->rows, line / lines) + line % lines * ATTN_ALIGN;
+            if (ahead->written)
+                __builtin_prefetch(at, 1, 2);
+            else
+                __builtin_prefetch(at, 0, 2);
+        }
+    }
+}
+
+/** Terms after which the next lines are asked for: more at once would have to wait for each other. */
+#define AHEAD_STEP 32
+
+/** tile_products() for rows i.., of rows, beside which they share of what is to come is asked for. */
+ATTN_INLINE void tile_products_ahead(const int nr, const int nw, panel_tile acc, const float *a, ptrdiff_t a_pitch,
+                                     const float *b, int64_t n, const struct attn_chunk_panel *x, int64_t i,
+                                     int64_t rows)
+{
+    for (int64_t t = 0; t < n; t += AHEAD_STEP) {
+        const int64_t step = n - t < AHEAD_STEP ? n - t : AHEAD_STEP;
+        ask_ahead(x, i * n + nr * t, i * n + nr * (t + step), rows * n);
+        tile_products(nr, nw, acc, a + t, a_pitch, b + t * x->width, x->width, step);
+    }
+}
+
 /** acc = the products of rows i.. with S, and what they are multiplied by. */
-ATTN_INLINE void meet_state(const int nr, const int nw, panel_tile acc, const struct attn_chunk_panel *x, int64_t i)
+ATTN_INLINE void meet_state(const int nr, const int nw, panel_tile acc, const struct attn_chunk_panel *x, float scale,
+                            int64_t i)
 {
     clear_tile(nr, nw, acc);
-    tile_products(nr, nw, acc, x->a + i * x->dk, x->dk, x->s, x->width, x->dk);
-    if (!x->factor)
-        return;
+    tile_products_ahead(nr, nw, acc, x->a + i * x->a_pitch, x->a_pitch, x->s, x->dk, x, i, x->n);
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
+        const vf factor = vf_set1(x->factor ? scale * x->factor[i + r] : scale);
         ATTN_UNROLL
         for (int w = 0; w < nw; w++)
-            acc[r][w] = vf_mul(acc[r][w], vf_set1(x->factor[i + r]));
+            acc[r][w] = vf_mul(acc[r][w], factor);
     }
 }
 
@@ -186,7 +220,7 @@ ATTN_INLINE void solve_tile(const int nr, const int nw, const struct attn_chunk_
     panel_tile acc;
     const float *const scores = x->scores + i * ATTN_CHUNK;
     float *const u = x->u + i * x->width;
-    meet_state(nr, nw, acc, x, i);
+    meet_state(nr, nw, acc, x, 1.0f, i);
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
         const vf beta = vf_set1(x->beta[i + r]);
@@ -225,7 +259,7 @@ ATTN_INLINE void read_tile(const int nr, const int nw, const struct attn_chunk_p
 {
     panel_tile acc;
     const float *const scores = x->scores + i * ATTN_CHUNK, *const u = x->u + i * x->width;
-    meet_state(nr, nw, acc, x, i);
+    meet_state(nr, nw, acc, x, x->scale, i);
     tile_products(nr, nw, acc, scores, ATTN_CHUNK, x->u, x->width, i);
     ATTN_UNROLL
     for (int j = 0; j < nr; j++) {
@@ -273,7 +307,7 @@ ATTN_INLINE void write_tile(const int nr, const int nw, const struct attn_chunk_
             acc[r][w] = x->decay.by ? vf_mul(before, by) : before;
         }
     }
-    tile_products(nr, nw, acc, x->kt + c * ATTN_CHUNK, ATTN_CHUNK, x->u, x->width, x->n);
+    tile_products_ahead(nr, nw, acc, x->kt + c * ATTN_CHUNK, ATTN_CHUNK, x->u, x->n, x, c, x->dk);
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
         ATTN_UNROLL

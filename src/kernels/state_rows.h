@@ -77,27 +77,27 @@ static void scale_keys(float *kt, int64_t rows, const float *by, int n)
 }
 
 /** struct attn_state_kernels, decay_since. */
-static void decay_since(float *dst, const float *src, const float *decay, int first, int n, int64_t dk)
+static void decay_since(float *dst, const float *src, ptrdiff_t pitch, const float *decay, int n, int64_t dk)
 {
     for (int64_t c = 0; c < dk; c += VF_LEN) {
         const int rest = dk - c < VF_LEN ? (int)(dk - c) : VF_LEN;
         vf product = vf_set1(1.0f);
         for (int i = 0; i < n; i++) {
-            if (i >= first)
-                product = vf_mul(product, vf_load_tail(decay + i * dk + c, rest));
-            vf_store_tail(dst + i * dk + c, vf_mul(vf_load_tail(src + i * dk + c, rest), product), rest);
+            product = vf_mul(product, vf_load_tail(decay + i * dk + c, rest));
+            vf_store_tail(dst + i * dk + c, vf_mul(vf_load_tail(src + i * pitch + c, rest), product), rest);
         }
     }
 }
 
 /** struct attn_state_kernels, decay_until. */
-static void decay_until(float *dst, const float *src, const float *decay, int n, int64_t dk, float *whole)
+static void decay_until(float *dst, const float *src, ptrdiff_t pitch, const float *decay, int n, int64_t dk,
+                        float *whole)
 {
     for (int64_t c = 0; c < dk; c += VF_LEN) {
         const int rest = dk - c < VF_LEN ? (int)(dk - c) : VF_LEN;
         vf product = vf_set1(1.0f);
         for (int i = n - 1; i >= 0; i--) {
-            vf_store_tail(dst + i * dk + c, vf_mul(vf_load_tail(src + i * dk + c, rest), product), rest);
+            vf_store_tail(dst + i * dk + c, vf_mul(vf_load_tail(src + i * pitch + c, rest), product), rest);
             product = vf_mul(product, vf_load_tail(decay + i * dk + c, rest));
         }
         if (whole)

@@ -34,11 +34,13 @@ struct attn_chunk_scores {
     int first, n;  /**< rows first..first+n-1 of the chunk */
     int keys;      /**< 0: row i meets the keys up to i; else the first so many, whole vectors, are before all of them */
     int64_t dk;
-    const float *a;      /**< [n][dk] the rows: of queries, or keys */
+    const float *a;      /**< [n][a_pitch] the rows: of queries, or keys */
+    ptrdiff_t a_pitch;
     const float *kt;     /**< [dk][kt_pitch] keys turned: lanes are keys */
     ptrdiff_t kt_pitch;
     const float *within; /**< [ATTN_CHUNK][ATTN_CHUNK] what they are multiplied by; NULL: 1 */
     const float *factor; /**< [n] the same of each row; NULL: 1 */
+    float scale;         /**< the same of all */
     float *to; /**< [n][ATTN_CHUNK]: key 0 first. Of keys behind its own a row has anything, up to whole panels */
 };
 
@@ -46,21 +48,36 @@ struct attn_chunk_scores {
 struct attn_near_scores {
     int first, n; /**< tokens first..first+n-1 of the chunk, at most as many as lanes */
     int64_t dk;
-    const float *a;      /**< [ATTN_CHUNK][dk] */
+    const float *a;      /**< [ATTN_CHUNK][a_pitch] */
+    ptrdiff_t a_pitch;
     const float *kt;     /**< [dk][ATTN_CHUNK] */
     const float *decay;  /**< [ATTN_CHUNK][dk] */
     const float *factor; /**< [ATTN_CHUNK] of each row; NULL: 1 */
+    float scale;
     float *faded;        /**< [dk][lanes] to work in */
     float *to;           /**< [ATTN_CHUNK][ATTN_CHUNK] */
 };
+
+/** Rows that are asked for meanwhile, into L2: they will be read, or written, after this. */
+struct attn_ahead {
+    struct attn_rows rows;
+    int n; /**< 0: none */
+    int64_t width;
+    int written;
+};
+
+/** What a panel asks for at most. */
+#define ATTN_AHEAD 3
 
 /** A panel of columns and a chunk. */
 struct attn_chunk_panel {
     int n;     /**< tokens */
     int width; /**< columns: whole vectors, at most a panel */
     int64_t dk;
-    const float *a;      /**< [n][dk] rows that meet S: keys for solve(), queries for read() */
+    const float *a;      /**< [n][a_pitch] rows that meet S: keys for solve(), queries for read() */
+    ptrdiff_t a_pitch;
     const float *factor; /**< [n] what their products are multiplied by; NULL: 1 */
+    float scale;         /**< the same of all, for read() */
     const float *scores; /**< [n][ATTN_CHUNK] what a row takes of the tokens up to its own, for solve() before it */
     const float *beta;   /**< [n] for solve() */
     float *u;            /**< [n][width] what tokens write; before solve() the values */
@@ -68,6 +85,7 @@ struct attn_chunk_panel {
     const float *kt;     /**< [dk][ATTN_CHUNK] keys turned, for write() */
     struct attn_chunk_decays decay; /**< for write(): [1] or [dk] of the whole chunk */
     float *s;                       /**< [dk][width] */
+    struct attn_ahead ahead[ATTN_AHEAD];
 };
 
 /** Tokens one by one, and some columns of S. */
@@ -102,15 +120,16 @@ struct attn_state_kernels {
     void (*within)(float *within, const float *decay, int n);
     /** kt[c][j] *= by[j] for n keys, up to whole vectors, of rows rows. */
     void (*scale_keys)(float *kt, int64_t rows, const float *by, int n);
-    /** dst[i] = src[i] times decays first..i of the n tokens, channel by channel. */
-    void (*decay_since)(float *dst, const float *src, const float *decay, int first, int n, int64_t dk);
+    /** dst[i] = src[i] times decays 0..i of n tokens, channel by channel; rows of src are pitch apart, others dk. */
+    void (*decay_since)(float *dst, const float *src, ptrdiff_t pitch, const float *decay, int n, int64_t dk);
     /** dst[i] = src[i] times decays i+1..n-1; the product of all n in whole, unless that is NULL. */
-    void (*decay_until)(float *dst, const float *src, const float *decay, int n, int64_t dk, float *whole);
+    void (*decay_until)(float *dst, const float *src, ptrdiff_t pitch, const float *decay, int n, int64_t dk,
+                        float *whole);
     void (*scores)(const struct attn_chunk_scores *x);
     void (*near_scores)(const struct attn_near_scores *x);
     /** u_i = beta_i (u_i - factor_i S'a_i) + the sum over j < i of scores_ij u_j: what tokens write with beta. */
     void (*solve)(const struct attn_chunk_panel *x);
-    /** o_i = factor_i S'a_i + the sum over j <= i of scores_ij u_j. */
+    /** o_i = scale factor_i S'a_i + the sum over j <= i of scores_ij u_j. */
     void (*read)(const struct attn_chunk_panel *x);
     /** S = decay S + the sum over tokens of k_j u_j'. */
     void (*write)(const struct attn_chunk_panel *x);

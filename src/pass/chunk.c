@@ -16,6 +16,12 @@
  */
 #include "pass/states.h"
 
+/** Rows of floats. */
+struct matrix {
+    const float *rows;
+    ptrdiff_t pitch; /**< from one to the next */
+};
+
 /** A chunk under way. */
 struct chunk {
     const struct attn_state_work *work;
@@ -23,6 +29,7 @@ struct chunk {
     const struct attn_state_scratch *scratch;
     int64_t first, dk;
     int n;
+    struct matrix k; /**< its keys */
 };
 
 static struct attn_rows rows_of(const struct chunk *c, const struct attn_rows *rows)
@@ -30,25 +37,34 @@ static struct attn_rows rows_of(const struct chunk *c, const struct attn_rows *r
     return attn_rows_from(rows, c->first);
 }
 
-/** Rows of floats turned, up to whole vectors. */
-static void turn(const struct chunk *c, float *dst, ptrdiff_t pitch, const float *rows, int n)
+/** Rows of q or k as floats: where they lie, or in room. */
+static struct matrix floats_of(const struct chunk *c, const struct attn_rows *rows, float *room)
+{
+    if (rows->dtype == ATTN_F32)
+        return (struct matrix){rows->data, rows->stride / (ptrdiff_t)sizeof(float)};
+    c->states->take_rows(room, c->dk, rows, c->n, c->dk, 1.0f);
+    return (struct matrix){room, (ptrdiff_t)c->dk};
+}
+
+/** Rows turned, up to whole vectors. */
+static void turn(const struct chunk *c, float *dst, ptrdiff_t pitch, const struct matrix *x, int n)
 {
     const char *at[ATTN_CHUNK];
     for (int i = 0; i < n; i++)
-        at[i] = (const char *)(rows + i * c->dk);
+        at[i] = (const char *)(x->rows + i * x->pitch);
     c->work->kernels->vectors->read_rows(dst, pitch, (int)attn_in_steps(n, c->states->lanes), at, ATTN_F32, n, c->dk,
                                          1.0f);
 }
 
 /** Decays, beta and v of the chunk, and its keys both ways. */
-static void take_chunk(const struct chunk *c)
+static void take_chunk(struct chunk *c)
 {
     const struct attn_state_work *w = c->work;
     const struct attn_state_scratch *scratch = c->scratch;
     const struct attn_rows k = rows_of(c, &w->k), v = rows_of(c, &w->v);
     const int64_t panels = attn_state_panels(w->shape, w->columns);
-    c->states->take_rows(scratch->k, c->dk, &k, c->n, c->dk, 1.0f);
-    turn(c, scratch->kt, ATTN_CHUNK, scratch->k, c->n);
+    c->k = floats_of(c, &k, scratch->k);
+    turn(c, scratch->kt, ATTN_CHUNK, &c->k, c->n);
     for (int64_t i = 0; i < panels; i++) {
         const int64_t start = attn_panel_start(w->shape, w->columns, i);
         const int64_t width = attn_panel_start(w->shape, w->columns, i + 1) - start;
@@ -81,14 +97,23 @@ static void take_chunk(const struct chunk *c)
 
 /* ------------------------------------------------------------------ scores -- */
 
+/** Rows of the chunk, and what their scores are multiplied by. */
+struct left {
+    struct matrix a;
+    const float *factor; /**< [n]; NULL: 1 */
+    float scale;
+    float *to;
+};
+
 /** Scores of n tokens from first on with those before them among the same, halves first. */
-static void split_scores(const struct chunk *c, const float *a, const float *factor, float *to, int first, int n)
+static void split_scores(const struct chunk *c, const struct left *x, int first, int n)
 {
     const struct attn_state_scratch *scratch = c->scratch;
     const int64_t dk = c->dk;
     const int lanes = c->states->lanes;
     if (n <= lanes) {
-        const struct attn_near_scores near = {first, n, dk, a, scratch->kt, scratch->decay, factor, scratch->near, to};
+        const struct attn_near_scores near = {first,     n,         dk,       x->a.rows,     x->a.pitch, scratch->kt,
+                                              scratch->decay, x->factor, x->scale, scratch->near, x->to};
         c->states->near_scores(&near);
         return;
     }
@@ -96,50 +121,57 @@ static void split_scores(const struct chunk *c, const float *a, const float *fac
     while (2 * half < n)
         half *= 2;
     const int later = n - half, middle = first + half;
+    const struct matrix faded = {scratch->faded, (ptrdiff_t)dk};
     /* The later ones fade from the middle on, the earlier ones up to there. */
-    c->states->decay_until(scratch->faded, scratch->k + first * dk, scratch->decay + first * dk, half, dk, NULL);
-    turn(c, scratch->turned, half, scratch->faded, half);
-    c->states->decay_since(scratch->faded, a + middle * dk, scratch->decay + middle * dk, 0, later, dk);
+    c->states->decay_until(scratch->faded, c->k.rows + first * c->k.pitch, c->k.pitch, scratch->decay + first * dk,
+                           half, dk, NULL);
+    turn(c, scratch->turned, half, &faded, half);
+    c->states->decay_since(scratch->faded, x->a.rows + middle * x->a.pitch, x->a.pitch, scratch->decay + middle * dk,
+                           later, dk);
     const struct attn_chunk_scores scores = {.n = later,
                                              .keys = half,
                                              .dk = dk,
-                                             .a = scratch->faded,
+                                             .a = faded.rows,
+                                             .a_pitch = faded.pitch,
                                              .kt = scratch->turned,
                                              .kt_pitch = half,
-                                             .factor = factor ? factor + middle : NULL,
-                                             .to = to + middle * ATTN_CHUNK + first};
+                                             .factor = x->factor ? x->factor + middle : NULL,
+                                             .scale = x->scale,
+                                             .to = x->to + middle * ATTN_CHUNK + first};
     c->states->scores(&scores);
-    split_scores(c, a, factor, to, first, half);
-    split_scores(c, a, factor, to, middle, later);
+    split_scores(c, x, first, half);
+    split_scores(c, x, middle, later);
 }
 
-/** Scores of rows a with the keys up to their own. */
-static void score(const struct chunk *c, const float *a, const float *factor, float *to)
+/** Scores of rows with the keys up to their own. */
+static void score(const struct chunk *c, const struct left *x)
 {
     if (c->work->shape->rows) {
-        split_scores(c, a, factor, to, 0, c->n);
+        split_scores(c, x, 0, c->n);
         return;
     }
     const struct attn_chunk_scores scores = {.n = c->n,
                                              .dk = c->dk,
-                                             .a = a,
+                                             .a = x->a.rows,
+                                             .a_pitch = x->a.pitch,
                                              .kt = c->scratch->kt,
                                              .kt_pitch = ATTN_CHUNK,
                                              .within = c->work->shape->decays ? c->scratch->within : NULL,
-                                             .factor = factor,
-                                             .to = to};
+                                             .factor = x->factor,
+                                             .scale = x->scale,
+                                             .to = x->to};
     c->states->scores(&scores);
 }
 
 /* ------------------------------------------------------------------ panels -- */
 
 /** Rows as S before the chunk meets them: with decays of rows they are another array. */
-static const float *fade(const struct chunk *c, const float *rows)
+static struct matrix fade(const struct chunk *c, const struct matrix *x)
 {
     if (!c->work->shape->rows)
-        return rows;
-    c->states->decay_since(c->scratch->faded, rows, c->scratch->decay, 0, c->n, c->dk);
-    return c->scratch->faded;
+        return *x;
+    c->states->decay_since(c->scratch->faded, x->rows, x->pitch, c->scratch->decay, c->n, c->dk);
+    return (struct matrix){c->scratch->faded, (ptrdiff_t)c->dk};
 }
 
 /** Panel number i of S and u, and the column at which it begins. */
@@ -158,6 +190,15 @@ static struct attn_chunk_panel panel_of(const struct chunk *c, int64_t i, int64_
     };
 }
 
+/** Rows of the next chunk, as many as it may have. */
+static struct attn_ahead next_of(const struct chunk *c, const struct attn_rows *rows, int64_t width)
+{
+    const int64_t first = c->first + c->n, left = c->work->tokens - first;
+    return (struct attn_ahead){.rows = attn_rows_from(rows, first),
+                               .n = rows->data ? (int)(left < ATTN_CHUNK ? left : ATTN_CHUNK) : 0,
+                               .width = width};
+}
+
 /** What tokens write with beta: u from the values. */
 static void solve(const struct chunk *c)
 {
@@ -166,15 +207,26 @@ static void solve(const struct chunk *c)
     int64_t start;
     for (int i = 0; i < c->n; i++)
         minus[i] = -c->scratch->beta[i];
-    score(c, c->scratch->k, minus, c->scratch->keys);
-    const float *const a = fade(c, c->scratch->k);
+    score(c, &(struct left){c->k, minus, 1.0f, c->scratch->keys});
+    const struct matrix a = fade(c, &c->k);
     for (int64_t i = 0; i < panels; i++) {
         struct attn_chunk_panel panel = panel_of(c, i, &start);
-        panel.a = a;
+        panel.a = a.rows;
+        panel.a_pitch = a.pitch;
         panel.scores = c->scratch->keys;
         panel.beta = c->scratch->beta;
         c->states->solve(&panel);
     }
+}
+
+/** Rows of out that will be written. */
+static struct attn_ahead out_of(const struct chunk *c, int head, int64_t start, int64_t width)
+{
+    const struct attn_state_work *w = c->work;
+    struct attn_ahead ahead = {.rows = rows_of(c, &w->out), .n = c->n, .written = 1};
+    ahead.rows.data = (char *)ahead.rows.data + head * w->out_head + start * attn_element_size(w->out.dtype);
+    ahead.width = w->columns - start < width ? w->columns - start : width;
+    return ahead;
 }
 
 /** What a head of queries reads. */
@@ -182,17 +234,25 @@ static void read(const struct chunk *c, int head)
 {
     const struct attn_state_work *w = c->work;
     const int64_t panels = attn_state_panels(w->shape, w->columns);
-    struct attn_rows q = rows_of(c, &w->q);
-    q.data = (char *)q.data + head * w->q_head;
-    c->states->take_rows(c->scratch->q, c->dk, &q, c->n, c->dk, w->scale);
-    score(c, c->scratch->q, NULL, c->scratch->scores);
-    const float *const a = fade(c, c->scratch->q);
+    struct attn_rows all = w->q;
+    all.data = (char *)all.data + head * w->q_head;
+    const struct attn_rows q = rows_of(c, &all);
+    const struct matrix rows = floats_of(c, &q, c->scratch->q);
+    score(c, &(struct left){rows, NULL, w->scale, c->scratch->scores});
+    const struct matrix a = fade(c, &rows);
     for (int64_t i = 0; i < panels; i++) {
         int64_t start;
         struct attn_chunk_panel panel = panel_of(c, i, &start);
-        panel.a = a;
+        panel.a = a.rows;
+        panel.a_pitch = a.pitch;
+        panel.scale = w->scale;
         panel.scores = c->scratch->scores;
         panel.o = c->scratch->o;
+        panel.ahead[0] = out_of(c, head, start, panel.width);
+        if (i == 0) {
+            panel.ahead[1] = next_of(c, &all, c->dk);
+            panel.ahead[2] = next_of(c, &w->decay, w->shape->rows && head == 0 ? c->dk : 0);
+        }
         c->states->read(&panel);
         attn_state_write_out(w, head, c->first, c->n, start, panel.width, panel.o);
     }
@@ -206,8 +266,9 @@ static void write(const struct chunk *c)
     const int64_t panels = attn_state_panels(w->shape, w->columns);
     struct attn_chunk_decays decay = {0};
     if (w->shape->rows) {
-        c->states->decay_until(scratch->faded, scratch->k, scratch->decay, c->n, c->dk, scratch->whole);
-        turn(c, scratch->kt, ATTN_CHUNK, scratch->faded, c->n);
+        const struct matrix faded = {scratch->faded, (ptrdiff_t)c->dk};
+        c->states->decay_until(scratch->faded, c->k.rows, c->k.pitch, scratch->decay, c->n, c->dk, scratch->whole);
+        turn(c, scratch->kt, ATTN_CHUNK, &faded, c->n);
         decay = (struct attn_chunk_decays){scratch->whole, 1};
     } else if (w->shape->decays) {
         c->states->scale_keys(scratch->kt, c->dk, scratch->until, c->n);
@@ -218,13 +279,17 @@ static void write(const struct chunk *c)
         struct attn_chunk_panel panel = panel_of(c, i, &start);
         panel.kt = scratch->kt;
         panel.decay = decay;
+        if (i == 0) {
+            panel.ahead[0] = next_of(c, &w->k, c->dk);
+            panel.ahead[1] = next_of(c, &w->v, w->columns);
+        }
         c->states->write(&panel);
     }
 }
 
 void attn_state_chunk(const struct attn_state_work *w, int64_t first, int n)
 {
-    const struct chunk chunk = {w, w->kernels->states, &w->scratch, first, w->shape->dk, n};
+    struct chunk chunk = {w, w->kernels->states, &w->scratch, first, w->shape->dk, n, {NULL, 0}};
     take_chunk(&chunk);
     if (w->beta.data)
         solve(&chunk);
