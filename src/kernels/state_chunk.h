@@ -132,35 +132,57 @@ static void chunk_scores(const struct attn_chunk_scores *x)
     }
 }
 
+/** Vectors of channels of a key that fade in registers. */
+#define NEAR_VECTORS (2 * PANEL_VECTORS)
+
+/** Channels c.. of nw vectors, the last of n channels: key j fades from row to row, and meets each. */
+ATTN_INLINE void near_channels(const int nw, const int whole, const struct attn_near_scores *x, int64_t c, int n)
+{
+#define NEAR_LOAD(p, w) (whole || (w) < nw - 1 ? vf_load((p) + (w)*VF_LEN) : vf_load_tail((p) + (w)*VF_LEN, n))
+    for (int j = 0; j < x->n; j++) {
+        vf k[NEAR_VECTORS];
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            k[w] = NEAR_LOAD(x->k + j * x->k_pitch + c, w);
+        for (int i = j; i < x->n; i++) {
+            const float *const a = x->a + i * x->a_pitch + c, *const decay = x->decay + i * x->dk + c;
+            float *const part = x->parts + (i * VF_LEN + j) * VF_LEN;
+            vf even = c == 0 ? vf_zero() : vf_load(part), odd = vf_zero();
+            if (i > j) {
+                ATTN_UNROLL
+                for (int w = 0; w < nw; w++)
+                    k[w] = vf_mul(k[w], NEAR_LOAD(decay, w));
+            }
+            ATTN_UNROLL
+            for (int w = 0; w < nw; w++) {
+                const vf y = NEAR_LOAD(a, w);
+                if (w % 2 == 0)
+                    even = vf_fma(k[w], y, even);
+                else
+                    odd = vf_fma(k[w], y, odd);
+            }
+            vf_store(part, vf_add(even, odd));
+        }
+    }
+#undef NEAR_LOAD
+}
+
 /** struct attn_state_kernels, near_scores. */
 static void near_scores(const struct attn_near_scores *x)
 {
-    const int64_t dk = x->dk;
-    for (int64_t c = 0; c < dk; c++)
-        vf_store(x->faded + c * VF_LEN, vf_load(x->kt + c * ATTN_CHUNK + x->first));
+    int64_t c = 0;
+    for (; c + NEAR_VECTORS * VF_LEN <= x->dk; c += NEAR_VECTORS * VF_LEN)
+        near_channels(NEAR_VECTORS, 1, x, c, VF_LEN);
+    for (; c + VF_LEN <= x->dk; c += VF_LEN)
+        near_channels(1, 1, x, c, VF_LEN);
+    if (c < x->dk)
+        near_channels(1, 0, x, c, (int)(x->dk - c));
     for (int i = 0; i < x->n; i++) {
-        const float *const a = x->a + (x->first + i) * x->a_pitch, *const decay = x->decay + (x->first + i) * dk;
-        const vm before = vf_gt(vf_set1((float)i), vf_iota()); /* keys that this token's decays meet */
-        vf sums[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
-        int64_t c = 0;
-        for (; c + 4 <= dk; c += 4) {
-            ATTN_UNROLL
-            for (int u = 0; u < 4; u++) {
-                const vf k = vf_load(x->faded + (c + u) * VF_LEN);
-                const vf faded = vf_select(before, vf_mul(k, vf_set1(decay[c + u])), k);
-                vf_store(x->faded + (c + u) * VF_LEN, faded);
-                sums[u] = vf_fma(faded, vf_set1(a[c + u]), sums[u]);
-            }
-        }
-        for (; c < dk; c++) {
-            const vf k = vf_load(x->faded + c * VF_LEN);
-            const vf faded = vf_select(before, vf_mul(k, vf_set1(decay[c])), k);
-            vf_store(x->faded + c * VF_LEN, faded);
-            sums[0] = vf_fma(faded, vf_set1(a[c]), sums[0]);
-        }
-        const vf sum = vf_add(vf_add(sums[0], sums[1]), vf_add(sums[2], sums[3]));
-        const int64_t row = x->first + i;
-        vf_store(x->to + row * ATTN_CHUNK + x->first, vf_mul(sum, vf_set1(x->factor ? x->scale * x->factor[row] : x->scale)));
+        vf parts[VF_LEN];
+        for (int j = 0; j < VF_LEN; j++)
+            parts[j] = j <= i && x->dk > 0 ? vf_load(x->parts + (i * VF_LEN + j) * VF_LEN) : vf_zero();
+        const float factor = x->factor ? x->scale * x->factor[i] : x->scale;
+        vf_store(x->to + i * ATTN_CHUNK, vf_mul(vf_sum_across(parts), vf_set1(factor)));
     }
 }
 
@@ -180,7 +202,7 @@ ATTN_INLINE void ask_ahead(const struct attn_chunk_panel *x, int64_t begin, int6
             if (ahead->written)
                 __builtin_prefetch(at, 1, 2);
             else
-                __builtin_prefetch(at, 0, 2);
+                __builtin_prefetch(at, 0, 3);
         }
     }
 }

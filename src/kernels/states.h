@@ -44,18 +44,20 @@ struct attn_chunk_scores {
     float *to; /**< [n][ATTN_CHUNK]: key 0 first. Of keys behind its own a row has anything, up to whole panels */
 };
 
-/** The same of VF_LEN neighbours with decays of rows, where every pair of a row and a key has another one. */
+/** The same of neighbours, at most as many as there are lanes, with decays of rows: each pair of a row and a key has
+ * another one for each channel. */
 struct attn_near_scores {
-    int first, n; /**< tokens first..first+n-1 of the chunk, at most as many as lanes */
+    int n; /**< tokens: rows and keys */
     int64_t dk;
-    const float *a;      /**< [ATTN_CHUNK][a_pitch] */
+    const float *a; /**< [n][a_pitch] */
     ptrdiff_t a_pitch;
-    const float *kt;     /**< [dk][ATTN_CHUNK] */
-    const float *decay;  /**< [ATTN_CHUNK][dk] */
-    const float *factor; /**< [ATTN_CHUNK] of each row; NULL: 1 */
+    const float *k; /**< [n][k_pitch] */
+    ptrdiff_t k_pitch;
+    const float *decay;  /**< [n][dk] */
+    const float *factor; /**< [n] of each row; NULL: 1 */
     float scale;
-    float *faded;        /**< [dk][lanes] to work in */
-    float *to;           /**< [ATTN_CHUNK][ATTN_CHUNK] */
+    float *parts; /**< [lanes][lanes][lanes] to work in */
+    float *to;    /**< [n][ATTN_CHUNK]: key 0 first, whole vectors */
 };
 
 /** Rows that are asked for meanwhile, into L2: they will be read, or written, after this. */

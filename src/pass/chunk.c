@@ -112,8 +112,17 @@ static void split_scores(const struct chunk *c, const struct left *x, int first,
     const int64_t dk = c->dk;
     const int lanes = c->states->lanes;
     if (n <= lanes) {
-        const struct attn_near_scores near = {first,     n,         dk,       x->a.rows,     x->a.pitch, scratch->kt,
-                                              scratch->decay, x->factor, x->scale, scratch->near, x->to};
+        const struct attn_near_scores near = {.n = n,
+                                              .dk = dk,
+                                              .a = x->a.rows + first * x->a.pitch,
+                                              .a_pitch = x->a.pitch,
+                                              .k = c->k.rows + first * c->k.pitch,
+                                              .k_pitch = c->k.pitch,
+                                              .decay = scratch->decay + first * dk,
+                                              .factor = x->factor ? x->factor + first : NULL,
+                                              .scale = x->scale,
+                                              .parts = scratch->near,
+                                              .to = x->to + first * ATTN_CHUNK + first};
         c->states->near_scores(&near);
         return;
     }

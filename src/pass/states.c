@@ -46,7 +46,7 @@ size_t attn_state_layout(struct attn_state_scratch *scratch, char *base, const s
     scratch->until = take(&at, chunk);
     scratch->faded = take(&at, shape->rows ? chunk * dk : few * dk);
     scratch->turned = take(&at, shape->rows ? dk * chunk / 2 : 0);
-    scratch->near = take(&at, shape->rows ? dk * lanes : 0);
+    scratch->near = take(&at, shape->rows ? lanes * lanes * lanes : 0);
     scratch->whole = take(&at, shape->rows ? dk : 0);
     return (size_t)(at - base);
 }

@@ -36,7 +36,7 @@ struct attn_state_scratch {
     float *until;  /**< [ATTN_CHUNK] of those behind a token; without rows */
     float *faded;  /**< [ATTN_CHUNK][dk] rows with their decays; with rows, and [ATTN_FEW_TOKENS][dk] for steps */
     float *turned; /**< [dk][ATTN_CHUNK / 2] such keys, turned; with rows */
-    float *near;   /**< [dk][lanes]; with rows */
+    float *near;   /**< [lanes][lanes][lanes]; with rows */
     float *whole;  /**< [dk] products of all decays; with rows */
 };
 
