@@ -174,8 +174,8 @@ static attn_status check_choices(struct attn_linear_attention *c)
 static attn_status check_apart(const struct attn_linear_attention *c)
 {
     const int64_t bytes = (c->num_sequences + 1) * (int64_t)sizeof(int64_t);
-    const attn_tensor offsets = {(void *)(uintptr_t)c->params.cu_seqlens, ATTN_U8,
-                                 {1, 1, 1, c->params.cu_seqlens ? bytes : 0}, {0, 0, 0, 1}};
+    const attn_tensor offsets = {
+        (void *)(uintptr_t)c->params.cu_seqlens, ATTN_U8, {1, 1, 1, c->params.cu_seqlens ? bytes : 0}, {0, 0, 0, 1}};
     const struct {
         const char *name;
         const attn_tensor *t;

@@ -12,6 +12,10 @@
 /* A part of some columns computes scores anew, in about this part of the time of all columns. */
 #define SCORES_SHARE 0.15
 
+/* Tasks that a thread should find at least, as cores are uneven, and pieces of a task at most. */
+#define TASKS_PER_THREAD 4
+#define MOST_PIECES      32
+
 int64_t attn_state_part(const struct attn_state_shape *shape, int64_t columns, int64_t parts, int64_t i)
 {
     const int64_t vectors = (columns + shape->lanes - 1) / shape->lanes, start = vectors * i / parts * shape->lanes;
@@ -73,16 +77,11 @@ static void clear_rest(const struct attn_linear_attention *call)
     }
 }
 
-/** Task: part by part of the heads of a sequence; the last one of a ragged call clears. */
-static void run_task(const struct attn_run *run, int64_t task, void *scratch)
+/** Part by part of the heads of a sequence. */
+static void run_piece(const struct attn_linear_attention *call, int64_t piece, const struct attn_state_scratch *scratch)
 {
-    const struct attn_linear_attention *call = run->linear;
     const int64_t heads = call->v.shape[1], columns = call->v.shape[3];
-    const int64_t part = task % call->parts, head = task / call->parts % heads, s = task / call->parts / heads;
-    if (s == call->num_sequences) {
-        clear_rest(call);
-        return;
-    }
+    const int64_t part = piece % call->parts, head = piece / call->parts % heads, s = piece / call->parts / heads;
     const int64_t *const offsets = call->params.cu_seqlens;
     const int64_t batch = offsets ? 0 : s, token = offsets ? offsets[s] : 0;
     const int64_t first = attn_state_part(&call->shape, columns, call->parts, part);
@@ -104,6 +103,7 @@ static void run_task(const struct attn_run *run, int64_t task, void *scratch)
         .decay = head_of(&call->decay, batch, head, token, 0),
         .beta = head_of(&call->beta, batch, head, token, 0),
         .scale = call->scale,
+        .scratch = scratch,
         .state_in = state_of(&call->state_in, s, head, first),
         .in_pitch = (ptrdiff_t)attn_step_of(&call->state_in, 2),
         .state_out = state_of(&call->state_out, s, head, first),
@@ -112,11 +112,32 @@ static void run_task(const struct attn_run *run, int64_t task, void *scratch)
     const struct attn_rows resets = head_of(&call->resets, batch, head, token, 0);
     work.resets = resets.data;
     work.resets_stride = resets.stride;
-    attn_state_layout(&work.scratch, scratch, &call->shape);
     attn_state_pass(&work);
 }
 
+/** Some pieces; the last task of a ragged call clears. */
+static void run_task(const struct attn_run *run, int64_t task, void *scratch)
+{
+    const struct attn_linear_attention *call = run->linear;
+    const int64_t first = task * call->pieces_per_task;
+    if (first >= call->pieces)
+        clear_rest(call);
+    struct attn_state_scratch layout;
+    attn_state_layout(&layout, scratch, &call->shape);
+    for (int64_t i = first; i < first + call->pieces_per_task && i < call->pieces; i++)
+        run_piece(call, i, &layout);
+}
+
 /* ---------------------------------------------------------------- geometry -- */
+
+/** Where a state has few tokens it takes a microsecond or two: several of them. */
+static int64_t pieces_per_task(const struct attn_linear_attention *call, int threads)
+{
+    const int64_t each = call->pieces / (threads * TASKS_PER_THREAD);
+    if ((double)call->v.shape[2] * (double)call->v.shape[0] > (double)ATTN_FEW_TOKENS * (double)call->num_sequences)
+        return 1;
+    return each < 1 ? 1 : each > MOST_PIECES ? MOST_PIECES : each;
+}
 
 void attn_linear_attention_cut(struct attn_linear_attention *call, const struct attn_kernels *kernels, int threads)
 {
@@ -149,7 +170,10 @@ void attn_linear_attention_cut(struct attn_linear_attention *call, const struct 
     geometry->threads = geometry->parallel = parallel;
     geometry->shared_size = attn_aligned(sizeof *call);
     const int writes = attn_has_elements(&call->out) || (call->state_out.data && attn_has_elements(&call->state_out));
-    geometry->tasks = writes ? call->num_sequences * heads * call->parts + (call->params.cu_seqlens != NULL) : 0;
+    call->pieces = writes ? call->num_sequences * heads * call->parts : 0;
+    call->pieces_per_task = pieces_per_task(call, parallel);
+    geometry->tasks = (call->pieces + call->pieces_per_task - 1) / call->pieces_per_task;
+    geometry->tasks += writes && call->params.cu_seqlens;
     geometry->num_phases = 1;
     geometry->phases[0] = (struct attn_phase){geometry->tasks, parallel, run_task};
 }

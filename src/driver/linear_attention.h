@@ -22,7 +22,8 @@ struct attn_linear_attention {
     int64_t num_sequences;
     struct attn_geometry geometry; /**< its phases, threads and sizes */
     struct attn_state_shape shape;
-    int64_t parts; /**< that the columns of a state are cut into */
+    int64_t parts;                   /**< that the columns of a state are cut into */
+    int64_t pieces, pieces_per_task; /**< parts of all states; those of a task, one after the other */
 };
 
 /** Cuts a call for at most threads threads. */

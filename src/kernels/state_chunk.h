@@ -100,11 +100,11 @@ ATTN_INLINE void score_tile_of(const int nr, const int nw, const struct attn_chu
     tile_products(nr, nw, acc, x->a + i * x->a_pitch, x->a_pitch, x->kt + j, x->kt_pitch, x->dk);
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
-        const vf factor = vf_set1(x->factor ? x->scale * x->factor[i + r] : x->scale);
+        const vf factor = vf_set1(x->factor ? x->factor[i + r] : 1.0f);
         ATTN_UNROLL
         for (int w = 0; w < nw; w++) {
             const int64_t at = (i + r) * ATTN_CHUNK + j + w * VF_LEN;
-            const vf s = vf_mul(acc[r][w], factor);
+            const vf s = x->factor ? vf_mul(acc[r][w], factor) : acc[r][w];
             vf_store(x->to + at, x->within ? vf_mul(s, vf_load(x->within + at)) : s);
         }
     }
@@ -181,8 +181,7 @@ static void near_scores(const struct attn_near_scores *x)
         vf parts[VF_LEN];
         for (int j = 0; j < VF_LEN; j++)
             parts[j] = j <= i && x->dk > 0 ? vf_load(x->parts + (i * VF_LEN + j) * VF_LEN) : vf_zero();
-        const float factor = x->factor ? x->scale * x->factor[i] : x->scale;
-        vf_store(x->to + i * ATTN_CHUNK, vf_mul(vf_sum_across(parts), vf_set1(factor)));
+        vf_store(x->to + i * ATTN_CHUNK, vf_mul(vf_sum_across(parts), vf_set1(x->factor ? x->factor[i] : 1.0f)));
     }
 }
 
@@ -223,17 +222,17 @@ ATTN_INLINE void tile_products_ahead(const int nr, const int nw, panel_tile acc,
 }
 
 /** acc = the products of rows i.. with S, and what they are multiplied by. */
-ATTN_INLINE void meet_state(const int nr, const int nw, panel_tile acc, const struct attn_chunk_panel *x, float scale,
-                            int64_t i)
+ATTN_INLINE void meet_state(const int nr, const int nw, panel_tile acc, const struct attn_chunk_panel *x, int64_t i)
 {
     clear_tile(nr, nw, acc);
     tile_products_ahead(nr, nw, acc, x->a + i * x->a_pitch, x->a_pitch, x->s, x->dk, x, i, x->n);
+    if (!x->factor)
+        return;
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
-        const vf factor = vf_set1(x->factor ? scale * x->factor[i + r] : scale);
         ATTN_UNROLL
         for (int w = 0; w < nw; w++)
-            acc[r][w] = vf_mul(acc[r][w], factor);
+            acc[r][w] = vf_mul(acc[r][w], vf_set1(x->factor[i + r]));
     }
 }
 
@@ -242,7 +241,7 @@ ATTN_INLINE void solve_tile(const int nr, const int nw, const struct attn_chunk_
     panel_tile acc;
     const float *const scores = x->scores + i * ATTN_CHUNK;
     float *const u = x->u + i * x->width;
-    meet_state(nr, nw, acc, x, 1.0f, i);
+    meet_state(nr, nw, acc, x, i);
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
         const vf beta = vf_set1(x->beta[i + r]);
@@ -281,7 +280,7 @@ ATTN_INLINE void read_tile(const int nr, const int nw, const struct attn_chunk_p
 {
     panel_tile acc;
     const float *const scores = x->scores + i * ATTN_CHUNK, *const u = x->u + i * x->width;
-    meet_state(nr, nw, acc, x, x->scale, i);
+    meet_state(nr, nw, acc, x, i);
     tile_products(nr, nw, acc, scores, ATTN_CHUNK, x->u, x->width, i);
     ATTN_UNROLL
     for (int j = 0; j < nr; j++) {

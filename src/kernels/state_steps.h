@@ -20,6 +20,14 @@
 /** Readers of a pass: their sums, and the row that is read. */
 #define STEP_READERS (PANEL_VECTORS > 2 ? 5 : 4)
 
+/** Vectors of a pass where there are few readers, and how many those are: whole rows are read in the order of memory.
+ */
+#define WIDE_VECTORS (2 * PANEL_VECTORS)
+#define WIDE_READERS 2
+
+/** Rows that are asked for ahead. */
+#define STEP_AHEAD 16
+
 /** Rows of S that are read once, and whose products with some vectors are summed up. */
 struct reader {
     const float *by; /**< [dk] */
@@ -31,13 +39,24 @@ struct step {
     const float *k, *decay; /**< [dk]; decay NULL: none, decay_step 0: one for all rows */
     int decay_step;
     const float *u; /**< columns of it; NULL: the pass only reads */
+    int from_far;   /**< rows of S are asked for, some ahead */
 };
+
+/** Asks for nw vectors some floats on, which may be no memory. */
+ATTN_INLINE void ask_for_row(const int nw, const float *row, ptrdiff_t at)
+{
+    const int line = ATTN_ALIGN / (int)sizeof(float);
+    const char *const p = (const char *)((uintptr_t)row + (uintptr_t)at * sizeof(float));
+    ATTN_UNROLL
+    for (int i = 0; i < nw * VF_LEN; i += line)
+        __builtin_prefetch(p + i * (int)sizeof(float), 0, 3);
+}
 
 ATTN_INLINE void step_pass(const int nr, const int nw, const int writes, const struct step *step,
                            const struct reader *readers, int64_t dk, const float *from, ptrdiff_t from_pitch, float *to,
                            ptrdiff_t to_pitch, const int whole, int n)
 {
-    vf sums[STEP_READERS][PANEL_VECTORS], u[PANEL_VECTORS];
+    vf sums[STEP_READERS][WIDE_VECTORS], u[WIDE_VECTORS];
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
         ATTN_UNROLL
@@ -51,7 +70,9 @@ ATTN_INLINE void step_pass(const int nr, const int nw, const int writes, const s
     }
     const float *decay = step->decay;
     for (int64_t c = 0; c < dk; c++, from += from_pitch, to += to_pitch) {
-        vf s[PANEL_VECTORS];
+        vf s[WIDE_VECTORS];
+        if (step->from_far)
+            ask_for_row(nw, from, STEP_AHEAD * from_pitch);
         ATTN_UNROLL
         for (int w = 0; w < nw; w++)
             s[w] = whole || w < nw - 1 ? vf_load(from + w * VF_LEN) : vf_load_tail(from + w * VF_LEN, n);
@@ -93,64 +114,65 @@ ATTN_INLINE void step_by_readers(const int nw, const int writes, const struct st
                                  const struct reader *readers, int64_t dk, const float *from, ptrdiff_t from_pitch,
                                  float *to, ptrdiff_t to_pitch, const int whole, int n)
 {
-#define STEP_CASE(count)                                                                                               \
-    case count:                                                                                                        \
-        step_pass(count, nw, writes, step, readers, dk, from, from_pitch, to, to_pitch, whole, n);                     \
-        break
-    switch (nr) {
-        STEP_CASE(0);
-        STEP_CASE(1);
-        STEP_CASE(2);
-        STEP_CASE(3);
-        STEP_CASE(4);
-#if PANEL_VECTORS > 2
-        STEP_CASE(5);
-#endif
-    }
-#undef STEP_CASE
+#define STEP_WITH(count) step_pass(count, nw, writes, step, readers, dk, from, from_pitch, to, to_pitch, whole, n)
+    if (nr == 0)
+        STEP_WITH(0);
+    else if (nr == 1)
+        STEP_WITH(1);
+    else if (nr == 2)
+        STEP_WITH(2);
+    else if (nw <= PANEL_VECTORS && nr == 3)
+        STEP_WITH(3);
+    else if (nw <= PANEL_VECTORS && nr == 4)
+        STEP_WITH(4);
+    else if (nw <= PANEL_VECTORS && PANEL_VECTORS > 2)
+        STEP_WITH(5);
+#undef STEP_WITH
 }
 
 /** All tokens, columns e.. of nw vectors, the last of which has n columns unless they are whole. */
 ATTN_INLINE void step_columns(const int nw, const int whole, const struct attn_state_steps *x, int64_t e, int n)
 {
-    float next[PANEL] = {0};
+    float next[WIDE_VECTORS * VF_LEN] = {0};
     const float *from = x->from + e;
     ptrdiff_t from_pitch = x->from_pitch;
     float *const to = x->to + e;
+    struct step step = {.decay_step = x->decay.rows, .from_far = 1};
     if (x->beta) {
         const struct reader first = {x->kept, next};
-        step_by_readers(nw, 0, &(struct step){0}, 1, &first, x->dk, from, from_pitch, to, x->to_pitch, whole, n);
+        step_by_readers(nw, 0, &step, 1, &first, x->dk, from, from_pitch, to, x->to_pitch, whole, n);
+        step.from_far = 0;
     }
     for (int t = 0; t < x->n; t++) {
         float *const u = x->u + t * x->pitch + e;
         if (x->beta) {
             const vf beta = vf_set1(x->beta[t]);
             for (int w = 0; w < nw; w++)
-                vf_store(u + w * VF_LEN,
-                         vf_mul(beta, vf_sub(vf_load(u + w * VF_LEN), vf_load(next + w * VF_LEN))));
+                vf_store(u + w * VF_LEN, vf_mul(beta, vf_sub(vf_load(u + w * VF_LEN), vf_load(next + w * VF_LEN))));
         }
         const float *const by = x->decay.by;
-        struct step step = {.k = x->k + t * x->dk,
-                            .decay = by ? by + (x->decay.rows ? t * x->dk : t) : NULL,
-                            .decay_step = x->decay.rows,
-                            .u = u};
+        step.k = x->k + t * x->k_pitch;
+        step.decay = by ? by + (x->decay.rows ? t * x->dk : t) : NULL;
+        step.u = u;
         struct reader readers[STEP_READERS];
         int count = 0, writes = 1;
         if (x->beta && t + 1 < x->n)
-            readers[count++] = (struct reader){x->kept + (t + 1) * x->dk, next};
+            readers[count++] = (struct reader){x->kept + (t + 1) * x->kept_pitch, next};
         for (int h = 0; h < x->heads || writes; writes = 0) {
             for (; h < x->heads && count < STEP_READERS; h++) {
                 const int64_t row = (int64_t)h * x->n + t;
-                readers[count++] = (struct reader){x->q + row * x->dk, x->o + row * x->pitch + e};
+                readers[count++] = (struct reader){x->q[h] + t * x->q_pitch, x->o + row * x->pitch + e};
             }
             if (writes)
                 step_by_readers(nw, 1, &step, count, readers, x->dk, from, from_pitch, to, x->to_pitch, whole, n);
             else
-                step_by_readers(nw, 0, &step, count, readers, x->dk, to, x->to_pitch, to, x->to_pitch, whole, n);
+                step_by_readers(nw, 0, &(struct step){0}, count, readers, x->dk, to, x->to_pitch, to, x->to_pitch,
+                                whole, n);
             count = 0;
         }
         from = to;
         from_pitch = x->to_pitch;
+        step.from_far = 0;
     }
 }
 
@@ -158,6 +180,9 @@ ATTN_INLINE void step_columns(const int nw, const int whole, const struct attn_s
 static void state_steps(const struct attn_state_steps *x)
 {
     int64_t e = 0;
+    const int readers = x->heads + (x->beta && x->n > 1);
+    for (; readers <= WIDE_READERS && e + 2 * PANEL <= x->columns; e += 2 * PANEL)
+        step_columns(WIDE_VECTORS, 1, x, e, VF_LEN);
     for (; e + PANEL <= x->columns; e += PANEL)
         step_columns(PANEL_VECTORS, 1, x, e, VF_LEN);
     for (; e + VF_LEN <= x->columns; e += VF_LEN)

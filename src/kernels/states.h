@@ -31,16 +31,15 @@ struct attn_chunk_decays {
 
 /** Products of the rows of a chunk with its keys. */
 struct attn_chunk_scores {
-    int first, n;  /**< rows first..first+n-1 of the chunk */
-    int keys;      /**< 0: row i meets the keys up to i; else the first so many, whole vectors, are before all of them */
+    int first, n; /**< rows first..first+n-1 of the chunk */
+    int keys;     /**< 0: row i meets the keys up to i; else the first so many, whole vectors, are before all of them */
     int64_t dk;
-    const float *a;      /**< [n][a_pitch] the rows: of queries, or keys */
+    const float *a; /**< [n][a_pitch] the rows: of queries, or keys */
     ptrdiff_t a_pitch;
-    const float *kt;     /**< [dk][kt_pitch] keys turned: lanes are keys */
+    const float *kt; /**< [dk][kt_pitch] keys turned: lanes are keys */
     ptrdiff_t kt_pitch;
     const float *within; /**< [ATTN_CHUNK][ATTN_CHUNK] what they are multiplied by; NULL: 1 */
     const float *factor; /**< [n] the same of each row; NULL: 1 */
-    float scale;         /**< the same of all */
     float *to; /**< [n][ATTN_CHUNK]: key 0 first. Of keys behind its own a row has anything, up to whole panels */
 };
 
@@ -55,9 +54,8 @@ struct attn_near_scores {
     ptrdiff_t k_pitch;
     const float *decay;  /**< [n][dk] */
     const float *factor; /**< [n] of each row; NULL: 1 */
-    float scale;
-    float *parts; /**< [lanes][lanes][lanes] to work in */
-    float *to;    /**< [n][ATTN_CHUNK]: key 0 first, whole vectors */
+    float *parts;        /**< [lanes][lanes][lanes] to work in */
+    float *to;           /**< [n][ATTN_CHUNK]: key 0 first, whole vectors */
 };
 
 /** Rows that are asked for meanwhile, into L2: they will be read, or written, after this. */
@@ -76,10 +74,9 @@ struct attn_chunk_panel {
     int n;     /**< tokens */
     int width; /**< columns: whole vectors, at most a panel */
     int64_t dk;
-    const float *a;      /**< [n][a_pitch] rows that meet S: keys for solve(), queries for read() */
+    const float *a; /**< [n][a_pitch] rows that meet S: keys for solve(), queries for read() */
     ptrdiff_t a_pitch;
     const float *factor; /**< [n] what their products are multiplied by; NULL: 1 */
-    float scale;         /**< the same of all, for read() */
     const float *scores; /**< [n][ATTN_CHUNK] what a row takes of the tokens up to its own, for solve() before it */
     const float *beta;   /**< [n] for solve() */
     float *u;            /**< [n][width] what tokens write; before solve() the values */
@@ -94,16 +91,19 @@ struct attn_chunk_panel {
 struct attn_state_steps {
     int n; /**< tokens, 1 to ATTN_FEW_TOKENS */
     int64_t dk, columns;
-    int heads;          /**< of queries that read S */
-    const float *k;     /**< [n][dk] */
-    const float *kept;  /**< [n][dk] k times the decays; k itself without */
-    const float *q;     /**< [heads][n][dk] */
-    float *u;           /**< [n][pitch] the values; becomes what is written */
-    float *o;           /**< [heads][n][pitch] */
-    ptrdiff_t pitch;    /**< columns, up to whole vectors */
-    const float *beta;  /**< [n]; NULL: u is written as it is */
+    int heads;      /**< of queries that read S */
+    const float *k; /**< [n][k_pitch] */
+    ptrdiff_t k_pitch;
+    const float *kept; /**< [n][kept_pitch] k times the decays; k itself without */
+    ptrdiff_t kept_pitch;
+    const float *const *q; /**< [heads] of [n][q_pitch] */
+    ptrdiff_t q_pitch;
+    float *u;                       /**< [n][pitch] the values; becomes what is written */
+    float *o;                       /**< [heads][n][pitch] */
+    ptrdiff_t pitch;                /**< columns, up to whole vectors */
+    const float *beta;              /**< [n]; NULL: u is written as it is */
     struct attn_chunk_decays decay; /**< [n] or [n][dk] */
-    const float *from; /**< S before: rows from_pitch floats apart; may be to */
+    const float *from;              /**< S before: rows from_pitch floats apart; may be to */
     ptrdiff_t from_pitch;
     float *to; /**< S after */
     ptrdiff_t to_pitch;
@@ -113,12 +113,13 @@ struct attn_state_steps {
 struct attn_state_kernels {
     int lanes;
     int panel; /**< columns of a panel at most, whole vectors */
-    /** dst[i * pitch + c] = factor times element c of row i, n rows in their order; 0 for c from cols up to whole vectors,
-     * where the next row may begin before. */
+    /** dst[i * pitch + c] = factor times element c of row i, n rows in their order; 0 for c from cols up to whole
+     * vectors, where the next row may begin before. */
     void (*take_rows)(float *dst, ptrdiff_t pitch, const struct attn_rows *src, int n, int64_t cols, float factor);
     /** The same of e to the power of elements, without a factor; 1 for c from cols on. */
     void (*take_decays)(float *dst, ptrdiff_t pitch, const struct attn_rows *src, int n, int64_t cols);
-    /** within[i][j] = the product of decays j+1..i for j <= i < n, a decay for each token; 0 behind, up to whole vectors. */
+    /** within[i][j] = the product of decays j+1..i for j <= i < n, a decay for each token; 0 behind, up to whole
+     * vectors. */
     void (*within)(float *within, const float *decay, int n);
     /** kt[c][j] *= by[j] for n keys, up to whole vectors, of rows rows. */
     void (*scale_keys)(float *kt, int64_t rows, const float *by, int n);
@@ -131,7 +132,7 @@ struct attn_state_kernels {
     void (*near_scores)(const struct attn_near_scores *x);
     /** u_i = beta_i (u_i - factor_i S'a_i) + the sum over j < i of scores_ij u_j: what tokens write with beta. */
     void (*solve)(const struct attn_chunk_panel *x);
-    /** o_i = scale factor_i S'a_i + the sum over j <= i of scores_ij u_j. */
+    /** o_i = factor_i S'a_i + the sum over j <= i of scores_ij u_j. */
     void (*read)(const struct attn_chunk_panel *x);
     /** S = decay S + the sum over tokens of k_j u_j'. */
     void (*write)(const struct attn_chunk_panel *x);

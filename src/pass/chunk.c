@@ -16,12 +16,6 @@
  */
 #include "pass/states.h"
 
-/** Rows of floats. */
-struct matrix {
-    const float *rows;
-    ptrdiff_t pitch; /**< from one to the next */
-};
-
 /** A chunk under way. */
 struct chunk {
     const struct attn_state_work *work;
@@ -29,7 +23,7 @@ struct chunk {
     const struct attn_state_scratch *scratch;
     int64_t first, dk;
     int n;
-    struct matrix k; /**< its keys */
+    struct attn_floats k; /**< its keys */
 };
 
 static struct attn_rows rows_of(const struct chunk *c, const struct attn_rows *rows)
@@ -37,17 +31,8 @@ static struct attn_rows rows_of(const struct chunk *c, const struct attn_rows *r
     return attn_rows_from(rows, c->first);
 }
 
-/** Rows of q or k as floats: where they lie, or in room. */
-static struct matrix floats_of(const struct chunk *c, const struct attn_rows *rows, float *room)
-{
-    if (rows->dtype == ATTN_F32)
-        return (struct matrix){rows->data, rows->stride / (ptrdiff_t)sizeof(float)};
-    c->states->take_rows(room, c->dk, rows, c->n, c->dk, 1.0f);
-    return (struct matrix){room, (ptrdiff_t)c->dk};
-}
-
 /** Rows turned, up to whole vectors. */
-static void turn(const struct chunk *c, float *dst, ptrdiff_t pitch, const struct matrix *x, int n)
+static void turn(const struct chunk *c, float *dst, ptrdiff_t pitch, const struct attn_floats *x, int n)
 {
     const char *at[ATTN_CHUNK];
     for (int i = 0; i < n; i++)
@@ -63,7 +48,7 @@ static void take_chunk(struct chunk *c)
     const struct attn_state_scratch *scratch = c->scratch;
     const struct attn_rows k = rows_of(c, &w->k), v = rows_of(c, &w->v);
     const int64_t panels = attn_state_panels(w->shape, w->columns);
-    c->k = floats_of(c, &k, scratch->k);
+    c->k = attn_state_floats(w, &k, c->n, scratch->k);
     turn(c, scratch->kt, ATTN_CHUNK, &c->k, c->n);
     for (int64_t i = 0; i < panels; i++) {
         const int64_t start = attn_panel_start(w->shape, w->columns, i);
@@ -99,9 +84,8 @@ static void take_chunk(struct chunk *c)
 
 /** Rows of the chunk, and what their scores are multiplied by. */
 struct left {
-    struct matrix a;
+    struct attn_floats a;
     const float *factor; /**< [n]; NULL: 1 */
-    float scale;
     float *to;
 };
 
@@ -120,7 +104,6 @@ static void split_scores(const struct chunk *c, const struct left *x, int first,
                                               .k_pitch = c->k.pitch,
                                               .decay = scratch->decay + first * dk,
                                               .factor = x->factor ? x->factor + first : NULL,
-                                              .scale = x->scale,
                                               .parts = scratch->near,
                                               .to = x->to + first * ATTN_CHUNK + first};
         c->states->near_scores(&near);
@@ -130,7 +113,7 @@ static void split_scores(const struct chunk *c, const struct left *x, int first,
     while (2 * half < n)
         half *= 2;
     const int later = n - half, middle = first + half;
-    const struct matrix faded = {scratch->faded, (ptrdiff_t)dk};
+    const struct attn_floats faded = {scratch->faded, (ptrdiff_t)dk};
     /* The later ones fade from the middle on, the earlier ones up to there. */
     c->states->decay_until(scratch->faded, c->k.rows + first * c->k.pitch, c->k.pitch, scratch->decay + first * dk,
                            half, dk, NULL);
@@ -145,7 +128,6 @@ static void split_scores(const struct chunk *c, const struct left *x, int first,
                                              .kt = scratch->turned,
                                              .kt_pitch = half,
                                              .factor = x->factor ? x->factor + middle : NULL,
-                                             .scale = x->scale,
                                              .to = x->to + middle * ATTN_CHUNK + first};
     c->states->scores(&scores);
     split_scores(c, x, first, half);
@@ -167,7 +149,6 @@ static void score(const struct chunk *c, const struct left *x)
                                              .kt_pitch = ATTN_CHUNK,
                                              .within = c->work->shape->decays ? c->scratch->within : NULL,
                                              .factor = x->factor,
-                                             .scale = x->scale,
                                              .to = x->to};
     c->states->scores(&scores);
 }
@@ -175,12 +156,12 @@ static void score(const struct chunk *c, const struct left *x)
 /* ------------------------------------------------------------------ panels -- */
 
 /** Rows as S before the chunk meets them: with decays of rows they are another array. */
-static struct matrix fade(const struct chunk *c, const struct matrix *x)
+static struct attn_floats fade(const struct chunk *c, const struct attn_floats *x)
 {
     if (!c->work->shape->rows)
         return *x;
     c->states->decay_since(c->scratch->faded, x->rows, x->pitch, c->scratch->decay, c->n, c->dk);
-    return (struct matrix){c->scratch->faded, (ptrdiff_t)c->dk};
+    return (struct attn_floats){c->scratch->faded, (ptrdiff_t)c->dk};
 }
 
 /** Panel number i of S and u, and the column at which it begins. */
@@ -216,8 +197,8 @@ static void solve(const struct chunk *c)
     int64_t start;
     for (int i = 0; i < c->n; i++)
         minus[i] = -c->scratch->beta[i];
-    score(c, &(struct left){c->k, minus, 1.0f, c->scratch->keys});
-    const struct matrix a = fade(c, &c->k);
+    score(c, &(struct left){c->k, minus, c->scratch->keys});
+    const struct attn_floats a = fade(c, &c->k);
     for (int64_t i = 0; i < panels; i++) {
         struct attn_chunk_panel panel = panel_of(c, i, &start);
         panel.a = a.rows;
@@ -246,15 +227,14 @@ static void read(const struct chunk *c, int head)
     struct attn_rows all = w->q;
     all.data = (char *)all.data + head * w->q_head;
     const struct attn_rows q = rows_of(c, &all);
-    const struct matrix rows = floats_of(c, &q, c->scratch->q);
-    score(c, &(struct left){rows, NULL, w->scale, c->scratch->scores});
-    const struct matrix a = fade(c, &rows);
+    const struct attn_floats rows = attn_state_floats(w, &q, c->n, c->scratch->q);
+    score(c, &(struct left){rows, NULL, c->scratch->scores});
+    const struct attn_floats a = fade(c, &rows);
     for (int64_t i = 0; i < panels; i++) {
         int64_t start;
         struct attn_chunk_panel panel = panel_of(c, i, &start);
         panel.a = a.rows;
         panel.a_pitch = a.pitch;
-        panel.scale = w->scale;
         panel.scores = c->scratch->scores;
         panel.o = c->scratch->o;
         panel.ahead[0] = out_of(c, head, start, panel.width);
@@ -275,7 +255,7 @@ static void write(const struct chunk *c)
     const int64_t panels = attn_state_panels(w->shape, w->columns);
     struct attn_chunk_decays decay = {0};
     if (w->shape->rows) {
-        const struct matrix faded = {scratch->faded, (ptrdiff_t)c->dk};
+        const struct attn_floats faded = {scratch->faded, (ptrdiff_t)c->dk};
         c->states->decay_until(scratch->faded, c->k.rows, c->k.pitch, scratch->decay, c->n, c->dk, scratch->whole);
         turn(c, scratch->kt, ATTN_CHUNK, &faded, c->n);
         decay = (struct attn_chunk_decays){scratch->whole, 1};
@@ -298,7 +278,7 @@ static void write(const struct chunk *c)
 
 void attn_state_chunk(const struct attn_state_work *w, int64_t first, int n)
 {
-    struct chunk chunk = {w, w->kernels->states, &w->scratch, first, w->shape->dk, n, {NULL, 0}};
+    struct chunk chunk = {w, w->kernels->states, w->scratch, first, w->shape->dk, n, {NULL, 0}};
     take_chunk(&chunk);
     if (w->beta.data)
         solve(&chunk);

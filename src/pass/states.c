@@ -25,8 +25,7 @@ static float *take(char **at, int64_t floats)
 
 size_t attn_state_layout(struct attn_state_scratch *scratch, char *base, const struct attn_state_shape *shape)
 {
-    const int64_t dk = shape->dk, lanes = shape->lanes, heads = shape->heads, chunk = ATTN_CHUNK,
-                  few = ATTN_FEW_TOKENS;
+    const int64_t dk = shape->dk, lanes = shape->lanes, heads = shape->heads, chunk = ATTN_CHUNK, few = ATTN_FEW_TOKENS;
     const int64_t columns = attn_in_steps(shape->columns, shape->lanes);
     const int64_t outputs = heads * few * columns > chunk * shape->panel ? heads * few * columns : chunk * shape->panel;
     const int64_t queries = heads * few > chunk ? heads * few : chunk;
@@ -35,6 +34,8 @@ size_t attn_state_layout(struct attn_state_scratch *scratch, char *base, const s
     scratch->u = take(&at, chunk * columns);
     scratch->o = take(&at, outputs);
     scratch->q = take(&at, queries * dk + lanes); /* rows are written in whole vectors */
+    scratch->heads =                              /* pointers are up to two floats */
+        (const float **)(void *)take(&at, 2 * heads);
     scratch->k = take(&at, chunk * dk + lanes);
     scratch->kt = take(&at, dk * chunk);
     scratch->scores = take(&at, chunk * chunk);
@@ -44,7 +45,7 @@ size_t attn_state_layout(struct attn_state_scratch *scratch, char *base, const s
     scratch->within = take(&at, shape->rows ? 0 : chunk * chunk);
     scratch->since = take(&at, chunk);
     scratch->until = take(&at, chunk);
-    scratch->faded = take(&at, shape->rows ? chunk * dk : few * dk);
+    scratch->faded = take(&at, shape->rows ? chunk * dk : few * dk + lanes);
     scratch->turned = take(&at, shape->rows ? dk * chunk / 2 : 0);
     scratch->near = take(&at, shape->rows ? lanes * lanes * lanes : 0);
     scratch->whole = take(&at, shape->rows ? dk : 0);
@@ -61,7 +62,7 @@ static void copy_state(const struct attn_state_work *w, const float *in, float *
         const int64_t start = attn_panel_start(w->shape, w->columns, i);
         const int64_t width = attn_panel_start(w->shape, w->columns, i + 1) - start;
         const int64_t own = w->columns - start < width ? w->columns - start : width;
-        float *const panel = w->scratch.s + dk * start;
+        float *const panel = w->scratch->s + dk * start;
         for (int64_t c = 0; c < dk; c++) {
             if (out)
                 memcpy(out + c * w->out_pitch + start, panel + c * width, (size_t)own * sizeof(float));
@@ -76,27 +77,27 @@ static void copy_state(const struct attn_state_work *w, const float *in, float *
 static void clear_state(const struct attn_state_work *w)
 {
     const int64_t columns = attn_in_steps(w->columns, w->shape->lanes);
-    memset(w->scratch.s, 0, (size_t)(w->shape->dk * columns) * sizeof(float));
+    memset(w->scratch->s, 0, (size_t)(w->shape->dk * columns) * sizeof(float));
 }
 
 /* ------------------------------------------------------------------- steps -- */
 
-void attn_state_write_out(const struct attn_state_work *w, int head, int64_t first, int n, int64_t start,
-                          int64_t width, const float *o)
+void attn_state_write_out(const struct attn_state_work *w, int head, int64_t first, int n, int64_t start, int64_t width,
+                          const float *o)
 {
-    const float one = 1.0f;
+    const float factor = w->scale;
     const int64_t columns = w->columns - start < width ? w->columns - start : width;
-    char *row = (char *)w->out.data + head * w->out_head + first * w->out.stride +
-                start * attn_element_size(w->out.dtype);
+    char *row =
+        (char *)w->out.data + head * w->out_head + first * w->out.stride + start * attn_element_size(w->out.dtype);
     for (int i = 0; i < n; i++, row += w->out.stride)
-        w->kernels->vectors->write_few(&row, w->out.dtype, o + i * width, 1, columns, &one);
+        w->kernels->vectors->write_few(&row, w->out.dtype, o + i * width, 1, columns, &factor);
 }
 
 void attn_state_take_decays(const struct attn_state_work *w, int64_t first, int n)
 {
     const struct attn_state_kernels *states = w->kernels->states;
     const struct attn_rows decay = attn_rows_from(&w->decay, first);
-    float *const to = w->scratch.decay;
+    float *const to = w->scratch->decay;
     if (w->shape->rows) {
         states->take_decays(to, w->shape->dk, &decay, n, w->shape->dk);
         return;
@@ -106,29 +107,41 @@ void attn_state_take_decays(const struct attn_state_work *w, int64_t first, int 
     states->take_decays(to, 0, &together, 1, n);
 }
 
+struct attn_floats attn_state_floats(const struct attn_state_work *w, const struct attn_rows *rows, int n, float *room)
+{
+    if (rows->dtype == ATTN_F32)
+        return (struct attn_floats){rows->data, rows->stride / (ptrdiff_t)sizeof(float)};
+    w->kernels->states->take_rows(room, w->shape->dk, rows, n, w->shape->dk, 1.0f);
+    return (struct attn_floats){room, (ptrdiff_t)w->shape->dk};
+}
+
 /** What steps need of some tokens, in scratch memory. */
 static struct attn_state_steps begin_steps(const struct attn_state_work *w, int64_t first, int n)
 {
     const struct attn_state_kernels *states = w->kernels->states;
-    const struct attn_state_scratch *scratch = &w->scratch;
+    const struct attn_state_scratch *scratch = w->scratch;
     const int64_t dk = w->shape->dk, pitch = attn_in_steps(w->columns, w->shape->lanes);
+    const struct attn_rows k_rows = attn_rows_from(&w->k, first), v = attn_rows_from(&w->v, first);
+    const struct attn_floats k = attn_state_floats(w, &k_rows, n, scratch->k);
     struct attn_state_steps steps = {.n = n,
                                      .dk = dk,
                                      .columns = w->columns,
                                      .heads = w->shape->heads,
-                                     .k = scratch->k,
-                                     .kept = scratch->k,
-                                     .q = scratch->q,
+                                     .k = k.rows,
+                                     .k_pitch = k.pitch,
+                                     .kept = k.rows,
+                                     .kept_pitch = k.pitch,
+                                     .q = scratch->heads,
                                      .u = scratch->u,
                                      .o = scratch->o,
                                      .pitch = pitch};
-    const struct attn_rows k = attn_rows_from(&w->k, first), v = attn_rows_from(&w->v, first);
-    states->take_rows(scratch->k, dk, &k, n, dk, 1.0f);
     states->take_rows(scratch->u, pitch, &v, n, w->columns, 1.0f);
     for (int h = 0; h < w->shape->heads; h++) {
-        struct attn_rows q = attn_rows_from(&w->q, first);
-        q.data = (char *)q.data + h * w->q_head;
-        states->take_rows(scratch->q + h * n * dk, dk, &q, n, dk, w->scale);
+        struct attn_rows rows = attn_rows_from(&w->q, first);
+        rows.data = (char *)rows.data + h * w->q_head;
+        const struct attn_floats q = attn_state_floats(w, &rows, n, scratch->q + h * n * dk);
+        scratch->heads[h] = q.rows;
+        steps.q_pitch = q.pitch;
     }
     if (w->beta.data) {
         const struct attn_rows beta = attn_rows_from(&w->beta, first);
@@ -138,9 +151,17 @@ static struct attn_state_steps begin_steps(const struct attn_state_work *w, int6
     if (w->decay.data) {
         attn_state_take_decays(w, first, n);
         steps.decay = (struct attn_chunk_decays){scratch->decay, w->shape->rows};
-        for (int64_t i = 0; i < n * dk; i++)
-            scratch->faded[i] = scratch->k[i] * scratch->decay[w->shape->rows ? i : i / dk];
-        steps.kept = scratch->faded;
+        for (int t = 0; t < n && w->beta.data; t++) {
+            const struct attn_rows key = {(void *)(uintptr_t)(k.rows + t * k.pitch), 0, ATTN_F32, NULL, 0};
+            if (w->shape->rows)
+                states->decay_since(scratch->faded + t * dk, key.data, k.pitch, scratch->decay + t * dk, 1, dk);
+            else
+                states->take_rows(scratch->faded + t * dk, dk, &key, 1, dk, scratch->decay[t]);
+        }
+        if (w->beta.data) {
+            steps.kept = scratch->faded;
+            steps.kept_pitch = (ptrdiff_t)dk;
+        }
     }
     return steps;
 }
@@ -164,7 +185,7 @@ static void step_in_panels(const struct attn_state_work *w, int64_t first, int n
         steps.columns = steps.to_pitch;
         steps.u += start;
         steps.o += start;
-        steps.to = w->scratch.s + w->shape->dk * start;
+        steps.to = w->scratch->s + w->shape->dk * start;
         steps.from = steps.to;
         w->kernels->states->steps(&steps);
     }
@@ -175,9 +196,9 @@ static void step_in_panels(const struct attn_state_work *w, int64_t first, int n
 static void step_in_place(const struct attn_state_work *w)
 {
     struct attn_state_steps steps = begin_steps(w, 0, (int)w->tokens);
-    steps.from = w->state_in ? w->state_in : w->scratch.s;
+    steps.from = w->state_in ? w->state_in : w->scratch->s;
     steps.from_pitch = w->state_in ? w->in_pitch : w->columns;
-    steps.to = w->state_out ? w->state_out : w->scratch.s;
+    steps.to = w->state_out ? w->state_out : w->scratch->s;
     steps.to_pitch = w->state_out ? w->out_pitch : w->columns;
     if (!w->state_in)
         clear_state(w);

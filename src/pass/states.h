@@ -15,29 +15,30 @@ struct attn_state_shape {
     int64_t columns; /**< of S and v that a task has at most */
     int heads;       /**< of queries that read a state */
     int lanes, panel;
-    int corrects;      /**< with beta */
-    int decays, rows;  /**< with decays; of rows of S */
+    int corrects;     /**< with beta */
+    int decays, rows; /**< with decays; of rows of S */
 };
 
 /** Memory of a thread; floats. */
 struct attn_state_scratch {
-    float *s;      /**< panels, [dk][width] each */
-    float *u;      /**< panels, [ATTN_CHUNK][width] each */
-    float *o;      /**< [ATTN_CHUNK][panel], and for steps [heads][ATTN_FEW_TOKENS][columns] */
-    float *q;      /**< [ATTN_CHUNK][dk], and for steps [heads][ATTN_FEW_TOKENS][dk] */
-    float *k;      /**< [ATTN_CHUNK][dk] */
-    float *kt;     /**< [dk][ATTN_CHUNK] */
-    float *scores; /**< [ATTN_CHUNK][ATTN_CHUNK] of queries */
-    float *keys;   /**< the same of keys; with beta */
-    float *beta;   /**< [ATTN_CHUNK] */
-    float *decay;  /**< [ATTN_CHUNK], or with rows [ATTN_CHUNK][dk] */
-    float *within; /**< [ATTN_CHUNK][ATTN_CHUNK]; without rows */
-    float *since;  /**< [ATTN_CHUNK] products of decays from the first token on; without rows */
-    float *until;  /**< [ATTN_CHUNK] of those behind a token; without rows */
-    float *faded;  /**< [ATTN_CHUNK][dk] rows with their decays; with rows, and [ATTN_FEW_TOKENS][dk] for steps */
-    float *turned; /**< [dk][ATTN_CHUNK / 2] such keys, turned; with rows */
-    float *near;   /**< [lanes][lanes][lanes]; with rows */
-    float *whole;  /**< [dk] products of all decays; with rows */
+    float *s;            /**< panels, [dk][width] each */
+    float *u;            /**< panels, [ATTN_CHUNK][width] each */
+    float *o;            /**< [ATTN_CHUNK][panel], and for steps [heads][ATTN_FEW_TOKENS][columns] */
+    float *q;            /**< [ATTN_CHUNK][dk], and for steps [heads][ATTN_FEW_TOKENS][dk] */
+    const float **heads; /**< [heads] */
+    float *k;            /**< [ATTN_CHUNK][dk] */
+    float *kt;           /**< [dk][ATTN_CHUNK] */
+    float *scores;       /**< [ATTN_CHUNK][ATTN_CHUNK] of queries */
+    float *keys;         /**< the same of keys; with beta */
+    float *beta;         /**< [ATTN_CHUNK] */
+    float *decay;        /**< [ATTN_CHUNK], or with rows [ATTN_CHUNK][dk] */
+    float *within;       /**< [ATTN_CHUNK][ATTN_CHUNK]; without rows */
+    float *since;        /**< [ATTN_CHUNK] products of decays from the first token on; without rows */
+    float *until;        /**< [ATTN_CHUNK] of those behind a token; without rows */
+    float *faded;        /**< [ATTN_CHUNK][dk] rows with their decays; with rows, and [ATTN_FEW_TOKENS][dk] for steps */
+    float *turned;       /**< [dk][ATTN_CHUNK / 2] such keys, turned; with rows */
+    float *near;         /**< [lanes][lanes][lanes]; with rows */
+    float *whole;        /**< [dk] products of all decays; with rows */
 };
 
 /** Lays scratch memory out from base on, NULL to count: returns its bytes. */
@@ -58,8 +59,17 @@ struct attn_state_work {
     ptrdiff_t in_pitch;
     float *state_out; /**< NULL: not wanted; may be state_in */
     ptrdiff_t out_pitch;
-    struct attn_state_scratch scratch;
+    const struct attn_state_scratch *scratch;
 };
+
+/** Rows of floats. */
+struct attn_floats {
+    const float *rows;
+    ptrdiff_t pitch; /**< from one to the next */
+};
+
+/** The first n rows of q or k as floats: where they lie, or in room. */
+struct attn_floats attn_state_floats(const struct attn_state_work *w, const struct attn_rows *rows, int n, float *room);
 
 /** Decays of n tokens from one on, as factors, to scratch memory. */
 void attn_state_take_decays(const struct attn_state_work *w, int64_t first, int n);
@@ -71,8 +81,8 @@ void attn_state_pass(const struct attn_state_work *w);
 void attn_state_chunk(const struct attn_state_work *w, int64_t first, int n);
 
 /** Writes columns start.. of rows of a head, width floats apart in o. */
-void attn_state_write_out(const struct attn_state_work *w, int head, int64_t first, int n, int64_t start,
-                          int64_t width, const float *o);
+void attn_state_write_out(const struct attn_state_work *w, int head, int64_t first, int n, int64_t start, int64_t width,
+                          const float *o);
 
 /** The columns of a panel of S, and the panels of so many columns. */
 static inline int64_t attn_state_panels(const struct attn_state_shape *shape, int64_t columns)
