@@ -64,6 +64,9 @@ static uint32_t go_through(const struct bench_bandwidth *b, const struct bench_r
     case BENCH_WRITE:
         b->kernels->write(region->words + from, to - from);
         break;
+    case BENCH_UPDATE:
+        b->kernels->update(region->words + from, to - from);
+        break;
     case BENCH_STREAM:
         b->kernels->stream(region->words + from, to - from);
         break;
@@ -98,5 +101,7 @@ double bench_bandwidth_sample(struct bench_bandwidth *b)
 
 const char *bench_access_name(enum bench_access access)
 {
-    return access == BENCH_READ ? "read" : access == BENCH_WRITE ? "write" : "write-streaming";
+    static const char *const names[] = {
+        [BENCH_READ] = "read", [BENCH_WRITE] = "write", [BENCH_UPDATE] = "update", [BENCH_STREAM] = "write-streaming"};
+    return names[access];
 }

@@ -105,6 +105,15 @@ struct bar {
     {                                                                                                                  \
         .id = id_, .processor = processor_, .avx512_bf16 = avx512_bf16_                                                \
     }
+/* Linear attention, on any processor: a prompt, of the peak; a token, of the rate at which states can be updated. */
+#define BAR_RULE(id_, fraction)                                                                                        \
+    {                                                                                                                  \
+        .id = "linear-attention-" id_, .any = fraction                                                                 \
+    }
+#define BAR_STEP(id_)                                                                                                  \
+    {                                                                                                                  \
+        .id = "linear-attention-" id_, .kind = OF_BANDWIDTH, .any = 0.85                                               \
+    }
 #define BAR_BF16_OF(id_, of_, avx512_bf16_)                                                                            \
     {                                                                                                                  \
         .id = id_, .of = of_, .avx512_bf16 = avx512_bf16_                                                              \
@@ -255,6 +264,17 @@ static const struct bar bars[] = {
     BAR_BF16(BENCH_AMD, "backward-bf16-t2048-d128", 0.62),
     BAR_OF("backward-h1-t4096", "backward-h8-t4096", ONE_HEAD),
     BAR_FASTER("backward-blocks-10", "backward-dense-t16384", 7.0, 0.0),
+    BAR_RULE("linear-t8192-d128", 0.50),
+    BAR_RULE("gated-t8192-d128", 0.50),
+    BAR_RULE("gated-rows-t8192-d128", 0.50),
+    BAR_RULE("delta-t8192-d128", 0.35),
+    BAR_RULE("gated-delta-t8192-d128", 0.35),
+    BAR_RULE("gated-delta-rows-t8192-d128", 0.35),
+    BAR_FASTER("linear-attention-gated-t16384-d128", "causal-t16384-d128", 10.0, 0.0),
+    BAR_STEP("linear-step1"),
+    BAR_STEP("gated-step1"),
+    BAR_STEP("delta-step1"),
+    BAR_STEP("gated-delta-step1"),
     BAR(BENCH_AMD, "linear-1300x1152x384", 0.85, 0.85),
     BAR(BENCH_AMD, "linear-1300x1536x384", 0.85, 0.85),
     BAR(BENCH_AMD, "linear-1300x384x1536", 0.85, 0.85),
@@ -433,8 +453,9 @@ static int check_forward(struct bench_results *results, struct bench_result *row
         if (value == 0.0 || strcmp(bars[i].id, row->bcase->id) != 0)
             continue;
         if (bars[i].kind == OF_BANDWIDTH) {
-            const char *const what =
-                row->written ? "fraction of the write bandwidth" : "fraction of the read bandwidth";
+            const char *const what = bench_case_updates_states(row->bcase) ? "fraction of the update bandwidth"
+                                     : row->written                        ? "fraction of the write bandwidth"
+                                                                           : "fraction of the read bandwidth";
             if (add_check(checks, row, what, row->bandwidth_fraction, value, false) != 0)
                 return -1;
             continue;

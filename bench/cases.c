@@ -14,13 +14,14 @@
  * and long calls over pages, beside those without. The fifth holds the forms
  * of attention, and what their time is compared with. The sixth are forms whose
  * queries see 192 keys, or all of them, however long the sequence is: their time
- * per token must not grow with it. Then gradients, alone and with the forward call.
+ * per token must not grow with it. Then linear attention; gradients, alone and with the forward call.
  * The last are linear layers of libattn_nn: a
  * token, a short and a long sentence or batch in the widths of small and base
  * encoders, and two wide ones.
  */
 #include "cases.h"
 #include "append.h"
+#include "linear_attention.h"
 #include "attn/backward.h"
 #include "isa_kernels.h"
 #include "linear.h"
@@ -85,6 +86,20 @@
 
 /* A token of each of 256 sequences goes to pages that have 512 MiB. */
 #define APPEND(id_, size, ...) SHAPE(id_, 256, 8, 8, 1, 1024 / (size), 128, .append = true, .page = 16, __VA_ARGS__)
+
+/* Linear attention: a prompt; a few tokens of a large batch, whose states are 512 MiB; and lengths. */
+#define RULE(id_, batch, heads, t, d, rule_, ...)                                                                      \
+    SHAPE("linear-attention-" id_, batch, heads, heads, t, t, d, .rule = rule_, __VA_ARGS__)
+#define RULE_PROMPT(name, rule)                                                                                        \
+    RULE(name "-t8192-d128", 1, 8, 8192, 128, rule, .causal = TOP_LEFT),                                               \
+        RULE(name "-t8192-d64", 1, 8, 8192, 64, rule, .causal = TOP_LEFT)
+#define RULE_STEPS(name, rule)                                                                                         \
+    RULE(name "-step1", 256, 32, 1, 128, rule, .causal = TOP_LEFT),                                                    \
+        RULE(name "-step4", 256, 32, 4, 128, rule, .causal = TOP_LEFT)
+#define RULE_COST(name, rule)                                                                                          \
+    RULE_COST_AT(name, 1024, rule), RULE_COST_AT(name, 16384, rule), RULE_COST_AT(name, 131072, rule),                 \
+        RULE_COST_AT(name, 1048576, rule)
+#define RULE_COST_AT(name, t_, rule) RULE("cost-" name "-t" #t_, 1, 2, t_, 64, rule, .causal = TOP_LEFT, .cost = name)
 
 /* Gradients, and the forward call with them: checked by rows. */
 #define BACKWARD(id_, batch, heads, t, d, causal_, ...)                                                                \
@@ -259,6 +274,24 @@ const struct bench_case bench_cases[] = {
     COST_TREE(262144),
     COST_TREE(1048576),
 
+    RULE_PROMPT("linear", BENCH_LINEAR),
+    RULE_PROMPT("gated", BENCH_GATED),
+    RULE_PROMPT("gated-rows", BENCH_GATED_ROWS),
+    RULE_PROMPT("delta", BENCH_DELTA),
+    RULE_PROMPT("gated-delta", BENCH_GATED_DELTA),
+    RULE_PROMPT("gated-delta-rows", BENCH_GATED_DELTA_ROWS),
+    RULE("gated-delta-bf16-t8192-d128", 1, 8, 8192, 128, BENCH_GATED_DELTA, .causal = TOP_LEFT, .dtype = ATTN_BF16),
+    RULE("gated-h1-t8192-d128", 1, 1, 8192, 128, BENCH_GATED, .causal = TOP_LEFT),
+    RULE("gated-delta-h1-t8192-d128", 1, 1, 8192, 128, BENCH_GATED_DELTA, .causal = TOP_LEFT),
+    RULE("gated-t16384-d128", 1, 2, 16384, 128, BENCH_GATED, .causal = TOP_LEFT),
+    SELF("causal-t16384-d128", 1, 2, 16384, 128, TOP_LEFT, .sampled = true),
+    RULE_STEPS("linear", BENCH_LINEAR),
+    RULE_STEPS("gated", BENCH_GATED),
+    RULE_STEPS("delta", BENCH_DELTA),
+    RULE_STEPS("gated-delta", BENCH_GATED_DELTA),
+    RULE_COST("linear", BENCH_LINEAR),
+    RULE_COST("gated-delta", BENCH_GATED_DELTA),
+
     GRADIENTS("", BACKWARD, ATTN_F32),
     BACKWARD("t2048-d96", 1, 8, 2048, 96, NONE, .dtype = ATTN_F32),
     BACKWARD("t2048-d32", 1, 8, 2048, 32, NONE, .dtype = ATTN_F32),
@@ -392,6 +425,8 @@ bool bench_case_supported(const struct bench_case *c, const char *isa)
         return bench_linear_supported(isa);
     if (c->append)
         return bench_append_supported(isa);
+    if (c->rule)
+        return true;
     char description[512];
     return plan_of(c, isa, description, sizeof description);
 }
@@ -399,7 +434,7 @@ bool bench_case_supported(const struct bench_case *c, const char *isa)
 const char *bench_case_isa(const struct bench_case *c, const char *isa)
 {
     char description[512];
-    if (c->dtype != ATTN_BF16 || bench_case_linear(c) || c->append)
+    if (c->dtype != ATTN_BF16 || bench_case_linear(c) || c->append || c->rule)
         return bench_f32_isa(isa);
     if (!plan_of(c, isa, description, sizeof description))
         return isa;
@@ -420,7 +455,12 @@ double bench_case_key_bytes(const struct bench_case *c)
 
 bool bench_case_reads_keys(const struct bench_case *c)
 {
-    return c->rows == 0 && !c->append && c->tq == 1;
+    return c->rows == 0 && !c->append && !c->rule && c->tq == 1;
+}
+
+bool bench_case_updates_states(const struct bench_case *c)
+{
+    return c->rule && c->tq <= 8;
 }
 
 bool bench_case_far(const struct bench_case *c)

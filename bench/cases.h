@@ -47,6 +47,17 @@ enum bench_pass {
     BENCH_PASS_BOTH      /**< the forward call, too */
 };
 
+/** Linear attention, by the options that make its rule. */
+enum bench_rule {
+    BENCH_NO_RULE, /**< attention with a softmax, or something else */
+    BENCH_LINEAR,
+    BENCH_GATED,
+    BENCH_GATED_ROWS, /**< a decay for each channel of a key */
+    BENCH_DELTA,
+    BENCH_GATED_DELTA,
+    BENCH_GATED_DELTA_ROWS
+};
+
 struct bench_case {
     const char *id;   /**< short and unique; bars.c refers to it */
     attn_dtype dtype; /**< of q, k, v and out; see kept */
@@ -64,6 +75,7 @@ struct bench_case {
     int64_t size;
     attn_dtype kept;        /**< of k and v where that is not dtype: narrower, in 8 bits with scales; else ATTN_F32 */
     int64_t values_in_keys; /**< latent attention: v is so many first channels of k, in its memory; 0: v has its own */
+    enum bench_rule rule;   /**< of linear attention: tq tokens, whose state is carried on */
     bool append;            /**< attn_store(): tq new tokens of each sequence go to pages, which have room for tk */
     bool free_sums;         /**< ATTN_SUMS_FREE */
     int64_t page;           /**< keys and values are in pages of so many tokens, in random order; 0: side by side */
@@ -121,6 +133,9 @@ static inline int64_t bench_case_dv(const struct bench_case *c)
  */
 double bench_case_key_bytes(const struct bench_case *c);
 
+/** Whether a call is made of reading and writing the states of linear attention: a few tokens of each sequence. */
+bool bench_case_updates_states(const struct bench_case *c);
+
 /** Whether a call is made of reading K and V: one token of each sequence. */
 bool bench_case_reads_keys(const struct bench_case *c);
 
@@ -158,6 +173,7 @@ bool bench_int8_scores_by(const char *set, const char *isa);
  * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/layout:bhtd", then
  * /kv_heads, /kv, /v_in_k, /page, /common, /sums:free, /mask, /padded, /qk, /form, /block or /size, /listed and /cost;
  * the same with "backward" or "forward-backward", by the pass; "append/f32/B256/H8/T1/Tk512/d128", then /kv and /page;
+ * "linear-attention/f32/B1/H8/T8192/d128/rule:gated", then /cost;
  * or "linear/f32/M24/N1152/K384" (or bf16, int8, int4: the weights), then /multiply:bf16 or int8, /group and /matrices.
  */
 void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE]);

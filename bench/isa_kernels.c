@@ -219,6 +219,23 @@ static void write_loop(uint32_t *p, int64_t n)
     }
 }
 
+/* As a state is carried on: some words of each stream are read, changed and written where they were. */
+static void update_loop(uint32_t *p, int64_t n)
+{
+    static const volatile uint32_t nothing = 0; /* which the compiler cannot know */
+    const words change = (words){0} + nothing;
+    const int64_t apart = n / READ_STREAMS;
+    for (int64_t at = 0; at < apart; at += LANES) {
+#pragma GCC unroll 4
+        for (int i = 0; i < READ_STREAMS; i++) {
+            words x;
+            memcpy(&x, p + i * apart + at, sizeof x);
+            x += change;
+            memcpy(p + i * apart + at, &x, sizeof x);
+        }
+    }
+}
+
 #if defined(STREAM)
 /* Past the caches, without fetching anything. */
 static void stream_loop(uint32_t *p, int64_t n)
@@ -301,6 +318,7 @@ const struct bench_isa_kernels TABLE = {
     .loads = {.flops_per_step = 2 * LANES * TILE_ROWS * TILE_VECTORS * DEPTH, .run = loads_loop},
     .read = read_loop,
     .write = write_loop,
+    .update = update_loop,
     .stream = stream_loop,
     .softmax_row = softmax_row,
 };

@@ -103,10 +103,25 @@ static void write_linear_name(const struct bench_case *c, const char *kind, char
              (long long)c->outputs, (long long)c->inputs, products, group, matrices);
 }
 
+static void write_rule_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
+{
+    static const char *const rules[] = {[BENCH_LINEAR] = "linear",
+                                        [BENCH_GATED] = "gated",
+                                        [BENCH_GATED_ROWS] = "gated-by-channel",
+                                        [BENCH_DELTA] = "delta",
+                                        [BENCH_GATED_DELTA] = "gated-delta",
+                                        [BENCH_GATED_DELTA_ROWS] = "gated-delta-by-channel"};
+    snprintf(name, BENCH_NAME_SIZE, "linear-attention/%s/B%lld/H%lld/T%lld/d%lld/rule:%s%s", attn_dtype_name(c->dtype),
+             (long long)c->batch, (long long)c->heads, (long long)c->tq, (long long)c->d, rules[c->rule],
+             c->cost != NULL ? "/cost" : "");
+}
+
 void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
 {
     if (bench_case_linear(c))
         write_linear_name(c, c->pass == BENCH_PASS_FORWARD ? "linear" : "linear-backward", name);
+    else if (c->rule)
+        write_rule_name(c, name);
     else if (c->append)
         write_append_name(c, "append", name);
     else

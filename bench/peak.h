@@ -39,11 +39,12 @@ struct bench_peak_sample bench_peak_take(struct bench_peak *peak, double seconds
 /** What is done to memory. */
 enum bench_access {
     BENCH_READ,
-    BENCH_WRITE, /**< by plain stores, which fetch a line before they change it */
+    BENCH_WRITE,  /**< by plain stores, which fetch a line before they change it */
+    BENCH_UPDATE, /**< by plain stores to what has just been read; words are counted once */
     BENCH_STREAM /**< by stores past the caches */
 };
 
-#define BENCH_NUM_ACCESSES 3
+#define BENCH_NUM_ACCESSES 4
 
 /** Words of 32 bits. */
 struct bench_region {
@@ -72,7 +73,7 @@ int bench_bandwidth_buffer(struct bench_region *buffer, int threads);
 /** Goes through the regions once, or through small ones as often as makes a sample of some length; returns GB/s. */
 double bench_bandwidth_sample(struct bench_bandwidth *bandwidth);
 
-/** "read", "write" or "write-streaming". */
+/** "read", "write", "update" or "write-streaming". */
 const char *bench_access_name(enum bench_access access);
 
 #endif

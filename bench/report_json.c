@@ -123,6 +123,7 @@ static json_t *make_context(const struct bench_options *options, const struct be
     failed |= json_object_set_new(context, "peak_loads_gflops", loads);
     failed |= set_figure(context, "read_gb_per_second", machine->memory[BENCH_READ].best);
     failed |= set_figure(context, "write_gb_per_second", machine->memory[BENCH_WRITE].best);
+    failed |= set_figure(context, "update_gb_per_second", machine->memory[BENCH_UPDATE].best);
     failed |= set_figure(context, "write_streaming_gb_per_second", machine->memory[BENCH_STREAM].best);
     if (failed != 0) {
         json_decref(context);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Measures one case of attention; those of linear layers are handed to linear.c, those of appending to append.c, and
- * those with gradients to backward.c.
+ * Measures one case of attention; those of linear layers are handed to linear.c, those of appending to append.c,
+ * those of linear attention to linear_attention.c, and those with gradients to backward.c.
  *
  * The variants are the library and the naive implementation. turns.c says how
  * they take turns with samples of the peak: that of the kernels that
@@ -19,6 +19,7 @@
 #include "append.h"
 #include "backward.h"
 #include "linear.h"
+#include "linear_attention.h"
 #include "naive.h"
 #include "numbers.h"
 #include "rows.h"
@@ -195,6 +196,7 @@ int bench_run_case(struct bench_machine *machine, const struct bench_options *op
     if (bench_case_linear(c) && c->pass != BENCH_PASS_FORWARD)
         return bench_linear_backward_run(machine, options, c, selection, results);
     return bench_case_linear(c)            ? bench_linear_run(machine, options, c, selection, results)
+           : c->rule                       ? bench_linear_attention_run(machine, options, c, results)
            : c->append                     ? bench_append_run(machine, options, c, results)
            : c->pass != BENCH_PASS_FORWARD ? bench_backward_run(peak, options, c, results)
                                            : run_attention(machine, peak, options, c, selection, results);

@@ -110,7 +110,7 @@ static void summarise(struct bench_result *row, struct samples *s, const struct 
     row->fraction_median = bench_median(s->ratio, n);
     if (row->bcase->cost != NULL)
         row->token_time = row->real_time / (double)row->bcase->tk;
-    if (bench_case_reads_keys(row->bcase) || row->bcase->append)
+    if (bench_case_reads_keys(row->bcase) || row->bcase->append || row->bcase->rule)
         row->tokens_per_second = (double)(row->bcase->batch * row->bcase->tq) / row->real_time;
     row->gb_per_second = 1e-9 * row->bytes / row->real_time;
     row->bandwidth_fraction = bench_median(s->moved, n);

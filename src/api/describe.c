@@ -111,20 +111,20 @@ size_t attn_describe_backward(const struct attn_backward *b, char *buffer, size_
 size_t attn_describe_linear_attention(const struct attn_linear_attention *call, char *buffer, size_t size)
 {
     static const char *const rules[] = {"linear", "gated", "delta", "gated delta"};
-    const struct attn_geometry *g = &call->geometry;
+    const struct attn_geometry *g = &call->cut.geometry;
     const attn_tensor *q = &call->q, *k = &call->k, *v = &call->v;
     const char *const tokens = v->shape[2] <= ATTN_FEW_TOKENS && !call->params.cu_seqlens ? "one by one" : "in chunks";
-    const int n = snprintf(
-        buffer, size,
-        "linear attention q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hk=%" PRId64 " H=%" PRId64 " T=%" PRId64
-        " dk=%" PRId64 " dv=%" PRId64 " rule=%s%s%s%s: %s kernel, tokens %s of %d, %" PRId64
-        " tasks of up to %" PRId64 " columns on %d thread%s",
-        attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype),
-        attn_dtype_name(call->out.dtype), v->shape[0], q->shape[1], k->shape[1], v->shape[1], v->shape[2], q->shape[3],
-        v->shape[3], rules[(call->shape.decays ? 1 : 0) + (call->shape.corrects ? 2 : 0)],
-        call->shape.rows ? " by channel" : "", call->params.resets ? " with resets" : "",
-        call->params.cu_seqlens ? " ragged" : "", g->kernels.isa, tokens,
-        v->shape[2] <= ATTN_FEW_TOKENS && !call->params.cu_seqlens ? (int)v->shape[2] : ATTN_CHUNK, g->tasks,
-        call->shape.columns, g->parallel, g->parallel == 1 ? "" : "s");
+    const int n =
+        snprintf(buffer, size,
+                 "linear attention q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hk=%" PRId64 " H=%" PRId64
+                 " T=%" PRId64 " dk=%" PRId64 " dv=%" PRId64 " rule=%s%s%s%s: %s kernel, tokens %s of %d, %" PRId64
+                 " tasks of up to %" PRId64 " columns on %d thread%s",
+                 attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype),
+                 attn_dtype_name(call->out.dtype), v->shape[0], q->shape[1], k->shape[1], v->shape[1], v->shape[2],
+                 q->shape[3], v->shape[3], rules[(call->cut.shape.decays ? 1 : 0) + (call->cut.shape.corrects ? 2 : 0)],
+                 call->cut.shape.rows ? " by channel" : "", call->params.resets ? " with resets" : "",
+                 call->params.cu_seqlens ? " ragged" : "", g->kernels.isa, tokens,
+                 v->shape[2] <= ATTN_FEW_TOKENS && !call->params.cu_seqlens ? (int)v->shape[2] : ATTN_CHUNK, g->tasks,
+                 call->cut.shape.columns, g->parallel, g->parallel == 1 ? "" : "s");
     return n > 0 ? (size_t)n : 0;
 }

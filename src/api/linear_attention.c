@@ -40,7 +40,7 @@ attn_status attn_linear_attention_workspace_size(const attn_tensor *q, const att
         return attn_fail(ATTN_INVALID_ARGUMENT, "size is NULL; expected where to put the number of bytes");
     CHECK(attn_check_linear_attention(&call, q, k, v, out, params, CHECK_SHAPES));
     cut_now(&call);
-    *size = attn_run_size(&call.geometry, call.geometry.threads);
+    *size = attn_run_size(&call.cut.geometry, call.cut.geometry.threads);
     return ATTN_OK;
 }
 
@@ -50,14 +50,14 @@ attn_status attn_linear_attention_workspace_size(const attn_tensor *q, const att
  */
 static int fit(struct attn_linear_attention *call, size_t size)
 {
-    for (int threads = call->geometry.threads; attn_run_size(&call->geometry, 1) > size; cut(call, threads)) {
+    for (int threads = call->cut.geometry.threads; attn_run_size(&call->cut.geometry, 1) > size; cut(call, threads)) {
         if (threads >= ATTN_MAX_THREADS)
             return 0;
         threads *= 2;
     }
-    const size_t room = (size - attn_run_size(&call->geometry, 0)) / call->geometry.scratch_size;
-    if (room < (size_t)call->geometry.threads)
-        call->geometry.threads = call->geometry.parallel = (int)room;
+    const size_t room = (size - attn_run_size(&call->cut.geometry, 0)) / call->cut.geometry.scratch_size;
+    if (room < (size_t)call->cut.geometry.threads)
+        call->cut.geometry.threads = call->cut.geometry.parallel = (int)room;
     return 1;
 }
 
@@ -68,8 +68,8 @@ attn_status attn_linear_attention_in(const attn_tensor *q, const attn_tensor *k,
     struct attn_linear_attention call;
     CHECK(attn_check_linear_attention(&call, q, k, v, out, params, CHECK_ALL));
     cut_now(&call);
-    const size_t wanted = attn_run_size(&call.geometry, call.geometry.threads);
-    const size_t least = attn_run_size(&call.geometry, 1);
+    const size_t wanted = attn_run_size(&call.cut.geometry, call.cut.geometry.threads);
+    const size_t least = attn_run_size(&call.cut.geometry, 1);
     if (!workspace)
         return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", wanted);
     if (!fit(&call, workspace_size))
@@ -85,7 +85,7 @@ attn_status attn_linear_attention(const attn_tensor *q, const attn_tensor *k, co
     struct attn_linear_attention call;
     CHECK(attn_check_linear_attention(&call, q, k, v, out, params, CHECK_ALL));
     cut_now(&call);
-    const size_t size = attn_run_size(&call.geometry, call.geometry.threads);
+    const size_t size = attn_run_size(&call.cut.geometry, call.cut.geometry.threads);
     void *workspace = malloc(size);
     if (!workspace)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a workspace of %zu bytes", size);
@@ -125,17 +125,17 @@ void attn_linear_attention_plan_destroy(attn_linear_attention_plan *plan)
 
 int attn_linear_attention_plan_num_threads(const attn_linear_attention_plan *plan)
 {
-    return plan ? plan->call.geometry.threads : 0;
+    return plan ? plan->call.cut.geometry.threads : 0;
 }
 
 int attn_linear_attention_plan_num_phases(const attn_linear_attention_plan *plan)
 {
-    return plan ? plan->call.geometry.num_phases : 0;
+    return plan ? plan->call.cut.geometry.num_phases : 0;
 }
 
 size_t attn_linear_attention_plan_workspace_size(const attn_linear_attention_plan *plan)
 {
-    return plan ? attn_run_size(&plan->call.geometry, plan->call.geometry.threads) : SIZE_MAX;
+    return plan ? attn_run_size(&plan->call.cut.geometry, plan->call.cut.geometry.threads) : SIZE_MAX;
 }
 
 size_t attn_linear_attention_plan_describe(const attn_linear_attention_plan *plan, char *buffer, size_t size)
@@ -164,9 +164,7 @@ static attn_status begin(const attn_linear_attention_plan *plan, const attn_tens
         return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", needed);
     if (size < needed)
         return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size, needed);
-    call->geometry = plan->call.geometry;
-    call->shape = plan->call.shape;
-    call->parts = plan->call.parts;
+    call->cut = plan->call.cut;
     return ATTN_OK;
 }
 

@@ -81,17 +81,18 @@ static void clear_rest(const struct attn_linear_attention *call)
 static void run_piece(const struct attn_linear_attention *call, int64_t piece, const struct attn_state_scratch *scratch)
 {
     const int64_t heads = call->v.shape[1], columns = call->v.shape[3];
-    const int64_t part = piece % call->parts, head = piece / call->parts % heads, s = piece / call->parts / heads;
+    const int64_t part = piece % call->cut.parts, head = piece / call->cut.parts % heads,
+                  s = piece / call->cut.parts / heads;
     const int64_t *const offsets = call->params.cu_seqlens;
     const int64_t batch = offsets ? 0 : s, token = offsets ? offsets[s] : 0;
-    const int64_t first = attn_state_part(&call->shape, columns, call->parts, part);
-    const int64_t end = attn_state_part(&call->shape, columns, call->parts, part + 1);
+    const int64_t first = attn_state_part(&call->cut.shape, columns, call->cut.parts, part);
+    const int64_t end = attn_state_part(&call->cut.shape, columns, call->cut.parts, part + 1);
     const int64_t q_heads = call->q.shape[1], k_heads = call->k.shape[1];
     const int64_t q_head = q_heads >= heads ? head * (q_heads / heads) : head / (heads / q_heads);
     const int64_t out_head = q_heads >= heads ? q_head : head;
     struct attn_state_work work = {
-        .kernels = &call->geometry.kernels,
-        .shape = &call->shape,
+        .kernels = &call->cut.geometry.kernels,
+        .shape = &call->cut.shape,
         .tokens = offsets ? offsets[s + 1] - token : call->v.shape[2],
         .columns = end - first,
         .q = head_of(&call->q, batch, q_head, token, 0),
@@ -119,12 +120,12 @@ static void run_piece(const struct attn_linear_attention *call, int64_t piece, c
 static void run_task(const struct attn_run *run, int64_t task, void *scratch)
 {
     const struct attn_linear_attention *call = run->linear;
-    const int64_t first = task * call->pieces_per_task;
-    if (first >= call->pieces)
+    const int64_t first = task * call->cut.pieces_per_task;
+    if (first >= call->cut.pieces)
         clear_rest(call);
     struct attn_state_scratch layout;
-    attn_state_layout(&layout, scratch, &call->shape);
-    for (int64_t i = first; i < first + call->pieces_per_task && i < call->pieces; i++)
+    attn_state_layout(&layout, scratch, &call->cut.shape);
+    for (int64_t i = first; i < first + call->cut.pieces_per_task && i < call->cut.pieces; i++)
         run_piece(call, i, &layout);
 }
 
@@ -133,7 +134,7 @@ static void run_task(const struct attn_run *run, int64_t task, void *scratch)
 /** Where a state has few tokens it takes a microsecond or two: several of them. */
 static int64_t pieces_per_task(const struct attn_linear_attention *call, int threads)
 {
-    const int64_t each = call->pieces / (threads * TASKS_PER_THREAD);
+    const int64_t each = call->cut.pieces / (threads * TASKS_PER_THREAD);
     if ((double)call->v.shape[2] * (double)call->v.shape[0] > (double)ATTN_FEW_TOKENS * (double)call->num_sequences)
         return 1;
     return each < 1 ? 1 : each > MOST_PIECES ? MOST_PIECES : each;
@@ -142,37 +143,37 @@ static int64_t pieces_per_task(const struct attn_linear_attention *call, int thr
 void attn_linear_attention_cut(struct attn_linear_attention *call, const struct attn_kernels *kernels, int threads)
 {
     const attn_tensor *v = &call->v;
-    struct attn_geometry *geometry = &call->geometry;
+    struct attn_geometry *geometry = &call->cut.geometry;
     const int64_t heads = v->shape[1], q_heads = call->q.shape[1], dk = call->q.shape[3], columns = v->shape[3];
     const double states = (double)call->num_sequences * (double)heads;
     const double tokens = (double)v->shape[0] * (double)v->shape[2] * (double)heads;
     const int readers = heads && q_heads > heads ? (int)(q_heads / heads) : 1;
     memset(geometry, 0, sizeof *geometry);
     geometry->kernels = *kernels;
-    call->shape = (struct attn_state_shape){.dk = dk,
-                                            .heads = readers,
-                                            .lanes = kernels->states->lanes,
-                                            .panel = kernels->states->panel,
-                                            .corrects = call->params.beta != NULL,
-                                            .decays = call->params.decay != NULL,
-                                            .rows = call->params.decay && call->decay.shape[3] != 1};
+    call->cut.shape = (struct attn_state_shape){.dk = dk,
+                                                .heads = readers,
+                                                .lanes = kernels->states->lanes,
+                                                .panel = kernels->states->panel,
+                                                .corrects = call->params.beta != NULL,
+                                                .decays = call->params.decay != NULL,
+                                                .rows = call->params.decay && call->decay.shape[3] != 1};
     /* Of a state at least reading and writing it, of a token two products or three. */
     const double work = ((double)(1 + readers) * tokens + states) * (double)dk * (double)columns;
     const int parallel = attn_threads_worth(work, ATTN_WORTH_ATTENTION, threads);
-    call->parts = choose_parts(&call->shape, columns, states, parallel);
-    for (int64_t i = 0; i < call->parts; i++) {
-        const int64_t wide = attn_state_part(&call->shape, columns, call->parts, i + 1) -
-                             attn_state_part(&call->shape, columns, call->parts, i);
-        call->shape.columns = wide > call->shape.columns ? wide : call->shape.columns;
+    call->cut.parts = choose_parts(&call->cut.shape, columns, states, parallel);
+    for (int64_t i = 0; i < call->cut.parts; i++) {
+        const int64_t wide = attn_state_part(&call->cut.shape, columns, call->cut.parts, i + 1) -
+                             attn_state_part(&call->cut.shape, columns, call->cut.parts, i);
+        call->cut.shape.columns = wide > call->cut.shape.columns ? wide : call->cut.shape.columns;
     }
     struct attn_state_scratch scratch;
-    geometry->scratch_size = attn_state_layout(&scratch, NULL, &call->shape);
+    geometry->scratch_size = attn_state_layout(&scratch, NULL, &call->cut.shape);
     geometry->threads = geometry->parallel = parallel;
     geometry->shared_size = attn_aligned(sizeof *call);
     const int writes = attn_has_elements(&call->out) || (call->state_out.data && attn_has_elements(&call->state_out));
-    call->pieces = writes ? call->num_sequences * heads * call->parts : 0;
-    call->pieces_per_task = pieces_per_task(call, parallel);
-    geometry->tasks = (call->pieces + call->pieces_per_task - 1) / call->pieces_per_task;
+    call->cut.pieces = writes ? call->num_sequences * heads * call->cut.parts : 0;
+    call->cut.pieces_per_task = pieces_per_task(call, parallel);
+    geometry->tasks = (call->cut.pieces + call->cut.pieces_per_task - 1) / call->cut.pieces_per_task;
     geometry->tasks += writes && call->params.cu_seqlens;
     geometry->num_phases = 1;
     geometry->phases[0] = (struct attn_phase){geometry->tasks, parallel, run_task};
@@ -180,7 +181,7 @@ void attn_linear_attention_cut(struct attn_linear_attention *call, const struct 
 
 struct attn_run *attn_linear_attention_begin(void *workspace, const struct attn_linear_attention *call)
 {
-    struct attn_run *run = attn_run_begin(workspace, NULL, &call->geometry);
+    struct attn_run *run = attn_run_begin(workspace, NULL, &call->cut.geometry);
     run->linear = call;
     run->executor = call->params.executor;
     return run;
@@ -191,5 +192,5 @@ void attn_linear_attention_keep(struct attn_run *run)
     struct attn_linear_attention *kept = (void *)run->partials;
     *kept = *run->linear;
     run->linear = kept;
-    run->geometry = &kept->geometry;
+    run->geometry = &kept->cut.geometry;
 }

@@ -12,6 +12,14 @@
 #include "driver/driver.h"
 #include "pass/states.h"
 
+/** How a call is cut, which a plan keeps. */
+struct attn_state_cut {
+    struct attn_geometry geometry; /**< its phases, threads and sizes */
+    struct attn_state_shape shape;
+    int64_t parts;                   /**< that the columns of a state are cut into */
+    int64_t pieces, pieces_per_task; /**< parts of all states; those of a task, one after the other */
+};
+
 /** A call whose arguments have all been checked. */
 struct attn_linear_attention {
     attn_tensor q, k, v, out;
@@ -20,10 +28,7 @@ struct attn_linear_attention {
     int isa;                                              /**< the set that params.isa named (dispatch.h); 0: none */
     float scale;
     int64_t num_sequences;
-    struct attn_geometry geometry; /**< its phases, threads and sizes */
-    struct attn_state_shape shape;
-    int64_t parts;                   /**< that the columns of a state are cut into */
-    int64_t pieces, pieces_per_task; /**< parts of all states; those of a task, one after the other */
+    struct attn_state_cut cut;
 };
 
 /** Cuts a call for at most threads threads. */
