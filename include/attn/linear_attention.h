@@ -49,6 +49,18 @@ extern "C" {
  */
 #define ATTN_LINEAR_ATTENTION_CHUNK 64
 
+/** What is made of q and k before anything else, channel by channel or by a projection. */
+typedef enum attn_feature_map {
+    ATTN_FEATURES_NONE = 0, /**< nothing */
+    ATTN_FEATURES_ELU = 1,  /**< elu(x) + 1: x + 1 above 0, e^x below (Katharopoulos et al. 2020, equation 7) */
+    /**
+     * FAVOR+ (Choromanski et al. 2021, "Rethinking attention with Performers", lemma 1): m features e^(w_r·x - x·x / 2)
+     * of x = sqrt(scale) q, or k, with the rows w_r of a projection. With attn_linear_attention_params.normalise the
+     * result is an estimate of attention with the softmax of scale q·k.
+     */
+    ATTN_FEATURES_POSITIVE = 2
+} attn_feature_map;
+
 /**
  * Options of linear attention. Zero is every field's default, except struct_size:
  * start from attn_linear_attention_params_default(). It grows at its end, as
@@ -67,11 +79,15 @@ typedef struct attn_linear_attention_params {
      * Keys should have the length 1 then: S grows without bounds where beta times the square of a key's length is
      * above 2. */
     const attn_tensor *beta;
-    float scale; /**< of the output; 0: 1 / sqrt(dk) */
+    float scale; /**< of the output; 0: 1 / sqrt(dk). With normalise only POSITIVE has one, of its scores: above 0 */
 
-    /** f32 (N, H, dk, dv), N the batch or ragged sequences: S before the first token; columns side by side. NULL: 0 */
+    /**
+     * f32 (N, H, dk, dv), N the batch or ragged sequences: S before the first token; columns side by side. NULL: 0.
+     * POSITIVE has a row for each feature instead of each channel; with normalise there is a column more, the sum of
+     * keys.
+     */
     const attn_tensor *state_in;
-    /** f32 (N, H, dk, dv), columns side by side: S after the last token. NULL: not wanted. May be state_in, the very
+    /** The same shape, columns side by side: S after the last token. NULL: not wanted. May be state_in, the very
      * same view; must not otherwise overlap anything. */
     const attn_tensor *state_out;
 
@@ -87,6 +103,19 @@ typedef struct attn_linear_attention_params {
      */
     const int64_t *cu_seqlens;
     int64_t num_sequences; /**< 0 or more; only valid with cu_seqlens */
+
+    attn_feature_map map; /**< POSITIVE: with projection and normalise, without beta and decays of rows */
+    /** POSITIVE: f32 (1, H|1, m, dk), channels side by side; of attn_draw_features(), or the caller's own. Else NULL.
+     */
+    const attn_tensor *projection;
+    /**
+     * Not 0: out_t is divided by the sum over what it reads of q_t·k, so that it is an average of values; 0 where
+     * that is 0. Such sums should be positive, as features are. Not with beta.
+     */
+    int normalise;
+    /** Not 0: each token reads what all tokens of its sequence write, up to resets, and state_in. Not with decay, beta.
+     */
+    int bidirectional;
 
     int num_threads; /**< 0: ATTN_NUM_THREADS, else what the executor or OpenMP has; ATTN_MAX_THREADS at most */
     const char *isa; /**< NULL, or the name of an instruction set, as in attn_params */
@@ -118,8 +147,8 @@ static inline attn_linear_attention_params attn_linear_attention_params_default(
  * lie side by side. Sizes may be 0; head sizes go up to 4096.
  *
  * Causal: a token reads what it and those before it have written, and nothing of
- * later ones reaches it, NaN neither. What is not finite stays in S from then on, as the
- * formulas say, until it is reset.
+ * later ones reaches it, NaN neither; with bidirectional what is not finite in one token reaches all. What is not
+ * finite stays in S from then on, as the formulas say, until it is reset.
  *
  * No output may share a byte with itself, with another output or with anything
  * that is read, but for state_out and state_in. On one instruction set a sequence has the same bits for any
@@ -152,6 +181,17 @@ ATTN_API attn_status attn_linear_attention_workspace_size(const attn_tensor *q, 
 ATTN_API attn_status attn_linear_attention_in(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                                               const attn_tensor *out, const attn_linear_attention_params *params,
                                               void *workspace, size_t workspace_size);
+
+/**
+ * Draws a projection for ATTN_FEATURES_POSITIVE: blocks of dk rows, each of which are orthogonal directions, as long
+ * as dk independent standard normal numbers; such features err less than independent ones (Choromanski et al. 2021,
+ * section 2.4). Another offset is another draw: features may be drawn anew at any time, before S begins.
+ *
+ * @param projection f32 (1, heads, m, dk), written; channels side by side
+ * @param seed, offset choose the numbers, the same on every machine up to rounding
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_draw_features(const attn_tensor *projection, uint64_t seed, uint64_t offset);
 
 /* ------------------------------------------------------------------- plans -- */
 

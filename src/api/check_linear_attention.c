@@ -103,6 +103,48 @@ static attn_status check_gates(struct attn_linear_attention *c, enum check_depth
     return ATTN_OK;
 }
 
+/** What is made of q and k, and what that wants of the other options. */
+static attn_status check_features(struct attn_linear_attention *c, enum check_depth depth)
+{
+    const attn_linear_attention_params *p = &c->params;
+    const int positive = p->map == ATTN_FEATURES_POSITIVE;
+    if ((unsigned)p->map > ATTN_FEATURES_POSITIVE)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.map is %d; expected an attn_feature_map", (int)p->map);
+    if (positive && !p->projection)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.projection is NULL; expected that of params.map POSITIVE");
+    if (!positive && p->projection)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.projection is set; expected NULL without params.map POSITIVE");
+    const struct {
+        const char *what;
+        int wrong;
+    } pairs[] = {{"params.map is POSITIVE; expected params.normalise with it", positive && !p->normalise},
+                 {"params.beta is set; expected NULL with params.map POSITIVE", positive && p->beta},
+                 {"params.beta is set; expected NULL with params.normalise", p->normalise && p->beta},
+                 {"params.decay has a number for each channel; expected one for each head with params.map POSITIVE",
+                  positive && p->decay && c->decay.shape[3] != 1},
+                 {"params.decay is set; expected NULL with params.bidirectional", p->bidirectional && p->decay},
+                 {"params.beta is set; expected NULL with params.bidirectional", p->bidirectional && p->beta}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (pairs[i].wrong)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "%s", pairs[i].what);
+    if (!positive)
+        return ATTN_OK;
+    CHECK(attn_check_tensor("params.projection", p->projection, depth));
+    CHECK(attn_check_f32("params.projection", p->projection->dtype));
+    c->projection = *p->projection;
+    CHECK(attn_check_axis("params.projection", &c->projection, 0, 1, "one projection for the batch"));
+    CHECK(attn_check_one_or("params.projection", &c->projection, 1, c->v.shape[1]));
+    CHECK(attn_check_axis("params.projection", &c->projection, 3, c->q.shape[3], "the channels of q"));
+    if (c->projection.shape[2] < 1 || c->projection.shape[2] > MOST_CHANNELS)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.projection.shape[2] is %" PRId64 "; expected 1 to %d features",
+                         c->projection.shape[2], MOST_CHANNELS);
+    if (depth & CHECK_TENSORS)
+        CHECK(attn_check_contiguous("params.projection", &c->projection));
+    c->projection.stride[1] = c->projection.shape[1] == c->v.shape[1] ? c->projection.stride[1] : 0;
+    c->projection.shape[1] = c->v.shape[1];
+    return ATTN_OK;
+}
+
 /** A state: input, or output. */
 static attn_status check_state(const char *name, const attn_tensor *t, const struct attn_linear_attention *c,
                                attn_tensor *kept, int written, enum check_depth depth)
@@ -114,8 +156,14 @@ static attn_status check_state(const char *name, const attn_tensor *t, const str
     CHECK(attn_check_f32(name, t->dtype));
     CHECK(attn_check_axis(name, t, 0, c->num_sequences, c->params.cu_seqlens ? "the sequences" : "the batch of q"));
     CHECK(attn_check_axis(name, t, 1, c->v.shape[1], "the heads of v"));
-    CHECK(attn_check_axis(name, t, 2, c->q.shape[3], "the channels of q"));
-    CHECK(attn_check_axis(name, t, 3, c->v.shape[3], "the channels of v"));
+    if (c->params.map == ATTN_FEATURES_POSITIVE)
+        CHECK(attn_check_axis(name, t, 2, c->projection.shape[2], "the features of params.projection"));
+    else
+        CHECK(attn_check_axis(name, t, 2, c->q.shape[3], "the channels of q"));
+    if (c->params.normalise)
+        CHECK(attn_check_axis(name, t, 3, c->v.shape[3] + 1, "the channels of v and the sum of keys"));
+    else
+        CHECK(attn_check_axis(name, t, 3, c->v.shape[3], "the channels of v"));
     *kept = *t;
     if (!(depth & CHECK_TENSORS))
         return ATTN_OK;
@@ -161,6 +209,13 @@ static attn_status check_choices(struct attn_linear_attention *c)
     const int64_t dk = c->q.shape[3];
     if (!isfinite(p->scale))
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.scale is %g; expected a finite number", (double)p->scale);
+    const int positive = p->map == ATTN_FEATURES_POSITIVE;
+    if (p->normalise && !positive && p->scale != 0.0f)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.scale is %g; expected 0 with params.normalise",
+                         (double)p->scale);
+    if (positive && p->scale < 0.0f)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.scale is %g; expected more than 0 with params.map POSITIVE",
+                         (double)p->scale);
     c->scale = p->scale != 0.0f ? p->scale : dk > 0 ? (float)(1.0 / sqrt((double)dk)) : 1.0f;
     if (p->num_threads < 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_threads is %d; expected 0 or more", p->num_threads);
@@ -185,6 +240,7 @@ static attn_status check_apart(const struct attn_linear_attention *c)
                   {"params.decay", &c->decay},
                   {"params.beta", &c->beta},
                   {"params.resets", &c->resets},
+                  {"params.projection", &c->projection},
                   {"params.cu_seqlens", &offsets},
                   {"params.state_in", &c->state_in}};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
@@ -301,6 +357,7 @@ attn_status attn_check_linear_attention(struct attn_linear_attention *c, const a
     CHECK(check_operands(c, depth));
     CHECK(check_sequences(c, depth));
     CHECK(check_gates(c, depth));
+    CHECK(check_features(c, depth));
     CHECK(check_state("params.state_in", c->params.state_in, c, &c->state_in, 0, depth));
     CHECK(check_state("params.state_out", c->params.state_out, c, &c->state_out, 1, depth));
     CHECK(check_choices(c));
@@ -342,6 +399,10 @@ attn_status attn_check_planned_linear_attention(const struct attn_linear_attenti
     CHECK(check_given("cu_seqlens", p->cu_seqlens, planned->cu_seqlens));
     CHECK(check_same("params.decay", &now->decay, &was->decay));
     CHECK(check_same("params.beta", &now->beta, &was->beta));
+    CHECK(check_same("params.projection", &now->projection, &was->projection));
+    if (p->map != planned->map || !p->normalise != !planned->normalise || !p->bidirectional != !planned->bidirectional)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.map, normalise or bidirectional differs from what the plan was made with");
     if (now->num_sequences != was->num_sequences)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_sequences is %" PRId64 "; the plan was made for %" PRId64,
                          now->num_sequences, was->num_sequences);

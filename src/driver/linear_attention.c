@@ -81,6 +81,7 @@ static void clear_rest(const struct attn_linear_attention *call)
 static void run_piece(const struct attn_linear_attention *call, int64_t piece, const struct attn_state_scratch *scratch)
 {
     const int64_t heads = call->v.shape[1], columns = call->v.shape[3];
+    const int sums = call->cut.shape.normalises;
     const int64_t part = piece % call->cut.parts, head = piece / call->cut.parts % heads,
                   s = piece / call->cut.parts / heads;
     const int64_t *const offsets = call->params.cu_seqlens;
@@ -94,13 +95,15 @@ static void run_piece(const struct attn_linear_attention *call, int64_t piece, c
         .kernels = &call->cut.geometry.kernels,
         .shape = &call->cut.shape,
         .tokens = offsets ? offsets[s + 1] - token : call->v.shape[2],
-        .columns = end - first,
+        .values = end - first,
+        .columns = end - first + sums,
         .q = head_of(&call->q, batch, q_head, token, 0),
         .k = head_of(&call->k, batch, head / (heads / k_heads), token, 0),
         .v = head_of(&call->v, batch, head, token, first),
         .out = head_of(&call->out, batch, out_head, token, first),
         .q_head = (ptrdiff_t)(attn_step_of(&call->q, 1) * attn_element_size(call->q.dtype)),
         .out_head = (ptrdiff_t)(attn_step_of(&call->out, 1) * attn_element_size(call->out.dtype)),
+        .projection = head_of(&call->projection, 0, head, 0, 0),
         .decay = head_of(&call->decay, batch, head, token, 0),
         .beta = head_of(&call->beta, batch, head, token, 0),
         .scale = call->scale,
@@ -109,6 +112,8 @@ static void run_piece(const struct attn_linear_attention *call, int64_t piece, c
         .in_pitch = (ptrdiff_t)attn_step_of(&call->state_in, 2),
         .state_out = state_of(&call->state_out, s, head, first),
         .out_pitch = (ptrdiff_t)attn_step_of(&call->state_out, 2),
+        .sum_in = sums ? state_of(&call->state_in, s, head, columns) : NULL,
+        .sum_out = sums && part == 0 ? state_of(&call->state_out, s, head, columns) : NULL,
     };
     const struct attn_rows resets = head_of(&call->resets, batch, head, token, 0);
     work.resets = resets.data;
@@ -144,13 +149,18 @@ void attn_linear_attention_cut(struct attn_linear_attention *call, const struct 
 {
     const attn_tensor *v = &call->v;
     struct attn_geometry *geometry = &call->cut.geometry;
-    const int64_t heads = v->shape[1], q_heads = call->q.shape[1], dk = call->q.shape[3], columns = v->shape[3];
+    const int64_t heads = v->shape[1], q_heads = call->q.shape[1], columns = v->shape[3];
+    const int64_t dk = call->params.map == ATTN_FEATURES_POSITIVE ? call->projection.shape[2] : call->q.shape[3];
     const double states = (double)call->num_sequences * (double)heads;
     const double tokens = (double)v->shape[0] * (double)v->shape[2] * (double)heads;
     const int readers = heads && q_heads > heads ? (int)(q_heads / heads) : 1;
     memset(geometry, 0, sizeof *geometry);
     geometry->kernels = *kernels;
-    call->cut.shape = (struct attn_state_shape){.dk = dk,
+    call->cut.shape = (struct attn_state_shape){.inputs = call->q.shape[3],
+                                                .dk = dk,
+                                                .map = call->params.map,
+                                                .normalises = call->params.normalise != 0,
+                                                .bidirectional = call->params.bidirectional != 0,
                                                 .heads = readers,
                                                 .lanes = kernels->states->lanes,
                                                 .panel = kernels->states->panel,
@@ -166,6 +176,7 @@ void attn_linear_attention_cut(struct attn_linear_attention *call, const struct 
                              attn_state_part(&call->cut.shape, columns, call->cut.parts, i);
         call->cut.shape.columns = wide > call->cut.shape.columns ? wide : call->cut.shape.columns;
     }
+    call->cut.shape.columns += call->cut.shape.normalises;
     struct attn_state_scratch scratch;
     geometry->scratch_size = attn_state_layout(&scratch, NULL, &call->cut.shape);
     geometry->threads = geometry->parallel = parallel;

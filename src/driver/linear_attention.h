@@ -23,9 +23,10 @@ struct attn_state_cut {
 /** A call whose arguments have all been checked. */
 struct attn_linear_attention {
     attn_tensor q, k, v, out;
-    attn_tensor decay, beta, resets, state_in, state_out; /**< copies; data NULL, and no elements, when absent */
-    attn_linear_attention_params params;                  /**< the caller's, completed */
-    int isa;                                              /**< the set that params.isa named (dispatch.h); 0: none */
+    attn_tensor decay, beta, resets, projection, state_in,
+        state_out;                       /**< copies; data NULL, and no elements, when absent */
+    attn_linear_attention_params params; /**< the caller's, completed */
+    int isa;                             /**< the set that params.isa named (dispatch.h); 0: none */
     float scale;
     int64_t num_sequences;
     struct attn_state_cut cut;

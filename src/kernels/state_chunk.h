@@ -103,7 +103,7 @@ ATTN_INLINE void score_tile_of(const int nr, const int nw, const struct attn_chu
         const vf factor = vf_set1(x->factor ? x->factor[i + r] : 1.0f);
         ATTN_UNROLL
         for (int w = 0; w < nw; w++) {
-            const int64_t at = (i + r) * ATTN_CHUNK + j + w * VF_LEN;
+            const int64_t at = (i + r) * x->to_pitch + j + w * VF_LEN;
             const vf s = x->factor ? vf_mul(acc[r][w], factor) : acc[r][w];
             vf_store(x->to + at, x->within ? vf_mul(s, vf_load(x->within + at)) : s);
         }
@@ -276,11 +276,10 @@ static void chunk_solve(const struct attn_chunk_panel *x)
     BY_VECTORS(x->width / VF_LEN, solve_rows, x);
 }
 
-ATTN_INLINE void read_tile(const int nr, const int nw, const struct attn_chunk_panel *x, int64_t i)
+/** acc += what rows i.. take of the tokens up to their own. */
+ATTN_INLINE void meet_tokens(const int nr, const int nw, panel_tile acc, const struct attn_chunk_panel *x, int64_t i)
 {
-    panel_tile acc;
     const float *const scores = x->scores + i * ATTN_CHUNK, *const u = x->u + i * x->width;
-    meet_state(nr, nw, acc, x, i);
     tile_products(nr, nw, acc, scores, ATTN_CHUNK, x->u, x->width, i);
     ATTN_UNROLL
     for (int j = 0; j < nr; j++) {
@@ -296,6 +295,14 @@ ATTN_INLINE void read_tile(const int nr, const int nw, const struct attn_chunk_p
                 acc[r][w] = vf_fma(y, b[w], acc[r][w]);
         }
     }
+}
+
+ATTN_INLINE void read_tile(const int nr, const int nw, const struct attn_chunk_panel *x, int64_t i)
+{
+    panel_tile acc;
+    meet_state(nr, nw, acc, x, i);
+    if (x->scores)
+        meet_tokens(nr, nw, acc, x, i);
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
         ATTN_UNROLL

@@ -13,6 +13,8 @@
 #include "kernels/rows.h"
 #include "kernels/states.h"
 
+#include <float.h>
+
 ATTN_INLINE void take_rows_body(const attn_dtype dtype, float *dst, ptrdiff_t pitch, const struct attn_rows *src, int n,
                                 int64_t cols, float factor)
 {
@@ -63,6 +65,42 @@ ATTN_INLINE void take_decays_body(const attn_dtype dtype, float *dst, ptrdiff_t 
 static void take_decays(float *dst, ptrdiff_t pitch, const struct attn_rows *src, int n, int64_t cols)
 {
     ATTN_BY_DTYPE(src->dtype, take_decays_body, dst, pitch, src, n, cols);
+}
+
+/** Vector c of a row of features from the vector of what it is made of. */
+ATTN_INLINE vf feature(vf x, const struct attn_features *f, vf less, int64_t c, int n)
+{
+    if (!f->shift) {
+        const vm above = vf_gt(x, vf_zero());
+        return vf_select(above, vf_add(x, vf_set1(1.0f)), vf_exp(vf_select(above, vf_zero(), x)));
+    }
+    const vf shift = vf_load_tail(f->shift + c, n);
+    return vf_exp(vf_sub(f->half ? vf_sub(x, shift) : vf_add(x, shift), less));
+}
+
+/** The largest of a row of queries with their shifts. */
+static float largest_feature(const struct attn_features *f, const float *row)
+{
+    vf largest = vf_set1(-FLT_MAX);
+    for (int64_t c = 0; c + VF_LEN <= f->m; c += VF_LEN)
+        largest = vf_max(vf_add(vf_load(row + c), vf_load(f->shift + c)), largest);
+    float most = vf_max_across(largest);
+    for (int64_t c = f->m / VF_LEN * VF_LEN; c < f->m; c++)
+        most = row[c] + f->shift[c] > most ? row[c] + f->shift[c] : most;
+    return most;
+}
+
+/** struct attn_state_kernels, features. */
+static void make_features(const struct attn_features *f)
+{
+    for (int i = 0; i < f->n; i++) {
+        float *const row = f->rows + i * f->pitch;
+        const vf less = vf_set1(!f->shift ? 0.0f : f->half ? f->half[i] : largest_feature(f, row));
+        for (int64_t c = 0; c < f->m; c += VF_LEN) {
+            const int n = f->m - c < VF_LEN ? (int)(f->m - c) : VF_LEN;
+            vf_store_tail(row + c, feature(vf_load_tail(row + c, n), f, less, c, n), n);
+        }
+    }
 }
 
 /** struct attn_state_kernels, within. */

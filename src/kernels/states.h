@@ -38,9 +38,20 @@ struct attn_chunk_scores {
     ptrdiff_t a_pitch;
     const float *kt; /**< [dk][kt_pitch] keys turned: lanes are keys */
     ptrdiff_t kt_pitch;
-    const float *within; /**< [ATTN_CHUNK][ATTN_CHUNK] what they are multiplied by; NULL: 1 */
+    const float *within; /**< the shape of to: what they are multiplied by; NULL: 1 */
     const float *factor; /**< [n] the same of each row; NULL: 1 */
-    float *to; /**< [n][ATTN_CHUNK]: key 0 first. Of keys behind its own a row has anything, up to whole panels */
+    float *to; /**< [n][to_pitch]: key 0 first. Of keys behind its own a row has anything, up to whole panels */
+    ptrdiff_t to_pitch;
+};
+
+/** Rows of features. */
+struct attn_features {
+    float *rows; /**< [n][pitch] products with a projection, or elements; become features */
+    ptrdiff_t pitch;
+    int n;
+    int64_t m;          /**< features of a row */
+    const float *shift; /**< [m] that keys are lowered by, and queries raised; NULL: elu(x) + 1 */
+    const float *half;  /**< [n] half the square of each row's length: keys; NULL: queries, of which the largest is 1 */
 };
 
 /** The same of neighbours, at most as many as there are lanes, with decays of rows: each pair of a row and a key has
@@ -77,7 +88,8 @@ struct attn_chunk_panel {
     const float *a; /**< [n][a_pitch] rows that meet S: keys for solve(), queries for read() */
     ptrdiff_t a_pitch;
     const float *factor; /**< [n] what their products are multiplied by; NULL: 1 */
-    const float *scores; /**< [n][ATTN_CHUNK] what a row takes of the tokens up to its own, for solve() before it */
+    const float *scores; /**< [n][ATTN_CHUNK] what a row takes of the tokens up to its own, for solve() before it;
+                            NULL: nothing */
     const float *beta;   /**< [n] for solve() */
     float *u;            /**< [n][width] what tokens write; before solve() the values */
     float *o;            /**< [n][width] what they read */
@@ -128,6 +140,7 @@ struct attn_state_kernels {
     /** dst[i] = src[i] times decays i+1..n-1; the product of all n in whole, unless that is NULL. */
     void (*decay_until)(float *dst, const float *src, ptrdiff_t pitch, const float *decay, int n, int64_t dk,
                         float *whole);
+    void (*features)(const struct attn_features *x);
     void (*scores)(const struct attn_chunk_scores *x);
     void (*near_scores)(const struct attn_near_scores *x);
     /** u_i = beta_i (u_i - factor_i S'a_i) + the sum over j < i of scores_ij u_j: what tokens write with beta. */

@@ -48,15 +48,12 @@ static void take_chunk(struct chunk *c)
     const struct attn_state_scratch *scratch = c->scratch;
     const struct attn_rows k = rows_of(c, &w->k), v = rows_of(c, &w->v);
     const int64_t panels = attn_state_panels(w->shape, w->columns);
-    c->k = attn_state_floats(w, &k, c->n, scratch->k);
+    c->k = attn_state_floats(w, &k, c->n, 1, scratch->k);
     turn(c, scratch->kt, ATTN_CHUNK, &c->k, c->n);
     for (int64_t i = 0; i < panels; i++) {
         const int64_t start = attn_panel_start(w->shape, w->columns, i);
         const int64_t width = attn_panel_start(w->shape, w->columns, i + 1) - start;
-        struct attn_rows columns = v;
-        columns.data = (char *)columns.data + start * attn_element_size(v.dtype);
-        c->states->take_rows(scratch->u + ATTN_CHUNK * start, width, &columns, c->n,
-                             w->columns - start < width ? w->columns - start : width, 1.0f);
+        attn_state_values(w, &v, c->n, start, width, scratch->u + ATTN_CHUNK * start);
     }
     if (w->beta.data) {
         const struct attn_rows beta = rows_of(c, &w->beta);
@@ -128,7 +125,8 @@ static void split_scores(const struct chunk *c, const struct left *x, int first,
                                              .kt = scratch->turned,
                                              .kt_pitch = half,
                                              .factor = x->factor ? x->factor + middle : NULL,
-                                             .to = x->to + middle * ATTN_CHUNK + first};
+                                             .to = x->to + middle * ATTN_CHUNK + first,
+                                             .to_pitch = ATTN_CHUNK};
     c->states->scores(&scores);
     split_scores(c, x, first, half);
     split_scores(c, x, middle, later);
@@ -149,7 +147,8 @@ static void score(const struct chunk *c, const struct left *x)
                                              .kt_pitch = ATTN_CHUNK,
                                              .within = c->work->shape->decays ? c->scratch->within : NULL,
                                              .factor = x->factor,
-                                             .to = x->to};
+                                             .to = x->to,
+                                             .to_pitch = ATTN_CHUNK};
     c->states->scores(&scores);
 }
 
@@ -215,11 +214,13 @@ static struct attn_ahead out_of(const struct chunk *c, int head, int64_t start, 
     const struct attn_state_work *w = c->work;
     struct attn_ahead ahead = {.rows = rows_of(c, &w->out), .n = c->n, .written = 1};
     ahead.rows.data = (char *)ahead.rows.data + head * w->out_head + start * attn_element_size(w->out.dtype);
-    ahead.width = w->columns - start < width ? w->columns - start : width;
+    ahead.width = w->values - start < width ? w->values - start : width;
+    if (ahead.width <= 0)
+        ahead.n = 0;
     return ahead;
 }
 
-/** What a head of queries reads. */
+/** What a head of queries reads: of S, and of the tokens up to its own unless all of them have written. */
 static void read(const struct chunk *c, int head)
 {
     const struct attn_state_work *w = c->work;
@@ -227,23 +228,26 @@ static void read(const struct chunk *c, int head)
     struct attn_rows all = w->q;
     all.data = (char *)all.data + head * w->q_head;
     const struct attn_rows q = rows_of(c, &all);
-    const struct attn_floats rows = attn_state_floats(w, &q, c->n, c->scratch->q);
-    score(c, &(struct left){rows, NULL, c->scratch->scores});
+    const struct attn_floats rows = attn_state_floats(w, &q, c->n, 0, c->scratch->q);
+    const int all_written = w->shape->bidirectional;
+    if (!all_written)
+        score(c, &(struct left){rows, NULL, c->scratch->scores});
     const struct attn_floats a = fade(c, &rows);
-    for (int64_t i = 0; i < panels; i++) {
+    float sums[ATTN_CHUNK];
+    for (int64_t i = panels - 1; i >= 0; i--) { /* the sum of keys is the last column of all */
         int64_t start;
         struct attn_chunk_panel panel = panel_of(c, i, &start);
         panel.a = a.rows;
         panel.a_pitch = a.pitch;
-        panel.scores = c->scratch->scores;
+        panel.scores = all_written ? NULL : c->scratch->scores;
         panel.o = c->scratch->o;
         panel.ahead[0] = out_of(c, head, start, panel.width);
         if (i == 0) {
-            panel.ahead[1] = next_of(c, &all, c->dk);
+            panel.ahead[1] = next_of(c, &all, w->shape->inputs);
             panel.ahead[2] = next_of(c, &w->decay, w->shape->rows && head == 0 ? c->dk : 0);
         }
         c->states->read(&panel);
-        attn_state_write_out(w, head, c->first, c->n, start, panel.width, panel.o);
+        attn_state_write_out(w, head, c->first, c->n, start, panel.width, panel.o, sums);
     }
 }
 
@@ -269,16 +273,35 @@ static void write(const struct chunk *c)
         panel.kt = scratch->kt;
         panel.decay = decay;
         if (i == 0) {
-            panel.ahead[0] = next_of(c, &w->k, c->dk);
-            panel.ahead[1] = next_of(c, &w->v, w->columns);
+            panel.ahead[0] = next_of(c, &w->k, w->shape->inputs);
+            panel.ahead[1] = next_of(c, &w->v, w->values);
         }
         c->states->write(&panel);
     }
 }
 
+static struct chunk chunk_of(const struct attn_state_work *w, int64_t first, int n)
+{
+    return (struct chunk){w, w->kernels->states, w->scratch, first, w->shape->dk, n, {NULL, 0}};
+}
+
+void attn_state_write_chunk(const struct attn_state_work *w, int64_t first, int n)
+{
+    struct chunk chunk = chunk_of(w, first, n);
+    take_chunk(&chunk);
+    write(&chunk);
+}
+
+void attn_state_read_chunk(const struct attn_state_work *w, int64_t first, int n)
+{
+    const struct chunk chunk = chunk_of(w, first, n);
+    for (int head = 0; head < w->shape->heads; head++)
+        read(&chunk, head);
+}
+
 void attn_state_chunk(const struct attn_state_work *w, int64_t first, int n)
 {
-    struct chunk chunk = {w, w->kernels->states, w->scratch, first, w->shape->dk, n, {NULL, 0}};
+    struct chunk chunk = chunk_of(w, first, n);
     take_chunk(&chunk);
     if (w->beta.data)
         solve(&chunk);

@@ -9,24 +9,28 @@
 
 #include "kernels/states.h"
 
-/** The sizes that scratch memory follows from. */
+/** The sizes that scratch memory follows from, and what a call asks for. */
 struct attn_state_shape {
-    int64_t dk;
-    int64_t columns; /**< of S and v that a task has at most */
+    int64_t inputs;  /**< channels of q and k */
+    int64_t dk;      /**< rows of S: as many, or features */
+    int64_t columns; /**< of S that a task has at most */
     int heads;       /**< of queries that read a state */
     int lanes, panel;
     int corrects;     /**< with beta */
     int decays, rows; /**< with decays; of rows of S */
+    attn_feature_map map;
+    int normalises; /**< the last column of a task is the sum of keys, for which v is 1 */
+    int bidirectional;
 };
 
-/** Memory of a thread; floats. */
+/** Memory of a thread; floats. Rows of q and k are attn_state_pitch() floats apart, those of a caller's as they lie. */
 struct attn_state_scratch {
     float *s;            /**< panels, [dk][width] each */
     float *u;            /**< panels, [ATTN_CHUNK][width] each */
     float *o;            /**< [ATTN_CHUNK][panel], and for steps [heads][ATTN_FEW_TOKENS][columns] */
-    float *q;            /**< [ATTN_CHUNK][dk], and for steps [heads][ATTN_FEW_TOKENS][dk] */
+    float *q;            /**< [ATTN_CHUNK] rows, and for steps [heads][ATTN_FEW_TOKENS] */
     const float **heads; /**< [heads] */
-    float *k;            /**< [ATTN_CHUNK][dk] */
+    float *k;            /**< [ATTN_CHUNK] rows */
     float *kt;           /**< [dk][ATTN_CHUNK] */
     float *scores;       /**< [ATTN_CHUNK][ATTN_CHUNK] of queries */
     float *keys;         /**< the same of keys; with beta */
@@ -39,28 +43,64 @@ struct attn_state_scratch {
     float *turned;       /**< [dk][ATTN_CHUNK / 2] such keys, turned; with rows */
     float *near;         /**< [lanes][lanes][lanes]; with rows */
     float *whole;        /**< [dk] products of all decays; with rows */
+    float *inputs;       /**< [ATTN_CHUNK][inputs]; POSITIVE */
+    float *projection;   /**< [inputs][pitch] turned, times the root of the scale; POSITIVE */
+    float *shift;        /**< [pitch] of features; POSITIVE */
+    float *half;         /**< [ATTN_CHUNK] half the squares of keys; POSITIVE */
 };
 
 /** Lays scratch memory out from base on, NULL to count: returns its bytes. */
 size_t attn_state_layout(struct attn_state_scratch *scratch, char *base, const struct attn_state_shape *shape);
 
+/** Floats from one row of q or k in scratch memory to the next. */
+static inline int64_t attn_state_pitch(const struct attn_state_shape *shape)
+{
+    return attn_in_steps(shape->dk, shape->lanes);
+}
+
 /** A state and some of its columns, and a sequence. */
 struct attn_state_work {
     const struct attn_kernels *kernels;
     const struct attn_state_shape *shape;
-    int64_t tokens, columns;
+    int64_t tokens;
+    int64_t values;                /**< columns of v */
+    int64_t columns;               /**< of S: as many, and with normalises that of the sum of keys */
     struct attn_rows q, k, v, out; /**< token 0; of v and out from the first column on */
     ptrdiff_t q_head, out_head;    /**< bytes to the next head that reads this state */
+    struct attn_rows projection;   /**< of POSITIVE */
     struct attn_rows decay, beta;  /**< data NULL: none */
     const uint8_t *resets;         /**< NULL: none */
     ptrdiff_t resets_stride;
-    float scale;
+    float scale;           /**< of the output, or of POSITIVE's scores */
     const float *state_in; /**< rows of S, NULL: zeros */
     ptrdiff_t in_pitch;
     float *state_out; /**< NULL: not wanted; may be state_in */
     ptrdiff_t out_pitch;
+    const float *sum_in; /**< with normalises, the column of the sum of keys in state_in, wherever it lies */
+    float *sum_out;      /**< the same of state_out; NULL: another task writes it */
     const struct attn_state_scratch *scratch;
 };
+
+/** Computes it. */
+void attn_state_pass(const struct attn_state_work *w);
+
+/* ------------------------------------------------------- parts of the walk -- */
+
+/** Tokens first..first+n-1, more than ATTN_FEW_TOKENS, with S in scratch memory. */
+void attn_state_chunk(const struct attn_state_work *w, int64_t first, int n);
+
+/** What such tokens write, or what they read of S as it is: a bidirectional sequence does one after the other. */
+void attn_state_write_chunk(const struct attn_state_work *w, int64_t first, int n);
+void attn_state_read_chunk(const struct attn_state_work *w, int64_t first, int n);
+
+/** ATTN_FEW_TOKENS or fewer, with S in scratch memory; or all tokens of a call, from where S is to where it goes. */
+void attn_state_step(const struct attn_state_work *w, int64_t first, int n);
+void attn_state_step_through(const struct attn_state_work *w);
+
+/** Whether S of a call can be read and written where it lies. */
+int attn_state_lies_together(const struct attn_state_work *w);
+
+/* -------------------------------------------------------------- rows, panels -- */
 
 /** Rows of floats. */
 struct attn_floats {
@@ -68,23 +108,28 @@ struct attn_floats {
     ptrdiff_t pitch; /**< from one to the next */
 };
 
-/** The first n rows of q or k as floats: where they lie, or in room. */
-struct attn_floats attn_state_floats(const struct attn_state_work *w, const struct attn_rows *rows, int n, float *room);
+/** Before anything else of a piece: what its features want. */
+void attn_state_begin_features(const struct attn_state_work *w);
+
+/** The first n rows of q, or of k with keys, as floats, or their features: where they lie, or in room. */
+struct attn_floats attn_state_floats(const struct attn_state_work *w, const struct attn_rows *rows, int n, int keys,
+                                     float *room);
+
+/** The first n rows of v: columns start.. of S, width of them, the sum of keys' among them. */
+void attn_state_values(const struct attn_state_work *w, const struct attn_rows *v, int n, int64_t start, int64_t width,
+                       float *to);
 
 /** Decays of n tokens from one on, as factors, to scratch memory. */
 void attn_state_take_decays(const struct attn_state_work *w, int64_t first, int n);
 
-/** Computes it. */
-void attn_state_pass(const struct attn_state_work *w);
-
-/** Tokens first..first+n-1, more than ATTN_FEW_TOKENS, with S in scratch memory. */
-void attn_state_chunk(const struct attn_state_work *w, int64_t first, int n);
-
-/** Writes columns start.. of rows of a head, width floats apart in o. */
+/**
+ * Writes columns start.. of rows of a head, width floats apart in o. With normalises they are divided by sums: [n],
+ * which are taken from the last column where that is among these, and else were in an earlier call.
+ */
 void attn_state_write_out(const struct attn_state_work *w, int head, int64_t first, int n, int64_t start, int64_t width,
-                          const float *o);
+                          const float *o, float *sums);
 
-/** The columns of a panel of S, and the panels of so many columns. */
+/** The panels of so many columns. */
 static inline int64_t attn_state_panels(const struct attn_state_shape *shape, int64_t columns)
 {
     return (columns + shape->panel - 1) / shape->panel;

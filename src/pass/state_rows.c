@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of linear attention on their way in and out: q and k as floats or as their
+ * features, values, decays, and what is written.
+ *
+ * Positive features of a key are e^(w·x - x·x / 2 - shift) and those of a query
+ * e^(w·x + shift - the largest of these): what a query's are multiplied by cancels
+ * when its row is divided by the sum of its weights. The exponent of a key is at most
+ * w·w / 2, at x = w, so shifts are what keeps that below HIGHEST: they follow from the
+ * projection alone, so no feature depends on other tokens.
+ */
+#include "pass/states.h"
+
+#include <math.h>
+#include <string.h>
+
+/* e to this is far from the largest float, also summed up over many tokens and multiplied by values. */
+#define HIGHEST 60.0f
+
+void attn_state_begin_features(const struct attn_state_work *w)
+{
+    const struct attn_state_shape *shape = w->shape;
+    const struct attn_state_scratch *scratch = w->scratch;
+    if (shape->map != ATTN_FEATURES_POSITIVE)
+        return;
+    const int64_t pitch = attn_state_pitch(shape);
+    for (int64_t i = 0; i < shape->dk; i += ATTN_CHUNK) {
+        const int n = shape->dk - i < ATTN_CHUNK ? (int)(shape->dk - i) : ATTN_CHUNK;
+        const char *at[ATTN_CHUNK];
+        for (int r = 0; r < n; r++)
+            at[r] = (const char *)w->projection.data + (i + r) * w->projection.stride;
+        w->kernels->vectors->read_rows(scratch->projection + i, pitch, (int)attn_in_steps(n, shape->lanes), at,
+                                       ATTN_F32, n, shape->inputs, sqrtf(w->scale));
+    }
+    w->kernels->vectors->dot_rows(scratch->shift, &w->projection, &w->projection, shape->dk, shape->inputs);
+    for (int64_t i = 0; i < shape->dk; i++) {
+        const float highest = 0.5f * scratch->shift[i];
+        scratch->shift[i] = highest > HIGHEST ? highest - HIGHEST : 0.0f;
+    }
+}
+
+/** Positive features of n rows. */
+static void project(const struct attn_state_work *w, const struct attn_rows *rows, int n, int keys, float *room)
+{
+    const struct attn_state_kernels *states = w->kernels->states;
+    const struct attn_state_scratch *scratch = w->scratch;
+    const int64_t inputs = w->shape->inputs, pitch = attn_state_pitch(w->shape);
+    const float *x = rows->data;
+    ptrdiff_t x_pitch = rows->stride / (ptrdiff_t)sizeof(float);
+    if (rows->dtype != ATTN_F32) {
+        states->take_rows(scratch->inputs, inputs, rows, n, inputs, 1.0f);
+        x = scratch->inputs;
+        x_pitch = (ptrdiff_t)inputs;
+    }
+    const struct attn_chunk_scores products = {.n = n,
+                                               .keys = (int)pitch,
+                                               .dk = inputs,
+                                               .a = x,
+                                               .a_pitch = x_pitch,
+                                               .kt = scratch->projection,
+                                               .kt_pitch = pitch,
+                                               .to = room,
+                                               .to_pitch = pitch};
+    states->scores(&products);
+    if (keys)
+        w->kernels->vectors->dot_rows(scratch->half, rows, rows, n, inputs);
+    for (int i = 0; i < n && keys; i++)
+        scratch->half[i] *= 0.5f * w->scale;
+    states->features(&(struct attn_features){.rows = room,
+                                             .pitch = pitch,
+                                             .n = n,
+                                             .m = w->shape->dk,
+                                             .shift = scratch->shift,
+                                             .half = keys ? scratch->half : NULL});
+}
+
+struct attn_floats attn_state_floats(const struct attn_state_work *w, const struct attn_rows *rows, int n, int keys,
+                                     float *room)
+{
+    const struct attn_state_kernels *states = w->kernels->states;
+    const int64_t dk = w->shape->dk, pitch = attn_state_pitch(w->shape);
+    if (w->shape->map == ATTN_FEATURES_NONE && rows->dtype == ATTN_F32)
+        return (struct attn_floats){rows->data, rows->stride / (ptrdiff_t)sizeof(float)};
+    if (w->shape->map == ATTN_FEATURES_POSITIVE)
+        project(w, rows, n, keys, room);
+    else
+        states->take_rows(room, pitch, rows, n, dk, 1.0f);
+    if (w->shape->map == ATTN_FEATURES_ELU)
+        states->features(&(struct attn_features){.rows = room, .pitch = pitch, .n = n, .m = dk});
+    return (struct attn_floats){room, (ptrdiff_t)pitch};
+}
+
+void attn_state_values(const struct attn_state_work *w, const struct attn_rows *v, int n, int64_t start, int64_t width,
+                       float *to)
+{
+    const int64_t left = w->values > start ? w->values - start : 0, own = left < width ? left : width;
+    const int64_t written = attn_in_steps(own, w->shape->lanes), sums = w->columns - 1 - start;
+    struct attn_rows columns = *v;
+    columns.data = (char *)v->data + start * attn_element_size(v->dtype);
+    if (own > 0)
+        w->kernels->states->take_rows(to, width, &columns, n, own, 1.0f);
+    for (int i = 0; i < n && written < width; i++)
+        memset(to + i * width + written, 0, (size_t)(width - written) * sizeof(float));
+    if (w->columns > w->values && sums >= 0 && sums < width)
+        for (int i = 0; i < n; i++)
+            to[i * width + sums] = 1.0f;
+}
+
+void attn_state_take_decays(const struct attn_state_work *w, int64_t first, int n)
+{
+    const struct attn_state_kernels *states = w->kernels->states;
+    const struct attn_rows decay = attn_rows_from(&w->decay, first);
+    float *const to = w->scratch->decay;
+    if (w->shape->rows) {
+        states->take_decays(to, w->shape->dk, &decay, n, w->shape->dk);
+        return;
+    }
+    const struct attn_rows together = {to, 0, ATTN_F32, NULL, 0};
+    states->take_rows(to, 1, &decay, n, 1, 1.0f);
+    states->take_decays(to, 0, &together, 1, n);
+}
+
+void attn_state_write_out(const struct attn_state_work *w, int head, int64_t first, int n, int64_t start, int64_t width,
+                          const float *o, float *sums)
+{
+    const int64_t left = w->values > start ? w->values - start : 0, own = left < width ? left : width;
+    const int64_t sum = w->columns - 1 - start;
+    char *row =
+        (char *)w->out.data + head * w->out_head + first * w->out.stride + start * attn_element_size(w->out.dtype);
+    for (int i = 0; i < n && w->shape->normalises && sum < width; i++)
+        sums[i] = o[i * width + sum];
+    for (int i = 0; i < n && own > 0; i++, row += w->out.stride) {
+        const float factor = !w->shape->normalises ? w->scale : sums[i] != 0.0f ? 1.0f / sums[i] : 0.0f;
+        w->kernels->vectors->write_few(&row, w->out.dtype, o + i * width, 1, own, &factor);
+    }
+}
