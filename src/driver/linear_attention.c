@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* How linear attention is cut into tasks, and what a task is: the parts of states that it goes through. */
 #include "driver/linear_attention.h"
 
 #include "driver/tensors.h"
