@@ -79,7 +79,8 @@ static void clear_rest(const struct attn_linear_attention *call)
 }
 
 /** Part by part of the heads of a sequence. */
-static void run_piece(const struct attn_linear_attention *call, int64_t piece, const struct attn_state_scratch *scratch)
+static struct attn_state_work piece_of(const struct attn_linear_attention *call, int64_t piece,
+                                       const struct attn_state_scratch *scratch)
 {
     const int64_t heads = call->v.shape[1], columns = call->v.shape[3];
     const int sums = call->cut.shape.normalises;
@@ -119,7 +120,29 @@ static void run_piece(const struct attn_linear_attention *call, int64_t piece, c
     const struct attn_rows resets = head_of(&call->resets, batch, head, token, 0);
     work.resets = resets.data;
     work.resets_stride = resets.stride;
-    attn_state_pass(&work);
+    return work;
+}
+
+/** Asks for n rows of width channels. */
+static void ask_for(const struct attn_rows *rows, int64_t n, int64_t width)
+{
+    if (!rows->data)
+        return;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t at = 0; at < width * attn_element_size(rows->dtype); at += ATTN_ALIGN)
+            __builtin_prefetch((const char *)rows->data + i * rows->stride + at, 0, 3);
+}
+
+/** The rows of a few tokens, whose arrival their state would else have to wait for. */
+static void ask_for_tokens(const struct attn_state_work *w)
+{
+    if (w->tokens > ATTN_FEW_TOKENS)
+        return;
+    ask_for(&w->q, w->tokens, w->shape->inputs);
+    ask_for(&w->k, w->tokens, w->shape->inputs);
+    ask_for(&w->v, w->tokens, w->values);
+    ask_for(&w->decay, w->tokens, w->shape->rows ? w->shape->dk : 1);
+    ask_for(&w->beta, w->tokens, 1);
 }
 
 /** Some pieces; the last task of a ragged call clears. */
@@ -131,8 +154,19 @@ static void run_task(const struct attn_run *run, int64_t task, void *scratch)
         clear_rest(call);
     struct attn_state_scratch layout;
     attn_state_layout(&layout, scratch, &call->cut.shape);
-    for (int64_t i = first; i < first + call->cut.pieces_per_task && i < call->cut.pieces; i++)
-        run_piece(call, i, &layout);
+    const int64_t left = call->cut.pieces - first,
+                  end = first + (left < call->cut.pieces_per_task ? left : call->cut.pieces_per_task);
+    struct attn_state_work work = {0}, next;
+    if (first < end)
+        next = piece_of(call, first, &layout);
+    for (int64_t i = first; i < end; i++) {
+        work = next;
+        if (i + 1 < end) {
+            next = piece_of(call, i + 1, &layout);
+            ask_for_tokens(&next);
+        }
+        attn_state_pass(&work);
+    }
 }
 
 /* ---------------------------------------------------------------- geometry -- */
