@@ -103,6 +103,9 @@ typedef struct attn_linear_attention_params {
      */
     const int64_t *cu_seqlens;
     int64_t num_sequences; /**< 0 or more; only valid with cu_seqlens */
+    /** NULL, or [B]: the tokens that each batch element has, 0 to T. Nothing of those behind is read, and their out is
+     * 0. Not with cu_seqlens. */
+    const int64_t *lengths;
 
     attn_feature_map map; /**< POSITIVE: with projection and normalise, without beta and decays of rows */
     /** POSITIVE: f32 (1, H|1, m, dk), channels side by side; of attn_draw_features(), or the caller's own. Else NULL.

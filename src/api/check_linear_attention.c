@@ -177,6 +177,13 @@ static attn_status check_sequences(struct attn_linear_attention *c, enum check_d
 {
     const attn_linear_attention_params *p = &c->params;
     c->num_sequences = c->q.shape[0];
+    if (p->lengths && p->cu_seqlens)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.lengths is set; expected NULL with params.cu_seqlens");
+    for (int64_t b = 0; (depth & CHECK_ARRAYS) && p->lengths && b < c->q.shape[0]; b++)
+        if (p->lengths[b] < 0 || p->lengths[b] > c->q.shape[2])
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "params.lengths[%" PRId64 "] is %" PRId64 "; expected 0 to %" PRId64 ", the tokens of q",
+                             b, p->lengths[b], c->q.shape[2]);
     if (!p->cu_seqlens) {
         if (p->num_sequences != 0)
             return attn_fail(ATTN_INVALID_ARGUMENT,
@@ -231,6 +238,10 @@ static attn_status check_apart(const struct attn_linear_attention *c)
     const int64_t bytes = (c->num_sequences + 1) * (int64_t)sizeof(int64_t);
     const attn_tensor offsets = {
         (void *)(uintptr_t)c->params.cu_seqlens, ATTN_U8, {1, 1, 1, c->params.cu_seqlens ? bytes : 0}, {0, 0, 0, 1}};
+    const attn_tensor lengths = {(void *)(uintptr_t)c->params.lengths,
+                                 ATTN_U8,
+                                 {1, 1, 1, c->params.lengths ? c->q.shape[0] * (int64_t)sizeof(int64_t) : 0},
+                                 {0, 0, 0, 1}};
     const struct {
         const char *name;
         const attn_tensor *t;
@@ -242,6 +253,7 @@ static attn_status check_apart(const struct attn_linear_attention *c)
                   {"params.resets", &c->resets},
                   {"params.projection", &c->projection},
                   {"params.cu_seqlens", &offsets},
+                  {"params.lengths", &lengths},
                   {"params.state_in", &c->state_in}};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
         CHECK(attn_check_apart("out", &c->out, inputs[i].name, inputs[i].t, 0));
@@ -397,6 +409,7 @@ attn_status attn_check_planned_linear_attention(const struct attn_linear_attenti
     CHECK(check_given("state_in", p->state_in, planned->state_in));
     CHECK(check_given("state_out", p->state_out, planned->state_out));
     CHECK(check_given("cu_seqlens", p->cu_seqlens, planned->cu_seqlens));
+    CHECK(check_given("lengths", p->lengths, planned->lengths));
     CHECK(check_same("params.decay", &now->decay, &was->decay));
     CHECK(check_same("params.beta", &now->beta, &was->beta));
     CHECK(check_same("params.projection", &now->projection, &was->projection));

@@ -78,6 +78,22 @@ static void clear_rest(const struct attn_linear_attention *call)
     }
 }
 
+/** Tokens of a sequence. */
+static int64_t tokens_of(const struct attn_linear_attention *call, int64_t s)
+{
+    const attn_linear_attention_params *p = &call->params;
+    return p->cu_seqlens ? p->cu_seqlens[s + 1] - p->cu_seqlens[s] : p->lengths ? p->lengths[s] : call->v.shape[2];
+}
+
+/** What is read of a piece's columns of out behind the tokens of a batch element. */
+static void clear_padding(const struct attn_linear_attention *call, const struct attn_state_work *w)
+{
+    for (int h = 0; h < w->shape->heads && w->out.data; h++)
+        for (int64_t t = w->tokens; t < call->out.shape[2]; t++)
+            memset((char *)w->out.data + h * w->out_head + t * w->out.stride, 0,
+                   (size_t)(w->values * attn_element_size(w->out.dtype)));
+}
+
 /** Part by part of the heads of a sequence. */
 static struct attn_state_work piece_of(const struct attn_linear_attention *call, int64_t piece,
                                        const struct attn_state_scratch *scratch)
@@ -96,7 +112,7 @@ static struct attn_state_work piece_of(const struct attn_linear_attention *call,
     struct attn_state_work work = {
         .kernels = &call->cut.geometry.kernels,
         .shape = &call->cut.shape,
-        .tokens = offsets ? offsets[s + 1] - token : call->v.shape[2],
+        .tokens = tokens_of(call, s),
         .values = end - first,
         .columns = end - first + sums,
         .q = head_of(&call->q, batch, q_head, token, 0),
@@ -166,6 +182,8 @@ static void run_task(const struct attn_run *run, int64_t task, void *scratch)
             ask_for_tokens(&next);
         }
         attn_state_pass(&work);
+        if (call->params.lengths)
+            clear_padding(call, &work);
     }
 }
 
