@@ -6,14 +6,10 @@
 #include "api/check_internal.h"
 #include "api/error.h"
 #include "api/executor.h"
-#include "driver/ranges.h"
 #include "driver/tensors.h"
-#include "driver/threads.h"
-#include "simd/half.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdatomic.h>
 
 /** Channels of a head at most. */
 #define MOST_CHANNELS 4096
@@ -263,90 +259,6 @@ static attn_status check_apart(const struct attn_linear_attention *c)
     return attn_check_apart("params.state_out", &c->state_out, "out", &c->out, 0);
 }
 
-/* ------------------------------------------------------------------ decays -- */
-
-static float number_at(const attn_tensor *t, int64_t at)
-{
-    if (t->dtype == ATTN_F32)
-        return ((const float *)t->data)[at];
-    const uint16_t half = ((const uint16_t *)t->data)[at];
-    return t->dtype == ATTN_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
-}
-
-/** Elements of a tensor as the axes (0, 1), 2, 3, and whether one of a range of the first is no decay. */
-struct decays {
-    attn_tensor t;
-    atomic_int *wrong;
-};
-
-static int64_t place_of(const attn_tensor *t, int64_t i, int64_t token)
-{
-    return i / t->shape[1] * attn_step_of(t, 0) + i % t->shape[1] * attn_step_of(t, 1) + token * attn_step_of(t, 2);
-}
-
-/** Whether n numbers, step apart, are no decays. */
-static int are_wrong(const attn_tensor *t, int64_t at, int64_t n, int64_t step)
-{
-    int wrong = 0;
-    if (t->dtype == ATTN_F32 && step == 1) {
-        const float *const x = (const float *)t->data + at;
-        for (int64_t i = 0; i < n; i++)
-            wrong |= !(x[i] <= 0.0f);
-        return wrong;
-    }
-    for (int64_t i = 0; i < n; i++)
-        wrong |= !(number_at(t, at + i * step) <= 0.0f);
-    return wrong;
-}
-
-static void look_at_decays(const void *context, int64_t first, int64_t end)
-{
-    const struct decays *d = context;
-    const attn_tensor *t = &d->t;
-    const int64_t tokens = t->shape[2], channel = attn_step_of(t, 3);
-    for (int64_t i = first; i < end; i++) {
-        const int64_t head = i / tokens, token = i % tokens;
-        if (are_wrong(t, place_of(t, head, token), t->shape[3], channel)) {
-            atomic_store_explicit(d->wrong, 1, memory_order_relaxed);
-            return;
-        }
-    }
-}
-
-/** Says which one it is. */
-static attn_status fail_at_decay(const attn_tensor *t)
-{
-    for (int64_t i = 0; i < t->shape[0] * t->shape[1]; i++)
-        for (int64_t token = 0; token < t->shape[2]; token++)
-            for (int64_t c = 0; c < t->shape[3]; c++) {
-                const float x = number_at(t, place_of(t, i, token) + c * attn_step_of(t, 3));
-                if (!(x <= 0.0f))
-                    return attn_fail(ATTN_INVALID_ARGUMENT,
-                                     "params.decay[%" PRId64 "][%" PRId64 "][%" PRId64 "][%" PRId64
-                                     "] is %g; expected a number up to 0",
-                                     i / t->shape[1], i % t->shape[1], token, c, (double)x);
-            }
-    return ATTN_OK;
-}
-
-/** That decays are up to 0, of which each is looked at once. */
-static attn_status check_decays(const struct attn_linear_attention *c)
-{
-    if (!c->decay.data || !attn_has_elements(&c->decay))
-        return ATTN_OK;
-    struct decays d = {.t = *c->params.decay};
-    atomic_int wrong;
-    atomic_init(&wrong, 0);
-    d.wrong = &wrong;
-    const int64_t rows = d.t.shape[0] * d.t.shape[1] * d.t.shape[2];
-    const int threads = attn_threads_worth((double)rows * (double)d.t.shape[3], ATTN_WORTH_COPY,
-                                           attn_threads_asked(c->params.executor, c->params.num_threads));
-    const attn_executor *const before = attn_executor_enter(c->params.executor);
-    attn_run_ranges(rows, threads, look_at_decays, &d);
-    attn_executor_leave(before);
-    return atomic_load_explicit(&wrong, memory_order_relaxed) ? fail_at_decay(&d.t) : ATTN_OK;
-}
-
 /* -------------------------------------------------------------------- call -- */
 
 attn_status attn_check_linear_attention(struct attn_linear_attention *c, const attn_tensor *q, const attn_tensor *k,
@@ -376,7 +288,7 @@ attn_status attn_check_linear_attention(struct attn_linear_attention *c, const a
     if (!(depth & CHECK_TENSORS))
         return ATTN_OK;
     CHECK(check_apart(c));
-    return check_decays(c);
+    return attn_check_decays(c);
 }
 
 /** That a tensor has the type and shape of the planned one. */
