@@ -6,7 +6,7 @@
  * all-MiniLM-L6-v2 (tests/data/minilm.safetensors), and on random queries and keys of
  * the same shape (standard normal, and half of that), and compares it with exact attention: the root of the mean square
  * of the difference over that of the output, the mean of some draws of the projection. Prints a line for each number of
- * features, or comma-separated values with --csv.
+ * features; a second argument names a picture to be drawn of it (PNG).
  *
  * What is estimated is e^(q·k) by products of two factors that are far from it where q and k point the same way:
  * the longer they are, the more features it takes. Those of this encoder, which has learnt with a softmax, are
@@ -15,6 +15,8 @@
 #include <attn/attn.h>
 #include <attn/linear_attention.h>
 
+#include "plot/curves.h"
+#include "plot/picture.h"
 #include "sample.h"
 
 #include <stdlib.h>
@@ -83,37 +85,62 @@ static double error_of(const struct input *input, int64_t m, float *projection, 
     return sum / DRAWS / size_of(input, input->exact.data, NULL);
 }
 
-/* Prints the table; returns whether errors fall as they should. */
-static int compare(const struct input inputs[INPUTS], int csv, float *projection, float *out)
+/* A panel for each input, over the logarithm of the number of features. Returns whether the picture stands. */
+static int draw(const char *path, const struct input inputs[INPUTS], double error[INPUTS][SIZES])
 {
-    double first[INPUTS] = {0}, error[INPUTS] = {0};
-    if (csv)
-        printf("features");
-    else
-        printf("error of Performer, of the size of the output\n\n%8s", "features");
+    double x[SIZES];
+    struct curve curve[INPUTS];
+    struct canvas canvas;
+    char *target;
+    for (int n = 0; n < SIZES; n++)
+        x[n] = log2((double)features[n]);
     for (int i = 0; i < INPUTS; i++)
-        printf(csv ? ",%s" : " %10s", inputs[i].name);
+        curve[i] = (struct curve){.name = inputs[i].name, .x = x, .y = error[i], .count = SIZES, .marks = true};
+    const struct curves curves = {.title = "Performer beside exact attention",
+                                  .subtitle = "error, of the size of the output; mean of 8 draws",
+                                  .x_name = "log2 of the number of features",
+                                  .curve = curve,
+                                  .panels = INPUTS,
+                                  .last = x[SIZES - 1]};
+    attn_status status = plot_curves(&canvas, &curves);
+    if (status == ATTN_OK) {
+        status = picture_target(&target, path);
+        if (status == ATTN_OK)
+            status = picture_write(&canvas, target);
+        free(target);
+        canvas_free(&canvas);
+    }
+    if (status != ATTN_OK)
+        fprintf(stderr, "performer: %s: %s\n", path, attn_last_error());
+    return status == ATTN_OK;
+}
+
+/* Prints the table, draws it if path is given; returns whether errors fall as they should. */
+static int compare(const struct input inputs[INPUTS], const char *path, float *projection, float *out)
+{
+    double error[INPUTS][SIZES];
+    printf("error of Performer, of the size of the output\n\n%8s", "features");
+    for (int i = 0; i < INPUTS; i++)
+        printf(" %10s", inputs[i].name);
     for (int n = 0; n < SIZES; n++) {
-        printf(csv ? "\n%lld" : "\n%8lld", (long long)features[n]);
+        printf("\n%8lld", (long long)features[n]);
         for (int i = 0; i < INPUTS; i++) {
-            error[i] = error_of(&inputs[i], features[n], projection, out);
-            if (error[i] < 0.0)
+            error[i][n] = error_of(&inputs[i], features[n], projection, out);
+            if (error[i][n] < 0.0)
                 return 0;
-            if (n == 0)
-                first[i] = error[i];
-            printf(csv ? ",%.4f" : " %10.3f", error[i]);
+            printf(" %10.3f", error[i][n]);
         }
     }
     printf("\n");
     for (int i = 0; i < INPUTS; i++) {
         const double most = i == INPUTS - 1 ? 0.3 : 0.75;
-        if (!(error[i] < most * first[i])) {
+        if (!(error[i][SIZES - 1] < most * error[i][0])) {
             fprintf(stderr, "performer: with %lld features the error on %s is %g; expected less than %g of %g\n",
-                    (long long)features[SIZES - 1], inputs[i].name, error[i], most, first[i]);
+                    (long long)features[SIZES - 1], inputs[i].name, error[i][SIZES - 1], most, error[i][0]);
             return 0;
         }
     }
-    return 1;
+    return !path || draw(path, inputs, error);
 }
 
 int main(int argc, char **argv)
@@ -121,9 +148,8 @@ int main(int argc, char **argv)
     static const char *const names[INPUTS] = {"layer 0", "layer 5", "normal", "half"};
     struct sample samples[2];
     struct input inputs[INPUTS];
-    const int csv = argc > 2 && strcmp(argv[2], "--csv") == 0;
     if (argc < 2) {
-        fprintf(stderr, "usage: performer tests/data/minilm.safetensors [--csv]\n");
+        fprintf(stderr, "usage: performer tests/data/minilm.safetensors [PICTURE.png]\n");
         return 2;
     }
     memset(samples, 0, sizeof samples);
@@ -162,7 +188,7 @@ int main(int argc, char **argv)
         attn_forward(&inputs[3].q, &inputs[3].k, &inputs[3].v, &inputs[3].exact, &exact))
         fprintf(stderr, "performer: %s\n", attn_last_error());
     else
-        done = compare(inputs, csv, memory + 8 * count, memory + 7 * count);
+        done = compare(inputs, argc > 2 ? argv[2] : NULL, memory + 8 * count, memory + 7 * count);
     free(memory);
 out:
     sample_free(&samples[0]);
