@@ -83,6 +83,8 @@ static attn_status check_gates(struct attn_linear_attention *c, enum check_depth
             return attn_fail(ATTN_SHAPE_MISMATCH,
                              "params.decay.shape[3] is %" PRId64 "; expected 1 or %" PRId64 ", the channels of q",
                              c->decay.shape[3], dk);
+        if (depth & CHECK_TENSORS)
+            CHECK(attn_check_contiguous("params.decay", &c->decay));
     }
     CHECK(check_gate("params.beta", p->beta, c, &c->beta, depth));
     if (p->beta) {

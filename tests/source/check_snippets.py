@@ -29,7 +29,7 @@ FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-fsyntax-only", "-fdiagnostics-color=neve
 # Snippets end before they use all that they declare.
 OF_BODIES = ("-Wno-unused",)
 INCLUDES = "".join(f"#include <{name}.h>\n" for name in
-                   ("attn/attn", "attn/backward", "attn/cache", "attn/nn", "attn/patterns", "attn/quantise", "attn/rope", "math", "stdint",
+                   ("attn/attn", "attn/backward", "attn/cache", "attn/linear_attention", "attn/nn", "attn/patterns", "attn/quantise", "attn/rope", "math", "stdint",
                     "stdio", "stdlib", "string"))
 
 # What the snippets of a header take from their surroundings.
@@ -37,6 +37,7 @@ NAMES = {
     "attn.h": "enum { B = 1, H = 2, T = 3, d = 4 }; float q_data[24], k_data[24], v_data[24], o_data[24];",
     "backward.h": "attn_tensor q, k, v, out, lse, d_out, d_q, d_k, d_v; attn_params params;",
     "cache.h": "int layer; attn_tensor q, k, v, out;",
+    "linear_attention.h": "attn_tensor q, k, v, out, decay, beta, state;",
     "patterns.h": "int64_t Tq, Tk; attn_params params;",
     "quantise.h": "enum { T = 3, D = 4 }; attn_tensor q, k, v, out; attn_params params;",
     "rope.h": "enum { T = 3, head_dim = 4 }; float table[T * head_dim]; attn_params params;",
