@@ -84,6 +84,21 @@ class Gradients(Sized):
     )
 
 
+class LinearAttentionParams(Sized):
+    _fields_ = (
+        _size()
+        + _pointers("decay", "beta")
+        + [("scale", c_float)]
+        + _pointers("state_in", "state_out", "resets", "cu_seqlens")
+        + _lengths("num_sequences")
+        + _ints("map")
+        + _pointers("projection")
+        + _ints("normalise", "bidirectional", "num_threads")
+        + [("isa", c_char_p)]
+        + _pointers("executor")
+    )
+
+
 class RopeConfig(Sized):
     _fields_ = (
         _size()
@@ -120,6 +135,7 @@ LIBATTN = {
     "attn_tensor": Tensor,
     "attn_params": Params,
     "attn_gradients": Gradients,
+    "attn_linear_attention_params": LinearAttentionParams,
     "attn_rope_config": RopeConfig,
     "attn_cache_config": CacheConfig,
     "attn_cache_usage": CacheUsage,

@@ -14,28 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/** Whether the bytes of a slot that are not elements of t still hold the canary. */
-static int gaps_intact(const struct guard *guard, const attn_tensor *t)
-{
-    if (!guard->used)
-        return 1;
-    const size_t size = attn_dtype_size(t->dtype), n = guard->used / size;
-    unsigned char *owned = calloc(n, 1);
-    if (!owned)
-        return 0;
-    const int64_t base = ((const unsigned char *)t->data - guard->data) / (ptrdiff_t)size;
-    FOR_EACH_ELEMENT(t)
-    {
-        owned[base + tensor_offset(t, b, h, i, j)] = 1;
-    }
-    int intact = 1;
-    for (size_t i = 0; i < n && intact; i++)
-        for (size_t byte = 0; byte < size && !owned[i]; byte++)
-            intact &= guard->data[i * size + byte] == GUARD_CANARY;
-    free(owned);
-    return intact;
-}
-
 int case_check_memory(const struct test_case *c, char *message, size_t size)
 {
     static const char *const names[SLOTS] = {
@@ -106,7 +84,7 @@ int case_check_memory(const struct test_case *c, char *message, size_t size)
             return 0;
         }
         if (!case_reads(c, slot) && slot <= SLOT_LAST_OUTPUT && outputs[slot - SLOT_FIRST_OUTPUT] &&
-            !gaps_intact(guard, outputs[slot - SLOT_FIRST_OUTPUT])) {
+            !place_gaps_intact(guard, outputs[slot - SLOT_FIRST_OUTPUT])) {
             snprintf(message, size, "a gap between the rows of %s was written", names[slot]);
             return 0;
         }

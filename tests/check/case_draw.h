@@ -7,6 +7,7 @@
 #define CHECK_CASE_DRAW_H
 
 #include "case.h"
+#include "place.h"
 
 /** Bytes that a slot can hold. */
 size_t case_capacity(enum case_slot slot);
@@ -17,23 +18,8 @@ void *case_place(struct test_case *c, enum case_slot slot, size_t bytes, struct 
 /** An array of n elements of a type in a slot. */
 #define CASE_PLACE(c, slot, type, n, rng) ((type *)case_place((c), (slot), (size_t)(n) * sizeof(type), (rng)))
 
-/** Which liberties a tensor's strides take. */
-enum { FREE_CHANNELS = 1, MAY_BROADCAST = 2 };
-
 /** Strides for t's shape, and memory for it in a slot. */
 void case_place_tensor(struct test_case *c, enum case_slot slot, attn_tensor *t, int liberties, struct rng *rng);
-
-static inline attn_tensor tensor_of_shape(attn_dtype dtype, int64_t b, int64_t h, int64_t t, int64_t c)
-{
-    return (attn_tensor){.dtype = dtype, .shape = {b, h, t, c}};
-}
-
-/** Loops over an element's indices b, h, i and j. */
-#define FOR_EACH_ELEMENT(t)                                                                                            \
-    for (int64_t b = 0; b < (t)->shape[0]; b++)                                                                        \
-        for (int64_t h = 0; h < (t)->shape[1]; h++)                                                                    \
-            for (int64_t i = 0; i < (t)->shape[2]; i++)                                                                \
-                for (int64_t j = 0; j < (t)->shape[3]; j++)
 
 /** Sequences, and the queries and keys of each. */
 int64_t case_sequences(const struct test_case *c);

@@ -41,6 +41,7 @@
 #define TEST_TOLERANCE_H
 
 #include "oracle_backward.h"
+#include "oracle_linear.h"
 
 #define TOLERANCE_FACTOR 2.0
 
@@ -96,6 +97,15 @@ static inline double tolerance_gradient_floor(enum gradient_of of)
 {
     return tolerance_gradient_table[of].floor;
 }
+
+/**
+ * Linear attention: the first rule again. Its units (oracle_linear.c) are what roundings do that are as large as they
+ * can be and do not depend on each other, as a standard deviation.
+ */
+static const struct tolerance tolerance_linear_table[LINEAR_OUTPUTS] = {
+    [LINEAR_OUT] = {"out", 4, 0, "the largest of many thousands of elements 4"},
+    [LINEAR_STATE] = {"state_out", 4, 0, "as out"},
+};
 
 /**
  * exp2 over [-150, 0]: error in ULP of the exact result, where a result below

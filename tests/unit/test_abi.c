@@ -18,6 +18,7 @@
 #include "attn/attn.h"
 #include "attn/backward.h"
 #include "attn/cache.h"
+#include "attn/linear_attention.h"
 #include "attn/patterns.h"
 #include "attn/rope.h"
 #include "guard.h"
@@ -105,6 +106,23 @@ static const struct place places[] = {
     FIELD(attn_gradients, callback_user, 96),
     FIELD(attn_gradients, rel_k, 104),
     FIELD(attn_gradients, rel_q, 112),
+    SIZE(attn_linear_attention_params, 120),
+    FIELD(attn_linear_attention_params, struct_size, 0),
+    FIELD(attn_linear_attention_params, decay, 8),
+    FIELD(attn_linear_attention_params, beta, 16),
+    FIELD(attn_linear_attention_params, scale, 24),
+    FIELD(attn_linear_attention_params, state_in, 32),
+    FIELD(attn_linear_attention_params, state_out, 40),
+    FIELD(attn_linear_attention_params, resets, 48),
+    FIELD(attn_linear_attention_params, cu_seqlens, 56),
+    FIELD(attn_linear_attention_params, num_sequences, 64),
+    FIELD(attn_linear_attention_params, map, 72),
+    FIELD(attn_linear_attention_params, projection, 80),
+    FIELD(attn_linear_attention_params, normalise, 88),
+    FIELD(attn_linear_attention_params, bidirectional, 92),
+    FIELD(attn_linear_attention_params, num_threads, 96),
+    FIELD(attn_linear_attention_params, isa, 104),
+    FIELD(attn_linear_attention_params, executor, 112),
     SIZE(attn_score_gradient_tile, 72),
     FIELD(attn_score_gradient_tile, batch, 0),
     FIELD(attn_score_gradient_tile, head, 8),
@@ -270,6 +288,9 @@ static const struct value values[] = {
     VALUE(ATTN_SCORES_SCALED, 1),
     VALUE(ATTN_SCORES_CAPPED, 2),
     VALUE(ATTN_SCORES_MASKED, 3),
+    VALUE(ATTN_FEATURES_NONE, 0),
+    VALUE(ATTN_FEATURES_ELU, 1),
+    VALUE(ATTN_FEATURES_POSITIVE, 2),
     VALUE(ATTN_ROPE_HALF_SPLIT, 0),
     VALUE(ATTN_ROPE_INTERLEAVED, 1),
     VALUE(ATTN_ROPE_PLAIN, 0),
@@ -301,6 +322,7 @@ static void test_values(void **state)
     assert_int_equal(sizeof(attn_status), sizeof(int)); /* whatever its values */
     assert_int_equal(sizeof(attn_dtype), sizeof(int));
     assert_true(ATTN_UNLIMITED == INT64_MAX);
+    assert_int_equal(ATTN_LINEAR_ATTENTION_CHUNK, 64);
 }
 
 /** A default is zero but for its size. */
@@ -312,7 +334,10 @@ static void test_defaults(void **state)
     static const unsigned char zeros[sizeof params];
     assert_int_equal(params.struct_size, sizeof params);
     assert_int_equal(config.struct_size, sizeof config);
-    params.struct_size = config.struct_size = 0;
+    attn_linear_attention_params linear = attn_linear_attention_params_default();
+    assert_int_equal(linear.struct_size, sizeof linear);
+    params.struct_size = config.struct_size = linear.struct_size = 0;
+    assert_memory_equal(&linear, zeros, sizeof linear);
     assert_memory_equal(&params, zeros, sizeof params);
     assert_memory_equal(&config, zeros, sizeof config);
 }
