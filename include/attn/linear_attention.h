@@ -71,7 +71,7 @@ typedef struct attn_linear_attention_params {
 
     /**
      * NULL, or the logarithm of what S is multiplied by before a token writes: (B|1, H|1, T|1, 1), a number for a head,
-     * or (B|1, H|1, T|1, dk), one for each row of S, side by side. f32, bf16 or f16; any other strides. H is the heads
+     * or (B|1, H|1, T|1, dk), one for each row of S. f32, bf16 or f16; any strides. H is the heads
      * of S. Numbers are up to 0; -inf clears, but for what is not finite. A NaN, or a number above 0, is
      * ATTN_INVALID_ARGUMENT; those of tokens behind lengths and cu_seqlens are not looked at.
      */

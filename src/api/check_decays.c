@@ -11,7 +11,7 @@
 #include "driver/ranges.h"
 #include "driver/tensors.h"
 #include "driver/threads.h"
-#include "simd/half.h"
+#include "kernels/element.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -33,14 +33,6 @@ static int64_t tokens_read(const struct decays *d, int64_t batch)
     return most < d->t->shape[2] ? most : d->t->shape[2];
 }
 
-static float number_at(const attn_tensor *t, int64_t at)
-{
-    if (t->dtype == ATTN_F32)
-        return ((const float *)t->data)[at];
-    const uint16_t half = ((const uint16_t *)t->data)[at];
-    return t->dtype == ATTN_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
-}
-
 /** Where the numbers of a token of head number i, of all batch elements, begin. */
 static int64_t place_of(const attn_tensor *t, int64_t i, int64_t token)
 {
@@ -58,7 +50,7 @@ static int are_wrong(const attn_tensor *t, int64_t at, int64_t n, int64_t step)
         return wrong;
     }
     for (int64_t i = 0; i < n; i++)
-        wrong |= !(number_at(t, at + i * step) <= 0.0f);
+        wrong |= !(element_at(t->dtype, t->data, at + i * step) <= 0.0f);
     return wrong;
 }
 
@@ -93,7 +85,7 @@ static attn_status fail(const struct decays *d)
     for (int64_t i = 0; i < t->shape[0] * t->shape[1]; i++)
         for (int64_t token = 0; token < tokens_read(d, i / t->shape[1]); token++)
             for (int64_t c = 0; c < t->shape[3]; c++) {
-                const float x = number_at(t, place_of(t, i, token) + c * attn_step_of(t, 3));
+                const float x = element_at(t->dtype, t->data, place_of(t, i, token) + c * attn_step_of(t, 3));
                 if (!(x <= 0.0f))
                     return attn_fail(ATTN_INVALID_ARGUMENT,
                                      "params.decay[%" PRId64 "][%" PRId64 "][%" PRId64 "][%" PRId64

@@ -83,8 +83,6 @@ static attn_status check_gates(struct attn_linear_attention *c, enum check_depth
             return attn_fail(ATTN_SHAPE_MISMATCH,
                              "params.decay.shape[3] is %" PRId64 "; expected 1 or %" PRId64 ", the channels of q",
                              c->decay.shape[3], dk);
-        if (depth & CHECK_TENSORS)
-            CHECK(attn_check_contiguous("params.decay", &c->decay));
     }
     CHECK(check_gate("params.beta", p->beta, c, &c->beta, depth));
     if (p->beta) {
@@ -96,6 +94,7 @@ static attn_status check_gates(struct attn_linear_attention *c, enum check_depth
         if (c->resets.dtype != ATTN_BOOL)
             return attn_fail(ATTN_UNSUPPORTED, "params.resets.dtype is %s; expected bool",
                              attn_dtype_name(c->resets.dtype));
+        CHECK(attn_check_axis("params.resets", p->resets, 2, c->v.shape[2], "the tokens of q"));
         CHECK(attn_check_axis("params.resets", &c->resets, 3, 1, "a mark for each token"));
     }
     return ATTN_OK;

@@ -65,13 +65,13 @@ static float *state_of(const attn_tensor *t, int64_t sequence, int64_t head, int
     return (float *)t->data + sequence * attn_step_of(t, 0) + head * attn_step_of(t, 1) + column;
 }
 
-/** Rows of out behind the last sequence. */
+/** Rows of out behind the last sequence; all of them where S has no rows. */
 static void clear_rest(const struct attn_linear_attention *call)
 {
     const attn_tensor *out = &call->out;
-    const int64_t from = call->params.cu_seqlens[call->num_sequences];
-    for (int64_t h = 0; h < out->shape[1]; h++) {
-        const struct attn_rows rows = head_of(out, 0, h, from, 0);
+    const int64_t from = call->cut.shape.dk > 0 ? call->params.cu_seqlens[call->num_sequences] : 0;
+    for (int64_t i = 0; i < out->shape[0] * out->shape[1]; i++) {
+        const struct attn_rows rows = head_of(out, i / out->shape[1], i % out->shape[1], from, 0);
         for (int64_t t = from; rows.data && t < out->shape[2]; t++)
             memset((char *)rows.data + (t - from) * rows.stride, 0,
                    (size_t)(out->shape[3] * attn_element_size(out->dtype)));
@@ -122,6 +122,7 @@ static struct attn_state_work piece_of(const struct attn_linear_attention *call,
         .q_head = (ptrdiff_t)(attn_step_of(&call->q, 1) * attn_element_size(call->q.dtype)),
         .out_head = (ptrdiff_t)(attn_step_of(&call->out, 1) * attn_element_size(call->out.dtype)),
         .projection = head_of(&call->projection, 0, head, 0, 0),
+        .decay_channel = (ptrdiff_t)attn_step_of(&call->decay, 3),
         .decay = head_of(&call->decay, batch, head, token, 0),
         .beta = head_of(&call->beta, batch, head, token, 0),
         .scale = call->scale,
@@ -161,7 +162,7 @@ static void ask_for_tokens(const struct attn_state_work *w)
     ask_for(&w->beta, w->tokens, 1);
 }
 
-/** Some pieces; the last task of a ragged call clears. */
+/** Some pieces; the last task of a ragged call clears, and so does the only one without rows of S. */
 static void run_task(const struct attn_run *run, int64_t task, void *scratch)
 {
     const struct attn_linear_attention *call = run->linear;
@@ -235,10 +236,10 @@ void attn_linear_attention_cut(struct attn_linear_attention *call, const struct 
     geometry->threads = geometry->parallel = parallel;
     geometry->shared_size = attn_aligned(sizeof *call);
     const int writes = attn_has_elements(&call->out) || (call->state_out.data && attn_has_elements(&call->state_out));
-    call->cut.pieces = writes ? call->num_sequences * heads * call->cut.parts : 0;
+    call->cut.pieces = writes && dk > 0 ? call->num_sequences * heads * call->cut.parts : 0;
     call->cut.pieces_per_task = pieces_per_task(call, parallel);
     geometry->tasks = (call->cut.pieces + call->cut.pieces_per_task - 1) / call->cut.pieces_per_task;
-    geometry->tasks += writes && call->params.cu_seqlens;
+    geometry->tasks += writes && (call->params.cu_seqlens || dk == 0);
     geometry->num_phases = 1;
     geometry->phases[0] = (struct attn_phase){geometry->tasks, parallel, run_task};
 }

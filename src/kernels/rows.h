@@ -12,8 +12,8 @@
 #ifndef ATTN_ROWS_H
 #define ATTN_ROWS_H
 
+#include "kernels/element.h"
 #include "kernels/width.h"
-#include "simd/half.h"
 
 #include <string.h>
 
@@ -84,15 +84,6 @@ ATTN_INLINE void row_store_tail(const attn_dtype dtype, void *p, vf a, int n)
         row_store(dtype, t, a);
         memcpy(p, t, (size_t)n * sizeof *t);
     }
-}
-
-/** Element i of an array of any of the three types. */
-static inline float element_at(attn_dtype dtype, const void *p, ptrdiff_t i)
-{
-    if (dtype == ATTN_F32)
-        return ((const float *)p)[i];
-    const uint16_t half = ((const uint16_t *)p)[i];
-    return dtype == ATTN_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
 }
 
 /** The scales of row i; NULL if the type has none. */

@@ -41,11 +41,15 @@ static void take_state_rows(float *dst, ptrdiff_t pitch, const struct attn_rows 
  */
 ATTN_INLINE vf decay_of(vf x)
 {
+#if VF_LEN == 1 /* which has no multiply-add of one rounding */
+    return vf_exp(x);
+#else
     const vf log2e = vf_set1(0x1.715476p+0f), rest = vf_set1(0x1.4ae0cp-26f), ln2 = vf_set1(0x1.62e43p-1f);
     x = vf_max(x, vf_set1(-200.0f));
     const vf y = vf_mul(x, log2e), lost = vf_fma(x, log2e, vf_sub(vf_zero(), y));
     const vf power = vf_exp2(y);
     return vf_fma(power, vf_mul(vf_fma(x, rest, lost), ln2), power);
+#endif
 }
 
 ATTN_INLINE void take_decays_body(const attn_dtype dtype, float *dst, ptrdiff_t pitch, const struct attn_rows *src,

@@ -11,6 +11,8 @@
  */
 #include "pass/states.h"
 
+#include "kernels/element.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -106,13 +108,29 @@ void attn_state_values(const struct attn_state_work *w, const struct attn_rows *
             to[i * width + sums] = 1.0f;
 }
 
+/** n rows whose elements are step apart. */
+static void gather(float *to, const struct attn_rows *rows, int n, int64_t width, ptrdiff_t step)
+{
+    for (int i = 0; i < n; i++) {
+        const void *const row = (const char *)rows->data + i * rows->stride;
+        for (int64_t c = 0; c < width; c++)
+            *to++ = element_at(rows->dtype, row, c * step);
+    }
+}
+
 void attn_state_take_decays(const struct attn_state_work *w, int64_t first, int n)
 {
     const struct attn_state_kernels *states = w->kernels->states;
     const struct attn_rows decay = attn_rows_from(&w->decay, first);
     float *const to = w->scratch->decay;
-    if (w->shape->rows) {
+    if (w->shape->rows && w->decay_channel == 1) {
         states->take_decays(to, w->shape->dk, &decay, n, w->shape->dk);
+        return;
+    }
+    if (w->shape->rows) {
+        gather(w->scratch->faded, &decay, n, w->shape->dk, w->decay_channel);
+        const struct attn_rows gathered = {w->scratch->faded, (ptrdiff_t)w->shape->dk * ATTN_WORD, ATTN_F32, NULL, 0};
+        states->take_decays(to, w->shape->dk, &gathered, n, w->shape->dk);
         return;
     }
     const struct attn_rows together = {to, 0, ATTN_F32, NULL, 0};

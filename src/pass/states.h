@@ -69,6 +69,7 @@ struct attn_state_work {
     ptrdiff_t q_head, out_head;    /**< bytes to the next head that reads this state */
     struct attn_rows projection;   /**< of POSITIVE */
     struct attn_rows decay, beta;  /**< data NULL: none */
+    ptrdiff_t decay_channel;       /**< elements from a row's decay to the next row's */
     const uint8_t *resets;         /**< NULL: none */
     ptrdiff_t resets_stride;
     float scale;           /**< of the output, or of POSITIVE's scores */
