@@ -74,7 +74,7 @@ done
 
 # Costs: each of these forms has the four lengths, and all of them are promised.
 "$bench" --list --check --filter '/cost$' >"$dir/costs"
-[ "$(wc -l <"$dir/costs")" -eq 24 ] || fail "there are not 6 costs of 4 lengths: $(cat "$dir/costs")"
+[ "$(wc -l <"$dir/costs")" -eq 32 ] || fail "there are not 8 costs of 4 lengths: $(cat "$dir/costs")"
 for tokens in 16384 65536 262144 1048576; do
     for form in window/size:192 blocks/block:64/listed:3 segments/size:192 ragged/size:192; do
         grep -q "/Tq$tokens/Tk$tokens/.*/form:$form/cost\$" "$dir/costs" || fail "no cost of $form at $tokens tokens"

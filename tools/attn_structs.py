@@ -91,6 +91,7 @@ class LinearAttentionParams(Sized):
         + [("scale", c_float)]
         + _pointers("state_in", "state_out", "resets", "cu_seqlens")
         + _lengths("num_sequences")
+        + _pointers("lengths")
         + _ints("map")
         + _pointers("projection")
         + _ints("normalise", "bidirectional", "num_threads")
