@@ -223,6 +223,31 @@ static void test_bars_of_decoding(void **state)
             }
 }
 
+/* Linear attention: prompts by the peak, tokens by the rate at which states are updated, on any processor. */
+static void test_bars_of_states(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id, *what;
+        double bar;
+    } expected[] = {{"linear-attention-linear-t8192-d128", "fraction of the peak", 0.50},
+                    {"linear-attention-gated-rows-t8192-d128", "fraction of the peak", 0.50},
+                    {"linear-attention-gated-delta-t8192-d128", "fraction of the peak", 0.35},
+                    {"linear-attention-delta-step1", "fraction of the update bandwidth", 0.85}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        for (int met = 0; met < 2; met++) {
+            struct bench_results results = {.count = 0};
+            struct bench_result *row = add_row(&results, expected[i].id, "avx2");
+            row->fraction = row->bandwidth_fraction = expected[i].bar + (met ? 0.001 : -0.001);
+            struct bench_checks checks = check_all(&results, BENCH_ANY_PROCESSOR);
+            assert_int_equal(checks.count, 1);
+            assert_int_equal(checks.items[0].met, met);
+            assert_string_equal(checks.items[0].what, expected[i].what);
+            bench_checks_destroy(&checks);
+            bench_results_destroy(&results);
+        }
+}
+
 /* Tokens in narrow types: as many sequences as have the bytes, so twice the tokens in the same time at the same rate.
  */
 static void test_bars_of_tokens(void **state)
@@ -458,6 +483,7 @@ int main(void)
         cmocka_unit_test(test_bars_of_int8_scores),
         cmocka_unit_test(test_bars_of_narrow_layers),
         cmocka_unit_test(test_bars_of_decoding),
+        cmocka_unit_test(test_bars_of_states),
         cmocka_unit_test(test_bars_of_tokens),
         cmocka_unit_test(test_bars_across_peaks),
         cmocka_unit_test(test_not_slower_than_naive),

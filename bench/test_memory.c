@@ -272,6 +272,8 @@ static void test_names(void **state)
                                     "page:16/common:1920/sums:free"},
         {"bf16-latent", "forward/bf16/B114/H16/Tq1/Tk4096/d576/causal:bottom-right/layout:bhtd/kv_heads:1/v_in_k:512"},
         {"f32-append-bf16", "append/f32/B256/H8/T1/Tk512/d128/kv:bf16/page:16"},
+        {"linear-attention-gated-t8192-d128", "linear-attention/f32/B1/H8/T8192/d128/rule:gated"},
+        {"linear-attention-cost-gated-delta-t1048576", "linear-attention/f32/B1/H2/T1048576/d64/rule:gated-delta/cost"},
     };
     for (size_t n = 0; n < sizeof expected / sizeof *expected; n++) {
         char name[BENCH_NAME_SIZE];
