@@ -39,6 +39,7 @@ enum option {
     IN_PLACE,
     RESETS,
     RAGGED,
+    LENGTHS,
     MORE_QUERY_HEADS,
     FEWER_QUERY_HEADS,
     SHARED_KEYS,
@@ -76,6 +77,7 @@ static const struct {
     [IN_PLACE] = {"a state in place", 200},
     [RESETS] = {"resets", 100},
     [RAGGED] = {"cu_seqlens", 100},
+    [LENGTHS] = {"lengths", 80},
     [MORE_QUERY_HEADS] = {"more heads of q", 100},
     [FEWER_QUERY_HEADS] = {"fewer heads of q", 30},
     [SHARED_KEYS] = {"fewer heads of k", 80},
@@ -120,6 +122,7 @@ static void add_options(struct totals *totals, const struct linear_case *c)
     totals->has[IN_PLACE] += c->in_place;
     totals->has[RESETS] += p->resets != NULL;
     totals->has[RAGGED] += p->cu_seqlens != NULL;
+    totals->has[LENGTHS] += p->lengths != NULL;
     totals->has[MORE_QUERY_HEADS] += c->q.shape[1] > v[1];
     totals->has[FEWER_QUERY_HEADS] += c->q.shape[1] < v[1];
     totals->has[SHARED_KEYS] += c->k.shape[1] < v[1];

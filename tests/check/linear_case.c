@@ -106,6 +106,19 @@ static void place_ragged(struct linear_case *c, const struct lengths *lengths, s
     c->params.num_sequences = lengths->num;
 }
 
+/** Tokens of each batch element, behind which nothing is read. */
+static void place_lengths(struct linear_case *c, struct rng *rng)
+{
+    const int64_t batch = c->v.shape[0], tokens = c->v.shape[2];
+    int64_t *lengths = place_bytes(&c->guard[LINEAR_SLOT_LENGTHS], (size_t)batch * sizeof *lengths, rng);
+    c->tokens = 0;
+    for (int64_t b = 0; b < batch; b++) {
+        lengths[b] = rng_percent(rng, 20) ? tokens : rng_range(rng, 0, tokens);
+        c->tokens = lengths[b] > c->tokens ? lengths[b] : c->tokens;
+    }
+    c->params.lengths = lengths;
+}
+
 static void shape_tensor(attn_tensor *t, int64_t b, int64_t h, int64_t i, int64_t n)
 {
     *t = tensor_of_shape(t->dtype, b, h, i, n);
@@ -142,6 +155,8 @@ static void draw_shapes(struct linear_case *c, struct rng *rng)
         c->tokens = longest;
         if (ragged)
             place_ragged(c, &lengths, rng);
+        else if (rng_percent(rng, 15))
+            place_lengths(c, rng);
         return;
     }
 }

@@ -26,6 +26,7 @@ enum linear_slot {
     LINEAR_SLOT_RESETS,
     LINEAR_SLOT_STATE_IN, /**< nothing where the state goes on in place */
     LINEAR_SLOT_CU_SEQLENS,
+    LINEAR_SLOT_LENGTHS,
     LINEAR_SLOT_OUT,
     LINEAR_SLOT_STATE_OUT,
     LINEAR_SLOT_WORKSPACE,

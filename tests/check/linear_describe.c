@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const slot_names[LINEAR_SLOTS] = {"q",        "k",          "v",   "decay",     "beta",     "resets",
-                                                     "state_in", "cu_seqlens", "out", "state_out", "workspace"};
+static const char *const slot_names[LINEAR_SLOTS] = {
+    "q", "k", "v", "decay", "beta", "resets", "state_in", "cu_seqlens", "lengths", "out", "state_out", "workspace"};
 
 int linear_case_check_memory(const struct linear_case *c, char *message, size_t size)
 {
@@ -85,6 +85,12 @@ void linear_case_describe(const struct linear_case *c, char *buffer, size_t size
         append(&text, "cu_seqlens");
         for (int64_t s = 0; s <= p->num_sequences; s++)
             append(&text, " %" PRId64, p->cu_seqlens[s]);
+        append(&text, ", ");
+    }
+    if (p->lengths) {
+        append(&text, "lengths");
+        for (int64_t b = 0; b < c->v.shape[0]; b++)
+            append(&text, " %" PRId64, p->lengths[b]);
         append(&text, ", ");
     }
     append(&text, "%s%s decay, scale %g, %d threads, %s", c->in_place ? "in place, " : "", decays[c->decays],

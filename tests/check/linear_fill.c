@@ -146,26 +146,34 @@ static void plant(struct linear_case *c, const attn_tensor *t, struct rng *rng)
     c->planted++;
 }
 
-/** Tokens that belong to no sequence. */
-static void poison_behind(struct linear_case *c, struct rng *rng)
+/** Tokens of a batch element that belong to no sequence. */
+static void poison_behind(const attn_tensor *t, int64_t b, int64_t end)
 {
-    const attn_tensor *const tensors[] = {&c->q, &c->k, &c->v, c->params.beta};
-    const int64_t end = c->params.cu_seqlens[c->params.num_sequences];
+    for (int64_t h = 0; h < t->shape[1]; h++)
+        for (int64_t i = end; i < t->shape[2]; i++)
+            for (int64_t j = 0; j < t->shape[3]; j++)
+                tensor_set(t, b, h, i, j, NAN);
+}
+
+static void poison_unread(struct linear_case *c, struct rng *rng)
+{
+    const attn_linear_attention_params *p = &c->params;
+    const attn_tensor *const tensors[] = {&c->q, &c->k, &c->v, p->beta, p->lengths ? p->decay : NULL};
     for (size_t n = 0; n < sizeof tensors / sizeof *tensors; n++) {
         const attn_tensor *t = tensors[n];
         if (!t || t->shape[2] == 1 || t->stride[2] == 0 || !rng_percent(rng, 70))
             continue;
-        for (int64_t h = 0; h < t->shape[1]; h++)
-            for (int64_t i = end; i < t->shape[2]; i++)
-                for (int64_t j = 0; j < t->shape[3]; j++)
-                    tensor_set(t, 0, h, i, j, NAN);
+        if (t->shape[0] != c->v.shape[0] || (t->shape[0] > 1 && t->stride[0] == 0)) /* of several sequences */
+            continue;
+        for (int64_t b = 0; b < t->shape[0]; b++)
+            poison_behind(t, b, p->lengths ? p->lengths[b] : p->cu_seqlens[p->num_sequences]);
     }
 }
 
 void linear_case_fill(struct linear_case *c, struct rng *rng)
 {
     for (int slot = 0; slot < LINEAR_SLOT_OUT; slot++)
-        if (c->guard[slot].used && slot != LINEAR_SLOT_CU_SEQLENS)
+        if (c->guard[slot].used && slot < LINEAR_SLOT_CU_SEQLENS)
             memset(c->guard[slot].data, 0xff, c->guard[slot].used); /* a NaN in every gap */
     float size = rng_percent(rng, 60) ? 1 : powf(10, (float)(6 * rng_uniform(rng) - 3));
     if (c->v.dtype == ATTN_F32 && rng_percent(rng, 2))
@@ -190,6 +198,6 @@ void linear_case_fill(struct linear_case *c, struct rng *rng)
                 plant(c, t, rng);
         }
     }
-    if (c->params.cu_seqlens && c->q.shape[2] > 0)
-        poison_behind(c, rng);
+    if ((c->params.cu_seqlens || c->params.lengths) && c->q.shape[2] > 0)
+        poison_unread(c, rng);
 }

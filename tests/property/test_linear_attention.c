@@ -162,6 +162,46 @@ static int ragged(struct rng *rng, const char *isa)
     return holds;
 }
 
+/** Sequences within longer ones, of whose other tokens nothing is read, decays included. */
+static int padding(struct rng *rng, const char *isa)
+{
+    struct linear_problem p;
+    linear_draw(&p, rng, isa, LINEAR_RESETS | (rng_percent(rng, 40) ? LINEAR_LARGE : 0));
+    int64_t lengths[PROBLEM_MAX_BATCH];
+    for (int64_t b = 0; b < p.v.shape[0]; b++) {
+        attn_tensor *const all[] = {&p.q, &p.k, &p.v, &p.decay, &p.beta};
+        lengths[b] = rng_range(rng, 0, p.v.shape[2]);
+        for (size_t n = 0; n < sizeof all / sizeof *all; n++)
+            for (int64_t h = 0; all[n]->data && h < all[n]->shape[1]; h++)
+                for (int64_t i = lengths[b]; i < all[n]->shape[2]; i++)
+                    for (int64_t c = 0; c < all[n]->shape[3]; c++)
+                        tensor_set(all[n], b, h, i, c, NAN);
+    }
+    p.params.lengths = lengths;
+    struct linear_result whole = linear_run(&p);
+    int holds = 1;
+    for (int64_t b = 0; b < p.v.shape[0] && holds; b++) {
+        struct linear_problem part = p;
+        attn_tensor *const all[] = {&part.q, &part.k, &part.v, &part.decay, &part.beta, &part.resets, &part.state_in};
+        for (size_t n = 0; n < sizeof all / sizeof *all; n++)
+            problem_narrow(all[n], 0, b, 1);
+        linear_narrow_tokens(&part, 0, lengths[b]);
+        part.params.lengths = NULL;
+        part.params.num_threads = 1;
+        struct linear_result r = linear_run(&part);
+        holds = linear_same_out("a padded sequence", &whole, b, 0, 0, &r) &&
+                linear_same_state("a padded sequence", &whole, b, 0, &r);
+        linear_result_free(&r);
+        for (int64_t h = 0; h < whole.out.shape[1]; h++)
+            for (int64_t i = lengths[b]; i < whole.out.shape[2]; i++)
+                for (int64_t c = 0; c < whole.out.shape[3]; c++)
+                    holds = holds && tensor_get(&whole.out, b, h, i, c) == 0;
+    }
+    linear_result_free(&whole);
+    linear_free(&p);
+    return holds;
+}
+
 /** A copy with other strides, and NaN in the gaps. */
 static attn_tensor spread(const attn_tensor *t, int keep_channels, struct rng *rng)
 {
@@ -402,6 +442,7 @@ int main(int argc, char **argv)
         {"entry points have the same bits", entry_points},
         {"other sequences and heads change no bit", alone},
         {"a ragged sequence has the bits of one alone", ragged},
+        {"padding changes no bit", padding},
         {"layout changes no bit", layout},
         {"how a state is handed over changes no bit", states},
         {"a cut between chunks changes no bit", cut_between_chunks},

@@ -74,7 +74,8 @@ int64_t linear_first(const struct linear_inputs *in, int64_t sequence)
 
 int64_t linear_end(const struct linear_inputs *in, int64_t sequence)
 {
-    return in->params->cu_seqlens ? in->params->cu_seqlens[sequence + 1] : in->v->shape[2];
+    const attn_linear_attention_params *p = in->params;
+    return p->cu_seqlens ? p->cu_seqlens[sequence + 1] : p->lengths ? p->lengths[sequence] : in->v->shape[2];
 }
 
 int linear_resets(const struct linear_inputs *in, int64_t b, int64_t h, int64_t t)
@@ -317,7 +318,7 @@ static struct linear_numbers numbers_of(int64_t count)
     return (struct linear_numbers){count, allocate(count), allocate(count), allocate(count)};
 }
 
-/** Rows of out behind the last sequence stay 0, with the unit 0. */
+/** Rows of out that no sequence has stay 0, with the unit 0. */
 struct linear_reference linear_reference_compute_alone(const struct linear_inputs *in)
 {
     const int64_t *out = in->out->shape, heads = in->v->shape[1], dk = in->q->shape[3], dv = in->v->shape[3];

@@ -22,6 +22,7 @@ void linear_fixture_initialize(struct linear_fixture *f)
     memset(f->out_data, CANARY, sizeof f->out_data);
     memset(f->state_out_data, CANARY, sizeof f->state_out_data);
     memcpy(f->cu_seqlens, (int64_t[]){0, 2, 2, 5}, sizeof f->cu_seqlens);
+    f->lengths[0] = 4, f->lengths[1] = LIN_T;
     f->q = attn_bhtd(f->q_data, LIN_B, LIN_HQ, LIN_T, LIN_DK);
     f->k = attn_bhtd(f->k_data, LIN_B, LIN_HK, LIN_T, LIN_DK);
     f->v = attn_bhtd(f->v_data, LIN_B, LIN_H, LIN_T, LIN_DV);

@@ -19,7 +19,8 @@ struct linear_fixture {
     float decay_data[LIN_B * LIN_H * LIN_T * LIN_DK], beta_data[LIN_B * LIN_H * LIN_T];
     float state_in_data[LIN_B * LIN_H * LIN_DK * LIN_DV], state_out_data[LIN_B * LIN_H * LIN_DK * LIN_DV];
     uint8_t resets_data[LIN_B * LIN_H * LIN_T];
-    int64_t cu_seqlens[4]; /**< 0, 2, 2, 5: not set in params */
+    int64_t cu_seqlens[4];  /**< 0, 2, 2, 5: not set in params */
+    int64_t lengths[LIN_B]; /**< 4, 6: the same */
     attn_tensor q, k, v, out, decay, beta, resets, state_in, state_out;
     const attn_tensor *q_arg, *k_arg, *v_arg, *out_arg; /**< what is passed */
     attn_linear_attention_params params;

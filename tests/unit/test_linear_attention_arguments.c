@@ -244,6 +244,50 @@ static void test_ragged(void **state)
     run_table(ragged_wrongs, sizeof ragged_wrongs / sizeof *ragged_wrongs, 1);
 }
 
+/** Lengths of padded sequences, and what they have in common with a ragged batch. */
+static void test_lengths(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t lengths[LIN_B];
+        const char *words;
+    } wrong[] = {
+        {{-1, 6}, "params.lengths[0] is -1"},
+        {{6, 7}, "params.lengths[1] is 7"},
+        {{0, INT64_MIN}, "params.lengths[1] is -9223372036854775808"},
+        {{INT64_MAX, 0}, "params.lengths[0] is 9223372036854775807"},
+    };
+    static struct linear_fixture f;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        linear_fixture_initialize(&f);
+        f.params.lengths = f.lengths;
+        attn_linear_attention_plan *plan = plan_of(&f);
+        memcpy(f.lengths, wrong[i].lengths, sizeof f.lengths);
+        expect_refused(&f, plan, ATTN_INVALID_ARGUMENT, wrong[i].words, wrong[i].words);
+        attn_linear_attention_plan_destroy(plan);
+    }
+    linear_fixture_initialize(&f);
+    linear_fixture_make_ragged(&f);
+    attn_linear_attention_plan *plan = plan_of(&f);
+    f.params.lengths = f.lengths;
+    expect_refused(&f, plan, ATTN_INVALID_ARGUMENT, "params.lengths|cu_seqlens", "lengths of a ragged batch");
+    attn_linear_attention_plan_destroy(plan);
+    linear_fixture_initialize(&f);
+    f.params.lengths = f.lengths;
+    plan = plan_of(&f);
+    memcpy(f.out_data, f.lengths, sizeof f.lengths);
+    f.params.lengths = (const int64_t *)(const void *)f.out_data;
+    expect_refused(&f, plan, ATTN_INVALID_ARGUMENT, "out overlaps params.lengths", "lengths in out");
+    attn_linear_attention_plan_destroy(plan);
+    linear_fixture_initialize(&f); /* decays behind a sequence are not read */
+    f.params.lengths = f.lengths;
+    f.decay_data[4 * LIN_DK] = NAN;
+    assert_int_equal(linear_fixture_call(&f), ATTN_OK);
+    f.decay_data[3 * LIN_DK] = NAN;
+    assert_int_equal(linear_fixture_call(&f), ATTN_INVALID_ARGUMENT);
+    assert_true(holds_words(attn_last_error(), "params.decay[0][0][3][0] is nan"));
+}
+
 /** Outputs that lie on something. */
 static void test_overlaps(void **state)
 {
@@ -401,8 +445,9 @@ static void test_instruction_sets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrongs), cmocka_unit_test(test_ragged),        cmocka_unit_test(test_overlaps),
-        cmocka_unit_test(test_right),  cmocka_unit_test(test_later_version), cmocka_unit_test(test_instruction_sets),
+        cmocka_unit_test(test_wrongs),           cmocka_unit_test(test_ragged), cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_overlaps),         cmocka_unit_test(test_right),  cmocka_unit_test(test_later_version),
+        cmocka_unit_test(test_instruction_sets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
