@@ -37,6 +37,7 @@ NAMES = {
     "attn.h": "enum { B = 1, H = 2, T = 3, d = 4 }; float q_data[24], k_data[24], v_data[24], o_data[24];",
     "backward.h": "attn_tensor q, k, v, out, lse, d_out, d_q, d_k, d_v; attn_params params;",
     "cache.h": "int layer; attn_tensor q, k, v, out;",
+    "linformer.h": "float weights[256 * 512]; attn_tensor q, k, v, out;",
     "patterns.h": "int64_t Tq, Tk; attn_params params;",
     "quantise.h": "enum { T = 3, D = 4 }; attn_tensor q, k, v, out; attn_params params;",
     "rope.h": "enum { T = 3, head_dim = 4 }; float table[T * head_dim]; attn_params params;",

@@ -18,8 +18,7 @@
  * and among layers (the same tensors in each call).
  *
  * @code
- *     attn_tensor q = attn_bhtd(..., B, H, T, 64), k = q, v = q, out = ...;     // any strides
- *     attn_tensor e = attn_matrix(weights, 256, 512);                          // r = 256, up to 512 tokens
+ *     attn_tensor e = attn_matrix(weights, 256, 512);   // r = 256, for up to 512 tokens
  *     attn_linformer_forward(&q, &k, &v, &e, NULL, &out, NULL, NULL, 0);
  * @endcode
  */
