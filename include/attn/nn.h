@@ -18,6 +18,7 @@
  * | attn/nn/elementwise.h | LayerNorm, RMSNorm, activations, gates, dropout, embeddings, sinusoidal positions |
  * | attn/nn/mha.h | multi-head attention, fused QKV, GQA, cached keys and values |
  * | attn/nn/alignment.h | dot, general and additive scores; attention pooling |
+ * | attn/nn/linformer.h | attention to projections of keys and values along their tokens |
  * | attn/nn/recurrent.h | LSTM; the step of Bahdanau's decoder |
  * | attn/nn/block.h | encoder and decoder layers |
  * | attn/nn/models.h | BERT, Llama, encoder-decoder with greedy and beam decoding |
@@ -54,6 +55,7 @@
 #include "attn/nn/block.h"
 #include "attn/nn/elementwise.h"
 #include "attn/nn/linear.h"
+#include "attn/nn/linformer.h"
 #include "attn/nn/mha.h"
 #include "attn/nn/model_training.h"
 #include "attn/nn/models.h"

@@ -9,7 +9,7 @@
  *     d_x       = d_out W          left: rows of d_out as they lie      right: rows of W as they lie
  *     d_weights = d_outᵀ x         left: d_out turned, DEPTH rows at a time; right: rows of x as they lie
  *
- *     for each task: ROWS rows by some columns of the result                sums: L2
+ *     for each task: ROWS rows (more of few columns) by some columns        sums: L2
  *         for each SPAN terms                                               sums from 0, joined to those before
  *             for each DEPTH terms                                          its part of the left factor: L2
  *                 all rows and columns of the task, by register tiles
@@ -36,12 +36,13 @@ struct scratch {
     float total[ROWS * COLUMNS], sums[ROWS * COLUMNS], left[ROWS * DEPTH], right[DEPTH * COLUMNS];
 };
 
-/** A product and its cut. */
+/** Products and their cut: each has as many tasks. */
 struct work {
-    const struct nn_gradient_product *product;
+    const struct nn_gradient_products *products;
     const struct attn_nn_kernels *layers;
     struct attn_kernels kernels;
-    int64_t columns, tasks_of_rows, tasks;
+    int64_t rows, columns, depth; /**< of a task; terms between two looks at its sums */
+    int64_t tasks_of_rows, tasks_of_product, tasks;
     int shares;
     struct scratch *scratch;
 };
@@ -124,10 +125,9 @@ static void turn_rows(const struct work *w, const struct nn_factor *factor, int6
 /* --------------------------------------------------------------------- sums -- */
 
 /** Adds n terms from first on to the sums of rows j.. and columns c... */
-static void add_terms(const struct work *w, struct scratch *s, int64_t first, int64_t n, int64_t j, int64_t rows,
-                      int64_t c, int64_t columns)
+static void add_terms(const struct work *w, const struct nn_gradient_product *p, struct scratch *s, int64_t first,
+                      int64_t n, int64_t j, int64_t rows, int64_t c, int64_t columns)
 {
-    const struct nn_gradient_product *p = w->product;
     struct attn_row_sums sums = {
         .keys = (int)rows, .rows = (int)n, .diagonal = ATTN_NO_DIAGONAL, .channels = columns, .sum = s->sums};
     sums.x = take_rows(w, &p->right, first, n, c, columns, s->right, &sums.x_stride);
@@ -140,19 +140,18 @@ static void add_terms(const struct work *w, struct scratch *s, int64_t first, in
     w->kernels.gradients->add_rows(&sums);
 }
 
-static void run_task(const struct work *w, int64_t task, struct scratch *s)
+static void run_task(const struct work *w, const struct nn_gradient_product *p, int64_t task, struct scratch *s)
 {
-    const struct nn_gradient_product *p = w->product;
     const attn_tensor *to = p->to;
-    const int64_t j = task % w->tasks_of_rows * ROWS, c = task / w->tasks_of_rows * w->columns;
-    const int64_t rows = least_of(ROWS, p->rows - j), columns = least_of(w->columns, p->columns - c);
+    const int64_t j = task % w->tasks_of_rows * w->rows, c = task / w->tasks_of_rows * w->columns;
+    const int64_t rows = least_of(w->rows, p->rows - j), columns = least_of(w->columns, p->columns - c);
     const size_t bytes = (size_t)(rows * columns) * sizeof(float);
     memset(s->total, 0, bytes);
     for (int64_t first = 0; first < p->terms; first += SPAN) {
         const int64_t end = least_of(first + SPAN, p->terms);
         memset(s->sums, 0, bytes);
-        for (int64_t at = first; at < end; at += DEPTH)
-            add_terms(w, s, at, least_of(DEPTH, end - at), j, rows, c, columns);
+        for (int64_t at = first; at < end; at += w->depth)
+            add_terms(w, p, s, at, least_of(w->depth, end - at), j, rows, c, columns);
         for (int64_t i = 0; i < rows * columns; i++)
             s->total[i] = first ? s->total[i] + s->sums[i] : s->sums[i];
     }
@@ -173,8 +172,11 @@ static void run_shares(const void *context, int64_t first, int64_t end)
 {
     const struct work *w = context;
     for (int64_t share = first; share < end; share++)
-        for (int64_t task = share; task < w->tasks; task += w->shares)
-            run_task(w, task, &w->scratch[share]);
+        for (int64_t task = share; task < w->tasks; task += w->shares) {
+            struct nn_listed_product listed = {0};
+            w->products->describe(w->products->context, task / w->tasks_of_product, &listed);
+            run_task(w, &listed.product, task % w->tasks_of_product, &w->scratch[share]);
+        }
 }
 
 struct nn_need nn_gradient_product_need(int threads)
@@ -182,24 +184,65 @@ struct nn_need nn_gradient_product_need(int threads)
     return (struct nn_need){ATTN_ALIGN + (size_t)threads * sizeof(struct scratch), ATTN_ALIGN + sizeof(struct scratch)};
 }
 
-void nn_gradient_product(const struct nn_gradient_product *product, int threads, void *scratch, size_t size)
+static int64_t parts_of(int64_t n, int64_t size)
+{
+    return (n + size - 1) / size;
+}
+
+/** Cuts the products, the first of which is first, for so many threads. No bit follows from it. */
+static void cut(struct work *w, const struct nn_gradient_product *first, int threads)
+{
+    const int64_t count = w->products->count, enough = threads > 1 ? 4 * (int64_t)threads : 1;
+    const attn_tensor *left = first->left.tensor;
+    const int in_place =
+        left && left->dtype == ATTN_F32 && has_rows(&first->left) && (first->left.is_weights || nn_rows_join(left));
+    w->rows = ROWS, w->columns = COLUMNS, w->depth = DEPTH;
+    while (w->columns > LEAST_COLUMNS && threads > 1 &&
+           count * parts_of(first->rows, w->rows) * parts_of(first->columns, w->columns) < enough)
+        w->columns /= 2;
+    /* Few columns leave room for the sums of more rows, so that those of the right factor are read less often. */
+    while (!first->turned && 2 * w->rows * first->columns <= ROWS * COLUMNS && w->rows < first->rows &&
+           w->rows < ROWS * 8 && count * parts_of(first->rows, 2 * w->rows) >= enough) {
+        w->rows *= 2;
+        w->depth = in_place ? DEPTH : w->depth / 2;
+    }
+    w->tasks_of_rows = parts_of(first->rows, w->rows);
+    w->tasks_of_product = w->tasks_of_rows * parts_of(first->columns, w->columns);
+    w->tasks = count * w->tasks_of_product;
+    w->shares = (int)least_of(threads, w->tasks);
+}
+
+void nn_gradient_products(const struct nn_gradient_products *products, int threads, void *scratch, size_t size)
 {
     const size_t skip = (size_t)(-(uintptr_t)scratch % ATTN_ALIGN);
     const int64_t room = (int64_t)((size - skip) / sizeof(struct scratch));
-    struct work w = {.product = product,
+    struct nn_listed_product first = {0};
+    struct work w = {.products = products,
                      .layers = attn_nn_kernels_active(),
-                     .kernels = attn_kernels_plain(attn_environment()->max_isa),
-                     .columns = COLUMNS,
-                     .tasks_of_rows = (product->rows + ROWS - 1) / ROWS,
+                     .kernels = attn_kernels_plain(products->isa ? products->isa : attn_environment()->max_isa),
                      .scratch = (struct scratch *)(void *)((char *)scratch + skip)};
-    if (!product->rows || !product->columns)
+    if (!products->count)
         return;
-    const double operations = (double)product->rows * (double)product->columns * (double)(product->terms + 1) / 8;
-    w.shares = (int)least_of(room, nn_threads(threads, operations));
-    while (w.columns > LEAST_COLUMNS &&
-           w.tasks_of_rows * ((product->columns + w.columns - 1) / w.columns) < 4 * (int64_t)w.shares && w.shares > 1)
-        w.columns /= 2;
-    w.tasks = w.tasks_of_rows * ((product->columns + w.columns - 1) / w.columns);
-    w.shares = (int)least_of(w.shares, w.tasks);
+    products->describe(products->context, 0, &first);
+    if (!first.product.rows || !first.product.columns)
+        return;
+    const double operations = (double)products->count * (double)first.product.rows * (double)first.product.columns *
+                              (double)(products->most_terms + 1) / 8;
+    cut(&w, &first.product, (int)least_of(room, nn_threads(threads, operations)));
     attn_run_ranges(w.shares, w.shares, run_shares, &w);
+}
+
+/** A list of one. */
+static void describe_itself(const void *context, int64_t n, struct nn_listed_product *product)
+{
+    (void)n;
+    product->product = *(const struct nn_gradient_product *)context;
+}
+
+void nn_gradient_product(const struct nn_gradient_product *product, int threads, void *scratch, size_t size)
+{
+    nn_gradient_products(
+        &(struct nn_gradient_products){
+            .count = 1, .describe = describe_itself, .context = product, .most_terms = product->terms},
+        threads, scratch, size);
 }

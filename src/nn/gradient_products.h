@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums of products over rows, of which the gradients of a linear layer are made. */
+/* Sums of products over rows, of which the gradients of a linear layer are made, and projections along tokens. */
 #ifndef ATTN_NN_GRADIENT_PRODUCTS_H
 #define ATTN_NN_GRADIENT_PRODUCTS_H
 
@@ -28,5 +28,24 @@ struct nn_need nn_gradient_product_need(int threads);
 
 /** Computes a product on up to threads threads, for which scratch has room. */
 void nn_gradient_product(const struct nn_gradient_product *product, int threads, void *scratch, size_t size);
+
+/** A product and room for its tensors, for a function that makes them up. */
+struct nn_listed_product {
+    struct nn_gradient_product product;
+    attn_tensor left, right, to;
+};
+
+/** Products with as many rows and columns each, none of which reads what another one writes. */
+struct nn_gradient_products {
+    int64_t count;
+    /** Fills in product n, which is zeroed; called again and again, from several threads at once. */
+    void (*describe)(const void *context, int64_t n, struct nn_listed_product *product);
+    const void *context;
+    int64_t most_terms; /**< of any */
+    int isa;            /**< no instruction set above this row (dispatch.h); 0: the environment's */
+};
+
+/** Computes them together. The bits of a product are those that it has alone. */
+void nn_gradient_products(const struct nn_gradient_products *products, int threads, void *scratch, size_t size);
 
 #endif

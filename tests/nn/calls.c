@@ -586,6 +586,35 @@ static size_t score_backward_size(const struct how *how)
                                                   &gradients);
 }
 
+/** Sequences, keys and values alike, and two projections to RANK rows each. */
+struct linformer {
+    attn_tensor x, out, e, f;
+    attn_params params;
+};
+
+static struct linformer linformer_of(const struct how *how, float *to)
+{
+    enum { RANK = 64 };
+    const int64_t length = tokens / BATCH;
+    struct linformer l = {attn_btc(x_data, BATCH, length, D), attn_btc(to, BATCH, length, D),
+                          attn_matrix(matrix, RANK, length), attn_matrix(matrix + RANK * length, RANK, length),
+                          attn_params_default()};
+    l.params.num_threads = how->num_threads, l.params.executor = how->executor;
+    return l;
+}
+
+static attn_status run_linformer(const struct how *how, float *to)
+{
+    const struct linformer l = linformer_of(how, to);
+    return attn_linformer_forward(&l.x, &l.x, &l.x, &l.e, &l.f, &l.out, &l.params, how->workspace, how->size);
+}
+
+static size_t linformer_size(const struct how *how)
+{
+    const struct linformer l = linformer_of(how, NULL);
+    return attn_linformer_workspace_size(&l.x, &l.x, &l.x, &l.e, &l.f, &l.out, &l.params);
+}
+
 static attn_bahdanau_config step_of(void)
 {
     attn_bahdanau_config step = attn_bahdanau_config_default();
@@ -659,6 +688,8 @@ const struct call calls[] = {
     /* W x, scores, their gradients, those of W; values, and what W x adds to them */
     {"pool backward", run_pool_backward, pool_backward_size, NULL, 6},
     {"project", run_project, NULL, NULL, 1},
+    /* the projections of keys and of values, attention */
+    {"linformer", run_linformer, linformer_size, "params", 3},
     /* W_q q, pairs, and what W_q gives to q */
     {"score backward", run_score_backward, score_backward_size, "params", 3},
     /* the context, and its pairs */

@@ -88,6 +88,19 @@ struct oracle_align_gradients {
     struct oracle_sum q, projected, v, w_q, score_v; /**< the last two of additive scores */
 };
 
+/** Rows of sums over tokens: [heads][rank][columns]. */
+struct oracle_projection {
+    const double *matrix;
+    int64_t heads, columns; /**< heads: 1 or those of the keys */
+    attn_dtype kept_in;     /**< what the sums are rounded to */
+};
+
+struct oracle_linformer {
+    struct oracle_heads sizes; /**< tk: the rank */
+    int64_t tokens;            /**< of keys and values */
+    struct oracle_projection e, f;
+};
+
 struct oracle_gru {
     int64_t input, hidden;
     const double *w_ih, *w_hh, *b_ih, *b_hh;
@@ -166,6 +179,12 @@ typedef void oracle_align_fn(const struct oracle_alignment *a, int64_t batch, in
                              double *out, double *weights, double *lse);
 typedef void oracle_pool_fn(const struct oracle_alignment *a, int64_t batch, int64_t tokens, const double *x,
                             const int64_t *lengths, double *out, double *weights);
+/**
+ * q, k, v and out are [batch][head][token][channel], params' kv_len counts tokens. keys: the projected ones,
+ * [batch][rank][head][channel]. weights and lse as for oracle_mix_fn, neither NULL.
+ */
+typedef void oracle_linformer_fn(const struct oracle_linformer *l, const double *q, const double *k, const double *v,
+                                 const attn_params *params, double *keys, double *out, double *weights, double *lse);
 /** h and c: [layers][directions][batch][hidden], replaced. */
 typedef void oracle_lstm_fn(const struct oracle_lstm *lstm, int64_t batch, int64_t tokens, const double *x,
                             const int64_t *lengths, double *h, double *c, double *out);
@@ -220,6 +239,7 @@ struct oracle {
     oracle_align_project_fn *align_project;
     oracle_align_fn *align;
     oracle_pool_fn *pool;
+    oracle_linformer_fn *linformer;
     oracle_lstm_fn *lstm;
     oracle_lstm_backward_fn *lstm_backward;
     oracle_pool_backward_fn *pool_backward;

@@ -15,6 +15,7 @@ const struct oracle ORACLE(oracle) = {
     .align_project = ORACLE(oracle_align_project),
     .align = ORACLE(oracle_align),
     .pool = ORACLE(oracle_pool),
+    .linformer = ORACLE(oracle_linformer),
     .lstm = ORACLE(oracle_lstm),
     .lstm_backward = ORACLE(oracle_lstm_backward),
     .pool_backward = ORACLE(oracle_pool_backward),

@@ -37,6 +37,7 @@ oracle_mha_forward_fn ORACLE(oracle_mha_forward);
 oracle_align_project_fn ORACLE(oracle_align_project);
 oracle_align_fn ORACLE(oracle_align);
 oracle_pool_fn ORACLE(oracle_pool);
+oracle_linformer_fn ORACLE(oracle_linformer);
 oracle_lstm_fn ORACLE(oracle_lstm);
 oracle_lstm_backward_fn ORACLE(oracle_lstm_backward);
 oracle_pool_backward_fn ORACLE(oracle_pool_backward);

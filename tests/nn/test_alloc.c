@@ -110,6 +110,17 @@ static attn_status run_alignment(struct made *made)
     return status;
 }
 
+/** With lengths, of which the core gets its own. */
+static attn_status run_linformer(struct made *made)
+{
+    static const int64_t kv_len[] = {TOKENS - 1};
+    attn_params params = attn_params_default();
+    const attn_tensor e = attn_matrix(made->x_data, HIDDEN, TOKENS);
+    params.kv_len = kv_len;
+    params.num_threads = 2;
+    return attn_linformer_forward(&made->x, &made->x, &made->x, &e, NULL, &made->out, &params, NULL, 0);
+}
+
 static attn_status run_linear(struct made *made)
 {
     attn_tensor w;
@@ -410,6 +421,7 @@ static void test_every_allocation(void **state)
                                          run_lstm,
                                          run_pool,
                                          run_alignment,
+                                         run_linformer,
                                          run_linear,
                                          run_llama,
                                          run_transformer,

@@ -87,18 +87,28 @@ static int destroy_layers(void **state)
     return 0;
 }
 
-/** Three layers by number. */
-enum { LAYERS = 3 };
+/** Layers by number. */
+enum { LINFORMER = 3, LAYERS };
+
+static attn_tensor projection(void)
+{
+    return attn_matrix(x_data, D, T);
+}
 
 static attn_status forward(int layer, float *data, const attn_params *params, void *workspace, size_t size)
 {
-    const attn_tensor x = attn_btc(x_data, 1, T, D), out = attn_btc(data, 1, T, D);
+    const attn_tensor x = attn_btc(x_data, 1, T, D), out = attn_btc(data, 1, T, D), e = projection();
+    if (layer == LINFORMER)
+        return attn_linformer_forward(&x, &x, &x, &e, NULL, &out, params, workspace, size);
     return layer == 0 ? attn_mha_forward(mha, &x, NULL, &out, params, workspace, size)
                       : attn_alignment_forward(layer == 1 ? dot : additive, &x, &x, &x, &out, params, workspace, size);
 }
 
 static size_t workspace_size(int layer, const attn_params *params)
 {
+    const attn_tensor x = attn_btc(NULL, 1, T, D), e = projection();
+    if (layer == LINFORMER)
+        return attn_linformer_workspace_size(&x, &x, &x, &e, NULL, &x, params);
     return layer == 0 ? attn_mha_workspace_size(mha, 1, T, T, params)
                       : attn_alignment_workspace_size(layer == 1 ? dot : additive, 1, T, T, D, params);
 }
@@ -122,7 +132,7 @@ static void test_executors(void **state)
         OK(forward(layer, out_data, NULL, NULL, 0));
         assert_memory_equal(out_data, expected, sizeof expected);
         const int calls = of_process; /* products, and what lies between them */
-        assert_int_equal(calls, layer == 0 ? 3 : layer == 1 ? 1 : 2);
+        assert_int_equal(calls, layer == 0 || layer == LINFORMER ? 3 : layer == 1 ? 1 : 2);
         own.executor = &call;
         OK(forward(layer, out_data, &own, NULL, 0));
         assert_memory_equal(out_data, expected, sizeof expected);

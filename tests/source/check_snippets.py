@@ -38,6 +38,7 @@ NAMES = {
     "backward.h": "attn_tensor q, k, v, out, lse, d_out, d_q, d_k, d_v; attn_params params;",
     "cache.h": "int layer; attn_tensor q, k, v, out;",
     "linear_attention.h": "attn_tensor q, k, v, out, decay, beta, state;",
+    "linformer.h": "float weights[256 * 512]; attn_tensor q, k, v, out;",
     "patterns.h": "int64_t Tq, Tk; attn_params params;",
     "quantise.h": "enum { T = 3, D = 4 }; attn_tensor q, k, v, out; attn_params params;",
     "rope.h": "enum { T = 3, head_dim = 4 }; float table[T * head_dim]; attn_params params;",
