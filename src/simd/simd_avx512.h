@@ -19,6 +19,7 @@
 #endif
 
 #include "simd/exp2_polynomial.h"
+#include "simd/tanh_polynomial.h"
 
 #include <immintrin.h>
 #include <sleef.h>
@@ -213,10 +214,19 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf16_u10avx512f(x);
 }
 
-/** The same, at most 3.5 ULP, in a third of the time. */
+/** The same, at most 4 ULP, in an eighth of the time; tanh_polynomial.h says how. */
 static inline vf vf_tanh_fast(vf x)
 {
-    return Sleef_tanhf16_u35avx512f(x);
+    const vf y = _mm512_min_ps(vf_set1(TANH_MOST), vf_mul(x, vf_set1(TANH_2LOG2E))); /* NaN stays: the second operand */
+    const vf r = _mm512_reduce_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vf p = vf_fma(vf_set1(TANH_C6), r, vf_set1(TANH_C5));
+    p = vf_fma(p, r, vf_set1(TANH_C4));
+    p = vf_fma(p, r, vf_set1(TANH_C3));
+    p = vf_fma(p, r, vf_set1(TANH_C2));
+    p = vf_fma(p, r, vf_set1(TANH_C1));
+    const vf power = _mm512_scalef_ps(vf_set1(1.0f), vf_sub(y, r));
+    const vf e = vf_fma(vf_mul(r, power), p, vf_sub(power, vf_set1(1.0f)));
+    return vf_div(e, vf_add(e, vf_set1(2.0f)));
 }
 
 /** The elements of even and of odd index of a and b one behind the other. */
