@@ -82,8 +82,9 @@ void nn_additive_see(const struct pass *pass, const struct strip *strip, const s
 
 /** What some keys have given to a block of queries. */
 struct nn_additive_sums {
-    float *m, *l; /**< [queries] */
-    float *o;     /**< [queries][values]; nothing where no query has seen a key, which every l of 0 says */
+    float *m; /**< [queries] */
+    float *l; /**< [queries][NN_ADDITIVE_LANES] */
+    float *o; /**< [queries][values]; nothing where no query has seen a key, which every l of 0 says */
 };
 
 /** Whether no query has seen a key. */

@@ -19,23 +19,29 @@
 
 size_t nn_additive_sums_in(struct nn_additive_sums *sums, char *base, int64_t queries, int64_t values)
 {
-    struct part {
-        _Alignas(ATTN_ALIGN) float numbers[ATTN_ALIGN / sizeof(float)];
-    };
-    _Static_assert(NN_ADDITIVE_QUERIES * sizeof(float) <= sizeof(struct part), "m and l have a line each");
-    const size_t rows = attn_aligned((size_t)queries * (size_t)values * sizeof(float));
+    const size_t m = attn_aligned((size_t)queries * sizeof(float));
+    const size_t l = (size_t)queries * NN_ADDITIVE_LANES * sizeof(float);
     if (base) {
         sums->m = (float *)(void *)base;
-        sums->l = (float *)(void *)(base + sizeof(struct part));
-        sums->o = (float *)(void *)(base + 2 * sizeof(struct part));
+        sums->l = (float *)(void *)(base + m);
+        sums->o = (float *)(void *)(base + m + l);
     }
-    return 2 * sizeof(struct part) + rows;
+    return m + l + attn_aligned((size_t)queries * (size_t)values * sizeof(float));
+}
+
+/** Whether a query has seen no key. */
+static int has_seen_nothing(const struct nn_additive_sums *sums, int64_t r)
+{
+    for (int i = 0; i < NN_ADDITIVE_LANES; i++)
+        if (sums->l[r * NN_ADDITIVE_LANES + i] != 0.0f) /* a NaN is not */
+            return 0;
+    return 1;
 }
 
 int nn_additive_is_empty(const struct nn_additive_sums *sums, int64_t queries)
 {
     for (int64_t r = 0; r < queries; r++)
-        if (sums->l[r] != 0.0f) /* a NaN is not */
+        if (!has_seen_nothing(sums, r))
             return 0;
     return 1;
 }
@@ -74,7 +80,7 @@ static void meet(const struct nn_additive *call, const struct pass *pass, const 
             .q = (const float *)(const void *)row_of(&work->q, r),
             .o = sums->o + r * work->dv,
             .m = sums->m[r],
-            .l = sums->l[r],
+            .l = sums->l + r * NN_ADDITIVE_LANES,
             .lo = seen[i].lo,
             .hi = seen[i].hi,
             .bias = seen[i].listed ? seen[i].bias : NULL,
@@ -97,10 +103,8 @@ static void meet(const struct nn_additive *call, const struct pass *pass, const 
         .channels = work->dk,
         .values = work->dv,
     });
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++)
         sums->m[first + i] = queries[i].m;
-        sums->l[first + i] = queries[i].l;
-    }
 }
 
 void nn_additive_split(const struct nn_additive *call, const struct pass *pass, int64_t split,
@@ -110,10 +114,9 @@ void nn_additive_split(const struct nn_additive *call, const struct pass *pass, 
     const int64_t behind = (split + 1) * NN_ADDITIVE_SPLIT, end = behind < pass->end ? behind : pass->end;
     int64_t first = split * NN_ADDITIVE_SPLIT;
     int started = 0;
-    for (int64_t r = 0; r < work->num_queries; r++) {
+    for (int64_t r = 0; r < work->num_queries; r++)
         sums->m[r] = -INFINITY;
-        sums->l[r] = 0.0f;
-    }
+    memset(sums->l, 0, (size_t)(work->num_queries * NN_ADDITIVE_LANES) * sizeof(float));
     for (; (first = attn_next_block(pass, pass->strips, pass->num_strips, first)) < end; first += ATTN_KEY_BLOCK) {
         const int64_t left = work->num_keys - first;
         const struct span span = attn_span_at(work, first, left < ATTN_KEY_BLOCK ? (int)left : ATTN_KEY_BLOCK);
@@ -127,7 +130,8 @@ void nn_additive_split(const struct nn_additive *call, const struct pass *pass, 
 
 static struct nn_additive_query query_in(const struct nn_additive_sums *sums, const struct attn_work *work, int64_t r)
 {
-    return (struct nn_additive_query){.o = sums->o + r * work->dv, .m = sums->m[r], .l = sums->l[r]};
+    return (struct nn_additive_query){
+        .o = sums->o + r * work->dv, .m = sums->m[r], .l = sums->l + r * NN_ADDITIVE_LANES};
 }
 
 void nn_additive_join(const struct nn_additive *call, const struct attn_work *work, const struct nn_additive_sums *next,
@@ -138,7 +142,6 @@ void nn_additive_join(const struct nn_additive *call, const struct attn_work *wo
         const struct nn_additive_query more = query_in(next, work, r);
         call->kernels->additive_join(&more, work->dv, &query);
         sums->m[r] = query.m;
-        sums->l[r] = query.l;
     }
 }
 
@@ -162,7 +165,7 @@ void nn_additive_finish(const struct nn_additive *call, const struct attn_work *
     const struct attn_grid *weights = &work->weights;
     for (int64_t r = 0; r < work->num_queries; r++) {
         const struct nn_additive_query query = query_in(sums, work, r);
-        if (query.l == 0.0f) /* perhaps nobody has written there */
+        if (has_seen_nothing(sums, r)) /* perhaps nobody has written there */
             memset(query.o, 0, (size_t)work->dv * sizeof(float));
         call->kernels->additive_finish(&(struct nn_additive_result){
             .query = &query,

@@ -196,22 +196,15 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf8_u10avx2(x);
 }
 
-/** At most 4 ULP; tanh_polynomial.h says how. */
-static inline vf vf_tanh_fast(vf x)
+/** The start of vf_tanh_fast() (tanh.h): 2^n and r of 2 log2(e) x = n + r. */
+static inline vf tanh_split(vf x, vf *r)
 {
     const vf magic = vf_set1(TANH_MAGIC), most = vf_set1(TANH_MOST), least = vf_set1(-TANH_MOST);
     /* NaN stays: minimum and maximum return their second operand. */
     const vf y = _mm256_max_ps(least, _mm256_min_ps(most, vf_mul(x, vf_set1(TANH_2LOG2E))));
     const vf shifted = vf_add(y, magic);
-    const vf r = vf_sub(y, vf_sub(shifted, magic));
-    vf p = vf_fma(vf_set1(TANH_C6), r, vf_set1(TANH_C5));
-    p = vf_fma(p, r, vf_set1(TANH_C4));
-    p = vf_fma(p, r, vf_set1(TANH_C3));
-    p = vf_fma(p, r, vf_set1(TANH_C2));
-    p = vf_fma(p, r, vf_set1(TANH_C1));
-    const vf power = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted), 23));
-    const vf e = vf_fma(vf_mul(r, power), p, vf_sub(power, vf_set1(1.0f)));
-    return vf_div(e, vf_add(e, vf_set1(2.0f)));
+    *r = vf_sub(y, vf_sub(shifted, magic));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted), 23));
 }
 
 /** The elements of even and of odd index of a and b one behind the other. */

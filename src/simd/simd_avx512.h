@@ -214,19 +214,12 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf16_u10avx512f(x);
 }
 
-/** The same, at most 4 ULP, in an eighth of the time; tanh_polynomial.h says how. */
-static inline vf vf_tanh_fast(vf x)
+/** The start of vf_tanh_fast() (tanh.h): 2^n and r of 2 log2(e) x = n + r. */
+static inline vf tanh_split(vf x, vf *r)
 {
     const vf y = _mm512_min_ps(vf_set1(TANH_MOST), vf_mul(x, vf_set1(TANH_2LOG2E))); /* NaN stays: the second operand */
-    const vf r = _mm512_reduce_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    vf p = vf_fma(vf_set1(TANH_C6), r, vf_set1(TANH_C5));
-    p = vf_fma(p, r, vf_set1(TANH_C4));
-    p = vf_fma(p, r, vf_set1(TANH_C3));
-    p = vf_fma(p, r, vf_set1(TANH_C2));
-    p = vf_fma(p, r, vf_set1(TANH_C1));
-    const vf power = _mm512_scalef_ps(vf_set1(1.0f), vf_sub(y, r));
-    const vf e = vf_fma(vf_mul(r, power), p, vf_sub(power, vf_set1(1.0f)));
-    return vf_div(e, vf_add(e, vf_set1(2.0f)));
+    *r = _mm512_reduce_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm512_scalef_ps(vf_set1(1.0f), vf_sub(y, *r));
 }
 
 /** The elements of even and of odd index of a and b one behind the other. */

@@ -196,21 +196,14 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf4_u10advsimd(x);
 }
 
-/** At most 4 ULP; tanh_polynomial.h says how. */
-static inline vf vf_tanh_fast(vf x)
+/** The start of vf_tanh_fast() (tanh.h): 2^n and r of 2 log2(e) x = n + r. */
+static inline vf tanh_split(vf x, vf *r)
 {
     const vf magic = vf_set1(TANH_MAGIC), most = vf_set1(TANH_MOST), least = vf_set1(-TANH_MOST);
     const vf y = vmaxq_f32(least, vminq_f32(most, vf_mul(x, vf_set1(TANH_2LOG2E)))); /* FMIN and FMAX keep NaN */
     const vf shifted = vf_add(y, magic);
-    const vf r = vf_sub(y, vf_sub(shifted, magic));
-    vf p = vf_fma(vf_set1(TANH_C6), r, vf_set1(TANH_C5));
-    p = vf_fma(p, r, vf_set1(TANH_C4));
-    p = vf_fma(p, r, vf_set1(TANH_C3));
-    p = vf_fma(p, r, vf_set1(TANH_C2));
-    p = vf_fma(p, r, vf_set1(TANH_C1));
-    const vf power = vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23));
-    const vf e = vf_fma(vf_mul(r, power), p, vf_sub(power, vf_set1(1.0f)));
-    return vf_div(e, vf_add(e, vf_set1(2.0f)));
+    *r = vf_sub(y, vf_sub(shifted, magic));
+    return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23));
 }
 
 /** The elements of even and of odd index of a and b one behind the other. */

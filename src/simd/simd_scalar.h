@@ -191,23 +191,18 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf1_u10purec(x);
 }
 
-/** At most 4 ULP; tanh_polynomial.h says how. */
-static inline vf vf_tanh_fast(vf x)
+/** The start of vf_tanh_fast() (tanh.h): 2^n and r of 2 log2(e) x = n + r. */
+static inline vf tanh_split(vf x, vf *r)
 {
     const float wanted = x * TANH_2LOG2E, below = wanted > TANH_MOST ? TANH_MOST : wanted; /* NaN stays */
-    const float y = below < -TANH_MOST ? -TANH_MOST : below, shifted = y + TANH_MAGIC, r = y - (shifted - TANH_MAGIC);
-    vf p = vf_fma(vf_set1(TANH_C6), r, vf_set1(TANH_C5));
-    p = vf_fma(p, r, vf_set1(TANH_C4));
-    p = vf_fma(p, r, vf_set1(TANH_C3));
-    p = vf_fma(p, r, vf_set1(TANH_C2));
-    p = vf_fma(p, r, vf_set1(TANH_C1));
+    const float y = below < -TANH_MOST ? -TANH_MOST : below, shifted = y + TANH_MAGIC;
     uint32_t bits;
     float power;
     memcpy(&bits, &shifted, sizeof bits);
     bits <<= 23;
     memcpy(&power, &bits, sizeof power);
-    const vf e = vf_fma(vf_mul(r, power), p, vf_sub(power, vf_set1(1.0f)));
-    return vf_div(e, vf_add(e, vf_set1(2.0f)));
+    *r = y - (shifted - TANH_MAGIC);
+    return power;
 }
 
 /** The elements of even and of odd index of a and b one behind the other. */

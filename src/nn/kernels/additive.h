@@ -15,9 +15,9 @@
  * and queries are read as they lie, one query alone keeps the vectors as full
  * as many do, and a key that a mask hides costs nothing. As many keys as there
  * are lanes leave their sums in as many vectors, of which vf_sum_across() makes
- * one vector of scores. A tanh takes about as long as seven loads, so reading
- * keys costs little, and values are asked for meanwhile: the keys of a step are
- * as many as leave their values in L1 for the sum.
+ * one vector of scores. A tanh takes as long as a dozen loads, so reading keys
+ * costs little, and values are asked for meanwhile: the keys of a step are as many
+ * as leave their values in L1 for the sum.
  *
  * Nothing mixes queries, a step's sums have fixed places, and steps begin at fixed
  * keys: a query's bits depend on its own keys alone. Hidden keys have the score
@@ -31,8 +31,11 @@
 
 #include <math.h>
 
-/** Keys whose scores are computed together: independent chains, and one load of the query for all. */
-#define ADDITIVE_KEYS (VF_LEN < 4 ? VF_LEN : 4)
+/** Chains of tanh that are side by side, as many as registers have room for. */
+#define ADDITIVE_CHAINS (VF_STRIP * VF_CHANNELS > 16 ? TANH_CHAINS : TANH_CHAINS / 2)
+
+/** Keys that go together where so many vectors of channels are left of each: as many as make up the chains, about. */
+#define ADDITIVE_KEYS(vectors) (ADDITIVE_CHAINS / (vectors) < VF_LEN ? ADDITIVE_CHAINS / (vectors) : VF_LEN)
 
 /** A step of one query. */
 struct additive_step {
@@ -42,46 +45,46 @@ struct additive_step {
     float factor;               /**< of what o holds */
 };
 
-/** Terms of a sum before it goes to the sum of all: errors grow with this and the number of such sums. */
-#define ADDITIVE_TERMS 16
-
-/** Adds the terms of channels c.. to the sums of nk keys. The few ULP of the fast tanh are lost in the sum. */
-ATTN_INLINE void additive_term(const attn_dtype dtype, const int nk, const float *score, const float *q,
-                               const char *const *k, int64_t c, const int whole, int n, vf *sums)
+/**
+ * Adds the terms of nc vectors of channels from c on, or of the n channels that are left, to the sums of nk keys. The
+ * few ULP of the fast tanh are lost in the sum. Sums are made of few terms at a time, so errors grow slowly.
+ */
+ATTN_INLINE void additive_terms(const attn_dtype dtype, const int nk, const int nc, const int n,
+                                const struct nn_additive_work *work, const float *q, const char *const *k, int64_t c,
+                                vf *totals)
 {
-    const vf v = whole ? vf_load(score + c) : vf_load_tail(score + c, n);
-    const vf query = whole ? vf_load(q + c) : vf_load_tail(q + c, n);
+    vf x[TANH_CHAINS];
     ATTN_UNROLL
-    for (int i = 0; i < nk; i++) {
-        const vf key = whole ? typed_load(dtype, k[i], c, VF_LEN) : typed_load(dtype, k[i], c, n);
-        sums[i] = vf_fma(v, vf_tanh_fast(vf_add(query, key)), sums[i]);
+    for (int i = 0; i < nk * nc; i++) {
+        const int64_t at = c + i % nc * VF_LEN;
+        const vf query = n < VF_LEN ? vf_load_tail(q + at, n) : vf_load(q + at);
+        x[i] = vf_add(query, typed_load(dtype, k[i / nc], at, n));
+    }
+    vf_tanh_many(x, nk * nc);
+    ATTN_UNROLL
+    for (int u = 0; u < nk; u++) {
+        vf sum = vf_zero();
+        ATTN_UNROLL
+        for (int i = 0; i < nc; i++) {
+            const float *score = work->score + c + i * VF_LEN;
+            sum = vf_fma(n < VF_LEN ? vf_load_tail(score, n) : vf_load(score), x[u * nc + i], sum);
+        }
+        totals[u] = vf_add(totals[u], sum);
     }
 }
 
-/** Lane by lane of the channels, what nk keys add to their scores. */
-ATTN_INLINE void additive_terms(const attn_dtype dtype, const int nk, const struct nn_additive_work *work,
-                                const float *q, const char *const *k, vf *totals)
+/** Vectors nc at a time, as long as so many are left from c on, for all keys; returns where the rest begins. */
+ATTN_INLINE int64_t additive_columns_of(const attn_dtype dtype, const int nc, const struct nn_additive_work *work,
+                                        const float *q, const char *const *k, int keys, int64_t c, vf *totals)
 {
-    const int64_t whole = work->channels - work->channels % VF_LEN;
-    ATTN_UNROLL
-    for (int i = 0; i < nk; i++)
-        totals[i] = vf_zero();
-    for (int64_t c = 0; c < work->channels;) {
-        const int64_t stop = c + ADDITIVE_TERMS * VF_LEN, end = stop < whole ? stop : whole;
-        vf sums[ADDITIVE_KEYS];
-        ATTN_UNROLL
-        for (int i = 0; i < nk; i++)
-            sums[i] = vf_zero();
-        for (; c < end; c += VF_LEN)
-            additive_term(dtype, nk, work->score, q, k, c, 1, VF_LEN, sums);
-        if (c == whole && c < work->channels && c < stop) {
-            additive_term(dtype, nk, work->score, q, k, c, 0, (int)(work->channels - c), sums);
-            c = work->channels;
-        }
-        ATTN_UNROLL
-        for (int i = 0; i < nk; i++)
-            totals[i] = vf_add(totals[i], sums[i]);
-    }
+    const int nk = ADDITIVE_KEYS(nc);
+    const int64_t width = (int64_t)nc * VF_LEN, end = c + (work->channels - c) / width * width;
+    if (c == end)
+        return c;
+    for (int i = 0; i < keys; i += nk)
+        for (int64_t at = c; at < end; at += width)
+            additive_terms(dtype, nk, nc, VF_LEN, work, q, k + i, at, totals + i);
+    return end;
 }
 
 /** Asks for a row of values, which will be wanted when the step's scores are there. */
@@ -96,26 +99,24 @@ ATTN_INLINE void additive_ask(const struct nn_additive_work *work, int key)
 ATTN_INLINE void additive_group_of(const attn_dtype dtype, const struct nn_additive_work *work, const float *q,
                                    const int *live, int first, int n, int asks, float *scores)
 {
+    const char *k[VF_LEN];
     vf totals[VF_LEN];
-    for (int i = 0; i < VF_LEN; i += ADDITIVE_KEYS) {
-        const char *k[ADDITIVE_KEYS];
-        const int there = n - i < ADDITIVE_KEYS ? n - i : ADDITIVE_KEYS;
-        for (int u = 0; u < there; u++) {
-            const int key = live ? live[i + u] : first + i + u;
-            k[u] = row_at(&work->k, key);
-            if (asks)
-                additive_ask(work, key);
-        }
-        if (there == ADDITIVE_KEYS) {
-            additive_terms(dtype, ADDITIVE_KEYS, work, q, k, totals + i);
-            continue;
-        }
-        for (int u = 0; u < ADDITIVE_KEYS; u++) {
-            totals[i + u] = vf_zero();
-            if (u < there)
-                additive_terms(dtype, 1, work, q, k + u, totals + i + u);
-        }
+    for (int i = 0; i < VF_LEN; i++) {
+        const int at = i < n ? i : n - 1, key = live ? live[at] : first + at; /* some are there again */
+        k[i] = row_at(&work->k, key);
+        totals[i] = vf_zero();
+        if (asks && i < n)
+            additive_ask(work, key);
     }
+    int64_t c = 0;
+    if (ADDITIVE_CHAINS >= 8)
+        c = additive_columns_of(dtype, 8, work, q, k, n, c, totals);
+    c = additive_columns_of(dtype, 4, work, q, k, n, c, totals);
+    c = additive_columns_of(dtype, 2, work, q, k, n, c, totals);
+    c = additive_columns_of(dtype, 1, work, q, k, n, c, totals);
+    if (VF_LEN > 1 && c < work->channels)
+        for (int i = 0; i < n; i += ADDITIVE_KEYS(1))
+            additive_terms(dtype, ADDITIVE_KEYS(1), 1, (int)(work->channels - c), work, q, k + i, c, totals + i);
     const vf sums = vf_sum_across(totals);
     if (n < VF_LEN)
         vf_store_tail(scores, sums, n);
@@ -159,8 +160,8 @@ static int additive_begin(const struct nn_additive_query *query, int at, struct 
     step->count = -1;
     if (step->first >= step->end)
         return 0;
-    for (int j = 0; j < NN_ADDITIVE_STEP; j++)
-        step->p[j] = -INFINITY;
+    for (int j = 0; j < NN_ADDITIVE_STEP; j += VF_LEN)
+        vf_store(step->p + j, vf_set1(-INFINITY));
     if (!query->bias)
         return 1;
     step->count = 0;
@@ -196,14 +197,17 @@ static inline float additive_exp2(float x)
 static void additive_update(struct nn_additive_query *query, struct additive_step *step)
 {
     const float top = additive_maximum(step, query->m), base = additive_base(top);
-    step->factor = additive_exp2(query->m - base);
-    vf sum = vf_zero();
+    const vf factor = vf_exp2(vf_set1(query->m - base));
+    float lanes[VF_LEN];
+    vf sum = vf_mul(vf_load(query->l), factor);
     for (int j = 0; j < NN_ADDITIVE_STEP; j += VF_LEN) {
         const vf p = vf_exp2(vf_sub(vf_load(step->p + j), vf_set1(base)));
         vf_store(step->p + j, p);
         sum = vf_add(sum, p);
     }
-    query->l = query->l * step->factor + sum_of_lanes(sum);
+    vf_store(query->l, sum);
+    vf_store(lanes, factor);
+    step->factor = lanes[0];
     query->m = top;
 }
 
@@ -216,7 +220,7 @@ static void additive_keep(const struct nn_additive_query *query, int at, const s
 
 /* ------------------------------------------------------------------- values -- */
 
-/** Vectors of o that one query, or several at once, have in registers while values pass by. */
+/** Vectors of o that one query, or several at once, have in registers at most while values pass by. */
 #define ADDITIVE_ALONE    8
 #define ADDITIVE_TOGETHER (VF_STRIP * VF_CHANNELS > 16 ? 4 : 2)
 
@@ -275,10 +279,13 @@ ATTN_INLINE void additive_rows_of_values(const attn_dtype dtype, const int nr, c
                                          const struct additive_sums *x, const struct attn_rows *values, const int *live,
                                          int first, int count)
 {
-    const int wide = nr == 1 ? ADDITIVE_ALONE : ADDITIVE_TOGETHER;
     int64_t c = 0;
-    for (; c + wide * VF_LEN <= work->values; c += wide * VF_LEN)
-        additive_columns(dtype, nr, wide, 0, c, x, values, live, first, count);
+    for (; nr == 1 && c + 8 * VF_LEN <= work->values; c += 8 * VF_LEN)
+        additive_columns(dtype, nr, 8, 0, c, x, values, live, first, count);
+    for (; (nr == 1 || ADDITIVE_TOGETHER == 4) && c + 4 * VF_LEN <= work->values; c += 4 * VF_LEN)
+        additive_columns(dtype, nr, 4, 0, c, x, values, live, first, count);
+    for (; c + 2 * VF_LEN <= work->values; c += 2 * VF_LEN)
+        additive_columns(dtype, nr, 2, 0, c, x, values, live, first, count);
     for (; c + VF_LEN <= work->values; c += VF_LEN)
         additive_columns(dtype, nr, 1, 0, c, x, values, live, first, count);
     if (c < work->values)

@@ -22,9 +22,7 @@ static void additive_join(const struct nn_additive_query *next, int64_t values, 
     const float higher = next->m > query->m ? next->m : query->m, base = additive_base(higher);
     const float a = next->m == -INFINITY ? 1.0f : additive_exp2(query->m - base);
     const float b = query->m == -INFINITY ? 1.0f : additive_exp2(next->m - base);
-    float lanes[VF_LEN];
-    vf_store(lanes, vf_fma(vf_set1(next->l), vf_set1(b), vf_mul(vf_set1(query->l), vf_set1(a))));
-    query->l = lanes[0];
+    vf_store(query->l, vf_fma(vf_load(next->l), vf_set1(b), vf_mul(vf_load(query->l), vf_set1(a))));
     query->m = higher;
     for (int64_t c = 0; c < values; c += VF_LEN) {
         const int n = values - c < VF_LEN ? (int)(values - c) : VF_LEN;
@@ -68,7 +66,7 @@ ATTN_INLINE void additive_write(const attn_dtype dtype, const struct nn_additive
 /** struct attn_nn_kernels, additive_finish. */
 static void additive_finish(const struct nn_additive_result *result)
 {
-    const float m = result->query->m, l = result->query->l;
+    const float m = result->query->m, l = sum_of_lanes(vf_load(result->query->l));
     const int dead = l == 0.0f; /* a NaN is not */
     const float inverse = dead ? 0.0f : 1.0f / l;
     ATTN_BY_DTYPE(result->dtype, additive_write, result, inverse);

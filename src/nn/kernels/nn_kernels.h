@@ -151,12 +151,16 @@ struct nn_drop_work {
 /** Keys of a step of the online softmax of additive scores; ATTN_KEY_BLOCK is a multiple of it. */
 #define NN_ADDITIVE_STEP 32
 
+/** Floats that have room for a vector of any set. */
+#define NN_ADDITIVE_LANES (ATTN_ALIGN / (int)sizeof(float))
+
 /** A query of additive attention while blocks of keys pass by. */
 struct nn_additive_query {
     const float *q; /**< [channels] W_q q */
     float *o;       /**< [values] sums of weighted values, in units of 2^m */
-    float m, l;     /**< the largest score so far, base 2, -inf: none; the sum of the weights in its units */
-    int lo, hi;     /**< keys of the block outside of which it sees none; lo == hi: it sees none */
+    float m;        /**< the largest score so far, base 2; -inf: none */
+    float *l;   /**< [NN_ADDITIVE_LANES] sums of the weights in units of 2^m, as many as there are lanes, and zeros */
+    int lo, hi; /**< keys of the block outside of which it sees none; lo == hi: it sees none */
     const float
         *bias;     /**< [ATTN_KEY_BLOCK] what is added to scores, base 2; -inf hides. NULL: it sees all of lo..hi-1 */
     float *scores; /**< where scores of the block's keys are kept, NULL: nowhere */
