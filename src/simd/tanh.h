@@ -9,6 +9,7 @@
 #ifndef ATTN_TANH_H
 #define ATTN_TANH_H
 
+#include "simd/simd.h"
 #include "simd/tanh_polynomial.h"
 
 /** Vectors that vf_tanh_many() takes at most. */

@@ -4,7 +4,7 @@
  * a block of keys, whose parts W_q q and W_k k + b of the scores have been
  * computed:
  *
- *     for each step of NN_ADDITIVE_STEP keys of the block
+ *     for each step of 64 or 32 keys of the block
  *         for each query that sees one of them
  *             s[j] = v·tanh(q + k_j) + mask           16, 8 or 4 keys at a time
  *             m' = max(m, max s),  p = 2^(s - m'),  l = l 2^(m - m') + sum p
@@ -44,6 +44,15 @@ struct additive_step {
     int first, end, count;      /**< count: of live; -1: all */
     float factor;               /**< of what o holds */
 };
+
+/**
+ * Keys of a step. Softmax costs some hundred cycles a step, so longer ones are better, as long as L1 has room for their
+ * values. It shapes the bits, so it follows from the values' channels alone.
+ */
+static inline int additive_step_keys(int64_t values)
+{
+    return values > 128 ? NN_ADDITIVE_STEP / 2 : NN_ADDITIVE_STEP;
+}
 
 /**
  * Adds the terms of nc vectors of channels from c on, or of the n channels that are left, to the sums of nk keys. The
@@ -153,14 +162,14 @@ static void additive_scores(const struct nn_additive_work *work, const struct nn
 }
 
 /** Finds the keys of the step that begins at key at of the block. Returns whether there are any. */
-static int additive_begin(const struct nn_additive_query *query, int at, struct additive_step *step)
+static int additive_begin(const struct nn_additive_query *query, int at, int keys, struct additive_step *step)
 {
     step->first = query->lo > at ? query->lo - at : 0;
-    step->end = query->hi - at < NN_ADDITIVE_STEP ? query->hi - at : NN_ADDITIVE_STEP;
+    step->end = query->hi - at < keys ? query->hi - at : keys;
     step->count = -1;
     if (step->first >= step->end)
         return 0;
-    for (int j = 0; j < NN_ADDITIVE_STEP; j += VF_LEN)
+    for (int j = 0; j < keys; j += VF_LEN)
         vf_store(step->p + j, vf_set1(-INFINITY));
     if (!query->bias)
         return 1;
@@ -172,10 +181,10 @@ static int additive_begin(const struct nn_additive_query *query, int at, struct 
 }
 
 /** The largest of top and the scores; a NaN is none. */
-static float additive_maximum(const struct additive_step *step, float top)
+static float additive_maximum(const struct additive_step *step, int keys, float top)
 {
     vf most = vf_set1(top);
-    for (int j = 0; j < NN_ADDITIVE_STEP; j += VF_LEN)
+    for (int j = 0; j < keys; j += VF_LEN)
         most = vf_max(vf_load(step->p + j), most);
     return vf_max_across(most);
 }
@@ -194,13 +203,13 @@ static inline float additive_exp2(float x)
 }
 
 /** Scores become weights; m and l are brought up to date. */
-static void additive_update(struct nn_additive_query *query, struct additive_step *step)
+static void additive_update(struct nn_additive_query *query, int keys, struct additive_step *step)
 {
-    const float top = additive_maximum(step, query->m), base = additive_base(top);
+    const float top = additive_maximum(step, keys, query->m), base = additive_base(top);
     const vf factor = vf_exp2(vf_set1(query->m - base));
     float lanes[VF_LEN];
     vf sum = vf_mul(vf_load(query->l), factor);
-    for (int j = 0; j < NN_ADDITIVE_STEP; j += VF_LEN) {
+    for (int j = 0; j < keys; j += VF_LEN) {
         const vf p = vf_exp2(vf_sub(vf_load(step->p + j), vf_set1(base)));
         vf_store(step->p + j, p);
         sum = vf_add(sum, p);
@@ -350,20 +359,20 @@ static void additive_values(const struct nn_additive_work *work, int at, struct 
 /* -------------------------------------------------------------------- blocks -- */
 
 /** One step of all queries. */
-static void additive_one_step(const struct nn_additive_work *work, int at)
+static void additive_one_step(const struct nn_additive_work *work, int at, int keys)
 {
     struct additive_step steps[NN_ADDITIVE_ROWS];
     int any = 0;
     for (int r = 0; r < work->num_queries; r++) {
         struct nn_additive_query *query = &work->queries[r];
-        if (!additive_begin(query, at, &steps[r])) {
+        if (!additive_begin(query, at, keys, &steps[r])) {
             steps[r].count = steps[r].first = steps[r].end = 0;
             continue;
         }
         additive_scores(work, query, at, &steps[r], !any);
         if (query->scores)
             additive_keep(query, at, &steps[r]);
-        additive_update(query, &steps[r]);
+        additive_update(query, keys, &steps[r]);
         any = 1;
     }
     if (any)
@@ -381,8 +390,9 @@ static void additive_block(const struct nn_additive_work *work)
         lo = query->lo < lo ? query->lo : lo;
         hi = query->hi > hi ? query->hi : hi;
     }
-    for (int at = lo / NN_ADDITIVE_STEP * NN_ADDITIVE_STEP; at < hi; at += NN_ADDITIVE_STEP)
-        additive_one_step(work, at);
+    const int keys = additive_step_keys(work->values);
+    for (int at = lo / keys * keys; at < hi; at += keys)
+        additive_one_step(work, at, keys);
 }
 
 #endif

@@ -148,8 +148,8 @@ struct nn_drop_work {
  */
 #define NN_ADDITIVE_ROWS 4
 
-/** Keys of a step of the online softmax of additive scores; ATTN_KEY_BLOCK is a multiple of it. */
-#define NN_ADDITIVE_STEP 32
+/** Keys of a step of the online softmax of additive scores at most; ATTN_KEY_BLOCK is a multiple of it. */
+#define NN_ADDITIVE_STEP 64
 
 /** Floats that have room for a vector of any set. */
 #define NN_ADDITIVE_LANES (ATTN_ALIGN / (int)sizeof(float))
