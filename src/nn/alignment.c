@@ -221,9 +221,8 @@ static attn_tensor shape_of(int64_t batch, int64_t tokens, int64_t channels)
     return (attn_tensor){.shape = {batch, 1, tokens, channels}};
 }
 
-/** Bytes for an additive score; SIZE_MAX after an error. */
-static size_t additive_size(const attn_alignment *alignment, int64_t batch, int64_t q_tokens, int64_t k_tokens,
-                            int64_t d_value, const attn_params *params)
+struct nn_need nn_additive_alignment_need(const attn_alignment *alignment, int64_t batch, int64_t q_tokens,
+                                          int64_t k_tokens, int64_t d_value, const attn_params *params)
 {
     const attn_tensor q = shape_of(batch, q_tokens, alignment->d_projected);
     const attn_tensor k = shape_of(batch, k_tokens, alignment->d_projected);
@@ -231,10 +230,10 @@ static size_t additive_size(const attn_alignment *alignment, int64_t batch, int6
     struct nn_arena arena = {0}, queries = {0};
     nn_take(&queries, batch, q_tokens, alignment->d_projected, sizeof(float));
     if (queries.status || nn_check_additive(params, &q, &k, &v, &out, CHECK_SHAPES))
-        return SIZE_MAX;
+        return (struct nn_need){SIZE_MAX, SIZE_MAX};
     const struct attn_problem problem = nn_additive_problem(&q, &k, &v, &out, params);
     take_pieces(&arena, batch, q_tokens, alignment->d_projected, nn_additive_need(&problem));
-    return nn_arena_size(&arena);
+    return nn_arena_need(&arena);
 }
 
 size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t batch, int64_t q_tokens, int64_t k_tokens,
@@ -249,7 +248,7 @@ size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t ba
         if (nn_check_threads(p.num_threads) || attn_check_executor("params.executor", p.executor))
             return SIZE_MAX;
         const attn_executor *before = attn_executor_enter(p.executor);
-        const size_t size = additive_size(alignment, batch, q_tokens, k_tokens, d_value, &p);
+        const size_t size = nn_additive_alignment_need(alignment, batch, q_tokens, k_tokens, d_value, &p).size;
         attn_executor_leave(before);
         return size;
     }

@@ -8,6 +8,7 @@
 
 #include "attn/nn/alignment.h"
 #include "nn/kernels/nn_kernels.h"
+#include "nn/memory.h"
 
 struct attn_alignment {
     const struct attn_nn_kernels *kernels;
@@ -18,6 +19,10 @@ struct attn_alignment {
     attn_linear *w_k; /* ADDITIVE and GENERAL */
     float *v;         /* ADDITIVE: as nn_additive_vector() makes it */
 };
+
+/** Workspace of attn_alignment_forward() with an additive score; params are complete. SIZE_MAX after an error. */
+struct nn_need nn_additive_alignment_need(const attn_alignment *alignment, int64_t batch, int64_t q_tokens,
+                                          int64_t k_tokens, int64_t d_value, const attn_params *params);
 
 /** A tensor with numbers for keys, whose last axis may have any stride, with that axis where the only head was. */
 attn_tensor nn_by_elements(const attn_tensor *t);

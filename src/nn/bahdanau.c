@@ -119,10 +119,9 @@ static struct pieces take_pieces(struct nn_arena *arena, const attn_bahdanau *st
     pieces.input = nn_take(arena, batch, step->embedding + step->annotation, 1, sizeof(float));
     pieces.from_x = nn_take(arena, batch, 3 * step->hidden, 1, sizeof(float));
     pieces.from_h = nn_take(arena, batch, 3 * step->hidden, 1, sizeof(float));
-    struct nn_need need = {0};
-    if (!arena->base)
-        need.size = need.least =
-            attn_alignment_workspace_size(step->alignment, batch, 1, tokens, step->annotation, NULL);
+    const attn_params params = attn_params_default();
+    const struct nn_need need =
+        nn_additive_alignment_need(step->alignment, batch, 1, tokens, step->annotation, &params);
     pieces.attention = nn_take_workspace(arena, need, &pieces.attention_size);
     return pieces;
 }
