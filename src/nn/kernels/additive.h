@@ -54,13 +54,21 @@ static inline int additive_step_keys(int64_t values)
     return values > 128 ? NN_ADDITIVE_STEP / 2 : NN_ADDITIVE_STEP;
 }
 
+/** Rows of up to VF_LEN keys. */
+struct additive_rows {
+    const char *k[VF_LEN]; /**< the last one is there again behind it */
+    const char *v[VF_LEN]; /**< values to be asked for, which will be wanted when the step's scores are there */
+    int keys;
+    int asks, near; /**< whether any are, and into L1 */
+};
+
 /**
- * Adds the terms of nc vectors of channels from c on, or of the n channels that are left, to the sums of nk keys. The
- * few ULP of the fast tanh are lost in the sum. Sums are made of few terms at a time, so errors grow slowly.
+ * The terms of nc vectors of channels from c on, or of the n channels that are left, added up for nk keys. The few ULP
+ * of the fast tanh are lost in the sum. Sums are made of few terms at a time, so errors grow slowly.
  */
 ATTN_INLINE void additive_terms(const attn_dtype dtype, const int nk, const int nc, const int n,
                                 const struct nn_additive_work *work, const float *q, const char *const *k, int64_t c,
-                                vf *totals)
+                                vf *sums)
 {
     vf x[TANH_CHAINS];
     ATTN_UNROLL
@@ -72,81 +80,130 @@ ATTN_INLINE void additive_terms(const attn_dtype dtype, const int nk, const int 
     vf_tanh_many(x, nk * nc);
     ATTN_UNROLL
     for (int u = 0; u < nk; u++) {
-        vf sum = vf_zero();
+        sums[u] = vf_zero();
         ATTN_UNROLL
         for (int i = 0; i < nc; i++) {
             const float *score = work->score + c + i * VF_LEN;
-            sum = vf_fma(n < VF_LEN ? vf_load_tail(score, n) : vf_load(score), x[u * nc + i], sum);
+            sums[u] = vf_fma(n < VF_LEN ? vf_load_tail(score, n) : vf_load(score), x[u * nc + i], sums[u]);
         }
-        totals[u] = vf_add(totals[u], sum);
     }
+}
+
+/** Asks for the values of nk keys. */
+ATTN_INLINE void additive_ask(const struct nn_additive_work *work, const int nk, const struct additive_rows *rows,
+                              int first)
+{
+    const int64_t bytes = work->values * attn_element_size(work->v.dtype);
+    for (int i = first; i < first + nk && i < rows->keys; i++)
+        for (int64_t at = 0; at < bytes; at += ATTN_ALIGN) {
+            if (rows->near)
+                __builtin_prefetch(rows->v[i] + at, 0, 3);
+            else
+                __builtin_prefetch(rows->v[i] + at, 0, 2);
+        }
 }
 
 /** Vectors nc at a time, as long as so many are left from c on, for all keys; returns where the rest begins. */
 ATTN_INLINE int64_t additive_columns_of(const attn_dtype dtype, const int nc, const struct nn_additive_work *work,
-                                        const float *q, const char *const *k, int keys, int64_t c, vf *totals)
+                                        const float *q, const struct additive_rows *rows, int64_t c, vf *totals)
 {
     const int nk = ADDITIVE_KEYS(nc);
     const int64_t width = (int64_t)nc * VF_LEN, end = c + (work->channels - c) / width * width;
     if (c == end)
         return c;
-    for (int i = 0; i < keys; i += nk)
-        for (int64_t at = c; at < end; at += width)
-            additive_terms(dtype, nk, nc, VF_LEN, work, q, k + i, at, totals + i);
+    for (int i = 0; i < rows->keys; i += nk) {
+        vf sums[VF_LEN], all[VF_LEN];
+        if (c == 0 && rows->asks)
+            additive_ask(work, nk, rows, i);
+        ATTN_UNROLL
+        for (int u = 0; u < nk; u++)
+            all[u] = c == 0 ? vf_zero() : totals[i + u];
+        for (int64_t at = c; at < end; at += width) {
+            additive_terms(dtype, nk, nc, VF_LEN, work, q, rows->k + i, at, sums);
+            ATTN_UNROLL
+            for (int u = 0; u < nk; u++)
+                all[u] = vf_add(all[u], sums[u]);
+        }
+        ATTN_UNROLL
+        for (int u = 0; u < nk; u++)
+            totals[i + u] = all[u];
+    }
     return end;
 }
 
-/** Asks for a row of values, which will be wanted when the step's scores are there. */
-ATTN_INLINE void additive_ask(const struct nn_additive_work *work, int key)
+/** The channels behind the last whole vector. */
+ATTN_INLINE void additive_last_columns(const attn_dtype dtype, const struct nn_additive_work *work, const float *q,
+                                       const struct additive_rows *rows, int64_t c, vf *totals)
 {
-    const char *const row = row_at(&work->v, key);
-    for (int64_t at = 0; at < work->values * attn_element_size(work->v.dtype); at += ATTN_ALIGN)
-        __builtin_prefetch(row + at, 0, 3);
+    const int nk = ADDITIVE_KEYS(1);
+    for (int i = 0; i < rows->keys; i += nk) {
+        vf sums[VF_LEN];
+        if (c == 0 && rows->asks)
+            additive_ask(work, nk, rows, i);
+        additive_terms(dtype, nk, 1, (int)(work->channels - c), work, q, rows->k + i, c, sums);
+        ATTN_UNROLL
+        for (int u = 0; u < nk; u++)
+            totals[i + u] = c == 0 ? sums[u] : vf_add(totals[i + u], sums[u]);
+    }
 }
 
-/** The scores of n keys, 1 to VF_LEN, number i of which is key live[i], or first + i without live. */
+/** The scores of some keys. */
 ATTN_INLINE void additive_group_of(const attn_dtype dtype, const struct nn_additive_work *work, const float *q,
-                                   const int *live, int first, int n, int asks, float *scores)
+                                   const struct additive_rows *rows, float *scores)
 {
-    const char *k[VF_LEN];
     vf totals[VF_LEN];
-    for (int i = 0; i < VF_LEN; i++) {
-        const int at = i < n ? i : n - 1, key = live ? live[at] : first + at; /* some are there again */
-        k[i] = row_at(&work->k, key);
+    for (int i = 0; i < VF_LEN; i++)
         totals[i] = vf_zero();
-        if (asks && i < n)
-            additive_ask(work, key);
-    }
     int64_t c = 0;
     if (ADDITIVE_CHAINS >= 8)
-        c = additive_columns_of(dtype, 8, work, q, k, n, c, totals);
-    c = additive_columns_of(dtype, 4, work, q, k, n, c, totals);
-    c = additive_columns_of(dtype, 2, work, q, k, n, c, totals);
-    c = additive_columns_of(dtype, 1, work, q, k, n, c, totals);
+        c = additive_columns_of(dtype, 8, work, q, rows, c, totals);
+    c = additive_columns_of(dtype, 4, work, q, rows, c, totals);
+    c = additive_columns_of(dtype, 2, work, q, rows, c, totals);
+    c = additive_columns_of(dtype, 1, work, q, rows, c, totals);
     if (VF_LEN > 1 && c < work->channels)
-        for (int i = 0; i < n; i += ADDITIVE_KEYS(1))
-            additive_terms(dtype, ADDITIVE_KEYS(1), 1, (int)(work->channels - c), work, q, k + i, c, totals + i);
+        additive_last_columns(dtype, work, q, rows, c, totals);
     const vf sums = vf_sum_across(totals);
-    if (n < VF_LEN)
-        vf_store_tail(scores, sums, n);
+    if (rows->keys < VF_LEN)
+        vf_store_tail(scores, sums, rows->keys);
     else
         vf_store(scores, sums);
 }
 
-static void additive_group(const struct nn_additive_work *work, const float *q, const int *live, int first, int n,
-                           int asks, float *scores)
+/** The rows of n keys, number i of which is key live[i], or first + i without live. */
+ATTN_INLINE void additive_find(const struct nn_additive_work *work, const int *live, int first, int n,
+                               struct additive_rows *rows)
 {
-    ATTN_BY_DTYPE(work->k.dtype, additive_group_of, work, q, live, first, n, asks, scores);
+    for (int i = 0; i < n; i++) {
+        const int key = live ? live[i] : first + i;
+        rows->k[i] = row_at(&work->k, key);
+        if (rows->asks)
+            rows->v[i] = row_at(&work->v, key);
+    }
+    for (int i = n; i < VF_LEN; i++)
+        rows->k[i] = rows->k[n - 1];
+    rows->keys = n;
 }
 
-/** Scores of the keys of the step that begins at key at of the block. */
+static void additive_group(const struct nn_additive_work *work, const float *q, const struct additive_rows *rows,
+                           float *scores)
+{
+    ATTN_BY_DTYPE(work->k.dtype, additive_group_of, work, q, rows, scores);
+}
+
+/** Bytes of values that are asked for into L1. */
+#define ADDITIVE_NEAR 32768
+
+/** Scores of the keys of the step that begins at key at of the block; with asks, its values are asked for. */
 static void additive_scores(const struct nn_additive_work *work, const struct nn_additive_query *query, int at,
                             struct additive_step *step, int asks)
 {
+    struct additive_rows rows = {.asks = asks};
+    rows.near = (step->end - step->first) * work->values * attn_element_size(work->v.dtype) <= ADDITIVE_NEAR;
     if (step->count < 0) {
-        for (int j = step->first; j < step->end; j += VF_LEN)
-            additive_group(work, query->q, NULL, at + j, step->end - j < VF_LEN ? step->end - j : VF_LEN, asks,
-                           step->p + j);
+        for (int j = step->first; j < step->end; j += VF_LEN) {
+            additive_find(work, NULL, at + j, step->end - j < VF_LEN ? step->end - j : VF_LEN, &rows);
+            additive_group(work, query->q, &rows, step->p + j);
+        }
         return;
     }
     int live[NN_ADDITIVE_STEP];
@@ -155,7 +212,8 @@ static void additive_scores(const struct nn_additive_work *work, const struct nn
     for (int i = 0; i < step->count; i += VF_LEN) {
         float lanes[VF_LEN];
         const int n = step->count - i < VF_LEN ? step->count - i : VF_LEN;
-        additive_group(work, query->q, live + i, 0, n, asks, lanes);
+        additive_find(work, live + i, 0, n, &rows);
+        additive_group(work, query->q, &rows, lanes);
         for (int u = 0; u < n; u++)
             step->p[step->live[i + u]] = lanes[u] + query->bias[live[i + u]];
     }
