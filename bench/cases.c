@@ -15,7 +15,7 @@
  * of attention, and what their time is compared with. The sixth are forms whose
  * queries see 192 keys, or all of them, however long the sequence is: their time
  * per token must not grow with it. Then linear attention; gradients, alone and with the forward call.
- * The last are linear layers of libattn_nn: a
+ * The last are of libattn_nn: additive scores, and linear layers: a
  * token, a short and a long sentence or batch in the widths of small and base
  * encoders, and two wide ones.
  */
@@ -100,6 +100,11 @@
     RULE_COST_AT(name, 1024, rule), RULE_COST_AT(name, 16384, rule), RULE_COST_AT(name, 131072, rule),                 \
         RULE_COST_AT(name, 1048576, rule)
 #define RULE_COST_AT(name, t_, rule) RULE("cost-" name "-t" #t_, 1, 2, t_, 64, rule, .causal = TOP_LEFT, .cost = name)
+
+/* Additive scores: a step of a decoder, which threads share by its keys, and many queries. */
+#define ADDITIVE(type, dtype_, d_)                                                                                     \
+    SHAPE(type "additive-one-d" #d_, 1, 1, 1, 1, 2048, d_, .additive = true, .dtype = dtype_),                         \
+        SHAPE(type "additive-d" #d_, 1, 1, 1, 256, 1024, d_, .additive = true, .dtype = dtype_)
 
 /* Gradients, and the forward call with them: checked by rows. */
 #define BACKWARD(id_, batch, heads, t, d, causal_, ...)                                                                \
@@ -337,6 +342,12 @@ const struct bench_case bench_cases[] = {
     LINEAR_ROWS_OF(LINEAR_INT4, 4096, 4096),
     LINEAR_ROWS_OF(LINEAR_INT8_F32, 4096, 4096),
     LINEAR_ROWS_OF(LINEAR_INT4_F32, 4096, 4096),
+    ADDITIVE("", ATTN_F32, 64),
+    ADDITIVE("", ATTN_F32, 128),
+    ADDITIVE("", ATTN_F32, 256),
+    ADDITIVE("", ATTN_F32, 512),
+    ADDITIVE("bf16-", ATTN_BF16, 256),
+    ADDITIVE("f16-", ATTN_F16, 256),
     /* What scales of groups cost, in an encoder's layers. */
     LINEAR_INT8(24, 1536, 384),
     LINEAR_GROUPS(24, 1536, 384),
@@ -421,7 +432,7 @@ bool bench_int8_scores_by(const char *set, const char *isa)
 
 bool bench_case_supported(const struct bench_case *c, const char *isa)
 {
-    if (bench_case_linear(c))
+    if (bench_case_linear(c) || c->additive)
         return bench_linear_supported(isa);
     if (c->append)
         return bench_append_supported(isa);
@@ -434,7 +445,7 @@ bool bench_case_supported(const struct bench_case *c, const char *isa)
 const char *bench_case_isa(const struct bench_case *c, const char *isa)
 {
     char description[512];
-    if (c->dtype != ATTN_BF16 || bench_case_linear(c) || c->append || c->rule)
+    if (c->dtype != ATTN_BF16 || bench_case_linear(c) || c->append || c->rule || c->additive)
         return bench_f32_isa(isa);
     if (!plan_of(c, isa, description, sizeof description))
         return isa;

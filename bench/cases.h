@@ -75,13 +75,14 @@ struct bench_case {
     int64_t size;
     attn_dtype kept;        /**< of k and v where that is not dtype: narrower, in 8 bits with scales; else ATTN_F32 */
     int64_t values_in_keys; /**< latent attention: v is so many first channels of k, in its memory; 0: v has its own */
-    enum bench_rule rule;   /**< of linear attention: tq tokens, whose state is carried on */
-    bool append;            /**< attn_store(): tq new tokens of each sequence go to pages, which have room for tk */
-    bool free_sums;         /**< ATTN_SUMS_FREE */
-    int64_t page;           /**< keys and values are in pages of so many tokens, in random order; 0: side by side */
-    int64_t common;         /**< first keys, whole pages, that all sequences have in the same pages */
-    int64_t listed;         /**< blocks in a row of BENCH_BLOCKS; 0: one in ten */
-    const char *cost;       /**< cases of this name differ in length only, and must not in time per token; or NULL */
+    bool additive; /**< additive scores of libattn_nn: one head, d channels of queries, under the tanh and of values */
+    enum bench_rule rule; /**< of linear attention: tq tokens, whose state is carried on */
+    bool append;          /**< attn_store(): tq new tokens of each sequence go to pages, which have room for tk */
+    bool free_sums;       /**< ATTN_SUMS_FREE */
+    int64_t page;         /**< keys and values are in pages of so many tokens, in random order; 0: side by side */
+    int64_t common;       /**< first keys, whole pages, that all sequences have in the same pages */
+    int64_t listed;       /**< blocks in a row of BENCH_BLOCKS; 0: one in ten */
+    const char *cost;     /**< cases of this name differ in length only, and must not in time per token; or NULL */
     int64_t rows, outputs, inputs; /**< a linear layer instead of attention: x is rows by inputs; otherwise 0 */
     enum bench_weights weights;    /**< of the layer */
     int64_t group;                 /**< inputs of an output with a scale of their own, in int8; 0: all */
@@ -174,7 +175,8 @@ bool bench_int8_scores_by(const char *set, const char *isa);
  * /kv_heads, /kv, /v_in_k, /page, /common, /sums:free, /mask, /padded, /qk, /form, /block or /size, /listed and /cost;
  * the same with "backward" or "forward-backward", by the pass; "append/f32/B256/H8/T1/Tk512/d128", then /kv and /page;
  * "linear-attention/f32/B1/H8/T8192/d128/rule:gated", then /cost;
- * or "linear/f32/M24/N1152/K384" (or bf16, int8, int4: the weights), then /multiply:bf16 or int8, /group and /matrices.
+ * "additive/f32/B1/Tq1/Tk2048/d256"; or "linear/f32/M24/N1152/K384" (or bf16, int8, int4: the weights), then
+ * /multiply:bf16 or int8, /group and /matrices.
  */
 void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE]);
 

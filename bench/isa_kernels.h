@@ -6,12 +6,13 @@
  * baseline. isa_kernels.c is compiled once per instruction set and each copy
  * exports one of the tables that are declared here. So does isa_dot_kernels.c,
  * for the sets that multiply pairs of bf16, and isa_matrix_kernels.c, for
- * those with matrix registers; they have the loops of those peaks only, as all
+ * those with matrix registers, and isa_tanh_kernels.c; they have the loops of those peaks only, as all
  * else in f32 is that of the set below.
  *
  * None of this uses the library's own SIMD headers, so that a mistake there
  * cannot lower the bar that the library is measured against. Emulated matrix
- * registers are the exception, as nothing is measured against them.
+ * registers are an exception, as nothing is measured against them, and so is the
+ * tanh, whose own speed is not what a row of additive scores is about.
  */
 #ifndef BENCH_ISA_KERNELS_H
 #define BENCH_ISA_KERNELS_H
@@ -29,7 +30,7 @@ struct bench_peak_loop {
 
 struct bench_isa_kernels {
     const char *isa;
-    const char *factors; /**< whose products are counted: "f32", "bf16" or "int8" */
+    const char *factors; /**< whose products are counted: "f32", "bf16" or "int8"; or "tanh" */
 
     /** The peaks: of registers alone, and of a product's register tile with its loads, which come from L1. */
     struct bench_peak_loop registers, loads;
@@ -52,9 +53,12 @@ struct bench_isa_kernels {
 };
 
 extern const struct bench_isa_kernels bench_kernels_scalar;
+extern const struct bench_isa_kernels bench_tanh_kernels_scalar;
 #if defined(__x86_64__)
 extern const struct bench_isa_kernels bench_kernels_avx2;
 extern const struct bench_isa_kernels bench_kernels_avx512;
+extern const struct bench_isa_kernels bench_tanh_kernels_avx2;
+extern const struct bench_isa_kernels bench_tanh_kernels_avx512;
 extern const struct bench_isa_kernels bench_dot_kernels_avx512_bf16;
 extern const struct bench_isa_kernels bench_dot_kernels_amx_bf16;
 extern const struct bench_isa_kernels bench_dot_kernels_amx_int8;
@@ -62,6 +66,7 @@ extern const struct bench_isa_kernels bench_dot_kernels_emulated_amx_bf16; /* wi
 extern const struct bench_isa_kernels bench_dot_kernels_emulated_amx_int8; /* the same */
 #elif defined(__aarch64__)
 extern const struct bench_isa_kernels bench_kernels_neon;
+extern const struct bench_isa_kernels bench_tanh_kernels_neon;
 extern const struct bench_isa_kernels bench_dot_kernels_neon_bf16;
 extern const struct bench_isa_kernels bench_dot_kernels_neon_bf16mm;
 #endif
@@ -71,6 +76,9 @@ const char *bench_f32_isa(const char *isa);
 
 /** The f32 kernels for bench_f32_isa(isa), or NULL when there are none or this machine cannot run isa. */
 const struct bench_isa_kernels *bench_isa_kernels_get(const char *isa);
+
+/** The bare tanh loop of that very set, which this machine runs, or NULL. */
+const struct bench_isa_kernels *bench_tanh_kernels_get(const char *isa);
 
 /** The bf16 peak of isa, or NULL when isa does not multiply pairs of bf16 or this machine cannot run it. */
 const struct bench_isa_kernels *bench_dot_kernels_get(const char *isa);

@@ -58,6 +58,23 @@ const struct bench_isa_kernels *bench_int8_kernels_get(const char *isa)
     return NULL;
 }
 
+const struct bench_isa_kernels *bench_tanh_kernels_get(const char *isa)
+{
+    static const struct bench_isa_kernels *const all[] = {
+        &bench_tanh_kernels_scalar,
+#if defined(__x86_64__)
+        &bench_tanh_kernels_avx2,
+        &bench_tanh_kernels_avx512,
+#elif defined(__aarch64__)
+        &bench_tanh_kernels_neon,
+#endif
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (bench_same_isa(all[i]->isa, isa))
+            return all[i];
+    return NULL;
+}
+
 unsigned bench_processor(void)
 {
 #if defined(__x86_64__)
@@ -92,6 +109,9 @@ int bench_machine_init(struct bench_machine *m, const struct bench_options *opti
         fprintf(stderr, "attn-bench: this machine cannot run the instruction set %s\n", options->isa);
         return -1;
     }
+    const struct bench_isa_kernels *const bare = bench_tanh_kernels_get(m->f32->kernels->isa);
+    if (bare != NULL && bench_peak_init(&m->tanh, bare, options->threads) != 0)
+        return -1;
     for (int access = 0; access < BENCH_NUM_ACCESSES; access++)
         m->memory[access] = (struct bench_bandwidth){
             .kernels = m->f32->kernels, .threads = options->threads, .access = (enum bench_access)access};
@@ -115,6 +135,8 @@ void bench_machine_sample(struct bench_machine *m)
 {
     for (int i = 0; i < m->num_peaks; i++)
         bench_peak_take(&m->peaks[i], PEAK_SECONDS);
+    if (m->tanh.kernels != NULL)
+        bench_peak_take(&m->tanh, PEAK_SECONDS);
     for (int access = 0; access < BENCH_NUM_ACCESSES; access++)
         bench_bandwidth_sample(&m->memory[access]);
 }
@@ -146,6 +168,9 @@ int bench_machine_report(const struct bench_machine *m, struct bench_results *re
         if (report_limit(&m->peaks[i], &m->peaks[i].registers, "peak", results) != 0 ||
             report_limit(&m->peaks[i], &m->peaks[i].loads, "peak-loads", results) != 0)
             return -1;
+    if (m->tanh.kernels != NULL && (report_limit(&m->tanh, &m->tanh.registers, "peak", results) != 0 ||
+                                    report_limit(&m->tanh, &m->tanh.loads, "peak-loads", results) != 0))
+        return -1;
     for (int access = 0; access < BENCH_NUM_ACCESSES; access++) {
         const struct bench_bandwidth *memory = &m->memory[access];
         if (memory->samples == 0)

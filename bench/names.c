@@ -89,6 +89,12 @@ static void write_append_name(const struct bench_case *c, const char *kind, char
              (long long)c->page);
 }
 
+static void write_additive_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
+{
+    snprintf(name, BENCH_NAME_SIZE, "additive/%s/B%lld/Tq%lld/Tk%lld/d%lld", attn_dtype_name(c->dtype),
+             (long long)c->batch, (long long)c->tq, (long long)c->tk, (long long)c->d);
+}
+
 static void write_linear_name(const struct bench_case *c, const char *kind, char name[BENCH_NAME_SIZE])
 {
     static const char *const integers[] = {[BENCH_WEIGHTS_INT8] = "int8", [BENCH_WEIGHTS_INT4] = "int4"};
@@ -122,6 +128,8 @@ void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
         write_linear_name(c, c->pass == BENCH_PASS_FORWARD ? "linear" : "linear-backward", name);
     else if (c->rule)
         write_rule_name(c, name);
+    else if (c->additive)
+        write_additive_name(c, name);
     else if (c->append)
         write_append_name(c, "append", name);
     else

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Measures one case of attention; those of linear layers are handed to linear.c, those of appending to append.c,
- * those of linear attention to linear_attention.c, and those with gradients to backward.c.
+ * those of linear attention to linear_attention.c, those with additive scores to additive.c, and those with gradients
+ * to backward.c.
  *
  * The variants are the library and the naive implementation. turns.c says how
  * they take turns with samples of the peak: that of the kernels that
@@ -16,6 +17,7 @@
  * are compared in some rows with the definition in double, of the same values.
  */
 #include "runner.h"
+#include "additive.h"
 #include "append.h"
 #include "backward.h"
 #include "linear.h"
@@ -197,6 +199,7 @@ int bench_run_case(struct bench_machine *machine, const struct bench_options *op
         return bench_linear_backward_run(machine, options, c, selection, results);
     return bench_case_linear(c)            ? bench_linear_run(machine, options, c, selection, results)
            : c->rule                       ? bench_linear_attention_run(machine, options, c, results)
+           : c->additive                   ? bench_additive_run(machine, options, c, results)
            : c->append                     ? bench_append_run(machine, options, c, results)
            : c->pass != BENCH_PASS_FORWARD ? bench_backward_run(peak, options, c, results)
                                            : run_attention(machine, peak, options, c, selection, results);

@@ -15,6 +15,7 @@
 struct bench_machine {
     struct bench_peak peaks[BENCH_MAX_PEAKS];
     int num_peaks;
+    struct bench_peak tanh; /**< of the bare tanh loop, in the instruction set of f32 */
     struct bench_peak *f32; /**< that of f32 in the instruction set in use */
     struct bench_region buffer;
     struct bench_bandwidth memory[BENCH_NUM_ACCESSES]; /**< of the buffer, which no cache holds */

@@ -23,6 +23,7 @@
 #include "nn/additive_backward.h"
 
 #include "driver/ranges.h"
+#include "nn/additive.h"
 #include "nn/check.h"
 #include "nn/linear_backward.h"
 #include "nn/product_rows.h"
@@ -62,11 +63,21 @@ static size_t keys_size(int64_t inner, int64_t keys, attn_status *status)
     return arena.status ? 0 : arena.used ? arena.used : ATTN_ALIGN;
 }
 
+/** Bytes of what is known of documents. */
+static size_t labels_size(const attn_params *params, int64_t batch, int64_t q_tokens, int64_t k_tokens)
+{
+    const attn_tensor q = {.shape = {batch, 1, q_tokens, 1}}, k = {.shape = {batch, 1, k_tokens, 1}};
+    const struct attn_problem problem = nn_additive_problem(&q, &k, &k, &q, params);
+    return attn_labels_size(&problem, ATTN_KEY_BLOCK);
+}
+
 struct nn_additive_gradient_pieces nn_take_additive_gradient(struct nn_arena *arena,
                                                              const attn_alignment_config *config, int64_t batch,
-                                                             int64_t q_tokens, int64_t k_tokens, int num_threads)
+                                                             int64_t q_tokens, int64_t k_tokens,
+                                                             const attn_params *params)
 {
     const int64_t inner = config->d_attention;
+    const int num_threads = params->num_threads;
     struct nn_additive_gradient_pieces p = {0};
     p.v = nn_take(arena, inner, 1, 1, sizeof(float));
     p.turned = nn_take(arena, config->d_query, inner, 1, sizeof(float));
@@ -76,6 +87,7 @@ struct nn_additive_gradient_pieces nn_take_additive_gradient(struct nn_arena *ar
     p.d_v = nn_take(arena, batch, q_tokens, inner, sizeof(float));
     p.row = nn_take(arena, batch, q_tokens, 1, sizeof *p.row);
     p.scratch = nn_take_workspace(arena, nn_linear_backward_need(num_threads), &p.scratch_size);
+    p.labels = nn_take_bytes(arena, labels_size(params, batch, q_tokens, k_tokens));
     attn_status status;
     struct nn_need need = {0};
     need.least = keys_size(inner, k_tokens, &status);
@@ -91,73 +103,72 @@ struct nn_additive_gradient_pieces nn_take_additive_gradient(struct nn_arena *ar
 /* ------------------------------------------------------------------ queries -- */
 
 /** A run and its cut. */
-struct run {
+struct additive_run {
     const struct nn_additive_gradient *call;
     const struct attn_nn_kernels *kernels;
-    int64_t batch, queries, tokens, inner, values;
+    struct attn_problem problem; /**< that of the forward pass, out being d_out */
+    struct attn_run core;        /**< what says which keys a query sees: blocks of queries are single ones */
+    int64_t inner, values;
     int by_sequence;
     int64_t blocks; /* of keys, of a sequence */
     int64_t tasks;
     int shares;
     size_t share; /* bytes of a task's keys */
-    void (*task)(const struct run *run, int64_t task, const struct keys *keys);
+    void (*task)(const struct additive_run *run, int64_t task, const struct keys *keys);
 };
 
-/** A byte or number of a mask for a pair. */
-static float mask_at(const attn_tensor *mask, int64_t batch, int64_t query, int64_t key)
+/** Finds the keys from first to end - 1 that the query of a pass sees, and what masks add to their scores. */
+static int64_t find_live(const struct pass *pass, int64_t first, int64_t end, const struct keys *keys)
 {
-    attn_tensor of_sequence = *mask;
-    const int64_t row = mask->shape[2] > 1 ? query : 0, column = mask->shape[3] > 1 ? key : 0;
-    const int64_t at = mask->shape[0] > 1 ? batch * mask->stride[0] : 0;
-    of_sequence.data = (char *)mask->data + at * (int64_t)attn_dtype_size(mask->dtype);
-    if (mask->dtype != ATTN_BOOL)
-        return nn_weight_at(&of_sequence, row, column);
-    const uint8_t *bytes = of_sequence.data;
-    return bytes[row * mask->stride[2] + column * mask->stride[3]] ? 0.0f : -INFINITY;
-}
-
-/** Finds the keys from first to end - 1 that a query sees, and what masks add to their scores. */
-static int64_t find_live(const struct run *run, int64_t batch, int64_t query, int64_t first, int64_t end,
-                         const struct keys *keys)
-{
-    const attn_params *p = run->call->params;
-    const int64_t stop = p->kv_len ? p->kv_len[batch] : run->tokens, begin = p->kv_start ? p->kv_start[batch] : 0;
-    const int64_t seen = nn_additive_diagonal(p, batch, run->queries, stop) + query + 1;
+    const struct strip *strip = &pass->strips[0];
+    struct nn_additive_seen seen;
     int64_t count = 0;
-    first = first < begin ? begin : first;
-    end = end > stop ? stop : end;
-    end = end > seen ? seen : end;
-    for (int64_t key = first; key < end; key++) {
-        const float bias = p->mask ? mask_at(p->mask, batch, query, key) : 0.0f;
-        if (bias == -INFINITY)
-            continue;
-        keys->live[count] = key;
-        keys->p[count++] = bias;
+    end = end < pass->end ? end : pass->end;
+    while (first < end && (first = attn_next_block(pass, strip, 1, first)) < end) {
+        const int64_t next = (first / ATTN_KEY_BLOCK + 1) * ATTN_KEY_BLOCK, stop = next < end ? next : end;
+        const struct span span = attn_span_at(pass->work, first, (int)(stop - first));
+        nn_additive_see(pass, strip, &span, NN_ADDITIVE_NATURAL, &seen);
+        for (int j = seen.lo; j < seen.hi; j++) {
+            const float bias = seen.listed ? seen.bias[j] : 0.0f;
+            if (bias == -INFINITY)
+                continue;
+            keys->live[count] = first + j;
+            keys->p[count++] = bias;
+        }
+        first = stop;
     }
     return count;
 }
 
-static struct nn_rows rows_of(const attn_tensor *t, int64_t batch)
+/** Rows of a tensor from that of a block's first live key on. */
+static struct nn_rows rows_of(const attn_tensor *t, int64_t batch, int64_t key)
 {
     if (!t || !t->data)
         return (struct nn_rows){NULL, 0};
-    return (struct nn_rows){nn_row_address(t, batch, 0), (ptrdiff_t)(t->shape[2] > 1 ? t->stride[2] : 0)};
+    return (struct nn_rows){nn_row_address(t, batch, key), (ptrdiff_t)(t->shape[2] > 1 ? t->stride[2] : 0)};
 }
 
-static struct nn_additive_gradient_work work_of(const struct run *run, int64_t batch, int64_t query, int64_t count,
-                                                const struct keys *keys)
+/** Number of a work's query among all rows. */
+static int64_t row_number(const struct additive_run *run, const struct attn_work *work)
+{
+    const int64_t batch = run->problem.params.ragged ? 0 : work->drop.batch;
+    return batch * run->problem.q.shape[2] + work->first_query;
+}
+
+static struct nn_additive_gradient_work work_of(const struct additive_run *run, const struct attn_work *work,
+                                                int64_t count, const struct keys *keys)
 {
     const struct nn_additive_gradient *call = run->call;
     const struct nn_additive_gradient_pieces *p = &call->pieces;
     const float temperature = call->config->temperature;
-    const int64_t row = batch * run->queries + query;
+    const int64_t row = row_number(run, work), batch = run->problem.params.ragged ? 0 : work->drop.batch;
     return (struct nn_additive_gradient_work){
-        .k = rows_of(call->projected, batch),
-        .x = rows_of(call->v, batch),
+        .k = rows_of(call->projected, batch, work->keys_before),
+        .x = rows_of(call->v, batch, work->keys_before),
         .live = keys->live,
         .bias = p->part + row * run->inner,
         .v = p->v,
-        .d_out = nn_row_address(call->d_out, batch, query),
+        .d_out = nn_row_address(call->d_out, batch, work->first_query),
         .u = keys->u,
         .p = keys->p,
         .d_s = keys->d_s,
@@ -165,8 +176,8 @@ static struct nn_additive_gradient_work work_of(const struct run *run, int64_t b
         .d_bias = p->d_part + row * run->inner,
         .d_v = p->d_v + row * run->inner,
         .v_scale = temperature != 0.0f ? (float)(1.0 / (double)temperature) : 1.0f,
-        .d_k = rows_of(call->d_projected, batch),
-        .d_x = rows_of(call->d_values, batch),
+        .d_k = rows_of(call->d_projected, batch, work->keys_before),
+        .d_x = rows_of(call->d_values, batch, work->keys_before),
         .adds_to_x = 1,
         .keys = count,
         .inner = run->inner,
@@ -174,13 +185,14 @@ static struct nn_additive_gradient_work work_of(const struct run *run, int64_t b
     };
 }
 
-static void run_query(const struct run *run, int64_t batch, int64_t query, const struct keys *keys)
+static void run_query(const struct additive_run *run, const struct attn_work *query, const struct keys *keys)
 {
-    const int64_t count = find_live(run, batch, query, 0, run->tokens, keys);
-    const struct nn_additive_gradient_work work = work_of(run, batch, query, count, keys);
+    struct pass pass;
+    nn_additive_begin(&pass, query);
+    const int64_t count = find_live(&pass, 0, query->num_keys, keys), inputs = run->call->config->d_query;
+    const struct nn_additive_gradient_work work = work_of(run, query, count, keys);
     if (!count) /* whatever the query holds has no part in the gradient of W_q */
-        memset(run->call->pieces.q + (batch * run->queries + query) * run->call->config->d_query, 0,
-               (size_t)run->call->config->d_query * sizeof(float));
+        memset(run->call->pieces.q + row_number(run, query) * inputs, 0, (size_t)inputs * sizeof(float));
     run->kernels->additive_scores_backward(&work);
     run->kernels->additive_projections_backward(&work);
     if (run->by_sequence)
@@ -189,25 +201,53 @@ static void run_query(const struct run *run, int64_t batch, int64_t query, const
 
 /* -------------------------------------------------------------------- tasks -- */
 
-static void run_sequence(const struct run *run, int64_t task, const struct keys *keys)
+/** All queries of a sequence; of a ragged batch also those that belong to none. */
+static void run_sequence(const struct additive_run *run, int64_t task, const struct keys *keys)
 {
-    for (int64_t query = 0; query < run->queries; query++)
-        run_query(run, task, query, keys);
+    const int64_t queries = attn_sequence_of(&run->problem, task).queries;
+    struct attn_work work;
+    for (int64_t query = 0; query < queries; query++)
+        if (attn_work_of(&run->core, task, 0, query, NULL, &work))
+            run_query(run, &work, keys);
 }
 
-static void run_one_query(const struct run *run, int64_t task, const struct keys *keys)
+static void run_one_query(const struct additive_run *run, int64_t task, const struct keys *keys)
 {
-    run_query(run, task / run->queries, task % run->queries, keys);
+    struct attn_work work;
+    if (nn_additive_work_of(&run->core, task, &work))
+        run_query(run, &work, keys);
+}
+
+/** Blocks of keys of all sequences; of a ragged batch some are empty, as attn_piece_of() counts. */
+static int64_t count_key_blocks(const struct additive_run *run)
+{
+    return run->problem.params.ragged ? run->problem.k.shape[2] / BLOCK_KEYS + run->problem.num_sequences + 1
+                                      : run->problem.q.shape[0] * run->blocks;
 }
 
 /** What all queries of a sequence give to a block of its keys. */
-static void run_keys(const struct run *run, int64_t task, const struct keys *keys)
+static void run_keys(const struct additive_run *run, int64_t task, const struct keys *keys)
 {
-    const int64_t batch = task / run->blocks, first = task % run->blocks * BLOCK_KEYS;
-    const int64_t end = run->tokens - first < BLOCK_KEYS ? run->tokens : first + BLOCK_KEYS;
-    for (int64_t query = 0; query < run->queries; query++) {
-        const int64_t count = find_live(run, batch, query, first, end, keys);
-        struct nn_additive_gradient_work work = work_of(run, batch, query, count, keys);
+    const struct attn_problem *problem = &run->problem;
+    const attn_ragged *ragged = problem->params.ragged;
+    int64_t block = task, s;
+    if (ragged) {
+        s = attn_piece_of(ragged->cu_seqlens_k, problem->num_sequences, BLOCK_KEYS, &block);
+    } else {
+        s = task / run->blocks;
+        block %= run->blocks;
+    }
+    if (s == problem->num_sequences) /* keys of none */
+        return;
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    struct attn_work query;
+    for (int64_t i = 0; i < sequence.queries; i++) {
+        struct pass pass;
+        if (!attn_work_of(&run->core, s, 0, i, NULL, &query))
+            continue;
+        nn_additive_begin(&pass, &query);
+        const int64_t count = find_live(&pass, block * BLOCK_KEYS, (block + 1) * BLOCK_KEYS, keys);
+        struct nn_additive_gradient_work work = work_of(run, &query, count, keys);
         work.is_known = 1;
         work.d_bias = work.d_v = NULL;
         if (!count)
@@ -221,17 +261,17 @@ static void run_keys(const struct run *run, int64_t task, const struct keys *key
 /** Every so manieth task, in memory of its own. */
 static void run_shares(const void *context, int64_t first, int64_t end)
 {
-    const struct run *run = context;
+    const struct additive_run *run = context;
     for (int64_t share = first; share < end; share++) {
         struct nn_arena arena = {.base = (char *)run->call->pieces.keys + (size_t)share * run->share};
-        const struct keys keys = take_keys(&arena, run->inner, run->tokens);
+        const struct keys keys = take_keys(&arena, run->inner, run->problem.k.shape[2]);
         for (int64_t task = share; task < run->tasks; task += run->shares)
             run->task(run, task, &keys);
     }
 }
 
-static void run_tasks(struct run *run, int64_t tasks, int threads,
-                      void (*task)(const struct run *run, int64_t task, const struct keys *keys))
+static void run_tasks(struct additive_run *run, int64_t tasks, int threads,
+                      void (*task)(const struct additive_run *run, int64_t task, const struct keys *keys))
 {
     run->tasks = tasks;
     run->task = task;
@@ -244,26 +284,40 @@ static int is_wanted(const attn_tensor *t)
     return t && t->data;
 }
 
-static void run_pairs(struct run *run)
+/** The labels of sequences first to end - 1. */
+static void run_labels(const void *context, int64_t first, int64_t end)
+{
+    const struct additive_run *run = context;
+    for (int64_t s = first; s < end; s++)
+        attn_summarise_labels(&run->core, s, NULL);
+}
+
+static void run_pairs(struct additive_run *run)
 {
     const struct nn_additive_gradient *call = run->call;
-    const double pairs = (double)run->batch * (double)run->queries * (double)run->tokens;
+    const struct attn_problem *problem = &run->problem;
+    const int64_t batch = problem->q.shape[0], queries = problem->q.shape[2], tokens = problem->k.shape[2];
+    const double pairs = (double)batch * (double)queries * (double)tokens;
     attn_status status;
-    run->share = keys_size(run->inner, run->tokens, &status);
+    run->share = keys_size(run->inner, tokens, &status);
     const size_t room = call->pieces.keys_size / run->share;
     int threads =
         nn_threads(call->params->num_threads, pairs * (double)(run->inner * PAIR_OPERATIONS + run->values / 4));
     if ((size_t)threads > room)
         threads = (int)room;
-    run->by_sequence = run->queries == 1 || threads <= run->batch;
-    run->blocks = (run->tokens + BLOCK_KEYS - 1) / BLOCK_KEYS;
+    if (batch == 0 || queries == 0)
+        return;
+    if (problem->params.segments)
+        attn_run_ranges(problem->num_sequences, threads, run_labels, run);
+    run->by_sequence = (queries == 1 && !problem->params.ragged) || threads <= problem->num_sequences;
+    run->blocks = (tokens + BLOCK_KEYS - 1) / BLOCK_KEYS;
     if (run->by_sequence) {
-        run_tasks(run, run->batch, threads, run_sequence);
+        run_tasks(run, problem->num_sequences + (problem->params.ragged != NULL), threads, run_sequence);
         return;
     }
-    run_tasks(run, run->batch * run->queries, threads, run_one_query);
+    run_tasks(run, nn_additive_blocks(problem, 1), threads, run_one_query);
     if (is_wanted(call->d_projected) || is_wanted(call->d_values))
-        run_tasks(run, run->batch * run->blocks, threads, run_keys);
+        run_tasks(run, count_key_blocks(run), threads, run_keys);
 }
 
 /* ------------------------------------------------------------------- a call -- */
@@ -301,19 +355,21 @@ void nn_run_additive_gradient(const struct nn_additive_gradient *call)
     const struct nn_additive_gradient_pieces *p = &call->pieces;
     const int num_threads = call->params->num_threads;
     const double factor = c->temperature != 0.0f ? 1.0 / (double)c->temperature : 1.0;
-    struct run run = {
+    const int64_t batch = call->q->shape[0], queries = call->q->shape[2];
+    const struct attn_geometry single = nn_additive_geometry(1);
+    struct additive_run run = {
         .call = call,
         .kernels = attn_nn_kernels_active(),
-        .batch = call->q->shape[0],
-        .queries = call->q->shape[2],
-        .tokens = call->projected->shape[2],
+        .core = {.geometry = &single, .labels = p->labels},
         .inner = c->d_attention,
         .values = call->v->shape[3],
     };
-    const attn_tensor q = attn_btc(p->q, run.batch, run.queries, c->d_query);
-    const attn_tensor part = attn_btc(p->part, run.batch, run.queries, run.inner);
-    const attn_tensor d_part = attn_btc(p->d_part, run.batch, run.queries, run.inner);
-    const attn_tensor d_v = attn_btc(p->d_v, run.batch, run.queries, run.inner);
+    const attn_tensor q = attn_btc(p->q, batch, queries, c->d_query);
+    const attn_tensor part = attn_btc(p->part, batch, queries, run.inner);
+    const attn_tensor d_part = attn_btc(p->d_part, batch, queries, run.inner);
+    const attn_tensor d_v = attn_btc(p->d_v, batch, queries, run.inner);
+    run.problem = nn_additive_problem(&part, call->projected, call->v, &part, call->params);
+    run.core.problem = &run.problem;
     for (int64_t i = 0; i < run.inner; i++)
         p->v[i] = (float)((double)nn_weight_at(&c->v, 0, i) * factor);
     fill(call->q, &q, num_threads);

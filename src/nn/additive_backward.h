@@ -14,6 +14,7 @@ struct nn_additive_gradient_pieces {
     float *part;                 /**< [rows][inner]: q W_qᵀ */
     float *d_part, *d_v;         /**< [rows][inner]: its gradient; what the row gives to that of the score's vector */
     struct nn_additive_row *row; /**< [rows] */
+    void *labels;                /**< of documents, summed up; of a call that has them */
     void *scratch, *keys;        /**< of products; of a query's keys, for each thread */
     size_t scratch_size, keys_size;
 };
@@ -34,7 +35,8 @@ struct nn_additive_gradient {
 /** Takes its memory: two of an arena's calls. */
 struct nn_additive_gradient_pieces nn_take_additive_gradient(struct nn_arena *arena,
                                                              const attn_alignment_config *config, int64_t batch,
-                                                             int64_t q_tokens, int64_t k_tokens, int num_threads);
+                                                             int64_t q_tokens, int64_t k_tokens,
+                                                             const attn_params *params);
 
 void nn_run_additive_gradient(const struct nn_additive_gradient *call);
 

@@ -10,9 +10,11 @@
 #include "api/executor.h"
 #include "driver/ranges.h"
 #include "driver/threads.h"
+#include "nn/additive.h"
 #include "nn/check.h"
 #include "nn/linear.h"
 #include "nn/memory.h"
+#include "nn/tensor_rows.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -147,21 +149,17 @@ int64_t attn_alignment_projected(const attn_alignment *alignment)
 /* -------------------------------------------------------------------- keys -- */
 
 struct copy {
+    const struct attn_nn_kernels *kernels;
     const attn_tensor *from, *to;
 };
-
-static const float *row_of(const attn_tensor *t, int64_t row)
-{
-    const int64_t batch = t->shape[0] > 1 ? t->stride[0] : 0, token = t->shape[2] > 1 ? t->stride[2] : 0;
-    return (const float *)t->data + row / t->shape[2] * batch + row % t->shape[2] * token;
-}
 
 static void copy_rows(const void *context, int64_t first, int64_t end)
 {
     const struct copy *copy = context;
+    const int64_t tokens = copy->to->shape[2];
     for (int64_t row = first; row < end; row++)
-        memcpy((float *)(uintptr_t)row_of(copy->to, row), row_of(copy->from, row),
-               (size_t)copy->to->shape[3] * sizeof(float));
+        nn_copy_row(copy->kernels, nn_row_address(copy->to, row / tokens, row % tokens), copy->to->dtype,
+                    nn_row_address(copy->from, row / tokens, row % tokens), copy->from->dtype, copy->to->shape[3]);
 }
 
 attn_status attn_alignment_project(const attn_alignment *alignment, const attn_tensor *keys,
@@ -169,14 +167,14 @@ attn_status attn_alignment_project(const attn_alignment *alignment, const attn_t
 {
     if (!alignment)
         return attn_fail(ATTN_INVALID_ARGUMENT, "alignment is NULL; expected a score function");
-    CHECK(nn_check_activations("keys", keys, NN_ANY, NN_ANY, alignment->d_key));
-    CHECK(nn_check_output("projected", projected, keys->shape[0], keys->shape[2], alignment->d_projected));
+    CHECK(nn_check_typed_activations("keys", keys, NN_ANY, NN_ANY, alignment->d_key));
+    CHECK(nn_check_typed_output("projected", projected, keys->shape[0], keys->shape[2], alignment->d_projected));
     CHECK(attn_check_apart("projected", projected, "keys", keys, 0));
     CHECK(nn_check_threads(num_threads));
     const attn_linear_options options = nn_linear_threads(num_threads);
     if (alignment->w_k)
         return attn_linear_forward(alignment->w_k, keys, projected, &options);
-    const struct copy copy = {keys, projected};
+    const struct copy copy = {alignment->kernels, keys, projected};
     const int64_t rows = keys->shape[0] * keys->shape[2];
     attn_run_ranges(rows, nn_threads(num_threads, (double)rows * (double)alignment->d_key / 4), copy_rows, &copy);
     return ATTN_OK;
@@ -202,9 +200,40 @@ attn_status nn_take_alignment_params(attn_params *p, attn_score score, float tem
 }
 
 /** Working memory of the additive score. */
-static float *take_query_part(struct nn_arena *arena, const attn_alignment *alignment, int64_t batch, int64_t q_tokens)
+struct pieces {
+    float *query; /* [B][Tq][d_attention] W_q q */
+    void *attention;
+    size_t attention_size;
+};
+
+static struct pieces take_pieces(struct nn_arena *arena, int64_t batch, int64_t q_tokens, int64_t width,
+                                 struct nn_need attention)
 {
-    return nn_take(arena, batch, q_tokens, alignment->d_projected, sizeof(float));
+    struct pieces pieces;
+    pieces.query = nn_take(arena, batch, q_tokens, width, sizeof(float));
+    pieces.attention = nn_take_workspace(arena, attention, &pieces.attention_size);
+    return pieces;
+}
+
+/** (B, 1, T, C), without data: sizes may be too large for strides, which stay 0. */
+static attn_tensor shape_of(int64_t batch, int64_t tokens, int64_t channels)
+{
+    return (attn_tensor){.shape = {batch, 1, tokens, channels}};
+}
+
+struct nn_need nn_additive_alignment_need(const attn_alignment *alignment, int64_t batch, int64_t q_tokens,
+                                          int64_t k_tokens, int64_t d_value, const attn_params *params)
+{
+    const attn_tensor q = shape_of(batch, q_tokens, alignment->d_projected);
+    const attn_tensor k = shape_of(batch, k_tokens, alignment->d_projected);
+    const attn_tensor v = shape_of(batch, k_tokens, d_value), out = shape_of(batch, q_tokens, d_value);
+    struct nn_arena arena = {0}, queries = {0};
+    nn_take(&queries, batch, q_tokens, alignment->d_projected, sizeof(float));
+    if (queries.status || nn_check_additive(params, &q, &k, &v, &out, CHECK_SHAPES))
+        return (struct nn_need){SIZE_MAX, SIZE_MAX};
+    const struct attn_problem problem = nn_additive_problem(&q, &k, &v, &out, params);
+    take_pieces(&arena, batch, q_tokens, alignment->d_projected, nn_additive_need(&problem));
+    return nn_arena_need(&arena);
 }
 
 size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t batch, int64_t q_tokens, int64_t k_tokens,
@@ -212,19 +241,23 @@ size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t ba
 {
     if (!alignment || batch < 0 || q_tokens < 0 || k_tokens < 0 || d_value < 0)
         return SIZE_MAX;
-    struct nn_arena arena = {0};
-    if (alignment->score == ATTN_SCORE_ADDITIVE) {
-        take_query_part(&arena, alignment, batch, q_tokens);
-        return nn_arena_size(&arena);
-    }
-    /* The views only have shapes, and sizes may be too large for strides: those stay 0. */
-    attn_tensor q = {.shape = {batch, 1, q_tokens, alignment->d_query}}, projected = q, v = q, out = q;
-    projected.shape[2] = v.shape[2] = k_tokens;
-    v.shape[3] = out.shape[3] = d_value;
     attn_params p;
+    if (nn_take_alignment_params(&p, alignment->score, alignment->temperature, params))
+        return SIZE_MAX;
+    if (alignment->score == ATTN_SCORE_ADDITIVE) {
+        if (nn_check_threads(p.num_threads) || attn_check_executor("params.executor", p.executor))
+            return SIZE_MAX;
+        const attn_executor *before = attn_executor_enter(p.executor);
+        const size_t size = nn_additive_alignment_need(alignment, batch, q_tokens, k_tokens, d_value, &p).size;
+        attn_executor_leave(before);
+        return size;
+    }
+    const attn_tensor q = shape_of(batch, q_tokens, alignment->d_query);
+    const attn_tensor projected = shape_of(batch, k_tokens, alignment->d_query);
+    const attn_tensor v = shape_of(batch, k_tokens, d_value), out = shape_of(batch, q_tokens, d_value);
+    struct nn_arena arena = {0};
     struct attn_call core;
-    if (nn_take_alignment_params(&p, alignment->score, alignment->temperature, params) ||
-        attn_call_make(&core, &q, &projected, &v, &out, &p, CHECK_SHAPES))
+    if (attn_call_make(&core, &q, &projected, &v, &out, &p, CHECK_SHAPES))
         return SIZE_MAX;
     nn_take_bytes(&arena, attn_call_size(&core));
     return nn_arena_size(&arena);
@@ -235,10 +268,10 @@ static attn_status check_operands(const attn_alignment *alignment, const attn_te
 {
     if (!alignment)
         return attn_fail(ATTN_INVALID_ARGUMENT, "alignment is NULL; expected a score function");
-    CHECK(nn_check_activations("q", q, NN_ANY, NN_ANY, alignment->d_query));
-    CHECK(nn_check_activations("projected", projected, q->shape[0], NN_ANY, alignment->d_projected));
-    CHECK(nn_check_activations("v", v, q->shape[0], projected->shape[2], NN_ANY));
-    CHECK(nn_check_output("out", out, q->shape[0], q->shape[2], v->shape[3]));
+    CHECK(nn_check_typed_activations("q", q, NN_ANY, NN_ANY, alignment->d_query));
+    CHECK(nn_check_typed_activations("projected", projected, q->shape[0], NN_ANY, alignment->d_projected));
+    CHECK(nn_check_typed_activations("v", v, q->shape[0], projected->shape[2], NN_ANY));
+    CHECK(nn_check_typed_output("out", out, q->shape[0], q->shape[2], v->shape[3]));
     CHECK(attn_check_apart("out", out, "q", q, 0));
     CHECK(attn_check_apart("out", out, "projected", projected, 0));
     return attn_check_apart("out", out, "v", v, 0);
@@ -266,25 +299,22 @@ static attn_status forward_additive(const attn_alignment *alignment, const attn_
                                     const attn_tensor *v, const attn_tensor *out, const attn_params *params,
                                     void *workspace, size_t workspace_size)
 {
+    const int64_t batch = q->shape[0], tokens = q->shape[2], width = alignment->d_projected;
     struct nn_workspace memory;
     struct nn_arena measured = {0};
-    CHECK(nn_check_additive(params, q, projected, v, out));
-    take_query_part(&measured, alignment, q->shape[0], q->shape[2]);
+    CHECK(nn_check_additive(params, q, projected, v, out, CHECK_ALL));
+    attn_tensor query = shape_of(batch, tokens, width);
+    struct attn_problem problem = nn_additive_problem(&query, projected, v, out, params);
+    take_pieces(&measured, batch, tokens, width, nn_additive_need(&problem));
     CHECK(nn_workspace_open(&memory, workspace, workspace_size, &measured));
-    float *part = take_query_part(&memory.arena, alignment, q->shape[0], q->shape[2]);
-    const attn_tensor query = attn_btc(part, q->shape[0], q->shape[2], alignment->d_projected);
+    const struct pieces pieces = take_pieces(&memory.arena, batch, tokens, width, (struct nn_need){0});
+    problem.q = query = attn_btc(pieces.query, batch, tokens, width);
     const attn_linear_options options = nn_linear_threads(params->num_threads);
     const attn_status status = attn_linear_forward(alignment->w_q, q, &query, &options);
     if (!status)
-        nn_additive_run(&(struct nn_additive){
-            .kernels = alignment->kernels,
-            .score = alignment->v,
-            .q = &query,
-            .k = projected,
-            .v = v,
-            .out = out,
-            .params = params,
-        });
+        nn_additive_run(
+            &(struct nn_additive){.kernels = alignment->kernels, .score = alignment->v, .problem = &problem},
+            pieces.attention, pieces.attention_size);
     nn_workspace_close(&memory);
     return status;
 }

@@ -9,6 +9,7 @@
  *
  * Additive scores have a driver of their own (additive_backward.c).
  */
+#include "nn/additive.h"
 #include "nn/additive_backward.h"
 
 #include "api/call.h"
@@ -140,7 +141,6 @@ static attn_status backward_additive(const struct call *call, void *workspace, s
 {
     const attn_alignment_gradients *g = &call->gradients;
     const int64_t batch = call->q->shape[0], q_tokens = call->q->shape[2], k_tokens = call->projected->shape[2];
-    const int num_threads = call->params.num_threads;
     struct nn_additive_gradient run = {
         .config = &call->config,
         .params = &call->params,
@@ -158,9 +158,9 @@ static attn_status backward_additive(const struct call *call, void *workspace, s
     };
     struct nn_arena measured = {0};
     struct nn_workspace memory;
-    nn_take_additive_gradient(&measured, &call->config, batch, q_tokens, k_tokens, num_threads);
+    nn_take_additive_gradient(&measured, &call->config, batch, q_tokens, k_tokens, &call->params);
     CHECK(nn_workspace_open(&memory, workspace, workspace_size, &measured));
-    run.pieces = nn_take_additive_gradient(&memory.arena, &call->config, batch, q_tokens, k_tokens, num_threads);
+    run.pieces = nn_take_additive_gradient(&memory.arena, &call->config, batch, q_tokens, k_tokens, &call->params);
     nn_run_additive_gradient(&run);
     nn_workspace_close(&memory);
     return ATTN_OK;
@@ -215,7 +215,6 @@ static attn_status check_call(const struct call *call)
     const attn_alignment_config *c = &call->config;
     const attn_alignment_gradients *g = &call->gradients;
     const int is_additive = c->score == ATTN_SCORE_ADDITIVE;
-    const attn_tensor nothing = {0};
     attn_tensor mask = {0};
     CHECK(nn_check_activations("q", call->q, NN_ANY, NN_ANY, c->d_query));
     const int64_t batch = call->q->shape[0];
@@ -223,7 +222,7 @@ static attn_status check_call(const struct call *call)
     CHECK(nn_check_activations("v", call->v, batch, call->projected->shape[2], NN_ANY));
     CHECK(nn_check_activations("d_out", call->d_out, batch, call->q->shape[2], call->v->shape[3]));
     if (is_additive) {
-        CHECK(nn_check_additive(&call->params, call->q, call->projected, call->v, &nothing));
+        CHECK(nn_check_additive(&call->params, call->q, call->projected, call->v, NULL, CHECK_ALL));
         if (call->params.mask)
             mask = nn_by_elements(call->params.mask);
     }
@@ -254,13 +253,18 @@ size_t attn_alignment_backward_workspace_size(const attn_alignment_config *confi
         nn_check_length("q_tokens", q_tokens, 0) || nn_check_length("k_tokens", k_tokens, 0) ||
         nn_check_length("d_value", d_value, 0))
         return SIZE_MAX;
+    if (call.config.score == ATTN_SCORE_ADDITIVE) {
+        const attn_tensor q = view(NULL, batch, q_tokens, 0), k = view(NULL, batch, k_tokens, 0);
+        if (nn_check_additive(&call.params, &q, &k, &k, NULL, CHECK_SHAPES))
+            return SIZE_MAX;
+    }
     const attn_executor *before = attn_executor_enter(call.params.executor);
     const struct shape shape = {batch, q_tokens, k_tokens, call.config.d_query, d_value};
     struct nn_arena arena = {0};
-    if (call.config.score == ATTN_SCORE_ADDITIVE)
-        nn_take_additive_gradient(&arena, &call.config, batch, q_tokens, k_tokens, call.params.num_threads);
-    else
+    if (call.config.score != ATTN_SCORE_ADDITIVE)
         take_pieces(&arena, &shape, &call.params, &call.gradients);
+    else
+        nn_take_additive_gradient(&arena, &call.config, batch, q_tokens, k_tokens, &call.params);
     attn_executor_leave(before);
     return nn_arena_size(&arena);
 }

@@ -119,8 +119,10 @@ static struct pieces take_pieces(struct nn_arena *arena, const attn_bahdanau *st
     pieces.input = nn_take(arena, batch, step->embedding + step->annotation, 1, sizeof(float));
     pieces.from_x = nn_take(arena, batch, 3 * step->hidden, 1, sizeof(float));
     pieces.from_h = nn_take(arena, batch, 3 * step->hidden, 1, sizeof(float));
-    pieces.attention_size = attn_alignment_workspace_size(step->alignment, batch, 1, tokens, step->annotation, NULL);
-    pieces.attention = nn_take_bytes(arena, pieces.attention_size);
+    const attn_params params = attn_params_default();
+    const struct nn_need need =
+        nn_additive_alignment_need(step->alignment, batch, 1, tokens, step->annotation, &params);
+    pieces.attention = nn_take_workspace(arena, need, &pieces.attention_size);
     return pieces;
 }
 

@@ -8,6 +8,7 @@
  *     d_input = d_x W,  d_s += d_h U                                  d_input: of the word, and of the context
  *     additive attention with d_context: d_s += W_qᵀ .., keys, values, weights
  */
+#include "nn/additive.h"
 #include "nn/additive_backward.h"
 #include "nn/bahdanau.h"
 
@@ -28,6 +29,8 @@ struct pieces {
     float *turned_x, *turned_h; /* w_ih and w_hh with rows and columns exchanged */
     float *score;               /* [d_attention] the vector of the score, in base 2 */
     struct nn_additive_gradient_pieces attention;
+    void *context; /* memory of the forward pass's attention */
+    size_t context_size;
 };
 
 /** A call. */
@@ -45,8 +48,27 @@ static int64_t width_of(const struct call *call)
     return call->config.embedding + call->config.annotation;
 }
 
+static attn_params params_of(const struct call *call)
+{
+    attn_params params = attn_params_default();
+    params.kv_len = call->lengths;
+    params.num_threads = call->gradients.num_threads;
+    return params;
+}
+
+/** The attention of a step, of which only shapes are known. */
+static struct attn_problem problem_of(const struct call *call, int64_t batch, int64_t tokens, const attn_params *params)
+{
+    const int64_t inner = call->alignment.d_attention, values = call->config.annotation;
+    const attn_tensor q = {.shape = {batch, 1, 1, inner}}, k = {.shape = {batch, 1, tokens, inner}};
+    const attn_tensor v = {.shape = {batch, 1, tokens, values}}, out = {.shape = {batch, 1, 1, values}};
+    return nn_additive_problem(&q, &k, &v, &out, params);
+}
+
 static struct pieces take_pieces(struct nn_arena *arena, const struct call *call, int64_t batch, int64_t tokens)
 {
+    const attn_params params = params_of(call);
+    const struct attn_problem problem = problem_of(call, batch, tokens, &params);
     const int64_t width = width_of(call), gates = 3 * call->config.hidden;
     struct pieces p = {0};
     p.input = nn_take(arena, batch, width, 1, sizeof(float));
@@ -58,7 +80,8 @@ static struct pieces take_pieces(struct nn_arena *arena, const struct call *call
     p.turned_x = nn_take(arena, width, gates, 1, sizeof(float));
     p.turned_h = nn_take(arena, call->config.hidden, gates, 1, sizeof(float));
     p.score = nn_take(arena, call->alignment.d_attention, 1, 1, sizeof(float));
-    p.attention = nn_take_additive_gradient(arena, &call->alignment, batch, 1, tokens, call->gradients.num_threads);
+    p.attention = nn_take_additive_gradient(arena, &call->alignment, batch, 1, tokens, &params);
+    p.context = nn_take_workspace(arena, nn_additive_need(&problem), &p.context_size);
     return p;
 }
 
@@ -84,15 +107,10 @@ static void attend(const struct call *call, const attn_params *params)
         p->score[i] = (float)((double)nn_weight_at(&c->v, 0, i) * factor);
     const struct nn_product_place place = place_of(call);
     nn_multiply_rows(&place, call->state, &c->w_q, p->attention.turned, &part, 0);
-    nn_additive_run(&(struct nn_additive){
-        .kernels = attn_nn_kernels_active(),
-        .score = p->score,
-        .q = &part,
-        .k = call->projected,
-        .v = call->annotations,
-        .out = &context,
-        .params = params,
-    });
+    const struct attn_problem problem =
+        nn_additive_problem(&part, call->projected, call->annotations, &context, params);
+    nn_additive_run(&(struct nn_additive){.kernels = attn_nn_kernels_active(), .score = p->score, .problem = &problem},
+                    p->context, p->context_size);
 }
 
 static void run_units(const void *context, int64_t first, int64_t end)
@@ -175,9 +193,7 @@ static void run(const struct call *call)
 {
     const struct pieces *p = &call->pieces;
     const attn_bahdanau_gradients *g = &call->gradients;
-    attn_params params = attn_params_default();
-    params.kv_len = call->lengths;
-    params.num_threads = g->num_threads;
+    const attn_params params = params_of(call);
     attn_tensor d_context =
         attn_btc(p->d_input + call->config.embedding, call->word->shape[0], 1, call->config.annotation);
     d_context.stride[0] = width_of(call);

@@ -26,7 +26,7 @@ struct nn_need {
 };
 
 /** Calls below one layer that have workspaces of their own. */
-enum { NN_CALLS = 2 };
+enum { NN_CALLS = 3 };
 
 /** Zeroed: measures. With base: hands out. */
 struct nn_arena {

@@ -3,6 +3,7 @@
  * Attention pooling: additive attention of one query without a part of its own,
  * whose values are the tokens themselves.
  */
+#include "nn/additive.h"
 #include "nn/alignment.h"
 #include "nn/check.h"
 #include "nn/linear.h"
@@ -55,23 +56,38 @@ void attn_pool_destroy(attn_pool *pool)
 /** Working memory: the projected tokens, and the query's part, which is nothing. */
 struct pieces {
     float *projected, *query;
+    void *attention;
+    size_t attention_size;
 };
 
-static struct pieces take_pieces(struct nn_arena *arena, const attn_pool *pool, int64_t batch, int64_t tokens)
+static struct pieces take_pieces(struct nn_arena *arena, const attn_pool *pool, int64_t batch, int64_t tokens,
+                                 struct nn_need attention)
 {
     const int64_t channels = attn_linear_outputs(pool->w, 0);
     struct pieces pieces;
     pieces.projected = nn_take(arena, batch, tokens, channels, sizeof(float));
     pieces.query = nn_take(arena, channels, 1, 1, sizeof(float));
+    pieces.attention = nn_take_workspace(arena, attention, &pieces.attention_size);
     return pieces;
+}
+
+/** The attention of a call, of which only shapes are known. */
+static struct attn_problem problem_of(const attn_pool *pool, int64_t batch, int64_t tokens, const attn_params *params)
+{
+    const int64_t channels = attn_linear_outputs(pool->w, 0), values = attn_linear_inputs(pool->w);
+    const attn_tensor q = {.shape = {batch, 1, 1, channels}}, k = {.shape = {batch, 1, tokens, channels}};
+    const attn_tensor v = {.shape = {batch, 1, tokens, values}}, out = {.shape = {batch, 1, 1, values}};
+    return nn_additive_problem(&q, &k, &v, &out, params);
 }
 
 size_t attn_pool_workspace_size(const attn_pool *pool, int64_t batch, int64_t tokens)
 {
     if (!pool || batch < 0 || tokens < 0)
         return SIZE_MAX;
+    const attn_params params = attn_params_default();
+    const struct attn_problem problem = problem_of(pool, batch, tokens, &params);
     struct nn_arena arena = {0};
-    take_pieces(&arena, pool, batch, tokens);
+    take_pieces(&arena, pool, batch, tokens, nn_additive_need(&problem));
     return nn_arena_size(&arena);
 }
 
@@ -98,31 +114,27 @@ attn_status attn_pool_forward(const attn_pool *pool, const attn_tensor *x, const
 {
     CHECK(check_pool(pool, x, lengths, out, weights, num_threads));
     const int64_t batch = x->shape[0], tokens = x->shape[2], channels = attn_linear_outputs(pool->w, 0);
-    struct nn_arena measured = {0};
-    struct nn_workspace memory;
-    take_pieces(&measured, pool, batch, tokens);
-    CHECK(nn_workspace_open(&memory, workspace, workspace_size, &measured));
-    const struct pieces pieces = take_pieces(&memory.arena, pool, batch, tokens);
-    memset(pieces.query, 0, (size_t)channels * sizeof(float));
-    const attn_tensor projected = attn_btc(pieces.projected, batch, tokens, channels);
-    attn_tensor query = attn_btc(pieces.query, batch, 1, channels);
-    query.stride[0] = 0;
     attn_params params = attn_params_default();
     params.kv_len = lengths;
     params.weights = weights;
     params.num_threads = num_threads;
+    struct attn_problem problem = problem_of(pool, batch, tokens, &params);
+    struct nn_arena measured = {0};
+    struct nn_workspace memory;
+    take_pieces(&measured, pool, batch, tokens, nn_additive_need(&problem));
+    CHECK(nn_workspace_open(&memory, workspace, workspace_size, &measured));
+    const struct pieces pieces = take_pieces(&memory.arena, pool, batch, tokens, (struct nn_need){0});
+    memset(pieces.query, 0, (size_t)channels * sizeof(float));
+    problem.k = attn_btc(pieces.projected, batch, tokens, channels);
+    problem.q = attn_btc(pieces.query, batch, 1, channels);
+    problem.q.stride[0] = 0;
+    problem.v = *x;
+    problem.out = *out;
     const attn_linear_options options = nn_linear_threads(num_threads);
-    const attn_status status = attn_linear_forward(pool->w, x, &projected, &options);
+    const attn_status status = attn_linear_forward(pool->w, x, &problem.k, &options);
     if (!status)
-        nn_additive_run(&(struct nn_additive){
-            .kernels = pool->kernels,
-            .score = pool->v,
-            .q = &query,
-            .k = &projected,
-            .v = x,
-            .out = out,
-            .params = &params,
-        });
+        nn_additive_run(&(struct nn_additive){.kernels = pool->kernels, .score = pool->v, .problem = &problem},
+                        pieces.attention, pieces.attention_size);
     nn_workspace_close(&memory);
     return status;
 }

@@ -10,6 +10,7 @@
 #define ATTN_SIMD "simd/simd_scalar.h"
 #endif
 #include ATTN_SIMD
+#include "simd/tanh.h"
 
 /* Transposes of the first four or eight rows alone, for sets whose vectors hold no more: all rows. */
 #if VF_LEN <= 4

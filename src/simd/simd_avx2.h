@@ -12,6 +12,7 @@
 #endif
 
 #include "simd/exp2_polynomial.h"
+#include "simd/tanh_polynomial.h"
 
 #include <immintrin.h>
 #include <sleef.h>
@@ -195,9 +196,15 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf8_u10avx2(x);
 }
 
-static inline vf vf_tanh_fast(vf x)
+/** The start of vf_tanh_fast() (tanh.h): 2^n and r of 2 log2(e) x = n + r. */
+static inline vf tanh_split(vf x, vf *r)
 {
-    return Sleef_tanhf8_u35avx2(x);
+    const vf magic = vf_set1(TANH_MAGIC), most = vf_set1(TANH_MOST), least = vf_set1(-TANH_MOST);
+    /* NaN stays: minimum and maximum return their second operand. */
+    const vf y = _mm256_max_ps(least, _mm256_min_ps(most, vf_mul(x, vf_set1(TANH_2LOG2E))));
+    const vf shifted = vf_add(y, magic);
+    *r = vf_sub(y, vf_sub(shifted, magic));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted), 23));
 }
 
 /** The elements of even and of odd index of a and b one behind the other. */

@@ -12,6 +12,7 @@
 #endif
 
 #include "simd/exp2_polynomial.h"
+#include "simd/tanh_polynomial.h"
 
 #include <arm_neon.h>
 #include <sleef.h>
@@ -195,9 +196,14 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf4_u10advsimd(x);
 }
 
-static inline vf vf_tanh_fast(vf x)
+/** The start of vf_tanh_fast() (tanh.h): 2^n and r of 2 log2(e) x = n + r. */
+static inline vf tanh_split(vf x, vf *r)
 {
-    return Sleef_tanhf4_u35advsimd(x);
+    const vf magic = vf_set1(TANH_MAGIC), most = vf_set1(TANH_MOST), least = vf_set1(-TANH_MOST);
+    const vf y = vmaxq_f32(least, vminq_f32(most, vf_mul(x, vf_set1(TANH_2LOG2E)))); /* FMIN and FMAX keep NaN */
+    const vf shifted = vf_add(y, magic);
+    *r = vf_sub(y, vf_sub(shifted, magic));
+    return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23));
 }
 
 /** The elements of even and of odd index of a and b one behind the other. */

@@ -11,6 +11,7 @@
 #define ATTN_SIMD_H
 
 #include "simd/exp2_polynomial.h"
+#include "simd/tanh_polynomial.h"
 #include "simd/half.h"
 
 #include <math.h>
@@ -190,9 +191,18 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf1_u10purec(x);
 }
 
-static inline vf vf_tanh_fast(vf x)
+/** The start of vf_tanh_fast() (tanh.h): 2^n and r of 2 log2(e) x = n + r. */
+static inline vf tanh_split(vf x, vf *r)
 {
-    return Sleef_tanhf1_u35purec(x);
+    const float wanted = x * TANH_2LOG2E, below = wanted > TANH_MOST ? TANH_MOST : wanted; /* NaN stays */
+    const float y = below < -TANH_MOST ? -TANH_MOST : below, shifted = y + TANH_MAGIC;
+    uint32_t bits;
+    float power;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits <<= 23;
+    memcpy(&power, &bits, sizeof power);
+    *r = y - (shifted - TANH_MAGIC);
+    return power;
 }
 
 /** The elements of even and of odd index of a and b one behind the other. */

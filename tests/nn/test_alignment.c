@@ -405,7 +405,7 @@ static void test_forward_refuses(void **state)
     REFUSES(m, FORWARD(&q, &projected, &v, NULL, NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
     REFUSES(m, FORWARD(Q(shape[3] = 5), &projected, &v, &out, NULL), ATTN_SHAPE_MISMATCH, "q.|5|6");
     REFUSES(m, FORWARD(Q(shape[1] = 2), &projected, &v, &out, NULL), ATTN_SHAPE_MISMATCH, "q.|2");
-    REFUSES(m, FORWARD(Q(dtype = ATTN_BF16), &projected, &v, &out, NULL), ATTN_UNSUPPORTED, "q.|bf16");
+    REFUSES(m, FORWARD(Q(dtype = ATTN_I8), &projected, &v, &out, NULL), ATTN_UNSUPPORTED, "q.|i8");
     REFUSES(m, FORWARD(Q(stride[3] = 2), &projected, &v, &out, NULL), ATTN_INVALID_ARGUMENT, "q.|2");
     REFUSES(m, FORWARD(&q, PROJECTED(shape[3] = 5), &v, &out, NULL), ATTN_SHAPE_MISMATCH, "projected|5|4");
     REFUSES(m, FORWARD(&q, PROJECTED(shape[0] = 1), &v, &out, NULL), ATTN_SHAPE_MISMATCH, "projected|1|2");
@@ -423,14 +423,11 @@ static void test_forward_refuses(void **state)
     REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(softcap = 1)), ATTN_UNSUPPORTED, "softcap");
     REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(sinks = one)), ATTN_UNSUPPORTED, "sinks");
     REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(alibi_slopes = one)), ATTN_UNSUPPORTED, "alibi_slopes");
-    const attn_window window = {.left = 1};
-    REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(window = &window)), ATTN_UNSUPPORTED, "window");
     const attn_dropout dropout = {.p = 0.5f};
     REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(dropout = &dropout)), ATTN_UNSUPPORTED, "dropout");
-    const int64_t prefix[2] = {1, 1}, bad_len[2] = {3, 8}, bad_start[2] = {-1, 0}, cu[2] = {0, 0};
-    REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(prefix_len = prefix)), ATTN_UNSUPPORTED, "prefix_len");
+    const int64_t bad_len[2] = {3, 8}, bad_start[2] = {-1, 0}, cu[2] = {0, 0};
     const attn_ragged ragged = {1, cu, cu};
-    REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(ragged = &ragged)), ATTN_UNSUPPORTED, "ragged");
+    REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(ragged = &ragged)), ATTN_SHAPE_MISMATCH, "q.|2|ragged");
     REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(kv_len = bad_len)), ATTN_INVALID_ARGUMENT, "kv_len[1]|8|7");
     REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(kv_start = bad_start)), ATTN_INVALID_ARGUMENT,
             "kv_start[0]|-1");

@@ -378,6 +378,27 @@ static attn_alignment_config small_alignment(attn_score score)
     return config;
 }
 
+static attn_status run_additive(struct made *made)
+{
+    static const int32_t labels[2];
+    const attn_alignment_config config = small_alignment(ATTN_SCORE_ADDITIVE);
+    const attn_segments segments = {labels, labels};
+    const attn_tensor x = attn_btc(made->x_data, 1, 2, D), projected = attn_btc(made->seen_data, 1, 2, D),
+                      out = attn_btc(made->out_data, 1, 2, D);
+    attn_alignment *additive = (attn_alignment *)(uintptr_t)64;
+    attn_params params = attn_params_default();
+    params.segments = &segments;
+    params.num_threads = 2;
+    attn_status status = attn_alignment_create(&additive, &config);
+    assert_true((status == ATTN_OK) == (additive != NULL));
+    if (!status)
+        status = attn_alignment_project(additive, &x, &projected, 2);
+    if (!status)
+        status = attn_alignment_forward(additive, &x, &projected, &x, &out, &params, NULL, 0);
+    attn_alignment_destroy(additive);
+    return status;
+}
+
 static attn_status run_score_backward(struct made *made, attn_score score)
 {
     const attn_alignment_config config = small_alignment(score);
@@ -422,6 +443,7 @@ static void test_every_allocation(void **state)
                                          run_pool,
                                          run_alignment,
                                          run_linformer,
+                                         run_additive,
                                          run_linear,
                                          run_llama,
                                          run_transformer,

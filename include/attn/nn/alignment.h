@@ -67,8 +67,8 @@ ATTN_API int64_t attn_alignment_projected(const attn_alignment *alignment);
  * The part of the scores that the keys give: W_k k + b (ADDITIVE), W_k k (GENERAL), a copy for the dot products.
  *
  * @param alignment the score function
- * @param keys      f32 (B, 1, Tk, d_key)
- * @param projected f32 (B, 1, Tk, attn_alignment_projected()), written; must not overlap keys
+ * @param keys      f32, bf16 or f16 (B, 1, Tk, d_key)
+ * @param projected f32, bf16 or f16 (B, 1, Tk, attn_alignment_projected()), written; must not overlap keys
  * @param num_threads as in attn_params
  * @since 0.1
  */
@@ -76,25 +76,35 @@ ATTN_API attn_status attn_alignment_project(const attn_alignment *alignment, con
                                             const attn_tensor *projected, int num_threads);
 
 /**
- * Bytes that attn_alignment_forward() needs for these sizes and options; SIZE_MAX if that overflows, or if the sizes or
- * options are refused. ADDITIVE needs them for the projected queries alone and does not look at params.
+ * Bytes that attn_alignment_forward() can make use of for these sizes and options; SIZE_MAX if that overflows, or if
+ * the sizes or options are refused. ADDITIVE: 4 * d_attention for each query, up to 128 * (16 + d_value) for each
+ * thread, one for every 14 keys with segments, and where threads share the keys of few queries up to 8 MiB for each of
+ * them; with fewer bytes, down to those of one thread, fewer threads take part.
  * @since 0.1
  */
 ATTN_API size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t batch, int64_t q_tokens,
                                               int64_t k_tokens, int64_t d_value, const attn_params *params);
 
 /**
- * Attention with projected keys. Scores of ADDITIVE are computed with a tanh of 3.5 ULP at most, whose error is lost in
- * their sum; the others run the core.
+ * Attention with projected keys. The two dot products and GENERAL run the core.
+ *
+ * ADDITIVE has a kernel of its own. Scores are computed in f32 with a tanh of 4 ULP at most, whose error is lost in
+ * their sum, and never stored for all pairs. Softmax starts anew at every 256th key from the first live one on, in any
+ * call, and what such splits give is joined in the order of the keys; so threads can share the keys of few queries, and
+ * a row's bits depend neither on the number of threads nor on what else is in the call: other queries, sequences,
+ * padding.
  *
  * @param alignment the score function
- * @param q         f32 (B, 1, Tq, d_query)
- * @param projected f32 (B, 1, Tk, attn_alignment_projected()) from attn_alignment_project()
- * @param v         f32 (B, 1, Tk, dv): the values, often the keys before projection
- * @param out       f32 (B, 1, Tq, dv); must not overlap an input
+ * @param q         (B, 1, Tq, d_query); each tensor is f32, bf16 or f16, whatever the others are
+ * @param projected (B, 1, Tk, attn_alignment_projected()) from attn_alignment_project()
+ * @param v         (B, 1, Tk, dv): the values, often the keys before projection
+ * @param out       (B, 1, Tq, dv), rounded once; must not overlap an input
  * @param params    NULL or options with one head. scale, temperature and head_scale belong to the score function and
- *                  must be 0 here. ADDITIVE takes kv_len, kv_start, causal with query_offset, mask, weights (all rows),
- *                  lse and num_threads, and refuses the rest with ATTN_UNSUPPORTED; the others take all of the core's.
+ *                  must be 0 here. ADDITIVE takes everything that says which keys a query sees (causal with
+ *                  query_offset, kv_len, kv_start, prefix_len, window, block_mask, segments, tree, mask), ragged
+ *                  batches, weights (all rows), lse, num_threads and executor, and refuses the rest with
+ *                  ATTN_UNSUPPORTED, but for inputs and sums, which permit what it makes no use of. The others take
+ *                  all of the core's.
  * @param workspace attn_alignment_workspace_size() bytes, or NULL: allocated for the call
  * @param workspace_size bytes of workspace
  * @since 0.1
@@ -149,7 +159,7 @@ static inline attn_alignment_gradients attn_alignment_gradients_default(void)
  * depends on the number of threads, and those of q, projected and v depend on their own sequence alone.
  *
  * @param config    as for attn_alignment_create(); weights are read as they lie
- * @param q, projected, v as in the forward pass
+ * @param q, projected, v as in the forward pass, f32
  * @param params    as in the forward pass, without outputs on request. ADDITIVE refuses what it refuses there; the
  *                  others what attn_backward() refuses
  * @param d_out     f32 (B, 1, Tq, dv)
@@ -166,7 +176,8 @@ ATTN_API attn_status attn_alignment_backward(const attn_alignment_config *config
                                              size_t workspace_size);
 /**
  * Bytes that attn_alignment_backward() can make use of for these sizes and options. ADDITIVE: for each query some
- * 4 * (d_query + 3 * d_attention), and for each thread 4 * (d_attention + 4) for each key of a sequence and 550 KiB;
+ * 4 * (d_query + 3 * d_attention), and for each thread 4 * (d_attention + 4) for each key of a sequence and 550 KiB,
+ * with segments a byte for every 14 keys;
  * the others out, lse, what attn_backward() takes, and with accumulate_keys gradients of projected and v. SIZE_MAX if
  * that overflows, or after an error.
  * @since 0.1, experimental

@@ -15,6 +15,7 @@
 #include "nn/kernels/activation_backward.h"
 #include "nn/kernels/additive.h"
 #include "nn/kernels/additive_backward.h"
+#include "nn/kernels/additive_finish.h"
 #include "nn/kernels/cell.h"
 #include "nn/kernels/cell_backward.h"
 #include "nn/kernels/drop.h"
@@ -27,8 +28,9 @@
     .linear = linear_panels, .finish = linear_finish, ATTN_NN_INT8_TABLE, .normalise = normalise_rows,                 \
     .activate = activate_rows, .gate = gate_rows, .embed = embed_row, .drop = drop_row,                                \
     .normalise_backward = normalise_backward_rows, .activate_backward = activate_backward_rows,                        \
-    .gate_backward = gate_backward_rows, .additive = additive_rows, .cross_entropy = cross_entropy_row,                \
-    .lstm_cell = lstm_cell, .gru_cell = gru_cell, .lstm_gates = lstm_gates, .lstm_cell_backward = lstm_cell_backward,  \
+    .gate_backward = gate_backward_rows, .additive = additive_block, .additive_join = additive_join,                   \
+    .additive_finish = additive_finish, .cross_entropy = cross_entropy_row, .lstm_cell = lstm_cell,                    \
+    .gru_cell = gru_cell, .lstm_gates = lstm_gates, .lstm_cell_backward = lstm_cell_backward,                          \
     .gru_cell_backward = gru_cell_backward, .additive_scores_backward = additive_scores_backward,                      \
     .additive_projections_backward = additive_projections_backward, .additive_keys_backward = additive_keys_backward
 #endif

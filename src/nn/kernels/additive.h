@@ -1,126 +1,250 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Additive attention (Bahdanau et al. 2015, appendix A.1.2) of a block of
- * queries, whose parts W_q q and W_k k + b of the scores have been computed:
+ * Additive attention (Bahdanau et al. 2015, appendix A.1.2) of some queries and
+ * a block of keys, whose parts W_q q and W_k k + b of the scores have been
+ * computed:
  *
- *     for each block of ATTN_KEY_BLOCK keys, from the first live key on
+ *     for each step of 64 or 32 keys of the block
  *         for each query that sees one of them
  *             s[j] = v·tanh(q + k_j) + mask           16, 8 or 4 keys at a time
  *             m' = max(m, max s),  p = 2^(s - m'),  l = l 2^(m - m') + sum p
- *             out = out 2^(m - m') + sum_j p[j] values[j]
- *     out = out / l,  lse = m ln 2 + ln l
+ *         o = o 2^(m - m') + sum_j p[j] values[j]     of all queries at once
  *
  * Nearly all of the time goes to the tanh of queries x keys x channels numbers,
  * and no product of matrices can take its place. So lanes are channels: keys
  * and queries are read as they lie, one query alone keeps the vectors as full
  * as many do, and a key that a mask hides costs nothing. As many keys as there
- * are lanes leave their sums in as many vectors, which are transposed and added
- * in their order, so that the scores are a vector again.
+ * are lanes leave their sums in as many vectors, of which vf_sum_across() makes
+ * one vector of scores. A tanh takes as long as a dozen loads, so reading keys
+ * costs little, and values are asked for meanwhile: the keys of a step are as many
+ * as leave their values in L1 for the sum.
  *
- * What is unfinished of a row stands in out itself; m, l and the scores of a
- * block are on the stack. Nothing mixes queries, and the blocks of keys begin at
- * the first live one: a query's bits depend on its own keys alone. Hidden keys
- * have the score -inf and are left out, so what stands in them is never read.
+ * Nothing mixes queries, a step's sums have fixed places, and steps begin at fixed
+ * keys: a query's bits depend on its own keys alone. Hidden keys have the score
+ * -inf and are left out, so what stands in them is never read.
  */
 #ifndef ATTN_NN_ADDITIVE_KERNEL_H
 #define ATTN_NN_ADDITIVE_KERNEL_H
 
-#include "kernels/rows.h"
-#include "nn/kernels/nn_kernels.h"
 #include "nn/kernels/norm.h"
+#include "nn/kernels/typed.h"
 
-#include <float.h>
 #include <math.h>
 
-#define ADDITIVE_LOG2E 0x1.715476p+0f
-#define ADDITIVE_LN2   0x1.62e43p-1f
+/** Chains of tanh that are side by side, as many as registers have room for. */
+#define ADDITIVE_CHAINS (VF_STRIP * VF_CHANNELS > 16 ? TANH_CHAINS : TANH_CHAINS / 2)
 
-/** What is live of one query in one block of keys. */
-struct additive_block {
-    int64_t first;               /**< key of the block */
-    int count;                   /**< keys of it that lengths and causality leave */
-    float scores[ATTN_KEY_BLOCK] /**< base 2; -inf hides a key, and those behind count */
-        __attribute__((aligned(ATTN_ALIGN)));
+/** Keys that go together where so many vectors of channels are left of each: as many as make up the chains, about. */
+#define ADDITIVE_KEYS(vectors) (ADDITIVE_CHAINS / (vectors) < VF_LEN ? ADDITIVE_CHAINS / (vectors) : VF_LEN)
+
+/** A step of one query. */
+struct additive_step {
+    float p[NN_ADDITIVE_STEP] __attribute__((aligned(ATTN_ALIGN))); /**< scores, base 2, then weights; -inf: hidden */
+    int live[NN_ADDITIVE_STEP]; /**< keys of it that the query sees, rising; unless they are all of first..end-1 */
+    int first, end, count;      /**< count: of live; -1: all */
+    float factor;               /**< of what o holds */
 };
 
-/** An additive mask in base 2. Finite numbers stay finite: only -inf itself hides a key. */
-static float additive_bias(float natural)
+/**
+ * Keys of a step. Softmax costs some hundred cycles a step, so longer ones are better, as long as L1 has room for their
+ * values. It shapes the bits, so it follows from the values' channels alone.
+ */
+static inline int additive_step_keys(int64_t values)
 {
-    const float scaled = natural * ADDITIVE_LOG2E;
-    if (isinf(scaled) && !isinf(natural))
-        return scaled > 0 ? FLT_MAX : -FLT_MAX;
-    return scaled;
+    return values > 128 ? NN_ADDITIVE_STEP / 2 : NN_ADDITIVE_STEP;
 }
 
-/** Scores begin as what the mask adds. */
-static void additive_mask(const struct nn_additive_work *work, int64_t row, struct additive_block *block)
+/** Rows of up to VF_LEN keys. */
+struct additive_rows {
+    const char *k[VF_LEN]; /**< the last one is there again behind it */
+    const char *v[VF_LEN]; /**< values to be asked for, which will be wanted when the step's scores are there */
+    int keys;
+    int asks, near; /**< whether any are, and into L1 */
+};
+
+/**
+ * The terms of nc vectors of channels from c on, or of the n channels that are left, added up for nk keys. The few ULP
+ * of the fast tanh are lost in the sum. Sums are made of few terms at a time, so errors grow slowly.
+ */
+ATTN_INLINE void additive_terms(const attn_dtype dtype, const int nk, const int nc, const int n,
+                                const struct nn_additive_work *work, const float *q, const char *const *k, int64_t c,
+                                vf *sums)
 {
-    const struct attn_grid *mask = &work->mask;
-    for (int j = 0; j < ATTN_KEY_BLOCK; j++) {
-        float bias = j < block->count ? 0.0f : -INFINITY;
-        if (mask->data && j < block->count) {
-            const ptrdiff_t at = row * mask->query_stride + (block->first + j) * mask->key_stride;
-            if (mask->dtype == ATTN_BOOL)
-                bias = ((const uint8_t *)mask->data)[at] ? 0.0f : -INFINITY;
+    vf x[TANH_CHAINS];
+    ATTN_UNROLL
+    for (int i = 0; i < nk * nc; i++) {
+        const int64_t at = c + i % nc * VF_LEN;
+        const vf query = n < VF_LEN ? vf_load_tail(q + at, n) : vf_load(q + at);
+        x[i] = vf_add(query, typed_load(dtype, k[i / nc], at, n));
+    }
+    vf_tanh_many(x, nk * nc);
+    ATTN_UNROLL
+    for (int u = 0; u < nk; u++) {
+        sums[u] = vf_zero();
+        ATTN_UNROLL
+        for (int i = 0; i < nc; i++) {
+            const float *score = work->score + c + i * VF_LEN;
+            sums[u] = vf_fma(n < VF_LEN ? vf_load_tail(score, n) : vf_load(score), x[u * nc + i], sums[u]);
+        }
+    }
+}
+
+/** Asks for the values of nk keys. */
+ATTN_INLINE void additive_ask(const struct nn_additive_work *work, const int nk, const struct additive_rows *rows,
+                              int first)
+{
+    const int64_t bytes = work->values * attn_element_size(work->v.dtype);
+    for (int i = first; i < first + nk && i < rows->keys; i++)
+        for (int64_t at = 0; at < bytes; at += ATTN_ALIGN) {
+            if (rows->near)
+                __builtin_prefetch(rows->v[i] + at, 0, 3);
             else
-                bias = additive_bias(element_at(mask->dtype, mask->data, at));
+                __builtin_prefetch(rows->v[i] + at, 0, 2);
         }
-        block->scores[j] = bias;
-    }
 }
 
-/** Terms of a sum before it goes to the sum of all: errors grow with this and the number of such sums. */
-#define ADDITIVE_TERMS 16
-
-/** Lane by lane of the channels, what a key adds to its score. The few ULP of the fast tanh are lost in the sum. */
-static vf additive_score(const struct nn_additive_work *work, const float *q, const float *k)
+/** Vectors nc at a time, as long as so many are left from c on, for all keys; returns where the rest begins. */
+ATTN_INLINE int64_t additive_columns_of(const attn_dtype dtype, const int nc, const struct nn_additive_work *work,
+                                        const float *q, const struct additive_rows *rows, int64_t c, vf *totals)
 {
-    vf total = vf_zero();
-    for (int64_t c = 0; c < work->channels;) {
-        vf sum = vf_zero();
-        for (int term = 0; term < ADDITIVE_TERMS && c < work->channels; term++, c += VF_LEN) {
-            const int n = work->channels - c < VF_LEN ? (int)(work->channels - c) : VF_LEN;
-            sum = n < VF_LEN
-                      ? vf_fma(vf_load_tail(work->score + c, n),
-                               vf_tanh_fast(vf_add(vf_load_tail(q + c, n), vf_load_tail(k + c, n))), sum)
-                      : vf_fma(vf_load(work->score + c), vf_tanh_fast(vf_add(vf_load(q + c), vf_load(k + c))), sum);
+    const int nk = ADDITIVE_KEYS(nc);
+    const int64_t width = (int64_t)nc * VF_LEN, end = c + (work->channels - c) / width * width;
+    if (c == end)
+        return c;
+    for (int i = 0; i < rows->keys; i += nk) {
+        vf sums[VF_LEN], all[VF_LEN];
+        if (c == 0 && rows->asks)
+            additive_ask(work, nk, rows, i);
+        ATTN_UNROLL
+        for (int u = 0; u < nk; u++)
+            all[u] = c == 0 ? vf_zero() : totals[i + u];
+        for (int64_t at = c; at < end; at += width) {
+            additive_terms(dtype, nk, nc, VF_LEN, work, q, rows->k + i, at, sums);
+            ATTN_UNROLL
+            for (int u = 0; u < nk; u++)
+                all[u] = vf_add(all[u], sums[u]);
         }
-        total = vf_add(total, sum);
+        ATTN_UNROLL
+        for (int u = 0; u < nk; u++)
+            totals[i + u] = all[u];
     }
-    return total;
+    return end;
 }
 
-/** Scores of the keys that the mask has left. */
-static void additive_scores(const struct nn_additive_work *work, int64_t row, struct additive_block *block)
+/** The channels behind the last whole vector. */
+ATTN_INLINE void additive_last_columns(const attn_dtype dtype, const struct nn_additive_work *work, const float *q,
+                                       const struct additive_rows *rows, int64_t c, vf *totals)
 {
-    const float *q = work->q.data + row * work->q.stride;
-    const vf hidden = vf_set1(-INFINITY);
-    for (int j = 0; j < block->count; j += VF_LEN) {
+    const int nk = ADDITIVE_KEYS(1);
+    for (int i = 0; i < rows->keys; i += nk) {
         vf sums[VF_LEN];
-        for (int i = 0; i < VF_LEN; i++)
-            sums[i] = block->scores[j + i] == -INFINITY
-                          ? vf_zero()
-                          : additive_score(work, q, work->k.data + (block->first + j + i) * work->k.stride);
-        vf_transpose(sums);
-        vf score = sums[0];
-        for (int i = 1; i < VF_LEN; i++)
-            score = vf_add(score, sums[i]);
-        const vf bias = vf_load(block->scores + j);
-        vf_store(block->scores + j, vf_select(vf_eq(bias, hidden), hidden, vf_add(score, bias)));
+        if (c == 0 && rows->asks)
+            additive_ask(work, nk, rows, i);
+        additive_terms(dtype, nk, 1, (int)(work->channels - c), work, q, rows->k + i, c, sums);
+        ATTN_UNROLL
+        for (int u = 0; u < nk; u++)
+            totals[i + u] = c == 0 ? sums[u] : vf_add(totals[i + u], sums[u]);
     }
+}
+
+/** The scores of some keys. */
+ATTN_INLINE void additive_group_of(const attn_dtype dtype, const struct nn_additive_work *work, const float *q,
+                                   const struct additive_rows *rows, float *scores)
+{
+    vf totals[VF_LEN];
+    for (int i = 0; i < VF_LEN; i++)
+        totals[i] = vf_zero();
+    int64_t c = 0;
+    if (ADDITIVE_CHAINS >= 8)
+        c = additive_columns_of(dtype, 8, work, q, rows, c, totals);
+    c = additive_columns_of(dtype, 4, work, q, rows, c, totals);
+    c = additive_columns_of(dtype, 2, work, q, rows, c, totals);
+    c = additive_columns_of(dtype, 1, work, q, rows, c, totals);
+    if (VF_LEN > 1 && c < work->channels)
+        additive_last_columns(dtype, work, q, rows, c, totals);
+    const vf sums = vf_sum_across(totals);
+    if (rows->keys < VF_LEN)
+        vf_store_tail(scores, sums, rows->keys);
+    else
+        vf_store(scores, sums);
+}
+
+/** The rows of n keys, number i of which is key live[i], or first + i without live. */
+ATTN_INLINE void additive_find(const struct nn_additive_work *work, const int *live, int first, int n,
+                               struct additive_rows *rows)
+{
+    for (int i = 0; i < n; i++) {
+        const int key = live ? live[i] : first + i;
+        rows->k[i] = row_at(&work->k, key);
+        if (rows->asks)
+            rows->v[i] = row_at(&work->v, key);
+    }
+    for (int i = n; i < VF_LEN; i++)
+        rows->k[i] = rows->k[n - 1];
+    rows->keys = n;
+}
+
+static void additive_group(const struct nn_additive_work *work, const float *q, const struct additive_rows *rows,
+                           float *scores)
+{
+    ATTN_BY_DTYPE(work->k.dtype, additive_group_of, work, q, rows, scores);
+}
+
+/** Bytes of values that are asked for into L1. */
+#define ADDITIVE_NEAR 32768
+
+/** Scores of the keys of the step that begins at key at of the block; with asks, its values are asked for. */
+static void additive_scores(const struct nn_additive_work *work, const struct nn_additive_query *query, int at,
+                            struct additive_step *step, int asks)
+{
+    struct additive_rows rows = {.asks = asks};
+    rows.near = (step->end - step->first) * work->values * attn_element_size(work->v.dtype) <= ADDITIVE_NEAR;
+    if (step->count < 0) {
+        for (int j = step->first; j < step->end; j += VF_LEN) {
+            additive_find(work, NULL, at + j, step->end - j < VF_LEN ? step->end - j : VF_LEN, &rows);
+            additive_group(work, query->q, &rows, step->p + j);
+        }
+        return;
+    }
+    int live[NN_ADDITIVE_STEP];
+    for (int i = 0; i < step->count; i++)
+        live[i] = at + step->live[i];
+    for (int i = 0; i < step->count; i += VF_LEN) {
+        float lanes[VF_LEN];
+        const int n = step->count - i < VF_LEN ? step->count - i : VF_LEN;
+        additive_find(work, live + i, 0, n, &rows);
+        additive_group(work, query->q, &rows, lanes);
+        for (int u = 0; u < n; u++)
+            step->p[step->live[i + u]] = lanes[u] + query->bias[live[i + u]];
+    }
+}
+
+/** Finds the keys of the step that begins at key at of the block. Returns whether there are any. */
+static int additive_begin(const struct nn_additive_query *query, int at, int keys, struct additive_step *step)
+{
+    step->first = query->lo > at ? query->lo - at : 0;
+    step->end = query->hi - at < keys ? query->hi - at : keys;
+    step->count = -1;
+    if (step->first >= step->end)
+        return 0;
+    for (int j = 0; j < keys; j += VF_LEN)
+        vf_store(step->p + j, vf_set1(-INFINITY));
+    if (!query->bias)
+        return 1;
+    step->count = 0;
+    for (int j = step->first; j < step->end; j++)
+        if (query->bias[at + j] != -INFINITY)
+            step->live[step->count++] = j;
+    return step->count > 0;
 }
 
 /** The largest of top and the scores; a NaN is none. */
-static float additive_maximum(const struct additive_block *block, float top)
+static float additive_maximum(const struct additive_step *step, int keys, float top)
 {
-    float lanes[VF_LEN];
     vf most = vf_set1(top);
-    for (int j = 0; j < block->count; j += VF_LEN)
-        most = vf_max(vf_load(block->scores + j), most);
-    vf_store(lanes, most);
-    for (int i = 0; i < VF_LEN; i++)
-        top = lanes[i] > top ? lanes[i] : top;
-    return top;
+    for (int j = 0; j < keys; j += VF_LEN)
+        most = vf_max(vf_load(step->p + j), most);
+    return vf_max_across(most);
 }
 
 /** What is subtracted from scores with the maximum m: 0 where no key has been live yet. */
@@ -136,148 +260,197 @@ static inline float additive_exp2(float x)
     return lanes[0];
 }
 
-/** nv vectors of out, or the first rest floats of one: old ones times factor, and the weighted values of live keys. */
-ATTN_INLINE void additive_columns(const int nv, const int rest, float *out, const float *values, ptrdiff_t stride,
-                                  const int *live, const float *weights, int count, vf factor)
+/** Scores become weights; m and l are brought up to date. */
+static void additive_update(struct nn_additive_query *query, int keys, struct additive_step *step)
 {
-    vf acc[4];
-    ATTN_UNROLL
-    for (int v = 0; v < nv; v++)
-        acc[v] = vf_mul(rest ? vf_load_tail(out, rest) : vf_load(out + v * VF_LEN), factor);
-    for (int i = 0; i < count; i++) {
-        const float *value = values + live[i] * stride;
-        const vf w = vf_set1(weights[live[i]]);
-        ATTN_UNROLL
-        for (int v = 0; v < nv; v++)
-            acc[v] = vf_fma(w, rest ? vf_load_tail(value, rest) : vf_load(value + v * VF_LEN), acc[v]);
+    const float top = additive_maximum(step, keys, query->m), base = additive_base(top);
+    const vf factor = vf_exp2(vf_set1(query->m - base));
+    float lanes[VF_LEN];
+    vf sum = vf_mul(vf_load(query->l), factor);
+    for (int j = 0; j < keys; j += VF_LEN) {
+        const vf p = vf_exp2(vf_sub(vf_load(step->p + j), vf_set1(base)));
+        vf_store(step->p + j, p);
+        sum = vf_add(sum, p);
     }
-    ATTN_UNROLL
-    for (int v = 0; v < nv; v++) {
-        if (rest)
-            vf_store_tail(out, acc[v], rest);
-        else
-            vf_store(out + v * VF_LEN, acc[v]);
-    }
-}
-
-/** Adds a block's values to a row of out that is first multiplied by factor. */
-static void additive_values(const struct nn_additive_work *work, int64_t row, const struct additive_block *block,
-                            const float *weights, float factor)
-{
-    float *out = work->out.data + row * work->out.stride;
-    const float *values = work->v.data + block->first * work->v.stride;
-    const vf f = vf_set1(factor);
-    int live[ATTN_KEY_BLOCK], count = 0;
-    for (int j = 0; j < block->count; j++)
-        if (block->scores[j] != -INFINITY)
-            live[count++] = j;
-    int64_t c = 0;
-    for (; c + 4 * VF_LEN <= work->values; c += 4 * VF_LEN)
-        additive_columns(4, 0, out + c, values + c, work->v.stride, live, weights, count, f);
-    for (; c + VF_LEN <= work->values; c += VF_LEN)
-        additive_columns(1, 0, out + c, values + c, work->v.stride, live, weights, count, f);
-    if (c < work->values)
-        additive_columns(1, (int)(work->values - c), out + c, values + c, work->v.stride, live, weights, count, f);
+    vf_store(query->l, sum);
+    vf_store(lanes, factor);
+    step->factor = lanes[0];
+    query->m = top;
 }
 
 /** The scores wait where the weights will be. */
-static void additive_keep(const struct nn_additive_work *work, int64_t row, const struct additive_block *block)
+static void additive_keep(const struct nn_additive_query *query, int at, const struct additive_step *step)
 {
-    const struct attn_grid *weights = &work->weights;
-    float *to = (float *)weights->data + row * weights->query_stride + block->first * weights->key_stride;
-    for (int j = 0; j < block->count; j++)
-        to[j * weights->key_stride] = block->scores[j];
+    for (int j = step->first; j < step->end; j++)
+        query->scores[(at + j) * query->score_stride] = step->p[j];
 }
 
-/** One query meets one block of keys: m, l and its row of out are brought up to date. */
-static void additive_step(const struct nn_additive_work *work, int64_t row, struct additive_block *block, float *m,
-                          float *l)
-{
-    float weights[ATTN_KEY_BLOCK] __attribute__((aligned(ATTN_ALIGN)));
-    additive_mask(work, row, block);
-    additive_scores(work, row, block);
-    if (work->weights.data)
-        additive_keep(work, row, block);
-    const float top = additive_maximum(block, *m), base = additive_base(top), factor = additive_exp2(*m - base);
-    vf sum = vf_zero();
-    for (int j = 0; j < block->count; j += VF_LEN) {
-        const vf p = vf_exp2(vf_sub(vf_load(block->scores + j), vf_set1(base)));
-        vf_store(weights + j, p);
-        sum = vf_add(sum, p);
-    }
-    *l = *l * factor + sum_of_lanes(sum);
-    *m = top;
-    additive_values(work, row, block, weights, factor);
-}
+/* ------------------------------------------------------------------- values -- */
 
-/** The scores of a row become weights; those of keys that it does not see are 0. */
-static void additive_weights(const struct nn_additive_work *work, int64_t row, int64_t seen, float base, float inverse)
-{
-    const ptrdiff_t stride = work->weights.key_stride;
-    float *at = (float *)work->weights.data + row * work->weights.query_stride;
-    for (int64_t j = 0; j < seen; j += VF_LEN) {
-        const int count = seen - j < VF_LEN ? (int)(seen - j) : VF_LEN;
-        float lanes[VF_LEN];
-        for (int i = 0; i < VF_LEN; i++)
-            lanes[i] = i < count ? at[(j + i) * stride] : -INFINITY;
-        const vf score = vf_load(lanes);
-        const vf weight = vf_mul(vf_exp2(vf_sub(score, vf_set1(base))), vf_set1(inverse));
-        vf_store(lanes, vf_select(vf_eq(score, vf_set1(-INFINITY)), vf_zero(), weight));
-        for (int i = 0; i < count; i++)
-            at[(j + i) * stride] = lanes[i];
-    }
-    for (int64_t j = -work->keys_before; j < 0; j++)
-        at[j * stride] = 0.0f;
-    for (int64_t j = seen; j < work->keys + work->keys_after; j++)
-        at[j * stride] = 0.0f;
-}
+/** Vectors of o that one query, or several at once, have in registers at most while values pass by. */
+#define ADDITIVE_ALONE    8
+#define ADDITIVE_TOGETHER (VF_STRIP * VF_CHANNELS > 16 ? 4 : 2)
 
-static void additive_finish(const struct nn_additive_work *work, int64_t row, int64_t seen, float m, float l)
-{
-    const int dead = l == 0.0f; /* a NaN is not */
-    const float inverse = dead ? 0.0f : 1.0f / l;
-    float *out = work->out.data + row * work->out.stride;
-    for (int64_t c = 0; c < work->values; c += VF_LEN) {
-        const int rest = work->values - c < VF_LEN ? (int)(work->values - c) : VF_LEN;
-        /* The sum with +0 gives every zero one sign. */
-        vf_store_tail(out + c, vf_fma(vf_load_tail(out + c, rest), vf_set1(inverse), vf_zero()), rest);
-    }
-    if (work->lse) {
-        float lanes[VF_LEN];
-        vf_store(lanes, vf_fma(vf_set1(additive_base(m)), vf_set1(ADDITIVE_LN2), vf_log(vf_set1(l))));
-        work->lse[row * work->lse_stride] = dead ? -INFINITY : lanes[0];
-    }
-    if (work->weights.data)
-        additive_weights(work, row, seen, additive_base(m), inverse);
-}
+/** Rows of o, what they are multiplied by, and the weights of a step. */
+struct additive_sums {
+    float *o[NN_ADDITIVE_ROWS];
+    const float *p[NN_ADDITIVE_ROWS];
+    float factor[NN_ADDITIVE_ROWS];
+};
 
-/** Keys that a row sees, of work->keys. */
-static int64_t additive_seen(const struct nn_additive_work *work, int64_t row)
+/** nv vectors of nr rows from channel c on, or the first rest floats of one: with the values of keys live[i] or,
+ * without live, first + i. */
+ATTN_INLINE void additive_columns(const attn_dtype dtype, const int nr, const int nv, const int rest, int64_t c,
+                                  const struct additive_sums *x, const struct attn_rows *values, const int *live,
+                                  int first, int count)
 {
-    const int64_t end = row + work->diagonal + 1;
-    return end < 0 ? 0 : end < work->keys ? end : work->keys;
-}
-
-static void additive_rows(const struct nn_additive_work *work)
-{
-    float m[NN_ADDITIVE_QUERIES], l[NN_ADDITIVE_QUERIES];
-    for (int64_t r = 0; r < work->queries; r++) {
-        m[r] = -INFINITY;
-        l[r] = 0.0f;
-        for (int64_t c = 0; c < work->values; c++)
-            work->out.data[r * work->out.stride + c] = 0.0f;
-    }
-    for (int64_t first = 0; first < work->keys; first += ATTN_KEY_BLOCK)
-        for (int64_t r = 0; r < work->queries; r++) {
-            const int64_t left = additive_seen(work, r) - first;
-            struct additive_block block;
-            block.first = first;
-            block.count = left < ATTN_KEY_BLOCK ? (int)left : ATTN_KEY_BLOCK;
-            if (left > 0)
-                additive_step(work, r, &block, &m[r], &l[r]);
+    vf acc[NN_ADDITIVE_ROWS][ADDITIVE_ALONE];
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++) {
+        const vf factor = vf_set1(x->factor[r]);
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++) {
+            const float *o = x->o[r] + c + v * VF_LEN;
+            acc[r][v] = vf_mul(rest ? vf_load_tail(o, rest) : vf_load(o), factor);
         }
-    for (int64_t r = 0; r < work->queries; r++)
-        additive_finish(work, r, additive_seen(work, r), m[r], l[r]);
+    }
+    for (int i = 0; i < count; i++) {
+        const int key = live ? live[i] : first + i;
+        const char *const row = row_at(values, key);
+        vf value[ADDITIVE_ALONE];
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++)
+            value[v] = typed_load(dtype, row, c + v * VF_LEN, rest ? rest : VF_LEN);
+        ATTN_UNROLL
+        for (int r = 0; r < nr; r++) {
+            const vf w = vf_set1(x->p[r][key]);
+            ATTN_UNROLL
+            for (int v = 0; v < nv; v++)
+                acc[r][v] = vf_fma(w, value[v], acc[r][v]);
+        }
+    }
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++) {
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++) {
+            float *o = x->o[r] + c + v * VF_LEN;
+            if (rest)
+                vf_store_tail(o, acc[r][v], rest);
+            else
+                vf_store(o, acc[r][v]);
+        }
+    }
+}
+
+ATTN_INLINE void additive_rows_of_values(const attn_dtype dtype, const int nr, const struct nn_additive_work *work,
+                                         const struct additive_sums *x, const struct attn_rows *values, const int *live,
+                                         int first, int count)
+{
+    int64_t c = 0;
+    for (; nr == 1 && c + 8 * VF_LEN <= work->values; c += 8 * VF_LEN)
+        additive_columns(dtype, nr, 8, 0, c, x, values, live, first, count);
+    for (; (nr == 1 || ADDITIVE_TOGETHER == 4) && c + 4 * VF_LEN <= work->values; c += 4 * VF_LEN)
+        additive_columns(dtype, nr, 4, 0, c, x, values, live, first, count);
+    for (; c + 2 * VF_LEN <= work->values; c += 2 * VF_LEN)
+        additive_columns(dtype, nr, 2, 0, c, x, values, live, first, count);
+    for (; c + VF_LEN <= work->values; c += VF_LEN)
+        additive_columns(dtype, nr, 1, 0, c, x, values, live, first, count);
+    if (c < work->values)
+        additive_columns(dtype, nr, 1, (int)(work->values - c), c, x, values, live, first, count);
+}
+
+/** Values of the keys from to end - 1 for one query, or of those that are listed; the factor is used up. */
+ATTN_INLINE void additive_alone(const attn_dtype dtype, const struct nn_additive_work *work,
+                                const struct attn_rows *values, const struct nn_additive_query *query,
+                                struct additive_step *step, int from, int end)
+{
+    const struct additive_sums x = {.o = {query->o}, .p = {step->p}, .factor = {step->factor}};
+    if (step->count >= 0)
+        additive_rows_of_values(dtype, 1, work, &x, values, step->live, 0, step->count);
+    else if (from < end)
+        additive_rows_of_values(dtype, 1, work, &x, values, NULL, from, end - from);
+    else
+        return;
+    step->factor = 1.0f;
+}
+
+/**
+ * Values of a step, for all queries that see keys of it. Where these are NN_ADDITIVE_ROWS that see all keys of a range
+ * each, a value is loaded once for the keys that they have in common; the rest and other queries go one by one. Each
+ * row has its terms in the order of the keys either way.
+ */
+ATTN_INLINE void additive_values_of(const attn_dtype dtype, const struct nn_additive_work *work, int at,
+                                    struct additive_step *steps)
+{
+    struct additive_sums x;
+    struct attn_rows values = work->v;
+    int from = 0, end = NN_ADDITIVE_STEP, together = work->num_queries == NN_ADDITIVE_ROWS;
+    values.data = row_at(&work->v, at);
+    for (int r = 0; r < work->num_queries; r++) {
+        from = steps[r].first > from ? steps[r].first : from;
+        end = steps[r].end < end ? steps[r].end : end;
+        together &= steps[r].count < 0;
+    }
+    together &= from < end;
+    for (int r = 0; r < work->num_queries; r++)
+        if (steps[r].count)
+            additive_alone(dtype, work, &values, &work->queries[r], &steps[r], steps[r].first,
+                           together ? from : steps[r].end);
+    if (!together)
+        return;
+    for (int r = 0; r < NN_ADDITIVE_ROWS; r++) {
+        x.o[r] = work->queries[r].o;
+        x.p[r] = steps[r].p;
+        x.factor[r] = steps[r].factor;
+        steps[r].factor = 1.0f;
+    }
+    additive_rows_of_values(dtype, NN_ADDITIVE_ROWS, work, &x, &values, NULL, from, end - from);
+    for (int r = 0; r < NN_ADDITIVE_ROWS; r++)
+        additive_alone(dtype, work, &values, &work->queries[r], &steps[r], end, steps[r].end);
+}
+
+static void additive_values(const struct nn_additive_work *work, int at, struct additive_step *steps)
+{
+    ATTN_BY_DTYPE(work->v.dtype, additive_values_of, work, at, steps);
+}
+
+/* -------------------------------------------------------------------- blocks -- */
+
+/** One step of all queries. */
+static void additive_one_step(const struct nn_additive_work *work, int at, int keys)
+{
+    struct additive_step steps[NN_ADDITIVE_ROWS];
+    int any = 0;
+    for (int r = 0; r < work->num_queries; r++) {
+        struct nn_additive_query *query = &work->queries[r];
+        if (!additive_begin(query, at, keys, &steps[r])) {
+            steps[r].count = steps[r].first = steps[r].end = 0;
+            continue;
+        }
+        additive_scores(work, query, at, &steps[r], !any);
+        if (query->scores)
+            additive_keep(query, at, &steps[r]);
+        additive_update(query, keys, &steps[r]);
+        any = 1;
+    }
+    if (any)
+        additive_values(work, at, steps);
+}
+
+/** struct attn_nn_kernels, additive. */
+static void additive_block(const struct nn_additive_work *work)
+{
+    int lo = ATTN_KEY_BLOCK, hi = 0;
+    for (int r = 0; r < work->num_queries; r++) {
+        const struct nn_additive_query *query = &work->queries[r];
+        if (query->lo >= query->hi)
+            continue;
+        lo = query->lo < lo ? query->lo : lo;
+        hi = query->hi > hi ? query->hi : hi;
+    }
+    const int keys = additive_step_keys(work->values);
+    for (int at = lo / keys * keys; at < hi; at += keys)
+        additive_one_step(work, at, keys);
 }
 
 #endif

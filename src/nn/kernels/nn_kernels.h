@@ -144,26 +144,50 @@ struct nn_drop_work {
     float scale; /**< of what is kept */
 };
 
-/** Additive attention of some queries of one sequence; key 0 is the first live one. */
-struct nn_additive_work {
-    struct nn_rows q;   /**< W_q q; a stride of 0 repeats a row */
-    struct nn_rows k;   /**< W_k k + b */
-    struct nn_rows v;   /**< values */
-    struct nn_rows out; /**< apart from all that is read */
-    const float *score; /**< [channels] the vector v of the score, in base 2: times log2(e) / temperature */
-    int64_t queries;    /**< at most NN_ADDITIVE_QUERIES */
-    int64_t keys;
-    int64_t channels, values; /**< of a projected key, of a value */
-    int64_t diagonal;         /**< row r does not see the keys j > r + diagonal; no overflow on the way there */
-    struct attn_grid mask;    /**< bytes, not 0 attends, or numbers that are added; data NULL: none */
-    float *lse;               /**< NULL when not wanted */
-    ptrdiff_t lse_stride;
-    struct attn_grid weights;        /**< floats; data NULL: not wanted */
-    int64_t keys_before, keys_after; /**< padding around the live keys, where weights are 0 */
+/** Queries that a call of additive() takes at most: where they see the same keys, these have their values loaded once.
+ */
+#define NN_ADDITIVE_ROWS 4
+
+/** Keys of a step of the online softmax of additive scores at most; ATTN_KEY_BLOCK is a multiple of it. */
+#define NN_ADDITIVE_STEP 64
+
+/** Floats that have room for a vector of any set. */
+#define NN_ADDITIVE_LANES (ATTN_ALIGN / (int)sizeof(float))
+
+/** A query of additive attention while blocks of keys pass by. */
+struct nn_additive_query {
+    const float *q; /**< [channels] W_q q */
+    float *o;       /**< [values] sums of weighted values, in units of 2^m */
+    float m;        /**< the largest score so far, base 2; -inf: none */
+    float *l;   /**< [NN_ADDITIVE_LANES] sums of the weights in units of 2^m, as many as there are lanes, and zeros */
+    int lo, hi; /**< keys of the block outside of which it sees none; lo == hi: it sees none */
+    const float
+        *bias;     /**< [ATTN_KEY_BLOCK] what is added to scores, base 2; -inf hides. NULL: it sees all of lo..hi-1 */
+    float *scores; /**< where scores of the block's keys are kept, NULL: nowhere */
+    ptrdiff_t score_stride;
 };
 
-/** Queries that share a block of keys while it is in a near cache. */
-#define NN_ADDITIVE_QUERIES 16
+/** Some queries of additive attention and a block of up to ATTN_KEY_BLOCK keys (kernels/additive.h). */
+struct nn_additive_work {
+    struct nn_additive_query *queries;
+    int num_queries;          /**< up to NN_ADDITIVE_ROWS */
+    struct attn_rows k;       /**< W_k k + b, from the first key of the block on; f32, bf16 or f16, as v */
+    struct attn_rows v;       /**< values */
+    const float *score;       /**< [channels] the vector v of the score, in base 2: times log2(e) / temperature */
+    int64_t channels, values; /**< of a projected key, of a value */
+};
+
+/** The row of a query that all its keys have passed (kernels/additive_finish.h). */
+struct nn_additive_result {
+    const struct nn_additive_query *query;
+    void *out; /**< [values] */
+    attn_dtype dtype;
+    int64_t values;
+    float *lse;     /**< NULL: not wanted */
+    float *weights; /**< scores of the live keys, -inf: hidden, replaced by weights; NULL: not wanted */
+    ptrdiff_t weight_stride;
+    int64_t keys, keys_before, keys_after; /**< live ones, and padding around them, where weights are 0 */
+};
 
 /** One row of a recurrent cell (kernels/cell.h). */
 struct nn_cell_work {
@@ -259,6 +283,9 @@ struct attn_nn_kernels {
     void (*activate_backward)(const struct nn_gradient_work *work);
     void (*gate_backward)(const struct nn_gradient_work *work);
     void (*additive)(const struct nn_additive_work *work);
+    /** Joins the sums of a split to those of the splits before it. */
+    void (*additive_join)(const struct nn_additive_query *next, int64_t values, struct nn_additive_query *query);
+    void (*additive_finish)(const struct nn_additive_result *result);
     double (*cross_entropy)(const struct nn_loss_work *work); /**< the loss of the row */
     void (*lstm_cell)(const struct nn_cell_work *work);
     void (*gru_cell)(const struct nn_cell_work *work);
