@@ -466,7 +466,7 @@ double bench_case_key_bytes(const struct bench_case *c)
 
 bool bench_case_reads_keys(const struct bench_case *c)
 {
-    return c->rows == 0 && !c->append && !c->rule && c->tq == 1;
+    return c->rows == 0 && !c->append && !c->rule && !c->additive && c->tq == 1;
 }
 
 bool bench_case_updates_states(const struct bench_case *c)

@@ -37,8 +37,9 @@ struct bench_isa_kernels {
 
     /**
      * Loops on n words of 32 bits at p, n being a multiple of 1024. All are NULL in a table for bf16, as softmax_row
-     * is. read returns the sum of the words, modulo 2^32; update leaves them as they are; the other two set them to 1. stream leaves out the caches,
-     * wants p aligned to 64 bytes, and is NULL where an instruction set has no such store.
+     * is. read returns the sum of the words, modulo 2^32; update leaves them as they are; the other two set them to 1.
+     * stream leaves out the caches, wants p aligned to 64 bytes, and is NULL where an instruction set has no such
+     * store.
      */
     uint32_t (*read)(const uint32_t *p, int64_t n);
     void (*write)(uint32_t *p, int64_t n);

@@ -41,7 +41,7 @@ enum bench_access {
     BENCH_READ,
     BENCH_WRITE,  /**< by plain stores, which fetch a line before they change it */
     BENCH_UPDATE, /**< by plain stores to what has just been read; words are counted once */
-    BENCH_STREAM /**< by stores past the caches */
+    BENCH_STREAM  /**< by stores past the caches */
 };
 
 #define BENCH_NUM_ACCESSES 4

@@ -150,11 +150,11 @@ struct attn_run {
     const void *owner;                  /**< of whoever has begun it, to be known again; NULL: not begun */
     const struct attn_problem *problem; /**< the arrays that params point to are the caller's */
     const struct attn_geometry *geometry;
-    struct attn_label_range *labels;      /**< what attn_summarise_labels() makes; NULL without documents */
-    const struct attn_backward *backward; /**< of a backward call (driver/backward.h); NULL: of a forward one */
+    struct attn_label_range *labels;            /**< what attn_summarise_labels() makes; NULL without documents */
+    const struct attn_backward *backward;       /**< of a backward call (driver/backward.h); NULL: of a forward one */
     const struct attn_linear_attention *linear; /**< of linear attention (driver/linear_attention.h): no problem then */
     const attn_executor *executor;              /**< that params name; NULL: none */
-    struct attn_sharers *sharers;         /**< of each sequence; NULL: none share keys */
+    struct attn_sharers *sharers;               /**< of each sequence; NULL: none share keys */
     char *partials;           /**< [batch][heads that tasks count][blocks][splits] what attn_run_part() leaves */
     char *scratch;            /**< scratch_size bytes a thread */
     struct attn_problem kept; /**< by attn_run_keep() */
