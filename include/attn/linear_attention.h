@@ -45,7 +45,8 @@ extern "C" {
  * call, and from each token that resets the state. So a call for all tokens has the
  * bits of several calls for some, each going on from the state of the one before, if
  * each but the last has a multiple of so many tokens; it has other bits, with errors
- * of the same size, where it is cut elsewhere.
+ * of the same size, where it is cut elsewhere. So may the last tokens of a call that ends within
+ * a chunk, beside the same tokens of a longer one.
  */
 #define ATTN_LINEAR_ATTENTION_CHUNK 64
 
