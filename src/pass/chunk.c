@@ -183,9 +183,10 @@ static struct attn_chunk_panel panel_of(const struct chunk *c, int64_t i, int64_
 static struct attn_ahead next_of(const struct chunk *c, const struct attn_rows *rows, int64_t width)
 {
     const int64_t first = c->first + c->n, left = c->work->tokens - first;
-    return (struct attn_ahead){.rows = attn_rows_from(rows, first),
-                               .n = rows->data ? (int)(left < ATTN_CHUNK ? left : ATTN_CHUNK) : 0,
-                               .width = width};
+    if (!rows->data || width == 0)
+        return (struct attn_ahead){.n = 0};
+    return (struct attn_ahead){
+        .rows = attn_rows_from(rows, first), .n = (int)(left < ATTN_CHUNK ? left : ATTN_CHUNK), .width = width};
 }
 
 /** What tokens write with beta: u from the values. */
