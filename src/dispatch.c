@@ -6,6 +6,7 @@
 #include "dispatch.h"
 
 #include "cpu/cpu.h"
+#include "kernels/gradient_sums.h"
 
 #include <pthread.h>
 #include <stddef.h>

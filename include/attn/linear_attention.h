@@ -145,7 +145,7 @@ static inline attn_linear_attention_params attn_linear_attention_params_default(
  * @param out (B, max(Hq, H), T, dv) written
  * @param params options, or NULL for the defaults
  *
- * Hq is a multiple of H: then Hq / H neighbouring heads of q read one state; or a divisor of
+ * Hq is a multiple of H: then Hq / H neighbouring heads of q, up to 4096, read one state; or a divisor of
  * it. Hk is H, or a divisor: then H / Hk neighbouring states have the same keys (Gated DeltaNet has
  * such heads). Each tensor is ATTN_F32, ATTN_BF16 or ATTN_F16, in any mix; everything
  * in between is f32, and out is rounded once, to nearest even. Channels of q, k, v and out

@@ -14,6 +14,9 @@
 /** Channels of a head at most. */
 #define MOST_CHANNELS 4096
 
+/** Heads of queries that read a state at most. */
+#define MOST_READERS 4096
+
 /* ----------------------------------------------------------------- tensors -- */
 
 static attn_status check_rows(const char *name, const attn_tensor *t, enum check_depth depth)
@@ -42,6 +45,10 @@ static attn_status check_operands(const struct attn_linear_attention *c, enum ch
         return attn_fail(ATTN_SHAPE_MISMATCH,
                          "q.shape[1] is %" PRId64 "; expected a multiple or a divisor of %" PRId64 ", the heads of v",
                          q_heads, heads);
+    if (heads > 0 && q_heads / heads > MOST_READERS)
+        return attn_fail(ATTN_UNSUPPORTED,
+                         "q.shape[1] is %" PRId64 "; expected at most %d times %" PRId64 ", the heads of v", q_heads,
+                         MOST_READERS, heads);
     if (heads == 0 ? k_heads != 0 : k_heads == 0 || heads % k_heads != 0)
         return attn_fail(ATTN_SHAPE_MISMATCH,
                          "k.shape[1] is %" PRId64 "; expected a divisor of %" PRId64 ", the heads of v", k_heads,
@@ -192,6 +199,12 @@ static attn_status check_sequences(struct attn_linear_attention *c, enum check_d
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.num_sequences is %" PRId64 "; expected 0 or more",
                          p->num_sequences);
     CHECK(attn_check_count("params.cu_seqlens", sizeof(int64_t), p->num_sequences, 1, 1));
+    int64_t columns; /* which tasks are counted by */
+    if (__builtin_mul_overflow(p->num_sequences, c->v.shape[1], &columns) ||
+        __builtin_mul_overflow(columns, c->v.shape[3], &columns))
+        return attn_fail(ATTN_SIZE_OVERFLOW,
+                         "params.num_sequences is %" PRId64 "; expected states with fewer than 2^63 columns in all",
+                         p->num_sequences);
     CHECK(attn_check_axis("q", &c->q, 0, 1, "the batch of a ragged call"));
     c->num_sequences = p->num_sequences;
     if (!(depth & CHECK_ARRAYS))

@@ -111,20 +111,21 @@ size_t attn_describe_backward(const struct attn_backward *b, char *buffer, size_
 size_t attn_describe_linear_attention(const struct attn_linear_attention *call, char *buffer, size_t size)
 {
     static const char *const rules[] = {"linear", "gated", "delta", "gated delta"};
+    static const char *const maps[] = {"", " features=elu", " features=positive"};
     const struct attn_geometry *g = &call->cut.geometry;
+    const struct attn_state_shape *shape = &call->cut.shape;
     const attn_tensor *q = &call->q, *k = &call->k, *v = &call->v;
-    const char *const tokens = v->shape[2] <= ATTN_FEW_TOKENS && !call->params.cu_seqlens ? "one by one" : "in chunks";
     const int n =
         snprintf(buffer, size,
                  "linear attention q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hk=%" PRId64 " H=%" PRId64
-                 " T=%" PRId64 " dk=%" PRId64 " dv=%" PRId64 " rule=%s%s%s%s: %s kernel, tokens %s of %d, %" PRId64
-                 " tasks of up to %" PRId64 " columns on %d thread%s",
+                 " T=%" PRId64 " dk=%" PRId64 " dv=%" PRId64 " rule=%s%s%s%s%s%s%s%s: %s kernel, states of %" PRId64
+                 " rows, chunks of up to %d tokens, %" PRId64 " tasks of up to %" PRId64 " columns on %d thread%s",
                  attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype),
                  attn_dtype_name(call->out.dtype), v->shape[0], q->shape[1], k->shape[1], v->shape[1], v->shape[2],
-                 q->shape[3], v->shape[3], rules[(call->cut.shape.decays ? 1 : 0) + (call->cut.shape.corrects ? 2 : 0)],
-                 call->cut.shape.rows ? " by channel" : "", call->params.resets ? " with resets" : "",
-                 call->params.cu_seqlens ? " ragged" : "", g->kernels.isa, tokens,
-                 v->shape[2] <= ATTN_FEW_TOKENS && !call->params.cu_seqlens ? (int)v->shape[2] : ATTN_CHUNK, g->tasks,
-                 call->cut.shape.columns, g->parallel, g->parallel == 1 ? "" : "s");
+                 q->shape[3], v->shape[3], rules[(shape->decays ? 1 : 0) + (shape->corrects ? 2 : 0)],
+                 shape->rows ? " by channel" : "", maps[shape->map], shape->normalises ? " normalised" : "",
+                 shape->bidirectional ? " bidirectional" : "", call->params.resets ? " resets" : "",
+                 call->params.cu_seqlens ? " ragged" : "", call->params.lengths ? " lengths" : "", g->kernels.isa,
+                 shape->dk, ATTN_CHUNK, g->tasks, shape->columns, g->parallel, g->parallel == 1 ? "" : "s");
     return n > 0 ? (size_t)n : 0;
 }

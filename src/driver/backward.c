@@ -24,6 +24,7 @@
 
 #include "driver/tensors.h"
 #include "driver/threads.h"
+#include "kernels/gradient_sums.h"
 
 #include <assert.h>
 #include <string.h>

@@ -5,6 +5,7 @@
 #include "driver/tensors.h"
 #include "driver/threads.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Bytes of S that a task has at most: half of a small L2. */
@@ -28,18 +29,19 @@ static int64_t choose_parts(const struct attn_state_shape *shape, int64_t column
 {
     const int64_t vectors = (columns + shape->lanes - 1) / shape->lanes;
     int64_t least = (vectors * shape->lanes * shape->dk * (int64_t)sizeof(float) + STATE_LIMIT - 1) / STATE_LIMIT;
-    least = least < 1 ? 1 : least > vectors ? vectors : least;
-    int64_t best = least > 0 ? least : 1;
+    least = least > vectors ? vectors : least;
+    least = least < 1 ? 1 : least;
+    int64_t best = least;
     double best_time = 0;
-    for (int64_t parts = best; parts <= vectors && parts <= best * ATTN_MAX_THREADS; parts++) {
-        const double rounds = (double)(int64_t)((states * (double)parts + threads - 1) / threads);
+    for (int64_t parts = least; parts <= vectors; parts++) {
+        const double rounds = ceil(states * (double)parts / threads);
         const double widest = (double)((vectors + parts - 1) / parts) / (double)vectors;
         const double time = rounds * (widest + SCORES_SHARE);
         if (best_time == 0 || time < best_time) {
             best_time = time;
             best = parts;
         }
-        if (states * (double)parts >= 4.0 * threads)
+        if (states * (double)parts >= (double)TASKS_PER_THREAD * threads)
             break;
     }
     return best;
@@ -85,7 +87,7 @@ static int64_t tokens_of(const struct attn_linear_attention *call, int64_t s)
     return p->cu_seqlens ? p->cu_seqlens[s + 1] - p->cu_seqlens[s] : p->lengths ? p->lengths[s] : call->v.shape[2];
 }
 
-/** What is read of a piece's columns of out behind the tokens of a batch element. */
+/** A piece's columns of out behind the tokens of a batch element. */
 static void clear_padding(const struct attn_linear_attention *call, const struct attn_state_work *w)
 {
     for (int h = 0; h < w->shape->heads && w->out.data; h++)
@@ -140,28 +142,6 @@ static struct attn_state_work piece_of(const struct attn_linear_attention *call,
     return work;
 }
 
-/** Asks for n rows of width channels. */
-static void ask_for(const struct attn_rows *rows, int64_t n, int64_t width)
-{
-    if (!rows->data)
-        return;
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t at = 0; at < width * attn_element_size(rows->dtype); at += ATTN_ALIGN)
-            __builtin_prefetch((const char *)rows->data + i * rows->stride + at, 0, 3);
-}
-
-/** The rows of a few tokens, whose arrival their state would else have to wait for. */
-static void ask_for_tokens(const struct attn_state_work *w)
-{
-    if (w->tokens > ATTN_FEW_TOKENS)
-        return;
-    ask_for(&w->q, w->tokens, w->shape->inputs);
-    ask_for(&w->k, w->tokens, w->shape->inputs);
-    ask_for(&w->v, w->tokens, w->values);
-    ask_for(&w->decay, w->tokens, w->shape->rows ? w->shape->dk : 1);
-    ask_for(&w->beta, w->tokens, 1);
-}
-
 /** Some pieces; the last task of a ragged call clears, and so does the only one without rows of S. */
 static void run_task(const struct attn_run *run, int64_t task, void *scratch)
 {
@@ -173,15 +153,8 @@ static void run_task(const struct attn_run *run, int64_t task, void *scratch)
     attn_state_layout(&layout, scratch, &call->cut.shape);
     const int64_t left = call->cut.pieces - first,
                   end = first + (left < call->cut.pieces_per_task ? left : call->cut.pieces_per_task);
-    struct attn_state_work work = {0}, next;
-    if (first < end)
-        next = piece_of(call, first, &layout);
     for (int64_t i = first; i < end; i++) {
-        work = next;
-        if (i + 1 < end) {
-            next = piece_of(call, i + 1, &layout);
-            ask_for_tokens(&next);
-        }
+        const struct attn_state_work work = piece_of(call, i, &layout);
         attn_state_pass(&work);
         if (call->params.lengths)
             clear_padding(call, &work);

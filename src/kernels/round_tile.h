@@ -10,6 +10,7 @@
 #ifndef ATTN_ROUND_TILE_H
 #define ATTN_ROUND_TILE_H
 
+#include "kernels/gradient_sums.h"
 #include "kernels/mask.h"
 #include "simd/words.h"
 

@@ -16,6 +16,7 @@
 #ifndef ATTN_ROW_SUMS_H
 #define ATTN_ROW_SUMS_H
 
+#include "kernels/gradient_sums.h"
 #include "kernels/mask.h"
 #include "kernels/round_tile.h"
 #include "kernels/rows.h"

@@ -21,6 +21,7 @@
 #ifndef ATTN_ROW_SUMS_H
 #define ATTN_ROW_SUMS_H
 
+#include "kernels/gradient_sums.h"
 #include "kernels/groups_matrix.h"
 #include "kernels/round_tile.h"
 #include "kernels/rows.h"

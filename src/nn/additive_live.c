@@ -4,7 +4,8 @@
  * strips of one query (additive.h); masks in memory are added here.
  */
 #include "nn/additive.h"
-#include "simd/half.h"
+
+#include "kernels/element.h"
 
 #include <math.h>
 
@@ -70,15 +71,6 @@ static void show_runs(const struct pass *pass, const struct strip *strip, const 
     } while (run.hi < span->size && attn_next_run(pass, strip, span, run.hi, &run));
 }
 
-/** A number of an additive mask. */
-static float number_at(const struct attn_grid *grid, ptrdiff_t i)
-{
-    if (grid->dtype == ATTN_F32)
-        return ((const float *)grid->data)[i];
-    const uint16_t half = ((const uint16_t *)grid->data)[i];
-    return grid->dtype == ATTN_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
-}
-
 /** Puts a mask on keys lo..hi-1. */
 static void add_masks(const struct pass *pass, const struct strip *strip, const struct span *span, const uint8_t *live,
                       enum nn_additive_unit unit, struct nn_additive_seen *seen)
@@ -92,7 +84,7 @@ static void add_masks(const struct pass *pass, const struct strip *strip, const 
         if (bytes && !bytes[at + j * mask->key_stride])
             added = -INFINITY;
         if (bias->data && added == 0.0f) {
-            added = number_at(bias, bias_at + j * bias->key_stride);
+            added = element_at(bias->dtype, bias->data, bias_at + j * bias->key_stride);
             added = unit == NN_ADDITIVE_BASE2 ? attn_in_base2(added) : added;
         }
         seen->bias[j] = added;

@@ -54,14 +54,6 @@ struct nn_additive_range nn_additive_splits(const struct pass *pass)
     return (struct nn_additive_range){first / NN_ADDITIVE_SPLIT, (pass->end - 1) / NN_ADDITIVE_SPLIT + 1};
 }
 
-/** Rows of keys or values from one on. */
-static struct attn_rows rows_from(const struct attn_rows *rows, int64_t first)
-{
-    struct attn_rows from = *rows;
-    from.data = (char *)rows->data + first * rows->stride;
-    return from;
-}
-
 /** Some queries of a block of them meet a block of keys. */
 static void meet(const struct nn_additive *call, const struct pass *pass, const struct span *span, int64_t first,
                  struct nn_additive_sums *sums)
@@ -97,8 +89,8 @@ static void meet(const struct nn_additive *call, const struct pass *pass, const 
     call->kernels->additive(&(struct nn_additive_work){
         .queries = queries,
         .num_queries = count,
-        .k = rows_from(&work->k, span->first),
-        .v = rows_from(&work->v, span->first),
+        .k = attn_rows_from(&work->k, span->first),
+        .v = attn_rows_from(&work->v, span->first),
         .score = call->score,
         .channels = work->dk,
         .values = work->dv,

@@ -22,6 +22,7 @@
 #include "api/environment.h"
 #include "dispatch.h"
 #include "driver/ranges.h"
+#include "kernels/gradient_sums.h"
 #include "nn/check.h"
 #include "nn/tensor_rows.h"
 

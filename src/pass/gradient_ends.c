@@ -4,6 +4,7 @@
  * and O, and what follows them: rows of dQ, dK and dV, with the scale, and turned
  * back where Q and K were turned.
  */
+#include "kernels/gradient_sums.h"
 #include "pass/gradients.h"
 #include "pass/pass.h"
 

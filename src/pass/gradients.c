@@ -23,6 +23,7 @@
  */
 #include "pass/gradients.h"
 
+#include "kernels/gradient_sums.h"
 #include "pass/pass.h"
 
 #include <math.h>

@@ -27,6 +27,7 @@
  * 0 times a row that is not finite is no 0, and a skewed tile has a 0 wherever
  * nothing is seen. If a row is not finite, bytes say what is.
  */
+#include "kernels/gradient_sums.h"
 #include "pass/gradients.h"
 #include "pass/pass.h"
 

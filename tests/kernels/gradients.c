@@ -5,6 +5,7 @@
  * first word of queries to the last, whatever the shape of the tile; on matrix
  * registers they change once, by the product of a whole group.
  */
+#include "kernels/gradient_sums.h"
 #include "operands.h"
 #include "dtype.h"
 #include "matrix.h"
