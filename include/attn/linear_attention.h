@@ -57,7 +57,8 @@ typedef enum attn_feature_map {
     /**
      * FAVOR+ (Choromanski et al. 2021, "Rethinking attention with Performers", lemma 1): m features e^(w_r·x - x·x / 2)
      * of x = sqrt(scale) q, or k, with the rows w_r of a projection. With attn_linear_attention_params.normalise the
-     * result is an estimate of attention with the softmax of scale q·k.
+     * result is an estimate of attention with the softmax of scale q·k. Features of keys are no more than e^60;
+     * a key of which x·x is above 170 or so has none.
      */
     ATTN_FEATURES_POSITIVE = 2
 } attn_feature_map;
@@ -115,7 +116,8 @@ typedef struct attn_linear_attention_params {
     const attn_tensor *projection;
     /**
      * Not 0: out_t is divided by the sum over what it reads of q_t·k, so that it is an average of values; 0 where
-     * that is 0. Such sums should be positive, as features are. Not with beta.
+     * that is 0, or less than the smallest normal float in size. Such sums should be positive, as features are. Not
+     * with beta.
      */
     int normalise;
     /** Not 0: each token reads what all tokens of its sequence write, up to resets, and state_in. Not with decay, beta.

@@ -96,10 +96,29 @@ static void clear_padding(const struct attn_linear_attention *call, const struct
                    (size_t)(w->values * attn_element_size(w->out.dtype)));
 }
 
+/** The sum of keys of a state between the two phases, in what threads share: one number for each row. */
+static float *sum_of(const struct attn_run *run, int64_t state)
+{
+    return (float *)(void *)(run->partials + attn_aligned(sizeof *run->linear)) + state * run->linear->cut.shape.dk;
+}
+
+/** The second phase: that of one state goes to its column. */
+static void write_sum(const struct attn_run *run, int64_t state, void *scratch)
+{
+    const struct attn_linear_attention *call = run->linear;
+    const attn_tensor *t = &call->state_out;
+    const float *const sum = sum_of(run, state);
+    float *const to = state_of(t, state / t->shape[1], state % t->shape[1], t->shape[3] - 1);
+    (void)scratch;
+    for (int64_t r = 0; r < t->shape[2]; r++)
+        to[r * attn_step_of(t, 2)] = sum[r];
+}
+
 /** Part by part of the heads of a sequence. */
-static struct attn_state_work piece_of(const struct attn_linear_attention *call, int64_t piece,
+static struct attn_state_work piece_of(const struct attn_run *run, int64_t piece,
                                        const struct attn_state_scratch *scratch)
 {
+    const struct attn_linear_attention *call = run->linear;
     const int64_t heads = call->v.shape[1], columns = call->v.shape[3];
     const int sums = call->cut.shape.normalises;
     const int64_t part = piece % call->cut.parts, head = piece / call->cut.parts % heads,
@@ -136,6 +155,11 @@ static struct attn_state_work piece_of(const struct attn_linear_attention *call,
         .sum_in = sums ? state_of(&call->state_in, s, head, columns) : NULL,
         .sum_out = sums && part == 0 ? state_of(&call->state_out, s, head, columns) : NULL,
     };
+    work.sum_pitch = work.out_pitch;
+    if (call->cut.hands_on_sums && part == 0) {
+        work.sum_out = sum_of(run, s * heads + head);
+        work.sum_pitch = 1;
+    }
     const struct attn_rows resets = head_of(&call->resets, batch, head, token, 0);
     work.resets = resets.data;
     work.resets_stride = resets.stride;
@@ -154,7 +178,7 @@ static void run_task(const struct attn_run *run, int64_t task, void *scratch)
     const int64_t left = call->cut.pieces - first,
                   end = first + (left < call->cut.pieces_per_task ? left : call->cut.pieces_per_task);
     for (int64_t i = first; i < end; i++) {
-        const struct attn_state_work work = piece_of(call, i, &layout);
+        const struct attn_state_work work = piece_of(run, i, &layout);
         attn_state_pass(&work);
         if (call->params.lengths)
             clear_padding(call, &work);
@@ -215,6 +239,13 @@ void attn_linear_attention_cut(struct attn_linear_attention *call, const struct 
     geometry->tasks += writes && (call->params.cu_seqlens || dk == 0);
     geometry->num_phases = 1;
     geometry->phases[0] = (struct attn_phase){geometry->tasks, parallel, run_task};
+    call->cut.hands_on_sums = call->cut.shape.normalises && call->cut.parts > 1 &&
+                              attn_has_elements(&call->state_out) && call->cut.pieces > 0;
+    if (call->cut.hands_on_sums) {
+        const int64_t states_out = call->num_sequences * heads;
+        geometry->shared_size += attn_aligned((size_t)(states_out * dk) * sizeof(float));
+        geometry->phases[geometry->num_phases++] = (struct attn_phase){states_out, 1, write_sum};
+    }
 }
 
 struct attn_run *attn_linear_attention_begin(void *workspace, const struct attn_linear_attention *call)

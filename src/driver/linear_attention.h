@@ -18,6 +18,7 @@ struct attn_state_cut {
     struct attn_state_shape shape;
     int64_t parts;                   /**< that the columns of a state are cut into */
     int64_t pieces, pieces_per_task; /**< parts of all states; those of a task, one after the other */
+    int hands_on_sums; /**< parts read the sum of keys from where it is to be written: it is written when all have */
 };
 
 /** A call whose arguments have all been checked. */

@@ -71,26 +71,34 @@ static void take_decays(float *dst, ptrdiff_t pitch, const struct attn_rows *src
     ATTN_BY_DTYPE(src->dtype, take_decays_body, dst, pitch, src, n, cols);
 }
 
-/** Vector c of a row of features from the vector of what it is made of. */
-ATTN_INLINE vf feature(vf x, const struct attn_features *f, vf less, int64_t c, int n)
+/** The exponent of a key's feature at most: the sum of many, and its product with values, is far from the largest
+ * float. */
+#define HIGHEST 60.0f
+
+/** elu(x) + 1. */
+ATTN_INLINE vf elu_feature(vf x)
 {
-    if (!f->shift) {
-        const vm above = vf_gt(x, vf_zero());
-        return vf_select(above, vf_add(x, vf_set1(1.0f)), vf_exp(vf_select(above, vf_zero(), x)));
-    }
-    const vf shift = vf_load_tail(f->shift + c, n);
-    return vf_exp(vf_sub(f->half ? vf_sub(x, shift) : vf_add(x, shift), less));
+    const vm above = vf_gt(x, vf_zero());
+    return vf_select(above, vf_add(x, vf_set1(1.0f)), vf_exp(vf_select(above, vf_zero(), x)));
 }
 
-/** The largest of a row of queries with their shifts. */
-static float largest_feature(const struct attn_features *f, const float *row)
+/** e^(x - less), and no more than e^HIGHEST. */
+ATTN_INLINE vf positive_feature(vf x, vf less)
+{
+    const vf y = vf_sub(x, less), highest = vf_set1(HIGHEST);
+    return vf_exp(vf_select(vf_gt(y, highest), highest, y)); /* a NaN is one */
+}
+
+/** The largest of n numbers. */
+static float largest_of(const float *x, int64_t n)
 {
     vf largest = vf_set1(-FLT_MAX);
-    for (int64_t c = 0; c + VF_LEN <= f->m; c += VF_LEN)
-        largest = vf_max(vf_add(vf_load(row + c), vf_load(f->shift + c)), largest);
+    int64_t c = 0;
+    for (; c + VF_LEN <= n; c += VF_LEN)
+        largest = vf_max(vf_load(x + c), largest);
     float most = vf_max_across(largest);
-    for (int64_t c = f->m / VF_LEN * VF_LEN; c < f->m; c++)
-        most = row[c] + f->shift[c] > most ? row[c] + f->shift[c] : most;
+    for (; c < n; c++)
+        most = x[c] > most ? x[c] : most;
     return most;
 }
 
@@ -99,10 +107,11 @@ static void make_features(const struct attn_features *f)
 {
     for (int i = 0; i < f->n; i++) {
         float *const row = f->rows + i * f->pitch;
-        const vf less = vf_set1(!f->shift ? 0.0f : f->half ? f->half[i] : largest_feature(f, row));
+        const vf less = vf_set1(!f->positive ? 0.0f : f->half ? f->half[i] : largest_of(row, f->m));
         for (int64_t c = 0; c < f->m; c += VF_LEN) {
             const int n = f->m - c < VF_LEN ? (int)(f->m - c) : VF_LEN;
-            vf_store_tail(row + c, feature(vf_load_tail(row + c, n), f, less, c, n), n);
+            const vf x = vf_load_tail(row + c, n);
+            vf_store_tail(row + c, f->positive ? positive_feature(x, less) : elu_feature(x), n);
         }
     }
 }

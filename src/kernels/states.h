@@ -49,9 +49,9 @@ struct attn_features {
     float *rows; /**< [n][pitch] products with a projection, or elements; become features */
     ptrdiff_t pitch;
     int n;
-    int64_t m;          /**< features of a row */
-    const float *shift; /**< [m] that keys are lowered by, and queries raised; NULL: elu(x) + 1 */
-    const float *half;  /**< [n] half the square of each row's length: keys; NULL: queries, of which the largest is 1 */
+    int64_t m;         /**< features of a row */
+    int positive;      /**< else elu(x) + 1 */
+    const float *half; /**< [n] half the square of each row's length: keys; NULL: queries, of which the largest is 1 */
 };
 
 /** The same of neighbours, at most as many as there are lanes, with decays of rows: each pair of a row and a key has

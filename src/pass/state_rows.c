@@ -3,21 +3,18 @@
  * Rows of linear attention on their way in and out: q and k as floats or as their
  * features, values, decays, and what is written.
  *
- * Positive features of a key are e^(w·x - x·x / 2 - shift) and those of a query
- * e^(w·x + shift - the largest of these): what a query's are multiplied by cancels
- * when its row is divided by the sum of its weights. The exponent of a key is at most
- * w·w / 2, at x = w, so shifts are what keeps that below HIGHEST: they follow from the
- * projection alone, so no feature depends on other tokens.
+ * Positive features of a key are e^(w·x - x·x / 2), up to e^60, and those of a query
+ * e^(w·x - the largest of these): what a query's are multiplied by cancels when its row
+ * is divided by the sum of its weights. So no feature depends on other tokens, and none
+ * overflows. The bound is met only where x is nearly as long as w and points the same way.
  */
 #include "pass/states.h"
 
 #include "kernels/element.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
-
-/* e to this is far from the largest float, also summed up over many tokens and multiplied by values. */
-#define HIGHEST 60.0f
 
 void attn_state_begin_features(const struct attn_state_work *w)
 {
@@ -33,11 +30,6 @@ void attn_state_begin_features(const struct attn_state_work *w)
             at[r] = (const char *)w->projection.data + (i + r) * w->projection.stride;
         w->kernels->vectors->read_rows(scratch->projection + i, pitch, (int)attn_in_steps(n, shape->lanes), at,
                                        ATTN_F32, n, shape->inputs, sqrtf(w->scale));
-    }
-    w->kernels->vectors->dot_rows(scratch->shift, &w->projection, &w->projection, shape->dk, shape->inputs);
-    for (int64_t i = 0; i < shape->dk; i++) {
-        const float highest = 0.5f * scratch->shift[i];
-        scratch->shift[i] = highest > HIGHEST ? highest - HIGHEST : 0.0f;
     }
 }
 
@@ -68,12 +60,8 @@ static void project(const struct attn_state_work *w, const struct attn_rows *row
         w->kernels->vectors->dot_rows(scratch->half, rows, rows, n, inputs);
     for (int i = 0; i < n && keys; i++)
         scratch->half[i] *= 0.5f * w->scale;
-    states->features(&(struct attn_features){.rows = room,
-                                             .pitch = pitch,
-                                             .n = n,
-                                             .m = w->shape->dk,
-                                             .shift = scratch->shift,
-                                             .half = keys ? scratch->half : NULL});
+    states->features(&(struct attn_features){
+        .rows = room, .pitch = pitch, .n = n, .m = w->shape->dk, .positive = 1, .half = keys ? scratch->half : NULL});
 }
 
 struct attn_floats attn_state_floats(const struct attn_state_work *w, const struct attn_rows *rows, int n, int keys,
@@ -148,7 +136,8 @@ void attn_state_write_out(const struct attn_state_work *w, int head, int64_t fir
     for (int i = 0; i < n && w->shape->normalises && sum < width; i++)
         sums[i] = o[i * width + sum];
     for (int i = 0; i < n && own > 0; i++, row += w->out.stride) {
-        const float factor = !w->shape->normalises ? w->scale : sums[i] != 0.0f ? 1.0f / sums[i] : 0.0f;
+        const int vanishes = w->shape->normalises && fabsf(sums[i]) < FLT_MIN; /* a NaN does not */
+        const float factor = !w->shape->normalises ? w->scale : vanishes ? 0.0f : 1.0f / sums[i];
         w->kernels->vectors->write_few(&row, w->out.dtype, o + i * width, 1, own, &factor);
     }
 }

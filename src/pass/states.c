@@ -52,7 +52,6 @@ size_t attn_state_layout(struct attn_state_scratch *scratch, char *base, const s
     scratch->whole = take(&at, shape->rows ? dk : 0);
     scratch->inputs = take(&at, positive ? chunk * shape->inputs + lanes : 0);
     scratch->projection = take(&at, positive ? shape->inputs * pitch : 0);
-    scratch->shift = take(&at, positive ? pitch : 0);
     scratch->half = take(&at, positive ? chunk : 0);
     return (size_t)(at - base);
 }
@@ -98,7 +97,7 @@ static void store_state(const struct attn_state_work *w)
             const float *const row = p.s + c * p.width;
             memcpy(w->state_out + c * w->out_pitch + p.start, row, (size_t)p.values * sizeof(float));
             if (p.sums && w->sum_out)
-                w->sum_out[c * w->out_pitch] = row[w->columns - 1 - p.start];
+                w->sum_out[c * w->sum_pitch] = row[w->columns - 1 - p.start];
         }
     }
 }

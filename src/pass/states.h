@@ -45,7 +45,6 @@ struct attn_state_scratch {
     float *whole;        /**< [dk] products of all decays; with rows */
     float *inputs;       /**< [ATTN_CHUNK][inputs]; POSITIVE */
     float *projection;   /**< [inputs][pitch] turned, times the root of the scale; POSITIVE */
-    float *shift;        /**< [pitch] of features; POSITIVE */
     float *half;         /**< [ATTN_CHUNK] half the squares of keys; POSITIVE */
 };
 
@@ -78,7 +77,8 @@ struct attn_state_work {
     float *state_out; /**< NULL: not wanted; may be state_in */
     ptrdiff_t out_pitch;
     const float *sum_in; /**< with normalises, the column of the sum of keys in state_in, wherever it lies */
-    float *sum_out;      /**< the same of state_out; NULL: another task writes it */
+    float *sum_out;      /**< where that goes; NULL: another task has it */
+    ptrdiff_t sum_pitch; /**< there, from one row's to the next */
     const struct attn_state_scratch *scratch;
 };
 

@@ -129,11 +129,32 @@ static void test_workspace_allocates_nothing(void **state)
     }
 }
 
+/** attn_draw_features() needs a block of rows in double. */
+static void test_draw(void **state)
+{
+    (void)state;
+    float data[4 * 8], untouched[4 * 8];
+    const attn_tensor projection = attn_bhtd(data, 1, 1, 4, 8);
+    memset(data, CANARY, sizeof data);
+    memset(untouched, CANARY, sizeof untouched);
+    ledger_begin(1, 0);
+    const attn_status status = attn_draw_features(&projection, 1, 1);
+    ledger.active = 0;
+    assert_int_equal(status, ATTN_OUT_OF_MEMORY);
+    assert_int_equal(ledger.live, 0);
+    assert_memory_equal(data, untouched, sizeof data);
+    ledger_begin(2, 0);
+    assert_int_equal(attn_draw_features(&projection, 1, 1), ATTN_OK);
+    ledger.active = 0;
+    assert_int_equal(ledger.live, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation),
         cmocka_unit_test(test_workspace_allocates_nothing),
+        cmocka_unit_test(test_draw),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
