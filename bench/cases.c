@@ -104,7 +104,7 @@
 /* Additive scores: a step of a decoder, which threads share by its keys, and many queries. */
 #define ADDITIVE(type, dtype_, d_)                                                                                     \
     SHAPE(type "additive-one-d" #d_, 1, 1, 1, 1, 2048, d_, .additive = true, .dtype = dtype_),                         \
-        SHAPE(type "additive-d" #d_, 1, 1, 1, 256, 1024, d_, .additive = true, .dtype = dtype_)
+        SHAPE(type "additive-d" #d_, 1, 1, 1, 256, 2048, d_, .additive = true, .dtype = dtype_)
 
 /* Gradients, and the forward call with them: checked by rows. */
 #define BACKWARD(id_, batch, heads, t, d, causal_, ...)                                                                \

@@ -152,7 +152,8 @@ ATTN_INLINE void additive_group_of(const attn_dtype dtype, const struct nn_addit
                                    const struct additive_rows *rows, float *scores)
 {
     vf totals[VF_LEN];
-    for (int i = 0; i < VF_LEN; i++)
+    totals[0] = vf_zero();
+    for (int i = rows->keys; i < VF_LEN; i++)
         totals[i] = vf_zero();
     int64_t c = 0;
     if (ADDITIVE_CHAINS >= 8)
@@ -169,18 +170,28 @@ ATTN_INLINE void additive_group_of(const attn_dtype dtype, const struct nn_addit
         vf_store(scores, sums);
 }
 
-/** The rows of n keys, number i of which is key live[i], or first + i without live. */
-ATTN_INLINE void additive_find(const struct nn_additive_work *work, const int *live, int first, int n,
-                               struct additive_rows *rows)
+/** Finds the rows of n keys from first on. */
+static void additive_find_run(const struct nn_additive_work *work, int first, int n, struct additive_rows *rows)
 {
-    for (int i = 0; i < n; i++) {
-        const int key = live ? live[i] : first + i;
-        rows->k[i] = row_at(&work->k, key);
-        if (rows->asks)
-            rows->v[i] = row_at(&work->v, key);
-    }
+    const char *k = row_at(&work->k, first), *v = row_at(&work->v, first);
+    for (int i = 0; i < n; i++, k += work->k.stride)
+        rows->k[i] = k;
+    for (int i = 0; i < n && rows->asks; i++, v += work->v.stride)
+        rows->v[i] = v;
     for (int i = n; i < VF_LEN; i++)
         rows->k[i] = rows->k[n - 1];
+    rows->keys = n;
+}
+
+/** The same of listed keys. */
+static void additive_find_listed(const struct nn_additive_work *work, const int *live, int n,
+                                 struct additive_rows *rows)
+{
+    for (int i = 0; i < VF_LEN; i++) {
+        const int key = live[i < n ? i : n - 1];
+        rows->k[i] = row_at(&work->k, key);
+        rows->v[i] = row_at(&work->v, key);
+    }
     rows->keys = n;
 }
 
@@ -201,7 +212,7 @@ static void additive_scores(const struct nn_additive_work *work, const struct nn
     rows.near = (step->end - step->first) * work->values * attn_element_size(work->v.dtype) <= ADDITIVE_NEAR;
     if (step->count < 0) {
         for (int j = step->first; j < step->end; j += VF_LEN) {
-            additive_find(work, NULL, at + j, step->end - j < VF_LEN ? step->end - j : VF_LEN, &rows);
+            additive_find_run(work, at + j, step->end - j < VF_LEN ? step->end - j : VF_LEN, &rows);
             additive_group(work, query->q, &rows, step->p + j);
         }
         return;
@@ -212,7 +223,7 @@ static void additive_scores(const struct nn_additive_work *work, const struct nn
     for (int i = 0; i < step->count; i += VF_LEN) {
         float lanes[VF_LEN];
         const int n = step->count - i < VF_LEN ? step->count - i : VF_LEN;
-        additive_find(work, live + i, 0, n, &rows);
+        additive_find_listed(work, live + i, n, &rows);
         additive_group(work, query->q, &rows, lanes);
         for (int u = 0; u < n; u++)
             step->p[step->live[i + u]] = lanes[u] + query->bias[live[i + u]];
