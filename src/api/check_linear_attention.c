@@ -29,13 +29,19 @@ static attn_status check_rows(const char *name, const attn_tensor *t, enum check
     return depth & CHECK_TENSORS ? attn_check_contiguous(name, t) : ATTN_OK;
 }
 
+/** What a sentence calls the argument that has the shape of what is written. */
+static const char *out_name(const struct attn_linear_attention *c)
+{
+    return c->reads_out ? "gradients.out" : "out";
+}
+
 static attn_status check_operands(const struct attn_linear_attention *c, enum check_depth depth)
 {
     const int64_t heads = c->v.shape[1], q_heads = c->q.shape[1], k_heads = c->k.shape[1];
     CHECK(check_rows("q", &c->q, depth));
     CHECK(check_rows("k", &c->k, depth));
     CHECK(check_rows("v", &c->v, depth));
-    CHECK(check_rows("out", &c->out, depth));
+    CHECK(check_rows(out_name(c), &c->out, depth));
     CHECK(attn_check_axis("k", &c->k, 0, c->q.shape[0], "the batch of q"));
     CHECK(attn_check_axis("v", &c->v, 0, c->q.shape[0], "the batch of q"));
     CHECK(attn_check_axis("k", &c->k, 2, c->q.shape[2], "the tokens of q"));
@@ -53,11 +59,11 @@ static attn_status check_operands(const struct attn_linear_attention *c, enum ch
         return attn_fail(ATTN_SHAPE_MISMATCH,
                          "k.shape[1] is %" PRId64 "; expected a divisor of %" PRId64 ", the heads of v", k_heads,
                          heads);
-    CHECK(attn_check_axis("out", &c->out, 0, c->q.shape[0], "the batch of q"));
-    CHECK(attn_check_axis("out", &c->out, 1, q_heads > heads ? q_heads : heads, "the heads of q and v"));
-    CHECK(attn_check_axis("out", &c->out, 2, c->q.shape[2], "the tokens of q"));
-    CHECK(attn_check_axis("out", &c->out, 3, c->v.shape[3], "the channels of v"));
-    return depth & CHECK_TENSORS ? attn_check_distinct("out", &c->out) : ATTN_OK;
+    CHECK(attn_check_axis(out_name(c), &c->out, 0, c->q.shape[0], "the batch of q"));
+    CHECK(attn_check_axis(out_name(c), &c->out, 1, q_heads > heads ? q_heads : heads, "the heads of q and v"));
+    CHECK(attn_check_axis(out_name(c), &c->out, 2, c->q.shape[2], "the tokens of q"));
+    CHECK(attn_check_axis(out_name(c), &c->out, 3, c->v.shape[3], "the channels of v"));
+    return depth & CHECK_TENSORS && !c->reads_out ? attn_check_distinct("out", &c->out) : ATTN_OK;
 }
 
 /** An option with a number for each token, whose other axes may be 1. Copies it as the tensor that it stands for. */
@@ -149,8 +155,7 @@ static attn_status check_features(struct attn_linear_attention *c, enum check_de
     return ATTN_OK;
 }
 
-/** A state: input, or output. */
-static attn_status check_state(const char *name, const attn_tensor *t, const struct attn_linear_attention *c,
+attn_status attn_check_linear_state(const char *name, const attn_tensor *t, const struct attn_linear_attention *c,
                                attn_tensor *kept, int written, enum check_depth depth)
 {
     *kept = (attn_tensor){0};
@@ -243,7 +248,7 @@ static attn_status check_choices(struct attn_linear_attention *c)
 
 /* ------------------------------------------------------------------ memory -- */
 
-static attn_status check_apart(const struct attn_linear_attention *c)
+attn_status attn_check_linear_inputs(const struct attn_linear_attention *c, const char *name, const attn_tensor *t)
 {
     const int64_t bytes = (c->num_sequences + 1) * (int64_t)sizeof(int64_t);
     const attn_tensor offsets = {
@@ -265,11 +270,17 @@ static attn_status check_apart(const struct attn_linear_attention *c)
                   {"params.cu_seqlens", &offsets},
                   {"params.lengths", &lengths},
                   {"params.state_in", &c->state_in}};
-    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
-        CHECK(attn_check_apart("out", &c->out, inputs[i].name, inputs[i].t, 0));
-        CHECK(attn_check_apart("params.state_out", &c->state_out, inputs[i].name, inputs[i].t,
-                               inputs[i].t == &c->state_in));
-    }
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+        CHECK(attn_check_apart(name, t, inputs[i].name, inputs[i].t, t == &c->state_out && inputs[i].t == &c->state_in));
+    return ATTN_OK;
+}
+
+static attn_status check_apart(const struct attn_linear_attention *c)
+{
+    if (c->reads_out)
+        return ATTN_OK;
+    CHECK(attn_check_linear_inputs(c, "out", &c->out));
+    CHECK(attn_check_linear_inputs(c, "params.state_out", &c->state_out));
     return attn_check_apart("params.state_out", &c->state_out, "out", &c->out, 0);
 }
 
@@ -277,14 +288,16 @@ static attn_status check_apart(const struct attn_linear_attention *c)
 
 attn_status attn_check_linear_attention(struct attn_linear_attention *c, const attn_tensor *q, const attn_tensor *k,
                                         const attn_tensor *v, const attn_tensor *out,
-                                        const attn_linear_attention_params *params, enum check_depth depth)
+                                        const attn_linear_attention_params *params, int reads_out,
+                                        enum check_depth depth)
 {
+    memset(c, 0, sizeof *c);
+    c->reads_out = reads_out;
     const struct {
         const char *name;
         const attn_tensor *given;
         attn_tensor *kept;
-    } operands[] = {{"q", q, &c->q}, {"k", k, &c->k}, {"v", v, &c->v}, {"out", out, &c->out}};
-    memset(c, 0, sizeof *c);
+    } operands[] = {{"q", q, &c->q}, {"k", k, &c->k}, {"v", v, &c->v}, {out_name(c), out, &c->out}};
     for (size_t i = 0; i < sizeof operands / sizeof *operands; i++) {
         if (!operands[i].given)
             return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected a tensor", operands[i].name);
@@ -296,8 +309,8 @@ attn_status attn_check_linear_attention(struct attn_linear_attention *c, const a
     CHECK(check_sequences(c, depth));
     CHECK(check_gates(c, depth));
     CHECK(check_features(c, depth));
-    CHECK(check_state("params.state_in", c->params.state_in, c, &c->state_in, 0, depth));
-    CHECK(check_state("params.state_out", c->params.state_out, c, &c->state_out, 1, depth));
+    CHECK(attn_check_linear_state("params.state_in", c->params.state_in, c, &c->state_in, 0, depth));
+    CHECK(attn_check_linear_state("params.state_out", c->params.state_out, c, &c->state_out, 1, depth));
     CHECK(check_choices(c));
     if (!(depth & CHECK_TENSORS))
         return ATTN_OK;

@@ -38,7 +38,7 @@ attn_status attn_linear_attention_workspace_size(const attn_tensor *q, const att
     struct attn_linear_attention call;
     if (!size)
         return attn_fail(ATTN_INVALID_ARGUMENT, "size is NULL; expected where to put the number of bytes");
-    CHECK(attn_check_linear_attention(&call, q, k, v, out, params, CHECK_SHAPES));
+    CHECK(attn_check_linear_attention(&call, q, k, v, out, params, 0, CHECK_SHAPES));
     cut_now(&call);
     *size = attn_run_size(&call.cut.geometry, call.cut.geometry.threads);
     return ATTN_OK;
@@ -66,7 +66,7 @@ attn_status attn_linear_attention_in(const attn_tensor *q, const attn_tensor *k,
                                      void *workspace, size_t workspace_size)
 {
     struct attn_linear_attention call;
-    CHECK(attn_check_linear_attention(&call, q, k, v, out, params, CHECK_ALL));
+    CHECK(attn_check_linear_attention(&call, q, k, v, out, params, 0, CHECK_ALL));
     cut_now(&call);
     const size_t wanted = attn_run_size(&call.cut.geometry, call.cut.geometry.threads);
     const size_t least = attn_run_size(&call.cut.geometry, 1);
@@ -83,7 +83,7 @@ attn_status attn_linear_attention(const attn_tensor *q, const attn_tensor *k, co
                                   const attn_tensor *out, const attn_linear_attention_params *params)
 {
     struct attn_linear_attention call;
-    CHECK(attn_check_linear_attention(&call, q, k, v, out, params, CHECK_ALL));
+    CHECK(attn_check_linear_attention(&call, q, k, v, out, params, 0, CHECK_ALL));
     cut_now(&call);
     const size_t size = attn_run_size(&call.cut.geometry, call.cut.geometry.threads);
     void *workspace = malloc(size);
@@ -108,7 +108,7 @@ attn_status attn_linear_attention_plan_create(attn_linear_attention_plan **plan,
         return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected the address of a pointer");
     *plan = NULL;
     struct attn_linear_attention call;
-    CHECK(attn_check_linear_attention(&call, q, k, v, out, params, CHECK_SHAPES));
+    CHECK(attn_check_linear_attention(&call, q, k, v, out, params, 0, CHECK_SHAPES));
     struct attn_linear_attention_plan *made = malloc(sizeof *made);
     if (!made)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a plan of %zu bytes", sizeof *made);
@@ -158,7 +158,7 @@ static attn_status begin(const attn_linear_attention_plan *plan, const attn_tens
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "plan is NULL; expected one made by attn_linear_attention_plan_create()");
     const size_t needed = attn_linear_attention_plan_workspace_size(plan);
-    CHECK(attn_check_linear_attention(call, q, k, v, out, params, CHECK_ALL));
+    CHECK(attn_check_linear_attention(call, q, k, v, out, params, 0, CHECK_ALL));
     CHECK(attn_check_planned_linear_attention(call, &plan->call));
     if (!workspace)
         return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", needed);

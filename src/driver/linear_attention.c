@@ -24,8 +24,18 @@ int64_t attn_state_part(const struct attn_state_shape *shape, int64_t columns, i
     return start < columns ? start : columns;
 }
 
-/** The parts with which threads are done first, each of as many columns as there is room for. */
-static int64_t choose_parts(const struct attn_state_shape *shape, int64_t columns, double states, int threads)
+int64_t attn_state_widest_part(const struct attn_state_shape *shape, int64_t columns, int64_t parts)
+{
+    int64_t widest = 0;
+    for (int64_t i = 0; i < parts; i++) {
+        const int64_t width =
+            attn_state_part(shape, columns, parts, i + 1) - attn_state_part(shape, columns, parts, i);
+        widest = width > widest ? width : widest;
+    }
+    return widest;
+}
+
+int64_t attn_state_parts(const struct attn_state_shape *shape, int64_t columns, double states, int threads)
 {
     const int64_t vectors = (columns + shape->lanes - 1) / shape->lanes;
     int64_t least = (vectors * shape->lanes * shape->dk * (int64_t)sizeof(float) + STATE_LIMIT - 1) / STATE_LIMIT;
@@ -49,8 +59,7 @@ static int64_t choose_parts(const struct attn_state_shape *shape, int64_t column
 
 /* ------------------------------------------------------------------- tasks -- */
 
-/** Row 0 of a head on the channels from one on; no row for an empty tensor. */
-static struct attn_rows head_of(const attn_tensor *t, int64_t batch, int64_t head, int64_t token, int64_t channel)
+struct attn_rows attn_linear_head(const attn_tensor *t, int64_t batch, int64_t head, int64_t token, int64_t channel)
 {
     if (!attn_has_elements(t))
         return (struct attn_rows){NULL, 0, t->dtype, NULL, 0};
@@ -73,7 +82,7 @@ static void clear_rest(const struct attn_linear_attention *call)
     const attn_tensor *out = &call->out;
     const int64_t from = call->cut.shape.dk > 0 ? call->params.cu_seqlens[call->num_sequences] : 0;
     for (int64_t i = 0; i < out->shape[0] * out->shape[1]; i++) {
-        const struct attn_rows rows = head_of(out, i / out->shape[1], i % out->shape[1], from, 0);
+        const struct attn_rows rows = attn_linear_head(out, i / out->shape[1], i % out->shape[1], from, 0);
         for (int64_t t = from; rows.data && t < out->shape[2]; t++)
             memset((char *)rows.data + (t - from) * rows.stride, 0,
                    (size_t)(out->shape[3] * attn_element_size(out->dtype)));
@@ -136,20 +145,24 @@ static struct attn_state_work piece_of(const struct attn_run *run, int64_t piece
         .tokens = tokens_of(call, s),
         .values = end - first,
         .columns = end - first + sums,
-        .q = head_of(&call->q, batch, q_head, token, 0),
-        .k = head_of(&call->k, batch, head / (heads / k_heads), token, 0),
-        .v = head_of(&call->v, batch, head, token, first),
-        .out = head_of(&call->out, batch, out_head, token, first),
+        .results = end - first,
+        .q = attn_linear_head(&call->q, batch, q_head, token, 0),
+        .k = attn_linear_head(&call->k, batch, head / (heads / k_heads), token, 0),
+        .v = attn_linear_head(&call->v, batch, head, token, first),
+        .out = attn_linear_head(&call->out, batch, out_head, token, first),
         .q_head = (ptrdiff_t)(attn_step_of(&call->q, 1) * attn_element_size(call->q.dtype)),
         .out_head = (ptrdiff_t)(attn_step_of(&call->out, 1) * attn_element_size(call->out.dtype)),
-        .projection = head_of(&call->projection, 0, head, 0, 0),
+        .projection = attn_linear_head(&call->projection, 0, head, 0, 0),
         .decay_channel = (ptrdiff_t)attn_step_of(&call->decay, 3),
-        .decay = head_of(&call->decay, batch, head, token, 0),
-        .beta = head_of(&call->beta, batch, head, token, 0),
+        .decay_channels = call->decay.shape[3],
+        .decay = attn_linear_head(&call->decay, batch, head, token, 0),
+        .beta = attn_linear_head(&call->beta, batch, head, token, 0),
+        .written_scale = 1.0f,
         .scale = call->scale,
         .scratch = scratch,
         .state_in = state_of(&call->state_in, s, head, first),
         .in_pitch = (ptrdiff_t)attn_step_of(&call->state_in, 2),
+        .in_column = 1,
         .state_out = state_of(&call->state_out, s, head, first),
         .out_pitch = (ptrdiff_t)attn_step_of(&call->state_out, 2),
         .sum_in = sums ? state_of(&call->state_in, s, head, columns) : NULL,
@@ -160,7 +173,7 @@ static struct attn_state_work piece_of(const struct attn_run *run, int64_t piece
         work.sum_out = sum_of(run, s * heads + head);
         work.sum_pitch = 1;
     }
-    const struct attn_rows resets = head_of(&call->resets, batch, head, token, 0);
+    const struct attn_rows resets = attn_linear_head(&call->resets, batch, head, token, 0);
     work.resets = resets.data;
     work.resets_stride = resets.stride;
     return work;
@@ -221,13 +234,9 @@ void attn_linear_attention_cut(struct attn_linear_attention *call, const struct 
     /* Of a state at least reading and writing it, of a token two products or three. */
     const double work = ((double)(1 + readers) * tokens + states) * (double)dk * (double)columns;
     const int parallel = attn_threads_worth(work, ATTN_WORTH_ATTENTION, threads);
-    call->cut.parts = choose_parts(&call->cut.shape, columns, states, parallel);
-    for (int64_t i = 0; i < call->cut.parts; i++) {
-        const int64_t wide = attn_state_part(&call->cut.shape, columns, call->cut.parts, i + 1) -
-                             attn_state_part(&call->cut.shape, columns, call->cut.parts, i);
-        call->cut.shape.columns = wide > call->cut.shape.columns ? wide : call->cut.shape.columns;
-    }
-    call->cut.shape.columns += call->cut.shape.normalises;
+    call->cut.parts = attn_state_parts(&call->cut.shape, columns, states, parallel);
+    call->cut.shape.columns =
+        attn_state_widest_part(&call->cut.shape, columns, call->cut.parts) + call->cut.shape.normalises;
     struct attn_state_scratch scratch;
     geometry->scratch_size = attn_state_layout(&scratch, NULL, &call->cut.shape);
     geometry->threads = geometry->parallel = parallel;

@@ -30,6 +30,7 @@ struct attn_linear_attention {
     int isa;                             /**< the set that params.isa named (dispatch.h); 0: none */
     float scale;
     int64_t num_sequences;
+    int reads_out; /**< out is the gradient of out: the call is a part of one for gradients */
     struct attn_state_cut cut;
 };
 
@@ -42,7 +43,16 @@ struct attn_run *attn_linear_attention_begin(void *workspace, const struct attn_
 /** Takes a copy of the call into the workspace: what was given need not outlive this. */
 void attn_linear_attention_keep(struct attn_run *run);
 
+/** Row token of a head on the channels from one on; no row for an empty tensor. */
+struct attn_rows attn_linear_head(const attn_tensor *t, int64_t batch, int64_t head, int64_t token, int64_t channel);
+
+/** The parts of columns with which threads are done with so many states first, each of as many as there is room for. */
+int64_t attn_state_parts(const struct attn_state_shape *shape, int64_t columns, double states, int threads);
+
 /** Where number i of parts of so many columns begins. */
 int64_t attn_state_part(const struct attn_state_shape *shape, int64_t columns, int64_t parts, int64_t i);
+
+/** The most columns that one of parts has, without that of sums. */
+int64_t attn_state_widest_part(const struct attn_state_shape *shape, int64_t columns, int64_t parts);
 
 #endif

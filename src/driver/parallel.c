@@ -32,6 +32,7 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
     run->problem = problem;
     run->backward = NULL;
     run->linear = NULL;
+    run->linear_backward = NULL;
     run->executor = problem ? problem->params.executor : NULL;
     run->geometry = geometry;
     run->labels = geometry->labels_size > 0 ? (struct attn_label_range *)shared : NULL;

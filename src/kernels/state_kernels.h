@@ -4,6 +4,7 @@
 #define ATTN_STATE_KERNELS_H
 
 #include "kernels/state_chunk.h"
+#include "kernels/state_columns.h"
 #include "kernels/state_rows.h"
 #include "kernels/state_steps.h"
 
@@ -21,6 +22,11 @@ static const struct attn_state_kernels state_kernels = {.lanes = VF_LEN,
                                                         .solve = chunk_solve,
                                                         .read = chunk_read,
                                                         .write = chunk_write,
-                                                        .steps = state_steps};
+                                                        .steps = state_steps,
+                                                        .fade_columns = fade_columns,
+                                                        .add_numbers = add_numbers,
+                                                        .near_columns = near_columns,
+                                                        .sum_later = sum_later,
+                                                        .add_products = add_products};
 
 #endif

@@ -121,6 +121,27 @@ struct attn_state_steps {
     ptrdiff_t to_pitch;
 };
 
+/** Tokens that meet one by one where columns fade: more of them are split. */
+#define ATTN_NEAR_TOKENS 8
+
+/** What rows of a panel are multiplied by and added up to. */
+struct attn_partners {
+    const float *rows; /**< [n][width]; NULL: nothing is asked for */
+    float factor;
+    float *sums; /**< [n][pitch] */
+    ptrdiff_t pitch;
+};
+
+/** A panel of columns and neighbours, where columns fade. */
+struct attn_near_columns {
+    int n, width;
+    const float *scores; /**< [n][ATTN_CHUNK] what a row takes of the tokens up to its own */
+    const float *u;      /**< [n][width] what tokens write */
+    const float *decay;  /**< [n][width] */
+    float *o;            /**< [n][width] what they read: added to */
+    struct attn_partners partners;
+};
+
 /** What an instruction set brings for linear attention. */
 struct attn_state_kernels {
     int lanes;
@@ -150,6 +171,22 @@ struct attn_state_kernels {
     /** S = decay S + the sum over tokens of k_j u_j'. */
     void (*write)(const struct attn_chunk_panel *x);
     void (*steps)(const struct attn_state_steps *x);
+    /** to[r][c] = from[r][c] by[c], n rows of width columns. */
+    void (*fade_columns)(float *to, ptrdiff_t to_pitch, const float *from, ptrdiff_t from_pitch, int64_t n, int width,
+                         const float *by);
+    /** to[i] += from[i], n numbers, whole vectors. */
+    void (*add_numbers)(float *to, const float *from, int64_t n);
+    /**
+     * o_i += the sum over j <= i of scores_ij (decays j+1..i) u_j, column by column. Of partners sums_t += the sum over
+     * j < t <= i of factor rows_i times that pair's number.
+     */
+    void (*near_columns)(const struct attn_near_columns *x);
+    /** sums_t = the sum over i >= t of factor rows_i o_i, for n rows of width columns but the first skip; with add
+     * sums_t += that. */
+    void (*sum_later)(const struct attn_partners *x, const float *o, int n, int width, int skip, int add);
+    /** sums_t[c] += by[c] times the sum over rows of a[r][c] b[r][c], for n rows t. b's rows are width apart. */
+    void (*add_products)(float *sums, ptrdiff_t pitch, int n, int width, const float *by, const float *a,
+                         ptrdiff_t a_pitch, const float *b, int64_t rows);
 };
 
 #endif

@@ -31,14 +31,13 @@ static struct attn_rows rows_of(const struct chunk *c, const struct attn_rows *r
     return attn_rows_from(rows, c->first);
 }
 
-/** Rows turned, up to whole vectors. */
-static void turn(const struct chunk *c, float *dst, ptrdiff_t pitch, const struct attn_floats *x, int n)
+void attn_state_turn(const struct attn_state_work *w, float *dst, ptrdiff_t pitch, const struct attn_floats *x, int n)
 {
     const char *at[ATTN_CHUNK];
     for (int i = 0; i < n; i++)
         at[i] = (const char *)(x->rows + i * x->pitch);
-    c->work->kernels->vectors->read_rows(dst, pitch, (int)attn_in_steps(n, c->states->lanes), at, ATTN_F32, n, c->dk,
-                                         1.0f);
+    w->kernels->vectors->read_rows(dst, pitch, (int)attn_in_steps(n, w->shape->lanes), at, ATTN_F32, n, w->shape->dk,
+                                   1.0f);
 }
 
 /** Decays, beta and v of the chunk, and its keys both ways. */
@@ -49,7 +48,7 @@ static void take_chunk(struct chunk *c)
     const struct attn_rows k = rows_of(c, &w->k), v = rows_of(c, &w->v);
     const int64_t panels = attn_state_panels(w->shape, w->columns);
     c->k = attn_state_floats(w, &k, c->n, 1, scratch->k);
-    turn(c, scratch->kt, ATTN_CHUNK, &c->k, c->n);
+    attn_state_turn(w, scratch->kt, ATTN_CHUNK, &c->k, c->n);
     for (int64_t i = 0; i < panels; i++) {
         const int64_t start = attn_panel_start(w->shape, w->columns, i);
         const int64_t width = attn_panel_start(w->shape, w->columns, i + 1) - start;
@@ -114,7 +113,7 @@ static void split_scores(const struct chunk *c, const struct left *x, int first,
     /* The later ones fade from the middle on, the earlier ones up to there. */
     c->states->decay_until(scratch->faded, c->k.rows + first * c->k.pitch, c->k.pitch, scratch->decay + first * dk,
                            half, dk, NULL);
-    turn(c, scratch->turned, half, &faded, half);
+    attn_state_turn(c->work, scratch->turned, half, &faded, half);
     c->states->decay_since(scratch->faded, x->a.rows + middle * x->a.pitch, x->a.pitch, scratch->decay + middle * dk,
                            later, dk);
     const struct attn_chunk_scores scores = {.n = later,
@@ -213,11 +212,11 @@ static void solve(const struct chunk *c)
 static struct attn_ahead out_of(const struct chunk *c, int head, int64_t start, int64_t width)
 {
     const struct attn_state_work *w = c->work;
+    if (w->results <= start)
+        return (struct attn_ahead){.n = 0};
     struct attn_ahead ahead = {.rows = rows_of(c, &w->out), .n = c->n, .written = 1};
     ahead.rows.data = (char *)ahead.rows.data + head * w->out_head + start * attn_element_size(w->out.dtype);
-    ahead.width = w->values - start < width ? w->values - start : width;
-    if (ahead.width <= 0)
-        ahead.n = 0;
+    ahead.width = w->results - start < width ? w->results - start : width;
     return ahead;
 }
 
@@ -262,7 +261,7 @@ static void write(const struct chunk *c)
     if (w->shape->rows) {
         const struct attn_floats faded = {scratch->faded, (ptrdiff_t)c->dk};
         c->states->decay_until(scratch->faded, c->k.rows, c->k.pitch, scratch->decay, c->n, c->dk, scratch->whole);
-        turn(c, scratch->kt, ATTN_CHUNK, &faded, c->n);
+        attn_state_turn(w, scratch->kt, ATTN_CHUNK, &faded, c->n);
         decay = (struct attn_chunk_decays){scratch->whole, 1};
     } else if (w->shape->decays) {
         c->states->scale_keys(scratch->kt, c->dk, scratch->until, c->n);

@@ -88,7 +88,7 @@ void attn_state_values(const struct attn_state_work *w, const struct attn_rows *
     struct attn_rows columns = *v;
     columns.data = (char *)v->data + start * attn_element_size(v->dtype);
     if (own > 0)
-        w->kernels->states->take_rows(to, width, &columns, n, own, 1.0f);
+        w->kernels->states->take_rows(to, width, &columns, n, own, w->written_scale);
     for (int i = 0; i < n && written < width; i++)
         memset(to + i * width + written, 0, (size_t)(width - written) * sizeof(float));
     if (w->columns > w->values && sums >= 0 && sums < width)
@@ -106,38 +106,93 @@ static void gather(float *to, const struct attn_rows *rows, int n, int64_t width
     }
 }
 
-void attn_state_take_decays(const struct attn_state_work *w, int64_t first, int n)
+/**
+ * Factors of channels start.. of n tokens: pitch floats a token, of which what is behind channels holds 1 up to whole
+ * vectors. room is for as many.
+ */
+static void take_factors(const struct attn_state_work *w, int64_t first, int n, int64_t start, int64_t channels,
+                         float *to, int64_t pitch, float *room)
+{
+    struct attn_rows decay = attn_rows_from(&w->decay, first);
+    decay.data = (char *)decay.data + start * w->decay_channel * attn_element_size(decay.dtype);
+    if (w->decay_channel != 1 && channels > 1) {
+        gather(room, &decay, n, channels, w->decay_channel);
+        decay = (struct attn_rows){room, (ptrdiff_t)channels * ATTN_WORD, ATTN_F32, NULL, 0};
+    }
+    w->kernels->states->take_decays(to, (ptrdiff_t)pitch, &decay, n, channels);
+}
+
+/** Factors of n tokens that have one each, side by side. */
+static void take_numbers(const struct attn_state_work *w, int64_t first, int n, float *to)
 {
     const struct attn_state_kernels *states = w->kernels->states;
-    const struct attn_rows decay = attn_rows_from(&w->decay, first);
-    float *const to = w->scratch->decay;
-    if (w->shape->rows && w->decay_channel == 1) {
-        states->take_decays(to, w->shape->dk, &decay, n, w->shape->dk);
-        return;
-    }
-    if (w->shape->rows) {
-        gather(w->scratch->faded, &decay, n, w->shape->dk, w->decay_channel);
-        const struct attn_rows gathered = {w->scratch->faded, (ptrdiff_t)w->shape->dk * ATTN_WORD, ATTN_F32, NULL, 0};
-        states->take_decays(to, w->shape->dk, &gathered, n, w->shape->dk);
-        return;
-    }
-    const struct attn_rows together = {to, 0, ATTN_F32, NULL, 0};
+    const struct attn_rows decay = attn_rows_from(&w->decay, first), together = {to, 0, ATTN_F32, NULL, 0};
     states->take_rows(to, 1, &decay, n, 1, 1.0f);
     states->take_decays(to, 0, &together, 1, n);
+}
+
+/** Tokens of a chunk before which S has not faded yet: the first one of the way back has none behind it. */
+static int begins_whole(const struct attn_state_work *w, int64_t first)
+{
+    return w->backwards && first == 0;
+}
+
+void attn_state_take_decays(const struct attn_state_work *w, int64_t first, int n)
+{
+    const int64_t width = w->shape->rows ? w->shape->dk : 1;
+    const int whole = begins_whole(w, first), behind = w->backwards && !whole;
+    float *const to = w->scratch->decay;
+    for (int64_t c = 0; c < width && whole; c++)
+        to[c] = 1.0f;
+    if (n - whole == 0)
+        return;
+    if (w->shape->rows)
+        take_factors(w, first - behind, n - whole, 0, width, to + whole * width, width, w->scratch->faded);
+    else
+        take_numbers(w, first - behind, n - whole, to + whole);
+}
+
+void attn_state_take_fades(const struct attn_state_work *w, int64_t first, int n, int64_t start, int64_t width)
+{
+    const int whole = begins_whole(w, first), behind = w->backwards && !whole;
+    const int64_t left = w->columns - start;
+    float *const to = w->scratch->fades;
+    for (int64_t c = 0; c < width && whole; c++)
+        to[c] = 1.0f;
+    if (n - whole == 0)
+        return;
+    if (w->decay_channels > 1) {
+        take_factors(w, first - behind, n - whole, start, left < width ? left : width, to + whole * width, width,
+                     w->scratch->room);
+        return;
+    }
+    float numbers[2 * ATTN_CHUNK];
+    take_numbers(w, first - behind, n - whole, numbers);
+    for (int i = whole; i < n; i++)
+        for (int64_t c = 0; c < width; c++)
+            to[i * width + c] = numbers[i - whole];
 }
 
 void attn_state_write_out(const struct attn_state_work *w, int head, int64_t first, int n, int64_t start, int64_t width,
                           const float *o, float *sums)
 {
-    const int64_t left = w->values > start ? w->values - start : 0, own = left < width ? left : width;
+    const int64_t left = w->results > start ? w->results - start : 0, own = left < width ? left : width;
     const int64_t sum = w->columns - 1 - start;
-    char *row =
-        (char *)w->out.data + head * w->out_head + first * w->out.stride + start * attn_element_size(w->out.dtype);
     for (int i = 0; i < n && w->shape->normalises && sum < width; i++)
         sums[i] = o[i * width + sum];
-    for (int i = 0; i < n && own > 0; i++, row += w->out.stride) {
+    if (own <= 0)
+        return;
+    char *row =
+        (char *)w->out.data + head * w->out_head + first * w->out.stride + start * attn_element_size(w->out.dtype);
+    for (int i = 0; i < n; i++, row += w->out.stride) {
         const int vanishes = w->shape->normalises && fabsf(sums[i]) < FLT_MIN; /* a NaN does not */
         const float factor = !w->shape->normalises ? w->scale : vanishes ? 0.0f : 1.0f / sums[i];
-        w->kernels->vectors->write_few(&row, w->out.dtype, o + i * width, 1, own, &factor);
+        if (!w->adds) {
+            w->kernels->vectors->write_few(&row, w->out.dtype, o + i * width, 1, own, &factor);
+            continue;
+        }
+        float *const to = (float *)(void *)row;
+        for (int64_t c = 0; c < own; c++)
+            to[c] += factor * o[i * width + c];
     }
 }

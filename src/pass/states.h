@@ -21,6 +21,8 @@ struct attn_state_shape {
     attn_feature_map map;
     int normalises; /**< the last column of a task is the sum of keys, for which v is 1 */
     int bidirectional;
+    int chunks_only;   /**< a few tokens are a chunk, too, and nothing goes one by one */
+    int fades_columns; /**< decays are those of columns, one for each or one for all: S lies on its side */
 };
 
 /** Memory of a thread; floats. Rows of q and k are attn_state_pitch() floats apart, those of a caller's as they lie. */
@@ -46,6 +48,9 @@ struct attn_state_scratch {
     float *inputs;       /**< [ATTN_CHUNK][inputs]; POSITIVE */
     float *projection;   /**< [inputs][pitch] turned, times the root of the scale; POSITIVE */
     float *half;         /**< [ATTN_CHUNK] half the squares of keys; POSITIVE */
+    float *fades;        /**< [ATTN_CHUNK][panel] decays of columns; with fades_columns, as those below */
+    float *part, *room;  /**< [ATTN_CHUNK][panel] what some tokens give to others; what that is made of */
+    float *partner;      /**< [ATTN_CHUNK][panel] rows of attn_decay_sums.partner */
 };
 
 /** Lays scratch memory out from base on, NULL to count: returns its bytes. */
@@ -57,6 +62,18 @@ static inline int64_t attn_state_pitch(const struct attn_state_shape *shape)
     return attn_in_steps(shape->dk, shape->lanes);
 }
 
+/**
+ * What a pass leaves for the gradients of decays (pass/chunk_columns.c). Everything is of the work's columns and in the
+ * order of tokens, also where they are gone through backwards.
+ */
+struct attn_decay_sums {
+    float *sums; /**< token 0, written by the pass that goes forwards, to which the other one adds */
+    ptrdiff_t pitch;
+    struct attn_rows partner; /**< what the rows that the pass computes are the gradient of; in its own order */
+    float *states;            /**< [slot][dk] S before the chunk at token slot * ATTN_CHUNK, or behind, faded once */
+    ptrdiff_t states_pitch;
+};
+
 /** A state and some of its columns, and a sequence. */
 struct attn_state_work {
     const struct attn_kernels *kernels;
@@ -64,21 +81,33 @@ struct attn_state_work {
     int64_t tokens;
     int64_t values;                /**< columns of v */
     int64_t columns;               /**< of S: as many, and with normalises that of the sum of keys */
+    int64_t results;               /**< columns of out: as values, unless fewer of them, or none, are wanted */
     struct attn_rows q, k, v, out; /**< token 0; of v and out from the first column on */
     ptrdiff_t q_head, out_head;    /**< bytes to the next head that reads this state */
     struct attn_rows projection;   /**< of POSITIVE */
     struct attn_rows decay, beta;  /**< data NULL: none */
     ptrdiff_t decay_channel;       /**< elements from a row's decay to the next row's */
-    const uint8_t *resets;         /**< NULL: none */
+    int64_t decay_channels;        /**< 1: a number for all rows */
+    const uint8_t *resets;         /**< token 0; NULL: none */
     ptrdiff_t resets_stride;
+    /**
+     * Tokens are gone through from the last to the first, which rows above are those of token after token of this walk
+     * for: row 0 is the last token's. S fades by the decay of the token that it has passed, and is cleared where that
+     * one resets it.
+     */
+    int backwards;
+    int adds;              /**< to what out holds, which is f32 */
+    float written_scale;   /**< of v */
     float scale;           /**< of the output, or of POSITIVE's scores */
     const float *state_in; /**< rows of S, NULL: zeros */
-    ptrdiff_t in_pitch;
+    ptrdiff_t in_pitch, in_column;
     float *state_out; /**< NULL: not wanted; may be state_in */
+    int adds_state;   /**< to what it holds */
     ptrdiff_t out_pitch;
     const float *sum_in; /**< with normalises, the column of the sum of keys in state_in, wherever it lies */
     float *sum_out;      /**< where that goes; NULL: another task has it */
     ptrdiff_t sum_pitch; /**< there, from one row's to the next */
+    const struct attn_decay_sums *decay_sums; /**< NULL: not wanted; only with fades_columns */
     const struct attn_state_scratch *scratch;
 };
 
@@ -89,6 +118,9 @@ void attn_state_pass(const struct attn_state_work *w);
 
 /** Tokens first..first+n-1, more than ATTN_FEW_TOKENS, with S in scratch memory. */
 void attn_state_chunk(const struct attn_state_work *w, int64_t first, int n);
+
+/** The same where decays are of columns. */
+void attn_state_columns_chunk(const struct attn_state_work *w, int64_t first, int n);
 
 /** What such tokens write, or what they read of S as it is: a bidirectional sequence does one after the other. */
 void attn_state_write_chunk(const struct attn_state_work *w, int64_t first, int n);
@@ -122,6 +154,15 @@ void attn_state_values(const struct attn_state_work *w, const struct attn_rows *
 
 /** Decays of n tokens from one on, as factors, to scratch memory. */
 void attn_state_take_decays(const struct attn_state_work *w, int64_t first, int n);
+
+/** The same of columns start.. of S, width of them, to scratch memory that is for these. */
+void attn_state_take_fades(const struct attn_state_work *w, int64_t first, int n, int64_t start, int64_t width);
+
+/** A chunk's token that S is cleared before, so that none of it reaches the chunk: first and n as of the walk. */
+int attn_state_chunk_is_reset(const struct attn_state_work *w, int64_t first, int n);
+
+/** The rows of x turned: lanes are rows, up to whole vectors. */
+void attn_state_turn(const struct attn_state_work *w, float *dst, ptrdiff_t pitch, const struct attn_floats *x, int n);
 
 /**
  * Writes columns start.. of rows of a head, width floats apart in o. With normalises they are divided by sums: [n],

@@ -79,6 +79,9 @@ void linear_case_generate(struct linear_case *c, uint64_t seed, uint64_t index, 
 /** Values of all tensors, once shapes, layouts and options stand. */
 void linear_case_fill(struct linear_case *c, struct rng *rng);
 
+/** Standard normal numbers times factor. */
+void linear_fill_normal(const attn_tensor *t, float factor, struct rng *rng);
+
 /** Whether the inputs are unchanged and nothing outside the outputs was written; else names what was. */
 int linear_case_check_memory(const struct linear_case *c, char *message, size_t size);
 

@@ -31,7 +31,7 @@ static int is_one_token(const attn_tensor *t)
     return t->shape[2] > 1 && t->stride[2] == 0;
 }
 
-static void fill_normal(const attn_tensor *t, float factor, struct rng *rng)
+void linear_fill_normal(const attn_tensor *t, float factor, struct rng *rng)
 {
     const int coarse = is_one_token(t);
     FOR_EACH_ELEMENT(t)
@@ -65,7 +65,7 @@ static void fill_keys(struct linear_case *c, struct rng *rng)
 {
     const double length = rng_percent(rng, 80) ? 1 : rng_uniform(rng);
     const int zeros = rng_percent(rng, 20) ? (int)RNG_PICK(rng, 3, 3, 30, 100) : 0;
-    fill_normal(&c->k, 1, rng);
+    linear_fill_normal(&c->k, 1, rng);
     c->unit_keys = c->params.beta && length == 1;
     for (int64_t b = 0; b < c->k.shape[0]; b++)
         for (int64_t h = 0; h < c->k.shape[1]; h++)
@@ -178,8 +178,8 @@ void linear_case_fill(struct linear_case *c, struct rng *rng)
     float size = rng_percent(rng, 60) ? 1 : powf(10, (float)(6 * rng_uniform(rng) - 3));
     if (c->v.dtype == ATTN_F32 && rng_percent(rng, 2))
         size = 1e-40f;
-    fill_normal(&c->q, 1, rng);
-    fill_normal(&c->v, size, rng);
+    linear_fill_normal(&c->q, 1, rng);
+    linear_fill_normal(&c->v, size, rng);
     fill_keys(c, rng); /* after the others: rows of a packed buffer are its own */
     if (c->params.decay)
         fill_decay(c, rng);
@@ -188,7 +188,7 @@ void linear_case_fill(struct linear_case *c, struct rng *rng)
     if (c->params.resets)
         fill_resets(c, rng);
     if (c->params.state_in)
-        fill_normal(&c->state_in, size, rng);
+        linear_fill_normal(&c->state_in, size, rng);
     c->planted = 0;
     if (rng_percent(rng, 15)) {
         const attn_tensor *const tensors[] = {&c->q, &c->k, &c->v, c->params.beta, c->params.state_in};

@@ -22,10 +22,11 @@ static int right_kind(attn_dtype dtype, double expected, float got)
     return dtype == ATTN_F32 ? isfinite(got) : !isnan(got);
 }
 
-static int compare_output(const struct linear_numbers *numbers, enum linear_output kind, const attn_tensor *got,
-                          struct linear_comparison *comparison, char *message, size_t message_size)
+int compare_linear_numbers(const struct linear_numbers *numbers, const struct tolerance *tolerance,
+                           const attn_tensor *got, struct linear_comparison *comparison, char *message,
+                           size_t message_size)
 {
-    const char *const name = tolerance_linear_table[kind].output;
+    const char *const name = tolerance->output;
     const int64_t *n = got->shape;
     double naive = 0, worst = 0;
     int64_t worst_at[4] = {0, 0, 0, 0}, at = 0, worst_index = 0;
@@ -63,7 +64,7 @@ static int compare_output(const struct linear_numbers *numbers, enum linear_outp
                     }
                 }
     comparison->error = worst;
-    comparison->allowed = TOLERANCE_FACTOR * naive + tolerance_linear_table[kind].floor;
+    comparison->allowed = TOLERANCE_FACTOR * naive + tolerance->floor;
     if (worst <= comparison->allowed)
         return 1;
     snprintf(message, message_size,
@@ -88,8 +89,8 @@ int compare_linear_call(const struct linear_inputs *inputs, const attn_tensor *o
         passes = 1;
         for (int of = 0; of < LINEAR_OUTPUTS && passes; of++)
             if (got[of])
-                passes = compare_output(&reference.of[of], (enum linear_output)of, got[of], &comparison[of], message,
-                                        message_size);
+                passes = compare_linear_numbers(&reference.of[of], &tolerance_linear_table[of], got[of],
+                                                &comparison[of], message, message_size);
     }
     linear_reference_free(&reference);
     if (passes) /* perhaps in the second round */

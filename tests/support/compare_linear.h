@@ -18,6 +18,11 @@ struct linear_comparison {
     int64_t elements, zeros, unknown, not_finite;
 };
 
+/** Compares one output, whose numbers are contiguous, with what is expected of it. Returns 1, or 0 and a message. */
+int compare_linear_numbers(const struct linear_numbers *numbers, const struct tolerance *tolerance,
+                           const attn_tensor *got, struct linear_comparison *comparison, char *message,
+                           size_t message_size);
+
 /**
  * Compares out, and the states unless state is NULL; comparison: of each. Returns 1 when all of it is right; otherwise
  * 0, and message names the worst element with what was expected. Computes naively only what is not within the floors

@@ -42,6 +42,7 @@
 
 #include "oracle_backward.h"
 #include "oracle_linear.h"
+#include "oracle_linear_backward.h"
 
 #define TOLERANCE_FACTOR 2.0
 
@@ -105,6 +106,15 @@ static inline double tolerance_gradient_floor(enum gradient_of of)
 static const struct tolerance tolerance_linear_table[LINEAR_OUTPUTS] = {
     [LINEAR_OUT] = {"out", 4, 0, "the largest of many thousands of elements 4"},
     [LINEAR_STATE] = {"state_out", 4, 0, "as out"},
+};
+
+/** Gradients of linear attention: units as there (oracle_linear_backward.c), without a naive computation. */
+static const struct tolerance tolerance_linear_gradients_table[LINEAR_GRADIENTS] = {
+    [LINEAR_DQ] = {"dq", 8, 0, "6.2, where all tokens share a row or a decay, and err alike"},
+    [LINEAR_DK] = {"dk", 8, 0, "as dq"},
+    [LINEAR_DV] = {"dv", 8, 0, "as dq"},
+    [LINEAR_DDECAY] = {"ddecay", 8, 0, "as dq"},
+    [LINEAR_DSTATE] = {"dstate_in", 8, 0, "as dq"},
 };
 
 /**

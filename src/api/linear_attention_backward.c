@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn_linear_attention_backward(). */
+#include "attn/linear_attention_backward.h"
+
+#include "api/check_linear_attention.h"
+#include "api/environment.h"
+#include "api/error.h"
+#include "api/execute.h"
+#include "api/executor.h"
+#include "dispatch.h"
+#include "driver/linear_backward.h"
+#include "driver/threads.h"
+
+#include <stdlib.h>
+
+/** Cuts a checked call for so many threads. */
+static void cut(struct attn_linear_backward *call, int threads)
+{
+    const int isa = call->forward.isa;
+    const struct attn_kernels kernels = attn_kernels_plain(isa ? isa : attn_environment()->max_isa);
+    attn_linear_backward_cut(call, &kernels, threads);
+}
+
+/** For as many as can start now. */
+static void cut_now(struct attn_linear_backward *call)
+{
+    const attn_linear_attention_params *p = &call->forward.params;
+    const int asked = attn_threads_asked(p->executor, p->num_threads);
+    const int most = attn_most_threads(attn_executor_of(p->executor));
+    cut(call, asked < most ? asked : most);
+}
+
+attn_status attn_linear_attention_backward_workspace_size(const attn_tensor *q, const attn_tensor *k,
+                                                          const attn_tensor *v, const attn_tensor *out,
+                                                          const attn_linear_attention_params *params,
+                                                          const attn_linear_attention_gradients *gradients,
+                                                          size_t *size)
+{
+    struct attn_linear_backward call;
+    if (!size)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "size is NULL; expected where to put the number of bytes");
+    CHECK(attn_check_linear_backward(&call, q, k, v, out, params, gradients, CHECK_SHAPES));
+    cut_now(&call);
+    *size = attn_run_size(&call.cut.geometry, call.cut.geometry.threads);
+    return ATTN_OK;
+}
+
+/** Cuts a call to what a workspace has room for, as the forward call does. Returns whether one thread has room. */
+static int fit(struct attn_linear_backward *call, size_t size)
+{
+    struct attn_geometry *geometry = &call->cut.geometry;
+    for (int threads = geometry->threads; attn_run_size(geometry, 1) > size; cut(call, threads)) {
+        if (threads >= ATTN_MAX_THREADS)
+            return 0;
+        threads *= 2;
+    }
+    const size_t room = (size - attn_run_size(geometry, 0)) / geometry->scratch_size;
+    if (room < (size_t)geometry->threads)
+        geometry->threads = geometry->parallel = (int)room;
+    return 1;
+}
+
+attn_status attn_linear_attention_backward_in(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                              const attn_tensor *out, const attn_linear_attention_params *params,
+                                              const attn_linear_attention_gradients *gradients, void *workspace,
+                                              size_t workspace_size)
+{
+    struct attn_linear_backward call;
+    CHECK(attn_check_linear_backward(&call, q, k, v, out, params, gradients, CHECK_ALL));
+    cut_now(&call);
+    const size_t wanted = attn_run_size(&call.cut.geometry, call.cut.geometry.threads);
+    const size_t least = attn_run_size(&call.cut.geometry, 1);
+    if (!workspace)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", wanted);
+    if (!fit(&call, workspace_size))
+        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", workspace_size,
+                         least);
+    attn_execute(attn_linear_backward_begin(workspace, &call));
+    return ATTN_OK;
+}
+
+attn_status attn_linear_attention_backward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                           const attn_tensor *out, const attn_linear_attention_params *params,
+                                           const attn_linear_attention_gradients *gradients)
+{
+    struct attn_linear_backward call;
+    CHECK(attn_check_linear_backward(&call, q, k, v, out, params, gradients, CHECK_ALL));
+    cut_now(&call);
+    const size_t size = attn_run_size(&call.cut.geometry, call.cut.geometry.threads);
+    void *workspace = malloc(size);
+    if (!workspace)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a workspace of %zu bytes", size);
+    attn_execute(attn_linear_backward_begin(workspace, &call));
+    free(workspace);
+    return ATTN_OK;
+}
