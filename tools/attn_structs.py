@@ -100,6 +100,10 @@ class LinearAttentionParams(Sized):
     )
 
 
+class LinearAttentionGradients(Sized):
+    _fields_ = _size() + _pointers("out", "state_out", "q", "k", "v", "decay", "state_in")
+
+
 class RopeConfig(Sized):
     _fields_ = (
         _size()
@@ -137,6 +141,7 @@ LIBATTN = {
     "attn_params": Params,
     "attn_gradients": Gradients,
     "attn_linear_attention_params": LinearAttentionParams,
+    "attn_linear_attention_gradients": LinearAttentionGradients,
     "attn_rope_config": RopeConfig,
     "attn_cache_config": CacheConfig,
     "attn_cache_usage": CacheUsage,

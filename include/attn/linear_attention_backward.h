@@ -77,8 +77,8 @@ static inline attn_linear_attention_gradients attn_linear_attention_gradients_de
  *
  * Each tensor is ATTN_F32, ATTN_BF16 or ATTN_F16, in any mix, states f32; sums are f32 whatever the types, and
  * gradients are rounded once, to nearest even. Rows of tokens behind lengths and cu_seqlens have the gradient 0, and
- * what stands there is not read. Features of ATTN_FEATURES_POSITIVE have gradients with respect to q and k; where one of
- * a key has been held at e^60 it has none. The projection has none.
+ * what stands there is not read. Features of ATTN_FEATURES_POSITIVE have gradients with respect to q and k; where one
+ * of a key has been held at e^60 it has none. The projection has none.
  *
  * On one instruction set gradients of a sequence have the same bits for any number of threads and whatever else is in
  * the call. No output may share a byte with itself, with another output or with anything that is read.
@@ -115,8 +115,8 @@ ATTN_API attn_status attn_linear_attention_backward_workspace_size(const attn_te
  * one.
  * @since 0.1, experimental
  */
-ATTN_API attn_status attn_linear_attention_backward_in(const attn_tensor *q, const attn_tensor *k,
-                                                       const attn_tensor *v, const attn_tensor *out,
+ATTN_API attn_status attn_linear_attention_backward_in(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                                       const attn_tensor *out,
                                                        const attn_linear_attention_params *params,
                                                        const attn_linear_attention_gradients *gradients,
                                                        void *workspace, size_t workspace_size);

@@ -156,7 +156,7 @@ static attn_status check_features(struct attn_linear_attention *c, enum check_de
 }
 
 attn_status attn_check_linear_state(const char *name, const attn_tensor *t, const struct attn_linear_attention *c,
-                               attn_tensor *kept, int written, enum check_depth depth)
+                                    attn_tensor *kept, int written, enum check_depth depth)
 {
     *kept = (attn_tensor){0};
     if (!t)
@@ -271,7 +271,8 @@ attn_status attn_check_linear_inputs(const struct attn_linear_attention *c, cons
                   {"params.lengths", &lengths},
                   {"params.state_in", &c->state_in}};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
-        CHECK(attn_check_apart(name, t, inputs[i].name, inputs[i].t, t == &c->state_out && inputs[i].t == &c->state_in));
+        CHECK(
+            attn_check_apart(name, t, inputs[i].name, inputs[i].t, t == &c->state_out && inputs[i].t == &c->state_in));
     return ATTN_OK;
 }
 

@@ -22,14 +22,17 @@ static attn_status check_rows(const char *name, const attn_tensor *t, const char
     return ATTN_OK;
 }
 
+/** What is written, if it is wanted; with side_by_side channels lie so. */
 static attn_status check_written(const char *name, const attn_tensor *t, const char *of, const attn_tensor *shape,
-                                 attn_tensor *kept, int *wanted, enum check_depth depth)
+                                 int side_by_side, attn_tensor *kept, int *wanted, enum check_depth depth)
 {
     if (!t)
         return ATTN_OK;
     CHECK(check_rows(name, t, of, shape, depth));
     *kept = *t;
     *wanted = 1;
+    if (side_by_side && depth & CHECK_TENSORS)
+        CHECK(attn_check_contiguous(name, t));
     return depth & CHECK_TENSORS ? attn_check_distinct(name, t) : ATTN_OK;
 }
 
@@ -38,7 +41,7 @@ static attn_status check_decay(struct attn_linear_backward *b, const attn_tensor
     const attn_tensor *decay = b->forward.params.decay;
     if (t && !decay)
         return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.decay is set; expected NULL, as params.decay is");
-    return check_written("gradients.decay", t, "params.decay", decay, &b->d_decay, &b->wants_decay, depth);
+    return check_written("gradients.decay", t, "params.decay", decay, 0, &b->d_decay, &b->wants_decay, depth);
 }
 
 static attn_status check_states(struct attn_linear_backward *b, const attn_linear_attention_gradients *g,
@@ -79,8 +82,7 @@ static attn_status check_apart(const struct attn_linear_backward *b)
 static attn_status check_options(const attn_linear_attention_params *p)
 {
     if (p->beta)
-        return attn_fail(ATTN_UNSUPPORTED,
-                         "params.beta is set; expected NULL: rules with it have no backward pass");
+        return attn_fail(ATTN_UNSUPPORTED, "params.beta is set; expected NULL: rules with it have no backward pass");
     if (p->state_out)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "params.state_out is set; expected NULL for gradients, which read state_in as it was");
@@ -111,16 +113,14 @@ attn_status attn_check_linear_backward(struct attn_linear_backward *b, const att
     const char *const names[ATTN_SIDES] = {"gradients.q", "gradients.k", "gradients.v"};
     const char *const of[ATTN_SIDES] = {"q", "k", "v"};
     const attn_tensor *const given[ATTN_SIDES] = {g.q, g.k, g.v}, *const shapes[ATTN_SIDES] = {&f->q, &f->k, &f->v};
-    for (int side = 0; side < ATTN_SIDES; side++) {
-        CHECK(check_written(names[side], given[side], of[side], shapes[side], &b->d[side], &b->wants[side], depth));
-        if (given[side] && depth & CHECK_TENSORS)
-            CHECK(attn_check_contiguous(names[side], given[side]));
-    }
+    for (int side = 0; side < ATTN_SIDES; side++)
+        CHECK(check_written(names[side], given[side], of[side], shapes[side], 1, &b->d[side], &b->wants[side], depth));
     CHECK(check_decay(b, g.decay, depth));
     CHECK(check_states(b, &g, depth));
     const double bytes = attn_linear_backward_bytes(b);
     if (bytes >= 0x1p62)
         return attn_fail(ATTN_SIZE_OVERFLOW,
-                         "q, k and v have shapes for which %g bytes of memory are kept; expected less than 2^62", bytes);
+                         "q, k and v have shapes for which %g bytes of memory are kept; expected less than 2^62",
+                         bytes);
     return depth & CHECK_TENSORS ? check_apart(b) : ATTN_OK;
 }

@@ -154,8 +154,8 @@ struct attn_run {
     const struct attn_backward *backward;       /**< of a backward call (driver/backward.h); NULL: of a forward one */
     const struct attn_linear_attention *linear; /**< of linear attention (driver/linear_attention.h): no problem then */
     const struct attn_linear_backward *linear_backward; /**< of its gradients (driver/linear_backward.h): the same */
-    const attn_executor *executor;              /**< that params name; NULL: none */
-    struct attn_sharers *sharers;               /**< of each sequence; NULL: none share keys */
+    const attn_executor *executor;                      /**< that params name; NULL: none */
+    struct attn_sharers *sharers;                       /**< of each sequence; NULL: none share keys */
     char *partials;           /**< [batch][heads that tasks count][blocks][splits] what attn_run_part() leaves */
     char *scratch;            /**< scratch_size bytes a thread */
     struct attn_problem kept; /**< by attn_run_keep() */

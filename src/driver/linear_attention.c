@@ -28,8 +28,7 @@ int64_t attn_state_widest_part(const struct attn_state_shape *shape, int64_t col
 {
     int64_t widest = 0;
     for (int64_t i = 0; i < parts; i++) {
-        const int64_t width =
-            attn_state_part(shape, columns, parts, i + 1) - attn_state_part(shape, columns, parts, i);
+        const int64_t width = attn_state_part(shape, columns, parts, i + 1) - attn_state_part(shape, columns, parts, i);
         widest = width > widest ? width : widest;
     }
     return widest;

@@ -49,8 +49,8 @@ static int64_t targets_of(const struct attn_linear_backward *call, enum attn_lin
 
 /* ----------------------------------------------------------------- regions -- */
 
-struct attn_rows attn_linear_region_rows(const struct attn_run *run, const struct attn_linear_rows *rows,
-                                         int64_t batch, int64_t head, int64_t token, int64_t channel)
+struct attn_rows attn_linear_region_rows(const struct attn_run *run, const struct attn_linear_rows *rows, int64_t batch,
+                                         int64_t head, int64_t token, int64_t channel)
 {
     const int64_t tokens = run->linear_backward->forward.v.shape[2];
     float *const base = (float *)(void *)(run->partials + rows->region.at);
@@ -95,7 +95,8 @@ struct piece {
 };
 
 /** Where a piece's gradients go: to the caller's tensor, or to what they are made of further. */
-static struct attn_rows target_of(const struct attn_run *run, const struct piece *p, const struct attn_linear_sequence *s)
+static struct attn_rows target_of(const struct attn_run *run, const struct piece *p,
+                                  const struct attn_linear_sequence *s)
 {
     const struct attn_linear_backward *call = run->linear_backward;
     const struct attn_linear_backward_cut *cut = &call->cut;
@@ -148,7 +149,8 @@ static void begin_with(struct attn_state_work *w, const attn_tensor *t, const st
 }
 
 /** What one head of out gives to a piece. */
-static void walk(const struct attn_run *run, const struct piece *p, int64_t head, const struct attn_state_scratch *layout)
+static void walk(const struct attn_run *run, const struct piece *p, int64_t head,
+                 const struct attn_state_scratch *layout)
 {
     const struct attn_linear_backward *call = run->linear_backward;
     const struct attn_linear_attention *f = &call->forward;
@@ -156,7 +158,8 @@ static void walk(const struct attn_run *run, const struct piece *p, int64_t head
     const struct attn_linear_heads h = attn_linear_heads_of(f, head);
     const struct attn_linear_sequence s = attn_linear_sequence_of(f, p->sequence);
     const int64_t readers = cut->heads / f->v.shape[1], from = p->side == ATTN_SIDE_Q ? 0 : p->first;
-    const int first_reader = head % readers == 0, first_of_target = head % (cut->heads / targets_of(call, p->side)) == 0;
+    const int first_reader = head % readers == 0,
+              first_of_target = head % (cut->heads / targets_of(call, p->side)) == 0;
     struct attn_state_work w = work_of(run, &s, h.state);
     const int64_t q_from = p->side == ATTN_SIDE_K ? from : 0, d_from = p->side == ATTN_SIDE_V ? from : 0;
     const int64_t k_from = p->side == ATTN_SIDE_Q ? p->first : 0;
@@ -341,7 +344,8 @@ static struct attn_linear_rows take_rows(const struct attn_linear_backward *call
                                     .pitch = attn_in_steps(channels, call->cut.geometry.kernels.states->lanes)};
     const attn_tensor *v = &call->forward.v;
     if (wanted)
-        rows.region = take(at, (double)v->shape[0] * (double)heads * (double)v->shape[2] * (double)rows.pitch * ATTN_WORD);
+        rows.region =
+            take(at, (double)v->shape[0] * (double)heads * (double)v->shape[2] * (double)rows.pitch * ATTN_WORD);
     return rows;
 }
 

@@ -5,8 +5,8 @@
  *     features      of q and k, and v with a column of ones     with a map, or normalise
  *     sums          gradients of sums that out is divided by    with normalise
  *     pieces        dq, dv and dS; dk                           walks over tokens, as the forward pass is
- *     pieces        dk                                          here with gradients of decays, which want dq's walk first
- *     ends          decays; dq and dk of features
+ *     pieces        dk                                          here with gradients of decays, which want dq's walk
+ * first ends          decays; dq and dk of features
  *
  * A piece is some columns of what is wanted of one head of one sequence: dv and dS have S's
  * own columns, dq and dk its rows, for which S lies on its side. Each walks for all
@@ -81,8 +81,8 @@ struct attn_linear_sequence {
 struct attn_linear_sequence attn_linear_sequence_of(const struct attn_linear_attention *call, int64_t s);
 
 /** Rows of a region: of a head of a batch element, from token on, in channel's column. */
-struct attn_rows attn_linear_region_rows(const struct attn_run *run, const struct attn_linear_rows *rows,
-                                         int64_t batch, int64_t head, int64_t token, int64_t channel);
+struct attn_rows attn_linear_region_rows(const struct attn_run *run, const struct attn_linear_rows *rows, int64_t batch,
+                                         int64_t head, int64_t token, int64_t channel);
 
 /** The heads of a call: the state and the heads of q and k that a head of out has. */
 struct attn_linear_heads {

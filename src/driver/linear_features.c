@@ -94,9 +94,8 @@ static void count_features(const struct attn_linear_backward *call, int64_t task
     const struct attn_linear_backward_cut *cut = &call->cut;
     const struct attn_linear_rows *const rows[3] = {&cut->q, &cut->k, &cut->v};
     for (int i = 0; i < 3; i++)
-        tasks[i] = rows[i]->region.bytes > 0
-                       ? call->forward.v.shape[0] * rows[i]->heads * blocks_of(call, FEATURE_TOKENS)
-                       : 0;
+        tasks[i] =
+            rows[i]->region.bytes > 0 ? call->forward.v.shape[0] * rows[i]->heads * blocks_of(call, FEATURE_TOKENS) : 0;
 }
 
 int64_t attn_linear_features_tasks(const struct attn_linear_backward *call)
@@ -211,10 +210,10 @@ int64_t attn_linear_ends_tasks(const struct attn_linear_backward *call)
 
 /** Scratch memory of such a task. */
 struct ends {
-    float *sums;    /**< [ATTN_CHUNK][pitch] gradients of rows */
-    float *panel;   /**< [features][panel] columns of the projection */
-    float *part;    /**< [ATTN_CHUNK][panel] */
-    float *row;     /**< [pitch] */
+    float *sums;  /**< [ATTN_CHUNK][pitch] gradients of rows */
+    float *panel; /**< [features][panel] columns of the projection */
+    float *part;  /**< [ATTN_CHUNK][panel] */
+    float *row;   /**< [pitch] */
     int64_t pitch;
 };
 
@@ -240,7 +239,7 @@ size_t attn_linear_ends_scratch(const struct attn_linear_backward *call)
     (void)lay_out(call, NULL, &floats);
     floats = call->forward.params.map == ATTN_FEATURES_NONE ? 0 : floats;
     return attn_aligned(floats * sizeof(float) > doubles * sizeof(double) ? floats * sizeof(float)
-                                                                         : doubles * sizeof(double));
+                                                                          : doubles * sizeof(double));
 }
 
 /** sums of n rows of d += those of features times rows of the projection. */

@@ -7,6 +7,7 @@
 #ifndef ATTN_STATE_COLUMNS_H
 #define ATTN_STATE_COLUMNS_H
 
+#include "kernels/rows.h"
 #include "kernels/states.h"
 
 /** struct attn_state_kernels, fade_columns. */

@@ -149,8 +149,15 @@ static void go_through_panel(const struct attn_state_work *w, int64_t i, const s
     attn_state_take_fades(w, first, n, start, p.width);
     if (w->decay_sums)
         take_partners(&p, start, first, n);
-    struct attn_chunk_panel panel = {
-        .n = n, .width = p.width, .dk = dk, .a = q->rows, .a_pitch = q->pitch, .u = p.u, .o = p.o, .kt = scratch->kt, .s = s};
+    struct attn_chunk_panel panel = {.n = n,
+                                     .width = p.width,
+                                     .dk = dk,
+                                     .a = q->rows,
+                                     .a_pitch = q->pitch,
+                                     .u = p.u,
+                                     .o = p.o,
+                                     .kt = scratch->kt,
+                                     .s = s};
     p.states->read(&panel);
     p.states->decay_since(p.o, p.o, p.width, scratch->fades, n, p.width);
     if (w->decay_sums)

@@ -125,8 +125,8 @@ static attn_status run_call(struct linear_gradient_case *c)
     if (!c->in_workspace)
         return attn_linear_attention_backward(&f->q, &f->k, &f->v, NULL, &f->params, &c->gradients);
     size_t size = 0;
-    const attn_status status = attn_linear_attention_backward_workspace_size(&f->q, &f->k, &f->v, NULL, &f->params,
-                                                                             &c->gradients, &size);
+    const attn_status status =
+        attn_linear_attention_backward_workspace_size(&f->q, &f->k, &f->v, NULL, &f->params, &c->gradients, &size);
     void *workspace = status == ATTN_OK ? guard_place(&c->workspace, size, 1) : NULL;
     if (status != ATTN_OK)
         return status;
@@ -149,16 +149,15 @@ static int run_case(struct linear_gradient_case *c, int64_t index, struct totals
     if (!linear_gradient_case_check_memory(c, message, size))
         return 0;
     const struct linear_inputs inputs = {&f->q, &f->k, &f->v, &c->d_out, &f->params};
-    struct linear_gradients_reference reference =
-        linear_gradients_compute(&inputs, &c->d_out, c->gradients.state_out);
+    struct linear_gradients_reference reference = linear_gradients_compute(&inputs, &c->d_out, c->gradients.state_out);
     int right = 1;
     for (int i = 0; i < LINEAR_GRADIENTS && right; i++) {
         const attn_tensor *got = linear_gradient_of(c, (enum linear_gradient)i);
         struct linear_comparison comparison;
         if (!got)
             continue;
-        right = compare_linear_numbers(&reference.of[i], &tolerance_linear_gradients_table[i], got, &comparison, message,
-                                       size);
+        right = compare_linear_numbers(&reference.of[i], &tolerance_linear_gradients_table[i], got, &comparison,
+                                       message, size);
         totals->elements += comparison.elements;
         totals->zeros += comparison.zeros;
         totals->unknown += comparison.unknown;

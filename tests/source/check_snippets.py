@@ -29,7 +29,8 @@ FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-fsyntax-only", "-fdiagnostics-color=neve
 # Snippets end before they use all that they declare.
 OF_BODIES = ("-Wno-unused",)
 INCLUDES = "".join(f"#include <{name}.h>\n" for name in
-                   ("attn/attn", "attn/backward", "attn/cache", "attn/linear_attention", "attn/nn", "attn/patterns", "attn/quantise", "attn/rope", "math", "stdint",
+                   ("attn/attn", "attn/backward", "attn/cache", "attn/linear_attention",
+                    "attn/linear_attention_backward", "attn/nn", "attn/patterns", "attn/quantise", "attn/rope", "math", "stdint",
                     "stdio", "stdlib", "string"))
 
 # What the snippets of a header take from their surroundings.
@@ -38,6 +39,8 @@ NAMES = {
     "backward.h": "attn_tensor q, k, v, out, lse, d_out, d_q, d_k, d_v; attn_params params;",
     "cache.h": "int layer; attn_tensor q, k, v, out;",
     "linear_attention.h": "attn_tensor q, k, v, out, decay, beta, state;",
+    "linear_attention_backward.h": "attn_tensor q, k, v, out, d_out, d_q, d_k, d_v, d_decay; "
+                                   "attn_linear_attention_params p;",
     "linformer.h": "float weights[256 * 512]; attn_tensor q, k, v, out;",
     "patterns.h": "int64_t Tq, Tk; attn_params params;",
     "quantise.h": "enum { T = 3, D = 4 }; attn_tensor q, k, v, out; attn_params params;",

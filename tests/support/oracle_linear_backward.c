@@ -103,8 +103,8 @@ static void fade(const struct walk *w, const struct matrix *from, const struct m
 }
 
 /** to += factor row column', both of tensors. */
-static void write_product(struct walk *w, const struct matrix *to, double factor, const attn_tensor *rows, int64_t row_head,
-                          const attn_tensor *columns, int64_t column_head, int64_t t)
+static void write_product(struct walk *w, const struct matrix *to, double factor, const attn_tensor *rows,
+                          int64_t row_head, const attn_tensor *columns, int64_t column_head, int64_t t)
 {
     for (int64_t d = 0; d < w->dk; d++)
         for (int64_t e = 0; e < w->dv; e++) {
@@ -234,8 +234,8 @@ static void walk_head(struct walk *w)
                     w->state, t);
         }
         for (int64_t e = 0; e < w->dv; e++)
-            add_row(w, LINEAR_DV, place(in->v, w->b, w->state, token, e), &w->r[t], e, w->dv, w->dk, 1, in->k, w->k_head,
-                    t);
+            add_row(w, LINEAR_DV, place(in->v, w->b, w->state, token, e), &w->r[t], e, w->dv, w->dk, 1, in->k,
+                    w->k_head, t);
         add_decays(w, t);
     }
     add_state(w);

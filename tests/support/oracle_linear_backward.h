@@ -13,14 +13,7 @@
 #include "oracle_linear.h"
 
 /** What a call writes, contiguous: dq, dk and dv in the shapes of q, k and v, decays and states in theirs. */
-enum linear_gradient {
-    LINEAR_DQ,
-    LINEAR_DK,
-    LINEAR_DV,
-    LINEAR_DDECAY,
-    LINEAR_DSTATE,
-    LINEAR_GRADIENTS
-};
+enum linear_gradient { LINEAR_DQ, LINEAR_DK, LINEAR_DV, LINEAR_DDECAY, LINEAR_DSTATE, LINEAR_GRADIENTS };
 
 struct linear_gradients_reference {
     struct linear_numbers of[LINEAR_GRADIENTS]; /**< no naive_error */

@@ -19,6 +19,7 @@
 #include "attn/backward.h"
 #include "attn/cache.h"
 #include "attn/linear_attention.h"
+#include "attn/linear_attention_backward.h"
 #include "attn/patterns.h"
 #include "attn/rope.h"
 #include "guard.h"
@@ -124,6 +125,15 @@ static const struct place places[] = {
     FIELD(attn_linear_attention_params, num_threads, 104),
     FIELD(attn_linear_attention_params, isa, 112),
     FIELD(attn_linear_attention_params, executor, 120),
+    SIZE(attn_linear_attention_gradients, 64),
+    FIELD(attn_linear_attention_gradients, struct_size, 0),
+    FIELD(attn_linear_attention_gradients, out, 8),
+    FIELD(attn_linear_attention_gradients, state_out, 16),
+    FIELD(attn_linear_attention_gradients, q, 24),
+    FIELD(attn_linear_attention_gradients, k, 32),
+    FIELD(attn_linear_attention_gradients, v, 40),
+    FIELD(attn_linear_attention_gradients, decay, 48),
+    FIELD(attn_linear_attention_gradients, state_in, 56),
     SIZE(attn_score_gradient_tile, 72),
     FIELD(attn_score_gradient_tile, batch, 0),
     FIELD(attn_score_gradient_tile, head, 8),

@@ -8,6 +8,8 @@
  */
 #include "linear_fixture.h"
 
+#include "attn/linear_attention_backward.h"
+
 #include "ledger.h"
 
 #include <stdlib.h>
@@ -149,12 +151,52 @@ static void test_draw(void **state)
     assert_int_equal(ledger.live, 0);
 }
 
+/** Gradients of a call with decays by channel, those of decays among them. */
+static void test_gradients(void **state)
+{
+    (void)state;
+    static struct linear_fixture f;
+    static float dq[LIN_B * LIN_HQ * LIN_T * LIN_DK], ddecay[LIN_B * LIN_H * LIN_T * LIN_DK];
+    const attn_tensor d_q = attn_bhtd(dq, LIN_B, LIN_HQ, LIN_T, LIN_DK);
+    const attn_tensor d_decay = attn_bhtd(ddecay, LIN_B, LIN_H, LIN_T, LIN_DK);
+    linear_fixture_initialize(&f);
+    memset(f.out_data, 0, sizeof f.out_data);
+    f.params.beta = NULL, f.params.state_out = NULL;
+    attn_linear_attention_gradients g = attn_linear_attention_gradients_default();
+    g.out = &f.out, g.q = &d_q, g.decay = &d_decay;
+    attn_status status = ATTN_OUT_OF_MEMORY;
+    for (int n = 1; status != ATTN_OK; n++) {
+        memset(dq, CANARY, sizeof dq);
+        memset(ddecay, CANARY, sizeof ddecay);
+        ledger_begin(n, 0);
+        status = attn_linear_attention_backward(&f.q, &f.k, &f.v, NULL, &f.params, &g);
+        ledger.active = 0;
+        assert_int_equal(ledger.live, 0);
+        assert_true(n > 1 ||
+                    status == ATTN_OUT_OF_MEMORY); /* else the library's allocations do not pass through here */
+        assert_true(status == ATTN_OK || status == ATTN_OUT_OF_MEMORY);
+        assert_true(status == ATTN_OK || (all_canary(dq, sizeof dq) && all_canary(ddecay, sizeof ddecay)));
+    }
+    size_t size = 0;
+    assert_int_equal(attn_linear_attention_backward_workspace_size(&f.q, &f.k, &f.v, NULL, &f.params, &g, &size),
+                     ATTN_OK);
+    char *const workspace = __real_malloc(size);
+    assert_non_null(workspace);
+    ledger_begin(1, 1);
+    status = attn_linear_attention_backward_in(&f.q, &f.k, &f.v, NULL, &f.params, &g, workspace, size);
+    ledger.active = 0;
+    assert_int_equal(status, ATTN_OK);
+    assert_int_equal(ledger.made, 0);
+    __real_free(workspace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation),
         cmocka_unit_test(test_workspace_allocates_nothing),
         cmocka_unit_test(test_draw),
+        cmocka_unit_test(test_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
