@@ -31,8 +31,8 @@ struct attn_chunk_decays {
 
 /** Products of the rows of a chunk with its keys. */
 struct attn_chunk_scores {
-    int first, n; /**< rows first..first+n-1 of the chunk */
-    int keys;     /**< 0: row i meets the keys up to i; else the first so many, whole vectors, are before all of them */
+    int n;    /**< rows, of the chunk where keys is 0 */
+    int keys; /**< 0: row i meets the keys up to i; else the first so many, whole vectors, are before all of them */
     int64_t dk;
     const float *a; /**< [n][a_pitch] the rows: of queries, or keys */
     ptrdiff_t a_pitch;

@@ -32,9 +32,21 @@ static const struct kernel_set *const sets[] = {KERNEL_SETS};
 
 #define NUM_SETS ((int)(sizeof sets / sizeof *sets))
 
-static const struct group *const groups[] = {
-    &group_vector_operations, &group_word_operations, &group_exp2,   &group_scores, &group_values,    &group_vectors,
-    &group_matrix_operations, &group_weights_table,   &group_matrix, &group_few,    &group_gradients, &group_stored};
+static const struct group *const groups[] = {&group_vector_operations,
+                                             &group_word_operations,
+                                             &group_exp2,
+                                             &group_scores,
+                                             &group_values,
+                                             &group_vectors,
+                                             &group_matrix_operations,
+                                             &group_weights_table,
+                                             &group_matrix,
+                                             &group_few,
+                                             &group_gradients,
+                                             &group_stored,
+                                             &group_states,
+                                             &group_state_products,
+                                             &group_state_steps};
 
 #define NUM_GROUPS   ((int)(sizeof groups / sizeof *groups))
 #define MAX_REPORTED 5
@@ -108,7 +120,8 @@ static int uses(const struct kernel_set *set, const struct row *row)
 {
     const unsigned tables = (set->kernels->scores ? HAS_SCORES : 0) | (set->kernels->values ? HAS_VALUES : 0) |
                             (set->kernels->values && set->value_pack == 1 ? HAS_FLOAT_VALUES : 0) |
-                            (set->kernels->vectors ? HAS_VECTORS : 0) | (set->kernels->gradients ? HAS_GRADIENTS : 0);
+                            (set->kernels->vectors ? HAS_VECTORS : 0) | (set->kernels->gradients ? HAS_GRADIENTS : 0) |
+                            (set->kernels->states ? HAS_STATES : 0);
     const int few = set->lanes > 1 && !(set->features & HAS_MATRIX);
     const unsigned of_few = (set->lanes > 1 ? HAS_FEW : 0) |
                             (few && set->score_group == 1 && set->score_pack < 4 ? HAS_FEW_SCORES : 0) |

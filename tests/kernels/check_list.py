@@ -15,11 +15,14 @@ program, sources = sys.argv[1], pathlib.Path(sys.argv[2])
 OPERATION = re.compile(r"^static inline [a-z0-9_ ]+?[ *](v[fmwqsu]_[a-z0-9_]+)\(", re.MULTILINE)
 MATRIX = re.compile(r"^(?:#define|static (?:inline )?void) (matrix_[a-z0-9_]+)\(", re.MULTILINE)
 TABLE = re.compile(r"^static inline \w+ (exp2_table\w*)\(", re.MULTILINE)
+STRUCT = re.compile(r"^struct attn_(\w+_kernels) \{(.*?)^\};", re.MULTILINE | re.DOTALL)
 MEMBER = re.compile(r"^    \w+ \(\*(\w+)\)\(", re.MULTILINE)
 
 # Groups that are compared as one.
 MERGED = {"vector_operations": "operations", "word_operations": "operations",
-          "matrix_operations": "matrix", "matrix_kernels": "matrix", "weights_table": "matrix"}
+          "matrix_operations": "matrix", "matrix_kernels": "matrix", "weights_table": "matrix",
+          "states": "state_kernels", "state_products": "state_kernels",
+          "state_steps": "state_kernels"}
 AROUND = {"enter", "leave"}  # called before and after each row of a set that has them
 
 listed = [line.split() for line in subprocess.run([program, "--list"], check=True, capture_output=True,
@@ -34,13 +37,14 @@ for header in sorted((sources / "simd").glob("exp2_table_*.h")):
     operations |= set(TABLE.findall(header.read_text(encoding="utf-8")))
 left_out = {line[1] for line in listed if line[2:] == ["(not", "of", "all", "sets)"] and line[0].endswith("_kernels")}
 defined |= {("matrix", name) for name in operations | left_out}
-tables = (sources / "kernels" / "kernels.h").read_text(encoding="utf-8")
-for table, members in re.findall(r"^struct attn_(\w+_kernels) \{(.*?)^\};", tables, re.MULTILINE | re.DOTALL):
-    defined |= {(table, name) for name in MEMBER.findall(members) if name not in AROUND}
+for header in sorted((sources / "kernels").glob("*.h")):
+    for table, members in STRUCT.findall(header.read_text(encoding="utf-8")):
+        defined |= {(table, name) for name in MEMBER.findall(members) if name not in AROUND}
 
 groups = {group for group, _ in defined}
 if (len(defined) < 95 or len(operations) < 9 or
-        groups != {"operations", "matrix", "score_kernels", "value_kernels", "vector_kernels", "gradient_kernels"}):
+        groups != {"operations", "matrix", "score_kernels", "value_kernels", "vector_kernels", "gradient_kernels",
+                   "state_kernels"}):
     sys.exit(f"{len(defined)} definitions in {sorted(groups)} were found in {sources}; expected more, or other ones")
 rows = {(MERGED.get(line[0], line[0]), line[1]) for line in listed}
 tables_of = {name: group for group, name in defined}

@@ -47,7 +47,8 @@ enum feature {
     HAS_FEW = 16384,         /**< vectors that few queries would leave lanes of empty */
     HAS_FEW_SCORES = 32768,  /**< and products with keys as lanes, */
     HAS_FEW_VALUES = 65536,  /**< with channels as lanes */
-    HAS_GRADIENTS = 131072   /**< sums over queries */
+    HAS_GRADIENTS = 131072,  /**< sums over queries */
+    HAS_STATES = 262144      /**< linear attention */
 };
 
 struct kernel_set;
@@ -122,7 +123,8 @@ struct group {
 };
 
 extern const struct group group_vector_operations, group_word_operations, group_exp2, group_scores, group_values,
-    group_vectors, group_matrix, group_matrix_operations, group_weights_table, group_few, group_gradients, group_stored;
+    group_vectors, group_matrix, group_matrix_operations, group_weights_table, group_few, group_gradients, group_stored,
+    group_states, group_state_products, group_state_steps;
 
 /** Counts a failure; the first few of a row print the sentence and the command that repeats the case (-1: none). */
 void report_failure(struct run *run, int64_t number, const char *format, ...) __attribute__((format(printf, 3, 4)));
