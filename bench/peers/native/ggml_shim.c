@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ggml_flash_attn_ext behind a few functions, so that Python needs none of
- * ggml's structures. A case is a graph of one node for each layer over tensors
- * that lie in the caller's memory, made once; peers_ggml_run() computes it on a
- * thread pool that lives as long as the case.
+ * ggml_flash_attn_ext behind a few functions, and its two operators of linear
+ * attention, so that Python needs none of ggml's structures. A case is a graph of
+ * one node for each layer over tensors that lie in the caller's memory, made
+ * once; peers_ggml_run() computes it on a thread pool that lives as long as the case.
  *
  * q and the output are f32, k and v of any type that ggml multiplies. A mask is
  * f16, added to the scores.
@@ -29,6 +29,8 @@ int64_t peers_ggml_bytes(int kind, int64_t channels);
 void peers_ggml_convert(int kind, const float *from, void *to, int64_t rows, int64_t channels);
 struct peers_ggml *peers_ggml_create(int threads, int kind, const int64_t *sizes, void *q, void *k, void *v, void *mask,
                                      int64_t mask_batch, void *out);
+struct peers_ggml *peers_ggml_create_linear_attention(int threads, const int64_t *sizes, void *q, void *k, void *v,
+                                                      void *decay, void *beta, void *state, void *out);
 int peers_ggml_run(struct peers_ggml *p);
 void peers_ggml_destroy(struct peers_ggml *p);
 
@@ -79,6 +81,41 @@ static struct ggml_tensor *wrap(struct ggml_context *context, enum ggml_type typ
     return tensor;
 }
 
+/* A case whose graph has room for so many tensors, and nothing in it; NULL without memory. */
+static struct peers_ggml *begin(int threads, int64_t tensors)
+{
+    struct peers_ggml *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return NULL;
+    ggml_cpu_init();
+    p->context = ggml_init(
+        (struct ggml_init_params){.mem_size = (size_t)tensors * ggml_tensor_overhead() + ggml_graph_overhead(),
+                                  .mem_buffer = NULL,
+                                  .no_alloc = true});
+    struct ggml_threadpool_params pool = ggml_threadpool_params_default(threads);
+    p->pool = p->context != NULL ? ggml_threadpool_new(&pool) : NULL;
+    if (p->pool == NULL) {
+        peers_ggml_destroy(p);
+        return NULL;
+    }
+    p->graph = ggml_new_graph(p->context);
+    return p;
+}
+
+/* The case, ready to run; NULL without memory, and it is gone then. */
+static struct peers_ggml *planned(struct peers_ggml *p, int threads)
+{
+    p->plan = ggml_graph_plan(p->graph, threads, p->pool);
+    if (p->plan.work_size > 0) {
+        p->plan.work_data = malloc(p->plan.work_size);
+        if (p->plan.work_data == NULL) {
+            peers_ggml_destroy(p);
+            return NULL;
+        }
+    }
+    return p;
+}
+
 /*
  * sizes: layers, batch, query heads, key heads, queries, keys, head size. Layers lie behind each other in q, k, v and
  * out. The output of a layer lies as batch, token, head, channel.
@@ -91,21 +128,9 @@ struct peers_ggml *peers_ggml_create(int threads, int kind, const int64_t *sizes
     const enum ggml_type kv = (enum ggml_type)kind;
     const size_t q_bytes = (size_t)(b * hq * tq * d) * sizeof(float),
                  kv_bytes = (size_t)(b * hkv * tk) * ggml_row_size(kv, d);
-    struct peers_ggml *p = calloc(1, sizeof *p);
+    struct peers_ggml *const p = begin(threads, 8 * layers);
     if (p == NULL)
         return NULL;
-    ggml_cpu_init();
-    p->context = ggml_init(
-        (struct ggml_init_params){.mem_size = (size_t)(8 * layers) * ggml_tensor_overhead() + ggml_graph_overhead(),
-                                  .mem_buffer = NULL,
-                                  .no_alloc = true});
-    struct ggml_threadpool_params pool = ggml_threadpool_params_default(threads);
-    p->pool = p->context != NULL ? ggml_threadpool_new(&pool) : NULL;
-    if (p->pool == NULL) {
-        peers_ggml_destroy(p);
-        return NULL;
-    }
-    p->graph = ggml_new_graph(p->context);
     for (int64_t l = 0; l < layers; l++) {
         struct ggml_context *const c = p->context;
         struct ggml_tensor *const node =
@@ -117,15 +142,38 @@ struct peers_ggml *peers_ggml_create(int threads, int kind, const int64_t *sizes
         node->data = (char *)out + (size_t)l * q_bytes;
         ggml_build_forward_expand(p->graph, node);
     }
-    p->plan = ggml_graph_plan(p->graph, threads, p->pool);
-    if (p->plan.work_size > 0) {
-        p->plan.work_data = malloc(p->plan.work_size);
-        if (p->plan.work_data == NULL) {
-            peers_ggml_destroy(p);
-            return NULL;
-        }
-    }
-    return p;
+    return planned(p, threads);
+}
+
+/*
+ * sizes: batch, heads, tokens, head size. All is f32; q, k and v lie as batch, token, head, channel, and so does what
+ * out begins with, the outputs; behind them are the states that are left, batch, head, d x d.
+ *
+ * Without beta this is ggml_gated_linear_attn(): decay has a factor for each channel, as q does. With beta it is
+ * ggml_gated_delta_net(): decay has a logarithm for each head, as beta does, and the states lie transposed, before and
+ * after.
+ */
+struct peers_ggml *peers_ggml_create_linear_attention(int threads, const int64_t *sizes, void *q, void *k, void *v,
+                                                      void *decay, void *beta, void *state, void *out)
+{
+    const int64_t b = sizes[0], h = sizes[1], t = sizes[2], d = sizes[3];
+    const enum ggml_type f32 = GGML_TYPE_F32;
+    struct peers_ggml *const p = begin(threads, 8);
+    if (p == NULL)
+        return NULL;
+    struct ggml_context *const c = p->context;
+    struct ggml_tensor *node;
+    if (beta == NULL)
+        node = ggml_gated_linear_attn(c, wrap(c, f32, d, h, b * t, 1, k), wrap(c, f32, d, h, b * t, 1, v),
+                                      wrap(c, f32, d, h, b * t, 1, q), wrap(c, f32, d, h, b * t, 1, decay),
+                                      wrap(c, f32, d * d * h, b, 1, 1, state), 1.0f / sqrtf((float)d));
+    else
+        node = ggml_gated_delta_net(c, wrap(c, f32, d, h, t, b, q), wrap(c, f32, d, h, t, b, k),
+                                    wrap(c, f32, d, h, t, b, v), wrap(c, f32, 1, h, t, b, decay),
+                                    wrap(c, f32, 1, h, t, b, beta), wrap(c, f32, d, d, h, b, state), 1);
+    node->data = out;
+    ggml_build_forward_expand(p->graph, node);
+    return planned(p, threads);
 }
 
 int peers_ggml_run(struct peers_ggml *p)

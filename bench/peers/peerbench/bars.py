@@ -47,6 +47,8 @@ BARS = (
     Bar("gradients, bf16 causal", "attn", "backward-causal", ("bf16",), 1.50, machine=NO_AMX),
     Bar("gradients, bf16, AMX", "attn", "backward", ("bf16",), 2.50, machine=AMX),
     Bar("gradients, bf16 causal, AMX", "attn", "backward-causal", ("bf16",), 2.50, machine=AMX),
+    Bar("linear attention, prompts", "attn", "linear-attention", ("f32",), 3.00),
+    Bar("linear attention, a token", "attn", "linear-attention-token", ("f32",), 3.00),
     Bar("linear layer", "attn", "linear", PRECISIONS, 1.00),
     Bar("linear layer, one row", "attn", "linear-row", PRECISIONS, 1.00),
     Bar("multi-head attention", "attn", "mha", ("f32",), 1.00),

@@ -226,3 +226,56 @@ class BackwardCase(Saved):
         """Five products for each live pair, as in attn-bench, whatever is computed again; seven with the forward's."""
         pairs = self.t * (self.t + 1) // 2 if self.causal else self.t * self.t
         return (14.0 if self.both else 10.0) * self.d * self.batch * self.heads * pairs
+
+
+# Rules of linear attention, as the operator LinearAttention of ONNX calls them.
+RULES = ("linear", "gated", "delta", "gated_delta")
+
+
+@dataclass(frozen=True)
+class LinearAttentionCase(Saved):
+    """
+    Attention with a state of d x d for each head: a prompt of `t` tokens from an empty state, or with t = 1 a token that
+    goes on from a state. Both leave the state behind them. Decays are those of a head.
+    """
+
+    suite: ClassVar[str] = "linear-attention"
+    series: ClassVar[str] = ""
+    memory: ClassVar[bool] = False
+    dtype: ClassVar[str] = "f32"
+
+    rule: str
+    batch: int
+    heads: int
+    t: int
+    d: int
+    quick: bool = False
+
+    @property
+    def name(self):
+        return f"{self.dtype}/linear-attention/B{self.batch}/H{self.heads}/T{self.t}/d{self.d}/rule:{self.rule}"
+
+    @property
+    def kind(self):
+        return "linear-attention-token" if self.continues else "linear-attention"
+
+    @property
+    def continues(self):
+        """Whether there is a state before the first token."""
+        return self.t == 1
+
+    @property
+    def has_decay(self):
+        return self.rule.startswith("gated")
+
+    @property
+    def has_beta(self):
+        return self.rule.endswith("delta")
+
+    @property
+    def tokens(self):
+        return self.t
+
+    def flops(self):
+        """Those of the recurrence, as in attn-bench, whatever is computed besides: S is written and read by each token."""
+        return (6.0 if self.has_beta else 4.0) * self.d * self.d * self.t * self.batch * self.heads

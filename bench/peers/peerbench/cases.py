@@ -7,16 +7,28 @@ there. Work is counted as there, too: 4 d operations for each pair of query and
 key that is alive, whatever a library computes besides. A layer adds its
 products, 2 operations for each weight and token.
 
-There are seven suites: `attention`, `decode` (a token more for each sequence, against
-long caches), `backward` (gradients, alone and with the forward call), `linear` (one
-linear layer), `mha` (a layer with its projections), `embed` (sentences through a real
-encoder) and `generate` (text by a real language model).
+There are eight suites: `attention`, `decode` (a token more for each sequence, against
+long caches), `backward` (gradients, alone and with the forward call), `linear-attention`
+(attention with a state), `linear` (one linear layer), `mha` (a layer with its
+projections), `embed` (sentences through a real encoder) and `generate` (text by a real
+language model).
 
 This file needs nothing but the standard library: --list and the tests work
 without the virtual environment.
 """
 
-from .case_kinds import CACHE_BYTES, DTYPES, MASK_PERIOD, NEAR_BYTES, BackwardCase, Case, DecodeCase, far_bytes
+from .case_kinds import (
+    CACHE_BYTES,
+    DTYPES,
+    MASK_PERIOD,
+    NEAR_BYTES,
+    RULES,
+    BackwardCase,
+    Case,
+    DecodeCase,
+    LinearAttentionCase,
+    far_bytes,
+)
 from .layer_kinds import PRECISIONS, EmbedCase, GenerateCase, LinearCase, MhaCase
 
 
@@ -121,6 +133,16 @@ def backward_cases():
     ]
 
 
+def linear_attention_cases():
+    """Eight heads at prefill, and a token for one sequence and for 64."""
+    return [
+        LinearAttentionCase(rule, batch, 8, t, d, quick=t != 8192 and d == 128)
+        for batch, t in ((1, 2048), (1, 8192), (1, 1), (64, 1))
+        for d in (64, 128)
+        for rule in RULES
+    ]
+
+
 # (outputs, inputs): an encoder's products with 384 channels and with 768, and a language model's.
 LINEAR_SHAPES = ((1152, 384), (384, 1536), (768, 768), (3072, 768), (4096, 4096))
 
@@ -167,14 +189,15 @@ SUITES = {
     "attention": attention_cases,
     "decode": decode_cases,
     "backward": backward_cases,
+    "linear-attention": linear_attention_cases,
     "linear": linear_cases,
     "mha": mha_cases,
     "embed": embed_cases,
     "generate": generate_cases,
 }
 
-# Those whose cases are there in all types anyway; --precision is for the others.
-ALL_TYPES = ("attention", "decode", "backward")
+# Those whose cases are there in all their types anyway; --precision is for the others.
+ALL_TYPES = ("attention", "decode", "backward", "linear-attention")
 
 
 def all_cases(suite="attention", precisions=("f32",)):
@@ -193,7 +216,7 @@ def all_cases(suite="attention", precisions=("f32",)):
 def from_json(fields):
     """The case that to_json() was called on."""
     fields = dict(fields)
-    every = (Case, DecodeCase, BackwardCase, LinearCase, MhaCase, EmbedCase, GenerateCase)
+    every = (Case, DecodeCase, BackwardCase, LinearAttentionCase, LinearCase, MhaCase, EmbedCase, GenerateCase)
     return {kind.suite: kind for kind in every}[fields.pop("suite")](**fields)
 
 

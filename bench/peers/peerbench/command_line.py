@@ -81,7 +81,8 @@ def parser():
         "--suite",
         choices=(*SUITES, "all"),
         default="attention",
-        help="bare attention (default), decode: a token against long caches, backward: gradients, linear: one linear"
+        help="bare attention (default), decode: a token against long caches, backward: gradients,"
+        " linear-attention: attention with a state, linear: one linear"
         " layer, mha: layers with projections, embed: sentences through a real encoder, generate: text by a real"
         " language model, or all",
     )

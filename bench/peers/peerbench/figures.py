@@ -6,7 +6,8 @@ also what is written as JSON.
 
 A result of a case:
 
-    {"case": name, "suite": ..., "kind": ..., "dtype": ..., "flops": ..., "items": sentences, tokens, products or None,
+    {"case": name, "suite": ..., "kind": ..., "dtype": ..., "flops": ...,
+     "items": sentences, tokens, products, calls or None,
      "bytes": of keys and values, in decoding, or of the weights of one row, or None, "peak_gflops": ... or None,
      "read_gb_per_second": what the machine reads, where these come from memory,
      "contenders": {name: entry}}
@@ -68,6 +69,7 @@ UNITS = {
     "attention": "GFLOP/s",
     "decode": "GB/s of keys and values",
     "backward": "GFLOP/s",
+    "linear-attention": "µs",
     "linear": "µs",
     "mha": "ms",
     "embed": "sentences/s",
@@ -100,6 +102,8 @@ def further(result):
     reading = result.get("bytes") is not None
     if result.get("suite", "attention") == "linear":
         return {"GFLOP/s": gigaflops, **({"GB/s": gigabytes} if reading else {})}
+    if result.get("suite") == "linear-attention":
+        return {"GFLOP/s": gigaflops}
     return {"ms": milliseconds} if reading else {}
 
 

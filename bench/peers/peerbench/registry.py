@@ -15,10 +15,10 @@ class Row:
     `own` marks libattn, everyone else is a peer. `groups` are headings of
     requirements.txt, `native` what build_native.py makes; `preload` names one of
     its files that is put before all other libraries. `module` has this contender
-    for bare attention, `decode` for decoding, `backward` for gradients, `linear` for linear layers, `layers` for
-    layers of attention and encoders, `generate` for language models; "" without one. `tolerance` is by suite and
-    type where a library is rougher than the type is: everybody else is held to
-    the suite's own.
+    for bare attention, `decode` for decoding, `backward` for gradients, `linear` for linear layers,
+    `linear_attention` for attention with a state, `layers` for layers of attention and encoders, `generate` for
+    language models; "" without one. `tolerance` is by suite and type where a library is rougher than the type is:
+    everybody else is held to the suite's own.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Row:
     generate: str = ""
     backward: str = ""
     linear: str = ""
+    linear_attention: str = ""
     own: bool = False
     groups: tuple = ()
     native: tuple = ()
@@ -50,6 +51,7 @@ ROWS = (
         "attn_generate",
         "attn_backward",
         "attn_linear",
+        "attn_linear_attention",
         own=True,
         native=("libattn",),
     ),
@@ -62,6 +64,7 @@ ROWS = (
         "pytorch_generate",
         "pytorch_backward",
         "pytorch_linear",
+        "pytorch_linear_attention",
         groups=("torch",),
         tolerance=ROUGH_GRADIENTS,
     ),
@@ -74,6 +77,7 @@ ROWS = (
         "pytorch_generate",
         "pytorch_backward",
         "pytorch_linear",
+        "pytorch_linear_attention",
         groups=("torch",),
         native=("mkl_intel",),
         preload="mkl_intel",
@@ -97,6 +101,7 @@ ROWS = (
         "onnx_decode",
         "onnx_layers",
         linear="onnx_linear",
+        linear_attention="onnx_linear_attention",
         groups=("onnxruntime",),
         tolerance={("decode", "int4"): 0.9},
     ),
@@ -112,7 +117,15 @@ ROWS = (
     Row("jax", "JAX", "jax_nn", backward="jax_backward", groups=("jax",), environment={"JAX_PLATFORMS": "cpu"}),
     # ggml adds the values of a single query up in f16: some 4096 of them are off by up to 0.041. It is what its users have, and
     # the peer to be compared with. The sum of 131072 is off by 0.2, which is no result.
-    Row("ggml", "ggml", "ggml", "ggml_decode", native=("ggml",), tolerance={("decode", "f16"): 0.05}),
+    Row(
+        "ggml",
+        "ggml",
+        "ggml",
+        "ggml_decode",
+        linear_attention="ggml_linear_attention",
+        native=("ggml",),
+        tolerance={("decode", "f16"): 0.05},
+    ),
     # vLLM rounds to fp8 towards zero, which is twice as far: its largest errors were 0.32 to 0.39.
     Row(
         "vllm",
@@ -133,6 +146,15 @@ ROWS = (
         tolerance={("generate", "f32"): 5e-3},
     ),
     Row("naive", "OpenBLAS, unfused", "naive", native=("libattn", "naive")),
+    Row(
+        "fla",
+        "flash-linear-attention's functions in PyTorch",
+        "",
+        linear_attention="fla_linear_attention",
+        groups=("torch", "fla"),
+        native=("mkl_intel",),
+        preload="mkl_intel",
+    ),
 )
 
 NAMES = tuple(row.name for row in ROWS)
@@ -176,6 +198,7 @@ def module(name, suite):
         "decode": r.decode,
         "backward": r.backward,
         "linear": r.linear,
+        "linear-attention": r.linear_attention,
         "generate": r.generate,
     }
     return own.get(suite, r.layers)
@@ -192,7 +215,7 @@ def tolerance(name, suite, dtype):
 
 def home(name):
     """The suite whose module knows a contender's version: that of bare attention, where it takes part in it."""
-    return next(suite for suite in ("attention", "decode", "generate") if module(name, suite))
+    return next(suite for suite in ("attention", "decode", "generate", "linear-attention") if module(name, suite))
 
 
 def extras(table, name, suite):

@@ -15,6 +15,8 @@ KINDS = (
     ("backward-causal", "Gradients, causal"),
     ("both", "Forward call and gradients"),
     ("both-causal", "Forward call and gradients, causal"),
+    ("linear-attention", "Linear attention, a prompt"),
+    ("linear-attention-token", "Linear attention, a token"),
     ("linear-row", "Linear layer, one row"),
     ("linear", "Linear layer"),
     ("mha", "Multi-head attention with its projections"),
@@ -203,7 +205,8 @@ def render(run, plots=()):
         f" {context['system']}, {context['rounds']} rounds. Peaks of this run in GFLOP/s: {peaks}.{read}",
         "",
         "Figures are of the fastest sample, in the unit of each heading; operations are 4 d for each live pair of query"
-        " and key, 10 d for gradients, 14 d for both, and 2 for each weight and token of a product. **Bold** is the"
+        " and key, 10 d for gradients, 14 d for both, 4 for each number of a state and token, 6 in delta rules,"
+        " and 2 for each weight and token of a product. **Bold** is the"
         " fastest of the case; `x` columns are libattn's speed over that of the best peer; *of peak* is the better libattn figure as a fraction of the"
         " multiply-add peak, the best that was measured between the cases; where a type has no peak of its own it is"
         " that of f32, so that the fraction may exceed 1. In decoding *of read* has the best read bandwidth that was"

@@ -8,7 +8,7 @@ to be, and in which unit a report shows speed.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import backward, decode, embedding, generate, layer, linear, reference, tensors
+from . import backward, decode, embedding, generate, layer, linear, linear_attention, reference, tensors
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,14 @@ SUITES = {
         backward.reference_rows,
         backward.disagreement,
         lambda case, arrays: case.flops(),
+    ),
+    "linear-attention": Suite(
+        linear_attention.make,
+        linear_attention.pick_rows,
+        linear_attention.reference_rows,
+        reference.disagreement,
+        lambda case, arrays: case.flops(),
+        lambda case, arrays: 1,
     ),
     "linear": Suite(
         linear.make,

@@ -34,6 +34,20 @@ class Way:
         self.before = before
 
 
+def restarted(way, before):
+    """
+    The way of a case whose calls change what the next one begins with: `before` puts that back, for each sample, and for
+    one call more whose rows are compared.
+    """
+
+    def rows(_, wanted):
+        before()
+        return way.rows(way.run(), wanted)
+
+    before()
+    return Way(way.label, way.run, rows, way.parts, before)
+
+
 class Contender:
     """Base of all contenders. `threads` is how many the library may use."""
 

@@ -27,6 +27,8 @@ class Ggml(Contender):
         self.lib.peers_ggml_bytes.argtypes = [c.c_int, c.c_int64]
         self.lib.peers_ggml_bytes.restype = c.c_int64
         self.lib.peers_ggml_convert.argtypes = [c.c_int, c.c_void_p, c.c_void_p, c.c_int64, c.c_int64]
+        self.lib.peers_ggml_create_linear_attention.restype = c.c_void_p
+        self.lib.peers_ggml_create_linear_attention.argtypes = [c.c_int, c.POINTER(c.c_int64)] + [c.c_void_p] * 7
         self.lib.peers_ggml_run.argtypes = [c.c_void_p]
         self.lib.peers_ggml_destroy.argtypes = [c.c_void_p]
 
@@ -67,9 +69,13 @@ class Ggml(Contender):
             0 if mask is None else mask.shape[0],
             out.ctypes.data,
         )
+        return self.call(handle, out, (q, k, v, mask))
+
+    def call(self, handle, out, keep):
+        """A call that computes what the shim has made, and returns `out`. `keep` is what has to live as long."""
         if not handle:
             raise MemoryError("ggml could not make the case")
-        owner = _Handle(self.lib, handle, (q, k, v, mask, out))
+        owner = _Handle(self.lib, handle, (*keep, out))
 
         def run():
             if self.lib.peers_ggml_run(owner.handle) != 0:

@@ -51,22 +51,31 @@ class OnnxRuntime(Contender):
         types = {np.float32: "FLOAT", np.float16: "FLOAT16", np.int32: "INT32"}
         return getattr(self.onnx.TensorProto, types[array.dtype.type])
 
-    def _way(self, label, node, inputs, outputs):
-        """The session with inputs and outputs bound to memory, so that a call neither copies nor allocates them."""
+    def _bound(self, node, inputs, outputs, same=None):
+        """
+        A call that returns {name: value}. Inputs and outputs are bound to memory, so that it neither copies nor allocates
+        them. same: {output: input} that lie in one place.
+        """
         session = self._session(node, inputs, outputs)
         binding = session.io_binding()
         values = {}
         for part, bind in ((inputs, binding.bind_ortvalue_input), (outputs, binding.bind_ortvalue_output)):
             for name, array in part.items():
-                values[name] = self.ort.OrtValue.ortvalue_from_numpy(array)
+                own = (same or {}).get(name)
+                values[name] = values[own] if own else self.ort.OrtValue.ortvalue_from_numpy(array)
                 bind(name, values[name])
 
         def run():
             session.run_with_iobinding(binding)
-            return values["out"]
+            return values
 
-        def rows(out, wanted):
-            array = out.numpy()
+        return run
+
+    def _way(self, label, node, inputs, outputs):
+        run = self._bound(node, inputs, outputs)
+
+        def rows(values, wanted):
+            array = values["out"].numpy()
             b, t, width = array.shape
             return bthd_rows(array.reshape(b, t, -1, self.head_size(width)), wanted).astype(np.float32)
 
