@@ -46,7 +46,8 @@ static const struct group *const groups[] = {&group_vector_operations,
                                              &group_stored,
                                              &group_states,
                                              &group_state_products,
-                                             &group_state_steps};
+                                             &group_state_steps,
+                                             &group_state_columns};
 
 #define NUM_GROUPS   ((int)(sizeof groups / sizeof *groups))
 #define MAX_REPORTED 5

@@ -22,7 +22,7 @@ MEMBER = re.compile(r"^    \w+ \(\*(\w+)\)\(", re.MULTILINE)
 MERGED = {"vector_operations": "operations", "word_operations": "operations",
           "matrix_operations": "matrix", "matrix_kernels": "matrix", "weights_table": "matrix",
           "states": "state_kernels", "state_products": "state_kernels",
-          "state_steps": "state_kernels"}
+          "state_steps": "state_kernels", "state_columns": "state_kernels"}
 AROUND = {"enter", "leave"}  # called before and after each row of a set that has them
 
 listed = [line.split() for line in subprocess.run([program, "--list"], check=True, capture_output=True,
