@@ -93,6 +93,9 @@
 #define RULE_PROMPT(name, rule)                                                                                        \
     RULE(name "-t8192-d128", 1, 8, 8192, 128, rule, .causal = TOP_LEFT),                                               \
         RULE(name "-t8192-d64", 1, 8, 8192, 64, rule, .causal = TOP_LEFT)
+#define RULE_BACKWARD(name, rule)                                                                                      \
+    RULE("backward-" name "-t8192-d128", 1, 8, 8192, 128, rule, .causal = TOP_LEFT, .pass = BENCH_PASS_BACKWARD),      \
+        RULE("backward-" name "-t8192-d64", 1, 8, 8192, 64, rule, .causal = TOP_LEFT, .pass = BENCH_PASS_BACKWARD)
 #define RULE_STEPS(name, rule)                                                                                         \
     RULE(name "-step1", 256, 32, 1, 128, rule, .causal = TOP_LEFT),                                                    \
         RULE(name "-step4", 256, 32, 4, 128, rule, .causal = TOP_LEFT)
@@ -294,6 +297,9 @@ const struct bench_case bench_cases[] = {
     RULE_STEPS("gated", BENCH_GATED),
     RULE_STEPS("delta", BENCH_DELTA),
     RULE_STEPS("gated-delta", BENCH_GATED_DELTA),
+    RULE_BACKWARD("linear", BENCH_LINEAR),
+    RULE_BACKWARD("gated", BENCH_GATED),
+    RULE_BACKWARD("gated-rows", BENCH_GATED_ROWS),
     RULE_COST("linear", BENCH_LINEAR),
     RULE_COST("gated-delta", BENCH_GATED_DELTA),
 

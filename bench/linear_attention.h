@@ -11,4 +11,8 @@
 int bench_linear_attention_run(struct bench_machine *machine, const struct bench_options *options,
                                const struct bench_case *c, struct bench_results *results);
 
+/** The same for its gradients. */
+int bench_linear_attention_backward_run(struct bench_machine *machine, const struct bench_options *options,
+                                        const struct bench_case *c, struct bench_results *results);
+
 #endif

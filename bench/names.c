@@ -117,9 +117,9 @@ static void write_rule_name(const struct bench_case *c, char name[BENCH_NAME_SIZ
                                         [BENCH_DELTA] = "delta",
                                         [BENCH_GATED_DELTA] = "gated-delta",
                                         [BENCH_GATED_DELTA_ROWS] = "gated-delta-by-channel"};
-    snprintf(name, BENCH_NAME_SIZE, "linear-attention/%s/B%lld/H%lld/T%lld/d%lld/rule:%s%s", attn_dtype_name(c->dtype),
-             (long long)c->batch, (long long)c->heads, (long long)c->tq, (long long)c->d, rules[c->rule],
-             c->cost != NULL ? "/cost" : "");
+    snprintf(name, BENCH_NAME_SIZE, "linear-attention%s/%s/B%lld/H%lld/T%lld/d%lld/rule:%s%s",
+             c->pass == BENCH_PASS_FORWARD ? "" : "-backward", attn_dtype_name(c->dtype), (long long)c->batch,
+             (long long)c->heads, (long long)c->tq, (long long)c->d, rules[c->rule], c->cost != NULL ? "/cost" : "");
 }
 
 void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])

@@ -197,6 +197,8 @@ int bench_run_case(struct bench_machine *machine, const struct bench_options *op
     bench_machine_sample(machine);
     if (bench_case_linear(c) && c->pass != BENCH_PASS_FORWARD)
         return bench_linear_backward_run(machine, options, c, selection, results);
+    if (c->rule && c->pass != BENCH_PASS_FORWARD)
+        return bench_linear_attention_backward_run(machine, options, c, results);
     return bench_case_linear(c)            ? bench_linear_run(machine, options, c, selection, results)
            : c->rule                       ? bench_linear_attention_run(machine, options, c, results)
            : c->additive                   ? bench_additive_run(machine, options, c, results)
