@@ -174,7 +174,7 @@ bool bench_int8_scores_by(const char *set, const char *isa);
  * "forward/f32/B1/H8/Tq2048/Tk2048/d64/causal:none/layout:bhtd", then
  * /kv_heads, /kv, /v_in_k, /page, /common, /sums:free, /mask, /padded, /qk, /form, /block or /size, /listed and /cost;
  * the same with "backward" or "forward-backward", by the pass; "append/f32/B256/H8/T1/Tk512/d128", then /kv and /page;
- * "linear-attention/f32/B1/H8/T8192/d128/rule:gated", then /cost;
+ * "linear-attention/f32/B1/H8/T8192/d128/rule:gated", then /cost; "linear-attention-backward/..." with gradients;
  * "additive/f32/B1/Tq1/Tk2048/d256"; or "linear/f32/M24/N1152/K384" (or bf16, int8, int4: the weights), then
  * /multiply:bf16 or int8, /group and /matrices.
  */

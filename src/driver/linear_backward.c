@@ -386,6 +386,22 @@ double attn_linear_backward_bytes(const struct attn_linear_backward *call)
     return ATTN_WORD * heads * ((double)f->v.shape[2] * wide + states * state);
 }
 
+/** Scratch memory of a thread: the most that a task of any phase has. */
+static size_t scratch_of(const struct attn_linear_backward *call)
+{
+    const struct attn_linear_backward_cut *cut = &call->cut;
+    const struct attn_state_shape *const shapes[] = {&cut->shape[ATTN_SIDE_Q], &cut->shape[ATTN_SIDE_K],
+                                                     &cut->shape[ATTN_SIDE_V], &cut->sums, &cut->features};
+    const size_t ends = attn_linear_ends_scratch(call), decays = attn_linear_decays_scratch(call);
+    size_t most = ends > decays ? ends : decays;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct attn_state_scratch layout;
+        const size_t size = attn_state_layout(&layout, NULL, shapes[i]);
+        most = size > most ? size : most;
+    }
+    return most;
+}
+
 static void add_phase(struct attn_geometry *geometry, int64_t tasks,
                       void (*run_task)(const struct attn_run *run, int64_t task, void *scratch))
 {
@@ -416,8 +432,6 @@ void attn_linear_backward_cut(struct attn_linear_backward *call, const struct at
     double walks = 0;
     for (int side = 0; side < ATTN_SIDES; side++)
         walks += wants[side] ? sequences * (double)targets_of(call, (enum attn_linear_side)side) : 0;
-    struct attn_state_scratch layout;
-    geometry->scratch_size = attn_linear_ends_scratch(call);
     for (int side = 0; side < ATTN_SIDES; side++) {
         const int64_t columns = side == ATTN_SIDE_V ? cut->dv : cut->dk;
         struct attn_state_shape *shape = &cut->shape[side];
@@ -425,14 +439,8 @@ void attn_linear_backward_cut(struct attn_linear_backward *call, const struct at
         shape->columns = attn_state_widest_part(shape, columns, cut->parts[side]);
         const int64_t targets = targets_of(call, (enum attn_linear_side)side);
         cut->pieces[side] = some && wants[side] ? f->num_sequences * targets * cut->parts[side] : 0;
-        const size_t size = attn_state_layout(&layout, NULL, shape);
-        geometry->scratch_size = size > geometry->scratch_size ? size : geometry->scratch_size;
     }
-    const struct attn_state_shape *const others[] = {&cut->sums, &cut->features};
-    for (int i = 0; i < 2; i++) {
-        const size_t size = attn_state_layout(&layout, NULL, others[i]);
-        geometry->scratch_size = size > geometry->scratch_size ? size : geometry->scratch_size;
-    }
+    geometry->scratch_size = scratch_of(call);
     const int clears = !some || f->params.lengths || f->params.cu_seqlens;
     const int64_t of_k = cut->pieces[ATTN_SIDE_K], others_first = cut->pieces[ATTN_SIDE_Q] + cut->pieces[ATTN_SIDE_V];
     if (some)

@@ -102,5 +102,6 @@ size_t attn_linear_ends_scratch(const struct attn_linear_backward *call);
 /** Those of decays (linear_decays.c). */
 int64_t attn_linear_decays_tasks(const struct attn_linear_backward *call);
 void attn_linear_decays_task(const struct attn_run *run, int64_t task, void *scratch);
+size_t attn_linear_decays_scratch(const struct attn_linear_backward *call);
 
 #endif

@@ -49,23 +49,31 @@ static void add_all(const struct attn_run *run, int64_t batch, int64_t head, int
             add(run, b, h, token, sums);
 }
 
-/** Rounds sums to the elements at a token, and clears them. */
-static void store(const struct attn_run *run, int64_t batch, int64_t head, int64_t token, double *sums)
+/** Rounds sums to the elements at a token, and clears them; row is for as many floats. */
+static void store(const struct attn_run *run, int64_t batch, int64_t head, int64_t token, double *sums, float *row)
 {
     const struct attn_linear_backward *call = run->linear_backward;
     const attn_tensor *d = &call->d_decay;
-    const int64_t channels = d->shape[3], dk = call->cut.dk;
+    const int64_t channels = d->shape[3], dk = call->cut.dk, size = attn_element_size(d->dtype);
+    const int side_by_side = attn_step_of(d, 3) == 1;
     const float one = 1.0f;
     for (int64_t c = 1; c < dk && channels == 1; c++)
         sums[0] += sums[c];
-    for (int64_t c = 0; c < channels; c++) {
-        const int64_t at = batch * attn_step_of(d, 0) + head * attn_step_of(d, 1) + token * attn_step_of(d, 2) +
-                           c * attn_step_of(d, 3);
-        char *to = (char *)d->data + at * attn_element_size(d->dtype);
-        const float sum = dk > 0 ? (float)sums[c] : 0.0f;
-        run->geometry->kernels.vectors->write_few(&to, d->dtype, &sum, 1, 1, &one);
+    for (int64_t c = 0; c < channels; c++)
+        row[c] = dk > 0 ? (float)sums[c] : 0.0f;
+    char *to =
+        (char *)d->data + (batch * attn_step_of(d, 0) + head * attn_step_of(d, 1) + token * attn_step_of(d, 2)) * size;
+    for (int64_t c = 0; c < channels; c += side_by_side ? channels : 1) {
+        run->geometry->kernels.vectors->write_few(&to, d->dtype, row + c, 1, side_by_side ? channels : 1, &one);
+        to += attn_step_of(d, 3) * size;
     }
     memset(sums, 0, (size_t)dk * sizeof *sums);
+}
+
+size_t attn_linear_decays_scratch(const struct attn_linear_backward *call)
+{
+    return attn_aligned((size_t)call->cut.dk * sizeof(double)) +
+           attn_aligned((size_t)(call->cut.dk + 1) * sizeof(float));
 }
 
 void attn_linear_decays_task(const struct attn_run *run, int64_t task, void *scratch)
@@ -77,12 +85,13 @@ void attn_linear_decays_task(const struct attn_run *run, int64_t task, void *scr
     const int64_t first = by_token ? task % blocks * ATTN_CHUNK : 0;
     const int64_t end = by_token && first + ATTN_CHUNK < tokens ? first + ATTN_CHUNK : tokens;
     double *const sums = scratch;
+    float *const row = (float *)(void *)((char *)scratch + attn_aligned((size_t)call->cut.dk * sizeof(double)));
     memset(sums, 0, (size_t)call->cut.dk * sizeof *sums);
     for (int64_t t = first; t < end; t++) {
         add_all(run, batch, head, t, sums);
         if (by_token)
-            store(run, batch, head, t, sums);
+            store(run, batch, head, t, sums, row);
     }
     if (!by_token)
-        store(run, batch, head, 0, sums);
+        store(run, batch, head, 0, sums, row);
 }

@@ -235,11 +235,9 @@ static struct ends lay_out(const struct attn_linear_backward *call, float *at, s
 
 size_t attn_linear_ends_scratch(const struct attn_linear_backward *call)
 {
-    size_t floats, doubles = (size_t)call->cut.dk;
+    size_t floats;
     (void)lay_out(call, NULL, &floats);
-    floats = call->forward.params.map == ATTN_FEATURES_NONE ? 0 : floats;
-    return attn_aligned(floats * sizeof(float) > doubles * sizeof(double) ? floats * sizeof(float)
-                                                                          : doubles * sizeof(double));
+    return call->forward.params.map == ATTN_FEATURES_NONE ? 0 : attn_aligned(floats * sizeof(float));
 }
 
 /** sums of n rows of d += those of features times rows of the projection. */
