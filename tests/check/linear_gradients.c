@@ -106,6 +106,9 @@ void linear_gradient_case_generate(struct linear_gradient_case *c, uint64_t seed
         fill(&c->read[READ_STATE], &c->d_state, 1, rng);
         c->gradients.state_out = &c->d_state;
     }
+    /* A row that all tokens have is coarse (linear_fill.c), and products with a power of two are, too. */
+    if (f->q.shape[2] > 1 && (f->q.stride[2] == 0 || c->d_out.stride[2] == 0))
+        f->params.scale = 0.25f;
     poison_unread(c);
     remember(c);
     place_written(c, rng);

@@ -87,6 +87,13 @@ static int is_reset(const struct walk *w, int64_t t)
     return linear_resets(w->in, w->b, w->state, w->first + t);
 }
 
+/** Tokens that have one decay, of which the error is the same, so that errors add up and not their squares. */
+static double shared_by(const struct walk *w)
+{
+    const attn_tensor *decay = w->in->params->decay;
+    return decay && (decay->shape[2] == 1 || decay->stride[2] == 0) ? (double)w->tokens : 1;
+}
+
 /** to = a_t from; from's document ends where t is reset. */
 static void fade(const struct walk *w, const struct matrix *from, const struct matrix *to, int64_t t)
 {
@@ -97,7 +104,7 @@ static void fade(const struct walk *w, const struct matrix *from, const struct m
             to->x[i] = a == 0 ? 0 : a * from->x[i];
             to->variance[i] = a == 0 ? 0 : square(a) * from->variance[i];
             to->squares[i] = a == 0 ? 0 : square(a) * from->squares[i];
-            to->variance[i] += g == 0 ? 0 : 5 * square(U * to->x[i]) + square(DENORMAL);
+            to->variance[i] += g == 0 ? 0 : shared_by(w) * 5 * square(U * to->x[i]) + square(DENORMAL);
         }
     }
 }
@@ -196,7 +203,9 @@ static void add_decays(struct walk *w, int64_t t)
             variance += 8 * square(U * s * r) + square(U * sum) + square(DENORMAL);
             variance += 4 * square(U * a) * w->s[t].squares[i] * w->r[t].squares[i];
         }
-        add(&w->result->of[LINEAR_DDECAY], place(decay, w->b, w->state, w->first + t, d), sum, variance);
+        /* What is off in S is so at each token whose decay this is. */
+        add(&w->result->of[LINEAR_DDECAY], place(decay, w->b, w->state, w->first + t, d), sum,
+            variance * (decay->shape[2] == 1 ? (double)w->tokens : 1));
     }
 }
 
