@@ -109,10 +109,11 @@ static void fade(const struct walk *w, const struct matrix *from, const struct m
     }
 }
 
-/** to += factor row column', both of tensors. */
+/** to += factor row column', both of tensors. Where all tokens have the same, all additions may round the same way. */
 static void write_product(struct walk *w, const struct matrix *to, double factor, const attn_tensor *rows,
                           int64_t row_head, const attn_tensor *columns, int64_t column_head, int64_t t)
 {
+    const double alike = rows->stride[2] == 0 && columns->stride[2] == 0 ? (double)w->tokens : 1;
     for (int64_t d = 0; d < w->dk; d++)
         for (int64_t e = 0; e < w->dv; e++) {
             double *x = &to->x[d * w->dv + e], *variance = &to->variance[d * w->dv + e];
@@ -120,7 +121,7 @@ static void write_product(struct walk *w, const struct matrix *to, double factor
                                    (double)tensor_get(columns, w->b, column_head, w->first + t, e);
             *x += product;
             to->squares[d * w->dv + e] += square(product);
-            *variance += 2 * square(U * product) + square(U * *x) + square(DENORMAL);
+            *variance += alike * (2 * square(U * product) + square(U * *x)) + square(DENORMAL);
             w->largest = fmax(w->largest, fabs(*x));
             w->top = fmax(w->top, fabs(product));
         }
