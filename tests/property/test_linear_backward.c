@@ -124,8 +124,8 @@ static void draw_options(struct gradient_call *c, struct rng *rng)
     if (!p->bidirectional && rng_percent(rng, 60))
         draw_decay(c, rng);
     if (rng_percent(rng, 40)) {
-        c->in[RESETS] = new_tensor(ATTN_BOOL, b, 1, t, 1);
-        for (int64_t i = 0; i < b * t; i++)
+        c->in[RESETS] = new_tensor(ATTN_BOOL, b, rng_percent(rng, 50) ? heads : 1, t, 1);
+        for (int64_t i = 0; i < count(&c->in[RESETS]); i++)
             ((uint8_t *)c->in[RESETS].data)[i] = rng_percent(rng, 4) != 0;
     }
     if (p->cu_seqlens == NULL && rng_percent(rng, 30)) {
@@ -271,9 +271,10 @@ static int64_t features(const struct numbers *n, enum slot slot, int64_t b, int6
     return c->in[PROJECTION].shape[2];
 }
 
-static int is_reset(const struct gradient_call *c, int64_t b, int64_t t)
+static int is_reset(const struct gradient_call *c, int64_t b, int64_t h, int64_t t)
 {
-    return c->in[RESETS].data && ((const uint8_t *)c->in[RESETS].data)[b * c->in[RESETS].stride[0] + t];
+    const attn_tensor *x = &c->in[RESETS];
+    return x->data && ((const uint8_t *)x->data)[b * x->stride[0] + (x->shape[1] > 1 ? h : 0) * x->stride[1] + t];
 }
 
 static double s[MOST][MOST + 1];
@@ -319,9 +320,9 @@ static double loss_of_head(const struct numbers *n, int64_t sequence, int64_t b,
             s[r][e] = c->in[STATE_IN].data && e < columns ? get(n, STATE_IN, sequence, h, r, e) : 0;
     for (int64_t t = first; t < end;) {
         int64_t behind = t + 1; /* of the tokens that are read when all of them have written */
-        if (is_reset(c, b, t))
+        if (is_reset(c, b, h, t))
             memset(s, 0, sizeof s);
-        while (c->params.bidirectional && behind < end && !is_reset(c, b, behind))
+        while (c->params.bidirectional && behind < end && !is_reset(c, b, h, behind))
             behind++;
         for (int64_t i = t; i < behind; i++)
             write_token(n, b, h, i);
