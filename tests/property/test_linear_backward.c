@@ -197,7 +197,8 @@ static void draw(struct gradient_call *c, struct rng *rng, const char *isa, int 
     if (p->map == ATTN_FEATURES_NONE && p->normalise) /* weights that can be averaged with */
         make_positive(&c->in[Q]), make_positive(&c->in[K]);
     if (is_positive(c)) {
-        c->in[PROJECTION] = new_tensor(ATTN_F32, 1, rng_percent(rng, 50) ? heads : 1, RNG_PICK(rng, 1, 8, 20, 33), dk);
+        c->in[PROJECTION] =
+            new_tensor(ATTN_F32, 1, rng_percent(rng, 50) ? heads : 1, RNG_PICK(rng, 1, 8, 20, 33, 70), dk);
         if (attn_draw_features(&c->in[PROJECTION], 5, rng_bits(rng)) != ATTN_OK)
             abort();
         p->scale = held || rng_percent(rng, 50) ? 0.0f : 0.3f;
