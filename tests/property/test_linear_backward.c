@@ -178,7 +178,7 @@ static void draw(struct gradient_call *c, struct rng *rng, const char *isa, int 
     const int64_t q_heads = kind <= 1 ? heads : kind == 2 ? 2 * heads : heads > 1 ? heads / 2 : 1;
     const int64_t k_heads = heads > 1 && rng_percent(rng, 40) ? heads / 2 : heads,
                   out_heads = q_heads > heads ? q_heads : heads;
-    const int64_t t = RNG_PICK(rng, 1, 5, 9, 17, 40, 63, 64, 65, 100, 130, 140);
+    const int64_t t = rng_percent(rng, 3) ? 700 : RNG_PICK(rng, 1, 5, 9, 17, 40, 63, 64, 65, 100, 130, 140);
     memset(c, 0, sizeof *c);
     *p = attn_linear_attention_params_default();
     p->map = (attn_feature_map)rng_range(rng, 0, 2);
