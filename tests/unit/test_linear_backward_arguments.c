@@ -155,6 +155,15 @@ static const struct wrong wrongs[] = {
     {ATTN_INVALID_ARGUMENT,
      "out is NULL|params.normalise",
      {INT(f.params.normalise, 1), POINTER(f.out_arg, NULL), POINTER(f.params.state_in, NULL)}},
+    {ATTN_SHAPE_MISMATCH,
+     "out.shape[2] is 5|as gradients.out has",
+     {INT(f.params.normalise, 1), INT64(f.out.shape[2], 5), POINTER(f.params.state_in, NULL)}},
+    {ATTN_UNSUPPORTED,
+     "out.dtype is i8",
+     {INT(f.params.normalise, 1), INT(f.out.dtype, ATTN_I8), POINTER(f.params.state_in, NULL)}},
+    {ATTN_INVALID_ARGUMENT,
+     "out.stride[3] is 2",
+     {INT(f.params.normalise, 1), INT64(f.out.stride[3], 2), POINTER(f.params.state_in, NULL)}},
 };
 
 static void test_wrongs(void **state)
