@@ -258,6 +258,16 @@ static void test_sizes(void **state)
     assert_int_equal(
         attn_linear_attention_backward_workspace_size(&g.f.q, &g.f.k, &g.f.v, NULL, &g.f.params, &g.gradients, &size),
         ATTN_SIZE_OVERFLOW);
+
+    /* Tensors that there could be, and more than that kept. */
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        tensors[i]->shape[2] = (int64_t)1 << 48;
+        tensors[i]->shape[0] = LIN_B;
+    }
+    assert_int_equal(
+        attn_linear_attention_backward_workspace_size(&g.f.q, &g.f.k, &g.f.v, NULL, &g.f.params, &g.gradients, &size),
+        ATTN_SIZE_OVERFLOW);
+    assert_true(holds_words(attn_last_error(), "bytes of memory are kept"));
 }
 
 /** What looks wrong and is not. */
