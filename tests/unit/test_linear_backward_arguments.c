@@ -295,6 +295,16 @@ static void test_right(void **state)
     for (size_t i = 0; i < sizeof g.d_decay_data / sizeof(float); i++)
         assert_true(g.d_decay_data[i] == 0);
 
+    initialize(&g); /* nor with features */
+    g.f.v.shape[3] = g.d_out.shape[3] = g.d_v.shape[3] = 0;
+    g.f.params.state_in = NULL, g.gradients.state_in = g.gradients.state_out = NULL;
+    g.f.params.map = ATTN_FEATURES_ELU;
+    assert_int_equal(call(&g), ATTN_OK);
+    for (size_t i = 0; i < sizeof g.d_q_data / sizeof(float); i++)
+        assert_true(g.d_q_data[i] == 0);
+    for (size_t i = 0; i < sizeof g.d_k_data / sizeof(float); i++)
+        assert_true(g.d_k_data[i] == 0);
+
     initialize(&g); /* no channel of a key */
     g.f.q.shape[3] = g.f.k.shape[3] = g.d_q.shape[3] = g.d_k.shape[3] = g.f.decay.shape[3] = g.d_decay.shape[3] = 0;
     g.f.params.state_in = NULL, g.gradients.state_in = g.gradients.state_out = NULL;
