@@ -349,6 +349,24 @@ static void test_cut_off(void **state)
             }
 }
 
+/** Rows of out whose weights add up to 0 are 0: nothing is divided by such a sum on the way back either. */
+static void test_no_weight(void **state)
+{
+    (void)state;
+    static struct gradient_fixture g;
+    initialize(&g);
+    g.f.params.normalise = 1, g.f.params.state_in = NULL, g.gradients.state_in = g.gradients.state_out = NULL;
+    memset(g.f.k_data, 0, sizeof g.f.k_data);
+    assert_int_equal(linear_fixture_call(&g.f), ATTN_OK);
+    assert_int_equal(call(&g), ATTN_OK);
+    for (size_t i = 0; i < sizeof g.d_q_data / sizeof(float); i++)
+        assert_true(g.d_q_data[i] == 0);
+    for (size_t i = 0; i < sizeof g.d_k_data / sizeof(float); i++)
+        assert_true(g.d_k_data[i] == 0);
+    for (size_t i = 0; i < sizeof g.d_v_data / sizeof(float); i++)
+        assert_true(g.d_v_data[i] == 0);
+}
+
 /** A struct of a later version, of which nothing is set that is not known here. */
 static void test_later_version(void **state)
 {
@@ -371,8 +389,9 @@ static void test_later_version(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrongs), cmocka_unit_test(test_overlaps), cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_right),  cmocka_unit_test(test_cut_off),  cmocka_unit_test(test_later_version),
+        cmocka_unit_test(test_wrongs),        cmocka_unit_test(test_overlaps), cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_right),         cmocka_unit_test(test_cut_off),  cmocka_unit_test(test_no_weight),
+        cmocka_unit_test(test_later_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
