@@ -367,6 +367,39 @@ static void test_no_weight(void **state)
         assert_true(g.d_v_data[i] == 0);
 }
 
+/**
+ * A key's feature that is held at e^60 does not move with the key; one just below does. Features of a number x are
+ * e^(12x - xx/2) and e^(-xx/2). The query -5 reads them times e^-60 and 1, so the second token's out is the average of
+ * 1, the first one's value, and 0, with the weights w = e^(12x - xx/2 - 60) and 1.
+ */
+static void test_held_features(void **state)
+{
+    (void)state;
+    static const float keys[] = {7.05f, 7.15f};
+    for (int held = 0; held < 2; held++) {
+        float q[2] = {-5, -5}, k[2] = {keys[held], 0}, v[2] = {1, 0}, w[2] = {12, 0}, o[2], d_o[2] = {0, 1}, d_k[2];
+        const attn_tensor q_tensor = attn_bhtd(q, 1, 1, 2, 1), k_tensor = attn_bhtd(k, 1, 1, 2, 1);
+        const attn_tensor v_tensor = attn_bhtd(v, 1, 1, 2, 1), projection = attn_bhtd(w, 1, 1, 2, 1);
+        const attn_tensor out = attn_bhtd(o, 1, 1, 2, 1), d_out = attn_bhtd(d_o, 1, 1, 2, 1);
+        const attn_tensor d_key = attn_bhtd(d_k, 1, 1, 2, 1);
+        attn_linear_attention_params params = attn_linear_attention_params_default();
+        params.map = ATTN_FEATURES_POSITIVE;
+        params.projection = &projection;
+        params.normalise = 1;
+        params.scale = 1;
+        attn_linear_attention_gradients gradients = attn_linear_attention_gradients_default();
+        gradients.out = &d_out;
+        gradients.k = &d_key;
+        assert_int_equal(attn_linear_attention(&q_tensor, &k_tensor, &v_tensor, &out, &params), ATTN_OK);
+        assert_int_equal(attn_linear_attention_backward(&q_tensor, &k_tensor, &v_tensor, &out, &params, &gradients),
+                         ATTN_OK);
+        const double x = (double)k[0], weight = exp(12 * x - x * x / 2 - 60);
+        assert_true(held ? weight > 1 : weight < 1);
+        const double expected = held ? 0 : (12 - x) * weight / ((1 + weight) * (1 + weight));
+        assert_true(fabs((double)d_k[0] - expected) < 1e-4);
+    }
+}
+
 /** A struct of a later version, of which nothing is set that is not known here. */
 static void test_later_version(void **state)
 {
@@ -389,9 +422,9 @@ static void test_later_version(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrongs),        cmocka_unit_test(test_overlaps), cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_right),         cmocka_unit_test(test_cut_off),  cmocka_unit_test(test_no_weight),
-        cmocka_unit_test(test_later_version),
+        cmocka_unit_test(test_wrongs),        cmocka_unit_test(test_overlaps),      cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_right),         cmocka_unit_test(test_cut_off),       cmocka_unit_test(test_no_weight),
+        cmocka_unit_test(test_held_features), cmocka_unit_test(test_later_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
