@@ -80,6 +80,12 @@ struct attn_linear_sequence {
 };
 struct attn_linear_sequence attn_linear_sequence_of(const struct attn_linear_attention *call, int64_t s);
 
+/** Whether q and k are replaced by features. */
+int attn_linear_maps(const struct attn_linear_backward *call);
+
+/** Heads that a side has gradients of, before features are undone, each the sum over as many heads of out. */
+int64_t attn_linear_targets(const struct attn_linear_backward *call, enum attn_linear_side side);
+
 /** Rows of a region: of a head of a batch element, from token on, in channel's column. */
 struct attn_rows attn_linear_region_rows(const struct attn_run *run, const struct attn_linear_rows *rows, int64_t batch,
                                          int64_t head, int64_t token, int64_t channel);
@@ -89,6 +95,12 @@ struct attn_linear_heads {
     int64_t state, q, k;
 };
 struct attn_linear_heads attn_linear_heads_of(const struct attn_linear_attention *call, int64_t out_head);
+
+/** A piece of a side (linear_walks.c). */
+void attn_linear_run_piece(const struct attn_run *run, enum attn_linear_side side, int64_t piece, void *scratch);
+
+/** Clears rows that no sequence has, of gradients that pieces write: all of them where S has no elements. */
+void attn_linear_clear_rest(const struct attn_linear_backward *call);
 
 /** Tasks of the phases around the pieces (linear_features.c), and their number. */
 int64_t attn_linear_features_tasks(const struct attn_linear_backward *call);
