@@ -3,7 +3,7 @@
 #include "api/describe.h"
 
 #include "driver/backward.h"
-#include "driver/linear_attention.h"
+#include "driver/linear_backward.h"
 #include "driver/tensors.h"
 
 #include <inttypes.h>
@@ -108,24 +108,50 @@ size_t attn_describe_backward(const struct attn_backward *b, char *buffer, size_
     return n > 0 ? (size_t)n : 0;
 }
 
-size_t attn_describe_linear_attention(const struct attn_linear_attention *call, char *buffer, size_t size)
+/** What a call of linear attention is asked for, up to the colon. */
+static void describe_rule(const struct attn_linear_attention *call, char *text, size_t size)
 {
     static const char *const rules[] = {"linear", "gated", "delta", "gated delta"};
     static const char *const maps[] = {"", " features=elu", " features=positive"};
-    const struct attn_geometry *g = &call->cut.geometry;
-    const struct attn_state_shape *shape = &call->cut.shape;
+    const attn_linear_attention_params *p = &call->params;
     const attn_tensor *q = &call->q, *k = &call->k, *v = &call->v;
+    snprintf(text, size,
+             "q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hk=%" PRId64 " H=%" PRId64 " T=%" PRId64 " dk=%" PRId64
+             " dv=%" PRId64 " rule=%s%s%s%s%s%s%s%s",
+             attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype),
+             attn_dtype_name(call->out.dtype), v->shape[0], q->shape[1], k->shape[1], v->shape[1], v->shape[2],
+             q->shape[3], v->shape[3], rules[(p->decay ? 1 : 0) + (p->beta ? 2 : 0)],
+             p->decay && call->decay.shape[3] != 1 ? " by channel" : "", maps[p->map],
+             p->normalise ? " normalised" : "", p->bidirectional ? " bidirectional" : "", p->resets ? " resets" : "",
+             p->cu_seqlens ? " ragged" : "", p->lengths ? " lengths" : "");
+}
+
+size_t attn_describe_linear_attention(const struct attn_linear_attention *call, char *buffer, size_t size)
+{
+    const struct attn_geometry *g = &call->cut.geometry;
+    char rule[384];
+    describe_rule(call, rule, sizeof rule);
+    const int n = snprintf(buffer, size,
+                           "linear attention %s: %s kernel, states of %" PRId64 " rows, chunks of up to %d tokens, "
+                           "%" PRId64 " tasks of up to %" PRId64 " columns on %d thread%s",
+                           rule, g->kernels.isa, call->cut.shape.dk, ATTN_CHUNK, g->tasks, call->cut.shape.columns,
+                           g->parallel, g->parallel == 1 ? "" : "s");
+    return n > 0 ? (size_t)n : 0;
+}
+
+size_t attn_describe_linear_backward(const struct attn_linear_backward *call, char *buffer, size_t size)
+{
+    static const char *const sides[ATTN_SIDES] = {" dq", " dk", " dv"};
+    const struct attn_geometry *g = &call->cut.geometry;
+    char rule[384];
+    describe_rule(&call->forward, rule, sizeof rule);
     const int n =
         snprintf(buffer, size,
-                 "linear attention q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hk=%" PRId64 " H=%" PRId64
-                 " T=%" PRId64 " dk=%" PRId64 " dv=%" PRId64 " rule=%s%s%s%s%s%s%s%s: %s kernel, states of %" PRId64
-                 " rows, chunks of up to %d tokens, %" PRId64 " tasks of up to %" PRId64 " columns on %d thread%s",
-                 attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype),
-                 attn_dtype_name(call->out.dtype), v->shape[0], q->shape[1], k->shape[1], v->shape[1], v->shape[2],
-                 q->shape[3], v->shape[3], rules[(shape->decays ? 1 : 0) + (shape->corrects ? 2 : 0)],
-                 shape->rows ? " by channel" : "", maps[shape->map], shape->normalises ? " normalised" : "",
-                 shape->bidirectional ? " bidirectional" : "", call->params.resets ? " resets" : "",
-                 call->params.cu_seqlens ? " ragged" : "", call->params.lengths ? " lengths" : "", g->kernels.isa,
-                 shape->dk, ATTN_CHUNK, g->tasks, shape->columns, g->parallel, g->parallel == 1 ? "" : "s");
+                 "linear attention backward%s%s%s%s%s %s: %s kernel, states of %" PRId64 " rows, chunks of up to %d "
+                 "tokens, %" PRId64 " tasks in %d phases on %d thread%s",
+                 call->wants[ATTN_SIDE_Q] ? sides[ATTN_SIDE_Q] : "", call->wants[ATTN_SIDE_K] ? sides[ATTN_SIDE_K] : "",
+                 call->wants[ATTN_SIDE_V] ? sides[ATTN_SIDE_V] : "", call->wants_decay ? " ddecay" : "",
+                 call->wants_state ? " dstate" : "", rule, g->kernels.isa, call->cut.dk, ATTN_CHUNK, g->tasks,
+                 g->num_phases, g->parallel, g->parallel == 1 ? "" : "s");
     return n > 0 ? (size_t)n : 0;
 }

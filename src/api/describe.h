@@ -19,4 +19,9 @@ struct attn_linear_attention;
 /** What attn_linear_attention_plan_describe() writes. */
 size_t attn_describe_linear_attention(const struct attn_linear_attention *call, char *buffer, size_t size);
 
+struct attn_linear_backward;
+
+/** The same of a call for its gradients. */
+size_t attn_describe_linear_backward(const struct attn_linear_backward *call, char *buffer, size_t size);
+
 #endif

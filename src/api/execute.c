@@ -28,6 +28,8 @@ void attn_execute(struct attn_run *run)
     const double time = milliseconds() - start;
     if (run->linear)
         attn_describe_linear_attention(run->linear, text, sizeof text);
+    else if (run->linear_backward)
+        attn_describe_linear_backward(run->linear_backward, text, sizeof text);
     else if (run->backward)
         attn_describe_backward(run->backward, text, sizeof text);
     else
