@@ -117,10 +117,5 @@ attn_status attn_check_linear_backward(struct attn_linear_backward *b, const att
         CHECK(check_written(names[side], given[side], of[side], shapes[side], 1, &b->d[side], &b->wants[side], depth));
     CHECK(check_decay(b, g.decay, depth));
     CHECK(check_states(b, &g, depth));
-    const double bytes = attn_linear_backward_bytes(b);
-    if (bytes >= 0x1p62)
-        return attn_fail(ATTN_SIZE_OVERFLOW,
-                         "q, k and v have shapes for which %g bytes of memory are kept; expected less than 2^62",
-                         bytes);
     return depth & CHECK_TENSORS ? check_apart(b) : ATTN_OK;
 }

@@ -21,13 +21,21 @@ static void cut(struct attn_linear_backward *call, int threads)
     attn_linear_backward_cut(call, &kernels, threads);
 }
 
-/** For as many as can start now. */
-static void cut_now(struct attn_linear_backward *call)
+/** Checks a request and cuts it for as many threads as can start now. */
+static attn_status make(struct attn_linear_backward *call, const attn_tensor *q, const attn_tensor *k,
+                        const attn_tensor *v, const attn_tensor *out, const attn_linear_attention_params *params,
+                        const attn_linear_attention_gradients *gradients, enum check_depth depth)
 {
+    CHECK(attn_check_linear_backward(call, q, k, v, out, params, gradients, depth));
     const attn_linear_attention_params *p = &call->forward.params;
     const int asked = attn_threads_asked(p->executor, p->num_threads);
     const int most = attn_most_threads(attn_executor_of(p->executor));
     cut(call, asked < most ? asked : most);
+    if (call->cut.bytes < 0x1p62)
+        return ATTN_OK;
+    return attn_fail(ATTN_SIZE_OVERFLOW,
+                     "q, k and v have shapes for which %g bytes of memory are kept; expected less than 2^62",
+                     call->cut.bytes);
 }
 
 attn_status attn_linear_attention_backward_workspace_size(const attn_tensor *q, const attn_tensor *k,
@@ -39,8 +47,7 @@ attn_status attn_linear_attention_backward_workspace_size(const attn_tensor *q, 
     struct attn_linear_backward call;
     if (!size)
         return attn_fail(ATTN_INVALID_ARGUMENT, "size is NULL; expected where to put the number of bytes");
-    CHECK(attn_check_linear_backward(&call, q, k, v, out, params, gradients, CHECK_SHAPES));
-    cut_now(&call);
+    CHECK(make(&call, q, k, v, out, params, gradients, CHECK_SHAPES));
     *size = attn_run_size(&call.cut.geometry, call.cut.geometry.threads);
     return ATTN_OK;
 }
@@ -66,8 +73,7 @@ attn_status attn_linear_attention_backward_in(const attn_tensor *q, const attn_t
                                               size_t workspace_size)
 {
     struct attn_linear_backward call;
-    CHECK(attn_check_linear_backward(&call, q, k, v, out, params, gradients, CHECK_ALL));
-    cut_now(&call);
+    CHECK(make(&call, q, k, v, out, params, gradients, CHECK_ALL));
     const size_t wanted = attn_run_size(&call.cut.geometry, call.cut.geometry.threads);
     const size_t least = attn_run_size(&call.cut.geometry, 1);
     if (!workspace)
@@ -84,8 +90,7 @@ attn_status attn_linear_attention_backward(const attn_tensor *q, const attn_tens
                                            const attn_linear_attention_gradients *gradients)
 {
     struct attn_linear_backward call;
-    CHECK(attn_check_linear_backward(&call, q, k, v, out, params, gradients, CHECK_ALL));
-    cut_now(&call);
+    CHECK(make(&call, q, k, v, out, params, gradients, CHECK_ALL));
     const size_t size = attn_run_size(&call.cut.geometry, call.cut.geometry.threads);
     void *workspace = malloc(size);
     if (!workspace)

@@ -68,31 +68,71 @@ struct attn_rows attn_linear_head(const attn_tensor *t, int64_t batch, int64_t h
                               .dtype = t->dtype};
 }
 
-static float *state_of(const attn_tensor *t, int64_t sequence, int64_t head, int64_t column)
+float *attn_linear_state(const attn_tensor *t, int64_t sequence, int64_t head, int64_t row, int64_t column)
 {
     if (!t->data || !attn_has_elements(t))
         return NULL;
-    return (float *)t->data + sequence * attn_step_of(t, 0) + head * attn_step_of(t, 1) + column;
+    return (float *)t->data + sequence * attn_step_of(t, 0) + head * attn_step_of(t, 1) + row * attn_step_of(t, 2) +
+           column;
+}
+
+struct attn_linear_heads attn_linear_heads_of(const struct attn_linear_attention *call, int64_t out_head)
+{
+    const int64_t heads = call->v.shape[1], q_heads = call->q.shape[1], k_heads = call->k.shape[1];
+    const int64_t state = q_heads > heads ? out_head / (q_heads / heads) : out_head;
+    return (struct attn_linear_heads){.state = state,
+                                      .q = q_heads >= heads ? out_head : out_head / (heads / q_heads),
+                                      .k = state / (heads / k_heads)};
+}
+
+int64_t attn_linear_live(const struct attn_linear_attention *call, int64_t batch)
+{
+    const attn_linear_attention_params *p = &call->params;
+    return p->lengths ? p->lengths[batch] : p->cu_seqlens ? p->cu_seqlens[call->num_sequences] : call->v.shape[2];
+}
+
+struct attn_linear_sequence attn_linear_sequence_of(const struct attn_linear_attention *call, int64_t s)
+{
+    const int64_t *const offsets = call->params.cu_seqlens;
+    if (offsets)
+        return (struct attn_linear_sequence){0, offsets[s], offsets[s + 1] - offsets[s]};
+    return (struct attn_linear_sequence){s, 0, attn_linear_live(call, s)};
+}
+
+void attn_linear_clear(const attn_tensor *t, int64_t batch, int64_t from)
+{
+    for (int64_t head = 0; attn_has_elements(t) && head < t->shape[1]; head++) {
+        const struct attn_rows rows = attn_linear_head(t, batch, head, from, 0);
+        for (int64_t i = from; i < t->shape[2]; i++)
+            memset((char *)rows.data + (i - from) * rows.stride, 0,
+                   (size_t)(t->shape[3] * attn_element_size(t->dtype)));
+    }
+}
+
+struct attn_state_work attn_linear_work(const struct attn_linear_attention *call, const struct attn_kernels *kernels,
+                                        const struct attn_linear_sequence *s, int64_t state)
+{
+    const struct attn_rows resets = attn_linear_head(&call->resets, s->batch, state, s->first, 0);
+    return (struct attn_state_work){
+        .kernels = kernels,
+        .tokens = s->tokens,
+        .decay = attn_linear_head(&call->decay, s->batch, state, s->first, 0),
+        .decay_channel = (ptrdiff_t)attn_step_of(&call->decay, 3),
+        .decay_channels = call->decay.shape[3],
+        .resets = resets.data,
+        .resets_stride = resets.stride,
+        .written_scale = 1.0f,
+        .scale = 1.0f,
+        .in_column = 1,
+    };
 }
 
 /** Rows of out behind the last sequence; all of them where S has no rows. */
 static void clear_rest(const struct attn_linear_attention *call)
 {
-    const attn_tensor *out = &call->out;
     const int64_t from = call->cut.shape.dk > 0 ? call->params.cu_seqlens[call->num_sequences] : 0;
-    for (int64_t i = 0; i < out->shape[0] * out->shape[1]; i++) {
-        const struct attn_rows rows = attn_linear_head(out, i / out->shape[1], i % out->shape[1], from, 0);
-        for (int64_t t = from; rows.data && t < out->shape[2]; t++)
-            memset((char *)rows.data + (t - from) * rows.stride, 0,
-                   (size_t)(out->shape[3] * attn_element_size(out->dtype)));
-    }
-}
-
-/** Tokens of a sequence. */
-static int64_t tokens_of(const struct attn_linear_attention *call, int64_t s)
-{
-    const attn_linear_attention_params *p = &call->params;
-    return p->cu_seqlens ? p->cu_seqlens[s + 1] - p->cu_seqlens[s] : p->lengths ? p->lengths[s] : call->v.shape[2];
+    for (int64_t b = 0; attn_has_elements(&call->out) && b < call->out.shape[0]; b++)
+        attn_linear_clear(&call->out, b, from);
 }
 
 /** A piece's columns of out behind the tokens of a batch element. */
@@ -116,7 +156,7 @@ static void write_sum(const struct attn_run *run, int64_t state, void *scratch)
     const struct attn_linear_attention *call = run->linear;
     const attn_tensor *t = &call->state_out;
     const float *const sum = sum_of(run, state);
-    float *const to = state_of(t, state / t->shape[1], state % t->shape[1], t->shape[3] - 1);
+    float *const to = attn_linear_state(t, state / t->shape[1], state % t->shape[1], 0, t->shape[3] - 1);
     (void)scratch;
     for (int64_t r = 0; r < t->shape[2]; r++)
         to[r * attn_step_of(t, 2)] = sum[r];
@@ -131,50 +171,36 @@ static struct attn_state_work piece_of(const struct attn_run *run, int64_t piece
     const int sums = call->cut.shape.normalises;
     const int64_t part = piece % call->cut.parts, head = piece / call->cut.parts % heads,
                   s = piece / call->cut.parts / heads;
-    const int64_t *const offsets = call->params.cu_seqlens;
-    const int64_t batch = offsets ? 0 : s, token = offsets ? offsets[s] : 0;
+    const struct attn_linear_sequence sequence = attn_linear_sequence_of(call, s);
+    const int64_t batch = sequence.batch, token = sequence.first, out_head = head * call->cut.shape.heads;
+    const struct attn_linear_heads h = attn_linear_heads_of(call, out_head);
     const int64_t first = attn_state_part(&call->cut.shape, columns, call->cut.parts, part);
     const int64_t end = attn_state_part(&call->cut.shape, columns, call->cut.parts, part + 1);
-    const int64_t q_heads = call->q.shape[1], k_heads = call->k.shape[1];
-    const int64_t q_head = q_heads >= heads ? head * (q_heads / heads) : head / (heads / q_heads);
-    const int64_t out_head = q_heads >= heads ? q_head : head;
-    struct attn_state_work work = {
-        .kernels = &call->cut.geometry.kernels,
-        .shape = &call->cut.shape,
-        .tokens = tokens_of(call, s),
-        .values = end - first,
-        .columns = end - first + sums,
-        .results = end - first,
-        .q = attn_linear_head(&call->q, batch, q_head, token, 0),
-        .k = attn_linear_head(&call->k, batch, head / (heads / k_heads), token, 0),
-        .v = attn_linear_head(&call->v, batch, head, token, first),
-        .out = attn_linear_head(&call->out, batch, out_head, token, first),
-        .q_head = (ptrdiff_t)(attn_step_of(&call->q, 1) * attn_element_size(call->q.dtype)),
-        .out_head = (ptrdiff_t)(attn_step_of(&call->out, 1) * attn_element_size(call->out.dtype)),
-        .projection = attn_linear_head(&call->projection, 0, head, 0, 0),
-        .decay_channel = (ptrdiff_t)attn_step_of(&call->decay, 3),
-        .decay_channels = call->decay.shape[3],
-        .decay = attn_linear_head(&call->decay, batch, head, token, 0),
-        .beta = attn_linear_head(&call->beta, batch, head, token, 0),
-        .written_scale = 1.0f,
-        .scale = call->scale,
-        .scratch = scratch,
-        .state_in = state_of(&call->state_in, s, head, first),
-        .in_pitch = (ptrdiff_t)attn_step_of(&call->state_in, 2),
-        .in_column = 1,
-        .state_out = state_of(&call->state_out, s, head, first),
-        .out_pitch = (ptrdiff_t)attn_step_of(&call->state_out, 2),
-        .sum_in = sums ? state_of(&call->state_in, s, head, columns) : NULL,
-        .sum_out = sums && part == 0 ? state_of(&call->state_out, s, head, columns) : NULL,
-    };
+    struct attn_state_work work = attn_linear_work(call, &call->cut.geometry.kernels, &sequence, head);
+    work.shape = &call->cut.shape;
+    work.scratch = scratch;
+    work.values = work.results = end - first;
+    work.columns = end - first + sums;
+    work.q = attn_linear_head(&call->q, batch, h.q, token, 0);
+    work.k = attn_linear_head(&call->k, batch, h.k, token, 0);
+    work.v = attn_linear_head(&call->v, batch, head, token, first);
+    work.out = attn_linear_head(&call->out, batch, out_head, token, first);
+    work.q_head = (ptrdiff_t)(attn_step_of(&call->q, 1) * attn_element_size(call->q.dtype));
+    work.out_head = (ptrdiff_t)(attn_step_of(&call->out, 1) * attn_element_size(call->out.dtype));
+    work.projection = attn_linear_head(&call->projection, 0, head, 0, 0);
+    work.beta = attn_linear_head(&call->beta, batch, head, token, 0);
+    work.scale = call->scale;
+    work.state_in = attn_linear_state(&call->state_in, s, head, 0, first);
+    work.in_pitch = (ptrdiff_t)attn_step_of(&call->state_in, 2);
+    work.state_out = attn_linear_state(&call->state_out, s, head, 0, first);
+    work.out_pitch = (ptrdiff_t)attn_step_of(&call->state_out, 2);
+    work.sum_in = sums ? attn_linear_state(&call->state_in, s, head, 0, columns) : NULL;
+    work.sum_out = sums && part == 0 ? attn_linear_state(&call->state_out, s, head, 0, columns) : NULL;
     work.sum_pitch = work.out_pitch;
     if (call->cut.hands_on_sums && part == 0) {
         work.sum_out = sum_of(run, s * heads + head);
         work.sum_pitch = 1;
     }
-    const struct attn_rows resets = attn_linear_head(&call->resets, batch, head, token, 0);
-    work.resets = resets.data;
-    work.resets_stride = resets.stride;
     return work;
 }
 

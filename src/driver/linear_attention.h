@@ -43,8 +43,33 @@ struct attn_run *attn_linear_attention_begin(void *workspace, const struct attn_
 /** Takes a copy of the call into the workspace: what was given need not outlive this. */
 void attn_linear_attention_keep(struct attn_run *run);
 
+/** A sequence: the batch element it lies in, its first token there, and how many it has. */
+struct attn_linear_sequence {
+    int64_t batch, first, tokens;
+};
+struct attn_linear_sequence attn_linear_sequence_of(const struct attn_linear_attention *call, int64_t s);
+
+/** Tokens of a batch element that are in some sequence: none behind them is. */
+int64_t attn_linear_live(const struct attn_linear_attention *call, int64_t batch);
+
+/** The state and the heads of q and k that a head of out has. */
+struct attn_linear_heads {
+    int64_t state, q, k;
+};
+struct attn_linear_heads attn_linear_heads_of(const struct attn_linear_attention *call, int64_t out_head);
+
+/** A number of a state, or of its gradient; NULL where there is none. */
+float *attn_linear_state(const attn_tensor *t, int64_t sequence, int64_t head, int64_t row, int64_t column);
+
 /** Row token of a head on the channels from one on; no row for an empty tensor. */
 struct attn_rows attn_linear_head(const attn_tensor *t, int64_t batch, int64_t head, int64_t token, int64_t channel);
+
+/** Rows of a batch element become 0 from a token on. */
+void attn_linear_clear(const attn_tensor *t, int64_t batch, int64_t from);
+
+/** What every walk over a state's sequence has: its tokens, decays and resets, and the scales 1. */
+struct attn_state_work attn_linear_work(const struct attn_linear_attention *call, const struct attn_kernels *kernels,
+                                        const struct attn_linear_sequence *s, int64_t state);
 
 /** The parts of columns with which threads are done with so many states first, each of as many as there is room for. */
 int64_t attn_state_parts(const struct attn_state_shape *shape, int64_t columns, double states, int threads);

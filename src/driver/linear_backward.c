@@ -2,36 +2,14 @@
 /* How gradients of linear attention are cut: sizes, memory that phases hand on, and the phases. */
 #include "driver/linear_backward.h"
 
+#include "driver/tensors.h"
 #include "driver/threads.h"
 
 #include <string.h>
 
 /* ------------------------------------------------------------------- heads -- */
 
-struct attn_linear_heads attn_linear_heads_of(const struct attn_linear_attention *call, int64_t out_head)
-{
-    const int64_t heads = call->v.shape[1], q_heads = call->q.shape[1], k_heads = call->k.shape[1];
-    const int64_t state = q_heads > heads ? out_head / (q_heads / heads) : out_head;
-    return (struct attn_linear_heads){.state = state,
-                                      .q = q_heads >= heads ? out_head : out_head / (heads / q_heads),
-                                      .k = state / (heads / k_heads)};
-}
-
-int64_t attn_linear_live(const struct attn_linear_attention *call, int64_t batch)
-{
-    const attn_linear_attention_params *p = &call->params;
-    return p->lengths ? p->lengths[batch] : p->cu_seqlens ? p->cu_seqlens[call->num_sequences] : call->v.shape[2];
-}
-
-struct attn_linear_sequence attn_linear_sequence_of(const struct attn_linear_attention *call, int64_t s)
-{
-    const int64_t *const offsets = call->params.cu_seqlens;
-    if (offsets)
-        return (struct attn_linear_sequence){0, offsets[s], offsets[s + 1] - offsets[s]};
-    return (struct attn_linear_sequence){s, 0, attn_linear_live(call, s)};
-}
-
-int attn_linear_maps(const struct attn_linear_backward *call)
+int attn_linear_has_map(const struct attn_linear_backward *call)
 {
     return call->forward.params.map != ATTN_FEATURES_NONE;
 }
@@ -39,8 +17,8 @@ int attn_linear_maps(const struct attn_linear_backward *call)
 int64_t attn_linear_targets(const struct attn_linear_backward *call, enum attn_linear_side side)
 {
     const struct attn_linear_attention *f = &call->forward;
-    const int64_t of_q = attn_linear_maps(call) ? f->out.shape[1] : f->q.shape[1];
-    const int64_t of_k = attn_linear_maps(call) ? f->v.shape[1] : f->k.shape[1];
+    const int64_t of_q = attn_linear_has_map(call) ? f->out.shape[1] : f->q.shape[1];
+    const int64_t of_k = attn_linear_has_map(call) ? f->v.shape[1] : f->k.shape[1];
     return side == ATTN_SIDE_Q ? of_q : side == ATTN_SIDE_K ? of_k : f->v.shape[1];
 }
 
@@ -116,24 +94,26 @@ static void shape_sides(struct attn_linear_backward *call, const struct attn_ker
     cut->features.columns = 1;
 }
 
-/** Room for as many bytes behind what has been counted. */
-static struct attn_region take(size_t *at, double bytes)
+/** Room for n0 * n1 * n2 floats behind what has been counted. Where that is more than can be, cut.bytes says so. */
+static struct attn_region take(struct attn_linear_backward_cut *cut, int64_t n0, int64_t n1, int64_t n2)
 {
-    const struct attn_region region = {*at, (size_t)bytes};
-    *at += attn_aligned(region.bytes);
+    const double bytes = (double)n0 * (double)n1 * (double)n2 * ATTN_WORD;
+    struct attn_region region = {.at = cut->geometry.shared_size};
+    cut->bytes += bytes;
+    if (cut->bytes < 0x1p62)
+        region.bytes = (size_t)(n0 * n1 * n2) * ATTN_WORD;
+    cut->geometry.shared_size += attn_aligned(region.bytes);
     return region;
 }
 
-static struct attn_linear_rows take_rows(const struct attn_linear_backward *call, size_t *at, int wanted, int64_t heads,
-                                         int64_t channels)
+/** Rows of so many heads of each batch element, if they are wanted. */
+static struct attn_linear_rows take_rows(struct attn_linear_backward *call, int wanted, int64_t heads, int64_t channels)
 {
-    struct attn_linear_rows rows = {.heads = heads,
-                                    .channels = channels,
-                                    .pitch = attn_in_steps(channels, call->cut.geometry.kernels.states->lanes)};
     const attn_tensor *v = &call->forward.v;
+    struct attn_linear_rows rows = {.heads = heads,
+                                    .pitch = attn_in_steps(channels, call->cut.geometry.kernels.states->lanes)};
     if (wanted)
-        rows.region =
-            take(at, (double)v->shape[0] * (double)heads * (double)v->shape[2] * (double)rows.pitch * ATTN_WORD);
+        rows.region = take(&call->cut, v->shape[0] * heads, v->shape[2], rows.pitch);
     return rows;
 }
 
@@ -141,38 +121,24 @@ static void take_regions(struct attn_linear_backward *call)
 {
     const struct attn_linear_attention *f = &call->forward;
     struct attn_linear_backward_cut *cut = &call->cut;
-    const int maps = attn_linear_maps(call), normalises = f->params.normalise != 0;
+    const int maps = attn_linear_has_map(call), normalises = f->params.normalise != 0;
     const int64_t heads = cut->heads, states = f->v.shape[1];
-    size_t at = 0;
-    cut->q = take_rows(call, &at, maps, heads, cut->dk);
-    cut->k = take_rows(call, &at, maps, states, cut->dk);
-    cut->d_q = take_rows(call, &at, maps && call->wants[ATTN_SIDE_Q], heads, cut->dk);
-    cut->d_k = take_rows(call, &at, maps && call->wants[ATTN_SIDE_K], states, cut->dk);
-    cut->v = take_rows(call, &at, normalises, states, cut->dv);
-    cut->d_out = take_rows(call, &at, normalises, heads, cut->dv);
+    cut->q = take_rows(call, maps, heads, cut->dk);
+    cut->k = take_rows(call, maps, states, cut->dk);
+    cut->d_q = take_rows(call, maps && call->wants[ATTN_SIDE_Q], heads, cut->dk);
+    cut->d_k = take_rows(call, maps && call->wants[ATTN_SIDE_K], states, cut->dk);
+    cut->v = take_rows(call, normalises, states, cut->dv);
+    cut->d_out = take_rows(call, normalises, heads, cut->dv);
     for (int side = 0; side < ATTN_SIDES; side++) {
         const int sums =
             attn_linear_targets(call, (enum attn_linear_side)side) < heads && call->d[side].dtype != ATTN_F32;
-        cut->added[side] = take_rows(call, &at, call->wants[side] && sums && (side == ATTN_SIDE_V || !maps),
+        cut->added[side] = take_rows(call, call->wants[side] && sums && (side == ATTN_SIDE_V || !maps),
                                      call->d[side].shape[1], call->d[side].shape[3]);
     }
-    cut->decays = take_rows(call, &at, call->wants_decay, heads, cut->dk);
+    cut->decays = take_rows(call, call->wants_decay, heads, cut->dk);
     cut->slots = f->v.shape[2] / ATTN_CHUNK + (f->params.cu_seqlens ? call->forward.num_sequences : 1);
     if (call->wants_decay)
-        cut->states = take(&at, (double)f->v.shape[0] * (double)heads * (double)cut->slots * (double)cut->dv *
-                                    (double)cut->decays.pitch * ATTN_WORD);
-    cut->geometry.shared_size = at;
-}
-
-double attn_linear_backward_bytes(const struct attn_linear_backward *call)
-{
-    const struct attn_linear_attention *f = &call->forward;
-    const double features = f->params.map == ATTN_FEATURES_POSITIVE ? (double)f->projection.shape[2] : 0;
-    const double wide = 4 * ((double)f->q.shape[3] + features) + 3 * (double)f->v.shape[3] + 8 * ATTN_ALIGN;
-    const double heads = (double)f->v.shape[0] * ((double)f->v.shape[1] + (double)f->out.shape[1]);
-    const double states = (double)f->v.shape[2] / ATTN_CHUNK + (double)f->num_sequences + 1;
-    const double state = ((double)f->v.shape[3] + 1) * ((double)f->q.shape[3] + features + ATTN_ALIGN);
-    return ATTN_WORD * heads * ((double)f->v.shape[2] * wide + states * state);
+        cut->states = take(cut, f->v.shape[0] * heads, cut->slots, cut->dv * cut->decays.pitch);
 }
 
 /** Scratch memory of a thread: the most that a task of any phase has. */
@@ -210,11 +176,11 @@ void attn_linear_backward_cut(struct attn_linear_backward *call, const struct at
     cut->dv = f->v.shape[3] + (f->params.normalise != 0);
     cut->blocks = (f->v.shape[2] + ATTN_CHUNK - 1) / ATTN_CHUNK;
     shape_sides(call, kernels);
-    take_regions(call);
-    const int some = cut->dk > 0 && cut->dv > 0 && cut->heads > 0;
-    const int wants[ATTN_SIDES] = {call->wants[ATTN_SIDE_Q] || call->wants_decay,
-                                   call->wants[ATTN_SIDE_K] || call->wants_decay,
-                                   call->wants[ATTN_SIDE_V] || call->wants_state};
+    /* Where nothing is written there may be more sequences than can be gone through. */
+    const int some = cut->dk > 0 && cut->dv > 0, of_decays = call->wants_decay && attn_has_elements(&call->d_decay);
+    const int wants[ATTN_SIDES] = {attn_has_elements(&call->d[ATTN_SIDE_Q]) || of_decays,
+                                   attn_has_elements(&call->d[ATTN_SIDE_K]) || of_decays,
+                                   attn_has_elements(&call->d[ATTN_SIDE_V]) || attn_has_elements(&call->d_state_in)};
     const double sequences = (double)f->num_sequences, tokens = (double)f->v.shape[0] * (double)f->v.shape[2];
     const double work = 6 * (tokens + sequences) * (double)cut->heads * (double)cut->dk * (double)cut->dv;
     geometry->threads = geometry->parallel = attn_threads_worth(work, ATTN_WORTH_ATTENTION, threads);
@@ -229,16 +195,16 @@ void attn_linear_backward_cut(struct attn_linear_backward *call, const struct at
         const int64_t targets = attn_linear_targets(call, (enum attn_linear_side)side);
         cut->pieces[side] = some && wants[side] ? f->num_sequences * targets * cut->parts[side] : 0;
     }
+    const int64_t of_k = cut->pieces[ATTN_SIDE_K], others_first = cut->pieces[ATTN_SIDE_Q] + cut->pieces[ATTN_SIDE_V];
+    if (of_k + others_first > 0)
+        take_regions(call);
     geometry->scratch_size = scratch_of(call);
     const int clears = !some || f->params.lengths || f->params.cu_seqlens;
-    const int64_t of_k = cut->pieces[ATTN_SIDE_K], others_first = cut->pieces[ATTN_SIDE_Q] + cut->pieces[ATTN_SIDE_V];
-    if (some)
-        add_phase(geometry, attn_linear_features_tasks(call), attn_linear_features_task);
-    if (some)
-        add_phase(geometry, attn_linear_sums_tasks(call), attn_linear_sums_task);
+    add_phase(geometry, attn_linear_features_tasks(call), attn_linear_features_task);
+    add_phase(geometry, attn_linear_sums_tasks(call), attn_linear_sums_task);
     add_phase(geometry, others_first + (call->wants_decay ? 0 : of_k) + clears, run_pieces);
     add_phase(geometry, call->wants_decay ? of_k : 0, run_k_pieces);
-    add_phase(geometry, attn_linear_decays_tasks(call) + (some ? attn_linear_ends_tasks(call) : 0), run_ends);
+    add_phase(geometry, attn_linear_decays_tasks(call) + attn_linear_ends_tasks(call), run_ends);
     for (int i = 0; i < geometry->num_phases; i++)
         geometry->tasks += geometry->phases[i].tasks;
 }

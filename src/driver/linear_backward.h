@@ -28,7 +28,7 @@ struct attn_region {
 /** The same as rows of floats, for each of heads heads of a batch element. */
 struct attn_linear_rows {
     struct attn_region region;
-    int64_t heads, channels;
+    int64_t heads;
     int64_t pitch; /**< from one row to the next */
 };
 
@@ -48,7 +48,8 @@ struct attn_linear_backward_cut {
     struct attn_linear_rows v, d_out;          /**< with normalise: with the column of sums */
     struct attn_linear_rows added[ATTN_SIDES]; /**< gradients that are sums over heads, before they are rounded */
     struct attn_linear_rows decays;            /**< gradients of decays, for each channel and head of out */
-    struct attn_region states;                 /**< [batch][heads of out][slots][dv][pitch of decays] */
+    double bytes;              /**< of all these, perhaps more than memory can have: such a call cannot run */
+    struct attn_region states; /**< [batch][heads of out][slots][dv][pitch of decays] */
 };
 
 /** A call whose arguments have all been checked. */
@@ -63,25 +64,13 @@ struct attn_linear_backward {
 /** Cuts a call for at most threads threads. */
 void attn_linear_backward_cut(struct attn_linear_backward *call, const struct attn_kernels *kernels, int threads);
 
-/** Bytes that a call hands on between phases, roughly: more than 2^62 cannot be. */
-double attn_linear_backward_bytes(const struct attn_linear_backward *call);
-
 /** Lays a run out in a workspace of attn_run_size() bytes; call has to outlive it. */
 struct attn_run *attn_linear_backward_begin(void *workspace, const struct attn_linear_backward *call);
 
 /* --------------------------------------------------------- for its phases -- */
 
-/** Tokens of a batch element that are in some sequence: none behind them is. */
-int64_t attn_linear_live(const struct attn_linear_attention *call, int64_t batch);
-
-/** A sequence: the batch element it lies in, its first token there, and how many it has. */
-struct attn_linear_sequence {
-    int64_t batch, first, tokens;
-};
-struct attn_linear_sequence attn_linear_sequence_of(const struct attn_linear_attention *call, int64_t s);
-
 /** Whether q and k are replaced by features. */
-int attn_linear_maps(const struct attn_linear_backward *call);
+int attn_linear_has_map(const struct attn_linear_backward *call);
 
 /** Heads that a side has gradients of, before features are undone, each the sum over as many heads of out. */
 int64_t attn_linear_targets(const struct attn_linear_backward *call, enum attn_linear_side side);
@@ -89,12 +78,6 @@ int64_t attn_linear_targets(const struct attn_linear_backward *call, enum attn_l
 /** Rows of a region: of a head of a batch element, from token on, in channel's column. */
 struct attn_rows attn_linear_region_rows(const struct attn_run *run, const struct attn_linear_rows *rows, int64_t batch,
                                          int64_t head, int64_t token, int64_t channel);
-
-/** The heads of a call: the state and the heads of q and k that a head of out has. */
-struct attn_linear_heads {
-    int64_t state, q, k;
-};
-struct attn_linear_heads attn_linear_heads_of(const struct attn_linear_attention *call, int64_t out_head);
 
 /** A piece of a side (linear_walks.c). */
 void attn_linear_run_piece(const struct attn_run *run, enum attn_linear_side side, int64_t piece, void *scratch);

@@ -118,8 +118,9 @@ void attn_linear_features_task(const struct attn_run *run, int64_t task, void *s
         return;
     }
     task -= tasks[0];
-    const struct block b = block_of(call, task % (tasks[1] > 0 ? tasks[1] : tasks[2]), f->v.shape[1], FEATURE_TOKENS);
-    if (task < tasks[1])
+    const int keys = task < tasks[1];
+    const struct block b = block_of(call, keys ? task : task - tasks[1], f->v.shape[1], FEATURE_TOKENS);
+    if (keys)
         make_features(run, &b, b.head, &f->k, b.head / (f->v.shape[1] / f->k.shape[1]), &call->cut.k, 1, scratch);
     else
         copy_values(run, &b);
@@ -129,7 +130,7 @@ void attn_linear_features_task(const struct attn_run *run, int64_t task, void *s
 
 int64_t attn_linear_sums_tasks(const struct attn_linear_backward *call)
 {
-    return call->forward.params.normalise ? call->forward.num_sequences * call->cut.heads : 0;
+    return call->cut.d_out.region.bytes > 0 ? call->forward.num_sequences * call->cut.heads : 0;
 }
 
 /** What each row of out was divided by, in the column behind its gradient. */
@@ -141,39 +142,22 @@ static void find_sums(const struct attn_run *run, int64_t sequence, const struct
     const struct attn_linear_backward_cut *cut = &call->cut;
     const struct attn_linear_heads h = attn_linear_heads_of(f, head);
     const int64_t column = f->v.shape[3];
-    const struct attn_rows resets = attn_linear_head(&f->resets, s->batch, h.state, s->first, 0);
     struct attn_state_scratch layout;
     attn_state_layout(&layout, scratch, &cut->sums);
-    struct attn_state_work w = {
-        .kernels = &run->geometry->kernels,
-        .shape = &cut->sums,
-        .tokens = s->tokens,
-        .values = 1,
-        .columns = 1,
-        .results = 1,
-        .v = attn_linear_region_rows(run, &cut->v, s->batch, h.state, s->first, column),
-        .out = attn_linear_region_rows(run, &cut->d_out, s->batch, head, s->first, column),
-        .decay = attn_linear_head(&f->decay, s->batch, h.state, s->first, 0),
-        .decay_channel = (ptrdiff_t)attn_step_of(&f->decay, 3),
-        .decay_channels = f->decay.shape[3],
-        .resets = resets.data,
-        .resets_stride = resets.stride,
-        .written_scale = 1.0f,
-        .scale = 1.0f,
-        .in_pitch = (ptrdiff_t)attn_step_of(&f->state_in, 2),
-        .in_column = 1,
-        .scratch = &layout,
-    };
-    if (cut->q.region.bytes > 0) {
+    struct attn_state_work w = attn_linear_work(f, &run->geometry->kernels, s, h.state);
+    w.shape = &cut->sums;
+    w.scratch = &layout;
+    w.values = w.columns = w.results = 1;
+    w.q = attn_linear_head(&f->q, s->batch, h.q, s->first, 0);
+    w.k = attn_linear_head(&f->k, s->batch, h.k, s->first, 0);
+    if (attn_linear_has_map(call)) {
         w.q = attn_linear_region_rows(run, &cut->q, s->batch, head, s->first, 0);
         w.k = attn_linear_region_rows(run, &cut->k, s->batch, h.state, s->first, 0);
-    } else {
-        w.q = attn_linear_head(&f->q, s->batch, h.q, s->first, 0);
-        w.k = attn_linear_head(&f->k, s->batch, h.k, s->first, 0);
     }
-    if (f->state_in.data && attn_has_elements(&f->state_in))
-        w.state_in = (const float *)f->state_in.data + sequence * attn_step_of(&f->state_in, 0) +
-                     h.state * attn_step_of(&f->state_in, 1) + column;
+    w.v = attn_linear_region_rows(run, &cut->v, s->batch, h.state, s->first, column);
+    w.out = attn_linear_region_rows(run, &cut->d_out, s->batch, head, s->first, column);
+    w.state_in = attn_linear_state(&f->state_in, sequence, h.state, 0, column);
+    w.in_pitch = (ptrdiff_t)attn_step_of(&f->state_in, 2);
     attn_state_pass(&w);
 }
 

@@ -4,8 +4,6 @@
 
 #include "driver/tensors.h"
 
-#include <string.h>
-
 /** Some columns of what is wanted of a head. */
 struct piece {
     enum attn_linear_side side;
@@ -71,36 +69,27 @@ static struct attn_rows target_of(const struct attn_run *run, const struct piece
     const struct attn_linear_backward *call = run->linear_backward;
     const struct attn_linear_backward_cut *cut = &call->cut;
     const struct attn_linear_rows *const features[ATTN_SIDES] = {&cut->d_q, &cut->d_k, &cut->added[ATTN_SIDE_V]};
-    const struct attn_linear_rows *const made = attn_linear_maps(call) ? features[p->side] : &cut->added[p->side];
+    const struct attn_linear_rows *const made = attn_linear_has_map(call) ? features[p->side] : &cut->added[p->side];
     const struct attn_rows rows = rows_of(run, made, p->target, &call->d[p->side], p->target, s, p->first);
     return walks[p->side].backwards ? turn_round(rows, s->tokens) : rows;
 }
 
-/** Decays of a state's tokens: where it lies, of the piece's columns. */
-static struct attn_rows decays_of(const struct attn_run *run, const struct piece *p, int64_t state,
-                                  const struct attn_linear_sequence *s)
+/** Decays of a state's tokens in the order of a piece's walk: where S lies, those of the piece's columns. */
+static struct attn_rows decays_of(const struct attn_run *run, const struct piece *p, struct attn_rows rows,
+                                  int64_t tokens)
 {
     const attn_tensor *const decay = &run->linear_backward->forward.decay;
-    struct attn_rows rows = attn_linear_head(decay, s->batch, state, s->first, 0);
     if (rows.data && lies(p) && decay->shape[3] > 1)
         rows.data = (char *)rows.data + p->first * attn_step_of(decay, 3) * attn_element_size(decay->dtype);
-    return walks[p->side].backwards ? turn_round(rows, s->tokens) : rows;
+    return walks[p->side].backwards ? turn_round(rows, tokens) : rows;
 }
 
 /* ------------------------------------------------------------------ states -- */
 
-static float *state_at(const attn_tensor *t, int64_t sequence, int64_t head, int64_t row, int64_t column)
-{
-    if (!t->data || !attn_has_elements(t))
-        return NULL;
-    return (float *)t->data + sequence * attn_step_of(t, 0) + head * attn_step_of(t, 1) + row * attn_step_of(t, 2) +
-           column;
-}
-
 /** The state that a walk begins with: S, or its gradient. */
 static void begin_with(struct attn_state_work *w, const attn_tensor *t, const struct piece *p, int64_t state)
 {
-    w->state_in = state_at(t, p->sequence, state, lies(p) ? p->first : 0, lies(p) ? 0 : p->first);
+    w->state_in = attn_linear_state(t, p->sequence, state, lies(p) ? p->first : 0, lies(p) ? 0 : p->first);
     w->in_pitch = lies(p) ? 1 : (ptrdiff_t)attn_step_of(t, 2);
     w->in_column = lies(p) ? (ptrdiff_t)attn_step_of(t, 2) : 1;
 }
@@ -140,40 +129,30 @@ static void walk(const struct attn_run *run, const struct piece *p, int64_t head
     const struct attn_linear_attention *f = &call->forward;
     const int64_t state = attn_linear_heads_of(f, head).state;
     const struct attn_linear_sequence s = attn_linear_sequence_of(f, p->sequence);
-    const struct attn_rows resets = attn_linear_head(&f->resets, s.batch, state, s.first, 0);
     /* Of S's gradient there is one, whichever heads read S: it goes the way of the first. */
     const int first_reader = head % (call->cut.heads / f->v.shape[1]) == 0, backwards = walks[p->side].backwards;
     const float scale = f->params.normalise ? 1.0f : f->scale;
     struct attn_decay_sums sums;
-    struct attn_state_work w = {
-        .kernels = &run->geometry->kernels,
-        .shape = &call->cut.shape[p->side],
-        .tokens = s.tokens,
-        .values = p->end - p->first,
-        .columns = p->end - p->first,
-        .results = results_of(call, p),
-        .k = operand_of(run, p, walks[p->side].keys, head, &s, 0),
-        .v = operand_of(run, p, walks[p->side].values, head, &s, p->first),
-        .q = operand_of(run, p, walks[p->side].queries, head, &s, 0),
-        .out = target_of(run, p, &s),
-        .adds = adds,
-        .decay = decays_of(run, p, state, &s),
-        .decay_channel = (ptrdiff_t)attn_step_of(&f->decay, 3),
-        .decay_channels = f->decay.shape[3],
-        .resets = resets.data,
-        .resets_stride = resets.stride,
-        .backwards = backwards,
-        .written_scale = backwards ? scale : 1.0f,
-        .scale = backwards ? 1.0f : scale,
-        .in_column = 1,
-        .scratch = layout,
-    };
+    struct attn_state_work w = attn_linear_work(f, &run->geometry->kernels, &s, state);
+    w.shape = &call->cut.shape[p->side];
+    w.scratch = layout;
+    w.values = w.columns = p->end - p->first;
+    w.results = results_of(call, p);
+    w.k = operand_of(run, p, walks[p->side].keys, head, &s, 0);
+    w.v = operand_of(run, p, walks[p->side].values, head, &s, p->first);
+    w.q = operand_of(run, p, walks[p->side].queries, head, &s, 0);
+    w.out = target_of(run, p, &s);
+    w.adds = adds;
+    w.decay = decays_of(run, p, w.decay, s.tokens);
+    w.backwards = backwards;
+    w.written_scale = backwards ? scale : 1.0f;
+    w.scale = backwards ? 1.0f : scale;
     if (!backwards)
         begin_with(&w, &f->state_in, p, state);
     else if (first_reader)
         begin_with(&w, &call->d_state_out, p, state);
     if (!lies(p)) {
-        w.state_out = state_at(&call->d_state_in, p->sequence, state, 0, p->first);
+        w.state_out = attn_linear_state(&call->d_state_in, p->sequence, state, 0, p->first);
         w.out_pitch = (ptrdiff_t)attn_step_of(&call->d_state_in, 2);
         w.adds_state = !first_reader;
     } else if (call->wants_decay) {
@@ -225,14 +204,8 @@ void attn_linear_clear_rest(const struct attn_linear_backward *call)
     const int nothing = call->cut.dk == 0 || call->cut.dv == 0;
     for (int side = 0; side < ATTN_SIDES; side++) {
         const attn_tensor *t = &call->d[side];
-        if (!call->wants[side] || (side != ATTN_SIDE_V && attn_linear_maps(call) && !nothing))
-            continue;
-        for (int64_t i = 0; i < t->shape[0] * t->shape[1]; i++) {
-            const int64_t batch = i / t->shape[1], from = nothing ? 0 : attn_linear_live(&call->forward, batch);
-            const struct attn_rows rows = attn_linear_head(t, batch, i % t->shape[1], from, 0);
-            for (int64_t r = from; rows.data && r < t->shape[2]; r++)
-                memset((char *)rows.data + (r - from) * rows.stride, 0,
-                       (size_t)(t->shape[3] * attn_element_size(t->dtype)));
-        }
+        const int by_others = side != ATTN_SIDE_V && attn_linear_has_map(call) && !nothing;
+        for (int64_t b = 0; !by_others && attn_has_elements(t) && b < t->shape[0]; b++)
+            attn_linear_clear(t, b, nothing ? 0 : attn_linear_live(&call->forward, b));
     }
 }

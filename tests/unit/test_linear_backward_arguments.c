@@ -261,7 +261,7 @@ static void test_sizes(void **state)
 
     /* Tensors that there could be, and more than that kept. */
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
-        tensors[i]->shape[2] = (int64_t)1 << 48;
+        tensors[i]->shape[2] = (int64_t)1 << 53;
         tensors[i]->shape[0] = LIN_B;
     }
     assert_int_equal(
@@ -319,6 +319,36 @@ static void test_right(void **state)
         tensors[i]->shape[2] = 0;
     assert_int_equal(call(&g), ATTN_OK);
     assert_memory_equal(g.d_state_in_data, g.d_state_data, sizeof g.d_state_data);
+}
+
+/** Where nothing is written there may be more sequences than can be gone through: without tokens, and where no gradient
+ * is wanted of what is the same for all. */
+static void test_countless(void **state)
+{
+    (void)state;
+    static struct gradient_fixture g;
+    attn_tensor *const tensors[] = {&g.f.q,     &g.f.k, &g.f.v, &g.f.out, &g.d_out,
+                                    &g.f.decay, &g.d_q, &g.d_k, &g.d_v,   &g.d_decay};
+    for (int averages = 0; averages < 2; averages++)
+        for (int wanted = 0; wanted < 2; wanted++) {
+            initialize(&g);
+            for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+                tensors[i]->shape[0] = (int64_t)1 << 40;
+                tensors[i]->stride[0] = 0;
+                tensors[i]->shape[2] = wanted ? 0 : LIN_T;
+            }
+            g.f.decay.shape[0] = g.d_decay.shape[0] = 1;
+            g.f.params.resets = NULL, g.f.params.state_in = NULL;
+            g.gradients.state_in = g.gradients.state_out = NULL;
+            if (!wanted)
+                g.gradients.q = g.gradients.k = g.gradients.v = g.gradients.decay = NULL;
+            if (averages) {
+                g.f.params.map = ATTN_FEATURES_ELU, g.f.params.normalise = 1;
+                g.f.params.decay = g.gradients.decay = NULL;
+            }
+            assert_int_equal(call(&g), ATTN_OK);
+            assert_true(all_canary(g.d_q_data, sizeof g.d_q_data));
+        }
 }
 
 /** Decays of -inf have no gradient, and what they cut off has none of the other side. */
@@ -424,7 +454,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wrongs),        cmocka_unit_test(test_overlaps),      cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_right),         cmocka_unit_test(test_cut_off),       cmocka_unit_test(test_no_weight),
-        cmocka_unit_test(test_held_features), cmocka_unit_test(test_later_version),
+        cmocka_unit_test(test_held_features), cmocka_unit_test(test_later_version), cmocka_unit_test(test_countless),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
