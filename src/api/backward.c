@@ -14,7 +14,6 @@
 #include "api/executor.h"
 #include "dispatch.h"
 #include "driver/backward.h"
-#include "driver/threads.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -254,9 +253,7 @@ static void cut(struct attn_backward *b)
 {
     const attn_params *p = &b->forward.params;
     const struct attn_kernels kernels = choose_kernels(b);
-    const int asked = attn_threads_asked(p->executor, p->num_threads);
-    const int most = attn_most_threads(attn_executor_of(p->executor));
-    attn_backward_cut(b, &kernels, asked < most ? asked : most);
+    attn_backward_cut(b, &kernels, attn_threads_now(p->executor, p->num_threads));
 }
 
 /* ---------------------------------------------------------- the simple call -- */

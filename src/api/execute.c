@@ -37,6 +37,19 @@ void attn_execute(struct attn_run *run)
     fprintf(stderr, "attn: %s, %.3f ms\n", text, time);
 }
 
+int attn_fit(struct attn_geometry *geometry, size_t size, void (*cut)(void *call, int threads), void *call)
+{
+    for (int threads = geometry->threads; attn_run_size(geometry, 1) > size; cut(call, threads)) {
+        if (threads >= ATTN_MAX_THREADS)
+            return 0;
+        threads *= 2;
+    }
+    const size_t room = (size - attn_run_size(geometry, 0)) / geometry->scratch_size;
+    if (room < (size_t)geometry->threads)
+        geometry->threads = geometry->parallel = (int)room;
+    return 1;
+}
+
 attn_status attn_run_checked_share(struct attn_run *run, int phase, int ith, int nth)
 {
     const struct attn_geometry *geometry = run->geometry;

@@ -41,6 +41,12 @@ int attn_threads_asked(const attn_executor *own, int num_threads)
     return threads < ATTN_MAX_THREADS ? threads : ATTN_MAX_THREADS;
 }
 
+int attn_threads_now(const attn_executor *own, int num_threads)
+{
+    const int asked = attn_threads_asked(own, num_threads), most = attn_most_threads(attn_executor_of(own));
+    return asked < most ? asked : most;
+}
+
 int attn_default_num_threads(void)
 {
     return attn_threads_asked(NULL, 0);

@@ -13,4 +13,7 @@ attn_status attn_check_executor(const char *name, const attn_executor *executor)
 /** The threads that a call with its own num_threads and executor, or 0 and NULL, asks for; ATTN_MAX_THREADS at most. */
 int attn_threads_asked(const attn_executor *own, int num_threads);
 
+/** Of these as many as can start now: for a call that nobody else can join. */
+int attn_threads_now(const attn_executor *own, int num_threads);
+
 #endif

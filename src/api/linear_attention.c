@@ -9,13 +9,13 @@
 #include "api/execute.h"
 #include "api/executor.h"
 #include "dispatch.h"
-#include "driver/threads.h"
 
 #include <stdlib.h>
 
 /** Cuts a checked call for so many threads. */
-static void cut(struct attn_linear_attention *call, int threads)
+static void cut(void *context, int threads)
 {
+    struct attn_linear_attention *call = context;
     const struct attn_kernels kernels = attn_kernels_plain(call->isa ? call->isa : attn_environment()->max_isa);
     attn_linear_attention_cut(call, &kernels, threads);
 }
@@ -24,9 +24,7 @@ static void cut(struct attn_linear_attention *call, int threads)
 static void cut_now(struct attn_linear_attention *call)
 {
     const attn_linear_attention_params *p = &call->params;
-    const int asked = attn_threads_asked(p->executor, p->num_threads);
-    const int most = attn_most_threads(attn_executor_of(p->executor));
-    cut(call, asked < most ? asked : most);
+    cut(call, attn_threads_now(p->executor, p->num_threads));
 }
 
 /* ---------------------------------------------------------- the simple call -- */
@@ -44,23 +42,6 @@ attn_status attn_linear_attention_workspace_size(const attn_tensor *q, const att
     return ATTN_OK;
 }
 
-/**
- * Cuts a call to what a workspace has room for. For fewer threads columns are cut into wider parts: for more, a thread
- * may need less. Returns whether there is room for one thread.
- */
-static int fit(struct attn_linear_attention *call, size_t size)
-{
-    for (int threads = call->cut.geometry.threads; attn_run_size(&call->cut.geometry, 1) > size; cut(call, threads)) {
-        if (threads >= ATTN_MAX_THREADS)
-            return 0;
-        threads *= 2;
-    }
-    const size_t room = (size - attn_run_size(&call->cut.geometry, 0)) / call->cut.geometry.scratch_size;
-    if (room < (size_t)call->cut.geometry.threads)
-        call->cut.geometry.threads = call->cut.geometry.parallel = (int)room;
-    return 1;
-}
-
 attn_status attn_linear_attention_in(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                                      const attn_tensor *out, const attn_linear_attention_params *params,
                                      void *workspace, size_t workspace_size)
@@ -72,7 +53,7 @@ attn_status attn_linear_attention_in(const attn_tensor *q, const attn_tensor *k,
     const size_t least = attn_run_size(&call.cut.geometry, 1);
     if (!workspace)
         return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", wanted);
-    if (!fit(&call, workspace_size))
+    if (!attn_fit(&call.cut.geometry, workspace_size, cut, &call))
         return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", workspace_size,
                          least);
     attn_execute(attn_linear_attention_begin(workspace, &call));

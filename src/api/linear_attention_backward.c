@@ -9,13 +9,13 @@
 #include "api/executor.h"
 #include "dispatch.h"
 #include "driver/linear_backward.h"
-#include "driver/threads.h"
 
 #include <stdlib.h>
 
 /** Cuts a checked call for so many threads. */
-static void cut(struct attn_linear_backward *call, int threads)
+static void cut(void *context, int threads)
 {
+    struct attn_linear_backward *call = context;
     const int isa = call->forward.isa;
     const struct attn_kernels kernels = attn_kernels_plain(isa ? isa : attn_environment()->max_isa);
     attn_linear_backward_cut(call, &kernels, threads);
@@ -28,9 +28,7 @@ static attn_status make(struct attn_linear_backward *call, const attn_tensor *q,
 {
     CHECK(attn_check_linear_backward(call, q, k, v, out, params, gradients, depth));
     const attn_linear_attention_params *p = &call->forward.params;
-    const int asked = attn_threads_asked(p->executor, p->num_threads);
-    const int most = attn_most_threads(attn_executor_of(p->executor));
-    cut(call, asked < most ? asked : most);
+    cut(call, attn_threads_now(p->executor, p->num_threads));
     if (call->cut.bytes < 0x1p62)
         return ATTN_OK;
     return attn_fail(ATTN_SIZE_OVERFLOW,
@@ -52,21 +50,6 @@ attn_status attn_linear_attention_backward_workspace_size(const attn_tensor *q, 
     return ATTN_OK;
 }
 
-/** Cuts a call to what a workspace has room for, as the forward call does. Returns whether one thread has room. */
-static int fit(struct attn_linear_backward *call, size_t size)
-{
-    struct attn_geometry *geometry = &call->cut.geometry;
-    for (int threads = geometry->threads; attn_run_size(geometry, 1) > size; cut(call, threads)) {
-        if (threads >= ATTN_MAX_THREADS)
-            return 0;
-        threads *= 2;
-    }
-    const size_t room = (size - attn_run_size(geometry, 0)) / geometry->scratch_size;
-    if (room < (size_t)geometry->threads)
-        geometry->threads = geometry->parallel = (int)room;
-    return 1;
-}
-
 attn_status attn_linear_attention_backward_in(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                                               const attn_tensor *out, const attn_linear_attention_params *params,
                                               const attn_linear_attention_gradients *gradients, void *workspace,
@@ -78,7 +61,7 @@ attn_status attn_linear_attention_backward_in(const attn_tensor *q, const attn_t
     const size_t least = attn_run_size(&call.cut.geometry, 1);
     if (!workspace)
         return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", wanted);
-    if (!fit(&call, workspace_size))
+    if (!attn_fit(&call.cut.geometry, workspace_size, cut, &call))
         return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", workspace_size,
                          least);
     attn_execute(attn_linear_backward_begin(workspace, &call));

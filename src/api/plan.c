@@ -60,11 +60,8 @@ attn_status attn_call_make(struct attn_call *call, const attn_tensor *q, const a
                            const attn_tensor *out, const attn_params *params, enum check_depth depth)
 {
     CHECK(attn_check(&call->problem, q, k, v, out, params, depth));
-    /* Nobody else can join: scratch for those threads alone that start. */
     const attn_params *p = &call->problem.params;
-    const int asked = attn_threads_asked(p->executor, p->num_threads);
-    const int most = attn_most_threads(attn_executor_of(p->executor));
-    cut(call, asked < most ? asked : most);
+    cut(call, attn_threads_now(p->executor, p->num_threads));
     call->geometry.threads = call->geometry.parallel;
     return ATTN_OK;
 }

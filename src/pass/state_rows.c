@@ -166,7 +166,7 @@ void attn_state_take_fades(const struct attn_state_work *w, int64_t first, int n
                      w->scratch->room);
         return;
     }
-    float numbers[2 * ATTN_CHUNK];
+    float numbers[2 * ATTN_CHUNK]; /* those of a chunk, and up to a vector behind them */
     take_numbers(w, first - behind, n - whole, numbers);
     for (int i = whole; i < n; i++)
         for (int64_t c = 0; c < width; c++)

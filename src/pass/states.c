@@ -172,6 +172,15 @@ static int64_t go_on(const struct attn_state_work *w, int64_t first)
     return first + n;
 }
 
+static void go_forth(const struct attn_state_work *w)
+{
+    for (int64_t first = 0; first < w->tokens;) {
+        if (is_reset(w, first))
+            clear_state(w);
+        first = w->shape->bidirectional ? go_both_ways(w, first) : go_on(w, first);
+    }
+}
+
 /* --------------------------------------------------------------- backwards -- */
 
 /** The chunk that ends before token end of the document that begins at first, of which it is the last: the same as on
@@ -197,17 +206,6 @@ static void go_back_through(const struct attn_state_work *w, int64_t first, int6
     }
 }
 
-static void go_back(const struct attn_state_work *w)
-{
-    for (int64_t end = w->tokens, first; end > 0; end = first) {
-        for (first = end - 1; first > 0 && !is_reset(w, first);)
-            first--;
-        go_back_through(w, first, end);
-        if (is_reset(w, first))
-            clear_state(w);
-    }
-}
-
 /** S fades by the decay of the first token, which the walk back has passed last. */
 static void fade_before_first(const struct attn_state_work *w)
 {
@@ -222,6 +220,18 @@ static void fade_before_first(const struct attn_state_work *w)
             for (int64_t at = 0; at < p.width; at++)
                 p.s[c * p.width + at] *= w->scratch->decay[w->shape->rows ? c : 0];
     }
+}
+
+static void go_back(const struct attn_state_work *w)
+{
+    for (int64_t end = w->tokens, first; end > 0; end = first) {
+        for (first = end - 1; first > 0 && !is_reset(w, first);)
+            first--;
+        go_back_through(w, first, end);
+        if (is_reset(w, first))
+            clear_state(w);
+    }
+    fade_before_first(w);
 }
 
 int attn_state_chunk_is_reset(const struct attn_state_work *w, int64_t first, int n)
@@ -244,15 +254,10 @@ void attn_state_pass(const struct attn_state_work *w)
         load_state(w);
     else
         clear_state(w);
-    for (int64_t first = 0; first < w->tokens && !w->backwards;) {
-        if (is_reset(w, first))
-            clear_state(w);
-        first = w->shape->bidirectional ? go_both_ways(w, first) : go_on(w, first);
-    }
-    if (w->backwards) {
+    if (w->backwards)
         go_back(w);
-        fade_before_first(w);
-    }
+    else
+        go_forth(w);
     if (w->state_out)
         store_state(w);
 }

@@ -158,7 +158,8 @@ void attn_state_take_decays(const struct attn_state_work *w, int64_t first, int 
 /** The same of columns start.. of S, width of them, to scratch memory that is for these. */
 void attn_state_take_fades(const struct attn_state_work *w, int64_t first, int n, int64_t start, int64_t width);
 
-/** A chunk's token that S is cleared before, so that none of it reaches the chunk: first and n as of the walk. */
+/** Whether S is cleared before a chunk, first and n as the walk counts: nothing of it reaches the chunk's tokens then.
+ */
 int attn_state_chunk_is_reset(const struct attn_state_work *w, int64_t first, int n);
 
 /** The rows of x turned: lanes are rows, up to whole vectors. */

@@ -98,8 +98,9 @@ static double shared_by(const struct walk *w)
 static void fade(const struct walk *w, const struct matrix *from, const struct matrix *to, int64_t t)
 {
     for (int64_t d = 0; d < w->dk; d++) {
-        double g;
-        const double a = is_reset(w, t) ? (g = 0) : decay_of(w, t, d, &g);
+        double g = 0, a = 0; /* of a reset */
+        if (!is_reset(w, t))
+            a = decay_of(w, t, d, &g);
         for (int64_t i = d * w->dv; i < (d + 1) * w->dv; i++) {
             to->x[i] = a == 0 ? 0 : a * from->x[i];
             to->variance[i] = a == 0 ? 0 : square(a) * from->variance[i];

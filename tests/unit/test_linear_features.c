@@ -6,6 +6,8 @@
  */
 #include "linear_fixture.h"
 
+#include "attn/linear_attention_backward.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -215,6 +217,7 @@ static void test_executor(void **state)
     (void)state;
     enum { H = 4, T = 300, D = 64 };
     static float data[3][H * T * D], decays[H * T * D], out[2][H * T * D], states[2][H * D * (D + 1)];
+    static float gradients[2][H * T * D];
     attn_tensor t[3];
     for (int i = 0; i < 3; i++) {
         t[i] = attn_bhtd(data[i], 1, H, T, D);
@@ -240,7 +243,15 @@ static void test_executor(void **state)
             params.executor = i ? &executor : NULL;
             assert_int_equal(attn_linear_attention(&t[0], &t[1], &t[2], &to, &params), ATTN_OK);
             assert_true(i ? shares >= 3 : shares == 0);
+            const int before = shares;
+            const attn_tensor d_k = attn_bhtd(gradients[i], 1, H, T, D);
+            attn_linear_attention_gradients g = attn_linear_attention_gradients_default();
+            g.out = &t[0], g.k = &d_k;
+            params.state_out = NULL;
+            assert_int_equal(attn_linear_attention_backward(&t[0], &t[1], &t[2], &to, &params, &g), ATTN_OK);
+            assert_true(i ? shares >= before + 3 : shares == 0);
         }
+        assert_memory_equal(gradients[0], gradients[1], sizeof gradients[0]);
         assert_memory_equal(out[0], out[1], sizeof out[0]);
         assert_memory_equal(states[0], states[1], sizeof(float) * (size_t)(H * D * (D + averages)));
     }
