@@ -41,11 +41,6 @@ class Attn(Contender):
         self.lib = c.CDLL(os.environ["PEERS_LIBATTN"])
         self.lib.attn_last_error.restype = c.c_char_p
         self.lib.attn_version_string.restype = c.c_char_p
-        self.lib.attn_plan_workspace_size.restype = c.c_size_t
-        self.lib.attn_plan_workspace_size.argtypes = [c.c_void_p]
-        self.lib.attn_plan_describe.argtypes = [c.c_void_p, c.c_char_p, c.c_size_t]
-        self.lib.attn_plan_run.argtypes = [c.c_void_p] * 7 + [c.c_size_t]
-
         self._check_layout()
 
     def _check_layout(self):
@@ -54,9 +49,8 @@ class Attn(Contender):
         view = c.addressof(keep := tensor_of(one, DTYPE["f32"]))
         for name, value in (("causal", 99), ("qk", 97), ("num_threads", -95), ("isa", b"none")):
             shown = value if isinstance(value, int) else f"'{value.decode()}'"
-            params, plan = Params(**{name: value}), c.c_void_p()
-            arguments = [c.c_void_p(view)] * 4
-            status = self.lib.attn_plan_create(c.byref(plan), *arguments, c.byref(params))
+            params, plan = Params(**{name: value}), _Plan(self.lib, "attn", 5)
+            status = plan.create(c.byref(plan.handle), *[view] * 4, c.addressof(params))
             text = self.lib.attn_last_error().decode()
             if status == ATTN_OK or not text.startswith(f"params.{name} is {shown};"):
                 raise RuntimeError(f"attn_params has another layout than attn_structs.py: {name}={value} gave '{text}'")
@@ -109,32 +103,28 @@ class Attn(Contender):
 
     def _planned(self, tensors, params, keep):
         """(a call that runs a plan, what the plan says about itself). `keep` is what has to live as long."""
-        return self._planned_over([tensors], [params], keep)
+        return self._planned_calls("attn", [[*tensors, params]], keep)
 
-    def _planned_over(self, calls, params, keep):
+    def _planned_calls(self, operator, calls, keep):
         """
-        The same for calls of one shape after each other, each on its own q, k, v and out, and with its own params, with
-        one workspace.
+        The same for calls of one shape after each other, with one workspace: of each the structs that a run of the
+        operator's plan takes behind the plan. operator is what the names of the plan's functions begin with.
         """
-        plan = c.c_void_p()
-        pointers = [[c.addressof(t) for t in tensors] for tensors in calls]
-        status = self.lib.attn_plan_create(c.byref(plan), *map(c.c_void_p, pointers[0]), c.byref(params[0]))
+        plan = _Plan(self.lib, operator, len(calls[0]))
+        pointers = [[c.addressof(argument) for argument in arguments] for arguments in calls]
+        status = plan.create(c.byref(plan.handle), *pointers[0])
         if status != ATTN_OK:
             self._fail(status)
-        size = self.lib.attn_plan_workspace_size(plan)
+        size = plan.workspace_size(plan.handle)
         workspace = np.zeros(max(size, 1), np.uint8)
-        # The plan lives as long as the call does.
-        keep += [workspace, _Plan(self.lib, plan)]
+        keep += [calls, workspace, plan]  # the plan lives as long as the call does
         text = c.create_string_buffer(512)
-        self.lib.attn_plan_describe(plan, text, len(text))
-        run_plan = self.lib.attn_plan_run
-        arguments = [
-            (plan, *p, c.addressof(q), workspace.ctypes.data, size) for p, q in zip(pointers, params, strict=True)
-        ]
+        plan.describe(plan.handle, text, len(text))
+        arguments = [(plan.handle, *p, workspace.ctypes.data, size) for p in pointers]
 
         def run():
             for call in arguments:
-                status = run_plan(*call)
+                status = plan.run(*call)
                 if status != ATTN_OK:
                     self._fail(status)
             return keep
@@ -143,13 +133,24 @@ class Attn(Contender):
 
 
 class _Plan:
-    """Destroys a plan when nothing refers to it any more."""
+    """The functions of an operator's plans, and a plan, destroyed when nothing refers to it any more."""
 
-    def __init__(self, lib, handle):
-        self.lib, self.handle = lib, handle
+    def __init__(self, lib, operator, arguments):
+        def function(name, restype, *argtypes):
+            found = getattr(lib, f"{operator}_plan_{name}")
+            found.restype, found.argtypes = restype, argtypes
+            return found
+
+        of_call = [c.c_void_p] * arguments
+        self.create = function("create", c.c_int, c.c_void_p, *of_call)
+        self.workspace_size = function("workspace_size", c.c_size_t, c.c_void_p)
+        self.describe = function("describe", c.c_size_t, c.c_void_p, c.c_char_p, c.c_size_t)
+        self.run = function("run", c.c_int, c.c_void_p, *of_call, c.c_void_p, c.c_size_t)
+        self.destroy = function("destroy", None, c.c_void_p)
+        self.handle = c.c_void_p()
 
     def __del__(self):
-        self.lib.attn_plan_destroy(self.handle)
+        self.destroy(self.handle)
 
 
 CONTENDERS = {"attn": Attn}

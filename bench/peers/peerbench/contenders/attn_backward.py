@@ -10,22 +10,13 @@ import numpy as np
 
 from .. import backward
 from ..tensors import widen
-from .attn import ATTN_OK, CAUSAL_TOP_LEFT, DTYPE, Attn, Params, tensor_of
+from .attn import CAUSAL_TOP_LEFT, DTYPE, Attn, Params, tensor_of
 from .base import Way
 
 from attn_structs import Gradients  # isort: skip  # attn.py has made it known
 
 
 class AttnBackward(Attn):
-    def __init__(self, threads):
-        super().__init__(threads)
-        lib = self.lib
-        lib.attn_backward_plan_workspace_size.restype = c.c_size_t
-        lib.attn_backward_plan_workspace_size.argtypes = [c.c_void_p]
-        lib.attn_backward_plan_describe.argtypes = [c.c_void_p, c.c_char_p, c.c_size_t]
-        lib.attn_backward_plan_run.argtypes = [c.c_void_p] * 8 + [c.c_size_t]
-        lib.attn_backward_plan_destroy.argtypes = [c.c_void_p]
-
     def ways(self, case, arrays):
         kind = DTYPE[case.dtype]
         q, k, v, dout = (arrays[n] for n in ("q", "k", "v", "dout"))
@@ -44,7 +35,7 @@ class AttnBackward(Attn):
         wanted = Gradients(**{n: c.addressof(t) for n, t in zip(names, asked, strict=True)})
         keep = [arrays, out, lse, gradients, tensors, lse_tensor, asked, params, wanted]
         forward, _ = self._planned(tensors, params, keep)
-        run_backward, detail = self._planned_backward(tensors, params, wanted, keep)
+        run_backward, detail = self._planned_calls("attn_backward", [[*tensors, params, wanted]], keep)
 
         def both():
             forward()
@@ -57,38 +48,6 @@ class AttnBackward(Attn):
         way = Way("plans" if case.both else "plan", both if case.both else run_backward, rows)
         way.detail = detail
         return [way]
-
-    def _planned_backward(self, tensors, params, wanted, keep):
-        """(a call that runs a plan, what the plan says about itself). `keep` is what has to live as long."""
-        plan = c.c_void_p()
-        pointers = [*(c.addressof(t) for t in tensors), c.addressof(params), c.addressof(wanted)]
-        status = self.lib.attn_backward_plan_create(c.byref(plan), *map(c.c_void_p, pointers))
-        if status != ATTN_OK:
-            self._fail(status)
-        size = self.lib.attn_backward_plan_workspace_size(plan)
-        workspace = np.zeros(max(size, 1), np.uint8)
-        keep += [workspace, _BackwardPlan(self.lib, plan)]
-        text = c.create_string_buffer(512)
-        self.lib.attn_backward_plan_describe(plan, text, len(text))
-        run_plan, arguments = self.lib.attn_backward_plan_run, (plan, *pointers, workspace.ctypes.data, size)
-
-        def run():
-            status = run_plan(*arguments)
-            if status != ATTN_OK:
-                self._fail(status)
-            return keep
-
-        return run, text.value.decode()
-
-
-class _BackwardPlan:
-    """Destroys a plan when nothing refers to it any more."""
-
-    def __init__(self, lib, handle):
-        self.lib, self.handle = lib, handle
-
-    def __del__(self):
-        self.lib.attn_backward_plan_destroy(self.handle)
 
 
 CONTENDERS = {"attn": AttnBackward}

@@ -77,7 +77,9 @@ class AttnDecode(Attn):
             Params(num_threads=self.threads, sums=SUMS[label], k_scale=k, v_scale=v)
             for k, v in ([c.addressof(t) for t in pair] for pair in scales)
         ] or [Params(num_threads=self.threads, sums=SUMS[label])] * len(calls)
-        run, detail = self._planned_over(calls, params, [arrays, out, calls, scales, params])
+        run, detail = self._planned_calls(
+            "attn", [[*call, own] for call, own in zip(calls, params, strict=True)], [arrays, out, scales]
+        )
 
         def rows(_, wanted):
             return widen(bhtd_rows(out, wanted), "f32" if case.quantised else case.dtype)
