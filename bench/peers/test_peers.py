@@ -431,7 +431,8 @@ class ScriptedWorker:
 
 @unittest.skipIf(np is None, "NumPy is not installed")
 class Ways(unittest.TestCase):
-    right, wrong = np.ones((1, 4), np.float32), np.zeros((1, 4), np.float32)
+    def setUp(self):
+        self.right, self.wrong = np.ones((1, 4), np.float32), np.zeros((1, 4), np.float32)
 
     def settle(self, outputs):
         case = cases.self_attention("f32", 1, 1, 1, 4)
