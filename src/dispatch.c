@@ -164,6 +164,7 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
                                          .score_isa = rows[base].name,
                                          .qk = demand->qk,
                                          .strip = own->vectors->strip,
+                                         .fetches_ahead = attn_cpu_fetches_ahead(),
                                          .fetches_near = attn_cpu_fetches_near(),
                                          .vectors = own->vectors,
                                          .scores = own->scores,

@@ -58,12 +58,17 @@ int64_t attn_state_parts(const struct attn_state_shape *shape, int64_t columns, 
 
 /* ------------------------------------------------------------------- tasks -- */
 
-struct attn_rows attn_linear_head(const attn_tensor *t, int64_t batch, int64_t head, int64_t token, int64_t channel)
+void *attn_linear_address(const attn_tensor *t, int64_t batch, int64_t head, int64_t token, int64_t channel)
 {
     if (!attn_has_elements(t))
-        return (struct attn_rows){NULL, 0, t->dtype, NULL, 0};
+        return NULL;
     const int64_t at = batch * attn_step_of(t, 0) + head * attn_step_of(t, 1) + token * attn_step_of(t, 2) + channel;
-    return (struct attn_rows){.data = (char *)t->data + at * attn_element_size(t->dtype),
+    return (char *)t->data + at * attn_element_size(t->dtype);
+}
+
+struct attn_rows attn_linear_head(const attn_tensor *t, int64_t batch, int64_t head, int64_t token, int64_t channel)
+{
+    return (struct attn_rows){.data = attn_linear_address(t, batch, head, token, channel),
                               .stride = (ptrdiff_t)(attn_step_of(t, 2) * attn_element_size(t->dtype)),
                               .dtype = t->dtype};
 }
@@ -109,22 +114,24 @@ void attn_linear_clear(const attn_tensor *t, int64_t batch, int64_t from)
     }
 }
 
-struct attn_state_work attn_linear_work(const struct attn_linear_attention *call, const struct attn_kernels *kernels,
-                                        const struct attn_linear_sequence *s, int64_t state)
+struct attn_state_work attn_linear_work(const struct attn_linear_attention *call, const struct attn_kernels *kernels)
 {
-    const struct attn_rows resets = attn_linear_head(&call->resets, s->batch, state, s->first, 0);
-    return (struct attn_state_work){
-        .kernels = kernels,
-        .tokens = s->tokens,
-        .decay = attn_linear_head(&call->decay, s->batch, state, s->first, 0),
-        .decay_channel = (ptrdiff_t)attn_step_of(&call->decay, 3),
-        .decay_channels = call->decay.shape[3],
-        .resets = resets.data,
-        .resets_stride = resets.stride,
-        .written_scale = 1.0f,
-        .scale = 1.0f,
-        .in_column = 1,
-    };
+    return (struct attn_state_work){.kernels = kernels,
+                                    .decay = attn_linear_head(&call->decay, 0, 0, 0, 0),
+                                    .decay_channel = (ptrdiff_t)attn_step_of(&call->decay, 3),
+                                    .decay_channels = call->decay.shape[3],
+                                    .resets_stride = (ptrdiff_t)attn_step_of(&call->resets, 2),
+                                    .written_scale = 1.0f,
+                                    .scale = 1.0f,
+                                    .in_column = 1};
+}
+
+void attn_linear_place(struct attn_state_work *w, const struct attn_linear_attention *call,
+                       const struct attn_linear_sequence *s, int64_t state)
+{
+    w->tokens = s->tokens;
+    w->decay.data = attn_linear_address(&call->decay, s->batch, state, s->first, 0);
+    w->resets = attn_linear_address(&call->resets, s->batch, state, s->first, 0);
 }
 
 /** Rows of out behind the last sequence; all of them where S has no rows. */
@@ -163,60 +170,105 @@ static void write_sum(const struct attn_run *run, int64_t state, void *scratch)
 }
 
 /** Part by part of the heads of a sequence. */
-static struct attn_state_work piece_of(const struct attn_run *run, int64_t piece,
-                                       const struct attn_state_scratch *scratch)
+struct piece {
+    int64_t part, head, sequence;
+};
+
+static struct piece piece_of(const struct attn_linear_attention *call, int64_t i)
+{
+    const int64_t parts = call->cut.parts, heads = call->v.shape[1];
+    return (struct piece){i % parts, i / parts % heads, i / parts / heads};
+}
+
+/** The one behind. */
+static void go_on(struct piece *p, const struct attn_linear_attention *call)
+{
+    if (++p->part < call->cut.parts)
+        return;
+    p->part = 0;
+    if (++p->head < call->v.shape[1])
+        return;
+    p->head = 0;
+    p->sequence++;
+}
+
+/** Where its state is before the call; NULL: nowhere. */
+static const float *state_before(const struct attn_linear_attention *call, const struct piece *p)
+{
+    const int64_t first = attn_state_part(&call->cut.shape, call->v.shape[3], call->cut.parts, p->part);
+    return attn_linear_state(&call->state_in, p->sequence, p->head, 0, first);
+}
+
+/** What all pieces of a task have: rows are those of the first one of all. */
+static struct attn_state_work work_of(const struct attn_linear_attention *call,
+                                      const struct attn_state_scratch *scratch)
+{
+    struct attn_state_work w = attn_linear_work(call, &call->cut.geometry.kernels);
+    w.shape = &call->cut.shape;
+    w.scratch = scratch;
+    w.q = attn_linear_head(&call->q, 0, 0, 0, 0);
+    w.k = attn_linear_head(&call->k, 0, 0, 0, 0);
+    w.v = attn_linear_head(&call->v, 0, 0, 0, 0);
+    w.out = attn_linear_head(&call->out, 0, 0, 0, 0);
+    w.projection = attn_linear_head(&call->projection, 0, 0, 0, 0);
+    w.beta = attn_linear_head(&call->beta, 0, 0, 0, 0);
+    w.q_head = (ptrdiff_t)(attn_step_of(&call->q, 1) * attn_element_size(call->q.dtype));
+    w.out_head = (ptrdiff_t)(attn_step_of(&call->out, 1) * attn_element_size(call->out.dtype));
+    w.scale = call->scale;
+    w.in_pitch = (ptrdiff_t)attn_step_of(&call->state_in, 2);
+    w.out_pitch = (ptrdiff_t)attn_step_of(&call->state_out, 2);
+    return w;
+}
+
+/** What one has of its own: where everything of it lies, and how many tokens and columns. */
+static void place(struct attn_state_work *w, const struct attn_run *run, const struct piece *p)
 {
     const struct attn_linear_attention *call = run->linear;
     const int64_t heads = call->v.shape[1], columns = call->v.shape[3];
     const int sums = call->cut.shape.normalises;
-    const int64_t part = piece % call->cut.parts, head = piece / call->cut.parts % heads,
-                  s = piece / call->cut.parts / heads;
-    const struct attn_linear_sequence sequence = attn_linear_sequence_of(call, s);
-    const int64_t batch = sequence.batch, token = sequence.first, out_head = head * call->cut.shape.heads;
+    const struct attn_linear_sequence s = attn_linear_sequence_of(call, p->sequence);
+    const int64_t out_head = p->head * call->cut.shape.heads;
     const struct attn_linear_heads h = attn_linear_heads_of(call, out_head);
-    const int64_t first = attn_state_part(&call->cut.shape, columns, call->cut.parts, part);
-    const int64_t end = attn_state_part(&call->cut.shape, columns, call->cut.parts, part + 1);
-    struct attn_state_work work = attn_linear_work(call, &call->cut.geometry.kernels, &sequence, head);
-    work.shape = &call->cut.shape;
-    work.scratch = scratch;
-    work.values = work.results = end - first;
-    work.columns = end - first + sums;
-    work.q = attn_linear_head(&call->q, batch, h.q, token, 0);
-    work.k = attn_linear_head(&call->k, batch, h.k, token, 0);
-    work.v = attn_linear_head(&call->v, batch, head, token, first);
-    work.out = attn_linear_head(&call->out, batch, out_head, token, first);
-    work.q_head = (ptrdiff_t)(attn_step_of(&call->q, 1) * attn_element_size(call->q.dtype));
-    work.out_head = (ptrdiff_t)(attn_step_of(&call->out, 1) * attn_element_size(call->out.dtype));
-    work.projection = attn_linear_head(&call->projection, 0, head, 0, 0);
-    work.beta = attn_linear_head(&call->beta, batch, head, token, 0);
-    work.scale = call->scale;
-    work.state_in = attn_linear_state(&call->state_in, s, head, 0, first);
-    work.in_pitch = (ptrdiff_t)attn_step_of(&call->state_in, 2);
-    work.state_out = attn_linear_state(&call->state_out, s, head, 0, first);
-    work.out_pitch = (ptrdiff_t)attn_step_of(&call->state_out, 2);
-    work.sum_in = sums ? attn_linear_state(&call->state_in, s, head, 0, columns) : NULL;
-    work.sum_out = sums && part == 0 ? attn_linear_state(&call->state_out, s, head, 0, columns) : NULL;
-    work.sum_pitch = work.out_pitch;
-    if (call->cut.hands_on_sums && part == 0) {
-        work.sum_out = sum_of(run, s * heads + head);
-        work.sum_pitch = 1;
+    const int64_t first = attn_state_part(&call->cut.shape, columns, call->cut.parts, p->part);
+    const int64_t end = attn_state_part(&call->cut.shape, columns, call->cut.parts, p->part + 1);
+    attn_linear_place(w, call, &s, p->head);
+    w->values = w->results = end - first;
+    w->columns = end - first + sums;
+    w->q.data = attn_linear_address(&call->q, s.batch, h.q, s.first, 0);
+    w->k.data = attn_linear_address(&call->k, s.batch, h.k, s.first, 0);
+    w->v.data = attn_linear_address(&call->v, s.batch, p->head, s.first, first);
+    w->out.data = attn_linear_address(&call->out, s.batch, out_head, s.first, first);
+    w->projection.data = attn_linear_address(&call->projection, 0, p->head, 0, 0);
+    w->beta.data = attn_linear_address(&call->beta, s.batch, p->head, s.first, 0);
+    w->state_in = state_before(call, p);
+    w->state_out = attn_linear_state(&call->state_out, p->sequence, p->head, 0, first);
+    w->sum_in = sums ? attn_linear_state(&call->state_in, p->sequence, p->head, 0, columns) : NULL;
+    w->sum_out = sums && p->part == 0 ? attn_linear_state(&call->state_out, p->sequence, p->head, 0, columns) : NULL;
+    w->sum_pitch = w->out_pitch;
+    if (call->cut.hands_on_sums && p->part == 0) {
+        w->sum_out = sum_of(run, p->sequence * heads + p->head);
+        w->sum_pitch = 1;
     }
-    return work;
 }
 
 /** Some pieces; the last task of a ragged call clears, and so does the only one without rows of S. */
 static void run_task(const struct attn_run *run, int64_t task, void *scratch)
 {
     const struct attn_linear_attention *call = run->linear;
-    const int64_t first = task * call->cut.pieces_per_task;
-    if (first >= call->cut.pieces)
+    const int64_t first = task * call->cut.pieces_per_task, left = call->cut.pieces - first;
+    if (left <= 0) {
         clear_rest(call);
+        return;
+    }
     struct attn_state_scratch layout;
     attn_state_layout(&layout, scratch, &call->cut.shape);
-    const int64_t left = call->cut.pieces - first,
-                  end = first + (left < call->cut.pieces_per_task ? left : call->cut.pieces_per_task);
-    for (int64_t i = first; i < end; i++) {
-        const struct attn_state_work work = piece_of(run, i, &layout);
+    struct attn_state_work work = work_of(call, &layout);
+    struct piece piece = piece_of(call, first);
+    const int64_t count = left < call->cut.pieces_per_task ? left : call->cut.pieces_per_task;
+    for (int64_t i = 0; i < count; i++) {
+        place(&work, run, &piece);
+        go_on(&piece, call);
+        work.next_state = i + 1 < count ? state_before(call, &piece) : NULL;
         attn_state_pass(&work);
         if (call->params.lengths)
             clear_padding(call, &work);

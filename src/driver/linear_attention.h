@@ -61,15 +61,21 @@ struct attn_linear_heads attn_linear_heads_of(const struct attn_linear_attention
 /** A number of a state, or of its gradient; NULL where there is none. */
 float *attn_linear_state(const attn_tensor *t, int64_t sequence, int64_t head, int64_t row, int64_t column);
 
+/** The address of a channel of a head's token; NULL for an empty tensor. */
+void *attn_linear_address(const attn_tensor *t, int64_t batch, int64_t head, int64_t token, int64_t channel);
+
 /** Row token of a head on the channels from one on; no row for an empty tensor. */
 struct attn_rows attn_linear_head(const attn_tensor *t, int64_t batch, int64_t head, int64_t token, int64_t channel);
 
 /** Rows of a batch element become 0 from a token on. */
 void attn_linear_clear(const attn_tensor *t, int64_t batch, int64_t from);
 
-/** What every walk over a state's sequence has: its tokens, decays and resets, and the scales 1. */
-struct attn_state_work attn_linear_work(const struct attn_linear_attention *call, const struct attn_kernels *kernels,
-                                        const struct attn_linear_sequence *s, int64_t state);
+/** What every walk over the sequences of a call has; the scales are 1. */
+struct attn_state_work attn_linear_work(const struct attn_linear_attention *call, const struct attn_kernels *kernels);
+
+/** What a walk over one of them has: its tokens, and the decays and resets of a state. */
+void attn_linear_place(struct attn_state_work *w, const struct attn_linear_attention *call,
+                       const struct attn_linear_sequence *s, int64_t state);
 
 /** The parts of columns with which threads are done with so many states first, each of as many as there is room for. */
 int64_t attn_state_parts(const struct attn_state_shape *shape, int64_t columns, double states, int threads);

@@ -144,7 +144,8 @@ static void find_sums(const struct attn_run *run, int64_t sequence, const struct
     const int64_t column = f->v.shape[3];
     struct attn_state_scratch layout;
     attn_state_layout(&layout, scratch, &cut->sums);
-    struct attn_state_work w = attn_linear_work(f, &run->geometry->kernels, s, h.state);
+    struct attn_state_work w = attn_linear_work(f, &run->geometry->kernels);
+    attn_linear_place(&w, f, s, h.state);
     w.shape = &cut->sums;
     w.scratch = &layout;
     w.values = w.columns = w.results = 1;

@@ -133,7 +133,8 @@ static void walk(const struct attn_run *run, const struct piece *p, int64_t head
     const int first_reader = head % (call->cut.heads / f->v.shape[1]) == 0, backwards = walks[p->side].backwards;
     const float scale = f->params.normalise ? 1.0f : f->scale;
     struct attn_decay_sums sums;
-    struct attn_state_work w = attn_linear_work(f, &run->geometry->kernels, &s, state);
+    struct attn_state_work w = attn_linear_work(f, &run->geometry->kernels);
+    attn_linear_place(&w, f, &s, state);
     w.shape = &call->cut.shape[p->side];
     w.scratch = layout;
     w.values = w.columns = p->end - p->first;

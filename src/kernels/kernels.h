@@ -527,6 +527,7 @@ struct attn_kernels {
     const char *score_isa; /**< of that whose scores they are: another one with int8 scores */
     attn_qk qk;            /**< how scores are multiplied */
     int strip;             /**< queries that a full strip covers: what its functions take at most */
+    int fetches_ahead;     /**< struct attn_state_steps asks and next, as this processor has it (cpu/cpu.h) */
     int fetches_near;      /**< struct attn_listed_rows near, as this processor has it */
     const struct attn_vector_kernels *vectors;
     const struct attn_score_kernels *scores;

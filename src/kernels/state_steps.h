@@ -38,18 +38,20 @@ struct reader {
 struct step {
     const float *k, *decay; /**< [dk]; decay NULL: none, decay_step 0: one for all rows */
     int decay_step;
-    const float *u; /**< columns of it; NULL: the pass only reads */
-    int from_far;   /**< rows of S are asked for, some ahead */
+    const float *u;    /**< columns of it; NULL: the pass only reads */
+    int asks;          /**< for rows of S, some ahead */
+    const float *next; /**< rows next_pitch apart that are read later, asked for; NULL: none */
+    ptrdiff_t next_pitch;
 };
 
-/** Asks for nw vectors some floats on, which may be no memory. */
-ATTN_INLINE void ask_for_row(const int nw, const float *row, ptrdiff_t at)
+/** Asks for nw vectors some floats on, which may be no memory, into L1 or, if they are for later, L2. */
+ATTN_INLINE void ask_for_row(const int nw, const float *row, ptrdiff_t at, const int later)
 {
     const int line = ATTN_ALIGN / (int)sizeof(float);
     const char *const p = (const char *)((uintptr_t)row + (uintptr_t)at * sizeof(float));
     ATTN_UNROLL
     for (int i = 0; i < nw * VF_LEN; i += line)
-        __builtin_prefetch(p + i * (int)sizeof(float), 0, 3);
+        __builtin_prefetch(p + i * (int)sizeof(float), 0, later ? 2 : 3);
 }
 
 ATTN_INLINE void step_pass(const int nr, const int nw, const int writes, const struct step *step,
@@ -71,8 +73,10 @@ ATTN_INLINE void step_pass(const int nr, const int nw, const int writes, const s
     const float *decay = step->decay;
     for (int64_t c = 0; c < dk; c++, from += from_pitch, to += to_pitch) {
         vf s[WIDE_VECTORS];
-        if (step->from_far)
-            ask_for_row(nw, from, STEP_AHEAD * from_pitch);
+        if (step->asks)
+            ask_for_row(nw, from, STEP_AHEAD * from_pitch, 0);
+        if (writes && step->next)
+            ask_for_row(nw, step->next, c * step->next_pitch, 1);
         ATTN_UNROLL
         for (int w = 0; w < nw; w++)
             s[w] = whole || w < nw - 1 ? vf_load(from + w * VF_LEN) : vf_load_tail(from + w * VF_LEN, n);
@@ -133,15 +137,18 @@ ATTN_INLINE void step_by_readers(const int nw, const int writes, const struct st
 /** All tokens, columns e.. of nw vectors, the last of which has n columns unless they are whole. */
 ATTN_INLINE void step_columns(const int nw, const int whole, const struct attn_state_steps *x, int64_t e, int n)
 {
-    float next[WIDE_VECTORS * VF_LEN] = {0};
+    float next[WIDE_VECTORS * VF_LEN]; /* with beta */
     const float *from = x->from + e;
     ptrdiff_t from_pitch = x->from_pitch;
     float *const to = x->to + e;
-    struct step step = {.decay_step = x->decay.rows, .from_far = 1};
+    /* Lines that lie apart are followed by no prefetcher. */
+    struct step step = {.decay_step = x->decay.rows,
+                        .next_pitch = x->from_pitch,
+                        .asks = x->asks || (x->far && nw * VF_LEN < x->columns)};
     if (x->beta) {
         const struct reader first = {x->kept, next};
         step_by_readers(nw, 0, &step, 1, &first, x->dk, from, from_pitch, to, x->to_pitch, whole, n);
-        step.from_far = 0;
+        step.asks = 0;
     }
     for (int t = 0; t < x->n; t++) {
         float *const u = x->u + t * x->pitch + e;
@@ -154,6 +161,8 @@ ATTN_INLINE void step_columns(const int nw, const int whole, const struct attn_s
         step.k = x->k + t * x->k_pitch;
         step.decay = by ? by + (x->decay.rows ? t * x->dk : t) : NULL;
         step.u = u;
+        /* Of two passes the second one leaves memory idle. One alone does not, and with several this was slower. */
+        step.next = x->beta && x->n == 1 && x->next ? x->next + e : NULL;
         struct reader readers[STEP_READERS];
         int count = 0, writes = 1;
         if (x->beta && t + 1 < x->n)
@@ -172,7 +181,7 @@ ATTN_INLINE void step_columns(const int nw, const int whole, const struct attn_s
         }
         from = to;
         from_pitch = x->to_pitch;
-        step.from_far = 0;
+        step.asks = 0;
     }
 }
 

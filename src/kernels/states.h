@@ -119,6 +119,9 @@ struct attn_state_steps {
     ptrdiff_t from_pitch;
     float *to; /**< S after */
     ptrdiff_t to_pitch;
+    int far;           /**< S before may be in memory */
+    int asks;          /**< for its rows, some ahead, also where whole rows are read in the order of memory */
+    const float *next; /**< rows from_pitch apart that are read after this, asked for while S is near; NULL: none */
 };
 
 /** Tokens that meet one by one where columns fade: more of them are split. */

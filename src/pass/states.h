@@ -101,8 +101,9 @@ struct attn_state_work {
     float scale;           /**< of the output, or of POSITIVE's scores */
     const float *state_in; /**< rows of S, NULL: zeros */
     ptrdiff_t in_pitch, in_column;
-    float *state_out; /**< NULL: not wanted; may be state_in */
-    int adds_state;   /**< to what it holds */
+    const float *next_state; /**< rows in_pitch apart that this thread reads after these; NULL: none */
+    float *state_out;        /**< NULL: not wanted; may be state_in */
+    int adds_state;          /**< to what it holds */
     ptrdiff_t out_pitch;
     const float *sum_in; /**< with normalises, the column of the sum of keys in state_in, wherever it lies */
     float *sum_out;      /**< where that goes; NULL: another task has it */

@@ -74,7 +74,10 @@ static void draw_steps(const struct tile_case *c, struct steps *s)
                                      .from = s->from.x,
                                      .from_pitch = s->from.pitch,
                                      .to = s->to.x,
-                                     .to_pitch = s->to.pitch};
+                                     .to_pitch = s->to.pitch,
+                                     .far = rng_percent(c->rng, 50),
+                                     .asks = rng_percent(c->rng, 50),
+                                     .next = rng_percent(c->rng, 50) ? s->from.x : NULL};
 }
 
 /**
