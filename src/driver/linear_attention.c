@@ -308,9 +308,11 @@ void attn_linear_attention_cut(struct attn_linear_attention *call, const struct 
                                                 .corrects = call->params.beta != NULL,
                                                 .decays = call->params.decay != NULL,
                                                 .rows = call->params.decay && call->decay.shape[3] != 1};
-    /* Of a state at least reading and writing it, of a token two products or three. */
-    const double work = ((double)(1 + readers) * tokens + states) * (double)dk * (double)columns;
-    const int parallel = attn_threads_worth(work, ATTN_WORTH_ATTENTION, threads);
+    /* A state is read and written, with beta read twice; of a token there are two products or more. */
+    const double size = (double)dk * (double)columns, passes = call->params.beta ? 2 : 1;
+    const int moving = attn_threads_worth(passes * states * size, ATTN_WORTH_COPY, threads);
+    const int computing = attn_threads_worth((double)(1 + readers) * tokens * size, ATTN_WORTH_ATTENTION, threads);
+    const int parallel = moving > computing ? moving : computing;
     call->cut.parts = attn_state_parts(&call->cut.shape, columns, states, parallel);
     call->cut.shape.columns =
         attn_state_widest_part(&call->cut.shape, columns, call->cut.parts) + call->cut.shape.normalises;
