@@ -287,6 +287,33 @@ static void test_shares(void **state)
     free(workspace);
 }
 
+/** Threads that a plan for one token of so many states of 128 x 128 has, of at most THREADS. */
+static int threads_for_token(int64_t heads, int corrects)
+{
+    const attn_tensor rows = attn_bhtd(NULL, 1, heads, 1, 128), numbers = attn_bhtd(NULL, 1, heads, 1, 1);
+    const attn_tensor states = attn_bhtd(NULL, 1, heads, 128, 128);
+    attn_linear_attention_params params = attn_linear_attention_params_default();
+    params.beta = corrects ? &numbers : NULL;
+    params.state_in = params.state_out = &states;
+    params.num_threads = THREADS;
+    attn_linear_attention_plan *plan;
+    assert_int_equal(attn_linear_attention_plan_create(&plan, &rows, &rows, &rows, &rows, &params), ATTN_OK);
+    const int threads = attn_linear_attention_plan_num_threads(plan);
+    attn_linear_attention_plan_destroy(plan);
+    return threads;
+}
+
+/** What is moved counts: a token computes next to nothing. */
+static void test_threads(void **state)
+{
+    (void)state;
+    assert_int_equal(threads_for_token(1, 0), 1);
+    assert_int_equal(threads_for_token(7, 0), 1);
+    assert_int_equal(threads_for_token(8, 0), 2);
+    assert_int_equal(threads_for_token(8, 1), 4);
+    assert_int_equal(threads_for_token(64, 0), THREADS);
+}
+
 /** Tensors and options may be gone when shares run; arrays may not. */
 static void test_begin_keeps(void **state)
 {
@@ -405,9 +432,9 @@ static void test_describe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),        cmocka_unit_test(test_plan_of_shapes), cmocka_unit_test(test_in),
-        cmocka_unit_test(test_least_size), cmocka_unit_test(test_shares),         cmocka_unit_test(test_begin_keeps),
-        cmocka_unit_test(test_other_runs), cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_run),         cmocka_unit_test(test_plan_of_shapes), cmocka_unit_test(test_in),
+        cmocka_unit_test(test_least_size),  cmocka_unit_test(test_shares),         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_begin_keeps), cmocka_unit_test(test_other_runs),     cmocka_unit_test(test_describe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
