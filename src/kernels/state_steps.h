@@ -137,7 +137,7 @@ ATTN_INLINE void step_by_readers(const int nw, const int writes, const struct st
 /** All tokens, columns e.. of nw vectors, the last of which has n columns unless they are whole. */
 ATTN_INLINE void step_columns(const int nw, const int whole, const struct attn_state_steps *x, int64_t e, int n)
 {
-    float next[WIDE_VECTORS * VF_LEN]; /* with beta */
+    float kept_sums[WIDE_VECTORS * VF_LEN]; /* with beta: S'kept of the token that comes */
     const float *from = x->from + e;
     ptrdiff_t from_pitch = x->from_pitch;
     float *const to = x->to + e;
@@ -146,7 +146,7 @@ ATTN_INLINE void step_columns(const int nw, const int whole, const struct attn_s
                         .next_pitch = x->from_pitch,
                         .asks = x->asks || (x->far && nw * VF_LEN < x->columns)};
     if (x->beta) {
-        const struct reader first = {x->kept, next};
+        const struct reader first = {x->kept, kept_sums};
         step_by_readers(nw, 0, &step, 1, &first, x->dk, from, from_pitch, to, x->to_pitch, whole, n);
         step.asks = 0;
     }
@@ -155,7 +155,8 @@ ATTN_INLINE void step_columns(const int nw, const int whole, const struct attn_s
         if (x->beta) {
             const vf beta = vf_set1(x->beta[t]);
             for (int w = 0; w < nw; w++)
-                vf_store(u + w * VF_LEN, vf_mul(beta, vf_sub(vf_load(u + w * VF_LEN), vf_load(next + w * VF_LEN))));
+                vf_store(u + w * VF_LEN,
+                         vf_mul(beta, vf_sub(vf_load(u + w * VF_LEN), vf_load(kept_sums + w * VF_LEN))));
         }
         const float *const by = x->decay.by;
         step.k = x->k + t * x->k_pitch;
@@ -166,7 +167,7 @@ ATTN_INLINE void step_columns(const int nw, const int whole, const struct attn_s
         struct reader readers[STEP_READERS];
         int count = 0, writes = 1;
         if (x->beta && t + 1 < x->n)
-            readers[count++] = (struct reader){x->kept + (t + 1) * x->kept_pitch, next};
+            readers[count++] = (struct reader){x->kept + (t + 1) * x->kept_pitch, kept_sums};
         for (int h = 0; h < x->heads || writes; writes = 0) {
             for (; h < x->heads && count < STEP_READERS; h++) {
                 const int64_t row = (int64_t)h * x->n + t;
