@@ -50,8 +50,12 @@ ATTN_INLINE void ask_for_row(const int nw, const float *row, ptrdiff_t at, const
     const int line = ATTN_ALIGN / (int)sizeof(float);
     const char *const p = (const char *)((uintptr_t)row + (uintptr_t)at * sizeof(float));
     ATTN_UNROLL
-    for (int i = 0; i < nw * VF_LEN; i += line)
-        __builtin_prefetch(p + i * (int)sizeof(float), 0, later ? 2 : 3);
+    for (int i = 0; i < nw * VF_LEN; i += line) {
+        if (later)
+            __builtin_prefetch(p + i * (int)sizeof(float), 0, 2);
+        else
+            __builtin_prefetch(p + i * (int)sizeof(float), 0, 3);
+    }
 }
 
 ATTN_INLINE void step_pass(const int nr, const int nw, const int writes, const struct step *step,
