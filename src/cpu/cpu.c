@@ -76,9 +76,9 @@ static const struct processors slow_pairs[] = {{"GenuineIntel", ANY_FAMILY}};
  * part of the read bandwidth with prefetch instructions and without): Zen 4: bf16 0.73 and 1.04, its pairs 0.78
  * and 0.99, int8 0.77 and 0.99, int4 0.76 and 0.86. On Zen 5 it is the other way round (GB/s, the best of three runs of
  * both in turns, a program written for the question): f32 59 and 56, bf16 50 and 43, its pairs 52 and 53, int8 55 and
- * 52, int4 49 and 38. States of linear attention that a token changes in place, Zen 4, two threads, 128 x 128, ns each,
- * asked for and not: linear from memory 2484 and 1458, in L3 853 and 840; gated delta 2764 and 2626, 1110 and 1281, and
- * with the next state asked for while one is written 2557 and 1040.
+ * 52, int4 49 and 38. States of linear attention that a token changes in place, Zen 4, two threads, 512 of 128 x 128
+ * (L3), ns each, asked for and not: linear 982 and 873, gated delta 1394 and 1360, and with the next state asked for
+ * while one is written 1206 (docs/performance.md).
  */
 static const struct processors own_prefetch[] = {{"AuthenticAMD", AMD_ZEN_3_AND_4}};
 
