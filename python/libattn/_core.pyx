@@ -8,7 +8,7 @@ messages are those of Python.
 from sys import modules
 from operator import index
 
-from numpy import arange, asarray, ascontiguousarray, full, ndarray
+from numpy import arange, array as copied, asarray, ascontiguousarray, full, ndarray
 
 cimport cython
 from cpython.buffer cimport (

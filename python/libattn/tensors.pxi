@@ -291,7 +291,10 @@ cdef object numpy_array(object x, str name):
 
 
 cdef object integers(object x, str name, object shape, str dtype="int64"):
-    """A contiguous array of whole numbers. An entry of shape that is None may be anything; a number alone is repeated."""
+    """A contiguous array of whole numbers. An entry of shape that is None may be anything; a number alone is repeated.
+
+    Always a copy: they are checked once, and another thread of Python's could write other ones afterwards.
+    """
     array = numpy_array(x, name)
     if array.dtype.kind not in "iu" and array.size:
         raise ValueError(f"{name} has elements of the type {array.dtype}; expected whole numbers")
@@ -301,7 +304,7 @@ cdef object integers(object x, str name, object shape, str dtype="int64"):
     wide = array.astype("int64") if array.dtype.kind == "u" else array
     if dtype == "int32" and array.size and (wide.min() < -2**31 or wide.max() >= 2**31):
         raise ValueError(f"{name} has numbers beyond 32 bits")
-    return ascontiguousarray(array, dtype)
+    return copied(array, dtype, order="C")
 
 
 cdef object floats(object x, str name, object shape, str dtype="float32"):
