@@ -7,12 +7,13 @@ class CacheFull(MemoryError):
 
 # Names of arguments in the library's sentences that have others here.
 cdef list RENAMED = [
-    ("params.query_offset", "query_offset"), ("params.kv_len", "lengths"), ("params.kv_start", "starts"),
+    ("NULL", "None"), ("params.query_offset", "query_offset"), ("params.kv_len", "lengths"), ("params.kv_start", "starts"),
     ("params.prefix_len", "prefix"), ("params.alibi_slopes", "alibi"), ("params.qk", "scores_of"),
     ("params.ragged.cu_seqlens_k", "cu_seqlens of keys"), ("params.ragged.cu_seqlens_q", "cu_seqlens"),
     ("params.ragged->cu_seqlens_k", "cu_seqlens of keys"), ("params.ragged->cu_seqlens_q", "cu_seqlens"),
     ("params.window->", "window."), ("params.tree->", "tree."), ("params.callback", "score_function"),
-    ("params.weight_callback", "weight_function"), ("params->", ""), ("params.", "")]
+    ("params.weight_callback", "weight_function"),
+    ("gradients.out", "d_out"), ("gradients.lse", "d_lse"), ("gradients.", "gradients of "), ("params->", ""), ("params.", "")]
 
 
 cdef str last_sentence():

@@ -14,27 +14,58 @@ LAYOUTS = {"bhtd": HEADS_FIRST, "bthd": TOKENS_FIRST}
 cdef int64_t UNLIMITED = 0x7fffffffffffffff
 
 
+# Options that are several values, the class that holds them, and what a stand-in for it has to have.
+GROUPS = {
+    "relative_bias": ("RelativeBias", ("table", "kind", "max_distance")),
+    "disentangled": ("Disentangled", ("span", "rel_k", "rel_q", "delta")),
+    "rope": ("Rope", ("q", "k", "layout")),
+    "block_mask": ("BlockMask", ("size", "heads", "rows", "offsets", "columns")),
+    "tree": ("Tree", ("tokens", "ancestors")),
+    "dropout": ("Dropout", ("p", "seed", "offset")),
+}
+
+
+cdef str shown(object value):
+    """A value in a sentence: on one line, and not a long one."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+cdef tuple pair(str name, object value):
+    if len(value) != 2:
+        raise ValueError(f"{name} is {shown(value)}; expected two of them in a tuple, of queries and of keys")
+    return value
+
+
 cdef int choice(str name, object value, dict choices) except -1:
     try:
         return choices[value]
     except (KeyError, TypeError):
-        raise ValueError(f"{name} is {value!r}; expected {', '.join(repr(c) for c in choices if c is not None)}") from None
+        raise ValueError(f"{name} is {shown(value)}; expected {', '.join(repr(c) for c in choices if c is not None)}") from None
 
 
 cdef int64_t whole(str name, object value) except? -1:
     try:
         return index(value)
     except TypeError:
-        raise ValueError(f"{name} is {value!r}; expected a whole number") from None
+        raise ValueError(f"{name} is {shown(value)}; expected a whole number") from None
     except OverflowError:
-        raise ValueError(f"{name} is {value!r}; expected a number of 64 bits") from None
+        raise ValueError(f"{name} is {shown(value)}; expected a number of 64 bits") from None
 
 
 cdef float real(str name, object value) except? -1:
     try:
         return float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} is {value!r}; expected a number") from None
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} is {shown(value)}; expected a number") from None
+
+
+cdef uint64_t word(str name, object value) except? 0:
+    """The lowest 64 bits of a whole number."""
+    try:
+        return <uint64_t>(index(value) & 0xffffffffffffffff)
+    except TypeError:
+        raise ValueError(f"{name} is {shown(value)}; expected a whole number") from None
 
 
 cdef class Params:
@@ -87,6 +118,10 @@ cdef class Params:
 
     cdef int set_one(self, str name, object value) except -1:
         cdef int64_t heads = self.q.t.shape[1]
+        if name in GROUPS:
+            kind, parts = GROUPS[name]
+            if not all([hasattr(value, part) for part in parts]):
+                raise ValueError(f"{name} is {shown(value)}; expected a libattn.{kind}")
         if name == "scale":
             self.p.scale = real(name, value)
             if self.p.scale == 0:
@@ -138,8 +173,8 @@ cdef class Params:
             self.p.mask = &self.mask.t
         elif name == "dropout":
             self.dropout.p = real("dropout.p", value.p)
-            self.dropout.seed = <uint64_t>(value.seed & 0xffffffffffffffff)
-            self.dropout.offset = <uint64_t>(value.offset & 0xffffffffffffffff)
+            self.dropout.seed = word("dropout.seed", value.seed)
+            self.dropout.offset = word("dropout.offset", value.offset)
             self.p.dropout = &self.dropout
         elif name == "scores_of":
             self.p.qk = choice(name, value, SCORES_OF)
@@ -148,7 +183,9 @@ cdef class Params:
         elif name == "sums":
             self.p.sums = choice(name, value, SUMS)
         elif name == "isa":
-            encoded = value.encode() if isinstance(value, str) else value
+            if not isinstance(value, str):
+                raise ValueError(f"isa is {shown(value)}; expected the name of an instruction set")
+            encoded = value.encode(errors="replace")
             self.kept.append(encoded)
             self.p.isa = <const char *>encoded
         return 0
@@ -168,7 +205,7 @@ cdef class Params:
         return 0
 
     cdef int set_ragged(self, object value, bint pages) except -1:
-        first, second = value if isinstance(value, tuple) else (value, None if pages else value)
+        first, second = pair("cu_seqlens", value) if isinstance(value, tuple) else (value, None if pages else value)
         offsets = integers(first, "cu_seqlens", (None,))
         if len(offsets) == 0:
             raise ValueError("cu_seqlens is empty; expected an offset for each sequence, and one more")
@@ -220,8 +257,10 @@ cdef class Params:
 
     cdef int set_window(self, object value) except -1:
         if isinstance(value, tuple):
-            left, right, first, tokens = value[0], value[1], 0, ()
-        elif hasattr(value, "left"):
+            if len(value) != 2:
+                raise ValueError(f"window is {shown(value)}; expected (left, right)")
+            (left, right), first, tokens = value, 0, ()
+        elif all([hasattr(value, part) for part in ("left", "right", "first_tokens", "global_tokens")]):
             left, right, first, tokens = value.left, value.right, value.first_tokens, value.global_tokens
         else:
             left, right, first, tokens = value, value, 0, ()
@@ -251,7 +290,7 @@ cdef class Params:
         return 0
 
     cdef int set_segments(self, object value) except -1:
-        first, second = value if isinstance(value, tuple) else (value, value)
+        first, second = pair("segments", value) if isinstance(value, tuple) else (value, value)
         batch = self.q.t.shape[0]
         of_queries = integers(first, "segments of queries", (batch, self.q.t.shape[2]), "int32")
         of_keys = integers(second, "segments of keys", (batch, self.keys), "int32")
@@ -286,7 +325,7 @@ cdef int threads_of(object num_threads) except -1:
         return usual
     wanted = whole("num_threads", num_threads)
     if not 0 <= wanted < 2**31:
-        raise ValueError(f"num_threads is {num_threads}; expected 0 or more")
+        raise ValueError(f"num_threads is {shown(num_threads)}; expected 0 or more")
     return <int>wanted
 
 
@@ -294,7 +333,7 @@ cdef int threads_of(object num_threads) except -1:
 
 cdef object function(str name, object value):
     if not callable(value):
-        raise ValueError(f"{name} is {value!r}; expected a function")
+        raise ValueError(f"{name} is {shown(value)}; expected a function")
     return value
 
 
