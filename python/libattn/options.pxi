@@ -195,7 +195,9 @@ cdef class Params:
             # Where they agree there is nothing to choose.
             if self.p.query_offset != NULL:
                 value = "offset"
-            elif self.p.ragged == NULL and self.q.t.shape[2] == self.keys and self.p.kv_len == NULL:
+            elif self.p.kv_len == NULL and (
+                    self.q.t.shape[2] == self.keys if self.p.ragged == NULL else
+                    self.ragged.cu_seqlens_q == self.ragged.cu_seqlens_k):
                 value = "top-left"
             else:
                 raise ValueError(

@@ -163,6 +163,19 @@ def test_causal_where_alignments_differ():
     q, k = np.zeros((1, 1, 3, 8), np.float32), np.zeros((1, 1, 5, 8), np.float32)
     with pytest.raises(ValueError, match="causal is True where queries and keys need not be the same tokens"):
         libattn.attention(q, k, k, causal=True)
+    for options in (dict(lengths=[2]), dict(cu_seqlens=([0, 3], [0, 3]))):
+        with pytest.raises(ValueError, match="causal is True"):
+            libattn.attention(q, q, q, causal=True, **options)
+
+
+def test_causal_where_they_agree():
+    q = np.random.default_rng(1).standard_normal((1, 1, 5, 8)).astype(np.float32)
+    for options in ({}, dict(cu_seqlens=[0, 2, 5])):
+        out = libattn.attention(q, q, q, causal=True, **options)
+        for alignment in ("top-left", "bottom-right"):
+            assert np.array_equal(libattn.attention(q, q, q, causal=alignment, **options), out)
+    assert np.array_equal(libattn.attention(q[:, :, 3:], q, q, causal=True, query_offset=3),
+                          libattn.attention(q, q, q, causal=True)[:, :, 3:])
 
 
 def test_wrong_gradients():

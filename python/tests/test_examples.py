@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example scripts, as a user runs them; each ends with 0 only if its results are right."""
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "python"
+NEEDS = {"sample_numpy": ["safetensors"], "server_numpy": []}  # of others the name says it: train_torch needs torch
+
+
+def test_they_are_found():
+    assert len(list(FOLDER.glob("*.py"))) >= 5
+
+
+@pytest.mark.parametrize("script", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_example(script, tmp_path):
+    for module in NEEDS.get(script.stem, [script.stem.rpartition("_")[2]]):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"there is no {module}")
+    done = subprocess.run([sys.executable, "-B", script], check=False, capture_output=True, text=True, timeout=600, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.strip()
