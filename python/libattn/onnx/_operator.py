@@ -85,8 +85,9 @@ def softmax_type(precision: int | None) -> str:
 
 def softmax64(scores: Any) -> Any:
     """Weights in float64; a row whose keys are all hidden has none."""
+    scores = scores.astype(np.float64)
     top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
-    weights = np.exp(scores - np.where(np.isneginf(top), 0, top), dtype=np.float64)
+    weights = np.exp(scores - np.where(np.isneginf(top), 0, top))
     total = weights.sum(axis=-1, keepdims=True)
     return np.divide(weights, total, out=weights, where=total != 0)
 
