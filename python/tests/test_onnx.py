@@ -432,6 +432,7 @@ def with_(given, **changed):
     ("Attention", QKV, {"left_window_size": -2}, ValueError, "left_window_size is -2"),
     ("Attention", QKV, {"left_window_size": 2, "opset": 24}, ValueError, "version 24 has no attribute left_window_size"),
     ("Attention", QKV, {"softmax_precision": 7}, ValueError, "softmax_precision is 7"),
+    ("Attention", QKV, {"scale": 0.0}, ValueError, "scale is 0; expected any other number"),
     ("Attention", QKV, {"softcap": -1.0}, ValueError, "softcap is -1"),
     ("Attention", QKV, {"opset": 22}, ValueError, "opset 22 of the domain '' has no operator Attention"),
     ("FlexAttention", with_(QKV, Q=QKV["Q"][0]), {}, ValueError, "Q has 3 axes; expected 4"),
