@@ -9,7 +9,7 @@ import numpy as np
 import libattn
 from libattn.attention import Stage
 
-from ._operator import (Floats, Operator, as_type, floats, instead, scores_of, side_by_side, softmax64, softmax_type,
+from ._operator import (TYPES, Floats, Operator, as_type, floats, instead, scores_of, side_by_side, softmax64, softmax_type,
                         split_heads)
 
 STAGES: tuple[Stage | None, ...] = ("scaled", "capped", "masked", None)
@@ -58,9 +58,8 @@ class Attention(Operator):
         for name, size in (("left_window_size", left_window_size), ("right_window_size", right_window_size)):
             if size < -1:
                 raise ValueError(f"{name} is {size}; expected -1 for no limit, or 0 or more")
-            if size >= 0:
-                hiding["window"] = (None if left_window_size < 0 else left_window_size,
-                                    None if right_window_size < 0 else right_window_size)
+        if left_window_size >= 0 or right_window_size >= 0:
+            hiding["window"] = tuple(None if size < 0 else size for size in (left_window_size, right_window_size))
         if is_causal:
             hiding["causal"] = "offset"
         if is_causal or "window" in hiding:
@@ -124,9 +123,9 @@ def _lengths(lengths: Any, batch: int, keys: int) -> Any:
 
 def _mask(mask: Any, version: int, keys: int, longest: int) -> Any:
     """A mask as libattn reads it, which hides the keys behind a shorter one, too, but repeats one of length 1."""
-    if mask.dtype.name not in (*TYPES_OF_MASKS, "bool"):
+    if mask.dtype.name not in (*TYPES, "bool"):
         raise NotImplementedError(f"attn_mask has elements of the type {mask.dtype}; expected bool, "
-                                  f"{', '.join(TYPES_OF_MASKS)}")
+                                  f"{', '.join(TYPES)}")
     if mask.ndim > 4:
         raise ValueError(f"attn_mask has {mask.ndim} axes; expected 4 at most")
     mask = np.atleast_1d(mask)
@@ -144,9 +143,6 @@ def _mask(mask: Any, version: int, keys: int, longest: int) -> Any:
         hidden = np.full((*mask.shape[:-1], 1), False if mask.dtype == bool else -np.inf, mask.dtype)
         return np.concatenate((mask, hidden), axis=-1)
     return mask
-
-
-TYPES_OF_MASKS = ("float32", "bfloat16", "float16")
 
 
 def _output(axes: int, q: Floats, v: Floats) -> tuple[Floats, Floats]:

@@ -56,7 +56,7 @@ class LinearAttention(Operator):
         out = np.empty((batch, tokens, q_num_heads, v.shape[3]), q.dtype)
         _, state = libattn.linear_attention(q, k, v, out=out, return_state=True, layout="bthd", **options)
         kind = query.dtype if past_state is None else past_state.dtype
-        return out.reshape(batch, tokens, -1 if out.size else q_num_heads * v.shape[3]), as_type(state, kind)
+        return out.reshape(batch, tokens, q_num_heads * v.shape[3]), as_type(state, kind)
 
 
 def _decay(decay: Floats, batch: int, tokens: int, heads: int, dk: int) -> Floats:
