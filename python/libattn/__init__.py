@@ -6,9 +6,9 @@
     out = libattn.attention(q, k, v, causal=True)                # (batch, heads, tokens, channels)
     out, lse, *_ = libattn.attention(q, k, v, lengths=[90, 100], window=(64, 0), return_lse=True)
 
-Arrays are those of NumPy, PyTorch (on the CPU), JAX, or anything with `__dlpack__`, in float32, bfloat16 and float16,
-with any strides, and are not copied. Results are of the library and the type of q. The interpreter's lock is released
-while libattn computes.
+Arrays are those of NumPy, PyTorch (on the CPU), JAX, or anything with `__dlpack__`, in float32, bfloat16 and float16.
+They may have any strides, but channels side by side, and are not copied. Results are of the library and the type of q.
+The interpreter's lock is released while libattn computes.
 
 libattn.torch, libattn.transformers and libattn.onnx put it where those libraries have theirs.
 """

@@ -45,7 +45,7 @@ def attention(q: Any, k: Any, v: Any, *, out: Any = None, return_lse: bool = Fal
               return_scores: Stage | None = None, layout: Layout = "bhtd", **options: Any) -> Any:
     """softmax(scale * q kᵀ) v, with what stands between the two products, and without storing it.
 
-    Arrays may have any strides and are not copied; with fewer than four axes those in front have the length 1.
+    Arrays may have any strides, but channels side by side, and are not copied; with fewer than four axes those in front have the length 1.
 
     Args:
         q: (B, Hq, Tq, dk) float32, bfloat16 or float16, as k, v and out; with layout "bthd" (B, Tq, Hq, dk).
