@@ -34,7 +34,7 @@ def scaled_dot_product_attention(
         enable_gqa: Hq may be a multiple of the heads of key and of value.
 
     Returns:
-        (..., Hq, L, Ev); of four axes the heads of a token lie side by side in memory. A query that sees no key gets 0.
+        (..., Hq, L, Ev), in memory in the order of query's axes. A query that sees no key gets 0.
 
     Raises:
         ValueError, NotImplementedError: libattn does not take that; within sdpa_replaced() PyTorch's own does.
@@ -53,11 +53,12 @@ def scaled_dot_product_attention(
         options["mask"] = _mask(attn_mask, lead, heads, axes, query.shape[-2], key.shape[-2])
     q = _fold(query, lead, heads)
     k, v = (_fold(_repeated(x, key_heads), lead, key_heads) for x in (key, value))
-    if axes < 4:
-        out: torch.Tensor = attention(q, k, v, **options)
-        return out.reshape(out.shape[4 - axes :])
-    out = attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), layout="bthd", **options).transpose(1, 2)
-    return out if axes == 4 else out.reshape(*lead, *out.shape[1:])
+    if axes == 4 and q.stride(1) < q.stride(2):  # tokens first in memory: so is the result
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        out: torch.Tensor = attention(q, k, v, layout="bthd", **options)
+        return out.transpose(1, 2)
+    out = attention(q, k, v, **options)
+    return out if axes == 4 else out.reshape(*(lead if axes > 4 else ()), *out.shape[max(4 - axes, 1) :])
 
 
 def why_not(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float) -> str | None:
