@@ -10,6 +10,7 @@
         out = model(x)
 """
 from .call import Options, attention
+from .flash import flash_attn_func, flash_attn_varlen_func
 from .functional import scaled_dot_product_attention, sdpa_replaced
 
-__all__ = ["Options", "attention", "scaled_dot_product_attention", "sdpa_replaced"]
+__all__ = ["Options", "attention", "flash_attn_func", "flash_attn_varlen_func", "scaled_dot_product_attention", "sdpa_replaced"]

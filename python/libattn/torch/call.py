@@ -2,7 +2,7 @@
 """attention() of PyTorch tensors: libattn.attention() with gradients, for torch.compile and torch.export, too."""
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch.autograd import forward_ad
@@ -44,8 +44,6 @@ class Options(TypedDict, total=False):
     sums: Literal["ordered", "free"] | None
     num_threads: int | None
     isa: str | None
-    score_function: NotRequired[None]
-    weight_function: NotRequired[None]
 
 
 @overload
