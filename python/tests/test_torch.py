@@ -73,6 +73,25 @@ def test_opcheck_of_ragged_and_tokens_first():
     assert set(torch.library.opcheck(OPERATOR, places, others).values()) == {"SUCCESS"}
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_opcheck_of_gradients(qkv, case):
+    """The operator of the backward pass. It refuses gradients of its own, so its inputs want none."""
+    places, others = arguments(*(x.detach() for x in qkv), CASES[case])
+    places = [x.detach() if isinstance(x, torch.Tensor) else x for x in places]
+    out, lse = OPERATOR(*places, **others)
+    wanted = ["q", "k", "v", *(name for name in ("sinks", "bias_table", "rel_k") if name in arguments_of(CASES[case]))]
+    results = torch.library.opcheck(torch.ops.libattn.attention_backward.default,
+                                    (*places[:3], out, lse, torch.randn_like(out), None, *places[3:]), others | {"wanted": wanted})
+    assert set(results.values()) == {"SUCCESS"} and len(results) == 4
+
+
+def arguments_of(options):
+    q, k = torch.zeros(B, H, TQ, D), torch.zeros(B, 2, TK, D)
+    from libattn.torch.call import apart
+
+    return apart(q, k, options, "bhtd")[0]
+
+
 @pytest.mark.parametrize("ndim, layout", [(n, layout) for n in (1, 2, 3, 4) for layout in ("bhtd", "bthd")])
 def test_opcheck_of_fewer_axes(ndim, layout):
     q = numbers(*(1, 1, 1, D)[4 - ndim :])
@@ -160,8 +179,11 @@ def test_views_of_any_strides():
     for n in range(3):
         assert torch.equal(gradient[:, :, n, :, ::2].transpose(1, 2), want[n])
     one = numbers(1, 1, TK, D)
-    shared, = torch.autograd.grad(attention(packed[0], one.expand(B, H, TK, D), one.expand(B, 1, TK, D).expand(B, H, TK, D)).sum(), one)
-    assert shared.shape == one.shape
+    for_all = one.expand(B, H, TK, D)
+    shared, = torch.autograd.grad(attention(packed[0], for_all, for_all).square().sum(), one)
+    copied = for_all.detach().clone().requires_grad_()
+    each, = torch.autograd.grad(attention(packed[0], copied, copied).square().sum(), copied)
+    torch.testing.assert_close(shared, each.sum((0, 1), keepdim=True))
 
 
 @pytest.mark.parametrize("shape", [(0, H, TQ, D), (B, H, 0, D)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""flash_attn_func() and flash_attn_varlen_func() with the arguments and the meaning of the package flash-attn (2.1 and later)."""
+"""flash_attn_func() and flash_attn_varlen_func(), with the arguments and the meaning of the package flash-attn, 2.1 and later."""
 from __future__ import annotations
 
 from typing import Any
@@ -68,7 +68,7 @@ def flash_attn_varlen_func(
     if alibi_slopes is not None and alibi_slopes.dim() != 1:
         raise NotImplementedError(f"alibi_slopes has the shape {tuple(alibi_slopes.shape)}; libattn has slopes of its own for "
                                   f"each head, not for each sequence of a ragged batch: (heads,)")
-    cu_seqlens_q, cu_seqlens_k = (x if isinstance(x, torch.Tensor) else torch.as_tensor(x) for x in (cu_seqlens_q, cu_seqlens_k))
+    cu_seqlens_q, cu_seqlens_k = torch.as_tensor(cu_seqlens_q), torch.as_tensor(cu_seqlens_k)
     if cu_seqlens_q.dim() != 1 or cu_seqlens_q.shape != cu_seqlens_k.shape:
         raise ValueError(f"cu_seqlens_q and cu_seqlens_k have the shapes {tuple(cu_seqlens_q.shape)} and "
                          f"{tuple(cu_seqlens_k.shape)}; expected (sequences + 1,) of both")
