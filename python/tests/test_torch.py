@@ -80,8 +80,8 @@ def test_opcheck_of_gradients(qkv, case):
     places = [x.detach() if isinstance(x, torch.Tensor) else x for x in places]
     out, lse = OPERATOR(*places, **others)
     wanted = ["q", "k", "v", *(name for name in ("sinks", "bias_table", "rel_k") if name in arguments_of(CASES[case]))]
-    results = torch.library.opcheck(torch.ops.libattn.attention_backward.default,
-                                    (*places[:3], out, lse, torch.randn_like(out), None, *places[3:]), others | {"wanted": wanted})
+    places = (*places[:3], out, lse, torch.randn_like(out), None, *places[3:])
+    results = torch.library.opcheck(torch.ops.libattn.attention_backward.default, places, others | {"wanted": wanted})
     assert set(results.values()) == {"SUCCESS"} and len(results) == 4
 
 
@@ -273,6 +273,37 @@ def test_inductor(qkv):
     torch.testing.assert_close(torch.autograd.grad(got.sum(), qkv), torch.autograd.grad(want.sum(), qkv))
 
 
+def test_numbers_that_change():
+    """Of a compiled function: windows are arguments of one graph; scales, which PyTorch makes constants, right ones."""
+    torch._dynamo.reset()
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    def function(x, scale, left):
+        return attention(x, x, x, scale=scale, softcap=10 * scale, window=(left, 0))
+
+    compiled, x = torch.compile(function, fullgraph=True, backend=backend), numbers(B, H, TQ, D)
+    for left in (2, 3, 5, 7):
+        assert torch.equal(compiled(x, 0.3, left), function(x, 0.3, left))
+    assert len(graphs) == 2
+    for scale in (0.4, 0.5):
+        assert torch.equal(compiled(x, scale, 4), function(x, scale, 4))
+
+
+def test_compiled_transforms():
+    torch._dynamo.reset()
+    x = numbers(3, B, H, TQ, D, requires_grad=False)
+
+    def loss(y):
+        return attention(y, y, y, causal=True).square().sum()
+
+    for transform, given in ((torch.func.grad, x[0]), (torch.func.vmap, x)):
+        assert torch.equal(torch.compile(transform(loss), backend="aot_eager")(given), transform(loss)(given))
+
+
 def test_dynamic_shapes():
     """One graph for all lengths and batches."""
     graphs = []
@@ -363,6 +394,8 @@ def test_forward_mode(qkv):
     x = tuple(x.detach() for x in qkv)
     with pytest.raises(NotImplementedError, match="forward-mode"):
         torch.func.jvp(attention, x, x)
+    with pytest.raises(NotImplementedError, match="forward-mode"):
+        torch.func.hessian(lambda q: attention(q, *x[1:]).square().sum())(x[0])
 
 
 def fake(device):
@@ -436,3 +469,5 @@ def test_is_not_imported_unasked():
 def test_arrays_of_others_as_options(qkv):
     want = attention(*qkv, sinks=SINKS.detach(), lengths=torch.tensor([5, 9]))
     assert torch.equal(want, attention(*qkv, sinks=SINKS.detach().numpy(), lengths=np.array([5, 9], np.int32)))
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    assert torch.equal(attention(*qkv, sinks=np.ones(H, bfloat16)), attention(*qkv, sinks=[1.0] * H))

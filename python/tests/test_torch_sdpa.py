@@ -327,6 +327,21 @@ def test_exceptions_and_order_of_leaving():
     assert F.scaled_dot_product_attention is PYTORCH
 
 
+def test_the_strictest_counts(calls):
+    """Of several who have asked, in whatever order they leave."""
+    args = WRONG["double"][0]
+    lenient, strict = sdpa_replaced(), sdpa_replaced(fallback=False)
+    strict.__enter__()
+    lenient.__enter__()
+    with pytest.raises(NotImplementedError, match="float64"):
+        F.scaled_dot_product_attention(*args)
+    strict.__exit__(None, None, None)
+    F.scaled_dot_product_attention(*args)
+    lenient.__exit__(None, None, None)
+    F.scaled_dot_product_attention(*args)
+    assert calls == {"libattn": 0, "pytorch": 2}
+
+
 def test_modules(calls):
     torch.manual_seed(1)
     layer = torch.nn.TransformerEncoderLayer(24, 4, 48, batch_first=True, dropout=0.0)
@@ -357,3 +372,6 @@ def test_compiled_within():
         got = compiled(Q, K, V)
     assert len(graphs) == 1 and "libattn.attention" in graphs[0]
     torch.testing.assert_close(got, PYTORCH(Q, K, V, is_causal=True))
+    with sdpa_replaced():  # what is left to PyTorch breaks no graph either
+        assert compiled(Q.double(), K.double(), V.double()).dtype == torch.float64
+    assert len(graphs) == 2 and "libattn" not in graphs[1]

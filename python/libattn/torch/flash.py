@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""flash_attn_func() and flash_attn_varlen_func(), with the arguments and the meaning of the package flash-attn, 2.1 and later."""
+"""flash_attn_func() and flash_attn_varlen_func(), with the arguments and the meaning of flash-attn, 2.1 and later."""
 from __future__ import annotations
 
 from typing import Any
@@ -8,13 +8,13 @@ import torch
 
 from .call import attention
 
-Result = torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]
+Answer = torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]
 
 
 def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float = 0.0,
                     softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int, int] = (-1, -1),
                     softcap: float = 0.0, alibi_slopes: torch.Tensor | None = None, deterministic: bool = False,
-                    return_attn_probs: bool = False) -> Result:
+                    return_attn_probs: bool = False) -> Answer:
     """Attention of sequences of one length, tokens before heads.
 
     Args:
@@ -41,8 +41,8 @@ def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p
         options["query_offset"] = torch.full((batch,), offset, dtype=torch.int64, device="cpu")
     if alibi_slopes is not None and alibi_slopes.dim() == 2:
         return _slopes_of_batches(q, k, v, alibi_slopes, options, return_attn_probs)
-    out, lse = attention(q, k, v, alibi=alibi_slopes, return_lse=True, layout="bthd", **options)
-    return (out, lse, None) if return_attn_probs else out
+    options.update(alibi=alibi_slopes, layout="bthd")
+    return _answer(attention(q, k, v, return_lse=return_attn_probs, **options))
 
 
 def flash_attn_varlen_func(
@@ -50,7 +50,7 @@ def flash_attn_varlen_func(
         max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, dropout_p: float = 0.0,
         softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int, int] = (-1, -1),
         softcap: float = 0.0, alibi_slopes: torch.Tensor | None = None, deterministic: bool = False,
-        return_attn_probs: bool = False, block_table: torch.Tensor | None = None) -> Result:
+        return_attn_probs: bool = False, block_table: torch.Tensor | None = None) -> Answer:
     """Attention of sequences of different lengths, one after the other without padding.
 
     Args:
@@ -81,8 +81,12 @@ def flash_attn_varlen_func(
     else:
         options.update(cu_seqlens=cu_seqlens_q, block_table=block_table, lengths=cu_seqlens_k.diff())
         k, v = k.transpose(1, 2), v.transpose(1, 2)
-    out, lse = attention(q, k, v, alibi=alibi_slopes, return_lse=True, layout="bthd", **options)
-    return (out, lse, None) if return_attn_probs else out
+    options.update(alibi=alibi_slopes, layout="bthd")
+    return _answer(attention(q, k, v, return_lse=return_attn_probs, **options))
+
+
+def _answer(result: Any) -> Answer:
+    return (*result, None) if isinstance(result, tuple) else result
 
 
 def _options(dropout_p: float, softmax_scale: float | None, window_size: tuple[int, int], softcap: float) -> dict[str, Any]:
@@ -100,7 +104,7 @@ def _options(dropout_p: float, softmax_scale: float | None, window_size: tuple[i
 
 
 def _slopes_of_batches(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slopes: torch.Tensor, options: dict[str, Any],
-                       return_attn_probs: bool) -> Result:
+                       return_attn_probs: bool) -> Answer:
     """Batches with slopes of their own, as heads of one batch: libattn has slopes for heads. q, k and v are copied."""
     batch, queries, heads, _ = q.shape
     if slopes.shape != (batch, heads):

@@ -327,8 +327,7 @@ def flex_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, 
         parts += known_mask_mod(block_mask, "block_mask").parts()
     options = _options(parts, batch)
     k, v = (x.expand(batch, -1, -1, -1) if x.shape[0] == 1 else x for x in (key, value))
-    out, lse = attention(query, k, v, scale=scale, return_lse=True, **options)
-    return (out, lse) if return_lse else out
+    return attention(query, k, v, scale=scale, return_lse=return_lse, **options)
 
 
 def known_score_mod(mod: Any) -> ScoreMod:
