@@ -258,6 +258,10 @@ def test_compiled_dropout_draws_in_each_call(qkv):
     first, second = compiled(*qkv), compiled(*qkv)
     torch.manual_seed(1)
     assert torch.equal(first, compiled(*qkv)) and not torch.equal(first, second)
+    torch.manual_seed(1)
+    want = attention(*qkv, dropout=0.5)
+    assert torch.equal(first, want)
+    assert all(map(torch.equal, *(torch.autograd.grad(x.square().sum(), qkv) for x in (first, want))))
 
 
 def test_inductor(qkv):
@@ -271,6 +275,11 @@ def test_inductor(qkv):
     want = function(*qkv)
     torch.testing.assert_close(got, want)
     torch.testing.assert_close(torch.autograd.grad(got.sum(), qkv), torch.autograd.grad(want.sum(), qkv))
+    # With v the identity out has the weights, and the gradient of v those that the backward pass keeps.
+    q, v = numbers(1, 1, 8, D), torch.eye(8)[None, None].requires_grad_()
+    out = torch.compile(lambda q, v: attention(q, q, v, dropout=0.5), fullgraph=True)(q, v)
+    assert 0 < (out == 0).sum() < 64
+    torch.testing.assert_close(torch.autograd.grad(out, v, torch.eye(8)[None, None])[0], out.transpose(-1, -2))
 
 
 def test_numbers_that_change():
@@ -409,6 +418,10 @@ REFUSED = {
     "function": (NotImplementedError, "score_function.*libattn.attention", {"score_function": lambda tile: None}),
     "weights": (NotImplementedError, "weight_function.*libattn.attention", {"weight_function": lambda tile: None}),
     "no such option": (TypeError, "no option 'casual'", {"casual": True}),
+    "an argument of the operator": (TypeError, "no option 'window_left'", {"window_left": 3}),
+    "a word as a scale": (ValueError, "scale is 'large'; expected a number", {"scale": "large"}),
+    "a number as a word": (ValueError, "isa is 3; expected a word", {"isa": 3}),
+    "threads": (ValueError, "num_threads is 1.5; expected a whole number", {"num_threads": 1.5}),
     "causal": (ValueError, "causal is True", {"causal": True}),
     "table": (NotImplementedError, "rope.* requires a gradient.*detach", {"rope": libattn.Rope(
         COS_Q.clone().requires_grad_(), COS_K)}),
@@ -436,7 +449,8 @@ def test_refused_tensors(qkv):
             ((q, k.int(), v), ValueError, "k has elements of the type torch.int32"),
             ((q.tolist(), k, v), TypeError, "q is a builtins.list"),
             ((q, libattn.quantise(k.detach().numpy(), "int8"), v), TypeError, "k is a Quantised.*libattn.attention"),
-            ((q.detach().to_sparse(), k, v), ValueError, "q has the layout"),
+            ((q.detach().to_sparse(), k, v), ValueError, "q is of the layout torch.sparse_coo"),
+            ((torch.nested.nested_tensor([q[0, 0], q[0, 0, :3]]), k, v), ValueError, "q is nested.*cu_seqlens"),
             ((q, k.to("meta"), v), ValueError, "k on meta.*expected one device"),
             ((q, k[..., :4], v), ValueError, r"k.shape\[3\] is 4"),
             ((q[None], k, v), ValueError, "axes")):
@@ -464,6 +478,12 @@ def test_without_gradients_there_is_no_graph(qkv):
 def test_is_not_imported_unasked():
     code = "import sys, libattn; assert 'torch' not in sys.modules and 'libattn.torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_numbers_of_others_as_options(qkv):
+    want = attention(*qkv, scale=2.0, num_threads=1)
+    for scale in (2, np.float32(2), np.int64(2), torch.tensor(2.0)):
+        assert torch.equal(want, attention(*qkv, scale=scale, num_threads=np.int64(1)))
 
 
 def test_arrays_of_others_as_options(qkv):

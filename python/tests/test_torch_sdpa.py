@@ -230,9 +230,10 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_refused(case):
     args, options, sentence = WRONG[case]
-    with pytest.raises((ValueError, NotImplementedError), match=sentence):
+    error = TypeError if case == "a list" else ValueError
+    with pytest.raises(error, match=sentence):
         scaled_dot_product_attention(*args, **options)
-    with sdpa_replaced(fallback=False), pytest.raises((ValueError, NotImplementedError), match=sentence):
+    with sdpa_replaced(fallback=False), pytest.raises(error, match=sentence):
         F.scaled_dot_product_attention(*args, **options)
 
 
@@ -241,13 +242,31 @@ def test_another_device():
 
     with FakeTensorMode():
         q = torch.empty(2, 6, 5, 8, device="cuda")
-    with pytest.raises(NotImplementedError, match="query is on another device"):
+    with pytest.raises(ValueError, match="query is on another device"):
         scaled_dot_product_attention(q, q, q)
     with pytest.raises(ValueError, match="expected one device"):
         scaled_dot_product_attention(Q, K.to("meta"), V)
-    with pytest.raises(NotImplementedError, match="nested"):
+    with pytest.raises(ValueError, match="nested"):
         nested = torch.nested.nested_tensor([Q[0, :, :3], Q[0]])
         scaled_dot_product_attention(nested, nested, nested)
+
+
+class Subclass(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_subclasses_and_forward_mode_are_left_to_pytorch(calls):
+    q = Q.as_subclass(Subclass)
+    with pytest.raises(NotImplementedError, match="subclass"):
+        scaled_dot_product_attention(q, K, V)
+    with pytest.raises(NotImplementedError, match="forward-mode"):
+        torch.func.jvp(scaled_dot_product_attention, (Q, K, V), (Q, K, V))
+    with sdpa_replaced(), sdpa_kernel(SDPBackend.MATH):
+        assert isinstance(F.scaled_dot_product_attention(q, K, V), Subclass)
+        _, tangent = torch.func.jvp(lambda q: F.scaled_dot_product_attention(q, K, V), (Q,), (Q,))
+    assert tangent.any() and calls["libattn"] == 0 and calls["pytorch"] >= 2
 
 
 # ---------------------------------------------------------------------- in PyTorch's place --
@@ -333,7 +352,7 @@ def test_the_strictest_counts(calls):
     lenient, strict = sdpa_replaced(), sdpa_replaced(fallback=False)
     strict.__enter__()
     lenient.__enter__()
-    with pytest.raises(NotImplementedError, match="float64"):
+    with pytest.raises(ValueError, match="float64"):
         F.scaled_dot_product_attention(*args)
     strict.__exit__(None, None, None)
     F.scaled_dot_product_attention(*args)

@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from ..attention import attention as attend
 from ..options import Array, BlockMask, Disentangled, Dropout, Layout, Quantised, RelativeBias, Rope, Tree, Window
-from .ops import FORWARD_MODE, GRADIENTS, NUMBERS, TENSORS, Attention, core_options, rows_of, transformed
+from .ops import FORWARD_MODE, GRADIENTS, TENSORS, Attention, core_options, rows_of, transformed
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -45,6 +45,10 @@ class Options(TypedDict, total=False):
     sums: Literal["ordered", "free"] | None
     num_threads: int | None
     isa: str | None
+
+
+OPTIONS = frozenset(Options.__annotations__)
+REAL = ("scale", "temperature", "softcap")
 
 
 @overload
@@ -117,8 +121,9 @@ def check(x: Any, name: str) -> None:
         raise TypeError(f"{name} is a {type(x).__module__}.{type(x).__qualname__}; expected a torch.Tensor")
     if x.device.type not in ("cpu", "meta"):
         raise ValueError(f"{name} is on another device ({x.device}); libattn computes on CPUs: move it there")
-    if x.layout is not torch.strided:
-        raise ValueError(f"{name} has the layout {x.layout}; expected torch.strided (cu_seqlens is for ragged batches)")
+    if x.is_nested or x.layout is not torch.strided:
+        layout = "nested" if x.is_nested else f"of the layout {x.layout}"
+        raise ValueError(f"{name} is {layout}; expected torch.strided (cu_seqlens is for ragged batches)")
 
 
 def as_tensor(value: Any) -> torch.Tensor:
@@ -181,6 +186,8 @@ def apart(q: torch.Tensor, k: torch.Tensor, options: dict[str, Any],
         if name in ("score_function", "weight_function"):
             raise NotImplementedError(f"{name} is a function, which an operator of PyTorch's cannot hold; use "
                                       f"libattn.attention, and libattn.attention_backward for gradients")
+        if name not in OPTIONS:
+            raise TypeError(f"there is no option {name!r}; there are {', '.join(sorted(OPTIONS))}")
         if name == "relative_bias":
             put("bias_table", value.table, "relative_bias.table")
             numbers.update(bias_kind=value.kind, bias_distance=value.max_distance)
@@ -223,13 +230,22 @@ def apart(q: torch.Tensor, k: torch.Tensor, options: dict[str, Any],
             numbers["causal"] = alignment(value, q, k, options, layout)
         elif name in TENSORS:
             put(name, value)
-        elif name in NUMBERS and name != "layout":
-            if isinstance(value, torch.Tensor) and value.requires_grad:
-                raise ValueError(f"{name} is a tensor that requires a gradient; expected a number, which has none")
-            numbers[name] = value
         else:
-            raise TypeError(f"there is no option {name!r}; there are {', '.join(sorted(Options.__annotations__))}")
+            numbers[name] = scalar(name, value)
     return tensors, numbers
+
+
+def scalar(name: str, value: Any) -> Any:
+    """A number or a word, as an operator takes it."""
+    if isinstance(value, torch.Tensor) and value.requires_grad:
+        raise ValueError(f"{name} is a tensor that requires a gradient; expected a number, which has none")
+    if isinstance(value, (torch.Tensor, np.generic, np.ndarray)):
+        value = value.item()
+    types, expected = ((int, float, torch.SymInt, torch.SymFloat), "a number") if name in REAL else (
+        (int, torch.SymInt), "a whole number") if name == "num_threads" else ((str,), "a word")
+    if not isinstance(value, types):
+        raise ValueError(f"{name} is {value!r}; expected {expected}")
+    return value
 
 
 def put_dropout(value: Any, tensors: dict[str, torch.Tensor], numbers: dict[str, Any]) -> None:

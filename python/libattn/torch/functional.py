@@ -38,11 +38,11 @@ def scaled_dot_product_attention(
         (..., Hq, L, Ev), in memory in the order of query's axes. A query that sees no key gets 0.
 
     Raises:
-        ValueError, NotImplementedError: libattn does not take that; within sdpa_replaced() PyTorch's own does.
+        TypeError, ValueError, NotImplementedError: libattn does not take that; within sdpa_replaced() PyTorch's own may.
     """
     reason = why_not(query, key, value, attn_mask, dropout_p)
     if reason is not None:
-        raise NotImplementedError(reason)
+        raise reason
     if query.dtype != key.dtype or query.dtype != value.dtype:
         if not torch.is_autocast_enabled("cpu"):
             raise ValueError(f"query, key and value are {query.dtype}, {key.dtype} and {value.dtype}; expected one type")
@@ -62,27 +62,28 @@ def scaled_dot_product_attention(
     return out if axes == 4 else out.reshape(*(lead if axes > 4 else ()), *out.shape[max(4 - axes, 1) :])
 
 
-def why_not(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float) -> str | None:
-    """Why libattn does not compute that, as a sentence; None where it does."""
+def why_not(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float) -> Exception | None:
+    """The error that says why libattn does not compute that; None where it does."""
     named = [("query", query), ("key", key), ("value", value)] + ([("attn_mask", attn_mask)] if attn_mask is not None else [])
     for name, x in named:
         if not isinstance(x, torch.Tensor):
-            return f"{name} is a {type(x).__module__}.{type(x).__qualname__}; expected a torch.Tensor"
+            return TypeError(f"{name} is a {type(x).__module__}.{type(x).__qualname__}; expected a torch.Tensor")
         if x.is_nested or x.layout is not torch.strided:
-            return f"{name} is nested or not strided; libattn.torch.flash_attn_varlen_func takes ragged batches"
+            return ValueError(f"{name} is nested or not strided; libattn.torch.flash_attn_varlen_func takes ragged batches")
         if x.device.type not in ("cpu", "meta"):
-            return f"{name} is on another device ({x.device}); libattn computes on CPUs: move it there"
+            return ValueError(f"{name} is on another device ({x.device}); libattn computes on CPUs: move it there")
         if x.dtype not in FLOATS and not (name == "attn_mask" and x.dtype == torch.bool):
             extra = ", or bool" if name == "attn_mask" else ""
-            return f"{name} has elements of the type {x.dtype}; expected float32, bfloat16 or float16{extra}"
+            return ValueError(f"{name} has elements of the type {x.dtype}; expected float32, bfloat16 or float16{extra}")
         if x.dim() < 2 and name != "attn_mask":
-            return f"{name} has {x.dim()} axes; expected 2 or more"
+            return ValueError(f"{name} has {x.dim()} axes; expected 2 or more")
     if not 0 <= dropout_p < 1:
-        return f"dropout_p is {dropout_p}; expected 0 or more, and less than 1"
+        return ValueError(f"dropout_p is {dropout_p}; expected 0 or more, and less than 1")
     if torch.overrides.has_torch_function(tuple(x for _, x in named)):
-        return "an argument is of a subclass of torch.Tensor with functions of its own; expected a plain tensor"
+        return NotImplementedError("an argument is of a subclass of torch.Tensor with functions of its own; expected a plain "
+                                   "tensor")
     if has_tangent(tuple(x for _, x in named)):
-        return FORWARD_MODE
+        return NotImplementedError(FORWARD_MODE)
     return None
 
 

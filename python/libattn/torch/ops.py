@@ -91,8 +91,7 @@ def _named(tensors: tuple[Any, ...]) -> dict[str, Any]:
 
 def _attention(q: Any, k: Any, v: Any, *tensors: Any, **numbers: Any) -> tuple[Any, Any]:
     options = core_options(_named(tensors), numbers)
-    result = attention(rows_of(q), rows_of(k), rows_of(v), return_lse=True, layout=numbers.get("layout", "bhtd"),
-                            **options)
+    result = attention(rows_of(q), rows_of(k), rows_of(v), return_lse=True, layout=numbers.get("layout", "bhtd"), **options)
     return result.out, result.lse
 
 
@@ -115,8 +114,8 @@ def _attention_backward(q: Any, k: Any, v: Any, out: Any, lse: Any, d_out: Any, 
     named = _named(tensors)
     options = core_options(named, numbers)
     gradients = attention_backward(
-        rows_of(q), rows_of(k), rows_of(v), out, lse, rows_of(d_out), d_lse=d_lse, wanted=[GRADIENTS[name] for name in wanted],
-        layout=numbers.get("layout", "bhtd"), **options)
+        rows_of(q), rows_of(k), rows_of(v), rows_of(out), lse, rows_of(d_out), d_lse=d_lse,
+        wanted=[GRADIENTS[name] for name in wanted], layout=numbers.get("layout", "bhtd"), **options)
     given = {"q": q, "k": k, "v": v} | named
     return [getattr(gradients, GRADIENTS[name]).to(given[name].dtype) for name in wanted]
 
