@@ -475,6 +475,10 @@ def test_without_gradients_there_is_no_graph(qkv):
         assert torch.equal(attention(*qkv), attention(*(x.detach() for x in qkv)))
 
 
+def test_options_are_those_of_libattn():
+    assert set(libattn.torch.Options.__annotations__) == libattn._core.OPTIONS - {"score_function", "weight_function"}
+
+
 def test_is_not_imported_unasked():
     code = "import sys, libattn; assert 'torch' not in sys.modules and 'libattn.torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
