@@ -23,3 +23,11 @@ def test_example(script, tmp_path):
     done = subprocess.run([sys.executable, "-B", script], check=False, capture_output=True, text=True, timeout=600, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip()
+
+
+def test_training_on_too_little(tmp_path):
+    pytest.importorskip("torch")
+    (tmp_path / "short.txt").write_text("a few words")
+    done = subprocess.run([sys.executable, "-B", FOLDER / "train_torch.py", tmp_path / "short.txt"], check=False,
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "short.txt" in done.stderr

@@ -260,6 +260,15 @@ def test_gradients_of_gradients(qkv):
         d_q.sum().backward()
 
 
+def test_causal_in_a_ragged_batch():
+    offsets = torch.tensor([0, 3, 7])
+    q = torch.randn(1, 2, 7, 16)
+    out = attention(q, q, q, causal=True, cu_seqlens=offsets)
+    torch.testing.assert_close(out[:, :, 3:], attention(*(q[:, :, 3:],) * 3, causal=True))
+    with pytest.raises(ValueError, match="causal is True"):
+        attention(q, q, q, causal=True, cu_seqlens=(offsets, offsets.clone()))
+
+
 def test_forward_mode(qkv):
     x = tuple(x.detach() for x in qkv)
     with pytest.raises(NotImplementedError, match="forward-mode"):

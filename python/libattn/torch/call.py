@@ -269,8 +269,11 @@ def alignment(causal: Any, q: torch.Tensor, k: torch.Tensor, options: dict[str, 
     if options.get("query_offset") is not None:
         return "offset"
     axis = -2 if layout == "bhtd" else -3
-    one = all(options.get(name) is None for name in ("cu_seqlens", "lengths", "block_table"))
-    if one and q.dim() >= -axis and k.dim() >= -axis and q.shape[axis] == k.shape[axis]:
+    plain = all(options.get(name) is None for name in ("lengths", "block_table"))
+    ragged = options.get("cu_seqlens")
+    if plain and ragged is not None and not isinstance(ragged, tuple):
+        return "top-left"
+    if plain and ragged is None and q.dim() >= -axis and k.dim() >= -axis and q.shape[axis] == k.shape[axis]:
         return "top-left"
     raise ValueError("causal is True where queries and keys need not be the same tokens; expected 'top-left' (query 0 "
                      "sees key 0), 'bottom-right' (the last query sees the last key), or query_offset")
