@@ -32,16 +32,17 @@ class Mask(torch.Tensor):
 
     @staticmethod
     def __new__(cls, shape: tuple[int, ...], options: dict[str, Any], dense: Callable[[], torch.Tensor]) -> Mask:
-        make: Any = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+        make: Any = torch.Tensor._make_wrapper_subclass
         mask: Mask = make(cls, shape, dtype=torch.bool)
         mask.options, mask.dense = options, dense
         return mask
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"Mask({tuple(self.shape)}, {self.options})"
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (),  # type: ignore[override]
+                           kwargs: Any = None) -> Any:
         if func in (aten.detach.default, aten.alias.default) or is_whole(func, args):
             own = args[0]
             return cls(tuple(own.shape), own.options, own.dense)
@@ -236,6 +237,7 @@ def libattn_mask(batch_size: int, q_length: int, kv_length: int, q_offset: int |
         return dense()
     if attention_mask is not None:
         seen = masking_utils.prepare_padding_mask(attention_mask, kv_length, first_key)
+        assert seen is not None
         options |= padding_of(seen[:, first_key : first_key + kv_length].bool())
     if pattern.groups is not None:
         if not pattern.causal or "window" in options or "segments" in options or "mask" in options or first_key:
