@@ -18,6 +18,7 @@ import transformers
 from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 
 from ._masks import Mask, libattn_mask
+from . import torch as libattn_torch
 from .attention import attention
 from .options import Dropout
 
@@ -81,16 +82,18 @@ def libattn_attention(module: torch.nn.Module, query: torch.Tensor, key: torch.T
     if s_aux is not None:
         options["sinks"] = s_aux.float()
     if dropout > 0.0 and module.training:
-        options["dropout"] = Dropout(dropout, seed=int(torch.randint(1 << 62, ())))
+        options["dropout"] = dropout
     if query.shape[0] == 1:
         query = query.expand(key.shape[0], -1, -1, -1)  # learned queries
     query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
     if not kwargs.get("output_attentions"):
-        return attention(query, key, value, layout="bthd", **options), None
+        return libattn_torch.attention(query, key, value, layout="bthd", **options), None
     tensors = (query, key, value, mask, s_aux)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         raise NotImplementedError("output_attentions is True, and weights of libattn have no gradient; expected torch.no_grad(), or "
                                   "attn_implementation='eager'")
+    if "dropout" in options:
+        options["dropout"] = Dropout(dropout, seed=int(torch.randint(1 << 62, ())))
     result = attention(query, key, value, return_weights=True, layout="bthd", **options)
     assert result.weights is not None
     return result.out, result.weights.to(query.dtype)
