@@ -5,7 +5,11 @@
 
     out = libattn.torch.attention(q, k, v, causal=True)             # (batch, heads, tokens, channels)
     out.sum().backward()
+
+    with libattn.torch.sdpa_replaced():                             # models that call F.scaled_dot_product_attention
+        out = model(x)
 """
 from .call import Options, attention
+from .functional import scaled_dot_product_attention, sdpa_replaced
 
-__all__ = ["Options", "attention"]
+__all__ = ["Options", "attention", "scaled_dot_product_attention", "sdpa_replaced"]

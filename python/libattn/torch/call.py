@@ -92,7 +92,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, return_lse: 
         given = core_options(tensors, numbers)
         result = attend(rows_of(q), rows_of(k), rows_of(v), return_lse=return_lse, layout=layout, **given)
         return tuple(result[:2]) if return_lse else result
-    if _has_tangent((q, k, v, *tensors.values())):
+    if has_tangent((q, k, v, *tensors.values())):
         raise NotImplementedError("libattn.torch has no forward-mode derivatives (torch.func.jvp); use backward()")
     places = [tensors.get(name) for name in TENSORS]
     while places and places[-1] is None:
@@ -144,7 +144,7 @@ def _plain(qkv: tuple[torch.Tensor, ...], tensors: dict[str, torch.Tensor]) -> b
     return all(type(x) in known and x.device.type == "cpu" for x in (*qkv, *tensors.values()))
 
 
-def _has_tangent(tensors: tuple[torch.Tensor, ...]) -> bool:
+def has_tangent(tensors: tuple[torch.Tensor, ...]) -> bool:
     if torch.compiler.is_compiling() or forward_ad._current_level < 0:
         return False
     return any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)  # type: ignore[no-untyped-call]
@@ -223,7 +223,7 @@ def put_dropout(value: Any, tensors: dict[str, torch.Tensor], numbers: dict[str,
     """Seed and offset are a tensor: where none are given they are drawn in each call, by a compiled one, too."""
     if not isinstance(value, Dropout):
         if not 0 <= value < 1:
-            raise ValueError(f"dropout is {value}; expected a probability from 0 on, and less than 1")
+            raise ValueError(f"dropout is {value}; expected 0 or more, and less than 1")
         if value:
             tensors["dropout_key"], numbers["dropout_p"] = torch.randint(2**62, (2,), device="cpu"), value
         return
