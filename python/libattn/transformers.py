@@ -30,11 +30,11 @@ def register() -> None:
     set_attn_implementation() is called on.
 
     Raises:
-        NotImplementedError: this version of Transformers hands other arguments to its mask functions.
+        NotImplementedError: this version of Transformers hands other arguments to mask functions.
     """
     if "q_offset" not in inspect.signature(masking_utils.sdpa_mask).parameters:
-        raise NotImplementedError(f"transformers is {transformers.__version__}; expected 5.0 or newer, whose mask functions get "
-                                  "q_length and q_offset")
+        raise NotImplementedError(f"transformers is {transformers.__version__}; expected a version whose mask functions "
+                                  f"get q_length and q_offset, such as 5.24")
     AttentionInterface.register("libattn", libattn_attention)
     AttentionMaskInterface.register("libattn", libattn_mask)
 
@@ -59,16 +59,17 @@ def libattn_attention(module: torch.nn.Module, query: torch.Tensor, key: torch.T
         out (B, Tq, Hq, dv), contiguous, and weights (B, Hq, Tq, Tk) of query's type, or None.
     """
     if kwargs.get("sinks") is not None:
-        raise NotImplementedError(f"sinks has the shape {tuple(kwargs['sinks'].shape)}; libattn has s_aux, one for each head, "
-                                  "and none for each query")
+        raise NotImplementedError(f"sinks has the shape {tuple(kwargs['sinks'].shape)}; libattn has one for each head, "
+                                  f"s_aux, and none for each query")
     if kwargs.get("head_mask") is not None:
-        raise NotImplementedError("head_mask is given; libattn does not multiply weights of heads, use attn_implementation='eager'")
+        raise NotImplementedError("head_mask is given; libattn does not multiply weights of heads, use "
+                                  "attn_implementation='eager'")
     tq, tk = query.shape[2], key.shape[2]
     options: dict[str, Any] = {"scale": scaling, "softcap": softcap or None}
     if isinstance(attention_mask, Mask):
         if attention_mask.shape[2:] != (tq, tk):
-            raise ValueError(f"attention_mask is of {attention_mask.shape[2]} queries and {attention_mask.shape[3]} keys; expected "
-                             f"{tq} and {tk}")
+            raise ValueError(f"attention_mask is of {attention_mask.shape[2]} queries and {attention_mask.shape[3]} keys; "
+                             f"expected {tq} and {tk}")
         options |= attention_mask.options
     elif attention_mask is not None:
         options["mask"] = attention_mask
@@ -90,8 +91,8 @@ def libattn_attention(module: torch.nn.Module, query: torch.Tensor, key: torch.T
         return libattn_torch.attention(query, key, value, layout="bthd", **options), None
     tensors = (query, key, value, mask, s_aux)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
-        raise NotImplementedError("output_attentions is True, and weights of libattn have no gradient; expected torch.no_grad(), or "
-                                  "attn_implementation='eager'")
+        raise NotImplementedError("output_attentions is True, and weights of libattn have no gradient; expected "
+                                  "torch.no_grad(), or attn_implementation='eager'")
     if "dropout" in options:
         options["dropout"] = Dropout(dropout, seed=int(torch.randint(1 << 62, ())))
     result = attention(query, key, value, return_weights=True, layout="bthd", **options)
