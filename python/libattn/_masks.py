@@ -141,7 +141,7 @@ def join(one: Pattern, other: Pattern) -> Pattern | None:
                    one.groups if other.groups is None else other.groups)
 
 
-def options_of(pattern: Pattern, tq: int, tk: int, first_query: int, first_key: int) -> dict[str, Any] | None:
+def options_of(pattern: Pattern, batch: int, tq: int, tk: int, first_query: int, first_key: int) -> dict[str, Any] | None:
     """Options that say what the pattern says for tq queries and tk keys, at positions from first_query and first_key on.
 
     None where none do: of groups, those that are not a prefix are left to prefix_of().
@@ -156,7 +156,8 @@ def options_of(pattern: Pattern, tq: int, tk: int, first_query: int, first_key: 
     if left is not None or right is not None:
         options["window"] = (left, right)
     if options and offset:
-        options["query_offset"] = offset
+        # A tensor, as compiled models are compiled again for another number.
+        options["query_offset"] = torch.full((batch,), offset, dtype=torch.int64)
 
     if pattern.labels is not None:
         if offset or tq != tk or pattern.positions is None or pattern.groups is not None:
@@ -232,8 +233,10 @@ def libattn_mask(batch_size: int, q_length: int, kv_length: int, q_offset: int |
         return dense()
     first_query, first_key = int(q_offset), int(kv_offset)
     pattern = recognise(mask_function)
-    options = None if pattern is None else options_of(pattern, q_length, kv_length, first_query, first_key)
-    if pattern is None or options is None:
+    if pattern is None:
+        return dense()
+    options = options_of(pattern, batch_size, q_length, kv_length, first_query, first_key)
+    if options is None:
         return dense()
     if attention_mask is not None:
         seen = masking_utils.prepare_padding_mask(attention_mask, kv_length, first_key)

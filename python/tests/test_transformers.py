@@ -275,6 +275,23 @@ def test_compiled(name):
     torch.testing.assert_close(logits, expected, rtol=0, atol=2e-5 * float(expected.abs().max()))
 
 
+def test_compiled_decoding():
+    """With a static cache the mask is made before the graph begins; of 13 tokens after the first, all take the same graph."""
+    inputs = inputs_of("llama", "left")
+    model = model_with("llama", "libattn")
+    compiled = transformers.CompileConfig(backend="aot_eager", fullgraph=True)
+    compiled._compile_all_devices = True
+    arguments = dict(max_new_tokens=14, min_new_tokens=14, do_sample=False, pad_token_id=0)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    with torch.no_grad():
+        expected = model.generate(**inputs, **arguments)
+        tokens = model.generate(**inputs, **arguments, cache_implementation="static", compile_config=compiled)
+    assert torch.equal(tokens, expected)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    build.cache_clear()  # generate() leaves its compiled form in the model
+
+
 def test_types():
     inputs = inputs_of("gemma2", "left")
     model = model_with("gemma2", "eager")
