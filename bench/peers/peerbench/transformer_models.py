@@ -33,7 +33,7 @@ MATRICES = tuple(
 )
 DIRECTIONS = 2
 # The difference's step, in standard deviations of a matrix.
-STEP = 1e-3
+STEP = 1e-4
 
 # Of slopes, relative to the root mean square of those in the same matrix: rounding to f32 gives 1e-5 or so. A gradient that
 # drops a term is off by 0.1 and more.
