@@ -36,13 +36,23 @@ CONFIGS = {
                                                  num_experts_per_tok=2),
     "llama4": lambda: transformers.Llama4TextConfig(**SHAPE, **GROUPED, intermediate_size_mlp=96, attention_chunk_size=8,
                                                     num_local_experts=2, num_experts_per_tok=1),
+    # Values have other channels than queries and keys.
+    "deepseek": lambda: transformers.DeepseekV3Config(
+        **SHAPE, num_key_value_heads=4, kv_lora_rank=16, q_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=12,
+        n_routed_experts=4, n_group=2, topk_group=1, num_experts_per_tok=2, moe_intermediate_size=32, first_k_dense_replace=2),
+    "modernbert": lambda: transformers.ModernBertConfig(**SHAPE, local_attention=6, global_attn_every_n_layers=2, pad_token_id=0,
+                                                        bos_token_id=1, cls_token_id=1, eos_token_id=2, sep_token_id=2),
+    "bart": lambda: transformers.BartConfig(vocab_size=WORDS, d_model=64, encoder_layers=2, decoder_layers=2, dropout=0,
+                                            encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=96,
+                                            decoder_ffn_dim=96, max_position_embeddings=128),
     "bert": lambda: transformers.BertConfig(**SHAPE, attention_probs_dropout_prob=0, hidden_dropout_prob=0),
     "t5": lambda: transformers.T5Config(vocab_size=WORDS, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4,
                                         relative_attention_num_buckets=8, relative_attention_max_distance=12, dropout_rate=0,
                                         decoder_start_token_id=0),
 }
-KINDS = {"bert": "AutoModelForMaskedLM", "t5": "AutoModelForSeq2SeqLM"}
-GENERATING = [name for name in CONFIGS if name != "bert"]
+KINDS = {"bert": "AutoModelForMaskedLM", "modernbert": "AutoModelForMaskedLM", "bart": "AutoModelForSeq2SeqLM",
+         "t5": "AutoModelForSeq2SeqLM"}
+GENERATING = [name for name in CONFIGS if not name.endswith("bert")]
 LEFT = torch.tensor([0, 5, 9])
 PADDINGS = {
     "none": None,
@@ -77,7 +87,7 @@ def inputs_of(name, padding):
     inputs = {"input_ids": torch.randint(3, WORDS, (3, T))}
     if PADDINGS[padding] is not None:
         inputs["attention_mask"] = PADDINGS[padding]
-    if name == "t5":
+    if KINDS.get(name) == "AutoModelForSeq2SeqLM":
         inputs["decoder_input_ids"] = torch.randint(3, WORDS, (3, T))
         if padding != "none":
             inputs["decoder_attention_mask"] = PADDINGS[padding]
