@@ -9,7 +9,11 @@
     with libattn.torch.sdpa_replaced():                             # models that call F.scaled_dot_product_attention
         out = model(x)
 """
+from . import flex
 from .call import Options, attention
+from .flash import flash_attn_func, flash_attn_varlen_func
+from .flex import flex_attention
 from .functional import scaled_dot_product_attention, sdpa_replaced
 
-__all__ = ["Options", "attention", "scaled_dot_product_attention", "sdpa_replaced"]
+__all__ = ["Options", "attention", "flash_attn_func", "flash_attn_varlen_func", "flex", "flex_attention",
+           "scaled_dot_product_attention", "sdpa_replaced"]

@@ -2,14 +2,15 @@
 """attention() of PyTorch tensors: libattn.attention() with gradients, for torch.compile and torch.export, too."""
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
+import numpy as np
 import torch
 from torch.autograd import forward_ad
 
 from ..attention import attention as attend
 from ..options import Array, BlockMask, Disentangled, Dropout, Layout, Quantised, RelativeBias, Rope, Tree, Window
-from .ops import GRADIENTS, NUMBERS, TENSORS, Attention, core_options, rows_of, transformed
+from .ops import FORWARD_MODE, GRADIENTS, NUMBERS, TENSORS, Attention, core_options, rows_of, transformed
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -44,8 +45,6 @@ class Options(TypedDict, total=False):
     sums: Literal["ordered", "free"] | None
     num_threads: int | None
     isa: str | None
-    score_function: NotRequired[None]
-    weight_function: NotRequired[None]
 
 
 @overload
@@ -56,6 +55,11 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, return_lse: 
 @overload
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, return_lse: Literal[True], layout: Layout = "bhtd",
               **options: Unpack[Options]) -> tuple[torch.Tensor, torch.Tensor]: ...
+
+
+@overload
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, return_lse: bool, layout: Layout = "bhtd",
+              **options: Unpack[Options]) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]: ...
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, return_lse: bool = False, layout: Layout = "bhtd",
@@ -93,7 +97,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, return_lse: 
         result = attend(rows_of(q), rows_of(k), rows_of(v), return_lse=return_lse, layout=layout, **given)
         return tuple(result[:2]) if return_lse else result
     if has_tangent((q, k, v, *tensors.values())):
-        raise NotImplementedError("libattn.torch has no forward-mode derivatives (torch.func.jvp); use backward()")
+        raise NotImplementedError(FORWARD_MODE)
     places = [tensors.get(name) for name in TENSORS]
     while places and places[-1] is None:
         places.pop()
@@ -115,6 +119,15 @@ def check(x: Any, name: str) -> None:
         raise ValueError(f"{name} is on another device ({x.device}); libattn computes on CPUs: move it there")
     if x.layout is not torch.strided:
         raise ValueError(f"{name} has the layout {x.layout}; expected torch.strided (cu_seqlens is for ragged batches)")
+
+
+def as_tensor(value: Any) -> torch.Tensor:
+    """An array of anybody's, or a list, as PyTorch's."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if not torch.compiler.is_compiling() and getattr(getattr(value, "dtype", None), "name", "") == "bfloat16":
+        value = np.asarray(value).astype(np.float32)  # NumPy's bfloat16 is unknown to PyTorch
+    return torch.as_tensor(value)
 
 
 def requires_grad(qkv: tuple[torch.Tensor, ...], tensors: dict[str, torch.Tensor], numbers: dict[str, Any]) -> bool:
@@ -158,7 +171,7 @@ def apart(q: torch.Tensor, k: torch.Tensor, options: dict[str, Any],
 
     def put(name: str, value: Any, of: str | None = None) -> None:
         if value is not None:
-            x = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+            x = as_tensor(value)
             check(x, of or name)
             tensors[name] = x
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .call import FLOATS, attention, has_tangent
+from .ops import FORWARD_MODE
 
 Shape = tuple[int, ...]
 
@@ -34,7 +35,7 @@ def scaled_dot_product_attention(
         enable_gqa: Hq may be a multiple of the heads of key and of value.
 
     Returns:
-        (..., Hq, L, Ev); of four axes the heads of a token lie side by side in memory. A query that sees no key gets 0.
+        (..., Hq, L, Ev), in memory in the order of query's axes. A query that sees no key gets 0.
 
     Raises:
         ValueError, NotImplementedError: libattn does not take that; within sdpa_replaced() PyTorch's own does.
@@ -53,11 +54,12 @@ def scaled_dot_product_attention(
         options["mask"] = _mask(attn_mask, lead, heads, axes, query.shape[-2], key.shape[-2])
     q = _fold(query, lead, heads)
     k, v = (_fold(_repeated(x, key_heads), lead, key_heads) for x in (key, value))
-    if axes < 4:
-        out: torch.Tensor = attention(q, k, v, **options)
-        return out.reshape(out.shape[4 - axes :])
-    out = attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), layout="bthd", **options).transpose(1, 2)
-    return out if axes == 4 else out.reshape(*lead, *out.shape[1:])
+    if axes == 4 and q.stride(1) < q.stride(2):  # tokens first in memory: so is the result
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        out: torch.Tensor = attention(q, k, v, layout="bthd", **options)
+        return out.transpose(1, 2)
+    out = attention(q, k, v, **options)
+    return out if axes == 4 else out.reshape(*(lead if axes > 4 else ()), *out.shape[max(4 - axes, 1) :])
 
 
 def why_not(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float) -> str | None:
@@ -80,7 +82,7 @@ def why_not(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float) 
     if torch.overrides.has_torch_function(tuple(x for _, x in named)):
         return "an argument is of a subclass of torch.Tensor with functions of its own; expected a plain tensor"
     if has_tangent(tuple(x for _, x in named)):
-        return "libattn.torch has no forward-mode derivatives (torch.func.jvp); use backward()"
+        return FORWARD_MODE
     return None
 
 
@@ -141,9 +143,9 @@ def _mask(mask: torch.Tensor, lead: Shape, heads: int, axes: int, queries: int, 
 # ----------------------------------------------------------------------- in PyTorch's place --
 
 _lock = threading.Lock()
-_depth = 0
+_depth = 0   # how many have asked for it,
+_strict = 0  # and how many of them for errors
 _pytorch: Callable[..., torch.Tensor] = torch.nn.functional.scaled_dot_product_attention
-_fallback = True
 
 
 def _replacement(
@@ -151,7 +153,7 @@ def _replacement(
         dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
         enable_gqa: bool = False) -> torch.Tensor:
     """libattn's, or PyTorch's own for what libattn does not take."""
-    if not _fallback:
+    if _strict:
         return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if why_not(query, key, value, attn_mask, dropout_p) is None:
         try:
@@ -176,20 +178,20 @@ def sdpa_replaced(*, fallback: bool = True) -> Iterator[None]:
 
     Args:
         fallback: what libattn does not take (other devices, float64, nested tensors, dropout of everything, forward-mode
-            derivatives, arguments that are wrong) is left to PyTorch's own; False: it is an error.
+            derivatives, arguments that are wrong) is left to PyTorch's own; False: it is an error, until this is left.
     """
-    global _depth, _pytorch, _fallback
+    global _depth, _strict, _pytorch
     functional: Any = torch.nn.functional
     with _lock:
         if _depth == 0:
             _pytorch, functional.scaled_dot_product_attention = functional.scaled_dot_product_attention, _replacement
         _depth += 1
-        before, _fallback = _fallback, fallback
+        _strict += not fallback
     try:
         yield
     finally:
         with _lock:
             _depth -= 1
-            _fallback = before
+            _strict -= not fallback
             if _depth == 0:
                 functional.scaled_dot_product_attention = _pytorch

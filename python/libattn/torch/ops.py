@@ -128,6 +128,7 @@ def _attention_backward_fake(q: Any, k: Any, v: Any, out: Any, lse: Any, d_out: 
 
 
 NAMES = ("q", "k", "v", *TENSORS)
+FORWARD_MODE = "libattn.torch has no forward-mode derivatives (torch.func.jvp); use those of backward()"
 
 
 class Attention(torch.autograd.Function):
@@ -165,6 +166,10 @@ class Attention(torch.autograd.Function):
         return None, *(by_name.get(name) for name in NAMES[: len(tensors)])
 
     @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise NotImplementedError(FORWARD_MODE)
+
+    @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], numbers: dict[str, Any], *tensors: Any) -> tuple[Any, Any]:
         outputs, axes = _map_attention(info, in_dims[1:], *tensors, **numbers)
         return outputs, axes
@@ -187,6 +192,10 @@ class Backward(torch.autograd.Function):
         raise NotImplementedError(
             "libattn.torch has no gradients of gradients (backward of a backward with create_graph=True); where these are "
             "needed compute attention by PyTorch's, within torch.nn.attention.sdpa_kernel(SDPBackend.MATH)")
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise NotImplementedError(FORWARD_MODE)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], numbers: dict[str, Any], *tensors: Any) -> tuple[Any, Any]:
