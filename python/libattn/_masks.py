@@ -219,6 +219,8 @@ def libattn_mask(batch_size: int, q_length: int, kv_length: int, q_offset: int |
     Returns a Mask where options say the same. Otherwise, and while a graph is traced, when padding has no values yet,
     what sdpa_mask() returns: bool (B, 1, Tq, Tk), or None.
     """
+    if attention_mask is not None and attention_mask.dtype != torch.bool:
+        attention_mask = attention_mask.bool()
     arguments = {"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "q_offset": q_offset,
                  "kv_offset": kv_offset, "mask_function": mask_function, "attention_mask": attention_mask, **kwargs}
 
@@ -241,7 +243,7 @@ def libattn_mask(batch_size: int, q_length: int, kv_length: int, q_offset: int |
     if attention_mask is not None:
         seen = masking_utils.prepare_padding_mask(attention_mask, kv_length, first_key)
         assert seen is not None
-        options |= padding_of(seen[:, first_key : first_key + kv_length].bool())
+        options |= padding_of(seen[:, first_key : first_key + kv_length])
     if pattern.groups is not None:
         if not pattern.causal or "window" in options or "segments" in options or "mask" in options or first_key:
             return dense()

@@ -37,10 +37,11 @@ CONFIGS = {
                                                     num_local_experts=2, num_experts_per_tok=1),
     # Values have other channels than queries and keys.
     "deepseek": lambda: transformers.DeepseekV3Config(
-        **SHAPE, num_key_value_heads=4, kv_lora_rank=16, q_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=12,
-        n_routed_experts=4, n_group=2, topk_group=1, num_experts_per_tok=2, moe_intermediate_size=32, first_k_dense_replace=2),
-    "modernbert": lambda: transformers.ModernBertConfig(**SHAPE, local_attention=6, global_attn_every_n_layers=2, pad_token_id=0,
-                                                        bos_token_id=1, cls_token_id=1, eos_token_id=2, sep_token_id=2),
+        **SHAPE, num_key_value_heads=4, kv_lora_rank=16, q_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=16,
+        v_head_dim=12, n_routed_experts=4, n_group=2, topk_group=1, num_experts_per_tok=2, moe_intermediate_size=32, first_k_dense_replace=2),
+    "modernbert": lambda: transformers.ModernBertConfig(**SHAPE, local_attention=6, global_attn_every_n_layers=2,
+                                                        pad_token_id=0, bos_token_id=1, cls_token_id=1, eos_token_id=2,
+                                                        sep_token_id=2),
     "bart": lambda: transformers.BartConfig(vocab_size=WORDS, d_model=64, encoder_layers=2, decoder_layers=2, dropout=0,
                                             encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=96,
                                             decoder_ffn_dim=96, max_position_embeddings=128),

@@ -68,6 +68,9 @@ def test_options_say_what_the_numbers_say(kind, padding):
         expected = m.sdpa_mask(**arguments, allow_is_causal_skip=False)
         assert torch.equal(seen(mask, tq, tk), expected)
         assert mask.shape == expected.shape and mask.dtype == expected.dtype
+        if arguments["attention_mask"] is not None:
+            numbers = libattn_transformers.libattn_mask(**arguments | {"attention_mask": PADDINGS[padding].long()})
+            assert torch.equal(seen(numbers, tq, tk), expected) and torch.equal(numbers.clone(), expected)
         # What anybody else computes from it.
         assert torch.equal(mask & True, expected) and torch.equal(mask[:, :, :, 1:], expected[:, :, :, 1:])
         dense = mask.options.get("mask")
