@@ -49,9 +49,9 @@ class Cases(unittest.TestCase):
 
     def test_who_takes_part(self):
         mine = [n for n in registry.NAMES if registry.takes_part(n, "transformers")]
-        self.assertEqual(mine, ["torch", "attn-python", "torch-eager"])
-        # In no other suite do these two: their work there is that of attn and torch.
-        for name in mine[1:]:
+        self.assertEqual(mine, ["attn-python", "torch-sdpa", "torch-eager"])
+        # In no other suite do they.
+        for name in mine:
             self.assertEqual([s for s in cases.SUITES if registry.takes_part(name, s)], ["transformers"])
             self.assertEqual(registry.home(name), "transformers")
         self.assertIn("attn-python", figures.OWN)
@@ -61,7 +61,7 @@ class Cases(unittest.TestCase):
     def test_promises(self):
         def result(kind, dtype, own):
             entries = {name: {"status": "ok", "samples": [seconds]} for name, seconds in
-                       (("torch", 1.2), ("torch-eager", 2.0), ("attn-python", own))}  # fmt: skip
+                       (("torch-sdpa", 1.2), ("torch-eager", 2.0), ("attn-python", own))}  # fmt: skip
             return figures.summarise(
                 {"case": kind, "suite": "transformers", "kind": kind, "dtype": dtype, "flops": 1e9, "items": 2400,
                  "peak_gflops": 10.0, "contenders": entries}
@@ -73,7 +73,7 @@ class Cases(unittest.TestCase):
             self.assertEqual([v["met"] for v in verdicts], [met])
         self.assertEqual(bars.check([result("transformers-prefill", "bf16", 1.0)]), [])
         text = "\n".join(report_markdown.case_table([result("transformers-train", "f32", 1.0)],
-                                                    ["torch", "attn-python", "torch-eager"]))  # fmt: skip
+                                                    ["torch-sdpa", "attn-python", "torch-eager"]))  # fmt: skip
         self.assertIn("| `transformers-train` | 2000 | **2400** | 1200 | 1.20 |", text)
 
 

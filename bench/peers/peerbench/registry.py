@@ -66,7 +66,6 @@ ROWS = (
         "pytorch_backward",
         "pytorch_linear",
         "pytorch_linear_attention",
-        "transformers_models",
         groups=("torch",),
         tolerance=ROUGH_GRADIENTS,
     ),
@@ -157,7 +156,8 @@ ROWS = (
         native=("mkl_intel",),
         preload="mkl_intel",
     ),
-    # In a process without libattn.so, whose threads would be others than PyTorch's.
+    # Each in a process of its own: libattn.so has other threads than PyTorch's, and for bare attention PyTorch is confined to
+    # its flash kernel.
     Row(
         "attn-python",
         "libattn in Transformers",
@@ -166,6 +166,13 @@ ROWS = (
         own=True,
         groups=("torch",),
         native=("libattn",),
+    ),
+    Row(
+        "torch-sdpa",
+        "PyTorch's attention in Transformers",
+        "",
+        transformers="transformers_models",
+        groups=("torch",),
     ),
     Row(
         "torch-eager",

@@ -38,9 +38,7 @@ class TransformersModels(Contender):
         return f"{own}{self.torch.__version__}, Transformers {self.transformers.__version__}"
 
     def ways(self, case, arrays):
-        # For bare attention the process may have entered inference mode, in which nothing is recorded.
-        with self.torch.inference_mode(False), self.torch.enable_grad():
-            return [(self._prefill if case.task == "prefill" else self._train)(case, arrays)]
+        return [(self._prefill if case.task == "prefill" else self._train)(case, arrays)]
 
     def _prefill(self, case, arrays):
         torch = self.torch
@@ -73,20 +71,11 @@ class TransformersModels(Contender):
             means = torch.nn.functional.normalize((states * own).sum(1) / own.sum(1), dim=1)
             return 1 - (means * targets[:count]).sum(1).mean()
 
-        def recorded(function):
-            def wrapped(*arguments):
-                with torch.inference_mode(False), torch.enable_grad():
-                    return function(*arguments)
-
-            return wrapped
-
-        @recorded
         def run():
             optimizer.zero_grad(set_to_none=True)
             loss_of(case.batch).backward()
             optimizer.step()
 
-        @recorded
         def rows(_, _rows):
             """From the weights that the model began with, without dropout."""
             model.load_state_dict(first)
@@ -106,7 +95,7 @@ class TransformersModels(Contender):
 
 
 CONTENDERS = {
-    "torch": functools.partial(TransformersModels, implementation="sdpa"),
+    "torch-sdpa": functools.partial(TransformersModels, implementation="sdpa"),
     "torch-eager": functools.partial(TransformersModels, implementation="eager"),
     "attn-python": functools.partial(TransformersModels, implementation="libattn"),
 }
