@@ -81,7 +81,8 @@ class Cases(unittest.TestCase):
 class Registry(unittest.TestCase):
     def test_who_decodes(self):
         self.assertEqual(
-            [n for n in registry.NAMES if not registry.takes_part(n, "decode")], ["jax", "llama.cpp", "naive", "fla"]
+            [n for n in registry.NAMES if not registry.takes_part(n, "decode")],
+            ["jax", "llama.cpp", "naive", "fla", "attn-python", "torch-sdpa", "torch-eager"],
         )
         self.assertEqual([s for s in cases.SUITES if registry.takes_part("vllm", s)], ["decode"])
         # What a worker imports first has to be there.

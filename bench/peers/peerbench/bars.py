@@ -56,6 +56,8 @@ BARS = (
     Bar("sentences, batches of 64", "attn", "embed", ("f32",), 1.00, "batch64$"),
     Bar("prompts", "attn", "prompt", PRECISIONS, 1.00),
     Bar("tokens behind a prompt", "attn", "generate", PRECISIONS, 1.00),
+    Bar("Transformers, a prompt", "attn-python", "transformers-prefill", ("f32",), 1.15),
+    Bar("Transformers, training", "attn-python", "transformers-train", ("f32",), 1.20),
     Bar("multi-head attention, bf16", "attn", "mha", ("bf16",), 1.30),
     Bar("multi-head attention, int8", "attn", "mha", ("int8",), 1.30),
     Bar("sentences, bf16", "attn", "embed", ("bf16",), 1.30),

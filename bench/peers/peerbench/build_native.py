@@ -102,6 +102,19 @@ class Builds:
         self.attn_bench = bench if bench.exists() else None
         return library
 
+    def _libattn_python(self):
+        """A folder with the Python package, compiled from this checkout."""
+        folder = self.folder / f"libattn-python-{self.checkout}"
+        sources = [ROOT / name for name in ("src", "include", "python", "pyproject.toml", "meson.build")]
+        if not is_fresh(folder / "libattn" / "__init__.py", *sources):
+            say("building libattn's Python package")
+            shutil.rmtree(folder, ignore_errors=True)
+            pip = [self._tool("python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-deps"]
+            run_logged([*pip, "--target", folder, ROOT], self.log, env=self._environment())
+            # What is installed has the times of the sources.
+            (folder / "libattn" / "__init__.py").touch()
+        return folder
+
     def _libattn_nn(self):
         library = self.paths.get("libattn")
         if library is None:

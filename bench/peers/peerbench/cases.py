@@ -7,11 +7,11 @@ there. Work is counted as there, too: 4 d operations for each pair of query and
 key that is alive, whatever a library computes besides. A layer adds its
 products, 2 operations for each weight and token.
 
-There are eight suites: `attention`, `decode` (a token more for each sequence, against
+There are nine suites: `attention`, `decode` (a token more for each sequence, against
 long caches), `backward` (gradients, alone and with the forward call), `linear-attention`
 (attention with a state), `linear` (one linear layer), `mha` (a layer with its
-projections), `embed` (sentences through a real encoder) and `generate` (text by a real
-language model).
+projections), `embed` (sentences through a real encoder), `generate` (text by a real
+language model) and `transformers` (models in Transformers, with its kinds of attention).
 
 This file needs nothing but the standard library: --list and the tests work
 without the virtual environment.
@@ -29,7 +29,7 @@ from .case_kinds import (
     LinearAttentionCase,
     far_bytes,
 )
-from .layer_kinds import PRECISIONS, EmbedCase, GenerateCase, LinearCase, MhaCase
+from .layer_kinds import PRECISIONS, EmbedCase, GenerateCase, LinearCase, MhaCase, TransformersCase
 
 
 def self_attention(dtype, batch, heads, t, d, kv_heads=None, **options):
@@ -185,6 +185,19 @@ def generate_cases(dtype="f32"):
     ]
 
 
+def transformers_cases():
+    """A long prompt, and training on many short texts and on a few long ones."""
+    return [
+        TransformersCase("prefill", 1, 2048, quick=True),
+        TransformersCase("prefill", 1, 2048, dtype="bf16"),
+        *(
+            TransformersCase("train", batch, t, dropout, quick=t == 512 and dropout)
+            for batch, t in ((32, 128), (8, 512))
+            for dropout in (False, True)
+        ),
+    ]
+
+
 SUITES = {
     "attention": attention_cases,
     "decode": decode_cases,
@@ -194,10 +207,11 @@ SUITES = {
     "mha": mha_cases,
     "embed": embed_cases,
     "generate": generate_cases,
+    "transformers": transformers_cases,
 }
 
 # Those whose cases are there in all their types anyway; --precision is for the others.
-ALL_TYPES = ("attention", "decode", "backward", "linear-attention")
+ALL_TYPES = ("attention", "decode", "backward", "linear-attention", "transformers")
 
 
 def all_cases(suite="attention", precisions=("f32",)):
@@ -216,8 +230,9 @@ def all_cases(suite="attention", precisions=("f32",)):
 def from_json(fields):
     """The case that to_json() was called on."""
     fields = dict(fields)
-    every = (Case, DecodeCase, BackwardCase, LinearAttentionCase, LinearCase, MhaCase, EmbedCase, GenerateCase)
-    return {kind.suite: kind for kind in every}[fields.pop("suite")](**fields)
+    attention = (Case, DecodeCase, BackwardCase, LinearAttentionCase)
+    layers = (LinearCase, MhaCase, EmbedCase, GenerateCase, TransformersCase)
+    return {kind.suite: kind for kind in (*attention, *layers)}[fields.pop("suite")](**fields)
 
 
 # Small enough to be over at once, and of the same code path as what follows: pays for first-call costs.

@@ -84,7 +84,7 @@ def parser():
         help="bare attention (default), decode: a token against long caches, backward: gradients,"
         " linear-attention: attention with a state, linear: one linear"
         " layer, mha: layers with projections, embed: sentences through a real encoder, generate: text by a real"
-        " language model, or all",
+        " language model, transformers: models in Transformers, or all",
     )
     p.add_argument(
         "--precision",
@@ -95,7 +95,7 @@ def parser():
         "--sentences",
         type=Path,
         metavar="FILE",
-        help="for embed and generate: one in each line, instead of its own 200",
+        help="for embed, generate and transformers: one in each line, instead of its own 200",
     )
     p.add_argument("--peers", type=contenders, default=registry.NAMES, metavar="A,B", help="only these, and libattn")
     p.add_argument("--quick", action="store_true", help="some typical cases, fewer rounds")
@@ -261,7 +261,7 @@ def write_atomically(path, text):
 
 def report(arguments):
     """Writes the plots and the Markdown from results.json, and checks the bars."""
-    from . import bars, report_markdown, report_plots  # pylint: disable=import-outside-toplevel
+    from . import bars, figures, report_markdown, report_plots  # pylint: disable=import-outside-toplevel
 
     run = json.loads((arguments.out / "results.json").read_text(encoding="utf-8"))
     plots = report_plots.draw(run, arguments.out)
@@ -269,9 +269,10 @@ def report(arguments):
     write_atomically(arguments.out / "report.md", text + "\n")
     print(text)
     say(f"results.json, report.md and {len(plots)} plots are in {arguments.out}")
-    if "attn" in run["missing"]:
-        say(f"libattn itself is missing: {run['missing']['attn']}")
-        return FAILURE
+    for name in figures.OWN:
+        if name in run["missing"]:
+            say(f"libattn itself is missing: {name}: {run['missing'][name]}")
+            return FAILURE
     if arguments.check:
         lines, met = bars.lines(
             bars.check(run["results"], machine=bars.machine_of(run["context"])), run["context"]["threads"]

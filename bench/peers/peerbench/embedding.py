@@ -111,16 +111,24 @@ def erf(x):
     return values[nearest] + slopes[nearest] * t * (1 - a * t + (2 * a * a - 1) / 3 * t * t)
 
 
-@functools.cache  # the same for every size of batch
-def encode(ids, offsets):
+@functools.cache
+def weights_of_model():
     from safetensors.numpy import load_file  # pylint: disable=import-outside-toplevel
 
-    weights = {n: a.astype(np.float64) for n, a in load_file(model_folder() / "model.safetensors").items() if a.ndim}
+    return {n: a.astype(np.float64) for n, a in load_file(model_folder() / "model.safetensors").items() if a.ndim}
+
+
+@functools.cache  # the same for every size of batch
+def encode(ids, offsets):
+    return forward(weights_of_model(), np.frombuffer(ids, np.int32), np.frombuffer(offsets, np.int64))
+
+
+def forward(weights, ids, offsets):
+    """Embeddings of sentences that lie behind each other, by a model of these weights, float64."""
     c = config()
     heads, eps, activation = c["num_attention_heads"], c["layer_norm_eps"], c["hidden_act"]
     if activation != "gelu":
         raise ValueError(f"the model's activation is {activation}; expected gelu")
-    ids, offsets = np.frombuffer(ids, np.int32), np.frombuffer(offsets, np.int64)
 
     def linear(x, name):
         return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]

@@ -74,6 +74,7 @@ UNITS = {
     "mha": "ms",
     "embed": "sentences/s",
     "generate": "tokens/s",
+    "transformers": "tokens/s",
 }
 
 

@@ -191,3 +191,37 @@ class GenerateCase(Saved):
     @property
     def tokens(self):
         return self.batch
+
+
+@dataclass(frozen=True)
+class TransformersCase(Saved):
+    """
+    A model in Transformers from one end to the other: `prefill`, a prompt of t tokens for SmolLM2-135M-Instruct, or
+    `train`, a training step of all-MiniLM-L6-v2 on a batch of texts of at most t tokens, with the dropout of its
+    configuration or without. `dtype` is that of weights and activations.
+    """
+
+    suite: ClassVar[str] = "transformers"
+    series: ClassVar[str] = ""
+    memory: ClassVar[bool] = False
+
+    task: str
+    batch: int
+    t: int
+    dropout: bool = False
+    quick: bool = False
+    dtype: str = "f32"
+
+    @property
+    def name(self):
+        model = {"prefill": "SmolLM2-135M", "train": "all-MiniLM-L6-v2"}[self.task]
+        tail = "/dropout" if self.dropout else ""
+        return f"{self.dtype}/transformers/{model}/{self.task}/B{self.batch}/T{self.t}{tail}"
+
+    @property
+    def kind(self):
+        return f"transformers-{self.task}"
+
+    @property
+    def tokens(self):
+        return self.t

@@ -17,7 +17,7 @@ class Row:
     its files that is put before all other libraries. `module` has this contender
     for bare attention, `decode` for decoding, `backward` for gradients, `linear` for linear layers,
     `linear_attention` for attention with a state, `layers` for layers of attention and encoders, `generate` for
-    language models; "" without one. `tolerance` is by suite and type where a library is rougher than the type is:
+    language models, `transformers` for models in Transformers; "" without one. `tolerance` is by suite and type where a library is rougher than the type is:
     everybody else is held to the suite's own.
     """
 
@@ -30,6 +30,7 @@ class Row:
     backward: str = ""
     linear: str = ""
     linear_attention: str = ""
+    transformers: str = ""
     own: bool = False
     groups: tuple = ()
     native: tuple = ()
@@ -155,6 +156,31 @@ ROWS = (
         native=("mkl_intel",),
         preload="mkl_intel",
     ),
+    # Each in a process of its own: libattn.so has other threads than PyTorch's, and for bare attention PyTorch is confined to
+    # its flash kernel.
+    Row(
+        "attn-python",
+        "libattn in Transformers",
+        "",
+        transformers="transformers_models",
+        own=True,
+        groups=("torch",),
+        native=("libattn",),
+    ),
+    Row(
+        "torch-sdpa",
+        "PyTorch's attention in Transformers",
+        "",
+        transformers="transformers_models",
+        groups=("torch",),
+    ),
+    Row(
+        "torch-eager",
+        "Transformers' attention in PyTorch's operators",
+        "",
+        transformers="transformers_models",
+        groups=("torch",),
+    ),
 )
 
 NAMES = tuple(row.name for row in ROWS)
@@ -169,6 +195,7 @@ SUITE_GROUPS = {
         "openvino": ("torch", "transformers", "onnxruntime"),
     },
     "generate": {"": ("embed", "gguf"), "torch": ("transformers",), "torch-mkl": ("transformers",)},
+    "transformers": {"": ("embed", "gguf", "transformers")},
 }
 
 # What is taken if it can be had: without it a contender does what it can, and says what it cannot.
@@ -183,6 +210,7 @@ SUITE_NATIVE = {
         "openvino": ("minilm_onnx",),
     },
     "generate": {"": ("smollm", "sentences", "smollm_files"), "attn": ("libattn_nn",)},
+    "transformers": {"": ("minilm", "smollm", "sentences", "smollm_files"), "attn-python": ("libattn_python",)},
 }
 
 
@@ -200,6 +228,7 @@ def module(name, suite):
         "linear": r.linear,
         "linear-attention": r.linear_attention,
         "generate": r.generate,
+        "transformers": r.transformers,
     }
     return own.get(suite, r.layers)
 
@@ -215,7 +244,8 @@ def tolerance(name, suite, dtype):
 
 def home(name):
     """The suite whose module knows a contender's version: that of bare attention, where it takes part in it."""
-    return next(suite for suite in ("attention", "decode", "generate", "linear-attention") if module(name, suite))
+    suites = ("attention", "decode", "generate", "linear-attention", "transformers")
+    return next(suite for suite in suites if module(name, suite))
 
 
 def extras(table, name, suite):

@@ -24,6 +24,8 @@ KINDS = (
     ("embed", "Sentences through all-MiniLM-L6-v2"),
     ("prompt", "Prompts of SmolLM2-135M-Instruct"),
     ("generate", "Tokens behind a prompt, SmolLM2-135M-Instruct"),
+    ("transformers-prefill", "Prompts of SmolLM2-135M-Instruct in Transformers"),
+    ("transformers-train", "Training steps of all-MiniLM-L6-v2 in Transformers"),
 )
 
 
@@ -166,7 +168,7 @@ def way_lines(run):
         return []
     text = (
         "Of several ways the fastest was taken; all of them with their times are in the JSON. The difference is from"
-        " the float64 reference: of the worst row, relative to its size, or 1 - cosine of the worst sentence."
+        " the float64 reference: of the worst row, relative to its size, or 1 - cosine of the worst sentence, or of the worst gradient of a training step."
     )
     return ["## Ways", "", text, ""] + table(["case", "who", "way", "difference"], rows) + [""]
 

@@ -8,7 +8,18 @@ to be, and in which unit a report shows speed.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import backward, decode, embedding, generate, layer, linear, linear_attention, reference, tensors
+from . import (
+    backward,
+    decode,
+    embedding,
+    generate,
+    layer,
+    linear,
+    linear_attention,
+    reference,
+    tensors,
+    transformer_models,
+)
 
 
 @dataclass(frozen=True)
@@ -92,5 +103,13 @@ SUITES = {
         generate.disagreement,
         generate.flops,
         generate.items,
+    ),
+    "transformers": Suite(
+        transformer_models.make,
+        transformer_models.pick_rows,
+        transformer_models.reference_rows,
+        transformer_models.disagreement,
+        transformer_models.flops,
+        transformer_models.items,
     ),
 }
