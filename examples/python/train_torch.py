@@ -69,7 +69,8 @@ def main() -> int:
     alphabet = {letter: n for n, letter in enumerate(sorted(set(letters)))}
     text = torch.tensor([alphabet[letter] for letter in letters])
     if len(text) < 20 * CONTEXT:
-        print(f"{len(text)} characters are too few to learn from", file=sys.stderr)
+        names = ", ".join(map(str, files))
+        print(f"{names}: {len(text)} characters are too few to learn from", file=sys.stderr)
         return 2
     learned, held_back = text.split([len(text) * 9 // 10, len(text) - len(text) * 9 // 10])
 
