@@ -182,6 +182,7 @@ def test_interrupt():
 import libattn, numpy as np, os, signal, threading, time
 q = np.ones((1, 4, 8192, 64), np.float32)
 out = np.zeros_like(q)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
 def interrupt():
     while out[0, 0, 0, 0] == 0:  # until the call has written something, long before its end
