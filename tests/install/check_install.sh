@@ -59,6 +59,30 @@ while read -r command; do
 done < <(find "$stage$prefix/bin" -type f 2>/dev/null)
 
 # Nothing but the library's own files may be installed.
-unexpected=$(find "$stage" -type f ! -path "$stage/install.log" ! -path "$stage/simple" ! -path "$stage/mha" ! -name 'libattn*' \
-    ! -path '*/include/attn/*' ! -name '*.pc' ! -path '*/bin/attn*' ! -path '*/share/*attn*')
+unexpected=$(find "$stage$prefix" -type f ! -name 'libattn*' ! -path '*/include/attn/*' ! -name '*.pc' ! -path '*/bin/attn*' \
+    ! -path '*/share/*attn*')
 [[ -z $unexpected ]] || fail "installed besides what belongs to libattn: $unexpected"
+
+# A program that is linked with the static libraries, as where there are no others, needs no library of ours. It may have
+# functions with the names of internal ones; attn_geometry_of is one, in the static library a local name.
+if [[ -f $libdir/libattn.a ]]; then
+    find "$stage" -name 'libattn*.so*' -delete
+    nm "$libdir/libattn.a" >"$stage/names"
+    grep -q ' t attn_geometry_of$' "$stage/names" || fail "attn_geometry_of is no local name of libattn.a"
+    cat >"$stage/own.c" <<'EOF'
+void attn_geometry_of(void);
+void io_fail(void);
+void attn_geometry_of(void) {}
+void io_fail(void) {}
+EOF
+    for program in simple:attn mha:attn_nn; do
+        read -ra flags <<<"$(pkg-config --define-variable=prefix="$stage$prefix" --static --cflags --libs "${program#*:}")"
+        program=${program%:*}
+        gcc -std=c99 -Wall -Wextra -Werror "$source/examples/$program.c" "$stage/own.c" -o "$stage/static" "${flags[@]}"
+        if readelf --dynamic "$stage/static" | grep 'NEEDED.*libattn'; then
+            fail "$program is linked with a shared library of libattn; expected the static one"
+        fi
+        "$stage/static" >"$stage/install.log" || fail "$program, linked with the static libraries, failed"
+        echo "$program runs with the static libraries"
+    done
+fi
