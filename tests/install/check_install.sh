@@ -80,6 +80,15 @@ unexpected=$(find "$stage$prefix" -type f ! -name 'libattn*' ! -path '*/include/
     ! -path '*/cmake/attn/attnConfig*.cmake' ! -path '*/share/*attn*')
 [[ -z $unexpected ]] || fail "installed besides what belongs to libattn: $unexpected"
 
+# Manual pages and completions come with what they are about.
+[[ -f $stage$prefix/share/man/man3/attn.3 ]] || fail "attn(3) is not below $prefix/share/man"
+if [[ -x $stage$prefix/bin/attn ]]; then
+    for file in man/man1/attn.1 man/man1/attn-run.1 bash-completion/completions/attn zsh/site-functions/_attn \
+        fish/vendor_completions.d/attn.fish; do
+        [[ -f $stage$prefix/share/$file ]] || fail "share/$file is not below $prefix"
+    done
+fi
+
 # A program that is linked with the static libraries, as where there are no others, needs no library of ours; but its
 # OpenMP is that of the compiler that made them. It may have functions with the names of internal ones; attn_geometry_of is one, in the static library a local name.
 if [[ -f $libdir/libattn.a ]]; then
