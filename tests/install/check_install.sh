@@ -89,6 +89,17 @@ if [[ -x $stage$prefix/bin/attn ]]; then
     done
 fi
 
+# So do documents, links to others included, and examples, which compile with what is installed.
+documents=$stage$prefix/share/doc/attn
+for document in "$source"/docs/*.md; do
+    [[ -f $documents/docs/${document##*/} ]] || fail "${document##*/} is not below $documents"
+done
+examples=("$documents"/examples/*.c)
+((${#examples[@]} >= 10)) || fail "$documents has ${#examples[@]} examples; expected at least 10"
+read -ra flags <<<"$(pkg-config --define-variable=prefix="$stage$prefix" --cflags attn_nn)"
+gcc -fsyntax-only "${flags[@]}" "${examples[@]}" || fail "an installed example does not compile"
+echo "${#examples[@]} installed examples compile"
+
 # A program that is linked with the static libraries, as where there are no others, needs no library of ours; but its
 # OpenMP is that of the compiler that made them. It may have functions with the names of internal ones; attn_geometry_of is one, in the static library a local name.
 if [[ -f $libdir/libattn.a ]]; then
