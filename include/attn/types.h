@@ -25,9 +25,7 @@ extern "C" {
 #define ATTN_VERSION (ATTN_VERSION_MAJOR * 10000 + ATTN_VERSION_MINOR * 100 + ATTN_VERSION_PATCH)
 /**@}*/
 
-#if defined(ATTN_STATIC)
-#define ATTN_API
-#elif defined(__GNUC__)
+#if defined(__GNUC__)
 #define ATTN_API __attribute__((visibility("default")))
 #else
 #define ATTN_API

@@ -6,12 +6,12 @@
 # runs with the installed library, and asks for it by its versioned soname.
 set -euo pipefail
 
-if (($# != 5)); then
-    echo "usage: check_install.sh MESON SOURCE_FOLDER BUILD_FOLDER PREFIX VERSION" >&2
+if (($# != 6)); then
+    echo "usage: check_install.sh MESON SOURCE_FOLDER BUILD_FOLDER PREFIX VERSION COMPILER" >&2
     exit 2
 fi
 read -ra meson <<<"$1"
-source=$2 build=$3 prefix=$4 version=$5
+source=$2 build=$3 prefix=$4 version=$5 compiler=$6
 
 fail() {
     echo "check_install: $1" >&2
@@ -38,27 +38,88 @@ ask() {
 [[ $(ask --modversion) == "$version" ]] || fail "pkg-config says version $(ask --modversion); expected $version"
 read -ra flags <<<"$(ask --cflags --libs)"
 gcc -std=c99 -Wall -Wextra -Werror "$source/examples/simple.c" -o "$stage/simple" "${flags[@]}"
-readelf --dynamic "$stage/simple" | grep -q 'NEEDED.*\[libattn\.so\.[0-9]*\]' ||
-    fail "the program does not need libattn.so.N: $(readelf --dynamic "$stage/simple" | grep NEEDED)"
+# needs PROGRAM LIBRARY: by its versioned soname, unless only the static libraries were built.
+needs() {
+    local needed
+    [[ -n $(find "$stage" -name "$2.so") ]] || return 0
+    needed=$(readelf --dynamic "$1" | grep NEEDED)
+    grep -q "\[$2\.so\.[0-9]*\]" <<<"$needed" || fail "$(basename "$1") does not need $2.so.N: $needed"
+}
+needs "$stage/simple" libattn
 
 # The layers, with what their own .pc file says.
 read -ra flags <<<"$(pkg-config --define-variable=prefix="$stage$prefix" --cflags --libs attn_nn)"
 gcc -std=c99 -Wall -Wextra -Werror "$source/examples/mha.c" -o "$stage/mha" "${flags[@]}" -lm
-readelf --dynamic "$stage/mha" | grep -q 'NEEDED.*\[libattn_nn\.so\.[0-9]*\]' ||
-    fail "the program does not need libattn_nn.so.N: $(readelf --dynamic "$stage/mha" | grep NEEDED)"
+needs "$stage/mha" libattn_nn
 
 libdir=$(ask --variable=libdir)
 LD_LIBRARY_PATH=$libdir "$stage/mha" >"$stage/install.log" || fail "the program with layers failed"
 output=$(LD_LIBRARY_PATH=$libdir "$stage/simple") || fail "the program failed: $output"
 grep -qF "libattn $version" <<<"$output" || fail "the program says '$output'; expected libattn $version"
 
-# Whatever commands were installed must run from there too.
+# Whatever commands were installed find their libraries, with nothing set in the environment, wherever the folder is moved;
+# below /usr they are found by the system.
+moved=$stage/moved/here
+mkdir -p "$(dirname "$moved")"
+cp -r "$stage$prefix" "$moved"
+environment=()
+[[ $prefix != /usr ]] || environment=(LD_LIBRARY_PATH="$moved${libdir#"$stage$prefix"}")
 while read -r command; do
-    output=$(LD_LIBRARY_PATH=$libdir "$command" --version) || fail "$(basename "$command") --version failed"
+    output=$(env -i "${environment[@]}" "$command" --version) || fail "$(basename "$command") --version failed"
     grep -qF "$version" <<<"$output" || fail "$(basename "$command") --version says '$output'; expected $version"
-done < <(find "$stage$prefix/bin" -type f 2>/dev/null)
+    if [[ $command == */attn ]]; then
+        env -i "${environment[@]}" "$command" info >"$stage/install.log" || fail "attn info failed"
+        grep -qF "$version" "$stage/install.log" || fail "attn info does not name version $version: $(cat "$stage/install.log")"
+    fi
+    echo "$(basename "$command") runs where it was moved"
+done < <(find "$moved/bin" -type f 2>/dev/null)
+rm -rf "$stage/moved"
 
 # Nothing but the library's own files may be installed.
-unexpected=$(find "$stage" -type f ! -path "$stage/install.log" ! -path "$stage/simple" ! -path "$stage/mha" ! -name 'libattn*' \
-    ! -path '*/include/attn/*' ! -name '*.pc' ! -path '*/bin/attn*' ! -path '*/share/*attn*')
+unexpected=$(find "$stage$prefix" -type f ! -name 'libattn*' ! -path '*/include/attn/*' ! -name '*.pc' ! -path '*/bin/attn*' \
+    ! -path '*/cmake/attn/attnConfig*.cmake' ! -path '*/share/*attn*')
 [[ -z $unexpected ]] || fail "installed besides what belongs to libattn: $unexpected"
+
+# Manual pages and completions come with what they are about.
+[[ -f $stage$prefix/share/man/man3/attn.3 ]] || fail "attn(3) is not below $prefix/share/man"
+if [[ -x $stage$prefix/bin/attn ]]; then
+    for file in man/man1/attn.1 man/man1/attn-run.1 bash-completion/completions/attn zsh/site-functions/_attn \
+        fish/vendor_completions.d/attn.fish; do
+        [[ -f $stage$prefix/share/$file ]] || fail "share/$file is not below $prefix"
+    done
+fi
+
+# So do documents, links to others included, and examples, which compile with what is installed.
+documents=$stage$prefix/share/doc/attn
+for document in "$source"/docs/*.md; do
+    [[ -f $documents/docs/${document##*/} ]] || fail "${document##*/} is not below $documents"
+done
+examples=("$documents"/examples/*.c)
+((${#examples[@]} >= 10)) || fail "$documents has ${#examples[@]} examples; expected at least 10"
+read -ra flags <<<"$(pkg-config --define-variable=prefix="$stage$prefix" --cflags attn_nn)"
+gcc -fsyntax-only "${flags[@]}" "${examples[@]}" || fail "an installed example does not compile"
+echo "${#examples[@]} installed examples compile"
+
+# A program that is linked with the static libraries, as where there are no others, needs no library of ours; but its
+# OpenMP is that of the compiler that made them. It may have functions with the names of internal ones; attn_geometry_of is one, in the static library a local name.
+if [[ -f $libdir/libattn.a ]]; then
+    find "$stage" -name 'libattn*.so*' -delete
+    nm "$libdir/libattn.a" >"$stage/names"
+    grep -q ' t attn_geometry_of$' "$stage/names" || fail "attn_geometry_of is no local name of libattn.a"
+    cat >"$stage/own.c" <<'EOF'
+void attn_geometry_of(void);
+void io_fail(void);
+void attn_geometry_of(void) {}
+void io_fail(void) {}
+EOF
+    for program in simple:attn mha:attn_nn; do
+        read -ra flags <<<"$(pkg-config --define-variable=prefix="$stage$prefix" --static --cflags --libs "${program#*:}")"
+        program=${program%:*}
+        "$compiler" -std=c99 -Wall -Wextra -Werror "$source/examples/$program.c" "$stage/own.c" -o "$stage/static" "${flags[@]}"
+        if readelf --dynamic "$stage/static" | grep 'NEEDED.*libattn'; then
+            fail "$program is linked with a shared library of libattn; expected the static one"
+        fi
+        "$stage/static" >"$stage/install.log" || fail "$program, linked with the static libraries, failed"
+        echo "$program runs with the static libraries"
+    done
+fi

@@ -17,7 +17,7 @@ source=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/subprojects/libattn"
-cp -r "$source"/{meson.build,meson_options.txt,include,src} "$work/subprojects/libattn"
+cp -r "$source"/{meson.build,meson_options.txt,README.md,NEWS.md,cmake,docs,examples,include,src} "$work/subprojects/libattn"
 cp "$source"/examples/{simple,mha}.c "$work"
 cat >"$work/meson.build" <<'EOF'
 project('user', 'c', default_options: ['c_std=c99', 'buildtype=debug', 'c_args=-DATTN_SMALL_CODE'])

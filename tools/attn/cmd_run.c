@@ -211,11 +211,11 @@ attn_status command_run(int argc, char *const *argv)
         [RUN_WEIGHTS] = {"weights", 0, "FILE", "also write the weights: batch, head, query, key", NULL},
         [RUN_SCORES] = {"scores", 0, "FILE", "also write the scores: batch, head, query, key", NULL},
         [RUN_SCORE_STAGE] = {"score-stage", 0, "NAME",
-                             "raw, scaled, capped or masked, of --scores; default: raw\n"
+                             "raw, scaled, capped or masked, of --scores; default: raw;\n"
                              "padding is at -inf, what else is hidden in masked alone",
                              NULL},
         [RUN_OUT_DTYPE] = {"out-dtype", 0, "NAME",
-                           "f32, bf16 or f16, of the result; default: that of q\n"
+                           "f32, bf16 or f16, of the result; default: that of q;\n"
                            "log-sum-exp, weights and scores are always float32",
                            NULL},
         [RUN_DROPOUT] = {"dropout", 0, "P", "drop each weight with this probability", NULL},

@@ -25,7 +25,7 @@ static const struct option general_options[INPUT_FORMS] = {
     [INPUT_Q] = {"query", 'q', "FILE", "queries, float32, float16 or bfloat16", NULL},
     [INPUT_K] = {"key", 'k', "FILE", "keys, of these types; heads may be fewer than of q (GQA)", NULL},
     [INPUT_LAYOUT] = {"layout", 0, "NAME",
-                      "bhtd (default): batch, head, token, channel; or bthd\n"
+                      "bhtd (default): batch, head, token, channel; or bthd;\n"
                       "2-D and 3-D arrays lack the leading dimensions",
                       NULL},
     [INPUT_CAUSAL] = {"causal", 0, "NAME", "none (default), top-left, bottom-right or offset (that of\n--query-offset)",

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+# Completion of the attn command for bash.
+
+# _attn_words COMMAND: its options. COMMAND:--option: the names that the option accepts. COMMAND:files and COMMAND:free:
+# its options whose value is a file, or anything.
+# made by tools/command-pages from attn --help
+_attn_words() {
+    case $1 in
+        '') echo 'run heatmap pattern info --help --version' ;;
+        run)
+            echo --help --version --query --key --layout --causal --mask --kv-len --kv-start --scale --temperature \
+                --qk --inputs --isa --threads --value --output --lse --weights --scores --score-stage --out-dtype \
+                --kind --wq --wk --score-v --score-bias --decay --beta --state-in --state-out --resets --feature-map \
+                --normalise --bidirectional --features --project-k --project-v --softcap --head-scale --sinks \
+                --alibi --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q --rel-delta --rope \
+                --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length --query-offset --window \
+                --first-tokens --global --prefix --segments --segments-k --tree --cu-seqlens --cu-seqlens-k \
+                --block-pattern --block --block-window --block-global --block-random --block-seed --block-stride \
+                --dropout --seed --offset
+            ;;
+        run:files)
+            echo --query --key --mask --kv-len --kv-start --value --output --lse --weights --scores --wq --wk \
+                --score-v --score-bias --decay --beta --state-in --state-out --resets --project-k --project-v \
+                --relative-bias --rel-k --rel-q --segments --segments-k --tree -q -k -v -o
+            ;;
+        run:free)
+            echo --scale --temperature --isa --threads --features --softcap --head-scale --sinks --alibi-slopes \
+                --max-distance --rope-pairs --rope-base --rope-factor --rope-original-length --query-offset --window \
+                --first-tokens --global --prefix --cu-seqlens --cu-seqlens-k --block --block-window --block-global \
+                --block-random --block-seed --block-stride --dropout --seed --offset
+            ;;
+        run:--layout) echo 'bhtd bthd' ;;
+        run:--causal) echo 'none top-left bottom-right offset' ;;
+        run:--qk) echo 'exact int8' ;;
+        run:--inputs) echo 'as-given may-be-bf16' ;;
+        run:--score-stage) echo 'raw scaled capped masked' ;;
+        run:--out-dtype) echo 'f32 bf16 f16' ;;
+        run:--kind) echo 'softmax additive linear gated delta gated-delta performer linformer' ;;
+        run:--feature-map) echo 'none elu' ;;
+        run:--buckets) echo 'clipped t5 t5-bidirectional' ;;
+        run:--rel-delta) echo 'query-key key-query' ;;
+        run:--rope) echo 'half interleaved' ;;
+        run:--rope-scaling) echo 'linear ntk yarn llama3' ;;
+        run:--block-pattern) echo 'longformer bigbird strided' ;;
+        heatmap)
+            echo --help --version --query --key --layout --causal --mask --kv-len --kv-start --scale --temperature \
+                --qk --inputs --isa --threads --output --batch --head --row --labels --row-labels --column-labels \
+                --title --size --max --limit-mib --softcap --head-scale --sinks --alibi --alibi-slopes \
+                --relative-bias --buckets --max-distance --rel-k --rel-q --rel-delta --rope --rope-pairs --rope-base \
+                --rope-scaling --rope-factor --rope-original-length --query-offset --window --first-tokens --global \
+                --prefix --segments --segments-k --tree --cu-seqlens --cu-seqlens-k --block-pattern --block \
+                --block-window --block-global --block-random --block-seed --block-stride
+            ;;
+        heatmap:files)
+            echo --query --key --mask --kv-len --kv-start --output --labels --row-labels --column-labels \
+                --relative-bias --rel-k --rel-q --segments --segments-k --tree -q -k -o operand
+            ;;
+        heatmap:free)
+            echo --scale --temperature --isa --threads --batch --head --row --title --size --max --limit-mib \
+                --softcap --head-scale --sinks --alibi-slopes --max-distance --rope-pairs --rope-base --rope-factor \
+                --rope-original-length --query-offset --window --first-tokens --global --prefix --cu-seqlens \
+                --cu-seqlens-k --block --block-window --block-global --block-random --block-seed --block-stride
+            ;;
+        heatmap:--layout) echo 'bhtd bthd' ;;
+        heatmap:--causal) echo 'none top-left bottom-right offset' ;;
+        heatmap:--qk) echo 'exact int8' ;;
+        heatmap:--inputs) echo 'as-given may-be-bf16' ;;
+        heatmap:--buckets) echo 'clipped t5 t5-bidirectional' ;;
+        heatmap:--rel-delta) echo 'query-key key-query' ;;
+        heatmap:--rope) echo 'half interleaved' ;;
+        heatmap:--rope-scaling) echo 'linear ntk yarn llama3' ;;
+        heatmap:--block-pattern) echo 'longformer bigbird strided' ;;
+        pattern)
+            echo longformer bigbird strided --help --version --tokens --tq --tk --block --window --global --random \
+                --seed --heads --head --stride --causal --output
+            ;;
+        pattern:files)
+            echo --output -o
+            ;;
+        pattern:free)
+            echo --tokens --tq --tk --block --window --global --random --seed --heads --head --stride
+            ;;
+        info)
+            echo --help --version
+            ;;
+        info:files)
+            echo
+            ;;
+        info:free)
+            echo
+            ;;
+    esac
+}
+# end of what tools/command-pages makes
+
+_attn() {
+    local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command= names
+    COMPREPLY=()
+    ((COMP_CWORD == 1)) || command=${COMP_WORDS[1]}
+    # --option=value is three words here, the sign being one of them.
+    if [[ $current == '=' ]]; then
+        current=
+    elif [[ $before == '=' ]] && ((COMP_CWORD >= 3)); then
+        before=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
+    if [[ -n $command && $before == -* ]]; then
+        names=$(_attn_words "$command:$before")
+        if [[ -n $names ]]; then
+            mapfile -t COMPREPLY < <(compgen -W "$names" -- "$current")
+            return
+        fi
+        if [[ " $(_attn_words "$command:free") " == *" $before "* ]]; then
+            return
+        fi
+        if [[ " $(_attn_words "$command:files") " == *" $before "* ]]; then
+            compopt -o filenames 2>/dev/null
+            mapfile -t COMPREPLY < <(compgen -f -- "$current")
+            return
+        fi
+    fi
+    mapfile -t COMPREPLY < <(compgen -W "$(_attn_words "$command")" -- "$current")
+    if [[ $current != -* && " $(_attn_words "$command:files") " == *" operand "* ]]; then
+        compopt -o filenames 2>/dev/null
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+    fi
+}
+complete -F _attn attn
