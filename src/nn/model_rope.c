@@ -45,7 +45,8 @@ static attn_status read_llama3(attn_rope_config *rope, const struct config *scal
     return config_number(scaling, "high_freq_factor", &rope->high_freq_factor);
 }
 
-static attn_status read_scaling(attn_rope_config *rope, const struct config *scaling, const struct config *config)
+static attn_status read_scaling(attn_rope_config *rope, const struct config *scaling, const char *place,
+                                const struct config *config)
 {
     const char *type = "default", *name = config_has(scaling, "rope_type") ? "rope_type" : "type";
     CHECK(config_text_or(scaling, name, &type));
@@ -57,7 +58,8 @@ static attn_status read_scaling(attn_rope_config *rope, const struct config *sca
     if (strcmp(type, "llama3") == 0)
         return read_llama3(rope, scaling);
     if (strcmp(type, "linear") != 0)
-        return nn_model_refuse(scaling, name, "default, linear, yarn or llama3");
+        return io_fail(ATTN_UNSUPPORTED, "%s: '%s' of '%s' is '%s'; expected default, linear, yarn or llama3",
+                       config->path, name, place, type);
     rope->scaling = ATTN_ROPE_LINEAR;
     return read_factor(scaling, rope);
 }
@@ -77,7 +79,7 @@ attn_status nn_model_read_rope(attn_rope_config *rope, const struct config *conf
         if (!json_is_object(scaling.root))
             return nn_model_refuse(config, places[i], "an object or null");
         CHECK(config_number_or(&scaling, "partial_rotary_factor", &part));
-        CHECK(read_scaling(rope, &scaling, config));
+        CHECK(read_scaling(rope, &scaling, places[i], config));
     }
     rope->pairs = (int64_t)((double)head_dim * part) / 2;
     if (!(part > 0 && part <= 1) || rope->pairs < 1)
