@@ -202,6 +202,7 @@ class BlockConfig(Sized):
         + _ints("norm_first", "cross")
         + _lengths("d_memory")
         + _pointers("format")
+        + _ints("qk_norm")
     )
 
 
@@ -325,6 +326,50 @@ class TransformerConfig(Sized):
     )
 
 
+class ModelOptions(Sized):
+    _fields_ = _size() + _pointers("format") + _ints("activations", "pooling", "normalise")
+
+
+class ModelInfo(Sized):
+    _fields_ = (
+        _size()
+        + _ints("kind")
+        + [("model_type", c_char_p), ("architecture", c_char_p)]
+        + _lengths("layers", "d_model", "heads", "kv_heads", "head_dim", "d_ff", "vocabulary")
+        + _lengths("max_positions", "max_tokens", "token_types")
+        + _ints("pooler")
+        + _lengths("logits")
+        + _ints("pooling", "normalise")
+        + _lengths("num_eos")
+        + _pointers("eos")
+    )
+
+
+class ModelBatch(Sized):
+    _fields_ = (
+        _size()
+        + _lengths("num_sequences")
+        + _pointers("offsets", "ids", "token_types")
+        + _ints("num_threads")
+        + _pointers("executor")
+    )
+
+
+class ModelOutputs(Sized):
+    _fields_ = _size() + _pointers("hidden", "states", "weights", "pooled", "embeddings", "logits")
+
+
+class ModelTokens(Sized):
+    _fields_ = (
+        _size()
+        + _pointers("ids", "tree")
+        + _lengths("num_rows")
+        + _pointers("rows")
+        + _ints("num_threads")
+        + _pointers("executor")
+    )
+
+
 class ModelPass(Sized):
     _fields_ = (
         _size()
@@ -397,6 +442,11 @@ LIBATTN_NN = {
     "attn_bert_config": BertConfig,
     "attn_llama_config": LlamaConfig,
     "attn_transformer_config": TransformerConfig,
+    "attn_model_options": ModelOptions,
+    "attn_model_info": ModelInfo,
+    "attn_model_batch": ModelBatch,
+    "attn_model_outputs": ModelOutputs,
+    "attn_model_tokens": ModelTokens,
     "attn_model_pass": ModelPass,
     "attn_bert_weights": BertWeights,
     "attn_transformer_weights": TransformerWeights,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
+#include "io/config.h"
 
 struct classifier {
     int64_t vocabulary_size, embedding, hidden, attention, classes;

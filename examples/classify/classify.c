@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
+#include "io/config.h"
 #include "io/array.h"
 #include "plot/picture.h"
 #include "plot/plot.h"

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "batch_order.h"
-#include "config.h"
+#include "io/config.h"
 #include "file.h"
 #include "network.h"
 #include "trainer.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
+#include "io/config.h"
 #include "settings.h"
 
 struct encoder {

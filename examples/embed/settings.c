@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
+#include "io/config.h"
 
 /* Fails unless a switch that would change the numbers is off, or not there. */
 static attn_status expect_off(const struct config *config, const char *name)

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "batch_order.h"
-#include "config.h"
+#include "io/config.h"
 #include "file.h"
 #include "frozen.h"
 #include "settings.h"

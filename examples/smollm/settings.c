@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "config.h"
+#include "io/config.h"
 
 /* What SmolLM2 was tuned on; language_model_chat() writes the same. */
 static const char chat_template[] =

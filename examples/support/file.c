@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "config.h"
+#include "io/config.h"
 #include "io/replace.h"
 
 static attn_status write_parts(struct replacement *file, const struct file_part *parts, int count)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "config.h"
+#include "io/config.h"
 #include "file.h"
 
 /* -------------------------------------------------------------- checkpoints -- */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config.h"
+#include "io/config.h"
 #include "file.h"
 #include "plot/curves.h"
 #include "plot/picture.h"

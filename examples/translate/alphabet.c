@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "config.h"
+#include "io/config.h"
 
 static void number_bytes(struct alphabet *a)
 {

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
+#include "io/config.h"
 #include "curriculum.h"
 #include "file.h"
 #include "trained_translator.h"

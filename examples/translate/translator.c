@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
+#include "io/config.h"
 
 struct translator {
     struct translator_sizes sizes;

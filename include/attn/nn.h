@@ -22,6 +22,7 @@
  * | attn/nn/recurrent.h | LSTM; the step of Bahdanau's decoder |
  * | attn/nn/block.h | encoder and decoder layers |
  * | attn/nn/models.h | BERT, Llama, encoder-decoder with greedy and beam decoding |
+ * | attn/nn/model.h | models from a folder of Transformers |
  * | attn/nn/model_training.h | BERT and encoder-decoder in training |
  * | attn/nn/training.h | cross-entropy, clipping of gradients, AdamW, learning rates |
  *
@@ -43,7 +44,8 @@
  * **Threads.** All parts of a call, projections, norms and activations as well as attention, run on the same threads:
  * those of the executor that the call names, else of the process's (attn_set_executor()), else OpenMP's. A call names
  * one in its options: attn_params.executor (attn/nn/mha.h, alignment.h), attn_linear_options.executor,
- * attn_block_inputs.executor, attn_block_pass.executor, attn_model_pass.executor, attn_decoding.executor. Calls without
+ * attn_block_inputs.executor, attn_block_pass.executor, attn_model_pass.executor, attn_decoding.executor,
+ * attn_model_batch.executor, attn_model_tokens.executor. Calls without
  * such a struct, whose argument is num_threads alone, have the process's: embeddings, norms, projections of keys,
  * pooling, LSTM, the step of Bahdanau's decoder, BERT, Llama, the encoder-decoder but for decoding and training, and
  * training.h.
@@ -57,6 +59,7 @@
 #include "attn/nn/linear.h"
 #include "attn/nn/linformer.h"
 #include "attn/nn/mha.h"
+#include "attn/nn/model.h"
 #include "attn/nn/model_training.h"
 #include "attn/nn/models.h"
 #include "attn/nn/recurrent.h"

@@ -18,7 +18,7 @@ struct attn_bert {
     attn_bert_config config;
     attn_tensor words;     /* (vocabulary, d_model), of the type that it came in, as the next two */
     attn_tensor positions; /* (positions, d_model) */
-    attn_tensor kind;      /* (1, d_model): of segment type 0 */
+    attn_tensor types;     /* (token types, d_model); without data if there are none */
     struct nn_norm norm;
     attn_block *blocks[];
 };
@@ -38,7 +38,7 @@ attn_status nn_complete_bert_config(attn_bert_config *c, const attn_bert_config 
     CHECK(nn_check_length("config.positions", c->positions, 1));
     CHECK(nn_check_activation("config.activation", c->activation));
     CHECK(nn_check_eps("config.eps", c->eps));
-    CHECK(nn_check_length("config.token_types", c->token_types, 0));
+    CHECK(nn_check_length("config.token_types", c->token_types, -1));
     if (c->first_position < 0 || c->first_position >= c->positions)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config.first_position is %" PRId64 "; expected 0 to %" PRId64,
                          c->first_position, c->positions - 1);
@@ -65,21 +65,20 @@ static int has_padding_row(const attn_tensor *positions)
 static attn_status load_embeddings(attn_bert *bert, struct nn_reader *reader, const char *prefix)
 {
     const attn_bert_config *c = &bert->config;
-    attn_tensor words, positions, types, gamma, beta;
+    attn_tensor words, positions, types = {0}, gamma, beta;
     CHECK(nn_get(reader, prefix, "embeddings.word_embeddings.weight", c->vocabulary, c->d_model, &words));
     CHECK(nn_get(reader, prefix, "embeddings.position_embeddings.weight", c->positions, c->d_model, &positions));
-    CHECK(nn_get(reader, prefix, "embeddings.token_type_embeddings.weight", c->token_types, c->d_model, &types));
+    if (c->token_types > 0)
+        CHECK(nn_get(reader, prefix, "embeddings.token_type_embeddings.weight", c->token_types, c->d_model, &types));
     if (c->first_position == 0 && has_padding_row(&positions))
         return attn_fail(ATTN_UNSUPPORTED,
                          "row 1 of %sembeddings.position_embeddings.weight is zero, as RoBERTa has it for padding; "
                          "expected config.first_position 2 for such a model, or BERT's positions",
                          prefix);
-    CHECK(nn_get(reader, prefix, "embeddings.LayerNorm.weight", 0, c->d_model, &gamma));
-    CHECK(nn_get(reader, prefix, "embeddings.LayerNorm.bias", 0, c->d_model, &beta));
-    types.shape[2] = 1;
+    CHECK(nn_get_norm(reader, prefix, "embeddings.LayerNorm", c->d_model, &gamma, &beta));
     CHECK(nn_copy_weights(&words, &bert->words));
     CHECK(nn_copy_weights(&positions, &bert->positions));
-    CHECK(nn_copy_weights(&types, &bert->kind));
+    CHECK(nn_copy_weights(&types, &bert->types));
     CHECK(nn_copy_floats(&gamma, &bert->norm.gamma));
     return nn_copy_floats(&beta, &bert->norm.beta);
 }
@@ -98,15 +97,16 @@ attn_block_config nn_bert_layer(const attn_bert_config *c, attn_mha_config *atte
     return block;
 }
 
-static attn_status load_blocks(attn_bert *bert, struct nn_reader *reader, const char *prefix)
+static attn_status load_blocks(attn_bert *bert, struct nn_reader *reader, const char *prefix, attn_naming naming)
 {
+    const char *layers = naming == ATTN_NAMING_DISTILBERT ? "transformer.layer." : "encoder.layer.";
     const attn_bert_config *c = &bert->config;
     attn_mha_config attention;
     const attn_block_config block = nn_bert_layer(c, &attention);
     for (int64_t layer = 0; layer < c->layers; layer++) {
         struct nn_prefix name;
-        CHECK(nn_numbered(&name, prefix, "encoder.layer.", layer));
-        CHECK(nn_block_load(&bert->blocks[layer], &block, reader, name.text, ATTN_NAMING_BERT));
+        CHECK(nn_numbered(&name, prefix, layers, layer));
+        CHECK(nn_block_load(&bert->blocks[layer], &block, reader, name.text, naming));
     }
     return ATTN_OK;
 }
@@ -114,35 +114,40 @@ static attn_status load_blocks(attn_bert *bert, struct nn_reader *reader, const 
 /** Behind the prefix and not read; the header says why. */
 static const char *const known[] = {"embeddings.position_ids", "pooler.dense.*", NULL};
 
-attn_status attn_bert_load(attn_bert **bert_out, const attn_bert_config *config, const attn_weights *weights,
-                           const char *prefix)
+attn_status nn_bert_load(attn_bert **bert_out, const attn_bert_config *config, struct nn_reader *reader,
+                         const char *prefix, attn_naming naming)
 {
-    if (!bert_out)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "bert is NULL; expected where to put the encoder");
-    *bert_out = NULL;
     attn_bert_config ours;
-    struct nn_reader reader;
     CHECK(nn_complete_bert_config(&ours, config));
-    CHECK(nn_reader_open(&reader, "attn_bert_load", weights, prefix));
     attn_bert *bert = calloc(1, sizeof *bert + (size_t)ours.layers * sizeof *bert->blocks);
-    attn_status status = ATTN_OK;
-    if (bert)
-        bert->config = ours;
-    else
-        status = attn_fail(ATTN_OUT_OF_MEMORY, "an encoder of %" PRId64 " layers could not be allocated", ours.layers);
+    if (!bert)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "an encoder of %" PRId64 " layers could not be allocated", ours.layers);
+    bert->config = ours;
+    attn_status status = load_embeddings(bert, reader, prefix);
     if (!status)
-        status = load_embeddings(bert, &reader, prefix);
+        status = load_blocks(bert, reader, prefix, naming);
+    bert->config.format = NULL;
     if (!status)
-        status = load_blocks(bert, &reader, prefix);
-    if (bert)
-        bert->config.format = NULL;
-    if (!status)
-        status = nn_check_all_read(&reader, prefix, known);
-    nn_reader_close(&reader);
+        status = nn_check_all_read(reader, prefix, known);
     if (status)
         attn_bert_destroy(bert);
     else
         *bert_out = bert;
+    return status;
+}
+
+attn_status attn_bert_load(attn_bert **bert, const attn_bert_config *config, const attn_weights *weights,
+                           const char *prefix)
+{
+    if (!bert)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "bert is NULL; expected where to put the encoder");
+    *bert = NULL;
+    struct nn_reader reader;
+    if (!config)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_bert_config");
+    CHECK(nn_reader_open(&reader, "attn_bert_load", weights, prefix));
+    const attn_status status = nn_bert_load(bert, config, &reader, prefix, ATTN_NAMING_BERT);
+    nn_reader_close(&reader);
     return status;
 }
 
@@ -154,7 +159,7 @@ void attn_bert_destroy(attn_bert *bert)
         attn_block_destroy(bert->blocks[layer]);
     free(bert->words.data);
     free(bert->positions.data);
-    free(bert->kind.data);
+    free(bert->types.data);
     free(bert->norm.gamma);
     free(bert->norm.beta);
     free(bert);
@@ -225,30 +230,32 @@ attn_status nn_bert_check_sequences(const attn_bert_config *c, int64_t num_seque
 }
 
 /** The normalised sums of embeddings; sums are rounded to the type of the states. */
-static attn_status embed(const attn_bert *bert, const attn_ragged *ragged, const int32_t *ids, int32_t *positions,
-                         const attn_tensor *states, const attn_tensor *out, int num_threads)
+static attn_status embed(const attn_bert *bert, const struct nn_bert_call *call, int32_t *positions,
+                         const attn_tensor *states, const attn_tensor *out)
 {
     const attn_bert_config *c = &bert->config;
-    nn_count_positions(ragged->num_sequences, ragged->cu_seqlens_q, c->first_position, positions);
+    nn_count_positions(call->num_sequences, call->offsets, c->first_position, positions);
     const attn_tensor gamma = attn_vector(bert->norm.gamma, c->d_model),
                       beta = attn_vector(bert->norm.beta, c->d_model);
     const struct nn_lookup lookup = {
         .table = &bert->words,
-        .ids = ids,
+        .ids = call->ids,
         .scale = 1,
         .places = &bert->positions,
         .place_ids = positions,
-        .kind = &bert->kind,
+        .kind = bert->types.data ? &bert->types : NULL,
+        .kind_ids = call->types,
     };
-    nn_look_up(&lookup, states, num_threads);
-    return attn_normalise(ATTN_NORM_LAYER, states, &gamma, &beta, c->eps, out, num_threads);
+    nn_look_up(&lookup, states, call->num_threads);
+    return attn_normalise(ATTN_NORM_LAYER, states, &gamma, bert->norm.beta ? &beta : NULL, c->eps, out,
+                          call->num_threads);
 }
 
-static attn_status check_weights(const attn_bert *bert, const attn_bert_outputs *outputs, int64_t tokens,
+static attn_status check_weights(const attn_bert *bert, const attn_tensor *const *weights, int64_t tokens,
                                  const attn_tensor *hidden)
 {
-    for (int64_t l = 0; outputs->weights && l < bert->config.layers; l++) {
-        const attn_tensor *t = outputs->weights[l];
+    for (int64_t l = 0; weights && l < bert->config.layers; l++) {
+        const attn_tensor *t = weights[l];
         if (!t)
             continue;
         const struct nn_name name = nn_name_of("outputs.weights", l, NULL);
@@ -264,24 +271,83 @@ static attn_status check_weights(const attn_bert *bert, const attn_bert_outputs 
     return ATTN_OK;
 }
 
+/** That the states that are wanted of each layer have somewhere to go, apart from all else. */
+static attn_status check_states(const attn_bert *bert, const struct nn_bert_call *call, int64_t tokens)
+{
+    for (int64_t l = 0; call->states && l <= bert->config.layers; l++) {
+        const attn_tensor *t = call->states[l];
+        if (!t)
+            continue;
+        const struct nn_name name = nn_name_of("outputs.states", l, NULL);
+        CHECK(nn_check_typed_output(name.text, t, 1, tokens, bert->config.d_model));
+        CHECK(attn_check_apart("hidden", call->hidden, name.text, t, 0));
+        for (int64_t before = 0; before < l; before++)
+            if (call->states[before])
+                CHECK(attn_check_apart(name.text, t, nn_name_of("outputs.states", before, NULL).text,
+                                       call->states[before], 0));
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_types(const attn_bert *bert, const int32_t *types, int64_t tokens)
+{
+    const int64_t rows = bert->types.data ? bert->types.shape[2] : 0;
+    if (types && !rows)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "types is set; expected NULL, as this encoder has no token types");
+    return types ? nn_check_ids("types", types, 0, tokens, rows) : ATTN_OK;
+}
+
+/** Copies states that are wanted, to whatever type they are wanted in. */
+static attn_status keep_states(const struct nn_bert_call *call, int64_t layer, const attn_tensor *states)
+{
+    if (!call->states || !call->states[layer])
+        return ATTN_OK;
+    return attn_activate(ATTN_ACTIVATION_NONE, states, call->states[layer], call->num_threads);
+}
+
 /** Embeddings and layers; all but what goes to hidden has the type of states. */
-static attn_status run(const attn_bert *bert, const attn_ragged *ragged, const int32_t *ids, const attn_tensor *states,
-                       const attn_tensor *hidden, const attn_bert_outputs *outputs, int num_threads,
+static attn_status run(const attn_bert *bert, const struct nn_bert_call *call, const attn_tensor *states,
                        const struct pieces *pieces)
 {
     const int64_t layers = bert->config.layers;
+    const attn_ragged ragged = ragged_of(call->num_sequences, call->offsets);
     attn_params params = attn_params_default();
     attn_block_inputs inputs = attn_block_inputs_default();
-    params.ragged = ragged;
+    params.ragged = &ragged;
     inputs.self = &params;
-    inputs.num_threads = num_threads;
-    CHECK(embed(bert, ragged, ids, pieces->positions, states, layers ? states : hidden, num_threads));
+    inputs.num_threads = call->num_threads;
+    CHECK(embed(bert, call, pieces->positions, states, layers ? states : call->hidden));
+    CHECK(keep_states(call, 0, layers ? states : call->hidden));
     for (int64_t layer = 0; layer < layers; layer++) {
-        const attn_tensor *out = layer < layers - 1 ? states : hidden;
-        params.weights = outputs->weights ? outputs->weights[layer] : NULL;
+        const attn_tensor *out = layer < layers - 1 ? states : call->hidden;
+        params.weights = call->weights ? call->weights[layer] : NULL;
         CHECK(attn_block_forward(bert->blocks[layer], states, out, &inputs, pieces->block, pieces->block_size));
+        CHECK(keep_states(call, layer + 1, out));
     }
     return ATTN_OK;
+}
+
+attn_status nn_bert_encode(const attn_bert *bert, const struct nn_bert_call *call)
+{
+    CHECK(nn_bert_check_sequences(&bert->config, call->num_sequences, call->offsets, call->ids));
+    const int64_t tokens = call->offsets[call->num_sequences];
+    CHECK(check_types(bert, call->types, tokens));
+    CHECK(nn_check_typed_output("hidden", call->hidden, 1, tokens, bert->config.d_model));
+    CHECK(check_weights(bert, call->weights, tokens, call->hidden));
+    CHECK(check_states(bert, call, tokens));
+    CHECK(nn_check_threads(call->num_threads));
+    const attn_ragged ragged = ragged_of(call->num_sequences, call->offsets);
+    const int own_states = call->hidden->dtype != bert->config.activations;
+    struct nn_arena measured = {0};
+    take_pieces(&measured, bert, &ragged, tokens, own_states, call->num_threads);
+    struct nn_workspace w;
+    CHECK(nn_workspace_open(&w, call->workspace, call->workspace_size, &measured));
+    const struct pieces pieces = take_pieces(&w.arena, bert, &ragged, tokens, own_states, call->num_threads);
+    attn_tensor states = attn_btc(pieces.states, 1, tokens, bert->config.d_model);
+    states.dtype = bert->config.activations;
+    const attn_status status = run(bert, call, own_states ? &states : call->hidden, &pieces);
+    nn_workspace_close(&w);
+    return status;
 }
 
 attn_status attn_bert_forward(const attn_bert *bert, int64_t num_sequences, const int64_t *offsets, const int32_t *ids,
@@ -290,24 +356,17 @@ attn_status attn_bert_forward(const attn_bert *bert, int64_t num_sequences, cons
 {
     if (!bert)
         return attn_fail(ATTN_INVALID_ARGUMENT, "bert is NULL; expected an encoder");
-    CHECK(nn_bert_check_sequences(&bert->config, num_sequences, offsets, ids));
-    const int64_t tokens = offsets[num_sequences];
-    CHECK(nn_check_typed_output("hidden", hidden, 1, tokens, bert->config.d_model));
     attn_bert_outputs wanted;
     CHECK(attn_take_struct("outputs", &wanted, sizeof wanted, NN_BERT_OUTPUTS_FIRST, outputs));
-    CHECK(check_weights(bert, &wanted, tokens, hidden));
-    CHECK(nn_check_threads(num_threads));
-    const attn_ragged ragged = ragged_of(num_sequences, offsets);
-    const int own_states = hidden->dtype != bert->config.activations;
-    struct nn_arena measured = {0};
-    take_pieces(&measured, bert, &ragged, tokens, own_states, num_threads);
-    struct nn_workspace w;
-    CHECK(nn_workspace_open(&w, workspace, workspace_size, &measured));
-    const struct pieces pieces = take_pieces(&w.arena, bert, &ragged, tokens, own_states, num_threads);
-    attn_tensor states = attn_btc(pieces.states, 1, tokens, bert->config.d_model);
-    states.dtype = bert->config.activations;
-    const attn_status status =
-        run(bert, &ragged, ids, own_states ? &states : hidden, hidden, &wanted, num_threads, &pieces);
-    nn_workspace_close(&w);
-    return status;
+    const struct nn_bert_call call = {
+        .num_sequences = num_sequences,
+        .offsets = offsets,
+        .ids = ids,
+        .hidden = hidden,
+        .weights = wanted.weights,
+        .num_threads = num_threads,
+        .workspace = workspace,
+        .workspace_size = workspace_size,
+    };
+    return nn_bert_encode(bert, &call);
 }

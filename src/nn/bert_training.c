@@ -35,6 +35,8 @@ static attn_status take_config(struct bert_run *r, const attn_bert_config *confi
 {
     static const int64_t no_offsets[1] = {0}; /* only looked at when a call runs */
     CHECK(nn_complete_bert_config(&r->config, config));
+    if (r->config.token_types < 0)
+        return attn_fail(ATTN_UNSUPPORTED, "config.token_types is -1; expected 0 or more in training");
     CHECK(nn_model_check_format(r->config.format));
     const int64_t *offsets = r->offsets ? r->offsets : no_offsets;
     r->model.layers = r->config.layers;

@@ -16,6 +16,7 @@ struct names {
     const char *self, *cross;
     const char *gate, *up, *down;
     const char *self_norm, *cross_norm, *ff_norm;
+    const char *query_norm, *key_norm; /* NULL: these names have none */
 };
 
 static const struct names torch_names = {
@@ -47,6 +48,17 @@ static const struct names bert_names = {
     .ff_norm = "output.LayerNorm",
 };
 
+static const struct names distilbert_names = {
+    .query = "attention.q_lin",
+    .key = "attention.k_lin",
+    .value = "attention.v_lin",
+    .output = "attention.out_lin",
+    .up = "ffn.lin1",
+    .down = "ffn.lin2",
+    .self_norm = "sa_layer_norm",
+    .ff_norm = "output_layer_norm",
+};
+
 static const struct names llama_names = {
     .query = "self_attn.q_proj",
     .key = "self_attn.k_proj",
@@ -57,6 +69,8 @@ static const struct names llama_names = {
     .down = "mlp.down_proj",
     .self_norm = "input_layernorm",
     .ff_norm = "post_attention_layernorm",
+    .query_norm = "self_attn.q_norm.weight",
+    .key_norm = "self_attn.k_norm.weight",
 };
 
 /** A linear layer's or a norm's two tensors; the bias may be missing. */
@@ -73,7 +87,7 @@ static attn_status load_norm(struct nn_norm *norm, const struct attn_block *bloc
                              const char *prefix, const char *name)
 {
     attn_tensor gamma, beta;
-    CHECK(get_pair(reader, prefix, name, 0, block->attention.d_model, &gamma, &beta));
+    CHECK(nn_get_norm(reader, prefix, name, block->attention.d_model, &gamma, &beta));
     if (beta.data && block->config.norm == ATTN_NORM_RMS)
         return attn_fail(ATTN_UNSUPPORTED, "%s%s.bias is in the weights; expected none with ATTN_NORM_RMS", prefix,
                          name);
@@ -96,7 +110,13 @@ static attn_status load_self(struct attn_block *block, const struct names *names
     CHECK(get_pair(reader, prefix, names->key, k, c->d_model, &w.w_k, &w.b_k));
     CHECK(get_pair(reader, prefix, names->value, v, c->d_model, &w.w_v, &w.b_v));
     CHECK(get_pair(reader, prefix, names->output, c->d_model, c->heads * c->value_dim, &w.w_o, &w.b_o));
-    return attn_mha_create(&block->self, c, &w);
+    CHECK(attn_mha_create(&block->self, c, &w));
+    if (!block->config.qk_norm)
+        return ATTN_OK;
+    attn_tensor query, key;
+    CHECK(nn_get(reader, prefix, names->query_norm, 0, c->head_dim, &query));
+    CHECK(nn_get(reader, prefix, names->key_norm, 0, c->head_dim, &key));
+    return nn_mha_set_norms(block->self, &query, &key, block->config.eps);
 }
 
 static attn_status load_cross(struct attn_block *block, const struct names *names, struct nn_reader *reader,
@@ -160,16 +180,17 @@ attn_status nn_complete_block_config(attn_block_config *c, attn_mha_config *atte
 
 static attn_status choose_names(const struct names **names, const attn_block_config *c, attn_naming naming)
 {
-    if ((unsigned)naming > ATTN_NAMING_LLAMA)
+    static const struct names *const all[] = {&torch_names, &bert_names, &llama_names, &distilbert_names};
+    if ((unsigned)naming >= sizeof all / sizeof *all)
         return attn_fail(ATTN_INVALID_ARGUMENT, "naming is %d; expected an attn_naming", (int)naming);
-    *names = naming == ATTN_NAMING_BERT    ? &bert_names
-             : naming == ATTN_NAMING_LLAMA ? &llama_names
-             : c->cross                    ? &torch_decoder_names
-                                           : &torch_names;
+    *names = naming == ATTN_NAMING_TORCH && c->cross ? &torch_decoder_names : all[naming];
     if (c->cross && !(*names)->cross)
         return attn_fail(ATTN_UNSUPPORTED, "config.cross is set; expected 0, as these names have no cross-attention");
     if (c->gated && !(*names)->gate)
         return attn_fail(ATTN_UNSUPPORTED, "config.gated is set; expected 0, as these names have no gate");
+    if (c->qk_norm && !(*names)->query_norm)
+        return attn_fail(ATTN_UNSUPPORTED,
+                         "config.qk_norm is set; expected 0, as these names have no norms of queries and keys");
     return ATTN_OK;
 }
 

@@ -159,7 +159,7 @@ static void run_lookups(const void *context, int64_t first, int64_t end)
             .row = row_of(from->table, from->ids[i]),
             .scale = from->scale,
             .accumulate = l->accumulate,
-            .place = {row_of(from->places, place), row_of(from->kind, 0)},
+            .place = {row_of(from->places, place), row_of(from->kind, from->kind_ids ? from->kind_ids[i] : 0)},
             .n = l->out->shape[3],
             .out = nn_row_address(l->out, i / tokens, i % tokens),
             .out_dtype = l->out->dtype,

@@ -16,10 +16,11 @@ struct nn_lookup {
     const attn_tensor *places; /**< NULL, or of positions, added */
     const int32_t *place_ids;  /**< [batch * tokens], or NULL: first_place, first_place + 1, ... in each sequence */
     int64_t first_place;
-    const attn_tensor *kind; /**< NULL, or a vector that is added to each position's row first */
+    const attn_tensor *kind; /**< NULL, or a table of which a row is added to each position's row first */
+    const int32_t *kind_ids; /**< [batch * tokens] its rows, or NULL: the first */
 };
 
-/** out = scale * table[ids] + (places[...] + kind), for every token of out. */
+/** out = scale * table[ids] + (places[...] + kind[...]), for every token of out. */
 void nn_look_up(const struct nn_lookup *lookup, const attn_tensor *out, int num_threads);
 
 /** positions[offsets[num_sequences]]: first, first + 1, ... in each sequence of offsets[num_sequences + 1]. */

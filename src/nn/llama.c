@@ -59,7 +59,7 @@ static attn_status complete_config(attn_llama_config *c, attn_rope_config *rope,
     return attn_check_count("config.layers", sizeof(attn_block *), c->layers, 1, 1);
 }
 
-static attn_status load_blocks(attn_llama *llama, struct nn_reader *reader)
+static attn_status load_blocks(attn_llama *llama, const struct nn_llama_kind *kind, struct nn_reader *reader)
 {
     const attn_llama_config *c = &llama->config;
     attn_mha_config attention = attn_mha_config_default();
@@ -76,66 +76,86 @@ static attn_status load_blocks(attn_llama *llama, struct nn_reader *reader)
     block.eps = c->eps;
     block.norm_first = 1;
     block.format = c->format;
+    block.qk_norm = kind->qk_norm;
     for (int64_t layer = 0; layer < c->layers; layer++) {
         struct nn_prefix name;
-        CHECK(nn_numbered(&name, "", "model.layers.", layer));
+        CHECK(nn_numbered(&name, kind->prefix, "layers.", layer));
         CHECK(nn_block_load(&llama->blocks[layer], &block, reader, name.text, ATTN_NAMING_LLAMA));
     }
     return ATTN_OK;
 }
 
-static attn_status load_all(attn_llama *llama, struct nn_reader *reader)
+static attn_status load_all(attn_llama *llama, const struct nn_llama_kind *kind, struct nn_reader *reader)
 {
     const attn_llama_config *c = &llama->config;
     attn_tensor embedding, gamma, head;
-    CHECK(load_blocks(llama, reader));
-    CHECK(nn_get(reader, "", "model.embed_tokens.weight", c->vocabulary, c->d_model, &embedding));
-    CHECK(nn_get(reader, "", "model.norm.weight", 0, c->d_model, &gamma));
-    if (c->tied)
-        head = embedding;
-    else
-        CHECK(nn_get(reader, "", "lm_head.weight", c->vocabulary, c->d_model, &head));
+    CHECK(load_blocks(llama, kind, reader));
+    CHECK(nn_get(reader, kind->prefix, "embed_tokens.weight", c->vocabulary, c->d_model, &embedding));
+    CHECK(nn_get(reader, kind->prefix, "norm.weight", 0, c->d_model, &gamma));
     CHECK(nn_copy_weights(&embedding, &llama->embedding));
     CHECK(nn_copy_floats(&gamma, &llama->norm.gamma));
+    if (kind->headless)
+        return ATTN_OK;
+    head = embedding;
+    if (!c->tied)
+        CHECK(nn_get(reader, "", "lm_head.weight", c->vocabulary, c->d_model, &head));
     return attn_linear_quantize(&llama->head, c->format, 1, &head, NULL);
 }
 
 /** Not read; the header says why. */
-static const char *const known[] = {"model.rotary_emb.inv_freq", "model.layers.*.self_attn.rotary_emb.inv_freq", NULL};
-static const char *const known_tied[] = {"model.rotary_emb.inv_freq", "model.layers.*.self_attn.rotary_emb.inv_freq",
-                                         "lm_head.weight", NULL};
+static const char *const known[] = {"*rotary_emb.inv_freq", NULL};
+static const char *const known_tied[] = {"*rotary_emb.inv_freq", "lm_head.weight", NULL};
 
-attn_status attn_llama_load(attn_llama **llama_out, const attn_llama_config *config, const attn_weights *weights)
+static attn_status copy_windows(attn_llama *llama, const struct nn_llama_kind *kind)
 {
-    if (!llama_out)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "llama is NULL; expected where to put the decoder");
-    *llama_out = NULL;
+    if (!kind->windows)
+        return ATTN_OK;
+    const size_t size = (size_t)llama->config.layers * sizeof *kind->windows;
+    llama->windows = malloc(size);
+    if (!llama->windows)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "a list of windows could not be allocated");
+    memcpy(llama->windows, kind->windows, size);
+    return ATTN_OK;
+}
+
+attn_status nn_llama_load(attn_llama **llama_out, const attn_llama_config *config, const struct nn_llama_kind *kind,
+                          struct nn_reader *reader)
+{
     attn_llama_config completed;
     attn_rope_config rope;
-    struct nn_reader reader;
     CHECK(complete_config(&completed, &rope, config));
-    CHECK(nn_reader_open(&reader, "attn_llama_load", weights, ""));
     attn_llama *llama = calloc(1, sizeof *llama + (size_t)completed.layers * sizeof *llama->blocks);
-    attn_status status = ATTN_OK;
-    if (llama) {
-        llama->config = completed;
-        llama->config.rope = &llama->rope;
-        llama->rope = rope;
-    } else {
-        status =
-            attn_fail(ATTN_OUT_OF_MEMORY, "a decoder of %" PRId64 " layers could not be allocated", completed.layers);
-    }
+    if (!llama)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "a decoder of %" PRId64 " layers could not be allocated",
+                         completed.layers);
+    llama->config = completed;
+    llama->config.rope = &llama->rope;
+    llama->rope = rope;
+    attn_status status = copy_windows(llama, kind);
     if (!status)
-        status = load_all(llama, &reader);
-    if (llama)
-        llama->config.format = NULL;
+        status = load_all(llama, kind, reader);
+    llama->config.format = NULL;
     if (!status)
-        status = nn_check_all_read(&reader, "", completed.tied ? known_tied : known);
-    nn_reader_close(&reader);
+        status = nn_check_all_read(reader, "", completed.tied ? known_tied : known);
     if (status)
         attn_llama_destroy(llama);
     else
         *llama_out = llama;
+    return status;
+}
+
+attn_status attn_llama_load(attn_llama **llama, const attn_llama_config *config, const attn_weights *weights)
+{
+    static const struct nn_llama_kind kind = {.prefix = "model."};
+    if (!llama)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "llama is NULL; expected where to put the decoder");
+    *llama = NULL;
+    if (!config)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_llama_config");
+    struct nn_reader reader;
+    CHECK(nn_reader_open(&reader, "attn_llama_load", weights, ""));
+    const attn_status status = nn_llama_load(llama, config, &kind, &reader);
+    nn_reader_close(&reader);
     return status;
 }
 
@@ -148,6 +168,7 @@ void attn_llama_destroy(attn_llama *llama)
     attn_linear_destroy(llama->head);
     free(llama->embedding.data);
     free(llama->norm.gamma);
+    free(llama->windows);
     free(llama);
 }
 

@@ -42,20 +42,46 @@ static attn_status tokens_of(const attn_cache *cache, int64_t *tokens)
     return ATTN_OK;
 }
 
-static attn_status check_step(const attn_llama *llama, int64_t tokens, const int32_t *ids, int64_t num_rows,
-                              const int64_t *rows, const attn_tensor *logits, int num_threads)
+/** Outputs of all tokens: the hidden states and those before each layer. */
+static attn_status check_states(const attn_llama *llama, const struct nn_llama_call *call, int64_t tokens)
 {
     const attn_llama_config *c = &llama->config;
-    CHECK(nn_check_ids("ids", ids, 0, tokens, c->vocabulary));
-    if (rows && num_rows < 0)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "num_rows is %" PRId64 "; expected 0 or more", num_rows);
-    for (int64_t i = 0; rows && i < num_rows; i++)
+    if (call->hidden)
+        CHECK(nn_check_typed_output("hidden", call->hidden, 1, tokens, c->d_model));
+    if (call->hidden && call->logits)
+        CHECK(attn_check_apart("logits", call->logits, "hidden", call->hidden, 0));
+    for (int64_t l = 0; call->states && l <= c->layers; l++) {
+        const attn_tensor *t = call->states[l];
+        if (!t)
+            continue;
+        const struct nn_name name = nn_name_of("outputs.states", l, NULL);
+        CHECK(nn_check_typed_output(name.text, t, 1, tokens, c->d_model));
+        if (call->hidden)
+            CHECK(attn_check_apart("hidden", call->hidden, name.text, t, 0));
+        if (call->logits)
+            CHECK(attn_check_apart("logits", call->logits, name.text, t, 0));
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_step(const attn_llama *llama, int64_t tokens, const struct nn_llama_call *call)
+{
+    const attn_llama_config *c = &llama->config;
+    const int64_t *rows = call->rows;
+    CHECK(nn_check_ids("ids", call->ids, 0, tokens, c->vocabulary));
+    if (rows && call->num_rows < 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "num_rows is %" PRId64 "; expected 0 or more", call->num_rows);
+    for (int64_t i = 0; rows && i < call->num_rows; i++)
         if (rows[i] < 0 || rows[i] >= tokens)
             return attn_fail(ATTN_INVALID_ARGUMENT,
                              "rows[%" PRId64 "] is %" PRId64 "; expected 0 to %" PRId64 ", a token of the step", i,
                              rows[i], tokens - 1);
-    CHECK(nn_check_output("logits", logits, 1, rows ? num_rows : tokens, c->vocabulary));
-    return nn_check_threads(num_threads);
+    if (call->logits && !llama->head)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "logits is set; expected NULL, as this model has no output matrix");
+    if (call->logits)
+        CHECK(nn_check_output("logits", call->logits, 1, rows ? call->num_rows : tokens, c->vocabulary));
+    CHECK(check_states(llama, call, tokens));
+    return nn_check_threads(call->num_threads);
 }
 
 /** Working memory of a call: states, those whose logits are wanted, and that of a layer. */
@@ -78,48 +104,81 @@ static struct pieces take_pieces(struct nn_arena *arena, const attn_llama *llama
     return pieces;
 }
 
-/** The layers, in place. */
-static attn_status run_layers(const attn_llama *llama, const int32_t *ids, const attn_tensor *hidden,
-                              attn_block_inputs *inputs, const struct pieces *pieces)
+static attn_status normalise(const attn_llama *llama, const attn_tensor *hidden, const attn_tensor *out,
+                             int num_threads)
 {
-    CHECK(attn_embed(&llama->embedding, ids, 1, 0, hidden, inputs->num_threads));
-    for (int64_t layer = 0; layer < llama->config.layers; layer++) {
+    const attn_tensor gamma = attn_vector(llama->norm.gamma, llama->config.d_model);
+    return attn_normalise(ATTN_NORM_RMS, hidden, &gamma, NULL, llama->config.eps, out, num_threads);
+}
+
+/** The layers, in place; params are those that inputs have for attention. */
+static attn_status run_layers(const attn_llama *llama, const struct nn_llama_call *call, const attn_tensor *hidden,
+                              attn_params *params, attn_block_inputs *inputs, const struct pieces *pieces)
+{
+    const int64_t layers = llama->config.layers;
+    CHECK(attn_embed(&llama->embedding, call->ids, 1, 0, hidden, call->num_threads));
+    for (int64_t layer = 0; layer < layers; layer++) {
+        attn_window window = {.right = ATTN_UNLIMITED};
+        if (call->states && call->states[layer])
+            CHECK(attn_activate(ATTN_ACTIVATION_NONE, hidden, call->states[layer], call->num_threads));
+        window.left = llama->windows ? llama->windows[layer] : ATTN_UNLIMITED;
+        params->window = window.left == ATTN_UNLIMITED ? NULL : &window;
         inputs->kv_layer = layer;
         CHECK(attn_block_forward(llama->blocks[layer], hidden, hidden, inputs, pieces->block, pieces->block_size));
     }
-    return ATTN_OK;
+    if (call->hidden)
+        CHECK(normalise(llama, hidden, call->hidden, call->num_threads));
+    return call->states && call->states[layers] ? normalise(llama, hidden, call->states[layers], call->num_threads)
+                                                : ATTN_OK;
 }
 
-attn_status attn_llama_step(const attn_llama *llama, attn_cache *cache, const int32_t *ids, const attn_tree *tree,
-                            int64_t num_rows, const int64_t *rows, const attn_tensor *logits, int num_threads)
+/** The logits of the rows that are wanted. */
+static attn_status run_head(const attn_llama *llama, const struct nn_llama_call *call, const attn_tensor *hidden,
+                            void *wanted)
+{
+    if (!call->rows)
+        return nn_llama_logits(llama, hidden, call->logits, call->num_threads);
+    attn_tensor some = attn_btc(wanted, 1, call->num_rows, llama->config.d_model);
+    some.dtype = hidden->dtype;
+    for (int64_t i = 0; i < call->num_rows; i++)
+        memcpy(nn_row_address(&some, 0, i), nn_row_address(hidden, 0, call->rows[i]),
+               (size_t)some.shape[3] * attn_dtype_size(some.dtype));
+    return nn_llama_logits(llama, &some, call->logits, call->num_threads);
+}
+
+attn_status nn_llama_step(const attn_llama *llama, attn_cache *cache, const struct nn_llama_call *call)
 {
     int64_t tokens;
-    if (!llama)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "llama is NULL; expected a decoder");
     CHECK(tokens_of(cache, &tokens));
-    CHECK(check_step(llama, tokens, ids, num_rows, rows, logits, num_threads));
-    const attn_llama_config *c = &llama->config;
-    const int64_t wanted = rows ? num_rows : 0;
+    CHECK(check_step(llama, tokens, call));
+    const int64_t wanted = call->logits && call->rows ? call->num_rows : 0;
     attn_params params = attn_params_default();
     attn_block_inputs inputs = attn_block_inputs_default();
-    params.tree = tree;
+    params.tree = call->tree;
     inputs.self = &params;
     inputs.kv_cache = cache;
-    inputs.num_threads = num_threads;
+    inputs.num_threads = call->num_threads;
     struct nn_arena measured = {0};
     struct nn_workspace w;
     take_pieces(&measured, llama, tokens, wanted, &inputs);
     CHECK(nn_workspace_open(&w, NULL, 0, &measured));
     const struct pieces pieces = take_pieces(&w.arena, llama, tokens, wanted, &inputs);
-    attn_tensor hidden = attn_btc(pieces.hidden, 1, tokens, c->d_model);
-    attn_tensor some = attn_btc(pieces.wanted, 1, wanted, c->d_model);
-    hidden.dtype = some.dtype = c->activations;
-    attn_status status = run_layers(llama, ids, &hidden, &inputs, &pieces);
-    for (int64_t i = 0; i < wanted && !status; i++)
-        memcpy(nn_row_address(&some, 0, i), nn_row_address(&hidden, 0, rows[i]),
-               (size_t)c->d_model * attn_dtype_size(c->activations));
-    if (!status)
-        status = nn_llama_logits(llama, rows ? &some : &hidden, logits, num_threads);
+    attn_tensor hidden = attn_btc(pieces.hidden, 1, tokens, llama->config.d_model);
+    hidden.dtype = llama->config.activations;
+    attn_status status = run_layers(llama, call, &hidden, &params, &inputs, &pieces);
+    if (!status && call->logits)
+        status = run_head(llama, call, &hidden, pieces.wanted);
     nn_workspace_close(&w);
     return status;
+}
+
+attn_status attn_llama_step(const attn_llama *llama, attn_cache *cache, const int32_t *ids, const attn_tree *tree,
+                            int64_t num_rows, const int64_t *rows, const attn_tensor *logits, int num_threads)
+{
+    if (!llama)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "llama is NULL; expected a decoder");
+    if (!logits)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "logits is NULL; expected a tensor");
+    const struct nn_llama_call call = {ids, tree, num_rows, rows, logits, NULL, NULL, num_threads};
+    return nn_llama_step(llama, cache, &call);
 }

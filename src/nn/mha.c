@@ -12,6 +12,7 @@
  */
 #include "nn/mha.h"
 
+#include "attn/nn/elementwise.h"
 #include "driver/threads.h"
 #include "nn/check.h"
 #include "nn/linear.h"
@@ -27,6 +28,8 @@ struct attn_mha {
     attn_linear *q;   /* else this one, of one part, */
     attn_linear *kv;  /* and this one, of two */
     attn_linear *o;
+    float *query_norm, *key_norm; /* [head_dim] of norms behind the projections; NULL: there are none */
+    float norm_eps;
 };
 
 /* ------------------------------------------------------------------ making -- */
@@ -117,7 +120,16 @@ void attn_mha_destroy(attn_mha *mha)
     attn_linear_destroy(mha->q);
     attn_linear_destroy(mha->kv);
     attn_linear_destroy(mha->o);
+    free(mha->query_norm);
+    free(mha->key_norm);
     free(mha);
+}
+
+attn_status nn_mha_set_norms(attn_mha *mha, const attn_tensor *query, const attn_tensor *key, float eps)
+{
+    mha->norm_eps = eps;
+    CHECK(nn_copy_floats(query, &mha->query_norm));
+    return nn_copy_floats(key, &mha->key_norm);
 }
 
 const attn_mha_config *nn_mha_config(const attn_mha *mha)
@@ -234,31 +246,56 @@ size_t attn_mha_workspace_size(const attn_mha *mha, int64_t batch, int64_t q_tok
 
 /* ----------------------------------------------------------------- running -- */
 
-/** Projects the parts of x and memory that have somewhere to go. */
-static attn_status project(const attn_mha *mha, const attn_tensor *x, const attn_tensor *q, const attn_tensor *memory,
-                           const attn_tensor *kv, int num_threads)
+/** The products of the parts of x and memory that have somewhere to go; k and v are views of one row. */
+static attn_status multiply(const attn_mha *mha, const attn_tensor *x, const attn_tensor *q, const attn_tensor *memory,
+                            const attn_tensor *k, const attn_tensor *v, int num_threads)
 {
-    const attn_mha_config *c = &mha->config;
     const attn_linear_options options = nn_linear_threads(num_threads);
-    const attn_tensor *outs[NUM_PARTS] = {q};
-    attn_tensor k, v;
-    if (kv) {
-        k = channels_of(kv, 0, c->kv_heads * c->head_dim);
-        v = channels_of(kv, c->kv_heads * c->head_dim, c->kv_heads * c->value_dim);
-        outs[PART_K] = &k;
-        outs[PART_V] = &v;
-    }
+    const attn_tensor *outs[NUM_PARTS] = {q, k, v};
     if (!mha->qkv) {
         if (q)
             CHECK(attn_linear_forward(mha->q, x, q, &options));
-        return kv ? attn_linear_forward_parts(mha->kv, memory, outs + PART_K, &options) : ATTN_OK;
+        return k ? attn_linear_forward_parts(mha->kv, memory, outs + PART_K, &options) : ATTN_OK;
     }
-    if (q && (!kv || x == memory))
+    if (q && (!k || x == memory))
         return attn_linear_forward_parts(mha->qkv, x, outs, &options);
     if (q)
         CHECK(attn_linear_forward_parts(mha->qkv, x, (const attn_tensor *[NUM_PARTS]){q}, &options));
     outs[PART_Q] = NULL;
     return attn_linear_forward_parts(mha->qkv, memory, outs, &options);
+}
+
+/** Normalises the heads of rows (B, 1, T, heads * head_dim), in place: those of a sequence are rows of one tensor. */
+static attn_status normalise_heads(const attn_mha *mha, const attn_tensor *rows, float *gamma, int num_threads)
+{
+    const int64_t width = mha->config.head_dim;
+    const attn_tensor weights = attn_vector(gamma, width);
+    for (int64_t b = 0; b < rows->shape[0]; b++) {
+        const attn_tensor heads = {
+            .data = (char *)rows->data + b * rows->stride[0] * attn_element_size(rows->dtype),
+            .dtype = rows->dtype,
+            .shape = {rows->shape[2], 1, rows->shape[3] / width, width},
+            .stride = {rows->stride[2], width, width, 1},
+        };
+        CHECK(attn_normalise(ATTN_NORM_RMS, &heads, &weights, NULL, mha->norm_eps, &heads, num_threads));
+    }
+    return ATTN_OK;
+}
+
+/** Projects the parts of x and memory that have somewhere to go, and normalises what is to be. */
+static attn_status project(const attn_mha *mha, const attn_tensor *x, const attn_tensor *q, const attn_tensor *memory,
+                           const attn_tensor *kv, int num_threads)
+{
+    const attn_mha_config *c = &mha->config;
+    attn_tensor k, v;
+    if (kv) {
+        k = channels_of(kv, 0, c->kv_heads * c->head_dim);
+        v = channels_of(kv, c->kv_heads * c->head_dim, c->kv_heads * c->value_dim);
+    }
+    CHECK(multiply(mha, x, q, memory, kv ? &k : NULL, kv ? &v : NULL, num_threads));
+    if (q && mha->query_norm)
+        CHECK(normalise_heads(mha, q, mha->query_norm, num_threads));
+    return kv && mha->key_norm ? normalise_heads(mha, &k, mha->key_norm, num_threads) : ATTN_OK;
 }
 
 /** The keys and values that a call attends to; where it brings none, they lie in the workspace. */

@@ -49,6 +49,12 @@ const attn_mha_config *nn_mha_config(const attn_mha *mha);
 /** attn_mha_load() with a completed config, for a loader that reads more. */
 attn_status nn_mha_load(attn_mha **mha, const attn_mha_config *config, struct nn_reader *reader, const char *prefix);
 
+/**
+ * Has the heads of queries and keys normalised by RMS, each over its channels, when they have been projected; query and
+ * key (1, 1, 1, head_dim) are copied.
+ */
+attn_status nn_mha_set_norms(attn_mha *mha, const attn_tensor *query, const attn_tensor *key, float eps);
+
 /** One pass through a layer. Exactly one of these is where keys and values are from: x, memory, kv. */
 struct nn_mha_call {
     const attn_tensor *x;

@@ -49,7 +49,7 @@ attn_status nn_check_all_read(const struct nn_reader *reader, const char *prefix
             ATTN_UNSUPPORTED,
             "%s: tensor '%s' is unknown to %s(), and without it the result is not the model's; expected no such "
             "tensor, or its name given to attn_weights_ignore()",
-            weights->label, name, reader->loader);
+            weights->entries[i].label ? weights->entries[i].label : weights->label, name, reader->loader);
     }
     return ATTN_OK;
 }
@@ -93,6 +93,16 @@ attn_status nn_get_optional(struct nn_reader *reader, const char *prefix, const 
 {
     memset(tensor, 0, sizeof *tensor);
     return nn_has(reader, prefix, name) ? nn_get(reader, prefix, name, rows, columns, tensor) : ATTN_OK;
+}
+
+attn_status nn_get_norm(struct nn_reader *reader, const char *prefix, const char *name, int64_t n, attn_tensor *gamma,
+                        attn_tensor *beta)
+{
+    struct nn_prefix full;
+    CHECK(nn_joined(&full, prefix, name));
+    const int old = !nn_has(reader, full.text, ".weight") && nn_has(reader, full.text, ".gamma");
+    CHECK(nn_get(reader, full.text, old ? ".gamma" : ".weight", 0, n, gamma));
+    return nn_get_optional(reader, full.text, old ? ".beta" : ".bias", 0, n, beta);
 }
 
 /** Memory for a copy in a type. */

@@ -45,6 +45,13 @@ attn_status nn_get(struct nn_reader *reader, const char *prefix, const char *nam
 attn_status nn_get_optional(struct nn_reader *reader, const char *prefix, const char *name, int64_t rows,
                             int64_t columns, attn_tensor *tensor);
 
+/**
+ * The weights of a normalisation of n channels: name.weight and name.bias, or name.gamma and name.beta, as the first
+ * files of BERT have it. beta has data NULL if there is none.
+ */
+attn_status nn_get_norm(struct nn_reader *reader, const char *prefix, const char *name, int64_t n, attn_tensor *gamma,
+                        attn_tensor *beta);
+
 /** A copy of a vector or matrix as contiguous floats, in memory of its own; *copy is NULL for data NULL. */
 attn_status nn_copy_floats(const attn_tensor *tensor, float **copy);
 

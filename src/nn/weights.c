@@ -34,6 +34,9 @@ void attn_weights_destroy(attn_weights *weights)
         return;
     if (weights->map)
         munmap(weights->map, weights->map_size);
+    for (size_t i = 0; i < weights->num_shards; i++)
+        attn_weights_destroy(weights->shards[i]);
+    free(weights->shards);
     safetensors_free(&weights->index);
     free(weights->aligned);
     free(weights->names);
@@ -73,7 +76,8 @@ attn_status attn_weights_open(attn_weights **weights_out, const char *path)
     if (!path)
         return attn_fail(ATTN_INVALID_ARGUMENT, "path is NULL; expected the name of a safetensors file");
     CHECK(new_set(&weights, path));
-    return keep(weights_out, weights, nn_weights_read(weights, path));
+    return keep(weights_out, weights,
+                nn_weights_is_index(path) ? nn_weights_read_index(weights, path) : nn_weights_read(weights, path));
 }
 
 /* -------------------------------------------------------- tensors in memory -- */
@@ -281,8 +285,8 @@ static attn_status fail_other(attn_status status, const attn_weights *weights, c
     memcpy(shape.shape, entry->shape, sizeof shape.shape);
     length_text(rows, row);
     length_text(columns, column);
-    return io_fail(status, "%s: tensor '%s' is %s %s%s; expected F32, BF16 or F16 (%s,%s%s)", weights->label,
-                   entry->name, entry->type, array_shape_text(&shape, is),
+    return io_fail(status, "%s: tensor '%s' is %s %s%s; expected F32, BF16 or F16 (%s,%s%s)",
+                   entry->label ? entry->label : weights->label, entry->name, entry->type, array_shape_text(&shape, is),
                    entry->ndim > ARRAY_MAX_DIMS ? " and more" : "", rows ? row : column, rows ? " " : "",
                    rows ? column : "");
 }

@@ -92,6 +92,17 @@ void make_configs(void)
     good.transformer_weights.encoder = layers, good.transformer_weights.decoder = decoder;
     static const int64_t offsets[] = {0, 3};
     static const int32_t ids[] = {1, 2, 3};
+    static float encoded[3 * D];
+    static attn_tensor hidden;
+    hidden = attn_btc(encoded, 1, 3, D);
+    good.model_options = attn_model_options_default();
+    good.info = attn_model_info_default();
+    good.batch = attn_model_batch_default();
+    good.batch.num_sequences = 1, good.batch.offsets = offsets, good.batch.ids = ids;
+    good.model_outputs = attn_model_outputs_default();
+    good.model_outputs.hidden = &hidden;
+    good.tokens = attn_model_tokens_default();
+    good.tokens.ids = ids;
     good.pairs = attn_transformer_pairs_default();
     good.pairs.num_pairs = 1;
     good.pairs.source_offsets = good.pairs.target_offsets = offsets;

@@ -39,6 +39,11 @@ extern struct small {
     attn_block_weights block_weights;
     attn_block_pass block_pass;
     attn_block_gradients block_gradients; /**< of x alone */
+    attn_model_options model_options;
+    attn_model_info info;
+    attn_model_batch batch;           /**< of three tokens */
+    attn_model_outputs model_outputs; /**< their hidden states */
+    attn_model_tokens tokens;         /**< one */
     attn_model_pass model_pass;
     attn_bert_weights bert_weights;
     attn_transformer_weights transformer_weights;

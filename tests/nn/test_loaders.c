@@ -191,8 +191,8 @@ static void test_roberta(void **state)
     REFUSES(NULL, load_bert(weights), ATTN_INVALID_ARGUMENT, "first_position|-1|5");
     good.bert.first_position = PLACES;
     REFUSES(NULL, load_bert(weights), ATTN_INVALID_ARGUMENT, "first_position|6|5");
-    good.bert.first_position = 0, good.bert.token_types = -1;
-    REFUSES(NULL, load_bert(weights), ATTN_INVALID_ARGUMENT, "token_types|-1");
+    good.bert.first_position = 0, good.bert.token_types = -2;
+    REFUSES(NULL, load_bert(weights), ATTN_INVALID_ARGUMENT, "token_types|-2");
     good.bert.token_types = 0;
     attn_weights_destroy(weights);
     nn_end_refusals();

@@ -4,6 +4,7 @@
  * first version's on is taken, fields that are missing count as zero, and what is
  * set behind the known ones is an error.
  */
+#include "model_folder.h"
 #include "small.h"
 
 static float data[2 * PLACES * D], more[2 * PLACES * KV];
@@ -16,6 +17,10 @@ static struct {
     attn_linear *linear;
     attn_transformer *transformer;
     attn_alignment *alignment;
+    attn_model *encoder, *decoder;
+    attn_cache *cache;
+    int64_t sequence;
+    const char *folder; /* of the encoder */
 } made;
 
 static attn_tensor rows_of(float *from, int64_t tokens, int64_t channels)
@@ -249,6 +254,40 @@ static attn_status take_sizes(const void *s)
     return attn_mha_sizes(made.mha, (attn_mha_config *)(uintptr_t)s);
 }
 
+static attn_status take_model_options(const void *s)
+{
+    attn_model *it = NULL;
+    const attn_status status = attn_model_open(&it, made.folder, s);
+    attn_model_close(it);
+    return status;
+}
+
+static attn_status take_model_info(const void *s)
+{
+    return attn_model_describe(made.encoder, (attn_model_info *)(uintptr_t)s);
+}
+
+static attn_status take_batch(const void *s)
+{
+    return attn_model_encode(made.encoder, s, &good.model_outputs);
+}
+
+static attn_status take_model_outputs(const void *s)
+{
+    return attn_model_encode(made.encoder, &good.batch, s);
+}
+
+static attn_status take_tokens(const void *s)
+{
+    const int64_t one = 1;
+    OK(attn_cache_truncate(made.cache, made.sequence, 0));
+    OK(attn_cache_step(made.cache, 1, &made.sequence, &one, NULL));
+    const attn_tensor hidden = rows_of(more, 1, D);
+    attn_model_outputs outputs = attn_model_outputs_default();
+    outputs.hidden = &hidden;
+    return attn_model_step(made.decoder, made.cache, s, &outputs);
+}
+
 /**
  * Every struct of the library that begins with struct_size. first: its size in the first version with 8-byte pointers,
  * which never changes.
@@ -293,6 +332,11 @@ static const struct versioned {
     {"config", 40, sizeof good.lstm, &good.lstm, take_lstm_create},
     {"config", 368, sizeof good.alignment, &good.alignment, take_alignment},
     {"config", 360, sizeof good.bahdanau, &good.bahdanau, take_bahdanau},
+    {"options", 32, sizeof good.model_options, &good.model_options, take_model_options},
+    {"info", 152, sizeof good.info, &good.info, take_model_info},
+    {"batch", 56, sizeof good.batch, &good.batch, take_batch},
+    {"outputs", 56, sizeof good.model_outputs, &good.model_outputs, take_model_outputs},
+    {"tokens", 56, sizeof good.tokens, &good.tokens, take_tokens},
     {"options", 32, sizeof good.adamw, &good.adamw, take_adamw},
     {"schedule", 48, sizeof good.schedule, &good.schedule, take_schedule},
 };
@@ -346,9 +390,23 @@ static void test_versions(void **state)
     OK(attn_linear_create(&made.linear, 1, &w, NULL));
     OK(attn_transformer_load(&made.transformer, &good.transformer, made.all, "transformer."));
     OK(attn_alignment_create(&made.alignment, &good.alignment));
+    struct model_folder encoder = model_folder_bert(m), decoder = model_folder_llama(m);
+    attn_cache_config cache = attn_cache_config_default();
+    made.folder = encoder.path;
+    OK(attn_model_open(&made.encoder, encoder.path, NULL));
+    OK(attn_model_open(&made.decoder, decoder.path, NULL));
+    OK(attn_model_cache_config(made.decoder, &cache));
+    cache.max_tokens = cache.max_sequences = 2;
+    OK(attn_cache_create(&made.cache, &cache));
+    OK(attn_cache_add(made.cache, &made.sequence));
     for (size_t i = 0; i < sizeof versioned / sizeof *versioned; i++)
         check_versions(&guard, &versioned[i]);
     nn_end_refusals();
+    attn_cache_destroy(made.cache);
+    attn_model_close(made.decoder);
+    attn_model_close(made.encoder);
+    model_folder_remove(&decoder);
+    model_folder_remove(&encoder);
     attn_alignment_destroy(made.alignment);
     attn_transformer_destroy(made.transformer);
     attn_linear_destroy(made.linear);

@@ -31,12 +31,17 @@ typedef enum attn_naming {
      */
     ATTN_NAMING_TORCH = 0,
     /** BERT in Transformers: attention.self.query.*, attention.output.dense.*, attention.output.LayerNorm.*,
-     * intermediate.dense.*, output.dense.*, output.LayerNorm.*. */
+     * intermediate.dense.*, output.dense.*, output.LayerNorm.*; old files have gamma and beta for the norms' weight and
+     * bias. */
     ATTN_NAMING_BERT = 1,
     /** Llama in Transformers: self_attn.q_proj.* to o_proj.*, mlp.gate_proj.*, up_proj.*, down_proj.*,
-     * input_layernorm.weight, post_attention_layernorm.weight. self_attn.rotary_emb.inv_freq, which older files have,
+     * input_layernorm.weight, post_attention_layernorm.weight; with qk_norm self_attn.q_norm.weight and
+     * k_norm.weight. self_attn.rotary_emb.inv_freq, which older files have,
      * is not read: the table of a call says how it turns. */
-    ATTN_NAMING_LLAMA = 2
+    ATTN_NAMING_LLAMA = 2,
+    /** DistilBERT in Transformers: attention.q_lin.* to out_lin.*, sa_layer_norm.*, ffn.lin1.*, ffn.lin2.*,
+     * output_layer_norm.*. */
+    ATTN_NAMING_DISTILBERT = 3
 } attn_naming;
 
 /** What a layer is. Zero is the default of all but struct_size, attention and d_ff. */
@@ -56,6 +61,12 @@ typedef struct attn_block_config {
      * attention->format, if that is set. Only looked at while the layer is made. @since 0.1, experimental
      */
     const attn_linear_format *format;
+    /**
+     * Not 0: the heads of queries and keys are normalised by RMS, each over its channels, before they are rotated
+     * (Henry et al. 2020; Qwen 3): self_attn.q_norm.weight and k_norm.weight. Only with ATTN_NAMING_LLAMA, and not in
+     * training. @since 0.1, experimental
+     */
+    int qk_norm;
 } attn_block_config;
 
 /** A config with every field at its default; set attention and d_ff. @since 0.1 */
@@ -114,8 +125,8 @@ static inline attn_block_inputs attn_block_inputs_default(void)
 
 /**
  * Makes a layer from named weights; *block is NULL on an error. Packs, so weights may go away. A name behind prefix
- * that naming does not list is an error, as attn/nn/weights.h has it: q_norm and k_norm of Qwen 3, say, or the two
- * further norms of Gemma 2.
+ * that naming does not list is an error, as attn/nn/weights.h has it: q_norm and k_norm of Qwen 3 without
+ * config.qk_norm, say, or the two further norms of Gemma 2.
  * @since 0.1
  */
 ATTN_API attn_status attn_block_load(attn_block **block, const attn_block_config *config, const attn_weights *weights,

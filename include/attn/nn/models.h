@@ -28,7 +28,7 @@ typedef struct attn_bert_config {
     int64_t positions;          /**< max_position_embeddings */
     attn_activation activation; /**< hidden_act */
     float eps;                  /**< layer_norm_eps */
-    int64_t token_types;        /**< type_vocab_size; 0 means 2 */
+    int64_t token_types;        /**< type_vocab_size; 0 means 2; -1: there is no table of them (DistilBERT) */
     int64_t first_position;     /**< position of a sequence's first token: 0 in BERT, pad_token_id + 1 = 2 in RoBERTa */
     /**
      * How the matrices of all products are kept and multiplied; NULL: as they are in weights, in f32. Embeddings and

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file weights.h
- * @brief Named weights: a safetensors file, or tensors of the caller's under names.
+ * @brief Named weights: a safetensors file or several, or tensors of the caller's under names.
  */
 #ifndef ATTN_NN_WEIGHTS_H
 #define ATTN_NN_WEIGHTS_H
@@ -23,10 +23,15 @@ extern "C" {
 typedef struct attn_weights attn_weights;
 
 /**
- * Maps a safetensors file. The header is checked in full (lengths, overlaps, holes, duplicate names) before anything is
- * believed. Tensors of types that attn_dtype lacks are listed, but asking for them is an error. The format does not
- * align data: tensors that do not lie on multiples of their element's size are copied to memory. The file must not be
- * changed while the set exists; replacing it by another one under its name is fine.
+ * Maps a safetensors file, or all files of an index: the JSON file beside a large model's shards whose weight_map names
+ * the file of each tensor ("model.safetensors.index.json"). A path that ends in .json is taken for one. The header is
+ * checked in full (lengths, overlaps, holes, duplicate names) before anything is believed. Tensors of types that
+ * attn_dtype lacks are listed, but asking for them is an error. The format does not align data: tensors that do not lie
+ * on multiples of their element's size are copied to memory. The file must not be changed while the set exists;
+ * replacing it by another one under its name is fine.
+ *
+ * Files of an index lie in its folder. A tensor that the index has in a file which lacks it, or that two of the files
+ * have, is an error.
  * @return ATTN_INVALID_FILE with a sentence for a file that cannot be opened or is not what it should be
  * @since 0.1
  */

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of models from a folder share: model.c opens one and knows the
+ * architectures, model_encoder.c and model_decoder.c read what their kind has in
+ * config.json and load it, model_rope.c reads rotations, model_sentence.c what a
+ * sentence encoder has beside it, model_run.c runs a model.
+ */
+#ifndef ATTN_NN_MODEL_INTERNAL_H
+#define ATTN_NN_MODEL_INTERNAL_H
+
+#include "attn/nn/model.h"
+#include "io/config.h"
+#include "nn/names.h"
+
+struct attn_model {
+    attn_model_info info; /**< its texts and arrays are the next ones */
+    char *model_type, *architecture;
+    int32_t *eos;
+    attn_dtype activations;
+    attn_bert *bert; /**< an encoder, */
+    attn_linear *pooler;
+    attn_linear *head_dense;         /**< of classes: a layer of the first token's state, NULL for the pooler, */
+    attn_activation head_activation; /**< with this behind it, */
+    attn_linear *head;               /**< and the layer of the classes; NULL: there is no such head */
+    attn_llama *llama;               /**< or a decoder */
+};
+
+/** A folder while its model is made. */
+struct nn_folder {
+    const char *path;
+    attn_model_options options; /**< completed */
+    struct config config;       /**< config.json */
+    struct nn_reader reader;    /**< of its weights */
+    const char *class_name;     /**< how the names of the architecture's classes begin: "Bert" */
+};
+
+/** Encoders by config.json: BERT, RoBERTa and XLM-RoBERTa, DistilBERT. */
+attn_status nn_model_load_bert(attn_model *model, struct nn_folder *folder);
+attn_status nn_model_load_roberta(attn_model *model, struct nn_folder *folder);
+attn_status nn_model_load_distilbert(attn_model *model, struct nn_folder *folder);
+
+/** Decoders by config.json. */
+attn_status nn_model_load_llama(attn_model *model, struct nn_folder *folder);
+attn_status nn_model_load_mistral(attn_model *model, struct nn_folder *folder);
+attn_status nn_model_load_qwen2(attn_model *model, struct nn_folder *folder);
+attn_status nn_model_load_qwen3(attn_model *model, struct nn_folder *folder);
+
+/** Pooling and the longest sentence, by the files of sentence-transformers; without them nothing changes. */
+attn_status nn_model_read_sentence(attn_model *model, const struct nn_folder *folder);
+
+/** How keys and queries of heads of head_dim channels are rotated. */
+attn_status nn_model_read_rope(attn_rope_config *rope, const struct config *config, int64_t head_dim);
+
+/** "FILE: 'NAME' is VALUE; expected EXPECTED", for an entry that asks for what is not computed. */
+attn_status nn_model_refuse(const struct config *config, const char *name, const char *expected);
+/** Refuses an entry that is there, and neither null nor false. */
+attn_status nn_model_expect_off(const struct config *config, const char *name);
+/** An activation by its name in Transformers; *activation stays where the entry is missing. */
+attn_status nn_model_read_activation(const struct config *config, const char *name, attn_activation *activation);
+/** Whether the class of config.json ends in suffix. */
+int nn_model_is(const attn_model *model, const char *suffix);
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Folders of small models, written and removed again. */
+#include "model_folder.h"
+
+#include "small.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+static void path_in(char path[512], const struct model_folder *folder, const char *name)
+{
+    snprintf(path, 512, "%s/%s", folder->path, name);
+}
+
+struct model_folder model_folder_make(void)
+{
+    struct model_folder folder = {"/tmp/attn_model_XXXXXX"};
+    assert_non_null(mkdtemp(folder.path));
+    return folder;
+}
+
+void model_folder_write(const struct model_folder *folder, const char *name, const void *data, size_t size)
+{
+    char path[512];
+    path_in(path, folder, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+void model_folder_text(const struct model_folder *folder, const char *name, const char *text)
+{
+    model_folder_write(folder, name, text, strlen(text));
+}
+
+void model_folder_weights(const struct model_folder *folder, const char *name, const struct named *n, struct memory *m)
+{
+    size_t size;
+    const char *file = named_file(n, m, &size);
+    model_folder_write(folder, name, file, size);
+}
+
+void model_folder_drop(const struct model_folder *folder, const char *name)
+{
+    char path[512];
+    path_in(path, folder, name);
+    assert_int_equal(unlink(path), 0);
+}
+
+void model_folder_remove(const struct model_folder *folder)
+{
+    DIR *files = opendir(folder->path);
+    assert_non_null(files);
+    for (const struct dirent *entry; (entry = readdir(files));)
+        if (entry->d_name[0] != '.')
+            model_folder_drop(folder, entry->d_name);
+    closedir(files);
+    assert_int_equal(rmdir(folder->path), 0);
+}
+
+struct model_folder model_folder_bert(struct memory *m)
+{
+    char text[512];
+    struct model_folder folder = model_folder_make();
+    struct named *n = named_create(m);
+    add_bert(n, m, "", 2);
+    model_folder_weights(&folder, "model.safetensors", n, m);
+    snprintf(text, sizeof text,
+             "{\"model_type\": \"bert\", \"architectures\": [\"BertModel\"], \"num_hidden_layers\": 2,\n"
+             "\"hidden_size\": %d, \"num_attention_heads\": %d, \"intermediate_size\": %d, \"vocab_size\": %d,\n"
+             "\"max_position_embeddings\": %d, \"hidden_act\": \"gelu\", \"layer_norm_eps\": 1e-5}\n",
+             D, HEADS, FF, WORDS, PLACES);
+    model_folder_text(&folder, "config.json", text);
+    return folder;
+}
+
+struct model_folder model_folder_llama(struct memory *m)
+{
+    char text[512];
+    struct model_folder folder = model_folder_make();
+    struct named *n = named_create(m);
+    add_llama(n, m);
+    model_folder_weights(&folder, "model.safetensors", n, m);
+    snprintf(
+        text, sizeof text,
+        "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"num_hidden_layers\": 2,\n"
+        "\"hidden_size\": %d, \"num_attention_heads\": %d, \"intermediate_size\": %d, \"vocab_size\": %d,\n"
+        "\"max_position_embeddings\": 40, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000, \"eos_token_id\": [1, 2],\n"
+        "\"tie_word_embeddings\": false}\n",
+        D, HEADS, FF, WORDS);
+    model_folder_text(&folder, "config.json", text);
+    return folder;
+}

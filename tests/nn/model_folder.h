@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Folders of small models as attn_model_open() reads them: config.json and the
+ * weights of small.h in a safetensors file. A test changes files and removes them.
+ */
+#ifndef TEST_NN_MODEL_FOLDER_H
+#define TEST_NN_MODEL_FOLDER_H
+
+#include "named.h"
+
+/** A new folder under /tmp. */
+struct model_folder {
+    char path[64];
+};
+
+/** An empty one. */
+struct model_folder model_folder_make(void);
+/** good.bert as a BertModel; make_configs() has been called. */
+struct model_folder model_folder_bert(struct memory *m);
+/** good.llama as a LlamaForCausalLM with an output matrix of its own. */
+struct model_folder model_folder_llama(struct memory *m);
+/** Writes a file of the folder anew. */
+void model_folder_write(const struct model_folder *folder, const char *name, const void *data, size_t size);
+/** The same of a text. */
+void model_folder_text(const struct model_folder *folder, const char *name, const char *text);
+/** Writes weights to a file of the folder. */
+void model_folder_weights(const struct model_folder *folder, const char *name, const struct named *n, struct memory *m);
+/** Takes a file away. */
+void model_folder_drop(const struct model_folder *folder, const char *name);
+/** Removes the folder with its files; there are no folders in it. */
+void model_folder_remove(const struct model_folder *folder);
+
+#endif

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Models from folders: the bits of models made from the same weights by hand,
+ * weights in shards, and every refusal of files and calls. What they compute is
+ * compared with Transformers by tests/models/check_folders.py.
+ */
+#include "model_folder.h"
+#include "small.h"
+
+#include <unistd.h>
+
+static const int64_t offsets[] = {0, 3, 3, 7};
+static const int32_t ids[] = {1, 2, 3, 8, 0, 5, 2};
+enum { TOKENS = 7, SEQUENCES = 3 };
+
+static attn_model_batch batch_of(const int32_t *types)
+{
+    attn_model_batch batch = attn_model_batch_default();
+    batch.num_sequences = SEQUENCES, batch.offsets = offsets, batch.ids = ids, batch.token_types = types;
+    return batch;
+}
+
+static void write_config(const struct model_folder *folder, const char *json)
+{
+    model_folder_text(folder, "config.json", json);
+}
+
+/* ------------------------------------------------------------------- results -- */
+
+/** Hidden states and weights of an encoder, against attn_bert_forward(). */
+static void test_encoder(void **state)
+{
+    (void)state;
+    struct memory *m = memory_create("folders encoder", 0);
+    struct model_folder folder = model_folder_bert(m);
+    char path[128];
+    attn_model *model;
+    attn_bert *bert;
+    attn_weights *weights;
+    attn_model_info info = attn_model_info_default();
+    OK(attn_model_open(&model, folder.path, NULL));
+    OK(attn_model_describe(model, &info));
+    assert_int_equal(info.kind, ATTN_MODEL_ENCODER);
+    assert_string_equal(info.model_type, "bert");
+    assert_string_equal(info.architecture, "BertModel");
+    assert_true(info.layers == 2 && info.d_model == D && info.heads == HEADS && info.head_dim == D / HEADS);
+    assert_true(info.d_ff == FF && info.vocabulary == WORDS && info.max_positions == PLACES && info.token_types == 2);
+    assert_true(info.max_tokens == PLACES && !info.pooler && !info.logits && !info.pooling && !info.num_eos);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder.path);
+    OK(attn_weights_open(&weights, path));
+    OK(attn_bert_load(&bert, &good.bert, weights, ""));
+
+    const attn_tensor expected = place_dense(m, 1, 1, TOKENS, D), hidden = place_dense(m, 1, 1, TOKENS, D),
+                      first = place_dense(m, 1, 1, TOKENS, D), last = place_dense(m, 1, 1, TOKENS, D),
+                      squares = place_dense(m, 1, HEADS, TOKENS, TOKENS),
+                      theirs = place_dense(m, 1, HEADS, TOKENS, TOKENS);
+    const attn_tensor *const states[] = {&first, NULL, &last}, *const matrices[] = {NULL, &squares},
+                             *const their_matrices[] = {NULL, &theirs};
+    const attn_model_batch batch = batch_of(NULL);
+    attn_model_outputs outputs = attn_model_outputs_default();
+    attn_bert_outputs wanted = attn_bert_outputs_default();
+    wanted.weights = their_matrices;
+    OK(attn_bert_forward(bert, SEQUENCES, offsets, ids, &expected, &wanted, 1, NULL, 0));
+    outputs.hidden = &hidden, outputs.states = states, outputs.weights = matrices;
+    OK(attn_model_encode(model, &batch, &outputs));
+    assert_true(equal_bits(&hidden, &expected));
+    assert_true(equal_bits(&last, &expected));
+    assert_false(equal_bits(&first, &expected));
+    assert_true(equal_bits(&squares, &theirs));
+    /* Types are looked up, those of other sequences change nothing. */
+    const int32_t types[TOKENS] = {1, 0, 1};
+    const attn_model_batch typed = batch_of(types);
+    outputs.states = NULL, outputs.weights = NULL;
+    OK(attn_model_encode(model, &typed, &outputs));
+    assert_memory_not_equal(hidden.data, expected.data, 3 * D * sizeof(float));
+    assert_memory_equal((float *)hidden.data + 3 * D, (float *)expected.data + 3 * D, 4 * D * sizeof(float));
+    attn_bert_destroy(bert);
+    attn_weights_destroy(weights);
+    attn_model_close(model);
+    attn_model_close(NULL);
+    model_folder_remove(&folder);
+    memory_destroy(m);
+}
+
+/** Each pooling against what it says. */
+static void test_pooling(void **state)
+{
+    (void)state;
+    struct memory *m = memory_create("folders pooling", 0);
+    struct model_folder folder = model_folder_bert(m);
+    static const int64_t two[] = {0, 3, 7};
+    for (int pooling = ATTN_POOLING_MEAN; pooling <= ATTN_POOLING_MAX; pooling++)
+        for (int normalise = 0; normalise < 2; normalise++) {
+            attn_model *model;
+            attn_model_options options = attn_model_options_default();
+            options.pooling = (attn_pooling)pooling, options.normalise = normalise;
+            OK(attn_model_open(&model, folder.path, &options));
+            const attn_tensor hidden = place_dense(m, 1, 1, TOKENS, D), got = place_dense(m, 1, 1, 2, D);
+            const float *h = hidden.data, *g = got.data;
+            attn_model_batch batch = batch_of(NULL);
+            attn_model_outputs outputs = attn_model_outputs_default();
+            batch.num_sequences = 2, batch.offsets = two;
+            outputs.hidden = &hidden, outputs.embeddings = &got;
+            OK(attn_model_encode(model, &batch, &outputs));
+            for (int s = 0; s < 2; s++) {
+                double expected[D], squares = 0;
+                for (int c = 0; c < D; c++) {
+                    const float *last = h + (two[s + 1] - 1) * D + c;
+                    double sum = 0, largest = -1e30;
+                    for (int64_t t = two[s]; t < two[s + 1]; t++) {
+                        sum += (double)h[t * D + c];
+                        largest = fmax(largest, (double)h[t * D + c]);
+                    }
+                    expected[c] = pooling == ATTN_POOLING_MEAN    ? sum / (double)(two[s + 1] - two[s])
+                                  : pooling == ATTN_POOLING_FIRST ? (double)h[two[s] * D + c]
+                                  : pooling == ATTN_POOLING_LAST  ? (double)*last
+                                                                  : largest;
+                    squares += expected[c] * expected[c];
+                }
+                for (int c = 0; c < D; c++)
+                    assert_true(fabs((double)g[s * D + c] - expected[c] / (normalise ? sqrt(squares) : 1)) < 1e-5);
+            }
+            attn_model_close(model);
+        }
+    model_folder_remove(&folder);
+    memory_destroy(m);
+}
+
+/** A step's logits, against attn_llama_step(). */
+static void test_decoder(void **state)
+{
+    (void)state;
+    struct memory *m = memory_create("folders decoder", 0);
+    struct model_folder folder = model_folder_llama(m);
+    char path[128];
+    attn_model *model;
+    attn_llama *llama;
+    attn_weights *weights;
+    attn_model_info info = attn_model_info_default();
+    OK(attn_model_open(&model, folder.path, NULL));
+    OK(attn_model_describe(model, &info));
+    assert_true(info.kind == ATTN_MODEL_DECODER && info.logits == WORDS && info.max_positions == 40);
+    assert_true(info.num_eos == 2 && info.eos[0] == 1 && info.eos[1] == 2);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder.path);
+    OK(attn_weights_open(&weights, path));
+    OK(attn_llama_load(&llama, &good.llama, weights));
+    const attn_tensor logits[2] = {place_dense(m, 1, 1, TOKENS, WORDS), place_dense(m, 1, 1, TOKENS, WORDS)},
+                      hidden = place_dense(m, 1, 1, TOKENS, D), last = place_dense(m, 1, 1, TOKENS, D);
+    const attn_tensor *const states[] = {NULL, NULL, &last};
+    for (int which = 0; which < 2; which++) {
+        const int64_t tokens = TOKENS;
+        int64_t sequence;
+        attn_cache *cache;
+        attn_cache_config config = attn_cache_config_default();
+        OK(attn_model_cache_config(model, &config));
+        config.max_tokens = TOKENS, config.max_sequences = 1;
+        OK(attn_cache_create(&cache, &config));
+        OK(attn_cache_add(cache, &sequence));
+        OK(attn_cache_step(cache, 1, &sequence, &tokens, NULL));
+        attn_model_tokens t = attn_model_tokens_default();
+        attn_model_outputs outputs = attn_model_outputs_default();
+        t.ids = ids;
+        outputs.logits = &logits[1], outputs.hidden = &hidden, outputs.states = states;
+        if (which)
+            OK(attn_model_step(model, cache, &t, &outputs));
+        else
+            OK(attn_llama_step(llama, cache, ids, NULL, 0, NULL, &logits[0], 1));
+        attn_cache_destroy(cache);
+    }
+    assert_true(equal_bits(&logits[0], &logits[1]));
+    assert_true(equal_bits(&hidden, &last));
+    attn_llama_destroy(llama);
+    attn_weights_destroy(weights);
+    attn_model_close(model);
+    model_folder_remove(&folder);
+    memory_destroy(m);
+}
+
+/* -------------------------------------------------------------------- shards -- */
+
+/** An index of the given text beside two files, or what is wrong with it. */
+static void check_index(const struct model_folder *folder, const char *json, const char *words)
+{
+    char path[128];
+    attn_weights *weights;
+    snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder->path);
+    model_folder_text(folder, "model.safetensors.index.json", json);
+    if (words) {
+        REFUSES(NULL, attn_weights_open(&weights, path), ATTN_INVALID_FILE, words);
+        assert_null(weights);
+        return;
+    }
+    attn_tensor t;
+    OK(attn_weights_open(&weights, path));
+    assert_int_equal(attn_weights_count(weights), 3);
+    assert_true(attn_weights_has(weights, "a") && attn_weights_has(weights, "b") && attn_weights_has(weights, "c"));
+    OK(attn_weights_get(weights, "c", 2, 3, &t));
+    REFUSES(NULL, attn_weights_get(weights, "c", 2, 4, &t), ATTN_SHAPE_MISMATCH, "two.safetensors|'c'|4");
+    REFUSES(NULL, attn_weights_get(weights, "d", 2, 4, &t), ATTN_INVALID_ARGUMENT, "index.json|'d'");
+    attn_weights_destroy(weights);
+}
+
+static void test_index(void **state)
+{
+    (void)state;
+    struct memory *m = memory_create("folders index", 0);
+    struct model_folder folder = model_folder_make();
+    struct named *one = named_create(m), *two = named_create(m);
+    named_add(one, m, ATTN_F32, 0, 3, 1, 0, "", "a");
+    named_add(one, m, ATTN_BF16, 4, 3, 1, 0, "", "b");
+    named_add(two, m, ATTN_F32, 2, 3, 1, 0, "", "c");
+    model_folder_weights(&folder, "one.safetensors", one, m);
+    model_folder_weights(&folder, "two.safetensors", two, m);
+    check_index(&folder,
+                "{\"metadata\": {}, \"weight_map\": {\"a\": \"one.safetensors\", \"b\": \"one.safetensors\","
+                " \"c\": \"two.safetensors\"}}",
+                NULL);
+    check_index(&folder, "{\"weight_map\": {\"a\": \"one.safetensors\", \"c\": \"one.safetensors\"}}",
+                "one.safetensors|'c'|index.json");
+    check_index(&folder, "{\"weight_map\": {\"a\": \"three.safetensors\"}}", "three.safetensors|cannot open");
+    check_index(&folder, "{\"weight_map\": {\"a\": \"../one.safetensors\"}}", "index.json|'../one.safetensors'|folder");
+    check_index(&folder, "{\"weight_map\": {\"a\": \"\"}}", "index.json|''|folder");
+    check_index(&folder, "{\"weight_map\": {\"a\": \"model.safetensors.index.json\"}}", "safetensors files");
+    check_index(&folder, "{\"weight_map\": {\"a\": 1}}", "index.json|'a'");
+    check_index(&folder, "{\"weight_map\": {}}", "'weight_map'|empty");
+    check_index(&folder, "{\"weight_map\": [1]}", "'weight_map'|something else");
+    check_index(&folder, "{}", "'weight_map'|missing");
+    check_index(&folder, "[]", "index.json|not a JSON object");
+    check_index(&folder, "{\"weight_map\": ", "index.json|line 1");
+    named_add(two, m, ATTN_F32, 2, 3, 1, 0, "", "b");
+    model_folder_weights(&folder, "two.safetensors", two, m);
+    check_index(&folder, "{\"weight_map\": {\"a\": \"one.safetensors\", \"c\": \"two.safetensors\"}}",
+                "'b'|one.safetensors|two.safetensors");
+    nn_end_refusals();
+    model_folder_remove(&folder);
+    memory_destroy(m);
+}
+
+/** A model in two files is that in one. */
+static void test_shards(void **state)
+{
+    (void)state;
+    struct memory *m = memory_create("folders shards", 0);
+    struct model_folder folder = model_folder_bert(m);
+    struct named *all = named_create(m), *parts[2] = {named_create(m), named_create(m)};
+    attn_model *models[2];
+    attn_tensor hidden[2];
+    add_bert(all, m, "", 2);
+    model_folder_weights(&folder, "model.safetensors", all, m);
+    OK(attn_model_open(&models[0], folder.path, NULL));
+    char index[NAMED_MAX * 200] = "{\"weight_map\": {";
+    for (int64_t i = 0; i < all->num; i++) {
+        struct named *part = parts[i % 2];
+        const size_t length = strlen(index);
+        memcpy(part->names[part->num], all->names[i], NAMED_LENGTH);
+        part->tensors[part->num] = all->tensors[i];
+        part->values[part->num++] = all->values[i];
+        snprintf(index + length, sizeof index - length, "%s\"%s\": \"%d.safetensors\"", i ? ", " : "", all->names[i],
+                 (int)(i % 2));
+    }
+    strcat(index, "}}");
+    model_folder_weights(&folder, "0.safetensors", parts[0], m);
+    model_folder_weights(&folder, "1.safetensors", parts[1], m);
+    model_folder_text(&folder, "model.safetensors.index.json", index);
+    model_folder_drop(&folder, "model.safetensors");
+    OK(attn_model_open(&models[1], folder.path, NULL));
+    for (int which = 0; which < 2; which++) {
+        const attn_model_batch batch = batch_of(NULL);
+        attn_model_outputs outputs = attn_model_outputs_default();
+        hidden[which] = place_dense(m, 1, 1, TOKENS, D);
+        outputs.hidden = &hidden[which];
+        OK(attn_model_encode(models[which], &batch, &outputs));
+        attn_model_close(models[which]);
+    }
+    assert_true(equal_bits(&hidden[0], &hidden[1]));
+    model_folder_remove(&folder);
+    memory_destroy(m);
+}
+
+/* ------------------------------------------------------------------ refusals -- */
+
+static void refuses_folder(const struct model_folder *folder, attn_status status, const char *words)
+{
+    attn_model *model = (attn_model *)(void *)&good;
+    REFUSES(NULL, attn_model_open(&model, folder->path, NULL), status, words);
+    assert_null(model);
+}
+
+static void test_bad_files(void **state)
+{
+    (void)state;
+    struct memory *m = memory_create("folders bad_files", 0);
+    struct model_folder folder = model_folder_make();
+    refuses_folder(&folder, ATTN_INVALID_FILE, "has no config.json");
+    write_config(&folder, "{\"model_type\"");
+    refuses_folder(&folder, ATTN_INVALID_FILE, "config.json|line 1");
+    write_config(&folder, "[1]");
+    refuses_folder(&folder, ATTN_INVALID_FILE, "config.json|not a JSON object");
+    write_config(&folder, "{}");
+    refuses_folder(&folder, ATTN_INVALID_FILE, "config.json|'model_type'|missing");
+    write_config(&folder, "{\"model_type\": \"rwkv\", \"architectures\": [\"RwkvForCausalLM\"]}");
+    refuses_folder(&folder, ATTN_UNSUPPORTED, "config.json|'rwkv' (RwkvForCausalLM)|bert, |xlm-roberta");
+    write_config(&folder, "{\"model_type\": \"rwkv\\n\"}");
+    refuses_folder(&folder, ATTN_UNSUPPORTED, "'rwkv?'");
+    write_config(&folder, "{\"model_type\": \"bert\"}");
+    refuses_folder(&folder, ATTN_INVALID_FILE, "neither|model.safetensors.index.json");
+    model_folder_text(&folder, "pytorch_model.bin", "");
+    refuses_folder(&folder, ATTN_UNSUPPORTED, "pytorch_model.bin|save_pretrained()");
+    model_folder_drop(&folder, "pytorch_model.bin");
+    model_folder_text(&folder, "q4.gguf", "GGUF");
+    refuses_folder(&folder, ATTN_UNSUPPORTED, "q4.gguf");
+    attn_model *model;
+    char path[128];
+    snprintf(path, sizeof path, "%s/q4.gguf", folder.path);
+    REFUSES(NULL, attn_model_open(&model, path, NULL), ATTN_UNSUPPORTED, "q4.gguf|is a file|folder");
+    REFUSES(NULL, attn_model_open(&model, "/nonexistent/model", NULL), ATTN_INVALID_FILE, "/nonexistent/model");
+    REFUSES(NULL, attn_model_open(&model, NULL, NULL), ATTN_INVALID_ARGUMENT, "folder|NULL");
+    REFUSES(NULL, attn_model_open(NULL, folder.path, NULL), ATTN_INVALID_ARGUMENT, "model|NULL");
+    model_folder_remove(&folder);
+
+    /* Weights that do not fit what config.json says, and the other files. */
+    folder = model_folder_bert(m);
+    attn_model_options options = attn_model_options_default();
+    options.pooling = (attn_pooling)7;
+    REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT, "options.pooling|7");
+    options.pooling = ATTN_POOLING_NONE, options.normalise = 1;
+    REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT, "options.normalise|1");
+    options.normalise = 0, options.activations = (attn_dtype)9;
+    REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT, "options.activations|9");
+    static const struct {
+        const char *name, *text, *words;
+        attn_status status;
+    } files[] = {
+        {"modules.json", "{}", "modules.json|array", ATTN_INVALID_FILE},
+        {"modules.json", "[", "modules.json|line 1", ATTN_INVALID_FILE},
+        {"modules.json", "[{\"type\": \"a.Transformer\"}]", "modules.json|'path'", ATTN_INVALID_FILE},
+        {"modules.json", "[{\"type\": \"a.Dense\", \"path\": \"2_Dense\"}]", "modules.json|Dense", ATTN_UNSUPPORTED},
+        {"modules.json", "[{\"type\": \"a.Transformer\", \"path\": \"0\"}]", "modules.json|'0'", ATTN_UNSUPPORTED},
+        {"modules.json", "[{\"type\": \"a.Transformer\", \"path\": \"\"}]", "modules.json|no Pooling",
+         ATTN_UNSUPPORTED},
+        {"modules.json", "[{\"type\": \"a.Pooling\", \"path\": \"1\"}]", "/1|no config.json", ATTN_INVALID_FILE},
+        {"sentence_bert_config.json", "{\"max_seq_length\": 7}", "'max_seq_length'|7|6", ATTN_INVALID_FILE},
+        {"sentence_bert_config.json", "{\"max_seq_length\": 0}", "'max_seq_length'|0", ATTN_INVALID_FILE},
+        {"generation_config.json", "{\"eos_token_id\": [1, 9]}", "generation_config.json|'eos_token_id'|8",
+         ATTN_INVALID_FILE},
+        {"generation_config.json", "{\"eos_token_id\": \"end\"}", "'eos_token_id'|'end'", ATTN_INVALID_FILE},
+        {"config.json", "{\"model_type\": \"bert\"}", "'num_hidden_layers'|missing", ATTN_INVALID_FILE},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        model_folder_text(&folder, files[i].name, files[i].text);
+        refuses_folder(&folder, files[i].status, files[i].words);
+        if (strcmp(files[i].name, "config.json") != 0)
+            model_folder_drop(&folder, files[i].name);
+    }
+    model_folder_remove(&folder);
+    folder = model_folder_bert(m);
+    struct named *n = named_create(m);
+    add_bert(n, m, "", 1);
+    model_folder_weights(&folder, "model.safetensors", n, m);
+    refuses_folder(&folder, ATTN_SHAPE_MISMATCH, "model.safetensors|token_type_embeddings");
+    named_remove(n, "", "embeddings.token_type_embeddings.weight");
+    model_folder_weights(&folder, "model.safetensors", n, m);
+    refuses_folder(&folder, ATTN_INVALID_ARGUMENT, "model.safetensors|token_type_embeddings");
+    named_add(n, m, ATTN_F32, 2, D, 1, 0, "", "embeddings.token_type_embeddings.weight");
+    named_add(n, m, ATTN_F32, 2, D, 1, 0, "", "embeddings.projection.weight");
+    model_folder_weights(&folder, "model.safetensors", n, m);
+    refuses_folder(&folder, ATTN_UNSUPPORTED, "'embeddings.projection.weight'|attn_model_open");
+    nn_end_refusals();
+    model_folder_remove(&folder);
+    memory_destroy(m);
+}
+
+static void test_bad_calls(void **state)
+{
+    (void)state;
+    struct memory *m = memory_create("folders bad_calls", 0);
+    struct model_folder folders[] = {model_folder_bert(m), model_folder_llama(m)};
+    attn_model *encoder, *decoder;
+    OK(attn_model_open(&encoder, folders[0].path, NULL));
+    OK(attn_model_open(&decoder, folders[1].path, NULL));
+    const attn_tensor hidden = place_dense(m, 1, 1, TOKENS, D), rows = place_dense(m, 1, 1, SEQUENCES, D);
+    const attn_tensor *const states[] = {NULL, &hidden, NULL};
+    attn_model_batch batch = batch_of(NULL);
+    attn_model_outputs outputs = attn_model_outputs_default(), none = attn_model_outputs_default();
+    attn_model_tokens tokens = attn_model_tokens_default();
+    attn_model_info info = attn_model_info_default();
+    attn_cache_config config = attn_cache_config_default();
+    outputs.hidden = &hidden;
+    tokens.ids = ids;
+    REFUSES(m, attn_model_encode(NULL, &batch, &outputs), ATTN_INVALID_ARGUMENT, "model|NULL");
+    REFUSES(m, attn_model_encode(decoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "llama|encoder");
+    REFUSES(m, attn_model_encode(encoder, NULL, &outputs), ATTN_INVALID_ARGUMENT, "batch|NULL");
+    REFUSES(m, attn_model_encode(encoder, &batch, NULL), ATTN_INVALID_ARGUMENT, "outputs|NULL");
+    REFUSES(m, attn_model_encode(encoder, &batch, &none), ATTN_INVALID_ARGUMENT, "outputs|at least one");
+    REFUSES(m, attn_model_step(encoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT, "bert|decoder");
+    REFUSES(m, attn_model_step(decoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT, "cache|NULL");
+    REFUSES(m, attn_model_step(decoder, NULL, NULL, &outputs), ATTN_INVALID_ARGUMENT, "tokens|NULL");
+    REFUSES(m, attn_model_cache_config(encoder, &config), ATTN_INVALID_ARGUMENT, "bert|decoder");
+    REFUSES(m, attn_model_describe(NULL, &info), ATTN_INVALID_ARGUMENT, "model|NULL");
+    REFUSES(m, attn_model_describe(encoder, NULL), ATTN_INVALID_ARGUMENT, "info|NULL");
+    outputs.states = states;
+    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "outputs.hidden|outputs.states[1]");
+    outputs.states = NULL;
+    outputs.pooled = &rows;
+    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "outputs.pooled|BertModel|pooler");
+    REFUSES(m, attn_model_step(decoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT, "outputs.pooled|decoder");
+    outputs.pooled = NULL, outputs.embeddings = &rows;
+    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "outputs.embeddings|modules.json");
+    outputs.embeddings = NULL, outputs.logits = &rows;
+    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "outputs.logits|classes");
+    outputs.logits = NULL;
+    static const int32_t bad_types[TOKENS] = {0, 1, 0, 2};
+    batch.token_types = bad_types;
+    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "types[3]|2");
+    batch.token_types = NULL, batch.num_threads = -1;
+    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "num_threads|-1");
+    batch.num_threads = 0, batch.offsets = NULL;
+    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "offsets|NULL");
+    nn_end_refusals();
+    attn_model_close(encoder);
+    attn_model_options options = attn_model_options_default();
+    options.pooling = ATTN_POOLING_FIRST;
+    OK(attn_model_open(&encoder, folders[0].path, &options));
+    batch.offsets = offsets;
+    outputs.embeddings = &rows;
+    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "batch.offsets|sequence 1");
+    nn_end_refusals();
+    attn_model_close(encoder);
+    attn_model_close(decoder);
+    model_folder_remove(&folders[0]);
+    model_folder_remove(&folders[1]);
+    memory_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_encoder),   cmocka_unit_test(test_pooling), cmocka_unit_test(test_decoder),
+        cmocka_unit_test(test_index),     cmocka_unit_test(test_shards),  cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_bad_calls),
+    };
+    guard_catch_faults();
+    make_configs();
+    return NN_MAIN(tests);
+}
