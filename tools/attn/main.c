@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,8 +22,8 @@ static const struct command {
     const char *summary;
 } commands[] = {
     {"run", command_run, "compute attention from .npy or .safetensors files"},
-    {"heatmap", command_heatmap, "draw attention weights as a PNG picture"},
-    {"pattern", command_pattern, "draw a block-sparse pattern as a PNG picture"},
+    {"heatmap", command_heatmap, "draw attention weights: PNG, SVG or PDF"},
+    {"pattern", command_pattern, "draw a block-sparse pattern: PNG, SVG or PDF"},
     {"info", command_info, "show what the library found on this machine"},
 };
 
@@ -31,6 +32,19 @@ static const size_t num_commands = sizeof commands / sizeof commands[0];
 void print_version(void)
 {
     printf("attn %s\n", attn_version_string());
+}
+
+void command_note(const char *format, ...)
+{
+    char sentence[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof sentence, format, arguments);
+    va_end(arguments);
+    for (char *c = sentence; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
+    fprintf(stderr, "attn: %s\n", sentence);
 }
 
 static void print_help(void)
