@@ -307,7 +307,9 @@ attn_status command_pattern(int argc, char *const *argv)
         [PATTERN_STRIDE] = {"stride", 0, "N", "strided: in blocks; default: the square root of the block rows", NULL},
         [PATTERN_CAUSAL] = {"causal", 0, NULL, "leave out the blocks above the diagonal", NULL},
         [PATTERN_OUT] = {"output", 'o', "FILE.png",
-                         "the picture, or FILE.svg, FILE.pdf; without it, only the numbers are printed", NULL},
+                         "the picture; or FILE.svg, FILE.pdf. Without it only the numbers\n"
+                         "are printed",
+                         NULL},
         [PATTERN_SIZE] = {"size", 0, "N", "pixels of the picture's longest side; text grows with it", NULL},
         [PATTERN_REDUCE] = {"reduce", 0, "max|mean", "what of several blocks a cell shows; default max", NULL},
     };

@@ -35,8 +35,7 @@ void canvas_open(struct canvas *canvas, double unit)
 
 attn_status canvas_size(struct canvas *canvas, int width, int height, double limit_bytes)
 {
-    /* Four bytes for a pixel of the picture, and as many for the areas that wait to be drawn. */
-    double bytes = 8.0 * width * height;
+    double bytes = 4.0 * width * height;
     if (bytes > limit_bytes)
         return io_fail(ATTN_SIZE_OVERFLOW,
                        "the picture of %d x %d pixels needs %.1f MiB, above the limit of %.1f MiB (--limit-mib)", width,

@@ -56,6 +56,27 @@ static cairo_surface_t *make_surface(const struct canvas *canvas, enum picture_f
     }
 }
 
+/*
+ * Has viewers draw the cells of an SVG with sharp edges at any magnification, which Cairo does not ask them for. Text
+ * is there as outlines, so that the tag can be nothing else.
+ */
+static bool sharpen(struct sink *sink)
+{
+    static const char tag[] = "<image ", more[] = "style=\"image-rendering:pixelated\" ";
+    struct sink out = {.bytes = NULL};
+    const unsigned char *at = sink->bytes, *const end = at + sink->used;
+    bool fits = true;
+    for (const unsigned char *next; fits && at < end; at = next) {
+        const unsigned char *found = memmem(at, (size_t)(end - at), tag, sizeof tag - 1);
+        next = found != NULL ? found + sizeof tag - 1 : end;
+        fits = append(&out, at, (unsigned)(next - at)) == CAIRO_STATUS_SUCCESS &&
+               (found == NULL || append(&out, (const unsigned char *)more, sizeof more - 1) == CAIRO_STATUS_SUCCESS);
+    }
+    free(sink->bytes);
+    *sink = out;
+    return fits;
+}
+
 attn_status picture_encode(const struct canvas *canvas, enum picture_format format, unsigned char **bytes, size_t *size)
 {
     struct sink sink = {.bytes = NULL};
@@ -75,6 +96,8 @@ attn_status picture_encode(const struct canvas *canvas, enum picture_format form
     if (status == CAIRO_STATUS_SUCCESS)
         status = cairo_surface_status(surface);
     cairo_surface_destroy(surface);
+    if (status == CAIRO_STATUS_SUCCESS && format == PICTURE_SVG && !sharpen(&sink))
+        status = CAIRO_STATUS_NO_MEMORY;
     if (status != CAIRO_STATUS_SUCCESS) {
         free(sink.bytes);
         return io_fail(status == CAIRO_STATUS_NO_MEMORY ? ATTN_OUT_OF_MEMORY : ATTN_INVALID_FILE,
