@@ -24,6 +24,7 @@ static const struct command {
     {"run", command_run, "compute attention from .npy or .safetensors files"},
     {"heatmap", command_heatmap, "draw attention weights: PNG, SVG or PDF"},
     {"pattern", command_pattern, "draw a block-sparse pattern: PNG, SVG or PDF"},
+    {"view", command_view, "make a page to look at the attention weights of a model in"},
     {"info", command_info, "show what the library found on this machine"},
 };
 
@@ -63,7 +64,7 @@ static attn_status dispatch(int argc, char *const *argv)
 {
     if (argc < 2)
         return io_fail(ATTN_INVALID_ARGUMENT,
-                       "no command is given; expected run, heatmap, pattern or info (attn --help)");
+                       "no command is given; expected run, heatmap, pattern, view or info (attn --help)");
     const char *name = argv[1];
     for (size_t i = 0; i < num_commands; i++) {
         if (strcmp(name, commands[i].name) == 0)
@@ -72,7 +73,7 @@ static attn_status dispatch(int argc, char *const *argv)
     bool help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
     if (!help && strcmp(name, "--version") != 0)
         return io_fail(ATTN_INVALID_ARGUMENT,
-                       "unknown command '%s'; expected run, heatmap, pattern or info (attn --help)", name);
+                       "unknown command '%s'; expected run, heatmap, pattern, view or info (attn --help)", name);
     if (argc > 2)
         return io_fail(ATTN_INVALID_ARGUMENT, "unexpected argument '%s' after %s", argv[2], name);
     if (help)

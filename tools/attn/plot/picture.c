@@ -135,18 +135,7 @@ attn_status picture_write(const struct canvas *canvas, const struct picture_targ
     unsigned char *bytes;
     size_t size;
     CHECK(picture_encode(canvas, target->format, &bytes, &size));
-    struct replace_signals signals;
-    replace_hold_signals(&signals);
-    struct replacement file;
-    attn_status status = replace_open(&file, target->path);
-    if (status == ATTN_OK)
-        status = replace_write(&file, bytes, size);
-    if (status == ATTN_OK)
-        status = replace_finish(&file);
-    if (status == ATTN_OK)
-        status = replace_commit(&file, 1);
-    replace_discard(&file);
-    replace_release_signals(&signals);
+    attn_status status = replace_whole(target->path, bytes, size);
     free(bytes);
     return status;
 }
