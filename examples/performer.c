@@ -91,7 +91,7 @@ static int draw(const char *path, const struct input inputs[INPUTS], double erro
     double x[SIZES];
     struct curve curve[INPUTS];
     struct canvas canvas;
-    char *target;
+    struct picture_target target = {.path = NULL};
     for (int n = 0; n < SIZES; n++)
         x[n] = log2((double)features[n]);
     for (int i = 0; i < INPUTS; i++)
@@ -106,10 +106,10 @@ static int draw(const char *path, const struct input inputs[INPUTS], double erro
     if (status == ATTN_OK) {
         status = picture_target(&target, path);
         if (status == ATTN_OK)
-            status = picture_write(&canvas, target);
-        free(target);
-        canvas_free(&canvas);
+            status = picture_write(&canvas, &target);
     }
+    picture_target_free(&target);
+    canvas_free(&canvas);
     if (status != ATTN_OK)
         fprintf(stderr, "performer: %s: %s\n", path, attn_last_error());
     return status == ATTN_OK;

@@ -60,7 +60,8 @@ static double probability(const float *logits, int64_t n, int64_t which)
 
 /* -------------------------------------------------------------------- text -- */
 
-static attn_status draw(const char *target, const struct words *words, float *weights, const char *title)
+static attn_status draw(const struct picture_target *target, const struct words *words, float *weights,
+                        const char *title)
 {
     struct plot plot = {
         .title = title,
@@ -79,18 +80,22 @@ static attn_status draw(const char *target, const struct words *words, float *we
     if (plot.bin_columns != plot.columns)
         return io_fail(ATTN_INVALID_FILE, "the text has %lld words; expected at most %d for a picture",
                        (long long)plot.columns, plot.bin_columns);
+    double high = 0;
     for (int64_t i = 0; i < plot.columns; i++)
-        plot.high = fmax(plot.high, (double)weights[i]);
-    if (!(plot.high > 0))
+        high = fmax(high, (double)weights[i]);
+    if (!(high > 0))
         return io_fail(ATTN_INVALID_FILE, "no word has a weight");
+    plot.scale = (struct scale){SCALE_LINEAR, 0, plot_bar_top(0, high)};
     struct canvas canvas;
-    CHECK(plot_bars(&canvas, &plot, 0));
-    attn_status status = picture_write(&canvas, target);
+    attn_status status = plot_bars(&canvas, &plot, 0);
+    if (status == ATTN_OK)
+        status = picture_write(&canvas, target);
     canvas_free(&canvas);
     return status;
 }
 
-static attn_status show(const struct classifier *classifier, const struct lines *lines, const char *picture)
+static attn_status show(const struct classifier *classifier, const struct lines *lines,
+                        const struct picture_target *picture)
 {
     const int64_t classes = classifier_classes(classifier);
     struct words words = {0};
@@ -109,7 +114,7 @@ static attn_status show(const struct classifier *classifier, const struct lines 
             for (int64_t w = 0; w < words.text.count; w++)
                 printf(" %s:%.2f", words.text.text[w], (double)weights[w]);
             printf("\n");
-            if (picture && i == 0)
+            if (picture->path && i == 0)
                 status = draw(picture, &words, weights, classifier_class(classifier, best));
         }
         free(weights);
@@ -237,7 +242,7 @@ static attn_status run(const struct options *o)
 {
     struct classifier *classifier = NULL;
     struct lines lines = {0};
-    char *picture = NULL;
+    struct picture_target picture = {.path = NULL};
     attn_status status = !o->bars ? ATTN_OK : picture_target(&picture, o->bars);
     if (status == ATTN_OK)
         status = classifier_open(&classifier, o->model);
@@ -246,11 +251,11 @@ static attn_status run(const struct options *o)
     else if (status == ATTN_OK) {
         status = lines_read(&lines, o->input);
         if (status == ATTN_OK)
-            status = show(classifier, &lines, picture);
+            status = show(classifier, &lines, &picture);
     }
     lines_free(&lines);
     classifier_close(classifier);
-    free(picture);
+    picture_target_free(&picture);
     return status;
 }
 

@@ -149,17 +149,18 @@ static attn_status write_picture(const struct training_log *log, const char *pat
         {.name = "accuracy on the test texts in %", .x = x[1], .y = y[1], .count = epochs, .marks = true},
     };
     struct canvas canvas;
-    CHECK(plot_curves(&canvas, &(struct curves){.title = log->title,
-                                                .subtitle = subtitle,
-                                                .x_name = "step",
-                                                .curve = curve,
-                                                .panels = 2,
-                                                .last = (double)total_of(log)}));
-    char *target;
-    attn_status status = picture_target(&target, path);
+    attn_status status = plot_curves(&canvas, &(struct curves){.title = log->title,
+                                                               .subtitle = subtitle,
+                                                               .x_name = "step",
+                                                               .curve = curve,
+                                                               .panels = 2,
+                                                               .last = (double)total_of(log)});
+    struct picture_target target = {.path = NULL};
     if (status == ATTN_OK)
-        status = picture_write(&canvas, target);
-    free(target);
+        status = picture_target(&target, path);
+    if (status == ATTN_OK)
+        status = picture_write(&canvas, &target);
+    picture_target_free(&target);
     canvas_free(&canvas);
     return status;
 }

@@ -47,7 +47,8 @@ static void usage(void)
 
 /* ----------------------------------------------------------------- picture -- */
 
-static attn_status draw(const char *target, struct translator_view *view, const char *text, const char *translation)
+static attn_status draw(const struct picture_target *target, struct translator_view *view, const char *text,
+                        const char *translation)
 {
     struct plot plot = {
         .title = translation,
@@ -66,13 +67,16 @@ static attn_status draw(const char *target, struct translator_view *view, const 
     if (plot.bin_rows != plot.rows || plot.bin_columns != plot.columns)
         return io_fail(ATTN_INVALID_FILE, "%lld x %lld characters are too many for a picture", (long long)plot.rows,
                        (long long)plot.columns);
+    double high = 0;
     for (int64_t i = 0; i < plot.rows * plot.columns; i++)
-        plot.high = fmax(plot.high, (double)view->weights[i]);
-    if (!(plot.high > 0))
+        high = fmax(high, (double)view->weights[i]);
+    if (!(high > 0))
         return io_fail(ATTN_INVALID_FILE, "no character has a weight");
+    plot.scale = (struct scale){SCALE_LINEAR, 0, high};
     struct canvas canvas;
-    CHECK(plot_heatmap(&canvas, &plot, 0));
-    attn_status status = picture_write(&canvas, target);
+    attn_status status = plot_heatmap(&canvas, &plot, 0);
+    if (status == ATTN_OK)
+        status = picture_write(&canvas, target);
     canvas_free(&canvas);
     return status;
 }
@@ -91,7 +95,7 @@ static attn_status translate_all(const struct translator *translator, const stru
 }
 
 static attn_status show(const struct translator *translator, const struct options *o, int64_t beams,
-                        const char *picture)
+                        const struct picture_target *picture)
 {
     struct lines texts = {0}, found = {0};
     struct translator_view view = {0};
@@ -100,7 +104,7 @@ static attn_status show(const struct translator *translator, const struct option
         status = lines_add(&texts, o->texts[i], strlen(o->texts[i]));
     if (status == ATTN_OK)
         status = translate_all(translator, &texts, beams, &found);
-    if (status == ATTN_OK && picture) {
+    if (status == ATTN_OK && picture->path) {
         status = translator_look(translator, texts.text[0], texts.size[0], beams, &view);
         if (status == ATTN_OK)
             status = draw(picture, &view, texts.text[0], found.text[0]);
@@ -150,16 +154,16 @@ static attn_status check(const struct translator *translator, const struct optio
 static attn_status run(const struct options *o)
 {
     struct translator *translator = NULL;
-    char *picture = NULL;
+    struct picture_target picture = {.path = NULL};
     attn_status status = o->heatmap ? picture_target(&picture, o->heatmap) : ATTN_OK;
     if (status == ATTN_OK)
         status = translator_open(&translator, o->model);
     if (status == ATTN_OK) {
         const int64_t beams = o->beams ? o->beams : translator_beams(translator);
-        status = o->check ? check(translator, o, beams) : show(translator, o, beams, picture);
+        status = o->check ? check(translator, o, beams) : show(translator, o, beams, &picture);
     }
     translator_close(translator);
-    free(picture);
+    picture_target_free(&picture);
     return status;
 }
 

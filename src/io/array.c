@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,24 +128,32 @@ static attn_status open_npy(struct array_file *file, uint64_t file_size)
     return ATTN_OK;
 }
 
-static attn_status open_safetensors(struct array_file *file, const char *name, uint64_t file_size)
+/* Reads the header; *data is where the data begins. On failure there is nothing to free. */
+static attn_status read_index(int fd, const char *path, uint64_t file_size, struct safetensors *index, uint64_t *data)
 {
     unsigned char prefix[SAFETENSORS_PREFIX];
     size_t length;
     size_t available = file_size < sizeof prefix ? (size_t)file_size : sizeof prefix;
-    CHECK(read_at(file->fd, file->path, 0, prefix, available));
-    CHECK(safetensors_header_length(&length, prefix, file_size, file->path));
+    CHECK(read_at(fd, path, 0, prefix, available));
+    CHECK(safetensors_header_length(&length, prefix, file_size, path));
     char *text = malloc(length > 0 ? length : 1);
     if (text == NULL)
-        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory for a header of %zu bytes", file->path, length);
-    struct safetensors index = {0};
-    uint64_t data_offset = sizeof prefix + length;
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory for a header of %zu bytes", path, length);
+    *data = sizeof prefix + length;
+    attn_status status = read_at(fd, path, sizeof prefix, text, length);
+    if (status == ATTN_OK)
+        status = safetensors_parse(index, text, length, file_size - *data, path);
+    free(text);
+    return status;
+}
+
+static attn_status open_safetensors(struct array_file *file, const char *name, uint64_t file_size)
+{
+    struct safetensors index;
+    uint64_t data_offset;
     const struct safetensors_entry *entry = NULL;
-    attn_status status = read_at(file->fd, file->path, sizeof prefix, text, length);
-    if (status == ATTN_OK)
-        status = safetensors_parse(&index, text, length, file_size - data_offset, file->path);
-    if (status == ATTN_OK)
-        status = safetensors_find(&index, name, file->path, &entry);
+    CHECK(read_index(file->fd, file->path, file_size, &index, &data_offset));
+    attn_status status = safetensors_find(&index, name, file->path, &entry);
     if (status == ATTN_OK)
         status = safetensors_usable(entry, file->path, &file->is);
     if (status == ATTN_OK) {
@@ -152,8 +161,22 @@ static attn_status open_safetensors(struct array_file *file, const char *name, u
         file->size = entry->end - entry->begin;
     }
     safetensors_free(&index);
-    free(text);
     return status;
+}
+
+static attn_status open_regular(const char *path, int *fd, uint64_t *size)
+{
+    struct stat info;
+    /* Without O_NONBLOCK opening a FIFO would wait for a writer before it can be refused. */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0)
+        return io_fail(ATTN_INVALID_FILE, "%s: cannot open: %s", path, strerror(errno));
+    if (fstat(*fd, &info) != 0)
+        return io_fail(ATTN_INVALID_FILE, "%s: cannot look at the file: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return io_fail(ATTN_INVALID_FILE, "%s is not a regular file", path);
+    *size = (uint64_t)info.st_size;
+    return ATTN_OK;
 }
 
 attn_status array_open(struct array_file *file, const char *spec)
@@ -166,25 +189,85 @@ attn_status array_open(struct array_file *file, const char *spec)
     file->spec = strdup(spec);
 
     attn_status status = file->spec != NULL ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", spec);
-    struct stat info;
-    if (status == ATTN_OK) {
-        /* Without O_NONBLOCK opening a FIFO would wait for a writer before it can be refused. */
-        file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        if (file->fd < 0)
-            status = io_fail(ATTN_INVALID_FILE, "%s: cannot open: %s", file->path, strerror(errno));
-        else if (fstat(file->fd, &info) != 0)
-            status = io_fail(ATTN_INVALID_FILE, "%s: cannot look at the file: %s", file->path, strerror(errno));
-        else if (!S_ISREG(info.st_mode))
-            status = io_fail(ATTN_INVALID_FILE, "%s is not a regular file", file->path);
-    }
-    if (status == ATTN_OK) {
-        uint64_t size = (uint64_t)info.st_size;
+    uint64_t size = 0;
+    if (status == ATTN_OK)
+        status = open_regular(file->path, &file->fd, &size);
+    if (status == ATTN_OK)
         status = parts.name != NULL ? open_safetensors(file, parts.name, size) : open_npy(file, size);
-    }
     file_spec_free(&parts);
     if (status != ATTN_OK)
         array_close(file);
     return status;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    return strverscmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The names that match, in the order of the numbers in them. */
+static attn_status matching(const struct safetensors *index, const char *pattern, const char *path, char ***names,
+                            size_t *count)
+{
+    *names = calloc(index->count + 1, sizeof **names);
+    for (size_t i = 0; *names != NULL && i < index->count; i++) {
+        if (fnmatch(pattern, index->entries[i].name, 0) != 0)
+            continue;
+        (*names)[*count] = strdup(index->entries[i].name);
+        *count += (*names)[*count] != NULL;
+    }
+    if (*names == NULL)
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", path);
+    if (*count == 0)
+        return io_fail(ATTN_INVALID_FILE, "%s holds no tensor whose name matches '%s'", path, pattern);
+    qsort(*names, *count, sizeof **names, by_number);
+    return ATTN_OK;
+}
+
+attn_status array_names(const char *spec, char ***names, size_t *count)
+{
+    struct file_spec parts;
+    const size_t length = strlen(spec), suffix = strlen(SAFETENSORS_SUFFIX);
+    *names = NULL;
+    *count = 0;
+    if (length >= suffix && strcmp(spec + length - suffix, SAFETENSORS_SUFFIX) == 0) {
+        parts = (struct file_spec){strdup(spec), strdup("*")};
+        if (parts.path == NULL || parts.name == NULL) {
+            file_spec_free(&parts);
+            return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", spec);
+        }
+    } else {
+        CHECK(file_spec_parse(&parts, spec));
+    }
+    int fd = -1;
+    uint64_t size = 0, data;
+    struct safetensors index = {0};
+    attn_status status = parts.name != NULL
+                             ? open_regular(parts.path, &fd, &size)
+                             : io_fail(ATTN_INVALID_ARGUMENT,
+                                       "%s is one array; expected FILE.safetensors:PATTERN, * being anything", spec);
+    if (status == ATTN_OK)
+        status = read_index(fd, parts.path, size, &index, &data);
+    if (status == ATTN_OK) {
+        status = matching(&index, parts.name, parts.path, names, count);
+        safetensors_free(&index);
+    }
+    if (fd >= 0)
+        close(fd);
+    file_spec_free(&parts);
+    if (status != ATTN_OK) {
+        array_names_free(*names, *count);
+        *names = NULL;
+        *count = 0;
+    }
+    return status;
+}
+
+void array_names_free(char **names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(names[i]);
+    free(names);
 }
 
 attn_status array_read(const struct array_file *file, uint64_t first, void *dst, size_t size)

@@ -61,6 +61,12 @@ void file_spec_free(struct file_spec *spec);
 bool array_bytes(const int64_t *shape, int ndim, size_t element_size, uint64_t *bytes);
 
 attn_status array_open(struct array_file *file, const char *spec);
+/*
+ * The names of the tensors of a safetensors file that match a shell pattern, layer9 before layer10: *count of them, at
+ * least 1, for array_names_free(). spec is FILE.safetensors:PATTERN, or FILE.safetensors for all.
+ */
+attn_status array_names(const char *spec, char ***names, size_t *count);
+void array_names_free(char **names, size_t count);
 /* Reads size bytes that start first bytes into the data; the range is the caller's to keep inside. */
 attn_status array_read(const struct array_file *file, uint64_t first, void *dst, size_t size);
 void array_close(struct array_file *file);

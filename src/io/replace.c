@@ -219,3 +219,20 @@ void replace_release_signals(const struct replace_signals *signals)
             raise(held[i]);
     }
 }
+
+attn_status replace_whole(const char *canonical, const void *data, size_t size)
+{
+    struct replace_signals signals;
+    struct replacement file;
+    replace_hold_signals(&signals);
+    attn_status status = replace_open(&file, canonical);
+    if (status == ATTN_OK)
+        status = replace_write(&file, data, size);
+    if (status == ATTN_OK)
+        status = replace_finish(&file);
+    if (status == ATTN_OK)
+        status = replace_commit(&file, 1);
+    replace_discard(&file);
+    replace_release_signals(&signals);
+    return status;
+}

@@ -43,6 +43,9 @@ attn_status replace_commit(struct replacement *files, int count);
 /* Removes what there is; also frees after a commit. A zeroed struct is allowed. */
 void replace_discard(struct replacement *file);
 
+/* All of the above for one file whose bytes are in memory. */
+attn_status replace_whole(const char *canonical, const void *data, size_t size);
+
 /* What became of a signal before it was held. */
 #define REPLACE_SIGNALS 5
 struct replace_signals {

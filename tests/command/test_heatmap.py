@@ -2,12 +2,15 @@
 """attn heatmap: pictures decoded and looked at where the colours must be."""
 
 import math
+import re
 import unittest
+import xml.etree.ElementTree
+import zlib
 
 from png import Picture
 from support import DATA, Array, CommandTest, normal
 
-LOW, HIGH, GREY = (68, 1, 84), (253, 231, 37), (190, 190, 190)
+LOW, HIGH, HIDDEN, NAN = (68, 1, 84), (253, 231, 37), (213, 216, 222), (214, 39, 40)
 BAR = (47, 108, 142)
 COLOUR_BAR_WIDTH = 16
 
@@ -17,15 +20,32 @@ def identity(n, head=1):
 
 
 class Heatmap(CommandTest):
-    def picture(self, *arguments):
+    def picture(self, *arguments, says=None):
+        """Draws; says is what stderr holds, which is empty without it."""
         result = self.attn("heatmap", *arguments, "-o", "o.png")
-        self.assertEqual(result.stdout + result.stderr, "")
+        self.assertEqual(result.stdout, "")
+        if says is None:
+            self.assertEqual(result.stderr, "")
+        else:
+            self.assertRegex(result.stderr, r"\Aattn: [^\n]+\n\Z")
+            self.assertIn(says, result.stderr)
         return Picture(self.folder / "o.png")
 
     def cells(self, picture, colour=HIGH):
-        """The rectangles of a colour, without the ends of the colour bar and single pixels of grey text."""
-        return [box for box in picture.boxes(colour)
-                if box[2] != COLOUR_BAR_WIDTH and (colour != GREY or box[2] > 4)]
+        """The rectangles of a colour, without the ends of the colour bar."""
+        return [box for box in picture.boxes(colour) if box[2] != COLOUR_BAR_WIDTH]
+
+    def area(self, picture, colour):
+        """How many pixels have a colour."""
+        return sum(picture.at(x, y) == colour for y in range(picture.height) for x in range(picture.width))
+
+    def place(self, picture, colour):
+        """Where on the colour bar a colour is, 0 being its lower end."""
+        x = max(box[0] for box in picture.boxes(HIGH)) + 1
+        column = [picture.at(x, y) for y in range(picture.height)]
+        column = column[column.index(HIGH):len(column) - column[::-1].index(LOW)]
+        places = [y for y, found in enumerate(column) if found == colour]
+        return 1 - (places[0] + places[-1] + 1) / 2 / len(column)
 
     def test_cells_stand_on_the_diagonal(self):
         self.write(w_npy=Array((4, 4), identity(4)))
@@ -37,7 +57,7 @@ class Heatmap(CommandTest):
 
     def test_rows_are_queries(self):
         self.write(w_npy=Array((2, 3), (0, 0, 1, 0, 0, 0)))
-        picture = self.picture("w.npy", "--size", "60")
+        picture = self.picture("w.npy", "--size", "60", "--hidden", "none")
         ((x, y, width, height),) = self.cells(picture)
         self.assertEqual((width, height), (20, 30) if height == 30 else (20, 20))
         self.assertEqual(picture.at(x - 1, y), LOW)
@@ -45,16 +65,74 @@ class Heatmap(CommandTest):
         self.assertNotEqual(picture.at(x + width, y), LOW)
 
     def test_scale(self):
-        self.write(w_npy=Array((2, 2), (0.25, 0, 0, 0.5)))
+        self.write(w_npy=Array((2, 2), (0.25, 0.75, 0.5, 0.5)))
         self.assertEqual(len(self.cells(self.picture("w.npy"))), 1)
-        self.assertEqual(len(self.cells(self.picture("w.npy", "--max", "0.25"))), 2)
+        self.assertEqual(len(self.cells(self.picture("w.npy", "--max", "all"))), 1)
+        self.assertEqual(self.area(self.picture("w.npy", "--max", "0.5"), HIGH) // 3136, 3)
         self.assertEqual(len(self.cells(self.picture("w.npy", "--max", "1"))), 0)
 
-    def test_nan_is_grey_and_zeros_are_dark(self):
+    def test_nan_is_red_and_zeros_are_hidden_or_dark(self):
         self.write(w_npy=Array((2, 2), (math.nan, 0, 0, 1)), z_npy=Array((2, 2), (0, 0, 0, 0)))
-        self.assertEqual(len(self.cells(self.picture("w.npy"), GREY)), 1)
-        ((_, _, width, height),) = self.cells(self.picture("z.npy"), LOW)
+        picture = self.picture("w.npy", says="it holds 1 NaN or infinities")
+        self.assertEqual([len(self.cells(picture, colour)) for colour in (NAN, HIDDEN, HIGH, LOW)], [1, 2, 1, 0])
+        picture = self.picture("w.npy", "--hidden", "none", says="NaN")
+        self.assertEqual([len(self.cells(picture, colour)) for colour in (NAN, HIDDEN, HIGH, LOW)], [1, 0, 1, 2])
+        ((_, _, width, height),) = self.cells(self.picture("z.npy"), HIDDEN)
         self.assertEqual(width, height)
+        ((_, _, width, height),) = self.cells(self.picture("z.npy", "--hidden", "none"), LOW)
+        self.assertEqual(width, height)
+
+    def test_hidden_keys_are_told_from_weight_zero(self):
+        # Scores so far apart that a weight is 0 in f32, and a causal mask that hides three of nine keys.
+        self.write(q_npy=Array((3, 1), (1, 1, 1)), k_npy=Array((3, 1), (500, 0, 500)))
+        options = ("-q", "q.npy", "-k", "k.npy", "--causal", "top-left", "--size", "90")
+        for more, hidden, low in (((), 3, 2), (("--hidden", "zero"), 5, 0), (("--hidden", "none"), 0, 5)):
+            picture = self.picture(*options, *more)
+            self.assertEqual([self.area(picture, colour) // 900 for colour in (HIDDEN, LOW)], [hidden, low], more)
+
+    def test_scales(self):
+        # The greatest weight, a sixteenth of it and a sixty-fourth, which is the least.
+        self.write(w_npy=Array((3, 3), (64 / 69, 4 / 69, 1 / 69) * 3), n_npy=Array((1, 2), (1.25, -0.25)))
+        for scale, places in (("linear", (1 / 16, 1 / 64)), ("sqrt", (1 / 4, 1 / 8)), ("log", (1 / 3, 0))):
+            picture = self.picture("w.npy", "--scale", scale, "--size", "300")
+            ((x, y, width, _),) = self.cells(picture)
+            for cell, place in enumerate(places, 1):
+                self.assertAlmostEqual(self.place(picture, picture.at(x + cell * width, y)), place, delta=0.01)
+        # Bars have the same scales.
+        for scale, least, most in (("linear", 0.05, 0.08), ("sqrt", 0.24, 0.27), ("log", 0.3, 0.36)):
+            boxes = self.picture("w.npy", "--scale", scale, "--row", "0").boxes(BAR)
+            heights = [box[3] for box in sorted(boxes)]
+            self.assertTrue(least < heights[1] / heights[0] < most, (scale, heights))
+        for scale in ("sqrt", "log"):
+            self.fails(1, f"--scale {scale} is for values from 0 on, but the least one is -0.25", "heatmap", "n.npy",
+                       "--scale", scale, "-o", "x.png")
+        # A number is what multiplies the scores, and both can be asked for.
+        self.write(q_npy=normal((4, 4), 1), k_npy=normal((4, 4), 2))
+        scaled = self.picture("-q", "q.npy", "-k", "k.npy", "--scale", "2")
+        self.assertNotEqual(scaled.rows, self.picture("-q", "q.npy", "-k", "k.npy").rows)
+        self.picture("-q", "q.npy", "-k", "k.npy", "--scale", "sqrt", "--temperature", "0.5")
+        self.fails(2, "--scale is 'cubic'", "heatmap", "-q", "q.npy", "-k", "k.npy", "--scale", "cubic", "-o", "x.png")
+
+    def test_maximum_of_each_panel(self):
+        self.write(w_npy=Array((3, 1, 2), (0.5, 0.5, 0.75, 0.25, 0.9, 0.1)))
+        self.assertEqual(len(self.cells(self.picture("w.npy", "--max", "all"))), 1)
+        boxes = self.cells(self.picture("w.npy", "--max", "panel"))
+        self.assertEqual([box[2] // boxes[1][2] for box in boxes], [2, 1, 1])
+        self.fails(2, "--max is 'each'; expected panel, all or a positive number", "heatmap", "w.npy", "--max", "each",
+                   "-o", "x.png")
+        self.fails(2, "--max is '-1'; expected panel, all or a positive number", "heatmap", "w.npy", "--max", "-1",
+                   "-o", "x.png")
+
+    def test_what_is_no_weight_is_said(self):
+        self.write(w_npy=Array((2, 2, 2), (1, 0, 0.5, 0.5, 0.5, 0.49, 0.7, 0.7)), n_npy=Array((1, 2), (1.5, -0.5)),
+                   h_npy=Array((2, 2), (0, 0, 1 / 3, 2 / 3), "<f2"),
+                   s_npy=Array((1, 2), (math.inf, 0.5)))
+        self.picture("w.npy", says="w.npy is drawn as it is, but these are not the weights of a softmax: it holds 1 of 4 "
+                     "rows that do not sum to 1 (the first, head 1, query 1, sums to 1.4)\n")
+        self.picture("n.npy", says="it holds 1 negative numbers\n")
+        self.picture("s.npy", says="1 NaN or infinities")
+        self.picture("h.npy")
+        self.picture("w.npy", "--head", "0")
 
     def test_heads_make_a_grid(self):
         values = [0.0] * (3 * 16)
@@ -74,22 +152,41 @@ class Heatmap(CommandTest):
         self.assertEqual(len(self.cells(self.picture("w.npy", "--batch", "1", "--head", "1"))), 0)
         self.assertEqual(len(self.cells(self.picture("w.npy", "--batch", "0", "--head", "0"))), 0)
 
-    def test_large_matrices_are_averaged(self):
-        # One bright element in each block of 4 x 4 on the diagonal: the mean is 1/16 there.
+    def test_large_matrices_are_reduced(self):
+        # In each block of 4 x 4 on the diagonal one key has all the weight: a mean of 1/4, or 1 of what is not hidden.
         n = 256
         values = [0.0] * (n * n)
-        for i in range(0, n, 4):
-            values[i * n + i] = 1.0
+        for i in range(n):
+            values[i * n + i // 4 * 4] = 1.0
         self.write(w_npy=Array((n, n), values))
-        boxes = self.cells(self.picture("w.npy", "--size", "64", "--max", "0.0625"))
-        x, y = boxes[0][:2]
-        self.assertEqual(boxes, [(x + i, y + i, 1, 1) for i in range(64)])
-        self.assertEqual(self.cells(self.picture("w.npy", "--size", "64", "--max", "0.08")), [])
+        for options, bright in ((("--max", "1"), True), (("--reduce", "max"), True),
+                                (("--reduce", "mean", "--max", "0.25", "--hidden", "none"), True),
+                                (("--reduce", "mean", "--hidden", "none", "--max", "0.3"), False),
+                                (("--reduce", "mean", "--max", "1"), True)):
+            boxes = self.cells(self.picture("w.npy", "--size", "64", *options))
+            if bright:
+                x, y = boxes[0][:2]
+                self.assertEqual(boxes, [(x + i, y + i, 1, 1) for i in range(64)], options)
+            else:
+                self.assertEqual(boxes, [], options)
+
+    def test_bars_of_many_keys_by_mean(self):
+        self.write(w_npy=Array((1, 2000), [0.001 if i % 2 else 0.0 for i in range(2000)]))
+        heights = []
+        for options in ((), ("--reduce", "mean", "--hidden", "none"), ("--reduce", "mean")):
+            boxes = self.picture("w.npy", "--row", "0", "--max", "0.002", "--size", "200", *options).boxes(BAR)
+            self.assertEqual(len({box[3] for box in boxes}), 1)
+            heights.append(boxes[0][3])
+        self.assertEqual(heights, [140, 70, 140])
 
     def test_bars(self):
-        self.write(w_npy=Array((2, 4), (9, 9, 9, 9, 1.0, 0.5, 0.0, 0.25)))
-        boxes = self.picture("w.npy", "--row", "1").boxes(BAR)
+        self.write(w_npy=Array((2, 4), (9, 9, 9, 9, 4 / 7, 2 / 7, 0.0, 1 / 7)))
+        picture = self.picture("w.npy", "--row", "1")
+        boxes = picture.boxes(BAR)
         self.assertEqual(len(boxes), 3, boxes)
+        ((x, y, width, height),) = picture.boxes(HIDDEN)[:1]
+        # The highest leaves room below the frame.
+        self.assertGreater(min(box[1] for box in boxes), y + 8)
         boxes.sort()
         heights = [box[3] for box in boxes]
         self.assertAlmostEqual(heights[1] / heights[0], 0.5, delta=0.02)
@@ -154,13 +251,13 @@ class Heatmap(CommandTest):
         self.picture("w.npy", "--limit-mib", "2")
 
     def test_too_many_heads_and_nothing_to_draw(self):
-        self.write(w_npy=Array((65, 1, 1), [1.0] * 65), e_npy=Array((3, 0), ()))
-        self.fails(2, "65 heads are too many", "heatmap", "w.npy", "-o", "o.png")
-        self.picture("w.npy", "--head", "64")
+        self.write(w_npy=Array((1025, 1, 1), [1.0] * 1025), e_npy=Array((3, 0), ()))
+        self.fails(2, "1025 heads are too many", "heatmap", "w.npy", "-o", "o.png")
+        self.picture("w.npy", "--head", "1024")
         self.fails(1, "nothing to draw", "heatmap", "e.npy", "-o", "o.png")
 
     def test_labels(self):
-        self.write(w_npy=Array((4, 4), identity(4)), l_txt="[CLS]\nein\nWört\n東京".encode(), five_txt=b"a\n" * 5,
+        self.write(w_npy=Array((4, 4), identity(4)), l_txt="[CLS]\n▁ein\nWört\nĠслово".encode(), five_txt=b"a\n" * 5,
                    three_txt=b"a\r\nb\r\n\xff\xfe\r\n")
         plain = self.picture("w.npy")
         labelled = self.picture("w.npy", "--labels", "l.txt")
@@ -173,9 +270,92 @@ class Heatmap(CommandTest):
                    "three.txt", "-o", "o.png")
         self.fails(1, "none.txt: cannot open", "heatmap", "w.npy", "--labels", "none.txt", "-o", "o.png")
         # Queries and keys of different number each need their own.
-        self.write(r_npy=Array((3, 4), [0.5] * 12))
+        self.write(r_npy=Array((3, 4), [0.25] * 12))
         self.picture("r.npy", "--row-labels", "three.txt", "--column-labels", "l.txt")
         self.fails(1, "expected 3, one for each query", "heatmap", "r.npy", "--labels", "l.txt", "-o", "o.png")
+
+    def test_formats(self):
+        self.write(w_npy=Array((3, 3), identity(3)), l_txt="▁the\nĠΩ\nслово ابج".encode())
+        files = {}
+        for name in ("o.png", "o.svg", "o.pdf"):
+            for _ in range(2):
+                self.attn("heatmap", "w.npy", "--labels", "l.txt", "-o", name)
+                content = (self.folder / name).read_bytes()
+                self.assertEqual(files.setdefault(name, content), content, "the same picture is another file")
+        picture = Picture(self.folder / "o.png")
+        page = xml.etree.ElementTree.fromstring(files["o.svg"])
+        self.assertEqual((page.get("width"), page.get("height")), (f"{picture.width}px", f"{picture.height}px"))
+        images = page.findall(".//{http://www.w3.org/2000/svg}image")
+        self.assertEqual([image.get("style") for image in images], ["image-rendering:pixelated"] * 2)
+        self.assertEqual(int(images[0].get("width")), 3 * 56)
+        # The PDF has the characters of the labels, from the tables for copying text out of it.
+        box = re.search(rb"/MediaBox \[ 0 0 ([0-9.]+) ([0-9.]+) \]", files["o.pdf"])
+        for found, pixels in zip(box.groups(), (picture.width, picture.height)):
+            self.assertAlmostEqual(float(found), 0.75 * pixels, delta=0.01)
+        streams = b"".join(self.inflated(body) for body in re.findall(rb"stream\n(.*?)\nendstream", files["o.pdf"], re.S))
+        characters = {int(code, 16) for code in re.findall(rb"<[0-9a-f]+> <([0-9a-f]{4})>", streams)}
+        for character in "▁theĠΩсловоAttention":
+            self.assertIn(ord(character), characters, character)
+        for name in ("o.jpg", "png", "o", "o.PNG"):
+            self.fails(2, f"the picture '{name}' has an unknown format; expected a name that ends in .png, .svg or .pdf",
+                       "heatmap", "w.npy", "-o", name)
+
+    def inflated(self, body):
+        try:
+            return zlib.decompress(body)
+        except zlib.error:
+            return b""
+
+    def test_characters_that_no_font_has_are_said(self):
+        self.write(w_npy=Array((2, 2), identity(2)), l_txt="a\n\U00100001\n".encode())
+        self.picture("w.npy", "--labels", "l.txt", says="no installed font has 2 of the characters, the first in "
+                     "'\U00100001', and boxes stand for them")
+
+    def test_long_labels_are_cut(self):
+        self.write(w_npy=Array((2, 2), identity(2)), long_txt=("ж" * 5000 + "\n") .encode() * 2,
+                   short_txt=b"ab\nab\n")
+        short, long = (self.picture("w.npy", "--labels", name) for name in ("short.txt", "long.txt"))
+        self.assertLess(long.width - short.width, 160)
+        self.assertLess(long.height - short.height, 160)
+        self.picture("w.npy", "--labels", "long.txt", "--row", "1")
+
+    def test_size_scales_all(self):
+        self.write(w_npy=Array((4, 4), [0.25] * 16))
+        for options in ((), ("--row", "1")):
+            one, two = (self.picture("w.npy", "--size", size, *options) for size in ("720", "1440"))
+            self.assertAlmostEqual(one.width * 2, two.width, delta=6)
+            self.assertAlmostEqual(one.height * 2, two.height, delta=6)
+
+    def test_grid(self):
+        weights = {}
+        for layer in range(11):
+            values = [0.0] * (3 * 16)
+            for head in range(3):
+                values[head * 16 + (layer + head) % 16] = 1.0
+            weights[f"layer{layer}.weights"] = Array((3, 4, 4), values)
+        self.write(m_safetensors={**weights, "embedding": Array((2, 2), (1, 2, 3, 4))})
+        boxes = self.cells(self.picture("m.safetensors:layer*.weights", "--grid", "--size", "40"))
+        self.assertEqual(len(boxes), 33)
+        # Heads stand side by side, and layers one below the other, layer 10 last.
+        x0, y0, side, _ = min(boxes, key=lambda box: box[0] + box[1])
+        across = min(box[0] for box in boxes if box[0] > x0 + 4 * side and box[1] == y0) - x0 - side
+        down = min(box[1] for box in boxes if box[1] > y0 + 3 * side) - y0
+        found = {(x, y) for x, y, _, _ in boxes}
+        wanted = set()
+        for layer in range(11):
+            for head in range(3):
+                row, column = divmod((layer + head) % 16, 4)
+                wanted.add((x0 + head * across + column * side, y0 + layer * down + row * side))
+        self.assertEqual(found, wanted)
+        bars = self.picture("m.safetensors:layer?.weights", "--grid", "--row", "0").boxes(BAR)
+        self.assertEqual(len(bars), sum((layer + head) % 16 < 4 for layer in range(10) for head in range(3)))
+        self.assertEqual(len(self.cells(self.picture("m.safetensors:layer*.weights", "--grid", "--head", "2", "--size",
+                                                     "40"))), 11)
+        self.fails(1, "m.safetensors holds no tensor whose name matches 'encoder*'", "heatmap",
+                   "m.safetensors:encoder*", "--grid", "-o", "o.svg")
+        self.fails(1, "m.safetensors:layer0.weights has 3 heads, 4 queries and 4 keys; expected 1, 2 and 2 as "
+                   "m.safetensors:embedding has, for one grid", "heatmap", "m.safetensors", "--grid", "-o", "o.svg")
+        self.fails(2, "w.npy is one array; expected FILE.safetensors:PATTERN", "heatmap", "w.npy", "--grid", "-o", "o.svg")
 
     def test_title_changes_only_the_top(self):
         self.write(w_npy=Array((4, 4), identity(4)))

@@ -85,7 +85,8 @@ class Pattern(CommandTest):
 
     def test_many_blocks_are_shaded(self):
         # 4096 x 4096 blocks, of which every cell of the picture stands for several.
-        self.numbers("longformer", "--tokens", 65536, "--block", 16, "--window", 50, "--global", 0, "-o", "o.png")
+        self.numbers("longformer", "--tokens", 65536, "--block", 16, "--window", 50, "--global", 0, "-o", "o.png",
+                     "--reduce", "mean")
         picture = Picture(self.folder / "o.png")
         middle = picture.rows[picture.height // 2]
         colours = {tuple(middle[i:i + 3]) for i in range(0, len(middle), 3)}
@@ -93,6 +94,14 @@ class Pattern(CommandTest):
         self.assertIn(WHITE, colours)
         ends = zip(INK, WHITE)
         self.assertTrue(any(all(low < value < high for value, (low, high) in zip(colour, ends)) for colour in colours))
+
+    def test_a_thin_line_of_many_blocks_stays_visible(self):
+        # 15000 block columns, of which each row lists one.
+        self.numbers("longformer", "--tokens", 240000, "--block", 16, "--window", 0, "--global", 0, "--size", 300, "-o",
+                     "o.png")
+        boxes = Picture(self.folder / "o.png").boxes(INK)
+        x, y = boxes[0][:2]
+        self.assertEqual(boxes, [(x + i, y + i, 1, 1) for i in range(300)])
 
     def test_options_of_other_patterns_are_refused(self):
         for pattern, option, owner in (("longformer", "--random", "bigbird"), ("longformer", "--seed", "bigbird"),

@@ -92,18 +92,21 @@ class Usage(CommandTest):
         self.fails(2, "no effect", *MAP, "--labels", "l.txt", "--row-labels", "l.txt", "--column-labels", "l.txt")
         self.fails(2, "no effect", *MAP, "--row", "0", "--row-labels", "l.txt")
         self.fails(2, "unexpected argument", "heatmap", "w.npy", "w.npy", "-o", "o.png")
+        self.fails(2, "--grid is for the tensors of a file", *MAP, "--grid")
+        self.fails(2, "option --size is for a picture", "pattern", "strided", "--tokens", "64", "--size", "200")
+        self.fails(2, "option --reduce is for a picture", "pattern", "strided", "--tokens", "64", "--reduce", "max")
 
     def test_heatmap_numbers(self):
         self.fails(2, "--head is 3; expected 0 to 2", *MAP, "--head", "3")
         self.fails(2, "--batch is 2; expected 0 to 1", *MAP, "--batch", "2")
         self.fails(2, "--row is 4; expected 0 to 3", *MAP, "--row", "4")
         self.fails(2, "--head is '-1'", *MAP, "--head", "-1")
-        self.fails(2, "--size is '8193'", *MAP, "--size", "8193")
+        self.fails(2, "--size is '16385'", *MAP, "--size", "16385")
         self.fails(2, "--max is '0'", *MAP, "--max", "0")
         self.fails(2, "--limit-mib is '0'", *MAP, "--limit-mib", "0")
 
     def test_help_and_version(self):
-        for command in ([], ["run"], ["heatmap"], ["pattern"], ["info"]):
+        for command in ([], ["run"], ["heatmap"], ["pattern"], ["view"], ["info"]):
             text = self.attn(*command, "--help").stdout
             self.assertTrue(text.startswith("Usage: attn"), text)
             self.assertEqual(self.attn(*command, "-h").stdout, text)

@@ -70,7 +70,7 @@ without() {
 }
 
 without 'jansson.pc' jansson libjansson-dev -Dnn=false -Dnn=true
-without 'libpng*.pc' libpng libpng-dev -Dtools=false -Dtools=true
+without 'pangocairo*.pc' pangocairo libpango1.0-dev -Dtools=false -Dtools=true
 without 'cmocka.pc' cmocka libcmocka-dev -Dtests=false -Dtests=true
 without 'openblas.pc' OpenBLAS libopenblas-openmp-dev -Dbench=false -Dbench=true
 without 'libutf8proc.pc' utf8proc libutf8proc-dev -Dexamples=false -Dexamples=true -Dtools=true

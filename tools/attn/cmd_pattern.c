@@ -35,8 +35,12 @@ enum {
     PATTERN_STRIDE,
     PATTERN_CAUSAL,
     PATTERN_OUT,
+    PATTERN_SIZE,
+    PATTERN_REDUCE,
     PATTERN_COUNT
 };
+
+enum { MAX_SIZE = 16384 };
 
 enum kind { LONGFORMER, BIGBIRD, STRIDED, KINDS };
 
@@ -58,8 +62,8 @@ static const double limit_bytes = 1024.0 * 1048576;
 
 struct request {
     enum kind kind;
-    long long tq, tk, block, window, global, random, seed, heads, head, stride;
-    int causal;
+    long long tq, tk, block, window, global, random, seed, heads, head, stride, size;
+    int causal, reduce;
 };
 
 static void print_help(const struct option *options)
@@ -73,8 +77,8 @@ static void print_help(const struct option *options)
            "  bigbird     a window, global blocks, and random ones\n"
            "  strided     a window of the stride, and every stride-th block\n"
            "\n"
-           "  With more blocks than the picture has pixels, a cell is as dark as the share of\n"
-           "  its blocks that are listed.\n");
+           "  With more blocks than the picture has pixels, a cell is dark when one of its blocks\n"
+           "  is listed (--reduce mean: as dark as the share of them that is listed).\n");
 }
 
 static attn_status parse_kind(struct request *r, const struct operands *operands)
@@ -129,6 +133,20 @@ static attn_status parse_sizes(struct request *r, const struct option *o)
     return ATTN_OK;
 }
 
+/* What would do nothing without a picture is refused without one. */
+static attn_status parse_picture(struct request *r, const struct option *o)
+{
+    static const char *const reduce_names[] = {"max", "mean"};
+    char label[64];
+    for (int i = PATTERN_SIZE; i <= PATTERN_REDUCE && o[PATTERN_OUT].value == NULL; i++) {
+        if (o[i].value != NULL)
+            return io_fail(ATTN_INVALID_ARGUMENT, "option %s is for a picture; expected --output beside it",
+                           option_label(&o[i], label));
+    }
+    CHECK(option_integer(&o[PATTERN_SIZE], 16, MAX_SIZE, &r->size));
+    return option_choice(&o[PATTERN_REDUCE], reduce_names, 2, &r->reduce);
+}
+
 static attn_status parse(struct request *r, const struct option *o)
 {
     CHECK(parse_sizes(r, o));
@@ -143,7 +161,7 @@ static attn_status parse(struct request *r, const struct option *o)
         return io_fail(ATTN_INVALID_ARGUMENT, "--head is %lld; expected 0 to %lld, as --heads is %lld", r->head,
                        r->heads - 1, r->heads);
     r->causal = o[PATTERN_CAUSAL].value != NULL;
-    return ATTN_OK;
+    return parse_picture(r, o);
 }
 
 static attn_status build(attn_pattern **pattern, const struct request *r)
@@ -191,33 +209,35 @@ static struct view view_of(const attn_pattern *pattern, const struct request *r)
     return view;
 }
 
-static attn_status reduce_view(const struct view *view, struct plot *plot, float *cells)
+static attn_status reduce_view(const struct view *view, const struct request *r, struct plot *plot, float *cells)
 {
-    struct reduce reduce = {.sums = NULL};
+    struct reduce reduce = {.values = NULL};
     float *row = calloc((size_t)view->columns, sizeof *row);
-    bool fits = row != NULL && reduce_create(&reduce, view->rows, view->columns, plot->bin_rows, plot->bin_columns);
-    for (int64_t r = 0; fits && r < view->rows; r++) {
-        for (int64_t i = view->offsets[r]; i < view->offsets[r + 1]; i++)
+    bool fits = row != NULL && reduce_create(&reduce, (enum reduce_by)r->reduce, view->rows, view->columns,
+                                             plot->bin_rows, plot->bin_columns);
+    for (int64_t n = 0; fits && n < view->rows; n++) {
+        for (int64_t i = view->offsets[n]; i < view->offsets[n + 1]; i++)
             row[view->mask->columns[i]] = 1;
-        reduce_add(&reduce, r, row);
-        for (int64_t i = view->offsets[r]; i < view->offsets[r + 1]; i++)
+        reduce_add(&reduce, n, row);
+        for (int64_t i = view->offsets[n]; i < view->offsets[n + 1]; i++)
             row[view->mask->columns[i]] = 0;
     }
     if (fits)
-        reduce_means(&reduce, cells);
+        reduce_cells(&reduce, cells);
     reduce_free(&reduce);
     free(row);
     return fits ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for a row of %" PRId64 " blocks", view->columns);
 }
 
-static attn_status draw(const struct view *view, const struct request *r, double density, const char *target)
+static attn_status draw(const struct view *view, const struct request *r, double density,
+                        const struct picture_target *target)
 {
     char title[128], subtitle[192], head[48] = "";
     if (r->heads > 1)
         snprintf(head, sizeof head, ", head %lld of %lld", r->head, r->heads);
     snprintf(title, sizeof title, "%s%s, blocks of %lld tokens%s", r->causal ? "causal " : "", kind_names[r->kind],
              r->block, head);
-    snprintf(subtitle, sizeof subtitle, "%" PRId64 " x %" PRId64 " blocks, %" PRId64 " of them listed (%.3g %%)",
+    snprintf(subtitle, sizeof subtitle, "%" PRId64 " × %" PRId64 " blocks, %" PRId64 " of them listed (%.3g %%)",
              view->rows, view->columns, view->listed, 100 * density);
     struct plot plot = {.title = title,
                         .subtitle = subtitle,
@@ -226,18 +246,18 @@ static attn_status draw(const struct view *view, const struct request *r, double
                         .rows = view->rows,
                         .columns = view->columns,
                         .panels = 1,
-                        .high = 1,
+                        .scale = {SCALE_LINEAR, 0, 1},
                         .ink = true,
                         .limit_bytes = limit_bytes};
-    plot_heatmap_bins(plot.rows, plot.columns, 1, 0, &plot.bin_rows, &plot.bin_columns);
+    plot_heatmap_bins(plot.rows, plot.columns, 1, (int)r->size, &plot.bin_rows, &plot.bin_columns);
     float *cells = malloc((size_t)plot.bin_rows * (size_t)plot.bin_columns * sizeof *cells);
     plot.cells = &cells;
-    struct canvas canvas = {.pixels = NULL};
+    struct canvas canvas = {.unit = 0};
     attn_status status = cells != NULL ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
     if (status == ATTN_OK)
-        status = reduce_view(view, &plot, cells);
+        status = reduce_view(view, r, &plot, cells);
     if (status == ATTN_OK)
-        status = plot_heatmap(&canvas, &plot, 0);
+        status = plot_heatmap(&canvas, &plot, (int)r->size);
     if (status == ATTN_OK)
         status = picture_write(&canvas, target);
     canvas_free(&canvas);
@@ -247,7 +267,7 @@ static attn_status draw(const struct view *view, const struct request *r, double
 
 static attn_status make(const struct request *r, const char *path)
 {
-    char *target = NULL;
+    struct picture_target target = {.path = NULL};
     attn_pattern *pattern = NULL;
     attn_status status = path == NULL ? ATTN_OK : picture_target(&target, path);
     if (status == ATTN_OK)
@@ -255,7 +275,7 @@ static attn_status make(const struct request *r, const char *path)
     if (status == ATTN_OK) {
         const struct view view = view_of(pattern, r);
         const double density = attn_pattern_density(pattern); /* the same in every head */
-        status = target == NULL ? ATTN_OK : draw(&view, r, density, target);
+        status = target.path == NULL ? ATTN_OK : draw(&view, r, density, &target);
         if (status == ATTN_OK)
             printf("block rows     %" PRId64 "\n"
                    "block columns  %" PRId64 "\n"
@@ -264,7 +284,7 @@ static attn_status make(const struct request *r, const char *path)
                    view.rows, view.columns, view.listed, density);
     }
     attn_pattern_destroy(pattern);
-    free(target);
+    picture_target_free(&target);
     return status;
 }
 
@@ -286,7 +306,12 @@ attn_status command_pattern(int argc, char *const *argv)
         [PATTERN_HEAD] = {"head", 0, "N", "bigbird: which head to show; default 0", NULL},
         [PATTERN_STRIDE] = {"stride", 0, "N", "strided: in blocks; default: the square root of the block rows", NULL},
         [PATTERN_CAUSAL] = {"causal", 0, NULL, "leave out the blocks above the diagonal", NULL},
-        [PATTERN_OUT] = {"output", 'o', "FILE.png", "the picture; without it, only the numbers are printed", NULL},
+        [PATTERN_OUT] = {"output", 'o', "FILE.png",
+                         "the picture; or FILE.svg, FILE.pdf. Without it only the numbers\n"
+                         "are printed",
+                         NULL},
+        [PATTERN_SIZE] = {"size", 0, "N", "pixels of the picture's longest side; text grows with it", NULL},
+        [PATTERN_REDUCE] = {"reduce", 0, "max|mean", "what of several blocks a cell shows; default max", NULL},
     };
     struct operands operands;
     CHECK(options_parse(options, PATTERN_COUNT, argc, argv, &operands, 1));

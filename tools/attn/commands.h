@@ -11,8 +11,11 @@
 attn_status command_run(int argc, char *const *argv);
 attn_status command_heatmap(int argc, char *const *argv);
 attn_status command_pattern(int argc, char *const *argv);
+attn_status command_view(int argc, char *const *argv);
 attn_status command_info(int argc, char *const *argv);
 
+/* Says what the user should know of a command that succeeds: one sentence on stderr. */
+void command_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints "attn 0.1.0" on stdout. */
 void print_version(void);
 

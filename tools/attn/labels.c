@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads the labels of tokens from a text file. A file that has more or fewer lines than there are tokens would
- * put labels on the wrong rows, so it is refused. Long labels are cut at a
- * number of characters (not bytes: a UTF-8 sequence is never split), because the
- * margin of the picture is as wide as the longest.
+ * put labels on the wrong rows, so it is refused. Long labels are cut where they
+ * are drawn, as only there their width is known.
  */
 #include "labels.h"
 
@@ -12,26 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "plot/font.h"
-
-enum { MAX_CHARACTERS = 20 };
-
-static char *shortened(const char *line)
-{
-    const char *end = line;
-    const char *keep = line;
-    int characters = 0;
-    while (*end != '\0') {
-        font_decode(&end);
-        if (++characters == MAX_CHARACTERS - 2)
-            keep = end;
-    }
-    char *copy;
-    if (characters <= MAX_CHARACTERS)
-        return strdup(line);
-    return asprintf(&copy, "%.*s..", (int)(keep - line), line) >= 0 ? copy : NULL;
-}
 
 static attn_status read_lines(struct labels *labels, FILE *file, const char *path, int64_t count, const char *what)
 {
@@ -47,7 +26,7 @@ static attn_status read_lines(struct labels *labels, FILE *file, const char *pat
             line[--length] = '\0';
         if (length > 0 && line[length - 1] == '\r')
             line[--length] = '\0';
-        labels->text[labels->count] = shortened(line);
+        labels->text[labels->count] = strdup(line);
         status = labels->text[labels->count] != NULL ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", path);
         labels->count += status == ATTN_OK;
     }

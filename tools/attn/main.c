@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,8 +22,9 @@ static const struct command {
     const char *summary;
 } commands[] = {
     {"run", command_run, "compute attention from .npy or .safetensors files"},
-    {"heatmap", command_heatmap, "draw attention weights as a PNG picture"},
-    {"pattern", command_pattern, "draw a block-sparse pattern as a PNG picture"},
+    {"heatmap", command_heatmap, "draw attention weights: PNG, SVG or PDF"},
+    {"pattern", command_pattern, "draw a block-sparse pattern: PNG, SVG or PDF"},
+    {"view", command_view, "make a page to look at the attention weights of a model in"},
     {"info", command_info, "show what the library found on this machine"},
 };
 
@@ -31,6 +33,19 @@ static const size_t num_commands = sizeof commands / sizeof commands[0];
 void print_version(void)
 {
     printf("attn %s\n", attn_version_string());
+}
+
+void command_note(const char *format, ...)
+{
+    char sentence[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof sentence, format, arguments);
+    va_end(arguments);
+    for (char *c = sentence; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
+    fprintf(stderr, "attn: %s\n", sentence);
 }
 
 static void print_help(void)
@@ -49,7 +64,7 @@ static attn_status dispatch(int argc, char *const *argv)
 {
     if (argc < 2)
         return io_fail(ATTN_INVALID_ARGUMENT,
-                       "no command is given; expected run, heatmap, pattern or info (attn --help)");
+                       "no command is given; expected run, heatmap, pattern, view or info (attn --help)");
     const char *name = argv[1];
     for (size_t i = 0; i < num_commands; i++) {
         if (strcmp(name, commands[i].name) == 0)
@@ -58,7 +73,7 @@ static attn_status dispatch(int argc, char *const *argv)
     bool help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
     if (!help && strcmp(name, "--version") != 0)
         return io_fail(ATTN_INVALID_ARGUMENT,
-                       "unknown command '%s'; expected run, heatmap, pattern or info (attn --help)", name);
+                       "unknown command '%s'; expected run, heatmap, pattern, view or info (attn --help)", name);
     if (argc > 2)
         return io_fail(ATTN_INVALID_ARGUMENT, "unexpected argument '%s' after %s", argv[2], name);
     if (help)

@@ -286,36 +286,56 @@ static void part_free(struct part *p)
     p->block_offsets = NULL;
 }
 
-/* Rows of one part of a call, at dst; the other keys of a ragged batch get 0. */
-static attn_status compute_part(const struct part *part, int64_t rows, int64_t columns, float *dst)
+/*
+ * Rows of one part of a call, at dst; the other keys of a ragged batch get 0. scores is NULL, or has as much space as
+ * dst; hidden keys are then known by the score that the softmax got.
+ */
+static attn_status compute_part(const struct part *part, int64_t rows, int64_t columns, float *dst, float *scores)
 {
     float nothing = 0;
     attn_tensor v = attn_bhtd(&nothing, 1, 1, columns, 0);
     v.dtype = part->k.dtype;
     attn_tensor out = attn_bhtd(&nothing, 1, 1, rows, 0);
     attn_tensor weights = attn_bhtd(dst, 1, 1, rows, columns);
+    attn_tensor masked = attn_bhtd(scores, 1, 1, rows, columns);
     attn_params params = part->params;
     params.weights = &weights;
-    return reworded(WORDING_RUN, attn_forward(&part->q, &part->k, &v, &out, &params));
+    if (scores != NULL) {
+        params.scores = &masked;
+        params.score_stage = ATTN_SCORES_MASKED;
+    }
+    CHECK(reworded(WORDING_RUN, attn_forward(&part->q, &part->k, &v, &out, &params)));
+    for (int64_t i = 0; scores != NULL && i < rows * columns; i++)
+        dst[i] = scores[i] == -INFINITY ? -INFINITY : dst[i];
+    return ATTN_OK;
 }
 
 static attn_status compute_rows(const struct weights *weights, int64_t batch, int64_t head, int64_t first,
                                 int64_t count, float *dst)
 {
     attn_status status = ATTN_OK;
+    float *scores = NULL;
+    if (weights->hidden == HIDDEN_KNOWN) {
+        scores = malloc((size_t)count * (size_t)weights->columns * sizeof *scores);
+        if (scores == NULL)
+            return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %" PRId64 " rows of %" PRId64 " scores", count,
+                           weights->columns);
+    }
     for (int64_t n; status == ATTN_OK && count > 0; first += n, count -= n, dst += n * weights->columns) {
         struct part part;
         n = part_limit(weights->inputs, first, count);
         if (n == 0) {
             /* Behind the last sequence. */
-            memset(dst, 0, (size_t)count * (size_t)weights->columns * sizeof *dst);
+            for (int64_t i = 0; i < count * weights->columns; i++)
+                dst[i] = weights->hidden == HIDDEN_NONE ? 0 : -INFINITY;
             break;
         }
         status = part_create(&part, weights->inputs, batch, head, first, n);
         if (status == ATTN_OK)
-            status = compute_part(&part, n, weights->columns, dst);
+            status = compute_part(&part, n, weights->columns, dst, scores);
         part_free(&part);
     }
+    free(scores);
     return status;
 }
 
@@ -335,11 +355,9 @@ static float widen(uint16_t half, enum array_dtype dtype)
     return (half & 0x8000) != 0 ? -value : value;
 }
 
-attn_status weights_rows(const struct weights *weights, int64_t batch, int64_t head, int64_t first, int64_t count,
-                         float *dst)
+static attn_status read_rows(const struct weights *weights, int64_t batch, int64_t head, int64_t first, int64_t count,
+                             float *dst)
 {
-    if (weights->inputs != NULL)
-        return compute_rows(weights, batch, head, first, count, dst);
     uint64_t row = (uint64_t)((batch * weights->heads + head) * weights->rows + first);
     enum array_dtype dtype = weights->file.is.dtype;
     size_t number = (size_t)count * (size_t)weights->columns, size = array_dtype_size(dtype);
@@ -351,5 +369,17 @@ attn_status weights_rows(const struct weights *weights, int64_t batch, int64_t h
         memcpy(&half, raw + i * size, sizeof half);
         dst[i] = widen(half, dtype);
     }
+    return ATTN_OK;
+}
+
+attn_status weights_rows(const struct weights *weights, int64_t batch, int64_t head, int64_t first, int64_t count,
+                         float *dst)
+{
+    const bool file = weights->inputs == NULL;
+    CHECK(file ? read_rows(weights, batch, head, first, count, dst)
+               : compute_rows(weights, batch, head, first, count, dst));
+    const bool zeros = weights->hidden == HIDDEN_ZERO || (weights->hidden == HIDDEN_KNOWN && file);
+    for (int64_t i = 0; zeros && i < count * weights->columns; i++)
+        dst[i] = dst[i] == 0 ? -INFINITY : dst[i];
     return ATTN_OK;
 }

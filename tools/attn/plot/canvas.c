@@ -1,139 +1,168 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Draws rectangles and text into a picture in memory. Text is antialiased by distance: a pixel's ink is how far its
- * centre lies inside the nearest stroke's half width, taken over all strokes of the glyph at once, so that strokes
- * which meet do not darken each other. Cost is pixels times strokes of each glyph, nothing for labels.
+ * A Cairo surface that records what is drawn, and a Pango layout for one line of text at a time. Edges of rectangles
+ * are whole pixels and are not antialiased, so that cells have sharp borders and the colours of the scale. Glyphs are
+ * neither hinted nor rounded to pixels: a text is as wide in a PNG as in a PDF, which is what makes one layout do.
  */
 #include "canvas.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <pango/pangocairo.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "font.h"
+/* The height of a capital of DejaVu Sans, as a share of the font's size. */
+static const double cap_share = 0.729;
+/* Cairo's images are no larger either way. */
+enum { MOST_PIXELS = 32767 };
 
-attn_status canvas_create(struct canvas *canvas, int width, int height, double limit_bytes)
+void canvas_open(struct canvas *canvas, double unit)
 {
-    *canvas = (struct canvas){.width = width, .height = height};
-    double bytes = 3.0 * width * height;
+    *canvas = (struct canvas){.unit = unit};
+    PangoFontMap *fonts = pango_cairo_font_map_get_default();
+    PangoContext *context = pango_font_map_create_context(fonts);
+    cairo_font_options_t *options = cairo_font_options_create();
+    cairo_font_options_set_antialias(options, CAIRO_ANTIALIAS_GRAY);
+    cairo_font_options_set_hint_style(options, CAIRO_HINT_STYLE_NONE);
+    cairo_font_options_set_hint_metrics(options, CAIRO_HINT_METRICS_OFF);
+    pango_cairo_context_set_font_options(context, options);
+    pango_context_set_round_glyph_positions(context, FALSE);
+    cairo_font_options_destroy(options);
+    canvas->line = pango_layout_new(context);
+    pango_layout_set_single_paragraph_mode(canvas->line, TRUE);
+    g_object_unref(context);
+}
+
+attn_status canvas_size(struct canvas *canvas, int width, int height, double limit_bytes)
+{
+    double bytes = 4.0 * width * height;
     if (bytes > limit_bytes)
         return io_fail(ATTN_SIZE_OVERFLOW,
                        "the picture of %d x %d pixels needs %.1f MiB, above the limit of %.1f MiB (--limit-mib)", width,
                        height, bytes / 1048576, limit_bytes / 1048576);
-    size_t size = (size_t)width * (size_t)height * 3;
-    canvas->pixels = malloc(size > 0 ? size : 1);
-    if (canvas->pixels == NULL)
-        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for a picture of %d x %d pixels", width, height);
-    memset(canvas->pixels, 0xff, size);
+    if (width > MOST_PIXELS || height > MOST_PIXELS)
+        return io_fail(ATTN_SIZE_OVERFLOW, "the picture has %d x %d pixels; expected at most %d either way", width,
+                       height, MOST_PIXELS);
+    const cairo_rectangle_t extent = {0, 0, width, height};
+    canvas->width = width;
+    canvas->height = height;
+    canvas->surface = cairo_recording_surface_create(CAIRO_CONTENT_COLOR, &extent);
+    canvas->draw = cairo_create(canvas->surface);
+    canvas_rectangle(canvas, 0, 0, width, height, (struct rgb){255, 255, 255});
     return ATTN_OK;
 }
 
 void canvas_free(struct canvas *canvas)
 {
-    free(canvas->pixels);
-    canvas->pixels = NULL;
+    if (canvas->draw != NULL)
+        cairo_destroy(canvas->draw);
+    if (canvas->surface != NULL)
+        cairo_surface_destroy(canvas->surface);
+    if (canvas->line != NULL)
+        g_object_unref(canvas->line);
+    *canvas = (struct canvas){.unit = 0};
 }
 
-static unsigned char *pixel(struct canvas *canvas, int x, int y)
+int canvas_pixels(const struct canvas *canvas, double units)
 {
-    return canvas->pixels + ((size_t)y * (size_t)canvas->width + (size_t)x) * 3;
+    return (int)ceil(units * canvas->unit - 1e-9);
 }
 
-static int clamp(int value, int low, int high)
+static void set_colour(struct canvas *canvas, struct rgb colour)
 {
-    return value < low ? low : value > high ? high : value;
+    cairo_set_source_rgb(canvas->draw, colour.r / 255.0, colour.g / 255.0, colour.b / 255.0);
 }
 
 void canvas_rectangle(struct canvas *canvas, int x, int y, int width, int height, struct rgb colour)
 {
-    int left = clamp(x, 0, canvas->width), right = clamp(x + width, 0, canvas->width);
-    int top = clamp(y, 0, canvas->height), bottom = clamp(y + height, 0, canvas->height);
-    for (int row = top; row < bottom; row++) {
-        for (int column = left; column < right; column++) {
-            unsigned char *p = pixel(canvas, column, row);
-            p[0] = colour.r, p[1] = colour.g, p[2] = colour.b;
-        }
-    }
+    if (width <= 0 || height <= 0)
+        return;
+    set_colour(canvas, colour);
+    cairo_set_antialias(canvas->draw, CAIRO_ANTIALIAS_NONE);
+    cairo_rectangle(canvas->draw, x, y, width, height);
+    cairo_fill(canvas->draw);
 }
 
 void canvas_frame(struct canvas *canvas, int x, int y, int width, int height, struct rgb colour)
 {
-    canvas_rectangle(canvas, x - 1, y - 1, width + 2, 1, colour);
-    canvas_rectangle(canvas, x - 1, y + height, width + 2, 1, colour);
-    canvas_rectangle(canvas, x - 1, y, 1, height, colour);
-    canvas_rectangle(canvas, x + width, y, 1, height, colour);
+    int line = canvas_pixels(canvas, 1);
+    canvas_rectangle(canvas, x - line, y - line, width + 2 * line, line, colour);
+    canvas_rectangle(canvas, x - line, y + height, width + 2 * line, line, colour);
+    canvas_rectangle(canvas, x - line, y, line, height, colour);
+    canvas_rectangle(canvas, x + width, y, line, height, colour);
 }
 
-/* Where text units lie on the picture: origin plus unit steps along the line and down from it. */
-struct frame {
-    double x, y, unit;
-    double along_x, along_y, down_x, down_y;
-};
-
-static double distance(const struct font_segment *s, double x, double y)
+attn_status canvas_area(struct canvas *canvas, int x, int y, int width, int height, const struct rgb *pixels)
 {
-    double dx = s->to.x - s->from.x, dy = s->to.y - s->from.y;
-    double length2 = dx * dx + dy * dy;
-    double t = length2 > 0 ? ((x - s->from.x) * dx + (y - s->from.y) * dy) / length2 : 0;
-    t = t < 0 ? 0 : t > 1 ? 1 : t;
-    return hypot(x - s->from.x - t * dx, y - s->from.y - t * dy);
-}
-
-static void draw_glyph(struct canvas *canvas, const struct frame *at, const struct font_glyph *glyph, struct rgb colour)
-{
-    /* A sixth of the height is too fat for capitals, an eighth too thin: one in seven. */
-    double half = at->unit * FONT_CAP / 14;
-    if (half < 0.55)
-        half = 0.55;
-    /* The glyph's box with a margin, turned, in pixels. */
-    double w = glyph->advance, h = FONT_DESCENT, margin = half + 1.5;
-    double xs[4], ys[4];
-    for (int corner = 0; corner < 4; corner++) {
-        double u = (corner & 1 ? w : 0) * at->unit, v = ((corner & 2 ? h : 0) - FONT_CAP) * at->unit;
-        xs[corner] = at->x + u * at->along_x + v * at->down_x;
-        ys[corner] = at->y + u * at->along_y + v * at->down_y;
+    cairo_surface_t *image = cairo_image_surface_create(CAIRO_FORMAT_RGB24, width, height);
+    unsigned char *data = cairo_image_surface_get_data(image);
+    if (data == NULL) {
+        cairo_surface_destroy(image);
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for a picture of %d x %d pixels", width, height);
     }
-    double x0 = fmin(fmin(xs[0], xs[1]), fmin(xs[2], xs[3])) - margin;
-    double x1 = fmax(fmax(xs[0], xs[1]), fmax(xs[2], xs[3])) + margin;
-    double y0 = fmin(fmin(ys[0], ys[1]), fmin(ys[2], ys[3])) - margin;
-    double y1 = fmax(fmax(ys[0], ys[1]), fmax(ys[2], ys[3])) + margin;
-    int left = (int)fmax(floor(x0), 0), right = (int)fmin(ceil(x1), canvas->width);
-    int top = (int)fmax(floor(y0), 0), bottom = (int)fmin(ceil(y1), canvas->height);
-    for (int py = top; py < bottom; py++) {
-        for (int px = left; px < right; px++) {
-            double dx = px + 0.5 - at->x, dy = py + 0.5 - at->y;
-            double u = (dx * at->along_x + dy * at->along_y) / at->unit;
-            double v = (dx * at->down_x + dy * at->down_y) / at->unit + FONT_CAP;
-            double nearest = 1e9;
-            for (size_t i = 0; i < glyph->count; i++)
-                nearest = fmin(nearest, distance(&glyph->segments[i], u, v));
-            double ink = half + 0.5 - nearest * at->unit;
-            ink = ink < 0 ? 0 : ink > 1 ? 1 : ink;
-            unsigned char *p = pixel(canvas, px, py);
-            p[0] = (unsigned char)lrint(p[0] + ink * (colour.r - p[0]));
-            p[1] = (unsigned char)lrint(p[1] + ink * (colour.g - p[1]));
-            p[2] = (unsigned char)lrint(p[2] + ink * (colour.b - p[2]));
+    for (int row = 0; row < height; row++) {
+        unsigned char *line = data + (size_t)row * (size_t)cairo_image_surface_get_stride(image);
+        for (int column = 0; column < width; column++) {
+            struct rgb from = pixels[(size_t)row * (size_t)width + (size_t)column];
+            uint32_t word = (uint32_t)from.r << 16 | (uint32_t)from.g << 8 | from.b;
+            memcpy(line + (size_t)column * sizeof word, &word, sizeof word);
         }
     }
+    cairo_surface_mark_dirty(image);
+    cairo_set_source_surface(canvas->draw, image, x, y);
+    cairo_pattern_set_filter(cairo_get_source(canvas->draw), CAIRO_FILTER_NEAREST);
+    cairo_set_antialias(canvas->draw, CAIRO_ANTIALIAS_NONE);
+    cairo_rectangle(canvas->draw, x, y, width, height);
+    cairo_fill(canvas->draw);
+    cairo_surface_destroy(image);
+    return ATTN_OK;
 }
 
-void canvas_text(struct canvas *canvas, double x, double y, double cap_height, enum text_direction direction,
-                 struct rgb colour, const char *text)
+/* Sets the line and returns where it lies around its origin. */
+static PangoRectangle set_line(struct canvas *canvas, double cap_height, double most, const char *text)
 {
-    struct frame at = {.x = x, .y = y, .unit = cap_height / FONT_CAP};
-    bool across = direction == TEXT_ACROSS;
-    at.along_x = across ? 1 : 0, at.along_y = across ? 0 : -1;
-    at.down_x = across ? 0 : 1, at.down_y = across ? 1 : 0;
-    while (*text != '\0') {
-        struct font_glyph glyph;
-        font_glyph(&glyph, font_decode(&text));
-        draw_glyph(canvas, &at, &glyph, colour);
-        at.x += glyph.advance * at.unit * at.along_x;
-        at.y += glyph.advance * at.unit * at.along_y;
+    PangoLayout *line = canvas->line;
+    PangoFontDescription *font = pango_font_description_from_string("DejaVu Sans, sans-serif");
+    pango_font_description_set_absolute_size(font, cap_height * canvas->unit / cap_share * PANGO_SCALE);
+    pango_layout_set_font_description(line, font);
+    pango_font_description_free(font);
+    char *valid = g_utf8_make_valid(text, -1);
+    pango_layout_set_text(line, valid, -1);
+    g_free(valid);
+    PangoRectangle extent;
+    pango_layout_set_ellipsize(line, PANGO_ELLIPSIZE_NONE);
+    pango_layout_set_width(line, -1);
+    pango_layout_get_extents(line, NULL, &extent);
+    if (extent.width > most * canvas->unit * PANGO_SCALE) {
+        pango_layout_set_width(line, (int)(most * canvas->unit * PANGO_SCALE));
+        pango_layout_set_ellipsize(line, PANGO_ELLIPSIZE_END);
+        pango_layout_get_extents(line, NULL, &extent);
     }
+    return extent;
 }
 
-double canvas_text_width(double cap_height, const char *text)
+void canvas_text(struct canvas *canvas, double x, double y, double cap_height, double most,
+                 enum text_direction direction, struct rgb colour, const char *text)
 {
-    return font_width(text) * cap_height / FONT_CAP;
+    const PangoRectangle extent = set_line(canvas, cap_height, most, text);
+    const int missing = pango_layout_get_unknown_glyphs_count(canvas->line);
+    if (missing > 0 && canvas->missing == 0)
+        snprintf(canvas->missing_text, sizeof canvas->missing_text, "%s", text);
+    canvas->missing += missing;
+    cairo_save(canvas->draw);
+    set_colour(canvas, colour);
+    cairo_translate(canvas->draw, x, y);
+    if (direction == TEXT_UPWARDS)
+        cairo_rotate(canvas->draw, -M_PI / 2);
+    /* Where lines have a width, one that is written from right to left begins at its right end. */
+    cairo_move_to(canvas->draw, -pango_units_to_double(extent.x),
+                  -pango_units_to_double(pango_layout_get_baseline(canvas->line)));
+    pango_cairo_show_layout(canvas->draw, canvas->line);
+    cairo_restore(canvas->draw);
+    cairo_new_path(canvas->draw);
+}
+
+double canvas_text_width(struct canvas *canvas, double cap_height, double most, const char *text)
+{
+    return pango_units_to_double(set_line(canvas, cap_height, most, text).width);
 }

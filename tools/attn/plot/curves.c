@@ -82,29 +82,33 @@ static void draw_steps(struct canvas *canvas, const struct panel *p)
         const double x = x_of(p, tick * step);
         scale_number(text, sizeof text, tick * step, step);
         canvas_rectangle(canvas, (int)lrint(x), p->y + PANEL_HEIGHT + 1, 1, 4, colour_faint);
-        canvas_text(canvas, x - canvas_text_width(label_cap, text) / 2, p->y + PANEL_HEIGHT + 8 + label_cap, label_cap,
-                    TEXT_ACROSS, colour_text, text);
+        const double width = canvas_text_width(canvas, label_cap, LABEL_MOST, text);
+        canvas_text(canvas, x - width / 2, p->y + PANEL_HEIGHT + 8 + label_cap, label_cap, LABEL_MOST, TEXT_ACROSS,
+                    colour_text, text);
     }
 }
 
 attn_status plot_curves(struct canvas *canvas, const struct curves *c)
 {
     const int height = TOP + c->panels * (PANEL_HEIGHT + GAP) - GAP + BOTTOM;
-    CHECK(canvas_create(canvas, LEFT + PANEL_WIDTH + RIGHT, height, 1e8));
-    canvas_text(canvas, LEFT, 18 + title_cap, title_cap, TEXT_ACROSS, colour_text, c->title);
-    canvas_text(canvas, LEFT, 18 + title_cap + label_cap + 8, label_cap, TEXT_ACROSS, colour_faint, c->subtitle);
+    canvas_open(canvas, 1);
+    CHECK(canvas_size(canvas, LEFT + PANEL_WIDTH + RIGHT, height, 1e8));
+    canvas_text(canvas, LEFT, 18 + title_cap, title_cap, TITLE_MOST, TEXT_ACROSS, colour_text, c->title);
+    canvas_text(canvas, LEFT, 18 + title_cap + label_cap + 8, label_cap, TITLE_MOST, TEXT_ACROSS, colour_faint,
+                c->subtitle);
     for (int i = 0; i < c->panels; i++) {
         struct panel p = {.x = LEFT, .y = TOP + i * (PANEL_HEIGHT + GAP), .last = c->last};
         set_scale(&p, &c->curve[i]);
-        canvas_text(canvas, p.x, p.y - 7, label_cap, TEXT_ACROSS, colour_text, c->curve[i].name);
-        scale_lines(canvas, p.low, p.high, p.x, p.y, PANEL_WIDTH, PANEL_HEIGHT);
-        scale_draw(canvas, p.low, p.high, p.x, p.y, PANEL_HEIGHT, -1);
+        canvas_text(canvas, p.x, p.y - 7, label_cap, TITLE_MOST, TEXT_ACROSS, colour_text, c->curve[i].name);
+        const struct scale scale = {SCALE_LINEAR, p.low, p.high};
+        layout_scale_lines(canvas, &scale, p.x, p.y, PANEL_WIDTH, PANEL_HEIGHT);
+        layout_scale(canvas, &scale, p.x, p.y, PANEL_HEIGHT, -1);
         draw_curve(canvas, &p, &c->curve[i]);
         canvas_frame(canvas, p.x, p.y, PANEL_WIDTH, PANEL_HEIGHT, colour_faint);
         if (i == c->panels - 1)
             draw_steps(canvas, &p);
     }
-    canvas_text(canvas, LEFT + (PANEL_WIDTH - canvas_text_width(label_cap + 1, c->x_name)) / 2, height - 16,
-                label_cap + 1, TEXT_ACROSS, colour_text, c->x_name);
+    canvas_text(canvas, LEFT + (PANEL_WIDTH - canvas_text_width(canvas, label_cap + 1, TITLE_MOST, c->x_name)) / 2,
+                height - 16, label_cap + 1, TITLE_MOST, TEXT_ACROSS, colour_text, c->x_name);
     return ATTN_OK;
 }

@@ -24,7 +24,7 @@ struct curves {
     double last; /* x at the right end, more than 0 */
 };
 
-/* Draws; the canvas is the caller's to free on success. */
+/* Draws; the canvas is the caller's to free, whatever the result. */
 attn_status plot_curves(struct canvas *canvas, const struct curves *curves);
 
 #endif

@@ -2,6 +2,8 @@
 /*
  * What heat maps and bar plots share: a grid of equal panels with one set of
  * axes, margins that follow from the text they hold, and the axes' labels.
+ * Lengths are in pixels, but for the constants and the heights of text, which
+ * are in units of the canvas.
  */
 #ifndef ATTN_TOOLS_PLOT_LAYOUT_H
 #define ATTN_TOOLS_PLOT_LAYOUT_H
@@ -10,6 +12,7 @@
 
 #define TITLE_CAP   13.0
 #define LABEL_CAP   9.0
+#define TITLE_MOST  2000.0
 #define TICK_LENGTH 4
 /* The least distance of two lines of labels, baseline to baseline. */
 #define LABEL_PITCH 13.0
@@ -27,11 +30,11 @@ struct layout {
 };
 
 /*
- * Places the panels. left_text and bottom_text are the pixels that the axes'
- * labels need, right_space what stands right of the panels.
+ * Places the panels. left_text and bottom_text are what the axes' labels need,
+ * right_space what stands right of the panels.
  */
-void layout_make(struct layout *layout, const struct plot *plot, int panel_width, int panel_height, double left_text,
-                 double bottom_text, int right_space);
+void layout_make(struct layout *layout, struct canvas *canvas, const struct plot *plot, int panel_width,
+                 int panel_height, double left_text, double bottom_text, int right_space);
 int layout_x(const struct layout *layout, int panel);
 int layout_y(const struct layout *layout, int panel);
 /* Whether no panel stands below or left of this one, so that it carries the axis. */
@@ -46,28 +49,21 @@ struct axis {
     const struct plot_labels *labels;
     int64_t count; /* positions */
     int64_t step;  /* every step-th is labelled */
-    int length;    /* pixels */
+    int length;
     bool upwards;  /* text of a horizontal axis is turned */
-    double extent; /* pixels that the text needs across the axis */
+    double extent; /* what the text needs across the axis */
 };
 
-struct axis axis_columns(const struct plot_labels *labels, int64_t count, int length);
-struct axis axis_rows(const struct plot_labels *labels, int64_t count, int length);
+struct axis axis_columns(struct canvas *canvas, const struct plot_labels *labels, int64_t count, int length);
+struct axis axis_rows(struct canvas *canvas, const struct plot_labels *labels, int64_t count, int length);
 /* Draws ticks and labels below (columns) or left of (rows) the point where the axis starts. */
 void axis_draw_columns(struct canvas *canvas, const struct axis *axis, int x, int y);
 void axis_draw_rows(struct canvas *canvas, const struct axis *axis, int x, int y);
 
-/* Numbers from low to high on a vertical scale: right of x (side 1) or left of it (side -1). */
-double scale_text_width(double low, double high, int length);
-void scale_draw(struct canvas *canvas, double low, double high, int x, int y, int length, int side);
+/* The numbers of a vertical scale: right of x (side 1) or left of it (side -1). */
+double layout_scale_width(struct canvas *canvas, const struct scale *scale, int length);
+void layout_scale(struct canvas *canvas, const struct scale *scale, int x, int y, int length, int side);
 /* Faint lines across a panel at the same values. */
-void scale_lines(struct canvas *canvas, double low, double high, int x, int y, int width, int length);
-
-/* The smallest of 1, 2, 5 times a power of ten with which range has at most max_ticks steps. */
-double scale_step(double range, int max_ticks);
-/* The same for whole numbers, at least 1. */
-int64_t scale_index_step(int64_t count, int max_ticks);
-/* Writes value with the decimals that step needs. */
-void scale_number(char *text, size_t size, double value, double step);
+void layout_scale_lines(struct canvas *canvas, const struct scale *scale, int x, int y, int width, int length);
 
 #endif

@@ -1,123 +1,141 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Encodes a picture as PNG with libpng and writes it. The bytes go to memory,
- * not to a file: a picture is small, and the file can then be replaced whole by
- * the same code as every other output. libpng reports errors by a longjmp;
- * everything that must be freed afterwards is reached through the one struct
- * whose address is taken before setjmp, so no local variable is indeterminate
- * after it.
+ * Plays the drawing back on a surface of the format that the file's name asks for. The bytes go to memory, not to a
+ * file: a picture is small, and the file can then be replaced whole by the same code as every other output. A pixel of
+ * a PNG is a pixel of SVG, and three quarters of a point in a PDF, as in CSS.
  */
 #include "picture.h"
 
-#include <png.h>
-#include <setjmp.h>
+#include <cairo-pdf.h>
+#include <cairo-svg.h>
+#include <cairo.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "io/replace.h"
 
+static const double points_per_pixel = 0.75;
+
 struct sink {
     unsigned char *bytes;
     size_t used, capacity;
-    png_structp png;
-    png_infop info;
-    char message[200];
 };
 
-static void append(png_structp png, png_bytep data, png_size_t length)
+static cairo_status_t append(void *closure, const unsigned char *data, unsigned length)
 {
-    struct sink *sink = png_get_io_ptr(png);
+    struct sink *sink = closure;
     if (length > sink->capacity - sink->used) {
         size_t capacity = (sink->capacity + length) * 2;
         unsigned char *grown = realloc(sink->bytes, capacity);
         if (grown == NULL)
-            png_error(png, "out of memory");
+            return CAIRO_STATUS_NO_MEMORY;
         sink->bytes = grown;
         sink->capacity = capacity;
     }
     memcpy(sink->bytes + sink->used, data, length);
     sink->used += length;
+    return CAIRO_STATUS_SUCCESS;
 }
 
-/* All is in memory already. */
-static void flush(png_structp png)
+static cairo_surface_t *make_surface(const struct canvas *canvas, enum picture_format format, struct sink *sink)
 {
-    (void)png;
-}
-
-static void on_error(png_structp png, png_const_charp message)
-{
-    struct sink *sink = png_get_error_ptr(png);
-    strncpy(sink->message, message, sizeof sink->message - 1);
-    png_longjmp(png, 1);
-}
-
-/* libpng warns about metadata only, of which there is none here. */
-static void on_warning(png_structp png, png_const_charp message)
-{
-    (void)png;
-    (void)message;
-}
-
-static bool encode(struct sink *sink, const struct canvas *canvas)
-{
-    sink->png = png_create_write_struct(PNG_LIBPNG_VER_STRING, sink, on_error, on_warning);
-    if (sink->png == NULL)
-        return false;
-    if (setjmp(png_jmpbuf(sink->png)) != 0)
-        return false;
-    sink->info = png_create_info_struct(sink->png);
-    if (sink->info == NULL)
-        return false;
-    png_set_write_fn(sink->png, sink, append, flush);
-    png_set_IHDR(sink->png, sink->info, (png_uint_32)canvas->width, (png_uint_32)canvas->height, 8, PNG_COLOR_TYPE_RGB,
-                 PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
-    png_write_info(sink->png, sink->info);
-    for (int row = 0; row < canvas->height; row++)
-        png_write_row(sink->png, canvas->pixels + (size_t)row * (size_t)canvas->width * 3);
-    png_write_end(sink->png, sink->info);
-    return true;
-}
-
-attn_status picture_png(const struct canvas *canvas, unsigned char **png, size_t *size)
-{
-    struct sink sink = {.message = "out of memory"};
-    bool encoded = encode(&sink, canvas);
-    png_destroy_write_struct(&sink.png, &sink.info);
-    if (!encoded) {
-        free(sink.bytes);
-        return io_fail(ATTN_INVALID_FILE, "cannot encode the PNG: %s", sink.message);
+    cairo_surface_t *surface;
+    switch (format) {
+    case PICTURE_SVG:
+        surface = cairo_svg_surface_create_for_stream(append, sink, canvas->width, canvas->height);
+        cairo_svg_surface_set_document_unit(surface, CAIRO_SVG_UNIT_PX);
+        return surface;
+    case PICTURE_PDF:
+        surface = cairo_pdf_surface_create_for_stream(append, sink, canvas->width * points_per_pixel,
+                                                      canvas->height * points_per_pixel);
+        /* The same picture is the same file. */
+        cairo_pdf_surface_set_metadata(surface, CAIRO_PDF_METADATA_CREATE_DATE, "1970-01-01T00:00:00Z");
+        return surface;
+    default:
+        return cairo_image_surface_create(CAIRO_FORMAT_RGB24, canvas->width, canvas->height);
     }
-    *png = sink.bytes;
+}
+
+/*
+ * Has viewers draw the cells of an SVG with sharp edges at any magnification, which Cairo does not ask them for. Text
+ * is there as outlines, so that the tag can be nothing else.
+ */
+static bool sharpen(struct sink *sink)
+{
+    static const char tag[] = "<image ", more[] = "style=\"image-rendering:pixelated\" ";
+    struct sink out = {.bytes = NULL};
+    const unsigned char *at = sink->bytes, *const end = at + sink->used;
+    bool fits = true;
+    for (const unsigned char *next; fits && at < end; at = next) {
+        const unsigned char *found = memmem(at, (size_t)(end - at), tag, sizeof tag - 1);
+        next = found != NULL ? found + sizeof tag - 1 : end;
+        fits = append(&out, at, (unsigned)(next - at)) == CAIRO_STATUS_SUCCESS &&
+               (found == NULL || append(&out, (const unsigned char *)more, sizeof more - 1) == CAIRO_STATUS_SUCCESS);
+    }
+    free(sink->bytes);
+    *sink = out;
+    return fits;
+}
+
+attn_status picture_encode(const struct canvas *canvas, enum picture_format format, unsigned char **bytes, size_t *size)
+{
+    struct sink sink = {.bytes = NULL};
+    cairo_surface_t *surface = make_surface(canvas, format, &sink);
+    cairo_t *draw = cairo_create(surface);
+    if (format == PICTURE_PDF)
+        cairo_scale(draw, points_per_pixel, points_per_pixel);
+    cairo_set_source_surface(draw, canvas->surface, 0, 0);
+    cairo_paint(draw);
+    cairo_status_t status = cairo_status(canvas->draw);
+    if (status == CAIRO_STATUS_SUCCESS)
+        status = cairo_status(draw);
+    cairo_destroy(draw);
+    if (status == CAIRO_STATUS_SUCCESS && format == PICTURE_PNG)
+        status = cairo_surface_write_to_png_stream(surface, append, &sink);
+    cairo_surface_finish(surface);
+    if (status == CAIRO_STATUS_SUCCESS)
+        status = cairo_surface_status(surface);
+    cairo_surface_destroy(surface);
+    if (status == CAIRO_STATUS_SUCCESS && format == PICTURE_SVG && !sharpen(&sink))
+        status = CAIRO_STATUS_NO_MEMORY;
+    if (status != CAIRO_STATUS_SUCCESS) {
+        free(sink.bytes);
+        return io_fail(status == CAIRO_STATUS_NO_MEMORY ? ATTN_OUT_OF_MEMORY : ATTN_INVALID_FILE,
+                       "a picture of %d x %d pixels cannot be drawn: %s", canvas->width, canvas->height,
+                       cairo_status_to_string(status));
+    }
+    *bytes = sink.bytes;
     *size = sink.used;
     return ATTN_OK;
 }
 
-attn_status picture_target(char **target, const char *path)
+attn_status picture_target(struct picture_target *target, const char *path)
 {
+    static const char *const suffixes[] = {[PICTURE_PNG] = ".png", [PICTURE_SVG] = ".svg", [PICTURE_PDF] = ".pdf"};
     size_t length = strlen(path);
-    if (length < 4 || strcmp(path + length - 4, ".png") != 0)
-        return io_fail(ATTN_INVALID_ARGUMENT, "-o '%s' has an unknown format; expected FILE.png", path);
-    return replace_target(target, path);
+    *target = (struct picture_target){.path = NULL};
+    for (int format = PICTURE_PNG; format <= PICTURE_PDF; format++) {
+        if (length < 4 || strcmp(path + length - 4, suffixes[format]) != 0)
+            continue;
+        target->format = (enum picture_format)format;
+        return replace_target(&target->path, path);
+    }
+    return io_fail(ATTN_INVALID_ARGUMENT,
+                   "the picture '%s' has an unknown format; expected a name that ends in .png, .svg or .pdf", path);
 }
 
-attn_status picture_write(const struct canvas *canvas, const char *target)
+void picture_target_free(struct picture_target *target)
 {
-    unsigned char *png;
+    free(target->path);
+    target->path = NULL;
+}
+
+attn_status picture_write(const struct canvas *canvas, const struct picture_target *target)
+{
+    unsigned char *bytes;
     size_t size;
-    CHECK(picture_png(canvas, &png, &size));
-    struct replace_signals signals;
-    replace_hold_signals(&signals);
-    struct replacement file;
-    attn_status status = replace_open(&file, target);
-    if (status == ATTN_OK)
-        status = replace_write(&file, png, size);
-    if (status == ATTN_OK)
-        status = replace_finish(&file);
-    if (status == ATTN_OK)
-        status = replace_commit(&file, 1);
-    replace_discard(&file);
-    replace_release_signals(&signals);
-    free(png);
+    CHECK(picture_encode(canvas, target->format, &bytes, &size));
+    attn_status status = replace_whole(target->path, bytes, size);
+    free(bytes);
     return status;
 }

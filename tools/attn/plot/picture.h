@@ -1,19 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file of a picture, for the commands that draw one: its name is checked
- * before anything is computed, and it appears whole or not at all.
+ * The file of a picture, for the commands that draw one: its name, which also
+ * says the format, is checked before anything is computed, and it appears whole
+ * or not at all.
  */
 #ifndef ATTN_TOOLS_PLOT_PICTURE_H
 #define ATTN_TOOLS_PLOT_PICTURE_H
 
 #include "canvas.h"
 
-/* Checks what -o names and returns its canonical name, which the caller frees. */
-attn_status picture_target(char **target, const char *path);
-/* Writes the canvas there as PNG. */
-attn_status picture_write(const struct canvas *canvas, const char *target);
+enum picture_format { PICTURE_PNG, PICTURE_SVG, PICTURE_PDF };
 
-/* Writes the canvas as PNG to memory that the caller frees. */
-attn_status picture_png(const struct canvas *canvas, unsigned char **png, size_t *size);
+struct picture_target {
+    char *path; /* canonical */
+    enum picture_format format;
+};
+
+/* Checks the name that an option gives. */
+attn_status picture_target(struct picture_target *target, const char *path);
+void picture_target_free(struct picture_target *target);
+attn_status picture_write(const struct canvas *canvas, const struct picture_target *target);
+
+/* Writes the canvas in a format to memory that the caller frees. */
+attn_status picture_encode(const struct canvas *canvas, enum picture_format format, unsigned char **bytes,
+                           size_t *size);
 
 #endif

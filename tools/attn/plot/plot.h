@@ -9,6 +9,10 @@
 #include <stdint.h>
 
 #include "canvas.h"
+#include "scale.h"
+
+/* As many labels as can be read; a longer one ends in an ellipsis. In units. */
+#define LABEL_MOST 150.0
 
 struct plot_labels {
     char *const *text; /* count of them, or NULL for numbers */
@@ -21,10 +25,14 @@ struct plot {
     int bin_rows, bin_columns;          /* cells that there are values for */
     int panels;
     char *const *panel_titles; /* NULL with a single panel */
-    float *const *cells;       /* [panels][bin_rows * bin_columns] */
+    int across;                /* panels side by side; 0: as many as look well */
+    /* [across], [panels / across]: instead of panel_titles, the names of a grid's columns and rows; or NULL */
+    char *const *grid_columns, *const *grid_rows;
+    float *const *cells; /* [panels][bin_rows * bin_columns]; -Inf where all that a cell stands for is hidden */
     struct plot_labels row_labels, column_labels;
-    double low, high; /* of the scale; low < high */
-    bool ink;         /* heat maps: from white to dark instead of viridis, and without a colour bar */
+    struct scale scale;
+    const double *panel_tops; /* [panels], or NULL: the scale is in fractions of these */
+    bool ink;                 /* heat maps: from white to dark instead of viridis, and without a colour bar */
     double limit_bytes;
 };
 
@@ -36,7 +44,13 @@ struct plot {
 void plot_heatmap_bins(int64_t rows, int64_t columns, int panels, int size, int *bin_rows, int *bin_columns);
 int plot_bar_bins(int64_t columns, int panels, int size);
 
-/* Draws; the canvas is the caller's to free on success. size as above. */
+/* The end of an axis of bars on which the greatest value leaves some room; low is where the axis begins. */
+double plot_bar_top(double low, double greatest);
+
+/*
+ * Draws; the canvas is the caller's to free, whatever the result. size as above: with one above the default, text,
+ * lines and gaps grow in the same measure.
+ */
 attn_status plot_heatmap(struct canvas *canvas, const struct plot *plot, int size);
 attn_status plot_bars(struct canvas *canvas, const struct plot *plot, int size);
 

@@ -47,11 +47,12 @@ static const struct rgb colours[256] = {
     {246, 230, 32}, {248, 230, 33}, {251, 231, 35}, {253, 231, 37},
 };
 
+/* Neither is near a colour of the map, nor one that antialiased text has. */
+const struct rgb colour_hidden = {213, 216, 222}, colour_nan = {214, 39, 40};
+
 struct rgb viridis(double t)
 {
-    if (t != t)
-        return (struct rgb){190, 190, 190};
     if (t <= 0)
         return colours[0];
-    return t >= 1 ? colours[255] : colours[(int)(t * 256)];
+    return !(t < 1) ? colours[255] : colours[(int)(t * 256)];
 }

@@ -8,7 +8,10 @@
 
 #include "canvas.h"
 
-/* The colour at t from 0 to 1; values outside are clamped, NaN is grey. */
+/* The colour at t from 0 to 1; values outside are clamped. */
 struct rgb viridis(double t);
+
+/* What is no place on the map: keys that a query does not see, and values that are no number. */
+extern const struct rgb colour_hidden, colour_nan;
 
 #endif
