@@ -6,7 +6,7 @@
 # made by tools/command-pages from attn --help
 _attn_words() {
     case $1 in
-        '') echo 'run heatmap pattern info --help --version' ;;
+        '') echo 'run heatmap pattern view info --help --version' ;;
         run)
             echo --help --version --query --key --layout --causal --mask --kv-len --kv-start --scale --temperature \
                 --qk --inputs --isa --threads --value --output --lse --weights --scores --score-stage --out-dtype \
@@ -44,22 +44,23 @@ _attn_words() {
         run:--block-pattern) echo 'longformer bigbird strided' ;;
         heatmap)
             echo --help --version --query --key --layout --causal --mask --kv-len --kv-start --scale --temperature \
-                --qk --inputs --isa --threads --output --batch --head --row --labels --row-labels --column-labels \
-                --title --size --max --limit-mib --softcap --head-scale --sinks --alibi --alibi-slopes \
-                --relative-bias --buckets --max-distance --rel-k --rel-q --rel-delta --rope --rope-pairs --rope-base \
-                --rope-scaling --rope-factor --rope-original-length --query-offset --window --first-tokens --global \
-                --prefix --segments --segments-k --tree --cu-seqlens --cu-seqlens-k --block-pattern --block \
-                --block-window --block-global --block-random --block-seed --block-stride
+                --qk --inputs --isa --threads --output --grid --batch --head --row --labels --row-labels \
+                --column-labels --title --size --max --reduce --hidden --limit-mib --softcap --head-scale --sinks \
+                --alibi --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q --rel-delta --rope \
+                --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length --query-offset --window \
+                --first-tokens --global --prefix --segments --segments-k --tree --cu-seqlens --cu-seqlens-k \
+                --block-pattern --block --block-window --block-global --block-random --block-seed --block-stride
             ;;
         heatmap:files)
             echo --query --key --mask --kv-len --kv-start --output --labels --row-labels --column-labels \
                 --relative-bias --rel-k --rel-q --segments --segments-k --tree -q -k -o operand
             ;;
         heatmap:free)
-            echo --scale --temperature --isa --threads --batch --head --row --title --size --max --limit-mib \
-                --softcap --head-scale --sinks --alibi-slopes --max-distance --rope-pairs --rope-base --rope-factor \
-                --rope-original-length --query-offset --window --first-tokens --global --prefix --cu-seqlens \
-                --cu-seqlens-k --block --block-window --block-global --block-random --block-seed --block-stride
+            echo --scale --temperature --isa --threads --batch --head --row --title --size --max --reduce --hidden \
+                --limit-mib --softcap --head-scale --sinks --alibi-slopes --max-distance --rope-pairs --rope-base \
+                --rope-factor --rope-original-length --query-offset --window --first-tokens --global --prefix \
+                --cu-seqlens --cu-seqlens-k --block --block-window --block-global --block-random --block-seed \
+                --block-stride
             ;;
         heatmap:--layout) echo 'bhtd bthd' ;;
         heatmap:--causal) echo 'none top-left bottom-right offset' ;;
@@ -72,13 +73,24 @@ _attn_words() {
         heatmap:--block-pattern) echo 'longformer bigbird strided' ;;
         pattern)
             echo longformer bigbird strided --help --version --tokens --tq --tk --block --window --global --random \
-                --seed --heads --head --stride --causal --output
+                --seed --heads --head --stride --causal --output --size --reduce
             ;;
         pattern:files)
             echo --output -o
             ;;
         pattern:free)
-            echo --tokens --tq --tk --block --window --global --random --seed --heads --head --stride
+            echo --tokens --tq --tk --block --window --global --random --seed --heads --head --stride --size \
+                --reduce
+            ;;
+        view)
+            echo --help --version --output --batch --head --labels --row-labels --column-labels --title --hidden \
+                --limit-mib
+            ;;
+        view:files)
+            echo --output --labels --row-labels --column-labels -o
+            ;;
+        view:free)
+            echo --batch --head --title --hidden --limit-mib
             ;;
         info)
             echo --help --version
