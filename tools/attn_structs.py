@@ -202,7 +202,7 @@ class BlockConfig(Sized):
         + _ints("norm_first", "cross")
         + _lengths("d_memory")
         + _pointers("format")
-        + _ints("qk_norm")
+        + _ints("qk_norm", "post_norms", "norm_plus_one")
     )
 
 

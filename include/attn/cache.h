@@ -248,6 +248,13 @@ ATTN_API attn_status attn_cache_rotate(const attn_cache *cache, const attn_tenso
  */
 ATTN_API attn_status attn_cache_rotations(const attn_cache *cache, attn_tensor *rotations);
 /**
+ * Positions of the step's tokens, those that attn_cache_step() was given or else their places: [tokens of the step],
+ * for models that look them up in a table. *num, if num is not NULL, is set to how many there are. NULL without a step.
+ * Valid until the next step.
+ * @since 0.1, experimental
+ */
+ATTN_API const int64_t *attn_cache_positions(const attn_cache *cache, int64_t *num);
+/**
  * The pools of a layer, (num_pages, kv_heads, page_size, dk) and (..., dv), and where the step's sequences are in them,
  * for attn_params.block_table of a call of one's own. With config.v_in_k the second is a view of the first. Valid until
  * the next change of the cache.

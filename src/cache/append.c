@@ -81,6 +81,14 @@ attn_status attn_cache_append(attn_cache *cache, int64_t layer, const attn_tenso
     return ATTN_OK;
 }
 
+const int64_t *attn_cache_positions(const attn_cache *cache, int64_t *num)
+{
+    const int64_t tokens = cache && cache->step.num ? cache->step.tokens : 0;
+    if (num)
+        *num = tokens;
+    return tokens ? cache->step.positions : NULL;
+}
+
 attn_status attn_cache_rotations(const attn_cache *cache, attn_tensor *rotations)
 {
     if (!cache || !rotations)

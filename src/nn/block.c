@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A Transformer layer at work. Each sublayer's last product adds the residual,
- * so between two products there is nothing but a normalisation:
+ * so between two products there is nothing but a normalisation,
+ * if none stands between sublayer and residual:
  *
  *     post-norm:  a = sublayer(x) + x,  a = norm(a),  and so on; the last norm writes out
  *     pre-norm:   a = norm(x),  out = sublayer(a) + x,  a = norm(out),  out = sublayer(a) + out, ...
+ *     and with norms behind sublayers:  a = norm(x),  a = norm(sublayer(a)),  out = a + x, ...
  */
 #include "nn/block.h"
 
@@ -13,6 +15,7 @@
 #include "nn/check.h"
 #include "nn/linear.h"
 #include "nn/mha.h"
+#include "nn/product_rows.h"
 
 #include <inttypes.h>
 
@@ -243,10 +246,29 @@ static attn_status run_post_norm(struct block_call *call, const attn_tensor *x, 
     return normalise(call, &block->ff_norm, a, out);
 }
 
+/** What sublayers give is normalised before it is added; each writes over its input, of which it needs no more by then.
+ */
+static attn_status run_two_norms(struct block_call *call, const attn_tensor *x, const attn_tensor *out)
+{
+    const attn_block *block = call->block;
+    const attn_tensor *a = &call->normed;
+    CHECK(normalise(call, &block->self_norm, x, a));
+    CHECK(run_attention(block->self, &call->self, &call->self_pieces, a, NULL, a));
+    CHECK(normalise(call, &block->self_post_norm, a, a));
+    nn_finish_rows(&(struct nn_finish){.from = a, .to = out, .residual = x}, call->num_threads);
+    CHECK(normalise(call, &block->ff_norm, out, a));
+    CHECK(run_network(call, a, NULL, a));
+    CHECK(normalise(call, &block->ff_post_norm, a, a));
+    nn_finish_rows(&(struct nn_finish){.from = a, .to = out, .residual = out}, call->num_threads);
+    return ATTN_OK;
+}
+
 static attn_status run_pre_norm(struct block_call *call, const attn_tensor *x, const attn_tensor *out)
 {
     const attn_block *block = call->block;
     const attn_tensor *a = &call->normed;
+    if (block->config.post_norms)
+        return run_two_norms(call, x, out);
     CHECK(normalise(call, &block->self_norm, x, a));
     CHECK(run_attention(block->self, &call->self, &call->self_pieces, a, x, out));
     if (block->cross) {

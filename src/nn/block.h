@@ -21,6 +21,7 @@ struct attn_block {
     attn_linear *up; /**< one part, or gate and up */
     attn_linear *down;
     struct nn_norm self_norm, cross_norm, ff_norm; /**< that of each sublayer */
+    struct nn_norm self_post_norm, ff_post_norm;   /**< those behind sublayers, with post_norms */
 };
 
 /** A config with its defaults filled in, and that of its self-attention, or what is wrong with it. */

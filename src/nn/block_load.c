@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A Transformer layer from named weights, under the names of three libraries.
+ * A Transformer layer from named weights, under the names of several libraries.
  */
 #include "nn/block.h"
 
@@ -13,10 +13,13 @@
 /** Names behind a layer's prefix, without ".weight" and ".bias". */
 struct names {
     const char *query, *key, *value, *output; /* NULL: packed as in nn.MultiheadAttention, behind self and cross */
+    const char *packed;                       /* with output: query, key and value behind each other; or NULL */
+    int turned;                               /* matrices are (in, out) */
     const char *self, *cross;
     const char *gate, *up, *down;
     const char *self_norm, *cross_norm, *ff_norm;
-    const char *query_norm, *key_norm; /* NULL: these names have none */
+    const char *query_norm, *key_norm;         /* NULL: these names have none */
+    const char *self_post_norm, *ff_post_norm; /* the same */
 };
 
 static const struct names torch_names = {
@@ -73,14 +76,43 @@ static const struct names llama_names = {
     .key_norm = "self_attn.k_norm.weight",
 };
 
-/** A linear layer's or a norm's two tensors; the bias may be missing. */
-static attn_status get_pair(struct nn_reader *reader, const char *prefix, const char *name, int64_t rows,
-                            int64_t columns, attn_tensor *weight, attn_tensor *bias)
+static const struct names gemma2_names = {
+    .query = "self_attn.q_proj",
+    .key = "self_attn.k_proj",
+    .value = "self_attn.v_proj",
+    .output = "self_attn.o_proj",
+    .gate = "mlp.gate_proj",
+    .up = "mlp.up_proj",
+    .down = "mlp.down_proj",
+    .self_norm = "input_layernorm",
+    .ff_norm = "pre_feedforward_layernorm",
+    .self_post_norm = "post_attention_layernorm",
+    .ff_post_norm = "post_feedforward_layernorm",
+};
+
+static const struct names gpt2_names = {
+    .packed = "attn.c_attn",
+    .output = "attn.c_proj",
+    .turned = 1,
+    .up = "mlp.c_fc",
+    .down = "mlp.c_proj",
+    .self_norm = "ln_1",
+    .ff_norm = "ln_2",
+};
+
+/** A linear layer's two tensors; the bias may be missing. Names that have it so store the matrix (in, out). */
+static attn_status get_pair(struct nn_reader *reader, const struct names *names, const char *prefix, const char *name,
+                            int64_t rows, int64_t columns, attn_tensor *weight, attn_tensor *bias)
 {
     struct nn_prefix full;
     CHECK(nn_joined(&full, prefix, name));
-    CHECK(nn_get(reader, full.text, ".weight", rows, columns, weight));
-    return nn_get_optional(reader, full.text, ".bias", 0, rows ? rows : columns, bias);
+    CHECK(nn_get(reader, full.text, ".weight", names->turned ? columns : rows, names->turned ? rows : columns, weight));
+    if (names->turned) {
+        const attn_tensor stored = *weight;
+        weight->shape[2] = stored.shape[3], weight->shape[3] = stored.shape[2];
+        weight->stride[2] = stored.stride[3], weight->stride[3] = stored.stride[2];
+    }
+    return nn_get_optional(reader, full.text, ".bias", 0, rows, bias);
 }
 
 static attn_status load_norm(struct nn_norm *norm, const struct attn_block *block, struct nn_reader *reader,
@@ -92,24 +124,46 @@ static attn_status load_norm(struct nn_norm *norm, const struct attn_block *bloc
         return attn_fail(ATTN_UNSUPPORTED, "%s%s.bias is in the weights; expected none with ATTN_NORM_RMS", prefix,
                          name);
     CHECK(nn_copy_floats(&gamma, &norm->gamma));
+    for (int64_t c = 0; block->config.norm_plus_one && c < block->attention.d_model; c++)
+        norm->gamma[c] += 1.0f;
     return nn_copy_floats(&beta, &norm->beta);
+}
+
+/** Rows first.. of a matrix, and that part of its bias. */
+static void take_part(const attn_tensor *weight, const attn_tensor *bias, int64_t first, int64_t rows,
+                      attn_tensor *part, attn_tensor *part_bias)
+{
+    *part = *weight;
+    *part_bias = *bias;
+    part->shape[2] = part_bias->shape[3] = rows;
+    part->data = (char *)weight->data + first * weight->stride[2] * attn_element_size(weight->dtype);
+    if (bias->data)
+        part_bias->data = (char *)bias->data + first * bias->stride[3] * attn_element_size(bias->dtype);
 }
 
 static attn_status load_self(struct attn_block *block, const struct names *names, struct nn_reader *reader,
                              const char *prefix)
 {
     const attn_mha_config *c = &block->attention;
-    if (!names->query) {
+    if (!names->output) {
         struct nn_prefix full;
         CHECK(nn_joined(&full, prefix, names->self));
         return nn_mha_load(&block->self, c, reader, full.text);
     }
     const int64_t q = c->heads * c->head_dim, k = c->kv_heads * c->head_dim, v = c->kv_heads * c->value_dim;
     attn_mha_weights w = attn_mha_weights_default();
-    CHECK(get_pair(reader, prefix, names->query, q, c->d_model, &w.w_q, &w.b_q));
-    CHECK(get_pair(reader, prefix, names->key, k, c->d_model, &w.w_k, &w.b_k));
-    CHECK(get_pair(reader, prefix, names->value, v, c->d_model, &w.w_v, &w.b_v));
-    CHECK(get_pair(reader, prefix, names->output, c->d_model, c->heads * c->value_dim, &w.w_o, &w.b_o));
+    if (names->packed) {
+        attn_tensor weight, bias;
+        CHECK(get_pair(reader, names, prefix, names->packed, q + k + v, c->d_model, &weight, &bias));
+        take_part(&weight, &bias, 0, q, &w.w_q, &w.b_q);
+        take_part(&weight, &bias, q, k, &w.w_k, &w.b_k);
+        take_part(&weight, &bias, q + k, v, &w.w_v, &w.b_v);
+    } else {
+        CHECK(get_pair(reader, names, prefix, names->query, q, c->d_model, &w.w_q, &w.b_q));
+        CHECK(get_pair(reader, names, prefix, names->key, k, c->d_model, &w.w_k, &w.b_k));
+        CHECK(get_pair(reader, names, prefix, names->value, v, c->d_model, &w.w_v, &w.b_v));
+    }
+    CHECK(get_pair(reader, names, prefix, names->output, c->d_model, c->heads * c->value_dim, &w.w_o, &w.b_o));
     CHECK(attn_mha_create(&block->self, c, &w));
     if (!block->config.qk_norm)
         return ATTN_OK;
@@ -137,11 +191,11 @@ static attn_status load_network(struct attn_block *block, const struct names *na
     attn_tensor matrices[2], biases[2], down, down_bias;
     int parts = 0;
     if (c->gated) {
-        CHECK(get_pair(reader, prefix, names->gate, c->d_ff, d, &matrices[0], &biases[0]));
+        CHECK(get_pair(reader, names, prefix, names->gate, c->d_ff, d, &matrices[0], &biases[0]));
         parts = 1;
     }
-    CHECK(get_pair(reader, prefix, names->up, c->d_ff, d, &matrices[parts], &biases[parts]));
-    CHECK(get_pair(reader, prefix, names->down, d, c->d_ff, &down, &down_bias));
+    CHECK(get_pair(reader, names, prefix, names->up, c->d_ff, d, &matrices[parts], &biases[parts]));
+    CHECK(get_pair(reader, names, prefix, names->down, d, c->d_ff, &down, &down_bias));
     CHECK(attn_linear_quantize(&block->up, c->format, parts + 1, matrices, biases));
     return attn_linear_quantize(&block->down, c->format, 1, &down, &down_bias);
 }
@@ -173,6 +227,11 @@ attn_status nn_complete_block_config(attn_block_config *c, attn_mha_config *atte
                          c->d_memory);
     if (!c->d_memory)
         c->d_memory = attention->d_model;
+    if (c->post_norms && !c->norm_first)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config.post_norms is %d; expected 0 without norm_first",
+                         c->post_norms);
+    if (c->norm_plus_one && c->qk_norm)
+        return attn_fail(ATTN_UNSUPPORTED, "config.norm_plus_one is %d; expected 0 with qk_norm", c->norm_plus_one);
     if (!attention->format)
         attention->format = c->format;
     return ATTN_OK;
@@ -180,14 +239,19 @@ attn_status nn_complete_block_config(attn_block_config *c, attn_mha_config *atte
 
 static attn_status choose_names(const struct names **names, const attn_block_config *c, attn_naming naming)
 {
-    static const struct names *const all[] = {&torch_names, &bert_names, &llama_names, &distilbert_names};
+    static const struct names *const all[] = {&torch_names, &bert_names, &llama_names, &distilbert_names, &gpt2_names};
     if ((unsigned)naming >= sizeof all / sizeof *all)
         return attn_fail(ATTN_INVALID_ARGUMENT, "naming is %d; expected an attn_naming", (int)naming);
-    *names = naming == ATTN_NAMING_TORCH && c->cross ? &torch_decoder_names : all[naming];
+    *names = naming == ATTN_NAMING_TORCH && c->cross        ? &torch_decoder_names
+             : naming == ATTN_NAMING_LLAMA && c->post_norms ? &gemma2_names
+                                                            : all[naming];
     if (c->cross && !(*names)->cross)
         return attn_fail(ATTN_UNSUPPORTED, "config.cross is set; expected 0, as these names have no cross-attention");
     if (c->gated && !(*names)->gate)
         return attn_fail(ATTN_UNSUPPORTED, "config.gated is set; expected 0, as these names have no gate");
+    if (c->post_norms && !(*names)->self_post_norm)
+        return attn_fail(ATTN_UNSUPPORTED,
+                         "config.post_norms is set; expected 0, as these names have no norms behind sublayers");
     if (c->qk_norm && !(*names)->query_norm)
         return attn_fail(ATTN_UNSUPPORTED,
                          "config.qk_norm is set; expected 0, as these names have no norms of queries and keys");
@@ -204,11 +268,16 @@ static attn_status load_all(struct attn_block *block, const struct names *names,
         CHECK(load_norm(&block->cross_norm, block, reader, prefix, names->cross_norm));
     }
     CHECK(load_network(block, names, reader, prefix));
+    if (block->config.post_norms) {
+        CHECK(load_norm(&block->self_post_norm, block, reader, prefix, names->self_post_norm));
+        CHECK(load_norm(&block->ff_post_norm, block, reader, prefix, names->ff_post_norm));
+    }
     return load_norm(&block->ff_norm, block, reader, prefix, names->ff_norm);
 }
 
 /** What published files have behind a layer's prefix and need not be read; the header says why. */
 static const char *const llama_known[] = {"self_attn.rotary_emb.inv_freq", NULL};
+static const char *const gpt2_known[] = {"attn.bias", "attn.masked_bias", NULL};
 
 attn_status nn_block_load(attn_block **block_out, const attn_block_config *config, struct nn_reader *reader,
                           const char *prefix, attn_naming naming)
@@ -228,7 +297,10 @@ attn_status nn_block_load(attn_block **block_out, const attn_block_config *confi
     block->config.format = block->attention.format = NULL;
     /* Here, so that a model of another kind is refused after its first layer. */
     if (!status)
-        status = nn_check_all_read(reader, prefix, naming == ATTN_NAMING_LLAMA ? llama_known : NULL);
+        status = nn_check_all_read(reader, prefix,
+                                   naming == ATTN_NAMING_LLAMA  ? llama_known
+                                   : naming == ATTN_NAMING_GPT2 ? gpt2_known
+                                                                : NULL);
     if (status)
         attn_block_destroy(block);
     else
@@ -266,6 +338,8 @@ void attn_block_destroy(attn_block *block)
     free_norm(&block->self_norm);
     free_norm(&block->cross_norm);
     free_norm(&block->ff_norm);
+    free_norm(&block->self_post_norm);
+    free_norm(&block->ff_post_norm);
     free(block);
 }
 

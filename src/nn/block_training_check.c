@@ -16,8 +16,12 @@ static attn_status take_config(struct nn_block_run *run, const attn_block_config
 {
     attn_mha_config *self = &run->attention[NN_SELF].config, *cross = &run->attention[NN_CROSS].config;
     CHECK(nn_complete_block_config(&run->config, self, config));
-    if (run->config.qk_norm)
-        return attn_fail(ATTN_UNSUPPORTED, "config.qk_norm is set; expected 0 in training");
+    const char *inference = run->config.qk_norm         ? "qk_norm"
+                            : run->config.post_norms    ? "post_norms"
+                            : run->config.norm_plus_one ? "norm_plus_one"
+                                                        : NULL;
+    if (inference)
+        return attn_fail(ATTN_UNSUPPORTED, "config.%s is set; expected 0 in training", inference);
     if (self->format)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "config.%s is set; expected NULL: training reads weights as they are "

@@ -70,30 +70,45 @@ static attn_status load_blocks(attn_llama *llama, const struct nn_llama_kind *ki
     attention.head_dim = c->head_dim;
     block.attention = &attention;
     block.d_ff = c->d_ff;
-    block.activation = ATTN_ACTIVATION_SILU;
-    block.gated = 1;
-    block.norm = ATTN_NORM_RMS;
+    block.activation = kind->activation;
+    block.gated = kind->gated;
+    block.norm = kind->norm_kind;
     block.eps = c->eps;
     block.norm_first = 1;
     block.format = c->format;
     block.qk_norm = kind->qk_norm;
+    block.post_norms = kind->post_norms;
+    block.norm_plus_one = kind->norm_plus_one;
     for (int64_t layer = 0; layer < c->layers; layer++) {
         struct nn_prefix name;
-        CHECK(nn_numbered(&name, kind->prefix, "layers.", layer));
-        CHECK(nn_block_load(&llama->blocks[layer], &block, reader, name.text, ATTN_NAMING_LLAMA));
+        CHECK(nn_numbered(&name, kind->prefix, kind->layers, layer));
+        CHECK(nn_block_load(&llama->blocks[layer], &block, reader, name.text, kind->naming));
     }
     return ATTN_OK;
+}
+
+static attn_status load_norm(attn_llama *llama, const struct nn_llama_kind *kind, struct nn_reader *reader)
+{
+    attn_tensor gamma, beta;
+    CHECK(nn_get_norm(reader, kind->prefix, kind->norm, llama->config.d_model, &gamma, &beta));
+    CHECK(nn_copy_floats(&gamma, &llama->norm.gamma));
+    for (int64_t c = 0; kind->norm_plus_one && c < llama->config.d_model; c++)
+        llama->norm.gamma[c] += 1.0f;
+    return nn_copy_floats(&beta, &llama->norm.beta);
 }
 
 static attn_status load_all(attn_llama *llama, const struct nn_llama_kind *kind, struct nn_reader *reader)
 {
     const attn_llama_config *c = &llama->config;
-    attn_tensor embedding, gamma, head;
+    attn_tensor embedding, positions, head;
     CHECK(load_blocks(llama, kind, reader));
-    CHECK(nn_get(reader, kind->prefix, "embed_tokens.weight", c->vocabulary, c->d_model, &embedding));
-    CHECK(nn_get(reader, kind->prefix, "norm.weight", 0, c->d_model, &gamma));
+    CHECK(nn_get(reader, kind->prefix, kind->embedding, c->vocabulary, c->d_model, &embedding));
+    CHECK(load_norm(llama, kind, reader));
     CHECK(nn_copy_weights(&embedding, &llama->embedding));
-    CHECK(nn_copy_floats(&gamma, &llama->norm.gamma));
+    if (kind->positions) {
+        CHECK(nn_get(reader, kind->prefix, kind->positions, kind->num_positions, c->d_model, &positions));
+        CHECK(nn_copy_weights(&positions, &llama->positions));
+    }
     if (kind->headless)
         return ATTN_OK;
     head = embedding;
@@ -102,19 +117,32 @@ static attn_status load_all(attn_llama *llama, const struct nn_llama_kind *kind,
     return attn_linear_quantize(&llama->head, c->format, 1, &head, NULL);
 }
 
+const struct nn_llama_kind nn_llama_plain = {
+    .prefix = "model.",
+    .layers = "layers.",
+    .embedding = "embed_tokens.weight",
+    .norm = "norm",
+    .naming = ATTN_NAMING_LLAMA,
+    .norm_kind = ATTN_NORM_RMS,
+    .activation = ATTN_ACTIVATION_SILU,
+    .gated = 1,
+};
+
 /** Not read; the header says why. */
 static const char *const known[] = {"*rotary_emb.inv_freq", NULL};
 static const char *const known_tied[] = {"*rotary_emb.inv_freq", "lm_head.weight", NULL};
 
-static attn_status copy_windows(attn_llama *llama, const struct nn_llama_kind *kind)
+static attn_status copy_kind(attn_llama *llama, const struct nn_llama_kind *kind)
 {
+    llama->kind = *kind;
+    llama->kind.windows = NULL;
     if (!kind->windows)
         return ATTN_OK;
     const size_t size = (size_t)llama->config.layers * sizeof *kind->windows;
-    llama->windows = malloc(size);
-    if (!llama->windows)
+    int64_t *windows = malloc(size);
+    if (!windows)
         return attn_fail(ATTN_OUT_OF_MEMORY, "a list of windows could not be allocated");
-    memcpy(llama->windows, kind->windows, size);
+    llama->kind.windows = memcpy(windows, kind->windows, size);
     return ATTN_OK;
 }
 
@@ -131,7 +159,7 @@ attn_status nn_llama_load(attn_llama **llama_out, const attn_llama_config *confi
     llama->config = completed;
     llama->config.rope = &llama->rope;
     llama->rope = rope;
-    attn_status status = copy_windows(llama, kind);
+    attn_status status = copy_kind(llama, kind);
     if (!status)
         status = load_all(llama, kind, reader);
     llama->config.format = NULL;
@@ -146,7 +174,6 @@ attn_status nn_llama_load(attn_llama **llama_out, const attn_llama_config *confi
 
 attn_status attn_llama_load(attn_llama **llama, const attn_llama_config *config, const attn_weights *weights)
 {
-    static const struct nn_llama_kind kind = {.prefix = "model."};
     if (!llama)
         return attn_fail(ATTN_INVALID_ARGUMENT, "llama is NULL; expected where to put the decoder");
     *llama = NULL;
@@ -154,7 +181,7 @@ attn_status attn_llama_load(attn_llama **llama, const attn_llama_config *config,
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_llama_config");
     struct nn_reader reader;
     CHECK(nn_reader_open(&reader, "attn_llama_load", weights, ""));
-    const attn_status status = nn_llama_load(llama, config, &kind, &reader);
+    const attn_status status = nn_llama_load(llama, config, &nn_llama_plain, &reader);
     nn_reader_close(&reader);
     return status;
 }
@@ -167,8 +194,10 @@ void attn_llama_destroy(attn_llama *llama)
         attn_block_destroy(llama->blocks[layer]);
     attn_linear_destroy(llama->head);
     free(llama->embedding.data);
+    free(llama->positions.data);
     free(llama->norm.gamma);
-    free(llama->windows);
+    free(llama->norm.beta);
+    free((int64_t *)(uintptr_t)llama->kind.windows);
     free(llama);
 }
 
@@ -320,13 +349,39 @@ static attn_tensor cache_of(const attn_llama_session *session, int64_t layer)
     return cache;
 }
 
+attn_status nn_llama_normalise(const attn_llama *llama, const attn_tensor *hidden, const attn_tensor *out,
+                               int num_threads)
+{
+    const attn_tensor gamma = attn_vector(llama->norm.gamma, llama->config.d_model),
+                      beta = attn_vector(llama->norm.beta, llama->config.d_model);
+    return attn_normalise(llama->kind.norm_kind, hidden, &gamma, llama->norm.beta ? &beta : NULL, llama->config.eps,
+                          out, num_threads);
+}
+
+/** Multiplies f32 rows by a factor. */
+static void scale_rows(const attn_tensor *t, float factor)
+{
+    for (int64_t b = 0; b < t->shape[0]; b++)
+        for (int64_t r = 0; r < t->shape[2]; r++) {
+            float *row = nn_row_address(t, b, r);
+            for (int64_t c = 0; c < t->shape[3]; c++)
+                row[c] *= factor;
+        }
+}
+
 attn_status nn_llama_logits(const attn_llama *llama, const attn_tensor *hidden, const attn_tensor *logits,
                             int num_threads)
 {
-    const attn_tensor gamma = attn_vector(llama->norm.gamma, llama->config.d_model);
     const attn_linear_options options = nn_linear_threads(num_threads);
-    CHECK(attn_normalise(ATTN_NORM_RMS, hidden, &gamma, NULL, llama->config.eps, hidden, num_threads));
-    return attn_linear_forward(llama->head, hidden, logits, &options);
+    const float cap = llama->kind.logit_softcap;
+    CHECK(nn_llama_normalise(llama, hidden, hidden, num_threads));
+    CHECK(attn_linear_forward(llama->head, hidden, logits, &options));
+    if (cap == 0)
+        return ATTN_OK;
+    scale_rows(logits, 1 / cap);
+    CHECK(attn_activate(ATTN_ACTIVATION_TANH, logits, logits, num_threads));
+    scale_rows(logits, cap);
+    return ATTN_OK;
 }
 
 /** The logits of the last tokens, of as many as logits has. */

@@ -10,20 +10,34 @@
 
 #include "nn/block.h"
 
-/** What decoders of Llama's kind differ in beyond attn_llama_config. */
+/** What decoders of Llama's kind differ in beyond attn_llama_config. Texts are constants. */
 struct nn_llama_kind {
     const char *prefix; /**< before the names of all but the output matrix: "model.", or "" for a body alone */
-    int headless;       /**< there is no output matrix */
-    int qk_norm;        /**< as in attn_block_config */
+    const char *layers, *embedding, *norm;
+    const char *positions; /**< the table of positions; NULL: queries and keys are rotated */
+    attn_naming naming;
+    attn_norm norm_kind;
+    attn_activation activation;
+    int gated;
+    int qk_norm, post_norms, norm_plus_one; /**< as in attn_block_config */
+    int headless;                           /**< there is no output matrix */
+    int64_t num_positions;                  /**< rows of the table of positions */
     /** [layers] keys before its own that a query of a layer sees, ATTN_UNLIMITED for all; or NULL. Copied. */
     const int64_t *windows;
+    float embedding_scale; /**< of rows of the embedding, 0: 1 */
+    float scale, softcap;  /**< as in attn_params */
+    float logit_softcap;   /**< c > 0: logits are c tanh(x / c) */
 };
 
+/** Llama itself. */
+extern const struct nn_llama_kind nn_llama_plain;
+
 struct attn_llama {
-    attn_llama_config config; /* completed; its rope is the next one */
-    int64_t *windows;         /* those of its kind, or NULL */
-    attn_rope_config rope;    /* completed */
-    attn_tensor embedding;    /* (vocabulary, d_model), of the type that it came in */
+    attn_llama_config config;  /* completed; its rope is the next one */
+    attn_rope_config rope;     /* completed */
+    struct nn_llama_kind kind; /* with windows of its own */
+    attn_tensor embedding;     /* (vocabulary, d_model), of the type that it came in */
+    attn_tensor positions;     /* (positions, d_model) likewise, or without data */
     struct nn_norm norm;
     attn_linear *head; /* NULL: there is none */
     attn_block *blocks[];
@@ -45,6 +59,10 @@ struct nn_llama_call {
     int num_threads;
 };
 attn_status nn_llama_step(const attn_llama *llama, attn_cache *cache, const struct nn_llama_call *call);
+
+/** The last norm. */
+attn_status nn_llama_normalise(const attn_llama *llama, const attn_tensor *hidden, const attn_tensor *out,
+                               int num_threads);
 
 /** The last norm, in place, and the product with the output matrix, of rows (B, 1, T, d_model). */
 attn_status nn_llama_logits(const attn_llama *llama, const attn_tensor *hidden, const attn_tensor *logits,

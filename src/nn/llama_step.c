@@ -6,6 +6,7 @@
 #include "attn/nn/models.h"
 
 #include "nn/check.h"
+#include "nn/elementwise.h"
 #include "nn/llama.h"
 #include "nn/memory.h"
 #include "nn/tensor_rows.h"
@@ -28,8 +29,8 @@ attn_status attn_llama_cache_config(const attn_llama *llama, attn_cache_config *
     config->kv_heads = c->kv_heads;
     config->dk = config->dv = c->head_dim;
     config->dtype = c->activations;
-    config->rope = &llama->rope;
-    config->rope_layout = ATTN_ROPE_HALF_SPLIT;
+    config->rope = llama->kind.positions ? NULL : &llama->rope;
+    config->rope_layout = ATTN_ROPE_HALF_SPLIT; /* 0, as it has to be without rotations */
     return ATTN_OK;
 }
 
@@ -87,6 +88,7 @@ static attn_status check_step(const attn_llama *llama, int64_t tokens, const str
 /** Working memory of a call: states, those whose logits are wanted, and that of a layer. */
 struct pieces {
     void *hidden, *wanted, *block;
+    int32_t *places; /* of tokens, in a model with a table of positions */
     size_t block_size;
 };
 
@@ -97,6 +99,8 @@ static struct pieces take_pieces(struct nn_arena *arena, const attn_llama *llama
     const size_t size = attn_dtype_size(dtype);
     struct pieces pieces = {.hidden = nn_take(arena, 1, tokens, llama->config.d_model, size),
                             .wanted = nn_take(arena, 1, wanted, llama->config.d_model, size)};
+    if (llama->kind.positions)
+        pieces.places = nn_take(arena, tokens, 1, 1, sizeof *pieces.places);
     struct nn_need need = {0};
     if (!arena->base)
         need = nn_block_need(llama->blocks[0], dtype, 1, tokens, inputs);
@@ -104,11 +108,35 @@ static struct pieces take_pieces(struct nn_arena *arena, const attn_llama *llama
     return pieces;
 }
 
-static attn_status normalise(const attn_llama *llama, const attn_tensor *hidden, const attn_tensor *out,
-                             int num_threads)
+/** Positions that the model's table has, if it has one, as row numbers. */
+static attn_status check_positions(const attn_llama *llama, const attn_cache *cache, int64_t tokens)
 {
-    const attn_tensor gamma = attn_vector(llama->norm.gamma, llama->config.d_model);
-    return attn_normalise(ATTN_NORM_RMS, hidden, &gamma, NULL, llama->config.eps, out, num_threads);
+    const int64_t *positions = attn_cache_positions(cache, NULL);
+    if (!llama->kind.positions || tokens == 0)
+        return ATTN_OK;
+    if (!positions)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "cache has no step; expected one that attn_cache_step() has begun");
+    for (int64_t i = 0; i < tokens; i++)
+        if (positions[i] < 0 || positions[i] >= llama->kind.num_positions)
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "token %" PRId64 " of the cache's step has position %" PRId64 "; expected 0 to %" PRId64
+                             ", the model's positions",
+                             i, positions[i], llama->kind.num_positions - 1);
+    return ATTN_OK;
+}
+
+static attn_status embed(const attn_llama *llama, const attn_cache *cache, const struct nn_llama_call *call,
+                         const attn_tensor *hidden, int32_t *places)
+{
+    if (!llama->kind.positions)
+        return attn_embed(&llama->embedding, call->ids, llama->kind.embedding_scale, 0, hidden, call->num_threads);
+    const int64_t *positions = attn_cache_positions(cache, NULL);
+    for (int64_t i = 0; i < hidden->shape[2]; i++)
+        places[i] = (int32_t)positions[i];
+    const struct nn_lookup lookup = {
+        .table = &llama->embedding, .ids = call->ids, .scale = 1, .places = &llama->positions, .place_ids = places};
+    nn_look_up(&lookup, hidden, call->num_threads);
+    return ATTN_OK;
 }
 
 /** The layers, in place; params are those that inputs have for attention. */
@@ -116,20 +144,21 @@ static attn_status run_layers(const attn_llama *llama, const struct nn_llama_cal
                               attn_params *params, attn_block_inputs *inputs, const struct pieces *pieces)
 {
     const int64_t layers = llama->config.layers;
-    CHECK(attn_embed(&llama->embedding, call->ids, 1, 0, hidden, call->num_threads));
+    CHECK(embed(llama, inputs->kv_cache, call, hidden, pieces->places));
     for (int64_t layer = 0; layer < layers; layer++) {
         attn_window window = {.right = ATTN_UNLIMITED};
         if (call->states && call->states[layer])
             CHECK(attn_activate(ATTN_ACTIVATION_NONE, hidden, call->states[layer], call->num_threads));
-        window.left = llama->windows ? llama->windows[layer] : ATTN_UNLIMITED;
+        window.left = llama->kind.windows ? llama->kind.windows[layer] : ATTN_UNLIMITED;
         params->window = window.left == ATTN_UNLIMITED ? NULL : &window;
         inputs->kv_layer = layer;
         CHECK(attn_block_forward(llama->blocks[layer], hidden, hidden, inputs, pieces->block, pieces->block_size));
     }
     if (call->hidden)
-        CHECK(normalise(llama, hidden, call->hidden, call->num_threads));
-    return call->states && call->states[layers] ? normalise(llama, hidden, call->states[layers], call->num_threads)
-                                                : ATTN_OK;
+        CHECK(nn_llama_normalise(llama, hidden, call->hidden, call->num_threads));
+    return call->states && call->states[layers]
+               ? nn_llama_normalise(llama, hidden, call->states[layers], call->num_threads)
+               : ATTN_OK;
 }
 
 /** The logits of the rows that are wanted. */
@@ -151,10 +180,13 @@ attn_status nn_llama_step(const attn_llama *llama, attn_cache *cache, const stru
     int64_t tokens;
     CHECK(tokens_of(cache, &tokens));
     CHECK(check_step(llama, tokens, call));
+    CHECK(check_positions(llama, cache, tokens));
     const int64_t wanted = call->logits && call->rows ? call->num_rows : 0;
     attn_params params = attn_params_default();
     attn_block_inputs inputs = attn_block_inputs_default();
     params.tree = call->tree;
+    params.scale = llama->kind.scale;
+    params.softcap = llama->kind.softcap;
     inputs.self = &params;
     inputs.kv_cache = cache;
     inputs.num_threads = call->num_threads;

@@ -22,6 +22,7 @@ static const struct architecture {
     attn_status (*load)(attn_model *model, struct nn_folder *folder);
 } architectures[] = {
     {"bert", "Bert", nn_model_load_bert},          {"distilbert", "DistilBert", nn_model_load_distilbert},
+    {"gemma2", "Gemma2", nn_model_load_gemma2},    {"gpt2", "GPT2", nn_model_load_gpt2},
     {"llama", "Llama", nn_model_load_llama},       {"mistral", "Mistral", nn_model_load_mistral},
     {"qwen2", "Qwen2", nn_model_load_qwen2},       {"qwen3", "Qwen3", nn_model_load_qwen3},
     {"roberta", "Roberta", nn_model_load_roberta}, {"xlm-roberta", "XLMRoberta", nn_model_load_roberta},

@@ -44,6 +44,8 @@ attn_status nn_model_load_llama(attn_model *model, struct nn_folder *folder);
 attn_status nn_model_load_mistral(attn_model *model, struct nn_folder *folder);
 attn_status nn_model_load_qwen2(attn_model *model, struct nn_folder *folder);
 attn_status nn_model_load_qwen3(attn_model *model, struct nn_folder *folder);
+attn_status nn_model_load_gemma2(attn_model *model, struct nn_folder *folder);
+attn_status nn_model_load_gpt2(attn_model *model, struct nn_folder *folder);
 
 /** Pooling and the longest sentence, by the files of sentence-transformers; without them nothing changes. */
 attn_status nn_model_read_sentence(attn_model *model, const struct nn_folder *folder);

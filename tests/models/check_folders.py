@@ -307,9 +307,9 @@ def check_encoder(lib, class_name, make_config, old=False):
 
 def decoder_sizes(draw):
     kv_heads = draw.choice([1, 2, 3])
-    sizes = common(draw)
-    return {**sizes, "num_key_value_heads": kv_heads, "num_attention_heads": kv_heads * draw.choice([1, 2, 3]),
-            "hidden_size": draw.choice([24, 36, 60]), "head_dim": draw.choice([8, 12, 16]), "rms_norm_eps": 1e-5,
+    heads = kv_heads * draw.choice([1, 2, 3])
+    return {**common(draw), "num_key_value_heads": kv_heads, "num_attention_heads": heads,
+            "hidden_size": heads * draw.choice([6, 8, 10]), "head_dim": draw.choice([8, 12, 16]), "rms_norm_eps": 1e-5,
             "tie_word_embeddings": draw.random() < 0.5, "bos_token_id": 1, "eos_token_id": 2,
             "max_position_embeddings": 64}
 
@@ -348,6 +348,24 @@ def qwen_config(draw, kind=transformers.Qwen2Config):
 
 def qwen3_config(draw):
     return qwen_config(draw, transformers.Qwen3Config)
+
+
+def gemma2_config(draw):
+    sizes = decoder_sizes(draw)
+    types = [draw.choice(["sliding_attention", "full_attention"]) for _ in range(sizes["num_hidden_layers"])]
+    return transformers.Gemma2Config(
+        **sizes, query_pre_attn_scalar=draw.choice([8, 20]), sliding_window=draw.choice([2, 5]),
+        attn_logit_softcapping=draw.choice([None, 2.0, 50.0]), final_logit_softcapping=draw.choice([None, 1.5, 30.0]),
+        layer_types=draw.choice([None, types]), attention_bias=draw.random() < 0.3)
+
+
+def gpt2_config(draw):
+    heads = draw.choice([1, 2, 3])
+    return transformers.GPT2Config(
+        n_layer=draw.randint(1, 3), n_head=heads, n_embd=heads * draw.choice([4, 8, 12]), n_positions=64,
+        n_inner=draw.choice([None, 37]), vocab_size=draw.choice([29, 101]), bos_token_id=1, eos_token_id=2,
+        activation_function=draw.choice(["gelu_new", "relu"]), scale_attn_weights=draw.random() < 0.7,
+        tie_word_embeddings=draw.random() < 0.7, layer_norm_epsilon=1e-5)
 
 
 def version_4(content):
@@ -459,7 +477,7 @@ def check_decoder(lib, class_name, make_config, old_rope=False):
             texts = [torch.randint(vocabulary, (draw.randint(1, 20),)) for _ in range(3)]
             with Model(lib, folder.path) as model:
                 expect("kind", model.info.kind, 1)
-                expect("logits", model.info.logits, vocabulary if class_name.endswith("LM") else 0)
+                expect("logits", model.info.logits, vocabulary if hasattr(folder.exact, "lm_head") else 0)
                 expect("eos", model.info.num_eos, 1)
                 with Session(model, len(texts), 64) as session:
                     compare_prompts(session, folder, texts, draw)
@@ -544,9 +562,11 @@ def all_checks():
         yield class_name, check_encoder, (class_name, config)
     yield "BertModel gamma and beta", check_encoder, ("BertModel", bert_config, True)
     for name, config in (("Llama", llama_config), ("Mistral", mistral_config), ("Qwen2", qwen_config),
-                         ("Qwen3", qwen3_config)):
+                         ("Qwen3", qwen3_config), ("Gemma2", gemma2_config)):
         yield f"{name}ForCausalLM", check_decoder, (f"{name}ForCausalLM", config)
         yield f"{name}Model", check_decoder, (f"{name}Model", config)
+    yield "GPT2LMHeadModel", check_decoder, ("GPT2LMHeadModel", gpt2_config)
+    yield "GPT2Model", check_decoder, ("GPT2Model", gpt2_config)
     yield "LlamaForCausalLM, rope_scaling", check_decoder, ("LlamaForCausalLM", llama_config, True)
     yield "refusals BertModel", check_refusals, ("BertModel", bert_config, BERT_REFUSALS)
     yield "refusals LlamaForCausalLM", check_refusals, ("LlamaForCausalLM", llama_config, LLAMA_REFUSALS)

@@ -383,7 +383,7 @@ static void test_load_refuses(void **state)
     REFUSES(m, attn_block_load(&block, &config, NULL, "p.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "weights|NULL");
     REFUSES(m, attn_block_load(&block, &config, weights, NULL, ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT,
             "prefix|NULL");
-    REFUSES(m, attn_block_load(&block, &config, weights, "p.", (attn_naming)4), ATTN_INVALID_ARGUMENT, "naming|4");
+    REFUSES(m, attn_block_load(&block, &config, weights, "p.", (attn_naming)5), ATTN_INVALID_ARGUMENT, "naming|5");
     REFUSES(m, attn_block_load(&block, &config, weights, "other.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "other.");
     LOAD_REFUSES(c.struct_size = 7, ATTN_INVALID_ARGUMENT, "struct_size|7");
     LOAD_REFUSES(a.struct_size = 9, ATTN_INVALID_ARGUMENT, "config.attention.struct_size|9");

@@ -36,12 +36,17 @@ typedef enum attn_naming {
     ATTN_NAMING_BERT = 1,
     /** Llama in Transformers: self_attn.q_proj.* to o_proj.*, mlp.gate_proj.*, up_proj.*, down_proj.*,
      * input_layernorm.weight, post_attention_layernorm.weight; with qk_norm self_attn.q_norm.weight and
-     * k_norm.weight. self_attn.rotary_emb.inv_freq, which older files have,
-     * is not read: the table of a call says how it turns. */
+     * k_norm.weight; with post_norms post_attention_layernorm is that behind attention, and there are
+     * pre_feedforward_layernorm.weight and post_feedforward_layernorm.weight. self_attn.rotary_emb.inv_freq, which
+     * older files have, is not read: the table of a call says how it turns. */
     ATTN_NAMING_LLAMA = 2,
     /** DistilBERT in Transformers: attention.q_lin.* to out_lin.*, sa_layer_norm.*, ffn.lin1.*, ffn.lin2.*,
      * output_layer_norm.*. */
-    ATTN_NAMING_DISTILBERT = 3
+    ATTN_NAMING_DISTILBERT = 3,
+    /** GPT-2 in Transformers, whose matrices are (in, out): attn.c_attn.* with queries, keys and values behind each
+     * other, attn.c_proj.*, mlp.c_fc.*, mlp.c_proj.*, ln_1.*, ln_2.*. attn.bias and attn.masked_bias, the masks of
+     * older files, are not read. */
+    ATTN_NAMING_GPT2 = 4
 } attn_naming;
 
 /** What a layer is. Zero is the default of all but struct_size, attention and d_ff. */
@@ -67,6 +72,13 @@ typedef struct attn_block_config {
      * training. @since 0.1, experimental
      */
     int qk_norm;
+    /**
+     * Not 0, with norm_first: what self-attention and network give is normalised, too, before it is added (Gemma 2):
+     * x = x + norm(sublayer(norm(x))). Only with ATTN_NAMING_LLAMA, and not in training. @since 0.1, experimental
+     */
+    int post_norms;
+    /** Not 0: norms multiply by 1 + weight (Gemma). Not with qk_norm or in training. @since 0.1, experimental */
+    int norm_plus_one;
 } attn_block_config;
 
 /** A config with every field at its default; set attention and d_ff. @since 0.1 */
@@ -126,7 +138,7 @@ static inline attn_block_inputs attn_block_inputs_default(void)
 /**
  * Makes a layer from named weights; *block is NULL on an error. Packs, so weights may go away. A name behind prefix
  * that naming does not list is an error, as attn/nn/weights.h has it: q_norm and k_norm of Qwen 3 without
- * config.qk_norm, say, or the two further norms of Gemma 2.
+ * config.qk_norm, say, or the two further norms of Gemma 2 without config.post_norms.
  * @since 0.1
  */
 ATTN_API attn_status attn_block_load(attn_block **block, const attn_block_config *config, const attn_weights *weights,
