@@ -100,15 +100,19 @@ class View(Pages):
     def test_numbers_that_f16_has_not(self):
         tiny = 1e-9
         values = (tiny, 0.5, 0.5 - tiny, 0.0, 0.25, 0.75, math.nan, 0.5, 0.5, -0.25, 1.25, 0.0)
-        self.write(w_safetensors={"w": Array((4, 3), values)})
+        # Ties go to the even one; what rounds up to the next power of two, to the normal numbers or to infinity.
+        more = (1 + 2**-11, 1 + 3 * 2**-11, 1 - 2**-13, 2**-14 - 2**-26, 3 * 2**-25, 2**-24, 65519.0, 65520.0, 1e9)
+        self.write(w_safetensors={"w": Array((7, 3), values + more)})
         data = self.data(self.page("w.safetensors", "--hidden", "none",
                                    says="w.safetensors is shown as it is, but these are not the weights of a softmax: it "
-                                        "holds 1 negative numbers, 1 NaN or infinities"))
+                                        "holds 3 of 7 rows that do not sum to 1 (the first, head 0, query 4, sums to 3), "
+                                        "1 negative numbers, 1 NaN or infinities"))
         self.assertFalse(data["hidden"])
         values = self.halves(data["layers"][0]["weights"])
         self.assertEqual(values[:6], [2**-24, 0.5, 0.5, 0.0, 0.25, 0.75])
         self.assertTrue(math.isnan(values[6]))
-        self.assertEqual(values[7:], [0.5, 0.5, -0.25, 1.25, 0.0])
+        self.assertEqual(values[7:12], [0.5, 0.5, -0.25, 1.25, 0.0])
+        self.assertEqual(values[12:], [1.0, 1 + 2**-9, 1.0, 2**-14, 2**-23, 2**-24, 65504.0, math.inf, math.inf])
 
     def test_selection(self):
         data = self.data(self.page("m.safetensors:layer1*", "--head", "2", says=None))
@@ -158,7 +162,7 @@ const look = name => seen.push({ name, title: document.querySelector("#title").t
   said: document.querySelector("#said").textContent,
   backgrounds: spans().map(span => span.style.background), classes: spans().map(span => span.className),
   texts: spans().map(span => span.textContent), row: document.querySelector("#row").style.display,
-  low: document.querySelector("#low").textContent, high: document.querySelector("#high").textContent,
+  cell: document.querySelector("#matrix").title, low: document.querySelector("#low").textContent, high: document.querySelector("#high").textContent,
   pixels: [...Array(6).keys()].map(i => [...document.querySelector("#matrix").getContext("2d")
     .getImageData(i, 3, 1, 1).data].slice(0, 3)) });
 const set = (id, value) => {
@@ -168,7 +172,7 @@ const set = (id, value) => {
 look("start");
 const box = document.querySelector("#matrix").getBoundingClientRect();
 document.querySelector("#matrix").dispatchEvent(new MouseEvent("mousemove",
-  { clientX: box.left + 20, clientY: box.top + box.height * 3.5 / 6 }));
+  { clientX: box.left + box.width * 2.5 / 6, clientY: box.top + box.height * 3.5 / 6 }));
 look("map");
 spans()[4].dispatchEvent(new MouseEvent("mouseenter"));
 look("token");
@@ -250,6 +254,8 @@ class Browser(Pages):
         linear, root = (lambda share: share), math.sqrt
         def logarithm(share): return max(1 + math.log10(share) / 6, 0)
         self.looks_right(data, looks["map"], 0, 0, 3, top[0, 0], linear)
+        label, weight = data["rowLabels"], self.layers["layer0"].at(0, 0, 3, 2)
+        self.assertEqual(looks["map"]["cell"], f"{label[3]} to {label[2]}: {weight:.3f}")
         self.looks_right(data, looks["token"], 0, 0, 4, top[0, 0], linear)
         self.looks_right(data, looks["sqrt"], 0, 0, 4, top[0, 0], root)
         self.looks_right(data, looks["log"], 0, 0, 4, top[0, 0], logarithm)
