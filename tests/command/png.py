@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small PNG decoder for the tests: 8-bit RGB, every filter, checksums checked."""
 
+import pathlib
 import struct
 import zlib
 
 
 class Picture:
     def __init__(self, path):
-        data = open(path, "rb").read()
+        data = pathlib.Path(path).read_bytes()
         assert data[:8] == b"\x89PNG\r\n\x1a\n", "not a PNG file"
         at, stream = 8, b""
         while at < len(data):
@@ -31,25 +32,27 @@ class Picture:
         for y in range(self.height):
             kind = raw[y * (stride + 1)]
             row = bytearray(raw[y * (stride + 1) + 1:(y + 1) * (stride + 1)])
-            for i in range(stride):
-                left = row[i - 3] if i >= 3 else 0
-                up = above[i]
-                corner = above[i - 3] if i >= 3 else 0
-                if kind == 1:
-                    row[i] = (row[i] + left) & 255
-                elif kind == 2:
-                    row[i] = (row[i] + up) & 255
-                elif kind == 3:
-                    row[i] = (row[i] + (left + up) // 2) & 255
-                elif kind == 4:
-                    estimate = left + up - corner
-                    distances = abs(estimate - left), abs(estimate - up), abs(estimate - corner)
-                    row[i] = (row[i] + (left, up, corner)[distances.index(min(distances))]) & 255
-                else:
-                    assert kind == 0, f"unknown filter {kind}"
+            if kind == 2:
+                row = bytearray((value + up) & 255 for value, up in zip(row, above))
+            elif kind != 0:
+                self._add_neighbours(kind, row, above)
             rows.append(row)
             above = row
         return rows
+
+    @staticmethod
+    def _add_neighbours(kind, row, above):
+        for i, up in enumerate(above):
+            left, corner = (row[i - 3], above[i - 3]) if i >= 3 else (0, 0)
+            if kind == 1:
+                row[i] = (row[i] + left) & 255
+            elif kind == 3:
+                row[i] = (row[i] + (left + up) // 2) & 255
+            else:
+                assert kind == 4, f"unknown filter {kind}"
+                estimate = left + up - corner
+                distances = abs(estimate - left), abs(estimate - up), abs(estimate - corner)
+                row[i] = (row[i] + (left, up, corner)[distances.index(min(distances))]) & 255
 
     def at(self, x, y):
         return tuple(self.rows[y][3 * x:3 * x + 3])
@@ -59,20 +62,33 @@ class Picture:
 
         Pixels that touch but do not fill a rectangle fail the assertion.
         """
-        found = []
-        taken = set()
-        for y in range(self.height):
-            for x in range(self.width):
-                if (x, y) in taken or self.at(x, y) != colour:
+        found, open_boxes = [], {}
+        for y, row in enumerate(self.rows + [bytearray()]):
+            runs = dict(self.runs(row, colour))
+            for x, (top, width) in list(open_boxes.items()):
+                if runs.get(x) == width:
+                    del runs[x]
                     continue
-                width = height = 1
-                while x + width < self.width and self.at(x + width, y) == colour:
-                    width += 1
-                while y + height < self.height and self.at(x, y + height) == colour:
-                    height += 1
-                for j in range(y, y + height):
-                    for i in range(x, x + width):
-                        assert self.at(i, j) == colour, f"the area at ({x}, {y}) is no rectangle"
-                        taken.add((i, j))
-                found.append((x, y, width, height))
-        return found
+                overlapping = [start for start, length in runs.items() if start < x + width and x < start + length]
+                assert not overlapping, f"the area at ({x}, {top}) is no rectangle"
+                found.append((x, top, width, y - top))
+                del open_boxes[x]
+            open_boxes.update({x: (y, width) for x, width in runs.items()})
+        return sorted(found, key=lambda box: (box[1], box[0]))
+
+    @staticmethod
+    def runs(row, colour):
+        """(start, length) of each run of a colour in a row."""
+        pixel, at = bytes(colour), 0
+        while (at := row.find(pixel, at)) >= 0:
+            if at % 3:
+                at += 1
+                continue
+            start = at
+            while row[at:at + 3] == pixel:
+                at += 3
+            yield start // 3, (at - start) // 3
+
+    def area(self, colour):
+        """How many pixels have a colour."""
+        return sum(length for row in self.rows for _, length in self.runs(row, colour))

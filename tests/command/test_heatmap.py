@@ -35,10 +35,6 @@ class Heatmap(CommandTest):
         """The rectangles of a colour, without the ends of the colour bar."""
         return [box for box in picture.boxes(colour) if box[2] != COLOUR_BAR_WIDTH]
 
-    def area(self, picture, colour):
-        """How many pixels have a colour."""
-        return sum(picture.at(x, y) == colour for y in range(picture.height) for x in range(picture.width))
-
     def place(self, picture, colour):
         """Where on the colour bar a colour is, 0 being its lower end."""
         x = max(box[0] for box in picture.boxes(HIGH)) + 1
@@ -68,7 +64,7 @@ class Heatmap(CommandTest):
         self.write(w_npy=Array((2, 2), (0.25, 0.75, 0.5, 0.5)))
         self.assertEqual(len(self.cells(self.picture("w.npy"))), 1)
         self.assertEqual(len(self.cells(self.picture("w.npy", "--max", "all"))), 1)
-        self.assertEqual(self.area(self.picture("w.npy", "--max", "0.5"), HIGH) // 3136, 3)
+        self.assertEqual(self.picture("w.npy", "--max", "0.5").area(HIGH) // 3136, 3)
         self.assertEqual(len(self.cells(self.picture("w.npy", "--max", "1"))), 0)
 
     def test_nan_is_red_and_zeros_are_hidden_or_dark(self):
@@ -88,7 +84,7 @@ class Heatmap(CommandTest):
         options = ("-q", "q.npy", "-k", "k.npy", "--causal", "top-left", "--size", "90")
         for more, hidden, low in (((), 3, 2), (("--hidden", "zero"), 5, 0), (("--hidden", "none"), 0, 5)):
             picture = self.picture(*options, *more)
-            self.assertEqual([self.area(picture, colour) // 900 for colour in (HIDDEN, LOW)], [hidden, low], more)
+            self.assertEqual([picture.area(colour) // 900 for colour in (HIDDEN, LOW)], [hidden, low], more)
 
     def test_scales(self):
         # The greatest weight, a sixteenth of it and a sixty-fourth, which is the least.

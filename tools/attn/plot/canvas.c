@@ -166,3 +166,49 @@ double canvas_text_width(struct canvas *canvas, double cap_height, double most, 
 {
     return pango_units_to_double(set_line(canvas, cap_height, most, text).width);
 }
+
+/* -------------------------------------------------------------- sanitizers -- */
+
+/*
+ * They call these functions for what not to report, and not to list that. Fontconfig keeps its patterns until the end
+ * of the program, behind pointers that it writes as offsets, so that the leak checker cannot see that they are held.
+ * Pango reads the list of fonts on a thread of GLib's, whose locks ThreadSanitizer does not see.
+ */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define LEAKS_ARE_CHECKED 1
+#endif
+#if __has_feature(thread_sanitizer)
+#define RACES_ARE_CHECKED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define LEAKS_ARE_CHECKED 1
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define RACES_ARE_CHECKED 1
+#endif
+
+#ifdef LEAKS_ARE_CHECKED
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_options(void);
+
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libfontconfig\n";
+}
+
+const char *__lsan_default_options(void)
+{
+    return "print_suppressions=0";
+}
+#endif
+
+#ifdef RACES_ARE_CHECKED
+const char *__tsan_default_suppressions(void);
+
+const char *__tsan_default_suppressions(void)
+{
+    return "race:libfontconfig\nrace:libpango\nrace:libglib\nrace:libgobject\nrace:libcairo\n";
+}
+#endif
