@@ -9,11 +9,24 @@
 
 char *config_beside(const char *folder, const char *name)
 {
-    char *path;
-    if (asprintf(&path, "%s/%s", folder, name) >= 0)
-        return path;
-    io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", folder);
-    return NULL;
+    const size_t size = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(size);
+    if (path)
+        snprintf(path, size, "%s/%s", folder, name);
+    else
+        io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", folder);
+    return path;
+}
+
+char *config_copy(const char *text)
+{
+    const size_t size = strlen(text) + 1;
+    char *copy = malloc(size);
+    if (copy)
+        memcpy(copy, text, size);
+    else
+        io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", text);
+    return copy;
 }
 
 /* Reads the file of the path that config has got; *there: it exists and is an object. */
@@ -45,8 +58,8 @@ attn_status config_open_optional(struct config *config, const char *folder, cons
 attn_status config_open_file(struct config *config, const char *path)
 {
     bool there;
-    *config = (struct config){.path = strdup(path)};
-    attn_status status = config->path ? read_file(config, &there) : io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
+    *config = (struct config){.path = config_copy(path)};
+    attn_status status = read_file(config, &there);
     if (status == ATTN_OK && !there)
         status = io_fail(ATTN_INVALID_FILE, "%s: cannot open: %s", path, strerror(ENOENT));
     if (status != ATTN_OK)

@@ -47,7 +47,9 @@ struct config_value {
 };
 struct config_value config_value(const struct config *config, const char *name);
 
-/* FOLDER/NAME in memory of its own, or NULL. */
+/* FOLDER/NAME in memory of its own, or NULL with a sentence. */
 char *config_beside(const char *folder, const char *name);
+/* A copy of a text, likewise. */
+char *config_copy(const char *text);
 
 #endif

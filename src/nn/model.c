@@ -88,11 +88,11 @@ static attn_status read_names(attn_model *model, const struct config *config)
                            config->path,
                            json_is_array(list) ? "another array" : config_value(config, "architectures").text);
     }
-    model->info.model_type = model->model_type = strdup(type);
-    model->info.architecture = model->architecture = strdup(class_name);
-    return model->model_type && model->architecture
-               ? ATTN_OK
-               : attn_fail(ATTN_OUT_OF_MEMORY, "the names of a model could not be allocated");
+    model->info.model_type = model->model_type = config_copy(type);
+    if (!model->model_type)
+        return ATTN_OUT_OF_MEMORY;
+    model->info.architecture = model->architecture = config_copy(class_name);
+    return model->architecture ? ATTN_OK : ATTN_OUT_OF_MEMORY;
 }
 
 static attn_status find_architecture(const struct architecture **found, const attn_model *model,

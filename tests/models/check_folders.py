@@ -68,10 +68,11 @@ POOLINGS = {"pooling_mode_mean_tokens": MEAN, "pooling_mode_cls_token": FIRST, "
 
 def randomise(model, dtype):
     """Weights of about the size that keeps states as large as they are; norms about one, so that exchanges show."""
+    one = 0.0 if model.config.model_type == "gemma2" else 1.0
     with torch.no_grad():
         for name, p in model.named_parameters():
             if p.dim() == 1:
-                base = 1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0
+                base = one if ("norm" in name.lower() or ".ln_" in name) and name.endswith("weight") else 0.0
                 p.copy_(base + 0.3 * torch.randn_like(p))
             elif "embed" in name:
                 p.copy_(torch.randn_like(p) * (1.0 if p.shape[0] > 100 else 0.5))
@@ -162,10 +163,11 @@ def expect(what, got, expected):
 
 
 def common(draw):
-    """Sizes under the names that most configurations have."""
-    heads = draw.choice([1, 2, 3, 4])
+    """Sizes under the names that most configurations have. Of few channels a norm's variance may nearly vanish, which
+    makes any rounding large: 16 at least."""
+    heads = draw.choice([2, 3, 4])
     return {"num_hidden_layers": draw.randint(1, 4), "num_attention_heads": heads,
-            "hidden_size": heads * draw.choice([4, 8, 12, 16]), "intermediate_size": draw.choice([16, 37, 64]),
+            "hidden_size": heads * draw.choice([8, 12, 16]), "intermediate_size": draw.choice([16, 37, 64]),
             "vocab_size": draw.choice([29, 101, 150]), "max_position_embeddings": draw.choice([24, 40])}
 
 
@@ -207,10 +209,11 @@ def old_names(folder):
 
 
 def draw_sentences(draw, config, info):
-    """Offsets, ids without that of padding, which shifts positions in RoBERTa, and token types."""
+    """Offsets, ids without that of padding, which shifts positions in RoBERTa, and token types. Of few sequences the
+    largest error of float32 would follow from luck."""
     padding = getattr(config, "pad_token_id", None)
     usable = [i for i in range(config.vocab_size) if i != padding]
-    lengths = [draw.randint(1, info.max_tokens) for _ in range(draw.randint(1, 4))] + [1, info.max_tokens]
+    lengths = [draw.randint(1, info.max_tokens) for _ in range(draw.randint(8, 12))] + [1, info.max_tokens]
     offsets = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
     ids = [draw.choice(usable) for _ in range(offsets[-1])]
     types = [draw.randrange(info.token_types) for _ in ids] if info.token_types else None
@@ -309,7 +312,7 @@ def decoder_sizes(draw):
     kv_heads = draw.choice([1, 2, 3])
     heads = kv_heads * draw.choice([1, 2, 3])
     return {**common(draw), "num_key_value_heads": kv_heads, "num_attention_heads": heads,
-            "hidden_size": heads * draw.choice([6, 8, 10]), "head_dim": draw.choice([8, 12, 16]), "rms_norm_eps": 1e-5,
+            "hidden_size": heads * draw.choice([16, 20]), "head_dim": draw.choice([8, 12, 16]), "rms_norm_eps": 1e-5,
             "tie_word_embeddings": draw.random() < 0.5, "bos_token_id": 1, "eos_token_id": 2,
             "max_position_embeddings": 64}
 
@@ -360,9 +363,9 @@ def gemma2_config(draw):
 
 
 def gpt2_config(draw):
-    heads = draw.choice([1, 2, 3])
+    heads = draw.choice([2, 3, 4])
     return transformers.GPT2Config(
-        n_layer=draw.randint(1, 3), n_head=heads, n_embd=heads * draw.choice([4, 8, 12]), n_positions=64,
+        n_layer=draw.randint(1, 3), n_head=heads, n_embd=heads * draw.choice([8, 12]), n_positions=64,
         n_inner=draw.choice([None, 37]), vocab_size=draw.choice([29, 101]), bos_token_id=1, eos_token_id=2,
         activation_function=draw.choice(["gelu_new", "relu"]), scale_attn_weights=draw.random() < 0.7,
         tie_word_embeddings=draw.random() < 0.7, layer_norm_epsilon=1e-5)

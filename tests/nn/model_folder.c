@@ -64,6 +64,7 @@ struct model_folder model_folder_bert(struct memory *m)
     char text[512];
     struct model_folder folder = model_folder_make();
     struct named *n = named_create(m);
+    make_configs();
     add_bert(n, m, "", 2);
     model_folder_weights(&folder, "model.safetensors", n, m);
     snprintf(text, sizeof text,
@@ -80,6 +81,7 @@ struct model_folder model_folder_llama(struct memory *m)
     char text[512];
     struct model_folder folder = model_folder_make();
     struct named *n = named_create(m);
+    make_configs();
     add_llama(n, m);
     model_folder_weights(&folder, "model.safetensors", n, m);
     snprintf(

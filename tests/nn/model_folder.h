@@ -15,7 +15,7 @@ struct model_folder {
 
 /** An empty one. */
 struct model_folder model_folder_make(void);
-/** good.bert as a BertModel; make_configs() has been called. */
+/** good.bert as a BertModel. */
 struct model_folder model_folder_bert(struct memory *m);
 /** good.llama as a LlamaForCausalLM with an output matrix of its own. */
 struct model_folder model_folder_llama(struct memory *m);

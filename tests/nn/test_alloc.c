@@ -6,6 +6,7 @@
  * written, or the right bits; and nothing that was got stays behind.
  */
 #include "ledger.h"
+#include "model_folder.h"
 #include "named.h"
 
 enum { D = 24, HEADS = 2, FF = 40, WORDS = 11, PLACES = 9, TOKENS = 7, HIDDEN = 5, ATTENTION = 6 };
@@ -14,6 +15,7 @@ enum { D = 24, HEADS = 2, FF = 40, WORDS = 11, PLACES = 9, TOKENS = 7, HIDDEN = 
 struct made {
     struct named *named;
     attn_weights *weights;
+    struct model_folder encoder, decoder;
     attn_tensor x, out, seen;
     float x_data[TOKENS * D], out_data[TOKENS * D], seen_data[HEADS * TOKENS * TOKENS];
 };
@@ -59,6 +61,50 @@ static attn_status run_bert(struct made *made)
     if (!status)
         status = attn_bert_forward(bert, 2, offsets, ids, &made->out, &outputs, 2, NULL, 0);
     attn_bert_destroy(bert);
+    return status;
+}
+
+/** The rest of out, where a model of a folder has written less than that. */
+static void fill_out(struct made *made, int64_t from)
+{
+    for (int64_t i = from; i < TOKENS * D; i++)
+        made->out_data[i] = 0;
+}
+
+static attn_status run_encoder(struct made *made)
+{
+    static const int64_t offsets[] = {0, 4, TOKENS};
+    static const int32_t ids[TOKENS] = {3, 1, 4, 1, 5, 8, 2};
+    attn_model_options options = attn_model_options_default();
+    attn_model_info info = attn_model_info_default();
+    attn_model_batch batch = attn_model_batch_default();
+    attn_model_outputs outputs = attn_model_outputs_default();
+    attn_model *model = (attn_model *)(uintptr_t)64;
+    options.pooling = ATTN_POOLING_LAST;
+    attn_status status = attn_model_open(&model, made->encoder.path, &options);
+    assert_true((status == ATTN_OK) == (model != NULL));
+    if (!status) {
+        OK(attn_model_describe(model, &info));
+        const attn_tensor rows = attn_btc(made->out_data, 1, 2, info.d_model);
+        batch.num_sequences = 2, batch.offsets = offsets, batch.ids = ids, batch.num_threads = 2;
+        outputs.embeddings = &rows;
+        status = attn_model_encode(model, &batch, &outputs);
+    }
+    if (!status)
+        fill_out(made, 2 * info.d_model);
+    attn_model_close(model);
+    return status;
+}
+
+/** Opened alone: what runs is what run_llama() runs. */
+static attn_status run_decoder(struct made *made)
+{
+    attn_model *model = (attn_model *)(uintptr_t)64;
+    const attn_status status = attn_model_open(&model, made->decoder.path, NULL);
+    assert_true((status == ATTN_OK) == (model != NULL));
+    if (!status)
+        fill_out(made, 0);
+    attn_model_close(model);
     return status;
 }
 
@@ -439,6 +485,8 @@ static void test_every_allocation(void **state)
     (void)state;
     static run_function *const runs[] = {run_weights,
                                          run_bert,
+                                         run_encoder,
+                                         run_decoder,
                                          run_lstm,
                                          run_pool,
                                          run_alignment,
@@ -461,6 +509,8 @@ static void test_every_allocation(void **state)
     static float expected[TOKENS * D];
     struct memory *m = memory_create("alloc", 0);
     make(&made, m);
+    made.encoder = model_folder_bert(m);
+    made.decoder = model_folder_llama(m);
     for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) {
         for (int i = 0; i < TOKENS * D; i++)
             made.out_data[i] = -77.0f;
@@ -473,6 +523,8 @@ static void test_every_allocation(void **state)
             assert_true(n > 1); /* else the library's allocations do not pass through here */
         }
     }
+    model_folder_remove(&made.encoder);
+    model_folder_remove(&made.decoder);
     attn_weights_destroy(made.weights);
     memory_destroy(m);
 }

@@ -343,6 +343,7 @@ static void test_wrong_arguments(void **state)
 #define WITH(c, w)                                   TRAIN(c, w, SEQUENCES, x.offsets, x.ids, &x.pass, &x.hidden)
     REFUSES(m, WITH(NULL, w), ATTN_INVALID_ARGUMENT, "config is NULL");
     REFUSES(m, WITH(CHANGED(attn_bert_config, *c, format = &format), w), ATTN_INVALID_ARGUMENT, "config.format is set");
+    REFUSES(m, WITH(CHANGED(attn_bert_config, *c, token_types = -1), w), ATTN_UNSUPPORTED, "config.token_types is -1");
     REFUSES(m, WITH(CHANGED(attn_bert_config, *c, heads = 5), w), ATTN_INVALID_ARGUMENT,
             "not a multiple of the 5 heads");
     REFUSES(m, WITH(c, NULL), ATTN_INVALID_ARGUMENT, "weights is NULL");

@@ -383,6 +383,17 @@ static void test_load_refuses(void **state)
     REFUSES(m, attn_block_load(&block, &config, NULL, "p.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "weights|NULL");
     REFUSES(m, attn_block_load(&block, &config, weights, NULL, ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT,
             "prefix|NULL");
+    attn_block_config other = config;
+    other.qk_norm = 1;
+    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_TORCH), ATTN_UNSUPPORTED, "config.qk_norm");
+    other.norm_plus_one = 1;
+    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_LLAMA), ATTN_UNSUPPORTED,
+            "config.norm_plus_one|qk_norm");
+    other.qk_norm = 0, other.post_norms = 1, other.norm_first = 0;
+    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_LLAMA), ATTN_INVALID_ARGUMENT,
+            "config.post_norms|norm_first");
+    other.norm_first = 1;
+    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_BERT), ATTN_UNSUPPORTED, "config.post_norms");
     REFUSES(m, attn_block_load(&block, &config, weights, "p.", (attn_naming)5), ATTN_INVALID_ARGUMENT, "naming|5");
     REFUSES(m, attn_block_load(&block, &config, weights, "other.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "other.");
     LOAD_REFUSES(c.struct_size = 7, ATTN_INVALID_ARGUMENT, "struct_size|7");

@@ -456,6 +456,10 @@ static void test_wrong_arguments(void **state)
     REFUSES(m, TRAIN(NULL, w, x, pass, &out), ATTN_INVALID_ARGUMENT, "config is NULL");
     REFUSES(m, TRAIN(CHANGED(attn_block_config, *c, format = &format), w, x, pass, &out), ATTN_INVALID_ARGUMENT,
             "config.format is set");
+    REFUSES(m, TRAIN(CHANGED(attn_block_config, *c, qk_norm = 1), w, x, pass, &out), ATTN_UNSUPPORTED,
+            "config.qk_norm is set");
+    REFUSES(m, TRAIN(CHANGED(attn_block_config, *c, norm_plus_one = 1), w, x, pass, &out), ATTN_UNSUPPORTED,
+            "config.norm_plus_one is set");
     REFUSES(m, TRAIN(c, NULL, x, pass, &out), ATTN_INVALID_ARGUMENT, "weights is NULL");
     REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, self = NULL), x, pass, &out), ATTN_INVALID_ARGUMENT,
             "weights.self is NULL");

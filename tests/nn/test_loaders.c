@@ -193,7 +193,9 @@ static void test_roberta(void **state)
     REFUSES(NULL, load_bert(weights), ATTN_INVALID_ARGUMENT, "first_position|6|5");
     good.bert.first_position = 0, good.bert.token_types = -2;
     REFUSES(NULL, load_bert(weights), ATTN_INVALID_ARGUMENT, "token_types|-2");
-    good.bert.token_types = 0;
+    good.bert.first_position = 2, good.bert.token_types = -1; /* but there is a table of them in the weights */
+    REFUSES(NULL, load_bert(weights), ATTN_UNSUPPORTED, "token_type_embeddings.weight' is unknown");
+    good.bert.first_position = good.bert.token_types = 0;
     attn_weights_destroy(weights);
     nn_end_refusals();
     memory_destroy(m);

@@ -187,6 +187,29 @@ static struct seen look(const attn_cache *cache, int64_t num, const int64_t *ids
     return s;
 }
 
+/** Places of a step's tokens in their sequences, or what the step was given; none before a step and after its end. */
+static void test_positions(void **state)
+{
+    (void)state;
+    attn_cache *cache = make(ATTN_F32, 16, 6, 0, 0);
+    const int64_t ids[2] = {add(cache), add(cache)}, tokens[2] = {3, 2}, more[2] = {1, 2}, given[3] = {7, -2, 9};
+    int64_t num = -1;
+    assert_null(attn_cache_positions(NULL, &num));
+    assert_int_equal(num, 0);
+    assert_null(attn_cache_positions(cache, NULL));
+    assert_int_equal(attn_cache_step(cache, 2, ids, tokens, NULL), ATTN_OK);
+    assert_memory_equal(attn_cache_positions(cache, &num), ((int64_t[]){0, 1, 2, 0, 1}), 5 * sizeof(int64_t));
+    assert_int_equal(num, 5);
+    assert_int_equal(attn_cache_step(cache, 2, ids, more, NULL), ATTN_OK);
+    assert_memory_equal(attn_cache_positions(cache, &num), ((int64_t[]){3, 2, 3}), 3 * sizeof(int64_t));
+    assert_int_equal(attn_cache_step(cache, 2, ids, more, given), ATTN_OK);
+    assert_memory_equal(attn_cache_positions(cache, &num), given, sizeof given);
+    assert_int_equal(attn_cache_truncate(cache, ids[0], 1), ATTN_OK);
+    assert_null(attn_cache_positions(cache, &num));
+    assert_int_equal(num, 0);
+    attn_cache_destroy(cache);
+}
+
 /** Pages are too few for copies and new tokens together, though each of them alone would have enough. */
 static void test_full(void **state)
 {
@@ -262,6 +285,7 @@ static void test_removed_in_a_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ring), cmocka_unit_test(test_copies),
-                                       cmocka_unit_test(test_full), cmocka_unit_test(test_removed_in_a_step)};
+                                       cmocka_unit_test(test_full), cmocka_unit_test(test_positions),
+                                       cmocka_unit_test(test_removed_in_a_step)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
