@@ -85,15 +85,16 @@ typedef struct attn_model_info {
     int64_t head_dim;         /**< channels of a head */
     int64_t d_ff;             /**< channels inside the feed-forward networks */
     int64_t vocabulary;       /**< ids are 0 to vocabulary - 1 */
-    int64_t max_positions;    /**< tokens of a sequence that the model has positions for */
-    int64_t max_tokens;       /**< of a sentence, special tokens counted, as the folder says; else max_positions */
-    int64_t token_types;      /**< types are 0 to token_types - 1; 0: the model has none */
-    int pooler;               /**< not 0: outputs.pooled can be had */
-    int64_t logits;           /**< channels of outputs.logits: labels, or vocabulary; 0: there is no such head */
-    attn_pooling pooling;     /**< of outputs.embeddings; ATTN_POOLING_NONE: there are none */
-    int normalise;            /**< not 0: embeddings have length 1 */
-    int64_t num_eos;          /**< how many ids end a text */
-    const int32_t *eos;       /**< [num_eos] these (eos_token_id) */
+    int64_t
+        max_positions;    /**< tokens of a sequence that the model has positions for; T5, which needs none: INT32_MAX */
+    int64_t max_tokens;   /**< of a sentence, special tokens counted, as the folder says; else max_positions */
+    int64_t token_types;  /**< types are 0 to token_types - 1; 0: the model has none */
+    int pooler;           /**< not 0: outputs.pooled can be had */
+    int64_t logits;       /**< channels of outputs.logits: labels, or vocabulary; 0: there is no such head */
+    attn_pooling pooling; /**< of outputs.embeddings; ATTN_POOLING_NONE: there are none */
+    int normalise;        /**< not 0: embeddings have length 1 */
+    int64_t num_eos;      /**< how many ids end a text */
+    const int32_t *eos;   /**< [num_eos] these (eos_token_id) */
 } attn_model_info;
 
 /** A description with struct_size set, to be filled in. @since 0.1, experimental */
