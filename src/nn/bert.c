@@ -251,42 +251,52 @@ static attn_status embed(const attn_bert *bert, const struct nn_bert_call *call,
                           call->num_threads);
 }
 
-static attn_status check_weights(const attn_bert *bert, const attn_tensor *const *weights, int64_t tokens,
-                                 const attn_tensor *hidden)
+static attn_status check_weights(const struct nn_bert_call *call, int64_t layers, int64_t heads, int64_t tokens)
 {
-    for (int64_t l = 0; weights && l < bert->config.layers; l++) {
-        const attn_tensor *t = weights[l];
+    for (int64_t l = 0; call->weights && l < layers; l++) {
+        const attn_tensor *t = call->weights[l];
         if (!t)
             continue;
         const struct nn_name name = nn_name_of("outputs.weights", l, NULL);
-        const int64_t expected[] = {1, bert->config.heads, tokens, tokens};
+        const int64_t expected[] = {1, heads, tokens, tokens};
         CHECK(attn_check_tensor(name.text, t, CHECK_ALL));
         CHECK(attn_check_f32(name.text, t->dtype));
         for (int axis = 0; axis < 4; axis++)
             CHECK(
                 attn_check_axis(name.text, t, axis, expected[axis], "as the weights are 1 x heads x tokens x tokens"));
         CHECK(attn_check_distinct(name.text, t));
-        CHECK(attn_check_apart("hidden", hidden, name.text, t, 0));
+        CHECK(attn_check_apart("hidden", call->hidden, name.text, t, 0));
     }
     return ATTN_OK;
 }
 
 /** That the states that are wanted of each layer have somewhere to go, apart from all else. */
-static attn_status check_states(const attn_bert *bert, const struct nn_bert_call *call, int64_t tokens)
+static attn_status check_states(const struct nn_bert_call *call, int64_t layers, int64_t tokens, int64_t d_model)
 {
-    for (int64_t l = 0; call->states && l <= bert->config.layers; l++) {
+    for (int64_t l = 0; call->states && l <= layers; l++) {
         const attn_tensor *t = call->states[l];
         if (!t)
             continue;
         const struct nn_name name = nn_name_of("outputs.states", l, NULL);
-        CHECK(nn_check_typed_output(name.text, t, 1, tokens, bert->config.d_model));
+        CHECK(nn_check_typed_output(name.text, t, 1, tokens, d_model));
         CHECK(attn_check_apart("hidden", call->hidden, name.text, t, 0));
         for (int64_t before = 0; before < l; before++)
             if (call->states[before])
                 CHECK(attn_check_apart(name.text, t, nn_name_of("outputs.states", before, NULL).text,
                                        call->states[before], 0));
+        for (int64_t w = 0; call->weights && w < layers; w++)
+            if (call->weights[w])
+                CHECK(attn_check_apart(name.text, t, nn_name_of("outputs.weights", w, NULL).text, call->weights[w], 0));
     }
     return ATTN_OK;
+}
+
+attn_status nn_check_encoder_outputs(const struct nn_bert_call *call, int64_t layers, int64_t heads, int64_t d_model)
+{
+    const int64_t tokens = call->offsets[call->num_sequences];
+    CHECK(nn_check_typed_output("hidden", call->hidden, 1, tokens, d_model));
+    CHECK(check_weights(call, layers, heads, tokens));
+    return check_states(call, layers, tokens, d_model);
 }
 
 static attn_status check_types(const attn_bert *bert, const int32_t *types, int64_t tokens)
@@ -332,9 +342,7 @@ attn_status nn_bert_encode(const attn_bert *bert, const struct nn_bert_call *cal
     CHECK(nn_bert_check_sequences(&bert->config, call->num_sequences, call->offsets, call->ids));
     const int64_t tokens = call->offsets[call->num_sequences];
     CHECK(check_types(bert, call->types, tokens));
-    CHECK(nn_check_typed_output("hidden", call->hidden, 1, tokens, bert->config.d_model));
-    CHECK(check_weights(bert, call->weights, tokens, call->hidden));
-    CHECK(check_states(bert, call, tokens));
+    CHECK(nn_check_encoder_outputs(call, bert->config.layers, bert->config.heads, bert->config.d_model));
     CHECK(nn_check_threads(call->num_threads));
     const attn_ragged ragged = ragged_of(call->num_sequences, call->offsets);
     const int own_states = call->hidden->dtype != bert->config.activations;

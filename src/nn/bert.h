@@ -32,6 +32,9 @@ struct nn_bert_call {
     size_t workspace_size;
 };
 attn_status nn_bert_encode(const attn_bert *bert, const struct nn_bert_call *call);
+/** That the outputs of a call, whose offsets have been checked, are those of an encoder of such sizes, and lie apart.
+ */
+attn_status nn_check_encoder_outputs(const struct nn_bert_call *call, int64_t layers, int64_t heads, int64_t d_model);
 
 /** The tokens of a call. */
 attn_status nn_bert_check_sequences(const attn_bert_config *config, int64_t num_sequences, const int64_t *offsets,

@@ -100,6 +100,29 @@ static const struct names gpt2_names = {
     .ff_norm = "ln_2",
 };
 
+static const struct names t5_names = {
+    .query = "layer.0.SelfAttention.q",
+    .key = "layer.0.SelfAttention.k",
+    .value = "layer.0.SelfAttention.v",
+    .output = "layer.0.SelfAttention.o",
+    .up = "layer.1.DenseReluDense.wi",
+    .down = "layer.1.DenseReluDense.wo",
+    .self_norm = "layer.0.layer_norm",
+    .ff_norm = "layer.1.layer_norm",
+};
+
+static const struct names t5_gated_names = {
+    .query = "layer.0.SelfAttention.q",
+    .key = "layer.0.SelfAttention.k",
+    .value = "layer.0.SelfAttention.v",
+    .output = "layer.0.SelfAttention.o",
+    .gate = "layer.1.DenseReluDense.wi_0",
+    .up = "layer.1.DenseReluDense.wi_1",
+    .down = "layer.1.DenseReluDense.wo",
+    .self_norm = "layer.0.layer_norm",
+    .ff_norm = "layer.1.layer_norm",
+};
+
 /** A linear layer's two tensors; the bias may be missing. Names that have it so store the matrix (in, out). */
 static attn_status get_pair(struct nn_reader *reader, const struct names *names, const char *prefix, const char *name,
                             int64_t rows, int64_t columns, attn_tensor *weight, attn_tensor *bias)
@@ -239,11 +262,13 @@ attn_status nn_complete_block_config(attn_block_config *c, attn_mha_config *atte
 
 static attn_status choose_names(const struct names **names, const attn_block_config *c, attn_naming naming)
 {
-    static const struct names *const all[] = {&torch_names, &bert_names, &llama_names, &distilbert_names, &gpt2_names};
+    static const struct names *const all[] = {&torch_names,      &bert_names, &llama_names,
+                                              &distilbert_names, &gpt2_names, &t5_names};
     if ((unsigned)naming >= sizeof all / sizeof *all)
         return attn_fail(ATTN_INVALID_ARGUMENT, "naming is %d; expected an attn_naming", (int)naming);
     *names = naming == ATTN_NAMING_TORCH && c->cross        ? &torch_decoder_names
              : naming == ATTN_NAMING_LLAMA && c->post_norms ? &gemma2_names
+             : naming == ATTN_NAMING_T5 && c->gated         ? &t5_gated_names
                                                             : all[naming];
     if (c->cross && !(*names)->cross)
         return attn_fail(ATTN_UNSUPPORTED, "config.cross is set; expected 0, as these names have no cross-attention");

@@ -21,11 +21,17 @@ static const struct architecture {
     const char *model_type, *class_name;
     attn_status (*load)(attn_model *model, struct nn_folder *folder);
 } architectures[] = {
-    {"bert", "Bert", nn_model_load_bert},          {"distilbert", "DistilBert", nn_model_load_distilbert},
-    {"gemma2", "Gemma2", nn_model_load_gemma2},    {"gpt2", "GPT2", nn_model_load_gpt2},
-    {"llama", "Llama", nn_model_load_llama},       {"mistral", "Mistral", nn_model_load_mistral},
-    {"qwen2", "Qwen2", nn_model_load_qwen2},       {"qwen3", "Qwen3", nn_model_load_qwen3},
-    {"roberta", "Roberta", nn_model_load_roberta}, {"xlm-roberta", "XLMRoberta", nn_model_load_roberta},
+    {"bert", "Bert", nn_model_load_bert},
+    {"distilbert", "DistilBert", nn_model_load_distilbert},
+    {"gemma2", "Gemma2", nn_model_load_gemma2},
+    {"gpt2", "GPT2", nn_model_load_gpt2},
+    {"llama", "Llama", nn_model_load_llama},
+    {"mistral", "Mistral", nn_model_load_mistral},
+    {"qwen2", "Qwen2", nn_model_load_qwen2},
+    {"qwen3", "Qwen3", nn_model_load_qwen3},
+    {"roberta", "Roberta", nn_model_load_roberta},
+    {"t5", "T5", nn_model_load_t5},
+    {"xlm-roberta", "XLMRoberta", nn_model_load_roberta},
 };
 enum { NUM_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
@@ -274,6 +280,7 @@ void attn_model_close(attn_model *model)
     if (!model)
         return;
     attn_bert_destroy(model->bert);
+    nn_t5_destroy(model->t5);
     attn_linear_destroy(model->pooler);
     attn_linear_destroy(model->head_dense);
     attn_linear_destroy(model->head);

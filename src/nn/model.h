@@ -2,7 +2,7 @@
 /*
  * What the files of models from a folder share: model.c opens one and knows the
  * architectures, model_encoder.c and model_decoder.c read what their kind has in
- * config.json and load it, model_rope.c reads rotations, model_sentence.c what a
+ * config.json and load it, model_t5.c is T5's encoder, model_rope.c reads rotations, model_sentence.c what a
  * sentence encoder has beside it, model_run.c runs a model.
  */
 #ifndef ATTN_NN_MODEL_INTERNAL_H
@@ -12,12 +12,15 @@
 #include "io/config.h"
 #include "nn/names.h"
 
+struct nn_t5;
+
 struct attn_model {
     attn_model_info info; /**< its texts and arrays are the next ones */
     char *model_type, *architecture;
     int32_t *eos;
     attn_dtype activations;
-    attn_bert *bert; /**< an encoder, */
+    attn_bert *bert;  /**< an encoder, */
+    struct nn_t5 *t5; /**< or that of T5, */
     attn_linear *pooler;
     attn_linear *head_dense;         /**< of classes: a layer of the first token's state, NULL for the pooler, */
     attn_activation head_activation; /**< with this behind it, */
@@ -38,6 +41,13 @@ struct nn_folder {
 attn_status nn_model_load_bert(attn_model *model, struct nn_folder *folder);
 attn_status nn_model_load_roberta(attn_model *model, struct nn_folder *folder);
 attn_status nn_model_load_distilbert(attn_model *model, struct nn_folder *folder);
+
+/** T5's encoder. */
+struct nn_bert_call;
+attn_status nn_model_load_t5(attn_model *model, struct nn_folder *folder);
+void nn_t5_destroy(struct nn_t5 *t5);
+/** nn_bert_encode() of it; offsets have been checked. */
+attn_status nn_t5_encode(const struct nn_t5 *t5, const struct nn_bert_call *call);
 
 /** Decoders by config.json. */
 attn_status nn_model_load_llama(attn_model *model, struct nn_folder *folder);

@@ -95,10 +95,14 @@ static attn_status check_all_apart(const attn_model *model, const attn_model_out
     const int num = sizeof list / sizeof *list;
     CHECK(nn_check_apart(list, num, NULL, 0));
     for (int i = 0; i < num; i++)
-        for (int64_t l = 0; outputs->states && list[i].tensor && l <= model->info.layers; l++)
-            if (outputs->states[l])
+        for (int64_t l = 0; list[i].tensor && l <= model->info.layers; l++) {
+            if (outputs->states && outputs->states[l])
                 CHECK(attn_check_apart(list[i].name, list[i].tensor, nn_name_of("outputs.states", l, NULL).text,
                                        outputs->states[l], 0));
+            if (outputs->weights && l < model->info.layers && outputs->weights[l])
+                CHECK(attn_check_apart(list[i].name, list[i].tensor, nn_name_of("outputs.weights", l, NULL).text,
+                                       outputs->weights[l], 0));
+        }
     return ATTN_OK;
 }
 
@@ -208,7 +212,7 @@ static attn_status run_encoder(const attn_model *model, const attn_model_batch *
         .weights = outputs->weights,
         .num_threads = batch->num_threads,
     };
-    CHECK(nn_bert_encode(model->bert, &call));
+    CHECK(model->t5 ? nn_t5_encode(model->t5, &call) : nn_bert_encode(model->bert, &call));
     if (outputs->hidden)
         CHECK(attn_activate(ATTN_ACTIVATION_NONE, &pieces->hidden, outputs->hidden, batch->num_threads));
     return run_heads(model, batch, pieces, outputs);

@@ -394,7 +394,7 @@ static void test_load_refuses(void **state)
             "config.post_norms|norm_first");
     other.norm_first = 1;
     REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_BERT), ATTN_UNSUPPORTED, "config.post_norms");
-    REFUSES(m, attn_block_load(&block, &config, weights, "p.", (attn_naming)5), ATTN_INVALID_ARGUMENT, "naming|5");
+    REFUSES(m, attn_block_load(&block, &config, weights, "p.", (attn_naming)6), ATTN_INVALID_ARGUMENT, "naming|6");
     REFUSES(m, attn_block_load(&block, &config, weights, "other.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "other.");
     LOAD_REFUSES(c.struct_size = 7, ATTN_INVALID_ARGUMENT, "struct_size|7");
     LOAD_REFUSES(a.struct_size = 9, ATTN_INVALID_ARGUMENT, "config.attention.struct_size|9");

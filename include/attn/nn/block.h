@@ -21,8 +21,8 @@ extern "C" {
 #endif
 
 /**
- * Under which names a layer's weights stand behind its prefix. Only PyTorch's have cross-attention, only Llama's a
- * gate; a config that asks for more is ATTN_UNSUPPORTED.
+ * Under which names a layer's weights stand behind its prefix. Only PyTorch's have cross-attention, only Llama's and
+ * T5's a gate; a config that asks for more is ATTN_UNSUPPORTED.
  */
 typedef enum attn_naming {
     /**
@@ -46,7 +46,11 @@ typedef enum attn_naming {
     /** GPT-2 in Transformers, whose matrices are (in, out): attn.c_attn.* with queries, keys and values behind each
      * other, attn.c_proj.*, mlp.c_fc.*, mlp.c_proj.*, ln_1.*, ln_2.*. attn.bias and attn.masked_bias, the masks of
      * older files, are not read. */
-    ATTN_NAMING_GPT2 = 4
+    ATTN_NAMING_GPT2 = 4,
+    /** The encoder of T5 in Transformers: layer.0.SelfAttention.q.* to o.*, layer.0.layer_norm.weight,
+     * layer.1.DenseReluDense.wi.* and wo.*, layer.1.layer_norm.weight; with a gate wi_0.* for it and wi_1.* for wi.*.
+     */
+    ATTN_NAMING_T5 = 5
 } attn_naming;
 
 /** What a layer is. Zero is the default of all but struct_size, attention and d_ff. */

@@ -6,23 +6,8 @@
  * attn_model_open() reads what a model is from its folder and makes it: sizes, activation, positions, rotations and
  * ties of weights from config.json, weights from model.safetensors or the shards of model.safetensors.index.json, and
  * what a sentence encoder does with its states from modules.json. docs/models.md lists the architectures. What is not
- * computed as Transformers computes it is refused, by the entry of the file that asks for it.
- *
- * @code
- *     attn_model *model;
- *     attn_model_open(&model, "all-MiniLM-L6-v2", NULL);
- *
- *     attn_model_info info = attn_model_info_default();
- *     attn_model_describe(model, &info);                 // info.d_model, info.max_tokens, info.pooling, ...
- *
- *     attn_model_batch batch = attn_model_batch_default();
- *     batch.num_sequences = 2, batch.offsets = (const int64_t[]){0, 5, 12}, batch.ids = ids;
- *     attn_tensor rows = attn_btc(floats, 1, 2, info.d_model);
- *     attn_model_outputs outputs = attn_model_outputs_default();
- *     outputs.embeddings = &rows;                        // one row a sequence, pooled as the folder says
- *     attn_model_encode(model, &batch, &outputs);
- *     attn_model_close(model);
- * @endcode
+ * computed as Transformers computes it is refused, by the entry of the file that asks for it. The page has an
+ * example, too.
  *
  * A decoder runs over an attn_cache, as attn_llama_step() does: attn_model_cache_config(), attn_model_step().
  *
@@ -85,15 +70,16 @@ typedef struct attn_model_info {
     int64_t head_dim;         /**< channels of a head */
     int64_t d_ff;             /**< channels inside the feed-forward networks */
     int64_t vocabulary;       /**< ids are 0 to vocabulary - 1 */
-    int64_t max_positions;    /**< tokens of a sequence that the model has positions for */
-    int64_t max_tokens;       /**< of a sentence, special tokens counted, as the folder says; else max_positions */
-    int64_t token_types;      /**< types are 0 to token_types - 1; 0: the model has none */
-    int pooler;               /**< not 0: outputs.pooled can be had */
-    int64_t logits;           /**< channels of outputs.logits: labels, or vocabulary; 0: there is no such head */
-    attn_pooling pooling;     /**< of outputs.embeddings; ATTN_POOLING_NONE: there are none */
-    int normalise;            /**< not 0: embeddings have length 1 */
-    int64_t num_eos;          /**< how many ids end a text */
-    const int32_t *eos;       /**< [num_eos] these (eos_token_id) */
+    int64_t
+        max_positions;    /**< tokens of a sequence that the model has positions for; T5, which needs none: INT32_MAX */
+    int64_t max_tokens;   /**< of a sentence, special tokens counted, as the folder says; else max_positions */
+    int64_t token_types;  /**< types are 0 to token_types - 1; 0: the model has none */
+    int pooler;           /**< not 0: outputs.pooled can be had */
+    int64_t logits;       /**< channels of outputs.logits: labels, or vocabulary; 0: there is no such head */
+    attn_pooling pooling; /**< of outputs.embeddings; ATTN_POOLING_NONE: there are none */
+    int normalise;        /**< not 0: embeddings have length 1 */
+    int64_t num_eos;      /**< how many ids end a text */
+    const int32_t *eos;   /**< [num_eos] these (eos_token_id) */
 } attn_model_info;
 
 /** A description with struct_size set, to be filled in. @since 0.1, experimental */

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * T5's encoder (Raffel et al. 2020) from a folder: pre-norm layers with RMSNorm,
+ * scores that are not scaled, and instead of positions a bias for each head and
+ * bucket of distances, of which the first layer has the table for all.
+ */
+#include "nn/model.h"
+
+#include "nn/bert.h"
+#include "nn/block.h"
+#include "nn/check.h"
+#include "nn/memory.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+struct nn_t5 {
+    int64_t layers, d_model, heads, vocabulary;
+    attn_dtype activations;
+    float eps;
+    attn_relative_bias bias; /* its table is the next one */
+    float *table;            /* [heads][buckets] */
+    attn_tensor embedding;   /* (vocabulary, d_model), of the type that it came in */
+    float *gamma;            /* of the last norm */
+    attn_block *blocks[];
+};
+
+/* ------------------------------------------------------------------ loading -- */
+
+/** What config.json says of the layers. */
+struct sizes {
+    int64_t layers, d_model, heads, head_dim, d_ff, vocabulary, positions, buckets, max_distance;
+    attn_activation activation;
+    bool gated;
+    double eps;
+};
+
+/** "relu", "gated-gelu" and the like; that of the gate is the approximation by tanh. */
+static attn_status read_network(struct sizes *s, const struct config *config)
+{
+    static const char name[] = "feed_forward_proj";
+    const char *text = "relu";
+    CHECK(config_text_or(config, name, &text));
+    s->gated = strncmp(text, "gated-", 6) == 0;
+    const char *rest = s->gated ? text + 6 : text;
+    if (strcmp(rest, "relu") == 0)
+        s->activation = ATTN_ACTIVATION_RELU;
+    else if (strcmp(rest, "silu") == 0)
+        s->activation = ATTN_ACTIVATION_SILU;
+    else if (strcmp(text, "gated-gelu") == 0)
+        s->activation = ATTN_ACTIVATION_GELU_TANH;
+    else
+        return nn_model_refuse(config, name, "relu, silu, gated-relu, gated-silu or gated-gelu");
+    return ATTN_OK;
+}
+
+static attn_status read_sizes(struct sizes *s, const struct config *config)
+{
+    *s = (struct sizes){.buckets = 32, .max_distance = 128, .positions = INT32_MAX, .eps = 1e-6};
+    CHECK(config_integer(config, "num_layers", 1, &s->layers));
+    CHECK(config_integer(config, "d_model", 1, &s->d_model));
+    CHECK(config_integer(config, "num_heads", 1, &s->heads));
+    CHECK(config_integer(config, "d_kv", 1, &s->head_dim));
+    CHECK(config_integer(config, "d_ff", 1, &s->d_ff));
+    CHECK(config_integer(config, "vocab_size", 1, &s->vocabulary));
+    CHECK(config_integer_or(config, "relative_attention_num_buckets", 4, &s->buckets));
+    CHECK(config_integer_or(config, "relative_attention_max_distance", 1, &s->max_distance));
+    CHECK(config_number_or(config, "layer_norm_epsilon", &s->eps));
+    if (s->buckets % 2 != 0)
+        return nn_model_refuse(config, "relative_attention_num_buckets", "an even number");
+    if (s->max_distance <= s->buckets / 4)
+        return nn_model_refuse(config, "relative_attention_max_distance",
+                               "more than a quarter of 'relative_attention_num_buckets'");
+    return read_network(s, config);
+}
+
+/** The biases by head, as the core wants them; the file has them by bucket. */
+static attn_status load_bias(struct nn_t5 *t5, const struct sizes *s, struct nn_reader *reader)
+{
+    attn_tensor rows;
+    CHECK(nn_get(reader, "encoder.block.0.layer.0.SelfAttention.", "relative_attention_bias.weight", s->buckets,
+                 s->heads, &rows));
+    const attn_tensor by_head = {.data = rows.data,
+                                 .dtype = rows.dtype,
+                                 .shape = {1, 1, s->heads, s->buckets},
+                                 .stride = {0, 0, rows.stride[3], rows.stride[2]}};
+    CHECK(nn_copy_floats(&by_head, &t5->table));
+    t5->bias = (attn_relative_bias){ATTN_BUCKETS_T5_BIDIRECTIONAL, s->buckets, s->max_distance, t5->table};
+    return ATTN_OK;
+}
+
+static attn_status load_all(struct nn_t5 *t5, const struct sizes *s, struct nn_folder *folder)
+{
+    /* The embedding again, which older files have, too. */
+    static const char *const known[] = {"encoder.embed_tokens.weight", NULL};
+    struct nn_reader *reader = &folder->reader;
+    attn_mha_config attention = attn_mha_config_default();
+    attn_block_config block = attn_block_config_default();
+    attn_tensor words, gamma;
+    const char *embedding = nn_has(reader, "", "shared.weight") ? "shared.weight" : "encoder.embed_tokens.weight";
+    CHECK(nn_get(reader, "", embedding, s->vocabulary, s->d_model, &words));
+    CHECK(nn_get(reader, "", "encoder.final_layer_norm.weight", 0, s->d_model, &gamma));
+    CHECK(nn_copy_weights(&words, &t5->embedding));
+    CHECK(nn_copy_floats(&gamma, &t5->gamma));
+    CHECK(load_bias(t5, s, reader));
+    attention.d_model = s->d_model;
+    attention.heads = s->heads;
+    attention.head_dim = s->head_dim;
+    block.attention = &attention;
+    block.d_ff = s->d_ff;
+    block.activation = s->activation;
+    block.gated = s->gated;
+    block.norm = ATTN_NORM_RMS;
+    block.eps = (float)s->eps;
+    block.norm_first = 1;
+    block.format = folder->options.format;
+    for (int64_t layer = 0; layer < s->layers; layer++) {
+        struct nn_prefix name;
+        CHECK(nn_numbered(&name, "", "encoder.block.", layer));
+        CHECK(nn_block_load(&t5->blocks[layer], &block, reader, name.text, ATTN_NAMING_T5));
+    }
+    return nn_check_all_read(reader, "", known);
+}
+
+static void describe(attn_model *model, const struct sizes *s)
+{
+    model->info.kind = ATTN_MODEL_ENCODER;
+    model->info.layers = s->layers;
+    model->info.d_model = s->d_model;
+    model->info.heads = model->info.kv_heads = s->heads;
+    model->info.head_dim = s->head_dim;
+    model->info.d_ff = s->d_ff;
+    model->info.vocabulary = s->vocabulary;
+    model->info.max_positions = model->info.max_tokens = s->positions;
+}
+
+attn_status nn_model_load_t5(attn_model *model, struct nn_folder *folder)
+{
+    struct sizes s;
+    if (strcmp(model->architecture, "T5EncoderModel") != 0)
+        return io_fail(ATTN_UNSUPPORTED,
+                       "%s: 'architectures' is '%s'; expected T5EncoderModel, as there is no decoder "
+                       "of T5",
+                       folder->config.path, model->architecture);
+    CHECK(read_sizes(&s, &folder->config));
+    CHECK(attn_check_count("num_layers", sizeof(attn_block *), s.layers, 1, 1));
+    describe(model, &s);
+    struct nn_t5 *t5 = calloc(1, sizeof *t5 + (size_t)s.layers * sizeof *t5->blocks);
+    if (!t5)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "an encoder of %" PRId64 " layers could not be allocated", s.layers);
+    model->t5 = t5;
+    t5->layers = s.layers;
+    t5->d_model = s.d_model;
+    t5->heads = s.heads;
+    t5->vocabulary = s.vocabulary;
+    t5->activations = folder->options.activations;
+    t5->eps = (float)s.eps;
+    CHECK(load_all(t5, &s, folder));
+    return nn_model_read_sentence(model, folder);
+}
+
+void nn_t5_destroy(struct nn_t5 *t5)
+{
+    if (!t5)
+        return;
+    for (int64_t layer = 0; layer < t5->layers; layer++)
+        attn_block_destroy(t5->blocks[layer]);
+    free(t5->embedding.data);
+    free(t5->table);
+    free(t5->gamma);
+    free(t5);
+}
+
+/* ----------------------------------------------------------------- encoding -- */
+
+/** Working memory of a call: states, and that of a layer. */
+struct pieces {
+    void *states, *block;
+    size_t block_size;
+};
+
+/** A layer's workspace serves with weights asked for or not, as the core's second pass has scratch of its own. */
+static struct pieces take_pieces(struct nn_arena *arena, const struct nn_t5 *t5, int64_t tokens, attn_params *params,
+                                 const attn_block_inputs *inputs)
+{
+    const attn_tensor weights = attn_bhtd(NULL, 1, t5->heads, tokens, tokens);
+    struct pieces pieces = {.states = nn_take(arena, tokens, t5->d_model, 1, attn_dtype_size(t5->activations))};
+    struct nn_need need = {0};
+    if (!arena->base) {
+        need = nn_block_need(t5->blocks[0], t5->activations, 1, tokens, inputs);
+        params->weights = &weights;
+        need = nn_larger_need(need, nn_block_need(t5->blocks[0], t5->activations, 1, tokens, inputs));
+        params->weights = NULL;
+    }
+    pieces.block = nn_take_workspace(arena, need, &pieces.block_size);
+    return pieces;
+}
+
+static attn_status run(const struct nn_t5 *t5, const struct nn_bert_call *call, const attn_tensor *states,
+                       attn_params *params, const attn_block_inputs *inputs, const struct pieces *pieces)
+{
+    const attn_tensor gamma = attn_vector(t5->gamma, t5->d_model);
+    CHECK(attn_embed(&t5->embedding, call->ids, 1, 0, states, call->num_threads));
+    for (int64_t layer = 0; layer < t5->layers; layer++) {
+        if (call->states && call->states[layer])
+            CHECK(attn_activate(ATTN_ACTIVATION_NONE, states, call->states[layer], call->num_threads));
+        params->weights = call->weights ? call->weights[layer] : NULL;
+        CHECK(attn_block_forward(t5->blocks[layer], states, states, inputs, pieces->block, pieces->block_size));
+    }
+    CHECK(attn_normalise(ATTN_NORM_RMS, states, &gamma, NULL, t5->eps, call->hidden, call->num_threads));
+    return call->states && call->states[t5->layers]
+               ? attn_activate(ATTN_ACTIVATION_NONE, call->hidden, call->states[t5->layers], call->num_threads)
+               : ATTN_OK;
+}
+
+attn_status nn_t5_encode(const struct nn_t5 *t5, const struct nn_bert_call *call)
+{
+    const int64_t tokens = call->offsets[call->num_sequences];
+    CHECK(nn_check_ids("ids", call->ids, 0, tokens, t5->vocabulary));
+    if (call->types)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "types is set; expected NULL, as T5 has no token types");
+    CHECK(nn_check_encoder_outputs(call, t5->layers, t5->heads, t5->d_model));
+    CHECK(nn_check_threads(call->num_threads));
+    const attn_ragged ragged = {call->num_sequences, call->offsets, call->offsets};
+    attn_params params = attn_params_default();
+    attn_block_inputs inputs = attn_block_inputs_default();
+    params.ragged = &ragged;
+    params.scale = 1;
+    params.relative_bias = &t5->bias;
+    inputs.self = &params;
+    inputs.num_threads = call->num_threads;
+    struct nn_arena measured = {0};
+    take_pieces(&measured, t5, tokens, &params, &inputs);
+    struct nn_workspace w;
+    CHECK(nn_workspace_open(&w, NULL, 0, &measured));
+    const struct pieces pieces = take_pieces(&w.arena, t5, tokens, &params, &inputs);
+    attn_tensor states = attn_btc(pieces.states, 1, tokens, t5->d_model);
+    states.dtype = t5->activations;
+    const attn_status status = run(t5, call, &states, &params, &inputs, &pieces);
+    nn_workspace_close(&w);
+    return status;
+}
