@@ -42,7 +42,6 @@ NAMES = {
     "linear_attention_backward.h": "attn_tensor q, k, v, out, d_out, d_q, d_k, d_v, d_decay; "
                                    "attn_linear_attention_params p;",
     "linformer.h": "float weights[256 * 512]; attn_tensor q, k, v, out;",
-    "model.h": "const int32_t ids[12]; float floats[2 * 384];",
     "patterns.h": "int64_t Tq, Tk; attn_params params;",
     "quantise.h": "enum { T = 3, D = 4 }; attn_tensor q, k, v, out; attn_params params;",
     "rope.h": "enum { T = 3, head_dim = 4 }; float table[T * head_dim]; attn_params params;",
