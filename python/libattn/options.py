@@ -131,8 +131,8 @@ class Quantised:
     channels: int
 
 
-class ScoreOptions(TypedDict, total=False):
-    """Options of attention() that a cache does not know better."""
+class PlainScoreOptions(TypedDict, total=False):
+    """Options about scores that are the same for all who call attention()."""
 
     mask: Array | None
     scale: float | None
@@ -143,13 +143,10 @@ class ScoreOptions(TypedDict, total=False):
     alibi: Array | None
     relative_bias: RelativeBias | None
     disentangled: Disentangled | None
-    score_function: Callable[[Tile], Array | None] | None
-    weight_function: Callable[[Tile], Array | None] | None
     prefix: Array | int | None
     window: Window | tuple[int | None, int | None] | int | None
     block_mask: BlockMask | None
     tree: Tree | None
-    dropout: Dropout | None
     scores_of: Literal["default", "int8"] | None
     inputs: Literal["as-given", "may-be-bf16"] | None
     sums: Literal["ordered", "free"] | None
@@ -157,8 +154,16 @@ class ScoreOptions(TypedDict, total=False):
     isa: str | None
 
 
-class Options(ScoreOptions, total=False):
-    """Options of attention()."""
+class ScoreOptions(PlainScoreOptions, total=False):
+    """Options of attention() that a cache does not know better."""
+
+    score_function: Callable[[Tile], Array | None] | None
+    weight_function: Callable[[Tile], Array | None] | None
+    dropout: Dropout | None
+
+
+class PlaceOptions(TypedDict, total=False):
+    """Options that say where queries and keys stand, which a cache knows."""
 
     causal: Literal["top-left", "bottom-right", "offset"] | bool | None
     rope: Rope | None
@@ -168,3 +173,7 @@ class Options(ScoreOptions, total=False):
     segments: Array | tuple[Array, Array] | None
     cu_seqlens: Array | tuple[Array, Array] | None
     block_table: Array | None
+
+
+class Options(ScoreOptions, PlaceOptions, total=False):
+    """Options of attention()."""

@@ -2,53 +2,29 @@
 """attention() of PyTorch tensors: libattn.attention() with gradients, for torch.compile and torch.export, too."""
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 import torch
 from torch.autograd import forward_ad
 
 from ..attention import attention as attend
-from ..options import Array, BlockMask, Disentangled, Dropout, Layout, Quantised, RelativeBias, Rope, Tree, Window
+from ..options import (BlockMask, Disentangled, Dropout, Layout, PlaceOptions, PlainScoreOptions, Quantised, RelativeBias, Rope,
+                       Tree, Window)
 from .ops import FORWARD_MODE, GRADIENTS, TENSORS, Attention, core_options, rows_of, transformed
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
-class Options(TypedDict, total=False):
+class Options(PlainScoreOptions, PlaceOptions, total=False):
     """Options of attention(): those of libattn.attention(), of which dropout may be a probability, too."""
 
-    mask: Array | None
-    causal: Literal["top-left", "bottom-right", "offset"] | bool | None
-    scale: float | None
-    temperature: float | None
-    head_scale: Array | None
-    softcap: float | None
-    sinks: Array | None
-    alibi: Array | None
-    relative_bias: RelativeBias | None
-    disentangled: Disentangled | None
-    rope: Rope | None
-    query_offset: Array | int | None
-    lengths: Array | int | None
-    starts: Array | int | None
-    prefix: Array | int | None
-    window: Window | tuple[int | None, int | None] | int | None
-    block_mask: BlockMask | None
-    segments: Array | tuple[Array, Array] | None
-    tree: Tree | None
-    cu_seqlens: Array | tuple[Array, Array] | None
-    block_table: Array | None
     dropout: Dropout | float | None
-    scores_of: Literal["default", "int8"] | None
-    inputs: Literal["as-given", "may-be-bf16"] | None
-    sums: Literal["ordered", "free"] | None
-    num_threads: int | None
-    isa: str | None
 
 
 OPTIONS = frozenset(Options.__annotations__)
 REAL = ("scale", "temperature", "softcap")
+GROUPS = {"relative_bias": RelativeBias, "disentangled": Disentangled, "rope": Rope, "block_mask": BlockMask, "tree": Tree}
 
 
 @overload
@@ -188,6 +164,8 @@ def apart(q: torch.Tensor, k: torch.Tensor, options: dict[str, Any],
                                       f"libattn.attention, and libattn.attention_backward for gradients")
         if name not in OPTIONS:
             raise TypeError(f"there is no option {name!r}; there are {', '.join(sorted(OPTIONS))}")
+        if name in GROUPS and not isinstance(value, GROUPS[name]):
+            raise ValueError(f"{name} is a {type(value).__qualname__}; expected a libattn.{GROUPS[name].__name__}")
         if name == "relative_bias":
             put("bias_table", value.table, "relative_bias.table")
             numbers.update(bias_kind=value.kind, bias_distance=value.max_distance)
@@ -202,7 +180,7 @@ def apart(q: torch.Tensor, k: torch.Tensor, options: dict[str, Any],
             put("rope_k", value.k, "rope.k")
             numbers["rotation"] = value.layout
         elif name == "window":
-            window = value if isinstance(value, Window) else Window(*(value if isinstance(value, tuple) else (value, value)))
+            window = window_of(value)
             numbers.update(window=True, window_left=window.left, window_right=window.right,
                            first_tokens=window.first_tokens)
             if len(window.global_tokens):
@@ -235,6 +213,16 @@ def apart(q: torch.Tensor, k: torch.Tensor, options: dict[str, Any],
     return tensors, numbers
 
 
+def window_of(value: Any) -> Window:
+    """What libattn.attention() takes as a window."""
+    if isinstance(value, Window):
+        return value
+    sides = value if isinstance(value, tuple) else (value, value)
+    if len(sides) != 2 or not all(side is None or isinstance(side, (int, torch.SymInt, np.integer)) for side in sides):
+        raise ValueError(f"window is {value!r}; expected (left, right), whole numbers or None, or a libattn.Window")
+    return Window(*sides)
+
+
 def scalar(name: str, value: Any) -> Any:
     """A number or a word, as an operator takes it."""
     if isinstance(value, torch.Tensor) and value.requires_grad:
@@ -251,8 +239,8 @@ def scalar(name: str, value: Any) -> Any:
 def put_dropout(value: Any, tensors: dict[str, torch.Tensor], numbers: dict[str, Any]) -> None:
     """Seed and offset are a tensor: where none are given they are drawn in each call, by a compiled one, too."""
     if not isinstance(value, Dropout):
-        if not 0 <= value < 1:
-            raise ValueError(f"dropout is {value}; expected 0 or more, and less than 1")
+        if not isinstance(value, (int, float, np.floating, torch.SymFloat)) or not 0 <= value < 1:
+            raise ValueError(f"dropout is {value!r}; expected a libattn.Dropout, or 0 or more, and less than 1")
         if value:
             tensors["dropout_key"], numbers["dropout_p"] = torch.randint(2**62, (2,), device="cpu"), value
         return
