@@ -15,7 +15,7 @@
 #include <time.h>
 
 #include "io/output.h"
-#include "lines.h"
+#include "io/lines.h"
 
 struct options {
     const char *model, *out, *compare, *weights, *labels, *input;

@@ -11,7 +11,7 @@
 
 #include "io/array.h"
 
-#define OUTPUT_MAX 8
+#define OUTPUT_MAX 128
 
 struct output {
     const char *option; /* the option that asked for it, for sentences */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looks for what has been said before. */
-#include "drafts.h"
+#include "models/drafts.h"
 
 #include <stdbool.h>
 

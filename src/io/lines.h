@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The lines of a text file, without their ends. */
-#ifndef ATTN_EXAMPLES_LINES_H
-#define ATTN_EXAMPLES_LINES_H
+#ifndef ATTN_IO_LINES_H
+#define ATTN_IO_LINES_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,15 +6,14 @@
  *
  * Random numbers are those of SplitMix64 (Steele et al. 2014), 53 bits each.
  */
-#include "sampler.h"
+#include "models/sampler.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-attn_status sampler_open(struct sampler *sampler, int64_t vocabulary, double temperature, double top_p, uint64_t seed)
+attn_status sampler_open(struct sampler *sampler, int64_t vocabulary, const struct sampling *how)
 {
-    *sampler = (struct sampler){
-        .vocabulary = vocabulary, .temperature = temperature, .top_p = top_p, .state = seed, .candidates = NULL};
+    *sampler = (struct sampler){.vocabulary = vocabulary, .how = *how, .candidates = NULL};
     sampler->candidates = calloc((size_t)vocabulary, sizeof *sampler->candidates);
     return sampler->candidates ? ATTN_OK
                                : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %lld tokens", (long long)vocabulary);
@@ -27,9 +26,9 @@ void sampler_close(struct sampler *sampler)
 }
 
 /* From 0 to below 1. */
-static double draw(struct sampler *sampler)
+static double draw(uint64_t *state)
 {
-    uint64_t x = sampler->state += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
     x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
     return (double)((x ^ (x >> 31)) >> 11) * 0x1p-53;
@@ -55,6 +54,14 @@ static int compare(const void *left, const void *right)
                                   : (a->id > b->id) - (a->id < b->id);
 }
 
+static double sum_of(const struct candidate *candidates, int64_t count)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += candidates[i].weight;
+    return sum;
+}
+
 /* Leaves the nucleus; *sum is changed to that of what is left. */
 static int64_t cut(struct candidate *candidates, int64_t count, double top_p, int64_t vocabulary, double *sum)
 {
@@ -69,23 +76,28 @@ static int64_t cut(struct candidate *candidates, int64_t count, double top_p, in
     return taken;
 }
 
-int32_t sampler_take(struct sampler *s, const float *logits)
+int32_t sampler_take(struct sampler *s, uint64_t *state, const float *logits)
 {
     const int32_t best = greatest(logits, s->vocabulary);
-    if (best < 0 || s->temperature == 0 || isinf(logits[best]))
+    if (best < 0 || s->how.temperature == 0 || isinf(logits[best]))
         return best;
     int64_t count = 0;
     double sum = 0;
     for (int32_t id = 0; id < s->vocabulary; id++) {
-        const double weight = exp(((double)logits[id] - (double)logits[best]) / s->temperature);
+        const double weight = exp(((double)logits[id] - (double)logits[best]) / s->how.temperature);
         if (!(weight > 0))
             continue;
         s->candidates[count++] = (struct candidate){weight, id};
         sum += weight;
     }
-    if (s->top_p < 1)
-        count = cut(s->candidates, count, s->top_p, s->vocabulary, &sum);
-    double left = draw(s) * sum;
+    if (s->how.top_k > 0 && s->how.top_k < count) {
+        qsort(s->candidates, (size_t)count, sizeof *s->candidates, compare);
+        count = s->how.top_k;
+        sum = sum_of(s->candidates, count);
+    }
+    if (s->how.top_p < 1)
+        count = cut(s->candidates, count, s->how.top_p, s->vocabulary, &sum);
+    double left = draw(state) * sum;
     for (int64_t i = 0; i < count; i++) {
         left -= s->candidates[i].weight;
         if (left < 0)

@@ -6,8 +6,8 @@
  * text before: names, quotations and code repeat themselves. No second model is
  * needed for that.
  */
-#ifndef ATTN_EXAMPLES_SMOLLM_DRAFTS_H
-#define ATTN_EXAMPLES_SMOLLM_DRAFTS_H
+#ifndef ATTN_TOOLS_MODELS_DRAFTS_H
+#define ATTN_TOOLS_MODELS_DRAFTS_H
 
 #include <stdint.h>
 

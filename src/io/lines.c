@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the lines of a text file, with one sentence for whatever is wrong with it. */
-#include "lines.h"
+#include "io/lines.h"
 
 #include <errno.h>
 #include <stdio.h>
