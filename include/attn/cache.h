@@ -255,6 +255,12 @@ ATTN_API attn_status attn_cache_rotations(const attn_cache *cache, attn_tensor *
  */
 ATTN_API const int64_t *attn_cache_positions(const attn_cache *cache, int64_t *num);
 /**
+ * Where the tokens of the step's sequences begin among those of the step: [sequences of the step + 1], the end of the
+ * last one with them, as in attn_ragged. *num, if num is not NULL, is set to how many sequences there are. NULL without
+ * a step. Valid until the next step. @since 0.1, experimental
+ */
+ATTN_API const int64_t *attn_cache_offsets(const attn_cache *cache, int64_t *num);
+/**
  * The pools of a layer, (num_pages, kv_heads, page_size, dk) and (..., dv), and where the step's sequences are in them,
  * for attn_params.block_table of a call of one's own. With config.v_in_k the second is a view of the first. Valid until
  * the next change of the cache.

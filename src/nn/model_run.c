@@ -22,13 +22,15 @@
 
 /* ------------------------------------------------------------------- checks -- */
 
+/** That a model is of a kind, or of both. */
 static attn_status check_kind(const attn_model *model, attn_model_kind kind, const char *call, const char *expected)
 {
     if (!model)
         return attn_fail(ATTN_INVALID_ARGUMENT, "model is NULL; expected a model");
-    return model->info.kind == kind ? ATTN_OK
-                                    : attn_fail(ATTN_INVALID_ARGUMENT, "model is %s; expected %s for %s()",
-                                                model->model_type, expected, call);
+    return model->info.kind == kind || model->info.kind == ATTN_MODEL_ENCODER_DECODER
+               ? ATTN_OK
+               : attn_fail(ATTN_INVALID_ARGUMENT, "model is %s; expected %s for %s()", model->model_type, expected,
+                           call);
 }
 
 static attn_status take_outputs(attn_model_outputs *ours, const attn_model_outputs *theirs)
@@ -72,7 +74,7 @@ static attn_status check_sequences(const attn_model *model, const attn_model_bat
         CHECK(check_first_tokens("pooled", batch));
     }
     if (outputs->logits) {
-        if (!info->logits)
+        if (!info->logits || info->kind != ATTN_MODEL_ENCODER)
             return fail_output("logits", model, "head of classes");
         CHECK(nn_check_output("outputs.logits", outputs->logits, 1, num, info->logits));
         CHECK(check_first_tokens("logits", batch));
@@ -218,7 +220,7 @@ static attn_status run_encoder(const attn_model *model, const attn_model_batch *
     return run_heads(model, batch, pieces, outputs);
 }
 
-static attn_status take_batch(attn_model_batch *ours, const attn_model_batch *theirs)
+attn_status nn_model_take_batch(attn_model_batch *ours, const attn_model_batch *theirs)
 {
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "batch is NULL; expected an attn_model_batch");
@@ -234,7 +236,7 @@ attn_status attn_model_encode(const attn_model *model, const attn_model_batch *b
     attn_model_batch b;
     attn_model_outputs o;
     CHECK(check_kind(model, ATTN_MODEL_ENCODER, "attn_model_encode", "an encoder"));
-    CHECK(take_batch(&b, batch));
+    CHECK(nn_model_take_batch(&b, batch));
     CHECK(take_outputs(&o, outputs));
     const int64_t tokens = b.offsets[b.num_sequences];
     if (o.hidden)
@@ -275,7 +277,11 @@ attn_status attn_model_step(const attn_model *model, attn_cache *cache, const at
     const char *encoders = o.weights ? "weights" : o.pooled ? "pooled" : o.embeddings ? "embeddings" : NULL;
     if (encoders)
         return attn_fail(ATTN_INVALID_ARGUMENT, "outputs.%s is set; expected NULL for a decoder", encoders);
-    const struct nn_llama_call call = {
+    const int with_memory = model->info.kind == ATTN_MODEL_ENCODER_DECODER;
+    if (!with_memory && (t.memory || t.sources))
+        return attn_fail(ATTN_INVALID_ARGUMENT, "tokens.%s is set; expected NULL, as %s has no encoder",
+                         t.memory ? "memory" : "sources", model->model_type);
+    struct nn_llama_call call = {
         .ids = t.ids,
         .tree = t.tree,
         .num_rows = t.num_rows,
@@ -286,7 +292,8 @@ attn_status attn_model_step(const attn_model *model, attn_cache *cache, const at
         .num_threads = t.num_threads,
     };
     const attn_executor *before = attn_executor_enter(t.executor);
-    const attn_status status = nn_llama_step(model->llama, cache, &call);
+    const attn_status status = with_memory ? nn_model_step_with_memory(model, cache, &t, &call)
+                                           : nn_llama_step(model->llama, cache, &call);
     attn_executor_leave(before);
     return status;
 }
