@@ -63,7 +63,7 @@ class EmbedTest(CommandTest):
         decoder(self.folder / "decoder")
         run = subprocess.run([COMMAND, "embed", "decoder"], cwd=self.folder, input=b"a\n", capture_output=True)
         self.assertEqual((run.returncode, run.stdout), (1, b""))
-        self.assertIn(b"decoder is a decoder (llama), which attn generate runs", run.stderr)
+        self.assertIn(b"decoder has a decoder (llama), which attn generate runs", run.stderr)
         self.model.put("config.json", BERT | {"model_type": "mpnet"})
         self.refuses("config.json", "model_type", "'mpnet'")
 

@@ -84,7 +84,7 @@ class RerankTest(CommandTest):
         cross_encoder(self.folder / "classes", labels=3)
         self.refuses("classes has 3 labels", "one label", folder="classes")
         decoder(self.folder / "decoder")
-        self.refuses("decoder is a decoder (llama)", folder="decoder")
+        self.refuses("decoder has a decoder (llama)", folder="decoder")
         self.model.drop("tokenizer.json")
         self.refuses("tokenizer.json")
         self.model.put("config.json", BERT | {"model_type": "deberta"})

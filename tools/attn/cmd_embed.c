@@ -125,7 +125,7 @@ static attn_status check_model(const struct embed *e)
     const attn_model_info *info = &e->model.info;
     if (info->kind != ATTN_MODEL_ENCODER)
         return io_fail(ATTN_UNSUPPORTED,
-                       "%s is a decoder (%s), which attn generate runs; expected an encoder of sentences", e->folder,
+                       "%s has a decoder (%s), which attn generate runs; expected an encoder of sentences", e->folder,
                        info->model_type);
     if (e->options[EMBED_WEIGHTS].value == NULL && info->pooling == ATTN_POOLING_NONE)
         return io_fail(ATTN_INVALID_FILE,

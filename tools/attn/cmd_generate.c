@@ -244,10 +244,15 @@ static void report(const struct generate *g)
 static attn_status check_model(const struct generate *g)
 {
     const attn_model_info *info = &g->model.info;
-    if (info->kind != ATTN_MODEL_DECODER)
+    if (info->kind == ATTN_MODEL_ENCODER)
         return io_fail(ATTN_UNSUPPORTED,
                        "%s is an encoder (%s), which attn embed or attn rerank runs; expected a decoder", g->folder,
                        info->model_type);
+    if (info->kind == ATTN_MODEL_ENCODER_DECODER && info->decoder_start < 0)
+        return io_fail(ATTN_INVALID_FILE, "%s/config.json has no decoder_start_token_id, with which texts begin",
+                       g->folder);
+    if (info->kind == ATTN_MODEL_ENCODER_DECODER && g->generator.drafts > 0)
+        return io_fail(ATTN_UNSUPPORTED, "--drafts is given with %s, an encoder-decoder; expected a decoder", g->folder);
     if (info->logits == 0)
         return io_fail(ATTN_UNSUPPORTED, "%s is %s, which has no logits of tokens; expected ...ForCausalLM", g->folder,
                        info->architecture);

@@ -53,7 +53,7 @@ static attn_status check_model(const struct rerank *r)
 {
     const attn_model_info *info = &r->model.info;
     if (info->kind != ATTN_MODEL_ENCODER)
-        return io_fail(ATTN_UNSUPPORTED, "%s is a decoder (%s), which attn generate runs; expected a cross-encoder",
+        return io_fail(ATTN_UNSUPPORTED, "%s has a decoder (%s), which attn generate runs; expected a cross-encoder",
                        r->folder, info->model_type);
     if (info->logits == 0)
         return io_fail(ATTN_UNSUPPORTED,

@@ -14,6 +14,7 @@
 /* Arrays of a step, for its texts and its tokens. */
 struct generator_step {
     int64_t *sequences, *counts;         /* [parallel] */
+    int64_t *sources;                    /* [parallel] of an encoder-decoder */
     int32_t *ids;                        /* [tokens] */
     int64_t *positions, *rows;           /* [tokens] */
     uint64_t *ancestors;                 /* [tokens] */
@@ -40,15 +41,43 @@ static attn_status out_of_memory(const struct generator *g)
     return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %" PRId64 " texts", g->count + 1);
 }
 
+static bool has_sources(const struct generator *g)
+{
+    return g->model->info.kind == ATTN_MODEL_ENCODER_DECODER;
+}
+
+static attn_status check_prompt(const struct generator *g, int64_t count)
+{
+    const int64_t positions = g->model->info.max_positions, most = has_sources(g) ? positions : positions - 1;
+    if (count < 1)
+        return io_fail(ATTN_INVALID_ARGUMENT, "it has no tokens; expected 1 to %" PRId64, most);
+    if (count > most)
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "it has %" PRId64 " tokens; expected 1 to %" PRId64 ", as the model has %" PRId64 " positions",
+                       count, most, positions);
+    return ATTN_OK;
+}
+
+static int32_t *copy_ids(const int32_t *ids, int64_t count, int64_t room)
+{
+    int32_t *copy = calloc((size_t)room, sizeof *copy);
+    if (copy != NULL)
+        memcpy(copy, ids, (size_t)count * sizeof *ids);
+    return copy;
+}
+
+static void free_text(struct generation *text)
+{
+    free(text->ids);
+    free(text->source);
+    free(text->drafts);
+}
+
 attn_status generator_add(struct generator *g, const int32_t *ids, int64_t count)
 {
     const int64_t positions = g->model->info.max_positions;
-    if (count < 1)
-        return io_fail(ATTN_INVALID_ARGUMENT, "it has no tokens; expected 1 to %" PRId64, positions - 1);
-    if (count >= positions)
-        return io_fail(ATTN_INVALID_ARGUMENT,
-                       "it has %" PRId64 " tokens; expected 1 to %" PRId64 ", as the model has %" PRId64 " positions",
-                       count, positions - 1, positions);
+    const int32_t start = (int32_t)g->model->info.decoder_start;
+    CHECK(check_prompt(g, count));
     if (g->count == g->room) {
         const int64_t room = 2 * g->room + 8;
         struct generation *texts = realloc(g->texts, (size_t)room * sizeof *texts);
@@ -57,17 +86,23 @@ attn_status generator_add(struct generator *g, const int32_t *ids, int64_t count
         g->texts = texts;
         g->room = room;
     }
-    const int64_t limit = count + smaller(g->tokens, positions - count);
-    struct generation text = {.index = g->count, .count = count, .prompt = count, .limit = limit};
-    text.state = g->seed + (uint64_t)g->count;
-    text.ids = calloc((size_t)limit, sizeof *text.ids);
+    struct generation text = {.index = g->count, .prompt = count, .state = g->seed + (uint64_t)g->count};
+    bool copied = true;
+    if (has_sources(g)) {
+        text.source = copy_ids(ids, count, count);
+        text.source_tokens = count;
+        copied = text.source != NULL;
+        ids = &start;
+        text.prompt = 1;
+    }
+    text.count = text.prompt;
+    text.limit = text.prompt + smaller(g->tokens, positions - text.prompt);
+    text.ids = copy_ids(ids, text.prompt, text.limit);
     text.drafts = g->drafts > 0 ? calloc(1, sizeof *text.drafts) : NULL;
-    if (text.ids == NULL || (g->drafts > 0 && text.drafts == NULL)) {
-        free(text.ids);
-        free(text.drafts);
+    if (!copied || text.ids == NULL || (g->drafts > 0 && text.drafts == NULL)) {
+        free_text(&text);
         return out_of_memory(g);
     }
-    memcpy(text.ids, ids, (size_t)count * sizeof *ids);
     g->texts[g->count++] = text;
     return ATTN_OK;
 }
@@ -78,6 +113,7 @@ static void close_step(struct generator_step *s)
         return;
     free(s->sequences);
     free(s->counts);
+    free(s->sources);
     free(s->ids);
     free(s->positions);
     free(s->rows);
@@ -88,19 +124,19 @@ static void close_step(struct generator_step *s)
 
 void generator_close(struct generator *g)
 {
-    for (int64_t i = 0; i < g->count; i++) {
-        free(g->texts[i].ids);
-        free(g->texts[i].drafts);
-    }
+    for (int64_t i = 0; i < g->count; i++)
+        free_text(&g->texts[i]);
     free(g->texts);
     free(g->active);
     close_step(g->step);
     attn_cache_destroy(g->cache);
+    attn_model_memory_destroy(g->memory);
     sampler_close(&g->sampler);
     g->texts = NULL;
     g->active = NULL;
     g->step = NULL;
     g->cache = NULL;
+    g->memory = NULL;
     g->count = 0;
 }
 
@@ -153,13 +189,14 @@ static attn_status make_step(struct generator *g)
         return out_of_memory(g);
     s->sequences = calloc((size_t)parallel, sizeof *s->sequences);
     s->counts = calloc((size_t)parallel, sizeof *s->counts);
+    s->sources = calloc((size_t)parallel, sizeof *s->sources);
     s->ids = calloc((size_t)tokens, sizeof *s->ids);
     s->positions = calloc((size_t)tokens, sizeof *s->positions);
     s->rows = calloc((size_t)tokens, sizeof *s->rows);
     s->ancestors = calloc((size_t)tokens, sizeof *s->ancestors);
     s->logits = calloc((size_t)rows * (size_t)g->model->info.vocabulary, sizeof *s->logits);
     g->active = calloc((size_t)parallel, sizeof(struct generation *));
-    const bool there = s->sequences != NULL && s->counts != NULL && s->ids != NULL && s->positions != NULL &&
+    const bool there = s->sequences != NULL && s->counts != NULL && s->sources != NULL && s->ids != NULL && s->positions != NULL &&
                        s->rows != NULL && s->ancestors != NULL && s->logits != NULL && g->active != NULL;
     return there ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for steps of %" PRId64 " tokens", tokens);
 }
@@ -171,6 +208,8 @@ static attn_status start(struct generator *g)
     CHECK(attn_model_cache_config(g->model->model, &config));
     config.dtype = g->kept;
     CHECK(attn_cache_create(&g->cache, &config));
+    if (has_sources(g))
+        CHECK(attn_model_memory_create(&g->memory, g->model->model));
     CHECK(make_step(g));
     return sampler_open(&g->sampler, g->model->info.vocabulary, &g->sampling);
 }
@@ -186,6 +225,7 @@ static void begin_step(struct generator_step *s)
 static void put(struct generator_step *s, const struct generation *text, const int32_t *ids, int64_t count)
 {
     s->sequences[s->num] = text->sequence;
+    s->sources[s->num] = text->memory;
     s->counts[s->num++] = count;
     memcpy(s->ids + s->tokens, ids, (size_t)count * sizeof *ids);
     s->tokens += count;
@@ -200,6 +240,8 @@ static attn_status read_step(struct generator *g, const attn_tree *tree)
     CHECK(attn_cache_step(g->cache, s->num, s->sequences, s->counts, tree != NULL ? s->positions : NULL));
     tokens.ids = s->ids, tokens.tree = tree, tokens.num_rows = s->num_rows, tokens.rows = s->rows;
     tokens.num_threads = g->threads;
+    if (g->memory != NULL)
+        tokens.memory = g->memory, tokens.sources = s->sources;
     outputs.logits = &logits;
     return attn_model_step(g->model->model, g->cache, &tokens, &outputs);
 }
@@ -254,7 +296,7 @@ static attn_status read_prompts(struct generator *g)
     }
     CHECK(read_step(g, NULL));
     g->prompt_seconds += now() - begin;
-    g->prompt_tokens += s->tokens;
+    g->prompt_tokens += g->memory == NULL ? s->tokens : 0;
     for (int64_t i = 0, next = 0; next < s->num_rows; i++) {
         struct generation *text = g->active[i];
         if (text->read == text->prompt && text->count == text->prompt)
@@ -344,12 +386,27 @@ static attn_status read_drafts(struct generator *g)
 
 /* ----------------------------------------------------------------------- run -- */
 
+/* Encodes the source of a text. */
+static attn_status add_source(struct generator *g, struct generation *text)
+{
+    const int64_t offsets[] = {0, text->source_tokens};
+    const double begin = now();
+    attn_model_batch batch = attn_model_batch_default();
+    batch.num_sequences = 1, batch.offsets = offsets, batch.ids = text->source, batch.num_threads = g->threads;
+    CHECK(attn_model_memory_add(g->memory, &batch, NULL, &text->memory));
+    g->prompt_seconds += now() - begin;
+    g->prompt_tokens += text->source_tokens;
+    return ATTN_OK;
+}
+
 /* Takes prompts until there are as many texts as may be read at once. */
 static attn_status admit(struct generator *g, int64_t *next)
 {
     while (g->num_active < smaller(g->parallel, g->count) && *next < g->count) {
         struct generation *text = &g->texts[*next];
         CHECK(attn_cache_add(g->cache, &text->sequence));
+        if (g->memory != NULL)
+            CHECK(add_source(g, text));
         g->active[g->num_active++] = text;
         ++*next;
     }
@@ -367,6 +424,8 @@ static attn_status release(struct generator *g)
             continue;
         }
         CHECK(attn_cache_remove(g->cache, text->sequence));
+        if (g->memory != NULL)
+            CHECK(attn_model_memory_remove(g->memory, text->memory));
         if (g->ended != NULL)
             CHECK(g->ended(g->user, text));
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Texts that a decoder goes on with, any number at once over one cache: prompts are read in chunks, then each step
- * reads a token of every text, or drafts behind it. A text that ends makes room for the next one.
+ * reads a token of every text, or drafts behind it. A text that ends makes room for the next one. An encoder-decoder
+ * reads prompts as sources, and writes texts of their own.
  *
  *     struct generator g = {.model = &model, ...};
  *     generator_add(&g, ids, count);          for each prompt
@@ -24,14 +25,17 @@ enum ending {
     ENDING_STOP      /* took() said so */
 };
 
-/* A text: the prompt, then what was made. */
+/* A text: the prompt, then what was made. Of an encoder-decoder: the id it begins with, then what was made. */
 struct generation {
     int64_t index; /* among those of the generator */
     int32_t *ids;  /* [limit] */
     int64_t count, prompt, limit;
+    int32_t *source; /* [source_tokens] the prompt of an encoder-decoder; else NULL */
+    int64_t source_tokens;
     enum ending ending;
     /* While it is read. */
     int64_t sequence, read; /* of the cache; tokens that are in it */
+    int64_t memory;         /* its source there */
     uint64_t state;         /* of random numbers */
     struct drafts *drafts;
 };
@@ -63,13 +67,14 @@ struct generator {
     struct generation *texts;
     int64_t count, room;
     attn_cache *cache;
+    attn_model_memory *memory; /* of an encoder-decoder */
     struct sampler sampler;
     struct generation **active; /* [parallel] */
     int64_t num_active;
     struct generator_step *step;
 };
 
-/* Adds a prompt, which is copied: 1 token or more, and fewer than the model has positions. */
+/* Adds a prompt, which is copied: 1 token or more, and fewer than the model has positions (a source: as many at most). */
 attn_status generator_add(struct generator *g, const int32_t *ids, int64_t count);
 /* Makes all texts. */
 attn_status generator_run(struct generator *g);

@@ -10,8 +10,8 @@
  *     sentence_bert_config.json    max_seq_length
  *     tokenizer_config.json        do_lower_case
  */
-#ifndef ATTN_EXAMPLES_EMBED_SETTINGS_H
-#define ATTN_EXAMPLES_EMBED_SETTINGS_H
+#ifndef ATTN_EXAMPLES_FINETUNE_SETTINGS_H
+#define ATTN_EXAMPLES_FINETUNE_SETTINGS_H
 
 #include <attn/nn.h>
 
