@@ -230,10 +230,9 @@ static attn_status choose_part(enum part *part, const attn_model *model, const s
             *part = (enum part)i;
             return ATTN_OK;
         }
-    return io_fail(ATTN_UNSUPPORTED,
-                   "%s: 'architectures' is '%s'; expected %sEncoderModel, %sModel or %sForConditionalGeneration",
-                   folder->config.path, model->architecture, folder->class_name, folder->class_name,
-                   folder->class_name);
+    return io_fail(
+        ATTN_UNSUPPORTED, "%s: 'architectures' is '%s'; expected %sEncoderModel, %sModel or %sForConditionalGeneration",
+        folder->config.path, model->architecture, folder->class_name, folder->class_name, folder->class_name);
 }
 
 /** network: without an entry; scaled: whether logits may be. */

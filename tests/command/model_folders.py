@@ -121,6 +121,36 @@ def llama_tensors():
     return {name: normal(shape, seed) for seed, (name, shape) in enumerate(shapes.items())}
 
 
+T5 = {
+    "architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "d_model": 12, "d_kv": 4, "d_ff": 16,
+    "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3, "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 20, "feed_forward_proj": "relu", "layer_norm_epsilon": 1e-6, "vocab_size": TOKENS,
+    "tie_word_embeddings": True, "is_encoder_decoder": True, "decoder_start_token_id": TOKENS - 2,
+    "pad_token_id": TOKENS - 2, "eos_token_id": TOKENS - 1}
+
+
+def t5_tensors():
+    width, ff = T5["d_model"], T5["d_ff"]
+    inner = T5["d_kv"] * T5["num_heads"]
+    shapes = {"shared.weight": (TOKENS, width)}
+    for side, attentions in (("encoder", ("SelfAttention",)), ("decoder", ("SelfAttention", "EncDecAttention"))):
+        shapes[f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"] = (
+            T5["relative_attention_num_buckets"], T5["num_heads"])
+        shapes[f"{side}.final_layer_norm.weight"] = (width,)
+        for block in range(T5["num_layers"]):
+            for number, attention in enumerate(attentions):
+                layer = f"{side}.block.{block}.layer.{number}."
+                shapes[layer + "layer_norm.weight"] = (width,)
+                for name in "qkv":
+                    shapes[f"{layer}{attention}.{name}.weight"] = (inner, width)
+                shapes[f"{layer}{attention}.o.weight"] = (width, inner)
+            layer = f"{side}.block.{block}.layer.{len(attentions)}."
+            shapes[layer + "layer_norm.weight"] = (width,)
+            shapes[layer + "DenseReluDense.wi.weight"] = (ff, width)
+            shapes[layer + "DenseReluDense.wo.weight"] = (width, ff)
+    return {name: normal(shape, seed) for seed, (name, shape) in enumerate(shapes.items())}
+
+
 class ModelFolder:
     """A folder that files are put into."""
 
@@ -167,4 +197,12 @@ def decoder(path):
     folder.put("config.json", LLAMA)
     folder.put("tokenizer.json", BYTE_PAIRS)
     folder.put("model.safetensors", safetensors(llama_tensors()))
+    return folder
+
+
+def encoder_decoder(path):
+    folder = ModelFolder(path)
+    folder.put("config.json", T5)
+    folder.put("tokenizer.json", BYTE_PAIRS)
+    folder.put("model.safetensors", safetensors(t5_tensors()))
     return folder

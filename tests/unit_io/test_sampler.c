@@ -68,8 +68,8 @@ static void has_shares(double temperature, double top_p, int64_t top_k, const do
     for (int i = 0; i < VOCABULARY; i++) {
         const double off = fabs(found[i] - DRAWS * expected[i]);
         if (off > 5 * sqrt(DRAWS * expected[i] * (1 - expected[i])))
-            fail_msg("T=%g, top_p=%g, top_k=%d: id %d came %d times; expected about %g", temperature, top_p, (int)top_k, i,
-                     found[i], DRAWS * expected[i]);
+            fail_msg("T=%g, top_p=%g, top_k=%d: id %d came %d times; expected about %g", temperature, top_p, (int)top_k,
+                     i, found[i], DRAWS * expected[i]);
     }
 }
 

@@ -290,8 +290,9 @@ static attn_status run(struct embed *e)
 {
     CHECK(text_run_lines(&e->run));
     if (e->options[EMBED_WEIGHTS].value != NULL && e->line > e->run.lines.count)
-        return io_fail(ATTN_INVALID_ARGUMENT, "--line is %lld; expected 1 to %" PRId64 ", as there are %" PRId64 " lines",
-                       e->line, e->run.lines.count, e->run.lines.count);
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "--line is %lld; expected 1 to %" PRId64 ", as there are %" PRId64 " lines", e->line,
+                       e->run.lines.count, e->run.lines.count);
     CHECK(text_model_open(&e->model, e->folder, &e->model_options));
     CHECK(check_model(e));
     const bool weights = e->options[EMBED_WEIGHTS].value != NULL;
@@ -303,20 +304,26 @@ static attn_status run(struct embed *e)
 attn_status command_embed(int argc, char *const *argv)
 {
     struct option options[EMBED_COUNT] = {
-        [EMBED_HELP] = {"help", 'h', NULL, "show this text", NULL},
-        [EMBED_VERSION] = {"version", 0, NULL, "show the version of the library", NULL},
-        [EMBED_OUT] = {"out", 'o', "FILE", "write the embeddings, float32 (lines, width), to FILE.npy or\n"
-                       "FILE.safetensors:NAME, instead of printing them", NULL},
+        [EMBED_HELP] = {"help", 'h', NULL, "print this text", NULL},
+        [EMBED_VERSION] = {"version", 0, NULL, "print the version", NULL},
+        [EMBED_OUT] = {"out", 'o', "FILE",
+                       "write the embeddings, float32 (lines, width), to FILE.npy or\n"
+                       "FILE.safetensors:NAME, instead of printing them",
+                       NULL},
         [EMBED_NEAREST] = {"nearest", 0, "N", "print each line with the N other lines that are most like it", NULL},
-        [EMBED_POOLING] = {"pooling", 0, "HOW", "mean, first, last or max: how states become an embedding,\n"
-                           "whatever the folder says", NULL},
+        [EMBED_POOLING] = {"pooling", 0, "NAME",
+                           "mean, first, last or max: how states become an embedding,\n"
+                           "whatever the folder says",
+                           NULL},
         [EMBED_NORMALIZE] = {"normalize", 0, NULL, "with --pooling: bring embeddings to length 1", NULL},
-        [EMBED_PRECISION] = {"precision", 0, "TYPE", PRECISION_HELP, NULL},
+        [EMBED_PRECISION] = {"precision", 0, "NAME", PRECISION_HELP, NULL},
         [EMBED_MAX_TOKENS] = {"max-tokens", 0, "N", TEXT_RUN_MAX_TOKENS_HELP, NULL},
         [EMBED_BATCH] = {"batch", 0, "N", TEXT_RUN_BATCH_HELP, NULL},
         [EMBED_THREADS] = {"threads", 0, "N", "threads (default 0: what OpenMP is set to)", NULL},
-        [EMBED_WEIGHTS] = {"weights", 0, "FILE.safetensors", "write the attention weights of one line instead: layer0,\n"
-                           "layer1, ..., float32 (head, query, key)", NULL},
+        [EMBED_WEIGHTS] = {"weights", 0, "FILE.safetensors",
+                           "write the attention weights of one line instead: layer0,\n"
+                           "layer1, ..., float32 (head, query, key)",
+                           NULL},
         [EMBED_LABELS] = {"labels", 0, "FILE", "with --weights: write its tokens, one a line", NULL},
         [EMBED_LINE] = {"line", 0, "N", "with --weights: which line, from 1 on (default 1)", NULL},
     };

@@ -155,9 +155,8 @@ static attn_status parse(struct generate *g, const struct operands *operands)
                          &o[GENERATE_ACTIVATIONS]));
     CHECK(read_sampling(g));
     CHECK(read_cache(g));
-    return o[GENERATE_LOGITS].value != NULL
-               ? output_add(&g->outputs, "--logits", o[GENERATE_LOGITS].value, &g->logits)
-               : ATTN_OK;
+    return o[GENERATE_LOGITS].value != NULL ? output_add(&g->outputs, "--logits", o[GENERATE_LOGITS].value, &g->logits)
+                                            : ATTN_OK;
 }
 
 /* ----------------------------------------------------------------- prompts -- */
@@ -227,10 +226,9 @@ static void report(const struct generate *g)
     char accepted[1024] = "";
     size_t used = 0;
     if (r->made > 0)
-        command_note("prompts: %" PRId64 " tokens, %.1f tokens/s; generated behind them: %" PRId64
-                     " tokens, %.1f tokens/s",
-                     r->prompt_tokens, (double)r->prompt_tokens / r->prompt_seconds, r->made,
-                     (double)r->made / r->seconds);
+        command_note(
+            "prompts: %" PRId64 " tokens, %.1f tokens/s; generated behind them: %" PRId64 " tokens, %.1f tokens/s",
+            r->prompt_tokens, (double)r->prompt_tokens / r->prompt_seconds, r->made, (double)r->made / r->seconds);
     else
         command_note("prompts: %" PRId64 " tokens, %.1f tokens/s", r->prompt_tokens,
                      (double)r->prompt_tokens / r->prompt_seconds);
@@ -252,7 +250,8 @@ static attn_status check_model(const struct generate *g)
         return io_fail(ATTN_INVALID_FILE, "%s/config.json has no decoder_start_token_id, with which texts begin",
                        g->folder);
     if (info->kind == ATTN_MODEL_ENCODER_DECODER && g->generator.drafts > 0)
-        return io_fail(ATTN_UNSUPPORTED, "--drafts is given with %s, an encoder-decoder; expected a decoder", g->folder);
+        return io_fail(ATTN_UNSUPPORTED, "--drafts is given with %s, an encoder-decoder; expected a decoder",
+                       g->folder);
     if (info->logits == 0)
         return io_fail(ATTN_UNSUPPORTED, "%s is %s, which has no logits of tokens; expected ...ForCausalLM", g->folder,
                        info->architecture);
@@ -280,7 +279,8 @@ static attn_status run(struct generate *g)
                                                             : PROMPTS_LINES;
     CHECK(prompts_begin(&g->out));
     if (g->outputs.count > 0) {
-        const struct array_shape room = {ARRAY_F32, 2, {r->texts[0].limit - r->texts[0].prompt, g->model.info.vocabulary}};
+        const struct array_shape room = {
+            ARRAY_F32, 2, {r->texts[0].limit - r->texts[0].prompt, g->model.info.vocabulary}};
         CHECK(array_allocate(&g->logits, "the logits", &room));
     }
     CHECK(generator_run(r));
@@ -292,38 +292,57 @@ static attn_status run(struct generate *g)
 attn_status command_generate(int argc, char *const *argv)
 {
     struct option options[GENERATE_COUNT] = {
-        [GENERATE_HELP] = {"help", 'h', NULL, "show this text", NULL},
-        [GENERATE_VERSION] = {"version", 0, NULL, "show the version of the library", NULL},
+        [GENERATE_HELP] = {"help", 'h', NULL, "print this text", NULL},
+        [GENERATE_VERSION] = {"version", 0, NULL, "print the version", NULL},
         [GENERATE_PROMPT] = {"prompt", 'p', "TEXT...", "go on with a text; may be given several times", NULL},
-        [GENERATE_CHAT] = {"chat", 0, NULL, "make a prompt the user's turn of a conversation in ChatML, which\n"
-                           "the model answers; names of special tokens in it are text", NULL},
+        [GENERATE_CHAT] = {"chat", 0, NULL,
+                           "make a prompt the user's turn of a conversation in ChatML, which\n"
+                           "the model answers; names of special tokens in it are text",
+                           NULL},
         [GENERATE_SYSTEM] = {"system", 0, "TEXT", "with --chat: what the model is told before", NULL},
         [GENERATE_TOKENS] = {"max-new-tokens", 'n', "N", "stop after N tokens at the latest (default 256)", NULL},
         [GENERATE_STOP] = {"stop", 0, "TEXT...", "end a text before TEXT; may be given several times", NULL},
-        [GENERATE_TEMPERATURE] = {"temperature", 't', "T", "draw tokens by softmax(logits / T); 0, the default, takes the\n"
-                                  "likeliest", NULL},
+        [GENERATE_TEMPERATURE] = {"temperature", 't', "T",
+                                  "draw tokens by softmax(logits / T); 0, the default, takes the\n"
+                                  "likeliest",
+                                  NULL},
         [GENERATE_TOP_K] = {"top-k", 0, "K", "draw from the K likeliest tokens (default: all)", NULL},
-        [GENERATE_TOP_P] = {"top-p", 0, "P", "draw from the likeliest of these that have P together\n"
-                            "(default 1, all)", NULL},
-        [GENERATE_SEED] = {"seed", 0, "N", "where the random numbers begin, of prompt i at N + i - 1\n"
-                           "(default 0)", NULL},
+        [GENERATE_TOP_P] = {"top-p", 0, "P",
+                            "draw from the likeliest of these that have P together\n"
+                            "(default 1, all)",
+                            NULL},
+        [GENERATE_SEED] = {"seed", 0, "N",
+                           "where the random numbers begin, of prompt i at N + i - 1\n"
+                           "(default 0)",
+                           NULL},
         [GENERATE_JSON] = {"json", 0, NULL, "print an object for each prompt on a line, as its text ends", NULL},
-        [GENERATE_DRAFTS] = {"drafts", 'd', "N", "guess up to N tokens, 63 at most, by what a text has said before,\n"
-                             "and verify them in the step that reads a token (default 0)", NULL},
+        [GENERATE_DRAFTS] = {"drafts", 'd', "N",
+                             "guess up to N tokens, 63 at most, by what a text has said before,\n"
+                             "and verify them in the step that reads a token (default 0)",
+                             NULL},
         [GENERATE_PARALLEL] = {"parallel", 0, "N", "texts that are made at once (default 8)", NULL},
         [GENERATE_CHUNK] = {"chunk", 0, "N", "tokens of prompts that a step reads at most (default 512)", NULL},
-        [GENERATE_PRECISION] = {"precision", 0, "TYPE", PRECISION_HELP, NULL},
-        [GENERATE_MULTIPLY] = {"multiply", 0, "TYPE", "multiply in f32, bf16 or int8 (default: as --precision says)", NULL},
-        [GENERATE_GROUP] = {"group", 0, "N", "int8: inputs that share a scale, 32, 64 or 128; 0: all of an\n"
-                            "output (default 64)", NULL},
-        [GENERATE_ACTIVATIONS] = {"activations", 0, "TYPE", "what lies between products: f32, bf16 or f16 (default: as\n"
-                                  "--precision says)", NULL},
-        [GENERATE_CACHE] = {"cache", 'c', "TYPE", "keep keys and values in f32, bf16, f16, int8, fp8 or int4\n"
-                            "(default: the type of activations)", NULL},
+        [GENERATE_PRECISION] = {"precision", 0, "NAME", PRECISION_HELP, NULL},
+        [GENERATE_MULTIPLY] = {"multiply", 0, "NAME", "multiply in f32, bf16 or int8 (default: as --precision says)",
+                               NULL},
+        [GENERATE_GROUP] = {"group", 0, "N",
+                            "int8: inputs that share a scale, 32, 64 or 128; 0: all of an\n"
+                            "output (default 64)",
+                            NULL},
+        [GENERATE_ACTIVATIONS] = {"activations", 0, "NAME",
+                                  "what lies between products: f32, bf16 or f16 (default: as\n"
+                                  "--precision says)",
+                                  NULL},
+        [GENERATE_CACHE] = {"cache", 'c', "NAME",
+                            "keep keys and values in f32, bf16, f16, int8, fp8 or int4\n"
+                            "(default: the type of activations)",
+                            NULL},
         [GENERATE_PAGE] = {"page", 0, "N", "in pages of N tokens; 0: each text side by side (default 64)", NULL},
         [GENERATE_THREADS] = {"threads", 0, "N", "threads (default 0: what OpenMP is set to)", NULL},
-        [GENERATE_LOGITS] = {"logits", 0, "FILE", "one prompt: write what each token was chosen by, float32 (tokens,\n"
-                             "vocabulary), to FILE.npy or FILE.safetensors:NAME", NULL},
+        [GENERATE_LOGITS] = {"logits", 0, "FILE",
+                             "one prompt: write what each token was chosen by, float32 (tokens,\n"
+                             "vocabulary), to FILE.npy or FILE.safetensors:NAME",
+                             NULL},
     };
     struct operands operands;
     CHECK(options_parse(options, GENERATE_COUNT, argc, argv, &operands, 2));
@@ -336,8 +355,7 @@ attn_status command_generate(int argc, char *const *argv)
         return ATTN_OK;
     }
     struct generate g = {.options = options};
-    attn_status status =
-        option_values(options, GENERATE_COUNT, argc, argv, &options[GENERATE_PROMPT], &g.prompts);
+    attn_status status = option_values(options, GENERATE_COUNT, argc, argv, &options[GENERATE_PROMPT], &g.prompts);
     if (status == ATTN_OK)
         status = option_values(options, GENERATE_COUNT, argc, argv, &options[GENERATE_STOP], &g.stops);
     if (status == ATTN_OK)

@@ -91,8 +91,8 @@ static attn_status print_json(const struct rerank *r, const struct scored *s)
 {
     json_t *text = json_stringn(r->run.lines.text[s->line], r->run.lines.size[s->line]);
     /* Text that is not UTF-8 has no place in JSON, and numbers that are not finite have none. */
-    json_t *object = json_pack("{s:o, s:I, s:o}", "score", isfinite(s->score) ? json_real(s->score) : json_null(), "line",
-                               (json_int_t)s->line + 1, "text", text != NULL ? text : json_null());
+    json_t *object = json_pack("{s:o, s:I, s:o}", "score", isfinite(s->score) ? json_real(s->score) : json_null(),
+                               "line", (json_int_t)s->line + 1, "text", text != NULL ? text : json_null());
     const bool written = object != NULL && json_dumpf(object, stdout, JSON_COMPACT) == 0;
     json_decref(object);
     putchar('\n');
@@ -155,13 +155,13 @@ static attn_status run(struct rerank *r)
 attn_status command_rerank(int argc, char *const *argv)
 {
     struct option options[RERANK_COUNT] = {
-        [RERANK_HELP] = {"help", 'h', NULL, "show this text", NULL},
-        [RERANK_VERSION] = {"version", 0, NULL, "show the version of the library", NULL},
+        [RERANK_HELP] = {"help", 'h', NULL, "print this text", NULL},
+        [RERANK_VERSION] = {"version", 0, NULL, "print the version", NULL},
         [RERANK_QUERY] = {"query", 'q', "TEXT", "what the lines are to answer; must be given", NULL},
         [RERANK_TOP] = {"top", 0, "N", "print the N best lines alone", NULL},
         [RERANK_SIGMOID] = {"sigmoid", 0, NULL, "scores from 0 to 1, 1 / (1 + exp(-score))", NULL},
         [RERANK_JSON] = {"json", 0, NULL, "print an object with score, line and text on each line", NULL},
-        [RERANK_PRECISION] = {"precision", 0, "TYPE", PRECISION_HELP, NULL},
+        [RERANK_PRECISION] = {"precision", 0, "NAME", PRECISION_HELP, NULL},
         [RERANK_MAX_TOKENS] = {"max-tokens", 0, "N", TEXT_RUN_MAX_TOKENS_HELP, NULL},
         [RERANK_BATCH] = {"batch", 0, "N", TEXT_RUN_BATCH_HELP, NULL},
         [RERANK_THREADS] = {"threads", 0, "N", "threads (default 0: what OpenMP is set to)", NULL},

@@ -62,9 +62,8 @@ attn_status encoded_texts_add(struct encoded_texts *t, const struct text_model *
         t->one = attn_encoding_default();
     t->begun = true;
     t->one.count = 0;
-    CHECK(second != NULL
-              ? attn_tokenizer_encode_pair(m->tokenizer, text, size, second, second_size, &options, &t->one)
-              : attn_tokenizer_encode(m->tokenizer, text, size, &options, &t->one));
+    CHECK(second != NULL ? attn_tokenizer_encode_pair(m->tokenizer, text, size, second, second_size, &options, &t->one)
+                         : attn_tokenizer_encode(m->tokenizer, text, size, &options, &t->one));
     return take(t);
 }
 

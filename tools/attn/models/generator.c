@@ -13,12 +13,12 @@
 
 /* Arrays of a step, for its texts and its tokens. */
 struct generator_step {
-    int64_t *sequences, *counts;         /* [parallel] */
-    int64_t *sources;                    /* [parallel] of an encoder-decoder */
-    int32_t *ids;                        /* [tokens] */
-    int64_t *positions, *rows;           /* [tokens] */
-    uint64_t *ancestors;                 /* [tokens] */
-    float *logits;                       /* [rows][vocabulary] */
+    int64_t *sequences, *counts; /* [parallel] */
+    int64_t *sources;            /* [parallel] of an encoder-decoder */
+    int32_t *ids;                /* [tokens] */
+    int64_t *positions, *rows;   /* [tokens] */
+    uint64_t *ancestors;         /* [tokens] */
+    float *logits;               /* [rows][vocabulary] */
     int64_t num, tokens, num_rows;
 };
 
@@ -196,8 +196,9 @@ static attn_status make_step(struct generator *g)
     s->ancestors = calloc((size_t)tokens, sizeof *s->ancestors);
     s->logits = calloc((size_t)rows * (size_t)g->model->info.vocabulary, sizeof *s->logits);
     g->active = calloc((size_t)parallel, sizeof(struct generation *));
-    const bool there = s->sequences != NULL && s->counts != NULL && s->sources != NULL && s->ids != NULL && s->positions != NULL &&
-                       s->rows != NULL && s->ancestors != NULL && s->logits != NULL && g->active != NULL;
+    const bool there = s->sequences != NULL && s->counts != NULL && s->sources != NULL && s->ids != NULL &&
+                       s->positions != NULL && s->rows != NULL && s->ancestors != NULL && s->logits != NULL &&
+                       g->active != NULL;
     return there ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for steps of %" PRId64 " tokens", tokens);
 }
 
@@ -265,8 +266,9 @@ static attn_status choose(struct generator *g, struct generation *text, const fl
     const int32_t id = sampler_take(&g->sampler, &text->state, logits);
     bool stop = false;
     if (id < 0)
-        return io_fail(ATTN_INVALID_FILE, "%s: the logits behind token %" PRId64 " of text %" PRId64
-                       " are all NaN or -inf", g->model->folder, text->count, text->index + 1);
+        return io_fail(ATTN_INVALID_FILE,
+                       "%s: the logits behind token %" PRId64 " of text %" PRId64 " are all NaN or -inf",
+                       g->model->folder, text->count, text->index + 1);
     text->ids[text->count++] = id;
     if (ends(g->model, id))
         text->ending = ENDING_EOS;

@@ -18,11 +18,11 @@
 
 /* Why a text ended. */
 enum ending {
-    ENDING_NONE,     /* it has not */
-    ENDING_EOS,      /* a token that ends texts; it is the last of ids */
-    ENDING_LENGTH,   /* there are as many tokens as were wanted */
+    ENDING_NONE,      /* it has not */
+    ENDING_EOS,       /* a token that ends texts; it is the last of ids */
+    ENDING_LENGTH,    /* there are as many tokens as were wanted */
     ENDING_POSITIONS, /* the model's positions have come to an end */
-    ENDING_STOP      /* took() said so */
+    ENDING_STOP       /* took() said so */
 };
 
 /* A text: the prompt, then what was made. Of an encoder-decoder: the id it begins with, then what was made. */
@@ -44,8 +44,8 @@ struct generator {
     /* Set by the program. */
     const struct text_model *model;
     struct sampling sampling;
-    uint64_t seed; /* that of text i is seed + i */
-    int64_t tokens;  /* made of a prompt at most */
+    uint64_t seed;    /* that of text i is seed + i */
+    int64_t tokens;   /* made of a prompt at most */
     int64_t parallel; /* texts at once, 1 or more */
     int64_t chunk;    /* tokens of prompts that a step reads, 1 or more */
     int64_t page;     /* tokens of a page; 0: a text side by side */
@@ -59,10 +59,10 @@ struct generator {
     void *user;
 
     /* What was done. */
-    double prompt_seconds, seconds;                /* of steps with prompts, and of all others */
-    int64_t prompt_tokens, made;                   /* read in the first, and made in the others */
-    int64_t steps, drafted;                        /* trees of drafts that were read, and drafts in them */
-    int64_t accepted[DRAFTS_MOST + 1];             /* trees by how many drafts the text went on with */
+    double prompt_seconds, seconds;    /* of steps with prompts, and of all others */
+    int64_t prompt_tokens, made;       /* read in the first, and made in the others */
+    int64_t steps, drafted;            /* trees of drafts that were read, and drafts in them */
+    int64_t accepted[DRAFTS_MOST + 1]; /* trees by how many drafts the text went on with */
 
     struct generation *texts;
     int64_t count, room;
@@ -74,7 +74,8 @@ struct generator {
     struct generator_step *step;
 };
 
-/* Adds a prompt, which is copied: 1 token or more, and fewer than the model has positions (a source: as many at most). */
+/* Adds a prompt, which is copied: 1 token or more, and fewer than the model has positions (a source: as many at most).
+ */
 attn_status generator_add(struct generator *g, const int32_t *ids, int64_t count);
 /* Makes all texts. */
 attn_status generator_run(struct generator *g);

@@ -43,9 +43,8 @@ static size_t find_stop(const struct growing_text *g, size_t from, const struct 
 {
     size_t place = g->size;
     for (int64_t i = 0; i < stops->count; i++) {
-        const char *found = g->size > from ? memmem(g->text + from, g->size - from, stops->texts[i],
-                                                    strlen(stops->texts[i]))
-                                           : NULL;
+        const char *found =
+            g->size > from ? memmem(g->text + from, g->size - from, stops->texts[i], strlen(stops->texts[i])) : NULL;
         if (found != NULL && (size_t)(found - g->text) < place)
             place = (size_t)(found - g->text);
     }

@@ -20,8 +20,8 @@ struct stop_texts {
 struct growing_text {
     char *text; /* [size], no NUL behind it */
     size_t size, room;
-    size_t shown;    /* that growing_text_new() has given */
-    bool stopped;    /* at one of the texts that end it, which is left off */
+    size_t shown;     /* that growing_text_new() has given */
+    bool stopped;     /* at one of the texts that end it, which is left off */
     int64_t from, to; /* tokens that are context for the next ones, and those whose text is there */
     char *scratch;
     size_t scratch_room;

@@ -25,8 +25,8 @@ static const struct {
 static attn_status check_multiply(const struct option *option, int kind, attn_multiply multiply)
 {
     if (multiply == ATTN_MULTIPLY_BF16 && kind != BF16)
-        return io_fail(ATTN_INVALID_ARGUMENT, "--multiply is '%s', which takes weights in bf16; expected --precision bf16",
-                       option->value);
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "--multiply is '%s', which takes weights in bf16; expected --precision bf16", option->value);
     if (multiply == ATTN_MULTIPLY_INT8 && kind != INT8 && kind != INT4)
         return io_fail(ATTN_INVALID_ARGUMENT,
                        "--multiply is '%s', which takes weights in int8 or int4; expected --precision int8 or int4",

@@ -88,11 +88,11 @@ static attn_status print_json(const struct prompts *p, const struct generation *
     const struct growing_text *g = &p->texts[text->index];
     const int32_t *prompt = text->source != NULL ? text->source : text->ids;
     const int64_t tokens = text->source != NULL ? text->source_tokens : text->prompt;
-    json_t *object = json_pack(
-        "{s:I, s:o, s:o, s:s, s:o, s:o}", "prompt_number", (json_int_t)text->index + 1, "prompt",
-        json_stringn(p->lines->text[text->index], p->lines->size[text->index]), "text",
-        json_stringn(g->size > 0 ? g->text : "", g->size), "ended_by", endings[text->ending], "prompt_ids",
-        id_array(prompt, tokens), "ids", id_array(text->ids + text->prompt, text->count - text->prompt));
+    json_t *object =
+        json_pack("{s:I, s:o, s:o, s:s, s:o, s:o}", "prompt_number", (json_int_t)text->index + 1, "prompt",
+                  json_stringn(p->lines->text[text->index], p->lines->size[text->index]), "text",
+                  json_stringn(g->size > 0 ? g->text : "", g->size), "ended_by", endings[text->ending], "prompt_ids",
+                  id_array(prompt, tokens), "ids", id_array(text->ids + text->prompt, text->count - text->prompt));
     const bool written = object != NULL && json_dumpf(object, stdout, JSON_COMPACT) == 0;
     json_decref(object);
     putchar('\n');

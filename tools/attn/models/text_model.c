@@ -40,8 +40,9 @@ void text_model_close(struct text_model *m)
 attn_status text_model_max_tokens(const struct text_model *m, long long wanted, int64_t *most)
 {
     if (wanted > m->info.max_positions)
-        return io_fail(ATTN_INVALID_ARGUMENT, "--max-tokens is %lld; expected at most %" PRId64 ", the model's positions",
-                       wanted, m->info.max_positions);
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "--max-tokens is %lld; expected at most %" PRId64 ", the model's positions", wanted,
+                       m->info.max_positions);
     *most = wanted > 0 ? wanted : m->info.max_tokens;
     return ATTN_OK;
 }

@@ -7,7 +7,7 @@
 #include "options.h"
 
 #define TEXT_RUN_MAX_TOKENS_HELP "tokens of a text at most (default: as the folder says)"
-#define TEXT_RUN_BATCH_HELP "tokens of one call at most (default 4096)"
+#define TEXT_RUN_BATCH_HELP      "tokens of one call at most (default 4096)"
 
 struct text_run {
     const char *command; /* its name */
@@ -25,8 +25,8 @@ attn_status text_run_read(struct text_run *r, const struct option *max_tokens, c
 /* Reads the lines; there has to be one. */
 attn_status text_run_lines(struct text_run *r);
 /*
- * The tokens of the lines, or of pairs of first and each; says on stderr if some had to be cut. may_be_empty: a line may
- * have no tokens.
+ * The tokens of the lines, or of pairs of first and each; says on stderr if some had to be cut. may_be_empty: a line
+ * may have no tokens.
  */
 attn_status text_run_encode(const struct text_run *r, const struct text_model *m, const char *first, bool may_be_empty,
                             struct encoded_texts *texts);
