@@ -9,12 +9,13 @@ with the tokens.
 import json
 import os
 import re
+import resource
 import subprocess
 import unittest
 
 from model_folders import (BYTE_PAIRS, LLAMA, PIECES, PLACES, TOKENS, TURNS, decoder, encoder_decoder, sentence_encoder,
                            special_token, spelled)
-from support import COMMAND, CommandTest, read_npy, read_safetensors
+from support import COMMAND, SANITIZED, CommandTest, read_npy, read_safetensors
 
 RATE = r"[0-9.]+ tokens/s"
 # Whatever is drawn, no token ends these.
@@ -303,6 +304,15 @@ class GenerateTest(CommandTest):
         for bad in (b"a\xff", b"\xc3", b"\xed\xa0\x80"):
             self.refuses(1, "UTF-8", arguments=("-p", os.fsdecode(bad)))
             self.refuses(1, "UTF-8", "prompt 2", arguments=("-",), data=b"a\n" + bad + b"\n")
+
+    @unittest.skipIf(SANITIZED, "sanitizers take more room than there is")
+    def test_little_memory(self):
+        self.model.put("config.json", ENDLESS | {"max_position_embeddings": 10**9})
+        run = subprocess.run([COMMAND, "generate", str(self.model.path), "-", "-n", "1000000", "--parallel", "64"],
+                             input=b"a\n" * 64, capture_output=True, timeout=120,
+                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)))
+        self.assertEqual((run.returncode, run.stdout), (1, b""), run.stderr)
+        self.assertRegex(run.stderr.decode(), r"\Aattn: [^\n]*memory[^\n]*\n\Z")
 
     def test_full_disk(self):
         with open("/dev/full", "wb") as full:

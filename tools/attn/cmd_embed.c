@@ -3,15 +3,14 @@
  * attn embed: lines of text to embeddings, by a sentence encoder's folder; or the attention weights of one line, for
  * attn view and attn heatmap.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "commands.h"
 #include "io/output.h"
+#include "io/replace.h"
 #include "models/encoded_texts.h"
 #include "models/precision.h"
 #include "models/text_run.h"
@@ -41,6 +40,7 @@ struct embed {
     attn_model_options model_options;
     long long nearest, line;
     struct output_set outputs;
+    char *labels;      /* the file of --labels */
     struct array rows; /* embeddings */
     struct text_model model;
     struct encoded_texts texts;
@@ -113,7 +113,8 @@ static attn_status parse(struct embed *e, const struct operands *operands)
         const attn_status status = output_add(&tried, "--weights", spec, &e->rows);
         output_free(&tried);
         free(spec);
-        return status;
+        CHECK(status);
+        return o[EMBED_LABELS].value != NULL ? replace_target(&e->labels, o[EMBED_LABELS].value) : ATTN_OK;
     }
     return o[EMBED_OUT].value != NULL ? output_add(&e->outputs, "--out", o[EMBED_OUT].value, &e->rows) : ATTN_OK;
 }
@@ -205,20 +206,20 @@ static attn_status embed_lines(struct embed *e)
 
 static attn_status write_labels(const struct embed *e, const int32_t *ids, int64_t count)
 {
-    const char *path = e->options[EMBED_LABELS].value;
-    FILE *file = path != NULL ? fopen(path, "we") : NULL;
-    if (path == NULL)
+    char *text = NULL;
+    size_t size = 0;
+    FILE *memory = e->labels != NULL ? open_memstream(&text, &size) : NULL;
+    if (e->labels == NULL)
         return ATTN_OK;
-    if (file == NULL)
-        return io_fail(ATTN_INVALID_FILE, "%s: cannot open: %s", path, strerror(errno));
-    for (int64_t t = 0; t < count; t++) {
+    for (int64_t t = 0; memory != NULL && t < count; t++) {
         const char *token = attn_tokenizer_token(e->model.tokenizer, ids[t]);
-        fprintf(file, "%s\n", token != NULL ? token : "");
+        fprintf(memory, "%s\n", token != NULL ? token : "");
     }
-    const bool bad = ferror(file);
-    if (fclose(file) != 0 || bad)
-        return io_fail(ATTN_INVALID_FILE, "%s: cannot write: %s", path, strerror(errno));
-    return ATTN_OK;
+    attn_status status = memory != NULL && fclose(memory) == 0
+                             ? replace_whole(e->labels, text, size)
+                             : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %" PRId64 " labels", count);
+    free(text);
+    return status;
 }
 
 /* The weights of all layers behind each other in weights, and each as an array and a tensor of its own. */
@@ -347,6 +348,7 @@ attn_status command_embed(int argc, char *const *argv)
     text_model_close(&e.model);
     text_run_free(&e.run);
     output_free(&e.outputs);
+    free(e.labels);
     array_free(&e.rows);
     return status;
 }
