@@ -7,19 +7,23 @@
  */
 #include "io/error.h"
 
-#include <stdarg.h>
 #include <stdio.h>
+
+void io_sentence(char *sentence, size_t size, const char *format, va_list arguments)
+{
+    vsnprintf(sentence, size, format, arguments);
+    for (char *c = sentence; *c != '\0'; c++) {
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
+    }
+}
 
 attn_status io_fail(attn_status status, const char *format, ...)
 {
     char sentence[1024];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(sentence, sizeof sentence, format, arguments);
+    io_sentence(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
-    for (char *c = sentence; *c != '\0'; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
-    }
     return attn_fail(status, "%s", sentence);
 }

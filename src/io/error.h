@@ -8,7 +8,9 @@
 #ifndef ATTN_IO_ERROR_H
 #define ATTN_IO_ERROR_H
 
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "api/error.h"
 
@@ -18,5 +20,8 @@
  * one line and cannot steer a terminal.
  */
 attn_status io_fail(attn_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The sentence itself, cut to size bytes. */
+void io_sentence(char *sentence, size_t size, const char *format, va_list arguments)
+    __attribute__((format(printf, 3, 0)));
 
 #endif

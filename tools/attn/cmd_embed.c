@@ -269,9 +269,6 @@ static attn_status write_layers(struct embed *e, const struct layers *l)
 static attn_status write_weights(struct embed *e)
 {
     struct layers layers = {.views = NULL};
-    if (e->model.info.layers > OUTPUT_MAX)
-        return io_fail(ATTN_UNSUPPORTED, "%s has %" PRId64 " layers; --weights takes models of up to %d", e->folder,
-                       e->model.info.layers, OUTPUT_MAX);
     const int64_t first = e->texts.offsets[e->line - 1], tokens = e->texts.offsets[e->line] - first;
     attn_status status = compute_weights(e, e->texts.ids + first, tokens, &layers);
     if (status == ATTN_OK)
