@@ -349,10 +349,10 @@ attn_status nn_block_load(attn_block **block_out, const attn_block_config *confi
     /* Here, so that a model of another kind is refused after its first layer. */
     if (!status)
         status = nn_check_all_read(reader, prefix,
-                                   naming == ATTN_NAMING_LLAMA         ? llama_known
-                                   : naming == ATTN_NAMING_GPT2        ? gpt2_known
-                                   : names == &t5_decoder_names        ? t5_decoder_known
-                                                                       : NULL);
+                                   naming == ATTN_NAMING_LLAMA  ? llama_known
+                                   : naming == ATTN_NAMING_GPT2 ? gpt2_known
+                                   : names == &t5_decoder_names ? t5_decoder_known
+                                                                : NULL);
     if (status)
         attn_block_destroy(block);
     else

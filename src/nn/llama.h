@@ -28,10 +28,10 @@ struct nn_llama_kind {
     const attn_tensor *words;       /**< the embedding, which somebody else keeps; NULL: it is read */
     int cross;                      /**< layers have cross-attention: to nn_llama_call.sources */
     const char *const *known;       /**< names that need not be read; NULL: Llama's */
-    float embedding_scale; /**< of rows of the embedding, 0: 1 */
-    float scale, softcap;  /**< as in attn_params */
-    float logit_scale;     /**< of logits, 0: 1 */
-    float logit_softcap;   /**< c > 0: logits are c tanh(x / c) */
+    float embedding_scale;          /**< of rows of the embedding, 0: 1 */
+    float scale, softcap;           /**< as in attn_params */
+    float logit_scale;              /**< of logits, 0: 1 */
+    float logit_softcap;            /**< c > 0: logits are c tanh(x / c) */
 };
 
 /** Llama itself. */

@@ -86,7 +86,7 @@ struct nn_mha_shape {
     /** Keys and values that the call brings, for their type, and for their shape if they are pages; NULL: there is room
      * for its own. */
     const attn_tensor *kv;
-    int elsewhere;         /**< the attention has memory of its own: that of an attn_cache */
+    int elsewhere; /**< the attention has memory of its own: that of an attn_cache */
 };
 
 /** Takes the pieces for a shape. The arena's status tells if the options do not fit it. */

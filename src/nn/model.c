@@ -152,10 +152,10 @@ static attn_status read_eos(attn_model *model, const struct config *config)
 static attn_status read_id(const attn_model *model, const struct config *config, const char *name, int64_t *id)
 {
     CHECK(config_integer_or(config, name, 0, id));
-    return *id < model->info.vocabulary ? ATTN_OK
-                                        : io_fail(ATTN_INVALID_FILE, "%s: '%s' is %s; expected 0 to %" PRId64,
-                                                  config->path, name, config_value(config, name).text,
-                                                  model->info.vocabulary - 1);
+    return *id < model->info.vocabulary
+               ? ATTN_OK
+               : io_fail(ATTN_INVALID_FILE, "%s: '%s' is %s; expected 0 to %" PRId64, config->path, name,
+                         config_value(config, name).text, model->info.vocabulary - 1);
 }
 
 /** What begins a text, fills it up and ends it. */

@@ -237,8 +237,8 @@ static struct pieces take_pieces(struct nn_arena *arena, const struct attn_model
     struct pieces pieces = {.hidden = attn_btc(NULL, 1, tokens, d)};
     if (!hidden)
         pieces.hidden.data = nn_take(arena, tokens, d, 1, attn_dtype_size(dtype));
-    pieces.kv = attn_btc(nn_take(arena, tokens, memory->channels, 1, attn_dtype_size(dtype)), 1, tokens,
-                         memory->channels);
+    pieces.kv =
+        attn_btc(nn_take(arena, tokens, memory->channels, 1, attn_dtype_size(dtype)), 1, tokens, memory->channels);
     pieces.hidden.dtype = pieces.kv.dtype = dtype;
     return pieces;
 }

@@ -292,8 +292,8 @@ attn_status attn_model_step(const attn_model *model, attn_cache *cache, const at
         .num_threads = t.num_threads,
     };
     const attn_executor *before = attn_executor_enter(t.executor);
-    const attn_status status = with_memory ? nn_model_step_with_memory(model, cache, &t, &call)
-                                           : nn_llama_step(model->llama, cache, &call);
+    const attn_status status =
+        with_memory ? nn_model_step_with_memory(model, cache, &t, &call) : nn_llama_step(model->llama, cache, &call);
     attn_executor_leave(before);
     return status;
 }

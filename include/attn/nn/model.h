@@ -9,8 +9,8 @@
  * computed as Transformers computes it is refused, by the entry of the file that asks for it. The page has an
  * example, too.
  *
- * A decoder runs over an attn_cache, as attn_llama_step() does: attn_model_cache_config(), attn_model_step(). That of an
- * encoder-decoder does so, too, and looks at texts in an attn_model_memory beside it.
+ * A decoder runs over an attn_cache, as attn_llama_step() does: attn_model_cache_config(), attn_model_step(). That of
+ * an encoder-decoder does so, too, and looks at texts in an attn_model_memory beside it.
  *
  * A model is immutable, and any number of threads may use it at once. Its functions allocate working memory for a call.
  */
@@ -190,8 +190,8 @@ ATTN_API attn_status attn_model_encode(const attn_model *model, const attn_model
                                        const attn_model_outputs *outputs);
 
 /**
- * Completes the config of a cache for a decoder, or that of an encoder-decoder, as attn_llama_cache_config() does. The model must outlive the config,
- * but not the cache.
+ * Completes the config of a cache for a decoder, or that of an encoder-decoder, as attn_llama_cache_config() does. The
+ * model must outlive the config, but not the cache.
  * @since 0.1, experimental
  */
 ATTN_API attn_status attn_model_cache_config(const attn_model *model, attn_cache_config *config);
@@ -246,13 +246,13 @@ ATTN_API int64_t attn_model_memory_length(const attn_model_memory *memory, int64
 
 /** The tokens of a cache's step. */
 typedef struct attn_model_tokens {
-    size_t struct_size;            /**< sizeof of this struct as the caller compiled it */
-    const int32_t *ids;            /**< [tokens of the step] those of the first sequence first */
-    const attn_tree *tree;         /**< NULL, or drafts that are verified, as in attn_llama_step() */
-    int64_t num_rows;              /**< tokens whose logits are wanted; not looked at if rows is NULL */
-    const int64_t *rows;           /**< [num_rows] these, 0 to tokens of the step - 1, in any order; NULL: all */
-    int num_threads;               /**< as in attn_params */
-    const attn_executor *executor; /**< NULL: the process's (attn_set_executor()), else OpenMP */
+    size_t struct_size;              /**< sizeof of this struct as the caller compiled it */
+    const int32_t *ids;              /**< [tokens of the step] those of the first sequence first */
+    const attn_tree *tree;           /**< NULL, or drafts that are verified, as in attn_llama_step() */
+    int64_t num_rows;                /**< tokens whose logits are wanted; not looked at if rows is NULL */
+    const int64_t *rows;             /**< [num_rows] these, 0 to tokens of the step - 1, in any order; NULL: all */
+    int num_threads;                 /**< as in attn_params */
+    const attn_executor *executor;   /**< NULL: the process's (attn_set_executor()), else OpenMP */
     const attn_model_memory *memory; /**< of an encoder-decoder: where its sources are; else NULL */
     /** [sequences of the step] of an encoder-decoder: the source that each one looks at; several may have the same. */
     const int64_t *sources;
@@ -270,8 +270,8 @@ static inline attn_model_tokens attn_model_tokens_default(void)
 /**
  * Runs the tokens of a cache's step: prompts, chunks of them, and single tokens of any number of sequences together.
  *
- * @param model   a decoder, or an encoder-decoder. The biases of T5's follow from places in a sequence: tokens.tree, and
- *                positions in attn_cache_step() that are not their places, are ATTN_UNSUPPORTED
+ * @param model   a decoder, or an encoder-decoder. The biases of T5's follow from places in a sequence: tokens.tree,
+ * and positions in attn_cache_step() that are not their places, are ATTN_UNSUPPORTED
  * @param cache   one of attn_model_cache_config(), in which attn_cache_step() has begun a step; kept in all layers
  * @param tokens  what
  * @param outputs hidden, states and logits
