@@ -342,7 +342,7 @@ class ModelInfo(Sized):
         + _ints("pooling", "normalise")
         + _lengths("num_eos")
         + _pointers("eos")
-        + _lengths("decoder_layers", "decoder_start", "pad")
+        + _lengths("decoder_layers", "decoder_start", "pad", "token_logits")
     )
 
 
@@ -357,7 +357,7 @@ class ModelBatch(Sized):
 
 
 class ModelOutputs(Sized):
-    _fields_ = _size() + _pointers("hidden", "states", "weights", "pooled", "embeddings", "logits")
+    _fields_ = _size() + _pointers("hidden", "states", "weights", "pooled", "embeddings", "logits", "token_logits")
 
 
 class ModelTokens(Sized):

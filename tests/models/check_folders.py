@@ -248,21 +248,28 @@ def pool(hidden, pooling, normalise):
     return row / row.norm() if normalise else row
 
 
+def has_token_head(model):
+    return type(model).__name__.endswith(("ForMaskedLM", "ForTokenClassification"))
+
+
 def reference_encoder(model, offsets, ids, types, pooling):
     """Each sequence by itself."""
-    states, pooled, logits, embeddings = [], [], [], []
+    states, pooled, logits, embeddings, token_logits = [], [], [], [], []
     for part in by_sequence(offsets):
         extra = {} if types is None else {"token_type_ids": types[part][None]}
-        body = getattr(model, model.base_model_prefix) if hasattr(model, "classifier") else model
+        body = model.base_model
         out = body(input_ids=ids[part][None], output_hidden_states=True, **extra)
         states.append(torch.stack([s[0] for s in out.hidden_states]))
         embeddings.append(pool(out.last_hidden_state[0], *pooling))
         if getattr(out, "pooler_output", None) is not None:
             pooled.append(out.pooler_output[0])
-        if hasattr(model, "classifier"):
+        if has_token_head(model):
+            token_logits.append(model(input_ids=ids[part][None], **extra).logits[0])
+        elif hasattr(model, "classifier"):
             logits.append(model(input_ids=ids[part][None], **extra).logits[0])
     return {"states": torch.cat(states, 1), "embeddings": torch.stack(embeddings),
-            "pooled": torch.stack(pooled) if pooled else None, "logits": torch.stack(logits) if logits else None}
+            "pooled": torch.stack(pooled) if pooled else None, "logits": torch.stack(logits) if logits else None,
+            "token_logits": torch.cat(token_logits) if token_logits else None}
 
 
 def write_sentence_files(draw, folder, config):
@@ -297,6 +304,10 @@ def run_encoder(lib, draw, folder, pooling, options):
             rows["pooled"] = (num, info.d_model)
         if info.logits:
             rows["logits"] = (num, info.logits)
+        expect("head of tokens", info.token_logits,
+               0 if exact["token_logits"] is None else exact["token_logits"].shape[1])
+        if info.token_logits:
+            rows["token_logits"] = (offsets[-1], info.token_logits)
         outputs = Outputs(info, offsets[-1], **rows)
         kept = int64s(offsets), int32s(ids), types is not None and int32s(types)
         batch = ModelBatch(num_sequences=num, offsets=ctypes.addressof(kept[0]), ids=ctypes.addressof(kept[1]),
@@ -665,7 +676,11 @@ def all_checks():
                                ("XLMRobertaModel", xlm_roberta_config),
                                ("XLMRobertaForSequenceClassification", xlm_roberta_config),
                                ("DistilBertModel", distilbert_config),
-                               ("DistilBertForSequenceClassification", distilbert_config)):
+                               ("DistilBertForSequenceClassification", distilbert_config),
+                               *((name + end, config) for end in ("ForMaskedLM", "ForTokenClassification")
+                                 for name, config in (("Bert", bert_config), ("Roberta", roberta_config),
+                                                      ("XLMRoberta", xlm_roberta_config),
+                                                      ("DistilBert", distilbert_config)))):
         yield class_name, check_encoder, (class_name, config)
     yield "T5EncoderModel", check_encoder, ("T5EncoderModel", t5_config)
     yield "BertModel gamma and beta", check_encoder, ("BertModel", bert_config, True)
