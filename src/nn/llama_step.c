@@ -14,6 +14,16 @@
 #include <inttypes.h>
 #include <string.h>
 
+/** Keys before its own that the query of some layer sees; ATTN_UNLIMITED: all. */
+static int64_t largest_window(const attn_llama *llama)
+{
+    int64_t largest = llama->kind.windows ? 0 : ATTN_UNLIMITED;
+    for (int64_t layer = 0; llama->kind.windows && layer < llama->config.layers; layer++)
+        if (llama->kind.windows[layer] > largest)
+            largest = llama->kind.windows[layer];
+    return largest;
+}
+
 attn_status attn_llama_cache_config(const attn_llama *llama, attn_cache_config *config)
 {
     if (!llama || !config)
@@ -31,6 +41,9 @@ attn_status attn_llama_cache_config(const attn_llama *llama, attn_cache_config *
     config->dtype = c->activations;
     config->rope = nn_llama_rotates(&llama->kind) ? &llama->rope : NULL;
     config->rope_layout = ATTN_ROPE_HALF_SPLIT; /* 0, as it has to be without rotations */
+    const int64_t window = largest_window(llama);
+    if (window != ATTN_UNLIMITED)
+        config->window = window ? window : 1; /* as 0 would be all */
     return ATTN_OK;
 }
 

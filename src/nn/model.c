@@ -306,6 +306,10 @@ void attn_model_close(attn_model *model)
     attn_linear_destroy(model->pooler);
     attn_linear_destroy(model->head_dense);
     attn_linear_destroy(model->head);
+    attn_linear_destroy(model->tokens.dense);
+    attn_linear_destroy(model->tokens.head);
+    free(model->tokens.norm.gamma);
+    free(model->tokens.norm.beta);
     attn_llama_destroy(model->llama);
     free(model->model_type);
     free(model->architecture);

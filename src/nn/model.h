@@ -10,9 +10,19 @@
 
 #include "attn/nn/model.h"
 #include "io/config.h"
+#include "nn/block.h"
 #include "nn/names.h"
 
 struct nn_t5;
+
+/** The head of an encoder that gives logits of each token: of words behind a layer and its norm, of labels at once. */
+struct nn_token_head {
+    attn_linear *dense; /**< NULL: there is no such layer */
+    attn_activation activation;
+    struct nn_norm norm; /**< LayerNorm, of eps */
+    float eps;
+    attn_linear *head; /**< NULL: there is no such head */
+};
 
 struct attn_model {
     attn_model_info info; /**< its texts and arrays are the next ones */
@@ -25,7 +35,8 @@ struct attn_model {
     attn_linear *head_dense;         /**< of classes: a layer of the first token's state, NULL for the pooler, */
     attn_activation head_activation; /**< with this behind it, */
     attn_linear *head;               /**< and the layer of the classes; NULL: there is no such head */
-    attn_llama *llama;               /**< or a decoder; that of T5 beside its encoder, whose embedding it has */
+    struct nn_token_head tokens;
+    attn_llama *llama; /**< or a decoder; that of T5 beside its encoder, whose embedding it has */
 };
 
 /** A folder while its model is made. */

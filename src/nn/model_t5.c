@@ -60,7 +60,7 @@ static attn_status read_network(struct sizes *s, const struct config *config, co
     return ATTN_OK;
 }
 
-static attn_status read_sizes(struct sizes *s, const struct config *config, const char *network)
+static attn_status read_sizes(struct sizes *s, const struct config *config, const char *network, enum part part)
 {
     *s = (struct sizes){.buckets = 32, .max_distance = 128, .positions = INT32_MAX, .eps = 1e-6};
     CHECK(config_integer(config, "num_layers", 1, &s->layers));
@@ -76,9 +76,11 @@ static attn_status read_sizes(struct sizes *s, const struct config *config, cons
     CHECK(config_number_or(config, "layer_norm_epsilon", &s->eps));
     if (s->buckets % 2 != 0)
         return nn_model_refuse(config, "relative_attention_num_buckets", "an even number");
-    if (s->max_distance <= s->buckets / 4)
+    /* Buckets of one distance each: half of those that a query has for keys on one side. */
+    if (s->max_distance <= s->buckets / (part == ENCODER ? 4 : 2))
         return nn_model_refuse(config, "relative_attention_max_distance",
-                               "more than a quarter of 'relative_attention_num_buckets'");
+                               part == ENCODER ? "more than a quarter of 'relative_attention_num_buckets'"
+                                               : "more than half of 'relative_attention_num_buckets'");
     return read_network(s, config, network);
 }
 
@@ -170,7 +172,7 @@ static attn_status read_logit_scale(float *scale, const struct sizes *s, const s
 static attn_status load_decoder(attn_model *model, const struct sizes *s, struct nn_folder *folder, float logit_scale,
                                 enum part part)
 {
-    static const char *const known[] = {NULL};
+    static const char *const known[] = {"*EncDecAttention.relative_attention_bias.weight", NULL};
     struct nn_reader *reader = &folder->reader;
     float *table;
     CHECK(load_bias(&table, s, reader, "decoder."));
@@ -242,7 +244,7 @@ static attn_status load(attn_model *model, struct nn_folder *folder, const char 
     enum part part = ENCODER;
     float logit_scale = 0;
     CHECK(choose_part(&part, model, folder));
-    CHECK(read_sizes(&s, &folder->config, network));
+    CHECK(read_sizes(&s, &folder->config, network, part));
     if (scaled)
         CHECK(read_logit_scale(&logit_scale, &s, &folder->config));
     CHECK(attn_check_count("num_layers", sizeof(attn_block *), s.layers, 1, 1));

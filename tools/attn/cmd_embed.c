@@ -242,7 +242,7 @@ static attn_status compute_weights(const struct embed *e, const int32_t *ids, in
     CHECK(array_allocate(&l->weights, "the weights", &all));
     for (int64_t i = 0; i < layers; i++) {
         const size_t size = l->weights.size / (size_t)layers;
-        l->views[i] = (struct array){one, (char *)l->weights.data + (size_t)i * size, size};
+        l->views[i] = (struct array){.is = one, .data = (char *)l->weights.data + (size_t)i * size, .size = size};
         l->tensors[i] = attn_bhtd(l->views[i].data, 1, heads, tokens, tokens);
         l->wanted[i] = &l->tensors[i];
     }

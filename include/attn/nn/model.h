@@ -86,6 +86,7 @@ typedef struct attn_model_info {
     int64_t decoder_layers; /**< of an encoder-decoder, whose layers are those of its encoder; else 0 */
     int64_t decoder_start;  /**< of an encoder-decoder: the id that a sequence begins with; -1: it is not known */
     int64_t pad;            /**< of an encoder-decoder: pad_token_id; -1: none */
+    int64_t token_logits;   /**< channels of outputs.token_logits: labels, or vocabulary; 0: there is no such head */
 } attn_model_info;
 
 /** A description with struct_size set, to be filled in. @since 0.1, experimental */
@@ -167,6 +168,9 @@ typedef struct attn_model_outputs {
      * before any sigmoid. Decoders: (1, 1, rows, vocabulary), those of the next token.
      */
     const attn_tensor *logits;
+    /** f32 (1, 1, T, info.token_logits): those of the labels of each token, or of the word in its place. Encoders
+     * alone. */
+    const attn_tensor *token_logits;
 } attn_model_outputs;
 
 /** Outputs with every field at its default; set at least one. @since 0.1, experimental */
@@ -192,6 +196,11 @@ ATTN_API attn_status attn_model_encode(const attn_model *model, const attn_model
 /**
  * Completes the config of a cache for a decoder, or that of an encoder-decoder, as attn_llama_cache_config() does. The
  * model must outlive the config, but not the cache.
+ *
+ * Where every layer has a sliding window, window is set to the largest, so that pages which no layer sees any more are
+ * handed back; attn_cache_truncate() then goes back no further than to where the keys that are wanted are still there.
+ * It may be set to 0 afterwards, which keeps all keys, with the same results. Where a layer sees all keys, it stays as
+ * it is.
  * @since 0.1, experimental
  */
 ATTN_API attn_status attn_model_cache_config(const attn_model *model, attn_cache_config *config);

@@ -208,6 +208,9 @@ static attn_status start(struct generator *g)
     CHECK(size_cache(g, &config));
     CHECK(attn_model_cache_config(g->model->model, &config));
     config.dtype = g->kept;
+    /* Texts go back by the drafts that were wrong, to where keys may be gone. */
+    if (g->drafts > 0)
+        config.window = 0;
     CHECK(attn_cache_create(&g->cache, &config));
     if (has_sources(g))
         CHECK(attn_model_memory_create(&g->memory, g->model->model));
