@@ -192,10 +192,10 @@ class EmbedTest(CommandTest):
 
     def test_usage(self):
         for options, words in (
-                (("--weights", "w.safetensors", "-o", "x.npy"), ["--out", "--weights"]),
-                (("--nearest", 1, "-o", "x.npy"), ["--out", "--nearest"]), (("--line", 1), ["--line", "--weights"]),
+                (("--weights", "w.safetensors", "-o", "x.npy"), ["--output", "--weights"]),
+                (("--nearest", 1, "-o", "x.npy"), ["--output", "--nearest"]), (("--line", 1), ["--line", "--weights"]),
                 (("--labels", "l"), ["--labels", "--weights"]), (("--weights", "w.npy:x"), ["--weights", "w.npy"]),
-                (("-o", "x.txt"), ["--out", "x.txt"]), (("--precision", "f16"), ["--precision", "'f16'", "int4"]),
+                (("-o", "x.txt"), ["--output", "x.txt"]), (("--precision", "f16"), ["--precision", "'f16'", "int4"]),
                 (("--pooling", "cls"), ["--pooling", "'cls'"]), (("--normalize",), ["--normalize", "--pooling"]),
                 (("--batch", 0), ["--batch", "'0'"]), (("--nearest", 0), ["--nearest", "'0'"]),
                 (("one", "two"), ["'two'"]), (("--threads", -1), ["--threads"])):

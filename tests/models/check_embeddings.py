@@ -22,7 +22,7 @@ LEAST = {"f32": (0.99999, 0.99999), "bf16": (0.9995, 0.999), "int8": (0.995, 0.9
 def embed(attn, model, sentences, precision, max_tokens):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "embeddings.npy"
-        run = subprocess.run([attn, "embed", model, sentences, "--out", path, "--precision", precision, "--max-tokens",
+        run = subprocess.run([attn, "embed", model, sentences, "--output", path, "--precision", precision, "--max-tokens",
                               str(max_tokens)], capture_output=True, text=True, check=False)
         if run.returncode != 0:
             sys.exit(f"check_embeddings: attn embed ended with {run.returncode}: {run.stderr}")

@@ -18,7 +18,7 @@
 enum {
     EMBED_HELP,
     EMBED_VERSION,
-    EMBED_OUT,
+    EMBED_OUTPUT,
     EMBED_NEAREST,
     EMBED_POOLING,
     EMBED_NORMALIZE,
@@ -76,13 +76,13 @@ static attn_status read_pooling(struct embed *e)
 static attn_status check_purpose(const struct embed *e)
 {
     const struct option *o = e->options;
-    const int others[] = {EMBED_OUT, EMBED_NEAREST, EMBED_BATCH};
+    const int others[] = {EMBED_OUTPUT, EMBED_NEAREST, EMBED_BATCH};
     for (int i = 0; o[EMBED_WEIGHTS].value != NULL && i < 3; i++)
         if (o[others[i]].value != NULL)
             return io_fail(ATTN_INVALID_ARGUMENT, "--%s is given with --weights, which are those of one line",
                            o[others[i]].name);
-    if (o[EMBED_OUT].value != NULL && o[EMBED_NEAREST].value != NULL)
-        return io_fail(ATTN_INVALID_ARGUMENT, "--out and --nearest exclude each other; expected one of them");
+    if (o[EMBED_OUTPUT].value != NULL && o[EMBED_NEAREST].value != NULL)
+        return io_fail(ATTN_INVALID_ARGUMENT, "--output and --nearest exclude each other; expected one of them");
     for (int i = EMBED_LABELS; o[EMBED_WEIGHTS].value == NULL && i <= EMBED_LINE; i++)
         if (o[i].value != NULL)
             return io_fail(ATTN_INVALID_ARGUMENT, "--%s is given without --weights", o[i].name);
@@ -116,7 +116,7 @@ static attn_status parse(struct embed *e, const struct operands *operands)
         CHECK(status);
         return o[EMBED_LABELS].value != NULL ? replace_target(&e->labels, o[EMBED_LABELS].value) : ATTN_OK;
     }
-    return o[EMBED_OUT].value != NULL ? output_add(&e->outputs, "--out", o[EMBED_OUT].value, &e->rows) : ATTN_OK;
+    return o[EMBED_OUTPUT].value != NULL ? output_add(&e->outputs, "--output", o[EMBED_OUTPUT].value, &e->rows) : ATTN_OK;
 }
 
 /* -------------------------------------------------------------- embeddings -- */
@@ -304,7 +304,7 @@ attn_status command_embed(int argc, char *const *argv)
     struct option options[EMBED_COUNT] = {
         [EMBED_HELP] = {"help", 'h', NULL, "print this text", NULL},
         [EMBED_VERSION] = {"version", 0, NULL, "print the version", NULL},
-        [EMBED_OUT] = {"out", 'o', "FILE",
+        [EMBED_OUTPUT] = {"output", 'o', "FILE",
                        "write the embeddings, float32 (lines, width), to FILE.npy or\n"
                        "FILE.safetensors:NAME, instead of printing them",
                        NULL},
@@ -317,13 +317,13 @@ attn_status command_embed(int argc, char *const *argv)
         [EMBED_PRECISION] = {"precision", 0, "NAME", PRECISION_HELP, NULL},
         [EMBED_MAX_TOKENS] = {"max-tokens", 0, "N", TEXT_RUN_MAX_TOKENS_HELP, NULL},
         [EMBED_BATCH] = {"batch", 0, "N", TEXT_RUN_BATCH_HELP, NULL},
-        [EMBED_THREADS] = {"threads", 0, "N", "threads (default 0: what OpenMP is set to)", NULL},
+        [EMBED_THREADS] = {"threads", 0, "N", "number of threads; default: all", NULL},
         [EMBED_WEIGHTS] = {"weights", 0, "FILE.safetensors",
                            "write the attention weights of one line instead: layer0,\n"
                            "layer1, ..., float32 (head, query, key)",
                            NULL},
         [EMBED_LABELS] = {"labels", 0, "FILE", "with --weights: write its tokens, one a line", NULL},
-        [EMBED_LINE] = {"line", 0, "N", "with --weights: which line, from 1 on (default 1)", NULL},
+        [EMBED_LINE] = {"line", 0, "N", "with --weights: which line, from 1 on; default 1", NULL},
     };
     struct operands operands;
     CHECK(options_parse(options, EMBED_COUNT, argc, argv, &operands, 2));

@@ -300,45 +300,45 @@ attn_status command_generate(int argc, char *const *argv)
                            "the model answers; names of special tokens in it are text",
                            NULL},
         [GENERATE_SYSTEM] = {"system", 0, "TEXT", "with --chat: what the model is told before", NULL},
-        [GENERATE_TOKENS] = {"max-new-tokens", 'n', "N", "stop after N tokens at the latest (default 256)", NULL},
+        [GENERATE_TOKENS] = {"max-new-tokens", 'n', "N", "stop after N tokens at the latest; default 256", NULL},
         [GENERATE_STOP] = {"stop", 0, "TEXT...", "end a text before TEXT; may be given several times", NULL},
         [GENERATE_TEMPERATURE] = {"temperature", 't', "T",
                                   "draw tokens by softmax(logits / T); 0, the default, takes the\n"
                                   "likeliest",
                                   NULL},
-        [GENERATE_TOP_K] = {"top-k", 0, "K", "draw from the K likeliest tokens (default: all)", NULL},
+        [GENERATE_TOP_K] = {"top-k", 0, "K", "draw from the K likeliest tokens; default: all", NULL},
         [GENERATE_TOP_P] = {"top-p", 0, "P",
-                            "draw from the likeliest of these that have P together\n"
-                            "(default 1, all)",
+                            "draw from the likeliest of these that have P together;\n"
+                            "default 1, all",
                             NULL},
         [GENERATE_SEED] = {"seed", 0, "N",
-                           "where the random numbers begin, of prompt i at N + i - 1\n"
-                           "(default 0)",
+                           "where the random numbers begin, of prompt i at N + i - 1;\n"
+                           "default 0",
                            NULL},
         [GENERATE_JSON] = {"json", 0, NULL, "print an object for each prompt on a line, as its text ends", NULL},
         [GENERATE_DRAFTS] = {"drafts", 'd', "N",
                              "guess up to N tokens, 63 at most, by what a text has said before,\n"
-                             "and verify them in the step that reads a token (default 0)",
+                             "and verify them in the step that reads a token; default 0",
                              NULL},
-        [GENERATE_PARALLEL] = {"parallel", 0, "N", "texts that are made at once (default 8)", NULL},
-        [GENERATE_CHUNK] = {"chunk", 0, "N", "tokens of prompts that a step reads at most (default 512)", NULL},
+        [GENERATE_PARALLEL] = {"parallel", 0, "N", "texts that are made at once; default 8", NULL},
+        [GENERATE_CHUNK] = {"chunk", 0, "N", "tokens of prompts that a step reads at most; default 512", NULL},
         [GENERATE_PRECISION] = {"precision", 0, "NAME", PRECISION_HELP, NULL},
-        [GENERATE_MULTIPLY] = {"multiply", 0, "NAME", "multiply in f32, bf16 or int8 (default: as --precision says)",
+        [GENERATE_MULTIPLY] = {"multiply", 0, "NAME", "multiply in f32, bf16 or int8; default: as --precision says",
                                NULL},
         [GENERATE_GROUP] = {"group", 0, "N",
                             "int8: inputs that share a scale, 32, 64 or 128; 0: all of an\n"
-                            "output (default 64)",
+                            "output; default 64",
                             NULL},
         [GENERATE_ACTIVATIONS] = {"activations", 0, "NAME",
-                                  "what lies between products: f32, bf16 or f16 (default: as\n"
-                                  "--precision says)",
+                                  "what lies between products: f32, bf16 or f16;\n"
+                                  "default: as --precision says",
                                   NULL},
         [GENERATE_CACHE] = {"cache", 'c', "NAME",
-                            "keep keys and values in f32, bf16, f16, int8, fp8 or int4\n"
-                            "(default: the type of activations)",
+                            "keep keys and values in f32, bf16, f16, int8, fp8 or int4;\n"
+                            "default: the type of activations",
                             NULL},
-        [GENERATE_PAGE] = {"page", 0, "N", "in pages of N tokens; 0: each text side by side (default 64)", NULL},
-        [GENERATE_THREADS] = {"threads", 0, "N", "threads (default 0: what OpenMP is set to)", NULL},
+        [GENERATE_PAGE] = {"page", 0, "N", "in pages of N tokens; 0: each text side by side; default 64", NULL},
+        [GENERATE_THREADS] = {"threads", 0, "N", "number of threads; default: all", NULL},
         [GENERATE_LOGITS] = {"logits", 0, "FILE",
                              "one prompt: write what each token was chosen by, float32 (tokens,\n"
                              "vocabulary), to FILE.npy or FILE.safetensors:NAME",

@@ -164,7 +164,7 @@ attn_status command_rerank(int argc, char *const *argv)
         [RERANK_PRECISION] = {"precision", 0, "NAME", PRECISION_HELP, NULL},
         [RERANK_MAX_TOKENS] = {"max-tokens", 0, "N", TEXT_RUN_MAX_TOKENS_HELP, NULL},
         [RERANK_BATCH] = {"batch", 0, "N", TEXT_RUN_BATCH_HELP, NULL},
-        [RERANK_THREADS] = {"threads", 0, "N", "threads (default 0: what OpenMP is set to)", NULL},
+        [RERANK_THREADS] = {"threads", 0, "N", "number of threads; default: all", NULL},
     };
     struct operands operands;
     CHECK(options_parse(options, RERANK_COUNT, argc, argv, &operands, 2));

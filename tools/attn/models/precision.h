@@ -16,7 +16,7 @@ struct precision {
 /* What --help says of --precision. */
 #define PRECISION_HELP                                                                                                 \
     "f32, bf16, int8 or int4: what weights are rounded to, and with them\n"                                            \
-    "what is multiplied (default: as in the file, and f32)"
+    "what is multiplied; default: as in the file, and f32"
 
 /*
  * Reads --precision; and, each NULL where a command has none, --multiply, --group and --activations, which change what

@@ -6,8 +6,8 @@
 #include "models/encoded_texts.h"
 #include "options.h"
 
-#define TEXT_RUN_MAX_TOKENS_HELP "tokens of a text at most (default: as the folder says)"
-#define TEXT_RUN_BATCH_HELP      "tokens of one call at most (default 4096)"
+#define TEXT_RUN_MAX_TOKENS_HELP "tokens of a text at most; default: as the folder says"
+#define TEXT_RUN_BATCH_HELP      "tokens of one call at most; default 4096"
 
 struct text_run {
     const char *command; /* its name */
