@@ -7,12 +7,14 @@ with each other.
 
 import itertools
 import math
+import os
 import subprocess
 import unittest
 
 from model_folders import BERT, MEAN, MODULES, POSITIONS, WIDTH, WORD_PIECES, WORDS, decoder, module, sentence_encoder
 from support import COMMAND, CommandTest, read_npy, read_safetensors, rounded
 
+EXAMPLE = os.environ.get("ATTN_EXAMPLE")
 RATE = r"attn: \d+ texts, \d+ tokens in [0-9.]+ s: [0-9.]+ texts/s, \d+ tokens/s"
 
 
@@ -175,6 +177,17 @@ class EmbedTest(CommandTest):
             self.assertEqual([float(line.split()[0]) for line in lines[3 * i + 1:3 * i + 3]],
                              [round(c, 3) for c in cosines[:2]])
         self.assertEqual(self.start(("a",), "--nearest", "5").stdout, b"a\n")
+
+    @unittest.skipUnless(EXAMPLE, "without examples")
+    def test_example(self):
+        texts = "".join(text + "\n" for text in self.TEXTS if text).encode()
+        run = subprocess.run([EXAMPLE, str(self.model.path)], input=texts, capture_output=True, timeout=120)
+        self.assertEqual((run.returncode, run.stderr), (0, b""))
+        self.assertEqual(run.stdout, self.start((), "--nearest", 1, data=texts).stdout)
+        self.model.drop("tokenizer.json")
+        run = subprocess.run([EXAMPLE, str(self.model.path)], input=texts, capture_output=True, timeout=120)
+        self.assertEqual((run.returncode, run.stdout), (1, b""))
+        self.assertIn(b"tokenizer.json", run.stderr)
 
     def test_weights(self):
         run = self.start(("b", "A b c"), "--weights", "w.safetensors", "--labels", "l.txt", "--line", "2")

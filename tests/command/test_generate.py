@@ -17,6 +17,7 @@ from model_folders import (BYTE_PAIRS, LLAMA, PIECES, PLACES, TOKENS, TURNS, dec
                            special_token, spelled)
 from support import COMMAND, SANITIZED, CommandTest, read_npy, read_safetensors
 
+EXAMPLE = os.environ.get("ATTN_EXAMPLE")
 RATE = r"[0-9.]+ tokens/s"
 # Whatever is drawn, no token ends these.
 ENDLESS = LLAMA | {"eos_token_id": None}
@@ -119,6 +120,15 @@ class GenerateTest(CommandTest):
             self.assertEqual(len(os.read(process.stdout.fileno(), 1)), 1)
             self.assertIsNone(process.poll())
             process.kill()
+
+    @unittest.skipUnless(EXAMPLE, "without examples")
+    def test_example(self):
+        for prompt in self.PROMPTS[:3]:
+            run = subprocess.run([EXAMPLE, str(self.model.path), prompt, "14"], capture_output=True, timeout=120)
+            self.assertEqual((run.returncode, run.stderr), (0, b""))
+            self.assertEqual(run.stdout, self.run_well("-n", 14, "-p", prompt)[0])
+        run = subprocess.run([EXAMPLE, str(self.folder), "a"], capture_output=True, timeout=120)
+        self.assertEqual((run.returncode, run.stdout), (1, b""))
 
     def test_logits(self):
         for name in ("logits.npy", "logits.safetensors"):

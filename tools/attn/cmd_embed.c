@@ -116,7 +116,8 @@ static attn_status parse(struct embed *e, const struct operands *operands)
         CHECK(status);
         return o[EMBED_LABELS].value != NULL ? replace_target(&e->labels, o[EMBED_LABELS].value) : ATTN_OK;
     }
-    return o[EMBED_OUTPUT].value != NULL ? output_add(&e->outputs, "--output", o[EMBED_OUTPUT].value, &e->rows) : ATTN_OK;
+    return o[EMBED_OUTPUT].value != NULL ? output_add(&e->outputs, "--output", o[EMBED_OUTPUT].value, &e->rows)
+                                         : ATTN_OK;
 }
 
 /* -------------------------------------------------------------- embeddings -- */
@@ -305,9 +306,9 @@ attn_status command_embed(int argc, char *const *argv)
         [EMBED_HELP] = {"help", 'h', NULL, "print this text", NULL},
         [EMBED_VERSION] = {"version", 0, NULL, "print the version", NULL},
         [EMBED_OUTPUT] = {"output", 'o', "FILE",
-                       "write the embeddings, float32 (lines, width), to FILE.npy or\n"
-                       "FILE.safetensors:NAME, instead of printing them",
-                       NULL},
+                          "write the embeddings, float32 (lines, width), to FILE.npy or\n"
+                          "FILE.safetensors:NAME, instead of printing them",
+                          NULL},
         [EMBED_NEAREST] = {"nearest", 0, "N", "print each line with the N other lines that are most like it", NULL},
         [EMBED_POOLING] = {"pooling", 0, "NAME",
                            "mean, first, last or max: how states become an embedding,\n"

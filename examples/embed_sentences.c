@@ -3,7 +3,7 @@
  * Sentences in, embeddings out: a sentence encoder from the folder that sentence-transformers saves it in. Prints each
  * line of standard input with the other one that is most like it, by the cosine of their embeddings.
  *
- *     embed FOLDER < sentences.txt
+ *     embed_sentences FOLDER < sentences.txt
  *
  * The command attn embed is this with options, batches of many texts, and files of embeddings.
  */
@@ -23,7 +23,7 @@ static int64_t offsets[MOST_LINES + 1]; /* of each line's tokens, behind each ot
 
 static int fail(const char *what)
 {
-    fprintf(stderr, "embed: %s: %s\n", what, attn_last_error());
+    fprintf(stderr, "embed_sentences: %s: %s\n", what, attn_last_error());
     return 1;
 }
 
@@ -96,7 +96,7 @@ int main(int argc, char **argv)
     attn_model *model;
     attn_model_info info = attn_model_info_default();
     if (argc != 2) {
-        fprintf(stderr, "Usage: embed FOLDER < sentences.txt\n");
+        fprintf(stderr, "Usage: embed_sentences FOLDER < sentences.txt\n");
         return 2;
     }
     if (attn_tokenizer_open(&tokenizer, argv[1]) != ATTN_OK)

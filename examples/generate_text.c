@@ -3,7 +3,7 @@
  * A prompt in, text out: a language model from the folder that Transformers saves it in, over an attn_cache. The prompt
  * is read in one step, each token that is made in one of its own; the likeliest token is taken.
  *
- *     generate FOLDER PROMPT [TOKENS]
+ *     generate_text FOLDER PROMPT [TOKENS]
  *
  * The command attn generate is this with options, sampling, drafts, and many prompts at once.
  */
@@ -16,7 +16,7 @@
 
 static int fail(const char *what)
 {
-    fprintf(stderr, "generate: %s: %s\n", what, attn_last_error());
+    fprintf(stderr, "generate_text: %s: %s\n", what, attn_last_error());
     return 1;
 }
 
@@ -74,7 +74,7 @@ int main(int argc, char **argv)
     attn_cache *cache;
     attn_model_info info = attn_model_info_default();
     if (argc != 3 && argc != 4) {
-        fprintf(stderr, "Usage: generate FOLDER PROMPT [TOKENS]\n");
+        fprintf(stderr, "Usage: generate_text FOLDER PROMPT [TOKENS]\n");
         return 2;
     }
     if (attn_tokenizer_open(&tokenizer, argv[1]) != ATTN_OK)
@@ -82,7 +82,7 @@ int main(int argc, char **argv)
     if (attn_model_open(&model, argv[1], NULL) != ATTN_OK || attn_model_describe(model, &info) != ATTN_OK)
         return fail("the model");
     if (info.kind != ATTN_MODEL_DECODER || info.logits == 0) {
-        fprintf(stderr, "generate: %s is no language model\n", argv[1]);
+        fprintf(stderr, "generate_text: %s is no language model\n", argv[1]);
         return 1;
     }
 
