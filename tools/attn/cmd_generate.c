@@ -68,7 +68,8 @@ static void print_help(const struct option *options)
     printf("\n"
            "  FOLDER is a decoder as Transformers saves it: config.json, model.safetensors, tokenizer.json\n"
            "  and perhaps generation_config.json, whose eos_token_id end a text. A prompt is taken as it\n"
-           "  is, special tokens in it by their names. The speed comes last, on standard error.\n");
+           "  is, special tokens in it by their names. An encoder-decoder (T5) reads a prompt and writes a\n"
+           "  text of its own: a translation, say. The speed comes last, on standard error.\n");
 }
 
 /* ----------------------------------------------------------------- options -- */

@@ -93,11 +93,11 @@ _attn_words() {
             echo --batch --head --title --hidden --limit-mib
             ;;
         embed)
-            echo --help --version --out --nearest --pooling --normalize --precision --max-tokens --batch --threads \
-                --weights --labels --line
+            echo --help --version --output --nearest --pooling --normalize --precision --max-tokens --batch \
+                --threads --weights --labels --line
             ;;
         embed:files)
-            echo --out --weights --labels -o operand
+            echo --output --weights --labels -o operand
             ;;
         embed:free)
             echo --nearest --max-tokens --batch --threads --line
