@@ -292,6 +292,42 @@ static void test_scale(void **state)
     end(&s);
 }
 
+/** Activations in 16 bits, those of the memory among them, give about the same logits. */
+static void test_types(void **state)
+{
+    (void)state;
+    struct session s = begin("encoder_decoder types", 1);
+    static const int32_t ids[LENGTH] = {0, 4, 2, 7, 1, 1, 5, 3, 8};
+    static const attn_dtype types[] = {ATTN_BF16, ATTN_F16};
+    const attn_tensor expected = alone(&s, ids, LENGTH, s.sources[1]);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        int64_t own[SOURCES + 1];
+        const attn_model_batch batch = batch_of(0, SOURCES, own);
+        attn_model_options options = attn_model_options_default();
+        attn_cache_config config = attn_cache_config_default();
+        options.activations = types[i];
+        attn_model_memory_destroy(s.memory);
+        attn_cache_destroy(s.cache);
+        attn_model_close(s.model);
+        OK(attn_model_open(&s.model, s.folder.path, &options));
+        OK(attn_model_cache_config(s.model, &config));
+        assert_int_equal(config.dtype, types[i]);
+        config.max_tokens = 20, config.max_sequences = 6;
+        OK(attn_cache_create(&s.cache, &config));
+        OK(attn_model_memory_create(&s.memory, s.model));
+        OK(attn_model_memory_add(s.memory, &batch, NULL, s.sources));
+        const attn_tensor got = alone(&s, ids, LENGTH, s.sources[1]);
+        double largest = 0, off = 0;
+        for (int j = 0; j < LENGTH * WORDS; j++) {
+            const double a = (double)((float *)expected.data)[j], b = (double)((float *)got.data)[j];
+            largest = fmax(largest, fabs(a));
+            off = fmax(off, fabs(a - b));
+        }
+        assert_true(off > 0 && off < (types[i] == ATTN_BF16 ? 0.1 : 0.02) * largest);
+    }
+    end(&s);
+}
+
 /** Keys and values of cross-attention in pages have the bits of a tensor of each batch. */
 static void test_pages(void **state)
 {
@@ -539,10 +575,10 @@ static void test_bad_steps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_info),      cmocka_unit_test(test_steps),     cmocka_unit_test(test_forks),
-        cmocka_unit_test(test_sources),   cmocka_unit_test(test_nothing),   cmocka_unit_test(test_scale),
-        cmocka_unit_test(test_pages),     cmocka_unit_test(test_bad_files), cmocka_unit_test(test_bad_memory),
-        cmocka_unit_test(test_bad_steps),
+        cmocka_unit_test(test_info),       cmocka_unit_test(test_steps),     cmocka_unit_test(test_forks),
+        cmocka_unit_test(test_sources),    cmocka_unit_test(test_nothing),   cmocka_unit_test(test_scale),
+        cmocka_unit_test(test_types),      cmocka_unit_test(test_pages),     cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_bad_memory), cmocka_unit_test(test_bad_steps),
     };
     guard_catch_faults();
     make_configs();
