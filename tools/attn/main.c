@@ -21,10 +21,11 @@ static const struct command {
     attn_status (*run)(int argc, char *const *argv);
     const char *summary;
 } commands[] = {
-    {"run", command_run, "compute attention from .npy or .safetensors files"},
+    {"run", command_run, "compute attention from .npy, .npz or safetensors files"},
     {"heatmap", command_heatmap, "draw attention weights: PNG, SVG or PDF"},
     {"pattern", command_pattern, "draw a block-sparse pattern: PNG, SVG or PDF"},
     {"view", command_view, "make a page to look at the attention weights of a model in"},
+    {"convert", command_convert, "convert arrays between .npy, .npz and safetensors"},
     {"info", command_info, "show what the library found on this machine"},
 };
 
@@ -61,7 +62,7 @@ static attn_status dispatch(int argc, char *const *argv)
 {
     if (argc < 2)
         return io_fail(ATTN_INVALID_ARGUMENT,
-                       "no command is given; expected run, heatmap, pattern, view or info (attn --help)");
+                       "no command is given; expected run, heatmap, pattern, view, convert or info (attn --help)");
     const char *name = argv[1];
     for (size_t i = 0; i < num_commands; i++) {
         if (strcmp(name, commands[i].name) == 0)
@@ -70,7 +71,8 @@ static attn_status dispatch(int argc, char *const *argv)
     bool help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
     if (!help && strcmp(name, "--version") != 0)
         return io_fail(ATTN_INVALID_ARGUMENT,
-                       "unknown command '%s'; expected run, heatmap, pattern, view or info (attn --help)", name);
+                       "unknown command '%s'; expected run, heatmap, pattern, view, convert or info (attn --help)",
+                       name);
     if (argc > 2)
         return io_fail(ATTN_INVALID_ARGUMENT, "unexpected argument '%s' after %s", argv[2], name);
     if (help)
