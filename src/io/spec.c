@@ -97,17 +97,18 @@ attn_status array_names_open(struct array_names *out, const char *spec)
     CHECK(file_spec_parse(&parts, spec));
     out->path = parts.path;
     parts.path = NULL;
-    attn_status status = file_bytes_open(&bytes, out->path);
+    attn_status status = ATTN_OK;
+    /* A name behind any other path would not be found again. */
+    bool one = !file_spec_is_container(out->path) && strcmp(out->path, "-") != 0;
+    if (!one)
+        status = file_bytes_open(&bytes, out->path);
     const char *label = file_bytes_label(out->path);
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && !one)
         status = form_refuse_foreign(bytes->data, bytes->size, label);
-    if (status == ATTN_OK) {
-        const enum file_form form = form_of_bytes(bytes->data, bytes->size);
-        if (form == FORM_NPY || !(file_spec_is_container(out->path) || strcmp(out->path, "-") == 0))
-            status = io_fail(ATTN_INVALID_ARGUMENT,
-                             "%s is one array; expected FILE.safetensors:PATTERN or FILE.npz:PATTERN, * being anything",
-                             spec);
-    }
+    if (status == ATTN_OK && (one || form_of_bytes(bytes->data, bytes->size) == FORM_NPY))
+        status =
+            io_fail(ATTN_INVALID_ARGUMENT,
+                    "%s is one array; expected FILE.safetensors:PATTERN or FILE.npz:PATTERN, * being anything", spec);
     if (status == ATTN_OK)
         status = container_open(&out->container, bytes, out->path);
     if (status == ATTN_OK)
