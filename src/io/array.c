@@ -11,6 +11,7 @@
  */
 #include "io/array.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ struct array_contents {
     struct file_bytes *bytes;
     struct array_storage stored;
     const unsigned char *raw; /* as the file holds it; NULL in an archive */
-    struct container in;      /* open while raw is NULL */
+    struct container *in;     /* the archive, if it is one */
     struct container_entry entry;
     struct array made; /* its data is NULL until it has been unpacked, converted or moved */
 };
@@ -43,22 +44,37 @@ static attn_status open_npy(struct array_file *file, const char *label)
     return ATTN_OK;
 }
 
-static attn_status open_member(struct array_file *file, const struct file_spec *parts)
+static attn_status take_entry(struct array_file *file, struct container *container, const char *name)
 {
     struct array_contents *c = file->contents;
-    CHECK(container_open(&c->in, c->bytes, parts->path));
-    char *only = NULL;
-    if (parts->name == NULL)
-        CHECK(container_only(&c->in, file->spec, &only));
-    attn_status status = container_find(&c->in, parts->name != NULL ? parts->name : only, &c->entry);
-    free(only);
-    if (status != ATTN_OK)
-        return status;
+    CHECK(container_find(container, name, &c->entry));
     file->is = c->entry.is;
     c->stored = c->entry.stored;
     c->raw = c->entry.data;
-    if (c->raw != NULL)
-        container_close(&c->in);
+    if (c->raw == NULL)
+        c->in = container_share(container);
+    return ATTN_OK;
+}
+
+static attn_status open_member(struct array_file *file, const struct file_spec *parts)
+{
+    struct container *container;
+    CHECK(container_open(&container, file->contents->bytes, parts->path));
+    char *only = NULL;
+    attn_status status = parts->name == NULL ? container_only(container, file->spec, &only) : ATTN_OK;
+    if (status == ATTN_OK)
+        status = take_entry(file, container, parts->name != NULL ? parts->name : only);
+    free(only);
+    container_release(container);
+    return status;
+}
+
+static attn_status set_size(struct array_file *file)
+{
+    uint64_t size = 0;
+    if (!array_bytes(file->is.shape, file->is.ndim, array_dtype_size(file->is.dtype), &size) || size > PTRDIFF_MAX)
+        return io_fail(ATTN_SIZE_OVERFLOW, "%s exceeds the address space", file->spec);
+    file->size = size;
     return ATTN_OK;
 }
 
@@ -75,11 +91,26 @@ static attn_status open_parts(struct array_file *file, const struct file_spec *p
     if (form == FORM_NPY && parts->name != NULL)
         return io_fail(ATTN_INVALID_FILE, "%s holds one array without a name; expected %s without ':%s'", label,
                        parts->path, parts->name);
-    uint64_t size = 0;
-    if (!array_bytes(file->is.shape, file->is.ndim, array_dtype_size(file->is.dtype), &size) || size > PTRDIFF_MAX)
-        return io_fail(ATTN_SIZE_OVERFLOW, "%s exceeds the address space", file->spec);
-    file->size = size;
-    return ATTN_OK;
+    return set_size(file);
+}
+
+attn_status array_open_member(struct array_file *file, struct container *container, const char *name)
+{
+    *file = (struct array_file){.contents = calloc(1, sizeof *file->contents)};
+    if (asprintf(&file->spec, "%s:%s", container->label, name) < 0)
+        file->spec = NULL;
+    attn_status status = ATTN_OK;
+    if (file->spec == NULL || file->contents == NULL)
+        status = io_fail(ATTN_OUT_OF_MEMORY, "%s:%s: out of memory", container->label, name);
+    if (status == ATTN_OK) {
+        file->contents->bytes = file_bytes_share(container->bytes);
+        status = take_entry(file, container, name);
+    }
+    if (status == ATTN_OK)
+        status = set_size(file);
+    if (status != ATTN_OK)
+        array_close(file);
+    return status;
 }
 
 attn_status array_open(struct array_file *file, const char *spec)
@@ -102,7 +133,7 @@ void array_close(struct array_file *file)
 {
     if (file->contents != NULL) {
         array_free(&file->contents->made);
-        container_close(&file->contents->in);
+        container_release(file->contents->in);
         file_bytes_release(file->contents->bytes);
     }
     free(file->contents);
@@ -129,7 +160,7 @@ static attn_status make(const struct array_file *file)
     const unsigned char *from = c->raw;
     if (status == ATTN_OK && c->raw == NULL) {
         from = as_is ? c->made.data : unpacked;
-        status = container_unpack(&c->in, &c->entry, as_is ? c->made.data : unpacked);
+        status = container_unpack(c->in, &c->entry, as_is ? c->made.data : unpacked);
     }
     if (status == ATTN_OK && !as_is)
         stored_convert(c->made.data, &file->is, &c->stored, from, file->spec);

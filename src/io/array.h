@@ -73,6 +73,9 @@ bool file_spec_is_container(const char *path);
 bool array_bytes(const int64_t *shape, int ndim, size_t element_size, uint64_t *bytes);
 
 attn_status array_open(struct array_file *file, const char *spec);
+/* An array of a container that is open already. */
+struct container;
+attn_status array_open_member(struct array_file *file, struct container *container, const char *name);
 /* Copies size bytes that start first bytes into the data; the range is the caller's to keep inside. */
 attn_status array_read(const struct array_file *file, uint64_t first, void *dst, size_t size);
 /* All of the data: mapped where it lies in the file as it is needed. The file may be closed before the array is freed.
@@ -83,16 +86,17 @@ void array_close(struct array_file *file);
 /* Opens, takes all, closes. */
 attn_status array_load(struct array *array, const char *spec);
 
-/* The arrays of a file that holds several. */
+/* The arrays of a file that holds several, which stays open. */
 struct array_names {
     char *path;
+    struct container *container;
     char **names;
     size_t count;
 };
 
 /*
  * Those whose names match a shell pattern, layer9 before layer10, at least one. spec is FILE:PATTERN, or FILE for all.
- * A .npy file is refused.
+ * A .npy file is refused. A name that is the pattern matches whatever is in it.
  */
 attn_status array_names_open(struct array_names *out, const char *spec);
 void array_names_free(struct array_names *names);

@@ -31,27 +31,49 @@ static attn_status open_safetensors(struct container *c, const struct file_bytes
                              c->label);
 }
 
-attn_status container_open(struct container *c, const struct file_bytes *bytes, const char *path)
+attn_status container_open(struct container **out, struct file_bytes *bytes, const char *path)
 {
-    *c = (struct container){.label = strdup(file_bytes_label(path))};
-    if (c->label == NULL)
+    *out = NULL;
+    struct container *c = calloc(1, sizeof *c);
+    char *label = strdup(file_bytes_label(path));
+    if (c == NULL || label == NULL) {
+        free(c);
+        free(label);
         return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", path);
+    }
+    *c = (struct container){.users = 1, .label = label, .bytes = file_bytes_share(bytes)};
     const enum file_form form = form_of_bytes(bytes->data, bytes->size);
     attn_status status = form == FORM_ZIP || (form == FORM_UNKNOWN && named_npz(path))
                              ? npz_open(&c->npz, bytes->data, bytes->size, c->label)
                              : open_safetensors(c, bytes);
     if (status != ATTN_OK)
-        container_close(c);
+        container_release(c);
+    else
+        *out = c;
     return status;
 }
 
-void container_close(struct container *c)
+struct container *container_share(struct container *c)
 {
+    c->users++;
+    return c;
+}
+
+void container_release(struct container *c)
+{
+    if (c == NULL || --c->users > 0)
+        return;
     npz_close(c->npz);
     if (c->index.root != NULL)
         safetensors_free(&c->index);
+    file_bytes_release(c->bytes);
     free(c->label);
-    *c = (struct container){.label = NULL};
+    free(c);
+}
+
+struct json_t *container_metadata(const struct container *c)
+{
+    return c->npz != NULL ? NULL : safetensors_metadata(&c->index);
 }
 
 static attn_status add_name(const struct container *c, char **names, size_t *count, char *name)

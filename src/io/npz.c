@@ -102,19 +102,19 @@ static attn_status locate(struct npz *npz, const char *name, size_t *index)
     char some[512] = "";
     size_t used = 0, found = 0, arrays = 0, shown = 0;
     for (size_t i = 0; i < npz_count(npz); i++) {
-        char *next;
-        CHECK(npz_name(npz, i, &next));
-        if (next == NULL)
+        const char *entry = zip_get_name(npz->zip, i, 0);
+        if (entry == NULL || !ends_with(entry, ".npy"))
             continue;
+        const size_t length = strlen(entry) - 4;
         arrays++;
-        if (strcmp(next, name) == 0) {
+        if (length == strlen(name) && memcmp(entry, name, length) == 0) {
             *index = i;
             found++;
-        } else if (shown < 6 && used + strlen(next) + 8 < sizeof some) {
-            used += (size_t)snprintf(some + used, sizeof some - used, "%s'%s'", shown > 0 ? ", " : "", next);
+        } else if (shown < 6 && used + length + 8 < sizeof some) {
+            used += (size_t)snprintf(some + used, sizeof some - used, "%s'%.*s'", shown > 0 ? ", " : "", (int)length,
+                                     entry);
             shown++;
         }
-        free(next);
     }
     if (found == 1)
         return ATTN_OK;

@@ -76,7 +76,7 @@ static attn_status keep_matching(struct array_names *names, const char *pattern)
 {
     size_t kept = 0;
     for (size_t i = 0; i < names->count; i++) {
-        if (fnmatch(pattern, names->names[i], 0) == 0)
+        if (strcmp(pattern, names->names[i]) == 0 || fnmatch(pattern, names->names[i], 0) == 0)
             names->names[kept++] = names->names[i];
         else
             free(names->names[i]);
@@ -93,29 +93,28 @@ attn_status array_names_open(struct array_names *out, const char *spec)
 {
     struct file_spec parts;
     struct file_bytes *bytes = NULL;
-    struct container container = {.label = NULL};
     *out = (struct array_names){.count = 0};
     CHECK(file_spec_parse(&parts, spec));
     out->path = parts.path;
     parts.path = NULL;
-    attn_status status = file_bytes_open(&bytes, out->path);
+    attn_status status = ATTN_OK;
+    /* A name behind any other path would not be found again. */
+    bool one = !file_spec_is_container(out->path) && strcmp(out->path, "-") != 0;
+    if (!one)
+        status = file_bytes_open(&bytes, out->path);
     const char *label = file_bytes_label(out->path);
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && !one)
         status = form_refuse_foreign(bytes->data, bytes->size, label);
-    if (status == ATTN_OK) {
-        const enum file_form form = form_of_bytes(bytes->data, bytes->size);
-        if (form == FORM_NPY || !(file_spec_is_container(out->path) || strcmp(out->path, "-") == 0))
-            status = io_fail(ATTN_INVALID_ARGUMENT,
-                             "%s is one array; expected FILE.safetensors:PATTERN or FILE.npz:PATTERN, * being anything",
-                             spec);
-    }
+    if (status == ATTN_OK && (one || form_of_bytes(bytes->data, bytes->size) == FORM_NPY))
+        status =
+            io_fail(ATTN_INVALID_ARGUMENT,
+                    "%s is one array; expected FILE.safetensors:PATTERN or FILE.npz:PATTERN, * being anything", spec);
     if (status == ATTN_OK)
-        status = container_open(&container, bytes, out->path);
+        status = container_open(&out->container, bytes, out->path);
     if (status == ATTN_OK)
-        status = container_names(&container, &out->names, &out->count);
+        status = container_names(out->container, &out->names, &out->count);
     if (status == ATTN_OK)
         status = keep_matching(out, parts.name != NULL ? parts.name : "*");
-    container_close(&container);
     file_bytes_release(bytes);
     file_spec_free(&parts);
     if (status != ATTN_OK)
@@ -128,6 +127,7 @@ void array_names_free(struct array_names *names)
     for (size_t i = 0; i < names->count; i++)
         free(names->names[i]);
     free(names->names);
+    container_release(names->container);
     free(names->path);
     *names = (struct array_names){.count = 0};
 }

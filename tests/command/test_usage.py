@@ -26,7 +26,8 @@ class Usage(CommandTest):
         self.fails(2, "no command")
         self.fails(2, "unknown command 'walk'", "walk")
         self.fails(2, "unexpected argument 'x'", "--version", "x")
-        self.fails(2, "unexpected argument 'x'", "info", "x")
+        self.fails(2, "there is nothing to convert", "convert")
+        self.fails(2, "the output is missing", "convert", "x.npy")
         self.fails(2, "unknown option '--all'", "info", "--all")
 
     def test_missing_options(self):

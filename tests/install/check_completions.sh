@@ -40,7 +40,7 @@ bash_completes() {
     expect bash "$*" "$(printf '%s\n' "${COMPREPLY[@]}" | sort | paste -sd '|')" "$wanted"
 }
 export LC_ALL=C
-bash_completes '--help|--version|embed|generate|heatmap|info|pattern|rerank|run|view' attn ''
+bash_completes '--help|--version|convert|embed|generate|heatmap|info|pattern|rerank|run|view' attn ''
 bash_completes heatmap attn he
 bash_completes '--score-bias|--score-stage|--score-v|--scores' attn run --score
 bash_completes 'bottom-right' attn run -q q.npy --causal b

@@ -21,10 +21,11 @@ static const struct command {
     attn_status (*run)(int argc, char *const *argv);
     const char *summary;
 } commands[] = {
-    {"run", command_run, "compute attention from .npy or .safetensors files"},
+    {"run", command_run, "compute attention from .npy, .npz or safetensors files"},
     {"heatmap", command_heatmap, "draw attention weights: PNG, SVG or PDF"},
     {"pattern", command_pattern, "draw a block-sparse pattern: PNG, SVG or PDF"},
     {"view", command_view, "make a page to look at the attention weights of a model in"},
+    {"convert", command_convert, "convert arrays between .npy, .npz and safetensors"},
     {"embed", command_embed, "turn lines of text into embeddings, by a model's folder"},
     {"rerank", command_rerank, "score lines of text as answers to a query, by a model's folder"},
     {"generate", command_generate, "go on with prompts, by a language model's folder"},

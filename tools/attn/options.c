@@ -69,7 +69,8 @@ attn_status options_parse(struct option *options, int count, int argc, char *con
             only_operands = true;
             continue;
         }
-        if (only_operands || argument[0] != '-' || argument[1] == '\0') {
+        /* - and -:NAME are standard input or output. */
+        if (only_operands || argument[0] != '-' || argument[1] == '\0' || argument[1] == ':') {
             if (operands->count == max_operands)
                 return io_fail(ATTN_INVALID_ARGUMENT, "unexpected argument '%s'; --help lists what is understood",
                                argument);

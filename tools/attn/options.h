@@ -21,8 +21,11 @@ struct option {
     const char *value;    /* set by options_parse(): NULL if not given, "" for a switch, the last of several */
 };
 
+/* convert takes many. */
+#define MOST_OPERANDS 256
+
 struct operands {
-    const char *values[2];
+    const char *values[MOST_OPERANDS];
     int count;
 };
 
