@@ -27,3 +27,14 @@ attn_status io_fail(attn_status status, const char *format, ...)
     va_end(arguments);
     return attn_fail(status, "%s", sentence);
 }
+
+attn_status io_fail_at(attn_status status, const char *format, ...)
+{
+    char place[256], sentence[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    io_sentence(place, sizeof place, format, arguments);
+    va_end(arguments);
+    snprintf(sentence, sizeof sentence, "%s", attn_last_error());
+    return attn_fail(status == ATTN_INVALID_ARGUMENT ? ATTN_INVALID_FILE : status, "%s: %s", place, sentence);
+}

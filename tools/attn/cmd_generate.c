@@ -182,14 +182,10 @@ static attn_status add_prompts(struct generate *g)
         status = encode_prompt(g, i, &tokens);
         if (status == ATTN_OK)
             status = generator_add(&g->generator, tokens.ids, tokens.count);
-        if (status != ATTN_OK) {
-            char why[512];
-            snprintf(why, sizeof why, "%s", attn_last_error());
-            /* A prompt is part of the input, not of how the command is used. */
-            const attn_status kind = status == ATTN_INVALID_ARGUMENT ? ATTN_INVALID_FILE : status;
-            status = g->lines.count > 1 ? io_fail(kind, "prompt %" PRId64 ": %s", i + 1, why)
-                                        : io_fail(kind, "the prompt: %s", why);
-        }
+        if (status != ATTN_OK && g->lines.count > 1)
+            status = io_fail_at(status, "prompt %" PRId64, i + 1);
+        else if (status != ATTN_OK)
+            status = io_fail_at(status, "the prompt");
     }
     attn_encoding_free(&tokens);
     return status;

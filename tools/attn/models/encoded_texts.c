@@ -6,7 +6,6 @@
 #include "models/encoded_texts.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,11 +74,8 @@ attn_status encoded_texts_add_lines(struct encoded_texts *t, const struct text_m
         const size_t size = lines->size[i];
         const attn_status status = first != NULL ? encoded_texts_add(t, m, most, first, strlen(first), text, size)
                                                  : encoded_texts_add(t, m, most, text, size, NULL, 0);
-        if (status != ATTN_OK) {
-            char why[512];
-            snprintf(why, sizeof why, "%s", attn_last_error());
-            return io_fail(status, "line %" PRId64 ": %s", i + 1, why);
-        }
+        if (status != ATTN_OK)
+            return io_fail_at(status, "line %" PRId64, i + 1);
     }
     return ATTN_OK;
 }
