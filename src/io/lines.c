@@ -3,6 +3,7 @@
 #include "io/lines.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,19 @@ attn_status lines_add(struct lines *lines, const char *text, size_t size)
     copy[size] = '\0';
     lines->text[lines->count] = copy;
     lines->size[lines->count++] = size;
+    return ATTN_OK;
+}
+
+attn_status lines_check_text(const struct lines *lines, const char *what)
+{
+    for (int64_t i = 0; i < lines->count; i++) {
+        /* JSON's strings are UTF-8. */
+        json_t *text = json_stringn(lines->text[i], lines->size[i]);
+        const bool good = text != NULL;
+        json_decref(text);
+        if (!good)
+            return io_fail(ATTN_INVALID_FILE, "%s %lld is not UTF-8; expected text", what, (long long)i + 1);
+    }
     return ATTN_OK;
 }
 

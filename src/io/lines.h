@@ -21,6 +21,8 @@ attn_status lines_read(struct lines *lines, const char *path);
 attn_status lines_add(struct lines *lines, const char *text, size_t size);
 /* Another number for other lines, so that a training can tell whether it goes on with the same ones. */
 uint64_t lines_digest(const struct lines *lines);
+/* Refuses lines that are not UTF-8; sentences call them what ("line") and their number, from 1 on. */
+attn_status lines_check_text(const struct lines *lines, const char *what);
 void lines_free(struct lines *lines);
 
 #endif

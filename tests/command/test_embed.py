@@ -138,6 +138,7 @@ class EmbedTest(CommandTest):
         self.write(empty_txt=b"")
         self.refuses("empty.txt has no lines", options=("empty.txt",))
         self.refuses("missing.txt", options=("missing.txt",))
+        self.refuses("line 2 is not UTF-8", data=b"a\nb\xff\n")
 
     def test_cut(self):
         fits = " ".join("abcabcabca"[:POSITIONS - 2])

@@ -312,8 +312,8 @@ class GenerateTest(CommandTest):
 
     def test_bytes_that_are_no_text(self):
         for bad in (b"a\xff", b"\xc3", b"\xed\xa0\x80"):
-            self.refuses(1, "UTF-8", arguments=("-p", os.fsdecode(bad)))
-            self.refuses(1, "UTF-8", "prompt 2", arguments=("-",), data=b"a\n" + bad + b"\n")
+            self.refuses(1, "prompt 1 is not UTF-8", arguments=("-p", os.fsdecode(bad)))
+            self.refuses(1, "prompt 2 is not UTF-8", arguments=("-",), data=b"a\n" + bad + b"\n")
 
     @unittest.skipIf(SANITIZED, "sanitizers take more room than there is")
     def test_little_memory(self):

@@ -271,11 +271,11 @@ static attn_status write_weights(struct embed *e)
 {
     struct layers layers = {.views = NULL};
     const int64_t first = e->texts.offsets[e->line - 1], tokens = e->texts.offsets[e->line] - first;
-    attn_status status = compute_weights(e, e->texts.ids + first, tokens, &layers);
+    attn_status status = compute_weights(e, e->texts.tokens.ids + first, tokens, &layers);
     if (status == ATTN_OK)
         status = write_layers(e, &layers);
     if (status == ATTN_OK)
-        status = write_labels(e, e->texts.ids + first, tokens);
+        status = write_labels(e, e->texts.tokens.ids + first, tokens);
     array_free(&layers.weights);
     free(layers.views);
     free(layers.tensors);

@@ -134,7 +134,7 @@ static attn_status read_prompts(struct generate *g)
     if (g->lines.count > 1 && g->outputs.count > 0)
         return io_fail(ATTN_INVALID_ARGUMENT, "--logits is given with %" PRId64 " prompts; expected one",
                        g->lines.count);
-    return ATTN_OK;
+    return lines_check_text(&g->lines, "prompt");
 }
 
 static attn_status parse(struct generate *g, const struct operands *operands)

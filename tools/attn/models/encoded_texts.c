@@ -11,45 +11,17 @@
 
 /* -------------------------------------------------------------------- tokens -- */
 
-static bool grow(void **array, int64_t room, size_t size)
+static bool make_room(struct encoded_texts *t)
 {
-    void *larger = realloc(*array, (size_t)room * size);
-    if (larger != NULL)
-        *array = larger;
-    return larger != NULL;
-}
-
-static bool make_room(struct encoded_texts *t, int64_t tokens)
-{
-    if (t->count + 2 > t->room) {
-        const int64_t room = 2 * t->room + 64;
-        if (!grow((void **)&t->offsets, room, sizeof *t->offsets))
-            return false;
-        t->room = room;
-    }
-    if (tokens > t->id_room) {
-        const int64_t room = 2 * tokens + 64;
-        if (!grow((void **)&t->ids, room, sizeof *t->ids) || !grow((void **)&t->types, room, sizeof *t->types))
-            return false;
-        t->id_room = room;
-    }
+    if (t->count + 2 <= t->room)
+        return true;
+    const int64_t room = 2 * t->room + 64;
+    int64_t *larger = realloc(t->offsets, (size_t)room * sizeof *larger);
+    if (larger == NULL)
+        return false;
+    t->offsets = larger;
+    t->room = room;
     return true;
-}
-
-static attn_status take(struct encoded_texts *t)
-{
-    const int64_t before = t->count > 0 ? t->offsets[t->count] : 0, after = before + t->one.count;
-    if (!make_room(t, after))
-        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %" PRId64 " tokens", after);
-    if (t->one.count > 0) {
-        memcpy(t->ids + before, t->one.ids, (size_t)t->one.count * sizeof *t->ids);
-        memcpy(t->types + before, t->one.types, (size_t)t->one.count * sizeof *t->types);
-    }
-    if (t->one.truncated && t->cut++ == 0)
-        t->first_cut = t->count;
-    t->offsets[t->count] = before;
-    t->offsets[++t->count] = after;
-    return ATTN_OK;
 }
 
 attn_status encoded_texts_add(struct encoded_texts *t, const struct text_model *m, int64_t most, const char *text,
@@ -57,13 +29,18 @@ attn_status encoded_texts_add(struct encoded_texts *t, const struct text_model *
 {
     attn_encode_options options = attn_encode_options_default();
     options.max_tokens = most;
-    if (!t->begun)
-        t->one = attn_encoding_default();
-    t->begun = true;
-    t->one.count = 0;
-    CHECK(second != NULL ? attn_tokenizer_encode_pair(m->tokenizer, text, size, second, second_size, &options, &t->one)
-                         : attn_tokenizer_encode(m->tokenizer, text, size, &options, &t->one));
-    return take(t);
+    if (!make_room(t))
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %" PRId64 " texts", t->count + 1);
+    if (t->count == 0)
+        t->tokens = attn_encoding_default();
+    t->offsets[t->count] = t->tokens.count;
+    CHECK(second != NULL
+              ? attn_tokenizer_encode_pair(m->tokenizer, text, size, second, second_size, &options, &t->tokens)
+              : attn_tokenizer_encode(m->tokenizer, text, size, &options, &t->tokens));
+    if (t->tokens.truncated && t->cut++ == 0)
+        t->first_cut = t->count;
+    t->offsets[++t->count] = t->tokens.count;
+    return ATTN_OK;
 }
 
 attn_status encoded_texts_add_lines(struct encoded_texts *t, const struct text_model *m, int64_t most,
@@ -83,10 +60,7 @@ attn_status encoded_texts_add_lines(struct encoded_texts *t, const struct text_m
 void encoded_texts_free(struct encoded_texts *t)
 {
     free(t->offsets);
-    free(t->ids);
-    free(t->types);
-    if (t->begun)
-        attn_encoding_free(&t->one);
+    attn_encoding_free(&t->tokens);
     *t = (struct encoded_texts){0};
 }
 
@@ -160,9 +134,11 @@ static attn_status run_batch(const struct encoded_texts *t, const struct text_mo
     for (int64_t i = 0; i < count; i++) {
         const struct place *p = &b->places[first + i];
         const int64_t from = t->offsets[p->index];
-        memcpy(b->ids + b->offsets[i], t->ids + from, (size_t)p->length * sizeof *b->ids);
-        memcpy(b->types + b->offsets[i], t->types + from, (size_t)p->length * sizeof *b->types);
         b->offsets[i + 1] = b->offsets[i] + p->length;
+        if (p->length == 0)
+            continue;
+        memcpy(b->ids + b->offsets[i], t->tokens.ids + from, (size_t)p->length * sizeof *b->ids);
+        memcpy(b->types + b->offsets[i], t->tokens.types + from, (size_t)p->length * sizeof *b->types);
     }
     attn_model_batch batch = attn_model_batch_default();
     attn_model_outputs outputs = attn_model_outputs_default();

@@ -14,13 +14,10 @@
 
 /* Begins as {0}. */
 struct encoded_texts {
-    int64_t count;
-    int64_t *offsets; /* [count + 1] first tokens, once there is a text */
-    int32_t *ids, *types;
+    int64_t count, room;
+    int64_t *offsets;       /* [count + 1] first tokens, once there is a text */
+    attn_encoding tokens;   /* of all, behind each other */
     int64_t cut, first_cut; /* texts of which the end was left off, and the first of them */
-    int64_t room, id_room;
-    attn_encoding one; /* for scratch */
-    bool begun;
 };
 
 /* Adds the tokens of a text, or of a pair where second is not NULL: most of them at most, special ones counted. */

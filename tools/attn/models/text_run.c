@@ -45,7 +45,7 @@ attn_status text_run_lines(struct text_run *r)
     if (r->lines.count == 0)
         return io_fail(ATTN_INVALID_FILE, "%s has no lines; expected a text on each",
                        r->file != NULL ? r->file : "standard input");
-    return ATTN_OK;
+    return lines_check_text(&r->lines, "line");
 }
 
 attn_status text_run_encode(const struct text_run *r, const struct text_model *m, const char *first, bool may_be_empty,
