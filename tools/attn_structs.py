@@ -342,6 +342,7 @@ class ModelInfo(Sized):
         + _ints("pooling", "normalise")
         + _lengths("num_eos")
         + _pointers("eos")
+        + _lengths("decoder_layers", "decoder_start", "pad", "token_logits")
     )
 
 
@@ -356,7 +357,7 @@ class ModelBatch(Sized):
 
 
 class ModelOutputs(Sized):
-    _fields_ = _size() + _pointers("hidden", "states", "weights", "pooled", "embeddings", "logits")
+    _fields_ = _size() + _pointers("hidden", "states", "weights", "pooled", "embeddings", "logits", "token_logits")
 
 
 class ModelTokens(Sized):
@@ -366,7 +367,7 @@ class ModelTokens(Sized):
         + _lengths("num_rows")
         + _pointers("rows")
         + _ints("num_threads")
-        + _pointers("executor")
+        + _pointers("executor", "memory", "sources")
     )
 
 

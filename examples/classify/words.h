@@ -8,7 +8,7 @@
 #ifndef ATTN_EXAMPLES_WORDS_H
 #define ATTN_EXAMPLES_WORDS_H
 
-#include "lines.h"
+#include "io/lines.h"
 #include "vocabulary.h"
 
 enum { WORD_PADDING = 0, WORD_UNKNOWN = 1 }; /* the first two words of every vocabulary */

@@ -24,21 +24,21 @@ static const float dropout = 0.1f;
 /* The streams of random numbers of orders, behind those of the parameters. */
 enum { STREAM_ORDER = 1000 };
 
-static const char usage[] =
-    "Usage: finetune --model FOLDER --data FOLDER --out FOLDER [--seed N] [--epochs N]\n"
-    "                [--checkpoint-every STEPS] [--resume]\n"
-    "\n"
-    "Adapts a sentence encoder to the classes of DATA/train.tsv and tests it on\n"
-    "DATA/test.tsv, lines of CLASS TAB TEXT. The defaults are 3 epochs and the seed 2014.\n"
-    "\n"
-    "  -m, --model FOLDER the encoder: config.json, vocab.txt, model.safetensors, modules.json\n"
-    "  -d, --data FOLDER  the texts\n";
+static const char usage[] = "Usage: finetune --model FOLDER --data FOLDER --out FOLDER [--seed N] [--epochs N]\n"
+                            "                [--checkpoint-every STEPS] [--resume]\n"
+                            "\n"
+                            "Adapts a sentence encoder to the classes of DATA/train.tsv and tests it on\n"
+                            "DATA/test.tsv, lines of CLASS TAB TEXT. The defaults are 3 epochs and the seed 2014.\n"
+                            "\n"
+                            "  -m, --model FOLDER the encoder: config.json, tokenizer.json, model.safetensors,\n"
+                            "                     modules.json\n"
+                            "  -d, --data FOLDER  the texts\n";
 
 /* A training. */
 struct training {
     struct training_options options;
     struct settings settings;
-    struct wordpiece *tokenizer;
+    attn_tokenizer *tokenizer;
     struct token_texts train, test;
     struct lines classes;
     struct adapted_encoder encoder;
@@ -111,7 +111,7 @@ static attn_status make_encoder(struct training *t)
 static attn_status prepare(struct training *t)
 {
     CHECK(settings_read(&t->settings, t->options.model));
-    CHECK(settings_open_tokenizer(&t->settings, t->options.model, &t->tokenizer));
+    CHECK(attn_tokenizer_open(&t->tokenizer, t->options.model));
     CHECK(read_texts(&t->train, t, "train.tsv", true));
     CHECK(labelled_texts_sort_classes(&t->train.source, &t->classes));
     CHECK(read_texts(&t->test, t, "test.tsv", false));
@@ -184,7 +184,7 @@ static attn_status run(const struct training_options *options)
     token_texts_free(&t.train);
     token_texts_free(&t.test);
     lines_free(&t.classes);
-    wordpiece_close(t.tokenizer);
+    attn_tokenizer_close(t.tokenizer);
     free(t.order);
     return status;
 }

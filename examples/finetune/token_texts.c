@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static attn_status add_tokens(struct token_texts *t, const struct token_ids *tokens)
+static attn_status add_tokens(struct token_texts *t, const attn_encoding *tokens)
 {
-    const int64_t count = (int64_t)tokens->count;
+    const int64_t count = tokens->count;
     if (t->used + count > t->room) {
         const int64_t room = 2 * t->room + count;
         int32_t *larger = realloc(t->ids, (size_t)room * sizeof *larger);
@@ -16,7 +16,8 @@ static attn_status add_tokens(struct token_texts *t, const struct token_ids *tok
         t->ids = larger;
         t->room = room;
     }
-    memcpy(t->ids + t->used, tokens->ids, tokens->count * sizeof *tokens->ids);
+    if (count > 0)
+        memcpy(t->ids + t->used, tokens->ids, (size_t)count * sizeof *tokens->ids);
     t->first[t->count] = t->used;
     t->lengths[t->count++] = count;
     t->longest = count > t->longest ? count : t->longest;
@@ -24,7 +25,7 @@ static attn_status add_tokens(struct token_texts *t, const struct token_ids *tok
     return ATTN_OK;
 }
 
-attn_status token_texts_read(struct token_texts *t, const char *path, const struct wordpiece *tokenizer,
+attn_status token_texts_read(struct token_texts *t, const char *path, const attn_tokenizer *tokenizer,
                              int64_t max_tokens, struct lines *classes, bool may_add)
 {
     CHECK(labelled_texts_read(&t->source, path, classes, may_add));
@@ -33,14 +34,17 @@ attn_status token_texts_read(struct token_texts *t, const char *path, const stru
     t->first = calloc(count, sizeof *t->first);
     if (!t->lengths || !t->first)
         return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory for %zu texts", path, count);
-    struct token_ids tokens = {0};
+    attn_encode_options options = attn_encode_options_default();
+    attn_encoding tokens = attn_encoding_default();
+    options.max_tokens = max_tokens;
     attn_status status = ATTN_OK;
     for (size_t i = 0; status == ATTN_OK && i < count; i++) {
-        status = wordpiece_encode(tokenizer, t->source.text[i], t->source.size[i], (size_t)max_tokens, &tokens);
+        tokens.count = 0;
+        status = attn_tokenizer_encode(tokenizer, t->source.text[i], t->source.size[i], &options, &tokens);
         if (status == ATTN_OK)
             status = add_tokens(t, &tokens);
     }
-    token_ids_free(&tokens);
+    attn_encoding_free(&tokens);
     return status;
 }
 

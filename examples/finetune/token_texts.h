@@ -3,20 +3,21 @@
 #ifndef ATTN_EXAMPLES_TOKEN_TEXTS_H
 #define ATTN_EXAMPLES_TOKEN_TEXTS_H
 
+#include <attn/text.h>
+
 #include "labelled_texts.h"
-#include "wordpiece.h"
 
 /* Begins as {0}. */
 struct token_texts {
     struct labelled_texts source;
-    int64_t *lengths; /* [count] in tokens, [CLS] and [SEP] included */
+    int64_t *lengths; /* [count] in tokens, special ones included */
     int64_t *first;   /* [count] where they begin in ids */
     int32_t *ids;
     int64_t count, longest, used, room;
 };
 
 /* Reads a file as labelled_texts_read() does; what exceeds max_tokens of a text is left off. */
-attn_status token_texts_read(struct token_texts *texts, const char *path, const struct wordpiece *tokenizer,
+attn_status token_texts_read(struct token_texts *texts, const char *path, const attn_tokenizer *tokenizer,
                              int64_t max_tokens, struct lines *classes, bool may_add);
 void token_texts_free(struct token_texts *texts);
 

@@ -3,7 +3,7 @@
 #ifndef ATTN_EXAMPLES_LABELLED_TEXTS_H
 #define ATTN_EXAMPLES_LABELLED_TEXTS_H
 
-#include "lines.h"
+#include "io/lines.h"
 
 /* Begins as {0}. */
 struct labelled_texts {

@@ -91,7 +91,7 @@ static attn_status gather(const struct contents *c, const char *path, struct fil
         arrays[i] = &c->arrays[i];
         parts[i + 1] = (struct file_part){c->arrays[i].data, c->arrays[i].size};
     }
-    CHECK(safetensors_header_write(header, &length, names, arrays, (size_t)c->count, path));
+    CHECK(safetensors_header_write(header, &length, names, arrays, (size_t)c->count, NULL, path));
     parts[0] = (struct file_part){*header, length};
     return ATTN_OK;
 }

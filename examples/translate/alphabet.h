@@ -3,7 +3,7 @@
 #ifndef ATTN_EXAMPLES_ALPHABET_H
 #define ATTN_EXAMPLES_ALPHABET_H
 
-#include "lines.h"
+#include "io/lines.h"
 
 enum { ALPHABET_PAD, ALPHABET_BOS, ALPHABET_EOS };
 

@@ -220,8 +220,9 @@ ATTN_API attn_status attn_cache_append(attn_cache *cache, int64_t layer, const a
  * @param q      (1, Hq, tokens of the step, dk); Hq is a multiple of kv_heads
  * @param out    (1, Hq, tokens of the step, dv), written
  * @param params NULL or options. Where keys are and how they are hidden by their place are the cache's own: causal,
- *               query_offset, kv_len, kv_start, ragged, block_table and what belongs to them have to be 0. So has
- *               window if the cache has one. Tk, an axis of masks and of weights on request, is
+ *               query_offset, kv_len, kv_start, ragged, block_table and what belongs to them have to be 0. If the
+ *               cache has a window, one of the call takes its place, and has to be within it: left and first_tokens
+ *               at most the cache's, no global tokens. Tk, an axis of masks and of weights on request, is
  *               attn_cache_keys(). prefix_len and tree are per sequence of the step, tree->ancestors per token.
  *               key_sums are (num, Hq, 1, Tk).
  * @since 0.1, experimental
@@ -254,6 +255,12 @@ ATTN_API attn_status attn_cache_rotations(const attn_cache *cache, attn_tensor *
  * @since 0.1, experimental
  */
 ATTN_API const int64_t *attn_cache_positions(const attn_cache *cache, int64_t *num);
+/**
+ * Where the tokens of the step's sequences begin among those of the step: [sequences of the step + 1], the end of the
+ * last one with them, as in attn_ragged. *num, if num is not NULL, is set to how many sequences there are. NULL without
+ * a step. Valid until the next step. @since 0.1, experimental
+ */
+ATTN_API const int64_t *attn_cache_offsets(const attn_cache *cache, int64_t *num);
 /**
  * The pools of a layer, (num_pages, kv_heads, page_size, dk) and (..., dv), and where the step's sequences are in them,
  * for attn_params.block_table of a call of one's own. With config.v_in_k the second is a view of the first. Valid until

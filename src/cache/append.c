@@ -89,6 +89,14 @@ const int64_t *attn_cache_positions(const attn_cache *cache, int64_t *num)
     return tokens ? cache->step.positions : NULL;
 }
 
+const int64_t *attn_cache_offsets(const attn_cache *cache, int64_t *num)
+{
+    const int64_t sequences = cache ? cache->step.num : 0;
+    if (num)
+        *num = sequences;
+    return sequences ? cache->step.cu_seqlens : NULL;
+}
+
 attn_status attn_cache_rotations(const attn_cache *cache, attn_tensor *rotations)
 {
     if (!cache || !rotations)

@@ -21,6 +21,27 @@ int64_t attn_cache_keys(const attn_cache *cache)
     return cache ? cache->step.stride * cache->book.page_size : 0;
 }
 
+/** That a window is within the cache's: keys outside of that may have been handed back. */
+static attn_status check_window(const struct attn_cache *cache, const attn_window *window)
+{
+    const attn_cache_config *c = &cache->config;
+    if (!window || c->window == 0)
+        return ATTN_OK;
+    if (window->left > c->window)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.window->left is %" PRId64 "; expected at most %" PRId64 ", the cache's window",
+                         window->left, c->window);
+    if (window->first_tokens > c->first_tokens)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.window->first_tokens is %" PRId64 "; expected at most %" PRId64 ", the cache's",
+                         window->first_tokens, c->first_tokens);
+    if (window->num_global > 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "params.window->num_global is %" PRId64 "; expected 0, as the cache has a window",
+                         window->num_global);
+    return ATTN_OK;
+}
+
 /** That options leave to the cache what is its own. */
 static attn_status check_left_to_cache(const struct attn_cache *cache, const attn_params *p)
 {
@@ -39,13 +60,12 @@ static attn_status check_left_to_cache(const struct attn_cache *cache, const att
                {"v_scale", p->v_scale != NULL},
                {"block_mask", p->block_mask != NULL},
                {"segments", p->segments != NULL},
-               {"rope", p->rope != NULL},
-               {"window", p->window && cache->config.window > 0}};
+               {"rope", p->rope != NULL}};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (own[i].set)
             return attn_fail(ATTN_INVALID_ARGUMENT, "params.%s is set; a cache says itself %s", own[i].name,
                              "where keys are and which of them a query sees by its place");
-    return ATTN_OK;
+    return check_window(cache, p->window);
 }
 
 /** Whether nothing has an axis of all tokens but q, out and lse: then a ragged batch of single tokens may be a batch.
@@ -114,7 +134,7 @@ attn_status attn_cache_attend(attn_cache *cache, int64_t layer, const attn_tenso
     const attn_ragged ragged = {.num_sequences = step->num, .cu_seqlens_q = step->cu_seqlens};
     set_pages(cache, layer, &p);
     p.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
-    if (cache->config.window > 0)
+    if (cache->config.window > 0 && !p.window)
         p.window = &window;
     p.ragged = &ragged;
     if (!step->single || !may_be_batch(&p)) {

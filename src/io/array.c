@@ -1,287 +1,211 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening and reading arrays. The order matters: the file must be a regular
- * file, its size comes from fstat, the parser sees at most the first bytes and
- * that size, and only when the described extent lies inside the file is memory
- * asked for. So a file of 80 bytes that describes 32 GiB costs 80 bytes.
+ * Arrays of a file whose bytes are in memory, mapped or read. The parsers see
+ * these bytes and their number, and only what lies inside of them is believed. So
+ * a file of 80 bytes that describes 32 GiB costs 80 bytes.
  *
- * Data is read, not mapped: a file that shrinks while it is in use then gives a
- * sentence and not a SIGBUS, and an output may replace its own input's name.
+ * Where the elements lie in the file as they are needed, at addresses that are
+ * multiples of their size, nothing is copied: q, k and v of a call are read by the
+ * library from the file's pages. Otherwise the data is unpacked, converted or moved
+ * when it is first asked for.
  */
 #include "io/array.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <fnmatch.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "io/container.h"
+#include "io/forms.h"
 #include "io/npy.h"
-#include "io/safetensors.h"
+#include "io/stored.h"
 
-#define SAFETENSORS_SUFFIX ".safetensors"
+/* Where the data of an array is. */
+struct array_contents {
+    struct file_bytes *bytes;
+    struct array_storage stored;
+    const unsigned char *raw; /* as the file holds it; NULL in an archive */
+    struct container *in;     /* the archive, if it is one */
+    struct container_entry entry;
+    struct array made; /* its data is NULL until it has been unpacked, converted or moved */
+};
 
-const char *array_dtype_name(enum array_dtype dtype)
+/* ----------------------------------------------------------------- opening -- */
+
+static attn_status open_npy(struct array_file *file, const char *label)
 {
-    static const char *const names[] = {"float32", "bool", "int32", "int64", "float16", "bfloat16"};
-    return names[dtype];
-}
-
-size_t array_dtype_size(enum array_dtype dtype)
-{
-    static const size_t sizes[] = {4, 1, 4, 8, 2, 2};
-    return sizes[dtype];
-}
-
-const char *array_shape_text(const struct array_shape *is, char text[ARRAY_SHAPE_TEXT])
-{
-    /* Eight lengths of at most 20 characters and separators always fit. */
-    int at = snprintf(text, ARRAY_SHAPE_TEXT, "(");
-    for (int i = 0; i < is->ndim; i++)
-        at += snprintf(text + at, ARRAY_SHAPE_TEXT - (size_t)at, i > 0 ? ", %" PRId64 : "%" PRId64, is->shape[i]);
-    snprintf(text + at, ARRAY_SHAPE_TEXT - (size_t)at, is->ndim == 1 ? ",)" : ")");
-    return text;
-}
-
-bool array_bytes(const int64_t *shape, int ndim, size_t element_size, uint64_t *bytes)
-{
-    uint64_t bound = element_size, product = element_size;
-    for (int i = 0; i < ndim; i++) {
-        if (shape[i] < 0)
-            return false;
-        uint64_t length = (uint64_t)shape[i];
-        if (length > 0 && bound > (uint64_t)INT64_MAX / length)
-            return false;
-        bound *= length > 0 ? length : 1;
-        product *= length;
-    }
-    *bytes = product;
-    return true;
-}
-
-attn_status file_spec_parse(struct file_spec *out, const char *spec)
-{
-    *out = (struct file_spec){NULL, NULL};
-    size_t length = strlen(spec), suffix = strlen(SAFETENSORS_SUFFIX);
-    const char *mark = strstr(spec, SAFETENSORS_SUFFIX ":");
-    if (length == 0)
-        return io_fail(ATTN_INVALID_ARGUMENT, "the file name is empty; expected FILE.npy or FILE.safetensors:NAME");
-    if (mark == NULL && length >= suffix && strcmp(spec + length - suffix, SAFETENSORS_SUFFIX) == 0)
-        return io_fail(ATTN_INVALID_ARGUMENT, "%s names no tensor; expected FILE.safetensors:NAME", spec);
-    if (mark != NULL && mark[suffix + 1] == '\0')
-        return io_fail(ATTN_INVALID_ARGUMENT, "%s has an empty tensor name; expected FILE.safetensors:NAME", spec);
-    out->path = mark == NULL ? strdup(spec) : strndup(spec, (size_t)(mark - spec) + suffix);
-    out->name = mark == NULL ? NULL : strdup(mark + suffix + 1);
-    if (out->path == NULL || (mark != NULL && out->name == NULL)) {
-        file_spec_free(out);
-        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", spec);
-    }
-    return ATTN_OK;
-}
-
-void file_spec_free(struct file_spec *spec)
-{
-    free(spec->path);
-    free(spec->name);
-    *spec = (struct file_spec){NULL, NULL};
-}
-
-static attn_status read_at(int fd, const char *path, uint64_t offset, void *dst, size_t size)
-{
-    unsigned char *to = dst;
-    while (size > 0) {
-        /* Linux reads at most 2 GiB - 4 KiB at once. */
-        ssize_t got = pread(fd, to, size, (off_t)offset);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return io_fail(ATTN_INVALID_FILE, "%s: cannot read: %s", path, strerror(errno));
-        if (got == 0)
-            return io_fail(ATTN_INVALID_FILE, "%s: the file became shorter while it was read", path);
-        to += got;
-        offset += (uint64_t)got;
-        size -= (size_t)got;
-    }
-    return ATTN_OK;
-}
-
-static attn_status open_npy(struct array_file *file, uint64_t file_size)
-{
-    size_t available = file_size < NPY_MAX_PREFIX ? (size_t)file_size : NPY_MAX_PREFIX;
-    unsigned char *prefix = malloc(available > 0 ? available : 1);
-    if (prefix == NULL)
-        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", file->path);
+    struct array_contents *c = file->contents;
     struct npy_header header;
-    attn_status status = read_at(file->fd, file->path, 0, prefix, available);
-    if (status == ATTN_OK)
-        status = npy_parse(&header, prefix, available, file_size, file->path);
-    free(prefix);
-    if (status != ATTN_OK)
-        return status;
+    size_t available = c->bytes->size < NPY_MAX_PREFIX ? c->bytes->size : NPY_MAX_PREFIX;
+    CHECK(npy_parse(&header, c->bytes->data, available, c->bytes->size, label));
     file->is = header.is;
-    file->offset = header.data_offset;
-    file->size = header.data_size;
+    c->stored = header.stored;
+    c->raw = c->bytes->data + header.data_offset;
     return ATTN_OK;
 }
 
-/* Reads the header; *data is where the data begins. On failure there is nothing to free. */
-static attn_status read_index(int fd, const char *path, uint64_t file_size, struct safetensors *index, uint64_t *data)
+static attn_status take_entry(struct array_file *file, struct container *container, const char *name)
 {
-    unsigned char prefix[SAFETENSORS_PREFIX];
-    size_t length;
-    size_t available = file_size < sizeof prefix ? (size_t)file_size : sizeof prefix;
-    CHECK(read_at(fd, path, 0, prefix, available));
-    CHECK(safetensors_header_length(&length, prefix, file_size, path));
-    char *text = malloc(length > 0 ? length : 1);
-    if (text == NULL)
-        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory for a header of %zu bytes", path, length);
-    *data = sizeof prefix + length;
-    attn_status status = read_at(fd, path, sizeof prefix, text, length);
+    struct array_contents *c = file->contents;
+    CHECK(container_find(container, name, &c->entry));
+    file->is = c->entry.is;
+    c->stored = c->entry.stored;
+    c->raw = c->entry.data;
+    if (c->raw == NULL)
+        c->in = container_share(container);
+    return ATTN_OK;
+}
+
+static attn_status open_member(struct array_file *file, const struct file_spec *parts)
+{
+    struct container *container;
+    CHECK(container_open(&container, file->contents->bytes, parts->path));
+    char *only = NULL;
+    attn_status status = parts->name == NULL ? container_only(container, file->spec, &only) : ATTN_OK;
     if (status == ATTN_OK)
-        status = safetensors_parse(index, text, length, file_size - *data, path);
-    free(text);
+        status = take_entry(file, container, parts->name != NULL ? parts->name : only);
+    free(only);
+    container_release(container);
     return status;
 }
 
-static attn_status open_safetensors(struct array_file *file, const char *name, uint64_t file_size)
+static attn_status set_size(struct array_file *file)
 {
-    struct safetensors index;
-    uint64_t data_offset;
-    const struct safetensors_entry *entry = NULL;
-    CHECK(read_index(file->fd, file->path, file_size, &index, &data_offset));
-    attn_status status = safetensors_find(&index, name, file->path, &entry);
-    if (status == ATTN_OK)
-        status = safetensors_usable(entry, file->path, &file->is);
+    uint64_t size = 0;
+    if (!array_bytes(file->is.shape, file->is.ndim, array_dtype_size(file->is.dtype), &size) || size > PTRDIFF_MAX)
+        return io_fail(ATTN_SIZE_OVERFLOW, "%s exceeds the address space", file->spec);
+    file->size = size;
+    return ATTN_OK;
+}
+
+static attn_status open_parts(struct array_file *file, const struct file_spec *parts)
+{
+    const char *label = file_bytes_label(parts->path);
+    CHECK(file_bytes_open(&file->contents->bytes, parts->path));
+    const struct file_bytes *bytes = file->contents->bytes;
+    CHECK(form_refuse_foreign(bytes->data, bytes->size, label));
+    enum file_form form = form_of_bytes(bytes->data, bytes->size);
+    const bool member =
+        parts->name != NULL || file_spec_is_container(parts->path) || form == FORM_ZIP || form == FORM_SAFETENSORS;
+    CHECK(form == FORM_NPY || !member ? open_npy(file, label) : open_member(file, parts));
+    if (form == FORM_NPY && parts->name != NULL)
+        return io_fail(ATTN_INVALID_FILE, "%s holds one array without a name; expected %s without ':%s'", label,
+                       parts->path, parts->name);
+    return set_size(file);
+}
+
+attn_status array_open_member(struct array_file *file, struct container *container, const char *name)
+{
+    *file = (struct array_file){.contents = calloc(1, sizeof *file->contents)};
+    if (asprintf(&file->spec, "%s:%s", container->label, name) < 0)
+        file->spec = NULL;
+    attn_status status = ATTN_OK;
+    if (file->spec == NULL || file->contents == NULL)
+        status = io_fail(ATTN_OUT_OF_MEMORY, "%s:%s: out of memory", container->label, name);
     if (status == ATTN_OK) {
-        file->offset = data_offset + entry->begin;
-        file->size = entry->end - entry->begin;
+        file->contents->bytes = file_bytes_share(container->bytes);
+        status = take_entry(file, container, name);
     }
-    safetensors_free(&index);
+    if (status == ATTN_OK)
+        status = set_size(file);
+    if (status != ATTN_OK)
+        array_close(file);
     return status;
-}
-
-static attn_status open_regular(const char *path, int *fd, uint64_t *size)
-{
-    struct stat info;
-    /* Without O_NONBLOCK opening a FIFO would wait for a writer before it can be refused. */
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0)
-        return io_fail(ATTN_INVALID_FILE, "%s: cannot open: %s", path, strerror(errno));
-    if (fstat(*fd, &info) != 0)
-        return io_fail(ATTN_INVALID_FILE, "%s: cannot look at the file: %s", path, strerror(errno));
-    if (!S_ISREG(info.st_mode))
-        return io_fail(ATTN_INVALID_FILE, "%s is not a regular file", path);
-    *size = (uint64_t)info.st_size;
-    return ATTN_OK;
 }
 
 attn_status array_open(struct array_file *file, const char *spec)
 {
-    *file = (struct array_file){.fd = -1};
     struct file_spec parts;
+    *file = (struct array_file){.size = 0};
     CHECK(file_spec_parse(&parts, spec));
-    file->path = parts.path;
-    parts.path = NULL;
     file->spec = strdup(spec);
-
-    attn_status status = file->spec != NULL ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", spec);
-    uint64_t size = 0;
-    if (status == ATTN_OK)
-        status = open_regular(file->path, &file->fd, &size);
-    if (status == ATTN_OK)
-        status = parts.name != NULL ? open_safetensors(file, parts.name, size) : open_npy(file, size);
+    file->contents = calloc(1, sizeof *file->contents);
+    attn_status status = file->spec != NULL && file->contents != NULL
+                             ? open_parts(file, &parts)
+                             : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", spec);
     file_spec_free(&parts);
     if (status != ATTN_OK)
         array_close(file);
     return status;
 }
 
-static int by_number(const void *a, const void *b)
+void array_close(struct array_file *file)
 {
-    return strverscmp(*(char *const *)a, *(char *const *)b);
+    if (file->contents != NULL) {
+        array_free(&file->contents->made);
+        container_release(file->contents->in);
+        file_bytes_release(file->contents->bytes);
+    }
+    free(file->contents);
+    free(file->spec);
+    *file = (struct array_file){.size = 0};
 }
 
-/* The names that match, in the order of the numbers in them. */
-static attn_status matching(const struct safetensors *index, const char *pattern, const char *path, char ***names,
-                            size_t *count)
-{
-    *names = calloc(index->count + 1, sizeof **names);
-    for (size_t i = 0; *names != NULL && i < index->count; i++) {
-        if (fnmatch(pattern, index->entries[i].name, 0) != 0)
-            continue;
-        (*names)[*count] = strdup(index->entries[i].name);
-        *count += (*names)[*count] != NULL;
-    }
-    if (*names == NULL)
-        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", path);
-    if (*count == 0)
-        return io_fail(ATTN_INVALID_FILE, "%s holds no tensor whose name matches '%s'", path, pattern);
-    qsort(*names, *count, sizeof **names, by_number);
-    return ATTN_OK;
-}
+/* -------------------------------------------------------------------- data -- */
 
-attn_status array_names(const char *spec, char ***names, size_t *count)
+/* Unpacks, converts or moves what does not lie in the file as it is needed. */
+static attn_status make(const struct array_file *file)
 {
-    struct file_spec parts;
-    const size_t length = strlen(spec), suffix = strlen(SAFETENSORS_SUFFIX);
-    *names = NULL;
-    *count = 0;
-    if (length >= suffix && strcmp(spec + length - suffix, SAFETENSORS_SUFFIX) == 0) {
-        parts = (struct file_spec){strdup(spec), strdup("*")};
-        if (parts.path == NULL || parts.name == NULL) {
-            file_spec_free(&parts);
-            return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", spec);
-        }
-    } else {
-        CHECK(file_spec_parse(&parts, spec));
+    struct array_contents *c = file->contents;
+    const bool as_is = stored_as_is(&c->stored);
+    unsigned char *unpacked = NULL;
+    CHECK(array_allocate(&c->made, file->spec, &file->is));
+    attn_status status = ATTN_OK;
+    if (c->raw == NULL && !as_is) {
+        const size_t size = c->made.size / array_dtype_size(file->is.dtype) * c->stored.element_size;
+        unpacked = malloc(size > 0 ? size : 1);
+        if (unpacked == NULL)
+            status = io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory for %zu bytes", file->spec, size);
     }
-    int fd = -1;
-    uint64_t size = 0, data;
-    struct safetensors index = {0};
-    attn_status status = parts.name != NULL
-                             ? open_regular(parts.path, &fd, &size)
-                             : io_fail(ATTN_INVALID_ARGUMENT,
-                                       "%s is one array; expected FILE.safetensors:PATTERN, * being anything", spec);
-    if (status == ATTN_OK)
-        status = read_index(fd, parts.path, size, &index, &data);
-    if (status == ATTN_OK) {
-        status = matching(&index, parts.name, parts.path, names, count);
-        safetensors_free(&index);
+    const unsigned char *from = c->raw;
+    if (status == ATTN_OK && c->raw == NULL) {
+        from = as_is ? c->made.data : unpacked;
+        status = container_unpack(c->in, &c->entry, as_is ? c->made.data : unpacked);
     }
-    if (fd >= 0)
-        close(fd);
-    file_spec_free(&parts);
-    if (status != ATTN_OK) {
-        array_names_free(*names, *count);
-        *names = NULL;
-        *count = 0;
-    }
+    if (status == ATTN_OK && !as_is)
+        stored_convert(c->made.data, &file->is, &c->stored, from, file->spec);
+    else if (status == ATTN_OK && c->raw != NULL && c->made.size > 0)
+        memcpy(c->made.data, c->raw, c->made.size);
+    free(unpacked);
+    if (status != ATTN_OK)
+        array_free(&c->made);
     return status;
 }
 
-void array_names_free(char **names, size_t count)
+/* Whether the file's bytes can be used where they are. */
+static bool in_place(const struct array_file *file)
 {
-    for (size_t i = 0; i < count; i++)
-        free(names[i]);
-    free(names);
+    const struct array_contents *c = file->contents;
+    return c->raw != NULL && stored_as_is(&c->stored) && (uintptr_t)c->raw % array_dtype_size(file->is.dtype) == 0;
 }
 
 attn_status array_read(const struct array_file *file, uint64_t first, void *dst, size_t size)
 {
-    return read_at(file->fd, file->path, file->offset + first, dst, size);
+    struct array_contents *c = file->contents;
+    if (c->made.data == NULL && !in_place(file))
+        CHECK(make(file));
+    const unsigned char *data = c->made.data != NULL ? c->made.data : c->raw;
+    if (size > 0)
+        memcpy(dst, data + first, size);
+    return ATTN_OK;
 }
 
-void array_close(struct array_file *file)
+attn_status array_take(struct array *array, struct array_file *file)
 {
-    if (file->fd >= 0)
-        close(file->fd);
-    free(file->path);
-    free(file->spec);
-    *file = (struct array_file){.fd = -1};
+    struct array_contents *c = file->contents;
+    *array = (struct array){.size = 0};
+    if (in_place(file)) {
+        *array = (struct array){.is = file->is,
+                                .data = (void *)(uintptr_t)c->raw,
+                                .size = (size_t)file->size,
+                                .bytes = file_bytes_share(c->bytes)};
+        return ATTN_OK;
+    }
+    if (c->made.data == NULL)
+        CHECK(make(file));
+    *array = c->made;
+    c->made = (struct array){.size = 0};
+    return ATTN_OK;
 }
 
 attn_status array_allocate(struct array *array, const char *what, const struct array_shape *is)
@@ -305,18 +229,18 @@ attn_status array_load(struct array *array, const char *spec)
     *array = (struct array){.size = 0};
     struct array_file file;
     CHECK(array_open(&file, spec));
-    attn_status status = array_allocate(array, spec, &file.is);
-    if (status == ATTN_OK)
-        status = array_read(&file, 0, array->data, array->size);
+    attn_status status = array_take(array, &file);
     array_close(&file);
-    if (status != ATTN_OK)
-        array_free(array);
     return status;
 }
 
 void array_free(struct array *array)
 {
-    free(array->data);
+    if (array->bytes != NULL)
+        file_bytes_release(array->bytes);
+    else
+        free(array->data);
+    array->bytes = NULL;
     array->data = NULL;
     array->size = 0;
 }

@@ -8,7 +8,9 @@
 #ifndef ATTN_IO_ERROR_H
 #define ATTN_IO_ERROR_H
 
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "api/error.h"
 
@@ -18,5 +20,13 @@
  * one line and cannot steer a terminal.
  */
 attn_status io_fail(attn_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/*
+ * The last sentence again, behind where in the input its cause is: "line 3: ...". An argument of a call that was taken
+ * from the input is not one of the command line: ATTN_INVALID_ARGUMENT becomes ATTN_INVALID_FILE.
+ */
+attn_status io_fail_at(attn_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The sentence itself, cut to size bytes. */
+void io_sentence(char *sentence, size_t size, const char *format, va_list arguments)
+    __attribute__((format(printf, 3, 0)));
 
 #endif

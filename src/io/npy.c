@@ -77,25 +77,36 @@ static attn_status read_string(struct cursor *c, char out[MAX_STRING], const cha
 /* What a type code that is not read stands for, or NULL. */
 static const char *refused_dtype(const char *code)
 {
-    static const char *const table[][2] = {
-        {"f8", "float64"}, {"i1", "int8"},   {"u1", "uint8"},     {"i2", "int16"},       {"u2", "uint16"},
-        {"u4", "uint32"},  {"u8", "uint64"}, {"c8", "complex64"}, {"c16", "complex128"}, {"O", "Python objects"}};
+    static const char *const table[][2] = {{"i1", "int8"},
+                                           {"u1", "uint8"},
+                                           {"i2", "int16"},
+                                           {"u2", "uint16"},
+                                           {"u4", "uint32"},
+                                           {"u8", "uint64"},
+                                           {"c8", "complex64"},
+                                           {"c16", "complex128"},
+                                           {"O", "Python objects"},
+                                           {"f16", "long double"},
+                                           {"f1", "float8_e5m2 of ml_dtypes"},
+                                           {"V1", "a raw byte; ml_dtypes has float8_e4m3fn written so"}};
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         if (strcmp(code, table[i][0]) == 0)
             return table[i][1];
     }
-    return code[0] == 'V' ? "raw bytes; numpy writes bfloat16 so, which only safetensors can name" : NULL;
+    return code[0] == 'V' ? "raw bytes" : NULL;
 }
 
-static attn_status read_dtype(struct cursor *c, enum array_dtype *dtype)
+#define EXPECTED "float32, float64, float16, bfloat16, bool, int32 or int64"
+
+static attn_status read_dtype(struct cursor *c, enum array_dtype *dtype, struct array_storage *stored)
 {
     static const struct {
         const char *code;
         enum array_dtype dtype;
-    } table[] = {{"f4", ARRAY_F32}, {"f2", ARRAY_F16}, {"b1", ARRAY_BOOL}, {"i4", ARRAY_I32}, {"i8", ARRAY_I64}};
+    } table[] = {{"f4", ARRAY_F32},  {"f8", ARRAY_F32}, {"f2", ARRAY_F16}, {"V2", ARRAY_BF16},
+                 {"b1", ARRAY_BOOL}, {"i4", ARRAY_I32}, {"i8", ARRAY_I64}};
     if (c->at < c->end && *c->at == '[')
-        return io_fail(ATTN_INVALID_FILE,
-                       "%s: the dtype is structured; expected float32, float16, bool, int32 or int64", c->path);
+        return io_fail(ATTN_INVALID_FILE, "%s: the dtype is structured; expected " EXPECTED, c->path);
     char text[MAX_STRING];
     CHECK(read_string(c, text, "a dtype such as '<f4'"));
     bool ordered = text[0] == '<' || text[0] == '>' || text[0] == '|' || text[0] == '=';
@@ -104,19 +115,21 @@ static attn_status read_dtype(struct cursor *c, enum array_dtype *dtype)
         if (strcmp(code, table[i].code) != 0)
             continue;
         *dtype = table[i].dtype;
-        if (text[0] == '>' && array_dtype_size(*dtype) > 1)
-            return io_fail(ATTN_INVALID_FILE,
-                           "%s: dtype '%s' is big-endian; expected little-endian data, such as '<%s'", c->path, text,
-                           code);
-        /* A single byte has no order, so numpy writes '|' there and '<' for the others. */
-        if (text[0] == '<' || (text[0] == '|' && array_dtype_size(*dtype) == 1))
+        stored->is_f64 = strcmp(code, "f8") == 0;
+        stored->swapped = text[0] == '>';
+        stored->element_size = stored->is_f64 ? 8 : array_dtype_size(*dtype);
+        /*
+         * A single byte has no order, so numpy writes '|' there and '<' for the others. Raw bytes have none either, but
+         * ml_dtypes gives its bfloat16 one; numpy, which does not know that type, writes it again without.
+         */
+        const bool raw = *dtype == ARRAY_BF16, orderless = raw || stored->element_size == 1;
+        if (text[0] == '<' || (orderless ? text[0] == '|' : text[0] == '>'))
             return ATTN_OK;
         break;
     }
     const char *meaning = refused_dtype(code);
     return io_fail(ATTN_INVALID_FILE,
-                   "%s: dtype '%s'%s%s%s is not read; expected float32, float16, bool, int32 or int64 (numpy's "
-                   "astype('float32') converts)",
+                   "%s: dtype '%s'%s%s%s is not read; expected " EXPECTED " (numpy's astype('float32') converts)",
                    c->path, text, meaning != NULL ? " (" : "", meaning != NULL ? meaning : "",
                    meaning != NULL ? ")" : "");
 }
@@ -165,7 +178,7 @@ static attn_status read_shape(struct cursor *c, struct array_shape *is)
     }
 }
 
-static attn_status read_dictionary(struct cursor *c, struct array_shape *is, bool *fortran)
+static attn_status read_dictionary(struct cursor *c, struct array_shape *is, struct array_storage *stored)
 {
     unsigned seen = 0;
     if (!take(c, '{'))
@@ -184,8 +197,8 @@ static attn_status read_dictionary(struct cursor *c, struct array_shape *is, boo
         seen |= which;
         if (!take(c, ':'))
             return expected(c, "':'");
-        CHECK(which == KEY_DESCR   ? read_dtype(c, &is->dtype)
-              : which == KEY_ORDER ? read_order(c, fortran)
+        CHECK(which == KEY_DESCR   ? read_dtype(c, &is->dtype, stored)
+              : which == KEY_ORDER ? read_order(c, &stored->fortran)
                                    : read_shape(c, is));
         if (!take(c, ',') && (c->at == c->end || *c->at != '}'))
             return expected(c, "',' or '}'");
@@ -239,16 +252,12 @@ attn_status npy_parse(struct npy_header *header, const unsigned char *bytes, siz
     struct cursor c = {.path = path};
     c.start = c.at = (const char *)bytes + preamble;
     c.end = c.start + length;
-    bool fortran = false;
-    CHECK(read_dictionary(&c, &header->is, &fortran));
+    CHECK(read_dictionary(&c, &header->is, &header->stored));
+    header->stored.fortran = header->stored.fortran && order_matters(&header->is);
 
     char shape[ARRAY_SHAPE_TEXT];
     array_shape_text(&header->is, shape);
-    if (fortran && order_matters(&header->is))
-        return io_fail(ATTN_INVALID_FILE,
-                       "%s: the array is in Fortran order; expected C order (numpy's ascontiguousarray converts)",
-                       path);
-    if (!array_bytes(header->is.shape, header->is.ndim, array_dtype_size(header->is.dtype), &header->data_size))
+    if (!array_bytes(header->is.shape, header->is.ndim, header->stored.element_size, &header->data_size))
         return io_fail(ATTN_INVALID_FILE, "%s: the shape %s overflows: its size in bytes exceeds 63 bits", path, shape);
     header->data_offset = preamble + length;
     uint64_t present = file_size - header->data_offset;
@@ -256,7 +265,8 @@ attn_status npy_parse(struct npy_header *header, const unsigned char *bytes, siz
         return io_fail(ATTN_INVALID_FILE,
                        "%s: the .npy file is truncated: the shape %s of %s needs %" PRIu64
                        " bytes of data, but %" PRIu64 " follow the header",
-                       path, shape, array_dtype_name(header->is.dtype), header->data_size, present);
+                       path, shape, header->stored.is_f64 ? "float64" : array_dtype_name(header->is.dtype),
+                       header->data_size, present);
     if (present > header->data_size)
         return io_fail(ATTN_INVALID_FILE, "%s: %" PRIu64 " bytes stand after the data of shape %s; expected none", path,
                        present - header->data_size, shape);
@@ -265,10 +275,8 @@ attn_status npy_parse(struct npy_header *header, const unsigned char *bytes, siz
 
 size_t npy_header_write(char out[NPY_HEADER_SPACE], const struct array_shape *is)
 {
-    static const char *const codes[] = {"<f4", "|b1", "<i4", "<i8", "<f2"};
+    static const char *const codes[] = {"<f4", "|b1", "<i4", "<i8", "<f2", "<V2"};
     char shape[ARRAY_SHAPE_TEXT];
-    if ((size_t)is->dtype >= sizeof codes / sizeof codes[0])
-        return 0;
     int text = snprintf(out + 10, NPY_HEADER_SPACE - 10, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
                         codes[is->dtype], array_shape_text(is, shape));
     size_t total = ((size_t)text + 1 + 10 + 63) / 64 * 64;

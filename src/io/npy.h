@@ -15,7 +15,8 @@
 #define NPY_MAX_PREFIX (NPY_MAX_HEADER + 12)
 
 struct npy_header {
-    struct array_shape is;
+    struct array_shape is;       /* as it is after conversion */
+    struct array_storage stored; /* as it is in the file */
     size_t data_offset;
     uint64_t data_size; /* bytes; data_offset + data_size is the size of the file */
 };
@@ -29,7 +30,8 @@ attn_status npy_parse(struct npy_header *header, const unsigned char *bytes, siz
 
 /*
  * Writes everything that stands before the data (a multiple of 64 bytes) and
- * returns its length, or 0 for bfloat16, which the format has no code for.
+ * returns its length. bfloat16 is '<V2', two raw bytes, as ml_dtypes has it written:
+ * numpy.load(FILE).view(ml_dtypes.bfloat16) reads it.
  */
 #define NPY_HEADER_SPACE 512
 size_t npy_header_write(char out[NPY_HEADER_SPACE], const struct array_shape *is);

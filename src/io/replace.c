@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const int held[REPLACE_SIGNALS] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU};
+static const int held[REPLACE_SIGNALS] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGXCPU};
 /* One bit for each of them that came while they were held. */
 static atomic_uint arrived;
 

@@ -47,7 +47,7 @@ void replace_discard(struct replacement *file);
 attn_status replace_whole(const char *canonical, const void *data, size_t size);
 
 /* What became of a signal before it was held. */
-#define REPLACE_SIGNALS 5
+#define REPLACE_SIGNALS 6
 struct replace_signals {
     struct sigaction before[REPLACE_SIGNALS];
 };

@@ -237,12 +237,13 @@ attn_status safetensors_find(const struct safetensors *index, const char *name, 
                    shown < index->count ? ", ..." : "");
 }
 
-attn_status safetensors_usable(const struct safetensors_entry *entry, const char *path, struct array_shape *is)
+attn_status safetensors_usable(const struct safetensors_entry *entry, const char *path, struct array_shape *is,
+                               struct array_storage *stored)
 {
     static const struct {
         const char *name;
         enum array_dtype dtype;
-    } table[] = {{"F32", ARRAY_F32},   {"F16", ARRAY_F16}, {"BF16", ARRAY_BF16},
+    } table[] = {{"F32", ARRAY_F32},   {"F64", ARRAY_F32}, {"F16", ARRAY_F16}, {"BF16", ARRAY_BF16},
                  {"BOOL", ARRAY_BOOL}, {"I32", ARRAY_I32}, {"I64", ARRAY_I64}};
     if (entry->ndim > ARRAY_MAX_DIMS)
         return io_fail(ATTN_INVALID_FILE, "%s: tensor '%s' has %zu dimensions; expected at most %d", path, entry->name,
@@ -251,12 +252,19 @@ attn_status safetensors_usable(const struct safetensors_entry *entry, const char
         if (strcmp(entry->dtype, table[i].name) == 0) {
             *is = (struct array_shape){.dtype = table[i].dtype, .ndim = (int)entry->ndim};
             memcpy(is->shape, entry->shape, sizeof is->shape);
+            *stored = (struct array_storage){.is_f64 = strcmp(entry->dtype, "F64") == 0};
+            stored->element_size = stored->is_f64 ? 8 : array_dtype_size(is->dtype);
             return ATTN_OK;
         }
     }
     return io_fail(ATTN_INVALID_FILE,
-                   "%s: tensor '%s' has dtype %s, which is not read; expected F32, F16, BF16, BOOL, I32 or I64", path,
-                   entry->name, entry->dtype);
+                   "%s: tensor '%s' has dtype %s, which is not read; expected F32, F64, F16, BF16, BOOL, I32 or I64",
+                   path, entry->name, entry->dtype);
+}
+
+json_t *safetensors_metadata(const struct safetensors *index)
+{
+    return json_object_get(index->root, "__metadata__");
 }
 
 static json_t *describe(const struct array *array, uint64_t begin)
@@ -270,11 +278,14 @@ static json_t *describe(const struct array *array, uint64_t begin)
 }
 
 attn_status safetensors_header_write(char **out, size_t *length, const char *const *names,
-                                     const struct array *const *arrays, size_t count, const char *path)
+                                     const struct array *const *arrays, size_t count, json_t *metadata,
+                                     const char *path)
 {
     json_t *root = json_object();
     uint64_t begin = 0;
-    attn_status status = root != NULL ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", path);
+    attn_status status = root != NULL && (metadata == NULL || json_object_set(root, "__metadata__", metadata) == 0)
+                             ? ATTN_OK
+                             : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", path);
     for (size_t i = 0; status == ATTN_OK && i < count; i++) {
         /* Sets nothing and returns -1 when the name is not UTF-8 or memory is short. */
         if (json_object_set_new(root, names[i], describe(arrays[i], begin)) != 0)

@@ -40,13 +40,18 @@ void safetensors_free(struct safetensors *index);
 attn_status safetensors_find(const struct safetensors *index, const char *name, const char *path,
                              const struct safetensors_entry **entry);
 /* Whether the tensor's dtype and rank are among those that the tools read. */
-attn_status safetensors_usable(const struct safetensors_entry *entry, const char *path, struct array_shape *is);
+attn_status safetensors_usable(const struct safetensors_entry *entry, const char *path, struct array_shape *is,
+                               struct array_storage *stored);
 
 /*
  * Makes everything that stands before the data of the given arrays, which follow
  * each other in this order: length bytes, a multiple of 8, that the caller frees.
+ * metadata is an object of strings for __metadata__, or NULL.
  */
 attn_status safetensors_header_write(char **out, size_t *length, const char *const *names,
-                                     const struct array *const *arrays, size_t count, const char *path);
+                                     const struct array *const *arrays, size_t count, struct json_t *metadata,
+                                     const char *path);
+/* The file's object of strings, or NULL; it belongs to the index. */
+struct json_t *safetensors_metadata(const struct safetensors *index);
 
 #endif

@@ -84,8 +84,8 @@ static attn_status take_all_params(struct block_call *call, const attn_block_inp
     return ATTN_OK;
 }
 
-static attn_status check_cross(const attn_block *block, const attn_block_inputs *inputs, const attn_tensor *x,
-                               const attn_tensor *out)
+static attn_status check_cross(const attn_block *block, const attn_block_inputs *inputs, const attn_params *params,
+                               const attn_tensor *x, const attn_tensor *out)
 {
     if (!block->cross) {
         if (inputs->memory || inputs->cross_kv || inputs->cross)
@@ -103,7 +103,8 @@ static attn_status check_cross(const attn_block *block, const attn_block_inputs 
     const int64_t kv = c.kv_heads * (c.head_dim + c.value_dim);
     const char *name = inputs->memory ? "inputs.memory" : "inputs.cross_kv";
     const attn_tensor *t = inputs->memory ? inputs->memory : inputs->cross_kv;
-    CHECK(nn_check_typed_activations(name, t, x->shape[0], NN_ANY, inputs->memory ? c.d_memory : kv));
+    const int64_t batch = inputs->cross_kv && params->block_table ? NN_ANY : x->shape[0];
+    CHECK(nn_check_typed_activations(name, t, batch, NN_ANY, inputs->memory ? c.d_memory : kv));
     return attn_check_apart("out", out, name, t, 0);
 }
 
@@ -174,13 +175,13 @@ static attn_status check_rotation(const attn_block *block, const attn_block_inpu
 }
 
 static attn_status check_call(const attn_block *block, const attn_tensor *x, const attn_tensor *out,
-                              const attn_block_inputs *inputs)
+                              const attn_block_inputs *inputs, const attn_params *cross)
 {
     const int64_t d = block->attention.d_model;
     CHECK(nn_check_typed_activations("x", x, NN_ANY, NN_ANY, d));
     CHECK(nn_check_typed_output("out", out, x->shape[0], x->shape[2], d));
     CHECK(attn_check_apart("out", out, "x", x, 1));
-    CHECK(check_cross(block, inputs, x, out));
+    CHECK(check_cross(block, inputs, cross, x, out));
     CHECK(check_cache(block, inputs, x, out));
     CHECK(check_kv_cache(inputs, x));
     return check_rotation(block, inputs, x, out);
@@ -335,8 +336,8 @@ attn_status attn_block_forward(const attn_block *block, const attn_tensor *x, co
     struct block_call call = {.block = block};
     CHECK(check_block(block));
     CHECK(take_inputs(&in, inputs));
-    CHECK(check_call(block, x, out, &in));
     CHECK(take_all_params(&call, &in));
+    CHECK(check_call(block, x, out, &in, &call.cross_params));
     call.dtype = x->dtype;
     if (in.rotation && call.self_params.rope)
         return attn_fail(ATTN_INVALID_ARGUMENT,

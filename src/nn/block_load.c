@@ -10,20 +10,26 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+/** Those of the products of an attention. */
+struct products {
+    const char *query, *key, *value, *output;
+};
+
 /** Names behind a layer's prefix, without ".weight" and ".bias". */
 struct names {
-    const char *query, *key, *value, *output; /* NULL: packed as in nn.MultiheadAttention, behind self and cross */
-    const char *packed;                       /* with output: query, key and value behind each other; or NULL */
-    int turned;                               /* matrices are (in, out) */
-    const char *self, *cross;
+    struct products self, cross; /* NULL: packed as in nn.MultiheadAttention, behind the next two */
+    const char *self_prefix, *cross_prefix;
+    const char *packed; /* with self.output: query, key and value behind each other; or NULL */
+    int turned;         /* matrices are (in, out) */
     const char *gate, *up, *down;
+    const char *up_alone; /* up without a gate, where that has another name; or NULL */
     const char *self_norm, *cross_norm, *ff_norm;
     const char *query_norm, *key_norm;         /* NULL: these names have none */
     const char *self_post_norm, *ff_post_norm; /* the same */
 };
 
 static const struct names torch_names = {
-    .self = "self_attn.",
+    .self_prefix = "self_attn.",
     .up = "linear1",
     .down = "linear2",
     .self_norm = "norm1",
@@ -31,8 +37,8 @@ static const struct names torch_names = {
 };
 
 static const struct names torch_decoder_names = {
-    .self = "self_attn.",
-    .cross = "multihead_attn.",
+    .self_prefix = "self_attn.",
+    .cross_prefix = "multihead_attn.",
     .up = "linear1",
     .down = "linear2",
     .self_norm = "norm1",
@@ -41,10 +47,10 @@ static const struct names torch_decoder_names = {
 };
 
 static const struct names bert_names = {
-    .query = "attention.self.query",
-    .key = "attention.self.key",
-    .value = "attention.self.value",
-    .output = "attention.output.dense",
+    .self.query = "attention.self.query",
+    .self.key = "attention.self.key",
+    .self.value = "attention.self.value",
+    .self.output = "attention.output.dense",
     .up = "intermediate.dense",
     .down = "output.dense",
     .self_norm = "attention.output.LayerNorm",
@@ -52,10 +58,10 @@ static const struct names bert_names = {
 };
 
 static const struct names distilbert_names = {
-    .query = "attention.q_lin",
-    .key = "attention.k_lin",
-    .value = "attention.v_lin",
-    .output = "attention.out_lin",
+    .self.query = "attention.q_lin",
+    .self.key = "attention.k_lin",
+    .self.value = "attention.v_lin",
+    .self.output = "attention.out_lin",
     .up = "ffn.lin1",
     .down = "ffn.lin2",
     .self_norm = "sa_layer_norm",
@@ -63,10 +69,10 @@ static const struct names distilbert_names = {
 };
 
 static const struct names llama_names = {
-    .query = "self_attn.q_proj",
-    .key = "self_attn.k_proj",
-    .value = "self_attn.v_proj",
-    .output = "self_attn.o_proj",
+    .self.query = "self_attn.q_proj",
+    .self.key = "self_attn.k_proj",
+    .self.value = "self_attn.v_proj",
+    .self.output = "self_attn.o_proj",
     .gate = "mlp.gate_proj",
     .up = "mlp.up_proj",
     .down = "mlp.down_proj",
@@ -77,10 +83,10 @@ static const struct names llama_names = {
 };
 
 static const struct names gemma2_names = {
-    .query = "self_attn.q_proj",
-    .key = "self_attn.k_proj",
-    .value = "self_attn.v_proj",
-    .output = "self_attn.o_proj",
+    .self.query = "self_attn.q_proj",
+    .self.key = "self_attn.k_proj",
+    .self.value = "self_attn.v_proj",
+    .self.output = "self_attn.o_proj",
     .gate = "mlp.gate_proj",
     .up = "mlp.up_proj",
     .down = "mlp.down_proj",
@@ -92,7 +98,7 @@ static const struct names gemma2_names = {
 
 static const struct names gpt2_names = {
     .packed = "attn.c_attn",
-    .output = "attn.c_proj",
+    .self.output = "attn.c_proj",
     .turned = 1,
     .up = "mlp.c_fc",
     .down = "mlp.c_proj",
@@ -101,26 +107,34 @@ static const struct names gpt2_names = {
 };
 
 static const struct names t5_names = {
-    .query = "layer.0.SelfAttention.q",
-    .key = "layer.0.SelfAttention.k",
-    .value = "layer.0.SelfAttention.v",
-    .output = "layer.0.SelfAttention.o",
-    .up = "layer.1.DenseReluDense.wi",
+    .self.query = "layer.0.SelfAttention.q",
+    .self.key = "layer.0.SelfAttention.k",
+    .self.value = "layer.0.SelfAttention.v",
+    .self.output = "layer.0.SelfAttention.o",
+    .gate = "layer.1.DenseReluDense.wi_0",
+    .up = "layer.1.DenseReluDense.wi_1",
+    .up_alone = "layer.1.DenseReluDense.wi",
     .down = "layer.1.DenseReluDense.wo",
     .self_norm = "layer.0.layer_norm",
     .ff_norm = "layer.1.layer_norm",
 };
 
-static const struct names t5_gated_names = {
-    .query = "layer.0.SelfAttention.q",
-    .key = "layer.0.SelfAttention.k",
-    .value = "layer.0.SelfAttention.v",
-    .output = "layer.0.SelfAttention.o",
-    .gate = "layer.1.DenseReluDense.wi_0",
-    .up = "layer.1.DenseReluDense.wi_1",
-    .down = "layer.1.DenseReluDense.wo",
+static const struct names t5_decoder_names = {
+    .self.query = "layer.0.SelfAttention.q",
+    .self.key = "layer.0.SelfAttention.k",
+    .self.value = "layer.0.SelfAttention.v",
+    .self.output = "layer.0.SelfAttention.o",
+    .cross.query = "layer.1.EncDecAttention.q",
+    .cross.key = "layer.1.EncDecAttention.k",
+    .cross.value = "layer.1.EncDecAttention.v",
+    .cross.output = "layer.1.EncDecAttention.o",
+    .gate = "layer.2.DenseReluDense.wi_0",
+    .up = "layer.2.DenseReluDense.wi_1",
+    .up_alone = "layer.2.DenseReluDense.wi",
+    .down = "layer.2.DenseReluDense.wo",
     .self_norm = "layer.0.layer_norm",
-    .ff_norm = "layer.1.layer_norm",
+    .cross_norm = "layer.1.layer_norm",
+    .ff_norm = "layer.2.layer_norm",
 };
 
 /** A linear layer's two tensors; the bias may be missing. Names that have it so store the matrix (in, out). */
@@ -164,30 +178,38 @@ static void take_part(const attn_tensor *weight, const attn_tensor *bias, int64_
         part_bias->data = (char *)bias->data + first * bias->stride[3] * attn_element_size(bias->dtype);
 }
 
-static attn_status load_self(struct attn_block *block, const struct names *names, struct nn_reader *reader,
-                             const char *prefix)
+/** An attention whose products have names of their own; packed: of the first three in one, or NULL. */
+static attn_status load_products(attn_mha **mha, const attn_mha_config *c, const struct names *names,
+                                 const struct products *products, const char *packed, struct nn_reader *reader,
+                                 const char *prefix)
 {
-    const attn_mha_config *c = &block->attention;
-    if (!names->output) {
-        struct nn_prefix full;
-        CHECK(nn_joined(&full, prefix, names->self));
-        return nn_mha_load(&block->self, c, reader, full.text);
-    }
     const int64_t q = c->heads * c->head_dim, k = c->kv_heads * c->head_dim, v = c->kv_heads * c->value_dim;
     attn_mha_weights w = attn_mha_weights_default();
-    if (names->packed) {
+    if (packed) {
         attn_tensor weight, bias;
-        CHECK(get_pair(reader, names, prefix, names->packed, q + k + v, c->d_model, &weight, &bias));
+        CHECK(get_pair(reader, names, prefix, packed, q + k + v, c->d_model, &weight, &bias));
         take_part(&weight, &bias, 0, q, &w.w_q, &w.b_q);
         take_part(&weight, &bias, q, k, &w.w_k, &w.b_k);
         take_part(&weight, &bias, q + k, v, &w.w_v, &w.b_v);
     } else {
-        CHECK(get_pair(reader, names, prefix, names->query, q, c->d_model, &w.w_q, &w.b_q));
-        CHECK(get_pair(reader, names, prefix, names->key, k, c->d_model, &w.w_k, &w.b_k));
-        CHECK(get_pair(reader, names, prefix, names->value, v, c->d_model, &w.w_v, &w.b_v));
+        CHECK(get_pair(reader, names, prefix, products->query, q, c->d_model, &w.w_q, &w.b_q));
+        CHECK(get_pair(reader, names, prefix, products->key, k, c->d_memory, &w.w_k, &w.b_k));
+        CHECK(get_pair(reader, names, prefix, products->value, v, c->d_memory, &w.w_v, &w.b_v));
     }
-    CHECK(get_pair(reader, names, prefix, names->output, c->d_model, c->heads * c->value_dim, &w.w_o, &w.b_o));
-    CHECK(attn_mha_create(&block->self, c, &w));
+    CHECK(get_pair(reader, names, prefix, products->output, c->d_model, c->heads * c->value_dim, &w.w_o, &w.b_o));
+    return attn_mha_create(mha, c, &w);
+}
+
+static attn_status load_self(struct attn_block *block, const struct names *names, struct nn_reader *reader,
+                             const char *prefix)
+{
+    const attn_mha_config *c = &block->attention;
+    if (!names->self.output) {
+        struct nn_prefix full;
+        CHECK(nn_joined(&full, prefix, names->self_prefix));
+        return nn_mha_load(&block->self, c, reader, full.text);
+    }
+    CHECK(load_products(&block->self, c, names, &names->self, names->packed, reader, prefix));
     if (!block->config.qk_norm)
         return ATTN_OK;
     attn_tensor query, key;
@@ -201,8 +223,10 @@ static attn_status load_cross(struct attn_block *block, const struct names *name
 {
     attn_mha_config c = block->attention;
     c.d_memory = block->config.d_memory;
+    if (names->cross.output)
+        return load_products(&block->cross, &c, names, &names->cross, NULL, reader, prefix);
     struct nn_prefix full;
-    CHECK(nn_joined(&full, prefix, names->cross));
+    CHECK(nn_joined(&full, prefix, names->cross_prefix));
     return nn_mha_load(&block->cross, &c, reader, full.text);
 }
 
@@ -217,7 +241,8 @@ static attn_status load_network(struct attn_block *block, const struct names *na
         CHECK(get_pair(reader, names, prefix, names->gate, c->d_ff, d, &matrices[0], &biases[0]));
         parts = 1;
     }
-    CHECK(get_pair(reader, names, prefix, names->up, c->d_ff, d, &matrices[parts], &biases[parts]));
+    const char *up = names->up_alone && !c->gated ? names->up_alone : names->up;
+    CHECK(get_pair(reader, names, prefix, up, c->d_ff, d, &matrices[parts], &biases[parts]));
     CHECK(get_pair(reader, names, prefix, names->down, d, c->d_ff, &down, &down_bias));
     CHECK(attn_linear_quantize(&block->up, c->format, parts + 1, matrices, biases));
     return attn_linear_quantize(&block->down, c->format, 1, &down, &down_bias);
@@ -268,9 +293,9 @@ static attn_status choose_names(const struct names **names, const attn_block_con
         return attn_fail(ATTN_INVALID_ARGUMENT, "naming is %d; expected an attn_naming", (int)naming);
     *names = naming == ATTN_NAMING_TORCH && c->cross        ? &torch_decoder_names
              : naming == ATTN_NAMING_LLAMA && c->post_norms ? &gemma2_names
-             : naming == ATTN_NAMING_T5 && c->gated         ? &t5_gated_names
+             : naming == ATTN_NAMING_T5 && c->cross         ? &t5_decoder_names
                                                             : all[naming];
-    if (c->cross && !(*names)->cross)
+    if (c->cross && !(*names)->cross_norm)
         return attn_fail(ATTN_UNSUPPORTED, "config.cross is set; expected 0, as these names have no cross-attention");
     if (c->gated && !(*names)->gate)
         return attn_fail(ATTN_UNSUPPORTED, "config.gated is set; expected 0, as these names have no gate");
@@ -303,6 +328,7 @@ static attn_status load_all(struct attn_block *block, const struct names *names,
 /** What published files have behind a layer's prefix and need not be read; the header says why. */
 static const char *const llama_known[] = {"self_attn.rotary_emb.inv_freq", NULL};
 static const char *const gpt2_known[] = {"attn.bias", "attn.masked_bias", NULL};
+static const char *const t5_decoder_known[] = {"layer.1.EncDecAttention.relative_attention_bias.weight", NULL};
 
 attn_status nn_block_load(attn_block **block_out, const attn_block_config *config, struct nn_reader *reader,
                           const char *prefix, attn_naming naming)
@@ -325,6 +351,7 @@ attn_status nn_block_load(attn_block **block_out, const attn_block_config *confi
         status = nn_check_all_read(reader, prefix,
                                    naming == ATTN_NAMING_LLAMA  ? llama_known
                                    : naming == ATTN_NAMING_GPT2 ? gpt2_known
+                                   : names == &t5_decoder_names ? t5_decoder_known
                                                                 : NULL);
     if (status)
         attn_block_destroy(block);

@@ -31,7 +31,8 @@ struct attn_llama_session {
 /* ----------------------------------------------------------------- loading -- */
 
 /** Fills in defaults, and checks what the layers do not check themselves. */
-static attn_status complete_config(attn_llama_config *c, attn_rope_config *rope, const attn_llama_config *theirs)
+static attn_status complete_config(attn_llama_config *c, attn_rope_config *rope, const attn_llama_config *theirs,
+                                   int rotated)
 {
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_llama_config");
@@ -48,6 +49,8 @@ static attn_status complete_config(attn_llama_config *c, attn_rope_config *rope,
     c->kv_heads = attention.kv_heads;
     c->head_dim = attention.head_dim;
     CHECK(attn_take_struct("config.rope", rope, sizeof *rope, NN_ROPE_CONFIG_FIRST, c->rope));
+    if (!rotated)
+        return attn_check_count("config.layers", sizeof(attn_block *), c->layers, 1, 1);
     if (!rope->pairs)
         rope->pairs = c->head_dim / 2;
     if (rope->pairs < 1 || rope->pairs > c->head_dim / 2)
@@ -79,6 +82,7 @@ static attn_status load_blocks(attn_llama *llama, const struct nn_llama_kind *ki
     block.qk_norm = kind->qk_norm;
     block.post_norms = kind->post_norms;
     block.norm_plus_one = kind->norm_plus_one;
+    block.cross = kind->cross;
     for (int64_t layer = 0; layer < c->layers; layer++) {
         struct nn_prefix name;
         CHECK(nn_numbered(&name, kind->prefix, kind->layers, layer));
@@ -102,9 +106,13 @@ static attn_status load_all(attn_llama *llama, const struct nn_llama_kind *kind,
     const attn_llama_config *c = &llama->config;
     attn_tensor embedding, positions, head;
     CHECK(load_blocks(llama, kind, reader));
-    CHECK(nn_get(reader, kind->prefix, kind->embedding, c->vocabulary, c->d_model, &embedding));
     CHECK(load_norm(llama, kind, reader));
-    CHECK(nn_copy_weights(&embedding, &llama->embedding));
+    if (kind->words) {
+        embedding = llama->embedding = *kind->words;
+    } else {
+        CHECK(nn_get(reader, kind->prefix, kind->embedding, c->vocabulary, c->d_model, &embedding));
+        CHECK(nn_copy_weights(&embedding, &llama->embedding));
+    }
     if (kind->positions) {
         CHECK(nn_get(reader, kind->prefix, kind->positions, kind->num_positions, c->d_model, &positions));
         CHECK(nn_copy_weights(&positions, &llama->positions));
@@ -136,6 +144,16 @@ static attn_status copy_kind(attn_llama *llama, const struct nn_llama_kind *kind
 {
     llama->kind = *kind;
     llama->kind.windows = NULL;
+    llama->kind.bias = NULL;
+    if (kind->bias) {
+        const attn_tensor table =
+            attn_btc((float *)(uintptr_t)kind->bias->table, 1, llama->config.heads, kind->bias->buckets);
+        float *copy;
+        CHECK(nn_copy_floats(&table, &copy));
+        llama->bias = *kind->bias;
+        llama->bias.table = copy;
+        llama->kind.bias = &llama->bias;
+    }
     if (!kind->windows)
         return ATTN_OK;
     const size_t size = (size_t)llama->config.layers * sizeof *kind->windows;
@@ -151,7 +169,7 @@ attn_status nn_llama_load(attn_llama **llama_out, const attn_llama_config *confi
 {
     attn_llama_config completed;
     attn_rope_config rope;
-    CHECK(complete_config(&completed, &rope, config));
+    CHECK(complete_config(&completed, &rope, config, nn_llama_rotates(kind)));
     attn_llama *llama = calloc(1, sizeof *llama + (size_t)completed.layers * sizeof *llama->blocks);
     if (!llama)
         return attn_fail(ATTN_OUT_OF_MEMORY, "a decoder of %" PRId64 " layers could not be allocated",
@@ -164,7 +182,7 @@ attn_status nn_llama_load(attn_llama **llama_out, const attn_llama_config *confi
         status = load_all(llama, kind, reader);
     llama->config.format = NULL;
     if (!status)
-        status = nn_check_all_read(reader, "", completed.tied ? known_tied : known);
+        status = nn_check_all_read(reader, "", kind->known ? kind->known : completed.tied ? known_tied : known);
     if (status)
         attn_llama_destroy(llama);
     else
@@ -193,7 +211,9 @@ void attn_llama_destroy(attn_llama *llama)
     for (int64_t layer = 0; layer < llama->config.layers; layer++)
         attn_block_destroy(llama->blocks[layer]);
     attn_linear_destroy(llama->head);
-    free(llama->embedding.data);
+    if (!llama->kind.words)
+        free(llama->embedding.data);
+    free((float *)(uintptr_t)llama->bias.table);
     free(llama->positions.data);
     free(llama->norm.gamma);
     free(llama->norm.beta);
@@ -376,6 +396,8 @@ attn_status nn_llama_logits(const attn_llama *llama, const attn_tensor *hidden, 
     const float cap = llama->kind.logit_softcap;
     CHECK(nn_llama_normalise(llama, hidden, hidden, num_threads));
     CHECK(attn_linear_forward(llama->head, hidden, logits, &options));
+    if (llama->kind.logit_scale != 0)
+        scale_rows(logits, llama->kind.logit_scale);
     if (cap == 0)
         return ATTN_OK;
     scale_rows(logits, 1 / cap);

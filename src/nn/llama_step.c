@@ -14,6 +14,16 @@
 #include <inttypes.h>
 #include <string.h>
 
+/** Keys before its own that the query of some layer sees; ATTN_UNLIMITED: all. */
+static int64_t largest_window(const attn_llama *llama)
+{
+    int64_t largest = llama->kind.windows ? 0 : ATTN_UNLIMITED;
+    for (int64_t layer = 0; llama->kind.windows && layer < llama->config.layers; layer++)
+        if (llama->kind.windows[layer] > largest)
+            largest = llama->kind.windows[layer];
+    return largest;
+}
+
 attn_status attn_llama_cache_config(const attn_llama *llama, attn_cache_config *config)
 {
     if (!llama || !config)
@@ -29,8 +39,11 @@ attn_status attn_llama_cache_config(const attn_llama *llama, attn_cache_config *
     config->kv_heads = c->kv_heads;
     config->dk = config->dv = c->head_dim;
     config->dtype = c->activations;
-    config->rope = llama->kind.positions ? NULL : &llama->rope;
+    config->rope = nn_llama_rotates(&llama->kind) ? &llama->rope : NULL;
     config->rope_layout = ATTN_ROPE_HALF_SPLIT; /* 0, as it has to be without rotations */
+    const int64_t window = largest_window(llama);
+    if (window != ATTN_UNLIMITED)
+        config->window = window ? window : 1; /* as 0 would be all */
     return ATTN_OK;
 }
 
@@ -144,6 +157,11 @@ static attn_status run_layers(const attn_llama *llama, const struct nn_llama_cal
                               attn_params *params, attn_block_inputs *inputs, const struct pieces *pieces)
 {
     const int64_t layers = llama->config.layers;
+    attn_tensor pool = {0};
+    if (call->sources) {
+        pool = call->sources->pool;
+        inputs->cross_kv = &pool;
+    }
     CHECK(embed(llama, inputs->kv_cache, call, hidden, pieces->places));
     for (int64_t layer = 0; layer < layers; layer++) {
         attn_window window = {.right = ATTN_UNLIMITED};
@@ -152,6 +170,8 @@ static attn_status run_layers(const attn_llama *llama, const struct nn_llama_cal
         window.left = llama->kind.windows ? llama->kind.windows[layer] : ATTN_UNLIMITED;
         params->window = window.left == ATTN_UNLIMITED ? NULL : &window;
         inputs->kv_layer = layer;
+        if (call->sources && pool.data)
+            pool.data = (char *)call->sources->pool.data + layer * call->sources->layer_stride;
         CHECK(attn_block_forward(llama->blocks[layer], hidden, hidden, inputs, pieces->block, pieces->block_size));
     }
     if (call->hidden)
@@ -187,7 +207,12 @@ attn_status nn_llama_step(const attn_llama *llama, attn_cache *cache, const stru
     params.tree = call->tree;
     params.scale = llama->kind.scale;
     params.softcap = llama->kind.softcap;
+    params.relative_bias = llama->kind.bias;
     inputs.self = &params;
+    if (call->sources) {
+        inputs.cross = &call->sources->params;
+        inputs.cross_kv = &call->sources->pool;
+    }
     inputs.kv_cache = cache;
     inputs.num_threads = call->num_threads;
     struct nn_arena measured = {0};
@@ -211,6 +236,6 @@ attn_status attn_llama_step(const attn_llama *llama, attn_cache *cache, const in
         return attn_fail(ATTN_INVALID_ARGUMENT, "llama is NULL; expected a decoder");
     if (!logits)
         return attn_fail(ATTN_INVALID_ARGUMENT, "logits is NULL; expected a tensor");
-    const struct nn_llama_call call = {ids, tree, num_rows, rows, logits, NULL, NULL, num_threads};
+    const struct nn_llama_call call = {ids, tree, num_rows, rows, logits, NULL, NULL, num_threads, NULL};
     return nn_llama_step(llama, cache, &call);
 }

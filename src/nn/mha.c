@@ -203,6 +203,8 @@ static attn_status measure_core(struct nn_need *need, const attn_mha *mha, const
     const struct nn_mha_pieces shapes_only = {.dtype = shape->dtype};
     attn_tensor kv = attn_btc(NULL, shape->batch, shape->k_tokens, kv_channels(mha));
     kv.dtype = shape->kv ? shape->kv->dtype : shape->dtype;
+    if (shape->kv && params->block_table)
+        kv = *shape->kv;
     const struct core_tensors t = core_tensors_of(mha, &shapes_only, shape->batch, shape->q_tokens, &kv);
     struct attn_call core;
     CHECK(attn_call_make(&core, &t.q, &t.k, &t.v, &t.out, params, CHECK_SHAPES));
@@ -407,10 +409,12 @@ attn_status attn_mha_forward(const attn_mha *mha, const attn_tensor *x, const at
 attn_status attn_mha_attend(const attn_mha *mha, const attn_tensor *x, const attn_tensor *kv, const attn_tensor *out,
                             const attn_params *params, void *workspace, size_t workspace_size)
 {
+    attn_params completed;
     CHECK(check_mha(mha));
+    CHECK(attn_take_params(&completed, params));
     const attn_mha_config *c = &mha->config;
     CHECK(nn_check_typed_activations("x", x, NN_ANY, NN_ANY, c->d_model));
-    CHECK(nn_check_typed_activations("kv", kv, x->shape[0], NN_ANY, kv_channels(mha)));
+    CHECK(nn_check_typed_activations("kv", kv, completed.block_table ? NN_ANY : x->shape[0], NN_ANY, kv_channels(mha)));
     CHECK(nn_check_typed_output("out", out, x->shape[0], x->shape[2], c->d_out));
     CHECK(attn_check_apart("out", out, "x", x, 0));
     CHECK(attn_check_apart("out", out, "kv", kv, 0));

@@ -83,8 +83,10 @@ struct nn_mha_pieces {
 struct nn_mha_shape {
     attn_dtype dtype; /**< of x */
     int64_t batch, q_tokens, k_tokens;
-    const attn_tensor *kv; /**< keys and values that the call brings, for their type; NULL: there is room for its own */
-    int elsewhere;         /**< the attention has memory of its own: that of an attn_cache */
+    /** Keys and values that the call brings, for their type, and for their shape if they are pages; NULL: there is room
+     * for its own. */
+    const attn_tensor *kv;
+    int elsewhere; /**< the attention has memory of its own: that of an attn_cache */
 };
 
 /** Takes the pieces for a shape. The arena's status tells if the options do not fit it. */

@@ -27,6 +27,7 @@ static const struct architecture {
     {"gpt2", "GPT2", nn_model_load_gpt2},
     {"llama", "Llama", nn_model_load_llama},
     {"mistral", "Mistral", nn_model_load_mistral},
+    {"mt5", "MT5", nn_model_load_mt5},
     {"qwen2", "Qwen2", nn_model_load_qwen2},
     {"qwen3", "Qwen3", nn_model_load_qwen3},
     {"roberta", "Roberta", nn_model_load_roberta},
@@ -147,15 +148,36 @@ static attn_status read_eos(attn_model *model, const struct config *config)
     return ATTN_OK;
 }
 
-static attn_status read_ends(attn_model *model, const struct nn_folder *folder)
+/** An id, if there is an entry. */
+static attn_status read_id(const attn_model *model, const struct config *config, const char *name, int64_t *id)
+{
+    CHECK(config_integer_or(config, name, 0, id));
+    return *id < model->info.vocabulary
+               ? ATTN_OK
+               : io_fail(ATTN_INVALID_FILE, "%s: '%s' is %s; expected 0 to %" PRId64, config->path, name,
+                         config_value(config, name).text, model->info.vocabulary - 1);
+}
+
+/** What begins a text, fills it up and ends it. */
+static attn_status read_marks(attn_model *model, const struct config *config)
+{
+    if (model->info.kind == ATTN_MODEL_ENCODER_DECODER) {
+        CHECK(read_id(model, config, "decoder_start_token_id", &model->info.decoder_start));
+        CHECK(read_id(model, config, "pad_token_id", &model->info.pad));
+    }
+    return read_eos(model, config);
+}
+
+static attn_status read_all_marks(attn_model *model, const struct nn_folder *folder)
 {
     struct config config;
     bool there;
-    CHECK(read_eos(model, &folder->config));
+    model->info.decoder_start = model->info.pad = -1;
+    CHECK(read_marks(model, &folder->config));
     CHECK(config_open_optional(&config, folder->path, "generation_config.json", &there));
     if (!there)
         return ATTN_OK;
-    const attn_status status = read_eos(model, &config);
+    const attn_status status = read_marks(model, &config);
     config_close(&config);
     return status;
 }
@@ -240,7 +262,7 @@ static attn_status load(attn_model *model, struct nn_folder *folder)
     }
     attn_weights_destroy(weights);
     if (!status)
-        status = read_ends(model, folder);
+        status = read_all_marks(model, folder);
     return status;
 }
 
@@ -284,6 +306,10 @@ void attn_model_close(attn_model *model)
     attn_linear_destroy(model->pooler);
     attn_linear_destroy(model->head_dense);
     attn_linear_destroy(model->head);
+    attn_linear_destroy(model->tokens.dense);
+    attn_linear_destroy(model->tokens.head);
+    free(model->tokens.norm.gamma);
+    free(model->tokens.norm.beta);
     attn_llama_destroy(model->llama);
     free(model->model_type);
     free(model->architecture);

@@ -3,8 +3,8 @@
  * Encoders from a folder: BERT, RoBERTa and XLM-RoBERTa, DistilBERT.
  *
  * They are one attn_bert; what differs is how config.json calls the sizes, where
- * positions begin, whether there are token types, and what stands between the
- * first token's state and the logits of classes.
+ * positions begin, whether there are token types, what stands between the
+ * first token's state and the logits of classes, and how the head of words is called.
  */
 #include "nn/model.h"
 
@@ -21,6 +21,10 @@ struct names {
     const char *dense; /* of the head of classes; NULL: the pooler */
     attn_activation dense_activation;
     const char *classes;
+    const char *word_dense, *word_norm, *words; /* of the head of words: a layer, its norm, and the output matrix, */
+    const char *word_bias, *word_bias_again;    /* whose bias has one of these names */
+    const attn_activation *word_activation;     /* of the layer; NULL: that of the networks */
+    float word_eps;                             /* of the norm; 0: that of the layers */
 };
 
 static attn_status expect_encoder(const struct config *config)
@@ -90,6 +94,40 @@ static attn_status load_heads(attn_model *model, struct nn_folder *folder, const
     return ATTN_OK;
 }
 
+/** The head of masked words; its output matrix is the table of words, if the file has no other. */
+static attn_status load_words(attn_model *model, struct nn_folder *folder, const attn_bert_config *c,
+                              const char *prefix, const struct names *names)
+{
+    struct nn_reader *reader = &folder->reader;
+    struct nn_token_head *tokens = &model->tokens;
+    const int has_own = nn_has(reader, names->words, ".weight");
+    attn_tensor gamma, beta, words, bias;
+    tokens->activation = names->word_activation ? *names->word_activation : c->activation;
+    tokens->eps = names->word_eps > 0 ? names->word_eps : c->eps;
+    CHECK(load_linear(&tokens->dense, folder, reader, "", names->word_dense, c->d_model, c->d_model));
+    CHECK(nn_get_norm(reader, "", names->word_norm, c->d_model, &gamma, &beta));
+    CHECK(nn_copy_floats(&gamma, &tokens->norm.gamma));
+    CHECK(nn_copy_floats(&beta, &tokens->norm.beta));
+    CHECK(nn_get(reader, has_own ? names->words : prefix, has_own ? ".weight" : "embeddings.word_embeddings.weight",
+                 c->vocabulary, c->d_model, &words));
+    CHECK(nn_get(reader, "", nn_has(reader, "", names->word_bias) ? names->word_bias : names->word_bias_again, 0,
+                 c->vocabulary, &bias));
+    return attn_linear_quantize(&tokens->head, folder->options.format, 1, &words, &bias);
+}
+
+/** A head that gives logits of each token, if the class has one. */
+static attn_status load_token_head(attn_model *model, struct nn_folder *folder, const attn_bert_config *c,
+                                   const char *prefix, const struct names *names)
+{
+    if (nn_model_is(model, "ForMaskedLM"))
+        CHECK(load_words(model, folder, c, prefix, names));
+    else if (nn_model_is(model, "ForTokenClassification"))
+        CHECK(load_linear(&model->tokens.head, folder, &folder->reader, "", "classifier", ATTN_ANY, c->d_model));
+    if (model->tokens.head)
+        model->info.token_logits = attn_linear_outputs(model->tokens.head, 0);
+    return ATTN_OK;
+}
+
 static attn_status load(attn_model *model, struct nn_folder *folder, attn_bert_config *c, const struct names *names)
 {
     struct nn_reader *reader = &folder->reader;
@@ -107,6 +145,7 @@ static attn_status load(attn_model *model, struct nn_folder *folder, attn_bert_c
     model->info.token_types = c->token_types > 0 ? c->token_types : 0;
     /* Before the body, whose loader refuses what is behind its prefix and has not been read. */
     CHECK(load_heads(model, folder, prefix, names));
+    CHECK(load_token_head(model, folder, c, prefix, names));
     CHECK(nn_bert_load(&model->bert, c, reader, prefix, names->naming));
     return nn_model_read_sentence(model, folder);
 }
@@ -133,6 +172,11 @@ attn_status nn_model_load_bert(attn_model *model, struct nn_folder *folder)
         .naming = ATTN_NAMING_BERT,
         .dense_activation = ATTN_ACTIVATION_TANH,
         .classes = "classifier",
+        .word_dense = "cls.predictions.transform.dense",
+        .word_norm = "cls.predictions.transform.LayerNorm",
+        .words = "cls.predictions.decoder",
+        .word_bias = "cls.predictions.bias",
+        .word_bias_again = "cls.predictions.decoder.bias",
     };
     attn_bert_config c;
     CHECK(read_sizes(&c, &folder->config, &names));
@@ -142,6 +186,7 @@ attn_status nn_model_load_bert(attn_model *model, struct nn_folder *folder)
 
 attn_status nn_model_load_roberta(attn_model *model, struct nn_folder *folder)
 {
+    static const attn_activation gelu = ATTN_ACTIVATION_GELU;
     static const struct names names = {
         .prefix = "roberta.",
         .layers = "num_hidden_layers",
@@ -153,6 +198,12 @@ attn_status nn_model_load_roberta(attn_model *model, struct nn_folder *folder)
         .dense = "classifier.dense",
         .dense_activation = ATTN_ACTIVATION_TANH,
         .classes = "classifier.out_proj",
+        .word_dense = "lm_head.dense",
+        .word_norm = "lm_head.layer_norm",
+        .words = "lm_head.decoder",
+        .word_bias = "lm_head.bias",
+        .word_bias_again = "lm_head.decoder.bias",
+        .word_activation = &gelu,
     };
     attn_bert_config c;
     int64_t padding = 1;
@@ -182,6 +233,12 @@ attn_status nn_model_load_distilbert(attn_model *model, struct nn_folder *folder
         .dense = "pre_classifier",
         .dense_activation = ATTN_ACTIVATION_RELU,
         .classes = "classifier",
+        .word_dense = "vocab_transform",
+        .word_norm = "vocab_layer_norm",
+        .words = "vocab_projector",
+        .word_bias = "vocab_projector.bias",
+        .word_bias_again = "vocab_projector.bias",
+        .word_eps = 1e-12f,
     };
     attn_bert_config c;
     CHECK(read_sizes(&c, &folder->config, &names));

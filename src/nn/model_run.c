@@ -22,13 +22,15 @@
 
 /* ------------------------------------------------------------------- checks -- */
 
+/** That a model is of a kind, or of both. */
 static attn_status check_kind(const attn_model *model, attn_model_kind kind, const char *call, const char *expected)
 {
     if (!model)
         return attn_fail(ATTN_INVALID_ARGUMENT, "model is NULL; expected a model");
-    return model->info.kind == kind ? ATTN_OK
-                                    : attn_fail(ATTN_INVALID_ARGUMENT, "model is %s; expected %s for %s()",
-                                                model->model_type, expected, call);
+    return model->info.kind == kind || model->info.kind == ATTN_MODEL_ENCODER_DECODER
+               ? ATTN_OK
+               : attn_fail(ATTN_INVALID_ARGUMENT, "model is %s; expected %s for %s()", model->model_type, expected,
+                           call);
 }
 
 static attn_status take_outputs(attn_model_outputs *ours, const attn_model_outputs *theirs)
@@ -36,7 +38,8 @@ static attn_status take_outputs(attn_model_outputs *ours, const attn_model_outpu
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "outputs is NULL; expected an attn_model_outputs");
     CHECK(attn_take_struct("outputs", ours, sizeof *ours, NN_MODEL_OUTPUTS_FIRST, theirs));
-    if (!ours->hidden && !ours->states && !ours->weights && !ours->pooled && !ours->embeddings && !ours->logits)
+    if (!ours->hidden && !ours->states && !ours->weights && !ours->pooled && !ours->embeddings && !ours->logits &&
+        !ours->token_logits)
         return attn_fail(ATTN_INVALID_ARGUMENT, "outputs has no tensors; expected at least one");
     return ATTN_OK;
 }
@@ -59,7 +62,7 @@ static attn_status check_first_tokens(const char *output, const attn_model_batch
     return ATTN_OK;
 }
 
-/** Outputs that have a row for each sequence. */
+/** Outputs of heads, which have a row for each sequence or for each token. */
 static attn_status check_sequences(const attn_model *model, const attn_model_batch *batch,
                                    const attn_model_outputs *outputs)
 {
@@ -72,10 +75,16 @@ static attn_status check_sequences(const attn_model *model, const attn_model_bat
         CHECK(check_first_tokens("pooled", batch));
     }
     if (outputs->logits) {
-        if (!info->logits)
+        if (!info->logits || info->kind != ATTN_MODEL_ENCODER)
             return fail_output("logits", model, "head of classes");
         CHECK(nn_check_output("outputs.logits", outputs->logits, 1, num, info->logits));
         CHECK(check_first_tokens("logits", batch));
+    }
+    if (outputs->token_logits) {
+        if (!info->token_logits)
+            return fail_output("token_logits", model, "head of tokens");
+        CHECK(
+            nn_check_output("outputs.token_logits", outputs->token_logits, 1, batch->offsets[num], info->token_logits));
     }
     if (!outputs->embeddings)
         return ATTN_OK;
@@ -91,6 +100,7 @@ static attn_status check_all_apart(const attn_model *model, const attn_model_out
     const struct nn_argument list[] = {{"outputs.hidden", outputs->hidden},
                                        {"outputs.pooled", outputs->pooled},
                                        {"outputs.logits", outputs->logits},
+                                       {"outputs.token_logits", outputs->token_logits},
                                        {"outputs.embeddings", outputs->embeddings}};
     const int num = sizeof list / sizeof *list;
     CHECK(nn_check_apart(list, num, NULL, 0));
@@ -111,7 +121,8 @@ static attn_status check_all_apart(const attn_model *model, const attn_model_out
 /** Working memory of a call: states, those of first tokens, and what is made of them. */
 struct pieces {
     attn_tensor hidden, first, made;
-    attn_tensor rows; /* f32, for pooling by a token or the largest */
+    attn_tensor rows;  /* f32, for pooling by a token or the largest */
+    attn_tensor words; /* of all tokens, behind the layer of the head of words */
 };
 
 static attn_tensor take_rows(struct nn_arena *arena, int64_t rows, int64_t channels, attn_dtype dtype)
@@ -129,6 +140,7 @@ static struct pieces take_pieces(struct nn_arena *arena, const attn_model *model
     pieces.first = take_rows(arena, num, d, model->activations);
     pieces.made = take_rows(arena, num, d, model->activations);
     pieces.rows = take_rows(arena, num, d, ATTN_F32);
+    pieces.words = take_rows(arena, model->tokens.dense ? tokens : 0, d, model->activations);
     return pieces;
 }
 
@@ -178,12 +190,31 @@ static attn_status pool(const attn_model *model, const attn_model_batch *batch, 
     return ATTN_OK;
 }
 
+static attn_status run_token_head(const struct nn_token_head *tokens, const attn_tensor *hidden,
+                                  const attn_tensor *words, const attn_tensor *logits, int num_threads)
+{
+    attn_linear_options options = nn_linear_threads(num_threads);
+    if (!tokens->dense)
+        return attn_linear_forward(tokens->head, hidden, logits, &options);
+    const attn_tensor gamma = attn_vector(tokens->norm.gamma, hidden->shape[3]),
+                      beta = attn_vector(tokens->norm.beta, hidden->shape[3]);
+    options.activation = tokens->activation;
+    CHECK(attn_linear_forward(tokens->dense, hidden, words, &options));
+    CHECK(attn_normalise(ATTN_NORM_LAYER, words, &gamma, tokens->norm.beta ? &beta : NULL, tokens->eps, words,
+                         num_threads));
+    options.activation = ATTN_ACTIVATION_NONE;
+    return attn_linear_forward(tokens->head, words, logits, &options);
+}
+
 static attn_status run_heads(const attn_model *model, const attn_model_batch *batch, const struct pieces *pieces,
                              const attn_model_outputs *outputs)
 {
     attn_linear_options options = nn_linear_threads(batch->num_threads);
     if (outputs->embeddings)
         CHECK(pool(model, batch, pieces, outputs->embeddings));
+    if (outputs->token_logits)
+        CHECK(
+            run_token_head(&model->tokens, &pieces->hidden, &pieces->words, outputs->token_logits, batch->num_threads));
     if (outputs->pooled || outputs->logits)
         gather(&pieces->hidden, batch, 0, &pieces->first);
     if (outputs->pooled) {
@@ -218,7 +249,7 @@ static attn_status run_encoder(const attn_model *model, const attn_model_batch *
     return run_heads(model, batch, pieces, outputs);
 }
 
-static attn_status take_batch(attn_model_batch *ours, const attn_model_batch *theirs)
+attn_status nn_model_take_batch(attn_model_batch *ours, const attn_model_batch *theirs)
 {
     if (!theirs)
         return attn_fail(ATTN_INVALID_ARGUMENT, "batch is NULL; expected an attn_model_batch");
@@ -234,7 +265,7 @@ attn_status attn_model_encode(const attn_model *model, const attn_model_batch *b
     attn_model_batch b;
     attn_model_outputs o;
     CHECK(check_kind(model, ATTN_MODEL_ENCODER, "attn_model_encode", "an encoder"));
-    CHECK(take_batch(&b, batch));
+    CHECK(nn_model_take_batch(&b, batch));
     CHECK(take_outputs(&o, outputs));
     const int64_t tokens = b.offsets[b.num_sequences];
     if (o.hidden)
@@ -272,10 +303,18 @@ attn_status attn_model_step(const attn_model *model, attn_cache *cache, const at
     CHECK(attn_take_struct("tokens", &t, sizeof t, NN_MODEL_TOKENS_FIRST, tokens));
     CHECK(attn_check_executor("tokens.executor", t.executor));
     CHECK(take_outputs(&o, outputs));
-    const char *encoders = o.weights ? "weights" : o.pooled ? "pooled" : o.embeddings ? "embeddings" : NULL;
+    const char *encoders = o.weights        ? "weights"
+                           : o.pooled       ? "pooled"
+                           : o.embeddings   ? "embeddings"
+                           : o.token_logits ? "token_logits"
+                                            : NULL;
     if (encoders)
         return attn_fail(ATTN_INVALID_ARGUMENT, "outputs.%s is set; expected NULL for a decoder", encoders);
-    const struct nn_llama_call call = {
+    const int with_memory = model->info.kind == ATTN_MODEL_ENCODER_DECODER;
+    if (!with_memory && (t.memory || t.sources))
+        return attn_fail(ATTN_INVALID_ARGUMENT, "tokens.%s is set; expected NULL, as %s has no encoder",
+                         t.memory ? "memory" : "sources", model->model_type);
+    struct nn_llama_call call = {
         .ids = t.ids,
         .tree = t.tree,
         .num_rows = t.num_rows,
@@ -286,7 +325,8 @@ attn_status attn_model_step(const attn_model *model, attn_cache *cache, const at
         .num_threads = t.num_threads,
     };
     const attn_executor *before = attn_executor_enter(t.executor);
-    const attn_status status = nn_llama_step(model->llama, cache, &call);
+    const attn_status status =
+        with_memory ? nn_model_step_with_memory(model, cache, &t, &call) : nn_llama_step(model->llama, cache, &call);
     attn_executor_leave(before);
     return status;
 }

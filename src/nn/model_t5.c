@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * T5's encoder (Raffel et al. 2020) from a folder: pre-norm layers with RMSNorm,
- * scores that are not scaled, and instead of positions a bias for each head and
- * bucket of distances, of which the first layer has the table for all.
+ * T5 (Raffel et al. 2020) from a folder, and its encoder at work: pre-norm layers
+ * with RMSNorm, scores that are not scaled, and instead of positions a bias for
+ * each head and bucket of distances, of which the first layer has the table for
+ * all. The decoder is an attn_llama of such layers.
  */
 #include "nn/model.h"
 
 #include "nn/bert.h"
 #include "nn/block.h"
 #include "nn/check.h"
+#include "nn/llama.h"
 #include "nn/memory.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 struct nn_t5 {
@@ -29,17 +32,20 @@ struct nn_t5 {
 
 /** What config.json says of the layers. */
 struct sizes {
-    int64_t layers, d_model, heads, head_dim, d_ff, vocabulary, positions, buckets, max_distance;
+    int64_t layers, decoder_layers, d_model, heads, head_dim, d_ff, vocabulary, positions, buckets, max_distance;
     attn_activation activation;
     bool gated;
     double eps;
 };
 
+/** How the classes of config.json end. */
+enum part { ENCODER, BOTH, BOTH_WITH_HEAD };
+
 /** "relu", "gated-gelu" and the like; that of the gate is the approximation by tanh. */
-static attn_status read_network(struct sizes *s, const struct config *config)
+static attn_status read_network(struct sizes *s, const struct config *config, const char *otherwise)
 {
     static const char name[] = "feed_forward_proj";
-    const char *text = "relu";
+    const char *text = otherwise;
     CHECK(config_text_or(config, name, &text));
     s->gated = strncmp(text, "gated-", 6) == 0;
     const char *rest = s->gated ? text + 6 : text;
@@ -54,10 +60,12 @@ static attn_status read_network(struct sizes *s, const struct config *config)
     return ATTN_OK;
 }
 
-static attn_status read_sizes(struct sizes *s, const struct config *config)
+static attn_status read_sizes(struct sizes *s, const struct config *config, const char *network, enum part part)
 {
     *s = (struct sizes){.buckets = 32, .max_distance = 128, .positions = INT32_MAX, .eps = 1e-6};
     CHECK(config_integer(config, "num_layers", 1, &s->layers));
+    s->decoder_layers = s->layers;
+    CHECK(config_integer_or(config, "num_decoder_layers", 1, &s->decoder_layers));
     CHECK(config_integer(config, "d_model", 1, &s->d_model));
     CHECK(config_integer(config, "num_heads", 1, &s->heads));
     CHECK(config_integer(config, "d_kv", 1, &s->head_dim));
@@ -68,41 +76,69 @@ static attn_status read_sizes(struct sizes *s, const struct config *config)
     CHECK(config_number_or(config, "layer_norm_epsilon", &s->eps));
     if (s->buckets % 2 != 0)
         return nn_model_refuse(config, "relative_attention_num_buckets", "an even number");
-    if (s->max_distance <= s->buckets / 4)
+    /* Buckets of one distance each: half of those that a query has for keys on one side. */
+    if (s->max_distance <= s->buckets / (part == ENCODER ? 4 : 2))
         return nn_model_refuse(config, "relative_attention_max_distance",
-                               "more than a quarter of 'relative_attention_num_buckets'");
-    return read_network(s, config);
+                               part == ENCODER ? "more than a quarter of 'relative_attention_num_buckets'"
+                                               : "more than half of 'relative_attention_num_buckets'");
+    return read_network(s, config, network);
 }
 
-/** The biases by head, as the core wants them; the file has them by bucket. */
-static attn_status load_bias(struct nn_t5 *t5, const struct sizes *s, struct nn_reader *reader)
+/** The biases of a stack by head, as the core wants them; the file has them by bucket. */
+static attn_status load_bias(float **table, const struct sizes *s, struct nn_reader *reader, const char *stack)
 {
     attn_tensor rows;
-    CHECK(nn_get(reader, "encoder.block.0.layer.0.SelfAttention.", "relative_attention_bias.weight", s->buckets,
-                 s->heads, &rows));
+    struct nn_prefix name;
+    CHECK(nn_joined(&name, stack, "block.0.layer.0.SelfAttention.relative_attention_bias.weight"));
+    CHECK(nn_get(reader, "", name.text, s->buckets, s->heads, &rows));
     const attn_tensor by_head = {.data = rows.data,
                                  .dtype = rows.dtype,
                                  .shape = {1, 1, s->heads, s->buckets},
                                  .stride = {0, 0, rows.stride[3], rows.stride[2]}};
-    CHECK(nn_copy_floats(&by_head, &t5->table));
-    t5->bias = (attn_relative_bias){ATTN_BUCKETS_T5_BIDIRECTIONAL, s->buckets, s->max_distance, t5->table};
+    return nn_copy_floats(&by_head, table);
+}
+
+/** Whether a matrix of a file is another one's copy: of the same type, bit by bit. */
+static bool is_copy(const attn_tensor *matrix, const attn_tensor *copy)
+{
+    const int64_t size = attn_element_size(copy->dtype);
+    bool same = matrix->dtype == copy->dtype;
+    for (int64_t row = 0; same && row < copy->shape[2]; row++)
+        same = memcmp(nn_weight_address(matrix, row, 0), nn_weight_address(copy, row, 0),
+                      (size_t)(copy->shape[3] * size)) == 0;
+    return same;
+}
+
+/** The embedding, and that others under the names of the stacks, which older files have, are the same. */
+static attn_status load_embedding(struct nn_t5 *t5, const struct sizes *s, struct nn_folder *folder, enum part part)
+{
+    static const char *const names[] = {"shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"};
+    struct nn_reader *reader = &folder->reader;
+    const int num = part == ENCODER ? 2 : 3;
+    for (int i = 0; i < num; i++) {
+        attn_tensor t;
+        if (!nn_has(reader, "", names[i]) && !(i == 1 && !t5->embedding.data))
+            continue;
+        CHECK(nn_get(reader, "", names[i], s->vocabulary, s->d_model, &t));
+        if (!t5->embedding.data)
+            CHECK(nn_copy_weights(&t, &t5->embedding));
+        else if (!is_copy(&t, &t5->embedding))
+            return io_fail(ATTN_UNSUPPORTED, "%s: %s is not the embedding again; expected one for both stacks",
+                           folder->path, names[i]);
+    }
     return ATTN_OK;
 }
 
-static attn_status load_all(struct nn_t5 *t5, const struct sizes *s, struct nn_folder *folder)
+static attn_status load_encoder(struct nn_t5 *t5, const struct sizes *s, struct nn_folder *folder)
 {
-    /* The embedding again, which older files have, too. */
-    static const char *const known[] = {"encoder.embed_tokens.weight", NULL};
     struct nn_reader *reader = &folder->reader;
     attn_mha_config attention = attn_mha_config_default();
     attn_block_config block = attn_block_config_default();
-    attn_tensor words, gamma;
-    const char *embedding = nn_has(reader, "", "shared.weight") ? "shared.weight" : "encoder.embed_tokens.weight";
-    CHECK(nn_get(reader, "", embedding, s->vocabulary, s->d_model, &words));
+    attn_tensor gamma;
     CHECK(nn_get(reader, "", "encoder.final_layer_norm.weight", 0, s->d_model, &gamma));
-    CHECK(nn_copy_weights(&words, &t5->embedding));
     CHECK(nn_copy_floats(&gamma, &t5->gamma));
-    CHECK(load_bias(t5, s, reader));
+    CHECK(load_bias(&t5->table, s, reader, "encoder."));
+    t5->bias = (attn_relative_bias){ATTN_BUCKETS_T5_BIDIRECTIONAL, s->buckets, s->max_distance, t5->table};
     attention.d_model = s->d_model;
     attention.heads = s->heads;
     attention.head_dim = s->head_dim;
@@ -119,12 +155,65 @@ static attn_status load_all(struct nn_t5 *t5, const struct sizes *s, struct nn_f
         CHECK(nn_numbered(&name, "", "encoder.block.", layer));
         CHECK(nn_block_load(&t5->blocks[layer], &block, reader, name.text, ATTN_NAMING_T5));
     }
-    return nn_check_all_read(reader, "", known);
+    return ATTN_OK;
 }
 
-static void describe(attn_model *model, const struct sizes *s)
+/** The factor of logits: tied ones are scaled, unless Transformers 5 has written that they are not. 0: 1. */
+static attn_status read_logit_scale(float *scale, const struct sizes *s, const struct config *config)
 {
-    model->info.kind = ATTN_MODEL_ENCODER;
+    bool scaled = true;
+    CHECK(config_boolean_or(config, "tie_word_embeddings", &scaled));
+    CHECK(config_boolean_or(config, "scale_decoder_outputs", &scaled));
+    *scale = scaled ? (float)(1 / sqrt((double)s->d_model)) : 0;
+    return ATTN_OK;
+}
+
+/** The decoder; the output matrix is the embedding, if the file has no other. */
+static attn_status load_decoder(attn_model *model, const struct sizes *s, struct nn_folder *folder, float logit_scale,
+                                enum part part)
+{
+    static const char *const known[] = {"*EncDecAttention.relative_attention_bias.weight", NULL};
+    struct nn_reader *reader = &folder->reader;
+    float *table;
+    CHECK(load_bias(&table, s, reader, "decoder."));
+    const attn_relative_bias bias = {ATTN_BUCKETS_T5, s->buckets, s->max_distance, table};
+    const struct nn_llama_kind kind = {
+        .prefix = "decoder.",
+        .layers = "block.",
+        .norm = "final_layer_norm",
+        .naming = ATTN_NAMING_T5,
+        .norm_kind = ATTN_NORM_RMS,
+        .activation = s->activation,
+        .gated = s->gated,
+        .headless = part == BOTH,
+        .bias = &bias,
+        .words = &model->t5->embedding,
+        .cross = 1,
+        .known = known,
+        .scale = 1,
+        .logit_scale = logit_scale,
+    };
+    attn_llama_config c = attn_llama_config_default();
+    c.layers = s->decoder_layers;
+    c.d_model = s->d_model;
+    c.heads = c.kv_heads = s->heads;
+    c.head_dim = s->head_dim;
+    c.d_ff = s->d_ff;
+    c.vocabulary = s->vocabulary;
+    c.eps = (float)s->eps;
+    c.tied = !nn_has(reader, "", "lm_head.weight");
+    c.format = folder->options.format;
+    c.activations = folder->options.activations;
+    const attn_status status = nn_llama_load(&model->llama, &c, &kind, reader);
+    free(table);
+    return status;
+}
+
+static void describe(attn_model *model, const struct sizes *s, enum part part)
+{
+    model->info.kind = part == ENCODER ? ATTN_MODEL_ENCODER : ATTN_MODEL_ENCODER_DECODER;
+    model->info.decoder_layers = part == ENCODER ? 0 : s->decoder_layers;
+    model->info.logits = part == BOTH_WITH_HEAD ? s->vocabulary : 0;
     model->info.layers = s->layers;
     model->info.d_model = s->d_model;
     model->info.heads = model->info.kv_heads = s->heads;
@@ -134,17 +223,32 @@ static void describe(attn_model *model, const struct sizes *s)
     model->info.max_positions = model->info.max_tokens = s->positions;
 }
 
-attn_status nn_model_load_t5(attn_model *model, struct nn_folder *folder)
+static attn_status choose_part(enum part *part, const attn_model *model, const struct nn_folder *folder)
+{
+    static const char *const ends[] = {"EncoderModel", "Model", "ForConditionalGeneration"};
+    const char *rest = *model->architecture ? model->architecture + strlen(folder->class_name) : ends[BOTH_WITH_HEAD];
+    for (int i = ENCODER; i <= BOTH_WITH_HEAD; i++)
+        if (strcmp(rest, ends[i]) == 0) {
+            *part = (enum part)i;
+            return ATTN_OK;
+        }
+    return io_fail(
+        ATTN_UNSUPPORTED, "%s: 'architectures' is '%s'; expected %sEncoderModel, %sModel or %sForConditionalGeneration",
+        folder->config.path, model->architecture, folder->class_name, folder->class_name, folder->class_name);
+}
+
+/** network: without an entry; scaled: whether logits may be. */
+static attn_status load(attn_model *model, struct nn_folder *folder, const char *network, bool scaled)
 {
     struct sizes s;
-    if (strcmp(model->architecture, "T5EncoderModel") != 0)
-        return io_fail(ATTN_UNSUPPORTED,
-                       "%s: 'architectures' is '%s'; expected T5EncoderModel, as there is no decoder "
-                       "of T5",
-                       folder->config.path, model->architecture);
-    CHECK(read_sizes(&s, &folder->config));
+    enum part part = ENCODER;
+    float logit_scale = 0;
+    CHECK(choose_part(&part, model, folder));
+    CHECK(read_sizes(&s, &folder->config, network, part));
+    if (scaled)
+        CHECK(read_logit_scale(&logit_scale, &s, &folder->config));
     CHECK(attn_check_count("num_layers", sizeof(attn_block *), s.layers, 1, 1));
-    describe(model, &s);
+    describe(model, &s, part);
     struct nn_t5 *t5 = calloc(1, sizeof *t5 + (size_t)s.layers * sizeof *t5->blocks);
     if (!t5)
         return attn_fail(ATTN_OUT_OF_MEMORY, "an encoder of %" PRId64 " layers could not be allocated", s.layers);
@@ -155,8 +259,22 @@ attn_status nn_model_load_t5(attn_model *model, struct nn_folder *folder)
     t5->vocabulary = s.vocabulary;
     t5->activations = folder->options.activations;
     t5->eps = (float)s.eps;
-    CHECK(load_all(t5, &s, folder));
+    CHECK(load_embedding(t5, &s, folder, part));
+    CHECK(load_encoder(t5, &s, folder));
+    CHECK(part == ENCODER ? nn_check_all_read(&folder->reader, "", NULL)
+                          : load_decoder(model, &s, folder, logit_scale, part));
     return nn_model_read_sentence(model, folder);
+}
+
+attn_status nn_model_load_t5(attn_model *model, struct nn_folder *folder)
+{
+    return load(model, folder, "relu", true);
+}
+
+/** The logits of mT5 are not scaled, whatever tie_word_embeddings says. */
+attn_status nn_model_load_mt5(attn_model *model, struct nn_folder *folder)
+{
+    return load(model, folder, "gated-gelu", false);
 }
 
 void nn_t5_destroy(struct nn_t5 *t5)

@@ -6,6 +6,7 @@ attn is not repeated by the test, and attention is computed in double precision,
 one number at a time. Only Python's standard library is used.
 """
 
+import io
 import json
 import math
 import os
@@ -14,6 +15,7 @@ import struct
 import subprocess
 import tempfile
 import unittest
+import zipfile
 from pathlib import Path
 
 COMMAND = os.environ["ATTN_COMMAND"]
@@ -96,6 +98,7 @@ def permuted(array):
 
 def npy_header(code, shape, fortran=False, text=None, version=1, length=None):
     if text is None:
+        code = "<V2" if code == "bf16" else code
         shape = "(" + "".join(f"{n}, " for n in shape).rstrip() + ")" if len(shape) else "()"
         text = f"{{'descr': '{code}', 'fortran_order': {fortran}, 'shape': {shape}, }}\n"
     text = text.encode()
@@ -107,14 +110,35 @@ def npy(array, **changes):
     return npy_header(array.code, array.shape, **changes) + array.raw()
 
 
-def read_npy(path):
-    data = Path(path).read_bytes()
+def parse_npy(data):
     assert data[:8] == b"\x93NUMPY\x01\x00", "not a .npy file of version 1.0"
     (length,) = struct.unpack("<H", data[8:10])
     assert (10 + length) % 64 == 0, "the data is not aligned to 64 bytes"
     header = eval(data[10:10 + length], {"__builtins__": {}}, {})
     assert header["fortran_order"] is False
-    return Array(header["shape"], unpack(data[10 + length:], header["descr"]), header["descr"])
+    code = "bf16" if header["descr"] == "<V2" else header["descr"]
+    return Array(header["shape"], unpack(data[10 + length:], code), code)
+
+
+def read_npy(path):
+    return parse_npy(Path(path).read_bytes())
+
+
+def npz(arrays, method=zipfile.ZIP_STORED):
+    """Bytes of an archive of arrays, or of bytes under any name, as numpy.savez and savez_compressed write it."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        for name, content in arrays.items():
+            member = f"{name}.npy" if isinstance(content, Array) else name
+            with archive.open(member, "w", force_zip64=True) as entry:
+                entry.write(npy(content) if isinstance(content, Array) else content)
+    return file.getvalue()
+
+
+def read_npz(data):
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+        return {name.removesuffix(".npy"): parse_npy(archive.read(name)) for name in archive.namelist()}
 
 
 def safetensors_file(header, data=b""):
@@ -133,7 +157,10 @@ def safetensors(arrays):
 
 
 def read_safetensors(path):
-    data = Path(path).read_bytes()
+    return parse_safetensors(Path(path).read_bytes())
+
+
+def parse_safetensors(data):
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8:8 + length])
     data = data[8 + length:]
@@ -205,6 +232,14 @@ class CommandTest(unittest.TestCase):
         shown = " ".join(map(str, arguments))
         self.assertEqual(result.returncode, code,
                          f"attn {shown}\nexit code {result.returncode}, expected {code}\n{result.stderr}")
+        return result
+
+    def pipe(self, content, *arguments, code=0):
+        """Runs attn with these bytes on standard input; its output is bytes, and its sentences text."""
+        result = subprocess.run([COMMAND, *map(str, arguments)], cwd=self.folder, capture_output=True, input=content,
+                                timeout=120)
+        result.stderr = result.stderr.decode()
+        self.assertEqual(result.returncode, code, f"attn {arguments}: {result.stderr}")
         return result
 
     def fails(self, code, says, *arguments, **options):

@@ -116,20 +116,19 @@ class Dtypes(CommandTest):
             self.assertEqual([a.raw() for a in got], [a.raw() for a in wide], code)
             self.assertClose(got[0], attention(*tensors, mask=narrow)[0], code, self.tolerance((code,), code), code)
 
-    def test_bf16_does_not_fit_into_npy(self):
+    def test_bf16_in_npy(self):
+        """As ml_dtypes has it written, in and out: the bits of the same call on safetensors."""
         q = self.q.astype(BF16)
-        self.write(in_safetensors={"q": q, "w": q.astype(F32)}, o_npy=b"old")
-        for q, options, why in (("q", (), "as q is"), ("w", ("--out-dtype", "bf16"), "--out-dtype"),
-                                ("q", ("--out-dtype", "bf16"), "--out-dtype")):
-            run = ["run", "-q", f"in.safetensors:{q}", "-k", "in.safetensors:q", "-v", "in.safetensors:q", *options]
-            says = f"-o would be bf16 ({why}), which a .npy file cannot hold; expected FILE.safetensors:NAME, or " \
-                   "--out-dtype f32 or f16"
-            self.fails(2, says, *run, "-o", "o.npy")
+        self.write(in_safetensors={"q": q, "w": q.astype(F32)}, q_npy=q, v_npy=npy_header("|V2", q.shape) + q.raw())
+        for name, options in (("q", ()), ("w", ("--out-dtype", "bf16")), ("q", ("--out-dtype", "bf16"))):
+            run = ["run", "-q", f"in.safetensors:{name}", "-k", "in.safetensors:q", "-v", "in.safetensors:q", *options]
+            self.attn(*run, "-o", "o.npy")
             self.attn(*run, "-o", "fine.safetensors:o")
-            self.assertEqual(read_safetensors(self.folder / "fine.safetensors")["o"].code, BF16)
-        # The statistics are f32 and do fit.
-        self.attn(*run, "-o", "fine.safetensors:o", "--lse", "l.npy", "--weights", "w.npy")
-        self.assertEqual(read_npy(self.folder / "w.npy").code, F32)
+            want = read_safetensors(self.folder / "fine.safetensors")["o"]
+            self.assertEqual((want.code, want.values), (BF16, read_npy(self.folder / "o.npy").values))
+        self.assertIn(b"'descr': '<V2'", (self.folder / "o.npy").read_bytes())
+        self.attn("run", "-q", "q.npy", "-k", "q.npy", "-v", "v.npy", "-o", "again.npy")
+        self.assertEqual((self.folder / "again.npy").read_bytes(), (self.folder / "o.npy").read_bytes())
         self.fails(2, "--out-dtype is 'f64'; expected f32, bf16 or f16", *run[:7], "--out-dtype", "f64", "-o", "x.npy")
         self.fails(2, "--out-dtype is 'float16'", *run[:7], "--out-dtype", "float16", "-o", "x.npy")
 

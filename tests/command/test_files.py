@@ -51,9 +51,6 @@ class Files(CommandTest):
     def test_trailing_bytes(self):
         self.bad_npy("3 bytes stand after the data", npy(self.good) + b"abc")
 
-    def test_fortran_order(self):
-        self.bad_npy("Fortran order", npy(self.good, fortran=True))
-
     def test_huge_header(self):
         self.bad_npy("claims 65537 bytes", npy(self.good, version=2, length=65537))
         self.bad_npy("claims 4294967295 bytes", npy(self.good, version=3, length=(1 << 32) - 1))
@@ -70,13 +67,13 @@ class Files(CommandTest):
         self.bad_npy("overflows", npy_header("<f4", (0, 1 << 62, 5)))
         self.bad_npy("63 bits", npy_header("<f4", (1 << 64,)))
 
-    def test_big_endian_and_other_types(self):
-        self.bad_npy("big-endian", npy_header(">f4", (2, 3)) + bytes(24))
-        self.bad_npy("float64", npy_header("<f8", (2, 3)) + bytes(48))
-        self.bad_npy("big-endian", npy_header(">f2", (2, 3)) + bytes(12))
-        self.bad_npy("numpy writes bfloat16 so", npy_header("<V2", (2, 3)) + bytes(12))
+    def test_other_types(self):
+        self.bad_npy("(2, 3) of float64 needs 48 bytes", npy_header("<f8", (2, 3), fortran=True) + bytes(24))
+        self.bad_npy("complex64", npy_header("<c8", (2, 3)) + bytes(48))
+        self.bad_npy("float8_e4m3fn", npy_header("<V1", (2, 3)) + bytes(6))
         self.bad_npy("Python objects", npy_header("|O", (2, 3)) + bytes(48))
-        self.bad_npy("not a .npy file", b"PK\x03\x04" + bytes(100))
+        self.bad_npy("cannot read the zip archive", b"PK\x03\x04" + bytes(100))
+        self.bad_npy("is a GGUF file", b"GGUF" + bytes(100))
 
     def test_wrong_type_for_the_place(self):
         self.write(i_npy=Array((2, 3, 4, 5), range(120), "<i4"), f_npy=Array((2,), (1.0, 2.0)))
@@ -125,9 +122,9 @@ class Files(CommandTest):
         (self.folder / "sub").mkdir()
         os.mkfifo(self.folder / "fifo.npy")
         self.content = lambda: sorted(os.listdir(self.folder))
-        self.run_with("not a regular file", q="sub")
-        self.run_with("not a regular file", q="fifo.npy")
-        self.run_with("not a regular file", q="/dev/null")
+        self.run_with("sub is a folder", q="sub")
+        self.run_with("/dev/null is not a .npy file", q="/dev/null")
+        self.run_with("/dev/zero holds no arrays", q="/dev/zero")
         for target in ("sub/none/o.npy", "q.npy/o.npy"):
             self.fails(1, "cannot be written", "run", "-q", "q.npy", "-k", "q.npy", "-v", "q.npy", "-o", target)
         os.rename(self.folder / "sub", self.folder / "sub.npy")
@@ -166,9 +163,9 @@ class Files(CommandTest):
         self.bad_safetensors("overflows", safetensors_file(huge, bytes(8)))
 
     def test_safetensors_names(self):
-        content = safetensors({"a": Array((2,), (1.0, 2.0), "<f8"), "b": self.good})
+        content = safetensors({"a": self.good, "b": self.good}).replace(b'"F32"', b'"U32"', 1)
         self.bad_safetensors("no tensor 'c'; it has 2: 'a', 'b'", content, "c")
-        self.bad_safetensors("has dtype F64, which is not read", content, "a")
+        self.bad_safetensors("has dtype U32, which is not read", content, "a")
         # The others in the file are not in the way.
         self.write(x_safetensors=content)
         self.attn("run", "-q", "x.safetensors:b", "-k", "q.npy", "-v", "q.npy", "-o", "fresh.npy")

@@ -8,6 +8,7 @@ import unittest
 from support import COMMAND, VERSION, Array, CommandTest, normal
 
 GOOD = ["run", "-q", "q.npy", "-k", "q.npy", "-v", "q.npy", "-o", "o.npy"]
+MODELS = [["embed"], ["rerank"], ["generate"]] if os.environ.get("ATTN_MODELS") else []
 MAP = ["heatmap", "-q", "q.npy", "-k", "q.npy", "-o", "o.png"]
 
 
@@ -25,7 +26,8 @@ class Usage(CommandTest):
         self.fails(2, "no command")
         self.fails(2, "unknown command 'walk'", "walk")
         self.fails(2, "unexpected argument 'x'", "--version", "x")
-        self.fails(2, "unexpected argument 'x'", "info", "x")
+        self.fails(2, "there is nothing to convert", "convert")
+        self.fails(2, "the output is missing", "convert", "x.npy")
         self.fails(2, "unknown option '--all'", "info", "--all")
 
     def test_missing_options(self):
@@ -106,7 +108,7 @@ class Usage(CommandTest):
         self.fails(2, "--limit-mib is '0'", *MAP, "--limit-mib", "0")
 
     def test_help_and_version(self):
-        for command in ([], ["run"], ["heatmap"], ["pattern"], ["view"], ["info"]):
+        for command in ([], ["run"], ["heatmap"], ["pattern"], ["view"], ["info"], *MODELS):
             text = self.attn(*command, "--help").stdout
             self.assertTrue(text.startswith("Usage: attn"), text)
             self.assertEqual(self.attn(*command, "-h").stdout, text)

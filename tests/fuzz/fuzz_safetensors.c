@@ -91,13 +91,14 @@ static void check_shapes(const struct safetensors *index)
     for (size_t i = 0; i < index->count; i++) {
         const struct safetensors_entry *entry = &index->entries[i], *found;
         struct array_shape is;
+        struct array_storage stored;
         FUZZ_CHECK(safetensors_find(index, entry->name, "fuzz", &found) == ATTN_OK && found == entry);
-        if (safetensors_usable(entry, "fuzz", &is) != ATTN_OK) {
+        if (safetensors_usable(entry, "fuzz", &is, &stored) != ATTN_OK) {
             FUZZ_CHECK(attn_last_error()[0] != '\0');
             continue;
         }
         uint64_t bytes;
-        FUZZ_CHECK(array_bytes(is.shape, is.ndim, array_dtype_size(is.dtype), &bytes) || entry->begin == entry->end);
+        FUZZ_CHECK(array_bytes(is.shape, is.ndim, stored.element_size, &bytes) || entry->begin == entry->end);
         FUZZ_CHECK(entry->begin == entry->end || bytes == entry->end - entry->begin);
     }
 }

@@ -67,7 +67,8 @@ POOLINGS = {"pooling_mode_mean_tokens": MEAN, "pooling_mode_cls_token": FIRST, "
 
 
 def randomise(model, dtype):
-    """Weights of about the size that keeps states as large as they are; norms about one, so that exchanges show."""
+    """Weights of about the size that keeps states as large as they are; norms about one, so that exchanges show. T5 does
+    not scale its scores, so its queries are small."""
     one = 0.0 if model.config.model_type == "gemma2" else 1.0
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -77,7 +78,8 @@ def randomise(model, dtype):
             elif "embed" in name:
                 p.copy_(torch.randn_like(p) * (1.0 if p.shape[0] > 100 else 0.5))
             else:
-                p.copy_(torch.randn_like(p) * 1.3 / p.shape[1] ** 0.5)
+                width = model.config.d_kv if name.endswith(("SelfAttention.q.weight", "EncDecAttention.q.weight")) else 1
+                p.copy_(torch.randn_like(p) * 1.3 / (width * p.shape[1]) ** 0.5)
     return model.to(dtype).eval()
 
 
@@ -99,10 +101,12 @@ def change_json(folder, name, change):
 class Folder:
     """A model that save_pretrained() has written, and what Transformers reads from it in f64 and f32."""
 
-    def __init__(self, class_name, config, draw):
+    def __init__(self, class_name, config, draw, change=None):
         self.path = tempfile.mkdtemp(prefix="attn-model-")
         self.kind = getattr(transformers, class_name)
         model = self.kind(config)
+        if change:
+            change(model)
         model = randomise(model, draw.choice([torch.float32, torch.float32, torch.bfloat16]))
         model.save_pretrained(self.path, max_shard_size=draw.choice(["20KB", "200KB", "5GB"]))
         self.read()
@@ -138,9 +142,10 @@ class Model:
 class Outputs:
     """Tensors for a call by their names, and the struct that points to them."""
 
-    def __init__(self, info, tokens, **rows):
+    def __init__(self, info, tokens, layers=None, **rows):
         self.kept = []
-        self.states = [torch.full((1, tokens, info.d_model), torch.nan) for _ in range(info.layers + 1)]
+        layers = info.layers if layers is None else layers
+        self.states = [torch.full((1, tokens, info.d_model), torch.nan) for _ in range(layers + 1)]
         self.hidden = torch.full((1, tokens, info.d_model), torch.nan)
         pointers = (c_void_p * len(self.states))(*[self.point(t) for t in self.states])
         self.struct = ModelOutputs(hidden=self.point(self.hidden), states=ctypes.cast(pointers, c_void_p))
@@ -195,12 +200,16 @@ def distilbert_config(draw):
         max_position_embeddings=sizes["max_position_embeddings"], activation=draw.choice(["gelu", "relu"]))
 
 
-def t5_config(draw):
-    return transformers.T5Config(
-        num_layers=draw.randint(1, 3), d_model=draw.choice([24, 40]), num_heads=draw.choice([1, 2, 3]),
+def t5_config(draw, kind=transformers.T5Config):
+    return kind(
+        num_decoder_layers=draw.choice([None, 1, 2]), decoder_start_token_id=draw.choice([0, 3]), num_layers=draw.randint(1, 3), d_model=draw.choice([24, 40]), num_heads=draw.choice([1, 2, 3]),
         d_kv=draw.choice([8, 12]), d_ff=draw.choice([37, 64]), vocab_size=draw.choice([29, 101]),
-        relative_attention_num_buckets=draw.choice([4, 8, 32]), relative_attention_max_distance=draw.choice([9, 20, 128]),
+        relative_attention_num_buckets=draw.choice([4, 8, 32]), relative_attention_max_distance=draw.choice([17, 20, 128]),
         feed_forward_proj=draw.choice(["relu", "gated-gelu", "gated-silu"]), tie_word_embeddings=draw.random() < 0.5)
+
+
+def mt5_config(draw):
+    return t5_config(draw, transformers.MT5Config)
 
 
 def old_names(folder):
@@ -239,21 +248,28 @@ def pool(hidden, pooling, normalise):
     return row / row.norm() if normalise else row
 
 
+def has_token_head(model):
+    return type(model).__name__.endswith(("ForMaskedLM", "ForTokenClassification"))
+
+
 def reference_encoder(model, offsets, ids, types, pooling):
     """Each sequence by itself."""
-    states, pooled, logits, embeddings = [], [], [], []
+    states, pooled, logits, embeddings, token_logits = [], [], [], [], []
     for part in by_sequence(offsets):
         extra = {} if types is None else {"token_type_ids": types[part][None]}
-        body = getattr(model, model.base_model_prefix) if hasattr(model, "classifier") else model
+        body = model.base_model
         out = body(input_ids=ids[part][None], output_hidden_states=True, **extra)
         states.append(torch.stack([s[0] for s in out.hidden_states]))
         embeddings.append(pool(out.last_hidden_state[0], *pooling))
         if getattr(out, "pooler_output", None) is not None:
             pooled.append(out.pooler_output[0])
-        if hasattr(model, "classifier"):
+        if has_token_head(model):
+            token_logits.append(model(input_ids=ids[part][None], **extra).logits[0])
+        elif hasattr(model, "classifier"):
             logits.append(model(input_ids=ids[part][None], **extra).logits[0])
     return {"states": torch.cat(states, 1), "embeddings": torch.stack(embeddings),
-            "pooled": torch.stack(pooled) if pooled else None, "logits": torch.stack(logits) if logits else None}
+            "pooled": torch.stack(pooled) if pooled else None, "logits": torch.stack(logits) if logits else None,
+            "token_logits": torch.cat(token_logits) if token_logits else None}
 
 
 def write_sentence_files(draw, folder, config):
@@ -288,6 +304,10 @@ def run_encoder(lib, draw, folder, pooling, options):
             rows["pooled"] = (num, info.d_model)
         if info.logits:
             rows["logits"] = (num, info.logits)
+        expect("head of tokens", info.token_logits,
+               0 if exact["token_logits"] is None else exact["token_logits"].shape[1])
+        if info.token_logits:
+            rows["token_logits"] = (offsets[-1], info.token_logits)
         outputs = Outputs(info, offsets[-1], **rows)
         kept = int64s(offsets), int32s(ids), types is not None and int32s(types)
         batch = ModelBatch(num_sequences=num, offsets=ctypes.addressof(kept[0]), ids=ctypes.addressof(kept[1]),
@@ -393,6 +413,7 @@ class Session:
 
     def __init__(self, model, num, tokens):
         self.model, self.lib, self.tokens = model, model.lib, tokens
+        self.memory = self.sources = None
         config = CacheConfig(max_tokens=tokens, max_sequences=num, page_size=16)
         self.lib("attn_model_cache_config", model.handle, byref(config))
         self.cache = self.lib.make("attn_cache_create", byref(config))
@@ -409,13 +430,15 @@ class Session:
         self.lib("attn_cache_step", self.cache, len(self.ids), int64s(self.ids), counts, None)
         info = self.model.info
         wanted = {"logits": (len(flat) if rows is None else len(rows), info.logits)} if info.logits else {}
-        outputs = Outputs(info, len(flat), **wanted)
+        outputs = Outputs(info, len(flat), info.decoder_layers if info.kind == 2 else None, **wanted)
         if not states:
             outputs.struct.hidden = outputs.struct.states = None
         kept = int32s(flat), rows is not None and int64s(rows)
         tokens = ModelTokens(ids=ctypes.addressof(kept[0]))
         if rows is not None:
             tokens.num_rows, tokens.rows = len(rows), ctypes.addressof(kept[1])
+        if self.memory:
+            tokens.memory, tokens.sources = self.memory, ctypes.addressof(self.sources)
         self.lib("attn_model_step", self.model.handle, self.cache, byref(tokens), byref(outputs.struct))
         return outputs
 
@@ -426,12 +449,12 @@ class Session:
         self.lib.free("attn_cache_destroy", self.cache)
 
 
-def reference_decoder(model, ids):
+def reference_decoder(model, _, ids):
     out = model(input_ids=ids[None], output_hidden_states=True)
     return torch.stack([s[0] for s in out.hidden_states]), out.logits[0] if hasattr(out, "logits") else None
 
 
-def compare_prompts(session, folder, texts, draw):
+def compare_prompts(session, folder, texts, draw, reference=reference_decoder):
     """Prompts in two chunks; what each chunk gives is put together by sequence."""
     cuts = [draw.randint(0, len(t)) for t in texts]
     chunks = [[t[:c] for t, c in zip(texts, cuts)], [t[c:] for t, c in zip(texts, cuts)]]
@@ -450,7 +473,7 @@ def compare_prompts(session, folder, texts, draw):
             at += len(part)
         compare("hidden", outputs.hidden, outputs.states[-1], outputs.states[-1], 0)
     for s, text in enumerate(texts):
-        (exact, exact_logits), (naive, naive_logits) = (reference_decoder(m, text) for m in (folder.exact, folder.naive))
+        (exact, exact_logits), (naive, naive_logits) = (reference(m, s, text) for m in (folder.exact, folder.naive))
         mine = torch.cat(states[s], 1)
         for layer in range(len(exact)):
             compare(f"states[{layer}] of text {s}", mine[layer], exact[layer], naive[layer], FLOOR_MODEL)
@@ -458,7 +481,7 @@ def compare_prompts(session, folder, texts, draw):
             compare(f"logits of text {s}", torch.cat(logits[s]), exact_logits, naive_logits, FLOOR_MODEL)
 
 
-def compare_greedy(session, folder, texts):
+def compare_greedy(session, folder, texts, reference=reference_decoder):
     """Both go on with the tokens of float64, so that one close call does not decide about what follows."""
     texts = list(texts)
     session.lib("attn_cache_truncate", session.cache, session.ids[0], 0)
@@ -470,7 +493,7 @@ def compare_greedy(session, folder, texts):
         outputs = session.step(parts, rows=ends, states=False)
         parts = []
         for s, text in enumerate(texts):
-            best = folder.exact(input_ids=text[None]).logits[0, -1].topk(2)
+            best = reference(folder.exact, s, text)[1][-1].topk(2)
             mine = outputs.logits[0, s].argmax()
             if mine != best.indices[0] and best.values[0] - best.values[1] > LEAD:
                 raise Failure(f"token {step} of text {s} is {int(mine)}; expected {int(best.indices[0])}")
@@ -495,6 +518,89 @@ def check_decoder(lib, class_name, make_config, old_rope=False):
                     compare_prompts(session, folder, texts, draw)
                     if model.info.logits:
                         compare_greedy(session, folder, texts)
+
+
+# -------------------------------------------------------------- encoder-decoders --
+
+
+def untie(model):
+    """An output matrix of its own, as T5 1.1 and mT5 have it."""
+    model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
+
+
+class Memory:
+    """attn_model_memory with some texts, the last one by the hidden states that attn_model_encode() gives."""
+
+    def __init__(self, model, texts):
+        self.model, self.lib = model, model.lib
+        self.handle = self.lib.make("attn_model_memory_create", model.handle)
+        self.encoded = self.encode(texts)
+        last = self.encoded.hidden[:, -len(texts[-1]):].contiguous()
+        self.sources = self.add(texts[:-1], None) + self.add(texts[-1:], view(last))
+
+    @staticmethod
+    def batch(texts):
+        kept = int64s([sum(map(len, texts[:i])) for i in range(len(texts) + 1)]), int32s(torch.cat(texts))
+        return kept, ModelBatch(num_sequences=len(texts), offsets=ctypes.addressof(kept[0]),
+                                ids=ctypes.addressof(kept[1]))
+
+    def encode(self, texts):
+        kept, batch = self.batch(texts)
+        outputs = Outputs(self.model.info, kept[0][-1])
+        self.lib("attn_model_encode", self.model.handle, byref(batch), byref(outputs.struct))
+        return outputs
+
+    def add(self, texts, hidden):
+        _, batch = self.batch(texts)
+        sources = int64s([-1] * len(texts))
+        self.lib("attn_model_memory_add", self.handle, byref(batch), hidden and byref(hidden), sources)
+        return list(sources)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.lib.free("attn_model_memory_destroy", self.handle)
+
+
+def compare_encoder(memory, folder, texts):
+    at = 0
+    for s, text in enumerate(texts):
+        exact, naive = (torch.stack([t[0] for t in m.encoder(input_ids=text[None], output_hidden_states=True).hidden_states])
+                        for m in (folder.exact, folder.naive))
+        for layer, state in enumerate(memory.encoded.states):
+            compare(f"states[{layer}] of source {s}", state[0, at:at + len(text)], exact[layer], naive[layer], FLOOR_MODEL)
+        at += len(text)
+
+
+def check_encoder_decoder(lib, class_name, make_config):
+    draw = random.Random(torch.initial_seed() * 1000 + hash_of(class_name))
+    has_head = class_name.endswith("ForConditionalGeneration")
+    for _ in range(ROUNDS):
+        change = untie if has_head and draw.random() < 0.5 else None
+        with Folder(class_name, make_config(draw), draw, change) as folder:
+            config = folder.exact.config
+            sources = [torch.randint(config.vocab_size, (draw.choice([1, 7, 16, 17, 40]),)) for _ in range(4)]
+            texts = [torch.randint(config.vocab_size, (draw.randint(1, 40),)) for _ in range(5)]
+            chosen = [draw.randrange(len(sources)) for _ in texts]
+
+            def reference(model, s, ids):
+                out = model(input_ids=sources[chosen[s]][None], decoder_input_ids=ids[None], output_hidden_states=True)
+                return torch.stack([t[0] for t in out.decoder_hidden_states]), out.logits[0] if has_head else None
+
+            with Model(lib, folder.path) as model, Memory(model, sources) as memory:
+                info = model.info
+                expect("kind", info.kind, 2)
+                expect("logits", info.logits, config.vocab_size if has_head else 0)
+                expect("layers", (info.layers, info.decoder_layers), (config.num_layers, config.num_decoder_layers))
+                expect("marks", (info.decoder_start, info.pad), (config.decoder_start_token_id, config.pad_token_id))
+                compare_encoder(memory, folder, sources)
+                with Session(model, len(texts), 64) as session:
+                    session.memory = memory.handle
+                    session.sources = int64s([memory.sources[i] for i in chosen])
+                    compare_prompts(session, folder, texts, draw, reference)
+                    if has_head:
+                        compare_greedy(session, folder, texts, reference)
 
 
 # ---------------------------------------------------------------------- refusals --
@@ -570,7 +676,11 @@ def all_checks():
                                ("XLMRobertaModel", xlm_roberta_config),
                                ("XLMRobertaForSequenceClassification", xlm_roberta_config),
                                ("DistilBertModel", distilbert_config),
-                               ("DistilBertForSequenceClassification", distilbert_config)):
+                               ("DistilBertForSequenceClassification", distilbert_config),
+                               *((name + end, config) for end in ("ForMaskedLM", "ForTokenClassification")
+                                 for name, config in (("Bert", bert_config), ("Roberta", roberta_config),
+                                                      ("XLMRoberta", xlm_roberta_config),
+                                                      ("DistilBert", distilbert_config)))):
         yield class_name, check_encoder, (class_name, config)
     yield "T5EncoderModel", check_encoder, ("T5EncoderModel", t5_config)
     yield "BertModel gamma and beta", check_encoder, ("BertModel", bert_config, True)
@@ -581,6 +691,10 @@ def all_checks():
     yield "GPT2LMHeadModel", check_decoder, ("GPT2LMHeadModel", gpt2_config)
     yield "GPT2Model", check_decoder, ("GPT2Model", gpt2_config)
     yield "LlamaForCausalLM, rope_scaling", check_decoder, ("LlamaForCausalLM", llama_config, True)
+    for name, config in (("T5", t5_config), ("MT5", mt5_config)):
+        for end in ("ForConditionalGeneration", "Model"):
+            yield f"{name}{end}", check_encoder_decoder, (f"{name}{end}", config)
+    yield "MT5EncoderModel", check_encoder, ("MT5EncoderModel", mt5_config)
     yield "refusals BertModel", check_refusals, ("BertModel", bert_config, BERT_REFUSALS)
     yield "refusals LlamaForCausalLM", check_refusals, ("LlamaForCausalLM", llama_config, LLAMA_REFUSALS)
     yield "refusals of files", check_files, ()

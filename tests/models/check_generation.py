@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares what examples/smollm generates with a computation in double precision, token by token.
+"""Compares what attn generate makes of SmolLM2-135M-Instruct with a computation in double precision, token by token.
 
-The program answers some prompts greedily and says which tokens it took, and by
+The command answers some prompts greedily and says which tokens it took, and by
 which logits. reference_llama.py computes the logits for these texts from the
 same weights. If at every place the token taken is the one with the greatest
 logit there, a greedy generation in double precision takes the same tokens: it
 does for the first, so it reads the same text, so it does for the next.
 
-PRECISIONS says what is expected of each way to run the program. Where numbers
+PRECISIONS says what is expected of each way to run the command. Where numbers
 between products are rounded to bf16, or products are of int8, logits are off by
 more than some of the leads of a likeliest token, so that equal tokens are no promise. Held
 there are the error, how often another token is taken, and the lead of the
@@ -16,7 +16,8 @@ likeliest where that happens.
 Also compared are the tokens of the prompts with the model's own chat template,
 as Jinja renders and the package tokenizers encodes it; and the printed text with
 what that package decodes. Tokens come from runs on one thread, the text from one on
-all, so that the number of threads is compared, too.
+all, so that the number of threads is compared, too; and all prompts at once from
+one more, which takes the same tokens.
 """
 
 import argparse
@@ -34,6 +35,8 @@ import tokenizers
 import reference_llama
 
 TOKENS = 64
+# The template's turn of the system where a conversation has none.
+SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 PROMPTS = ("Write a short story about a lighthouse keeper.",
            "Explain what a hash table is, with an example in Python.",
            "What does the French word naïveté mean? Explain it in 3 paragraphs.")
@@ -50,16 +53,16 @@ class Precision:
 
 
 PRECISIONS = (
-    Precision("f32", [], "f32", 1e-3, 0, 0),
+    Precision("f32", ["--page", "0"], "f32", 1e-3, 0, 0),
     Precision("f32 in pages", ["--page", "16"], "f32", 1e-3, 0, 0),
     Precision("drafts, verified", ["--drafts", "12", "--page", "16"], "f32", 1e-3, 0, 0),
     Precision("cache in bf16", ["--cache", "bf16", "--page", "64"], "f32", 0.5, 0, 0),
     Precision("cache in int8", ["--cache", "int8", "--page", "16"], "f32", 3, 12, 0.25),
-    Precision("cache in fp8", ["--cache", "fp8"], "f32", 7, 20, 0.25),
+    Precision("cache in fp8", ["--cache", "fp8", "--page", "0"], "f32", 7, 20, 0.25),
     Precision("cache in int4", ["--cache", "int4", "--page", "16"], "f32", 25, 60, 7),
-    Precision("weights in bf16", ["--weights", "bf16"], "bf16", 1e-3, 0, 0),
+    Precision("weights in bf16", ["--precision", "bf16", "--multiply", "f32", "--activations", "f32"], "bf16", 1e-3, 0, 0),
     Precision("activations and cache in bf16", ["--activations", "bf16"], "f32", 1.5, 6, 0.25),
-    Precision("products of int8", ["--weights", "int8", "--group", "64", "--multiply", "int8"], "f32", 8, 20, 1),
+    Precision("products of int8", ["--precision", "int8"], "f32", 8, 20, 1),
 )
 
 
@@ -69,7 +72,7 @@ def fail(sentence):
 
 class Program:
     def __init__(self, path, model):
-        self.command = [path, "--model", str(model), "--tokens", str(TOKENS)]
+        self.command = [path, "generate", str(model), "--chat", "--system", SYSTEM, "--max-new-tokens", str(TOKENS)]
 
     def run(self, *arguments):
         run = subprocess.run([*self.command, *arguments], capture_output=True, check=False)
@@ -81,16 +84,16 @@ class Program:
         """The tokens of the prompt, those that were made, and the logits (token, vocabulary) that they were taken by."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "logits.npy"
-            lines = self.run("--ids", "--logits", str(path), "--threads", "1", *options, "--", prompt).splitlines()
+            found = json.loads(self.run("--json", "--logits", str(path), "--threads", "1", *options, "--prompt", prompt))
             logits = numpy.load(path)
-        before, made = ([int(token) for token in line.split()] for line in lines)
+        before, made = found["prompt_ids"], found["ids"]
         if len(made) != TOKENS or logits.shape[0] != TOKENS:
             fail(f"'{prompt}' was answered by {len(made)} tokens and {len(logits)} rows; expected {TOKENS} of both")
         return before, made, logits
 
 
 def check_text(program, folder, generated):
-    """The prompts' tokens, and the text of what was made."""
+    """The prompts' tokens, the text of what was made, and all prompts at once."""
     settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     template = jinja2.Template(settings["chat_template"])
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -101,11 +104,18 @@ def check_text(program, folder, generated):
             print(f"FAILED '{prompt}': the tokens are {before}; expected {tokenizer.encode(chat).ids}")
             good = False
     # The last one is answered with letters of two bytes, which may come in two tokens.
-    text, expected = program.run("--", PROMPTS[-1]), tokenizer.decode(generated[-1][1]) + "\n"
+    text, expected = program.run("--prompt", PROMPTS[-1]), tokenizer.decode(generated[-1][1]) + "\n"
     if text != expected:
         print(f"FAILED '{PROMPTS[-1]}': the text is {text!r}; expected {expected!r}")
         good = False
-    print(f"{'ok    ' if good else 'FAILED'} tokens of the chat template, {len(PROMPTS)} prompts, and the text of an answer")
+    together = [json.loads(line) for line in program.run(
+        "--json", *(argument for prompt in PROMPTS for argument in ("--prompt", prompt))).splitlines()]
+    together = {entry["prompt_number"]: entry["ids"] for entry in together}
+    if [together.get(i + 1) for i in range(len(PROMPTS))] != [made for _, made, _ in generated]:
+        print("FAILED: all prompts at once are answered by other tokens than each alone")
+        good = False
+    print(f"{'ok    ' if good else 'FAILED'} tokens of the chat template, {len(PROMPTS)} prompts, the text of an answer, and "
+          "all at once")
     return good
 
 
@@ -118,7 +128,7 @@ def check_numbers(precision, generated, reference):
         least = min(least, (two[:, 1] - two[:, 0]).min())
         others += (likeliest != made).sum()
         worst = max(worst, (exact.max(-1) - exact[places, made]).max())
-        # The program's own claim: it took the greatest, the first of equals.
+        # The command's own claim: it took the greatest, the first of equals.
         if list(logits.argmax(-1)) != made:
             fail(f"{precision.name}: the tokens are not those with the greatest logits")
     good = error <= precision.error and others <= precision.others and worst <= precision.lead
@@ -131,7 +141,7 @@ def check_numbers(precision, generated, reference):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program", help="the example program smollm")
+    parser.add_argument("program", help="the attn command")
     parser.add_argument("--model", type=Path, required=True, help="the folder that examples/train/run makes of it")
     options = parser.parse_args()
     program = Program(options.program, options.model)

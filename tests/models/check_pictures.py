@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the attention weights that examples/embed writes, and draws them.
+"""Checks the attention weights that attn embed writes, and draws them.
 
 The weights of every layer and head for one sentence are compared with those of
 the encoder in reference_embeddings.py, which runs in double precision. Then the
@@ -52,15 +52,14 @@ def draw(attn, weights, labels, picture, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Checks and draws the weights that examples/embed writes.")
-    parser.add_argument("--embed", required=True, help="the program")
+    parser = argparse.ArgumentParser(description="Checks and draws the weights that attn embed writes.")
     parser.add_argument("--attn", required=True, help="the attn command")
     parser.add_argument("--model", type=Path, required=True, help="folder with model.safetensors and its other files")
     parser.add_argument("--out", type=Path, required=True, help="folder for weights and pictures")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     weights, labels = arguments.out / "weights.safetensors", arguments.out / "tokens.txt"
-    subprocess.run([arguments.embed, "--model", arguments.model, "--weights", weights, "--labels", labels],
+    subprocess.run([arguments.attn, "embed", arguments.model, "--weights", weights, "--labels", labels],
                    input=SENTENCE.encode(), check=True)
     check_weights(weights, arguments.model)
     draw(arguments.attn, f"{weights}:layer2", labels, arguments.out / "heads.png", [])

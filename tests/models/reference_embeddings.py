@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Embeds sentences with all-MiniLM-L6-v2 in PyTorch, as a reference for examples/embed.
+"""Embeds sentences with all-MiniLM-L6-v2 in PyTorch, as a reference for attn embed.
 
 The encoder is written out below and runs in double precision on the weights of
 the model's folder; tokens are those of the package tokenizers with the model's

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Llama in double precision, as a reference for examples/smollm.
+"""A Llama in double precision, as a reference for attn generate.
 
 Written for reading, after Touvron et al. 2023. Sequences are whole: nothing is
 kept from one call to the next, and each token's row of logits follows from the
@@ -12,7 +12,7 @@ import json
 import numpy
 import safetensors
 
-# How weights are rounded before they are taken as exact; the products' alone, as attn_llama_config.format has it.
+# How weights are rounded before they are taken as exact; the products' alone, as attn_model_options.format has it.
 ROUNDINGS = ("f32", "bf16")
 
 

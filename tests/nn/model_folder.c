@@ -94,3 +94,26 @@ struct model_folder model_folder_llama(struct memory *m)
     model_folder_text(&folder, "config.json", text);
     return folder;
 }
+
+void model_folder_t5_config(const struct model_folder *folder, const char *more)
+{
+    char text[1024];
+    snprintf(text, sizeof text,
+             "{\"model_type\": \"t5\", \"num_layers\": 2, \"num_decoder_layers\": 1, \"d_model\": %d,\n"
+             "\"num_heads\": %d, \"d_kv\": %d, \"d_ff\": %d, \"vocab_size\": %d,\n"
+             "\"relative_attention_num_buckets\": 8, \"relative_attention_max_distance\": 20,\n"
+             "\"decoder_start_token_id\": 0, \"pad_token_id\": 0, \"eos_token_id\": 1%s}\n",
+             D, HEADS, D / HEADS, FF, WORDS, more);
+    model_folder_text(folder, "config.json", text);
+}
+
+struct model_folder model_folder_t5(struct memory *m, int head)
+{
+    struct model_folder folder = model_folder_make();
+    struct named *n = named_create(m);
+    make_configs();
+    add_t5(n, m, head);
+    model_folder_weights(&folder, "model.safetensors", n, m);
+    model_folder_t5_config(&folder, ", \"architectures\": [\"T5ForConditionalGeneration\"]");
+    return folder;
+}

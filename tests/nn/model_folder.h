@@ -19,6 +19,10 @@ struct model_folder model_folder_make(void);
 struct model_folder model_folder_bert(struct memory *m);
 /** good.llama as a LlamaForCausalLM with an output matrix of its own. */
 struct model_folder model_folder_llama(struct memory *m);
+/** add_t5() as a T5ForConditionalGeneration. */
+struct model_folder model_folder_t5(struct memory *m, int head);
+/** config.json of it with further entries, each with a comma before it. */
+void model_folder_t5_config(const struct model_folder *folder, const char *more);
 /** Writes a file of the folder anew. */
 void model_folder_write(const struct model_folder *folder, const char *name, const void *data, size_t size);
 /** The same of a text. */

@@ -147,6 +147,42 @@ void add_llama(struct named *n, struct memory *m)
     named_add(n, m, ATTN_F32, WORDS, D, 0.3, 0, "", "lm_head.weight");
 }
 
+/** A layer of T5; matrices of attention and network, and norms. */
+static void add_t5_layer(struct named *n, struct memory *m, const char *prefix, int cross)
+{
+    static const char *const attentions[] = {"layer.0.SelfAttention.", "layer.1.EncDecAttention."};
+    static const char *const products[] = {"q", "k", "v", "o"};
+    char name[NAMED_LENGTH];
+    for (int a = 0; a <= cross; a++)
+        for (int i = 0; i < 4; i++) {
+            snprintf(name, sizeof name, "%s%s", attentions[a], products[i]);
+            named_add_dense(n, m, D, D, 0, prefix, name);
+        }
+    snprintf(name, sizeof name, "layer.%d.DenseReluDense.wi", cross + 1);
+    named_add_dense(n, m, FF, D, 0, prefix, name);
+    snprintf(name, sizeof name, "layer.%d.DenseReluDense.wo", cross + 1);
+    named_add_dense(n, m, D, FF, 0, prefix, name);
+    for (int i = 0; i < cross + 2; i++) {
+        snprintf(name, sizeof name, "layer.%d.layer_norm", i);
+        named_add_norm(n, m, ATTN_NORM_RMS, D, prefix, name);
+    }
+}
+
+void add_t5(struct named *n, struct memory *m, int head)
+{
+    static const char *const bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+    named_add(n, m, ATTN_F32, WORDS, D, 1, 0, "", "shared.weight");
+    named_add(n, m, ATTN_F32, 8, HEADS, 1, 0, "encoder.", bias);
+    named_add(n, m, ATTN_F32, 8, HEADS, 1, 0, "decoder.", bias);
+    add_t5_layer(n, m, "encoder.block.0.", 0);
+    add_t5_layer(n, m, "encoder.block.1.", 0);
+    add_t5_layer(n, m, "decoder.block.0.", 1);
+    named_add_norm(n, m, ATTN_NORM_RMS, D, "encoder.", "final_layer_norm");
+    named_add_norm(n, m, ATTN_NORM_RMS, D, "decoder.", "final_layer_norm");
+    if (head)
+        named_add(n, m, ATTN_F32, WORDS, D, 0.3, 0, "", "lm_head.weight");
+}
+
 static void add_transformer(struct named *n, struct memory *m, const char *prefix)
 {
     attn_block_config block = good.block;

@@ -62,6 +62,8 @@ void add_lstm(struct named *n, struct memory *m, const char *prefix, int64_t lay
 void add_bert(struct named *n, struct memory *m, const char *prefix, int64_t types);
 /** Adds those of a llama, whose names have no prefix. */
 void add_llama(struct named *n, struct memory *m);
+/** Adds those of a T5 of two layers in its encoder and one in its decoder; head: with an output matrix. */
+void add_t5(struct named *n, struct memory *m, int head);
 /** Adds those of a model of each kind, each behind a prefix of its own: block., bert., transformer., lstm. */
 void add_all(struct named *n, struct memory *m);
 

@@ -15,7 +15,7 @@ enum { D = 24, HEADS = 2, FF = 40, WORDS = 11, PLACES = 9, TOKENS = 7, HIDDEN = 
 struct made {
     struct named *named;
     attn_weights *weights;
-    struct model_folder encoder, decoder;
+    struct model_folder encoder, decoder, encoder_decoder;
     attn_tensor x, out, seen;
     float x_data[TOKENS * D], out_data[TOKENS * D], seen_data[HEADS * TOKENS * TOKENS];
 };
@@ -104,6 +104,63 @@ static attn_status run_decoder(struct made *made)
     assert_true((status == ATTN_OK) == (model != NULL));
     if (!status)
         fill_out(made, 0);
+    attn_model_close(model);
+    return status;
+}
+
+/** A text that is encoded, and a step of two sequences that look at it; both caches are made beforehand. */
+static attn_status run_with_memory(struct made *made, const attn_model *model, attn_model_memory *memory,
+                                   attn_cache *cache)
+{
+    static const int64_t offsets[] = {0, TOKENS}, counts[] = {2, 1};
+    static const int32_t ids[TOKENS] = {3, 1, 4, 1, 5, 8, 2};
+    int64_t sources[2], sequences[2];
+    attn_model_info info = attn_model_info_default();
+    OK(attn_model_describe(model, &info));
+    const attn_tensor hidden = attn_btc(made->out_data, 1, 3, info.d_model);
+    attn_model_batch batch = attn_model_batch_default();
+    attn_model_tokens tokens = attn_model_tokens_default();
+    attn_model_outputs outputs = attn_model_outputs_default();
+    batch.num_sequences = 1, batch.offsets = offsets, batch.ids = ids;
+    attn_status status = attn_model_memory_add(memory, &batch, NULL, sources);
+    assert_int_equal(attn_model_memory_length(memory, 0), status ? -1 : TOKENS);
+    for (int i = 0; !status && i < 2; i++)
+        status = attn_cache_add(cache, &sequences[i]);
+    if (!status)
+        status = attn_cache_step(cache, 2, sequences, counts, NULL);
+    if (status)
+        return status;
+    sources[1] = sources[0];
+    tokens.ids = ids, tokens.memory = memory, tokens.sources = sources, tokens.num_threads = 2;
+    outputs.hidden = &hidden;
+    status = attn_model_step(model, cache, &tokens, &outputs);
+    if (!status)
+        fill_out(made, 3 * info.d_model);
+    return status;
+}
+
+static attn_status run_encoder_decoder(struct made *made)
+{
+    attn_model *model = (attn_model *)(uintptr_t)64;
+    attn_model_memory *memory = NULL;
+    attn_cache *cache = NULL;
+    attn_cache_config config = attn_cache_config_default();
+    attn_status status = attn_model_open(&model, made->encoder_decoder.path, NULL);
+    assert_true((status == ATTN_OK) == (model != NULL));
+    if (!status) {
+        OK(attn_model_cache_config(model, &config));
+        config.max_tokens = config.max_sequences = 4;
+        status = attn_cache_create(&cache, &config);
+    }
+    if (!status) {
+        memory = (attn_model_memory *)(uintptr_t)64;
+        status = attn_model_memory_create(&memory, model);
+        assert_true((status == ATTN_OK) == (memory != NULL));
+    }
+    if (!status)
+        status = run_with_memory(made, model, memory, cache);
+    attn_model_memory_destroy(memory);
+    attn_cache_destroy(cache);
     attn_model_close(model);
     return status;
 }
@@ -487,6 +544,7 @@ static void test_every_allocation(void **state)
                                          run_bert,
                                          run_encoder,
                                          run_decoder,
+                                         run_encoder_decoder,
                                          run_lstm,
                                          run_pool,
                                          run_alignment,
@@ -511,6 +569,7 @@ static void test_every_allocation(void **state)
     make(&made, m);
     made.encoder = model_folder_bert(m);
     made.decoder = model_folder_llama(m);
+    made.encoder_decoder = model_folder_t5(m, 0);
     for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) {
         for (int i = 0; i < TOKENS * D; i++)
             made.out_data[i] = -77.0f;
@@ -525,6 +584,7 @@ static void test_every_allocation(void **state)
     }
     model_folder_remove(&made.encoder);
     model_folder_remove(&made.decoder);
+    model_folder_remove(&made.encoder_decoder);
     attn_weights_destroy(made.weights);
     memory_destroy(m);
 }

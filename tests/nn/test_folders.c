@@ -126,6 +126,82 @@ static void test_pooling(void **state)
     memory_destroy(m);
 }
 
+/** config.json of the BERT in a folder, under the name of another class. */
+static void write_bert(const struct model_folder *folder, const char *class_name)
+{
+    char text[512];
+    snprintf(text, sizeof text,
+             "{\"model_type\": \"bert\", \"architectures\": [\"%s\"], \"num_hidden_layers\": 2,\n"
+             "\"hidden_size\": %d, \"num_attention_heads\": %d, \"intermediate_size\": %d, \"vocab_size\": %d,\n"
+             "\"max_position_embeddings\": %d, \"hidden_act\": \"gelu\", \"layer_norm_eps\": 1e-5}\n",
+             class_name, D, HEADS, FF, WORDS, PLACES);
+    write_config(folder, text);
+}
+
+/** Logits of each token: of labels, and of words, whose table the file may have twice. */
+static void test_token_heads(void **state)
+{
+    (void)state;
+    enum { LABELS = 3 };
+    struct memory *m = memory_create("folders token_heads", 0);
+    struct model_folder folder = model_folder_make();
+    struct named *n = named_create(m);
+    attn_model *model;
+    attn_model_info info = attn_model_info_default();
+    attn_model_outputs outputs = attn_model_outputs_default();
+    const attn_model_batch batch = batch_of(NULL);
+    const attn_tensor hidden = place_dense(m, 1, 1, TOKENS, D), labels = place_dense(m, 1, 1, TOKENS, LABELS),
+                      words[2] = {place_dense(m, 1, 1, TOKENS, WORDS), place_dense(m, 1, 1, TOKENS, WORDS)};
+    make_configs();
+    add_bert(n, m, "bert.", 2);
+    named_add_dense(n, m, LABELS, D, 1, "", "classifier");
+    model_folder_weights(&folder, "model.safetensors", n, m);
+    write_bert(&folder, "BertForTokenClassification");
+    OK(attn_model_open(&model, folder.path, NULL));
+    OK(attn_model_describe(model, &info));
+    assert_true(info.token_logits == LABELS && info.logits == 0);
+    outputs.hidden = &hidden, outputs.token_logits = &labels;
+    OK(attn_model_encode(model, &batch, &outputs));
+    const double *w = named_values(n, "", "classifier.weight"), *b = named_values(n, "", "classifier.bias");
+    for (int t = 0; t < TOKENS; t++)
+        for (int c = 0; c < LABELS; c++) {
+            double sum = b[c];
+            for (int i = 0; i < D; i++)
+                sum += w[c * D + i] * (double)((float *)hidden.data)[t * D + i];
+            assert_true(fabs((double)((float *)labels.data)[t * LABELS + c] - sum) < 1e-4);
+        }
+    outputs.token_logits = &words[0];
+    REFUSES(m, attn_model_encode(model, &batch, &outputs), ATTN_SHAPE_MISMATCH, "outputs.token_logits|9|3");
+    attn_model_close(model);
+    write_bert(&folder, "BertForMaskedLM");
+    REFUSES(NULL, attn_model_open(&model, folder.path, NULL), ATTN_INVALID_ARGUMENT, "cls.predictions.transform.dense");
+    named_add_dense(n, m, D, D, 1, "", "cls.predictions.transform.dense");
+    named_add_norm(n, m, ATTN_NORM_LAYER, D, "", "cls.predictions.transform.LayerNorm");
+    named_add(n, m, ATTN_F32, 0, WORDS, 0.3, 0, "", "cls.predictions.bias");
+    for (int own = 0; own < 2; own++) {
+        if (own) {
+            const attn_tensor *table = named_tensor(n, "", "bert.embeddings.word_embeddings.weight");
+            named_add(n, m, ATTN_F32, WORDS, D, 1, 0, "", "cls.predictions.decoder.weight");
+            n->tensors[n->num - 1].data = table->data;
+        }
+        model_folder_weights(&folder, "model.safetensors", n, m);
+        OK(attn_model_open(&model, folder.path, NULL));
+        OK(attn_model_describe(model, &info));
+        assert_true(info.token_logits == WORDS && info.logits == 0);
+        outputs.token_logits = &words[own];
+        OK(attn_model_encode(model, &batch, &outputs));
+        attn_model_close(model);
+    }
+    assert_true(equal_bits(&words[0], &words[1]));
+    write_bert(&folder, "BertModel");
+    OK(attn_model_open(&model, folder.path, NULL));
+    REFUSES(m, attn_model_encode(model, &batch, &outputs), ATTN_INVALID_ARGUMENT, "outputs.token_logits|BertModel");
+    nn_end_refusals();
+    attn_model_close(model);
+    model_folder_remove(&folder);
+    memory_destroy(m);
+}
+
 /** A step's logits, against attn_llama_step(). */
 static void test_decoder(void **state)
 {
@@ -172,6 +248,83 @@ static void test_decoder(void **state)
     attn_llama_destroy(llama);
     attn_weights_destroy(weights);
     attn_model_close(model);
+    model_folder_remove(&folder);
+    memory_destroy(m);
+}
+
+/** Windows in all layers hand pages back, with the bits of a cache that keeps them. */
+static void test_windows(void **state)
+{
+    (void)state;
+    enum { STEPS = 24 };
+    struct memory *m = memory_create("folders windows", 0);
+    struct model_folder folder = model_folder_llama(m);
+    static const struct {
+        const char *type, *more;
+        int64_t window;
+    } cases[] = {
+        {"mistral", "\"sliding_window\": 4", 3},
+        {"mistral", "\"sliding_window\": 1", 1}, /* every query sees its own key alone, which its layers say */
+        {"mistral", "\"sliding_window\": null", 0},
+        {"qwen3",
+         "\"use_sliding_window\": true, \"sliding_window\": 5, \"max_window_layers\": 0, "
+         "\"head_dim\": 4, \"layer_types\": [\"sliding_attention\", \"full_attention\"]",
+         0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1024];
+        attn_model *model;
+        attn_cache_config config = attn_cache_config_default();
+        snprintf(
+            text, sizeof text,
+            "{\"model_type\": \"%s\", \"num_hidden_layers\": 2, \"hidden_size\": %d, \"num_attention_heads\": %d,"
+            "\"intermediate_size\": %d, \"vocab_size\": %d, \"max_position_embeddings\": 40, \"rope_theta\": 10000,"
+            "\"rms_norm_eps\": 1e-5, %s}",
+            cases[i].type, D, HEADS, FF, WORDS, cases[i].more);
+        write_config(&folder, text);
+        if (strcmp(cases[i].type, "qwen3") == 0) {
+            struct named *n = named_create(m);
+            add_llama(n, m);
+            for (int l = 0; l < 2; l++) {
+                char layer[NAMED_LENGTH];
+                layer_prefix(layer, "", "model.layers", l);
+                named_add(n, m, ATTN_F32, 0, D / HEADS, 0.2, 1, layer, "self_attn.q_norm.weight");
+                named_add(n, m, ATTN_F32, 0, D / HEADS, 0.2, 1, layer, "self_attn.k_norm.weight");
+            }
+            model_folder_weights(&folder, "model.safetensors", n, m);
+        }
+        OK(attn_model_open(&model, folder.path, NULL));
+        OK(attn_model_cache_config(model, &config));
+        assert_int_equal(config.window, cases[i].window);
+        config.max_tokens = STEPS, config.max_sequences = 1, config.page_size = 2;
+        attn_cache *caches[2];
+        int64_t sequences[2];
+        const int64_t one = 1;
+        for (int c = 0; c < 2; c++) {
+            OK(attn_cache_create(&caches[c], &config));
+            OK(attn_cache_add(caches[c], &sequences[c]));
+            config.window = 0;
+        }
+        for (int t = 0; t < STEPS; t++) {
+            const int32_t id = t * 5 % WORDS;
+            attn_tensor logits[2];
+            for (int c = 0; c < 2; c++) {
+                attn_model_tokens tokens = attn_model_tokens_default();
+                attn_model_outputs outputs = attn_model_outputs_default();
+                logits[c] = place_dense(m, 1, 1, 1, WORDS);
+                tokens.ids = &id, outputs.logits = &logits[c];
+                OK(attn_cache_step(caches[c], 1, &sequences[c], &one, NULL));
+                OK(attn_model_step(model, caches[c], &tokens, &outputs));
+            }
+            assert_true(equal_bits(&logits[0], &logits[1]));
+        }
+        attn_cache_usage usage = attn_cache_usage_default();
+        OK(attn_cache_get_usage(caches[0], &usage));
+        assert_true(cases[i].window ? usage.pages_in_use <= cases[i].window / 2 + 2 : usage.pages_in_use == STEPS / 2);
+        for (int c = 0; c < 2; c++)
+            attn_cache_destroy(caches[c]);
+        attn_model_close(model);
+    }
     model_folder_remove(&folder);
     memory_destroy(m);
 }
@@ -435,9 +588,9 @@ static void test_bad_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_encoder),   cmocka_unit_test(test_pooling), cmocka_unit_test(test_decoder),
-        cmocka_unit_test(test_index),     cmocka_unit_test(test_shards),  cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_bad_calls),
+        cmocka_unit_test(test_encoder), cmocka_unit_test(test_pooling),   cmocka_unit_test(test_token_heads),
+        cmocka_unit_test(test_decoder), cmocka_unit_test(test_windows),   cmocka_unit_test(test_index),
+        cmocka_unit_test(test_shards),  cmocka_unit_test(test_bad_files), cmocka_unit_test(test_bad_calls),
     };
     guard_catch_faults();
     make_configs();

@@ -103,6 +103,59 @@ static void test_ring(void **state)
     }
 }
 
+/** The attention of a step of one token with a window of the call's own. */
+static attn_status attend_within(attn_cache *cache, const attn_window *window, float *out_data)
+{
+    static float data[HEADS * D];
+    for (int i = 0; i < HEADS * D; i++)
+        data[i] = (float)(i % 7) - 3.0f;
+    attn_params params = attn_params_default();
+    const attn_tensor q = attn_bthd(data, 1, 1, HEADS, D), out = attn_bthd(out_data, 1, 1, HEADS, D);
+    params.window = window;
+    return attn_cache_attend(cache, LAYERS - 1, &q, &out, &params);
+}
+
+/** A call's window within that of a cache has the bits of one over all keys; others are refused. */
+static void test_window_within(void **state)
+{
+    (void)state;
+    static const attn_window within[] = {{8, ATTN_UNLIMITED, 2, NULL, 0}, {5, 0, 1, NULL, 0}, {0, 3, 0, NULL, 0}};
+    static const int64_t global[] = {1};
+    attn_cache *ring = make(ATTN_F32, 4, 8, 8, 2), *whole = make(ATTN_F32, 4, 16, 0, 0);
+    const int64_t ids[2] = {add(ring), add(whole)};
+    for (uint64_t n = 0; n < 40; n++) {
+        assert_int_equal(grow(ring, ids[0], 1, n), ATTN_OK);
+        assert_int_equal(grow(whole, ids[1], 1, n), ATTN_OK);
+    }
+    assert_true(pages_in_use(ring) < pages_in_use(whole));
+    float out[2][HEADS * D];
+    for (size_t i = 0; i < sizeof within / sizeof *within; i++) {
+        assert_int_equal(attend_within(ring, &within[i], out[0]), ATTN_OK);
+        assert_int_equal(attend_within(whole, &within[i], out[1]), ATTN_OK);
+        assert_memory_equal(out[0], out[1], sizeof out[0]);
+    }
+    /* The cache's own is that of no window, and differs from a narrower one. */
+    float own[HEADS * D];
+    assert_int_equal(attend_within(ring, NULL, own), ATTN_OK);
+    assert_memory_not_equal(own, out[0], sizeof own);
+    assert_int_equal(attend_within(ring, &within[0], out[0]), ATTN_OK);
+    assert_memory_equal(own, out[0], sizeof own);
+    static const struct {
+        attn_window window;
+        const char *words;
+    } wrong[] = {{{9, 0, 0, NULL, 0}, "params.window->left is 9; expected at most 8"},
+                 {{ATTN_UNLIMITED, 0, 0, NULL, 0}, "params.window->left is"},
+                 {{8, 0, 3, NULL, 0}, "params.window->first_tokens is 3; expected at most 2"},
+                 {{8, 0, 2, global, 1}, "params.window->num_global is 1"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(attend_within(ring, &wrong[i].window, out[0]), ATTN_INVALID_ARGUMENT);
+        assert_non_null(strstr(attn_last_error(), wrong[i].words));
+        assert_memory_equal(own, out[0], sizeof own);
+    }
+    attn_cache_destroy(ring);
+    attn_cache_destroy(whole);
+}
+
 /** A page of a fork is shared while it is full, and copied, once, when one that is not full is written to. */
 static void test_copies(void **state)
 {
@@ -197,15 +250,22 @@ static void test_positions(void **state)
     assert_null(attn_cache_positions(NULL, &num));
     assert_int_equal(num, 0);
     assert_null(attn_cache_positions(cache, NULL));
+    assert_null(attn_cache_offsets(NULL, &num));
+    assert_null(attn_cache_offsets(cache, NULL));
     assert_int_equal(attn_cache_step(cache, 2, ids, tokens, NULL), ATTN_OK);
     assert_memory_equal(attn_cache_positions(cache, &num), ((int64_t[]){0, 1, 2, 0, 1}), 5 * sizeof(int64_t));
     assert_int_equal(num, 5);
+    assert_memory_equal(attn_cache_offsets(cache, &num), ((int64_t[]){0, 3, 5}), 3 * sizeof(int64_t));
+    assert_int_equal(num, 2);
     assert_int_equal(attn_cache_step(cache, 2, ids, more, NULL), ATTN_OK);
     assert_memory_equal(attn_cache_positions(cache, &num), ((int64_t[]){3, 2, 3}), 3 * sizeof(int64_t));
     assert_int_equal(attn_cache_step(cache, 2, ids, more, given), ATTN_OK);
     assert_memory_equal(attn_cache_positions(cache, &num), given, sizeof given);
     assert_int_equal(attn_cache_truncate(cache, ids[0], 1), ATTN_OK);
     assert_null(attn_cache_positions(cache, &num));
+    assert_int_equal(num, 0);
+    num = -1;
+    assert_null(attn_cache_offsets(cache, &num));
     assert_int_equal(num, 0);
     attn_cache_destroy(cache);
 }
@@ -284,8 +344,8 @@ static void test_removed_in_a_step(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ring), cmocka_unit_test(test_copies),
-                                       cmocka_unit_test(test_full), cmocka_unit_test(test_positions),
-                                       cmocka_unit_test(test_removed_in_a_step)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ring),      cmocka_unit_test(test_window_within),
+                                       cmocka_unit_test(test_copies),    cmocka_unit_test(test_full),
+                                       cmocka_unit_test(test_positions), cmocka_unit_test(test_removed_in_a_step)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Allocations that fail, for the tests of the tokenizers. The linker puts these
- * functions between a tokenizer and malloc (--wrap), so that every allocation can
+ * Allocations that fail, for tests. The linker puts these
+ * functions between the tested code and malloc (--wrap), so that every allocation can
  * be made to fail. One file of a program includes this.
  */
 #ifndef UNIT_IO_FAILING_MEMORY_H

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "drafts.h"
+#include "models/drafts.h"
 
 static void test_repeated_text(void **state)
 {

@@ -30,9 +30,10 @@ static void reads_a_file(void **state)
     assert_int_equal(index.count, 5);
     const struct safetensors_entry *entry;
     struct array_shape is;
+    struct array_storage stored;
 
     assert_int_equal(safetensors_find(&index, "b", "x", &entry), ATTN_OK);
-    assert_int_equal(safetensors_usable(entry, "x", &is), ATTN_OK);
+    assert_int_equal(safetensors_usable(entry, "x", &is, &stored), ATTN_OK);
     assert_int_equal(entry->begin, 8);
     assert_int_equal(entry->end, 32);
     assert_int_equal(is.dtype, ARRAY_F32);
@@ -41,21 +42,21 @@ static void reads_a_file(void **state)
     assert_int_equal(is.shape[1], 3);
 
     assert_int_equal(safetensors_find(&index, "scalar", "x", &entry), ATTN_OK);
-    assert_int_equal(safetensors_usable(entry, "x", &is), ATTN_OK);
+    assert_int_equal(safetensors_usable(entry, "x", &is, &stored), ATTN_OK);
     assert_int_equal(is.dtype, ARRAY_I64);
     assert_int_equal(is.ndim, 0);
 
     assert_int_equal(safetensors_find(&index, "a", "x", &entry), ATTN_OK);
-    assert_int_equal(safetensors_usable(entry, "x", &is), ATTN_OK);
+    assert_int_equal(safetensors_usable(entry, "x", &is, &stored), ATTN_OK);
     assert_int_equal(is.dtype, ARRAY_BF16);
     assert_int_equal(entry->end - entry->begin, 4 * array_dtype_size(is.dtype));
     assert_int_equal(safetensors_find(&index, "empty", "x", &entry), ATTN_OK);
-    assert_int_equal(safetensors_usable(entry, "x", &is), ATTN_OK);
+    assert_int_equal(safetensors_usable(entry, "x", &is, &stored), ATTN_OK);
     assert_int_equal(is.dtype, ARRAY_F16);
 
     /* Other types may be there and are refused only by name. */
     assert_int_equal(safetensors_find(&index, "new", "x", &entry), ATTN_OK);
-    assert_int_equal(safetensors_usable(entry, "x", &is), ATTN_INVALID_FILE);
+    assert_int_equal(safetensors_usable(entry, "x", &is, &stored), ATTN_INVALID_FILE);
     assert_says(attn_last_error(), "Q7");
 
     assert_int_equal(safetensors_find(&index, "c", "x", &entry), ATTN_INVALID_FILE);
@@ -168,8 +169,9 @@ static void refuses_too_many_dimensions_by_name_only(void **state)
         parse(&index, "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4), ATTN_OK);
     const struct safetensors_entry *entry;
     struct array_shape is;
+    struct array_storage stored;
     assert_int_equal(safetensors_find(&index, "a", "x", &entry), ATTN_OK);
-    assert_int_equal(safetensors_usable(entry, "x", &is), ATTN_INVALID_FILE);
+    assert_int_equal(safetensors_usable(entry, "x", &is, &stored), ATTN_INVALID_FILE);
     assert_says(attn_last_error(), "9 dimensions");
     safetensors_free(&index);
 }
@@ -186,7 +188,7 @@ static void reads_what_it_writes(void **state)
     const char *names[] = {"with \"quotes\" and \\", "b", "c", "d"};
     char *text;
     size_t length;
-    assert_int_equal(safetensors_header_write(&text, &length, names, arrays, 4, "y.safetensors"), ATTN_OK);
+    assert_int_equal(safetensors_header_write(&text, &length, names, arrays, 4, NULL, "y.safetensors"), ATTN_OK);
     assert_int_equal(length % 8, 0);
     size_t claimed;
     assert_int_equal(safetensors_header_length(&claimed, (unsigned char *)text, length + 38, "y"), ATTN_OK);
@@ -199,7 +201,8 @@ static void reads_what_it_writes(void **state)
     assert_int_equal(index.entries[1].begin, 24);
     for (size_t i = 0; i < 4; i++) {
         struct array_shape is;
-        assert_int_equal(safetensors_usable(&index.entries[i], "y", &is), ATTN_OK);
+        struct array_storage stored;
+        assert_int_equal(safetensors_usable(&index.entries[i], "y", &is, &stored), ATTN_OK);
         assert_int_equal(is.dtype, arrays[i]->is.dtype);
         assert_int_equal(is.ndim, arrays[i]->is.ndim);
         assert_int_equal(index.entries[i].end - index.entries[i].begin, arrays[i]->size);
@@ -208,7 +211,8 @@ static void reads_what_it_writes(void **state)
     free(text);
 
     names[1] = "\xff not UTF-8";
-    assert_int_equal(safetensors_header_write(&text, &length, names, arrays, 2, "y.safetensors"), ATTN_INVALID_FILE);
+    assert_int_equal(safetensors_header_write(&text, &length, names, arrays, 2, NULL, "y.safetensors"),
+                     ATTN_INVALID_FILE);
     assert_says(attn_last_error(), "UTF-8");
 }
 

@@ -159,12 +159,18 @@ static void shuffles(void **state)
 static void joins_tokens(void **state)
 {
     (void)state;
-    static const char vocabulary[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\n##c\n";
-    struct wordpiece *tokenizer;
+    static const char json[] =
+        "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [], \"normalizer\": null,"
+        "\"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}, \"decoder\": null,"
+        "\"post_processor\": {\"type\": \"BertProcessing\", \"sep\": [\"[SEP]\", 3], \"cls\": [\"[CLS]\", 2]},"
+        "\"model\": {\"type\": \"WordPiece\", \"unk_token\": \"[UNK]\", \"continuing_subword_prefix\": \"##\","
+        "\"max_input_chars_per_word\": 100, \"vocab\": {\"[PAD]\": 0, \"[UNK]\": 1, \"[CLS]\": 2, \"[SEP]\": 3,"
+        "\"a\": 4, \"b\": 5, \"##c\": 6}}}";
+    attn_tokenizer *tokenizer;
     struct token_texts texts = {0};
     struct lines classes = {0};
     struct token_batch batch;
-    assert_int_equal(wordpiece_parse(&tokenizer, vocabulary, sizeof vocabulary - 1, "words"), ATTN_OK);
+    assert_int_equal(attn_tokenizer_parse(&tokenizer, json, sizeof json - 1, "words"), ATTN_OK);
     write_text("tokens.tsv", "good\ta bc\nbad\tb\nbad\ta a a a a\n");
     assert_int_equal(token_texts_read(&texts, beside("tokens.tsv"), tokenizer, 6, &classes, true), ATTN_OK);
     assert_int_equal(texts.count, 3);
@@ -181,7 +187,7 @@ static void joins_tokens(void **state)
     token_batch_free(&batch);
     token_texts_free(&texts);
     lines_free(&classes);
-    wordpiece_close(tokenizer);
+    attn_tokenizer_close(tokenizer);
 }
 
 /* -------------------------------------------------------------------- files -- */

@@ -286,7 +286,7 @@ static attn_status make_titles(struct picture *p)
     if (p->grid) {
         plot->across = p->titles;
         plot->grid_columns = p->panel_titles;
-        plot->grid_rows = p->data.names;
+        plot->grid_rows = p->data.names.names;
     } else {
         plot->panel_titles = p->panel_titles;
     }

@@ -1,246 +1,225 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn info: what the library is, what it found, and what it would use. Which
- * OpenMP runtime is loaded is read from /proc/self/maps, where every library
- * stands by the path it was loaded from. Two runtimes in one process each make
- * their own threads: they fight for the cores, or hang.
+ * attn info: what the library is, what it found, and what it would use; or of
+ * files, which arrays they hold. As lines for people or as one JSON document; the
+ * lines are made from what the document holds, so that neither says more.
  */
-#include <sched.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#include <attn/attn.h>
-#include <sleef.h>
 
 #include "commands.h"
+#include "file_info.h"
+#include "machine.h"
 #include "options.h"
-#include "wording.h"
 
-enum { INFO_HELP, INFO_VERSION, INFO_COUNT };
-enum { MAX_LIBRARIES = 8 };
+enum { INFO_HELP, INFO_VERSION, INFO_JSON, INFO_COUNT };
 
-struct libraries {
-    int count;
-    char *paths[MAX_LIBRARIES];
-};
+/* ----------------------------------------------------------------- machine -- */
 
-static void remember(struct libraries *found, const char *path)
+static const char *text_of(const json_t *object, const char *key)
 {
-    for (int i = 0; i < found->count; i++) {
-        if (strcmp(found->paths[i], path) == 0)
-            return;
-    }
-    char *copy = found->count < MAX_LIBRARIES ? strdup(path) : NULL;
-    if (copy != NULL)
-        found->paths[found->count++] = copy;
+    return json_string_value(json_object_get(object, key));
 }
 
-/* Packages rename the libraries they carry, as in libgomp-1a2b3c.so.1, so the start of the name decides. */
-static bool is_library(const char *path, const char *const *stems)
+static json_int_t number_of(const json_t *object, const char *key)
 {
-    const char *slash = strrchr(path, '/');
-    const char *base = slash != NULL ? slash + 1 : path;
-    for (int i = 0; stems[i] != NULL; i++) {
-        size_t length = strlen(stems[i]);
-        if (strncmp(base, stems[i], length) == 0 && (base[length] == '.' || base[length] == '-'))
-            return true;
-    }
-    return false;
+    return json_integer_value(json_object_get(object, key));
 }
 
-/* Lists the loaded libraries with one of the names; false if the system does not tell. */
-static bool find_libraries(struct libraries *found, const char *const *stems)
+static void print_libraries(const char *title, const json_t *paths)
 {
-    *found = (struct libraries){.count = 0};
-    FILE *maps = fopen("/proc/self/maps", "re");
-    if (maps == NULL)
-        return false;
-    char *line = NULL;
-    size_t capacity = 0;
-    while (getline(&line, &capacity, maps) >= 0) {
-        char *path = strchr(line, '/');
-        if (path == NULL)
-            continue;
-        path[strcspn(path, "\n")] = '\0';
-        if (is_library(path, stems))
-            remember(found, path);
-    }
-    free(line);
-    fclose(maps);
-    return true;
-}
-
-static void free_libraries(struct libraries *found)
-{
-    for (int i = 0; i < found->count; i++)
-        free(found->paths[i]);
-}
-
-static void print_libraries(const char *title, bool known, const struct libraries *found)
-{
-    if (!known)
+    if (!json_is_array(paths))
         printf("%-22s unknown: /proc/self/maps cannot be read\n", title);
-    else if (found->count == 0)
+    else if (json_array_size(paths) == 0)
         printf("%-22s none loaded\n", title);
-    for (int i = 0; i < found->count; i++)
-        printf("%-22s %s\n", i == 0 ? title : "", found->paths[i]);
+    for (size_t i = 0; i < json_array_size(paths); i++)
+        printf("%-22s %s\n", i == 0 ? title : "", json_string_value(json_array_get(paths, i)));
 }
 
-/* Sets that multiply pairs of bf16 have names that say so. */
-static bool has_pairs(const char *name)
+static void print_instruction_sets(const json_t *machine)
 {
-    static const char suffix[] = "_bf16";
-    const size_t length = strlen(name), end = sizeof suffix - 1;
-    return length > end && strcmp(name + length - end, suffix) == 0;
-}
-
-static void print_bf16(void)
-{
-    const char *const active = attn_isa_active(), *name;
-    printf("\n%-22s", "bf16 dot products");
-    if (has_pairs(active)) {
-        printf(" found (%s)\n", active);
-        return;
-    }
-    for (int isa = 0; (name = attn_isa_name(isa)) != NULL; isa++) {
-        if (!has_pairs(name) || !attn_isa_supported(name))
-            continue;
-        printf(" found (%s), but not used: bf16 is widened\n", name);
-        return;
-    }
-    printf(" not found: bf16 is widened\n");
-}
-
-static void print_instruction_sets(void)
-{
+    const json_t *sets = json_object_get(machine, "instruction_sets");
+    const json_t *pairs = json_object_get(machine, "bf16_dot_products");
     printf("%-22s", "instruction sets");
-    for (int isa = 0; attn_isa_name(isa); isa++) {
-        if (attn_isa_supported(attn_isa_name(isa)))
-            printf(" %s", attn_isa_name(isa));
-    }
-    print_bf16();
-    printf("%-22s %s", "chosen", attn_isa_active());
-    const char *cap = getenv("ATTN_MAX_CPU_ISA");
-    if (cap != NULL && cap[0] != '\0')
+    for (size_t i = 0; i < json_array_size(sets); i++)
+        printf(" %s", json_string_value(json_array_get(sets, i)));
+    printf("\n%-22s", "bf16 dot products");
+    if (text_of(pairs, "found") == NULL)
+        printf(" not found: bf16 is widened\n");
+    else
+        printf(" found (%s)%s\n", text_of(pairs, "found"),
+               json_is_true(json_object_get(pairs, "used")) ? "" : ", but not used: bf16 is widened");
+    printf("%-22s %s", "chosen", text_of(machine, "chosen"));
+    const char *cap = text_of(json_object_get(machine, "environment"), "ATTN_MAX_CPU_ISA");
+    if (cap != NULL)
         printf(" (ATTN_MAX_CPU_ISA=%s)", cap);
     printf("\n");
 }
 
-/* What a plan of such a call picks: its description between the shapes and the block sizes. */
-static void print_kernels(const char *title, attn_dtype dtype, attn_qk qk)
+static void print_kernels(const json_t *kernels)
 {
-    float zeros[64] = {0}, results[64];
-    attn_tensor t = attn_bhtd(zeros, 1, 1, 1, 64), out = attn_bhtd(results, 1, 1, 1, 64);
-    attn_params params = attn_params_default();
-    attn_plan *plan = NULL;
-    char text[512] = "";
-    t.dtype = out.dtype = dtype;
-    params.qk = qk;
-    if (reworded(WORDING_RUN, attn_plan_create(&plan, &t, &t, &t, &out, &params)) == ATTN_OK) {
-        attn_plan_describe(plan, text, sizeof text);
-        const char *shapes_end = strstr(text, ": ");
-        char *blocks = strstr(text, ", strips");
-        if (blocks != NULL)
-            *blocks = '\0';
-        printf("%-22s %s\n", title, shapes_end != NULL ? shapes_end + 2 : text);
-    } else {
-        printf("%-22s none: %s\n", title, attn_last_error());
+    static const char *const rows[][2] = {{"f32", "f32 kernels"},
+                                          {"bf16", "bf16 kernels"},
+                                          {"f16", "f16 kernels"},
+                                          {"int8_scores", "int8 scores"},
+                                          {"int8_scores_bf16", "int8 scores, bf16"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const json_t *kernel = json_object_get(kernels, rows[i][0]);
+        const char *plan = text_of(kernel, "plan");
+        printf("%-22s %s%s\n", rows[i][1],
+               plan != NULL ? "" : "none: ", plan != NULL ? plan : text_of(kernel, "refused"));
     }
-    attn_plan_destroy(plan);
 }
 
-/* The settings that decide about threads and kernels, where they are not the default. */
-static void print_environment(void)
+static void print_caches(const json_t *caches)
 {
-    static const char *const names[] = {"ATTN_MAX_CPU_ISA",      "ATTN_NUM_THREADS",  "ATTN_VERBOSE",
-                                        "OMP_NUM_THREADS",       "OMP_THREAD_LIMIT",  "OMP_DYNAMIC",
-                                        "OMP_PROC_BIND",         "OMP_PLACES",        "OMP_WAIT_POLICY",
-                                        "OMP_MAX_ACTIVE_LEVELS", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"};
-    const char *title = "environment";
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *value = getenv(names[i]);
-        if (value == NULL || value[0] == '\0')
-            continue;
-        printf("%-22s %s=%s\n", title, names[i], value);
+    for (size_t i = 0; i < json_array_size(caches); i++) {
+        char title[48];
+        const json_int_t size = json_integer_value(json_array_get(caches, i));
+        snprintf(title, sizeof title, "L%zu data cache", i + 1);
+        if (size > 0)
+            printf("%-22s %" JSON_INTEGER_FORMAT " KiB\n", title, size / 1024);
+        else
+            printf("%-22s unknown\n", title);
+    }
+}
+
+static void print_environment(json_t *settings)
+{
+    const char *title = "environment", *name;
+    json_t *value;
+    json_object_foreach(settings, name, value)
+    {
+        printf("%-22s %s=%s\n", title, name, json_string_value(value));
         title = "";
     }
     if (title[0] != '\0')
         printf("%-22s nothing set\n", title);
 }
 
-/* As the kernel names it; AArch64's does not. */
-static void print_processor(void)
+static void print_machine(const json_t *machine)
 {
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    char *line = NULL;
-    size_t capacity = 0;
-    bool found = false;
-    while (file != NULL && !found && getline(&line, &capacity, file) >= 0) {
-        const char *colon = strchr(line, ':');
-        found = strncmp(line, "model name", 10) == 0 && colon != NULL;
-        if (found)
-            printf("%-22s%.*s\n", "processor", (int)strcspn(colon + 1, "\n"), colon + 1);
-    }
-    if (!found)
-        printf("%-22s unknown\n", "processor");
-    free(line);
-    if (file != NULL)
-        fclose(file);
-}
-
-static void print_caches(void)
-{
-    for (int level = 1; level <= 3; level++) {
-        char title[32];
-        size_t size = attn_cache_size(level);
-        snprintf(title, sizeof title, "L%d data cache", level);
-        if (size > 0)
-            printf("%-22s %zu KiB\n", title, size / 1024);
-        else
-            printf("%-22s unknown\n", title);
-    }
-}
-
-static void print_info(void)
-{
-    static const char *const openmp[] = {"libgomp", "libomp", "libomp5", "libiomp5", NULL};
-    static const char *const sleef[] = {"libsleef", NULL};
-    int built = ATTN_VERSION, loaded = attn_version();
-
-    printf("%-22s %s\n", "libattn", attn_version_string());
-    printf("%-22s %d.%d.%d\n", "built against", built / 10000, built / 100 % 100, built % 100);
-    if (loaded / 10000 != built / 10000)
-        fprintf(stderr, "attn: warning: the loaded libattn %s is of another major version\n", attn_version_string());
-    print_processor();
-    print_instruction_sets();
-    print_kernels("f32 kernels", ATTN_F32, ATTN_QK_DEFAULT);
-    print_kernels("bf16 kernels", ATTN_BF16, ATTN_QK_DEFAULT);
-    print_kernels("f16 kernels", ATTN_F16, ATTN_QK_DEFAULT);
-    print_kernels("int8 scores", ATTN_F32, ATTN_QK_INT8);
-    print_kernels("int8 scores, bf16", ATTN_BF16, ATTN_QK_INT8);
-    print_caches();
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
-        printf("%-22s %d of %ld\n", "processors usable", CPU_COUNT(&allowed), sysconf(_SC_NPROCESSORS_ONLN));
+    const char *processor = text_of(machine, "processor");
+    const json_t *processors = json_object_get(machine, "processors"), *sleef = json_object_get(machine, "sleef");
+    printf("%-22s %s\n", "libattn", text_of(machine, "libattn"));
+    printf("%-22s %s\n", "built against", text_of(machine, "built_against"));
+    printf("%-22s %s\n", "processor", processor != NULL ? processor : "unknown");
+    print_instruction_sets(machine);
+    print_kernels(json_object_get(machine, "kernels"));
+    print_caches(json_object_get(machine, "data_caches"));
+    if (json_is_integer(json_object_get(processors, "usable")))
+        printf("%-22s %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT "\n", "processors usable",
+               number_of(processors, "usable"), number_of(processors, "online"));
     else
-        printf("%-22s %ld\n", "processors online", sysconf(_SC_NPROCESSORS_ONLN));
-    printf("%-22s %d\n", "threads", attn_default_num_threads());
-    print_environment();
+        printf("%-22s %" JSON_INTEGER_FORMAT "\n", "processors online", number_of(processors, "online"));
+    printf("%-22s %" JSON_INTEGER_FORMAT "\n", "threads", number_of(machine, "threads"));
+    print_environment(json_object_get(machine, "environment"));
+    print_libraries("OpenMP runtime", json_object_get(machine, "openmp_runtimes"));
+    printf("%-22s %s (headers)\n", "SLEEF", text_of(sleef, "headers"));
+    print_libraries("", json_object_get(sleef, "libraries"));
+}
 
-    struct libraries found;
-    bool known = find_libraries(&found, openmp);
-    print_libraries("OpenMP runtime", known, &found);
-    if (found.count > 1)
-        fprintf(stderr,
-                "attn: warning: %d OpenMP runtimes are loaded; expected one, as two fight for the cores or hang\n",
-                found.count);
-    free_libraries(&found);
-    printf("%-22s %d.%d.%d (headers)\n", "SLEEF", SLEEF_VERSION_MAJOR, SLEEF_VERSION_MINOR, SLEEF_VERSION_PATCHLEVEL);
-    known = find_libraries(&found, sleef);
-    print_libraries("", known, &found);
-    free_libraries(&found);
+static attn_status show_machine(bool as_json)
+{
+    json_t *machine = machine_describe();
+    if (machine == NULL)
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
+    const json_t *warnings = json_object_get(machine, "warnings");
+    for (size_t i = 0; i < json_array_size(warnings); i++)
+        command_note("warning: %s", json_string_value(json_array_get(warnings, i)));
+    if (as_json) {
+        json_dumpf(machine, stdout, JSON_INDENT(2));
+        printf("\n");
+    } else {
+        print_machine(machine);
+    }
+    json_decref(machine);
+    return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------- files -- */
+
+/* Names are a stranger's: what could steer a terminal is not printed. */
+static void print_safely(const char *text)
+{
+    for (; *text != '\0'; text++)
+        putchar((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text);
+}
+
+static void print_array(const json_t *array, int width)
+{
+    const char *name = text_of(array, "name");
+    const json_t *shape = json_object_get(array, "shape");
+    const size_t ndim = json_array_size(shape);
+    printf("  ");
+    if (name != NULL) {
+        print_safely(name);
+        printf("%*s  ", width - (int)strlen(name), "");
+    }
+    print_safely(text_of(array, "dtype"));
+    printf(" (");
+    for (size_t i = 0; i < ndim; i++) {
+        const json_t *length = json_array_get(shape, i);
+        printf(i > 0 ? ", " : "");
+        if (json_is_integer(length))
+            printf("%" JSON_INTEGER_FORMAT, json_integer_value(length));
+        else
+            printf("...");
+    }
+    printf("%s), %" JSON_INTEGER_FORMAT " bytes%s%s\n", ndim == 1 ? "," : "", number_of(array, "bytes"),
+           json_is_true(json_object_get(array, "fortran_order")) ? ", Fortran order" : "",
+           json_is_true(json_object_get(array, "big_endian")) ? ", big-endian" : "");
+}
+
+static void print_file(json_t *file)
+{
+    const json_t *arrays = json_object_get(file, "arrays");
+    const size_t count = json_array_size(arrays);
+    int width = 0;
+    const char *key;
+    json_t *value;
+    for (size_t i = 0; i < count; i++) {
+        const char *name = text_of(json_array_get(arrays, i), "name");
+        const size_t length = name != NULL ? strlen(name) : 0;
+        width = length < 60 && (int)length > width ? (int)length : width;
+    }
+    print_safely(text_of(file, "path"));
+    printf(": %s, %" JSON_INTEGER_FORMAT " bytes, %zu array%s\n", text_of(file, "form"), number_of(file, "bytes"),
+           count, count == 1 ? "" : "s");
+    json_object_foreach(json_object_get(file, "metadata"), key, value)
+    {
+        printf("  metadata ");
+        print_safely(key);
+        printf(" = ");
+        print_safely(json_string_value(value));
+        printf("\n");
+    }
+    for (size_t i = 0; i < count; i++)
+        print_array(json_array_get(arrays, i), width);
+}
+
+static attn_status show_files(const struct operands *operands, bool as_json)
+{
+    json_t *files = json_array();
+    attn_status status = files != NULL ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
+    for (int i = 0; status == ATTN_OK && i < operands->count; i++) {
+        json_t *file;
+        status = file_describe(&file, operands->values[i]);
+        if (status == ATTN_OK && json_array_append_new(files, file) != 0)
+            status = io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", operands->values[i]);
+    }
+    for (size_t i = 0; status == ATTN_OK && !as_json && i < json_array_size(files); i++)
+        print_file(json_array_get(files, i));
+    if (status == ATTN_OK && as_json) {
+        json_t *document = json_pack("{s:O}", "files", files);
+        json_dumpf(document, stdout, JSON_INDENT(2));
+        printf("\n");
+        json_decref(document);
+    }
+    json_decref(files);
+    return status;
 }
 
 attn_status command_info(int argc, char *const *argv)
@@ -248,19 +227,23 @@ attn_status command_info(int argc, char *const *argv)
     struct option options[INFO_COUNT] = {
         [INFO_HELP] = {"help", 'h', NULL, "print this text", NULL},
         [INFO_VERSION] = {"version", 0, NULL, "print the version", NULL},
+        [INFO_JSON] = {"json", 0, NULL, "write one JSON document", NULL},
     };
     struct operands operands;
-    CHECK(options_parse(options, INFO_COUNT, argc, argv, &operands, 0));
+    CHECK(options_parse(options, INFO_COUNT, argc, argv, &operands, MOST_OPERANDS));
+    const bool as_json = options[INFO_JSON].value != NULL;
     if (options[INFO_HELP].value != NULL) {
-        printf("Usage: attn info [OPTION]...\n\n"
+        printf("Usage: attn info [FILE]... [OPTION]...\n\n"
                "Shows versions, the processor, instruction sets, which kernels a call of each type\n"
                "gets, caches, threads, what is set in the environment, and the OpenMP runtime;\n"
-               "warns when two OpenMP runtimes are loaded.\n\n");
+               "warns when two OpenMP runtimes are loaded. Of files, .npy, .npz or safetensors or -\n"
+               "for standard input, shows which arrays they hold.\n\n");
         options_print(stdout, options, INFO_COUNT);
-    } else if (options[INFO_VERSION].value != NULL) {
-        print_version();
-    } else {
-        print_info();
+        return ATTN_OK;
     }
-    return ATTN_OK;
+    if (options[INFO_VERSION].value != NULL) {
+        print_version();
+        return ATTN_OK;
+    }
+    return operands.count > 0 ? show_files(&operands, as_json) : show_machine(as_json);
 }

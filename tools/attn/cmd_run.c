@@ -260,15 +260,11 @@ attn_status command_run(int argc, char *const *argv)
     if (status == ATTN_OK)
         status = declare_outputs(&outputs, options, results);
     if (status == ATTN_OK)
-        status = output_holds(&outputs, &results[0], out_dtype, "--out-dtype");
-    if (status == ATTN_OK)
         status = inputs_load(&inputs, options[RUN_V].value, UINT64_MAX);
     if (status == ATTN_OK)
         status = kinds_load(&kinds, inputs.bthd);
-    if (status == ATTN_OK && options[RUN_OUT_DTYPE].value == NULL) {
+    if (status == ATTN_OK && options[RUN_OUT_DTYPE].value == NULL)
         out_dtype = inputs.q.is.dtype;
-        status = output_holds(&outputs, &results[0], out_dtype, "as q is");
-    }
     if (status == ATTN_OK)
         status = compute(&inputs, &kinds, &dropout, out_dtype, results);
     if (status == ATTN_OK)

@@ -41,9 +41,8 @@ struct view {
     long long batch, head, limit; /* head: -1 for all; limit in MiB */
     bool hidden;
     char *target;
-    char **names; /* of all tensors that were asked for */
-    size_t num_names;
-    char **layers; /* [count]: of those that hold weights, among names */
+    struct array_names names; /* of all tensors that were asked for */
+    char **layers;            /* [count]: of those that hold weights, among names */
     struct weights *weights;
     int count;
     int64_t heads, rows, columns; /* of each; heads: those that are shown */
@@ -173,20 +172,17 @@ static attn_status open_layer(struct view *v, const char *path, char *name)
 
 static attn_status open_layers(struct view *v, const char *spec)
 {
-    struct file_spec parts = {NULL, NULL};
-    CHECK(array_names(spec, &v->names, &v->num_names));
-    v->layers = calloc(v->num_names, sizeof *v->layers);
-    v->weights = calloc(v->num_names, sizeof *v->weights);
+    CHECK(array_names_open(&v->names, spec));
+    v->layers = calloc(v->names.count, sizeof *v->layers);
+    v->weights = calloc(v->names.count, sizeof *v->weights);
     if (v->layers == NULL || v->weights == NULL)
         return io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
-    attn_status status = strstr(spec, ".safetensors:") != NULL ? file_spec_parse(&parts, spec) : ATTN_OK;
-    const char *path = parts.path != NULL ? parts.path : spec;
-    for (size_t i = 0; status == ATTN_OK && i < v->num_names; i++)
-        status = open_layer(v, path, v->names[i]);
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; status == ATTN_OK && i < v->names.count; i++)
+        status = open_layer(v, v->names.path, v->names.names[i]);
     if (status == ATTN_OK && v->count == 0)
         status = io_fail(ATTN_INVALID_FILE,
                          "%s holds no attention weights: no tensor has rows of numbers from 0 on that sum to 1", spec);
-    file_spec_free(&parts);
     return status;
 }
 
@@ -301,9 +297,9 @@ static attn_status make(struct view *v, const char *spec)
     if (status == ATTN_OK)
         status = replace_whole(v->target, page.bytes, page.used);
     page_free(&page);
-    if (status == ATTN_OK && (size_t)v->count < v->num_names)
+    if (status == ATTN_OK && (size_t)v->count < v->names.count)
         command_note("%zu of the %zu tensors hold no attention weights and are not on the page",
-                     v->num_names - (size_t)v->count, v->num_names);
+                     v->names.count - (size_t)v->count, v->names.count);
     if (status == ATTN_OK && !findings_none(&findings, text, sizeof text))
         command_note("%s is shown as it is, but these are not the weights of a softmax: it holds %s", spec, text);
     return status;
@@ -342,7 +338,7 @@ attn_status command_view(int argc, char *const *argv)
         weights_close(&v.weights[i]);
     free(v.weights);
     free(v.layers);
-    array_names_free(v.names, v.num_names);
+    array_names_free(&v.names);
     labels_free(&v.row_labels);
     labels_free(&v.column_labels);
     free(v.target);

@@ -12,6 +12,10 @@ attn_status command_run(int argc, char *const *argv);
 attn_status command_heatmap(int argc, char *const *argv);
 attn_status command_pattern(int argc, char *const *argv);
 attn_status command_view(int argc, char *const *argv);
+attn_status command_convert(int argc, char *const *argv);
+attn_status command_embed(int argc, char *const *argv);
+attn_status command_rerank(int argc, char *const *argv);
+attn_status command_generate(int argc, char *const *argv);
 attn_status command_info(int argc, char *const *argv);
 
 /* Says what the user should know of a command that succeeds: one sentence on stderr. */

@@ -39,27 +39,19 @@ static attn_status take_shape(struct heatmap_data *data, int source)
 
 static attn_status open_grid(struct heatmap_data *data, const char *spec)
 {
-    struct file_spec parts = {NULL, NULL};
-    size_t count;
-    CHECK(array_names(spec, &data->names, &count));
-    if (count > HEATMAP_MOST_SOURCES) {
-        array_names_free(data->names, count);
-        data->names = NULL;
+    CHECK(array_names_open(&data->names, spec));
+    const size_t count = data->names.count;
+    if (count > HEATMAP_MOST_SOURCES)
         return io_fail(ATTN_INVALID_ARGUMENT, "%s names %zu tensors; expected at most %d", spec, count,
                        HEATMAP_MOST_SOURCES);
-    }
     data->count = (int)count;
     data->sources = calloc(count, sizeof *data->sources);
     if (data->sources == NULL)
         return io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
-    for (size_t i = 0; i < count; i++)
-        data->sources[i].file.fd = -1;
-    /* A name may hold what a pattern holds, so the path is taken apart from it as everywhere. */
-    attn_status status = strstr(spec, ".safetensors:") != NULL ? file_spec_parse(&parts, spec) : ATTN_OK;
-    const char *path = parts.path != NULL ? parts.path : spec;
+    attn_status status = ATTN_OK;
     for (size_t i = 0; status == ATTN_OK && i < count; i++) {
         char *one;
-        if (asprintf(&one, "%s:%s", path, data->names[i]) < 0) {
+        if (asprintf(&one, "%s:%s", data->names.path, data->names.names[i]) < 0) {
             status = io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
             break;
         }
@@ -68,7 +60,6 @@ static attn_status open_grid(struct heatmap_data *data, const char *spec)
         if (status == ATTN_OK)
             status = take_shape(data, (int)i);
     }
-    file_spec_free(&parts);
     return status;
 }
 
@@ -78,7 +69,6 @@ static attn_status one_source(struct heatmap_data *data)
     data->sources = calloc(1, sizeof *data->sources);
     if (data->sources == NULL)
         return io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
-    data->sources[0].file.fd = -1;
     return ATTN_OK;
 }
 
@@ -107,8 +97,7 @@ void heatmap_close(struct heatmap_data *data)
     for (int i = 0; data->sources != NULL && i < data->count; i++)
         weights_close(&data->sources[i]);
     free(data->sources);
-    if (data->names != NULL)
-        array_names_free(data->names, (size_t)data->count);
+    array_names_free(&data->names);
 }
 
 /* --------------------------------------------------------------- selection -- */

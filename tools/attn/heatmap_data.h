@@ -28,7 +28,7 @@ struct heatmap_data {
     double given_top;
 
     struct weights *sources;
-    char **names; /* [count]: of the tensors of a grid; NULL without a grid */
+    struct array_names names; /* of the tensors of a grid; zeros without a grid */
     int count;
     int64_t heads, rows, columns; /* of each source */
     struct plot plot;             /* all but titles, labels and names of axes */
@@ -38,7 +38,7 @@ struct heatmap_data {
     struct findings findings; /* of rows from files */
 };
 
-/* Opens one source, or with grid all tensors that FILE.safetensors:PATTERN names, which must have the same shape. */
+/* Opens one source, or with grid all tensors that FILE:PATTERN names, which must have the same shape. */
 attn_status heatmap_open_file(struct heatmap_data *data, const char *spec, bool grid);
 attn_status heatmap_open_inputs(struct heatmap_data *data, const struct inputs *inputs);
 /* Checks the selection against what is there. */

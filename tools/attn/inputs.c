@@ -151,9 +151,7 @@ static attn_status load_operand(struct array *array, const char *what, const cha
         status = io_fail(ATTN_INVALID_FILE, "%s %s has shape %s; expected 2 to 4 dimensions", what, spec,
                          array_shape_text(&file.is, text));
     if (status == ATTN_OK)
-        status = array_allocate(array, spec, &file.is);
-    if (status == ATTN_OK)
-        status = array_read(&file, 0, array->data, array->size);
+        status = array_take(array, &file);
     array_close(&file);
     return status;
 }
@@ -223,9 +221,7 @@ static attn_status load_mask(struct inputs *in, const char *spec, uint64_t limit
         status = io_fail(ATTN_SIZE_OVERFLOW, "--mask %s needs %.1f MiB, above the limit of %.1f MiB (--limit-mib)",
                          spec, (double)file.size / 1048576, (double)limit / 1048576);
     if (status == ATTN_OK)
-        status = array_allocate(&in->mask, spec, &file.is);
-    if (status == ATTN_OK)
-        status = array_read(&file, 0, in->mask.data, in->mask.size);
+        status = array_take(&in->mask, &file);
     array_close(&file);
     if (status != ATTN_OK)
         return status;

@@ -54,9 +54,7 @@ static attn_status load(struct kinds *k, enum kind_option i, bool bthd)
         status = io_fail(ATTN_INVALID_FILE, "--%s %s has shape %s; expected %s", option->name, option->value,
                          array_shape_text(&file.is, text), files[i].axes);
     if (status == ATTN_OK)
-        status = array_allocate(&k->arrays[i], option->value, &file.is);
-    if (status == ATTN_OK)
-        status = array_read(&file, 0, k->arrays[i].data, k->arrays[i].size);
+        status = array_take(&k->arrays[i], &file);
     array_close(&file);
     if (status == ATTN_OK)
         k->views[i] = inputs_view(&k->arrays[i], bthd && files[i].tokens);

@@ -21,10 +21,14 @@ static const struct command {
     attn_status (*run)(int argc, char *const *argv);
     const char *summary;
 } commands[] = {
-    {"run", command_run, "compute attention from .npy or .safetensors files"},
+    {"run", command_run, "compute attention from .npy, .npz or safetensors files"},
     {"heatmap", command_heatmap, "draw attention weights: PNG, SVG or PDF"},
     {"pattern", command_pattern, "draw a block-sparse pattern: PNG, SVG or PDF"},
     {"view", command_view, "make a page to look at the attention weights of a model in"},
+    {"convert", command_convert, "convert arrays between .npy, .npz and safetensors"},
+    {"embed", command_embed, "turn lines of text into embeddings, by a model's folder"},
+    {"rerank", command_rerank, "score lines of text as answers to a query, by a model's folder"},
+    {"generate", command_generate, "go on with prompts, by a language model's folder"},
     {"info", command_info, "show what the library found on this machine"},
 };
 
@@ -40,18 +44,15 @@ void command_note(const char *format, ...)
     char sentence[1024];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(sentence, sizeof sentence, format, arguments);
+    io_sentence(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
-    for (char *c = sentence; *c != '\0'; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
     fprintf(stderr, "attn: %s\n", sentence);
 }
 
 static void print_help(void)
 {
     printf("Usage: attn COMMAND [OPTION]...\n\n"
-           "Exact softmax attention on CPUs.\n\n"
+           "Exact softmax attention on CPUs, and models that are made of it.\n\n"
            "Commands:\n");
     for (size_t i = 0; i < num_commands; i++)
         printf("  %-10s %s\n", commands[i].name, commands[i].summary);
@@ -60,11 +61,24 @@ static void print_help(void)
            "  Exit codes: 0 done, 1 failure, 2 wrong usage.\n");
 }
 
+/* "run, heatmap or info" */
+static const char *command_names(char text[256])
+{
+    size_t used = 0;
+    for (size_t i = 0; i < num_commands && used < 256; i++)
+        used += (size_t)snprintf(text + used, 256 - used, "%s%s",
+                                 i == 0                 ? ""
+                                 : i + 1 < num_commands ? ", "
+                                                        : " or ",
+                                 commands[i].name);
+    return text;
+}
+
 static attn_status dispatch(int argc, char *const *argv)
 {
+    char names[256];
     if (argc < 2)
-        return io_fail(ATTN_INVALID_ARGUMENT,
-                       "no command is given; expected run, heatmap, pattern, view or info (attn --help)");
+        return io_fail(ATTN_INVALID_ARGUMENT, "no command is given; expected %s (attn --help)", command_names(names));
     const char *name = argv[1];
     for (size_t i = 0; i < num_commands; i++) {
         if (strcmp(name, commands[i].name) == 0)
@@ -72,8 +86,8 @@ static attn_status dispatch(int argc, char *const *argv)
     }
     bool help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
     if (!help && strcmp(name, "--version") != 0)
-        return io_fail(ATTN_INVALID_ARGUMENT,
-                       "unknown command '%s'; expected run, heatmap, pattern, view or info (attn --help)", name);
+        return io_fail(ATTN_INVALID_ARGUMENT, "unknown command '%s'; expected %s (attn --help)", name,
+                       command_names(names));
     if (argc > 2)
         return io_fail(ATTN_INVALID_ARGUMENT, "unexpected argument '%s' after %s", argv[2], name);
     if (help)

@@ -41,6 +41,23 @@ static struct option *find_letter(struct option *options, int count, const char 
     return NULL;
 }
 
+/* The option of an argument; length is that of its name with the dashes, *equals NULL or the sign behind it. */
+static struct option *find_option(struct option *options, int count, const char *argument, const char **equals,
+                                  size_t *length)
+{
+    const bool is_long = argument[1] == '-';
+    *equals = is_long ? strchr(argument, '=') : NULL;
+    *length = *equals != NULL ? (size_t)(*equals - argument) : strlen(argument);
+    return is_long ? find_long(options, count, argument + 2, *length - 2) : find_letter(options, count, argument);
+}
+
+/* Whether an option may be given several times. */
+static bool repeats(const struct option *option)
+{
+    const size_t length = option->argument != NULL ? strlen(option->argument) : 0;
+    return length > 3 && strcmp(option->argument + length - 3, "...") == 0;
+}
+
 attn_status options_parse(struct option *options, int count, int argc, char *const *argv, struct operands *operands,
                           int max_operands)
 {
@@ -52,22 +69,21 @@ attn_status options_parse(struct option *options, int count, int argc, char *con
             only_operands = true;
             continue;
         }
-        if (only_operands || argument[0] != '-' || argument[1] == '\0') {
+        /* - and -:NAME are standard input or output. */
+        if (only_operands || argument[0] != '-' || argument[1] == '\0' || argument[1] == ':') {
             if (operands->count == max_operands)
                 return io_fail(ATTN_INVALID_ARGUMENT, "unexpected argument '%s'; --help lists what is understood",
                                argument);
             operands->values[operands->count++] = argument;
             continue;
         }
-        bool is_long = argument[1] == '-';
-        const char *equals = is_long ? strchr(argument, '=') : NULL;
-        size_t length = equals != NULL ? (size_t)(equals - argument) : strlen(argument);
-        struct option *option =
-            is_long ? find_long(options, count, argument + 2, length - 2) : find_letter(options, count, argument);
+        const char *equals;
+        size_t length;
+        struct option *option = find_option(options, count, argument, &equals, &length);
         if (option == NULL)
             return io_fail(ATTN_INVALID_ARGUMENT, "unknown option '%.*s'; --help lists the options", (int)length,
                            argument);
-        if (option->value != NULL)
+        if (option->value != NULL && !repeats(option))
             return io_fail(ATTN_INVALID_ARGUMENT, "option '%.*s' is given twice", (int)length, argument);
         if (option->argument == NULL) {
             if (equals != NULL)
@@ -80,6 +96,27 @@ attn_status options_parse(struct option *options, int count, int argc, char *con
                 return io_fail(ATTN_INVALID_ARGUMENT, "option '%s' lacks its value %s", argument, option->argument);
             option->value = argv[++i];
         }
+    }
+    return ATTN_OK;
+}
+
+attn_status option_values(struct option *options, int count, int argc, char *const *argv, const struct option *which,
+                          struct texts *out)
+{
+    *out = (struct texts){.values = calloc((size_t)argc + 1, sizeof *out->values)};
+    if (out->values == NULL)
+        return io_fail(ATTN_OUT_OF_MEMORY, "out of memory for %d arguments", argc);
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *equals;
+        size_t length;
+        if (argv[i][0] != '-' || argv[i][1] == '\0')
+            continue;
+        const struct option *option = find_option(options, count, argv[i], &equals, &length);
+        if (option->argument == NULL)
+            continue;
+        const char *value = equals != NULL ? equals + 1 : argv[++i];
+        if (option == which)
+            out->values[out->count++] = value;
     }
     return ATTN_OK;
 }

@@ -16,13 +16,16 @@
 struct option {
     const char *name;     /* without the dashes; NULL if there is only the letter */
     char letter;          /* 0 if there is none */
-    const char *argument; /* what --help calls the value; NULL for a switch */
+    const char *argument; /* what --help calls the value; NULL for a switch; "TEXT...": it may be given several times */
     const char *help;     /* lines separated by \n */
-    const char *value;    /* set by options_parse(): NULL if not given, "" for a switch */
+    const char *value;    /* set by options_parse(): NULL if not given, "" for a switch, the last of several */
 };
 
+/* convert takes many. */
+#define MOST_OPERANDS 256
+
 struct operands {
-    const char *values[2];
+    const char *values[MOST_OPERANDS];
     int count;
 };
 
@@ -32,6 +35,13 @@ struct operands {
  */
 attn_status options_parse(struct option *options, int count, int argc, char *const *argv, struct operands *operands,
                           int max_operands);
+/* The values of an option that may be given several times; values are the caller's to free. */
+struct texts {
+    const char **values;
+    int64_t count;
+};
+attn_status option_values(struct option *options, int count, int argc, char *const *argv, const struct option *which,
+                          struct texts *out);
 void options_print(FILE *to, const struct option *options, int count);
 /* "--name" or "-l", for sentences; the buffer is written only if needed. */
 const char *option_label(const struct option *option, char buffer[64]);

@@ -62,8 +62,7 @@ static attn_status check_lengths(const char *option, const int64_t *values, cons
 attn_status weights_from_inputs(struct weights *weights, const struct inputs *inputs)
 {
     const int64_t *q = inputs->q_view.shape, *k = inputs->k_view.shape;
-    *weights = (struct weights){
-        .file = {.fd = -1}, .inputs = inputs, .batch = q[0], .heads = q[1], .rows = q[2], .columns = k[2]};
+    *weights = (struct weights){.inputs = inputs, .batch = q[0], .heads = q[1], .rows = q[2], .columns = k[2]};
     /* The library sees one head at a time and cannot tell. */
     if (k[0] != q[0] || k[3] != q[3])
         return io_fail(ATTN_INVALID_FILE,

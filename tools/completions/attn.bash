@@ -6,7 +6,7 @@
 # made by tools/command-pages from attn --help
 _attn_words() {
     case $1 in
-        '') echo 'run heatmap pattern view info --help --version' ;;
+        '') echo 'run heatmap pattern view embed rerank generate info --help --version' ;;
         run)
             echo --help --version --query --key --layout --causal --mask --kv-len --kv-start --scale --temperature \
                 --qk --inputs --isa --threads --value --output --lse --weights --scores --score-stage --out-dtype \
@@ -92,6 +92,44 @@ _attn_words() {
         view:free)
             echo --batch --head --title --hidden --limit-mib
             ;;
+        embed)
+            echo --help --version --output --nearest --pooling --normalize --precision --max-tokens --batch \
+                --threads --weights --labels --line
+            ;;
+        embed:files)
+            echo --output --weights --labels -o operand
+            ;;
+        embed:free)
+            echo --nearest --max-tokens --batch --threads --line
+            ;;
+        embed:--pooling) echo 'mean first last max' ;;
+        embed:--precision) echo 'f32 bf16 int8 int4' ;;
+        rerank)
+            echo --help --version --query --top --sigmoid --json --precision --max-tokens --batch --threads
+            ;;
+        rerank:files)
+            echo operand
+            ;;
+        rerank:free)
+            echo --query --top --max-tokens --batch --threads
+            ;;
+        rerank:--precision) echo 'f32 bf16 int8 int4' ;;
+        generate)
+            echo --help --version --prompt --chat --system --max-new-tokens --stop --temperature --top-k --top-p \
+                --seed --json --drafts --parallel --chunk --precision --multiply --group --activations --cache \
+                --page --threads --logits
+            ;;
+        generate:files)
+            echo --logits operand
+            ;;
+        generate:free)
+            echo --prompt --system --max-new-tokens --stop --temperature --top-k --top-p --seed --drafts --parallel \
+                --chunk --group --page --threads
+            ;;
+        generate:--precision) echo 'f32 bf16 int8 int4' ;;
+        generate:--multiply) echo 'f32 bf16 int8' ;;
+        generate:--activations) echo 'f32 bf16 f16' ;;
+        generate:--cache) echo 'f32 bf16 f16 int8 fp8 int4' ;;
         info)
             echo --help --version
             ;;

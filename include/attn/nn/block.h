@@ -21,8 +21,8 @@ extern "C" {
 #endif
 
 /**
- * Under which names a layer's weights stand behind its prefix. Only PyTorch's have cross-attention, only Llama's and
- * T5's a gate; a config that asks for more is ATTN_UNSUPPORTED.
+ * Under which names a layer's weights stand behind its prefix. Only PyTorch's and T5's have cross-attention, only
+ * Llama's and T5's a gate; a config that asks for more is ATTN_UNSUPPORTED.
  */
 typedef enum attn_naming {
     /**
@@ -47,9 +47,11 @@ typedef enum attn_naming {
      * other, attn.c_proj.*, mlp.c_fc.*, mlp.c_proj.*, ln_1.*, ln_2.*. attn.bias and attn.masked_bias, the masks of
      * older files, are not read. */
     ATTN_NAMING_GPT2 = 4,
-    /** The encoder of T5 in Transformers: layer.0.SelfAttention.q.* to o.*, layer.0.layer_norm.weight,
-     * layer.1.DenseReluDense.wi.* and wo.*, layer.1.layer_norm.weight; with a gate wi_0.* for it and wi_1.* for wi.*.
-     */
+    /** T5 in Transformers: layer.0.SelfAttention.q.* to o.*, layer.0.layer_norm.weight,
+     * layer.1.DenseReluDense.wi.* and wo.*, layer.1.layer_norm.weight; with a gate wi_0.* for it and wi_1.* for wi.*;
+     * with cross-attention layer.1.EncDecAttention.q.* to o.* and layer.1.layer_norm.weight for it, and layer.2. for
+     * layer.1. of the others. layer.1.EncDecAttention.relative_attention_bias.weight, which older files have, is not
+     * read, as nothing uses it. */
     ATTN_NAMING_T5 = 5
 } attn_naming;
 
@@ -103,7 +105,9 @@ typedef struct attn_block_inputs {
     const attn_params *self;   /**< options of the self-attention: causality, masks, ragged, weights on request, ... */
     const attn_params *cross;  /**< those of the cross-attention */
     const attn_tensor *memory; /**< with cross: (B, 1, Tm, d_memory) of any of x's types, or cross_kv instead */
-    const attn_tensor *cross_kv; /**< with cross: its keys and values, projected once by attn_block_project_memory() */
+    /** With cross: its keys and values, projected once by attn_block_project_memory(). With cross->block_table they are
+     * a pool of pages, (pages, 1, page_size, kv_heads*(head_dim + value_dim)). */
+    const attn_tensor *cross_kv;
     /**
      * NULL, or a cache of keys and values (B, 1, capacity, kv_heads*(head_dim + value_dim)) as in attn/nn/mha.h whose
      * first cached tokens are those before x, f32, bf16 or f16. The tokens of x are added behind them, and x sees

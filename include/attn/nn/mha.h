@@ -137,7 +137,10 @@ ATTN_API attn_tensor attn_mha_keys(const attn_mha *mha, const attn_tensor *kv);
 /** The values of a kv tensor as (B, kv_heads, Tk, value_dim), a view. @since 0.1 */
 ATTN_API attn_tensor attn_mha_values(const attn_mha *mha, const attn_tensor *kv);
 
-/** attn_mha_forward() with keys and values that attn_mha_project_kv() has made. @since 0.1 */
+/**
+ * attn_mha_forward() with keys and values that attn_mha_project_kv() has made. With params->block_table kv is a pool of
+ * pages, (pages, 1, page_size, kv_heads*(head_dim + value_dim)). @since 0.1
+ */
 ATTN_API attn_status attn_mha_attend(const attn_mha *mha, const attn_tensor *x, const attn_tensor *kv,
                                      const attn_tensor *out, const attn_params *params, void *workspace,
                                      size_t workspace_size);

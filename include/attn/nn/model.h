@@ -9,7 +9,8 @@
  * computed as Transformers computes it is refused, by the entry of the file that asks for it. The page has an
  * example, too.
  *
- * A decoder runs over an attn_cache, as attn_llama_step() does: attn_model_cache_config(), attn_model_step().
+ * A decoder runs over an attn_cache, as attn_llama_step() does: attn_model_cache_config(), attn_model_step(). That of
+ * an encoder-decoder does so, too, and looks at texts in an attn_model_memory beside it.
  *
  * A model is immutable, and any number of threads may use it at once. Its functions allocate working memory for a call.
  */
@@ -25,7 +26,9 @@ extern "C" {
 /** What a model makes of tokens. */
 typedef enum attn_model_kind {
     ATTN_MODEL_ENCODER = 0, /**< hidden states of whole sequences: attn_model_encode() */
-    ATTN_MODEL_DECODER = 1  /**< the next token of sequences that grow: attn_model_step() */
+    ATTN_MODEL_DECODER = 1, /**< the next token of sequences that grow: attn_model_step() */
+    /** Both: the next token of sequences that see a text each, which attn_model_memory_add() has encoded. */
+    ATTN_MODEL_ENCODER_DECODER = 2
 } attn_model_kind;
 
 /** How a sequence's hidden states become one vector. */
@@ -80,6 +83,10 @@ typedef struct attn_model_info {
     int normalise;        /**< not 0: embeddings have length 1 */
     int64_t num_eos;      /**< how many ids end a text */
     const int32_t *eos;   /**< [num_eos] these (eos_token_id) */
+    int64_t decoder_layers; /**< of an encoder-decoder, whose layers are those of its encoder; else 0 */
+    int64_t decoder_start;  /**< of an encoder-decoder: the id that a sequence begins with; -1: it is not known */
+    int64_t pad;            /**< of an encoder-decoder: pad_token_id; -1: none */
+    int64_t token_logits;   /**< channels of outputs.token_logits: labels, or vocabulary; 0: there is no such head */
 } attn_model_info;
 
 /** A description with struct_size set, to be filled in. @since 0.1, experimental */
@@ -143,8 +150,8 @@ typedef struct attn_model_outputs {
      * norm. */
     const attn_tensor *hidden;
     /**
-     * [layers + 1]: entry l, if not NULL, f32, bf16 or f16 (1, 1, T, d_model): the states that layer l is given; the
-     * last one is hidden. Transformers' hidden_states.
+     * [layers + 1], of an encoder-decoder's decoder [decoder_layers + 1]: entry l, if not NULL, f32, bf16 or f16
+     * (1, 1, T, d_model): the states that layer l is given; the last one is hidden. Transformers' hidden_states.
      */
     const attn_tensor *const *states;
     /** [layers]: entry l, if not NULL, f32 (1, heads, T, T): the weights of layer l, as in attn_bert_outputs. Encoders
@@ -161,6 +168,9 @@ typedef struct attn_model_outputs {
      * before any sigmoid. Decoders: (1, 1, rows, vocabulary), those of the next token.
      */
     const attn_tensor *logits;
+    /** f32 (1, 1, T, info.token_logits): those of the labels of each token, or of the word in its place. Encoders
+     * alone. */
+    const attn_tensor *token_logits;
 } attn_model_outputs;
 
 /** Outputs with every field at its default; set at least one. @since 0.1, experimental */
@@ -175,7 +185,7 @@ static inline attn_model_outputs attn_model_outputs_default(void)
 /**
  * Encodes sequences. A row of an output does not depend on the other sequences.
  *
- * @param model   an encoder
+ * @param model   an encoder, or an encoder-decoder, of which this is the encoder: it has no logits here
  * @param batch   what; a sequence has at most info.max_positions tokens
  * @param outputs what is wanted
  * @since 0.1, experimental
@@ -184,21 +194,77 @@ ATTN_API attn_status attn_model_encode(const attn_model *model, const attn_model
                                        const attn_model_outputs *outputs);
 
 /**
- * Completes the config of a cache for a decoder, as attn_llama_cache_config() does. The model must outlive the config,
- * but not the cache.
+ * Completes the config of a cache for a decoder, or that of an encoder-decoder, as attn_llama_cache_config() does. The
+ * model must outlive the config, but not the cache.
+ *
+ * Where every layer has a sliding window, window is set to the largest, so that pages which no layer sees any more are
+ * handed back; attn_cache_truncate() then goes back no further than to where the keys that are wanted are still there.
+ * It may be set to 0 afterwards, which keeps all keys, with the same results. Where a layer sees all keys, it stays as
+ * it is.
  * @since 0.1, experimental
  */
 ATTN_API attn_status attn_model_cache_config(const attn_model *model, attn_cache_config *config);
 
+/**
+ * The texts that the decoder of an encoder-decoder looks at, its sources: for each of them the keys and values of every
+ * layer's cross-attention, in the type of the model's activations. It grows as sources are added; the memory of those
+ * that are removed is used again.
+ *
+ * @code
+ *     attn_model_memory *memory;
+ *     attn_model_memory_create(&memory, model);
+ *     attn_model_memory_add(memory, &batch, NULL, sources);   // encodes the texts of a batch
+ *     attn_cache_add(cache, &id);                             // a translation of the first one
+ *     attn_cache_step(cache, 1, &id, &one, NULL);
+ *     tokens.ids = &start, tokens.memory = memory, tokens.sources = &sources[0];
+ *     attn_model_step(model, cache, &tokens, &outputs);       // start: info.decoder_start
+ * @endcode
+ *
+ * Any number of threads may run steps with a memory at once, but not while it is changed.
+ */
+typedef struct attn_model_memory attn_model_memory;
+
+/**
+ * Makes a memory without sources; *memory is NULL on an error.
+ *
+ * @param memory set to the memory
+ * @param model  an encoder-decoder, which must outlive it
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_model_memory_create(attn_model_memory **memory, const attn_model *model);
+/** Frees a memory and all its sources; NULL is allowed. @since 0.1, experimental */
+ATTN_API void attn_model_memory_destroy(attn_model_memory *memory);
+/**
+ * Adds the sequences of a batch as sources. On an error there is none more than before.
+ *
+ * @param memory  the memory
+ * @param batch   what; with hidden its ids and token_types are not looked at. Of a source without tokens a decoder
+ *                sees nothing
+ * @param hidden  NULL: the batch is encoded. Else f32, bf16 or f16 (1, 1, offsets[num_sequences], d_model): the hidden
+ *                states that attn_model_encode() has given for it
+ * @param sources [batch->num_sequences] set to the number of each source: 0 or more, which no other source of this
+ *                memory has ever had
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_model_memory_add(attn_model_memory *memory, const attn_model_batch *batch,
+                                           const attn_tensor *hidden, int64_t *sources);
+/** Forgets a source. @since 0.1, experimental */
+ATTN_API attn_status attn_model_memory_remove(attn_model_memory *memory, int64_t source);
+/** Tokens of a source; -1 if there is none of that number. @since 0.1, experimental */
+ATTN_API int64_t attn_model_memory_length(const attn_model_memory *memory, int64_t source);
+
 /** The tokens of a cache's step. */
 typedef struct attn_model_tokens {
-    size_t struct_size;            /**< sizeof of this struct as the caller compiled it */
-    const int32_t *ids;            /**< [tokens of the step] those of the first sequence first */
-    const attn_tree *tree;         /**< NULL, or drafts that are verified, as in attn_llama_step() */
-    int64_t num_rows;              /**< tokens whose logits are wanted; not looked at if rows is NULL */
-    const int64_t *rows;           /**< [num_rows] these, 0 to tokens of the step - 1, in any order; NULL: all */
-    int num_threads;               /**< as in attn_params */
-    const attn_executor *executor; /**< NULL: the process's (attn_set_executor()), else OpenMP */
+    size_t struct_size;              /**< sizeof of this struct as the caller compiled it */
+    const int32_t *ids;              /**< [tokens of the step] those of the first sequence first */
+    const attn_tree *tree;           /**< NULL, or drafts that are verified, as in attn_llama_step() */
+    int64_t num_rows;                /**< tokens whose logits are wanted; not looked at if rows is NULL */
+    const int64_t *rows;             /**< [num_rows] these, 0 to tokens of the step - 1, in any order; NULL: all */
+    int num_threads;                 /**< as in attn_params */
+    const attn_executor *executor;   /**< NULL: the process's (attn_set_executor()), else OpenMP */
+    const attn_model_memory *memory; /**< of an encoder-decoder: where its sources are; else NULL */
+    /** [sequences of the step] of an encoder-decoder: the source that each one looks at; several may have the same. */
+    const int64_t *sources;
 } attn_model_tokens;
 
 /** Tokens with every field at its default; set ids. @since 0.1, experimental */
@@ -213,7 +279,8 @@ static inline attn_model_tokens attn_model_tokens_default(void)
 /**
  * Runs the tokens of a cache's step: prompts, chunks of them, and single tokens of any number of sequences together.
  *
- * @param model   a decoder
+ * @param model   a decoder, or an encoder-decoder. The biases of T5's follow from places in a sequence: tokens.tree,
+ * and positions in attn_cache_step() that are not their places, are ATTN_UNSUPPORTED
  * @param cache   one of attn_model_cache_config(), in which attn_cache_step() has begun a step; kept in all layers
  * @param tokens  what
  * @param outputs hidden, states and logits
