@@ -26,7 +26,7 @@ static const struct command {
     {"pattern", command_pattern, "draw a block-sparse pattern: PNG, SVG or PDF"},
     {"view", command_view, "make a page to look at the attention weights of a model in"},
     {"convert", command_convert, "convert arrays between .npy, .npz and safetensors"},
-    {"info", command_info, "show what the library found on this machine"},
+    {"info", command_info, "show what the library found on this machine, or what files hold"},
 };
 
 static const size_t num_commands = sizeof commands / sizeof commands[0];

@@ -6,7 +6,7 @@
 # made by tools/command-pages from attn --help
 _attn_words() {
     case $1 in
-        '') echo 'run heatmap pattern view info --help --version' ;;
+        '') echo 'run heatmap pattern view convert info --help --version' ;;
         run)
             echo --help --version --query --key --layout --causal --mask --kv-len --kv-start --scale --temperature \
                 --qk --inputs --isa --threads --value --output --lse --weights --scores --score-stage --out-dtype \
@@ -87,16 +87,27 @@ _attn_words() {
                 --limit-mib
             ;;
         view:files)
-            echo --output --labels --row-labels --column-labels -o
+            echo --output --labels --row-labels --column-labels -o operand
             ;;
         view:free)
             echo --batch --head --title --hidden --limit-mib
             ;;
+        convert)
+            echo --help --version --dtype --to --compress
+            ;;
+        convert:files)
+            echo operand
+            ;;
+        convert:free)
+            echo
+            ;;
+        convert:--dtype) echo 'f32 bf16 f16' ;;
+        convert:--to) echo 'npy npz safetensors' ;;
         info)
-            echo --help --version
+            echo --help --version --json
             ;;
         info:files)
-            echo
+            echo operand
             ;;
         info:free)
             echo

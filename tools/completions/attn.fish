@@ -4,11 +4,12 @@
 complete -c attn -f -n __fish_use_subcommand -l help -d 'print the commands'
 complete -c attn -f -n __fish_use_subcommand -l version -d 'print the version'
 # made by tools/command-pages from attn --help
-complete -c attn -f -n __fish_use_subcommand -a run -d 'compute attention from .npy or .safetensors files'
+complete -c attn -f -n __fish_use_subcommand -a run -d 'compute attention from .npy, .npz or safetensors files'
 complete -c attn -f -n __fish_use_subcommand -a heatmap -d 'draw attention weights: PNG, SVG or PDF'
 complete -c attn -f -n __fish_use_subcommand -a pattern -d 'draw a block-sparse pattern: PNG, SVG or PDF'
 complete -c attn -f -n __fish_use_subcommand -a view -d 'make a page to look at the attention weights of a model in'
-complete -c attn -f -n __fish_use_subcommand -a info -d 'show what the library found on this machine'
+complete -c attn -f -n __fish_use_subcommand -a convert -d 'convert arrays between .npy, .npz and safetensors'
+complete -c attn -f -n __fish_use_subcommand -a info -d 'show what the library found on this machine, or what files hold'
 complete -c attn -n '__fish_seen_subcommand_from run' -f
 complete -c attn -n '__fish_seen_subcommand_from run' -s h -l help -d 'print this text'
 complete -c attn -n '__fish_seen_subcommand_from run' -l version -d 'print the version'
@@ -166,7 +167,6 @@ complete -c attn -n '__fish_seen_subcommand_from pattern' -l causal -d 'leave ou
 complete -c attn -n '__fish_seen_subcommand_from pattern' -s o -l output -r -F -d 'the picture; or FILE.svg, FILE.pdf'
 complete -c attn -n '__fish_seen_subcommand_from pattern' -l size -x -d 'pixels of the picture'\''s longest side; text grows with it'
 complete -c attn -n '__fish_seen_subcommand_from pattern' -l reduce -x -d 'what of several blocks a cell shows; default max'
-complete -c attn -n '__fish_seen_subcommand_from view' -f
 complete -c attn -n '__fish_seen_subcommand_from view' -s h -l help -d 'print this text'
 complete -c attn -n '__fish_seen_subcommand_from view' -l version -d 'print the version'
 complete -c attn -n '__fish_seen_subcommand_from view' -s o -l output -r -F -d 'the page'
@@ -178,7 +178,12 @@ complete -c attn -n '__fish_seen_subcommand_from view' -l column-labels -r -F -d
 complete -c attn -n '__fish_seen_subcommand_from view' -l title -x -d 'the title of the page'
 complete -c attn -n '__fish_seen_subcommand_from view' -l hidden -x -d 'whether a weight of 0 is a hidden key; default zero'
 complete -c attn -n '__fish_seen_subcommand_from view' -l limit-mib -x -d 'refuse more MiB of weights, of 2 bytes each; default 64'
-complete -c attn -n '__fish_seen_subcommand_from info' -f
+complete -c attn -n '__fish_seen_subcommand_from convert' -s h -l help -d 'print this text'
+complete -c attn -n '__fish_seen_subcommand_from convert' -l version -d 'print the version'
+complete -c attn -n '__fish_seen_subcommand_from convert' -l dtype -x -a 'f32 bf16 f16' -d 'f32, bf16 or f16, of arrays of floats; default: as they are'
+complete -c attn -n '__fish_seen_subcommand_from convert' -l to -x -a 'npy npz safetensors' -d 'npy, npz or safetensors, of standard output'
+complete -c attn -n '__fish_seen_subcommand_from convert' -l compress -d 'deflate the arrays of a .npz file'
 complete -c attn -n '__fish_seen_subcommand_from info' -s h -l help -d 'print this text'
 complete -c attn -n '__fish_seen_subcommand_from info' -l version -d 'print the version'
+complete -c attn -n '__fish_seen_subcommand_from info' -l json -d 'write one JSON document'
 # end of what tools/command-pages makes
