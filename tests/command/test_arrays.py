@@ -105,6 +105,13 @@ class Arrays(CommandTest):
         self.assertEqual(content["npz.svg"], content["safetensors.svg"])
         self.assertEqual(content["npz.html"], content["safetensors.html"])
         self.attn("heatmap", "w.npz:layer9", "-o", "one.png")
+        self.pipe(npz(layers), "heatmap", "-:layer9", "-o", "piped.png")
+        self.pipe(npz(layers), "heatmap", "-:layer*", "--grid", "-o", "piped.svg")
+        self.pipe(npz(layers), "view", "-", "-o", "piped.html", "--title", "t")
+        content = self.content()
+        self.assertEqual(content["piped.png"], content["one.png"])
+        self.assertEqual(content["piped.svg"], content["npz.svg"])
+        self.assertEqual(content["piped.html"], content["npz.html"])
 
     # ------------------------------------------------------------------- pipes
 
