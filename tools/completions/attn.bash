@@ -6,7 +6,7 @@
 # made by tools/command-pages from attn --help
 _attn_words() {
     case $1 in
-        '') echo 'run heatmap pattern view embed rerank generate info --help --version' ;;
+        '') echo 'run heatmap pattern view convert embed rerank generate tokenize info --help --version' ;;
         run)
             echo --help --version --query --key --layout --causal --mask --kv-len --kv-start --scale --temperature \
                 --qk --inputs --isa --threads --value --output --lse --weights --scores --score-stage --out-dtype \
@@ -87,11 +87,22 @@ _attn_words() {
                 --limit-mib
             ;;
         view:files)
-            echo --output --labels --row-labels --column-labels -o
+            echo --output --labels --row-labels --column-labels -o operand
             ;;
         view:free)
             echo --batch --head --title --hidden --limit-mib
             ;;
+        convert)
+            echo --help --version --dtype --to --compress
+            ;;
+        convert:files)
+            echo operand
+            ;;
+        convert:free)
+            echo
+            ;;
+        convert:--dtype) echo 'f32 bf16 f16' ;;
+        convert:--to) echo 'npy npz safetensors' ;;
         embed)
             echo --help --version --output --nearest --pooling --normalize --precision --max-tokens --batch \
                 --threads --weights --labels --line
@@ -130,11 +141,21 @@ _attn_words() {
         generate:--multiply) echo 'f32 bf16 int8' ;;
         generate:--activations) echo 'f32 bf16 f16' ;;
         generate:--cache) echo 'f32 bf16 f16 int8 fp8 int4' ;;
+        tokenize)
+            echo FOLDER FILE.json --help --version --tokens --json --decode --pairs --bare --special-as-text \
+                --keep-special --max-tokens --null
+            ;;
+        tokenize:files)
+            echo
+            ;;
+        tokenize:free)
+            echo --max-tokens
+            ;;
         info)
-            echo --help --version
+            echo --help --version --json
             ;;
         info:files)
-            echo
+            echo operand
             ;;
         info:free)
             echo
