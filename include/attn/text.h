@@ -131,11 +131,11 @@ ATTN_API attn_status attn_tokenizer_encode_pair(const attn_tokenizer *tokenizer,
 ATTN_API attn_status attn_tokenizer_decode(const attn_tokenizer *tokenizer, const int32_t *ids, int64_t count,
                                            int keep_special, char *text, size_t capacity, size_t *length);
 
-/** One more than the highest id of a token: a model's table of embeddings has as many rows or more. @since 0.1,
- * experimental */
+/** One more than the highest id of a token: a model's table of embeddings has as many rows or more.
+ * @since 0.1, experimental */
 ATTN_API int32_t attn_tokenizer_size(const attn_tokenizer *tokenizer);
-/** The token of an id as it stands in the file, valid until the tokenizer is closed; NULL if there is none. @since 0.1,
- * experimental */
+/** The token of an id as it stands in the file, valid until the tokenizer is closed; NULL if there is none.
+ * @since 0.1, experimental */
 ATTN_API const char *attn_tokenizer_token(const attn_tokenizer *tokenizer, int32_t id);
 /** The id of a token as it stands in the file; -1 if there is none. @since 0.1, experimental */
 ATTN_API int32_t attn_tokenizer_id(const attn_tokenizer *tokenizer, const char *token);

@@ -28,6 +28,15 @@ fail() {
 mv "$work/stage$prefix" "$work/moved"
 mkdir "$work/user"
 cp "$source"/examples/{simple,mha}.c "$work/user"
+cat >"$work/user/text.c" <<'EOT'
+#include <attn/text.h>
+
+int main(void)
+{
+    attn_tokenizer *tokenizer;
+    return attn_tokenizer_parse(&tokenizer, "{}", 2, "nothing") == ATTN_INVALID_FILE ? 0 : 1;
+}
+EOT
 cat >"$work/user/CMakeLists.txt" <<'EOT'
 cmake_minimum_required(VERSION 3.16)
 project(user C)
@@ -45,6 +54,11 @@ foreach(kind "" _static)
     target_link_libraries(mha${kind} PRIVATE attn::nn${kind} m)
     add_test(NAME mha${kind} COMMAND mha${kind})
   endif()
+  if(TARGET attn::text${kind})
+    add_executable(text${kind} text.c)
+    target_link_libraries(text${kind} PRIVATE attn::text${kind})
+    add_test(NAME text${kind} COMMAND text${kind})
+  endif()
 endforeach()
 EOT
 
@@ -56,11 +70,12 @@ configure() {
 
 parts=()
 [[ -z $(find "$work/moved" -name 'libattn_nn.*') ]] || parts=(nn)
-configure good "$version" "${parts[*]}" || fail "find_package(attn $version COMPONENTS ${parts[*]}) failed"
+[[ -z $(find "$work/moved" -name 'libattn_text.*') ]] || parts+=(text)
+configure good "$version" "$(IFS=";"; echo "${parts[*]}")" || fail "find_package(attn $version COMPONENTS ${parts[*]}) failed"
 grep -q "version $version" "$work/log" || fail "find_package(attn) did not set the version to $version"
 cmake --build "$work/good" >"$work/log" 2>&1 || fail "the programs could not be built"
 env -u LD_LIBRARY_PATH ctest --test-dir "$work/good" --output-on-failure >"$work/log" 2>&1 || fail "a program failed"
-for program in "$work"/good/{simple,mha}*; do
+for program in "$work"/good/{simple,mha,text}*; do
     [[ -f $program && -x $program ]] || continue
     needs=$(readelf --dynamic "$program" | grep 'NEEDED.*libattn' || true)
     case $program in

@@ -43,7 +43,7 @@ printf "[binaries]\nc = '%s'\ncmake = '/bin/false'\n" "$work/gcc" >"$work/native
 configure() {
     rm -rf "$work/build"
     env -u PKG_CONFIG_PATH PKG_CONFIG_LIBDIR="$work/pc" "${meson[@]}" setup --native-file "$work/native.ini" \
-        --wrap-mode nofallback "$work/build" "$source" -Dauto_features=enabled -Dopenmp=disabled -Dnn=false -Dtools=false \
+        --wrap-mode nofallback "$work/build" "$source" -Dauto_features=enabled -Dopenmp=disabled -Dnn=false -Dtext=false -Dtools=false \
         -Dbench=false -Dtests=false -Dexamples=false "$@" >"$work/log" 2>&1
 }
 
@@ -74,7 +74,8 @@ without 'libzip.pc' libzip libzip-dev -Dtools=false -Dtools=true
 without 'pangocairo*.pc' pangocairo libpango1.0-dev -Dtools=false -Dtools=true
 without 'cmocka.pc' cmocka libcmocka-dev -Dtests=false -Dtests=true
 without 'openblas.pc' OpenBLAS libopenblas-openmp-dev -Dbench=false -Dbench=true
-without 'libutf8proc.pc' utf8proc libutf8proc-dev -Dexamples=false -Dexamples=true -Dtools=true
+without 'libutf8proc.pc' utf8proc libutf8proc-dev -Dtext=false -Dtext=true
+without 'libpcre2-8.pc' PCRE2 libpcre2-dev -Dtext=false -Dtext=true
 NO_OPENMP=1 refused OpenMP libomp-dev -Dopenmp=disabled -Dopenmp=enabled
 
 rm -f "$work/pc/sleef.pc"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the byte-pair tokenizer of examples/smollm with the reference, token by token.
+"""Compares attn tokenize with the reference on the byte-pair tokens of SmolLM2, token by token.
 
 The reference is the package tokenizers with the same tokenizer.json, less its
 added tokens: names such as "<|im_end|>" are ordinary text here. Both sides encode
@@ -69,13 +69,13 @@ def every_pair(description):
 class Sides:
     """The program and the reference, with the same file."""
 
-    def __init__(self, name, program, path):
+    def __init__(self, name, program, path, description):
         self.name, self.program, self.path = name, program, path
-        description = json.loads(path.read_text(encoding="utf-8"))
-        self.reference = tokenizers.Tokenizer.from_str(json.dumps(description | {"added_tokens": []}))
+        path.write_text(json.dumps(description | {"added_tokens": []}), encoding="utf-8")
+        self.reference = tokenizers.Tokenizer.from_file(str(path))
 
     def ours(self, texts, separator):
-        command = [self.program, "--tokenizer", self.path] + ["-0"] * (separator == "\0")
+        command = [self.program, "tokenize", self.path] + ["-0"] * (separator == "\0")
         run = subprocess.run(command, input="".join(t + separator for t in texts).encode(), stdout=subprocess.PIPE,
                              check=True)
         return [[int(token) for token in line.split()] for line in run.stdout.split(b"\n")[:-1]]
@@ -142,7 +142,7 @@ def code():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program", help="the example program tokenize")
+    parser.add_argument("program", help="the command attn")
     parser.add_argument("--model", type=Path, required=True, help="folder with tokenizer.json")
     parser.add_argument("--random", type=int, default=4000, metavar="N", help="random strings (default 4000)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
@@ -150,11 +150,9 @@ def main():
     print(f"tokenizers {tokenizers.__version__}; --seed {options.seed} repeats this run")
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
-        path = options.model / "tokenizer.json"
-        model = Sides("model's vocabulary", options.program, path)
-        made = Path(folder) / "tokenizer.json"
-        made.write_text(json.dumps(every_pair(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
-        pairs = Sides("every pair", options.program, made)
+        description = json.loads((options.model / "tokenizer.json").read_text(encoding="utf-8"))
+        model = Sides("model's vocabulary", options.program, Path(folder) / "model.json", description)
+        pairs = Sides("every pair", options.program, Path(folder) / "pairs.json", every_pair(description))
         texts = [random_text(rng) for _ in range(options.random)]
         files, lines = prose()
         results = [pairs.compare_characters()]

