@@ -10,10 +10,28 @@
 
 #include "text/characters.h"
 
-static attn_status read_token(struct added_token *token, const struct entry *entry, const struct normaliser *normaliser)
+/** The id must be the vocabulary's where that has the token, and no other token's. */
+static attn_status check_id(const struct added_token *token, const struct entry *entry,
+                            const struct vocabulary *vocabulary)
+{
+    const int32_t known = vocabulary_find(vocabulary, token->content, strlen(token->content));
+    const char *other = vocabulary_token(vocabulary, token->id);
+    if (known >= 0 && known != token->id)
+        return io_fail(ATTN_INVALID_FILE, "%s: %s.id is %d; expected %d, which '%.60s' has in model.vocab", entry->file,
+                       entry->path, (int)token->id, (int)known, token->content);
+    if (known < 0 && other != NULL)
+        return io_fail(ATTN_INVALID_FILE, "%s: %s.id is %d, which '%.60s' has in model.vocab; expected another",
+                       entry->file, entry->path, (int)token->id, other);
+    return ATTN_OK;
+}
+
+static attn_status read_token(struct added_token *token, const struct entry *entry, const struct normaliser *normaliser,
+                              const struct vocabulary *vocabulary)
 {
     int64_t id = -1;
+    bool first = true;
     token->after = true;
+    CHECK(entry_names(entry, "id", "content", "single_word", "lstrip", "rstrip", "normalized", "special", NULL));
     CHECK(entry_text(entry, "content", &token->content));
     CHECK(entry_integer_or(entry, "id", 0, INT32_MAX - 1, &id));
     CHECK(entry_boolean_or(entry, "special", &token->special));
@@ -25,8 +43,10 @@ static attn_status read_token(struct added_token *token, const struct entry *ent
     if (id < 0)
         return entry_refuse(ATTN_INVALID_FILE, &named, "a whole number");
     token->id = (int32_t)id;
+    CHECK(check_id(token, entry, vocabulary));
     struct bytes text = {0};
-    const bool good = normaliser_apply(token->after ? normaliser : NULL, token->content, strlen(token->content), &text);
+    const bool good =
+        normaliser_apply(token->after ? normaliser : NULL, token->content, strlen(token->content), &text, &first);
     bytes_add(&text, "", 1);
     if (good && !text.failed) {
         token->normalised = text.at;
@@ -36,7 +56,8 @@ static attn_status read_token(struct added_token *token, const struct entry *ent
     return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", entry->file);
 }
 
-attn_status added_read(struct added_tokens *a, const struct entry *root, const struct normaliser *normaliser)
+attn_status added_read(struct added_tokens *a, const struct entry *root, const struct normaliser *normaliser,
+                       const struct vocabulary *vocabulary)
 {
     struct entry list;
     CHECK(entry_list_or(root, "added_tokens", &list));
@@ -44,12 +65,12 @@ attn_status added_read(struct added_tokens *a, const struct entry *root, const s
     a->list = calloc(count + 1, sizeof *a->list);
     if (a->list == NULL)
         return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", root->file);
-    CHECK(vocabulary_reserve(&a->by_text, count, root->file));
-    CHECK(vocabulary_reserve(&a->by_normalised, count, root->file));
+    CHECK(vocabulary_reserve(&a->by_text, count, count, root->file));
+    CHECK(vocabulary_reserve(&a->by_normalised, count, count, root->file));
     for (; a->count < count; a->count++) {
         const struct entry element = entry_element(&list, a->count);
         struct added_token *token = &a->list[a->count];
-        CHECK(read_token(token, &element, normaliser));
+        CHECK(read_token(token, &element, normaliser, vocabulary));
         a->least = a->count == 0 || token->id < a->least ? token->id : a->least;
         a->most = token->id >= a->most ? token->id + 1 : a->most;
         if (*token->normalised == '\0')

@@ -23,7 +23,9 @@ struct added_tokens {
     int32_t least, most;                      /**< the lowest id, and one more than the highest */
 };
 
-attn_status added_read(struct added_tokens *added, const struct entry *root, const struct normaliser *normaliser);
+/** vocabulary: the model's. */
+attn_status added_read(struct added_tokens *added, const struct entry *root, const struct normaliser *normaliser,
+                       const struct vocabulary *vocabulary);
 void added_free(struct added_tokens *added);
 /** The token of an id; NULL: none. */
 const struct added_token *added_of_id(const struct added_tokens *added, int32_t id);

@@ -89,6 +89,8 @@ attn_status byte_pairs_read(struct model *m, const struct entry *entry)
 {
     const struct entry dropout = entry_at(entry, "dropout"), named = entry_at(entry, "unk_token");
     const char *prefix, *suffix, *unknown;
+    CHECK(entry_names(entry, "type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+                      "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges", NULL));
     if (dropout.value != NULL && !(json_is_number(dropout.value) && json_number_value(dropout.value) == 0))
         return entry_refuse(ATTN_UNSUPPORTED, &dropout, "null or 0");
     CHECK(vocabulary_read(&m->vocabulary, entry));

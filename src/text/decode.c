@@ -78,30 +78,39 @@ static attn_status read_kind(struct decoder *d, const struct entry *entry, int d
     d->prefix = d->cleanup = true;
     switch (i) {
     case WORDPIECE:
+        CHECK(entry_names(entry, "type", "prefix", "cleanup", NULL));
         CHECK(entry_boolean_or(entry, "cleanup", &d->cleanup));
         return read_content(d, entry, "prefix", "##");
     case METASPACE:
+        CHECK(
+            entry_names(entry, "type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep", NULL));
         CHECK(entry_boolean_or(entry, "add_prefix_space", &d->prefix));
         CHECK(entry_text_or(entry, "prepend_scheme", &scheme));
         d->prefix = scheme != NULL ? strcmp(scheme, "never") != 0 : d->prefix;
         return read_content(d, entry, "replacement", "\xe2\x96\x81");
     case STRIP:
+        CHECK(entry_names(entry, "type", "content", "start", "stop", NULL));
         CHECK(entry_integer_or(entry, "start", 0, INT32_MAX, &d->start));
         CHECK(entry_integer_or(entry, "stop", 0, INT32_MAX, &d->stop));
         return read_content(d, entry, "content", " ");
     case REPLACE:
+        CHECK(entry_names(entry, "type", "pattern", "content", NULL));
         CHECK(pattern_read(&d->pattern, entry));
         return read_content(d, entry, "content", NULL);
     case BPE:
+        CHECK(entry_names(entry, "type", "suffix", NULL));
         return read_content(d, entry, "suffix", "</w>");
     case SEQUENCE:
+        CHECK(entry_names(entry, "type", "decoders", NULL));
         return read_steps(d, entry, depth);
+    case BYTES:
+        return entry_names(entry, "type", "add_prefix_space", "trim_offsets", "use_regex", NULL);
     case 9:
         return entry_refuse(
             ATTN_UNSUPPORTED, &named,
             "ByteLevel, WordPiece, Metaspace, ByteFallback, Fuse, Strip, Replace, BPEDecoder or Sequence");
     default:
-        return ATTN_OK;
+        return entry_names(entry, "type", NULL);
     }
 }
 

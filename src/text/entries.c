@@ -3,6 +3,7 @@
 #include "text/entries.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,6 +52,25 @@ attn_status entry_refuse(attn_status status, const struct entry *entry, const ch
 {
     return io_fail(status, "%s: %s is %s; expected %s", entry->file, *entry->path ? entry->path : "the file",
                    show(entry->value).text, expected);
+}
+
+attn_status entry_names(const struct entry *entry, ...)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)entry->value, name, value)
+    {
+        va_list names;
+        const char *known;
+        va_start(names, entry);
+        while ((known = va_arg(names, const char *)) != NULL && strcmp(known, name) != 0)
+            continue;
+        va_end(names);
+        const struct entry unknown = entry_at(entry, name);
+        if (known == NULL && unknown.value != NULL)
+            return entry_refuse(ATTN_UNSUPPORTED, &unknown, "no entry of this name");
+    }
+    return ATTN_OK;
 }
 
 const char *entry_type(const struct entry *entry)

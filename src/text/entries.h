@@ -20,6 +20,8 @@ struct entry entry_at(const struct entry *entry, const char *name);
 /** The element of a list. */
 struct entry entry_element(const struct entry *list, size_t index);
 
+/** Refuses an object that has further names than these, of which the last is NULL, but for those that are null. */
+attn_status entry_names(const struct entry *entry, ...) __attribute__((sentinel));
 /** The text of an entry's "type"; "" without one. */
 const char *entry_type(const struct entry *entry);
 /** A text; an error without one. */

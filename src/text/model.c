@@ -63,6 +63,8 @@ static attn_status read_unknown(struct model *m, const struct entry *entry)
 static attn_status read_wordpiece(struct model *m, const struct entry *entry)
 {
     const char *prefix;
+    CHECK(entry_names(entry, "type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab",
+                      NULL));
     CHECK(vocabulary_read(&m->vocabulary, entry));
     CHECK(entry_text_or(entry, "continuing_subword_prefix", &prefix));
     m->prefix = prefix != NULL ? prefix : "##";
@@ -73,6 +75,7 @@ static attn_status read_wordpiece(struct model *m, const struct entry *entry)
 
 static attn_status read_words(struct model *m, const struct entry *entry)
 {
+    CHECK(entry_names(entry, "type", "unk_token", "vocab", NULL));
     CHECK(vocabulary_read(&m->vocabulary, entry));
     return read_unknown(m, entry);
 }

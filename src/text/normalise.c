@@ -77,6 +77,7 @@ static attn_status read_steps(struct normaliser *n, const struct entry *entry, i
 
 static attn_status read_bert(struct normaliser *n, const struct entry *entry)
 {
+    CHECK(entry_names(entry, "type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase", NULL));
     n->clean = n->ideographs = n->lower = true;
     CHECK(entry_boolean_or(entry, "clean_text", &n->clean));
     CHECK(entry_boolean_or(entry, "handle_chinese_chars", &n->ideographs));
@@ -123,20 +124,25 @@ static attn_status read_kind(struct normaliser *n, const struct entry *entry, in
     case BERT:
         return read_bert(n, entry);
     case STRIP:
+        CHECK(entry_names(entry, "type", "strip_left", "strip_right", NULL));
         n->left = n->right = true;
         CHECK(entry_boolean_or(entry, "strip_left", &n->left));
         return entry_boolean_or(entry, "strip_right", &n->right);
     case REPLACE:
+        CHECK(entry_names(entry, "type", "pattern", "content", NULL));
         CHECK(pattern_read(&n->pattern, entry));
         return read_content(n, entry, "content");
     case PREPEND:
+        CHECK(entry_names(entry, "type", "prepend", NULL));
         return read_content(n, entry, "prepend");
     case CHARSMAP:
+        CHECK(entry_names(entry, "type", "precompiled_charsmap", NULL));
         return charsmap_read(&n->map, entry);
     case SEQUENCE:
+        CHECK(entry_names(entry, "type", "normalizers", NULL));
         return read_steps(n, entry, depth);
     default:
-        return ATTN_OK;
+        return entry_names(entry, "type", NULL);
     }
 }
 
@@ -200,8 +206,16 @@ static int32_t clean(int32_t c)
     }
 }
 
-static void add_clean(const struct normaliser *n, const char *text, size_t size, struct bytes *to)
+/** Notes that the first character of a text has gone, if nothing has been put for it. */
+static void note_first(bool *first, size_t at, size_t before, const struct bytes *to)
 {
+    if (at == 0 && to->size == before)
+        *first = false;
+}
+
+static void add_clean(const struct normaliser *n, const char *text, size_t size, struct bytes *to, bool *first)
+{
+    const size_t before = to->size;
     for (size_t at = 0, length; at < size; at += length) {
         const int32_t from = character_at(text + at, size - at, &length), c = n->clean ? clean(from) : from;
         const bool apart = n->ideographs && c >= 0 && is_ideograph(c);
@@ -211,17 +225,20 @@ static void add_clean(const struct normaliser *n, const char *text, size_t size,
             bytes_add_character(to, c);
         if (apart)
             bytes_add(to, " ", 1);
+        note_first(first, at, before, to);
     }
 }
 
 /** Without marks: nonspacing ones, or all. */
-static void add_without_marks(bool all, const char *text, size_t size, struct bytes *to)
+static void add_without_marks(bool all, const char *text, size_t size, struct bytes *to, bool *first)
 {
+    const size_t before = to->size;
     for (size_t at = 0, length; at < size; at += length) {
         const utf8proc_category_t category = utf8proc_category(character_at(text + at, size - at, &length));
         const bool other = category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME;
         if (category != UTF8PROC_CATEGORY_MN && !(all && other))
             bytes_add(to, text + at, length);
+        note_first(first, at, before, to);
     }
 }
 
@@ -231,14 +248,14 @@ static void add_all_lower(const char *text, size_t size, struct bytes *to)
         add_lower(to, character_at(text + at, size - at, &length));
 }
 
-static void add_bert(const struct normaliser *n, const char *text, size_t size, struct bytes *to)
+static void add_bert(const struct normaliser *n, const char *text, size_t size, struct bytes *to, bool *first)
 {
     struct bytes cleaned = {0}, decomposed = {0}, plain = {0};
-    add_clean(n, text, size, &cleaned);
+    add_clean(n, text, size, &cleaned, first);
     struct bytes *last = &cleaned;
     if (n->accents) {
         add_form(UTF8PROC_DECOMPOSE, cleaned.at, cleaned.size, &decomposed);
-        add_without_marks(false, decomposed.at, decomposed.size, &plain);
+        add_without_marks(false, decomposed.at, decomposed.size, &plain, first);
         last = &plain;
     }
     if (n->lower)
@@ -251,7 +268,7 @@ static void add_bert(const struct normaliser *n, const char *text, size_t size, 
     bytes_free(&plain);
 }
 
-static void add_stripped(const struct normaliser *n, const char *text, size_t size, struct bytes *to)
+static void add_stripped(const struct normaliser *n, const char *text, size_t size, struct bytes *to, bool *first)
 {
     size_t begin = 0, length;
     while (n->left && begin < size && is_white_space(character_at(text + begin, size - begin, &length)))
@@ -262,14 +279,17 @@ static void add_stripped(const struct normaliser *n, const char *text, size_t si
             break;
         size = before;
     }
+    *first = *first && begin == 0;
     bytes_add(to, text + begin, size - begin);
 }
 
-static bool add_replaced(const struct normaliser *n, const char *text, size_t size, struct bytes *to)
+static bool add_replaced(const struct normaliser *n, const char *text, size_t size, struct bytes *to, bool *first)
 {
     struct search search = {.pattern = n->pattern, .text = text, .size = size};
     struct found found;
     while (search_next(&search, &found)) {
+        if (found.matches && found.begin == 0 && found.end > 0 && *n->content == '\0')
+            *first = false;
         if (found.matches)
             bytes_add_text(to, n->content);
         else
@@ -280,27 +300,30 @@ static bool add_replaced(const struct normaliser *n, const char *text, size_t si
 }
 
 /** As SentencePiece's rules for machine translation have it: controls go, other breaks and blanks become spaces. */
-static void add_nmt(const char *text, size_t size, struct bytes *to)
+static void add_nmt(const char *text, size_t size, struct bytes *to, bool *first)
 {
+    const size_t before = to->size;
     for (size_t at = 0, length; at < size; at += length) {
         const int32_t c = character_at(text + at, size - at, &length);
-        if ((c >= 1 && c <= 8) || c == 0xb || (c >= 0xe && c <= 0x1f) || c == 0x7f || c == 0x8f || c == 0x9f)
-            continue;
+        const bool goes =
+            (c >= 1 && c <= 8) || c == 0xb || (c >= 0xe && c <= 0x1f) || c == 0x7f || c == 0x8f || c == 0x9f;
         const bool blank = c == '\t' || c == '\n' || c == 0xc || c == '\r' || c == 0x1680 ||
                            (c >= 0x200b && c <= 0x200f) || c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xfeff ||
                            c == 0xfffd;
-        bytes_add_character(to, blank ? ' ' : c);
+        if (!goes)
+            bytes_add_character(to, blank ? ' ' : c);
+        note_first(first, at, before, to);
     }
 }
 
-static bool add_steps(const struct normaliser *n, const char *text, size_t size, struct bytes *to)
+static bool add_steps(const struct normaliser *n, const char *text, size_t size, struct bytes *to, bool *first)
 {
     struct bytes before = {0};
     bool good = true;
     bytes_add(&before, text, size);
     for (size_t i = 0; good && i < n->count; i++) {
         struct bytes after = {0};
-        good = normaliser_apply(n->steps[i], before.at, before.size, &after);
+        good = normaliser_apply(n->steps[i], before.at, before.size, &after, first);
         after.failed = after.failed || before.failed;
         bytes_free(&before);
         before = after;
@@ -311,7 +334,7 @@ static bool add_steps(const struct normaliser *n, const char *text, size_t size,
     return good;
 }
 
-bool normaliser_apply(const struct normaliser *n, const char *text, size_t size, struct bytes *to)
+bool normaliser_apply(const struct normaliser *n, const char *text, size_t size, struct bytes *to, bool *first)
 {
     if (n == NULL || size == 0) {
         bytes_add(to, text, size);
@@ -319,7 +342,7 @@ bool normaliser_apply(const struct normaliser *n, const char *text, size_t size,
     }
     switch (n->kind) {
     case BERT:
-        add_bert(n, text, size, to);
+        add_bert(n, text, size, to, first);
         break;
     case FORM:
         add_form(n->form, text, size, to);
@@ -328,13 +351,13 @@ bool normaliser_apply(const struct normaliser *n, const char *text, size_t size,
         add_all_lower(text, size, to);
         break;
     case STRIP_MARKS:
-        add_without_marks(true, text, size, to);
+        add_without_marks(true, text, size, to, first);
         break;
     case STRIP:
-        add_stripped(n, text, size, to);
+        add_stripped(n, text, size, to, first);
         break;
     case REPLACE:
-        return add_replaced(n, text, size, to);
+        return add_replaced(n, text, size, to, first);
     case PREPEND:
         bytes_add_text(to, n->content);
         bytes_add(to, text, size);
@@ -343,14 +366,14 @@ bool normaliser_apply(const struct normaliser *n, const char *text, size_t size,
         charsmap_apply(n->map, text, size, to);
         break;
     case NMT:
-        add_nmt(text, size, to);
+        add_nmt(text, size, to, first);
         break;
     case BYTES:
         for (size_t i = 0; i < size; i++)
             bytes_add_character(to, character_of_byte((unsigned char)text[i]));
         break;
     case SEQUENCE:
-        return add_steps(n, text, size, to);
+        return add_steps(n, text, size, to, first);
     }
     return true;
 }

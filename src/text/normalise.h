@@ -11,7 +11,11 @@ struct normaliser;
 /** Reads it; *normaliser is NULL where the file has none. */
 attn_status normaliser_read(struct normaliser **normaliser, const struct entry *entry);
 void normaliser_free(struct normaliser *normaliser);
-/** Appends a text, in valid UTF-8, as it is normalised; a normaliser of NULL copies. False: a pattern has failed. */
-bool normaliser_apply(const struct normaliser *normaliser, const char *text, size_t size, struct bytes *to);
+/**
+ * Appends a text, in valid UTF-8, as it is normalised; a normaliser of NULL copies. *first becomes false if the text's
+ * first character has gone. False: a pattern has failed.
+ */
+bool normaliser_apply(const struct normaliser *normaliser, const char *text, size_t size, struct bytes *to,
+                      bool *first);
 
 #endif

@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Finds texts and regular expressions, the latter by PCRE2.
- *
- * The expressions of a tokenizer.json are written for Oniguruma. What PCRE2 takes for something else is put in its
- * words first: \s and \w, which have other characters there, and \h, a hexadecimal digit in one and white space in the
- * other.
- */
+/* Finds texts and regular expressions, the latter by PCRE2, in whose words expression.c puts them. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/pattern.h"
 
@@ -13,66 +7,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text/expression.h"
+
 struct pattern {
     char *text; /* to look for; NULL: the expression is */
     size_t size;
     pcre2_code *code;
 };
 
-/* Unicode's White_Space, and what is_word_character() says. */
-#define SPACES "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define WORDS  "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}"
-
 static attn_status out_of_memory(const char *file)
 {
     return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", file);
 }
 
-/** Writes an expression in PCRE2's words; NULL, or what is not supported. */
-static const char *translate(struct bytes *to, const char *from)
-{
-    int in_class = 0;
-    for (const char *c = from; *c != '\0'; c++) {
-        const char name = *c == '\\' ? c[1] : '\0';
-        if (name == 's' || name == 'w') {
-            const char *const members = name == 's' ? SPACES : WORDS;
-            bytes_add_text(to, in_class ? "" : "[");
-            bytes_add_text(to, members);
-            bytes_add_text(to, in_class ? "" : "]");
-        } else if ((name == 'S' || name == 'W') && !in_class) {
-            bytes_add_text(to, name == 'S' ? "[^" SPACES "]" : "[^" WORDS "]");
-        } else if (name == 'W' || name == 'h' || name == 'H' || name == 'K') {
-            return "an expression without \\h, \\H, \\K, and \\W in brackets";
-        } else if (name != '\0') {
-            bytes_add(to, c, 2);
-        } else {
-            if (in_class && c[0] == '&' && c[1] == '&')
-                return "an expression without && in brackets";
-            if (*c == '[' && !in_class)
-                in_class = 1;
-            else if (*c == ']')
-                in_class = 0;
-            bytes_add(to, c, 1);
-        }
-        c += name != '\0';
-    }
-    bytes_add(to, "", 1);
-    return NULL;
-}
-
 static attn_status compile(struct pattern *p, const char *expression, const struct entry *entry)
 {
     struct bytes words = {0};
-    const char *const unsupported = translate(&words, expression);
     int error = 0;
     PCRE2_SIZE place;
-    if (unsupported == NULL && !words.failed)
-        p->code = pcre2_compile((PCRE2_SPTR)words.at, PCRE2_ZERO_TERMINATED,
-                                PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &place, NULL);
-    const bool failed = words.failed || error == PCRE2_ERROR_HEAP_FAILED;
+    const attn_status status = expression_translate(&words, expression, entry);
+    pcre2_compile_context *context = status == ATTN_OK ? pcre2_compile_context_create(NULL) : NULL;
+    bytes_add(&words, "", 1);
+    if (context != NULL && !words.failed) {
+        /* ^ and $ are those of a line in Ruby's syntax, which ends with a newline alone. */
+        pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+        p->code =
+            pcre2_compile((PCRE2_SPTR)words.at, PCRE2_ZERO_TERMINATED,
+                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &place, context);
+    }
+    const bool failed = context == NULL || words.failed || error == PCRE2_ERROR_HEAP_FAILED;
+    pcre2_compile_context_free(context);
     bytes_free(&words);
-    if (unsupported != NULL)
-        return entry_refuse(ATTN_UNSUPPORTED, entry, unsupported);
+    CHECK(status);
     if (failed)
         return out_of_memory(entry->file);
     if (p->code == NULL) {
@@ -155,10 +121,12 @@ static void find_expression(struct search *s, size_t from)
         const PCRE2_SIZE *place = pcre2_get_ovector_pointer(s->memory);
         s->begin = place[0];
         s->end = place[1];
-        s->waits = s->end > s->begin;
+        s->waits = s->end > s->begin || !s->any || s->last != s->end;
+        s->any = true;
+        s->last = s->end;
         if (s->waits)
             return;
-        /* A match of nothing is none. */
+        /* No match of nothing directly behind another match. */
         from = s->end + 1;
         while (from < s->size && ((unsigned char)s->text[from] & 0xc0) == 0x80)
             from++;
@@ -167,7 +135,7 @@ static void find_expression(struct search *s, size_t from)
 
 bool search_next(struct search *s, struct found *found)
 {
-    if (s->failed || s->at >= s->size)
+    if (s->failed || s->size == 0)
         return false;
     if (!s->waits && !s->ended) {
         if (s->pattern->code != NULL)
@@ -179,6 +147,8 @@ bool search_next(struct search *s, struct found *found)
             return false;
     }
     const bool now = s->waits && s->begin == s->at;
+    if (!now && s->at == s->size)
+        return false;
     *found = (struct found){s->at, now ? s->end : s->waits ? s->begin : s->size, now};
     s->waits = s->waits && !now;
     s->at = found->end;

@@ -29,10 +29,12 @@ struct search {
     size_t begin, end; /**< of the match that comes next */
     void *memory;      /**< of a regular expression */
     bool waits, ended; /**< there is such a match; there is none any more */
+    bool any;          /**< a regular expression has matched, */
+    size_t last;       /**< up to here */
     bool failed;       /**< memory was short, or an expression goes back too often */
 };
 
-/** The next part of the text, in order and without gaps; false at its end. */
+/** The next part of the text, in order and without gaps, where a match may be empty; false at its end. */
 bool search_next(struct search *search, struct found *found);
 void search_end(struct search *search);
 

@@ -145,29 +145,37 @@ static attn_status read_kind(struct splitter *s, const struct entry *entry, int 
     bool individual = false;
     switch (s->kind) {
     case BYTES:
+        CHECK(entry_names(entry, "type", "add_prefix_space", "trim_offsets", "use_regex", NULL));
         CHECK(entry_boolean_or(entry, "add_prefix_space", &s->prefix));
         CHECK(entry_boolean_or(entry, "use_regex", &s->cuts));
         return s->cuts ? pattern_of_expression(&s->pattern, gpt2) : ATTN_OK;
     case PATTERN:
+        CHECK(entry_names(entry, "type", "pattern", "behavior", "invert", NULL));
         CHECK(pattern_read(&s->pattern, entry));
         CHECK(entry_boolean_or(entry, "invert", &s->invert));
         return read_behaviour(s, entry);
     case DIGITS:
+        CHECK(entry_names(entry, "type", "individual_digits", NULL));
         CHECK(entry_boolean_or(entry, "individual_digits", &individual));
         s->behaviour = individual ? ISOLATED : CONTIGUOUS;
         return ATTN_OK;
     case PUNCTUATION:
+        CHECK(entry_names(entry, "type", "behavior", NULL));
         return read_behaviour(s, entry);
     case DELIMITER:
+        CHECK(entry_names(entry, "type", "delimiter", NULL));
         return read_character(s, entry, "delimiter");
     case METASPACE:
+        CHECK(
+            entry_names(entry, "type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep", NULL));
         CHECK(read_character(s, entry, "replacement"));
         CHECK(entry_boolean_or(entry, "split", &s->cuts));
         return read_scheme(s, entry);
     case SEQUENCE:
+        CHECK(entry_names(entry, "type", "pretokenizers", NULL));
         return read_steps(s, entry, depth);
     default:
-        return ATTN_OK;
+        return entry_names(entry, "type", NULL);
     }
 }
 
@@ -269,7 +277,7 @@ static bool cut(const struct splitter *s, bool words, struct pieces *to, struct 
     const enum behaviour behaviour = s->kind == BERT && words ? REMOVED : s->behaviour;
     const size_t first = to->count;
     struct found found;
-    bool before = false;
+    bool before = false, anything = false; /* the part before matches; and is not empty */
     if (s->kind == WORDS) {
         split_words(text, piece.size, to, piece);
         return true;
@@ -279,14 +287,15 @@ static bool cut(const struct splitter *s, bool words, struct pieces *to, struct 
         struct piece next = {piece.begin + found.begin, found.end - found.begin, -1, piece.first && found.begin == 0};
         struct piece *last = to->count > first ? &to->list[to->count - 1] : NULL;
         const bool joins = behaviour == CONTIGUOUS      ? matches == before && last != NULL
-                           : behaviour == WITH_PREVIOUS ? matches && !before && last != NULL
-                           : behaviour == WITH_NEXT     ? !matches && before && last != NULL
+                           : behaviour == WITH_PREVIOUS ? matches && !before && anything && last != NULL
+                           : behaviour == WITH_NEXT     ? !matches && before && anything && last != NULL
                                                         : false;
         if (joins)
             last->size += next.size;
         else if (!(matches && behaviour == REMOVED))
             pieces_add(to, next);
         before = matches;
+        anything = next.size > 0;
     }
     search_end(&parts.search);
     return !parts.search.failed;

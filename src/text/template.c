@@ -51,6 +51,7 @@ static attn_status read_named(const struct entry *entry, const char *name, int32
 static attn_status read_around(struct templates *t, const struct entry *entry, bool roberta)
 {
     int32_t begin, end;
+    CHECK(entry_names(entry, "type", "sep", "cls", roberta ? "trim_offsets" : NULL, "add_prefix_space", NULL));
     CHECK(read_named(entry, "cls", &begin));
     CHECK(read_named(entry, "sep", &end));
     const struct template_step single[] = {{begin, 0}, {TEMPLATE_FIRST, 0}, {end, 0}};
@@ -161,6 +162,7 @@ static attn_status read_processor(struct templates *t, const struct entry *entry
     if (strcmp(type, "TemplateProcessing") != 0)
         return entry_refuse(ATTN_UNSUPPORTED, &named,
                             "BertProcessing, RobertaProcessing, TemplateProcessing, ByteLevel or Sequence");
+    CHECK(entry_names(entry, "type", "single", "pair", "special_tokens", NULL));
     CHECK(read_template(&t->single, entry, "single", false));
     return read_template(&t->pair, entry, "pair", true);
 }

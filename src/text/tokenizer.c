@@ -85,7 +85,8 @@ static attn_status read_truncation(attn_tokenizer *t, const struct entry *root)
     int strategy = 0, direction = 0;
     if (truncation.value == NULL)
         return ATTN_OK;
-    CHECK(entry_integer_or(&truncation, "max_length", 0, INT64_MAX, &t->max_tokens));
+    CHECK(entry_names(&truncation, "max_length", "strategy", "direction", "stride", NULL));
+    CHECK(entry_integer_or(&truncation, "max_length", 1, INT64_MAX, &t->max_tokens));
     CHECK(read_choice(&truncation, "strategy", strategies, 3, &strategy));
     CHECK(read_choice(&truncation, "direction", directions, 2, &direction));
     t->strategy = (enum strategy)strategy;
@@ -97,13 +98,19 @@ static attn_status read_all(attn_tokenizer *t, const struct entry *root)
 {
     if (!json_is_object(root->value))
         return io_fail(ATTN_INVALID_FILE, "%s is not a JSON object", root->file);
-    struct entry entry = entry_at(root, "normalizer");
+    /* Padding is not looked at: batches here have none. */
+    CHECK(entry_names(root, "version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+                      "post_processor", "decoder", "model", NULL));
+    struct entry entry = entry_at(root, "version");
+    if (entry.value != NULL && (!json_is_string(entry.value) || strcmp(json_string_value(entry.value), "1.0") != 0))
+        return entry_refuse(ATTN_UNSUPPORTED, &entry, "1.0");
+    entry = entry_at(root, "normalizer");
     CHECK(normaliser_read(&t->normaliser, &entry));
     entry = entry_at(root, "pre_tokenizer");
     CHECK(splitter_read(&t->splitter, &entry));
     entry = entry_at(root, "model");
     CHECK(model_read(&t->model, &entry));
-    CHECK(added_read(&t->added, root, t->normaliser));
+    CHECK(added_read(&t->added, root, t->normaliser, &t->model.vocabulary));
     entry = entry_at(root, "post_processor");
     CHECK(templates_read(&t->templates, &entry));
     entry = entry_at(root, "decoder");
@@ -218,7 +225,7 @@ static bool normalise(const attn_tokenizer *t, const struct pieces *from, struct
         struct piece piece = from->list[i];
         const char *text = from->text.at + piece.begin;
         piece.begin = to->text.size;
-        if (!normaliser_apply(piece.id < 0 ? t->normaliser : NULL, text, piece.size, &to->text))
+        if (!normaliser_apply(piece.id < 0 ? t->normaliser : NULL, text, piece.size, &to->text, &piece.first))
             return false;
         piece.size = to->text.size - piece.begin;
         pieces_add(to, piece);
@@ -271,16 +278,16 @@ static attn_status encode_text(const attn_tokenizer *t, const char *text, size_t
     return status;
 }
 
-/** How many tokens of each text there may be: at most room. */
-static bool limit(const attn_tokenizer *t, int64_t room, int64_t *first, int64_t *second, bool pair)
+/** How many tokens of each text there may be: at most room. False: those of one text are too few to be left off. */
+static bool limit(enum strategy strategy, int64_t room, int64_t *first, int64_t *second, bool pair)
 {
     const int64_t all = *first + *second;
     if (all <= room)
         return true;
-    int64_t *only = t->strategy == ONLY_SECOND && pair ? second : first;
-    if (t->strategy != LONGEST_FIRST || !pair) {
+    int64_t *only = strategy == ONLY_SECOND && pair ? second : first;
+    if (strategy != LONGEST_FIRST || !pair) {
         *only -= all - room;
-        return *only >= 0;
+        return *only > 0 || (*only == 0 && !pair);
     }
     int64_t *shorter = *first > *second ? second : first, *longer = *first > *second ? first : second;
     if (*shorter > room)
@@ -356,18 +363,20 @@ static attn_status encode(const attn_tokenizer *t, const char *const text[2], co
                          e == NULL ? "NULL" : "without a size");
     if (o.max_tokens < 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "options.max_tokens is %" PRId64 "; expected 0 or more", o.max_tokens);
-    const int64_t most = o.max_tokens > 0 ? o.max_tokens : t->max_tokens;
+    const bool own = o.max_tokens > 0;
+    const int64_t most = own ? o.max_tokens : t->max_tokens;
     const int64_t added = o.bare ? 0 : template_tokens(pair ? &t->templates.pair : &t->templates.single);
     if (most > 0 && most < added)
         return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "options.max_tokens is %" PRId64 "; expected at least %" PRId64 ", the tokens around a text",
-                         most, added);
+                         "%s is %" PRId64 "; expected at least %" PRId64 ", the tokens around a text",
+                         own ? "options.max_tokens" : "truncation.max_length of the tokenizer", most, added);
     struct ids ids[2] = {{0}, {0}};
     attn_status status = encode_text(t, text[0], size[0], o.special_as_text, &ids[0]);
     if (status == ATTN_OK && pair)
         status = encode_text(t, text[1], size[1], o.special_as_text, &ids[1]);
     int64_t takes[2] = {(int64_t)ids[0].count, (int64_t)ids[1].count};
-    if (status == ATTN_OK && most > 0 && !limit(t, most - added, &takes[0], &takes[1], pair))
+    if (status == ATTN_OK && most > 0 &&
+        !limit(own ? LONGEST_FIRST : t->strategy, most - added, &takes[0], &takes[1], pair))
         status = io_fail(ATTN_INVALID_ARGUMENT,
                          "the texts have %zu and %zu tokens, of which the file's truncation leaves off those of one; "
                          "expected at most %" PRId64,

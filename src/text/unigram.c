@@ -18,10 +18,11 @@ attn_status unigram_read(struct model *m, const struct entry *entry)
 {
     struct entry list;
     int64_t unknown = -1;
+    CHECK(entry_names(entry, "type", "unk_id", "vocab", "byte_fallback", NULL));
     CHECK(entry_list_or(entry, "vocab", &list));
     const size_t count = json_array_size(list.value);
     double least = INFINITY;
-    CHECK(vocabulary_reserve(&m->vocabulary, count, entry->file));
+    CHECK(vocabulary_reserve(&m->vocabulary, count, count, entry->file));
     m->scores = calloc(count + 1, sizeof *m->scores);
     if (m->scores == NULL)
         return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", entry->file);

@@ -6,16 +6,16 @@
 #include <string.h>
 
 /* Ids are rows of a table of embeddings: far fewer than this. */
-enum { MOST_IDS = 1 << 26 };
+enum { MOST_IDS = 1 << 24 };
 
-attn_status vocabulary_reserve(struct vocabulary *v, size_t tokens, const char *file)
+attn_status vocabulary_reserve(struct vocabulary *v, size_t tokens, size_t ids, const char *file)
 {
     size_t slots = 16;
     if (tokens > MOST_IDS)
         return io_fail(ATTN_INVALID_FILE, "%s has %zu tokens; expected at most %d", file, tokens, MOST_IDS);
     while (slots < 2 * tokens)
         slots *= 2;
-    v->tokens = calloc(tokens + 1, sizeof *v->tokens);
+    v->tokens = calloc(ids + 1, sizeof *v->tokens);
     v->slots = calloc(slots, sizeof *v->slots);
     v->num_slots = slots;
     return v->tokens != NULL && v->slots != NULL ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", file);
@@ -85,8 +85,7 @@ attn_status vocabulary_read(struct vocabulary *v, const struct entry *model)
                            text, MOST_IDS - 1);
         most = json_integer_value(id) > most ? json_integer_value(id) : most;
     }
-    const size_t count = json_object_size(vocab.value);
-    CHECK(vocabulary_reserve(v, (size_t)(most + 1) > count ? (size_t)(most + 1) : count, vocab.file));
+    CHECK(vocabulary_reserve(v, json_object_size(vocab.value), (size_t)(most + 1), vocab.file));
     json_object_foreach((json_t *)vocab.value, text, id)
     {
         const int32_t value = (int32_t)json_integer_value(id);

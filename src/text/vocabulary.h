@@ -23,8 +23,8 @@ struct vocabulary {
     size_t num_slots, used;
 };
 
-/** Makes room for tokens. */
-attn_status vocabulary_reserve(struct vocabulary *vocabulary, size_t tokens, const char *file);
+/** Makes room for tokens, whose ids are less than ids. */
+attn_status vocabulary_reserve(struct vocabulary *vocabulary, size_t tokens, size_t ids, const char *file);
 /** Adds a token for which there is room, or gives its text another id; the place is one below room. */
 void vocabulary_add(struct vocabulary *vocabulary, const char *text, size_t size, int32_t id);
 /** The id of a text; -1: none. */
