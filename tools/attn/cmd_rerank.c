@@ -89,10 +89,10 @@ static int by_score(const void *a, const void *b)
 
 static attn_status print_json(const struct rerank *r, const struct scored *s)
 {
-    json_t *text = json_stringn(r->run.lines.text[s->line], r->run.lines.size[s->line]);
-    /* Text that is not UTF-8 has no place in JSON, and numbers that are not finite have none. */
+    /* Numbers that are not finite have no place in JSON. */
     json_t *object = json_pack("{s:o, s:I, s:o}", "score", isfinite(s->score) ? json_real(s->score) : json_null(),
-                               "line", (json_int_t)s->line + 1, "text", text != NULL ? text : json_null());
+                               "line", (json_int_t)s->line + 1, "text",
+                               json_stringn(r->run.lines.text[s->line], r->run.lines.size[s->line]));
     const bool written = object != NULL && json_dumpf(object, stdout, JSON_COMPACT) == 0;
     json_decref(object);
     putchar('\n');
@@ -128,6 +128,10 @@ static attn_status parse(struct rerank *r, const struct operands *operands)
     CHECK(text_run_operands(&r->run, "rerank", operands));
     r->folder = operands->values[0];
     CHECK(option_require(&o[RERANK_QUERY]));
+    json_t *query = json_string(o[RERANK_QUERY].value);
+    if (query == NULL)
+        return io_fail(ATTN_INVALID_ARGUMENT, "--query is not UTF-8; expected text");
+    json_decref(query);
     CHECK(option_integer(&o[RERANK_TOP], 1, INT64_MAX, &r->top));
     CHECK(text_run_read(&r->run, &o[RERANK_MAX_TOKENS], &o[RERANK_BATCH], &o[RERANK_THREADS]));
     return precision_read(&r->precision, &o[RERANK_PRECISION], NULL, NULL, NULL);
