@@ -231,15 +231,19 @@ struct nn_mha_pieces nn_mha_take(struct nn_arena *arena, const attn_mha *mha, co
 size_t attn_mha_workspace_size(const attn_mha *mha, int64_t batch, int64_t q_tokens, int64_t k_tokens,
                                const attn_params *params)
 {
-    if (!mha || batch < 0 || q_tokens < 0 || k_tokens < 0)
+    attn_params p;
+    if (!mha || batch < 0 || q_tokens < 0 || k_tokens < 0 || attn_take_params(&p, params))
         return SIZE_MAX;
     size_t most = 0;
     for (attn_dtype x = ATTN_F32; x <= ATTN_F16; x++)
         for (attn_dtype keys = ATTN_F32; keys <= ATTN_F16; keys++) {
-            const attn_tensor kv = {.dtype = keys};
-            const struct nn_mha_shape shape = {x, batch, q_tokens, k_tokens, keys == x ? NULL : &kv, 0};
+            /* Of pages one stands for any number. */
+            attn_tensor kv = attn_btc(NULL, 1, p.page_size, kv_channels(mha));
+            kv.dtype = keys;
+            const struct nn_mha_shape shape = {x, batch, q_tokens, k_tokens, keys == x && !p.block_table ? NULL : &kv,
+                                               0};
             struct nn_arena arena = {0};
-            nn_mha_take(&arena, mha, &shape, params);
+            nn_mha_take(&arena, mha, &shape, &p);
             const size_t size = nn_arena_size(&arena);
             most = size > most ? size : most;
         }

@@ -369,6 +369,11 @@ static void test_pages(void **state)
     OK(attn_mha_attend(mha, &x, &kv, &expected, &params, NULL, 0));
     OK(attn_mha_attend(mha, &x, &pool, &got, &paged, NULL, 0));
     assert_true(equal_bits(&expected, &got));
+    const size_t size = attn_mha_workspace_size(mha, BATCH, TOKENS, 0, &paged);
+    assert_true(size < SIZE_MAX);
+    void *workspace = bytes(m, size);
+    OK(attn_mha_attend(mha, &x, &pool, &expected, &paged, workspace, size));
+    assert_true(equal_bits(&expected, &got));
     /* What is projected in the call is no pool. */
     const attn_tensor memory = normal(m, PAGES, PAGE, D);
     inputs.cross_kv = NULL, inputs.memory = &memory;

@@ -16,6 +16,7 @@ attn_status command_convert(int argc, char *const *argv);
 attn_status command_embed(int argc, char *const *argv);
 attn_status command_rerank(int argc, char *const *argv);
 attn_status command_generate(int argc, char *const *argv);
+attn_status command_tokenize(int argc, char *const *argv);
 attn_status command_info(int argc, char *const *argv);
 
 /* Says what the user should know of a command that succeeds: one sentence on stderr. */

@@ -29,6 +29,7 @@ static const struct command {
     {"embed", command_embed, "turn lines of text into embeddings, by a model's folder"},
     {"rerank", command_rerank, "score lines of text as answers to a query, by a model's folder"},
     {"generate", command_generate, "go on with prompts, by a language model's folder"},
+    {"tokenize", command_tokenize, "turn lines of text into the ids of tokens, or back"},
     {"info", command_info, "show what the library found on this machine"},
 };
 
