@@ -7,7 +7,6 @@
  *
  * The command attn embed is this with options, batches of many texts, and files of embeddings.
  */
-#define _GNU_SOURCE
 #include <attn/nn.h>
 #include <attn/text.h>
 
