@@ -18,7 +18,7 @@
 #include "options.h"
 #include "wording.h"
 
-enum { INFO_HELP, INFO_VERSION, INFO_COUNT };
+enum { INFO_HELP, INFO_VERSION, INFO_QUIET, INFO_COUNT };
 enum { MAX_LIBRARIES = 8 };
 
 struct libraries {
@@ -233,9 +233,8 @@ static void print_info(void)
     bool known = find_libraries(&found, openmp);
     print_libraries("OpenMP runtime", known, &found);
     if (found.count > 1)
-        fprintf(stderr,
-                "attn: warning: %d OpenMP runtimes are loaded; expected one, as two fight for the cores or hang\n",
-                found.count);
+        command_note("warning: %d OpenMP runtimes are loaded; expected one, as two fight for the cores or hang",
+                     found.count);
     free_libraries(&found);
     printf("%-22s %d.%d.%d (headers)\n", "SLEEF", SLEEF_VERSION_MAJOR, SLEEF_VERSION_MINOR, SLEEF_VERSION_PATCHLEVEL);
     known = find_libraries(&found, sleef);
@@ -246,11 +245,13 @@ static void print_info(void)
 attn_status command_info(int argc, char *const *argv)
 {
     struct option options[INFO_COUNT] = {
-        [INFO_HELP] = {"help", 'h', NULL, "print this text", NULL},
-        [INFO_VERSION] = {"version", 0, NULL, "print the version", NULL},
+        [INFO_HELP] = OPTION_ROW_HELP,
+        [INFO_VERSION] = OPTION_ROW_VERSION,
+        [INFO_QUIET] = OPTION_ROW_QUIET,
     };
     struct operands operands;
     CHECK(options_parse(options, INFO_COUNT, argc, argv, &operands, 0));
+    command_quiet(&options[INFO_QUIET]);
     if (options[INFO_HELP].value != NULL) {
         printf("Usage: attn info [OPTION]...\n\n"
                "Shows versions, the processor, instruction sets, which kernels a call of each type\n"

@@ -234,6 +234,7 @@ attn_status command_run(int argc, char *const *argv)
         print_version();
         return ATTN_OK;
     }
+    command_quiet(&options[INPUT_QUIET]);
     struct inputs inputs = {.options = options};
     struct kinds kinds = {.kind = KIND_SOFTMAX};
     attn_dropout dropout;

@@ -20,8 +20,9 @@
 #define MAX_ISAS 16
 
 static const struct option general_options[INPUT_FORMS] = {
-    [INPUT_HELP] = {"help", 'h', NULL, "print this text", NULL},
-    [INPUT_VERSION] = {"version", 0, NULL, "print the version", NULL},
+    [INPUT_HELP] = OPTION_ROW_HELP,
+    [INPUT_VERSION] = OPTION_ROW_VERSION,
+    [INPUT_QUIET] = OPTION_ROW_QUIET,
     [INPUT_Q] = {"query", 'q', "FILE", "queries, float32, float16 or bfloat16", NULL},
     [INPUT_K] = {"key", 'k', "FILE", "keys, of these types; heads may be fewer than of q (GQA)", NULL},
     [INPUT_LAYOUT] = {"layout", 0, "NAME",

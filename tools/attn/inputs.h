@@ -17,6 +17,7 @@
 enum input_option {
     INPUT_HELP,
     INPUT_VERSION,
+    INPUT_QUIET,
     INPUT_Q,
     INPUT_K,
     INPUT_LAYOUT,

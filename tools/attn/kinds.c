@@ -86,6 +86,7 @@ static const struct {
 } fits[] = {
     {"help", ALL},
     {"version", ALL},
+    {"quiet", ALL},
     {"query", ALL},
     {"key", ALL},
     {"value", ALL},
