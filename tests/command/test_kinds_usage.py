@@ -22,7 +22,7 @@ MEANS = {
     "causal": (*SEES, "performer"),
     **dict.fromkeys(("seed", "offset"), ("softmax", "performer", "linformer")),
     **dict.fromkeys(("temperature", "lse", "weights"), ("softmax", "additive", "linformer")),
-    **dict.fromkeys(("scores", "score-stage", "qk", "inputs", "softcap", "head-scale", "sinks", "dropout"), SCORES),
+    **dict.fromkeys(("scores", "score-stage", "key-sums", "weight-rows", "qk", "inputs", "sums", "softcap", "head-scale", "sinks", "dropout"), SCORES),
     **dict.fromkeys(("mask", "kv-start", "query-offset", "window", "first-tokens", "global", "prefix", "segments",
                      "segments-k", "tree", "cu-seqlens-k", "block-pattern", "block", "block-window", "block-global",
                      "block-random", "block-seed", "block-stride"), SEES),

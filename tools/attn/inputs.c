@@ -42,6 +42,10 @@ static const struct option general_options[INPUT_FORMS] = {
     [INPUT_QK] = {"qk", 0, "NAME", "scores from q and k: exact (default) or int8", NULL},
     [INPUT_INPUTS] = {"inputs", 0, "NAME",
                       "q, k and v as-given (default) or may-be-bf16: rounded where\nthat is faster", NULL},
+    [INPUT_SUMS] = {"sums", 0, "NAME",
+                    "in which order channels of a score are added: ordered\n"
+                    "(default), or free: faster where queries are few",
+                    NULL},
     [INPUT_ISA] = {"isa", 0, "NAME", "auto (default), or an instruction set that `attn info` lists", NULL},
     [INPUT_THREADS] = {"threads", 0, "N", "number of threads; default: all", NULL},
 };
@@ -67,6 +71,7 @@ attn_status inputs_parse(struct inputs *inputs, struct option *options)
     static const char *const layouts[] = {"bhtd", "bthd"};
     static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
     static const char *const qks[] = {"exact", "int8"};
+    static const char *const orders[] = {"ordered", "free"};
     static const char *const rounded[] = {"as-given", "may-be-bf16"};
     const char *isas[MAX_ISAS] = {"auto"};
     int num_isas = 1;
@@ -75,7 +80,7 @@ attn_status inputs_parse(struct inputs *inputs, struct option *options)
 
     *inputs = (struct inputs){.options = options, .params = attn_params_default()};
     attn_params *p = &inputs->params;
-    int layout = 0, mode = 0, qk = 0, rounds = 0, isa = 0;
+    int layout = 0, mode = 0, qk = 0, rounds = 0, order = 0, isa = 0;
     long long threads = 0;
     attn_status status = option_choice(&options[INPUT_LAYOUT], layouts, 2, &layout);
     if (status == ATTN_OK)
@@ -84,6 +89,8 @@ attn_status inputs_parse(struct inputs *inputs, struct option *options)
         status = option_choice(&options[INPUT_QK], qks, 2, &qk);
     if (status == ATTN_OK)
         status = option_choice(&options[INPUT_INPUTS], rounded, 2, &rounds);
+    if (status == ATTN_OK)
+        status = option_choice(&options[INPUT_SUMS], orders, 2, &order);
     if (status == ATTN_OK)
         status = option_choice(&options[INPUT_ISA], isas, num_isas, &isa);
     if (status == ATTN_OK)
@@ -99,6 +106,7 @@ attn_status inputs_parse(struct inputs *inputs, struct option *options)
     p->causal = (attn_causal)mode;
     p->qk = (attn_qk)qk;
     p->inputs = (attn_inputs)rounds;
+    p->sums = (attn_sums)order;
     p->isa = isa > 0 ? isas[isa] : NULL;
     p->num_threads = (int)threads;
     return forms_parse(&inputs->forms, options + INPUT_FORMS, p);

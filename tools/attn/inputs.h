@@ -29,6 +29,7 @@ enum input_option {
     INPUT_TEMPERATURE,
     INPUT_QK,
     INPUT_INPUTS,
+    INPUT_SUMS,
     INPUT_ISA,
     INPUT_THREADS,
     INPUT_FORMS,
