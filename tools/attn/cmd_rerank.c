@@ -15,6 +15,7 @@
 enum {
     RERANK_HELP,
     RERANK_VERSION,
+    RERANK_QUIET,
     RERANK_QUERY,
     RERANK_TOP,
     RERANK_SIGMOID,
@@ -159,8 +160,9 @@ static attn_status run(struct rerank *r)
 attn_status command_rerank(int argc, char *const *argv)
 {
     struct option options[RERANK_COUNT] = {
-        [RERANK_HELP] = {"help", 'h', NULL, "print this text", NULL},
-        [RERANK_VERSION] = {"version", 0, NULL, "print the version", NULL},
+        [RERANK_HELP] = OPTION_ROW_HELP,
+        [RERANK_VERSION] = OPTION_ROW_VERSION,
+        [RERANK_QUIET] = OPTION_ROW_QUIET,
         [RERANK_QUERY] = {"query", 'q', "TEXT", "what the lines are to answer; must be given", NULL},
         [RERANK_TOP] = {"top", 0, "N", "print the N best lines alone", NULL},
         [RERANK_SIGMOID] = {"sigmoid", 0, NULL, "scores from 0 to 1, 1 / (1 + exp(-score))", NULL},
@@ -180,6 +182,7 @@ attn_status command_rerank(int argc, char *const *argv)
         print_version();
         return ATTN_OK;
     }
+    command_quiet(&options[RERANK_QUIET]);
     struct rerank r = {.options = options};
     attn_status status = parse(&r, &operands);
     if (status == ATTN_OK)

@@ -8,13 +8,13 @@ _attn_words() {
     case $1 in
         '') echo 'run heatmap pattern view embed rerank generate info --help --version' ;;
         run)
-            echo --help --version --query --key --layout --causal --mask --kv-len --kv-start --scale --temperature \
-                --qk --inputs --isa --threads --value --output --lse --weights --scores --score-stage --out-dtype \
-                --kind --wq --wk --score-v --score-bias --decay --beta --state-in --state-out --resets --feature-map \
-                --normalise --bidirectional --features --project-k --project-v --softcap --head-scale --sinks \
-                --alibi --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q --rel-delta --rope \
-                --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length --query-offset --window \
-                --first-tokens --global --prefix --segments --segments-k --tree --cu-seqlens --cu-seqlens-k \
+            echo --help --version --quiet --query --key --layout --causal --mask --kv-len --kv-start --scale \
+                --temperature --qk --inputs --isa --threads --value --output --lse --weights --scores --score-stage \
+                --out-dtype --kind --wq --wk --score-v --score-bias --decay --beta --state-in --state-out --resets \
+                --feature-map --normalise --bidirectional --features --project-k --project-v --softcap --head-scale \
+                --sinks --alibi --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q --rel-delta \
+                --rope --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length --query-offset \
+                --window --first-tokens --global --prefix --segments --segments-k --tree --cu-seqlens --cu-seqlens-k \
                 --block-pattern --block --block-window --block-global --block-random --block-seed --block-stride \
                 --dropout --seed --offset
             ;;
@@ -43,13 +43,14 @@ _attn_words() {
         run:--rope-scaling) echo 'linear ntk yarn llama3' ;;
         run:--block-pattern) echo 'longformer bigbird strided' ;;
         heatmap)
-            echo --help --version --query --key --layout --causal --mask --kv-len --kv-start --scale --temperature \
-                --qk --inputs --isa --threads --output --grid --batch --head --row --labels --row-labels \
-                --column-labels --title --size --max --reduce --hidden --limit-mib --softcap --head-scale --sinks \
-                --alibi --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q --rel-delta --rope \
-                --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length --query-offset --window \
-                --first-tokens --global --prefix --segments --segments-k --tree --cu-seqlens --cu-seqlens-k \
-                --block-pattern --block --block-window --block-global --block-random --block-seed --block-stride
+            echo --help --version --quiet --query --key --layout --causal --mask --kv-len --kv-start --scale \
+                --temperature --qk --inputs --isa --threads --output --grid --batch --head --row --labels \
+                --row-labels --column-labels --title --size --max --reduce --hidden --limit-mib --softcap \
+                --head-scale --sinks --alibi --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q \
+                --rel-delta --rope --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length \
+                --query-offset --window --first-tokens --global --prefix --segments --segments-k --tree --cu-seqlens \
+                --cu-seqlens-k --block-pattern --block --block-window --block-global --block-random --block-seed \
+                --block-stride
             ;;
         heatmap:files)
             echo --query --key --mask --kv-len --kv-start --output --labels --row-labels --column-labels \
@@ -83,8 +84,8 @@ _attn_words() {
                 --reduce
             ;;
         view)
-            echo --help --version --output --batch --head --labels --row-labels --column-labels --title --hidden \
-                --limit-mib
+            echo --help --version --quiet --output --batch --head --labels --row-labels --column-labels --title \
+                --hidden --limit-mib
             ;;
         view:files)
             echo --output --labels --row-labels --column-labels -o
@@ -131,7 +132,7 @@ _attn_words() {
         generate:--activations) echo 'f32 bf16 f16' ;;
         generate:--cache) echo 'f32 bf16 f16 int8 fp8 int4' ;;
         info)
-            echo --help --version
+            echo --help --version --quiet
             ;;
         info:files)
             echo
