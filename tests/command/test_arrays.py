@@ -105,6 +105,13 @@ class Arrays(CommandTest):
         self.assertEqual(content["npz.svg"], content["safetensors.svg"])
         self.assertEqual(content["npz.html"], content["safetensors.html"])
         self.attn("heatmap", "w.npz:layer9", "-o", "one.png")
+        self.pipe(npz(layers), "heatmap", "-:layer9", "-o", "piped.png")
+        self.pipe(npz(layers), "heatmap", "-:layer*", "--grid", "-o", "piped.svg")
+        self.pipe(npz(layers), "view", "-", "-o", "piped.html", "--title", "t")
+        content = self.content()
+        self.assertEqual(content["piped.png"], content["one.png"])
+        self.assertEqual(content["piped.svg"], content["npz.svg"])
+        self.assertEqual(content["piped.html"], content["npz.html"])
 
     # ------------------------------------------------------------------- pipes
 
@@ -131,6 +138,16 @@ class Arrays(CommandTest):
             self.assertEqual(result.stdout, b"")
         self.fails(2, "-o and --lse both write standard output", "run", "-q", "q.npy", "-k", "q.npy", "-v", "q.npy",
                    "-o", "-", "--lse", "-")
+
+    def test_a_terminal_gets_no_arrays(self):
+        ours, theirs = os.openpty()
+        result = subprocess.run([COMMAND, "convert", "q.npy", "-"], cwd=self.folder, stdout=theirs,
+                                stderr=subprocess.PIPE, text=True, timeout=60)
+        os.close(theirs)
+        os.close(ours)
+        self.assertEqual(result.returncode, 2)
+        self.assertEqual(result.stderr, "attn: the output is '-', but standard output is a terminal; expected a pipe or "
+                                        "a file there\n")
 
     def test_a_pipeline(self):
         line = f"'{COMMAND}' convert x=q.npy y=q.npy - | '{COMMAND}' run -q -:x -k -:y -v -:x -o - " \

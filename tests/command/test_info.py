@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """attn info: what it says, and its warning about a second OpenMP runtime."""
 
+import json
 import os
 import unittest
 
@@ -48,6 +49,32 @@ class Info(CommandTest):
         self.assertIn("ATTN_NUM_THREADS=1", fields[""])
         self.assertRegex(fields["f32 kernels"][0], r"^scalar kernel, exact scores, \w+ weights$")
         self.assertRegex(fields["int8 scores"][0], "^none: --qk is int8, and (the instruction set in use|this processor)")
+
+    def test_json(self):
+        """One document that says what the lines say."""
+        settings = {"ATTN_MAX_CPU_ISA": "avx2", "OMP_DYNAMIC": "false"}
+        fields, _ = self.fields(**settings)
+        result = self.attn("info", "--json", env={**os.environ, **settings})
+        self.assertEqual(result.stderr, "")
+        said = json.loads(result.stdout)
+        self.assertEqual((said["libattn"], said["built_against"], said["warnings"]), (VERSION, VERSION, []))
+        self.assertEqual(said["processor"] or "unknown", fields["processor"][0])
+        self.assertEqual(said["instruction_sets"], fields["instruction sets"][0].split())
+        self.assertEqual(said["chosen"], fields["chosen"][0].split()[0])
+        self.assertEqual(said["bf16_dot_products"]["found"] is None,
+                         fields["bf16 dot products"][0].startswith("not found"))
+        for key, row in (("f32", "f32 kernels"), ("bf16", "bf16 kernels"), ("f16", "f16 kernels"),
+                         ("int8_scores", "int8 scores"), ("int8_scores_bf16", "int8 scores, bf16")):
+            kernel = said["kernels"][key]
+            self.assertEqual(kernel["plan"] or f"none: {kernel['refused']}", fields[row][0])
+            self.assertEqual((kernel["plan"] is None) + (kernel["refused"] is None), 1)
+        for level, size in enumerate(said["data_caches"], 1):
+            self.assertEqual("unknown" if size is None else f"{size // 1024} KiB", fields[f"L{level} data cache"][0])
+        self.assertEqual("{usable} of {online}".format(**said["processors"]), fields["processors usable"][0])
+        self.assertEqual(str(said["threads"]), fields["threads"][0])
+        self.assertEqual({**said["environment"], **settings}, said["environment"])
+        self.assertEqual(len(said["openmp_runtimes"]), 1 if OPENMP else 0)
+        self.assertTrue(fields["SLEEF"][0].startswith(said["sleef"]["headers"]))
 
     def test_an_environment_without_settings(self):
         bare = {name: value for name, value in os.environ.items() if not name.startswith(("ATTN_", "OMP_", "GOMP_", "KMP_"))}

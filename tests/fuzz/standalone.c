@@ -51,6 +51,9 @@ static size_t erase(uint8_t *file, size_t size, size_t at, size_t length)
 /* The length fields of both formats are in the first bytes: often let them fit again. */
 static void repair_length(uint8_t *file, size_t before, size_t after)
 {
+    /* An archive has none at its beginning. */
+    if (file[0] == 'P')
+        return;
     size_t at = file[0] == 0x93 ? 8 : 0;
     unsigned value = (unsigned)file[at] | (unsigned)file[at + 1] << 8;
     value += (unsigned)(after - before);

@@ -70,6 +70,7 @@ without() {
 }
 
 without 'jansson.pc' jansson libjansson-dev -Dnn=false -Dnn=true
+without 'libzip.pc' libzip libzip-dev -Dtools=false -Dtools=true
 without 'pangocairo*.pc' pangocairo libpango1.0-dev -Dtools=false -Dtools=true
 without 'cmocka.pc' cmocka libcmocka-dev -Dtests=false -Dtests=true
 without 'openblas.pc' OpenBLAS libopenblas-openmp-dev -Dbench=false -Dbench=true

@@ -296,8 +296,8 @@ attn_status command_convert(int argc, char *const *argv)
         [CONVERT_QUIET] = OPTION_ROW_QUIET,
         [CONVERT_DTYPE] = {"dtype", 0, "NAME", "f32, bf16 or f16, of arrays of floats; default: as they are", NULL},
         [CONVERT_TO] = {"to", 0, "NAME",
-                        "npy, npz or safetensors, of standard output; default: npy for\n"
-                        "one array, safetensors for several",
+                        "npy, npz or safetensors, of standard output; without it npy\n"
+                        "for one array, safetensors for several",
                         NULL},
         [CONVERT_COMPRESS] = {"compress", 0, NULL, "deflate the arrays of a .npz file", NULL},
     };

@@ -62,9 +62,10 @@ static void print_help(const struct option *options)
     options_print(stdout, options + MAP_OUT, MAP_COUNT - MAP_OUT);
     inputs_print_forms(stdout, options);
     printf("\n"
-           "  FILE and WEIGHTS are FILE.npy or FILE.safetensors:NAME. Without --head all heads\n"
-           "  are drawn, each in a panel. With --grid WEIGHTS is FILE.safetensors:PATTERN, in\n"
-           "  which * stands for anything: tensors are rows of panels, heads are columns.\n"
+           "  FILE and WEIGHTS are FILE.npy, FILE.npz:NAME, FILE.safetensors:NAME, or - or -:NAME\n"
+           "  for standard input. Without --head all heads are drawn, each in a panel. With\n"
+           "  --grid a PATTERN stands for NAME, in which * stands for anything: tensors are rows\n"
+           "  of panels, heads are columns.\n"
            "\n"
            "  Keys that a query does not see are grey. q, k and the options say which these are;\n"
            "  a file does not, and there weights of exactly 0 are taken for them (--hidden none:\n"

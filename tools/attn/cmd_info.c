@@ -156,13 +156,13 @@ static void print_array(const json_t *array, int width)
     printf("  ");
     if (name != NULL) {
         print_safely(name);
-        printf("%*s  ", width - (int)strlen(name), "");
+        printf("%*s  ", strlen(name) < (size_t)width ? width - (int)strlen(name) : 0, "");
     }
     print_safely(text_of(array, "dtype"));
     printf(" (");
     for (size_t i = 0; i < ndim; i++) {
         const json_t *length = json_array_get(shape, i);
-        printf(i > 0 ? ", " : "");
+        fputs(i > 0 ? ", " : "", stdout);
         if (json_is_integer(length))
             printf("%" JSON_INTEGER_FORMAT, json_integer_value(length));
         else

@@ -46,9 +46,10 @@ static void print_help(const struct option *options)
     printf("\nDropout, and random features:\n");
     options_print(stdout, options + RUN_DROPOUT, RUN_KINDS - RUN_DROPOUT);
     printf("\n"
-           "  FILE is FILE.npy or FILE.safetensors:NAME; only the latter can hold bfloat16.\n"
-           "  Outputs in the same .safetensors file are written together, and the new file\n"
-           "  replaces an existing one as a whole. If anything fails, no output file is\n"
+           "  FILE is FILE.npy, FILE.npz:NAME or FILE.safetensors:NAME; - and -:NAME are standard\n"
+           "  input and output, .npy and safetensors. float64 becomes float32, Fortran order C\n"
+           "  order, and a line says so. Outputs in the same file are written together, and the\n"
+           "  new file replaces an existing one as a whole. If anything fails, no output file is\n"
            "  touched.\n");
 }
 

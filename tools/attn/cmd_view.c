@@ -52,15 +52,16 @@ struct view {
 
 static void print_help(const struct option *options)
 {
-    printf("Usage: attn view FILE.safetensors[:PATTERN] -o FILE.html [OPTION]...\n\n"
+    printf("Usage: attn view FILE[:PATTERN] -o FILE.html [OPTION]...\n\n"
            "Makes a page that shows attention weights in a browser: the layers and heads of a\n"
            "model, and what each token attends to. The page holds all that it needs.\n\n");
     options_print(stdout, options, VIEW_COUNT);
     printf("\n"
-           "  Each tensor (batch, head, query, key, or fewer leading dimensions) is a layer;\n"
-           "  layer9 comes before layer10. PATTERN chooses among them by name, * standing for\n"
-           "  anything. Tensors whose rows do not sum to 1 are passed over. Weights of exactly 0\n"
-           "  are shown as keys that the query does not see (--hidden none: as weights).\n");
+           "  FILE is a .safetensors or .npz file, or - for standard input. Each tensor (batch,\n"
+           "  head, query, key, or fewer leading dimensions) is a layer; layer9 comes before\n"
+           "  layer10. PATTERN chooses among them by name, * standing for anything. Tensors whose\n"
+           "  rows do not sum to 1 are passed over. Weights of exactly 0 are shown as keys that\n"
+           "  the query does not see (--hidden none: as weights).\n");
 }
 
 static attn_status parse(struct view *v)
@@ -334,7 +335,8 @@ attn_status command_view(int argc, char *const *argv)
     }
     command_quiet(&options[VIEW_QUIET]);
     if (operands.count == 0)
-        return io_fail(ATTN_INVALID_ARGUMENT, "there is nothing to show; expected FILE.safetensors[:PATTERN]");
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "there is nothing to show; expected FILE.safetensors[:PATTERN] or FILE.npz[:PATTERN]");
     struct view v = {.options = options, .head = -1, .limit = 64};
     attn_status status = make(&v, operands.values[0]);
     for (int i = 0; i < v.count; i++)

@@ -12,30 +12,35 @@
 #include "io/container.h"
 #include "io/forms.h"
 
-/* Adds one array; is and stored say how it lies in the file. name is NULL in a .npy file. */
-static void add_array(json_t *arrays, const char *name, const struct array_shape *is,
-                      const struct array_storage *stored, uint64_t bytes)
+/* Appends an object that was just made, which is NULL when memory is short. */
+static attn_status append(json_t *arrays, json_t *array, const char *label)
+{
+    return json_array_append_new(arrays, array) == 0 ? ATTN_OK
+                                                     : io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", label);
+}
+
+/* is and stored say how the array lies in the file. name is NULL in a .npy file. */
+static json_t *describe(const char *name, const struct array_shape *is, const struct array_storage *stored,
+                        uint64_t bytes)
 {
     json_t *shape = json_array();
     for (int i = 0; i < is->ndim; i++)
         json_array_append_new(shape, json_integer(is->shape[i]));
-    json_array_append_new(arrays, json_pack("{s:s?, s:s, s:o, s:I, s:b, s:b}", "name", name, "dtype",
-                                            stored->is_f64 ? "float64" : array_dtype_name(is->dtype), "shape", shape,
-                                            "bytes", (json_int_t)bytes, "fortran_order", stored->fortran, "big_endian",
-                                            stored->swapped));
+    return json_pack("{s:s?, s:s, s:o, s:I, s:b, s:b}", "name", name, "dtype",
+                     stored->is_f64 ? "float64" : array_dtype_name(is->dtype), "shape", shape, "bytes",
+                     (json_int_t)bytes, "fortran_order", stored->fortran, "big_endian", stored->swapped);
 }
 
 /* An array whose type or rank is not read: of its shape the first lengths are known. */
-static void add_unread(json_t *arrays, const struct safetensors_entry *entry)
+static json_t *describe_unread(const struct safetensors_entry *entry)
 {
     json_t *shape = json_array();
     for (size_t i = 0; i < entry->ndim && i < ARRAY_MAX_DIMS; i++)
         json_array_append_new(shape, json_integer(entry->shape[i]));
     for (size_t i = ARRAY_MAX_DIMS; i < entry->ndim; i++)
         json_array_append_new(shape, json_null());
-    json_array_append_new(
-        arrays, json_pack("{s:s, s:s, s:o, s:I, s:b, s:b}", "name", entry->name, "dtype", entry->dtype, "shape", shape,
-                          "bytes", (json_int_t)(entry->end - entry->begin), "fortran_order", 0, "big_endian", 0));
+    return json_pack("{s:s, s:s, s:o, s:I, s:b, s:b}", "name", entry->name, "dtype", entry->dtype, "shape", shape,
+                     "bytes", (json_int_t)(entry->end - entry->begin), "fortran_order", 0, "big_endian", 0);
 }
 
 static attn_status list_safetensors(json_t *arrays, const struct container *c)
@@ -44,10 +49,10 @@ static attn_status list_safetensors(json_t *arrays, const struct container *c)
         const struct safetensors_entry *entry = &c->index.entries[i];
         struct array_shape is;
         struct array_storage stored;
-        if (safetensors_usable(entry, c->label, &is, &stored) == ATTN_OK)
-            add_array(arrays, entry->name, &is, &stored, entry->end - entry->begin);
-        else
-            add_unread(arrays, entry);
+        const bool read = safetensors_usable(entry, c->label, &is, &stored) == ATTN_OK;
+        CHECK(append(arrays,
+                     read ? describe(entry->name, &is, &stored, entry->end - entry->begin) : describe_unread(entry),
+                     c->label));
     }
     return ATTN_OK;
 }
@@ -64,7 +69,7 @@ static attn_status list_npz(json_t *arrays, struct container *c)
             continue;
         status = npz_find(c->npz, name, &index, &header);
         if (status == ATTN_OK)
-            add_array(arrays, name, &header.is, &header.stored, header.data_size);
+            status = append(arrays, describe(name, &header.is, &header.stored, header.data_size), c->label);
         free(name);
     }
     return status;
@@ -75,8 +80,7 @@ static attn_status list_npy(json_t *arrays, const struct file_bytes *bytes, cons
     struct npy_header header;
     CHECK(npy_parse(&header, bytes->data, bytes->size < NPY_MAX_PREFIX ? bytes->size : NPY_MAX_PREFIX, bytes->size,
                     label));
-    add_array(arrays, NULL, &header.is, &header.stored, header.data_size);
-    return ATTN_OK;
+    return append(arrays, describe(NULL, &header.is, &header.stored, header.data_size), label);
 }
 
 static attn_status list(json_t *arrays, struct file_bytes *bytes, const char *path, const char **form,

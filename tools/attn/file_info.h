@@ -9,7 +9,7 @@
 
 #include "io/error.h"
 
-/* *info is an object with the fields that docs/files-of-arrays.md lists, the caller's. */
+/* *info is an object with the fields that docs/arrays.md lists, the caller's. */
 attn_status file_describe(json_t **info, const char *path);
 
 #endif

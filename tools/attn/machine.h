@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-/* An object with the fields that docs/files-of-arrays.md lists; NULL when memory is short. */
+/* An object with the fields that docs/arrays.md lists; NULL when memory is short. */
 json_t *machine_describe(void);
 
 #endif

@@ -31,7 +31,7 @@ static const struct command {
     {"rerank", command_rerank, "score lines of text as answers to a query, by a model's folder"},
     {"generate", command_generate, "go on with prompts, by a language model's folder"},
     {"tokenize", command_tokenize, "turn lines of text into the ids of tokens, or back"},
-    {"info", command_info, "show what the library found on this machine"},
+    {"info", command_info, "show what the library found on this machine, or what files hold"},
 };
 
 static const size_t num_commands = sizeof commands / sizeof commands[0];
