@@ -7,7 +7,6 @@
  *
  * The command attn embed is this with options, batches of many texts, and files of embeddings.
  */
-#define _POSIX_C_SOURCE 200809L /* getline() */
 #include <attn/nn.h>
 #include <attn/text.h>
 

@@ -22,7 +22,7 @@ MEANS = {
     "causal": (*SEES, "performer"),
     **dict.fromkeys(("seed", "offset"), ("softmax", "performer", "linformer")),
     **dict.fromkeys(("temperature", "lse", "weights"), ("softmax", "additive", "linformer")),
-    **dict.fromkeys(("scores", "score-stage", "qk", "inputs", "softcap", "head-scale", "sinks", "dropout"), SCORES),
+    **dict.fromkeys(("scores", "score-stage", "key-sums", "weight-rows", "qk", "inputs", "sums", "softcap", "head-scale", "sinks", "dropout"), SCORES),
     **dict.fromkeys(("mask", "kv-start", "query-offset", "window", "first-tokens", "global", "prefix", "segments",
                      "segments-k", "tree", "cu-seqlens-k", "block-pattern", "block", "block-window", "block-global",
                      "block-random", "block-seed", "block-stride"), SEES),
@@ -98,7 +98,7 @@ class Usage(CommandTest):
         text = self.attn("run", "--help").stdout
         found = re.findall(r"(?m)^  (?:-\w, |    )--([a-z-]+)( [A-Z0-9][A-Za-z0-9,.]*)?", text)
         self.assertGreater(len(found), 60)
-        return [(name, bool(value)) for name, value in found if name not in ("help", "version")]
+        return [(name, bool(value)) for name, value in found if name not in ("help", "version", "quiet")]
 
     def test_every_option_is_taken_or_refused(self):
         """Values are wrong on purpose: an option with a meaning is refused for another reason, or does not matter."""

@@ -3,10 +3,11 @@
 
 import json
 import math
+import os
 import subprocess
 import unittest
 
-from model_folders import BERT, POSITIONS, WIDTH, bert_tensors, cross_encoder, decoder, sentence_encoder
+from model_folders import POSITIONS, WIDTH, bert_tensors, cross_encoder, decoder, sentence_encoder
 from support import COMMAND, Array, CommandTest, safetensors
 
 TEXTS = ["a b", "c", "b a", "", "c a a b", "a", "e e"]
@@ -87,7 +88,6 @@ class RerankTest(CommandTest):
         self.refuses("decoder has a decoder (llama)", folder="decoder")
         self.model.drop("tokenizer.json")
         self.refuses("tokenizer.json")
-        self.model.put("config.json", BERT | {"model_type": "deberta"})
 
     def test_precisions(self):
         exact = self.scores(TEXTS)
@@ -98,6 +98,8 @@ class RerankTest(CommandTest):
 
     def test_usage(self):
         self.refuses("standard input has no lines", texts=())
+        run = self.start(["a"], query=os.fsdecode(b"b\xff"))
+        self.assertEqual((run.returncode, run.stderr), (2, b"attn: --query is not UTF-8; expected text\n"))
         for options, word in ((("--top", 0), "--top is '0'"), (("--precision", "f16"), "--precision"), (("a", "b"), "'b'"),
                               (("--max-tokens", 0), "--max-tokens")):
             self.refuses(word, code=2, options=options)

@@ -68,6 +68,34 @@ class Run(CommandTest):
                             want.append(score)
             self.assertClose(read_npy(self.folder / "s.npy"), Array((2, 4, 5, 7), want), f"scores {stage}")
 
+    def test_chosen_rows_sums_and_the_mean_over_heads(self):
+        rows = [4, 0, 4]
+        _, _, weights = self.check(["--causal", "top-left"], causal="top-left")
+        options = [*self.inputs(), "--causal", "top-left"]
+        self.attn(*options, "--weights", "r.npy", "--scores", "s.npy", "--weight-rows", "4,0,4", "--key-sums", "u.npy")
+        want = [weights.at(b, h, i, j) for b in range(2) for h in range(4) for i in rows for j in range(7)]
+        self.assertClose(read_npy(self.folder / "r.npy"), Array((2, 4, 3, 7), want))
+        self.assertEqual(read_npy(self.folder / "s.npy").shape, (2, 4, 3, 7))
+        want = [sum(weights.at(b, h, i, j) for i in range(5)) for b in range(2) for h in range(4) for j in range(7)]
+        self.assertClose(read_npy(self.folder / "u.npy"), Array((2, 4, 7), want))
+        self.inputs()
+        for chosen, given in ((range(5), []), (rows, ["--weight-rows", "4,0,4"])):
+            self.attn(*options, "--weights", "m.npy", "--average-heads", *given)
+            want = [sum(weights.at(b, h, i, j) for h in range(4)) / 4 for b in range(2) for i in chosen for j in range(7)]
+            self.assertClose(read_npy(self.folder / "m.npy"), Array((2, len(chosen), 7), want))
+        for rank, shape in ((3, (5, 7)), (2, (5, 7))):
+            self.write(x_npy=shorter(normal((1, 1, 5, 6), 1), rank), y_npy=shorter(normal((1, 1, 7, 6), 2), rank))
+            self.attn("run", "-q", "x.npy", "-k", "y.npy", "-v", "y.npy", "-o", "o.npy", "--weights", "m.npy",
+                      "--average-heads", "--key-sums", "u.npy")
+            self.assertEqual(read_npy(self.folder / "m.npy").shape, shape)
+            self.assertEqual(read_npy(self.folder / "u.npy").shape, (1, 7) if rank == 3 else (7,))
+        self.fails(2, "--weight-rows has 5; expected queries, 0 to 4", *self.inputs(), "--weights", "m.npy",
+                   "--weight-rows", "1,5")
+        self.fails(2, "--weight-rows is '-1'", *self.inputs(), "--weights", "m.npy", "--weight-rows", "-1")
+        self.fails(2, "option --weight-rows has no effect without --weights or --scores", *self.inputs(), "--weight-rows",
+                   "1")
+        self.fails(2, "option --average-heads has no effect without --weights", *self.inputs(), "--average-heads")
+
     def test_causal(self):
         for tq, tk in ((5, 7), (7, 5), (6, 6), (1, 4)):
             self.q, self.k, self.v = normal((2, 4, tq, 6), 1), normal((2, 2, tk, 6), 2), normal((2, 2, tk, 3), 3)
@@ -110,6 +138,10 @@ class Run(CommandTest):
         self.check(["--scale=1e-3"], scale=1e-3)
         self.check(["--temperature", "2.5"], temperature=2.5)
         self.check(["--temperature", "0.5", "--scale", "0.8"], temperature=0.5, scale=0.8)
+
+    def test_free_sums(self):
+        self.q = normal((2, 4, 1, 6), 1)
+        self.check(["--sums", "free"])
 
     def test_how_it_is_computed(self):
         self.check(["--isa", "scalar"])

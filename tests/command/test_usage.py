@@ -24,7 +24,13 @@ class Usage(CommandTest):
 
     def test_commands(self):
         self.fails(2, "no command")
-        self.fails(2, "unknown command 'walk'", "walk")
+        self.fails(2, "unknown command 'walk'; expected run,", "walk")
+        self.fails(2, "unknown command 'heatmpa'; did you mean heatmap? Expected run,", "heatmpa")
+        self.fails(2, "unknown command 'patern'; did you mean pattern?", "patern")
+        self.fails(2, "unknown command ''; expected run,", "")
+        self.fails(2, "unknown command '" + "x" * 60, "x" * 60)
+        self.fails(2, "unknown command 'walk'", "help", "walk")
+        self.fails(2, "unexpected argument 'info' after help run", "help", "run", "info")
         self.fails(2, "unexpected argument 'x'", "--version", "x")
         self.fails(2, "there is nothing to convert", "convert")
         self.fails(2, "the output is missing", "convert", "x.npy")
@@ -40,7 +46,9 @@ class Usage(CommandTest):
         self.fails(2, "option --output FILE.png is missing", "heatmap", "w.npy")
 
     def test_unknown_and_repeated_options(self):
-        self.fails(2, "unknown option '--casual'", *GOOD, "--casual", "none")
+        self.fails(2, "unknown option '--casual'; did you mean --causal? --help lists", *GOOD, "--casual", "none")
+        self.fails(2, "unknown option '--zz'; --help lists", *GOOD, "--zz")
+        self.fails(2, "unknown option '--" + "x" * 60 + "'; --help lists", *GOOD, "--" + "x" * 60)
         self.fails(2, "unknown option '--caus'", *GOOD, "--caus", "none")
         self.fails(2, "unknown option '-x'", *GOOD, "-x")
         self.fails(2, "unknown option '-qq'", *GOOD, "-qq")
@@ -114,12 +122,24 @@ class Usage(CommandTest):
             self.assertEqual(self.attn(*command, "-h").stdout, text)
             self.assertNotIn("\x1b", text)
             self.assertLessEqual(max(map(len, text.splitlines())), 100, text)
+            self.assertEqual(self.attn("help", *command).stdout, text)
             self.assertEqual(self.attn(*command, "--version").stdout, f"attn {VERSION}\n")
+            self.assertEqual(self.attn(*command, "-V").stdout, f"attn {VERSION}\n")
+        self.assertEqual(self.attn("help", "help").stdout, self.attn("--help").stdout)
         text = self.attn("run", "--help").stdout
         for option in ("--query", "--key", "--value", "--output", "--layout", "--causal", "--mask", "--kv-len",
                        "--kv-start", "--scale", "--temperature", "--lse", "--weights", "--out-dtype", "--isa",
                        "--threads"):
             self.assertIn(option, text)
+
+    def test_quiet(self):
+        self.write(odd_npy=normal((1, 1, 4, 4), 5))
+        line = ["heatmap", "odd.npy", "-o", "odd.png"]
+        self.assertIn("not the weights of a softmax", self.attn(*line).stderr)
+        self.assertEqual(self.attn(*line, "--quiet").stderr, "")
+        self.assertEqual(self.attn(*GOOD, "--quiet").stderr, "")
+        # What is wrong is said all the same.
+        self.fails(2, "--threads is '0'", *GOOD, "--quiet", "--threads", "0")
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "needs /dev/full")
     def test_a_full_standard_output_is_a_failure(self):

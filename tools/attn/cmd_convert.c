@@ -17,7 +17,7 @@
 #include "io/stored.h"
 #include "options.h"
 
-enum { CONVERT_HELP, CONVERT_VERSION, CONVERT_DTYPE, CONVERT_TO, CONVERT_COMPRESS, CONVERT_COUNT };
+enum { CONVERT_HELP, CONVERT_VERSION, CONVERT_QUIET, CONVERT_DTYPE, CONVERT_TO, CONVERT_COMPRESS, CONVERT_COUNT };
 
 enum form { FORM_GIVEN, TO_NPY, TO_NPZ, TO_SAFETENSORS };
 
@@ -291,8 +291,9 @@ attn_status command_convert(int argc, char *const *argv)
     static const char *const dtypes[] = {"f32", "bf16", "f16"}, *const forms[] = {"npy", "npz", "safetensors"};
     static const enum array_dtype values[] = {ARRAY_F32, ARRAY_BF16, ARRAY_F16};
     struct option options[CONVERT_COUNT] = {
-        [CONVERT_HELP] = {"help", 'h', NULL, "print this text", NULL},
-        [CONVERT_VERSION] = {"version", 0, NULL, "print the version", NULL},
+        [CONVERT_HELP] = OPTION_ROW_HELP,
+        [CONVERT_VERSION] = OPTION_ROW_VERSION,
+        [CONVERT_QUIET] = OPTION_ROW_QUIET,
         [CONVERT_DTYPE] = {"dtype", 0, "NAME", "f32, bf16 or f16, of arrays of floats; default: as they are", NULL},
         [CONVERT_TO] = {"to", 0, "NAME",
                         "npy, npz or safetensors, of standard output; without it npy\n"
@@ -310,6 +311,7 @@ attn_status command_convert(int argc, char *const *argv)
         print_version();
         return ATTN_OK;
     }
+    command_quiet(&options[CONVERT_QUIET]);
     struct conversion c = {.count = 0};
     int dtype = 0, form = 0;
     CHECK(option_choice(&options[CONVERT_DTYPE], dtypes, 3, &dtype));

@@ -18,6 +18,7 @@
 enum {
     EMBED_HELP,
     EMBED_VERSION,
+    EMBED_QUIET,
     EMBED_OUTPUT,
     EMBED_NEAREST,
     EMBED_POOLING,
@@ -303,8 +304,9 @@ static attn_status run(struct embed *e)
 attn_status command_embed(int argc, char *const *argv)
 {
     struct option options[EMBED_COUNT] = {
-        [EMBED_HELP] = {"help", 'h', NULL, "print this text", NULL},
-        [EMBED_VERSION] = {"version", 0, NULL, "print the version", NULL},
+        [EMBED_HELP] = OPTION_ROW_HELP,
+        [EMBED_VERSION] = OPTION_ROW_VERSION,
+        [EMBED_QUIET] = OPTION_ROW_QUIET,
         [EMBED_OUTPUT] = {"output", 'o', "FILE",
                           "write the embeddings, float32 (lines, width), to FILE.npy or\n"
                           "FILE.safetensors:NAME, instead of printing them",
@@ -336,6 +338,7 @@ attn_status command_embed(int argc, char *const *argv)
         print_version();
         return ATTN_OK;
     }
+    command_quiet(&options[EMBED_QUIET]);
     struct embed e = {.options = options};
     attn_status status = parse(&e, &operands);
     if (status == ATTN_OK)

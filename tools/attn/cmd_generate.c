@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands.h"
 #include "io/output.h"
@@ -15,10 +16,12 @@
 #include "models/generator.h"
 #include "models/precision.h"
 #include "models/prompts.h"
+#include "progress.h"
 
 enum {
     GENERATE_HELP,
     GENERATE_VERSION,
+    GENERATE_QUIET,
     GENERATE_PROMPT,
     GENERATE_CHAT,
     GENERATE_SYSTEM,
@@ -56,6 +59,8 @@ struct generate {
     struct text_model model;
     struct generator generator;
     struct prompts out;
+    int64_t at_last_position; /* texts that ended there */
+    struct progress progress; /* of several texts */
 };
 
 static void print_help(const struct option *options)
@@ -202,19 +207,15 @@ static attn_status took(void *user, const struct generation *text, const float *
         g->logits.is.shape[0] = made;
         g->logits.size = (size_t)(made * vocabulary) * sizeof *logits;
     }
+    progress_add(&g->progress, 1);
     return prompts_take(&g->out, text, stop);
 }
 
 static attn_status ended(void *user, const struct generation *text)
 {
     struct generate *g = user;
-    CHECK(prompts_end(&g->out, text));
-    if (text->ending == ENDING_POSITIONS && g->lines.count == 1)
-        command_note("stopped where the model's positions end, after %" PRId64 " tokens", text->count);
-    else if (text->ending == ENDING_POSITIONS)
-        command_note("prompt %" PRId64 " stopped where the model's positions end, after %" PRId64 " tokens",
-                     text->index + 1, text->count);
-    return ATTN_OK;
+    g->at_last_position += text->ending == ENDING_POSITIONS;
+    return prompts_end(&g->out, text);
 }
 
 static void report(const struct generate *g)
@@ -222,6 +223,10 @@ static void report(const struct generate *g)
     const struct generator *r = &g->generator;
     char accepted[1024] = "";
     size_t used = 0;
+    if (g->at_last_position > 0 && r->count == 1)
+        command_note("stopped where the model's positions end, after %" PRId64 " tokens", r->texts[0].count);
+    else if (g->at_last_position > 0)
+        command_note("%" PRId64 " texts stopped where the model's positions end", g->at_last_position);
     if (r->made > 0)
         command_note(
             "prompts: %" PRId64 " tokens, %.1f tokens/s; generated behind them: %" PRId64 " tokens, %.1f tokens/s",
@@ -280,7 +285,11 @@ static attn_status run(struct generate *g)
             ARRAY_F32, 2, {r->texts[0].limit - r->texts[0].prompt, g->model.info.vocabulary}};
         CHECK(array_allocate(&g->logits, "the logits", &room));
     }
-    CHECK(generator_run(r));
+    /* What is printed would be mixed with it on a terminal. */
+    progress_start(&g->progress, 0, "tokens", command_is_quiet() || g->lines.count == 1 || isatty(STDOUT_FILENO));
+    const attn_status status = generator_run(r);
+    progress_finish(&g->progress);
+    CHECK(status);
     CHECK(output_write(&g->outputs));
     report(g);
     return ATTN_OK;
@@ -289,8 +298,9 @@ static attn_status run(struct generate *g)
 attn_status command_generate(int argc, char *const *argv)
 {
     struct option options[GENERATE_COUNT] = {
-        [GENERATE_HELP] = {"help", 'h', NULL, "print this text", NULL},
-        [GENERATE_VERSION] = {"version", 0, NULL, "print the version", NULL},
+        [GENERATE_HELP] = OPTION_ROW_HELP,
+        [GENERATE_VERSION] = OPTION_ROW_VERSION,
+        [GENERATE_QUIET] = OPTION_ROW_QUIET,
         [GENERATE_PROMPT] = {"prompt", 'p', "TEXT...", "go on with a text; may be given several times", NULL},
         [GENERATE_CHAT] = {"chat", 0, NULL,
                            "make a prompt the user's turn of a conversation in ChatML, which\n"
@@ -351,6 +361,7 @@ attn_status command_generate(int argc, char *const *argv)
         print_version();
         return ATTN_OK;
     }
+    command_quiet(&options[GENERATE_QUIET]);
     struct generate g = {.options = options};
     attn_status status = option_values(options, GENERATE_COUNT, argc, argv, &options[GENERATE_PROMPT], &g.prompts);
     if (status == ATTN_OK)

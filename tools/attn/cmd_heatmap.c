@@ -373,6 +373,7 @@ attn_status command_heatmap(int argc, char *const *argv)
         print_version();
         return ATTN_OK;
     }
+    command_quiet(&options[INPUT_QUIET]);
     struct picture *p = calloc(1, sizeof *p);
     if (p == NULL)
         return io_fail(ATTN_OUT_OF_MEMORY, "out of memory");

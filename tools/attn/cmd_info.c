@@ -14,7 +14,7 @@
 #include "machine.h"
 #include "options.h"
 
-enum { INFO_HELP, INFO_VERSION, INFO_JSON, INFO_COUNT };
+enum { INFO_HELP, INFO_VERSION, INFO_QUIET, INFO_JSON, INFO_COUNT };
 
 /* ----------------------------------------------------------------- machine -- */
 
@@ -225,12 +225,14 @@ static attn_status show_files(const struct operands *operands, bool as_json)
 attn_status command_info(int argc, char *const *argv)
 {
     struct option options[INFO_COUNT] = {
-        [INFO_HELP] = {"help", 'h', NULL, "print this text", NULL},
-        [INFO_VERSION] = {"version", 0, NULL, "print the version", NULL},
+        [INFO_HELP] = OPTION_ROW_HELP,
+        [INFO_VERSION] = OPTION_ROW_VERSION,
+        [INFO_QUIET] = OPTION_ROW_QUIET,
         [INFO_JSON] = {"json", 0, NULL, "write one JSON document", NULL},
     };
     struct operands operands;
     CHECK(options_parse(options, INFO_COUNT, argc, argv, &operands, MOST_OPERANDS));
+    command_quiet(&options[INFO_QUIET]);
     const bool as_json = options[INFO_JSON].value != NULL;
     if (options[INFO_HELP].value != NULL) {
         printf("Usage: attn info [FILE]... [OPTION]...\n\n"

@@ -291,8 +291,8 @@ static attn_status make(const struct request *r, const char *path)
 attn_status command_pattern(int argc, char *const *argv)
 {
     struct option options[PATTERN_COUNT] = {
-        [PATTERN_HELP] = {"help", 'h', NULL, "print this text", NULL},
-        [PATTERN_VERSION] = {"version", 0, NULL, "print the version", NULL},
+        [PATTERN_HELP] = OPTION_ROW_HELP,
+        [PATTERN_VERSION] = OPTION_ROW_VERSION,
         [PATTERN_TOKENS] = {"tokens", 0, "N", "queries and keys", NULL},
         [PATTERN_TQ] = {"tq", 0, "N", "queries, where they are not as many as the keys", NULL},
         [PATTERN_TK] = {"tk", 0, "N", "keys", NULL},

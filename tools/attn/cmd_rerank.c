@@ -15,6 +15,7 @@
 enum {
     RERANK_HELP,
     RERANK_VERSION,
+    RERANK_QUIET,
     RERANK_QUERY,
     RERANK_TOP,
     RERANK_SIGMOID,
@@ -89,10 +90,10 @@ static int by_score(const void *a, const void *b)
 
 static attn_status print_json(const struct rerank *r, const struct scored *s)
 {
-    json_t *text = json_stringn(r->run.lines.text[s->line], r->run.lines.size[s->line]);
-    /* Text that is not UTF-8 has no place in JSON, and numbers that are not finite have none. */
+    /* Numbers that are not finite have no place in JSON. */
     json_t *object = json_pack("{s:o, s:I, s:o}", "score", isfinite(s->score) ? json_real(s->score) : json_null(),
-                               "line", (json_int_t)s->line + 1, "text", text != NULL ? text : json_null());
+                               "line", (json_int_t)s->line + 1, "text",
+                               json_stringn(r->run.lines.text[s->line], r->run.lines.size[s->line]));
     const bool written = object != NULL && json_dumpf(object, stdout, JSON_COMPACT) == 0;
     json_decref(object);
     putchar('\n');
@@ -128,6 +129,10 @@ static attn_status parse(struct rerank *r, const struct operands *operands)
     CHECK(text_run_operands(&r->run, "rerank", operands));
     r->folder = operands->values[0];
     CHECK(option_require(&o[RERANK_QUERY]));
+    json_t *query = json_string(o[RERANK_QUERY].value);
+    if (query == NULL)
+        return io_fail(ATTN_INVALID_ARGUMENT, "--query is not UTF-8; expected text");
+    json_decref(query);
     CHECK(option_integer(&o[RERANK_TOP], 1, INT64_MAX, &r->top));
     CHECK(text_run_read(&r->run, &o[RERANK_MAX_TOKENS], &o[RERANK_BATCH], &o[RERANK_THREADS]));
     return precision_read(&r->precision, &o[RERANK_PRECISION], NULL, NULL, NULL);
@@ -155,8 +160,9 @@ static attn_status run(struct rerank *r)
 attn_status command_rerank(int argc, char *const *argv)
 {
     struct option options[RERANK_COUNT] = {
-        [RERANK_HELP] = {"help", 'h', NULL, "print this text", NULL},
-        [RERANK_VERSION] = {"version", 0, NULL, "print the version", NULL},
+        [RERANK_HELP] = OPTION_ROW_HELP,
+        [RERANK_VERSION] = OPTION_ROW_VERSION,
+        [RERANK_QUIET] = OPTION_ROW_QUIET,
         [RERANK_QUERY] = {"query", 'q', "TEXT", "what the lines are to answer; must be given", NULL},
         [RERANK_TOP] = {"top", 0, "N", "print the N best lines alone", NULL},
         [RERANK_SIGMOID] = {"sigmoid", 0, NULL, "scores from 0 to 1, 1 / (1 + exp(-score))", NULL},
@@ -176,6 +182,7 @@ attn_status command_rerank(int argc, char *const *argv)
         print_version();
         return ATTN_OK;
     }
+    command_quiet(&options[RERANK_QUIET]);
     struct rerank r = {.options = options};
     attn_status status = parse(&r, &operands);
     if (status == ATTN_OK)

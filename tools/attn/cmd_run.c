@@ -14,6 +14,7 @@
 #include "inputs.h"
 #include "io/output.h"
 #include "kinds.h"
+#include "results.h"
 #include "wording.h"
 
 enum {
@@ -22,6 +23,9 @@ enum {
     RUN_LSE,
     RUN_WEIGHTS,
     RUN_SCORES,
+    RUN_KEY_SUMS,
+    RUN_WEIGHT_ROWS,
+    RUN_AVERAGE,
     RUN_SCORE_STAGE,
     RUN_OUT_DTYPE,
     RUN_DROPOUT,
@@ -30,9 +34,6 @@ enum {
     RUN_KINDS,
     RUN_COUNT = RUN_KINDS + KIND_OPTIONS
 };
-
-/* The first four are in the order of their options. */
-enum { RESULT_OUT, RESULT_LSE, RESULT_WEIGHTS, RESULT_SCORES, RESULT_STATE, RESULTS };
 
 static void print_help(const struct option *options)
 {
@@ -52,8 +53,7 @@ static void print_help(const struct option *options)
            "  touched.\n");
 }
 
-static attn_status declare_outputs(struct output_set *outputs, const struct option *options,
-                                   const struct array results[RESULTS])
+static attn_status declare_outputs(struct output_set *outputs, const struct option *options, struct results *results)
 {
     static const struct {
         int option;
@@ -70,15 +70,18 @@ static attn_status declare_outputs(struct output_set *outputs, const struct opti
                  {INPUT_FORMS + FORM_SEGMENTS, "--segments"},
                  {INPUT_FORMS + FORM_SEGMENTS_K, "--segments-k"},
                  {INPUT_FORMS + FORM_TREE, "--tree"}};
-    static const char *const labels[] = {"-o", "--lse", "--weights", "--scores"};
+    /* In the order of the results, and of their options. */
+    static const char *const labels[] = {"-o", "--lse", "--weights", "--scores", "--key-sums"};
     const struct option *own = options + RUN_KINDS;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < RESULT_STATE; i++) {
         const char *spec = options[RUN_OUT + i].value;
+        results->wanted[i] = spec != NULL;
         if (spec != NULL)
-            CHECK(output_add(outputs, labels[i], spec, &results[i]));
+            CHECK(output_add(outputs, labels[i], spec, &results->arrays[i]));
     }
-    if (own[OPTION_STATE_OUT].value != NULL)
-        CHECK(output_add(outputs, "--state-out", own[OPTION_STATE_OUT].value, &results[RESULT_STATE]));
+    results->wanted[RESULT_STATE] = own[OPTION_STATE_OUT].value != NULL;
+    if (results->wanted[RESULT_STATE])
+        CHECK(output_add(outputs, "--state-out", own[OPTION_STATE_OUT].value, &results->arrays[RESULT_STATE]));
     for (size_t i = 0; i < sizeof reads / sizeof reads[0]; i++) {
         const char *spec = options[reads[i].option].value;
         if (spec != NULL)
@@ -92,14 +95,6 @@ static attn_status declare_outputs(struct output_set *outputs, const struct opti
     return ATTN_OK;
 }
 
-/* LSE (batch, head, query) and weights (batch, head, query, key), without the leading dimensions that q lacks. */
-static struct array_shape statistic_shape(int rank, const int64_t full[4], int last)
-{
-    struct array_shape is = {.dtype = ARRAY_F32, .ndim = rank - 4 + last};
-    memcpy(is.shape, full + 4 - rank, (size_t)is.ndim * sizeof is.shape[0]);
-    return is;
-}
-
 /* The element type that --out-dtype names; leaves *dtype alone without it. */
 static attn_status parse_out_dtype(const struct option *option, enum array_dtype *dtype)
 {
@@ -110,6 +105,18 @@ static attn_status parse_out_dtype(const struct option *option, enum array_dtype
     if (option->value != NULL)
         *dtype = dtypes[chosen];
     return ATTN_OK;
+}
+
+/* Which rows of weights and scores are written, and whether weights of heads are averaged. */
+static attn_status parse_rows(const struct option *options, struct results *results)
+{
+    const bool weights = options[RUN_WEIGHTS].value != NULL;
+    if (options[RUN_AVERAGE].value != NULL && !weights)
+        return io_fail(ATTN_INVALID_ARGUMENT, "option --average-heads has no effect without --weights");
+    if (options[RUN_WEIGHT_ROWS].value != NULL && !weights && options[RUN_SCORES].value == NULL)
+        return io_fail(ATTN_INVALID_ARGUMENT, "option --weight-rows has no effect without --weights or --scores");
+    results->average = options[RUN_AVERAGE].value != NULL;
+    return option_integers(&options[RUN_WEIGHT_ROWS], 0, INT64_MAX, INTEGERS_PLAIN, &results->rows);
 }
 
 /* Sets params->score_stage. */
@@ -143,54 +150,14 @@ static attn_status parse_dropout(const struct option *options, enum kind kind, a
     return ATTN_OK;
 }
 
-/* Allocates the results that are asked for, and sets what views of them the library takes. */
-static attn_status allocate(const struct inputs *in, const struct kinds *kinds, enum array_dtype out_dtype,
-                            struct array results[RESULTS], attn_tensor views[RESULTS])
-{
-    const struct option *options = in->options;
-    const int64_t b = in->q_view.shape[0], h = in->q_view.shape[1], tq = in->q_view.shape[2];
-    const int64_t tk = kinds_keys(kinds, in), square[4] = {b, h, tq, tk};
-    const int64_t out_shape[4] = {b, kinds_heads(kinds, in), tq, in->v_view.shape[3]};
-    struct array_shape is = inputs_shape(out_dtype, in->rank, in->bthd, out_shape);
-    CHECK(array_allocate(&results[RESULT_OUT], "the output", &is));
-    views[RESULT_OUT] = inputs_view(&results[RESULT_OUT], in->bthd);
-    if (options[RUN_LSE].value != NULL) {
-        is = statistic_shape(in->rank, square, 3);
-        CHECK(array_allocate(&results[RESULT_LSE], "the log-sum-exp", &is));
-        views[RESULT_LSE] = attn_bhtd(results[RESULT_LSE].data, b, h, tq, 1);
-    }
-    if (options[RUN_WEIGHTS].value != NULL) {
-        is = statistic_shape(in->rank, square, 4);
-        CHECK(array_allocate(&results[RESULT_WEIGHTS], "the weights", &is));
-        views[RESULT_WEIGHTS] = attn_bhtd(results[RESULT_WEIGHTS].data, b, h, tq, tk);
-    }
-    if (options[RUN_SCORES].value != NULL) {
-        is = statistic_shape(in->rank, square, 4);
-        CHECK(array_allocate(&results[RESULT_SCORES], "the scores", &is));
-        views[RESULT_SCORES] = attn_bhtd(results[RESULT_SCORES].data, b, h, tq, tk);
-    }
-    if (options[RUN_KINDS + OPTION_STATE_OUT].value != NULL) {
-        int64_t state[4];
-        kinds_state(kinds, in, state);
-        is = statistic_shape(in->params.ragged != NULL ? 4 : in->rank, state, 4);
-        CHECK(array_allocate(&results[RESULT_STATE], "the state", &is));
-        views[RESULT_STATE] = inputs_view(&results[RESULT_STATE], false);
-    }
-    return ATTN_OK;
-}
-
 static attn_status compute(struct inputs *in, const struct kinds *kinds, const attn_dropout *draw,
-                           enum array_dtype out_dtype, struct array results[RESULTS])
+                           enum array_dtype out_dtype, struct results *results)
 {
-    attn_tensor views[RESULTS] = {{.data = NULL}};
     CHECK(forms_whole_tree(&in->forms, &in->q_view, &in->k_view, &in->params));
-    CHECK(allocate(in, kinds, out_dtype, results, views));
-    const attn_tensor *out = &views[RESULT_OUT];
+    CHECK(results_allocate(results, in, kinds, out_dtype));
+    const attn_tensor *out = &results->views[RESULT_OUT];
     attn_params params = in->params;
-    params.lse = views[RESULT_LSE].data != NULL ? &views[RESULT_LSE] : NULL;
-    params.weights = views[RESULT_WEIGHTS].data != NULL ? &views[RESULT_WEIGHTS] : NULL;
-    params.scores = views[RESULT_SCORES].data != NULL ? &views[RESULT_SCORES] : NULL;
-    const attn_tensor *state = views[RESULT_STATE].data != NULL ? &views[RESULT_STATE] : NULL;
+    results_request(results, &params);
     switch (kinds->kind) {
     case KIND_SOFTMAX:
         return reworded(WORDING_RUN, attn_forward(&in->q_view, &in->k_view, &in->v_view, out, &params));
@@ -199,7 +166,7 @@ static attn_status compute(struct inputs *in, const struct kinds *kinds, const a
     case KIND_LINFORMER:
         return kinds_linformer(kinds, in, out, &params);
     default:
-        return kinds_linear(kinds, in, out, &params, state, draw);
+        return kinds_linear(kinds, in, out, &params, results_view(results, RESULT_STATE), draw);
     }
 }
 
@@ -210,6 +177,15 @@ attn_status command_run(int argc, char *const *argv)
         [RUN_OUT] = {"output", 'o', "FILE", "where the result goes, in the layout of q", NULL},
         [RUN_LSE] = {"lse", 0, "FILE", "also write the log-sum-exp: batch, head, query", NULL},
         [RUN_WEIGHTS] = {"weights", 0, "FILE", "also write the weights: batch, head, query, key", NULL},
+        [RUN_KEY_SUMS] = {"key-sums", 0, "FILE",
+                          "also write the sum over queries of the weight of each\n"
+                          "key: batch, head, key",
+                          NULL},
+        [RUN_WEIGHT_ROWS] = {"weight-rows", 0, "N,N,...",
+                             "only these queries of --weights and --scores, in this\n"
+                             "order; default: all",
+                             NULL},
+        [RUN_AVERAGE] = {"average-heads", 0, NULL, "write --weights as the mean over heads: batch, query, key", NULL},
         [RUN_SCORES] = {"scores", 0, "FILE", "also write the scores: batch, head, query, key", NULL},
         [RUN_SCORE_STAGE] = {"score-stage", 0, "NAME",
                              "raw, scaled, capped or masked, of --scores; default: raw;\n"
@@ -217,7 +193,7 @@ attn_status command_run(int argc, char *const *argv)
                              NULL},
         [RUN_OUT_DTYPE] = {"out-dtype", 0, "NAME",
                            "f32, bf16 or f16, of the result; default: that of q;\n"
-                           "log-sum-exp, weights and scores are always float32",
+                           "all others are always float32",
                            NULL},
         [RUN_DROPOUT] = {"dropout", 0, "P", "drop each weight with this probability", NULL},
         [RUN_SEED] = {"seed", 0, "N", "chooses what is dropped, or the features; default 0", NULL},
@@ -235,11 +211,12 @@ attn_status command_run(int argc, char *const *argv)
         print_version();
         return ATTN_OK;
     }
+    command_quiet(&options[INPUT_QUIET]);
     struct inputs inputs = {.options = options};
     struct kinds kinds = {.kind = KIND_SOFTMAX};
     attn_dropout dropout;
     enum array_dtype out_dtype = ARRAY_F32;
-    struct array results[RESULTS] = {{.size = 0}};
+    struct results results = {.average = false};
     struct output_set outputs = {.count = 0};
     attn_status status = option_require(&options[INPUT_Q]);
     if (status == ATTN_OK)
@@ -257,9 +234,11 @@ attn_status command_run(int argc, char *const *argv)
     if (status == ATTN_OK)
         status = parse_score_stage(options, &inputs.params);
     if (status == ATTN_OK)
+        status = parse_rows(options, &results);
+    if (status == ATTN_OK)
         status = parse_out_dtype(&options[RUN_OUT_DTYPE], &out_dtype);
     if (status == ATTN_OK)
-        status = declare_outputs(&outputs, options, results);
+        status = declare_outputs(&outputs, options, &results);
     if (status == ATTN_OK)
         status = inputs_load(&inputs, options[RUN_V].value, UINT64_MAX);
     if (status == ATTN_OK)
@@ -267,13 +246,14 @@ attn_status command_run(int argc, char *const *argv)
     if (status == ATTN_OK && options[RUN_OUT_DTYPE].value == NULL)
         out_dtype = inputs.q.is.dtype;
     if (status == ATTN_OK)
-        status = compute(&inputs, &kinds, &dropout, out_dtype, results);
+        status = compute(&inputs, &kinds, &dropout, out_dtype, &results);
+    if (status == ATTN_OK)
+        results_finish(&results);
     if (status == ATTN_OK)
         status = output_write(&outputs);
     output_free(&outputs);
     inputs_free(&inputs);
     kinds_free(&kinds);
-    for (int i = 0; i < RESULTS; i++)
-        array_free(&results[i]);
+    results_free(&results);
     return status;
 }

@@ -11,7 +11,21 @@
 #include "commands.h"
 #include "options.h"
 
-enum { HELP, VERSION, TOKENS, JSON, DECODE, PAIRS, BARE, SPECIAL_AS_TEXT, KEEP_SPECIAL, MAX_TOKENS, NUL, NUM_OPTIONS };
+enum {
+    HELP,
+    VERSION,
+    QUIET,
+    TOKENS,
+    JSON,
+    DECODE,
+    PAIRS,
+    BARE,
+    SPECIAL_AS_TEXT,
+    KEEP_SPECIAL,
+    MAX_TOKENS,
+    NUL,
+    NUM_OPTIONS
+};
 
 struct tokenize {
     const struct option *options;
@@ -202,8 +216,9 @@ static attn_status run(struct tokenize *t, const char *path)
 attn_status command_tokenize(int argc, char *const *argv)
 {
     struct option options[NUM_OPTIONS] = {
-        [HELP] = {"help", 'h', NULL, "print this text", NULL},
-        [VERSION] = {"version", 0, NULL, "print the version", NULL},
+        [HELP] = OPTION_ROW_HELP,
+        [VERSION] = OPTION_ROW_VERSION,
+        [QUIET] = OPTION_ROW_QUIET,
         [TOKENS] = {"tokens", 0, NULL, "print tokens as they stand in the file, not their ids", NULL},
         [JSON] = {"json", 0, NULL, "print an object with ids, types, tokens and truncated on each line", NULL},
         [DECODE] = {"decode", 0, NULL, "lines are ids; print their text", NULL},
@@ -226,6 +241,7 @@ attn_status command_tokenize(int argc, char *const *argv)
         print_version();
         return ATTN_OK;
     }
+    command_quiet(&options[QUIET]);
     struct tokenize t = {.options = options, .tokens = attn_encoding_default()};
     attn_status status = parse(&t, &operands);
     if (status == ATTN_OK)

@@ -22,6 +22,7 @@
 enum {
     VIEW_HELP,
     VIEW_VERSION,
+    VIEW_QUIET,
     VIEW_OUT,
     VIEW_BATCH,
     VIEW_HEAD,
@@ -309,8 +310,9 @@ static attn_status make(struct view *v, const char *spec)
 attn_status command_view(int argc, char *const *argv)
 {
     struct option options[VIEW_COUNT] = {
-        [VIEW_HELP] = {"help", 'h', NULL, "print this text", NULL},
-        [VIEW_VERSION] = {"version", 0, NULL, "print the version", NULL},
+        [VIEW_HELP] = OPTION_ROW_HELP,
+        [VIEW_VERSION] = OPTION_ROW_VERSION,
+        [VIEW_QUIET] = OPTION_ROW_QUIET,
         [VIEW_OUT] = {"output", 'o', "FILE.html", "the page", NULL},
         [VIEW_BATCH] = {"batch", 0, "N", "which batch element; default 0", NULL},
         [VIEW_HEAD] = {"head", 0, "N", "only this head", NULL},
@@ -331,6 +333,7 @@ attn_status command_view(int argc, char *const *argv)
         print_version();
         return ATTN_OK;
     }
+    command_quiet(&options[VIEW_QUIET]);
     if (operands.count == 0)
         return io_fail(ATTN_INVALID_ARGUMENT,
                        "there is nothing to show; expected FILE.safetensors[:PATTERN] or FILE.npz[:PATTERN]");

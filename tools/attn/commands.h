@@ -6,7 +6,7 @@
 #ifndef ATTN_TOOLS_COMMANDS_H
 #define ATTN_TOOLS_COMMANDS_H
 
-#include "io/error.h"
+#include "options.h"
 
 attn_status command_run(int argc, char *const *argv);
 attn_status command_heatmap(int argc, char *const *argv);
@@ -19,7 +19,10 @@ attn_status command_generate(int argc, char *const *argv);
 attn_status command_tokenize(int argc, char *const *argv);
 attn_status command_info(int argc, char *const *argv);
 
-/* Says what the user should know of a command that succeeds: one sentence on stderr. */
+/* Takes the value of --quiet: command_note() then says nothing, and command_is_quiet() is true. */
+void command_quiet(const struct option *option);
+bool command_is_quiet(void);
+/* Says what the user should know of a command that succeeds: one sentence on stderr, unless that is to be quiet. */
 void command_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints "attn 0.1.0" on stdout. */
 void print_version(void);

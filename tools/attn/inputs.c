@@ -20,8 +20,9 @@
 #define MAX_ISAS 16
 
 static const struct option general_options[INPUT_FORMS] = {
-    [INPUT_HELP] = {"help", 'h', NULL, "print this text", NULL},
-    [INPUT_VERSION] = {"version", 0, NULL, "print the version", NULL},
+    [INPUT_HELP] = OPTION_ROW_HELP,
+    [INPUT_VERSION] = OPTION_ROW_VERSION,
+    [INPUT_QUIET] = OPTION_ROW_QUIET,
     [INPUT_Q] = {"query", 'q', "FILE", "queries, float32, float16 or bfloat16", NULL},
     [INPUT_K] = {"key", 'k', "FILE", "keys, of these types; heads may be fewer than of q (GQA)", NULL},
     [INPUT_LAYOUT] = {"layout", 0, "NAME",
@@ -41,6 +42,10 @@ static const struct option general_options[INPUT_FORMS] = {
     [INPUT_QK] = {"qk", 0, "NAME", "scores from q and k: exact (default) or int8", NULL},
     [INPUT_INPUTS] = {"inputs", 0, "NAME",
                       "q, k and v as-given (default) or may-be-bf16: rounded where\nthat is faster", NULL},
+    [INPUT_SUMS] = {"sums", 0, "NAME",
+                    "in which order channels of a score are added: ordered\n"
+                    "(default), or free: faster where queries are few",
+                    NULL},
     [INPUT_ISA] = {"isa", 0, "NAME", "auto (default), or an instruction set that `attn info` lists", NULL},
     [INPUT_THREADS] = {"threads", 0, "N", "number of threads; default: all", NULL},
 };
@@ -66,6 +71,7 @@ attn_status inputs_parse(struct inputs *inputs, struct option *options)
     static const char *const layouts[] = {"bhtd", "bthd"};
     static const char *const causal[] = {"none", "top-left", "bottom-right", "offset"};
     static const char *const qks[] = {"exact", "int8"};
+    static const char *const orders[] = {"ordered", "free"};
     static const char *const rounded[] = {"as-given", "may-be-bf16"};
     const char *isas[MAX_ISAS] = {"auto"};
     int num_isas = 1;
@@ -74,7 +80,7 @@ attn_status inputs_parse(struct inputs *inputs, struct option *options)
 
     *inputs = (struct inputs){.options = options, .params = attn_params_default()};
     attn_params *p = &inputs->params;
-    int layout = 0, mode = 0, qk = 0, rounds = 0, isa = 0;
+    int layout = 0, mode = 0, qk = 0, rounds = 0, order = 0, isa = 0;
     long long threads = 0;
     attn_status status = option_choice(&options[INPUT_LAYOUT], layouts, 2, &layout);
     if (status == ATTN_OK)
@@ -83,6 +89,8 @@ attn_status inputs_parse(struct inputs *inputs, struct option *options)
         status = option_choice(&options[INPUT_QK], qks, 2, &qk);
     if (status == ATTN_OK)
         status = option_choice(&options[INPUT_INPUTS], rounded, 2, &rounds);
+    if (status == ATTN_OK)
+        status = option_choice(&options[INPUT_SUMS], orders, 2, &order);
     if (status == ATTN_OK)
         status = option_choice(&options[INPUT_ISA], isas, num_isas, &isa);
     if (status == ATTN_OK)
@@ -98,6 +106,7 @@ attn_status inputs_parse(struct inputs *inputs, struct option *options)
     p->causal = (attn_causal)mode;
     p->qk = (attn_qk)qk;
     p->inputs = (attn_inputs)rounds;
+    p->sums = (attn_sums)order;
     p->isa = isa > 0 ? isas[isa] : NULL;
     p->num_threads = (int)threads;
     return forms_parse(&inputs->forms, options + INPUT_FORMS, p);

@@ -17,6 +17,7 @@
 enum input_option {
     INPUT_HELP,
     INPUT_VERSION,
+    INPUT_QUIET,
     INPUT_Q,
     INPUT_K,
     INPUT_LAYOUT,
@@ -28,6 +29,7 @@ enum input_option {
     INPUT_TEMPERATURE,
     INPUT_QK,
     INPUT_INPUTS,
+    INPUT_SUMS,
     INPUT_ISA,
     INPUT_THREADS,
     INPUT_FORMS,

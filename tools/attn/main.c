@@ -7,6 +7,7 @@
  * file, as a full disk does.
  */
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -40,10 +41,24 @@ void print_version(void)
     printf("attn %s\n", attn_version_string());
 }
 
+static bool quiet;
+
+void command_quiet(const struct option *option)
+{
+    quiet = option->value != NULL;
+}
+
+bool command_is_quiet(void)
+{
+    return quiet;
+}
+
 void command_note(const char *format, ...)
 {
     char sentence[1024];
     va_list arguments;
+    if (quiet)
+        return;
     va_start(arguments, format);
     io_sentence(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
@@ -58,40 +73,75 @@ static void print_help(void)
     for (size_t i = 0; i < num_commands; i++)
         printf("  %-10s %s\n", commands[i].name, commands[i].summary);
     printf("\n"
-           "  attn COMMAND --help describes a command; attn --version prints the version.\n"
+           "  attn COMMAND --help, or attn help COMMAND, describes a command; attn --version\n"
+           "  prints the version.\n"
            "  Exit codes: 0 done, 1 failure, 2 wrong usage.\n");
 }
 
-/* "run, heatmap or info" */
-static const char *command_names(char text[256])
+/* Refuses a command line whose command, if any, is not in the table. */
+static attn_status unknown(const char *name)
 {
+    char list[256] = "", sentence[128] = "no command is given";
+    const char *nearest = NULL;
+    int best = INT_MAX;
     size_t used = 0;
-    for (size_t i = 0; i < num_commands && used < 256; i++)
-        used += (size_t)snprintf(text + used, 256 - used, "%s%s",
-                                 i == 0                 ? ""
-                                 : i + 1 < num_commands ? ", "
-                                                        : " or ",
-                                 commands[i].name);
-    return text;
+    for (size_t i = 0; i < num_commands && used < sizeof list; i++) {
+        const int distance = name != NULL ? name_distance(name, commands[i].name) : INT_MAX;
+        const char *before = i == 0 ? "" : i + 1 == num_commands ? " or " : ", ";
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", before, commands[i].name);
+        if (distance < best) {
+            best = distance;
+            nearest = commands[i].name;
+        }
+    }
+    if (nearest != NULL && name_resembles(name, best))
+        return io_fail(ATTN_INVALID_ARGUMENT, "unknown command '%s'; did you mean %s? Expected %s (attn --help)", name,
+                       nearest, list);
+    if (name != NULL)
+        snprintf(sentence, sizeof sentence, "unknown command '%s'", name);
+    return io_fail(ATTN_INVALID_ARGUMENT, "%s; expected %s (attn --help)", sentence, list);
+}
+
+static const struct command *find(const char *name)
+{
+    for (size_t i = 0; i < num_commands; i++) {
+        if (strcmp(name, commands[i].name) == 0)
+            return &commands[i];
+    }
+    return NULL;
+}
+
+/* attn help [COMMAND] */
+static attn_status help(int argc, char *const *argv)
+{
+    static char option[] = "--help";
+    char *const arguments[] = {option, NULL};
+    if (argc > 1)
+        return io_fail(ATTN_INVALID_ARGUMENT, "unexpected argument '%s' after help %s", argv[1], argv[0]);
+    if (argc == 1 && strcmp(argv[0], "help") != 0) {
+        const struct command *command = find(argv[0]);
+        return command != NULL ? command->run(1, arguments) : unknown(argv[0]);
+    }
+    print_help();
+    return ATTN_OK;
 }
 
 static attn_status dispatch(int argc, char *const *argv)
 {
-    char names[256];
     if (argc < 2)
-        return io_fail(ATTN_INVALID_ARGUMENT, "no command is given; expected %s (attn --help)", command_names(names));
+        return unknown(NULL);
     const char *name = argv[1];
-    for (size_t i = 0; i < num_commands; i++) {
-        if (strcmp(name, commands[i].name) == 0)
-            return commands[i].run(argc - 2, argv + 2);
-    }
-    bool help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
-    if (!help && strcmp(name, "--version") != 0)
-        return io_fail(ATTN_INVALID_ARGUMENT, "unknown command '%s'; expected %s (attn --help)", name,
-                       command_names(names));
+    const struct command *command = find(name);
+    if (command != NULL)
+        return command->run(argc - 2, argv + 2);
+    if (strcmp(name, "help") == 0)
+        return help(argc - 2, argv + 2);
+    const bool wants_help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
+    if (!wants_help && strcmp(name, "--version") != 0 && strcmp(name, "-V") != 0)
+        return unknown(name);
     if (argc > 2)
         return io_fail(ATTN_INVALID_ARGUMENT, "unexpected argument '%s' after %s", argv[2], name);
-    if (help)
+    if (wants_help)
         print_help();
     else
         print_version();

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +59,56 @@ static bool repeats(const struct option *option)
     return length > 3 && strcmp(option->argument + length - 3, "...") == 0;
 }
 
+/* Damerau's distance, whose rows are those of the last two characters. */
+int name_distance(const char *a, const char *b)
+{
+    enum { LONGEST = 40 };
+    int rows[3][LONGEST + 1];
+    const size_t n = strlen(a), m = strlen(b);
+    if (n > LONGEST || m > LONGEST)
+        return INT_MAX;
+    for (size_t j = 0; j <= m; j++)
+        rows[0][j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int *row = rows[i % 3];
+        const int *last = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            const int changed = last[j - 1] + (a[i - 1] != b[j - 1]);
+            row[j] = last[j] < row[j - 1] ? last[j] + 1 : row[j - 1] + 1;
+            row[j] = changed < row[j] ? changed : row[j];
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < row[j])
+                row[j] = before[j - 2] + 1;
+        }
+    }
+    return rows[n % 3][m];
+}
+
+bool name_resembles(const char *typed, int distance)
+{
+    return distance <= (strlen(typed) < 6 ? 1 : (int)(strlen(typed) / 3));
+}
+
+/* Refuses a name that is not in the table; argument has length characters before its value. */
+static attn_status unknown_option(const struct option *options, int count, const char *argument, size_t length)
+{
+    char typed[48];
+    const char *nearest = NULL;
+    int best = INT_MAX;
+    snprintf(typed, sizeof typed, "%.*s", (int)length, argument);
+    for (int i = 0; i < count && length > 2 && length < sizeof typed; i++) {
+        const int distance = options[i].name != NULL ? name_distance(typed + 2, options[i].name) : INT_MAX;
+        if (distance < best) {
+            best = distance;
+            nearest = options[i].name;
+        }
+    }
+    if (nearest != NULL && name_resembles(typed + 2, best))
+        return io_fail(ATTN_INVALID_ARGUMENT, "unknown option '%.*s'; did you mean --%s? --help lists the options",
+                       (int)length, argument, nearest);
+    return io_fail(ATTN_INVALID_ARGUMENT, "unknown option '%.*s'; --help lists the options", (int)length, argument);
+}
+
 attn_status options_parse(struct option *options, int count, int argc, char *const *argv, struct operands *operands,
                           int max_operands)
 {
@@ -81,8 +132,7 @@ attn_status options_parse(struct option *options, int count, int argc, char *con
         size_t length;
         struct option *option = find_option(options, count, argument, &equals, &length);
         if (option == NULL)
-            return io_fail(ATTN_INVALID_ARGUMENT, "unknown option '%.*s'; --help lists the options", (int)length,
-                           argument);
+            return unknown_option(options, count, argument, length);
         if (option->value != NULL && !repeats(option))
             return io_fail(ATTN_INVALID_ARGUMENT, "option '%.*s' is given twice", (int)length, argument);
         if (option->argument == NULL) {

@@ -24,6 +24,20 @@ struct option {
 /* convert takes many. */
 #define MOST_OPERANDS 256
 
+/* The rows of these options in the table of a command. */
+#define OPTION_ROW_HELP                                                                                                \
+    {                                                                                                                  \
+        "help", 'h', NULL, "print this text", NULL                                                                     \
+    }
+#define OPTION_ROW_VERSION                                                                                             \
+    {                                                                                                                  \
+        "version", 'V', NULL, "print the version", NULL                                                                \
+    }
+#define OPTION_ROW_QUIET                                                                                               \
+    {                                                                                                                  \
+        "quiet", 0, NULL, "no notes and no progress on standard error", NULL                                           \
+    }
+
 struct operands {
     const char *values[MOST_OPERANDS];
     int count;
@@ -45,6 +59,14 @@ attn_status option_values(struct option *options, int count, int argc, char *con
 void options_print(FILE *to, const struct option *options, int count);
 /* "--name" or "-l", for sentences; the buffer is written only if needed. */
 const char *option_label(const struct option *option, char buffer[64]);
+
+/*
+ * How many characters are put in, left out, changed or swapped with their neighbour between two names; INT_MAX if
+ * one has more than 40.
+ */
+int name_distance(const char *a, const char *b);
+/* Whether a name may be another one with a slip: up to a third of its characters are wrong. */
+bool name_resembles(const char *typed, int distance);
 
 /* Fail with a usage sentence unless the option has a value. */
 attn_status option_require(const struct option *option);

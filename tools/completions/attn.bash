@@ -6,33 +6,35 @@
 # made by tools/command-pages from attn --help
 _attn_words() {
     case $1 in
-        '') echo 'run heatmap pattern view convert embed rerank generate tokenize info --help --version' ;;
+        '') echo 'run heatmap pattern view convert embed rerank generate tokenize info help --help --version' ;;
         run)
-            echo --help --version --query --key --layout --causal --mask --kv-len --kv-start --scale --temperature \
-                --qk --inputs --isa --threads --value --output --lse --weights --scores --score-stage --out-dtype \
-                --kind --wq --wk --score-v --score-bias --decay --beta --state-in --state-out --resets --feature-map \
-                --normalise --bidirectional --features --project-k --project-v --softcap --head-scale --sinks \
-                --alibi --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q --rel-delta --rope \
+            echo --help --version --quiet --query --key --layout --causal --mask --kv-len --kv-start --scale \
+                --temperature --qk --inputs --sums --isa --threads --value --output --lse --weights --scores \
+                --key-sums --weight-rows --average-heads --score-stage --out-dtype --kind --wq --wk --score-v \
+                --score-bias --decay --beta --state-in --state-out --resets --feature-map --normalise \
+                --bidirectional --features --project-k --project-v --softcap --head-scale --sinks --alibi \
+                --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q --rel-delta --rope \
                 --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length --query-offset --window \
                 --first-tokens --global --prefix --segments --segments-k --tree --cu-seqlens --cu-seqlens-k \
                 --block-pattern --block --block-window --block-global --block-random --block-seed --block-stride \
                 --dropout --seed --offset
             ;;
         run:files)
-            echo --query --key --mask --kv-len --kv-start --value --output --lse --weights --scores --wq --wk \
-                --score-v --score-bias --decay --beta --state-in --state-out --resets --project-k --project-v \
+            echo --query --key --mask --kv-len --kv-start --value --output --lse --weights --scores --key-sums --wq \
+                --wk --score-v --score-bias --decay --beta --state-in --state-out --resets --project-k --project-v \
                 --relative-bias --rel-k --rel-q --segments --segments-k --tree -q -k -v -o
             ;;
         run:free)
-            echo --scale --temperature --isa --threads --features --softcap --head-scale --sinks --alibi-slopes \
-                --max-distance --rope-pairs --rope-base --rope-factor --rope-original-length --query-offset --window \
-                --first-tokens --global --prefix --cu-seqlens --cu-seqlens-k --block --block-window --block-global \
-                --block-random --block-seed --block-stride --dropout --seed --offset
+            echo --scale --temperature --isa --threads --weight-rows --features --softcap --head-scale --sinks \
+                --alibi-slopes --max-distance --rope-pairs --rope-base --rope-factor --rope-original-length \
+                --query-offset --window --first-tokens --global --prefix --cu-seqlens --cu-seqlens-k --block \
+                --block-window --block-global --block-random --block-seed --block-stride --dropout --seed --offset
             ;;
         run:--layout) echo 'bhtd bthd' ;;
         run:--causal) echo 'none top-left bottom-right offset' ;;
         run:--qk) echo 'exact int8' ;;
         run:--inputs) echo 'as-given may-be-bf16' ;;
+        run:--sums) echo 'ordered free' ;;
         run:--score-stage) echo 'raw scaled capped masked' ;;
         run:--out-dtype) echo 'f32 bf16 f16' ;;
         run:--kind) echo 'softmax additive linear gated delta gated-delta performer linformer' ;;
@@ -43,13 +45,14 @@ _attn_words() {
         run:--rope-scaling) echo 'linear ntk yarn llama3' ;;
         run:--block-pattern) echo 'longformer bigbird strided' ;;
         heatmap)
-            echo --help --version --query --key --layout --causal --mask --kv-len --kv-start --scale --temperature \
-                --qk --inputs --isa --threads --output --grid --batch --head --row --labels --row-labels \
-                --column-labels --title --size --max --reduce --hidden --limit-mib --softcap --head-scale --sinks \
-                --alibi --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q --rel-delta --rope \
-                --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length --query-offset --window \
-                --first-tokens --global --prefix --segments --segments-k --tree --cu-seqlens --cu-seqlens-k \
-                --block-pattern --block --block-window --block-global --block-random --block-seed --block-stride
+            echo --help --version --quiet --query --key --layout --causal --mask --kv-len --kv-start --scale \
+                --temperature --qk --inputs --sums --isa --threads --output --grid --batch --head --row --labels \
+                --row-labels --column-labels --title --size --max --reduce --hidden --limit-mib --softcap \
+                --head-scale --sinks --alibi --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q \
+                --rel-delta --rope --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length \
+                --query-offset --window --first-tokens --global --prefix --segments --segments-k --tree --cu-seqlens \
+                --cu-seqlens-k --block-pattern --block --block-window --block-global --block-random --block-seed \
+                --block-stride
             ;;
         heatmap:files)
             echo --query --key --mask --kv-len --kv-start --output --labels --row-labels --column-labels \
@@ -66,6 +69,7 @@ _attn_words() {
         heatmap:--causal) echo 'none top-left bottom-right offset' ;;
         heatmap:--qk) echo 'exact int8' ;;
         heatmap:--inputs) echo 'as-given may-be-bf16' ;;
+        heatmap:--sums) echo 'ordered free' ;;
         heatmap:--buckets) echo 'clipped t5 t5-bidirectional' ;;
         heatmap:--rel-delta) echo 'query-key key-query' ;;
         heatmap:--rope) echo 'half interleaved' ;;
@@ -83,8 +87,8 @@ _attn_words() {
                 --reduce
             ;;
         view)
-            echo --help --version --output --batch --head --labels --row-labels --column-labels --title --hidden \
-                --limit-mib
+            echo --help --version --quiet --output --batch --head --labels --row-labels --column-labels --title \
+                --hidden --limit-mib
             ;;
         view:files)
             echo --output --labels --row-labels --column-labels -o operand
@@ -93,7 +97,7 @@ _attn_words() {
             echo --batch --head --title --hidden --limit-mib
             ;;
         convert)
-            echo --help --version --dtype --to --compress
+            echo --help --version --quiet --dtype --to --compress
             ;;
         convert:files)
             echo operand
@@ -104,7 +108,7 @@ _attn_words() {
         convert:--dtype) echo 'f32 bf16 f16' ;;
         convert:--to) echo 'npy npz safetensors' ;;
         embed)
-            echo --help --version --output --nearest --pooling --normalize --precision --max-tokens --batch \
+            echo --help --version --quiet --output --nearest --pooling --normalize --precision --max-tokens --batch \
                 --threads --weights --labels --line
             ;;
         embed:files)
@@ -116,7 +120,7 @@ _attn_words() {
         embed:--pooling) echo 'mean first last max' ;;
         embed:--precision) echo 'f32 bf16 int8 int4' ;;
         rerank)
-            echo --help --version --query --top --sigmoid --json --precision --max-tokens --batch --threads
+            echo --help --version --quiet --query --top --sigmoid --json --precision --max-tokens --batch --threads
             ;;
         rerank:files)
             echo operand
@@ -126,9 +130,9 @@ _attn_words() {
             ;;
         rerank:--precision) echo 'f32 bf16 int8 int4' ;;
         generate)
-            echo --help --version --prompt --chat --system --max-new-tokens --stop --temperature --top-k --top-p \
-                --seed --json --drafts --parallel --chunk --precision --multiply --group --activations --cache \
-                --page --threads --logits
+            echo --help --version --quiet --prompt --chat --system --max-new-tokens --stop --temperature --top-k \
+                --top-p --seed --json --drafts --parallel --chunk --precision --multiply --group --activations \
+                --cache --page --threads --logits
             ;;
         generate:files)
             echo --logits operand
@@ -142,7 +146,7 @@ _attn_words() {
         generate:--activations) echo 'f32 bf16 f16' ;;
         generate:--cache) echo 'f32 bf16 f16 int8 fp8 int4' ;;
         tokenize)
-            echo FOLDER FILE.json --help --version --tokens --json --decode --pairs --bare --special-as-text \
+            echo FOLDER FILE.json --help --version --quiet --tokens --json --decode --pairs --bare --special-as-text \
                 --keep-special --max-tokens --null
             ;;
         tokenize:files)
@@ -152,7 +156,7 @@ _attn_words() {
             echo --max-tokens
             ;;
         info)
-            echo --help --version --json
+            echo --help --version --quiet --json
             ;;
         info:files)
             echo operand

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "commands.h"
+#include "progress.h"
 
 enum { DEFAULT_BATCH = 4096, MOST_BATCH = 1000000 };
 
@@ -67,13 +68,22 @@ attn_status text_run_encode(const struct text_run *r, const struct text_model *m
     return ATTN_OK;
 }
 
+static void show(void *user, int64_t texts)
+{
+    progress_set(user, texts);
+}
+
 attn_status text_run_batches(struct text_run *r, const struct text_model *m, const struct encoded_texts *texts,
                              bool logits, float *rows)
 {
-    const struct encoded_run run = {.logits = logits, .batch_tokens = r->batch, .threads = r->threads};
+    struct progress progress;
+    const struct encoded_run run = {
+        .logits = logits, .batch_tokens = r->batch, .threads = r->threads, .done = show, .user = &progress};
+    progress_start(&progress, texts->count, "texts", command_is_quiet());
     const double begin = now();
     const attn_status status = encoded_texts_run(texts, m, &run, rows);
     r->seconds = now() - begin;
+    progress_finish(&progress);
     return status;
 }
 
