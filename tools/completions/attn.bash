@@ -9,68 +9,81 @@ _attn_words() {
         '') echo 'run heatmap pattern view info help --help --version' ;;
         run)
             echo --help --version --quiet --query --key --layout --causal --mask --kv-len --kv-start --scale \
-                --temperature --qk --inputs --isa --threads --value --output --lse --weights --scores --score-stage \
-                --out-dtype --kind --wq --wk --score-v --score-bias --decay --beta --state-in --state-out --resets \
-                --feature-map --normalise --bidirectional --features --project-k --project-v --softcap --head-scale \
-                --sinks --alibi --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q --rel-delta \
-                --rope --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length --query-offset \
-                --window --first-tokens --global --prefix --segments --segments-k --tree --cu-seqlens --cu-seqlens-k \
+                --temperature --qk --inputs --sums --isa --threads --value --output --lse --weights --scores \
+                --key-sums --weight-rows --average-heads --score-stage --out-dtype --kv-type --kind --wq --wk \
+                --score-v --score-bias --decay --beta --state-in --state-out --resets --feature-map --normalise \
+                --bidirectional --features --projection --project-k --project-v --softcap --head-scale --sinks \
+                --alibi --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q --rel-delta --rope \
+                --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length --rope-beta-fast \
+                --rope-beta-slow --rope-no-truncation --rope-attention-factor --rope-low-freq-factor \
+                --rope-high-freq-factor --rope-short-factor --rope-long-factor --rope-length --query-offset --window \
+                --first-tokens --global --prefix --segments --segments-k --tree --cu-seqlens --cu-seqlens-k \
                 --block-pattern --block --block-window --block-global --block-random --block-seed --block-stride \
-                --dropout --seed --offset
+                --block-heads --block-offsets --block-columns --dropout --seed --offset
             ;;
         run:files)
-            echo --query --key --mask --kv-len --kv-start --value --output --lse --weights --scores --wq --wk \
-                --score-v --score-bias --decay --beta --state-in --state-out --resets --project-k --project-v \
-                --relative-bias --rel-k --rel-q --segments --segments-k --tree -q -k -v -o
+            echo --query --key --mask --kv-len --kv-start --value --output --lse --weights --scores --key-sums --wq \
+                --wk --score-v --score-bias --decay --beta --state-in --state-out --resets --projection --project-k \
+                --project-v --relative-bias --rel-k --rel-q --segments --segments-k --tree --block-offsets \
+                --block-columns -q -k -v -o
             ;;
         run:free)
-            echo --scale --temperature --isa --threads --features --softcap --head-scale --sinks --alibi-slopes \
-                --max-distance --rope-pairs --rope-base --rope-factor --rope-original-length --query-offset --window \
+            echo --scale --temperature --isa --threads --weight-rows --features --softcap --head-scale --sinks \
+                --alibi-slopes --max-distance --rope-pairs --rope-base --rope-factor --rope-original-length \
+                --rope-beta-fast --rope-beta-slow --rope-attention-factor --rope-low-freq-factor \
+                --rope-high-freq-factor --rope-short-factor --rope-long-factor --rope-length --query-offset --window \
                 --first-tokens --global --prefix --cu-seqlens --cu-seqlens-k --block --block-window --block-global \
-                --block-random --block-seed --block-stride --dropout --seed --offset
+                --block-random --block-seed --block-stride --block-heads --dropout --seed --offset
             ;;
         run:--layout) echo 'bhtd bthd' ;;
         run:--causal) echo 'none top-left bottom-right offset' ;;
         run:--qk) echo 'exact int8' ;;
         run:--inputs) echo 'as-given may-be-bf16' ;;
+        run:--sums) echo 'ordered free' ;;
         run:--score-stage) echo 'raw scaled capped masked' ;;
         run:--out-dtype) echo 'f32 bf16 f16' ;;
+        run:--kv-type) echo 'as-given int8 fp8 int4' ;;
         run:--kind) echo 'softmax additive linear gated delta gated-delta performer linformer' ;;
         run:--feature-map) echo 'none elu' ;;
         run:--buckets) echo 'clipped t5 t5-bidirectional' ;;
         run:--rel-delta) echo 'query-key key-query' ;;
         run:--rope) echo 'half interleaved' ;;
-        run:--rope-scaling) echo 'linear ntk yarn llama3' ;;
+        run:--rope-scaling) echo 'linear ntk yarn llama3 longrope' ;;
         run:--block-pattern) echo 'longformer bigbird strided' ;;
         heatmap)
             echo --help --version --quiet --query --key --layout --causal --mask --kv-len --kv-start --scale \
-                --temperature --qk --inputs --isa --threads --output --grid --batch --head --row --labels \
+                --temperature --qk --inputs --sums --isa --threads --output --grid --batch --head --row --labels \
                 --row-labels --column-labels --title --size --max --reduce --hidden --limit-mib --softcap \
                 --head-scale --sinks --alibi --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q \
                 --rel-delta --rope --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length \
+                --rope-beta-fast --rope-beta-slow --rope-no-truncation --rope-attention-factor \
+                --rope-low-freq-factor --rope-high-freq-factor --rope-short-factor --rope-long-factor --rope-length \
                 --query-offset --window --first-tokens --global --prefix --segments --segments-k --tree --cu-seqlens \
                 --cu-seqlens-k --block-pattern --block --block-window --block-global --block-random --block-seed \
-                --block-stride
+                --block-stride --block-heads --block-offsets --block-columns
             ;;
         heatmap:files)
             echo --query --key --mask --kv-len --kv-start --output --labels --row-labels --column-labels \
-                --relative-bias --rel-k --rel-q --segments --segments-k --tree -q -k -o operand
+                --relative-bias --rel-k --rel-q --segments --segments-k --tree --block-offsets --block-columns -q -k \
+                -o operand
             ;;
         heatmap:free)
             echo --scale --temperature --isa --threads --batch --head --row --title --size --max --reduce --hidden \
                 --limit-mib --softcap --head-scale --sinks --alibi-slopes --max-distance --rope-pairs --rope-base \
-                --rope-factor --rope-original-length --query-offset --window --first-tokens --global --prefix \
-                --cu-seqlens --cu-seqlens-k --block --block-window --block-global --block-random --block-seed \
-                --block-stride
+                --rope-factor --rope-original-length --rope-beta-fast --rope-beta-slow --rope-attention-factor \
+                --rope-low-freq-factor --rope-high-freq-factor --rope-short-factor --rope-long-factor --rope-length \
+                --query-offset --window --first-tokens --global --prefix --cu-seqlens --cu-seqlens-k --block \
+                --block-window --block-global --block-random --block-seed --block-stride --block-heads
             ;;
         heatmap:--layout) echo 'bhtd bthd' ;;
         heatmap:--causal) echo 'none top-left bottom-right offset' ;;
         heatmap:--qk) echo 'exact int8' ;;
         heatmap:--inputs) echo 'as-given may-be-bf16' ;;
+        heatmap:--sums) echo 'ordered free' ;;
         heatmap:--buckets) echo 'clipped t5 t5-bidirectional' ;;
         heatmap:--rel-delta) echo 'query-key key-query' ;;
         heatmap:--rope) echo 'half interleaved' ;;
-        heatmap:--rope-scaling) echo 'linear ntk yarn llama3' ;;
+        heatmap:--rope-scaling) echo 'linear ntk yarn llama3 longrope' ;;
         heatmap:--block-pattern) echo 'longformer bigbird strided' ;;
         pattern)
             echo longformer bigbird strided --help --version --tokens --tq --tk --block --window --global --random \
