@@ -61,26 +61,32 @@ def t5_bucket(distance, buckets, furthest, bidirectional):
     return first + min(exact + int(math.log(n / exact) / math.log(furthest / exact) * (buckets - exact)), buckets - 1)
 
 
-def frequencies(pairs, base=10000.0, scaling=None, factor=1.0, original=0):
+def frequencies(pairs, base=10000.0, scaling=None, factor=1.0, original=0, fast=None, slow=1.0, truncate=True,
+                magnitude=None, divisors=None):
     """Frequencies of RoPE, and what multiplies sines and cosines."""
     if scaling == "ntk":
         base *= factor ** (pairs / (pairs - 1))
     plain = [base ** (-c / pairs) for c in range(pairs)]
+    if divisors:
+        return [f / divisor for f, divisor in zip(plain, divisors)], magnitude
     if scaling == "linear":
         return [f / factor for f in plain], 1.0
     if scaling == "llama3":
         result = []
         for f in plain:
             turns = original * f / (2 * math.pi)
-            smooth = min(max((turns - 1) / (4 - 1), 0.0), 1.0)
+            smooth = min(max((turns - slow) / ((fast or 4) - slow), 0.0), 1.0)
             result.append((1 - smooth) * f / factor + smooth * f)
         return result, 1.0
     if scaling == "yarn":
         def channel(turns):
             return pairs * math.log(original / (turns * 2 * math.pi)) / math.log(base)
-        low, high = max(math.floor(channel(32)), 0), min(math.ceil(channel(1)), 2 * pairs - 1)
+        low, high = channel(fast or 32), channel(slow)
+        if truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, 2 * pairs - 1)
         ramp = [min(max((c - low) / max(high - low, 0.001), 0.0), 1.0) for c in range(pairs)]
-        return [f / factor * r + f * (1 - r) for f, r in zip(plain, ramp)], 0.1 * math.log(factor) + 1
+        return [f / factor * r + f * (1 - r) for f, r in zip(plain, ramp)], magnitude or 0.1 * math.log(factor) + 1
     return plain, 1.0
 
 

@@ -92,6 +92,29 @@ class Forms(FormsTest):
                 turned = [rotated(x, lambda b, t: t, layout, **how) for x in (self.q, self.k)]
                 self.check(["--rope", layout, *options], turned=turned)
 
+    def test_longrope(self):
+        short, long = [1.0, 1.5, 2.0, 3.25], [1.25, 2.0, 8.0, 64.5]
+        options = ["--rope", "half", "--rope-scaling", "longrope", "--rope-factor", "4", "--rope-original-length", "8",
+                   "--rope-short-factor", "1,1.5,2,3.25", "--rope-long-factor", "1.25,2,8,64.5"]
+        grown = math.sqrt(1 + math.log(4) / math.log(8))
+        for more, divisors, magnitude in (([], short, grown), (["--rope-length", "8"], short, grown),
+                                          (["--rope-length", "9"], long, grown),
+                                          (["--rope-length", "9", "--rope-attention-factor", "1.5"], long, 1.5)):
+            turned = [rotated(x, lambda b, t: t, divisors=divisors, magnitude=magnitude) for x in (self.q, self.k)]
+            self.check([*options, *more], turned=turned)
+
+    def test_factors_of_rope_scalings(self):
+        yarn = ["--rope", "half", "--rope-scaling", "yarn", "--rope-factor", "8", "--rope-original-length", "500"]
+        for more, how in ((["--rope-beta-fast", "16", "--rope-beta-slow", "2"], {"fast": 16, "slow": 2}),
+                          (["--rope-no-truncation"], {"truncate": False}),
+                          (["--rope-attention-factor", "1.25"], {"magnitude": 1.25})):
+            turned = [rotated(x, lambda b, t: t, scaling="yarn", factor=8, original=500, **how) for x in (self.q, self.k)]
+            self.check([*yarn, *more], turned=turned)
+        turned = [rotated(x, lambda b, t: t, scaling="llama3", factor=8, original=30, slow=2, fast=6)
+                  for x in (self.q, self.k)]
+        self.check(["--rope", "half", "--rope-scaling", "llama3", "--rope-factor", "8", "--rope-original-length", "30",
+                    "--rope-low-freq-factor", "2", "--rope-high-freq-factor", "6"], turned=turned)
+
     def test_rope_stands_where_causality_does(self):
         keys = rotated(self.k, lambda b, t: t)
         lengths = (10, 7)
@@ -296,6 +319,27 @@ class Forms(FormsTest):
             self.check(options, sees=lambda b, h, i, j: (i // 16, j // 16) in listed)
             seen[seed] = listed
         self.assertNotEqual(seen[0], seen[1])
+
+        # Heads that choose for themselves.
+        self.attn("run", "-q", "q.npy", "-k", "k.npy", "-v", "v.npy", "-o", "o.npy", "--weights", "w.npy", *options,
+                  "--block-heads", "2")
+        weights = read_npy(self.folder / "w.npy")
+        heads = [{(r, c) for r in range(blocks) for c in range(blocks) if weights.at(0, h, 16 * r, 16 * c) > 0}
+                 for h in range(2)]
+        self.assertNotEqual(*heads)
+        self.check([*options, "--block-heads", "2"], sees=lambda b, h, i, j: (i // 16, j // 16) in heads[h])
+
+    def test_blocks_of_a_file(self):
+        self.use((1, 2, 40, 4), (1, 1, 50, 4))
+        rows = [[[0, 1], [2], []], [[3], [0, 1, 2, 3], [1]]]
+        for heads, kinds in ((1, ("<i4", "<i4")), (2, ("<i8", "<i8")), (2, ("<i4", "<i8"))):
+            listed = [row for head in rows[:heads] for row in head]
+            offsets = [sum(map(len, listed[:n])) for n in range(len(listed) + 1)]
+            columns = [c for row in listed for c in row]
+            self.write(f_npy=Array((len(offsets),), offsets, kinds[0]), c_npy=Array((len(columns),), columns, kinds[1]))
+            options = ["--block-offsets", "f.npy", "--block-columns", "c.npy", "--block", "16"]
+            _, _, weights = self.check(options, sees=lambda b, h, i, j: j // 16 in rows[h % heads][i // 16])
+            self.attn("heatmap", "-q", "q.npy", "-k", "k.npy", *options, "-o", "h.png")
 
     # ----------------------------------------------- dropout, combinations
 

@@ -29,11 +29,17 @@ class Usage(CommandTest):
                 ("--rel-q", ("--rel-delta key-query", "--rel-k d.npy --rel-delta query-key")),
                 ("--rope", ("--rope-pairs 2", "--rope-base 100", "--rope-scaling ntk")),
                 ("--rope-scaling", ("--rope half --rope-factor 2",)),
-                ("--rope-scaling yarn or llama3",
+                ("--rope-scaling yarn, llama3 or longrope",
                  ("--rope half --rope-original-length 9",
                   "--rope half --rope-scaling linear --rope-factor 2 --rope-original-length 9")),
                 ("--segments", ("--segments-k s.npy",)), ("--cu-seqlens", ("--cu-seqlens-k 0,1",)),
-                ("--block-pattern", ("--block 16",)),
+                ("--block-pattern or --block-offsets", ("--block 16",)),
+                ("--block-offsets", ("--block-columns b.npy",)), ("--block-columns", ("--block-offsets f.npy",)),
+                ("--rope-scaling yarn", ("--rope half --rope-scaling ntk --rope-factor 2 --rope-beta-fast 1",
+                                         "--rope half --rope-beta-slow 1")),
+                ("--rope-scaling longrope", ("--rope half --rope-length 1",)),
+                ("--rope-scaling yarn or longrope", ("--rope half --rope-attention-factor 1",)),
+                ("--block-pattern bigbird", ("--block-heads 2",)),
                 ("--block-pattern longformer or bigbird",
                  ("--block-window 1", "--block-pattern strided --block-global 1")),
                 ("--block-pattern bigbird", ("--block-random 1", "--block-pattern longformer --block-seed 1")),
@@ -83,7 +89,7 @@ class Usage(CommandTest):
         for value in ("1", "-0.1", "x", ""):
             self.fails(2, f"--dropout is '{value}'; expected a number from 0 to below 1", *self.RUN, "--dropout", value)
         self.both(2, "--rope is 'full'; expected half or interleaved", "--rope", "full")
-        self.both(2, "--rope-scaling is 'plain'; expected linear, ntk, yarn or llama3", "--rope", "half",
+        self.both(2, "--rope-scaling is 'plain'; expected linear, ntk, yarn, llama3 or longrope", "--rope", "half",
                   "--rope-scaling", "plain", "--rope-factor", "2")
         self.both(2, "--buckets is 'log'; expected clipped, t5 or t5-bidirectional", "--relative-bias", "b.npy",
                   "--buckets", "log")
@@ -159,6 +165,61 @@ class Usage(CommandTest):
         self.write(q_npy=normal((1, 4, 9, 8), 1), k_npy=normal((1, 2, 8, 8), 2), t_npy=Array((3,), [-1] * 3, "<i4"))
         self.both(1, "--tree t.npy has 3 drafts; expected at most 2, the live keys of sequence 1", "--tree", "t.npy",
                   "--cu-seqlens", "0,4,9", "--cu-seqlens-k", "0,6,8")
+
+    def test_numbers_of_rope_scalings(self):
+        yarn = ("--rope", "half", "--rope-scaling", "yarn", "--rope-factor", "2", "--rope-original-length", "9")
+        llama3 = (*yarn[:3], "llama3", *yarn[4:])
+        longrope = (*yarn[:3], "longrope", *yarn[4:])
+        four = ("--rope-short-factor", "1,1,1,1", "--rope-long-factor", "1,1,1,1")
+        self.both(2, "attn: --rope-beta-fast is 1; expected at least --rope-beta-slow, 2", *yarn, "--rope-beta-fast", "1",
+                  "--rope-beta-slow", "2")
+        self.both(2, "attn: --rope-high-freq-factor is 4; expected more than --rope-low-freq-factor, 5", *llama3,
+                  "--rope-low-freq-factor", "5")
+        self.both(2, "attn: --rope-original-length is 1; expected 2 or more for --rope-scaling longrope without "
+                  "--rope-attention-factor", *longrope[:-1], "1", *four)
+        for option in ("--rope-short-factor", "--rope-long-factor"):
+            line = [word if word != option else "--rope-length" for word in four]
+            line[line.index("--rope-length") + 1] = "3"
+            self.both(2, f"attn: option {option} X,X,... is missing; --rope-scaling longrope needs it", *longrope, *line)
+            line = list(four)
+            line[line.index(option) + 1] = "1,1,1"
+            self.both(2, f"attn: {option} has 3 values; expected 4, one for each pair of channels", *longrope, *line)
+            for value in ("", "1,1,1,0", "1,1,1,-1", "1,1,1,nan", "1,1,1,1e39", "1,1,1,1e-39", "1,1,1,", "x"):
+                line[line.index(option) + 1] = value
+                self.both(2, f"attn: {option} is '{value}'; expected X,X,..., positive numbers", *longrope, *line)
+        for option in ("--rope-beta-fast", "--rope-beta-slow", "--rope-attention-factor"):
+            for value in ("0", "-1", "nan", "inf", "x", ""):
+                self.both(2, f"attn: {option} is '{value}'; expected a", *yarn, option, value)
+        for value in ("0", "x"):
+            self.both(2, f"attn: --rope-low-freq-factor is '{value}'; expected a finite number above 0", *llama3,
+                      "--rope-low-freq-factor", value)
+
+    def test_patterns_of_files(self):
+        def run(code, says, offsets, columns, *more, kind="<i8"):
+            self.write(f_npy=Array((len(offsets),), offsets, kind), b_npy=Array((len(columns),), columns, kind))
+            self.both(code, says, "--block-offsets", "f.npy", "--block-columns", "b.npy", "--block", "16", *more)
+        ends = "attn: --block-offsets f.npy ends with"
+        run(1, f"{ends} 2; expected 1, the blocks of --block-columns", [0, 2], [0])
+        run(1, "attn: --block-offsets f.npy has 3 values; expected 2 or 5, one for each row of blocks of one head or of all, "
+            "and the end", [0, 1, 1], [0])
+        run(1, "attn: --block-offsets f.npy has 0 values; expected 2 or 5", [], [])
+        run(1, "attn: --block-offsets f.npy has 1 at (0,); expected 0 first", [1, 1], [0])
+        run(1, "attn: --block-offsets f.npy has -1 at (2,); expected 0 first, and none below", [0, 1, -1, 1, 1], [0])
+        run(2, "attn: --block-columns[0] is 1 in block row 0 of head 0; expected 0 to 0, a block", [0, 1], [1])
+        run(1, "holds 4294967296; expected numbers of 32 bits", [0, 1], [2**32])
+        run(1, "has dtype float32 and shape (2,); expected int32 or int64 and (N,)", [0, 1], [0], kind="<f4")
+        self.both(2, "--block-pattern and --block-offsets both give a pattern", "--block-offsets", "f.npy",
+                  "--block-columns", "b.npy", "--block-pattern", "strided")
+        self.both(2, "--block-heads is 3; expected 1 or 4, the heads of -q", "--block-pattern", "bigbird", "--block-heads",
+                  "3")
+
+    def test_rounded_keys(self):
+        bad = normal((2, 2, 11, 8), 2)
+        bad.values[5] = math.nan
+        self.write(nan_npy=bad)
+        line = list(self.RUN)
+        line[line.index("-k") + 1] = "nan.npy"
+        self.fails(2, "attn: the scales of --kv-type for -k[0][0][0] is nan; expected", *line, "--kv-type", "int8")
 
     def test_errors_of_the_library(self):
         """Everything that only the library finds, in the words of the command. test_files has q, k, v and lengths."""

@@ -260,6 +260,12 @@ class Performers(StatesTest):
         self.check_features(6, "--causal", "top-left", "--resets", "r.npy", "--decay", "a.npy",
                             decay=Array((2, 2, 70, 1), self.faint()), resets=self.written["r.npy"])
 
+    def test_rows_of_a_file(self):
+        rows = normal((6, 5), 21)
+        self.write(r_npy=rows)
+        features = positive_features([rows.values[5 * n:5 * n + 5] for n in range(6)], 1 / math.sqrt(5))
+        self.check("performer", "--projection", "r.npy", features=features, normalise=True, bidirectional=True)
+
     def faint(self):
         """Decays that leave something to divide by."""
         values = rounded([-random.Random(n).random() for n in range(280)])

@@ -16,6 +16,7 @@ SCORES = ("softmax", "linformer")
 SEES = ("softmax", "additive")
 # Which kinds an option has a meaning with; an option that is not here has one with the softmax alone.
 MEANS = {
+    "average-heads": ("softmax", "additive", "linformer"),
     **dict.fromkeys(("query", "key", "value", "output", "kind", "layout", "kv-len", "threads", "out-dtype"), KINDS),
     **dict.fromkeys(("isa", "scale"), ("softmax", *STATES, "linformer")),
     "cu-seqlens": ("softmax", "additive", *STATES),
@@ -25,7 +26,7 @@ MEANS = {
     **dict.fromkeys(("scores", "score-stage", "key-sums", "weight-rows", "qk", "inputs", "sums", "softcap", "head-scale", "sinks", "dropout"), SCORES),
     **dict.fromkeys(("mask", "kv-start", "query-offset", "window", "first-tokens", "global", "prefix", "segments",
                      "segments-k", "tree", "cu-seqlens-k", "block-pattern", "block", "block-window", "block-global",
-                     "block-random", "block-seed", "block-stride"), SEES),
+                     "block-random", "block-seed", "block-stride", "block-heads", "block-offsets", "block-columns"), SEES),
     **dict.fromkeys(("wq", "wk", "score-v", "score-bias"), ("additive",)),
     "decay": ("gated", "gated-delta", "performer"),
     "beta": ("delta", "gated-delta"),
@@ -33,14 +34,14 @@ MEANS = {
     "feature-map": STATES[:-1],
     "normalise": ("linear", "gated"),
     "bidirectional": ("linear",),
-    "features": ("performer",),
+    **dict.fromkeys(("features", "projection"), ("performer",)),
     **dict.fromkeys(("project-k", "project-v"), ("linformer",)),
 }
 NEEDS = {"additive": ("wq", "wk", "score-v"), "gated": ("decay",), "delta": ("beta",), "gated-delta": ("decay", "beta"),
          "performer": ("features",), "linformer": ("project-k",)}
-FILES = ("wq", "wk", "score-v", "score-bias", "decay", "beta", "state-in", "resets", "project-k", "project-v")
+FILES = ("wq", "wk", "score-v", "score-bias", "decay", "beta", "state-in", "resets", "projection", "project-k", "project-v")
 GOOD = {"wq": "wq.npy", "wk": "wk.npy", "score-v": "w.npy", "score-bias": "b.npy", "decay": "g.npy", "beta": "g.npy",
-        "state-in": "s.npy", "resets": "r.npy", "features": "4", "project-k": "e.npy", "project-v": "f.npy"}
+        "state-in": "s.npy", "resets": "r.npy", "features": "4", "projection": "p.npy", "project-k": "e.npy", "project-v": "f.npy"}
 
 
 # Options whose files are opened once the command line is understood.
@@ -61,7 +62,7 @@ class Usage(CommandTest):
         self.write(wq_npy=normal((5, 6), 4), wk_npy=normal((5, 6), 5), w_npy=normal((5,), 6), b_npy=normal((5,), 9),
                    e_npy=normal((3, 9), 7), f_npy=normal((3, 9), 10), g_npy=Array((1, 1, 9, 1), [-1.0] * 9),
                    s_npy=normal((2, 2, 6, 3), 8), r_npy=Array((9, 1), [False] * 9, "|b1"), q_txt=b"text",
-                   i_npy=Array((2, 2, 9, 1), [0] * 36, "<i4"), n_npy=Array((2,), [9, 3], "<i4"), o_npy=b"old")
+                   p_npy=normal((3, 6), 11), i_npy=Array((2, 2, 9, 1), [0] * 36, "<i4"), n_npy=Array((2,), [9, 3], "<i4"), o_npy=b"old")
 
     def use(self, q_heads, k_heads, heads, batch=2, tokens=9, channels=6):
         self.write(q_npy=normal((batch, q_heads, tokens, channels), 1), k_npy=normal((batch, k_heads, tokens, channels), 2),
@@ -71,7 +72,8 @@ class Usage(CommandTest):
         """A good command line for the kind, if its heads fit: everything that it needs, and more options."""
         given = {option.split("=")[0] for option in options}
         needs = [f"--{name}={GOOD[name]}" for name in NEEDS.get(kind, ())
-                 if name not in without and f"--{name}" not in given]
+                 if name not in without and f"--{name}" not in given and (name != "features" or "projection" not in
+                                                                          without and "--projection" not in given)]
         return (*self.RUN, "--kind", kind, *needs, *options)
 
     def kinds(self):
@@ -135,11 +137,28 @@ class Usage(CommandTest):
         self.refused(2, "option --normalise has no meaning with --kind performer, which always divides; ", "performer",
                      "--normalise")
 
+    def test_projection(self):
+        self.write(wide_npy=normal((3, 7), 11), heads_npy=normal((3, 5, 6), 11))
+        for options in ((), ("--seed=1",), ("--offset=1",), ("--features=3",)):
+            line = self.line("performer", "--projection=p.npy", *options)
+            if options == ("--features=3",):
+                self.fails(2, "--features draws what --projection gives; expected one of the two", *line)
+            elif options:
+                self.fails(2, f"option {options[0][:-2]} has no effect with --projection", *line)
+            else:
+                self.attn(*line)
+                self.write(o_npy=b"old")
+        self.fails(1, "attn: the number of channels of --projection is 7; expected 6, the channels of q",
+                   *self.line("performer", "--projection=wide.npy"))
+        self.fails(1, "attn: the number of heads of --projection is 3; expected 1 or 4",
+                   *self.line("performer", "--projection=heads.npy"))
+
     def test_what_is_missing(self):
         for kind, needs in NEEDS.items():
             for name in needs:
                 value = "N" if name == "features" else "FILE"
-                self.refused(2, f"option --{name} {value} is missing; --kind {kind} needs it\n", kind, without=(name,))
+                or_else = ", or --projection" if name == "features" else ""
+            self.refused(2, f"option --{name} {value} is missing; --kind {kind} needs it{or_else}\n", kind, without=(name,))
 
     def test_pairs(self):
         for kind in STATES:
@@ -176,7 +195,7 @@ class Usage(CommandTest):
         floats = "float32, float16 or bfloat16"
         for name in FILES:
             kind = self.kind_of(name)
-            wanted = {"resets": "bool", "state-in": "float32"}.get(name, floats)
+            wanted = {"resets": "bool", "state-in": "float32", "projection": "float32"}.get(name, floats)
             self.refused(1, f"--{name} i.npy has dtype int32; expected {wanted}\n", kind, f"--{name}=i.npy")
             self.refused(1, "none.npy", kind, f"--{name}=none.npy")
             self.refused(1, "q.txt", kind, f"--{name}=q.txt")

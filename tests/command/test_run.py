@@ -139,6 +139,42 @@ class Run(CommandTest):
         self.check(["--temperature", "2.5"], temperature=2.5)
         self.check(["--temperature", "0.5", "--scale", "0.8"], temperature=0.5, scale=0.8)
 
+    def test_rounded_keys_and_values(self):
+        """As the definitions of attn_quantise() have it; the head of k and v is cut into groups of 32 channels for int4."""
+        self.q, self.k, self.v = normal((1, 4, 3, 40), 1), normal((1, 2, 7, 40), 2), normal((1, 2, 7, 33), 3)
+        given = self.k, self.v
+
+        def by_rows(array, size, step):
+            values, width = [], array.shape[3]
+            for row in range(0, len(array.values), width):
+                for c in range(0, width, size):
+                    part = array.values[row + c:row + min(c + size, width)]
+                    values += [s * round(x / s) for s in [step(part)] for x in part]
+            return Array(array.shape, values)
+
+        def step4(part):
+            low, high = max(0, *(-x for x in part)), max(0, *part)
+            return max(low / 8, high / 7) if low >= high else -max(high / 8, low / 7)
+
+        def round8(x, scale):
+            """To a float of 3 bits behind the point."""
+            if x == 0:
+                return 0.0
+            exponent = max(math.frexp(abs(x) / scale)[1] - 4, -9)
+            return math.ldexp(round(math.ldexp(x / scale, -exponent)), exponent) * scale
+
+        def fp8(array):
+            width = array.shape[3]
+            return Array(array.shape, [round8(x, max(map(abs, array.values[n // width * width:(n // width + 1) * width])) / 448)
+                                       for n, x in enumerate(array.values)])
+
+        for name, rule in (("as-given", lambda x: x), ("int8", lambda x: by_rows(x, 10**6, lambda p: max(map(abs, p)) / 127)),
+                           ("fp8", fp8), ("int4", lambda x: by_rows(x, 32, step4))):
+            k, v = map(rule, given)
+            self.attn(*self.inputs(), "--kv-type", name)
+            self.assertClose(read_npy(self.folder / "o.npy"), attention(self.q, k, v)[0], name, 2e-5)
+        self.fails(2, "--kv-type is 'int2'; expected as-given, int8, fp8 or int4", *self.inputs(), "--kv-type", "int2")
+
     def test_free_sums(self):
         self.q = normal((2, 4, 1, 6), 1)
         self.check(["--sums", "free"])

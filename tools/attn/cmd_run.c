@@ -15,6 +15,7 @@
 #include "io/output.h"
 #include "kinds.h"
 #include "results.h"
+#include "rounded.h"
 #include "wording.h"
 
 enum {
@@ -28,6 +29,7 @@ enum {
     RUN_AVERAGE,
     RUN_SCORE_STAGE,
     RUN_OUT_DTYPE,
+    RUN_KV_TYPE,
     RUN_DROPOUT,
     RUN_SEED,
     RUN_OFFSET,
@@ -69,7 +71,9 @@ static attn_status declare_outputs(struct output_set *outputs, const struct opti
                  {INPUT_FORMS + FORM_REL_Q, "--rel-q"},
                  {INPUT_FORMS + FORM_SEGMENTS, "--segments"},
                  {INPUT_FORMS + FORM_SEGMENTS_K, "--segments-k"},
-                 {INPUT_FORMS + FORM_TREE, "--tree"}};
+                 {INPUT_FORMS + FORM_TREE, "--tree"},
+                 {INPUT_FORMS + FORM_BLOCK_OFFSETS, "--block-offsets"},
+                 {INPUT_FORMS + FORM_BLOCK_COLUMNS, "--block-columns"}};
     /* In the order of the results, and of their options. */
     static const char *const labels[] = {"-o", "--lse", "--weights", "--scores", "--key-sums"};
     const struct option *own = options + RUN_KINDS;
@@ -151,7 +155,7 @@ static attn_status parse_dropout(const struct option *options, enum kind kind, a
 }
 
 static attn_status compute(struct inputs *in, const struct kinds *kinds, const attn_dropout *draw,
-                           enum array_dtype out_dtype, struct results *results)
+                           enum array_dtype out_dtype, struct rounded *rounded, struct results *results)
 {
     CHECK(forms_whole_tree(&in->forms, &in->q_view, &in->k_view, &in->params));
     CHECK(results_allocate(results, in, kinds, out_dtype));
@@ -160,6 +164,7 @@ static attn_status compute(struct inputs *in, const struct kinds *kinds, const a
     results_request(results, &params);
     switch (kinds->kind) {
     case KIND_SOFTMAX:
+        CHECK(rounded_apply(rounded, &in->k_view, &in->v_view, &params));
         return reworded(WORDING_RUN, attn_forward(&in->q_view, &in->k_view, &in->v_view, out, &params));
     case KIND_ADDITIVE:
         return kinds_additive(kinds, in, out, &params);
@@ -195,6 +200,10 @@ attn_status command_run(int argc, char *const *argv)
                            "f32, bf16 or f16, of the result; default: that of q;\n"
                            "all others are always float32",
                            NULL},
+        [RUN_KV_TYPE] = {"kv-type", 0, "NAME",
+                         "k and v as-given (default), or rounded first as a cache\n"
+                         "rounds them: int8, fp8 (E4M3) or int4, with scales",
+                         NULL},
         [RUN_DROPOUT] = {"dropout", 0, "P", "drop each weight with this probability", NULL},
         [RUN_SEED] = {"seed", 0, "N", "chooses what is dropped, or the features; default 0", NULL},
         [RUN_OFFSET] = {"offset", 0, "N", "likewise: one for each layer and step; default 0", NULL},
@@ -216,6 +225,7 @@ attn_status command_run(int argc, char *const *argv)
     struct kinds kinds = {.kind = KIND_SOFTMAX};
     attn_dropout dropout;
     enum array_dtype out_dtype = ARRAY_F32;
+    struct rounded rounded = {.kind = 0};
     struct results results = {.average = false};
     struct output_set outputs = {.count = 0};
     attn_status status = option_require(&options[INPUT_Q]);
@@ -236,6 +246,8 @@ attn_status command_run(int argc, char *const *argv)
     if (status == ATTN_OK)
         status = parse_rows(options, &results);
     if (status == ATTN_OK)
+        status = rounded_parse(&rounded, &options[RUN_KV_TYPE]);
+    if (status == ATTN_OK)
         status = parse_out_dtype(&options[RUN_OUT_DTYPE], &out_dtype);
     if (status == ATTN_OK)
         status = declare_outputs(&outputs, options, &results);
@@ -246,7 +258,7 @@ attn_status command_run(int argc, char *const *argv)
     if (status == ATTN_OK && options[RUN_OUT_DTYPE].value == NULL)
         out_dtype = inputs.q.is.dtype;
     if (status == ATTN_OK)
-        status = compute(&inputs, &kinds, &dropout, out_dtype, &results);
+        status = compute(&inputs, &kinds, &dropout, out_dtype, &rounded, &results);
     if (status == ATTN_OK)
         results_finish(&results);
     if (status == ATTN_OK)
@@ -254,6 +266,7 @@ attn_status command_run(int argc, char *const *argv)
     output_free(&outputs);
     inputs_free(&inputs);
     kinds_free(&kinds);
+    rounded_free(&rounded);
     results_free(&results);
     return status;
 }

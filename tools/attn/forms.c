@@ -6,6 +6,7 @@
  */
 #include "forms.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +36,32 @@ const struct option form_options[FORM_COUNT] = {
     [FORM_ROPE] = {"rope", 0, "NAME", "rotate q and k: half (c and c + pairs) or interleaved", NULL},
     [FORM_ROPE_PAIRS] = {"rope-pairs", 0, "N", "pairs of channels; default d/2", NULL},
     [FORM_ROPE_BASE] = {"rope-base", 0, "X", "default 10000", NULL},
-    [FORM_ROPE_SCALING] = {"rope-scaling", 0, "NAME", "linear, ntk, yarn or llama3; default: none", NULL},
+    [FORM_ROPE_SCALING] = {"rope-scaling", 0, "NAME", "linear, ntk, yarn, llama3 or longrope; default: none", NULL},
     [FORM_ROPE_FACTOR] = {"rope-factor", 0, "X", "how much longer than in the training", NULL},
-    [FORM_ROPE_LENGTH] = {"rope-original-length", 0, "N", "positions of the training, for yarn and llama3", NULL},
+    [FORM_ROPE_LENGTH] = {"rope-original-length", 0, "N", "positions of the training, for yarn, llama3, longrope",
+                          NULL},
+    [FORM_ROPE_BETA_FAST] = {"rope-beta-fast", 0, "X", "yarn: rotations from which on a frequency stays; default 32",
+                             NULL},
+    [FORM_ROPE_BETA_SLOW] = {"rope-beta-slow", 0, "X",
+                             "yarn: rotations below which one is divided by the factor;\n"
+                             "default 1",
+                             NULL},
+    [FORM_ROPE_NO_TRUNCATION] = {"rope-no-truncation", 0, NULL, "yarn: what is between the two may begin between pairs",
+                                 NULL},
+    [FORM_ROPE_ATTENTION] = {"rope-attention-factor", 0, "X",
+                             "yarn, longrope: multiplies sines and cosines; default:\n"
+                             "what follows from the factor",
+                             NULL},
+    [FORM_ROPE_LOW] = {"rope-low-freq-factor", 0, "X", "llama3: default 1", NULL},
+    [FORM_ROPE_HIGH] = {"rope-high-freq-factor", 0, "X", "llama3: default 4", NULL},
+    [FORM_ROPE_SHORT] = {"rope-short-factor", 0, "X,X,...",
+                         "longrope: divides each pair's frequency, in short sequences", NULL},
+    [FORM_ROPE_LONG] = {"rope-long-factor", 0, "X,X,...", "longrope: the same in those longer than in the training",
+                        NULL},
+    [FORM_ROPE_TOKENS] = {"rope-length", 0, "N",
+                          "longrope: tokens of the sequences, which make them short or\n"
+                          "long; default: short",
+                          NULL},
     [FORM_QUERY_OFFSET] = {"query-offset", 0, "N,N,...", "the position of query 0: one, or one per sequence", NULL},
     [FORM_WINDOW] = {"window", 0, "LEFT,RIGHT", "keys before and after a query's position; or inf", NULL},
     [FORM_FIRST_TOKENS] = {"first-tokens", 0, "N", "seen by every query in spite of the window", NULL},
@@ -67,6 +91,14 @@ const struct option form_options[FORM_COUNT] = {
     [FORM_BLOCK_RANDOM] = {"block-random", 0, "N", "random blocks of a row; default 3", NULL},
     [FORM_BLOCK_SEED] = {"block-seed", 0, "N", "of the random blocks; default 0", NULL},
     [FORM_BLOCK_STRIDE] = {"block-stride", 0, "N", "blocks; default: the root of the block rows", NULL},
+    [FORM_BLOCK_HEADS] = {"block-heads", 0, "N", "bigbird: 1 (default), or all query heads, which choose apart", NULL},
+    [FORM_BLOCK_OFFSETS] = {"block-offsets", 0, "FILE",
+                            "a pattern of your own, as rows of a sparse matrix, of\n"
+                            "one head or all, one after the other: int32 or int64,\n"
+                            "where each row of blocks begins, and the end",
+                            NULL},
+    [FORM_BLOCK_COLUMNS] = {"block-columns", 0, "FILE", "int32 or int64: the blocks of keys in these rows, ascending",
+                            NULL},
 };
 
 void forms_print_help(FILE *to, const struct option *options)
@@ -95,7 +127,7 @@ static bool given(const struct forms *f, enum form_option option)
 /* The first option means something only beside the second, and only with one of the values if there are any. */
 static const struct {
     enum form_option option, beside;
-    const char *values[2];
+    const char *values[3];
 } companions[] = {
     {FORM_BUCKETS, FORM_BIAS, {NULL}},
     {FORM_MAX_DISTANCE, FORM_BIAS, {NULL}},
@@ -104,17 +136,28 @@ static const struct {
     {FORM_ROPE_BASE, FORM_ROPE, {NULL}},
     {FORM_ROPE_SCALING, FORM_ROPE, {NULL}},
     {FORM_ROPE_FACTOR, FORM_ROPE_SCALING, {NULL}},
-    {FORM_ROPE_LENGTH, FORM_ROPE_SCALING, {"yarn", "llama3"}},
+    {FORM_ROPE_LENGTH, FORM_ROPE_SCALING, {"yarn", "llama3", "longrope"}},
+    {FORM_ROPE_BETA_FAST, FORM_ROPE_SCALING, {"yarn"}},
+    {FORM_ROPE_BETA_SLOW, FORM_ROPE_SCALING, {"yarn"}},
+    {FORM_ROPE_NO_TRUNCATION, FORM_ROPE_SCALING, {"yarn"}},
+    {FORM_ROPE_ATTENTION, FORM_ROPE_SCALING, {"yarn", "longrope"}},
+    {FORM_ROPE_LOW, FORM_ROPE_SCALING, {"llama3"}},
+    {FORM_ROPE_HIGH, FORM_ROPE_SCALING, {"llama3"}},
+    {FORM_ROPE_SHORT, FORM_ROPE_SCALING, {"longrope"}},
+    {FORM_ROPE_LONG, FORM_ROPE_SCALING, {"longrope"}},
+    {FORM_ROPE_TOKENS, FORM_ROPE_SCALING, {"longrope"}},
     {FORM_FIRST_TOKENS, FORM_WINDOW, {NULL}},
     {FORM_GLOBAL, FORM_WINDOW, {NULL}},
     {FORM_SEGMENTS_K, FORM_SEGMENTS, {NULL}},
     {FORM_CU_SEQLENS_K, FORM_CU_SEQLENS, {NULL}},
-    {FORM_BLOCK, FORM_PATTERN, {NULL}},
     {FORM_BLOCK_WINDOW, FORM_PATTERN, {"longformer", "bigbird"}},
     {FORM_BLOCK_GLOBAL, FORM_PATTERN, {"longformer", "bigbird"}},
     {FORM_BLOCK_RANDOM, FORM_PATTERN, {"bigbird"}},
     {FORM_BLOCK_SEED, FORM_PATTERN, {"bigbird"}},
     {FORM_BLOCK_STRIDE, FORM_PATTERN, {"strided"}},
+    {FORM_BLOCK_HEADS, FORM_PATTERN, {"bigbird"}},
+    {FORM_BLOCK_OFFSETS, FORM_BLOCK_COLUMNS, {NULL}},
+    {FORM_BLOCK_COLUMNS, FORM_BLOCK_OFFSETS, {NULL}},
 };
 
 static attn_status check_companions(const struct forms *f)
@@ -123,16 +166,26 @@ static attn_status check_companions(const struct forms *f)
         const char *const *values = companions[i].values;
         const char *value = f->options[companions[i].beside].value;
         bool fits = value != NULL && values[0] == NULL;
-        for (int n = 0; value != NULL && n < 2 && values[n] != NULL; n++)
+        for (int n = 0; value != NULL && n < 3 && values[n] != NULL; n++)
             fits |= strcmp(value, values[n]) == 0;
         if (given(f, companions[i].option) && !fits)
-            return io_fail(ATTN_INVALID_ARGUMENT, "option --%s has no effect without --%s%s%s%s%s",
+            return io_fail(ATTN_INVALID_ARGUMENT, "option --%s has no effect without --%s%s%s%s%s%s%s",
                            f->options[companions[i].option].name, f->options[companions[i].beside].name,
                            values[0] != NULL ? " " : "", values[0] != NULL ? values[0] : "",
-                           values[1] != NULL ? " or " : "", values[1] != NULL ? values[1] : "");
+                           values[2] != NULL   ? ", "
+                           : values[1] != NULL ? " or "
+                                               : "",
+                           values[1] != NULL ? values[1] : "", values[2] != NULL ? " or " : "",
+                           values[2] != NULL ? values[2] : "");
     }
     if (given(f, FORM_ALIBI) && given(f, FORM_ALIBI_SLOPES))
         return io_fail(ATTN_INVALID_ARGUMENT, "--alibi and --alibi-slopes both give slopes; expected one of the two");
+    if (given(f, FORM_BLOCK) && !given(f, FORM_PATTERN) && !given(f, FORM_BLOCK_OFFSETS))
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "option --block has no effect without --block-pattern or --block-offsets");
+    if (given(f, FORM_PATTERN) && given(f, FORM_BLOCK_OFFSETS))
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "--block-pattern and --block-offsets both give a pattern; expected one of the two");
     return ATTN_OK;
 }
 
@@ -150,9 +203,15 @@ static attn_status check_needs(const struct forms *f, attn_causal causal)
     attn_rope_scaling scaling = f->rope_config.scaling;
     if (scaling != ATTN_ROPE_PLAIN)
         CHECK(check_need(f, FORM_ROPE_FACTOR, "--rope-scaling"));
-    if ((scaling == ATTN_ROPE_YARN || scaling == ATTN_ROPE_LLAMA3))
-        CHECK(check_need(f, FORM_ROPE_LENGTH,
-                         scaling == ATTN_ROPE_YARN ? "--rope-scaling yarn" : "--rope-scaling llama3"));
+    static const char *const lengths[] = {[ATTN_ROPE_YARN] = "--rope-scaling yarn",
+                                          [ATTN_ROPE_LLAMA3] = "--rope-scaling llama3",
+                                          [ATTN_ROPE_LONGROPE] = "--rope-scaling longrope"};
+    if (lengths[scaling] != NULL)
+        CHECK(check_need(f, FORM_ROPE_LENGTH, lengths[scaling]));
+    if (scaling == ATTN_ROPE_LONGROPE) {
+        CHECK(check_need(f, FORM_ROPE_SHORT, lengths[scaling]));
+        CHECK(check_need(f, FORM_ROPE_LONG, lengths[scaling]));
+    }
     if (causal == ATTN_CAUSAL_OFFSET)
         CHECK(check_need(f, FORM_QUERY_OFFSET, "--causal offset"));
     if (given(f, FORM_PREFIX) && causal == ATTN_CAUSAL_NONE)
@@ -194,18 +253,30 @@ static attn_status parse_scores(struct forms *f, attn_params *params)
 static attn_status parse_rope(struct forms *f)
 {
     static const char *const layouts[] = {"half", "interleaved"};
-    static const char *const scalings[] = {"linear", "ntk", "yarn", "llama3"};
+    static const char *const scalings[] = {"linear", "ntk", "yarn", "llama3", "longrope"};
     const struct option *o = f->options;
     attn_rope_config *config = &f->rope_config;
     int layout = 0, scaling = 0;
-    long long pairs = 0, length = 0;
+    long long pairs = 0, length = 0, tokens = 0;
     *config = attn_rope_config_default();
     CHECK(option_choice(&o[FORM_ROPE], layouts, 2, &layout));
     CHECK(option_integer(&o[FORM_ROPE_PAIRS], 1, 2048, &pairs));
     CHECK(option_double(&o[FORM_ROPE_BASE], 1, INFINITY, &config->base));
-    CHECK(option_choice(&o[FORM_ROPE_SCALING], scalings, 4, &scaling));
+    CHECK(option_choice(&o[FORM_ROPE_SCALING], scalings, 5, &scaling));
     CHECK(option_double(&o[FORM_ROPE_FACTOR], 1, INFINITY, &config->factor));
     CHECK(option_integer(&o[FORM_ROPE_LENGTH], 1, INT64_MAX, &length));
+    CHECK(option_double(&o[FORM_ROPE_BETA_FAST], (double)FLT_MIN, INFINITY, &config->beta_fast));
+    CHECK(option_double(&o[FORM_ROPE_BETA_SLOW], (double)FLT_MIN, INFINITY, &config->beta_slow));
+    CHECK(option_double(&o[FORM_ROPE_ATTENTION], (double)FLT_MIN, (double)FLT_MAX, &config->attention_factor));
+    CHECK(option_double(&o[FORM_ROPE_LOW], (double)FLT_MIN, INFINITY, &config->low_freq_factor));
+    CHECK(option_double(&o[FORM_ROPE_HIGH], (double)FLT_MIN, INFINITY, &config->high_freq_factor));
+    CHECK(option_doubles(&o[FORM_ROPE_SHORT], &f->short_factor));
+    CHECK(option_doubles(&o[FORM_ROPE_LONG], &f->long_factor));
+    CHECK(option_integer(&o[FORM_ROPE_TOKENS], 1, INT64_MAX, &tokens));
+    config->no_truncation = given(f, FORM_ROPE_NO_TRUNCATION);
+    config->short_factor = f->short_factor.values;
+    config->long_factor = f->long_factor.values;
+    config->length = tokens;
     f->rope.layout = (attn_rope_layout)layout;
     config->pairs = pairs;
     config->scaling = given(f, FORM_ROPE_SCALING) ? (attn_rope_scaling)(scaling + 1) : ATTN_ROPE_PLAIN;
@@ -275,6 +346,7 @@ static attn_status parse_pattern(struct forms *f)
     CHECK(option_integer(&o[FORM_BLOCK_RANDOM], 0, INT64_MAX, &f->block_random));
     CHECK(option_integer(&o[FORM_BLOCK_SEED], 0, INT64_MAX, &f->block_seed));
     CHECK(option_integer(&o[FORM_BLOCK_STRIDE], 1, INT64_MAX, &f->block_stride));
+    CHECK(option_integer(&o[FORM_BLOCK_HEADS], 1, INT64_MAX, &f->block_heads));
     if (f->block % 16 != 0)
         return io_fail(ATTN_INVALID_ARGUMENT, "--block is '%s'; expected a multiple of 16", o[FORM_BLOCK].value);
     f->pattern_kind = (enum form_pattern)kind;

@@ -33,6 +33,15 @@ enum form_option {
     FORM_ROPE_SCALING,
     FORM_ROPE_FACTOR,
     FORM_ROPE_LENGTH,
+    FORM_ROPE_BETA_FAST,
+    FORM_ROPE_BETA_SLOW,
+    FORM_ROPE_NO_TRUNCATION,
+    FORM_ROPE_ATTENTION,
+    FORM_ROPE_LOW,
+    FORM_ROPE_HIGH,
+    FORM_ROPE_SHORT,
+    FORM_ROPE_LONG,
+    FORM_ROPE_TOKENS,
     FORM_QUERY_OFFSET,
     FORM_WINDOW,
     FORM_FIRST_TOKENS,
@@ -50,6 +59,9 @@ enum form_option {
     FORM_BLOCK_RANDOM,
     FORM_BLOCK_SEED,
     FORM_BLOCK_STRIDE,
+    FORM_BLOCK_HEADS,
+    FORM_BLOCK_OFFSETS,
+    FORM_BLOCK_COLUMNS,
     FORM_COUNT
 };
 
@@ -62,6 +74,7 @@ enum form_pattern { PATTERN_LONGFORMER, PATTERN_BIGBIRD, PATTERN_STRIDED };
 struct forms {
     const struct option *options; /* FORM_COUNT of the command's table */
     struct reals head_scale, sinks, slopes;
+    struct doubles short_factor, long_factor;
     struct integers offsets, prefixes, sides, global, cu_q, cu_k;
     int64_t *query_offset, *prefix_len; /* [sequences] or NULL */
     attn_window window;
@@ -75,8 +88,10 @@ struct forms {
     attn_tree tree; /* ancestors by forms_whole_tree() alone */
     attn_ragged ragged;
     enum form_pattern pattern_kind;
-    long long block, block_window, block_global, block_random, block_seed, block_stride;
+    long long block, block_window, block_global, block_random, block_seed, block_stride, block_heads;
     attn_pattern *pattern;
+    attn_block_mask blocks; /* of --block-offsets */
+    struct array block_offsets, block_columns;
     struct array bias_table, rel_k_rows, rel_q_rows, rope_q_table, rope_k_table, q_segments, k_segments;
     struct array parents, depths; /* of drafts: [draft] or [sequence][draft]; depths as int64 */
     struct array ancestors;       /* [batch][query][words] */

@@ -158,9 +158,76 @@ static bool pattern_is_causal(const attn_params *params, bool square)
            (params->causal == ATTN_CAUSAL_BOTTOM_RIGHT && square && params->kv_len == NULL);
 }
 
+/* Numbers of an array of one dimension. */
+static attn_status load_list(struct array *array, const struct option *option, const char *what)
+{
+    char text[ARRAY_SHAPE_TEXT];
+    CHECK(array_load(array, option->value));
+    const struct array_shape *is = &array->is;
+    if ((is->dtype == ARRAY_I32 || is->dtype == ARRAY_I64) && is->ndim == 1)
+        return ATTN_OK;
+    return io_fail(ATTN_INVALID_FILE, "--%s %s has dtype %s and shape %s; expected int32 or int64 and (N,), %s",
+                   option->name, option->value, array_dtype_name(is->dtype), array_shape_text(is, text), what);
+}
+
+/* An int32 array as int64. */
+static attn_status widen(struct array *array, const struct option *option)
+{
+    struct array narrow_one = *array;
+    struct array_shape is = narrow_one.is;
+    is.dtype = ARRAY_I64;
+    *array = (struct array){.size = 0};
+    attn_status status = array_allocate(array, option->value, &is);
+    for (int64_t i = 0; status == ATTN_OK && i < is.shape[0]; i++)
+        ((int64_t *)array->data)[i] = ((const int32_t *)narrow_one.data)[i];
+    array_free(&narrow_one);
+    return status;
+}
+
+/* --block-offsets and --block-columns: how many heads they are for follows from how many rows there are. */
+static attn_status load_blocks(struct forms *f, int64_t heads, int64_t tq, attn_params *params)
+{
+    const struct option *offsets = &f->options[FORM_BLOCK_OFFSETS], *columns = &f->options[FORM_BLOCK_COLUMNS];
+    const int64_t rows = tq / f->block + (tq % f->block > 0);
+    CHECK(load_list(&f->block_offsets, offsets, "where rows of blocks begin"));
+    CHECK(load_list(&f->block_columns, columns, "blocks of keys"));
+    if (f->block_offsets.is.dtype == ARRAY_I32)
+        CHECK(widen(&f->block_offsets, offsets));
+    if (f->block_columns.is.dtype == ARRAY_I64)
+        CHECK(narrow(&f->block_columns, columns));
+    const int64_t count = f->block_offsets.is.shape[0], listed = f->block_columns.is.shape[0];
+    const int64_t *values = f->block_offsets.data;
+    if (count != rows + 1 && (heads == 0 || (count - 1) % heads != 0 || (count - 1) / heads != rows))
+        return io_fail(ATTN_INVALID_FILE,
+                       "--block-offsets %s has %" PRId64 " values; expected %" PRId64 " or %" PRId64
+                       ", one for each row of blocks of one head or of all, and the end",
+                       offsets->value, count, rows + 1, heads * rows + 1);
+    /* attn heatmap takes rows out of the whole, which the library never sees. */
+    for (int64_t n = 0; n < count; n++) {
+        if (n == 0 ? values[0] != 0 : values[n] < values[n - 1])
+            return io_fail(ATTN_INVALID_FILE,
+                           "--block-offsets %s has %" PRId64 " at (%" PRId64
+                           ",); expected 0 first, and none below the one "
+                           "before it",
+                           offsets->value, values[n], n);
+    }
+    if (values[count - 1] != listed)
+        return io_fail(ATTN_INVALID_FILE,
+                       "--block-offsets %s ends with %" PRId64 "; expected %" PRId64 ", the blocks of --block-columns",
+                       offsets->value, values[count - 1], listed);
+    f->blocks = (attn_block_mask){.size = f->block,
+                                  .heads = count == rows + 1 ? 1 : heads,
+                                  .rows = rows,
+                                  .offsets = values,
+                                  .columns = f->block_columns.data};
+    params->block_mask = &f->blocks;
+    return ATTN_OK;
+}
+
 static attn_status load_pattern(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params)
 {
-    if (f->options[FORM_PATTERN].value == NULL)
+    const bool listed = f->options[FORM_BLOCK_OFFSETS].value != NULL;
+    if (f->options[FORM_PATTERN].value == NULL && !listed)
         return ATTN_OK;
     int64_t tq = q->shape[2], tk = k->shape[2];
     bool square = tq == tk;
@@ -174,14 +241,20 @@ static attn_status load_pattern(struct forms *f, const attn_tensor *q, const att
             square &= s.queries == s.keys;
         }
     }
+    if (listed)
+        return load_blocks(f, q->shape[1], tq, params);
     int causal = pattern_is_causal(params, square);
     attn_longformer longformer = {.window = f->block_window, .global = f->block_global, .causal = causal};
     attn_bigbird bigbird = {.window = f->block_window,
                             .global = f->block_global,
                             .random = f->block_random,
                             .seed = (uint64_t)f->block_seed,
+                            .heads = f->block_heads,
                             .causal = causal};
     attn_strided strided = {.stride = f->block_stride, .causal = causal};
+    if (f->block_heads > 1 && f->block_heads != q->shape[1])
+        return io_fail(ATTN_INVALID_ARGUMENT, "--block-heads is %lld; expected 1 or %" PRId64 ", the heads of -q",
+                       f->block_heads, q->shape[1]);
     attn_status status =
         f->pattern_kind == PATTERN_LONGFORMER ? attn_pattern_longformer(&f->pattern, tq, tk, f->block, &longformer)
         : f->pattern_kind == PATTERN_BIGBIRD  ? attn_pattern_bigbird(&f->pattern, tq, tk, f->block, &bigbird)
@@ -213,8 +286,9 @@ attn_status forms_load(struct forms *f, const attn_tensor *q, const attn_tensor 
 
 void forms_free(struct forms *f)
 {
-    struct array *arrays[] = {&f->bias_table, &f->rel_k_rows, &f->rel_q_rows, &f->rope_q_table, &f->rope_k_table,
-                              &f->q_segments, &f->k_segments, &f->parents,    &f->depths,       &f->ancestors};
+    struct array *arrays[] = {&f->bias_table,   &f->rel_k_rows, &f->rel_q_rows,    &f->rope_q_table,
+                              &f->rope_k_table, &f->q_segments, &f->k_segments,    &f->parents,
+                              &f->depths,       &f->ancestors,  &f->block_offsets, &f->block_columns};
     struct reals *reals[] = {&f->head_scale, &f->sinks, &f->slopes};
     struct integers *integers[] = {&f->offsets, &f->prefixes, &f->sides, &f->global, &f->cu_q, &f->cu_k};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
@@ -223,6 +297,8 @@ void forms_free(struct forms *f)
         free(reals[i]->values);
     for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++)
         free(integers[i]->values);
+    free(f->short_factor.values);
+    free(f->long_factor.values);
     free(f->query_offset);
     free(f->prefix_len);
     attn_pattern_destroy(f->pattern);

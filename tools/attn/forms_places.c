@@ -270,6 +270,15 @@ static attn_status make_table(const struct forms *f, const attn_tensor *q, const
     return ATTN_OK;
 }
 
+static attn_status check_factors(const struct doubles *list, const struct option *option, int64_t pairs)
+{
+    if (list->values == NULL || list->count == pairs)
+        return ATTN_OK;
+    return io_fail(ATTN_INVALID_ARGUMENT,
+                   "--%s has %" PRId64 " values; expected %" PRId64 ", one for each pair of channels", option->name,
+                   list->count, pairs);
+}
+
 static attn_status load_rope(struct forms *f, const attn_tensor *q, const attn_tensor *k, attn_params *params)
 {
     const struct option *o = f->options;
@@ -285,6 +294,8 @@ static attn_status load_rope(struct forms *f, const attn_tensor *q, const attn_t
                        o[FORM_ROPE_PAIRS].value, most);
     if (f->rope_config.pairs == 0)
         f->rope_config.pairs = most;
+    CHECK(check_factors(&f->short_factor, &o[FORM_ROPE_SHORT], f->rope_config.pairs));
+    CHECK(check_factors(&f->long_factor, &o[FORM_ROPE_LONG], f->rope_config.pairs));
     f->rope.q = &f->rope_q;
     f->rope.k = &f->rope_k;
     params->rope = &f->rope;

@@ -52,6 +52,10 @@ const struct option kind_options[KIND_OPTIONS] = {
                          "performer: how many random features, the same for all\n"
                          "heads, stand in for the softmax; see --seed and --causal",
                          NULL},
+    [OPTION_PROJECTION] = {"projection", 0, "FILE",
+                           "performer: random rows to use instead of drawing them;\n"
+                           "float32: feature, channel of q, or head, feature, channel",
+                           NULL},
     [OPTION_PROJECT_K] = {"project-k", 0, "FILE",
                           "linformer: what makes few keys of many; row, token, or\n"
                           "head of k, row, token",
@@ -135,6 +139,9 @@ static const struct {
     {"block-random", SOFTMAX | ADDITIVE},
     {"block-seed", SOFTMAX | ADDITIVE},
     {"block-stride", SOFTMAX | ADDITIVE},
+    {"block-heads", SOFTMAX | ADDITIVE},
+    {"block-offsets", SOFTMAX | ADDITIVE},
+    {"block-columns", SOFTMAX | ADDITIVE},
     {"wq", ADDITIVE},
     {"wk", ADDITIVE},
     {"score-v", ADDITIVE},
@@ -148,6 +155,7 @@ static const struct {
     {"normalise", LINEAR | GATED},
     {"bidirectional", LINEAR},
     {"features", PERFORMER},
+    {"projection", PERFORMER},
     {"project-k", LINFORMER},
     {"project-v", LINFORMER},
 };
@@ -168,9 +176,9 @@ static const struct {
     enum kind kind;
     enum kind_option option;
 } needed[] = {
-    {KIND_ADDITIVE, OPTION_WQ},      {KIND_ADDITIVE, OPTION_WK},        {KIND_ADDITIVE, OPTION_SCORE_V},
-    {KIND_GATED, OPTION_DECAY},      {KIND_DELTA, OPTION_BETA},         {KIND_GATED_DELTA, OPTION_DECAY},
-    {KIND_GATED_DELTA, OPTION_BETA}, {KIND_PERFORMER, OPTION_FEATURES}, {KIND_LINFORMER, OPTION_PROJECT_K},
+    {KIND_ADDITIVE, OPTION_WQ},      {KIND_ADDITIVE, OPTION_WK},         {KIND_ADDITIVE, OPTION_SCORE_V},
+    {KIND_GATED, OPTION_DECAY},      {KIND_DELTA, OPTION_BETA},          {KIND_GATED_DELTA, OPTION_DECAY},
+    {KIND_GATED_DELTA, OPTION_BETA}, {KIND_LINFORMER, OPTION_PROJECT_K},
 };
 
 static int kinds_of(const char *name)
@@ -237,6 +245,16 @@ static attn_status check_pairs(const struct kinds *k, const struct option *table
         return io_fail(ATTN_INVALID_ARGUMENT, "option --scale has no effect with --normalise, which divides by it");
     if (k->kind != KIND_PERFORMER)
         return ATTN_OK;
+    if (o[OPTION_FEATURES].value == NULL && o[OPTION_PROJECTION].value == NULL)
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "option --features N is missing; --kind performer needs it, or --projection");
+    if (o[OPTION_FEATURES].value != NULL && o[OPTION_PROJECTION].value != NULL)
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "--features draws what --projection gives; expected one of the two with --kind performer");
+    if (o[OPTION_PROJECTION].value != NULL &&
+        (value_of(table, count, "seed") != NULL || value_of(table, count, "offset") != NULL))
+        return io_fail(ATTN_INVALID_ARGUMENT, "option --%s has no effect with --projection, as nothing is drawn",
+                       value_of(table, count, "seed") != NULL ? "seed" : "offset");
     bool after = causal == NULL || strcmp(causal, "none") == 0;
     if (after && o[OPTION_DECAY].value != NULL)
         return io_fail(ATTN_INVALID_ARGUMENT,

@@ -41,7 +41,8 @@ attn_status kinds_linear(const struct kinds *k, const struct inputs *in, const a
     p.num_threads = params->num_threads;
     p.isa = params->isa;
     attn_status status = ATTN_OK;
-    if (k->kind == KIND_PERFORMER) {
+    p.projection = kinds_tensor(k, OPTION_PROJECTION);
+    if (k->kind == KIND_PERFORMER && p.projection == NULL) {
         status = draw_projection(k, in->q_view.shape[3], draw, &rows, &projection);
         p.projection = &projection;
     }

@@ -24,6 +24,7 @@ static const struct {
     [OPTION_BETA] = {FLOATS, 2, 4, true, "2 to 4 dimensions, in the layout of v"},
     [OPTION_STATE_IN] = {F32, 2, 4, false, "2 to 4 dimensions: sequence, head, row, column"},
     [OPTION_RESETS] = {BOOLS, 2, 4, true, "2 to 4 dimensions, in the layout of v"},
+    [OPTION_PROJECTION] = {F32, 2, 3, false, "2 or 3 dimensions: feature, channel, or head, feature, channel"},
     [OPTION_PROJECT_K] = {FLOATS, 2, 3, false, "2 or 3 dimensions: row, token, or head, row, token"},
     [OPTION_PROJECT_V] = {FLOATS, 2, 3, false, "2 or 3 dimensions: row, token, or head, row, token"},
 };
@@ -104,6 +105,8 @@ void kinds_state(const struct kinds *k, const struct inputs *in, int64_t shape[4
     bool divides = k->kind == KIND_PERFORMER || k->options[OPTION_NORMALISE].value != NULL;
     shape[0] = forms_sequences(&in->forms, in->q_view.shape[0]);
     shape[1] = in->v_view.shape[1];
-    shape[2] = k->kind == KIND_PERFORMER ? k->features : in->q_view.shape[3];
+    shape[2] = k->kind != KIND_PERFORMER                     ? in->q_view.shape[3]
+               : k->options[OPTION_PROJECTION].value != NULL ? k->views[OPTION_PROJECTION].shape[2]
+                                                             : k->features;
     shape[3] = in->v_view.shape[3] + divides;
 }

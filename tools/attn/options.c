@@ -9,6 +9,7 @@
 #include "options.h"
 
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -367,6 +368,33 @@ attn_status option_reals(const struct option *option, bool minus_infinity, struc
     return ATTN_OK;
 }
 
+attn_status option_doubles(const struct option *option, struct doubles *out)
+{
+    char label[64];
+    const char *text = option->value;
+    if (text == NULL)
+        return ATTN_OK;
+    int64_t count = count_items(text);
+    double *values = calloc((size_t)count, sizeof *values);
+    if (values == NULL)
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", option_label(option, label));
+    bool good = true;
+    for (int64_t i = 0; good && i < count; i++) {
+        char *end = NULL;
+        good = begins(text);
+        values[i] = good ? strtod(text, &end) : 0;
+        good = good && end != text && values[i] >= (double)FLT_MIN && values[i] <= (double)FLT_MAX &&
+               next_item(&text, end);
+    }
+    if (!good) {
+        free(values);
+        return io_fail(ATTN_INVALID_ARGUMENT, "%s is '%s'; expected %s, positive numbers that a float can hold",
+                       option_label(option, label), option->value, option->argument);
+    }
+    *out = (struct doubles){values, count};
+    return ATTN_OK;
+}
+
 attn_status option_double(const struct option *option, double least, double end, double *out)
 {
     char label[64], bounds[64];
@@ -381,6 +409,8 @@ attn_status option_double(const struct option *option, double least, double end,
     }
     if (isfinite(end))
         snprintf(bounds, sizeof bounds, "number from %g to below %g", least, end);
+    else if (least == (double)FLT_MIN)
+        snprintf(bounds, sizeof bounds, "finite number above 0");
     else
         snprintf(bounds, sizeof bounds, "finite number of at least %g", least);
     return io_fail(ATTN_INVALID_ARGUMENT, "%s is '%s'; expected a %s", option_label(option, label), text, bounds);

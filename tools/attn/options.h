@@ -90,6 +90,11 @@ struct reals {
     int64_t count;
 };
 
+struct doubles {
+    double *values;
+    int64_t count;
+};
+
 /* What more is asked of a list of integers, or allowed in it. */
 enum integers_kind {
     INTEGERS_PLAIN,
@@ -102,6 +107,8 @@ attn_status option_integers(const struct option *option, int64_t low, int64_t hi
                             struct integers *out);
 /* Finite numbers; with minus_infinity "-inf" as well. */
 attn_status option_reals(const struct option *option, bool minus_infinity, struct reals *out);
+/* Positive numbers that a float can hold. */
+attn_status option_doubles(const struct option *option, struct doubles *out);
 /* A finite number from least to below end, which may be INFINITY. */
 attn_status option_double(const struct option *option, double least, double end, double *out);
 

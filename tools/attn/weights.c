@@ -153,20 +153,21 @@ static int64_t part_limit(const struct inputs *in, int64_t first, int64_t count)
     return inside > 0 && left < count ? left : count;
 }
 
-static attn_status slice_blocks(struct part *p, const attn_block_mask *whole, int64_t first, int64_t count)
+static attn_status slice_blocks(struct part *p, const attn_block_mask *whole, int64_t head, int64_t first,
+                                int64_t count)
 {
-    int64_t row = first / whole->size, rows = (count - 1) / whole->size + 1;
+    const int64_t rows = (count - 1) / whole->size + 1;
+    const int64_t *offsets = whole->offsets + (whole->heads > 1 ? head * whole->rows : 0) + first / whole->size;
     p->block_offsets = calloc((size_t)rows + 1, sizeof *p->block_offsets);
     if (p->block_offsets == NULL)
         return io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
     for (int64_t n = 0; n <= rows; n++)
-        p->block_offsets[n] = whole->offsets[row + n] - whole->offsets[row];
-    /* The patterns of the command are the same for all heads. */
+        p->block_offsets[n] = offsets[n] - offsets[0];
     p->blocks = (attn_block_mask){.size = whole->size,
                                   .heads = 1,
                                   .rows = rows,
                                   .offsets = p->block_offsets,
-                                  .columns = whole->columns + whole->offsets[row]};
+                                  .columns = whole->columns + offsets[0]};
     p->params.block_mask = &p->blocks;
     return ATTN_OK;
 }
@@ -274,7 +275,7 @@ static attn_status part_create(struct part *p, const struct inputs *in, int64_t 
     }
     if (whole->tree != NULL)
         CHECK(slice_tree(p, in, index, s.queries, first - s.first_query, count));
-    return whole->block_mask == NULL ? ATTN_OK : slice_blocks(p, whole->block_mask, first - s.first_query, count);
+    return whole->block_mask == NULL ? ATTN_OK : slice_blocks(p, whole->block_mask, head, first - s.first_query, count);
 }
 
 static void part_free(struct part *p)

@@ -6,29 +6,34 @@
 # made by tools/command-pages from attn --help
 _attn_words() {
     case $1 in
-        '') echo 'run heatmap pattern view convert embed rerank generate tokenize info help --help --version' ;;
+        '') echo 'run heatmap pattern view info help --help --version' ;;
         run)
             echo --help --version --quiet --query --key --layout --causal --mask --kv-len --kv-start --scale \
                 --temperature --qk --inputs --sums --isa --threads --value --output --lse --weights --scores \
-                --key-sums --weight-rows --average-heads --score-stage --out-dtype --kind --wq --wk --score-v \
-                --score-bias --decay --beta --state-in --state-out --resets --feature-map --normalise \
-                --bidirectional --features --project-k --project-v --softcap --head-scale --sinks --alibi \
-                --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q --rel-delta --rope \
-                --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length --query-offset --window \
+                --key-sums --weight-rows --average-heads --score-stage --out-dtype --kv-type --kind --wq --wk \
+                --score-v --score-bias --decay --beta --state-in --state-out --resets --feature-map --normalise \
+                --bidirectional --features --projection --project-k --project-v --softcap --head-scale --sinks \
+                --alibi --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q --rel-delta --rope \
+                --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length --rope-beta-fast \
+                --rope-beta-slow --rope-no-truncation --rope-attention-factor --rope-low-freq-factor \
+                --rope-high-freq-factor --rope-short-factor --rope-long-factor --rope-length --query-offset --window \
                 --first-tokens --global --prefix --segments --segments-k --tree --cu-seqlens --cu-seqlens-k \
                 --block-pattern --block --block-window --block-global --block-random --block-seed --block-stride \
-                --dropout --seed --offset
+                --block-heads --block-offsets --block-columns --dropout --seed --offset
             ;;
         run:files)
             echo --query --key --mask --kv-len --kv-start --value --output --lse --weights --scores --key-sums --wq \
-                --wk --score-v --score-bias --decay --beta --state-in --state-out --resets --project-k --project-v \
-                --relative-bias --rel-k --rel-q --segments --segments-k --tree -q -k -v -o
+                --wk --score-v --score-bias --decay --beta --state-in --state-out --resets --projection --project-k \
+                --project-v --relative-bias --rel-k --rel-q --segments --segments-k --tree --block-offsets \
+                --block-columns -q -k -v -o
             ;;
         run:free)
             echo --scale --temperature --isa --threads --weight-rows --features --softcap --head-scale --sinks \
                 --alibi-slopes --max-distance --rope-pairs --rope-base --rope-factor --rope-original-length \
-                --query-offset --window --first-tokens --global --prefix --cu-seqlens --cu-seqlens-k --block \
-                --block-window --block-global --block-random --block-seed --block-stride --dropout --seed --offset
+                --rope-beta-fast --rope-beta-slow --rope-attention-factor --rope-low-freq-factor \
+                --rope-high-freq-factor --rope-short-factor --rope-long-factor --rope-length --query-offset --window \
+                --first-tokens --global --prefix --cu-seqlens --cu-seqlens-k --block --block-window --block-global \
+                --block-random --block-seed --block-stride --block-heads --dropout --seed --offset
             ;;
         run:--layout) echo 'bhtd bthd' ;;
         run:--causal) echo 'none top-left bottom-right offset' ;;
@@ -37,12 +42,13 @@ _attn_words() {
         run:--sums) echo 'ordered free' ;;
         run:--score-stage) echo 'raw scaled capped masked' ;;
         run:--out-dtype) echo 'f32 bf16 f16' ;;
+        run:--kv-type) echo 'as-given int8 fp8 int4' ;;
         run:--kind) echo 'softmax additive linear gated delta gated-delta performer linformer' ;;
         run:--feature-map) echo 'none elu' ;;
         run:--buckets) echo 'clipped t5 t5-bidirectional' ;;
         run:--rel-delta) echo 'query-key key-query' ;;
         run:--rope) echo 'half interleaved' ;;
-        run:--rope-scaling) echo 'linear ntk yarn llama3' ;;
+        run:--rope-scaling) echo 'linear ntk yarn llama3 longrope' ;;
         run:--block-pattern) echo 'longformer bigbird strided' ;;
         heatmap)
             echo --help --version --quiet --query --key --layout --causal --mask --kv-len --kv-start --scale \
@@ -50,20 +56,24 @@ _attn_words() {
                 --row-labels --column-labels --title --size --max --reduce --hidden --limit-mib --softcap \
                 --head-scale --sinks --alibi --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q \
                 --rel-delta --rope --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length \
+                --rope-beta-fast --rope-beta-slow --rope-no-truncation --rope-attention-factor \
+                --rope-low-freq-factor --rope-high-freq-factor --rope-short-factor --rope-long-factor --rope-length \
                 --query-offset --window --first-tokens --global --prefix --segments --segments-k --tree --cu-seqlens \
                 --cu-seqlens-k --block-pattern --block --block-window --block-global --block-random --block-seed \
-                --block-stride
+                --block-stride --block-heads --block-offsets --block-columns
             ;;
         heatmap:files)
             echo --query --key --mask --kv-len --kv-start --output --labels --row-labels --column-labels \
-                --relative-bias --rel-k --rel-q --segments --segments-k --tree -q -k -o operand
+                --relative-bias --rel-k --rel-q --segments --segments-k --tree --block-offsets --block-columns -q -k \
+                -o operand
             ;;
         heatmap:free)
             echo --scale --temperature --isa --threads --batch --head --row --title --size --max --reduce --hidden \
                 --limit-mib --softcap --head-scale --sinks --alibi-slopes --max-distance --rope-pairs --rope-base \
-                --rope-factor --rope-original-length --query-offset --window --first-tokens --global --prefix \
-                --cu-seqlens --cu-seqlens-k --block --block-window --block-global --block-random --block-seed \
-                --block-stride
+                --rope-factor --rope-original-length --rope-beta-fast --rope-beta-slow --rope-attention-factor \
+                --rope-low-freq-factor --rope-high-freq-factor --rope-short-factor --rope-long-factor --rope-length \
+                --query-offset --window --first-tokens --global --prefix --cu-seqlens --cu-seqlens-k --block \
+                --block-window --block-global --block-random --block-seed --block-stride --block-heads
             ;;
         heatmap:--layout) echo 'bhtd bthd' ;;
         heatmap:--causal) echo 'none top-left bottom-right offset' ;;
@@ -73,7 +83,7 @@ _attn_words() {
         heatmap:--buckets) echo 'clipped t5 t5-bidirectional' ;;
         heatmap:--rel-delta) echo 'query-key key-query' ;;
         heatmap:--rope) echo 'half interleaved' ;;
-        heatmap:--rope-scaling) echo 'linear ntk yarn llama3' ;;
+        heatmap:--rope-scaling) echo 'linear ntk yarn llama3 longrope' ;;
         heatmap:--block-pattern) echo 'longformer bigbird strided' ;;
         pattern)
             echo longformer bigbird strided --help --version --tokens --tq --tk --block --window --global --random \
@@ -91,75 +101,16 @@ _attn_words() {
                 --hidden --limit-mib
             ;;
         view:files)
-            echo --output --labels --row-labels --column-labels -o operand
+            echo --output --labels --row-labels --column-labels -o
             ;;
         view:free)
             echo --batch --head --title --hidden --limit-mib
             ;;
-        convert)
-            echo --help --version --quiet --dtype --to --compress
-            ;;
-        convert:files)
-            echo operand
-            ;;
-        convert:free)
-            echo
-            ;;
-        convert:--dtype) echo 'f32 bf16 f16' ;;
-        convert:--to) echo 'npy npz safetensors' ;;
-        embed)
-            echo --help --version --quiet --output --nearest --pooling --normalize --precision --max-tokens --batch \
-                --threads --weights --labels --line
-            ;;
-        embed:files)
-            echo --output --weights --labels -o operand
-            ;;
-        embed:free)
-            echo --nearest --max-tokens --batch --threads --line
-            ;;
-        embed:--pooling) echo 'mean first last max' ;;
-        embed:--precision) echo 'f32 bf16 int8 int4' ;;
-        rerank)
-            echo --help --version --quiet --query --top --sigmoid --json --precision --max-tokens --batch --threads
-            ;;
-        rerank:files)
-            echo operand
-            ;;
-        rerank:free)
-            echo --query --top --max-tokens --batch --threads
-            ;;
-        rerank:--precision) echo 'f32 bf16 int8 int4' ;;
-        generate)
-            echo --help --version --quiet --prompt --chat --system --max-new-tokens --stop --temperature --top-k \
-                --top-p --seed --json --drafts --parallel --chunk --precision --multiply --group --activations \
-                --cache --page --threads --logits
-            ;;
-        generate:files)
-            echo --logits operand
-            ;;
-        generate:free)
-            echo --prompt --system --max-new-tokens --stop --temperature --top-k --top-p --seed --drafts --parallel \
-                --chunk --group --page --threads
-            ;;
-        generate:--precision) echo 'f32 bf16 int8 int4' ;;
-        generate:--multiply) echo 'f32 bf16 int8' ;;
-        generate:--activations) echo 'f32 bf16 f16' ;;
-        generate:--cache) echo 'f32 bf16 f16 int8 fp8 int4' ;;
-        tokenize)
-            echo FOLDER FILE.json --help --version --quiet --tokens --json --decode --pairs --bare --special-as-text \
-                --keep-special --max-tokens --null
-            ;;
-        tokenize:files)
-            echo
-            ;;
-        tokenize:free)
-            echo --max-tokens
-            ;;
         info)
-            echo --help --version --quiet --json
+            echo --help --version --quiet
             ;;
         info:files)
-            echo operand
+            echo
             ;;
         info:free)
             echo
