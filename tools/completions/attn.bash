@@ -6,7 +6,7 @@
 # made by tools/command-pages from attn --help
 _attn_words() {
     case $1 in
-        '') echo 'run heatmap pattern view info help --help --version' ;;
+        '') echo 'run heatmap pattern view convert embed rerank generate tokenize info help --help --version' ;;
         run)
             echo --help --version --quiet --query --key --layout --causal --mask --kv-len --kv-start --scale \
                 --temperature --qk --inputs --sums --isa --threads --value --output --lse --weights --scores \
@@ -101,16 +101,75 @@ _attn_words() {
                 --hidden --limit-mib
             ;;
         view:files)
-            echo --output --labels --row-labels --column-labels -o
+            echo --output --labels --row-labels --column-labels -o operand
             ;;
         view:free)
             echo --batch --head --title --hidden --limit-mib
             ;;
+        convert)
+            echo --help --version --quiet --dtype --to --compress
+            ;;
+        convert:files)
+            echo operand
+            ;;
+        convert:free)
+            echo
+            ;;
+        convert:--dtype) echo 'f32 bf16 f16' ;;
+        convert:--to) echo 'npy npz safetensors' ;;
+        embed)
+            echo --help --version --quiet --output --nearest --pooling --normalize --precision --max-tokens --batch \
+                --threads --weights --labels --line
+            ;;
+        embed:files)
+            echo --output --weights --labels -o operand
+            ;;
+        embed:free)
+            echo --nearest --max-tokens --batch --threads --line
+            ;;
+        embed:--pooling) echo 'mean first last max' ;;
+        embed:--precision) echo 'f32 bf16 int8 int4' ;;
+        rerank)
+            echo --help --version --quiet --query --top --sigmoid --json --precision --max-tokens --batch --threads
+            ;;
+        rerank:files)
+            echo operand
+            ;;
+        rerank:free)
+            echo --query --top --max-tokens --batch --threads
+            ;;
+        rerank:--precision) echo 'f32 bf16 int8 int4' ;;
+        generate)
+            echo --help --version --quiet --prompt --chat --system --max-new-tokens --stop --temperature --top-k \
+                --top-p --seed --json --drafts --parallel --chunk --precision --multiply --group --activations \
+                --cache --page --threads --logits
+            ;;
+        generate:files)
+            echo --logits operand
+            ;;
+        generate:free)
+            echo --prompt --system --max-new-tokens --stop --temperature --top-k --top-p --seed --drafts --parallel \
+                --chunk --group --page --threads
+            ;;
+        generate:--precision) echo 'f32 bf16 int8 int4' ;;
+        generate:--multiply) echo 'f32 bf16 int8' ;;
+        generate:--activations) echo 'f32 bf16 f16' ;;
+        generate:--cache) echo 'f32 bf16 f16 int8 fp8 int4' ;;
+        tokenize)
+            echo FOLDER FILE.json --help --version --quiet --tokens --json --decode --pairs --bare --special-as-text \
+                --keep-special --max-tokens --null
+            ;;
+        tokenize:files)
+            echo
+            ;;
+        tokenize:free)
+            echo --max-tokens
+            ;;
         info)
-            echo --help --version --quiet
+            echo --help --version --quiet --json
             ;;
         info:files)
-            echo
+            echo operand
             ;;
         info:free)
             echo
