@@ -200,13 +200,11 @@ static void add_stripped(const struct decoder *d, const char *text, size_t size,
 /** The byte of a token such as <0x0A>; -1: it is none. */
 static int byte_of_token(const char *text, size_t size)
 {
-    char *end;
     char digits[3] = "";
     if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>')
         return -1;
     memcpy(digits, text + 3, 2);
-    const long byte = strtol(digits, &end, 16);
-    return end == digits + 2 && digits[0] != '+' && digits[0] != '-' && digits[0] != ' ' ? (int)byte : -1;
+    return strspn(digits, "0123456789abcdefABCDEF") == 2 ? (int)strtol(digits, NULL, 16) : -1;
 }
 
 /** Bytes of tokens beside each other: their text, or, if they are none, U+FFFD for each. */
@@ -219,7 +217,7 @@ static void add_bytes(struct bytes *bytes, struct bytes *to)
         bytes_add(to, bytes->at, bytes->size);
     for (size_t i = 0; i < bytes->size && !same; i++)
         bytes_add_character(to, 0xfffd);
-    to->failed = to->failed || valid.failed || bytes->failed;
+    to->failed = to->failed || valid.failed;
     bytes->size = 0;
     bytes_free(&valid);
 }
@@ -228,10 +226,9 @@ static void join_byte_tokens(const struct pieces *from, struct pieces *to)
 {
     struct bytes waiting = {0};
     for (size_t i = 0; i <= from->count; i++) {
-        const struct piece *piece = &from->list[i < from->count ? i : 0];
-        const char *text = from->text.at + (i < from->count ? piece->begin : 0);
-        const int byte = i < from->count ? byte_of_token(text, piece->size) : -1;
-        size_t begin = to->text.size;
+        const struct piece *piece = i < from->count ? &from->list[i] : NULL;
+        const int byte = piece != NULL ? byte_of_token(from->text.at + piece->begin, piece->size) : -1;
+        const size_t begin = to->text.size;
         if (byte >= 0) {
             bytes_add(&waiting, &(char){(char)byte}, 1);
             continue;
@@ -240,9 +237,10 @@ static void join_byte_tokens(const struct pieces *from, struct pieces *to)
             add_bytes(&waiting, &to->text);
             pieces_add(to, (struct piece){begin, to->text.size - begin, 0, false});
         }
-        if (i < from->count)
+        if (piece != NULL)
             pieces_copy(to, from, piece);
     }
+    to->text.failed = to->text.failed || waiting.failed;
     bytes_free(&waiting);
 }
 

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Each allocation of reading, encoding and decoding fails in turn: a status, nothing lost, and the encoding as it was.
+ */
+#include "tokenizer_files.h"
+
+#include <stdlib.h>
+
+#include "failing_memory.h"
+#include "whole_files.h"
+
+static void arm(int fails_at)
+{
+    allocations.made = 0;
+    allocations.fails_at = fails_at;
+}
+
+/* Whether allocation number n was one of those that were made. */
+static bool disarm(void)
+{
+    const bool failed = allocations.made >= allocations.fails_at;
+    allocations.fails_at = 0;
+    return failed;
+}
+
+static void test_reading(void **state)
+{
+    (void)state;
+    for (int i = 0; i < WHOLE_FILES; i++) {
+        char json[3000];
+        strcpy(json, whole_files[i]);
+        for (char *c = json; *c != '\0'; c++)
+            *c = *c == '\'' ? '"' : *c;
+        bool failed = true;
+        int count = 0;
+        for (; failed; count++) {
+            attn_tokenizer *t;
+            arm(count + 1);
+            const attn_status status = attn_tokenizer_parse(&t, json, strlen(json), "t.json");
+            failed = disarm();
+            assert_int_equal(status, failed ? ATTN_OUT_OF_MEMORY : ATTN_OK);
+            attn_tokenizer_close(t);
+        }
+        assert_true(count > 10);
+    }
+}
+
+static void test_encoding(void **state)
+{
+    (void)state;
+    for (int i = 0; i < WHOLE_FILES; i++) {
+        attn_tokenizer *t = open_text(whole_files[i]);
+        bool failed = true;
+        int count = 0;
+        for (; failed; count++) {
+            attn_encoding e = attn_encoding_default();
+            assert_int_equal(attn_tokenizer_encode(t, "a", 1, NULL, &e), ATTN_OK);
+            const int64_t before = e.count;
+            arm(count + 1);
+            const attn_status status =
+                attn_tokenizer_encode_pair(t, whole_text, strlen(whole_text), whole_text, strlen(whole_text), NULL, &e);
+            failed = disarm();
+            assert_int_equal(status, failed ? ATTN_OUT_OF_MEMORY : ATTN_OK);
+            assert_true(failed ? e.count == before : e.count > before);
+            attn_encoding_free(&e);
+        }
+        assert_true(count > 5);
+        attn_tokenizer_close(t);
+    }
+}
+
+static void test_decoding(void **state)
+{
+    (void)state;
+    for (int i = 0; i < WHOLE_FILES; i++) {
+        attn_tokenizer *t = open_text(whole_files[i]);
+        const int32_t ids[] = {1, 2, 3, 4, 1};
+        bool failed = true;
+        int count = 0;
+        for (; failed; count++) {
+            char text[100];
+            size_t length = 1000;
+            arm(count + 1);
+            const attn_status status = attn_tokenizer_decode(t, ids, 5, 1, text, sizeof text, &length);
+            failed = disarm();
+            assert_int_equal(status, failed ? ATTN_OUT_OF_MEMORY : ATTN_OK);
+            assert_true(failed ? length == 1000 : length < sizeof text);
+        }
+        assert_true(count > 1);
+        attn_tokenizer_close(t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reading), cmocka_unit_test(test_encoding),
+                                       cmocka_unit_test(test_decoding)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that are refused, each with a sentence that names the entry; and arguments. */
+#include "tokenizer_files.h"
+
+#define MODEL "'model':{'type':'WordLevel','unk_token':'?','vocab':{'?':0}}"
+
+static const struct {
+    const char *file;
+    attn_status status;
+    const char *says;
+} refused[] = {
+    {"", ATTN_INVALID_FILE, "t.json: "},
+    {"[]", ATTN_INVALID_FILE, "t.json"},
+    {"{'model':", ATTN_INVALID_FILE, "line 1"},
+    {"{}", ATTN_INVALID_FILE, "model is missing"},
+    {"{" MODEL ",'extra':1}", ATTN_UNSUPPORTED, "extra is 1; expected no entry of this name"},
+    {"{" MODEL ",'version':'2.0'}", ATTN_UNSUPPORTED, "version is '2.0'"},
+    {"{'model':{'type':'Other'}}", ATTN_UNSUPPORTED, "model.type is 'Other'"},
+    {"{'model':{'type':'WordLevel','unk_token':'x','vocab':{'?':0}}}", ATTN_INVALID_FILE, "model.unk_token is 'x'"},
+    {"{'model':{'type':'WordLevel','unk_token':'?','vocab':{'?':-1}}}", ATTN_INVALID_FILE, "'?'"},
+    {"{'model':{'type':'WordLevel','unk_token':'?','vocab':{'?':4000000000000}}}", ATTN_INVALID_FILE, "'?'"},
+    {"{'model':{'type':'WordLevel','unk_token':'?','vocab':{'?':'0'}}}", ATTN_INVALID_FILE, "'?'"},
+    {"{'model':{'type':'WordLevel','unk_token':'?','vocab':{'?':0,'b':0}}}", ATTN_INVALID_FILE, "the same id"},
+    {"{'model':{'type':'WordLevel','unk_token':'?','vocab':[]}}", ATTN_INVALID_FILE, "model.vocab is a list"},
+    {"{'model':{'type':'WordLevel','unk_token':'?','vocab':{'?':0},'more':true}}", ATTN_UNSUPPORTED,
+     "model.more is true"},
+    {"{'model':{'type':'BPE','vocab':{'a':0},'merges':['a b']}}", ATTN_INVALID_FILE, "model.merges[0]"},
+    {"{'model':{'type':'BPE','vocab':{'a':0},'merges':['a']}}", ATTN_INVALID_FILE, "model.merges[0]"},
+    {"{'model':{'type':'BPE','vocab':{'a':0},'merges':[],'dropout':0.1}}", ATTN_UNSUPPORTED, "model.dropout is 0.1"},
+    {"{'model':{'type':'BPE','vocab':{'a':0},'merges':[],'unk_token':'x'}}", ATTN_INVALID_FILE,
+     "model.unk_token is 'x'"},
+    {"{'model':{'type':'Unigram','unk_id':1,'vocab':[['a',0]]}}", ATTN_INVALID_FILE, "model.unk_id is 1"},
+    {"{'model':{'type':'Unigram','vocab':[['a']]}}", ATTN_INVALID_FILE, "model.vocab[0]"},
+    {"{'normalizer':{'type':'Other'}," MODEL "}", ATTN_UNSUPPORTED, "normalizer.type is 'Other'"},
+    {"{'normalizer':{'type':'NFC','form':1}," MODEL "}", ATTN_UNSUPPORTED, "normalizer.form is 1"},
+    {"{'normalizer':{'type':'Sequence','normalizers':[{'type':'NFC'},{'type':'Other'}]}," MODEL "}", ATTN_UNSUPPORTED,
+     "normalizer.normalizers[1].type is 'Other'"},
+    {"{'normalizer':{'type':'Precompiled','precompiled_charsmap':'!!!!'}," MODEL "}", ATTN_INVALID_FILE,
+     "precompiled_charsmap"},
+    {"{'normalizer':{'type':'Precompiled','precompiled_charsmap':'////'}," MODEL "}", ATTN_INVALID_FILE,
+     "precompiled_charsmap"},
+    {"{'pre_tokenizer':{'type':'UnicodeScripts'}," MODEL "}", ATTN_UNSUPPORTED,
+     "pre_tokenizer.type is 'UnicodeScripts'"},
+    {"{'pre_tokenizer':{'type':'Split','pattern':{'String':'a'},'behavior':'Other'}," MODEL "}", ATTN_UNSUPPORTED,
+     "pre_tokenizer.behavior is 'Other'"},
+    {"{'pre_tokenizer':{'type':'Split','pattern':{},'behavior':'Removed'}," MODEL "}", ATTN_INVALID_FILE,
+     "pre_tokenizer.pattern"},
+    {"{'pre_tokenizer':{'type':'Metaspace','replacement':'ab'}," MODEL "}", ATTN_INVALID_FILE,
+     "pre_tokenizer.replacement is 'ab'"},
+    {"{'pre_tokenizer':{'type':'Digits','individual_digits':1}," MODEL "}", ATTN_INVALID_FILE,
+     "individual_digits is 1"},
+    {"{'post_processor':{'type':'Other'}," MODEL "}", ATTN_UNSUPPORTED, "post_processor.type is 'Other'"},
+    {"{'post_processor':{'type':'BertProcessing','sep':['a'],'cls':['a',0]}," MODEL "}", ATTN_INVALID_FILE,
+     "post_processor.sep"},
+    {"{'post_processor':{'type':'TemplateProcessing','single':[{'SpecialToken':{'id':'x','type_id':0}}],'pair':[]}"
+     "," MODEL "}",
+     ATTN_INVALID_FILE, "post_processor.special_tokens.x is missing"},
+    {"{'decoder':{'type':'CTC'}," MODEL "}", ATTN_UNSUPPORTED, "decoder.type is 'CTC'"},
+    {"{'added_tokens':[{'content':'a'}]," MODEL "}", ATTN_INVALID_FILE, "added_tokens[0].id is missing"},
+    {"{'added_tokens':[{'id':2147483647,'content':'a'}]," MODEL "}", ATTN_INVALID_FILE,
+     "added_tokens[0].id is 2147483647"},
+    {"{'added_tokens':[{'id':1,'content':'?'}]," MODEL "}", ATTN_INVALID_FILE, "added_tokens[0].id is 1; expected 0"},
+    {"{'added_tokens':[{'id':0,'content':'b'}]," MODEL "}", ATTN_INVALID_FILE, "added_tokens[0].id is 0"},
+    {"{'truncation':{'max_length':0,'strategy':'LongestFirst'}," MODEL "}", ATTN_INVALID_FILE,
+     "truncation.max_length is 0"},
+    {"{'truncation':{'max_length':3,'strategy':'Other'}," MODEL "}", ATTN_UNSUPPORTED,
+     "truncation.strategy is 'Other'"},
+};
+
+static void test_files(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const attn_status status = refuse_text(refused[i].file);
+        assert_says(attn_last_error(), refused[i].says);
+        if (status != refused[i].status)
+            fail_msg("%s: status %d", refused[i].file, (int)status);
+    }
+}
+
+/* Sequences in Sequences, and lists in lists, deeper than any file has them. */
+static void test_deep(void **state)
+{
+    enum { DEPTH = 100 };
+    char file[60 * DEPTH + 200] = "{'decoder':";
+    attn_tokenizer *t;
+    (void)state;
+    for (int i = 0; i < DEPTH; i++)
+        strcat(file, "{'type':'Sequence','decoders':[");
+    for (int i = 0; i < DEPTH; i++)
+        strcat(file, "]}");
+    strcat(file, "," MODEL "}");
+    for (char *c = file; *c != '\0'; c++)
+        *c = *c == '\'' ? '"' : *c;
+    assert_int_equal(attn_tokenizer_parse(&t, file, strlen(file), "t.json"), ATTN_UNSUPPORTED);
+    assert_says(attn_last_error(), "deeper than 16");
+    static char lists[100000];
+    memset(lists, '[', sizeof lists);
+    assert_int_equal(attn_tokenizer_parse(&t, lists, sizeof lists, "t.json"), ATTN_INVALID_FILE);
+}
+
+/* An expression that goes back too often is found out on the text. */
+static void test_slow_expression(void **state)
+{
+    attn_tokenizer *t = open_text(
+        "{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'(x+x+)+[yz]'},'behavior':'Removed'}," MODEL "}");
+    attn_encoding e = attn_encoding_default();
+    char text[40];
+    (void)state;
+    memset(text, 'x', sizeof text);
+    assert_int_equal(attn_tokenizer_encode(t, text, sizeof text, NULL, &e), ATTN_UNSUPPORTED);
+    assert_says(attn_last_error(), "regular expression");
+    assert_int_equal(e.count, 0);
+    attn_encoding_free(&e);
+    attn_tokenizer_close(t);
+}
+
+static void test_arguments(void **state)
+{
+    attn_tokenizer *t = open_text("{" MODEL "}"), *other;
+    attn_encoding e = attn_encoding_default();
+    attn_encode_options o = attn_encode_options_default();
+    (void)state;
+    assert_int_equal(attn_tokenizer_parse(NULL, "{}", 2, "t"), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(attn_tokenizer_parse(&other, NULL, 2, "t"), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(attn_tokenizer_parse(&other, "{}", 2, NULL), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(attn_tokenizer_open(NULL, "t"), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(attn_tokenizer_open(&other, NULL), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(attn_tokenizer_encode(NULL, "", 0, NULL, &e), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(attn_tokenizer_encode(t, NULL, 1, NULL, &e), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(attn_tokenizer_encode(t, "", ((size_t)1 << 29) + 1, NULL, &e), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(attn_tokenizer_encode(t, "", 0, NULL, NULL), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(attn_tokenizer_encode_pair(t, "", 0, NULL, 1, NULL, &e), ATTN_INVALID_ARGUMENT);
+    o.struct_size = 1;
+    assert_int_equal(attn_tokenizer_encode(t, "", 0, &o, &e), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(attn_tokenizer_encode(t, NULL, 0, NULL, &e), ATTN_OK);
+    assert_int_equal(e.count, 0);
+    attn_tokenizer_close(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_files), cmocka_unit_test(test_deep),
+                                       cmocka_unit_test(test_slow_expression), cmocka_unit_test(test_arguments)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
