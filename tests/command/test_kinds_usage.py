@@ -150,7 +150,7 @@ class Usage(CommandTest):
                 self.write(o_npy=b"old")
         self.fails(1, "attn: the number of channels of --projection is 7; expected 6, the channels of q",
                    *self.line("performer", "--projection=wide.npy"))
-        self.fails(1, "attn: the number of heads of --projection is 3; expected 1 or 4",
+        self.fails(1, "attn: the number of heads of --projection is 3; expected 1 or 2",
                    *self.line("performer", "--projection=heads.npy"))
 
     def test_what_is_missing(self):
@@ -158,7 +158,8 @@ class Usage(CommandTest):
             for name in needs:
                 value = "N" if name == "features" else "FILE"
                 or_else = ", or --projection" if name == "features" else ""
-            self.refused(2, f"option --{name} {value} is missing; --kind {kind} needs it{or_else}\n", kind, without=(name,))
+                self.refused(2, f"option --{name} {value} is missing; --kind {kind} needs it{or_else}\n", kind,
+                             without=(name,))
 
     def test_pairs(self):
         for kind in STATES:
