@@ -23,7 +23,7 @@ trap 'rm -rf "$stage"' EXIT
 "${meson[@]}" install -C "$build" --no-rebuild --destdir "$stage" >"$stage/install.log" 2>&1 ||
     fail "meson install failed: $(cat "$stage/install.log")"
 
-for header in attn backward params patterns quantise rope types nn nn/linear nn/mha nn/models nn/weights; do
+for header in attn backward params patterns quantise rope text types nn nn/linear nn/mha nn/models nn/weights; do
     [[ -f $stage$prefix/include/attn/$header.h ]] || fail "attn/$header.h is not below $prefix/include"
 done
 pc=$(find "$stage" -name attn.pc)

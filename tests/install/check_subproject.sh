@@ -22,7 +22,7 @@ cp "$source"/examples/{simple,mha}.c "$work"
 cat >"$work/meson.build" <<'EOF'
 project('user', 'c', default_options: ['c_std=c99', 'buildtype=debug', 'c_args=-DATTN_SMALL_CODE'])
 attn = dependency('attn', fallback: 'libattn',
-  default_options: ['tools=false', 'bench=false', 'tests=false', 'examples=false'])
+  default_options: ['tools=false', 'text=false', 'bench=false', 'tests=false', 'examples=false'])
 test('simple', executable('simple', 'simple.c', dependencies: attn))
 attn_nn = dependency('attn_nn', fallback: 'libattn')
 maths = meson.get_compiler('c').find_library('m')
