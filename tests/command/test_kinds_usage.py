@@ -150,7 +150,7 @@ class Usage(CommandTest):
                 self.write(o_npy=b"old")
         self.fails(1, "attn: the number of channels of --projection is 7; expected 6, the channels of q",
                    *self.line("performer", "--projection=wide.npy"))
-        self.fails(1, "attn: the number of heads of --projection is 3; expected 1 or 4",
+        self.fails(1, "attn: the number of heads of --projection is 3; expected 1 or 2",
                    *self.line("performer", "--projection=heads.npy"))
 
     def test_what_is_missing(self):

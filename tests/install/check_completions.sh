@@ -40,8 +40,8 @@ bash_completes() {
     expect bash "$*" "$(printf '%s\n' "${COMPREPLY[@]}" | sort | paste -sd '|')" "$wanted"
 }
 export LC_ALL=C
-bash_completes '--help|--version|heatmap|info|pattern|run|view' attn ''
-bash_completes heatmap attn he
+bash_completes '--help|--version|bench|heatmap|help|info|pattern|run|view' attn ''
+bash_completes heatmap attn hea
 bash_completes '--score-bias|--score-stage|--score-v|--scores' attn run --score
 bash_completes 'bottom-right' attn run -q q.npy --causal b
 bash_completes 'bf16|f16|f32' attn run --out-dtype ''
@@ -52,7 +52,7 @@ bash_completes '' attn run --threads ''
 bash_completes 'bigbird' attn pattern b
 bash_completes '--tk|--tokens|--tq' attn pattern --t
 bash_completes 'q.npy' attn heatmap q
-bash_completes '--help|--version' attn info ''
+bash_completes '--help|--quiet|--version' attn info ''
 bash_completes '' attn nonsense ''
 
 if command -v fish >/dev/null; then
@@ -61,7 +61,7 @@ if command -v fish >/dev/null; then
         got=$(HOME=$work fish --no-config -c "source $completions/attn.fish; complete -C '$2'" | cut -f 1 | sort | paste -sd '|')
         expect fish "$2" "$got" "$1"
     }
-    fish_completes heatmap 'attn he'
+    fish_completes heatmap 'attn hea'
     fish_completes '--score-bias|--score-stage|--score-v|--scores' 'attn run --score'
     fish_completes 'bottom-right' 'attn run --causal bot'
     fish_completes 'q.npy' 'attn run -q q.n'
@@ -76,7 +76,7 @@ if command -v zsh >/dev/null; then
         _describe() { print -r -- $3 "${(P@)3}" }
         fpath=($1 $fpath); autoload -Uz _attn
         line=(); _attn >/dev/null
-        for command in run heatmap view pattern info; do _attn_$command; done
+        for command in run heatmap view pattern bench info; do _attn_$command; done
     ' zsh "$completions" >zsh.log 2>&1 || {
         cat zsh.log
         bad=1

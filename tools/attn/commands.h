@@ -12,6 +12,7 @@ attn_status command_run(int argc, char *const *argv);
 attn_status command_heatmap(int argc, char *const *argv);
 attn_status command_pattern(int argc, char *const *argv);
 attn_status command_view(int argc, char *const *argv);
+attn_status command_bench(int argc, char *const *argv);
 attn_status command_info(int argc, char *const *argv);
 
 /* Takes the value of --quiet: command_note() then says nothing, and command_is_quiet() is true. */

@@ -26,6 +26,7 @@ static const struct command {
     {"heatmap", command_heatmap, "draw attention weights: PNG, SVG or PDF"},
     {"pattern", command_pattern, "draw a block-sparse pattern: PNG, SVG or PDF"},
     {"view", command_view, "make a page to look at the attention weights of a model in"},
+    {"bench", command_bench, "time one shape of attention beside what this machine allows"},
     {"info", command_info, "show what the library found on this machine"},
 };
 
