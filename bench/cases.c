@@ -420,13 +420,6 @@ static bool plan_of(const struct bench_case *c, const char *isa, char *descripti
     return made;
 }
 
-bool bench_plan_names(const char *description, const char *isa)
-{
-    char wanted[64];
-    snprintf(wanted, sizeof wanted, ": %s kernel,", isa);
-    return strstr(description, wanted) != NULL;
-}
-
 bool bench_int8_scores_by(const char *set, const char *isa)
 {
     const struct bench_case smallest = {

@@ -16,29 +16,6 @@
 /* Long enough for the start of a parallel region not to matter. */
 #define PEAK_SECONDS 0.005
 
-const struct bench_isa_kernels *bench_dot_kernels_get(const char *isa)
-{
-    if (!attn_isa_supported(isa))
-        return NULL;
-    static const struct bench_isa_kernels *const all[] = {
-#if defined(__x86_64__)
-        &bench_dot_kernels_avx512_bf16,
-        &bench_dot_kernels_amx_bf16,
-#if BENCH_AMX_EMULATION
-        &bench_dot_kernels_emulated_amx_bf16,
-#endif
-#elif defined(__aarch64__)
-        &bench_dot_kernels_neon_bf16,
-        &bench_dot_kernels_neon_bf16mm,
-#endif
-        NULL,
-    };
-    for (size_t i = 0; all[i] != NULL; i++)
-        if (bench_same_isa(all[i]->isa, isa))
-            return all[i];
-    return NULL;
-}
-
 const struct bench_isa_kernels *bench_int8_kernels_get(const char *isa)
 {
     if (!attn_isa_supported(isa))
@@ -91,6 +68,16 @@ unsigned bench_processor(void)
 #endif
 }
 
+/* 0, or -1 after a sentence on stderr when OpenMP does not give so many threads. */
+static int init_peak(struct bench_peak *peak, const struct bench_isa_kernels *kernels, int threads)
+{
+    const int used = bench_peak_init(peak, kernels, threads);
+    if (used == threads)
+        return 0;
+    fprintf(stderr, "attn-bench: --threads is %d, but OpenMP gave %d (is OMP_THREAD_LIMIT set?)\n", threads, used);
+    return -1;
+}
+
 int bench_machine_init(struct bench_machine *m, const struct bench_options *options)
 {
     memset(m, 0, sizeof *m);
@@ -101,7 +88,7 @@ int bench_machine_init(struct bench_machine *m, const struct bench_options *opti
                                                          dot ? bench_int8_kernels_get(isa) : NULL};
         for (int n = 0; n < 2; n++)
             if (loops[n] != NULL && m->num_peaks < BENCH_MAX_PEAKS &&
-                bench_peak_init(&m->peaks[m->num_peaks++], loops[n], options->threads) != 0)
+                init_peak(&m->peaks[m->num_peaks++], loops[n], options->threads) != 0)
                 return -1;
     }
     m->f32 = bench_machine_peak(m, bench_f32_isa(options->isa));
@@ -110,13 +97,17 @@ int bench_machine_init(struct bench_machine *m, const struct bench_options *opti
         return -1;
     }
     const struct bench_isa_kernels *const bare = bench_tanh_kernels_get(m->f32->kernels->isa);
-    if (bare != NULL && bench_peak_init(&m->tanh, bare, options->threads) != 0)
+    if (bare != NULL && init_peak(&m->tanh, bare, options->threads) != 0)
         return -1;
     for (int access = 0; access < BENCH_NUM_ACCESSES; access++)
         m->memory[access] = (struct bench_bandwidth){
             .kernels = m->f32->kernels, .threads = options->threads, .access = (enum bench_access)access};
-    if (bench_bandwidth_buffer(&m->buffer, options->threads) != 0)
+    const size_t lacking = bench_bandwidth_buffer(&m->buffer, options->threads);
+    if (lacking > 0) {
+        fprintf(stderr, "attn-bench: there is not enough memory for the %zu MiB that measure the bandwidth\n",
+                lacking >> 20);
         return -1;
+    }
     for (int access = 0; access < BENCH_NUM_ACCESSES; access++)
         if (access != BENCH_STREAM || m->f32->kernels->stream != NULL)
             m->memory[access].regions[m->memory[access].num_regions++] = m->buffer;

@@ -142,7 +142,7 @@ int bench_memory_child(const struct bench_options *options)
     /* The first peak sample also starts the threads: their stacks are OpenMP's, not the library's. */
     struct bench_peak limit;
     const struct bench_isa_kernels *kernels = bench_isa_kernels_get(options->isa);
-    if (kernels == NULL || bench_peak_init(&limit, kernels, options->threads) != 0)
+    if (kernels == NULL || bench_peak_init(&limit, kernels, options->threads) != options->threads)
         return BENCH_FAILURE;
     bench_peak_take(&limit, PEAK_SECONDS);
     const int64_t before = current_rss();

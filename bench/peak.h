@@ -30,7 +30,7 @@ struct bench_peak_sample {
     double registers, loads;
 };
 
-/** Warms up. 0, or -1 after a sentence on stderr when OpenMP does not give so many threads. */
+/** Warms up. Returns how many threads there were: those asked for, or fewer, with which nothing has been measured. */
 int bench_peak_init(struct bench_peak *peak, const struct bench_isa_kernels *kernels, int threads);
 
 /** Runs each of the two loops on all threads for about that many seconds. */
@@ -67,8 +67,8 @@ struct bench_bandwidth {
     uint32_t sum; /**< of the words that the last sample has read */
 };
 
-/** Allocates a buffer that no cache holds, and touches it: all words are 1. 0, or -1 after a sentence on stderr. */
-int bench_bandwidth_buffer(struct bench_region *buffer, int threads);
+/** Allocates a buffer that no cache holds, and touches it: all words are 1. 0, or the bytes that there were not. */
+size_t bench_bandwidth_buffer(struct bench_region *buffer, int threads);
 
 /** Goes through the regions once, or through small ones as often as makes a sample of some length; returns GB/s. */
 double bench_bandwidth_sample(struct bench_bandwidth *bandwidth);

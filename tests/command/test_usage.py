@@ -116,7 +116,7 @@ class Usage(CommandTest):
         self.fails(2, "--limit-mib is '0'", *MAP, "--limit-mib", "0")
 
     def test_help_and_version(self):
-        for command in ([], ["run"], ["heatmap"], ["pattern"], ["view"], ["info"], *MODELS):
+        for command in ([], ["run"], ["heatmap"], ["pattern"], ["view"], ["bench"], ["info"], *MODELS):
             text = self.attn(*command, "--help").stdout
             self.assertTrue(text.startswith("Usage: attn"), text)
             self.assertEqual(self.attn(*command, "-h").stdout, text)

@@ -40,7 +40,7 @@ bash_completes() {
     expect bash "$*" "$(printf '%s\n' "${COMPREPLY[@]}" | sort | paste -sd '|')" "$wanted"
 }
 export LC_ALL=C
-bash_completes '--help|--version|convert|embed|generate|heatmap|help|info|pattern|rerank|run|tokenize|view' attn ''
+bash_completes '--help|--version|bench|convert|embed|generate|heatmap|help|info|pattern|rerank|run|tokenize|view' attn ''
 bash_completes heatmap attn hea
 bash_completes '--score-bias|--score-stage|--score-v|--scores' attn run --score
 bash_completes 'bottom-right' attn run -q q.npy --causal b
@@ -77,7 +77,7 @@ if command -v zsh >/dev/null; then
         _describe() { print -r -- $3 "${(P@)3}" }
         fpath=($1 $fpath); autoload -Uz _attn
         line=(); _attn >/dev/null
-        for command in run heatmap view pattern embed rerank generate tokenize convert info; do _attn_$command; done
+        for command in run heatmap view pattern embed rerank generate tokenize convert bench info; do _attn_$command; done
     ' zsh "$completions" >zsh.log 2>&1 || {
         cat zsh.log
         bad=1

@@ -17,6 +17,7 @@ attn_status command_embed(int argc, char *const *argv);
 attn_status command_rerank(int argc, char *const *argv);
 attn_status command_generate(int argc, char *const *argv);
 attn_status command_tokenize(int argc, char *const *argv);
+attn_status command_bench(int argc, char *const *argv);
 attn_status command_info(int argc, char *const *argv);
 
 /* Takes the value of --quiet: command_note() then says nothing, and command_is_quiet() is true. */

@@ -31,6 +31,7 @@ static const struct command {
     {"rerank", command_rerank, "score lines of text as answers to a query, by a model's folder"},
     {"generate", command_generate, "go on with prompts, by a language model's folder"},
     {"tokenize", command_tokenize, "turn lines of text into the ids of tokens, or back"},
+    {"bench", command_bench, "time one shape of attention beside what this machine allows"},
     {"info", command_info, "show what the library found on this machine, or what files hold"},
 };
 

@@ -177,6 +177,8 @@ void options_print(FILE *to, const struct option *options, int count)
     for (int i = 0; i < count; i++) {
         const struct option *o = &options[i];
         char left[64], letter[8] = "";
+        if (o->name == NULL && o->letter == 0)
+            continue;
         if (o->letter != 0)
             snprintf(letter, sizeof letter, "-%c%s", o->letter, o->name != NULL ? ", " : "");
         snprintf(left, sizeof left, "%s%s%s%s%s", o->letter != 0 ? letter : "    ", o->name != NULL ? "--" : "",

@@ -15,7 +15,7 @@
 
 struct option {
     const char *name;     /* without the dashes; NULL if there is only the letter */
-    char letter;          /* 0 if there is none */
+    char letter;          /* 0 if there is none; a row with neither is no option */
     const char *argument; /* what --help calls the value; NULL for a switch; "TEXT...": it may be given several times */
     const char *help;     /* lines separated by \n */
     const char *value;    /* set by options_parse(): NULL if not given, "" for a switch, the last of several */

@@ -6,7 +6,7 @@
 # made by tools/command-pages from attn --help
 _attn_words() {
     case $1 in
-        '') echo 'run heatmap pattern view convert embed rerank generate tokenize info help --help --version' ;;
+        '') echo 'run heatmap pattern view convert embed rerank generate tokenize bench info help --help --version' ;;
         run)
             echo --help --version --quiet --query --key --layout --causal --mask --kv-len --kv-start --scale \
                 --temperature --qk --inputs --sums --isa --threads --value --output --lse --weights --scores \
@@ -165,6 +165,41 @@ _attn_words() {
         tokenize:free)
             echo --max-tokens
             ;;
+        bench)
+            echo --help --version --quiet --batch --heads --kv-heads --q-len --k-len --head-dim --value-dim --dtype \
+                --kv-type --causal --scale --temperature --qk --inputs --sums --isa --threads --repetitions \
+                --min-time --json --softcap --head-scale --sinks --alibi --alibi-slopes --relative-bias --buckets \
+                --max-distance --rel-k --rel-q --rel-delta --rope --rope-pairs --rope-base --rope-scaling \
+                --rope-factor --rope-original-length --rope-beta-fast --rope-beta-slow --rope-no-truncation \
+                --rope-attention-factor --rope-low-freq-factor --rope-high-freq-factor --rope-short-factor \
+                --rope-long-factor --rope-length --query-offset --window --first-tokens --global --prefix --segments \
+                --segments-k --tree --cu-seqlens --cu-seqlens-k --block-pattern --block --block-window \
+                --block-global --block-random --block-seed --block-stride --block-heads --block-offsets \
+                --block-columns
+            ;;
+        bench:files)
+            echo --relative-bias --rel-k --rel-q --segments --segments-k --tree --block-offsets --block-columns
+            ;;
+        bench:free)
+            echo --batch --heads --kv-heads --q-len --k-len --head-dim --value-dim --scale --temperature --isa \
+                --threads --repetitions --min-time --softcap --head-scale --sinks --alibi-slopes --max-distance \
+                --rope-pairs --rope-base --rope-factor --rope-original-length --rope-beta-fast --rope-beta-slow \
+                --rope-attention-factor --rope-low-freq-factor --rope-high-freq-factor --rope-short-factor \
+                --rope-long-factor --rope-length --query-offset --window --first-tokens --global --prefix \
+                --cu-seqlens --cu-seqlens-k --block --block-window --block-global --block-random --block-seed \
+                --block-stride --block-heads
+            ;;
+        bench:--dtype) echo 'f32 bf16 f16' ;;
+        bench:--kv-type) echo 'as-given int8 fp8 int4' ;;
+        bench:--causal) echo 'none top-left bottom-right offset' ;;
+        bench:--qk) echo 'exact int8' ;;
+        bench:--inputs) echo 'as-given may-be-bf16' ;;
+        bench:--sums) echo 'ordered free' ;;
+        bench:--buckets) echo 'clipped t5 t5-bidirectional' ;;
+        bench:--rel-delta) echo 'query-key key-query' ;;
+        bench:--rope) echo 'half interleaved' ;;
+        bench:--rope-scaling) echo 'linear ntk yarn llama3 longrope' ;;
+        bench:--block-pattern) echo 'longformer bigbird strided' ;;
         info)
             echo --help --version --quiet --json
             ;;
