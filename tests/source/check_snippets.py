@@ -11,7 +11,7 @@ name of its language is refused.
       <!-- compile with: attn_tensor q, out; -->          for the next block
       <!-- compile all with: enum { B = 2 }; -->          for all blocks behind it
 
-  Such a comment includes <attn/attn.h>, <attn/nn.h> and what C programs usually include. A block without any has to
+  Such a comment includes <attn/attn.h>, <attn/nn.h>, <attn/text.h> and what C programs usually include. A block without any has to
   bring its own.
 
 In a header it is what stands between @code and @endcode, as a body; NAMES below has the names.
@@ -30,7 +30,8 @@ FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-fsyntax-only", "-fdiagnostics-color=neve
 OF_BODIES = ("-Wno-unused",)
 INCLUDES = "".join(f"#include <{name}.h>\n" for name in
                    ("attn/attn", "attn/backward", "attn/cache", "attn/linear_attention",
-                    "attn/linear_attention_backward", "attn/nn", "attn/patterns", "attn/quantise", "attn/rope", "math", "stdint",
+                    "attn/linear_attention_backward", "attn/nn", "attn/patterns", "attn/quantise", "attn/rope", "attn/text", "math",
+                    "stdint",
                     "stdio", "stdlib", "string"))
 
 # What the snippets of a header take from their surroundings.
