@@ -58,7 +58,8 @@ PRECISIONS = (
     Precision("drafts, verified", ["--drafts", "12", "--page", "16"], "f32", 1e-3, 0, 0),
     Precision("cache in bf16", ["--cache", "bf16", "--page", "64"], "f32", 0.5, 0, 0),
     Precision("cache in int8", ["--cache", "int8", "--page", "16"], "f32", 3, 12, 0.25),
-    Precision("cache in fp8", ["--cache", "fp8", "--page", "0"], "f32", 7, 20, 0.25),
+    # Texts go other ways where bits differ, and so meet other leads: below 0.25 with AVX-512, 0.34 with AVX2 alone.
+    Precision("cache in fp8", ["--cache", "fp8", "--page", "0"], "f32", 7, 20, 0.5),
     Precision("cache in int4", ["--cache", "int4", "--page", "16"], "f32", 25, 60, 7),
     Precision("weights in bf16", ["--precision", "bf16", "--multiply", "f32", "--activations", "f32"], "bf16", 1e-3, 0, 0),
     Precision("activations and cache in bf16", ["--activations", "bf16"], "f32", 1.5, 6, 0.25),
