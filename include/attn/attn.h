@@ -276,6 +276,20 @@ ATTN_API attn_status attn_plan_run(const attn_plan *plan, const attn_tensor *q, 
                                    void *workspace, size_t workspace_size);
 
 /**
+ * How far a run of the plan in that workspace is, for whoever shows it: of all tasks of the run, those that have
+ * begun. It asks nothing of the run and may be called by any thread, before, during and after attn_plan_run() in the
+ * same workspace; when no run has begun there, the workspace must have been filled with zeros. The phases of a run and
+ * its tasks are not all of the same size.
+ *
+ * @param begun  written: 0 before the run to *tasks at its end
+ * @param tasks  written
+ * @return ATTN_OK, ATTN_INVALID_ARGUMENT for a NULL, or ATTN_WORKSPACE_TOO_SMALL
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_plan_progress(const attn_plan *plan, const void *workspace, size_t workspace_size,
+                                        int64_t *begun, int64_t *tasks);
+
+/**
  * Begins a run whose shares the caller's threads run: checks what attn_plan_run()
  * checks, and keeps the checked call in the workspace. The structs q, k, v, out
  * and params may go away when it returns. The data of the tensors, and the structs

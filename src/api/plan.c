@@ -246,6 +246,26 @@ int attn_plan_num_phases(const attn_plan *plan)
     return plan ? plan->call.geometry.num_phases : 0;
 }
 
+attn_status attn_plan_progress(const attn_plan *plan, const void *workspace, size_t size, int64_t *begun,
+                               int64_t *tasks)
+{
+    const struct {
+        const char *name;
+        const void *pointer;
+    } needed[] = {{"plan", plan}, {"workspace", workspace}, {"begun", begun}, {"tasks", tasks}};
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!needed[i].pointer)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected %s", needed[i].name,
+                             i == 0   ? "a plan"
+                             : i == 1 ? "the workspace of a run"
+                                      : "where the number goes");
+    const size_t wanted = attn_plan_workspace_size(plan);
+    if (size < wanted)
+        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size, wanted);
+    attn_run_progress(workspace, &plan->call.geometry, begun, tasks);
+    return ATTN_OK;
+}
+
 size_t attn_plan_workspace_size(const attn_plan *plan)
 {
     return plan ? attn_call_size(&plan->call) : SIZE_MAX;

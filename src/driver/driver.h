@@ -223,6 +223,9 @@ size_t attn_run_size(const struct attn_geometry *geometry, int threads);
 struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *problem,
                                 const struct attn_geometry *geometry);
 
+/** The tasks of a run in a workspace that have begun, and all of them. Any thread may ask; see attn_plan_progress(). */
+void attn_run_progress(const void *workspace, const struct attn_geometry *geometry, int64_t *begun, int64_t *tasks);
+
 /** Takes a copy of the problem into the workspace: what was given need not outlive this. */
 void attn_run_keep(struct attn_run *run);
 

@@ -41,8 +41,21 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
     run->scratch = shared + attn_aligned(geometry->shared_size);
     run->owner = NULL;
     for (int phase = 0; phase < geometry->num_phases; phase++)
-        atomic_init(&run->next[phase].task, 0);
+        atomic_store_explicit(&run->next[phase].task, 0, memory_order_relaxed); /* somebody may look at it */
     return run;
+}
+
+void attn_run_progress(const void *workspace, const struct attn_geometry *geometry, int64_t *begun, int64_t *tasks)
+{
+    const struct attn_run *run =
+        (const struct attn_run *)(((uintptr_t)workspace + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN);
+    *begun = *tasks = 0;
+    for (int phase = 0; phase < geometry->num_phases; phase++) {
+        const int64_t all = geometry->phases[phase].tasks;
+        const int64_t next = atomic_load_explicit(&run->next[phase].task, memory_order_relaxed);
+        *begun += next < all ? next : all; /* shares that find no more have counted on */
+        *tasks += all;
+    }
 }
 
 void attn_run_keep(struct attn_run *run)
@@ -81,8 +94,10 @@ void attn_run_parallel(struct attn_run *run)
         int threads = what->parallel < geometry->parallel ? what->parallel : geometry->parallel;
         threads = what->tasks < threads ? (int)what->tasks : threads;
         if (threads <= 1) { /* nobody to share with */
-            for (int64_t task = 0; task < what->tasks; task++)
+            for (int64_t task = 0; task < what->tasks; task++) {
+                atomic_store_explicit(&run->next[phase].task, task + 1, memory_order_relaxed);
                 what->run_task(run, task, run->scratch);
+            }
             continue;
         }
         const struct attn_team team = attn_team_of(run->executor, threads);

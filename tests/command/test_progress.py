@@ -7,6 +7,8 @@ import re
 import subprocess
 import unittest
 
+from support import COMMAND, CommandTest, normal
+
 PROGRAM = os.environ["ATTN_SHOWN_PROGRESS"]
 
 
@@ -52,6 +54,22 @@ class Text(unittest.TestCase):
         self.assertEqual(text(11, 10, "tokens", 5), "11 of 10 tokens, 2.2 tokens/s, 0:00 left")
         # More than a hundred hours are no longer a time to wait for.
         self.assertTrue(text(1, 2**62, "tokens", 1).endswith(", 99:59:59 left"))
+
+
+class OfCommands(CommandTest):
+    def test_run(self):
+        """On a terminal a second thread looks at the run. What is written does not depend on it, and none of it stays."""
+        self.write(q_npy=normal((2, 40, 8), 1))
+        line = [COMMAND, "run", "-q", "q.npy", "-k", "q.npy", "-v", "q.npy", "--threads", "2", "-o"]
+        subprocess.run([*line, "pipe.npy"], cwd=self.folder, check=True)
+        for options in ([], ["--quiet"]):
+            ours, theirs = open_terminal(80)
+            child = subprocess.Popen([*line, "terminal.npy", *options], cwd=self.folder, stderr=theirs)
+            os.close(theirs)
+            self.assertRegex(read_terminal(ours), r"\A(\r[^\n]* of \d+ tasks[^\n]*\r +\r)?\Z")
+            self.assertEqual(child.wait(), 0)
+            content = self.content()
+            self.assertEqual(content["pipe.npy"], content["terminal.npy"])
 
 
 class Shown(unittest.TestCase):

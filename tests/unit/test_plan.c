@@ -459,13 +459,72 @@ static void test_shares_of_a_pool(void **state)
     }
 }
 
+/** What a callback finds out about the run that it is called from. */
+struct watched {
+    const attn_plan *plan;
+    const void *workspace;
+    size_t size;
+    int64_t tasks;
+    int wrong;
+};
+
+static void look(const attn_score_tile *tile, void *user)
+{
+    struct watched *w = user;
+    int64_t begun, tasks;
+    (void)tile;
+    w->wrong |= attn_plan_progress(w->plan, w->workspace, w->size, &begun, &tasks) != ATTN_OK || tasks != w->tasks ||
+                begun < 1 || begun > tasks;
+}
+
+/** Tasks of a run are counted as they begin, on one thread and on several, and can be counted in zeros. */
+static void test_progress(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 3; threads += 2) {
+        static struct large l;
+        large_initialize(&l, threads);
+        struct watched w = {.size = 0};
+        l.params.callback = look;
+        l.params.callback_user = &w;
+        attn_plan *plan = NULL;
+        assert_int_equal(attn_plan_create(&plan, &l.q, &l.k, &l.v, &l.out, &l.params), ATTN_OK);
+        w.plan = plan;
+        w.size = attn_plan_workspace_size(plan);
+        void *workspace = calloc(1, w.size);
+        w.workspace = workspace;
+        assert_non_null(workspace);
+        int64_t begun = -1;
+        assert_int_equal(attn_plan_progress(plan, workspace, w.size, &begun, &w.tasks), ATTN_OK);
+        assert_int_equal(begun, 0);
+        assert_true(w.tasks > 1);
+        assert_int_equal(attn_plan_run(plan, &l.q, &l.k, &l.v, &l.out, &l.params, workspace, w.size), ATTN_OK);
+        assert_int_equal(w.wrong, 0);
+        int64_t tasks;
+        assert_int_equal(attn_plan_progress(plan, workspace, w.size, &begun, &tasks), ATTN_OK);
+        assert_int_equal(begun, tasks);
+        assert_int_equal(tasks, w.tasks);
+
+        assert_int_equal(attn_plan_progress(plan, workspace, w.size - 1, &begun, &tasks), ATTN_WORKSPACE_TOO_SMALL);
+        assert_non_null(strstr(attn_last_error(), "workspace_size is"));
+        assert_int_equal(attn_plan_progress(NULL, workspace, w.size, &begun, &tasks), ATTN_INVALID_ARGUMENT);
+        assert_string_equal(attn_last_error(), "plan is NULL; expected a plan");
+        assert_int_equal(attn_plan_progress(plan, NULL, w.size, &begun, &tasks), ATTN_INVALID_ARGUMENT);
+        assert_string_equal(attn_last_error(), "workspace is NULL; expected the workspace of a run");
+        assert_int_equal(attn_plan_progress(plan, workspace, w.size, NULL, &tasks), ATTN_INVALID_ARGUMENT);
+        assert_int_equal(attn_plan_progress(plan, workspace, w.size, &begun, NULL), ATTN_INVALID_ARGUMENT);
+        free(workspace);
+        attn_plan_destroy(plan);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_describe),        cmocka_unit_test(test_kernel_follows_type),
         cmocka_unit_test(test_small_workspace), cmocka_unit_test(test_share_arguments),
         cmocka_unit_test(test_other_options),   cmocka_unit_test(test_other_types),
-        cmocka_unit_test(test_other_data),
+        cmocka_unit_test(test_other_data),      cmocka_unit_test(test_progress),
 
         cmocka_unit_test(test_concurrent_runs), cmocka_unit_test(test_shares_of_a_pool),
         cmocka_unit_test(test_no_plan),         cmocka_unit_test(test_one_check),

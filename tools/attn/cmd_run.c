@@ -16,6 +16,7 @@
 #include "kinds.h"
 #include "results.h"
 #include "rounded.h"
+#include "watched.h"
 #include "wording.h"
 
 enum {
@@ -165,7 +166,8 @@ static attn_status compute(struct inputs *in, const struct kinds *kinds, const a
     switch (kinds->kind) {
     case KIND_SOFTMAX:
         CHECK(rounded_apply(rounded, &in->k_view, &in->v_view, &params));
-        return reworded(WORDING_RUN, attn_forward(&in->q_view, &in->k_view, &in->v_view, out, &params));
+        return reworded(WORDING_RUN,
+                        watched_forward(&in->q_view, &in->k_view, &in->v_view, out, &params, command_is_quiet()));
     case KIND_ADDITIVE:
         return kinds_additive(kinds, in, out, &params);
     case KIND_LINFORMER:
