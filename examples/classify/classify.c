@@ -10,11 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "io/config.h"
 #include "io/array.h"
 #include "plot/picture.h"
 #include "plot/plot.h"
+#include "progress.h"
 
 enum { BATCH = 64 };
 
@@ -23,7 +25,7 @@ enum { BATCH = 64 };
 
 struct options {
     const char *model, *bars, *input;
-    bool check;
+    bool check, quiet;
 };
 
 static void usage(void)
@@ -37,6 +39,7 @@ static void usage(void)
           "  -b, --bars FILE.png  also draw the weights of the first text's words\n"
           "      --check          instead compare logits, predictions and weights of the\n"
           "                       model's test texts with PyTorch's; exit code 1 if they differ\n"
+          "  -q, --quiet          show no progress on a terminal\n"
           "  -h, --help           print this text\n",
           stdout);
 }
@@ -94,13 +97,16 @@ static attn_status draw(const struct picture_target *target, const struct words 
     return status;
 }
 
+/* Progress is shown where the results go elsewhere than to the terminal. */
 static attn_status show(const struct classifier *classifier, const struct lines *lines,
-                        const struct picture_target *picture)
+                        const struct picture_target *picture, bool quiet)
 {
     const int64_t classes = classifier_classes(classifier);
     struct words words = {0};
+    struct progress progress;
     float *logits = calloc((size_t)classes, sizeof *logits);
     attn_status status = logits ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
+    progress_start(&progress, lines->count, "texts", quiet || isatty(STDOUT_FILENO));
     for (int64_t i = 0; status == ATTN_OK && i < lines->count; i++) {
         status = words_split(classifier_vocabulary(classifier), lines->text[i], lines->size[i], &words);
         float *weights = status == ATTN_OK ? calloc((size_t)words.text.count, sizeof *weights) : NULL;
@@ -118,7 +124,9 @@ static attn_status show(const struct classifier *classifier, const struct lines 
                 status = draw(picture, &words, weights, classifier_class(classifier, best));
         }
         free(weights);
+        progress_add(&progress, 1);
     }
+    progress_finish(&progress);
     words_free(&words);
     free(logits);
     return status;
@@ -208,11 +216,12 @@ static attn_status judge(const struct comparison *found)
                          "the results differ from PyTorch's; expected the same classes and errors up to %g", TOLERANCE);
 }
 
-static attn_status check(const struct classifier *classifier, const char *folder)
+static attn_status check(const struct classifier *classifier, const char *folder, bool quiet)
 {
     struct lines lines = {0};
     struct array expected = {0}, labels = {0}, seen = {0};
     struct comparison found = {0};
+    struct progress progress;
     char *path = config_beside(folder, "test.txt");
     attn_status status = path ? lines_read(&lines, path) : ATTN_OUT_OF_MEMORY;
     if (status == ATTN_OK && lines.count == 0)
@@ -223,9 +232,13 @@ static attn_status check(const struct classifier *classifier, const char *folder
         status = load(&labels, folder, "labels", ARRAY_I64, 1, lines.count, 0);
     if (status == ATTN_OK)
         status = load(&seen, folder, "weights", ARRAY_F32, 2, 0, 0);
-    for (int64_t first = 0; status == ATTN_OK && first < lines.count; first += BATCH)
+    progress_start(&progress, lines.count, "texts", quiet);
+    for (int64_t first = 0; status == ATTN_OK && first < lines.count; first += BATCH) {
         status = compare_batch(classifier, &lines, first, lines.count - first < BATCH ? lines.count - first : BATCH,
                                &expected, &labels, &seen, &found);
+        progress_set(&progress, found.texts);
+    }
+    progress_finish(&progress);
     array_free(&expected);
     array_free(&labels);
     array_free(&seen);
@@ -247,11 +260,11 @@ static attn_status run(const struct options *o)
     if (status == ATTN_OK)
         status = classifier_open(&classifier, o->model);
     if (status == ATTN_OK && o->check)
-        status = check(classifier, o->model);
+        status = check(classifier, o->model, o->quiet);
     else if (status == ATTN_OK) {
         status = lines_read(&lines, o->input);
         if (status == ATTN_OK)
-            status = show(classifier, &lines, &picture);
+            status = show(classifier, &lines, &picture, o->quiet);
     }
     lines_free(&lines);
     classifier_close(classifier);
@@ -262,13 +275,11 @@ static attn_status run(const struct options *o)
 static attn_status parse(struct options *o, int argc, char **argv)
 {
     enum { REFERENCE = 256 };
-    static const struct option known[] = {{"model", 1, NULL, 'm'},
-                                          {"bars", 1, NULL, 'b'},
-                                          {"check", 0, NULL, REFERENCE},
-                                          {"help", 0, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option known[] = {{"model", 1, NULL, 'm'},       {"bars", 1, NULL, 'b'},
+                                          {"check", 0, NULL, REFERENCE}, {"quiet", 0, NULL, 'q'},
+                                          {"help", 0, NULL, 'h'},        {NULL, 0, NULL, 0}};
     int option;
-    while ((option = getopt_long(argc, argv, "m:b:h", known, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "m:b:qh", known, NULL)) != -1) {
         switch (option) {
         case 'm':
             o->model = optarg;
@@ -278,6 +289,9 @@ static attn_status parse(struct options *o, int argc, char **argv)
             break;
         case REFERENCE:
             o->check = true;
+            break;
+        case 'q':
+            o->quiet = true;
             break;
         case 'h':
             usage();

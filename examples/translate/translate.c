@@ -15,6 +15,7 @@
 
 #include "plot/picture.h"
 #include "plot/plot.h"
+#include "progress.h"
 
 /* Texts that are encoded together. */
 #define BATCH 32
@@ -24,6 +25,7 @@ struct options {
     long long beams; /* 0: the model's own number */
     char *const *texts;
     int num_texts;
+    bool quiet;
 };
 
 static void usage(void)
@@ -41,6 +43,7 @@ static void usage(void)
           "                          of the one TEXT's translation\n"
           "      --check FILE        translate its lines instead and compare them with those\n"
           "      --expected FILE     of this file; exit code 1 if one differs\n"
+          "  -q, --quiet             show no progress on a terminal\n"
           "  -h, --help              print this text\n",
           stdout);
 }
@@ -84,13 +87,17 @@ static attn_status draw(const struct picture_target *target, struct translator_v
 /* -------------------------------------------------------------------- runs -- */
 
 static attn_status translate_all(const struct translator *translator, const struct lines *texts, int64_t beams,
-                                 struct lines *found)
+                                 bool quiet, struct lines *found)
 {
+    struct progress progress;
     attn_status status = ATTN_OK;
+    progress_start(&progress, texts->count, "texts", quiet);
     for (int64_t first = 0; status == ATTN_OK && first < texts->count; first += BATCH) {
         const int64_t left = texts->count - first;
         status = translator_run(translator, texts, first, left < BATCH ? left : BATCH, beams, found);
+        progress_set(&progress, found->count);
     }
+    progress_finish(&progress);
     return status;
 }
 
@@ -103,7 +110,7 @@ static attn_status show(const struct translator *translator, const struct option
     for (int i = 0; status == ATTN_OK && i < o->num_texts; i++)
         status = lines_add(&texts, o->texts[i], strlen(o->texts[i]));
     if (status == ATTN_OK)
-        status = translate_all(translator, &texts, beams, &found);
+        status = translate_all(translator, &texts, beams, o->quiet, &found);
     if (status == ATTN_OK && picture->path) {
         status = translator_look(translator, texts.text[0], texts.size[0], beams, &view);
         if (status == ATTN_OK)
@@ -130,7 +137,7 @@ static attn_status check(const struct translator *translator, const struct optio
         status = io_fail(ATTN_INVALID_FILE, "%s has %lld lines; expected %lld, as many as %s", o->expected,
                          (long long)expected.count, (long long)texts.count, o->check);
     if (status == ATTN_OK)
-        status = translate_all(translator, &texts, beams, &found);
+        status = translate_all(translator, &texts, beams, o->quiet, &found);
     for (int64_t i = 0; status == ATTN_OK && i < texts.count; i++) {
         if (found.size[i] == expected.size[i] && memcmp(found.text[i], expected.text[i], found.size[i]) == 0)
             continue;
@@ -180,12 +187,12 @@ static attn_status read_beams(const char *text, long long *beams)
 static attn_status parse(struct options *o, int argc, char **argv)
 {
     enum { HEATMAP = 256, TEXTS, EXPECTED };
-    static const struct option known[] = {
-        {"model", 1, NULL, 'm'},   {"beams", 1, NULL, 'b'},         {"heatmap", 1, NULL, HEATMAP},
-        {"check", 1, NULL, TEXTS}, {"expected", 1, NULL, EXPECTED}, {"help", 0, NULL, 'h'},
-        {NULL, 0, NULL, 0}};
+    static const struct option known[] = {{"model", 1, NULL, 'm'},         {"beams", 1, NULL, 'b'},
+                                          {"heatmap", 1, NULL, HEATMAP},   {"check", 1, NULL, TEXTS},
+                                          {"expected", 1, NULL, EXPECTED}, {"quiet", 0, NULL, 'q'},
+                                          {"help", 0, NULL, 'h'},          {NULL, 0, NULL, 0}};
     int option;
-    while ((option = getopt_long(argc, argv, "m:b:h", known, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "m:b:qh", known, NULL)) != -1) {
         switch (option) {
         case 'm':
             o->model = optarg;
@@ -201,6 +208,9 @@ static attn_status parse(struct options *o, int argc, char **argv)
             break;
         case EXPECTED:
             o->expected = optarg;
+            break;
+        case 'q':
+            o->quiet = true;
             break;
         case 'h':
             usage();

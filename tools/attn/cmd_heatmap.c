@@ -149,6 +149,7 @@ static attn_status parse(struct picture *p)
     data->reduce = (enum reduce_by)reduce;
     data->hidden = hidden < 0 ? HIDDEN_KNOWN : hidden == 0 ? HIDDEN_ZERO : HIDDEN_NONE;
     data->limit_bytes = (double)limit * 1048576;
+    data->quiet = command_is_quiet();
     if (o[MAP_LABELS].value != NULL && o[MAP_ROW_LABELS].value != NULL && o[MAP_COLUMN_LABELS].value != NULL)
         return io_fail(ATTN_INVALID_ARGUMENT, "--labels has no effect beside --row-labels and --column-labels");
     if (row >= 0 && o[MAP_ROW_LABELS].value != NULL)

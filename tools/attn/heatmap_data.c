@@ -149,6 +149,7 @@ static attn_status reduce_rows(struct heatmap_data *data, const struct weights *
                 findings_add(&data->findings, rows + i * w->columns, w->columns, head, first + i);
             reduce_add(reduce, first + i - begin, rows + i * w->columns);
         }
+        progress_add(&data->progress, count);
     }
     return ATTN_OK;
 }
@@ -253,8 +254,12 @@ attn_status heatmap_collect(struct heatmap_data *data)
     if (data->cells == NULL || data->tops == NULL)
         return io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
     const int heads = plot->panels / data->count;
-    for (int panel = 0; panel < plot->panels; panel++)
-        CHECK(reduce_head(data, panel, &data->sources[panel / heads], data->head >= 0 ? data->head : panel % heads));
+    attn_status status = ATTN_OK;
+    progress_start(&data->progress, plot->panels * plot->rows, "rows", data->quiet);
+    for (int panel = 0; status == ATTN_OK && panel < plot->panels; panel++)
+        status = reduce_head(data, panel, &data->sources[panel / heads], data->head >= 0 ? data->head : panel % heads);
+    progress_finish(&data->progress);
+    CHECK(status);
     plot->cells = data->cells;
     return find_scale(data);
 }

@@ -9,6 +9,7 @@
 #include "findings.h"
 #include "plot/plot.h"
 #include "plot/reduce.h"
+#include "progress.h"
 #include "weights.h"
 
 enum { HEATMAP_MOST_PANELS = 1024, HEATMAP_MOST_SOURCES = 256 };
@@ -26,6 +27,7 @@ struct heatmap_data {
     enum scale_kind kind;
     enum heatmap_top top;
     double given_top;
+    bool quiet;
 
     struct weights *sources;
     struct array_names names; /* of the tensors of a grid; zeros without a grid */
@@ -36,6 +38,7 @@ struct heatmap_data {
     double *tops;
     bool has_hidden, has_nan; /* among the cells */
     struct findings findings; /* of rows from files */
+    struct progress progress;
 };
 
 /* Opens one source, or with grid all tensors that FILE:PATTERN names, which must have the same shape. */
