@@ -56,6 +56,16 @@ static attn_status read_token(struct added_token *token, const struct entry *ent
     return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", entry->file);
 }
 
+/* Of tokens with the same id the first in the file comes first. */
+static int compare_ids(const void *a, const void *b)
+{
+    const struct added_token *first = *(const struct added_token *const *)a;
+    const struct added_token *second = *(const struct added_token *const *)b;
+    if (first->id != second->id)
+        return first->id < second->id ? -1 : 1;
+    return first < second ? -1 : first > second;
+}
+
 attn_status added_read(struct added_tokens *a, const struct entry *root, const struct normaliser *normaliser,
                        const struct vocabulary *vocabulary)
 {
@@ -63,7 +73,8 @@ attn_status added_read(struct added_tokens *a, const struct entry *root, const s
     CHECK(entry_list_or(root, "added_tokens", &list));
     const size_t count = json_array_size(list.value);
     a->list = calloc(count + 1, sizeof *a->list);
-    if (a->list == NULL)
+    a->by_id = calloc(count + 1, sizeof *a->by_id);
+    if (a->list == NULL || a->by_id == NULL)
         return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", root->file);
     CHECK(vocabulary_reserve(&a->by_text, count, count, root->file));
     CHECK(vocabulary_reserve(&a->by_normalised, count, count, root->file));
@@ -71,23 +82,23 @@ attn_status added_read(struct added_tokens *a, const struct entry *root, const s
         const struct entry element = entry_element(&list, a->count);
         struct added_token *token = &a->list[a->count];
         CHECK(read_token(token, &element, normaliser, vocabulary));
-        a->least = a->count == 0 || token->id < a->least ? token->id : a->least;
-        a->most = token->id >= a->most ? token->id + 1 : a->most;
+        a->by_id[a->count] = token;
         if (*token->normalised == '\0')
             continue;
         vocabulary_add(token->after ? &a->by_normalised : &a->by_text, token->normalised, strlen(token->normalised),
                        (int32_t)a->count);
         a->first_bytes[token->after][(unsigned char)*token->normalised] = true;
     }
+    qsort(a->by_id, count, sizeof *a->by_id, compare_ids);
     return ATTN_OK;
 }
 
 void added_free(struct added_tokens *a)
 {
-    /* Of a list that could not be read to its end the last one may have a text, too. */
-    for (size_t i = 0; a->list != NULL && i < a->count; i++)
+    for (size_t i = 0; i < a->count; i++)
         free(a->list[i].normalised);
     free(a->list);
+    free(a->by_id);
     vocabulary_free(&a->by_text);
     vocabulary_free(&a->by_normalised);
     *a = (struct added_tokens){0};
@@ -95,10 +106,20 @@ void added_free(struct added_tokens *a)
 
 const struct added_token *added_of_id(const struct added_tokens *a, int32_t id)
 {
-    for (size_t i = 0; i < a->count && id >= a->least && id < a->most; i++)
-        if (a->list[i].id == id)
-            return &a->list[i];
-    return NULL;
+    size_t low = 0, high = a->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (a->by_id[middle]->id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < a->count && a->by_id[low]->id == id ? a->by_id[low] : NULL;
+}
+
+int32_t added_ids(const struct added_tokens *a)
+{
+    return a->count > 0 ? a->by_id[a->count - 1]->id + 1 : 0;
 }
 
 /** The longest token at a place; NULL: none. */

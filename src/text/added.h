@@ -20,7 +20,7 @@ struct added_tokens {
     size_t count;
     struct vocabulary by_text, by_normalised; /**< of those before and behind the normaliser; ids are places of list */
     bool first_bytes[2][256];                 /**< with which one of them begins */
-    int32_t least, most;                      /**< the lowest id, and one more than the highest */
+    const struct added_token **by_id;         /**< the list in the order of ids */
 };
 
 /** vocabulary: the model's. */
@@ -29,6 +29,8 @@ attn_status added_read(struct added_tokens *added, const struct entry *root, con
 void added_free(struct added_tokens *added);
 /** The token of an id; NULL: none. */
 const struct added_token *added_of_id(const struct added_tokens *added, int32_t id);
+/** One more than the highest id; 0 without tokens. */
+int32_t added_ids(const struct added_tokens *added);
 /** Cuts the texts of from where tokens are, those behind the normaliser or before it. */
 void added_find(const struct added_tokens *added, bool after, bool special_as_text, const struct pieces *from,
                 struct pieces *to);

@@ -73,6 +73,8 @@ attn_status pattern_read(struct pattern **pattern, const struct entry *step)
     *pattern = calloc(1, sizeof **pattern);
     if (*pattern == NULL)
         return out_of_memory(step->file);
+    if (expression == NULL && *text == '\0')
+        expression = ""; /* which is everywhere, as in the reference */
     if (expression != NULL)
         return compile(*pattern, expression, &entry);
     (*pattern)->size = strlen(text);
@@ -92,8 +94,7 @@ void pattern_free(struct pattern *p)
 static void find_text(struct search *s, size_t from)
 {
     const struct pattern *p = s->pattern;
-    /* The empty text is nowhere. */
-    const char *at = p->size > 0 && from < s->size ? memmem(s->text + from, s->size - from, p->text, p->size) : NULL;
+    const char *at = from < s->size ? memmem(s->text + from, s->size - from, p->text, p->size) : NULL;
     s->waits = at != NULL;
     s->begin = s->waits ? (size_t)(at - s->text) : s->size;
     s->end = s->begin + p->size;

@@ -179,7 +179,8 @@ int32_t attn_tokenizer_size(const attn_tokenizer *t)
 {
     if (t == NULL)
         return 0;
-    return t->added.most > t->model.vocabulary.count ? t->added.most : t->model.vocabulary.count;
+    const int32_t added = added_ids(&t->added), known = t->model.vocabulary.count;
+    return added > known ? added : known;
 }
 
 const char *attn_tokenizer_token(const attn_tokenizer *t, int32_t id)

@@ -203,6 +203,8 @@ static void test_decoders(void **state)
             "{'type':'Strip','content':' ','start':1,'stop':1}]}",
             "'__a':1,'_b':2,'c__':3"),
         " a bc ", "<s>  a bc ");
+    expect_decoded(DECODER("{'type':'Replace','pattern':{'String':''},'content':'x'}", "'ab':1,'c':2"), "xaxbxxcx",
+                   "x<xsx>xxaxbxxcx");
     expect_decoded(DECODER("{'type':'BPEDecoder','suffix':'</w>'}", "'a':1,'b</w>':2,'c</w>':3"), "ab c", "<s>ab c");
 }
 

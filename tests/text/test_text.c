@@ -58,6 +58,8 @@ static void test_other_normalizers(void **state)
     expect_pieces("{'type':'Strip','strip_left':false,'strip_right':true}", NULL, " a \xc2\xa0", " a");
     expect_pieces("{'type':'Replace','pattern':{'String':'ab'},'content':'.'}", NULL, "aabab", "a..");
     expect_pieces("{'type':'Replace','pattern':{'Regex':'[0-9]+'},'content':'0'}", NULL, "a12b3", "a0b0");
+    expect_pieces("{'type':'Replace','pattern':{'String':''},'content':'.'}", NULL, "ab", ".a.b.");
+    expect_pieces("{'type':'Replace','pattern':{'Regex':''},'content':'.'}", NULL, "ab", ".a.b.");
     expect_pieces("{'type':'Prepend','prepend':'" MARK "'}", NULL, "a", MARK "a");
     expect_pieces("{'type':'Prepend','prepend':'" MARK "'}", NULL, "", "");
     expect_pieces("{'type':'Nmt'}", NULL,
@@ -140,9 +142,11 @@ static void test_split(void **state)
         }
     }
     /* Matches of nothing are cuts. */
+    expect_pieces(NULL, "{'type':'Split','pattern':{'String':''},'behavior':'Removed'}", "abc", "a|b|c");
     expect_pieces(NULL, "{'type':'Split','pattern':{'Regex':'(?=[A-Z])'},'behavior':'Isolated'}", "aBcD", "a|Bc|D");
     expect_pieces(NULL, "{'type':'Split','pattern':{'Regex':'(?=x)'},'behavior':'MergedWithNext'}", "axx", "a|x|x");
-    expect_pieces(NULL, "{'type':'Split','pattern':{'String':''},'behavior':'Isolated'}", "ab", "ab");
+    expect_pieces(NULL, "{'type':'Split','pattern':{'String':''},'behavior':'Isolated'}", "ab", "a|b");
+    expect_pieces(NULL, "{'type':'Split','pattern':{'String':''},'behavior':'Removed','invert':true}", "ab", "");
 }
 
 /* What Oniguruma and PCRE2 read differently. */
