@@ -22,13 +22,32 @@ def bf16(values):
     return (bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000).view(numpy.float32)
 
 
+def in_8_bits(rounded, most):
+    """Rows of keys and values as attn_quantise() has them: their largest number becomes the type's largest one."""
+    def of_rows(x):
+        top = numpy.abs(x).max(-1, keepdims=True)
+        return rounded(x * (most / top)) * (top / most)
+    return of_rows
+
+
+def e4m3(x):
+    """The nearest number of three bits behind its first one; 2^-9 apart below 2^-6."""
+    unit = 2.0 ** (numpy.maximum(numpy.floor(numpy.log2(numpy.maximum(numpy.abs(x), 2.0**-9))), -6) - 3)
+    return numpy.rint(x / unit) * unit
+
+
+# What a cache makes of keys and values before they are taken as exact.
+CACHES = {"int8": in_8_bits(numpy.rint, 127), "fp8": in_8_bits(e4m3, 448)}
+
+
 class Llama:
     """A folder with config.json and model.safetensors, as Transformers has them."""
 
-    def __init__(self, folder, rounding="f32"):
+    def __init__(self, folder, rounding="f32", cache=None):
         self.config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         self.file = safetensors.safe_open(folder / "model.safetensors", framework="numpy")
         self.rounding = rounding
+        self.cache = CACHES[cache] if cache else lambda x: x
 
     def vector(self, name):
         return self.file.get_tensor(name + ".weight").astype(numpy.float64)
@@ -70,7 +89,7 @@ class Llama:
             q = self.rotated((y @ w_q.T).reshape(tokens, heads, -1))
             k = self.rotated((y @ w_k.T).reshape(tokens, kv_heads, -1))
             v = (y @ w_v.T).reshape(tokens, kv_heads, -1)
-            x = x + self.attention(q, k, v) @ w_o.T
+            x = x + self.attention(q, self.cache(k), self.cache(v)) @ w_o.T
             y = self.norm(x, prefix + "post_attention_layernorm")
             gate = y @ w_gate.T
             states[s] = x + (gate / (1 + numpy.exp(-gate)) * (y @ w_up.T)) @ w_down.T
