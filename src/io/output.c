@@ -196,7 +196,9 @@ static attn_status write_standard_npz(struct replacement *standard, const struct
     FILE *file = tmpfile();
     if (file == NULL)
         return io_fail(ATTN_INVALID_FILE, "%s: cannot make a temporary file: %s", standard->path, strerror(errno));
-    struct replacement temporary = {.path = standard->path, .fd = fileno(file)};
+    struct replacement temporary = {
+        .path = standard->path, .fd = fileno(file), .written = set->written, .user = set->user};
+    standard->written = NULL; /* the same bytes once more */
     attn_status status = write_item(&temporary, set, index);
     if (status == ATTN_OK && lseek(temporary.fd, 0, SEEK_SET) != 0)
         status = io_fail(ATTN_INVALID_FILE, "%s: cannot read the temporary file: %s", standard->path, strerror(errno));
@@ -216,7 +218,7 @@ static attn_status write_standard_npz(struct replacement *standard, const struct
 static attn_status write_standard(const struct output_set *set)
 {
     char name[] = "standard output";
-    struct replacement standard = {.path = name, .fd = STDOUT_FILENO};
+    struct replacement standard = {.path = name, .fd = STDOUT_FILENO, .written = set->written, .user = set->user};
     for (int i = 0; i < set->count; i++) {
         if (is_standard(set->items[i].path))
             return is_npz(set, &set->items[i]) && set->items[i].name != NULL ? write_standard_npz(&standard, set, i)
@@ -249,6 +251,8 @@ attn_status output_write(const struct output_set *set)
             continue;
         struct replacement *file = &files[count++];
         status = replace_open(file, set->items[i].path);
+        file->written = set->written;
+        file->user = set->user;
         if (status == ATTN_OK)
             status = write_item(file, set, i);
         if (status == ATTN_OK)

@@ -26,9 +26,11 @@ struct output {
 struct output_set {
     int count, space;
     struct output *items;
-    bool standard_npz;       /* a container on standard output is .npz, not safetensors */
-    bool compressed;         /* arrays in .npz files are deflated */
-    struct json_t *metadata; /* of safetensors files, or NULL; the caller's */
+    bool standard_npz;                         /* a container on standard output is .npz, not safetensors */
+    bool compressed;                           /* arrays in .npz files are deflated */
+    struct json_t *metadata;                   /* of safetensors files, or NULL; the caller's */
+    void (*written)(void *user, size_t bytes); /* is told of bytes as they are written, or NULL */
+    void *user;
 };
 
 /* Declares an output; the array is looked at only by output_write(). */

@@ -124,6 +124,9 @@ attn_status replace_open(struct replacement *file, const char *canonical)
     return ATTN_OK;
 }
 
+/* Written at a time, so that a signal or whoever counts waits for no more. */
+enum { PIECE = 1 << 24 };
+
 attn_status replace_write(struct replacement *file, const void *data, size_t size)
 {
     const char *from = data;
@@ -131,11 +134,13 @@ attn_status replace_write(struct replacement *file, const void *data, size_t siz
         /* A long write is given up at once. */
         if (atomic_load(&arrived) != 0)
             return fail_interrupted(file);
-        ssize_t done = write(file->fd, from, size);
+        ssize_t done = write(file->fd, from, size < PIECE ? size : PIECE);
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0)
             return io_fail(ATTN_INVALID_FILE, "%s: cannot write: %s", file->path, strerror(errno));
+        if (file->written != NULL)
+            file->written(file->user, (size_t)done);
         from += done;
         size -= (size_t)done;
     }

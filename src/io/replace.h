@@ -25,6 +25,8 @@ struct replacement {
     char *path; /* the target, as replace_target() gave it */
     char *temporary;
     int fd;
+    void (*written)(void *user, size_t bytes); /* is told of bytes as they are written; NULL: nobody is */
+    void *user;
 };
 
 /*

@@ -2,7 +2,7 @@
 """Looks at what a command shows on a terminal while it works for longer than a second: how much of its work is done,
 in one line that is gone at the end, and nothing with --quiet. What it prints is the same either way.
 
-Usage: check_progress.py UNIT COMMAND [ARGUMENT...], where UNIT is what the line counts, such as texts
+Usage: check_progress.py UNIT COMMAND [ARGUMENT...], where UNIT is what the line counts, such as texts, or MB
 """
 
 import os
@@ -39,7 +39,8 @@ def main():
     quiet_printed, quiet_shown = run([*command, "--quiet"])
     lines = shown.split("\r")
     print(f"{len(lines)} lines, such as '{lines[1] if len(lines) > 1 else ''}'")
-    if not re.fullmatch(rf"\d+ of \d+ {unit}, \d+ {unit}/s, \d+:\d\d left *", lines[1] if len(lines) > 1 else ""):
+    if not re.fullmatch(rf"\d+ of \d+ {unit}, \d+ {unit}/s, \d+:\d\d left *|[\d.]+ {unit}, [\d.]+ {unit}/s *",
+                        lines[1] if len(lines) > 1 else ""):
         print(f"expected the number of {unit}, in: {shown!r}")
         return 1
     if lines[-2].strip() or lines[-1]:

@@ -16,6 +16,7 @@
 #include "io/output.h"
 #include "io/stored.h"
 #include "options.h"
+#include "progress.h"
 
 enum { CONVERT_HELP, CONVERT_VERSION, CONVERT_QUIET, CONVERT_DTYPE, CONVERT_TO, CONVERT_COMPRESS, CONVERT_COUNT };
 
@@ -265,6 +266,26 @@ static attn_status load(const struct conversion *c, struct item *item)
     return status;
 }
 
+static void add_written(void *progress, size_t bytes)
+{
+    progress_add(progress, (int64_t)bytes);
+}
+
+/* How much deflated arrays will have is not known. */
+static attn_status write_all(const struct conversion *c, struct output_set *outputs)
+{
+    struct progress progress;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < c->count && !outputs->compressed; i++)
+        bytes += (int64_t)c->items[i].array.size;
+    outputs->written = add_written;
+    outputs->user = &progress;
+    progress_start(&progress, bytes, "B", command_is_quiet());
+    const attn_status status = output_write(outputs);
+    progress_finish(&progress);
+    return status;
+}
+
 static attn_status convert(struct conversion *c, const struct operands *operands, bool compressed)
 {
     struct output_set outputs = {.compressed = compressed};
@@ -281,7 +302,7 @@ static attn_status convert(struct conversion *c, const struct operands *operands
     for (size_t i = 0; status == ATTN_OK && i < c->count; i++)
         status = load(c, &c->items[i]);
     if (status == ATTN_OK)
-        status = output_write(&outputs);
+        status = write_all(c, &outputs);
     output_free(&outputs);
     return status;
 }

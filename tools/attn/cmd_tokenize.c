@@ -5,11 +5,13 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <attn/text.h>
 
 #include "commands.h"
 #include "options.h"
+#include "progress.h"
 
 enum {
     HELP,
@@ -152,13 +154,16 @@ static attn_status decode_line(struct tokenize *t, const char *line, char separa
 
 /* ----------------------------------------------------------------------- run -- */
 
+/* On a terminal the lines show by themselves how far they are. */
 static attn_status run_lines(struct tokenize *t, FILE *file)
 {
+    struct progress progress;
     const char separator = t->options[NUL].value != NULL ? '\0' : '\n';
     char *text = NULL;
     size_t capacity = 0;
     ssize_t length;
     attn_status status = ATTN_OK;
+    progress_start(&progress, 0, "lines", command_is_quiet() || isatty(STDOUT_FILENO));
     /* It also ends when there is no memory for a line, which is neither the end of the file nor an error of it. */
     while (status == ATTN_OK && (length = getdelim(&text, &capacity, separator, file)) >= 0) {
         size_t size = (size_t)length;
@@ -166,9 +171,11 @@ static attn_status run_lines(struct tokenize *t, FILE *file)
         if (size > 0 && text[size - 1] == separator)
             text[--size] = '\0';
         status = t->options[DECODE].value != NULL ? decode_line(t, text, separator) : encode_line(t, text, size);
+        progress_add(&progress, 1);
         if (status == ATTN_OK && ferror(stdout))
             break;
     }
+    progress_finish(&progress);
     if (status == ATTN_OK && !feof(file) && !ferror(stdout))
         status = io_fail(ATTN_INVALID_FILE, "cannot read %s: %s",
                          strcmp(t->file, "-") == 0 ? "standard input" : t->file, strerror(errno));
