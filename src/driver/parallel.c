@@ -47,8 +47,7 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
 
 void attn_run_progress(const void *workspace, const struct attn_geometry *geometry, int64_t *begun, int64_t *tasks)
 {
-    const struct attn_run *run =
-        (const struct attn_run *)(((uintptr_t)workspace + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN);
+    const struct attn_run *run = attn_run_in((void *)(uintptr_t)workspace); /* which is only looked at */
     *begun = *tasks = 0;
     for (int phase = 0; phase < geometry->num_phases; phase++) {
         const int64_t all = geometry->phases[phase].tasks;

@@ -184,6 +184,11 @@ static void holds_signals(void **state)
     signal(SIGHUP, SIG_DFL);
 }
 
+static void count_written(void *total, size_t bytes)
+{
+    *(size_t *)total += bytes;
+}
+
 static void writes_sets(void **state)
 {
     (void)state;
@@ -211,9 +216,16 @@ static void writes_sets(void **state)
     assert_int_equal(output_add(&set, "-x", "t.safetensors:__metadata__", &b), ATTN_INVALID_ARGUMENT);
     assert_int_equal(set.count, 3);
 
+    size_t written = 0;
+    set.written = count_written;
+    set.user = &written;
     assert_int_equal(count_files(), 0);
     assert_int_equal(output_write(&set), ATTN_OK);
     assert_int_equal(count_files(), 2);
+    struct stat first, second;
+    assert_int_equal(stat("s.safetensors", &first), 0);
+    assert_int_equal(stat("c.npy", &second), 0);
+    assert_int_equal(written, first.st_size + second.st_size);
     static const char *const specs[] = {"s.safetensors:a", "s.safetensors:b", "c.npy"};
     const struct array *const wanted[] = {&a, &b, &c};
     for (int i = 0; i < 3; i++) {
