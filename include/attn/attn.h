@@ -281,8 +281,11 @@ ATTN_API attn_status attn_plan_run(const attn_plan *plan, const attn_tensor *q, 
  * same workspace; when no run has begun there, the workspace must have been filled with zeros. The phases of a run and
  * its tasks are not all of the same size.
  *
- * @param begun  written: 0 before the run to *tasks at its end
- * @param tasks  written
+ * @param plan            the run's
+ * @param workspace       the run's; it is only read
+ * @param workspace_size  attn_plan_workspace_size(plan) or more bytes
+ * @param begun           tasks that have begun: 0 before the run, *tasks at its end
+ * @param tasks           all tasks of the run
  * @return ATTN_OK, ATTN_INVALID_ARGUMENT for a NULL, or ATTN_WORKSPACE_TOO_SMALL
  * @since 0.1, experimental
  */
