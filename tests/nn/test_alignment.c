@@ -332,7 +332,7 @@ static void test_create_refuses(void **state)
     REFUSES(m, attn_alignment_create(NULL, &config), ATTN_INVALID_ARGUMENT, "alignment|NULL");
     REFUSES(m, attn_alignment_create(&a, NULL), ATTN_INVALID_ARGUMENT, "config|NULL");
     CREATE_REFUSES(c.struct_size = 0, ATTN_INVALID_ARGUMENT, "struct_size|0");
-    CREATE_REFUSES(c.score = (attn_score)4, ATTN_INVALID_ARGUMENT, "score|4");
+    CREATE_REFUSES(c.score = (attn_score)4, ATTN_INVALID_ARGUMENT, "config.score is 4; expected an attn_score");
     CREATE_REFUSES(c.score = (attn_score)-1, ATTN_INVALID_ARGUMENT, "score|-1");
     CREATE_REFUSES(c.d_query = -6, ATTN_INVALID_ARGUMENT, "d_query|-6");
     CREATE_REFUSES(c.d_key = -5, ATTN_INVALID_ARGUMENT, "d_key|-5");
@@ -349,11 +349,12 @@ static void test_create_refuses(void **state)
     CREATE_REFUSES(c.v.shape[3] = 3, ATTN_SHAPE_MISMATCH, "v.|3|4");
     CREATE_REFUSES(c.v.data = NULL, ATTN_INVALID_ARGUMENT, "v|NULL");
     /* Nothing is ignored: what belongs to another score function. */
-    CREATE_REFUSES((c.score = ATTN_SCORE_DOT, c.d_key = 6), ATTN_INVALID_ARGUMENT, "d_attention|4");
+    CREATE_REFUSES((c.score = ATTN_SCORE_DOT, c.d_key = 6), ATTN_INVALID_ARGUMENT,
+                   "config.d_attention is 4; expected 0 unless score is ATTN_SCORE_ADDITIVE");
     CREATE_REFUSES((c.score = ATTN_SCORE_DOT, c.d_key = 6, c.d_attention = 0), ATTN_INVALID_ARGUMENT, "w_q");
     CREATE_REFUSES(
         (c.score = ATTN_SCORE_DOT, c.d_attention = 0, c.w_q.data = c.w_k.data = c.bias.data = c.v.data = NULL),
-        ANY_ERROR, "d_key|5|6");
+        ANY_ERROR, "config.d_key is 5; expected 6, as d_query is");
     CREATE_REFUSES((c.score = ATTN_SCORE_GENERAL, c.d_attention = 0, c.w_q.data = c.bias.data = c.v.data = NULL),
                    ATTN_SHAPE_MISMATCH, "w_k|4|6");
     const attn_tensor *const w = &config.w_k, *const b = &config.bias, *const v = &config.v;
@@ -417,7 +418,8 @@ static void test_forward_refuses(void **state)
     REFUSES(m, FORWARD(&q, &projected, &v, OUT(stride[2] = 1), NULL), ATTN_INVALID_ARGUMENT, "out|1");
     REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(struct_size = 2)), ATTN_INVALID_ARGUMENT, "struct_size|2");
     REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(scale = 0.5f)), ATTN_INVALID_ARGUMENT, "scale|0.5");
-    REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(temperature = 0.5f)), ATTN_INVALID_ARGUMENT, "temperature|0.5");
+    REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(temperature = 0.5f)), ATTN_INVALID_ARGUMENT,
+            "params.temperature is 0.5; expected 0, as the score function has its own");
     const float one[1] = {1};
     REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(head_scale = one)), ATTN_INVALID_ARGUMENT, "head_scale");
     REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(softcap = 1)), ATTN_UNSUPPORTED, "softcap");

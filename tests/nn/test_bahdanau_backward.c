@@ -369,7 +369,8 @@ static void test_wrong_arguments(void **state)
     REFUSES(m, BACKWARD(NULL, a, w, k, n, NULL, h, d, g), ATTN_INVALID_ARGUMENT, "config is NULL");
     REFUSES(m, BACKWARD(CHANGED(attn_bahdanau_config, *c, w_hh.data = NULL), a, w, k, n, NULL, h, d, g), ANY_ERROR,
             "config.w_hh");
-    REFUSES(m, BACKWARD(c, NULL, w, k, n, NULL, h, d, g), ATTN_INVALID_ARGUMENT, "alignment is NULL");
+    REFUSES(m, BACKWARD(c, NULL, w, k, n, NULL, h, d, g), ATTN_INVALID_ARGUMENT,
+            "alignment is NULL; expected a score function");
     REFUSES(m, BACKWARD(c, CHANGED(attn_alignment_config, *a, score = ATTN_SCORE_DOT), w, k, n, NULL, h, d, g),
             ATTN_INVALID_ARGUMENT, "alignment.");
     REFUSES(m, BACKWARD(CHANGED(attn_bahdanau_config, *c, annotation += 1), a, w, k, n, NULL, h, d, g),

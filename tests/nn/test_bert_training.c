@@ -359,14 +359,15 @@ static void test_wrong_arguments(void **state)
     REFUSES(m, WITH(c, CHANGED(attn_bert_weights, *w, layers = layers)), ATTN_SHAPE_MISMATCH,
             "layers[1]: weights.w_down.shape[3] is 21");
     REFUSES(m, TRAIN(c, w, -1, x.offsets, x.ids, NULL, &x.hidden), ATTN_INVALID_ARGUMENT, "num_sequences is -1");
-    REFUSES(m, TRAIN(c, w, 1, NULL, x.ids, NULL, &x.hidden), ATTN_INVALID_ARGUMENT, "offsets is NULL");
+    REFUSES(m, TRAIN(c, w, 1, NULL, x.ids, NULL, &x.hidden), ATTN_INVALID_ARGUMENT,
+            "offsets is NULL; expected 1 + 1 offsets");
     static const int64_t is_long[2] = {0, PLACES + 1};
     REFUSES(m, TRAIN(c, w, 1, is_long, x.ids, NULL, &x.hidden), ATTN_INVALID_ARGUMENT,
             "offsets[1] is 13; expected at most 12");
     REFUSES(m, TRAIN(c, w, SEQUENCES, x.offsets, NULL, NULL, &x.hidden), ATTN_INVALID_ARGUMENT, "ids is NULL");
     REFUSES(m, TRAIN(c, w, SEQUENCES, x.offsets, x.ids, NULL, NULL), ATTN_INVALID_ARGUMENT, "hidden is NULL");
     REFUSES(m, TRAIN(c, w, SEQUENCES, x.offsets, x.ids, NULL, CHANGED(attn_tensor, x.hidden, data = w->words.data)),
-            ATTN_INVALID_ARGUMENT, "hidden|overlaps");
+            ATTN_INVALID_ARGUMENT, "hidden overlaps weights.words; expected arrays that lie apart");
     REFUSES(m, TRAIN(c, w, SEQUENCES, x.offsets, x.ids, CHANGED(attn_model_pass, x.pass, kept_size = 3), &x.hidden),
             ATTN_WORKSPACE_TOO_SMALL, "pass.kept_size is 3; expected");
     /* Only weights that are shared may share their gradients. */

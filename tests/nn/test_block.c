@@ -382,7 +382,7 @@ static void test_load_refuses(void **state)
     assert_null(block);
     REFUSES(m, attn_block_load(&block, &config, NULL, "p.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "weights|NULL");
     REFUSES(m, attn_block_load(&block, &config, weights, NULL, ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT,
-            "prefix|NULL");
+            "prefix is NULL; expected what stands before the names, or an empty string");
     attn_block_config other = config;
     other.qk_norm = 1;
     REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_TORCH), ATTN_UNSUPPORTED, "config.qk_norm");
@@ -394,11 +394,12 @@ static void test_load_refuses(void **state)
             "config.post_norms|norm_first");
     other.norm_first = 1;
     REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_BERT), ATTN_UNSUPPORTED, "config.post_norms");
-    REFUSES(m, attn_block_load(&block, &config, weights, "p.", (attn_naming)6), ATTN_INVALID_ARGUMENT, "naming|6");
+    REFUSES(m, attn_block_load(&block, &config, weights, "p.", (attn_naming)6), ATTN_INVALID_ARGUMENT,
+            "naming is 6; expected an attn_naming");
     REFUSES(m, attn_block_load(&block, &config, weights, "other.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "other.");
     LOAD_REFUSES(c.struct_size = 7, ATTN_INVALID_ARGUMENT, "struct_size|7");
     LOAD_REFUSES(a.struct_size = 9, ATTN_INVALID_ARGUMENT, "config.attention.struct_size|9");
-    LOAD_REFUSES(c.attention = NULL, ATTN_INVALID_ARGUMENT, "config.attention|NULL");
+    LOAD_REFUSES(c.attention = NULL, ATTN_INVALID_ARGUMENT, "config.attention is NULL; expected an attn_mha_config");
     LOAD_REFUSES(a.heads = 0, ATTN_INVALID_ARGUMENT, "heads|0");
     LOAD_REFUSES(a.heads = 3, ANY_ERROR, "8|3");
     LOAD_REFUSES(c.d_ff = -12, ATTN_INVALID_ARGUMENT, "d_ff|-12");
@@ -407,9 +408,12 @@ static void test_load_refuses(void **state)
     LOAD_REFUSES(c.norm = (attn_norm)2, ATTN_INVALID_ARGUMENT, "norm|2");
     LOAD_REFUSES(c.eps = -1, ATTN_INVALID_ARGUMENT, "eps|-1");
     LOAD_REFUSES(c.eps = NAN, ATTN_INVALID_ARGUMENT, "eps|nan");
-    LOAD_REFUSES(c.d_memory = 5, ATTN_INVALID_ARGUMENT, "d_memory|5"); /* only with cross */
-    LOAD_REFUSES(a.d_out = 9, ANY_ERROR, "d_out|9");                   /* residuals need d_model */
-    LOAD_REFUSES(a.d_memory = 9, ANY_ERROR, "d_memory|9");
+    LOAD_REFUSES(c.d_memory = 5, ATTN_INVALID_ARGUMENT,
+                 "config.d_memory is 5; expected 0 without cross"); /* only with cross */
+    LOAD_REFUSES(
+        a.d_out = 9, ANY_ERROR,
+        "config.attention.d_out is 9; expected 0 or d_model, 8, as x is added to it"); /* residuals need d_model */
+    LOAD_REFUSES(a.d_memory = 9, ANY_ERROR, "config.attention.d_memory is 9");
     nn_end_refusals();
     attn_weights_destroy(weights);
     memory_destroy(m);
@@ -462,8 +466,10 @@ static void test_forward_refuses(void **state)
     REFUSES(m, RUN(plain, &x, &out, IN(memory = &mem)), ATTN_INVALID_ARGUMENT, "memory");
     REFUSES(m, RUN(plain, &x, &out, IN(cross_kv = &kv)), ATTN_INVALID_ARGUMENT, "cross_kv");
     REFUSES(m, RUN(plain, &x, &out, IN(cross = &p)), ATTN_INVALID_ARGUMENT, "cross");
-    REFUSES(m, RUN(plain, &x, &out, IN(cached = 3)), ATTN_INVALID_ARGUMENT, "cached|3");
-    REFUSES(m, RUN(plain, &x, &out, IN(rope = ATTN_ROPE_INTERLEAVED)), ATTN_INVALID_ARGUMENT, "rope|1");
+    REFUSES(m, RUN(plain, &x, &out, IN(cached = 3)), ATTN_INVALID_ARGUMENT,
+            "inputs.cached is 3; expected 0 without a cache");
+    REFUSES(m, RUN(plain, &x, &out, IN(rope = ATTN_ROPE_INTERLEAVED)), ATTN_INVALID_ARGUMENT,
+            "inputs.rope is 1; expected 0 without a rotation");
     REFUSES(m, RUN(cross, &x, &out, NULL), ATTN_INVALID_ARGUMENT, "memory");
     REFUSES(m, RUN(cross, &x, &out, IN(memory = WITHIN(attn_tensor, mem, shape[3] = 5))), ATTN_SHAPE_MISMATCH,
             "memory|5|6");
@@ -475,11 +481,13 @@ static void test_forward_refuses(void **state)
             "out|cross_kv");
     attn_block_inputs both = none;
     both.memory = &mem, both.cross_kv = &kv;
-    REFUSES(m, RUN(cross, &x, &out, &both), ATTN_INVALID_ARGUMENT, "memory|cross_kv");
+    REFUSES(m, RUN(cross, &x, &out, &both), ATTN_INVALID_ARGUMENT,
+            "inputs.memory and inputs.cross_kv are both set; expected one of them");
     attn_block_inputs cached = none;
     cached.self = &p, cached.cache = &cache;
 #define CACHED(assignment) CHANGED(attn_block_inputs, cached, assignment)
-    REFUSES(m, RUN(plain, &x, &out, CACHED(cached = 5)), ANY_ERROR, "cache|9");
+    REFUSES(m, RUN(plain, &x, &out, CACHED(cached = 5)), ANY_ERROR,
+            "inputs.cached is 5; expected 0 to 4, so that the 5 tokens of x fit into the cache of 9");
     REFUSES(m, RUN(plain, &x, &out, CACHED(cached = -1)), ATTN_INVALID_ARGUMENT, "cached|-1");
     REFUSES(m, RUN(plain, &x, &out, CACHED(cached = INT64_MAX)), ANY_ERROR, "cached|9223372036854775807");
     REFUSES(m, RUN(plain, &x, &out, CACHED(cache = WITHIN(attn_tensor, cache, shape[3] = 17))), ATTN_SHAPE_MISMATCH,
@@ -493,7 +501,7 @@ static void test_forward_refuses(void **state)
     REFUSES(m, RUN(plain, &x, &out, IN(rotation = WITHIN(attn_tensor, table, shape[2] = 4))), ATTN_SHAPE_MISMATCH,
             "rotation|4|5");
     REFUSES(m, RUN(plain, &x, &out, IN(rotation = WITHIN(attn_tensor, table, shape[3] = 3))), ATTN_SHAPE_MISMATCH,
-            "rotation|3");
+            "inputs.rotation.shape[3] is 3; expected an even number up to 4, the head size");
     REFUSES(m, RUN(plain, &x, &out, IN(rotation = WITHIN(attn_tensor, table, dtype = ATTN_BF16))), ATTN_UNSUPPORTED,
             "rotation|bf16");
     REFUSES(m, attn_block_project_memory(plain, &mem, &kv, 0), ANY_ERROR, "cross");

@@ -457,21 +457,22 @@ static void test_wrong_arguments(void **state)
     REFUSES(m, TRAIN(CHANGED(attn_block_config, *c, format = &format), w, x, pass, &out), ATTN_INVALID_ARGUMENT,
             "config.format is set");
     REFUSES(m, TRAIN(CHANGED(attn_block_config, *c, qk_norm = 1), w, x, pass, &out), ATTN_UNSUPPORTED,
-            "config.qk_norm is set");
+            "config.qk_norm is set; expected 0 in training");
     REFUSES(m, TRAIN(CHANGED(attn_block_config, *c, norm_plus_one = 1), w, x, pass, &out), ATTN_UNSUPPORTED,
             "config.norm_plus_one is set");
     REFUSES(m, TRAIN(c, NULL, x, pass, &out), ATTN_INVALID_ARGUMENT, "weights is NULL");
     REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, self = NULL), x, pass, &out), ATTN_INVALID_ARGUMENT,
-            "weights.self is NULL");
+            "weights.self is NULL; expected an attn_mha_weights");
     REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, w_down.shape[3]++), x, pass, &out), ATTN_SHAPE_MISMATCH,
             "weights.w_down.shape[3]");
     REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, w_gate = w->w_up), x, pass, &out), ATTN_INVALID_ARGUMENT,
-            "weights.w_gate has data");
+            "weights.w_gate has data; expected NULL, as this layer has none");
     const attn_mha_weights wrong_cross = *CHANGED(attn_mha_weights, l.block.cross, w_k.shape[2]++);
     REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, cross = &wrong_cross), x, pass, &out), ATTN_SHAPE_MISMATCH,
             "weights.cross->w_k.shape[2]");
     REFUSES(m, TRAIN(c, w, NULL, pass, &out), ATTN_INVALID_ARGUMENT, "x is NULL");
-    REFUSES(m, TRAIN(c, w, x, NULL, &out), ATTN_INVALID_ARGUMENT, "pass.memory is NULL");
+    REFUSES(m, TRAIN(c, w, x, NULL, &out), ATTN_INVALID_ARGUMENT,
+            "pass.memory is NULL; expected a tensor, as this layer has cross-attention");
     REFUSES(m, TRAIN(c, w, x, PASS(dropout = &wrong_dropout), &out), ATTN_INVALID_ARGUMENT, "pass.dropout->p is 1");
     REFUSES(m, TRAIN(c, w, x, PASS(hidden_dropout = &wrong_dropout), &out), ATTN_INVALID_ARGUMENT,
             "pass.hidden_dropout->p is 1");
@@ -510,7 +511,8 @@ static void test_wrong_arguments(void **state)
     attn_block_config plain = *c;
     plain.cross = 0;
     plain.d_memory = 0;
-    REFUSES(m, BACKWARD(&plain, w, x, pass, d, g), ATTN_INVALID_ARGUMENT, "pass.cross is set");
+    REFUSES(m, BACKWARD(&plain, w, x, pass, d, g), ATTN_INVALID_ARGUMENT,
+            "pass.cross is set; expected NULL, as this layer has no cross-attention");
     assert_true(attn_block_kept_size(NULL, ATTN_F32, 1, 1, 0) == SIZE_MAX);
     assert_true(attn_block_kept_size(c, ATTN_I8, 1, 1, 0) == SIZE_MAX);
     assert_true(attn_block_kept_size(c, ATTN_F32, INT64_MAX, 2, 2) == SIZE_MAX);

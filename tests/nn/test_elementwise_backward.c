@@ -480,9 +480,9 @@ static void test_wrong_arguments(void **state)
     NORM(ATTN_NORM_LAYER, &x, NULL, 0, NULL, &all, "d_out is NULL");
     NORM(ATTN_NORM_LAYER, &x, NULL, 0, &d, NULL, "gradients is NULL");
     NORM(ATTN_NORM_LAYER, &x, NULL, 0, &d, &none, "gradients.x, gamma and beta are NULL");
-    NORM(ATTN_NORM_LAYER, &x, NULL, -1, &d, &all, "eps is -1");
+    NORM(ATTN_NORM_LAYER, &x, NULL, -1, &d, &all, "eps is -1; expected a finite number, 0 or more");
     NORM(ATTN_NORM_LAYER, &x, TENSOR(sum, shape[3] = 4), 0, &d, &all, "gamma.shape[3] is 4");
-    NORM(ATTN_NORM_RMS, &x, NULL, 0, &d, &all, "gradients.beta is set");
+    NORM(ATTN_NORM_RMS, &x, NULL, 0, &d, &all, "gradients.beta is set; expected NULL with ATTN_NORM_RMS");
     NORM(ATTN_NORM_LAYER, &x, NULL, 0, &d, GRADIENTS(gamma = WITHIN(attn_tensor, sum, dtype = ATTN_BF16)),
          "gradients.gamma|bf16");
     NORM(ATTN_NORM_LAYER, &x, NULL, 0, &d, GRADIENTS(beta = &sum), "gradients.beta|gradients.gamma");

@@ -501,10 +501,13 @@ static void test_bad_memory(void **state)
     REFUSES(s.m, attn_model_memory_create(NULL, s.model), ATTN_INVALID_ARGUMENT, "memory|NULL");
     REFUSES(s.m, attn_model_memory_create(&memory, NULL), ATTN_INVALID_ARGUMENT, "model|NULL");
     assert_null(memory);
-    REFUSES(s.m, attn_model_memory_create(&memory, encoder), ATTN_INVALID_ARGUMENT, "bert|encoder-decoder");
+    REFUSES(s.m, attn_model_memory_create(&memory, encoder), ATTN_INVALID_ARGUMENT,
+            "model is bert; expected an encoder-decoder");
     REFUSES(s.m, attn_model_memory_add(NULL, &batch, NULL, sources), ATTN_INVALID_ARGUMENT, "memory|NULL");
-    REFUSES(s.m, attn_model_memory_add(s.memory, NULL, NULL, sources), ATTN_INVALID_ARGUMENT, "batch|NULL");
-    REFUSES(s.m, attn_model_memory_add(s.memory, &batch, NULL, NULL), ATTN_INVALID_ARGUMENT, "sources|NULL|3");
+    REFUSES(s.m, attn_model_memory_add(s.memory, NULL, NULL, sources), ATTN_INVALID_ARGUMENT,
+            "batch is NULL; expected an attn_model_batch");
+    REFUSES(s.m, attn_model_memory_add(s.memory, &batch, NULL, NULL), ATTN_INVALID_ARGUMENT,
+            "sources is NULL; expected room for 3 numbers");
     REFUSES(s.m, attn_model_memory_add(s.memory, &batch, &narrow, sources), ATTN_SHAPE_MISMATCH, "hidden|7|8");
     batch.num_sequences = 2;
     REFUSES(s.m, attn_model_memory_add(s.memory, &batch, &hidden, sources), ATTN_SHAPE_MISMATCH, "hidden|21|20");
@@ -514,7 +517,8 @@ static void test_bad_memory(void **state)
     batch.num_sequences = 1;
     REFUSES(s.m, attn_model_memory_add(s.memory, &batch, NULL, sources), ATTN_INVALID_ARGUMENT, "ids[2]|9");
     REFUSES(s.m, attn_model_memory_remove(NULL, 0), ATTN_INVALID_ARGUMENT, "memory|NULL");
-    REFUSES(s.m, attn_model_memory_remove(s.memory, 3), ATTN_INVALID_ARGUMENT, "source|3");
+    REFUSES(s.m, attn_model_memory_remove(s.memory, 3), ATTN_INVALID_ARGUMENT,
+            "source is 3; expected one that the memory has");
     REFUSES(s.m, attn_model_memory_remove(s.memory, -1), ATTN_INVALID_ARGUMENT, "source|-1");
     assert_int_equal(attn_model_memory_length(NULL, 0), -1);
     assert_int_equal(attn_model_memory_length(s.memory, 3), -1);
@@ -555,27 +559,29 @@ static void test_bad_steps(void **state)
     tokens.ids = ids, tokens.sources = sources;
     outputs.logits = &logits;
 #define BAD(cache, status, words) REFUSES(s.m, attn_model_step(s.model, cache, &tokens, &outputs), status, words)
-    BAD(s.cache, ATTN_INVALID_ARGUMENT, "tokens.memory|NULL");
+    BAD(s.cache, ATTN_INVALID_ARGUMENT, "tokens.memory is NULL; expected one of this model");
     tokens.memory = other.memory;
     BAD(s.cache, ATTN_INVALID_ARGUMENT, "tokens.memory|another");
     tokens.memory = s.memory;
-    BAD(s.cache, ATTN_INVALID_ARGUMENT, "tokens.sources[1]|7");
+    BAD(s.cache, ATTN_INVALID_ARGUMENT, "tokens.sources[1] is 7; expected a source that tokens.memory has");
     tokens.sources = NULL;
-    BAD(s.cache, ATTN_INVALID_ARGUMENT, "tokens.sources|NULL|2");
+    BAD(s.cache, ATTN_INVALID_ARGUMENT, "tokens.sources is NULL; expected 2 numbers");
     sources[1] = s.sources[2];
     tokens.sources = sources;
     tokens.tree = &tree;
     BAD(s.cache, ATTN_UNSUPPORTED, "tokens.tree");
     tokens.tree = NULL;
-    BAD(NULL, ATTN_INVALID_ARGUMENT, "cache|NULL");
-    REFUSES(s.m, attn_model_step(decoder, s.cache, &tokens, &outputs), ATTN_INVALID_ARGUMENT, "tokens.memory|llama");
+    BAD(NULL, ATTN_INVALID_ARGUMENT, "cache is NULL; expected one of attn_cache_create()");
+    REFUSES(s.m, attn_model_step(decoder, s.cache, &tokens, &outputs), ATTN_INVALID_ARGUMENT,
+            "tokens.memory is set; expected NULL, as llama has no encoder");
     tokens.memory = NULL;
     REFUSES(s.m, attn_model_step(decoder, s.cache, &tokens, &outputs), ATTN_INVALID_ARGUMENT, "tokens.sources|llama");
     tokens.memory = s.memory;
     for (int i = 0; i < 2; i++)
         OK(attn_cache_truncate(s.cache, sequences[i], 0));
     OK(attn_cache_step(s.cache, 2, sequences, counts, moved));
-    BAD(s.cache, ATTN_UNSUPPORTED, "token 2|position 1|0");
+    BAD(s.cache, ATTN_UNSUPPORTED,
+        "token 2 of the cache's step has position 1; expected 0, its place, from which this model's biases follow");
 #undef BAD
     nn_end_refusals();
     attn_model_close(decoder);

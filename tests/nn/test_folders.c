@@ -467,7 +467,8 @@ static void test_bad_files(void **state)
     snprintf(path, sizeof path, "%s/q4.gguf", folder.path);
     REFUSES(NULL, attn_model_open(&model, path, NULL), ATTN_UNSUPPORTED, "q4.gguf|is a file|folder");
     REFUSES(NULL, attn_model_open(&model, "/nonexistent/model", NULL), ATTN_INVALID_FILE, "/nonexistent/model");
-    REFUSES(NULL, attn_model_open(&model, NULL, NULL), ATTN_INVALID_ARGUMENT, "folder|NULL");
+    REFUSES(NULL, attn_model_open(&model, NULL, NULL), ATTN_INVALID_ARGUMENT,
+            "folder is NULL; expected the name of a model's folder");
     REFUSES(NULL, attn_model_open(NULL, folder.path, NULL), ATTN_INVALID_ARGUMENT, "model|NULL");
     model_folder_remove(&folder);
 
@@ -475,9 +476,11 @@ static void test_bad_files(void **state)
     folder = model_folder_bert(m);
     attn_model_options options = attn_model_options_default();
     options.pooling = (attn_pooling)7;
-    REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT, "options.pooling|7");
+    REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT,
+            "options.pooling is 7; expected an attn_pooling");
     options.pooling = ATTN_POOLING_NONE, options.normalise = 1;
-    REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT, "options.normalise|1");
+    REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT,
+            "options.normalise is 1; expected 0 without options.pooling");
     options.normalise = 0, options.activations = (attn_dtype)9;
     REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT, "options.activations|9");
     static const struct {
@@ -541,22 +544,30 @@ static void test_bad_calls(void **state)
     outputs.hidden = &hidden;
     tokens.ids = ids;
     REFUSES(m, attn_model_encode(NULL, &batch, &outputs), ATTN_INVALID_ARGUMENT, "model|NULL");
-    REFUSES(m, attn_model_encode(decoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "llama|encoder");
-    REFUSES(m, attn_model_encode(encoder, NULL, &outputs), ATTN_INVALID_ARGUMENT, "batch|NULL");
-    REFUSES(m, attn_model_encode(encoder, &batch, NULL), ATTN_INVALID_ARGUMENT, "outputs|NULL");
-    REFUSES(m, attn_model_encode(encoder, &batch, &none), ATTN_INVALID_ARGUMENT, "outputs|at least one");
+    REFUSES(m, attn_model_encode(decoder, &batch, &outputs), ATTN_INVALID_ARGUMENT,
+            "model is llama; expected an encoder for attn_model_encode()");
+    REFUSES(m, attn_model_encode(encoder, NULL, &outputs), ATTN_INVALID_ARGUMENT,
+            "batch is NULL; expected an attn_model_batch");
+    REFUSES(m, attn_model_encode(encoder, &batch, NULL), ATTN_INVALID_ARGUMENT,
+            "outputs is NULL; expected an attn_model_outputs");
+    REFUSES(m, attn_model_encode(encoder, &batch, &none), ATTN_INVALID_ARGUMENT,
+            "outputs has no tensors; expected at least one");
     REFUSES(m, attn_model_step(encoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT, "bert|decoder");
-    REFUSES(m, attn_model_step(decoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT, "cache|NULL");
-    REFUSES(m, attn_model_step(decoder, NULL, NULL, &outputs), ATTN_INVALID_ARGUMENT, "tokens|NULL");
+    REFUSES(m, attn_model_step(decoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT,
+            "cache is NULL; expected one of attn_cache_create()");
+    REFUSES(m, attn_model_step(decoder, NULL, NULL, &outputs), ATTN_INVALID_ARGUMENT,
+            "tokens is NULL; expected an attn_model_tokens");
     REFUSES(m, attn_model_cache_config(encoder, &config), ATTN_INVALID_ARGUMENT, "bert|decoder");
     REFUSES(m, attn_model_describe(NULL, &info), ATTN_INVALID_ARGUMENT, "model|NULL");
-    REFUSES(m, attn_model_describe(encoder, NULL), ATTN_INVALID_ARGUMENT, "info|NULL");
+    REFUSES(m, attn_model_describe(encoder, NULL), ATTN_INVALID_ARGUMENT, "info is NULL; expected an attn_model_info");
     outputs.states = states;
     REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "outputs.hidden|outputs.states[1]");
     outputs.states = NULL;
     outputs.pooled = &rows;
-    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "outputs.pooled|BertModel|pooler");
-    REFUSES(m, attn_model_step(decoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT, "outputs.pooled|decoder");
+    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT,
+            "outputs.pooled is set; expected NULL, as this model, BertModel, has no pooler");
+    REFUSES(m, attn_model_step(decoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT,
+            "outputs.pooled is set; expected NULL for a decoder");
     outputs.pooled = NULL, outputs.embeddings = &rows;
     REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "outputs.embeddings|modules.json");
     outputs.embeddings = NULL, outputs.logits = &rows;
@@ -576,7 +587,8 @@ static void test_bad_calls(void **state)
     OK(attn_model_open(&encoder, folders[0].path, &options));
     batch.offsets = offsets;
     outputs.embeddings = &rows;
-    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "batch.offsets|sequence 1");
+    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT,
+            "batch.offsets has no tokens for sequence 1; expected some, as outputs.embeddings is made of one of them");
     nn_end_refusals();
     attn_model_close(encoder);
     attn_model_close(decoder);

@@ -408,7 +408,8 @@ static void test_forward_refuses(void **state)
     REFUSES(m, FORWARD(l.linear, &x, &out, RESIDUAL(stride[3] = 2)), ATTN_INVALID_ARGUMENT, "residual|2");
     o.residual = &r;
     REFUSES(m, attn_linear_forward_parts(two.linear, &x, outs, &o), ANY_ERROR, "residual");
-    REFUSES(m, attn_linear_forward_parts(two.linear, &x, NULL, NULL), ATTN_INVALID_ARGUMENT, "outs|NULL");
+    REFUSES(m, attn_linear_forward_parts(two.linear, &x, NULL, NULL), ATTN_INVALID_ARGUMENT,
+            "outs is NULL; expected 2 tensors");
     REFUSES(m, attn_linear_forward_parts(NULL, &x, outs, NULL), ATTN_INVALID_ARGUMENT, "linear|NULL");
     outs[1] = CHANGED(attn_tensor, out5, shape[3] = 6);
     REFUSES(m, attn_linear_forward_parts(two.linear, &x, outs, NULL), ATTN_SHAPE_MISMATCH, "outs[1]|6|5");

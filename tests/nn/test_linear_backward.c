@@ -253,7 +253,7 @@ static void test_executors(void **state)
     executor.num_threads = 0;
     memory_seal(m);
     REFUSES(m, attn_linear_backward(&weights, &x, &d_out, &gradients, NULL, 0), ATTN_INVALID_ARGUMENT,
-            "gradients.executor.num_threads is 0");
+            "gradients.executor.num_threads is 0; expected 1 or more");
     const attn_tensor narrow = place_rows_of(m, ATTN_BF16, d_out.shape[0], d_out.shape[2], weights.shape[3]);
     gradients.executor = NULL;
     gradients.x = &narrow;

@@ -363,14 +363,14 @@ static void test_create_refuses(void **state)
     CREATE_REFUSES(config.d_model = -1, ATTN_INVALID_ARGUMENT, "d_model|-1");
     CREATE_REFUSES(config.heads = 0, ATTN_INVALID_ARGUMENT, "heads|0");
     CREATE_REFUSES(config.heads = -4, ATTN_INVALID_ARGUMENT, "heads|-4");
-    CREATE_REFUSES(config.kv_heads = 3, ANY_ERROR, "kv_heads|3|4");
+    CREATE_REFUSES(config.kv_heads = 3, ANY_ERROR, "config.kv_heads is 3; expected a divisor of the 4 heads");
     CREATE_REFUSES(config.kv_heads = -2, ATTN_INVALID_ARGUMENT, "kv_heads|-2");
     CREATE_REFUSES(config.head_dim = -1, ATTN_INVALID_ARGUMENT, "head_dim|-1");
     CREATE_REFUSES(config.head_dim = 0, ANY_ERROR, "d_model|10|4");
     CREATE_REFUSES(config.value_dim = -5, ATTN_INVALID_ARGUMENT, "value_dim|-5");
     CREATE_REFUSES(config.d_memory = -7, ATTN_INVALID_ARGUMENT, "d_memory|-7");
-    CREATE_REFUSES(config.d_out = -9, ATTN_INVALID_ARGUMENT, "d_out|-9");
-    CREATE_REFUSES(config.head_dim = INT64_MAX / 2, ANY_ERROR, "heads|4611686018427387903");
+    CREATE_REFUSES(config.d_out = -9, ATTN_INVALID_ARGUMENT, "config.d_out is -9; expected 0 or more");
+    CREATE_REFUSES(config.head_dim = INT64_MAX / 2, ANY_ERROR, "config.heads is 4 of 4611686018427387903 and");
     CREATE_REFUSES(weights.w_q.data = NULL, ATTN_INVALID_ARGUMENT, "w_q|NULL");
     CREATE_REFUSES(weights.w_q.shape[2] = 15, ATTN_SHAPE_MISMATCH, "w_q|15|16");
     CREATE_REFUSES(weights.w_k.shape[3] = 6, ATTN_SHAPE_MISMATCH, "w_k|6|7");

@@ -497,8 +497,8 @@ static void test_bahdanau_refuses(void **state)
     STEP_REFUSES(struct_size = 0, ATTN_INVALID_ARGUMENT, "struct_size|0");
     STEP_REFUSES(alignment = NULL, ATTN_INVALID_ARGUMENT, "alignment|NULL");
     STEP_REFUSES(alignment = dot, ANY_ERROR, "alignment");
-    STEP_REFUSES(hidden = 5, ANY_ERROR, "hidden|5|4");
-    STEP_REFUSES(annotation = 6, ANY_ERROR, "annotation|6|5");
+    STEP_REFUSES(hidden = 5, ANY_ERROR, "config.alignment has queries of 4 channels; expected 5, config.hidden");
+    STEP_REFUSES(annotation = 6, ANY_ERROR, "config.alignment has keys of 5 channels; expected 6, config.annotation");
     STEP_REFUSES(embedding = -6, ATTN_INVALID_ARGUMENT, "embedding|-6");
     STEP_REFUSES(w_ih.shape[3] = 10, ATTN_SHAPE_MISMATCH, "w_ih|10|11");
     STEP_REFUSES(w_hh.shape[2] = 16, ATTN_SHAPE_MISMATCH, "w_hh|16|12");

@@ -11,27 +11,32 @@ static const struct {
 } refused[] = {
     {"", ATTN_INVALID_FILE, "t.json: "},
     {"[]", ATTN_INVALID_FILE, "t.json"},
-    {"{'model':", ATTN_INVALID_FILE, "line 1"},
+    {"{'model':", ATTN_INVALID_FILE, " (line 1)"},
     {"{}", ATTN_INVALID_FILE, "model is missing"},
     {"{" MODEL ",'extra':1}", ATTN_UNSUPPORTED, "extra is 1; expected no entry of this name"},
     {"{" MODEL ",'version':'2.0'}", ATTN_UNSUPPORTED, "version is '2.0'"},
     {"{'model':{'type':'Other'}}", ATTN_UNSUPPORTED, "model.type is 'Other'"},
-    {"{'model':{'type':'WordLevel','unk_token':'x','vocab':{'?':0}}}", ATTN_INVALID_FILE, "model.unk_token is 'x'"},
+    {"{'model':{'type':'WordLevel','unk_token':'x','vocab':{'?':0}}}", ATTN_INVALID_FILE,
+     "t.json: model.unk_token is 'x'; expected a token of the vocabulary"},
     {"{'model':{'type':'WordLevel','unk_token':'?','vocab':{'?':-1}}}", ATTN_INVALID_FILE, "'?'"},
     {"{'model':{'type':'WordLevel','unk_token':'?','vocab':{'?':4000000000000}}}", ATTN_INVALID_FILE, "'?'"},
     {"{'model':{'type':'WordLevel','unk_token':'?','vocab':{'?':'0'}}}", ATTN_INVALID_FILE, "'?'"},
-    {"{'model':{'type':'WordLevel','unk_token':'?','vocab':{'?':0,'b':0}}}", ATTN_INVALID_FILE, "the same id"},
-    {"{'model':{'type':'WordLevel','unk_token':'?','vocab':[]}}", ATTN_INVALID_FILE, "model.vocab is a list"},
+    {"{'model':{'type':'WordLevel','unk_token':'?','vocab':{'?':0,'b':0}}}", ATTN_INVALID_FILE,
+     "t.json: tokens '?' and 'b' have the same id, 0"},
+    {"{'model':{'type':'WordLevel','unk_token':'?','vocab':[]}}", ATTN_INVALID_FILE,
+     "t.json: model.vocab is a list; expected an object of tokens and their ids"},
     {"{'model':{'type':'WordLevel','unk_token':'?','vocab':{'?':0},'more':true}}", ATTN_UNSUPPORTED,
      "model.more is true"},
     {"{'model':{'type':'BPE','vocab':{'a':0},'merges':['a b']}}", ATTN_INVALID_FILE, "model.merges[0]"},
     {"{'model':{'type':'BPE','vocab':{'a':0},'merges':['a']}}", ATTN_INVALID_FILE, "model.merges[0]"},
-    {"{'model':{'type':'BPE','vocab':{'a':0},'merges':[],'dropout':0.1}}", ATTN_UNSUPPORTED, "model.dropout is 0.1"},
+    {"{'model':{'type':'BPE','vocab':{'a':0},'merges':[],'dropout':0.1}}", ATTN_UNSUPPORTED,
+     "t.json: model.dropout is 0.1; expected null or 0"},
     {"{'model':{'type':'BPE','vocab':{'a':0},'merges':[],'unk_token':'x'}}", ATTN_INVALID_FILE,
-     "model.unk_token is 'x'"},
+     "t.json: model.unk_token is 'x'; expected a token of the vocabulary"},
     {"{'model':{'type':'Unigram','unk_id':1,'vocab':[['a',0]]}}", ATTN_INVALID_FILE, "model.unk_id is 1"},
     {"{'model':{'type':'Unigram','vocab':[['a']]}}", ATTN_INVALID_FILE, "model.vocab[0]"},
-    {"{'normalizer':{'type':'Other'}," MODEL "}", ATTN_UNSUPPORTED, "normalizer.type is 'Other'"},
+    {"{'normalizer':{'type':'Other'}," MODEL "}", ATTN_UNSUPPORTED,
+     "t.json: normalizer.type is 'Other'; expected BertNormalizer"},
     {"{'normalizer':{'type':'NFC','form':1}," MODEL "}", ATTN_UNSUPPORTED, "normalizer.form is 1"},
     {"{'normalizer':{'type':'Sequence','normalizers':[{'type':'NFC'},{'type':'Other'}]}," MODEL "}", ATTN_UNSUPPORTED,
      "normalizer.normalizers[1].type is 'Other'"},
@@ -40,27 +45,31 @@ static const struct {
     {"{'normalizer':{'type':'Precompiled','precompiled_charsmap':'////'}," MODEL "}", ATTN_INVALID_FILE,
      "precompiled_charsmap"},
     {"{'pre_tokenizer':{'type':'UnicodeScripts'}," MODEL "}", ATTN_UNSUPPORTED,
-     "pre_tokenizer.type is 'UnicodeScripts'"},
+     "t.json: pre_tokenizer.type is 'UnicodeScripts'; expected BertPreTokenizer"},
     {"{'pre_tokenizer':{'type':'Split','pattern':{'String':'a'},'behavior':'Other'}," MODEL "}", ATTN_UNSUPPORTED,
-     "pre_tokenizer.behavior is 'Other'"},
+     "t.json: pre_tokenizer.behavior is 'Other'; expected Removed"},
     {"{'pre_tokenizer':{'type':'Split','pattern':{},'behavior':'Removed'}," MODEL "}", ATTN_INVALID_FILE,
      "pre_tokenizer.pattern"},
     {"{'pre_tokenizer':{'type':'Metaspace','replacement':'ab'}," MODEL "}", ATTN_INVALID_FILE,
-     "pre_tokenizer.replacement is 'ab'"},
+     "t.json: pre_tokenizer.replacement is 'ab'; expected one character"},
     {"{'pre_tokenizer':{'type':'Digits','individual_digits':1}," MODEL "}", ATTN_INVALID_FILE,
-     "individual_digits is 1"},
-    {"{'post_processor':{'type':'Other'}," MODEL "}", ATTN_UNSUPPORTED, "post_processor.type is 'Other'"},
+     "t.json: pre_tokenizer.individual_digits is 1; expected true or false"},
+    {"{'post_processor':{'type':'Other'}," MODEL "}", ATTN_UNSUPPORTED,
+     "t.json: post_processor.type is 'Other'; expected BertProcessing"},
     {"{'post_processor':{'type':'BertProcessing','sep':['a'],'cls':['a',0]}," MODEL "}", ATTN_INVALID_FILE,
      "post_processor.sep"},
     {"{'post_processor':{'type':'TemplateProcessing','single':[{'SpecialToken':{'id':'x','type_id':0}}],'pair':[]}"
      "," MODEL "}",
-     ATTN_INVALID_FILE, "post_processor.special_tokens.x is missing"},
-    {"{'decoder':{'type':'CTC'}," MODEL "}", ATTN_UNSUPPORTED, "decoder.type is 'CTC'"},
-    {"{'added_tokens':[{'content':'a'}]," MODEL "}", ATTN_INVALID_FILE, "added_tokens[0].id is missing"},
+     ATTN_INVALID_FILE, "t.json: post_processor.special_tokens.x is missing; expected an object with ids"},
+    {"{'decoder':{'type':'CTC'}," MODEL "}", ATTN_UNSUPPORTED, "t.json: decoder.type is 'CTC'; expected ByteLevel"},
+    {"{'added_tokens':[{'content':'a'}]," MODEL "}", ATTN_INVALID_FILE,
+     "t.json: added_tokens[0].id is missing; expected a whole number"},
     {"{'added_tokens':[{'id':2147483647,'content':'a'}]," MODEL "}", ATTN_INVALID_FILE,
      "added_tokens[0].id is 2147483647"},
-    {"{'added_tokens':[{'id':1,'content':'?'}]," MODEL "}", ATTN_INVALID_FILE, "added_tokens[0].id is 1; expected 0"},
-    {"{'added_tokens':[{'id':0,'content':'b'}]," MODEL "}", ATTN_INVALID_FILE, "added_tokens[0].id is 0"},
+    {"{'added_tokens':[{'id':1,'content':'?'}]," MODEL "}", ATTN_INVALID_FILE,
+     "t.json: added_tokens[0].id is 1; expected 0, which '?' has in model.vocab"},
+    {"{'added_tokens':[{'id':0,'content':'b'}]," MODEL "}", ATTN_INVALID_FILE,
+     "t.json: added_tokens[0].id is 0, which '?' has in model.vocab; expected another"},
     {"{'truncation':{'max_length':0,'strategy':'LongestFirst'}," MODEL "}", ATTN_INVALID_FILE,
      "truncation.max_length is 0"},
     {"{'truncation':{'max_length':3,'strategy':'Other'}," MODEL "}", ATTN_UNSUPPORTED,
@@ -93,7 +102,8 @@ static void test_deep(void **state)
     for (char *c = file; *c != '\0'; c++)
         *c = *c == '\'' ? '"' : *c;
     assert_int_equal(attn_tokenizer_parse(&t, file, strlen(file), "t.json"), ATTN_UNSUPPORTED);
-    assert_says(attn_last_error(), "deeper than 16");
+    assert_says(attn_last_error(), "t.json: decoder.decoders[0].decoders[0].decoders[0].decoders[0].deco.decoders[0] "
+                                   "is an object; expected sequences in sequences no deeper than 16");
     static char lists[100000];
     memset(lists, '[', sizeof lists);
     assert_int_equal(attn_tokenizer_parse(&t, lists, sizeof lists, "t.json"), ATTN_INVALID_FILE);
@@ -109,7 +119,7 @@ static void test_slow_expression(void **state)
     (void)state;
     memset(text, 'x', sizeof text);
     assert_int_equal(attn_tokenizer_encode(t, text, sizeof text, NULL, &e), ATTN_UNSUPPORTED);
-    assert_says(attn_last_error(), "regular expression");
+    assert_says(attn_last_error(), "a regular expression of the tokenizer gave up on the text");
     assert_int_equal(e.count, 0);
     attn_encoding_free(&e);
     attn_tokenizer_close(t);

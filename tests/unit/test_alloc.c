@@ -283,7 +283,7 @@ static void test_store(void **state)
             assert_int_equal(ledger.live, 0);
             assert_int_equal(status, n && backwards ? ATTN_OUT_OF_MEMORY : ATTN_OK);
             if (status != ATTN_OK)
-                assert_true(holds_words(attn_last_error(), "table of 700 slots"));
+                assert_true(holds_words(attn_last_error(), "no memory for a table of 700 slots"));
             for (int t = 0; t < TOKENS; t++) {
                 const float expected = status == ATTN_OK ? rows[SIZE * t] : 0.0f;
                 assert_true(stored[SIZE * slots[t]] == expected);

@@ -209,7 +209,7 @@ static const struct wrong wrongs[] = {
     /* what is wrong for attn_forward(), too */
     {ATTN_INVALID_ARGUMENT, "params.scale|nan", {FLOAT(f.params.scale, NAN)}},
     {ATTN_INVALID_ARGUMENT, "params.softcap|-1", {FLOAT(f.params.softcap, -1)}},
-    {ATTN_INVALID_ARGUMENT, "params.causal|9", {INT(f.params.causal, 9)}},
+    {ATTN_INVALID_ARGUMENT, "params.causal is 9; expected an attn_causal", {INT(f.params.causal, 9)}},
     {ATTN_INVALID_ARGUMENT, "params.num_threads|-1", {INT(f.params.num_threads, -1)}},
     {ATTN_INVALID_ARGUMENT, "params.isa", {POINTER(f.params.isa, "sse9")}},
     {ATTN_INVALID_ARGUMENT, "params.kv_len[0] is 8", {INT64(f.kv_len[0], FIX_TK + 1)}},
@@ -244,12 +244,13 @@ static void test_without_gradient(void **state)
     expect_refused(&b, ATTN_INVALID_ARGUMENT, "params.key_sums is set; expected NULL", "key_sums");
     initialize(&b);
     b.f.params.scores = &scores;
-    expect_refused(&b, ATTN_INVALID_ARGUMENT, "params.scores is set; expected NULL", "scores");
+    expect_refused(&b, ATTN_INVALID_ARGUMENT, "params.scores is set; expected NULL in attn_backward()", "scores");
     initialize(&b);
     const attn_tensor scale = attn_bhtd(scales, FIX_B, FIX_HKV, FIX_TK, 1);
     b.f.k.dtype = ATTN_I8;
     b.f.params.k_scale = &scale;
-    expect_refused(&b, ATTN_UNSUPPORTED, "params.k_scale is set", "k_scale");
+    expect_refused(&b, ATTN_UNSUPPORTED,
+                   "params.k_scale is set; attn_backward() of version|does not implement it", "k_scale");
     initialize(&b);
     b.f.v.dtype = ATTN_I8;
     b.f.params.v_scale = &scale;

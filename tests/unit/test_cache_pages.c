@@ -295,7 +295,8 @@ static void test_full(void **state)
         struct seen was = look(cache, 4, ids, 2);
         const int64_t more[4] = {1, 1, 1, 17};
         assert_int_equal(attn_cache_step(cache, 4, ids, more, NULL), ATTN_CACHE_FULL);
-        if (!holds_words(attn_last_error(), "takes 4 pages|3 are free"))
+        if (!holds_words(attn_last_error(),
+                         "the step takes 4 pages more than it hands back, and of the cache's 6 pages 3 are free"))
             fail_msg("'%s'", attn_last_error());
         struct seen is = look(cache, 4, ids, 2);
         assert_int_equal(was.size, is.size);

@@ -153,11 +153,11 @@ static void test_share_arguments(void **state)
     assert_int_equal(attn_plan_run_share(plan, workspace, -1, 0, 1), ATTN_INVALID_ARGUMENT);
     assert_true(holds_words(attn_last_error(), "phase is -1"));
     assert_int_equal(attn_plan_run_share(plan, workspace, phases, 0, 1), ATTN_INVALID_ARGUMENT);
-    assert_true(holds_words(attn_last_error(), "phase is"));
+    assert_true(holds_words(attn_last_error(), "phase is 1; expected 0 to 0"));
     assert_int_equal(attn_plan_run_share(plan, NULL, 0, 0, 1), ATTN_INVALID_ARGUMENT);
     assert_true(holds_words(attn_last_error(), "workspace is NULL"));
     assert_int_equal(attn_plan_run_share(NULL, workspace, 0, 0, 1), ATTN_INVALID_ARGUMENT);
-    assert_true(holds_words(attn_last_error(), "plan is NULL"));
+    assert_true(holds_words(attn_last_error(), "plan is NULL; expected one made by attn_plan_create()"));
     assert_int_equal(attn_plan_run_share(other, workspace, 0, 0, 1), ATTN_INVALID_ARGUMENT);
     assert_true(holds_words(attn_last_error(), "workspace|attn_plan_begin"));
     assert_true(large_untouched(&l));
