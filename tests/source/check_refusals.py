@@ -87,6 +87,15 @@ class Words:
                 found[-1].append(word)
         raise SystemExit("a call without an end")
 
+    def before(self, at):
+        """The whole sentences of the function that the word number at is in, as a table has them."""
+        depth = 0
+        while at > 0 and depth >= 0 or self.words[at] != "{":
+            at -= 1
+            depth += (self.words[at] == "}") - (self.words[at] == "{")
+            if self.words[at].startswith('"') and "; expected " in self.words[at]:
+                yield self.words[at][1:]
+
     def strings(self):
         return ((line, word[1:]) for line, word in zip(self.lines, self.words) if word.startswith('"'))
 
@@ -169,8 +178,10 @@ class Sentence:
         return best
 
     def score(self, pieces):
+        """The fixed text that a test has of this sentence, in characters and as a part of all, or less than 0."""
         scores = [self.fit(piece) for piece in pieces]
-        return -1 if min(scores) < 0 else min(sum(scores), self.size)
+        score = -1 if min(scores) < 0 else min(sum(scores), self.size)
+        return score, score / self.size
 
 
 def sentences_of(root):
@@ -190,13 +201,19 @@ def sentences_of(root):
             place = f"{path.relative_to(root).as_posix()}:{words.lines[at]}"
             arguments = words.arguments(at + 1)
             number = FORMATS[word] if word in FORMATS else PARTS[word][0]
-            strings = [w[1:] for w in arguments[number] if w.startswith('"')] if number < len(arguments) else []
-            for text in strings:
-                if word in FORMATS and text in whole:
-                    continue
-                add(text if word in FORMATS else PARTS[word][1].replace("{}", text), place)
-            if not strings and not any(w in ("format", "expected", "meaning", "what") for w in arguments[number]):
-                unknown.append(f"{place}: {word}() without a string: {' '.join(arguments[number])}")
+            strings = [w[1:] for w in arguments[number] if w.startswith('"')]
+            if word in PARTS:
+                for text in strings or ["%s"]:
+                    add(PARTS[word][1].replace("{}", text), place)
+            elif strings == ["%s"]:
+                for text in words.before(at):
+                    add(text, place)
+            else:
+                for text in strings:
+                    if text not in whole:
+                        add(text, place)
+            if word in FORMATS and not strings and "format" not in arguments[number]:
+                unknown.append(f"{place}: {word}() has no format that is a string")
     return found, unknown
 
 
@@ -238,11 +255,11 @@ def match(sentences, expectations):
     index = {gram: those for gram, those in index.items() if len(those) <= COMMON}
     for place, pieces in expectations:
         shared = {sentence for piece in pieces for gram in grams(piece) for sentence in index.get(gram, ())}
-        shared.update(sentence for sentence in short if sentence.score(pieces) >= sentence.enough)
-        scores = sorted(((sentence.score(pieces), sentence) for sentence in shared), key=lambda s: -s[0])
-        if not scores or scores[0][0] < 1 or len(scores) > 1 and scores[1][0] == scores[0][0]:
+        shared.update(sentence for sentence in short if sentence.score(pieces)[0] >= sentence.enough)
+        scores = sorted(((sentence.score(pieces), sentence) for sentence in shared), key=lambda s: s[0], reverse=True)
+        if not scores or len(scores) > 1 and scores[1][0] == scores[0][0]:
             continue
-        score, sentence = scores[0]
+        (score, _), sentence = scores[0]
         if score >= sentence.enough:
             sentence.tests.append(place)
 

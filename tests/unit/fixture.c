@@ -7,6 +7,7 @@
 
 #include "dtype.h"
 #include "random.h"
+#include "sentences.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -115,11 +116,5 @@ int fixture_outputs_equal(const struct fixture *a, const struct fixture *b)
 
 int holds_words(const char *text, const char *words)
 {
-    while (*words) {
-        const size_t n = strcspn(words, "|");
-        if (!memmem(text, strlen(text), words, n))
-            return 0;
-        words += n + (words[n] == '|');
-    }
-    return 1;
+    return sentence_has(text, words);
 }

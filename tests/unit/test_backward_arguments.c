@@ -249,8 +249,8 @@ static void test_without_gradient(void **state)
     const attn_tensor scale = attn_bhtd(scales, FIX_B, FIX_HKV, FIX_TK, 1);
     b.f.k.dtype = ATTN_I8;
     b.f.params.k_scale = &scale;
-    expect_refused(&b, ATTN_UNSUPPORTED,
-                   "params.k_scale is set; attn_backward() of version|does not implement it", "k_scale");
+    expect_refused(&b, ATTN_UNSUPPORTED, "params.k_scale is set; attn_backward() of version|does not implement it",
+                   "k_scale");
     initialize(&b);
     b.f.v.dtype = ATTN_I8;
     b.f.params.v_scale = &scale;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "failing_memory.h"
+#include "sentences.h"
 #include "io/output.h"
 
 static char folder[] = "/tmp/attn-arrays-XXXXXX";
@@ -236,6 +237,19 @@ static void says_what_to_do_with_other_files(void **state)
     }
 }
 
+/* What is said where memory is short. */
+static struct sentences shortages[] = {
+    {.words = "a.npz: out of memory"},
+    {.words = "m.safetensors:f: out of memory"},
+    {.words = "a.npz:n of shape (3, 4): out of memory for | bytes"},
+    {.words = "m.safetensors:f of shape (1,): out of memory for 4 bytes"},
+    {.words = "x.npy: out of memory"},
+    {.words = "a.npz of shape (3, 4): out of memory for | bytes"},
+    {.words = "a.npz:n: out of memory"},
+    {.words = "m.safetensors: out of memory"},
+    {0},
+};
+
 /* Each allocation of this code in turn; libzip's own are not reached. */
 static void survives_failing_allocations(void **state)
 {
@@ -257,9 +271,11 @@ static void survives_failing_allocations(void **state)
             }
             failures++;
             assert_int_equal(status, ATTN_OUT_OF_MEMORY);
+            sentences_meet(shortages, attn_last_error());
         }
         assert_true(failures >= 2 && failures < 100);
     }
+    sentences_end(shortages);
     array_free(&array);
 }
 
