@@ -89,8 +89,8 @@ class Words:
 
     def before(self, at):
         """The whole sentences of the function that the word number at is in, as a table has them."""
-        depth = 0
-        while at > 0 and depth >= 0 or self.words[at] != "{":
+        depth = self.words[:at].count("{") - self.words[:at].count("}")
+        while depth > 0:
             at -= 1
             depth += (self.words[at] == "}") - (self.words[at] == "{")
             if self.words[at].startswith('"') and "; expected " in self.words[at]:
@@ -201,9 +201,11 @@ def sentences_of(root):
             place = f"{path.relative_to(root).as_posix()}:{words.lines[at]}"
             arguments = words.arguments(at + 1)
             number = FORMATS[word] if word in FORMATS else PARTS[word][0]
+            if number >= len(arguments) or "char" in arguments[number]:
+                continue  # its declaration
             strings = [w[1:] for w in arguments[number] if w.startswith('"')]
             if word in PARTS:
-                for text in strings or ["%s"]:
+                for text in strings:
                     add(PARTS[word][1].replace("{}", text), place)
             elif strings == ["%s"]:
                 for text in words.before(at):
@@ -212,7 +214,7 @@ def sentences_of(root):
                 for text in strings:
                     if text not in whole:
                         add(text, place)
-            if word in FORMATS and not strings and "format" not in arguments[number]:
+            if word in FORMATS and not strings:
                 unknown.append(f"{place}: {word}() has no format that is a string")
     return found, unknown
 
@@ -247,15 +249,15 @@ def grams(text):
 
 def match(sentences, expectations):
     index = defaultdict(set)
-    short = [sentence for sentence in sentences if max((len(fixed or "") for fixed, _ in sentence.parts), default=0) < GRAM]
     for sentence in sentences:
         for fixed, _ in sentence.parts:
             for gram in grams(fixed or ""):
                 index[gram].add(sentence)
     index = {gram: those for gram, those in index.items() if len(those) <= COMMON}
+    common = set(sentences).difference(*index.values())
     for place, pieces in expectations:
         shared = {sentence for piece in pieces for gram in grams(piece) for sentence in index.get(gram, ())}
-        shared.update(sentence for sentence in short if sentence.score(pieces)[0] >= sentence.enough)
+        shared.update(sentence for sentence in common if sentence.score(pieces)[0] >= sentence.enough)
         scores = sorted(((sentence.score(pieces), sentence) for sentence in shared), key=lambda s: s[0], reverse=True)
         if not scores or len(scores) > 1 and scores[1][0] == scores[0][0]:
             continue

@@ -133,7 +133,7 @@ static const struct wrong wrongs[] = {
     {ATTN_INVALID_ARGUMENT, "out is NULL", {POINTER(f.out_arg, NULL)}},
     {ATTN_INVALID_ARGUMENT, "params.lse is NULL|log-sum-exp", {POINTER(f.params_arg, NULL)}},
     {ATTN_INVALID_ARGUMENT, "params.lse is NULL|log-sum-exp", {POINTER(f.params.lse, NULL)}},
-    {ATTN_INVALID_ARGUMENT, "gradients is NULL", {POINTER(g_arg, NULL)}},
+    {ATTN_INVALID_ARGUMENT, "gradients is NULL; expected a struct with the gradient of out", {POINTER(g_arg, NULL)}},
     {ATTN_INVALID_ARGUMENT, "gradients.struct_size is 0", {INT64(g.struct_size, 0)}},
     {ATTN_INVALID_ARGUMENT, "gradients.struct_size is 8", {INT64(g.struct_size, 8)}},
     {ATTN_INVALID_ARGUMENT, "gradients.out is NULL", {POINTER(g.out, NULL)}},
@@ -277,7 +277,7 @@ static void test_without_gradient(void **state)
     initialize(&b);
     b.f.params.qk = ATTN_QK_INT8;
     if (attn_forward(&b.f.q, &b.f.k, &b.f.v, &b.f.out, &b.f.params) == ATTN_OK) /* there are such kernels */
-        expect_refused(&b, ATTN_UNSUPPORTED, "params.qk is", "qk");
+        expect_refused(&b, ATTN_UNSUPPORTED, "params.qk is ATTN_QK_INT8", "qk");
 }
 
 /** Gradients of tables by distance. */

@@ -70,8 +70,8 @@ static void test_configs(void **state)
     attn_cache_config c = small_config();
     attn_cache *cache = NULL;
     attn_rope_config rope = attn_rope_config_default();
-    FAILS(ATTN_INVALID_ARGUMENT, "cache is NULL", attn_cache_create(NULL, &c));
-    FAILS(ATTN_INVALID_ARGUMENT, "config is NULL", attn_cache_create(&cache, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "cache is NULL; expected the address of a pointer", attn_cache_create(NULL, &c));
+    FAILS(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_cache_config", attn_cache_create(&cache, NULL));
     WRONG_CONFIG(ATTN_INVALID_ARGUMENT, "config.struct_size is 8", c.struct_size = 8);
     WRONG_CONFIG(ATTN_INVALID_ARGUMENT, "config.layers is 0", c.layers = 0);
     WRONG_CONFIG(ATTN_INVALID_ARGUMENT, "config.kv_heads is -1", c.kv_heads = -1);
@@ -136,6 +136,8 @@ static void test_steps(void **state)
     for (int i = 0; i < 3; i++)
         ids[i] = add(cache);
     FAILS(ATTN_CACHE_FULL, "3 sequences, config.max_sequences", attn_cache_add(cache, &id));
+    FAILS(ATTN_INVALID_ARGUMENT, "fork is NULL; expected where to put an id", attn_cache_fork(cache, ids[0], NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "usage is NULL; expected where to put it", attn_cache_get_usage(cache, NULL));
     FAILS(ATTN_CACHE_FULL, "3 sequences", attn_cache_fork(cache, ids[0], &id));
     draw_rows(&x, 6, 1);
     run_step(cache, 3, ids, tokens, &x);
@@ -160,12 +162,12 @@ static void test_steps(void **state)
     FAILS(ATTN_CACHE_FULL, "the step has 119 tokens, and all pages together hold 80",
           (tokens[0] = 59, tokens[1] = 60, attn_cache_step(cache, 2, ids, tokens, NULL)));
     const int64_t position = ((int64_t)1 << 53) + 1;
-    FAILS(ATTN_INVALID_ARGUMENT, "positions[0] is 9007199254740993; expected",
+    FAILS(ATTN_INVALID_ARGUMENT, "positions[0] is 9007199254740993; expected at most 2^53 in size",
           attn_cache_step(cache, 1, &ids[1], (tokens[2] = 1, &tokens[2]), &position));
     FAILS(ATTN_INVALID_ARGUMENT, "num is 4|0 to 3", attn_cache_step(cache, 4, ids, tokens, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "num is -1; expected 0 to 3, config.max_sequences",
           attn_cache_step(cache, -1, ids, tokens, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "ids is NULL", attn_cache_step(cache, 1, NULL, some, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "ids is NULL; expected 1 numbers", attn_cache_step(cache, 1, NULL, some, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "tokens is NULL", attn_cache_step(cache, 1, ids, NULL, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "cache is NULL", attn_cache_step(NULL, 0, NULL, NULL, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "length is 6; expected 0 to 5, the tokens of sequence 0",
@@ -200,9 +202,12 @@ static void test_layers(void **state)
     FAILS(ATTN_INVALID_ARGUMENT, "layer is 2; expected 0 to 1", attn_cache_append(cache, 2, &x.k, &x.v, 0));
     FAILS(ATTN_INVALID_ARGUMENT, "layer is -1", attn_cache_attend(cache, -1, &x.q, &x.out, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "k is NULL", attn_cache_append(cache, 0, NULL, &x.v, 0));
-    FAILS(ATTN_INVALID_ARGUMENT, "num_threads is -1", attn_cache_append(cache, 0, &x.k, &x.v, -1));
+    FAILS(ATTN_INVALID_ARGUMENT, "num_threads is -1; expected 0 or more", attn_cache_append(cache, 0, &x.k, &x.v, -1));
     t = x.k, t.shape[2] = 2;
     FAILS(ATTN_SHAPE_MISMATCH, "k.shape[2] is 2; expected 3, the tokens of the step",
+          attn_cache_append(cache, 0, &t, &x.v, 0));
+    t = x.k, t.shape[0] = 2;
+    FAILS(ATTN_SHAPE_MISMATCH, "k.shape[0] is 2; expected 1, as sequences follow each other",
           attn_cache_append(cache, 0, &t, &x.v, 0));
     t = x.k, t.shape[1] = 1;
     FAILS(ATTN_SHAPE_MISMATCH, "k.shape[1] is 1; expected 2, config.kv_heads",
@@ -233,6 +238,12 @@ static void test_layers(void **state)
     FAILS(ATTN_INVALID_ARGUMENT, "out overlaps k", attn_cache_attend(cache, 0, &x.q, &t, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "params is NULL; expected where to put the block table",
           attn_cache_pools(cache, 0, &k, &v, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "k is NULL; expected where to put a tensor",
+          attn_cache_pools(cache, 0, NULL, &v, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "v is NULL; expected where to put a tensor", attn_cache_pools(cache, 0, &k, NULL, &p));
+    p.struct_size = 8;
+    FAILS(ATTN_INVALID_ARGUMENT, "params.struct_size is 8; expected what attn_params_default() sets",
+          attn_cache_pools(cache, 0, &k, &v, &p));
     assert_int_equal(attn_cache_attend(cache, 0, &x.q, &x.out, NULL), ATTN_OK);
     attn_cache_destroy(cache);
 }
@@ -265,7 +276,8 @@ static void test_rotate(void **state)
         FAILS(ATTN_SHAPE_MISMATCH, "q.shape[2] is 2; expected 3", attn_cache_rotate(cache, &t, &t, 1));
         assert_int_equal(attn_cache_truncate(cache, id, 0), ATTN_OK);
     }
-    FAILS(ATTN_INVALID_ARGUMENT, "cache is NULL", attn_cache_rotate(NULL, &x.q, &x.q, 1));
+    FAILS(ATTN_INVALID_ARGUMENT, "cache is NULL; expected one of attn_cache_create()",
+          attn_cache_rotate(NULL, &x.q, &x.q, 1));
     attn_cache_destroy(cache);
 }
 
@@ -389,11 +401,12 @@ static void test_tree(void **state)
     static const int64_t accepted[2] = {5, 7}, falls[2] = {7, 5}, low[1] = {4}, high[1] = {8};
     FAILS(ATTN_INVALID_ARGUMENT, "length is 9; expected 0 to 8, the tokens there are",
           attn_cache_keep(cache, id, 9, 0, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "num is 4|0 to 3", attn_cache_keep(cache, id, 5, 4, accepted));
+    FAILS(ATTN_INVALID_ARGUMENT, "num is 4; expected 0 to 3, the tokens behind the first 5",
+          attn_cache_keep(cache, id, 5, 4, accepted));
     FAILS(ATTN_INVALID_ARGUMENT, "tokens[1] is 5; expected 8 to 7", attn_cache_keep(cache, id, 5, 2, falls));
     FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is 4; expected 5 to 7, ascending", attn_cache_keep(cache, id, 5, 1, low));
     FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is 8", attn_cache_keep(cache, id, 5, 1, high));
-    FAILS(ATTN_INVALID_ARGUMENT, "tokens is NULL", attn_cache_keep(cache, id, 5, 1, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "tokens is NULL; expected 1 of them", attn_cache_keep(cache, id, 5, 1, NULL));
     FAILS(ATTN_UNSUPPORTED, "tokens[0] is 1, which would move from or to a page",
           attn_cache_keep(cache, id, 0, 1, &one));
     assert_int_equal(attn_cache_keep(cache, id, 5, 2, accepted), ATTN_OK);
@@ -476,7 +489,8 @@ static void test_store_errors(void **state)
     FAILS(ATTN_INVALID_ARGUMENT, "pool is NULL", STORE(&x, good, NULL, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "layout is 1; expected 0 without rotations",
           attn_store(&x, good, NULL, ATTN_ROPE_INTERLEAVED, &pool, NULL, 0));
-    FAILS(ATTN_INVALID_ARGUMENT, "layout is 7", attn_store(&x, good, &rotations, (attn_rope_layout)7, &pool, NULL, 0));
+    FAILS(ATTN_INVALID_ARGUMENT, "layout is 7; expected an attn_rope_layout",
+          attn_store(&x, good, &rotations, (attn_rope_layout)7, &pool, NULL, 0));
     FAILS(ATTN_INVALID_ARGUMENT, "num_threads is -2; expected 0 or more",
           attn_store(&x, good, NULL, ATTN_ROPE_HALF_SPLIT, &pool, NULL, -2));
     t = x, t.shape[0] = 2, t.stride[0] = 0;
@@ -494,6 +508,9 @@ static void test_store_errors(void **state)
     FAILS(ATTN_INVALID_ARGUMENT, "pool overlaps x", STORE(&x, good, NULL, &t));
     t = rotations, t.shape[3] = 5;
     FAILS(ATTN_SHAPE_MISMATCH, "rotations.shape[3] is 5; expected an even number up to 8, the head size of x",
+          STORE(&x, good, &t, &pool));
+    t = rotations, t.shape[0] = 2;
+    FAILS(ATTN_SHAPE_MISMATCH, "rotations.shape[0] is 2; expected 1, as x has a batch of 1",
           STORE(&x, good, &t, &pool));
     t = rotations, t.shape[2] = 3;
     FAILS(ATTN_SHAPE_MISMATCH, "rotations.shape[2] is 3; expected 4", STORE(&x, good, &t, &pool));
@@ -517,6 +534,10 @@ static void test_store_errors(void **state)
     FAILS(ATTN_INVALID_ARGUMENT, "scales overlaps pool", STORE_8(&t));
     t = scales, t.data = x_data;
     FAILS(ATTN_INVALID_ARGUMENT, "scales overlaps x", STORE_8(&t));
+    attn_tensor wide = attn_bhtd(x_data, 1, 1, 1, 4097);
+    small = wide, small.dtype = ATTN_I8, small.data = pool_data;
+    FAILS(ATTN_UNSUPPORTED, "pool.shape[3] is 4097; of i8 head sizes go up to 4096",
+          attn_store(&wide, good, NULL, ATTN_ROPE_HALF_SPLIT, &small, &scales, 0));
 #undef STORE_8
     assert_true(all_canary(pool_data, sizeof pool_data));
     x.shape[2] = 0;

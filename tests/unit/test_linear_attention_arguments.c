@@ -143,6 +143,7 @@ static const struct wrong wrongs[] = {
     {ATTN_SHAPE_MISMATCH, "out.shape[3] is 4; expected 5", {INT64(out.shape[3], 4)}},
     {ATTN_SHAPE_MISMATCH, "out.shape[1] is 2; expected 4", {INT64(out.shape[1], 2)}},
     {ATTN_SHAPE_MISMATCH, "q.shape[1] is 3|2", {INT64(q.shape[1], 3)}},
+    {ATTN_UNSUPPORTED, "q.shape[1] is 8194; expected at most 4096 times 2, the heads of v", {INT64(q.shape[1], 8194)}},
     {ATTN_SHAPE_MISMATCH,
      "q.shape[1] is 0; expected a multiple or a divisor of 2, the heads of v",
      {INT64(q.shape[1], 0)}},
@@ -170,7 +171,9 @@ static const struct wrong wrongs[] = {
     {ATTN_SHAPE_MISMATCH, "params.state_in.shape[0] is 1; expected 2", {INT64(state_in.shape[0], 1)}},
     {ATTN_SHAPE_MISMATCH, "params.state_in.shape[1] is 4; expected 2, the heads of v", {INT64(state_in.shape[1], 4)}},
     {ATTN_SHAPE_MISMATCH, "params.state_in.shape[2] is 5; expected 8", {INT64(state_in.shape[2], 5)}},
-    {ATTN_SHAPE_MISMATCH, "params.state_in.shape[3] is 8; expected 5", {INT64(state_in.shape[3], 8)}},
+    {ATTN_SHAPE_MISMATCH,
+     "params.state_in.shape[3] is 8; expected 5, the channels of v",
+     {INT64(state_in.shape[3], 8)}},
     {ATTN_SHAPE_MISMATCH, "params.state_out.shape[0] is 3; expected 2", {INT64(state_out.shape[0], 3)}},
     {ATTN_SHAPE_MISMATCH, "params.state_out.shape[1] is 1; expected 2", {INT64(state_out.shape[1], 1)}},
     {ATTN_SHAPE_MISMATCH, "params.state_out.shape[2] is 7; expected 8", {INT64(state_out.shape[2], 7)}},
@@ -241,6 +244,9 @@ static const struct wrong ragged_wrongs[] = {
     {ATTN_SHAPE_MISMATCH, "params.state_out.shape[0] is 2; expected 3", {INT64(state_out.shape[0], 2)}},
     {ATTN_SIZE_OVERFLOW, "params.cu_seqlens", {INT64(params.num_sequences, INT64_MAX)}},
     {ATTN_SIZE_OVERFLOW, "params.cu_seqlens", {INT64(params.num_sequences, INT64_MAX / 8)}},
+    {ATTN_SIZE_OVERFLOW,
+     "params.num_sequences is 1000000000000000000; expected states with fewer than 2^63 columns in all",
+     {INT64(params.num_sequences, 1000000000000000000), INT64(v.shape[1], 2)}},
     {ATTN_INVALID_ARGUMENT,
      "params.decay[0][0][1][2] is 2; expected a number up to 0",
      {FLOAT(decay_data[LIN_DK + 2], 2)}},
@@ -431,7 +437,11 @@ static void test_instruction_sets(void **state)
         const attn_status status = linear_fixture_call(&f);
         assert_int_equal(status, attn_isa_supported(isa) ? ATTN_OK : ATTN_UNSUPPORTED);
         if (status != ATTN_OK) {
-            assert_true(holds_words(attn_last_error(), isa));
+            {
+                char words[128];
+                snprintf(words, sizeof words, "params.isa is %s, which this processor does not have", isa);
+                assert_string_equal(attn_last_error(), words);
+            }
             assert_true(linear_fixture_untouched(&f));
             continue;
         }

@@ -117,7 +117,9 @@ static const struct wrong wrongs[] = {
     {ATTN_INVALID_ARGUMENT, "gradients.state_in is set|params.state_in is", {POINTER(f.params.state_in, NULL)}},
 
     /* the struct */
-    {ATTN_INVALID_ARGUMENT, "gradients is NULL", {POINTER(gradients_arg, NULL)}},
+    {ATTN_INVALID_ARGUMENT,
+     "gradients is NULL; expected a struct with the gradient of out",
+     {POINTER(gradients_arg, NULL)}},
     {ATTN_INVALID_ARGUMENT, "gradients.struct_size is 0", {INT64(gradients.struct_size, 0)}},
     {ATTN_INVALID_ARGUMENT,
      "gradients.struct_size is",

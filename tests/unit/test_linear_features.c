@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CHANGES = 5, FEATURES = 12, MOST_STATE = 2 * 2 * FEATURES * (LIN_DV + 1) };
+enum { MAX_CHANGES = 6, FEATURES = 12, MOST_STATE = 2 * 2 * FEATURES * (LIN_DV + 1) };
 
 /** The fixture as a Performer: positive features, averages, a decay for each head. */
 struct positive {
@@ -54,13 +54,21 @@ static const struct {
     {ATTN_INVALID_ARGUMENT, "params.map is -1", {INT(f.params.map, -1)}},
     {ATTN_INVALID_ARGUMENT, "params.projection is NULL", {POINTER(f.params.projection, NULL)}},
     {ATTN_INVALID_ARGUMENT, "params.projection is set", {INT(f.params.map, ATTN_FEATURES_ELU)}},
-    {ATTN_INVALID_ARGUMENT, "params.normalise", {INT(f.params.normalise, 0)}},
-    {ATTN_INVALID_ARGUMENT, "params.beta is set", {POINTER(f.params.beta, &some_beta)}},
+    {ATTN_INVALID_ARGUMENT, "params.map is POSITIVE; expected params.normalise with it", {INT(f.params.normalise, 0)}},
+    {ATTN_INVALID_ARGUMENT,
+     "params.beta is set; expected NULL with params.map POSITIVE",
+     {POINTER(f.params.beta, &some_beta)}},
     {ATTN_INVALID_ARGUMENT,
      "params.beta is set|params.normalise",
      {POINTER(f.params.beta, &some_beta), INT(f.params.map, ATTN_FEATURES_NONE), POINTER(f.params.projection, NULL)}},
-    {ATTN_INVALID_ARGUMENT, "params.decay", {INT64(f.decay.shape[3], LIN_DK)}},
+    {ATTN_INVALID_ARGUMENT,
+     "params.decay has a number for each channel; expected one for each head with params.map POSITIVE",
+     {INT64(f.decay.shape[3], LIN_DK)}},
     {ATTN_INVALID_ARGUMENT, "params.decay is set|params.bidirectional", {INT(f.params.bidirectional, 1)}},
+    {ATTN_INVALID_ARGUMENT,
+     "params.beta is set; expected NULL with params.bidirectional",
+     {POINTER(f.params.beta, &some_beta), INT(f.params.map, ATTN_FEATURES_ELU), INT(f.params.normalise, 0),
+      INT(f.params.bidirectional, 1), POINTER(f.params.projection, NULL), POINTER(f.params.decay, NULL)}},
     {ATTN_INVALID_ARGUMENT,
      "params.scale is -0.5; expected more than 0 with params.map POSITIVE",
      {FLOAT(f.params.scale, -0.5f)}},

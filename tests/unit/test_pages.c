@@ -253,6 +253,8 @@ static void test_errors(void **state)
     WRONG(ATTN_INVALID_ARGUMENT, "params.block_table_stride is -1", x.params.block_table_stride = -1);
     WRONG(ATTN_SIZE_OVERFLOW, "params.block_table with the tokens of its pages",
           x.params.block_table_stride = INT64_MAX / SIZE);
+    WRONG(ATTN_INVALID_ARGUMENT, "k.shape[0] is 2147483648; expected at most 2147483647 pages",
+          x.k.shape[0] = (int64_t)1 << 31);
     WRONG(ATTN_UNSUPPORTED, "k.shape[3] is 1025; with a block table head sizes go up to 1024",
           x.q.shape[3] = x.k.shape[3] = 1025);
     WRONG(ATTN_UNSUPPORTED, "v.shape[3] is 1032|up to 1024", x.out.shape[3] = x.v.shape[3] = 1032);

@@ -102,7 +102,7 @@ static void test_rope_refuses(void **state)
     REFUSES(c.x.shape[0] = c.x.shape[2] = (int64_t)1 << 40, ATTN_SIZE_OVERFLOW, "x.shape|1099511627776");
     REFUSES(c.out.stride[1] = 0, ATTN_INVALID_ARGUMENT, "out.stride[1]|0|overlap");
     REFUSES(c.out.stride[2] = D - 1, ATTN_INVALID_ARGUMENT, "out.stride[2]|9|overlap");
-    REFUSES(c.layout = 2, ATTN_INVALID_ARGUMENT, "layout|2|attn_rope_layout");
+    REFUSES(c.layout = 2, ATTN_INVALID_ARGUMENT, "layout is 2; expected an attn_rope_layout");
     REFUSES(c.layout = -1, ATTN_INVALID_ARGUMENT, "layout|-1");
     REFUSES(c.num_threads = -3, ATTN_INVALID_ARGUMENT, "num_threads|-3");
 }
@@ -288,7 +288,7 @@ static void test_config_refuses(void **state)
     CONFIG_REFUSES(PLAIN, pairs, 2049, "config.pairs|2049|1 to 2048");
     CONFIG_REFUSES(NTK, pairs, 1, "config.pairs|1|2 or more|NTK");
     NUMBER_REFUSES(PLAIN, base);
-    CONFIG_REFUSES(PLAIN, base, 0.5, "config.base|0.5|from 1|10000");
+    CONFIG_REFUSES(PLAIN, base, 0.5, "config.base is 0.5; expected a number from 1, or 0 for 10000");
     CONFIG_REFUSES(YARN, base, 1, "config.base|1|more than 1|YARN");
     CONFIG_REFUSES(PLAIN, scaling, (attn_rope_scaling)6, "config.scaling|6|attn_rope_scaling");
     CONFIG_REFUSES(PLAIN, scaling, (attn_rope_scaling)-1, "config.scaling|-1");
@@ -326,7 +326,8 @@ static void test_config_refuses(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         config_initialize(ATTN_ROPE_LONGROPE);
         long_factor[7] = wrong[i];
-        table_refuses(&config, positions, 4, table, ATTN_INVALID_ARGUMENT, "config.long_factor[7] is |positive");
+        table_refuses(&config, positions, 4, table, ATTN_INVALID_ARGUMENT,
+                      "config.long_factor[7] is |; expected a positive number that a float can hold");
     }
 }
 
@@ -365,7 +366,8 @@ static void test_table_refuses(void **state)
     table_refuses(&config, NULL, INT64_MAX / 32, table, ATTN_SIZE_OVERFLOW,
                   "num is 288230376151711743; expected fewer than 2^63 bytes for rows of 8 pairs");
     table_refuses(&config, positions, 4, NULL, ATTN_INVALID_ARGUMENT, "table is NULL; expected room for 256 bytes");
-    table_refuses(&config, positions, 1, (float *)(void *)((char *)table + 2), ATTN_INVALID_ARGUMENT, "table |aligned");
+    table_refuses(&config, positions, 1, (float *)(void *)((char *)table + 2), ATTN_INVALID_ARGUMENT,
+                  "table is |; expected an address aligned to 4 bytes");
     positions[2] = ((int64_t)1 << 53) + 1;
     table_refuses(&config, positions, 4, table, ATTN_INVALID_ARGUMENT,
                   "positions[2] is 9007199254740993; expected -2^53");
