@@ -366,7 +366,8 @@ static void test_wrong_arguments(void **state)
     memory_seal(m);
 #define BACKWARD(c, a, w, k, n, l, h, d, g) attn_bahdanau_backward(c, a, w, k, n, l, h, d, g, NULL, 0)
 #define GRADIENTS(change)                   BACKWARD(c, a, w, k, n, NULL, h, d, CHANGED(attn_bahdanau_gradients, *g, change))
-    REFUSES(m, BACKWARD(NULL, a, w, k, n, NULL, h, d, g), ATTN_INVALID_ARGUMENT, "config is NULL");
+    REFUSES(m, BACKWARD(NULL, a, w, k, n, NULL, h, d, g), ATTN_INVALID_ARGUMENT,
+            "config is NULL; expected the weights of a step");
     REFUSES(m, BACKWARD(CHANGED(attn_bahdanau_config, *c, w_hh.data = NULL), a, w, k, n, NULL, h, d, g), ANY_ERROR,
             "config.w_hh");
     REFUSES(m, BACKWARD(c, NULL, w, k, n, NULL, h, d, g), ATTN_INVALID_ARGUMENT,

@@ -377,15 +377,19 @@ static void test_load_refuses(void **state)
         REFUSES(m, attn_block_load(&block, &c, weights, "p.", ATTN_NAMING_TORCH), status, words);                      \
         assert_null(block);                                                                                            \
     } while (0)
-    REFUSES(m, attn_block_load(NULL, &config, weights, "p.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "block|NULL");
-    REFUSES(m, attn_block_load(&block, NULL, weights, "p.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "config|NULL");
+    REFUSES(m, attn_block_load(NULL, &config, weights, "p.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT,
+            "block is NULL; expected where to put the layer");
+    REFUSES(m, attn_block_load(&block, NULL, weights, "p.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT,
+            "config is NULL; expected an attn_block_config");
     assert_null(block);
-    REFUSES(m, attn_block_load(&block, &config, NULL, "p.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "weights|NULL");
+    REFUSES(m, attn_block_load(&block, &config, NULL, "p.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT,
+            "weights is NULL; expected a set of named tensors");
     REFUSES(m, attn_block_load(&block, &config, weights, NULL, ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT,
             "prefix is NULL; expected what stands before the names, or an empty string");
     attn_block_config other = config;
     other.qk_norm = 1;
-    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_TORCH), ATTN_UNSUPPORTED, "config.qk_norm");
+    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_TORCH), ATTN_UNSUPPORTED,
+            "config.qk_norm is set; expected 0, as these names have no norms of queries and keys");
     other.norm_plus_one = 1;
     REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_LLAMA), ATTN_UNSUPPORTED,
             "config.norm_plus_one|qk_norm");
@@ -393,10 +397,12 @@ static void test_load_refuses(void **state)
     REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_LLAMA), ATTN_INVALID_ARGUMENT,
             "config.post_norms|norm_first");
     other.norm_first = 1;
-    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_BERT), ATTN_UNSUPPORTED, "config.post_norms");
+    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_BERT), ATTN_UNSUPPORTED,
+            "config.post_norms is set; expected 0, as these names have no norms behind sublayers");
     REFUSES(m, attn_block_load(&block, &config, weights, "p.", (attn_naming)6), ATTN_INVALID_ARGUMENT,
             "naming is 6; expected an attn_naming");
-    REFUSES(m, attn_block_load(&block, &config, weights, "other.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "other.");
+    REFUSES(m, attn_block_load(&block, &config, weights, "other.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT,
+            "the set of weights has no tensor 'other.self_attn.in_proj_weight'; the nearest");
     LOAD_REFUSES(c.struct_size = 7, ATTN_INVALID_ARGUMENT, "struct_size|7");
     LOAD_REFUSES(a.struct_size = 9, ATTN_INVALID_ARGUMENT, "config.attention.struct_size|9");
     LOAD_REFUSES(c.attention = NULL, ATTN_INVALID_ARGUMENT, "config.attention is NULL; expected an attn_mha_config");
@@ -405,7 +411,7 @@ static void test_load_refuses(void **state)
     LOAD_REFUSES(c.d_ff = -12, ATTN_INVALID_ARGUMENT, "d_ff|-12");
     LOAD_REFUSES(c.d_ff = 0, ATTN_INVALID_ARGUMENT, "d_ff|0");
     LOAD_REFUSES(c.activation = (attn_activation)70, ATTN_INVALID_ARGUMENT, "activation|70");
-    LOAD_REFUSES(c.norm = (attn_norm)2, ATTN_INVALID_ARGUMENT, "norm|2");
+    LOAD_REFUSES(c.norm = (attn_norm)2, ATTN_INVALID_ARGUMENT, "config.norm is 2; expected an attn_norm");
     LOAD_REFUSES(c.eps = -1, ATTN_INVALID_ARGUMENT, "eps|-1");
     LOAD_REFUSES(c.eps = NAN, ATTN_INVALID_ARGUMENT, "eps|nan");
     LOAD_REFUSES(c.d_memory = 5, ATTN_INVALID_ARGUMENT,
@@ -451,7 +457,7 @@ static void test_forward_refuses(void **state)
 #define OUT(assignment)            CHANGED(attn_tensor, out, assignment)
 #define RUN(block, xx, oo, inputs) attn_block_forward(block, xx, oo, inputs, NULL, 0)
 #define IN(assignment)             CHANGED(attn_block_inputs, none, assignment)
-    REFUSES(m, RUN(NULL, &x, &out, NULL), ATTN_INVALID_ARGUMENT, "block|NULL");
+    REFUSES(m, RUN(NULL, &x, &out, NULL), ATTN_INVALID_ARGUMENT, "block is NULL; expected a layer");
     REFUSES(m, RUN(plain, NULL, &out, NULL), ATTN_INVALID_ARGUMENT, "x |NULL");
     REFUSES(m, RUN(plain, &x, NULL, NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
     REFUSES(m, RUN(plain, X(shape[3] = 7), &out, NULL), ATTN_SHAPE_MISMATCH, "x.|7|8");
@@ -463,7 +469,8 @@ static void test_forward_refuses(void **state)
     REFUSES(m, RUN(plain, &x, &out, IN(struct_size = 5)), ATTN_INVALID_ARGUMENT, "struct_size|5");
     REFUSES(m, RUN(plain, &x, &out, IN(num_threads = -1)), ATTN_INVALID_ARGUMENT, "num_threads|-1");
     REFUSES(m, RUN(plain, &x, &out, IN(self = &bad)), ATTN_INVALID_ARGUMENT, "temperature|-1");
-    REFUSES(m, RUN(plain, &x, &out, IN(memory = &mem)), ATTN_INVALID_ARGUMENT, "memory");
+    REFUSES(m, RUN(plain, &x, &out, IN(memory = &mem)), ATTN_INVALID_ARGUMENT,
+            "inputs.memory is set; expected NULL, as this layer has no cross-attention");
     REFUSES(m, RUN(plain, &x, &out, IN(cross_kv = &kv)), ATTN_INVALID_ARGUMENT, "cross_kv");
     REFUSES(m, RUN(plain, &x, &out, IN(cross = &p)), ATTN_INVALID_ARGUMENT, "cross");
     REFUSES(m, RUN(plain, &x, &out, IN(cached = 3)), ATTN_INVALID_ARGUMENT,
@@ -504,7 +511,8 @@ static void test_forward_refuses(void **state)
             "inputs.rotation.shape[3] is 3; expected an even number up to 4, the head size");
     REFUSES(m, RUN(plain, &x, &out, IN(rotation = WITHIN(attn_tensor, table, dtype = ATTN_BF16))), ATTN_UNSUPPORTED,
             "rotation|bf16");
-    REFUSES(m, attn_block_project_memory(plain, &mem, &kv, 0), ANY_ERROR, "cross");
+    REFUSES(m, attn_block_project_memory(plain, &mem, &kv, 0), ANY_ERROR,
+            "block has no cross-attention; expected one made with config.cross");
     REFUSES(m, attn_block_project_memory(cross, NULL, &kv, 0), ATTN_INVALID_ARGUMENT, "memory|NULL");
     REFUSES(m, attn_block_project_memory(cross, &mem, CHANGED(attn_tensor, kv, shape[2] = 6), 0), ATTN_SHAPE_MISMATCH,
             "kv|6|7");

@@ -460,7 +460,7 @@ static void test_wrong_arguments(void **state)
             "config.qk_norm is set; expected 0 in training");
     REFUSES(m, TRAIN(CHANGED(attn_block_config, *c, norm_plus_one = 1), w, x, pass, &out), ATTN_UNSUPPORTED,
             "config.norm_plus_one is set");
-    REFUSES(m, TRAIN(c, NULL, x, pass, &out), ATTN_INVALID_ARGUMENT, "weights is NULL");
+    REFUSES(m, TRAIN(c, NULL, x, pass, &out), ATTN_INVALID_ARGUMENT, "weights is NULL; expected an attn_block_weights");
     REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, self = NULL), x, pass, &out), ATTN_INVALID_ARGUMENT,
             "weights.self is NULL; expected an attn_mha_weights");
     REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, w_down.shape[3]++), x, pass, &out), ATTN_SHAPE_MISMATCH,
@@ -491,7 +491,8 @@ static void test_wrong_arguments(void **state)
             "d_out.shape[2] is 4");
     REFUSES(m, BACKWARD(c, w, x, pass, d, NULL), ATTN_INVALID_ARGUMENT, "gradients is NULL");
     const attn_block_gradients none = attn_block_gradients_default();
-    REFUSES(m, BACKWARD(c, w, x, pass, d, &none), ATTN_INVALID_ARGUMENT, "gradients has nothing to write");
+    REFUSES(m, BACKWARD(c, w, x, pass, d, &none), ATTN_INVALID_ARGUMENT,
+            "gradients has nothing to write; expected x, memory, weights, self_options or cross_options");
     REFUSES(m, BACKWARD(c, w, x, pass, d, CHANGED(attn_block_gradients, *g, x = x)), ATTN_INVALID_ARGUMENT,
             "gradients.x|overlaps x");
     attn_block_gradients narrow_sums = *CHANGED(attn_block_gradients, *g, memory = &narrow);

@@ -458,10 +458,11 @@ static void test_refuses(void **state)
 #define G(assignment)                   CHANGED(attn_tensor, g, assignment)
 #define B(assignment)                   CHANGED(attn_tensor, b, assignment)
     const attn_norm layer = ATTN_NORM_LAYER, rms = ATTN_NORM_RMS;
-    REFUSES(m, NORM((attn_norm)2, &x, &g, &b, 0.1f, &out), ATTN_INVALID_ARGUMENT, "norm|2");
+    REFUSES(m, NORM((attn_norm)2, &x, &g, &b, 0.1f, &out), ATTN_INVALID_ARGUMENT, "norm is 2; expected an attn_norm");
     REFUSES(m, NORM(layer, NULL, &g, &b, 0.1f, &out), ATTN_INVALID_ARGUMENT, "x |NULL");
     REFUSES(m, NORM(layer, &x, &g, &b, 0.1f, NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
-    REFUSES(m, NORM(rms, &x, &g, &b, 0.1f, &out), ATTN_INVALID_ARGUMENT, "beta");
+    REFUSES(m, NORM(rms, &x, &g, &b, 0.1f, &out), ATTN_INVALID_ARGUMENT,
+            "beta is set; expected NULL with ATTN_NORM_RMS");
     REFUSES(m, NORM(layer, &x, &g, &b, -0.5f, &out), ATTN_INVALID_ARGUMENT, "eps|-0.5");
     REFUSES(m, NORM(layer, &x, &g, &b, NAN, &out), ATTN_INVALID_ARGUMENT, "eps|nan");
     REFUSES(m, NORM(layer, &x, &g, &b, INFINITY, &out), ATTN_INVALID_ARGUMENT, "eps|inf");
@@ -507,7 +508,7 @@ static void test_refuses(void **state)
 #define EMBED(tt, ii, scale, oo) attn_embed(tt, ii, scale, 0, oo, 0)
 #define TABLE(assignment)        CHANGED(attn_tensor, table, assignment)
     REFUSES(m, EMBED(NULL, ids, 1, &out), ATTN_INVALID_ARGUMENT, "table|NULL");
-    REFUSES(m, EMBED(&table, NULL, 1, &out), ATTN_INVALID_ARGUMENT, "ids|NULL");
+    REFUSES(m, EMBED(&table, NULL, 1, &out), ATTN_INVALID_ARGUMENT, "ids is NULL; expected 10 row numbers");
     REFUSES(m, EMBED(&table, ids, 1, NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
     REFUSES(m, EMBED(&table, ids, NAN, &out), ATTN_INVALID_ARGUMENT, "scale|nan");
     REFUSES(m, EMBED(&table, ids, INFINITY, &out), ATTN_INVALID_ARGUMENT, "scale|inf");
@@ -527,7 +528,7 @@ static void test_refuses(void **state)
     REFUSES(m, attn_sinusoidal(NULL, -1, 4, out.data), ATTN_INVALID_ARGUMENT, "num|-1");
     REFUSES(m, attn_sinusoidal(NULL, 1, 0, out.data), ATTN_INVALID_ARGUMENT, "channels|0");
     REFUSES(m, attn_sinusoidal(NULL, 1, -8, out.data), ATTN_INVALID_ARGUMENT, "channels|-8");
-    REFUSES(m, attn_sinusoidal(NULL, 1, 4, NULL), ATTN_INVALID_ARGUMENT, "table|NULL");
+    REFUSES(m, attn_sinusoidal(NULL, 1, 4, NULL), ATTN_INVALID_ARGUMENT, "table is NULL; expected 1 x 4 floats");
     REFUSES(m, attn_sinusoidal(NULL, INT64_MAX / 4, 8, out.data), ATTN_SIZE_OVERFLOW,
             "table has 2305843009213693951 x 8 x 1 entries of 4 bytes");
     nn_end_refusals();

@@ -416,10 +416,13 @@ static void test_bad_files(void **state)
         {", \"architectures\": [\"T5ForTokenClassification\"]",
          "'architectures'|T5ForTokenClassification|T5EncoderModel|T5Model|T5ForConditionalGeneration",
          ATTN_UNSUPPORTED},
-        {", \"feed_forward_proj\": \"gated-mish\"", "'feed_forward_proj'|'gated-mish'", ATTN_UNSUPPORTED},
+        {", \"feed_forward_proj\": \"gated-mish\"",
+         "/config.json: 'feed_forward_proj' is 'gated-mish'; expected relu, silu, gated-relu, gated-silu or gated-gelu",
+         ATTN_UNSUPPORTED},
         {", \"feed_forward_proj\": \"gated-relu\"", "encoder.block.0.layer.1.DenseReluDense.wi_0.weight",
          ATTN_INVALID_ARGUMENT},
-        {", \"scale_decoder_outputs\": 1", "'scale_decoder_outputs'|1", ATTN_INVALID_FILE},
+        {", \"scale_decoder_outputs\": 1", "/config.json: 'scale_decoder_outputs' is 1; expected true or false",
+         ATTN_INVALID_FILE},
     };
     attn_model *model;
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
@@ -437,9 +440,9 @@ static void test_bad_files(void **state)
          "'relative_attention_max_distance'|4|half", ATTN_UNSUPPORTED},
         {"\"relative_attention_num_buckets\": 8}", "decoder.block.1.", ATTN_INVALID_ARGUMENT},
         {"\"relative_attention_num_buckets\": 8, \"num_decoder_layers\": 1, \"decoder_start_token_id\": 9}",
-         "'decoder_start_token_id'|9|8", ATTN_INVALID_FILE},
-        {"\"relative_attention_num_buckets\": 8, \"num_decoder_layers\": 1, \"pad_token_id\": -1}", "'pad_token_id'|-1",
-         ATTN_INVALID_FILE},
+         "/config.json: 'decoder_start_token_id' is 9; expected 0 to 8", ATTN_INVALID_FILE},
+        {"\"relative_attention_num_buckets\": 8, \"num_decoder_layers\": 1, \"pad_token_id\": -1}",
+         "/config.json: 'pad_token_id' is -1; expected a whole number of 0 or more", ATTN_INVALID_FILE},
     };
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         char text[1024];
@@ -473,7 +476,8 @@ static void test_bad_files(void **state)
     const attn_tensor *shared = named_tensor(n, "", "shared.weight");
     named_add(n, m, ATTN_F32, WORDS, D, 1, 0, "", "decoder.embed_tokens.weight");
     model_folder_weights(&folder, "model.safetensors", n, m);
-    refuses_folder(&folder, ATTN_UNSUPPORTED, "decoder.embed_tokens.weight|embedding");
+    refuses_folder(&folder, ATTN_UNSUPPORTED,
+                   ": decoder.embed_tokens.weight is not the embedding again; expected one for both stacks");
     n->tensors[n->num - 1].data = shared->data;
     model_folder_weights(&folder, "model.safetensors", n, m);
     OK(attn_model_open(&model, folder.path, NULL));
@@ -499,7 +503,7 @@ static void test_bad_memory(void **state)
                       logits = place_dense(s.m, 1, 1, SOURCES, WORDS);
     OK(attn_model_open(&encoder, bert.path, NULL));
     REFUSES(s.m, attn_model_memory_create(NULL, s.model), ATTN_INVALID_ARGUMENT, "memory|NULL");
-    REFUSES(s.m, attn_model_memory_create(&memory, NULL), ATTN_INVALID_ARGUMENT, "model|NULL");
+    REFUSES(s.m, attn_model_memory_create(&memory, NULL), ATTN_INVALID_ARGUMENT, "model is NULL; expected a model");
     assert_null(memory);
     REFUSES(s.m, attn_model_memory_create(&memory, encoder), ATTN_INVALID_ARGUMENT,
             "model is bert; expected an encoder-decoder");
@@ -569,7 +573,7 @@ static void test_bad_steps(void **state)
     sources[1] = s.sources[2];
     tokens.sources = sources;
     tokens.tree = &tree;
-    BAD(s.cache, ATTN_UNSUPPORTED, "tokens.tree");
+    BAD(s.cache, ATTN_UNSUPPORTED, "tokens.tree is set; expected NULL, as this model's biases follow from places");
     tokens.tree = NULL;
     BAD(NULL, ATTN_INVALID_ARGUMENT, "cache is NULL; expected one of attn_cache_create()");
     REFUSES(s.m, attn_model_step(decoder, s.cache, &tokens, &outputs), ATTN_INVALID_ARGUMENT,

@@ -444,28 +444,32 @@ static void test_bad_files(void **state)
     (void)state;
     struct memory *m = memory_create("folders bad_files", 0);
     struct model_folder folder = model_folder_make();
-    refuses_folder(&folder, ATTN_INVALID_FILE, "has no config.json");
+    refuses_folder(&folder, ATTN_INVALID_FILE, " has no config.json; expected a model's folder");
     write_config(&folder, "{\"model_type\"");
     refuses_folder(&folder, ATTN_INVALID_FILE, "config.json|line 1");
     write_config(&folder, "[1]");
     refuses_folder(&folder, ATTN_INVALID_FILE, "config.json|not a JSON object");
     write_config(&folder, "{}");
-    refuses_folder(&folder, ATTN_INVALID_FILE, "config.json|'model_type'|missing");
+    refuses_folder(&folder, ATTN_INVALID_FILE, "/config.json: 'model_type' is missing; expected a text");
     write_config(&folder, "{\"model_type\": \"rwkv\", \"architectures\": [\"RwkvForCausalLM\"]}");
-    refuses_folder(&folder, ATTN_UNSUPPORTED, "config.json|'rwkv' (RwkvForCausalLM)|bert, |xlm-roberta");
+    refuses_folder(&folder, ATTN_UNSUPPORTED,
+                   "/config.json: 'model_type' is 'rwkv' (RwkvForCausalLM); expected bert, distilbert, gemma2, gpt2, "
+                   "llama, mistral, mt5, qwen2, qwen3, roberta, t5 or xlm-roberta");
     write_config(&folder, "{\"model_type\": \"rwkv\\n\"}");
     refuses_folder(&folder, ATTN_UNSUPPORTED, "'rwkv?'");
     write_config(&folder, "{\"model_type\": \"bert\"}");
     refuses_folder(&folder, ATTN_INVALID_FILE, "neither|model.safetensors.index.json");
     model_folder_text(&folder, "pytorch_model.bin", "");
-    refuses_folder(&folder, ATTN_UNSUPPORTED, "pytorch_model.bin|save_pretrained()");
+    refuses_folder(&folder, ATTN_UNSUPPORTED,
+                   " has its weights in pytorch_model.bin; expected model.safetensors, which save_pretrained()");
     model_folder_drop(&folder, "pytorch_model.bin");
     model_folder_text(&folder, "q4.gguf", "GGUF");
     refuses_folder(&folder, ATTN_UNSUPPORTED, "q4.gguf");
     attn_model *model;
     char path[128];
     snprintf(path, sizeof path, "%s/q4.gguf", folder.path);
-    REFUSES(NULL, attn_model_open(&model, path, NULL), ATTN_UNSUPPORTED, "q4.gguf|is a file|folder");
+    REFUSES(NULL, attn_model_open(&model, path, NULL), ATTN_UNSUPPORTED,
+            "/q4.gguf is a file; expected a folder with config.json and model.safetensors");
     REFUSES(NULL, attn_model_open(&model, "/nonexistent/model", NULL), ATTN_INVALID_FILE, "/nonexistent/model");
     REFUSES(NULL, attn_model_open(&model, NULL, NULL), ATTN_INVALID_ARGUMENT,
             "folder is NULL; expected the name of a model's folder");
@@ -489,15 +493,22 @@ static void test_bad_files(void **state)
     } files[] = {
         {"modules.json", "{}", "modules.json|array", ATTN_INVALID_FILE},
         {"modules.json", "[", "modules.json|line 1", ATTN_INVALID_FILE},
-        {"modules.json", "[{\"type\": \"a.Transformer\"}]", "modules.json|'path'", ATTN_INVALID_FILE},
-        {"modules.json", "[{\"type\": \"a.Dense\", \"path\": \"2_Dense\"}]", "modules.json|Dense", ATTN_UNSUPPORTED},
-        {"modules.json", "[{\"type\": \"a.Transformer\", \"path\": \"0\"}]", "modules.json|'0'", ATTN_UNSUPPORTED},
-        {"modules.json", "[{\"type\": \"a.Transformer\", \"path\": \"\"}]", "modules.json|no Pooling",
-         ATTN_UNSUPPORTED},
-        {"modules.json", "[{\"type\": \"a.Pooling\", \"path\": \"1\"}]", "/1|no config.json", ATTN_INVALID_FILE},
-        {"sentence_bert_config.json", "{\"max_seq_length\": 7}", "'max_seq_length'|7|6", ATTN_INVALID_FILE},
+        {"modules.json", "[{\"type\": \"a.Transformer\"}]",
+         "/modules.json: a module has no 'path'; expected the folder of each", ATTN_INVALID_FILE},
+        {"modules.json", "[{\"type\": \"a.Dense\", \"path\": \"2_Dense\"}]",
+         "/modules.json: a module is Dense; expected one Transformer, one Pooling and Normalize", ATTN_UNSUPPORTED},
+        {"modules.json", "[{\"type\": \"a.Transformer\", \"path\": \"0\"}]",
+         "/modules.json: the Transformer is in '0'; expected the model's own folder", ATTN_UNSUPPORTED},
+        {"modules.json", "[{\"type\": \"a.Transformer\", \"path\": \"\"}]",
+         "/modules.json names no Pooling; expected one", ATTN_UNSUPPORTED},
+        {"modules.json", "[{\"type\": \"a.Pooling\", \"path\": \"1\"}]",
+         "/1 has no config.json; expected that of the pooling which modules.json names", ATTN_INVALID_FILE},
+        {"sentence_bert_config.json", "{\"max_seq_length\": 7}",
+         "/sentence_bert_config.json: 'max_seq_length' is 7; expected 1 to 6, the positions of the model",
+         ATTN_INVALID_FILE},
         {"sentence_bert_config.json", "{\"max_seq_length\": 0}", "'max_seq_length'|0", ATTN_INVALID_FILE},
-        {"generation_config.json", "{\"eos_token_id\": [1, 9]}", "generation_config.json|'eos_token_id'|8",
+        {"generation_config.json", "{\"eos_token_id\": [1, 9]}",
+         "/generation_config.json: 'eos_token_id' is an array of something else; expected ids from 0 to 8",
          ATTN_INVALID_FILE},
         {"generation_config.json", "{\"eos_token_id\": \"end\"}", "'eos_token_id'|'end'", ATTN_INVALID_FILE},
         {"config.json", "{\"model_type\": \"bert\"}", "'num_hidden_layers'|missing", ATTN_INVALID_FILE},

@@ -520,7 +520,8 @@ static void test_refuses(void **state)
         REFUSES(m, attn_linear_quantize(&linear, &f, 2, w, NULL), status, words);                                      \
         assert_null(linear);                                                                                           \
     } while (0)
-    REFUSES(m, attn_linear_quantize(NULL, NULL, 1, w, NULL), ATTN_INVALID_ARGUMENT, "linear|NULL");
+    REFUSES(m, attn_linear_quantize(NULL, NULL, 1, w, NULL), ATTN_INVALID_ARGUMENT,
+            "linear is NULL; expected where to put the layer");
     QUANTIZE_REFUSES(ATTN_INVALID_ARGUMENT, "format.weights is 5; expected an attn_weight_format",
                      .weights = (attn_weight_format)5);
     QUANTIZE_REFUSES(ATTN_INVALID_ARGUMENT, "format.multiply|-1", .multiply = (attn_multiply)-1);

@@ -208,7 +208,8 @@ static void test_ignore_refuses(void **state)
     attn_weights *weights;
     const char *const names[] = {"a", NULL};
     OK(attn_weights_create(&weights, 0, NULL, NULL));
-    REFUSES(NULL, attn_weights_ignore(NULL, 1, names), ATTN_INVALID_ARGUMENT, "weights|NULL");
+    REFUSES(NULL, attn_weights_ignore(NULL, 1, names), ATTN_INVALID_ARGUMENT,
+            "weights is NULL; expected a set of weights");
     REFUSES(NULL, attn_weights_ignore(weights, -1, names), ATTN_INVALID_ARGUMENT, "num|-1");
     REFUSES(NULL, attn_weights_ignore(weights, 1, NULL), ATTN_INVALID_ARGUMENT, "patterns is NULL; expected 1 names");
     REFUSES(NULL, attn_weights_ignore(weights, 2, names), ATTN_INVALID_ARGUMENT,

@@ -357,7 +357,8 @@ static void test_create_refuses(void **state)
     REFUSES(m, attn_mha_create(NULL, &s.config, &s.weights), ATTN_INVALID_ARGUMENT, "mha|NULL");
     REFUSES(m, attn_mha_create(&mha, NULL, &s.weights), ATTN_INVALID_ARGUMENT, "config|NULL");
     assert_null(mha);
-    REFUSES(m, attn_mha_create(&mha, &s.config, NULL), ATTN_INVALID_ARGUMENT, "weights|NULL");
+    REFUSES(m, attn_mha_create(&mha, &s.config, NULL), ATTN_INVALID_ARGUMENT,
+            "weights is NULL; expected an attn_mha_weights");
     CREATE_REFUSES(config.struct_size = 0, ATTN_INVALID_ARGUMENT, "struct_size|0");
     CREATE_REFUSES(config.struct_size = 3, ATTN_INVALID_ARGUMENT, "struct_size|3");
     CREATE_REFUSES(config.d_model = -1, ATTN_INVALID_ARGUMENT, "d_model|-1");

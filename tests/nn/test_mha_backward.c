@@ -371,7 +371,8 @@ static void test_wrong_arguments(void **state)
 #define BACKWARD(c, w, x, memory, params, d, g) attn_mha_backward(c, w, x, memory, params, d, g, NULL, 0)
     REFUSES(m, BACKWARD(NULL, w, x, memory, NULL, d, g), ATTN_INVALID_ARGUMENT, "config is NULL");
     REFUSES(m, BACKWARD(CHANGED(attn_mha_config, *c, format = &format), w, x, memory, NULL, d, g),
-            ATTN_INVALID_ARGUMENT, "config.format is set");
+            ATTN_INVALID_ARGUMENT,
+            "config.format is set; expected NULL: gradients are those of weights as they are given");
     REFUSES(m, BACKWARD(c, NULL, x, memory, NULL, d, g), ATTN_INVALID_ARGUMENT, "weights is NULL");
     REFUSES(m, BACKWARD(c, CHANGED(attn_mha_weights, *w, w_k.shape[2]++), x, memory, NULL, d, g), ATTN_SHAPE_MISMATCH,
             "weights.w_k.shape[2]");
@@ -387,7 +388,8 @@ static void test_wrong_arguments(void **state)
             "num_threads is -1");
     REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, NULL), ATTN_INVALID_ARGUMENT, "gradients is NULL");
     const attn_mha_gradients none = attn_mha_gradients_default();
-    REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, &none), ATTN_INVALID_ARGUMENT, "gradients has nothing to write");
+    REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, &none), ATTN_INVALID_ARGUMENT,
+            "gradients has nothing to write; expected x, memory, weights or options");
     REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, CHANGED(attn_mha_gradients, *g, x = x)), ATTN_INVALID_ARGUMENT,
             "gradients.x|overlaps x");
     REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, CHANGED(attn_mha_gradients, *g, memory = memory)),

@@ -445,7 +445,8 @@ static void test_wrong_arguments(void **state)
             "d_out.shape[2] is 3");
     REFUSES(m, BACKWARD(c, q, k, v, CHANGED(attn_tensor, *d, dtype = ATTN_BF16)), ANY_ERROR, "d_out.dtype");
     REFUSES(m, try(&a, p, NULL), ATTN_INVALID_ARGUMENT, "gradients is NULL");
-    REFUSES(m, try(&a, p, &none), ATTN_INVALID_ARGUMENT, "gradients has no tensor");
+    REFUSES(m, try(&a, p, &none), ATTN_INVALID_ARGUMENT,
+            "gradients has no tensor; expected q, projected, v, w_q or score_v");
     REFUSES(m, try(&a, p, CHANGED(attn_alignment_gradients, *g, q = q)), ATTN_INVALID_ARGUMENT,
             "gradients.q|overlaps q");
     REFUSES(m, try(&a, p, CHANGED(attn_alignment_gradients, *g, projected = k)), ATTN_INVALID_ARGUMENT,

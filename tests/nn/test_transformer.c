@@ -335,7 +335,8 @@ static void test_transformer_refuses(void **state)
     fill(m, &states, 1);
     memory_seal(m);
 #define ENCODE(batch, tokens, lens, mem) attn_transformer_encode(t.model, batch, tokens, ids, lens, mem, 0)
-    REFUSES(m, attn_transformer_encode(NULL, 2, 5, ids, lengths, &memory, 0), ATTN_INVALID_ARGUMENT, "model|NULL");
+    REFUSES(m, attn_transformer_encode(NULL, 2, 5, ids, lengths, &memory, 0), ATTN_INVALID_ARGUMENT,
+            "model is NULL; expected an encoder-decoder");
     REFUSES(m, attn_transformer_encode(t.model, 2, 5, NULL, lengths, &memory, 0), ATTN_INVALID_ARGUMENT, "ids|NULL");
     REFUSES(m, ENCODE(2, 5, lengths, NULL), ATTN_INVALID_ARGUMENT, "memory|NULL");
     REFUSES(m, ENCODE(-2, 5, lengths, &memory), ATTN_INVALID_ARGUMENT, "batch|-2");

@@ -427,12 +427,14 @@ static void test_wrong_arguments(void **state)
     memory_seal(m);
 #define TRAIN(c, w, p, pass, logits) attn_transformer_train(c, w, p, pass, logits, NULL, 0)
 #define BACKWARD(pass, d, g)         attn_transformer_backward(c, w, p, pass, d, g, 0, NULL, 0)
-    REFUSES(m, TRAIN(NULL, w, p, pass, logits), ATTN_INVALID_ARGUMENT, "config is NULL");
+    REFUSES(m, TRAIN(NULL, w, p, pass, logits), ATTN_INVALID_ARGUMENT,
+            "config is NULL; expected an attn_transformer_config");
     REFUSES(m, TRAIN(CHANGED(attn_transformer_config, *c, format = &format), w, p, pass, logits), ATTN_INVALID_ARGUMENT,
             "config.format is set");
     REFUSES(m, TRAIN(CHANGED(attn_transformer_config, *c, heads = 5), w, p, pass, logits), ATTN_INVALID_ARGUMENT,
             "not a multiple of the 5 heads");
-    REFUSES(m, TRAIN(c, NULL, p, pass, logits), ATTN_INVALID_ARGUMENT, "weights is NULL");
+    REFUSES(m, TRAIN(c, NULL, p, pass, logits), ATTN_INVALID_ARGUMENT,
+            "weights is NULL; expected an attn_transformer_weights");
     REFUSES(m, TRAIN(c, CHANGED(attn_transformer_weights, *w, encoder = NULL), p, pass, logits), ATTN_INVALID_ARGUMENT,
             "weights.encoder is NULL; expected 2 layers");
     REFUSES(m, TRAIN(c, CHANGED(attn_transformer_weights, *w, generator.shape[2]++), p, pass, logits),

@@ -204,7 +204,7 @@ static void reads_pipes(void **state)
     assert_int_equal(array_load(&first, "/dev/zero"), ATTN_INVALID_FILE);
     assert_says(attn_last_error(), "/dev/zero holds no arrays: it begins as neither .npy, .npz nor safetensors");
     assert_int_equal(array_load(&first, "/dev/null"), ATTN_INVALID_FILE);
-    assert_says(attn_last_error(), "not a .npy file");
+    assert_says(attn_last_error(), "/dev/null is not a .npy file: it does not begin with \\x93NUMPY");
     assert_int_equal(array_load(&first, "/"), ATTN_INVALID_FILE);
     assert_says(attn_last_error(), "/ is a folder; expected a file");
 }

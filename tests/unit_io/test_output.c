@@ -135,7 +135,7 @@ static void refuses_bad_targets(void **state)
     assert_says(attn_last_error(), "absent/a: cannot be written: No such file or directory");
     assert_int_equal(mkdir("d", 0777), 0);
     assert_int_equal(replace_target(&target, "d"), ATTN_INVALID_FILE);
-    assert_says(attn_last_error(), "not a regular file");
+    assert_says(attn_last_error(), "d: cannot be written: it exists and is not a regular file");
     assert_int_equal(replace_target(&target, "d/"), ATTN_INVALID_ARGUMENT);
     assert_int_equal(mkfifo("fifo", 0666), 0);
     assert_int_equal(replace_target(&target, "fifo"), ATTN_INVALID_FILE);
