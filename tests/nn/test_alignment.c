@@ -329,7 +329,8 @@ static void test_create_refuses(void **state)
         REFUSES(m, attn_alignment_create(&a, &c), status, words);                                                      \
         assert_null(a);                                                                                                \
     } while (0)
-    REFUSES(m, attn_alignment_create(NULL, &config), ATTN_INVALID_ARGUMENT, "alignment|NULL");
+    REFUSES(m, attn_alignment_create(NULL, &config), ATTN_INVALID_ARGUMENT,
+            "alignment is NULL; expected where to put the score function");
     REFUSES(m, attn_alignment_create(&a, NULL), ATTN_INVALID_ARGUMENT, "config is NULL; expected a score function");
     CREATE_REFUSES(c.struct_size = 0, ATTN_INVALID_ARGUMENT, "struct_size|0");
     CREATE_REFUSES(c.score = (attn_score)4, ATTN_INVALID_ARGUMENT, "config.score is 4; expected an attn_score");

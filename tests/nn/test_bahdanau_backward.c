@@ -372,6 +372,13 @@ static void test_wrong_arguments(void **state)
             "config.w_hh");
     REFUSES(m, BACKWARD(c, NULL, w, k, n, NULL, h, d, g), ATTN_INVALID_ARGUMENT,
             "alignment is NULL; expected a score function");
+    attn_alignment_config dot = attn_alignment_config_default(), wide = *a;
+    dot.score = ATTN_SCORE_DOT, dot.d_query = dot.d_key = c->annotation;
+    REFUSES(m, BACKWARD(c, &dot, w, k, n, NULL, h, d, g), ATTN_INVALID_ARGUMENT,
+            "alignment.score is 1; expected ATTN_SCORE_ADDITIVE");
+    wide.d_query++, wide.w_q.shape[3]++;
+    REFUSES(m, BACKWARD(c, &wide, w, k, n, NULL, h, d, g), ATTN_SHAPE_MISMATCH,
+            "alignment.d_query is |, config.hidden");
     REFUSES(m, BACKWARD(c, CHANGED(attn_alignment_config, *a, score = ATTN_SCORE_DOT), w, k, n, NULL, h, d, g),
             ATTN_INVALID_ARGUMENT, "alignment.");
     REFUSES(m, BACKWARD(CHANGED(attn_bahdanau_config, *c, annotation += 1), a, w, k, n, NULL, h, d, g),

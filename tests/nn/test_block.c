@@ -399,6 +399,15 @@ static void test_load_refuses(void **state)
     other.norm_first = 1;
     REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_BERT), ATTN_UNSUPPORTED,
             "config.post_norms is set; expected 0, as these names have no norms behind sublayers");
+    other.cross = 1, other.post_norms = 0;
+    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_BERT), ATTN_UNSUPPORTED,
+            "config.cross is set; expected 0, as these names have no cross-attention");
+    other.cross = 0, other.gated = 1;
+    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_BERT), ATTN_UNSUPPORTED,
+            "config.gated is set; expected 0, as these names have no gate");
+    other = config, other.norm = ATTN_NORM_RMS;
+    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_TORCH), ATTN_UNSUPPORTED,
+            ".bias is in the weights; expected none with ATTN_NORM_RMS");
     REFUSES(m, attn_block_load(&block, &config, weights, "p.", (attn_naming)6), ATTN_INVALID_ARGUMENT,
             "naming is 6; expected an attn_naming");
     REFUSES(m, attn_block_load(&block, &config, weights, "other.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT,
@@ -490,6 +499,31 @@ static void test_forward_refuses(void **state)
     both.memory = &mem, both.cross_kv = &kv;
     REFUSES(m, RUN(cross, &x, &out, &both), ATTN_INVALID_ARGUMENT,
             "inputs.memory and inputs.cross_kv are both set; expected one of them");
+    REFUSES(m, RUN(plain, &x, &out, IN(kv_layer = 1)), ATTN_INVALID_ARGUMENT,
+            "inputs.kv_layer is 1; expected 0 without a kv_cache");
+    REFUSES(m, RUN(plain, &x, &out, IN(rope = (attn_rope_layout)2)), ATTN_INVALID_ARGUMENT,
+            "inputs.rope is 2; expected an attn_rope_layout");
+    attn_cache_config pages = attn_cache_config_default();
+    attn_cache *kv_cache;
+    attn_block_inputs paged = none;
+    pages.layers = 1, pages.kv_heads = 2, pages.dk = 4, pages.max_tokens = 16, pages.max_sequences = 1;
+    OK(attn_cache_create(&kv_cache, &pages));
+    paged.kv_cache = kv_cache;
+    REFUSES(m, RUN(plain, &x, &out, &paged), ATTN_SHAPE_MISMATCH,
+            "x.shape[0] is 2; expected 1, as sequences follow each other");
+    REFUSES(m, RUN(plain, X(shape[0] = 1), OUT(shape[0] = 1), &paged), ATTN_SHAPE_MISMATCH,
+            "x.shape[2] is 5; expected 0, the tokens of the cache's step");
+    paged.rotation = &table;
+    REFUSES(m, RUN(plain, &x, &out, &paged), ATTN_INVALID_ARGUMENT,
+            "inputs.rotation and inputs.kv_cache are both set; expected one of them");
+    const attn_tensor rotation = table;
+    const attn_rope_tables rope = {ATTN_ROPE_HALF_SPLIT, &rotation, &rotation};
+    attn_params rotated = attn_params_default();
+    attn_block_inputs twice = none;
+    rotated.rope = &rope, twice.self = &rotated, twice.rotation = &table;
+    REFUSES(m, RUN(plain, &x, &out, &twice), ATTN_INVALID_ARGUMENT,
+            "inputs.rotation and inputs.self->rope are both set; expected one of them");
+    attn_cache_destroy(kv_cache);
     attn_block_inputs cached = none;
     cached.self = &p, cached.cache = &cache;
 #define CACHED(assignment) CHANGED(attn_block_inputs, cached, assignment)
@@ -524,6 +558,7 @@ static void test_forward_refuses(void **state)
         REFUSES(m, attn_block_forward(plain, &x, &out, NULL, bytes(m, size), least - 1), ATTN_WORKSPACE_TOO_SMALL,
                 "workspace");
     assert_true(attn_block_workspace_size(plain, INT64_MAX / 2, INT64_MAX / 2, NULL) == SIZE_MAX);
+    assert_true(says("the workspace of this call would exceed 2^63 bytes"));
     nn_end_refusals();
     attn_mha_config sizes = attn_mha_config_default();
     OK(attn_mha_sizes(attn_block_attention(plain), &sizes));

@@ -455,7 +455,7 @@ static void test_wrong_arguments(void **state)
 #define PASS(...)              CHANGED(attn_block_pass, *pass, __VA_ARGS__)
     REFUSES(m, TRAIN(NULL, w, x, pass, &out), ATTN_INVALID_ARGUMENT, "config is NULL");
     REFUSES(m, TRAIN(CHANGED(attn_block_config, *c, format = &format), w, x, pass, &out), ATTN_INVALID_ARGUMENT,
-            "config.format is set");
+            "config.format is set; expected NULL: training reads weights as they are given");
     REFUSES(m, TRAIN(CHANGED(attn_block_config, *c, qk_norm = 1), w, x, pass, &out), ATTN_UNSUPPORTED,
             "config.qk_norm is set; expected 0 in training");
     REFUSES(m, TRAIN(CHANGED(attn_block_config, *c, norm_plus_one = 1), w, x, pass, &out), ATTN_UNSUPPORTED,
@@ -473,7 +473,8 @@ static void test_wrong_arguments(void **state)
     REFUSES(m, TRAIN(c, w, NULL, pass, &out), ATTN_INVALID_ARGUMENT, "x is NULL");
     REFUSES(m, TRAIN(c, w, x, NULL, &out), ATTN_INVALID_ARGUMENT,
             "pass.memory is NULL; expected a tensor, as this layer has cross-attention");
-    REFUSES(m, TRAIN(c, w, x, PASS(dropout = &wrong_dropout), &out), ATTN_INVALID_ARGUMENT, "pass.dropout->p is 1");
+    REFUSES(m, TRAIN(c, w, x, PASS(dropout = &wrong_dropout), &out), ATTN_INVALID_ARGUMENT,
+            "pass.dropout->p is 1; expected 0 or more and less than 1");
     REFUSES(m, TRAIN(c, w, x, PASS(hidden_dropout = &wrong_dropout), &out), ATTN_INVALID_ARGUMENT,
             "pass.hidden_dropout->p is 1");
     REFUSES(m, TRAIN(c, w, x, PASS(num_threads = -1), &out), ATTN_INVALID_ARGUMENT, "num_threads is -1");

@@ -502,12 +502,14 @@ static void test_bad_memory(void **state)
     const attn_tensor hidden = normal(s.m, 1, offsets[SOURCES], D), narrow = normal(s.m, 1, offsets[SOURCES], D - 1),
                       logits = place_dense(s.m, 1, 1, SOURCES, WORDS);
     OK(attn_model_open(&encoder, bert.path, NULL));
-    REFUSES(s.m, attn_model_memory_create(NULL, s.model), ATTN_INVALID_ARGUMENT, "memory|NULL");
+    REFUSES(s.m, attn_model_memory_create(NULL, s.model), ATTN_INVALID_ARGUMENT,
+            "memory is NULL; expected where to put the memory");
     REFUSES(s.m, attn_model_memory_create(&memory, NULL), ATTN_INVALID_ARGUMENT, "model is NULL; expected a model");
     assert_null(memory);
     REFUSES(s.m, attn_model_memory_create(&memory, encoder), ATTN_INVALID_ARGUMENT,
             "model is bert; expected an encoder-decoder");
-    REFUSES(s.m, attn_model_memory_add(NULL, &batch, NULL, sources), ATTN_INVALID_ARGUMENT, "memory|NULL");
+    REFUSES(s.m, attn_model_memory_add(NULL, &batch, NULL, sources), ATTN_INVALID_ARGUMENT,
+            "memory is NULL; expected one of attn_model_memory_create()");
     REFUSES(s.m, attn_model_memory_add(s.memory, NULL, NULL, sources), ATTN_INVALID_ARGUMENT,
             "batch is NULL; expected an attn_model_batch");
     REFUSES(s.m, attn_model_memory_add(s.memory, &batch, NULL, NULL), ATTN_INVALID_ARGUMENT,

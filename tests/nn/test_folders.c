@@ -369,13 +369,17 @@ static void test_index(void **state)
                 " \"c\": \"two.safetensors\"}}",
                 NULL);
     check_index(&folder, "{\"weight_map\": {\"a\": \"one.safetensors\", \"c\": \"one.safetensors\"}}",
-                "one.safetensors|'c'|index.json");
+                "/one.safetensors has no tensor 'c'; expected it there, as |/model.safetensors.index.json says");
     check_index(&folder, "{\"weight_map\": {\"a\": \"three.safetensors\"}}", "three.safetensors|cannot open");
-    check_index(&folder, "{\"weight_map\": {\"a\": \"../one.safetensors\"}}", "index.json|'../one.safetensors'|folder");
+    check_index(&folder, "{\"weight_map\": {\"a\": \"../one.safetensors\"}}",
+                "/model.safetensors.index.json: 'weight_map' names the file '../one.safetensors'; expected one in the "
+                "index's folder");
     check_index(&folder, "{\"weight_map\": {\"a\": \"\"}}", "index.json|''|folder");
-    check_index(&folder, "{\"weight_map\": {\"a\": \"model.safetensors.index.json\"}}", "safetensors files");
-    check_index(&folder, "{\"weight_map\": {\"a\": 1}}", "index.json|'a'");
-    check_index(&folder, "{\"weight_map\": {}}", "'weight_map'|empty");
+    check_index(&folder, "{\"weight_map\": {\"a\": \"model.safetensors.index.json\"}}",
+                "'weight_map' names 'model.safetensors.index.json'; expected safetensors files");
+    check_index(&folder, "{\"weight_map\": {\"a\": 1}}", "'weight_map' has no file for 'a'; expected the name of one");
+    check_index(&folder, "{\"weight_map\": {}}",
+                "'weight_map' is empty or something else; expected an object with the file of each tensor");
     check_index(&folder, "{\"weight_map\": [1]}", "'weight_map'|something else");
     check_index(&folder, "{}", "'weight_map'|missing");
     check_index(&folder, "[]", "index.json|not a JSON object");
@@ -383,7 +387,7 @@ static void test_index(void **state)
     named_add(two, m, ATTN_F32, 2, 3, 1, 0, "", "b");
     model_folder_weights(&folder, "two.safetensors", two, m);
     check_index(&folder, "{\"weight_map\": {\"a\": \"one.safetensors\", \"c\": \"two.safetensors\"}}",
-                "'b'|one.safetensors|two.safetensors");
+                "tensor 'b' is in |/one.safetensors and in |/two.safetensors; expected it in one of them");
     nn_end_refusals();
     model_folder_remove(&folder);
     memory_destroy(m);
@@ -473,7 +477,8 @@ static void test_bad_files(void **state)
     REFUSES(NULL, attn_model_open(&model, "/nonexistent/model", NULL), ATTN_INVALID_FILE, "/nonexistent/model");
     REFUSES(NULL, attn_model_open(&model, NULL, NULL), ATTN_INVALID_ARGUMENT,
             "folder is NULL; expected the name of a model's folder");
-    REFUSES(NULL, attn_model_open(NULL, folder.path, NULL), ATTN_INVALID_ARGUMENT, "model|NULL");
+    REFUSES(NULL, attn_model_open(NULL, folder.path, NULL), ATTN_INVALID_ARGUMENT,
+            "model is NULL; expected where to put the model");
     model_folder_remove(&folder);
 
     /* Weights that do not fit what config.json says, and the other files. */
@@ -491,7 +496,7 @@ static void test_bad_files(void **state)
         const char *name, *text, *words;
         attn_status status;
     } files[] = {
-        {"modules.json", "{}", "modules.json|array", ATTN_INVALID_FILE},
+        {"modules.json", "{}", "/modules.json is not a JSON array", ATTN_INVALID_FILE},
         {"modules.json", "[", "modules.json|line 1", ATTN_INVALID_FILE},
         {"modules.json", "[{\"type\": \"a.Transformer\"}]",
          "/modules.json: a module has no 'path'; expected the folder of each", ATTN_INVALID_FILE},
@@ -506,6 +511,8 @@ static void test_bad_files(void **state)
         {"sentence_bert_config.json", "{\"max_seq_length\": 7}",
          "/sentence_bert_config.json: 'max_seq_length' is 7; expected 1 to 6, the positions of the model",
          ATTN_INVALID_FILE},
+        {"modules.json", "[{\"type\": \"a.Pooling\", \"path\": \"\"}]",
+         "/config.json names no pooling; expected one of mean, cls, max and lasttoken", ATTN_UNSUPPORTED},
         {"sentence_bert_config.json", "{\"max_seq_length\": 0}", "'max_seq_length'|0", ATTN_INVALID_FILE},
         {"generation_config.json", "{\"eos_token_id\": [1, 9]}",
          "/generation_config.json: 'eos_token_id' is an array of something else; expected ids from 0 to 8",

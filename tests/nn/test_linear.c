@@ -371,7 +371,7 @@ static void test_forward_refuses(void **state)
 #define FORWARD(linear, x_arg, out_arg, options) attn_linear_forward(linear, x_arg, out_arg, options)
 #define X(assignment)                            CHANGED(attn_tensor, x, assignment)
 #define OUT(assignment)                          CHANGED(attn_tensor, out, assignment)
-    REFUSES(m, FORWARD(NULL, &x, &out, NULL), ATTN_INVALID_ARGUMENT, "linear|NULL");
+    REFUSES(m, FORWARD(NULL, &x, &out, NULL), ATTN_INVALID_ARGUMENT, "linear is NULL; expected a layer");
     REFUSES(m, FORWARD(l.linear, NULL, &out, NULL), ATTN_INVALID_ARGUMENT, "x |NULL");
     REFUSES(m, FORWARD(l.linear, &x, NULL, NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
     REFUSES(m, FORWARD(two.linear, &x, &out, NULL), ANY_ERROR,

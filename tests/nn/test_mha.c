@@ -354,7 +354,8 @@ static void test_create_refuses(void **state)
         REFUSES(m, attn_mha_create(&mha, &bad.config, &bad.weights), status, words);                                   \
         assert_null(mha);                                                                                              \
     } while (0)
-    REFUSES(m, attn_mha_create(NULL, &s.config, &s.weights), ATTN_INVALID_ARGUMENT, "mha|NULL");
+    REFUSES(m, attn_mha_create(NULL, &s.config, &s.weights), ATTN_INVALID_ARGUMENT,
+            "mha is NULL; expected where to put the layer");
     REFUSES(m, attn_mha_create(&mha, NULL, &s.weights), ATTN_INVALID_ARGUMENT, "config|NULL");
     assert_null(mha);
     REFUSES(m, attn_mha_create(&mha, &s.config, NULL), ATTN_INVALID_ARGUMENT,
@@ -410,7 +411,9 @@ static void test_forward_refuses(void **state)
     REFUSES(m, attn_mha_forward(NULL, &x, &memory, &out, NULL, NULL, 0), ATTN_INVALID_ARGUMENT, "mha|NULL");
     REFUSES(m, FORWARD(NULL, &memory, &out, NULL), ATTN_INVALID_ARGUMENT, "x |NULL");
     REFUSES(m, FORWARD(&x, &memory, NULL, NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
-    REFUSES(m, FORWARD(&x, NULL, &out, NULL), ANY_ERROR, "memory"); /* 7 channels are wanted, x has 10 */
+    REFUSES(m, FORWARD(&x, NULL, &out, NULL), ANY_ERROR,
+            "memory is NULL; expected a tensor of 7 channels, as keys are not made from x"); /* 7 channels are wanted, x
+                                                                                                has 10 */
     REFUSES(m, FORWARD(X(shape[3] = 9), &memory, &out, NULL), ATTN_SHAPE_MISMATCH, "x.|9|10");
     REFUSES(m, FORWARD(X(shape[1] = 2), &memory, &out, NULL), ATTN_SHAPE_MISMATCH, "x.|2");
     REFUSES(m, FORWARD(X(dtype = ATTN_I8), &memory, &out, NULL), ATTN_UNSUPPORTED, "x.|i8|f32, bf16 or f16");

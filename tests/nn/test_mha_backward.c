@@ -411,7 +411,8 @@ static void test_wrong_arguments(void **state)
     if (l.d_model == l.d_memory)
         REFUSES(m, BACKWARD(c, w, x, NULL, NULL, d, g), ATTN_INVALID_ARGUMENT, "gradients.memory is set");
     else
-        REFUSES(m, BACKWARD(c, w, x, NULL, NULL, d, g), ATTN_INVALID_ARGUMENT, "memory is NULL");
+        REFUSES(m, BACKWARD(c, w, x, NULL, NULL, d, g), ATTN_INVALID_ARGUMENT,
+                "memory is NULL; expected a tensor of |channels, as keys are not made from x");
     char kept[8];
     attn_mha_gradients little = *g;
     little.kept = kept, little.kept_size = 8;

@@ -234,6 +234,19 @@ static void test_bert_refuses(void **state)
     BERT_REFUSES(eps = NAN, ATTN_INVALID_ARGUMENT, "eps|nan");
     BERT_REFUSES(activation = (attn_activation)12, ATTN_INVALID_ARGUMENT, "activation|12");
     b.config = good;
+    attn_bert *none = NULL;
+    attn_weights *all = named_weights(b.named);
+    REFUSES(m, attn_bert_load(NULL, &good, all, b.prefix), ATTN_INVALID_ARGUMENT,
+            "bert is NULL; expected where to put the encoder");
+    REFUSES(m, attn_bert_load(&none, NULL, all, b.prefix), ATTN_INVALID_ARGUMENT,
+            "config is NULL; expected an attn_bert_config");
+    char prefix[600];
+    memset(prefix, 'p', sizeof prefix - 1);
+    prefix[sizeof prefix - 1] = '\0';
+    REFUSES(m, attn_bert_load(&none, &good, all, prefix), ATTN_INVALID_ARGUMENT,
+            "prefix has 599 bytes; expected names of less than");
+    assert_null(none);
+    attn_weights_destroy(all);
     const int64_t offsets[3] = {0, 4, 9}, from_one[3] = {1, 4, 9}, falling[3] = {0, 10, 9}, too_long[3] = {0, 0, 34};
     int32_t *ids = random_ids(m, 34, 50);
     const attn_tensor hidden = place_dense(m, 1, 1, 9, 24), longer = place_dense(m, 1, 1, 34, 24);

@@ -311,6 +311,13 @@ static void test_refuses_parameters(void **state)
     REFUSES_ALL(ATTN_INVALID_ARGUMENT, "parameters[1].count|-3");
     p[1].count = INT64_MAX / 2;
     REFUSES_ALL(ATTN_SIZE_OVERFLOW, "parameters[1].count");
+    const attn_parameter many[5] = {{.count = INT64_MAX / 4 - 1, .gradients = p[0].gradients},
+                                    {.count = INT64_MAX / 4 - 1, .gradients = p[0].gradients},
+                                    {.count = INT64_MAX / 4 - 1, .gradients = p[0].gradients},
+                                    {.count = INT64_MAX / 4 - 1, .gradients = p[0].gradients},
+                                    {.count = 8, .gradients = p[0].gradients}};
+    REFUSES(m, attn_gradient_norm(many, 5, &norm, 0), ATTN_SIZE_OVERFLOW,
+            "parameters[4].count is 8; expected less, with 9223372036854775800 before it");
     p[1].gradients = NULL;
     REFUSES_ALL(ATTN_INVALID_ARGUMENT, "parameters[1].gradients is NULL|10");
     p[1].values = NULL;

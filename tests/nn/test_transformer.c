@@ -328,6 +328,10 @@ static void test_transformer_refuses(void **state)
         source_vocabulary = 29, ATTN_SHAPE_MISMATCH,
         "the set of weights: tensor 'm.src_embedding.weight' is f16 (30, 16); expected F32, BF16 or F16 (29, 16)");
     t.config = good;
+    attn_weights *all = named_weights(t.named);
+    REFUSES(m, attn_transformer_load(NULL, &good, all, "m."), ATTN_INVALID_ARGUMENT,
+            "model is NULL; expected where to put the encoder-decoder");
+    attn_weights_destroy(all);
     int32_t *ids = random_ids(m, 2 * 25, 9), found[2][8];
     const int64_t lengths[2] = {3, 5}, too_long[2] = {3, 6}, none[2] = {0, 3};
     const attn_tensor memory = place_dense(m, 2, 1, 5, D), long_memory = place_dense(m, 2, 1, 21, D);
@@ -353,6 +357,8 @@ static void test_transformer_refuses(void **state)
     REFUSES(m, ENCODE(2, 5, lengths, &memory), ATTN_INVALID_ARGUMENT, "ids[2]|30|29");
     ids[2] = 0;
 #define SCORE(mem, lens, tokens, log) attn_transformer_score(t.model, mem, lens, tokens, ids, log, NULL, 0)
+    REFUSES(m, SCORE(CHANGED(attn_tensor, memory, shape[2] = 0), NULL, 4, &logits), ATTN_SHAPE_MISMATCH,
+            "memory.shape[2] is 0; expected 1 token or more");
     REFUSES(m, SCORE(NULL, lengths, 4, &logits), ATTN_INVALID_ARGUMENT, "memory|NULL");
     REFUSES(m, SCORE(&states, lengths, 4, NULL), ATTN_INVALID_ARGUMENT, "logits|NULL");
     REFUSES(m, SCORE(&states, too_long, 4, &logits), ATTN_INVALID_ARGUMENT, "lengths[1]|6|5");

@@ -36,8 +36,8 @@ PARTS = {
 UNTESTED = {
 }
 
-# Folders whose sentences are not all expected yet; nothing is said about them.
-UNFINISHED = ("src/io/", "src/nn/", "src/text/")
+# In these folders so many sentences have no test yet; the numbers may only fall.
+UNFINISHED = {"src/io/": 38, "src/nn/": 24, "src/text/": 35}
 
 # How much of the fixed text a test has to expect: this part of it, or this many characters.
 ENOUGH_PART, ENOUGH_TEXT = 0.5, 24
@@ -194,6 +194,7 @@ def sentences_of(root):
     whole = {around.replace("{}", "%s") for _, around in PARTS.values()}
 
     def add(text, place):
+        text = CONVERSION.sub(lambda m: "%" + m[1], text)  # %lld says what %d does
         found.setdefault(text, Sentence(text)).places.append(place)
 
     for path in sorted({path for pattern in SOURCES for path in root.glob(pattern)}):
@@ -272,22 +273,30 @@ def match(sentences, expectations):
 def main(root, everything):
     found, wrong = sentences_of(root)
     match(list(found.values()), expectations_of(root))
-    listed = checked = 0
+    without = dict.fromkeys(UNFINISHED, 0)
+    pending = []
     for text, sentence in found.items():
         if everything:
             print(f"{sentence.places[0]}: {text}\n    {', '.join(sentence.tests[:3])}")
-        if all(place.startswith(UNFINISHED) for place in sentence.places):
-            continue
-        checked += 1
-        listed += text in UNTESTED
-        if not sentence.tests and text not in UNTESTED:
-            wrong.append(f"{', '.join(sentence.places)}: no test expects \"{text}\"")
         if sentence.tests and text in UNTESTED:
             wrong.append(f"{sentence.tests[0]} expects \"{text}\", which is listed as untested")
+        if sentence.tests or text in UNTESTED:
+            continue
+        lacks = f"{', '.join(sentence.places)}: no test expects \"{text}\""
+        folder = next((folder for folder in UNFINISHED if sentence.places[0].startswith(folder)), None)
+        if folder:
+            without[folder] += 1
+            pending.append((folder, lacks))
+        else:
+            wrong.append(lacks)
+    for folder, most in UNFINISHED.items():
+        if without[folder] != most:
+            wrong += [lacks for where, lacks in pending if where == folder and without[folder] > most]
+            wrong.append(f"{without[folder]} sentences of {folder} have no test; the script expects {most}")
     wrong += [f"no source has \"{text}\", which is listed as untested" for text in UNTESTED if text not in found]
     print(*wrong, sep="\n")
-    print(f"{checked} of {len(found)} sentences, {listed} without a test, {len(wrong)} problems")
-    return int(bool(wrong) or checked < 300)
+    print(f"{len(found)} sentences, {len(UNTESTED) + len(pending)} without a test, {len(wrong)} problems")
+    return int(bool(wrong) or len(found) < 700)
 
 
 if __name__ == "__main__":
