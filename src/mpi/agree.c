@@ -53,23 +53,43 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-attn_status mpi_wait(struct mpi_team *team, int num, MPI_Request *requests, const char *what)
+attn_status mpi_wait_until(struct mpi_team *team, int (*finished)(void *context), void *context, const char *what)
 {
     const double end = team->timeout > 0 ? now() + team->timeout : 0;
-    if (team->lost)
-        return attn_fail(ATTN_PEER_LOST, LOST, team->rank);
     for (long turn = 0;; turn++) {
-        int done = 0;
-        CHECK(mpi_status_of(team, MPI_Testall(num, requests, &done, MPI_STATUSES_IGNORE), what));
-        if (done)
+        if (team->lost)
+            return attn_fail(ATTN_PEER_LOST, LOST, team->rank);
+        if (finished(context))
             return ATTN_OK;
-        if (end > 0 && turn % 64 == 0 && now() > end) {
+        if (team->meanwhile)
+            CHECK(team->meanwhile(team->context));
+        if (end > 0 && turn % 64 == 63 && now() > end) {
             team->lost = 1;
             return attn_fail(ATTN_PEER_LOST, "rank %d: %s did not come in %g seconds, config.timeout", team->rank, what,
                              team->timeout);
         }
         sched_yield();
     }
+}
+
+struct requests {
+    int num, error;
+    MPI_Request *requests;
+};
+
+static int have_ended(void *context)
+{
+    struct requests *r = context;
+    int done = 0;
+    r->error = MPI_Testall(r->num, r->requests, &done, MPI_STATUSES_IGNORE);
+    return done || r->error != MPI_SUCCESS;
+}
+
+attn_status mpi_wait(struct mpi_team *team, int num, MPI_Request *requests, const char *what)
+{
+    struct requests r = {num, MPI_SUCCESS, requests};
+    CHECK(mpi_wait_until(team, have_ended, &r, what));
+    return mpi_status_of(team, r.error, what);
 }
 
 static const char *const PART_NAMES[MPI_PARTS] = {

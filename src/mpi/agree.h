@@ -22,6 +22,8 @@ struct mpi_team {
     int rank, ranks;
     double timeout; /**< seconds; 0: none */
     int lost;       /**< a message has failed: no call is possible any more */
+    attn_status (*meanwhile)(void *context); /**< NULL, or what is done in turns while this rank waits; does not wait */
+    void *context;
     struct {
         uint64_t mark[MPI_PARTS]; /**< of rank 0 */
         int bad, first_bad;       /**< this rank, and the first of all, that has an error; ranks: none */
@@ -42,6 +44,9 @@ void mpi_mark(struct mpi_marks *marks, enum mpi_part part, const void *data, siz
  * ATTN_PEER_LOST after team->timeout, or where the engine reports a failure; what says what was waited for.
  */
 attn_status mpi_wait(struct mpi_team *team, int num, MPI_Request *requests, const char *what);
+
+/** Waits likewise until finished(context) is not 0. */
+attn_status mpi_wait_until(struct mpi_team *team, int (*finished)(void *context), void *context, const char *what);
 
 /** The status of an MPI function's return value. */
 attn_status mpi_status_of(struct mpi_team *team, int error, const char *what);

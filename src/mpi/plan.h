@@ -48,12 +48,19 @@ struct mpi_run {
     attn_params params;              /**< taken */
     struct mpi_rectangles rectangles;
     attn_tensor q, k, v;             /**< this rank's as they are multiplied: rotated, in the types that travel */
+    attn_status failed;              /**< this rank's computing, though not its messages */
+    unsigned char *begun;            /**< [ranges of this rank's queries] whether one has been computed with */
+    int *steps;                      /**< [ranks] */
+    attn_gradients gradients;        /**< of a backward run, taken */
+    int64_t num_options;             /**< gradients of options that are wanted, all together */
+    double *options;                 /**< [1 + ranks][num_options] sums over this rank's queries; then those of each rank */
+    float *part_options;             /**< [num_options] of one rectangle */
 };
 
 /** Collective: checks a run, and makes its tensors ready; mpi_run_end() in either case. */
 attn_status mpi_run_begin(struct mpi_run *run, struct attn_mpi_plan *plan, const struct mpi_tensors *t,
-                          const attn_params *params, const attn_gradients *gradients);
-/** Collective: ATTN_OK if status is that on all ranks. */
+                          const attn_params *params, const attn_gradients *gradients, int backward);
+/** Ends a run that has begun or not. Collective after ATTN_OK: whether computing has failed on any rank. */
 attn_status mpi_run_end(struct mpi_run *run, attn_status status);
 
 /** Tokens [first, first + count) of a tensor. */
@@ -81,8 +88,8 @@ static inline int mpi_source(const struct attn_mpi_plan *plan, int step)
 
 /**
  * Walks over the blocks of keys that this rank's queries see, its own first, while those behind are on their way, and
- * sends its own to those who see them. visit(run, context, step, k, v) computes with one; after a failure it is called
- * no more, and messages go on.
+ * sends its own to those who see them. visit(run, context, step, k, v) computes with one, unless run->failed, where it
+ * keeps what goes wrong; it returns the status of messages.
  */
 typedef attn_status mpi_visit(struct mpi_run *run, void *context, int step, const attn_tensor *k, const attn_tensor *v);
 attn_status mpi_walk(struct mpi_run *run, mpi_visit *visit, void *context);

@@ -30,7 +30,7 @@ attn_status mpi_check(struct mpi_whole *whole, const struct mpi_tensors *t, cons
                       const attn_mpi_config *config, int64_t queries, int64_t keys, enum check_depth depth);
 
 /** Checks what a backward pass reads and writes besides, whose mpi_check() has passed. */
-attn_status mpi_check_gradients(const struct mpi_whole *whole, const struct mpi_tensors *t, const attn_params *params,
+attn_status mpi_check_gradients(const struct mpi_tensors *t, const attn_params *params,
                                 const attn_gradients *gradients);
 
 /** Marks of a checked call; gradients NULL: of a forward one. */
