@@ -234,6 +234,24 @@ static attn_status sum_options(struct mpi_run *run)
     return ATTN_OK;
 }
 
+/** Zeros in rows of out that are zeros in x: of a token that is hidden the rotation, too, may be anything. */
+static void clear_unseen(const attn_tensor *x, const attn_tensor *out)
+{
+    const size_t size = attn_dtype_size(out->dtype);
+    for (int64_t b = 0; b < x->shape[0]; b++)
+        for (int64_t h = 0; h < x->shape[1]; h++)
+            for (int64_t t = 0; t < x->shape[2]; t++) {
+                const float *row = (const float *)x->data + b * x->stride[0] + h * x->stride[1] + t * x->stride[2];
+                int64_t zeros = 0;
+                while (zeros < x->shape[3] && row[zeros] == 0)
+                    zeros++;
+                if (zeros == x->shape[3])
+                    memset((char *)out->data +
+                               (b * out->stride[0] + h * out->stride[1] + t * out->stride[2]) * (int64_t)size,
+                           0, (size_t)zeros * size);
+            }
+}
+
 /** A gradient with respect to what was rotated, as one of what it was before: the rotation the other way round. */
 static attn_status turn_back(const struct mpi_run *run, const attn_tensor *x, const attn_tensor *table,
                              const attn_tensor *out)
@@ -257,6 +275,8 @@ static attn_status turn_back(const struct mpi_run *run, const attn_tensor *x, co
                 }
     const attn_status status = mpi_copy(run->plan, x, &back, run->params.rope->layout, out, threads);
     free(back.data);
+    if (!status)
+        clear_unseen(x, out);
     return status;
 }
 
