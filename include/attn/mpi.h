@@ -8,7 +8,6 @@
  * is joined by log-sum-exps, so no process ever holds the keys of the whole sequence. While a block of keys is computed
  * with, the next one arrives. A rank sends its keys to those ranks alone that have a query which sees one of them.
  *
- * @code
  *     attn_mpi_config config = attn_mpi_config_default();
  *     config.queries = config.keys = T;                       // tokens of the whole sequence
  *     config.placement = ATTN_MPI_ZIGZAG;                     // causal: all ranks have as much to do
@@ -20,7 +19,6 @@
  *     attn_mpi_plan_create(&plan, MPI_COMM_WORLD, &q, &k, &v, &out, &params, &config);
  *     attn_mpi_forward(plan, &q, &k, &v, &out, &params);
  *     attn_mpi_plan_destroy(plan);
- * @endcode
  *
  * What a rank gives
  * -----------------
