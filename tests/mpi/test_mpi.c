@@ -287,7 +287,8 @@ static void test_refused(void **state)
     attn_mpi_plan *plan = plan_of(&c);
     attn_dropout dropout = {.p = 0.5f};
     c.params.dropout = &dropout;
-    assert_not_run(plan, &c, ATTN_UNSUPPORTED, "rank 0: params.dropout is set; expected none, as keys are on several ranks");
+    assert_not_run(plan, &c, ATTN_UNSUPPORTED,
+                   "rank 0: params.dropout is set; expected none, as keys are on several ranks");
     make_call(&c);
     const int64_t global = 3;
     attn_window window = {.left = 4, .right = 0, .global = &global, .num_global = 1};
@@ -311,7 +312,8 @@ static void test_refused(void **state)
     attn_tensor mask = attn_bhtd(masked, 1, 1, c.q.shape[2], TOKENS - 1);
     mask.dtype = ATTN_BOOL;
     c.params.mask = &mask;
-    assert_not_run(plan, &c, ATTN_SHAPE_MISMATCH, "params.mask.shape[3] is 49; expected 50, the keys of all ranks, or 1");
+    assert_not_run(plan, &c, ATTN_SHAPE_MISMATCH,
+                   "params.mask.shape[3] is 49; expected 50, the keys of all ranks, or 1");
     make_call(&c);
     assert_int_equal(attn_mpi_forward(NULL, &c.q, &c.k, &c.v, &c.out, &c.params), ATTN_INVALID_ARGUMENT);
     assert_said("plan is NULL");
@@ -321,7 +323,8 @@ static void test_refused(void **state)
     assert_said("rank 0: q is NULL");
     /* Backward */
     c.params.lse = NULL;
-    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "params.lse is NULL; expected what attn_mpi_forward() has written");
+    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT,
+                    "params.lse is NULL; expected what attn_mpi_forward() has written");
     make_call(&c);
     c.gradients.out = NULL;
     assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "gradients.out is NULL");
@@ -434,8 +437,8 @@ int main(int argc, char **argv)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges),  cmocka_unit_test(test_ranges_refused), cmocka_unit_test(test_one_wrong),
-        cmocka_unit_test(test_differences), cmocka_unit_test(test_refused),    cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_ranges),      cmocka_unit_test(test_ranges_refused), cmocka_unit_test(test_one_wrong),
+        cmocka_unit_test(test_differences), cmocka_unit_test(test_refused),        cmocka_unit_test(test_describe),
         cmocka_unit_test(test_lost), /* last, as messages are left */
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
