@@ -17,12 +17,12 @@ static attn_status join(struct mpi_run *run, struct forward *f, attn_mpi_range q
 {
     struct attn_mpi_plan *plan = run->plan;
     struct mpi_rectangle rectangle;
-    mpi_make_rectangle(&run->rectangles, &rectangle, &run->params, queries, row, keys);
+    mpi_make_rectangle(&run->rectangles, &rectangle, &run->own, queries, row, keys);
     const attn_tensor q = mpi_tokens(&run->q, row, queries.count);
     const attn_tensor sums = mpi_tokens(&f->sums, row, queries.count), lse = mpi_tokens(&f->lse, row, queries.count);
     if (first) {
         rectangle.params.lse = &lse;
-        rectangle.params.sinks = run->params.sinks; /* a sink counts once */
+        rectangle.params.sinks = run->own.sinks; /* a sink counts once */
         return attn_forward(&q, k, v, &sums, &rectangle.params);
     }
     const attn_tensor part = attn_bhtd(plan->part, q.shape[0], q.shape[1], queries.count, sums.shape[3]);
@@ -52,12 +52,12 @@ static attn_status cross_block(struct mpi_run *run, struct forward *f, int step,
                                const attn_tensor *v)
 {
     const struct attn_mpi_plan *plan = run->plan;
-    const struct mpi_share *queries = mpi_my_queries(plan), *keys = &plan->keys[mpi_source(plan, step)];
+    const struct mpi_share *queries = mpi_my_queries(plan), *keys = &plan->ring_keys[mpi_source(plan, step)];
     int64_t row = 0;
     for (int64_t i = 0; i < queries->num; row += queries->ranges[i++].count) {
         int64_t key = 0;
         for (int64_t j = 0; j < keys->num; key += keys->ranges[j++].count) {
-            if (!mpi_sees(&run->rectangles, plan->team.rank, i, mpi_source(plan, step), j))
+            if (!mpi_sees(&run->rectangles, plan->ring.rank, i, mpi_source(plan, step), j))
                 continue;
             const attn_tensor some_k = mpi_tokens(k, key, keys->ranges[j].count);
             const attn_tensor some_v = mpi_tokens(v, key, keys->ranges[j].count);
@@ -88,12 +88,16 @@ static attn_status finish_blind(struct mpi_run *run, struct forward *f)
 
 static attn_status compute(struct mpi_run *run, struct forward *f, const attn_tensor *out)
 {
+    struct attn_mpi_plan *plan = run->plan;
     CHECK(mpi_walk(run, visit, f));
     if (!run->failed)
         run->failed = finish_blind(run, f);
-    if (!run->failed && out->dtype != ATTN_F32) /* rounded once */
-        run->failed = attn_merge(1, &f->sums, &f->lse, out, NULL, run->params.num_threads);
-    return ATTN_OK;
+    if (!run->failed && run->out.dtype != ATTN_F32) /* rounded once */
+        run->failed = mpi_copy(plan, &f->sums, NULL, 0, &run->out, run->params.num_threads);
+    if (!mpi_has_groups(plan))
+        return ATTN_OK;
+    CHECK(mpi_to_tokens(&plan->exchange, mpi_my_pool(plan, 0), &run->out, out));
+    return run->params.lse ? mpi_to_tokens(&plan->exchange, mpi_my_pool(plan, 0), &run->lse, run->params.lse) : ATTN_OK;
 }
 
 attn_status attn_mpi_forward(attn_mpi_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
@@ -105,11 +109,9 @@ attn_status attn_mpi_forward(attn_mpi_plan *plan, const attn_tensor *q, const at
     const struct mpi_tensors t = {q, k, v, out};
     attn_status status = mpi_run_begin(&run, plan, &t, params, NULL, 0);
     if (!status) {
-        struct forward f;
-        f.sums = out->dtype == ATTN_F32
-                     ? *out
-                     : attn_bhtd(plan->sums, out->shape[0], out->shape[1], out->shape[2], out->shape[3]);
-        f.lse = run.params.lse ? *run.params.lse : attn_bhtd(plan->lse, out->shape[0], out->shape[1], out->shape[2], 1);
+        const int64_t *shape = run.out.shape;
+        struct forward f = {.lse = run.lse};
+        f.sums = run.out.dtype == ATTN_F32 ? run.out : attn_bhtd(plan->sums, shape[0], shape[1], shape[2], shape[3]);
         status = compute(&run, &f, out);
     }
     return mpi_run_end(&run, status);
