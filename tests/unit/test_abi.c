@@ -272,6 +272,7 @@ static const struct value values[] = {
     VALUE(ATTN_WORKSPACE_TOO_SMALL, 6),
     VALUE(ATTN_INVALID_FILE, 7),
     VALUE(ATTN_CACHE_FULL, 8),
+    VALUE(ATTN_PEER_LOST, 9),
     VALUE(ATTN_F32, 0),
     VALUE(ATTN_BF16, 1),
     VALUE(ATTN_F16, 2),
