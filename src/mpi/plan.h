@@ -23,7 +23,7 @@ struct attn_mpi_plan {
     struct mpi_share *ring_queries, *ring_keys; /**< [ranks of ring] what a group has together */
     struct mpi_exchange exchange;               /**< in groups */
     double waited_for, without_groups;          /**< mpi_waited_for() */
-    int64_t *slots; /**< 0, 1, 2, ...: rows of attn_store(), as many as there are tokens */
+    int64_t *slots;                             /**< 0, 1, 2, ...: rows of attn_store(), as many as there are tokens */
 
     /* Of the group's tokens and this rank's heads, from here on */
     attn_tensor ring_q, ring_k, ring_v, ring_out; /**< shapes, data in groups alone */
