@@ -23,7 +23,7 @@ struct attn_mpi_plan {
     struct mpi_share *ring_queries, *ring_keys; /**< [ranks of ring] what a group has together */
     struct mpi_exchange exchange;               /**< in groups */
     double waited_for, without_groups;          /**< mpi_waited_for() */
-    int64_t *slots; /**< 0, 1, 2, ...: rows of attn_store(), as many as there are tokens */
+    int64_t *slots;                             /**< 0, 1, 2, ...: rows of attn_store(), as many as there are tokens */
 
     /* Of the group's tokens and this rank's heads, from here on */
     attn_tensor ring_q, ring_k, ring_v, ring_out; /**< shapes, data in groups alone */
@@ -36,6 +36,7 @@ struct attn_mpi_plan {
     void *converted;                              /**< with groups: the block of this rank's tokens and all heads */
     void *all_q, *all_out;                        /**< with groups: ring_q, ring_out */
     float *sums, *lse;                            /**< (B, Hq, Tq, dv), (B, Hq, Tq): the queries' results so far */
+    double *exact_lse;                            /**< the same as lse, while they are joined */
     float *part, *part_lse;                       /**< (B, Hq, rows, dv), (B, Hq, rows): what one rectangle gives */
     struct mpi_lane gradients_lane;               /**< of gradients of keys and values, back to where these are */
     struct mpi_block gradients_block;             /**< f32 */
