@@ -35,6 +35,7 @@ enum {
     PATTERN_STRIDE,
     PATTERN_CAUSAL,
     PATTERN_OUT,
+    PATTERN_TO,
     PATTERN_SIZE,
     PATTERN_REDUCE,
     PATTERN_COUNT
@@ -138,7 +139,7 @@ static attn_status parse_picture(struct request *r, const struct option *o)
 {
     static const char *const reduce_names[] = {"max", "mean"};
     char label[64];
-    for (int i = PATTERN_SIZE; i <= PATTERN_REDUCE && o[PATTERN_OUT].value == NULL; i++) {
+    for (int i = PATTERN_TO; i <= PATTERN_REDUCE && o[PATTERN_OUT].value == NULL; i++) {
         if (o[i].value != NULL)
             return io_fail(ATTN_INVALID_ARGUMENT, "option %s is for a picture; expected --output beside it",
                            option_label(&o[i], label));
@@ -265,23 +266,24 @@ static attn_status draw(const struct view *view, const struct request *r, double
     return status;
 }
 
-static attn_status make(const struct request *r, const char *path)
+static attn_status make(const struct request *r, const char *path, const char *to)
 {
     struct picture_target target = {.path = NULL};
     attn_pattern *pattern = NULL;
-    attn_status status = path == NULL ? ATTN_OK : picture_target(&target, path);
+    attn_status status = path == NULL ? ATTN_OK : picture_output(&target, path, to);
     if (status == ATTN_OK)
         status = build(&pattern, r);
     if (status == ATTN_OK) {
         const struct view view = view_of(pattern, r);
         const double density = attn_pattern_density(pattern); /* the same in every head */
-        status = target.path == NULL ? ATTN_OK : draw(&view, r, density, &target);
+        status = path == NULL ? ATTN_OK : draw(&view, r, density, &target);
         if (status == ATTN_OK)
-            printf("block rows     %" PRId64 "\n"
-                   "block columns  %" PRId64 "\n"
-                   "listed blocks  %" PRId64 "\n"
-                   "density        %.6g\n",
-                   view.rows, view.columns, view.listed, density);
+            fprintf(target.standard ? stderr : stdout,
+                    "block rows     %" PRId64 "\n"
+                    "block columns  %" PRId64 "\n"
+                    "listed blocks  %" PRId64 "\n"
+                    "density        %.6g\n",
+                    view.rows, view.columns, view.listed, density);
     }
     attn_pattern_destroy(pattern);
     picture_target_free(&target);
@@ -307,9 +309,11 @@ attn_status command_pattern(int argc, char *const *argv)
         [PATTERN_STRIDE] = {"stride", 0, "N", "strided: in blocks; default: the square root of the block rows", NULL},
         [PATTERN_CAUSAL] = {"causal", 0, NULL, "leave out the blocks above the diagonal", NULL},
         [PATTERN_OUT] = {"output", 'o', "FILE.png",
-                         "the picture; or FILE.svg, FILE.pdf. Without it only the numbers\n"
-                         "are printed",
+                         "the picture; or FILE.svg, FILE.pdf, or - for standard output:\n"
+                         "then the numbers go to standard error. Without it only the\n"
+                         "numbers are printed",
                          NULL},
+        [PATTERN_TO] = OPTION_ROW_PICTURE_TO,
         [PATTERN_SIZE] = {"size", 0, "N", "pixels of the picture's longest side; text grows with it", NULL},
         [PATTERN_REDUCE] = {"reduce", 0, "max|mean", "what of several blocks a cell shows; default max", NULL},
     };
@@ -327,5 +331,5 @@ attn_status command_pattern(int argc, char *const *argv)
     CHECK(parse_kind(&request, &operands));
     CHECK(check_options(&request, options));
     CHECK(parse(&request, options));
-    return make(&request, options[PATTERN_OUT].value);
+    return make(&request, options[PATTERN_OUT].value, options[PATTERN_TO].value);
 }
