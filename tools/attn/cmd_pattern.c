@@ -17,11 +17,13 @@
 #include "plot/picture.h"
 #include "plot/plot.h"
 #include "plot/reduce.h"
+#include "progress.h"
 #include "wording.h"
 
 enum {
     PATTERN_HELP,
     PATTERN_VERSION,
+    PATTERN_QUIET,
     PATTERN_TOKENS,
     PATTERN_TQ,
     PATTERN_TK,
@@ -216,13 +218,17 @@ static attn_status reduce_view(const struct view *view, const struct request *r,
     float *row = calloc((size_t)view->columns, sizeof *row);
     bool fits = row != NULL && reduce_create(&reduce, (enum reduce_by)r->reduce, view->rows, view->columns,
                                              plot->bin_rows, plot->bin_columns);
+    struct progress progress;
+    progress_start(&progress, view->rows, "rows", command_is_quiet());
     for (int64_t n = 0; fits && n < view->rows; n++) {
         for (int64_t i = view->offsets[n]; i < view->offsets[n + 1]; i++)
             row[view->mask->columns[i]] = 1;
         reduce_add(&reduce, n, row);
         for (int64_t i = view->offsets[n]; i < view->offsets[n + 1]; i++)
             row[view->mask->columns[i]] = 0;
+        progress_add(&progress, 1);
     }
+    progress_finish(&progress);
     if (fits)
         reduce_cells(&reduce, cells);
     reduce_free(&reduce);
@@ -295,6 +301,7 @@ attn_status command_pattern(int argc, char *const *argv)
     struct option options[PATTERN_COUNT] = {
         [PATTERN_HELP] = OPTION_ROW_HELP,
         [PATTERN_VERSION] = OPTION_ROW_VERSION,
+        [PATTERN_QUIET] = OPTION_ROW_QUIET,
         [PATTERN_TOKENS] = {"tokens", 0, "N", "queries and keys", NULL},
         [PATTERN_TQ] = {"tq", 0, "N", "queries, where they are not as many as the keys", NULL},
         [PATTERN_TK] = {"tk", 0, "N", "keys", NULL},
@@ -327,6 +334,7 @@ attn_status command_pattern(int argc, char *const *argv)
         print_version();
         return ATTN_OK;
     }
+    command_quiet(&options[PATTERN_QUIET]);
     struct request request = {.block = 64, .window = 1, .global = 1, .random = 3, .heads = 1};
     CHECK(parse_kind(&request, &operands));
     CHECK(check_options(&request, options));

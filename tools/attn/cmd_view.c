@@ -16,6 +16,7 @@
 #include "labels.h"
 #include "options.h"
 #include "plot/viridis.h"
+#include "progress.h"
 #include "view/page.h"
 #include "weights.h"
 
@@ -268,6 +269,8 @@ static attn_status write_layers(struct page *page, const struct view *v, struct 
     const size_t matrix = (size_t)v->rows * (size_t)v->columns, count = (size_t)v->heads * matrix;
     float *values = malloc(count * sizeof *values);
     attn_status status = values != NULL ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for a layer");
+    struct progress progress;
+    progress_start(&progress, v->count * v->heads, "heads", command_is_quiet());
     for (int layer = 0; status == ATTN_OK && layer < v->count; layer++) {
         page_text(page, layer > 0 ? ",{\"name\":" : "{\"name\":");
         page_string(page, v->layers[layer]);
@@ -278,7 +281,9 @@ static attn_status write_layers(struct page *page, const struct view *v, struct 
         if (status == ATTN_OK)
             page_halves(page, values, count);
         page_text(page, "}");
+        progress_add(&progress, v->heads);
     }
+    progress_finish(&progress);
     free(values);
     return status;
 }

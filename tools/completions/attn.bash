@@ -88,8 +88,8 @@ _attn_words() {
         heatmap:--rope-scaling) echo 'linear ntk yarn llama3 longrope' ;;
         heatmap:--block-pattern) echo 'longformer bigbird strided' ;;
         pattern)
-            echo longformer bigbird strided --help --version --tokens --tq --tk --block --window --global --random \
-                --seed --heads --head --stride --causal --output --to --size --reduce
+            echo longformer bigbird strided --help --version --quiet --tokens --tq --tk --block --window --global \
+                --random --seed --heads --head --stride --causal --output --to --size --reduce
             ;;
         pattern:files)
             echo --output -o

@@ -193,6 +193,7 @@ complete -c attn -n '__fish_seen_subcommand_from heatmap' -l block-columns -r -F
 complete -c attn -n '__fish_seen_subcommand_from pattern' -f -a 'longformer bigbird strided'
 complete -c attn -n '__fish_seen_subcommand_from pattern' -s h -l help -d 'print this text'
 complete -c attn -n '__fish_seen_subcommand_from pattern' -s V -l version -d 'print the version'
+complete -c attn -n '__fish_seen_subcommand_from pattern' -l quiet -d 'no notes and no progress on standard error'
 complete -c attn -n '__fish_seen_subcommand_from pattern' -l tokens -x -d 'queries and keys'
 complete -c attn -n '__fish_seen_subcommand_from pattern' -l tq -x -d 'queries, where they are not as many as the keys'
 complete -c attn -n '__fish_seen_subcommand_from pattern' -l tk -x -d 'keys'
