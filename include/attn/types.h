@@ -48,7 +48,8 @@ typedef enum attn_status {
     ATTN_OUT_OF_MEMORY = 5,       /**< memory could not be allocated */
     ATTN_WORKSPACE_TOO_SMALL = 6, /**< the caller's workspace is smaller than the plan needs */
     ATTN_INVALID_FILE = 7,        /**< a file cannot be read, or is not what it should be */
-    ATTN_CACHE_FULL = 8           /**< an attn_cache has no room for a further sequence, or for further tokens */
+    ATTN_CACHE_FULL = 8,          /**< an attn_cache has no room for a further sequence, or for further tokens */
+    ATTN_PEER_LOST = 9            /**< another process did not answer in time, or a message to or from it failed */
 } attn_status;
 
 /** The name of a status, e.g. "shape mismatch"; "unknown status" for other values. Static storage. @since 0.1 */

@@ -49,6 +49,8 @@ const char *attn_status_string(attn_status status)
         return "invalid file";
     case ATTN_CACHE_FULL:
         return "cache full";
+    case ATTN_PEER_LOST:
+        return "peer lost";
     }
     return "unknown status";
 }

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_mpi_backward(): with the log-sum-exp of all keys the weights of a rectangle are its part of the whole softmax, so
+ * that the gradients of rectangles add up (Liu et al. 2023, appendix; Dao et al. 2022, appendix B).
+ *
+ * Keys and values travel as in the forward pass. What a rank's queries give to the gradients of another's keys goes
+ * back to that one, which adds what comes in the order of the steps. While a rank waits for anything it takes in what
+ * has come, so that none waits for another in a circle.
+ */
+#include "mpi/plan.h"
+
+#include "api/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct backward {
+    struct mpi_run *run;
+    const struct mpi_tensors *t;
+    const attn_gradients *wanted;
+    attn_tensor d_q;          /**< f32 sums */
+    int num_returns, taken;   /**< of run->steps, those whose ranks send gradients of this rank's keys; how many were added */
+    int leaving;              /**< the buffer that the next gradients leave from */
+    MPI_Request *last[2];     /**< the requests that last sent from either, or NULL */
+};
+
+/** to += from, tensors of f32 of one shape with channels side by side. */
+static void add(const attn_tensor *to, const attn_tensor *from)
+{
+    for (int64_t b = 0; b < to->shape[0]; b++)
+        for (int64_t h = 0; h < to->shape[1]; h++)
+            for (int64_t t = 0; t < to->shape[2]; t++) {
+                float *sums = (float *)to->data + b * to->stride[0] + h * to->stride[1] + t * to->stride[2];
+                const float *x = (const float *)from->data + b * from->stride[0] + h * from->stride[1] + t * from->stride[2];
+                for (int64_t c = 0; c < to->shape[3]; c++)
+                    sums[c] += x[c];
+            }
+}
+
+static void add_block(struct attn_mpi_plan *plan, void *to, void *from, int64_t tokens)
+{
+    attn_tensor k, v, dk, dv;
+    mpi_block_view(&plan->gradients_block, to, tokens, &k, &v);
+    mpi_block_view(&plan->gradients_block, from, tokens, &dk, &dv);
+    add(&k, &dk);
+    add(&v, &dv);
+}
+
+/** Where the gradients of options begin in an array of all that are wanted. */
+static void point_options(const struct mpi_run *run, const attn_gradients *wanted, float *at, attn_gradients *g)
+{
+    const int64_t heads = run->plan->q.shape[1];
+    if (wanted->head_scale)
+        g->head_scale = at, at += heads;
+    if (wanted->sinks)
+        g->sinks = at, at += heads;
+    if (wanted->alibi_slopes)
+        g->alibi_slopes = at, at += heads;
+    if (wanted->relative_bias)
+        g->relative_bias = at;
+}
+
+/** A range of queries against a range of keys; d_k and d_v get its gradients besides what they have. */
+static attn_status cross(struct backward *b, int64_t i, int64_t row, attn_mpi_range keys, const attn_tensor *k,
+                         const attn_tensor *v, const attn_tensor *d_k, const attn_tensor *d_v)
+{
+    struct mpi_run *run = b->run;
+    struct attn_mpi_plan *plan = run->plan;
+    const attn_mpi_range queries = mpi_my_queries(plan)->ranges[i];
+    struct mpi_rectangle rectangle;
+    mpi_make_rectangle(&run->rectangles, &rectangle, &run->params, queries, row, keys);
+    const attn_tensor q = mpi_tokens(&run->q, row, queries.count), out = mpi_tokens(b->t->out, row, queries.count);
+    const attn_tensor lse = mpi_tokens(run->params.lse, row, queries.count);
+    const attn_tensor d_out = mpi_tokens(b->wanted->out, row, queries.count);
+    const attn_tensor d_lse = b->wanted->lse ? mpi_tokens(b->wanted->lse, row, queries.count) : d_out;
+    const attn_tensor part_q = attn_bhtd(plan->part_q, q.shape[0], q.shape[1], queries.count, q.shape[3]);
+    attn_tensor part_k, part_v;
+    mpi_block_view(&plan->gradients_block, plan->part_keys, keys.count, &part_k, &part_v);
+    const int first = !b->run->begun[i];
+    attn_gradients g = attn_gradients_default();
+    g.out = &d_out;
+    g.lse = b->wanted->lse ? &d_lse : NULL;
+    g.q = &part_q;
+    g.k = &part_k;
+    g.v = &part_v;
+    if (run->num_options) {
+        memset(run->part_options, 0, (size_t)run->num_options * sizeof *run->part_options);
+        point_options(run, b->wanted, run->part_options, &g);
+    }
+    rectangle.params.lse = &lse;
+    if (first) /* a sink counts once */
+        rectangle.params.sinks = run->params.sinks;
+    else
+        g.sinks = NULL;
+    b->run->begun[i] = 1;
+    CHECK(attn_backward(&q, k, v, &out, &rectangle.params, &g));
+    const attn_tensor d_q = mpi_tokens(&b->d_q, row, queries.count);
+    add(&d_q, &part_q);
+    add(d_k, &part_k);
+    add(d_v, &part_v);
+    for (int64_t n = 0; n < run->num_options; n++)
+        run->options[n] += (double)run->part_options[n];
+    return mpi_lane_progress(&plan->lane);
+}
+
+/** All ranges of this rank's queries against those of a block of keys that they see. */
+static attn_status cross_block(struct backward *b, int step, const attn_tensor *k, const attn_tensor *v, void *block)
+{
+    struct attn_mpi_plan *plan = b->run->plan;
+    const struct mpi_share *queries = mpi_my_queries(plan), *keys = &plan->keys[mpi_source(plan, step)];
+    attn_tensor d_k, d_v;
+    mpi_block_view(&plan->gradients_block, block, keys->tokens, &d_k, &d_v);
+    int64_t row = 0;
+    for (int64_t i = 0; i < queries->num; row += queries->ranges[i++].count) {
+        int64_t key = 0;
+        for (int64_t j = 0; j < keys->num; key += keys->ranges[j++].count) {
+            const int64_t count = keys->ranges[j].count;
+            if (!mpi_sees(&b->run->rectangles, plan->team.rank, i, mpi_source(plan, step), j))
+                continue;
+            const attn_tensor some_k = mpi_tokens(k, key, count), some_v = mpi_tokens(v, key, count);
+            const attn_tensor to_k = mpi_tokens(&d_k, key, count), to_v = mpi_tokens(&d_v, key, count);
+            CHECK(cross(b, i, row, keys->ranges[j], &some_k, &some_v, &to_k, &to_v));
+        }
+    }
+    return ATTN_OK;
+}
+
+/** Takes in gradients of this rank's keys that have come, the next in order, and makes room for others. */
+static attn_status collect(void *context)
+{
+    struct backward *b = context;
+    struct attn_mpi_plan *plan = b->run->plan;
+    struct mpi_lane *lane = &plan->gradients_lane;
+    while (b->taken < b->num_returns) {
+        const int buffer = b->taken % 2;
+        int done = 0;
+        CHECK(mpi_status_of(&plan->team,
+                            MPI_Test(&lane->receives[buffer][b->run->steps[b->taken]], &done, MPI_STATUS_IGNORE),
+                            "a message of gradients"));
+        if (!done)
+            break;
+        add_block(plan, plan->d_keys, plan->returning[buffer], mpi_my_keys(plan)->tokens);
+        if (b->taken + 2 < b->num_returns)
+            CHECK(mpi_start(&plan->team, &lane->receives[buffer][b->run->steps[b->taken + 2]]));
+        b->taken++;
+    }
+    return ATTN_OK;
+}
+
+static int have_all(void *context)
+{
+    const struct backward *b = context;
+    return b->taken == b->num_returns;
+}
+
+static attn_status visit(struct mpi_run *run, void *context, int step, const attn_tensor *k, const attn_tensor *v)
+{
+    struct backward *b = context;
+    struct attn_mpi_plan *plan = run->plan;
+    void *block = step ? plan->leaving[b->leaving] : plan->d_keys;
+    if (step && b->last[b->leaving])
+        CHECK(mpi_wait(&plan->team, 1, b->last[b->leaving], "the acceptance of gradients"));
+    if (step) /* this rank's own was cleared before anything could come */
+        memset(block, 0, mpi_block_size(&plan->gradients_block, plan->keys[mpi_source(plan, step)].tokens));
+    if (!run->failed)
+        run->failed = cross_block(b, step, k, v, block);
+    if (plan->team.lost)
+        return run->failed;
+    if (step) {
+        b->last[b->leaving] = &plan->gradients_lane.sends[b->leaving][step];
+        CHECK(mpi_start(&plan->team, b->last[b->leaving]));
+        b->leaving = !b->leaving;
+    }
+    return collect(b);
+}
+
+/** Sinks of queries that see no key. */
+static attn_status finish_blind(struct backward *b)
+{
+    const struct mpi_share *queries = mpi_my_queries(b->run->plan);
+    const attn_tensor k = mpi_tokens(&b->run->k, 0, 0), v = mpi_tokens(&b->run->v, 0, 0);
+    int64_t row = 0;
+    for (int64_t i = 0; i < queries->num; row += queries->ranges[i++].count)
+        if (!b->run->begun[i])
+            CHECK(cross(b, i, row, (attn_mpi_range){0, 0}, &k, &v, &k, &v));
+    return ATTN_OK;
+}
+
+/** The messages and the computing of a pass; sums are in d_q, d_keys and options then. */
+static attn_status compute(struct backward *b)
+{
+    struct mpi_run *run = b->run;
+    struct attn_mpi_plan *plan = run->plan;
+    struct mpi_team *team = &plan->team;
+    struct mpi_lane *lane = &plan->gradients_lane;
+    memset(plan->d_keys, 0, mpi_block_size(&plan->gradients_block, mpi_my_keys(plan)->tokens));
+    for (int64_t n = 0; n < b->d_q.shape[0] * b->d_q.stride[0]; n++)
+        plan->d_q[n] = 0;
+    for (int step = 1; step < team->ranks; step++)
+        if (mpi_sees_any(&run->rectangles, (team->rank + step) % team->ranks, team->rank))
+            b->run->steps[b->num_returns++] = step;
+    for (int n = 0; n < 2 && n < b->num_returns; n++)
+        CHECK(mpi_start(team, &lane->receives[n][b->run->steps[n]]));
+    CHECK(mpi_walk(run, visit, b));
+    CHECK(mpi_wait_until(team, have_all, b, "gradients of keys"));
+    for (int n = 0; n < 2; n++)
+        if (b->last[n])
+            CHECK(mpi_wait(team, 1, b->last[n], "the acceptance of gradients"));
+    if (!run->failed)
+        run->failed = finish_blind(b);
+    return ATTN_OK;
+}
+
+/** Sums the gradients of options over the ranks, in their order. */
+static attn_status sum_options(struct mpi_run *run)
+{
+    struct mpi_team *team = &run->plan->team;
+    const int64_t num = run->num_options;
+    if (!num)
+        return ATTN_OK;
+    MPI_Request request;
+    double *all = run->options + num;
+    CHECK(mpi_status_of(team,
+                        MPI_Iallgather(run->options, (int)num, MPI_DOUBLE, all, (int)num, MPI_DOUBLE, team->comm,
+                                       &request),
+                        "gradients of options"));
+    CHECK(mpi_wait(team, 1, &request, "gradients of options"));
+    for (int64_t n = 0; n < num; n++) {
+        double sum = 0;
+        for (int rank = 0; rank < team->ranks; rank++)
+            sum += all[rank * num + n];
+        run->part_options[n] = (float)sum;
+    }
+    return ATTN_OK;
+}
+
+/** A gradient with respect to what was rotated, as one of what it was before: the rotation the other way round. */
+static attn_status turn_back(const struct mpi_run *run, const attn_tensor *x, const attn_tensor *table,
+                             const attn_tensor *out)
+{
+    const int threads = run->params.num_threads;
+    if (!table)
+        return mpi_copy(run->plan, x, NULL, 0, out, threads);
+    const int64_t *shape = table->shape;
+    attn_tensor back = attn_bhtd(NULL, shape[0], shape[1], shape[2], shape[3]);
+    back.data = malloc(((size_t)(back.shape[0] * back.stride[0]) + 1) * sizeof(float));
+    if (!back.data)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a table of rotations");
+    for (int64_t b = 0; b < shape[0]; b++)
+        for (int64_t h = 0; h < shape[1]; h++)
+            for (int64_t t = 0; t < shape[2]; t++)
+                for (int64_t c = 0; c < shape[3]; c++) {
+                    const float x_c = ((const float *)table->data)[b * table->stride[0] + h * table->stride[1] +
+                                                                   t * table->stride[2] + c];
+                    ((float *)back.data)[b * back.stride[0] + h * back.stride[1] + t * back.stride[2] + c] =
+                        c < shape[3] / 2 ? x_c : -x_c;
+                }
+    const attn_status status = mpi_copy(run->plan, x, &back, run->params.rope->layout, out, threads);
+    free(back.data);
+    return status;
+}
+
+/** Hands the sums out. */
+static attn_status deliver(struct backward *b)
+{
+    struct mpi_run *run = b->run;
+    const attn_rope_tables *rope = run->params.rope;
+    attn_tensor d_k, d_v;
+    mpi_block_view(&run->plan->gradients_block, run->plan->d_keys, mpi_my_keys(run->plan)->tokens, &d_k, &d_v);
+    if (b->wanted->q)
+        CHECK(turn_back(run, &b->d_q, rope ? rope->q : NULL, b->wanted->q));
+    if (b->wanted->k)
+        CHECK(turn_back(run, &d_k, rope ? rope->k : NULL, b->wanted->k));
+    if (b->wanted->v)
+        CHECK(turn_back(run, &d_v, NULL, b->wanted->v));
+    attn_gradients sums = attn_gradients_default();
+    point_options(run, b->wanted, run->part_options, &sums);
+    const int64_t heads = run->plan->q.shape[1];
+    for (int64_t h = 0; h < heads; h++) {
+        if (sums.head_scale)
+            b->wanted->head_scale[h] = sums.head_scale[h];
+        if (sums.sinks)
+            b->wanted->sinks[h] = sums.sinks[h];
+        if (sums.alibi_slopes)
+            b->wanted->alibi_slopes[h] = sums.alibi_slopes[h];
+    }
+    for (int64_t n = 0; sums.relative_bias && n < heads * run->params.relative_bias->buckets; n++)
+        b->wanted->relative_bias[n] = sums.relative_bias[n];
+    return ATTN_OK;
+}
+
+attn_status attn_mpi_backward(attn_mpi_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                              const attn_tensor *out, const attn_params *params, const attn_gradients *gradients)
+{
+    if (!plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL");
+    struct mpi_run run;
+    const struct mpi_tensors t = {q, k, v, out};
+    attn_status status = mpi_run_begin(&run, plan, &t, params, gradients, 1);
+    if (!status) {
+        struct backward b = {.run = &run, .t = &t, .wanted = &run.gradients};
+        b.d_q = attn_bhtd(plan->d_q, q->shape[0], q->shape[1], q->shape[2], q->shape[3]);
+        plan->team.meanwhile = collect;
+        plan->team.context = &b;
+        status = compute(&b);
+        plan->team.meanwhile = NULL;
+        if (!status)
+            status = sum_options(&run);
+        if (!status && !run.failed)
+            run.failed = deliver(&b);
+    }
+    return mpi_run_end(&run, status);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a plan of libattn_mpi keeps between runs.
+ */
+#ifndef ATTN_MPI_PLAN_H
+#define ATTN_MPI_PLAN_H
+
+#include "mpi/rectangle.h"
+#include "mpi/whole.h"
+#include "mpi/wire.h"
+
+struct attn_mpi_plan {
+    struct mpi_team team;
+    attn_mpi_config config;
+    attn_tensor q, k, v, out;            /**< this rank's shapes and types */
+    int rotated;                         /**< with rope: q and k are turned before anything else */
+    struct mpi_share *queries, *keys;    /**< [ranks] */
+    struct mpi_block block;              /**< keys and values as they travel */
+    int packs;                           /**< this rank's block lies in own, not where the caller has it */
+    int64_t *slots;                      /**< 0, 1, 2, ...: rows of attn_store(), as many as this rank has tokens */
+    int64_t rows;                        /**< queries that are computed at once */
+    struct mpi_lane lane;                /**< of keys and values */
+    void *own, *arriving[2];             /**< blocks */
+    float *turned;                       /**< (B, Hq, Tq, dk) q, rotated */
+    float *sums, *lse;                   /**< (B, Hq, Tq, dv), (B, Hq, Tq): the queries' results so far */
+    float *part, *part_lse;              /**< (B, Hq, rows, dv), (B, Hq, rows): what one rectangle gives */
+    struct mpi_lane gradients_lane;      /**< of gradients of keys and values, back to where these are */
+    struct mpi_block gradients_block;    /**< f32 */
+    void *leaving[2], *returning[2];     /**< blocks of gradients, for others and from others */
+    float *d_keys;                       /**< the block of this rank's gradients of keys and values */
+    float *d_q, *part_q, *part_keys;     /**< sums of gradients of q; what one rectangle gives */
+};
+
+/** This rank's share of the queries, and of the keys. */
+static inline const struct mpi_share *mpi_my_queries(const struct attn_mpi_plan *plan)
+{
+    return &plan->queries[plan->team.rank];
+}
+static inline const struct mpi_share *mpi_my_keys(const struct attn_mpi_plan *plan)
+{
+    return &plan->keys[plan->team.rank];
+}
+
+/** A run: the call, its options, and what follows from them. */
+struct mpi_run {
+    struct attn_mpi_plan *plan;
+    struct mpi_whole whole;
+    attn_params params;              /**< taken */
+    struct mpi_rectangles rectangles;
+    attn_tensor q, k, v;             /**< this rank's as they are multiplied: rotated, in the types that travel */
+    attn_status failed;              /**< this rank's computing, though not its messages */
+    unsigned char *begun;            /**< [ranges of this rank's queries] whether one has been computed with */
+    int *steps;                      /**< [ranks] */
+    attn_gradients gradients;        /**< of a backward run, taken */
+    int64_t num_options;             /**< gradients of options that are wanted, all together */
+    double *options;                 /**< [1 + ranks][num_options] sums over this rank's queries; then those of each rank */
+    float *part_options;             /**< [num_options] of one rectangle */
+};
+
+/** Collective: checks a run, and makes its tensors ready; mpi_run_end() in either case. */
+attn_status mpi_run_begin(struct mpi_run *run, struct attn_mpi_plan *plan, const struct mpi_tensors *t,
+                          const attn_params *params, const attn_gradients *gradients, int backward);
+/** Ends a run that has begun or not. Collective after ATTN_OK: whether computing has failed on any rank. */
+attn_status mpi_run_end(struct mpi_run *run, attn_status status);
+
+/** Tokens [first, first + count) of a tensor. */
+static inline attn_tensor mpi_tokens(const attn_tensor *t, int64_t first, int64_t count)
+{
+    attn_tensor part = *t;
+    if (first)
+        part.data = (char *)t->data + first * t->stride[2] * (int64_t)attn_dtype_size(t->dtype);
+    part.shape[2] = count;
+    return part;
+}
+
+/** Rows of x as rows of out, rounded to its type: (B, H, T, d) both, rotated by a table unless it is NULL. */
+attn_status mpi_copy(const struct attn_mpi_plan *plan, const attn_tensor *x, const attn_tensor *table,
+                     attn_rope_layout layout, const attn_tensor *out, int num_threads);
+
+/** The block of keys of a step, as tensors: 0 is this rank's own; arrived is the buffer of another's. */
+void mpi_keys_of_step(const struct mpi_run *run, int step, void *arrived, attn_tensor *k, attn_tensor *v);
+
+/** The rank whose keys are a step's. */
+static inline int mpi_source(const struct attn_mpi_plan *plan, int step)
+{
+    return (plan->team.rank + plan->team.ranks - step) % plan->team.ranks;
+}
+
+/**
+ * Walks over the blocks of keys that this rank's queries see, its own first, while those behind are on their way, and
+ * sends its own to those who see them. visit(run, context, step, k, v) computes with one, unless run->failed, where it
+ * keeps what goes wrong; it returns the status of messages.
+ */
+typedef attn_status mpi_visit(struct mpi_run *run, void *context, int step, const attn_tensor *k, const attn_tensor *v);
+attn_status mpi_walk(struct mpi_run *run, mpi_visit *visit, void *context);
+
+#endif

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A range of queries against a range of keys. Query i of a sequence has the position i + offset among its keys, so that
+ * with queries from q0 on and keys from k0 on the offset is offset + q0 - k0, and lengths, counted from the first key,
+ * are less by k0.
+ */
+#include "mpi/rectangle.h"
+
+#include "api/error.h"
+
+#include <stdlib.h>
+
+/** The part of a range that a sequence's tokens [first, first + count) have, counted from the sequence's first. */
+struct part {
+    int64_t begin, end;
+};
+
+static int64_t clip(int64_t x, int64_t least, int64_t most)
+{
+    return x < least ? least : x > most ? most : x;
+}
+
+static struct part part_of(attn_mpi_range range, int64_t first, int64_t count)
+{
+    return (struct part){clip(range.first - first, 0, count), clip(range.first + range.count - first, 0, count)};
+}
+
+/** Sums of positions, which offsets of any size may bring near the ends of int64_t. */
+static int64_t within(__int128 x)
+{
+    return x < INT64_MIN / 4 ? INT64_MIN / 4 : x > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)x;
+}
+
+/** The position of query 0 of a sequence among its keys. */
+static int64_t offset_of(const struct attn_problem *problem, const struct attn_sequence *sequence, int64_t s)
+{
+    if (problem->params.causal == ATTN_CAUSAL_BOTTOM_RIGHT)
+        return sequence->end - sequence->queries;
+    return problem->params.query_offset ? problem->params.query_offset[s] : 0;
+}
+
+/** Of one side: allocates the labels of all ranks. */
+static struct mpi_labels **labels_of(const struct mpi_share *shares, int ranks, const int32_t *labels, int64_t batch,
+                                     int64_t tokens)
+{
+    struct mpi_labels **all = calloc((size_t)ranks, sizeof *all);
+    for (int rank = 0; all && rank < ranks; rank++) {
+        const struct mpi_share *share = &shares[rank];
+        all[rank] = malloc((size_t)(share->num * batch + 1) * sizeof **all);
+        if (!all[rank]) {
+            for (int n = 0; n < rank; n++)
+                free(all[n]);
+            free(all);
+            return NULL;
+        }
+        for (int64_t n = 0; n < share->num; n++)
+            for (int64_t b = 0; b < batch; b++) {
+                const int32_t *at = labels + b * tokens + share->ranges[n].first;
+                struct mpi_labels found = {at[0], at[0]};
+                for (int64_t i = 1; i < share->ranges[n].count; i++) {
+                    found.least = at[i] < found.least ? at[i] : found.least;
+                    found.most = at[i] > found.most ? at[i] : found.most;
+                }
+                all[rank][n * batch + b] = found;
+            }
+    }
+    return all;
+}
+
+attn_status mpi_rectangles_make(struct mpi_rectangles *r, const struct attn_problem *problem, int ranks,
+                                const struct mpi_share *queries, const struct mpi_share *keys)
+{
+    const size_t sequences = (size_t)problem->num_sequences + 1;
+    const attn_segments *segments = problem->params.segments;
+    *r = (struct mpi_rectangles){.problem = problem, .ranks = ranks, .queries = queries, .keys = keys};
+    r->query_offset = malloc(6 * sequences * sizeof *r->query_offset);
+    if (!r->query_offset)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for the offsets of %zu sequences", sequences - 1);
+    r->kv_len = r->query_offset + sequences;
+    r->kv_start = r->kv_len + sequences;
+    r->prefix_len = r->kv_start + sequences;
+    r->cu_q = r->prefix_len + sequences;
+    r->cu_k = r->cu_q + sequences;
+    if (segments) {
+        const int64_t batch = problem->q.shape[0];
+        r->q_labels = labels_of(queries, ranks, segments->q, batch, problem->q.shape[2]);
+        r->k_labels = labels_of(keys, ranks, segments->k, batch, problem->k.shape[2]);
+        if (!r->q_labels || !r->k_labels)
+            return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for the labels of the ranges of %d ranks", ranks);
+        int64_t longest_q = 0, longest_k = 0;
+        for (int rank = 0; rank < ranks; rank++) {
+            for (int64_t n = 0; n < queries[rank].num; n++)
+                longest_q = queries[rank].ranges[n].count > longest_q ? queries[rank].ranges[n].count : longest_q;
+            for (int64_t n = 0; n < keys[rank].num; n++)
+                longest_k = keys[rank].ranges[n].count > longest_k ? keys[rank].ranges[n].count : longest_k;
+        }
+        if (batch > 1) { /* those of one range do not lie together */
+            r->labels_room = (size_t)batch * (size_t)(longest_q + longest_k);
+            r->labels = malloc((r->labels_room + 1) * sizeof *r->labels);
+            if (!r->labels)
+                return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for %zu labels", r->labels_room);
+        }
+    }
+    return ATTN_OK;
+}
+
+void mpi_rectangles_free(struct mpi_rectangles *r)
+{
+    for (int rank = 0; rank < r->ranks; rank++) {
+        if (r->q_labels)
+            free(r->q_labels[rank]);
+        if (r->k_labels)
+            free(r->k_labels[rank]);
+    }
+    free(r->q_labels);
+    free(r->k_labels);
+    free(r->query_offset);
+    free(r->labels);
+}
+
+/** Whether a query of part q of a sequence may see a key of part k, as far as positions and lengths say. */
+static int sees(const struct attn_problem *problem, int64_t s, struct part q, struct part k)
+{
+    const attn_params *p = &problem->params;
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    const int64_t first = k.begin > sequence.begin ? k.begin : sequence.begin;
+    const int64_t end = k.end < sequence.end ? k.end : sequence.end;
+    if (q.begin >= q.end || first >= end)
+        return 0;
+    const __int128 offset = offset_of(problem, &sequence, s);
+    const __int128 first_position = q.begin + offset, last_position = q.end - 1 + offset;
+    if (p->causal != ATTN_CAUSAL_NONE && first > last_position &&
+        !(p->prefix_len && first - sequence.begin < p->prefix_len[s]))
+        return 0;
+    if (p->window && first - sequence.begin >= p->window->first_tokens) {
+        if (p->window->left != ATTN_UNLIMITED && end - 1 < first_position - p->window->left)
+            return 0;
+        if (p->window->right != ATTN_UNLIMITED && first > last_position + p->window->right)
+            return 0;
+    }
+    return 1;
+}
+
+int mpi_sees(const struct mpi_rectangles *r, int rank, int64_t query_range, int source, int64_t key_range)
+{
+    const struct attn_problem *problem = r->problem;
+    const attn_mpi_range queries = r->queries[rank].ranges[query_range], keys = r->keys[source].ranges[key_range];
+    const int64_t batch = problem->q.shape[0];
+    for (int64_t s = 0; s < problem->num_sequences; s++) {
+        const struct attn_sequence sequence = attn_sequence_of(problem, s);
+        if (r->q_labels) {
+            const struct mpi_labels q = r->q_labels[rank][query_range * batch + sequence.batch];
+            const struct mpi_labels k = r->k_labels[source][key_range * batch + sequence.batch];
+            if (q.most < k.least || q.least > k.most)
+                continue;
+        }
+        if (sees(problem, s, part_of(queries, sequence.q_first, sequence.queries),
+                 part_of(keys, sequence.k_first, sequence.keys)))
+            return 1;
+    }
+    return 0;
+}
+
+int mpi_sees_any(const struct mpi_rectangles *r, int rank, int source)
+{
+    for (int64_t i = 0; i < r->queries[rank].num; i++)
+        for (int64_t j = 0; j < r->keys[source].num; j++)
+            if (mpi_sees(r, rank, i, source, j))
+                return 1;
+    return 0;
+}
+
+/** Labels of a range, of all batch elements one after the other; at is where they go, if they have to. */
+static const int32_t *labels_in(const int32_t *labels, int64_t batch, int64_t tokens, attn_mpi_range range, int32_t *at)
+{
+    if (batch <= 1)
+        return labels + range.first;
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t i = 0; i < range.count; i++)
+            at[b * range.count + i] = labels[b * tokens + range.first + i];
+    return at;
+}
+
+/** Of a number of live keys at the start of a sequence, those that are not before key begin of it. */
+static int64_t live_after(int64_t live, const struct attn_sequence *sequence, int64_t begin)
+{
+    const int64_t before = begin > sequence->begin ? begin - sequence->begin : 0;
+    return live > before ? live - before : 0;
+}
+
+/** Sequence s of the whole, as entry n of the rectangle's arrays. */
+static void move_sequence(struct mpi_rectangles *r, int64_t s, int64_t n, attn_mpi_range queries, attn_mpi_range keys)
+{
+    const struct attn_problem *problem = r->problem;
+    const struct attn_sequence sequence = attn_sequence_of(problem, s);
+    const struct part q = part_of(queries, sequence.q_first, sequence.queries);
+    const struct part k = part_of(keys, sequence.k_first, sequence.keys);
+    const int64_t offset = offset_of(problem, &sequence, s);
+    r->query_offset[n] = within((__int128)offset + q.begin - k.begin);
+    r->kv_len[n] = clip(sequence.end - k.begin, 0, k.end - k.begin);
+    r->kv_start[n] = clip(sequence.begin - k.begin, 0, r->kv_len[n]);
+    if (problem->params.prefix_len)
+        r->prefix_len[n] = live_after(problem->params.prefix_len[s], &sequence, k.begin);
+    r->cu_q[n + 1] = r->cu_q[n] + q.end - q.begin;
+    r->cu_k[n + 1] = r->cu_k[n] + k.end - k.begin;
+}
+
+void mpi_make_rectangle(struct mpi_rectangles *r, struct mpi_rectangle *rectangle, const attn_params *params,
+                        attn_mpi_range queries, int64_t first_row, attn_mpi_range keys)
+{
+    const struct attn_problem *problem = r->problem;
+    attn_params *p = &rectangle->params;
+    *p = *params;
+    p->lse = NULL;
+    p->rope = NULL;
+    p->sinks = NULL;
+    p->causal = params->causal == ATTN_CAUSAL_NONE ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_OFFSET;
+    int64_t num = 0;
+    r->cu_q[0] = r->cu_k[0] = 0;
+    for (int64_t s = 0; s < problem->num_sequences; s++) {
+        move_sequence(r, s, num, queries, keys);
+        /* Of a ragged batch those alone that have a token here. */
+        num += !params->ragged || r->cu_q[num + 1] > r->cu_q[num] || r->cu_k[num + 1] > r->cu_k[num];
+    }
+    if (params->ragged) {
+        rectangle->ragged = (attn_ragged){num, r->cu_q, r->cu_k};
+        p->ragged = &rectangle->ragged;
+    }
+    const int by_position = params->causal != ATTN_CAUSAL_NONE || params->window || params->alibi_slopes ||
+                            params->relative_bias || params->disentangled;
+    p->query_offset = by_position ? r->query_offset : NULL;
+    p->kv_len = params->kv_len ? r->kv_len : NULL;
+    p->kv_start = params->kv_start ? r->kv_start : NULL;
+    p->prefix_len = params->prefix_len ? r->prefix_len : NULL;
+    if (params->window) {
+        rectangle->window = *params->window;
+        if (params->window->first_tokens && problem->num_sequences > 0) { /* mpi_check(): sequences begin together */
+            const struct attn_sequence sequence = attn_sequence_of(problem, 0);
+            rectangle->window.first_tokens = live_after(params->window->first_tokens, &sequence, keys.first);
+        }
+        p->window = &rectangle->window;
+    }
+    if (params->segments) {
+        const int64_t batch = problem->q.shape[0];
+        rectangle->segments.q = labels_in(params->segments->q, batch, problem->q.shape[2], queries, r->labels);
+        rectangle->segments.k = labels_in(params->segments->k, batch, problem->k.shape[2], keys,
+                                          r->labels + (r->labels ? batch * queries.count : 0));
+        p->segments = &rectangle->segments;
+    }
+    if (params->mask) {
+        attn_tensor *mask = &rectangle->mask;
+        *mask = *params->mask;
+        const int64_t key = mask->shape[3] > 1 ? keys.first : 0;
+        mask->data = (char *)mask->data +
+                     (first_row * (mask->shape[2] > 1 ? mask->stride[2] : 0) + key * mask->stride[3]) *
+                         (int64_t)attn_dtype_size(mask->dtype);
+        if (mask->shape[2] > 1)
+            mask->shape[2] = queries.count;
+        if (mask->shape[3] > 1)
+            mask->shape[3] = keys.count;
+        p->mask = mask;
+    }
+}

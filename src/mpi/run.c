@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What forward and backward runs have in common: checks that all ranks pass or none, tensors as they are multiplied, and
+ * the walk over the keys of all ranks.
+ */
+#include "mpi/plan.h"
+
+#include "api/check_internal.h"
+#include "api/error.h"
+#include "attn/cache.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/** That a tensor has the shape and the type that the plan was made with. */
+static attn_status check_planned(const char *name, const attn_tensor *t, const attn_tensor *planned)
+{
+    for (int axis = 0; axis < 4; axis++)
+        CHECK(attn_check_axis(name, t, axis, planned->shape[axis], "as in the plan"));
+    if (t->dtype != planned->dtype)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s.dtype is %s; expected %s, as in the plan", name,
+                         attn_dtype_name(t->dtype), attn_dtype_name(planned->dtype));
+    return ATTN_OK;
+}
+
+/** The memory for gradients of options. */
+static attn_status take_options(struct mpi_run *run, const attn_gradients *g)
+{
+    const int64_t heads = run->plan->q.shape[1];
+    run->num_options = (g->head_scale ? heads : 0) + (g->sinks ? heads : 0) + (g->alibi_slopes ? heads : 0) +
+                       (g->relative_bias ? heads * run->params.relative_bias->buckets : 0);
+    if (!run->num_options)
+        return ATTN_OK;
+    run->options = calloc((size_t)run->num_options, (1 + (size_t)run->plan->team.ranks) * sizeof *run->options);
+    run->part_options = calloc((size_t)run->num_options, sizeof *run->part_options);
+    if (!run->options || !run->part_options)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for gradients of %" PRId64 " numbers of options",
+                         run->num_options);
+    return ATTN_OK;
+}
+
+/** What a rank finds out by itself. */
+static attn_status check_run(struct mpi_run *run, const struct mpi_tensors *t, const attn_params *params,
+                             const attn_gradients *gradients, int backward, struct mpi_marks *marks)
+{
+    const struct attn_mpi_plan *plan = run->plan;
+    CHECK(attn_take_params(&run->params, params));
+    CHECK(mpi_check(&run->whole, t, &run->params, &plan->config, mpi_my_queries(plan)->tokens, mpi_my_keys(plan)->tokens,
+                    CHECK_ALL));
+    CHECK(check_planned("q", t->q, &plan->q));
+    CHECK(check_planned("k", t->k, &plan->k));
+    CHECK(check_planned("v", t->v, &plan->v));
+    CHECK(check_planned("out", t->out, &plan->out));
+    if ((run->params.rope != NULL) != plan->rotated)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "params.rope is %s; expected it %s, as in the plan",
+                         run->params.rope ? "set" : "NULL", plan->rotated ? "set" : "NULL");
+    if (backward) {
+        if (!plan->config.backward)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "config.backward of the plan is 0; expected 1 for gradients");
+        if (!gradients)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "gradients is NULL");
+        CHECK(attn_take_struct("gradients", &run->gradients, sizeof run->gradients,
+                               ATTN_FIRST_SIZE(attn_gradients, mask), gradients));
+        CHECK(mpi_check_gradients(t, &run->params, &run->gradients));
+        CHECK(take_options(run, &run->gradients));
+    }
+    run->begun = calloc((size_t)mpi_my_queries(plan)->num + 1, sizeof *run->begun);
+    run->steps = calloc((size_t)plan->team.ranks, sizeof *run->steps);
+    if (!run->begun || !run->steps)
+        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for the ranges of this rank");
+    *marks = mpi_marks_of(&run->whole, &plan->config, backward ? &run->gradients : NULL);
+    return mpi_rectangles_make(&run->rectangles, &run->whole.problem, plan->team.ranks, plan->queries, plan->keys);
+}
+
+attn_status mpi_copy(const struct attn_mpi_plan *plan, const attn_tensor *x, const attn_tensor *table,
+                     attn_rope_layout layout, const attn_tensor *out, int num_threads)
+{
+    for (int64_t b = 0; b < x->shape[0]; b++) {
+        attn_tensor from = *x, to = *out, rows;
+        from.shape[0] = to.shape[0] = 1;
+        const int64_t size = (int64_t)attn_dtype_size(x->dtype);
+        if (b) {
+            from.data = (char *)x->data + b * x->stride[0] * size;
+            to.data = (char *)out->data + b * out->stride[0] * (int64_t)attn_dtype_size(out->dtype);
+        }
+        if (table) {
+            rows = *table;
+            if (b && table->shape[0] > 1)
+                rows.data = (float *)table->data + b * table->stride[0];
+            rows.shape[0] = 1;
+        }
+        CHECK(attn_store(&from, plan->slots, table ? &rows : NULL, table ? layout : 0, &to, NULL, num_threads));
+    }
+    return ATTN_OK;
+}
+
+/** Rotates and packs what this rank holds. */
+static attn_status make_ready(struct mpi_run *run, const struct mpi_tensors *t)
+{
+    struct attn_mpi_plan *plan = run->plan;
+    const attn_params *p = &run->params;
+    const attn_rope_layout layout = p->rope ? p->rope->layout : 0;
+    run->q = *t->q, run->k = *t->k, run->v = *t->v;
+    if (p->rope) {
+        run->q = attn_bhtd(plan->turned, t->q->shape[0], t->q->shape[1], t->q->shape[2], t->q->shape[3]);
+        CHECK(mpi_copy(plan, t->q, p->rope->q, layout, &run->q, p->num_threads));
+    }
+    if (plan->packs) {
+        mpi_block_view(&plan->block, plan->own, mpi_my_keys(plan)->tokens, &run->k, &run->v);
+        CHECK(mpi_copy(plan, t->k, p->rope ? p->rope->k : NULL, layout, &run->k, p->num_threads));
+        CHECK(mpi_copy(plan, t->v, NULL, 0, &run->v, p->num_threads));
+    }
+    return ATTN_OK;
+}
+
+attn_status mpi_run_begin(struct mpi_run *run, struct attn_mpi_plan *plan, const struct mpi_tensors *t,
+                          const attn_params *params, const attn_gradients *gradients, int backward)
+{
+    *run = (struct mpi_run){.plan = plan};
+    if (plan->team.lost)
+        return mpi_agree(&plan->team, ATTN_OK, NULL);
+    struct mpi_marks marks = mpi_marks_begin();
+    CHECK(mpi_agree(&plan->team, check_run(run, t, params, gradients, backward, &marks), &marks));
+    /* Only what is the plan's is written; whether there was memory for it is told at the end. */
+    run->failed = make_ready(run, t);
+    return ATTN_OK;
+}
+
+attn_status mpi_run_end(struct mpi_run *run, attn_status status)
+{
+    mpi_rectangles_free(&run->rectangles);
+    free(run->begun);
+    free(run->steps);
+    free(run->options);
+    free(run->part_options);
+    return status ? status : mpi_agree(&run->plan->team, run->failed, NULL);
+}
+
+void mpi_keys_of_step(const struct mpi_run *run, int step, void *arrived, attn_tensor *k, attn_tensor *v)
+{
+    const struct attn_mpi_plan *plan = run->plan;
+    if (step == 0)
+        *k = run->k, *v = run->v;
+    else
+        mpi_block_view(&plan->block, arrived, plan->keys[mpi_source(plan, step)].tokens, k, v);
+}
+
+/** The next step from one on whose keys this rank needs; the number of ranks: none. */
+static int next_step(const struct mpi_run *run, int step)
+{
+    const struct attn_mpi_plan *plan = run->plan;
+    while (step < plan->team.ranks && !mpi_sees_any(&run->rectangles, plan->team.rank, mpi_source(plan, step)))
+        step++;
+    return step;
+}
+
+attn_status mpi_walk(struct mpi_run *run, mpi_visit *visit, void *context)
+{
+    struct attn_mpi_plan *plan = run->plan;
+    struct mpi_team *team = &plan->team;
+    struct mpi_lane *lane = &plan->lane;
+    const int ranks = team->ranks;
+    for (int step = 1; step < ranks; step++)
+        if (mpi_sees_any(&run->rectangles, (team->rank + step) % ranks, team->rank))
+            CHECK(mpi_start(team, &lane->sends[0][step]));
+    int arriving = 0, next;
+    for (int step = 0; step < ranks; step = next) {
+        attn_tensor k, v;
+        next = next_step(run, step + 1);
+        if (step)
+            CHECK(mpi_wait(team, 1, &lane->receives[arriving][step], "a message of keys"));
+        mpi_keys_of_step(run, step, plan->arriving[arriving], &k, &v);
+        if (step)
+            arriving = !arriving;
+        if (next < ranks)
+            CHECK(mpi_start(team, &lane->receives[arriving][next]));
+        CHECK(visit(run, context, step, &k, &v));
+    }
+    return mpi_wait(team, ranks, lane->sends[0], "the acceptance of keys");
+}
