@@ -7,10 +7,9 @@
  * attn_linformer_forward() do. Another thread looks at the count from time to time:
  *
  * @code
- *     void *workspace = calloc(1, size);
- *     // thread 1
+ *     // the workspace holds zeros; one thread calls
  *     attn_linformer_forward(&q, &k, &v, &e, NULL, &out, NULL, workspace, size);
- *     // thread 2, five times a second
+ *     // and another one, five times a second
  *     attn_layer_progress(workspace, size, &begun, &tasks);
  * @endcode
  */
