@@ -4,11 +4,11 @@
  * @brief libattn_mpi: attention over sequences that are cut among the processes of an MPI communicator.
  *
  * Ring attention (Liu et al. 2023, "Ring Attention with Blockwise Transformers for Near-Infinite Context"): each rank
- * holds some tokens of the sequence. Its queries stay; keys and values travel, and what each rank's keys give to a query
- * is joined by log-sum-exps, so no process ever holds the keys of the whole sequence. While a block of keys is computed
- * with, the next one arrives. A rank sends its keys to those ranks alone that have a query which sees one of them.
+ * holds some tokens of the sequence. Its queries stay; keys and values travel, and what each rank's keys give to a
+ * query is joined by log-sum-exps, so no process ever holds the keys of the whole sequence. While a block of keys is
+ * computed with, the next one arrives. A rank sends its keys to those ranks alone that have a query which sees one of
+ * them.
  *
- * @code
  *     attn_mpi_config config = attn_mpi_config_default();
  *     config.queries = config.keys = T;                       // tokens of the whole sequence
  *     config.placement = ATTN_MPI_ZIGZAG;                     // causal: all ranks have as much to do
@@ -20,25 +20,24 @@
  *     attn_mpi_plan_create(&plan, MPI_COMM_WORLD, &q, &k, &v, &out, &params, &config);
  *     attn_mpi_forward(plan, &q, &k, &v, &out, &params);
  *     attn_mpi_plan_destroy(plan);
- * @endcode
  *
  * What a rank gives
  * -----------------
- * Tensors with a token axis (q, k, v, out, lse, the tables of rope, a mask along its queries, gradients) have this rank's
- * tokens there, in the order of attn_mpi_ranges(). Everything else is that of the whole sequence and the same on every
- * rank: causality, offsets, lengths, windows, labels of segments, cu_seqlens of a ragged batch, slopes and tables by
- * distance, a mask along its keys. So a program differs from one of a single process in the tensors alone.
+ * Tensors with a token axis (q, k, v, out, lse, the tables of rope, a mask along its queries, gradients) have this
+ * rank's tokens there, in the order of attn_mpi_ranges(). Everything else is that of the whole sequence and the same on
+ * every rank: causality, offsets, lengths, windows, labels of segments, cu_seqlens of a ragged batch, slopes and tables
+ * by distance, a mask along its keys. So a program differs from one of a single process in the tensors alone.
  *
- * Results do not depend on the number of ranks beyond rounding, and on a fixed number of ranks they have the same bits in
- * every run, for any number of threads.
+ * Results do not depend on the number of ranks beyond rounding, and on a fixed number of ranks they have the same bits
+ * in every run, for any number of threads.
  *
  * Errors
  * ------
  * Functions marked "collective" are called by all ranks of the communicator. If an argument of one rank is wrong, or
  * ranks give different options, all of them return the same error, with a sentence that names the rank, and nothing has
  * been written. A message that fails or does not come in config.timeout seconds ends the call with ATTN_PEER_LOST; the
- * plan can only be destroyed then. Whether a rank that has died lets the others go on so far is up to the engine: most end
- * all of a job's processes.
+ * plan can only be destroyed then. Whether a rank that has died lets the others go on so far is up to the engine: most
+ * end all of a job's processes.
  *
  * MPI has been initialised by the caller, with MPI_THREAD_FUNNELED or more where a rank has several threads; collective
  * functions are called by the thread that initialised it.
@@ -147,8 +146,8 @@ ATTN_API attn_status attn_mpi_plan_create(attn_mpi_plan **plan, MPI_Comm comm, c
 ATTN_API void attn_mpi_plan_destroy(attn_mpi_plan *plan);
 
 /**
- * Describes a plan in one line: ranks, placement, this rank's tokens, bytes of keys and values that a step sends. Writes
- * as attn_plan_describe() does. @since 0.1, experimental
+ * Describes a plan in one line: ranks, placement, this rank's tokens, bytes of keys and values that a step sends.
+ * Writes as attn_plan_describe() does. @since 0.1, experimental
  */
 ATTN_API size_t attn_mpi_plan_describe(const attn_mpi_plan *plan, char *buffer, size_t size);
 
@@ -181,8 +180,8 @@ ATTN_API attn_status attn_mpi_forward(attn_mpi_plan *plan, const attn_tensor *q,
  * @param out       as it has written it
  * @param params    its options, with lse as it has written it
  * @param gradients as for attn_backward(), of this rank's tokens: out and lse are read; q, k, v are written, and of
- *                  options head_scale, sinks, alibi_slopes and relative_bias, sums over all ranks' queries that every rank
- *                  gets. The others are ATTN_UNSUPPORTED. All ranks ask for the same ones
+ *                  options head_scale, sinks, alibi_slopes and relative_bias, sums over all ranks' queries that every
+ * rank gets. The others are ATTN_UNSUPPORTED. All ranks ask for the same ones
  * @return as attn_mpi_forward()
  * @since 0.1, experimental
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rank 0 tells its fingerprints, then the first rank with an error is found, then that one tells its sentence. All decide
- * by the same numbers, so all go the same way; and none needs memory that it might not get.
+ * Rank 0 tells its fingerprints, then the first rank with an error is found, then that one tells its sentence. All
+ * decide by the same numbers, so all go the same way; and none needs memory that it might not get.
  */
 #include "mpi/agree.h"
 
@@ -105,8 +105,8 @@ static attn_status compare(struct mpi_team *team, attn_status status, const stru
     static const char what[] = "the options of rank 0";
     MPI_Request request;
     memcpy(team->said.mark, marks->mark, sizeof team->said.mark);
-    CHECK(mpi_status_of(
-        team, MPI_Ibcast(team->said.mark, sizeof team->said.mark, MPI_BYTE, 0, team->comm, &request), what));
+    CHECK(mpi_status_of(team, MPI_Ibcast(team->said.mark, sizeof team->said.mark, MPI_BYTE, 0, team->comm, &request),
+                        what));
     CHECK(mpi_wait(team, 1, &request, what));
     for (int part = 0; !status && part < MPI_PARTS; part++)
         if (team->said.mark[part] != marks->mark[part])
@@ -135,8 +135,7 @@ attn_status mpi_agree(struct mpi_team *team, attn_status status, const struct mp
         return ATTN_OK;
     team->said.told.status = status;
     snprintf(team->said.told.sentence, sizeof team->said.told.sentence, "%s", attn_last_error());
-    CHECK(mpi_status_of(team,
-                        MPI_Ibcast(&team->said.told, sizeof team->said.told, MPI_BYTE, bad, team->comm, &request),
+    CHECK(mpi_status_of(team, MPI_Ibcast(&team->said.told, sizeof team->said.told, MPI_BYTE, bad, team->comm, &request),
                         "the sentence about an error"));
     CHECK(mpi_wait(team, 1, &request, "the sentence about an error"));
     return attn_fail((attn_status)team->said.told.status, "rank %d: %s", bad, team->said.told.sentence);

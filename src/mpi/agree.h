@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ranks say to each other about a call: that all can go on, or which of them cannot and why; and how long one waits
- * for the others.
+ * What ranks say to each other about a call: that all can go on, or which of them cannot and why; and how long one
+ * waits for the others.
  */
 #ifndef ATTN_MPI_AGREE_H
 #define ATTN_MPI_AGREE_H
@@ -20,8 +20,8 @@ struct mpi_marks {
 struct mpi_team {
     MPI_Comm comm;
     int rank, ranks;
-    double timeout; /**< seconds; 0: none */
-    int lost;       /**< a message has failed: no call is possible any more */
+    double timeout;                          /**< seconds; 0: none */
+    int lost;                                /**< a message has failed: no call is possible any more */
     attn_status (*meanwhile)(void *context); /**< NULL, or what is done in turns while this rank waits; does not wait */
     void *context;
     struct {
@@ -52,9 +52,9 @@ attn_status mpi_wait_until(struct mpi_team *team, int (*finished)(void *context)
 attn_status mpi_status_of(struct mpi_team *team, int error, const char *what);
 
 /**
- * Collective: ATTN_OK if it is status on all ranks and their marks are equal. Else the same error everywhere: that of the
- * first rank that has one, with its sentence; or which rank differs from rank 0 in what. marks NULL on all ranks: not
- * compared.
+ * Collective: ATTN_OK if it is status on all ranks and their marks are equal. Else the same error everywhere: that of
+ * the first rank that has one, with its sentence; or which rank differs from rank 0 in what. marks NULL on all ranks:
+ * not compared.
  */
 attn_status mpi_agree(struct mpi_team *team, attn_status status, const struct mpi_marks *marks);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_mpi_backward(): with the log-sum-exp of all keys the weights of a rectangle are its part of the whole softmax, so
- * that the gradients of rectangles add up (Liu et al. 2023, appendix; Dao et al. 2022, appendix B).
+ * attn_mpi_backward(): with the log-sum-exp of all keys the weights of a rectangle are its part of the whole softmax,
+ * so that the gradients of rectangles add up (Liu et al. 2023, appendix; Dao et al. 2022, appendix B).
  *
  * Keys and values travel as in the forward pass. What a rank's queries give to the gradients of another's keys goes
  * back to that one, which adds what comes in the order of the steps. While a rank waits for anything it takes in what
@@ -18,10 +18,11 @@ struct backward {
     struct mpi_run *run;
     const struct mpi_tensors *t;
     const attn_gradients *wanted;
-    attn_tensor d_q;          /**< f32 sums */
-    int num_returns, taken;   /**< of run->steps, those whose ranks send gradients of this rank's keys; how many were added */
-    int leaving;              /**< the buffer that the next gradients leave from */
-    MPI_Request *last[2];     /**< the requests that last sent from either, or NULL */
+    attn_tensor d_q; /**< f32 sums */
+    int num_returns,
+        taken;   /**< of run->steps, those whose ranks send gradients of this rank's keys; how many were added */
+    int leaving; /**< the buffer that the next gradients leave from */
+    MPI_Request *last[2]; /**< the requests that last sent from either, or NULL */
 };
 
 /** to += from, tensors of f32 of one shape with channels side by side. */
@@ -31,7 +32,8 @@ static void add(const attn_tensor *to, const attn_tensor *from)
         for (int64_t h = 0; h < to->shape[1]; h++)
             for (int64_t t = 0; t < to->shape[2]; t++) {
                 float *sums = (float *)to->data + b * to->stride[0] + h * to->stride[1] + t * to->stride[2];
-                const float *x = (const float *)from->data + b * from->stride[0] + h * from->stride[1] + t * from->stride[2];
+                const float *x =
+                    (const float *)from->data + b * from->stride[0] + h * from->stride[1] + t * from->stride[2];
                 for (int64_t c = 0; c < to->shape[3]; c++)
                     sums[c] += x[c];
             }
@@ -220,10 +222,9 @@ static attn_status sum_options(struct mpi_run *run)
         return ATTN_OK;
     MPI_Request request;
     double *all = run->options + num;
-    CHECK(mpi_status_of(team,
-                        MPI_Iallgather(run->options, (int)num, MPI_DOUBLE, all, (int)num, MPI_DOUBLE, team->comm,
-                                       &request),
-                        "gradients of options"));
+    CHECK(mpi_status_of(
+        team, MPI_Iallgather(run->options, (int)num, MPI_DOUBLE, all, (int)num, MPI_DOUBLE, team->comm, &request),
+        "gradients of options"));
     CHECK(mpi_wait(team, 1, &request, "gradients of options"));
     for (int64_t n = 0; n < num; n++) {
         double sum = 0;
@@ -232,6 +233,24 @@ static attn_status sum_options(struct mpi_run *run)
         run->part_options[n] = (float)sum;
     }
     return ATTN_OK;
+}
+
+/** Zeros in rows of out that are zeros in x: of a token that is hidden the rotation, too, may be anything. */
+static void clear_unseen(const attn_tensor *x, const attn_tensor *out)
+{
+    const size_t size = attn_dtype_size(out->dtype);
+    for (int64_t b = 0; b < x->shape[0]; b++)
+        for (int64_t h = 0; h < x->shape[1]; h++)
+            for (int64_t t = 0; t < x->shape[2]; t++) {
+                const float *row = (const float *)x->data + b * x->stride[0] + h * x->stride[1] + t * x->stride[2];
+                int64_t zeros = 0;
+                while (zeros < x->shape[3] && row[zeros] == 0)
+                    zeros++;
+                if (zeros == x->shape[3])
+                    memset((char *)out->data +
+                               (b * out->stride[0] + h * out->stride[1] + t * out->stride[2]) * (int64_t)size,
+                           0, (size_t)zeros * size);
+            }
 }
 
 /** A gradient with respect to what was rotated, as one of what it was before: the rotation the other way round. */
@@ -250,13 +269,16 @@ static attn_status turn_back(const struct mpi_run *run, const attn_tensor *x, co
         for (int64_t h = 0; h < shape[1]; h++)
             for (int64_t t = 0; t < shape[2]; t++)
                 for (int64_t c = 0; c < shape[3]; c++) {
-                    const float x_c = ((const float *)table->data)[b * table->stride[0] + h * table->stride[1] +
-                                                                   t * table->stride[2] + c];
+                    const float x_c =
+                        ((const float *)
+                             table->data)[b * table->stride[0] + h * table->stride[1] + t * table->stride[2] + c];
                     ((float *)back.data)[b * back.stride[0] + h * back.stride[1] + t * back.stride[2] + c] =
                         c < shape[3] / 2 ? x_c : -x_c;
                 }
     const attn_status status = mpi_copy(run->plan, x, &back, run->params.rope->layout, out, threads);
     free(back.data);
+    if (!status)
+        clear_unseen(x, out);
     return status;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_mpi_forward(): the results of rectangles of queries and keys, joined by their log-sum-exps (Rabe and Staats 2021,
- * "Self-attention Does Not Need O(n^2) Memory", section 3) in the order of the steps.
+ * attn_mpi_forward(): the results of rectangles of queries and keys, joined by their log-sum-exps (Rabe and Staats
+ * 2021, "Self-attention Does Not Need O(n^2) Memory", section 3) in the order of the steps.
  */
 #include "mpi/plan.h"
 
@@ -12,8 +12,8 @@ struct forward {
 };
 
 /** Some queries of a range against a range of keys; the first result of a query is written, others are joined. */
-static attn_status join(struct mpi_run *run, struct forward *f, attn_mpi_range queries, int64_t row, attn_mpi_range keys,
-                        const attn_tensor *k, const attn_tensor *v, int first)
+static attn_status join(struct mpi_run *run, struct forward *f, attn_mpi_range queries, int64_t row,
+                        attn_mpi_range keys, const attn_tensor *k, const attn_tensor *v, int first)
 {
     struct attn_mpi_plan *plan = run->plan;
     struct mpi_rectangle rectangle;

@@ -43,9 +43,12 @@ attn_status mpi_take_config(attn_mpi_config *ours, const attn_mpi_config *theirs
 static int64_t pieces_of(const attn_mpi_config *config, int64_t tokens, int ranks)
 {
     switch (config->placement) {
-    case ATTN_MPI_ZIGZAG: return 2 * (int64_t)ranks;
-    case ATTN_MPI_STRIPED: return tokens / config->stripe + (tokens % config->stripe != 0);
-    default: return ranks;
+    case ATTN_MPI_ZIGZAG:
+        return 2 * (int64_t)ranks;
+    case ATTN_MPI_STRIPED:
+        return tokens / config->stripe + (tokens % config->stripe != 0);
+    default:
+        return ranks;
     }
 }
 
@@ -62,9 +65,12 @@ static int64_t piece_begin(const attn_mpi_config *config, int64_t tokens, int64_
 static int64_t piece_of_rank(const attn_mpi_config *config, int64_t pieces, int ranks, int rank, int64_t n)
 {
     switch (config->placement) {
-    case ATTN_MPI_ZIGZAG: return n == 0 ? rank : n == 1 ? pieces - 1 - rank : -1;
-    case ATTN_MPI_STRIPED: return n <= (pieces - 1 - rank) / ranks && rank < pieces ? rank + n * ranks : -1;
-    default: return n == 0 ? rank : -1;
+    case ATTN_MPI_ZIGZAG:
+        return n == 0 ? rank : n == 1 ? pieces - 1 - rank : -1;
+    case ATTN_MPI_STRIPED:
+        return n <= (pieces - 1 - rank) / ranks && rank < pieces ? rank + n * ranks : -1;
+    default:
+        return n == 0 ? rank : -1;
     }
 }
 
@@ -84,8 +90,8 @@ static int64_t ranges_of(const attn_mpi_config *config, int64_t tokens, int rank
             (*num)++;
         if (*num <= max) {
             attn_mpi_range *range = &ranges[*num - 1];
-            *range = first == end ? (attn_mpi_range){range->first, range->count + count}
-                                  : (attn_mpi_range){first, count};
+            *range =
+                first == end ? (attn_mpi_range){range->first, range->count + count} : (attn_mpi_range){first, count};
         }
         held += count;
         end = first + count;
@@ -115,7 +121,8 @@ struct mpi_share *mpi_shares_of(const attn_mpi_config *config, int64_t tokens, i
     return shares;
 }
 
-static attn_status check_place(attn_mpi_config *ours, const attn_mpi_config *config, int64_t tokens, int ranks, int rank)
+static attn_status check_place(attn_mpi_config *ours, const attn_mpi_config *config, int64_t tokens, int ranks,
+                               int rank)
 {
     if (!config)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config is NULL");

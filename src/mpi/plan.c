@@ -113,22 +113,24 @@ static attn_status make_keys(struct attn_mpi_plan *plan)
     good = good && plan->slots;
     for (int64_t t = 0; good && t < tokens; t++)
         plan->slots[t] = t;
-    const size_t own_size = mpi_block_size(&plan->block, own), most_size = mpi_block_size(&plan->block, most_keys(plan));
+    const size_t own_size = mpi_block_size(&plan->block, own),
+                 most_size = mpi_block_size(&plan->block, most_keys(plan));
     plan->packs = ranks > 1 || plan->rotated || plan->block.k_type != plan->k.dtype || plan->block.v_type != v->dtype;
     good = good && own_size && most_size && (!plan->packs || take_block(&plan->own, own_size));
     for (int i = 0; i < 2 && ranks > 1; i++)
         good = good && take_block(&plan->arriving[i], most_size);
     attn_status status = ATTN_OK;
     if (!good)
-        status = attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a plan of %" PRId64 " queries and blocks of %zu bytes of keys",
-                           queries, most_size);
+        status =
+            attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a plan of %" PRId64 " queries and blocks of %zu bytes of keys",
+                      queries, most_size);
     for (int step = 0; good && step < ranks; step++) {
         sizes[step] = own_size;
         sizes[ranks + step] = mpi_block_size(&plan->block, plan->keys[mpi_source(plan, step)].tokens);
     }
     if (!status)
-        status = mpi_lane_make(&plan->lane, &plan->team, 1, (void *const[]){plan->own, plan->own}, sizes, plan->arriving,
-                               sizes + ranks, 1);
+        status = mpi_lane_make(&plan->lane, &plan->team, 1, (void *const[]){plan->own, plan->own}, sizes,
+                               plan->arriving, sizes + ranks, 1);
     free(sizes);
     return status;
 }
@@ -194,7 +196,9 @@ static attn_status fill(struct attn_mpi_plan *plan, const struct mpi_tensors *t,
     plan->q = *t->q, plan->k = *t->k, plan->v = *t->v, plan->out = *t->out;
     plan->rotated = p.rope != NULL;
     const int narrow = plan->config.wire == ATTN_MPI_BF16;
-    plan->block = (struct mpi_block){.k_type = narrow ? ATTN_BF16 : plan->rotated ? ATTN_F32 : plan->k.dtype,
+    plan->block = (struct mpi_block){.k_type = narrow          ? ATTN_BF16
+                                               : plan->rotated ? ATTN_F32
+                                                               : plan->k.dtype,
                                      .v_type = narrow ? ATTN_BF16 : plan->v.dtype,
                                      .batch = plan->k.shape[0],
                                      .heads = plan->k.shape[1],

@@ -12,23 +12,23 @@
 struct attn_mpi_plan {
     struct mpi_team team;
     attn_mpi_config config;
-    attn_tensor q, k, v, out;            /**< this rank's shapes and types */
-    int rotated;                         /**< with rope: q and k are turned before anything else */
-    struct mpi_share *queries, *keys;    /**< [ranks] */
-    struct mpi_block block;              /**< keys and values as they travel */
-    int packs;                           /**< this rank's block lies in own, not where the caller has it */
-    int64_t *slots;                      /**< 0, 1, 2, ...: rows of attn_store(), as many as this rank has tokens */
-    int64_t rows;                        /**< queries that are computed at once */
-    struct mpi_lane lane;                /**< of keys and values */
-    void *own, *arriving[2];             /**< blocks */
-    float *turned;                       /**< (B, Hq, Tq, dk) q, rotated */
-    float *sums, *lse;                   /**< (B, Hq, Tq, dv), (B, Hq, Tq): the queries' results so far */
-    float *part, *part_lse;              /**< (B, Hq, rows, dv), (B, Hq, rows): what one rectangle gives */
-    struct mpi_lane gradients_lane;      /**< of gradients of keys and values, back to where these are */
-    struct mpi_block gradients_block;    /**< f32 */
-    void *leaving[2], *returning[2];     /**< blocks of gradients, for others and from others */
-    float *d_keys;                       /**< the block of this rank's gradients of keys and values */
-    float *d_q, *part_q, *part_keys;     /**< sums of gradients of q; what one rectangle gives */
+    attn_tensor q, k, v, out;         /**< this rank's shapes and types */
+    int rotated;                      /**< with rope: q and k are turned before anything else */
+    struct mpi_share *queries, *keys; /**< [ranks] */
+    struct mpi_block block;           /**< keys and values as they travel */
+    int packs;                        /**< this rank's block lies in own, not where the caller has it */
+    int64_t *slots;                   /**< 0, 1, 2, ...: rows of attn_store(), as many as this rank has tokens */
+    int64_t rows;                     /**< queries that are computed at once */
+    struct mpi_lane lane;             /**< of keys and values */
+    void *own, *arriving[2];          /**< blocks */
+    float *turned;                    /**< (B, Hq, Tq, dk) q, rotated */
+    float *sums, *lse;                /**< (B, Hq, Tq, dv), (B, Hq, Tq): the queries' results so far */
+    float *part, *part_lse;           /**< (B, Hq, rows, dv), (B, Hq, rows): what one rectangle gives */
+    struct mpi_lane gradients_lane;   /**< of gradients of keys and values, back to where these are */
+    struct mpi_block gradients_block; /**< f32 */
+    void *leaving[2], *returning[2];  /**< blocks of gradients, for others and from others */
+    float *d_keys;                    /**< the block of this rank's gradients of keys and values */
+    float *d_q, *part_q, *part_keys;  /**< sums of gradients of q; what one rectangle gives */
 };
 
 /** This rank's share of the queries, and of the keys. */
@@ -45,16 +45,16 @@ static inline const struct mpi_share *mpi_my_keys(const struct attn_mpi_plan *pl
 struct mpi_run {
     struct attn_mpi_plan *plan;
     struct mpi_whole whole;
-    attn_params params;              /**< taken */
+    attn_params params; /**< taken */
     struct mpi_rectangles rectangles;
-    attn_tensor q, k, v;             /**< this rank's as they are multiplied: rotated, in the types that travel */
-    attn_status failed;              /**< this rank's computing, though not its messages */
-    unsigned char *begun;            /**< [ranges of this rank's queries] whether one has been computed with */
-    int *steps;                      /**< [ranks] */
-    attn_gradients gradients;        /**< of a backward run, taken */
-    int64_t num_options;             /**< gradients of options that are wanted, all together */
-    double *options;                 /**< [1 + ranks][num_options] sums over this rank's queries; then those of each rank */
-    float *part_options;             /**< [num_options] of one rectangle */
+    attn_tensor q, k, v;      /**< this rank's as they are multiplied: rotated, in the types that travel */
+    attn_status failed;       /**< this rank's computing, though not its messages */
+    unsigned char *begun;     /**< [ranges of this rank's queries] whether one has been computed with */
+    int *steps;               /**< [ranks] */
+    attn_gradients gradients; /**< of a backward run, taken */
+    int64_t num_options;      /**< gradients of options that are wanted, all together */
+    double *options;          /**< [1 + ranks][num_options] sums over this rank's queries; then those of each rank */
+    float *part_options;      /**< [num_options] of one rectangle */
 };
 
 /** Collective: checks a run, and makes its tensors ready; mpi_run_end() in either case. */

@@ -251,9 +251,9 @@ void mpi_make_rectangle(struct mpi_rectangles *r, struct mpi_rectangle *rectangl
         attn_tensor *mask = &rectangle->mask;
         *mask = *params->mask;
         const int64_t key = mask->shape[3] > 1 ? keys.first : 0;
-        mask->data = (char *)mask->data +
-                     (first_row * (mask->shape[2] > 1 ? mask->stride[2] : 0) + key * mask->stride[3]) *
-                         (int64_t)attn_dtype_size(mask->dtype);
+        mask->data =
+            (char *)mask->data + (first_row * (mask->shape[2] > 1 ? mask->stride[2] : 0) + key * mask->stride[3]) *
+                                     (int64_t)attn_dtype_size(mask->dtype);
         if (mask->shape[2] > 1)
             mask->shape[2] = queries.count;
         if (mask->shape[3] > 1)

@@ -12,8 +12,8 @@
 #include "driver/driver.h"
 #include "mpi/placement.h"
 
-/** The labels of a share of tokens, as far as its ranges are concerned: the least and the greatest of each range in each
- * batch element. */
+/** The labels of a share of tokens, as far as its ranges are concerned: the least and the greatest of each range in
+ * each batch element. */
 struct mpi_labels {
     int32_t least, most;
 };
@@ -22,12 +22,12 @@ struct mpi_labels {
 struct mpi_rectangles {
     const struct attn_problem *problem; /**< of the whole sequence; arrays have been checked */
     int ranks;
-    const struct mpi_share *queries, *keys;    /**< [ranks] */
-    struct mpi_labels **q_labels, **k_labels;  /**< [ranks][ranges * batch], or NULL without segments */
+    const struct mpi_share *queries, *keys;   /**< [ranks] */
+    struct mpi_labels **q_labels, **k_labels; /**< [ranks][ranges * batch], or NULL without segments */
     /* What a call of the rectangle points to; made anew for each. */
     int64_t *query_offset, *kv_len, *kv_start, *prefix_len, *cu_q, *cu_k; /**< [sequences + 1] */
-    int32_t *labels;                                                       /**< of both sides, in turn */
-    size_t labels_room;                                                    /**< entries of labels */
+    int32_t *labels;                                                      /**< of both sides, in turn */
+    size_t labels_room;                                                   /**< entries of labels */
 };
 
 /** Allocates; ATTN_OUT_OF_MEMORY. mpi_rectangles_free() in either case. */
@@ -51,9 +51,9 @@ struct mpi_rectangle {
 };
 
 /**
- * The options of the call for a range of queries and one of keys, both by positions of the whole sequence. params are the
- * caller's, with the mask's rows from first_row on for these queries. What is per call and not per position (outputs,
- * rope, sinks) is not set. Either range may be empty.
+ * The options of the call for a range of queries and one of keys, both by positions of the whole sequence. params are
+ * the caller's, with the mask's rows from first_row on for these queries. What is per call and not per position
+ * (outputs, rope, sinks) is not set. Either range may be empty.
  */
 void mpi_make_rectangle(struct mpi_rectangles *r, struct mpi_rectangle *rectangle, const attn_params *params,
                         attn_mpi_range queries, int64_t first_row, attn_mpi_range keys);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What forward and backward runs have in common: checks that all ranks pass or none, tensors as they are multiplied, and
- * the walk over the keys of all ranks.
+ * What forward and backward runs have in common: checks that all ranks pass or none, tensors as they are multiplied,
+ * and the walk over the keys of all ranks.
  */
 #include "mpi/plan.h"
 
@@ -45,8 +45,8 @@ static attn_status check_run(struct mpi_run *run, const struct mpi_tensors *t, c
 {
     const struct attn_mpi_plan *plan = run->plan;
     CHECK(attn_take_params(&run->params, params));
-    CHECK(mpi_check(&run->whole, t, &run->params, &plan->config, mpi_my_queries(plan)->tokens, mpi_my_keys(plan)->tokens,
-                    CHECK_ALL));
+    CHECK(mpi_check(&run->whole, t, &run->params, &plan->config, mpi_my_queries(plan)->tokens,
+                    mpi_my_keys(plan)->tokens, CHECK_ALL));
     CHECK(check_planned("q", t->q, &plan->q));
     CHECK(check_planned("k", t->k, &plan->k));
     CHECK(check_planned("v", t->v, &plan->v));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call of one rank as a part of the call of a single process. The core's own checks see the tensors with the tokens of
- * the whole sequence; what they cannot know, that tensors have this rank's tokens and where they lie, is checked here.
+ * A call of one rank as a part of the call of a single process. The core's own checks see the tensors with the tokens
+ * of the whole sequence; what they cannot know, that tensors have this rank's tokens and where they lie, is checked
+ * here.
  */
 #include "mpi/whole.h"
 
@@ -175,8 +176,7 @@ static attn_status check_gradient(const char *name, const attn_tensor *gradient,
     return attn_check_contiguous(name, gradient);
 }
 
-attn_status mpi_check_gradients(const struct mpi_tensors *t, const attn_params *params,
-                                const attn_gradients *gradients)
+attn_status mpi_check_gradients(const struct mpi_tensors *t, const attn_params *params, const attn_gradients *gradients)
 {
     const attn_gradients *g = gradients;
     const struct {
@@ -237,8 +237,12 @@ static void mark_options(struct mpi_marks *m, const struct attn_problem *problem
     const attn_params *p = &problem->params;
     const int64_t heads = problem->q.shape[1];
     const float numbers[] = {p->scale, p->temperature, p->softcap};
-    const int choices[] = {(int)p->causal,       (int)p->inputs,    (int)p->sums,
-                           p->rope != NULL,      p->mask != NULL,   p->mask ? (int)p->mask->dtype : 0,
+    const int choices[] = {(int)p->causal,
+                           (int)p->inputs,
+                           (int)p->sums,
+                           p->rope != NULL,
+                           p->mask != NULL,
+                           p->mask ? (int)p->mask->dtype : 0,
                            p->rope ? (int)p->rope->layout : 0};
     mpi_mark(m, MPI_OPTIONS, numbers, sizeof numbers);
     mpi_mark(m, MPI_OPTIONS, choices, sizeof choices);
@@ -256,8 +260,8 @@ static void mark_options(struct mpi_marks *m, const struct attn_problem *problem
         mpi_mark(m, MPI_OPTIONS, NULL, 1);
     }
     if (p->disentangled) {
-        const int64_t terms[] = {p->disentangled->span, (int64_t)p->disentangled->delta,
-                                 p->disentangled->rel_k != NULL, p->disentangled->rel_q != NULL};
+        const int64_t terms[] = {p->disentangled->span, (int64_t)p->disentangled->delta, p->disentangled->rel_k != NULL,
+                                 p->disentangled->rel_q != NULL};
         mpi_mark(m, MPI_OPTIONS, terms, sizeof terms);
     } else {
         mpi_mark(m, MPI_OPTIONS, NULL, 1);
@@ -289,11 +293,11 @@ struct mpi_marks mpi_marks_of(const struct mpi_whole *whole, const attn_mpi_conf
 {
     const struct attn_problem *problem = &whole->problem;
     struct mpi_marks marks = mpi_marks_begin();
-    const int64_t shapes[] = {problem->q.shape[0],     problem->q.shape[1], problem->q.shape[3],
-                              problem->k.shape[1],     problem->v.shape[3], (int64_t)problem->k.dtype,
+    const int64_t shapes[] = {problem->q.shape[0],      problem->q.shape[1], problem->q.shape[3],
+                              problem->k.shape[1],      problem->v.shape[3], (int64_t)problem->k.dtype,
                               (int64_t)problem->v.dtype};
-    const int64_t cut[] = {(int64_t)config->placement, config->stripe,         config->queries,
-                           config->keys,               (int64_t)config->wire, config->backward != 0};
+    const int64_t cut[] = {(int64_t)config->placement, config->stripe,       config->queries, config->keys,
+                           (int64_t)config->wire,      config->backward != 0};
     mpi_mark(&marks, MPI_SHAPES, shapes, sizeof shapes);
     mpi_mark(&marks, MPI_CONFIG, cut, sizeof cut);
     mark_options(&marks, problem);

@@ -64,8 +64,8 @@ attn_status mpi_lane_make(struct mpi_lane *lane, struct mpi_team *team, int dire
         const int to = (team->rank + far) % n, from = (team->rank + n - far) % n;
         for (int i = 0; i < 2; i++) {
             CHECK(mpi_status_of(team,
-                                MPI_Send_init(leaving[i], (int)(sent_size[step] / UNIT), lane->unit, to, tag, team->comm,
-                                              &lane->sends[i][step]),
+                                MPI_Send_init(leaving[i], (int)(sent_size[step] / UNIT), lane->unit, to, tag,
+                                              team->comm, &lane->sends[i][step]),
                                 "preparing a message"));
             CHECK(mpi_status_of(team,
                                 MPI_Recv_init(arriving[i], (int)(arrived_size[step] / UNIT), lane->unit, from, tag,

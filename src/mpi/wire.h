@@ -2,9 +2,9 @@
 /*
  * Keys and values on their way between ranks: how they are packed, and the requests by which they travel.
  *
- * A block is the keys and values of one rank, (batch, head, token, channel) without gaps, values behind keys. At step n a
- * rank works with the block of the rank n places before it, and sends its own to the one n places after. Two buffers take
- * arriving blocks in turn: one is read while the other fills.
+ * A block is the keys and values of one rank, (batch, head, token, channel) without gaps, values behind keys. At step n
+ * a rank works with the block of the rank n places before it, and sends its own to the one n places after. Two buffers
+ * take arriving blocks in turn: one is read while the other fills.
  */
 #ifndef ATTN_MPI_WIRE_H
 #define ATTN_MPI_WIRE_H
@@ -18,7 +18,8 @@ struct mpi_block {
     int64_t batch, heads, dk, dv;
 };
 
-/** Bytes of the block of so many tokens, in whole units of messages; 0 if that is more than a message can have, 8 TiB. */
+/** Bytes of the block of so many tokens, in whole units of messages; 0 if that is more than a message can have, 8 TiB.
+ */
 size_t mpi_block_size(const struct mpi_block *block, int64_t tokens);
 
 /** The tensors of a block that lies at data. */
@@ -36,7 +37,8 @@ struct mpi_lane {
 
 /**
  * Prepares messages of a rank. Step n goes to the rank n * direction places after this one and has sent_size(n) bytes,
- * from either of leaving; what arrives comes from as many places before, arrived_size(n) bytes, into either of arriving.
+ * from either of leaving; what arrives comes from as many places before, arrived_size(n) bytes, into either of
+ * arriving.
  */
 attn_status mpi_lane_make(struct mpi_lane *lane, struct mpi_team *team, int direction, void *const leaving[2],
                           const size_t *sent_size, void *const arriving[2], const size_t *arrived_size, int tag);

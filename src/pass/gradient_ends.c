@@ -63,11 +63,12 @@ void attn_delta_pass(const struct attn_work *work, const struct attn_rows *dout,
     work->kernels->vectors->dot_rows(delta, dout, &work->out, work->num_queries, work->dv);
     for (int64_t i = 0; i < work->num_queries; i++) {
         const int unseeing = work->lse[i * work->lse_stride] == -INFINITY;
-        if (!unseeing && !looked && may_see_nothing(work, i)) {
+        const int doubtful = !unseeing && may_see_nothing(work, i);
+        if (doubtful && !looked) {
             find_seeing(work, sees);
             looked = 1;
         }
-        if (unseeing || (looked && !sees[i])) /* its rows may hold anything */
+        if (unseeing || (doubtful && !sees[i])) /* its rows may hold anything */
             delta[i] = 0.0f;
         if (!unseeing && dlse)
             delta[i] -= dlse[i * dlse_stride];

@@ -77,7 +77,8 @@ static void move_tokens(const attn_tensor *all, const attn_tensor *part, const s
             for (int64_t n = 0; n < side->num; n++)
                 for (int64_t i = 0; i < side->ranges[n].count; i++, t++)
                     for (int64_t c = 0; c < part->shape[3]; c++) {
-                        char *far = (char *)all->data + tensor_offset(all, b, h, side->ranges[n].first + i, c) * (int64_t)size;
+                        char *far =
+                            (char *)all->data + tensor_offset(all, b, h, side->ranges[n].first + i, c) * (int64_t)size;
                         char *near = (char *)part->data + tensor_offset(part, b, h, t, c) * (int64_t)size;
                         memcpy(back ? far : near, back ? near : far, size);
                     }
@@ -266,8 +267,8 @@ static int run_backward(attn_mpi_plan *plan, struct test_case *c, struct local *
             put_together(rows[i].all, rows[i].mine, &l->config);
     if (index % ranks != rank)
         return 1;
-    const struct backward_inputs inputs = {&c->q,           &c->k, &c->v, &c->params, &c->out, c->params.lse,
-                                           c->gradients.out, c->gradients.lse, NULL, NULL};
+    const struct backward_inputs inputs = {
+        &c->q, &c->k, &c->v, &c->params, &c->out, c->params.lse, c->gradients.out, c->gradients.lse, NULL, NULL};
     struct gradient_comparison comparison[GRADIENTS];
     if (!compare_backward_call(&inputs, c->d_written, comparison, message, size))
         return 0;
@@ -333,8 +334,8 @@ int main(int argc, char **argv)
             continue;
         case_draw_gradients(&c, arguments.seed, (uint64_t)i);
         int length = snprintf(guard_case_line, sizeof guard_case_line,
-                              "repeat: mpirun -n %d check_mpi --isa %s --seed %" PRIu64 " --case %" PRId64 "\n  ", ranks,
-                              arguments.isa, arguments.seed, i);
+                              "repeat: mpirun -n %d check_mpi --isa %s --seed %" PRIu64 " --case %" PRId64 "\n  ",
+                              ranks, arguments.isa, arguments.seed, i);
         case_describe(&c, guard_case_line + length, sizeof guard_case_line - (size_t)length);
         run++;
         if (run_case(&c, arguments.seed, i, worst, message, sizeof message))
@@ -349,8 +350,8 @@ int main(int argc, char **argv)
     MPI_Allreduce(worst, all, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(&failures, &failed, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     if (rank == 0)
-        printf("%" PRId64 " cases on %d ranks; nearest to a limit: %.0f %% forward, %.0f %% backward; %d failures\n", run,
-               ranks, 100 * all[0], 100 * all[1], failed);
+        printf("%" PRId64 " cases on %d ranks; nearest to a limit: %.0f %% forward, %.0f %% backward; %d failures\n",
+               run, ranks, 100 * all[0], 100 * all[1], failed);
     case_release(&c);
     MPI_Finalize();
     return failed != 0;

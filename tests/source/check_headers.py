@@ -89,18 +89,19 @@ def main():
     names = {word for path in (source / "src/isa").glob("*.c") for word in words_of(path.stem)}
 
     with tempfile.TemporaryDirectory() as folder:
-        return check(source, build, core, layers, stubs, names, Intrinsics(folder, build), other_sets)
+        return check(source, build, core, layers, commands.get(source / "src/mpi/plan.c"), stubs, names,
+                     Intrinsics(folder, build), other_sets)
 
 
-def check(source, build, core, layers, stubs, names, intrinsics, other_sets):
-    """Compiles the headers of a build with these sets; 1 where one does not compile."""
+def check(source, build, core, layers, of_messages, stubs, names, intrinsics, other_sets):
+    """Compiles the headers of a build with these sets, and libattn_mpi's by a command; 1 where one does not compile."""
     compiled = skipped = failed = 0
     for header in sorted([*source.glob("include/**/*.h"), *source.glob("src/**/*.h")]):
         name = header.relative_to(source).as_posix()
-        of_nn = name.startswith("src/nn/")
-        if of_nn and not layers:
-            continue  # the build is without libattn_nn
-        sets = layers if of_nn else core
+        of_nn, of_mpi = name.startswith("src/nn/"), name.startswith("src/mpi/") or header.name == "mpi.h"
+        if (of_nn and not layers) or (of_mpi and not of_messages):
+            continue  # the build is without that library
+        sets = layers if of_nn else {"scalar": ("", of_messages)} if of_mpi else core
         words = set(re.split(r"[_.]", header.name))
         wanted = words & names
         include = re.sub(r"^(include|src)/", "", name)

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libattn_mpi's placements, refusals and agreement between ranks. Run on three ranks; what one of them does wrong, all
+ * are told, and nothing is written.
+ */
+#include "attn/mpi.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 3, HEADS = 2, D = 16, TOKENS = 50 };
+
+static int rank;
+
+/** A call that is right on every rank. */
+struct call {
+    attn_mpi_config config;
+    attn_params params;
+    attn_gradients gradients;
+    attn_tensor q, k, v, out, lse, d_out, d_q, d_k, d_v;
+    float q_data[HEADS * TOKENS * D], k_data[HEADS * TOKENS * D], v_data[HEADS * TOKENS * D];
+    float out_data[HEADS * TOKENS * D], lse_data[HEADS * TOKENS], d_out_data[HEADS * TOKENS * D];
+    float d_q_data[HEADS * TOKENS * D], d_k_data[HEADS * TOKENS * D], d_v_data[HEADS * TOKENS * D];
+};
+
+static void make_call(struct call *c)
+{
+    memset(c, 0, sizeof *c);
+    c->config = attn_mpi_config_default();
+    c->config.queries = c->config.keys = TOKENS;
+    c->config.placement = ATTN_MPI_ZIGZAG;
+    c->config.timeout = 20;
+    c->config.backward = 1;
+    const int64_t mine = attn_mpi_local_tokens(&c->config, TOKENS, RANKS, rank);
+    c->q = attn_bhtd(c->q_data, 1, HEADS, mine, D);
+    c->k = attn_bhtd(c->k_data, 1, HEADS, mine, D);
+    c->v = attn_bhtd(c->v_data, 1, HEADS, mine, D);
+    c->out = attn_bhtd(c->out_data, 1, HEADS, mine, D);
+    c->lse = attn_bhtd(c->lse_data, 1, HEADS, mine, 1);
+    c->d_out = attn_bhtd(c->d_out_data, 1, HEADS, mine, D);
+    c->d_q = attn_bhtd(c->d_q_data, 1, HEADS, mine, D);
+    c->d_k = attn_bhtd(c->d_k_data, 1, HEADS, mine, D);
+    c->d_v = attn_bhtd(c->d_v_data, 1, HEADS, mine, D);
+    c->params = attn_params_default();
+    c->params.causal = ATTN_CAUSAL_TOP_LEFT;
+    c->params.lse = &c->lse;
+    c->gradients = attn_gradients_default();
+    c->gradients.out = &c->d_out;
+    c->gradients.q = &c->d_q;
+    c->gradients.k = &c->d_k;
+    c->gradients.v = &c->d_v;
+    for (int i = 0; i < HEADS * TOKENS * D; i++) {
+        c->q_data[i] = 0.01f * (float)(i % 97);
+        c->k_data[i] = 0.02f * (float)(i % 31);
+        c->v_data[i] = 0.03f * (float)(i % 13);
+        c->out_data[i] = c->d_q_data[i] = 77.0f; /* must stay after an error */
+    }
+}
+
+static attn_mpi_plan *plan_of(struct call *c)
+{
+    attn_mpi_plan *plan = NULL;
+    const attn_status status =
+        attn_mpi_plan_create(&plan, MPI_COMM_WORLD, &c->q, &c->k, &c->v, &c->out, &c->params, &c->config);
+    if (status)
+        print_error("%s\n", attn_last_error());
+    assert_int_equal(status, ATTN_OK);
+    return plan;
+}
+
+static void assert_said(const char *sentence)
+{
+    if (!strstr(attn_last_error(), sentence))
+        print_error("the sentence is: %s\nexpected: %s\n", attn_last_error(), sentence);
+    assert_non_null(strstr(attn_last_error(), sentence));
+}
+
+/** That plans are refused on all ranks with this sentence. */
+static void assert_no_plan(struct call *c, attn_status status, const char *sentence)
+{
+    attn_mpi_plan *plan = (attn_mpi_plan *)c;
+    assert_int_equal(attn_mpi_plan_create(&plan, MPI_COMM_WORLD, &c->q, &c->k, &c->v, &c->out, &c->params, &c->config),
+                     status);
+    assert_null(plan);
+    assert_said(sentence);
+}
+
+static void assert_not_run(attn_mpi_plan *plan, struct call *c, attn_status status, const char *sentence)
+{
+    assert_int_equal(attn_mpi_forward(plan, &c->q, &c->k, &c->v, &c->out, &c->params), status);
+    assert_said(sentence);
+    assert_true(c->out_data[0] == 77.0f && c->lse_data[0] == 0);
+}
+
+static void assert_not_back(attn_mpi_plan *plan, struct call *c, attn_status status, const char *sentence)
+{
+    assert_int_equal(attn_mpi_backward(plan, &c->q, &c->k, &c->v, &c->out, &c->params, &c->gradients), status);
+    assert_said(sentence);
+    assert_true(c->d_q_data[0] == 77.0f);
+}
+
+static void test_ranges(void **state)
+{
+    (void)state;
+    attn_mpi_config config = attn_mpi_config_default();
+    attn_mpi_range ranges[4];
+    int64_t num = -1;
+    /* 10 tokens on 3 ranks: 4, 3, 3 */
+    assert_int_equal(attn_mpi_ranges(&config, 10, 3, 1, ranges, 4, &num), ATTN_OK);
+    assert_int_equal(num, 1);
+    assert_true(ranges[0].first == 4 && ranges[0].count == 3);
+    /* in six pieces 2 2 2 2 1 1: rank 0 has the first and the last, rank 2 two neighbours */
+    config.placement = ATTN_MPI_ZIGZAG;
+    assert_int_equal(attn_mpi_ranges(&config, 10, 3, 0, ranges, 4, &num), ATTN_OK);
+    assert_int_equal(num, 2);
+    assert_true(ranges[0].first == 0 && ranges[0].count == 2 && ranges[1].first == 9 && ranges[1].count == 1);
+    assert_int_equal(attn_mpi_ranges(&config, 10, 3, 2, ranges, 4, &num), ATTN_OK);
+    assert_int_equal(num, 1);
+    assert_true(ranges[0].first == 4 && ranges[0].count == 4);
+    /* stripes of 3: 0-2, 3-5, 6-8, 9 */
+    config.placement = ATTN_MPI_STRIPED;
+    config.stripe = 3;
+    assert_int_equal(attn_mpi_ranges(&config, 10, 3, 0, ranges, 1, &num), ATTN_OK);
+    assert_int_equal(num, 2); /* of which one was written */
+    assert_int_equal(attn_mpi_ranges(&config, 10, 3, 0, ranges, 4, NULL), ATTN_OK);
+    assert_true(ranges[0].first == 0 && ranges[0].count == 3 && ranges[1].first == 9 && ranges[1].count == 1);
+    /* Every token is held once, also where there are fewer than ranks. */
+    for (int placement = 0; placement < 3; placement++)
+        for (int64_t tokens = 0; tokens < 40; tokens++)
+            for (int ranks = 1; ranks < 9; ranks++) {
+                int held[40] = {0};
+                config.placement = (attn_mpi_placement)placement;
+                config.stripe = placement == ATTN_MPI_STRIPED ? 1 + tokens % 5 : 0;
+                for (int r = 0; r < ranks; r++) {
+                    attn_mpi_range all[40];
+                    int64_t sum = 0;
+                    assert_int_equal(attn_mpi_ranges(&config, tokens, ranks, r, all, 40, &num), ATTN_OK);
+                    for (int64_t n = 0; n < num; n++) {
+                        assert_true(all[n].count > 0 && (n == 0 || all[n].first > all[n - 1].first + all[n - 1].count));
+                        sum += all[n].count;
+                        for (int64_t t = 0; t < all[n].count; t++)
+                            held[all[n].first + t]++;
+                    }
+                    assert_int_equal(sum, attn_mpi_local_tokens(&config, tokens, ranks, r));
+                }
+                for (int64_t t = 0; t < tokens; t++)
+                    assert_int_equal(held[t], 1);
+            }
+    /* Sizes that no machine has. */
+    config.placement = ATTN_MPI_ZIGZAG;
+    config.stripe = 0;
+    assert_int_equal(attn_mpi_ranges(&config, INT64_MAX, 1000, 999, ranges, 4, &num), ATTN_OK);
+    assert_true(ranges[0].count == INT64_MAX / 2000 * 2 + 1 || ranges[0].count == INT64_MAX / 2000 * 2 + 2);
+}
+
+static void refuse_ranges(const attn_mpi_config *config, int64_t tokens, int ranks, int of, int64_t max,
+                          const char *sentence)
+{
+    attn_mpi_range range = {-1, -1};
+    int64_t num = -1;
+    assert_int_equal(attn_mpi_ranges(config, tokens, ranks, of, max ? &range : NULL, max, &num), ATTN_INVALID_ARGUMENT);
+    assert_said(sentence);
+    assert_true(num == -1 && range.first == -1);
+    if (max >= 0)
+        assert_int_equal(attn_mpi_local_tokens(config, tokens, ranks, of), -1);
+}
+
+static void test_ranges_refused(void **state)
+{
+    (void)state;
+    attn_mpi_config config = attn_mpi_config_default();
+    refuse_ranges(NULL, 10, 3, 0, 1, "config is NULL");
+    refuse_ranges(&config, -1, 3, 0, 1, "tokens is -1; expected 0 or more");
+    refuse_ranges(&config, 10, 0, 0, 1, "ranks is 0; expected 1 or more");
+    refuse_ranges(&config, 10, 3, 3, 1, "rank is 3; expected 0 to 2, as ranks is 3");
+    refuse_ranges(&config, 10, 3, -1, 1, "rank is -1; expected 0 to 2");
+    refuse_ranges(&config, 10, 3, 0, -1, "max_ranges is -1; expected 0 or more");
+    assert_int_equal(attn_mpi_ranges(&config, 10, 3, 0, NULL, 2, NULL), ATTN_INVALID_ARGUMENT);
+    assert_said("ranges is NULL; expected room for 2");
+    config.placement = (attn_mpi_placement)3;
+    refuse_ranges(&config, 10, 3, 0, 1, "config.placement is 3; expected 0 to 2");
+    config.placement = ATTN_MPI_ZIGZAG;
+    config.stripe = 4;
+    refuse_ranges(&config, 10, 3, 0, 1, "config.stripe is 4; expected 0, as config.placement is not ATTN_MPI_STRIPED");
+    config.stripe = -1;
+    refuse_ranges(&config, 10, 3, 0, 1, "config.stripe is -1; expected 1 or more, or 0 for 512");
+    config = attn_mpi_config_default();
+    config.queries = -2;
+    refuse_ranges(&config, 10, 3, 0, 1, "config.queries is -2; expected 0 or more");
+    config = attn_mpi_config_default();
+    config.keys = -3;
+    refuse_ranges(&config, 10, 3, 0, 1, "config.keys is -3; expected 0 or more");
+    config = attn_mpi_config_default();
+    config.wire = (attn_mpi_wire)2;
+    refuse_ranges(&config, 10, 3, 0, 1, "config.wire is 2; expected 0 or 1");
+    config = attn_mpi_config_default();
+    config.timeout = NAN;
+    refuse_ranges(&config, 10, 3, 0, 1, "config.timeout is nan; expected 0 or more seconds");
+    config = attn_mpi_config_default();
+    config.struct_size = 1;
+    refuse_ranges(&config, 10, 3, 0, 1, "config.struct_size is 1");
+}
+
+/** One rank's wrong argument is every rank's error. */
+static void test_one_wrong(void **state)
+{
+    (void)state;
+    struct call c;
+    make_call(&c);
+    if (rank == 1)
+        c.k.shape[1] = 3;
+    assert_no_plan(&c, ATTN_SHAPE_MISMATCH, "rank 1: ");
+    make_call(&c);
+    if (rank == 2)
+        c.q.shape[2]++;
+    assert_no_plan(&c, ATTN_SHAPE_MISMATCH, "rank 2: q.shape[2] is 17; expected 16, tokens that this rank holds");
+    make_call(&c);
+    attn_mpi_plan *plan = plan_of(&c);
+    if (rank == 0)
+        c.q.dtype = ATTN_BF16;
+    assert_not_run(plan, &c, ATTN_INVALID_ARGUMENT, "rank 0: q.dtype is bf16; expected f32, as in the plan");
+    make_call(&c);
+    if (rank == 1)
+        c.out.data = c.q.data;
+    assert_not_run(plan, &c, ATTN_INVALID_ARGUMENT, "rank 1: out");
+    make_call(&c);
+    float slope[HEADS] = {0.5f, NAN};
+    c.params.alibi_slopes = slope;
+    if (rank != 1)
+        slope[1] = 0.25f;
+    assert_not_run(plan, &c, ATTN_INVALID_ARGUMENT, "rank 1: params.alibi_slopes[1] is");
+    /* The first of several is told. */
+    make_call(&c);
+    if (rank)
+        c.params.scale = NAN;
+    assert_not_run(plan, &c, ATTN_INVALID_ARGUMENT, "rank 1: params.scale is");
+    /* And then all is well. */
+    make_call(&c);
+    assert_int_equal(attn_mpi_forward(plan, &c.q, &c.k, &c.v, &c.out, &c.params), ATTN_OK);
+    assert_true(c.out_data[0] != 77.0f && c.lse_data[0] != 0);
+    attn_mpi_plan_destroy(plan);
+    attn_mpi_plan_destroy(NULL);
+}
+
+/** Ranks that do not say the same. */
+static void test_differences(void **state)
+{
+    (void)state;
+    struct call c;
+    make_call(&c);
+    if (rank == 2)
+        c.config.wire = ATTN_MPI_BF16;
+    assert_no_plan(&c, ATTN_INVALID_ARGUMENT, "rank 2: config of this rank are not those of rank 0; expected the same");
+    make_call(&c);
+    if (rank == 1)
+        c.k.dtype = ATTN_BF16;
+    assert_no_plan(&c, ATTN_INVALID_ARGUMENT,
+                   "rank 1: shapes or types of tensors of this rank are not those of rank 0; expected the same");
+    make_call(&c);
+    attn_mpi_plan *plan = plan_of(&c);
+    if (rank == 1)
+        c.params.causal = ATTN_CAUSAL_NONE;
+    assert_not_run(plan, &c, ATTN_INVALID_ARGUMENT, "rank 1: params of this rank are not those of rank 0");
+    make_call(&c);
+    const int64_t length = rank == 2 ? 49 : 50;
+    c.params.kv_len = &length;
+    assert_not_run(plan, &c, ATTN_INVALID_ARGUMENT,
+                   "rank 2: arrays that params points to of this rank are not those of rank 0");
+    make_call(&c);
+    if (rank == 1)
+        c.gradients.k = c.gradients.v = NULL;
+    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "rank 1: params of this rank are not those of rank 0");
+    attn_mpi_plan_destroy(plan);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    struct call c;
+    make_call(&c);
+    attn_mpi_plan *plan = plan_of(&c);
+    attn_dropout dropout = {.p = 0.5f};
+    c.params.dropout = &dropout;
+    assert_not_run(plan, &c, ATTN_UNSUPPORTED,
+                   "rank 0: params.dropout is set; expected none, as keys are on several ranks");
+    make_call(&c);
+    const int64_t global = 3;
+    attn_window window = {.left = 4, .right = 0, .global = &global, .num_global = 1};
+    c.params.window = &window;
+    assert_not_run(plan, &c, ATTN_UNSUPPORTED, "params.window->num_global is set");
+    make_call(&c);
+    const int64_t offsets[] = {0, 20, TOKENS};
+    attn_ragged ragged = {2, offsets, offsets};
+    window = (attn_window){.left = 4, .right = 0, .first_tokens = 2};
+    c.params.ragged = &ragged;
+    c.params.window = &window;
+    assert_not_run(plan, &c, ATTN_UNSUPPORTED, "params.window->first_tokens is set for sequences that do not begin");
+    make_call(&c);
+    float tables[TOKENS * 8] = {0};
+    const attn_tensor table = attn_bhtd(tables, 1, 1, c.q.shape[2], 8);
+    attn_rope_tables rope = {ATTN_ROPE_HALF_SPLIT, &table, &table};
+    c.params.rope = &rope;
+    assert_not_run(plan, &c, ATTN_INVALID_ARGUMENT, "params.rope is set; expected it NULL, as in the plan");
+    make_call(&c);
+    unsigned char masked[TOKENS * TOKENS] = {0};
+    attn_tensor mask = attn_bhtd(masked, 1, 1, c.q.shape[2], TOKENS - 1);
+    mask.dtype = ATTN_BOOL;
+    c.params.mask = &mask;
+    assert_not_run(plan, &c, ATTN_SHAPE_MISMATCH,
+                   "params.mask.shape[3] is 49; expected 50, the keys of all ranks, or 1");
+    make_call(&c);
+    assert_int_equal(attn_mpi_forward(NULL, &c.q, &c.k, &c.v, &c.out, &c.params), ATTN_INVALID_ARGUMENT);
+    assert_said("plan is NULL");
+    assert_int_equal(attn_mpi_backward(NULL, &c.q, &c.k, &c.v, &c.out, &c.params, &c.gradients), ATTN_INVALID_ARGUMENT);
+    assert_said("plan is NULL");
+    assert_int_equal(attn_mpi_forward(plan, NULL, &c.k, &c.v, &c.out, &c.params), ATTN_INVALID_ARGUMENT);
+    assert_said("rank 0: q is NULL");
+    /* Backward */
+    c.params.lse = NULL;
+    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT,
+                    "params.lse is NULL; expected what attn_mpi_forward() has written");
+    make_call(&c);
+    c.gradients.out = NULL;
+    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "gradients.out is NULL");
+    make_call(&c);
+    c.gradients.mask = &c.d_q;
+    assert_not_back(plan, &c, ATTN_UNSUPPORTED, "gradients.mask is set; expected NULL, as keys are on several ranks");
+    make_call(&c);
+    float sinks[HEADS];
+    c.gradients.sinks = sinks;
+    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "gradients.sinks is set; expected NULL, as params.sinks is NULL");
+    make_call(&c);
+    c.gradients.callback_user = sinks;
+    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "gradients.callback is set");
+    make_call(&c);
+    c.d_k.data = c.k.data;
+    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "gradients.k");
+    assert_int_equal(attn_mpi_backward(plan, &c.q, &c.k, &c.v, &c.out, &c.params, NULL), ATTN_INVALID_ARGUMENT);
+    assert_said("gradients is NULL");
+    attn_mpi_plan_destroy(plan);
+    c.config.backward = 0;
+    make_call(&c);
+    c.config.backward = 0;
+    plan = plan_of(&c);
+    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "config.backward of the plan is 0; expected 1 for gradients");
+    attn_mpi_plan_destroy(plan);
+    /* Plans */
+    assert_int_equal(attn_mpi_plan_create(&plan, MPI_COMM_NULL, &c.q, &c.k, &c.v, &c.out, &c.params, &c.config),
+                     ATTN_INVALID_ARGUMENT);
+    assert_null(plan);
+    assert_said("comm is MPI_COMM_NULL");
+    assert_int_equal(attn_mpi_plan_create(&plan, MPI_COMM_WORLD, &c.q, &c.k, &c.v, &c.out, &c.params, NULL),
+                     ATTN_INVALID_ARGUMENT);
+    assert_said("rank 0: config is NULL");
+    assert_int_equal(attn_mpi_plan_create(NULL, MPI_COMM_WORLD, &c.q, &c.k, &c.v, &c.out, &c.params, &c.config),
+                     ATTN_INVALID_ARGUMENT);
+    assert_said("rank 0: plan is NULL");
+    c.config.queries = INT64_MAX / 2;
+    assert_int_equal(attn_mpi_plan_create(&plan, MPI_COMM_WORLD, &c.q, &c.k, &c.v, &c.out, &c.params, &c.config),
+                     ATTN_SHAPE_MISMATCH);
+}
+
+static void test_describe(void **state)
+{
+    (void)state;
+    struct call c;
+    char text[256], few[8];
+    make_call(&c);
+    c.config.wire = ATTN_MPI_BF16;
+    attn_mpi_plan *plan = plan_of(&c);
+    const size_t length = attn_mpi_plan_describe(plan, text, sizeof text);
+    assert_int_equal(length, strlen(text));
+    assert_non_null(strstr(text, rank == 2 ? "rank 2 of 3, zig-zag: 16 of 50 queries in 1 ranges, 16 of 50 keys"
+                                 : rank    ? "rank 1 of 3, zig-zag: 17 of 50 queries in 2 ranges"
+                                           : "rank 0 of 3, zig-zag: 17 of 50 queries in 2 ranges"));
+    assert_non_null(strstr(text, "k in bf16, v in bf16"));
+    assert_int_equal(attn_mpi_plan_describe(plan, few, sizeof few), length);
+    assert_int_equal(strlen(few), sizeof few - 1);
+    assert_int_equal(attn_mpi_plan_describe(plan, NULL, 0), length);
+    assert_int_equal(attn_mpi_plan_describe(NULL, text, sizeof text), 0);
+    assert_string_equal(text, "");
+    attn_mpi_plan_destroy(plan);
+}
+
+/** A rank that does not come: the others end in time, with a sentence, and the plan with them. */
+static void test_lost(void **state)
+{
+    (void)state;
+    struct call c;
+    make_call(&c);
+    c.config.timeout = 0.3;
+    attn_mpi_plan *plan = plan_of(&c);
+    const double begin = MPI_Wtime();
+    if (rank != 1) {
+        assert_int_equal(attn_mpi_forward(plan, &c.q, &c.k, &c.v, &c.out, &c.params), ATTN_PEER_LOST);
+        assert_said("did not come in 0.3 seconds, config.timeout");
+        assert_true(MPI_Wtime() - begin < 10);
+        assert_true(c.out_data[0] == 77.0f);
+        assert_int_equal(attn_mpi_forward(plan, &c.q, &c.k, &c.v, &c.out, &c.params), ATTN_PEER_LOST);
+        assert_said("an earlier message has failed; expected no further call of this plan");
+        assert_int_equal(attn_mpi_backward(plan, &c.q, &c.k, &c.v, &c.out, &c.params, &c.gradients), ATTN_PEER_LOST);
+        attn_mpi_plan_destroy(plan);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    /* The one that was late is told so, too, or finds nobody. */
+    if (rank == 1) {
+        assert_int_equal(attn_mpi_forward(plan, &c.q, &c.k, &c.v, &c.out, &c.params), ATTN_PEER_LOST);
+        attn_mpi_plan_destroy(plan);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+int main(int argc, char **argv)
+{
+    struct call *c = malloc(sizeof *c);
+    attn_mpi_plan *plan = NULL;
+    rank = 0;
+    make_call(c);
+    if (attn_mpi_plan_create(&plan, MPI_COMM_WORLD, &c->q, &c->k, &c->v, &c->out, &c->params, &c->config) !=
+            ATTN_INVALID_ARGUMENT ||
+        !strstr(attn_last_error(), "MPI is not initialised")) {
+        printf("FAILED: a plan before MPI_Init: %s\n", attn_last_error());
+        return 1;
+    }
+    int threads, ranks;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &threads);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (ranks != RANKS) {
+        printf("FAILED: on %d ranks; expected %d\n", ranks, RANKS);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranges),      cmocka_unit_test(test_ranges_refused), cmocka_unit_test(test_one_wrong),
+        cmocka_unit_test(test_differences), cmocka_unit_test(test_refused),        cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_lost), /* last, as messages are left */
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    MPI_Finalize();
+    if (attn_mpi_plan_create(&plan, MPI_COMM_WORLD, &c->q, &c->k, &c->v, &c->out, &c->params, &c->config) !=
+            ATTN_INVALID_ARGUMENT ||
+        !strstr(attn_last_error(), "MPI is finalized")) {
+        printf("FAILED: a plan after MPI_Finalize: %s\n", attn_last_error());
+        return 1;
+    }
+    free(c);
+    return failed;
+}
