@@ -143,6 +143,7 @@ static attn_status make_keys(struct attn_mpi_plan *plan)
     int good = sizes != NULL && take(&plan->part, q->shape[0], q->shape[1], rows, v->shape[3]) &&
                take(&plan->part_lse, q->shape[0], q->shape[1], rows, 1) &&
                take(&plan->lse, q->shape[0], q->shape[1], queries, 1) &&
+               take((float **)&plan->exact_lse, q->shape[0], q->shape[1], queries, 2) &&
                (plan->out.dtype == ATTN_F32 || take(&plan->sums, q->shape[0], q->shape[1], queries, v->shape[3])) &&
                (!plan->rotated || take(&plan->turned, q->shape[0], plan->q.shape[1], plan->q.shape[2], q->shape[3]));
     plan->slots = good ? malloc(((size_t)tokens + 1) * sizeof *plan->slots) : NULL;
@@ -327,10 +328,10 @@ void attn_mpi_plan_destroy(attn_mpi_plan *plan)
         free(plan->ring_queries);
         free(plan->ring_keys);
     }
-    void *const buffers[] = {plan->queries,   plan->keys,      plan->slots,     plan->turned,    plan->sums,
-                             plan->lse,       plan->part,      plan->part_lse,  plan->d_q,       plan->part_q,
-                             plan->part_keys, plan->d_keys,    plan->converted, plan->all_q,     plan->all_out,
-                             plan->all_d_out, plan->all_d_lse, plan->own_d_q,   plan->own_d_keys};
+    void *const buffers[] = {plan->queries, plan->keys,      plan->slots,     plan->turned,    plan->sums,
+                             plan->lse,     plan->exact_lse, plan->part,      plan->part_lse,  plan->d_q,
+                             plan->part_q,  plan->part_keys, plan->d_keys,    plan->converted, plan->all_q,
+                             plan->all_out, plan->all_d_out, plan->all_d_lse, plan->own_d_q,   plan->own_d_keys};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         free(buffers[i]);
     if (plan->lost) /* messages may still come, and the engine still reads what it sends */

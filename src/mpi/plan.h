@@ -36,6 +36,7 @@ struct attn_mpi_plan {
     void *converted;                              /**< with groups: the block of this rank's tokens and all heads */
     void *all_q, *all_out;                        /**< with groups: ring_q, ring_out */
     float *sums, *lse;                            /**< (B, Hq, Tq, dv), (B, Hq, Tq): the queries' results so far */
+    double *exact_lse;                            /**< the same as lse, while they are joined */
     float *part, *part_lse;                       /**< (B, Hq, rows, dv), (B, Hq, rows): what one rectangle gives */
     struct mpi_lane gradients_lane;               /**< of gradients of keys and values, back to where these are */
     struct mpi_block gradients_block;             /**< f32 */

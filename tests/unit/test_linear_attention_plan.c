@@ -221,6 +221,53 @@ static void test_least_size(void **state)
     free(workspace);
 }
 
+/** Tasks are counted as they begin, share by share, and can be counted in zeros. */
+static void test_progress(void **state)
+{
+    (void)state;
+    compute_expected();
+    for (int threads = 1; threads <= THREADS; threads += THREADS - 1) {
+        int64_t begun = -1, tasks = -1, all = -1;
+        initialize(&work, threads);
+        attn_linear_attention_plan *plan = plan_of(&work);
+        const size_t size = attn_linear_attention_plan_workspace_size(plan);
+        void *workspace = calloc(1, size);
+        assert_non_null(workspace);
+        assert_int_equal(attn_linear_attention_plan_progress(plan, workspace, size, &begun, &all), ATTN_OK);
+        assert_int_equal(begun, 0);
+        assert_true(all >= HEADS);
+        assert_int_equal(run(plan, &work, workspace, size), ATTN_OK);
+        assert_true(is_right(&work));
+        assert_int_equal(attn_linear_attention_plan_progress(plan, workspace, size, &begun, &tasks), ATTN_OK);
+        assert_int_equal(tasks, all);
+        assert_int_equal(begun, all);
+        assert_int_equal(begin(plan, &work, workspace, size), ATTN_OK);
+        assert_int_equal(attn_linear_attention_plan_progress(plan, workspace, size, &begun, &tasks), ATTN_OK);
+        assert_int_equal(begun, 0);
+        for (int phase = 0; phase < attn_linear_attention_plan_num_phases(plan); phase++)
+            assert_int_equal(attn_linear_attention_plan_run_share(plan, workspace, phase, 0, 1), ATTN_OK);
+        assert_int_equal(attn_linear_attention_plan_progress(plan, workspace, size, &begun, &tasks), ATTN_OK);
+        assert_int_equal(begun, all);
+
+        assert_int_equal(attn_linear_attention_plan_progress(plan, workspace, size - 1, &begun, &tasks),
+                         ATTN_WORKSPACE_TOO_SMALL);
+        assert_true(holds_words(attn_last_error(), "workspace_size"));
+        assert_int_equal(attn_linear_attention_plan_progress(NULL, workspace, size, &begun, &tasks),
+                         ATTN_INVALID_ARGUMENT);
+        assert_true(holds_words(attn_last_error(), "plan is NULL"));
+        assert_int_equal(attn_linear_attention_plan_progress(plan, NULL, size, &begun, &tasks), ATTN_INVALID_ARGUMENT);
+        assert_true(holds_words(attn_last_error(), "workspace is NULL"));
+        assert_int_equal(attn_linear_attention_plan_progress(plan, workspace, size, NULL, &tasks),
+                         ATTN_INVALID_ARGUMENT);
+        assert_true(holds_words(attn_last_error(), "begun is NULL"));
+        assert_int_equal(attn_linear_attention_plan_progress(plan, workspace, size, &begun, NULL),
+                         ATTN_INVALID_ARGUMENT);
+        assert_true(holds_words(attn_last_error(), "tasks is NULL"));
+        free(workspace);
+        attn_linear_attention_plan_destroy(plan);
+    }
+}
+
 /** A thread of a pool: its shares of all phases. */
 struct worker {
     const attn_linear_attention_plan *plan;
@@ -475,10 +522,10 @@ static void test_describe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),           cmocka_unit_test(test_plan_of_shapes), cmocka_unit_test(test_in),
-        cmocka_unit_test(test_least_size),    cmocka_unit_test(test_shares),         cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_begin_keeps),   cmocka_unit_test(test_other_runs),     cmocka_unit_test(test_describe),
-        cmocka_unit_test(test_other_options),
+        cmocka_unit_test(test_run),        cmocka_unit_test(test_plan_of_shapes), cmocka_unit_test(test_in),
+        cmocka_unit_test(test_least_size), cmocka_unit_test(test_shares),         cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_threads),    cmocka_unit_test(test_begin_keeps),    cmocka_unit_test(test_other_runs),
+        cmocka_unit_test(test_describe),   cmocka_unit_test(test_other_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
