@@ -94,11 +94,17 @@ attn_status attn_cache_keep(attn_cache *cache, int64_t id, int64_t length, int64
                          all - length, length);
     if (num > 0 && !tokens)
         return attn_fail(ATTN_INVALID_ARGUMENT, "tokens is NULL; expected %" PRId64 " of them", num);
-    for (int64_t i = 0; i < num; i++)
-        if (tokens[i] < (i > 0 ? tokens[i - 1] + 1 : length) || tokens[i] >= all)
+    for (int64_t i = 0; i < num; i++) {
+        if (tokens[i] < length || tokens[i] >= all)
             return attn_fail(ATTN_INVALID_ARGUMENT,
-                             "tokens[%" PRId64 "] is %" PRId64 "; expected %" PRId64 " to %" PRId64 ", ascending", i,
-                             tokens[i], i > 0 ? tokens[i - 1] + 1 : length, all - 1);
+                             "tokens[%" PRId64 "] is %" PRId64 "; expected %" PRId64 " to %" PRId64
+                             ", a token from length on",
+                             i, tokens[i], length, all - 1);
+        if (i > 0 && tokens[i] <= tokens[i - 1])
+            return attn_fail(ATTN_INVALID_ARGUMENT,
+                             "tokens[%" PRId64 "] is %" PRId64 "; expected more than %" PRId64 ", the one before it", i,
+                             tokens[i], tokens[i - 1]);
+    }
     const int64_t moved = first_moved(length, num, tokens);
     if (moved < num && (tokens[moved] < released || !attn_book_is_alone(book, place, length + moved, length + num)))
         return attn_fail(ATTN_UNSUPPORTED,

@@ -423,9 +423,10 @@ attn_status attn_tokenizer_decode(const attn_tokenizer *t, const int32_t *ids, i
     if (t == NULL || length == NULL)
         return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected %s", t == NULL ? "tokenizer" : "length",
                          t == NULL ? "a tokenizer" : "where to put the length");
-    if (count < 0 || (ids == NULL && count > 0))
-        return attn_fail(ATTN_INVALID_ARGUMENT, "ids is NULL or count is negative: %" PRId64 "; expected so many ids",
-                         count);
+    if (count < 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "count is %" PRId64 "; expected 0 or more ids", count);
+    if (ids == NULL && count > 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "ids is NULL; expected %" PRId64 " of them", count);
     if (text == NULL && capacity > 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "text is NULL; expected room for %zu bytes", capacity);
     struct pieces tokens = {0};

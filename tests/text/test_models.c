@@ -223,6 +223,9 @@ static void test_decode_sizes(void **state)
     assert_int_equal(attn_tokenizer_decode(t, NULL, 0, 0, NULL, 0, &length), ATTN_OK);
     assert_int_equal(length, 0);
     assert_int_equal(attn_tokenizer_decode(t, NULL, 1, 0, NULL, 0, &length), ATTN_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(), "ids is NULL; expected 1 of them");
+    assert_int_equal(attn_tokenizer_decode(t, ids, -2, 0, NULL, 0, &length), ATTN_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(), "count is -2; expected 0 or more ids");
     assert_int_equal(attn_tokenizer_decode(t, ids, 2, 0, NULL, 1, &length), ATTN_INVALID_ARGUMENT);
     assert_int_equal(attn_tokenizer_decode(t, ids, 2, 0, NULL, 0, NULL), ATTN_INVALID_ARGUMENT);
     attn_tokenizer_close(t);

@@ -403,8 +403,10 @@ static void test_tree(void **state)
           attn_cache_keep(cache, id, 9, 0, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "num is 4; expected 0 to 3, the tokens behind the first 5",
           attn_cache_keep(cache, id, 5, 4, accepted));
-    FAILS(ATTN_INVALID_ARGUMENT, "tokens[1] is 5; expected 8 to 7", attn_cache_keep(cache, id, 5, 2, falls));
-    FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is 4; expected 5 to 7, ascending", attn_cache_keep(cache, id, 5, 1, low));
+    FAILS(ATTN_INVALID_ARGUMENT, "tokens[1] is 5; expected more than 7, the one before it",
+          attn_cache_keep(cache, id, 5, 2, falls));
+    FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is 4; expected 5 to 7, a token from length on",
+          attn_cache_keep(cache, id, 5, 1, low));
     FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is 8", attn_cache_keep(cache, id, 5, 1, high));
     FAILS(ATTN_INVALID_ARGUMENT, "tokens is NULL; expected 1 of them", attn_cache_keep(cache, id, 5, 1, NULL));
     FAILS(ATTN_UNSUPPORTED, "tokens[0] is 1, which would move from or to a page",
