@@ -33,14 +33,27 @@ static attn_status check_engine(MPI_Comm comm)
     return ATTN_OK;
 }
 
-static attn_status make_team(struct attn_mpi_plan *plan, MPI_Comm comm, double timeout)
+static attn_status make_team(struct mpi_team *team, int *lost, MPI_Comm comm, double timeout)
 {
-    struct mpi_team *team = &plan->team;
-    *team = (struct mpi_team){.comm = MPI_COMM_NULL, .timeout = timeout, .lost = &plan->lost};
+    *team = (struct mpi_team){.comm = MPI_COMM_NULL, .timeout = timeout, .lost = lost};
     CHECK(mpi_status_of(team, MPI_Comm_dup(comm, &team->comm), "a communicator of the plan's own"));
     CHECK(mpi_status_of(team, MPI_Comm_set_errhandler(team->comm, MPI_ERRORS_RETURN), "setting an error handler"));
     CHECK(mpi_status_of(team, MPI_Comm_rank(team->comm, &team->rank), "asking for the rank"));
     return mpi_status_of(team, MPI_Comm_size(team->comm, &team->ranks), "asking for the number of ranks");
+}
+
+/** Tells the others that there is no memory for a plan, with what needs none. */
+static attn_status tell_no_plan(MPI_Comm comm, double timeout)
+{
+    static struct mpi_team team; /* messages may reach it after a failure */
+    static int lost;
+    struct mpi_marks marks = mpi_marks_begin();
+    lost = 0;
+    CHECK(make_team(&team, &lost, comm, timeout));
+    const attn_status status = mpi_agree(&team, attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a plan"), &marks);
+    if (!lost)
+        MPI_Comm_free(&team.comm);
+    return status;
 }
 
 /** So many elements for a buffer, one at least; *buffer is set, NULL without memory or if they cannot be counted. */
@@ -294,10 +307,10 @@ attn_status attn_mpi_plan_create(attn_mpi_plan **plan, MPI_Comm comm, const attn
     CHECK(check_engine(comm));
     /* From here on the others wait for what this rank says, so that every error is told. */
     struct attn_mpi_plan *made = calloc(1, sizeof *made);
-    if (!made) /* nothing could be told without it: they find out by their timeout */
-        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a plan");
+    if (!made)
+        return tell_no_plan(comm, config ? config->timeout : 0);
     const struct mpi_tensors t = {q, k, v, out};
-    attn_status status = make_team(made, comm, config ? config->timeout : 0);
+    attn_status status = make_team(&made->team, &made->lost, comm, config ? config->timeout : 0);
     if (!status)
         status = make(made, &t, params, config, plan != NULL);
     if (status) {
